@@ -1,0 +1,34 @@
+// Owns the order in which gates stand in weights, biases and gate gradients.
+// Each number is a gate's block of H columns.
+
+#ifndef BLOCKRNN_CORE_GATE_LAYOUT_H_
+#define BLOCKRNN_CORE_GATE_LAYOUT_H_
+
+namespace blockrnn {
+
+// LSTM: input gate i, cell input ci, forget gate f, output gate o.
+struct LstmGateLayout {
+  int i;
+  int ci;
+  int f;
+  int o;
+};
+
+inline constexpr int kLstmGates = 4;
+// LSTMBlockCell and BlockLSTM.
+inline constexpr LstmGateLayout kLstmIcfo = {0, 1, 2, 3};
+// BlockLSTMV2; with other names also Keras (i, f, c, o) and cuDNN (i, f, g, o).
+inline constexpr LstmGateLayout kLstmIfco = {0, 2, 1, 3};
+
+// GRU: the gates of w_ru and b_ru. The candidate has a matrix of its own.
+struct GruGateLayout {
+  int r;
+  int u;
+};
+
+inline constexpr int kGruGates = 2;
+inline constexpr GruGateLayout kGruRu = {0, 1};
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_CORE_GATE_LAYOUT_H_

@@ -1,0 +1,70 @@
+// Owns the border between the CPU engine and whoever calls it: a table of
+// functions, and what the engine borrows from its host. The engine is compiled
+// once per instruction set into a library of its own, which exports nothing but
+// kEngineSymbol; so no inline function of one instruction set can be linked in
+// place of another's.
+
+#ifndef BLOCKRNN_KERNELS_CPU_ENGINE_H_
+#define BLOCKRNN_KERNELS_CPU_ENGINE_H_
+
+#include <cstddef>
+
+#include "cc/core/cell_args.h"
+
+namespace Eigen {
+struct half;
+struct bfloat16;
+}  // namespace Eigen
+
+namespace blockrnn::cpu {
+
+enum class Status : int {
+  kOk = 0,
+  kOutOfMemory = 1,  // Host::allocate gave nothing; the outputs are undefined
+  kCancelled = 2,    // Host::cancelled said so; the outputs are undefined
+};
+
+// What an engine call borrows. The functions are called from the thread that
+// called the engine, but for `cancelled`, which any of its threads may call.
+struct Host {
+  void* context = nullptr;
+  // Threads worth using, the calling one counted.
+  int num_threads = 1;
+  // Queues run(arg) on another thread. It may start late, even after the engine
+  // call has returned, but runs once. Not called when num_threads is 1.
+  void (*schedule)(void* context, void (*run)(void* arg),
+                   void* arg) = nullptr;
+  // Scratch of that many bytes, aligned to 64, which the host frees after the
+  // call; nullptr when there is none to be had.
+  void* (*allocate)(void* context, std::size_t bytes) = nullptr;
+  // Whether to give up early; may be nullptr.
+  bool (*cancelled)(void* context) = nullptr;
+};
+
+template <class T>
+struct CellFunctions {
+  Status (*gru_cell_forward)(const GruCellForwardArgs<T>&, const Host&);
+  Status (*gru_cell_backward)(const GruCellBackwardArgs<T>&, const Host&);
+  Status (*lstm_cell_forward)(const LstmCellForwardArgs<T>&, const Host&);
+  Status (*lstm_cell_backward)(const LstmCellBackwardArgs<T>&, const Host&);
+};
+
+// Raised with every change to this file or to the argument structs.
+inline constexpr int kEngineVersion = 1;
+
+struct Engine {
+  int version;
+  const char* isa;  // "generic", "x86-64-v2", "x86-64-v3" or "x86-64-v4"
+  CellFunctions<Eigen::half> f16;
+  CellFunctions<Eigen::bfloat16> bf16;
+  CellFunctions<float> f32;
+  CellFunctions<double> f64;
+};
+
+// The one exported symbol: extern "C" const Engine* blockrnn_cpu_engine().
+inline constexpr char kEngineSymbol[] = "blockrnn_cpu_engine";
+using EngineFunction = const Engine* (*)();
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_ENGINE_H_

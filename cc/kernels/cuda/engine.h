@@ -1,0 +1,48 @@
+// Owns the border between the CUDA engine and whoever calls it. Free of
+// TensorFlow and of CUDA headers, so a host compiler reads it and a machine
+// without TensorFlow builds the engine. Everything is queued on the caller's
+// stream; nothing waits for the device.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_ENGINE_H_
+#define BLOCKRNN_KERNELS_CUDA_ENGINE_H_
+
+#include <cstddef>
+
+#include "cc/core/cell_args.h"
+
+namespace Eigen {
+struct half;
+struct bfloat16;
+}  // namespace Eigen
+
+namespace blockrnn::cuda {
+
+// nullptr for success, else a static text that says what failed.
+using Error = const char*;
+
+// What an engine call borrows.
+struct Host {
+  void* context = nullptr;
+  void* stream = nullptr;  // a cudaStream_t; device memory below belongs to it
+  // Device scratch of that many bytes, aligned to 256, which the host keeps
+  // until the work queued on the stream is done; nullptr when there is none.
+  void* (*allocate)(void* context, std::size_t bytes) = nullptr;
+};
+
+// T is float, double, Eigen::half or Eigen::bfloat16; all pointers are to
+// device memory.
+template <class T>
+Error GruCellForward(const GruCellForwardArgs<T>& args, const Host& host);
+template <class T>
+Error GruCellBackward(const GruCellBackwardArgs<T>& args, const Host& host);
+template <class T>
+Error LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host);
+template <class T>
+Error LstmCellBackward(const LstmCellBackwardArgs<T>& args, const Host& host);
+
+// What Error is when Host::allocate gave nothing.
+inline constexpr char kOutOfMemory[] = "out of device memory";
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_ENGINE_H_
