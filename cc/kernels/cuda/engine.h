@@ -40,6 +40,9 @@ Error LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host);
 template <class T>
 Error LstmCellBackward(const LstmCellBackwardArgs<T>& args, const Host& host);
 
+// Sets `bytes` bytes of device memory to zero.
+Error FillZero(void* device, std::size_t bytes, const Host& host);
+
 // What Error is when Host::allocate gave nothing.
 inline constexpr char kOutOfMemory[] = "out of device memory";
 
