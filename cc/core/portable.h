@@ -1,4 +1,5 @@
-// Owns the one macro that lets an equation be compiled for a host and for a GPU.
+// Owns the one macro that lets an equation be compiled for a host and for a
+// GPU.
 
 #ifndef BLOCKRNN_CORE_PORTABLE_H_
 #define BLOCKRNN_CORE_PORTABLE_H_

@@ -32,8 +32,7 @@ struct Host {
   int num_threads = 1;
   // Queues run(arg) on another thread. It may start late, even after the engine
   // call has returned, but runs once. Not called when num_threads is 1.
-  void (*schedule)(void* context, void (*run)(void* arg),
-                   void* arg) = nullptr;
+  void (*schedule)(void* context, void (*run)(void* arg), void* arg) = nullptr;
   // Scratch of that many bytes, aligned to 64, which the host frees after the
   // call; nullptr when there is none to be had.
   void* (*allocate)(void* context, std::size_t bytes) = nullptr;

@@ -1,0 +1,21 @@
+// The table that the engine's library exports.
+
+#include "cc/kernels/cpu/engine.h"
+
+#include "cc/kernels/cpu/engine_functions.h"
+
+#if !defined(BLOCKRNN_ISA)
+#error \
+    "define BLOCKRNN_ISA as the instruction set's name, for example \"generic\""
+#endif
+
+extern "C" __attribute__((visibility("default"))) const blockrnn::cpu::Engine*
+blockrnn_cpu_engine() {
+  using blockrnn::cpu::MakeCellFunctions;
+  static const blockrnn::cpu::Engine engine = {
+      blockrnn::cpu::kEngineVersion,    BLOCKRNN_ISA,
+      MakeCellFunctions<Eigen::half>(), MakeCellFunctions<Eigen::bfloat16>(),
+      MakeCellFunctions<float>(),       MakeCellFunctions<double>(),
+  };
+  return &engine;
+}

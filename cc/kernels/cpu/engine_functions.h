@@ -1,0 +1,31 @@
+// Owns the list of the engine's functions for one storage type. Each type is
+// instantiated in a source file of its own, so that they compile side by side.
+
+#ifndef BLOCKRNN_KERNELS_CPU_ENGINE_FUNCTIONS_H_
+#define BLOCKRNN_KERNELS_CPU_ENGINE_FUNCTIONS_H_
+
+#include "cc/core/activations.h"
+#include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/gru_cell.h"
+#include "cc/kernels/cpu/lstm_cell.h"
+
+namespace blockrnn::cpu {
+
+template <class T>
+CellFunctions<T> MakeCellFunctions() {
+  return {
+      &GruCellForward<T, StandardActivations>,
+      &GruCellBackward<T>,
+      &LstmCellForward<T, StandardActivations>,
+      &LstmCellBackward<T>,
+  };
+}
+
+extern template CellFunctions<Eigen::half> MakeCellFunctions();
+extern template CellFunctions<Eigen::bfloat16> MakeCellFunctions();
+extern template CellFunctions<float> MakeCellFunctions();
+extern template CellFunctions<double> MakeCellFunctions();
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_ENGINE_FUNCTIONS_H_

@@ -1,0 +1,341 @@
+// Owns products of activations with weights that are used once: C = A · W or
+// A · Wᵀ, A in up to two parts side by side ([x, h] without a copy), with an
+// epilogue that sees finished values while they are in cache.
+//
+// Few rows: the weights are read as they stand, each once, which is all the
+// work there is. More rows: panels are packed on the way (panel.h), and the
+// packing is shared by the rows. Either way an element is summed in one order
+// that follows from the shape alone, so the number of threads and the split do
+// not change a bit.
+
+#ifndef BLOCKRNN_KERNELS_CPU_PRODUCT_H_
+#define BLOCKRNN_KERNELS_CPU_PRODUCT_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cc/kernels/cpu/panel.h"
+#include "cc/kernels/cpu/parallel.h"
+#include "cc/kernels/cpu/scratch.h"
+#include "cc/kernels/cpu/simd.h"
+
+namespace blockrnn::cpu {
+
+// Up to here the weights are streamed, above they are packed. Measured on
+// H = 64 … 1024 (docs/adr/0005-products.md).
+inline constexpr int64_t kStreamRows = 4;
+
+// One multiply-add below this many, in a whole section, is not worth the few
+// microseconds that waking a helper takes.
+inline constexpr double kMultipliesPerHelper = 100e3;
+
+template <class T>
+struct ProductPart {
+  const ComputeType<T>* a = nullptr;  // [rows, k]
+  int64_t lda = 0;
+  int64_t k = 0;
+  WeightView<T> weights;
+};
+
+// out[m, g, u] = Σ_parts Σ_k a[m, k] · w[k, gate_offset[g] + u]
+template <class T, int kGates>
+struct Product {
+  int64_t rows = 0;
+  int64_t units = 0;  // of one gate
+  int64_t gate_offset[kGates] = {};
+  int num_parts = 0;
+  ProductPart<T> parts[2];
+
+  int64_t Depth() const {
+    int64_t depth = 0;
+    for (int s = 0; s < num_parts; ++s) depth += parts[s].k;
+    return depth;
+  }
+  double Multiplies() const {
+    return static_cast<double>(rows) * static_cast<double>(units) * kGates *
+           static_cast<double>(Depth());
+  }
+};
+
+// A run of finished units of one row; gate g of unit `unit + j` is
+// gates[g * gate_stride + j].
+template <class C>
+struct GateRun {
+  int64_t row = 0;
+  int64_t unit = 0;
+  int64_t count = 0;
+  const C* gates = nullptr;
+  int64_t gate_stride = 0;
+};
+
+namespace internal {
+
+// Splits a product into tasks of units × rows.
+struct Split {
+  int64_t units_per_task = 1;
+  int64_t rows_per_task = 1;
+  int64_t unit_tasks = 0;
+  int64_t row_tasks = 0;
+
+  int64_t num_tasks() const { return unit_tasks * row_tasks; }
+};
+
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+template <class T, int kGates>
+Split SplitProduct(const Product<T, kGates>& product, int workers) {
+  using C = ComputeType<T>;
+  constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  Split split;
+  const int64_t panels = CeilDiv(product.units, kUnits);
+  if (product.rows <= kStreamRows) {
+    // Long runs of units, so that the streams through memory are long too.
+    const int64_t panels_per_task =
+        std::max<int64_t>(CeilDiv(panels, 2 * workers), 1);
+    split.units_per_task = kUnits * panels_per_task;
+    split.rows_per_task = std::max<int64_t>(product.rows, 1);
+  } else {
+    split.units_per_task = kUnits;
+    // Rows are split only where there are too few panels to go round.
+    const int64_t pieces =
+        std::clamp<int64_t>(2 * workers / std::max<int64_t>(panels, 1), 1,
+                            CeilDiv(product.rows, 4 * kTileRows));
+    split.rows_per_task =
+        CeilDiv(CeilDiv(product.rows, pieces), kTileRows) * kTileRows;
+  }
+  split.unit_tasks = CeilDiv(product.units, split.units_per_task);
+  split.row_tasks = CeilDiv(product.rows, split.rows_per_task);
+  return split;
+}
+
+// Scratch elements that one worker needs for the tasks of a split.
+template <class T, int kGates>
+int64_t TaskScratch(const Product<T, kGates>& product, const Split& split) {
+  if (product.rows <= kStreamRows) {
+    return product.rows * kGates * split.units_per_task;
+  }
+  return (product.Depth() + kTileRows) * kPanelWidth<ComputeType<T>>;
+}
+
+// sums[m, 0 … count) += a[m, 0 … kSteps) · w[0 … kSteps, 0 … count)
+template <class C, int kRows, int kSteps, class T>
+void StreamRowsOfWeights(const C* a, int64_t lda, const T* w, int64_t ldw,
+                         int64_t count, C* sums, int64_t ld_sums) {
+  Vec<C> broadcast[kRows][kSteps];
+  for (int m = 0; m < kRows; ++m) {
+    for (int p = 0; p < kSteps; ++p) broadcast[m][p] = Vec<C>(a[m * lda + p]);
+  }
+  ForEachVector<C>(count, [&](int64_t j, auto lanes) {
+    Vec<C> sum[kRows];
+    for (int m = 0; m < kRows; ++m) {
+      sum[m] = Load<C>(sums + m * ld_sums + j, lanes);
+    }
+    for (int p = 0; p < kSteps; ++p) {
+      const Vec<C> weight = Load<C>(w + p * ldw + j, lanes);
+      for (int m = 0; m < kRows; ++m) {
+        sum[m] = MulAdd(broadcast[m][p], weight, sum[m]);
+      }
+    }
+    for (int m = 0; m < kRows; ++m) {
+      Store(sums + m * ld_sums + j, sum[m], lanes);
+    }
+  });
+}
+
+// sums[m, j] += Σ_k a[m, k] · w[j, k] for kUnits rows of w: lane by lane, the
+// lanes added at the end.
+template <class C, int kRows, int kUnits, class T>
+void StreamDotProducts(const C* a, int64_t lda, const T* w, int64_t ldw,
+                       int64_t k, C* sums, int64_t ld_sums) {
+  Vec<C> sum[kRows][kUnits];
+  for (auto& row : sum) {
+    for (auto& v : row) v = Vec<C>(0);
+  }
+  ForEachVector<C>(k, [&](int64_t p, auto lanes) {
+    Vec<C> x[kRows];
+    for (int m = 0; m < kRows; ++m) x[m] = Load<C>(a + m * lda + p, lanes);
+    for (int j = 0; j < kUnits; ++j) {
+      const Vec<C> weight = Load<C>(w + j * ldw + p, lanes);
+      for (int m = 0; m < kRows; ++m) {
+        sum[m][j] = MulAdd(x[m], weight, sum[m][j]);
+      }
+    }
+  });
+  for (int m = 0; m < kRows; ++m) {
+    for (int j = 0; j < kUnits; ++j) {
+      sums[m * ld_sums + j] += SumLanes(sum[m][j]);
+    }
+  }
+}
+
+template <class C, int kRows, class T>
+void StreamPart(const ProductPart<T>& part, int64_t column, int64_t count,
+                C* sums, int64_t ld_sums) {
+  const WeightView<T>& view = part.weights;
+  if (view.transposed) {
+    const T* w = view.w + column * view.ldw;
+    int64_t j = 0;
+    for (; j + 4 <= count; j += 4) {
+      StreamDotProducts<C, kRows, 4>(part.a, part.lda, w + j * view.ldw,
+                                     view.ldw, part.k, sums + j, ld_sums);
+    }
+    for (; j < count; ++j) {
+      StreamDotProducts<C, kRows, 1>(part.a, part.lda, w + j * view.ldw,
+                                     view.ldw, part.k, sums + j, ld_sums);
+    }
+    return;
+  }
+  // 8 streams through memory at a time: enough for the prefetchers to run
+  // ahead, few enough that they keep track of them.
+  const T* w = view.w + column;
+  int64_t p = 0;
+  for (; p + 8 <= part.k; p += 8) {
+    StreamRowsOfWeights<C, kRows, 8>(part.a + p, part.lda, w + p * view.ldw,
+                                     view.ldw, count, sums, ld_sums);
+  }
+  for (; p < part.k; ++p) {
+    StreamRowsOfWeights<C, kRows, 1>(part.a + p, part.lda, w + p * view.ldw,
+                                     view.ldw, count, sums, ld_sums);
+  }
+}
+
+template <int kRows, class T, int kGates, class Epilogue>
+void StreamTask(const Product<T, kGates>& product, int64_t unit, int64_t count,
+                ComputeType<T>* sums, const Epilogue& epilogue) {
+  using C = ComputeType<T>;
+  const int64_t ld_sums = kGates * count;
+  std::fill(sums, sums + kRows * ld_sums, C(0));
+  for (int s = 0; s < product.num_parts; ++s) {
+    for (int gate = 0; gate < kGates; ++gate) {
+      StreamPart<C, kRows>(product.parts[s], product.gate_offset[gate] + unit,
+                           count, sums + gate * count, ld_sums);
+    }
+  }
+  for (int m = 0; m < kRows; ++m) {
+    epilogue(GateRun<C>{m, unit, count, sums + m * ld_sums, count});
+  }
+}
+
+template <int kRows, class T, int kGates, class Epilogue>
+void PanelTile(const Product<T, kGates>& product, int64_t row, int64_t unit,
+               int64_t count, ComputeType<T>* scratch,
+               const Epilogue& epilogue) {
+  using C = ComputeType<T>;
+  Tile<C, kRows> tile;
+  tile.Clear();
+  const C* panel = scratch + kTileRows * kPanelWidth<C>;
+  for (int s = 0; s < product.num_parts; ++s) {
+    const ProductPart<T>& part = product.parts[s];
+    MultiplyPanel<C, kRows>(part.a + row * part.lda, part.lda, part.k, panel,
+                            &tile);
+    panel += part.k * kPanelWidth<C>;
+  }
+  for (int m = 0; m < kRows; ++m) {
+    C* sums = scratch + m * kPanelWidth<C>;
+    for (int v = 0; v < kPanelVectors; ++v) {
+      Store(sums + v * Vec<C>::kSize, tile.sum[m][v]);
+    }
+    epilogue(GateRun<C>{row + m, unit, count, sums, kPanelUnits<C, kGates>});
+  }
+}
+
+// Calls f.template operator()<n>() for the n in [1, kMost] that `rows` is.
+template <int kMost, class F>
+EIGEN_ALWAYS_INLINE void WithRows(int64_t rows, const F& f) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) {
+      WithRows<kMost - 1>(rows, f);
+      return;
+    }
+  }
+  f(std::integral_constant<int, kMost>());
+}
+
+template <class T, int kGates, class Epilogue>
+void RunTask(const Product<T, kGates>& product, const Split& split,
+             int64_t task, ComputeType<T>* scratch, const Epilogue& epilogue) {
+  using C = ComputeType<T>;
+  const int64_t unit = task / split.row_tasks * split.units_per_task;
+  const int64_t count = std::min(split.units_per_task, product.units - unit);
+  if (product.rows <= kStreamRows) {
+    WithRows<kStreamRows>(product.rows, [&](auto rows) {
+      StreamTask<rows()>(product, unit, count, scratch, epilogue);
+    });
+    return;
+  }
+  C* panel = scratch + kTileRows * kPanelWidth<C>;
+  for (int s = 0; s < product.num_parts; ++s) {
+    const ProductPart<T>& part = product.parts[s];
+    PackPanel<C, kGates>(part.weights, product.gate_offset, part.k, unit, count,
+                         panel);
+    panel += part.k * kPanelWidth<C>;
+  }
+  const int64_t begin = task % split.row_tasks * split.rows_per_task;
+  const int64_t end = std::min(begin + split.rows_per_task, product.rows);
+  for (int64_t row = begin; row < end; row += kTileRows) {
+    WithRows<kTileRows>(end - row, [&](auto rows) {
+      PanelTile<rows()>(product, row, unit, count, scratch, epilogue);
+    });
+  }
+}
+
+}  // namespace internal
+
+// A product and what is done with its results: epilogue(GateRun) is called once
+// for every unit of every row, from any worker.
+template <class T, int kGates, class Epilogue>
+struct ProductWithEpilogue {
+  Product<T, kGates> product;
+  Epilogue epilogue;
+};
+template <class T, int kGates, class Epilogue>
+ProductWithEpilogue(Product<T, kGates>, Epilogue)
+    -> ProductWithEpilogue<T, kGates, Epilogue>;
+
+// Runs independent products, all of storage type T, as one parallel section.
+template <class T, class... Works>
+Status RunProducts(const Host& host, const Works&... works) {
+  using C = ComputeType<T>;
+  double multiplies = 0;
+  ((multiplies += works.product.Multiplies()), ...);
+  const int wanted = static_cast<int>(std::clamp<double>(
+      multiplies / kMultipliesPerHelper, 1, std::max(host.num_threads, 1)));
+
+  constexpr int kWorks = sizeof...(Works);
+  const internal::Split splits[kWorks] = {
+      internal::SplitProduct(works.product, wanted)...};
+  int64_t num_tasks = 0;
+  for (const internal::Split& split : splits) num_tasks += split.num_tasks();
+  if (num_tasks == 0) return Status::kOk;
+
+  const int workers = std::min(wanted, NumWorkers(host, num_tasks));
+  int64_t needed = 0;
+  int index = 0;
+  ((needed = std::max(needed,
+                      internal::TaskScratch(works.product, splits[index++]))),
+   ...);
+  // A multiple of a cache line, so that workers share none.
+  const int64_t per_worker = internal::CeilDiv(needed, 64) * 64;
+  Scratch memory(host);
+  C* scratch = memory.Array<C>(per_worker * workers);
+  if (!memory.ok()) return Status::kOutOfMemory;
+
+  ParallelFor(host, workers, num_tasks, [&](int worker, int64_t task) {
+    C* mine = scratch + worker * per_worker;
+    int which = 0;
+    const auto try_work = [&](const auto& work) {
+      const internal::Split& split = splits[which++];
+      const int64_t tasks = split.num_tasks();
+      if (task >= 0 && task < tasks) {
+        internal::RunTask(work.product, split, task, mine, work.epilogue);
+      }
+      task -= tasks;
+    };
+    (try_work(works), ...);
+  });
+  return Status::kOk;
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_PRODUCT_H_

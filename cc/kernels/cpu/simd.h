@@ -1,0 +1,147 @@
+// Owns the SIMD vector of the engine: a thin value type over Eigen's packet of
+// the instruction set that this library is compiled for, and the memory edge
+// where half and bfloat16 become float32.
+
+#ifndef BLOCKRNN_KERNELS_CPU_SIMD_H_
+#define BLOCKRNN_KERNELS_CPU_SIMD_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "Eigen/Core"
+
+namespace blockrnn::cpu {
+
+// The type that storage type T is computed in.
+template <class T>
+using ComputeType =
+    std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+template <class C>
+struct Vec {
+  using Packet = typename Eigen::internal::packet_traits<C>::type;
+  static constexpr int kSize = Eigen::internal::unpacket_traits<Packet>::size;
+
+  Vec() = default;
+  explicit Vec(const Packet& p) : packet(p) {}
+  // All lanes the same.
+  explicit Vec(C value) : packet(Eigen::internal::pset1<Packet>(value)) {}
+  explicit Vec(int value) : Vec(static_cast<C>(value)) {}
+
+  friend EIGEN_ALWAYS_INLINE Vec operator+(const Vec& a, const Vec& b) {
+    return Vec(Eigen::internal::padd(a.packet, b.packet));
+  }
+  friend EIGEN_ALWAYS_INLINE Vec operator-(const Vec& a, const Vec& b) {
+    return Vec(Eigen::internal::psub(a.packet, b.packet));
+  }
+  friend EIGEN_ALWAYS_INLINE Vec operator*(const Vec& a, const Vec& b) {
+    return Vec(Eigen::internal::pmul(a.packet, b.packet));
+  }
+
+  Packet packet;
+};
+
+// a ∘ b + c
+template <class C>
+EIGEN_ALWAYS_INLINE Vec<C> MulAdd(const Vec<C>& a, const Vec<C>& b,
+                                  const Vec<C>& c) {
+  return Vec<C>(Eigen::internal::pmadd(a.packet, b.packet, c.packet));
+}
+
+template <class C>
+EIGEN_ALWAYS_INLINE Vec<C> Sigmoid(const Vec<C>& x) {
+  return Vec<C>(Eigen::internal::scalar_logistic_op<C>().packetOp(x.packet));
+}
+
+template <class C>
+EIGEN_ALWAYS_INLINE Vec<C> Tanh(const Vec<C>& x) {
+  return Vec<C>(Eigen::internal::scalar_tanh_op<C>().packetOp(x.packet));
+}
+
+// As the scalar Clamp of core/activations.h: comparisons, so that a NaN stays.
+template <class C>
+EIGEN_ALWAYS_INLINE Vec<C> Clamp(const Vec<C>& x, const Vec<C>& lo,
+                                 const Vec<C>& hi) {
+  using Eigen::internal::pcmp_lt;
+  using Eigen::internal::pselect;
+  return Vec<C>(
+      pselect(pcmp_lt(x.packet, lo.packet), lo.packet,
+              pselect(pcmp_lt(hi.packet, x.packet), hi.packet, x.packet)));
+}
+
+template <class C>
+EIGEN_ALWAYS_INLINE C SumLanes(const Vec<C>& v) {
+  return Eigen::internal::predux(v.packet);
+}
+
+// How many lanes of a vector a load or store touches: all, or the first n.
+struct AllLanes {};
+struct FirstLanes {
+  int n;
+};
+
+template <class C, class T>
+EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p, AllLanes) {
+  if constexpr (std::is_same_v<C, T>) {
+    return Vec<C>(Eigen::internal::ploadu<typename Vec<C>::Packet>(p));
+  } else {
+    using Storage = Eigen::Array<T, Vec<C>::kSize, 1>;
+    Eigen::Array<C, Vec<C>::kSize, 1> wide =
+        Eigen::Map<const Storage>(p).template cast<C>();
+    return Vec<C>(
+        Eigen::internal::ploadu<typename Vec<C>::Packet>(wide.data()));
+  }
+}
+
+template <class C, class T>
+EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, AllLanes) {
+  if constexpr (std::is_same_v<C, T>) {
+    Eigen::internal::pstoreu(p, v.packet);
+  } else {
+    using Storage = Eigen::Array<T, Vec<C>::kSize, 1>;
+    Eigen::Array<C, Vec<C>::kSize, 1> wide;
+    Eigen::internal::pstoreu(wide.data(), v.packet);
+    Eigen::Map<Storage> out(p);
+    out = wide.template cast<T>();
+  }
+}
+
+// Lanes past the first n are zero and their memory is not touched.
+template <class C, class T>
+EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p, FirstLanes lanes) {
+  C wide[Vec<C>::kSize] = {};
+  for (int j = 0; j < lanes.n; ++j) wide[j] = static_cast<C>(p[j]);
+  return Load<C>(wide, AllLanes());
+}
+
+template <class C, class T>
+EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, FirstLanes lanes) {
+  C wide[Vec<C>::kSize];
+  Store(wide, v, AllLanes());
+  for (int j = 0; j < lanes.n; ++j) p[j] = static_cast<T>(wide[j]);
+}
+
+template <class C, class T>
+EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p) {
+  return Load<C>(p, AllLanes());
+}
+
+template <class C, class T>
+EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v) {
+  Store(p, v, AllLanes());
+}
+
+// Calls body(offset, lanes) for the vectors that cover [0, count).
+template <class C, class Body>
+EIGEN_ALWAYS_INLINE void ForEachVector(int64_t count, Body&& body) {
+  constexpr int kSize = Vec<C>::kSize;
+  int64_t offset = 0;
+  for (; offset + kSize <= count; offset += kSize) body(offset, AllLanes());
+  if (offset < count) {
+    body(offset, FirstLanes{static_cast<int>(count - offset)});
+  }
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_SIMD_H_
