@@ -1,0 +1,73 @@
+"""Every tolerance of the tests, and why it is what it is.
+
+All are bounds on |got - want| / |want|, with the L2 norm over a whole array. A norm and not an
+element: where a sum cancels, a single element of it has no correct digit in any order of adding.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+# Distance from 1 to the next number of the type.
+EPS = {
+    "half": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "float": 2.0**-23,
+    "double": 2.0**-52,
+}
+_ALIASES = {"float16": "half", "float32": "float", "float64": "double"}
+
+
+def type_name(dtype) -> str:
+    """ "half", "bfloat16", "float" or "double" for a name, NumPy dtype or TensorFlow dtype."""
+    name = dtype if isinstance(dtype, str) else getattr(dtype, "name", None) or np.dtype(dtype).name
+    return _ALIASES.get(name, name)
+
+
+def _accumulated(eps: float, reduction_length: int, backward: bool) -> float:
+    # The formula of oneDNN's benchdnn for recurrent layers. Errors of a sum of n terms grow like
+    # log2 n when it is added in a tree (as blocked and vectorised products do); 4 covers the
+    # activations, which err by a few units in the last place; a backward pass reads twice as many
+    # products. A sum of one term still rounds, so the logarithm counts as 1 at least.
+    return (
+        4.0
+        * (2.0 if backward else 1.0)
+        * max(1, math.ceil(math.log2(max(reduction_length, 1))))
+        * eps
+    )
+
+
+def bound(dtype, reduction_length: int, backward: bool = False) -> float:
+    """For one call of an op whose inputs the reference gets bit for bit.
+
+    reduction_length: the longest sum, I + H for a cell, times the steps that feed into each other.
+    """
+    name = type_name(dtype)
+    if name in ("float", "double"):
+        return _accumulated(EPS[name], reduction_length, backward)
+    # half and bfloat16 are computed in float32 and rounded once, when they are stored: at most
+    # half of eps per element. Twice that leaves room for half's subnormal numbers (below 6e-5),
+    # whose rounding is absolute. The float32 part is below both.
+    return EPS[name] + _accumulated(EPS["float"], reduction_length, backward)
+
+
+def composed_bound(dtype, reduction_length: int) -> float:
+    """For a gradient taken by automatic differentiation, weight gradients included.
+
+    It is several ops in a row: what one stores in `dtype` the next one reads, and TensorFlow's own
+    product that makes the weight gradients may add up in `dtype`. So the formula is taken
+    with the eps of `dtype` itself, whatever it is.
+    """
+    return _accumulated(EPS[type_name(dtype)], reduction_length, backward=True)
+
+
+# Central differences in float64 with step 1e-6·max(1, |x|): truncation ~ step² = 1e-12, rounding
+# ~ eps / step = 2e-10, times the number of elements that the scalar sums over. 1e-6 is far above
+# both and far below any wrong term of an equation.
+FINITE_DIFFERENCES = 1e-6
+FINITE_DIFFERENCE_STEP = 1e-6
+
+# The golden numbers were published with six to eight digits, from float32 runs.
+GOLDEN = 1e-6
