@@ -43,6 +43,11 @@ struct WeightView {
   const T* w = nullptr;
   int64_t ldw = 0;  // elements from one row of w to the next
   bool transposed = false;
+
+  // The same from depth k on.
+  WeightView From(int64_t k) const {
+    return {w + (transposed ? k : k * ldw), ldw, transposed};
+  }
 };
 
 // out[p * panel width + j] = w[j * ldw + p] for j < lanes, 0 for the others.
@@ -74,38 +79,38 @@ void PackTransposed(const T* w, int64_t ldw, int64_t k, int lanes, C* out) {
   }
 }
 
-// Packs k rows of `count` units (count ≤ kPanelUnits) from `unit` on for each
-// gate. Lanes past `count` become zero.
+// Packs depth k of `units` neighbouring units for each gate into panels that
+// start panel_stride elements apart. Lanes past the last unit become zero.
 template <class C, int kGates, class T>
-void PackPanel(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
-               int64_t k, int64_t unit, int64_t count, C* panel) {
+void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
+                int64_t k, int64_t unit, int64_t units, int64_t panel_stride,
+                C* panels) {
   constexpr int kSize = Vec<C>::kSize;
   constexpr int kUnits = kPanelUnits<C, kGates>;
   for (int gate = 0; gate < kGates; ++gate) {
     const int64_t column = gate_offset[gate] + unit;
-    for (int lane = 0; lane < kUnits; lane += kSize) {
-      C* out = panel + gate * kUnits + lane;
-      const int lanes =
-          static_cast<int>(std::clamp<int64_t>(count - lane, 0, kSize));
-      if (lanes == 0) {
-        for (int64_t p = 0; p < k; ++p) {
-          Store(out + p * kPanelWidth<C>, Vec<C>(0));
-        }
-      } else if (!view.transposed) {
-        const T* w = view.w + column + lane;
-        if (lanes == kSize) {
-          for (int64_t p = 0; p < k; ++p) {
-            Store(out + p * kPanelWidth<C>, Load<C>(w + p * view.ldw));
-          }
-        } else {
-          for (int64_t p = 0; p < k; ++p) {
-            Store(out + p * kPanelWidth<C>,
-                  Load<C>(w + p * view.ldw, FirstLanes{lanes}));
-          }
-        }
-      } else {
-        PackTransposed(view.w + (column + lane) * view.ldw, view.ldw, k, lanes,
-                       out);
+    const auto out = [&](int64_t j) {
+      return panels + j / kUnits * panel_stride + gate * kUnits + j % kUnits;
+    };
+    if (view.transposed) {
+      for (int64_t j = 0; j < units; j += kSize) {
+        PackTransposed(view.w + (column + j) * view.ldw, view.ldw, k,
+                       static_cast<int>(std::min<int64_t>(units - j, kSize)),
+                       out(j));
+      }
+    } else {
+      for (int64_t p = 0; p < k; ++p) {
+        const T* row = view.w + p * view.ldw + column;
+        ForEachVector<C>(units, [&](int64_t j, auto lanes) {
+          Store(out(j) + p * kPanelWidth<C>, Load<C>(row + j, lanes));
+        });
+      }
+    }
+    const int64_t filled = (units + kSize - 1) / kSize * kSize;
+    const int64_t end = (units + kUnits - 1) / kUnits * kUnits;
+    for (int64_t j = filled; j < end; j += kSize) {
+      for (int64_t p = 0; p < k; ++p) {
+        Store(out(j) + p * kPanelWidth<C>, Vec<C>(0));
       }
     }
   }

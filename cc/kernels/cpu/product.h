@@ -23,7 +23,7 @@ namespace blockrnn::cpu {
 
 // Up to here the weights are streamed, above they are packed. Measured on
 // H = 64 … 1024 (docs/adr/0005-products.md).
-inline constexpr int64_t kStreamRows = 4;
+inline constexpr int64_t kStreamRows = 16;
 
 // One multiply-add below this many, in a whole section, is not worth the few
 // microseconds that waking a helper takes.
@@ -82,26 +82,48 @@ struct Split {
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// Depth to which a group of panels is packed at a time. A group of 4 takes
+// 256 KB, which leaves room in a second-level cache of 1 MB (or just fits one
+// of 512 KB) beside the rows of A.
+inline constexpr int64_t kPackedDepth = 256;
+
+// Panels packed side by side: a row of weights is then read in runs of 256
+// bytes and more. With single panels, 64 bytes from each row, a packing of
+// wide weights is bound by address translation.
+inline constexpr int64_t kMostPanelsInGroup = 4;
+
+// Rows that share a packing: their sums, 1 KB each, stay in the cache as well.
+inline constexpr int64_t kMostRowsInBlock = 120;
+
+template <class T, int kGates>
+bool Streams(const Product<T, kGates>& product) {
+  return product.rows <= kStreamRows;
+}
+
 template <class T, int kGates>
 Split SplitProduct(const Product<T, kGates>& product, int workers) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   Split split;
   const int64_t panels = CeilDiv(product.units, kUnits);
-  if (product.rows <= kStreamRows) {
-    // Long runs of units, so that the streams through memory are long too.
-    const int64_t panels_per_task =
-        std::max<int64_t>(CeilDiv(panels, 2 * workers), 1);
-    split.units_per_task = kUnits * panels_per_task;
+  // Two tasks for each worker, so that one that is held up can be relieved.
+  const int64_t pieces = workers > 1 ? 2 * workers : 1;
+  if (Streams(product)) {
+    // Long runs of units, so that the streams through memory are long too, but
+    // 8 rows of them fit the first-level cache.
+    split.units_per_task =
+        kUnits * std::clamp<int64_t>(CeilDiv(panels, pieces), 1, 8 * kGates);
     split.rows_per_task = std::max<int64_t>(product.rows, 1);
   } else {
-    split.units_per_task = kUnits;
-    // Rows are split only where there are too few panels to go round.
-    const int64_t pieces =
-        std::clamp<int64_t>(2 * workers / std::max<int64_t>(panels, 1), 1,
+    const int64_t group =
+        std::clamp<int64_t>(panels / pieces, 1, kMostPanelsInGroup);
+    split.units_per_task = kUnits * group;
+    const int64_t row_pieces =
+        std::clamp<int64_t>(pieces / CeilDiv(panels, group), 1,
                             CeilDiv(product.rows, 4 * kTileRows));
-    split.rows_per_task =
-        CeilDiv(CeilDiv(product.rows, pieces), kTileRows) * kTileRows;
+    split.rows_per_task = std::min(
+        CeilDiv(CeilDiv(product.rows, row_pieces), kTileRows) * kTileRows,
+        kMostRowsInBlock);
   }
   split.unit_tasks = CeilDiv(product.units, split.units_per_task);
   split.row_tasks = CeilDiv(product.rows, split.rows_per_task);
@@ -111,10 +133,10 @@ Split SplitProduct(const Product<T, kGates>& product, int workers) {
 // Scratch elements that one worker needs for the tasks of a split.
 template <class T, int kGates>
 int64_t TaskScratch(const Product<T, kGates>& product, const Split& split) {
-  if (product.rows <= kStreamRows) {
-    return product.rows * kGates * split.units_per_task;
-  }
-  return (product.Depth() + kTileRows) * kPanelWidth<ComputeType<T>>;
+  const int64_t sums = std::min(split.rows_per_task, product.rows) * kGates *
+                       split.units_per_task;
+  if (Streams(product)) return sums;
+  return sums + kPackedDepth * kGates * split.units_per_task;
 }
 
 // sums[m, 0 … count) += a[m, 0 … kSteps) · w[0 … kSteps, 0 … count)
@@ -168,78 +190,8 @@ void StreamDotProducts(const C* a, int64_t lda, const T* w, int64_t ldw,
   }
 }
 
-template <class C, int kRows, class T>
-void StreamPart(const ProductPart<T>& part, int64_t column, int64_t count,
-                C* sums, int64_t ld_sums) {
-  const WeightView<T>& view = part.weights;
-  if (view.transposed) {
-    const T* w = view.w + column * view.ldw;
-    int64_t j = 0;
-    for (; j + 4 <= count; j += 4) {
-      StreamDotProducts<C, kRows, 4>(part.a, part.lda, w + j * view.ldw,
-                                     view.ldw, part.k, sums + j, ld_sums);
-    }
-    for (; j < count; ++j) {
-      StreamDotProducts<C, kRows, 1>(part.a, part.lda, w + j * view.ldw,
-                                     view.ldw, part.k, sums + j, ld_sums);
-    }
-    return;
-  }
-  // 8 streams through memory at a time: enough for the prefetchers to run
-  // ahead, few enough that they keep track of them.
-  const T* w = view.w + column;
-  int64_t p = 0;
-  for (; p + 8 <= part.k; p += 8) {
-    StreamRowsOfWeights<C, kRows, 8>(part.a + p, part.lda, w + p * view.ldw,
-                                     view.ldw, count, sums, ld_sums);
-  }
-  for (; p < part.k; ++p) {
-    StreamRowsOfWeights<C, kRows, 1>(part.a + p, part.lda, w + p * view.ldw,
-                                     view.ldw, count, sums, ld_sums);
-  }
-}
-
-template <int kRows, class T, int kGates, class Epilogue>
-void StreamTask(const Product<T, kGates>& product, int64_t unit, int64_t count,
-                ComputeType<T>* sums, const Epilogue& epilogue) {
-  using C = ComputeType<T>;
-  const int64_t ld_sums = kGates * count;
-  std::fill(sums, sums + kRows * ld_sums, C(0));
-  for (int s = 0; s < product.num_parts; ++s) {
-    for (int gate = 0; gate < kGates; ++gate) {
-      StreamPart<C, kRows>(product.parts[s], product.gate_offset[gate] + unit,
-                           count, sums + gate * count, ld_sums);
-    }
-  }
-  for (int m = 0; m < kRows; ++m) {
-    epilogue(GateRun<C>{m, unit, count, sums + m * ld_sums, count});
-  }
-}
-
-template <int kRows, class T, int kGates, class Epilogue>
-void PanelTile(const Product<T, kGates>& product, int64_t row, int64_t unit,
-               int64_t count, ComputeType<T>* scratch,
-               const Epilogue& epilogue) {
-  using C = ComputeType<T>;
-  Tile<C, kRows> tile;
-  tile.Clear();
-  const C* panel = scratch + kTileRows * kPanelWidth<C>;
-  for (int s = 0; s < product.num_parts; ++s) {
-    const ProductPart<T>& part = product.parts[s];
-    MultiplyPanel<C, kRows>(part.a + row * part.lda, part.lda, part.k, panel,
-                            &tile);
-    panel += part.k * kPanelWidth<C>;
-  }
-  for (int m = 0; m < kRows; ++m) {
-    C* sums = scratch + m * kPanelWidth<C>;
-    for (int v = 0; v < kPanelVectors; ++v) {
-      Store(sums + v * Vec<C>::kSize, tile.sum[m][v]);
-    }
-    epilogue(GateRun<C>{row + m, unit, count, sums, kPanelUnits<C, kGates>});
-  }
-}
-
-// Calls f.template operator()<n>() for the n in [1, kMost] that `rows` is.
+// Calls f(std::integral_constant<int, n>) for the n in [1, kMost] that `rows`
+// is, or for kMost.
 template <int kMost, class F>
 EIGEN_ALWAYS_INLINE void WithRows(int64_t rows, const F& f) {
   if constexpr (kMost > 1) {
@@ -251,32 +203,154 @@ EIGEN_ALWAYS_INLINE void WithRows(int64_t rows, const F& f) {
   f(std::integral_constant<int, kMost>());
 }
 
+// Rows that use a weight while it is in a register.
+inline constexpr int kStreamTileRows = 4;
+
+// sums += a · w for all rows, w read once from memory: what the first rows have
+// read is in the first-level cache for the others.
+template <class C, class T>
+void StreamPart(const ProductPart<T>& part, int64_t rows, int64_t column,
+                int64_t count, C* sums, int64_t ld_sums) {
+  const WeightView<T>& view = part.weights;
+  const auto for_row_tiles = [&](const auto& body) {
+    for (int64_t m = 0; m < rows; m += kStreamTileRows) {
+      WithRows<kStreamTileRows>(rows - m, [&](auto tile_rows) {
+        body(tile_rows, part.a + m * part.lda, sums + m * ld_sums);
+      });
+    }
+  };
+  if (view.transposed) {
+    const auto units = [&](auto num_units, int64_t j) {
+      for_row_tiles([&](auto tile_rows, const C* a, C* out) {
+        StreamDotProducts<C, tile_rows(), num_units()>(
+            a, part.lda, view.w + (column + j) * view.ldw, view.ldw, part.k,
+            out + j, ld_sums);
+      });
+    };
+    int64_t j = 0;
+    for (; j + 4 <= count; j += 4) units(std::integral_constant<int, 4>(), j);
+    for (; j < count; ++j) units(std::integral_constant<int, 1>(), j);
+    return;
+  }
+  const auto steps = [&](auto num_steps, int64_t p) {
+    for_row_tiles([&](auto tile_rows, const C* a, C* out) {
+      StreamRowsOfWeights<C, tile_rows(), num_steps()>(
+          a + p, part.lda, view.w + p * view.ldw + column, view.ldw, count, out,
+          ld_sums);
+    });
+  };
+  // 8 streams through memory at a time: enough for the prefetchers to run
+  // ahead, few enough that they keep track of them.
+  int64_t p = 0;
+  for (; p + 8 <= part.k; p += 8) steps(std::integral_constant<int, 8>(), p);
+  for (; p < part.k; ++p) steps(std::integral_constant<int, 1>(), p);
+}
+
+template <class T, int kGates, class Epilogue>
+void StreamTask(const Product<T, kGates>& product, int64_t unit, int64_t count,
+                ComputeType<T>* sums, const Epilogue& epilogue) {
+  using C = ComputeType<T>;
+  const int64_t ld_sums = kGates * count;
+  std::fill(sums, sums + product.rows * ld_sums, C(0));
+  for (int s = 0; s < product.num_parts; ++s) {
+    for (int gate = 0; gate < kGates; ++gate) {
+      StreamPart<C>(product.parts[s], product.rows,
+                    product.gate_offset[gate] + unit, count,
+                    sums + gate * count, ld_sums);
+    }
+  }
+  for (int64_t m = 0; m < product.rows; ++m) {
+    epilogue(GateRun<C>{m, unit, count, sums + m * ld_sums, count});
+  }
+}
+
+// The rows and the group of panels that one task has, and its scratch.
+template <class C>
+struct PanelBlock {
+  int64_t row = 0;
+  int64_t rows = 0;
+  int64_t unit = 0;
+  int64_t units = 0;
+  int64_t panels = 0;
+  C* sums = nullptr;    // [rows, panels, panel width]
+  C* packed = nullptr;  // [panels, kPackedDepth, panel width]
+};
+
+// sums += a · packed, for k ≤ kPackedDepth columns of a.
+template <class C>
+void MultiplyBlock(const PanelBlock<C>& block, const C* a, int64_t lda,
+                   int64_t k) {
+  constexpr int kSize = Vec<C>::kSize;
+  const int64_t ld_sums = block.panels * kPanelWidth<C>;
+  for (int64_t panel = 0; panel < block.panels; ++panel) {
+    const C* packed = block.packed + panel * kPackedDepth * kPanelWidth<C>;
+    for (int64_t m = 0; m < block.rows; m += kTileRows) {
+      WithRows<kTileRows>(block.rows - m, [&](auto rows) {
+        C* sums = block.sums + m * ld_sums + panel * kPanelWidth<C>;
+        Tile<C, rows()> tile;
+        for (int r = 0; r < rows(); ++r) {
+          for (int v = 0; v < kPanelVectors; ++v) {
+            tile.sum[r][v] = Load<C>(sums + r * ld_sums + v * kSize);
+          }
+        }
+        MultiplyPanel<C, rows()>(a + m * lda, lda, k, packed, &tile);
+        for (int r = 0; r < rows(); ++r) {
+          for (int v = 0; v < kPanelVectors; ++v) {
+            Store(sums + r * ld_sums + v * kSize, tile.sum[r][v]);
+          }
+        }
+      });
+    }
+  }
+}
+
+template <class T, int kGates, class Epilogue>
+void PanelTask(const Product<T, kGates>& product,
+               const PanelBlock<ComputeType<T>>& block,
+               const Epilogue& epilogue) {
+  using C = ComputeType<T>;
+  constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  std::fill(block.sums, block.sums + block.rows * block.panels * kPanelWidth<C>,
+            C(0));
+  for (int s = 0; s < product.num_parts; ++s) {
+    const ProductPart<T>& part = product.parts[s];
+    for (int64_t p = 0; p < part.k; p += kPackedDepth) {
+      const int64_t k = std::min(kPackedDepth, part.k - p);
+      PackPanels<C>(part.weights.From(p), product.gate_offset, k, block.unit,
+                    block.units, kPackedDepth * kPanelWidth<C>, block.packed);
+      MultiplyBlock(block, part.a + block.row * part.lda + p, part.lda, k);
+    }
+  }
+  for (int64_t m = 0; m < block.rows; ++m) {
+    for (int64_t panel = 0; panel < block.panels; ++panel) {
+      const int64_t unit = panel * kUnits;
+      epilogue(GateRun<C>{
+          block.row + m, block.unit + unit,
+          std::min(kUnits, block.units - unit),
+          block.sums + (m * block.panels + panel) * kPanelWidth<C>, kUnits});
+    }
+  }
+}
+
 template <class T, int kGates, class Epilogue>
 void RunTask(const Product<T, kGates>& product, const Split& split,
              int64_t task, ComputeType<T>* scratch, const Epilogue& epilogue) {
   using C = ComputeType<T>;
   const int64_t unit = task / split.row_tasks * split.units_per_task;
   const int64_t count = std::min(split.units_per_task, product.units - unit);
-  if (product.rows <= kStreamRows) {
-    WithRows<kStreamRows>(product.rows, [&](auto rows) {
-      StreamTask<rows()>(product, unit, count, scratch, epilogue);
-    });
+  if (Streams(product)) {
+    StreamTask(product, unit, count, scratch, epilogue);
     return;
   }
-  C* panel = scratch + kTileRows * kPanelWidth<C>;
-  for (int s = 0; s < product.num_parts; ++s) {
-    const ProductPart<T>& part = product.parts[s];
-    PackPanel<C, kGates>(part.weights, product.gate_offset, part.k, unit, count,
-                         panel);
-    panel += part.k * kPanelWidth<C>;
-  }
-  const int64_t begin = task % split.row_tasks * split.rows_per_task;
-  const int64_t end = std::min(begin + split.rows_per_task, product.rows);
-  for (int64_t row = begin; row < end; row += kTileRows) {
-    WithRows<kTileRows>(end - row, [&](auto rows) {
-      PanelTile<rows()>(product, row, unit, count, scratch, epilogue);
-    });
-  }
+  PanelBlock<C> block;
+  block.row = task % split.row_tasks * split.rows_per_task;
+  block.rows = std::min(split.rows_per_task, product.rows - block.row);
+  block.unit = unit;
+  block.units = count;
+  block.panels = CeilDiv(count, kPanelUnits<C, kGates>);
+  block.packed = scratch;
+  block.sums = scratch + block.panels * kPackedDepth * kPanelWidth<C>;
+  PanelTask(product, block, epilogue);
 }
 
 }  // namespace internal
