@@ -1,0 +1,51 @@
+"""Runs a piece of a test in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+TESTS = pathlib.Path(__file__).resolve().parent
+ROOT = TESTS.parent
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """The environment of a child: it finds the package and the test modules, and is quiet."""
+    env = dict(os.environ)
+    env["PYTHONPATH"] = os.pathsep.join(
+        [str(ROOT), str(TESTS), *filter(None, [env.get("PYTHONPATH")])]
+    )
+    env["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    # A child of pytest-xdist is not a worker of it.
+    for name in [n for n in env if n.startswith("PYTEST_XDIST")]:
+        del env[name]
+    env.update(extra)
+    return env
+
+
+def run_python(
+    arguments: list[str], *, timeout: float = 300, **extra: str
+) -> subprocess.CompletedProcess:
+    """Runs this Python with `arguments`; the caller looks at returncode, stdout and stderr."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        env=environment(**extra),
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+
+
+def run_code(code: str, *, timeout: float = 300, **extra: str) -> subprocess.CompletedProcess:
+    """Runs a program given as text."""
+    return run_python(["-c", code], timeout=timeout, **extra)
+
+
+def assert_ok(result: subprocess.CompletedProcess, what: str) -> str:
+    """Fails with the child's own words unless it ended with 0; gives its standard output."""
+    tail = (result.stdout[-3000:] + "\n" + result.stderr[-3000:]).strip()
+    assert result.returncode == 0, f"{what} ended with {result.returncode}:\n{tail}"
+    return result.stdout

@@ -1,0 +1,43 @@
+"""Fixtures that every test module shares.
+
+Nothing is skipped silently: a package that does not import is an error of every test that asks
+for it, and a test that needs a GPU says that it was not run.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+_TESTS = pathlib.Path(__file__).resolve().parent
+for _path in (str(_TESTS), str(_TESTS.parent)):
+    if _path not in sys.path:
+        sys.path.insert(0, _path)
+
+
+@pytest.fixture(scope="session")
+def tf():
+    """TensorFlow, imported when the first test needs it."""
+    import tensorflow
+
+    return tensorflow
+
+
+@pytest.fixture(scope="session")
+def tfb(tf):
+    """The package under test; an import error here is an error, never a skip."""
+    import tf_blockrnn
+
+    return tf_blockrnn
+
+
+@pytest.fixture(params=["CPU", "GPU"])
+def device(request, tf):
+    """Each kind of device in turn, as a name for tf.device."""
+    if request.param == "GPU" and not tf.config.list_physical_devices("GPU"):
+        pytest.skip("not run: no GPU")
+    return f"/{request.param}:0"
