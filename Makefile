@@ -1,0 +1,4 @@
+PYTHON ?= .venv/bin/python
+
+build:
+	$(PYTHON) tools/build.py

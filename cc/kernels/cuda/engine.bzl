@@ -1,0 +1,84 @@
+"""The CUDA engine: nvcc makes the objects, the host compiler links them with the static CUDA runtime."""
+
+load("@local_cuda//:facts.bzl", "CUDA_ARCHITECTURES", "CUDA_LIBRARY_DIRECTORY", "CUDA_NVCC")
+load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+
+def _nvcc_flags():
+    flags = [
+        "-std=c++17",
+        "-O3",
+        "-Werror=all-warnings",
+        "-Xcompiler=-fPIC,-Wall,-Wextra,-Werror,-fvisibility=hidden",
+        "--expt-relaxed-constexpr",
+        "-Xptxas=-v",
+        "-DEIGEN_MAX_ALIGN_BYTES=64",
+    ]
+    for architecture in CUDA_ARCHITECTURES:
+        flags.append("-gencode=arch=compute_{0},code=sm_{0}".format(architecture))
+    flags.append("-gencode=arch=compute_{0},code=compute_{0}".format(CUDA_ARCHITECTURES[-1]))
+    return flags
+
+def _cuda_objects_impl(ctx):
+    compilation = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
+    includes = []
+    for directory in compilation.quote_includes.to_list():
+        includes += ["-I", directory]
+    for directory in compilation.system_includes.to_list():
+        includes += ["-isystem", directory]
+    objects = []
+    reports = []
+    for source in ctx.files.srcs:
+        stem = source.basename[:-len(".cu.cc")]
+        object = ctx.actions.declare_file(stem + ".cu.o")
+        report = ctx.actions.declare_file(stem + ".ptxas.txt")
+        ctx.actions.run_shell(
+            inputs = depset([source] + ctx.files.hdrs, transitive = [compilation.headers]),
+            outputs = [object, report],
+            # ptxas says how many registers each kernel takes; that is kept, not shown, unless the compilation fails.
+            command = 'report=$1; shift; "$@" > "$report" 2>&1 || { cat "$report" >&2; exit 1; }',
+            arguments = [report.path, CUDA_NVCC, "-ccbin", find_cpp_toolchain(ctx).compiler_executable] +
+                        _nvcc_flags() + includes + ["-x", "cu", "-c", source.path, "-o", object.path],
+            mnemonic = "CudaCompile",
+            use_default_shell_env = True,
+        )
+        objects.append(object)
+        reports.append(report)
+    return [
+        DefaultInfo(files = depset(objects)),
+        OutputGroupInfo(ptxas = depset(reports)),
+    ]
+
+_cuda_objects = rule(
+    implementation = _cuda_objects_impl,
+    attrs = {
+        "srcs": attr.label_list(allow_files = [".cu.cc"]),
+        "hdrs": attr.label_list(allow_files = True),
+        "deps": attr.label_list(providers = [CcInfo]),
+        "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
+    },
+    toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],
+    fragments = ["cpp"],
+)
+
+def cuda_engine(name, srcs, hdrs):
+    """A cc_library of the engine, with BLOCKRNN_CUDA=1 for who depends on it; only its headers where nothing compiles.
+    """
+    if not (CUDA_NVCC and srcs):
+        native.cc_library(name = name, hdrs = hdrs, deps = ["//cc/core"])
+        native.filegroup(name = name + "_ptxas")
+        return
+    _cuda_objects(
+        name = name + "_objects",
+        srcs = srcs,
+        hdrs = hdrs,
+        deps = ["//cc/core", "@local_tensorflow//:eigen"],
+    )
+    native.filegroup(name = name + "_ptxas", srcs = [name + "_objects"], output_group = "ptxas")
+    native.cc_library(
+        name = name,
+        srcs = [name + "_objects"],
+        hdrs = hdrs,
+        defines = ["BLOCKRNN_CUDA=1"],
+        linkopts = ["-L" + CUDA_LIBRARY_DIRECTORY, "-l:libcudart_static.a", "-ldl", "-lrt", "-lpthread"],
+        deps = ["//cc/core"],
+    )

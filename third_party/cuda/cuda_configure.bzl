@@ -1,0 +1,85 @@
+"""Finds nvcc (CUDA_HOME, PATH, /usr/local/cuda) and the architectures to build for; none is a CPU-only build.
+
+TF_BLOCKRNN_CUDA=0 switches the search off.
+"""
+
+# Volta, Ampere, Hopper. What is newer runs the PTX of the last one.
+_ARCHITECTURES = ["70", "80", "90"]
+
+_FACTS = """
+# Written by cuda_configure.
+CUDA_NVCC = {nvcc}  # empty: no CUDA in this build
+CUDA_VERSION = {version}
+CUDA_ARCHITECTURES = {architectures}
+CUDA_MISSING = {missing}  # why there is no CUDA in this build
+CUDA_LIBRARY_DIRECTORY = {library_directory}
+"""
+
+def _find_nvcc(repository_ctx):
+    home = repository_ctx.os.environ.get("CUDA_HOME")
+    places = [repository_ctx.path(home + "/bin/nvcc")] if home else []
+    on_path = repository_ctx.which("nvcc")
+    if on_path:
+        places.append(on_path)
+    places.append(repository_ctx.path("/usr/local/cuda/bin/nvcc"))
+    for place in places:
+        if place.exists:
+            return place
+    return None
+
+def _value_in(text, start, end):
+    return text.split(start)[1].split(end)[0] if start in text else ""
+
+def _look(repository_ctx):
+    """Returns the facts, as text, of what is there."""
+    none = struct(nvcc = "", version = "", architectures = [], library_directory = "")
+    if repository_ctx.os.environ.get("TF_BLOCKRNN_CUDA") == "0":
+        return none, "switched off by TF_BLOCKRNN_CUDA=0"
+    nvcc = _find_nvcc(repository_ctx)
+    if not nvcc:
+        return none, "no nvcc in CUDA_HOME, PATH or /usr/local/cuda"
+
+    # nvcc itself says where its toolkit is, also through a link or a wrapper.
+    repository_ctx.file("probe.cu", "#include <cuda_runtime.h>\n__global__ void Probe() {}\n")
+    dry = repository_ctx.execute([nvcc, "-dryrun", "-c", "probe.cu"])
+    libraries = _value_in(dry.stderr, "LIBRARIES=", "\n").replace('"', "").split("-L")
+    libraries = [library.strip() for library in libraries if library.strip()]
+    libraries = [lib for lib in libraries if repository_ctx.path(lib + "/libcudart_static.a").exists]
+    if not libraries:
+        return none, "%s knows no libcudart_static.a" % nvcc
+    architectures = []
+    problem = ""
+    for architecture in _ARCHITECTURES:
+        trial = repository_ctx.execute(
+            [nvcc, "-c", "-arch=sm_" + architecture, "probe.cu", "-o", "probe.o"],
+        )
+        if trial.return_code == 0:
+            architectures.append(architecture)
+        else:
+            problem = (trial.stderr + trial.stdout).strip().split("\n")[-1]
+    if not architectures:
+        return none, "%s compiles for none of the known architectures: %s" % (nvcc, problem)
+    version = _value_in(repository_ctx.execute([nvcc, "--version"]).stdout, ", V", "\n")
+    return struct(
+        nvcc = str(nvcc),
+        version = version,
+        architectures = architectures,
+        library_directory = str(repository_ctx.path(libraries[0])),
+    ), ""
+
+def _cuda_configure_impl(repository_ctx):
+    facts, missing = _look(repository_ctx)
+    repository_ctx.file("BUILD", "")
+    repository_ctx.file("facts.bzl", _FACTS.format(
+        nvcc = repr(facts.nvcc),
+        version = repr(facts.version),
+        architectures = repr(facts.architectures),
+        missing = repr(missing),
+        library_directory = repr(facts.library_directory),
+    ))
+
+cuda_configure = repository_rule(
+    implementation = _cuda_configure_impl,
+    configure = True,
+    environ = ["CUDA_HOME", "PATH", "CC", "TF_BLOCKRNN_CUDA"],
+)

@@ -1,0 +1,71 @@
+"""Finds TensorFlow: asks the Python of PYTHON_BIN_PATH (else python3) where its wheel keeps headers and library.
+
+TENSORFLOW_STAMP is not read here. The build script puts the wheel's version and date into it, so that a
+TensorFlow that was replaced under the same path is looked at again.
+"""
+
+_PROBE = """
+import json, os, sys
+try:
+    import tensorflow as tf
+except ImportError as error:
+    sys.exit("%s cannot import tensorflow: %s" % (sys.executable, error))
+print(json.dumps({
+    "version": tf.__version__,
+    "compiler": tf.version.COMPILER_VERSION,
+    "include": tf.sysconfig.get_include(),
+    "lib": tf.sysconfig.get_lib(),
+    "compile_flags": [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")],
+    "link_flags": tf.sysconfig.get_link_flags(),
+}))
+"""
+
+_BUILD = """
+package(default_visibility = ["//visibility:public"])
+
+# includes makes them system headers: our warnings do not look into them.
+cc_library(
+    name = "eigen",
+    hdrs = glob(["include/Eigen/**", "include/unsupported/Eigen/**"]),
+    includes = ["include"],
+)
+
+cc_library(
+    name = "tensorflow",
+    hdrs = glob(["include/**"]),
+    includes = ["include"],
+    linkopts = {link_flags},
+)
+"""
+
+_FACTS = """
+# Written by tensorflow_configure.
+TENSORFLOW_VERSION = {version}
+TENSORFLOW_COMPILER = {compiler}
+TENSORFLOW_COMPILE_FLAGS = {compile_flags}
+"""
+
+def _tensorflow_configure_impl(repository_ctx):
+    python = repository_ctx.os.environ.get("PYTHON_BIN_PATH") or repository_ctx.which("python3")
+    if not python:
+        fail("no Python: set PYTHON_BIN_PATH to one that imports tensorflow")
+    result = repository_ctx.execute(
+        [python, "-c", _PROBE],
+        environment = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+    )
+    if result.return_code:
+        fail("no TensorFlow to build against: " + result.stderr.strip().split("\n")[-1])
+    facts = json.decode(result.stdout.strip().split("\n")[-1])
+    repository_ctx.symlink(facts["include"], "include")
+    repository_ctx.file("BUILD", _BUILD.format(link_flags = repr(facts["link_flags"])))
+    repository_ctx.file("facts.bzl", _FACTS.format(
+        version = repr(facts["version"]),
+        compiler = repr(facts["compiler"]),
+        compile_flags = repr(facts["compile_flags"]),
+    ))
+
+tensorflow_configure = repository_rule(
+    implementation = _tensorflow_configure_impl,
+    configure = True,
+    environ = ["PYTHON_BIN_PATH", "TENSORFLOW_STAMP"],
+)

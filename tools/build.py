@@ -1,0 +1,104 @@
+"""Builds the libraries against the TensorFlow of the Python that runs this, and puts them into tf_blockrnn/.
+
+python tools/build.py [--output FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SCRATCH = ROOT / ".build"
+BAZEL_MISSING = (
+    "Bazel is missing. Install bazel-bootstrap (Debian, Ubuntu: apt-get install bazel-bootstrap) or bazelisk, "
+    "so that bazel or bazelisk is on PATH."
+)
+
+
+def find_bazel() -> str:
+    """The Bazel on PATH, or the one of bazel-bootstrap, installed here where that can be done."""
+    found = shutil.which("bazel") or shutil.which("bazelisk")
+    if found:
+        return found
+    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    if not shutil.which("apt-get") or (root and not shutil.which("sudo")):
+        sys.exit(BAZEL_MISSING)
+    print("Installing bazel-bootstrap", flush=True)
+    for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-qy", "bazel-bootstrap"]):
+        done = subprocess.run([*root, *command], capture_output=True, text=True, check=False)
+    found = shutil.which("bazel")
+    if not found:
+        sys.exit(f"{done.stdout}{done.stderr}\n{BAZEL_MISSING}")
+    return found
+
+
+def tensorflow_stamp() -> str:
+    """Changes when another TensorFlow is installed in the same place; costs no import of it."""
+    spec = importlib.util.find_spec("tensorflow")
+    if spec is None or not spec.origin:
+        sys.exit(f"{sys.executable} has no TensorFlow to build against: install one, or run plain `make build`.")
+    include = Path(spec.origin).parent / "include"
+    return f"{include.stat().st_mtime_ns}"
+
+
+def put(source: Path, target: Path) -> None:
+    """Replaces a file in one step, so that a process that has the old one mapped keeps it."""
+    if target.exists() and target.read_bytes() == source.read_bytes():
+        return
+    new = target.with_name(f"{target.name}.new")
+    shutil.copyfile(source, new)
+    os.replace(new, target)
+
+
+def build(output: Path) -> dict:
+    """Runs Bazel, copies what it made into `output` and returns the build's facts."""
+    bazel = find_bazel()
+    environment = {
+        **os.environ,
+        "PYTHON_BIN_PATH": sys.executable,
+        "TENSORFLOW_STAMP": tensorflow_stamp(),
+    }
+    options = ["--disk_cache", str(SCRATCH / "bazel-cache")]
+    command = [bazel, "build", *options, "//:libraries"]
+    if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
+        sys.exit("The build failed.")
+    where = subprocess.run(
+        [bazel, "info", "bazel-bin"], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+    )
+    made = Path(where.stdout.strip()) / "libraries"
+    reports = SCRATCH / "ptxas"
+    for folder, pattern in ((reports, "*.ptxas.txt"), (output, "*.so")):
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in folder.glob(pattern):
+            if not (made / old.name).exists():
+                old.unlink()
+        for new in made.glob(pattern):
+            put(new, folder / new.name)
+    put(made / "_build_info.json", output / "_build_info.json")
+    return json.loads((output / "_build_info.json").read_text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=ROOT / "tf_blockrnn")
+    arguments = parser.parse_args()
+    SCRATCH.mkdir(exist_ok=True)
+    with open(SCRATCH / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one build at a time: they share Bazel's output tree
+        info = build(arguments.output.resolve())
+    cuda = info["cuda"]
+    built_for = f"CUDA {cuda['version']} ({', '.join(cuda['architectures'])})"
+    print(f"Built for TensorFlow {info['tensorflow']}; "
+          + (f"no CUDA: {cuda['missing']}" if cuda["missing"] else built_for))
+
+
+if __name__ == "__main__":
+    main()
