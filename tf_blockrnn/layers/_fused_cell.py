@@ -1,0 +1,158 @@
+"""What the fused cells share: when the op may be used, and its weights, made once per sequence.
+
+Keras keeps a cell's weights as kernel, recurrent kernel and bias; the ops want x's rows and h's
+rows in one matrix, with the gates in another order. To rearrange them costs about as much as
+a small step does, so it must not happen at every step.
+
+`keras.layers.RNN` gives a cell one sign before its loop and one after it: it fetches the dropout
+masks first ("so that the inner_loop is stateless") and resets them at the end. Between these
+two signs, the first step rearranges the weights and the others use the result. Keras runs the
+first step outside of its `tf.while_loop`, so inside the loop the result is a loop
+invariant, and its gradient is summed over the steps before it goes back through the rearrangement.
+A cell that is called by anything else rearranges at each call.
+"""
+
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+try:
+    # Read only. Without it the weights are rearranged at each step: slower, the same numbers.
+    from keras.src.backend.common import global_state
+except ImportError:
+    global_state = None
+
+TANH = (keras.activations.tanh, keras.ops.tanh, tf.math.tanh)
+SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.math.sigmoid)
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+_said: set[tuple[str, str]] = set()
+
+
+def _call_context() -> Any:
+    """The outermost Keras layer call that is running now in this thread, or None.
+
+    Keras makes a new object for each, and drops it even when the call fails.
+    """
+    return global_state and global_state.get_global_attribute("current_call_ctx")
+
+
+def _reachable(tensor: tf.Tensor) -> bool:
+    """Whether code that runs now may use the tensor: same graph, or outside of the loop it is in.
+
+    Not through a tf.function's border: what is captured there may be used again by a later call.
+    """
+    if tf.executing_eagerly():
+        return not tf.is_symbolic_tensor(tensor)
+    if not tf.is_symbolic_tensor(tensor):
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not tensor.graph:
+        if not getattr(graph, "is_control_flow_graph", False):
+            return False
+        graph = graph.outer_graph
+    return True
+
+
+class _SequenceWeights(threading.local):
+    """The rearranged weights of the sequence that this thread is in, if it is in one."""
+
+    def __init__(self):
+        self.clear()
+
+    def clear(self) -> None:
+        self._context = None
+        self._weights = None
+
+    def begin(self) -> None:
+        # A sequence that failed half-way never ended. Its weights must not be taken for those of
+        # a later call, hence the context: a failed call's context is gone.
+        self._context = _call_context()
+        self._weights = None
+
+    def get(self, make: Callable[[], NamedTuple]) -> NamedTuple:
+        if self._context is None or self._context is not _call_context():
+            return make()
+        if self._weights is None or not _reachable(self._weights[0]):
+            self._weights = make()
+        return self._weights
+
+
+class FusedCell:
+    """Mixin over a Keras cell: the fused op where it computes what the cell is asked for.
+
+    A subclass gives `_own_reason` and `_pack_weights`.
+    """
+
+    def _init_fused(self) -> None:
+        """Last line of a cell's constructor."""
+        self._sequence_weights = _SequenceWeights()
+        reason = self.why_not_fused
+        # XLA has no lowering for the ops; Keras asks this before it compiles a model with XLA.
+        self.supports_jit = reason is not None
+        name = type(self).__name__
+        if reason and (name, reason) not in _said:
+            _said.add((name, reason))
+            warnings.warn(
+                f"tf_blockrnn.layers.{name} computes with Keras' own operations, not with the "
+                f"fused op: {reason}. (Said once; `cell.why_not_fused` tells it any time.)",
+                stacklevel=3,
+            )
+
+    @property
+    def fused(self) -> bool:
+        """Whether this cell runs on the fused op."""
+        return self.why_not_fused is None
+
+    @property
+    def why_not_fused(self) -> str | None:
+        """Why this cell computes with Keras' own operations, or None if it runs on the op."""
+        if keras.backend.backend() != "tensorflow":
+            return f"the Keras backend is {keras.backend.backend()}, the op is TensorFlow's"
+        if self.compute_dtype not in DTYPES:
+            return f"compute dtype {self.compute_dtype} is none of {', '.join(DTYPES)}"
+        for argument, known in (("activation", TANH), ("recurrent_activation", SIGMOID)):
+            if getattr(self, argument) not in known:
+                name = getattr(getattr(self, argument), "__name__", "of another kind")
+                return f"{argument} is {name}, the op has {known[0].__name__}"
+        if self.recurrent_dropout:
+            return "recurrent_dropout is not 0, the op has no dropout"
+        if self.dropout and self.implementation == 1:
+            return "implementation=1 drops the inputs of each gate apart, the op has one input"
+        return self._own_reason()
+
+    def get_dropout_mask(self, step_input):
+        # keras.layers.RNN calls this before its loop, whether there is dropout or not.
+        self._sequence_weights.begin()
+        return super().get_dropout_mask(step_input)
+
+    def reset_dropout_mask(self):
+        # keras.layers.RNN calls this after its loop.
+        self._sequence_weights.clear()
+        super().reset_dropout_mask()
+
+    def _op_input(self, inputs: Any, training: Any) -> tf.Tensor:
+        """x of the op: the inputs in the compute dtype, after the dropout of inputs."""
+        x = tf.cast(inputs, self.compute_dtype)
+        if training and 0.0 < self.dropout < 1.0:
+            x = x * super().get_dropout_mask(x)
+        return x
+
+    def _op_weights(self) -> NamedTuple:
+        return self._sequence_weights.get(self._pack_weights)
+
+    def _gate_columns(self, gates: int) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
+        """The gates' [I+H, H] blocks and [H] biases, in Keras' order, in the compute dtype."""
+        kernel, recurrent = (
+            tf.cast(keras.ops.convert_to_tensor(weight), self.compute_dtype)
+            for weight in (self.kernel, self.recurrent_kernel)
+        )
+        blocks = tf.split(tf.concat([kernel, recurrent], axis=0), gates, axis=1)
+        if self.bias is None:
+            return blocks, [tf.zeros([self.units], self.compute_dtype)] * gates
+        bias = tf.cast(keras.ops.convert_to_tensor(self.bias), self.compute_dtype)
+        return blocks, tf.split(bias, gates)
