@@ -1,0 +1,50 @@
+"""python -m tf_blockrnn doctor | demo | bench."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+_USAGE = """usage: python -m tf_blockrnn <verb> [arguments]
+
+  doctor  what is installed and used here; checks an op against NumPy
+  demo    trains a character model on real text
+  bench   measures the ops against TensorFlow's own; in a checkout only"""
+
+
+def _doctor(arguments: list[str]) -> int:
+    from tf_blockrnn import _doctor as doctor
+
+    return doctor.main(arguments)
+
+
+def _demo(arguments: list[str]) -> int:
+    from tf_blockrnn import demo
+
+    return demo.main(arguments) or 0
+
+
+def _bench(arguments: list[str]) -> int:
+    checkout = Path(__file__).resolve().parent.parent
+    if not (checkout / "bench" / "run.py").exists():
+        print("bench is part of a checkout of tf_blockrnn, not of the installed package.")
+        return 2
+    sys.path.insert(0, str(checkout))
+    return importlib.import_module("bench.run").main(arguments) or 0
+
+
+_VERBS = {"doctor": _doctor, "demo": _demo, "bench": _bench}
+
+
+def main(arguments: list[str]) -> int:
+    """Runs a verb and gives the exit status."""
+    if not arguments or arguments[0] not in _VERBS:
+        asked_for_help = bool(arguments) and arguments[0] in ("-h", "--help")
+        print(_USAGE, file=sys.stdout if asked_for_help else sys.stderr)
+        return 0 if asked_for_help else 2
+    return _VERBS[arguments[0]](arguments[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""Finds the libraries that the build left beside this file, checks them and loads them, once."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+
+from tf_blockrnn._version import VERSION
+
+_FOLDER = Path(__file__).resolve().parent
+_OPS_LIBRARY = _FOLDER / "libblockrnn_ops.so"
+_BUILD_INFO = _FOLDER / "_build_info.json"
+
+_lock = threading.Lock()
+_ops: ModuleType | None = None
+
+
+def _how_to_build() -> str:
+    return (
+        f"In a checkout of tf_blockrnn run `make build PYTHON={sys.executable}` and use it from there, "
+        f"or `make wheel PYTHON={sys.executable}` and install the wheel from dist/."
+    )
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _read_build_info() -> dict[str, Any]:
+    if not _BUILD_INFO.exists() or not _OPS_LIBRARY.exists():
+        raise ImportError(f"tf_blockrnn has no built libraries in {_FOLDER}. {_how_to_build()}")
+    return json.loads(_BUILD_INFO.read_text(encoding="utf-8"))
+
+
+def _check_tensorflow() -> None:
+    """Refuses before anything is loaded: C++ of another minor version crashes rather than fails."""
+    built_for = _read_build_info()["tensorflow"]
+    if _minor(built_for) != _minor(tf.__version__):
+        raise ImportError(
+            f"tf_blockrnn was built for TensorFlow {built_for}, but this is TensorFlow "
+            f"{tf.__version__}. {_how_to_build()}"
+        )
+
+
+def load() -> ModuleType:
+    """Gives the module of generated op functions; loads the library on the first call.
+
+    Raises:
+      ImportError: nothing is built, or it was built for another TensorFlow.
+    """
+    global _ops
+    with _lock:
+        if _ops is None:
+            _check_tensorflow()
+            try:
+                _ops = tf.load_op_library(str(_OPS_LIBRARY))
+            except tf.errors.OpError as error:
+                raise ImportError(
+                    f"TensorFlow {tf.__version__} cannot load {_OPS_LIBRARY}: {error.message} "
+                    f"{_how_to_build()}"
+                ) from error
+        return _ops
+
+
+def _text(function: str) -> str:
+    load()
+    # The same path gives the same library that TensorFlow has loaded.
+    call = getattr(ctypes.CDLL(str(_OPS_LIBRARY)), function)
+    call.restype = ctypes.c_char_p
+    return (call() or b"").decode()
+
+
+def build_info() -> dict[str, Any]:
+    """Says what this build is and what it uses here.
+
+    Returns:
+      A dict with
+      version: of the package;
+      tensorflow: the version it was built for;
+      compiler: what built it;
+      cpu_isa: the instruction set in use, "" when no CPU engine can be opened;
+      cpu_isas_available: those that are built and that this processor runs, plainest first;
+      cuda: a dict of version, architectures and missing, which says why there is no CUDA in this
+        build and is "" when there is.
+
+    Example:
+      >>> import tf_blockrnn
+      >>> tf_blockrnn.build_info()["version"]
+      '0.1.0'
+    """
+    info = _read_build_info()
+    return {
+        "version": VERSION,
+        "tensorflow": info["tensorflow"],
+        "compiler": info["compiler"],
+        "cpu_isa": _text("blockrnn_cpu_isa"),
+        "cpu_isas_available": [name for name in _text("blockrnn_cpu_isas").split(",") if name],
+        "cuda": info["cuda"],
+    }
