@@ -191,6 +191,15 @@ def oracle(op: Op, inputs: Mapping[str, np.ndarray], attrs: Mapping[str, object]
     return dict(zip(op.outputs, op.oracle(**inputs, **attrs), strict=True))
 
 
+def special_arguments(op: Op) -> list[tuple[str, float]]:
+    """(argument, NaN or infinity) for every argument.
+
+    What the equations do not read (x and the biases in a Grad op, the peepholes without
+    use_peephole) the oracle does not read either: then nothing may come of it.
+    """
+    return [(name, value) for name in op.inputs for value in (np.nan, np.inf, -np.inf)]
+
+
 def is_legal(op: Op, shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, object]) -> bool:
     """Whether the contract accepts arguments of these shapes.
 
@@ -211,3 +220,19 @@ def is_legal(op: Op, shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, 
 def op_cases():
     """(op, attrs) for all four ops and all their attribute cases."""
     return [(op, attrs) for op in OPS.values() for attrs in op.attr_cases]
+
+
+def call(raw_ops, op: Op, inputs: Mapping, attrs: Mapping[str, object], mode: str = "eager"):
+    """Calls the op of `raw_ops` (ours or TensorFlow's), eagerly or as a tf.function of its own."""
+    import tensorflow as tf
+
+    function = getattr(raw_ops, op.name)
+    tensors = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
+    if mode == "eager":
+        return function(**tensors, **attrs)
+
+    @tf.function
+    def graph(arguments):
+        return function(**arguments, **attrs)
+
+    return graph(tensors)

@@ -53,6 +53,20 @@ def bound(dtype, reduction_length: int, backward: bool = False) -> float:
     return EPS[name] + _accumulated(EPS["float"], reduction_length, backward)
 
 
+def parity_bound(dtype, reduction_length: int, backward: bool = False) -> float:
+    """Between ours and TensorFlow's kernel of the same op.
+
+    In float32 each of the two may err by `bound`. TensorFlow's half kernels add and activate
+    in half itself, so there it is their error that counts.
+    """
+    name = type_name(dtype)
+    if name in ("float", "double"):
+        return 2.0 * bound(name, reduction_length, backward)
+    return bound(name, reduction_length, backward) + _accumulated(
+        EPS[name], reduction_length, backward
+    )
+
+
 def composed_bound(dtype, reduction_length: int) -> float:
     """For a gradient taken by automatic differentiation, weight gradients included.
 
