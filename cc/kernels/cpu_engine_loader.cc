@@ -1,0 +1,158 @@
+#include "cc/kernels/cpu_engine_loader.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace blockrnn {
+namespace {
+
+constexpr char kIsaVariable[] = "TF_BLOCKRNN_CPU_ISA";
+
+struct Isa {
+  const char* name;
+  bool supported;
+};
+
+// From plain to best.
+std::vector<Isa> AllIsas() {
+  std::vector<Isa> isas = {{"generic", true}};
+#if defined(__x86_64__)
+  // These ask for the operating system's consent too. What else belongs to a
+  // level came in the same processors.
+  __builtin_cpu_init();
+  const bool v2 =
+      __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");
+  const bool v3 = v2 && __builtin_cpu_supports("avx2") &&
+                  __builtin_cpu_supports("fma") &&
+                  __builtin_cpu_supports("bmi2");
+  const bool v4 = v3 && __builtin_cpu_supports("avx512f") &&
+                  __builtin_cpu_supports("avx512bw") &&
+                  __builtin_cpu_supports("avx512cd") &&
+                  __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512vl");
+  isas.push_back({"x86-64-v2", v2});
+  isas.push_back({"x86-64-v3", v3});
+  isas.push_back({"x86-64-v4", v4});
+#endif
+  return isas;
+}
+
+// The folder that this library was loaded from.
+std::string OwnFolder() {
+  Dl_info info;
+  if (dladdr(reinterpret_cast<const void*>(&blockrnn_cpu_isa), &info) == 0 ||
+      info.dli_fname == nullptr) {
+    return ".";
+  }
+  const std::string path = info.dli_fname;
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+std::string LibraryPath(const std::string& isa) {
+  return OwnFolder() + "/libblockrnn_cpu_" + isa + ".so";
+}
+
+bool Built(const Isa& isa) {
+  return access(LibraryPath(isa.name).c_str(), R_OK) == 0;
+}
+
+std::string Usable(const std::vector<Isa>& isas) {
+  std::string names;
+  for (const Isa& isa : isas) {
+    if (!isa.supported || !Built(isa)) continue;
+    if (!names.empty()) names += ",";
+    names += isa.name;
+  }
+  return names;
+}
+
+absl::StatusOr<std::string> ChooseIsa() {
+  const std::vector<Isa> isas = AllIsas();
+  const std::string usable = Usable(isas);
+  const char* forced = std::getenv(kIsaVariable);
+  if (forced == nullptr || *forced == '\0') {
+    if (usable.empty()) {
+      return absl::FailedPreconditionError(
+          "tf_blockrnn: no CPU engine that this processor runs lies in " +
+          OwnFolder() + "; build the project again");
+    }
+    return usable.substr(usable.rfind(',') + 1);  // npos + 1 is 0
+  }
+  const std::string refused =
+      std::string("tf_blockrnn: ") + kIsaVariable + " is \"" + forced + "\", ";
+  const std::string instead = "; usable here: " + usable;
+  for (const Isa& isa : isas) {
+    if (isa.name != std::string(forced)) continue;
+    if (!isa.supported) {
+      return absl::FailedPreconditionError(
+          refused + "which this processor does not support" + instead);
+    }
+    if (!Built(isa)) {
+      return absl::FailedPreconditionError(refused + "which is not built" +
+                                           instead);
+    }
+    return std::string(forced);
+  }
+  return absl::FailedPreconditionError(
+      refused + "which is no instruction set known to it" + instead);
+}
+
+absl::StatusOr<const cpu::Engine*> OpenEngine() {
+  const absl::StatusOr<std::string> isa = ChooseIsa();
+  if (!isa.ok()) return isa.status();
+  const std::string path = LibraryPath(*isa);
+  // Never closed: kernels keep pointers into it.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return absl::FailedPreconditionError(
+        std::string("tf_blockrnn: cannot open the CPU engine: ") + dlerror());
+  }
+  const auto function =
+      reinterpret_cast<cpu::EngineFunction>(dlsym(library, cpu::kEngineSymbol));
+  const cpu::Engine* engine = function == nullptr ? nullptr : function();
+  if (engine == nullptr) {
+    return absl::FailedPreconditionError("tf_blockrnn: " + path +
+                                         " is not a CPU engine");
+  }
+  if (engine->version != cpu::kEngineVersion) {
+    return absl::FailedPreconditionError(
+        "tf_blockrnn: " + path + " has engine version " +
+        std::to_string(engine->version) + ", expected " +
+        std::to_string(cpu::kEngineVersion) + "; build the project again");
+  }
+  return engine;
+}
+
+}  // namespace
+
+const absl::StatusOr<const cpu::Engine*>& CpuEngine() {
+  static const auto* const engine =
+      new absl::StatusOr<const cpu::Engine*>(OpenEngine());
+  return *engine;
+}
+
+}  // namespace blockrnn
+
+#define BLOCKRNN_EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+BLOCKRNN_EXPORT const char* blockrnn_cpu_isa() {
+  const auto& engine = blockrnn::CpuEngine();
+  return engine.ok() ? (*engine)->isa : nullptr;
+}
+
+BLOCKRNN_EXPORT const char* blockrnn_cpu_isas() {
+  static const auto* const names =
+      new std::string(blockrnn::Usable(blockrnn::AllIsas()));
+  return names->c_str();
+}
+
+}  // extern "C"

@@ -1,0 +1,31 @@
+// Owns the choice of the CPU engine: which of the libraries beside this one
+// (libblockrnn_cpu_<isa>.so, one per instruction set) is opened. The best one
+// that the processor runs, unless the environment variable TF_BLOCKRNN_CPU_ISA
+// names another.
+
+#ifndef BLOCKRNN_KERNELS_CPU_ENGINE_LOADER_H_
+#define BLOCKRNN_KERNELS_CPU_ENGINE_LOADER_H_
+
+#include "absl/status/statusor.h"
+#include "cc/kernels/cpu/engine.h"
+
+namespace blockrnn {
+
+// The engine, opened on the first call; from then on the same answer. Never
+// null when ok.
+const absl::StatusOr<const cpu::Engine*>& CpuEngine();
+
+}  // namespace blockrnn
+
+extern "C" {
+
+// The instruction set in use, or nullptr when no engine can be opened.
+const char* blockrnn_cpu_isa();
+
+// Those that are built and that this processor runs, best last, separated by
+// commas.
+const char* blockrnn_cpu_isas();
+
+}  // extern "C"
+
+#endif  // BLOCKRNN_KERNELS_CPU_ENGINE_LOADER_H_

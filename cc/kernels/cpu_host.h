@@ -1,0 +1,106 @@
+// Owns what the CPU engine borrows from TensorFlow during one call: the
+// intra-op threads, scratch memory and the news of a cancellation.
+
+#ifndef BLOCKRNN_KERNELS_CPU_HOST_H_
+#define BLOCKRNN_KERNELS_CPU_HOST_H_
+
+#include <cstddef>
+#include <cstring>
+#include <type_traits>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/status/status.h"
+#include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu_engine_loader.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace blockrnn {
+
+// Lives as long as the engine call. The engine may have work queued beyond it,
+// which then touches nothing of the host.
+class CpuHost {
+ public:
+  explicit CpuHost(tensorflow::OpKernelContext* ctx);
+  CpuHost(const CpuHost&) = delete;
+  CpuHost& operator=(const CpuHost&) = delete;
+
+  const cpu::Host& host() const { return host_; }
+
+  // What the op is to answer when the engine answers `status`.
+  absl::Status ToStatus(cpu::Status status) const;
+
+ private:
+  static void Schedule(void* context, void (*run)(void* arg), void* arg);
+  static void* Allocate(void* context, std::size_t bytes);
+  static bool Cancelled(void* context);
+
+  tensorflow::OpKernelContext* ctx_;
+  cpu::Host host_;
+  absl::InlinedVector<tensorflow::Tensor, 4> scratch_;
+  absl::Status allocation_;  // the last failure of Allocate
+};
+
+template <class T>
+const cpu::CellFunctions<T>& CellFunctionsOf(const cpu::Engine& engine) {
+  if constexpr (std::is_same_v<T, float>) {
+    return engine.f32;
+  } else if constexpr (std::is_same_v<T, double>) {
+    return engine.f64;
+  } else if constexpr (std::is_same_v<T, Eigen::half>) {
+    return engine.f16;
+  } else {
+    static_assert(std::is_same_v<T, Eigen::bfloat16>);
+    return engine.bf16;
+  }
+}
+
+// The device of a CPU kernel: runs an engine function for it.
+template <class T>
+class CpuDevice {
+ public:
+  explicit CpuDevice(tensorflow::OpKernelConstruction* ctx) {
+    const auto& engine = CpuEngine();
+    OP_REQUIRES_OK(ctx, engine.status());
+    functions_ = &CellFunctionsOf<T>(**engine);
+  }
+
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const GruCellForwardArgs<T>& args) const {
+    return Run(ctx, functions_->gru_cell_forward, args);
+  }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const GruCellBackwardArgs<T>& args) const {
+    return Run(ctx, functions_->gru_cell_backward, args);
+  }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const LstmCellForwardArgs<T>& args) const {
+    return Run(ctx, functions_->lstm_cell_forward, args);
+  }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const LstmCellBackwardArgs<T>& args) const {
+    return Run(ctx, functions_->lstm_cell_backward, args);
+  }
+
+  absl::Status FillZero(tensorflow::OpKernelContext*, void* data,
+                        std::size_t bytes) const {
+    if (bytes > 0) std::memset(data, 0, bytes);
+    return absl::OkStatus();
+  }
+
+ private:
+  template <class Args>
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   cpu::Status (*function)(const Args&, const cpu::Host&),
+                   const Args& args) const {
+    CpuHost host(ctx);
+    const cpu::Status status = function(args, host.host());
+    return host.ToStatus(status);
+  }
+
+  const cpu::CellFunctions<T>* functions_ = nullptr;
+};
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_KERNELS_CPU_HOST_H_

@@ -1,0 +1,92 @@
+#include "cc/kernels/kernel_util.h"
+
+#include <array>
+#include <string>
+
+#include "absl/types/span.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace blockrnn {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+class RunTimeShapes : public InputShapes {
+ public:
+  explicit RunTimeShapes(OpKernelContext* ctx) : ctx_(ctx) {}
+  int rank(int input) const override { return ctx_->input(input).dims(); }
+  int64_t dim(int input, int index) const override {
+    return ctx_->input(input).dim_size(index);
+  }
+
+ private:
+  OpKernelContext* ctx_;
+};
+
+constexpr int kMaxRank = 8;
+
+absl::Status OutputShape(const OpContract& contract,
+                         const ArgumentPattern& output,
+                         const ShapePattern& pattern, const Bindings& bound,
+                         TensorShape* shape) {
+  std::array<int64_t, kMaxRank> dims;
+  const size_t rank = pattern.dims.size();
+  for (size_t d = 0; d < rank; ++d) {
+    TF_RETURN_IF_ERROR(
+        contract.OutputDim(output, pattern.dims[d], bound, &dims[d]));
+  }
+  const absl::Status status = TensorShape::BuildTensorShape(
+      absl::MakeConstSpan(dims.data(), rank), shape);
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(
+      contract.op() + ": the output " + output.name +
+      " is too large: " + std::string(status.message()));
+}
+
+}  // namespace
+
+ContractKernel::ContractKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
+  contract_ = FindContract(type_string());
+  OP_REQUIRES(
+      ctx,
+      contract_ != nullptr &&
+          static_cast<int>(contract_->inputs().size()) == num_inputs() &&
+          static_cast<int>(contract_->outputs().size()) == num_outputs(),
+      absl::InternalError(type_string() + " has no matching contract"));
+  for (const ArgumentPattern& output : contract_->outputs()) {
+    OP_REQUIRES(
+        ctx, output.shape(0).dims.size() <= kMaxRank,
+        absl::InternalError(type_string() + ": rank of " + output.name));
+  }
+  if (contract_->alternative_attr() != nullptr) {
+    bool first = false;
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(contract_->alternative_attr(), &first));
+    alternative_ = first ? 0 : 1;
+  }
+}
+
+absl::Status ContractKernel::Prepare(OpKernelContext* ctx,
+                                     Bindings* bound) const {
+  TF_RETURN_IF_ERROR(contract_->Check(RunTimeShapes(ctx), alternative_, bound));
+  for (int i = 0; i < num_outputs(); ++i) {
+    const ArgumentPattern& output = contract_->outputs()[i];
+    const ShapePattern& pattern = output.shape(alternative_);
+    TensorShape shape;
+    if (pattern.same_as >= 0) {
+      shape = ctx->input(pattern.same_as).shape();
+    } else {
+      TF_RETURN_IF_ERROR(
+          OutputShape(*contract_, output, pattern, *bound, &shape));
+    }
+    Tensor* tensor = nullptr;
+    TF_RETURN_IF_ERROR(ctx->allocate_output(i, shape, &tensor));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace blockrnn

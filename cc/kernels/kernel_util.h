@@ -1,0 +1,45 @@
+// Owns what every kernel does around its engine call: the check of the inputs
+// against the op's contract, the outputs, and typed views of both.
+
+#ifndef BLOCKRNN_KERNELS_KERNEL_UTIL_H_
+#define BLOCKRNN_KERNELS_KERNEL_UTIL_H_
+
+#include "absl/status/status.h"
+#include "cc/core/cell_args.h"
+#include "cc/ops/op_contract.h"
+#include "tensorflow/core/framework/op_kernel.h"
+
+namespace blockrnn {
+
+// A kernel of an op that has a contract.
+class ContractKernel : public tensorflow::OpKernel {
+ public:
+  explicit ContractKernel(tensorflow::OpKernelConstruction* ctx);
+
+ protected:
+  // Checks all inputs, then allocates all outputs, which take no input's
+  // buffer. Everything is refused here, before the engine sees a pointer.
+  absl::Status Prepare(tensorflow::OpKernelContext* ctx, Bindings* bound) const;
+
+ private:
+  const OpContract* contract_ = nullptr;
+  int alternative_ = 0;
+};
+
+inline CellDims CellDimsOf(const Bindings& bound) {
+  return {bound['B'], bound['I'], bound['H']};
+}
+
+template <class T>
+const T* Input(tensorflow::OpKernelContext* ctx, int index) {
+  return static_cast<const T*>(ctx->input(index).data());
+}
+
+template <class T>
+T* Output(tensorflow::OpKernelContext* ctx, int index) {
+  return static_cast<T*>(ctx->mutable_output(index)->data());
+}
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_KERNELS_KERNEL_UTIL_H_

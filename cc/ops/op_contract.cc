@@ -1,0 +1,318 @@
+#include "cc/ops/op_contract.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace blockrnn {
+namespace {
+
+// ---------------------------------------------------------------- the parser
+
+[[noreturn]] void Malformed(const std::string& text, const char* why) {
+  std::fprintf(stderr, "malformed contract \"%s\": %s\n", text.c_str(), why);
+  std::abort();
+}
+
+bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsSymbol(char c) { return c >= 'A' && c <= 'Z'; }
+
+std::vector<std::string> Split(const std::string& text, char separator) {
+  std::vector<std::string> parts(1);
+  for (char c : text) {
+    if (c == separator) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+DimPattern::Term ParseTerm(const std::string& text) {
+  DimPattern::Term term;
+  size_t at = 0;
+  while (at < text.size() && IsDigit(text[at])) ++at;
+  if (at > 0) term.coefficient = std::stoll(text.substr(0, at));
+  for (; at < text.size(); ++at) {
+    if (text[at] == '*') continue;
+    if (!IsSymbol(text[at])) Malformed(text, "not a symbol");
+    term.symbols += text[at];
+  }
+  if (text.empty()) Malformed(text, "an empty dim");
+  return term;
+}
+
+DimPattern ParseDim(const std::string& text) {
+  DimPattern dim;
+  if (text == "?") {
+    dim.text = "any";
+    dim.any = true;
+    return dim;
+  }
+  dim.text = text;
+  for (const std::string& term : Split(text, '+')) {
+    dim.terms.push_back(ParseTerm(term));
+  }
+  return dim;
+}
+
+ShapePattern ParseShape(const std::string& text) {
+  ShapePattern shape;
+  if (text == "*") {
+    shape.any = true;
+  } else if (!text.empty()) {
+    for (const std::string& dim : Split(text, ',')) {
+      shape.dims.push_back(ParseDim(dim));
+    }
+  }
+  return shape;
+}
+
+int IndexOf(const std::vector<ArgumentPattern>& inputs,
+            const std::string& name) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].name == name) return static_cast<int>(i);
+  }
+  Malformed(name, "no input of this name");
+}
+
+// inputs: what `name=x` may refer to.
+std::vector<ArgumentPattern> ParseArguments(
+    const std::string& text, const std::vector<ArgumentPattern>& inputs) {
+  std::vector<ArgumentPattern> arguments;
+  for (const std::string& part : Split(text, ' ')) {
+    if (part.empty()) continue;
+    ArgumentPattern argument;
+    const size_t equals = part.find('=');
+    const size_t open = part.find('[');
+    if (equals != std::string::npos) {
+      argument.name = part.substr(0, equals);
+      ShapePattern shape;
+      shape.same_as = IndexOf(inputs, part.substr(equals + 1));
+      argument.alternatives.push_back(std::move(shape));
+    } else {
+      if (open == std::string::npos || part.back() != ']') {
+        Malformed(part, "expected name[dims]");
+      }
+      argument.name = part.substr(0, open);
+      const std::string dims = part.substr(open + 1, part.size() - open - 2);
+      for (const std::string& alternative : Split(dims, '|')) {
+        argument.alternatives.push_back(ParseShape(alternative));
+      }
+    }
+    arguments.push_back(std::move(argument));
+  }
+  return arguments;
+}
+
+// --------------------------------------------------------------- arithmetic
+
+// A sum of products, of which at most one factor is unknown:
+// known + factor · unknown.
+struct Value {
+  bool overflow = false;
+  int unknowns = 0;
+  char unknown = 0;
+  int64_t known = 0;
+  int64_t factor = 0;
+};
+
+Value Evaluate(const DimPattern& dim, const Bindings& bound) {
+  Value value;
+  for (const DimPattern::Term& term : dim.terms) {
+    int64_t product = term.coefficient;
+    char unknown = 0;
+    for (char symbol : term.symbols) {
+      if (bound[symbol] == kUnknown) {
+        unknown = symbol;
+        ++value.unknowns;
+      } else if (__builtin_mul_overflow(product, bound[symbol], &product)) {
+        value.overflow = true;
+      }
+    }
+    if (unknown != 0) {
+      value.unknown = unknown;
+      value.factor = product;
+    } else if (__builtin_add_overflow(value.known, product, &value.known)) {
+      value.overflow = true;
+    }
+  }
+  return value;
+}
+
+enum class Match { kYes, kNo, kLater, kBound, kOverflow };
+
+Match MatchDim(const DimPattern& dim, int64_t given, Bindings* bound) {
+  if (dim.any) return Match::kYes;
+  const Value value = Evaluate(dim, *bound);
+  if (value.overflow) return Match::kOverflow;
+  if (value.unknowns == 0) {
+    return value.known == given ? Match::kYes : Match::kNo;
+  }
+  const int64_t rest = given - value.known;  // both >= 0
+  if (rest < 0) return Match::kNo;
+  if (value.unknowns > 1) return Match::kLater;
+  if (value.factor == 0) return rest == 0 ? Match::kYes : Match::kNo;
+  if (rest % value.factor != 0) return Match::kNo;
+  (*bound)[value.unknown] = rest / value.factor;
+  return Match::kBound;
+}
+
+// ----------------------------------------------------------------- messages
+
+std::string DimText(int64_t dim) {
+  return dim == kUnknown ? "?" : std::to_string(dim);
+}
+
+std::string Join(const std::vector<std::string>& dims) {
+  std::string text = "[";
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (i > 0) text += ", ";
+    text += dims[i];
+  }
+  return text + "]";
+}
+
+std::string Symbolic(const ShapePattern& shape) {
+  std::vector<std::string> dims;
+  for (const DimPattern& dim : shape.dims) dims.push_back(dim.text);
+  return Join(dims);
+}
+
+// " = [45, 68]", or nothing when no dim is known.
+std::string Numeric(const ShapePattern& shape, const Bindings& bound) {
+  std::vector<std::string> dims;
+  bool any_known = false;
+  for (const DimPattern& dim : shape.dims) {
+    const Value value = Evaluate(dim, bound);
+    const bool known = !dim.any && value.unknowns == 0 && !value.overflow;
+    dims.push_back(dim.any ? dim.text
+                           : DimText(known ? value.known : kUnknown));
+    any_known = any_known || known;
+  }
+  return any_known ? " = " + Join(dims) : "";
+}
+
+std::string Given(const InputShapes& shapes, int input) {
+  std::vector<std::string> dims;
+  for (int d = 0; d < shapes.rank(input); ++d) {
+    dims.push_back(DimText(shapes.dim(input, d)));
+  }
+  return Join(dims);
+}
+
+std::map<std::string, std::unique_ptr<OpContract>>& Registry() {
+  // Never destroyed: kernels may outlive this library's static objects.
+  static auto* const registry =
+      new std::map<std::string, std::unique_ptr<OpContract>>();
+  return *registry;
+}
+
+}  // namespace
+
+OpContract::OpContract(const ContractText& text)
+    : op_(text.op),
+      alternative_attr_(text.alternative_attr),
+      inputs_(ParseArguments(text.inputs, {})),
+      outputs_(ParseArguments(text.outputs, inputs_)) {
+  op_ = op_.substr(op_.find('>') + 1);  // npos + 1 is 0
+  for (const ArgumentPattern& input : inputs_) {
+    if (input.alternatives.size() > 1 && alternative_attr_ == nullptr) {
+      Malformed(text.inputs, "alternatives without an attr to pick one");
+    }
+  }
+}
+
+absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
+                               Bindings* bound) const {
+  // Every symbol of a fully known call is bound on the first pass. Further ones
+  // are for shape functions, where a later input may tell what an earlier one
+  // leaves open.
+  bool again;
+  do {
+    bool later = false;
+    bool progress = false;
+    for (int i = 0; i < static_cast<int>(inputs_.size()); ++i) {
+      const ShapePattern& shape = inputs_[i].shape(alternative);
+      const int rank = shapes.rank(i);
+      if (shape.any || rank == kUnknown) continue;
+      if (rank != static_cast<int>(shape.dims.size())) {
+        return Mismatch(shapes, i, alternative, *bound);
+      }
+      for (int d = 0; d < rank; ++d) {
+        const int64_t given = shapes.dim(i, d);
+        if (given == kUnknown) continue;
+        switch (MatchDim(shape.dims[d], given, bound)) {
+          case Match::kYes:
+            break;
+          case Match::kNo:
+            return Mismatch(shapes, i, alternative, *bound);
+          case Match::kLater:
+            later = true;
+            break;
+          case Match::kBound:
+            progress = true;
+            break;
+          case Match::kOverflow:
+            return Overflow(inputs_[i], shape.dims[d], *bound);
+        }
+      }
+    }
+    again = later && progress;
+  } while (again);
+  return absl::OkStatus();
+}
+
+absl::Status OpContract::OutputDim(const ArgumentPattern& output,
+                                   const DimPattern& dim, const Bindings& bound,
+                                   int64_t* value) const {
+  *value = kUnknown;
+  if (dim.any) return absl::OkStatus();
+  const Value evaluated = Evaluate(dim, bound);
+  if (evaluated.overflow) return Overflow(output, dim, bound);
+  if (evaluated.unknowns == 0) *value = evaluated.known;
+  return absl::OkStatus();
+}
+
+absl::Status OpContract::Mismatch(const InputShapes& shapes, int input,
+                                  int alternative,
+                                  const Bindings& bound) const {
+  const ShapePattern& shape = inputs_[input].shape(alternative);
+  return absl::InvalidArgumentError(
+      op_ + ": " + inputs_[input].name + " must have shape " + Symbolic(shape) +
+      Numeric(shape, bound) + ", got " + Given(shapes, input));
+}
+
+absl::Status OpContract::Overflow(const ArgumentPattern& argument,
+                                  const DimPattern& dim,
+                                  const Bindings& bound) const {
+  std::string values;
+  for (const DimPattern::Term& term : dim.terms) {
+    for (char symbol : term.symbols) {
+      values += values.empty() ? " with " : ", ";
+      values += std::string(1, symbol) + " = " + DimText(bound[symbol]);
+    }
+  }
+  return absl::InvalidArgumentError(op_ + ": " + argument.name +
+                                    " is too large: its dim " + dim.text +
+                                    " overflows int64" + values);
+}
+
+const OpContract& RegisterContract(const ContractText& text) {
+  std::unique_ptr<OpContract>& entry = Registry()[text.op];
+  if (entry != nullptr) Malformed(text.op, "registered twice");
+  entry = std::make_unique<OpContract>(text);
+  return *entry;
+}
+
+const OpContract* FindContract(const std::string& op) {
+  const auto found = Registry().find(op);
+  return found == Registry().end() ? nullptr : found->second.get();
+}
+
+}  // namespace blockrnn

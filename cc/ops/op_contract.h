@@ -1,0 +1,123 @@
+// Owns the shape contract of every op: one line of text per op, in the notation
+// of its documentation, from which both the shape function (cc/ops/shape_fn.h)
+// and the kernel's check (cc/kernels/kernel_util.h) come. So both refuse the
+// same calls, in the same words.
+//
+// A contract lists arguments, `name[dims]`, separated by spaces:
+//   dims      separated by commas; none for a scalar
+//   dim       a sum of products: B, 4H, I+H, L*D; or ?, for any length
+//   [H|?]     alternatives, picked by an attr: the first when it is true
+//   [*]       any shape at all
+//   name=x    the shape of the input x (in outputs)
+// A symbol is one upper case letter. It takes its value from the first dim that
+// has no other unknown in it; every other dim must agree.
+
+#ifndef BLOCKRNN_OPS_OP_CONTRACT_H_
+#define BLOCKRNN_OPS_OP_CONTRACT_H_
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace blockrnn {
+
+inline constexpr int64_t kUnknown = -1;
+
+// The values of a contract's symbols, by letter; kUnknown until bound.
+class Bindings {
+ public:
+  Bindings() { values_.fill(kUnknown); }
+  int64_t operator[](char symbol) const { return values_[symbol - 'A']; }
+  int64_t& operator[](char symbol) { return values_[symbol - 'A']; }
+
+ private:
+  std::array<int64_t, 26> values_;
+};
+
+// Σ coefficient · Π symbols.
+struct DimPattern {
+  struct Term {
+    int64_t coefficient = 1;
+    std::string symbols;
+  };
+  std::string text;  // as printed: "I+H", or "any" for ?
+  bool any = false;
+  std::vector<Term> terms;
+};
+
+struct ShapePattern {
+  bool any = false;  // [*]
+  int same_as = -1;  // the input whose shape this is
+  std::vector<DimPattern> dims;
+};
+
+struct ArgumentPattern {
+  std::string name;
+  std::vector<ShapePattern> alternatives;  // one, unless the text has a |
+  const ShapePattern& shape(int alternative) const {
+    return alternatives[alternatives.size() == 1 ? 0 : alternative];
+  }
+};
+
+// The shapes of a call's inputs, as a kernel or a shape function has them.
+class InputShapes {
+ public:
+  virtual ~InputShapes() = default;
+  virtual int rank(int input) const = 0;                // or kUnknown
+  virtual int64_t dim(int input, int index) const = 0;  // or kUnknown
+};
+
+// What an op's author writes; see the notation above.
+struct ContractText {
+  const char* op;  // its full name, with the namespace
+  const char* inputs;
+  const char* outputs;
+  // The bool attr that picks among alternatives; nullptr when there are none.
+  const char* alternative_attr = nullptr;
+};
+
+class OpContract {
+ public:
+  // Aborts on a malformed text: it is a constant of this library.
+  explicit OpContract(const ContractText& text);
+
+  const std::string& op() const { return op_; }  // without the namespace
+  const char* alternative_attr() const { return alternative_attr_; }
+  const std::vector<ArgumentPattern>& inputs() const { return inputs_; }
+  const std::vector<ArgumentPattern>& outputs() const { return outputs_; }
+
+  // Binds the symbols to the shapes of the inputs, as far as those are known,
+  // or says which input is wrong, what it must be and what it is. Symbols that
+  // are bound beforehand (from attrs) stay as they are. Rank comes before dims,
+  // and all arithmetic is checked.
+  absl::Status Check(const InputShapes& shapes, int alternative,
+                     Bindings* bound) const;
+
+  // One dim of an output; kUnknown when a symbol in it is.
+  absl::Status OutputDim(const ArgumentPattern& output, const DimPattern& dim,
+                         const Bindings& bound, int64_t* value) const;
+
+ private:
+  absl::Status Mismatch(const InputShapes& shapes, int input, int alternative,
+                        const Bindings& bound) const;
+  absl::Status Overflow(const ArgumentPattern& argument, const DimPattern& dim,
+                        const Bindings& bound) const;
+
+  std::string op_;
+  const char* alternative_attr_;
+  std::vector<ArgumentPattern> inputs_;
+  std::vector<ArgumentPattern> outputs_;
+};
+
+// Makes a contract known by its op's full name; called as the library loads.
+const OpContract& RegisterContract(const ContractText& text);
+
+// nullptr when there is none.
+const OpContract* FindContract(const std::string& op);
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_OPS_OP_CONTRACT_H_

@@ -1,0 +1,85 @@
+#include "cc/ops/shape_fn.h"
+
+#include <vector>
+
+#include "tensorflow/core/platform/errors.h"
+
+namespace blockrnn {
+namespace {
+
+using tensorflow::shape_inference::DimensionHandle;
+using tensorflow::shape_inference::InferenceContext;
+using tensorflow::shape_inference::ShapeHandle;
+
+class StaticShapes : public InputShapes {
+ public:
+  explicit StaticShapes(InferenceContext* c) : c_(c) {}
+  int rank(int input) const override {
+    const ShapeHandle shape = c_->input(input);
+    return c_->RankKnown(shape) ? c_->Rank(shape) : static_cast<int>(kUnknown);
+  }
+  int64_t dim(int input, int index) const override {
+    const DimensionHandle dim = c_->Dim(c_->input(input), index);
+    return c_->ValueKnown(dim) ? c_->Value(dim) : kUnknown;
+  }
+
+ private:
+  InferenceContext* c_;
+};
+
+// An input's dim that is this pattern and nothing else, so that TensorFlow sees
+// that, say, an unknown batch stays the same; else a new unknown.
+DimensionHandle UnknownLike(const OpContract& contract, int alternative,
+                            const DimPattern& pattern, InferenceContext* c) {
+  for (int i = 0; i < c->num_inputs(); ++i) {
+    const ShapePattern& shape = contract.inputs()[i].shape(alternative);
+    if (shape.any || !c->RankKnown(c->input(i))) continue;
+    for (size_t d = 0; d < shape.dims.size(); ++d) {
+      if (!shape.dims[d].any && shape.dims[d].text == pattern.text) {
+        return c->Dim(c->input(i), static_cast<int>(d));
+      }
+    }
+  }
+  return c->UnknownDim();
+}
+
+}  // namespace
+
+absl::Status InferShapes(const OpContract& contract, InferenceContext* c) {
+  int alternative = 0;
+  if (contract.alternative_attr() != nullptr) {
+    bool first = false;
+    TF_RETURN_IF_ERROR(c->GetAttr(contract.alternative_attr(), &first));
+    alternative = first ? 0 : 1;
+  }
+  Bindings bound;
+  TF_RETURN_IF_ERROR(contract.Check(StaticShapes(c), alternative, &bound));
+  for (int i = 0; i < c->num_outputs(); ++i) {
+    const ArgumentPattern& output = contract.outputs()[i];
+    const ShapePattern* shape = &output.shape(alternative);
+    if (shape->same_as >= 0) {
+      const ShapeHandle input = c->input(shape->same_as);
+      if (c->RankKnown(input)) {
+        c->set_output(i, input);
+        continue;
+      }
+      shape = &contract.inputs()[shape->same_as].shape(alternative);
+    }
+    if (shape->any) {
+      c->set_output(i, c->UnknownShape());
+      continue;
+    }
+    std::vector<DimensionHandle> dims;
+    for (const DimPattern& pattern : shape->dims) {
+      int64_t value = kUnknown;
+      TF_RETURN_IF_ERROR(contract.OutputDim(output, pattern, bound, &value));
+      dims.push_back(value == kUnknown
+                         ? UnknownLike(contract, alternative, pattern, c)
+                         : c->MakeDim(value));
+    }
+    c->set_output(i, c->MakeShape(dims));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace blockrnn

@@ -1,0 +1,19 @@
+// Owns the step from an op's contract to its shape function.
+
+#ifndef BLOCKRNN_OPS_SHAPE_FN_H_
+#define BLOCKRNN_OPS_SHAPE_FN_H_
+
+#include "absl/status/status.h"
+#include "cc/ops/op_contract.h"
+#include "tensorflow/core/framework/shape_inference.h"
+
+namespace blockrnn {
+
+// Checks the inputs' static shapes as far as they are known, and infers the
+// outputs' from them.
+absl::Status InferShapes(const OpContract& contract,
+                         tensorflow::shape_inference::InferenceContext* c);
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_OPS_SHAPE_FN_H_
