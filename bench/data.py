@@ -1,0 +1,60 @@
+"""Weights and inputs of a sequence case, the same for every peer, in one canonical layout.
+
+Each peer turns them into its own layout, so all compute the same numbers and the bench can check
+that they do (reset before and after the product are two different GRUs, compared apart).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from bench.shapes import GATES, Case
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrays:
+    """All float32. Gates in order: LSTM i, f, g, o; GRU r, u, c. The initial state is zero."""
+
+    x: np.ndarray  # [T, B, I]
+    w: np.ndarray  # [gates, I, H]   input weights
+    r: np.ndarray  # [gates, H, H]   recurrent weights
+    b: np.ndarray  # [gates, H]      one bias; a peer with two takes zeros for the recurrent one
+    cotangent: np.ndarray  # [T, B, H]   the loss is sum(h * cotangent)
+
+
+def make(case: Case) -> Arrays:
+    """The arrays of `case`, from a fixed seed."""
+    rng = np.random.default_rng(7)
+    gates, steps, batch = GATES[case.cell], case.steps, case.batch
+    bound = 1.0 / np.sqrt(case.units)
+
+    def uniform(*dims: int) -> np.ndarray:
+        return rng.uniform(-bound, bound, dims).astype(np.float32)
+
+    def normal(*dims: int) -> np.ndarray:
+        return rng.standard_normal(dims, dtype=np.float32)
+
+    return Arrays(
+        x=normal(steps, batch, case.inputs),
+        w=uniform(gates, case.inputs, case.units),
+        r=uniform(gates, case.units, case.units),
+        b=uniform(gates, case.units),
+        cotangent=normal(steps, batch, case.units),
+    )
+
+
+def gates_beside(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+    """[gates, rows, H] → [rows, gates * H], the gates in `order`."""
+    return np.ascontiguousarray(np.concatenate([array[gate] for gate in order], axis=-1))
+
+
+def gates_below(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+    """[gates, rows, H] → [gates * H, rows], the gates in `order`: weights as [out, in]."""
+    return np.ascontiguousarray(np.concatenate([array[gate].T for gate in order], axis=0))
+
+
+def bias(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:
+    """[gates, H] → [gates * H], the gates in `order`."""
+    return np.ascontiguousarray(array[list(order)].reshape(-1))

@@ -1,0 +1,111 @@
+"""What the numbers were measured on: a stamp for every result."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import pathlib
+import platform
+import subprocess
+import sys
+import time
+
+# Instruction sets that decide how fast a float32 or bfloat16 product can be.
+_FLAGS = (
+    "sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl",
+    "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16",
+    "asimd", "asimdhp", "sve", "sve2", "bf16", "i8mm",
+)  # fmt: skip
+_PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "torch", "onnxruntime", "onnx")
+
+
+def cores() -> int:
+    """The number of cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _cpuinfo() -> dict[str, str]:
+    """The first processor of /proc/cpuinfo, as key and value."""
+    out: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        for line in pathlib.Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if not line.strip():
+                break
+            key, _, value = line.partition(":")
+            out[key.strip()] = value.strip()
+    return out
+
+
+def _caches() -> dict[str, str]:
+    """Size of each cache that the first core sees, such as {"L2": "1024K"}."""
+    out = {}
+    for index in sorted(pathlib.Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        with contextlib.suppress(OSError):
+            kind = (index / "type").read_text().strip()
+            level = "L" + (index / "level").read_text().strip()
+            if kind != "Instruction":
+                out[level + ("d" if kind == "Data" else "")] = (index / "size").read_text().strip()
+    return out
+
+
+def _memory_gib() -> float | None:
+    with contextlib.suppress(OSError, ValueError):
+        return round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1)
+    return None
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that take part, as far as they are installed."""
+    out = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            out[name] = importlib.metadata.version(name)
+    return out
+
+
+def _commit() -> str | None:
+    root = pathlib.Path(__file__).resolve().parent.parent
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=root, capture_output=True, text=True, timeout=10, check=True,
+        ).stdout.strip()  # fmt: skip
+    return None
+
+
+def load() -> float:
+    """Runnable processes on average over the last minute: what else the machine was doing."""
+    return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else float("nan")
+
+
+def stamp(threads: int) -> dict[str, object]:
+    """Processor, instruction sets, caches, versions, threads and the load just now."""
+    info = _cpuinfo()
+    have = set(info.get("flags", info.get("Features", "")).split())
+    return {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "cpu": info.get("model name") or platform.processor() or platform.machine(),
+        "cpu_family_model_stepping": [
+            info.get(key) for key in ("cpu family", "model", "stepping") if key in info
+        ],
+        "cores": cores(),
+        "threads": threads,
+        "flags": [flag for flag in _FLAGS if flag in have],
+        "caches": _caches(),
+        "memory_gib": _memory_gib(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "virtual": "hypervisor" in have,
+        "versions": versions(),
+        "commit": _commit(),
+        "load_at_start": load(),
+    }
+
+
+def warn_if_busy() -> None:
+    """Says so when the machine has other work: such numbers should not be published."""
+    now = load()
+    if now > 0.5:
+        print(f"note: the machine is busy (load {now}); the times below are noisy", file=sys.stderr)

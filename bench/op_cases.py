@@ -1,0 +1,137 @@
+"""The four block cell ops as things to time: inputs, and a chain of calls in one graph.
+
+Why a chain: calling a tf.function from Python costs tens of microseconds, more than a small cell
+does. A cell is used inside a loop, its state handed on from step to step, so that is what is timed:
+one tf.function that holds `calls` ops, each taking the state (or the cotangent of the state) of the
+one before. That divides the cost of the function call by `calls`, leaves in what the graph executor
+costs per op, which a user pays too, and keeps the graph optimiser from merging equal ops. The
+weights are the same at each call, as in a loop. Both contenders are timed in the same chain, so
+what is left of the call's cost only draws the ratio towards 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+OPS = ("GRUBlockCell", "GRUBlockCellGrad", "LSTMBlockCell", "LSTMBlockCellGrad")
+
+# A chain is about this much work, between these numbers of calls.
+_CHAIN_FLOPS = 1e9
+_MIN_CALLS, _MAX_CALLS = 4, 32
+
+Shape = tuple[int, int, int]
+
+
+def flops(op: str, shape: Shape) -> int:
+    """Floating point operations of the products in one call; LSTMBlockCellGrad has none."""
+    batch, inputs, units = shape
+    gates = {"GRUBlockCell": 3, "GRUBlockCellGrad": 3, "LSTMBlockCell": 4, "LSTMBlockCellGrad": 0}
+    return 2 * batch * (inputs + units) * gates[op] * units
+
+
+def calls_per_chain(op: str, shape: Shape) -> int:
+    """How many calls one measured tf.function holds."""
+    work = flops(op, shape)
+    return _MAX_CALLS if not work else max(_MIN_CALLS, min(_MAX_CALLS, int(_CHAIN_FLOPS / work)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """A tf.function of `calls` ops in a row; calling it gives the last one's outputs."""
+
+    function: Callable[[], Any]
+    calls: int
+
+
+def make_inputs(op: str, shape: Shape) -> dict[str, Any]:
+    """The op's arguments as float32 tensors; a Grad's residuals come from a real forward pass."""
+    import tensorflow as tf
+
+    batch, inputs, units = shape
+    rng = np.random.default_rng(20)
+
+    def normal(*dims: int) -> tf.Tensor:
+        return tf.constant(rng.standard_normal(dims), tf.float32)
+
+    def weight(*dims: int) -> tf.Tensor:
+        # As wide as Keras' and PyTorch's own initialisers, so that no gate is saturated.
+        bound = 1.0 / np.sqrt(units)
+        return tf.constant(rng.uniform(-bound, bound, dims), tf.float32)
+
+    if op.startswith("GRU"):
+        args = {
+            "x": normal(batch, inputs),
+            "h_prev": tf.tanh(normal(batch, units)),
+            "w_ru": weight(inputs + units, 2 * units),
+            "w_c": weight(inputs + units, units),
+            "b_ru": weight(2 * units),
+            "b_c": weight(units),
+        }
+        if op.endswith("Grad"):
+            r, u, c, _ = tf.raw_ops.GRUBlockCell(**args)
+            args |= {"r": r, "u": u, "c": c, "d_h": normal(batch, units)}
+        return args
+    args = {
+        "x": normal(batch, inputs),
+        "cs_prev": normal(batch, units),
+        "h_prev": tf.tanh(normal(batch, units)),
+        "w": weight(inputs + units, 4 * units),
+        "wci": tf.zeros([units]),
+        "wcf": tf.zeros([units]),
+        "wco": tf.zeros([units]),
+        "b": weight(4 * units),
+    }
+    if op.endswith("Grad"):
+        i, cs, f, o, ci, co, _ = tf.raw_ops.LSTMBlockCell(**args)
+        args |= {"i": i, "cs": cs, "f": f, "o": o, "ci": ci, "co": co}
+        args |= {"cs_grad": normal(batch, units), "h_grad": normal(batch, units)}
+        args["use_peephole"] = False
+    return args
+
+
+# What each op hands on to the next call of the chain: argument from output.
+_HANDED_ON = {
+    "GRUBlockCell": {"h_prev": "h"},
+    "GRUBlockCellGrad": {"d_h": "d_h_prev"},
+    "LSTMBlockCell": {"cs_prev": "cs", "h_prev": "h"},
+    "LSTMBlockCellGrad": {"cs_grad": "cs_prev_grad"},
+}
+
+
+def make_chain(op: str, raw_ops: Any, args: dict[str, Any], calls: int) -> Chain:
+    """The chain of `op` taken from `raw_ops` (tf.raw_ops or tf_blockrnn.raw_ops)."""
+    import tensorflow as tf
+
+    function = getattr(raw_ops, op)
+    handed_on = _HANDED_ON[op]
+
+    @tf.function(jit_compile=False, autograph=False)
+    def chain():
+        state = {name: args[name] for name in handed_on}
+        for _ in range(calls):
+            out = function(**(args | state))
+            state = {name: getattr(out, field) for name, field in handed_on.items()}
+        # All outputs of the last op: both contenders are compared on them.
+        return tuple(out)
+
+    return Chain(chain.get_concrete_function(), calls)
+
+
+def call_cost_ms(repeats: int = 2000) -> float:
+    """Milliseconds that calling a tf.function costs when it does next to nothing."""
+    import tensorflow as tf
+
+    from bench import timing
+
+    value = tf.Variable(1.0)
+
+    @tf.function(jit_compile=False, autograph=False)
+    def nothing():
+        return value.read_value()
+
+    times = timing.timed_calls(nothing.get_concrete_function(), repeats, 50)
+    return timing.summary([times])["median_ms"]

@@ -1,0 +1,53 @@
+"""The contenders of the sequence bench: one small adapter each, run in a process of its own.
+
+To add one: a module with a class that has base.Peer's methods, and a line in PEERS.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """Where a peer stands and what it can do."""
+
+    module: str  # under bench.peers
+    option: str  # handed to the adapter's constructor
+    cells: tuple[str, ...] = ("lstm", "gru")
+    kinds: tuple[str, ...] = ("infer", "train")
+    gru_form: str = "after"  # the reset gate acts "before" or "after" the recurrent product
+    default: bool = True  # runs unless asked otherwise
+    note: str = ""
+
+    def does(self, cell: str, kind: str) -> bool:
+        """Whether it takes part in such a case."""
+        return cell in self.cells and kind in self.kinds
+
+
+PEERS: dict[str, Entry] = {
+    "ours": Entry("ours", "block", gru_form="before", note="BlockLSTMV2, BlockGRU"),
+    "ours_after": Entry("ours", "after", cells=("gru",), note="tf_blockrnn.gru(reset_after=True)"),
+    "tf_raw": Entry("stock_tf", "", cells=("lstm",), note="tf.raw_ops.BlockLSTMV2 and its Grad"),
+    "keras": Entry("keras_layers", "after", note="keras.layers in tf.function"),
+    "keras_xla": Entry("keras_layers", "after,xla", note="the same with jit_compile=True"),
+    "keras_before": Entry(
+        "keras_layers", "before", cells=("gru",), gru_form="before", default=False,
+        note="keras.layers.GRU(reset_after=False)",
+    ),
+    "keras_xla_before": Entry(
+        "keras_layers", "before,xla", cells=("gru",), gru_form="before", default=False,
+        note="the same with jit_compile=True",
+    ),
+    "torch": Entry("torch_rnn", "", note="torch.nn.LSTM, torch.nn.GRU"),
+    "onnxruntime": Entry("onnx_rnn", "after", kinds=("infer",), note="LSTM, GRU nodes"),
+    "onnxruntime_before": Entry(
+        "onnx_rnn", "before", cells=("gru",), kinds=("infer",), gru_form="before",
+        note="GRU with linear_before_reset=0",
+    ),
+}  # fmt: skip
+
+
+def is_ours(name: str) -> bool:
+    """Whether `name` is this project's own contender."""
+    return name.startswith("ours")

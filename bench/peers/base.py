@@ -1,0 +1,49 @@
+"""What an adapter must have."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from bench.data import Arrays
+from bench.shapes import Case
+
+
+class Absent(Exception):
+    """This peer cannot run here, or not this case; the message says why."""
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What one call computed, for the check that all peers compute the same."""
+
+    h: np.ndarray  # [T, B, H]
+    x_grad: np.ndarray | None = None  # [T, B, I], of a training call
+
+
+@dataclasses.dataclass
+class Prepared:
+    """A case made ready: weights in the peer's layout, graph traced."""
+
+    call: Callable[[], object]  # one inference or training call; returns when it is finished
+    outcome: Callable[[], Outcome]  # runs the same computation and hands over its results
+
+
+class Peer(Protocol):
+    """An adapter. Its constructor imports the library and sets the threads."""
+
+    def __init__(self, option: str, threads: int) -> None: ...
+
+    def prepare(self, case: Case, arrays: Arrays) -> Prepared: ...
+
+
+def square(size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Two matrices for measuring the product peak."""
+    rng = np.random.default_rng(3)
+    return (
+        rng.standard_normal((size, size), dtype=np.float32),
+        rng.standard_normal((size, size), dtype=np.float32),
+    )

@@ -1,0 +1,74 @@
+"""This project: BlockLSTMV2, BlockGRU, and the functional GRU that resets after the product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from bench import data
+from bench.peers import base, stock_tf, tensorflow_base
+from bench.shapes import Case
+
+_RESET_UPDATE, _CANDIDATE = (0, 1), (2,)
+
+
+class Peer:
+    """`option` "block" is the block ops, "after" is tf_blockrnn.gru(reset_after=True).
+
+    The backward is what a user gets: the tape, with the gradients that the package registers.
+    """
+
+    def __init__(self, option: str, threads: int) -> None:
+        self._tf = tensorflow_base.start(threads)
+        self._option = option
+        try:
+            import tf_blockrnn
+        except ImportError as error:
+            raise base.Absent(f"tf_blockrnn does not import: {error}") from error
+        self._library = tf_blockrnn
+
+    def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
+        if self._option == "after":
+            model = self._gru_after(arrays)
+        elif case.cell == "gru":
+            model = self._block_gru(arrays)
+        else:
+            raw_ops = self._raw_ops("BlockLSTMV2")
+            model = stock_tf.block_lstm(self._tf, raw_ops, arrays, grad_op=False)
+        return tensorflow_base.prepared(self._tf, model, case.kind == "train")
+
+    def _raw_ops(self, op: str) -> Any:
+        raw_ops = self._library.raw_ops
+        if not hasattr(raw_ops, op):
+            raise base.Absent(f"not there: tf_blockrnn.raw_ops.{op}")
+        return raw_ops
+
+    def _block_gru(self, arrays: data.Arrays) -> tensorflow_base.Model:
+        tf, raw_ops = self._tf, self._raw_ops("BlockGRU")
+
+        def weights(gates: tuple[int, ...]) -> tuple[Any, Any]:
+            parts = [data.gates_beside(arrays.w, gates), data.gates_beside(arrays.r, gates)]
+            return tf.Variable(np.concatenate(parts)), tf.Variable(data.bias(arrays.b, gates))
+
+        w_ru, b_ru = weights(_RESET_UPDATE)
+        w_c, b_c = weights(_CANDIDATE)
+        steps, batch, units = arrays.cotangent.shape
+        state = tf.zeros([batch, units])
+
+        def forward(x: Any) -> Any:
+            return raw_ops.BlockGRU(
+                seq_len_max=tf.constant(steps, tf.int64),
+                x=x, h_prev=state, w_ru=w_ru, w_c=w_c, b_ru=b_ru, b_c=b_c,
+            ).h  # fmt: skip
+
+        return tensorflow_base.Model(
+            x=tf.Variable(arrays.x),
+            weights=[w_ru, w_c, b_ru, b_c],
+            cotangent=tf.constant(arrays.cotangent),
+            forward=forward,
+        )
+
+    def _gru_after(self, arrays: data.Arrays) -> tensorflow_base.Model:
+        # The function is still to come; its call goes here and nowhere else.
+        raise base.Absent("not there: tf_blockrnn.gru(..., reset_after=True)")

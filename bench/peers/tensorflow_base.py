@@ -1,0 +1,76 @@
+"""What the adapters on TensorFlow share: starting it, tracing, the product peak."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from typing import Any
+
+from bench.peers import base
+
+
+def start(threads: int) -> Any:
+    """Imports TensorFlow with `threads` threads for the kernels and one for the executor."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    import tensorflow as tf
+
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    return tf
+
+
+@dataclasses.dataclass
+class Model:
+    """One layer. `x` and `weights` are variables, as in a model, so nothing can be folded away."""
+
+    x: Any
+    weights: list[Any]
+    cotangent: Any  # of h; the loss is sum(h * cotangent)
+    forward: Callable[[Any], Any]  # x -> h
+    # () -> (h, gradients of x and of all weights); without it the tape is used.
+    step: Callable[[], tuple[Any, ...]] | None = None
+    batch_major: bool = False
+    xla: bool = False
+
+
+def prepared(tf: Any, model: Model, train: bool) -> base.Prepared:
+    """One tf.function of the forward, or of forward and backward when `train`."""
+
+    @tf.function(jit_compile=model.xla)
+    def infer():
+        return (model.forward(model.x),)
+
+    @tf.function(jit_compile=model.xla)
+    def step():
+        if model.step:
+            return model.step()
+        wanted = [model.x, *model.weights]
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(wanted)
+            h = model.forward(model.x)
+        # The gradients of sum(h * cotangent), without paying for the sum itself.
+        return (h, *tape.gradient(h, wanted, output_gradients=model.cotangent))
+
+    function = (step if train else infer).get_concrete_function()
+
+    def outcome() -> base.Outcome:
+        arrays = [tf.convert_to_tensor(out).numpy() for out in function()[:2]]
+        if model.batch_major:
+            arrays = [array.swapaxes(0, 1) for array in arrays]
+        return base.Outcome(*arrays)
+
+    # A concrete function returns when the graph has run: eager CPU execution is synchronous.
+    return base.Prepared(call=function, outcome=outcome)
+
+
+def product(tf: Any, size: int) -> Callable[[], object]:
+    """A float32 product of two [size, size] matrices."""
+    a, b = (tf.Variable(m) for m in base.square(size))
+
+    @tf.function
+    def multiply():
+        return tf.matmul(a, b)
+
+    return multiply.get_concrete_function()

@@ -1,0 +1,189 @@
+"""PNG plots of a result."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
+
+from bench import report, timing  # noqa: E402
+from bench.peers import is_ours  # noqa: E402
+
+# Okabe and Ito's colours: told apart by colour-blind readers too.
+_FASTER, _SLOWER, _LINE = "#0072B2", "#D55E00", "#444444"
+_PEER_STYLE = {
+    "ours": ("#0072B2", "o"),
+    "ours_after": ("#56B4E9", "o"),
+    "tf_raw": ("#D55E00", "s"),
+    "keras": ("#E69F00", "^"),
+    "keras_xla": ("#F0E442", "v"),
+    "keras_before": ("#8C6D31", "^"),
+    "keras_xla_before": ("#B5A642", "v"),
+    "torch": ("#CC79A7", "D"),
+    "onnxruntime": ("#009E73", "P"),
+    "onnxruntime_before": ("#66C2A5", "X"),
+}
+_KINDS = {"infer": "inference", "train": "training"}
+
+
+def _save(figure: Any, path: pathlib.Path) -> pathlib.Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+def _ratio_bars(axis: Any, labels: Sequence[str], ratios: Sequence[float], title: str) -> None:
+    """Horizontal bars from 1 outwards on a log scale, slower ones in the other colour."""
+    places = range(len(ratios))
+    colours = [_FASTER if ratio >= 1 else _SLOWER for ratio in ratios]
+    axis.barh(places, [r - 1 for r in ratios], left=1, color=colours, height=0.7)
+    axis.set_xscale("log", base=2)
+    low, high = min([*ratios, 0.8]), max([*ratios, 2.0])
+    axis.set_xlim(low / 1.25, high * 1.6)
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}×")
+    for place, ratio in zip(places, ratios, strict=True):
+        axis.text(max(ratio, 1.0) * 1.04, place, f"{ratio:.2f}", va="center", fontsize=8)
+    axis.axvline(1, color=_LINE, linewidth=1)
+    axis.set_yticks(list(places), labels, fontsize=8)
+    axis.invert_yaxis()
+    axis.set_title(title, fontsize=10)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return ", ".join(map(str, shape))
+
+
+def cells(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
+    """Ratio to TensorFlow's op at each shape, a panel per op."""
+    ops = list(result["summary"])
+    figure, axes = plt.subplots(
+        1, len(ops), figsize=(3.6 * len(ops), 1.4 + 0.28 * len(result["rows"]) / len(ops)),
+        squeeze=False, layout="constrained",
+    )  # fmt: skip
+    for axis, op in zip(axes[0], ops, strict=True):
+        rows = [row for row in result["rows"] if row["op"] == op]
+        mean = result["summary"][op]["geometric_mean"]
+        _ratio_bars(
+            axis, [_shape(row["shape"]) for row in rows], [row["ratio"] for row in rows],
+            f"{op}\ngeometric mean {mean:.2f}×",
+        )  # fmt: skip
+    figure.suptitle("Speed against tf.raw_ops, float32, at B, I, H (above 1× we are faster)")
+    figure.supxlabel(report.machine_line(result), fontsize=7, color=_LINE)
+    return _save(figure, path)
+
+
+def _panels(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The rows of the grids by (cell, kind)."""
+    out: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in result["rows"]:
+        if not row["set"].startswith("sweep"):
+            out.setdefault((row["cell"], row["kind"]), []).append(row)
+    return out
+
+
+def sequence_ratios(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
+    """Our ratio to the fastest peer at each shape; None when we have no time anywhere."""
+    panels = {}
+    for (cell, kind), rows in _panels(result).items():
+        for name in dict.fromkeys(n for row in rows for n in row["ratios"]):
+            panels[cell, kind, name] = [row for row in rows if name in row["ratios"]]
+    if not panels:
+        return None
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(4.4 * len(panels), 1.4 + 0.28 * max(map(len, panels.values()))),
+        squeeze=False, layout="constrained",
+    )  # fmt: skip
+    for axis, ((cell, kind, name), rows) in zip(axes[0], panels.items(), strict=True):
+        ratios = [row["ratios"][name] for row in rows]
+        form = "" if cell == "lstm" else f" ({name})"
+        _ratio_bars(
+            axis, [f"{_shape(row['shape'])}  vs {row['fastest']}" for row in rows], ratios,
+            f"{cell.upper()} {_KINDS[kind]}{form}\ngeometric mean"
+            f" {timing.geometric_mean(ratios):.2f}×",
+        )  # fmt: skip
+    figure.suptitle("Speed against the fastest peer, float32, at B, T, I, H")
+    figure.supxlabel(report.machine_line(result), fontsize=7, color=_LINE)
+    return _save(figure, path)
+
+
+def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
+    """Each contender's share of the measured product peak at each shape."""
+    panels, peak = _panels(result), result["peak_gflops"]
+    if not panels or not peak:
+        return None
+    rows_most = max(map(len, panels.values()))
+    figure, axes = plt.subplots(
+        1, len(panels), figsize=(3.4 * len(panels), 2.0 + 0.3 * rows_most), sharex=True,
+        squeeze=False, layout="constrained",
+    )  # fmt: skip
+    seen = {}
+    for axis, ((cell, kind), rows) in zip(axes[0], panels.items(), strict=True):
+        for place, row in enumerate(rows):
+            for name, entry in row["peers"].items():
+                if "gflops" not in entry:
+                    continue
+                colour, marker = _PEER_STYLE[name]
+                size = 60 if is_ours(name) else 26
+                seen[name] = axis.scatter(
+                    100 * entry["gflops"] / peak, place, s=size, color=colour, marker=marker,
+                    edgecolors=_LINE, linewidths=0.4, zorder=3 if is_ours(name) else 2,
+                )  # fmt: skip
+        axis.set_yticks(range(len(rows)), [_shape(row["shape"]) for row in rows], fontsize=8)
+        axis.invert_yaxis()
+        axis.set_xlim(left=0)
+        axis.axvline(100, color=_LINE, linewidth=1)
+        axis.grid(alpha=0.3)
+        axis.set_title(f"{cell.upper()} {_KINDS[kind]}", fontsize=10)
+    figure.supxlabel(f"% of the measured float32 product peak, {peak:.0f} GFLOP/s", fontsize=9)
+    figure.legend(seen.values(), seen.keys(), loc="outside upper center", ncols=5, fontsize=8)
+    return _save(figure, path)
+
+
+def cost(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
+    """Time of a call against T, B and H, the others fixed: lines, if all is well."""
+    sweeps: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
+    for row in result["rows"]:
+        if row["set"].startswith("sweep-"):
+            by_dim = sweeps.setdefault((row["cell"], row["kind"]), {})
+            by_dim.setdefault(row["set"].removeprefix("sweep-"), []).append(row)
+    if not sweeps:
+        return None
+    dims = list(dict.fromkeys(dim for by_dim in sweeps.values() for dim in by_dim))
+    figure, axes = plt.subplots(
+        len(sweeps), len(dims), figsize=(3.6 * len(dims), 2.6 * len(sweeps)), squeeze=False,
+        layout="constrained",
+    )  # fmt: skip
+    seen = {}
+    for line, ((cell, kind), by_dim) in zip(axes, sweeps.items(), strict=True):
+        for axis, dim in zip(line, dims, strict=True):
+            rows = sorted(by_dim.get(dim, []), key=lambda row: row["shape"]["BTIH".index(dim)])
+            values = [row["shape"]["BTIH".index(dim)] for row in rows]
+            for name in report.peer_names(rows):
+                points = [
+                    (v, r["peers"][name]["median_ms"])
+                    for v, r in zip(values, rows, strict=True)
+                    if "median_ms" in r["peers"].get(name, {})
+                ]
+                colour, marker = _PEER_STYLE[name]
+                (seen[name],) = axis.plot(
+                    *zip(*points, strict=True), color=colour, marker=marker, markersize=4,
+                    linewidth=2.2 if is_ours(name) else 1.2,
+                )  # fmt: skip
+            if result["peak_gflops"]:
+                limit = [1e-6 * row["flops"] / result["peak_gflops"] for row in rows]
+                (seen["product peak"],) = axis.plot(values, limit, ":", color=_LINE)
+            axis.set_xscale("log", base=2)
+            axis.set_yscale("log")
+            axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axis.grid(alpha=0.3)
+            axis.set_title(f"{cell.upper()} {_KINDS[kind]}: ms against {dim}", fontsize=9)
+    figure.legend(seen.values(), seen.keys(), loc="outside upper center", ncols=6, fontsize=8)
+    return _save(figure, path)

@@ -1,0 +1,286 @@
+"""Tables of a result: plain text for the terminal, Markdown for the README."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bench import timing
+from bench.peers import is_ours
+
+# What sequences are to reach against the fastest peer, whole tf.function call, float32: at each
+# shape, and on geometric mean; and the share of the measured product peak where B >= 48, H >= 256.
+TARGETS = {
+    "train": {"each": 1.2, "mean": 2.0, "peak": 0.8},
+    "infer": {"each": 1.0, "mean": 1.3, "peak": 0.9},
+}
+_PEAK_FROM = {"B": 48, "H": 256}
+_LIBRARIES = {"keras": "Keras", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
+_KINDS = {"infer": "inference", "train": "training"}
+
+
+def _shape(shape: Sequence[int]) -> str:
+    return ", ".join(map(str, shape))
+
+
+def _number(value: float) -> str:
+    """Three significant digits, never an exponent."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
+
+def _why(entry: dict[str, Any]) -> str:
+    """Why a contender has no number."""
+    return entry.get("absent") or entry.get("error") or "no reason given"
+
+
+def _text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns padded to their width, all but the first right-aligned."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+
+    def format_line(line: Sequence[str]) -> str:
+        cells = [line[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join(map(format_line, [lines[0], ["-" * w for w in widths], *lines[1:]]))
+
+
+def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+
+
+def machine_line(result: dict[str, Any]) -> str:
+    """The stamp in one sentence."""
+    m = result["machine"]
+    versions = m["versions"]
+    tensorflow = versions.get("tensorflow") or versions.get("tensorflow-cpu")
+    names = [f"TensorFlow {tensorflow}"] + [
+        f"{label} {versions[key]}"
+        for key, label in _LIBRARIES.items()
+        if key in versions and result["bench"] == "sequences"
+    ]
+    # The widest set of each kind says enough.
+    wide = [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve") if f in m["flags"]]
+    return (
+        f"{m['cpu']} (family, model, stepping {'/'.join(m['cpu_family_model_stepping'])}),"
+        f" {m['cores']} cores, {', '.join(wide)}; {', '.join(names)}; {m['time'][:10]}"
+    )
+
+
+def cells_text(result: dict[str, Any]) -> str:
+    """The whole cells result as text, slower rows marked."""
+    floor = result["floor"]
+    rows = []
+    for row in result["rows"]:
+        ratio = row["ratio"]
+        mark = f"<< under {floor}" if ratio < floor else "< slower" if ratio < 1 else ""
+        spread = "/".join(
+            f"{100 * (row[who]['p75_ms'] - row[who]['p25_ms']) / row[who]['median_ms']:.0f}%"
+            for who in ("ours", "tf")
+        )
+        rows.append([
+            row["op"], _shape(row["shape"]), _number(1e3 * row["ours"]["median_ms"]),
+            _number(1e3 * row["ours"]["min_ms"]), _number(1e3 * row["tf"]["median_ms"]),
+            _number(1e3 * row["tf"]["min_ms"]), spread, f"{ratio:.2f}", mark,
+        ])  # fmt: skip
+    head = ["op", "B, I, H", "ours us", "min", "TensorFlow us", "min", "IQR", "ratio", ""]
+    parts = [_text_table(head, rows), ""]
+    for op, s in result["summary"].items():
+        parts.append(
+            f"{op}: mean ratio {s['arithmetic_mean']:.2f} (geometric {s['geometric_mean']:.2f}),"
+            f" lowest {s['lowest']:.2f}, slower at {s['slower']} of {s['shapes']} shapes,"
+            f" under {floor} at {s['under_floor']}"
+        )
+    cost = 1e3 * result["function_call_ms"]
+    parts.append(f"Calling a tf.function costs {cost:.0f} us, shared by the ops in it.")
+    if result["null"]:
+        parts.append("Null run: both contenders are TensorFlow's; the ratios are the noise.")
+    return "\n".join(parts)
+
+
+def cells_markdown(result: dict[str, Any], plot: str | None = None) -> str:
+    """The README section: ratios, one column per op, slower ones in bold."""
+    ops = list(result["summary"])
+    table = {(row["op"], tuple(row["shape"])): row["ratio"] for row in result["rows"]}
+
+    def cell(op: str, shape: tuple[int, ...]) -> str:
+        ratio = table.get((op, shape))
+        return "" if ratio is None else f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}"
+
+    shapes = dict.fromkeys(tuple(row["shape"]) for row in result["rows"])
+    rows = [[_shape(shape), *(cell(op, shape) for op in ops)] for shape in shapes]
+    for key, label in (("arithmetic_mean", "mean"), ("geometric_mean", "geometric mean")):
+        rows.append([label, *(f"{result['summary'][op][key]:.2f}" for op in ops)])
+    parts = [
+        "TensorFlow's time over ours, float32, one alternating run; above 1 we are faster, below 1"
+        " (bold) slower. `make bench` measures again.",
+        _markdown_table(["B, I, H", *(f"`{op}`" for op in ops)], rows),
+        f"Measured on {machine_line(result)}.",
+    ]
+    if plot:
+        parts.insert(1, f"![Speed of the block cells against TensorFlow's own]({plot})")
+    return "\n\n".join(parts)
+
+
+def _groups(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """The rows for the table, not those of the sweeps, by (cell, kind)."""
+    out: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in result["rows"]:
+        if not row["set"].startswith("sweep"):
+            out.setdefault((row["cell"], row["kind"]), []).append(row)
+    return out
+
+
+def peer_names(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Those with any time in these rows."""
+    return list(dict.fromkeys(n for r in rows for n, e in r["peers"].items() if "median_ms" in e))
+
+
+def _ratio_mark(ratio: float, kind: str) -> str:
+    return "<<" if ratio < 1 else "<" if ratio < TARGETS[kind]["each"] else ""
+
+
+def _sequence_lines(rows: Sequence[dict[str, Any]], names: Sequence[str], peak: float):
+    """Head and cells of one table; a cell is (text, ratio or None)."""
+    ours = [n for n in names if is_ours(n)]
+    head = ["B, T, I, H", *(f"{n} ms" for n in names)]
+    head += [f"{n} / fastest" for n in ours] + [f"{n} of peak" for n in ours]
+    lines = []
+    for row in rows:
+        line: list[tuple[str, float | None]] = [(_shape(row["shape"]), None)]
+        for name in names:
+            entry = row["peers"].get(name, {})
+            text = _number(entry["median_ms"]) if "median_ms" in entry else "-"
+            line.append((text + ("*" if name == row["fastest"] else ""), None))
+        for name in ours:
+            ratio = row["ratios"].get(name)
+            line.append(("-" if ratio is None else f"{ratio:.2f}", ratio))
+        for name in ours:
+            entry = row["peers"].get(name, {})
+            share = entry["gflops"] / peak if "gflops" in entry and peak else None
+            line.append(("-" if share is None else f"{100 * share:.0f}%", None))
+        lines.append(line)
+    return head, lines
+
+
+def _sequence_summary(rows: Sequence[dict[str, Any]], kind: str, peak: float) -> list[str]:
+    """One sentence for each of our contenders: mean, losses, targets missed."""
+    target = TARGETS[kind]
+    out = []
+    for name in dict.fromkeys(n for row in rows for n in row["ratios"]):
+        ratios = [row["ratios"][name] for row in rows if name in row["ratios"]]
+        large = [
+            row["peers"][name]["gflops"] / peak
+            for row in rows
+            if name in row["ratios"] and peak
+            and row["shape"][0] >= _PEAK_FROM["B"] and row["shape"][3] >= _PEAK_FROM["H"]
+        ]  # fmt: skip
+        text = (
+            f"{name}: geometric mean {timing.geometric_mean(ratios):.2f} (target {target['mean']}),"
+            f" lowest {min(ratios):.2f}, under {target['each']} at"
+            f" {sum(r < target['each'] for r in ratios)} of {len(ratios)} shapes, slower than the"
+            f" fastest peer at {sum(r < 1 for r in ratios)}"
+        )
+        if large:
+            text += (
+                f"; where B >= {_PEAK_FROM['B']} and H >= {_PEAK_FROM['H']},"
+                f" {100 * min(large):.0f} to {100 * max(large):.0f}% of the product peak"
+                f" (target {100 * target['peak']:.0f})"
+            )
+        out.append(text + ".")
+    return out
+
+
+def sequences_text(result: dict[str, Any]) -> str:
+    """The whole sequences result as text; * is the fastest peer, << a row that we lose."""
+    peak = result["peak_gflops"]
+    parts = [f"float32 product peak, measured: {peak:.0f} GFLOP/s ({result['peaks'][0]['by']})"]
+    for (cell, kind), rows in _groups(result).items():
+        head, lines = _sequence_lines(rows, peer_names(rows), peak)
+        marks = [
+            max((_ratio_mark(r, kind) for _, r in line if r is not None), default="", key=len)
+            for line in lines
+        ]
+        table = [[t for t, _ in line] + [m] for line, m in zip(lines, marks, strict=True)]
+        parts += ["", f"{cell.upper()} {_KINDS[kind]}", _text_table([*head, ""], table)]
+        parts += _sequence_summary(rows, kind, peak)
+    missing = {
+        (name, _why(entry))
+        for row in result["rows"]
+        for name, entry in row["peers"].items()
+        if "median_ms" not in entry
+    }
+    parts += [""] + [f"no time for {name}: {why}" for name, why in sorted(missing)]
+    return "\n".join(parts)
+
+
+def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] = ()) -> str:
+    """The README section; `plots` are (description, address)."""
+    peak = result["peak_gflops"]
+    parts = [
+        "Median ms of one call, float32, all contenders turn by turn in one run. `/ fastest` is"
+        " the time of the fastest peer (\\*) over ours: above 1 we are faster, bold where we are"
+        " slower. `of peak` is the work of the products against a large product on the same"
+        f" machine ({peak:.0f} GFLOP/s). `make bench` measures again.",
+        *(f"![{description}]({address})" for description, address in plots),
+    ]
+    for (cell, kind), rows in _groups(result).items():
+        head, lines = _sequence_lines(rows, peer_names(rows), peak)
+        table = [
+            [f"**{t}**" if r is not None and r < 1 else t.replace("*", "\\*") for t, r in line]
+            for line in lines
+        ]
+        parts += [f"**{cell.upper()}, {_KINDS[kind]}**", _markdown_table(head, table)]
+        parts += [text.replace("*", "\\*") for text in _sequence_summary(rows, kind, peak)]
+    notes = "; ".join(f"{n}: {note}" for n, note in result["peer_notes"].items() if note)
+    parts += [
+        f"Contenders: {notes}. `ours` GRU has the reset gate before the product, as has any peer"
+        " called `_before`; all others have it after.",
+        f"Measured on {machine_line(result)}.",
+    ]
+    return "\n\n".join(parts)
+
+
+def memory_text(result: dict[str, Any]) -> str:
+    """Peak memory of training as text."""
+    rows = []
+    for row in result["rows"]:
+        cells = []
+        for entry in row["peers"].values():
+            known = "bytes" in entry
+            cells.append(f"{entry['bytes'] / 2**20:.1f}" if known else _why(entry)[:60])
+        ratio = row.get("ratio")
+        mark = "<< more than TensorFlow" if ratio and ratio < 1 else ""
+        rows.append([_shape(row["shape"]), *cells, f"{ratio:.2f}" if ratio else "-", mark])
+    return _text_table(["B, T, I, H", "ours MiB", "TensorFlow MiB", "ratio", ""], rows)
+
+
+def memory_markdown(result: dict[str, Any]) -> str:
+    """Peak memory of training as a README section."""
+    rows = []
+    for row in result["rows"]:
+        sizes = [
+            f"{e['bytes'] / 2**20:.0f}" if "bytes" in e else "-" for e in row["peers"].values()
+        ]
+        ratio = f"{row['ratio']:.2f}" if "ratio" in row else "-"
+        rows.append([_shape(row["shape"]), *sizes, ratio])
+    table = _markdown_table(["B, T, I, H", "ours MiB", "TensorFlow MiB", "ratio"], rows)
+    intro = (
+        "What the peak of the resident set rises by in `BlockLSTMV2` forward and backward, each in"
+        " a fresh process."
+    )
+    return f"{intro}\n\n{table}"
+
+
+def replace_section(page: str, name: str, text: str) -> str:
+    """`page` with `text` between its markers of `name`. Raises ValueError when they are missing."""
+    begin, end = f"<!-- bench:begin {name} -->", f"<!-- bench:end {name} -->"
+    pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
+    if not pattern.search(page):
+        raise ValueError(f"the page has no section {begin} ... {end}")
+    return pattern.sub(lambda _: f"{begin}\n\n{text}\n\n{end}", page)

@@ -1,0 +1,113 @@
+"""The shapes that are measured, as data, and the size of the work they stand for."""
+
+from __future__ import annotations
+
+import dataclasses
+
+# (B, I, H): batch, input size, units. Small batches, where reading the weights is the cost; odd
+# sizes, which no vector width and no panel divides; large ones, where the product is the cost.
+CELL_SHAPES: tuple[tuple[int, int, int], ...] = (
+    (1, 64, 64),
+    (1, 512, 512),
+    (1, 1024, 1024),
+    (3, 77, 129),
+    (8, 128, 128),
+    (16, 32, 32),
+    (16, 256, 512),
+    (32, 128, 128),
+    (64, 256, 256),
+    (64, 650, 650),
+    (128, 512, 512),
+    (256, 1024, 1024),
+)
+CELL_SHAPES_QUICK: tuple[tuple[int, int, int], ...] = ((1, 64, 64), (3, 17, 9))
+
+# (B, T, I, H): batch, steps, input size, units.
+GRID: tuple[tuple[int, int, int, int], ...] = (
+    (1, 100, 64, 64),
+    (1, 100, 256, 256),
+    (1, 50, 1024, 1024),
+    (16, 100, 32, 32),
+    (32, 50, 128, 128),
+    (64, 100, 256, 256),
+    (64, 35, 650, 650),
+    (16, 100, 512, 512),
+    (128, 30, 1024, 1024),
+)
+
+# Shapes picked because they are likely to go badly for us, each with the reason.
+HARD: tuple[tuple[int, int, int, int], ...] = (
+    (1, 1000, 16, 16),  # 1,000 steps of almost no work: the cost of one step is all there is
+    (3, 77, 129, 257),  # nothing divides anything
+    (256, 20, 64, 512),  # few steps, small input: packing the weights is paid back slowly
+    (2, 200, 512, 512),  # too small a batch to split, weights too large for one core's cache
+    (1, 1, 512, 512),  # one step: the whole price of a sequence call for one cell
+    (512, 10, 16, 16),  # wide and tiny: memory traffic and gate functions, hardly a product
+    (8, 50, 1024, 128),  # the input product dominates
+)
+
+# Cost against one dim, the others fixed at this base.
+SWEEP_BASE = {"B": 32, "T": 50, "I": 128, "H": 128}
+SWEEPS: dict[str, tuple[int, ...]] = {
+    "T": (10, 25, 50, 100, 200, 400),
+    "B": (1, 2, 4, 8, 16, 32, 64, 128, 256),
+    "H": (16, 32, 64, 128, 256, 512, 1024),
+}
+
+SEQUENCE_SHAPES_QUICK: tuple[tuple[int, int, int, int], ...] = ((1, 5, 8, 8), (3, 4, 7, 9))
+
+# Peak memory of training: where the kept activations, or the weights, are the cost.
+MEMORY_SHAPES: tuple[tuple[int, int, int, int], ...] = (
+    (64, 100, 256, 256),
+    (64, 35, 650, 650),
+    (128, 30, 1024, 1024),
+    (1, 50, 1024, 1024),
+    (256, 100, 64, 512),
+)
+
+GATES = {"lstm": 4, "gru": 3}
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One thing to measure: a whole sequence of one layer, float32."""
+
+    cell: str  # "lstm" or "gru"
+    kind: str  # "infer": forward; "train": forward, and backward to the input and all weights
+    batch: int
+    steps: int
+    inputs: int
+    units: int
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(B, T, I, H)."""
+        return (self.batch, self.steps, self.inputs, self.units)
+
+    def flops(self) -> int:
+        """Floating point operations of the products alone.
+
+        Forward: [x, h]·w at each step. The backward has two products of that size: one to the
+        input and state, one to the weights.
+        """
+        forward = (
+            2 * self.steps * self.batch * GATES[self.cell] * self.units * (self.inputs + self.units)
+        )
+        return forward * (3 if self.kind == "train" else 1)
+
+
+def sweep_shapes(dim: str) -> list[tuple[int, int, int, int]]:
+    """The (B, T, I, H) of the sweep over `dim`, one of "T", "B", "H"."""
+    out = []
+    for value in SWEEPS[dim]:
+        dims = dict(SWEEP_BASE, **{dim: value})
+        out.append((dims["B"], dims["T"], dims["I"], dims["H"]))
+    return out
+
+
+def parse(text: str, rank: int) -> tuple[int, ...]:
+    """Reads "64x100x256x256" (or with commas) as a shape of `rank` dims."""
+    parts = text.replace(",", "x").split("x")
+    if len(parts) != rank or not all(p.strip().isdigit() for p in parts):
+        raise ValueError(f"a shape here is {rank} numbers joined by 'x', not {text!r}")
+    return tuple(int(p) for p in parts)
