@@ -1,0 +1,18 @@
+// Owns the engine's functions that compute nothing.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+
+namespace blockrnn::cuda {
+
+Error FillZero(void* device, std::size_t bytes, const Host& host) {
+  if (bytes == 0) return nullptr;
+  return ToError(cudaMemsetAsync(device, 0, bytes,
+                                 static_cast<cudaStream_t>(host.stream)));
+}
+
+}  // namespace blockrnn::cuda

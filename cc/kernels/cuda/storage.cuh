@@ -1,0 +1,85 @@
+// Owns how numbers lie in device memory and how they are computed: half and
+// bfloat16 are read and written as such and computed in float32.
+//
+// The engine's interface only declares Eigen's 16-bit types, so that it needs
+// no Eigen. They have the bits of CUDA's own, and arithmetic on a pointer to
+// one is done here.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_STORAGE_CUH_
+#define BLOCKRNN_KERNELS_CUDA_STORAGE_CUH_
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cc/core/portable.h"
+#include "cc/kernels/cuda/engine.h"
+
+namespace blockrnn::cuda {
+
+template <class T>
+struct StorageOf {
+  using Type = T;
+};
+template <>
+struct StorageOf<Eigen::half> {
+  using Type = __half;
+};
+template <>
+struct StorageOf<Eigen::bfloat16> {
+  using Type = __nv_bfloat16;
+};
+
+// What an element is computed and accumulated in.
+template <class T>
+using ComputeType =
+    std::conditional_t<std::is_same_v<T, double>, double, float>;
+
+// p + count
+template <class T>
+BLOCKRNN_HOST_DEVICE const T* Offset(const T* p, int64_t count) {
+  using Storage = typename StorageOf<T>::Type;
+  return reinterpret_cast<const T*>(reinterpret_cast<const Storage*>(p) +
+                                    count);
+}
+
+__device__ __forceinline__ float Widen(__half v) { return __half2float(v); }
+__device__ __forceinline__ float Widen(__nv_bfloat16 v) {
+  return __bfloat162float(v);
+}
+__device__ __forceinline__ float Widen(float v) { return v; }
+__device__ __forceinline__ double Widen(double v) { return v; }
+
+__device__ __forceinline__ void Round(float v, __half* out) {
+  *out = __float2half_rn(v);
+}
+__device__ __forceinline__ void Round(float v, __nv_bfloat16* out) {
+  *out = __float2bfloat16_rn(v);
+}
+__device__ __forceinline__ void Round(float v, float* out) { *out = v; }
+__device__ __forceinline__ void Round(double v, double* out) { *out = v; }
+
+template <class T>
+__device__ __forceinline__ ComputeType<T> Load(const T* p, int64_t index) {
+  return Widen(reinterpret_cast<const typename StorageOf<T>::Type*>(p)[index]);
+}
+
+template <class T>
+__device__ __forceinline__ void Store(T* p, int64_t index, ComputeType<T> v) {
+  Round(v, reinterpret_cast<typename StorageOf<T>::Type*>(p) + index);
+}
+
+// Stores v to the output, and unrounded to `computed` where that is another
+// array (ComputedInPlace).
+template <class T>
+__device__ __forceinline__ void StoreBoth(T* out, ComputeType<T>* computed,
+                                          int64_t index, ComputeType<T> v) {
+  Store(out, index, v);
+  if constexpr (!std::is_same_v<T, ComputeType<T>>) computed[index] = v;
+}
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_STORAGE_CUH_
