@@ -222,17 +222,20 @@ def op_cases():
     return [(op, attrs) for op in OPS.values() for attrs in op.attr_cases]
 
 
-def call(raw_ops, op: Op, inputs: Mapping, attrs: Mapping[str, object], mode: str = "eager"):
-    """Calls the op of `raw_ops` (ours or TensorFlow's), eagerly or as a tf.function of its own."""
+def caller(raw_ops, op: Op, attrs: Mapping[str, object], mode: str = "eager") -> Callable:
+    """A function of the arguments by name: the op itself, or a tf.function around it."""
     import tensorflow as tf
 
     function = getattr(raw_ops, op.name)
-    tensors = {name: tf.convert_to_tensor(value) for name, value in inputs.items()}
-    if mode == "eager":
-        return function(**tensors, **attrs)
 
-    @tf.function
-    def graph(arguments):
+    def run(arguments):
         return function(**arguments, **attrs)
 
-    return graph(tensors)
+    if mode == "graph":
+        run = tf.function(run)
+    return lambda inputs: run({k: tf.convert_to_tensor(v) for k, v in inputs.items()})
+
+
+def call(raw_ops, op: Op, inputs: Mapping, attrs: Mapping[str, object], mode: str = "eager"):
+    """Calls the op of `raw_ops` (ours or TensorFlow's) once."""
+    return caller(raw_ops, op, attrs, mode)(inputs)

@@ -19,10 +19,11 @@ MODES = ("eager", "static", "unknown")
 RANDOM_CALLS = 120
 
 WRONG_TYPES = ("double", "int32", "bool", "string", "complex64", "half")
+# None is not wrong: a wrapper of TensorFlow takes it for the default.
 WRONG_ATTRS = {
-    "forget_bias": ("x", None, [1.0, 2.0]),
-    "cell_clip": ("x", None, [1.0, 2.0]),
-    "use_peephole": ("yes", None, [True, False]),
+    "forget_bias": ("x", [1.0, 2.0], {}),
+    "cell_clip": ("x", [1.0, 2.0], {}),
+    "use_peephole": ("yes", [True, False], 1.5),
 }
 
 
