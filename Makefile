@@ -1,4 +1,91 @@
-PYTHON ?= .venv/bin/python
+# The face of the build; Bazel (WORKSPACE, BUILD) is its one definition.
+#
+# Without PYTHON everything runs in .venv, made here with the pinned requirements. With PYTHON=<python> that Python
+# and its TensorFlow are used as they are.
 
-build:
+.DEFAULT_GOAL := help
+.PHONY: help build test test-matrix test-asan test-tsan demo bench lint format wheel doctor clean
+
+ifeq ($(origin PYTHON),command line)
+ENVIRONMENT :=
+PEERS :=
+else
+PYTHON := .venv/bin/python
+ENVIRONMENT := .venv/stamp
+PEERS := .venv/stamp-bench
+endif
+
+# A worker of pytest takes about half a gigabyte.
+PYTEST_WORKERS ?= 2
+# What make passes on to demo and bench.
+ARGS ?=
+MATRIX := 2.19 2.20 2.21
+
+help:
+	@echo 'make build        the libraries, into tf_blockrnn/ (PYTHON=<python>: for the TensorFlow of that Python)'
+	@echo 'make test         the tests, the engine under sanitizers among them in short'
+	@echo 'make test-matrix  the Python tests on TensorFlow $(MATRIX), each in its own environment'
+	@echo 'make test-asan    the engine tests in full under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make test-tsan    the engine tests in full under ThreadSanitizer'
+	@echo 'make demo         trains a character model on real text (ARGS=...)'
+	@echo 'make bench        measures the ops against their peers (ARGS=...)'
+	@echo 'make lint         clang-format, clang-tidy and ruff, changing nothing'
+	@echo 'make format       formats the sources'
+	@echo 'make wheel        a wheel for that TensorFlow, into dist/'
+	@echo 'make doctor       what is installed and in use; checks an op against NumPy'
+	@echo 'make clean        removes what was built, not the environments'
+
+.venv/stamp: requirements.txt requirements-common.txt requirements-dev.txt tools/make_venv.sh
+	tools/make_venv.sh .venv requirements.txt requirements-dev.txt
+
+.venv/stamp-bench: .venv/stamp requirements-bench.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement=requirements-bench.txt
+	touch $@
+
+.venv-tf2.21/stamp: requirements.txt requirements-common.txt requirements-dev.txt tools/make_venv.sh
+	tools/make_venv.sh .venv-tf2.21 requirements.txt requirements-dev.txt
+
+.venv-tf%/stamp: requirements-tf%.txt requirements-common.txt requirements-dev.txt tools/make_venv.sh
+	tools/make_venv.sh .venv-tf$* requirements-tf$*.txt requirements-dev.txt
+
+build: $(ENVIRONMENT)
 	$(PYTHON) tools/build.py
+
+test: build
+	$(PYTHON) -m pytest -n $(PYTEST_WORKERS) tests
+	PYTHON=$(PYTHON) bash tests/cpp/run.sh asan short
+	PYTHON=$(PYTHON) bash tests/cpp/run.sh tsan short
+
+test-matrix: $(MATRIX:%=test-tf%)
+
+# A copy of the tree, so that the libraries in tf_blockrnn/ stay what they are.
+.PHONY: $(MATRIX:%=test-tf%)
+$(MATRIX:%=test-tf%): test-tf%: .venv-tf%/stamp
+	.venv-tf$*/bin/python tools/copy_tree.py .build/tf$*
+	.venv-tf$*/bin/python tools/build.py --output .build/tf$*/tf_blockrnn
+	cd .build/tf$* && $(CURDIR)/.venv-tf$*/bin/python -m pytest -n $(PYTEST_WORKERS) tests
+
+test-asan test-tsan: test-%: $(ENVIRONMENT)
+	PYTHON=$(PYTHON) bash tests/cpp/run.sh $* full
+
+demo: build
+	$(PYTHON) -m tf_blockrnn demo $(ARGS)
+
+bench: build $(PEERS)
+	$(PYTHON) -m tf_blockrnn bench $(ARGS)
+
+lint: $(ENVIRONMENT)
+	PYTHON=$(PYTHON) tools/lint.sh check
+
+format: $(ENVIRONMENT)
+	PYTHON=$(PYTHON) tools/lint.sh format
+
+wheel: build
+	$(PYTHON) tools/wheel.py
+
+doctor: build
+	$(PYTHON) -m tf_blockrnn doctor
+
+clean:
+	python3 tools/build.py --clean
+	rm -rf .build dist tf_blockrnn/*.so tf_blockrnn/_build_info.json

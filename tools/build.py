@@ -1,6 +1,6 @@
 """Builds the libraries against the TensorFlow of the Python that runs this, and puts them into tf_blockrnn/.
 
-python tools/build.py [--output FOLDER]
+python tools/build.py [--output FOLDER | --clean]
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def find_bazel() -> str:
     found = shutil.which("bazel") or shutil.which("bazelisk")
     if found:
         return found
-    root = [] if os.geteuid() == 0 else ["sudo", "-n"]
+    root = [] if os.geteuid() == 0 else ["sudo"] if sys.stdin.isatty() else ["sudo", "-n"]
     if not shutil.which("apt-get") or (root and not shutil.which("sudo")):
         sys.exit(BAZEL_MISSING)
     print("Installing bazel-bootstrap", flush=True)
-    for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-qy", "bazel-bootstrap"]):
-        done = subprocess.run([*root, *command], capture_output=True, text=True, check=False)
+    apt_get = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]
+    for command in (["update"], ["install", "-y", "bazel-bootstrap"]):
+        done = subprocess.run([*apt_get, *command], capture_output=True, text=True, check=False)
     found = shutil.which("bazel")
     if not found:
         sys.exit(f"{done.stdout}{done.stderr}\n{BAZEL_MISSING}")
@@ -44,7 +45,9 @@ def tensorflow_stamp() -> str:
     """Changes when another TensorFlow is installed in the same place; costs no import of it."""
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.origin:
-        sys.exit(f"{sys.executable} has no TensorFlow to build against: install one, or run plain `make build`.")
+        sys.exit(
+            f"{sys.executable} has no TensorFlow to build against: install one, or run plain `make build`."
+        )
     include = Path(spec.origin).parent / "include"
     return f"{include.stat().st_mtime_ns}"
 
@@ -60,6 +63,10 @@ def put(source: Path, target: Path) -> None:
 
 def build(output: Path) -> dict:
     """Runs Bazel, copies what it made into `output` and returns the build's facts."""
+    if not shutil.which(os.environ.get("CC") or "gcc"):
+        sys.exit(
+            "No C++ compiler: install g++ (Debian, Ubuntu: apt-get install g++), or name one in CC."
+        )
     bazel = find_bazel()
     environment = {
         **os.environ,
@@ -71,7 +78,12 @@ def build(output: Path) -> dict:
     if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
         sys.exit("The build failed.")
     where = subprocess.run(
-        [bazel, "info", "bazel-bin"], cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+        [bazel, "info", "bazel-bin"],
+        cwd=ROOT,
+        env=environment,
+        check=True,
+        capture_output=True,
+        text=True,
     )
     made = Path(where.stdout.strip()) / "libraries"
     reports = SCRATCH / "ptxas"
@@ -89,15 +101,23 @@ def build(output: Path) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "tf_blockrnn")
+    parser.add_argument("--clean", action="store_true", help="remove Bazel's output tree instead")
     arguments = parser.parse_args()
+    if arguments.clean:
+        bazel = shutil.which("bazel") or shutil.which("bazelisk")
+        if bazel:
+            subprocess.run([bazel, "clean", "--expunge"], cwd=ROOT, check=True)
+        return
     SCRATCH.mkdir(exist_ok=True)
     with open(SCRATCH / "lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one build at a time: they share Bazel's output tree
         info = build(arguments.output.resolve())
     cuda = info["cuda"]
     built_for = f"CUDA {cuda['version']} ({', '.join(cuda['architectures'])})"
-    print(f"Built for TensorFlow {info['tensorflow']}; "
-          + (f"no CUDA: {cuda['missing']}" if cuda["missing"] else built_for))
+    print(
+        f"Built for TensorFlow {info['tensorflow']}; "
+        + (f"no CUDA: {cuda['missing']}" if cuda["missing"] else built_for)
+    )
 
 
 if __name__ == "__main__":

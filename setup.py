@@ -1,0 +1,73 @@
+"""What pyproject.toml cannot say: the version and the tags follow from the libraries that were built."""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+import subprocess
+from pathlib import Path
+
+from setuptools import Distribution, setup
+from setuptools.command.bdist_wheel import bdist_wheel
+
+PACKAGE = Path(__file__).resolve().parent / "tf_blockrnn"
+
+# The oldest glibc that comes with a libstdc++ of each version: (GLIBCXX_3.4.n, glibc 2.m), as in
+# the manylinux policies.
+_GLIBC_OF_LIBSTDCXX = [
+    (19, 17),
+    (22, 24),
+    (24, 27),
+    (25, 28),
+    (28, 31),
+    (29, 34),
+    (30, 35),
+    (32, 38),
+    (33, 39),
+]
+
+
+def version() -> str:
+    """The package's version with the TensorFlow minor version as its local part."""
+    text = (PACKAGE / "_version.py").read_text(encoding="utf-8")
+    tensorflow = json.loads((PACKAGE / "_build_info.json").read_text(encoding="utf-8"))[
+        "tensorflow"
+    ]
+    own = re.search(r'VERSION = "(.+)"', text).group(1)
+    return f"{own}+tf{'.'.join(tensorflow.split('.')[:2])}"
+
+
+def platform_tag() -> str:
+    """The oldest manylinux whose glibc and libstdc++ have every symbol that the libraries ask for."""
+    symbols = "".join(
+        subprocess.run(
+            ["objdump", "-T", str(library)], check=True, capture_output=True, text=True
+        ).stdout
+        for library in PACKAGE.glob("*.so")
+    )
+    glibc = max((int(minor) for minor in re.findall(r"\(GLIBC_2\.(\d+)", symbols)), default=17)
+    libstdcxx = max(
+        (int(patch) for patch in re.findall(r"\(GLIBCXX_3\.4\.(\d+)", symbols)), default=0
+    )
+    enough = [minor for patch, minor in _GLIBC_OF_LIBSTDCXX if patch >= libstdcxx]
+    if not enough:
+        return f"linux_{platform.machine()}"  # newer than any policy known here: make no promise
+    return f"manylinux_2_{max(17, glibc, enough[0])}_{platform.machine()}"
+
+
+class Wheel(bdist_wheel):
+    """The libraries know no Python: any Python 3, one platform."""
+
+    def get_tag(self) -> tuple[str, str, str]:
+        return "py3", "none", platform_tag()
+
+
+class WithLibraries(Distribution):
+    """Goes to platlib, for it is not pure Python."""
+
+    def has_ext_modules(self) -> bool:
+        return True
+
+
+setup(version=version(), distclass=WithLibraries, cmdclass={"bdist_wheel": Wheel})

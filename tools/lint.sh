@@ -1,0 +1,34 @@
+#!/bin/bash
+# tools/lint.sh check|format: clang-format, clang-tidy and ruff, with the Python of $PYTHON.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python="${PYTHON:?}"
+
+for tool in clang-format clang-tidy; do
+  if ! command -v "${tool}" >/dev/null; then
+    echo "${tool} is missing: install it (Debian, Ubuntu: apt-get install ${tool})." >&2
+    exit 1
+  fi
+done
+
+mapfile -t cpp < <(find cc tests -name '*.cc' -o -name '*.h' -o -name '*.cuh' | sort)
+if [[ "$1" == format ]]; then
+  clang-format -i "${cpp[@]}"
+  "${python}" -m ruff format .
+  "${python}" -m ruff check --fix .
+  exit
+fi
+
+clang-format --dry-run -Werror "${cpp[@]}"
+"${python}" -m ruff check .
+"${python}" -m ruff format --check .
+
+include="$("${python}" -c "
+import importlib.util
+import pathlib
+print(pathlib.Path(importlib.util.find_spec('tensorflow').origin).parent / 'include')")"
+# The host compiler's view of our own code; v3 is enough to see the packet code. Not with nvcc's: *.cu.cc stay out.
+find cc -name '*.cc' -not -name '*.cu.cc' -print0 | sort -z |
+  xargs -0 -n 1 -P "$(nproc)" sh -c '
+    clang-tidy --quiet "$2" -- -std=c++17 -O1 -march=x86-64-v3 -iquote . -isystem "$1" -DEIGEN_MAX_ALIGN_BYTES=64 \
+      -DNDEBUG "-DBLOCKRNN_ISA=\"x86-64-v3\"" || exit 255' sh "${include}"

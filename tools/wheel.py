@@ -1,0 +1,58 @@
+"""Packs what the build left in tf_blockrnn/ into a wheel in dist/.
+
+python tools/wheel.py [--output FOLDER]
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+_SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE"]
+
+
+def _has_setuptools() -> bool:
+    """Whether it is there and as new as pyproject.toml asks."""
+    try:
+        return int(importlib.metadata.version("setuptools").split(".")[0]) >= 77
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def make_wheel(output: Path) -> Path:
+    """Builds the wheel away from the checkout, where no older build can add files to it."""
+    if not (ROOT / "tf_blockrnn" / "_build_info.json").exists():
+        sys.exit("Nothing is built yet: run `make wheel`, which builds first.")
+    with tempfile.TemporaryDirectory() as folder:
+        stage, made = Path(folder, "stage"), Path(folder, "made")
+        shutil.copytree(
+            ROOT / "tf_blockrnn",
+            stage / "tf_blockrnn",
+            ignore=shutil.ignore_patterns("__pycache__", ".*_cache", "*.new"),
+        )
+        for name in _SOURCES:
+            if (ROOT / name).exists():
+                shutil.copy(ROOT / name, stage)
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(made)]
+        if _has_setuptools():
+            command.append("--no-build-isolation")  # nothing to fetch then
+        subprocess.run([*command, str(stage)], check=True)
+        (wheel,) = made.glob("*.whl")
+        output.mkdir(parents=True, exist_ok=True)
+        return Path(shutil.copy(wheel, output))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=ROOT / "dist")
+    print(make_wheel(parser.parse_args().output))
+
+
+if __name__ == "__main__":
+    main()
