@@ -130,6 +130,7 @@ ODD_DIMS = (
     (130, 65, 129),
     (1, 257, 300),
 )
+# With few rows and with many, which a blocked product treats apart.
 EMPTY_DIMS = (
     (0, 3, 5),
     (3, 0, 5),
@@ -138,6 +139,10 @@ EMPTY_DIMS = (
     (0, 5, 0),
     (3, 0, 0),
     (0, 0, 0),
+    (65, 0, 33),
+    (65, 33, 0),
+    (65, 0, 0),
+    (0, 64, 65),
 )
 
 # Residuals of a Grad op that come out of σ and of tanh. The others are any number.
