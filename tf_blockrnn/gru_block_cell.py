@@ -1,0 +1,166 @@
+"""The GRU block cell: one step of a GRU whose reset gate acts before the product, and its gradient.
+
+B rows, I inputs, H units; `∘` elementwise, σ the logistic function, a bar for a pre-activation:
+
+    [r̄ ū] = [x, h_prev] · w_ru + b_ru        r = σ(r̄)   u = σ(ū)
+    c      = tanh([x, h_prev ∘ r] · w_c + b_c)
+    h      = u ∘ h_prev + (1 − u) ∘ c
+
+Source: Cho et al. 2014, arXiv:1406.1078.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf_blockrnn import _gradient_util as util
+from tf_blockrnn import _loader
+
+_ops = _loader.load()
+
+
+def gru_block_cell(
+    x: tf.Tensor,
+    h_prev: tf.Tensor,
+    w_ru: tf.Tensor,
+    w_c: tf.Tensor,
+    b_ru: tf.Tensor,
+    b_c: tf.Tensor,
+    name: str | None = None,
+) -> NamedTuple:
+    """Computes one step of a GRU (Cho et al. 2014, arXiv:1406.1078), differentiable in all inputs.
+
+    Args:
+      x: input, [B, I]; half, bfloat16, float32 or float64, as all others.
+      h_prev: state before the step, [B, H].
+      w_ru: weights of the gates r, u, [I+H, 2H]; the rows of x first, then those of h_prev.
+      w_c: weights of the candidate, [I+H, H].
+      b_ru: biases of the gates r, u, [2H].
+      b_c: bias of the candidate, [H].
+      name: of the op in a graph.
+
+    Returns:
+      A namedtuple (r, u, c, h), each [B, H]: reset gate, update gate, candidate, new state.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built).
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from tf_blockrnn.gru_block_cell import gru_block_cell
+      >>> step = gru_block_cell(
+      ...     tf.ones([1, 2]), tf.fill([1, 2], 0.1), w_ru=tf.fill([4, 4], 0.5),
+      ...     w_c=tf.fill([4, 2], 0.5), b_ru=tf.ones([4]), b_c=tf.zeros([2]))
+      >>> print(f"{step.h[0, 0]:.6f}")
+      0.175991
+    """
+    return _ops.block_rnn_gru_block_cell(x, h_prev, w_ru, w_c, b_ru, b_c, name=name)
+
+
+class _Backward(NamedTuple):
+    d_x: tf.Tensor
+    d_h_prev: tf.Tensor
+    d_c_bar: tf.Tensor
+    d_r_bar_u_bar: tf.Tensor
+
+
+class _Step(NamedTuple):
+    """What the equations of the gradient read of a step; of x no more than its shape."""
+
+    x: tf.Tensor
+    h_prev: tf.Tensor
+    w_ru: tf.Tensor
+    w_c: tf.Tensor
+    r: tf.Tensor
+    u: tf.Tensor
+    c: tf.Tensor
+
+
+def _plus(term: tf.Tensor, cotangent: tf.Tensor | None) -> tf.Tensor:
+    return term if cotangent is None else term + cotangent
+
+
+def _backward(
+    step: _Step,
+    d_h: tf.Tensor,
+    d_r: tf.Tensor | None = None,
+    d_u: tf.Tensor | None = None,
+    d_c: tf.Tensor | None = None,
+) -> _Backward:
+    """GRUBlockCellGrad in TensorFlow's ops, for any cotangents: None stands for zeros.
+
+    d_c_bar = (d_h ∘ (1 − u) + d_c) ∘ (1 − c∘c)
+    d_u_bar = (d_h ∘ (h_prev − c) + d_u) ∘ u ∘ (1 − u)
+    [dx₂, d_hr] = d_c_bar · w_cᵀ
+    d_r_bar = (d_hr ∘ h_prev + d_r) ∘ r ∘ (1 − r)
+    [dx₁, dh₁] = [d_r_bar d_u_bar] · w_ruᵀ
+    d_x = dx₁ + dx₂        d_h_prev = dh₁ + d_hr ∘ r + d_h ∘ u
+    """
+    dtype = step.h_prev.dtype
+    h_prev, w_ru, w_c, r, u, c = (util.wide(tensor) for tensor in step[1:])
+    d_h, d_r, d_u, d_c = (
+        None if cotangent is None else util.wide(tf.convert_to_tensor(cotangent))
+        for cotangent in (d_h, d_r, d_u, d_c)
+    )
+    d_c_bar = _plus(d_h * (1 - u), d_c) * (1 - c * c)
+    d_u_bar = _plus(d_h * (h_prev - c), d_u) * u * (1 - u)
+    product_c = tf.matmul(d_c_bar, w_c, transpose_b=True)
+    inputs = util.columns(step.x)
+    d_hr = product_c[:, inputs:]
+    d_r_bar = _plus(d_hr * h_prev, d_r) * r * (1 - r)
+    d_r_bar_u_bar = tf.concat([d_r_bar, d_u_bar], axis=1)
+    product_ru = tf.matmul(d_r_bar_u_bar, w_ru, transpose_b=True)
+    d_x = product_ru[:, :inputs] + product_c[:, :inputs]
+    d_h_prev = product_ru[:, inputs:] + d_hr * r + d_h * u
+    return _Backward(
+        *(tf.cast(tensor, dtype) for tensor in (d_x, d_h_prev, d_c_bar, d_r_bar_u_bar))
+    )
+
+
+def gradient(
+    op: tf.Operation, d_r: tf.Tensor, d_u: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor
+) -> list[tf.Tensor | None]:
+    """The gradient of a GRUBlockCell op, TensorFlow's or ours, for cotangents of all four outputs.
+
+    d_w_ru = [x, h_prev]ᵀ · d_r_bar_u_bar         d_b_ru = Σ_batch d_r_bar_u_bar
+    d_w_c  = [x, h_prev ∘ r]ᵀ · d_c_bar           d_b_c  = Σ_batch d_c_bar
+    """
+    x, h_prev, w_ru, w_c, b_ru, b_c = op.inputs
+    r, u, c, _ = op.outputs
+    gates = [None if util.known_zero(cotangent) else cotangent for cotangent in (d_r, d_u, d_c)]
+    if all(gate is None for gate in gates):
+        back = _ops.block_rnn_gru_block_cell_grad(
+            x, h_prev, w_ru, w_c, b_ru, b_c, r, u, c, tf.convert_to_tensor(d_h)
+        )
+    else:
+        # The cotangents of the gates meet the products, so the fused op, which knows only d_h,
+        # would have to run and then everything once more for the rest. This runs once.
+        back = _backward(_Step(x, h_prev, w_ru, w_c, r, u, c), d_h, *gates)
+    d_w_ru = d_w_c = d_b_ru = d_b_c = None
+    if util.needed(op, 2):
+        x_h = tf.concat([x, h_prev], axis=1)
+        d_w_ru = tf.matmul(x_h, back.d_r_bar_u_bar, transpose_a=True)
+    if util.needed(op, 3):
+        x_hr = tf.concat([x, h_prev * r], axis=1)
+        d_w_c = tf.matmul(x_hr, back.d_c_bar, transpose_a=True)
+    if util.needed(op, 4):
+        d_b_ru = util.sum_over_batch(back.d_r_bar_u_bar)
+    if util.needed(op, 5):
+        d_b_c = util.sum_over_batch(back.d_c_bar)
+    return [back.d_x, back.d_h_prev, d_w_ru, d_w_c, d_b_ru, d_b_c]
+
+
+tf.RegisterGradient("BlockRNN>GRUBlockCell")(gradient)
+
+
+@tf.RegisterGradient("BlockRNN>GRUBlockCellGrad")
+def _second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    """The gradient of the gradient, for second derivatives and forward mode: right, not fused."""
+    x, h_prev, w_ru, w_c, _, _, r, u, c, d_h = op.inputs
+    used = [h_prev, w_ru, w_c, r, u, c, d_h]
+    grads = util.gradient_of(
+        lambda *inputs: _backward(_Step(x, *inputs[:6]), inputs[6]), used, cotangents
+    )
+    return [None, *grads[:3], None, None, *grads[3:]]

@@ -1,0 +1,302 @@
+"""The LSTM block cell: one step of an LSTM with optional peepholes and clip, and its gradient.
+
+B rows, I inputs, H units; `∘` elementwise, σ the logistic function, a bar for a pre-activation;
+what stands in brackets after a + only with peepholes:
+
+    [ī c̄ f̄ ō] = [x, h_prev] · w + b
+    i  = σ(ī [+ cs_prev ∘ wci])        ci = tanh(c̄)
+    f  = σ(f̄ + forget_bias [+ cs_prev ∘ wcf])
+    cs = ci ∘ i + cs_prev ∘ f,  clipped to [−cell_clip, cell_clip] when cell_clip > 0
+    o  = σ(ō [+ cs ∘ wco])             (the new, clipped cs)
+    co = tanh(cs)                      h = o ∘ co
+
+Sources: Hochreiter and Schmidhuber 1997; Gers and Schmidhuber 2000 (peepholes); the form is that of
+Zaremba et al. 2014, arXiv:1409.2329.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf_blockrnn import _gradient_util as util
+from tf_blockrnn import _loader
+
+_ops = _loader.load()
+
+
+class Peepholes(NamedTuple):
+    """The diagonal weights from the cell state to the gates i, f and o, each [H]."""
+
+    wci: tf.Tensor
+    wcf: tf.Tensor
+    wco: tf.Tensor
+
+
+@functools.cache
+def _no_peephole_eager(dtype: tf.DType) -> tf.Tensor:
+    return tf.zeros([0], dtype)
+
+
+def _no_peephole(dtype: tf.DType) -> tf.Tensor:
+    """What stands for weights that are not read; made once, as each op costs microseconds."""
+    return _no_peephole_eager(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
+
+
+def lstm_block_cell(
+    x: tf.Tensor,
+    state: tuple[tf.Tensor, tf.Tensor],
+    w: tf.Tensor,
+    b: tf.Tensor,
+    peepholes: Peepholes | None = None,
+    *,
+    forget_bias: float = 1.0,
+    cell_clip: float = 3.0,
+    name: str | None = None,
+) -> NamedTuple:
+    """Computes one step of an LSTM (arXiv:1409.2329), differentiable in all inputs.
+
+    Args:
+      x: input, [B, I]; half, bfloat16, float32 or float64, as all others.
+      state: (cs_prev, h_prev), cell state and output before the step, each [B, H].
+      w: weights, [I+H, 4H]; the rows of x first, then those of h_prev; columns i, ci, f, o.
+      b: biases, [4H], in the order of w.
+      peepholes: (wci, wcf, wco), each [H]; None for a cell without.
+      forget_bias: added to the forget gate's pre-activation.
+      cell_clip: bound of the cell state; none unless it is above 0. The gradient ignores the clip.
+      name: of the op in a graph.
+
+    Returns:
+      A namedtuple (i, cs, f, o, ci, co, h), each [B, H]: input gate, new cell state, forget gate,
+      output gate, cell input, tanh of the cell state, output.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built).
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from tf_blockrnn.lstm_block_cell import lstm_block_cell
+      >>> tenth = tf.fill([1, 2], 0.1)
+      >>> step = lstm_block_cell(
+      ...     tf.ones([1, 2]), (tenth, tenth), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]))
+      >>> print(f"{step.cs[0, 0]:.6f} {step.h[0, 0]:.6f}")
+      0.689673 0.448484
+    """
+    cs_prev, h_prev = state
+    if peepholes is None:
+        unused = _no_peephole(tf.as_dtype(getattr(w, "dtype", tf.float32)))
+        wci, wcf, wco = unused, unused, unused
+    else:
+        wci, wcf, wco = peepholes
+    return _ops.block_rnn_lstm_block_cell(
+        x,
+        cs_prev,
+        h_prev,
+        w,
+        wci,
+        wcf,
+        wco,
+        b,
+        forget_bias=forget_bias,
+        cell_clip=cell_clip,
+        use_peephole=peepholes is not None,
+        name=name,
+    )
+
+
+class _Step(NamedTuple):
+    """What the equations of the gradient read of a step; wci, wcf and wco only with peepholes."""
+
+    cs_prev: tf.Tensor
+    wci: tf.Tensor
+    wcf: tf.Tensor
+    wco: tf.Tensor
+    i: tf.Tensor
+    cs: tf.Tensor
+    f: tf.Tensor
+    o: tf.Tensor
+    ci: tf.Tensor
+    co: tf.Tensor
+
+
+class _Backward(NamedTuple):
+    cs_prev_grad: tf.Tensor
+    dicfo: tf.Tensor
+    wci_grad: tf.Tensor
+    wcf_grad: tf.Tensor
+    wco_grad: tf.Tensor
+
+
+def _backward(step: _Step, cs_grad: tf.Tensor, h_grad: tf.Tensor, use_peephole: bool) -> _Backward:
+    """LSTMBlockCellGrad in TensorFlow's ops; its equations stand in cc/core/lstm_cell.h."""
+    dtype = step.cs_prev.dtype
+    cs_prev, wci, wcf, wco, i, cs, f, o, ci, co = (util.wide(tensor) for tensor in step)
+    cs_grad, h_grad = util.wide(cs_grad), util.wide(h_grad)
+    d_o = o * (1 - o) * h_grad * co
+    dcs = (1 - co * co) * h_grad * o + cs_grad
+    if use_peephole:
+        dcs += d_o * wco
+    dci = (1 - ci * ci) * dcs * i
+    df = f * (1 - f) * dcs * cs_prev
+    di = i * (1 - i) * dcs * ci
+    cs_prev_grad = dcs * f
+    if use_peephole:
+        cs_prev_grad += di * wci + df * wcf
+        peepholes = [tf.reduce_sum(d, axis=0) for d in (di * cs_prev, df * cs_prev, d_o * cs)]
+    else:
+        peepholes = [tf.zeros_like(weights) for weights in (wci, wcf, wco)]
+    dicfo = tf.concat([di, dci, df, d_o], axis=1)
+    return _Backward(*(tf.cast(tensor, dtype) for tensor in (cs_prev_grad, dicfo, *peepholes)))
+
+
+class _GateGradients(NamedTuple):
+    """The part of dicfo that comes from the cotangents of i, ci, f and o; None for zeros."""
+
+    di: tf.Tensor | None
+    dci: tf.Tensor | None
+    df: tf.Tensor | None
+    d_o: tf.Tensor | None
+
+
+def _gate_gradients(
+    step: _Step, i: tf.Tensor, ci: tf.Tensor, f: tf.Tensor, o: tf.Tensor
+) -> _GateGradients:
+    """Takes the gates' cotangents to their pre-activations: σ' = σ(1 − σ), tanh' = 1 − tanh²."""
+
+    def through(cotangent: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
+        return util.wide(tf.convert_to_tensor(cotangent)) * slope
+
+    def logistic(cotangent: tf.Tensor, gate: tf.Tensor) -> tf.Tensor | None:
+        if util.known_zero(cotangent):
+            return None
+        gate = util.wide(gate)
+        return through(cotangent, gate * (1 - gate))
+
+    def tanh(cotangent: tf.Tensor, gate: tf.Tensor) -> tf.Tensor | None:
+        if util.known_zero(cotangent):
+            return None
+        gate = util.wide(gate)
+        return through(cotangent, 1 - gate * gate)
+
+    return _GateGradients(
+        logistic(i, step.i), tanh(ci, step.ci), logistic(f, step.f), logistic(o, step.o)
+    )
+
+
+def _add(tensor: tf.Tensor, *terms: tf.Tensor | None) -> tf.Tensor:
+    """Adds what is there, in the type that it is computed in, and rounds once."""
+    terms = [term for term in terms if term is not None]
+    if not terms:
+        return tensor
+    return tf.cast(util.wide(tensor) + tf.add_n(terms), tensor.dtype)
+
+
+def _add_gates(
+    back: _Backward, step: _Step, gates: _GateGradients, use_peephole: bool
+) -> _Backward:
+    """Completes the fused gradient by what the gates' own cotangents add; it is linear in them."""
+    zeros = tf.zeros_like(util.wide(step.cs_prev))
+    dicfo = tf.concat([zeros if gate is None else gate for gate in gates], axis=1)
+    back = back._replace(dicfo=_add(back.dicfo, dicfo))
+    if not use_peephole:
+        return back
+
+    def times(gate: tf.Tensor | None, factor: tf.Tensor) -> tf.Tensor | None:
+        return None if gate is None else gate * util.wide(factor)
+
+    def summed(gate: tf.Tensor | None, factor: tf.Tensor) -> tf.Tensor | None:
+        return None if gate is None else tf.reduce_sum(times(gate, factor), axis=0)
+
+    return back._replace(
+        cs_prev_grad=_add(back.cs_prev_grad, times(gates.di, step.wci), times(gates.df, step.wcf)),
+        wci_grad=_add(back.wci_grad, summed(gates.di, step.cs_prev)),
+        wcf_grad=_add(back.wcf_grad, summed(gates.df, step.cs_prev)),
+        wco_grad=_add(back.wco_grad, summed(gates.d_o, step.cs)),
+    )
+
+
+def _cell_gradient(
+    step: _Step,
+    gates: _GateGradients,
+    cs_grad: tf.Tensor,
+    co_grad: tf.Tensor,
+    use_peephole: bool,
+) -> tf.Tensor:
+    """What reaches the cell state not through h: its cotangent, co's, and o's by the peephole.
+
+    dcs = … + cs_grad + (1−co²) ∘ co_grad [+ do ∘ wco]
+    """
+    through_co = through_o = None
+    if not util.known_zero(co_grad):
+        co = util.wide(step.co)
+        through_co = (1 - co * co) * util.wide(tf.convert_to_tensor(co_grad))
+    if use_peephole and gates.d_o is not None:
+        through_o = gates.d_o * util.wide(step.wco)
+    return _add(tf.convert_to_tensor(cs_grad), through_co, through_o)
+
+
+def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    """The gradient of an LSTMBlockCell op, TensorFlow's or ours, for seven cotangents.
+
+    [d_x, d_h_prev] = dicfo · wᵀ
+    d_w = [x, h_prev]ᵀ · dicfo                    d_b = Σ_batch dicfo
+    """
+    x, cs_prev, h_prev, w, wci, wcf, wco, b = op.inputs
+    i_grad, cs_grad, f_grad, o_grad, ci_grad, co_grad, h_grad = cotangents
+    i, cs, f, o, ci, co, _ = op.outputs
+    use_peephole = op.get_attr("use_peephole")
+    step = _Step(cs_prev, wci, wcf, wco, i, cs, f, o, ci, co)
+    gates = _gate_gradients(step, i=i_grad, ci=ci_grad, f=f_grad, o=o_grad)
+    cs_grad = _cell_gradient(step, gates, cs_grad, co_grad, use_peephole)
+    fused = _ops.block_rnn_lstm_block_cell_grad(
+        x,
+        cs_prev,
+        h_prev,
+        w,
+        wci,
+        wcf,
+        wco,
+        b,
+        i,
+        cs,
+        f,
+        o,
+        ci,
+        co,
+        cs_grad,
+        tf.convert_to_tensor(h_grad),
+        use_peephole=use_peephole,
+    )
+    back = _Backward(*fused)
+    if any(gate is not None for gate in gates):
+        back = _add_gates(back, step, gates, use_peephole)
+    d_x = d_h_prev = d_w = d_b = None
+    if util.needed(op, 0) or util.needed(op, 2):
+        product = tf.matmul(back.dicfo, w, transpose_b=True)
+        inputs = util.columns(x)
+        d_x, d_h_prev = product[:, :inputs], product[:, inputs:]
+    if util.needed(op, 3):
+        d_w = tf.matmul(tf.concat([x, h_prev], axis=1), back.dicfo, transpose_a=True)
+    if util.needed(op, 7):
+        d_b = util.sum_over_batch(back.dicfo)
+    peepholes = (back.wci_grad, back.wcf_grad, back.wco_grad)
+    return [d_x, back.cs_prev_grad, d_h_prev, d_w, *peepholes, d_b]
+
+
+tf.RegisterGradient("BlockRNN>LSTMBlockCell")(gradient)
+
+
+@tf.RegisterGradient("BlockRNN>LSTMBlockCellGrad")
+def _second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    """The gradient of the gradient, for second derivatives and forward mode: right, not fused."""
+    use_peephole = op.get_attr("use_peephole")
+    x, cs_prev, h_prev, w, wci, wcf, wco, b, i, cs, f, o, ci, co, cs_grad, h_grad = op.inputs
+    used = [cs_prev, wci, wcf, wco, i, cs, f, o, ci, co, cs_grad, h_grad]
+    grads = util.gradient_of(
+        lambda *inputs: _backward(_Step(*inputs[:10]), inputs[10], inputs[11], use_peephole),
+        used,
+        cotangents,
+    )
+    return [None, grads[0], None, None, *grads[1:4], None, *grads[4:]]

@@ -1,0 +1,72 @@
+"""Every op of this package under its TensorFlow name, with keyword arguments only, as `tf.raw_ops`.
+
+`tf_blockrnn.raw_ops.GRUBlockCell(x=..., h_prev=..., ...)` takes what `tf.raw_ops.GRUBlockCell`
+takes and gives a namedtuple of the same name and fields, for more types (half, bfloat16, float32,
+float64). In a graph the op is called `BlockRNN>GRUBlockCell`.
+
+A call whose shapes do not fit raises `tf.errors.InvalidArgumentError` (`ValueError` while a
+`tf.function` is traced) that names the op, the argument, what it must be and what it was.
+
+Example:
+  >>> import tensorflow as tf, tf_blockrnn
+  >>> result = tf_blockrnn.raw_ops.GRUBlockCell(
+  ...     x=tf.ones([1, 2]), h_prev=tf.fill([1, 2], 0.1),
+  ...     w_ru=tf.fill([4, 4], 0.5), w_c=tf.fill([4, 2], 0.5),
+  ...     b_ru=tf.ones([4]), b_c=tf.zeros([2]))
+  >>> result._fields
+  ('r', 'u', 'c', 'h')
+  >>> print(f"{result.h[0, 0]:.6f}")
+  0.175991
+"""
+
+from __future__ import annotations
+
+import collections
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+
+from tf_blockrnn import _loader
+
+# What the generated code calls the namespace `BlockRNN>`.
+_PREFIX = "BlockRNN_"
+
+
+def _name_result(library: ModuleType, name: str) -> None:
+    """Lets an op's result be called like TensorFlow's, GRUBlockCell and not BlockRNN_GRUBlockCell.
+
+    The generated function looks its result's type up on every call, so this costs a call nothing.
+    """
+    key = f"_{_PREFIX}{name}Output"
+    generated = getattr(library, key, None)
+    if generated is not None:  # an op of one output gives a plain tensor
+        result = collections.namedtuple(name, generated._fields, module=__name__)
+        setattr(library, key, result)
+
+
+def _show_keywords(function: Callable) -> None:
+    """Makes help() and inspect say what the function does: it takes keyword arguments only."""
+    signature = inspect.signature(function)
+    function.__signature__ = signature.replace(
+        parameters=[
+            parameter.replace(kind=parameter.KEYWORD_ONLY, annotation=parameter.empty)
+            for parameter in signature.parameters.values()
+        ],
+        return_annotation=signature.empty,
+    )
+
+
+def _raw_ops(library: ModuleType) -> dict[str, Callable]:
+    found = {}
+    for key, function in sorted(vars(library).items()):
+        if key.startswith(_PREFIX) and callable(function):
+            name = key.removeprefix(_PREFIX)
+            _name_result(library, name)
+            _show_keywords(function)
+            found[name] = function
+    return found
+
+
+_found = _raw_ops(_loader.load())
+globals().update(_found)
+__all__ = list(_found)
