@@ -1,0 +1,155 @@
+// The fuzzer's entry, for libFuzzer (run.sh fuzz), and a test that feeds it
+// pseudo-random bytes where there is none.
+
+#include "tests/cpp/fuzz.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
+
+#include "tests/cpp/check.h"
+#include "tests/cpp/harness.h"
+#include "tests/cpp/random.h"
+
+namespace blockrnn::test {
+namespace {
+
+// Reads choices from the bytes, then zeros.
+class Bytes {
+ public:
+  Bytes(const uint8_t* data, std::size_t size) : data_(data), size_(size) {}
+
+  int Byte() { return at_ < size_ ? data_[at_++] : 0; }
+  int Below(int n) { return Byte() % n; }
+
+ private:
+  const uint8_t* data_;
+  std::size_t size_;
+  std::size_t at_ = 0;
+};
+
+// Mostly 0 … 40, where the ends of vectors, tiles and panels are; sometimes
+// more, where blocks and threads are.
+int64_t ChooseDim(Bytes* bytes) {
+  const int byte = bytes->Byte();
+  return byte < 246 ? byte % 41 : 41 + (byte - 246) * 13;
+}
+
+HostOptions ChooseHost(Bytes* bytes) {
+  HostOptions host;
+  constexpr int kThreads[] = {1, 2, 3, 8};
+  host.num_threads = kThreads[bytes->Below(4)];
+  host.pool = kPools[bytes->Below(3)];
+  const int trouble = bytes->Byte();
+  if (trouble < 24) host.fail_allocation = trouble % 6;
+  if (trouble >= 24 && trouble < 40) host.cancel_at = trouble % 4;
+  return host;
+}
+
+Case ChooseCase(Bytes* bytes) {
+  Case c;
+  const auto& ops = Ops();
+  c.op = &ops[bytes->Below(static_cast<int>(ops.size()))];
+  c.type = kTypes[bytes->Below(4)];
+  c.variant = bytes->Below(c.op->variants);
+  constexpr Data kData[] = {Data::kPlain, Data::kLarge, Data::kTiny,
+                            Data::kSpecials, Data::kIntegers};
+  c.data = kData[bytes->Below(5)];
+  // The identity form is for types that hold the integers exactly.
+  const bool narrow = SizeOf(c.type) < 4;
+  if (c.data == Data::kIntegers && (narrow || !c.op->has_identity)) {
+    c.data = Data::kPlain;
+  }
+  c.offset = bytes->Below(2);
+  c.host = ChooseHost(bytes);
+  c.dims.batch = ChooseDim(bytes);
+  c.dims.input = ChooseDim(bytes);
+  c.dims.units = ChooseDim(bytes);
+  c.dims.steps = 1 + bytes->Below(5);
+  c.seed = static_cast<uint64_t>(bytes->Byte()) << 8;
+  c.seed |= static_cast<uint64_t>(bytes->Byte());
+  return c;
+}
+
+std::string Check(const Case& c) {
+  const Outcome outcome = Run(c);
+  std::string wrong = outcome.problem;
+  const bool failed_allocation = c.host.fail_allocation >= 0 &&
+                                 outcome.allocations > c.host.fail_allocation;
+  switch (outcome.status) {
+    case cpu::Status::kOk:
+      if (failed_allocation) {
+        wrong += "kOk though an allocation failed";
+      }
+      wrong += Compare(c, outcome);
+      break;
+    case cpu::Status::kOutOfMemory:
+      if (!failed_allocation) wrong += "kOutOfMemory for nothing";
+      break;
+    case cpu::Status::kCancelled:
+      if (c.host.cancel_at < 0) wrong += "kCancelled for nothing";
+      break;
+    default:
+      wrong += "an unknown status";
+  }
+  return wrong.empty() ? "" : Describe(c) + ": " + wrong;
+}
+
+std::string ToHex(const std::vector<uint8_t>& bytes) {
+  std::string hex;
+  for (const uint8_t byte : bytes) {
+    constexpr char kDigits[] = "0123456789abcdef";
+    hex += kDigits[byte >> 4];
+    hex += kDigits[byte & 15];
+  }
+  return hex;
+}
+
+constexpr std::size_t kInputBytes = 16;
+
+void FuzzRandomly(Failures* failures) {
+  const int inputs = TestOptions().full ? 40000 : 3000;
+  Random random(20240229);
+  for (int n = 0; n < inputs; ++n) {
+    std::vector<uint8_t> bytes(kInputBytes);
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.Bits());
+    const std::string wrong = RunFuzzInput(bytes.data(), bytes.size());
+    if (!wrong.empty()) {
+      failures->Add(wrong + " [--fuzz-input=" + ToHex(bytes) + "]");
+    }
+  }
+}
+
+const bool kFuzzRandomly = AddTest("fuzz", &FuzzRandomly);
+
+}  // namespace
+
+std::string RunFuzzInput(const uint8_t* data, std::size_t size) {
+  Bytes bytes(data, size);
+  return Check(ChooseCase(&bytes));
+}
+
+int RunFuzzHex(const std::string& hex) {
+  std::vector<uint8_t> bytes;
+  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
+    bytes.push_back(static_cast<uint8_t>(
+        std::strtoul(hex.substr(i, 2).c_str(), nullptr, 16)));
+  }
+  Bytes choices(bytes.data(), bytes.size());
+  std::printf("%s\n", Describe(ChooseCase(&choices)).c_str());
+  const std::string wrong = RunFuzzInput(bytes.data(), bytes.size());
+  std::printf("%s\n", wrong.empty() ? "passed" : wrong.c_str());
+  return wrong.empty() ? 0 : 1;
+}
+
+}  // namespace blockrnn::test
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, std::size_t size) {
+  const std::string wrong = blockrnn::test::RunFuzzInput(data, size);
+  if (!wrong.empty()) {
+    std::fprintf(stderr, "%s\n", wrong.c_str());
+    std::abort();
+  }
+  return 0;
+}

@@ -1,0 +1,288 @@
+#include "tests/cpp/harness.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <exception>
+#include <limits>
+#include <sstream>
+
+#include "tests/cpp/heap.h"
+#include "tests/cpp/random.h"
+#include "tests/cpp/tolerances.h"
+
+namespace blockrnn::test {
+namespace {
+
+thread_local char running_case[256];
+
+const char* Name(Data data) {
+  switch (data) {
+    case Data::kPlain:
+      return "plain";
+    case Data::kLarge:
+      return "large";
+    case Data::kTiny:
+      return "tiny";
+    case Data::kSpecials:
+      return "specials";
+    case Data::kIntegers:
+      return "integers";
+  }
+  return "?";
+}
+
+const char* Name(Pool pool) {
+  if (pool == Pool::kThreads) return "threads";
+  return pool == Pool::kLate ? "late" : "never";
+}
+
+// −1, 0 or 1; with `density`, a weight is 0 as often as keeps sums small.
+double DrawInteger(Random* random, double density) {
+  if (random->Unit() >= density) return 0;
+  return static_cast<double>(random->Below(3) - 1);
+}
+
+double DrawOrdinary(Random* random, Fill fill, double weight_size) {
+  switch (fill) {
+    case Fill::kState:
+      return random->Signed();
+    case Fill::kWeight:
+      return weight_size * random->Signed();
+    case Fill::kGate: {
+      // A gate that is shut or open makes a gradient exactly zero.
+      const int64_t end = random->Below(16);
+      return end < 2 ? static_cast<double>(end) : random->Unit();
+    }
+  }
+  return 0;
+}
+
+double Draw(const Case& c, Fill fill, Random* random) {
+  const double depth =
+      static_cast<double>(std::max<int64_t>(c.dims.input + c.dims.units, 1));
+  if (c.data == Data::kIntegers) {
+    return DrawInteger(random,
+                       fill == Fill::kWeight ? std::min(1.0, 24 / depth) : 1);
+  }
+  const double value = DrawOrdinary(random, fill, 2 / std::sqrt(depth));
+  switch (c.data) {
+    case Data::kLarge:
+      return fill == Fill::kGate ? value : 8 * value;
+    case Data::kTiny:
+      return value * std::pow(2.0, -static_cast<double>(random->Below(150)));
+    case Data::kSpecials: {
+      constexpr double kInfinity = std::numeric_limits<double>::infinity();
+      constexpr double kSpecials[] = {0.0, -0.0, kInfinity, -kInfinity,
+                                      std::numeric_limits<double>::quiet_NaN()};
+      // Rare in weights, since one of them is in a column of every row.
+      const bool special = random->Below(fill == Fill::kWeight ? 256 : 12) == 0;
+      return special ? kSpecials[random->Below(5)] : value;
+    }
+    default:
+      return value;
+  }
+}
+
+// The inputs as numbers of the case's type.
+std::vector<Tensor> DrawInputs(const Case& c) {
+  Random random(c.seed);
+  std::vector<Tensor> inputs;
+  for (const TensorSpec& spec : c.op->inputs(c.dims, c.variant)) {
+    Tensor& tensor = inputs.emplace_back(spec.count);
+    for (Real& element : tensor) {
+      element = RoundTo(c.type, Draw(c, spec.fill, &random));
+    }
+  }
+  return inputs;
+}
+
+// The tensors of one side of a call, in guarded memory.
+class Tensors {
+ public:
+  Tensors(const Case& c, const std::vector<TensorSpec>& specs) : specs_(specs) {
+    const std::size_t size = SizeOf(c.type);
+    for (const TensorSpec& spec : specs) {
+      const GuardedBlock& block =
+          blocks_.emplace_back(spec.count * size, c.offset * size);
+      // All ones is a NaN of every type: an output that is not written shows.
+      std::fill_n(block.data(), block.size(), 0xFF);
+    }
+  }
+
+  void Fill(Type type, const std::vector<Tensor>& values) {
+    for (std::size_t t = 0; t < blocks_.size(); ++t) {
+      for (std::size_t n = 0; n < values[t].size(); ++n) {
+        Encode(type, values[t][n].value, blocks_[t].data() + n * SizeOf(type));
+      }
+    }
+  }
+
+  // What the engine gets: nothing for an empty tensor, as TensorFlow does.
+  std::vector<void*> Pointers(bool hide_unused) const {
+    std::vector<void*> pointers;
+    for (std::size_t t = 0; t < blocks_.size(); ++t) {
+      const bool hidden = hide_unused && !specs_[t].used;
+      pointers.push_back(hidden || blocks_[t].size() == 0 ? nullptr
+                                                          : blocks_[t].data());
+    }
+    return pointers;
+  }
+
+  std::vector<std::vector<unsigned char>> Bytes() const {
+    std::vector<std::vector<unsigned char>> bytes;
+    for (const GuardedBlock& block : blocks_) {
+      bytes.emplace_back(block.data(), block.data() + block.size());
+    }
+    return bytes;
+  }
+
+  std::string BrokenGuards() const {
+    std::string broken;
+    for (std::size_t t = 0; t < blocks_.size(); ++t) {
+      if (!blocks_[t].Intact()) {
+        broken += std::string(specs_[t].name) + " was written outside; ";
+      }
+    }
+    return broken;
+  }
+
+ private:
+  const std::vector<TensorSpec> specs_;
+  std::vector<GuardedBlock> blocks_;
+};
+
+cpu::Status CallEngine(const Case& c, const std::vector<void*>& inputs,
+                       const std::vector<void*>& outputs,
+                       const cpu::Host& host) {
+  EngineCall call;
+  call.type = c.type;
+  call.dims = c.dims;
+  call.variant = c.variant;
+  call.identity = c.data == Data::kIntegers;
+  const std::vector<const void*> const_inputs(inputs.begin(), inputs.end());
+  call.inputs = const_inputs.data();
+  call.outputs = outputs.data();
+  call.host = &host;
+  const HeapIsDry heap(c.heap_is_dry);
+  return c.op->call(call);
+}
+
+bool AllOnes(const std::vector<unsigned char>& bytes) {
+  return std::all_of(bytes.begin(), bytes.end(),
+                     [](unsigned char byte) { return byte == 0xFF; });
+}
+
+// The first element of one output that is wrong, and how many are.
+std::string CompareTensor(const Case& c, const TensorSpec& spec,
+                          const std::vector<unsigned char>& bytes,
+                          const Tensor& want) {
+  const double relative =
+      c.data == Data::kIntegers
+          ? 0
+          : RelativeTolerance(c.type, c.op->backward,
+                              c.op->reduction(c.dims) * c.dims.steps);
+  const double absolute =
+      c.data == Data::kIntegers ? 0 : AbsoluteTolerance(c.type);
+  std::ostringstream first;
+  first.precision(17);
+  int64_t wrong = 0;
+  for (std::size_t n = 0; n < want.size(); ++n) {
+    const double got = Decode(c.type, bytes.data() + n * SizeOf(c.type));
+    const double scale =
+        std::isfinite(want[n].scale) ? want[n].scale : std::fabs(want[n].value);
+    const double tolerance = relative * scale + absolute;
+    if (InRange(c.type, got, want[n].value, tolerance)) continue;
+    if (wrong++ == 0) {
+      first << spec.name << "[" << n << "] is " << got << ", must be "
+            << want[n].value << " within " << tolerance;
+    }
+  }
+  if (wrong == 0) return "";
+  first << " (" << wrong << " of " << want.size() << " are wrong); ";
+  return first.str();
+}
+
+}  // namespace
+
+std::string Describe(const Case& c) {
+  std::ostringstream out;
+  out << c.op->name << " " << Name(c.type) << " B=" << c.dims.batch
+      << " I=" << c.dims.input << " H=" << c.dims.units << " T=" << c.dims.steps
+      << " variant=" << c.variant << " data=" << Name(c.data)
+      << " seed=" << c.seed << " offset=" << c.offset
+      << " threads=" << c.host.num_threads << " pool=" << Name(c.host.pool)
+      << " fail_allocation=" << c.host.fail_allocation
+      << " cancel_at=" << c.host.cancel_at << " heap_is_dry=" << c.heap_is_dry;
+  return out.str();
+}
+
+const char* RunningCase() { return running_case; }
+
+Outcome Run(const Case& c) {
+  std::snprintf(running_case, sizeof(running_case), "%s", Describe(c).c_str());
+  Outcome outcome;
+  TestHost host(c.host);
+  {
+    Tensors inputs(c, c.op->inputs(c.dims, c.variant));
+    inputs.Fill(c.type, DrawInputs(c));
+    const auto inputs_before = inputs.Bytes();
+    const auto output_specs = c.op->outputs(c.dims, c.variant);
+    const Tensors outputs(c, output_specs);
+    try {
+      outcome.status = CallEngine(c, inputs.Pointers(true),
+                                  outputs.Pointers(false), host.host());
+    } catch (const std::exception& e) {
+      outcome.problem += std::string("threw ") + e.what() + "; ";
+    }
+    outcome.problem += inputs.BrokenGuards() + outputs.BrokenGuards();
+    if (inputs.Bytes() != inputs_before) outcome.problem += "wrote an input; ";
+    outcome.outputs = outputs.Bytes();
+    for (std::size_t t = 0; t < output_specs.size(); ++t) {
+      if (!output_specs[t].used && !AllOnes(outcome.outputs[t])) {
+        outcome.problem += std::string(output_specs[t].name) +
+                           " was written and must not be; ";
+      }
+    }
+  }
+  // The tensors are gone by now. A closure that comes this late must not look.
+  host.FreeScratch();
+  host.FinishClosures();
+  outcome.problem += host.Problems();
+  outcome.allocations = host.allocations();
+  outcome.polls = host.polls();
+  return outcome;
+}
+
+std::string Compare(const Case& c, const Outcome& outcome) {
+  const std::vector<Tensor> want = c.op->reference(
+      c.dims, c.variant, Activations{c.data == Data::kIntegers}, DrawInputs(c));
+  const auto specs = c.op->outputs(c.dims, c.variant);
+  std::string wrong;
+  for (std::size_t t = 0; t < specs.size(); ++t) {
+    if (!specs[t].used) continue;
+    if (c.data == Data::kIntegers) {
+      for (const Real& element : want[t]) {
+        if (element.scale < kExactLimit) continue;
+        return "the test's integers are too large to compare exactly";
+      }
+    }
+    wrong += CompareTensor(c, specs[t], outcome.outputs[t], want[t]);
+  }
+  return wrong;
+}
+
+std::string RunAndCompare(const Case& c) {
+  const Outcome outcome = Run(c);
+  std::string wrong = outcome.problem;
+  if (outcome.status == cpu::Status::kOk) {
+    wrong += Compare(c, outcome);
+  } else {
+    wrong += "status " + std::to_string(static_cast<int>(outcome.status)) +
+             ", must be 0";
+  }
+  return wrong.empty() ? "" : Describe(c) + ": " + wrong;
+}
+
+}  // namespace blockrnn::test

@@ -1,0 +1,104 @@
+// Every op, type and choice of attrs against the reference, on shapes that
+// hurt, and exactly on integers.
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tests/cpp/op_tests.h"
+#include "tests/cpp/random.h"
+
+namespace blockrnn::test {
+namespace {
+
+// batch, input, units. Empty dims; one; each side of 4, 8 and 16 lanes; H ≠ I;
+// each side of a tile of rows, of a run of units, of 64 and of 128.
+const std::vector<Dims> kSmallShapes = {
+    {0, 0, 0},    {0, 3, 5},    {1, 0, 0},   {1, 0, 3},   {1, 3, 0},
+    {2, 0, 7},    {9, 0, 17},   {9, 17, 0},  {40, 5, 0},  {40, 0, 5},
+    {1, 1, 1},    {1, 7, 17},   {2, 17, 7},  {3, 1, 8},   {4, 4, 4},
+    {5, 3, 5},    {5, 8, 9},    {6, 9, 15},  {7, 15, 16}, {7, 16, 17},
+    {8, 7, 31},   {13, 33, 32}, {17, 5, 33}, {12, 31, 3}, {19, 2, 63},
+    {6, 40, 12},  {18, 13, 24}, {3, 64, 65}, {5, 65, 64}, {4, 130, 2},
+    {24, 24, 48}, {11, 1, 130},
+};
+const std::vector<Dims> kLargeShapes = {
+    {70, 65, 66}, {33, 130, 67}, {2, 128, 129}, {6, 300, 20}, {65, 3, 258},
+};
+
+// Every combination of these is too much; a fixed sample of them is drawn.
+constexpr int64_t kBatches[] = {0,  1,  2,  3,  4,  5,  6,  7, 8,
+                                11, 12, 13, 16, 17, 33, 64, 70};
+constexpr int64_t kWidths[] = {0,  1,  2,  3,  4,  5,   7,   8,   9,
+                               12, 15, 16, 17, 24, 31,  32,  33,  47,
+                               48, 49, 63, 64, 65, 127, 128, 129, 130};
+constexpr int kSampledShapes = 300;
+
+std::vector<Dims> Shapes() {
+  std::vector<Dims> shapes = kSmallShapes;
+  shapes.insert(shapes.end(), kLargeShapes.begin(), kLargeShapes.end());
+  if (TestOptions().full) {
+    Random random(3);
+    for (int n = 0; n < kSampledShapes; ++n) {
+      Dims dims;
+      dims.batch = kBatches[random.Below(std::size(kBatches))];
+      dims.input = kWidths[random.Below(std::size(kWidths))];
+      dims.units = kWidths[random.Below(std::size(kWidths))];
+      shapes.push_back(dims);
+    }
+  }
+  return shapes;
+}
+
+// Small shapes take every variant; the others take turns.
+void ForEachCase(const Op& op, Type type, Data data, Failures* failures) {
+  uint64_t seed = 1;
+  for (const Dims& dims : Shapes()) {
+    const bool small = dims.batch * dims.units * (dims.input + 8) < 4000;
+    const bool all = small || TestOptions().full;
+    for (int n = 0; n < (all ? op.variants : 1); ++n) {
+      Case c;
+      c.op = &op;
+      c.type = type;
+      c.dims = dims;
+      c.data = data;
+      c.variant = all ? n : static_cast<int>(seed % op.variants);
+      c.offset = static_cast<int>(seed % 2);
+      c.seed = seed++;
+      failures->Add(RunAndCompare(c));
+    }
+  }
+}
+
+void Plain(const Op& op, Type type, Failures* failures) {
+  ForEachCase(op, type, Data::kPlain, failures);
+}
+
+void Large(const Op& op, Type type, Failures* failures) {
+  ForEachCase(op, type, Data::kLarge, failures);
+}
+
+void Tiny(const Op& op, Type type, Failures* failures) {
+  ForEachCase(op, type, Data::kTiny, failures);
+}
+
+// NaN and infinity flow where the equations lead them, and nowhere else.
+void Specials(const Op& op, Type type, Failures* failures) {
+  ForEachCase(op, type, Data::kSpecials, failures);
+}
+
+void Integers(const Op& op, Type type, Failures* failures) {
+  // half and bfloat16 round the integers; their products are those of float.
+  if (!op.has_identity || SizeOf(type) < 4) return;
+  ForEachCase(op, type, Data::kIntegers, failures);
+}
+
+const bool kTests[] = {
+    AddOpTest("numbers", &Plain),           AddOpTest("numbers_large", &Large),
+    AddOpTest("numbers_tiny", &Tiny),       AddOpTest("specials", &Specials),
+    AddOpTest("exact_integers", &Integers),
+};
+
+}  // namespace
+}  // namespace blockrnn::test

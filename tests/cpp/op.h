@@ -1,0 +1,124 @@
+// Owns what the tests know of an op: its tensors, its reference and how the
+// engine is called for it. An op family is one file that fills an Op for each
+// of its ops and registers it; every test and the fuzzer then cover it.
+
+#ifndef BLOCKRNN_TESTS_CPP_OP_H_
+#define BLOCKRNN_TESTS_CPP_OP_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "cc/kernels/cpu/engine.h"
+#include "tests/cpp/reference.h"
+#include "tests/cpp/storage.h"
+
+extern "C" const blockrnn::cpu::Engine* blockrnn_cpu_engine();
+
+namespace blockrnn::test {
+
+struct Dims {
+  int64_t batch = 0;
+  int64_t input = 0;
+  int64_t units = 0;
+  int64_t steps = 1;  // ops of one step ignore it
+};
+
+// How an input is drawn.
+enum class Fill {
+  kState,   // in [−1, 1]
+  kWeight,  // such that a product with it is about as large as its factor
+  kGate,    // in [0, 1], the ends included
+};
+
+struct TensorSpec {
+  const char* name;
+  int64_t count;
+  Fill fill = Fill::kState;  // of an input
+  // An input that is not read is given as nullptr. An output that is not
+  // written must keep what was there.
+  bool used = true;
+};
+
+// One call of the engine. The pointers are in the order of the specs.
+struct EngineCall {
+  Type type = Type::kFloat;
+  Dims dims;
+  int variant = 0;
+  bool identity = false;
+  const void* const* inputs = nullptr;
+  void* const* outputs = nullptr;
+  const cpu::Host* host = nullptr;
+};
+
+struct Op {
+  const char* name;
+  bool backward;
+  bool has_identity;  // can be called with identity activations
+  int variants;       // choices of attrs, numbered from 0
+  std::vector<TensorSpec> (*inputs)(const Dims&, int variant);
+  std::vector<TensorSpec> (*outputs)(const Dims&, int variant);
+  // The longest sum behind an output.
+  int64_t (*reduction)(const Dims&);
+  // The outputs; an unused one may be left empty.
+  std::vector<Tensor> (*reference)(const Dims&, int variant, Activations,
+                                   const std::vector<Tensor>& inputs);
+  cpu::Status (*call)(const EngineCall&);
+};
+
+inline std::vector<Op>& Ops() {
+  static std::vector<Op> ops;
+  return ops;
+}
+
+inline bool AddOp(const Op& op) {
+  Ops().push_back(op);
+  return true;
+}
+
+// The engine's functions for a storage type, found by that type.
+inline const auto& Functions(const Eigen::half*) {
+  return blockrnn_cpu_engine()->f16;
+}
+inline const auto& Functions(const Eigen::bfloat16*) {
+  return blockrnn_cpu_engine()->bf16;
+}
+inline const auto& Functions(const float*) {
+  return blockrnn_cpu_engine()->f32;
+}
+inline const auto& Functions(const double*) {
+  return blockrnn_cpu_engine()->f64;
+}
+
+// Hands out a call's tensors in order, as T.
+template <class T>
+class Arguments {
+ public:
+  explicit Arguments(const EngineCall& call) : call_(call) {}
+  const T* In() { return static_cast<const T*>(call_.inputs[next_input_++]); }
+  T* Out() { return static_cast<T*>(call_.outputs[next_output_++]); }
+
+ private:
+  const EngineCall& call_;
+  int next_input_ = 0;
+  int next_output_ = 0;
+};
+
+// Family::Call<T>(call) for the T that the call says.
+template <class Family>
+cpu::Status CallWithType(const EngineCall& call) {
+  switch (call.type) {
+    case Type::kHalf:
+      return Family::template Call<Eigen::half>(call);
+    case Type::kBfloat16:
+      return Family::template Call<Eigen::bfloat16>(call);
+    case Type::kFloat:
+      return Family::template Call<float>(call);
+    case Type::kDouble:
+      return Family::template Call<double>(call);
+  }
+  return cpu::Status::kOk;
+}
+
+}  // namespace blockrnn::test
+
+#endif  // BLOCKRNN_TESTS_CPP_OP_H_

@@ -1,0 +1,82 @@
+// Owns the hosts that the engine is tested with: threads that help, that come
+// late, or that never come, and scratch that can run out.
+
+#ifndef BLOCKRNN_TESTS_CPP_TEST_HOST_H_
+#define BLOCKRNN_TESTS_CPP_TEST_HOST_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cc/kernels/cpu/engine.h"
+#include "tests/cpp/guarded_block.h"
+
+namespace blockrnn::test {
+
+enum class Pool {
+  kThreads,  // real threads, at once
+  kLate,     // real threads, each closure some time later
+  kNever,    // closures stay queued until the engine call is over
+};
+inline constexpr Pool kPools[] = {Pool::kThreads, Pool::kLate, Pool::kNever};
+
+struct HostOptions {
+  int num_threads = 1;  // with 1 there is no schedule function
+  Pool pool = Pool::kThreads;
+  int fail_allocation = -1;  // this call of allocate, from 0, gives nothing
+  int cancel_at = -1;        // cancelled says yes from this call on, from 0
+};
+
+// One engine call's host.
+class TestHost {
+ public:
+  explicit TestHost(const HostOptions& options);
+  ~TestHost();
+  TestHost(const TestHost&) = delete;
+  TestHost& operator=(const TestHost&) = delete;
+
+  const cpu::Host& host() const { return host_; }
+
+  // After the engine call, in this order. Scratch is freed first, as a host is
+  // free to do, and only then the closures left over run.
+  void FreeScratch();
+  void FinishClosures();
+
+  // What the engine did to its host that it must not; empty when nothing.
+  // After both of the above.
+  std::string Problems() const;
+  int allocations() const { return allocations_; }
+  int polls() const { return polls_.load(); }
+
+ private:
+  struct Closure {
+    void (*run)(void*);
+    void* arg;
+  };
+
+  static void Schedule(void* context, void (*run)(void*), void* arg);
+  static void* Allocate(void* context, std::size_t bytes);
+  static bool Cancelled(void* context);
+  void CheckCaller(const char* function);
+
+  const HostOptions options_;
+  const std::thread::id caller_;
+  cpu::Host host_;
+  int allocations_ = 0;
+  std::vector<GuardedBlock> scratch_;
+  std::vector<Closure> kept_;  // Pool::kNever
+  std::atomic<int> polls_{0};
+  mutable std::mutex mutex_;
+  std::condition_variable all_ran_;
+  int outstanding_ = 0;   // under mutex_
+  std::string problems_;  // under mutex_
+};
+
+}  // namespace blockrnn::test
+
+#endif  // BLOCKRNN_TESTS_CPP_TEST_HOST_H_

@@ -1,0 +1,64 @@
+// Owns how far a result may be from the reference, and why. No other file has
+// a number of this kind.
+
+#ifndef BLOCKRNN_TESTS_CPP_TOLERANCES_H_
+#define BLOCKRNN_TESTS_CPP_TOLERANCES_H_
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "tests/cpp/storage.h"
+
+namespace blockrnn::test {
+
+// half and bfloat16 are computed in float32; the storage type enters only when
+// a finished output is rounded, which InRange below does exactly.
+inline double ComputeEpsilon(Type type) {
+  return type == Type::kDouble ? std::numeric_limits<double>::epsilon()
+                               : std::numeric_limits<float>::epsilon();
+}
+
+// The formula of oneDNN's benchdnn: errors of a sum of n terms grow like log₂ n
+// when it is summed by lanes and blocks; a backward pass has two sums in a row;
+// 4 is its headroom, which here also pays for the few units in the last place
+// of a vectorised exponential. It is relative to the size of what was added up
+// (Real::scale, reference.h), so that cancellation in one element is no excuse
+// in another.
+inline double RelativeTolerance(Type type, bool backward, int64_t reduction) {
+  const double n = static_cast<double>(reduction);
+  const double levels = n > 2 ? std::ceil(std::log2(n)) : 1;
+  return 4 * (backward ? 2 : 1) * levels * ComputeEpsilon(type);
+}
+
+// A result below the smallest normal number may be flushed or rounded away.
+inline double AbsoluteTolerance(Type type) {
+  return type == Type::kDouble ? std::numeric_limits<double>::min()
+                               : double{std::numeric_limits<float>::min()};
+}
+
+// Whether `got`, a number of `type`, is what some value within `tolerance` of
+// `want` rounds to.
+inline bool InRange(Type type, double got, double want, double tolerance) {
+  if (std::isnan(want)) return std::isnan(got);
+  if (std::isinf(want)) return got == want;
+  return RoundTo(type, want - tolerance) <= got &&
+         got <= RoundTo(type, want + tolerance);
+}
+
+// Published golden numbers have 6 or 8 digits; half of the last one.
+inline constexpr double kGolden6 = 0.5e-6;
+inline constexpr double kGolden8 = 0.5e-8;
+
+// Central differences in double: the step's square plus rounding over the step.
+inline constexpr double kDifferenceStep = 1e-5;
+inline constexpr double kDifferenceTolerance = 1e-8;
+
+// Identity activations and small integers compare exactly while every sum
+// stays below this: float has 24 bits, and 2 of them are for the quarters that
+// a forget bias or clip of one half can make.
+inline constexpr double kExactLimit = 1 << 22;
+
+}  // namespace blockrnn::test
+
+#endif  // BLOCKRNN_TESTS_CPP_TOLERANCES_H_
