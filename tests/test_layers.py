@@ -1,0 +1,492 @@
+"""The Keras cells: same arguments, weights, config and numbers as Keras' own, and really fused."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import reference
+import tolerances
+from compare import assert_close
+
+BATCH, TIME, INPUT, UNITS = 3, 5, 4, 6
+KINDS = ("GRU", "LSTM")
+REDUCTION = (INPUT + UNITS) * TIME
+
+
+@pytest.fixture(autouse=True)
+def _package(tfb):
+    keras.utils.set_random_seed(7)
+    keras.config.set_dtype_policy("float32")
+    yield
+    keras.config.set_dtype_policy("float32")
+
+
+def make_ours(kind, units=UNITS, **arguments):
+    from tf_blockrnn import layers
+
+    if kind == "GRU":
+        arguments.setdefault("reset_after", False)
+    return getattr(layers, f"{kind}Cell")(units, **arguments)
+
+
+def make_peer(kind, units=UNITS, **arguments):
+    if kind == "GRU":
+        arguments.setdefault("reset_after", False)
+    return getattr(keras.layers, f"{kind}Cell")(units, **arguments)
+
+
+def randomise(layer):
+    """Random weights, biases included: with Keras' zeros a wrong order of gates would not show."""
+    random = np.random.default_rng(11)
+    layer.set_weights([random.normal(0, 0.5, w.shape) for w in layer.get_weights()])
+
+
+def layer_pair(kind, dtype="float32", cell=None, **arguments):
+    """RNN over our cell and over Keras', built, with the same random weights."""
+    # Keras' own initializer of recurrent kernels knows no bfloat16; the weights are set below.
+    cell = {"dtype": dtype, "recurrent_initializer": "zeros", **(cell or {})}
+    pair = [
+        keras.layers.RNN(make(kind, **cell), dtype=dtype, **arguments)
+        for make in (make_ours, make_peer)
+    ]
+    for layer in pair:
+        layer.build((BATCH, TIME, INPUT))
+    randomise(pair[0])
+    pair[1].set_weights(pair[0].get_weights())
+    return pair
+
+
+def sequence(batch=BATCH, time=TIME):
+    return np.random.default_rng(5).normal(size=(batch, time, INPUT)).astype(np.float32)
+
+
+# ---- arguments, weights, config
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_takes_every_argument_of_keras(kind):
+    parameters = inspect.signature(getattr(keras.layers, f"{kind}Cell")).parameters
+    defaults = {
+        name: p.default
+        for name, p in parameters.items()
+        if p.default is not inspect.Parameter.empty
+    }
+    if kind == "GRU":
+        defaults["reset_after"] = False
+    by_name = make_ours(kind, **defaults, name="cell").get_config()
+    by_position = type(make_ours(kind))(UNITS, *defaults.values(), name="cell").get_config()
+    assert set(defaults) <= set(by_name)
+    assert by_position == by_name
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("use_bias", [True, False])
+def test_weights_and_config_are_those_of_keras(kind, use_bias):
+    ours, peer = (make(kind, use_bias=use_bias, name="cell") for make in (make_ours, make_peer))
+    assert ours.get_config() == peer.get_config()
+    for cell in (ours, peer):
+        cell.build((None, INPUT))
+    assert [(w.name, tuple(w.shape), w.dtype) for w in ours.weights] == [
+        (w.name, tuple(w.shape), w.dtype) for w in peer.weights
+    ]
+    assert ours.fused
+
+
+def test_initial_weights_are_those_of_keras():
+    for kind in KINDS:
+        cells = []
+        for make in (make_ours, make_peer):
+            keras.utils.set_random_seed(3)
+            cells.append(make(kind))
+            cells[-1].build((None, INPUT))
+        for mine, its in zip(*(cell.get_weights() for cell in cells), strict=True):
+            np.testing.assert_array_equal(mine, its)
+
+
+def test_config_round_trip():
+    cell = make_ours("LSTM", use_peephole=True, cell_clip=2.5, dropout=0.1, seed=3)
+    again = type(cell).from_config(cell.get_config())
+    assert again.get_config() == cell.get_config()
+    assert again.use_peephole and again.cell_clip == 2.5
+    for kind in KINDS:
+        cell = make_ours(kind, kernel_regularizer=keras.regularizers.L2(0.1))
+        again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(cell))
+        assert type(again) is type(cell) and again.get_config() == cell.get_config()
+        # A plain cell's config is one that Keras' own cell takes, and the other way round.
+        peer = getattr(keras.layers, f"{kind}Cell").from_config(cell.get_config())
+        assert type(cell).from_config(peer.get_config()).get_config() == cell.get_config()
+
+
+@pytest.mark.parametrize("clip", [0.0, -1.0, float("nan")])
+def test_refuses_a_clip_that_is_not_above_zero(clip):
+    with pytest.raises(ValueError, match="cell_clip"):
+        make_ours("LSTM", cell_clip=clip)
+
+
+# ---- numbers
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_outputs_and_gradients_equal_keras(tf, kind, dtype):
+    ours, peer = layer_pair(kind, dtype, return_sequences=True, return_state=True)
+    x = tf.constant(sequence(), dtype)
+
+    def run(layer):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            outputs = layer(x)
+            loss = tf.add_n([tf.reduce_sum(tf.sin(y)) for y in outputs])
+        return [*outputs, *tape.gradient(loss, [x, *layer.trainable_variables])]
+
+    want = run(peer)
+    bound = tolerances.composed_bound(dtype, REDUCTION)
+    for mode, step in (("eager", run), ("graph", tf.function(run))):
+        for number, (mine, its) in enumerate(zip(step(ours), want, strict=True)):
+            assert mine.dtype == its.dtype
+            assert_close(mine, its, bound, f"{kind} {mode} value {number}")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"unroll": True},
+        {"go_backwards": True, "return_sequences": True},
+        {"cell": {"use_bias": False}},
+        {"cell": {"implementation": 1}},
+    ],
+    ids=str,
+)
+def test_layer_options_equal_keras(tf, kind, arguments):
+    ours, peer = layer_pair(kind, **arguments)
+    x = sequence()
+    bound = tolerances.composed_bound("float32", REDUCTION)
+    assert ours.cell.fused
+    assert_close(ours(x), peer(x), bound)
+    assert_close(tf.function(ours)(x), peer(x), bound)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("zero", [True, False])
+def test_masks_equal_keras(kind, zero):
+    ours, peer = layer_pair(kind, return_sequences=True, zero_output_for_mask=zero)
+    mask = np.array([[1, 1, 1, 0, 0], [1, 0, 1, 1, 0], [0, 0, 0, 0, 0]], bool)
+    x = sequence()
+    bound = tolerances.composed_bound("float32", REDUCTION)
+    assert_close(ours(x, mask=mask), peer(x, mask=mask), bound)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stateful_layer_goes_on(kind):
+    ours, peer = layer_pair(kind, stateful=True)
+    x = sequence()
+    bound = tolerances.composed_bound("float32", 2 * REDUCTION)
+    assert_close(ours(x), peer(x), bound)
+    second = ours(x)
+    assert_close(second, peer(x), bound)
+    ours.reset_states()
+    assert np.abs(np.asarray(ours(x)) - np.asarray(second)).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_mixed_precision(kind, policy):
+    keras.config.set_dtype_policy(policy)
+    ours, peer = layer_pair(kind, policy)
+    assert ours.cell.fused
+    assert {w.dtype for w in ours.weights} == {"float32"}
+    mine, its = ours(sequence()), peer(sequence())
+    assert mine.dtype == its.dtype
+    assert_close(mine, its, tolerances.composed_bound(its.dtype, REDUCTION))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cell_on_its_own(kind):
+    ours, peer = make_ours(kind), make_peer(kind)
+    for cell in (ours, peer):
+        cell.build((None, INPUT))
+    randomise(ours)
+    peer.set_weights(ours.get_weights())
+    random = np.random.default_rng(2)
+    x = random.normal(size=(BATCH, INPUT)).astype("float32")
+    states = [random.normal(size=(BATCH, UNITS)).astype("float32") for _ in range(2)]
+    bound = tolerances.composed_bound("float32", INPUT + UNITS)
+    for given in [states[0], states[:1]] if kind == "GRU" else [states]:
+        mine, its = ours(x, given), peer(x, given)
+        assert isinstance(mine[1], list) == isinstance(its[1], list)
+        for a, b in zip(keras.tree.flatten(mine), keras.tree.flatten(its), strict=True):
+            assert_close(a, b, bound)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("unroll", [True, False])
+def test_input_dropout_equals_keras(tf, kind, unroll):
+    ours, peer = layer_pair(kind, cell={"dropout": 0.5, "seed": 13}, unroll=unroll)
+    x = sequence()
+    bound = tolerances.composed_bound("float32", REDUCTION)
+    assert ours.cell.fused
+    # A call draws a mask even when it does not train, so the calls of both must keep pace.
+    plain = ours(x)
+    assert_close(plain, peer(x), bound)
+    dropped = ours(x, training=True)
+    assert_close(dropped, peer(x, training=True), bound)
+    assert np.abs(np.asarray(dropped) - np.asarray(plain)).max() > 1e-3
+    train = [tf.function(lambda x, layer=layer: layer(x, training=True)) for layer in (ours, peer)]
+    for _ in range(2):
+        assert_close(train[0](x), train[1](x), bound)
+
+
+@pytest.mark.parametrize("use_peephole", [True, False])
+@pytest.mark.parametrize("cell_clip", [None, 0.25])
+def test_peepholes_and_clip(use_peephole, cell_clip):
+    cell = make_ours("LSTM", dtype="float64", use_peephole=use_peephole, cell_clip=cell_clip)
+    cell.build((None, INPUT))
+    names = ["kernel", "recurrent_kernel", "bias"] + ["wci", "wcf", "wco"] * use_peephole
+    assert [w.name for w in cell.weights] == names
+    randomise(cell)
+    kernel, recurrent, bias, *peepholes = cell.get_weights()
+    i, f, c, o = np.split(np.concatenate([kernel, recurrent]), 4, axis=1)
+    b_i, b_f, b_c, b_o = np.split(bias, 4)
+    x = sequence().astype("float64")
+    h = cs = np.zeros((BATCH, UNITS))
+    for t in range(TIME):
+        step = reference.lstm_block_cell(
+            x[:, t],
+            cs,
+            h,
+            np.concatenate([i, c, f, o], axis=1),
+            *(peepholes or [np.zeros(UNITS)] * 3),
+            np.concatenate([b_i, b_c, b_f, b_o]),
+            forget_bias=0.0,
+            cell_clip=cell_clip or 0.0,
+            use_peephole=use_peephole,
+        )
+        cs, h = step[1], step[-1]
+    layer = keras.layers.RNN(cell, return_state=True, dtype="float64")
+    got = layer(x)
+    bound = tolerances.composed_bound("float64", REDUCTION)
+    assert_close(got[0], h, bound, "h")
+    assert_close(got[2], cs, bound, "c")
+    assert (np.abs(cs).max() <= 0.25) == (cell_clip is not None)
+
+
+# ---- in models
+
+
+def bidirectional_stack(make, kind):
+    inputs = keras.Input((None, INPUT))
+    cells = [make(kind, units) for units in (5, 4)]
+    y = keras.layers.RNN(cells, return_sequences=True)(inputs)
+    y = keras.layers.Bidirectional(keras.layers.RNN(make(kind)))(y)
+    return keras.Model(inputs, keras.layers.Dense(1)(y))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_stacked_bidirectional_model_trains_saves_and_exports(tf, kind, tmp_path):
+    ours, peer = bidirectional_stack(make_ours, kind), bidirectional_stack(make_peer, kind)
+    randomise(ours)
+    peer.set_weights(ours.get_weights())
+    x, y = sequence(8), np.ones((8, 1), "float32")
+    losses = []
+    for model in (ours, peer):
+        model.compile(keras.optimizers.SGD(0.05), "mse")
+        losses.append(model.fit(x, y, batch_size=4, epochs=3, shuffle=False, verbose=0))
+    bound = tolerances.composed_bound("float32", 6 * REDUCTION)
+    assert_close(losses[0].history["loss"], losses[1].history["loss"], bound)
+    assert losses[0].history["loss"][-1] < losses[0].history["loss"][0]
+    want = ours.predict(x, verbose=0)
+    assert_close(want, peer.predict(x, verbose=0), bound)
+
+    ours.save(tmp_path / "model.keras")
+    again = keras.saving.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(again.predict(x, verbose=0), want)
+    clone = keras.models.clone_model(ours)
+    clone.set_weights(ours.get_weights())
+    np.testing.assert_array_equal(clone.predict(x, verbose=0), want)
+    ours.export(tmp_path / "exported", verbose=False)
+    exported = tf.saved_model.load(tmp_path / "exported")
+    assert_close(exported.serve(x), want, tolerances.composed_bound("float32", 2 * REDUCTION))
+
+
+def test_keras_does_not_compile_with_xla():
+    from keras.src.trainers.trainer import model_supports_jit
+
+    model = keras.Sequential([keras.Input((TIME, INPUT)), keras.layers.RNN(make_ours("GRU"))])
+    # What jit_compile="auto", the default of compile(), asks on a machine with a GPU.
+    assert not model_supports_jit(model)
+    with pytest.warns(UserWarning, match="jit_compile"):
+        model.compile("sgd", "mse", jit_compile=True)
+    model.fit(sequence(), np.zeros((BATCH, UNITS)), verbose=0)
+    unfused = keras.layers.RNN(make_ours("GRU", reset_after=True))
+    assert model_supports_jit(keras.Sequential([keras.Input((TIME, INPUT)), unfused]))
+
+
+# ---- fused where it can be, and saying so where not
+
+UNFUSED = [
+    ("GRU", {"reset_after": True}, "reset_after"),
+    ("GRU", {"activation": "relu"}, "activation is relu"),
+    ("GRU", {"recurrent_activation": "hard_sigmoid"}, "recurrent_activation is hard_sigmoid"),
+    ("GRU", {"recurrent_dropout": 0.5, "seed": 1}, "recurrent_dropout"),
+    ("LSTM", {"activation": None}, "activation is linear"),
+    ("LSTM", {"recurrent_dropout": 0.5, "seed": 1}, "recurrent_dropout"),
+    ("LSTM", {"dropout": 0.5, "implementation": 1, "seed": 1}, "implementation=1"),
+]
+
+
+@pytest.mark.parametrize(("kind", "arguments", "reason"), UNFUSED, ids=str)
+def test_takes_keras_maths_and_says_so_once(monkeypatch, kind, arguments, reason):
+    from tf_blockrnn.layers import _fused_cell
+
+    monkeypatch.setattr(_fused_cell, "_said", set())
+    with pytest.warns(UserWarning, match=f"{kind}Cell.*{reason}") as said:
+        ours, peer = layer_pair(kind, cell=arguments)
+    assert [w.filename for w in said] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_ours(kind, **arguments)
+    assert not ours.cell.fused and reason in ours.cell.why_not_fused
+    x = sequence()
+    for training in (False, True):
+        np.testing.assert_array_equal(ours(x, training=training), peer(x, training=training))
+
+
+def test_fused_cells_say_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for kind in KINDS:
+            assert make_ours(kind).why_not_fused is None
+            assert make_ours(kind, activation=keras.ops.tanh).fused
+
+
+def test_peepholes_are_never_dropped_silently():
+    for arguments in ({"activation": "relu"}, {"recurrent_dropout": 0.1}):
+        with pytest.raises(ValueError, match="use_peephole"):
+            make_ours("LSTM", use_peephole=True, **arguments)
+    cell = make_ours("LSTM", cell_clip=1.0)
+    cell.activation = keras.activations.relu
+    with pytest.raises(ValueError, match="cell_clip"):
+        keras.layers.RNN(cell)(sequence())
+
+
+def nodes_by_function(function, x):
+    """Op types in the graph of a tf.function, and in each function that it calls."""
+    definition = function.get_concrete_function(x).graph.as_graph_def()
+    found = {"": [node.op for node in definition.node]}
+    for each in definition.library.function:
+        found[each.signature.name] = [node.op for node in each.node_def]
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_graph_rearranges_weights_outside_of_the_loop(tf, kind):
+    ours, _ = layer_pair(kind, return_sequences=True)
+    op = f"BlockRNN>{kind}BlockCell"
+    functions = nodes_by_function(tf.function(ours), tf.constant(sequence()))
+    bodies = {name: ops for name, ops in functions.items() if name and op in ops}
+    assert len(bodies) == 1
+    for ops in bodies.values():
+        assert ops.count(op) == 1
+        assert not {"ConcatV2", "Split", "ReadVariableOp", "MatMul"} & set(ops)
+    assert {"ConcatV2", "Split"} <= set(functions[""])
+
+
+@pytest.fixture
+def packings(monkeypatch):
+    """Counts how often a cell rearranges its weights."""
+    from tf_blockrnn import layers
+
+    calls = []
+    for cell in (layers.GRUCell, layers.LSTMCell):
+
+        def counted(self, original=cell._pack_weights):
+            calls.append(self)
+            return original(self)
+
+        monkeypatch.setattr(cell, "_pack_weights", counted)
+    return calls
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rearranges_weights_once_per_sequence(tf, packings, kind):
+    ours, _ = layer_pair(kind)
+    x = tf.constant(sequence())
+    for number in (1, 2):
+        ours(x)
+        assert len(packings) == number  # eager: a Python loop over the steps
+    tf.function(ours)(x)
+    assert len(packings) == 3
+    ours.unroll = True
+    tf.function(ours)(x)
+    assert len(packings) == 4
+    stack = keras.layers.RNN([make_ours(kind), make_ours(kind)])
+    stack(x)  # builds the cells, which calls the layer once more for its shapes
+    packings.clear()
+    stack(x)
+    assert len(packings) == 2
+    cell, states = ours.cell, ours.get_initial_state(BATCH)
+    packings.clear()
+    cell(x[:, 0], states)
+    cell(x[:, 0], states)
+    assert len(packings) == 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_a_failed_sequence_are_not_used_again(tf, kind):
+    ours, peer = layer_pair(kind)
+
+    class Fails(type(ours.cell)):
+        steps = 0
+
+        def call(self, inputs, states, training=False):
+            Fails.steps += 1
+            if Fails.steps == 3:
+                raise RuntimeError("step 3")
+            return super().call(inputs, states, training=training)
+
+    ours.cell.__class__ = Fails
+    x = tf.constant(sequence())
+    with pytest.raises(RuntimeError, match="step 3"):
+        ours(x)
+    for layer in (ours, peer):
+        layer.set_weights([2 * w for w in layer.get_weights()])
+    states = ours.get_initial_state(BATCH)
+    bound = tolerances.composed_bound("float32", REDUCTION)
+    assert_close(ours.cell(x[:, 0], states)[0], peer.cell(x[:, 0], states)[0], bound)
+    assert_close(ours(x), peer(x), bound)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_step_that_is_a_tf_function_sees_new_weights(tf, kind):
+    ours, peer = layer_pair(kind)
+
+    class Compiled(type(ours.cell)):
+        def call(self, inputs, states, training=False):
+            return self.compiled(inputs, states)
+
+    cell = ours.cell
+    cell.compiled = tf.function(cell.call)
+    cell.__class__ = Compiled
+    x = tf.constant(sequence())
+    bound = tolerances.composed_bound("float32", REDUCTION)
+    for scale in (1.0, 2.0):
+        for layer in (ours, peer):
+            layer.set_weights([scale * w for w in layer.get_weights()])
+        assert_close(ours(x), peer(x), bound)
+
+
+# ---- documentation
+
+
+@pytest.mark.parametrize("module", ["gru_cell", "lstm_cell"])
+def test_examples_run(module):
+    import importlib
+
+    outcome = doctest.testmod(importlib.import_module(f"tf_blockrnn.layers.{module}"))
+    assert outcome.attempted > 0 and outcome.failed == 0
