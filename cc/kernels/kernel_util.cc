@@ -2,6 +2,7 @@
 
 #include <array>
 #include <string>
+#include <vector>
 
 #include "absl/types/span.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -31,17 +32,16 @@ class RunTimeShapes : public InputShapes {
 constexpr int kMaxRank = 8;
 
 absl::Status OutputShape(const OpContract& contract,
-                         const ArgumentPattern& output,
-                         const ShapePattern& pattern, const Bindings& bound,
-                         TensorShape* shape) {
+                         const ArgumentPattern& output, int alternative,
+                         const Bindings& bound, TensorShape* shape) {
+  const std::vector<DimPattern>& patterns = output.shape(alternative).dims;
   std::array<int64_t, kMaxRank> dims;
-  const size_t rank = pattern.dims.size();
-  for (size_t d = 0; d < rank; ++d) {
+  for (size_t d = 0; d < patterns.size(); ++d) {
     TF_RETURN_IF_ERROR(
-        contract.OutputDim(output, pattern.dims[d], bound, &dims[d]));
+        contract.OutputDim(output, alternative, patterns[d], bound, &dims[d]));
   }
   const absl::Status status = TensorShape::BuildTensorShape(
-      absl::MakeConstSpan(dims.data(), rank), shape);
+      absl::MakeConstSpan(dims.data(), patterns.size()), shape);
   if (status.ok()) return status;
   return absl::InvalidArgumentError(
       contract.op() + ": the output " + output.name +
@@ -81,7 +81,7 @@ absl::Status ContractKernel::Prepare(OpKernelContext* ctx,
       shape = ctx->input(pattern.same_as).shape();
     } else {
       TF_RETURN_IF_ERROR(
-          OutputShape(*contract_, output, pattern, *bound, &shape));
+          OutputShape(*contract_, output, alternative_, *bound, &shape));
     }
     Tensor* tensor = nullptr;
     TF_RETURN_IF_ERROR(ctx->allocate_output(i, shape, &tensor));

@@ -53,9 +53,9 @@ REGISTER_OP("BlockRNN>LSTMBlockCell")
     .Doc(R"doc(
 Computes one step of an LSTM, with optional peepholes and a clipped cell.
 
-With B rows, I inputs and H units, `∘` elementwise, σ the logistic function,
-`[a, b]` columns side by side, and what stands in brackets after a + only with
-use_peephole:
+With B rows, I inputs and H units, `∘` elementwise, σ the logistic function and
+`[a, b]` columns side by side. What stands in brackets after a + is there only
+with use_peephole, and the clip only when cell_clip is above 0:
 
     [ī c̄ f̄ ō] = [x, h_prev] · w + b
     i  = σ(ī [+ cs_prev ∘ wci])        ci = tanh(c̄)

@@ -259,7 +259,9 @@ absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
             progress = true;
             break;
           case Match::kOverflow:
-            return Overflow(inputs_[i], shape.dims[d], *bound);
+            return absl::InvalidArgumentError(
+                Overflow(inputs_[i], alternative, shape.dims[d], *bound) +
+                ", got " + Given(shapes, i));
         }
       }
     }
@@ -269,12 +271,16 @@ absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
 }
 
 absl::Status OpContract::OutputDim(const ArgumentPattern& output,
-                                   const DimPattern& dim, const Bindings& bound,
+                                   int alternative, const DimPattern& dim,
+                                   const Bindings& bound,
                                    int64_t* value) const {
   *value = kUnknown;
   if (dim.any) return absl::OkStatus();
   const Value evaluated = Evaluate(dim, bound);
-  if (evaluated.overflow) return Overflow(output, dim, bound);
+  if (evaluated.overflow) {
+    return absl::InvalidArgumentError(
+        Overflow(output, alternative, dim, bound));
+  }
   if (evaluated.unknowns == 0) *value = evaluated.known;
   return absl::OkStatus();
 }
@@ -288,9 +294,9 @@ absl::Status OpContract::Mismatch(const InputShapes& shapes, int input,
       Numeric(shape, bound) + ", got " + Given(shapes, input));
 }
 
-absl::Status OpContract::Overflow(const ArgumentPattern& argument,
-                                  const DimPattern& dim,
-                                  const Bindings& bound) const {
+std::string OpContract::Overflow(const ArgumentPattern& argument,
+                                 int alternative, const DimPattern& dim,
+                                 const Bindings& bound) const {
   std::string values;
   for (const DimPattern::Term& term : dim.terms) {
     for (char symbol : term.symbols) {
@@ -298,9 +304,9 @@ absl::Status OpContract::Overflow(const ArgumentPattern& argument,
       values += std::string(1, symbol) + " = " + DimText(bound[symbol]);
     }
   }
-  return absl::InvalidArgumentError(op_ + ": " + argument.name +
-                                    " is too large: its dim " + dim.text +
-                                    " overflows int64" + values);
+  return op_ + ": " + argument.name + " must have shape " +
+         Symbolic(argument.shape(alternative)) + ", where " + dim.text +
+         " overflows int64" + values;
 }
 
 const OpContract& RegisterContract(const ContractText& text) {

@@ -97,14 +97,15 @@ class OpContract {
                      Bindings* bound) const;
 
   // One dim of an output; kUnknown when a symbol in it is.
-  absl::Status OutputDim(const ArgumentPattern& output, const DimPattern& dim,
-                         const Bindings& bound, int64_t* value) const;
+  absl::Status OutputDim(const ArgumentPattern& output, int alternative,
+                         const DimPattern& dim, const Bindings& bound,
+                         int64_t* value) const;
 
  private:
   absl::Status Mismatch(const InputShapes& shapes, int input, int alternative,
                         const Bindings& bound) const;
-  absl::Status Overflow(const ArgumentPattern& argument, const DimPattern& dim,
-                        const Bindings& bound) const;
+  std::string Overflow(const ArgumentPattern& argument, int alternative,
+                       const DimPattern& dim, const Bindings& bound) const;
 
   std::string op_;
   const char* alternative_attr_;

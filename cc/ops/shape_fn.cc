@@ -72,7 +72,8 @@ absl::Status InferShapes(const OpContract& contract, InferenceContext* c) {
     std::vector<DimensionHandle> dims;
     for (const DimPattern& pattern : shape->dims) {
       int64_t value = kUnknown;
-      TF_RETURN_IF_ERROR(contract.OutputDim(output, pattern, bound, &value));
+      TF_RETURN_IF_ERROR(
+          contract.OutputDim(output, alternative, pattern, bound, &value));
       dims.push_back(value == kUnknown
                          ? UnknownLike(contract, alternative, pattern, c)
                          : c->MakeDim(value));
