@@ -56,6 +56,7 @@ class PeerProcess:
             [sys.executable, "-m", "bench.peers.worker", name, str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
             env=environment(threads), cwd=_ROOT,
+            start_new_session=True,  # Ctrl-C is for the parent, which ends its peers in order
         )  # fmt: skip
 
     def ask(self, **request: Any) -> dict[str, Any]:

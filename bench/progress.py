@@ -17,6 +17,10 @@ class Progress:
         self._start = time.monotonic()
         self._live = sys.stderr.isatty()
 
+    def announce(self, text: str) -> None:
+        """Something that takes a while and is no case."""
+        print(text, file=sys.stderr, flush=True)
+
     def start(self, label: str) -> None:
         """A new case begins."""
         self._count += 1

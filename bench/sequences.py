@@ -184,9 +184,11 @@ def run(
     stamp = machine.stamp(threads)
     bar = Progress(len(cases))
     rows: list[dict[str, Any]] = []
+    interrupted = False
     with tempfile.TemporaryFile("w") as scratch:
         pool = Pool(threads, log or scratch)
         try:
+            bar.announce("starting the peers, measuring the product peak")
             peaks = [measure_peak(pool, peers)]
             for group, case in cases:
                 bar.start(f"{group} {case.cell} {case.kind} {case.shape}")
@@ -195,6 +197,10 @@ def run(
                 rows.append({"set": group} | _measure(pool, case, names, plan, bar))
                 bar.done(_line(rows[-1]))
             peaks.append(measure_peak(pool, peers))
+        except KeyboardInterrupt:
+            if not rows:
+                raise
+            interrupted = True  # minutes of measuring are not to be thrown away
         finally:
             pool.close()
     stamp["load_at_end"] = machine.load()
@@ -207,5 +213,6 @@ def run(
         "peaks": peaks,
         "peak_gflops": max(peak["gflops"] for peak in peaks),
         "peer_notes": {name: PEERS[name].note for name in peers},
+        "interrupted": interrupted,
         "rows": rows,
     }

@@ -7,8 +7,8 @@ import pathlib
 
 import pytest
 
-from bench import __main__ as command
 from bench import op_cases, report, sequences, shapes, timing
+from bench import run as command
 from bench.peers import PEERS
 
 _PNG = b"\x89PNG\r\n\x1a\n"

@@ -1,0 +1,197 @@
+"""python -m bench [cells | sequences | memory | all | show | readme] [options]; no verb is `all`.
+
+A whole run takes about half an hour on two cores, most of it the sequences; `--seconds` and
+`--rounds` trade time for calm.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench import machine, op_cases, report, shapes, timing
+from bench.peers import PEERS
+
+_RESULTS = pathlib.Path(__file__).resolve().parent / "results"
+_QUICK = timing.Plan(rounds=2, seconds=0.02)
+_DEFAULT = timing.Plan()
+# Sweeps show how the cost grows. Keras' graphs take seconds to make at each of their many shapes.
+_SWEEP_PEERS = ("ours", "ours_after", "tf_raw", "torch", "onnxruntime")
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    add = common.add_argument
+    add("--quick", action="store_true", help="tiny shapes and times: does the bench work?")
+    add("--rounds", type=int, help=f"turns of each contender (default {_DEFAULT.rounds})")
+    add("--seconds", type=float, help=f"per contender and case (default {_DEFAULT.seconds})")
+    add("--shapes", nargs="+", metavar="BxIxH|BxTxIxH", help="these shapes only")
+    add("--threads", type=int, default=machine.cores(), help="default: all cores")
+    add("--out", type=pathlib.Path, help="folder (default bench/results, or its folder partial"
+        " when something is left out)")  # fmt: skip
+    cells = verbs.add_parser("cells", parents=[common], help="block cells against tf.raw_ops")
+    cells.add_argument("--only", nargs="+", choices=op_cases.OPS, help="these ops only")
+    cells.add_argument("--null", action="store_true",
+                       help="TensorFlow's ops against themselves: the noise")  # fmt: skip
+    sequences = verbs.add_parser("sequences", parents=[common], help="whole sequences")
+    sequences.add_argument("--only", nargs="+", choices=("lstm", "gru", "infer", "train"))
+    sequences.add_argument("--sets", nargs="+", choices=("grid", "hard", "sweep"))
+    sequences.add_argument("--peers", nargs="+", choices=tuple(PEERS))
+    sequences.add_argument("--log", type=pathlib.Path, help="file for what the peers print")
+    verbs.add_parser("memory", parents=[common], help="peak memory of training, against TensorFlow")
+    verbs.add_parser("all", parents=[common], help="cells, sequences and memory, one after another")
+    readme = verbs.add_parser("readme", help="write the README's sections from the results")
+    readme.add_argument("--page", type=pathlib.Path, default=pathlib.Path("README.md"))
+    readme.add_argument("--results", type=pathlib.Path, default=_RESULTS)
+    show = verbs.add_parser("show", help="print the tables of a result again and redo its plots")
+    show.add_argument("file", type=pathlib.Path, help="a JSON file that the bench wrote")
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help")):
+        argv = ["all", *argv]
+    return parser.parse_args(argv)
+
+
+def _plan(args: argparse.Namespace) -> timing.Plan:
+    base = _QUICK if args.quick else _DEFAULT
+    return timing.Plan(args.rounds or base.rounds, args.seconds or base.seconds)
+
+
+def _folder(args: argparse.Namespace) -> pathlib.Path:
+    """Where the result goes: a run that left something out must not replace a whole one."""
+    names = ("quick", "only", "shapes", "sets", "peers", "null")
+    partial = any(getattr(args, name, None) for name in names)
+    return args.out or (_RESULTS / "partial" if partial else _RESULTS)
+
+
+def _plots(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path | None]:
+    from bench import plot
+
+    if result["bench"] == "cells":
+        return [plot.cells(result, folder / "cells.png")]
+    if result["bench"] == "sequences":
+        return [
+            plot.sequence_ratios(result, folder / "sequences_ratio.png"),
+            plot.peak_share(result, folder / "sequences_peak.png"),
+            plot.cost(result, folder / "sequences_cost.png"),
+        ]
+    return []
+
+
+_TEXT: dict[str, Callable[[dict[str, Any]], str]] = {
+    "cells": report.cells_text,
+    "sequences": report.sequences_text,
+    "memory": report.memory_text,
+}
+
+
+def _finish(result: dict[str, Any], folder: pathlib.Path) -> None:
+    """JSON, plots, table."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{result['bench']}.json"
+    file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    made = [file, *(path for path in _plots(result, folder) if path)]
+    print(_TEXT[result["bench"]](result))
+    print("\nwritten: " + ", ".join(map(str, made)))
+
+
+def _cells(args: argparse.Namespace) -> None:
+    from bench import cells
+
+    default = shapes.CELL_SHAPES_QUICK if args.quick else shapes.CELL_SHAPES
+    chosen = [shapes.parse(s, 3) for s in args.shapes] if args.shapes else default
+    ops = getattr(args, "only", None) or op_cases.OPS
+    result = cells.run(ops, chosen, _plan(args), args.threads, getattr(args, "null", False))
+    _finish(result, _folder(args))
+
+
+def _cases(args: argparse.Namespace) -> list[tuple[str, shapes.Case]]:
+    """All (set, case) that the arguments ask for."""
+    if args.shapes:
+        by_set = {"chosen": [shapes.parse(s, 4) for s in args.shapes]}
+    elif args.quick:
+        by_set = {"quick": list(shapes.SEQUENCE_SHAPES_QUICK)}
+    else:
+        sweeps = {f"sweep-{dim}": shapes.sweep_shapes(dim) for dim in shapes.SWEEPS}
+        by_set = {"grid": list(shapes.GRID), "hard": list(shapes.HARD)} | sweeps
+        wanted = getattr(args, "sets", None) or ("grid", "hard", "sweep")
+        by_set = {name: s for name, s in by_set.items() if name.split("-")[0] in wanted}
+    only = set(getattr(args, "only", None) or ())
+    cells = [c for c in ("lstm", "gru") if c in only or not only & {"lstm", "gru"}]
+    kinds = [k for k in ("infer", "train") if k in only or not only & {"infer", "train"}]
+    return [
+        (name, shapes.Case(cell, kind, *shape))
+        for cell in cells for kind in kinds for name, some in by_set.items() for shape in some
+    ]  # fmt: skip
+
+
+def _sequences(args: argparse.Namespace) -> None:
+    from bench import sequences
+
+    default = [name for name, entry in PEERS.items() if entry.default]
+    peers = getattr(args, "peers", None) or default
+    path = getattr(args, "log", None)
+    log = path.open("w", encoding="utf-8") if path else None
+    result = sequences.run(_cases(args), peers, _SWEEP_PEERS, _plan(args), args.threads, log)
+    broken_off = result["interrupted"] and not args.out
+    _finish(result, _RESULTS / "partial" if broken_off else _folder(args))
+
+
+def _memory(args: argparse.Namespace) -> None:
+    from bench import memory
+
+    default = shapes.SEQUENCE_SHAPES_QUICK if args.quick else shapes.MEMORY_SHAPES
+    chosen = [shapes.parse(s, 4) for s in args.shapes] if args.shapes else default
+    _finish(memory.run(chosen, args.threads), _folder(args))
+
+
+def _all(args: argparse.Namespace) -> None:
+    if args.shapes:
+        raise SystemExit("--shapes belongs to one of cells, sequences, memory")
+    _cells(args)
+    _sequences(args)
+    _memory(args)
+
+
+def _readme(args: argparse.Namespace) -> None:
+    """Writes each section that the page has markers for and that there is a result of."""
+    page = args.page.read_text(encoding="utf-8")
+    base = args.results
+    with_plots = {
+        "cells": lambda r: report.cells_markdown(r, "bench/results/cells.png"),
+        "sequences": lambda r: report.sequences_markdown(r, [
+            ("Speed against the fastest peer", "bench/results/sequences_ratio.png"),
+            ("Share of the product peak", "bench/results/sequences_peak.png"),
+            ("Cost against T, B and H", "bench/results/sequences_cost.png"),
+        ]),
+        "memory": report.memory_markdown,
+    }  # fmt: skip
+    for name, markdown in with_plots.items():
+        file = base / f"{name}.json"
+        if file.exists() and f"<!-- bench:begin {name} -->" in page:
+            result = json.loads(file.read_text(encoding="utf-8"))
+            page = report.replace_section(page, name, markdown(result))
+            print(f"{args.page}: section {name} from {file}")
+    args.page.write_text(page, encoding="utf-8")
+
+
+def _show(args: argparse.Namespace) -> None:
+    _finish(json.loads(args.file.read_text(encoding="utf-8")), args.file.parent)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one verb; gives the exit code."""
+    args = _arguments(argv)
+    verbs = {
+        "cells": _cells, "sequences": _sequences, "memory": _memory, "all": _all,
+        "readme": _readme, "show": _show,
+    }  # fmt: skip
+    verbs[args.verb](args)
+    return 0
