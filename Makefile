@@ -21,6 +21,9 @@ PYTEST_WORKERS ?= 2
 ARGS ?=
 MATRIX := 2.19 2.20 2.21
 
+# TensorFlow's own notes about itself would hide what these verbs print.
+demo bench doctor: export TF_CPP_MIN_LOG_LEVEL := 2
+
 help:
 	@echo 'make build        the libraries, into tf_blockrnn/ (PYTHON=<python>: for the TensorFlow of that Python)'
 	@echo 'make test         the tests, the engine under sanitizers among them in short'

@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: the version and the tags follow from the libraries that were built."""
+"""What pyproject.toml cannot say: version, extras and tags follow from the built libraries."""
 
 from __future__ import annotations
 
@@ -28,18 +28,21 @@ _GLIBC_OF_LIBSTDCXX = [
 ]
 
 
+def tensorflow_minor() -> str:
+    """The minor version of the TensorFlow that the libraries are for."""
+    facts = json.loads((PACKAGE / "_build_info.json").read_text(encoding="utf-8"))
+    return ".".join(facts["tensorflow"].split(".")[:2])
+
+
 def version() -> str:
     """The package's version with the TensorFlow minor version as its local part."""
     text = (PACKAGE / "_version.py").read_text(encoding="utf-8")
-    tensorflow = json.loads((PACKAGE / "_build_info.json").read_text(encoding="utf-8"))[
-        "tensorflow"
-    ]
     own = re.search(r'VERSION = "(.+)"', text).group(1)
-    return f"{own}+tf{'.'.join(tensorflow.split('.')[:2])}"
+    return f"{own}+tf{tensorflow_minor()}"
 
 
 def platform_tag() -> str:
-    """The oldest manylinux whose glibc and libstdc++ have every symbol that the libraries ask for."""
+    """The oldest manylinux whose glibc and libstdc++ have all that the libraries ask for."""
     symbols = "".join(
         subprocess.run(
             ["objdump", "-T", str(library)], check=True, capture_output=True, text=True
@@ -70,4 +73,15 @@ class WithLibraries(Distribution):
         return True
 
 
-setup(version=version(), distclass=WithLibraries, cmdclass={"bdist_wheel": Wheel})
+setup(
+    version=version(),
+    # Not plain requirements: tensorflow, tensorflow-cpu and the vendors' builds all provide the
+    # module, pip has no "any of them", and would install the one named here over another. The
+    # loader checks the version of whichever is there.
+    extras_require={
+        flavour: [f"{flavour}~={tensorflow_minor()}.0"]
+        for flavour in ("tensorflow", "tensorflow-cpu")
+    },
+    distclass=WithLibraries,
+    cmdclass={"bdist_wheel": Wheel},
+)

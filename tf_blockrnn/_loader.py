@@ -24,8 +24,8 @@ _ops: ModuleType | None = None
 
 def _how_to_build() -> str:
     return (
-        f"In a checkout of tf_blockrnn run `make build PYTHON={sys.executable}` and use it from there, "
-        f"or `make wheel PYTHON={sys.executable}` and install the wheel from dist/."
+        f"In a checkout of tf_blockrnn run `make build PYTHON={sys.executable}` and use it from "
+        f"there, or `make wheel PYTHON={sys.executable}` and install the wheel from dist/."
     )
 
 

@@ -1,4 +1,4 @@
-"""Builds the libraries against the TensorFlow of the Python that runs this, and puts them into tf_blockrnn/.
+"""Builds the libraries for the TensorFlow of this Python, and puts them into tf_blockrnn/.
 
 python tools/build.py [--output FOLDER | --clean]
 """
@@ -6,6 +6,7 @@ python tools/build.py [--output FOLDER | --clean]
 from __future__ import annotations
 
 import argparse
+import contextlib
 import fcntl
 import importlib.util
 import json
@@ -13,13 +14,14 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / ".build"
 BAZEL_MISSING = (
-    "Bazel is missing. Install bazel-bootstrap (Debian, Ubuntu: apt-get install bazel-bootstrap) or bazelisk, "
-    "so that bazel or bazelisk is on PATH."
+    "Bazel is missing. Install bazel-bootstrap (Debian, Ubuntu: apt-get install bazel-bootstrap) "
+    "or bazelisk, so that bazel or bazelisk is on PATH."
 )
 
 
@@ -46,7 +48,8 @@ def tensorflow_stamp() -> str:
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.origin:
         sys.exit(
-            f"{sys.executable} has no TensorFlow to build against: install one, or run plain `make build`."
+            f"{sys.executable} has no TensorFlow to build against: install one, or run plain "
+            "`make build`."
         )
     include = Path(spec.origin).parent / "include"
     return f"{include.stat().st_mtime_ns}"
@@ -61,20 +64,25 @@ def put(source: Path, target: Path) -> None:
     os.replace(new, target)
 
 
-def build(output: Path) -> dict:
-    """Runs Bazel, copies what it made into `output` and returns the build's facts."""
-    if not shutil.which(os.environ.get("CC") or "gcc"):
-        sys.exit(
-            "No C++ compiler: install g++ (Debian, Ubuntu: apt-get install g++), or name one in CC."
-        )
+@contextlib.contextmanager
+def lock() -> Iterator[None]:
+    """Waits for its turn: builds share Bazel's output tree, until what they made is copied."""
+    SCRATCH.mkdir(exist_ok=True)
+    with open(SCRATCH / "lock", "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def bazel_build(target: str) -> Path:
+    """Runs Bazel for the TensorFlow of this Python and returns the folder of what it makes."""
     bazel = find_bazel()
     environment = {
         **os.environ,
         "PYTHON_BIN_PATH": sys.executable,
         "TENSORFLOW_STAMP": tensorflow_stamp(),
     }
-    options = ["--disk_cache", str(SCRATCH / "bazel-cache")]
-    command = [bazel, "build", *options, "//:libraries"]
+    # Kept over a change of TensorFlow and back.
+    command = [bazel, "build", "--disk_cache", str(SCRATCH / "bazel-cache"), target]
     if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
         sys.exit("The build failed.")
     where = subprocess.run(
@@ -85,7 +93,12 @@ def build(output: Path) -> dict:
         capture_output=True,
         text=True,
     )
-    made = Path(where.stdout.strip()) / "libraries"
+    return Path(where.stdout.strip())
+
+
+def build(output: Path) -> dict:
+    """Copies what Bazel makes into `output` and returns the build's facts."""
+    made = bazel_build("//:libraries") / "libraries"
     reports = SCRATCH / "ptxas"
     for folder, pattern in ((reports, "*.ptxas.txt"), (output, "*.so")):
         folder.mkdir(parents=True, exist_ok=True)
@@ -108,9 +121,9 @@ def main() -> None:
         if bazel:
             subprocess.run([bazel, "clean", "--expunge"], cwd=ROOT, check=True)
         return
-    SCRATCH.mkdir(exist_ok=True)
-    with open(SCRATCH / "lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one build at a time: they share Bazel's output tree
+    if not shutil.which(os.environ.get("CC") or "gcc"):
+        sys.exit("No C++ compiler: install g++ (Debian, Ubuntu: apt-get install g++).")
+    with lock():
         info = build(arguments.output.resolve())
     cuda = info["cuda"]
     built_for = f"CUDA {cuda['version']} ({', '.join(cuda['architectures'])})"

@@ -1,4 +1,4 @@
-"""python tools/copy_tree.py FOLDER: a fresh copy of the sources, for a build that must not disturb this one."""
+"""python tools/copy_tree.py FOLDER: a fresh copy of the sources, for a build away from this one."""
 
 from __future__ import annotations
 

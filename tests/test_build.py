@@ -1,0 +1,306 @@
+"""What the build leaves behind: which file may include which, what the libraries export and need,
+the loader's refusals, the doctor, the wheel, the verbs of make."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+from children import ROOT, assert_ok, run_python
+
+from tools import build
+
+PACKAGE = ROOT / "tf_blockrnn"
+
+# Which includes a file may have, by the longest prefix of its path: patterns of whole names. The
+# arrows point from the ops and their kernels to the engines and from there to the core.
+STANDARD = r"[a-z_0-9]+"  # <vector>
+EIGEN = r"(unsupported/)?Eigen/.*"
+POSIX = r"(dlfcn|unistd)\.h"
+TENSORFLOW = r"(tensorflow|absl|tsl|xla)/.*"
+INCLUDE_RULES = {
+    "cc/core/": [STANDARD, r"cc/core/.*"],
+    "cc/kernels/cpu/": [STANDARD, EIGEN, r"cc/core/.*", r"cc/kernels/cpu/.*"],
+    "cc/kernels/cuda/": [STANDARD, EIGEN, r"cuda_.*", r"cc/core/.*", r"cc/kernels/cuda/.*"],
+    "cc/ops/": [STANDARD, TENSORFLOW, r"cc/core/.*", r"cc/ops/.*"],
+    "cc/kernels/": [
+        STANDARD,
+        POSIX,
+        EIGEN,
+        TENSORFLOW,
+        r"cc/core/.*",
+        r"cc/ops/.*",
+        r"cc/kernels/[^/]*",
+        r"cc/kernels/(cpu|cuda)/engine\.h",
+    ],
+}
+
+
+def forbidden_includes(path: str, text: str) -> list[str]:
+    """The includes of a file that the rules do not allow; `path` is relative to the root."""
+    folder = max((prefix for prefix in INCLUDE_RULES if path.startswith(prefix)), key=len)
+    included = re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', text, flags=re.MULTILINE)
+    allowed = re.compile("|".join(INCLUDE_RULES[folder]))
+    return [name for name in included if not allowed.fullmatch(name)]
+
+
+SOURCES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "cc").rglob("*")
+    if path.suffix in (".cc", ".h", ".cuh")
+)
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_includes(path):
+    assert not forbidden_includes(path, (ROOT / path).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "path, include",
+    [
+        ("cc/core/a.h", '"Eigen/Core"'),
+        ("cc/core/a.h", '"cc/kernels/cpu/engine.h"'),
+        ("cc/kernels/cpu/a.cc", '"tensorflow/core/framework/tensor.h"'),
+        ("cc/kernels/cpu/a.cc", '"absl/status/status.h"'),
+        ("cc/kernels/cpu/a.cc", '"cc/kernels/kernel_util.h"'),
+        ("cc/kernels/cuda/a.cu.cc", "<tsl/platform/errors.h>"),
+        ("cc/kernels/cuda/a.cu.cc", '"cc/kernels/cpu/simd.h"'),
+        ("cc/kernels/a.cc", '"cc/kernels/cpu/simd.h"'),
+        ("cc/ops/a.cc", '"cc/kernels/kernel_util.h"'),
+    ],
+)
+def test_include_rules_see_a_wrong_arrow(path, include):
+    assert forbidden_includes(path, f"#include <vector>\n  # include {include}\n")
+
+
+def objdump(option: str, library: pathlib.Path) -> str:
+    return assert_ok(
+        subprocess.run(
+            ["objdump", option, str(library)], capture_output=True, text=True, check=False
+        ),
+        "objdump",
+    )
+
+
+def defined_symbols(library: pathlib.Path) -> set[str]:
+    """What other libraries can link to."""
+    lines = objdump("-T", library).splitlines()
+    return {line.split()[-1] for line in lines if re.match(r"[0-9a-f]{16} ", line)} - {
+        line.split()[-1] for line in lines if "*UND*" in line
+    }
+
+
+ENGINES = sorted(PACKAGE.glob("libblockrnn_cpu_*.so"))
+
+
+def test_an_engine_is_built():
+    assert ENGINES
+
+
+@pytest.mark.parametrize("library", ENGINES, ids=lambda path: path.name)
+def test_engine_exports_one_symbol(library):
+    assert defined_symbols(library) == {"blockrnn_cpu_engine"}
+
+
+def test_ops_library_exports_its_own_names_only():
+    names = defined_symbols(PACKAGE / "libblockrnn_ops.so")
+    assert names
+    assert all(name.startswith("blockrnn_") for name in names)
+
+
+@pytest.mark.parametrize("library", sorted(PACKAGE.glob("*.so")), ids=lambda path: path.name)
+def test_libraries_need_no_gpu_library(library):
+    needed = re.findall(r"NEEDED\s+(\S+)", objdump("-p", library))
+    # ld-linux holds __tls_get_addr.
+    allowed = r"(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux.*)\.so.*"
+    if "ops" in library.name:
+        allowed += r"|libtensorflow_framework\.so.*"
+    assert [name for name in needed if not re.fullmatch(allowed, name)] == []
+
+
+def run_away_from_checkout(python, *arguments, path="", **extra):
+    """Runs a Python that sees the checkout neither through its folder nor through PYTHONPATH."""
+    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(path), **extra}
+    return subprocess.run(
+        [str(python), *arguments],
+        env=env,
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def package_copy(tmp_path):
+    """A copy of the package to break."""
+    return shutil.copytree(PACKAGE, tmp_path / "tf_blockrnn")
+
+
+def import_error(package_copy) -> str:
+    """What an import of the copy says, all of which must be an ImportError."""
+    result = run_away_from_checkout(
+        sys.executable, "-c", "import tf_blockrnn", path=package_copy.parent
+    )
+    assert result.returncode == 1
+    last_line = result.stderr.strip().splitlines()[-1]
+    assert last_line.startswith("ImportError: ")
+    return last_line
+
+
+def test_another_tensorflow_is_refused_before_loading(package_copy, tf):
+    info = json.loads((package_copy / "_build_info.json").read_text())
+    info["tensorflow"] = "2.4.1"
+    (package_copy / "_build_info.json").write_text(json.dumps(info))
+    # Loading this would say something else.
+    (package_copy / "libblockrnn_ops.so").write_bytes(b"no library")
+    message = import_error(package_copy)
+    assert "2.4.1" in message
+    assert tf.__version__ in message
+    assert f"make build PYTHON={sys.executable}" in message
+
+
+def test_another_patch_version_is_taken(package_copy):
+    info = json.loads((package_copy / "_build_info.json").read_text())
+    minor = ".".join(info["tensorflow"].split(".")[:2])
+    info["tensorflow"] = f"{minor}.99"
+    (package_copy / "_build_info.json").write_text(json.dumps(info))
+    result = run_away_from_checkout(
+        sys.executable, "-c", "import tf_blockrnn", path=package_copy.parent
+    )
+    assert_ok(result, "import")
+
+
+@pytest.mark.parametrize("missing", ["libblockrnn_ops.so", "_build_info.json"])
+def test_missing_libraries_say_how_to_build_them(package_copy, missing):
+    (package_copy / missing).unlink()
+    message = import_error(package_copy)
+    assert str(package_copy) in message
+    assert f"make build PYTHON={sys.executable}" in message
+
+
+def test_broken_library_says_how_to_build_it(package_copy):
+    (package_copy / "libblockrnn_ops.so").write_bytes(b"no library")
+    assert f"make build PYTHON={sys.executable}" in import_error(package_copy)
+
+
+def test_build_info(tfb, tf):
+    info = tfb.build_info()
+    assert info["version"] == tfb.__version__
+    assert info["tensorflow"].split(".")[:2] == tf.__version__.split(".")[:2]
+    assert info["compiler"]
+    assert info["cpu_isa"] in info["cpu_isas_available"]
+    assert set(info["cpu_isas_available"]) <= {
+        path.stem.removeprefix("libblockrnn_cpu_") for path in ENGINES
+    }
+    # Either it was compiled for something or there is a reason.
+    assert bool(info["cuda"]["architectures"]) != bool(info["cuda"]["missing"])
+    assert bool(info["cuda"]["architectures"]) == bool(info["cuda"]["version"])
+
+
+def test_importing_the_package_does_not_import_its_layers():
+    code = "import sys, tf_blockrnn; sys.exit('tf_blockrnn.layers' in sys.modules)"
+    assert_ok(run_python(["-c", code]), "import")
+    code = "import tf_blockrnn; tf_blockrnn.layers.GRUCell"
+    assert_ok(run_python(["-c", code]), "import")
+
+
+def test_doctor_is_content(tfb):
+    report = assert_ok(run_python(["-m", "tf_blockrnn", "doctor"]), "doctor")
+    info = tfb.build_info()
+    for fact in (info["version"], info["tensorflow"], info["compiler"], info["cpu_isa"]):
+        assert fact in report
+    assert ", ".join(info["cpu_isas_available"]) in report
+    assert (info["cuda"]["missing"] or ", ".join(info["cuda"]["architectures"])) in report
+    assert re.search(r"^GRUBlockCell +ok", report, flags=re.MULTILINE)
+
+
+def test_doctor_reports_an_engine_that_cannot_be_opened():
+    result = run_python(["-m", "tf_blockrnn", "doctor"], TF_BLOCKRNN_CPU_ISA="x86-64-v0")
+    assert result.returncode == 1
+    assert "no CPU engine can be opened" in result.stdout
+    assert re.search(r"^GRUBlockCell +FAILED.*x86-64-v0", result.stdout, flags=re.MULTILINE)
+
+
+def test_doctor_sees_wrong_numbers(package_copy):
+    raw_ops = package_copy / "raw_ops.py"
+    doctored = "\n_right = GRUBlockCell\n" + (
+        "def GRUBlockCell(**arguments):\n"
+        "    result = _right(**arguments)\n"
+        "    return result._replace(h=result.h + 0.001)\n"
+    )
+    raw_ops.write_text(raw_ops.read_text() + doctored)
+    result = run_away_from_checkout(
+        sys.executable, "-m", "tf_blockrnn", "doctor", path=package_copy.parent
+    )
+    assert result.returncode == 1
+    assert re.search(r"^GRUBlockCell +WRONG", result.stdout, flags=re.MULTILINE)
+
+
+def test_unknown_verb_shows_the_usage():
+    result = run_python(["-m", "tf_blockrnn", "frobnicate"])
+    assert result.returncode == 2
+    assert "doctor" in result.stderr
+
+
+def test_wheel_installs_and_runs_in_an_empty_environment(tmp_path, tf):
+    made = assert_ok(
+        run_python([str(ROOT / "tools" / "wheel.py"), "--output", str(tmp_path)]), "wheel"
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    assert str(wheel) in made
+    minor = ".".join(tf.__version__.split(".")[:2])
+    assert re.fullmatch(
+        rf"tf_blockrnn-[0-9.]+\+tf{re.escape(minor)}-py3-none-(many)?linux_\w+\.whl", wheel.name
+    )
+    environment = tmp_path / "environment"
+    assert_ok(run_python(["-m", "venv", "--without-pip", str(environment)]), "venv")
+    python = environment / "bin" / "python"
+    # --no-index: what the wheel needs comes from this environment, seen through a .pth file.
+    install = ["--quiet", "install", "--no-deps", "--no-index", str(wheel)]
+    assert_ok(run_python(["-m", "pip", "--python", str(python), *install]), "pip install")
+    (site_packages,) = environment.glob("lib/python*/site-packages")
+    shared = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (site_packages / "shared.pth").write_text("\n".join(shared))
+    code = (
+        "import tf_blockrnn, tensorflow as tf\n"
+        "cell = tf_blockrnn.raw_ops.GRUBlockCell(x=tf.ones([1, 2]), h_prev=tf.fill([1, 2], 0.1),"
+        " w_ru=tf.fill([4, 4], 0.5), w_c=tf.fill([4, 2], 0.5), b_ru=tf.ones([4]),"
+        " b_c=tf.zeros([2]))\n"
+        "print(tf_blockrnn.__file__)\n"
+        "print(f'{cell.h[0, 0]:.6f}')\n"
+    )
+    # -I: neither this folder nor PYTHONPATH.
+    where, h = assert_ok(run_away_from_checkout(python, "-I", "-c", code), "the op").split()
+    assert where.startswith(str(site_packages))
+    assert h == "0.175991"  # published for TensorFlow's own op
+
+
+def test_make_lists_its_verbs():
+    listed = assert_ok(
+        subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=False), "make"
+    )
+    verbs = "build test test-matrix test-asan test-tsan demo bench lint format wheel doctor clean"
+    assert re.findall(r"^make (\S+)  ", listed, flags=re.MULTILINE) == verbs.split()
+
+
+def test_build_without_cuda_says_why(monkeypatch):
+    """The facts alone: they cost no compilation. Without nvcc the build itself is the test."""
+    monkeypatch.setenv("TF_BLOCKRNN_CUDA", "0")
+    with build.lock():
+        made = build.bazel_build("//:build_info")
+        info = json.loads((made / "_build_info.json").read_text())
+    assert info["cuda"] == {
+        "version": "",
+        "architectures": [],
+        "missing": "switched off by TF_BLOCKRNN_CUDA=0",
+    }
