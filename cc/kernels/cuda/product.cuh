@@ -142,8 +142,10 @@ __device__ __forceinline__ void MultiplyStep(
 }
 
 // epilogue(row, unit, sums of the gates) for every element of the product.
+// With one block asked for, the compiler takes the registers that it needs;
+// without, it spills some of them to make room for another block.
 template <int kRows, class Product, class Epilogue>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     ProductKernel(Product product, Epilogue epilogue) {
   using C = typename Product::Compute;
   constexpr int kGates = Product::kNumGates;

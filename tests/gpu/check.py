@@ -1,0 +1,301 @@
+"""Checks the CUDA engine in a library that run.py has built, on a GPU or in the emulation.
+
+Needs Python and NumPy. Every check prints one line; the first that fails ends the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import itertools
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import block_cells
+import compare
+import device_engine
+import numpy as np
+import tolerances
+
+# Enough tiles for the product's larger tile: of the gates, then of d_x.
+LARGE_DIMS = ((289, 9, 417), (290, 421, 33))
+# More slices than warps in the peepholes' sums.
+LONG_DIMS = ((1, 1, 1), (300, 1, 5), (1000, 1, 33))
+SMALL_DIMS = ((1, 1, 1), (2, 3, 5), (17, 33, 31), (0, 3, 5), (3, 5, 0), (3, 0, 5), (33, 9, 65))
+SPECIAL_CLIPS = (float("inf"), float("nan"), -0.0, 1e-3)
+
+
+# A norm over a few elements is no measure: where one of them cancels, the whole array does. So
+# small sizes are tried with many inputs and compared all together, over about this many elements.
+ELEMENTS = 64
+
+
+def seeds_for(dims) -> range:
+    elements = dims[0] * max(dims[1:])
+    return range(max(1, -(-ELEMENTS // elements)) if elements else 1)
+
+
+def encoded(values, dtype: str) -> dict[str, np.ndarray]:
+    return {name: device_engine.encode(value, dtype) for name, value in values.items()}
+
+
+def encoded_inputs(op, dims, dtype: str, seed: int = 0) -> dict[str, np.ndarray]:
+    return encoded(block_cells.random_inputs(op, dims, np.float64, seed), dtype)
+
+
+def compare_with_oracle(engine, op, dims, dtype, attrs, inputs_list) -> None:
+    """All of inputs_list, inputs as they lie in memory, in one comparison for each output."""
+    got, want = [], []
+    for inputs in inputs_list:
+        outputs = engine.run(op, dims, dtype, inputs, attrs)
+        got.append({name: device_engine.decode(v, dtype) for name, v in outputs.items()})
+        exact = {name: device_engine.decode(v, dtype) for name, v in inputs.items()}
+        with np.errstate(all="ignore"):  # NaN, infinities and overflow are asked for
+            want.append(block_cells.oracle(op, exact, attrs))
+    length = block_cells.reduction_length(dims, op, attrs)
+    bound = tolerances.bound(dtype, length, op.backward)
+    for name in got[0]:
+        compare.assert_close(
+            np.stack([outputs[name] for outputs in got]),
+            np.stack([outputs[name] for outputs in want]),
+            bound,
+            f"{op.name} {dtype} {dims} {dict(attrs)}: {name}",
+        )
+
+
+def check_random(engine, op, dims, dtype, attrs) -> None:
+    inputs_list = [encoded_inputs(op, dims, dtype, seed) for seed in seeds_for(dims)]
+    compare_with_oracle(engine, op, dims, dtype, attrs, inputs_list)
+
+
+def numbers(engine, dims_list, emulated: bool) -> int:
+    """Every op, type and attribute against the oracle."""
+    count = 0
+    for dims, dtype in itertools.product(dims_list, block_cells.DTYPES):
+        # The emulation is slow; one 16-bit type and one other tell enough of a large size.
+        if emulated and dims[0] * dims[2] > 1000 and dtype in ("bfloat16", "double"):
+            continue
+        for op, attrs in block_cells.op_cases():
+            check_random(engine, op, dims, dtype, attrs)
+            count += 1
+    return count
+
+
+def large(engine) -> int:
+    """The product's larger tile."""
+    count = 0
+    for op, dims in itertools.product(block_cells.OPS.values(), LARGE_DIMS):
+        for dtype in ("float", "bfloat16"):
+            check_random(engine, op, dims, dtype, op.attr_cases[-1])
+            count += 1
+    return count
+
+
+def long_batches(engine) -> int:
+    """Sums of the peepholes' gradients over many slices of rows."""
+    cases = list(itertools.product(block_cells.DTYPES, LONG_DIMS))
+    for dtype, dims in cases:
+        check_random(engine, block_cells.LSTM_GRAD, dims, dtype, {"use_peephole": True})
+    return len(cases)
+
+
+def tiles_agree(engine) -> int:
+    """The bits of a row do not depend on how many rows come with it, so neither on the tile."""
+    cases = ((block_cells.GRU, LARGE_DIMS[0]), (block_cells.GRU_GRAD, LARGE_DIMS[1]))
+    for op, (batch, inputs, units) in cases:
+        many = encoded_inputs(op, (batch, inputs, units), "float")
+        few = {
+            name: value[:3] if op.inputs[name][0] == "B" else value for name, value in many.items()
+        }
+        outputs = engine.run(op, (batch, inputs, units), "float", many, {})
+        for name, value in engine.run(op, (3, inputs, units), "float", few, {}).items():
+            assert compare.bits(outputs[name][:3]) == compare.bits(value), f"{op.name}: {name}"
+    return len(cases)
+
+
+def clips(engine) -> int:
+    """Clips of no effect, of infinite and of tiny size, over a NaN and infinities in the state."""
+    op, dims = block_cells.LSTM, (5, 7, 9)
+    cases = list(itertools.product(block_cells.DTYPES, SPECIAL_CLIPS, (False, True)))
+    for dtype, clip, peephole in cases:
+        attrs = {"cell_clip": clip, "use_peephole": peephole}
+        check_random(engine, op, dims, dtype, attrs)
+        values = block_cells.random_inputs(op, dims, np.float64)
+        values["cs_prev"][0, 0] = np.inf
+        values["cs_prev"][1, 8] = -np.inf
+        values["cs_prev"][2, 1] = np.nan
+        compare_with_oracle(engine, op, dims, dtype, attrs, [encoded(values, dtype)])
+    return len(cases)
+
+
+def special_values(engine) -> int:
+    """A NaN or infinity in any argument gives what the equations give, and stays in its row."""
+    dims, count = (3, 5, 9), 0
+    for (op, attrs), dtype in itertools.product(block_cells.op_cases(), block_cells.DTYPES):
+        for argument, special in block_cells.special_arguments(op):
+            values = block_cells.random_inputs(op, dims, np.float64, seed=2)
+            values[argument].flat[1] = special
+            compare_with_oracle(engine, op, dims, dtype, attrs, [encoded(values, dtype)])
+            count += 1
+    return count
+
+
+def exact_forward(op, v: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The forward ops with identity activations, forget_bias 1, no clip, peepholes."""
+    xh = np.concatenate([v["x"], v["h_prev"]], axis=1)
+    if op is block_cells.GRU:
+        r, u = np.split(xh @ v["w_ru"] + v["b_ru"], 2, axis=1)
+        c = np.concatenate([v["x"], v["h_prev"] * r], axis=1) @ v["w_c"] + v["b_c"]
+        return {"r": r, "u": u, "c": c, "h": u * v["h_prev"] + (1 - u) * c}
+    i, ci, f, o = np.split(xh @ v["w"] + v["b"], 4, axis=1)
+    i = i + v["cs_prev"] * v["wci"]
+    f = f + 1 + v["cs_prev"] * v["wcf"]
+    cs = ci * i + v["cs_prev"] * f
+    o = o + cs * v["wco"]
+    return {"i": i, "cs": cs, "f": f, "o": o, "ci": ci, "co": cs, "h": o * cs}
+
+
+def integers(engine, dims_list) -> int:
+    """Small integers: nothing rounds before it is stored, so every bit must be right."""
+    cases = itertools.product(block_cells.OPS.values(), block_cells.DTYPES, dims_list)
+    count = 0
+    for op, dtype, dims in cases:
+        if 0 in dims:
+            continue
+        values = {}
+        for position, (name, shape) in enumerate(op.shapes(dims).items()):
+            rng = np.random.default_rng([position, *dims])
+            sparse = rng.random(shape) < 4 / (1 + sum(dims))  # keeps the sums small
+            values[name] = rng.integers(-2, 3, shape) * (sparse | (len(shape) == 1))
+            values[name] = values[name].astype(np.float64)
+        attrs = {"use_peephole": True} if "wci" in op.inputs else {}
+        forward = op in (block_cells.GRU, block_cells.LSTM)
+        want = exact_forward(op, values) if forward else block_cells.oracle(op, values, attrs)
+        assert max(np.abs(v).max() for v in want.values()) < 2**24, "not exact in float32"
+        if op is block_cells.LSTM:
+            attrs["cell_clip"] = 0.0
+        got = engine.run(op, dims, dtype, encoded(values, dtype), attrs, identity=forward)
+        for name, value in got.items():
+            with np.errstate(over="ignore"):
+                stored = device_engine.encode(want[name] + 0.0, dtype)
+            np.testing.assert_array_equal(
+                device_engine.decode(value, dtype),
+                device_engine.decode(stored, dtype),
+                err_msg=f"{op.name} {dtype} {dims}: {name}",
+            )
+        count += 1
+    return count
+
+
+def same_bits(engine, vary=None) -> int:
+    """Repeats, and in the emulation other orders of threads and other grids, give the same bits."""
+    variants = [lambda: None] * 3
+    if vary:
+        variants = [lambda a=args: vary(*a) for args in ((0, 2**31 - 1), (1, 2**31 - 1), (1, 3))]
+    count = 0
+    for (op, attrs), dtype in itertools.product(block_cells.op_cases(), ("float", "half")):
+        for dims in ((35, 40, 67), (100, 1, 33)):
+            inputs = encoded_inputs(op, dims, dtype)
+            seen = set()
+            for variant in variants:
+                variant()
+                outputs = engine.run(op, dims, dtype, inputs, attrs)
+                seen.add(b"".join(compare.bits(value) for value in outputs.values()))
+            assert len(seen) == 1, f"{op.name} {dtype} {dims} {dict(attrs)}: bits differ"
+            count += 1
+    if vary:
+        vary(0, 2**31 - 1)
+    return count
+
+
+def no_scratch(engine) -> int:
+    """Each allocation that fails is reported; without one that fails the call succeeds."""
+    count = 0
+    for op, attrs in block_cells.op_cases():
+        dims = (3, 5, 7)
+        inputs = encoded_inputs(op, dims, "half")
+        for scratch_calls in range(10):
+            try:
+                engine.run(op, dims, "half", inputs, attrs, scratch_calls=scratch_calls)
+                break
+            except device_engine.EngineError as error:
+                assert str(error) == device_engine.OUT_OF_MEMORY, error
+                count += 1
+        else:
+            raise AssertionError(f"{op.name}: more allocations than it can need")
+    assert count > 0, "no op asked for scratch"
+    return count
+
+
+def zeros(engine) -> int:
+    """FillZero writes what it must and nothing else."""
+    sizes = (0, 1, 3, 16, 1000)
+    for size in sizes:
+        host = engine.zeros(size)
+        assert not host[:size].any() and (host[size:] == 0xFF).all(), f"FillZero of {size} bytes"
+    return len(sizes)
+
+
+def conversions(engine) -> int:
+    """The emulation's own half and bfloat16: all their values, and what lies between them."""
+    bits = np.arange(2**16, dtype=np.uint16)
+    half, bfloat16 = np.empty(2**16, np.float32), np.empty(2**16, np.float32)
+
+    def pointer(array):
+        return array.ctypes.data_as(ctypes.c_void_p)
+
+    engine.library.emulation_widen(
+        pointer(bits), ctypes.c_int64(2**16), pointer(half), pointer(bfloat16)
+    )
+    np.testing.assert_array_equal(half, bits.view(np.float16).astype(np.float32))
+    np.testing.assert_array_equal(bfloat16, device_engine.decode(bits, "bfloat16"))
+    finite = np.concatenate([half[np.isfinite(half)], bfloat16[np.isfinite(bfloat16)]])
+    with np.errstate(over="ignore"):
+        near = [finite, *(finite * np.float32(1 + d) for d in (2**-8, 2**-9, 2**-11, 2**-12))]
+        values = np.concatenate([*near, [np.inf, -np.inf]]).astype(np.float32)
+        want_half = values.astype(np.float16).view(np.uint16)
+    half_bits, bfloat16_bits = np.empty((2, values.size), np.uint16)
+    engine.library.emulation_round(
+        pointer(values), ctypes.c_int64(values.size), pointer(half_bits), pointer(bfloat16_bits)
+    )
+    np.testing.assert_array_equal(half_bits, want_half)
+    np.testing.assert_array_equal(bfloat16_bits, device_engine.encode(values, "bfloat16"))
+    return values.size
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
+    parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
+    arguments = parser.parse_args()
+    engine = device_engine.Engine(arguments.library)
+    vary = engine.library.emulation_vary if arguments.emulated else None
+    dims = SMALL_DIMS if arguments.small else block_cells.ODD_DIMS + block_cells.EMPTY_DIMS
+
+    checks = {
+        "zeros": lambda: zeros(engine),
+        "integers, exactly": lambda: integers(engine, dims),
+        "numbers": lambda: numbers(engine, dims, arguments.emulated),
+        "clips": lambda: clips(engine),
+        "special values": lambda: special_values(engine),
+        "failed allocations": lambda: no_scratch(engine),
+        "same bits": lambda: same_bits(engine, vary),
+    }
+    if arguments.emulated:
+        checks = {"conversions": lambda: conversions(engine), **checks}
+    if not arguments.small:
+        checks["long batches"] = lambda: long_batches(engine)
+        checks["large tiles"] = lambda: large(engine)
+        checks["tiles agree"] = lambda: tiles_agree(engine)
+    for name, check in checks.items():
+        start = time.monotonic()
+        count = check()
+        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

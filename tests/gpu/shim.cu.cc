@@ -1,0 +1,220 @@
+// Owns the C functions through which the checks of tests/gpu call the CUDA
+// engine: device memory, one call, and the errors as text (null for success).
+// Compiled by nvcc for a GPU, or by a host compiler for the emulation.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cc/core/activations.h"
+#include "cc/core/cell_args.h"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/gru_block_cell.cuh"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/lstm_block_cell.cuh"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace blockrnn::cuda {
+namespace {
+
+// Has a value for every type of the engine, in the order of engine.py.
+enum class DType : int { kHalf, kBfloat16, kFloat, kDouble };
+
+enum class Function : int {
+  kGruForward,
+  kGruBackward,
+  kLstmForward,
+  kLstmBackward,
+  kGruForwardIdentity,
+  kLstmForwardIdentity,
+};
+
+// Scratch of one call, freed after the device is done with it.
+struct Scratch {
+  int64_t calls_left = 0;  // allocations that succeed
+  std::vector<void*> arrays;
+
+  ~Scratch() {
+    for (void* array : arrays) static_cast<void>(cudaFree(array));
+  }
+
+  static void* Allocate(void* context, std::size_t bytes) {
+    Scratch* self = static_cast<Scratch*>(context);
+    void* array = nullptr;
+    if (self->calls_left-- <= 0) return nullptr;
+    if (cudaMalloc(&array, bytes) != cudaSuccess) return nullptr;
+    self->arrays.push_back(array);
+    // NaN in every type, so that what nobody wrote shows.
+    if (cudaMemset(array, 0xff, bytes) != cudaSuccess) return nullptr;
+    return array;
+  }
+};
+
+// The arguments of a call: pointers in the order of the fields.
+struct Call {
+  Function function;
+  CellDims dims;
+  LstmOptions options;
+  void* const* pointers;
+
+  template <class T>
+  void Next(T** field) {
+    *field = static_cast<T*>(*pointers++);
+  }
+  template <class T>
+  void Next(const T** field) {
+    *field = static_cast<const T*>(*pointers++);
+  }
+  template <class... Fields>
+  void Fill(Fields*... fields) {
+    (Next(fields), ...);
+  }
+};
+
+template <class T>
+GruCellForwardArgs<T> GruForwardArgs(Call call) {
+  GruCellForwardArgs<T> a;
+  a.dims = call.dims;
+  call.Fill(&a.x, &a.h_prev, &a.w_ru, &a.w_c, &a.b_ru, &a.b_c);
+  call.Fill(&a.r, &a.u, &a.c, &a.h);
+  return a;
+}
+
+template <class T>
+GruCellBackwardArgs<T> GruBackwardArgs(Call call) {
+  GruCellBackwardArgs<T> a;
+  a.dims = call.dims;
+  call.Fill(&a.h_prev, &a.w_ru, &a.w_c, &a.r, &a.u, &a.c, &a.d_h);
+  call.Fill(&a.d_x, &a.d_h_prev, &a.d_c_bar, &a.d_r_bar_u_bar);
+  return a;
+}
+
+template <class T>
+LstmCellForwardArgs<T> LstmForwardArgs(Call call) {
+  LstmCellForwardArgs<T> a;
+  a.dims = call.dims;
+  a.options = call.options;
+  call.Fill(&a.x, &a.cs_prev, &a.h_prev, &a.w, &a.wci, &a.wcf, &a.wco, &a.b);
+  call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h);
+  return a;
+}
+
+template <class T>
+LstmCellBackwardArgs<T> LstmBackwardArgs(Call call) {
+  LstmCellBackwardArgs<T> a;
+  a.dims = call.dims;
+  a.use_peephole = call.options.use_peephole;
+  call.Fill(&a.cs_prev, &a.wci, &a.wcf, &a.wco);
+  call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.cs_grad, &a.h_grad);
+  call.Fill(&a.cs_prev_grad, &a.dicfo, &a.wci_grad, &a.wcf_grad, &a.wco_grad);
+  return a;
+}
+
+template <class T>
+Error Run(const Call& call, const Host& host) {
+  switch (call.function) {
+    case Function::kGruForward:
+      return GruCellForward(GruForwardArgs<T>(call), host);
+    case Function::kGruBackward:
+      return GruCellBackward(GruBackwardArgs<T>(call), host);
+    case Function::kLstmForward:
+      return LstmCellForward(LstmForwardArgs<T>(call), host);
+    case Function::kLstmBackward:
+      return LstmCellBackward(LstmBackwardArgs<T>(call), host);
+    case Function::kGruForwardIdentity:
+      return GruForward<T, IdentityActivations>(GruForwardArgs<T>(call), host);
+    case Function::kLstmForwardIdentity:
+      return LstmForward<T, IdentityActivations>(LstmForwardArgs<T>(call),
+                                                 host);
+  }
+  return "unknown function";
+}
+
+Error Run(DType dtype, const Call& call, const Host& host) {
+  switch (dtype) {
+    case DType::kHalf:
+      return Run<Eigen::half>(call, host);
+    case DType::kBfloat16:
+      return Run<Eigen::bfloat16>(call, host);
+    case DType::kFloat:
+      return Run<float>(call, host);
+    case DType::kDouble:
+      return Run<double>(call, host);
+  }
+  return "unknown type";
+}
+
+// A stream that the default stream does not wait for, as TensorFlow's.
+Error TheStream(void** stream) {
+  static cudaStream_t the_stream = nullptr;
+  if (the_stream == nullptr) {
+    const cudaError_t code =
+        cudaStreamCreateWithFlags(&the_stream, cudaStreamNonBlocking);
+    if (code != cudaSuccess) return ToError(code);
+  }
+  *stream = the_stream;
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace blockrnn::cuda
+
+using blockrnn::cuda::Error;
+using blockrnn::cuda::ToError;
+
+// 0 where CUDA finds no driver or no device.
+EXPORT int blockrnn_device_count() {
+  int count = 0;
+  return ToError(cudaGetDeviceCount(&count)) == nullptr ? count : 0;
+}
+
+EXPORT Error blockrnn_allocate(std::size_t bytes, void** device) {
+  return ToError(cudaMalloc(device, bytes));
+}
+
+EXPORT Error blockrnn_free(void* device) { return ToError(cudaFree(device)); }
+
+EXPORT Error blockrnn_to_device(void* device, const void* host,
+                                std::size_t bytes) {
+  return ToError(cudaMemcpy(device, host, bytes, cudaMemcpyHostToDevice));
+}
+
+EXPORT Error blockrnn_to_host(void* host, const void* device,
+                              std::size_t bytes) {
+  return ToError(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
+}
+
+EXPORT Error blockrnn_fill_zero(void* device, std::size_t bytes) {
+  blockrnn::cuda::Host host;
+  if (Error error = blockrnn::cuda::TheStream(&host.stream)) return error;
+  if (Error error = blockrnn::cuda::FillZero(device, bytes, host)) return error;
+  return ToError(cudaStreamSynchronize(static_cast<cudaStream_t>(host.stream)));
+}
+
+// dims: B, I, H. pointers: to device memory, in the order of the argument
+// struct's fields. scratch_calls: allocations that succeed.
+EXPORT Error blockrnn_call(int function, int dtype, const int64_t* dims,
+                           const blockrnn::LstmOptions* options,
+                           void* const* pointers, int64_t scratch_calls) {
+  using blockrnn::cuda::Call;
+  blockrnn::cuda::Scratch scratch;
+  scratch.calls_left = scratch_calls;
+  blockrnn::cuda::Host host;
+  host.context = &scratch;
+  host.allocate = &blockrnn::cuda::Scratch::Allocate;
+  if (Error error = blockrnn::cuda::TheStream(&host.stream)) return error;
+  // The copies and fills above it ran on the default stream.
+  if (Error error = ToError(cudaDeviceSynchronize())) return error;
+  const Call call = {static_cast<blockrnn::cuda::Function>(function),
+                     {dims[0], dims[1], dims[2]},
+                     *options,
+                     pointers};
+  const Error error = blockrnn::cuda::Run(
+      static_cast<blockrnn::cuda::DType>(dtype), call, host);
+  const Error later =
+      ToError(cudaStreamSynchronize(static_cast<cudaStream_t>(host.stream)));
+  return error != nullptr ? error : later;
+}
