@@ -105,6 +105,7 @@ Split SplitProduct(const Product<T, kGates>& product, int workers) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   Split split;
+  if (product.units == 0 || product.rows == 0) return split;  // no task
   const int64_t panels = CeilDiv(product.units, kUnits);
   // Two tasks for each worker, so that one that is held up can be relieved.
   const int64_t pieces = workers > 1 ? 2 * workers : 1;
@@ -112,7 +113,7 @@ Split SplitProduct(const Product<T, kGates>& product, int workers) {
     // Long runs of units, so that the streams through memory are long too, but
     // 8 rows of them fit the first-level cache.
     split.units_per_task =
-        kUnits * std::clamp<int64_t>(CeilDiv(panels, pieces), 1, 8 * kGates);
+        kUnits * std::clamp<int64_t>(CeilDiv(panels, workers), 1, 8 * kGates);
     split.rows_per_task = std::max<int64_t>(product.rows, 1);
   } else {
     const int64_t group =
