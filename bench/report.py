@@ -86,9 +86,21 @@ def cells_text(result: dict[str, Any]) -> str:
         rows.append([
             row["op"], _shape(row["shape"]), _number(1e3 * row["ours"]["median_ms"]),
             _number(1e3 * row["ours"]["min_ms"]), _number(1e3 * row["tf"]["median_ms"]),
-            _number(1e3 * row["tf"]["min_ms"]), spread, f"{ratio:.2f}", mark,
+            _number(1e3 * row["tf"]["min_ms"]), spread, f"{ratio:.2f}",
+            f"{row['ratio_of_minima']:.2f}", mark,
         ])  # fmt: skip
-    head = ["op", "B, I, H", "ours us", "min", "TensorFlow us", "min", "IQR", "ratio", ""]
+    head = [
+        "op",
+        "B, I, H",
+        "ours us",
+        "min",
+        "TensorFlow us",
+        "min",
+        "IQR",
+        "ratio",
+        "of minima",
+        "",
+    ]
     parts = [_text_table(head, rows), ""]
     for op, s in result["summary"].items():
         parts.append(

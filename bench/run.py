@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import pathlib
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -64,10 +65,10 @@ def _plan(args: argparse.Namespace) -> timing.Plan:
     return timing.Plan(args.rounds or base.rounds, args.seconds or base.seconds)
 
 
-def _folder(args: argparse.Namespace) -> pathlib.Path:
+def _folder(args: argparse.Namespace, result: dict[str, Any]) -> pathlib.Path:
     """Where the result goes: a run that left something out must not replace a whole one."""
     names = ("quick", "only", "shapes", "sets", "peers", "null")
-    partial = any(getattr(args, name, None) for name in names)
+    partial = result.get("interrupted") or any(getattr(args, name, None) for name in names)
     return args.out or (_RESULTS / "partial" if partial else _RESULTS)
 
 
@@ -109,7 +110,7 @@ def _cells(args: argparse.Namespace) -> None:
     chosen = [shapes.parse(s, 3) for s in args.shapes] if args.shapes else default
     ops = getattr(args, "only", None) or op_cases.OPS
     result = cells.run(ops, chosen, _plan(args), args.threads, getattr(args, "null", False))
-    _finish(result, _folder(args))
+    _finish(result, _folder(args, result))
 
 
 def _cases(args: argparse.Namespace) -> list[tuple[str, shapes.Case]]:
@@ -140,8 +141,7 @@ def _sequences(args: argparse.Namespace) -> None:
     path = getattr(args, "log", None)
     log = path.open("w", encoding="utf-8") if path else None
     result = sequences.run(_cases(args), peers, _SWEEP_PEERS, _plan(args), args.threads, log)
-    broken_off = result["interrupted"] and not args.out
-    _finish(result, _RESULTS / "partial" if broken_off else _folder(args))
+    _finish(result, _folder(args, result))
 
 
 def _memory(args: argparse.Namespace) -> None:
@@ -149,7 +149,8 @@ def _memory(args: argparse.Namespace) -> None:
 
     default = shapes.SEQUENCE_SHAPES_QUICK if args.quick else shapes.MEMORY_SHAPES
     chosen = [shapes.parse(s, 4) for s in args.shapes] if args.shapes else default
-    _finish(memory.run(chosen, args.threads), _folder(args))
+    result = memory.run(chosen, args.threads)
+    _finish(result, _folder(args, result))
 
 
 def _all(args: argparse.Namespace) -> None:
@@ -193,5 +194,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "cells": _cells, "sequences": _sequences, "memory": _memory, "all": _all,
         "readme": _readme, "show": _show,
     }  # fmt: skip
+    # `timeout` and Ctrl-C end a run the same way: with what it has so far.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     verbs[args.verb](args)
     return 0

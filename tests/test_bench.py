@@ -156,9 +156,14 @@ def test_readme_section_is_replaced():
 
 
 def test_a_run_that_left_something_out_does_not_replace_a_whole_one():
-    whole = command._folder(command._arguments(["cells"]))
+    def folder(*options: str, interrupted: bool = False) -> pathlib.Path:
+        return command._folder(
+            command._arguments(["cells", *options]), {"interrupted": interrupted}
+        )
+
     for option in ("--quick", "--null", "--shapes=1x2x3"):
-        assert command._folder(command._arguments(["cells", option])) != whole
+        assert folder(option) != folder()
+    assert folder(interrupted=True) != folder()
 
 
 def test_shapes_are_read_from_text():
