@@ -463,11 +463,15 @@ def test_weights_of_a_failed_sequence_are_not_used_again(tf, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_step_that_is_a_tf_function_sees_new_weights(tf, kind):
+@pytest.mark.parametrize("first_step_too", [True, False])
+def test_steps_in_a_tf_function_see_new_weights(tf, kind, first_step_too):
     ours, peer = layer_pair(kind)
 
     class Compiled(type(ours.cell)):
         def call(self, inputs, states, training=False):
+            self.steps += 1
+            if self.steps == 1 and not first_step_too:
+                return super().call(inputs, states)
             return self.compiled(inputs, states)
 
     cell = ours.cell
@@ -478,6 +482,7 @@ def test_a_step_that_is_a_tf_function_sees_new_weights(tf, kind):
     for scale in (1.0, 2.0):
         for layer in (ours, peer):
             layer.set_weights([scale * w for w in layer.get_weights()])
+        cell.steps = 0
         assert_close(ours(x), peer(x), bound)
 
 
