@@ -106,17 +106,12 @@ def _backward(
     )
     d_c_bar = _plus(d_h * (1 - u), d_c) * (1 - c * c)
     d_u_bar = _plus(d_h * (h_prev - c), d_u) * u * (1 - u)
-    product_c = tf.matmul(d_c_bar, w_c, transpose_b=True)
-    inputs = util.columns(step.x)
-    d_hr = product_c[:, inputs:]
+    d_x2, d_hr = util.input_gradients(d_c_bar, w_c, step.x, h_prev)
     d_r_bar = _plus(d_hr * h_prev, d_r) * r * (1 - r)
     d_r_bar_u_bar = tf.concat([d_r_bar, d_u_bar], axis=1)
-    product_ru = tf.matmul(d_r_bar_u_bar, w_ru, transpose_b=True)
-    d_x = product_ru[:, :inputs] + product_c[:, :inputs]
-    d_h_prev = product_ru[:, inputs:] + d_hr * r + d_h * u
-    return _Backward(
-        *(tf.cast(tensor, dtype) for tensor in (d_x, d_h_prev, d_c_bar, d_r_bar_u_bar))
-    )
+    d_x1, d_h1 = util.input_gradients(d_r_bar_u_bar, w_ru, step.x, h_prev)
+    outputs = (d_x1 + d_x2, d_h1 + d_hr * r + d_h * u, d_c_bar, d_r_bar_u_bar)
+    return _Backward(*(tf.cast(tensor, dtype) for tensor in outputs))
 
 
 def gradient(
@@ -140,15 +135,13 @@ def gradient(
         back = _backward(_Step(x, h_prev, w_ru, w_c, r, u, c), d_h, *gates)
     d_w_ru = d_w_c = d_b_ru = d_b_c = None
     if util.needed(op, 2):
-        x_h = tf.concat([x, h_prev], axis=1)
-        d_w_ru = tf.matmul(x_h, back.d_r_bar_u_bar, transpose_a=True)
+        d_w_ru = util.weight_gradient([x, h_prev], back.d_r_bar_u_bar)
     if util.needed(op, 3):
-        x_hr = tf.concat([x, h_prev * r], axis=1)
-        d_w_c = tf.matmul(x_hr, back.d_c_bar, transpose_a=True)
+        d_w_c = util.weight_gradient([x, h_prev * r], back.d_c_bar)
     if util.needed(op, 4):
-        d_b_ru = util.sum_over_batch(back.d_r_bar_u_bar)
+        d_b_ru = util.bias_gradient(back.d_r_bar_u_bar)
     if util.needed(op, 5):
-        d_b_c = util.sum_over_batch(back.d_c_bar)
+        d_b_c = util.bias_gradient(back.d_c_bar)
     return [back.d_x, back.d_h_prev, d_w_ru, d_w_c, d_b_ru, d_b_c]
 
 

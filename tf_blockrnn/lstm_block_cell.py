@@ -274,13 +274,11 @@ def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]
         back = _add_gates(back, step, gates, use_peephole)
     d_x = d_h_prev = d_w = d_b = None
     if util.needed(op, 0) or util.needed(op, 2):
-        product = tf.matmul(back.dicfo, w, transpose_b=True)
-        inputs = util.columns(x)
-        d_x, d_h_prev = product[:, :inputs], product[:, inputs:]
+        d_x, d_h_prev = util.input_gradients(back.dicfo, w, x, h_prev)
     if util.needed(op, 3):
-        d_w = tf.matmul(tf.concat([x, h_prev], axis=1), back.dicfo, transpose_a=True)
+        d_w = util.weight_gradient([x, h_prev], back.dicfo)
     if util.needed(op, 7):
-        d_b = util.sum_over_batch(back.dicfo)
+        d_b = util.bias_gradient(back.dicfo)
     peepholes = (back.wci_grad, back.wcf_grad, back.wco_grad)
     return [d_x, back.cs_prev_grad, d_h_prev, d_w, *peepholes, d_b]
 
