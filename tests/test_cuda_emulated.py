@@ -41,6 +41,15 @@ def test_kernels_in_the_emulation():
     assert done.stdout.endswith("ok: the CUDA engine in the emulation on the CPU\n")
 
 
+def test_kernels_on_the_gpu():
+    """The same checks, and compute-sanitizer's, where there is a GPU and nvcc."""
+    command = [sys.executable, GPU / "run.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    if done.stdout.startswith("not run:"):
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 @pytest.fixture(scope="module")
 def self_test(tmp_path_factory):
     program = tmp_path_factory.mktemp("emulation") / "self_test"

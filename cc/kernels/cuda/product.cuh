@@ -6,7 +6,7 @@
 // It goes through the depth of the product kDepth at a time: while one step's
 // A and W are multiplied out of shared memory, the next step's are on their way
 // from device memory into registers. Each sum is added up in the order of the
-// depth, whatever the tile: neither the tile's size nor the grid changes a bit.
+// depth: neither the tile's size nor the grid changes it.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_PRODUCT_CUH_
 #define BLOCKRNN_KERNELS_CUDA_PRODUCT_CUH_
