@@ -8,7 +8,6 @@ import numpy as np
 import tensorflow as tf
 import tolerances
 
-
 # A norm over a few elements is no measure: where one of them cancels, the whole array does. So
 # small sizes are tried with many inputs and compared all together, over about this many elements.
 _ELEMENTS = 64

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def relative_error(got, want) -> float:
-    """|got - want| / |want| in the L2 norm; |got| where want is all zero, 0 where both are empty."""
+    """|got - want| / |want| in the L2 norm; |got| where want is zero, 0 where both are empty."""
     got = np.asarray(got).astype(np.float64)
     want = np.asarray(want).astype(np.float64)
     difference = np.linalg.norm((got - want).ravel())

@@ -93,10 +93,8 @@ def test_gradient_is_the_finite_difference(tfb, op, attrs):
             for sign in (1, -1):
                 moved = {k: v.copy() for k, v in inputs.items()}
                 moved[name][index] += sign * step
-                outputs = function(**moved, **attrs)
-                totals.append(
-                    np.array([(c * y.numpy()).sum() for c, y in zip(cotangents, outputs)])
-                )
+                pairs = zip(cotangents, function(**moved, **attrs), strict=True)
+                totals.append(np.array([(c * y.numpy()).sum() for c, y in pairs]))
             differences[name][(slice(None), *index)] = (totals[0] - totals[1]) / (2 * step)
 
     for selection in _selections(op):
@@ -194,6 +192,60 @@ def test_gradient_through_two_steps(tfb):
     for position, name in enumerate(op.inputs):
         want = early[position] + (late[position] if name != "h_prev" else 0.0)
         compare.assert_close(got[name].numpy(), want, bound, name)
+
+
+@pytest.mark.parametrize("op, attrs", CASES)
+def test_second_gradient_is_the_finite_difference_of_the_first(tfb, op, attrs):
+    """What the Grad ops themselves give back: d/dx of v · (gradient of the state)."""
+    inputs = block_cells.random_inputs(op, DIMS, np.float64)
+    d_h = tf.constant(_cotangents(op, DIMS, np.float64)[-1])
+    weights = {
+        k: tf.constant(v) for k, v in block_cells.random_inputs(op, DIMS, np.float64, 9).items()
+    }
+
+    def first(tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            h = getattr(tfb.raw_ops, op.name)(**tensors, **attrs).h
+        gradients = tape.gradient(h, tensors, output_gradients=d_h)
+        return tf.add_n([tf.reduce_sum(weights[k] * g) for k, g in gradients.items()])
+
+    tensors = {k: tf.constant(v) for k, v in inputs.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        total = first(tensors)
+    got = tape.gradient(total, tensors, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+
+    step = tolerances.FINITE_DIFFERENCE_STEP
+    for name, value in inputs.items():
+        want = np.zeros_like(value)
+        for index in np.ndindex(*value.shape):
+            totals = []
+            for sign in (1, -1):
+                moved = {k: v.copy() for k, v in inputs.items()}
+                moved[name][index] += sign * step
+                totals.append(float(first({k: tf.constant(v) for k, v in moved.items()})))
+            want[index] = (totals[0] - totals[1]) / (2 * step)
+        compare.assert_close(got[name].numpy(), want, tolerances.FINITE_DIFFERENCES, name)
+
+
+@pytest.mark.parametrize("op, attrs", CASES)
+def test_forward_mode_agrees_with_backward_mode(tfb, op, attrs):
+    """⟨cotangent, J·v⟩ = ⟨Jᵀ·cotangent, v⟩."""
+    inputs = block_cells.random_inputs(op, DIMS, np.float64)
+    tangents = block_cells.random_inputs(op, DIMS, np.float64, 11)
+    cotangents = _cotangents(op, DIMS, np.float64)
+    tensors = {k: tf.constant(v) for k, v in inputs.items()}
+    with tf.autodiff.ForwardAccumulator(
+        list(tensors.values()), [tf.constant(tangents[k]) for k in tensors]
+    ) as accumulator:
+        outputs = getattr(tfb.raw_ops, op.name)(**tensors, **attrs)
+    pairs = zip(cotangents, outputs, strict=True)
+    forward = sum((c * accumulator.jvp(y).numpy()).sum() for c, y in pairs)
+    gradients = VJPS[op.name](**inputs, cotangents=cotangents, **attrs)
+    backward = sum((g * tangents[k]).sum() for k, g in zip(tensors, gradients, strict=True))
+    bound = tolerances.composed_bound("double", block_cells.reduction_length(DIMS))
+    compare.assert_close(forward, backward, bound)
 
 
 @contextlib.contextmanager

@@ -116,7 +116,9 @@ for name, (op, dtype, attrs, shapes) in json.load(sys.stdin).items():
     run = lambda t: function(**t, **attrs)
     unknown = {k: tf.TensorSpec(None, t.dtype) for k, t in tensors.items()}
     modes = {
-        "eager": run, "static": tf.function(run), "unknown": tf.function(run, input_signature=[unknown])
+        "eager": run,
+        "static": tf.function(run),
+        "unknown": tf.function(run, input_signature=[unknown]),
     }
     for mode, call in modes.items():
         print(name, mode, file=sys.stderr, flush=True)

@@ -114,7 +114,9 @@ def test_static_shapes_and_types_are_inferred(tf, tfb, op):
         assert getattr(outputs, name).dtype == tf.bfloat16
 
     batch_unknown = {
-        k: tf.TensorSpec([None if e == "B" else d for e, d in zip(op.inputs[k], v)], tf.float32)
+        k: tf.TensorSpec(
+            [None if e == "B" else d for e, d in zip(op.inputs[k], v, strict=True)], tf.float32
+        )
         for k, v in shapes.items()
     }
     outputs = graph.get_concrete_function(batch_unknown).structured_outputs
