@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import doctest
 import inspect
+import os
+import subprocess
+import sys
 import warnings
 
 import keras
@@ -312,6 +315,24 @@ def test_stacked_bidirectional_model_trains_saves_and_exports(tf, kind, tmp_path
     ours.export(tmp_path / "exported")
     exported = tf.saved_model.load(tmp_path / "exported")
     assert_close(exported.serve(x), want, tolerances.composed_bound("float32", 2 * REDUCTION))
+
+
+def test_saved_model_loads_in_a_fresh_process(tmp_path):
+    cell = make_ours("LSTM", use_peephole=True)
+    model = keras.Sequential([keras.Input((TIME, INPUT)), keras.layers.RNN(cell)])
+    randomise(model)
+    model.save(tmp_path / "model.keras")
+    program = (
+        "import sys, keras, numpy as np, tf_blockrnn.layers\n"
+        "model = keras.saving.load_model(sys.argv[1] + '/model.keras')\n"
+        f"np.save(sys.argv[1] + '/y.npy', model(np.ones({(1, TIME, INPUT)}, 'float32')))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    want = model(np.ones((1, TIME, INPUT), "float32"))
+    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), want)
 
 
 def test_keras_does_not_compile_with_xla():
