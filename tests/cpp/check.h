@@ -16,9 +16,10 @@
 namespace blockrnn::test {
 
 struct Options {
-  bool full = false;     // the long form: more shapes, more random inputs
-  std::string isa;       // what the engine must say it was compiled for
-  std::string only;      // run the tests whose name has this in it
+  bool full = false;  // the long form: more shapes, more random inputs
+  std::string isa;    // what the engine must say it was compiled for
+  // Run the tests whose name has one of these in it; all when there is none.
+  std::vector<std::string> only;
   std::string fuzz_hex;  // run this one fuzzer input and nothing else
 };
 

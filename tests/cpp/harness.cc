@@ -252,6 +252,7 @@ Outcome Run(const Case& c) {
   outcome.problem += host.Problems();
   outcome.allocations = host.allocations();
   outcome.polls = host.polls();
+  outcome.closures = host.closures();
   return outcome;
 }
 

@@ -43,6 +43,7 @@ struct Outcome {
   std::vector<std::vector<unsigned char>> outputs;
   int allocations = 0;
   int polls = 0;
+  int closures = 0;  // that the engine scheduled
 };
 
 // The case in one line, for messages.

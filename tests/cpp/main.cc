@@ -1,15 +1,17 @@
 // Runs the tests:
 //
-//     tests {short|full} [--isa=NAME] [--only=PART_OF_A_NAME]
+//     tests {short|full} [--isa=NAME] [--only=PART_OF_A_NAME]...
 //     tests --fuzz-input=HEX     one input of the fuzzer, as a failure prints
 //     it
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #include "tests/cpp/check.h"
 #include "tests/cpp/fuzz.h"
@@ -78,15 +80,24 @@ bool ParseArguments(int argc, char** argv, Options* options) {
     const std::string argument = argv[i];
     if (argument == "full") {
       options->full = true;
+    } else if (std::string part; TakeValue(argv[i], "--only=", &part)) {
+      options->only.push_back(part);
     } else if (argument != "short" &&
                !TakeValue(argv[i], "--isa=", &options->isa) &&
-               !TakeValue(argv[i], "--only=", &options->only) &&
                !TakeValue(argv[i], "--fuzz-input=", &options->fuzz_hex)) {
       std::fprintf(stderr, "unknown argument %s\n", argv[i]);
       return false;
     }
   }
   return true;
+}
+
+bool IsChosen(const Test& test) {
+  const std::vector<std::string>& only = TestOptions().only;
+  return only.empty() ||
+         std::any_of(only.begin(), only.end(), [&](const std::string& part) {
+           return test.name.find(part) != std::string::npos;
+         });
 }
 
 bool RunTest(const Test& test) {
@@ -122,7 +133,7 @@ int main(int argc, char** argv) {
   int passed = 0;
   int failed = 0;
   for (const Test& test : Tests()) {
-    if (test.name.find(TestOptions().only) == std::string::npos) continue;
+    if (!IsChosen(test)) continue;
     ++(RunTest(test) ? passed : failed);
   }
   std::printf("%d passed, %d failed\n", passed, failed);

@@ -91,6 +91,7 @@ void TestHost::Schedule(void* context, void (*run)(void*), void* arg) {
   const HeapIsDry heap(false);
   auto* self = static_cast<TestHost*>(context);
   self->CheckCaller("Host::schedule");
+  ++self->closures_;
   if (self->options_.pool == Pool::kNever) {
     self->kept_.push_back({run, arg});
     return;

@@ -52,6 +52,7 @@ class TestHost {
   std::string Problems() const;
   int allocations() const { return allocations_; }
   int polls() const { return polls_.load(); }
+  int closures() const { return closures_; }
 
  private:
   struct Closure {
@@ -68,6 +69,7 @@ class TestHost {
   const std::thread::id caller_;
   cpu::Host host_;
   int allocations_ = 0;
+  int closures_ = 0;
   std::vector<GuardedBlock> scratch_;
   std::vector<Closure> kept_;  // Pool::kNever
   std::atomic<int> polls_{0};
