@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 python="${PYTHON:?}"
 # The pinned clang-format of the environment, where there is one.
-PATH="$(cd "$(dirname "${python}")" && pwd):${PATH}"
+PATH="$("${python}" -c 'import os, sys; print(os.path.dirname(sys.executable))'):${PATH}"
 
 for tool in clang-format clang-tidy; do
   if ! command -v "${tool}" >/dev/null; then
