@@ -10,6 +10,7 @@
 #include <cstddef>
 
 #include "cc/core/cell_args.h"
+#include "cc/core/sequence_args.h"
 
 namespace Eigen {
 struct half;
@@ -46,10 +47,17 @@ struct CellFunctions {
   Status (*gru_cell_backward)(const GruCellBackwardArgs<T>&, const Host&);
   Status (*lstm_cell_forward)(const LstmCellForwardArgs<T>&, const Host&);
   Status (*lstm_cell_backward)(const LstmCellBackwardArgs<T>&, const Host&);
+  Status (*gru_sequence_forward)(const GruSequenceForwardArgs<T>&, const Host&);
+  Status (*gru_sequence_backward)(const GruSequenceBackwardArgs<T>&,
+                                  const Host&);
+  Status (*lstm_sequence_forward)(const LstmSequenceForwardArgs<T>&,
+                                  const Host&);
+  Status (*lstm_sequence_backward)(const LstmSequenceBackwardArgs<T>&,
+                                   const Host&);
 };
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 1;
+inline constexpr int kEngineVersion = 2;
 
 struct Engine {
   int version;

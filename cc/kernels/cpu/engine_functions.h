@@ -7,17 +7,19 @@
 #include "cc/core/activations.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gru_cell.h"
+#include "cc/kernels/cpu/gru_sequence.h"
 #include "cc/kernels/cpu/lstm_cell.h"
+#include "cc/kernels/cpu/lstm_sequence.h"
 
 namespace blockrnn::cpu {
 
 template <class T>
 CellFunctions<T> MakeCellFunctions() {
   return {
-      &GruCellForward<T, StandardActivations>,
-      &GruCellBackward<T>,
-      &LstmCellForward<T, StandardActivations>,
-      &LstmCellBackward<T>,
+      &GruCellForward<T, StandardActivations>,      &GruCellBackward<T>,
+      &LstmCellForward<T, StandardActivations>,     &LstmCellBackward<T>,
+      &GruSequenceForward<T, StandardActivations>,  &GruSequenceBackward<T>,
+      &LstmSequenceForward<T, StandardActivations>, &LstmSequenceBackward<T>,
   };
 }
 

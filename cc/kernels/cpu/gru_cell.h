@@ -42,8 +42,8 @@ Status GruCellForward(const GruCellForwardArgs<T>& args, const Host& host) {
   gates.gate_offset[kGruRu.u] = units;
   gates.num_parts = 2;
   const int64_t ld_ru = kGruGates * units;
-  gates.parts[0] = {x, input, input, {args.w_ru, ld_ru}};
-  gates.parts[1] = {h_prev, units, units, {args.w_ru + input * ld_ru, ld_ru}};
+  gates.parts[0] = {{x, input}, input, {args.w_ru, ld_ru}};
+  gates.parts[1] = {{h_prev, units}, units, {args.w_ru + input * ld_ru, ld_ru}};
   const auto gates_epilogue = [&](const GateRun<C>& run) {
     const int64_t at = run.row * units + run.unit;
     const T* b_r = args.b_ru + kGruRu.r * units + run.unit;
@@ -68,9 +68,9 @@ Status GruCellForward(const GruCellForwardArgs<T>& args, const Host& host) {
   candidate.rows = rows;
   candidate.units = units;
   candidate.num_parts = 2;
-  candidate.parts[0] = {x, input, input, {args.w_c, units}};
+  candidate.parts[0] = {{x, input}, input, {args.w_c, units}};
   candidate.parts[1] = {
-      h_prev_r, units, units, {args.w_c + input * units, units}};
+      {h_prev_r, units}, units, {args.w_c + input * units, units}};
   const auto candidate_epilogue = [&](const GateRun<C>& run) {
     const int64_t at = run.row * units + run.unit;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
@@ -131,7 +131,7 @@ Status GruCellBackward(const GruCellBackwardArgs<T>& args, const Host& host) {
   reset.rows = rows;
   reset.units = units;
   reset.num_parts = 1;
-  reset.parts[0] = {d_c_bar, units, units, w_c_h};
+  reset.parts[0] = {{d_c_bar, units}, units, w_c_h};
   const auto reset_epilogue = [&](const GateRun<C>& run) {
     const int64_t at = run.row * units + run.unit;
     const int64_t at_r = run.row * ld_ru + kGruRu.r * units + run.unit;
@@ -153,8 +153,8 @@ Status GruCellBackward(const GruCellBackwardArgs<T>& args, const Host& host) {
   to_x.rows = rows;
   to_x.units = input;
   to_x.num_parts = 2;
-  to_x.parts[0] = {d_c_bar, units, units, w_c_x};
-  to_x.parts[1] = {d_ru_bar, ld_ru, ld_ru, w_ru_x};
+  to_x.parts[0] = {{d_c_bar, units}, units, w_c_x};
+  to_x.parts[1] = {{d_ru_bar, ld_ru}, ld_ru, w_ru_x};
   const auto x_epilogue = [&](const GateRun<C>& run) {
     T* d_x = args.d_x + run.row * input + run.unit;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
@@ -165,7 +165,7 @@ Status GruCellBackward(const GruCellBackwardArgs<T>& args, const Host& host) {
   to_h.rows = rows;
   to_h.units = units;
   to_h.num_parts = 1;
-  to_h.parts[0] = {d_ru_bar, ld_ru, ld_ru, w_ru_h};
+  to_h.parts[0] = {{d_ru_bar, ld_ru}, ld_ru, w_ru_h};
   const auto h_epilogue = [&](const GateRun<C>& run) {
     const int64_t at = run.row * units + run.unit;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {

@@ -42,6 +42,62 @@ EIGEN_ALWAYS_INLINE LstmPeepholes<Vec<C>> LoadPeepholes(
   return out;
 }
 
+// Where one row of a step stands: [H] each. Outputs may be nullptr. S is the
+// type that the state is kept in.
+template <class T, class S>
+struct LstmForwardRow {
+  const S* cs_prev;
+  T* i;
+  T* cs;
+  T* f;
+  T* o;
+  T* ci;
+  T* co;
+  T* h;
+};
+
+// What is the same for all rows of a call.
+template <class T>
+struct LstmForwardUnits {
+  LstmOptions options;
+  const T* wci;
+  const T* wcf;
+  const T* wco;
+};
+
+// The units [unit, unit + count) of a row. bar(j, lanes) gives the
+// pre-activations of units unit + j and on; state(j, lanes, step) may keep what
+// came out.
+template <class Activations, bool kPeephole, bool kClip, class T, class S,
+          class Bar, class State>
+EIGEN_ALWAYS_INLINE void LstmForwardRun(const LstmForwardUnits<T>& call,
+                                        const LstmForwardRow<T, S>& row,
+                                        int64_t unit, int64_t count,
+                                        const Bar& bar, const State& state) {
+  using C = ComputeType<T>;
+  using V = Vec<C>;
+  const V forget_bias(static_cast<C>(call.options.forget_bias));
+  const V cell_clip(static_cast<C>(call.options.cell_clip));
+  ForEachVector<C>(count, [&](int64_t j, auto lanes) {
+    const int64_t at = unit + j;
+    const LstmStep<V> out = LstmForward<Activations, kPeephole, kClip>(
+        bar(j, lanes), Load<C>(row.cs_prev + at, lanes),
+        LoadPeepholes<kPeephole, C>(call.wci, call.wcf, call.wco, at, lanes),
+        forget_bias, cell_clip);
+    const auto store = [&](T* to, const V& v) {
+      if (to != nullptr) Store(to + at, v, lanes);
+    };
+    store(row.i, out.i);
+    store(row.cs, out.cs);
+    store(row.f, out.f);
+    store(row.o, out.o);
+    store(row.ci, out.ci);
+    store(row.co, out.co);
+    store(row.h, out.h);
+    state(at, lanes, out);
+  });
+}
+
 template <class Activations, bool kPeephole, bool kClip, class T>
 Status LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
   using C = ComputeType<T>;
@@ -62,34 +118,26 @@ Status LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
   for (int g = 0; g < kLstmGates; ++g) gates.gate_offset[g] = g * units;
   gates.num_parts = 2;
   const int64_t ldw = kLstmGates * units;
-  gates.parts[0] = {x, input, input, {args.w, ldw}};
-  gates.parts[1] = {h_prev, units, units, {args.w + input * ldw, ldw}};
+  gates.parts[0] = {{x, input}, input, {args.w, ldw}};
+  gates.parts[1] = {{h_prev, units}, units, {args.w + input * ldw, ldw}};
 
-  const V forget_bias(static_cast<C>(args.options.forget_bias));
-  const V cell_clip(static_cast<C>(args.options.cell_clip));
+  const LstmForwardUnits<T> call = {args.options, args.wci, args.wcf, args.wco};
   const auto epilogue = [&](const GateRun<C>& run) {
-    const int64_t at = run.row * units + run.unit;
-    const auto bar = [&](int gate, int64_t j, auto lanes) {
-      return Load<C>(run.gates + gate * run.gate_stride + j, lanes) +
-             Load<C>(args.b + gate * units + run.unit + j, lanes);
+    const int64_t at = run.row * units;
+    const LstmForwardRow<T, T> row = {
+        args.cs_prev + at, args.i + at,  args.cs + at, args.f + at,
+        args.o + at,       args.ci + at, args.co + at, args.h + at};
+    const auto bar = [&](int64_t j, auto lanes) {
+      const auto gate = [&](int g) {
+        return Load<C>(run.gates + g * run.gate_stride + j, lanes) +
+               Load<C>(args.b + g * units + run.unit + j, lanes);
+      };
+      return LstmPreActivations<V>{gate(layout.i), gate(layout.ci),
+                                   gate(layout.f), gate(layout.o)};
     };
-    ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-      const LstmPreActivations<V> bars = {
-          bar(layout.i, j, lanes), bar(layout.ci, j, lanes),
-          bar(layout.f, j, lanes), bar(layout.o, j, lanes)};
-      const LstmStep<V> out = LstmForward<Activations, kPeephole, kClip>(
-          bars, Load<C>(args.cs_prev + at + j, lanes),
-          LoadPeepholes<kPeephole, C>(args.wci, args.wcf, args.wco,
-                                      run.unit + j, lanes),
-          forget_bias, cell_clip);
-      Store(args.i + at + j, out.i, lanes);
-      Store(args.cs + at + j, out.cs, lanes);
-      Store(args.f + at + j, out.f, lanes);
-      Store(args.o + at + j, out.o, lanes);
-      Store(args.ci + at + j, out.ci, lanes);
-      Store(args.co + at + j, out.co, lanes);
-      Store(args.h + at + j, out.h, lanes);
-    });
+    LstmForwardRun<Activations, kPeephole, kClip>(
+        call, row, run.unit, run.count, bar,
+        [](int64_t, auto, const LstmStep<V>&) {});
   };
   return RunProducts<T>(host, ProductWithEpilogue{gates, epilogue});
 }

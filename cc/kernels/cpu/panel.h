@@ -50,10 +50,11 @@ struct WeightView {
   }
 };
 
-// out[p * panel width + j] = w[j * ldw + p] for j < lanes, 0 for the others.
-// Square blocks are transposed in registers.
-template <class C, class T>
-void PackTransposed(const T* w, int64_t ldw, int64_t k, int lanes, C* out) {
+// out[p * ld_out + j] = row(j)[p] for j < lanes and 0 for the other lanes of a
+// vector. Square blocks are transposed in registers.
+template <class C, class Rows>
+void TransposeRows(const Rows& row, int64_t k, int lanes, C* out,
+                   int64_t ld_out) {
   constexpr int kSize = Vec<C>::kSize;
   using Packet = typename Vec<C>::Packet;
   int64_t p = 0;
@@ -62,21 +63,27 @@ void PackTransposed(const T* w, int64_t ldw, int64_t k, int lanes, C* out) {
       for (; p + kSize <= k; p += kSize) {
         Eigen::internal::PacketBlock<Packet, kSize> block;
         for (int j = 0; j < kSize; ++j) {
-          block.packet[j] = Load<C>(w + j * ldw + p).packet;
+          block.packet[j] = Load<C>(row(j) + p).packet;
         }
         Eigen::internal::ptranspose(block);
         for (int j = 0; j < kSize; ++j) {
-          Store(out + (p + j) * kPanelWidth<C>, Vec<C>(block.packet[j]));
+          Store(out + (p + j) * ld_out, Vec<C>(block.packet[j]));
         }
       }
     }
   }
   for (; p < k; ++p) {
-    C* row = out + p * kPanelWidth<C>;
     for (int j = 0; j < kSize; ++j) {
-      row[j] = j < lanes ? static_cast<C>(w[j * ldw + p]) : C(0);
+      out[p * ld_out + j] = j < lanes ? static_cast<C>(row(j)[p]) : C(0);
     }
   }
+}
+
+// Where unit `unit` of a gate stands in panels that start panel_stride apart.
+template <class C, int kGates>
+int64_t PanelOffset(int gate, int64_t unit, int64_t panel_stride) {
+  constexpr int kUnits = kPanelUnits<C, kGates>;
+  return unit / kUnits * panel_stride + gate * kUnits + unit % kUnits;
 }
 
 // Packs depth k of `units` neighbouring units for each gate into panels that
@@ -90,13 +97,14 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
   for (int gate = 0; gate < kGates; ++gate) {
     const int64_t column = gate_offset[gate] + unit;
     const auto out = [&](int64_t j) {
-      return panels + j / kUnits * panel_stride + gate * kUnits + j % kUnits;
+      return panels + PanelOffset<C, kGates>(gate, j, panel_stride);
     };
     if (view.transposed) {
       for (int64_t j = 0; j < units; j += kSize) {
-        PackTransposed(view.w + (column + j) * view.ldw, view.ldw, k,
-                       static_cast<int>(std::min<int64_t>(units - j, kSize)),
-                       out(j));
+        const T* first = view.w + (column + j) * view.ldw;
+        TransposeRows([&](int lane) { return first + lane * view.ldw; }, k,
+                      static_cast<int>(std::min<int64_t>(units - j, kSize)),
+                      out(j), kPanelWidth<C>);
       }
     } else {
       for (int64_t p = 0; p < k; ++p) {
@@ -120,22 +128,36 @@ template <class C, int kRows>
 struct Tile {
   Vec<C> sum[kRows][kPanelVectors];
 
-  void Clear() {
-    for (auto& row : sum) {
-      for (auto& v : row) v = Vec<C>(0);
+  void Clear(int r) {
+    for (auto& v : sum[r]) v = Vec<C>(0);
+  }
+  void Load(int r, const C* from) {
+    for (int v = 0; v < kPanelVectors; ++v) {
+      sum[r][v] = cpu::Load<C>(from + v * Vec<C>::kSize);
+    }
+  }
+  void Store(int r, C* to) const {
+    for (int v = 0; v < kPanelVectors; ++v) {
+      cpu::Store(to + v * Vec<C>::kSize, sum[r][v]);
     }
   }
 };
 
-// tile += a · panel for kRows rows of a, in the order of k, one fused
-// multiply-add each: the bits of an element do not depend on the tile it is in.
 template <class C, int kRows>
-EIGEN_ALWAYS_INLINE void MultiplyPanel(const C* a, int64_t lda, int64_t k,
-                                       const C* panel, Tile<C, kRows>* tile) {
+struct RowPointers {
+  const C* row[kRows];
+};
+
+// tile += a · panel for kRows rows of a, in the order of k, one multiply-add
+// each: the bits of an element do not depend on the tile it is in.
+template <class C, int kRows>
+EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
+                                       int64_t k, const C* panel,
+                                       Tile<C, kRows>* tile) {
   constexpr int kSize = Vec<C>::kSize;
   for (int64_t p = 0; p < k; ++p) {
     Vec<C> broadcast[kRows];
-    for (int m = 0; m < kRows; ++m) broadcast[m] = Vec<C>(a[m * lda + p]);
+    for (int m = 0; m < kRows; ++m) broadcast[m] = Vec<C>(a.row[m][p]);
     for (int v = 0; v < kPanelVectors; ++v) {
       const Vec<C> b = Load<C>(panel + v * kSize);
       for (int m = 0; m < kRows; ++m) {
@@ -145,6 +167,21 @@ EIGEN_ALWAYS_INLINE void MultiplyPanel(const C* a, int64_t lda, int64_t k,
     panel += kPanelWidth<C>;
   }
 }
+
+// Calls f(std::integral_constant<int, n>) for the n in [1, kMost] that `rows`
+// is, or for kMost.
+template <int kMost, class F>
+EIGEN_ALWAYS_INLINE void WithRows(int64_t rows, const F& f) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) {
+      WithRows<kMost - 1>(rows, f);
+      return;
+    }
+  }
+  f(std::integral_constant<int, kMost>());
+}
+
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace blockrnn::cpu
 

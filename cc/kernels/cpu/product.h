@@ -29,10 +29,27 @@ inline constexpr int64_t kStreamRows = 16;
 // microseconds that waking a helper takes.
 inline constexpr double kMultipliesPerHelper = 100e3;
 
+// Rows of an operand, evenly spaced; or, with `group`, evenly spaced in groups
+// that are evenly spaced themselves, as the steps of a batch-major sequence.
+template <class C>
+struct RowView {
+  const C* data = nullptr;
+  int64_t stride = 0;  // elements from row to row
+  int64_t group = 0;   // rows in a group; 0: all
+  int64_t group_stride = 0;
+
+  const C* Row(int64_t m) const {
+    if (group == 0) return data + m * stride;
+    return data + m / group * group_stride + m % group * stride;
+  }
+  RowView From(int64_t k) const {
+    return {data + k, stride, group, group_stride};
+  }
+};
+
 template <class T>
 struct ProductPart {
-  const ComputeType<T>* a = nullptr;  // [rows, k]
-  int64_t lda = 0;
+  RowView<ComputeType<T>> a;  // [rows, k]
   int64_t k = 0;
   WeightView<T> weights;
 };
@@ -79,8 +96,6 @@ struct Split {
 
   int64_t num_tasks() const { return unit_tasks * row_tasks; }
 };
-
-inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // Depth to which a group of panels is packed at a time. A group of 4 takes
 // 256 KB, which leaves room in a second-level cache of 1 MB (or just fits one
@@ -140,13 +155,21 @@ int64_t TaskScratch(const Product<T, kGates>& product, const Split& split) {
   return sums + kPackedDepth * kGates * split.units_per_task;
 }
 
+template <int kRows, class C>
+EIGEN_ALWAYS_INLINE RowPointers<C, kRows> RowsFrom(const RowView<C>& view,
+                                                   int64_t m) {
+  RowPointers<C, kRows> out;
+  for (int r = 0; r < kRows; ++r) out.row[r] = view.Row(m + r);
+  return out;
+}
+
 // sums[m, 0 … count) += a[m, 0 … kSteps) · w[0 … kSteps, 0 … count)
 template <class C, int kRows, int kSteps, class T>
-void StreamRowsOfWeights(const C* a, int64_t lda, const T* w, int64_t ldw,
-                         int64_t count, C* sums, int64_t ld_sums) {
+void StreamRowsOfWeights(const RowPointers<C, kRows>& a, const T* w,
+                         int64_t ldw, int64_t count, C* sums, int64_t ld_sums) {
   Vec<C> broadcast[kRows][kSteps];
   for (int m = 0; m < kRows; ++m) {
-    for (int p = 0; p < kSteps; ++p) broadcast[m][p] = Vec<C>(a[m * lda + p]);
+    for (int p = 0; p < kSteps; ++p) broadcast[m][p] = Vec<C>(a.row[m][p]);
   }
   ForEachVector<C>(count, [&](int64_t j, auto lanes) {
     Vec<C> sum[kRows];
@@ -168,7 +191,7 @@ void StreamRowsOfWeights(const C* a, int64_t lda, const T* w, int64_t ldw,
 // sums[m, j] += Σ_k a[m, k] · w[j, k] for kUnits rows of w: lane by lane, the
 // lanes added at the end.
 template <class C, int kRows, int kUnits, class T>
-void StreamDotProducts(const C* a, int64_t lda, const T* w, int64_t ldw,
+void StreamDotProducts(const RowPointers<C, kRows>& a, const T* w, int64_t ldw,
                        int64_t k, C* sums, int64_t ld_sums) {
   Vec<C> sum[kRows][kUnits];
   for (auto& row : sum) {
@@ -176,7 +199,7 @@ void StreamDotProducts(const C* a, int64_t lda, const T* w, int64_t ldw,
   }
   ForEachVector<C>(k, [&](int64_t p, auto lanes) {
     Vec<C> x[kRows];
-    for (int m = 0; m < kRows; ++m) x[m] = Load<C>(a + m * lda + p, lanes);
+    for (int m = 0; m < kRows; ++m) x[m] = Load<C>(a.row[m] + p, lanes);
     for (int j = 0; j < kUnits; ++j) {
       const Vec<C> weight = Load<C>(w + j * ldw + p, lanes);
       for (int m = 0; m < kRows; ++m) {
@@ -191,19 +214,6 @@ void StreamDotProducts(const C* a, int64_t lda, const T* w, int64_t ldw,
   }
 }
 
-// Calls f(std::integral_constant<int, n>) for the n in [1, kMost] that `rows`
-// is, or for kMost.
-template <int kMost, class F>
-EIGEN_ALWAYS_INLINE void WithRows(int64_t rows, const F& f) {
-  if constexpr (kMost > 1) {
-    if (rows < kMost) {
-      WithRows<kMost - 1>(rows, f);
-      return;
-    }
-  }
-  f(std::integral_constant<int, kMost>());
-}
-
 // Rows that use a weight while it is in a register.
 inline constexpr int kStreamTileRows = 4;
 
@@ -216,16 +226,16 @@ void StreamPart(const ProductPart<T>& part, int64_t rows, int64_t column,
   const auto for_row_tiles = [&](const auto& body) {
     for (int64_t m = 0; m < rows; m += kStreamTileRows) {
       WithRows<kStreamTileRows>(rows - m, [&](auto tile_rows) {
-        body(tile_rows, part.a + m * part.lda, sums + m * ld_sums);
+        body(tile_rows, m, sums + m * ld_sums);
       });
     }
   };
   if (view.transposed) {
     const auto units = [&](auto num_units, int64_t j) {
-      for_row_tiles([&](auto tile_rows, const C* a, C* out) {
+      for_row_tiles([&](auto tile_rows, int64_t m, C* out) {
         StreamDotProducts<C, tile_rows(), num_units()>(
-            a, part.lda, view.w + (column + j) * view.ldw, view.ldw, part.k,
-            out + j, ld_sums);
+            RowsFrom<tile_rows()>(part.a, m), view.w + (column + j) * view.ldw,
+            view.ldw, part.k, out + j, ld_sums);
       });
     };
     int64_t j = 0;
@@ -234,10 +244,10 @@ void StreamPart(const ProductPart<T>& part, int64_t rows, int64_t column,
     return;
   }
   const auto steps = [&](auto num_steps, int64_t p) {
-    for_row_tiles([&](auto tile_rows, const C* a, C* out) {
+    for_row_tiles([&](auto tile_rows, int64_t m, C* out) {
       StreamRowsOfWeights<C, tile_rows(), num_steps()>(
-          a + p, part.lda, view.w + p * view.ldw + column, view.ldw, count, out,
-          ld_sums);
+          RowsFrom<tile_rows()>(part.a.From(p), m),
+          view.w + p * view.ldw + column, view.ldw, count, out, ld_sums);
     });
   };
   // 8 streams through memory at a time: enough for the prefetchers to run
@@ -279,9 +289,7 @@ struct PanelBlock {
 
 // sums += a · packed, for k ≤ kPackedDepth columns of a.
 template <class C>
-void MultiplyBlock(const PanelBlock<C>& block, const C* a, int64_t lda,
-                   int64_t k) {
-  constexpr int kSize = Vec<C>::kSize;
+void MultiplyBlock(const PanelBlock<C>& block, const RowView<C>& a, int64_t k) {
   const int64_t ld_sums = block.panels * kPanelWidth<C>;
   for (int64_t panel = 0; panel < block.panels; ++panel) {
     const C* packed = block.packed + panel * kPackedDepth * kPanelWidth<C>;
@@ -289,17 +297,9 @@ void MultiplyBlock(const PanelBlock<C>& block, const C* a, int64_t lda,
       WithRows<kTileRows>(block.rows - m, [&](auto rows) {
         C* sums = block.sums + m * ld_sums + panel * kPanelWidth<C>;
         Tile<C, rows()> tile;
-        for (int r = 0; r < rows(); ++r) {
-          for (int v = 0; v < kPanelVectors; ++v) {
-            tile.sum[r][v] = Load<C>(sums + r * ld_sums + v * kSize);
-          }
-        }
-        MultiplyPanel<C, rows()>(a + m * lda, lda, k, packed, &tile);
-        for (int r = 0; r < rows(); ++r) {
-          for (int v = 0; v < kPanelVectors; ++v) {
-            Store(sums + r * ld_sums + v * kSize, tile.sum[r][v]);
-          }
-        }
+        for (int r = 0; r < rows(); ++r) tile.Load(r, sums + r * ld_sums);
+        MultiplyPanel(RowsFrom<rows()>(a, block.row + m), k, packed, &tile);
+        for (int r = 0; r < rows(); ++r) tile.Store(r, sums + r * ld_sums);
       });
     }
   }
@@ -319,7 +319,7 @@ void PanelTask(const Product<T, kGates>& product,
       const int64_t k = std::min(kPackedDepth, part.k - p);
       PackPanels<C>(part.weights.From(p), product.gate_offset, k, block.unit,
                     block.units, kPackedDepth * kPanelWidth<C>, block.packed);
-      MultiplyBlock(block, part.a + block.row * part.lda + p, part.lda, k);
+      MultiplyBlock(block, part.a.From(p), k);
     }
   }
   for (int64_t m = 0; m < block.rows; ++m) {
@@ -390,7 +390,7 @@ Status RunProducts(const Host& host, const Works&... works) {
                       internal::TaskScratch(works.product, splits[index++]))),
    ...);
   // A multiple of a cache line, so that workers share none.
-  const int64_t per_worker = internal::CeilDiv(needed, 64) * 64;
+  const int64_t per_worker = CeilDiv(needed, 64) * 64;
   Scratch memory(host);
   C* scratch = memory.Array<C>(per_worker * workers);
   if (!memory.ok()) return Status::kOutOfMemory;

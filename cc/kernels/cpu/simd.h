@@ -8,6 +8,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include "Eigen/Core"
 
 namespace blockrnn::cpu {
@@ -106,9 +110,24 @@ EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, AllLanes) {
   }
 }
 
-// Lanes past the first n are zero and their memory is not touched.
+// Lanes past the first n are zero and their memory is not touched. Units are
+// rarely a multiple of the vector, and every row of weights ends in such a
+// load: where the processor has masks they are used.
 template <class C, class T>
 EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p, FirstLanes lanes) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, float> && std::is_same_v<C, float>) {
+    return Vec<C>(_mm512_maskz_loadu_ps((1u << lanes.n) - 1u, p));
+  } else if constexpr (std::is_same_v<T, double>) {
+    return Vec<C>(_mm512_maskz_loadu_pd((1u << lanes.n) - 1u, p));
+  }
+#elif defined(__AVX2__)
+  if constexpr (std::is_same_v<T, float> && std::is_same_v<C, float>) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return Vec<C>(_mm256_maskload_ps(
+        p, _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes.n), lane)));
+  }
+#endif
   C wide[Vec<C>::kSize] = {};
   for (int j = 0; j < lanes.n; ++j) wide[j] = static_cast<C>(p[j]);
   return Load<C>(wide, AllLanes());
@@ -116,6 +135,22 @@ EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p, FirstLanes lanes) {
 
 template <class C, class T>
 EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, FirstLanes lanes) {
+#if defined(__AVX512F__)
+  if constexpr (std::is_same_v<T, float>) {
+    _mm512_mask_storeu_ps(p, (1u << lanes.n) - 1u, v.packet);
+    return;
+  } else if constexpr (std::is_same_v<T, double>) {
+    _mm512_mask_storeu_pd(p, (1u << lanes.n) - 1u, v.packet);
+    return;
+  }
+#elif defined(__AVX2__)
+  if constexpr (std::is_same_v<T, float>) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes.n), lane),
+                        v.packet);
+    return;
+  }
+#endif
   C wide[Vec<C>::kSize];
   Store(wide, v, AllLanes());
   for (int j = 0; j < lanes.n; ++j) p[j] = static_cast<T>(wide[j]);

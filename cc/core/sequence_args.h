@@ -1,0 +1,157 @@
+// Owns the arguments of a whole sequence, as an engine takes them: dims, typed
+// pointers with their shapes, and how rows and steps stand in memory. T is the
+// storage type: half and bfloat16 are computed in float32.
+//
+// A sequence array, written [steps, batch, …] below, is dense and either
+// time-major, [T, B, …], or batch-major, [B, T, …]; all of one call are alike.
+// A mask has a byte for each step and row, in the same order; where it is 0 the
+// step is skipped: the state is carried over it, and the outputs of the step
+// are the carried state (h, cs) or zero (all others). No mask: every step
+// counts.
+//
+// An engine trusts these: whoever fills them has checked every size.
+
+#ifndef BLOCKRNN_CORE_SEQUENCE_ARGS_H_
+#define BLOCKRNN_CORE_SEQUENCE_ARGS_H_
+
+#include <cstdint>
+
+#include "cc/core/cell_args.h"
+#include "cc/core/gate_layout.h"
+
+namespace blockrnn {
+
+struct SequenceShape {
+  int64_t steps = 0;  // T
+  int64_t batch = 0;  // B
+  int64_t input = 0;  // I
+  int64_t units = 0;  // H
+  bool time_major = true;
+  bool backwards = false;  // the last step in memory is done first
+
+  CellDims cell() const { return {batch, input, units}; }
+  int64_t rows() const { return steps * batch; }
+
+  // The row of [steps · batch, …] that the step-th step done has for `b`.
+  int64_t Row(int64_t step, int64_t b) const {
+    const int64_t t = backwards ? steps - 1 - step : step;
+    return time_major ? t * batch + b : b * steps + t;
+  }
+};
+
+// BlockLSTM: cc/core/lstm_cell.h, step after step.
+template <class T>
+struct LstmSequenceForwardArgs {
+  SequenceShape shape;
+  LstmGateLayout layout = kLstmIcfo;
+  LstmOptions options;
+  const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
+  const T* x = nullptr;           // [steps, batch, I]
+  const T* cs_prev = nullptr;     // [B, H], the state before the first step
+  const T* h_prev = nullptr;      // [B, H]
+  const T* w_x = nullptr;         // [I, 4H]
+  const T* w_h = nullptr;         // [H, 4H]
+  const T* wci = nullptr;         // [H]; read only with use_peephole
+  const T* wcf = nullptr;         // [H]; read only with use_peephole
+  const T* wco = nullptr;         // [H]; read only with use_peephole
+  const T* b = nullptr;           // [4H]
+  // Outputs; each may be nullptr where nobody wants it.
+  T* i = nullptr;        // [steps, batch, H]
+  T* cs = nullptr;       // [steps, batch, H]
+  T* f = nullptr;        // [steps, batch, H]
+  T* o = nullptr;        // [steps, batch, H]
+  T* ci = nullptr;       // [steps, batch, H]
+  T* co = nullptr;       // [steps, batch, H]
+  T* h = nullptr;        // [steps, batch, H]
+  T* cs_last = nullptr;  // [B, H], the state after the last step
+  T* h_last = nullptr;   // [B, H]
+};
+
+// The gradient of it. i, cs, f, o, ci, h are the outputs of the forward call,
+// unchanged.
+template <class T>
+struct LstmSequenceBackwardArgs {
+  SequenceShape shape;
+  LstmGateLayout layout = kLstmIcfo;
+  bool use_peephole = false;
+  const uint8_t* mask = nullptr;    // [steps, batch], or nullptr
+  const T* x = nullptr;             // [steps, batch, I]
+  const T* cs_prev = nullptr;       // [B, H]
+  const T* h_prev = nullptr;        // [B, H]
+  const T* w_x = nullptr;           // [I, 4H]
+  const T* w_h = nullptr;           // [H, 4H]
+  const T* wci = nullptr;           // [H]; read only with use_peephole
+  const T* wcf = nullptr;           // [H]; read only with use_peephole
+  const T* wco = nullptr;           // [H]; read only with use_peephole
+  const T* i = nullptr;             // [steps, batch, H]
+  const T* cs = nullptr;            // [steps, batch, H]
+  const T* f = nullptr;             // [steps, batch, H]
+  const T* o = nullptr;             // [steps, batch, H]
+  const T* ci = nullptr;            // [steps, batch, H]
+  const T* co = nullptr;            // [steps, batch, H]; nullptr: tanh(cs)
+  const T* h = nullptr;             // [steps, batch, H]
+  const T* cs_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
+  const T* h_grad = nullptr;        // [steps, batch, H]; nullptr: zeros
+  const T* cs_last_grad = nullptr;  // [B, H]; nullptr: zeros
+  const T* h_last_grad = nullptr;   // [B, H]; nullptr: zeros
+  T* x_grad = nullptr;              // [steps, batch, I]
+  T* cs_prev_grad = nullptr;        // [B, H]
+  T* h_prev_grad = nullptr;         // [B, H]
+  T* w_x_grad = nullptr;            // [I, 4H]
+  T* w_h_grad = nullptr;            // [H, 4H]
+  T* wci_grad = nullptr;            // [H]; written only with use_peephole
+  T* wcf_grad = nullptr;            // [H]; written only with use_peephole
+  T* wco_grad = nullptr;            // [H]; written only with use_peephole
+  T* b_grad = nullptr;              // [4H]
+};
+
+// BlockGRU: cc/core/gru_cell.h, step after step.
+template <class T>
+struct GruSequenceForwardArgs {
+  SequenceShape shape;
+  const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
+  const T* x = nullptr;           // [steps, batch, I]
+  const T* h_prev = nullptr;      // [B, H]
+  const T* w_ru_x = nullptr;      // [I, 2H], gates r, u
+  const T* w_ru_h = nullptr;      // [H, 2H], gates r, u
+  const T* w_c_x = nullptr;       // [I, H]
+  const T* w_c_h = nullptr;       // [H, H]
+  const T* b_ru = nullptr;        // [2H]
+  const T* b_c = nullptr;         // [H]
+  // Outputs; each may be nullptr where nobody wants it.
+  T* r = nullptr;       // [steps, batch, H]
+  T* u = nullptr;       // [steps, batch, H]
+  T* c = nullptr;       // [steps, batch, H]
+  T* h = nullptr;       // [steps, batch, H]
+  T* h_last = nullptr;  // [B, H]
+};
+
+template <class T>
+struct GruSequenceBackwardArgs {
+  SequenceShape shape;
+  const uint8_t* mask = nullptr;   // [steps, batch], or nullptr
+  const T* x = nullptr;            // [steps, batch, I]
+  const T* h_prev = nullptr;       // [B, H]
+  const T* w_ru_x = nullptr;       // [I, 2H], gates r, u
+  const T* w_ru_h = nullptr;       // [H, 2H], gates r, u
+  const T* w_c_x = nullptr;        // [I, H]
+  const T* w_c_h = nullptr;        // [H, H]
+  const T* r = nullptr;            // [steps, batch, H]
+  const T* u = nullptr;            // [steps, batch, H]
+  const T* c = nullptr;            // [steps, batch, H]
+  const T* h = nullptr;            // [steps, batch, H]
+  const T* h_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
+  const T* h_last_grad = nullptr;  // [B, H]; nullptr: zeros
+  T* x_grad = nullptr;             // [steps, batch, I]
+  T* h_prev_grad = nullptr;        // [B, H]
+  T* w_ru_x_grad = nullptr;        // [I, 2H]
+  T* w_ru_h_grad = nullptr;        // [H, 2H]
+  T* w_c_x_grad = nullptr;         // [I, H]
+  T* w_c_h_grad = nullptr;         // [H, H]
+  T* b_ru_grad = nullptr;          // [2H]
+  T* b_c_grad = nullptr;           // [H]
+};
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_CORE_SEQUENCE_ARGS_H_

@@ -1,0 +1,130 @@
+// Owns weights that a call uses at every step: packed once into panels of full
+// depth, and the product of a few rows with some of them.
+
+#ifndef BLOCKRNN_KERNELS_CPU_PACKED_WEIGHTS_H_
+#define BLOCKRNN_KERNELS_CPU_PACKED_WEIGHTS_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "cc/kernels/cpu/panel.h"
+#include "cc/kernels/cpu/parallel.h"
+#include "cc/kernels/cpu/product.h"
+#include "cc/kernels/cpu/scratch.h"
+
+namespace blockrnn::cpu {
+
+// A half-open range of panels or rows.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+template <class C, int kGates>
+class PackedWeights {
+ public:
+  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+
+  // Weights of the given depth and units, packed in parallel into scratch.
+  // Scratch::ok() tells whether there was any.
+  template <class T>
+  PackedWeights(const Host& host, Scratch* scratch, const WeightView<T>& view,
+                const int64_t (&gate_offset)[kGates], int64_t depth,
+                int64_t units)
+      : depth_(depth), units_(units), panels_(CeilDiv(units, kUnits)) {
+    C* packed = scratch->Array<C>(panels_ * depth * kPanelWidth<C>);
+    if (packed == nullptr) return;
+    packed_ = packed;
+    constexpr int64_t kGroup = kUnits * internal::kMostPanelsInGroup;
+    const int64_t tasks = CeilDiv(units, kGroup);
+    const double elements = static_cast<double>(depth) * units * kGates;
+    const int workers =
+        NumWorkers(host, std::min<int64_t>(tasks, 1 + elements / 64e3));
+    ParallelFor(host, workers, tasks, [&](int, int64_t task) {
+      const int64_t unit = task * kGroup;
+      PackPanels<C>(view, gate_offset, depth, unit,
+                    std::min(kGroup, units - unit), depth * kPanelWidth<C>,
+                    packed + unit / kUnits * depth * kPanelWidth<C>);
+    });
+  }
+
+  int64_t depth() const { return depth_; }
+  int64_t units() const { return units_; }
+  int64_t panels() const { return panels_; }
+  const C* Panel(int64_t panel) const {
+    return packed_ + panel * depth_ * kPanelWidth<C>;
+  }
+
+ private:
+  const C* packed_ = nullptr;
+  int64_t depth_;
+  int64_t units_;
+  int64_t panels_;
+};
+
+// For MultiplyPacked: sums start from zero.
+struct StartAtZero {
+  std::nullptr_t operator()(int64_t, int64_t) const { return nullptr; }
+};
+
+// For some rows and panels: start(row, panel) + a · w, then the epilogue.
+// `start` gives a panel's width of sums to start from, or nullptr for zeros.
+// Panels are the outer loop, so each is read from memory once.
+template <class C, int kGates, class Start, class Epilogue>
+void MultiplyPacked(const RowView<C>& a, const PackedWeights<C, kGates>& w,
+                    Range panels, Range rows, const Start& start,
+                    const Epilogue& epilogue) {
+  constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  alignas(64) C sums[kTileRows * kPanelWidth<C>];
+  // Tiles as even as can be: a tile of one row costs nearly what three cost.
+  const int64_t tiles = CeilDiv(rows.end - rows.begin, kTileRows);
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    const int64_t unit = panel * kUnits;
+    const int64_t count = std::min(kUnits, w.units() - unit);
+    int64_t row = rows.begin;
+    for (int64_t left = tiles; left > 0; --left) {
+      const int64_t size = CeilDiv(rows.end - row, left);
+      WithRows<kTileRows>(size, [&](auto tile_rows) {
+        Tile<C, tile_rows()> tile;
+        for (int r = 0; r < tile_rows(); ++r) {
+          const C* from = start(row + r, panel);
+          if (from == nullptr) {
+            tile.Clear(r);
+          } else {
+            tile.Load(r, from);
+          }
+        }
+        MultiplyPanel(internal::RowsFrom<tile_rows()>(a, row), w.depth(),
+                      w.Panel(panel), &tile);
+        for (int r = 0; r < tile_rows(); ++r) {
+          tile.Store(r, sums + r * kPanelWidth<C>);
+        }
+      });
+      for (int64_t r = 0; r < size; ++r) {
+        epilogue(GateRun<C>{row + r, unit, count, sums + r * kPanelWidth<C>,
+                            kUnits});
+      }
+      row += size;
+    }
+  }
+}
+
+// The epilogue alone, for a product with zeros.
+template <class C, int kGates, class Epilogue>
+void ZeroProduct(const PackedWeights<C, kGates>& w, Range panels, Range rows,
+                 const Epilogue& epilogue) {
+  constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  alignas(64) const C sums[kPanelWidth<C>] = {};
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    const int64_t unit = panel * kUnits;
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      epilogue(GateRun<C>{row, unit, std::min(kUnits, w.units() - unit), sums,
+                          kUnits});
+    }
+  }
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_PACKED_WEIGHTS_H_

@@ -1,0 +1,162 @@
+// Owns what the sequences of all cells share: how steps stand in memory, and
+// the blocks of steps whose products with the input are done as one.
+
+#ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_H_
+#define BLOCKRNN_KERNELS_CPU_SEQUENCE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cpu/packed_weights.h"
+#include "cc/kernels/cpu/product.h"
+#include "cc/kernels/cpu/rows.h"
+#include "cc/kernels/cpu/simd.h"
+
+namespace blockrnn::cpu {
+
+// Rows (steps × batch) of one block. Enough that a product with them runs at
+// full speed, few enough that what it leaves for the steps (or they for it)
+// mostly stays in the last-level cache, and that its memory is small beside the
+// sequence's own.
+inline constexpr int64_t kRowsInBlock = 480;
+
+inline int64_t StepsInBlock(const SequenceShape& shape) {
+  return std::clamp<int64_t>(
+      CeilDiv(kRowsInBlock, std::max<int64_t>(shape.batch, 1)), 1,
+      std::max<int64_t>(shape.steps, 1));
+}
+
+// The rows of [steps, batch, width], in the order (step done, row of batch),
+// from `step` on.
+template <class C>
+RowView<C> StepRows(const SequenceShape& shape, const C* data, int64_t width,
+                    int64_t step) {
+  RowView<C> view;
+  view.data = data + shape.Row(step, 0) * width;
+  view.stride = width;
+  if (shape.time_major && !shape.backwards) return view;
+  view.group = shape.batch;
+  const int64_t step_stride = shape.time_major ? shape.batch : 1;
+  view.group_stride = (shape.backwards ? -step_stride : step_stride) * width;
+  if (!shape.time_major) view.stride = shape.steps * width;
+  return view;
+}
+
+// StepRows in the type that is computed in: as they stand, or, for a 16-bit
+// type, `rows` of them copied to wide[rows, width].
+template <class T>
+RowView<ComputeType<T>> WideStepRows(const Host& host,
+                                     const SequenceShape& shape, const T* data,
+                                     int64_t width, int64_t step, int64_t rows,
+                                     ComputeType<T>* wide) {
+  using C = ComputeType<T>;
+  const RowView<T> view = StepRows(shape, data, width, step);
+  if constexpr (std::is_same_v<T, C>) {
+    return view;
+  } else {
+    ParallelForRows(host, rows, width, [&](int64_t begin, int64_t end) {
+      for (int64_t m = begin; m < end; ++m) {
+        ForEachVector<C>(width, [&](int64_t j, auto lanes) {
+          Store(wide + m * width + j, Load<C>(view.Row(m) + j, lanes), lanes);
+        });
+      }
+    });
+    return {wide, width};
+  }
+}
+
+// Scratch for WideStepRows; none where T is computed as such.
+template <class T>
+ComputeType<T>* WideRowsScratch(Scratch* scratch, int64_t rows, int64_t width) {
+  if constexpr (std::is_same_v<T, ComputeType<T>>) {
+    return nullptr;
+  } else {
+    return scratch->template Array<ComputeType<T>>(rows * width);
+  }
+}
+
+// Scratch that TransposedRows needs: whole vectors of rows.
+template <class C>
+int64_t TransposedStride(int64_t rows) {
+  return CeilDiv(rows, Vec<C>::kSize) * Vec<C>::kSize;
+}
+
+// out[j, m] = row(m)[j] for m < rows and j < width: the left operand of a
+// product that sums over rows.
+template <class C, class Rows>
+void TransposedRows(const Host& host, const Rows& row, int64_t rows,
+                    int64_t width, C* out) {
+  constexpr int kSize = Vec<C>::kSize;
+  const int64_t stride = TransposedStride<C>(rows);
+  ParallelForRows(
+      host, stride / kSize, width * kSize, [&](int64_t begin, int64_t end) {
+        for (int64_t m = begin * kSize; m < end * kSize; m += kSize) {
+          TransposeRows<C>(
+              [&](int lane) { return row(std::min(m + lane, rows - 1)); },
+              width, static_cast<int>(std::min<int64_t>(rows - m, kSize)),
+              out + m, stride);
+        }
+      });
+}
+
+// sums + bias into the panel form that the steps start from:
+// start[row, panel, panel width].
+template <class C, int kGates, class T>
+void StoreStart(const GateRun<C>& run, const T* const (&bias)[kGates],
+                int64_t panels, C* start) {
+  C* row = start + run.row * panels * kPanelWidth<C>;
+  for (int gate = 0; gate < kGates; ++gate) {
+    const C* sums = run.gates + gate * run.gate_stride;
+    const T* b = bias[gate] + run.unit;
+    ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+      C* out = row + PanelOffset<C, kGates>(gate, run.unit + j, kPanelWidth<C>);
+      Store(out, Load<C>(sums + j, lanes) + Load<C>(b + j, lanes));
+    });
+  }
+}
+
+// to[j] = from[j], either of which may be a 16-bit type.
+template <class From, class To>
+void CopyRow(const From* from, int64_t count, To* to) {
+  using C = ComputeType<From>;
+  ForEachVector<C>(count, [&](int64_t j, auto lanes) {
+    Store(to + j, Load<C>(from + j, lanes), lanes);
+  });
+}
+
+// The outputs of a computation that was done in scratch, if it was.
+template <class C, class T>
+void KeepRounded(const C* computed, int64_t count, T* out) {
+  if constexpr (!std::is_same_v<C, T>) CopyRow(computed, count, out);
+}
+
+// to[j] += from[j]
+template <class C>
+void AddRow(const C* from, int64_t count, C* to) {
+  ForEachVector<C>(count, [&](int64_t j, auto lanes) {
+    Store(to + j, Load<C>(to + j, lanes) + Load<C>(from + j, lanes), lanes);
+  });
+}
+
+// out[j] = Σ rows[m, j] in the order of m.
+template <class C, class T>
+void SumRows(const C* rows, int64_t num_rows, int64_t width, T* out) {
+  ForEachVector<C>(width, [&](int64_t j, auto lanes) {
+    Vec<C> sum(0);
+    for (int64_t m = 0; m < num_rows; ++m) {
+      sum = sum + Load<C>(rows + m * width + j, lanes);
+    }
+    Store(out + j, sum, lanes);
+  });
+}
+
+template <class C>
+void ZeroRow(int64_t count, C* to) {
+  std::fill(to, to + count, C(0));
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_H_

@@ -1,0 +1,225 @@
+// Owns how the steps of a sequence are spread over threads.
+//
+// A step has one or more stages (a product and its epilogue); each stage needs
+// all of the stage before it, but only for its own rows of the batch. So there
+// are two ways to split:
+//
+// - over rows: each worker does all steps for some rows, and nobody waits;
+// - over units: each worker does some panels of every stage for all rows, so
+//   its slice of the weights stays in its cache, and all meet after each stage.
+//
+// In the second way too, a worker waits only for work that another has taken
+// and is doing: what nobody has taken, it takes itself. So a helper that the
+// pool never starts costs nothing but its share of the work.
+
+#ifndef BLOCKRNN_KERNELS_CPU_STEP_LOOP_H_
+#define BLOCKRNN_KERNELS_CPU_STEP_LOOP_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <new>
+#include <thread>
+
+#include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/packed_weights.h"
+#include "cc/kernels/cpu/parallel.h"
+
+namespace blockrnn::cpu {
+
+// What a loop does, for the choice of how to split it.
+struct StepLoop {
+  int64_t steps = 0;
+  int stages = 1;
+  int64_t rows = 0;       // of the batch
+  int64_t panels = 0;     // of the stage that has most
+  double multiplies = 0;  // of one step, all rows
+};
+
+enum class StepSplit { kNone, kRows, kUnits };
+
+// The choice, in one place. Measured; see docs/adr/0006-step-loop.md.
+inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads) {
+  if (num_threads <= 1) return StepSplit::kNone;
+  // Rows for every worker to fill tiles with: no waiting, weights shared.
+  if (loop.rows >= 4 * num_threads &&
+      loop.multiplies * static_cast<double>(loop.steps) > 200e3) {
+    return StepSplit::kRows;
+  }
+  // A meeting takes about half a microsecond: 25,000 multiply-adds at full
+  // speed, fewer where the weights come from far away.
+  if (loop.panels >= num_threads && loop.multiplies / loop.stages > 60e3) {
+    return StepSplit::kUnits;
+  }
+  return StepSplit::kNone;
+}
+
+// Workers that go through the stages together. Lives on the heap and is
+// counted: a helper may start when all is over.
+class StageTeam {
+ public:
+  // Does piece `piece` of stage `stage`.
+  using Work = void (*)(const void* body, int64_t stage, int piece);
+
+  static constexpr int kMostPieces = 64;
+
+  StageTeam(int64_t stages, int pieces, Work work, const void* body)
+      : stages_(stages),
+        pieces_(pieces),
+        work_(work),
+        body_(body),
+        references_(pieces) {}
+
+  // Goes through the stages that are left; own pieces first.
+  void Run(int home) {
+    joined_[home].store(true, std::memory_order_relaxed);
+    for (int64_t stage = done_.load(std::memory_order_acquire) / pieces_;
+         stage < stages_; ++stage) {
+      const int64_t before = stage * pieces_;
+      for (int spins = 0; done_.load(std::memory_order_acquire) < before;) {
+        Pause(&spins);
+      }
+      TryPiece(stage, home);
+      TakeWhatIsLeft(stage, home);
+    }
+  }
+
+  // Waits for pieces of the last stage that others are doing.
+  void Join() const {
+    for (int spins = 0;
+         done_.load(std::memory_order_acquire) < stages_ * pieces_;) {
+      Pause(&spins);
+    }
+  }
+
+  void Unref() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  static void Help(void* team) {
+    auto* self = static_cast<StageTeam*>(team);
+    self->Run(self->next_home_.fetch_add(1, std::memory_order_relaxed));
+    self->Unref();
+  }
+
+ private:
+  // Looks at which a worker that has joined is given up as held up, and its
+  // piece taken from it.
+  static constexpr int kPatience = 2000;
+
+  static void Pause(int* spins) {
+    if (++*spins > 10000) {
+      std::this_thread::yield();
+    } else {
+#if defined(__x86_64__)
+      __builtin_ia32_pause();
+#endif
+    }
+  }
+
+  // Does the piece if nobody has taken it for this stage yet.
+  void TryPiece(int64_t stage, int piece) {
+    int64_t expected = stage;
+    if (next_stage_[piece].value.load(std::memory_order_relaxed) == stage &&
+        next_stage_[piece].value.compare_exchange_strong(
+            expected, stage + 1, std::memory_order_acq_rel)) {
+      work_(body_, stage, piece);
+      done_.fetch_add(1, std::memory_order_release);
+    }
+  }
+
+  void TakeWhatIsLeft(int64_t stage, int home) {
+    for (int k = 1; k < pieces_; ++k) {
+      const int piece = (home + k) % pieces_;
+      // Its own worker is probably about to take it, and has it in its cache.
+      for (int spins = 0;
+           spins < kPatience &&
+           joined_[piece].load(std::memory_order_relaxed) &&
+           next_stage_[piece].value.load(std::memory_order_relaxed) == stage;) {
+        Pause(&spins);
+      }
+      TryPiece(stage, piece);
+    }
+  }
+
+  struct alignas(64) StageCounter {
+    std::atomic<int64_t> value{0};
+  };
+
+  const int64_t stages_;
+  const int pieces_;
+  const Work work_;
+  const void* const body_;
+  std::atomic<int> references_;
+  std::atomic<int> next_home_{1};
+  std::atomic<bool> joined_[kMostPieces] = {};
+  StageCounter next_stage_[kMostPieces];
+  alignas(64) std::atomic<int64_t> done_{0};
+};
+
+// A share of the panels of a stage: part `piece` of `pieces`.
+struct Share {
+  int piece = 0;
+  int pieces = 1;
+
+  Range Of(int64_t count) const {
+    return {count * piece / pieces, count * (piece + 1) / pieces};
+  }
+};
+
+// Calls body(step, stage, share, rows) so that every stage of every step is
+// done once for all panels and rows, after the stages before it.
+template <class Body>
+Status RunSteps(const Host& host, const StepLoop& loop, StepSplit split,
+                const Body& body) {
+  std::atomic<bool> cancelled{false};
+  const auto stop = [&] {
+    if (host.cancelled != nullptr && host.cancelled(host.context)) {
+      cancelled.store(true, std::memory_order_relaxed);
+    }
+    return cancelled.load(std::memory_order_relaxed);
+  };
+  if (split == StepSplit::kUnits) {
+    const int pieces = static_cast<int>(std::min<int64_t>(
+        {host.num_threads, loop.panels, StageTeam::kMostPieces}));
+    const auto work = [&](int64_t stage, int piece) {
+      if (stop()) return;
+      body(stage / loop.stages, static_cast<int>(stage % loop.stages),
+           Share{piece, pieces}, Range{0, loop.rows});
+    };
+    const auto call = [](const void* f, int64_t stage, int piece) {
+      (*static_cast<const decltype(work)*>(f))(stage, piece);
+    };
+    auto* team = new (std::nothrow)
+        StageTeam(loop.steps * loop.stages, pieces, call, &work);
+    if (team != nullptr) {
+      for (int helper = 1; helper < pieces; ++helper) {
+        host.schedule(host.context, &StageTeam::Help, team);
+      }
+      team->Run(0);
+      team->Join();
+      team->Unref();
+      return cancelled.load() ? Status::kCancelled : Status::kOk;
+    }
+    split = StepSplit::kNone;
+  }
+  const int64_t pieces =
+      split == StepSplit::kRows
+          ? std::clamp<int64_t>(host.num_threads, 1,
+                                std::max<int64_t>(loop.rows, 1))
+          : 1;
+  ParallelFor(host, static_cast<int>(pieces), pieces, [&](int, int64_t piece) {
+    const Range rows =
+        Share{static_cast<int>(piece), static_cast<int>(pieces)}.Of(loop.rows);
+    for (int64_t step = 0; step < loop.steps && !stop(); ++step) {
+      for (int stage = 0; stage < loop.stages; ++stage) {
+        body(step, stage, Share(), rows);
+      }
+    }
+  });
+  return cancelled.load() ? Status::kCancelled : Status::kOk;
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_STEP_LOOP_H_
