@@ -23,11 +23,12 @@ print(json.dumps({
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
 
-# includes makes them system headers: our warnings do not look into them.
+# includes makes them system headers: our warnings do not look into them. Eigen has a folder of its own, so that who
+# depends on it alone finds no TensorFlow.
 cc_library(
     name = "eigen",
-    hdrs = glob(["include/Eigen/**", "include/unsupported/Eigen/**"]),
-    includes = ["include"],
+    hdrs = glob(["eigen/**"]),
+    includes = ["eigen"],
 )
 
 cc_library(
@@ -57,6 +58,8 @@ def _tensorflow_configure_impl(repository_ctx):
         fail("no TensorFlow to build against: " + result.stderr.strip().split("\n")[-1])
     facts = json.decode(result.stdout.strip().split("\n")[-1])
     repository_ctx.symlink(facts["include"], "include")
+    for folder in ["Eigen", "unsupported"]:
+        repository_ctx.symlink(facts["include"] + "/" + folder, "eigen/" + folder)
     repository_ctx.file("BUILD", _BUILD.format(link_flags = repr(facts["link_flags"])))
     repository_ctx.file("facts.bzl", _FACTS.format(
         version = repr(facts["version"]),
