@@ -134,7 +134,7 @@ def parallel_branches(raw_ops):
 
 
 def map_fn(raw_ops):
-    """tf.map_fn and tf.vectorized_map's fallback see the op as any other."""
+    """Steps inside tf.map_fn, several at a time."""
     x, h, weights = _model()
     step = _step(raw_ops, weights)
     many = tf.stack([x * 0.5, x, x * 2.0])
