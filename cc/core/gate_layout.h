@@ -29,6 +29,19 @@ struct GruGateLayout {
 inline constexpr int kGruGates = 2;
 inline constexpr GruGateLayout kGruRu = {0, 1};
 
+// GRU with the reset after the product: three gates in each of its matrices.
+struct GruAfterGateLayout {
+  int r;
+  int u;
+  int c;
+};
+
+inline constexpr int kGruAfterGates = 3;
+// cuDNN and PyTorch (r, u or z, then the candidate).
+inline constexpr GruAfterGateLayout kGruRuc = {0, 1, 2};
+// Keras (z, r, h).
+inline constexpr GruAfterGateLayout kGruUrc = {1, 0, 2};
+
 }  // namespace blockrnn
 
 #endif  // BLOCKRNN_CORE_GATE_LAYOUT_H_

@@ -1,6 +1,7 @@
-// Owns the equations of one GRU step, reset before the product, forward beside
-// backward. Value is one unit of one row: a float, a double or a SIMD vector.
-// A bar marks a pre-activation; d_v is the gradient of v.
+// Owns the equations of one GRU step in both its forms, the reset before the
+// product with the state and after it, forward beside backward. Value is one
+// unit of one row: a float, a double or a SIMD vector. A bar marks a
+// pre-activation; d_v is the gradient of v.
 
 #ifndef BLOCKRNN_CORE_GRU_CELL_H_
 #define BLOCKRNN_CORE_GRU_CELL_H_
@@ -75,6 +76,58 @@ template <class Value>
 BLOCKRNN_HOST_DEVICE Value GruBackwardPrevious(Value dh1, Value d_hr, Value r,
                                                Value d_h, Value u) {
   return dh1 + d_hr * r + d_h * u;
+}
+
+// Reset after the product. What it shares with the other form is above.
+//
+// r = σ(r̄)   u = σ(ū)   c = tanh(x̄ + r ∘ hc)   h = u ∘ h_prev + (1 − u) ∘ c
+//     where x̄ = x · W_c + b_x,c and hc = h_prev · R_c + b_h,c
+template <class Value>
+struct GruAfterStep {
+  Value r;
+  Value u;
+  Value c;
+  Value h;
+};
+
+template <class Activations, class Value>
+BLOCKRNN_HOST_DEVICE GruAfterStep<Value> GruAfterForward(Value r_bar,
+                                                         Value u_bar,
+                                                         Value x_bar, Value hc,
+                                                         Value h_prev) {
+  GruAfterStep<Value> out;
+  out.r = Activations::Gate(r_bar);
+  out.u = Activations::Gate(u_bar);
+  const GruState<Value> state =
+      GruForwardState<Activations>(x_bar + out.r * hc, out.u, h_prev);
+  out.c = state.c;
+  out.h = state.h;
+  return out;
+}
+
+template <class Value>
+struct GruAfterStepGrad {
+  Value d_r_bar;
+  Value d_u_bar;
+  Value d_c_bar;
+  Value d_hc;
+  Value d_h_prev;  // what does not come through the product with the state
+};
+
+// d_c_bar, d_u_bar as above     d_hc = d_c_bar ∘ r
+// d_r_bar = d_c_bar ∘ hc ∘ r ∘ (1 − r)     d_h_prev = d_h ∘ u + …
+template <class Value>
+BLOCKRNN_HOST_DEVICE GruAfterStepGrad<Value> GruAfterBackward(
+    const GruAfterStep<Value>& step, Value hc, Value h_prev, Value d_h) {
+  const GruStateGrad<Value> state =
+      GruBackwardState(d_h, step.u, step.c, h_prev);
+  GruAfterStepGrad<Value> out;
+  out.d_u_bar = state.d_u_bar;
+  out.d_c_bar = state.d_c_bar;
+  out.d_hc = state.d_c_bar * step.r;
+  out.d_r_bar = GruBackwardReset(state.d_c_bar, hc, step.r);
+  out.d_h_prev = d_h * step.u;
+  return out;
 }
 
 }  // namespace blockrnn

@@ -152,6 +152,52 @@ struct GruSequenceBackwardArgs {
   T* b_c_grad = nullptr;           // [H]
 };
 
+// GRU with the reset after the product, as Keras' default and cuDNN's. The
+// candidate's gate is the last in every layout.
+template <class T>
+struct GruAfterSequenceForwardArgs {
+  SequenceShape shape;
+  GruAfterGateLayout layout = kGruRuc;
+  const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
+  const T* x = nullptr;           // [steps, batch, I]
+  const T* h_prev = nullptr;      // [B, H]
+  const T* w_x = nullptr;         // [I, 3H]
+  const T* w_h = nullptr;         // [H, 3H]
+  const T* b_x = nullptr;         // [3H]
+  const T* b_h = nullptr;         // [3H]
+  // Outputs; each may be nullptr where nobody wants it.
+  T* r = nullptr;       // [steps, batch, H]
+  T* u = nullptr;       // [steps, batch, H]
+  T* c = nullptr;       // [steps, batch, H]
+  T* hc = nullptr;      // [steps, batch, H], h_prev · R_c + b_h,c
+  T* h = nullptr;       // [steps, batch, H]
+  T* h_last = nullptr;  // [B, H]
+};
+
+template <class T>
+struct GruAfterSequenceBackwardArgs {
+  SequenceShape shape;
+  GruAfterGateLayout layout = kGruRuc;
+  const uint8_t* mask = nullptr;   // [steps, batch], or nullptr
+  const T* x = nullptr;            // [steps, batch, I]
+  const T* h_prev = nullptr;       // [B, H]
+  const T* w_x = nullptr;          // [I, 3H]
+  const T* w_h = nullptr;          // [H, 3H]
+  const T* r = nullptr;            // [steps, batch, H]
+  const T* u = nullptr;            // [steps, batch, H]
+  const T* c = nullptr;            // [steps, batch, H]
+  const T* hc = nullptr;           // [steps, batch, H]
+  const T* h = nullptr;            // [steps, batch, H]
+  const T* h_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
+  const T* h_last_grad = nullptr;  // [B, H]; nullptr: zeros
+  T* x_grad = nullptr;             // [steps, batch, I]
+  T* h_prev_grad = nullptr;        // [B, H]
+  T* w_x_grad = nullptr;           // [I, 3H]
+  T* w_h_grad = nullptr;           // [H, 3H]
+  T* b_x_grad = nullptr;           // [3H]
+  T* b_h_grad = nullptr;           // [3H]
+};
+
 }  // namespace blockrnn
 
 #endif  // BLOCKRNN_CORE_SEQUENCE_ARGS_H_

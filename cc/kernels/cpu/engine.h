@@ -50,6 +50,10 @@ struct CellFunctions {
   Status (*gru_sequence_forward)(const GruSequenceForwardArgs<T>&, const Host&);
   Status (*gru_sequence_backward)(const GruSequenceBackwardArgs<T>&,
                                   const Host&);
+  Status (*gru_after_sequence_forward)(const GruAfterSequenceForwardArgs<T>&,
+                                       const Host&);
+  Status (*gru_after_sequence_backward)(const GruAfterSequenceBackwardArgs<T>&,
+                                        const Host&);
   Status (*lstm_sequence_forward)(const LstmSequenceForwardArgs<T>&,
                                   const Host&);
   Status (*lstm_sequence_backward)(const LstmSequenceBackwardArgs<T>&,
@@ -57,7 +61,7 @@ struct CellFunctions {
 };
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 2;
+inline constexpr int kEngineVersion = 3;
 
 struct Engine {
   int version;

@@ -6,6 +6,7 @@
 
 #include "cc/core/activations.h"
 #include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/gru_after_sequence.h"
 #include "cc/kernels/cpu/gru_cell.h"
 #include "cc/kernels/cpu/gru_sequence.h"
 #include "cc/kernels/cpu/lstm_cell.h"
@@ -16,10 +17,16 @@ namespace blockrnn::cpu {
 template <class T>
 CellFunctions<T> MakeCellFunctions() {
   return {
-      &GruCellForward<T, StandardActivations>,      &GruCellBackward<T>,
-      &LstmCellForward<T, StandardActivations>,     &LstmCellBackward<T>,
-      &GruSequenceForward<T, StandardActivations>,  &GruSequenceBackward<T>,
-      &LstmSequenceForward<T, StandardActivations>, &LstmSequenceBackward<T>,
+      &GruCellForward<T, StandardActivations>,
+      &GruCellBackward<T>,
+      &LstmCellForward<T, StandardActivations>,
+      &LstmCellBackward<T>,
+      &GruSequenceForward<T, StandardActivations>,
+      &GruSequenceBackward<T>,
+      &GruAfterSequenceForward<T, StandardActivations>,
+      &GruAfterSequenceBackward<T>,
+      &LstmSequenceForward<T, StandardActivations>,
+      &LstmSequenceBackward<T>,
   };
 }
 

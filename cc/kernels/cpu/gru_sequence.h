@@ -48,8 +48,9 @@ class GruSequenceForward {
   Status Run() {
     const int64_t batch = shape_.batch;
     const int64_t rows = block_steps_ * batch;
-    start_ru_ = scratch_.Array<C>(rows * w_ru_h_.panels() * kPanelWidth<C>);
-    start_c_ = scratch_.Array<C>(rows * w_c_h_.panels() * kPanelWidth<C>);
+    start_ru_ =
+        scratch_.Array<C>(rows * w_ru_h_.panels() * kPanelWidth<C, kGruGates>);
+    start_c_ = scratch_.Array<C>(rows * w_c_h_.panels() * kPanelWidth<C, 1>);
     wide_x_ = WideRowsScratch<T>(&scratch_, rows, shape_.input);
     h_ = scratch_.Array<C>(batch * units_);
     u_ = scratch_.Array<C>(batch * units_);
@@ -119,7 +120,7 @@ class GruSequenceForward {
     const auto start = [&](int64_t row, int64_t panel) {
       return start_ru_ +
              ((step * shape_.batch + row) * w_ru_h_.panels() + panel) *
-                 kPanelWidth<C>;
+                 kPanelWidth<C, kGruGates>;
     };
     const auto epilogue = [&](const GateRun<C>& run) {
       const int64_t in_memory = shape_.Row(first_ + step, run.row);
@@ -148,7 +149,7 @@ class GruSequenceForward {
     const auto start = [&](int64_t row, int64_t panel) {
       return start_c_ +
              ((step * shape_.batch + row) * w_c_h_.panels() + panel) *
-                 kPanelWidth<C>;
+                 kPanelWidth<C, 1>;
     };
     const auto epilogue = [&](const GateRun<C>& run) {
       const int64_t in_memory = shape_.Row(first_ + step, run.row);

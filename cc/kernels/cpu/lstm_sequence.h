@@ -45,7 +45,8 @@ Status LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
       host, &scratch, WeightView<T>{args.w_h, kLstmGates * units}, gate_offset,
       units, units);
   const int64_t panels = w_h.panels();
-  C* start = scratch.Array<C>(block_steps * batch * panels * kPanelWidth<C>);
+  C* start = scratch.Array<C>(block_steps * batch * panels *
+                              kPanelWidth<C, kLstmGates>);
   C* wide_x = WideRowsScratch<T>(&scratch, block_steps * batch, shape.input);
   // The state before and after a step: h in two copies, since other workers
   // still read the old one; cs in one, since a unit reads only its own.
@@ -88,7 +89,8 @@ Status LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
       const C* h_in = h_state[(first + step) % 2];
       C* h_out = h_state[(first + step + 1) % 2];
       const auto start_of = [&](int64_t row, int64_t panel) {
-        return start + ((step * batch + row) * panels + panel) * kPanelWidth<C>;
+        return start + ((step * batch + row) * panels + panel) *
+                           kPanelWidth<C, kLstmGates>;
       };
       const auto epilogue = [&](const GateRun<C>& run) {
         const int64_t in_memory = shape.Row(first + step, run.row);

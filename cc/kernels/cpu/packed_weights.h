@@ -33,7 +33,7 @@ class PackedWeights {
                 const int64_t (&gate_offset)[kGates], int64_t depth,
                 int64_t units)
       : depth_(depth), units_(units), panels_(CeilDiv(units, kUnits)) {
-    C* packed = scratch->Array<C>(panels_ * depth * kPanelWidth<C>);
+    C* packed = scratch->Array<C>(panels_ * depth * kPanelWidth<C, kGates>);
     if (packed == nullptr) return;
     packed_ = packed;
     constexpr int64_t kGroup = kUnits * internal::kMostPanelsInGroup;
@@ -44,8 +44,9 @@ class PackedWeights {
     ParallelFor(host, workers, tasks, [&](int, int64_t task) {
       const int64_t unit = task * kGroup;
       PackPanels<C>(view, gate_offset, depth, unit,
-                    std::min(kGroup, units - unit), depth * kPanelWidth<C>,
-                    packed + unit / kUnits * depth * kPanelWidth<C>);
+                    std::min(kGroup, units - unit),
+                    depth * kPanelWidth<C, kGates>,
+                    packed + unit / kUnits * depth * kPanelWidth<C, kGates>);
     });
   }
 
@@ -53,7 +54,7 @@ class PackedWeights {
   int64_t units() const { return units_; }
   int64_t panels() const { return panels_; }
   const C* Panel(int64_t panel) const {
-    return packed_ + panel * depth_ * kPanelWidth<C>;
+    return packed_ + panel * depth_ * kPanelWidth<C, kGates>;
   }
 
  private:
@@ -76,7 +77,7 @@ void MultiplyPacked(const RowView<C>& a, const PackedWeights<C, kGates>& w,
                     Range panels, Range rows, const Start& start,
                     const Epilogue& epilogue) {
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
-  alignas(64) C sums[kTileRows * kPanelWidth<C>];
+  alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
   // Tiles as even as can be: a tile of one row costs nearly what three cost.
   const int64_t tiles = CeilDiv(rows.end - rows.begin, kTileRows);
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
@@ -86,7 +87,7 @@ void MultiplyPacked(const RowView<C>& a, const PackedWeights<C, kGates>& w,
     for (int64_t left = tiles; left > 0; --left) {
       const int64_t size = CeilDiv(rows.end - row, left);
       WithRows<kTileRows>(size, [&](auto tile_rows) {
-        Tile<C, tile_rows()> tile;
+        Tile<C, tile_rows(), kPanelVectors<kGates>> tile;
         for (int r = 0; r < tile_rows(); ++r) {
           const C* from = start(row + r, panel);
           if (from == nullptr) {
@@ -98,12 +99,12 @@ void MultiplyPacked(const RowView<C>& a, const PackedWeights<C, kGates>& w,
         MultiplyPanel(internal::RowsFrom<tile_rows()>(a, row), w.depth(),
                       w.Panel(panel), &tile);
         for (int r = 0; r < tile_rows(); ++r) {
-          tile.Store(r, sums + r * kPanelWidth<C>);
+          tile.Store(r, sums + r * kPanelWidth<C, kGates>);
         }
       });
       for (int64_t r = 0; r < size; ++r) {
-        epilogue(GateRun<C>{row + r, unit, count, sums + r * kPanelWidth<C>,
-                            kUnits});
+        epilogue(GateRun<C>{row + r, unit, count,
+                            sums + r * kPanelWidth<C, kGates>, kUnits});
       }
       row += size;
     }
@@ -115,7 +116,7 @@ template <class C, int kGates, class Epilogue>
 void ZeroProduct(const PackedWeights<C, kGates>& w, Range panels, Range rows,
                  const Epilogue& epilogue) {
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
-  alignas(64) const C sums[kPanelWidth<C>] = {};
+  alignas(64) const C sums[kPanelWidth<C, kGates>] = {};
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const int64_t unit = panel * kUnits;
     for (int64_t row = rows.begin; row < rows.end; ++row) {

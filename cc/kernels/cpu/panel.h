@@ -4,7 +4,8 @@
 // holds, k by k, the weights of a few neighbouring units for all the gates that
 // the epilogue needs together: with G gates, kPanelVectors / G vectors of units
 // for each gate, so that a finished tile of rows × panel has everything that
-// the gate equations read. 4 vectors suit all of G = 1, 2 and 4.
+// the gate equations read. 4 vectors suit G = 1, 2 and 4, and 3
+// suit 3.
 //
 //     panel[k] = [gate 0: units u … u+n) | gate 1: the same units | …]
 
@@ -18,9 +19,10 @@
 
 namespace blockrnn::cpu {
 
-inline constexpr int kPanelVectors = 4;
+template <int kGates>
+inline constexpr int kPanelVectors = kGates == 3 ? 3 : 4;
 
-// Rows of a tile. The accumulators (kTileRows × kPanelVectors) must stay in
+// Rows of a tile. The accumulators (kTileRows × panel vectors) must stay in
 // registers beside one vector of the panel and one broadcast value for each
 // row: 24 + 1 + 6 of 32 registers, 12 + 1 + 3 of 16.
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -29,12 +31,12 @@ inline constexpr int kTileRows = 6;
 inline constexpr int kTileRows = 3;
 #endif
 
-template <class C>
-inline constexpr int kPanelWidth = kPanelVectors* Vec<C>::kSize;
+template <class C, int kGates>
+inline constexpr int kPanelWidth = kPanelVectors<kGates>* Vec<C>::kSize;
 
 // Units of one gate in a panel.
 template <class C, int kGates>
-inline constexpr int kPanelUnits = kPanelWidth<C> / kGates;
+inline constexpr int kPanelUnits = kPanelWidth<C, kGates> / kGates;
 
 // Where the weights of a product stand. Unit u of gate g is column
 // gate_offset[g] + u of w, or, transposed, that row of it.
@@ -104,13 +106,13 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
         const T* first = view.w + (column + j) * view.ldw;
         TransposeRows([&](int lane) { return first + lane * view.ldw; }, k,
                       static_cast<int>(std::min<int64_t>(units - j, kSize)),
-                      out(j), kPanelWidth<C>);
+                      out(j), kPanelWidth<C, kGates>);
       }
     } else {
       for (int64_t p = 0; p < k; ++p) {
         const T* row = view.w + p * view.ldw + column;
         ForEachVector<C>(units, [&](int64_t j, auto lanes) {
-          Store(out(j) + p * kPanelWidth<C>, Load<C>(row + j, lanes));
+          Store(out(j) + p * kPanelWidth<C, kGates>, Load<C>(row + j, lanes));
         });
       }
     }
@@ -118,26 +120,26 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
     const int64_t end = (units + kUnits - 1) / kUnits * kUnits;
     for (int64_t j = filled; j < end; j += kSize) {
       for (int64_t p = 0; p < k; ++p) {
-        Store(out(j) + p * kPanelWidth<C>, Vec<C>(0));
+        Store(out(j) + p * kPanelWidth<C, kGates>, Vec<C>(0));
       }
     }
   }
 }
 
-template <class C, int kRows>
+template <class C, int kRows, int kVectors>
 struct Tile {
-  Vec<C> sum[kRows][kPanelVectors];
+  Vec<C> sum[kRows][kVectors];
 
   void Clear(int r) {
     for (auto& v : sum[r]) v = Vec<C>(0);
   }
   void Load(int r, const C* from) {
-    for (int v = 0; v < kPanelVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
       sum[r][v] = cpu::Load<C>(from + v * Vec<C>::kSize);
     }
   }
   void Store(int r, C* to) const {
-    for (int v = 0; v < kPanelVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
       cpu::Store(to + v * Vec<C>::kSize, sum[r][v]);
     }
   }
@@ -150,21 +152,21 @@ struct RowPointers {
 
 // tile += a · panel for kRows rows of a, in the order of k, one multiply-add
 // each: the bits of an element do not depend on the tile it is in.
-template <class C, int kRows>
+template <class C, int kRows, int kVectors>
 EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
                                        int64_t k, const C* panel,
-                                       Tile<C, kRows>* tile) {
+                                       Tile<C, kRows, kVectors>* tile) {
   constexpr int kSize = Vec<C>::kSize;
   for (int64_t p = 0; p < k; ++p) {
     Vec<C> broadcast[kRows];
     for (int m = 0; m < kRows; ++m) broadcast[m] = Vec<C>(a.row[m][p]);
-    for (int v = 0; v < kPanelVectors; ++v) {
+    for (int v = 0; v < kVectors; ++v) {
       const Vec<C> b = Load<C>(panel + v * kSize);
       for (int m = 0; m < kRows; ++m) {
         tile->sum[m][v] = MulAdd(broadcast[m], b, tile->sum[m][v]);
       }
     }
-    panel += kPanelWidth<C>;
+    panel += kVectors * kSize;
   }
 }
 

@@ -276,7 +276,7 @@ void StreamTask(const Product<T, kGates>& product, int64_t unit, int64_t count,
 }
 
 // The rows and the group of panels that one task has, and its scratch.
-template <class C>
+template <class C, int kGates>
 struct PanelBlock {
   int64_t row = 0;
   int64_t rows = 0;
@@ -288,15 +288,17 @@ struct PanelBlock {
 };
 
 // sums += a · packed, for k ≤ kPackedDepth columns of a.
-template <class C>
-void MultiplyBlock(const PanelBlock<C>& block, const RowView<C>& a, int64_t k) {
-  const int64_t ld_sums = block.panels * kPanelWidth<C>;
+template <class C, int kGates>
+void MultiplyBlock(const PanelBlock<C, kGates>& block, const RowView<C>& a,
+                   int64_t k) {
+  const int64_t ld_sums = block.panels * kPanelWidth<C, kGates>;
   for (int64_t panel = 0; panel < block.panels; ++panel) {
-    const C* packed = block.packed + panel * kPackedDepth * kPanelWidth<C>;
+    const C* packed =
+        block.packed + panel * kPackedDepth * kPanelWidth<C, kGates>;
     for (int64_t m = 0; m < block.rows; m += kTileRows) {
       WithRows<kTileRows>(block.rows - m, [&](auto rows) {
-        C* sums = block.sums + m * ld_sums + panel * kPanelWidth<C>;
-        Tile<C, rows()> tile;
+        C* sums = block.sums + m * ld_sums + panel * kPanelWidth<C, kGates>;
+        Tile<C, rows(), kPanelVectors<kGates>> tile;
         for (int r = 0; r < rows(); ++r) tile.Load(r, sums + r * ld_sums);
         MultiplyPanel(RowsFrom<rows()>(a, block.row + m), k, packed, &tile);
         for (int r = 0; r < rows(); ++r) tile.Store(r, sums + r * ld_sums);
@@ -307,18 +309,20 @@ void MultiplyBlock(const PanelBlock<C>& block, const RowView<C>& a, int64_t k) {
 
 template <class T, int kGates, class Epilogue>
 void PanelTask(const Product<T, kGates>& product,
-               const PanelBlock<ComputeType<T>>& block,
+               const PanelBlock<ComputeType<T>, kGates>& block,
                const Epilogue& epilogue) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
-  std::fill(block.sums, block.sums + block.rows * block.panels * kPanelWidth<C>,
+  std::fill(block.sums,
+            block.sums + block.rows * block.panels * kPanelWidth<C, kGates>,
             C(0));
   for (int s = 0; s < product.num_parts; ++s) {
     const ProductPart<T>& part = product.parts[s];
     for (int64_t p = 0; p < part.k; p += kPackedDepth) {
       const int64_t k = std::min(kPackedDepth, part.k - p);
       PackPanels<C>(part.weights.From(p), product.gate_offset, k, block.unit,
-                    block.units, kPackedDepth * kPanelWidth<C>, block.packed);
+                    block.units, kPackedDepth * kPanelWidth<C, kGates>,
+                    block.packed);
       MultiplyBlock(block, part.a.From(p), k);
     }
   }
@@ -328,7 +332,8 @@ void PanelTask(const Product<T, kGates>& product,
       epilogue(GateRun<C>{
           block.row + m, block.unit + unit,
           std::min(kUnits, block.units - unit),
-          block.sums + (m * block.panels + panel) * kPanelWidth<C>, kUnits});
+          block.sums + (m * block.panels + panel) * kPanelWidth<C, kGates>,
+          kUnits});
     }
   }
 }
@@ -343,14 +348,14 @@ void RunTask(const Product<T, kGates>& product, const Split& split,
     StreamTask(product, unit, count, scratch, epilogue);
     return;
   }
-  PanelBlock<C> block;
+  PanelBlock<C, kGates> block;
   block.row = task % split.row_tasks * split.rows_per_task;
   block.rows = std::min(split.rows_per_task, product.rows - block.row);
   block.unit = unit;
   block.units = count;
   block.panels = CeilDiv(count, kPanelUnits<C, kGates>);
   block.packed = scratch;
-  block.sums = scratch + block.panels * kPackedDepth * kPanelWidth<C>;
+  block.sums = scratch + block.panels * kPackedDepth * kPanelWidth<C, kGates>;
   PanelTask(product, block, epilogue);
 }
 

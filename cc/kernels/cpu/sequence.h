@@ -106,12 +106,13 @@ void TransposedRows(const Host& host, const Rows& row, int64_t rows,
 template <class C, int kGates, class T>
 void StoreStart(const GateRun<C>& run, const T* const (&bias)[kGates],
                 int64_t panels, C* start) {
-  C* row = start + run.row * panels * kPanelWidth<C>;
+  C* row = start + run.row * panels * kPanelWidth<C, kGates>;
   for (int gate = 0; gate < kGates; ++gate) {
     const C* sums = run.gates + gate * run.gate_stride;
     const T* b = bias[gate] + run.unit;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-      C* out = row + PanelOffset<C, kGates>(gate, run.unit + j, kPanelWidth<C>);
+      C* out = row + PanelOffset<C, kGates>(gate, run.unit + j,
+                                            kPanelWidth<C, kGates>);
       Store(out, Load<C>(sums + j, lanes) + Load<C>(b + j, lanes));
     });
   }
