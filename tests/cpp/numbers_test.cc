@@ -13,7 +13,7 @@ namespace blockrnn::test {
 namespace {
 
 // batch, input, units. Empty dims; one; each side of 4, 8 and 16 lanes; H ≠ I;
-// each side of a tile of rows, of a run of units, of 64 and of 128.
+// each side of a tile of rows, of a run of units, of 64, 128 and 256.
 const std::vector<Dims> kSmallShapes = {
     {0, 0, 0},    {0, 3, 5},    {1, 0, 0},   {1, 0, 3},   {1, 3, 0},
     {2, 0, 7},    {9, 0, 17},   {9, 17, 0},  {40, 5, 0},  {40, 0, 5},
@@ -24,7 +24,8 @@ const std::vector<Dims> kSmallShapes = {
     {24, 24, 48}, {11, 1, 130},
 };
 const std::vector<Dims> kLargeShapes = {
-    {70, 65, 66}, {33, 130, 67}, {2, 128, 129}, {6, 300, 20}, {65, 3, 258},
+    {70, 65, 66}, {33, 130, 67}, {2, 128, 129}, {6, 300, 20},
+    {65, 3, 258}, {125, 7, 20},  {18, 260, 40},
 };
 
 // Every combination of these is too much; a fixed sample of them is drawn.

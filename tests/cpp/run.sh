@@ -4,8 +4,8 @@
 #     tests/cpp/run.sh {plain|asan|tsan} {short|full} [TEST_ARGUMENT...]
 #     tests/cpp/run.sh fuzz SECONDS
 #
-# full takes every instruction set that this machine runs, short the best (and
-# plain short the generic one too). asan is AddressSanitizer with
+# plain full takes every instruction set that this machine runs, plain short the
+# best and the generic one, the others the best. asan is AddressSanitizer with
 # UndefinedBehaviorSanitizer; fuzz needs clang++.
 # PYTHON names the Python whose TensorFlow has the Eigen headers, EIGEN_INCLUDE
 # a folder with them where there is none. Ends with "N passed, N failed".
@@ -91,7 +91,7 @@ if [ "$mode" != plain ]; then
   engine_flags="-O1 -g1 $engine_flags $sanitizer"
   isas=$(machine_isas | sed -n 1p)
 fi
-if [ "$length" = full ]; then isas=$(machine_isas); fi
+if [ "$mode:$length" = plain:full ]; then isas=$(machine_isas); fi
 
 # Whether an object is younger than all it is made of (which the compiler wrote
 # beside it) and was made by the same command.
