@@ -26,7 +26,7 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def run_python(
-    arguments: list[str], *, timeout: float = 300, **extra: str
+    arguments: list[str], *, timeout: float = 600, **extra: str
 ) -> subprocess.CompletedProcess:
     """Runs this Python with `arguments`; the caller looks at returncode, stdout and stderr."""
     return subprocess.run(
@@ -39,7 +39,7 @@ def run_python(
     )
 
 
-def run_code(code: str, *, timeout: float = 300, **extra: str) -> subprocess.CompletedProcess:
+def run_code(code: str, *, timeout: float = 600, **extra: str) -> subprocess.CompletedProcess:
     """Runs a program given as text."""
     return run_python(["-c", code], timeout=timeout, **extra)
 

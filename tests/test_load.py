@@ -23,7 +23,7 @@ def test_calls_at_once(tfb, intra, inter):
     """
     del tfb
     result = children.run_python(
-        [str(children.TESTS / "load_child.py"), str(intra), str(inter)], timeout=200
+        [str(children.TESTS / "load_child.py"), str(intra), str(inter)], timeout=400
     )
     out = children.assert_ok(result, f"{intra} intra-op, {inter} inter-op threads")
     assert [line for line in out.splitlines() if line.startswith("ok")] == [

@@ -26,7 +26,7 @@ def test_malformed_calls_are_refused(tfb, tmp_path, name):
     while True:
         result = children.run_python(
             [str(children.TESTS / "perturbation_child.py"), name, str(first), str(progress)],
-            timeout=280,
+            timeout=600,
         )
         if result.returncode == 0:
             outcome = json.loads(result.stdout.strip().splitlines()[-1])
