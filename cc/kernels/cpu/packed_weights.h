@@ -83,10 +83,11 @@ void MultiplyPacked(const RowView<C>& a, const PackedWeights<C, kGates>& w,
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const int64_t unit = panel * kUnits;
     const int64_t count = std::min(kUnits, w.units() - unit);
+    const int64_t used = CeilDiv(count, Vec<C>::kSize);
     int64_t row = rows.begin;
     for (int64_t left = tiles; left > 0; --left) {
       const int64_t size = CeilDiv(rows.end - row, left);
-      WithRows<kTileRows>(size, [&](auto tile_rows) {
+      WithTile<kGates>(size, used, [&](auto tile_rows, auto vectors) {
         Tile<C, tile_rows(), kPanelVectors<kGates>> tile;
         for (int r = 0; r < tile_rows(); ++r) {
           const C* from = start(row + r, panel);
@@ -96,8 +97,9 @@ void MultiplyPacked(const RowView<C>& a, const PackedWeights<C, kGates>& w,
             tile.Load(r, from);
           }
         }
-        MultiplyPanel(internal::RowsFrom<tile_rows()>(a, row), w.depth(),
-                      w.Panel(panel), &tile);
+        MultiplyPanel<kGates, vectors()>(
+            internal::RowsFrom<tile_rows()>(a, row), w.depth(), w.Panel(panel),
+            &tile);
         for (int r = 0; r < tile_rows(); ++r) {
           tile.Store(r, sums + r * kPanelWidth<C, kGates>);
         }

@@ -38,6 +38,10 @@ inline constexpr int kPanelWidth = kPanelVectors<kGates>* Vec<C>::kSize;
 template <class C, int kGates>
 inline constexpr int kPanelUnits = kPanelWidth<C, kGates> / kGates;
 
+// Vectors of one gate in a panel.
+template <int kGates>
+inline constexpr int kGateVectors = kPanelVectors<kGates> / kGates;
+
 // Where the weights of a product stand. Unit u of gate g is column
 // gate_offset[g] + u of w, or, transposed, that row of it.
 template <class T>
@@ -88,6 +92,10 @@ int64_t PanelOffset(int gate, int64_t unit, int64_t panel_stride) {
   return unit / kUnits * panel_stride + gate * kUnits + unit % kUnits;
 }
 
+// Rows of weights between a prefetch and its use; measured in
+// docs/adr/0005-products.md.
+inline constexpr int64_t kPackAhead = 8;
+
 // Packs depth k of `units` neighbouring units for each gate into panels that
 // start panel_stride elements apart. Lanes past the last unit become zero.
 template <class C, int kGates, class T>
@@ -111,6 +119,12 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
     } else {
       for (int64_t p = 0; p < k; ++p) {
         const T* row = view.w + p * view.ldw + column;
+        // Rows lie far apart, so the hardware does not see them coming.
+        if (p + kPackAhead < k) {
+          for (int64_t j = 0; j < units; j += 64 / sizeof(T)) {
+            __builtin_prefetch(row + kPackAhead * view.ldw + j);
+          }
+        }
         ForEachVector<C>(units, [&](int64_t j, auto lanes) {
           Store(out(j) + p * kPanelWidth<C, kGates>, Load<C>(row + j, lanes));
         });
@@ -151,8 +165,9 @@ struct RowPointers {
 };
 
 // tile += a · panel for kRows rows of a, in the order of k, one multiply-add
-// each: the bits of an element do not depend on the tile it is in.
-template <class C, int kRows, int kVectors>
+// each: the bits of an element do not depend on the tile it is in. Only the
+// first kUsed vectors of each gate are computed: a last panel is seldom full.
+template <int kGates, int kUsed, class C, int kRows, int kVectors>
 EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
                                        int64_t k, const C* panel,
                                        Tile<C, kRows, kVectors>* tile) {
@@ -161,6 +176,7 @@ EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
     Vec<C> broadcast[kRows];
     for (int m = 0; m < kRows; ++m) broadcast[m] = Vec<C>(a.row[m][p]);
     for (int v = 0; v < kVectors; ++v) {
+      if (v % kGateVectors<kGates> >= kUsed) continue;
       const Vec<C> b = Load<C>(panel + v * kSize);
       for (int m = 0; m < kRows; ++m) {
         tile->sum[m][v] = MulAdd(broadcast[m], b, tile->sum[m][v]);
@@ -181,6 +197,14 @@ EIGEN_ALWAYS_INLINE void WithRows(int64_t rows, const F& f) {
     }
   }
   f(std::integral_constant<int, kMost>());
+}
+
+// The same for a tile's rows and its used vectors of each gate.
+template <int kGates, class F>
+EIGEN_ALWAYS_INLINE void WithTile(int64_t rows, int64_t used, const F& f) {
+  WithRows<kGateVectors<kGates>>(used, [&](auto vectors) {
+    WithRows<kTileRows>(rows, [&](auto tile_rows) { f(tile_rows, vectors); });
+  });
 }
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

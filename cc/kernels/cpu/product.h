@@ -108,7 +108,7 @@ inline constexpr int64_t kPackedDepth = 256;
 inline constexpr int64_t kMostPanelsInGroup = 4;
 
 // Rows that share a packing: their sums, 1 KB each, stay in the cache as well.
-inline constexpr int64_t kMostRowsInBlock = 120;
+inline constexpr int64_t kMostRowsInBlock = 264;
 
 template <class T, int kGates>
 bool Streams(const Product<T, kGates>& product) {
@@ -134,12 +134,14 @@ Split SplitProduct(const Product<T, kGates>& product, int workers) {
     const int64_t group =
         std::clamp<int64_t>(panels / pieces, 1, kMostPanelsInGroup);
     split.units_per_task = kUnits * group;
+    // As many pieces as keep the workers busy or the blocks small, and all of
+    // about one size.
     const int64_t row_pieces =
-        std::clamp<int64_t>(pieces / CeilDiv(panels, group), 1,
-                            CeilDiv(product.rows, 4 * kTileRows));
-    split.rows_per_task = std::min(
-        CeilDiv(CeilDiv(product.rows, row_pieces), kTileRows) * kTileRows,
-        kMostRowsInBlock);
+        std::max(std::clamp<int64_t>(pieces / CeilDiv(panels, group), 1,
+                                     CeilDiv(product.rows, 4 * kTileRows)),
+                 CeilDiv(product.rows, kMostRowsInBlock));
+    split.rows_per_task =
+        CeilDiv(CeilDiv(product.rows, row_pieces), kTileRows) * kTileRows;
   }
   split.unit_tasks = CeilDiv(product.units, split.units_per_task);
   split.row_tasks = CeilDiv(product.rows, split.rows_per_task);
@@ -254,6 +256,7 @@ void StreamPart(const ProductPart<T>& part, int64_t rows, int64_t column,
   // ahead, few enough that they keep track of them.
   int64_t p = 0;
   for (; p + 8 <= part.k; p += 8) steps(std::integral_constant<int, 8>(), p);
+  for (; p + 3 <= part.k; p += 3) steps(std::integral_constant<int, 3>(), p);
   for (; p < part.k; ++p) steps(std::integral_constant<int, 1>(), p);
 }
 
@@ -295,12 +298,15 @@ void MultiplyBlock(const PanelBlock<C, kGates>& block, const RowView<C>& a,
   for (int64_t panel = 0; panel < block.panels; ++panel) {
     const C* packed =
         block.packed + panel * kPackedDepth * kPanelWidth<C, kGates>;
+    const int64_t used =
+        CeilDiv(block.units - panel * kPanelUnits<C, kGates>, Vec<C>::kSize);
     for (int64_t m = 0; m < block.rows; m += kTileRows) {
-      WithRows<kTileRows>(block.rows - m, [&](auto rows) {
+      WithTile<kGates>(block.rows - m, used, [&](auto rows, auto vectors) {
         C* sums = block.sums + m * ld_sums + panel * kPanelWidth<C, kGates>;
         Tile<C, rows(), kPanelVectors<kGates>> tile;
         for (int r = 0; r < rows(); ++r) tile.Load(r, sums + r * ld_sums);
-        MultiplyPanel(RowsFrom<rows()>(a, block.row + m), k, packed, &tile);
+        MultiplyPanel<kGates, vectors()>(RowsFrom<rows()>(a, block.row + m), k,
+                                         packed, &tile);
         for (int r = 0; r < rows(); ++r) tile.Store(r, sums + r * ld_sums);
       });
     }
