@@ -23,11 +23,12 @@ PACKAGE = ROOT / "tf_blockrnn"
 # arrows point from the ops and their kernels to the engines and from there to the core.
 STANDARD = r"[a-z_0-9]+"  # <vector>
 EIGEN = r"(unsupported/)?Eigen/.*"
+INTRINSICS = r"immintrin\.h"  # the compiler's own
 POSIX = r"(dlfcn|unistd)\.h"
 TENSORFLOW = r"(tensorflow|absl|tsl|xla)/.*"
 INCLUDE_RULES = {
     "cc/core/": [STANDARD, r"cc/core/.*"],
-    "cc/kernels/cpu/": [STANDARD, EIGEN, r"cc/core/.*", r"cc/kernels/cpu/.*"],
+    "cc/kernels/cpu/": [STANDARD, INTRINSICS, EIGEN, r"cc/core/.*", r"cc/kernels/cpu/.*"],
     "cc/kernels/cuda/": [STANDARD, EIGEN, r"cuda_.*", r"cc/core/.*", r"cc/kernels/cuda/.*"],
     "cc/ops/": [STANDARD, TENSORFLOW, r"cc/core/.*", r"cc/ops/.*"],
     "cc/kernels/": [
