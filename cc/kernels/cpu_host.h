@@ -81,6 +81,30 @@ class CpuDevice {
                    const LstmCellBackwardArgs<T>& args) const {
     return Run(ctx, functions_->lstm_cell_backward, args);
   }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const LstmSequenceForwardArgs<T>& args) const {
+    return Run(ctx, functions_->lstm_sequence_forward, args);
+  }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const LstmSequenceBackwardArgs<T>& args) const {
+    return Run(ctx, functions_->lstm_sequence_backward, args);
+  }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const GruSequenceForwardArgs<T>& args) const {
+    return Run(ctx, functions_->gru_sequence_forward, args);
+  }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const GruSequenceBackwardArgs<T>& args) const {
+    return Run(ctx, functions_->gru_sequence_backward, args);
+  }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const GruAfterSequenceForwardArgs<T>& args) const {
+    return Run(ctx, functions_->gru_after_sequence_forward, args);
+  }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const GruAfterSequenceBackwardArgs<T>& args) const {
+    return Run(ctx, functions_->gru_after_sequence_backward, args);
+  }
 
   absl::Status FillZero(tensorflow::OpKernelContext*, void* data,
                         std::size_t bytes) const {

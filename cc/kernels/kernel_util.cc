@@ -72,8 +72,20 @@ ContractKernel::ContractKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
 
 absl::Status ContractKernel::Prepare(OpKernelContext* ctx,
                                      Bindings* bound) const {
-  TF_RETURN_IF_ERROR(contract_->Check(RunTimeShapes(ctx), alternative_, bound));
+  TF_RETURN_IF_ERROR(CheckInputs(ctx, bound));
+  return AllocateOutputs(ctx, *bound, Wanted::kAll);
+}
+
+absl::Status ContractKernel::CheckInputs(OpKernelContext* ctx,
+                                         Bindings* bound) const {
+  return contract_->Check(RunTimeShapes(ctx), alternative_, bound);
+}
+
+absl::Status ContractKernel::AllocateOutputs(OpKernelContext* ctx,
+                                             const Bindings& bound,
+                                             Wanted wanted) const {
   for (int i = 0; i < num_outputs(); ++i) {
+    if (wanted == Wanted::kUsed && !ctx->output_required(i)) continue;
     const ArgumentPattern& output = contract_->outputs()[i];
     const ShapePattern& pattern = output.shape(alternative_);
     TensorShape shape;
@@ -81,7 +93,7 @@ absl::Status ContractKernel::Prepare(OpKernelContext* ctx,
       shape = ctx->input(pattern.same_as).shape();
     } else {
       TF_RETURN_IF_ERROR(
-          OutputShape(*contract_, output, alternative_, *bound, &shape));
+          OutputShape(*contract_, output, alternative_, bound, &shape));
     }
     Tensor* tensor = nullptr;
     TF_RETURN_IF_ERROR(ctx->allocate_output(i, shape, &tensor));

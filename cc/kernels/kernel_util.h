@@ -21,6 +21,18 @@ class ContractKernel : public tensorflow::OpKernel {
   // buffer. Everything is refused here, before the engine sees a pointer.
   absl::Status Prepare(tensorflow::OpKernelContext* ctx, Bindings* bound) const;
 
+  // The two halves of it, for kernels that do more between or leave out outputs
+  // that nobody wants.
+  absl::Status CheckInputs(tensorflow::OpKernelContext* ctx,
+                           Bindings* bound) const;
+  enum class Wanted {
+    kAll,
+    // Those that the graph uses; all in eager mode. Output() is null elsewhere.
+    kUsed,
+  };
+  absl::Status AllocateOutputs(tensorflow::OpKernelContext* ctx,
+                               const Bindings& bound, Wanted wanted) const;
+
  private:
   const OpContract* contract_ = nullptr;
   int alternative_ = 0;
@@ -37,7 +49,8 @@ const T* Input(tensorflow::OpKernelContext* ctx, int index) {
 
 template <class T>
 T* Output(tensorflow::OpKernelContext* ctx, int index) {
-  return static_cast<T*>(ctx->mutable_output(index)->data());
+  tensorflow::Tensor* tensor = ctx->mutable_output(index);
+  return tensor == nullptr ? nullptr : static_cast<T*>(tensor->data());
 }
 
 }  // namespace blockrnn

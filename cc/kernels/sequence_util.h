@@ -1,0 +1,70 @@
+// Owns what the kernels of whole sequences share: the check of seq_len_max, and
+// outputs that are zeros.
+
+#ifndef BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
+#define BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/kernel_util.h"
+#include "cc/ops/op_contract.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+
+namespace blockrnn {
+
+// Whether no state has a number in it: all that is not empty is zero then, and
+// the engine, whose time grows with the steps, is not asked.
+inline bool NoState(const Bindings& bound) {
+  return bound['B'] == 0 || bound['H'] == 0;
+}
+
+// The first seq_len_max steps of a time-major sequence. seq_len_max is input 0.
+inline absl::Status SequenceShapeOf(tensorflow::OpKernelContext* ctx,
+                                    const Bindings& bound,
+                                    SequenceShape* shape) {
+  const int64_t steps = *Input<int64_t>(ctx, 0);
+  if (steps < 0 || steps > bound['T']) {
+    std::string op = ctx->op_kernel().type_string();
+    op = op.substr(op.find('>') + 1);
+    return absl::InvalidArgumentError(
+        op + ": seq_len_max must be in 0..T = 0.." +
+        std::to_string(bound['T']) + ", got " + std::to_string(steps));
+  }
+  shape->steps = steps;
+  shape->batch = bound['B'];
+  shape->input = bound['I'];
+  shape->units = bound['H'];
+  return absl::OkStatus();
+}
+
+// Fills an output with zeros, from a share of its first dim on; nothing to do
+// for one that nobody uses.
+template <class Device>
+absl::Status ZeroOutput(tensorflow::OpKernelContext* ctx, const Device& device,
+                        int index, int64_t from = 0) {
+  tensorflow::Tensor* tensor = ctx->mutable_output(index);
+  if (tensor == nullptr || tensor->NumElements() == 0) return absl::OkStatus();
+  const int64_t bytes = static_cast<int64_t>(tensor->TotalBytes());
+  // A scalar has no output here, and a dim of 0 no bytes.
+  const int64_t skip = bytes / tensor->dim_size(0) * from;
+  return device.FillZero(ctx, static_cast<char*>(tensor->data()) + skip,
+                         bytes - skip);
+}
+
+template <class Device>
+absl::Status ZeroOutputs(tensorflow::OpKernelContext* ctx, const Device& device,
+                         int begin, int end, int64_t from = 0) {
+  for (int index = begin; index < end; ++index) {
+    const absl::Status status = ZeroOutput(ctx, device, index, from);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
