@@ -42,8 +42,7 @@ REGISTER_OP("BlockRNN>BlockGRU")
 Computes a GRU whose reset gate acts before the product, over a whole sequence.
 
 With T steps, B rows, I inputs and H units, `∘` elementwise, σ the logistic
-function and `[a, b]` columns side by side; h_prev is the state after the step
-before:
+function and `[a, b]` columns side by side; h_prev is the state before the step:
 
     [r̄ ū] = [x, h_prev] · w_ru + b_ru        r = σ(r̄)   u = σ(ū)
     c      = tanh([x, h_prev ∘ r] · w_c + b_c)

@@ -99,7 +99,8 @@ seq_len_max: How many steps count, 0..T; an int64 scalar.
 x: The input, `[T, B, I]`.
 cs_prev: The cell state before the first step, `[B, H]`.
 h_prev: The output before the first step, `[B, H]`.
-w: Weights, `[I+H, 4H]`. Rows: those of x, then those of h_prev. Columns: i, ci, f, o.
+w: Weights, `[I+H, 4H]`. Rows: those of x, then those of h_prev. Columns: i,
+  ci, f, o.
 wci: Peephole weights of the input gate, `[H]`; not read and of any length
   without use_peephole.
 wcf: Peephole weights of the forget gate, like wci.
@@ -176,7 +177,8 @@ seq_len_max: How many steps count, 0..T; an int64 scalar.
 x: The input, `[T, B, I]`.
 cs_prev: The cell state before the first step, `[B, H]`.
 h_prev: The output before the first step, `[B, H]`.
-w: Weights, `[I+H, 4H]`. Rows: those of x, then those of h_prev. Columns: i, ci, f, o.
+w: Weights, `[I+H, 4H]`. Rows: those of x, then those of h_prev. Columns: i,
+  ci, f, o.
 wci: Peephole weights of the input gate, `[H]`; not read and of any length
   without use_peephole.
 wcf: Peephole weights of the forget gate, like wci.
@@ -253,7 +255,8 @@ seq_len_max: How many steps count, 0..T; an int64 scalar.
 x: The input, `[T, B, I]`.
 cs_prev: The cell state before the first step, `[B, H]`.
 h_prev: The output before the first step, `[B, H]`.
-w: Weights, `[I+H, 4H]`. Rows: those of x, then those of h_prev. Columns: i, f, ci, o.
+w: Weights, `[I+H, 4H]`. Rows: those of x, then those of h_prev. Columns: i,
+  f, ci, o.
 wci: Peephole weights of the input gate, `[H]`; not read and of any length
   without use_peephole.
 wcf: Peephole weights of the forget gate, like wci.
@@ -329,7 +332,8 @@ seq_len_max: How many steps count, 0..T; an int64 scalar.
 x: The input, `[T, B, I]`.
 cs_prev: The cell state before the first step, `[B, H]`.
 h_prev: The output before the first step, `[B, H]`.
-w: Weights, `[I+H, 4H]`. Rows: those of x, then those of h_prev. Columns: i, f, ci, o.
+w: Weights, `[I+H, 4H]`. Rows: those of x, then those of h_prev. Columns: i,
+  f, ci, o.
 wci: Peephole weights of the input gate, `[H]`; not read and of any length
   without use_peephole.
 wcf: Peephole weights of the forget gate, like wci.
