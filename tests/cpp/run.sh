@@ -58,7 +58,7 @@ machine_isas() {
 cxx=${CXX:-g++}
 warnings="-Wall -Wextra -Werror -Wno-ignored-attributes"
 # As the Bazel build has them, but for the sanitizers' own.
-engine_flags="-fno-math-errno -fno-trapping-math -DEIGEN_MAX_ALIGN_BYTES=64 -fvisibility=hidden"
+engine_flags="-fno-math-errno -fno-trapping-math -ffp-contract=off -DEIGEN_MAX_ALIGN_BYTES=64 -fvisibility=hidden"
 case "$mode" in
   plain)
     test_flags="-O2"

@@ -18,6 +18,8 @@ def _engine(isa, isa_copts, srcs):
             # No rounding mode, trap or errno is ever looked at; NaN and infinity keep their meaning.
             "-fno-math-errno",
             "-fno-trapping-math",
+            # A multiply-add is fused where the source says so and nowhere else: bits must not depend on inlining.
+            "-ffp-contract=off",
             # A packet type as a template argument loses an alignment attribute that Eigen states again where it counts.
             "-Wno-ignored-attributes",
             "-fvisibility=hidden",

@@ -5,6 +5,7 @@
 #ifndef BLOCKRNN_KERNELS_CPU_SIMD_H_
 #define BLOCKRNN_KERNELS_CPU_SIMD_H_
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -59,7 +60,14 @@ EIGEN_ALWAYS_INLINE Vec<C> Sigmoid(const Vec<C>& x) {
 
 template <class C>
 EIGEN_ALWAYS_INLINE Vec<C> Tanh(const Vec<C>& x) {
-  return Vec<C>(Eigen::internal::scalar_tanh_op<C>().packetOp(x.packet));
+  if constexpr (Eigen::internal::packet_traits<C>::HasTanh) {
+    return Vec<C>(Eigen::internal::scalar_tanh_op<C>().packetOp(x.packet));
+  } else {  // double in the Eigen of TensorFlow 2.19
+    C lanes[Vec<C>::kSize];
+    Eigen::internal::pstoreu(lanes, x.packet);
+    for (C& lane : lanes) lane = std::tanh(lane);
+    return Vec<C>(Eigen::internal::ploadu<typename Vec<C>::Packet>(lanes));
+  }
 }
 
 // As the scalar Clamp of core/activations.h: comparisons, so that a NaN stays.
