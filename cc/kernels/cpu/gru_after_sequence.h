@@ -260,10 +260,8 @@ class GruAfterSequenceBackward {
                     });
   }
 
-  // The state before a step, [H].
   const T* Before(int64_t step, int64_t b) const {
-    return step == 0 ? args_.h_prev + b * units_
-                     : args_.h + shape_.Row(step - 1, b) * units_;
+    return StateBefore(shape_, args_.h, args_.h_prev, step, b);
   }
 
   void Step(int64_t step, Range panels, Range rows) {
@@ -328,34 +326,17 @@ class GruAfterSequenceBackward {
     to_x.num_parts = 2;
     to_x.parts[0] = {{dz_, ldz()}, gates, {args_.w_x, ldz(), true}};
     to_x.parts[1] = {{d_c_, units_}, units_, {args_.w_x + gates, ldz(), true}};
-    const auto store_x = [&](const GateRun<C>& run) {
-      const int64_t in_memory =
-          shape_.Row(first_ + run.row / batch_, run.row % batch_);
-      CopyRow(run.gates, run.count,
-              args_.x_grad + in_memory * input + run.unit);
-    };
-    // [left, 1]ᵀ · right over the rows, added to columns of a gradient and of
-    // a bias's.
-    const auto sum_over_rows = [&](const C* left_t, int64_t left,
-                                   const WeightView<C>& right, int64_t width,
-                                   C* grad, C* bias) {
-      Product<C, 1> product;
-      product.rows = left + 1;
-      product.units = width;
-      product.num_parts = 1;
-      product.parts[0] = {{left_t, stride}, rows, right};
-      const auto add = [this, left, grad, bias](const GateRun<C>& run) {
-        C* to = run.row < left ? grad + run.row * ldz() : bias;
-        AddRow(run.gates, run.count, to + run.unit);
-      };
-      return ProductWithEpilogue{product, add};
-    };
+    const StoreStepRows<T> store_x = {shape_, first_, args_.x_grad, input};
+    const WeightView<C> dz = {dz_, ldz()};
+    const WeightView<C> d_c = {d_c_, units_};
     return RunProducts<T>(
         host_, ProductWithEpilogue{to_x, store_x},
-        sum_over_rows(x_t_, input, {dz_, ldz()}, gates, w_x_grad_, b_x_grad_),
-        sum_over_rows(x_t_, input, {d_c_, units_}, units_, w_x_grad_ + gates,
-                      b_x_grad_ + gates),
-        sum_over_rows(h_t_, units_, {dz_, ldz()}, ldz(), w_h_grad_, b_h_grad_));
+        SumOverRows<C>(
+            {x_t_, input, rows, dz, gates, w_x_grad_, ldz(), b_x_grad_}),
+        SumOverRows<C>({x_t_, input, rows, d_c, units_, w_x_grad_ + gates,
+                        ldz(), b_x_grad_ + gates}),
+        SumOverRows<C>(
+            {h_t_, units_, rows, dz, ldz(), w_h_grad_, ldz(), b_h_grad_}));
   }
 
   Status Finish() {

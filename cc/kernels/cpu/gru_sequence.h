@@ -247,8 +247,7 @@ class GruSequenceBackward {
     h_t_ = scratch_.Array<C>((units_ + 1) * stride);
     h_r_t_ = scratch_.Array<C>((units_ + 1) * stride);
     const auto grad = [&](T* out, int64_t count) {
-      C* computed = ComputedInPlace(&scratch_, out, count);
-      return computed;
+      return ComputedInPlace(&scratch_, out, count);
     };
     w_ru_x_grad_ = grad(args_.w_ru_x_grad, shape_.input * ld_ru());
     w_ru_h_grad_ = grad(args_.w_ru_h_grad, units_ * ld_ru());
@@ -297,10 +296,8 @@ class GruSequenceBackward {
     return args_.mask != nullptr && args_.mask[in_memory] == 0;
   }
 
-  // The state before a step, [H].
   const T* Before(int64_t step, int64_t b) const {
-    return step == 0 ? args_.h_prev + b * units_
-                     : args_.h + shape_.Row(step - 1, b) * units_;
+    return StateBefore(shape_, args_.h, args_.h_prev, step, b);
   }
 
   void State(int64_t step, Range panels, Range rows) {
@@ -389,35 +386,20 @@ class GruSequenceBackward {
     to_x.num_parts = 2;
     to_x.parts[0] = {{d_ru_, ld_ru()}, ld_ru(), {args_.w_ru_x, ld_ru(), true}};
     to_x.parts[1] = {{d_c_, units_}, units_, {args_.w_c_x, units_, true}};
-    const auto store_x = [&](const GateRun<C>& run) {
-      const int64_t in_memory =
-          shape_.Row(first_ + run.row / batch_, run.row % batch_);
-      CopyRow(run.gates, run.count,
-              args_.x_grad + in_memory * shape_.input + run.unit);
-    };
-    // leftᵀ · right over the rows, added to a gradient and, from a left row of
-    // ones, to a bias.
-    const auto sum_over_rows = [&](const C* left_t, int64_t left,
-                                   const C* right, int64_t right_width, C* grad,
-                                   C* bias) {
-      Product<C, 1> product;
-      product.rows = left + (bias == nullptr ? 0 : 1);
-      product.units = right_width;
-      product.num_parts = 1;
-      product.parts[0] = {{left_t, stride}, rows, {right, right_width}};
-      const auto add = [=](const GateRun<C>& run) {
-        C* to = run.row < left ? grad + run.row * right_width : bias;
-        AddRow(run.gates, run.count, to + run.unit);
-      };
-      return ProductWithEpilogue{product, add};
-    };
+    const StoreStepRows<T> store_x = {shape_, first_, args_.x_grad,
+                                      shape_.input};
+    const WeightView<C> d_ru = {d_ru_, ld_ru()};
+    const WeightView<C> d_c = {d_c_, units_};
     return RunProducts<T>(
         host_, ProductWithEpilogue{to_x, store_x},
-        sum_over_rows(x_t_, shape_.input, d_ru_, ld_ru(), w_ru_x_grad_,
-                      nullptr),
-        sum_over_rows(x_t_, shape_.input, d_c_, units_, w_c_x_grad_, nullptr),
-        sum_over_rows(h_t_, units_, d_ru_, ld_ru(), w_ru_h_grad_, b_ru_grad_),
-        sum_over_rows(h_r_t_, units_, d_c_, units_, w_c_h_grad_, b_c_grad_));
+        SumOverRows<C>({x_t_, shape_.input, rows, d_ru, ld_ru(), w_ru_x_grad_,
+                        ld_ru(), nullptr}),
+        SumOverRows<C>({x_t_, shape_.input, rows, d_c, units_, w_c_x_grad_,
+                        units_, nullptr}),
+        SumOverRows<C>({h_t_, units_, rows, d_ru, ld_ru(), w_ru_h_grad_,
+                        ld_ru(), b_ru_grad_}),
+        SumOverRows<C>({h_r_t_, units_, rows, d_c, units_, w_c_h_grad_, units_,
+                        b_c_grad_}));
   }
 
   Status Finish() {

@@ -257,9 +257,7 @@ class LstmSequenceBackward {
     const int64_t at = in_memory * units_;
     C* dz = dz_ + (step * batch_ + run.row) * ldz();
     const T* cs_prev =
-        first_ + step == 0
-            ? args_.cs_prev + state
-            : args_.cs + shape_.Row(first_ + step - 1, run.row) * units_;
+        StateBefore(shape_, args_.cs, args_.cs_prev, first_ + step, run.row);
     const bool skip = args_.mask != nullptr && args_.mask[in_memory] == 0;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
       const int64_t unit = run.unit + j;
@@ -322,10 +320,8 @@ class LstmSequenceBackward {
     TransposedRows<C>(
         host_,
         [&](int64_t m) {
-          const int64_t step = first_ + m / batch_;
-          const int64_t b = m % batch_;
-          return step == 0 ? args_.h_prev + b * units_
-                           : args_.h + shape_.Row(step - 1, b) * units_;
+          return StateBefore(shape_, args_.h, args_.h_prev, first_ + m / batch_,
+                             m % batch_);
         },
         rows, units_, h_t_);
     std::fill_n(h_t_ + units_ * stride, rows, C(1));
@@ -335,30 +331,14 @@ class LstmSequenceBackward {
     to_x.units = shape_.input;
     to_x.num_parts = 1;
     to_x.parts[0] = {{dz_, ldz()}, ldz(), {args_.w_x, ldz(), true}};
-    const auto store_x = [&](const GateRun<C>& run) {
-      const int64_t in_memory =
-          shape_.Row(first_ + run.row / batch_, run.row % batch_);
-      CopyRow(run.gates, run.count,
-              args_.x_grad + in_memory * shape_.input + run.unit);
-    };
-    Product<C, 1> to_w_x;
-    to_w_x.rows = shape_.input;
-    to_w_x.units = ldz();
-    to_w_x.num_parts = 1;
-    to_w_x.parts[0] = {{x_t_, stride}, rows, {dz_, ldz()}};
-    const auto add_w_x = [&](const GateRun<C>& run) {
-      AddRow(run.gates, run.count, w_x_grad_ + run.row * ldz() + run.unit);
-    };
-    Product<C, 1> to_w_h = to_w_x;
-    to_w_h.rows = units_ + 1;
-    to_w_h.parts[0].a = {h_t_, stride};
-    const auto add_w_h = [&](const GateRun<C>& run) {
-      C* to = run.row < units_ ? w_h_grad_ + run.row * ldz() : b_grad_;
-      AddRow(run.gates, run.count, to + run.unit);
-    };
+    const StoreStepRows<T> store_x = {shape_, first_, args_.x_grad,
+                                      shape_.input};
+    const WeightView<C> dz = {dz_, ldz()};
     return RunProducts<T>(host_, ProductWithEpilogue{to_x, store_x},
-                          ProductWithEpilogue{to_w_x, add_w_x},
-                          ProductWithEpilogue{to_w_h, add_w_h});
+                          SumOverRows<C>({x_t_, shape_.input, rows, dz, ldz(),
+                                          w_x_grad_, ldz(), nullptr}),
+                          SumOverRows<C>({h_t_, units_, rows, dz, ldz(),
+                                          w_h_grad_, ldz(), b_grad_}));
   }
 
   Status Finish() {

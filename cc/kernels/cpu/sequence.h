@@ -153,6 +153,60 @@ void SumRows(const C* rows, int64_t num_rows, int64_t width, T* out) {
   });
 }
 
+// The state before a step, [H]: the sequence's at the step before, or the one
+// it began with.
+template <class T>
+const T* StateBefore(const SequenceShape& shape, const T* states,
+                     const T* first, int64_t step, int64_t b) {
+  return step == 0 ? first + b * shape.units
+                   : states + shape.Row(step - 1, b) * shape.units;
+}
+
+// Epilogue of a product whose rows are those of a block of steps, from step
+// `first` on: stores them where they stand in memory.
+template <class T>
+struct StoreStepRows {
+  const SequenceShape& shape;
+  int64_t first;
+  T* out;  // [steps, batch, width]
+  int64_t width;
+
+  template <class C>
+  void operator()(const GateRun<C>& run) const {
+    const int64_t in_memory =
+        shape.Row(first + run.row / shape.batch, run.row % shape.batch);
+    CopyRow(run.gates, run.count, out + in_memory * width + run.unit);
+  }
+};
+
+// A sum over the rows of a block: gradients of weights are [left, 1]ᵀ · right.
+template <class C>
+struct RowSum {
+  const C* left_t = nullptr;  // [left + 1, block rows], the last row ones
+  int64_t left = 0;
+  int64_t rows = 0;
+  WeightView<C> right;  // [rows, width]
+  int64_t width = 0;
+  C* grad = nullptr;  // [left, …], added to in `width` columns
+  int64_t ld_grad = 0;
+  C* bias = nullptr;  // [width], from the row of ones; or nullptr
+};
+
+template <class C>
+auto SumOverRows(const RowSum<C>& sum) {
+  Product<C, 1> product;
+  product.rows = sum.left + (sum.bias == nullptr ? 0 : 1);
+  product.units = sum.width;
+  product.num_parts = 1;
+  product.parts[0] = {
+      {sum.left_t, TransposedStride<C>(sum.rows)}, sum.rows, sum.right};
+  const auto add = [sum](const GateRun<C>& run) {
+    C* to = run.row < sum.left ? sum.grad + run.row * sum.ld_grad : sum.bias;
+    AddRow(run.gates, run.count, to + run.unit);
+  };
+  return ProductWithEpilogue{product, add};
+}
+
 template <class C>
 void ZeroRow(int64_t count, C* to) {
   std::fill(to, to + count, C(0));
