@@ -71,12 +71,15 @@ def table(heading: str) -> list[list[str]]:
 
 
 def test_op_table_is_complete_and_right(tf, tfb):
-    """The ops, their types and whether they have a gradient, against TensorFlow's registries."""
-    from tensorflow.python.framework import op_def_registry, ops
+    """The ops, their types, devices and gradients, against TensorFlow's registries."""
+    from tensorflow.python.framework import kernels, op_def_registry, ops
 
-    rows = {row[0].strip("`"): row for row in table("Ops")}
+    rows = {name: row for row in table("Ops") for name in re.findall(r"`(\w+)`", row[0])}
     assert sorted(rows) == sorted(tfb.raw_ops.__all__)
-    for name, (_, types, _, gradient) in rows.items():
+    built = {"CPU", "GPU"} if tfb.build_info()["cuda"]["architectures"] else {"CPU"}
+    for name, (_, types, devices, gradient) in rows.items():
+        found = kernels.get_registered_kernels_for_op(f"BlockRNN>{name}").kernel
+        assert {k.device_type for k in found} == built.intersection(devices.split(", ")), name
         (attr,) = [a for a in op_def_registry.get(f"BlockRNN>{name}").attr if a.name == "T"]
         registered = [tf.as_dtype(t).name for t in attr.allowed_values.list.type]
         assert registered == types.replace("half", "float16").split(", ")
