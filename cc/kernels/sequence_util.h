@@ -23,23 +23,8 @@ inline bool NoState(const Bindings& bound) {
 }
 
 // The first seq_len_max steps of a time-major sequence. seq_len_max is input 0.
-inline absl::Status SequenceShapeOf(tensorflow::OpKernelContext* ctx,
-                                    const Bindings& bound,
-                                    SequenceShape* shape) {
-  const int64_t steps = *Input<int64_t>(ctx, 0);
-  if (steps < 0 || steps > bound['T']) {
-    std::string op = ctx->op_kernel().type_string();
-    op = op.substr(op.find('>') + 1);
-    return absl::InvalidArgumentError(
-        op + ": seq_len_max must be in 0..T = 0.." +
-        std::to_string(bound['T']) + ", got " + std::to_string(steps));
-  }
-  shape->steps = steps;
-  shape->batch = bound['B'];
-  shape->input = bound['I'];
-  shape->units = bound['H'];
-  return absl::OkStatus();
-}
+absl::Status SequenceShapeOf(tensorflow::OpKernelContext* ctx,
+                             const Bindings& bound, SequenceShape* shape);
 
 // Fills an output with zeros, from a share of its first dim on; nothing to do
 // for one that nobody uses.
@@ -63,6 +48,46 @@ absl::Status ZeroOutputs(tensorflow::OpKernelContext* ctx, const Device& device,
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+// The attrs that the ops of our own have, as LSTMSequence.
+struct SequenceOptions {
+  bool time_major = true;
+  bool go_backwards = false;
+  bool is_training = true;  // of forward ops alone
+};
+
+absl::Status GetSequenceOptions(tensorflow::OpKernelConstruction* ctx,
+                                bool forward, SequenceOptions* options);
+
+inline SequenceShape SequenceShapeOf(const Bindings& bound,
+                                     const SequenceOptions& options) {
+  return {bound['T'], bound['B'],         bound['I'],
+          bound['H'], options.time_major, options.go_backwards};
+}
+
+// An engine's mask, made of the inputs mask and sequence_lengths, either of
+// which may be left out.
+class SequenceMask {
+ public:
+  // Refuses lengths outside 0..T. mask, sequence_lengths: indices of inputs.
+  absl::Status Make(tensorflow::OpKernelContext* ctx,
+                    const SequenceShape& shape, int mask, int sequence_lengths);
+
+  // nullptr when every step counts.
+  const uint8_t* data() const { return data_; }
+
+ private:
+  const uint8_t* data_ = nullptr;
+  tensorflow::Tensor made_;
+};
+
+// An input that may be left out: nullptr then.
+template <class T>
+const T* OptionalInput(tensorflow::OpKernelContext* ctx, int index) {
+  return ctx->input(index).dims() == 1 && ctx->input(index).NumElements() == 0
+             ? nullptr
+             : Input<T>(ctx, index);
 }
 
 }  // namespace blockrnn

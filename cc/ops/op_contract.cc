@@ -85,9 +85,11 @@ int IndexOf(const std::vector<ArgumentPattern>& inputs,
 std::vector<ArgumentPattern> ParseArguments(
     const std::string& text, const std::vector<ArgumentPattern>& inputs) {
   std::vector<ArgumentPattern> arguments;
-  for (const std::string& part : Split(text, ' ')) {
+  for (std::string part : Split(text, ' ')) {
     if (part.empty()) continue;
     ArgumentPattern argument;
+    argument.optional = part.back() == '?';
+    if (argument.optional) part.pop_back();
     const size_t equals = part.find('=');
     const size_t open = part.find('[');
     if (equals != std::string::npos) {
@@ -198,6 +200,12 @@ std::string Numeric(const ShapePattern& shape, const Bindings& bound) {
   return any_known ? " = " + Join(dims) : "";
 }
 
+// Whether the input stands for none, or may, as far as its shape is known.
+bool LeftOut(const InputShapes& shapes, int input) {
+  return shapes.rank(input) == 1 &&
+         (shapes.dim(input, 0) == 0 || shapes.dim(input, 0) == kUnknown);
+}
+
 std::string Given(const InputShapes& shapes, int input) {
   std::vector<std::string> dims;
   for (int d = 0; d < shapes.rank(input); ++d) {
@@ -241,6 +249,7 @@ absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
       const ShapePattern& shape = inputs_[i].shape(alternative);
       const int rank = shapes.rank(i);
       if (shape.any || rank == kUnknown) continue;
+      if (inputs_[i].optional && LeftOut(shapes, i)) continue;
       if (rank != static_cast<int>(shape.dims.size())) {
         return Mismatch(shapes, i, alternative, *bound);
       }
@@ -291,7 +300,8 @@ absl::Status OpContract::Mismatch(const InputShapes& shapes, int input,
   const ShapePattern& shape = inputs_[input].shape(alternative);
   return absl::InvalidArgumentError(
       op_ + ": " + inputs_[input].name + " must have shape " + Symbolic(shape) +
-      Numeric(shape, bound) + ", got " + Given(shapes, input));
+      Numeric(shape, bound) + (inputs_[input].optional ? " or [0]" : "") +
+      ", got " + Given(shapes, input));
 }
 
 std::string OpContract::Overflow(const ArgumentPattern& argument,

@@ -8,6 +8,7 @@
 //   dim       a sum of products: B, 4H, I+H, L*D; or ?, for any length
 //   [H|?]     alternatives, picked by an attr: the first when it is true
 //   [*]       any shape at all
+//   name[…]?  may be left out: an input of shape [0] then
 //   name=x    the shape of the input x (in outputs)
 // A symbol is one upper case letter. It takes its value from the first dim that
 // has no other unknown in it; every other dim must agree.
@@ -56,6 +57,7 @@ struct ShapePattern {
 
 struct ArgumentPattern {
   std::string name;
+  bool optional = false;
   std::vector<ShapePattern> alternatives;  // one, unless the text has a |
   const ShapePattern& shape(int alternative) const {
     return alternatives[alternatives.size() == 1 ? 0 : alternative];

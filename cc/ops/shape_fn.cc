@@ -33,6 +33,7 @@ DimensionHandle UnknownLike(const OpContract& contract, int alternative,
                             const DimPattern& pattern, InferenceContext* c) {
   for (int i = 0; i < c->num_inputs(); ++i) {
     const ShapePattern& shape = contract.inputs()[i].shape(alternative);
+    if (contract.inputs()[i].optional) continue;
     if (shape.any || !c->RankKnown(c->input(i))) continue;
     for (size_t d = 0; d < shape.dims.size(); ++d) {
       if (!shape.dims[d].any && shape.dims[d].text == pattern.text) {
@@ -45,27 +46,30 @@ DimensionHandle UnknownLike(const OpContract& contract, int alternative,
 
 }  // namespace
 
-absl::Status InferShapes(const OpContract& contract, InferenceContext* c) {
+absl::Status InferShapes(const OpContract& contract, InferenceContext* c,
+                         Bindings bound) {
   int alternative = 0;
   if (contract.alternative_attr() != nullptr) {
     bool first = false;
     TF_RETURN_IF_ERROR(c->GetAttr(contract.alternative_attr(), &first));
     alternative = first ? 0 : 1;
   }
-  Bindings bound;
   TF_RETURN_IF_ERROR(contract.Check(StaticShapes(c), alternative, &bound));
   for (int i = 0; i < c->num_outputs(); ++i) {
     const ArgumentPattern& output = contract.outputs()[i];
     const ShapePattern* shape = &output.shape(alternative);
+    bool unknown = false;
     if (shape->same_as >= 0) {
       const ShapeHandle input = c->input(shape->same_as);
       if (c->RankKnown(input)) {
         c->set_output(i, input);
         continue;
       }
-      shape = &contract.inputs()[shape->same_as].shape(alternative);
+      const ArgumentPattern& same = contract.inputs()[shape->same_as];
+      shape = &same.shape(alternative);
+      unknown = same.optional;
     }
-    if (shape->any) {
+    if (shape->any || unknown) {
       c->set_output(i, c->UnknownShape());
       continue;
     }

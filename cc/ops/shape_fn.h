@@ -10,9 +10,10 @@
 namespace blockrnn {
 
 // Checks the inputs' static shapes as far as they are known, and infers the
-// outputs' from them.
+// outputs' from them. bound: symbols that attrs give.
 absl::Status InferShapes(const OpContract& contract,
-                         tensorflow::shape_inference::InferenceContext* c);
+                         tensorflow::shape_inference::InferenceContext* c,
+                         Bindings bound = {});
 
 }  // namespace blockrnn
 

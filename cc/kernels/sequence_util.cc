@@ -1,0 +1,91 @@
+#include "cc/kernels/sequence_util.h"
+
+#include <cstring>
+
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
+
+namespace blockrnn {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+std::string OpName(OpKernelContext* ctx) {
+  const std::string& op = ctx->op_kernel().type_string();
+  return op.substr(op.find('>') + 1);
+}
+
+absl::Status OutOfRange(OpKernelContext* ctx, const std::string& what,
+                        int64_t steps, int64_t given) {
+  return absl::InvalidArgumentError(
+      OpName(ctx) + ": " + what + " must be in 0..T = 0.." +
+      std::to_string(steps) + ", got " + std::to_string(given));
+}
+
+int64_t LengthAt(const Tensor& lengths, int64_t b) {
+  return lengths.dtype() == tensorflow::DT_INT64
+             ? static_cast<const int64_t*>(lengths.data())[b]
+             : static_cast<const int32_t*>(lengths.data())[b];
+}
+
+}  // namespace
+
+absl::Status SequenceShapeOf(OpKernelContext* ctx, const Bindings& bound,
+                             SequenceShape* shape) {
+  const int64_t steps = *Input<int64_t>(ctx, 0);
+  if (steps < 0 || steps > bound['T']) {
+    return OutOfRange(ctx, "seq_len_max", bound['T'], steps);
+  }
+  shape->steps = steps;
+  shape->batch = bound['B'];
+  shape->input = bound['I'];
+  shape->units = bound['H'];
+  return absl::OkStatus();
+}
+
+absl::Status GetSequenceOptions(OpKernelConstruction* ctx, bool forward,
+                                SequenceOptions* options) {
+  absl::Status status = ctx->GetAttr("time_major", &options->time_major);
+  if (status.ok()) {
+    status = ctx->GetAttr("go_backwards", &options->go_backwards);
+  }
+  if (status.ok() && forward) {
+    status = ctx->GetAttr("is_training", &options->is_training);
+  }
+  return status;
+}
+
+absl::Status SequenceMask::Make(OpKernelContext* ctx,
+                                const SequenceShape& shape, int mask,
+                                int sequence_lengths) {
+  const uint8_t* given = OptionalInput<uint8_t>(ctx, mask);
+  data_ = given;
+  const Tensor& lengths = ctx->input(sequence_lengths);
+  if (lengths.NumElements() == 0) return absl::OkStatus();
+  bool all = true;
+  for (int64_t b = 0; b < shape.batch; ++b) {
+    const int64_t length = LengthAt(lengths, b);
+    if (length < 0 || length > shape.steps) {
+      return OutOfRange(ctx, "sequence_lengths[" + std::to_string(b) + "]",
+                        shape.steps, length);
+    }
+    all = all && length == shape.steps;
+  }
+  if (all || shape.units == 0) return absl::OkStatus();
+  const absl::Status status = ctx->allocate_temp(
+      tensorflow::DT_UINT8, TensorShape({shape.rows()}), &made_);
+  if (!status.ok()) return status;
+  auto* const made = static_cast<uint8_t*>(made_.data());
+  for (int64_t row = 0; row < shape.rows(); ++row) {
+    const int64_t t = shape.time_major ? row / shape.batch : row % shape.steps;
+    const int64_t b = shape.time_major ? row % shape.batch : row / shape.steps;
+    made[row] = t < LengthAt(lengths, b) && (given == nullptr || given[row]);
+  }
+  data_ = made;
+  return absl::OkStatus();
+}
+
+}  // namespace blockrnn

@@ -1,0 +1,191 @@
+// Owns the signatures, contracts and docs of LSTMSequence and LSTMSequenceGrad.
+
+#include "cc/ops/op_contract.h"
+#include "cc/ops/sequence_attrs.h"
+#include "cc/ops/shape_fn.h"
+#include "tensorflow/core/framework/op.h"
+
+namespace blockrnn {
+namespace {
+
+// In front of the number of steps of what is saved for the backward, K stands
+// for is_training: 1 or 0.
+const OpContract& kForward = RegisterContract({
+    "BlockRNN>LSTMSequence",
+    "x[T,B,I|B,T,I] h_prev[B,H] cs_prev[B,H] w_x[I,4H] w_h[H,4H] b[4H] "
+    "peepholes[3,H]? mask[T,B|B,T]? sequence_lengths[B]?",
+    "h[T,B,H|B,T,H] h_last[B,H] cs_last[B,H] i[K*T,B,H|B,K*T,H] "
+    "cs[K*T,B,H|B,K*T,H] f[K*T,B,H|B,K*T,H] o[K*T,B,H|B,K*T,H] "
+    "ci[K*T,B,H|B,K*T,H]",
+    "time_major",
+});
+
+const OpContract& kBackward = RegisterContract({
+    "BlockRNN>LSTMSequenceGrad",
+    "x[T,B,I|B,T,I] h_prev[B,H] cs_prev[B,H] w_x[I,4H] w_h[H,4H] "
+    "peepholes[3,H]? mask[T,B|B,T]? sequence_lengths[B]? h[T,B,H|B,T,H] "
+    "i[T,B,H|B,T,H] cs[T,B,H|B,T,H] f[T,B,H|B,T,H] o[T,B,H|B,T,H] "
+    "ci[T,B,H|B,T,H] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+    "cs_last_grad[B,H]? cs_grad[T,B,H|B,T,H]?",
+    "x_grad=x h_prev_grad[B,H] cs_prev_grad[B,H] w_x_grad[I,4H] "
+    "w_h_grad[H,4H] b_grad[4H] peepholes_grad=peepholes",
+    "time_major",
+});
+
+REGISTER_OP("BlockRNN>LSTMSequence")
+    .Input("x: T")
+    .Input("h_prev: T")
+    .Input("cs_prev: T")
+    .Input("w_x: T")
+    .Input("w_h: T")
+    .Input("b: T")
+    .Input("peepholes: T")
+    .Input("mask: bool")
+    .Input("sequence_lengths: Tlen")
+    .Output("h: T")
+    .Output("h_last: T")
+    .Output("cs_last: T")
+    .Output("i: T")
+    .Output("cs: T")
+    .Output("f: T")
+    .Output("o: T")
+    .Output("ci: T")
+    .Attr("forget_bias: float = 0.0")
+    .Attr("cell_clip: float = 0.0")
+    .Attr("time_major: bool = true")
+    .Attr("go_backwards: bool = false")
+    .Attr("is_training: bool = true")
+    .Attr("T: {half, bfloat16, float, double}")
+    .Attr("Tlen: {int32, int64} = DT_INT32")
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
+      return InferShapes(kForward, ctx, Saved(ctx));
+    })
+    .Doc(R"doc(
+Computes an LSTM over whole sequences, each row with a length or mask of its own.
+
+With T steps, B rows, I inputs and H units, `∘` elementwise and σ the logistic
+function; cs_prev and h_prev are those of the step before. What stands in
+brackets after a + is there only with peepholes, and the clip only when
+cell_clip is above 0:
+
+    [ī f̄ c̄ ō] = x · w_x + h_prev · w_h + b
+    i  = σ(ī [+ cs_prev ∘ wci])        ci = tanh(c̄)
+    f  = σ(f̄ + forget_bias [+ cs_prev ∘ wcf])
+    cs = ci ∘ i + cs_prev ∘ f,  clipped to [−cell_clip, cell_clip]
+    o  = σ(ō [+ cs ∘ wco])              (the new, clipped cs)
+    h  = o ∘ tanh(cs)
+
+This is the LSTM of Hochreiter and Schmidhuber 1997 as in Zaremba et al. 2014
+(arXiv:1409.2329), with the peepholes of Gers and Schmidhuber 2000.
+
+A step of a row is skipped where mask is false, and at and past the row's length
+in sequence_lengths. A skipped step leaves the state as it is: h repeats it, and
+the saved gates are zeros. With go_backwards the last step is done first; every
+output stands where its input stands, whatever the order.
+
+A sequence, batch, input or state of size 0 is allowed. half and bfloat16 are
+computed in float32.
+
+x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
+h_prev: The state before the first step, `[B, H]`.
+cs_prev: The cell state before the first step, `[B, H]`.
+w_x: Weights of the input, `[I, 4H]`; columns i, f, ci, o.
+w_h: Weights of the state, `[H, 4H]`, in the order of w_x.
+b: Biases, `[4H]`, in the order of w_x.
+peepholes: The weights wci, wcf, wco from the cell state to the gates i, f, o,
+  `[3, H]`; `[0]` for none.
+mask: False where a step of a row is skipped, `[T, B]`, or `[B, T]` without
+  time_major; `[0]` for none.
+sequence_lengths: The length of each row, `[B]`, each in 0..T; `[0]` for none.
+h: The state after each step, `[T, B, H]`, or `[B, T, H]` without
+  time_major.
+h_last: The state after the last step done, `[B, H]`.
+cs_last: The cell state after the last step done, `[B, H]`.
+i: The input gate, as h.
+cs: The cell state after each step, as h.
+f: The forget gate, as h.
+o: The output gate, as h.
+ci: The cell input, as h.
+forget_bias: Added to the forget gate's pre-activation.
+cell_clip: The bound of the cell state; no bound unless it is above 0.
+time_major: Whether the first dim of sequences is T; else it is B.
+go_backwards: Whether the last step is done first.
+is_training: Whether to keep what the gradient needs; else those outputs have no
+  steps.
+Tlen: The type of sequence_lengths.
+)doc");
+
+REGISTER_OP("BlockRNN>LSTMSequenceGrad")
+    .Input("x: T")
+    .Input("h_prev: T")
+    .Input("cs_prev: T")
+    .Input("w_x: T")
+    .Input("w_h: T")
+    .Input("peepholes: T")
+    .Input("mask: bool")
+    .Input("sequence_lengths: Tlen")
+    .Input("h: T")
+    .Input("i: T")
+    .Input("cs: T")
+    .Input("f: T")
+    .Input("o: T")
+    .Input("ci: T")
+    .Input("h_grad: T")
+    .Input("h_last_grad: T")
+    .Input("cs_last_grad: T")
+    .Input("cs_grad: T")
+    .Output("x_grad: T")
+    .Output("h_prev_grad: T")
+    .Output("cs_prev_grad: T")
+    .Output("w_x_grad: T")
+    .Output("w_h_grad: T")
+    .Output("b_grad: T")
+    .Output("peepholes_grad: T")
+    .Attr("time_major: bool = true")
+    .Attr("go_backwards: bool = false")
+    .Attr("T: {half, bfloat16, float, double}")
+    .Attr("Tlen: {int32, int64} = DT_INT32")
+    .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
+      return InferShapes(kBackward, ctx);
+    })
+    .Doc(R"doc(
+Computes the gradient of LSTMSequence, given those of h, cs and the last states.
+
+The equations are those of BlockLSTMGrad, from the last step done to the first.
+The clip is straight-through: its derivative is taken as 1. A skipped step hands
+the gradients of the state on as they are.
+
+x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
+h_prev: The state before the first step, `[B, H]`.
+cs_prev: The cell state before the first step, `[B, H]`.
+w_x: Weights of the input, `[I, 4H]`; columns i, f, ci, o.
+w_h: Weights of the state, `[H, 4H]`, in the order of w_x.
+peepholes: The weights wci, wcf, wco from the cell state to the gates i, f, o,
+  `[3, H]`; `[0]` for none.
+mask: False where a step of a row is skipped, `[T, B]`, or `[B, T]` without
+  time_major; `[0]` for none.
+sequence_lengths: The length of each row, `[B]`, each in 0..T; `[0]` for none.
+h: That of the forward op.
+i: That of the forward op.
+cs: That of the forward op.
+f: That of the forward op.
+o: That of the forward op.
+ci: That of the forward op.
+h_grad: The gradient of h, of its shape; `[0]` for zeros.
+h_last_grad: The gradient of h_last, of its shape; `[0]` for zeros.
+cs_last_grad: The gradient of cs_last, of its shape; `[0]` for zeros.
+cs_grad: The gradient of cs, of its shape; `[0]` for zeros.
+x_grad: The gradient of x, of its shape.
+h_prev_grad: The gradient of h_prev, of its shape.
+cs_prev_grad: The gradient of cs_prev, of its shape.
+w_x_grad: The gradient of w_x, of its shape.
+w_h_grad: The gradient of w_h, of its shape.
+b_grad: The gradient of b, of its shape.
+peepholes_grad: The gradient of peepholes, of its shape.
+time_major: Whether the first dim of sequences is T; else it is B.
+go_backwards: Whether the last step is done first.
+Tlen: The type of sequence_lengths.
+)doc");
+
+}  // namespace
+}  // namespace blockrnn
