@@ -4,16 +4,22 @@ import importlib as _importlib
 import os as _os
 from typing import Any as _Any
 
-from tf_blockrnn import gru_block_cell, lstm_block_cell, raw_ops
+from tf_blockrnn import block_gru, block_lstm, gru_block_cell, lstm_block_cell, raw_ops
 from tf_blockrnn._extend_tf import extend as _extend
 from tf_blockrnn._loader import build_info
 from tf_blockrnn._version import VERSION as __version__
+from tf_blockrnn.sequences import LSTMState, gru, lstm
 
 __all__ = [
+    "LSTMState",
     "__version__",
+    "block_gru",
+    "block_lstm",
     "build_info",
+    "gru",
     "gru_block_cell",
     "layers",
+    "lstm",
     "lstm_block_cell",
     "raw_ops",
 ]

@@ -75,6 +75,61 @@ def input_gradients(
     return tf.split(product, [columns(a), columns(b)], axis=1)
 
 
+# What the gradients of whole sequences, [T, B, width], share.
+
+
+def sequence_length(x: tf.Tensor, seq_len_max: int | tf.Tensor | None) -> tf.Tensor | int:
+    """The number of steps that count: all of them when None is said."""
+    if seq_len_max is not None:
+        # A tensor of another integer type is no less a length.
+        return tf.cast(seq_len_max, tf.int64)
+    if isinstance(x, tf.Tensor) and (x.shape.rank is None or x.shape[0] is None):
+        return tf.shape(x, out_type=tf.int64)[0]
+    return x.shape[0] if hasattr(x, "shape") else len(x)
+
+
+def steps_before(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    """[T, 1, 1]: whether a step counts."""
+    count = tf.range(tf.shape(steps, out_type=tf.int64)[0])
+    return (count < seq_len_max)[:, tf.newaxis, tf.newaxis]
+
+
+def counted(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    """The steps that count; zeros for the others, as even 0 times a NaN in them is a NaN."""
+    in_wide = wide(steps)
+    return tf.where(steps_before(seq_len_max, steps), in_wide, tf.zeros_like(in_wide))
+
+
+def last_two(sequence: tf.Tensor) -> tf.Tensor:
+    """The sequence as a matrix, a row for each step and row."""
+    width = sequence.shape[2] if sequence.shape.rank == 3 else None
+    return tf.reshape(sequence, [-1, tf.shape(sequence)[2] if width is None else width])
+
+
+def before(first: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    """The state before each step, given the one before the first and those after each."""
+    return tf.concat([first[tf.newaxis], steps], axis=0)[: tf.shape(steps)[0]]
+
+
+def split_first(on_before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """From gradients of the states before the steps: that of the first, those after each step."""
+    rest = tf.concat([on_before[1:], tf.zeros_like(on_before[:1])], axis=0)
+    return tf.reduce_sum(on_before[:1], axis=0), rest  # a sum, as there may be no step
+
+
+def sum_of_products(rows: tf.Tensor, d_bar: tf.Tensor) -> tf.Tensor:
+    """Σ over steps of rowsᵀ · d_bar."""
+    return tf.raw_ops.MatMul(a=last_two(rows), b=last_two(d_bar), transpose_a=True)
+
+
+def add(tensor: tf.Tensor, *terms: tf.Tensor | None) -> tf.Tensor:
+    """Adds what is there, in the type that it is computed in, and rounds once."""
+    terms = [term for term in terms if term is not None]
+    if not terms:
+        return tensor
+    return tf.cast(wide(tensor) + tf.add_n(terms), tensor.dtype)
+
+
 def gradient_of(
     function: Callable[..., Sequence[tf.Tensor]],
     inputs: Sequence[tf.Tensor],

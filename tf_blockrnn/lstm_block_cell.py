@@ -45,6 +45,14 @@ def _no_peephole(dtype: tf.DType) -> tf.Tensor:
     return _no_peephole_eager(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
 
 
+def peephole_weights(peepholes: Peepholes | None, w: tf.Tensor) -> Peepholes:
+    """What an op that may have peepholes takes for them; w tells the type."""
+    if peepholes is not None:
+        return peepholes
+    unused = _no_peephole(tf.as_dtype(getattr(w, "dtype", tf.float32)))
+    return Peepholes(unused, unused, unused)
+
+
 def lstm_block_cell(
     x: tf.Tensor,
     state: tuple[tf.Tensor, tf.Tensor],
@@ -85,11 +93,7 @@ def lstm_block_cell(
       0.689673 0.448484
     """
     cs_prev, h_prev = state
-    if peepholes is None:
-        unused = _no_peephole(tf.as_dtype(getattr(w, "dtype", tf.float32)))
-        wci, wcf, wco = unused, unused, unused
-    else:
-        wci, wcf, wco = peepholes
+    wci, wcf, wco = peephole_weights(peepholes, w)
     return _ops.block_rnn_lstm_block_cell(
         x,
         cs_prev,
@@ -185,21 +189,13 @@ def _gate_gradients(
     )
 
 
-def _add(tensor: tf.Tensor, *terms: tf.Tensor | None) -> tf.Tensor:
-    """Adds what is there, in the type that it is computed in, and rounds once."""
-    terms = [term for term in terms if term is not None]
-    if not terms:
-        return tensor
-    return tf.cast(util.wide(tensor) + tf.add_n(terms), tensor.dtype)
-
-
 def _add_gates(
     back: _Backward, step: _Step, gates: _GateGradients, use_peephole: bool
 ) -> _Backward:
     """Completes the fused gradient by what the gates' own cotangents add; it is linear in them."""
     zeros = tf.zeros_like(util.wide(step.cs_prev))
     dicfo = tf.concat([zeros if gate is None else gate for gate in gates], axis=1)
-    back = back._replace(dicfo=_add(back.dicfo, dicfo))
+    back = back._replace(dicfo=util.add(back.dicfo, dicfo))
     if not use_peephole:
         return back
 
@@ -210,10 +206,12 @@ def _add_gates(
         return None if gate is None else tf.reduce_sum(times(gate, factor), axis=0)
 
     return back._replace(
-        cs_prev_grad=_add(back.cs_prev_grad, times(gates.di, step.wci), times(gates.df, step.wcf)),
-        wci_grad=_add(back.wci_grad, summed(gates.di, step.cs_prev)),
-        wcf_grad=_add(back.wcf_grad, summed(gates.df, step.cs_prev)),
-        wco_grad=_add(back.wco_grad, summed(gates.d_o, step.cs)),
+        cs_prev_grad=util.add(
+            back.cs_prev_grad, times(gates.di, step.wci), times(gates.df, step.wcf)
+        ),
+        wci_grad=util.add(back.wci_grad, summed(gates.di, step.cs_prev)),
+        wcf_grad=util.add(back.wcf_grad, summed(gates.df, step.cs_prev)),
+        wco_grad=util.add(back.wco_grad, summed(gates.d_o, step.cs)),
     )
 
 
@@ -234,7 +232,7 @@ def _cell_gradient(
         through_co = (1 - co * co) * util.wide(tf.convert_to_tensor(co_grad))
     if use_peephole and gates.d_o is not None:
         through_o = gates.d_o * util.wide(step.wco)
-    return _add(tf.convert_to_tensor(cs_grad), through_co, through_o)
+    return util.add(tf.convert_to_tensor(cs_grad), through_co, through_o)
 
 
 def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:

@@ -1,0 +1,172 @@
+"""The block GRU: a GRU over a whole sequence in one op, and its gradient.
+
+T steps, B rows, I inputs, H units; the equations are those of `tf_blockrnn.gru_block_cell`, step
+after step: the reset gate acts before the product.
+
+Source: Cho et al. 2014, arXiv:1406.1078.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf_blockrnn import _gradient_util as util
+from tf_blockrnn import _loader
+
+_ops = _loader.load()
+
+
+def block_gru(
+    x: tf.Tensor,
+    h_prev: tf.Tensor,
+    w_ru: tf.Tensor,
+    w_c: tf.Tensor,
+    b_ru: tf.Tensor,
+    b_c: tf.Tensor,
+    *,
+    seq_len_max: int | tf.Tensor | None = None,
+    name: str | None = None,
+) -> NamedTuple:
+    """Computes a GRU over a sequence (Cho et al. 2014, arXiv:1406.1078), differentiable throughout.
+
+    Args:
+      x: input, [T, B, I]; half, bfloat16, float32 or float64, as all others.
+      h_prev: state before the first step, [B, H].
+      w_ru: weights of the gates r, u, [I+H, 2H]; the rows of x first, then those of h_prev.
+      w_c: weights of the candidate, [I+H, H].
+      b_ru: biases of the gates r, u, [2H].
+      b_c: bias of the candidate, [H].
+      seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
+      name: of the op in a graph.
+
+    Returns:
+      A namedtuple (r, u, c, h), each [T, B, H]: reset gate, update gate, candidate, state.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
+        seq_len_max is not in 0..T.
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from tf_blockrnn.block_gru import block_gru
+      >>> steps = block_gru(
+      ...     tf.ones([3, 1, 2]), tf.fill([1, 2], 0.1), w_ru=tf.fill([4, 4], 0.5),
+      ...     w_c=tf.fill([4, 2], 0.5), b_ru=tf.ones([4]), b_c=tf.zeros([2]), seq_len_max=1)
+      >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f}")
+      0.175991 0.000000
+    """
+    return _ops.block_rnn_block_gru(
+        util.sequence_length(x, seq_len_max), x, h_prev, w_ru, w_c, b_ru, b_c, name=name
+    )
+
+
+class _Inputs(NamedTuple):
+    seq_len_max: tf.Tensor
+    x: tf.Tensor
+    h_prev: tf.Tensor
+    w_ru: tf.Tensor
+    w_c: tf.Tensor
+    b_ru: tf.Tensor
+    b_c: tf.Tensor
+
+
+class _Steps(NamedTuple):
+    """The outputs of the op, or their cotangents."""
+
+    r: tf.Tensor
+    u: tf.Tensor
+    c: tf.Tensor
+    h: tf.Tensor
+
+
+class _Backward(NamedTuple):
+    x_grad: tf.Tensor
+    h_prev_grad: tf.Tensor
+    w_ru_grad: tf.Tensor
+    w_c_grad: tf.Tensor
+    b_ru_grad: tf.Tensor
+    b_c_grad: tf.Tensor
+
+
+class _Direct(NamedTuple):
+    """What the cotangents of r, u and c put on the pre-activations of their own step.
+
+    Known for all steps from the start; see the class of this name in block_lstm.
+    """
+
+    d_ru: tf.Tensor
+    d_c: tf.Tensor
+    h_before: tf.Tensor  # on the state before the step
+
+
+def _direct(
+    inputs: _Inputs, outputs: _Steps, cotangents: _Steps, valid: tf.Tensor
+) -> _Direct | None:
+    """None when there is nothing but zeros.
+
+    d_c_bar = d_c ∘ (1 − c∘c)
+    d_u_bar = d_u ∘ u ∘ (1 − u)
+    d_hr    = d_c_bar · w_c_hᵀ
+    d_r_bar = (d_r + d_hr ∘ h_before) ∘ r ∘ (1 − r)
+    """
+    if all(util.known_zero(gate) for gate in cotangents[:3]):
+        return None
+    zeros = tf.zeros_like(util.wide(outputs.h))
+    d_r, d_u, d_c = (
+        zeros
+        if util.known_zero(gate)
+        else tf.where(valid, util.wide(tf.convert_to_tensor(gate)), zeros)
+        for gate in cotangents[:3]
+    )
+    r, u, c = (util.wide(gate) for gate in outputs[:3])
+    width = util.columns(util.last_two(inputs.x))
+    w_ru_h, w_c_h = (util.wide(w)[width:] for w in (inputs.w_ru, inputs.w_c))
+    h_before = util.wide(util.before(inputs.h_prev, outputs.h))
+    d_c_bar = d_c * (1 - c * c)
+    d_u_bar = d_u * u * (1 - u)
+    d_hr = tf.linalg.matmul(d_c_bar, w_c_h, transpose_b=True)
+    d_r_bar = (d_r + d_hr * h_before) * r * (1 - r)
+    d_ru = tf.concat([d_r_bar, d_u_bar], axis=2)
+    return _Direct(d_ru, d_c_bar, tf.linalg.matmul(d_ru, w_ru_h, transpose_b=True) + d_hr * r)
+
+
+def _add_direct(back: _Backward, inputs: _Inputs, outputs: _Steps, direct: _Direct) -> _Backward:
+    """Adds what the direct gradients contribute at their own steps to all but the state."""
+    x = util.counted(inputs.seq_len_max, inputs.x)
+    h_before = util.wide(util.before(inputs.h_prev, outputs.h))
+    width = util.columns(util.last_two(inputs.x))
+    w_ru_x, w_c_x = (util.wide(w)[:width] for w in (inputs.w_ru, inputs.w_c))
+
+    def weights(rows: tf.Tensor, d_bar: tf.Tensor) -> tf.Tensor:
+        parts = [util.sum_of_products(x, d_bar), util.sum_of_products(rows, d_bar)]
+        return tf.concat(parts, axis=0)
+
+    return back._replace(
+        x_grad=util.add(
+            back.x_grad,
+            tf.linalg.matmul(direct.d_ru, w_ru_x, transpose_b=True),
+            tf.linalg.matmul(direct.d_c, w_c_x, transpose_b=True),
+        ),
+        w_ru_grad=util.add(back.w_ru_grad, weights(h_before, direct.d_ru)),
+        w_c_grad=util.add(back.w_c_grad, weights(h_before * util.wide(outputs.r), direct.d_c)),
+        b_ru_grad=util.add(back.b_ru_grad, tf.reduce_sum(direct.d_ru, axis=[0, 1])),
+        b_c_grad=util.add(back.b_c_grad, tf.reduce_sum(direct.d_c, axis=[0, 1])),
+    )
+
+
+@tf.RegisterGradient("BlockRNN>BlockGRU")
+def _gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    inputs, outputs = _Inputs(*op.inputs), _Steps(*op.outputs)
+    cotangents = _Steps(*cotangents)
+    h_grad = tf.convert_to_tensor(cotangents.h)
+    valid = util.steps_before(inputs.seq_len_max, outputs.h)
+    direct = _direct(inputs, outputs, cotangents, valid)
+    if direct is None:
+        return [None, *_ops.block_rnn_block_gru_grad(*inputs, *outputs, h_grad)]
+    h_first, h_rest = util.split_first(direct.h_before)
+    h_grad = util.add(h_grad, h_rest)
+    back = _Backward(*_ops.block_rnn_block_gru_grad(*inputs, *outputs, h_grad))
+    back = _add_direct(back, inputs, outputs, direct)
+    return [None, *back._replace(h_prev_grad=util.add(back.h_prev_grad, h_first))]

@@ -1,0 +1,308 @@
+"""The block LSTM: an LSTM over a whole sequence in one op, and its gradient.
+
+T steps, B rows, I inputs, H units; the equations are those of `tf_blockrnn.lstm_block_cell`, step
+after step. `block_lstm` has TensorFlow's first order of the gates and a forget bias;
+`block_lstm_v2` has the order of Keras and cuDNN, and no forget bias.
+
+Sources: Hochreiter and Schmidhuber 1997; Gers and Schmidhuber 2000 (peepholes); the form is that of
+Zaremba et al. 2014, arXiv:1409.2329.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tf_blockrnn import _gradient_util as util
+from tf_blockrnn import _loader
+from tf_blockrnn.lstm_block_cell import Peepholes, peephole_weights
+
+_ops = _loader.load()
+
+
+def block_lstm(
+    x: tf.Tensor,
+    state: tuple[tf.Tensor, tf.Tensor],
+    w: tf.Tensor,
+    b: tf.Tensor,
+    peepholes: Peepholes | None = None,
+    *,
+    seq_len_max: int | tf.Tensor | None = None,
+    forget_bias: float = 1.0,
+    cell_clip: float = 3.0,
+    name: str | None = None,
+) -> NamedTuple:
+    """Computes an LSTM over a sequence (arXiv:1409.2329), differentiable in all inputs.
+
+    Args:
+      x: input, [T, B, I]; half, bfloat16, float32 or float64, as all others.
+      state: (cs_prev, h_prev), cell state and output before the first step, each [B, H].
+      w: weights, [I+H, 4H]; the rows of x first, then those of h_prev; columns i, ci, f, o.
+      b: biases, [4H], in the order of w.
+      peepholes: (wci, wcf, wco), each [H]; None for a cell without.
+      seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
+      forget_bias: added to the forget gate's pre-activation.
+      cell_clip: bound of the cell state; none unless it is above 0. The gradient ignores the clip.
+      name: of the op in a graph.
+
+    Returns:
+      A namedtuple (i, cs, f, o, ci, co, h), each [T, B, H]: input gate, cell state, forget gate,
+      output gate, cell input, tanh of the cell state, output.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
+        seq_len_max is not in 0..T.
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from tf_blockrnn.block_lstm import block_lstm
+      >>> tenth = tf.fill([1, 2], 0.1)
+      >>> steps = block_lstm(
+      ...     tf.ones([3, 1, 2]), (tenth, tenth), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]),
+      ...     seq_len_max=2)
+      >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f} {steps.h[2, 0, 0]:.6f}")
+      0.448484 0.709648 0.000000
+    """
+    cs_prev, h_prev = state
+    wci, wcf, wco = peephole_weights(peepholes, w)
+    return _ops.block_rnn_block_lstm(
+        util.sequence_length(x, seq_len_max),
+        x,
+        cs_prev,
+        h_prev,
+        w,
+        wci,
+        wcf,
+        wco,
+        b,
+        forget_bias=forget_bias,
+        cell_clip=cell_clip,
+        use_peephole=peepholes is not None,
+        name=name,
+    )
+
+
+def block_lstm_v2(
+    x: tf.Tensor,
+    state: tuple[tf.Tensor, tf.Tensor],
+    w: tf.Tensor,
+    b: tf.Tensor,
+    peepholes: Peepholes | None = None,
+    *,
+    seq_len_max: int | tf.Tensor | None = None,
+    cell_clip: float = 0.0,
+    name: str | None = None,
+) -> NamedTuple:
+    """Computes an LSTM over a sequence (arXiv:1409.2329), gates in Keras' and cuDNN's order.
+
+    Args:
+      x: input, [T, B, I]; half, bfloat16, float32 or float64, as all others.
+      state: (cs_prev, h_prev), cell state and output before the first step, each [B, H].
+      w: weights, [I+H, 4H]; the rows of x first, then those of h_prev; columns i, f, ci, o.
+      b: biases, [4H], in the order of w; what stands for a forget bias belongs into it.
+      peepholes: (wci, wcf, wco), each [H]; None for a cell without.
+      seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
+      cell_clip: bound of the cell state; none unless it is above 0. The gradient ignores the clip.
+      name: of the op in a graph.
+
+    Returns:
+      A namedtuple (i, cs, f, o, ci, co, h), each [T, B, H]: input gate, cell state, forget gate,
+      output gate, cell input, tanh of the cell state, output.
+
+    Raises:
+      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
+        seq_len_max is not in 0..T.
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from tf_blockrnn.block_lstm import block_lstm_v2
+      >>> zero = tf.zeros([1, 2])
+      >>> steps = block_lstm_v2(
+      ...     tf.ones([3, 1, 2]), (zero, zero), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]))
+      >>> steps.h.shape
+      TensorShape([3, 1, 2])
+    """
+    cs_prev, h_prev = state
+    wci, wcf, wco = peephole_weights(peepholes, w)
+    return _ops.block_rnn_block_lstmv2(
+        util.sequence_length(x, seq_len_max),
+        x,
+        cs_prev,
+        h_prev,
+        w,
+        wci,
+        wcf,
+        wco,
+        b,
+        cell_clip=cell_clip,
+        use_peephole=peepholes is not None,
+        name=name,
+    )
+
+
+class _Inputs(NamedTuple):
+    seq_len_max: tf.Tensor
+    x: tf.Tensor
+    cs_prev: tf.Tensor
+    h_prev: tf.Tensor
+    w: tf.Tensor
+    wci: tf.Tensor
+    wcf: tf.Tensor
+    wco: tf.Tensor
+    b: tf.Tensor
+
+
+class _Steps(NamedTuple):
+    """The outputs of the op, or their cotangents."""
+
+    i: tf.Tensor
+    cs: tf.Tensor
+    f: tf.Tensor
+    o: tf.Tensor
+    ci: tf.Tensor
+    co: tf.Tensor
+    h: tf.Tensor
+
+
+class _Backward(NamedTuple):
+    x_grad: tf.Tensor
+    cs_prev_grad: tf.Tensor
+    h_prev_grad: tf.Tensor
+    w_grad: tf.Tensor
+    wci_grad: tf.Tensor
+    wcf_grad: tf.Tensor
+    wco_grad: tf.Tensor
+    b_grad: tf.Tensor
+
+
+class _Direct(NamedTuple):
+    """What the cotangents of i, ci, f and o put on the pre-activations of their own step.
+
+    They are known for all steps from the start. What they reach beyond their step they reach
+    through h and cs of the step before, so there they join the cotangents of h and cs, and the
+    fused op carries them on. Only their own step's share of the gradients is left to add.
+    """
+
+    d_i: tf.Tensor
+    d_ci: tf.Tensor
+    d_f: tf.Tensor
+    d_o: tf.Tensor
+
+
+def _direct(outputs: _Steps, cotangents: _Steps, valid: tf.Tensor) -> _Direct | None:
+    """σ' = σ(1 − σ), tanh' = 1 − tanh²; None when there is nothing but zeros."""
+    slopes = {
+        "i": lambda gate: gate * (1 - gate),
+        "ci": lambda gate: 1 - gate * gate,
+        "f": lambda gate: gate * (1 - gate),
+        "o": lambda gate: gate * (1 - gate),
+    }
+    if all(util.known_zero(getattr(cotangents, gate)) for gate in slopes):
+        return None
+    zeros = tf.zeros_like(util.wide(outputs.h))
+    found = []
+    for gate, slope in slopes.items():
+        cotangent = getattr(cotangents, gate)
+        if util.known_zero(cotangent):
+            found.append(zeros)
+        else:
+            d_bar = util.wide(tf.convert_to_tensor(cotangent))
+            d_bar *= slope(util.wide(getattr(outputs, gate)))
+            found.append(tf.where(valid, d_bar, zeros))
+    return _Direct(*found)
+
+
+def _in_order(direct: _Direct, v2: bool) -> tf.Tensor:
+    """[T, B, 4H], in the order of the op's weights."""
+    d_i, d_ci, d_f, d_o = direct
+    return tf.concat([d_i, d_f, d_ci, d_o] if v2 else [d_i, d_ci, d_f, d_o], axis=2)
+
+
+class _Reach(NamedTuple):
+    """What the direct gradients put on the states: of their step, and of the step before."""
+
+    cs: tf.Tensor | None
+    cs_before: tf.Tensor | None
+    h_before: tf.Tensor
+
+
+def _reach(direct: _Direct, inputs: _Inputs, v2: bool, use_peephole: bool) -> _Reach:
+    w_h = util.wide(inputs.w)[util.columns(util.last_two(inputs.x)) :]
+    h_before = tf.linalg.matmul(_in_order(direct, v2), w_h, transpose_b=True)
+    if not use_peephole:
+        return _Reach(None, None, h_before)
+    wci, wcf, wco = (util.wide(w) for w in (inputs.wci, inputs.wcf, inputs.wco))
+    return _Reach(direct.d_o * wco, direct.d_i * wci + direct.d_f * wcf, h_before)
+
+
+def _add_direct(
+    back: _Backward,
+    inputs: _Inputs,
+    outputs: _Steps,
+    direct: _Direct,
+    *,
+    v2: bool,
+    use_peephole: bool,
+) -> _Backward:
+    """Adds what the direct gradients contribute at their own steps to all but the states."""
+    d_bar = _in_order(direct, v2)
+    x, w = util.counted(inputs.seq_len_max, inputs.x), util.wide(inputs.w)
+    h_before = util.before(inputs.h_prev, outputs.h)
+    w_x = w[: util.columns(util.last_two(inputs.x))]
+    terms = {
+        "x_grad": tf.linalg.matmul(d_bar, w_x, transpose_b=True),
+        "w_grad": tf.concat(
+            [util.sum_of_products(x, d_bar), util.sum_of_products(util.wide(h_before), d_bar)],
+            axis=0,
+        ),
+        "b_grad": tf.reduce_sum(d_bar, axis=[0, 1]),
+    }
+    if use_peephole:
+        cs_before = util.wide(util.before(inputs.cs_prev, outputs.cs))
+        terms["wci_grad"] = tf.reduce_sum(direct.d_i * cs_before, axis=[0, 1])
+        terms["wcf_grad"] = tf.reduce_sum(direct.d_f * cs_before, axis=[0, 1])
+        terms["wco_grad"] = tf.reduce_sum(direct.d_o * util.wide(outputs.cs), axis=[0, 1])
+    return back._replace(
+        **{name: util.add(getattr(back, name), term) for name, term in terms.items()}
+    )
+
+
+def _gradient(op: tf.Operation, cotangents: _Steps, v2: bool) -> list[tf.Tensor | None]:
+    inputs, outputs = _Inputs(*op.inputs), _Steps(*op.outputs)
+    use_peephole = op.get_attr("use_peephole")
+    valid = util.steps_before(inputs.seq_len_max, outputs.h)
+    direct = _direct(outputs, cotangents, valid)
+    cs_grad = tf.convert_to_tensor(cotangents.cs)
+    h_grad = tf.convert_to_tensor(cotangents.h)
+    cs_first = h_first = None
+    if not util.known_zero(cotangents.co):
+        co = util.wide(outputs.co)
+        through_co = (1 - co * co) * util.wide(tf.convert_to_tensor(cotangents.co))
+        cs_grad = util.add(cs_grad, through_co)
+    if direct is not None:
+        reach = _reach(direct, inputs, v2, use_peephole)
+        h_first, h_rest = util.split_first(reach.h_before)
+        h_grad = util.add(h_grad, h_rest)
+        if use_peephole:
+            cs_first, cs_rest = util.split_first(reach.cs_before)
+            cs_grad = util.add(cs_grad, reach.cs, cs_rest)
+    run = _ops.block_rnn_block_lstm_grad_v2 if v2 else _ops.block_rnn_block_lstm_grad
+    back = _Backward(*run(*inputs, *outputs, cs_grad, h_grad, use_peephole=use_peephole))
+    if direct is not None:
+        back = _add_direct(back, inputs, outputs, direct, v2=v2, use_peephole=use_peephole)
+        back = back._replace(
+            cs_prev_grad=util.add(back.cs_prev_grad, cs_first),
+            h_prev_grad=util.add(back.h_prev_grad, h_first),
+        )
+    return [None, *back]
+
+
+@tf.RegisterGradient("BlockRNN>BlockLSTM")
+def _gradient_v1(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    return _gradient(op, _Steps(*cotangents), v2=False)
+
+
+@tf.RegisterGradient("BlockRNN>BlockLSTMV2")
+def _gradient_v2(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    return _gradient(op, _Steps(*cotangents), v2=True)

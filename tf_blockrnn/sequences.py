@@ -1,0 +1,374 @@
+"""LSTM and GRU over whole sequences, each row with a length or a mask of its own.
+
+T steps, B rows, I inputs, H units; `∘` elementwise, σ the logistic function; h' and cs' are those
+of the step before.
+
+    lstm:  i, f, o = σ(x · w_x + h' · w_h + b)    ci = tanh(x · w_x + h' · w_h + b)
+           cs = f ∘ cs' + i ∘ ci                  h = o ∘ tanh(cs)
+    gru:   r, u = σ(x · w_x + b_x + h' · w_h + b_h)
+           c = tanh(x · w_x + b_x + r ∘ (h' · w_h + b_h))    reset after the product, or
+           c = tanh(x · w_x + b_x + (r ∘ h') · w_h + b_h)    before it
+           h = u ∘ h' + (1 − u) ∘ c
+
+Sources: Hochreiter and Schmidhuber 1997; Gers and Schmidhuber 2000 (peepholes); Cho et al. 2014,
+arXiv:1406.1078 (GRU; its first version has the reset after the product).
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import tensorflow as tf
+from tensorflow.python.eager import record
+
+from tf_blockrnn import _gradient_util as util
+from tf_blockrnn import _loader
+from tf_blockrnn.lstm_block_cell import Peepholes
+
+_ops = _loader.load()
+
+
+class LSTMState(NamedTuple):
+    """The state of an LSTM: output h and cell state cs, each [B, H]."""
+
+    h: tf.Tensor
+    cs: tf.Tensor
+
+
+@functools.cache
+def _none_eager(dtype: tf.DType) -> tf.Tensor:
+    return tf.zeros([0], dtype)
+
+
+def _none(dtype: tf.DType) -> tf.Tensor:
+    """What an op takes for an input that is left out."""
+    return _none_eager(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
+
+
+def _is_training() -> bool:
+    """Whether to keep what a gradient needs. A graph drops by itself what nobody uses."""
+    return not tf.executing_eagerly() or record.could_possibly_record()
+
+
+def _zero_state(x: tf.Tensor, w_h: tf.Tensor, time_major: bool) -> tf.Tensor:
+    axis = 1 if time_major else 0
+    batch = x.shape[axis] if x.shape.rank == 3 else None
+    units = w_h.shape[0] if w_h.shape.rank == 2 else None
+    return tf.zeros(
+        [
+            tf.shape(x)[axis] if batch is None else batch,
+            tf.shape(w_h)[0] if units is None else units,
+        ],
+        x.dtype,
+    )
+
+
+class _Steps(NamedTuple):
+    """Which steps count, as the ops take it."""
+
+    mask: tf.Tensor
+    sequence_lengths: tf.Tensor
+
+
+def _steps(mask: tf.Tensor | None, sequence_lengths: tf.Tensor | None) -> _Steps:
+    mask = _none(tf.bool) if mask is None else tf.cast(mask, tf.bool)
+    if sequence_lengths is None:
+        return _Steps(mask, _none(tf.int32))
+    lengths = tf.convert_to_tensor(sequence_lengths)
+    if lengths.dtype not in (tf.int32, tf.int64):
+        lengths = tf.cast(lengths, tf.int64)
+    return _Steps(mask, lengths)
+
+
+def _zeros_past(
+    outputs: tf.Tensor, sequence_lengths: tf.Tensor | None, steps: _Steps, time_major: bool
+) -> tf.Tensor:
+    """Past a row's length the op repeats the state; a caller with lengths expects zeros."""
+    if sequence_lengths is None:
+        return outputs
+    lengths = steps.sequence_lengths
+    count = tf.range(tf.shape(outputs, out_type=lengths.dtype)[0 if time_major else 1])
+    within = count[:, tf.newaxis] < lengths if time_major else count < lengths[:, tf.newaxis]
+    return tf.where(within[:, :, tf.newaxis], outputs, tf.zeros([], outputs.dtype))
+
+
+def lstm(
+    x: tf.Tensor,
+    w_x: tf.Tensor,
+    w_h: tf.Tensor,
+    b: tf.Tensor,
+    *,
+    initial_state: tuple[tf.Tensor, tf.Tensor] | None = None,
+    peepholes: Peepholes | None = None,
+    sequence_lengths: tf.Tensor | None = None,
+    mask: tf.Tensor | None = None,
+    time_major: bool = False,
+    go_backwards: bool = False,
+    forget_bias: float = 0.0,
+    cell_clip: float = 0.0,
+    name: str | None = None,
+) -> tuple[tf.Tensor, LSTMState]:
+    """Computes an LSTM over whole sequences (arXiv:1409.2329), differentiable in all inputs.
+
+    Args:
+      x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
+        weights and states.
+      w_x: weights of the input, [I, 4H]; columns i, f, ci, o, as Keras' and cuDNN's.
+      w_h: weights of the state, [H, 4H], in the order of w_x.
+      b: biases, [4H], in the order of w_x.
+      initial_state: (h, cs), each [B, H]; zeros when None.
+      peepholes: (wci, wcf, wco), weights from the cell state to the gates i, f, o, each [H].
+      sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
+        and the state stays that of the last step within it.
+      mask: bool, [B, T], or [T, B] with time_major. Where it is False the step is skipped: the
+        state stays as it is, and the output repeats it.
+      time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
+      go_backwards: whether the last step is done first: with sequence_lengths, the last within
+        them. Each output stands where its input does.
+      forget_bias: added to the forget gate's pre-activation.
+      cell_clip: bound of the cell state; none unless it is above 0. The gradient ignores the clip.
+      name: of the op in a graph.
+
+    Returns:
+      (outputs, LSTMState(h, cs)): the outputs of all steps, [B, T, H], or [T, B, H] with
+      time_major, and the state after the last step done, each [B, H].
+
+    Raises:
+      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
+        a length is not in 0..T.
+
+    Example:
+      >>> import tensorflow as tf, tf_blockrnn
+      >>> outputs, state = tf_blockrnn.lstm(
+      ...     tf.ones([2, 3, 4]), tf.fill([4, 8], 0.1), tf.fill([2, 8], 0.1), tf.zeros([8]),
+      ...     sequence_lengths=[3, 1])
+      >>> print(" ".join(f"{step:.4f}" for step in outputs[1, :, 0]), f"{state.h[1, 0]:.4f}")
+      0.1339 0.0000 0.0000 0.1339
+    """
+    x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
+    if initial_state is None:
+        h_prev = cs_prev = _zero_state(x, w_h, time_major)
+    else:
+        h_prev, cs_prev = initial_state
+    steps = _steps(mask, sequence_lengths)
+    result = _ops.block_rnn_lstm_sequence(
+        x,
+        h_prev,
+        cs_prev,
+        w_x,
+        w_h,
+        b,
+        _none(x.dtype) if peepholes is None else tf.stack(list(peepholes)),
+        *steps,
+        forget_bias=forget_bias,
+        cell_clip=cell_clip,
+        time_major=time_major,
+        go_backwards=go_backwards,
+        is_training=_is_training(),
+        name=name,
+    )
+    outputs = _zeros_past(result.h, sequence_lengths, steps, time_major)
+    return outputs, LSTMState(result.h_last, result.cs_last)
+
+
+class _ResetBefore(NamedTuple):
+    """The weights as the op takes them whose reset gate acts before the product."""
+
+    w_ru_x: tf.Tensor
+    w_ru_h: tf.Tensor
+    w_c_x: tf.Tensor
+    w_c_h: tf.Tensor
+    b_ru: tf.Tensor
+    b_c: tf.Tensor
+
+
+def _reset_before(
+    w_x: tf.Tensor, w_h: tf.Tensor, b_x: tf.Tensor, b_h: tf.Tensor | None, gate_order: str
+) -> _ResetBefore:
+    def gates(array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first, second, c = tf.split(array, 3, axis=-1)
+        return tf.concat([first, second] if gate_order == "ruc" else [second, first], axis=-1), c
+
+    (w_ru_x, w_c_x), (w_ru_h, w_c_h) = gates(w_x), gates(w_h)
+    return _ResetBefore(
+        w_ru_x, w_ru_h, w_c_x, w_c_h, *gates(b_x if b_h is None else tf.add(b_x, b_h))
+    )
+
+
+def gru(
+    x: tf.Tensor,
+    w_x: tf.Tensor,
+    w_h: tf.Tensor,
+    b_x: tf.Tensor,
+    b_h: tf.Tensor | None = None,
+    *,
+    initial_state: tf.Tensor | None = None,
+    reset_after: bool = True,
+    gate_order: str = "ruc",
+    sequence_lengths: tf.Tensor | None = None,
+    mask: tf.Tensor | None = None,
+    time_major: bool = False,
+    go_backwards: bool = False,
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Computes a GRU over whole sequences (arXiv:1406.1078), differentiable in all inputs.
+
+    Args:
+      x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
+        weights and states.
+      w_x: weights of the input, [I, 3H]; columns r, u, c (reset, update, candidate).
+      w_h: weights of the state, [H, 3H], in the order of w_x.
+      b_x: biases beside the input's product, [3H], in the order of w_x.
+      b_h: biases beside the state's product, [3H], in the order of w_x; zeros when None.
+      initial_state: [B, H]; zeros when None.
+      reset_after: whether the reset gate acts after the product with w_h (cuDNN, PyTorch, Keras'
+        default) or before it (GRUBlockCell). Before it costs a copy of the weights for each call.
+      gate_order: "ruc", or "urc" for weights in Keras' order.
+      sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
+        and the state stays that of the last step within it.
+      mask: bool, [B, T], or [T, B] with time_major. Where it is False the step is skipped: the
+        state stays as it is, and the output repeats it.
+      time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
+      go_backwards: whether the last step is done first: with sequence_lengths, the last within
+        them. Each output stands where its input does.
+      name: of the op in a graph.
+
+    Returns:
+      (outputs, state): the outputs of all steps, [B, T, H], or [T, B, H] with time_major, and the
+      state after the last step done, [B, H].
+
+    Raises:
+      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
+        a length is not in 0..T.
+      ValueError: gate_order is none of the two.
+
+    Example:
+      >>> import tensorflow as tf, tf_blockrnn
+      >>> outputs, state = tf_blockrnn.gru(
+      ...     tf.ones([2, 3, 4]), tf.fill([4, 6], 0.1), tf.fill([2, 6], 0.1), tf.zeros([6]),
+      ...     sequence_lengths=[3, 1])
+      >>> print(" ".join(f"{step:.4f}" for step in outputs[1, :, 0]), f"{state[1, 0]:.4f}")
+      0.1525 0.0000 0.0000 0.1525
+    """
+    if gate_order not in ("ruc", "urc"):
+        raise ValueError(f'gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
+    x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
+    h_prev = _zero_state(x, w_h, time_major) if initial_state is None else initial_state
+    steps = _steps(mask, sequence_lengths)
+    attrs = {
+        "time_major": time_major,
+        "go_backwards": go_backwards,
+        "is_training": _is_training(),
+        "name": name,
+    }
+    if reset_after:
+        b_h = tf.zeros_like(b_x) if b_h is None else b_h
+        result = _ops.block_rnn_gru_after_sequence(
+            x, h_prev, w_x, w_h, b_x, b_h, *steps, gate_order=gate_order, **attrs
+        )
+    else:
+        weights = _reset_before(w_x, w_h, b_x, b_h, gate_order)
+        result = _ops.block_rnn_gru_sequence(x, h_prev, *weights, *steps, **attrs)
+    outputs = _zeros_past(result.h, sequence_lengths, steps, time_major)
+    return outputs, result.h_last
+
+
+def _or_none(cotangent: tf.Tensor) -> tf.Tensor:
+    return _none(cotangent.dtype) if util.known_zero(cotangent) else tf.convert_to_tensor(cotangent)
+
+
+def _order(op: tf.Operation) -> dict[str, bool]:
+    if not op.get_attr("is_training"):
+        raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
+    return {name: op.get_attr(name) for name in ("time_major", "go_backwards")}
+
+
+def _refuse_saved(op: tf.Operation, **cotangents: tf.Tensor) -> None:
+    """What is saved for the gradient is not for losses: better an error than a wrong gradient."""
+    for name, cotangent in cotangents.items():
+        if not util.known_zero(cotangent):
+            raise ValueError(
+                f"{op.type}: the output {name} is kept for the gradient and has none itself; "
+                "BlockLSTM and BlockGRU have gradients for all outputs"
+            )
+
+
+@tf.RegisterGradient("BlockRNN>LSTMSequence")
+def _lstm_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    x, h_prev, cs_prev, w_x, w_h, _, peepholes, mask, lengths = op.inputs
+    h, _, _, i, cs, f, o, ci = op.outputs
+    h_grad, h_last_grad, cs_last_grad, i_grad, cs_grad, f_grad, o_grad, ci_grad = cotangents
+    order = _order(op)
+    _refuse_saved(op, i=i_grad, f=f_grad, o=o_grad, ci=ci_grad)
+    grads = _ops.block_rnn_lstm_sequence_grad(
+        x,
+        h_prev,
+        cs_prev,
+        w_x,
+        w_h,
+        peepholes,
+        mask,
+        lengths,
+        h,
+        i,
+        cs,
+        f,
+        o,
+        ci,
+        _or_none(h_grad),
+        _or_none(h_last_grad),
+        _or_none(cs_last_grad),
+        _or_none(cs_grad),
+        **order,
+    )
+    return [*grads, None, None]
+
+
+@tf.RegisterGradient("BlockRNN>GRUSequence")
+def _gru_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    x, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, _, _, mask, lengths = op.inputs
+    h, _, *saved = op.outputs
+    h_grad, h_last_grad, r_grad, u_grad, c_grad = cotangents
+    order = _order(op)
+    _refuse_saved(op, r=r_grad, u=u_grad, c=c_grad)
+    grads = _ops.block_rnn_gru_sequence_grad(
+        x,
+        h_prev,
+        w_ru_x,
+        w_ru_h,
+        w_c_x,
+        w_c_h,
+        mask,
+        lengths,
+        h,
+        *saved,
+        _or_none(h_grad),
+        _or_none(h_last_grad),
+        **order,
+    )
+    return [*grads, None, None]
+
+
+@tf.RegisterGradient("BlockRNN>GRUAfterSequence")
+def _gru_after_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    x, h_prev, w_x, w_h, _, _, mask, lengths = op.inputs
+    h, _, *saved = op.outputs
+    h_grad, h_last_grad, r_grad, u_grad, c_grad, hc_grad = cotangents
+    order = _order(op)
+    _refuse_saved(op, r=r_grad, u=u_grad, c=c_grad, hc=hc_grad)
+    grads = _ops.block_rnn_gru_after_sequence_grad(
+        x,
+        h_prev,
+        w_x,
+        w_h,
+        mask,
+        lengths,
+        h,
+        *saved,
+        _or_none(h_grad),
+        _or_none(h_last_grad),
+        gate_order=op.get_attr("gate_order"),
+        **order,
+    )
+    return [*grads, None, None]
