@@ -100,10 +100,17 @@ def counted(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
     return tf.where(steps_before(seq_len_max, steps), in_wide, tf.zeros_like(in_wide))
 
 
+def width(sequence: tf.Tensor) -> int | tf.Tensor:
+    """The last dim; a number where it is known, so that slices have static shapes."""
+    static = sequence.shape[2] if sequence.shape.rank == 3 else None
+    return tf.shape(sequence)[2] if static is None else static
+
+
 def last_two(sequence: tf.Tensor) -> tf.Tensor:
-    """The sequence as a matrix, a row for each step and row."""
-    width = sequence.shape[2] if sequence.shape.rank == 3 else None
-    return tf.reshape(sequence, [-1, tf.shape(sequence)[2] if width is None else width])
+    """The sequence as a matrix, a row for each step and row of the batch."""
+    # Not -1 for the rows: of a sequence without columns they could not be told.
+    shape = tf.shape(sequence, out_type=tf.int64)
+    return tf.reshape(sequence, [shape[0] * shape[1], shape[2]])
 
 
 def before(first: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:

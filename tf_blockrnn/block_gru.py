@@ -121,7 +121,7 @@ def _direct(
         for gate in cotangents[:3]
     )
     r, u, c = (util.wide(gate) for gate in outputs[:3])
-    width = util.columns(util.last_two(inputs.x))
+    width = util.width(inputs.x)
     w_ru_h, w_c_h = (util.wide(w)[width:] for w in (inputs.w_ru, inputs.w_c))
     h_before = util.wide(util.before(inputs.h_prev, outputs.h))
     d_c_bar = d_c * (1 - c * c)
@@ -136,7 +136,7 @@ def _add_direct(back: _Backward, inputs: _Inputs, outputs: _Steps, direct: _Dire
     """Adds what the direct gradients contribute at their own steps to all but the state."""
     x = util.counted(inputs.seq_len_max, inputs.x)
     h_before = util.wide(util.before(inputs.h_prev, outputs.h))
-    width = util.columns(util.last_two(inputs.x))
+    width = util.width(inputs.x)
     w_ru_x, w_c_x = (util.wide(w)[:width] for w in (inputs.w_ru, inputs.w_c))
 
     def weights(rows: tf.Tensor, d_bar: tf.Tensor) -> tf.Tensor:

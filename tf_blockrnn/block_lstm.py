@@ -228,7 +228,7 @@ class _Reach(NamedTuple):
 
 
 def _reach(direct: _Direct, inputs: _Inputs, v2: bool, use_peephole: bool) -> _Reach:
-    w_h = util.wide(inputs.w)[util.columns(util.last_two(inputs.x)) :]
+    w_h = util.wide(inputs.w)[util.width(inputs.x) :]
     h_before = tf.linalg.matmul(_in_order(direct, v2), w_h, transpose_b=True)
     if not use_peephole:
         return _Reach(None, None, h_before)
@@ -249,7 +249,7 @@ def _add_direct(
     d_bar = _in_order(direct, v2)
     x, w = util.counted(inputs.seq_len_max, inputs.x), util.wide(inputs.w)
     h_before = util.before(inputs.h_prev, outputs.h)
-    w_x = w[: util.columns(util.last_two(inputs.x))]
+    w_x = w[: util.width(inputs.x)]
     terms = {
         "x_grad": tf.linalg.matmul(d_bar, w_x, transpose_b=True),
         "w_grad": tf.concat(

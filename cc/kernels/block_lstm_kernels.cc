@@ -15,9 +15,7 @@ namespace {
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 
-// V1 and V2 are told apart by what they have an attr for: V2 has no forget
-// bias.
-constexpr char kForgetBias[] = "forget_bias";
+// V2 has another order of the gates and no forget bias.
 
 template <class T, class Device, bool kV2>
 class BlockLstmOp : public ContractKernel {
@@ -26,7 +24,7 @@ class BlockLstmOp : public ContractKernel {
       : ContractKernel(ctx), device_(ctx) {
     options_.forget_bias = 0;
     if (!kV2) {
-      OP_REQUIRES_OK(ctx, ctx->GetAttr(kForgetBias, &options_.forget_bias));
+      OP_REQUIRES_OK(ctx, ctx->GetAttr("forget_bias", &options_.forget_bias));
     }
     OP_REQUIRES_OK(ctx, ctx->GetAttr("cell_clip", &options_.cell_clip));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("use_peephole", &options_.use_peephole));

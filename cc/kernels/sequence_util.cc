@@ -1,6 +1,6 @@
 #include "cc/kernels/sequence_util.h"
 
-#include <cstring>
+#include <string>
 
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"

@@ -1,11 +1,10 @@
-// Owns what the kernels of whole sequences share: the check of seq_len_max, and
-// outputs that are zeros.
+// Owns what the kernels of whole sequences share: their attrs, the checks of
+// seq_len_max and sequence_lengths, masks, and outputs that are zeros.
 
 #ifndef BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
 #define BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
 
 #include <cstdint>
-#include <string>
 
 #include "absl/status/status.h"
 #include "cc/core/sequence_args.h"
@@ -26,8 +25,8 @@ inline bool NoState(const Bindings& bound) {
 absl::Status SequenceShapeOf(tensorflow::OpKernelContext* ctx,
                              const Bindings& bound, SequenceShape* shape);
 
-// Fills an output with zeros, from a share of its first dim on; nothing to do
-// for one that nobody uses.
+// Fills an output with zeros, from index `from` of its first dim on; nothing to
+// do for one that nobody uses.
 template <class Device>
 absl::Status ZeroOutput(tensorflow::OpKernelContext* ctx, const Device& device,
                         int index, int64_t from = 0) {
