@@ -37,6 +37,9 @@ def test_public_functions_have_examples(tfb):
     for module, names in {
         "gru_block_cell": ["gru_block_cell"],
         "lstm_block_cell": ["lstm_block_cell"],
+        "block_gru": ["block_gru"],
+        "block_lstm": ["block_lstm", "block_lstm_v2"],
+        "sequences": ["gru", "lstm"],
         "raw_ops": [],
     }.items():
         found = importlib.import_module(f"tf_blockrnn.{module}")

@@ -1,0 +1,165 @@
+"""The ops under tf_blockrnn.lstm and gru, for the tests of malformed calls: arguments and dims.
+
+Each stands here twice, time-major and batch-major, as that decides which shapes are legal. Their
+numbers are tested through the functions (test_sequences.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import sequence_ops
+
+_BH = ("B", "H")
+_SKIPS = {"mask": ("T", "B"), "sequence_lengths": ("B",)}
+_LSTM_WEIGHTS = {"w_x": ("I", "4H"), "w_h": ("H", "4H")}
+_BEFORE_WEIGHTS = {
+    "w_ru_x": ("I", "2H"),
+    "w_ru_h": ("H", "2H"),
+    "w_c_x": ("I", "H"),
+    "w_c_h": ("H", "H"),
+}
+_AFTER_WEIGHTS = {"w_x": ("I", "3H"), "w_h": ("H", "3H")}
+_PEEPHOLES = {"peepholes": ("3", "H")}
+
+
+def _steps(*names: str) -> dict:
+    return {name: ("T", "B", "H") for name in names}
+
+
+# name: (arguments, outputs), time-major.
+_OPS = {
+    "LSTMSequence": (
+        {"h_prev": _BH, "cs_prev": _BH, **_LSTM_WEIGHTS, "b": ("4H",), **_PEEPHOLES, **_SKIPS},
+        {**_steps("h"), "h_last": _BH, "cs_last": _BH, **_steps("i", "cs", "f", "o", "ci")},
+    ),
+    "LSTMSequenceGrad": (
+        {
+            "h_prev": _BH,
+            "cs_prev": _BH,
+            **_LSTM_WEIGHTS,
+            **_PEEPHOLES,
+            **_SKIPS,
+            **_steps("h", "i", "cs", "f", "o", "ci", "h_grad"),
+            "h_last_grad": _BH,
+            "cs_last_grad": _BH,
+            **_steps("cs_grad"),
+        },
+        {
+            "x_grad": ("T", "B", "I"),
+            "h_prev_grad": _BH,
+            "cs_prev_grad": _BH,
+            "w_x_grad": ("I", "4H"),
+            "w_h_grad": ("H", "4H"),
+            "b_grad": ("4H",),
+        },
+    ),
+    "GRUSequence": (
+        {"h_prev": _BH, **_BEFORE_WEIGHTS, "b_ru": ("2H",), "b_c": ("H",), **_SKIPS},
+        {**_steps("h"), "h_last": _BH, **_steps("r", "u", "c")},
+    ),
+    "GRUSequenceGrad": (
+        {
+            "h_prev": _BH,
+            **_BEFORE_WEIGHTS,
+            **_SKIPS,
+            **_steps("h", "r", "u", "c", "h_grad"),
+            "h_last_grad": _BH,
+        },
+        {
+            "x_grad": ("T", "B", "I"),
+            "h_prev_grad": _BH,
+            **{f"{k}_grad": v for k, v in _BEFORE_WEIGHTS.items()},
+            "b_ru_grad": ("2H",),
+            "b_c_grad": ("H",),
+        },
+    ),
+    "GRUAfterSequence": (
+        {"h_prev": _BH, **_AFTER_WEIGHTS, "b_x": ("3H",), "b_h": ("3H",), **_SKIPS},
+        {**_steps("h"), "h_last": _BH, **_steps("r", "u", "c", "hc")},
+    ),
+    "GRUAfterSequenceGrad": (
+        {
+            "h_prev": _BH,
+            **_AFTER_WEIGHTS,
+            **_SKIPS,
+            **_steps("h", "r", "u", "c", "hc", "h_grad"),
+            "h_last_grad": _BH,
+        },
+        {
+            "x_grad": ("T", "B", "I"),
+            "h_prev_grad": _BH,
+            **{f"{k}_grad": v for k, v in _AFTER_WEIGHTS.items()},
+            "b_x_grad": ("3H",),
+            "b_h_grad": ("3H",),
+        },
+    ),
+}
+# What a call leaves out by giving a tensor of shape [0].
+OPTIONAL = {"peepholes", *_SKIPS, "h_grad", "h_last_grad", "cs_last_grad", "cs_grad"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """As sequence_ops.Op, without an oracle; `attrs` say the layout."""
+
+    name: str
+    inputs: Mapping[str, tuple[str, ...]]
+    outputs: Mapping[str, tuple[str, ...]]
+    attrs: Mapping[str, object]
+
+    @property
+    def attr_cases(self) -> tuple[Mapping[str, object], ...]:
+        return (self.attrs,)
+
+    def shapes(self, dims) -> dict:
+        return {name: _evaluate(expr, dims) for name, expr in self.inputs.items()}
+
+    def output_shapes(self, dims) -> dict:
+        return {name: _evaluate(expr, dims) for name, expr in self.outputs.items()}
+
+    def dims_of(self, shapes):
+        """(T, B, I, H) as x and h_prev have them, or None."""
+        x, h_prev = shapes["x"], shapes["h_prev"]
+        if len(x) != 3 or len(h_prev) != 2:
+            return None
+        steps, batch = x[:2] if self.attrs["time_major"] else x[1::-1]
+        return steps, batch, x[2], h_prev[1]
+
+
+def _evaluate(expressions, dims):
+    return tuple(
+        {"3": 3, "3H": 3 * dims[3]}[e] if e in ("3", "3H") else sequence_ops.evaluate((e,), dims)[0]
+        for e in expressions
+    )
+
+
+def _layout(dims: tuple[str, ...], time_major: bool) -> tuple[str, ...]:
+    return dims if time_major or dims[:2] != ("T", "B") else ("B", "T", *dims[2:])
+
+
+def _make(name: str, time_major: bool) -> Op:
+    inputs, outputs = _OPS[name]
+    inputs = {"x": ("T", "B", "I"), **inputs}
+    return Op(
+        name,
+        {k: _layout(v, time_major) for k, v in inputs.items()},
+        {k: _layout(v, time_major) for k, v in outputs.items()},
+        {"time_major": time_major},
+    )
+
+
+OPS = {f"{name} {layout}": _make(name, layout == "TB") for name in _OPS for layout in ("TB", "BT")}
+
+
+def is_legal(op: Op, shapes: Mapping, valid: int) -> bool:
+    """Whether the contract accepts these shapes, with all of sequence_lengths being `valid`."""
+    dims = op.dims_of(shapes)
+    if dims is None:
+        return False
+    for name, expressions in op.inputs.items():
+        left_out = name in OPTIONAL and tuple(shapes[name]) == (0,)
+        if not left_out and tuple(shapes[name]) != _evaluate(expressions, dims):
+            return False
+    return tuple(shapes["sequence_lengths"]) == (0,) or 0 <= valid <= dims[0]

@@ -1,0 +1,256 @@
+"""Checks of the whole-sequence ops that need a process of their own: its threads, its instructions.
+
+Usage: sequence_child.py THREADS CHECK...; THREADS is the size of the intra-op pool. Ends with 0
+when every check held. The last line of standard output is JSON: {check: what it found}.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import json
+import sys
+import threading
+import time
+
+import block_cells
+import compare
+import numpy as np
+import sequence_checks
+import sequence_functions
+import sequence_ops
+import tensorflow as tf
+import tolerances
+
+# (T, B, I, H): one row, few rows with many units, many rows with few, uneven, and large enough
+# that every thread gets work, over rows as over units.
+DIMS = (
+    (3, 1, 1, 1),
+    (5, 7, 17, 15),
+    (4, 1, 100, 257),
+    (3, 3, 128, 384),
+    (3, 257, 33, 17),
+    (4, 64, 100, 128),
+    (3, 130, 65, 129),
+)
+CALLERS = 16
+
+
+def digest(tensors) -> str:
+    sha = hashlib.sha256()
+    for value in tensors:
+        sha.update(compare.bits(value))
+    return sha.hexdigest()
+
+
+def bits(raw_ops) -> dict[str, str]:
+    """A digest of every op's outputs; twice, and both must agree."""
+    found = {}
+    for op, attrs in sequence_ops.op_cases():
+        for dtype in block_cells.DTYPES:
+            for dims in DIMS:
+                inputs = sequence_ops.random_inputs(
+                    op, dims, block_cells.numpy_type(dtype), valid=max(dims[0] - 1, 1)
+                )
+                key = f"{op.name} {dtype} {dims} {dict(attrs)}"
+                found[key] = digest(sequence_ops.call(raw_ops, op, inputs, attrs))
+                if found[key] != digest(sequence_ops.call(raw_ops, op, inputs, attrs)):
+                    sys.exit(f"two runs differ: {key}")
+    return found
+
+
+def _masked(name, dims, dtype):
+    """Inputs, mask and lengths of a call of lstm or gru."""
+    function = sequence_functions.FUNCTIONS[name]
+    inputs = sequence_functions.random_inputs(function, dims, block_cells.numpy_type(dtype))
+    return function, inputs, *sequence_functions.patterns(dims)["lengths and holes"]
+
+
+def _with_gradients(function, mask, lengths):
+    import tf_blockrnn
+
+    options = {"time_major": True, "mask": mask, "sequence_lengths": lengths}
+
+    @tf.function
+    def compute(tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = sequence_functions.call(tf_blockrnn, function, tensors, **options)
+        return outputs, tape.gradient(outputs, tensors)
+
+    return compute
+
+
+def function_bits(raw_ops) -> dict[str, str]:
+    """A digest of lstm's and gru's outputs and gradients, with a mask and lengths."""
+    del raw_ops
+    found = {}
+    for name in sequence_functions.FUNCTIONS:
+        for dtype in ("bfloat16", "float"):
+            for dims in DIMS[1:]:
+                function, inputs, mask, lengths = _masked(name, dims, dtype)
+                outputs, gradients = _with_gradients(function, mask, lengths)(
+                    {k: tf.constant(v) for k, v in inputs.items()}
+                )
+                found[f"{name} {dtype} {dims}"] = digest([*outputs, *gradients.values()])
+    return found
+
+
+def numbers(raw_ops) -> int:
+    """The oracle's numbers in every type, by the instruction set that this process uses."""
+    import tf_blockrnn
+
+    for op in sequence_ops.OPS.values():
+        for dtype in block_cells.DTYPES:
+            sequence_checks.check_numbers(raw_ops, op, dtype, "eager", sequence_ops.ODD_CASES[4:11])
+    for name in sequence_functions.FUNCTIONS:
+        for dtype in block_cells.DTYPES:
+            for dims in ((7, 17, 15, 33), (4, 1, 30, 70)):
+                function, inputs, mask, lengths = _masked(name, dims, dtype)
+                got = sequence_functions.call(
+                    tf_blockrnn,
+                    function,
+                    inputs,
+                    time_major=True,
+                    mask=mask,
+                    sequence_lengths=lengths,
+                )
+                want = sequence_functions.Oracle(function, inputs, mask, lengths).outputs()
+                bound = tolerances.bound(dtype, dims[0] * (dims[2] + dims[3]))
+                for mine, expected in zip(got, want, strict=True):
+                    compare.assert_close(mine.numpy(), expected, bound, f"{name} {dtype} {dims}")
+    return len(sequence_ops.OPS)
+
+
+def load(raw_ops) -> int:
+    """Many threads × mixed sizes, eagerly and on shared functions: the bits of a serial run."""
+    jobs = []
+    for op, attrs in sequence_ops.op_cases():
+        runs = [sequence_ops.caller(raw_ops, op, attrs, mode) for mode in ("eager", "graph")]
+        for dims in ((2, 1, 3, 5), (4, 33, 24, 40), (3, 2, 64, 200), (3, 0, 4, 4), (5, 90, 8, 3)):
+            inputs = sequence_ops.random_inputs(op, dims, np.float32)
+            tensors = sequence_ops.tensors_of(inputs)
+            for run in runs:
+                jobs.append((run, tensors, digest(run(tensors)), f"{op.name} {dims}"))
+
+    def work(caller):
+        for k in np.random.default_rng(caller).permutation(len(jobs))[: len(jobs) // 2]:
+            run, tensors, want, what = jobs[k]
+            if digest(run(tensors)) != want:
+                return what
+        return None
+
+    with concurrent.futures.ThreadPoolExecutor(CALLERS) as pool:
+        wrong = [w for w in pool.map(work, range(CALLERS)) if w]
+    if wrong:
+        sys.exit(f"not the bits of a serial run: {wrong}")
+    return len(jobs)
+
+
+def loops(raw_ops) -> int:
+    """Inside tf.data.map and as many branches of one graph, which may all run at once."""
+    values = sequence_ops.random_inputs(sequence_ops.GRU, (6, 16, 24, 40), np.float32)
+    tensors = sequence_ops.tensors_of(values)
+    x = tensors.pop("x")
+
+    def sequence(scale):
+        return raw_ops.BlockGRU(x=x * scale, **tensors).h
+
+    scales = np.linspace(-2, 2, 24, dtype=np.float32)
+    want = [compare.bits(sequence(s)) for s in scales]
+    for parallel in (1, 8):
+        data = tf.data.Dataset.from_tensor_slices(scales)
+        got = [compare.bits(v) for v in data.map(sequence, num_parallel_calls=parallel)]
+        if got != want:
+            sys.exit(f"tf.data.map with {parallel} parallel calls differs")
+    branches = tf.function(lambda: [sequence(tf.constant(s)) for s in scales])
+    for _ in range(3):
+        if [compare.bits(v) for v in branches()] != want:
+            sys.exit("parallel branches differ")
+    return len(scales)
+
+
+# (op, dtype, steps of a trial, steps of the call that is cancelled, (B, I, H)): one row, which
+# splits over units, and many rows. A step costs much more than the memory of its outputs.
+CANCELLED = (
+    ("BlockLSTM", 10, 600, (1, 1, 1536)),
+    ("BlockLSTMGradV2", 10, 600, (1, 1, 1536)),
+    ("BlockGRU", 3, 120, (64, 1, 1024)),
+    ("BlockGRUGrad", 3, 120, (64, 1, 1024)),
+)
+
+
+def cancellation(raw_ops) -> dict[str, list[float]]:
+    """A call that is cancelled ends as Cancelled, in a fraction of the time that it would take.
+
+    The time is that of a short call, many times over, so it holds on any machine.
+    """
+    from tensorflow.python.eager import cancellation as eager_cancellation
+
+    found = {}
+    for name, trial, steps, dims in CANCELLED:
+        op = sequence_ops.OPS[name]
+        function = _function(raw_ops, op)
+        short = _tensors(op, (trial, *dims))
+        function(short)
+        begin = time.perf_counter()
+        function(short)
+        short_time = time.perf_counter() - begin
+        tensors = _tensors(op, (steps, *dims))
+        manager = eager_cancellation.CancellationManager()
+        concrete = manager.get_cancelable_function(function.get_concrete_function(tensors))
+        outcome = []
+
+        def call(concrete=concrete, tensors=tensors, outcome=outcome):
+            try:
+                concrete(tensors)
+                outcome.append("ran to its end")
+            except Exception as error:  # noqa: BLE001 - the kind is what we look for
+                outcome.append(f"{type(error).__name__} {error}")
+            outcome.append(time.perf_counter())
+
+        thread = threading.Thread(target=call)
+        thread.start()
+        time.sleep(2 * short_time + 0.05)
+        running = thread.is_alive()
+        begin = time.perf_counter()
+        manager.start_cancel()
+        thread.join()
+        took, full = outcome[1] - begin, short_time * steps / trial
+        found[name] = [took, full]
+        if not running or not outcome[0].startswith("CancelledError"):
+            sys.exit(f"{name}: {outcome[0]}, {'' if running else 'not '}running when cancelled")
+        if took > max(0.1, full / 3):
+            sys.exit(f"{name} took {took:.3f} s to stop, of about {full:.3f} s that it would run")
+        # And what comes after is not cancelled.
+        function(short)
+    return found
+
+
+def _function(raw_ops, op):
+    return tf.function(lambda t: getattr(raw_ops, op.name)(**t, **op.attr_cases[-1]))
+
+
+def _tensors(op, dims):
+    """All of one number: drawing millions of random ones would take longer than the call."""
+    tensors = {
+        name: tf.fill(shape, np.float32(0.01))
+        for name, shape in op.shapes(dims).items()
+        if name != "seq_len_max"
+    }
+    return {"seq_len_max": tf.constant(dims[0], tf.int64), **tensors}
+
+
+def main() -> None:
+    tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    import tf_blockrnn
+
+    checks = {f.__name__: f for f in (bits, function_bits, numbers, load, loops, cancellation)}
+    found = {name: checks[name](tf_blockrnn.raw_ops) for name in sys.argv[2:]}
+    found["isa"] = tf_blockrnn.build_info()["cpu_isa"]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,330 @@
+"""Whole-sequence ops: malformed calls, huge dims, equal bits, many callers, cancellation."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import block_cells
+import children
+import compare
+import masked_perturbation_child
+import numpy as np
+import perturbation
+import pytest
+import sequence_child
+import sequence_functions
+import sequence_ops
+import sequence_perturbation
+import sequence_perturbation_child
+import tensorflow as tf
+
+MAX_CRASHES = 5
+OPS = sequence_ops.OPS
+all_ops = pytest.mark.parametrize("op", OPS.values(), ids=OPS)
+cases = pytest.mark.parametrize(
+    "op, attrs",
+    [pytest.param(o, a, id=f"{o.name}-{n}") for n, (o, a) in enumerate(sequence_ops.op_cases())],
+)
+
+
+def _made(child, what, tmp_path):
+    """Counts and problems of a child's calls; after a crash another child goes on."""
+    progress = tmp_path / "progress"
+    first, crashes = 0, []
+    total, problems = dict.fromkeys(("calls", "refused", "accepted", "problems"), 0), []
+    while len(crashes) < MAX_CRASHES:
+        result = children.run_python(
+            [
+                str(children.TESTS / f"{child.__name__}.py"),
+                what,
+                str(first),
+                str(progress),
+            ]
+        )
+        if result.returncode == 0:
+            outcome = json.loads(result.stdout.strip().splitlines()[-1])
+            problems += outcome["problems"]
+            for key, count in outcome["counts"].items():
+                total[key] += count
+            break
+        assert progress.exists() and progress.read_text(), result.stderr[-3000:]
+        number = int(progress.read_text())
+        call = child.describe(what, number)
+        crashes.append(f"{call} ended with {result.returncode}: {result.stderr[-300:]}")
+        first = number + 1
+    assert not crashes, f"{len(crashes)} crashes:\n" + "\n".join(crashes)
+    assert not problems, f"{total['problems']} of {total}:\n" + "\n".join(problems)
+    return total
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_malformed_calls_are_refused(tfb, tmp_path, name):
+    del tfb
+    total = _made(sequence_perturbation_child, name, tmp_path)
+    # The test itself: there were calls, and legal ones among them, which were computed.
+    assert total["calls"] >= 1000, total
+    assert total["accepted"] >= 20, total
+    assert total["refused"] > 0.9 * total["calls"], total
+
+
+@pytest.mark.parametrize("what", ["LSTM", "GRU"])
+def test_malformed_calls_with_masks_are_refused(tfb, tmp_path, what):
+    """The ops under tf_blockrnn.lstm and gru: what is optional, and lengths out of range, too."""
+    del tfb
+    total = _made(masked_perturbation_child, what, tmp_path)
+    assert total["calls"] >= 3000, total
+    assert total["accepted"] >= 100, total
+    assert total["refused"] > 0.9 * total["calls"], total
+
+
+def test_reproducers_are_refused(tfb, tmp_path):
+    """Public reports of crashes in TensorFlow's ops; their messages are checked as well."""
+    del tfb
+    for name, attrs, call in sequence_perturbation.REPRODUCERS.values():
+        assert not sequence_ops.is_legal(OPS[name], call.shapes, attrs, call.valid)
+    total = _made(sequence_perturbation_child, "reproducers", tmp_path)
+    count = len(sequence_perturbation.REPRODUCERS) * len(perturbation.MODES)
+    assert (total["calls"], total["refused"]) == (count, count)
+
+
+def _zeros(shape):
+    # tf.zeros would take a shape of 2^62 through int32 somewhere; a reshape does not.
+    count = 0 if 0 in shape else int(np.prod(shape))
+    return tf.reshape(tf.zeros([count]), tf.constant(shape, tf.int64))
+
+
+def _call_zeros(raw_ops, op, shapes, valid, mode):
+    tensors = {k: _zeros(v) for k, v in shapes.items() if k != "seq_len_max"}
+    tensors["seq_len_max"] = tf.constant(valid, tf.int64)
+    attrs = op.attr_cases[-1]
+    function = getattr(raw_ops, op.name)
+    if mode == "eager":
+        return function(**tensors, **attrs)
+    signature = {
+        k: tf.TensorSpec(t.shape if mode == "static" else None, t.dtype) for k, t in tensors.items()
+    }
+    return tf.function(lambda t: function(**t, **attrs), input_signature=[signature])(tensors)
+
+
+@all_ops
+@pytest.mark.parametrize("mode", perturbation.MODES)
+def test_many_empty_steps_return_at_once(tfb, op, mode):
+    """2^31 steps of no rows or no units: nothing to do, and a loop over them would take long."""
+    for steps in (2**31 - 1, 2**31, 2**32 + 1, 2**40, 2**60):
+        for dims in ((steps, 0, 2, 3), (steps, 0, 0, 0), (steps, 2, 0, 0)):
+            begin = time.perf_counter()
+            got = _call_zeros(tfb.raw_ops, op, op.shapes(dims), steps, mode)
+            for name, shape in op.output_shapes(dims).items():
+                assert getattr(got, name).shape.as_list() == list(shape), (dims, name)
+                if max(shape) < 2**41:  # NumPy takes no more
+                    assert not np.any(getattr(got, name).numpy())
+            assert time.perf_counter() - begin < 3, dims
+
+
+@all_ops
+@pytest.mark.parametrize("mode", perturbation.MODES)
+def test_dims_are_not_cut_to_32_bits(tfb, op, mode):
+    """2^32 + 1 rows or steps are not 1, nor are 2^32 none."""
+    for huge, small in ((2**32 + 1, 1), (2**32, 0)):
+        for symbol, dims in (("T", (huge, 0, 2, 3)), ("B", (1, huge, 0, 0))):
+            legal = op.shapes(dims)
+            for argument, expressions in op.inputs.items():
+                if symbol not in expressions or argument == "x":
+                    continue
+                changed = [
+                    small if e == symbol else d
+                    for e, d in zip(expressions, legal[argument], strict=True)
+                ]
+                with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=op.name):
+                    _call_zeros(tfb.raw_ops, op, {**legal, argument: tuple(changed)}, 1, mode)
+    # The length itself, of a sequence of one step.
+    legal = op.shapes((1, 2, 3, 4))
+    for valid in (2**32, 2**32 + 1, -(2**32) + 1, 2**63 - 1, -(2**63)):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=f"{op.name}.*seq_len_max must"):
+            _call_zeros(tfb.raw_ops, op, legal, valid, mode)
+
+
+@all_ops
+@pytest.mark.parametrize("mode", perturbation.MODES)
+def test_overflowing_sizes_are_refused(tfb, op, mode):
+    """Dims in which 2H, 4H or I + H leaves int64, and would agree if it wrapped around."""
+    for i, h in ((0, 2**62), (0, 2**61), (0, 2**63 - 1), (2**62, 2**62), (2**63 - 1, 1)):
+        if op in sequence_ops.GRU_OPS and h == 2**61:
+            continue  # 2H fits
+        values = {"T": 2, "B": 0, "I": i, "H": h, "P": h}
+        values |= {"2H": 2 * h, "4H": 4 * h, "I+H": i + h}
+        shapes = {}
+        for name, expressions in op.inputs.items():
+            # What int64 makes of it; a negative dim cannot be given at all.
+            dims = [v if (v := values[e] % 2**64) < 2**63 else 0 for e in expressions]
+            # Tensors of so many elements do not exist; without rows they do.
+            if dims and 0 not in dims:
+                dims[0] = 0
+            shapes[name] = tuple(dims)
+        assert not sequence_ops.is_legal(op, shapes, op.attr_cases[-1])
+        with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match=op.name):
+            _call_zeros(tfb.raw_ops, op, shapes, 1, mode)
+
+
+def _run_child(*arguments, **extra):
+    program = str(children.TESTS / "sequence_child.py")
+    result = children.run_python([program, *map(str, arguments)], **extra)
+    out = children.assert_ok(result, f"{arguments} {extra}")
+    return json.loads(out.strip().splitlines()[-1])
+
+
+def test_threads_bits_load_and_cancellation(tfb):
+    """Pools of 1, 2 and 8 threads: the same bits, many callers at once, and calls that stop.
+
+    One child for each pool does all of it. A deadlock is a timeout.
+    """
+    del tfb
+    digests = {}
+    for threads, more in ((1, ("load", "loops", "cancellation")), (2, ()), (8, ("load",))):
+        found = _run_child(threads, "bits", "function_bits", *more, timeout=300)
+        digests[threads] = found["bits"] | found["function_bits"]
+        assert set(more) <= set(found)
+        for name, count in found.items():
+            if name in ("load", "loops"):
+                assert count > 0, name
+    calls = len(sequence_ops.op_cases()) * len(block_cells.DTYPES) * len(sequence_child.DIMS)
+    calls += len(sequence_functions.FUNCTIONS) * 2 * (len(sequence_child.DIMS) - 1)
+    assert len(digests[1]) == calls
+    assert len(set(digests[1].values())) == calls, "digests that cannot tell calls apart"
+    for threads in (2, 8):
+        differing = [k for k, v in digests[1].items() if digests[threads][k] != v]
+        assert not differing, f"1 and {threads} threads differ: {differing[:10]}"
+
+
+def test_cancellation_with_many_threads(tfb):
+    del tfb
+    found = _run_child(4, "cancellation", timeout=300)["cancellation"]
+    assert len(found) == len(sequence_child.CANCELLED)
+
+
+# By position, plainest first, since what there is depends on the machine.
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_numbers_of_each_instruction_set(tfb, position):
+    available = tfb.build_info()["cpu_isas_available"]
+    if position >= len(available):
+        pytest.skip(f"not run: this processor runs only {', '.join(available)}")
+    isa = available[position]
+    if isa == tfb.build_info()["cpu_isa"]:
+        pytest.skip(f"not run again: {isa} is what the other tests use")
+    found = _run_child(2, "numbers", TF_BLOCKRNN_CPU_ISA=isa)
+    assert (found["isa"], found["numbers"]) == (isa, len(OPS))
+
+
+def _bits(outputs):
+    return [compare.bits(value) for value in outputs]
+
+
+def _buffers(function, inputs):
+    """(name, outputs) for the same numbers in every kind of buffer that TensorFlow has."""
+    tensors = sequence_ops.tensors_of(inputs)
+    valid = tensors.pop("seq_len_max")
+    zero = tf.zeros([], tensors["x"].dtype)
+    variables = {k: tf.Variable(v) for k, v in tensors.items()}
+
+    # Each argument is the result of another op and read by nothing else: such a buffer may be
+    # given on to an output. The addend comes from outside, so it cannot be folded away.
+    @tf.function
+    def temporaries(values, addend):
+        return function({k: v + addend for k, v in values.items()}, valid)
+
+    # Parts of a larger buffer, which need not be aligned as a whole tensor is.
+    @tf.function
+    def slices(values):
+        doubled = {k: tf.concat([v[:1], v], axis=0) for k, v in values.items()}
+        return function({k: v[1:] for k, v in doubled.items()}, valid)
+
+    yield "arguments", tf.function(function)(tensors, valid)
+    yield "variables", tf.function(lambda: function(variables, valid))()
+    yield "temporaries", temporaries(tensors, zero)
+    for name in tensors:
+
+        @tf.function
+        def one_temporary(values, addend, name=name):
+            return function({**values, name: values[name] + addend}, valid)
+
+        yield f"{name} a temporary", one_temporary(tensors, zero)
+    yield "slices", slices(tensors)
+    yield "eager temporaries", function({k: v + zero for k, v in tensors.items()}, valid)
+
+
+@cases
+@pytest.mark.parametrize("dtype", ["bfloat16", "float"])
+def test_buffers_do_not_change_the_bits(tfb, op, attrs, dtype):
+    def function(values, valid):
+        return getattr(tfb.raw_ops, op.name)(seq_len_max=valid, **values, **attrs)
+
+    dims = (4, 9, 17, 32)
+    inputs = sequence_ops.random_inputs(op, dims, block_cells.numpy_type(dtype), valid=3)
+    want = _bits(sequence_ops.call(tfb.raw_ops, op, inputs, attrs))
+    for name, outputs in _buffers(function, inputs):
+        assert _bits(outputs) == want, name
+
+
+@cases
+def test_inputs_are_not_written(tfb, op, attrs):
+    """A buffer that was handed on to an output would show in the arguments, too."""
+    inputs = sequence_ops.random_inputs(op, (4, 9, 17, 32), np.float32, valid=3)
+    tensors = sequence_ops.tensors_of(inputs)
+    getattr(tfb.raw_ops, op.name)(**tensors, **attrs)
+    for name, value in inputs.items():
+        assert compare.bits(tensors[name]) == compare.bits(value), name
+
+
+@pytest.mark.parametrize("name", ["BlockLSTMGrad", "BlockGRUGrad"])
+def test_one_tensor_as_many_arguments(tfb, name):
+    """The same tensor may be every residual and both incoming gradients at once."""
+    op = OPS[name]
+    inputs = sequence_ops.random_inputs(op, (4, 5, 8, 8), np.float32)
+    apart = {k: np.copy(inputs["h"]) if np.ndim(v) == 3 else v for k, v in inputs.items()}
+    tensors = sequence_ops.tensors_of(apart)
+    shared = tf.constant(inputs["h"])
+    together = {k: shared if v.shape.rank == 3 else v for k, v in tensors.items()}
+    function, attrs = getattr(tfb.raw_ops, name), op.attr_cases[-1]
+    assert _bits(function(**together, **attrs)) == _bits(function(**tensors, **attrs))
+
+
+@all_ops
+def test_static_shapes_are_inferred(tfb, op):
+    """As much of the outputs' shapes as the inputs tell is known when a graph is built."""
+    attrs, dims = op.attr_cases[-1], (3, 2, 5, 4)
+
+    @tf.function
+    def graph(arguments):
+        return getattr(tfb.raw_ops, op.name)(**arguments, **attrs)
+
+    for hidden in ((), ("T",), ("T", "B")):
+        specs = {
+            k: tf.TensorSpec(
+                [None if e in hidden else d for e, d in zip(op.inputs[k], v, strict=True)],
+                tf.int64 if k == "seq_len_max" else tf.bfloat16,
+            )
+            for k, v in op.shapes(dims).items()
+        }
+        outputs = graph.get_concrete_function(specs).structured_outputs
+        for name, expressions in op.outputs.items():
+            want = sequence_ops.evaluate(expressions, dims)
+            want = [None if e in hidden else d for e, d in zip(expressions, want, strict=True)]
+            assert getattr(outputs, name).shape.as_list() == want, name
+            assert getattr(outputs, name).dtype == tf.bfloat16
+
+
+@all_ops
+def test_raw_op_names_everything_and_gives_a_namedtuple(tfb, op):
+    function = getattr(tfb.raw_ops, op.name)
+    for argument in (*op.inputs, *op.outputs):
+        assert argument in function.__doc__, argument
+    inputs = sequence_ops.tensors_of(sequence_ops.random_inputs(op, (2, 3, 4, 5), np.float32))
+    attrs = op.attr_cases[-1]
+    with pytest.raises(TypeError):
+        function(*inputs.values(), **attrs)
+    got = function(**inputs, **attrs)
+    assert (type(got).__name__, got._fields) == (op.name, tuple(op.outputs))
+    if op.stock:
+        stock = getattr(tf.raw_ops, op.name)(**inputs, **attrs)
+        assert (type(got).__name__, got._fields) == (type(stock).__name__, stock._fields)
