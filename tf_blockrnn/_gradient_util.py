@@ -13,8 +13,8 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
     """Whether a cotangent is one of those zeros that TensorFlow hands over for an unused output.
 
     Knowing saves work and changes no result: where this says False the zeros are added up like any
-    other numbers. It looks at where the tensor comes from and never at its values, so it costs a
-    microsecond and waits for no device.
+    other numbers. It looks at where the tensor comes from, which costs a microsecond and waits for
+    no device; only of large eager tensors does it look at the values.
     """
     if cotangent is None:
         return True
@@ -25,7 +25,22 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
     # An eager tape takes its zeros from a cache, one tensor per shape, type and device.
     current = context.context()
     key = (tuple(cotangent.shape), cotangent.dtype, current.device_name)
-    return current.zeros_cache().get(key) is cotangent
+    if current.zeros_cache().get(key) is cotangent:
+        return True
+    # That cache keeps no large tensors. To read one is little beside the pass that it may save, and
+    # most that are not zeros show it at once.
+    if cotangent.shape.num_elements() <= _CACHED_ELEMENTS:
+        return False
+    flat = tf.reshape(cotangent, [-1])
+    return not (_any_nonzero(flat[:64]) or _any_nonzero(flat))
+
+
+# At most: TensorFlow's cache takes 10,000.
+_CACHED_ELEMENTS = 1000
+
+
+def _any_nonzero(values: tf.Tensor) -> bool:
+    return bool(tf.reduce_any(tf.not_equal(values, tf.zeros([], values.dtype))))
 
 
 def _made_as_zeros(tensor: tf.Tensor) -> bool:
