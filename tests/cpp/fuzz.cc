@@ -66,7 +66,10 @@ Case ChooseCase(Bytes* bytes) {
   c.dims.batch = ChooseDim(bytes);
   c.dims.input = ChooseDim(bytes);
   c.dims.units = ChooseDim(bytes);
-  c.dims.steps = 1 + bytes->Below(5);
+  c.dims.steps = bytes->Below(6);
+  if (c.data == Data::kIntegers) {
+    c.dims.steps = std::min(c.dims.steps, c.op->exact_steps);
+  }
   c.seed = static_cast<uint64_t>(bytes->Byte()) << 8;
   c.seed |= static_cast<uint64_t>(bytes->Byte());
   return c;

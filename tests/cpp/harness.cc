@@ -92,8 +92,14 @@ std::vector<Tensor> DrawInputs(const Case& c) {
   for (const TensorSpec& spec : c.op->inputs(c.dims, c.variant)) {
     Tensor& tensor = inputs.emplace_back(spec.count);
     for (Real& element : tensor) {
-      element = RoundTo(c.type, Draw(c, spec.fill, &random));
+      element = Draw(c, spec.fill, &random);
     }
+  }
+  if (c.op->prepare != nullptr) {
+    c.op->prepare(c.dims, c.variant, c.data == Data::kIntegers, &inputs);
+  }
+  for (Tensor& tensor : inputs) {
+    for (Real& element : tensor) element = RoundTo(c.type, element.value);
   }
   return inputs;
 }
@@ -265,7 +271,7 @@ std::string Compare(const Case& c, const Outcome& outcome) {
     if (!specs[t].used) continue;
     if (c.data == Data::kIntegers) {
       for (const Real& element : want[t]) {
-        if (element.scale < kExactLimit) continue;
+        if (element.scale < ExactLimit(c.type)) continue;
         return "the test's integers are too large to compare exactly";
       }
     }

@@ -9,6 +9,7 @@
 
 #include "tests/cpp/heap.h"
 #include "tests/cpp/op_tests.h"
+#include "tests/cpp/sequence.h"
 
 namespace blockrnn::test {
 namespace {
@@ -20,6 +21,16 @@ const std::vector<Dims> kShapes = {
     {3, 5, 7}, {4, 130, 129}, {17, 65, 130}, {70, 33, 65}, {300, 3, 110},
 };
 constexpr int kThreads[] = {2, 3, 8};
+
+const std::vector<Dims>& Shapes(const Op& op) {
+  return op.sequence ? SharedSequences() : kShapes;
+}
+
+// One that is not shared out and one that is.
+std::vector<Dims> TwoShapes(const Op& op) {
+  if (op.sequence) return {{3, 5, 7, 4}, {40, 7, 20, 9}};
+  return {{3, 5, 7}, {70, 33, 65}};
+}
 
 Case MakeCase(const Op& op, Type type, const Dims& dims, int variant) {
   Case c;
@@ -43,7 +54,7 @@ void SameBits(const Op& op, Type type, Failures* failures) {
   int turn = 0;
   int closures = 0;
   for (int variant = 0; variant < 2; ++variant) {
-    for (const Dims& dims : kShapes) {
+    for (const Dims& dims : Shapes(op)) {
       Case c = MakeCase(op, type, dims, variant);
       const Outcome alone = Run(c);
       failures->Expect(alone.problem.empty(), Describe(c) + alone.problem);
@@ -72,7 +83,7 @@ void OutOfMemory(const Op& op, Type type, Failures* failures) {
   // A call that allocates without end would otherwise never succeed.
   constexpr int kMostAllocations = 64;
   for (int variant = 0; variant < op.variants; ++variant) {
-    for (const Dims& dims : {Dims{3, 5, 7}, Dims{70, 33, 65}}) {
+    for (const Dims& dims : TwoShapes(op)) {
       Case c = MakeCase(op, type, dims, variant);
       c.host.num_threads = 3;
       c.host.pool = Pool::kNever;
@@ -96,7 +107,7 @@ void OutOfMemory(const Op& op, Type type, Failures* failures) {
 }
 
 void Cancelled(const Op& op, Type type, Failures* failures) {
-  for (const Dims& dims : {Dims{3, 5, 7}, Dims{70, 33, 65}}) {
+  for (const Dims& dims : TwoShapes(op)) {
     for (int cancel_at = 0; cancel_at < 3; ++cancel_at) {
       Case c = MakeCase(op, type, dims, 1);
       c.host.num_threads = 3;
@@ -119,7 +130,7 @@ void Cancelled(const Op& op, Type type, Failures* failures) {
 void DryHeap(const Op& op, Type type, Failures* failures) {
   if (!HeapCanRunDry()) return;
   for (int variant = 0; variant < 2; ++variant) {
-    for (const Dims& dims : kShapes) {
+    for (const Dims& dims : Shapes(op)) {
       Case c = MakeCase(op, type, dims, variant);
       c.host.num_threads = 3;
       const Outcome want = Run(c);
@@ -138,7 +149,7 @@ void Concurrent(Failures* failures) {
   std::vector<Outcome> alone;
   for (const Op& op : Ops()) {
     for (const Type type : kTypes) {
-      for (const Dims& dims : {Dims{3, 5, 7}, Dims{70, 33, 65}}) {
+      for (const Dims& dims : TwoShapes(op)) {
         cases.push_back(MakeCase(op, type, dims, 1));
         alone.push_back(Run(cases.back()));
       }

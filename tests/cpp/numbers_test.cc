@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -36,35 +37,64 @@ constexpr int64_t kWidths[] = {0,  1,  2,  3,  4,  5,   7,   8,   9,
                                48, 49, 63, 64, 65, 127, 128, 129, 130};
 constexpr int kSampledShapes = 300;
 
-std::vector<Dims> Shapes() {
-  std::vector<Dims> shapes = kSmallShapes;
-  shapes.insert(shapes.end(), kLargeShapes.begin(), kLargeShapes.end());
+// batch, input, units, steps. Empty dims; one; the ends of vectors; a block of
+// steps (kRowsInBlock rows) crossed by many steps and by many rows.
+const std::vector<Dims> kSequenceShapes = {
+    {0, 0, 0, 0},   {0, 3, 5, 2},   {1, 0, 0, 3},   {1, 3, 0, 2},
+    {1, 0, 3, 2},   {3, 2, 5, 0},   {1, 1, 1, 1},   {2, 3, 5, 1},
+    {2, 3, 5, 4},   {3, 5, 7, 3},   {7, 4, 9, 2},   {1, 7, 17, 6},
+    {4, 16, 16, 3}, {7, 15, 33, 2}, {13, 3, 12, 5}, {2, 33, 65, 2},
+    {20, 3, 5, 40}, {500, 2, 3, 3}, {1, 2, 5, 500}, {33, 40, 17, 2},
+};
+constexpr int kSampledSequences = 60;
+
+std::vector<Dims> Shapes(const Op& op) {
+  std::vector<Dims> shapes = op.sequence ? kSequenceShapes : kSmallShapes;
+  if (!op.sequence) {
+    shapes.insert(shapes.end(), kLargeShapes.begin(), kLargeShapes.end());
+  }
   if (TestOptions().full) {
     Random random(3);
-    for (int n = 0; n < kSampledShapes; ++n) {
+    for (int n = 0; n < (op.sequence ? kSampledSequences : kSampledShapes);
+         ++n) {
       Dims dims;
       dims.batch = kBatches[random.Below(std::size(kBatches))];
       dims.input = kWidths[random.Below(std::size(kWidths))];
       dims.units = kWidths[random.Below(std::size(kWidths))];
+      if (op.sequence) dims.steps = 1 + random.Below(5);
       shapes.push_back(dims);
     }
   }
   return shapes;
 }
 
-// Small shapes take every variant; the others take turns.
+// Many steps with what is not ordinary say nothing: large numbers make a
+// sequence chaotic, one NaN is soon everywhere, and integers grow.
+int64_t MostSteps(const Op& op, Data data) {
+  constexpr int64_t kFewSteps = 3;
+  if (data == Data::kIntegers) return op.exact_steps;
+  if (data == Data::kPlain) return std::numeric_limits<int64_t>::max();
+  return data == Data::kLarge ? 2 : kFewSteps;
+}
+
+// Small shapes take every variant; the others take turns. Of a sequence, which
+// has many, only ordinary numbers do in the short form.
 void ForEachCase(const Op& op, Type type, Data data, Failures* failures) {
   uint64_t seed = 1;
-  for (const Dims& dims : Shapes()) {
-    const bool small = dims.batch * dims.units * (dims.input + 8) < 4000;
-    const bool all = small || TestOptions().full;
+  uint64_t turn = static_cast<uint64_t>(type) + 4 * static_cast<uint64_t>(data);
+  for (Dims dims : Shapes(op)) {
+    dims.steps = std::min(dims.steps, MostSteps(op, data));
+    const bool small =
+        dims.batch * dims.steps * dims.units * (dims.input + 8) < 4000 &&
+        (!op.sequence || data == Data::kPlain);
+    const bool all = small || (TestOptions().full && !op.sequence);
     for (int n = 0; n < (all ? op.variants : 1); ++n) {
       Case c;
       c.op = &op;
       c.type = type;
       c.dims = dims;
       c.data = data;
-      c.variant = all ? n : static_cast<int>(seed % op.variants);
+      c.variant = all ? n : static_cast<int>(turn++ % op.variants);
       c.offset = static_cast<int>(seed % 2);
       c.seed = seed++;
       failures->Add(RunAndCompare(c));

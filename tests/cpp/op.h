@@ -63,6 +63,13 @@ struct Op {
   std::vector<Tensor> (*reference)(const Dims&, int variant, Activations,
                                    const std::vector<Tensor>& inputs);
   cpu::Status (*call)(const EngineCall&);
+  // An op of many steps: its tests take shapes with Dims::steps.
+  bool sequence = false;
+  // Sums with identity activations grow with every step; so many are exact.
+  int64_t exact_steps = 1;
+  // Makes drawn inputs such as the op may be given; may be nullptr.
+  void (*prepare)(const Dims&, int variant, bool identity,
+                  std::vector<Tensor>* inputs) = nullptr;
 };
 
 inline std::vector<Op>& Ops() {
@@ -96,6 +103,11 @@ class Arguments {
   explicit Arguments(const EngineCall& call) : call_(call) {}
   const T* In() { return static_cast<const T*>(call_.inputs[next_input_++]); }
   T* Out() { return static_cast<T*>(call_.outputs[next_output_++]); }
+  // For an output that the op may be asked to leave out.
+  T* OutIf(bool wanted) {
+    T* const output = Out();
+    return wanted ? output : nullptr;
+  }
 
  private:
   const EngineCall& call_;

@@ -73,7 +73,7 @@ case "$mode" in
   tsan)
     sanitizer="-fsanitize=thread"
     # What the others do on one thread is not its business.
-    if [ $# = 0 ]; then set -- --only={same_bits,out_of_memory,cancelled,concurrent_calls,fuzz}; fi
+    if [ $# = 0 ]; then set -- --only={same_bits,out_of_memory,cancelled,concurrent_calls,step_loop,fuzz}; fi
     ;;
 esac
 if [ "$mode" != plain ]; then
@@ -121,13 +121,12 @@ queue() {
   compile "$@" &
 }
 
-# The op families hold templates of the engine, so they are compiled with it,
-# once for each instruction set; what else there is, once.
+# These tests hold templates of the engine, so they are compiled with it, once
+# for each instruction set; what else there is, once.
 per_isa="cc/kernels/cpu/*.cc"
 common=
 for source in tests/cpp/*.cc; do
-  if grep -q '^#include "cc/kernels/cpu/[a-z_]*_cell\.h"' "$source" ||
-    grep -q '^#include "cc/kernels/cpu/[a-z_]*_sequence\.h"' "$source"; then
+  if grep -Eq '^#include "cc/kernels/cpu/([a-z_]+_(cell|sequence)|step_loop)\.h"' "$source"; then
     per_isa="$per_isa $source"
   elif [ "$mode:$source" != fuzz:tests/cpp/main.cc ]; then
     common="$common $source"

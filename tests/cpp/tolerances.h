@@ -55,10 +55,22 @@ inline constexpr double kGolden8 = 1e-7;
 inline constexpr double kDifferenceStep = 1e-5;
 inline constexpr double kDifferenceTolerance = 1e-8;
 
+// Two references of the same equations, in double, may add up in another order.
+inline constexpr double kSameEquations = 1e-13;
+
+// After 40 steps of 20 rows in float, an error of this part of a value (of 1
+// where the value is small) is seen. A gradient of a weight sums 800 terms, and
+// has the bound of their sizes; it is less than one of them.
+inline double SeenAfterManySteps(bool backward) {
+  return backward ? 5e-2 : 5e-3;
+}
+
 // Identity activations and small integers compare exactly while every sum
-// stays below this: float has 24 bits, and 2 of them are for the quarters that
-// a forget bias or clip of one half can make.
-inline constexpr double kExactLimit = 1 << 22;
+// stays below this: float has 24 bits (double 53), and 2 of them are for the
+// quarters that a forget bias or clip of one half can make.
+inline double ExactLimit(Type type) {
+  return type == Type::kDouble ? 0x1p51 : 0x1p22;
+}
 
 }  // namespace blockrnn::test
 

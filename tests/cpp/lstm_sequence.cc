@@ -1,0 +1,161 @@
+// The LSTM over a sequence: tensors, reference, engine call.
+//
+// The identity activations need the engine's own template, so this file is
+// compiled for the instruction set of the engine under test.
+
+#include "cc/kernels/cpu/lstm_sequence.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+#include "cc/core/activations.h"
+#include "tests/cpp/lstm_sequence_variants.h"
+#include "tests/cpp/sequence.h"
+
+namespace blockrnn::test {
+namespace {
+
+struct Forward {
+  static std::vector<TensorSpec> Inputs(const Dims& d, int variant) {
+    const bool peephole = LstmVariant(variant).options.use_peephole;
+    return {{"x", d.steps * d.batch * d.input},
+            {"cs_prev", d.batch * d.units},
+            {"h_prev", d.batch * d.units},
+            {"w_x", d.input * 4 * d.units, Fill::kWeight},
+            {"w_h", d.units * 4 * d.units, Fill::kWeight},
+            {"wci", d.units, Fill::kState, peephole},
+            {"wcf", d.units, Fill::kState, peephole},
+            {"wco", d.units, Fill::kState, peephole},
+            {"b", 4 * d.units}};
+  }
+
+  static std::vector<TensorSpec> Outputs(const Dims& d, int variant) {
+    const LstmVariant v(variant);
+    const int64_t n = d.steps * d.batch * d.units;
+    const int64_t state = d.batch * d.units;
+    return {{"i", n, {}, v.WantsGates()},
+            {"cs", n, {}, v.WantsGates()},
+            {"f", n, {}, v.WantsGates()},
+            {"o", n, {}, v.WantsGates()},
+            {"ci", n, {}, v.WantsGates()},
+            {"co", n, {}, v.WantsCo()},
+            {"h", n, {}, v.WantsH()},
+            {"cs_last", state, {}, v.WantsLast()},
+            {"h_last", state, {}, v.WantsLast()}};
+  }
+
+  static void Prepare(const Dims& d, int, bool identity,
+                      std::vector<Tensor>* in) {
+    CalmRecurrentWeights(d, &(*in)[4]);
+    if (!identity) return;
+    SparseIntegers(d.input, 4, d.units, false, &(*in)[3]);
+    SparseIntegers(d.units, 4, d.units, true, &(*in)[4]);
+    // With biases and peepholes, a second step may grow past what is exact.
+    if (d.steps > 1) std::fill((*in)[8].begin(), (*in)[8].end(), Real(0));
+  }
+
+  static int64_t Reduction(const Dims& d) { return d.input + d.units; }
+
+  static std::vector<Tensor> Reference(const Dims& d, int variant,
+                                       Activations act,
+                                       const std::vector<Tensor>& in) {
+    const LstmVariant v(variant);
+    const Steps steps(d, v.order);
+    const Tensor &x = in[0], &w_x = in[3], &w_h = in[4], &wci = in[5];
+    const Tensor &wcf = in[6], &wco = in[7], &bias = in[8];
+    const bool peephole = v.options.use_peephole;
+    const int64_t units = d.units;
+    const std::size_t n = d.steps * d.batch * units;
+    Tensor i(n), cs(n), f(n), o(n), ci(n), co(n), h(n);
+    Tensor cs_state = in[1];
+    Tensor h_state = in[2];
+    for (int64_t step = 0; step < d.steps; ++step) {
+      const Tensor h_prev = h_state;
+      for (int64_t b = 0; b < d.batch; ++b) {
+        const int64_t row = steps.At(step, b);
+        for (int64_t j = 0; j < units; ++j) {
+          const int64_t at = row * units + j;
+          Real& c = cs_state[b * units + j];
+          if (steps.Counts(step, b)) {
+            const auto bar = [&](int64_t gate) {
+              Sum sum;
+              const int64_t column = gate * units + j;
+              AddDot(x.data() + row * d.input, d.input, w_x, 4 * units, column,
+                     &sum);
+              AddDot(h_prev.data() + b * units, units, w_h, 4 * units, column,
+                     &sum);
+              sum.Add(bias[column]);
+              return sum;
+            };
+            Sum i_bar = bar(v.i), f_bar = bar(v.f);
+            Sum o_bar = bar(v.o);
+            f_bar.Add(Real(v.options.forget_bias));
+            if (peephole) i_bar.AddProduct(c, wci[j]);
+            if (peephole) f_bar.AddProduct(c, wcf[j]);
+            i[at] = act.Gate(i_bar.Total());
+            ci[at] = act.Candidate(bar(v.ci).Total());
+            f[at] = act.Gate(f_bar.Total());
+            c = ci[at] * i[at] + c * f[at];
+            if (v.options.cell_clip > 0) c = ClipTo(c, v.options.cell_clip);
+            if (peephole) o_bar.AddProduct(c, wco[j]);
+            o[at] = act.Gate(o_bar.Total());
+            co[at] = act.Candidate(c);
+            h_state[b * units + j] = o[at] * co[at];
+          }
+          cs[at] = c;
+          h[at] = h_state[b * units + j];
+        }
+      }
+    }
+    return {i, cs, f, o, ci, co, h, cs_state, h_state};
+  }
+
+  template <class T>
+  static cpu::Status Call(const EngineCall& call) {
+    const LstmVariant v(call.variant);
+    const Steps steps(call.dims, v.order);
+    const auto mask = steps.MaskBytes();
+    Arguments<T> tensors(call);
+    LstmSequenceForwardArgs<T> args;
+    args.shape = steps.Shape();
+    args.layout = v.layout;
+    args.options = v.options;
+    args.mask = mask ? mask->data() : nullptr;
+    args.x = tensors.In();
+    args.cs_prev = tensors.In();
+    args.h_prev = tensors.In();
+    args.w_x = tensors.In();
+    args.w_h = tensors.In();
+    args.wci = tensors.In();
+    args.wcf = tensors.In();
+    args.wco = tensors.In();
+    args.b = tensors.In();
+    args.i = tensors.OutIf(v.WantsGates());
+    args.cs = tensors.OutIf(v.WantsGates());
+    args.f = tensors.OutIf(v.WantsGates());
+    args.o = tensors.OutIf(v.WantsGates());
+    args.ci = tensors.OutIf(v.WantsGates());
+    args.co = tensors.OutIf(v.WantsCo());
+    args.h = tensors.OutIf(v.WantsH());
+    args.cs_last = tensors.OutIf(v.WantsLast());
+    args.h_last = tensors.OutIf(v.WantsLast());
+    if constexpr (std::is_floating_point_v<T>) {
+      if (call.identity) {
+        return cpu::LstmSequenceForward<T, IdentityActivations>(args,
+                                                                *call.host);
+      }
+    }
+    return Functions(static_cast<T*>(nullptr))
+        .lstm_sequence_forward(args, *call.host);
+  }
+};
+
+const bool kAdded =
+    AddOp({"LSTM", false, true, kNumOrders, &Forward::Inputs, &Forward::Outputs,
+           &Forward::Reduction, &Forward::Reference, &CallWithType<Forward>,
+           true, 2, &Forward::Prepare});
+
+}  // namespace
+}  // namespace blockrnn::test

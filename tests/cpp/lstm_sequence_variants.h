@@ -1,0 +1,86 @@
+// Owns the choices of attributes and of tensors that the tests of the LSTM over
+// a sequence make, forward and backward: variant for variant the same.
+
+#ifndef BLOCKRNN_TESTS_CPP_LSTM_SEQUENCE_VARIANTS_H_
+#define BLOCKRNN_TESTS_CPP_LSTM_SEQUENCE_VARIANTS_H_
+
+#include <cstdint>
+#include <limits>
+
+#include "cc/core/cell_args.h"
+#include "cc/core/gate_layout.h"
+#include "tests/cpp/sequence.h"
+
+namespace blockrnn::test {
+
+class LstmVariant {
+ public:
+  explicit LstmVariant(int variant)
+      : order(kOrders[variant]),
+        options(kOptions[variant]),
+        ifco(variant % 2 == 1),
+        ci(ifco ? 2 : 1),
+        f(ifco ? 1 : 2),
+        layout(ifco ? kLstmIfco : kLstmIcfo),
+        give_co(variant % 3 != 2),
+        wants_(kWants[variant]),
+        given_(kGiven[variant]) {}
+
+  const Order order;
+  const LstmOptions options;
+  const bool ifco;  // else icfo
+  // The gates' places in weights and biases.
+  const int64_t i = 0;
+  const int64_t ci;
+  const int64_t f;
+  const int64_t o = 3;
+  const LstmGateLayout layout;
+  const bool give_co;  // to the backward op
+
+  // Whether the forward op is asked for an output.
+  bool WantsGates() const { return wants_ <= Want::kTraining; }  // and cs
+  bool WantsCo() const { return wants_ == Want::kAll; }
+  bool WantsH() const { return wants_ != Want::kLast; }
+  bool WantsLast() const {
+    return wants_ == Want::kAll || wants_ == Want::kLast;
+  }
+  // Whether the backward op is given the gradient of an output.
+  bool GivesCsGrad() const { return given_ == kGiveAll || given_ == kGiveCs; }
+  bool GivesHGrad() const { return given_ == kGiveAll || given_ == kGiveH; }
+  bool GivesLastGrads() const {
+    return given_ == kGiveAll || given_ == kGiveLast;
+  }
+
+ private:
+  enum class Want { kAll, kTraining, kInference, kLast };
+  enum Given { kGiveAll, kGiveH, kGiveCs, kGiveLast, kGiveNothing };
+
+  static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+  static constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+  // Halves, so that the identity form stays exact.
+  static constexpr LstmOptions kOptions[kNumOrders] = {
+      {1.0f, 0.0f, false}, {0.5f, 0.5f, true},      {1.0f, 0.0f, true},
+      {0.0f, 0.0f, false}, {1.0f, -1.0f, false},    {-2.5f, 0.5f, false},
+      {1.0f, 0.0f, true},  {0.0f, 3.0f, true},      {0.0f, 0.5f, false},
+      {1.0f, kNan, false}, {0.0f, kInfinity, true}, {1.0f, kInfinity, false},
+      {1.0f, 0.0f, true},
+  };
+  static constexpr Want kWants[kNumOrders] = {
+      Want::kAll, Want::kAll,       Want::kTraining,  Want::kInference,
+      Want::kAll, Want::kLast,      Want::kAll,       Want::kTraining,
+      Want::kAll, Want::kInference, Want::kInference, Want::kLast,
+      Want::kAll,
+  };
+  static constexpr Given kGiven[kNumOrders] = {
+      kGiveAll, kGiveAll,  kGiveAll,     kGiveH,   kGiveAll, kGiveLast, kGiveCs,
+      kGiveH,   kGiveLast, kGiveNothing, kGiveAll, kGiveH,   kGiveAll,
+  };
+
+  const Want wants_;
+  const Given given_;
+};
+
+}  // namespace blockrnn::test
+
+#endif  // BLOCKRNN_TESTS_CPP_LSTM_SEQUENCE_VARIANTS_H_

@@ -1,0 +1,300 @@
+// The loop over steps alone: each stage of each step is done once, for all
+// panels and rows, after the stages before it, whoever comes to help and when;
+// and it ends soon after somebody says so.
+
+#include "cc/kernels/cpu/step_loop.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cc/kernels/cpu/sequence.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/sequence.h"
+#include "tests/cpp/test_host.h"
+
+namespace blockrnn::test {
+namespace {
+
+using cpu::Range;
+using cpu::Share;
+using cpu::StepLoop;
+using cpu::StepSplit;
+
+// What a loop did. A cell is a panel of a row. A stage writes its number to its
+// cells, and before that reads the number of the stage before it in all cells
+// of its rows. No atomics: where the loop does not order two accesses, this is
+// a race, which ThreadSanitizer sees.
+class Record {
+ public:
+  explicit Record(const StepLoop& loop)
+      : loop_(loop),
+        cells_{std::vector<int64_t>(loop.rows * loop.panels, -1),
+               std::vector<int64_t>(loop.rows * loop.panels, -1)},
+        times_(loop.steps * loop.stages * loop.rows * loop.panels) {}
+
+  void Do(int64_t step, int stage, Share share, Range rows) {
+    calls_.fetch_add(1);
+    if (step < 0 || step >= loop_.steps || stage < 0 || stage >= loop_.stages ||
+        rows.begin < 0 || rows.end > loop_.rows) {
+      outside_.store(true);
+      return;
+    }
+    const int64_t number = step * loop_.stages + stage;
+    // The other half was written by the stage before and is not written again
+    // before all of this one is done.
+    const std::vector<int64_t>& before = cells_[(number + 1) % 2];
+    std::vector<int64_t>& mine = cells_[number % 2];
+    const Range panels = share.Of(loop_.panels);
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      for (int64_t panel = 0; panel < loop_.panels; ++panel) {
+        if (before[row * loop_.panels + panel] != number - 1) {
+          early_.store(true);
+        }
+      }
+      for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+        mine[row * loop_.panels + panel] = number;
+        ++times_[(number * loop_.rows + row) * loop_.panels + panel];
+      }
+    }
+  }
+
+  int64_t calls() const { return calls_.load(); }
+
+  // Empty when all was done once and in order.
+  std::string Problems() const {
+    std::string problems = OrderProblems();
+    if (std::any_of(times_.begin(), times_.end(),
+                    [](int times) { return times == 0; })) {
+      problems += "something was not done; ";
+    }
+    return problems;
+  }
+  // The same, where a loop may stop before its end.
+  std::string OrderProblems() const {
+    std::string problems;
+    if (outside_.load()) problems += "a step that does not exist was done; ";
+    if (early_.load()) problems += "a stage began before the one before it; ";
+    if (std::any_of(times_.begin(), times_.end(),
+                    [](int times) { return times > 1; })) {
+      problems += "something was done twice; ";
+    }
+    return problems;
+  }
+
+ private:
+  const StepLoop loop_;
+  std::vector<int64_t> cells_[2];  // by stage, alternating
+  std::vector<int> times_;         // by stage, row and panel
+  std::atomic<int64_t> calls_{0};
+  std::atomic<bool> outside_{false};
+  std::atomic<bool> early_{false};
+};
+
+constexpr StepSplit kSplits[] = {StepSplit::kNone, StepSplit::kRows,
+                                 StepSplit::kUnits};
+
+std::string Describe(const StepLoop& loop, StepSplit split,
+                     const HostOptions& options) {
+  const auto number = [](int64_t n) { return std::to_string(n); };
+  return "steps=" + number(loop.steps) + " stages=" + number(loop.stages) +
+         " rows=" + number(loop.rows) + " panels=" + number(loop.panels) +
+         " split=" + number(static_cast<int>(split)) +
+         " threads=" + number(options.num_threads) +
+         " pool=" + number(static_cast<int>(options.pool)) +
+         " cancel_at=" + number(options.cancel_at) + ": ";
+}
+
+struct Ran {
+  cpu::Status status;
+  int64_t calls;
+  int polls;
+};
+
+// Runs a loop; `held_up` makes some pieces take long. What the loop worked on
+// is gone before the closures that come late.
+Ran RunLoop(const StepLoop& loop, StepSplit split, const HostOptions& options,
+            bool held_up, Failures* failures) {
+  TestHost host(options);
+  auto record = std::make_unique<Record>(loop);
+  Ran ran;
+  ran.status = cpu::RunSteps(
+      host.host(), loop, split,
+      [&](int64_t step, int stage, Share share, Range rows) {
+        if (held_up && (3 * step + stage + share.piece) % 7 == 0) {
+          std::this_thread::sleep_for(std::chrono::microseconds(100));
+        }
+        record->Do(step, stage, share, rows);
+      });
+  ran.calls = record->calls();
+  failures->Add(ran.status == cpu::Status::kOk ? record->Problems()
+                                               : record->OrderProblems());
+  record.reset();
+  host.FreeScratch();
+  host.FinishClosures();
+  failures->Add(host.Problems());
+  ran.polls = host.polls();
+  return ran;
+}
+
+StepLoop Loop(int64_t steps, int stages, int64_t rows, int64_t panels) {
+  StepLoop loop;
+  loop.steps = steps;
+  loop.stages = stages;
+  loop.rows = rows;
+  loop.panels = panels;
+  return loop;
+}
+
+// Nothing to do; one of each; fewer panels or rows than threads; more.
+std::vector<StepLoop> Loops() {
+  return {Loop(0, 1, 3, 4),  Loop(1, 1, 1, 1),  Loop(5, 1, 0, 3),
+          Loop(9, 2, 2, 3),  Loop(40, 1, 5, 9), Loop(17, 3, 11, 130),
+          Loop(3, 2, 140, 2)};
+}
+
+void ExpectWhole(const StepLoop& loop, StepSplit split,
+                 const HostOptions& options, bool held_up, Failures* failures) {
+  Failures found;
+  const Ran ran = RunLoop(loop, split, options, held_up, &found);
+  found.Expect(ran.status == cpu::Status::kOk, "the status is not kOk");
+  for (const std::string& what : found.all()) {
+    failures->Add(Describe(loop, split, options) + what);
+  }
+}
+
+// With more threads than StageTeam::kMostPieces, too, and than the pool has.
+void OnceAndInOrder(Failures* failures) {
+  for (const StepLoop& loop : Loops()) {
+    for (const StepSplit split : kSplits) {
+      for (const int threads : {1, 2, 3, 8, 64, 65, 100}) {
+        for (const Pool pool : kPools) {
+          HostOptions options;
+          options.num_threads = threads;
+          options.pool = pool;
+          ExpectWhole(loop, split, options, false, failures);
+        }
+      }
+    }
+  }
+}
+
+// Workers that are held up in the middle of a piece, when others have run out
+// of patience and taken what was theirs.
+void HeldUpWorkers(Failures* failures) {
+  for (const StepSplit split : kSplits) {
+    for (const int threads : {2, 3, 8}) {
+      for (const Pool pool : kPools) {
+        HostOptions options;
+        options.num_threads = threads;
+        options.pool = pool;
+        ExpectWhole(Loop(30, 2, 8, 8), split, options, true, failures);
+      }
+    }
+  }
+}
+
+// Short loops one after another, as blocks of a sequence are: the helpers of
+// one are still about when the next begins.
+void LoopAfterLoop(Failures* failures) {
+  const int rounds = TestOptions().full ? 3000 : 300;
+  for (int round = 0; round < rounds; ++round) {
+    HostOptions options;
+    options.num_threads = 2 + round % 7;
+    ExpectWhole(Loop(1 + round % 5, 1 + round % 2, 9, 9),
+                round % 3 == 0 ? StepSplit::kRows : StepSplit::kUnits, options,
+                false, failures);
+  }
+}
+
+// Nobody starts a step after the first yes, and a step asks before it starts.
+void StopsWhenCancelled(Failures* failures) {
+  const StepLoop loop = Loop(50, 2, 9, 9);
+  for (const StepSplit split : kSplits) {
+    for (const int threads : {1, 2, 3, 8}) {
+      for (const Pool pool : kPools) {
+        for (const int cancel_at : {0, 1, 7, 49}) {
+          HostOptions options;
+          options.num_threads = threads;
+          options.pool = pool;
+          options.cancel_at = cancel_at;
+          Failures found;
+          const Ran ran = RunLoop(loop, split, options, false, &found);
+          found.Expect(ran.status == cpu::Status::kCancelled,
+                       "the status is not kCancelled");
+          // Each time it was told to go on, it may do a step.
+          found.Expect(ran.calls <= int64_t{cancel_at} * loop.stages,
+                       std::to_string(ran.calls) + " pieces were done");
+          for (const std::string& what : found.all()) {
+            failures->Add(Describe(loop, split, options) + what);
+          }
+        }
+      }
+    }
+  }
+}
+
+// A loop whose last step is over is not cancelled.
+void NotCancelledAfterTheEnd(Failures* failures) {
+  const StepLoop loop = Loop(6, 2, 9, 9);
+  for (const StepSplit split : kSplits) {
+    for (const int threads : {1, 3}) {
+      HostOptions options;
+      options.num_threads = threads;
+      options.cancel_at = 1 << 20;
+      Failures found;
+      const Ran whole = RunLoop(loop, split, options, false, &found);
+      options.cancel_at = whole.polls;
+      const Ran ran = RunLoop(loop, split, options, false, &found);
+      found.Expect(ran.status == cpu::Status::kOk, "the status is not kOk");
+      for (const std::string& what : found.all()) {
+        failures->Add(Describe(loop, split, options) + what);
+      }
+    }
+  }
+}
+
+// The shapes that the sequences are tested with on many threads take each way
+// to split, within a block of steps and over more of them. Counted for the GRU,
+// whose stages are the smallest, in the widest panels that there are.
+void SharedSequencesTakeEverySplit(Failures* failures) {
+  constexpr int64_t kWidestPanel = 64;
+  for (const StepSplit split : kSplits) {
+    for (const bool many_blocks : {false, true}) {
+      if (split == StepSplit::kNone && many_blocks) continue;
+      bool taken = false;
+      for (const Dims& dims : SharedSequences()) {
+        StepLoop loop = Loop(dims.steps, 2, dims.batch,
+                             (dims.units + kWidestPanel - 1) / kWidestPanel);
+        loop.multiplies =
+            3.0 * static_cast<double>(dims.batch * dims.units * dims.units);
+        SequenceShape shape;
+        shape.steps = dims.steps;
+        shape.batch = dims.batch;
+        taken |= (cpu::StepsInBlock(shape) < dims.steps) == many_blocks &&
+                 cpu::ChooseSplit(loop, 2) == split;
+      }
+      failures->Expect(taken, "split " +
+                                  std::to_string(static_cast<int>(split)) +
+                                  " is not taken by any shape");
+    }
+  }
+}
+
+const bool kTests[] = {
+    AddTest("step_loop/shared_sequences_take_every_split",
+            &SharedSequencesTakeEverySplit),
+    AddTest("step_loop/once_and_in_order", &OnceAndInOrder),
+    AddTest("step_loop/held_up_workers", &HeldUpWorkers),
+    AddTest("step_loop/loop_after_loop", &LoopAfterLoop),
+    AddTest("step_loop/stops_when_cancelled", &StopsWhenCancelled),
+    AddTest("step_loop/not_cancelled_after_the_end", &NotCancelledAfterTheEnd),
+};
+
+}  // namespace
+}  // namespace blockrnn::test
