@@ -18,7 +18,7 @@ from bench.peers import is_ours  # noqa: E402
 _FASTER, _SLOWER, _LINE = "#0072B2", "#D55E00", "#444444"
 _PEER_STYLE = {
     "ours": ("#0072B2", "o"),
-    "ours_after": ("#56B4E9", "o"),
+    "ours_block": ("#56B4E9", "o"),
     "tf_raw": ("#D55E00", "s"),
     "keras": ("#E69F00", "^"),
     "keras_xla": ("#F0E442", "v"),

@@ -21,7 +21,7 @@ _RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 _QUICK = timing.Plan(rounds=2, seconds=0.02)
 _DEFAULT = timing.Plan()
 # Sweeps show how the cost grows. Keras' graphs take seconds to make at each of their many shapes.
-_SWEEP_PEERS = ("ours", "ours_after", "tf_raw", "torch", "onnxruntime")
+_SWEEP_PEERS = ("ours", "ours_block", "tf_raw", "torch", "onnxruntime")
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

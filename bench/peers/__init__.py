@@ -26,8 +26,8 @@ class Entry:
 
 
 PEERS: dict[str, Entry] = {
-    "ours": Entry("ours", "block", gru_form="before", note="BlockLSTMV2, BlockGRU"),
-    "ours_after": Entry("ours", "after", cells=("gru",), note="tf_blockrnn.gru(reset_after=True)"),
+    "ours": Entry("ours", "function", note="tf_blockrnn.lstm, tf_blockrnn.gru"),
+    "ours_block": Entry("ours", "block", gru_form="before", note="BlockLSTMV2, BlockGRU"),
     "tf_raw": Entry("stock_tf", "", cells=("lstm",), note="tf.raw_ops.BlockLSTMV2 and its Grad"),
     "keras": Entry("keras_layers", "after", note="keras.layers in tf.function"),
     "keras_xla": Entry("keras_layers", "after,xla", note="the same with jit_compile=True"),

@@ -1,4 +1,4 @@
-"""This project: BlockLSTMV2, BlockGRU, and the functional GRU that resets after the product."""
+"""This project: tf_blockrnn.lstm and gru, and the block ops BlockLSTMV2 and BlockGRU."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import numpy as np
 
 from bench import data
 from bench.peers import base, stock_tf, tensorflow_base
-from bench.shapes import Case
+from bench.shapes import GATES, Case
 
 _RESET_UPDATE, _CANDIDATE = (0, 1), (2,)
 
 
 class Peer:
-    """`option` "block" is the block ops, "after" is tf_blockrnn.gru(reset_after=True).
+    """`option` "function" is tf_blockrnn.lstm and gru, "block" is BlockLSTMV2 and BlockGRU.
 
     The backward is what a user gets: the tape, with the gradients that the package registers.
     """
@@ -29,14 +29,32 @@ class Peer:
         self._library = tf_blockrnn
 
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
-        if self._option == "after":
-            model = self._gru_after(arrays)
+        if self._option == "function":
+            model = self._function(case, arrays)
         elif case.cell == "gru":
             model = self._block_gru(arrays)
         else:
             raw_ops = self._raw_ops("BlockLSTMV2")
             model = stock_tf.block_lstm(self._tf, raw_ops, arrays, grad_op=False)
         return tensorflow_base.prepared(self._tf, model, case.kind == "train")
+
+    def _function(self, case: Case, arrays: data.Arrays) -> tensorflow_base.Model:
+        tf = self._tf
+        order = tuple(range(GATES[case.cell]))  # both functions take the canonical order
+        weights = [
+            tf.Variable(data.gates_beside(arrays.w, order)),
+            tf.Variable(data.gates_beside(arrays.r, order)),
+            tf.Variable(data.bias(arrays.b, order)),
+        ]
+        if case.cell == "gru":
+            weights.append(tf.Variable(np.zeros_like(data.bias(arrays.b, order))))
+        function = getattr(self._library, case.cell)
+        return tensorflow_base.Model(
+            x=tf.Variable(arrays.x),
+            weights=weights,
+            cotangent=tf.constant(arrays.cotangent),
+            forward=lambda x: function(x, *weights, time_major=True)[0],
+        )
 
     def _raw_ops(self, op: str) -> Any:
         raw_ops = self._library.raw_ops
@@ -68,7 +86,3 @@ class Peer:
             cotangent=tf.constant(arrays.cotangent),
             forward=forward,
         )
-
-    def _gru_after(self, arrays: data.Arrays) -> tensorflow_base.Model:
-        # The function is still to come; its call goes here and nowhere else.
-        raise base.Absent("not there: tf_blockrnn.gru(..., reset_after=True)")

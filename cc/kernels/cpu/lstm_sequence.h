@@ -315,15 +315,16 @@ class LstmSequenceBackward {
     const int64_t stride = TransposedStride<C>(rows);
     const RowView<C> x = WideStepRows(host_, shape_, args_.x, shape_.input,
                                       first_, rows, wide_x_);
-    TransposedRows<C>(
-        host_, [&](int64_t m) { return x.Row(m); }, rows, shape_.input, x_t_);
-    TransposedRows<C>(
-        host_,
-        [&](int64_t m) {
-          return StateBefore(shape_, args_.h, args_.h_prev, first_ + m / batch_,
-                             m % batch_);
-        },
-        rows, units_, h_t_);
+    const auto kept = [&](const auto& row) {
+      return KeptRows(shape_, args_.mask, first_, row);
+    };
+    TransposedRows<C>(host_, kept([&](int64_t m) { return x.Row(m); }), rows,
+                      shape_.input, x_t_);
+    TransposedRows<C>(host_, kept([&](int64_t m) {
+                        return StateBefore(shape_, args_.h, args_.h_prev,
+                                           first_ + m / batch_, m % batch_);
+                      }),
+                      rows, units_, h_t_);
     std::fill_n(h_t_ + units_ * stride, rows, C(1));
 
     Product<T, 1> to_x;

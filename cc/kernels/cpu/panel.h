@@ -57,30 +57,32 @@ struct WeightView {
 };
 
 // out[p * ld_out + j] = row(j)[p] for j < lanes and 0 for the other lanes of a
-// vector. Square blocks are transposed in registers.
+// vector; a row that is nullptr is zeros too. Square blocks are transposed in
+// registers.
 template <class C, class Rows>
 void TransposeRows(const Rows& row, int64_t k, int lanes, C* out,
                    int64_t ld_out) {
   constexpr int kSize = Vec<C>::kSize;
   using Packet = typename Vec<C>::Packet;
+  decltype(row(0)) rows[kSize] = {};
+  for (int j = 0; j < lanes; ++j) rows[j] = row(j);
   int64_t p = 0;
   if constexpr (kSize > 1) {
-    if (lanes == kSize) {
-      for (; p + kSize <= k; p += kSize) {
-        Eigen::internal::PacketBlock<Packet, kSize> block;
-        for (int j = 0; j < kSize; ++j) {
-          block.packet[j] = Load<C>(row(j) + p).packet;
-        }
-        Eigen::internal::ptranspose(block);
-        for (int j = 0; j < kSize; ++j) {
-          Store(out + (p + j) * ld_out, Vec<C>(block.packet[j]));
-        }
+    for (; p + kSize <= k; p += kSize) {
+      Eigen::internal::PacketBlock<Packet, kSize> block;
+      for (int j = 0; j < kSize; ++j) {
+        const Vec<C> v = rows[j] == nullptr ? Vec<C>(0) : Load<C>(rows[j] + p);
+        block.packet[j] = v.packet;
+      }
+      Eigen::internal::ptranspose(block);
+      for (int j = 0; j < kSize; ++j) {
+        Store(out + (p + j) * ld_out, Vec<C>(block.packet[j]));
       }
     }
   }
   for (; p < k; ++p) {
     for (int j = 0; j < kSize; ++j) {
-      out[p * ld_out + j] = j < lanes ? static_cast<C>(row(j)[p]) : C(0);
+      out[p * ld_out + j] = rows[j] == nullptr ? C(0) : C(rows[j][p]);
     }
   }
 }

@@ -83,8 +83,22 @@ int64_t TransposedStride(int64_t rows) {
   return CeilDiv(rows, Vec<C>::kSize) * Vec<C>::kSize;
 }
 
-// out[j, m] = row(m)[j] for m < rows and j < width: the left operand of a
-// product that sums over rows.
+// row(m), the m-th row of a block of steps from step `first` on, or nullptr
+// where the step is skipped. Such a row takes part in no gradient: as zeros,
+// not as what stands there times zero, which would let a NaN through.
+template <class Rows>
+auto KeptRows(const SequenceShape& shape, const uint8_t* mask, int64_t first,
+              const Rows& row) {
+  return [=, &shape](int64_t m) {
+    const bool skip =
+        mask != nullptr &&
+        mask[shape.Row(first + m / shape.batch, m % shape.batch)] == 0;
+    return skip ? nullptr : row(m);
+  };
+}
+
+// out[j, m] = row(m)[j], or 0 where row(m) is nullptr, for m < rows and
+// j < width: the left operand of a product that sums over rows.
 template <class C, class Rows>
 void TransposedRows(const Host& host, const Rows& row, int64_t rows,
                     int64_t width, C* out) {
@@ -93,10 +107,9 @@ void TransposedRows(const Host& host, const Rows& row, int64_t rows,
   ParallelForRows(
       host, stride / kSize, width * kSize, [&](int64_t begin, int64_t end) {
         for (int64_t m = begin * kSize; m < end * kSize; m += kSize) {
-          TransposeRows<C>(
-              [&](int lane) { return row(std::min(m + lane, rows - 1)); },
-              width, static_cast<int>(std::min<int64_t>(rows - m, kSize)),
-              out + m, stride);
+          TransposeRows<C>([&](int lane) { return row(m + lane); }, width,
+                           static_cast<int>(std::min<int64_t>(rows - m, kSize)),
+                           out + m, stride);
         }
       });
 }
