@@ -15,11 +15,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+# A pause before each turn: the threads of whoever was before spin for a while when they have nothing
+# left to do, and would take our time.
+_SETTLE_SECONDS = 0.03
 # Calls before each turn that do not count, as many as fit into this: they bring the caches and the
 # thread pool back after somebody else's turn.
 _WARM_SECONDS = 0.005
-# A call longer than this needs no such warm call: a cold cache costs it nothing that shows.
-_LONG_CALL_SECONDS = 0.02
+# A call longer than this needs no such warm call: a cold start costs it nothing that shows.
+_LONG_CALL_SECONDS = 0.5
 _MAX_CALLS_PER_TURN = 1000
 _MIN_ROUNDS = 3
 
@@ -93,6 +96,7 @@ def alternate(
             calls = int(plan.seconds / plan.rounds / call)
             calls = min(max(calls, 1), _MAX_CALLS_PER_TURN)
             warm = 0 if call > _LONG_CALL_SECONDS else max(1, min(20, int(_WARM_SECONDS / call)))
+            time.sleep(_SETTLE_SECONDS)
             samples[name].append(runners[name](calls, warm))
     return samples
 

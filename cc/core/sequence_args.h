@@ -4,6 +4,10 @@
 //
 // A sequence array, written [steps, batch, …] below, is dense and either
 // time-major, [T, B, …], or batch-major, [B, T, …]; all of one call are alike.
+// Rows may have lengths of their own: a row takes part in its first steps only,
+// with `backwards` from the last of them to the first. Past it the outputs that
+// are sequences are zeros, and what stands in the inputs is not read.
+//
 // A mask has a byte for each step and row, in the same order; where it is 0 the
 // step is skipped: the state is carried over it, and the outputs of the step
 // are the carried state (h, cs) or zero (all others). No mask: every step
@@ -27,19 +31,38 @@ struct SequenceShape {
   int64_t input = 0;  // I
   int64_t units = 0;  // H
   bool time_major = true;
-  bool backwards = false;  // the last step in memory is done first
+  bool backwards = false;            // the last step in memory is done first
+  const int64_t* lengths = nullptr;  // [B], each in 0..T; nullptr: all are T
+
+  // Where things stand in memory.
+  int64_t state_stride = 1;  // from the state of a row of the batch to the next
+                             // one's, in states: a state may be one of several
+  int64_t h_width = 0;       // elements of a row of h and h_grad, of which this
+                             // sequence has as many as its state; 0: no others
+  bool weights_by_unit = false;  // weights and their gradients are transposed:
+                                 // w_x is [gates · H, I]
+  bool saved_in_steps = false;   // what is kept for the backward alone (the
+                                 // gates, cs) is in the order it is made: step
+                                 // after step, in each the rows that have it,
+                                 // the longest first
 
   CellDims cell() const { return {batch, input, units}; }
   int64_t rows() const { return steps * batch; }
 
+  // Steps that row b of the batch has.
+  int64_t Length(int64_t b) const {
+    return lengths == nullptr ? steps : lengths[b];
+  }
+
   // The row of [steps · batch, …] that the step-th step done has for `b`.
   int64_t Row(int64_t step, int64_t b) const {
-    const int64_t t = backwards ? steps - 1 - step : step;
+    const int64_t t = backwards ? Length(b) - 1 - step : step;
     return time_major ? t * batch + b : b * steps + t;
   }
 };
 
-// BlockLSTM: cc/core/lstm_cell.h, step after step.
+// BlockLSTM: cc/core/lstm_cell.h, step after step. With a projection,
+// h = w_p · (o ∘ tanh(cs)), and P stands for its size; without, P is H.
 template <class T>
 struct LstmSequenceForwardArgs {
   SequenceShape shape;
@@ -48,9 +71,11 @@ struct LstmSequenceForwardArgs {
   const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
   const T* x = nullptr;           // [steps, batch, I]
   const T* cs_prev = nullptr;     // [B, H], the state before the first step
-  const T* h_prev = nullptr;      // [B, H]
-  const T* w_x = nullptr;         // [I, 4H]
-  const T* w_h = nullptr;         // [H, 4H]
+  const T* h_prev = nullptr;      // [B, P]
+  const T* w_x = nullptr;         // [I, 4H]; nullptr: I is H, x is x · w_x
+  const T* w_h = nullptr;         // [P, 4H]
+  int64_t proj = 0;               // P where there is a projection, else 0
+  const T* w_p = nullptr;         // [P, H]; read only with one
   const T* wci = nullptr;         // [H]; read only with use_peephole
   const T* wcf = nullptr;         // [H]; read only with use_peephole
   const T* wco = nullptr;         // [H]; read only with use_peephole
@@ -62,9 +87,9 @@ struct LstmSequenceForwardArgs {
   T* o = nullptr;        // [steps, batch, H]
   T* ci = nullptr;       // [steps, batch, H]
   T* co = nullptr;       // [steps, batch, H]
-  T* h = nullptr;        // [steps, batch, H]
+  T* h = nullptr;        // [steps, batch, P]
   T* cs_last = nullptr;  // [B, H], the state after the last step
-  T* h_last = nullptr;   // [B, H]
+  T* h_last = nullptr;   // [B, P]
 };
 
 // The gradient of it. i, cs, f, o, ci, h are the outputs of the forward call,
@@ -77,9 +102,11 @@ struct LstmSequenceBackwardArgs {
   const uint8_t* mask = nullptr;    // [steps, batch], or nullptr
   const T* x = nullptr;             // [steps, batch, I]
   const T* cs_prev = nullptr;       // [B, H]
-  const T* h_prev = nullptr;        // [B, H]
-  const T* w_x = nullptr;           // [I, 4H]
-  const T* w_h = nullptr;           // [H, 4H]
+  const T* h_prev = nullptr;        // [B, P]
+  const T* w_x = nullptr;           // [I, 4H], or nullptr
+  const T* w_h = nullptr;           // [P, 4H]
+  int64_t proj = 0;                 // P where there is a projection, else 0
+  const T* w_p = nullptr;           // [P, H]; read only with one
   const T* wci = nullptr;           // [H]; read only with use_peephole
   const T* wcf = nullptr;           // [H]; read only with use_peephole
   const T* wco = nullptr;           // [H]; read only with use_peephole
@@ -89,16 +116,17 @@ struct LstmSequenceBackwardArgs {
   const T* o = nullptr;             // [steps, batch, H]
   const T* ci = nullptr;            // [steps, batch, H]
   const T* co = nullptr;            // [steps, batch, H]; nullptr: tanh(cs)
-  const T* h = nullptr;             // [steps, batch, H]
+  const T* h = nullptr;             // [steps, batch, P]
   const T* cs_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
-  const T* h_grad = nullptr;        // [steps, batch, H]; nullptr: zeros
+  const T* h_grad = nullptr;        // [steps, batch, P]; nullptr: zeros
   const T* cs_last_grad = nullptr;  // [B, H]; nullptr: zeros
-  const T* h_last_grad = nullptr;   // [B, H]; nullptr: zeros
+  const T* h_last_grad = nullptr;   // [B, P]; nullptr: zeros
   T* x_grad = nullptr;              // [steps, batch, I]
   T* cs_prev_grad = nullptr;        // [B, H]
-  T* h_prev_grad = nullptr;         // [B, H]
-  T* w_x_grad = nullptr;            // [I, 4H]
-  T* w_h_grad = nullptr;            // [H, 4H]
+  T* h_prev_grad = nullptr;         // [B, P]
+  T* w_x_grad = nullptr;            // [I, 4H]; not written without w_x
+  T* w_h_grad = nullptr;            // [P, 4H]
+  T* w_p_grad = nullptr;            // [P, H]; written only with a projection
   T* wci_grad = nullptr;            // [H]; written only with use_peephole
   T* wcf_grad = nullptr;            // [H]; written only with use_peephole
   T* wco_grad = nullptr;            // [H]; written only with use_peephole
@@ -161,7 +189,7 @@ struct GruAfterSequenceForwardArgs {
   const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
   const T* x = nullptr;           // [steps, batch, I]
   const T* h_prev = nullptr;      // [B, H]
-  const T* w_x = nullptr;         // [I, 3H]
+  const T* w_x = nullptr;         // [I, 3H]; nullptr: I is H, x is x · w_x
   const T* w_h = nullptr;         // [H, 3H]
   const T* b_x = nullptr;         // [3H]
   const T* b_h = nullptr;         // [3H]
@@ -181,7 +209,7 @@ struct GruAfterSequenceBackwardArgs {
   const uint8_t* mask = nullptr;   // [steps, batch], or nullptr
   const T* x = nullptr;            // [steps, batch, I]
   const T* h_prev = nullptr;       // [B, H]
-  const T* w_x = nullptr;          // [I, 3H]
+  const T* w_x = nullptr;          // [I, 3H], or nullptr
   const T* w_h = nullptr;          // [H, 3H]
   const T* r = nullptr;            // [steps, batch, H]
   const T* u = nullptr;            // [steps, batch, H]
@@ -192,10 +220,44 @@ struct GruAfterSequenceBackwardArgs {
   const T* h_last_grad = nullptr;  // [B, H]; nullptr: zeros
   T* x_grad = nullptr;             // [steps, batch, I]
   T* h_prev_grad = nullptr;        // [B, H]
-  T* w_x_grad = nullptr;           // [I, 3H]
+  T* w_x_grad = nullptr;           // [I, 3H]; not written without w_x
   T* w_h_grad = nullptr;           // [H, 3H]
   T* b_x_grad = nullptr;           // [3H]
   T* b_h_grad = nullptr;           // [3H]
+};
+
+// h = act(x · w_x + h_prev · w_h + b), act relu or tanh: cc/core/rnn_cell.h.
+template <class T>
+struct RnnSequenceForwardArgs {
+  SequenceShape shape;
+  bool relu = false;
+  const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
+  const T* x = nullptr;           // [steps, batch, I]
+  const T* h_prev = nullptr;      // [B, H]
+  const T* w_x = nullptr;         // [I, H]; nullptr: I is H, x is x · w_x
+  const T* w_h = nullptr;         // [H, H]
+  const T* b = nullptr;           // [H]
+  T* h = nullptr;                 // [steps, batch, H]
+  T* h_last = nullptr;            // [B, H]; nullptr where nobody wants it
+};
+
+template <class T>
+struct RnnSequenceBackwardArgs {
+  SequenceShape shape;
+  bool relu = false;
+  const uint8_t* mask = nullptr;   // [steps, batch], or nullptr
+  const T* x = nullptr;            // [steps, batch, I]
+  const T* h_prev = nullptr;       // [B, H]
+  const T* w_x = nullptr;          // [I, H], or nullptr
+  const T* w_h = nullptr;          // [H, H]
+  const T* h = nullptr;            // [steps, batch, H]
+  const T* h_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
+  const T* h_last_grad = nullptr;  // [B, H]; nullptr: zeros
+  T* x_grad = nullptr;             // [steps, batch, I]
+  T* h_prev_grad = nullptr;        // [B, H]
+  T* w_x_grad = nullptr;           // [I, H]; not written without w_x
+  T* w_h_grad = nullptr;           // [H, H]
+  T* b_grad = nullptr;             // [H]
 };
 
 }  // namespace blockrnn
