@@ -1,0 +1,59 @@
+// Owns the random numbers of dropout: Philox4x32-10, a generator that makes
+// four numbers of a key and a counter and keeps nothing (J. K. Salmon et al.,
+// "Parallel random numbers: as easy as 1, 2, 3", SC 2011). So any part of a
+// mask can be drawn by itself, on any thread, and is always the same.
+
+#ifndef BLOCKRNN_CORE_PHILOX_H_
+#define BLOCKRNN_CORE_PHILOX_H_
+
+#include <cstdint>
+
+#include "cc/core/portable.h"
+
+namespace blockrnn {
+
+// The numbers' key, and the counter as 32-bit digits, the lowest first.
+struct PhiloxState {
+  uint32_t key[2] = {};
+  uint32_t counter[4] = {};
+};
+
+struct PhiloxNumbers {
+  uint32_t value[4];
+};
+
+// `state` with its counter `count` further.
+BLOCKRNN_HOST_DEVICE PhiloxState PhiloxSkip(PhiloxState state, uint64_t count) {
+  uint64_t carry = 0;
+  for (int digit = 0; digit < 4; ++digit) {
+    carry += state.counter[digit] + (count & 0xffffffffu);
+    count >>= 32;
+    state.counter[digit] = static_cast<uint32_t>(carry);
+    carry >>= 32;
+  }
+  return state;
+}
+
+BLOCKRNN_HOST_DEVICE PhiloxNumbers Philox4x32(const PhiloxState& state) {
+  constexpr int kRounds = 10;
+  constexpr uint32_t kMultiplier[2] = {0xD2511F53u, 0xCD9E8D57u};
+  constexpr uint32_t kKeyStep[2] = {0x9E3779B9u, 0xBB67AE85u};
+  uint32_t key[2] = {state.key[0], state.key[1]};
+  PhiloxNumbers x = {
+      {state.counter[0], state.counter[1], state.counter[2], state.counter[3]}};
+  for (int round = 0; round < kRounds; ++round) {
+    const uint64_t a = uint64_t{kMultiplier[0]} * x.value[0];
+    const uint64_t b = uint64_t{kMultiplier[1]} * x.value[2];
+    x = {{static_cast<uint32_t>(b >> 32) ^ x.value[1] ^ key[0],
+          static_cast<uint32_t>(b),
+          static_cast<uint32_t>(a >> 32) ^ x.value[3] ^ key[1],
+          static_cast<uint32_t>(a)}};
+    key[0] += kKeyStep[0];
+    key[1] += kKeyStep[1];
+  }
+  return x;
+}
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_CORE_PHILOX_H_

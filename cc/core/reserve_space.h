@@ -1,0 +1,236 @@
+// Owns what the forward of the cuDNN ops keeps for their backward: a header
+// that says of which call it is, and where everything stands behind it.
+//
+//   header       128 bytes
+//   the steps    for each pseudo-layer lstm i, f, o, ci, cs; gru r, u, c, hc;
+//                rnn nothing; each [N, H], N the sum of the lengths
+//   h            for each layer but the last [T·B, D·P], before dropout
+//   the masks    with dropout, for each layer but the last a bit per element
+//                of h, 1 where it is kept, the lowest bit of a byte first
+//
+// In bytes, all rounded up to 64 one by one:
+//   128 + L·D·k·(N·H·e) + (L-1)·(T·B·D·P·e) + (L-1)·(T·B·D·P/8 with dropout),
+// k 5 for lstm, 4 for gru, 0 for rnn; e the bytes of an element. The op's own
+// outputs are not kept twice.
+
+#ifndef BLOCKRNN_CORE_RESERVE_SPACE_H_
+#define BLOCKRNN_CORE_RESERVE_SPACE_H_
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <type_traits>
+
+#include "cc/core/checked_int.h"
+#include "cc/core/rnn_geometry.h"
+
+namespace blockrnn {
+
+inline constexpr int64_t kReserveAlignment = 64;
+inline constexpr int64_t kReserveHeaderBytes = 128;
+
+enum class ReserveDevice : uint32_t { kCpu = 1, kCuda = 2 };
+
+struct ReserveHeader {
+  static constexpr uint64_t kMagic = 0x31766e6e724b4c42;  // "BLKrnnv1"
+  static constexpr uint32_t kVersion = 1;
+
+  uint64_t magic = kMagic;
+  uint32_t version = kVersion;
+  ReserveDevice device = ReserveDevice::kCpu;
+  RnnMode mode = RnnMode::kLstm;
+  int32_t element_size = 0;
+  int32_t projected = 0;
+  int32_t skip_input = 0;
+  int32_t time_major = 1;
+  float dropout = 0.0f;
+  int64_t layers = 0;
+  int64_t directions = 0;
+  int64_t input = 0;
+  int64_t units = 0;
+  int64_t proj = 0;
+  int64_t steps = 0;
+  int64_t batch = 0;
+  int64_t valid_rows = 0;
+  uint64_t lengths_hash = 0;
+};
+static_assert(std::is_trivially_copyable_v<ReserveHeader>);
+static_assert(sizeof(ReserveHeader) == 112, "no padding");
+static_assert(sizeof(ReserveHeader) <= kReserveHeaderBytes);
+
+// Σ lengths, or T·B where lengths is nullptr.
+inline int64_t ValidRows(int64_t steps, int64_t batch, const int64_t* lengths) {
+  if (lengths == nullptr) return steps * batch;
+  int64_t rows = 0;
+  for (int64_t b = 0; b < batch; ++b) rows += lengths[b];
+  return rows;
+}
+
+// Tells lengths from others; 0 where every row has all steps, said or not.
+inline uint64_t LengthsHash(int64_t steps, int64_t batch,
+                            const int64_t* lengths) {
+  if (lengths == nullptr) return 0;
+  uint64_t hash = 0xcbf29ce484222325;  // FNV-1a, a length at a time
+  bool all = true;
+  for (int64_t b = 0; b < batch; ++b) {
+    hash = (hash ^ static_cast<uint64_t>(lengths[b])) * 0x100000001b3;
+    all = all && lengths[b] == steps;
+  }
+  return all ? 0 : hash;
+}
+
+// The header of a call; Args is RnnForwardArgs or RnnBackwardArgs.
+template <class Args>
+ReserveHeader MakeReserveHeader(const Args& args, int64_t element_size,
+                                ReserveDevice device) {
+  const RnnGeometry& g = args.geometry;
+  ReserveHeader header;
+  header.device = device;
+  header.mode = g.mode;
+  header.element_size = static_cast<int32_t>(element_size);
+  header.projected = g.projected;
+  header.skip_input = g.skip_input;
+  header.time_major = args.time_major;
+  header.dropout = args.dropout;
+  header.layers = g.layers;
+  header.directions = g.directions;
+  header.input = g.input;
+  header.units = g.units;
+  header.proj = g.proj;
+  header.steps = args.steps;
+  header.batch = args.batch;
+  header.valid_rows = ValidRows(args.steps, args.batch, args.lengths);
+  header.lengths_hash = LengthsHash(args.steps, args.batch, args.lengths);
+  return header;
+}
+
+// Where everything stands, in bytes from the reserve space's beginning.
+class ReserveLayout {
+ public:
+  // Arrays that are kept of each pseudo-layer.
+  static constexpr int kLstmArrays = 5;  // i, f, o, ci, cs
+  static constexpr int kGruArrays = 4;   // r, u, c, hc
+  static int Arrays(RnnMode mode) {
+    switch (mode) {
+      case RnnMode::kLstm:
+        return kLstmArrays;
+      case RnnMode::kGru:
+        return kGruArrays;
+      default:
+        return 0;
+    }
+  }
+
+  // The bytes of it all; nullopt where they overflow int64. params of the
+  // geometry do not.
+  static std::optional<int64_t> Bytes(const RnnGeometry& g, int64_t steps,
+                                      int64_t batch, int64_t valid_rows,
+                                      int64_t element_size, bool dropout) {
+    const CheckedInt array =
+        (CheckedInt(valid_rows) * g.units * element_size).RoundUp(kAlign);
+    const CheckedInt elements = CheckedInt(steps) * batch * g.OutputWidth();
+    const CheckedInt h = (elements * element_size).RoundUp(kAlign);
+    const CheckedInt mask =
+        dropout ? elements.DivideUp(8).RoundUp(kAlign) : CheckedInt(0);
+    return (CheckedInt(kReserveHeaderBytes) +
+            CheckedInt(g.pseudo_layers()) * Arrays(g.mode) * array +
+            CheckedInt(g.layers - 1) * (h + mask))
+        .value();
+  }
+
+  // Of a call that Bytes has a number for.
+  ReserveLayout(const RnnGeometry& g, int64_t steps, int64_t batch,
+                int64_t valid_rows, int64_t element_size, bool dropout)
+      : arrays_(Arrays(g.mode)),
+        array_bytes_(Aligned(valid_rows * g.units * element_size)) {
+    const int64_t elements = steps * batch * g.OutputWidth();
+    h_bytes_ = Aligned(elements * element_size);
+    mask_bytes_ = dropout ? Aligned((elements + 7) / 8) : 0;
+    h_offset_ =
+        kReserveHeaderBytes + g.pseudo_layers() * arrays_ * array_bytes_;
+    mask_offset_ = h_offset_ + (g.layers - 1) * h_bytes_;
+    total_ = mask_offset_ + (g.layers - 1) * mask_bytes_;
+  }
+
+  int64_t total() const { return total_; }
+
+  // The index-th array [N, H] of a pseudo-layer, in the order given above.
+  int64_t Array(int64_t pseudo, int index) const {
+    return kReserveHeaderBytes + (pseudo * arrays_ + index) * array_bytes_;
+  }
+  // h and the mask of a layer, which is not the last.
+  int64_t H(int64_t layer) const { return h_offset_ + layer * h_bytes_; }
+  int64_t Mask(int64_t layer) const {
+    return mask_offset_ + layer * mask_bytes_;
+  }
+
+ private:
+  static constexpr int64_t kAlign = kReserveAlignment;
+
+  static int64_t Aligned(int64_t bytes) {
+    return (bytes + kAlign - 1) / kAlign * kAlign;
+  }
+
+  int arrays_;
+  int64_t array_bytes_;
+  int64_t h_bytes_;
+  int64_t mask_bytes_;
+  int64_t h_offset_;
+  int64_t mask_offset_;
+  int64_t total_;
+};
+
+// What is wrong with a reserve space of `bytes` bytes for a call with this
+// header and layout, as the end of a sentence about it; empty where nothing is.
+inline std::string ReserveMismatch(const void* reserve, int64_t bytes,
+                                   const ReserveHeader& expected,
+                                   const ReserveLayout& layout) {
+  ReserveHeader given;
+  if (bytes < kReserveHeaderBytes) {
+    return "has " + std::to_string(bytes) + " bytes, fewer than its header's " +
+           std::to_string(kReserveHeaderBytes);
+  }
+  std::memcpy(&given, reserve, sizeof(given));
+  if (given.magic != expected.magic) {
+    return "does not begin with the mark of one";
+  }
+  std::string mismatch;
+  const auto compare = [&](const char* what, auto of_reserve, auto of_call) {
+    if (!mismatch.empty() || of_reserve == of_call) return;
+    mismatch = std::string("is of another call: its ") + what + " is " +
+               std::to_string(of_reserve) + ", this call's " +
+               std::to_string(of_call);
+  };
+  const auto number = [](auto value) { return static_cast<int64_t>(value); };
+  compare("version", given.version, expected.version);
+  compare("device (1 CPU, 2 CUDA)", number(given.device),
+          number(expected.device));
+  compare("rnn_mode (0 rnn_relu, 1 rnn_tanh, 2 lstm, 3 gru)",
+          number(given.mode), number(expected.mode));
+  compare("number of layers", given.layers, expected.layers);
+  compare("number of directions", given.directions, expected.directions);
+  compare("input size", given.input, expected.input);
+  compare("number of units", given.units, expected.units);
+  compare("projection (0 none)", given.projected, expected.projected);
+  compare("projected size", given.proj, expected.proj);
+  compare("number of steps", given.steps, expected.steps);
+  compare("batch", given.batch, expected.batch);
+  compare("input_mode (0 linear, 1 skip)", given.skip_input,
+          expected.skip_input);
+  compare("time_major", given.time_major, expected.time_major);
+  compare("bytes of an element", given.element_size, expected.element_size);
+  compare("dropout", given.dropout, expected.dropout);
+  compare("sum of sequence_lengths", given.valid_rows, expected.valid_rows);
+  compare("hash of sequence_lengths", given.lengths_hash,
+          expected.lengths_hash);
+  if (mismatch.empty() && bytes != layout.total()) {
+    mismatch = "has " + std::to_string(bytes) + " bytes, and this call's " +
+               std::to_string(layout.total());
+  }
+  return mismatch;
+}
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_CORE_RESERVE_SPACE_H_
