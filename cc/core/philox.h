@@ -18,8 +18,11 @@ struct PhiloxState {
   uint32_t counter[4] = {};
 };
 
+// The numbers of counters one after another: value[n][counter] is the n-th of
+// the four of a counter. So stored, a loop over counters fills vectors.
+template <int kCounters>
 struct PhiloxNumbers {
-  uint32_t value[4];
+  uint32_t value[4][kCounters];
 };
 
 // `state` with its counter `count` further.
@@ -34,20 +37,30 @@ BLOCKRNN_HOST_DEVICE PhiloxState PhiloxSkip(PhiloxState state, uint64_t count) {
   return state;
 }
 
-BLOCKRNN_HOST_DEVICE PhiloxNumbers Philox4x32(const PhiloxState& state) {
+// The numbers of the state's counter and those after it.
+template <int kCounters>
+BLOCKRNN_HOST_DEVICE PhiloxNumbers<kCounters> Philox4x32(
+    const PhiloxState& state) {
   constexpr int kRounds = 10;
-  constexpr uint32_t kMultiplier[2] = {0xD2511F53u, 0xCD9E8D57u};
+  constexpr uint64_t kMultiplier[2] = {0xD2511F53u, 0xCD9E8D57u};
   constexpr uint32_t kKeyStep[2] = {0x9E3779B9u, 0xBB67AE85u};
+  PhiloxNumbers<kCounters> x;
+  for (int n = 0; n < kCounters; ++n) {
+    const PhiloxState at = PhiloxSkip(state, n);
+    for (int digit = 0; digit < 4; ++digit) {
+      x.value[digit][n] = at.counter[digit];
+    }
+  }
   uint32_t key[2] = {state.key[0], state.key[1]};
-  PhiloxNumbers x = {
-      {state.counter[0], state.counter[1], state.counter[2], state.counter[3]}};
   for (int round = 0; round < kRounds; ++round) {
-    const uint64_t a = uint64_t{kMultiplier[0]} * x.value[0];
-    const uint64_t b = uint64_t{kMultiplier[1]} * x.value[2];
-    x = {{static_cast<uint32_t>(b >> 32) ^ x.value[1] ^ key[0],
-          static_cast<uint32_t>(b),
-          static_cast<uint32_t>(a >> 32) ^ x.value[3] ^ key[1],
-          static_cast<uint32_t>(a)}};
+    for (int n = 0; n < kCounters; ++n) {
+      const uint64_t a = kMultiplier[0] * x.value[0][n];
+      const uint64_t b = kMultiplier[1] * x.value[2][n];
+      x.value[0][n] = static_cast<uint32_t>(b >> 32) ^ x.value[1][n] ^ key[0];
+      x.value[1][n] = static_cast<uint32_t>(b);
+      x.value[2][n] = static_cast<uint32_t>(a >> 32) ^ x.value[3][n] ^ key[1];
+      x.value[3][n] = static_cast<uint32_t>(a);
+    }
     key[0] += kKeyStep[0];
     key[1] += kKeyStep[1];
   }

@@ -25,8 +25,9 @@ enum class Status : int {
   kCancelled = 2,    // Host::cancelled said so; the outputs are undefined
 };
 
-// What an engine call borrows. The functions are called from the thread that
-// called the engine, but for `cancelled`, which any of its threads may call.
+// What an engine call borrows. Any of the engine's threads may call any of the
+// functions, several at a time: the directions of a layer run side by side, and
+// each takes threads and scratch of its own.
 struct Host {
   void* context = nullptr;
   // Threads worth using, the calling one counted.
