@@ -78,6 +78,20 @@ def composed_bound(dtype, reduction_length: int) -> float:
     return 8.0 * EPS[name]
 
 
+def stack_bound(dtype, reduction_length: int, layers: int, backward: bool = False) -> float:
+    """For a stack of layers, computed by one op.
+
+    In float32 and float64 a layer is but more terms that feed into one another. In 16 bits each
+    layer reads what the one below rounded, forward and back, and the backward reads rounded gates:
+    so the storage roundings of `bound` (eps / 2, twice that for room) come once per layer forward,
+    and as those of `composed_bound` per layer backward.
+    """
+    name = type_name(dtype)
+    if name in ("float", "double"):
+        return _accumulated(EPS[name], reduction_length, backward)
+    return layers * (composed_bound(name, 1) if backward else bound(name, reduction_length))
+
+
 # Central differences in float64 with step 1e-6·max(1, |x|): truncation ~ step² = 1e-12, rounding
 # ~ eps / step = 2e-10, times the number of elements that the scalar sums over. 1e-6 is far above
 # both and far below any wrong term of an equation.
@@ -86,3 +100,14 @@ FINITE_DIFFERENCE_STEP = 1e-6
 
 # The golden numbers were published with six to eight digits, from float32 runs.
 GOLDEN = 1e-6
+
+
+def share_bound(probability: float, draws: int, shares: int = 1) -> float:
+    """How far a share of independent draws may be from its probability.
+
+    Five standard deviations, which chance passes once in 1.7 million, for one share; for the
+    largest of several it grows with the number of them (Gaussian tails, union bound). Half a draw
+    on top, because a share is a whole number of draws.
+    """
+    sigmas = math.sqrt(25.0 + 2.0 * math.log(shares))
+    return sigmas * math.sqrt(probability * (1.0 - probability) / draws) + 0.5 / draws
