@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import cudnn_reference
 import numpy as np
-import onnx
 import onnxruntime
 import torch
 
@@ -99,13 +98,47 @@ _ONNX = {
 }
 
 
-def _onnx_model(net, params) -> bytes:
-    """One layer; without num_proj, which ONNX does not have."""
-    assert net.layers == 1 and not net.num_proj and not net.skip
-    kind, order, attributes = _ONNX[net.mode]
-    attributes = dict(attributes)
-    if "activations" in attributes:
-        attributes["activations"] = attributes["activations"] * net.directions
+def _field(number: int, value) -> bytes:
+    """One field of a protocol buffer: a whole number, or bytes, text or a message as bytes."""
+    if isinstance(value, int):
+        return _varint(number << 3) + _varint(value)
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(number << 3 | 2) + _varint(len(data)) + data
+
+
+def _varint(value: int) -> bytes:
+    digits = []
+    while value >= 128:
+        digits.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*digits, value])
+
+
+_FLOAT, _INT32 = 1, 6  # TensorProto.DataType
+
+
+def _onnx_attribute(name: str, value) -> bytes:
+    """AttributeProto: field, type and value of a number, a text or a list of texts."""
+    field, kind = {int: (3, 2), str: (4, 3), list: (9, 8)}[type(value)]
+    values = value if isinstance(value, list) else [value]
+    return _field(1, name) + b"".join(_field(field, v) for v in values) + _field(20, kind)
+
+
+def _onnx_value(name: str) -> bytes:
+    """ValueInfoProto of a tensor whose shape is left open."""
+    kind = _INT32 if name == "lengths" else _FLOAT
+    return _field(1, name) + _field(2, _field(1, _field(1, kind)))
+
+
+def _onnx_constant(name: str, blocks: list[np.ndarray]) -> bytes:
+    """TensorProto of float32."""
+    array = np.stack(blocks)
+    dims = b"".join(_field(1, d) for d in array.shape)
+    return dims + _field(2, _FLOAT) + _field(8, name) + _field(9, array.tobytes())
+
+
+def _onnx_weights(net, params) -> list[bytes]:
+    order = _ONNX[net.mode][1]
     weights, biases = cudnn_reference.canonical(net, params.astype(np.float32))
     g, per_layer = net.gates, len(net.matrices(0))
     w, r, b = [], [], []
@@ -114,36 +147,41 @@ def _onnx_model(net, params) -> bytes:
         w.append(np.concatenate([own[j] for j in order]))
         r.append(np.concatenate([own[g + j] for j in order]))
         b.append(np.concatenate([own_biases[part + j] for part in (0, g) for j in order]))
-    inputs = ["x", "w", "r", "b", "lengths", "h"] + ["c"] * (net.mode == "lstm")
-    outputs = ["y", "y_h"] + ["y_c"] * (net.mode == "lstm")
-    node = onnx.helper.make_node(
-        kind,
-        inputs,
-        outputs,
-        hidden_size=net.units,
-        direction="bidirectional" if net.directions == 2 else "forward",
-        **attributes,
+    return [_onnx_constant(name, blocks) for name, blocks in (("w", w), ("r", r), ("b", b))]
+
+
+def _onnx_model(net, params) -> bytes:
+    """One layer, without num_proj, which ONNX does not have; written out as a protocol buffer, so
+    that no package has to agree with TensorFlow's on a version of it."""
+    assert net.layers == 1 and not net.num_proj and not net.skip
+    kind, _, attributes = _ONNX[net.mode]
+    attributes = {
+        k: v * net.directions if isinstance(v, list) else v for k, v in attributes.items()
+    }
+    attributes["hidden_size"] = net.units
+    attributes["direction"] = "bidirectional" if net.directions == 2 else "forward"
+    states = ["c"] * (net.mode == "lstm")
+    inputs = ["x", "w", "r", "b", "lengths", "h", *states]
+    outputs = ["y", "y_h", *(f"y_{s}" for s in states)]
+    node = b"".join(
+        [
+            *(_field(1, name) for name in inputs),
+            *(_field(2, name) for name in outputs),
+            _field(4, kind),
+            *(_field(5, _onnx_attribute(k, v)) for k, v in attributes.items()),
+        ]
     )
-    kinds = {"lengths": onnx.TensorProto.INT32}
-    graph = onnx.helper.make_graph(
-        [node],
-        "witness",
+    graph = b"".join(
         [
-            onnx.helper.make_tensor_value_info(n, kinds.get(n, onnx.TensorProto.FLOAT), None)
-            for n in inputs
-            if n not in "wrb"
-        ],
-        [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, None) for n in outputs],
-        [
-            onnx.numpy_helper.from_array(np.stack(value), name)
-            for name, value in (("w", w), ("r", r), ("b", b))
-        ],
+            _field(1, node),
+            _field(2, "witness"),
+            *(_field(5, constant) for constant in _onnx_weights(net, params)),
+            *(_field(11, _onnx_value(name)) for name in inputs if name not in ("w", "r", "b")),
+            *(_field(12, _onnx_value(name)) for name in outputs),
+        ]
     )
     # The oldest format that has these operators; every runtime reads it.
-    model = onnx.helper.make_model(
-        graph, opset_imports=[onnx.helper.make_opsetid("", 14)], ir_version=8
-    )
-    return model.SerializeToString()
+    return _field(1, 8) + _field(7, graph) + _field(8, _field(1, "") + _field(2, 14))
 
 
 def onnx_run(net, x, input_h, input_c, params, lengths) -> dict[str, np.ndarray]:
