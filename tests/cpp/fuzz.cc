@@ -52,6 +52,7 @@ Case ChooseCase(Bytes* bytes) {
   const auto& ops = Ops();
   c.op = &ops[bytes->Below(static_cast<int>(ops.size()))];
   c.type = kTypes[bytes->Below(4)];
+  if (!c.op->Takes(c.type)) c.type = Type::kFloat;
   c.variant = bytes->Below(c.op->variants);
   constexpr Data kData[] = {Data::kPlain, Data::kLarge, Data::kTiny,
                             Data::kSpecials, Data::kIntegers};

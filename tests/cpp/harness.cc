@@ -262,9 +262,13 @@ Outcome Run(const Case& c) {
   return outcome;
 }
 
+std::vector<Tensor> Want(const Case& c) {
+  return c.op->reference(c.dims, c.variant,
+                         Activations{c.data == Data::kIntegers}, DrawInputs(c));
+}
+
 std::string Compare(const Case& c, const Outcome& outcome) {
-  const std::vector<Tensor> want = c.op->reference(
-      c.dims, c.variant, Activations{c.data == Data::kIntegers}, DrawInputs(c));
+  const std::vector<Tensor> want = Want(c);
   const auto specs = c.op->outputs(c.dims, c.variant);
   std::string wrong;
   for (std::size_t t = 0; t < specs.size(); ++t) {

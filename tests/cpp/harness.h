@@ -56,6 +56,9 @@ const char* RunningCase();
 // seed; nothing else changes them.
 Outcome Run(const Case& c);
 
+// The outputs by the reference; an unused one may be empty.
+std::vector<Tensor> Want(const Case& c);
+
 // What is wrong with the numbers of an outcome whose status is kOk, against
 // the reference; empty when nothing is.
 std::string Compare(const Case& c, const Outcome& outcome);

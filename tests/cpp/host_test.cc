@@ -149,6 +149,7 @@ void Concurrent(Failures* failures) {
   std::vector<Outcome> alone;
   for (const Op& op : Ops()) {
     for (const Type type : kTypes) {
+      if (!op.Takes(type)) continue;
       for (const Dims& dims : TwoShapes(op)) {
         cases.push_back(MakeCase(op, type, dims, 1));
         alone.push_back(Run(cases.back()));

@@ -70,6 +70,11 @@ struct Op {
   // Makes drawn inputs such as the op may be given; may be nullptr.
   void (*prepare)(const Dims&, int variant, bool identity,
                   std::vector<Tensor>* inputs) = nullptr;
+  // Rounds what goes from one part of it to another to its storage type, so
+  // that half and bfloat16 need tests of their own (rnn_stack_test.cc).
+  bool wide_types_only = false;
+
+  bool Takes(Type type) const { return !wide_types_only || SizeOf(type) >= 4; }
 };
 
 inline std::vector<Op>& Ops() {

@@ -33,6 +33,7 @@ inline void ExpandOpTests() {
   for (const OpTest& test : OpTests()) {
     for (const Op& op : Ops()) {
       for (const Type type : kTypes) {
+        if (!op.Takes(type)) continue;
         AddTest(std::string(test.name) + "/" + op.name + "/" + Name(type),
                 [test, &op, type](Failures* failures) {
                   test.run(op, type, failures);

@@ -70,8 +70,7 @@ std::chrono::microseconds NextDelay() {
 
 }  // namespace
 
-TestHost::TestHost(const HostOptions& options)
-    : options_(options), caller_(std::this_thread::get_id()) {
+TestHost::TestHost(const HostOptions& options) : options_(options) {
   host_.context = this;
   host_.num_threads = options.num_threads;
   if (options.num_threads > 1) host_.schedule = &Schedule;
@@ -81,23 +80,16 @@ TestHost::TestHost(const HostOptions& options)
 
 TestHost::~TestHost() { FinishClosures(); }
 
-void TestHost::CheckCaller(const char* function) {
-  if (std::this_thread::get_id() == caller_) return;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  problems_ += std::string(function) + " was called from another thread; ";
-}
-
 void TestHost::Schedule(void* context, void (*run)(void*), void* arg) {
   const HeapIsDry heap(false);
   auto* self = static_cast<TestHost*>(context);
-  self->CheckCaller("Host::schedule");
-  ++self->closures_;
-  if (self->options_.pool == Pool::kNever) {
-    self->kept_.push_back({run, arg});
-    return;
-  }
   {
     const std::lock_guard<std::mutex> lock(self->mutex_);
+    ++self->closures_;
+    if (self->options_.pool == Pool::kNever) {
+      self->kept_.push_back({run, arg});
+      return;
+    }
     ++self->outstanding_;
   }
   const bool late = self->options_.pool == Pool::kLate;
@@ -112,13 +104,17 @@ void TestHost::Schedule(void* context, void (*run)(void*), void* arg) {
 void* TestHost::Allocate(void* context, std::size_t bytes) {
   const HeapIsDry heap(false);
   auto* self = static_cast<TestHost*>(context);
-  self->CheckCaller("Host::allocate");
-  if (self->allocations_++ == self->options_.fail_allocation) return nullptr;
-  GuardedBlock& block = self->scratch_.emplace_back(bytes, 0);
+  unsigned char* data = nullptr;
+  {
+    const std::lock_guard<std::mutex> lock(self->mutex_);
+    if (self->allocations_++ == self->options_.fail_allocation) return nullptr;
+    self->allocated_bytes_ += bytes;
+    data = self->scratch_.emplace_back(bytes, 0).data();
+  }
   // All ones is a NaN of every type: scratch that is read before it is written
   // shows in the result.
-  std::fill_n(block.data(), bytes, 0xFF);
-  return block.data();
+  std::fill_n(data, bytes, 0xFF);
+  return data;
 }
 
 bool TestHost::Cancelled(void* context) {
@@ -129,7 +125,6 @@ bool TestHost::Cancelled(void* context) {
 void TestHost::FreeScratch() {
   for (const GuardedBlock& block : scratch_) {
     if (!block.Intact()) {
-      const std::lock_guard<std::mutex> lock(mutex_);
       problems_ += "scratch of " + std::to_string(block.size()) +
                    " bytes was written outside; ";
     }
@@ -142,11 +137,6 @@ void TestHost::FinishClosures() {
   kept_.clear();
   std::unique_lock<std::mutex> lock(mutex_);
   all_ran_.wait(lock, [this] { return outstanding_ == 0; });
-}
-
-std::string TestHost::Problems() const {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return problems_;
 }
 
 }  // namespace blockrnn::test

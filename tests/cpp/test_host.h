@@ -49,8 +49,10 @@ class TestHost {
 
   // What the engine did to its host that it must not; empty when nothing.
   // After both of the above.
-  std::string Problems() const;
+  const std::string& Problems() const { return problems_; }
+  // Of calls that are over.
   int allocations() const { return allocations_; }
+  std::size_t allocated_bytes() const { return allocated_bytes_; }
   int polls() const { return polls_.load(); }
   int closures() const { return closures_; }
 
@@ -63,20 +65,21 @@ class TestHost {
   static void Schedule(void* context, void (*run)(void*), void* arg);
   static void* Allocate(void* context, std::size_t bytes);
   static bool Cancelled(void* context);
-  void CheckCaller(const char* function);
 
   const HostOptions options_;
-  const std::thread::id caller_;
   cpu::Host host_;
+  std::atomic<int> polls_{0};
+  std::condition_variable all_ran_;
+  // The engine's threads call at the same time: all of these under mutex_,
+  // until the call is over.
+  std::mutex mutex_;
   int allocations_ = 0;
+  std::size_t allocated_bytes_ = 0;
   int closures_ = 0;
   std::vector<GuardedBlock> scratch_;
   std::vector<Closure> kept_;  // Pool::kNever
-  std::atomic<int> polls_{0};
-  mutable std::mutex mutex_;
-  std::condition_variable all_ran_;
-  int outstanding_ = 0;   // under mutex_
-  std::string problems_;  // under mutex_
+  int outstanding_ = 0;
+  std::string problems_;
 };
 
 }  // namespace blockrnn::test

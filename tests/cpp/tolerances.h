@@ -65,6 +65,29 @@ inline double SeenAfterManySteps(bool backward) {
   return backward ? 5e-2 : 5e-3;
 }
 
+// A sum that goes into a relu may have either sign when it is this part of what
+// was added up: some hundred roundoffs of float. What follows from it may then
+// be anything, which a scale like this says.
+inline constexpr double kReluUndecided = 1e-5;
+inline constexpr double kAnything = 1e30;
+
+// Of the largest element of a tensor, where half or bfloat16 round everything
+// that goes from layer to layer and to the backward: eight roundoffs of layers,
+// directions and steps one after another.
+inline double RoundedBetween(Type type) {
+  return 8 * std::ldexp(1.0, -FractionBits(type));
+}
+
+// Sums of tens of thousands of numbers near 1, published with 8 digits and
+// computed in float32.
+inline constexpr double kGoldenSum = 1e-6;
+
+// Five standard deviations of how many of `count` are dropped: about one test
+// in two million is wrong about a right generator, and these have fixed seeds.
+inline double CountTolerance(double rate, int64_t count) {
+  return 5 * std::sqrt(rate * (1 - rate) * static_cast<double>(count));
+}
+
 // Identity activations and small integers compare exactly while every sum
 // stays below this: float has 24 bits (double 53), and 2 of them are for the
 // quarters that a forget bias or clip of one half can make.
