@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -42,6 +43,7 @@ void CpuHost::Schedule(void* context, void (*run)(void* arg), void* arg) {
 
 void* CpuHost::Allocate(void* context, std::size_t bytes) {
   auto* self = static_cast<CpuHost*>(context);
+  const std::lock_guard<std::mutex> lock(self->mutex_);
   if (bytes > static_cast<std::size_t>(std::numeric_limits<int64_t>::max())) {
     self->allocation_ =
         absl::ResourceExhaustedError("scratch of " + std::to_string(bytes));

@@ -6,10 +6,12 @@
 
 #include <cstddef>
 #include <cstring>
+#include <mutex>
 #include <type_traits>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "cc/core/rnn_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu_engine_loader.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -37,8 +39,10 @@ class CpuHost {
 
   tensorflow::OpKernelContext* ctx_;
   cpu::Host host_;
-  absl::InlinedVector<tensorflow::Tensor, 4> scratch_;
-  absl::Status allocation_;  // the last failure of Allocate
+  // Several of the engine's threads may allocate at a time.
+  std::mutex mutex_;
+  absl::InlinedVector<tensorflow::Tensor, 4> scratch_;  // under mutex_
+  absl::Status allocation_;  // the last failure of Allocate; under mutex_
 };
 
 template <class T>
@@ -104,6 +108,15 @@ class CpuDevice {
   absl::Status Run(tensorflow::OpKernelContext* ctx,
                    const GruAfterSequenceBackwardArgs<T>& args) const {
     return Run(ctx, functions_->gru_after_sequence_backward, args);
+  }
+
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const RnnForwardArgs<T>& args) const {
+    return Run(ctx, functions_->rnn_forward, args);
+  }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const RnnBackwardArgs<T>& args) const {
+    return Run(ctx, functions_->rnn_backward, args);
   }
 
   absl::Status FillZero(tensorflow::OpKernelContext*, void* data,

@@ -50,6 +50,31 @@ absl::Status OutputShape(const OpContract& contract,
 
 }  // namespace
 
+absl::Status CheckInputs(OpKernelContext* ctx, const OpContract& contract,
+                         int alternative, Bindings* bound) {
+  return contract.Check(RunTimeShapes(ctx), alternative, bound);
+}
+
+absl::Status AllocateOutputs(OpKernelContext* ctx, const OpContract& contract,
+                             int alternative, const Bindings& bound,
+                             Wanted wanted) {
+  for (int i = 0; i < ctx->num_outputs(); ++i) {
+    if (wanted == Wanted::kUsed && !ctx->output_required(i)) continue;
+    const ArgumentPattern& output = contract.outputs()[i];
+    const ShapePattern& pattern = output.shape(alternative);
+    TensorShape shape;
+    if (pattern.same_as >= 0) {
+      shape = ctx->input(pattern.same_as).shape();
+    } else {
+      TF_RETURN_IF_ERROR(
+          OutputShape(contract, output, alternative, bound, &shape));
+    }
+    Tensor* tensor = nullptr;
+    TF_RETURN_IF_ERROR(ctx->allocate_output(i, shape, &tensor));
+  }
+  return absl::OkStatus();
+}
+
 ContractKernel::ContractKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
   contract_ = FindContract(type_string());
   OP_REQUIRES(
@@ -78,27 +103,14 @@ absl::Status ContractKernel::Prepare(OpKernelContext* ctx,
 
 absl::Status ContractKernel::CheckInputs(OpKernelContext* ctx,
                                          Bindings* bound) const {
-  return contract_->Check(RunTimeShapes(ctx), alternative_, bound);
+  return blockrnn::CheckInputs(ctx, *contract_, alternative_, bound);
 }
 
 absl::Status ContractKernel::AllocateOutputs(OpKernelContext* ctx,
                                              const Bindings& bound,
                                              Wanted wanted) const {
-  for (int i = 0; i < num_outputs(); ++i) {
-    if (wanted == Wanted::kUsed && !ctx->output_required(i)) continue;
-    const ArgumentPattern& output = contract_->outputs()[i];
-    const ShapePattern& pattern = output.shape(alternative_);
-    TensorShape shape;
-    if (pattern.same_as >= 0) {
-      shape = ctx->input(pattern.same_as).shape();
-    } else {
-      TF_RETURN_IF_ERROR(
-          OutputShape(*contract_, output, alternative_, bound, &shape));
-    }
-    Tensor* tensor = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(i, shape, &tensor));
-  }
-  return absl::OkStatus();
+  return blockrnn::AllocateOutputs(ctx, *contract_, alternative_, bound,
+                                   wanted);
 }
 
 }  // namespace blockrnn

@@ -11,7 +11,23 @@
 
 namespace blockrnn {
 
-// A kernel of an op that has a contract.
+enum class Wanted {
+  kAll,
+  // Those that the graph uses; all in eager mode. Output() is null elsewhere.
+  kUsed,
+};
+
+// Checks all inputs that the contract knows. alternative: 0 when the contract's
+// attr is true or there is none, else 1.
+absl::Status CheckInputs(tensorflow::OpKernelContext* ctx,
+                         const OpContract& contract, int alternative,
+                         Bindings* bound);
+// Allocates all outputs, which take no input's buffer.
+absl::Status AllocateOutputs(tensorflow::OpKernelContext* ctx,
+                             const OpContract& contract, int alternative,
+                             const Bindings& bound, Wanted wanted);
+
+// A kernel of an op that has one contract.
 class ContractKernel : public tensorflow::OpKernel {
  public:
   explicit ContractKernel(tensorflow::OpKernelConstruction* ctx);
@@ -25,11 +41,6 @@ class ContractKernel : public tensorflow::OpKernel {
   // that nobody wants.
   absl::Status CheckInputs(tensorflow::OpKernelContext* ctx,
                            Bindings* bound) const;
-  enum class Wanted {
-    kAll,
-    // Those that the graph uses; all in eager mode. Output() is null elsewhere.
-    kUsed,
-  };
   absl::Status AllocateOutputs(tensorflow::OpKernelContext* ctx,
                                const Bindings& bound, Wanted wanted) const;
 

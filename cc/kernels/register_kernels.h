@@ -4,6 +4,7 @@
 #define BLOCKRNN_KERNELS_REGISTER_KERNELS_H_
 
 #include <initializer_list>
+#include <string>
 
 #include "cc/kernels/cpu_host.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
@@ -64,6 +65,14 @@ bool RegisterCpuKernels(const char* op, HostInputs host_inputs = {}) {
   RegisterKernel<Kernel<double, CpuDevice<double>>, double>(op, cpu,
                                                             host_inputs);
   return true;
+}
+
+// The same under our name and under TensorFlow's, for ops of which TensorFlow
+// has no CPU kernel. op: without our namespace.
+template <template <class T, class Device> class Kernel>
+bool RegisterCpuKernelsForBoth(const std::string& op) {
+  return RegisterCpuKernels<Kernel>(("BlockRNN>" + op).c_str()) &&
+         RegisterCpuKernels<Kernel>(op.c_str());
 }
 
 }  // namespace blockrnn

@@ -58,6 +58,29 @@ absl::Status GetSequenceOptions(OpKernelConstruction* ctx, bool forward,
   return status;
 }
 
+absl::Status RowLengths::Make(OpKernelContext* ctx, int lengths,
+                              int64_t steps) {
+  const Tensor& given = ctx->input(lengths);
+  const int64_t batch = given.NumElements();
+  bool all = true;
+  for (int64_t b = 0; b < batch; ++b) {
+    const int64_t length = LengthAt(given, b);
+    if (length < 0 || length > steps) {
+      return OutOfRange(ctx, "sequence_lengths[" + std::to_string(b) + "]",
+                        steps, length);
+    }
+    all = all && length == steps;
+  }
+  if (all) return absl::OkStatus();
+  const absl::Status status =
+      ctx->allocate_temp(tensorflow::DT_INT64, TensorShape({batch}), &made_);
+  if (!status.ok()) return status;
+  auto* const made = static_cast<int64_t*>(made_.data());
+  for (int64_t b = 0; b < batch; ++b) made[b] = LengthAt(given, b);
+  data_ = made;
+  return absl::OkStatus();
+}
+
 absl::Status SequenceMask::Make(OpKernelContext* ctx,
                                 const SequenceShape& shape, int mask,
                                 int sequence_lengths) {

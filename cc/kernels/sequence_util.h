@@ -81,6 +81,22 @@ class SequenceMask {
   tensorflow::Tensor made_;
 };
 
+// The lengths of the rows as an engine takes them.
+class RowLengths {
+ public:
+  // Refuses lengths outside 0..T. lengths: the index of that input, which has
+  // one of each row.
+  absl::Status Make(tensorflow::OpKernelContext* ctx, int lengths,
+                    int64_t steps);
+
+  // nullptr when all rows have all steps.
+  const int64_t* data() const { return data_; }
+
+ private:
+  const int64_t* data_ = nullptr;
+  tensorflow::Tensor made_;
+};
+
 // An input that may be left out: nullptr then.
 template <class T>
 const T* OptionalInput(tensorflow::OpKernelContext* ctx, int index) {

@@ -200,6 +200,22 @@ std::string Numeric(const ShapePattern& shape, const Bindings& bound) {
   return any_known ? " = " + Join(dims) : "";
 }
 
+// " with D = 2": what is known of dims that are not.
+std::string KnownFactors(const ShapePattern& shape, const Bindings& bound) {
+  std::string text;
+  for (const DimPattern& dim : shape.dims) {
+    if (Evaluate(dim, bound).unknowns == 0) continue;
+    for (const DimPattern::Term& term : dim.terms) {
+      for (char symbol : term.symbols) {
+        if (bound[symbol] == kUnknown) continue;
+        text += text.empty() ? " with " : ", ";
+        text += std::string(1, symbol) + " = " + DimText(bound[symbol]);
+      }
+    }
+  }
+  return text;
+}
+
 // Whether the input stands for none, or may, as far as its shape is known.
 bool LeftOut(const InputShapes& shapes, int input) {
   return shapes.rank(input) == 1 &&
@@ -300,8 +316,9 @@ absl::Status OpContract::Mismatch(const InputShapes& shapes, int input,
   const ShapePattern& shape = inputs_[input].shape(alternative);
   return absl::InvalidArgumentError(
       op_ + ": " + inputs_[input].name + " must have shape " + Symbolic(shape) +
-      Numeric(shape, bound) + (inputs_[input].optional ? " or [0]" : "") +
-      ", got " + Given(shapes, input));
+      Numeric(shape, bound) + KnownFactors(shape, bound) +
+      (inputs_[input].optional ? " or [0]" : "") + ", got " +
+      Given(shapes, input));
 }
 
 std::string OpContract::Overflow(const ArgumentPattern& argument,

@@ -44,17 +44,35 @@ DimensionHandle UnknownLike(const OpContract& contract, int alternative,
   return c->UnknownDim();
 }
 
+absl::Status GetAlternative(const OpContract& contract, InferenceContext* c,
+                            int* alternative) {
+  *alternative = 0;
+  if (contract.alternative_attr() == nullptr) return absl::OkStatus();
+  bool first = false;
+  TF_RETURN_IF_ERROR(c->GetAttr(contract.alternative_attr(), &first));
+  *alternative = first ? 0 : 1;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status InferShapes(const OpContract& contract, InferenceContext* c,
                          Bindings bound) {
-  int alternative = 0;
-  if (contract.alternative_attr() != nullptr) {
-    bool first = false;
-    TF_RETURN_IF_ERROR(c->GetAttr(contract.alternative_attr(), &first));
-    alternative = first ? 0 : 1;
-  }
-  TF_RETURN_IF_ERROR(contract.Check(StaticShapes(c), alternative, &bound));
+  TF_RETURN_IF_ERROR(CheckStaticShapes(contract, c, &bound));
+  return InferOutputs(contract, c, bound);
+}
+
+absl::Status CheckStaticShapes(const OpContract& contract, InferenceContext* c,
+                               Bindings* bound) {
+  int alternative;
+  TF_RETURN_IF_ERROR(GetAlternative(contract, c, &alternative));
+  return contract.Check(StaticShapes(c), alternative, bound);
+}
+
+absl::Status InferOutputs(const OpContract& contract, InferenceContext* c,
+                          const Bindings& bound) {
+  int alternative;
+  TF_RETURN_IF_ERROR(GetAlternative(contract, c, &alternative));
   for (int i = 0; i < c->num_outputs(); ++i) {
     const ArgumentPattern& output = contract.outputs()[i];
     const ShapePattern* shape = &output.shape(alternative);

@@ -15,6 +15,14 @@ absl::Status InferShapes(const OpContract& contract,
                          tensorflow::shape_inference::InferenceContext* c,
                          Bindings bound = {});
 
+// The two halves of it, for ops that check more than a contract says.
+absl::Status CheckStaticShapes(const OpContract& contract,
+                               tensorflow::shape_inference::InferenceContext* c,
+                               Bindings* bound);
+absl::Status InferOutputs(const OpContract& contract,
+                          tensorflow::shape_inference::InferenceContext* c,
+                          const Bindings& bound);
+
 }  // namespace blockrnn
 
 #endif  // BLOCKRNN_OPS_SHAPE_FN_H_

@@ -1,0 +1,221 @@
+// Owns the kernels of CudnnRNNParamsSize and of the converters between params
+// and their canonical form, under our names and TensorFlow's. The order of
+// inputs and outputs is that of cc/ops/cudnn_rnn_params_ops.cc.
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "cc/core/param_layout.h"
+#include "cc/kernels/cudnn_rnn_util.h"
+#include "cc/kernels/kernel_util.h"
+#include "cc/kernels/register_kernels.h"
+#include "cc/ops/cudnn_rnn_attrs.h"
+#include "cc/ops/cudnn_rnn_params.h"
+#include "cc/ops/op_contract.h"
+#include "tensorflow/core/framework/node_def_util.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/framework/types.h"
+#include "tensorflow/core/platform/errors.h"
+
+namespace blockrnn {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+using tensorflow::Tensor;
+using tensorflow::TensorShape;
+
+absl::Status ToShape(const std::vector<int64_t>& dims, TensorShape* shape) {
+  return TensorShape::BuildTensorShape(absl::MakeConstSpan(dims), shape);
+}
+
+// A kernel whose first inputs are the sizes of a network.
+class NetworkKernel : public tensorflow::OpKernel {
+ protected:
+  explicit NetworkKernel(OpKernelConstruction* ctx)
+      : OpKernel(ctx), op_(WithoutNamespace(type_string())) {
+    contract_ = FindContract("BlockRNN>" + op_);
+    OP_REQUIRES(ctx, contract_ != nullptr,
+                absl::InternalError(op_ + " has no contract"));
+    OP_REQUIRES_OK(ctx, ReadCudnnRnnAttrs(ctx, &attrs_));
+  }
+
+  const std::string& op() const { return op_; }
+
+  // The network and how many numbers its params have.
+  absl::Status GetNetwork(OpKernelContext* ctx, RnnGeometry* geometry,
+                          int64_t* params) const {
+    Bindings bound;
+    TF_RETURN_IF_ERROR(CheckInputs(ctx, *contract_, 0, &bound));
+    CudnnRnnSizes sizes;
+    TF_RETURN_IF_ERROR(GetSize(ctx, kNumLayers, &sizes.layers));
+    TF_RETURN_IF_ERROR(GetSize(ctx, kNumUnits, &sizes.units));
+    TF_RETURN_IF_ERROR(GetSize(ctx, kInputSize, &sizes.input));
+    TF_RETURN_IF_ERROR(CheckNetworkSizes(op_, attrs_, sizes));
+    *geometry = CudnnRnnGeometry(attrs_, sizes);
+    return CountParams(op_, *geometry, params);
+  }
+
+ private:
+  absl::Status GetSize(OpKernelContext* ctx, int input, int64_t* size) const {
+    *size = *Input<int32_t>(ctx, input);
+    return CheckNetworkInput(op_, input, *size);
+  }
+
+  std::string op_;
+  const OpContract* contract_ = nullptr;
+  CudnnRnnAttrs attrs_;
+};
+
+template <class T, class Device>
+class CudnnRnnParamsSizeOp : public NetworkKernel {
+ public:
+  explicit CudnnRnnParamsSizeOp(OpKernelConstruction* ctx)
+      : NetworkKernel(ctx) {}
+
+  void Compute(OpKernelContext* ctx) override {
+    RnnGeometry geometry;
+    int64_t params = 0;
+    OP_REQUIRES_OK(ctx, GetNetwork(ctx, &geometry, &params));
+    const bool small = output_type(0) == tensorflow::DT_INT32;
+    OP_REQUIRES(ctx, !small || params <= std::numeric_limits<int32_t>::max(),
+                absl::InvalidArgumentError(absl::StrCat(
+                    op(), ": params_size is ", params,
+                    ", which is too large for int32; S must be int64")));
+    Tensor* size = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({1}), &size));
+    if (small) {
+      *Output<int32_t>(ctx, 0) = static_cast<int32_t>(params);
+    } else {
+      *Output<int64_t>(ctx, 0) = params;
+    }
+  }
+};
+
+// A kernel that has the weights and biases as lists.
+class CanonicalKernel : public NetworkKernel {
+ protected:
+  explicit CanonicalKernel(OpKernelConstruction* ctx) : NetworkKernel(ctx) {
+    if (!ctx->status().ok()) return;
+    const tensorflow::AttrSlice node(ctx->def());
+    counts_ = GetCanonicalCounts(
+        [&node](const char* name) { return node.Find(name); });
+  }
+
+  // The network, whose number of weights and biases is that of the node.
+  absl::Status GetCanonicalNetwork(OpKernelContext* ctx, RnnGeometry* geometry,
+                                   int64_t* params) const {
+    TF_RETURN_IF_ERROR(GetNetwork(ctx, geometry, params));
+    return CheckCanonicalCounts(op(), *geometry, counts_);
+  }
+
+  // body(name, index in its list, index in both, block, shape) for all weights,
+  // then all biases, until one is not ok.
+  template <class Body>
+  absl::Status ForEach(const ParamLayout& layout, const Body& body) const {
+    for (int64_t i = 0; i < counts_.weights; ++i) {
+      const ParamLayout::Block block = layout.Weight(i);
+      TF_RETURN_IF_ERROR(body("weights", i, i, block, WeightShape(block)));
+    }
+    for (int64_t i = 0; i < counts_.biases; ++i) {
+      const ParamLayout::Block block = layout.Bias(i);
+      TF_RETURN_IF_ERROR(
+          body("biases", i, counts_.weights + i, block, BiasShape(block)));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  CanonicalCounts counts_ = {};
+};
+
+template <class T, class Device>
+class CudnnRnnParamsToCanonicalOp : public CanonicalKernel {
+ public:
+  explicit CudnnRnnParamsToCanonicalOp(OpKernelConstruction* ctx)
+      : CanonicalKernel(ctx) {}
+
+  void Compute(OpKernelContext* ctx) override {
+    RnnGeometry geometry;
+    int64_t params = 0;
+    OP_REQUIRES_OK(ctx, GetCanonicalNetwork(ctx, &geometry, &params));
+    OP_REQUIRES_OK(ctx, CheckParams(op(), geometry,
+                                    ctx->input(kNetworkInputs).NumElements()));
+    const T* const from = Input<T>(ctx, kNetworkInputs);
+    OP_REQUIRES_OK(
+        ctx,
+        ForEach(ParamLayout(geometry), [&](const char*, int64_t, int64_t output,
+                                           const ParamLayout::Block& block,
+                                           const std::vector<int64_t>& dims) {
+          TensorShape shape;
+          TF_RETURN_IF_ERROR(ToShape(dims, &shape));
+          Tensor* to = nullptr;
+          TF_RETURN_IF_ERROR(ctx->allocate_output(output, shape, &to));
+          std::copy_n(from + block.offset, block.size(),
+                      static_cast<T*>(to->data()));
+          return absl::OkStatus();
+        }));
+  }
+};
+
+template <class T, class Device>
+class CudnnRnnCanonicalToParamsOp : public CanonicalKernel {
+ public:
+  explicit CudnnRnnCanonicalToParamsOp(OpKernelConstruction* ctx)
+      : CanonicalKernel(ctx) {}
+
+  void Compute(OpKernelContext* ctx) override {
+    RnnGeometry geometry;
+    int64_t params = 0;
+    OP_REQUIRES_OK(ctx, GetCanonicalNetwork(ctx, &geometry, &params));
+    const ParamLayout layout(geometry);
+    // All shapes before the allocation, which a wrong size could make huge.
+    OP_REQUIRES_OK(
+        ctx, ForEach(layout, [&](const char* name, int64_t index, int64_t input,
+                                 const ParamLayout::Block&,
+                                 const std::vector<int64_t>& dims) {
+          return CheckShape(ctx, name, index, kNetworkInputs + input, dims);
+        }));
+    Tensor* to = nullptr;
+    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({params}), &to));
+    OP_REQUIRES_OK(ctx, ForEach(layout, [&](const char*, int64_t, int64_t input,
+                                            const ParamLayout::Block& block,
+                                            const std::vector<int64_t>&) {
+                     std::copy_n(Input<T>(ctx, kNetworkInputs + input),
+                                 block.size(),
+                                 static_cast<T*>(to->data()) + block.offset);
+                     return absl::OkStatus();
+                   }));
+  }
+
+ private:
+  absl::Status CheckShape(OpKernelContext* ctx, const char* name, int64_t index,
+                          int input, const std::vector<int64_t>& dims) const {
+    TensorShape expected;
+    TF_RETURN_IF_ERROR(ToShape(dims, &expected));
+    const TensorShape& given = ctx->input(input).shape();
+    if (given == expected) return absl::OkStatus();
+    return CanonicalShapeError(op(), name, index, dims, given.DebugString());
+  }
+};
+
+[[maybe_unused]] const bool registered =
+    RegisterCpuKernelsForBoth<CudnnRnnParamsSizeOp>("CudnnRNNParamsSize") &&
+    RegisterCpuKernelsForBoth<CudnnRnnParamsToCanonicalOp>(
+        "CudnnRNNParamsToCanonical") &&
+    RegisterCpuKernelsForBoth<CudnnRnnParamsToCanonicalOp>(
+        "CudnnRNNParamsToCanonicalV2") &&
+    RegisterCpuKernelsForBoth<CudnnRnnCanonicalToParamsOp>(
+        "CudnnRNNCanonicalToParams") &&
+    RegisterCpuKernelsForBoth<CudnnRnnCanonicalToParamsOp>(
+        "CudnnRNNCanonicalToParamsV2");
+
+}  // namespace
+}  // namespace blockrnn

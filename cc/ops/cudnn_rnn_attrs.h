@@ -1,0 +1,74 @@
+// Owns what the attrs and sizes of a call in the cuDNN RNN family mean and
+// which of them go together. Shape functions and kernels both ask here, so they
+// refuse the same calls in the same words.
+
+#ifndef BLOCKRNN_OPS_CUDNN_RNN_ATTRS_H_
+#define BLOCKRNN_OPS_CUDNN_RNN_ATTRS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "cc/core/rnn_geometry.h"
+#include "cc/ops/op_contract.h"
+#include "tensorflow/core/framework/attr_value.pb.h"
+
+namespace blockrnn {
+
+enum class RnnInputMode { kLinear, kSkip, kAuto };
+
+// The attrs of all ops of the family; one that an op lacks keeps its default.
+struct CudnnRnnAttrs {
+  RnnMode mode = RnnMode::kLstm;
+  RnnInputMode input_mode = RnnInputMode::kLinear;
+  int64_t directions = 1;  // D
+  float dropout = 0.0f;
+  int64_t num_proj = 0;  // P of a projected lstm, else 0
+  bool is_training = true;
+  bool time_major = true;
+
+  bool lstm() const { return mode == RnnMode::kLstm; }
+  bool projected() const { return num_proj > 0; }
+};
+
+// "CudnnRNNV3", from its name with or without our namespace.
+std::string WithoutNamespace(const std::string& op);
+
+// A node's attr by its name; nullptr where it has none.
+using FindAttr =
+    absl::FunctionRef<const tensorflow::AttrValue*(const char* name)>;
+
+// Reads the attrs and refuses what no input can make right: a dropout that is
+// no share, a projection that is negative or not of an lstm. `op` is for
+// messages.
+absl::Status ReadCudnnRnnAttrs(const std::string& op, FindAttr find,
+                               CudnnRnnAttrs* attrs);
+
+// The sizes of a network; kUnknown where a shape function does not know one.
+struct CudnnRnnSizes {
+  int64_t layers = kUnknown;  // L
+  int64_t input = kUnknown;   // I
+  int64_t units = kUnknown;   // H
+
+  bool known() const {
+    return layers != kUnknown && input != kUnknown && units != kUnknown;
+  }
+};
+
+// Of known sizes that go together with the attrs.
+RnnGeometry CudnnRnnGeometry(const CudnnRnnAttrs& attrs,
+                             const CudnnRnnSizes& sizes);
+
+// How many elements params have, or why there is no such number.
+absl::Status CountParams(const std::string& op, const RnnGeometry& geometry,
+                         int64_t* count);
+
+// Refuses params of another size than CountParams', saying what that is made
+// of.
+absl::Status CheckParams(const std::string& op, const RnnGeometry& geometry,
+                         int64_t given);
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_OPS_CUDNN_RNN_ATTRS_H_

@@ -1,0 +1,88 @@
+#include "cc/ops/cudnn_rnn_params.h"
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace blockrnn {
+namespace {
+
+absl::Status CheckCount(const std::string& op, const RnnGeometry& geometry,
+                        const char* attr, int64_t expected, int64_t given) {
+  if (given == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(op, ": ", attr, " must be ", expected, ", ",
+                   expected / geometry.pseudo_layers(),
+                   " for each of L*D = ", geometry.layers, "*",
+                   geometry.directions, " layers and directions, got ", given));
+}
+
+}  // namespace
+
+absl::Status CheckNetworkInput(const std::string& op, int input,
+                               int64_t value) {
+  static constexpr const char* kNames[kNetworkInputs] = {
+      "num_layers", "num_units", "input_size"};
+  const int64_t least = input == kNumLayers ? 1 : 0;
+  if (value >= least) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      op, ": ", kNames[input], " must be at least ", least, ", got ", value));
+}
+
+absl::Status CheckNetworkSizes(const std::string& op,
+                               const CudnnRnnAttrs& attrs,
+                               const CudnnRnnSizes& sizes) {
+  if (sizes.units == kUnknown) return absl::OkStatus();
+  if (attrs.num_proj > sizes.units) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": num_proj must be in 0..num_units = 0..",
+                     sizes.units, ", got ", attrs.num_proj));
+  }
+  if (attrs.input_mode == RnnInputMode::kSkip && sizes.input != kUnknown &&
+      sizes.input != sizes.units) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": input_size must be num_units = ", sizes.units,
+                     " with input_mode skip_input, got ", sizes.input));
+  }
+  return absl::OkStatus();
+}
+
+CanonicalCounts GetCanonicalCounts(FindAttr find) {
+  if (const auto* both = find("num_params")) {
+    return {"num_params", "num_params", both->i(), both->i()};
+  }
+  return {"num_params_weights", "num_params_biases",
+          find("num_params_weights")->i(), find("num_params_biases")->i()};
+}
+
+absl::Status CheckCanonicalCounts(const std::string& op,
+                                  const RnnGeometry& geometry,
+                                  const CanonicalCounts& counts) {
+  const ParamLayout layout(geometry);
+  const absl::Status status = CheckCount(op, geometry, counts.weights_attr,
+                                         layout.num_weights(), counts.weights);
+  if (!status.ok()) return status;
+  return CheckCount(op, geometry, counts.biases_attr, layout.num_biases(),
+                    counts.biases);
+}
+
+std::vector<int64_t> WeightShape(const ParamLayout::Block& block) {
+  return {block.rows, block.cols};
+}
+
+std::vector<int64_t> BiasShape(const ParamLayout::Block& block) {
+  return {block.rows};
+}
+
+absl::Status CanonicalShapeError(const std::string& op, const char* name,
+                                 int64_t index,
+                                 const std::vector<int64_t>& expected,
+                                 const std::string& given) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(op, ": ", name, "[", index, "] must have shape [",
+                   absl::StrJoin(expected, ", "), "], got ", given));
+}
+
+}  // namespace blockrnn

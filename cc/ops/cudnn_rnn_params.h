@@ -1,0 +1,57 @@
+// Owns what a call of CudnnRNNParamsSize and of the converters between params
+// and their canonical form must look like. Shape functions and kernels both ask
+// here.
+
+#ifndef BLOCKRNN_OPS_CUDNN_RNN_PARAMS_H_
+#define BLOCKRNN_OPS_CUDNN_RNN_PARAMS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "cc/core/param_layout.h"
+#include "cc/ops/cudnn_rnn_attrs.h"
+
+namespace blockrnn {
+
+// The inputs that all ops here begin with.
+enum NetworkInput { kNumLayers, kNumUnits, kInputSize, kNetworkInputs };
+
+// Refuses a value of such an input that no network has.
+absl::Status CheckNetworkInput(const std::string& op, int input, int64_t value);
+
+// Refuses sizes that do not go with each other or the attrs, as far as they are
+// known.
+absl::Status CheckNetworkSizes(const std::string& op,
+                               const CudnnRnnAttrs& attrs,
+                               const CudnnRnnSizes& sizes);
+
+// How many weights and biases a node has, and the attrs that say so.
+struct CanonicalCounts {
+  const char* weights_attr;
+  const char* biases_attr;
+  int64_t weights;
+  int64_t biases;
+};
+
+CanonicalCounts GetCanonicalCounts(FindAttr find);
+
+// Refuses other counts than the network has.
+absl::Status CheckCanonicalCounts(const std::string& op,
+                                  const RnnGeometry& geometry,
+                                  const CanonicalCounts& counts);
+
+// The shape of a canonical weight or bias: [rows, cols] or [rows].
+std::vector<int64_t> WeightShape(const ParamLayout::Block& block);
+std::vector<int64_t> BiasShape(const ParamLayout::Block& block);
+
+// `name` is weights or biases.
+absl::Status CanonicalShapeError(const std::string& op, const char* name,
+                                 int64_t index,
+                                 const std::vector<int64_t>& expected,
+                                 const std::string& given);
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_OPS_CUDNN_RNN_PARAMS_H_
