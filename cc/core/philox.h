@@ -42,29 +42,36 @@ template <int kCounters>
 BLOCKRNN_HOST_DEVICE PhiloxNumbers<kCounters> Philox4x32(
     const PhiloxState& state) {
   constexpr int kRounds = 10;
-  constexpr uint64_t kMultiplier[2] = {0xD2511F53u, 0xCD9E8D57u};
+  constexpr uint32_t kMultiplier[2] = {0xD2511F53u, 0xCD9E8D57u};
   constexpr uint32_t kKeyStep[2] = {0x9E3779B9u, 0xBB67AE85u};
-  PhiloxNumbers<kCounters> x;
+  // The lowest digit overflows once at most; the others have two values.
+  const PhiloxState last = PhiloxSkip(state, kCounters - 1);
+  PhiloxNumbers<kCounters> numbers;
   for (int n = 0; n < kCounters; ++n) {
-    const PhiloxState at = PhiloxSkip(state, n);
-    for (int digit = 0; digit < 4; ++digit) {
-      x.value[digit][n] = at.counter[digit];
+    const uint32_t lowest = state.counter[0] + static_cast<uint32_t>(n);
+    const bool carried = lowest < state.counter[0];
+    uint32_t x0 = lowest;
+    uint32_t x1 = carried ? last.counter[1] : state.counter[1];
+    uint32_t x2 = carried ? last.counter[2] : state.counter[2];
+    uint32_t x3 = carried ? last.counter[3] : state.counter[3];
+    uint32_t key0 = state.key[0];
+    uint32_t key1 = state.key[1];
+    for (int round = 0; round < kRounds; ++round) {
+      const uint64_t a = uint64_t{kMultiplier[0]} * x0;
+      const uint64_t b = uint64_t{kMultiplier[1]} * x2;
+      x0 = static_cast<uint32_t>(b >> 32) ^ x1 ^ key0;
+      x1 = static_cast<uint32_t>(b);
+      x2 = static_cast<uint32_t>(a >> 32) ^ x3 ^ key1;
+      x3 = static_cast<uint32_t>(a);
+      key0 += kKeyStep[0];
+      key1 += kKeyStep[1];
     }
+    numbers.value[0][n] = x0;
+    numbers.value[1][n] = x1;
+    numbers.value[2][n] = x2;
+    numbers.value[3][n] = x3;
   }
-  uint32_t key[2] = {state.key[0], state.key[1]};
-  for (int round = 0; round < kRounds; ++round) {
-    for (int n = 0; n < kCounters; ++n) {
-      const uint64_t a = kMultiplier[0] * x.value[0][n];
-      const uint64_t b = kMultiplier[1] * x.value[2][n];
-      x.value[0][n] = static_cast<uint32_t>(b >> 32) ^ x.value[1][n] ^ key[0];
-      x.value[1][n] = static_cast<uint32_t>(b);
-      x.value[2][n] = static_cast<uint32_t>(a >> 32) ^ x.value[3][n] ^ key[1];
-      x.value[3][n] = static_cast<uint32_t>(a);
-    }
-    key[0] += kKeyStep[0];
-    key[1] += kKeyStep[1];
-  }
-  return x;
+  return numbers;
 }
 
 }  // namespace blockrnn

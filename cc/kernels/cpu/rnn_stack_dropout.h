@@ -26,52 +26,57 @@ C DropoutScale(float rate) {
 inline void DrawMask(const Host& host, const PhiloxState& state, float rate,
                      int64_t elements, uint8_t* mask) {
   constexpr int kCounters = 16;
-  constexpr int kInRow = 4 * kCounters;
-  const auto dropped =
-      static_cast<uint64_t>(static_cast<double>(rate) * 0x1p32);
-  ParallelForRows(
-      host, (elements + kInRow - 1) / kInRow, kInRow,
-      [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
-          const PhiloxNumbers<kCounters> numbers =
-              Philox4x32<kCounters>(PhiloxSkip(state, row * kCounters));
-          const int64_t count =
-              std::min<int64_t>(kInRow, elements - row * kInRow);
-          for (int64_t j = 0; j < count; j += 8) {
-            unsigned bits = 0;
-            for (int64_t k = j; k < std::min(j + 8, count); ++k) {
-              const bool keep = numbers.value[k % 4][k / 4] >= dropped;
-              bits |= static_cast<unsigned>(keep) << (k - j);
-            }
-            mask[row * (kInRow / 8) + j / 8] = static_cast<uint8_t>(bits);
-          }
-        }
-      });
-}
-
-// Calls body(j, keep) for the elements in parallel, in order within a piece.
-template <class Body>
-void ForEachMasked(const Host& host, const uint8_t* mask, int64_t elements,
-                   const Body& body) {
-  ParallelForRows(host, (elements + 7) / 8, 8, [&](int64_t begin, int64_t end) {
-    for (int64_t byte = begin; byte < end; ++byte) {
-      const unsigned bits = mask[byte];
-      const int64_t last = std::min(8 * byte + 8, elements);
-      for (int64_t j = 8 * byte; j < last; ++j) {
-        body(j, (bits >> (j % 8) & 1u) != 0);
+  constexpr int kBytes = kCounters / 2;
+  const bool keeps = rate < 1;
+  const auto least =
+      static_cast<uint32_t>(static_cast<double>(keeps ? rate : 0) * 0x1p32);
+  const int64_t bytes = (elements + 7) / 8;
+  const auto draw = [=](int64_t row) {
+    const PhiloxNumbers<kCounters> numbers =
+        Philox4x32<kCounters>(PhiloxSkip(state, row * kCounters));
+    uint8_t nibble[kCounters];  // of a counter's four elements
+    for (int n = 0; n < kCounters; ++n) {
+      unsigned bits = 0;
+      for (int k = 0; k < 4; ++k) {
+        bits |= (numbers.value[k][n] >= least && keeps ? 1u : 0u) << k;
       }
+      nibble[n] = static_cast<uint8_t>(bits);
     }
-  });
+    const int64_t count = std::min<int64_t>(kBytes, bytes - row * kBytes);
+    for (int64_t n = 0; n < count; ++n) {
+      mask[row * kBytes + n] =
+          static_cast<uint8_t>(nibble[2 * n] | nibble[2 * n + 1] << 4);
+    }
+  };
+  ParallelForRows(host, (bytes + kBytes - 1) / kBytes, 4 * kCounters,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t row = begin; row < end; ++row) draw(row);
+                  });
+  if (elements % 8 != 0) mask[bytes - 1] &= (1 << (elements % 8)) - 1;
 }
 
-// dropped[j] = kept · scale or, whatever stands there, 0.
+// dropped[j] = kept · scale or, whatever stands there, 0. May be in place.
 template <class T>
 void ApplyMask(const Host& host, const uint8_t* mask, float rate,
                int64_t elements, const T* from, T* dropped) {
   using C = ComputeType<T>;
   const C scale = DropoutScale<C>(rate);
-  ForEachMasked(host, mask, elements, [=](int64_t j, bool keep) {
-    dropped[j] = keep ? T(static_cast<C>(from[j]) * scale) : T(0);
+  const auto apply = [=](int64_t byte, int64_t count) {
+    C value[8] = {};
+    for (int64_t k = 0; k < count; ++k) {
+      value[k] = static_cast<C>(from[8 * byte + k]) * scale;
+    }
+    for (int k = 0; k < 8; ++k) {
+      value[k] = (mask[byte] & (1u << k)) != 0 ? value[k] : C(0);
+    }
+    for (int64_t k = 0; k < count; ++k) {
+      dropped[8 * byte + k] = static_cast<T>(value[k]);
+    }
+  };
+  ParallelForRows(host, (elements + 7) / 8, 8, [&](int64_t begin, int64_t end) {
+    const int64_t whole = std::min(end, elements / 8);
+    for (int64_t byte = begin; byte < whole; ++byte) apply(byte, 8);
+    if (whole < end) apply(whole, elements % 8);
   });
 }
 
