@@ -28,7 +28,19 @@ BLOCKRNN_HOST_DEVICE double Clamp(double x, double lo, double hi) {
   return x < lo ? lo : (x > hi ? hi : x);
 }
 
-// Value is float, double, or a SIMD vector with its own Sigmoid, Tanh and Clamp
+// max(x, 0); a NaN stays a NaN.
+BLOCKRNN_HOST_DEVICE float Relu(float x) { return x < 0 ? 0 : x; }
+BLOCKRNN_HOST_DEVICE double Relu(double x) { return x < 0 ? 0 : x; }
+
+// v, but 0 where x ≤ 0.
+BLOCKRNN_HOST_DEVICE float WherePositive(float x, float v) {
+  return x <= 0 ? 0 : v;
+}
+BLOCKRNN_HOST_DEVICE double WherePositive(double x, double v) {
+  return x <= 0 ? 0 : v;
+}
+
+// Value is float, double, or a SIMD vector with functions of the same names
 // (cc/kernels/cpu/simd.h), which the calls below find by their argument.
 struct StandardActivations {
   template <class Value>

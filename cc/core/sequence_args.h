@@ -34,6 +34,9 @@ struct SequenceShape {
   bool backwards = false;            // the last step in memory is done first
   const int64_t* lengths = nullptr;  // [B], each in 0..T; nullptr: all are T
 
+  bool skip_input = false;  // I is H, and x itself stands for x · w_x of every
+                            // gate; there is no w_x
+
   // Where things stand in memory.
   int64_t state_stride = 1;  // from the state of a row of the batch to the next
                              // one's, in states: a state may be one of several
@@ -56,7 +59,10 @@ struct SequenceShape {
 
   // The row of [steps · batch, …] that the step-th step done has for `b`.
   int64_t Row(int64_t step, int64_t b) const {
-    const int64_t t = backwards ? Length(b) - 1 - step : step;
+    return At(backwards ? Length(b) - 1 - step : step, b);
+  }
+  // The row that step t of `b`, in the order of memory, has.
+  int64_t At(int64_t t, int64_t b) const {
     return time_major ? t * batch + b : b * steps + t;
   }
 };
@@ -72,7 +78,7 @@ struct LstmSequenceForwardArgs {
   const T* x = nullptr;           // [steps, batch, I]
   const T* cs_prev = nullptr;     // [B, H], the state before the first step
   const T* h_prev = nullptr;      // [B, P]
-  const T* w_x = nullptr;         // [I, 4H]; nullptr: I is H, x is x · w_x
+  const T* w_x = nullptr;         // [I, 4H]
   const T* w_h = nullptr;         // [P, 4H]
   int64_t proj = 0;               // P where there is a projection, else 0
   const T* w_p = nullptr;         // [P, H]; read only with one
@@ -103,7 +109,7 @@ struct LstmSequenceBackwardArgs {
   const T* x = nullptr;             // [steps, batch, I]
   const T* cs_prev = nullptr;       // [B, H]
   const T* h_prev = nullptr;        // [B, P]
-  const T* w_x = nullptr;           // [I, 4H], or nullptr
+  const T* w_x = nullptr;           // [I, 4H]
   const T* w_h = nullptr;           // [P, 4H]
   int64_t proj = 0;                 // P where there is a projection, else 0
   const T* w_p = nullptr;           // [P, H]; read only with one
@@ -124,7 +130,7 @@ struct LstmSequenceBackwardArgs {
   T* x_grad = nullptr;              // [steps, batch, I]
   T* cs_prev_grad = nullptr;        // [B, H]
   T* h_prev_grad = nullptr;         // [B, P]
-  T* w_x_grad = nullptr;            // [I, 4H]; not written without w_x
+  T* w_x_grad = nullptr;            // [I, 4H]; not with skip_input
   T* w_h_grad = nullptr;            // [P, 4H]
   T* w_p_grad = nullptr;            // [P, H]; written only with a projection
   T* wci_grad = nullptr;            // [H]; written only with use_peephole
@@ -152,6 +158,11 @@ struct GruSequenceForwardArgs {
   T* c = nullptr;       // [steps, batch, H]
   T* h = nullptr;       // [steps, batch, H]
   T* h_last = nullptr;  // [B, H]
+
+  int64_t ld_w = 0;  // from row to row of every weight; 0: they are dense
+
+  int64_t LdRu() const { return ld_w > 0 ? ld_w : 2 * shape.units; }
+  int64_t LdC() const { return ld_w > 0 ? ld_w : shape.units; }
 };
 
 template <class T>
@@ -178,6 +189,11 @@ struct GruSequenceBackwardArgs {
   T* w_c_h_grad = nullptr;         // [H, H]
   T* b_ru_grad = nullptr;          // [2H]
   T* b_c_grad = nullptr;           // [H]
+
+  int64_t ld_w = 0;  // from row to row of every weight; 0: they are dense
+
+  int64_t LdRu() const { return ld_w > 0 ? ld_w : 2 * shape.units; }
+  int64_t LdC() const { return ld_w > 0 ? ld_w : shape.units; }
 };
 
 // GRU with the reset after the product, as Keras' default and cuDNN's. The
@@ -189,7 +205,7 @@ struct GruAfterSequenceForwardArgs {
   const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
   const T* x = nullptr;           // [steps, batch, I]
   const T* h_prev = nullptr;      // [B, H]
-  const T* w_x = nullptr;         // [I, 3H]; nullptr: I is H, x is x · w_x
+  const T* w_x = nullptr;         // [I, 3H]
   const T* w_h = nullptr;         // [H, 3H]
   const T* b_x = nullptr;         // [3H]
   const T* b_h = nullptr;         // [3H]
@@ -209,7 +225,7 @@ struct GruAfterSequenceBackwardArgs {
   const uint8_t* mask = nullptr;   // [steps, batch], or nullptr
   const T* x = nullptr;            // [steps, batch, I]
   const T* h_prev = nullptr;       // [B, H]
-  const T* w_x = nullptr;          // [I, 3H], or nullptr
+  const T* w_x = nullptr;          // [I, 3H]
   const T* w_h = nullptr;          // [H, 3H]
   const T* r = nullptr;            // [steps, batch, H]
   const T* u = nullptr;            // [steps, batch, H]
@@ -220,7 +236,7 @@ struct GruAfterSequenceBackwardArgs {
   const T* h_last_grad = nullptr;  // [B, H]; nullptr: zeros
   T* x_grad = nullptr;             // [steps, batch, I]
   T* h_prev_grad = nullptr;        // [B, H]
-  T* w_x_grad = nullptr;           // [I, 3H]; not written without w_x
+  T* w_x_grad = nullptr;           // [I, 3H]; not with skip_input
   T* w_h_grad = nullptr;           // [H, 3H]
   T* b_x_grad = nullptr;           // [3H]
   T* b_h_grad = nullptr;           // [3H]
@@ -234,7 +250,7 @@ struct RnnSequenceForwardArgs {
   const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
   const T* x = nullptr;           // [steps, batch, I]
   const T* h_prev = nullptr;      // [B, H]
-  const T* w_x = nullptr;         // [I, H]; nullptr: I is H, x is x · w_x
+  const T* w_x = nullptr;         // [I, H]
   const T* w_h = nullptr;         // [H, H]
   const T* b = nullptr;           // [H]
   T* h = nullptr;                 // [steps, batch, H]
@@ -248,14 +264,14 @@ struct RnnSequenceBackwardArgs {
   const uint8_t* mask = nullptr;   // [steps, batch], or nullptr
   const T* x = nullptr;            // [steps, batch, I]
   const T* h_prev = nullptr;       // [B, H]
-  const T* w_x = nullptr;          // [I, H], or nullptr
+  const T* w_x = nullptr;          // [I, H]
   const T* w_h = nullptr;          // [H, H]
   const T* h = nullptr;            // [steps, batch, H]
   const T* h_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
   const T* h_last_grad = nullptr;  // [B, H]; nullptr: zeros
   T* x_grad = nullptr;             // [steps, batch, I]
   T* h_prev_grad = nullptr;        // [B, H]
-  T* w_x_grad = nullptr;           // [I, H]; not written without w_x
+  T* w_x_grad = nullptr;           // [I, H]; not with skip_input
   T* w_h_grad = nullptr;           // [H, H]
   T* b_grad = nullptr;             // [H]
 };

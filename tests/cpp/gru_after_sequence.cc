@@ -4,7 +4,8 @@
 // The identity activations need the engine's own template, so this file is
 // compiled for the instruction set of the engine under test.
 
-#include "cc/kernels/cpu/gru_after_sequence.h"
+#include "cc/kernels/cpu/gru_after_sequence_backward.h"
+#include "cc/kernels/cpu/gru_after_sequence_forward.h"
 
 #include <algorithm>
 #include <cstdint>

@@ -121,12 +121,13 @@ queue() {
   compile "$@" &
 }
 
-# These tests hold templates of the engine, so they are compiled with it, once
-# for each instruction set; what else there is, once.
+# Tests that include more of the engine than its border hold templates of it, so
+# they are compiled with it, once for each instruction set; what else there is,
+# once.
 per_isa="cc/kernels/cpu/*.cc"
 common=
 for source in tests/cpp/*.cc; do
-  if grep -Eq '^#include "cc/kernels/cpu/([a-z_]+_(cell|sequence)|step_loop)\.h"' "$source"; then
+  if grep '^#include "cc/kernels/cpu/' "$source" | grep -qv '/engine\.h"'; then
     per_isa="$per_isa $source"
   elif [ "$mode:$source" != fuzz:tests/cpp/main.cc ]; then
     common="$common $source"

@@ -13,7 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "cc/kernels/cpu/sequence.h"
+#include "cc/kernels/cpu/scratch.h"
+#include "cc/kernels/cpu/sequence_rows.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"
@@ -125,6 +126,7 @@ Ran RunLoop(const StepLoop& loop, StepSplit split, const HostOptions& options,
   Ran ran;
   ran.status = cpu::RunSteps(
       host.host(), loop, split,
+      [&](Share share) { return share.Of(loop.rows); },
       [&](int64_t step, int stage, Share share, Range rows) {
         if (held_up && (3 * step + stage + share.piece) % 7 == 0) {
           std::this_thread::sleep_for(std::chrono::microseconds(100));
@@ -276,7 +278,10 @@ void SharedSequencesTakeEverySplit(Failures* failures) {
         SequenceShape shape;
         shape.steps = dims.steps;
         shape.batch = dims.batch;
-        taken |= (cpu::StepsInBlock(shape) < dims.steps) == many_blocks &&
+        TestHost host(HostOptions{});
+        cpu::Scratch scratch(host.host());
+        const cpu::SequenceRows rows(shape, &scratch);
+        taken |= (rows.BlockFrom(0).steps < dims.steps) == many_blocks &&
                  cpu::ChooseSplit(loop, 2) == split;
       }
       failures->Expect(taken, "split " +

@@ -59,10 +59,13 @@ struct CellFunctions {
                                   const Host&);
   Status (*lstm_sequence_backward)(const LstmSequenceBackwardArgs<T>&,
                                    const Host&);
+  Status (*rnn_sequence_forward)(const RnnSequenceForwardArgs<T>&, const Host&);
+  Status (*rnn_sequence_backward)(const RnnSequenceBackwardArgs<T>&,
+                                  const Host&);
 };
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 3;
+inline constexpr int kEngineVersion = 4;
 
 struct Engine {
   int version;

@@ -6,11 +6,15 @@
 
 #include "cc/core/activations.h"
 #include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu/gru_after_sequence.h"
+#include "cc/kernels/cpu/gru_after_sequence_backward.h"
+#include "cc/kernels/cpu/gru_after_sequence_forward.h"
 #include "cc/kernels/cpu/gru_cell.h"
-#include "cc/kernels/cpu/gru_sequence.h"
+#include "cc/kernels/cpu/gru_sequence_backward.h"
+#include "cc/kernels/cpu/gru_sequence_forward.h"
 #include "cc/kernels/cpu/lstm_cell.h"
-#include "cc/kernels/cpu/lstm_sequence.h"
+#include "cc/kernels/cpu/lstm_sequence_backward.h"
+#include "cc/kernels/cpu/lstm_sequence_forward.h"
+#include "cc/kernels/cpu/rnn_sequence.h"
 
 namespace blockrnn::cpu {
 
@@ -27,6 +31,8 @@ CellFunctions<T> MakeCellFunctions() {
       &GruAfterSequenceBackward<T>,
       &LstmSequenceForward<T, StandardActivations>,
       &LstmSequenceBackward<T>,
+      &RnnSequenceForward<T, StandardActivations>,
+      &RnnSequenceBackward<T>,
   };
 }
 

@@ -5,7 +5,6 @@
 #define BLOCKRNN_KERNELS_CPU_PACKED_WEIGHTS_H_
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 
 #include "cc/kernels/cpu/panel.h"
@@ -64,17 +63,29 @@ class PackedWeights {
   int64_t panels_;
 };
 
-// For MultiplyPacked: sums start from zero.
-struct StartAtZero {
-  std::nullptr_t operator()(int64_t, int64_t) const { return nullptr; }
+// Where the tile stands that MultiplyPacked is at, and how many vectors of each
+// gate it uses.
+template <int kVectors>
+struct TilePlace {
+  int64_t row;
+  int64_t panel;
+  static constexpr int kUsed = kVectors;
 };
 
-// For some rows and panels: start(row, panel) + a · w, then the epilogue.
-// `start` gives a panel's width of sums to start from, or nullptr for zeros.
-// Panels are the outer loop, so each is read from memory once.
-template <class C, int kGates, class Start, class Epilogue>
+// For MultiplyPacked: sums start from zero.
+struct BeginAtZero {
+  template <class Tile, class Place>
+  EIGEN_ALWAYS_INLINE void operator()(Place, Tile* tile) const {
+    tile->Clear();
+  }
+};
+
+// For some rows and panels: what begin(place, tile) puts into the tile + a · w,
+// then the epilogue. Panels are the outer loop, so each is read from memory
+// once.
+template <class C, int kGates, class Begin, class Epilogue>
 void MultiplyPacked(const RowView<C>& a, const PackedWeights<C, kGates>& w,
-                    Range panels, Range rows, const Start& start,
+                    Range panels, Range rows, const Begin& begin,
                     const Epilogue& epilogue) {
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
@@ -89,14 +100,7 @@ void MultiplyPacked(const RowView<C>& a, const PackedWeights<C, kGates>& w,
       const int64_t size = CeilDiv(rows.end - row, left);
       WithTile<kGates>(size, used, [&](auto tile_rows, auto vectors) {
         Tile<C, tile_rows(), kPanelVectors<kGates>> tile;
-        for (int r = 0; r < tile_rows(); ++r) {
-          const C* from = start(row + r, panel);
-          if (from == nullptr) {
-            tile.Clear(r);
-          } else {
-            tile.Load(r, from);
-          }
-        }
+        begin(TilePlace<vectors()>{row, panel}, &tile);
         MultiplyPanel<kGates, vectors()>(
             internal::RowsFrom<tile_rows()>(a, row), w.depth(), w.Panel(panel),
             &tile);

@@ -42,6 +42,15 @@ inline constexpr int kPanelUnits = kPanelWidth<C, kGates> / kGates;
 template <int kGates>
 inline constexpr int kGateVectors = kPanelVectors<kGates> / kGates;
 
+// The columns that the gates of a weight matrix begin at: one after the other.
+template <int kGates>
+struct GateOffsets {
+  explicit GateOffsets(int64_t units) {
+    for (int g = 0; g < kGates; ++g) at[g] = g * units;
+  }
+  int64_t at[kGates];
+};
+
 // Where the weights of a product stand. Unit u of gate g is column
 // gate_offset[g] + u of w, or, transposed, that row of it.
 template <class T>
@@ -144,10 +153,13 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
 
 template <class C, int kRows, int kVectors>
 struct Tile {
+  static constexpr int kNumRows = kRows;
   Vec<C> sum[kRows][kVectors];
 
-  void Clear(int r) {
-    for (auto& v : sum[r]) v = Vec<C>(0);
+  void Clear() {
+    for (auto& row : sum) {
+      for (auto& v : row) v = Vec<C>(0);
+    }
   }
   void Load(int r, const C* from) {
     for (int v = 0; v < kVectors; ++v) {

@@ -29,21 +29,22 @@ inline constexpr int64_t kStreamRows = 16;
 // microseconds that waking a helper takes.
 inline constexpr double kMultipliesPerHelper = 200e3;
 
-// Rows of an operand, evenly spaced; or, with `group`, evenly spaced in groups
-// that are evenly spaced themselves, as the steps of a batch-major sequence.
+// Rows of an operand, evenly spaced; with `index`, some of them.
 template <class C>
 struct RowView {
   const C* data = nullptr;
   int64_t stride = 0;  // elements from row to row
-  int64_t group = 0;   // rows in a group; 0: all
-  int64_t group_stride = 0;
+  const int64_t* index = nullptr;
 
   const C* Row(int64_t m) const {
-    if (group == 0) return data + m * stride;
-    return data + m / group * group_stride + m % group * stride;
+    return data + (index == nullptr ? m : index[m]) * stride;
   }
-  RowView From(int64_t k) const {
-    return {data + k, stride, group, group_stride};
+  // The same from column k on.
+  RowView From(int64_t k) const { return {data + k, stride, index}; }
+  // The same from row m on.
+  RowView FromRow(int64_t m) const {
+    if (index != nullptr) return {data, stride, index + m};
+    return {data + m * stride, stride};
   }
 };
 

@@ -27,7 +27,7 @@ P* At(P* p, int64_t offset) {
 // The parts of params, or of their gradient, that a pseudo-layer has.
 template <class P>
 struct PseudoParams {
-  P* w_x;  // [gates · H, width]; nullptr: x stands for x · w_x
+  P* w_x;  // [gates · H, width]; nullptr with skip_input
   P* w_h;  // [gates · H, P]
   P* w_p;  // [P, H]; nullptr without a projection
   P* b_x;  // [gates · H]
@@ -69,6 +69,7 @@ class RnnStackPlan {
 
   SequenceShape Shape(const Pseudo& pseudo) const {
     SequenceShape shape;
+    shape.skip_input = pseudo.layer == 0 && geometry_.skip_input;
     shape.steps = steps_;
     shape.batch = batch_;
     shape.input = geometry_.InputWidth(pseudo.layer);

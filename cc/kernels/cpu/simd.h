@@ -81,6 +81,20 @@ EIGEN_ALWAYS_INLINE Vec<C> Clamp(const Vec<C>& x, const Vec<C>& lo,
               pselect(pcmp_lt(hi.packet, x.packet), hi.packet, x.packet)));
 }
 
+// As the scalar functions of core/activations.h.
+template <class C>
+EIGEN_ALWAYS_INLINE Vec<C> Relu(const Vec<C>& x) {
+  const Vec<C> zero(0);
+  return Vec<C>(Eigen::internal::pselect(
+      Eigen::internal::pcmp_lt(x.packet, zero.packet), zero.packet, x.packet));
+}
+template <class C>
+EIGEN_ALWAYS_INLINE Vec<C> WherePositive(const Vec<C>& x, const Vec<C>& v) {
+  const Vec<C> zero(0);
+  return Vec<C>(Eigen::internal::pselect(
+      Eigen::internal::pcmp_le(x.packet, zero.packet), zero.packet, v.packet));
+}
+
 template <class C>
 EIGEN_ALWAYS_INLINE C SumLanes(const Vec<C>& v) {
   return Eigen::internal::predux(v.packet);

@@ -168,10 +168,11 @@ struct Share {
 };
 
 // Calls body(step, stage, share, rows) so that every stage of every step is
-// done once for all panels and rows, after the stages before it.
-template <class Body>
+// done once for all panels and rows, after the stages before it. The rows are
+// rows_of(share of them).
+template <class RowsOf, class Body>
 Status RunSteps(const Host& host, const StepLoop& loop, StepSplit split,
-                const Body& body) {
+                const RowsOf& rows_of, const Body& body) {
   std::atomic<bool> cancelled{false};
   const auto stop = [&] {
     if (host.cancelled != nullptr && host.cancelled(host.context)) {
@@ -185,7 +186,7 @@ Status RunSteps(const Host& host, const StepLoop& loop, StepSplit split,
     const auto work = [&](int64_t stage, int piece) {
       if (stop()) return;
       body(stage / loop.stages, static_cast<int>(stage % loop.stages),
-           Share{piece, pieces}, Range{0, loop.rows});
+           Share{piece, pieces}, rows_of(Share()));
     };
     const auto call = [](const void* f, int64_t stage, int piece) {
       (*static_cast<const decltype(work)*>(f))(stage, piece);
@@ -210,7 +211,7 @@ Status RunSteps(const Host& host, const StepLoop& loop, StepSplit split,
           : 1;
   ParallelFor(host, static_cast<int>(pieces), pieces, [&](int, int64_t piece) {
     const Range rows =
-        Share{static_cast<int>(piece), static_cast<int>(pieces)}.Of(loop.rows);
+        rows_of(Share{static_cast<int>(piece), static_cast<int>(pieces)});
     for (int64_t step = 0; step < loop.steps && !stop(); ++step) {
       for (int stage = 0; stage < loop.stages; ++stage) {
         body(step, stage, Share(), rows);

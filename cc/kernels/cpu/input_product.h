@@ -1,0 +1,251 @@
+// Owns x · w_x + b, what every step of a sequence adds to its product with the
+// state. There are two ways, with the same bits:
+//
+// - ahead: one product for a block of steps, kept in panel form for the steps
+//   to begin with. Each weight is read once for many rows.
+// - within: the tile that a step multiplies with the state begins with its rows
+//   of x, and nothing is kept. Saves memory and passes over it, but a step
+//   reads w_x as it reads w_h; good where the step has many rows.
+
+#ifndef BLOCKRNN_KERNELS_CPU_INPUT_PRODUCT_H_
+#define BLOCKRNN_KERNELS_CPU_INPUT_PRODUCT_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "cc/kernels/cpu/packed_weights.h"
+#include "cc/kernels/cpu/product.h"
+#include "cc/kernels/cpu/rows.h"
+#include "cc/kernels/cpu/sequence.h"
+#include "cc/kernels/cpu/sequence_rows.h"
+#include "cc/kernels/cpu/simd.h"
+#include "cc/kernels/cpu/step_loop.h"
+
+namespace blockrnn::cpu {
+
+// Rows of a step, for one worker, from which on x joins the step: enough tiles
+// that reading the weights once more costs less than keeping the sums. Measured
+// (docs/adr/0006-step-loop.md).
+inline constexpr int64_t kRowsToJoinStep = 16;
+
+inline bool JoinsStep(const StepLoop& loop, StepSplit split, int num_threads) {
+  const int64_t workers = split == StepSplit::kRows ? num_threads : 1;
+  return split != StepSplit::kUnits && loop.rows >= kRowsToJoinStep * workers;
+}
+
+// The weights of the input, and what is added.
+template <class T, int kGates>
+struct InputWeights {
+  const T* w = nullptr;    // [I, gates · H]
+  int64_t ldw = 0;         // from row to row of w
+  bool by_unit = false;    // w is transposed
+  const T* b = nullptr;    // [gates · H]
+  const T* b_h = nullptr;  // [gates · H], beside the product with the state;
+                           // nullptr: none
+};
+
+// With kLastApart the last gate's share stays by itself: its product with the
+// state begins with b_h alone, and the epilogue is given x · w_x + b as well.
+template <class T, int kGates, bool kLastApart = false>
+class InputProduct {
+ public:
+  using C = ComputeType<T>;
+  using V = Vec<C>;
+  static constexpr int64_t kWidth = kPanelWidth<C, kGates>;
+  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+
+  // `within`: see above. Scratch::ok() tells whether there was memory.
+  InputProduct(const Host& host, Scratch* scratch, const SequenceShape& shape,
+               const SequenceRows& rows, const InputWeights<T, kGates>& weights,
+               bool within)
+      : host_(host),
+        input_(shape.input),
+        units_(shape.units),
+        panels_(CeilDiv(shape.units, kUnits)),
+        weights_(weights),
+        within_(within && !shape.skip_input),
+        skip_input_(shape.skip_input),
+        block_(rows, scratch),
+        bias_(scratch->Array<C>(panels_ * kStartWidth)),
+        wide_x_(WideRowsScratch<T>(scratch, rows.MostRowsInBlock(), input_)),
+        start_(within_ ? nullptr
+                       : scratch->Array<C>(rows.MostRowsInBlock() * panels_ *
+                                           kStartWidth)),
+        w_x_(host, scratch, View(), GateOffsets<kGates>(units_).at,
+             within_ ? input_ : 0, units_) {
+    if (bias_ != nullptr) PackBias();
+  }
+
+  // Makes a block ready to be multiplied.
+  Status Enter(const StepBlock& block, const T* x) {
+    EnterRows(block, x);
+    if (within_) return Status::kOk;
+    if (skip_input_) {
+      BeginWithInput();
+      return Status::kOk;
+    }
+    return RunProducts<T>(host_, Ahead());
+  }
+
+  // The same in two parts, for whoever has more products to run: EnterRows, and
+  // RunProducts of Ahead(), which with neither is empty.
+  void EnterRows(const StepBlock& block, const T* x) {
+    block_.Enter(block);
+    x_ = WideRows(host_, block_.In(x, input_), block.rows, input_, wide_x_);
+  }
+
+  auto Ahead() {
+    Product<T, kGates> product;
+    product.rows = within_ || skip_input_ ? 0 : block_.block().rows;
+    product.units = units_;
+    const GateOffsets<kGates> offsets(units_);
+    std::copy(offsets.at, offsets.at + kGates, product.gate_offset);
+    product.num_parts = 1;
+    product.parts[0] = {x_, input_, View()};
+    const auto keep = [this](const GateRun<C>& run) { KeepStart(run); };
+    return ProductWithEpilogue{product, keep};
+  }
+
+  // x · w_x + b + h · w_h for some rows of a step and panels, then
+  // epilogue(run, last gate's share of the input or nullptr).
+  template <class Epilogue>
+  void Multiply(int64_t step, const C* h, const PackedWeights<C, kGates>& w_h,
+                Range panels, Range rows, const Epilogue& epilogue) const {
+    const RowView<C> state = {h, w_h.depth()};
+    const int64_t first = block_.Of(step);
+    if (!within_) {
+      const auto begin = [&](auto place, auto* tile) {
+        for (int r = 0; r < tile->kNumRows; ++r) {
+          tile->Load(r, Start(first + place.row + r, place.panel));
+        }
+      };
+      MultiplyPacked(
+          state, w_h, panels, rows, begin, [&](const GateRun<C>& run) {
+            epilogue(run, Start(first + run.row, run.unit / kUnits) + kWidth);
+          });
+      return;
+    }
+    alignas(64) C apart[kTileRows * kUnits];
+    int64_t tile_row = 0;
+    const RowView<C> x = x_.FromRow(first);
+    const auto begin = [&](auto place, auto* tile) {
+      tile_row = place.row;
+      tile->Clear();
+      MultiplyPanel<kGates, place.kUsed>(
+          internal::RowsFrom<std::decay_t<decltype(*tile)>::kNumRows>(
+              x, place.row),
+          input_, w_x_.Panel(place.panel), tile);
+      AddBias(bias_ + place.panel * kStartWidth, tile, apart);
+    };
+    MultiplyPacked(state, w_h, panels, rows, begin, [&](const GateRun<C>& run) {
+      epilogue(run, apart + (run.row - tile_row) * kUnits);
+    });
+  }
+
+  int64_t panels() const { return panels_; }
+
+ private:
+  // A panel of what the product with the state begins with; behind it, the last
+  // gate's share that stays apart.
+  static constexpr int64_t kStartWidth = kWidth + (kLastApart ? kUnits : 0);
+  static constexpr int kVectors = kPanelVectors<kGates>;
+
+  WeightView<T> View() const {
+    return {weights_.w, weights_.ldw, weights_.by_unit};
+  }
+  C* Start(int64_t row, int64_t panel) const {
+    return start_ + (row * panels_ + panel) * kStartWidth;
+  }
+  static bool Apart(int gate) { return kLastApart && gate == kGates - 1; }
+
+  // What is added to the product with the input; behind it what the product
+  // with the state begins with for the gate that stays apart.
+  void PackBias() {
+    std::fill(bias_, bias_ + panels_ * kStartWidth, C(0));
+    for (int gate = 0; gate < kGates; ++gate) {
+      for (int64_t unit = 0; unit < units_; ++unit) {
+        C* panel = bias_ + unit / kUnits * kStartWidth;
+        C* b = panel + gate * kUnits + unit % kUnits;
+        *b = static_cast<C>(weights_.b[gate * units_ + unit]);
+        if (weights_.b_h == nullptr) continue;
+        const C b_h = static_cast<C>(weights_.b_h[gate * units_ + unit]);
+        if (Apart(gate)) {
+          panel[kWidth + unit % kUnits] = b_h;
+        } else {
+          *b += b_h;
+        }
+      }
+    }
+  }
+
+  // Sums of the input's product, with the bias, to where steps begin.
+  void KeepStart(const GateRun<C>& run) const {
+    for (int gate = 0; gate < kGates; ++gate) {
+      const C* sums = run.gates + gate * run.gate_stride;
+      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+        const int64_t panel = (run.unit + j) / kUnits;
+        const int64_t lane = (run.unit + j) % kUnits;
+        C* start = Start(run.row, panel);
+        const C* bias = bias_ + panel * kStartWidth;
+        const int64_t at = gate * kUnits + lane;
+        const V sum = Load<C>(sums + j, lanes) + Load<C>(bias + at);
+        if (Apart(gate)) {
+          Store(start + kWidth + lane, sum);
+          Store(start + at, Load<C>(bias + kWidth + lane));
+        } else {
+          Store(start + at, sum);
+        }
+      });
+    }
+  }
+
+  // The same in a tile.
+  template <class Tile>
+  static EIGEN_ALWAYS_INLINE void AddBias(const C* bias, Tile* tile, C* apart) {
+    constexpr int kRows = std::decay_t<Tile>::kNumRows;
+    for (int v = 0; v < kVectors; ++v) {
+      const V b = Load<C>(bias + v * V::kSize);
+      for (int r = 0; r < kRows; ++r) tile->sum[r][v] = tile->sum[r][v] + b;
+    }
+    if constexpr (kLastApart) {
+      constexpr int kFirst = (kGates - 1) * kGateVectors<kGates>;
+      for (int v = 0; v < kGateVectors<kGates>; ++v) {
+        const V b_h = Load<C>(bias + kWidth + v * V::kSize);
+        for (int r = 0; r < kRows; ++r) {
+          Store(apart + r * kUnits + v * V::kSize, tile->sum[r][kFirst + v]);
+          tile->sum[r][kFirst + v] = b_h;
+        }
+      }
+    }
+  }
+
+  // With skip_input every gate's share is x itself.
+  void BeginWithInput() {
+    const int64_t rows = block_.block().rows;
+    ParallelForRows(host_, rows, kGates * units_,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t m = begin; m < end; ++m) {
+                        KeepStart(GateRun<C>{m, 0, units_, x_.Row(m), 0});
+                      }
+                    });
+  }
+
+  const Host& host_;
+  const int64_t input_;
+  const int64_t units_;
+  const int64_t panels_;
+  const InputWeights<T, kGates> weights_;
+  const bool within_;
+  const bool skip_input_;
+  BlockRows block_;
+  C* bias_;
+  C* wide_x_;
+  C* start_;
+  const PackedWeights<C, kGates> w_x_;
+  RowView<C> x_;
+};
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_INPUT_PRODUCT_H_

@@ -1,0 +1,197 @@
+// Owns which rows of the batch take part in each step of a sequence, and where
+// what belongs to a step and row stands in memory.
+//
+// Rows are taken by their length, the longest first, so those that a step has
+// are the first ones, and a step costs what it has. `b` below is a row's place
+// in that order. Without lengths all steps have all rows, and b is the row of
+// the batch.
+
+#ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_ROWS_H_
+#define BLOCKRNN_KERNELS_CPU_SEQUENCE_ROWS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cpu/packed_weights.h"
+#include "cc/kernels/cpu/product.h"
+#include "cc/kernels/cpu/scratch.h"
+#include "cc/kernels/cpu/step_loop.h"
+
+namespace blockrnn::cpu {
+
+// Steps [first, first + steps), with all their rows.
+struct StepBlock {
+  int64_t first = 0;
+  int64_t steps = 0;
+  int64_t rows = 0;
+
+  int64_t end() const { return first + steps; }
+};
+
+class SequenceRows {
+ public:
+  // Scratch::ok() tells whether there was memory for it.
+  SequenceRows(const SequenceShape& shape, Scratch* scratch)
+      : shape_(shape), steps_(shape.batch == 0 ? 0 : shape.steps) {
+    if (shape.lengths == nullptr || steps_ == 0) return;
+    int64_t* active = scratch->Array<int64_t>(shape.steps + 1);
+    int64_t* before = scratch->Array<int64_t>(shape.steps + 1);
+    int64_t* order = scratch->Array<int64_t>(shape.batch);
+    if (!scratch->ok()) {
+      steps_ = 0;
+      return;
+    }
+    // active[s]: rows of more than s steps. Rows of length s come right behind
+    // them; `before` is first their next place, then the sums of `active`.
+    std::fill(active, active + shape.steps + 1, 0);
+    for (int64_t b = 0; b < shape.batch; ++b) ++active[shape.lengths[b]];
+    int64_t longer = 0;
+    for (int64_t step = shape.steps; step >= 0; --step) {
+      const int64_t equal = active[step];
+      active[step] = before[step] = longer;
+      longer += equal;
+    }
+    for (int64_t b = 0; b < shape.batch; ++b) {
+      order[before[shape.lengths[b]]++] = b;
+    }
+    int64_t rows = 0;
+    for (int64_t step = 0; step <= shape.steps; ++step) {
+      before[step] = rows;
+      rows += active[step];
+    }
+    while (steps_ > 0 && active[steps_ - 1] == 0) --steps_;
+    active_ = active;
+    before_ = before;
+    order_ = order;
+  }
+
+  int64_t batch() const { return shape_.batch; }
+  // Of the longest row.
+  int64_t steps() const { return steps_; }
+  // Rows of a step.
+  int64_t Active(int64_t step) const {
+    if (active_ != nullptr) return active_[step];
+    return step < steps_ ? shape_.batch : 0;
+  }
+  // Rows of all steps before a step.
+  int64_t Before(int64_t step) const {
+    return before_ != nullptr ? before_[step] : step * shape_.batch;
+  }
+  int64_t Total() const { return Before(steps_); }
+  int64_t BatchRow(int64_t b) const {
+    return order_ != nullptr ? order_[b] : b;
+  }
+  int64_t Length(int64_t b) const {
+    return order_ != nullptr ? shape_.lengths[order_[b]] : steps_;
+  }
+
+  // The row of x, h and the mask.
+  int64_t InMemory(int64_t step, int64_t b) const {
+    return shape_.Row(step, BatchRow(b));
+  }
+  // The row of what is kept for the backward alone.
+  int64_t Saved(int64_t step, int64_t b) const {
+    return shape_.saved_in_steps ? Before(step) + b : InMemory(step, b);
+  }
+  // The state of a row, among all that stand together.
+  int64_t State(int64_t b) const { return BatchRow(b) * shape_.state_stride; }
+  bool Skipped(const uint8_t* mask, int64_t step, int64_t b) const {
+    return mask != nullptr && mask[InMemory(step, b)] == 0;
+  }
+
+  // Those of some rows that a step has.
+  Range At(int64_t step, Range rows) const {
+    const int64_t end = std::min(rows.end, Active(step));
+    return {std::min(rows.begin, end), end};
+  }
+
+  // A share of the rows, by what there is to do.
+  Range operator()(Share share) const {
+    if (order_ == nullptr) return share.Of(shape_.batch);
+    const Range steps = share.Of(Total());
+    return {RowAfter(steps.begin), RowAfter(steps.end)};
+  }
+
+  // Rows of a block at the most.
+  int64_t MostRowsInBlock() const {
+    return std::min(Total(), kRowsInBlock - 1 + shape_.batch);
+  }
+  // The block that begins with a step; empty behind the last.
+  StepBlock BlockFrom(int64_t first) const {
+    StepBlock block = {first, 0, 0};
+    while (block.end() < steps_ && block.rows < kRowsInBlock) {
+      block.rows += Active(block.end());
+      ++block.steps;
+    }
+    return block;
+  }
+  // The block that ends before a step; empty before the first.
+  StepBlock BlockBefore(int64_t end) const {
+    StepBlock block = {end, 0, 0};
+    while (block.first > 0 && block.rows < kRowsInBlock) {
+      --block.first;
+      ++block.steps;
+      block.rows += Active(block.first);
+    }
+    return block;
+  }
+
+ private:
+  // Rows (steps × batch) of one block. Enough that a product with them runs at
+  // full speed, few enough that what it leaves for the steps (or they for it)
+  // mostly stays in the last-level cache, and that its memory is small beside
+  // the sequence's own.
+  static constexpr int64_t kRowsInBlock = 480;
+
+  // The first b before which the rows have at least `work` steps together.
+  int64_t RowAfter(int64_t work) const {
+    int64_t b = 0;
+    for (int64_t sum = 0; b < shape_.batch && sum < work; ++b) sum += Length(b);
+    return b;
+  }
+
+  const SequenceShape& shape_;
+  int64_t steps_;
+  const int64_t* active_ = nullptr;  // [T + 1]
+  const int64_t* before_ = nullptr;  // [T + 1]
+  const int64_t* order_ = nullptr;   // [B]
+};
+
+// Where the rows of a block stand in memory.
+class BlockRows {
+ public:
+  BlockRows(const SequenceRows& rows, Scratch* scratch)
+      : rows_(rows),
+        in_memory_(scratch->Array<int64_t>(rows.MostRowsInBlock())) {}
+
+  void Enter(const StepBlock& block) {
+    block_ = block;
+    int64_t* next = in_memory_;
+    for (int64_t step = block.first; step < block.end(); ++step) {
+      for (int64_t b = 0; b < rows_.Active(step); ++b) {
+        *next++ = rows_.InMemory(step, b);
+      }
+    }
+  }
+
+  const StepBlock& block() const { return block_; }
+  // The first row of a step of the block, among the block's.
+  int64_t Of(int64_t step) const {
+    return rows_.Before(step) - rows_.Before(block_.first);
+  }
+  int64_t InMemory(int64_t row) const { return in_memory_[row]; }
+  template <class C>
+  RowView<C> In(const C* sequence, int64_t width) const {
+    return {sequence, width, in_memory_};
+  }
+
+ private:
+  const SequenceRows& rows_;
+  StepBlock block_;
+  int64_t* in_memory_;  // of each row of the block
+};
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_ROWS_H_
