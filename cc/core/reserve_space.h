@@ -142,15 +142,19 @@ class ReserveLayout {
   // Of a call that Bytes has a number for.
   ReserveLayout(const RnnGeometry& g, int64_t steps, int64_t batch,
                 int64_t valid_rows, int64_t element_size, bool dropout)
-      : arrays_(Arrays(g.mode)),
-        array_bytes_(Aligned(valid_rows * g.units * element_size)) {
+      : pseudo_layers_(g.pseudo_layers()),
+        between_(g.layers - 1),
+        arrays_(Arrays(g.mode)),
+        array_used_(valid_rows * g.units * element_size),
+        array_bytes_(Aligned(array_used_)) {
     const int64_t elements = steps * batch * g.OutputWidth();
-    h_bytes_ = Aligned(elements * element_size);
-    mask_bytes_ = dropout ? Aligned((elements + 7) / 8) : 0;
-    h_offset_ =
-        kReserveHeaderBytes + g.pseudo_layers() * arrays_ * array_bytes_;
-    mask_offset_ = h_offset_ + (g.layers - 1) * h_bytes_;
-    total_ = mask_offset_ + (g.layers - 1) * mask_bytes_;
+    h_used_ = elements * element_size;
+    h_bytes_ = Aligned(h_used_);
+    mask_used_ = dropout ? (elements + 7) / 8 : 0;
+    mask_bytes_ = Aligned(mask_used_);
+    h_offset_ = Array(pseudo_layers_, 0);
+    mask_offset_ = H(between_);
+    total_ = Mask(between_);
   }
 
   int64_t total() const { return total_; }
@@ -165,6 +169,14 @@ class ReserveLayout {
     return mask_offset_ + layer * mask_bytes_;
   }
 
+  // Zeros where rounding up leaves gaps, so that all of a reserve space is
+  // written and follows from the call.
+  void ClearGaps(void* reserve) const {
+    Clear(reserve, kReserveHeaderBytes, pseudo_layers_ * arrays_, array_used_);
+    Clear(reserve, h_offset_, between_, h_used_);
+    Clear(reserve, mask_offset_, between_, mask_used_);
+  }
+
  private:
   static constexpr int64_t kAlign = kReserveAlignment;
 
@@ -172,9 +184,27 @@ class ReserveLayout {
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
 
+  // Behind each of `count` arrays from `offset` on. Those of a stack without
+  // units are empty and may be without number.
+  static void Clear(void* reserve, int64_t offset, int64_t count,
+                    int64_t used) {
+    const int64_t bytes = Aligned(used);
+    if (bytes == used) return;
+    char* end = static_cast<char*>(reserve) + offset;
+    for (int64_t n = 0; n < count; ++n) {
+      std::memset(end + used, 0, bytes - used);
+      end += bytes;
+    }
+  }
+
+  int64_t pseudo_layers_;
+  int64_t between_;  // L - 1
   int arrays_;
-  int64_t array_bytes_;
+  int64_t array_used_;
+  int64_t array_bytes_;  // rounded up, as the others
+  int64_t h_used_;
   int64_t h_bytes_;
+  int64_t mask_used_;
   int64_t mask_bytes_;
   int64_t h_offset_;
   int64_t mask_offset_;

@@ -10,6 +10,7 @@
 #include <cstddef>
 
 #include "cc/core/cell_args.h"
+#include "cc/core/rnn_args.h"
 #include "cc/core/sequence_args.h"
 
 namespace Eigen {
@@ -62,6 +63,8 @@ struct CellFunctions {
   Status (*rnn_sequence_forward)(const RnnSequenceForwardArgs<T>&, const Host&);
   Status (*rnn_sequence_backward)(const RnnSequenceBackwardArgs<T>&,
                                   const Host&);
+  Status (*rnn_forward)(const RnnForwardArgs<T>&, const Host&);
+  Status (*rnn_backward)(const RnnBackwardArgs<T>&, const Host&);
 };
 
 // Raised with every change to this file or to the argument structs.

@@ -15,6 +15,8 @@
 #include "cc/kernels/cpu/lstm_sequence_backward.h"
 #include "cc/kernels/cpu/lstm_sequence_forward.h"
 #include "cc/kernels/cpu/rnn_sequence.h"
+#include "cc/kernels/cpu/rnn_stack_backward.h"
+#include "cc/kernels/cpu/rnn_stack_forward.h"
 
 namespace blockrnn::cpu {
 
@@ -33,6 +35,8 @@ CellFunctions<T> MakeCellFunctions() {
       &LstmSequenceBackward<T>,
       &RnnSequenceForward<T, StandardActivations>,
       &RnnSequenceBackward<T>,
+      &RnnStackForward<T, StandardActivations>,
+      &RnnStackBackward<T>,
   };
 }
 

@@ -59,6 +59,7 @@ class RnnStackPlan {
 
   const RnnGeometry& geometry() const { return geometry_; }
   const ParamLayout& params() const { return params_; }
+  const ReserveLayout& reserve() const { return reserve_; }
 
   // Of what goes from layer to layer, [steps, batch, D·P].
   int64_t elements() const { return steps_ * batch_ * geometry_.OutputWidth(); }

@@ -2,8 +2,8 @@
 // layer, and in each its directions, as whole sequences. Their equations are
 // those of the sequences; here stand the order and what is kept.
 
-#ifndef BLOCKRNN_KERNELS_CPU_RNN_STACK_H_
-#define BLOCKRNN_KERNELS_CPU_RNN_STACK_H_
+#ifndef BLOCKRNN_KERNELS_CPU_RNN_STACK_FORWARD_H_
+#define BLOCKRNN_KERNELS_CPU_RNN_STACK_FORWARD_H_
 
 #include <cstdint>
 #include <cstring>
@@ -12,8 +12,8 @@
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_args.h"
 #include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu/gru_after_sequence.h"
-#include "cc/kernels/cpu/lstm_sequence.h"
+#include "cc/kernels/cpu/gru_after_sequence_forward.h"
+#include "cc/kernels/cpu/lstm_sequence_forward.h"
 #include "cc/kernels/cpu/rnn_sequence.h"
 #include "cc/kernels/cpu/rnn_stack_dropout.h"
 #include "cc/kernels/cpu/rnn_stack_plan.h"
@@ -49,11 +49,9 @@ class RnnStackForward {
           });
       if (status != Status::kOk) return status;
       x = h;
-      if (!drops_ || layer + 1 == layers) continue;
-      x = Dropped(layer, h);
-      if (!scratch_.ok()) return Status::kOutOfMemory;
+      if (drops_ && layer + 1 < layers) x = Dropped(layer, h);
     }
-    KeepHeader();
+    FinishReserve();
     return Status::kOk;
   }
 
@@ -85,8 +83,10 @@ class RnnStackForward {
     return dropped_;
   }
 
-  void KeepHeader() const {
+  // Last, so that a forward that did not end leaves no header.
+  void FinishReserve() const {
     if (args_.reserve == nullptr) return;
+    plan_.reserve().ClearGaps(args_.reserve);
     const ReserveHeader header =
         MakeReserveHeader(args_, sizeof(T), ReserveDevice::kCpu);
     std::memset(args_.reserve, 0, kReserveHeaderBytes);
@@ -155,7 +155,7 @@ class RnnStackForward {
     args.ci = Kept(pseudo, 3);
     args.cs = Kept(pseudo, 4);
     args.cs_last = plan_.State(args_.output_c, pseudo, g.units);
-    return LstmSequenceForward<T, Activations>(args, host);
+    return cpu::LstmSequenceForward<T, Activations>(args, host);
   }
 
   Status Gru(const Pseudo& pseudo, const T* x, T* h, const Host& host) {
@@ -168,7 +168,7 @@ class RnnStackForward {
     args.u = Kept(pseudo, 1);
     args.c = Kept(pseudo, 2);
     args.hc = Kept(pseudo, 3);
-    return GruAfterSequenceForward<T, Activations>(args, host);
+    return cpu::GruAfterSequenceForward<T, Activations>(args, host);
   }
 
   Status Rnn(const Pseudo& pseudo, const T* x, T* h, const Host& host) {
@@ -177,7 +177,7 @@ class RnnStackForward {
     args.relu = args_.geometry.mode == RnnMode::kRelu;
     args.b = SummedBias(params, host);
     if (args.b == nullptr) return Status::kOutOfMemory;
-    return RnnSequenceForward<T, Activations>(args, host);
+    return cpu::RnnSequenceForward<T, Activations>(args, host);
   }
 
   const RnnForwardArgs<T>& args_;
@@ -193,10 +193,10 @@ class RnnStackForward {
 }  // namespace internal
 
 template <class T, class Activations>
-Status RnnForward(const RnnForwardArgs<T>& args, const Host& host) {
+Status RnnStackForward(const RnnForwardArgs<T>& args, const Host& host) {
   return internal::RnnStackForward<T, Activations>(args, host).Run();
 }
 
 }  // namespace blockrnn::cpu
 
-#endif  // BLOCKRNN_KERNELS_CPU_RNN_STACK_H_
+#endif  // BLOCKRNN_KERNELS_CPU_RNN_STACK_FORWARD_H_

@@ -2,8 +2,8 @@
 // first, and in each its directions, whose gradients by their common input are
 // added.
 
-#ifndef BLOCKRNN_KERNELS_CPU_RNN_STACK_GRAD_H_
-#define BLOCKRNN_KERNELS_CPU_RNN_STACK_GRAD_H_
+#ifndef BLOCKRNN_KERNELS_CPU_RNN_STACK_BACKWARD_H_
+#define BLOCKRNN_KERNELS_CPU_RNN_STACK_BACKWARD_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -11,8 +11,8 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/rnn_args.h"
 #include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu/gru_after_sequence.h"
-#include "cc/kernels/cpu/lstm_sequence.h"
+#include "cc/kernels/cpu/gru_after_sequence_backward.h"
+#include "cc/kernels/cpu/lstm_sequence_backward.h"
 #include "cc/kernels/cpu/rnn_sequence.h"
 #include "cc/kernels/cpu/rnn_stack_dropout.h"
 #include "cc/kernels/cpu/rnn_stack_plan.h"
@@ -161,7 +161,7 @@ class RnnStackBackward {
     args.cs_prev_grad = plan_.State(args_.input_c_backprop, pseudo, g.units);
     args.w_p_grad = grads.w_p;
     args.b_grad = grads.b_x;
-    const Status status = LstmSequenceBackward<T>(args, host);
+    const Status status = cpu::LstmSequenceBackward<T>(args, host);
     CopyBiasGrad(grads);
     return status;
   }
@@ -176,7 +176,7 @@ class RnnStackBackward {
     args.hc = Kept(pseudo, 3);
     args.b_x_grad = grads.b_x;
     args.b_h_grad = grads.b_h;
-    return GruAfterSequenceBackward<T>(args, host);
+    return cpu::GruAfterSequenceBackward<T>(args, host);
   }
 
   Status Rnn(const Pseudo& pseudo, const Host& host) const {
@@ -184,7 +184,7 @@ class RnnStackBackward {
     const PseudoParams<T> grads = Fill(pseudo, &args);
     args.relu = args_.geometry.mode == RnnMode::kRelu;
     args.b_grad = grads.b_x;
-    const Status status = RnnSequenceBackward<T>(args, host);
+    const Status status = cpu::RnnSequenceBackward<T>(args, host);
     CopyBiasGrad(grads);
     return status;
   }
@@ -207,10 +207,10 @@ class RnnStackBackward {
 }  // namespace internal
 
 template <class T>
-Status RnnBackward(const RnnBackwardArgs<T>& args, const Host& host) {
+Status RnnStackBackward(const RnnBackwardArgs<T>& args, const Host& host) {
   return internal::RnnStackBackward<T>(args, host).Run();
 }
 
 }  // namespace blockrnn::cpu
 
-#endif  // BLOCKRNN_KERNELS_CPU_RNN_STACK_GRAD_H_
+#endif  // BLOCKRNN_KERNELS_CPU_RNN_STACK_BACKWARD_H_

@@ -1,0 +1,48 @@
+// Owns the reference of a stack of recurrent layers: row by row and step by
+// step, with loops over single numbers, from the equations of cuDNN's manual.
+// It shares nothing with cc/core but the names of modes.
+
+#ifndef BLOCKRNN_TESTS_CPP_RNN_STACK_REFERENCE_H_
+#define BLOCKRNN_TESTS_CPP_RNN_STACK_REFERENCE_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tests/cpp/reference.h"
+#include "tests/cpp/rnn_stack_variants.h"
+
+namespace blockrnn::test {
+
+// Elements of params.
+int64_t StackParams(const Stack& stack);
+
+struct StackInputs {
+  const Tensor& input;    // [steps, batch, I]
+  const Tensor& input_h;  // [pseudo-layers, batch, P]
+  const Tensor& input_c;  // [pseudo-layers, batch, H]
+  const Tensor& params;
+};
+
+struct StackOutputs {
+  Tensor output;    // [steps, batch, D·P]
+  Tensor output_h;  // as input_h
+  Tensor output_c;  // as input_c
+};
+
+StackOutputs StackForward(const Stack& stack, bool drops,
+                          const StackInputs& in);
+
+struct StackGradients {
+  Tensor input;
+  Tensor input_h;
+  Tensor input_c;
+  Tensor params;
+};
+
+// The gradients of Σ grads ∘ outputs; an empty one of them is zeros.
+StackGradients StackBackward(const Stack& stack, bool drops,
+                             const StackInputs& in, const StackOutputs& grads);
+
+}  // namespace blockrnn::test
+
+#endif  // BLOCKRNN_TESTS_CPP_RNN_STACK_REFERENCE_H_

@@ -1,0 +1,371 @@
+// What the tests of every op do not show of stacks of layers: every combination
+// of what there is, the reference against finite differences, published sums,
+// half and bfloat16, dropout's masks, the memory of many layers.
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cc/core/param_layout.h"
+#include "cc/core/reserve_space.h"
+#include "cc/core/rnn_args.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/harness.h"
+#include "tests/cpp/random.h"
+#include "tests/cpp/rnn_stack_reference.h"
+#include "tests/cpp/rnn_stack_variants.h"
+#include "tests/cpp/tolerances.h"
+
+namespace blockrnn::test {
+namespace {
+
+const Op& FindOp(const std::string& name) {
+  for (const Op& op : Ops()) {
+    if (name == op.name) return op;
+  }
+  std::abort();
+}
+
+// Every combination, on a shape with lengths of 0 to T.
+void EveryCombination(const char* name, Failures* failures) {
+  Case c;
+  c.op = &FindOp(name);
+  c.dims = {7, 3, 5, 5};
+  const int combinations = static_cast<int>(AllStackChoices().size());
+  for (int n = 0; n < combinations; ++n) {
+    for (const Type type : {Type::kFloat, Type::kDouble}) {
+      c.type = type;
+      c.variant = kStackSamples + n;
+      c.seed = n + 1;
+      c.host.num_threads = 1 + n % 3;
+      failures->Add(RunAndCompare(c));
+    }
+  }
+}
+
+Tensor RandomTensor(std::size_t count, Random* random) {
+  Tensor tensor(count);
+  for (Real& element : tensor) element = random->Signed();
+  return tensor;
+}
+
+double Dot(const Tensor& a, const Tensor& b) {
+  double sum = 0;
+  for (std::size_t n = 0; n < a.size(); ++n) sum += a[n].value * b[n].value;
+  return sum;
+}
+
+// The reference's own gradients, by differences of its loss.
+void CheckReferenceGradient(int variant, Failures* failures) {
+  const Stack s({3, 2, 3, 4}, variant);
+  Random random(variant + 1);
+  Tensor in[] = {RandomTensor(s.steps * s.batch * s.input, &random),
+                 RandomTensor(s.pseudos * s.batch * s.proj, &random),
+                 RandomTensor(s.pseudos * s.batch * s.units, &random),
+                 RandomTensor(StackParams(s), &random)};
+  const StackInputs inputs = {in[0], in[1], in[2], in[3]};
+  const bool drops = s.choice.dropout;
+  StackOutputs grads = {
+      RandomTensor(s.steps * s.batch * s.OutputWidth(), &random),
+      RandomTensor(in[1].size(), &random),
+      {}};
+  if (s.IsLstm()) grads.output_c = RandomTensor(in[2].size(), &random);
+  const auto loss = [&] {
+    const StackOutputs out = StackForward(s, drops, inputs);
+    return Dot(grads.output, out.output) + Dot(grads.output_h, out.output_h) +
+           (s.IsLstm() ? Dot(grads.output_c, out.output_c) : 0);
+  };
+  const StackGradients got = StackBackward(s, drops, inputs, grads);
+  const Tensor* const gradients[] = {&got.input, &got.input_h, &got.input_c,
+                                     &got.params};
+  for (int t = 0; t < 4; ++t) {
+    for (std::size_t n = 0; n < in[t].size(); ++n) {
+      const double before = in[t][n].value;
+      in[t][n] = before + kDifferenceStep;
+      const double above = loss();
+      in[t][n] = before - kDifferenceStep;
+      const double want = (above - loss()) / (2 * kDifferenceStep);
+      in[t][n] = before;
+      const double value = (*gradients[t])[n].value;
+      failures->Expect(std::fabs(value - want) <= kDifferenceTolerance,
+                       "variant " + std::to_string(variant) + ": gradient " +
+                           std::to_string(t) + "[" + std::to_string(n) +
+                           "] is " + std::to_string(value) + ", must be " +
+                           std::to_string(want));
+    }
+  }
+}
+
+void ReferenceGradient(Failures* failures) {
+  for (int variant = 0; variant < kStackSamples; ++variant) {
+    CheckReferenceGradient(variant, failures);
+  }
+}
+
+// Between layers and for the backward all is rounded, so that these types are
+// compared by tensor.
+void NarrowTypes(const char* name, Failures* failures) {
+  Case c;
+  c.op = &FindOp(name);
+  c.dims = {7, 3, 5, 4};
+  for (const Type type : {Type::kHalf, Type::kBfloat16}) {
+    for (int variant = 0; variant < kStackSamples; ++variant) {
+      // Its slope depends on which side of 0 a rounded number is.
+      if (StackChoiceOf(variant).mode == RnnMode::kRelu) continue;
+      c.type = type;
+      c.variant = variant;
+      const Outcome outcome = Run(c);
+      failures->Expect(
+          outcome.problem.empty() && outcome.status == cpu::Status::kOk,
+          Describe(c) + ": " + outcome.problem);
+      const auto specs = c.op->outputs(c.dims, variant);
+      const std::vector<Tensor> want = Want(c);
+      for (std::size_t t = 0; t < want.size(); ++t) {
+        if (!specs[t].used) continue;
+        double largest = 0, error = 0;
+        for (std::size_t n = 0; n < want[t].size(); ++n) {
+          const double got =
+              Decode(type, outcome.outputs[t].data() + n * SizeOf(type));
+          largest = std::max(largest, std::fabs(want[t][n].value));
+          const double difference = std::fabs(got - want[t][n].value);
+          // A NaN is larger than any error.
+          if (!(difference <= error)) error = difference;
+        }
+        failures->Expect(error <= RoundedBetween(type) * largest,
+                         Describe(c) + ": " + specs[t].name + " is off by " +
+                             std::to_string(error / largest));
+      }
+    }
+  }
+}
+
+// One call in float, with everything that it needs.
+struct Call {
+  Call(const RnnGeometry& geometry, int64_t steps, int64_t batch, bool trains,
+       float dropout = 0)
+      : input(steps * batch * geometry.input, 1),
+        h(geometry.pseudo_layers() * batch * geometry.proj, 1),
+        c(geometry.pseudo_layers() * batch * geometry.units, 1),
+        params(ParamLayout(geometry).size(), 1),
+        output(steps * batch * geometry.OutputWidth()),
+        output_h(h.size()),
+        output_c(c.size()) {
+    args.geometry = geometry;
+    args.steps = steps;
+    args.batch = batch;
+    args.dropout = dropout;
+    args.philox = Stack::Philox();
+    args.input = input.data();
+    args.input_h = h.data();
+    args.input_c = c.data();
+    args.params = params.data();
+    args.output = output.data();
+    args.output_h = output_h.data();
+    args.output_c = output_c.data();
+    if (!trains) return;
+    reserve.resize(Layout().total(), 0xFF);
+    args.reserve = reserve.data();
+  }
+
+  ReserveLayout Layout() const {
+    return {args.geometry,           args.steps, args.batch,
+            args.steps * args.batch, 4,          args.dropout > 0};
+  }
+
+  // What it took of the host, in bytes.
+  std::size_t Run(Failures* failures) {
+    TestHost host{HostOptions()};
+    const cpu::Status status =
+        blockrnn_cpu_engine()->f32.rnn_forward(args, host.host());
+    failures->Expect(status == cpu::Status::kOk, "the status is not kOk");
+    return host.allocated_bytes();
+  }
+
+  // Element n of the mask of a layer.
+  bool Kept(int64_t layer, int64_t n) const {
+    return (reserve[Layout().Mask(layer) + n / 8] >> (n % 8) & 1) != 0;
+  }
+
+  std::vector<float> input, h, c, params, output, output_h, output_c;
+  std::vector<unsigned char> reserve;
+  RnnForwardArgs<float> args;
+};
+
+RnnGeometry Geometry(RnnMode mode, int64_t layers, int64_t input,
+                     int64_t units) {
+  RnnGeometry g;
+  g.mode = mode;
+  g.layers = layers;
+  g.input = input;
+  g.units = units;
+  g.proj = units;
+  return g;
+}
+
+// Inputs, states and params all ones: the sums that tests of cuDNN expect of
+// output, output_h and output_c.
+void GoldenSums(Failures* failures) {
+  struct Golden {
+    RnnMode mode;
+    int64_t layers, input, units, batch, steps;
+    double want;
+  };
+  constexpr Golden kGolden[] = {
+      {RnnMode::kLstm, 4, 200, 200, 20, 10, 231833.22},
+      {RnnMode::kGru, 4, 200, 200, 20, 10, 56000},
+      {RnnMode::kTanh, 4, 200, 200, 20, 10, 56000},
+      {RnnMode::kRelu, 2, 4, 8, 4, 2, 130688},
+  };
+  for (const Golden& golden : kGolden) {
+    Call call(Geometry(golden.mode, golden.layers, golden.input, golden.units),
+              golden.steps, golden.batch, false);
+    call.Run(failures);
+    double sum = 0;
+    for (const float v : call.output) sum += v;
+    for (const float v : call.output_h) sum += v;
+    if (golden.mode == RnnMode::kLstm) {
+      for (const float v : call.output_c) sum += v;
+    }
+    failures->Expect(std::fabs(sum - golden.want) <= kGoldenSum * golden.want,
+                     "mode " + std::to_string(static_cast<int>(golden.mode)) +
+                         ": the sum is " + std::to_string(sum) + ", must be " +
+                         std::to_string(golden.want));
+  }
+}
+
+// 2^20 elements between two layers, of which as many are dropped as should be,
+// by a mask that the numbers' state decides.
+void DropoutRate(Failures* failures) {
+  constexpr int64_t kSteps = 128, kBatch = 128, kUnits = 64;
+  constexpr int64_t kElements = kSteps * kBatch * kUnits;
+  for (const float rate : {0.0625f, 0.5f, 0.9f, 1.0f}) {
+    Call call(Geometry(RnnMode::kTanh, 2, 1, kUnits), kSteps, kBatch, true,
+              rate);
+    call.Run(failures);
+    int64_t dropped = 0;
+    for (int64_t n = 0; n < kElements; ++n) dropped += call.Kept(0, n) ? 0 : 1;
+    const double want = static_cast<double>(rate) * kElements;
+    failures->Expect(
+        std::fabs(dropped - want) <= CountTolerance(rate, kElements),
+        "rate " + std::to_string(rate) + " drops " + std::to_string(dropped));
+  }
+}
+
+void DropoutMasks(Failures* failures) {
+  // 300 elements: whole vectors of numbers, whole bytes, and what is left.
+  const RnnGeometry g = Geometry(RnnMode::kTanh, 3, 2, 10);
+  const auto masks = [&](uint64_t skipped) {
+    Call call(g, 10, 3, true, 0.5f);
+    call.args.philox = PhiloxSkip(call.args.philox, skipped);
+    call.Run(failures);
+    std::vector<bool> kept;
+    for (int64_t layer = 0; layer < 2; ++layer) {
+      for (int64_t n = 0; n < 300; ++n) kept.push_back(call.Kept(layer, n));
+    }
+    return kept;
+  };
+  const std::vector<bool> first = masks(0);
+  failures->Expect(masks(0) == first, "one state, two masks");
+  failures->Expect(
+      !std::equal(first.begin(), first.begin() + 300, first.begin() + 300),
+      "two layers have one mask");
+  // The call after it begins where the counters of this one end.
+  const std::vector<bool> next = masks(DropoutBlocks(g, 10, 3));
+  failures->Expect(next != first, "two calls have one mask");
+  const std::vector<bool> second = masks(DropoutBlocks(g, 10, 3) / 2);
+  failures->Expect(
+      std::equal(second.begin(), second.begin() + 300, first.begin() + 300),
+      "the layers' counters are not one after another");
+}
+
+// All of a reserve space follows from the call, gaps included.
+void WritesAllOfItsReserve(Failures* failures) {
+  for (const RnnMode mode : {RnnMode::kTanh, RnnMode::kLstm, RnnMode::kGru}) {
+    const auto written = [&](unsigned char before) {
+      Call call(Geometry(mode, 3, 3, 5), 4, 3, true, 0.5f);
+      std::fill(call.reserve.begin(), call.reserve.end(), before);
+      call.Run(failures);
+      return call.reserve;
+    };
+    failures->Expect(written(0) == written(0xFF), "a byte is not written");
+  }
+}
+
+// A forward says whose reserve space it is, an empty one too.
+void WritesItsHeader(Failures* failures) {
+  for (const int64_t batch : {3, 0}) {
+    Call call(Geometry(RnnMode::kLstm, 2, 3, 5), 4, batch, true, 0.5f);
+    call.Run(failures);
+    const ReserveHeader want =
+        MakeReserveHeader(call.args, 4, ReserveDevice::kCpu);
+    failures->Add(ReserveMismatch(call.reserve.data(),
+                                  static_cast<int64_t>(call.reserve.size()),
+                                  want, call.Layout()));
+  }
+}
+
+// Scratch is that of one layer (and, without a backward, of two outputs): not
+// more for more layers.
+void MemoryOfManyLayers(Failures* failures) {
+  for (const int64_t directions : {1, 2}) {
+    for (const bool trains : {false, true}) {
+      for (const RnnMode mode :
+           {RnnMode::kTanh, RnnMode::kLstm, RnnMode::kGru}) {
+        const auto bytes = [&](int64_t layers) {
+          RnnGeometry g = Geometry(mode, layers, 40, 20);
+          g.directions = directions;
+          return Call(g, 9, 7, trains).Run(failures);
+        };
+        const std::size_t few = bytes(3);
+        const std::size_t many = bytes(30);
+        failures->Expect(many == few, "30 layers take " + std::to_string(many) +
+                                          " bytes, 3 " + std::to_string(few));
+      }
+    }
+  }
+}
+
+// Without units there may be more layers than anyone can count.
+void LayersWithoutUnits(Failures* failures) {
+  constexpr int64_t kLayers = int64_t{1} << 60;
+  Call call(Geometry(RnnMode::kLstm, kLayers, 3, 0), 2, 2, false);
+  call.Run(failures);
+  RnnBackwardArgs<float> args;
+  args.geometry = call.args.geometry;
+  args.steps = 2;
+  args.batch = 2;
+  std::vector<float> input_grad(12, 1);
+  args.input_backprop = input_grad.data();
+  const TestHost host{HostOptions()};
+  const cpu::Status status =
+      blockrnn_cpu_engine()->f32.rnn_backward(args, host.host());
+  failures->Expect(status == cpu::Status::kOk, "the status is not kOk");
+  failures->Expect(input_grad == std::vector<float>(12, 0),
+                   "input_backprop is not zeros");
+}
+
+const bool kTests[] = {
+    AddTest("stack/every_combination/forward",
+            [](Failures* f) { EveryCombination("RNNStack", f); }),
+    AddTest("stack/every_combination/backward",
+            [](Failures* f) { EveryCombination("RNNStackGrad", f); }),
+    AddTest("stack/reference_gradient", &ReferenceGradient),
+    AddTest("stack/narrow_types/forward",
+            [](Failures* f) { NarrowTypes("RNNStack", f); }),
+    AddTest("stack/narrow_types/backward",
+            [](Failures* f) { NarrowTypes("RNNStackGrad", f); }),
+    AddTest("stack/golden_sums", &GoldenSums),
+    AddTest("stack/dropout_rate", &DropoutRate),
+    AddTest("stack/dropout_masks", &DropoutMasks),
+    AddTest("stack/whole_reserve_space", &WritesAllOfItsReserve),
+    AddTest("stack/header", &WritesItsHeader),
+    AddTest("stack/memory_of_many_layers", &MemoryOfManyLayers),
+    AddTest("stack/layers_without_units", &LayersWithoutUnits),
+};
+
+}  // namespace
+}  // namespace blockrnn::test
