@@ -4,7 +4,14 @@ import importlib as _importlib
 import os as _os
 from typing import Any as _Any
 
-from tf_blockrnn import block_gru, block_lstm, gru_block_cell, lstm_block_cell, raw_ops
+from tf_blockrnn import (
+    block_gru,
+    block_lstm,
+    cudnn_rnn,
+    gru_block_cell,
+    lstm_block_cell,
+    raw_ops,
+)
 from tf_blockrnn._extend_tf import extend as _extend
 from tf_blockrnn._loader import build_info
 from tf_blockrnn._version import VERSION as __version__
@@ -16,6 +23,7 @@ __all__ = [
     "block_gru",
     "block_lstm",
     "build_info",
+    "cudnn_rnn",
     "gru",
     "gru_block_cell",
     "layers",

@@ -1,5 +1,6 @@
 #include "cc/ops/cudnn_rnn_contract.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -101,6 +102,25 @@ std::vector<OpContract> MakeAll() {
   return contracts;
 }
 
+std::string DimText(int64_t dim) {
+  return dim == kUnknown ? "?" : absl::StrCat(dim);
+}
+
+// input_h without a layer, which the text of a contract cannot refuse.
+absl::Status NoLayer(const std::string& op, const CudnnRnnAttrs& attrs,
+                     const Bindings& bound) {
+  const char* const symbol = attrs.projected() ? "P" : "H";
+  const std::string batch = DimText(bound['B']);
+  const std::string width = DimText(bound[*symbol]);
+  return absl::InvalidArgumentError(absl::StrCat(
+      op, ": input_h must have shape ",
+      attrs.time_major ? absl::StrCat("[L*D, B, ", symbol, "]")
+                       : absl::StrCat("[B, L*D, ", symbol, "]"),
+      " with L at least 1, got ",
+      attrs.time_major ? absl::StrCat("[0, ", batch, ", ", width, "]")
+                       : absl::StrCat("[", batch, ", 0, ", width, "]")));
+}
+
 }  // namespace
 
 const OpContract& CudnnRnnContract(int version, bool backward,
@@ -124,20 +144,18 @@ absl::Status CheckCudnnRnnSizes(const std::string& op,
   sizes->layers = bound['L'];
   sizes->input = bound['I'];
   sizes->units = bound['H'];
-  if (sizes->layers == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(op, ": input_h must have at least one layer: L*D is 0"));
-  }
+  if (sizes->layers == 0) return NoLayer(op, attrs, bound);
   if (sizes->units != kUnknown && attrs.num_proj > sizes->units) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(op, ": num_proj must be in 0..H = 0..", sizes->units,
-                     ", got ", attrs.num_proj));
+    return absl::InvalidArgumentError(absl::StrCat(
+        op, ": num_proj must be in 0..H, where H is the last dim of input_c = ",
+        sizes->units, ", got ", attrs.num_proj));
   }
   if (attrs.input_mode == RnnInputMode::kSkip && sizes->input != kUnknown &&
       sizes->units != kUnknown && sizes->input != sizes->units) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        op, ": input must have as many columns as units with input_mode ",
-        "skip_input: I = H = ", sizes->units, ", got I = ", sizes->input));
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": the last dim of input must be H, that of input_",
+                     attrs.projected() ? "c" : "h", ", = ", sizes->units,
+                     " with input_mode skip_input, got ", sizes->input));
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,171 @@
+// Owns the kernels of CudnnRNN and CudnnRNNBackprop, under our names and, on
+// CPUs, where it has none, under TensorFlow's. The order of inputs and outputs
+// is that of cc/ops/cudnn_rnn_ops.cc.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "cc/core/reserve_space.h"
+#include "cc/core/rnn_args.h"
+#include "cc/kernels/cpu_host.h"
+#include "cc/kernels/cudnn_rnn_util.h"
+#include "cc/kernels/kernel_util.h"
+#include "cc/kernels/register_kernels.h"
+#include "cc/ops/cudnn_rnn_contract.h"
+#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/util/guarded_philox_random.h"
+
+namespace blockrnn {
+namespace {
+
+using tensorflow::OpKernelConstruction;
+using tensorflow::OpKernelContext;
+
+// The bytes that a forward call keeps for its backward.
+absl::Status ReserveBytes(const std::string& op, const CudnnRnnCall& call,
+                          int64_t element_size, float dropout, int64_t* bytes) {
+  const std::optional<int64_t> counted = ReserveLayout::Bytes(
+      call.geometry, call.steps, call.batch,
+      ValidRows(call.steps, call.batch, call.lengths.data()), element_size,
+      dropout > 0);
+  if (!counted.has_value()) {
+    return absl::InvalidArgumentError(
+        op + ": the size of reserve_space overflows int64");
+  }
+  *bytes = *counted;
+  return absl::OkStatus();
+}
+
+template <class T, class Device>
+class CudnnRnnOp : public CudnnRnnKernel {
+ public:
+  explicit CudnnRnnOp(OpKernelConstruction* ctx)
+      : CudnnRnnKernel(ctx, false), device_(ctx) {
+    if (!ctx->status().ok()) return;
+    // Without dropout seeds are of no matter, not even where TensorFlow is
+    // asked for determinism and refuses seeds of 0.
+    if (dropout() > 0) OP_REQUIRES_OK(ctx, random_.Init(ctx));
+  }
+
+  void Compute(OpKernelContext* ctx) override {
+    CudnnRnnCall call;
+    OP_REQUIRES_OK(ctx, Check(ctx, &call));
+    const bool keeps = Keeps(ctx, call.geometry);
+    int64_t bytes = 0;
+    if (keeps) {
+      OP_REQUIRES_OK(ctx,
+                     ReserveBytes(op(), call, sizeof(T), dropout(), &bytes));
+    }
+    call.bound[kReserveSymbol] = bytes / static_cast<int64_t>(sizeof(T));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, call.bound));
+    RnnForwardArgs<T> args;
+    Fill<T>(ctx, call, &args);
+    args.output = Output<T>(ctx, 0);
+    args.output_h = Output<T>(ctx, 1);
+    if (attrs().lstm()) {
+      args.output_c = Output<T>(ctx, 2);
+    } else {
+      *Output<T>(ctx, 2) = T(0);  // a scalar
+    }
+    if (keeps) {
+      args.reserve = Output<T>(ctx, 3);
+      args.dropout = dropout();
+      args.philox = Draw(call);
+    }
+    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
+  }
+
+ private:
+  float dropout() const { return attrs().is_training ? attrs().dropout : 0; }
+
+  // Whether to fill reserve_space: not where nobody trains, nor where a graph
+  // does not use it. Masks have no other place.
+  bool Keeps(OpKernelContext* ctx, const RnnGeometry& geometry) const {
+    return attrs().is_training &&
+           (ctx->output_required(3) || (dropout() > 0 && geometry.layers > 1));
+  }
+
+  // Random numbers that no other call has.
+  PhiloxState Draw(const CudnnRnnCall& call) {
+    PhiloxState state;
+    if (dropout() <= 0) return state;
+    const auto drawn = random_.ReserveSamples128(
+        DropoutBlocks(call.geometry, call.steps, call.batch));
+    for (int i = 0; i < 2; ++i) state.key[i] = drawn.key()[i];
+    for (int i = 0; i < 4; ++i) state.counter[i] = drawn.counter()[i];
+    return state;
+  }
+
+  Device device_;
+  tensorflow::GuardedPhiloxRandom random_;
+};
+
+template <class T, class Device>
+class CudnnRnnBackpropOp : public CudnnRnnKernel {
+ public:
+  explicit CudnnRnnBackpropOp(OpKernelConstruction* ctx)
+      : CudnnRnnKernel(ctx, true), device_(ctx) {}
+
+  void Compute(OpKernelContext* ctx) override {
+    CudnnRnnCall call;
+    OP_REQUIRES_OK(ctx, Check(ctx, &call));
+    RnnBackwardArgs<T> args;
+    Fill<T>(ctx, call, &args);
+    const int first = first_backward_input();
+    args.output = Input<T>(ctx, first);
+    args.output_backprop = Input<T>(ctx, first + 3);
+    args.output_h_backprop = Input<T>(ctx, first + 4);
+    args.dropout = attrs().dropout;
+    OP_REQUIRES_OK(ctx, CheckReserve(ctx, call, args, first + 6));
+    args.reserve = Input<T>(ctx, first + 6);
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, call.bound));
+    args.input_backprop = Output<T>(ctx, 0);
+    args.input_h_backprop = Output<T>(ctx, 1);
+    if (attrs().lstm()) {
+      args.output_c_backprop = Input<T>(ctx, first + 5);
+      args.input_c_backprop = Output<T>(ctx, 2);
+    } else {
+      OP_REQUIRES_OK(ctx,
+                     device_.FillZero(ctx, Output<T>(ctx, 2),
+                                      ctx->mutable_output(2)->TotalBytes()));
+    }
+    args.params_backprop = Output<T>(ctx, 3);
+    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
+  }
+
+ private:
+  absl::Status CheckReserve(OpKernelContext* ctx, const CudnnRnnCall& call,
+                            const RnnBackwardArgs<T>& args, int index) const {
+    int64_t bytes = 0;
+    TF_RETURN_IF_ERROR(
+        ReserveBytes(op(), call, sizeof(T), args.dropout, &bytes));
+    const ReserveHeader header =
+        MakeReserveHeader(args, sizeof(T), ReserveDevice::kCpu);
+    const ReserveLayout layout(call.geometry, call.steps, call.batch,
+                               header.valid_rows, sizeof(T), args.dropout > 0);
+    const tensorflow::Tensor& given = ctx->input(index);
+    const std::string mismatch = ReserveMismatch(
+        given.data(), static_cast<int64_t>(given.TotalBytes()), header, layout);
+    if (mismatch.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        op(), ": reserve_space must be that of the forward call, [",
+        bytes / static_cast<int64_t>(sizeof(T)), "] with is_training, got [",
+        given.NumElements(), "], which ", mismatch));
+  }
+
+  Device device_;
+};
+
+[[maybe_unused]] const bool registered =
+    RegisterCpuKernelsForBoth<CudnnRnnOp>("CudnnRNN") &&
+    RegisterCpuKernelsForBoth<CudnnRnnOp>("CudnnRNNV2") &&
+    RegisterCpuKernelsForBoth<CudnnRnnOp>("CudnnRNNV3") &&
+    RegisterCpuKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackprop") &&
+    RegisterCpuKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackpropV2") &&
+    RegisterCpuKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackpropV3");
+
+}  // namespace
+}  // namespace blockrnn
