@@ -274,6 +274,15 @@ def test_defaults_are_batch_major_and_forwards(tfb, name):
 
 
 @all_functions
+def test_lengths_that_are_no_integers_are_refused(tfb, name):
+    inputs = sequence_functions.random_inputs(FUNCTIONS[name], DIMS, np.float32)
+    for lengths in ([1.0] * DIMS[1], np.full(DIMS[1], 2.5, np.float64)):
+        options = {"time_major": True, "sequence_lengths": lengths}
+        with pytest.raises(tf.errors.InvalidArgumentError, match="sequence_lengths.*float"):
+            _run(tfb, name, inputs, options)
+
+
+@all_functions
 def test_lengths_may_be_of_either_integer_type_or_a_list(tfb, name):
     inputs = sequence_functions.random_inputs(FUNCTIONS[name], DIMS, np.float32)
     lengths = np.array([6, 0, 3, 1, 5])

@@ -11,7 +11,7 @@ of the step before.
            h = u ∘ h' + (1 − u) ∘ c
 
 Sources: Hochreiter and Schmidhuber 1997; Gers and Schmidhuber 2000 (peepholes); Cho et al. 2014,
-arXiv:1406.1078 (GRU; its first version has the reset after the product).
+arXiv:1406.1078 (GRU; version 1 resets after the product, version 3 before it).
 """
 
 from __future__ import annotations
@@ -71,26 +71,20 @@ class _Steps(NamedTuple):
     sequence_lengths: tf.Tensor
 
 
-def _steps(mask: tf.Tensor | None, sequence_lengths: tf.Tensor | None) -> _Steps:
+def _steps(op: str, mask: tf.Tensor | None, sequence_lengths: tf.Tensor | None) -> _Steps:
     mask = _none(tf.bool) if mask is None else tf.cast(mask, tf.bool)
     if sequence_lengths is None:
         return _Steps(mask, _none(tf.int32))
     lengths = tf.convert_to_tensor(sequence_lengths)
+    if not lengths.dtype.is_integer:
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            f"{op}: sequence_lengths must be of an integer type, got {lengths.dtype.name}",
+        )
     if lengths.dtype not in (tf.int32, tf.int64):
         lengths = tf.cast(lengths, tf.int64)
     return _Steps(mask, lengths)
-
-
-def _zeros_past(
-    outputs: tf.Tensor, sequence_lengths: tf.Tensor | None, steps: _Steps, time_major: bool
-) -> tf.Tensor:
-    """Past a row's length the op repeats the state; a caller with lengths expects zeros."""
-    if sequence_lengths is None:
-        return outputs
-    lengths = steps.sequence_lengths
-    count = tf.range(tf.shape(outputs, out_type=lengths.dtype)[0 if time_major else 1])
-    within = count[:, tf.newaxis] < lengths if time_major else count < lengths[:, tf.newaxis]
-    return tf.where(within[:, :, tf.newaxis], outputs, tf.zeros([], outputs.dtype))
 
 
 def lstm(
@@ -136,7 +130,7 @@ def lstm(
 
     Raises:
       tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        a length is not in 0..T.
+        a length is not in 0..T or not an integer.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -151,7 +145,7 @@ def lstm(
         h_prev = cs_prev = _zero_state(x, w_h, time_major)
     else:
         h_prev, cs_prev = initial_state
-    steps = _steps(mask, sequence_lengths)
+    steps = _steps("lstm", mask, sequence_lengths)
     result = _ops.block_rnn_lstm_sequence(
         x,
         h_prev,
@@ -168,8 +162,7 @@ def lstm(
         is_training=_is_training(),
         name=name,
     )
-    outputs = _zeros_past(result.h, sequence_lengths, steps, time_major)
-    return outputs, LSTMState(result.h_last, result.cs_last)
+    return result.h, LSTMState(result.h_last, result.cs_last)
 
 
 class _ResetBefore(NamedTuple):
@@ -240,7 +233,7 @@ def gru(
 
     Raises:
       tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        a length is not in 0..T.
+        a length is not in 0..T or not an integer.
       ValueError: gate_order is none of the two.
 
     Example:
@@ -255,7 +248,7 @@ def gru(
         raise ValueError(f'gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
     x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
     h_prev = _zero_state(x, w_h, time_major) if initial_state is None else initial_state
-    steps = _steps(mask, sequence_lengths)
+    steps = _steps("gru", mask, sequence_lengths)
     attrs = {
         "time_major": time_major,
         "go_backwards": go_backwards,
@@ -270,8 +263,7 @@ def gru(
     else:
         weights = _reset_before(w_x, w_h, b_x, b_h, gate_order)
         result = _ops.block_rnn_gru_sequence(x, h_prev, *weights, *steps, **attrs)
-    outputs = _zeros_past(result.h, sequence_lengths, steps, time_major)
-    return outputs, result.h_last
+    return result.h, result.h_last
 
 
 def _or_none(cotangent: tf.Tensor) -> tf.Tensor:

@@ -31,14 +31,15 @@ class GruSequenceOp : public ContractKernel {
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
     GruSequenceForwardArgs<T> args;
     args.shape = SequenceShapeOf(bound, options_);
-    SequenceMask mask;
-    OP_REQUIRES_OK(ctx, mask.Make(ctx, args.shape, 8, 9));
+    RowLengths lengths;
+    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 9, args.shape.steps));
+    args.shape.lengths = lengths.data();
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kUsed));
     if (NoState(bound)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    args.mask = mask.data();
+    args.mask = OptionalInput<uint8_t>(ctx, 8);
     args.x = Input<T>(ctx, 0);
     args.h_prev = Input<T>(ctx, 1);
     args.w_ru_x = Input<T>(ctx, 2);
@@ -75,14 +76,15 @@ class GruSequenceGradOp : public ContractKernel {
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
     GruSequenceBackwardArgs<T> args;
     args.shape = SequenceShapeOf(bound, options_);
-    SequenceMask mask;
-    OP_REQUIRES_OK(ctx, mask.Make(ctx, args.shape, 6, 7));
+    RowLengths lengths;
+    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 7, args.shape.steps));
+    args.shape.lengths = lengths.data();
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kAll));
     if (NoState(bound)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    args.mask = mask.data();
+    args.mask = OptionalInput<uint8_t>(ctx, 6);
     args.x = Input<T>(ctx, 0);
     args.h_prev = Input<T>(ctx, 1);
     args.w_ru_x = Input<T>(ctx, 2);
@@ -133,14 +135,15 @@ class GruAfterSequenceOp : public ContractKernel {
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
     GruAfterSequenceForwardArgs<T> args;
     args.shape = SequenceShapeOf(bound, options_);
-    SequenceMask mask;
-    OP_REQUIRES_OK(ctx, mask.Make(ctx, args.shape, 6, 7));
+    RowLengths lengths;
+    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 7, args.shape.steps));
+    args.shape.lengths = lengths.data();
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kUsed));
     if (NoState(bound)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    args.mask = mask.data();
+    args.mask = OptionalInput<uint8_t>(ctx, 6);
     args.layout = layout_;
     args.x = Input<T>(ctx, 0);
     args.h_prev = Input<T>(ctx, 1);
@@ -179,14 +182,15 @@ class GruAfterSequenceGradOp : public ContractKernel {
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
     GruAfterSequenceBackwardArgs<T> args;
     args.shape = SequenceShapeOf(bound, options_);
-    SequenceMask mask;
-    OP_REQUIRES_OK(ctx, mask.Make(ctx, args.shape, 4, 5));
+    RowLengths lengths;
+    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 5, args.shape.steps));
+    args.shape.lengths = lengths.data();
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kAll));
     if (NoState(bound)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    args.mask = mask.data();
+    args.mask = OptionalInput<uint8_t>(ctx, 4);
     args.layout = layout_;
     args.x = Input<T>(ctx, 0);
     args.h_prev = Input<T>(ctx, 1);

@@ -38,14 +38,15 @@ class LstmSequenceOp : public ContractKernel {
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
     LstmSequenceForwardArgs<T> args;
     args.shape = SequenceShapeOf(bound, options_);
-    SequenceMask mask;
-    OP_REQUIRES_OK(ctx, mask.Make(ctx, args.shape, 7, 8));
+    RowLengths lengths;
+    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 8, args.shape.steps));
+    args.shape.lengths = lengths.data();
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kUsed));
     if (NoState(bound)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    args.mask = mask.data();
+    args.mask = OptionalInput<uint8_t>(ctx, 7);
     args.layout = kLstmIfco;
     args.options = lstm_;
     const T* const peepholes = OptionalInput<T>(ctx, 6);
@@ -93,14 +94,15 @@ class LstmSequenceGradOp : public ContractKernel {
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
     LstmSequenceBackwardArgs<T> args;
     args.shape = SequenceShapeOf(bound, options_);
-    SequenceMask mask;
-    OP_REQUIRES_OK(ctx, mask.Make(ctx, args.shape, 6, 7));
+    RowLengths lengths;
+    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 7, args.shape.steps));
+    args.shape.lengths = lengths.data();
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kAll));
     if (NoState(bound)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    args.mask = mask.data();
+    args.mask = OptionalInput<uint8_t>(ctx, 6);
     args.layout = kLstmIfco;
     const T* const peepholes = OptionalInput<T>(ctx, 5);
     T* const peepholes_grad = Output<T>(ctx, 6);

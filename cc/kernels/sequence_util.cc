@@ -81,34 +81,4 @@ absl::Status RowLengths::Make(OpKernelContext* ctx, int lengths,
   return absl::OkStatus();
 }
 
-absl::Status SequenceMask::Make(OpKernelContext* ctx,
-                                const SequenceShape& shape, int mask,
-                                int sequence_lengths) {
-  const uint8_t* given = OptionalInput<uint8_t>(ctx, mask);
-  data_ = given;
-  const Tensor& lengths = ctx->input(sequence_lengths);
-  if (lengths.NumElements() == 0) return absl::OkStatus();
-  bool all = true;
-  for (int64_t b = 0; b < shape.batch; ++b) {
-    const int64_t length = LengthAt(lengths, b);
-    if (length < 0 || length > shape.steps) {
-      return OutOfRange(ctx, "sequence_lengths[" + std::to_string(b) + "]",
-                        shape.steps, length);
-    }
-    all = all && length == shape.steps;
-  }
-  if (all || shape.units == 0) return absl::OkStatus();
-  const absl::Status status = ctx->allocate_temp(
-      tensorflow::DT_UINT8, TensorShape({shape.rows()}), &made_);
-  if (!status.ok()) return status;
-  auto* const made = static_cast<uint8_t*>(made_.data());
-  for (int64_t row = 0; row < shape.rows(); ++row) {
-    const int64_t t = shape.time_major ? row / shape.batch : row % shape.steps;
-    const int64_t b = shape.time_major ? row % shape.batch : row / shape.steps;
-    made[row] = t < LengthAt(lengths, b) && (given == nullptr || given[row]);
-  }
-  data_ = made;
-  return absl::OkStatus();
-}
-
 }  // namespace blockrnn

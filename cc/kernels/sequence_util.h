@@ -1,5 +1,5 @@
 // Owns what the kernels of whole sequences share: their attrs, the checks of
-// seq_len_max and sequence_lengths, masks, and outputs that are zeros.
+// seq_len_max and sequence_lengths, and outputs that are zeros.
 
 #ifndef BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
 #define BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
@@ -65,27 +65,11 @@ inline SequenceShape SequenceShapeOf(const Bindings& bound,
           bound['H'], options.time_major, options.go_backwards};
 }
 
-// An engine's mask, made of the inputs mask and sequence_lengths, either of
-// which may be left out.
-class SequenceMask {
- public:
-  // Refuses lengths outside 0..T. mask, sequence_lengths: indices of inputs.
-  absl::Status Make(tensorflow::OpKernelContext* ctx,
-                    const SequenceShape& shape, int mask, int sequence_lengths);
-
-  // nullptr when every step counts.
-  const uint8_t* data() const { return data_; }
-
- private:
-  const uint8_t* data_ = nullptr;
-  tensorflow::Tensor made_;
-};
-
 // The lengths of the rows as an engine takes them.
 class RowLengths {
  public:
   // Refuses lengths outside 0..T. lengths: the index of that input, which has
-  // one of each row.
+  // one of each row, or none at all.
   absl::Status Make(tensorflow::OpKernelContext* ctx, int lengths,
                     int64_t steps);
 

@@ -87,10 +87,12 @@ the step, and `[a, b]` columns side by side:
 
 This is the GRU of Cho et al. 2014 (arXiv:1406.1078).
 
-A step of a row is skipped where mask is false, and at and past the row's length
-in sequence_lengths. A skipped step leaves the state as it is: h repeats it, and
-the saved gates are zeros. With go_backwards the last step is done first; every
-output stands where its input stands, whatever the order.
+A step of a row is skipped where mask is false: it leaves the state as it is, h
+repeats it, and the saved gates are zeros. At and past a row's length in
+sequence_lengths there is no step: x is not read, all outputs are zeros, and no
+time is spent. With go_backwards the last step is done first, with
+sequence_lengths the last that the row has; every output stands where its input
+stands, whatever the order.
 
 A sequence, batch, input or state of size 0 is allowed. half and bfloat16 are
 computed in float32.
@@ -153,7 +155,8 @@ REGISTER_OP("BlockRNN>GRUSequenceGrad")
 Computes the gradient of GRUSequence, given those of h and h_last.
 
 The equations are those of BlockGRUGrad, from the last step done to the first.
-A skipped step hands the gradient of the state on as it is.
+A skipped step hands the gradient of the state on as it is; past a row's length
+x_grad is zeros.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
 h_prev: The state before the first step, `[B, H]`.
@@ -219,12 +222,14 @@ and σ the logistic function; h_prev is the state before the step:
     r = σ(r̄ + r̂)      u = σ(ū + û)      c = tanh(c̄ + r ∘ hc)
     h = u ∘ h_prev + (1 − u) ∘ c
 
-This is the second version of the GRU of Cho et al. 2014 (arXiv:1406.1078v1).
+This is the GRU of the first version of Cho et al. 2014 (arXiv:1406.1078v1).
 
-A step of a row is skipped where mask is false, and at and past the row's length
-in sequence_lengths. A skipped step leaves the state as it is: h repeats it, and
-the saved gates are zeros. With go_backwards the last step is done first; every
-output stands where its input stands, whatever the order.
+A step of a row is skipped where mask is false: it leaves the state as it is, h
+repeats it, and the saved gates are zeros. At and past a row's length in
+sequence_lengths there is no step: x is not read, all outputs are zeros, and no
+time is spent. With go_backwards the last step is done first, with
+sequence_lengths the last that the row has; every output stands where its input
+stands, whatever the order.
 
 A sequence, batch, input or state of size 0 is allowed. half and bfloat16 are
 computed in float32.
@@ -293,7 +298,8 @@ what came in for the step plus h_prev_grad of the step after it.
     x_grad = [d_r̄ d_ū d_c̄] · w_xᵀ
     h_prev_grad = [d_r̄ d_ū d_c̄∘r] · w_hᵀ + d_h ∘ u
 
-A skipped step hands the gradient of the state on as it is.
+A skipped step hands the gradient of the state on as it is; past a row's length
+x_grad is zeros.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
 h_prev: The state before the first step, `[B, H]`.

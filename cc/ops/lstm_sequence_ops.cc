@@ -78,10 +78,12 @@ cell_clip is above 0:
 This is the LSTM of Hochreiter and Schmidhuber 1997 as in Zaremba et al. 2014
 (arXiv:1409.2329), with the peepholes of Gers and Schmidhuber 2000.
 
-A step of a row is skipped where mask is false, and at and past the row's length
-in sequence_lengths. A skipped step leaves the state as it is: h repeats it, and
-the saved gates are zeros. With go_backwards the last step is done first; every
-output stands where its input stands, whatever the order.
+A step of a row is skipped where mask is false: it leaves the state as it is, h
+repeats it, and the saved gates are zeros. At and past a row's length in
+sequence_lengths there is no step: x is not read, all outputs are zeros, and no
+time is spent. With go_backwards the last step is done first, with
+sequence_lengths the last that the row has; every output stands where its input
+stands, whatever the order.
 
 A sequence, batch, input or state of size 0 is allowed. half and bfloat16 are
 computed in float32.
@@ -153,7 +155,7 @@ Computes the gradient of LSTMSequence, given those of h, cs and the last states.
 
 The equations are those of BlockLSTMGrad, from the last step done to the first.
 The clip is straight-through: its derivative is taken as 1. A skipped step hands
-the gradients of the state on as they are.
+the gradients of the state on as they are; past a row's length x_grad is zeros.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
 h_prev: The state before the first step, `[B, H]`.
