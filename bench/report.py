@@ -251,8 +251,8 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
         parts += [text.replace("*", "\\*") for text in _sequence_summary(rows, kind, peak)]
     notes = "; ".join(f"{n}: {note}" for n, note in result["peer_notes"].items() if note)
     parts += [
-        f"Contenders: {notes}. The GRU of `ours_block` has the reset gate before the product, as has"
-        " any peer called `_before`; all others have it after.",
+        f"Contenders: {notes}. The GRU of `ours_block` has the reset gate before the product, as"
+        " has any peer called `_before`; all others have it after.",
         f"Measured on {machine_line(result)}.",
     ]
     return "\n\n".join(parts)

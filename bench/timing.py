@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-# A pause before each turn: the threads of whoever was before spin for a while when they have nothing
-# left to do, and would take our time.
+# A pause before each turn: the threads of whoever was before spin for a while when they have
+# nothing left to do, and would take our time.
 _SETTLE_SECONDS = 0.03
 # Calls before each turn that do not count, as many as fit into this: they bring the caches and the
 # thread pool back after somebody else's turn.

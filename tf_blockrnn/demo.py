@@ -1,8 +1,9 @@
-"""`python -m tf_blockrnn demo`: learns English, character by character, with the fused cells.
+"""`python -m tf_blockrnn demo`: learns English, character by character, with the fused ops.
 
 The text is the documentation that CPython carries (`pydoc_data.topics`). Each kind of model is
-trained through our cell; the same model on Keras' own cell runs the first steps beside it, in
-turns, which gives both speeds and shows that both learn the same.
+trained through our ops, cell by cell or whole sequences at a time; the same model on Keras' own
+cell or layer runs the first steps beside it, in turns, which gives both speeds and shows that both
+learn the same.
 
 To add a kind of model, add an entry to `KINDS`.
 """
@@ -19,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_blockrnn import layers
+from tf_blockrnn import layers, sequences
 
 BATCH = 32
 WINDOW = 64  # characters; the gradient goes back this far
@@ -35,7 +36,10 @@ NO_PLOT = "none"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: how to make its recurrent layer, ours and Keras', from the units."""
+    """A kind of model: how to make its recurrent layer, ours and Keras', from the units.
+
+    Layers take (x, initial_state) and give (outputs, *states); `cell.units` is their size.
+    """
 
     name: str
     ours: Callable[[int], keras.layers.Layer]
@@ -46,16 +50,65 @@ def _over_time(cell: keras.layers.Layer) -> keras.layers.Layer:
     return keras.layers.RNN(cell, return_sequences=True, return_state=True)
 
 
+class _WholeSequence(keras.layers.Layer):
+    """A recurrent layer that hands whole sequences to one op, with the weights of a Keras cell."""
+
+    def __init__(self, cell: keras.layers.Layer):
+        super().__init__()
+        self.cell = cell
+
+    def build(self, input_shape: tuple[int | None, ...]) -> None:
+        self.cell.build((input_shape[0], input_shape[-1]))
+
+    def get_initial_state(self, batch_size: int) -> list[tf.Tensor]:
+        return self.cell.get_initial_state(batch_size)
+
+
+class _WholeGRU(_WholeSequence):
+    def call(self, x: tf.Tensor, initial_state: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        kernel, recurrent_kernel, (bias, recurrent_bias) = (w.value for w in self.cell.weights)
+        return sequences.gru(
+            x,
+            kernel,
+            recurrent_kernel,
+            bias,
+            recurrent_bias,
+            initial_state=initial_state[0],
+            gate_order="urc",
+        )
+
+
+class _WholeLSTM(_WholeSequence):
+    def call(self, x: tf.Tensor, initial_state: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
+        weights = [w.value for w in self.cell.weights]
+        outputs, state = sequences.lstm(x, *weights, initial_state=initial_state)
+        return outputs, *state
+
+
+def _keras_layer(layer: type[keras.layers.RNN], units: int) -> keras.layers.Layer:
+    return layer(units, return_sequences=True, return_state=True)
+
+
 KINDS = (
     Kind(
-        "GRU",
+        "GRU cell",
         lambda units: _over_time(layers.GRUCell(units, reset_after=False)),
         lambda units: _over_time(keras.layers.GRUCell(units, reset_after=False)),
     ),
     Kind(
-        "LSTM",
+        "LSTM cell",
         lambda units: _over_time(layers.LSTMCell(units)),
         lambda units: _over_time(keras.layers.LSTMCell(units)),
+    ),
+    Kind(
+        "GRU",
+        lambda units: _WholeGRU(keras.layers.GRUCell(units)),
+        lambda units: _keras_layer(keras.layers.GRU, units),
+    ),
+    Kind(
+        "LSTM",
+        lambda units: _WholeLSTM(keras.layers.LSTMCell(units)),
+        lambda units: _keras_layer(keras.layers.LSTM, units),
     ),
 )
 
@@ -226,7 +279,7 @@ class Progress:
 
 def compare_speeds(ours: Trainer, peer: Trainer, seconds: float, outcome: Outcome) -> None:
     """Trains both side by side in turns; fills in the speeds (medians of rounds)."""
-    progress = Progress(f"{outcome.name:5} beside Keras'")
+    progress = Progress(f"{outcome.name:9} beside Keras'")
     deadline = time.monotonic() + seconds
     speeds, losses = {ours: [], peer: []}, {ours: [], peer: []}
     # Round 0 traces the functions and warms up; it does not count.
@@ -249,7 +302,7 @@ def compare_speeds(ours: Trainer, peer: Trainer, seconds: float, outcome: Outcom
 
 def train(trainer: Trainer, text: Text, steps: int, deadline: float, outcome: Outcome) -> None:
     """Trains up to the given number of steps, fewer if they would not end before the deadline."""
-    progress = Progress(f"{outcome.name:5} training     ")
+    progress = Progress(f"{outcome.name:9} training     ")
     recent: list[float] = []
 
     def evaluate() -> None:
@@ -319,7 +372,7 @@ def plot(outcomes: Sequence[Outcome], path: str) -> None:
             )
         for offset, speed, shade, whose in (
             (-0.2, outcome.ours_per_second, 1.0, "tf_blockrnn"),
-            (0.2, outcome.peer_per_second, 0.4, "Keras' own cell"),
+            (0.2, outcome.peer_per_second, 0.4, "Keras' own"),
         ):
             drawn = bars.bar(number + offset, speed / 1e3, 0.38, color=f"C{number}", alpha=shade)
             bars.bar_label(drawn, [f"{whose}\n{speed / 1e3:.0f}"], fontsize=8)
@@ -338,11 +391,12 @@ def report(outcomes: Sequence[Outcome], goal: float) -> bool:
         print(f"\n{outcome.name} writes:\n")
         print("\n".join(f"    {line}" for line in outcome.sample.strip().splitlines()))
     print(
-        "\nmodel  bits/char held back   chars/s here   with Keras' cell   ratio   same loss within"
+        "\nmodel      bits/char held back   chars/s here   with Keras' own   ratio"
+        "   same loss within"
     )
     for o in outcomes:
         print(
-            f"{o.name:5}  {o.bits:19.3f}   {o.ours_per_second:12,.0f}   {o.peer_per_second:16,.0f}"
+            f"{o.name:9}  {o.bits:19.3f}   {o.ours_per_second:12,.0f}   {o.peer_per_second:15,.0f}"
             f"   {o.ours_per_second / o.peer_per_second:5.2f}   {o.difference:16.1e}"
         )
     missed = [outcome.name for outcome in outcomes if not outcome.bits < goal]
@@ -354,7 +408,7 @@ def report(outcomes: Sequence[Outcome], goal: float) -> bool:
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tf_blockrnn demo", description=__doc__)
     parser.add_argument("--out", default="demo.png", help=f"the plot; {NO_PLOT!r} for no plot")
-    parser.add_argument("--seconds", type=float, default=130, help="time to take, about")
+    parser.add_argument("--seconds", type=float, default=160, help="time to take, about")
     parser.add_argument("--steps", type=int, default=1200, help="training steps at most, per model")
     parser.add_argument("--units", type=int, default=192, help="size of the recurrent layer")
     parser.add_argument("--goal", type=float, default=2.6, help="exit with 1 unless below, in bits")

@@ -31,7 +31,7 @@ inline constexpr int64_t kRowsToJoinStep = 16;
 
 inline bool JoinsStep(const StepLoop& loop, StepSplit split, int num_threads) {
   const int64_t workers = split == StepSplit::kRows ? num_threads : 1;
-  return split != StepSplit::kUnits && loop.rows >= kRowsToJoinStep * workers;
+  return loop.rows >= kRowsToJoinStep * workers;
 }
 
 // The weights of the input, and what is added.

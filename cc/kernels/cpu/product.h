@@ -267,7 +267,18 @@ void StreamTask(const Product<T, kGates>& product, int64_t unit, int64_t count,
   using C = ComputeType<T>;
   const int64_t ld_sums = kGates * count;
   std::fill(sums, sums + product.rows * ld_sums, C(0));
+  // Whole gates that stand side by side are one run: fewer ends of rows.
+  bool one_run = count == product.units;
+  for (int gate = 1; gate < kGates; ++gate) {
+    one_run &= product.gate_offset[gate] ==
+               product.gate_offset[gate - 1] + product.units;
+  }
   for (int s = 0; s < product.num_parts; ++s) {
+    if (one_run) {
+      StreamPart<C>(product.parts[s], product.rows, product.gate_offset[0],
+                    ld_sums, sums, ld_sums);
+      continue;
+    }
     for (int gate = 0; gate < kGates; ++gate) {
       StreamPart<C>(product.parts[s], product.rows,
                     product.gate_offset[gate] + unit, count,

@@ -41,16 +41,17 @@ enum class StepSplit { kNone, kRows, kUnits };
 // The choice, in one place. Measured; see docs/adr/0006-step-loop.md.
 inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads) {
   if (num_threads <= 1) return StepSplit::kNone;
+  const double whole = loop.multiplies * static_cast<double>(loop.steps);
   // Rows for every worker to fill tiles with: no waiting, weights shared.
-  if (loop.rows >= 4 * num_threads &&
-      loop.multiplies * static_cast<double>(loop.steps) > 200e3) {
-    return StepSplit::kRows;
-  }
+  if (loop.rows >= 12 * num_threads && whole > 200e3) return StepSplit::kRows;
   // A meeting takes about half a microsecond: 25,000 multiply-adds at full
-  // speed, fewer where the weights come from far away.
-  if (loop.panels >= num_threads && loop.multiplies / loop.stages > 60e3) {
+  // speed, fewer where the weights come from far away. With rows enough for a
+  // tile or so each, it pays only where the weights are large.
+  const double least = loop.rows >= 4 * num_threads ? 2e6 : 60e3;
+  if (loop.panels >= num_threads && loop.multiplies / loop.stages > least) {
     return StepSplit::kUnits;
   }
+  if (loop.rows >= 4 * num_threads && whole > 200e3) return StepSplit::kRows;
   return StepSplit::kNone;
 }
 
