@@ -74,7 +74,7 @@ absl::Status ReadCudnnRnnAttrs(const std::string& op, FindAttr find,
   }
   if (attrs->num_proj > 0 && !attrs->lstm()) {
     return absl::InvalidArgumentError(
-        absl::StrCat(op, ": num_proj must be 0 with rnn_mode ", mode, ", got ",
+        absl::StrCat(op, ": num_proj with rnn_mode ", mode, " must be 0, got ",
                      attrs->num_proj));
   }
   return absl::OkStatus();

@@ -147,15 +147,15 @@ absl::Status CheckCudnnRnnSizes(const std::string& op,
   if (sizes->layers == 0) return NoLayer(op, attrs, bound);
   if (sizes->units != kUnknown && attrs.num_proj > sizes->units) {
     return absl::InvalidArgumentError(absl::StrCat(
-        op, ": num_proj must be in 0..H, where H is the last dim of input_c = ",
+        op, ": num_proj, for which input_c has H units, must be in 0..H = 0..",
         sizes->units, ", got ", attrs.num_proj));
   }
   if (attrs.input_mode == RnnInputMode::kSkip && sizes->input != kUnknown &&
       sizes->units != kUnknown && sizes->input != sizes->units) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(op, ": the last dim of input must be H, that of input_",
-                     attrs.projected() ? "c" : "h", ", = ", sizes->units,
-                     " with input_mode skip_input, got ", sizes->input));
+    return absl::InvalidArgumentError(absl::StrCat(
+        op, ": with input_mode skip_input the last dims of input and input_",
+        attrs.projected() ? "c" : "h", " must be the same, got ", sizes->input,
+        " and ", sizes->units));
   }
   return absl::OkStatus();
 }
