@@ -140,8 +140,11 @@ class Call:
 
     def run(self, arrays, masks=None) -> cudnn_reference.Run:
         """The reference's forward."""
-        x, *rest = arrays.values()
-        return cudnn_reference.Run(self.net, x, *rest, lengths=self.lengths, masks=masks)
+        kind = arrays["input"].dtype
+        storage = kind if kind.itemsize < 4 else np.float64
+        return cudnn_reference.Run(
+            self.net, *arrays.values(), lengths=self.lengths, masks=masks, storage=storage
+        )
 
     def longest_sum(self) -> int:
         """Terms that feed into one another, for the bounds."""
@@ -194,4 +197,5 @@ def check_gradients(call: Call, got, run, cotangents, dtype, what: str, bound=No
 
 
 def bits(values) -> list[bytes]:
-    return [compare.bits(v) for v in values]
+    """The very bits of tensors or arrays; np.asarray fails for a scalar of bfloat16."""
+    return [compare.bits(v.numpy() if tf.is_tensor(v) else v) for v in values]

@@ -177,10 +177,13 @@ class Run:
     """One forward pass; `backward` gives its gradients.
 
     x [T, B, I], input_h [L·D, B, P], input_c [L·D, B, H] (read for lstm only); lengths [B] or
-    None; masks: for every layer but the last an array [T, B, D·P], 0 or 1 / (1 - p), or None.
+    None; masks: for every layer but the last an array [T, B, D·P], 0 or 1 / (1 - p), or None;
+    storage: the type that a layer's output has for the next layer, nothing else is rounded.
     """
 
-    def __init__(self, net, x, input_h, input_c, params, lengths=None, masks=None):
+    def __init__(
+        self, net, x, input_h, input_c, params, lengths=None, masks=None, storage=np.float64
+    ):
         self.net, self.lstm = net, net.mode == "lstm"
         x, input_h, input_c, self.params = (
             np.asarray(v).astype(np.float64) for v in (x, input_h, input_c, params)
@@ -201,8 +204,10 @@ class Run:
                 for d in range(net.directions)
             ]
             x = np.concatenate(parts, axis=-1)
-            if masks is not None and layer + 1 < net.layers:
-                x = x * masks[layer]
+            if layer + 1 < net.layers:
+                x = x.astype(storage).astype(np.float64)
+                if masks is not None:
+                    x = x * masks[layer]
         self.output = x
 
     def _run(self, k, direction, x, input_h, input_c):

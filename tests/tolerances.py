@@ -81,15 +81,15 @@ def composed_bound(dtype, reduction_length: int) -> float:
 def stack_bound(dtype, reduction_length: int, layers: int, backward: bool = False) -> float:
     """For a stack of layers, computed by one op.
 
-    In float32 and float64 a layer is but more terms that feed into one another. In 16 bits each
-    layer reads what the one below rounded, forward and back, and the backward reads rounded gates:
-    so the storage roundings of `bound` (eps / 2, twice that for room) come once per layer forward,
-    and as those of `composed_bound` per layer backward.
+    In float32 and float64 a layer is but more terms that feed into one another. In 16 bits the
+    reference rounds what a layer hands to the next, as the ops do, so forward is as for one layer.
+    The backward reads rounded gates (eps / 2 each, and 1 - g∘g doubles it), and each layer rounds
+    the gradient that it hands down, as `bound` has it. Seen: 0.7 to 1.0 eps, one to three layers.
     """
     name = type_name(dtype)
-    if name in ("float", "double"):
-        return _accumulated(EPS[name], reduction_length, backward)
-    return layers * (composed_bound(name, 1) if backward else bound(name, reduction_length))
+    if name in ("float", "double") or not backward:
+        return bound(name, reduction_length, backward)
+    return (1 + layers) * EPS[name] + _accumulated(EPS["float"], reduction_length, backward)
 
 
 # Central differences in float64 with step 1e-6·max(1, |x|): truncation ~ step² = 1e-12, rounding
