@@ -180,7 +180,8 @@ void StreamRowsOfWeights(const RowPointers<C, kRows>& a, const T* w,
       sum[m] = Load<C>(sums + m * ld_sums + j, lanes);
     }
     for (int p = 0; p < kSteps; ++p) {
-      const Vec<C> weight = Load<C>(w + p * ldw + j, lanes);
+      Vec<C> weight = Load<C>(w + p * ldw + j, lanes);
+      if constexpr (kRows > 1) KeepInRegister(&weight);
       for (int m = 0; m < kRows; ++m) {
         sum[m] = MulAdd(broadcast[m][p], weight, sum[m]);
       }

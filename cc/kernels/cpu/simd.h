@@ -95,6 +95,17 @@ EIGEN_ALWAYS_INLINE Vec<C> WherePositive(const Vec<C>& x, const Vec<C>& v) {
       Eigen::internal::pcmp_le(x.packet, zero.packet), zero.packet, v.packet));
 }
 
+// Makes the compiler load a value once and keep it. It would rather read memory
+// again for each use, which costs double where a vector lies in two cache lines.
+template <class C>
+EIGEN_ALWAYS_INLINE void KeepInRegister(Vec<C>* v) {
+#if defined(__x86_64__)
+  asm("" : "+v"(v->packet));
+#else
+  (void)v;
+#endif
+}
+
 template <class C>
 EIGEN_ALWAYS_INLINE C SumLanes(const Vec<C>& v) {
   return Eigen::internal::predux(v.packet);
