@@ -196,6 +196,33 @@ def check_gradients(call: Call, got, run, cotangents, dtype, what: str, bound=No
     assert not np.any(past != 0), f"a gradient past the lengths: {what}"
 
 
+def check(raw_ops, call: Call, dtype: str = "double", seed: int = 0) -> tuple:
+    """Outputs and gradients of one call against the reference; gives what is needed for more."""
+    arrays = call.random(dtype, seed)
+    tensors = call.tensors(arrays)
+    run = call.run(arrays)
+    cotangents = call.cotangents(dtype, seed + 1)
+    what = f"{call} {dtype}"
+    outputs = call.forward(raw_ops, tensors)
+    check_outputs(call, outputs, run, dtype, what)
+    assert outputs.reserve_space.shape[0] > 0, what
+    gradients = call.backward(raw_ops, tensors, outputs, cotangents)
+    check_gradients(call, gradients, run, cotangents, dtype, what)
+    return tensors, outputs, gradients, cotangents
+
+
+def odd_calls(mode: str) -> tuple[Call, ...]:
+    """Sizes of one less and more than vectors have; few rows and many, few units and many."""
+    projected = 5 if mode == "lstm" else 0
+    return (
+        Call(Network(mode, 1, 1, 17, 15), 7, 9),
+        Call(Network(mode, 2, 2, 9, 33), 5, 1, (5,)),
+        Call(Network(mode, 2, 2, 31, 16, projected), 6, 17, tuple(k % 7 for k in range(17))),
+        Call(Network(mode, 3, 1, 8, 8, skip=True), 9, 5, (9, 0, 3, 9, 1), time_major=False),
+        Call(Network(mode, 1, 2, 3, 65, 4 * projected), 4, 66, time_major=False),
+    )
+
+
 def bits(values) -> list[bytes]:
     """The very bits of tensors or arrays; np.asarray fails for a scalar of bfloat16."""
     return [compare.bits(v.numpy() if tf.is_tensor(v) else v) for v in values]

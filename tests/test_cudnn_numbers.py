@@ -17,21 +17,6 @@ dtypes = pytest.mark.parametrize("dtype", cudnn_ops.DTYPES)
 layouts = pytest.mark.parametrize("time_major", [True, False], ids=["TB", "BT"])
 
 
-def _check(raw_ops, call, dtype="double", seed=0):
-    """Outputs and gradients of one call against the reference; gives what is needed for more."""
-    arrays = call.random(dtype, seed)
-    tensors = call.tensors(arrays)
-    run = call.run(arrays)
-    cotangents = call.cotangents(dtype, seed + 1)
-    what = f"{call} {dtype}"
-    outputs = call.forward(raw_ops, tensors)
-    cudnn_ops.check_outputs(call, outputs, run, dtype, what)
-    assert outputs.reserve_space.shape[0] > 0, what
-    gradients = call.backward(raw_ops, tensors, outputs, cotangents)
-    cudnn_ops.check_gradients(call, gradients, run, cotangents, dtype, what)
-    return tensors, outputs, gradients, cotangents
-
-
 def _same_network_otherwise(tfb, call, found):
     """TensorFlow's own names, the older versions, no training: the same bits."""
     tensors, outputs, gradients, cotangents = found
@@ -61,31 +46,22 @@ def test_every_network(tfb, mode, time_major, lengths):
     for number, net in enumerate(cudnn_ops.networks(mode)):
         steps, batch = ((4, 3), (1, 5), (6, 1), (3, 4))[number % 4]
         call = Call(net, steps, batch, cudnn_ops.lengths_of(lengths, steps, batch), time_major)
-        found = _check(tfb.raw_ops, call, seed=number)
+        found = cudnn_ops.check(tfb.raw_ops, call, seed=number)
         _same_network_otherwise(tfb, call, found)
 
 
 @modes
 @dtypes
 def test_every_type(tfb, mode, dtype):
-    """Sizes of one less and more than vectors have; several rows a block and several blocks."""
-    projected = 5 if mode == "lstm" else 0
-    calls = (
-        Call(Network(mode, 1, 1, 17, 15), 7, 9),
-        Call(Network(mode, 2, 2, 9, 33), 5, 1, (5,)),
-        Call(Network(mode, 2, 2, 31, 16, projected), 6, 17, tuple(k % 7 for k in range(17))),
-        Call(Network(mode, 3, 1, 8, 8, skip=True), 9, 5, (9, 0, 3, 9, 1), time_major=False),
-        Call(Network(mode, 1, 2, 3, 65, 4 * projected), 4, 66, time_major=False),
-    )
-    for number, call in enumerate(calls):
-        _check(tfb.raw_ops, call, dtype, seed=number)
+    for number, call in enumerate(cudnn_ops.odd_calls(mode)):
+        cudnn_ops.check(tfb.raw_ops, call, dtype, seed=number)
 
 
 @modes
 def test_auto_select_skips_where_it_can(tfb, mode):
     for net in (Network(mode, 2, 1, 4, 4, skip=True), Network(mode, 2, 2, 3, 4)):
-        _check(tfb.raw_ops, Call(net, auto_select=True))
-        _check(tfb.raw_ops, Call(net, auto_select=True, version=1))
+        cudnn_ops.check(tfb.raw_ops, Call(net, auto_select=True))
+        cudnn_ops.check(tfb.raw_ops, Call(net, auto_select=True, version=1))
 
 
 @modes
@@ -99,7 +75,7 @@ def test_empty_dims(tfb, mode, dtype):
         for layers, directions, time_major in ((1, 1, True), (2, 2, False), (3, 2, True)):
             net = Network(mode, layers, directions, inputs, units)
             call = Call(net, steps, batch, time_major=time_major)
-            _, outputs, gradients, cotangents = _check(tfb.raw_ops, call, dtype)
+            _, outputs, gradients, cotangents = cudnn_ops.check(tfb.raw_ops, call, dtype)
             if steps == 0:
                 got = call.laid_out(gradients.input_h_backprop.numpy())
                 np.testing.assert_array_equal(got, cotangents[1])

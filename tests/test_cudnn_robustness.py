@@ -13,6 +13,7 @@ import cudnn_params_perturbation
 import cudnn_params_perturbation_child
 import cudnn_perturbation
 import cudnn_perturbation_child
+import cudnn_reserve
 import pytest
 import tensorflow as tf
 from cudnn_ops import Call
@@ -97,7 +98,11 @@ def test_children_of_1_2_and_8_threads(tfb):
     One child for each size of the pool does all of it. A deadlock is a timeout.
     """
     del tfb
-    checks = {1: ("cancellation",), 2: ("load", "reserve", "huge"), 8: ("load", "cancellation")}
+    checks = {
+        1: ("in_data_map", "cancellation"),
+        2: ("load", "reserve", "huge"),
+        8: ("load", "in_data_map", "cancellation"),
+    }
     found = {k: _run_child(k, "bits", "masks", *more) for k, more in checks.items()}
     want = found[1]["bits"]
     assert len(want) == len(cudnn_child.bit_calls()) * len(cudnn_child.DTYPES)
@@ -109,10 +114,22 @@ def test_children_of_1_2_and_8_threads(tfb):
     assert len({m["seeded"] for m in masks}) == 1, "the same seeds, other masks"
     assert len({m["unseeded"] for m in masks}) == len(masks), "no seeds, but the same mask"
     # Wrong, cut, foreign and damaged reserve spaces; dims past 32 bits.
-    count = len(cudnn_child.reserve_calls())
+    count = len(cudnn_reserve.reserve_calls())
     assert found[2]["reserve"]["foreign"] == count * (count - 1)
     assert found[2]["reserve"]["bytes"] >= 2 * 100
     assert found[2]["huge"] > 40
+
+
+# By position, plainest first, since what there is depends on the machine.
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_numbers_of_each_instruction_set(tfb, position):
+    available = tfb.build_info()["cpu_isas_available"]
+    if position >= len(available):
+        pytest.skip(f"not run: this processor runs only {', '.join(available)}")
+    isa = available[position]
+    if isa == tfb.build_info()["cpu_isa"]:
+        pytest.skip(f"not run again: {isa} is what the other tests use")
+    assert _run_child(2, "numbers", TF_BLOCKRNN_CPU_ISA=isa)["numbers"] == isa
 
 
 def test_too_little_memory_is_resource_exhausted(tfb):
