@@ -3,15 +3,14 @@
 // The identity activations need the engine's own template, so this file is
 // compiled for the instruction set of the engine under test.
 
-#include "cc/kernels/cpu/lstm_sequence_backward.h"
-#include "cc/kernels/cpu/lstm_sequence_forward.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
 
 #include "cc/core/activations.h"
+#include "cc/kernels/cpu/lstm_sequence_backward.h"
+#include "cc/kernels/cpu/lstm_sequence_forward.h"
 #include "tests/cpp/lstm_sequence_variants.h"
 #include "tests/cpp/sequence.h"
 
