@@ -145,7 +145,7 @@ class BlockOperands {
         states_(states),
         input_(shape.input),
         block_(rows, scratch),
-        before_(scratch->Array<const T*>(rows.MostRowsInBlock())),
+        before_(scratch->Array<StateBefore>(rows.MostRowsInBlock())),
         wide_x_(
             WideRowsScratch<T>(scratch, rows.MostRowsInBlock(), shape.input)),
         x_t_(scratch->Array<C>((input_ + 1) * MostStride())),
@@ -153,10 +153,11 @@ class BlockOperands {
 
   void Enter(const StepBlock& block, const T* x) {
     block_.Enter(block);
-    const T** next = before_;
+    StateBefore* next = before_;
     for (int64_t step = block.first; step < block.end(); ++step) {
       for (int64_t b = 0; b < rows_.Active(step); ++b) {
-        *next++ = rows_.Skipped(mask_, step, b) ? nullptr : Before(step, b);
+        const bool skip = rows_.Skipped(mask_, step, b);
+        *next++ = {skip ? nullptr : Before(step, b)};
       }
     }
     const int64_t rows = block.rows;
@@ -164,7 +165,7 @@ class BlockOperands {
         WideRows(host_, block_.In(x, input_), rows, input_, wide_x_);
     Transpose([&](int64_t m) { return Kept(m) ? wide.Row(m) : nullptr; },
               input_, x_t_);
-    Transpose([&](int64_t m) { return before_[m]; }, states_.width, h_t_);
+    Transpose([&](int64_t m) { return before_[m].h; }, states_.width, h_t_);
   }
 
   // out[j, m] = row(m)[j] or 0 where row(m) is nullptr, and a row of ones.
@@ -185,7 +186,7 @@ class BlockOperands {
                      : states_.h + rows_.InMemory(step - 1, b) * states_.ld;
   }
   // Whether the step of a row of the block is not skipped.
-  bool Kept(int64_t row) const { return before_[row] != nullptr; }
+  bool Kept(int64_t row) const { return before_[row].h != nullptr; }
 
   const BlockRows& block() const { return block_; }
   int64_t rows() const { return block_.block().rows; }
@@ -193,6 +194,10 @@ class BlockOperands {
   const C* h_t() const { return h_t_; }
 
  private:
+  struct StateBefore {
+    const T* h;  // nullptr where the step is skipped
+  };
+
   int64_t MostStride() const {
     return TransposedStride<C>(rows_.MostRowsInBlock());
   }
@@ -203,7 +208,7 @@ class BlockOperands {
   const States states_;
   const int64_t input_;
   BlockRows block_;
-  const T** before_;  // of each row of the block; nullptr where it is skipped
+  StateBefore* before_;  // of each row of the block
   C* wide_x_;
   C* x_t_;  // [I + 1, block rows], the last row ones
   C* h_t_;  // [P + 1, block rows], the last row ones
