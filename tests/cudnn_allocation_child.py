@@ -20,7 +20,7 @@ from cudnn_ops import Call
 from cudnn_reference import Network
 
 CALLS = {mode: Call(Network(mode, 2, 2, 64, 256), 6, 64) for mode in ("lstm", "gru", "rnn_tanh")}
-STEP = 2 * MB
+STEP = MB // 2
 
 
 def with_little_memory(run, what: str) -> dict[str, int]:
@@ -29,8 +29,8 @@ def with_little_memory(run, what: str) -> dict[str, int]:
     outcomes = collections.Counter()
     limits = resource.getrlimit(resource.RLIMIT_AS)
     room = 0
+    gc.collect()
     while outcomes["right"] < 2:
-        gc.collect()
         outputs = None
         resource.setrlimit(resource.RLIMIT_AS, (allocation_child.used() + room, limits[1]))
         try:

@@ -50,7 +50,7 @@ def _over_time(cell: keras.layers.Layer) -> keras.layers.Layer:
     return keras.layers.RNN(cell, return_sequences=True, return_state=True)
 
 
-class _WholeSequence(keras.layers.Layer):
+class WholeSequence(keras.layers.Layer):
     """A recurrent layer that hands whole sequences to one op, with the weights of a Keras cell."""
 
     def __init__(self, cell: keras.layers.Layer):
@@ -64,21 +64,20 @@ class _WholeSequence(keras.layers.Layer):
         return self.cell.get_initial_state(batch_size)
 
 
-class _WholeGRU(_WholeSequence):
+class WholeGRU(WholeSequence):
     def call(self, x: tf.Tensor, initial_state: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
-        kernel, recurrent_kernel, (bias, recurrent_bias) = (w.value for w in self.cell.weights)
+        kernel, recurrent_kernel, bias = (w.value for w in self.cell.weights)
         return sequences.gru(
             x,
             kernel,
             recurrent_kernel,
-            bias,
-            recurrent_bias,
+            *tf.unstack(bias),
             initial_state=initial_state[0],
             gate_order="urc",
         )
 
 
-class _WholeLSTM(_WholeSequence):
+class WholeLSTM(WholeSequence):
     def call(self, x: tf.Tensor, initial_state: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
         weights = [w.value for w in self.cell.weights]
         outputs, state = sequences.lstm(x, *weights, initial_state=initial_state)
@@ -102,12 +101,12 @@ KINDS = (
     ),
     Kind(
         "GRU",
-        lambda units: _WholeGRU(keras.layers.GRUCell(units)),
+        lambda units: WholeGRU(keras.layers.GRUCell(units)),
         lambda units: _keras_layer(keras.layers.GRU, units),
     ),
     Kind(
         "LSTM",
-        lambda units: _WholeLSTM(keras.layers.LSTMCell(units)),
+        lambda units: WholeLSTM(keras.layers.LSTMCell(units)),
         lambda units: _keras_layer(keras.layers.LSTM, units),
     ),
 )

@@ -86,6 +86,7 @@ struct LstmSequenceForwardArgs {
   const T* wcf = nullptr;         // [H]; read only with use_peephole
   const T* wco = nullptr;         // [H]; read only with use_peephole
   const T* b = nullptr;           // [4H]
+  const T* b_h = nullptr;         // [4H], added to b; nullptr: zeros
   // Outputs; each may be nullptr where nobody wants it.
   T* i = nullptr;        // [steps, batch, H]
   T* cs = nullptr;       // [steps, batch, H]
@@ -253,6 +254,7 @@ struct RnnSequenceForwardArgs {
   const T* w_x = nullptr;         // [I, H]
   const T* w_h = nullptr;         // [H, H]
   const T* b = nullptr;           // [H]
+  const T* b_h = nullptr;         // [H], added to b; nullptr: zeros
   T* h = nullptr;                 // [steps, batch, H]
   T* h_last = nullptr;            // [B, H]; nullptr where nobody wants it
 };

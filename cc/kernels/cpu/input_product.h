@@ -41,8 +41,8 @@ struct InputWeights {
   int64_t ldw = 0;         // from row to row of w
   bool by_unit = false;    // w is transposed
   const T* b = nullptr;    // [gates · H]
-  const T* b_h = nullptr;  // [gates · H], beside the product with the state;
-                           // nullptr: none
+  const T* b_h = nullptr;  // [gates · H], the state's share of what is added;
+                           // nullptr: zeros
 };
 
 // With kLastApart the last gate's share stays by itself: its product with the

@@ -49,7 +49,8 @@ class LstmSequenceForward {
         w_p_(host, &scratch_, WeightView<T>{args.w_p, units_, true}, {0},
              args.proj > 0 ? units_ : 0, args.proj),
         x_(host, &scratch_, shape_, rows_,
-           {args.w_x, LdW(shape_.input), shape_.weights_by_unit, args.b},
+           {args.w_x, LdW(shape_.input), shape_.weights_by_unit, args.b,
+            args.b_h},
            JoinsStep(loop_, split_, host.num_threads)) {}
 
   Status Run() {

@@ -45,7 +45,7 @@ class RnnSequenceForward {
              units_, units_),
         x_(host, &scratch_, shape_, rows_,
            {args.w_x, shape_.weights_by_unit ? shape_.input : units_,
-            shape_.weights_by_unit, args.b},
+            shape_.weights_by_unit, args.b, args.b_h},
            JoinsStep(loop_, split_, host.num_threads)) {}
 
   Status Run() {

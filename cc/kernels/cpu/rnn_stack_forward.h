@@ -18,7 +18,6 @@
 #include "cc/kernels/cpu/rnn_stack_dropout.h"
 #include "cc/kernels/cpu/rnn_stack_plan.h"
 #include "cc/kernels/cpu/scratch.h"
-#include "cc/kernels/cpu/simd.h"
 
 namespace blockrnn::cpu {
 
@@ -124,21 +123,6 @@ class RnnStackForward {
     return plan_.template Array<T>(args_.reserve, pseudo, index);
   }
 
-  // bW + bR, which the equations only have as a sum; nullptr: no memory.
-  const T* SummedBias(const PseudoParams<const T>& params, const Host& host) {
-    using C = ComputeType<T>;
-    const int64_t count = args_.geometry.gates() * args_.geometry.units;
-    Scratch scratch(host);
-    T* const sum = scratch.Array<T>(count);
-    if (sum == nullptr) return nullptr;
-    ForEachVector<C>(count, [&](int64_t j, auto lanes) {
-      Store(sum + j,
-            Load<C>(params.b_x + j, lanes) + Load<C>(params.b_h + j, lanes),
-            lanes);
-    });
-    return sum;
-  }
-
   Status Lstm(const Pseudo& pseudo, const T* x, T* h, const Host& host) {
     const RnnGeometry& g = args_.geometry;
     LstmSequenceForwardArgs<T> args;
@@ -147,8 +131,8 @@ class RnnStackForward {
     args.cs_prev = plan_.State(args_.input_c, pseudo, g.units);
     args.proj = g.projected ? g.proj : 0;
     args.w_p = params.w_p;
-    args.b = SummedBias(params, host);
-    if (args.b == nullptr) return Status::kOutOfMemory;
+    args.b = params.b_x;
+    args.b_h = params.b_h;
     args.i = Kept(pseudo, 0);
     args.f = Kept(pseudo, 1);
     args.o = Kept(pseudo, 2);
@@ -175,8 +159,8 @@ class RnnStackForward {
     RnnSequenceForwardArgs<T> args;
     const PseudoParams<const T> params = Fill(pseudo, x, h, &args);
     args.relu = args_.geometry.mode == RnnMode::kRelu;
-    args.b = SummedBias(params, host);
-    if (args.b == nullptr) return Status::kOutOfMemory;
+    args.b = params.b_x;
+    args.b_h = params.b_h;
     return cpu::RnnSequenceForward<T, Activations>(args, host);
   }
 
