@@ -178,13 +178,14 @@ class Run:
 
     x [T, B, I], input_h [L·D, B, P], input_c [L·D, B, H] (read for lstm only); lengths [B] or
     None; masks: for every layer but the last an array [T, B, D·P], 0 or 1 / (1 - p), or None;
-    storage: the type that a layer's output has for the next layer, nothing else is rounded.
+    storage: the type that a layer's output has for the next layer and, in the rnn modes, for the
+    next step; nothing else is rounded.
     """
 
     def __init__(
         self, net, x, input_h, input_c, params, lengths=None, masks=None, storage=np.float64
     ):
-        self.net, self.lstm = net, net.mode == "lstm"
+        self.net, self.lstm, self.storage = net, net.mode == "lstm", storage
         x, input_h, input_c, self.params = (
             np.asarray(v).astype(np.float64) for v in (x, input_h, input_c, params)
         )
@@ -220,6 +221,8 @@ class Run:
         for t in _order(x.shape[0], direction):
             alive = self.alive[t][:, None]
             h_new, c_new, gates = _step(net.mode, cell, zx[t], h, c)
+            if net.gates == 1:
+                h_new = h_new.astype(self.storage).astype(np.float64)
             self.steps[k].append(_Step(t, h, c, gates))
             out[t] = np.where(alive, h_new, 0.0)
             h = np.where(alive, h_new, h)

@@ -204,7 +204,7 @@ def test_cancellation_with_many_threads(tfb):
 
 
 # By position, plainest first, since what there is depends on the machine.
-@pytest.mark.parametrize("position", [0, 1, 2])
+@pytest.mark.parametrize("position", [0, 1, 2, 3])
 def test_numbers_of_each_instruction_set(tfb, position):
     available = tfb.build_info()["cpu_isas_available"]
     if position >= len(available):

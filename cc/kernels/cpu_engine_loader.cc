@@ -39,6 +39,8 @@ std::vector<Isa> AllIsas() {
   isas.push_back({"x86-64-v2", v2});
   isas.push_back({"x86-64-v3", v3});
   isas.push_back({"x86-64-v4", v4});
+  isas.push_back(
+      {"x86-64-v4-bf16", v4 && __builtin_cpu_supports("avx512bf16")});
 #endif
   return isas;
 }

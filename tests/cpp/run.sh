@@ -48,7 +48,10 @@ has() {
 # The engine's instruction sets that this machine runs, best first.
 machine_isas() {
   if [ "$(uname -m)" = x86_64 ]; then
-    if has avx512f avx512dq avx512cd avx512bw avx512vl; then echo x86-64-v4; fi
+    if has avx512f avx512dq avx512cd avx512bw avx512vl; then
+      if has avx512_bf16; then echo x86-64-v4-bf16; fi
+      echo x86-64-v4
+    fi
     if has avx2 fma bmi2 f16c; then echo x86-64-v3; fi
     if has sse4_2 popcnt; then echo x86-64-v2; fi
   fi
@@ -136,10 +139,13 @@ done
 
 common_objects=
 for isa in $isas; do
-  march=
-  if [ "$isa" != generic ]; then march=-march=$isa; fi
-  # GCC 12 takes the undefined vectors of its own AVX-512 headers for mistakes.
-  if [ "$isa" = x86-64-v4 ]; then march="$march -Wno-maybe-uninitialized -Wno-uninitialized"; fi
+  march=-march=$isa
+  case "$isa" in
+    generic) march= ;;
+    # GCC 12 takes the undefined vectors of its own AVX-512 headers for mistakes.
+    x86-64-v4*) march="-march=x86-64-v4 -Wno-maybe-uninitialized -Wno-uninitialized" ;;
+  esac
+  if [ "$isa" = x86-64-v4-bf16 ]; then march="$march -mavx512bf16"; fi
   mkdir -p "$build/$isa"
   for source in $per_isa; do
     queue "$build/$isa/$(basename "$source" .cc).o" "$source" $engine_flags $march "-DBLOCKRNN_ISA=\"$isa\""

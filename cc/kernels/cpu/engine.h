@@ -72,7 +72,7 @@ inline constexpr int kEngineVersion = 4;
 
 struct Engine {
   int version;
-  const char* isa;  // "generic", "x86-64-v2", "x86-64-v3" or "x86-64-v4"
+  const char* isa;  // "generic", "x86-64-v2", … (engine.bzl)
   CellFunctions<Eigen::half> f16;
   CellFunctions<Eigen::bfloat16> bf16;
   CellFunctions<float> f32;

@@ -167,12 +167,12 @@ class GruAfterSequenceBackward {
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     return RunProducts<T>(
         host_, ProductWithEpilogue{to_x, store_x},
-        SumOverRows<C>({operands_.x_t(), input, rows, dz, RuWidth(),
+        SumOverRows<T>({operands_.x_t(), input, rows, dz, RuWidth(),
                         w_x_grad_.sums(), ldz_, b_x_grad_.sums()}),
-        SumOverRows<C>({operands_.x_t(), input, rows, d_c, units_,
+        SumOverRows<T>({operands_.x_t(), input, rows, d_c, units_,
                         Columns(w_x_grad_, RuWidth()), ldz_,
                         b_x_grad_.sums() + RuWidth()}),
-        SumOverRows<C>({operands_.h_t(), units_, rows, dz, ldz_,
+        SumOverRows<T>({operands_.h_t(), units_, rows, dz, ldz_,
                         w_h_grad_.sums(), ldz_, b_h_grad_.sums()}));
   }
 
@@ -195,7 +195,7 @@ class GruAfterSequenceBackward {
   const int64_t ldz_;
   Scratch scratch_;
   const SequenceRows rows_;
-  const PackedWeights<C, 1> w_h_t_;  // w_hᵀ
+  const PackedWeights<T, 1> w_h_t_;  // w_hᵀ
   BlockOperands<T> operands_;
   BlockGradients<C> dz_;          // [block rows + B, 3H]: r̄, ū, hc
   C* d_c_;                        // [block rows, H]

@@ -149,7 +149,7 @@ class GruAfterSequenceForward {
   const SequenceRows rows_;
   StepLoop loop_;
   const StepSplit split_;
-  const PackedWeights<C, kGruAfterGates> w_h_;
+  const PackedWeights<T, kGruAfterGates> w_h_;
   InputProduct<T, kGruAfterGates, true> x_;
   C* h_[2] = {};  // [B, H], before and after a step
 };

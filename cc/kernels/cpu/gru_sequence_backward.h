@@ -192,13 +192,13 @@ class GruSequenceBackward {
     const WeightView<C> d_c = {d_c_, units_};
     return RunProducts<T>(
         host_, ProductWithEpilogue{to_x, store_x},
-        SumOverRows<C>({operands_.x_t(), input, rows, d_ru, ld_ru_,
+        SumOverRows<T>({operands_.x_t(), input, rows, d_ru, ld_ru_,
                         w_ru_x_grad_.sums(), ld_ru_, nullptr}),
-        SumOverRows<C>({operands_.x_t(), input, rows, d_c, units_,
+        SumOverRows<T>({operands_.x_t(), input, rows, d_c, units_,
                         w_c_x_grad_.sums(), units_, nullptr}),
-        SumOverRows<C>({operands_.h_t(), units_, rows, d_ru, ld_ru_,
+        SumOverRows<T>({operands_.h_t(), units_, rows, d_ru, ld_ru_,
                         w_ru_h_grad_.sums(), ld_ru_, b_ru_grad_.sums()}),
-        SumOverRows<C>({h_r_t_, units_, rows, d_c, units_, w_c_h_grad_.sums(),
+        SumOverRows<T>({h_r_t_, units_, rows, d_c, units_, w_c_h_grad_.sums(),
                         units_, b_c_grad_.sums()}));
   }
 
@@ -217,8 +217,8 @@ class GruSequenceBackward {
   const int64_t ld_ru_;
   Scratch scratch_;
   const SequenceRows rows_;
-  const PackedWeights<C, 1> w_ru_h_t_;  // w_ru_hᵀ
-  const PackedWeights<C, 1> w_c_h_t_;   // w_c_hᵀ
+  const PackedWeights<T, 1> w_ru_h_t_;  // w_ru_hᵀ
+  const PackedWeights<T, 1> w_c_h_t_;   // w_c_hᵀ
   BlockOperands<T> operands_;
   BlockGradients<C> d_ru_;  // [block rows + B, 2H], pre-activations
   C* d_c_;                  // [block rows, H], pre-activations

@@ -150,8 +150,8 @@ class GruSequenceForward {
   const SequenceRows rows_;
   StepLoop loop_;
   const StepSplit split_;
-  const PackedWeights<C, kGruGates> w_ru_h_;
-  const PackedWeights<C, 1> w_c_h_;
+  const PackedWeights<T, kGruGates> w_ru_h_;
+  const PackedWeights<T, 1> w_c_h_;
   InputProduct<T, kGruGates> x_ru_;
   InputProduct<T, 1> x_c_;
   C* h_ = nullptr;    // [B, H]

@@ -65,6 +65,7 @@ class InputProduct {
         panels_(CeilDiv(shape.units, kUnits)),
         weights_(weights),
         within_(within && !shape.skip_input),
+        may_join_(shape.batch >= kRowsToJoinStep),
         skip_input_(shape.skip_input),
         block_(rows, scratch),
         bias_(scratch->Array<C>(panels_ * kStartWidth)),
@@ -103,6 +104,7 @@ class InputProduct {
     std::copy(offsets.at, offsets.at + kGates, product.gate_offset);
     product.num_parts = 1;
     product.parts[0] = {x_, input_, View()};
+    product.packs_always = may_join_;
     const auto keep = [this](const GateRun<C>& run) { KeepStart(run); };
     return ProductWithEpilogue{product, keep};
   }
@@ -110,7 +112,7 @@ class InputProduct {
   // x · w_x + b + h · w_h for some rows of a step and panels, then
   // epilogue(run, last gate's share of the input or nullptr).
   template <class Epilogue>
-  void Multiply(int64_t step, const C* h, const PackedWeights<C, kGates>& w_h,
+  void Multiply(int64_t step, const C* h, const PackedWeights<T, kGates>& w_h,
                 Range panels, Range rows, const Epilogue& epilogue) const {
     const RowView<C> state = {h, w_h.depth()};
     const int64_t first = block_.Of(step);
@@ -237,12 +239,13 @@ class InputProduct {
   const int64_t panels_;
   const InputWeights<T, kGates> weights_;
   const bool within_;
+  const bool may_join_;  // with another number of threads
   const bool skip_input_;
   BlockRows block_;
   C* bias_;
   C* wide_x_;
   C* start_;
-  const PackedWeights<C, kGates> w_x_;
+  const PackedWeights<T, kGates> w_x_;
   RowView<C> x_;
 };
 

@@ -270,11 +270,11 @@ class LstmSequenceBackward {
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     return RunProducts<T>(
         host_, ProductWithEpilogue{to_x, store_x},
-        SumOverRows<C>({operands_.x_t(), input, rows, dz, ldz_,
+        SumOverRows<T>({operands_.x_t(), input, rows, dz, ldz_,
                         w_x_grad_.sums(), ldz_, nullptr}),
-        SumOverRows<C>({operands_.h_t(), width_, rows, dz, ldz_,
+        SumOverRows<T>({operands_.h_t(), width_, rows, dz, ldz_,
                         w_h_grad_.sums(), ldz_, b_grad_.sums()}),
-        SumOverRows<C>({d_h_t_, width_, rows, WeightView<C>{m_, units_}, units_,
+        SumOverRows<T>({d_h_t_, width_, rows, WeightView<C>{m_, units_}, units_,
                         w_p_grad_.sums(), units_, nullptr}));
   }
 
@@ -308,8 +308,8 @@ class LstmSequenceBackward {
   const int64_t ldz_;
   Scratch scratch_;
   const SequenceRows rows_;
-  const PackedWeights<C, 1> w_h_t_;  // w_hᵀ
-  const PackedWeights<C, 1> w_p_;
+  const PackedWeights<T, 1> w_h_t_;  // w_hᵀ
+  const PackedWeights<T, 1> w_p_;
   BlockOperands<T> operands_;
   BlockGradients<C> dz_;          // [block rows + B, 4H]
   C* cs_grad_;                    // [B, H], from the step after

@@ -213,8 +213,8 @@ class LstmSequenceForward {
   const SequenceRows rows_;
   StepLoop loop_;
   const StepSplit split_;
-  const PackedWeights<C, kLstmGates> w_h_;
-  const PackedWeights<C, 1> w_p_;  // w_pᵀ
+  const PackedWeights<T, kLstmGates> w_h_;
+  const PackedWeights<T, 1> w_p_;  // w_pᵀ
   InputProduct<T, kLstmGates> x_;
   C* h_[2] = {};     // [B, P], before and after a step
   C* cs_ = nullptr;  // [B, H]

@@ -20,19 +20,20 @@ struct Range {
   int64_t end = 0;
 };
 
-template <class C, int kGates>
+// Of storage type T.
+template <class T, int kGates>
 class PackedWeights {
  public:
-  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  using P = PanelElement<T>;
+  static constexpr int64_t kUnits = kPanelUnits<P, kGates>;
 
   // Weights of the given depth and units, packed in parallel into scratch.
   // Scratch::ok() tells whether there was any.
-  template <class T>
   PackedWeights(const Host& host, Scratch* scratch, const WeightView<T>& view,
                 const int64_t (&gate_offset)[kGates], int64_t depth,
                 int64_t units)
       : depth_(depth), units_(units), panels_(CeilDiv(units, kUnits)) {
-    C* packed = scratch->Array<C>(panels_ * depth * kPanelWidth<C, kGates>);
+    P* packed = scratch->Array<P>(panels_ * Stride());
     if (packed == nullptr) return;
     packed_ = packed;
     constexpr int64_t kGroup = kUnits * internal::kMostPanelsInGroup;
@@ -42,22 +43,23 @@ class PackedWeights {
         NumWorkers(host, std::min<int64_t>(tasks, 1 + elements / 64e3));
     ParallelFor(host, workers, tasks, [&](int, int64_t task) {
       const int64_t unit = task * kGroup;
-      PackPanels<C>(view, gate_offset, depth, unit,
-                    std::min(kGroup, units - unit),
-                    depth * kPanelWidth<C, kGates>,
-                    packed + unit / kUnits * depth * kPanelWidth<C, kGates>);
+      PackPanels(view, gate_offset, depth, unit, std::min(kGroup, units - unit),
+                 Stride(), packed + unit / kUnits * Stride());
     });
   }
 
   int64_t depth() const { return depth_; }
   int64_t units() const { return units_; }
   int64_t panels() const { return panels_; }
-  const C* Panel(int64_t panel) const {
-    return packed_ + panel * depth_ * kPanelWidth<C, kGates>;
-  }
+  const P* Panel(int64_t panel) const { return packed_ + panel * Stride(); }
 
  private:
-  const C* packed_ = nullptr;
+  // Elements from panel to panel.
+  int64_t Stride() const {
+    return NumElements<P>(depth_) * kPanelWidth<P, kGates>;
+  }
+
+  const P* packed_ = nullptr;
   int64_t depth_;
   int64_t units_;
   int64_t panels_;
@@ -83,10 +85,11 @@ struct BeginAtZero {
 // For some rows and panels: what begin(place, tile) puts into the tile + a · w,
 // then the epilogue. Panels are the outer loop, so each is read from memory
 // once.
-template <class C, int kGates, class Begin, class Epilogue>
-void MultiplyPacked(const RowView<C>& a, const PackedWeights<C, kGates>& w,
-                    Range panels, Range rows, const Begin& begin,
-                    const Epilogue& epilogue) {
+template <class T, int kGates, class Begin, class Epilogue>
+void MultiplyPacked(const RowView<ComputeType<T>>& a,
+                    const PackedWeights<T, kGates>& w, Range panels, Range rows,
+                    const Begin& begin, const Epilogue& epilogue) {
+  using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
   // Tiles as even as can be: a tile of one row costs nearly what three cost.
@@ -118,9 +121,10 @@ void MultiplyPacked(const RowView<C>& a, const PackedWeights<C, kGates>& w,
 }
 
 // The epilogue alone, for a product with zeros.
-template <class C, int kGates, class Epilogue>
-void ZeroProduct(const PackedWeights<C, kGates>& w, Range panels, Range rows,
+template <class T, int kGates, class Epilogue>
+void ZeroProduct(const PackedWeights<T, kGates>& w, Range panels, Range rows,
                  const Epilogue& epilogue) {
+  using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   alignas(64) const C sums[kPanelWidth<C, kGates>] = {};
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {

@@ -8,6 +8,9 @@
 // suit 3.
 //
 //     panel[k] = [gate 0: units u … u+n) | gate 1: the same units | …]
+//
+// Its elements are values, or pairs of values that lie next to each other in
+// the depth (panel_element.h).
 
 #ifndef BLOCKRNN_KERNELS_CPU_PANEL_H_
 #define BLOCKRNN_KERNELS_CPU_PANEL_H_
@@ -15,6 +18,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cc/kernels/cpu/panel_element.h"
 #include "cc/kernels/cpu/simd.h"
 
 namespace blockrnn::cpu {
@@ -65,33 +69,31 @@ struct WeightView {
   }
 };
 
-// out[p * ld_out + j] = row(j)[p] for j < lanes and 0 for the other lanes of a
-// vector; a row that is nullptr is zeros too. Square blocks are transposed in
-// registers.
-template <class C, class Rows>
-void TransposeRows(const Rows& row, int64_t k, int lanes, C* out,
+// out[p * ld_out + j] = element p of row(j) for j < lanes and 0 for the other
+// lanes of a vector; a row that is nullptr is zeros too. Square blocks are
+// transposed in registers.
+template <class P, class Rows>
+void TransposeRows(const Rows& row, int64_t k, int lanes, P* out,
                    int64_t ld_out) {
-  constexpr int kSize = Vec<C>::kSize;
-  using Packet = typename Vec<C>::Packet;
+  constexpr int kSize = Vec<P>::kSize;
+  constexpr int kDepth = Elements<P>::kDepth;
+  using Packet = typename Vec<P>::Packet;
   decltype(row(0)) rows[kSize] = {};
   for (int j = 0; j < lanes; ++j) rows[j] = row(j);
-  int64_t p = 0;
-  if constexpr (kSize > 1) {
-    for (; p + kSize <= k; p += kSize) {
-      Eigen::internal::PacketBlock<Packet, kSize> block;
-      for (int j = 0; j < kSize; ++j) {
-        const Vec<C> v = rows[j] == nullptr ? Vec<C>(0) : Load<C>(rows[j] + p);
-        block.packet[j] = v.packet;
-      }
-      Eigen::internal::ptranspose(block);
-      for (int j = 0; j < kSize; ++j) {
-        Store(out + (p + j) * ld_out, Vec<C>(block.packet[j]));
-      }
-    }
-  }
-  for (; p < k; ++p) {
+  const int64_t elements = NumElements<P>(k);
+  for (int64_t p = 0; p < elements; p += kSize) {
+    Eigen::internal::PacketBlock<Packet, kSize> block;
     for (int j = 0; j < kSize; ++j) {
-      out[p * ld_out + j] = rows[j] == nullptr ? C(0) : C(rows[j][p]);
+      const Vec<P> v =
+          rows[j] == nullptr
+              ? Vec<P>(0)
+              : Elements<P>::Along(rows[j] + p * kDepth, k - p * kDepth);
+      block.packet[j] = v.packet;
+    }
+    if constexpr (kSize > 1) Eigen::internal::ptranspose(block);
+    const int64_t count = std::min<int64_t>(kSize, elements - p);
+    for (int64_t j = 0; j < count; ++j) {
+      Elements<P>::Store(out + (p + j) * ld_out, Vec<P>(block.packet[j]));
     }
   }
 }
@@ -109,43 +111,49 @@ inline constexpr int64_t kPackAhead = 8;
 
 // Packs depth k of `units` neighbouring units for each gate into panels that
 // start panel_stride elements apart. Lanes past the last unit become zero.
-template <class C, int kGates, class T>
+template <class P, int kGates, class T>
 void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
                 int64_t k, int64_t unit, int64_t units, int64_t panel_stride,
-                C* panels) {
-  constexpr int kSize = Vec<C>::kSize;
-  constexpr int kUnits = kPanelUnits<C, kGates>;
+                P* panels) {
+  constexpr int kSize = Vec<P>::kSize;
+  constexpr int kUnits = kPanelUnits<P, kGates>;
+  constexpr int kWidth = kPanelWidth<P, kGates>;
+  constexpr int kDepth = Elements<P>::kDepth;
+  const int64_t elements = NumElements<P>(k);
   for (int gate = 0; gate < kGates; ++gate) {
     const int64_t column = gate_offset[gate] + unit;
     const auto out = [&](int64_t j) {
-      return panels + PanelOffset<C, kGates>(gate, j, panel_stride);
+      return panels + PanelOffset<P, kGates>(gate, j, panel_stride);
     };
     if (view.transposed) {
       for (int64_t j = 0; j < units; j += kSize) {
         const T* first = view.w + (column + j) * view.ldw;
-        TransposeRows([&](int lane) { return first + lane * view.ldw; }, k,
-                      static_cast<int>(std::min<int64_t>(units - j, kSize)),
-                      out(j), kPanelWidth<C, kGates>);
+        TransposeRows<P>([&](int lane) { return first + lane * view.ldw; }, k,
+                         static_cast<int>(std::min<int64_t>(units - j, kSize)),
+                         out(j), kWidth);
       }
     } else {
-      for (int64_t p = 0; p < k; ++p) {
+      for (int64_t p = 0; p < k; p += kDepth) {
         const T* row = view.w + p * view.ldw + column;
         // Rows lie far apart, so the hardware does not see them coming.
-        if (p + kPackAhead < k) {
+        for (int64_t ahead = kPackAhead; ahead < kPackAhead + kDepth; ++ahead) {
+          if (p + ahead >= k) break;
           for (int64_t j = 0; j < units; j += 64 / sizeof(T)) {
-            __builtin_prefetch(row + kPackAhead * view.ldw + j);
+            __builtin_prefetch(row + ahead * view.ldw + j);
           }
         }
-        ForEachVector<C>(units, [&](int64_t j, auto lanes) {
-          Store(out(j) + p * kPanelWidth<C, kGates>, Load<C>(row + j, lanes));
+        ForEachVector<P>(units, [&](int64_t j, auto lanes) {
+          Elements<P>::Store(
+              out(j) + p / kDepth * kWidth,
+              Elements<P>::Across(row + j, view.ldw, k - p, lanes));
         });
       }
     }
     const int64_t filled = (units + kSize - 1) / kSize * kSize;
     const int64_t end = (units + kUnits - 1) / kUnits * kUnits;
     for (int64_t j = filled; j < end; j += kSize) {
-      for (int64_t p = 0; p < k; ++p) {
-        Store(out(j) + p * kPanelWidth<C, kGates>, Vec<C>(0));
+      for (int64_t p = 0; p < elements; ++p) {
+        Elements<P>::Store(out(j) + p * kWidth, Vec<P>(0));
       }
     }
   }
@@ -179,24 +187,55 @@ struct RowPointers {
 };
 
 // tile += a · panel for kRows rows of a, in the order of k, one multiply-add
-// each: the bits of an element do not depend on the tile it is in. Only the
-// first kUsed vectors of each gate are computed: a last panel is seldom full.
-template <int kGates, int kUsed, class C, int kRows, int kVectors>
-EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
-                                       int64_t k, const C* panel,
-                                       Tile<C, kRows, kVectors>* tile) {
-  constexpr int kSize = Vec<C>::kSize;
-  for (int64_t p = 0; p < k; ++p) {
-    Vec<C> broadcast[kRows];
-    for (int m = 0; m < kRows; ++m) broadcast[m] = Vec<C>(a.row[m][p]);
+// for each element: the bits of a sum do not depend on the tile it is in. Only
+// the first kUsed vectors of each gate are computed: a last panel is seldom
+// full.
+template <int kGates, int kUsed, class P, class C, int kRows, int kVectors>
+EIGEN_ALWAYS_INLINE void MultiplyElements(const RowPointers<P, kRows>& a,
+                                          int64_t elements, const P* panel,
+                                          Tile<C, kRows, kVectors>* tile) {
+  constexpr int kSize = Vec<P>::kSize;
+  for (int64_t p = 0; p < elements; ++p) {
+    Vec<P> broadcast[kRows];
+    for (int m = 0; m < kRows; ++m) broadcast[m] = Vec<P>(a.row[m][p]);
     for (int v = 0; v < kVectors; ++v) {
       if (v % kGateVectors<kGates> >= kUsed) continue;
-      const Vec<C> b = Load<C>(panel + v * kSize);
+      const Vec<P> b = Elements<P>::Load(panel + v * kSize);
       for (int m = 0; m < kRows; ++m) {
         tile->sum[m][v] = MulAdd(broadcast[m], b, tile->sum[m][v]);
       }
     }
     panel += kVectors * kSize;
+  }
+}
+
+// Depth of which the rows are made into elements at a time, if they have to be:
+// 3 KB for a tile, and little work beside that of a panel.
+inline constexpr int64_t kDepthAtOnce = 256;
+
+// The same for rows of values, k of them.
+template <int kGates, int kUsed, class P, class C, int kRows, int kVectors>
+EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
+                                       int64_t k, const P* panel,
+                                       Tile<C, kRows, kVectors>* tile) {
+  if constexpr (std::is_same_v<P, C>) {
+    MultiplyElements<kGates, kUsed>(a, k, panel, tile);
+  } else {
+    constexpr int64_t kDepth = Elements<P>::kDepth;
+    alignas(64) P elements[kRows][kDepthAtOnce / kDepth];
+    for (int64_t p = 0; p < k; p += kDepthAtOnce) {
+      const int64_t depth = std::min(kDepthAtOnce, k - p);
+      RowPointers<P, kRows> made;
+      for (int m = 0; m < kRows; ++m) {
+        made.row[m] = elements[m];
+        for (int64_t j = 0; j < depth; j += kDepth * Vec<P>::kSize) {
+          Elements<P>::Store(elements[m] + j / kDepth,
+                             Elements<P>::Along(a.row[m] + p + j, depth - j));
+        }
+      }
+      MultiplyElements<kGates, kUsed>(made, NumElements<P>(depth), panel, tile);
+      panel += NumElements<P>(depth) * kVectors * Vec<P>::kSize;
+    }
   }
 }
 

@@ -48,21 +48,25 @@ struct RowView {
   }
 };
 
-template <class T>
+template <class C, class W>
 struct ProductPart {
-  RowView<ComputeType<T>> a;  // [rows, k]
+  RowView<C> a;  // [rows, k]
   int64_t k = 0;
-  WeightView<T> weights;
+  WeightView<W> weights;
 };
 
 // out[m, g, u] = Σ_parts Σ_k a[m, k] · w[k, gate_offset[g] + u]
-template <class T, int kGates>
+// in a call whose storage type is T; the weights are stored as W.
+template <class T, int kGates, class W = T>
 struct Product {
   int64_t rows = 0;
   int64_t units = 0;  // of one gate
   int64_t gate_offset[kGates] = {};
   int num_parts = 0;
-  ProductPart<T> parts[2];
+  ProductPart<ComputeType<T>, W> parts[2];
+  // Packs the weights for few rows as well: sums have the bits that
+  // PackedWeights give, whose elements may be another type's.
+  bool packs_always = false;
 
   int64_t Depth() const {
     int64_t depth = 0;
@@ -111,13 +115,14 @@ inline constexpr int64_t kMostPanelsInGroup = 4;
 // Rows that share a packing: their sums, 1 KB each, stay in the cache as well.
 inline constexpr int64_t kMostRowsInBlock = 264;
 
-template <class T, int kGates>
-bool Streams(const Product<T, kGates>& product) {
-  return product.rows <= kStreamRows;
+template <class T, int kGates, class W>
+bool Streams(const Product<T, kGates, W>& product) {
+  constexpr bool kSameBits = std::is_same_v<PanelElement<T>, ComputeType<T>>;
+  return product.rows <= kStreamRows && (kSameBits || !product.packs_always);
 }
 
-template <class T, int kGates>
-Split SplitProduct(const Product<T, kGates>& product, int workers) {
+template <class T, int kGates, class W>
+Split SplitProduct(const Product<T, kGates, W>& product, int workers) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   Split split;
@@ -149,13 +154,17 @@ Split SplitProduct(const Product<T, kGates>& product, int workers) {
   return split;
 }
 
-// Scratch elements that one worker needs for the tasks of a split.
-template <class T, int kGates>
-int64_t TaskScratch(const Product<T, kGates>& product, const Split& split) {
-  const int64_t sums = std::min(split.rows_per_task, product.rows) * kGates *
-                       split.units_per_task;
-  if (Streams(product)) return sums;
-  return sums + kPackedDepth * kGates * split.units_per_task;
+// Sums that one worker keeps for the tasks of a split, and elements of panels.
+template <class T, int kGates, class W>
+int64_t TaskSums(const Product<T, kGates, W>& product, const Split& split) {
+  return std::min(split.rows_per_task, product.rows) * kGates *
+         split.units_per_task;
+}
+template <class T, int kGates, class W>
+int64_t TaskElements(const Product<T, kGates, W>& product, const Split& split) {
+  if (Streams(product)) return 0;
+  return NumElements<PanelElement<T>>(kPackedDepth) * kGates *
+         split.units_per_task;
 }
 
 template <int kRows, class C>
@@ -223,10 +232,10 @@ inline constexpr int kStreamTileRows = 4;
 
 // sums += a · w for all rows, w read once from memory: what the first rows have
 // read is in the first-level cache for the others.
-template <class C, class T>
-void StreamPart(const ProductPart<T>& part, int64_t rows, int64_t column,
+template <class C, class W>
+void StreamPart(const ProductPart<C, W>& part, int64_t rows, int64_t column,
                 int64_t count, C* sums, int64_t ld_sums) {
-  const WeightView<T>& view = part.weights;
+  const WeightView<W>& view = part.weights;
   const auto for_row_tiles = [&](const auto& body) {
     for (int64_t m = 0; m < rows; m += kStreamTileRows) {
       WithRows<kStreamTileRows>(rows - m, [&](auto tile_rows) {
@@ -262,9 +271,9 @@ void StreamPart(const ProductPart<T>& part, int64_t rows, int64_t column,
   for (; p < part.k; ++p) steps(std::integral_constant<int, 1>(), p);
 }
 
-template <class T, int kGates, class Epilogue>
-void StreamTask(const Product<T, kGates>& product, int64_t unit, int64_t count,
-                ComputeType<T>* sums, const Epilogue& epilogue) {
+template <class T, int kGates, class W, class Epilogue>
+void StreamTask(const Product<T, kGates, W>& product, int64_t unit,
+                int64_t count, ComputeType<T>* sums, const Epilogue& epilogue) {
   using C = ComputeType<T>;
   const int64_t ld_sums = kGates * count;
   std::fill(sums, sums + product.rows * ld_sums, C(0));
@@ -276,14 +285,14 @@ void StreamTask(const Product<T, kGates>& product, int64_t unit, int64_t count,
   }
   for (int s = 0; s < product.num_parts; ++s) {
     if (one_run) {
-      StreamPart<C>(product.parts[s], product.rows, product.gate_offset[0],
-                    ld_sums, sums, ld_sums);
+      StreamPart(product.parts[s], product.rows, product.gate_offset[0],
+                 ld_sums, sums, ld_sums);
       continue;
     }
     for (int gate = 0; gate < kGates; ++gate) {
-      StreamPart<C>(product.parts[s], product.rows,
-                    product.gate_offset[gate] + unit, count,
-                    sums + gate * count, ld_sums);
+      StreamPart(product.parts[s], product.rows,
+                 product.gate_offset[gate] + unit, count, sums + gate * count,
+                 ld_sums);
     }
   }
   for (int64_t m = 0; m < product.rows; ++m) {
@@ -292,25 +301,29 @@ void StreamTask(const Product<T, kGates>& product, int64_t unit, int64_t count,
 }
 
 // The rows and the group of panels that one task has, and its scratch.
-template <class C, int kGates>
+template <class T, int kGates>
 struct PanelBlock {
+  using P = PanelElement<T>;
+  static constexpr int64_t kStride =
+      NumElements<P>(kPackedDepth) * kPanelWidth<P, kGates>;  // of the panels
+
   int64_t row = 0;
   int64_t rows = 0;
   int64_t unit = 0;
   int64_t units = 0;
   int64_t panels = 0;
-  C* sums = nullptr;    // [rows, panels, panel width]
-  C* packed = nullptr;  // [panels, kPackedDepth, panel width]
+  ComputeType<T>* sums = nullptr;  // [rows, panels, panel width]
+  P* packed = nullptr;             // [panels, elements, panel width]
 };
 
 // sums += a · packed, for k ≤ kPackedDepth columns of a.
-template <class C, int kGates>
-void MultiplyBlock(const PanelBlock<C, kGates>& block, const RowView<C>& a,
-                   int64_t k) {
+template <class T, int kGates>
+void MultiplyBlock(const PanelBlock<T, kGates>& block,
+                   const RowView<ComputeType<T>>& a, int64_t k) {
+  using C = ComputeType<T>;
   const int64_t ld_sums = block.panels * kPanelWidth<C, kGates>;
   for (int64_t panel = 0; panel < block.panels; ++panel) {
-    const C* packed =
-        block.packed + panel * kPackedDepth * kPanelWidth<C, kGates>;
+    const auto* packed = block.packed + panel * block.kStride;
     const int64_t used =
         CeilDiv(block.units - panel * kPanelUnits<C, kGates>, Vec<C>::kSize);
     for (int64_t m = 0; m < block.rows; m += kTileRows) {
@@ -326,22 +339,20 @@ void MultiplyBlock(const PanelBlock<C, kGates>& block, const RowView<C>& a,
   }
 }
 
-template <class T, int kGates, class Epilogue>
-void PanelTask(const Product<T, kGates>& product,
-               const PanelBlock<ComputeType<T>, kGates>& block,
-               const Epilogue& epilogue) {
+template <class T, int kGates, class W, class Epilogue>
+void PanelTask(const Product<T, kGates, W>& product,
+               const PanelBlock<T, kGates>& block, const Epilogue& epilogue) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   std::fill(block.sums,
             block.sums + block.rows * block.panels * kPanelWidth<C, kGates>,
             C(0));
   for (int s = 0; s < product.num_parts; ++s) {
-    const ProductPart<T>& part = product.parts[s];
+    const auto& part = product.parts[s];
     for (int64_t p = 0; p < part.k; p += kPackedDepth) {
       const int64_t k = std::min(kPackedDepth, part.k - p);
-      PackPanels<C>(part.weights.From(p), product.gate_offset, k, block.unit,
-                    block.units, kPackedDepth * kPanelWidth<C, kGates>,
-                    block.packed);
+      PackPanels(part.weights.From(p), product.gate_offset, k, block.unit,
+                 block.units, block.kStride, block.packed);
       MultiplyBlock(block, part.a.From(p), k);
     }
   }
@@ -357,24 +368,25 @@ void PanelTask(const Product<T, kGates>& product,
   }
 }
 
-template <class T, int kGates, class Epilogue>
-void RunTask(const Product<T, kGates>& product, const Split& split,
-             int64_t task, ComputeType<T>* scratch, const Epilogue& epilogue) {
+template <class T, int kGates, class W, class Epilogue>
+void RunTask(const Product<T, kGates, W>& product, const Split& split,
+             int64_t task, ComputeType<T>* sums, PanelElement<T>* packed,
+             const Epilogue& epilogue) {
   using C = ComputeType<T>;
   const int64_t unit = task / split.row_tasks * split.units_per_task;
   const int64_t count = std::min(split.units_per_task, product.units - unit);
   if (Streams(product)) {
-    StreamTask(product, unit, count, scratch, epilogue);
+    StreamTask(product, unit, count, sums, epilogue);
     return;
   }
-  PanelBlock<C, kGates> block;
+  PanelBlock<T, kGates> block;
   block.row = task % split.row_tasks * split.rows_per_task;
   block.rows = std::min(split.rows_per_task, product.rows - block.row);
   block.unit = unit;
   block.units = count;
   block.panels = CeilDiv(count, kPanelUnits<C, kGates>);
-  block.packed = scratch;
-  block.sums = scratch + block.panels * kPackedDepth * kPanelWidth<C, kGates>;
+  block.packed = packed;
+  block.sums = sums;
   PanelTask(product, block, epilogue);
 }
 
@@ -382,14 +394,14 @@ void RunTask(const Product<T, kGates>& product, const Split& split,
 
 // A product and what is done with its results: epilogue(GateRun) is called once
 // for every unit of every row, from any worker.
-template <class T, int kGates, class Epilogue>
+template <class T, int kGates, class W, class Epilogue>
 struct ProductWithEpilogue {
-  Product<T, kGates> product;
+  Product<T, kGates, W> product;
   Epilogue epilogue;
 };
-template <class T, int kGates, class Epilogue>
-ProductWithEpilogue(Product<T, kGates>, Epilogue)
-    -> ProductWithEpilogue<T, kGates, Epilogue>;
+template <class T, int kGates, class W, class Epilogue>
+ProductWithEpilogue(Product<T, kGates, W>, Epilogue)
+    -> ProductWithEpilogue<T, kGates, W, Epilogue>;
 
 // Runs independent products, all of storage type T, as one parallel section.
 template <class T, class... Works>
@@ -408,25 +420,32 @@ Status RunProducts(const Host& host, const Works&... works) {
   if (num_tasks == 0) return Status::kOk;
 
   const int workers = std::min(wanted, NumWorkers(host, num_tasks));
-  int64_t needed = 0;
+  int64_t most_sums = 0;
+  int64_t most_elements = 0;
   int index = 0;
-  ((needed = std::max(needed,
-                      internal::TaskScratch(works.product, splits[index++]))),
-   ...);
-  // A multiple of a cache line, so that workers share none.
-  const int64_t per_worker = CeilDiv(needed, 64) * 64;
+  const auto make_room = [&](const auto& work) {
+    const internal::Split& split = splits[index++];
+    most_sums = std::max(most_sums, internal::TaskSums(work.product, split));
+    most_elements =
+        std::max(most_elements, internal::TaskElements(work.product, split));
+  };
+  (make_room(works), ...);
+  // Multiples of a cache line, so that workers share none.
+  const int64_t sums_each = CeilDiv(most_sums, 64) * 64;
+  const int64_t elements_each = CeilDiv(most_elements, 64) * 64;
   Scratch memory(host);
-  C* scratch = memory.Array<C>(per_worker * workers);
+  C* sums = memory.Array<C>(sums_each * workers);
+  auto* packed = memory.Array<PanelElement<T>>(elements_each * workers);
   if (!memory.ok()) return Status::kOutOfMemory;
 
   ParallelFor(host, workers, num_tasks, [&](int worker, int64_t task) {
-    C* mine = scratch + worker * per_worker;
     int which = 0;
     const auto try_work = [&](const auto& work) {
       const internal::Split& split = splits[which++];
       const int64_t tasks = split.num_tasks();
       if (task >= 0 && task < tasks) {
-        internal::RunTask(work.product, split, task, mine, work.epilogue);
+        internal::RunTask(work.product, split, task, sums + worker * sums_each,
+                          packed + worker * elements_each, work.epilogue);
       }
       task -= tasks;
     };

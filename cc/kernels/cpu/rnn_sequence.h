@@ -24,6 +24,11 @@ namespace internal {
 
 // Step after step, in the product's epilogue:
 //   x · w_x + b + h · w_h  →  h
+//
+// A step reads the state as it is stored, which is what the backward reads. Of
+// 16-bit types a state that is not rounded would be a little nearer to the
+// exact one, but relu's slope jumps at 0: states that engines round differently
+// would have other gradients.
 template <class T, class Activations, bool kRelu>
 class RnnSequenceForward {
  public:
@@ -98,10 +103,9 @@ class RnnSequenceForward {
       const int64_t state = run.row * units_ + run.unit;
       const int64_t at = rows_.InMemory(step, run.row) * ld_h_ + run.unit;
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        const V h =
-            skip
-                ? Load<C>(h_in + state + j, lanes)
-                : RnnForward<Activations, kRelu>(Load<C>(run.gates + j, lanes));
+        const V h = skip ? Load<C>(h_in + state + j, lanes)
+                         : RoundedTo<T>(RnnForward<Activations, kRelu>(
+                               Load<C>(run.gates + j, lanes)));
         if (args_.h != nullptr) Store(args_.h + at + j, h, lanes);
         Store(h_out + state + j, h, lanes);
       });
@@ -118,7 +122,7 @@ class RnnSequenceForward {
   const SequenceRows rows_;
   StepLoop loop_;
   const StepSplit split_;
-  const PackedWeights<C, 1> w_h_;
+  const PackedWeights<T, 1> w_h_;
   InputProduct<T, 1> x_;
   C* h_[2] = {};  // [B, H], before and after a step
 };
@@ -239,9 +243,9 @@ class RnnSequenceBackward {
     const WeightView<C> dz = {dz_.data(), units_};
     return RunProducts<T>(
         host_, ProductWithEpilogue{to_x, store_x},
-        SumOverRows<C>({operands_.x_t(), input, rows, dz, units_,
+        SumOverRows<T>({operands_.x_t(), input, rows, dz, units_,
                         w_x_grad_.sums(), units_, nullptr}),
-        SumOverRows<C>({operands_.h_t(), units_, rows, dz, units_,
+        SumOverRows<T>({operands_.h_t(), units_, rows, dz, units_,
                         w_h_grad_.sums(), units_, b_grad_.sums()}));
   }
 
@@ -252,7 +256,7 @@ class RnnSequenceBackward {
   const int64_t ld_h_;
   Scratch scratch_;
   const SequenceRows rows_;
-  const PackedWeights<C, 1> w_h_t_;  // w_hᵀ
+  const PackedWeights<T, 1> w_h_t_;  // w_hᵀ
   BlockOperands<T> operands_;
   BlockGradients<C> dz_;          // [block rows + B, H]
   C* d_h_before_;                 // [B, H], what skipped steps hand on

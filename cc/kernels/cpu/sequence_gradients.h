@@ -99,13 +99,14 @@ struct RowSum {
   C* bias = nullptr;  // [width], from the row of ones; or nullptr
 };
 
-template <class C>
+// In a call whose storage type is T.
+template <class T, class C = ComputeType<T>>
 auto SumOverRows(const RowSum<C>& sum) {
   // Rows of the left that nobody wants are not multiplied.
   const int64_t first = sum.grad == nullptr ? sum.left : 0;
   const int64_t end = sum.left + (sum.bias == nullptr ? 0 : 1);
   const int64_t stride = TransposedStride<C>(sum.rows);
-  Product<C, 1> product;
+  Product<T, 1, C> product;
   product.rows = end - first;
   product.units = sum.width;
   product.num_parts = 1;
@@ -216,13 +217,13 @@ class BlockOperands {
 
 // What comes through the state of the step after, d · w with d[rows, w.depth()]
 // of that step; rows that have no such step begin with zeros.
-template <class C, class Epilogue>
-void MultiplyStepAfter(const SequenceRows& seq, int64_t step, const C* d,
-                       const PackedWeights<C, 1>& w, Range panels, Range rows,
-                       const Epilogue& epilogue) {
+template <class T, class Epilogue>
+void MultiplyStepAfter(const SequenceRows& seq, int64_t step,
+                       const ComputeType<T>* d, const PackedWeights<T, 1>& w,
+                       Range panels, Range rows, const Epilogue& epilogue) {
   const Range there = seq.At(step + 1, rows);
-  MultiplyPacked(RowView<C>{d, w.depth()}, w, panels, there, BeginAtZero(),
-                 epilogue);
+  MultiplyPacked(RowView<ComputeType<T>>{d, w.depth()}, w, panels, there,
+                 BeginAtZero(), epilogue);
   ZeroProduct(w, panels, {std::max(there.end, rows.begin), rows.end}, epilogue);
 }
 

@@ -200,6 +200,18 @@ EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v) {
   Store(p, v, AllLanes());
 }
 
+// The value that v has once it is stored as T.
+template <class T, class C>
+EIGEN_ALWAYS_INLINE Vec<C> RoundedTo(const Vec<C>& v) {
+  if constexpr (std::is_same_v<T, C>) {
+    return v;
+  } else {
+    T stored[Vec<C>::kSize];
+    Store(stored, v);
+    return Load<C>(stored);
+  }
+}
+
 // Calls body(offset, lanes) for the vectors that cover [0, count).
 template <class C, class Body>
 EIGEN_ALWAYS_INLINE void ForEachVector(int64_t count, Body&& body) {
