@@ -14,20 +14,40 @@ from bench.shapes import GATES, Case
 
 
 @dataclasses.dataclass(frozen=True)
+class Weights:
+    """One direction of one layer, I its input size."""
+
+    w: np.ndarray  # [gates, I, H]   input weights
+    r: np.ndarray  # [gates, H, H]   recurrent weights
+    b: np.ndarray  # [gates, H]      one bias; a peer with two takes zeros for the recurrent one
+
+
+@dataclasses.dataclass(frozen=True)
 class Arrays:
     """All float32. Gates in order: LSTM i, f, g, o; GRU r, u, c. The initial state is zero."""
 
     x: np.ndarray  # [T, B, I]
-    w: np.ndarray  # [gates, I, H]   input weights
-    r: np.ndarray  # [gates, H, H]   recurrent weights
-    b: np.ndarray  # [gates, H]      one bias; a peer with two takes zeros for the recurrent one
-    cotangent: np.ndarray  # [T, B, H]   the loss is sum(h * cotangent)
+    weights: tuple[Weights, ...]  # of each layer, and in it of each direction
+    cotangent: np.ndarray  # [T, B, D * H]   the loss is sum(h * cotangent)
+
+    # Of the first layer, for who runs only one.
+    @property
+    def w(self) -> np.ndarray:
+        return self.weights[0].w
+
+    @property
+    def r(self) -> np.ndarray:
+        return self.weights[0].r
+
+    @property
+    def b(self) -> np.ndarray:
+        return self.weights[0].b
 
 
 def make(case: Case) -> Arrays:
     """The arrays of `case`, from a fixed seed."""
     rng = np.random.default_rng(7)
-    gates, steps, batch = GATES[case.cell], case.steps, case.batch
+    gates, units = GATES[case.cell], case.units
     bound = 1.0 / np.sqrt(case.units)
 
     def uniform(*dims: int) -> np.ndarray:
@@ -37,11 +57,15 @@ def make(case: Case) -> Arrays:
         return rng.standard_normal(dims, dtype=np.float32)
 
     return Arrays(
-        x=normal(steps, batch, case.inputs),
-        w=uniform(gates, case.inputs, case.units),
-        r=uniform(gates, case.units, case.units),
-        b=uniform(gates, case.units),
-        cotangent=normal(steps, batch, case.units),
+        x=normal(case.steps, case.batch, case.inputs),
+        weights=tuple(
+            Weights(
+                uniform(gates, inputs, units), uniform(gates, units, units), uniform(gates, units)
+            )
+            for inputs in case.input_sizes()
+            for _ in range(case.directions)
+        ),
+        cotangent=normal(case.steps, case.batch, case.directions * units),
     )
 
 

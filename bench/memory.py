@@ -70,7 +70,7 @@ def _measure(name: str, cell: str, shape: Sequence[int], threads: int) -> dict[s
     """In a fresh process."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.memory", name, cell, *map(str, shape)],
-        env=environment(threads), cwd=root(), capture_output=True, text=True, check=False,
+        env=environment(name, threads), cwd=root(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
         return {"error": done.stderr.strip()[-500:]}

@@ -126,12 +126,7 @@ def call_cost_ms(repeats: int = 2000) -> float:
     import tensorflow as tf
 
     from bench import timing
+    from bench.peers import tensorflow_base
 
-    value = tf.Variable(1.0)
-
-    @tf.function(jit_compile=False, autograph=False)
-    def nothing():
-        return value.read_value()
-
-    times = timing.timed_calls(nothing.get_concrete_function(), repeats, 50)
+    times = timing.timed_calls(tensorflow_base.empty(tf), repeats, 50)
     return timing.summary([times])["median_ms"]

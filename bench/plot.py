@@ -19,6 +19,8 @@ _FASTER, _SLOWER, _LINE = "#0072B2", "#D55E00", "#444444"
 _PEER_STYLE = {
     "ours": ("#0072B2", "o"),
     "ours_block": ("#56B4E9", "o"),
+    "ours_cudnn": ("#0072B2", "o"),
+    "ours_v4": ("#56B4E9", "o"),
     "tf_raw": ("#D55E00", "s"),
     "keras": ("#E69F00", "^"),
     "keras_xla": ("#F0E442", "v"),
@@ -105,11 +107,11 @@ def sequence_ratios(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path 
         ratios = [row["ratios"][name] for row in rows]
         form = "" if cell == "lstm" else f" ({name})"
         _ratio_bars(
-            axis, [f"{_shape(row['shape'])}  vs {row['fastest']}" for row in rows], ratios,
+            axis, [f"{report.label(row)}  vs {row['fastest']}" for row in rows], ratios,
             f"{cell.upper()} {_KINDS[kind]}{form}\ngeometric mean"
             f" {timing.geometric_mean(ratios):.2f}×",
         )  # fmt: skip
-    figure.suptitle("Speed against the fastest peer, float32, at B, T, I, H")
+    figure.suptitle("Speed against the fastest peer at B, T, I, H")
     figure.supxlabel(report.machine_line(result), fontsize=7, color=_LINE)
     return _save(figure, path)
 

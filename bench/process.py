@@ -12,6 +12,7 @@ import sys
 from typing import Any, TextIO
 
 from bench import timing
+from bench.peers import PEERS
 
 _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -29,18 +30,22 @@ def root() -> pathlib.Path:
     return _ROOT
 
 
-def environment(threads: int) -> dict[str, str]:
+def environment(name: str, threads: int) -> dict[str, str]:
     """The environment of a peer: the same number of threads for each library, and no GPU."""
     count = str(threads)
-    return os.environ | {
-        "OMP_NUM_THREADS": count,
-        "MKL_NUM_THREADS": count,
-        "OPENBLAS_NUM_THREADS": count,
-        "CUDA_VISIBLE_DEVICES": "",
-        "KERAS_BACKEND": "tensorflow",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
-    }
+    return (
+        os.environ
+        | dict(PEERS[name].environment)
+        | {
+            "OMP_NUM_THREADS": count,
+            "MKL_NUM_THREADS": count,
+            "OPENBLAS_NUM_THREADS": count,
+            "CUDA_VISIBLE_DEVICES": "",
+            "KERAS_BACKEND": "tensorflow",
+            "TF_CPP_MIN_LOG_LEVEL": "3",
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(_ROOT), os.environ.get("PYTHONPATH")])),
+        }
+    )
 
 
 class PeerProcess:
@@ -55,7 +60,7 @@ class PeerProcess:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.peers.worker", name, str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-            env=environment(threads), cwd=_ROOT,
+            env=environment(name, threads), cwd=_ROOT,
             start_new_session=True,  # Ctrl-C is for the parent, which ends its peers in order
         )  # fmt: skip
 

@@ -18,10 +18,32 @@ TARGETS = {
 _PEAK_FROM = {"B": 48, "H": 256}
 _LIBRARIES = {"keras": "Keras", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
 _KINDS = {"infer": "inference", "train": "training"}
+_MEANING = {
+    "stacks": " Two layers, both directions. `spread`: rows of all lengths from 1 to T; `half`: all"
+    " rows half as long; else all rows have T steps."
+}
 
 
 def _shape(shape: Sequence[int]) -> str:
     return ", ".join(map(str, shape))
+
+
+def _call_cost(result: dict[str, Any]) -> list[str]:
+    """What of the small rows is TensorFlow's."""
+    cost = result.get("empty_call_ms")
+    if not cost:
+        return []
+    return [
+        f"Calling a tf.function that does nothing takes {_number(cost)} ms here; no row of ours can"
+        " be below that."
+    ]
+
+
+def label(row: dict[str, Any]) -> str:
+    """What a row of sequences was measured at: B, T, I, H and what is not as usual."""
+    special = {"lengths": "full", "dtype": "float32"}
+    more = [row[key] for key, usual in special.items() if row.get(key, usual) != usual]
+    return " ".join([_shape(row["shape"]), *more])
 
 
 def _number(value: float) -> str:
@@ -62,7 +84,7 @@ def machine_line(result: dict[str, Any]) -> str:
     names = [f"TensorFlow {tensorflow}"] + [
         f"{label} {versions[key]}"
         for key, label in _LIBRARIES.items()
-        if key in versions and result["bench"] == "sequences"
+        if key in versions and result["bench"] not in ("cells", "memory")
     ]
     # The widest set of each kind says enough.
     wide = [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve") if f in m["flags"]]
@@ -164,7 +186,7 @@ def _sequence_lines(rows: Sequence[dict[str, Any]], names: Sequence[str], peak: 
     head += [f"{n} / fastest" for n in ours] + [f"{n} of peak" for n in ours]
     lines = []
     for row in rows:
-        line: list[tuple[str, float | None]] = [(_shape(row["shape"]), None)]
+        line: list[tuple[str, float | None]] = [(label(row), None)]
         for name in names:
             entry = row["peers"].get(name, {})
             text = _number(entry["median_ms"]) if "median_ms" in entry else "-"
@@ -208,6 +230,57 @@ def _sequence_summary(rows: Sequence[dict[str, Any]], kind: str, peak: float) ->
     return out
 
 
+def _saved_by_lengths(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """What rows of half the length, and of all lengths, take of the time of full ones."""
+    times: dict[tuple[str, str], dict[tuple[int, ...], float]] = {}
+    for row in rows:
+        for name, entry in row["peers"].items():
+            if "median_ms" in entry:
+                key = name, row.get("lengths", "full")
+                times.setdefault(key, {})[tuple(row["shape"])] = entry["median_ms"]
+    out = []
+    for (name, lengths), some in times.items():
+        full = times.get((name, "full"), {})
+        shares = [ms / full[shape] for shape, ms in some.items() if shape in full]
+        if lengths != "full" and shares and is_ours(name):
+            out.append(
+                f"{name}: {lengths} lengths take {min(shares):.2f} to {max(shares):.2f} of the"
+                f" time of full ones, geometric mean {timing.geometric_mean(shares):.2f}."
+            )
+    return out
+
+
+def bfloat16_markdown(result: dict[str, Any]) -> str:
+    """What bfloat16 takes with the processor's instructions for it, without, and float32."""
+    times = {
+        (row["cell"], row["kind"], tuple(row["shape"]), name, row["dtype"]): entry["median_ms"]
+        for row in result["rows"]
+        for name, entry in row["peers"].items()
+        if "median_ms" in entry
+    }
+    columns = (
+        ("bfloat16, AVX512-BF16", "ours", "bfloat16"),
+        ("bfloat16, AVX-512 alone", "ours_v4", "bfloat16"),
+        ("float32", "ours", "float32"),
+        ("PyTorch, bfloat16", "torch", "bfloat16"),
+    )
+    rows = []
+    for what in dict.fromkeys(key[:3] for key in times):
+        found = [times.get((*what, name, dtype)) for _, name, dtype in columns]
+        gains = [ms / found[0] if ms and found[0] else None for ms in found[1:]]
+        cells = ["-" if ms is None else _number(ms) for ms in found]
+        cells += ["-" if gain is None else f"{gain:.2f}" for gain in gains]
+        rows.append([f"{what[0].upper()} {_KINDS[what[1]]}, {_shape(what[2])}", *cells])
+    head = ["B, T, I, H", *(f"{c[0]}, ms" for c in columns)]
+    head += ["gain of AVX512-BF16", "gain over float32", "gain over PyTorch"]
+    return "\n\n".join([
+        "Median ms of one call of `tf_blockrnn.lstm` and `gru`, all contenders turn by turn in one"
+        " run.",
+        _markdown_table(head, rows),
+        f"Measured on {machine_line(result)}.",
+    ])  # fmt: skip
+
+
 def sequences_text(result: dict[str, Any]) -> str:
     """The whole sequences result as text; * is the fastest peer, << a row that we lose."""
     peak = result["peak_gflops"]
@@ -220,14 +293,16 @@ def sequences_text(result: dict[str, Any]) -> str:
         ]
         table = [[t for t, _ in line] + [m] for line, m in zip(lines, marks, strict=True)]
         parts += ["", f"{cell.upper()} {_KINDS[kind]}", _text_table([*head, ""], table)]
-        parts += _sequence_summary(rows, kind, peak)
+        parts += _sequence_summary(rows, kind, peak) + _saved_by_lengths(rows)
     missing = {
         (name, _why(entry))
         for row in result["rows"]
         for name, entry in row["peers"].items()
         if "median_ms" not in entry
     }
-    parts += [""] + [f"no time for {name}: {why}" for name, why in sorted(missing)]
+    parts += ["", *_call_cost(result)] + [
+        f"no time for {name}: {why}" for name, why in sorted(missing)
+    ]
     return "\n".join(parts)
 
 
@@ -235,7 +310,9 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
     """The README section; `plots` are (description, address)."""
     peak = result["peak_gflops"]
     parts = [
-        "Median ms of one call, float32, all contenders turn by turn in one run. `/ fastest` is"
+        "Median ms of one call, float32, all contenders turn by turn in one run."
+        + _MEANING.get(result["bench"], "")
+        + " `/ fastest` is"
         " the time of the fastest peer (\\*) over ours: above 1 we are faster, bold where we are"
         " slower. `of peak` is the work of the products against a large product on the same"
         f" machine ({peak:.0f} GFLOP/s). `make bench` measures again.",
@@ -248,11 +325,18 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
             for line in lines
         ]
         parts += [f"**{cell.upper()}, {_KINDS[kind]}**", _markdown_table(head, table)]
-        parts += [text.replace("*", "\\*") for text in _sequence_summary(rows, kind, peak)]
+        sentences = _sequence_summary(rows, kind, peak) + _saved_by_lengths(rows)
+        parts += [text.replace("*", "\\*") for text in sentences]
     notes = "; ".join(f"{n}: {note}" for n, note in result["peer_notes"].items() if note)
     parts += [
-        f"Contenders: {notes}. The GRU of `ours_block` has the reset gate before the product, as"
-        " has any peer called `_before`; all others have it after.",
+        f"Contenders: {notes}."
+        + (
+            " The GRU of `ours_block` has the reset gate before the product, as has any peer called"
+            " `_before`; all others have it after."
+            if "ours_block" in result["peer_notes"]
+            else ""
+        ),
+        *_call_cost(result),
         f"Measured on {machine_line(result)}.",
     ]
     return "\n\n".join(parts)

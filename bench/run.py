@@ -1,7 +1,7 @@
-"""python -m bench [cells | sequences | memory | all | show | readme] [options]; no verb is `all`.
+"""python -m bench [cells | sequences | stacks | bfloat16 | memory | all | show | readme] [options]
 
-A whole run takes about half an hour on two cores, most of it the sequences; `--seconds` and
-`--rounds` trade time for calm.
+No verb is `all`. A whole run takes about an hour on two cores, most of it the sequences and stacks;
+`--seconds` and `--rounds` trade time for calm.
 """
 
 from __future__ import annotations
@@ -42,13 +42,24 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     cells.add_argument("--only", nargs="+", choices=op_cases.OPS, help="these ops only")
     cells.add_argument("--null", action="store_true",
                        help="TensorFlow's ops against themselves: the noise")  # fmt: skip
-    sequences = verbs.add_parser("sequences", parents=[common], help="whole sequences")
-    sequences.add_argument("--only", nargs="+", choices=("lstm", "gru", "infer", "train"))
+    peers = argparse.ArgumentParser(add_help=False)
+    peers.add_argument("--only", nargs="+", choices=("lstm", "gru", "rnn", "infer", "train"))
+    peers.add_argument("--peers", nargs="+", choices=tuple(PEERS))
+    peers.add_argument("--log", type=pathlib.Path, help="file for what the peers print")
+    sequences = verbs.add_parser("sequences", parents=[common, peers], help="whole sequences")
     sequences.add_argument("--sets", nargs="+", choices=("grid", "hard", "sweep"))
-    sequences.add_argument("--peers", nargs="+", choices=tuple(PEERS))
-    sequences.add_argument("--log", type=pathlib.Path, help="file for what the peers print")
+    verbs.add_parser(
+        "stacks",
+        parents=[common, peers],
+        help="the cuDNN RNNs: two layers, both directions, with and without lengths",
+    )
+    verbs.add_parser(
+        "bfloat16",
+        parents=[common, peers],
+        help="whole sequences, with and without the processor's own instructions",
+    )
     verbs.add_parser("memory", parents=[common], help="peak memory of training, against TensorFlow")
-    verbs.add_parser("all", parents=[common], help="cells, sequences and memory, one after another")
+    verbs.add_parser("all", parents=[common], help="all of them, one after another")
     readme = verbs.add_parser("readme", help="write the README's sections from the results")
     readme.add_argument("--page", type=pathlib.Path, default=pathlib.Path("README.md"))
     readme.add_argument("--results", type=pathlib.Path, default=_RESULTS)
@@ -83,12 +94,16 @@ def _plots(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path | 
             plot.peak_share(result, folder / "sequences_peak.png"),
             plot.cost(result, folder / "sequences_cost.png"),
         ]
+    if result["bench"] in ("stacks", "bfloat16"):
+        return [plot.sequence_ratios(result, folder / f"{result['bench']}_ratio.png")]
     return []
 
 
 _TEXT: dict[str, Callable[[dict[str, Any]], str]] = {
     "cells": report.cells_text,
     "sequences": report.sequences_text,
+    "stacks": report.sequences_text,
+    "bfloat16": report.sequences_text,
     "memory": report.memory_text,
 }
 
@@ -113,6 +128,14 @@ def _cells(args: argparse.Namespace) -> None:
     _finish(result, _folder(args, result))
 
 
+def _only(args: argparse.Namespace, cells: Sequence[str]) -> list[tuple[str, str]]:
+    """The (cell, kind) that the arguments ask for."""
+    only = set(getattr(args, "only", None) or ())
+    some = [c for c in cells if c in only or not only & {"lstm", "gru", "rnn"}]
+    kinds = [k for k in ("infer", "train") if k in only or not only & {"infer", "train"}]
+    return [(cell, kind) for cell in some for kind in kinds]
+
+
 def _cases(args: argparse.Namespace) -> list[tuple[str, shapes.Case]]:
     """All (set, case) that the arguments ask for."""
     if args.shapes:
@@ -124,24 +147,57 @@ def _cases(args: argparse.Namespace) -> list[tuple[str, shapes.Case]]:
         by_set = {"grid": list(shapes.GRID), "hard": list(shapes.HARD)} | sweeps
         wanted = getattr(args, "sets", None) or ("grid", "hard", "sweep")
         by_set = {name: s for name, s in by_set.items() if name.split("-")[0] in wanted}
-    only = set(getattr(args, "only", None) or ())
-    cells = [c for c in ("lstm", "gru") if c in only or not only & {"lstm", "gru"}]
-    kinds = [k for k in ("infer", "train") if k in only or not only & {"infer", "train"}]
     return [
         (name, shapes.Case(cell, kind, *shape))
-        for cell in cells for kind in kinds for name, some in by_set.items() for shape in some
+        for cell, kind in _only(args, ("lstm", "gru")) for name, some in by_set.items()
+        for shape in some
     ]  # fmt: skip
 
 
-def _sequences(args: argparse.Namespace) -> None:
+def _varied(
+    args: argparse.Namespace,
+    cells: Sequence[str],
+    default: Sequence[tuple[int, ...]],
+    variants: Sequence[dict[str, Any]],
+) -> list[tuple[str, shapes.Case]]:
+    """Every shape in all variants, each the fields of a Case."""
+    if args.shapes:
+        default = [shapes.parse(s, 4) for s in args.shapes]
+    elif args.quick:
+        default = shapes.SEQUENCE_SHAPES_QUICK
+    return [
+        ("grid", shapes.Case(cell, kind, *shape, **fields))
+        for cell, kind in _only(args, cells) for fields in variants for shape in default
+    ]  # fmt: skip
+
+
+def _measure(
+    args: argparse.Namespace, bench: str, cases: Sequence[tuple[str, shapes.Case]]
+) -> None:
     from bench import sequences
 
     default = [name for name, entry in PEERS.items() if entry.default]
     peers = getattr(args, "peers", None) or default
+    peers = [name for name in peers if any(PEERS[name].does(case) for _, case in cases)]
     path = getattr(args, "log", None)
     log = path.open("w", encoding="utf-8") if path else None
-    result = sequences.run(_cases(args), peers, _SWEEP_PEERS, _plan(args), args.threads, log)
+    result = sequences.run(cases, peers, _SWEEP_PEERS, _plan(args), args.threads, log, bench)
     _finish(result, _folder(args, result))
+
+
+def _sequences(args: argparse.Namespace) -> None:
+    _measure(args, "sequences", _cases(args))
+
+
+def _stacks(args: argparse.Namespace) -> None:
+    variants = [{"layers": 2, "directions": 2, "lengths": k} for k in shapes.LENGTHS]
+    cells = ("lstm", "gru", "rnn")
+    _measure(args, "stacks", _varied(args, cells, shapes.GRID, variants))
+
+
+def _bfloat16(args: argparse.Namespace) -> None:
+    variants = [{"dtype": "bfloat16"}, {}]
+    _measure(args, "bfloat16", _varied(args, ("lstm", "gru"), shapes.BFLOAT16, variants))
 
 
 def _memory(args: argparse.Namespace) -> None:
@@ -155,10 +211,9 @@ def _memory(args: argparse.Namespace) -> None:
 
 def _all(args: argparse.Namespace) -> None:
     if args.shapes:
-        raise SystemExit("--shapes belongs to one of cells, sequences, memory")
-    _cells(args)
-    _sequences(args)
-    _memory(args)
+        raise SystemExit("--shapes belongs to one of the benches")
+    for bench in (_cells, _sequences, _stacks, _bfloat16, _memory):
+        bench(args)
 
 
 def _readme(args: argparse.Namespace) -> None:
@@ -172,6 +227,10 @@ def _readme(args: argparse.Namespace) -> None:
             ("Share of the product peak", "bench/results/sequences_peak.png"),
             ("Cost against T, B and H", "bench/results/sequences_cost.png"),
         ]),
+        "stacks": lambda r: report.sequences_markdown(r, [
+            ("Speed of stacks against the fastest peer", "bench/results/stacks_ratio.png"),
+        ]),
+        "bfloat16": report.bfloat16_markdown,
         "memory": report.memory_markdown,
     }  # fmt: skip
     for name, markdown in with_plots.items():
@@ -191,7 +250,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one verb; gives the exit code."""
     args = _arguments(argv)
     verbs = {
-        "cells": _cells, "sequences": _sequences, "memory": _memory, "all": _all,
+        "cells": _cells, "sequences": _sequences, "stacks": _stacks, "bfloat16": _bfloat16,
+        "memory": _memory, "all": _all,
         "readme": _readme, "show": _show,
     }  # fmt: skip
     # `timeout` and Ctrl-C end a run the same way: with what it has so far.

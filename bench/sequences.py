@@ -7,7 +7,10 @@ is the limit that all are held against.
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import math
+import statistics
 import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
@@ -18,10 +21,12 @@ from bench.process import PeerAbsent, PeerError, PeerProcess
 from bench.progress import Progress
 from bench.shapes import Case
 
-# Peers of one form must agree this well, relative to the norm: float32 sums over hundreds of steps.
-_AGREE = 1e-3
+# Peers of one form must agree this well, relative to the norm: sums over hundreds of steps, and in
+# bfloat16 states and gradients that some libraries round at every step.
+_AGREE = {"float32": 1e-3, "bfloat16": 0.05}
 _PEAK_SIZES = (1024, 2048)
 _PEAK_CALLS = 5
+_EMPTY_CALLS = 1000
 
 Checks = dict[str, dict[str, float]]
 
@@ -61,6 +66,16 @@ def measure_peak(pool: Pool, names: Iterable[str]) -> dict[str, Any]:
     return best
 
 
+def measure_call(pool: Pool, names: Iterable[str]) -> float | None:
+    """The median ms of calling a tf.function that does nothing, in a process of ours."""
+    for name in filter(is_ours, names):
+        with contextlib.suppress(PeerAbsent, PeerError):
+            return 1e3 * statistics.median(
+                pool.get(name).ask(do="empty", calls=_EMPTY_CALLS)["times"]
+            )
+    return None
+
+
 def form(name: str, cell: str) -> str:
     """Which function a peer computes: there are two GRUs, and one LSTM."""
     return PEERS[name].gru_form if cell == "gru" else ""
@@ -76,22 +91,23 @@ def _distance(a: dict[str, float], b: dict[str, float]) -> float:
     return max(gaps) if all(map(math.isfinite, gaps)) else math.inf
 
 
-def disagreement(checks: Checks) -> dict[str, str]:
+def disagreement(checks: Checks, dtype: str = "float32") -> dict[str, str]:
     """Those that did not compute what the others did, with how far off they are.
 
     The reference is the one that most others agree with. When no two agree, all are refused.
     """
+    agree = _AGREE[dtype]
     if len(checks) < 2:
         return {}
     gaps = {a: {b: _distance(checks[a], checks[b]) for b in checks if b != a} for a in checks}
-    agreeing = {a: sum(gap <= _AGREE for gap in others.values()) for a, others in gaps.items()}
+    agreeing = {a: sum(gap <= agree for gap in others.values()) for a, others in gaps.items()}
     reference = max(agreeing, key=agreeing.get)
     if not agreeing[reference]:
         return {name: f"no two of {', '.join(checks)} agree" for name in checks}
     return {
         name: f"differs from {reference} by {gaps[name][reference]:.1e}"
         for name in checks
-        if name != reference and not gaps[name][reference] <= _AGREE
+        if name != reference and not gaps[name][reference] <= agree
     }
 
 
@@ -101,9 +117,7 @@ def _prepare(pool: Pool, case: Case, names: Sequence[str], bar: Progress) -> dic
     for name in names:
         bar.note(f"preparing {name}")
         try:
-            entries[name] = pool.get(name).ask(
-                do="prepare", cell=case.cell, kind=case.kind, shape=list(case.shape)
-            )
+            entries[name] = pool.get(name).ask(do="prepare", case=dataclasses.asdict(case))
         except PeerAbsent as reason:
             entries[name] = {"absent": str(reason)}
         except PeerError as error:
@@ -114,7 +128,7 @@ def _prepare(pool: Pool, case: Case, names: Sequence[str], bar: Progress) -> dic
             for name, entry in entries.items()
             if "check" in entry and form(name, case.cell) == which
         }
-        for name, text in disagreement(checks).items():
+        for name, text in disagreement(checks, case.dtype).items():
             entries[name] = {"error": text}  # a time for another function is no time
     return entries
 
@@ -149,6 +163,8 @@ def _measure(
         "cell": case.cell,
         "kind": case.kind,
         "shape": list(case.shape),
+        "lengths": case.lengths,
+        "dtype": case.dtype,
         "flops": case.flops(),
         "peers": entries,
     }
@@ -174,11 +190,12 @@ def run(
     plan: timing.Plan,
     threads: int,
     log: TextIO | None = None,
+    bench: str = "sequences",
 ) -> dict[str, Any]:
     """Measures all `cases` (each with the name of the set it belongs to) for all `peers`.
 
     In a sweep only those take part that are also in `sweep_peers`. Gives the result as it goes into
-    the JSON. What the peers print goes to `log`.
+    the JSON, which calls it `bench`. What the peers print goes to `log`.
     """
     machine.warn_if_busy()
     stamp = machine.stamp(threads)
@@ -190,10 +207,12 @@ def run(
         try:
             bar.announce("starting the peers, measuring the product peak")
             peaks = [measure_peak(pool, peers)]
+            call = measure_call(pool, peers)
             for group, case in cases:
-                bar.start(f"{group} {case.cell} {case.kind} {case.shape}")
+                lengths = "" if case.lengths == "full" else f" {case.lengths}"
+                bar.start(f"{group} {case.cell} {case.kind} {case.shape}{lengths}")
                 some = [p for p in peers if p in sweep_peers or not group.startswith("sweep")]
-                names = [p for p in some if PEERS[p].does(case.cell, case.kind)]
+                names = [p for p in some if PEERS[p].does(case)]
                 rows.append({"set": group} | _measure(pool, case, names, plan, bar))
                 bar.done(_line(rows[-1]))
             peaks.append(measure_peak(pool, peers))
@@ -206,11 +225,12 @@ def run(
     stamp["load_at_end"] = machine.load()
     return {
         "schema": 1,
-        "bench": "sequences",
+        "bench": bench,
         "machine": stamp,
         "plan": {"rounds": plan.rounds, "seconds": plan.seconds},
         # Taken before and after; the better one counts: the limit is what the machine can do.
         "peaks": peaks,
+        "empty_call_ms": call,
         "peak_gflops": max(peak["gflops"] for peak in peaks),
         "peer_notes": {name: PEERS[name].note for name in peers},
         "interrupted": interrupted,

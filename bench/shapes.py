@@ -65,24 +65,57 @@ MEMORY_SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (256, 100, 64, 512),
 )
 
-GATES = {"lstm": 4, "gru": 3}
+# Shapes of bfloat16: where the product is the cost, and where reading the weights is.
+BFLOAT16: tuple[tuple[int, int, int, int], ...] = (
+    (1, 50, 1024, 1024),
+    (16, 100, 512, 512),
+    (64, 35, 650, 650),
+    (64, 100, 256, 256),
+    (128, 30, 1024, 1024),
+)
+
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+# How long the rows of a batch are, as a share of T on average.
+LENGTHS = {"full": 1.0, "spread": 0.5, "half": 0.5}
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One thing to measure: a whole sequence of one layer, float32."""
+    """One thing to measure: a whole sequence of a layer or of a stack of layers."""
 
-    cell: str  # "lstm" or "gru"
+    cell: str  # "lstm", "gru" or "rnn" (tanh)
     kind: str  # "infer": forward; "train": forward, and backward to the input and all weights
     batch: int
     steps: int
     inputs: int
     units: int
+    layers: int = 1
+    directions: int = 1
+    lengths: str = "full"  # "half": all rows T / 2; "spread": evenly from 1 to T; "full": all T
+    dtype: str = "float32"  # what is stored
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(B, T, I, H)."""
         return (self.batch, self.steps, self.inputs, self.units)
+
+    @property
+    def is_stack(self) -> bool:
+        """Whether it is more than one layer in one direction with rows of one length."""
+        return (self.layers, self.directions, self.lengths) != (1, 1, "full")
+
+    def row_lengths(self) -> list[int]:
+        """The steps of each row."""
+        if self.lengths == "full":
+            return [self.steps] * self.batch
+        if self.lengths == "half":
+            return [max(1, self.steps // 2)] * self.batch
+        return [max(1, round(self.steps * (b + 0.5) / self.batch)) for b in range(self.batch)]
+
+    def input_sizes(self) -> list[int]:
+        """The input size of each layer."""
+        return [self.inputs] + [self.directions * self.units] * (self.layers - 1)
 
     def flops(self) -> int:
         """Floating point operations of the products alone.
@@ -90,9 +123,9 @@ class Case:
         Forward: [x, h]·w at each step. The backward has two products of that size: one to the
         input and state, one to the weights.
         """
-        forward = (
-            2 * self.steps * self.batch * GATES[self.cell] * self.units * (self.inputs + self.units)
-        )
+        depth = sum(inputs + self.units for inputs in self.input_sizes())
+        gates = GATES[self.cell] * self.units * self.directions
+        forward = 2 * sum(self.row_lengths()) * gates * depth
         return forward * (3 if self.kind == "train" else 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
@@ -42,6 +43,19 @@ def run_python(
 def run_code(code: str, *, timeout: float = 600, **extra: str) -> subprocess.CompletedProcess:
     """Runs a program given as text."""
     return run_python(["-c", code], timeout=timeout, **extra)
+
+
+def with_little_memory(group: str) -> dict[str, dict[str, int]]:
+    """How often each run of a group of allocation_child.py ended how."""
+    result = run_python(
+        [str(TESTS / "allocation_child.py"), group],
+        # TensorFlow's oneDNN allocator and malloc's arenas keep what was freed, and a limit on
+        # address space would find nothing to refuse.
+        TF_ENABLE_ONEDNN_OPTS="0",
+        MALLOC_MMAP_THRESHOLD_="65536",
+    )
+    out = assert_ok(result, f"{group} with little memory")
+    return json.loads(out.strip().splitlines()[-1])
 
 
 def assert_ok(result: subprocess.CompletedProcess, what: str) -> str:

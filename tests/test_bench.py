@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 
@@ -91,6 +92,29 @@ def test_flops_count_the_products():
     assert shapes.Case("gru", "train", 2, 3, 5, 7).flops() == 3 * 2 * 3 * 2 * (3 * 7) * (5 + 7)
 
 
+def test_flops_of_a_stack_count_what_its_rows_have():
+    stack = shapes.Case(
+        "rnn", "infer", 2, 4, inputs=5, units=7, layers=2, directions=2, lengths="spread"
+    )
+    assert stack.row_lengths() == [1, 3]
+    assert stack.flops() == 2 * (1 + 3) * 2 * 7 * ((5 + 7) + (14 + 7))
+    half = dataclasses.replace(stack, lengths="half")
+    assert half.row_lengths() == [2, 2] and half.flops() == stack.flops()
+    assert dataclasses.replace(stack, lengths="full").flops() == 2 * stack.flops()
+
+
+def test_who_runs_what():
+    def who(*case: object, **more: object) -> set[str]:
+        case = shapes.Case(*case, 2, 3, 5, 7, **more)
+        return {name for name in PEERS if PEERS[name].default and PEERS[name].does(case)}
+
+    assert "ours" in who("lstm", "train") and "ours_cudnn" not in who("lstm", "train")
+    stacks = {"layers": 2, "directions": 2}
+    assert who("rnn", "train", **stacks) == {"ours_cudnn", "torch"}
+    assert who("gru", "infer", **stacks) == {"ours_cudnn", "torch", "onnxruntime"}
+    assert who("lstm", "infer", dtype="bfloat16") == {"ours", "ours_v4", "torch"}
+
+
 def test_a_peer_that_computes_something_else_is_found():
     right = {"h_norm": 10.0, "loss": 2.0, "x_grad_norm": 5.0}
     checks = {"a": right, "b": dict(right, loss=2.0001), "c": dict(right, x_grad_norm=4.0)}
@@ -102,7 +126,8 @@ def test_a_peer_that_computes_something_else_is_found():
 
 
 def test_the_two_grus_are_told_apart():
-    forms = {sequences.form(name, "gru") for name in PEERS if PEERS[name].does("gru", "infer")}
+    case = shapes.Case("gru", "infer", 2, 3, 5, 7)
+    forms = {sequences.form(name, "gru") for name in PEERS if PEERS[name].does(case)}
     assert forms == {"before", "after"}
     assert sequences.form("ours", "lstm") == sequences.form("torch", "lstm")
 
@@ -135,6 +160,22 @@ def test_a_lost_row_is_shown_as_lost():
     assert "**0.50**" in report.sequences_markdown(lost)
     assert "no time for keras: why not" in report.sequences_text(won)
     assert "100% of the product peak" in report.sequences_text(won)
+
+
+def test_what_lengths_save_is_told():
+    result = _sequence_result(8.0)
+    half = {"median_ms": 4.4, "gflops": 1.0}
+    result["rows"].append(dict(result["rows"][0], lengths="half", peers={"ours": half}))
+    assert "ours: half lengths take 0.55 to 0.55 of the time" in report.sequences_text(result)
+    assert "64, 10, 256, 256 half" in report.sequences_text(result)
+
+
+def test_the_gain_of_bfloat16_is_shown():
+    result = _sequence_result(8.0)
+    result["rows"][0]["dtype"] = "float32"
+    peers = {"ours": {"median_ms": 4.0}, "ours_v4": {"median_ms": 6.0}}
+    result["rows"].append(dict(result["rows"][0], dtype="bfloat16", peers=peers))
+    assert "| 4.00 | 6.00 | 8.00 | - | 1.50 | 2.00 | - |" in report.bfloat16_markdown(result)
 
 
 def test_sequence_plots_are_drawn(tmp_path):

@@ -6,7 +6,6 @@ import json
 
 import children
 import compare
-import cudnn_allocation_child
 import cudnn_child
 import cudnn_ops
 import cudnn_params_perturbation
@@ -135,16 +134,8 @@ def test_numbers_of_each_instruction_set(tfb, position):
 def test_too_little_memory_is_resource_exhausted(tfb):
     """Never other numbers and never an abort; outputs and scratch both run short."""
     del tfb
-    result = children.run_python(
-        [str(children.TESTS / "cudnn_allocation_child.py")],
-        # TensorFlow's oneDNN allocator and malloc's arenas keep what was freed, and a limit on
-        # address space would find nothing to refuse.
-        TF_ENABLE_ONEDNN_OPTS="0",
-        MALLOC_MMAP_THRESHOLD_="65536",
-    )
-    out = children.assert_ok(result, "the run with little memory")
-    outcomes = json.loads(out.strip().splitlines()[-1])
-    assert len(outcomes) == 3 * len(cudnn_allocation_child.CALLS)
+    outcomes = children.with_little_memory("stacks")
+    assert len(outcomes) == 3 * 3
     for call, counts in outcomes.items():
         assert counts.get("no scratch", 0) >= 1, (call, counts)
     assert sum(counts.get("no output", 0) for counts in outcomes.values()) >= 5, outcomes

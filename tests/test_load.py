@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
-import allocation_child
 import block_cells
 import children
 import compare
@@ -34,16 +31,8 @@ def test_calls_at_once(tfb, intra, inter):
 def test_too_little_memory_is_resource_exhausted(tfb):
     """Never other numbers and never an abort; outputs and scratch both run short."""
     del tfb
-    result = children.run_python(
-        [str(children.TESTS / "allocation_child.py")],
-        # TensorFlow's oneDNN allocator and malloc's arenas keep what was freed, and a limit on
-        # address space would find nothing to refuse.
-        TF_ENABLE_ONEDNN_OPTS="0",
-        MALLOC_MMAP_THRESHOLD_="65536",
-    )
-    out = children.assert_ok(result, "the run with little memory")
-    outcomes = json.loads(out.strip().splitlines()[-1])
-    assert len(outcomes) == len(allocation_child.CALLS)
+    outcomes = children.with_little_memory("cells")
+    assert len(outcomes) == 7
     for call, counts in outcomes.items():
         assert counts.get("no output", 0) >= 3, (call, counts)
     for call in ("GRUBlockCell half", "GRUBlockCellGrad bfloat16", "GRUBlockCell float"):

@@ -328,3 +328,12 @@ def test_raw_op_names_everything_and_gives_a_namedtuple(tfb, op):
     if op.stock:
         stock = getattr(tf.raw_ops, op.name)(**inputs, **attrs)
         assert (type(got).__name__, got._fields) == (type(stock).__name__, stock._fields)
+
+
+def test_too_little_memory_is_resource_exhausted(tfb):
+    """Never other numbers and never an abort; outputs and scratch both run short."""
+    del tfb
+    outcomes = children.with_little_memory("sequences")
+    assert len(outcomes) == len(OPS) + 3
+    for call, counts in outcomes.items():
+        assert counts.get("no output", 0) >= 1 and counts.get("no scratch", 0) >= 1, (call, counts)

@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 
+from bench.shapes import Case
+
+_TYPES = ("float32", "bfloat16")
+_CELLS = ("lstm", "gru", "rnn")
+
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
@@ -19,14 +24,32 @@ class Entry:
     gru_form: str = "after"  # the reset gate acts "before" or "after" the recurrent product
     default: bool = True  # runs unless asked otherwise
     note: str = ""
+    single: bool = True  # one layer, one direction, rows of one length
+    stacks: bool = False  # any number of both, and lengths
+    dtypes: tuple[str, ...] = ("float32",)
+    environment: tuple[tuple[str, str], ...] = ()  # of its process
 
-    def does(self, cell: str, kind: str) -> bool:
+    def does(self, case: Case) -> bool:
         """Whether it takes part in such a case."""
-        return cell in self.cells and kind in self.kinds
+        form = self.stacks if case.is_stack else self.single
+        return (
+            form
+            and case.cell in self.cells
+            and case.kind in self.kinds
+            and case.dtype in self.dtypes
+        )
 
 
 PEERS: dict[str, Entry] = {
-    "ours": Entry("ours", "function", note="tf_blockrnn.lstm, tf_blockrnn.gru"),
+    "ours": Entry("ours", "function", dtypes=_TYPES, note="tf_blockrnn.lstm, tf_blockrnn.gru"),
+    "ours_cudnn": Entry(
+        "ours", "cudnn", cells=_CELLS, single=False, stacks=True, note="BlockRNN>CudnnRNNV3",
+    ),
+    "ours_v4": Entry(
+        "ours", "function", dtypes=("bfloat16",),
+        environment=(("TF_BLOCKRNN_CPU_ISA", "x86-64-v4"),),
+        note="the same as ours without the instructions for bfloat16",
+    ),
     "ours_block": Entry("ours", "block", gru_form="before", note="BlockLSTMV2, BlockGRU"),
     "tf_raw": Entry("stock_tf", "", cells=("lstm",), note="tf.raw_ops.BlockLSTMV2 and its Grad"),
     "keras": Entry("keras_layers", "after", note="keras.layers in tf.function"),
@@ -39,8 +62,14 @@ PEERS: dict[str, Entry] = {
         "keras_layers", "before,xla", cells=("gru",), gru_form="before", default=False,
         note="the same with jit_compile=True",
     ),
-    "torch": Entry("torch_rnn", "", note="torch.nn.LSTM, torch.nn.GRU"),
-    "onnxruntime": Entry("onnx_rnn", "after", kinds=("infer",), note="LSTM, GRU nodes"),
+    "torch": Entry(
+        "torch_rnn", "", cells=_CELLS, stacks=True, dtypes=_TYPES,
+        note="torch.nn.LSTM, GRU and RNN",
+    ),
+    "onnxruntime": Entry(
+        "onnx_rnn", "after", cells=_CELLS, kinds=("infer",), stacks=True,
+        note="LSTM, GRU and RNN nodes",
+    ),
     "onnxruntime_before": Entry(
         "onnx_rnn", "before", cells=("gru",), kinds=("infer",), gru_form="before",
         note="GRU with linear_before_reset=0",

@@ -20,7 +20,7 @@ class Absent(Exception):
 class Outcome:
     """What one call computed, for the check that all peers compute the same."""
 
-    h: np.ndarray  # [T, B, H]
+    h: np.ndarray  # [T, B, D * H]; zeros past the length of a row
     x_grad: np.ndarray | None = None  # [T, B, I], of a training call
 
 

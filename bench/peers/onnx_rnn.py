@@ -1,7 +1,8 @@
-"""ONNX Runtime's LSTM and GRU nodes (inference only), the model built here."""
+"""ONNX Runtime's LSTM, GRU and RNN nodes (inference only), the model built here."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from bench import data
 from bench.peers import base
 from bench.shapes import Case
 
-_LSTM = (0, 3, 1, 2)  # ONNX: i, o, f, c
-_GRU = (1, 0, 2)  # ONNX: z (update), r, h
+# ONNX: i, o, f, c; z (update), r, h
+_ORDERS = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
 _OPSET, _IR_VERSION = 14, 8  # old enough for every ONNX Runtime of the last years
 
 
@@ -30,29 +31,59 @@ class Peer:
 
     def _model(self, case: Case, arrays: data.Arrays) -> bytes:
         helper, numpy_helper = self._onnx.helper, self._onnx.numpy_helper
-        order = _LSTM if case.cell == "lstm" else _GRU
-        bias = data.bias(arrays.b, order)
-        constants = {
-            "W": data.gates_below(arrays.w, order)[None],
-            "R": data.gates_below(arrays.r, order)[None],
-            "B": np.concatenate([bias, np.zeros_like(bias)])[None],
-        }
+        real, whole = self._onnx.TensorProto.FLOAT, self._onnx.TensorProto.INT32
         attributes: dict[str, Any] = {"hidden_size": case.units}
+        if case.directions == 2:
+            attributes["direction"] = "bidirectional"
         if case.cell == "gru":
             attributes["linear_before_reset"] = self._linear_before_reset
-        node = helper.make_node(case.cell.upper(), ["X", "W", "R", "B"], ["Y"], **attributes)
-        real = self._onnx.TensorProto.FLOAT
-        steps, batch = case.steps, case.batch
+        constants = {"width": np.array([0, 0, -1], np.int64)} if case.layers > 1 else {}
+        inputs = [helper.make_tensor_value_info("X", real, [case.steps, case.batch, case.inputs])]
+        lengths = ""
+        if case.lengths != "full":
+            lengths = "lengths"
+            inputs.append(helper.make_tensor_value_info(lengths, whole, [case.batch]))
+        nodes, below = [], "X"
+        for layer in range(case.layers):
+            names = [f"{name}{layer}" for name in "WRBY"]
+            constants |= self._constants(case, arrays, layer, names)
+            nodes.append(
+                helper.make_node(
+                    case.cell.upper(), [below, *names[:3], lengths], [names[3]], **attributes
+                )
+            )
+            if layer + 1 < case.layers:  # [T, D, B, H] to [T, B, D * H]
+                turned, below = f"turned{layer}", f"H{layer}"
+                nodes.append(helper.make_node("Transpose", names[3:], [turned], perm=[0, 2, 1, 3]))
+                nodes.append(helper.make_node("Reshape", [turned, "width"], [below]))
         graph = helper.make_graph(
-            [node],
-            "one_layer",
-            [helper.make_tensor_value_info("X", real, [steps, batch, case.inputs])],
-            [helper.make_tensor_value_info("Y", real, [steps, 1, batch, case.units])],
+            nodes,
+            "stack",
+            inputs,
+            [helper.make_tensor_value_info(nodes[-1].output[0], real, self._output(case))],
             [numpy_helper.from_array(value, name) for name, value in constants.items()],
         )
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)])
         model.ir_version = _IR_VERSION
         return model.SerializeToString()
+
+    @staticmethod
+    def _output(case: Case) -> list[int]:
+        return [case.steps, case.directions, case.batch, case.units]
+
+    def _constants(
+        self, case: Case, arrays: data.Arrays, layer: int, names: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        """The weights and biases of a layer, its directions one after the other."""
+        first = layer * case.directions
+        order = _ORDERS[case.cell]
+        values: tuple[list[np.ndarray], ...] = ([], [], [])
+        for weights in arrays.weights[first : first + case.directions]:
+            bias = data.bias(weights.b, order)
+            values[0].append(data.gates_below(weights.w, order))
+            values[1].append(data.gates_below(weights.r, order))
+            values[2].append(np.concatenate([bias, np.zeros_like(bias)]))
+        return {name: np.stack(value) for name, value in zip(names[:3], values, strict=True)}
 
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
         options = self._runtime.SessionOptions()
@@ -63,19 +94,20 @@ class Peer:
         )
         # Bound once: no copy of the input or output is charged to it.
         value = self._runtime.OrtValue
-        x = value.ortvalue_from_numpy(arrays.x)
-        y = value.ortvalue_from_shape_and_type(
-            [case.steps, 1, case.batch, case.units], np.float32, "cpu"
-        )
+        y = value.ortvalue_from_shape_and_type(self._output(case), np.float32, "cpu")
+        given = {"X": arrays.x, "lengths": np.array(case.row_lengths(), np.int32)}
         binding = session.io_binding()
-        binding.bind_ortvalue_input("X", x)
-        binding.bind_ortvalue_output("Y", y)
+        for argument in session.get_inputs():
+            binding.bind_ortvalue_input(
+                argument.name, value.ortvalue_from_numpy(given[argument.name])
+            )
+        binding.bind_ortvalue_output(session.get_outputs()[0].name, y)
 
         def infer() -> None:
             session.run_with_iobinding(binding)
 
         def outcome() -> base.Outcome:
             infer()
-            return base.Outcome(y.numpy()[:, 0])
+            return base.Outcome(y.numpy().swapaxes(1, 2).reshape(arrays.cotangent.shape))
 
         return base.Prepared(infer, outcome)

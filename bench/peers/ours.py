@@ -1,7 +1,8 @@
-"""This project: tf_blockrnn.lstm and gru, and the block ops BlockLSTMV2 and BlockGRU."""
+"""This project: tf_blockrnn.lstm and gru, BlockLSTMV2 and BlockGRU, and the cuDNN stacks."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ _RESET_UPDATE, _CANDIDATE = (0, 1), (2,)
 
 
 class Peer:
-    """`option` "function" is tf_blockrnn.lstm and gru, "block" is BlockLSTMV2 and BlockGRU.
+    """`option`: "function" is tf_blockrnn.lstm and gru, "block" is BlockLSTMV2 and BlockGRU,
+    "cudnn" is CudnnRNNV3.
 
     The backward is what a user gets: the tape, with the gradients that the package registers.
     """
@@ -31,6 +33,8 @@ class Peer:
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
         if self._option == "function":
             model = self._function(case, arrays)
+        elif self._option == "cudnn":
+            model = self._stack(case, arrays)
         elif case.cell == "gru":
             model = self._block_gru(arrays)
         else:
@@ -41,20 +45,54 @@ class Peer:
     def _function(self, case: Case, arrays: data.Arrays) -> tensorflow_base.Model:
         tf = self._tf
         order = tuple(range(GATES[case.cell]))  # both functions take the canonical order
-        weights = [
-            tf.Variable(data.gates_beside(arrays.w, order)),
-            tf.Variable(data.gates_beside(arrays.r, order)),
-            tf.Variable(data.bias(arrays.b, order)),
+        values = [
+            data.gates_beside(arrays.w, order),
+            data.gates_beside(arrays.r, order),
+            data.bias(arrays.b, order),
         ]
         if case.cell == "gru":
-            weights.append(tf.Variable(np.zeros_like(data.bias(arrays.b, order))))
+            values.append(np.zeros_like(values[-1]))
+        weights = [tf.Variable(tf.cast(value, case.dtype)) for value in values]
         function = getattr(self._library, case.cell)
         return tensorflow_base.Model(
-            x=tf.Variable(arrays.x),
+            x=tf.Variable(tf.cast(arrays.x, case.dtype)),
             weights=weights,
-            cotangent=tf.constant(arrays.cotangent),
+            cotangent=tf.cast(arrays.cotangent, case.dtype),
             forward=lambda x: function(x, *weights, time_major=True)[0],
         )
+
+    def _stack(self, case: Case, arrays: data.Arrays) -> tensorflow_base.Model:
+        tf, raw_ops = self._tf, self._raw_ops("CudnnRNNV3")
+        order = tuple(range(GATES[case.cell]))  # cuDNN's gates are in the canonical order
+        blocks = [data.gates_below(m, order) for w in arrays.weights for m in (w.w, w.r)]
+        for weights in arrays.weights:
+            bias = data.bias(weights.b, order)
+            blocks += [bias, np.zeros_like(bias)]
+        params = tf.Variable(np.concatenate([block.ravel() for block in blocks]))
+        state = tf.zeros([case.layers * case.directions, case.batch, case.units])
+        lengths = tf.constant(case.row_lengths(), tf.int32)
+
+        def forward(x: Any) -> Any:
+            return raw_ops.CudnnRNNV3(
+                input=x,
+                input_h=state,
+                input_c=state,
+                params=params,
+                sequence_lengths=lengths,
+                rnn_mode="rnn_tanh" if case.cell == "rnn" else case.cell,
+                direction="bidirectional" if case.directions == 2 else "unidirectional",
+                is_training=case.kind == "train",
+            ).output
+
+        return tensorflow_base.Model(
+            x=tf.Variable(arrays.x),
+            weights=[params],
+            cotangent=tf.constant(arrays.cotangent),
+            forward=forward,
+        )
+
+    def empty(self) -> Callable[[], object]:
+        return tensorflow_base.empty(self._tf)
 
     def _raw_ops(self, op: str) -> Any:
         raw_ops = self._library.raw_ops

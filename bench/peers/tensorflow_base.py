@@ -56,13 +56,24 @@ def prepared(tf: Any, model: Model, train: bool) -> base.Prepared:
     function = (step if train else infer).get_concrete_function()
 
     def outcome() -> base.Outcome:
-        arrays = [tf.convert_to_tensor(out).numpy() for out in function()[:2]]
+        arrays = [tf.cast(out, tf.float32).numpy() for out in function()[:2]]
         if model.batch_major:
             arrays = [array.swapaxes(0, 1) for array in arrays]
         return base.Outcome(*arrays)
 
     # A concrete function returns when the graph has run: eager CPU execution is synchronous.
     return base.Prepared(call=function, outcome=outcome)
+
+
+def empty(tf: Any) -> Callable[[], object]:
+    """A tf.function that does nothing: no call of one can take less."""
+    x = tf.Variable(0.0)
+
+    @tf.function
+    def nothing():
+        return (x.read_value(),)
+
+    return nothing.get_concrete_function()
 
 
 def product(tf: Any, size: int) -> Callable[[], object]:

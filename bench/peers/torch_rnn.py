@@ -1,4 +1,4 @@
-"""torch.nn.LSTM and torch.nn.GRU."""
+"""torch.nn.LSTM, torch.nn.GRU and torch.nn.RNN."""
 
 from __future__ import annotations
 
@@ -9,10 +9,7 @@ import numpy as np
 
 from bench import data
 from bench.peers import base
-from bench.shapes import Case
-
-_LSTM = (0, 1, 2, 3)  # PyTorch: i, f, g, o
-_GRU = (0, 1, 2)  # PyTorch: r, z (update), n
+from bench.shapes import GATES, Case
 
 
 class Peer:
@@ -29,41 +26,66 @@ class Peer:
 
     def _layer(self, case: Case, arrays: data.Arrays) -> Any:
         torch = self._torch
-        kind, order = (torch.nn.LSTM, _LSTM) if case.cell == "lstm" else (torch.nn.GRU, _GRU)
-        layer = kind(case.inputs, case.units)
-        bias = data.bias(arrays.b, order)
+        kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU, "rnn": torch.nn.RNN}[case.cell]
+        layer = kind(
+            case.inputs, case.units, num_layers=case.layers, bidirectional=case.directions == 2
+        )
+        order = tuple(range(GATES[case.cell]))  # i, f, g, o and r, z (update), n
         with torch.no_grad():
-            layer.weight_ih_l0.copy_(torch.from_numpy(data.gates_below(arrays.w, order)))
-            layer.weight_hh_l0.copy_(torch.from_numpy(data.gates_below(arrays.r, order)))
-            layer.bias_ih_l0.copy_(torch.from_numpy(bias))
-            layer.bias_hh_l0.copy_(torch.from_numpy(np.zeros_like(bias)))
-        return layer
+            for number, weights in enumerate(arrays.weights):
+                level, direction = divmod(number, case.directions)
+                bias = data.bias(weights.b, order)
+                values = {
+                    "weight_ih": data.gates_below(weights.w, order),
+                    "weight_hh": data.gates_below(weights.r, order),
+                    "bias_ih": bias,
+                    "bias_hh": np.zeros_like(bias),
+                }
+                for name, value in values.items():
+                    parameter = getattr(layer, f"{name}_l{level}{'_reverse' * direction}")
+                    parameter.copy_(torch.from_numpy(value))
+        return layer.to(getattr(torch, case.dtype))
+
+    def _forward(self, case: Case, layer: Any) -> Callable[[Any], Any]:
+        """x -> h; rows of their own lengths are packed, as PyTorch wants it, and padded again."""
+        if case.lengths == "full":
+            return lambda x: layer(x)[0]
+        rnn = self._torch.nn.utils.rnn
+        lengths = self._torch.tensor(case.row_lengths())
+
+        def forward(x: Any) -> Any:
+            packed = rnn.pack_padded_sequence(x, lengths, enforce_sorted=False)
+            return rnn.pad_packed_sequence(layer(packed)[0], total_length=case.steps)[0]
+
+        return forward
 
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
         torch = self._torch
+        dtype = getattr(torch, case.dtype)
         layer = self._layer(case, arrays)
-        x = torch.from_numpy(arrays.x)
+        forward = self._forward(case, layer)
+        x = torch.from_numpy(arrays.x).to(dtype)
         if case.kind == "infer":
             layer.eval()
 
             def infer() -> Any:
                 with torch.inference_mode():
-                    return layer(x)[0]
+                    return forward(x)
 
-            return base.Prepared(infer, lambda: base.Outcome(infer().numpy()))
+            return base.Prepared(infer, lambda: base.Outcome(infer().float().numpy()))
 
-        cotangent = torch.from_numpy(arrays.cotangent)
+        cotangent = torch.from_numpy(arrays.cotangent).to(dtype)
         x.requires_grad_(True)
         wanted = [x, *layer.parameters()]
 
         def step() -> tuple[Any, Any]:
-            h = layer(x)[0]
+            h = forward(x)
             # The gradients of sum(h * cotangent), without paying for the sum itself.
             return h, torch.autograd.grad(h, wanted, cotangent)
 
         def outcome() -> base.Outcome:
             h, grads = step()
-            return base.Outcome(h.detach().numpy(), grads[0].numpy())
+            return base.Outcome(h.detach().float().numpy(), grads[0].float().numpy())
 
         return base.Prepared(step, outcome)
 

@@ -2,9 +2,10 @@
 
 Requests come on stdin, answers go to stdout: one JSON object per line, each answered by one.
 
-    {"do": "prepare", "cell", "kind", "shape": [B, T, I, H]}  -> {"check": {...}} or {"absent": why}
+    {"do": "prepare", "case": fields of a Case}               -> {"check": {...}} or {"absent": why}
     {"do": "run", "calls": n, "warm": m}                      -> {"times": [seconds, ...]}
     {"do": "product", "size": n, "calls": m}                  -> {"times": [...]} or {"absent": why}
+    {"do": "empty", "calls": m}                               -> {"times": [...]} or {"absent": why}
     end of input                                              -> the process ends
 
 Anything that goes wrong is {"error": text}. A library that prints on stdout does not disturb this:
@@ -59,12 +60,12 @@ class Server:
         """The answer to one request."""
         return getattr(self, "_" + request.pop("do"))(**request)
 
-    def _prepare(self, cell: str, kind: str, shape: list[int]) -> dict[str, Any]:
+    def _prepare(self, case: dict[str, Any]) -> dict[str, Any]:
         self._prepared = None  # first let go of the last one's memory
         gc.collect()
-        case = Case(cell, kind, *shape)
-        arrays = data.make(case)
-        self._prepared = self._peer.prepare(case, arrays)
+        made = Case(**case)
+        arrays = data.make(made)
+        self._prepared = self._peer.prepare(made, arrays)
         outcome = self._prepared.outcome()
         h = np.asarray(outcome.h, np.float64)
         check = {
@@ -82,6 +83,11 @@ class Server:
         if not hasattr(self._peer, "product"):
             return {"absent": "has no product to measure"}
         return {"times": timing.timed_calls(self._peer.product(size), calls, 2)}
+
+    def _empty(self, calls: int) -> dict[str, Any]:
+        if not hasattr(self._peer, "empty"):
+            return {"absent": "has no call of nothing to measure"}
+        return {"times": timing.timed_calls(self._peer.empty(), calls, calls // 4)}
 
 
 def _guarded(function: Any, *args: Any) -> Any:

@@ -159,11 +159,6 @@ struct GruSequenceForwardArgs {
   T* c = nullptr;       // [steps, batch, H]
   T* h = nullptr;       // [steps, batch, H]
   T* h_last = nullptr;  // [B, H]
-
-  int64_t ld_w = 0;  // from row to row of every weight; 0: they are dense
-
-  int64_t LdRu() const { return ld_w > 0 ? ld_w : 2 * shape.units; }
-  int64_t LdC() const { return ld_w > 0 ? ld_w : shape.units; }
 };
 
 template <class T>
@@ -190,11 +185,6 @@ struct GruSequenceBackwardArgs {
   T* w_c_h_grad = nullptr;         // [H, H]
   T* b_ru_grad = nullptr;          // [2H]
   T* b_c_grad = nullptr;           // [H]
-
-  int64_t ld_w = 0;  // from row to row of every weight; 0: they are dense
-
-  int64_t LdRu() const { return ld_w > 0 ? ld_w : 2 * shape.units; }
-  int64_t LdC() const { return ld_w > 0 ? ld_w : shape.units; }
 };
 
 // GRU with the reset after the product, as Keras' default and cuDNN's. The

@@ -42,11 +42,10 @@ class GruSequenceBackward {
         ld_ru_(kGruGates * units_),
         scratch_(host),
         rows_(shape_, &scratch_),
-        w_ru_h_t_(host, &scratch_,
-                  WeightView<T>{args.w_ru_h, args.LdRu(), true}, {0}, ld_ru_,
-                  units_),
-        w_c_h_t_(host, &scratch_, WeightView<T>{args.w_c_h, args.LdC(), true},
-                 {0}, units_, units_),
+        w_ru_h_t_(host, &scratch_, WeightView<T>{args.w_ru_h, ld_ru_, true},
+                  {0}, ld_ru_, units_, rows_.FewUses()),
+        w_c_h_t_(host, &scratch_, WeightView<T>{args.w_c_h, units_, true}, {0},
+                 units_, units_, rows_.FewUses()),
         operands_(host, &scratch_, shape_, rows_, args.mask,
                   {args.h, units_, args.h_prev, units_}),
         d_ru_(&scratch_, rows_, ld_ru_),
@@ -185,8 +184,8 @@ class GruSequenceBackward {
     to_x.units = input;
     to_x.num_parts = 2;
     to_x.parts[0] = {
-        {d_ru_.data(), ld_ru_}, ld_ru_, {args_.w_ru_x, args_.LdRu(), true}};
-    to_x.parts[1] = {{d_c_, units_}, units_, {args_.w_c_x, args_.LdC(), true}};
+        {d_ru_.data(), ld_ru_}, ld_ru_, {args_.w_ru_x, ld_ru_, true}};
+    to_x.parts[1] = {{d_c_, units_}, units_, {args_.w_c_x, units_, true}};
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     const WeightView<C> d_ru = {d_ru_.data(), ld_ru_};
     const WeightView<C> d_c = {d_c_, units_};

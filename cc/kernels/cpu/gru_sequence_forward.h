@@ -39,15 +39,16 @@ class GruSequenceForward {
         rows_(shape_, &scratch_),
         loop_(Loop()),
         split_(ChooseSplit(loop_, host.num_threads)),
-        w_ru_h_(host, &scratch_, WeightView<T>{args.w_ru_h, args.LdRu()},
-                GateOffsets<kGruGates>(units_).at, units_, units_),
-        w_c_h_(host, &scratch_, WeightView<T>{args.w_c_h, args.LdC()}, {0},
-               units_, units_),
+        w_ru_h_(host, &scratch_, WeightView<T>{args.w_ru_h, 2 * units_},
+                GateOffsets<kGruGates>(units_).at, units_, units_,
+                rows_.FewUses()),
+        w_c_h_(host, &scratch_, WeightView<T>{args.w_c_h, units_}, {0}, units_,
+               units_, rows_.FewUses()),
         x_ru_(host, &scratch_, shape_, rows_,
-              {args.w_ru_x, args.LdRu(), false, args.b_ru},
+              {args.w_ru_x, 2 * units_, false, args.b_ru},
               JoinsStep(loop_, split_, host.num_threads)),
         x_c_(host, &scratch_, shape_, rows_,
-             {args.w_c_x, args.LdC(), false, args.b_c},
+             {args.w_c_x, units_, false, args.b_c},
              JoinsStep(loop_, split_, host.num_threads)) {}
 
   Status Run() {

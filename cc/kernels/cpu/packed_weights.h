@@ -1,5 +1,6 @@
-// Owns weights that a call uses at every step: packed once into panels of full
-// depth, and the product of a few rows with some of them.
+// Owns weights that a call uses at every step, and the product of a few rows
+// with some of their panels. They are packed once, into panels of full depth,
+// or, where the steps are too few to pay for that, read as they stand.
 
 #ifndef BLOCKRNN_KERNELS_CPU_PACKED_WEIGHTS_H_
 #define BLOCKRNN_KERNELS_CPU_PACKED_WEIGHTS_H_
@@ -20,6 +21,15 @@ struct Range {
   int64_t end = 0;
 };
 
+// Steps of a few rows that pay for packing the weights: packing reads and
+// writes what a step reads. Measured (docs/adr/0006-step-loop.md).
+inline constexpr int64_t kStepsToPack = 12;
+
+// Whether weights are read as they stand in a loop of so many steps and rows.
+inline bool StreamsWeights(int64_t steps, int64_t rows) {
+  return rows <= internal::kStreamTileRows && steps < kStepsToPack;
+}
+
 // Of storage type T.
 template <class T, int kGates>
 class PackedWeights {
@@ -27,12 +37,18 @@ class PackedWeights {
   using P = PanelElement<T>;
   static constexpr int64_t kUnits = kPanelUnits<P, kGates>;
 
-  // Weights of the given depth and units, packed in parallel into scratch.
-  // Scratch::ok() tells whether there was any.
+  // Weights of the given depth and units, packed in parallel into scratch
+  // unless they are `streamed`. Scratch::ok() tells whether there was any.
   PackedWeights(const Host& host, Scratch* scratch, const WeightView<T>& view,
                 const int64_t (&gate_offset)[kGates], int64_t depth,
-                int64_t units)
-      : depth_(depth), units_(units), panels_(CeilDiv(units, kUnits)) {
+                int64_t units, bool streamed = false)
+      : view_(view),
+        streamed_(streamed),
+        depth_(depth),
+        units_(units),
+        panels_(CeilDiv(units, kUnits)) {
+    std::copy(gate_offset, gate_offset + kGates, gate_offset_);
+    if (streamed) return;
     P* packed = scratch->Array<P>(panels_ * Stride());
     if (packed == nullptr) return;
     packed_ = packed;
@@ -53,6 +69,11 @@ class PackedWeights {
   int64_t panels() const { return panels_; }
   const P* Panel(int64_t panel) const { return packed_ + panel * Stride(); }
 
+  // Where they stand, if nothing is packed.
+  bool streamed() const { return streamed_; }
+  const WeightView<T>& view() const { return view_; }
+  int64_t GateOffset(int gate) const { return gate_offset_[gate]; }
+
  private:
   // Elements from panel to panel.
   int64_t Stride() const {
@@ -60,6 +81,9 @@ class PackedWeights {
   }
 
   const P* packed_ = nullptr;
+  const WeightView<T> view_;
+  int64_t gate_offset_[kGates];
+  const bool streamed_;
   int64_t depth_;
   int64_t units_;
   int64_t panels_;
@@ -82,6 +106,55 @@ struct BeginAtZero {
   }
 };
 
+namespace internal {
+
+// MultiplyPacked of weights that are not packed, for a few rows: long runs of
+// units, as the weights stand, then panel by panel as if they were.
+template <class T, int kGates, class Begin, class Epilogue>
+void MultiplyStreamed(const RowView<ComputeType<T>>& a,
+                      const PackedWeights<T, kGates>& w, Range panels,
+                      Range rows, const Begin& begin,
+                      const Epilogue& epilogue) {
+  using C = ComputeType<T>;
+  constexpr int kUnits = kPanelUnits<C, kGates>;
+  constexpr int kWidth = kPanelWidth<C, kGates>;
+  constexpr int64_t kMostPanels = 32;  // 32 KB of sums
+  alignas(64) C products[kStreamTileRows * kMostPanels * kWidth];
+  alignas(64) C sums[kWidth];
+  const int64_t num_rows = rows.end - rows.begin;
+  const ProductPart<C, T> part = {a.FromRow(rows.begin), w.depth(), w.view()};
+  for (int64_t first = panels.begin; first < panels.end; first += kMostPanels) {
+    const int64_t end = std::min(first + kMostPanels, panels.end);
+    const int64_t count = std::min(end * kUnits, w.units()) - first * kUnits;
+    const int64_t ld = kGates * count;
+    std::fill(products, products + num_rows * ld, C(0));
+    for (int gate = 0; gate < kGates; ++gate) {
+      StreamPart(part, num_rows, w.GateOffset(gate) + first * kUnits, count,
+                 products + gate * count, ld);
+    }
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      const C* of_row = products + (row - rows.begin) * ld;
+      for (int64_t panel = first; panel < end; ++panel) {
+        const int64_t unit = (panel - first) * kUnits;
+        const int64_t used = std::min<int64_t>(kUnits, count - unit);
+        Tile<C, 1, kPanelVectors<kGates>> tile;
+        begin(TilePlace<kGateVectors<kGates>>{row, panel}, &tile);
+        tile.Store(0, sums);
+        for (int gate = 0; gate < kGates; ++gate) {
+          C* sum = sums + gate * kUnits;
+          ForEachVector<C>(used, [&](int64_t j, auto lanes) {
+            const Vec<C> add = Load<C>(of_row + gate * count + unit + j, lanes);
+            Store(sum + j, Load<C>(sum + j) + add);
+          });
+        }
+        epilogue(GateRun<C>{row, panel * kUnits, used, sums, kUnits});
+      }
+    }
+  }
+}
+
+}  // namespace internal
+
 // For some rows and panels: what begin(place, tile) puts into the tile + a · w,
 // then the epilogue. Panels are the outer loop, so each is read from memory
 // once.
@@ -89,6 +162,10 @@ template <class T, int kGates, class Begin, class Epilogue>
 void MultiplyPacked(const RowView<ComputeType<T>>& a,
                     const PackedWeights<T, kGates>& w, Range panels, Range rows,
                     const Begin& begin, const Epilogue& epilogue) {
+  if (w.streamed()) {
+    internal::MultiplyStreamed(a, w, panels, rows, begin, epilogue);
+    return;
+  }
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];

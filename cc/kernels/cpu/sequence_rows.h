@@ -79,6 +79,8 @@ class SequenceRows {
     return before_ != nullptr ? before_[step] : step * shape_.batch;
   }
   int64_t Total() const { return Before(steps_); }
+  // Whether the steps are too few to pack their weights for.
+  bool FewUses() const { return StreamsWeights(steps_, shape_.batch); }
   int64_t BatchRow(int64_t b) const {
     return order_ != nullptr ? order_[b] : b;
   }
