@@ -175,6 +175,10 @@ cpu::Status CallEngine(const Case& c, const std::vector<void*>& inputs,
   return c.op->call(call);
 }
 
+bool MultipliesBfloat16() {
+  return std::strstr(blockrnn_cpu_engine()->isa, "bf16") != nullptr;
+}
+
 bool AllOnes(const std::vector<unsigned char>& bytes) {
   return std::all_of(bytes.begin(), bytes.end(),
                      [](unsigned char byte) { return byte == 0xFF; });
@@ -184,13 +188,19 @@ bool AllOnes(const std::vector<unsigned char>& bytes) {
 std::string CompareTensor(const Case& c, const TensorSpec& spec,
                           const std::vector<unsigned char>& bytes,
                           const Tensor& want) {
-  const double relative =
-      c.data == Data::kIntegers
-          ? 0
-          : RelativeTolerance(c.type, c.op->backward,
-                              c.op->reduction(c.dims) * c.dims.steps);
-  const double absolute =
-      c.data == Data::kIntegers ? 0 : AbsoluteTolerance(c.type);
+  double relative = 0;
+  double absolute = 0;
+  if (c.data != Data::kIntegers) {
+    const int64_t steps = std::max<int64_t>(c.dims.steps, 1);
+    const int64_t reduction = c.op->reduction(c.dims);
+    relative =
+        RelativeTolerance(c.type, c.op->backward, reduction * c.dims.steps);
+    absolute = AbsoluteTolerance(c.type);
+    if (c.type == Type::kBfloat16 && MultipliesBfloat16()) {
+      relative += RoundedOperands(c.op->backward, steps);
+      absolute += FlushedOperands(reduction * steps);
+    }
+  }
   std::ostringstream first;
   first.precision(17);
   int64_t wrong = 0;

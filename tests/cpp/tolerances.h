@@ -31,10 +31,25 @@ inline double RelativeTolerance(Type type, bool backward, int64_t reduction) {
   return 4 * (backward ? 2 : 1) * levels * ComputeEpsilon(type);
 }
 
+// Where the processor multiplies bfloat16, what goes into a product is rounded
+// to it: by half of the last of 8 bits, again relative to what is added up. A
+// step has up to two such products in a row, forward, and as many backward,
+// which reads what the forward gave.
+inline double RoundedOperands(bool backward, int64_t steps) {
+  return (backward ? 4 : 2) * static_cast<double>(steps) * std::ldexp(1.0, -8);
+}
+
 // A result below the smallest normal number may be flushed or rounded away.
 inline double AbsoluteTolerance(Type type) {
   return type == Type::kDouble ? std::numeric_limits<double>::min()
                                : double{std::numeric_limits<float>::min()};
+}
+
+// And those instructions take what is smaller than the smallest normal number
+// for zero, each operand and each sum: of every term that much may be missing.
+inline double FlushedOperands(int64_t terms) {
+  return 2 * static_cast<double>(terms) *
+         double{std::numeric_limits<float>::min()};
 }
 
 // Whether `got`, a number of `type`, is what some value within `tolerance` of

@@ -117,29 +117,16 @@ class InputProduct {
     const RowView<C> state = {h, w_h.depth()};
     const int64_t first = block_.Of(step);
     if (!within_) {
-      const auto begin = [&](auto place, auto* tile) {
-        for (int r = 0; r < tile->kNumRows; ++r) {
-          tile->Load(r, Start(first + place.row + r, place.panel));
-        }
-      };
       MultiplyPacked(
-          state, w_h, panels, rows, begin, [&](const GateRun<C>& run) {
+          state, w_h, panels, rows, BeginWithStart{*this, first},
+          [&](const GateRun<C>& run) {
             epilogue(run, Start(first + run.row, run.unit / kUnits) + kWidth);
           });
       return;
     }
     alignas(64) C apart[kTileRows * kUnits];
     int64_t tile_row = 0;
-    const RowView<C> x = x_.FromRow(first);
-    const auto begin = [&](auto place, auto* tile) {
-      tile_row = place.row;
-      tile->Clear();
-      MultiplyPanel<kGates, place.kUsed>(
-          internal::RowsFrom<std::decay_t<decltype(*tile)>::kNumRows>(
-              x, place.row),
-          input_, w_x_.Panel(place.panel), tile);
-      AddBias(bias_ + place.panel * kStartWidth, tile, apart);
-    };
+    const BeginWithProduct begin = {*this, x_.FromRow(first), apart, &tile_row};
     MultiplyPacked(state, w_h, panels, rows, begin, [&](const GateRun<C>& run) {
       epilogue(run, apart + (run.row - tile_row) * kUnits);
     });
@@ -152,6 +139,38 @@ class InputProduct {
   // gate's share that stays apart.
   static constexpr int64_t kStartWidth = kWidth + (kLastApart ? kUnits : 0);
   static constexpr int kVectors = kPanelVectors<kGates>;
+
+  // Ahead: what was kept, the rows of a step from `first` on.
+  struct BeginWithStart {
+    const InputProduct& product;
+    int64_t first;
+
+    template <class Place, class Tile>
+    EIGEN_ALWAYS_INLINE void operator()(Place place, Tile* tile) const {
+      for (int r = 0; r < tile->kNumRows; ++r) {
+        tile->Load(r, product.Start(first + place.row + r, place.panel));
+      }
+    }
+  };
+
+  // Within: the product with a step's rows of x. Tells where the tile is, and
+  // what its rows have apart.
+  struct BeginWithProduct {
+    const InputProduct& product;
+    RowView<C> x;
+    C* apart;
+    int64_t* tile_row;
+
+    template <class Place, class Tile>
+    EIGEN_ALWAYS_INLINE void operator()(Place place, Tile* tile) const {
+      *tile_row = place.row;
+      tile->Clear();
+      MultiplyPanel<kGates, Place::kUsed>(
+          internal::RowsFrom<Tile::kNumRows>(x, place.row), product.input_,
+          product.w_x_.Panel(place.panel), tile);
+      AddBias(product.bias_ + place.panel * kStartWidth, tile, apart);
+    }
+  };
 
   WeightView<T> View() const {
     return {weights_.w, weights_.ldw, weights_.by_unit};

@@ -108,86 +108,121 @@ struct BeginAtZero {
 
 namespace internal {
 
-// MultiplyPacked of weights that are not packed, for a few rows: long runs of
-// units, as the weights stand, then panel by panel as if they were.
-template <class T, int kGates, class Begin, class Epilogue>
-void MultiplyStreamed(const RowView<ComputeType<T>>& a,
-                      const PackedWeights<T, kGates>& w, Range panels,
-                      Range rows, const Begin& begin,
-                      const Epilogue& epilogue) {
+// Products of a few rows with weights that are not packed: long runs of units,
+// as the weights stand, of which the tiles then take their part.
+template <class T, int kGates>
+class StreamedProducts {
+ public:
   using C = ComputeType<T>;
-  constexpr int kUnits = kPanelUnits<C, kGates>;
-  constexpr int kWidth = kPanelWidth<C, kGates>;
-  constexpr int64_t kMostPanels = 32;  // 32 KB of sums
-  alignas(64) C products[kStreamTileRows * kMostPanels * kWidth];
-  alignas(64) C sums[kWidth];
-  const int64_t num_rows = rows.end - rows.begin;
-  const ProductPart<C, T> part = {a.FromRow(rows.begin), w.depth(), w.view()};
-  for (int64_t first = panels.begin; first < panels.end; first += kMostPanels) {
-    const int64_t end = std::min(first + kMostPanels, panels.end);
-    const int64_t count = std::min(end * kUnits, w.units()) - first * kUnits;
-    const int64_t ld = kGates * count;
-    std::fill(products, products + num_rows * ld, C(0));
-    for (int gate = 0; gate < kGates; ++gate) {
-      StreamPart(part, num_rows, w.GateOffset(gate) + first * kUnits, count,
-                 products + gate * count, ld);
-    }
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      const C* of_row = products + (row - rows.begin) * ld;
-      for (int64_t panel = first; panel < end; ++panel) {
-        const int64_t unit = (panel - first) * kUnits;
-        const int64_t used = std::min<int64_t>(kUnits, count - unit);
-        Tile<C, 1, kPanelVectors<kGates>> tile;
-        begin(TilePlace<kGateVectors<kGates>>{row, panel}, &tile);
-        tile.Store(0, sums);
-        for (int gate = 0; gate < kGates; ++gate) {
-          C* sum = sums + gate * kUnits;
-          ForEachVector<C>(used, [&](int64_t j, auto lanes) {
-            const Vec<C> add = Load<C>(of_row + gate * count + unit + j, lanes);
-            Store(sum + j, Load<C>(sum + j) + add);
-          });
-        }
-        epilogue(GateRun<C>{row, panel * kUnits, used, sums, kUnits});
+  static constexpr int64_t kMostPanels = 32;  // at a time
+
+  StreamedProducts(const RowView<C>& a, const PackedWeights<T, kGates>& w,
+                   Range panels, Range rows)
+      : a_(a.FromRow(rows.begin)),
+        w_(w),
+        panels_(panels),
+        rows_(rows),
+        here_{panels.begin, panels.begin} {}
+
+  // sums = what begin puts into a tile + its part of the products.
+  template <class Begin>
+  EIGEN_DONT_INLINE void Tile(int64_t panel, int64_t row, int64_t size,
+                              const Begin& begin, C* sums) {
+    if (panel == here_.end) Multiply(panel);
+    const int64_t unit = (panel - here_.begin) * kUnits;
+    const int64_t used = std::min(kUnits, count_ - unit);
+    for (int64_t r = 0; r < size; ++r, sums += kPanelWidth<C, kGates>) {
+      cpu::Tile<C, 1, kPanelVectors<kGates>> tile;
+      begin(TilePlace<kGateVectors<kGates>>{row + r, panel}, &tile);
+      tile.Store(0, sums);
+      const C* product =
+          products_ + (row + r - rows_.begin) * kGates * count_ + unit;
+      for (int gate = 0; gate < kGates; ++gate, product += count_) {
+        C* sum = sums + gate * kUnits;
+        ForEachVector<C>(used, [&](int64_t j, auto lanes) {
+          Store(sum + j, Load<C>(sum + j) + Load<C>(product + j, lanes));
+        });
       }
     }
   }
+
+ private:
+  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+
+  // The products of the panels from `first` on.
+  void Multiply(int64_t first) {
+    here_ = {first, std::min(first + kMostPanels, panels_.end)};
+    count_ = std::min(here_.end * kUnits, w_.units()) - first * kUnits;
+    const int64_t num_rows = rows_.end - rows_.begin;
+    const int64_t ld = kGates * count_;
+    std::fill(products_, products_ + num_rows * ld, C(0));
+    const ProductPart<C, T> part = {a_, w_.depth(), w_.view()};
+    for (int gate = 0; gate < kGates; ++gate) {
+      StreamPart(part, num_rows, w_.GateOffset(gate) + first * kUnits, count_,
+                 products_ + gate * count_, ld);
+    }
+  }
+
+  const RowView<C> a_;
+  const PackedWeights<T, kGates>& w_;
+  const Range panels_;
+  const Range rows_;
+  Range here_;         // the panels whose products there are
+  int64_t count_ = 0;  // their units
+  alignas(64) C products_[kStreamTileRows * kMostPanels *
+                          kPanelWidth<C, kGates>];  // [rows, gates, count]
+};
+
+// sums = what begin puts into a tile of `size` rows from `row` on + a · w. A
+// function of its own, whatever the epilogue is: there is one for each size of
+// a tile.
+template <class T, int kGates, class Begin>
+EIGEN_DONT_INLINE void MultiplyTile(const RowView<ComputeType<T>>& a,
+                                    const PackedWeights<T, kGates>& w,
+                                    int64_t panel, int64_t row, int64_t size,
+                                    const Begin& begin, ComputeType<T>* sums) {
+  using C = ComputeType<T>;
+  constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  const int64_t count = std::min(kUnits, w.units() - panel * kUnits);
+  WithTile<kGates>(
+      size, CeilDiv(count, Vec<C>::kSize), [&](auto tile_rows, auto vectors) {
+        Tile<C, tile_rows(), kPanelVectors<kGates>> tile;
+        begin(TilePlace<vectors()>{row, panel}, &tile);
+        MultiplyPanel<kGates, vectors()>(RowsFrom<tile_rows()>(a, row),
+                                         w.depth(), w.Panel(panel), &tile);
+        for (int r = 0; r < tile_rows(); ++r) {
+          tile.Store(r, sums + r * kPanelWidth<C, kGates>);
+        }
+      });
 }
 
 }  // namespace internal
 
 // For some rows and panels: what begin(place, tile) puts into the tile + a · w,
 // then the epilogue. Panels are the outer loop, so each is read from memory
-// once.
+// once. A Begin is a type that many epilogues share, or the product is compiled
+// for each of them.
 template <class T, int kGates, class Begin, class Epilogue>
 void MultiplyPacked(const RowView<ComputeType<T>>& a,
                     const PackedWeights<T, kGates>& w, Range panels, Range rows,
                     const Begin& begin, const Epilogue& epilogue) {
-  if (w.streamed()) {
-    internal::MultiplyStreamed(a, w, panels, rows, begin, epilogue);
-    return;
-  }
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
+  internal::StreamedProducts<T, kGates> streamed(a, w, panels, rows);
   // Tiles as even as can be: a tile of one row costs nearly what three cost.
   const int64_t tiles = CeilDiv(rows.end - rows.begin, kTileRows);
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const int64_t unit = panel * kUnits;
     const int64_t count = std::min(kUnits, w.units() - unit);
-    const int64_t used = CeilDiv(count, Vec<C>::kSize);
     int64_t row = rows.begin;
     for (int64_t left = tiles; left > 0; --left) {
       const int64_t size = CeilDiv(rows.end - row, left);
-      WithTile<kGates>(size, used, [&](auto tile_rows, auto vectors) {
-        Tile<C, tile_rows(), kPanelVectors<kGates>> tile;
-        begin(TilePlace<vectors()>{row, panel}, &tile);
-        MultiplyPanel<kGates, vectors()>(
-            internal::RowsFrom<tile_rows()>(a, row), w.depth(), w.Panel(panel),
-            &tile);
-        for (int r = 0; r < tile_rows(); ++r) {
-          tile.Store(r, sums + r * kPanelWidth<C, kGates>);
-        }
-      });
+      if (w.streamed()) {
+        streamed.Tile(panel, row, size, begin, sums);
+      } else {
+        internal::MultiplyTile(a, w, panel, row, size, begin, sums);
+      }
       for (int64_t r = 0; r < size; ++r) {
         epilogue(GateRun<C>{row + r, unit, count,
                             sums + r * kPanelWidth<C, kGates>, kUnits});
