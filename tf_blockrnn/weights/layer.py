@@ -1,0 +1,383 @@
+"""One description of recurrent layers' weights, which every converter reads or gives.
+
+With x·W (rows of a matrix are its inputs), `∘` elementwise and h', cs' of the step before:
+
+    lstm:      i, f, o = σ(x · w_x + h' · w_h + b_x + b_h)    c likewise with tanh
+               cs = f ∘ cs' + i ∘ c        h = o ∘ tanh(cs), then h = w_p · h with a projection
+               peepholes add wci ∘ cs' to i, wcf ∘ cs' to f and wco ∘ cs to o, before σ
+    gru:       r, u = σ(x · w_x + h' · w_h + b_x + b_h)
+               c = tanh(x · w_x + b_x + r ∘ (h' · w_h + b_h))    with reset_after, or
+               c = tanh(x · w_x + b_x + (r ∘ h') · w_h + b_h)    without
+               h = u ∘ h' + (1 − u) ∘ c
+    rnn_tanh:  h = tanh(x · w_x + h' · w_h + b_x + b_h)    rnn_relu likewise
+
+A forget bias that a framework adds by itself is in b_x here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+# The gates in the one order in which they stand in all arrays here.
+GATES = {
+    "lstm": ("i", "f", "c", "o"),
+    "gru": ("r", "u", "c"),
+    "rnn_tanh": ("h",),
+    "rnn_relu": ("h",),
+}
+
+_DIRECTIONS = ("forward", "backward")
+_PEEPHOLES = ("wci", "wcf", "wco")
+
+
+class UnsupportedError(ValueError):
+    """A source has, or a target lacks, something that the conversion would lose."""
+
+
+def _floating(dtype: np.dtype) -> bool:
+    # bfloat16 is a type of its own kind to NumPy.
+    return np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16"
+
+
+def _frozen_array(name: str, value: np.ndarray) -> np.ndarray:
+    array = np.array(value, order="C", copy=True)
+    if not _floating(array.dtype):
+        raise ValueError(f"{name} must be of a floating-point type, got {array.dtype.name}")
+    array.flags.writeable = False
+    return array
+
+
+def _same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    same_kind = one.dtype == other.dtype and one.shape == other.shape
+    return same_kind and one.tobytes() == other.tobytes()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class DirectionWeights:
+    """The weights of one direction of one layer; G gates, I inputs, H units, P outputs.
+
+    P is H without a projection. The arrays are copied and cannot be written to. Two descriptions
+    are equal when all their arrays are, bit for bit.
+
+    Args:
+      w_x: weights of the input, [G, I, H].
+      w_h: weights of the state, [G, P, H].
+      b_x: biases beside the input's product, [G, H], or None where there are none.
+      b_h: biases beside the state's product, [G, H], or None where there are none.
+      wci: peephole from the old cell state to the input gate, [H], or None.
+      wcf: peephole from the old cell state to the forget gate, [H], or None.
+      wco: peephole from the new cell state to the output gate, [H], or None.
+      w_p: projection of the output, [P, H], or None.
+
+    Raises:
+      ValueError: a shape or type does not fit the others, or only some peepholes are given.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([3, 5, 4]), np.ones([3, 4, 4]))
+      >>> one.input_size, one.units, one.b_x
+      (5, 4, None)
+    """
+
+    w_x: np.ndarray
+    w_h: np.ndarray
+    b_x: np.ndarray | None = None
+    b_h: np.ndarray | None = None
+    wci: np.ndarray | None = None
+    wcf: np.ndarray | None = None
+    wco: np.ndarray | None = None
+    w_p: np.ndarray | None = None
+
+    def __post_init__(self):
+        for name, value in self._fields():
+            if value is not None:
+                object.__setattr__(self, name, _frozen_array(name, value))
+        if self.w_x is None or self.w_h is None:
+            raise ValueError("w_x and w_h must be arrays, got None")
+        if self.w_x.ndim != 3:
+            raise ValueError(f"w_x must have the shape [G, I, H], got {list(self.w_x.shape)}")
+        self._check_shapes()
+        self._check_types()
+        given = [name for name in _PEEPHOLES if getattr(self, name) is not None]
+        if given and len(given) < len(_PEEPHOLES):
+            raise ValueError(f"wci, wcf and wco go together, got {' and '.join(given)} alone")
+
+    def _fields(self) -> Iterator[tuple[str, np.ndarray | None]]:
+        for field in dataclasses.fields(self):
+            yield field.name, getattr(self, field.name)
+
+    def _check_shapes(self) -> None:
+        gates, _, units = self.w_x.shape
+        width = units
+        if self.w_p is not None:
+            if self.w_p.ndim != 2:
+                raise ValueError(f"w_p must have the shape [P, H], got {list(self.w_p.shape)}")
+            width = self.w_p.shape[0]
+        expected = {
+            "w_h": ("[G, P, H]", (gates, width, units)),
+            "b_x": ("[G, H]", (gates, units)),
+            "b_h": ("[G, H]", (gates, units)),
+            "wci": ("[H]", (units,)),
+            "wcf": ("[H]", (units,)),
+            "wco": ("[H]", (units,)),
+            "w_p": ("[P, H]", (width, units)),
+        }
+        for name, (symbols, shape) in expected.items():
+            array = getattr(self, name)
+            if array is not None and array.shape != shape:
+                raise ValueError(
+                    f"{name} must have the shape {symbols} = {list(shape)} beside w_x "
+                    f"[G, I, H] = {list(self.w_x.shape)}, got {list(array.shape)}"
+                )
+
+    def _check_types(self) -> None:
+        for name, array in self._fields():
+            if array is not None and array.dtype != self.w_x.dtype:
+                raise ValueError(
+                    f"{name} must be of w_x's type {self.w_x.dtype.name}, got {array.dtype.name}"
+                )
+
+    @property
+    def gates(self) -> int:
+        """G, the number of gates: 4 for lstm, 3 for gru, 1 for the others."""
+        return self.w_x.shape[0]
+
+    @property
+    def input_size(self) -> int:
+        """I, the width of the input."""
+        return self.w_x.shape[1]
+
+    @property
+    def units(self) -> int:
+        """H, the number of units."""
+        return self.w_x.shape[2]
+
+    @property
+    def output_size(self) -> int:
+        """P, the width of the output: that of the projection, or H."""
+        return self.w_h.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of all arrays."""
+        return self.w_x.dtype
+
+    @property
+    def peepholes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """(wci, wcf, wco), or None."""
+        return None if self.wci is None else (self.wci, self.wcf, self.wco)
+
+    @property
+    def bias(self) -> np.ndarray | None:
+        """b_x + b_h, [G, H]; the one that there is, as it is; None where there is neither."""
+        if self.b_x is None or self.b_h is None:
+            return self.b_h if self.b_x is None else self.b_x
+        return self.b_x + self.b_h
+
+    def astype(self, dtype: np.dtype) -> DirectionWeights:
+        """The same weights in another floating-point type."""
+        return DirectionWeights(
+            *(None if array is None else array.astype(dtype) for _, array in self._fields())
+        )
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DirectionWeights):
+            return NotImplemented
+        return all(_same_bits(array, getattr(other, name)) for name, array in self._fields())
+
+    __hash__ = None
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerWeights:
+    """The weights of one layer.
+
+    Args:
+      forward: the direction that goes from the first step to the last.
+      backward: the one that goes from the last step to the first, or None. The layer's output is
+        the forward output, then the backward one.
+
+    Raises:
+      ValueError: the two directions differ in a size, in their type or in what they have.
+    """
+
+    forward: DirectionWeights
+    backward: DirectionWeights | None = None
+
+    def __post_init__(self):
+        if self.backward is None:
+            return
+        for name, one, other in zip(
+            ("I", "H", "P", "number of gates", "type"),
+            *((d.input_size, d.units, d.output_size, d.gates, d.dtype.name) for d in self),
+            strict=True,
+        ):
+            if one != other:
+                raise ValueError(
+                    f"backward must have the {name} of forward, which is {one}, got {other}"
+                )
+
+    def __iter__(self) -> Iterator[DirectionWeights]:
+        """Forward, then backward where there is one."""
+        yield self.forward
+        if self.backward is not None:
+            yield self.backward
+
+    @property
+    def directions(self) -> int:
+        """D, 1 or 2."""
+        return 1 if self.backward is None else 2
+
+    @property
+    def output_size(self) -> int:
+        """D · P, the width of the layer's output."""
+        return self.directions * self.forward.output_size
+
+    __hash__ = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RecurrentWeights:
+    """The weights of a stack of recurrent layers of one kind.
+
+    Args:
+      cell: "lstm", "gru", "rnn_tanh" or "rnn_relu".
+      layers: from the input up. Layers may differ in size and direction.
+      reset_after: for gru alone, and needed there: whether the reset gate acts after the product
+        with w_h.
+      cell_clip: for lstm alone: bound of the cell state; 0 for none.
+
+    Raises:
+      ValueError: something does not fit the cell, or a layer the one below it.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([3, 5, 4]), np.ones([3, 4, 4]))
+      >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
+      >>> gru.gates, gru.num_layers, gru.directions
+      (('r', 'u', 'c'), 1, 1)
+    """
+
+    cell: str
+    layers: Sequence[LayerWeights]
+    reset_after: bool | None = None
+    cell_clip: float = 0.0
+
+    def __post_init__(self):
+        object.__setattr__(self, "layers", tuple(self.layers))
+        if self.cell not in GATES:
+            raise ValueError(f"cell must be one of {', '.join(GATES)}, got {self.cell!r}")
+        if self.cell == "gru" and self.reset_after is None:
+            raise ValueError("a gru needs reset_after, True or False")
+        if self.cell != "gru" and self.reset_after is not None:
+            raise ValueError(f"reset_after is for gru, {self.cell} has no reset gate")
+        if self.reset_after is not None:
+            object.__setattr__(self, "reset_after", bool(self.reset_after))
+        clip = float(self.cell_clip)
+        # Not `< 0`: a NaN is refused too.
+        if not clip >= 0:
+            raise ValueError(f"cell_clip must be 0 for none or above 0, got {clip}")
+        if clip and self.cell != "lstm":
+            raise ValueError(f"cell_clip is for lstm, {self.cell} has no cell state")
+        object.__setattr__(self, "cell_clip", clip)
+        self._check_layers()
+
+    def _check_layers(self) -> None:
+        if not self.layers:
+            raise ValueError("layers must not be empty")
+        for number, direction_name, direction in self.named_directions():
+            where = f"layer {number}, {direction_name}"
+            if direction.gates != len(self.gates):
+                raise ValueError(
+                    f"{where}: w_x must have {len(self.gates)} gates for {self.cell}, "
+                    f"got {direction.gates}"
+                )
+            if self.cell != "lstm" and direction.peepholes is not None:
+                raise ValueError(f"{where}: peepholes are for lstm, not for {self.cell}")
+            if self.cell != "lstm" and direction.w_p is not None:
+                raise ValueError(f"{where}: a projection w_p is for lstm, not for {self.cell}")
+            if direction.dtype != self.dtype:
+                raise ValueError(
+                    f"{where}: all layers must be of the first one's type {self.dtype.name}, "
+                    f"got {direction.dtype.name}"
+                )
+        for number in range(1, len(self.layers)):
+            below, here = self.layers[number - 1].output_size, self.layers[number].forward
+            if here.input_size != below:
+                raise ValueError(
+                    f"layer {number}: I must be the width of layer {number - 1}'s output, {below}, "
+                    f"got {here.input_size}"
+                )
+
+    def named_directions(self) -> Iterator[tuple[int, str, DirectionWeights]]:
+        """Each (number of the layer, "forward" or "backward", its weights), from the input up."""
+        for number, layer in enumerate(self.layers):
+            for name, direction in zip(_DIRECTIONS, layer, strict=False):
+                yield number, name, direction
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The names of the gates, in the order of all arrays."""
+        return GATES[self.cell]
+
+    @property
+    def num_layers(self) -> int:
+        """L, the number of layers."""
+        return len(self.layers)
+
+    @property
+    def directions(self) -> int | None:
+        """D, 1 or 2; None where the layers differ in it."""
+        found = {layer.directions for layer in self.layers}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def input_size(self) -> int:
+        """I, the width of the first layer's input."""
+        return self.layers[0].forward.input_size
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The type of all arrays."""
+        return self.layers[0].forward.dtype
+
+    def astype(self, dtype: np.dtype) -> RecurrentWeights:
+        """The same weights in another floating-point type."""
+        layers = [LayerWeights(*(d.astype(dtype) for d in layer)) for layer in self.layers]
+        return dataclasses.replace(self, layers=layers)
+
+    __hash__ = None
+
+
+def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np.ndarray:
+    """The blocks along the first axis, which stand in one order of gates, in another.
+
+    Args:
+      array: [G, ...], its blocks in `order`.
+      order: names of the gates as they stand in `array`.
+      gates: the same names, as they shall stand.
+
+    Returns:
+      A new array, [G, ...].
+
+    Raises:
+      ValueError: `gates` is not a permutation of `order`, or has another length than the array.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn.weights import layer
+      >>> layer.reorder(np.array([[1.0], [2.0], [3.0]]), "urc", "ruc").ravel().tolist()
+      [2.0, 1.0, 3.0]
+    """
+    if sorted(order) != sorted(gates) or len(array) != len(order):
+        raise ValueError(
+            f"cannot bring {len(array)} gates {list(order)} in the order {list(gates)}"
+        )
+    return np.stack([array[list(order).index(gate)] for gate in gates])
