@@ -174,6 +174,11 @@ class DirectionWeights:
         return None if self.wci is None else (self.wci, self.wcf, self.wco)
 
     @property
+    def has_bias(self) -> bool:
+        """Whether there is any bias."""
+        return not (self.b_x is None and self.b_h is None)
+
+    @property
     def bias(self) -> np.ndarray | None:
         """b_x + b_h, [G, H]; the one that there is, as it is; None where there is neither."""
         if self.b_x is None or self.b_h is None:
