@@ -367,8 +367,9 @@ def memory_markdown(result: dict[str, Any]) -> str:
         rows.append([_shape(row["shape"]), *sizes, ratio])
     table = _markdown_table(["B, T, I, H", "ours MiB", "TensorFlow MiB", "ratio"], rows)
     intro = (
-        "What the peak of the resident set rises by in `BlockLSTMV2` forward and backward, each in"
-        " a fresh process."
+        "What the peak of the resident set rises by in forward and backward: `tf_blockrnn.lstm`"
+        " with its gradient, TensorFlow's `BlockLSTMV2` and `BlockLSTMGradV2`, each in a fresh"
+        " process."
     )
     return f"{intro}\n\n{table}"
 
