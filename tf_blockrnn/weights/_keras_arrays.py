@@ -1,0 +1,122 @@
+"""Keras' arrangement of a recurrent layer's weights, in arrays alone.
+
+Matrices are x·W with all gates side by side, `kernel` [I, G · H] and `recurrent_kernel` [P, G · H],
+where P is H but in our LSTM with a projection. The gates stand in the order i, f, c, o (lstm) and
+u, r, c (gru; Keras calls them z, r, h). There is one `bias` [G · H], but two of them, [2, 3H], in a
+gru with `reset_after`. Our LSTM can have peepholes and a projection after these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from tf_blockrnn.weights.layer import GATES, DirectionWeights, RecurrentWeights, reorder
+
+# The gates as Keras has them, in the names of RecurrentWeights.
+_ORDERS = {**GATES, "gru": ("u", "r", "c")}
+
+
+class Arrays(NamedTuple):
+    """The weights of one direction in Keras' form."""
+
+    kernel: np.ndarray  # [I, G · H]
+    recurrent_kernel: np.ndarray  # [P, G · H]
+    bias: np.ndarray | None = None  # [G · H], or [2, 3H]
+    peepholes: tuple[np.ndarray, ...] | None = None  # wci, wcf, wco
+    projection: np.ndarray | None = None  # [P, H]
+
+
+class Form(NamedTuple):
+    """What a cell is, beside its arrays."""
+
+    cell: str
+    reset_after: bool | None = None
+    cell_clip: float = 0.0
+
+
+def _check_columns(matrix: np.ndarray, gates: int, name: str) -> None:
+    if matrix.ndim != 2 or matrix.shape[1] % gates:
+        raise ValueError(f"{name} must have the shape [n, {gates} * H], got {list(matrix.shape)}")
+
+
+def _split(matrix: np.ndarray, form: Form, name: str) -> np.ndarray:
+    """[n, G · H] as [G, n, H], in the order of RecurrentWeights."""
+    order = _ORDERS[form.cell]
+    _check_columns(matrix, len(order), name)
+    rows, columns = matrix.shape
+    by_gate = matrix.reshape(rows, len(order), columns // len(order)).transpose(1, 0, 2)
+    return reorder(by_gate, order, GATES[form.cell])
+
+
+def to_direction(arrays: Arrays, form: Form) -> DirectionWeights:
+    """The description of arrays in Keras' form."""
+    biases: list[np.ndarray | None] = [None, None]
+    if arrays.bias is not None:
+        rows = 2 if form.reset_after else 1
+        bias = arrays.bias.reshape(1, -1) if arrays.bias.ndim == 1 else arrays.bias
+        if len(bias) != rows:
+            of = form.cell if form.cell != "gru" else f"gru with reset_after={form.reset_after}"
+            raise ValueError(
+                f"bias of {of} must have the shape {'[2, 3 * H]' if rows == 2 else '[G * H]'}, "
+                f"got {list(arrays.bias.shape)}"
+            )
+        split = _split(bias, form, "bias")
+        biases[:rows] = [split[:, row] for row in range(rows)]
+    return DirectionWeights(
+        _split(arrays.kernel, form, "kernel"),
+        _split(arrays.recurrent_kernel, form, "recurrent_kernel"),
+        *biases,
+        *(arrays.peepholes or (None, None, None)),
+        w_p=arrays.projection,
+    )
+
+
+def parse(arrays: Sequence[np.ndarray], gates: int) -> Arrays:
+    """The arrays of get_weights() of one direction, each known by its place and shape."""
+    given = [np.asarray(array) for array in arrays]
+    shapes = [list(array.shape) for array in given]
+    if len(given) < 2:
+        raise ValueError(f"expected [kernel, recurrent_kernel, ...], got arrays of shapes {shapes}")
+    _check_columns(given[0], gates, "kernel")
+    units = given[0].shape[1] // gates
+    rest = given[2:]
+    bias = rest.pop(0) if rest and rest[0].shape[-1:] == (gates * units,) else None
+    peepholes = None
+    if len(rest) >= 3 and all(array.shape == (units,) for array in rest[:3]):
+        peepholes, rest = tuple(rest[:3]), rest[3:]
+    projection = rest.pop(0) if rest and rest[0].ndim == 2 else None
+    if rest:
+        raise ValueError(
+            "expected [kernel, recurrent_kernel] and then, where they are, bias, wci, wcf, wco and "
+            f"the projection; got arrays of shapes {shapes}"
+        )
+    return Arrays(given[0], given[1], bias, peepholes, projection)
+
+
+def _join(by_gate: np.ndarray, cell: str) -> np.ndarray:
+    """[G, ..., H] as [..., G · H], in Keras' order."""
+    return np.concatenate(list(reorder(by_gate, GATES[cell], _ORDERS[cell])), axis=-1)
+
+
+def _bias_of(one: DirectionWeights, weights: RecurrentWeights) -> list[np.ndarray]:
+    if not one.has_bias:
+        return []
+    if not weights.reset_after:
+        return [_join(one.bias, weights.cell)]
+    zeros = np.zeros([one.gates, one.units], one.dtype)
+    return [
+        np.stack(
+            [_join(zeros if bias is None else bias, weights.cell) for bias in (one.b_x, one.b_h)]
+        )
+    ]
+
+
+def to_arrays(one: DirectionWeights, weights: RecurrentWeights) -> list[np.ndarray]:
+    """What get_weights() of a Keras layer with one of the weights' directions gives."""
+    arrays = [_join(one.w_x, weights.cell), _join(one.w_h, weights.cell)]
+    arrays += _bias_of(one, weights)
+    arrays += [array.copy() for array in one.peepholes or ()]
+    return arrays if one.w_p is None else [*arrays, one.w_p.copy()]

@@ -1,0 +1,44 @@
+"""What cuDNN and PyTorch have in common: layers of one size, and one form of each cell."""
+
+from __future__ import annotations
+
+from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights, UnsupportedError
+
+
+def require_plain_stack(weights: RecurrentWeights, target: str) -> None:
+    """Refuses what neither of them can hold.
+
+    Args:
+      weights: to be written.
+      target: the name of the framework, for the error.
+
+    Raises:
+      UnsupportedError: says what and why.
+    """
+    if weights.cell == "gru" and not weights.reset_after:
+        raise UnsupportedError(
+            f"{target}'s gru resets after the product with w_h (reset_after=True); these weights "
+            "reset before it, which gives another candidate from the same numbers"
+        )
+    if weights.cell_clip:
+        raise UnsupportedError(f"{target}'s lstm has no cell_clip, here it is {weights.cell_clip}")
+    if weights.directions is None:
+        raise UnsupportedError(
+            f"{target} has all layers in one direction or all in both, here they mix"
+        )
+    for number, name, one in weights.named_directions():
+        _require_plain(one, weights.layers[0].forward, f"layer {number}, {name}", target)
+
+
+def _require_plain(one: DirectionWeights, first: DirectionWeights, where: str, target: str) -> None:
+    if one.peepholes is not None:
+        raise UnsupportedError(f"{target}'s lstm has no peepholes, {where} has")
+    if (one.units, one.output_size) != (first.units, first.output_size):
+        raise UnsupportedError(
+            f"{target} has one size for all layers: layer 0 has H, P = {first.units}, "
+            f"{first.output_size}, {where} has {one.units}, {one.output_size}"
+        )
+    if (one.w_p is None) != (first.w_p is None):
+        raise UnsupportedError(
+            f"{target} projects all layers or none, layer 0 and {where} differ in that"
+        )

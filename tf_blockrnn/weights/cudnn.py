@@ -1,0 +1,267 @@
+"""Weights as the params of TensorFlow's CudnnRNN ops, which are cuDNN's.
+
+Where each number stands in the flat params is known to the ops that split and join them, and
+nowhere else; they are what is called here. cuDNN's matrices are W·x, each [H, width]: those of
+`RecurrentWeights` transposed. Its order of gates is the one of `RecurrentWeights`.
+
+Source: the help of `tf_blockrnn.raw_ops.CudnnRNNParamsToCanonicalV2`, and cuDNN's documentation of
+`cudnnGetRNNWeightParams`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_blockrnn import raw_ops
+from tf_blockrnn.weights._stack import require_plain_stack
+from tf_blockrnn.weights.layer import (
+    GATES,
+    DirectionWeights,
+    LayerWeights,
+    RecurrentWeights,
+    UnsupportedError,
+)
+
+_MODES = tuple(GATES)  # the ops have the same names
+_DIRECTIONS = {"unidirectional": 1, "bidirectional": 2}
+_INPUT_MODES = ("linear_input", "skip_input", "auto_select")
+_FORMS = ("flat", "canonical")
+
+# All weights and all biases of a network, gate by gate.
+Canonical = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]
+
+
+def _one_of(name: str, value: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+    return value
+
+
+class _Network:
+    """The sizes of a network, as the ops take them, and the ops that split and join its params."""
+
+    def __init__(
+        self,
+        rnn_mode: str,
+        num_layers: int,
+        num_units: int,
+        input_size: int,
+        direction: str,
+        input_mode: str,
+        num_proj: int,
+    ):
+        self.gates = len(GATES[_one_of("rnn_mode", rnn_mode, _MODES)])
+        self.directions = _DIRECTIONS[_one_of("direction", direction, tuple(_DIRECTIONS))]
+        _one_of("input_mode", input_mode, _INPUT_MODES)
+        self.skip = input_mode == "skip_input" or (
+            input_mode == "auto_select" and input_size == num_units
+        )
+        self.projected = num_proj > 0
+        self.layers, self.units = num_layers, num_units
+        self._arguments = {
+            "num_layers": num_layers,
+            "num_units": num_units,
+            "input_size": input_size,
+            "rnn_mode": rnn_mode,
+            "input_mode": input_mode,
+            "direction": direction,
+            "num_proj": num_proj,
+        }
+
+    def _call(self, op: Any, **arguments: Any) -> Any:
+        """The op's result; what it refuses is an argument of the caller's."""
+        try:
+            # Whatever graph is being built around this, numbers are wanted now.
+            with tf.init_scope(), tf.device("/CPU:0"):
+                return op(**self._arguments, **arguments)
+        except tf.errors.InvalidArgumentError as error:
+            raise ValueError(error.message) from None
+
+    def split(self, params: np.ndarray) -> Canonical:
+        """The canonical weights and biases of flat params."""
+        per_direction = 2 * self.gates
+        directions = self.layers * self.directions
+        result = self._call(
+            raw_ops.CudnnRNNParamsToCanonicalV2,
+            params=params,
+            num_params_weights=directions * (per_direction + self.projected),
+            num_params_biases=directions * per_direction,
+        )
+        return [w.numpy() for w in result.weights], [b.numpy() for b in result.biases]
+
+    def join(self, weights: Sequence[np.ndarray], biases: Sequence[np.ndarray]) -> np.ndarray:
+        """The flat params of canonical weights and biases."""
+        return self._call(
+            raw_ops.CudnnRNNCanonicalToParamsV2, weights=list(weights), biases=list(biases)
+        ).numpy()
+
+
+def _direction(
+    network: _Network, matrices: Iterator[np.ndarray], biases: Iterator[np.ndarray], lowest: bool
+) -> DirectionWeights:
+    def gates(arrays: Iterator[np.ndarray]) -> list[np.ndarray]:
+        return [next(arrays) for _ in range(network.gates)]
+
+    w_x, w_h = gates(matrices), gates(matrices)
+    if lowest and network.skip:
+        w_x = [np.eye(network.units, dtype=w_h[0].dtype)] * network.gates
+    return DirectionWeights(
+        w_x=np.stack([w.T for w in w_x]),
+        w_h=np.stack([w.T for w in w_h]),
+        b_x=np.stack(gates(biases)),
+        b_h=np.stack(gates(biases)),
+        w_p=next(matrices) if network.projected else None,
+    )
+
+
+def from_cudnn(
+    params: np.ndarray | Canonical,
+    *,
+    rnn_mode: str,
+    num_units: int,
+    input_size: int,
+    num_layers: int = 1,
+    direction: str = "unidirectional",
+    input_mode: str = "linear_input",
+    num_proj: int = 0,
+) -> RecurrentWeights:
+    """Reads the params of a CudnnRNN op, flat or canonical, without losing a bit.
+
+    The arguments are those of the op whose params these are. With skipped input the lowest layer
+    has no matrices for its input: they become identity matrices, which compute the same.
+
+    Args:
+      params: the flat params, [n], or the canonical (weights, biases) as
+        `CudnnRNNParamsToCanonicalV2` gives them; half, bfloat16, float32 or float64.
+      rnn_mode: "lstm", "gru", "rnn_tanh" or "rnn_relu".
+      num_units: H.
+      input_size: I.
+      num_layers: L.
+      direction: "unidirectional" or "bidirectional".
+      input_mode: "linear_input", "skip_input" or "auto_select".
+      num_proj: P of a projected LSTM, or 0.
+
+    Returns:
+      The weights, with both biases.
+
+    Raises:
+      ValueError: params have another number of elements, weights or biases than these sizes call
+        for, or a weight has another shape; a size or name is none that the ops know.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> params = np.arange(2 * (3 * (4 * 3 + 4 * 4) + 6 * 4), dtype=np.float32)
+      >>> gru = weights.from_cudnn(
+      ...     params, rnn_mode="gru", num_units=4, input_size=3, direction="bidirectional")
+      >>> gru.layers[0].backward.w_x.shape, gru.reset_after
+      ((3, 3, 4), True)
+      >>> np.array_equal(weights.to_cudnn(gru), params)
+      True
+    """
+    network = _Network(rnn_mode, num_layers, num_units, input_size, direction, input_mode, num_proj)
+    if isinstance(params, (tuple, list)):
+        if len(params) != 2:
+            raise ValueError(
+                f"params must be an array or (weights, biases), got a sequence of {len(params)}"
+            )
+        # The join checks each number and shape.
+        params = network.join(*params)
+    matrices, biases = (iter(arrays) for arrays in network.split(np.asarray(params)))
+    layers = []
+    for number in range(num_layers):
+        of_layer = [
+            _direction(network, matrices, biases, lowest=number == 0)
+            for _ in range(network.directions)
+        ]
+        layers.append(LayerWeights(*of_layer))
+    return RecurrentWeights(rnn_mode, layers, reset_after=True if rnn_mode == "gru" else None)
+
+
+def _refuse_what_cudnn_lacks(weights: RecurrentWeights) -> None:
+    require_plain_stack(weights, "cuDNN")
+    first = weights.layers[0].forward
+    if first.w_p is not None and not 0 < first.output_size <= first.units:
+        raise UnsupportedError(
+            "cuDNN's num_proj is above 0 and at most num_units, here P, H = "
+            f"{first.output_size}, {first.units}"
+        )
+
+
+def _input_matrices(number: int, name: str, one: DirectionWeights, skip: bool) -> np.ndarray:
+    """[G, H, I], or without columns where the input is skipped."""
+    if not (skip and number == 0):
+        return one.w_x.transpose(0, 2, 1)
+    if not (one.w_x == np.eye(*one.w_x.shape[1:], dtype=one.dtype)).all():
+        raise UnsupportedError(
+            "with skipped input cuDNN has no input matrices in the lowest layer, as if each were "
+            f"the identity; w_x of layer {number}, {name} is not"
+        )
+    return np.zeros([one.gates, one.units, 0], one.dtype)
+
+
+def _or_zeros(bias: np.ndarray | None, one: DirectionWeights) -> np.ndarray:
+    return np.zeros([one.gates, one.units], one.dtype) if bias is None else bias
+
+
+def to_cudnn(
+    weights: RecurrentWeights, *, input_mode: str = "linear_input", form: str = "flat"
+) -> np.ndarray | Canonical:
+    """Writes weights as the params of a CudnnRNN op.
+
+    Nothing is added or rounded. A bias that there is none of becomes zeros, so that reading the
+    params back gives zeros and not None.
+
+    Args:
+      weights: all layers of one size, and all in one direction or all in both.
+      input_mode: "linear_input"; or "skip_input" ("auto_select" where I is H), which needs input
+        matrices in the lowest layer that are the identity.
+      form: "flat" or "canonical".
+
+    Returns:
+      The flat params, [n]; or (weights, biases), lists in the order of
+      `CudnnRNNCanonicalToParamsV2`, matrices [H, width] (the projection [P, H]) and biases [H].
+
+    Raises:
+      UnsupportedError: cuDNN has no place for the reset form, peepholes, clip or sizes.
+      ValueError: `input_mode` or `form` is none of these, or input_mode is "skip_input" where I is
+        not H.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([1, 3, 2]), np.zeros([1, 2, 2]))
+      >>> rnn = weights.RecurrentWeights("rnn_tanh", [weights.LayerWeights(one)])
+      >>> weights.to_cudnn(rnn).tolist()
+      [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+    """
+    _one_of("form", form, _FORMS)
+    _refuse_what_cudnn_lacks(weights)
+    first = weights.layers[0].forward
+    network = _Network(
+        weights.cell,
+        weights.num_layers,
+        first.units,
+        first.input_size,
+        "unidirectional" if weights.directions == 1 else "bidirectional",
+        input_mode,
+        0 if first.w_p is None else first.output_size,
+    )
+    if network.skip and first.input_size != first.units:
+        raise ValueError(
+            f"input_mode skip_input needs I = H, here I is {first.input_size} and H {first.units}"
+        )
+    matrices: list[np.ndarray] = []
+    biases: list[np.ndarray] = []
+    for number, name, one in weights.named_directions():
+        matrices += list(_input_matrices(number, name, one, network.skip))
+        matrices += list(one.w_h.transpose(0, 2, 1))
+        matrices += [] if one.w_p is None else [one.w_p]
+        biases += [*_or_zeros(one.b_x, one), *_or_zeros(one.b_h, one)]
+    if form == "flat":
+        return network.join(matrices, biases)
+    return [np.array(w, order="C") for w in matrices], [np.array(b) for b in biases]

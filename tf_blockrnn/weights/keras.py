@@ -1,0 +1,380 @@
+"""Weights as Keras' GRU, LSTM and SimpleRNN keep them, and those of `tf_blockrnn.layers`.
+
+Keras' matrices are x·W with all gates side by side, `kernel` [I, G · H] and `recurrent_kernel`
+[H, G · H]. The gates stand in the order i, f, c, o (lstm) and u, r, c (gru; Keras calls them z, r,
+h). There is one `bias` [G · H], but two of them, [2, 3H], in a gru with `reset_after`. Source:
+the weights and equations of `keras.layers.GRUCell`, `LSTMCell` and `SimpleRNNCell`.
+
+The LSTM of `tf_blockrnn.layers` can have more: peepholes, a projection and a clip.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
+from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse, to_arrays, to_direction
+from tf_blockrnn.weights.layer import (
+    GATES,
+    DirectionWeights,
+    LayerWeights,
+    RecurrentWeights,
+    UnsupportedError,
+)
+
+_LAYERS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "SimpleRNN"}
+_PACKAGES = ("keras", "tf_blockrnn")
+
+
+# ---- from Keras
+
+
+def _read_activation(cell: keras.layers.Layer, argument: str, known: Sequence[Any]) -> None:
+    found = getattr(cell, argument)
+    if found not in known:
+        raise UnsupportedError(
+            f"{cell.name}: {argument} must be {known[0].__name__}, "
+            f"got {getattr(found, '__name__', found)}; the weights mean something else then"
+        )
+
+
+def _form_of(cell: keras.layers.Layer) -> Form:
+    if isinstance(cell, keras.layers.SimpleRNNCell):
+        if cell.activation in RELU:
+            return Form("rnn_relu")
+        _read_activation(cell, "activation", TANH)
+        return Form("rnn_tanh")
+    _read_activation(cell, "activation", TANH)
+    _read_activation(cell, "recurrent_activation", SIGMOID)
+    if isinstance(cell, keras.layers.GRUCell):
+        return Form("gru", cell.reset_after)
+    return Form("lstm", cell_clip=getattr(cell, "cell_clip", None) or 0.0)
+
+
+def _arrays_of(cell: keras.layers.Layer) -> Arrays:
+    if not cell.built:
+        raise ValueError(f"{cell.name} has no weights yet: build it, or call it once")
+
+    def array(name: str) -> np.ndarray | None:
+        variable = getattr(cell, name, None)
+        return None if variable is None else keras.ops.convert_to_numpy(variable.value)
+
+    peepholes = tuple(array(name) for name in ("wci", "wcf", "wco"))
+    return Arrays(
+        array("kernel"),
+        array("recurrent_kernel"),
+        array("bias"),
+        None if peepholes[0] is None else peepholes,
+        array("w_p"),
+    )
+
+
+class _Cells(NamedTuple):
+    """The cells of a Keras layer: several of a stack, or a forward and a backward one."""
+
+    forward: list[keras.layers.Layer]
+    backward: keras.layers.Layer | None = None
+    # Whether the output is that of the forward direction, then that of the backward one.
+    concatenates: bool = True
+
+
+def _cells_of(layer: keras.layers.Layer) -> _Cells:
+    if isinstance(layer, keras.layers.Bidirectional):
+        if layer.forward_layer.go_backwards:
+            raise UnsupportedError(f"{layer.name}: its forward layer has go_backwards")
+        forward, backward = (
+            _cells_of_rnn(one) for one in (layer.forward_layer, layer.backward_layer)
+        )
+        if len(forward) > 1 or len(backward) > 1:
+            raise UnsupportedError(
+                f"{layer.name}: each direction is a stack of its own, whose directions meet at the "
+                "end only; a stack here has them meet in each layer"
+            )
+        return _Cells(forward, backward[0], layer.merge_mode == "concat")
+    if isinstance(layer, keras.layers.RNN):
+        if layer.go_backwards:
+            raise UnsupportedError(
+                f"{layer.name} has go_backwards, which is no weight and would be lost; "
+                "give its cell, or its get_weights(), to read the weights alone"
+            )
+        return _Cells(_cells_of_rnn(layer))
+    return _Cells(_flat(layer))
+
+
+def _cells_of_rnn(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    if not isinstance(layer, keras.layers.RNN):
+        raise TypeError(f"{layer.name} must be a recurrent layer, got {type(layer).__name__}")
+    return _flat(layer.cell)
+
+
+def _flat(cell: Any) -> list[keras.layers.Layer]:
+    if isinstance(cell, keras.layers.StackedRNNCells):
+        return [one for inner in cell.cells for one in _flat(inner)]
+    known = (keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell)
+    if not isinstance(cell, known):
+        raise TypeError(
+            "expected a layer or cell of Keras' or tf_blockrnn's GRU, LSTM or SimpleRNN, "
+            f"Bidirectional, a list of them or lists of arrays, got {type(cell).__name__}"
+        )
+    return [cell]
+
+
+def _from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
+    layers: list[LayerWeights] = []
+    forms: list[Form] = []
+    for number, source in enumerate(sources):
+        cells = _cells_of(source)
+        if not cells.concatenates and number + 1 < len(sources):
+            raise UnsupportedError(
+                f"{source.name}: below another layer its merge_mode must be 'concat', "
+                f"got {source.merge_mode!r}"
+            )
+        for cell in cells.forward:
+            both = [cell] if cells.backward is None else [cell, cells.backward]
+            forms += [_form_of(one) for one in both]
+            layers.append(LayerWeights(*(to_direction(_arrays_of(c), _form_of(c)) for c in both)))
+    for form in forms:
+        if form != forms[0]:
+            raise UnsupportedError(f"all cells must be of one kind, got {forms[0]} and {form}")
+    return RecurrentWeights(forms[0].cell, layers, forms[0].reset_after, forms[0].cell_clip)
+
+
+def _from_arrays(
+    layers: Sequence[Sequence[np.ndarray]], form: Form, bidirectional: bool
+) -> RecurrentWeights:
+    gates, described = len(GATES[form.cell]), []
+    for arrays in layers:
+        parts = [arrays]
+        if bidirectional:
+            if len(arrays) % 2:
+                raise ValueError(
+                    f"two directions must have an even number of arrays, got {len(arrays)}"
+                )
+            parts = [arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]]
+        both = [parse(part, gates) for part in parts]
+        form = _with_reset(form, both)
+        described.append(LayerWeights(*(to_direction(one, form) for one in both)))
+    return RecurrentWeights(form.cell, described, form.reset_after, form.cell_clip)
+
+
+def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
+    """The form with what the biases tell about a gru's reset."""
+    if form.cell != "gru" or form.reset_after is not None:
+        return form
+    biases = [one.bias for one in directions if one.bias is not None]
+    if not biases:
+        raise ValueError("reset_after must be given for a gru without biases, which would tell it")
+    return form._replace(reset_after=biases[0].ndim == 2)
+
+
+def from_keras(
+    source: Any,
+    *,
+    cell: str | None = None,
+    reset_after: bool | None = None,
+    cell_clip: float = 0.0,
+    bidirectional: bool = False,
+) -> RecurrentWeights:
+    """Reads the weights of Keras' recurrent layers or ours, without losing a bit.
+
+    What is no weight is not read: dropout, `return_sequences`, the `merge_mode` of the top layer.
+
+    Args:
+      source: a GRU, LSTM or SimpleRNN layer, their cell, `RNN` or `StackedRNNCells` of such cells,
+        or `Bidirectional` of such a layer; a list of these is a stack. Or what `get_weights()`
+        of one layer gives, or a list of such lists; then the other arguments say what they are.
+      cell: of arrays, needed there: "lstm", "gru", "rnn_tanh" or "rnn_relu".
+      reset_after: of a gru's arrays; when None the shape of the bias tells.
+      cell_clip: of an lstm's arrays; 0 for none.
+      bidirectional: of arrays: whether each list has the forward arrays, then the backward ones.
+
+    Returns:
+      The weights; the one bias of an lstm, a simple RNN or a gru that resets before the product
+      is b_x, and b_h is None.
+
+    Raises:
+      UnsupportedError: another activation than tanh and sigmoid (or relu in a SimpleRNN), layers of
+        different kinds, go_backwards outside of Bidirectional, or below another layer a merge mode
+        that is not "concat".
+      ValueError: a layer has no weights yet; arrays do not fit; an argument is missing or, beside
+        layers, of no use.
+      TypeError: `source` is none of these.
+
+    Example:
+      >>> import keras
+      >>> from tf_blockrnn import weights
+      >>> layer = keras.layers.GRU(4)
+      >>> layer.build((None, None, 3))
+      >>> gru = weights.from_keras(layer)
+      >>> gru.reset_after, gru.layers[0].forward.w_x.shape
+      (True, (3, 3, 4))
+      >>> weights.from_keras(layer.get_weights(), cell="gru") == gru
+      True
+    """
+    if isinstance(source, keras.layers.Layer):
+        source = [source]
+    if not isinstance(source, (list, tuple)) or not source:
+        raise TypeError(f"expected a layer or a list that is not empty, got {source!r}")
+    if all(isinstance(one, keras.layers.Layer) for one in source):
+        given = {
+            "cell": cell is not None,
+            "reset_after": reset_after is not None,
+            "cell_clip": bool(cell_clip),
+            "bidirectional": bidirectional,
+        }
+        if any(given.values()):
+            names = ", ".join(name for name, said in given.items() if said)
+            raise ValueError(f"layers say themselves what they are; {names} must not be given")
+        return _from_layers(source)
+    if cell not in GATES:
+        raise ValueError(f"of arrays, cell must be one of {', '.join(GATES)}, got {cell!r}")
+    nested = isinstance(source[0], (list, tuple))
+    return _from_arrays(
+        source if nested else [source], Form(cell, reset_after, cell_clip), bidirectional
+    )
+
+
+# ---- to Keras
+
+
+def _check_package(weights: RecurrentWeights, package: str) -> None:
+    if package not in _PACKAGES:
+        raise ValueError(f"package must be one of {', '.join(_PACKAGES)}, got {package!r}")
+    if package == "tf_blockrnn":
+        return
+    remedy = 'tf_blockrnn.layers.LSTM has (package="tf_blockrnn")'
+    if weights.cell_clip:
+        raise UnsupportedError(
+            f"Keras' LSTM has no cell_clip, here it is {weights.cell_clip}; {remedy}"
+        )
+    for number, name, one in weights.named_directions():
+        for what, there in (("peepholes", one.peepholes), ("projection", one.w_p)):
+            if there is not None:
+                raise UnsupportedError(
+                    f"Keras' LSTM has no {what}, layer {number}, {name} has; {remedy}"
+                )
+
+
+def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[np.ndarray]]:
+    """Writes weights as the arrays that `set_weights` of Keras' layers takes.
+
+    Where Keras has one bias (lstm, simple RNN, gru without reset_after) it is the sum b_x + b_h,
+    rounded to the weights' type; nothing is summed where only one of them is there. A gru with
+    reset_after keeps both, with zeros for one that is not there. Without any bias the arrays are
+    those of `use_bias=False`.
+
+    Args:
+      weights: of any number of layers.
+      package: whose layers take the arrays: "keras"; or "tf_blockrnn", whose LSTM can have
+        peepholes, a projection and a clip.
+
+    Returns:
+      For each layer a list: kernel [I, G · H], recurrent kernel [P, G · H], bias [G · H] or
+      [2, 3H], then wci, wcf, wco [H] and the projection [P, H] where there are. With two
+      directions the forward arrays come first, then the backward ones, as in `Bidirectional`.
+
+    Raises:
+      UnsupportedError: peepholes, a projection or a clip, for Keras' own layers.
+      ValueError: `package` is none of the two.
+
+    Example:
+      >>> import keras, numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([3, 5, 4]), np.ones([3, 4, 4]))
+      >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
+      >>> layer = keras.layers.GRU(4, use_bias=False)
+      >>> layer.build((None, None, 5))
+      >>> layer.set_weights(weights.to_keras(gru)[0])
+    """
+    _check_package(weights, package)
+    return [
+        [array for one in layer for array in to_arrays(one, weights)] for layer in weights.layers
+    ]
+
+
+def _new_layer(
+    module: ModuleType, weights: RecurrentWeights, one: DirectionWeights, arguments: dict[str, Any]
+) -> keras.layers.Layer:
+    special: dict[str, Any] = {}
+    if weights.cell == "gru":
+        special["reset_after"] = weights.reset_after
+    if weights.cell == "rnn_relu":
+        special["activation"] = "relu"
+    if one.peepholes is not None:
+        special["use_peephole"] = True
+    if weights.cell_clip:
+        special["cell_clip"] = weights.cell_clip
+    if one.w_p is not None:
+        special["projection"] = one.output_size
+    if keras.dtype_policies.get(arguments["dtype"]).variable_dtype in ("float16", "bfloat16"):
+        # The default, an orthogonal matrix, is one that TensorFlow cannot make in 16 bits.
+        special["recurrent_initializer"] = "glorot_uniform"
+    kind = getattr(module, _LAYERS[weights.cell])
+    return kind(one.units, use_bias=one.has_bias, **{**special, **arguments})
+
+
+def to_keras_layers(
+    weights: RecurrentWeights,
+    *,
+    package: str = "keras",
+    return_sequences: bool = False,
+    merge_mode: str | None = "concat",
+    **arguments: Any,
+) -> list[keras.layers.Layer]:
+    """Builds Keras layers that have the weights.
+
+    Args:
+      weights: of any number of layers.
+      package: whose layers: "keras", or "tf_blockrnn".
+      return_sequences: of the top layer; those below it return sequences anyhow.
+      merge_mode: of the top layer, where it has two directions; below it is "concat".
+      **arguments: further arguments of each GRU, LSTM or SimpleRNN; `dtype` is the weights' type
+        unless it is given.
+
+    Returns:
+      A layer for each of the weights' layers, from the input up, with `Bidirectional` around it
+      where there are two directions. `to_keras` says what becomes of the biases.
+
+    Raises:
+      UnsupportedError: peepholes, a projection or a clip, for Keras' own layers.
+      ValueError: `package` is none of the two, or Keras refuses an argument.
+
+    Example:
+      >>> import keras, numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([1, 3, 2], "f4"), np.ones([1, 2, 2], "f4"))
+      >>> rnn = weights.RecurrentWeights("rnn_tanh", [weights.LayerWeights(one, one)])
+      >>> model = keras.Sequential(weights.to_keras_layers(rnn, return_sequences=True))
+      >>> tuple(model(np.ones([1, 5, 3])).shape)
+      (1, 5, 4)
+    """
+    arrays = to_keras(weights, package=package)
+    if package == "keras":
+        module = keras.layers
+    else:
+        from tf_blockrnn import layers as module
+    arguments = {"dtype": weights.dtype.name, **arguments}
+    layers = []
+    for number, described in enumerate(weights.layers):
+        top = number + 1 == weights.num_layers
+        own = {**arguments, "return_sequences": return_sequences or not top}
+        layer = _new_layer(module, weights, described.forward, own)
+        if described.backward is not None:
+            backward = _new_layer(
+                module, weights, described.backward, {**own, "go_backwards": True}
+            )
+            layer = keras.layers.Bidirectional(
+                layer,
+                backward_layer=backward,
+                merge_mode=merge_mode if top else "concat",
+                dtype=arguments["dtype"],
+            )
+        layer.build((None, None, described.forward.input_size))
+        layer.set_weights(arrays[number])
+        layers.append(layer)
+    return layers

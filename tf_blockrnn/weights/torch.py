@@ -1,0 +1,302 @@
+"""Weights as PyTorch keeps them in nn.LSTM, nn.GRU and nn.RNN, and in their cells.
+
+PyTorch's matrices are W·x with all gates below one another, `weight_ih_l0` [G · H, I], and its
+gates are in the order of `RecurrentWeights` (it calls them i, f, g, o and r, z, n). Source: the
+equations in PyTorch's documentation of `torch.nn.LSTM` and `torch.nn.GRU`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tf_blockrnn.weights._stack import require_plain_stack
+from tf_blockrnn.weights.layer import (
+    GATES,
+    DirectionWeights,
+    LayerWeights,
+    RecurrentWeights,
+    UnsupportedError,
+)
+
+_NAME = re.compile(r"(weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(?:_l(\d+)(_reverse)?)?")
+_CELL_OF_GATES = {4: "lstm", 3: "gru"}
+_BFLOAT16 = tf.bfloat16.as_numpy_dtype
+
+# The arrays of one direction of one layer, by the names that they have without number and suffix.
+_Parts = dict[str, np.ndarray]
+
+
+def _to_array(tensor: Any) -> np.ndarray:
+    """An array of a tensor or array; NumPy's own way knows no bfloat16."""
+    if isinstance(tensor, np.ndarray):
+        return tensor
+    import torch
+
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(_BFLOAT16)
+    return tensor.numpy()
+
+
+def _to_tensor(array: np.ndarray) -> Any:
+    import torch
+
+    if array.dtype == _BFLOAT16:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _cell_of_module(module: Any) -> str:
+    import torch
+
+    if isinstance(module, torch.nn.RNNBase):
+        return module.mode.lower()
+    if isinstance(module, torch.nn.LSTMCell):
+        return "lstm"
+    if isinstance(module, torch.nn.GRUCell):
+        return "gru"
+    if isinstance(module, torch.nn.RNNCell):
+        return f"rnn_{module.nonlinearity}"
+    raise TypeError(
+        "expected a state dict or one of torch.nn's LSTM, GRU, RNN, LSTMCell, GRUCell, RNNCell, "
+        f"got {type(module).__name__}"
+    )
+
+
+def _no_weights_error(state: Mapping[str, Any], prefix: str) -> ValueError:
+    found = sorted(
+        {key[: m.start()] for key in state if (m := re.search(r"weight_ih(_l0)?$", key))}
+    )
+    hint = "prefix may be " + " or ".join(map(repr, found)) if found else "it has none elsewhere"
+    return ValueError(
+        f"the state dict has no recurrent weights under the prefix {prefix!r}; {hint}"
+    )
+
+
+def _sorted_out(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool], _Parts]:
+    """The arrays of each (layer, whether backward)."""
+    found: dict[tuple[int, bool], _Parts] = {}
+    unknown = []
+    for key, value in state.items():
+        if not key.startswith(prefix):
+            continue
+        match = _NAME.fullmatch(key.removeprefix(prefix))
+        if match is None:
+            unknown.append(key)
+            continue
+        kind, layer, backward = match.groups()
+        found.setdefault((int(layer or 0), bool(backward)), {})[kind] = _to_array(value)
+    if not found:
+        raise _no_weights_error(state, prefix)
+    if unknown:
+        raise UnsupportedError(
+            f"the state dict has what is no weight of a recurrent layer: {', '.join(unknown)}; "
+            "prefix chooses the keys of one layer"
+        )
+    return found
+
+
+def _key(kind: str, layer: int, backward: bool) -> str:
+    return f"{kind}_l{layer}" + ("_reverse" if backward else "")
+
+
+def _rows(parts: _Parts, where: tuple[int, bool]) -> tuple[int, int]:
+    """(G, H) of a direction's arrays."""
+    for kind in ("weight_ih", "weight_hh"):
+        if kind not in parts:
+            raise ValueError(f"the state dict has no {_key(kind, *where)}")
+        if parts[kind].ndim != 2:
+            raise ValueError(
+                f"{_key(kind, *where)} must be a matrix, got the shape {list(parts[kind].shape)}"
+            )
+    units = parts["weight_hr" if "weight_hr" in parts else "weight_hh"].shape[-1]
+    rows = parts["weight_ih"].shape[0]
+    if units == 0 or rows % units:
+        raise ValueError(
+            f"{_key('weight_ih', *where)} must have a multiple of {units} rows, the number of "
+            f"units, got {rows}"
+        )
+    return rows // units, units
+
+
+def _direction(parts: _Parts, where: tuple[int, bool], gates: int) -> DirectionWeights:
+    found, units = _rows(parts, where)
+    if found != gates:
+        raise ValueError(
+            f"{_key('weight_ih', *where)} must have {gates} gates of {units} rows, got {found}"
+        )
+
+    def by_gate(kind: str) -> np.ndarray | None:
+        array = parts.get(kind)
+        if array is None:
+            return None
+        if array.shape[0] != gates * units:
+            raise ValueError(
+                f"{_key(kind, *where)} must have {gates} gates of {units} rows, "
+                f"got the shape {list(array.shape)}"
+            )
+        return array.reshape(gates, units, *array.shape[1:])
+
+    return DirectionWeights(
+        w_x=by_gate("weight_ih").transpose(0, 2, 1),
+        w_h=by_gate("weight_hh").transpose(0, 2, 1),
+        b_x=by_gate("bias_ih"),
+        b_h=by_gate("bias_hh"),
+        w_p=parts.get("weight_hr"),
+    )
+
+
+def _cell_of_arrays(parts: _Parts, cell: str | None) -> str:
+    gates, _ = _rows(parts, (0, False))
+    if cell is None:
+        cell = _CELL_OF_GATES.get(gates)
+        if cell is None:
+            raise ValueError(
+                f"cell must be given for weights of {gates} gate(s): 'rnn_tanh' or 'rnn_relu' "
+                "for one; 4 are an lstm, 3 a gru"
+            )
+    if cell not in GATES:
+        raise ValueError(f"cell must be one of {', '.join(GATES)}, got {cell!r}")
+    return cell
+
+
+def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> RecurrentWeights:
+    """Reads the weights of a PyTorch module or state dict, without losing a bit.
+
+    Dropout, `batch_first` and the like are no weights and are not read.
+
+    Args:
+      source: a torch.nn.LSTM, GRU or RNN, one of their cells, or a state dict: names to tensors or
+        NumPy arrays.
+      cell: of a state dict: "lstm", "gru", "rnn_tanh" or "rnn_relu". Needed for the last two,
+        which look the same; otherwise the number of gates tells.
+      prefix: of a state dict: what the names of this layer begin with, as "encoder.rnn.".
+
+    Returns:
+      The weights; both biases, or neither with `bias=False`.
+
+    Raises:
+      UnsupportedError: the state dict has names under the prefix that mean nothing to a recurrent
+        layer.
+      ValueError: a weight is missing, or its shape does not fit the others or the cell.
+      TypeError: `source` is neither a state dict nor one of these modules.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> state = {"rnn.weight_ih_l0": np.ones([12, 2]), "rnn.weight_hh_l0": np.ones([12, 3])}
+      >>> lstm = weights.from_torch(state, prefix="rnn.")
+      >>> lstm.cell, lstm.layers[0].forward.w_x.shape
+      ('lstm', (4, 2, 3))
+    """
+    if isinstance(source, Mapping):
+        state = source
+    else:
+        own = _cell_of_module(source)
+        if cell not in (None, own):
+            raise ValueError(f"cell is {cell!r}, but the module's is {own!r}")
+        state, cell = source.state_dict(), own
+    found = _sorted_out(state, prefix)
+    if (0, False) not in found:
+        raise ValueError(f"the state dict has no {_key('weight_ih', 0, False)}")
+    cell = _cell_of_arrays(found[0, False], cell)
+    numbers = 1 + max(number for number, _ in found)
+    both = any(backward for _, backward in found)
+    layers = []
+    for number in range(numbers):
+        of_layer = [
+            _direction(found.get(where, {}), where, len(GATES[cell]))
+            for where in ((number, False), (number, True))[: 1 + both]
+        ]
+        layers.append(LayerWeights(*of_layer))
+    return RecurrentWeights(cell, layers, reset_after=True if cell == "gru" else None)
+
+
+def _refuse_what_torch_lacks(weights: RecurrentWeights) -> None:
+    require_plain_stack(weights, "PyTorch")
+    first = weights.layers[0].forward
+    if first.w_p is not None and not 0 < first.output_size < first.units:
+        raise UnsupportedError(
+            "PyTorch's proj_size is above 0 and below hidden_size, here P, H = "
+            f"{first.output_size}, {first.units}"
+        )
+
+
+def _state_of(one: DirectionWeights, biased: bool) -> _Parts:
+    """The arrays of a direction, new and writable."""
+    rows = one.gates * one.units
+    parts = {
+        "weight_ih": one.w_x.transpose(0, 2, 1).reshape(rows, one.input_size),
+        "weight_hh": one.w_h.transpose(0, 2, 1).reshape(rows, one.output_size),
+    }
+    if biased:
+        for kind, bias in (("bias_ih", one.b_x), ("bias_hh", one.b_h)):
+            parts[kind] = np.zeros(rows, one.dtype) if bias is None else bias.reshape(rows)
+    if one.w_p is not None:
+        parts["weight_hr"] = one.w_p
+    return {kind: np.array(array, order="C") for kind, array in parts.items()}
+
+
+def to_torch(
+    weights: RecurrentWeights, module: Any = None, *, prefix: str = ""
+) -> dict[str, np.ndarray]:
+    """Writes weights as a PyTorch state dict of NumPy arrays.
+
+    Nothing is added or rounded. PyTorch has both biases or none: where only one is there, as in
+    Keras' LSTM, the other one becomes zeros, and so it reads back.
+
+    Args:
+      weights: all layers of one size, and all in one direction or all in both.
+      module: a torch.nn.LSTM, GRU or RNN, or one of their cells, into which they are loaded too; or
+        None.
+      prefix: what each name shall begin with.
+
+    Returns:
+      The state dict, in the order of PyTorch's names: `weight_ih_l0` [G · H, I], `weight_hh_l0`
+      [G · H, P], `bias_ih_l0`, `bias_hh_l0` [G · H], `weight_hr_l0` [P, H], with the end `_reverse`
+      for the backward direction; for a cell's module without the end `_l0`. For
+      `load_state_dict`: `{name: torch.from_numpy(array) for name, array in ...}`.
+
+    Raises:
+      UnsupportedError: PyTorch has no place for the reset form, peepholes, clip or sizes.
+      ValueError: the module is of another cell.
+      RuntimeError: the module's sizes are others (raised by PyTorch).
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([1, 3, 2]), np.ones([1, 2, 2]), np.ones([1, 2]))
+      >>> rnn = weights.RecurrentWeights("rnn_relu", [weights.LayerWeights(one, one)])
+      >>> state = weights.to_torch(rnn)
+      >>> [name for name in state if name.startswith("bias")]
+      ['bias_ih_l0', 'bias_hh_l0', 'bias_ih_l0_reverse', 'bias_hh_l0_reverse']
+      >>> state["weight_ih_l0"].shape, state["bias_hh_l0"].tolist()
+      ((2, 3), [0.0, 0.0])
+    """
+    _refuse_what_torch_lacks(weights)
+    biased = any(one.has_bias for _, _, one in weights.named_directions())
+    biased = biased or getattr(module, "bias", False)
+    state = {
+        _key(kind, number, name == "backward"): array
+        for number, name, one in weights.named_directions()
+        for kind, array in _state_of(one, biased).items()
+    }
+    if module is not None:
+        state = _load(state, weights.cell, module)
+    return {prefix + name: array for name, array in state.items()}
+
+
+def _load(state: dict[str, np.ndarray], cell: str, module: Any) -> dict[str, np.ndarray]:
+    """Loads a state dict into a module; gives it in the names that the module has."""
+    own = _cell_of_module(module)
+    if own != cell:
+        raise ValueError(f"the weights are of {cell}, the module's cell is {own}")
+    if hasattr(module, "weight_ih"):  # a cell, whose names have no number
+        state = {name.removesuffix("_l0"): array for name, array in state.items()}
+    module.load_state_dict({name: _to_tensor(array) for name, array in state.items()})
+    return state
