@@ -363,9 +363,9 @@ UNFUSED = [
 
 @pytest.mark.parametrize(("kind", "arguments", "reason"), UNFUSED, ids=str)
 def test_takes_keras_maths_and_says_so_once(monkeypatch, kind, arguments, reason):
-    from tf_blockrnn.layers import _fused_cell
+    from tf_blockrnn.layers import _fusing
 
-    monkeypatch.setattr(_fused_cell, "_said", set())
+    monkeypatch.setattr(_fusing, "_said", set())
     with pytest.warns(UserWarning, match=f"{kind}Cell.*{reason}") as said:
         ours, peer = layer_pair(kind, cell=arguments)
     assert [w.filename for w in said] == [__file__]

@@ -4,7 +4,10 @@ Importing this module tells Keras of them; a program that only loads a saved mod
 needs `import tf_blockrnn.layers` for that.
 """
 
+from tf_blockrnn.layers.gru import GRU
 from tf_blockrnn.layers.gru_cell import GRUCell
+from tf_blockrnn.layers.lstm import LSTM
 from tf_blockrnn.layers.lstm_cell import LSTMCell
+from tf_blockrnn.layers.simple_rnn import SimpleRNN
 
-__all__ = ["GRUCell", "LSTMCell"]
+__all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "SimpleRNN"]

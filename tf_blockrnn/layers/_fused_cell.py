@@ -13,12 +13,12 @@ A cell that is called by anything else rearranges at each call.
 """
 
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
+
+from tf_blockrnn.layers import _fusing
 
 try:
     # Read only. Without it the weights are rearranged at each step: slower, the same numbers.
@@ -26,11 +26,7 @@ try:
 except ImportError:
     global_state = None
 
-TANH = (keras.activations.tanh, keras.ops.tanh, tf.math.tanh)
-SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.math.sigmoid)
-DTYPES = ("float16", "bfloat16", "float32", "float64")
-
-_said: set[tuple[str, str]] = set()
+_ACTIVATIONS = {"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGMOID}
 
 
 def _call_context() -> Any:
@@ -94,14 +90,8 @@ class FusedCell:
         reason = self.why_not_fused
         # XLA has no lowering for the ops; Keras asks this before it compiles a model with XLA.
         self.supports_jit = reason is not None
-        name = type(self).__name__
-        if reason and (name, reason) not in _said:
-            _said.add((name, reason))
-            warnings.warn(
-                f"tf_blockrnn.layers.{name} computes with Keras' own operations, not with the "
-                f"fused op: {reason}. (Said once; `cell.why_not_fused` tells it any time.)",
-                stacklevel=3,
-            )
+        if reason:
+            _fusing.say_once(self, "cell", reason, stacklevel=3)
 
     @property
     def fused(self) -> bool:
@@ -111,14 +101,10 @@ class FusedCell:
     @property
     def why_not_fused(self) -> str | None:
         """Why this cell computes with Keras' own operations, or None if it runs on the op."""
-        if keras.backend.backend() != "tensorflow":
-            return f"the Keras backend is {keras.backend.backend()}, the op is TensorFlow's"
-        if self.compute_dtype not in DTYPES:
-            return f"compute dtype {self.compute_dtype} is none of {', '.join(DTYPES)}"
-        for argument, known in (("activation", TANH), ("recurrent_activation", SIGMOID)):
-            if getattr(self, argument) not in known:
-                name = getattr(getattr(self, argument), "__name__", "of another kind")
-                return f"{argument} is {name}, the op has {known[0].__name__}"
+        reason = _fusing.general_reason(self.compute_dtype)
+        reason = reason or _fusing.activation_reason(self, _ACTIVATIONS)
+        if reason:
+            return reason
         if self.recurrent_dropout:
             return "recurrent_dropout is not 0, the op has no dropout"
         if self.dropout and self.implementation == 1:
@@ -148,11 +134,11 @@ class FusedCell:
     def _gate_columns(self, gates: int) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """The gates' [I+H, H] blocks and [H] biases, in Keras' order, in the compute dtype."""
         kernel, recurrent = (
-            tf.cast(keras.ops.convert_to_tensor(weight), self.compute_dtype)
+            _fusing.in_dtype(weight, self.compute_dtype)
             for weight in (self.kernel, self.recurrent_kernel)
         )
         blocks = tf.split(tf.concat([kernel, recurrent], axis=0), gates, axis=1)
         if self.bias is None:
             return blocks, [tf.zeros([self.units], self.compute_dtype)] * gates
-        bias = tf.cast(keras.ops.convert_to_tensor(self.bias), self.compute_dtype)
+        bias = _fusing.in_dtype(self.bias, self.compute_dtype)
         return blocks, tf.split(bias, gates)

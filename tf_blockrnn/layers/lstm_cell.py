@@ -6,6 +6,8 @@ import keras
 import tensorflow as tf
 
 from tf_blockrnn import raw_ops
+from tf_blockrnn.layers import _fusing
+from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
 from tf_blockrnn.layers._fused_cell import FusedCell
 
 
@@ -18,7 +20,7 @@ class _Weights(NamedTuple):
 
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
-class LSTMCell(FusedCell, keras.layers.LSTMCell):
+class LSTMCell(FusedCell, ExtendedLSTMCell):
     """A `keras.layers.LSTMCell` that computes a step in one fused op, `BlockRNN>LSTMBlockCell`.
 
     Constructor arguments, defaults, weights (names, shapes, order) and config are those of
@@ -28,38 +30,41 @@ class LSTMCell(FusedCell, keras.layers.LSTMCell):
         f = sigmoid(x W_f + h_prev R_f + b_f [+ c_prev * wcf])
         c = f * c_prev + i * tanh(x W_c + h_prev R_c + b_c), clipped to +-cell_clip
         o = sigmoid(x W_o + h_prev R_o + b_o [+ c * wco])
-        h = o * tanh(c)
+        h = o * tanh(c), or with a projection w_p (o * tanh(c))
 
     (Gers, Schraudolph, Schmidhuber 2002,
-    https://www.jmlr.org/papers/volume3/gers02a/gers02a.pdf). The forget gate's
+    https://www.jmlr.org/papers/volume3/gers02a/gers02a.pdf; the projection is that of Sak, Senior,
+    Beaufays 2014, https://arxiv.org/abs/1402.1128). The forget gate's
     1 is in the bias (`unit_forget_bias`), as Keras has it.
 
-    Two arguments are more than Keras has: peepholes and a cell clip. With peepholes there are three
-    more weights `wci`, `wcf`, `wco` `[units]` after Keras' own; they start at zero. The clip is
-    straight-through: its derivative counts as 1.
+    Three arguments are more than Keras has. With peepholes there are three more weights `wci`,
+    `wcf`, `wco`, each `[units]`, after Keras' own; they start at zero. The clip is
+    straight-through: its derivative counts as 1. With a projection there is one more weight `w_p`,
+    `[projection, units]`, and h is `projection` wide.
 
-    With activations other than tanh and sigmoid, `recurrent_dropout`, or `dropout` with
-    `implementation=1`, the cell computes with Keras' own operations and says so once in a warning;
-    `cell.fused` and `cell.why_not_fused` tell.
+    With a projection, activations other than tanh and sigmoid, `recurrent_dropout`, or `dropout`
+    with `implementation=1`, the cell computes with Keras' own operations and says so once in a
+    warning; `cell.fused` and `cell.why_not_fused` tell.
 
     Args:
-      units: H, the size of each state and of the output.
+      units: H, the size of the cell state and, without a projection, of the output.
       *args, **kwargs: as for `keras.layers.LSTMCell`.
       use_peephole: whether the gates see the cell state.
       cell_clip: bound of the cell state, above 0; None for no bound.
+      projection: size of the projected output; None for no projection.
 
     Call arguments:
       inputs: `[batch, features]`.
-      states: h and c, each `[batch, units]`.
+      states: h, `[batch, projection or units]`, and c, `[batch, units]`.
       training: whether `dropout` acts.
 
     Returns:
-      The output h, `[batch, units]`, and the new states `[h, c]`, in the cell's compute
-      dtype: float16, bfloat16, float32 or float64.
+      The output h, `[batch, projection or units]`, and the new states `[h, c]`, in the cell's
+      compute dtype: float16, bfloat16, float32 or float64.
 
     Raises:
-      ValueError: an argument that Keras' cell refuses; a `cell_clip` that is not above 0; peepholes
-        or a clip together with something that the op does not have.
+      ValueError: an argument that Keras' cell refuses; a `cell_clip` or `projection` that is not
+        above 0.
 
     Example:
 
@@ -74,46 +79,21 @@ class LSTMCell(FusedCell, keras.layers.LSTMCell):
     ['kernel', 'recurrent_kernel', 'bias', 'wci', 'wcf', 'wco']
     """
 
-    def __init__(
-        self,
-        units: int,
-        *args: Any,
-        use_peephole: bool = False,
-        cell_clip: float | None = None,
-        **kwargs: Any,
-    ):
-        # Not `<= 0`: a NaN is refused too.
-        if cell_clip is not None and not cell_clip > 0:
-            raise ValueError(f"cell_clip must be above 0, or None for no clip; got {cell_clip}.")
-        super().__init__(units, *args, **kwargs)
-        self.use_peephole = bool(use_peephole)
-        self.cell_clip = None if cell_clip is None else float(cell_clip)
-        self._check_extras()
+    @_fusing.with_signature_of(ExtendedLSTMCell.__init__)
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
         self._init_fused()
 
-    def build(self, input_shape):
-        super().build(input_shape)
-        if self.use_peephole:
-            self.wci, self.wcf, self.wco = (
-                self.add_weight(shape=(self.units,), name=name, initializer="zeros")
-                for name in ("wci", "wcf", "wco")
-            )
-
     def _own_reason(self) -> str | None:
+        if self.projection is not None:
+            return "projection is given, the op has none"
         return None
-
-    def _check_extras(self) -> None:
-        if (self.use_peephole or self.cell_clip) and not self.fused:
-            raise ValueError(
-                "use_peephole and cell_clip need the fused op, which cannot be used here: "
-                f"{self.why_not_fused}."
-            )
 
     def _pack_weights(self) -> _Weights:
         (w_i, w_f, w_c, w_o), (b_i, b_f, b_c, b_o) = self._gate_columns(4)
         if self.use_peephole:
             peepholes = [
-                tf.cast(keras.ops.convert_to_tensor(weight), self.compute_dtype)
+                _fusing.in_dtype(weight, self.compute_dtype)
                 for weight in (self.wci, self.wcf, self.wco)
             ]
         else:
@@ -126,7 +106,6 @@ class LSTMCell(FusedCell, keras.layers.LSTMCell):
 
     def call(self, inputs, states, training=False):
         if not self.fused:
-            self._check_extras()
             return super().call(inputs, states, training=training)
         h_prev, cs_prev = (tf.cast(state, self.compute_dtype) for state in states)
         step = raw_ops.LSTMBlockCell(
@@ -139,13 +118,3 @@ class LSTMCell(FusedCell, keras.layers.LSTMCell):
             use_peephole=self.use_peephole,
         )
         return step.h, [step.h, step.cs]
-
-    def get_config(self):
-        # The keys of Keras' own cell, and ours only when they say something, so that
-        # keras.layers.LSTMCell takes the config of a plain cell.
-        config = super().get_config()
-        if self.use_peephole:
-            config["use_peephole"] = True
-        if self.cell_clip is not None:
-            config["cell_clip"] = self.cell_clip
-        return config

@@ -1,0 +1,134 @@
+"""A Keras LSTM cell with peepholes, a cell clip and a projection, in Keras' own operations."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+_GATES = 4
+
+
+def _positive(name: str, value: float | None) -> float | None:
+    # Not `<= 0`: a NaN is refused too.
+    if value is not None and not value > 0:
+        raise ValueError(f"{name} must be above 0, or None for none; got {value}.")
+    return value
+
+
+class ExtendedLSTMCell(keras.layers.LSTMCell):
+    """What Keras' LSTM cell lacks; without any of it, this is Keras' cell.
+
+        i = sigmoid(x W_i + h_prev R_i + b_i [+ c_prev * wci])
+        f = sigmoid(x W_f + h_prev R_f + b_f [+ c_prev * wcf])
+        c = f * c_prev + i * tanh(x W_c + h_prev R_c + b_c), clipped to +-cell_clip
+        o = sigmoid(x W_o + h_prev R_o + b_o [+ c * wco])
+        h = o * tanh(c), or with a projection w_p (o * tanh(c))
+
+    (Gers, Schraudolph, Schmidhuber 2002; Sak, Senior, Beaufays 2014, arXiv:1402.1128.)
+
+    After Keras' own weights stand `wci`, `wcf`, `wco`, each `[units]` and zeros at first, and
+    `w_p`, `[projection, units]`. With a projection the state h is as wide as it, and the recurrent
+    kernel has as many rows. The clip is straight-through: its derivative counts as 1.
+    """
+
+    def __init__(
+        self,
+        units: int,
+        *args: Any,
+        use_peephole: bool = False,
+        cell_clip: float | None = None,
+        projection: int | None = None,
+        **kwargs: Any,
+    ):
+        _positive("cell_clip", cell_clip)
+        _positive("projection", projection)
+        super().__init__(units, *args, **kwargs)
+        self.use_peephole = bool(use_peephole)
+        self.cell_clip = None if cell_clip is None else float(cell_clip)
+        self.projection = None if projection is None else int(projection)
+        if self.projection is not None:
+            self.state_size = [self.projection, self.units]
+            self.output_size = self.projection
+
+    @property
+    def extended(self) -> bool:
+        """Whether there is anything that Keras' cell has not."""
+        return bool(self.use_peephole or self.cell_clip or self.projection)
+
+    def add_weight(self, *args: Any, **kwargs: Any) -> keras.Variable:
+        if kwargs.get("name") == "recurrent_kernel":
+            kwargs["shape"] = (self.output_size, _GATES * self.units)
+        return super().add_weight(*args, **kwargs)
+
+    def build(self, input_shape):
+        super().build(input_shape)
+        if self.use_peephole:
+            self.wci, self.wcf, self.wco = (
+                self.add_weight(shape=(self.units,), name=name, initializer="zeros")
+                for name in ("wci", "wcf", "wco")
+            )
+        if self.projection is not None:
+            self.w_p = self.add_weight(
+                shape=(self.projection, self.units), name="w_p", initializer="glorot_uniform"
+            )
+
+    def call(self, inputs, states, training=False):
+        if not self.extended:
+            return super().call(inputs, states, training=training)
+        h_prev, c_prev = states
+        inputs_mask = recurrent_mask = None
+        if training and 0.0 < self.dropout < 1.0:
+            inputs_mask = self.get_dropout_mask(inputs)
+        if training and 0.0 < self.recurrent_dropout < 1.0:
+            recurrent_mask = self.get_recurrent_dropout_mask(h_prev)
+        z_i, z_f, z_c, z_o = self._pre_activations(
+            _gate_products(inputs, self.kernel, inputs_mask),
+            _gate_products(h_prev, self.recurrent_kernel, recurrent_mask),
+        )
+        if self.use_peephole:
+            z_i = z_i + c_prev * self.wci
+            z_f = z_f + c_prev * self.wcf
+        i, f = self.recurrent_activation(z_i), self.recurrent_activation(z_f)
+        c = f * c_prev + i * self.activation(z_c)
+        if self.cell_clip is not None:
+            c = c + ops.stop_gradient(ops.clip(c, -self.cell_clip, self.cell_clip) - c)
+        if self.use_peephole:
+            z_o = z_o + c * self.wco
+        h = self.recurrent_activation(z_o) * self.activation(c)
+        if self.projection is not None:
+            h = ops.matmul(h, ops.transpose(self.w_p))
+        return h, [h, c]
+
+    def _pre_activations(self, of_inputs: list, of_state: list) -> list:
+        sums = [x + h for x, h in zip(of_inputs, of_state, strict=True)]
+        if self.bias is None:
+            return sums
+        biases = ops.split(self.bias, _GATES, axis=0)
+        return [z + b for z, b in zip(sums, biases, strict=True)]
+
+    def get_config(self):
+        # Ours only when they say something, so that keras.layers.LSTMCell takes the config of a
+        # plain cell.
+        return {**super().get_config(), **extra_config(self)}
+
+
+def extra_config(cell: ExtendedLSTMCell) -> dict[str, Any]:
+    """The arguments that Keras' LSTM has not, those in use."""
+    config = {}
+    if cell.use_peephole:
+        config["use_peephole"] = True
+    if cell.cell_clip is not None:
+        config["cell_clip"] = cell.cell_clip
+    if cell.projection is not None:
+        config["projection"] = cell.projection
+    return config
+
+
+def _gate_products(values: Any, weights: Any, masks: Any) -> list:
+    """values · W for each gate; masks is one for all gates, or a list with one for each."""
+    if isinstance(masks, (list, tuple)):
+        columns = ops.split(weights, _GATES, axis=1)
+        return [ops.matmul(values * m, w) for m, w in zip(masks, columns, strict=True)]
+    if masks is not None:
+        values = values * masks
+    return ops.split(ops.matmul(values, weights), _GATES, axis=1)

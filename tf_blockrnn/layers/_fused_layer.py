@@ -1,0 +1,231 @@
+"""What the fused layers share: Keras' call with its inner loop done by one op.
+
+`keras.layers.RNN.call` sees to initial states, statefulness and what is returned. It hands the
+loop over the steps to `inner_loop`, and this is what runs the op here. The op and Keras agree but
+for three things, which are put right behind it:
+
+- A masked step gives the state of the step before again. Before a row's first step that counts,
+  Keras has zeros there and the op the initial state. They differ only if it is not zero.
+- With `zero_output_for_mask`, Keras gives zeros wherever a step is masked.
+- Going backwards, Keras gives the outputs in the order in which they were computed, the op leaves
+  each where its input stands.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_blockrnn import sequences as sequences_module
+from tf_blockrnn.layers import _fusing
+
+_PENDING = "recurrent_dropout" not in inspect.signature(sequences_module.lstm).parameters
+
+# On a tensor: it is the initial state that a layer made for this very call, which is zero and
+# which nobody asks gradients of.
+_MADE_HERE = "_tf_blockrnn_zero_state"
+
+
+class FusedLayer:
+    """Mixin over a Keras recurrent layer: the fused op where it computes what the layer is asked.
+
+    A subclass gives `_ACTIVATIONS`, `_CELLS` and `_run_op`.
+    """
+
+    # For each argument that is an activation, those that the op computes.
+    _ACTIVATIONS: Mapping[str, Sequence[Callable]]
+    # The cells whose maths the op computes.
+    _CELLS: tuple[type, ...]
+
+    def _run_op(
+        self, x: tf.Tensor, w_x: tf.Tensor | None, states: list[tf.Tensor] | None, **options: Any
+    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+        """The outputs [B, T, H] and the last states, of the op.
+
+        x: [B, T, I], or already multiplied with the weights where w_x is None.
+        states: the initial ones, zeros for None.
+        options: as `tf_blockrnn.lstm`, `gru` and `simple_rnn` take them.
+        """
+        raise NotImplementedError
+
+    def _say_if_not_fused(self) -> None:
+        """Last line of a layer's constructor."""
+        reason = self.why_not_fused
+        if reason:
+            _fusing.say_once(self, "layer", reason, stacklevel=3)
+
+    @property
+    def fused(self) -> bool:
+        """Whether this layer runs on the fused op."""
+        return self.why_not_fused is None
+
+    @property
+    def why_not_fused(self) -> str | None:
+        """Why this layer computes with Keras' own operations, or None if it runs on the op."""
+        cell = self.cell
+        reason = _fusing.general_reason(cell.compute_dtype)
+        reason = reason or _fusing.activation_reason(cell, self._ACTIVATIONS)
+        if reason:
+            return reason
+        if type(cell) not in self._CELLS or "call" in vars(cell):
+            return f"its cell is of a class of its own, {type(cell).__name__}"
+        if _PENDING and (
+            not hasattr(sequences_module, "simple_rnn")
+            and "recurrent_activation" not in self._ACTIVATIONS
+            or cell.recurrent_dropout
+            or (cell.dropout and getattr(cell, "implementation", 2) == 1)
+            or getattr(cell, "projection", None)
+        ):
+            return "pending"
+        if getattr(self, "use_cudnn", False) is True:
+            return "use_cudnn=True asks for cuDNN and nothing else"
+        if tf.config.get_visible_devices("GPU"):
+            return "TensorFlow sees a GPU, and the op for whole sequences has no GPU kernel"
+        return None
+
+    @property
+    def supports_jit(self) -> bool:
+        # XLA has no lowering for the ops; Keras asks this before it compiles a model with XLA.
+        return self._supports_jit and not self.fused
+
+    @supports_jit.setter
+    def supports_jit(self, value: bool) -> None:
+        self._supports_jit = value
+
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        if initial_state is None and not self.stateful and self.fused:
+            initial_state = self._zero_states(sequences)
+        return super().call(sequences, initial_state=initial_state, mask=mask, training=training)
+
+    def _zero_states(self, sequences: tf.Tensor) -> list[tf.Tensor] | None:
+        """The initial states of a call that is given none, or None to let Keras make them."""
+        for made_by, known in ((type(self), keras.layers.RNN), (type(self.cell), self._CELLS[0])):
+            if made_by.get_initial_state is not known.get_initial_state:
+                return None
+        batch = _size(sequences, 0)
+        zeros = {n: tf.zeros([batch, n], self.cell.compute_dtype) for n in set(self.state_size)}
+        for tensor in zeros.values():
+            setattr(tensor, _MADE_HERE, True)
+        return [zeros[size] for size in self.state_size]
+
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        reason = self.why_not_fused
+        if reason:
+            _fusing.say_once(self, "layer", reason, stacklevel=2)
+            return super().inner_loop(sequences, initial_state, mask, training=training)
+        states = list(initial_state) if keras.tree.is_nested(initial_state) else [initial_state]
+        mask = _as_bool(mask)
+        x, w_x, dropout = self._drop(sequences, training)
+        zero_states = all(hasattr(state, _MADE_HERE) for state in states)
+        outputs, states = self._run_op(
+            x,
+            w_x,
+            None if zero_states else states,
+            mask=mask,
+            go_backwards=self.go_backwards,
+            **dropout,
+        )
+        if not self.return_sequences:
+            last = self._last_output(states[0], mask, zero_states)
+            return last, last, states
+        return states[0], self._all_outputs(outputs, mask, zero_states), states
+
+    # ---- Keras' rules of masks and order
+
+    def _last_output(self, state: tf.Tensor, mask: tf.Tensor | None, zero_states: bool):
+        if mask is None:
+            return state
+        if self.zero_output_for_mask:
+            return _where(mask[:, 0 if self.go_backwards else -1], state)
+        return state if zero_states else _where(tf.reduce_any(mask, axis=1), state)
+
+    def _all_outputs(self, outputs: tf.Tensor, mask: tf.Tensor | None, zero_states: bool):
+        if mask is not None and self.zero_output_for_mask:
+            outputs = _where(mask, outputs)
+        elif mask is not None and not zero_states:
+            count = tf.cumsum(tf.cast(mask, tf.int32), axis=1, reverse=self.go_backwards)
+            outputs = _where(count > 0, outputs)
+        return tf.reverse(outputs, [1]) if self.go_backwards else outputs
+
+    # ---- dropout
+
+    def _maybe_config_dropout_masks(self, cell, input_sequence, input_state):
+        # Keras leaves the masks on the cell, where another thread would find them. Here they are
+        # drawn in the inner loop and stay there.
+        if not self.fused:
+            super()._maybe_config_dropout_masks(cell, input_sequence, input_state)
+
+    def _drop(
+        self, sequences: tf.Tensor, training: bool | None
+    ) -> tuple[tf.Tensor, tf.Tensor | None, dict[str, tf.Tensor]]:
+        """x and w_x for the op after the dropout of inputs, and the option for that of states.
+
+        The masks are Keras' own: equal seeds give equal numbers. So they are drawn in Keras'
+        order; without training, when it draws them in vain, the seed moves on as far.
+        """
+        cell = self.cell
+        x = tf.cast(sequences, cell.compute_dtype)
+        w_x = _fusing.in_dtype(cell.kernel, cell.compute_dtype)
+        if not training:
+            for rate in (cell.dropout, cell.recurrent_dropout):
+                self._skip_masks(rate)
+            return x, w_x, {}
+        of_inputs = self._draw_masks(cell.dropout, x, x.shape[2])
+        of_state = self._draw_masks(cell.recurrent_dropout, x, self.state_size[0])
+        option = {} if of_state is None else {"recurrent_dropout": tf.stack(of_state)}
+        if of_inputs is None:
+            return x, w_x, option
+        if len(of_inputs) == 1:
+            return x * of_inputs[0][:, tf.newaxis], w_x, option
+        columns = tf.split(w_x, len(of_inputs), axis=1)
+        products = [
+            tf.tensordot(x * mask[:, tf.newaxis], w, axes=1)
+            for mask, w in zip(of_inputs, columns, strict=True)
+        ]
+        return tf.concat(products, axis=-1), None, option
+
+    def _mask_count(self) -> int:
+        # Of Keras' cells: one mask for all gates, or one for each with implementation=1.
+        return getattr(self.cell, "dropout_mask_count", None) or 1
+
+    def _draw_masks(self, rate: float, x: tf.Tensor, width: int) -> list[tf.Tensor] | None:
+        """The factors [B, width] of a dropout, or None where nothing is dropped."""
+        if not self._drops(rate):
+            return None
+        ones = tf.ones([_size(x, 0), width], x.dtype)
+        return [
+            keras.random.dropout(ones, rate, seed=self.cell.seed_generator)
+            for _ in range(self._mask_count())
+        ]
+
+    def _skip_masks(self, rate: float) -> None:
+        if 0.0 < rate < 1.0:
+            for _ in range(self._mask_count()):
+                self.cell.seed_generator.next()
+
+    def _drops(self, rate: float) -> bool:
+        """Whether Keras' cell applies a dropout of this rate; at 1 it applies none."""
+        return 0.0 < rate < 1.0
+
+
+def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
+    """A dim; a number where it is known."""
+    static = tensor.shape[axis]
+    return tf.shape(tensor)[axis] if static is None else static
+
+
+def _as_bool(mask: Any) -> tf.Tensor | None:
+    """The mask as the ops take it, bool [B, T], of all that Keras' layers take."""
+    if keras.tree.is_nested(mask):
+        mask = mask[0]
+    if mask is None:
+        return None
+    mask = tf.cast(mask, tf.bool)
+    return tf.squeeze(mask, -1) if mask.shape.rank == 3 else mask
+
+
+def _where(keep: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """The values where keep, which lacks their last dim, is True, else zeros."""
+    return tf.where(keep[..., tf.newaxis], values, tf.zeros([], values.dtype))

@@ -1,0 +1,71 @@
+"""What fused cells and layers share: when an op may stand in for Keras' maths, and saying so."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+TANH = (keras.activations.tanh, keras.ops.tanh, tf.math.tanh)
+SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.math.sigmoid)
+RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+_said: set[tuple[str, str]] = set()
+
+
+def general_reason(compute_dtype: str) -> str | None:
+    """Why no op can compute in this program and type, or None."""
+    if keras.backend.backend() != "tensorflow":
+        return f"the Keras backend is {keras.backend.backend()}, the op is TensorFlow's"
+    if compute_dtype not in DTYPES:
+        return f"compute dtype {compute_dtype} is none of {', '.join(DTYPES)}"
+    return None
+
+
+def activation_reason(owner: Any, known: Mapping[str, Sequence[Callable]]) -> str | None:
+    """Why an op cannot stand in for the owner's activations, or None.
+
+    known: for each argument, the functions that the op computes, the one to name first.
+    """
+    for argument, functions in known.items():
+        activation = getattr(owner, argument)
+        if activation not in functions:
+            name = getattr(activation, "__name__", "of another kind")
+            names = dict.fromkeys(function.__name__ for function in functions)
+            return f"{argument} is {name}, the op has {' and '.join(names)}"
+    return None
+
+
+def say_once(owner: Any, kind: str, reason: str, stacklevel: int) -> None:
+    """Warns that the owner, a "cell" or "layer", does without the op, unless it was said before."""
+    name = type(owner).__name__
+    if (name, reason) in _said:
+        return
+    _said.add((name, reason))
+    warnings.warn(
+        f"tf_blockrnn.layers.{name} computes with Keras' own operations, not with the fused op: "
+        f"{reason}. (Said once; `{kind}.why_not_fused` tells it any time.)",
+        stacklevel=stacklevel + 1,
+    )
+
+
+def in_dtype(weight: Any, dtype: str) -> tf.Tensor:
+    """The value of a Keras variable in the given type."""
+    return tf.cast(keras.ops.convert_to_tensor(weight), dtype)
+
+
+def with_signature_of(function: Callable) -> Callable[[Callable], Callable]:
+    """Decorates a function that hands all that it takes on to the given one.
+
+    functools.wraps would not do: Keras reads a constructor's arguments in two ways, of which one
+    follows what it sets and the other does not.
+    """
+
+    def decorate(decorated: Callable) -> Callable:
+        decorated.__signature__ = inspect.signature(function)
+        return decorated
+
+    return decorate

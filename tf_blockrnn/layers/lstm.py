@@ -1,0 +1,159 @@
+"""A Keras LSTM layer on the op LSTMSequence."""
+
+import inspect
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_blockrnn import sequences
+from tf_blockrnn.layers import _fusing
+from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell, extra_config
+from tf_blockrnn.layers._fused_layer import FusedLayer
+
+# What the constructor of Keras' cell takes and keeps under the same names.
+_CELL_ARGUMENTS = [
+    name
+    for name, parameter in inspect.signature(keras.layers.LSTMCell).parameters.items()
+    if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+] + ["implementation", "name", "trainable"]
+
+
+@keras.saving.register_keras_serializable(package="tf_blockrnn")
+class LSTM(FusedLayer, keras.layers.LSTM):
+    """A `keras.layers.LSTM` that does a whole sequence in one fused op, `BlockRNN>LSTMSequence`.
+
+    Constructor and call arguments, defaults, weights (names, shapes, order), config and numbers are
+    those of `keras.layers.LSTM`; each loads the other's weights. A step is
+
+        i = sigmoid(x W_i + h_prev R_i + b_i [+ c_prev * wci])
+        f = sigmoid(x W_f + h_prev R_f + b_f [+ c_prev * wcf])
+        c = f * c_prev + i * tanh(x W_c + h_prev R_c + b_c), clipped to +-cell_clip
+        o = sigmoid(x W_o + h_prev R_o + b_o [+ c * wco])
+        h = o * tanh(c), or with a projection w_p (o * tanh(c))
+
+    (Gers, Schraudolph, Schmidhuber 2002,
+    https://www.jmlr.org/papers/volume3/gers02a/gers02a.pdf; the projection is that of Sak, Senior,
+    Beaufays 2014, https://arxiv.org/abs/1402.1128). The forget gate's
+    1 is in the bias (`unit_forget_bias`), as Keras has it.
+
+    Three arguments are more than Keras has. With peepholes there are three more weights `wci`,
+    `wcf`, `wco`, each `[units]`, after Keras' own; they start at zero. The clip is
+    straight-through: its derivative counts as 1. With a projection there is one more weight `w_p`,
+    `[projection, units]`, and the outputs and the state h are `projection` wide.
+
+    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which changes
+    nothing) and `Bidirectional` are on the op too. Activations other than tanh and sigmoid, a cell
+    of another class, `use_cudnn=True`, or a GPU that TensorFlow sees are not: then the layer
+    computes as Keras' own does and says so once in a warning; `layer.fused` and
+    `layer.why_not_fused` tell. XLA does not compile the op; `model.compile` knows.
+
+    Args:
+      units: H, the size of the cell state and, without a projection, of the output.
+      *args, **kwargs: as for `keras.layers.LSTM`.
+      use_peephole: whether the gates see the cell state.
+      cell_clip: bound of the cell state, above 0; None for no bound.
+      projection: size of the projected output; None for no projection.
+
+    Call arguments:
+      sequences: `[batch, steps, features]`.
+      initial_state: a list of h, `[batch, projection or units]`, and c, `[batch, units]`; zeros
+        when None.
+      mask: `[batch, steps]`, True where a step counts; all do when None.
+      training: whether the dropouts act.
+
+    Returns:
+      The output after the last step, `[batch, projection or units]`, or with `return_sequences`
+      the outputs of all steps, `[batch, steps, projection or units]`; with `return_state` a list of
+      this and the last states h and c. All have the layer's compute dtype: float16, bfloat16,
+      float32 or float64.
+
+    Raises:
+      ValueError: an argument that Keras' layer refuses; a `cell_clip` or `projection` that is not
+        above 0; `use_cudnn=True` together with what cuDNN as Keras calls it has not.
+
+    Example:
+
+    >>> import numpy as np
+    >>> import tf_blockrnn
+    >>> layer = tf_blockrnn.layers.LSTM(4, use_peephole=True, recurrent_dropout=0.2)
+    >>> outputs = layer(np.ones((2, 5, 3), "float32"), mask=np.array([[1, 1, 1, 0, 0], [1] * 5]))
+    >>> tuple(outputs.shape)
+    (2, 4)
+    >>> layer.fused
+    True
+    >>> [weight.name for weight in layer.weights]
+    ['kernel', 'recurrent_kernel', 'bias', 'wci', 'wcf', 'wco']
+    """
+
+    _ACTIVATIONS = {"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGMOID}
+    _CELLS = (keras.layers.LSTMCell, ExtendedLSTMCell)
+
+    def __init__(
+        self,
+        units: int,
+        *args: Any,
+        use_peephole: bool = False,
+        cell_clip: float | None = None,
+        projection: int | None = None,
+        **kwargs: Any,
+    ):
+        super().__init__(units, *args, **kwargs)
+        if use_peephole or cell_clip is not None or projection is not None:
+            self._extend(use_peephole=use_peephole, cell_clip=cell_clip, projection=projection)
+        self._say_if_not_fused()
+
+    def _extend(self, **extras: Any) -> None:
+        """Takes a cell that has the extras in the place of Keras' own."""
+        if self.use_cudnn is True:
+            raise ValueError(
+                "use_cudnn=True was given together with use_peephole, cell_clip or projection, "
+                "and Keras has no cuDNN path with these."
+            )
+        # Keras' path to cuDNN reads three weights of the cell and would leave the others out.
+        self.use_cudnn = False
+        plain = self.cell
+        arguments = {name: getattr(plain, name) for name in _CELL_ARGUMENTS}
+        del self.cell  # or Keras would go on counting its weights
+        self.cell = ExtendedLSTMCell(**arguments, dtype=plain.dtype_policy, **extras)
+        self.state_size = list(self.cell.state_size)
+
+    @property
+    def use_peephole(self) -> bool:
+        return getattr(self.cell, "use_peephole", False)
+
+    @property
+    def cell_clip(self) -> float | None:
+        return getattr(self.cell, "cell_clip", None)
+
+    @property
+    def projection(self) -> int | None:
+        return getattr(self.cell, "projection", None)
+
+    def get_config(self):
+        # Ours only when they say something, so that keras.layers.LSTM takes the config of a plain
+        # layer.
+        return {**super().get_config(), **extra_config(self)}
+
+    def _run_op(self, x, w_x, states, **options):
+        cell, dtype = self.cell, self.cell.compute_dtype
+        bias = (
+            tf.zeros([4 * cell.units], dtype)
+            if cell.bias is None
+            else _fusing.in_dtype(cell.bias, dtype)
+        )
+        if self.use_peephole:
+            peepholes = (cell.wci, cell.wcf, cell.wco)
+            options["peepholes"] = [_fusing.in_dtype(weight, dtype) for weight in peepholes]
+        if self.projection is not None:
+            options["w_p"] = _fusing.in_dtype(cell.w_p, dtype)
+        outputs, state = sequences.lstm(
+            x,
+            w_x,
+            _fusing.in_dtype(cell.recurrent_kernel, dtype),
+            bias,
+            initial_state=states,
+            cell_clip=self.cell_clip or 0.0,
+            **options,
+        )
+        return outputs, list(state)

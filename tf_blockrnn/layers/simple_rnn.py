@@ -1,0 +1,88 @@
+"""A Keras SimpleRNN layer on the op SimpleRNNSequence."""
+
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from tf_blockrnn import sequences
+from tf_blockrnn.layers import _fusing
+from tf_blockrnn.layers._fused_layer import FusedLayer
+
+
+@keras.saving.register_keras_serializable(package="tf_blockrnn")
+class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
+    """A `keras.layers.SimpleRNN` that does a whole sequence in one fused op.
+
+    Constructor and call arguments, defaults, weights (names, shapes, order), config and numbers are
+    those of `keras.layers.SimpleRNN`; each loads the other's weights. A step is
+
+        h = activation(x W + h_prev R + b)
+
+    (Elman 1990, https://doi.org/10.1207/s15516709cog1402_1).
+
+    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which changes
+    nothing) and `Bidirectional` are on the op too. Activations other than tanh and relu, a cell of
+    another class, or a GPU that TensorFlow sees are not: then the layer computes as Keras' own does
+    and says so once in a warning; `layer.fused` and `layer.why_not_fused` tell. XLA does not
+    compile the op; `model.compile` knows.
+
+    Args:
+      units: H, the size of the state and the output.
+      *args, **kwargs: as for `keras.layers.SimpleRNN`.
+
+    Call arguments:
+      sequences: `[batch, steps, features]`.
+      initial_state: `[batch, units]`, or a list of this one tensor; zeros when None.
+      mask: `[batch, steps]`, True where a step counts; all do when None.
+      training: whether the dropouts act.
+
+    Returns:
+      The output after the last step, `[batch, units]`, or with `return_sequences` the outputs of
+      all steps, `[batch, steps, units]`; with `return_state` a list of this and the last state,
+      `[batch, units]`. All have the layer's compute dtype: float16, bfloat16, float32 or float64.
+
+    Raises:
+      ValueError: an argument that Keras' layer refuses.
+
+    Example:
+
+    >>> import numpy as np
+    >>> import tf_blockrnn
+    >>> layer = tf_blockrnn.layers.SimpleRNN(4, activation="relu", return_state=True)
+    >>> output, state = layer(np.ones((2, 5, 3), "float32"))
+    >>> tuple(output.shape), bool((output == state).numpy().all())
+    ((2, 4), True)
+    >>> layer.fused
+    True
+    """
+
+    _ACTIVATIONS = {"activation": _fusing.TANH + _fusing.RELU}
+    _CELLS = (keras.layers.SimpleRNNCell,)
+
+    @_fusing.with_signature_of(keras.layers.SimpleRNN.__init__)
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self._say_if_not_fused()
+
+    def _drops(self, rate):
+        # Unlike its other cells, this one of Keras' drops everything at a rate of 1.
+        return rate > 0.0
+
+    def _run_op(self, x, w_x, states, **options):
+        cell, dtype = self.cell, self.cell.compute_dtype
+        bias = (
+            tf.zeros([cell.units], dtype)
+            if cell.bias is None
+            else _fusing.in_dtype(cell.bias, dtype)
+        )
+        outputs, state = sequences.simple_rnn(
+            x,
+            w_x,
+            _fusing.in_dtype(cell.recurrent_kernel, dtype),
+            bias,
+            activation="relu" if cell.activation in _fusing.RELU else "tanh",
+            initial_state=None if states is None else states[0],
+            **options,
+        )
+        return outputs, [state]
