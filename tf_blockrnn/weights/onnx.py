@@ -1,0 +1,427 @@
+"""ONNX's LSTM, GRU and RNN nodes, https://onnx.ai/onnx/operators/.
+
+A node keeps its weights transposed (rows are units) and joined, D directions first:
+
+    W [D, G·H, I]    R [D, G·H, H]    B [D, 2·G·H], biases beside W, then beside R    P [D, 3·H]
+
+    LSTM  gates i, o, f, c; peepholes P in the order i, o, f
+    GRU   gates z, r, h, here u, r, c (z multiplies the old state); linear_before_reset says
+          whether the reset gate acts after the product
+    RNN   one gate, tanh or relu
+
+`layout` says how a node takes its sequences and states (1: batch first), and "reverse" in which
+order it does the steps. Neither touches the weights.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tf_blockrnn.weights.layer import (
+    GATES,
+    DirectionWeights,
+    LayerWeights,
+    RecurrentWeights,
+    UnsupportedError,
+    reorder,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+_OP_TYPES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
+
+# ONNX's order of the gates, in our names for them.
+_ORDER = {"LSTM": "iofc", "GRU": "urc", "RNN": "h"}
+_PEEPHOLES = ("wci", "wco", "wcf")
+
+# The activations, of the gates first, that the cells here have.
+_ACTIVATIONS = {
+    ("LSTM", ("sigmoid", "tanh", "tanh")): "lstm",
+    ("GRU", ("sigmoid", "tanh")): "gru",
+    ("RNN", ("tanh",)): "rnn_tanh",
+    ("RNN", ("relu",)): "rnn_relu",
+}
+_DEFAULT_ACTIVATIONS = {op_type: names for op_type, names in reversed(_ACTIVATIONS)}
+
+# Where the weights stand among a node's inputs.
+INPUTS = {"W": 1, "R": 2, "B": 3, "P": 7}
+
+_KNOWN_ATTRIBUTES = {
+    "activation_alpha",  # sigmoid, tanh and relu have no parameters
+    "activation_beta",
+    "activations",
+    "clip",
+    "direction",
+    "hidden_size",
+    "input_forget",
+    "layout",
+    "linear_before_reset",
+    "output_sequence",  # of the first version of the ops: which outputs to give
+}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class OnnxLayer:
+    """What one recurrent ONNX node has: a layer.
+
+    Args:
+      op_type: "LSTM", "GRU" or "RNN".
+      arrays: "W", "R" and, where the node has them, "B" and "P".
+      attributes: those of the node, by name; strings as str.
+    """
+
+    op_type: str
+    arrays: dict[str, np.ndarray]
+    attributes: dict[str, Any]
+
+    @property
+    def direction(self) -> str:
+        """ "forward", "reverse" or "bidirectional"."""
+        return self.attributes.get("direction", "forward")
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    from onnx import helper
+
+    def text(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [text(v) for v in value]
+        return value.decode() if isinstance(value, bytes) else value
+
+    return {a.name: text(helper.get_attribute_value(a)) for a in node.attribute}
+
+
+def _to_array(value: np.ndarray | onnx.TensorProto) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    from onnx import numpy_helper
+
+    return numpy_helper.to_array(value)
+
+
+def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
+    """What the graph says the value of: initializers and the outputs of its Constant nodes."""
+    found = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            tensors = [a.t for a in node.attribute if a.name == "value"]
+            found |= dict(zip(node.output, tensors, strict=False))
+    return found
+
+
+def _nodes(
+    graph: onnx.GraphProto, outer: Mapping[str, Any]
+) -> Iterator[tuple[onnx.NodeProto, Mapping[str, Any]]]:
+    """The recurrent nodes, those in the bodies of If, Loop and Scan too, and what they can see."""
+    visible = {**outer, **_constants(graph)}
+    for node in graph.node:
+        if node.op_type in _ORDER and node.domain in ("", "ai.onnx"):
+            yield node, visible
+        for attribute in node.attribute:
+            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _nodes(body, visible)
+
+
+def _read_node(node: onnx.NodeProto, initializers: Mapping[str, Any]) -> OnnxLayer:
+    name = node.name or node.op_type
+    arrays = {}
+    for what, place in INPUTS.items():
+        if place >= len(node.input) or not node.input[place]:
+            continue
+        if node.input[place] not in initializers:
+            raise UnsupportedError(
+                f"{name}: {what}, the value {node.input[place]!r}, is neither an initializer nor a "
+                "constant: what the graph computes, or is given, has no weights to convert"
+            )
+        arrays[what] = _to_array(initializers[node.input[place]])
+    return OnnxLayer(node.op_type, arrays, _attributes(node))
+
+
+def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
+    """Reads all recurrent nodes of a model, as they are.
+
+    Args:
+      model: an onnx.ModelProto.
+
+    Returns:
+      The LSTM, GRU and RNN nodes by name, in the order of the graph. One without a name of its own
+      is called like "lstm_0", with its place among them.
+
+    Raises:
+      UnsupportedError: the weights of a node are computed by the graph.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights.onnx import onnx_layers
+      >>> from tf_blockrnn.weights.onnx_model import to_onnx_model
+      >>> one = weights.DirectionWeights(np.ones([4, 5, 3]), np.ones([4, 3, 3]))
+      >>> lstm = weights.RecurrentWeights("lstm", [weights.LayerWeights(one)])
+      >>> layers = onnx_layers(to_onnx_model(lstm))
+      >>> {name: layer.arrays["W"].shape for name, layer in layers.items()}
+      {'lstm_0': (1, 12, 5)}
+    """
+    layers = {}
+    for number, (node, visible) in enumerate(_nodes(model.graph, {})):
+        name = node.name or f"{node.op_type.lower()}_{number}"
+        if name in layers:  # bodies of control flow may repeat one
+            name = f"{name}_{number}"
+        layers[name] = _read_node(node, visible)
+    return layers
+
+
+def _cell(layer: OnnxLayer, name: str) -> str:
+    """The cell that a node computes; refuses what none of ours does."""
+    attributes = layer.attributes
+    unknown = sorted(set(attributes) - _KNOWN_ATTRIBUTES)
+    if unknown:
+        raise UnsupportedError(f"{name}: unknown attributes {', '.join(unknown)}")
+    if attributes.get("clip"):
+        raise UnsupportedError(
+            f"{name}: clip = {attributes['clip']:g} bounds what goes into the activations; the "
+            "cells here have no such bound (cell_clip bounds the cell state)"
+        )
+    if attributes.get("input_forget"):
+        raise UnsupportedError(f"{name}: input_forget couples two gates, which no cell here does")
+    default = _DEFAULT_ACTIVATIONS[layer.op_type]
+    given = [a.lower() for a in attributes.get("activations", [])] or list(default)
+    cells = {
+        _ACTIVATIONS.get((layer.op_type, tuple(given[n : n + len(default)])))
+        for n in range(0, len(given), len(default))
+    }
+    if len(cells) != 1 or None in cells:
+        possible = " or ".join(
+            ", ".join(names).title() for op_type, names in _ACTIVATIONS if op_type == layer.op_type
+        )
+        raise UnsupportedError(
+            f"{name}: activations must be {possible} in each direction, got "
+            f"{', '.join(attributes['activations'])}"
+        )
+    return cells.pop()
+
+
+def _check_arrays(layer: OnnxLayer, name: str) -> tuple[int, int]:
+    """(D, H) of a node whose arrays have shapes that fit each other."""
+    for what in ("W", "R"):
+        if what not in layer.arrays:
+            raise ValueError(f"{name}: {what} is missing")
+        if layer.arrays[what].ndim != 3:
+            raise ValueError(
+                f"{name}: {what} must have three dims, got {list(layer.arrays[what].shape)}"
+            )
+    if layer.direction not in ("forward", "reverse", "bidirectional"):
+        raise ValueError(
+            f'{name}: direction must be "forward", "reverse" or "bidirectional", '
+            f"got {layer.direction!r}"
+        )
+    directions = 2 if layer.direction == "bidirectional" else 1
+    gates = len(_ORDER[layer.op_type])
+    inputs, units = layer.arrays["W"].shape[2], layer.arrays["R"].shape[2]
+    if layer.attributes.get("hidden_size", units) != units:
+        raise ValueError(
+            f"{name}: R must have hidden_size = {layer.attributes['hidden_size']} columns, "
+            f"got {units}"
+        )
+    expected = {
+        "W": ("[D, G·H, I]", [directions, gates * units, inputs]),
+        "R": ("[D, G·H, H]", [directions, gates * units, units]),
+        "B": ("[D, 2·G·H]", [directions, 2 * gates * units]),
+        "P": ("[D, 3·H]", [directions, 3 * units]),
+    }
+    for what, array in layer.arrays.items():
+        symbols, shape = expected[what]
+        if list(array.shape) != shape:
+            raise ValueError(
+                f"{name}: {what} must have the shape {symbols} = {shape}, got {list(array.shape)}"
+            )
+    return directions, units
+
+
+def _from_layer(layer: OnnxLayer, name: str, reverse: bool) -> RecurrentWeights:
+    cell = _cell(layer, name)
+    if layer.direction == "reverse" and not reverse:
+        raise UnsupportedError(
+            f"{name} goes from the last step to the first, which its weights do not say: "
+            "reverse=True reads the weights alone"
+        )
+    directions, units = _check_arrays(layer, name)
+    order = _ORDER[layer.op_type]
+
+    def gates(array: np.ndarray) -> np.ndarray:
+        return reorder(array.reshape(len(order), units, *array.shape[1:]), order, GATES[cell])
+
+    def direction(number: int) -> DirectionWeights:
+        parts = {what: array[number] for what, array in layer.arrays.items()}
+        b_x, b_h = np.split(parts["B"], 2) if "B" in parts else (None, None)
+        peepholes = np.split(parts["P"], 3) if "P" in parts else [None] * 3
+        return DirectionWeights(
+            w_x=gates(parts["W"]).transpose(0, 2, 1),
+            w_h=gates(parts["R"]).transpose(0, 2, 1),
+            b_x=None if b_x is None else gates(b_x),
+            b_h=None if b_h is None else gates(b_h),
+            **dict(zip(_PEEPHOLES, peepholes, strict=True)),
+        )
+
+    reset_after = bool(layer.attributes.get("linear_before_reset", 0)) if cell == "gru" else None
+    both = LayerWeights(*(direction(number) for number in range(directions)))
+    return RecurrentWeights(cell, [both], reset_after=reset_after)
+
+
+def from_onnx(
+    source: onnx.ModelProto | onnx.NodeProto | OnnxLayer,
+    initializers: Mapping[str, np.ndarray | onnx.TensorProto]
+    | Iterable[onnx.TensorProto]
+    | None = None,
+    *,
+    reverse: bool = False,
+) -> RecurrentWeights | dict[str, RecurrentWeights]:
+    """Reads the weights of ONNX's recurrent nodes.
+
+    Args:
+      source: a model, all recurrent nodes of which are read; or one node (LSTM, GRU, RNN); or an
+        OnnxLayer.
+      initializers: with a node: the values of its inputs by name, arrays or TensorProtos; or
+        TensorProtos, which have names.
+      reverse: whether to read nodes of the direction "reverse" too. They are layers of one
+        direction, to be run with go_backwards, and their weights do not say so.
+
+    Returns:
+      Of a model, a dict from the name of each node to its weights; of a node its weights alone.
+      A node is one layer.
+
+    Raises:
+      UnsupportedError: other activations than the cells here have, clip, input_forget, weights
+        that the graph computes, or the direction "reverse" without `reverse`.
+      ValueError: a shape does not fit.
+      TypeError: source is none of these, or initializers are given with a model.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights.onnx import OnnxLayer
+      >>> node = OnnxLayer("GRU", {"W": np.ones([1, 9, 5]), "R": np.ones([1, 9, 3])},
+      ...                  {"linear_before_reset": 1})
+      >>> gru = weights.from_onnx(node)
+      >>> gru.cell, gru.reset_after, gru.input_size
+      ('gru', True, 5)
+    """
+    if isinstance(source, OnnxLayer):
+        return _from_layer(source, source.op_type, reverse)
+    kind = getattr(getattr(source, "DESCRIPTOR", None), "name", type(source).__name__)
+    if kind == "ModelProto":
+        if initializers is not None:
+            raise TypeError("from_onnx: a model has its initializers itself")
+        layers = onnx_layers(source)
+        return {name: _from_layer(layer, name, reverse) for name, layer in layers.items()}
+    if kind != "NodeProto":
+        raise TypeError(f"from_onnx: expected a ModelProto, NodeProto or OnnxLayer, got {kind}")
+    if source.op_type not in _ORDER:
+        raise UnsupportedError(f"from_onnx: expected LSTM, GRU or RNN, got {source.op_type}")
+    if not isinstance(initializers, Mapping):
+        initializers = {tensor.name: tensor for tensor in initializers or ()}
+    layer = _read_node(source, initializers)
+    return _from_layer(layer, source.name or source.op_type, reverse)
+
+
+def _refuse(weights: RecurrentWeights, reverse: bool, layout: int) -> None:
+    if layout not in (0, 1):
+        raise ValueError(f"to_onnx: layout must be 0 or 1, got {layout!r}")
+    if weights.cell_clip:
+        raise UnsupportedError(
+            f"to_onnx: cell_clip = {weights.cell_clip:g}: ONNX's clip bounds what goes into the "
+            "activations, not the cell state"
+        )
+    for number, name, direction in weights.named_directions():
+        if direction.w_p is not None:
+            raise UnsupportedError(
+                f"to_onnx: layer {number}, {name}: ONNX's LSTM has no projection"
+            )
+    if reverse and weights.directions != 1:
+        raise ValueError("to_onnx: reverse is for layers of one direction")
+
+
+def _gates_to_rows(array: np.ndarray, cell: str) -> np.ndarray:
+    """[G, I, H] as [G·H, I], or [G, H] as [G·H], with the gates in ONNX's order."""
+    ordered = reorder(array, GATES[cell], _ORDER[_OP_TYPES[cell]])
+    if ordered.ndim == 2:
+        return ordered.reshape(-1)
+    return ordered.transpose(0, 2, 1).reshape(-1, array.shape[1])
+
+
+def _biases(layer: LayerWeights, cell: str) -> np.ndarray | None:
+    if all(d.b_x is None and d.b_h is None for d in layer):
+        return None
+    zeros = np.zeros([layer.forward.gates, layer.forward.units], layer.forward.dtype)
+    pairs = [[zeros if b is None else b for b in (d.b_x, d.b_h)] for d in layer]
+    return np.stack([np.concatenate([_gates_to_rows(b, cell) for b in pair]) for pair in pairs])
+
+
+def _peepholes(layer: LayerWeights) -> np.ndarray | None:
+    if all(d.peepholes is None for d in layer):
+        return None
+    zeros = np.zeros(layer.forward.units, layer.forward.dtype)
+    rows = [[getattr(d, name) for name in _PEEPHOLES] for d in layer]
+    return np.stack([np.concatenate([zeros if v is None else v for v in row]) for row in rows])
+
+
+def _to_layer(
+    layer: LayerWeights, weights: RecurrentWeights, reverse: bool, layout: int
+) -> OnnxLayer:
+    cell = weights.cell
+    arrays = {
+        "W": np.stack([_gates_to_rows(d.w_x, cell) for d in layer]),
+        "R": np.stack([_gates_to_rows(d.w_h, cell) for d in layer]),
+        "B": _biases(layer, cell),
+        "P": _peepholes(layer),
+    }
+    one_way = "reverse" if reverse else "forward"
+    attributes = {
+        "hidden_size": layer.forward.units,
+        "direction": "bidirectional" if layer.directions == 2 else one_way,
+        "layout": layout,
+    }
+    if cell == "gru":
+        attributes["linear_before_reset"] = int(weights.reset_after)
+    if cell == "rnn_relu":
+        attributes["activations"] = ["Relu"] * layer.directions
+    arrays = {name: array for name, array in arrays.items() if array is not None}
+    return OnnxLayer(_OP_TYPES[cell], arrays, attributes)
+
+
+def to_onnx(
+    weights: RecurrentWeights, *, reverse: bool = False, layout: int = 0
+) -> tuple[OnnxLayer, ...]:
+    """Gives the arrays and attributes of ONNX nodes that compute these layers, without ONNX.
+
+    ONNX keeps both biases. One that is missing becomes zeros if the other is there, as do the
+    peepholes of one direction.
+
+    Args:
+      weights: the layers.
+      reverse: whether the layers, each of one direction, go from the last step to the first.
+      layout: 0 for nodes that take [T, B, I], 1 for [B, T, I].
+
+    Returns:
+      One OnnxLayer for each layer: its op_type, its arrays "W" [D, G·H, I], "R" [D, G·H, H], and
+      where needed "B" [D, 2·G·H] and "P" [D, 3·H]; and its attributes.
+
+    Raises:
+      UnsupportedError: the weights have a projection or a cell_clip.
+      ValueError: reverse with a layer of two directions, or another layout.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([4, 5, 3]), np.ones([4, 3, 3]))
+      >>> lstm = weights.RecurrentWeights("lstm", [weights.LayerWeights(one)])
+      >>> (node,) = weights.to_onnx(lstm)
+      >>> node.op_type, node.arrays["W"].shape, node.attributes["hidden_size"]
+      ('LSTM', (1, 12, 5), 3)
+    """
+    _refuse(weights, reverse, layout)
+    return tuple(_to_layer(layer, weights, reverse, layout) for layer in weights.layers)
