@@ -1,0 +1,256 @@
+"""Checkpoints of TensorFlow 1's cells: tf.nn.rnn_cell, tf.contrib.rnn and tf.contrib.cudnn_rnn.
+
+A cell multiplies [x, h'] with one matrix, so rows of the input stand above rows of the state.
+Below the scope of a cell a checkpoint has
+
+    BasicRNNCell, CudnnRNNTanh, CudnnRNNRelu
+        kernel [I+H, H], bias [H]
+    BasicLSTMCell, LSTMCell, LSTMBlockCell, LSTMBlockFusedCell, CudnnLSTM; gates i, c, f, o
+        kernel [I+P, 4H], bias [4H]; with peepholes w_i_diag, w_f_diag, w_o_diag [H]; with a
+        projection projection/kernel [H, P]
+    GRUCell, GRUBlockCellV2; gates r, u; reset before the product
+        gates/kernel [I+H, 2H], gates/bias [2H], candidate/kernel [I+H, H], candidate/bias [H]
+    GRUBlockCell, the same cell
+        w_ru [I+H, 2H], b_ru [2H], w_c [I+H, H], b_c [H]; releases in the middle of TensorFlow 1
+        have the names of the two matrices swapped, and only the shapes tell
+    CudnnGRU; gates r, u; reset after the product
+        gates/kernel [I+H, 2H], gates/bias [2H], and below candidate/input_projection and
+        candidate/hidden_projection a kernel [I, H] or [H, H] and a bias [H]
+
+The first releases have weights and biases in place of kernel and bias. The forget bias, by default
+1, and the clip are arguments of the cell that no checkpoint has. The Cudnn layers save what their
+CudnnCompatible cells have: cuDNN's two biases as their sum, except the candidate's of a GRU; early
+releases add the two, as bias_cudnn_0 and bias_cudnn_1.
+
+Source: the cells' code in the releases of TensorFlow 1.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tf_blockrnn.weights.layer import GATES, UnsupportedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """What TensorFlow calls a cell's variables, and what the cell can have."""
+
+    cell: str  # of RecurrentWeights
+    form: str  # of the variables: a key of MARKS
+    scope: str  # its own by default
+    forget_bias: float = 0.0
+    peepholes: bool = False
+    projection: bool = False
+    cell_clip: bool = False
+    cudnn: bool = False
+
+
+CELLS = {
+    "BasicRNNCell": Cell("rnn_tanh", "joined", "basic_rnn_cell"),
+    "GRUCell": Cell("gru", "gru", "gru_cell"),
+    "GRUBlockCell": Cell("gru", "gru_block", "gru_cell"),
+    "GRUBlockCellV2": Cell("gru", "gru", "gru_cell"),
+    "BasicLSTMCell": Cell("lstm", "joined", "basic_lstm_cell", forget_bias=1.0),
+    "LSTMCell": Cell("lstm", "joined", "lstm_cell", 1.0, True, True, True),
+    "LSTMBlockCell": Cell("lstm", "joined", "lstm_cell", 1.0, True, False, True),
+    "LSTMBlockFusedCell": Cell("lstm", "joined", "lstm_fused_cell", 1.0, True, False, True),
+    "CudnnLSTM": Cell("lstm", "joined", "cudnn_compatible_lstm_cell", cudnn=True),
+    "CudnnGRU": Cell("gru", "gru_cudnn", "cudnn_compatible_gru_cell", cudnn=True),
+    "CudnnRNNTanh": Cell("rnn_tanh", "joined", "basic_rnn_cell", cudnn=True),
+    "CudnnRNNRelu": Cell("rnn_relu", "joined", "basic_rnn_cell", cudnn=True),
+}
+
+# The gates as the kernels have them, in the names of RecurrentWeights.
+ORDERS = {**GATES, "lstm": ("i", "c", "f", "o")}
+
+# The variables that each form must have; the first is what a scope is known by.
+INPUT, HIDDEN = "candidate/input_projection/", "candidate/hidden_projection/"
+MARKS = {
+    "joined": ("kernel", "bias"),
+    "gru": ("candidate/kernel", "gates/kernel", "gates/bias", "candidate/bias"),
+    "gru_block": ("w_c", "w_ru", "b_ru", "b_c"),
+    "gru_cudnn": (
+        f"{INPUT}kernel",
+        f"{HIDDEN}kernel",
+        "gates/kernel",
+        "gates/bias",
+        f"{INPUT}bias",
+        f"{HIDDEN}bias",
+    ),
+}
+PEEPHOLES = {"wci": "w_i_diag", "wcf": "w_f_diag", "wco": "w_o_diag"}
+PROJECTION = "projection/kernel"
+
+
+class Checkpoint:
+    """The variables of a checkpoint by name, under the names of later releases too."""
+
+    def __init__(self, source: Any):
+        if isinstance(source, (str, os.PathLike)):
+            source = tf.train.load_checkpoint(os.fspath(source))
+        if not hasattr(source, "get_variable_to_shape_map"):
+            raise TypeError(
+                "from_tf1: expected the path of a checkpoint or what tf.train.load_checkpoint "
+                f"gives, got {type(source).__name__}"
+            )
+        self.reader = source
+        self.shapes = {
+            name: tuple(shape) for name, shape in source.get_variable_to_shape_map().items()
+        }
+        self._names = {_later_name(name): name for name in self.shapes}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._names
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return self.shapes[self._names[name]]
+
+    def read(self, name: str) -> np.ndarray:
+        return np.asarray(self.reader.get_tensor(self._names[name]))
+
+    def read_if_there(self, name: str) -> np.ndarray | None:
+        return self.read(name) if name in self else None
+
+
+def _later_name(name: str) -> str:
+    scope, _, leaf = name.rpartition("/")
+    leaf = {"weights": "kernel", "biases": "bias"}.get(leaf, leaf)
+    return f"{scope}/{leaf}" if scope else leaf
+
+
+def join(scope: str, name: str) -> str:
+    return f"{scope}/{name}" if scope else name
+
+
+class Sizes(NamedTuple):
+    inputs: int  # I
+    outputs: int  # P
+    units: int  # H
+
+
+def _shapes_of(form: str, gates: int, sizes: Sizes) -> list[tuple[int, ...]]:
+    """Those of the variables in MARKS."""
+    inputs, width, units = sizes
+    gates_of_gru = [(inputs + units, 2 * units), (2 * units,)]
+    if form == "joined":
+        return [(inputs + width, gates * units), (gates * units,)]
+    if form == "gru_cudnn":
+        return [(inputs, units), (units, units), *gates_of_gru, (units,), (units,)]
+    return [(inputs + units, units), *gates_of_gru, (units,)]
+
+
+def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> Sizes | None:
+    """What the shapes of the variables in this scope say; None where they are not this cell's."""
+    marks = [join(scope, mark) for mark in MARKS[cell.form]]
+    projection = join(scope, PROJECTION)
+    peephole = any(join(scope, name) in checkpoint for name in PEEPHOLES.values())
+    if any(mark not in checkpoint for mark in marks):
+        return None
+    if (peephole and not cell.peepholes) or (projection in checkpoint and not cell.projection):
+        return None
+    shapes = [checkpoint.shape(mark) for mark in marks]
+    if any(len(shape) not in (1, 2) for shape in shapes):
+        return None
+    if cell.form == "gru_block":  # in either order
+        shapes[:2] = sorted(shapes[:2], key=lambda shape: shape[-1])
+    # The bias of all gates, or of the candidate, comes last.
+    gates = len(GATES[cell.cell]) if cell.form == "joined" else 1
+    units = shapes[-1][0] // gates
+    width = checkpoint.shape(projection)[-1] if projection in checkpoint else units
+    inputs = shapes[0][0] - (0 if cell.form == "gru_cudnn" else width)
+    sizes = Sizes(inputs, width, units)
+    return sizes if inputs > 0 and shapes == _shapes_of(cell.form, gates, sizes) else None
+
+
+class _Place(NamedTuple):
+    """Where in a network a scope's name says that its cell is."""
+
+    group: str  # the name without the number of the layer and the direction
+    layer: int
+    backward: bool
+    stack_per_direction: bool  # fw and bw stand before the layer's number
+
+
+def _place(scope: str) -> _Place:
+    parts = scope.split("/")
+    cells = [n for n, part in enumerate(parts) if re.fullmatch(r"cell_\d+", part)]
+    ways = [n for n, part in enumerate(parts) if part in ("fw", "bw")]
+    layer = int(parts[cells[-1]].removeprefix("cell_")) if cells else 0
+    backward = bool(ways) and parts[ways[-1]] == "bw"
+    outside = bool(cells and ways) and ways[-1] < cells[-1]
+    for n in cells[-1:] + ways[-1:]:
+        parts[n] = "*"
+    return _Place("/".join(parts), layer, backward, outside)
+
+
+def is_named(scope: str, cell: Cell) -> bool:
+    """Whether the scope has the name that TensorFlow gives such a cell, maybe with a number."""
+    return bool(re.fullmatch(cell.scope + r"(_\d+)?", scope.rpartition("/")[2]))
+
+
+def _in_network(scope: str) -> bool:
+    """Whether the scope stands where TensorFlow's networks have their cells."""
+    return bool(re.search(r"(^|/)(cell_\d+|fw|bw)/[^/]+$", scope))
+
+
+def fitting(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
+    """The scopes below this one whose variables are those of such a cell.
+
+    A dense layer has a kernel and a bias too. So a scope must have the name of such a cell, or
+    stand in a network of cells.
+    """
+    mark = "/" + MARKS[cell.form][0]
+    below = [name.removesuffix(mark) for name in sorted(checkpoint) if name.endswith(mark)]
+    return [
+        own
+        for own in below
+        if own.startswith(f"{scope}/" if scope else "")
+        and (is_named(own, cell) or _in_network(own))
+        and sizes_of(checkpoint, own, cell)
+    ]
+
+
+def candidates(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
+    """The scopes to read such cells from: this one, or those below it."""
+    if sizes_of(checkpoint, scope, cell):
+        return [scope]
+    found = fitting(checkpoint, scope, cell)
+    return [own for own in found if is_named(own, cell)] or found
+
+
+def layers_of(scopes: list[str], name: str) -> list[list[str]]:
+    """The scopes below one, as [layer][direction]; refuses what is not one stack."""
+    places = {scope: _place(scope) for scope in scopes}
+    groups = sorted({place.group for place in places.values()})
+    if len(groups) > 1:
+        raise ValueError(
+            f"there is more than one {name}: scope must choose one of {', '.join(groups)}"
+        )
+    found = {(place.layer, place.backward): scope for scope, place in places.items()}
+    numbers = 1 + max(layer for layer, _ in found)
+    both = {backward for _, backward in found} == {False, True}
+    if both and numbers > 1 and any(place.stack_per_direction for place in places.values()):
+        raise UnsupportedError(
+            f"{groups[0]} has a stack for each direction, whose directions meet at the end only; a "
+            "stack here has them meet in each layer. Give the scope of one direction"
+        )
+    directions = sorted({backward for _, backward in found})
+    layers = [[(n, backward) for backward in directions] for n in range(numbers)]
+    missing = [where for layer in layers for where in layer if where not in found]
+    if missing:
+        n, backward = missing[0]
+        raise ValueError(
+            f"{groups[0]} has no {name} in layer {n}, {'backward' if backward else 'forward'}"
+        )
+    return [[found[where] for where in layer] for layer in layers]

@@ -1,0 +1,392 @@
+"""Weights as the cells of TensorFlow 1 keep them in their checkpoints.
+
+`_tf1_checkpoint` says which variables those are. Their arrays are x·W, rows of the input above
+rows of the state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tf_blockrnn.weights import _tf1_checkpoint as tf1
+from tf_blockrnn.weights._stack import require_plain_stack
+from tf_blockrnn.weights._tf1_checkpoint import Cell, Checkpoint, Sizes
+from tf_blockrnn.weights.layer import (
+    GATES,
+    DirectionWeights,
+    LayerWeights,
+    RecurrentWeights,
+    UnsupportedError,
+    reorder,
+)
+
+
+class TF1Cell(NamedTuple):
+    """A cell that a checkpoint holds."""
+
+    scope: str
+    cells: tuple[str, ...]  # the names for `cell` that its variables fit
+    input_size: int
+    units: int
+
+
+def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
+    """Lists the cells that a checkpoint of TensorFlow 1 holds.
+
+    Args:
+      checkpoint: its path, without ".index", or what `tf.train.load_checkpoint` gives.
+
+    Returns:
+      A TF1Cell(scope, cells, input_size, units) for each scope whose variables are a cell's; more
+      than one of `cells` where cells save the same variables.
+
+    Raises:
+      TypeError: checkpoint is neither.
+      tf.errors.NotFoundError or ValueError: there is no such checkpoint (raised by TensorFlow).
+
+    Example:
+      >>> import os, tempfile, tensorflow as tf
+      >>> from tf_blockrnn.weights.tf1 import list_tf1
+      >>> path = os.path.join(tempfile.mkdtemp(), "model")
+      >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      ...     for name, shape in {"kernel": [5, 12], "bias": [12]}.items():
+      ...         _ = tf.compat.v1.get_variable(f"rnn/basic_lstm_cell/{name}", shape)
+      ...     _ = session.run(tf.compat.v1.global_variables_initializer())
+      ...     _ = tf.compat.v1.train.Saver().save(session, path)
+      >>> list_tf1(path)
+      (TF1Cell(scope='rnn/basic_lstm_cell', cells=('BasicLSTMCell',), input_size=2, units=3),)
+    """
+    read = Checkpoint(checkpoint)
+    found: dict[str, list[str]] = {}
+    for name, cell in tf1.CELLS.items():
+        for scope in tf1.fitting(read, "", cell):
+            found.setdefault(scope, []).append(name)
+    listed = []
+    for scope, names in sorted(found.items()):
+        # A scope with the name of one kind of cell is no other kind's.
+        called = [name for name in names if tf1.is_named(scope, tf1.CELLS[name])]
+        sizes = tf1.sizes_of(read, scope, tf1.CELLS[names[0]])
+        listed.append(TF1Cell(scope, tuple(called or names), sizes.inputs, sizes.units))
+    return tuple(listed)
+
+
+def _gates(matrix: np.ndarray, order: tuple[str, ...], gates: tuple[str, ...]) -> np.ndarray:
+    """[n, G·H] as [G, n, H], or [G·H] as [G, H], in the order of `gates`."""
+    return reorder(np.split(matrix, len(order), axis=-1), order, gates)
+
+
+def _read_joined(
+    checkpoint: Checkpoint, scope: str, cell: Cell, sizes: Sizes, forget_bias: float
+) -> DirectionWeights:
+    order, gates = tf1.ORDERS[cell.cell], GATES[cell.cell]
+    kernel = _gates(checkpoint.read(tf1.join(scope, "kernel")), order, gates)
+    b_x, b_h = (checkpoint.read_if_there(tf1.join(scope, f"bias_cudnn_{n}")) for n in (0, 1))
+    if b_x is None or b_h is None:
+        b_x, b_h = checkpoint.read(tf1.join(scope, "bias")), None
+    b_x = _gates(b_x, order, gates)
+    if cell.cell == "lstm":
+        b_x[gates.index("f")] += forget_bias
+    projection = checkpoint.read_if_there(tf1.join(scope, tf1.PROJECTION))
+    return DirectionWeights(
+        w_x=kernel[:, : sizes.inputs],
+        w_h=kernel[:, sizes.inputs :],
+        b_x=b_x,
+        b_h=None if b_h is None else _gates(b_h, order, gates),
+        w_p=None if projection is None else projection.T,
+        **{
+            name: checkpoint.read_if_there(tf1.join(scope, leaf))
+            for name, leaf in tf1.PEEPHOLES.items()
+        },
+    )
+
+
+def _read_gru(checkpoint: Checkpoint, scope: str, cell: Cell, sizes: Sizes) -> DirectionWeights:
+    kernels, biases = ("candidate/kernel", "gates/kernel"), ("gates/bias", "candidate/bias")
+    if cell.form == "gru_block":
+        kernels, biases = ("w_c", "w_ru"), ("b_ru", "b_c")
+    # Only the widths tell which is which in a GRUBlockCell.
+    w_c, w_ru = sorted(
+        (checkpoint.read(tf1.join(scope, name)) for name in kernels), key=lambda w: w.shape[1]
+    )
+    b_ru, b_c = (checkpoint.read(tf1.join(scope, name)) for name in biases)
+    kernel = np.stack([*np.split(w_ru, 2, axis=1), w_c])
+    return DirectionWeights(
+        w_x=kernel[:, : sizes.inputs],
+        w_h=kernel[:, sizes.inputs :],
+        b_x=np.stack([*np.split(b_ru, 2), b_c]),
+    )
+
+
+def _read_gru_cudnn(checkpoint: Checkpoint, scope: str, sizes: Sizes) -> DirectionWeights:
+    kernel = checkpoint.read(tf1.join(scope, "gates/kernel"))
+    both = checkpoint.read(tf1.join(scope, "gates/bias"))
+    # Early releases have a space in these two names.
+    ru_x, ru_h = (checkpoint.read_if_there(tf1.join(scope, f"bias_cudnn {n}")) for n in (0, 1))
+    if ru_x is None or ru_h is None:
+        ru_x, ru_h = both, np.zeros_like(both)
+
+    def with_candidate(gates: np.ndarray, candidate: str) -> np.ndarray:
+        return np.stack([*np.split(gates, 2, axis=-1), checkpoint.read(tf1.join(scope, candidate))])
+
+    return DirectionWeights(
+        w_x=with_candidate(kernel[: sizes.inputs], f"{tf1.INPUT}kernel"),
+        w_h=with_candidate(kernel[sizes.inputs :], f"{tf1.HIDDEN}kernel"),
+        b_x=with_candidate(ru_x, f"{tf1.INPUT}bias"),
+        b_h=with_candidate(ru_h, f"{tf1.HIDDEN}bias"),
+    )
+
+
+def _one_of(name: str) -> Cell:
+    if name not in tf1.CELLS:
+        raise ValueError(f"cell must be one of {', '.join(tf1.CELLS)}, got {name!r}")
+    return tf1.CELLS[name]
+
+
+def _forget_bias_of(name: str, given: float | None) -> float:
+    cell = _one_of(name)
+    if given is not None and cell.cell != "lstm":
+        raise ValueError(f"forget_bias is for LSTM cells, {name} has no forget gate")
+    return cell.forget_bias if given is None else float(given)
+
+
+def _nothing_found(checkpoint: Checkpoint, scope: str, name: str) -> ValueError:
+    if any(".ATTRIBUTES" in known for known in checkpoint.shapes):
+        return ValueError(
+            "this is an object-based checkpoint, as TensorFlow 2 saves: restore it into its model "
+            "and use from_keras"
+        )
+    where = f"below the scope {scope!r}" if scope else "in this checkpoint"
+    held = [f"{c.scope} ({' or '.join(c.cells)})" for c in list_tf1(checkpoint.reader)]
+    if held:
+        hint = "it holds " + ", ".join(held)
+    else:
+        names = sorted(checkpoint.shapes)
+        hint = "it holds " + ", ".join(names[:8]) + (" and more" if len(names) > 8 else "")
+    return ValueError(
+        f"there is no {name} {where}; {hint}. A cell of a name of its own needs its whole scope"
+    )
+
+
+def from_tf1(
+    checkpoint: Any,
+    *,
+    cell: str,
+    scope: str = "",
+    forget_bias: float | None = None,
+    cell_clip: float = 0.0,
+) -> RecurrentWeights:
+    """Reads the weights of TensorFlow 1's cells from a checkpoint.
+
+    Layers are found by the names that MultiRNNCell gives (cell_0, cell_1), directions by those of
+    the bidirectional functions (fw, bw). The matrices and the peepholes keep every bit; adding the
+    forget bias may round.
+
+    Args:
+      checkpoint: its path, without ".index", or what `tf.train.load_checkpoint` gives.
+      cell: "BasicRNNCell", "GRUCell", "GRUBlockCell", "GRUBlockCellV2", "BasicLSTMCell",
+        "LSTMCell", "LSTMBlockCell", "LSTMBlockFusedCell", "CudnnLSTM", "CudnnGRU", "CudnnRNNTanh"
+        or "CudnnRNNRelu". The CudnnCompatible cells save what the Cudnn layers do.
+      scope: that of a cell, as "rnn/lstm_cell", or one above it, below which there is one network
+        of such cells.
+      forget_bias: what the LSTM cells were made with; when None TensorFlow's default, 1, and 0 for
+        CudnnLSTM. It is added to the bias.
+      cell_clip: what the cells were made with, 0 for none; LSTMCell and the LSTM block cells. The
+        block cells of early releases always clipped at 3.
+
+    Returns:
+      The weights. b_h is None but for CudnnGRU, and for CudnnLSTM where both biases were saved.
+
+    Raises:
+      ValueError: no such cell, or more than one network of them, is there; cell is none of these;
+        an argument is not for this cell.
+      UnsupportedError: each direction is a stack of its own.
+      TypeError: checkpoint is neither a path nor a reader.
+      tf.errors.NotFoundError: there is no such checkpoint (raised by TensorFlow).
+
+    Example:
+      >>> import os, tempfile, tensorflow as tf
+      >>> from tf_blockrnn import weights
+      >>> path = os.path.join(tempfile.mkdtemp(), "model")
+      >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+      ...     for name, shape in {"kernel": [5, 12], "bias": [12]}.items():
+      ...         _ = tf.compat.v1.get_variable(
+      ...             f"rnn/basic_lstm_cell/{name}", shape, initializer=tf.zeros_initializer())
+      ...     _ = session.run(tf.compat.v1.global_variables_initializer())
+      ...     _ = tf.compat.v1.train.Saver().save(session, path)
+      >>> lstm = weights.from_tf1(path, cell="BasicLSTMCell")
+      >>> lstm.layers[0].forward.b_x[1].tolist()
+      [1.0, 1.0, 1.0]
+    """
+    known = _one_of(cell)
+    added = _forget_bias_of(cell, forget_bias)
+    if cell_clip and not known.cell_clip:
+        raise ValueError(f"cell_clip is for LSTMCell and the LSTM block cells, not for {cell}")
+    read = Checkpoint(checkpoint)
+    scope = scope.strip("/")
+    scopes = tf1.candidates(read, scope, known)
+    if not scopes:
+        raise _nothing_found(read, scope, cell)
+    # The scope of a cell itself is that cell, whatever its place in a network.
+    stack = [scopes] if scopes == [scope] else tf1.layers_of(scopes, cell)
+
+    def direction(own: str) -> DirectionWeights:
+        sizes = tf1.sizes_of(read, own, known)
+        if known.form == "joined":
+            return _read_joined(read, own, known, sizes, added)
+        if known.form == "gru_cudnn":
+            return _read_gru_cudnn(read, own, sizes)
+        return _read_gru(read, own, known, sizes)
+
+    layers = [LayerWeights(*map(direction, layer)) for layer in stack]
+    reset_after = known.form == "gru_cudnn" if known.cell == "gru" else None
+    return RecurrentWeights(known.cell, layers, reset_after, cell_clip)
+
+
+def _refuse(weights: RecurrentWeights, name: str, cell: Cell) -> None:
+    if weights.cell != cell.cell:
+        raise UnsupportedError(
+            f"{name} has the cell {cell.cell}, the weights are of {weights.cell}"
+        )
+    if cell.cudnn:
+        require_plain_stack(weights, name)
+    if weights.reset_after and not cell.cudnn:
+        raise UnsupportedError(
+            f"{name} resets before the product with w_h; these weights reset after it "
+            "(reset_after=True), which gives another candidate from the same numbers"
+        )
+    if weights.cell_clip and not cell.cell_clip:
+        raise UnsupportedError(f"{name} has no cell_clip, here it is {weights.cell_clip:g}")
+    if weights.directions is None:
+        raise UnsupportedError(
+            "TensorFlow 1 has names for layers all in one direction or all in both, here they mix"
+        )
+    if name == "LSTMBlockFusedCell" and (weights.num_layers, weights.directions) != (1, 1):
+        raise UnsupportedError(
+            f"{name} is one layer of one direction, here are {weights.num_layers} of "
+            f"{weights.directions}"
+        )
+    for number, way, direction in weights.named_directions():
+        if direction.peepholes is not None and not cell.peepholes:
+            raise UnsupportedError(f"{name} has no peepholes, layer {number}, {way} has")
+        if direction.w_p is not None and not cell.projection:
+            raise UnsupportedError(f"{name} has no projection, layer {number}, {way} has")
+
+
+def _scope(weights: RecurrentWeights, name: str, number: int, way: str) -> str:
+    """Where TensorFlow's own functions put a cell of such a network."""
+    cell = tf1.CELLS[name]
+    if name == "LSTMBlockFusedCell":
+        return cell.scope
+    several = weights.num_layers > 1 or cell.cudnn  # which number a single layer too
+    if weights.directions == 1:
+        return f"rnn/multi_rnn_cell/cell_{number}/{cell.scope}" if several else f"rnn/{cell.scope}"
+    both = f"bidirectional_rnn/{'fw' if way == 'forward' else 'bw'}/{cell.scope}"
+    return f"stack_bidirectional_rnn/cell_{number}/{both}" if several else both
+
+
+def _columns(array: np.ndarray, order: tuple[str, ...], gates: tuple[str, ...]) -> np.ndarray:
+    """[G, n, H] as [n, G·H], or [G, H] as [G·H], in the order of `order`."""
+    return np.concatenate(list(reorder(array, gates, order)), axis=-1)
+
+
+def _write_joined(direction: DirectionWeights, cell: Cell, forget_bias: float) -> dict:
+    order, gates = tf1.ORDERS[cell.cell], GATES[cell.cell]
+    kernel, bias = _rows(direction), _bias(direction)
+    if cell.cell == "lstm":
+        bias[gates.index("f")] -= forget_bias
+    arrays = {"kernel": _columns(kernel, order, gates), "bias": _columns(bias, order, gates)}
+    for name, leaf in tf1.PEEPHOLES.items():
+        arrays[leaf] = getattr(direction, name)
+    arrays[tf1.PROJECTION] = None if direction.w_p is None else direction.w_p.T
+    return arrays
+
+
+def _rows(direction: DirectionWeights) -> np.ndarray:
+    """Rows of the input above rows of the state, [G, I+P, H]."""
+    return np.concatenate([direction.w_x, direction.w_h], axis=1)
+
+
+def _bias(direction: DirectionWeights) -> np.ndarray:
+    """The sum of the biases, [G, H]; writable."""
+    if direction.bias is None:
+        return np.zeros([direction.gates, direction.units], direction.dtype)
+    return np.array(direction.bias)
+
+
+def _write_gru(direction: DirectionWeights, cell: Cell, swapped: bool) -> dict:
+    kernel, bias = _rows(direction), _bias(direction)
+    w_ru, b_ru = np.concatenate(list(kernel[:2]), axis=-1), bias[:2].reshape(-1)
+    if cell.form == "gru_block":
+        w_ru, w_c = (kernel[2], w_ru) if swapped else (w_ru, kernel[2])
+        return {"w_ru": w_ru, "b_ru": b_ru, "w_c": w_c, "b_c": bias[2]}
+    arrays = {"gates/kernel": w_ru, "gates/bias": b_ru}
+    if cell.form == "gru":
+        return arrays | {"candidate/kernel": kernel[2], "candidate/bias": bias[2]}
+    zeros = np.zeros_like(bias)
+    b_x, b_h = (zeros if b is None else b for b in (direction.b_x, direction.b_h))
+    return arrays | {
+        f"{tf1.INPUT}kernel": direction.w_x[2],
+        f"{tf1.INPUT}bias": b_x[2],
+        f"{tf1.HIDDEN}kernel": direction.w_h[2],
+        f"{tf1.HIDDEN}bias": b_h[2],
+    }
+
+
+def to_tf1(
+    weights: RecurrentWeights,
+    *,
+    cell: str,
+    scope: str = "",
+    forget_bias: float | None = None,
+    swapped_names: bool = False,
+) -> dict[str, np.ndarray]:
+    """Writes weights as the variables of TensorFlow 1's cells.
+
+    TensorFlow 1 has one bias for each gate (CudnnGRU two for the candidate): two become their sum.
+
+    Args:
+      weights: the layers.
+      cell: a name that `from_tf1` takes. It decides the names of the variables below their scopes.
+      scope: what the names begin with. After it stand the scopes of dynamic_rnn, MultiRNNCell and
+        (stack_)bidirectional_rnn, as "rnn/multi_rnn_cell/cell_0/lstm_cell".
+      forget_bias: what the LSTM cells will be made with; when None TensorFlow's default, 1, and 0
+        for CudnnLSTM. It is taken off the bias. A cell_clip, too, the cells must be made with.
+      swapped_names: for GRUBlockCell: whether to name its matrices as the releases do that swap
+        them.
+
+    Returns:
+      The arrays by the names of the variables.
+
+    Raises:
+      UnsupportedError: these cells are of another kind, or lack something that the weights have.
+      ValueError: cell is none of these, or an argument is not for it.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([3, 5, 4]), np.ones([3, 4, 4]))
+      >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=False)
+      >>> {name: array.shape for name, array in weights.to_tf1(gru, cell="GRUBlockCell").items()}
+      {'rnn/gru_cell/w_ru': (9, 8), 'rnn/gru_cell/b_ru': (8,), 'rnn/gru_cell/w_c': (9, 4),
+       'rnn/gru_cell/b_c': (4,)}
+    """
+    known = _one_of(cell)
+    added = _forget_bias_of(cell, forget_bias)
+    if swapped_names and known.form != "gru_block":
+        raise ValueError(f"swapped_names is for GRUBlockCell, not for {cell}")
+    _refuse(weights, cell, known)
+    variables = {}
+    for number, way, direction in weights.named_directions():
+        own = tf1.join(scope.strip("/"), _scope(weights, cell, number, way))
+        if known.form == "joined":
+            arrays = _write_joined(direction, known, added)
+        else:
+            arrays = _write_gru(direction, known, swapped_names)
+        variables |= {
+            tf1.join(own, leaf): np.array(array, order="C")
+            for leaf, array in arrays.items()
+            if array is not None
+        }
+    return variables
