@@ -1,4 +1,4 @@
-"""python -m tf_blockrnn doctor | demo | bench."""
+"""python -m tf_blockrnn doctor | demo | convert | bench."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 
 _USAGE = """usage: python -m tf_blockrnn <verb> [arguments]
 
-  doctor  what is installed and used here; checks an op against NumPy
-  demo    trains a character model on real text
-  bench   measures the ops against TensorFlow's own; in a checkout only"""
+  doctor   what is installed and used here; checks an op against NumPy
+  demo     trains a character model on real text
+  convert  weights of recurrent layers from one framework's file to another's
+  bench    measures the ops against TensorFlow's own; in a checkout only"""
 
 
 def _doctor(arguments: list[str]) -> int:
@@ -25,6 +26,12 @@ def _demo(arguments: list[str]) -> int:
     return demo.main(arguments) or 0
 
 
+def _convert(arguments: list[str]) -> int:
+    from tf_blockrnn import convert_cli
+
+    return convert_cli.main(arguments)
+
+
 def _bench(arguments: list[str]) -> int:
     checkout = Path(__file__).resolve().parent.parent
     if not (checkout / "bench" / "run.py").exists():
@@ -34,7 +41,7 @@ def _bench(arguments: list[str]) -> int:
     return importlib.import_module("bench.run").main(arguments) or 0
 
 
-_VERBS = {"doctor": _doctor, "demo": _demo, "bench": _bench}
+_VERBS = {"doctor": _doctor, "demo": _demo, "convert": _convert, "bench": _bench}
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,203 @@
+"""`python -m tf_blockrnn convert IN OUT --to ...`: weights from one framework's file to another's.
+
+Exit status: 0 when OUT was written; 1 when IN cannot be read or OUT cannot hold it; 2 when the
+command does not say what to do. OUT is only touched once the whole of it is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import sys
+import zipfile
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tf_blockrnn.weights import RecurrentWeights, _files
+from tf_blockrnn.weights._targets import TARGETS, Job, Written, arrays_of
+
+_DESCRIPTION = """Converts the weights of recurrent layers between frameworks.
+
+IN is one of
+  .keras              a Keras model
+  .h5                 a Keras model or weights, of Keras 2 or 3
+  .pt, .pth           a PyTorch state dict
+  .onnx               an ONNX model
+  .npz                what --to npz wrote
+  anything else       the prefix of a TensorFlow 1 checkpoint
+"""
+
+_EPILOG = """Where IN has several layers, --layer chooses; a list, with commas between, becomes a
+stack, from the input up: --layer lstm_1,lstm_2
+
+Example:
+  python -m tf_blockrnn convert model.ckpt-1000 model.keras --to keras --cell LSTMBlockCell
+"""
+
+# What a file that is damaged, or none of its kind, makes the frameworks raise.
+_FAILURES = (
+    OSError,
+    ValueError,
+    TypeError,
+    EOFError,
+    zipfile.BadZipFile,
+    tf.errors.OpError,
+)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tf_blockrnn convert",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("source", metavar="IN", help="the file to read")
+    parser.add_argument("target", metavar="OUT", help="the file to write")
+    parser.add_argument("--to", required=True, choices=TARGETS, help="what OUT shall be")
+    parser.add_argument("--layer", metavar="NAME[,NAME...]", help="which layers of IN")
+    parser.add_argument(
+        "--cell",
+        help="of a state dict or .h5 weights: lstm, gru, rnn_tanh or rnn_relu, where the number "
+        "of gates does not say it; of a TensorFlow 1 checkpoint: the class of the cells",
+    )
+    parser.add_argument("--scope", help="of a TensorFlow 1 checkpoint: where the cells are")
+    parser.add_argument(
+        "--forget-bias",
+        type=float,
+        help="of a TensorFlow 1 checkpoint: what the cells were made with, by default what "
+        "TensorFlow takes",
+    )
+    parser.add_argument(
+        "--cell-clip",
+        type=float,
+        help="of a TensorFlow 1 checkpoint: what the cells were made with, by default none",
+    )
+    parser.add_argument(
+        "--package",
+        choices=("keras", "tf_blockrnn"),
+        default="keras",
+        help="whose layers --to keras shall make; tf_blockrnn's can have peepholes, a projection "
+        "and a clip",
+    )
+    return parser
+
+
+class _Bar:
+    """A progress bar on a terminal, nothing elsewhere."""
+
+    def __init__(self):
+        self._progress = None
+        if sys.stderr.isatty():
+            from tf_blockrnn.demo import Progress
+
+            self._progress = Progress("convert", sys.stderr)
+
+    def show(self, share: float, note: str) -> None:
+        if self._progress:
+            self._progress.show(share, note)
+
+    def done(self) -> None:
+        if self._progress:
+            self._progress.done()
+
+
+def _check_target(options: argparse.Namespace) -> None:
+    suffixes = TARGETS[options.to].suffixes
+    if pathlib.Path(options.target).suffix not in suffixes:
+        raise _files.UsageError(
+            f"OUT must end in {' or '.join(suffixes)} with --to {options.to}, "
+            f"got {options.target!r}"
+        )
+    folder = os.path.dirname(os.path.abspath(options.target))
+    if not os.path.isdir(folder):
+        raise _files.UsageError(f"{folder}: there is no such folder")
+    if os.path.exists(options.target) and os.path.exists(options.source):
+        if os.path.samefile(options.source, options.target):
+            raise _files.UsageError("IN and OUT are the same file")
+    if options.package != "keras" and options.to != "keras":
+        raise _files.UsageError("--package is for --to keras")
+
+
+def _write(answer: _files.Answer, options: argparse.Namespace) -> Written:
+    """Writes beside OUT, and moves it there when it is whole."""
+    final = pathlib.Path(options.target)
+    partial = final.with_name(f".{final.stem}.{os.getpid()}{final.suffix}")
+    job = Job(answer.weights, answer.reverse, str(partial), options.package)
+    try:
+        written = TARGETS[options.to].write(job)
+        os.replace(partial, final)
+    finally:
+        partial.unlink(missing_ok=True)
+    return written
+
+
+def _in_words(weights: RecurrentWeights) -> str:
+    first = weights.layers[0].forward
+    reset = {None: "", True: " (reset after)", False: " (reset before)"}[weights.reset_after]
+    layers = f"{weights.num_layers} layer" + ("s" if weights.num_layers > 1 else "")
+    ways = {1: "one direction", 2: "both directions", None: "mixed directions"}[weights.directions]
+    sizes = f"I = {weights.input_size}, H = {first.units}"
+    sizes += f", P = {first.output_size}" if first.w_p is not None else ""
+    clip = f", clip {weights.cell_clip:g}" if weights.cell_clip else ""
+    return f"{weights.cell}{reset}, {layers}, {ways}, {sizes}{clip}, {weights.dtype.name}"
+
+
+def _summary(weights: RecurrentWeights, written: Written) -> str:
+    """A table: each array, its shape and the place where it went."""
+    rows = [("array", "shape", "went to")]
+    for number, way, one in weights.named_directions():
+        for name, array in arrays_of(one).items():
+            shape = f"[{', '.join(map(str, array.shape))}]"
+            place = written.places[number, way, name]
+            rows.append((f"layer {number} {way} {name}", shape, place))
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return "\n".join(
+        f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {place}" for name, shape, place in rows
+    )
+
+
+def _convert(options: argparse.Namespace) -> None:
+    _check_target(options)
+    question = _files.Question(
+        layers=tuple(options.layer.split(",")) if options.layer is not None else (),
+        cell=options.cell,
+        scope=options.scope,
+        forget_bias=options.forget_bias,
+        cell_clip=options.cell_clip,
+    )
+    bar = _Bar()
+    try:
+        bar.show(0.1, f"reading {options.source}")
+        answer = _files.read(options.source, question)
+        bar.show(0.5, f"writing {options.target}")
+        written = _write(answer, options)
+        bar.show(1.0, "done")
+    finally:
+        bar.done()
+    print(f"{options.source}: {', '.join(answer.layers)}: {_in_words(answer.weights)}")
+    print(_summary(answer.weights, written))
+    for line in (*answer.notes, *written.lines):
+        print(line)
+    print(f"{options.target}: {os.path.getsize(options.target)} bytes")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command and gives the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        _convert(options)
+    except _files.UsageError as error:
+        print(f"convert: {error}", file=sys.stderr)
+        return 2
+    except ModuleNotFoundError as error:
+        print(f"convert: this needs the package {error.name}: it is missing", file=sys.stderr)
+        return 1
+    except _FAILURES as error:
+        words = str(error).strip() or type(error).__name__
+        print(f"convert: {options.source}: {words}", file=sys.stderr)
+        return 1
+    return 0

@@ -1,0 +1,231 @@
+"""Weights into the files of each framework, for the command line.
+
+Each writer gives, for every array of the weights, the place in the file where it went.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights, UnsupportedError
+
+# (number of the layer, "forward" or "backward", name of the array)
+Place = tuple[int, str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What to write and where.
+
+    Args:
+      weights: the layers.
+      reverse: whether they go from the last step to the first, and only so.
+      path: of the file.
+      package: whose Keras layers.
+    """
+
+    weights: RecurrentWeights
+    reverse: bool
+    path: str
+    package: str = "keras"
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """Where each array went, and what else there is to say."""
+
+    places: dict[Place, str]
+    lines: tuple[str, ...] = ()
+
+
+def arrays_of(one: DirectionWeights) -> dict[str, np.ndarray]:
+    """The arrays that there are, by name."""
+    named = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
+    return {name: array for name, array in named.items() if array is not None}
+
+
+def _places(
+    weights: RecurrentWeights, name: Callable[[int, str, str, DirectionWeights], str]
+) -> dict[Place, str]:
+    return {
+        (number, way, array): name(number, way, array, one)
+        for number, way, one in weights.named_directions()
+        for array in arrays_of(one)
+    }
+
+
+def _refuse_reverse(job: Job, target: str) -> None:
+    if job.reverse:
+        raise UnsupportedError(
+            f"{target} cannot say that layers of one direction go from the last step to the first"
+        )
+
+
+# ---- Keras
+
+_KERAS_NAMES = {"w_x": "kernel", "w_h": "recurrent_kernel", "w_p": "projection_kernel"}
+
+
+def write_keras(job: Job) -> Written:
+    """A Sequential model of the layers, of which each gives its outputs of all steps."""
+    import keras
+
+    from tf_blockrnn.weights.keras import to_keras_layers
+
+    weights = job.weights
+    if job.reverse and weights.num_layers > 1:
+        # The outputs of such a layer stand in the order in which it made them.
+        raise UnsupportedError("Keras can stack no layers that go from the last step to the first")
+    backwards = {"go_backwards": True} if job.reverse else {}
+    layers = to_keras_layers(weights, package=job.package, return_sequences=True, **backwards)
+    inputs = keras.Input((None, weights.input_size), dtype=weights.dtype.name)
+    keras.Sequential([inputs, *layers]).save(job.path)
+
+    def place(number: int, way: str, array: str, one: DirectionWeights) -> str:
+        layer = layers[number]
+        if weights.layers[number].directions == 2:
+            inner = layer.forward_layer if way == "forward" else layer.backward_layer
+            name = f"{layer.name}/{inner.name}"
+        else:
+            name = layer.name
+        if array in ("b_x", "b_h"):
+            if weights.reset_after:
+                return f"{name}/bias[{int(array == 'b_h')}]"
+            both = one.b_x is not None and one.b_h is not None
+            return f"{name}/bias" + (", summed" if both else "")
+        turned = ", transposed" if array == "w_p" else ""
+        return f"{name}/{_KERAS_NAMES.get(array, array)}{turned}"
+
+    lines = ()
+    if job.reverse:
+        lines = ("go_backwards: the outputs stand in the order of the steps done, last step first",)
+    return Written(_places(weights, place), lines)
+
+
+# ---- PyTorch
+
+_TORCH_NAMES = {
+    "w_x": "weight_ih",
+    "w_h": "weight_hh",
+    "b_x": "bias_ih",
+    "b_h": "bias_hh",
+    "w_p": "weight_hr",
+}
+
+
+def write_torch(job: Job) -> Written:
+    """A state dict."""
+    import torch
+
+    from tf_blockrnn.weights.torch import _to_tensor, to_torch
+
+    _refuse_reverse(job, "a PyTorch state dict")
+    state = to_torch(job.weights)
+    torch.save({name: _to_tensor(array) for name, array in state.items()}, job.path)
+
+    def place(number: int, way: str, array: str, one: DirectionWeights) -> str:
+        del one
+        return f"{_TORCH_NAMES[array]}_l{number}" + ("_reverse" if way == "backward" else "")
+
+    return Written(_places(job.weights, place))
+
+
+# ---- ONNX
+
+
+def write_onnx(job: Job) -> Written:
+    """A model of one node for each layer, for inputs [T, B, I]."""
+    import onnx
+
+    from tf_blockrnn.weights.onnx_model import to_onnx_model
+
+    onnx.save(to_onnx_model(job.weights, reverse=job.reverse), job.path)
+
+    def place(number: int, way: str, array: str, one: DirectionWeights) -> str:
+        half, units = one.gates * one.units, one.units
+        node, direction = f"{job.weights.cell}_{number}", int(way == "backward")
+        within = {
+            "w_x": f"W[{direction}]",
+            "w_h": f"R[{direction}]",
+            "b_x": f"B[{direction}, :{half}]",
+            "b_h": f"B[{direction}, {half}:]",
+            "wci": f"P[{direction}, :{units}]",
+            "wco": f"P[{direction}, {units}:{2 * units}]",
+            "wcf": f"P[{direction}, {2 * units}:]",
+        }
+        return f"{node}.{within[array]}"
+
+    return Written(_places(job.weights, place))
+
+
+# ---- cuDNN
+
+
+def write_cudnn(job: Job) -> Written:
+    """The flat params in an .npy file, which does not say what network they are of."""
+    from tf_blockrnn.weights.cudnn import to_cudnn
+
+    weights = job.weights
+    _refuse_reverse(job, "cuDNN")
+    if weights.dtype.name == "bfloat16":
+        raise UnsupportedError("an .npy file has no bfloat16; an .npz file of --to npz has")
+    params = to_cudnn(weights)
+    np.save(job.path, params)
+
+    # All matrices in order, then all biases.
+    places, position = {}, 0
+    for names in (("w_x", "w_h", "w_p"), ("b_x", "b_h")):
+        for number, way, one in weights.named_directions():
+            sizes = {name: array.size for name, array in arrays_of(one).items()}
+            sizes = {"b_x": one.gates * one.units, "b_h": one.gates * one.units, **sizes}
+            for name in names:
+                end = position + sizes.get(name, 0)
+                places[number, way, name] = f"params[{position}:{end}]"
+                position = end
+    first = weights.layers[0].forward
+    arguments = {
+        "rnn_mode": weights.cell,
+        "num_units": first.units,
+        "input_size": first.input_size,
+        "num_layers": weights.num_layers,
+        "direction": "bidirectional" if weights.directions == 2 else "unidirectional",
+        "num_proj": 0 if first.w_p is None else first.output_size,
+    }
+    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    lines = (f"params: {params.size} of {params.dtype.name}", f"geometry: {shown}")
+    there = _places(weights, lambda number, way, array, one: places[number, way, array])
+    return Written(there, lines)
+
+
+# ---- our own
+
+
+def write_npz(job: Job) -> Written:
+    """The weights as they are."""
+    from tf_blockrnn.weights.npz import to_npz
+
+    _refuse_reverse(job, "an .npz file")
+    to_npz(job.weights, job.path)
+    return Written(
+        _places(job.weights, lambda number, way, array, one: f"layers.{number}.{way}.{array}")
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """Something to convert to: the ends of its files' names, and its writer."""
+
+    suffixes: tuple[str, ...]
+    write: Callable[[Job], Written]
+
+
+TARGETS = {
+    "keras": Target((".keras",), write_keras),
+    "torch": Target((".pt", ".pth"), write_torch),
+    "onnx": Target((".onnx",), write_onnx),
+    "cudnn": Target((".npy",), write_cudnn),
+    "npz": Target((".npz",), write_npz),
+}

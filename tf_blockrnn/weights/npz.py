@@ -1,0 +1,152 @@
+"""RecurrentWeights as a file of NumPy's, without loss.
+
+An .npz file with these arrays:
+
+    format                   the text "tf_blockrnn.weights", and below the version, 1
+    version
+    cell                     the text "lstm", "gru", "rnn_tanh" or "rnn_relu"
+    dtype                    the name of the arrays' type; NumPy alone forgets bfloat16's
+    reset_after              bool; for a gru
+    cell_clip                float64; where there is a clip
+    layers.0.forward.w_x     each array of each direction of each layer, under its name in
+    layers.0.backward.b_h    DirectionWeights; what is None is not there
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Mapping
+from typing import IO
+
+import numpy as np
+import tensorflow as tf
+
+from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
+
+_FORMAT = "tf_blockrnn.weights"
+_VERSION = 1
+_ARRAYS = tuple(field.name for field in dataclasses.fields(DirectionWeights))
+_NAME = re.compile(rf"layers\.(\d+)\.(forward|backward)\.({'|'.join(_ARRAYS)})")
+
+
+def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> None:
+    """Writes weights to an .npz file, without losing a bit.
+
+    Args:
+      weights: any.
+      file: its path, or a file open for writing. A path without the end ".npz" gets it.
+
+    Raises:
+      OSError: the file cannot be written.
+
+    Example:
+      >>> import io, numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights.npz import from_npz, to_npz
+      >>> one = weights.DirectionWeights(np.ones([3, 5, 4]), np.ones([3, 4, 4]))
+      >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
+      >>> file = io.BytesIO()
+      >>> to_npz(gru, file)
+      >>> _ = file.seek(0)
+      >>> from_npz(file) == gru
+      True
+    """
+    arrays = {
+        "format": np.array(_FORMAT),
+        "version": np.array(_VERSION),
+        "cell": np.array(weights.cell),
+        "dtype": np.array(weights.dtype.name),
+    }
+    if weights.reset_after is not None:
+        arrays["reset_after"] = np.array(weights.reset_after)
+    if weights.cell_clip:
+        arrays["cell_clip"] = np.array(weights.cell_clip)
+    for number, way, direction in weights.named_directions():
+        for name in _ARRAYS:
+            if getattr(direction, name) is not None:
+                arrays[f"layers.{number}.{way}.{name}"] = getattr(direction, name)
+    np.savez(file, **arrays)
+
+
+def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
+    """Reads weights that `to_npz` wrote.
+
+    Args:
+      file: its path, or a file open for reading.
+
+    Returns:
+      The weights, bit for bit.
+
+    Raises:
+      ValueError: the file is none of these, or not whole.
+      OSError: the file cannot be read.
+
+    Example:
+      >>> import io, numpy as np
+      >>> from tf_blockrnn.weights.npz import from_npz
+      >>> file = io.BytesIO()
+      >>> np.savez(file, w=np.ones([2]))
+      >>> _ = file.seek(0)
+      >>> from_npz(file)
+      Traceback (most recent call last):
+      ...
+      ValueError: the file has no weights of tf_blockrnn: the array 'format' is missing
+    """
+    found = np.load(file)  # never with pickles, which run code
+    if not isinstance(found, Mapping):
+        raise ValueError(f"expected an .npz file, got an array of the shape {list(found.shape)}")
+    with found:
+        arrays = dict(found)
+    _check_header(arrays)
+    dtype = _dtype(str(arrays["dtype"]))
+    directions: dict[tuple[int, str], dict[str, np.ndarray]] = {}
+    for key, array in arrays.items():
+        if match := _NAME.fullmatch(key):
+            number, way, name = match.groups()
+            # bfloat16 comes back as bytes without a type.
+            array = array.view(dtype) if array.dtype.kind == "V" else array
+            directions.setdefault((int(number), way), {})[name] = array
+        elif key.startswith("layers."):
+            raise ValueError(f"the file has an array of an unknown name, {key!r}")
+    numbers = 1 + max((number for number, _ in directions), default=-1)
+    layers = [
+        LayerWeights(
+            *(
+                _direction(directions.get((n, way), {}), f"layers.{n}.{way}")
+                for way in ("forward", "backward")
+                if way == "forward" or (n, way) in directions
+            )
+        )
+        for n in range(numbers)
+    ]
+    reset_after = bool(arrays["reset_after"]) if "reset_after" in arrays else None
+    clip = float(arrays.get("cell_clip", 0.0))
+    return RecurrentWeights(str(arrays["cell"]), layers, reset_after, clip)
+
+
+def _check_header(arrays: dict[str, np.ndarray]) -> None:
+    for name in ("format", "version", "cell", "dtype"):
+        if name not in arrays:
+            raise ValueError(
+                f"the file has no weights of tf_blockrnn: the array {name!r} is missing"
+            )
+    if str(arrays["format"]) != _FORMAT:
+        raise ValueError(f"the file's format must be {_FORMAT!r}, got {str(arrays['format'])!r}")
+    if int(arrays["version"]) != _VERSION:
+        raise ValueError(
+            f"the file's version must be {_VERSION}, got {arrays['version']}: "
+            "another release of tf_blockrnn wrote it"
+        )
+
+
+def _dtype(name: str) -> np.dtype:
+    return np.dtype(tf.bfloat16.as_numpy_dtype if name == "bfloat16" else name)
+
+
+def _direction(arrays: dict[str, np.ndarray], where: str) -> DirectionWeights:
+    missing = [name for name in ("w_x", "w_h") if name not in arrays]
+    if missing:
+        raise ValueError(f"the file is not whole: {where}.{missing[0]} is missing")
+    return DirectionWeights(**arrays)
