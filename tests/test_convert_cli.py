@@ -309,6 +309,15 @@ def test_h5_of_keras_3(convert, npz, weights):
     refused(convert, line, 1, "must be of one kind, got lstm and gru, reset_after=True")
 
 
+@pytest.mark.parametrize("bias", [True, False])
+def test_h5_weights_of_our_lstm(tfb, convert, npz, weights, bias):
+    layer = tfb.layers.LSTM(4, use_peephole=True, projection=2, use_bias=bias)
+    model = keras.Sequential([keras.Input((None, 3)), layer])
+    model.save_weights("ours.weights.h5")
+    converted(convert, "ours.weights.h5 out.npz --to npz")
+    assert npz.from_npz("out.npz") == weights.from_keras(layer)
+
+
 def test_h5_weights_of_keras_2(convert, npz, weights):
     layer = keras.layers.Bidirectional(keras.layers.GRU(2, reset_after=False))
     layer.build((None, None, 3))

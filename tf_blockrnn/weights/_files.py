@@ -172,7 +172,7 @@ def _cells_of_h5(file: Any) -> dict[str, list[list[np.ndarray]]]:
     for parent, arrays in sorted(groups.items(), key=lambda item: "backward" in item[0]):
         ordered = [
             arrays[name]
-            for name in ("kernel", "recurrent_kernel", "bias") + tuple(map(str, range(6)))
+            for name in ("kernel", "recurrent_kernel", "bias", *map(str, range(7)))
             if name in arrays
         ]
         if _is_cell(ordered):
@@ -183,7 +183,17 @@ def _cells_of_h5(file: Any) -> dict[str, list[list[np.ndarray]]]:
 def _is_cell(arrays: list[np.ndarray]) -> bool:
     if len(arrays) < 2 or arrays[0].ndim != 2 or arrays[1].ndim != 2:
         return False
-    return arrays[0].shape[1] == arrays[1].shape[1] and not arrays[1].shape[1] % len(arrays[1])
+    return arrays[0].shape[1] == arrays[1].shape[1] and not arrays[1].shape[1] % _units(arrays)
+
+
+def _units(arrays: list[np.ndarray]) -> int:
+    """H: the rows of the recurrent kernel, or the columns of the projection [P, H], the last array
+    of those that have one.
+    """
+    last, recurrent = arrays[-1], arrays[1]
+    # The two biases of a gru have a matrix too, but for all gates.
+    projected = len(arrays) > 2 and last.ndim == 2 and last.shape[1] != recurrent.shape[1]
+    return (last.shape[1] if projected else len(recurrent)) or 1
 
 
 def _layer_of_h5(group: str) -> str:
@@ -199,7 +209,7 @@ def _layer_of_h5(group: str) -> str:
 
 
 def _cell_of_gates(arrays: list[np.ndarray], given: str | None, name: str) -> str:
-    gates = arrays[1].shape[1] // arrays[1].shape[0]
+    gates = arrays[1].shape[1] // _units(arrays)
     if given is None and gates not in (3, 4):
         raise UsageError(f"{name} has {gates} gate(s): say with --cell which cell it is")
     return given or {3: "gru", 4: "lstm"}[gates]

@@ -66,7 +66,7 @@ def _refuse_reverse(job: Job, target: str) -> None:
 
 # ---- Keras
 
-_KERAS_NAMES = {"w_x": "kernel", "w_h": "recurrent_kernel", "w_p": "projection_kernel"}
+_KERAS_NAMES = {"w_x": "kernel", "w_h": "recurrent_kernel"}
 
 
 def write_keras(job: Job) -> Written:
@@ -96,8 +96,7 @@ def write_keras(job: Job) -> Written:
                 return f"{name}/bias[{int(array == 'b_h')}]"
             both = one.b_x is not None and one.b_h is not None
             return f"{name}/bias" + (", summed" if both else "")
-        turned = ", transposed" if array == "w_p" else ""
-        return f"{name}/{_KERAS_NAMES.get(array, array)}{turned}"
+        return f"{name}/{_KERAS_NAMES.get(array, array)}"
 
     lines = ()
     if job.reverse:
