@@ -1,28 +1,6 @@
-"""Checkpoints of TensorFlow 1's cells: tf.nn.rnn_cell, tf.contrib.rnn and tf.contrib.cudnn_rnn.
+"""Which variables the cells of TensorFlow 1 save, and where in a checkpoint they are.
 
-A cell multiplies [x, h'] with one matrix, so rows of the input stand above rows of the state.
-Below the scope of a cell a checkpoint has
-
-    BasicRNNCell, CudnnRNNTanh, CudnnRNNRelu
-        kernel [I+H, H], bias [H]
-    BasicLSTMCell, LSTMCell, LSTMBlockCell, LSTMBlockFusedCell, CudnnLSTM; gates i, c, f, o
-        kernel [I+P, 4H], bias [4H]; with peepholes w_i_diag, w_f_diag, w_o_diag [H]; with a
-        projection projection/kernel [H, P]
-    GRUCell, GRUBlockCellV2; gates r, u; reset before the product
-        gates/kernel [I+H, 2H], gates/bias [2H], candidate/kernel [I+H, H], candidate/bias [H]
-    GRUBlockCell, the same cell
-        w_ru [I+H, 2H], b_ru [2H], w_c [I+H, H], b_c [H]; releases in the middle of TensorFlow 1
-        have the names of the two matrices swapped, and only the shapes tell
-    CudnnGRU; gates r, u; reset after the product
-        gates/kernel [I+H, 2H], gates/bias [2H], and below candidate/input_projection and
-        candidate/hidden_projection a kernel [I, H] or [H, H] and a bias [H]
-
-The first releases have weights and biases in place of kernel and bias. The forget bias, by default
-1, and the clip are arguments of the cell that no checkpoint has. The Cudnn layers save what their
-CudnnCompatible cells have: cuDNN's two biases as their sum, except the candidate's of a GRU; early
-releases add the two, as bias_cudnn_0 and bias_cudnn_1.
-
-Source: the cells' code in the releases of TensorFlow 1.
+The table at the top of tf1.py in a form that finds and checks them.
 """
 
 from __future__ import annotations
