@@ -386,14 +386,18 @@ def test_fused_cells_say_nothing():
             assert make_ours(kind, activation=keras.ops.tanh).fused
 
 
-def test_peepholes_are_never_dropped_silently():
-    for arguments in ({"activation": "relu"}, {"recurrent_dropout": 0.1}):
-        with pytest.raises(ValueError, match="use_peephole"):
-            make_ours("LSTM", use_peephole=True, **arguments)
-    cell = make_ours("LSTM", cell_clip=1.0)
-    cell.activation = keras.activations.relu
-    with pytest.raises(ValueError, match="cell_clip"):
-        keras.layers.RNN(cell)(sequence())
+@pytest.mark.parametrize("extra", [{"use_peephole": True}, {"cell_clip": 0.125}], ids=str)
+@pytest.mark.parametrize("other", [{"activation": "relu"}, {"recurrent_dropout": 0.1}], ids=str)
+@pytest.mark.filterwarnings("ignore:tf_blockrnn")
+def test_keras_maths_leaves_out_no_peepholes_and_no_clip(extra, other):
+    layers = [keras.layers.RNN(make_ours("LSTM", **other, **more)) for more in (extra, {})]
+    for layer in layers:
+        layer.build((BATCH, TIME, INPUT))
+    randomise(layers[0])
+    layers[1].set_weights(layers[0].get_weights()[:3])
+    assert not layers[0].cell.fused
+    with_extra, without = (np.asarray(layer(sequence())) for layer in layers)
+    assert np.abs(with_extra - without).max() > 1e-3
 
 
 def nodes_by_function(function, x):

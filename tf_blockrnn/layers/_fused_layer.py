@@ -11,6 +11,7 @@ for three things, which are put right behind it:
   each where its input stands.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -40,12 +41,12 @@ class FusedLayer:
     _CELLS: tuple[type, ...]
 
     def _run_op(
-        self, x: tf.Tensor, w_x: tf.Tensor | None, states: list[tf.Tensor] | None, **options: Any
+        self, x: tf.Tensor, w_x: tf.Tensor | None, states: list[tf.Tensor], **options: Any
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
         """The outputs [B, T, H] and the last states, of the op.
 
         x: [B, T, I], or already multiplied with the weights where w_x is None.
-        states: the initial ones, zeros for None.
+        states: the initial ones.
         options: as `tf_blockrnn.lstm`, `gru` and `simple_rnn` take them.
         """
         raise NotImplementedError
@@ -104,11 +105,9 @@ class FusedLayer:
         for made_by, known in ((type(self), keras.layers.RNN), (type(self.cell), self._CELLS[0])):
             if made_by.get_initial_state is not known.get_initial_state:
                 return None
-        batch = _size(sequences, 0)
-        zeros = {n: tf.zeros([batch, n], self.cell.compute_dtype) for n in set(self.state_size)}
-        for tensor in zeros.values():
-            setattr(tensor, _MADE_HERE, True)
-        return [zeros[size] for size in self.state_size]
+        make = _eager_zeros if tf.executing_eagerly() else _zeros
+        made = {n: make(_size(sequences, 0), n, self.cell.compute_dtype) for n in self.state_size}
+        return [made[size] for size in self.state_size]
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
         reason = self.why_not_fused
@@ -120,12 +119,7 @@ class FusedLayer:
         x, w_x, dropout = self._drop(sequences, training)
         zero_states = all(hasattr(state, _MADE_HERE) for state in states)
         outputs, states = self._run_op(
-            x,
-            w_x,
-            None if zero_states else states,
-            mask=mask,
-            go_backwards=self.go_backwards,
-            **dropout,
+            x, w_x, states, mask=mask, go_backwards=self.go_backwards, **dropout
         )
         if not self.return_sequences:
             last = self._last_output(states[0], mask, zero_states)
@@ -166,7 +160,7 @@ class FusedLayer:
         order; without training, when it draws them in vain, the seed moves on as far.
         """
         cell = self.cell
-        x = tf.cast(sequences, cell.compute_dtype)
+        x = _fusing.in_dtype(sequences, cell.compute_dtype)
         w_x = _fusing.in_dtype(cell.kernel, cell.compute_dtype)
         if not training:
             for rate in (cell.dropout, cell.recurrent_dropout):
@@ -208,6 +202,16 @@ class FusedLayer:
     def _drops(self, rate: float) -> bool:
         """Whether Keras' cell applies a dropout of this rate; at 1 it applies none."""
         return 0.0 < rate < 1.0
+
+
+def _zeros(batch: int | tf.Tensor, size: int, dtype: str) -> tf.Tensor:
+    zeros = tf.zeros([batch, size], dtype)
+    setattr(zeros, _MADE_HERE, True)
+    return zeros
+
+
+# To make them anew costs as much as a small op.
+_eager_zeros = functools.lru_cache(maxsize=64)(_zeros)
 
 
 def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:

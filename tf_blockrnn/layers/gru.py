@@ -74,19 +74,21 @@ class GRU(FusedLayer, keras.layers.GRU):
 
     def _run_op(self, x, w_x, states, **options):
         cell, dtype = self.cell, self.cell.compute_dtype
-        w_h = _fusing.in_dtype(cell.recurrent_kernel, dtype)
-        b_x, b_h = tf.zeros([3 * cell.units], dtype), None
-        if cell.bias is not None:
+        b_h = None
+        if cell.bias is None:
+            b_x = tf.zeros([3 * cell.units], dtype)
+        elif cell.reset_after:
+            # tf.unstack costs several times its op in eager mode.
+            b_x, b_h = tf.raw_ops.Unpack(value=_fusing.in_dtype(cell.bias, dtype), num=2)
+        else:
             b_x = _fusing.in_dtype(cell.bias, dtype)
-            if cell.reset_after:
-                b_x, b_h = tf.unstack(b_x)
         outputs, state = sequences.gru(
             x,
             w_x,
-            w_h,
+            _fusing.in_dtype(cell.recurrent_kernel, dtype),
             b_x,
             b_h,
-            initial_state=None if states is None else states[0],
+            initial_state=states[0],
             reset_after=cell.reset_after,
             gate_order="urc",
             **options,

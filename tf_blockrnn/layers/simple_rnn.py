@@ -82,7 +82,7 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
             _fusing.in_dtype(cell.recurrent_kernel, dtype),
             bias,
             activation="relu" if cell.activation in _fusing.RELU else "tanh",
-            initial_state=None if states is None else states[0],
+            initial_state=states[0],
             **options,
         )
         return outputs, [state]
