@@ -1,7 +1,7 @@
-"""Makes malformed calls of the ops under tf_blockrnn.lstm and gru; see perturbation_child.py.
+"""Makes malformed calls of the ops under tf_blockrnn.lstm, gru and simple_rnn.
 
-Usage: masked_perturbation_child.py WHAT FIRST PROGRESS_FILE, where what a call's name begins with
-WHAT ("LSTM" or "GRU"). The last line of standard output is JSON.
+As perturbation_child.py. Usage: masked_perturbation_child.py WHAT FIRST PROGRESS_FILE, where WHAT
+is what a call's name begins with: "LSTM", "GRU" or "RNN". The last line of standard output is JSON.
 """
 
 from __future__ import annotations
@@ -118,6 +118,8 @@ def outcome(op, caller, call, mode, counts) -> str | None:
         return "accepted"
     shapes = op.output_shapes(op.dims_of(call.shapes))
     for name, shape in shapes.items():
+        # What an input that is left out has for a gradient is left out as well.
+        shape = call.shapes.get(name.removesuffix("_grad"), shape)
         value = getattr(outputs, name).numpy()
         if value.shape != shape:
             return f"{name} has shape {value.shape}, not {shape}"

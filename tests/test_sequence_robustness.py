@@ -68,7 +68,7 @@ def test_malformed_calls_are_refused(tfb, tmp_path, name):
     assert total["refused"] > 0.9 * total["calls"], total
 
 
-@pytest.mark.parametrize("what", ["LSTM", "GRU"])
+@pytest.mark.parametrize("what", ["LSTM", "GRU", "RNN"])
 def test_malformed_calls_with_masks_are_refused(tfb, tmp_path, what):
     """The ops under tf_blockrnn.lstm and gru: what is optional, and lengths out of range, too."""
     del tfb

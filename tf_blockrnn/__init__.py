@@ -15,6 +15,7 @@ from tf_blockrnn import (
 from tf_blockrnn._extend_tf import extend as _extend
 from tf_blockrnn._loader import build_info
 from tf_blockrnn._version import VERSION as __version__
+from tf_blockrnn.rnn_sequence import simple_rnn
 from tf_blockrnn.sequences import LSTMState, gru, lstm
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "block_gru",
     "block_lstm",
     "build_info",
+    "convert_model",
     "cudnn_rnn",
     "gru",
     "gru_block_cell",
@@ -30,14 +32,26 @@ __all__ = [
     "lstm",
     "lstm_block_cell",
     "raw_ops",
+    "restore_model",
+    "simple_rnn",
+    "weights",
 ]
 
 if _os.environ.get("TF_BLOCKRNN_EXTEND_TF") != "0":
     _extend()
 
 
+# Keras takes seconds to import and the ops do not need it: what does is loaded on its first use.
+_LAZY = {
+    "convert_model": "convert",
+    "layers": "layers",
+    "restore_model": "convert",
+    "weights": "weights",
+}
+
+
 def __getattr__(name: str) -> _Any:
-    # Keras takes seconds to import and the ops do not need it.
-    if name == "layers":
-        return _importlib.import_module("tf_blockrnn.layers")
+    if name in _LAZY:
+        module = _importlib.import_module(f"tf_blockrnn.{_LAZY[name]}")
+        return module if name == _LAZY[name] else getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

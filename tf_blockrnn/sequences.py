@@ -4,97 +4,47 @@ T steps, B rows, I inputs, H units; `∘` elementwise, σ the logistic function;
 of the step before.
 
     lstm:  i, f, o = σ(x · w_x + h' · w_h + b)    ci = tanh(x · w_x + h' · w_h + b)
-           cs = f ∘ cs' + i ∘ ci                  h = o ∘ tanh(cs)
+           cs = f ∘ cs' + i ∘ ci                  h = o ∘ tanh(cs), or of it · w_pᵀ
     gru:   r, u = σ(x · w_x + b_x + h' · w_h + b_h)
            c = tanh(x · w_x + b_x + r ∘ (h' · w_h + b_h))    reset after the product, or
            c = tanh(x · w_x + b_x + (r ∘ h') · w_h + b_h)    before it
            h = u ∘ h' + (1 − u) ∘ c
 
 Sources: Hochreiter and Schmidhuber 1997; Gers and Schmidhuber 2000 (peepholes); Cho et al. 2014,
-arXiv:1406.1078 (GRU; version 1 resets after the product, version 3 before it).
+arXiv:1406.1078 (GRU; version 1 resets after the product, version 3 before it); Sak et al. 2014,
+arXiv:1402.1128 (projection); Gal and Ghahramani 2016, arXiv:1512.05287 (recurrent dropout).
 """
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.eager import record
 
-from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader
+from tf_blockrnn import _sequence_util as util
 from tf_blockrnn.lstm_block_cell import Peepholes
 
 _ops = _loader.load()
 
 
 class LSTMState(NamedTuple):
-    """The state of an LSTM: output h and cell state cs, each [B, H]."""
+    """The state of an LSTM: output h, [B, P], and cell state cs, [B, H]."""
 
     h: tf.Tensor
     cs: tf.Tensor
 
 
-@functools.cache
-def _none_eager(dtype: tf.DType) -> tf.Tensor:
-    return tf.zeros([0], dtype)
-
-
-def _none(dtype: tf.DType) -> tf.Tensor:
-    """What an op takes for an input that is left out."""
-    return _none_eager(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
-
-
-def _is_training() -> bool:
-    """Whether to keep what a gradient needs. A graph drops by itself what nobody uses."""
-    return not tf.executing_eagerly() or record.could_possibly_record()
-
-
-def _zero_state(x: tf.Tensor, w_h: tf.Tensor, time_major: bool) -> tf.Tensor:
-    axis = 1 if time_major else 0
-    batch = x.shape[axis] if x.shape.rank == 3 else None
-    units = w_h.shape[0] if w_h.shape.rank == 2 else None
-    return tf.zeros(
-        [
-            tf.shape(x)[axis] if batch is None else batch,
-            tf.shape(w_h)[0] if units is None else units,
-        ],
-        x.dtype,
-    )
-
-
-class _Steps(NamedTuple):
-    """Which steps count, as the ops take it."""
-
-    mask: tf.Tensor
-    sequence_lengths: tf.Tensor
-
-
-def _steps(op: str, mask: tf.Tensor | None, sequence_lengths: tf.Tensor | None) -> _Steps:
-    mask = _none(tf.bool) if mask is None else tf.cast(mask, tf.bool)
-    if sequence_lengths is None:
-        return _Steps(mask, _none(tf.int32))
-    lengths = tf.convert_to_tensor(sequence_lengths)
-    if not lengths.dtype.is_integer:
-        raise tf.errors.InvalidArgumentError(
-            None,
-            None,
-            f"{op}: sequence_lengths must be of an integer type, got {lengths.dtype.name}",
-        )
-    if lengths.dtype not in (tf.int32, tf.int64):
-        lengths = tf.cast(lengths, tf.int64)
-    return _Steps(mask, lengths)
-
-
 def lstm(
     x: tf.Tensor,
-    w_x: tf.Tensor,
+    w_x: tf.Tensor | None,
     w_h: tf.Tensor,
     b: tf.Tensor,
     *,
     initial_state: tuple[tf.Tensor, tf.Tensor] | None = None,
     peepholes: Peepholes | None = None,
+    w_p: tf.Tensor | None = None,
+    recurrent_dropout: tf.Tensor | None = None,
     sequence_lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
     time_major: bool = False,
@@ -108,11 +58,16 @@ def lstm(
     Args:
       x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
         weights and states.
-      w_x: weights of the input, [I, 4H]; columns i, f, ci, o, as Keras' and cuDNN's.
-      w_h: weights of the state, [H, 4H], in the order of w_x.
+      w_x: weights of the input, [I, 4H]; columns i, f, ci, o, as Keras' and cuDNN's. None: x is
+        x · w_x already, of width 4H.
+      w_h: weights of the state, [P, 4H], in the order of w_x; P is H unless there is a projection.
       b: biases, [4H], in the order of w_x.
-      initial_state: (h, cs), each [B, H]; zeros when None.
+      initial_state: (h, cs), [B, P] and [B, H]; zeros when None.
       peepholes: (wci, wcf, wco), weights from the cell state to the gates i, f, o, each [H].
+      w_p: weights of the projection, [P, H].
+      recurrent_dropout: [4, B, P], for each gate in the order of w_x the factors by which the state
+        before a step is multiplied in its product with w_h, the same at all steps: 0, or 1 over the
+        share that is kept. There is no gradient for them.
       sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
         and the state stays that of the last step within it.
       mask: bool, [B, T], or [T, B] with time_major. Where it is False the step is skipped: the
@@ -125,8 +80,8 @@ def lstm(
       name: of the op in a graph.
 
     Returns:
-      (outputs, LSTMState(h, cs)): the outputs of all steps, [B, T, H], or [T, B, H] with
-      time_major, and the state after the last step done, each [B, H].
+      (outputs, LSTMState(h, cs)): the outputs of all steps, [B, T, P], or [T, B, P] with
+      time_major, and the state after the last step done.
 
     Raises:
       tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
@@ -141,33 +96,38 @@ def lstm(
       0.1339 0.0000 0.0000 0.1339
     """
     x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
-    if initial_state is None:
-        h_prev = cs_prev = _zero_state(x, w_h, time_major)
-    else:
+    if initial_state is not None:
         h_prev, cs_prev = initial_state
-    steps = _steps("lstm", mask, sequence_lengths)
+    else:
+        h_prev = cs_prev = util.zero_state(x, time_major, w_h)
+        if w_p is not None:
+            cs_prev = util.zero_state(x, time_major, tf.convert_to_tensor(w_p), axis=1)
     result = _ops.block_rnn_lstm_sequence(
         x,
         h_prev,
         cs_prev,
-        w_x,
+        util.or_left_out(w_x, x.dtype),
         w_h,
         b,
-        _none(x.dtype) if peepholes is None else tf.stack(list(peepholes)),
-        *steps,
+        util.none(x.dtype) if peepholes is None else tf.stack(list(peepholes)),
+        *util.steps("lstm", mask, sequence_lengths),
+        util.or_left_out(w_p, x.dtype),
+        util.or_left_out(recurrent_dropout, x.dtype),
         forget_bias=forget_bias,
         cell_clip=cell_clip,
         time_major=time_major,
         go_backwards=go_backwards,
-        is_training=_is_training(),
+        is_training=util.is_training(),
         name=name,
     )
     return result.h, LSTMState(result.h_last, result.cs_last)
 
 
 class _ResetBefore(NamedTuple):
-    """The weights as the op takes them whose reset gate acts before the product."""
+    """What the op takes whose reset gate acts before the product, in its order of the gates."""
 
+    x: tf.Tensor
+    h_prev: tf.Tensor
     w_ru_x: tf.Tensor
     w_ru_h: tf.Tensor
     w_c_x: tf.Tensor
@@ -176,22 +136,38 @@ class _ResetBefore(NamedTuple):
     b_c: tf.Tensor
 
 
+def _in_order(array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
+    """The gates of an array in the order r, u, c."""
+    if gate_order == "ruc":
+        return array
+    u, r, c = tf.split(array, 3, axis)
+    return tf.concat([r, u, c], axis)
+
+
 def _reset_before(
-    w_x: tf.Tensor, w_h: tf.Tensor, b_x: tf.Tensor, b_h: tf.Tensor | None, gate_order: str
+    x: tf.Tensor,
+    h_prev: tf.Tensor,
+    w_x: tf.Tensor | None,
+    w_h: tf.Tensor,
+    b: tf.Tensor,
+    gate_order: str,
 ) -> _ResetBefore:
     def gates(array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         first, second, c = tf.split(array, 3, axis=-1)
         return tf.concat([first, second] if gate_order == "ruc" else [second, first], axis=-1), c
 
-    (w_ru_x, w_c_x), (w_ru_h, w_c_h) = gates(w_x), gates(w_h)
-    return _ResetBefore(
-        w_ru_x, w_ru_h, w_c_x, w_c_h, *gates(b_x if b_h is None else tf.add(b_x, b_h))
-    )
+    if w_x is None:
+        x = _in_order(x, -1, gate_order)
+        w_ru_x = w_c_x = util.none(x.dtype)
+    else:
+        w_ru_x, w_c_x = gates(w_x)
+    w_ru_h, w_c_h = gates(w_h)
+    return _ResetBefore(x, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, *gates(b))
 
 
 def gru(
     x: tf.Tensor,
-    w_x: tf.Tensor,
+    w_x: tf.Tensor | None,
     w_h: tf.Tensor,
     b_x: tf.Tensor,
     b_h: tf.Tensor | None = None,
@@ -199,6 +175,7 @@ def gru(
     initial_state: tf.Tensor | None = None,
     reset_after: bool = True,
     gate_order: str = "ruc",
+    recurrent_dropout: tf.Tensor | None = None,
     sequence_lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
     time_major: bool = False,
@@ -210,7 +187,8 @@ def gru(
     Args:
       x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
         weights and states.
-      w_x: weights of the input, [I, 3H]; columns r, u, c (reset, update, candidate).
+      w_x: weights of the input, [I, 3H]; columns r, u, c (reset, update, candidate). None: x is
+        x · w_x already, of width 3H.
       w_h: weights of the state, [H, 3H], in the order of w_x.
       b_x: biases beside the input's product, [3H], in the order of w_x.
       b_h: biases beside the state's product, [3H], in the order of w_x; zeros when None.
@@ -218,6 +196,9 @@ def gru(
       reset_after: whether the reset gate acts after the product with w_h (cuDNN, PyTorch, Keras'
         default) or before it (GRUBlockCell). Before it costs a copy of the weights for each call.
       gate_order: "ruc", or "urc" for weights in Keras' order.
+      recurrent_dropout: [3, B, H], for each gate in the order of w_x the factors by which the state
+        before a step is multiplied in its product with w_h, the same at all steps: 0, or 1 over the
+        share that is kept. There is no gradient for them.
       sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
         and the state stays that of the last step within it.
       mask: bool, [B, T], or [T, B] with time_major. Where it is False the step is skipped: the
@@ -247,52 +228,37 @@ def gru(
     if gate_order not in ("ruc", "urc"):
         raise ValueError(f'gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
     x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
-    h_prev = _zero_state(x, w_h, time_major) if initial_state is None else initial_state
-    steps = _steps("gru", mask, sequence_lengths)
+    h_prev = util.zero_state(x, time_major, w_h) if initial_state is None else initial_state
+    steps = util.steps("gru", mask, sequence_lengths)
+    dropout = util.or_left_out(recurrent_dropout, x.dtype)
     attrs = {
         "time_major": time_major,
         "go_backwards": go_backwards,
-        "is_training": _is_training(),
+        "is_training": util.is_training(),
         "name": name,
     }
     if reset_after:
+        w_x = util.or_left_out(w_x, x.dtype)
         b_h = tf.zeros_like(b_x) if b_h is None else b_h
         result = _ops.block_rnn_gru_after_sequence(
-            x, h_prev, w_x, w_h, b_x, b_h, *steps, gate_order=gate_order, **attrs
+            x, h_prev, w_x, w_h, b_x, b_h, *steps, dropout, gate_order=gate_order, **attrs
         )
     else:
-        weights = _reset_before(w_x, w_h, b_x, b_h, gate_order)
-        result = _ops.block_rnn_gru_sequence(x, h_prev, *weights, *steps, **attrs)
+        if recurrent_dropout is not None:
+            dropout = _in_order(dropout, 0, gate_order)
+        b = b_x if b_h is None else tf.add(b_x, b_h)
+        inputs = _reset_before(x, h_prev, w_x, w_h, b, gate_order)
+        result = _ops.block_rnn_gru_sequence(*inputs, *steps, dropout, **attrs)
     return result.h, result.h_last
-
-
-def _or_none(cotangent: tf.Tensor) -> tf.Tensor:
-    return _none(cotangent.dtype) if util.known_zero(cotangent) else tf.convert_to_tensor(cotangent)
-
-
-def _order(op: tf.Operation) -> dict[str, bool]:
-    if not op.get_attr("is_training"):
-        raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
-    return {name: op.get_attr(name) for name in ("time_major", "go_backwards")}
-
-
-def _refuse_saved(op: tf.Operation, **cotangents: tf.Tensor) -> None:
-    """What is saved for the gradient is not for losses: better an error than a wrong gradient."""
-    for name, cotangent in cotangents.items():
-        if not util.known_zero(cotangent):
-            raise ValueError(
-                f"{op.type}: the output {name} is kept for the gradient and has none itself; "
-                "BlockLSTM and BlockGRU have gradients for all outputs"
-            )
 
 
 @tf.RegisterGradient("BlockRNN>LSTMSequence")
 def _lstm_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    x, h_prev, cs_prev, w_x, w_h, _, peepholes, mask, lengths = op.inputs
+    x, h_prev, cs_prev, w_x, w_h, _, peepholes, mask, lengths, w_p, dropout = op.inputs
     h, _, _, i, cs, f, o, ci = op.outputs
     h_grad, h_last_grad, cs_last_grad, i_grad, cs_grad, f_grad, o_grad, ci_grad = cotangents
-    order = _order(op)
-    _refuse_saved(op, i=i_grad, f=f_grad, o=o_grad, ci=ci_grad)
+    util.check_training(op)
+    util.refuse_saved(op, i=i_grad, f=f_grad, o=o_grad, ci=ci_grad)
     grads = _ops.block_rnn_lstm_sequence_grad(
         x,
         h_prev,
@@ -308,22 +274,25 @@ def _lstm_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor |
         f,
         o,
         ci,
-        _or_none(h_grad),
-        _or_none(h_last_grad),
-        _or_none(cs_last_grad),
-        _or_none(cs_grad),
-        **order,
+        util.or_none(h_grad),
+        util.or_none(h_last_grad),
+        util.or_none(cs_last_grad),
+        util.or_none(cs_grad),
+        w_p,
+        dropout,
+        **util.order(op),
     )
-    return [*grads, None, None]
+    *before, w_p_grad = grads
+    return [*before, None, None, w_p_grad, None]
 
 
 @tf.RegisterGradient("BlockRNN>GRUSequence")
 def _gru_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    x, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, _, _, mask, lengths = op.inputs
+    x, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, _, _, mask, lengths, dropout = op.inputs
     h, _, *saved = op.outputs
     h_grad, h_last_grad, r_grad, u_grad, c_grad = cotangents
-    order = _order(op)
-    _refuse_saved(op, r=r_grad, u=u_grad, c=c_grad)
+    util.check_training(op)
+    util.refuse_saved(op, r=r_grad, u=u_grad, c=c_grad)
     grads = _ops.block_rnn_gru_sequence_grad(
         x,
         h_prev,
@@ -335,20 +304,21 @@ def _gru_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | 
         lengths,
         h,
         *saved,
-        _or_none(h_grad),
-        _or_none(h_last_grad),
-        **order,
+        util.or_none(h_grad),
+        util.or_none(h_last_grad),
+        dropout,
+        **util.order(op),
     )
-    return [*grads, None, None]
+    return [*grads, None, None, None]
 
 
 @tf.RegisterGradient("BlockRNN>GRUAfterSequence")
 def _gru_after_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    x, h_prev, w_x, w_h, _, _, mask, lengths = op.inputs
+    x, h_prev, w_x, w_h, _, _, mask, lengths, dropout = op.inputs
     h, _, *saved = op.outputs
     h_grad, h_last_grad, r_grad, u_grad, c_grad, hc_grad = cotangents
-    order = _order(op)
-    _refuse_saved(op, r=r_grad, u=u_grad, c=c_grad, hc=hc_grad)
+    util.check_training(op)
+    util.refuse_saved(op, r=r_grad, u=u_grad, c=c_grad, hc=hc_grad)
     grads = _ops.block_rnn_gru_after_sequence_grad(
         x,
         h_prev,
@@ -358,9 +328,10 @@ def _gru_after_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Ten
         lengths,
         h,
         *saved,
-        _or_none(h_grad),
-        _or_none(h_last_grad),
+        util.or_none(h_grad),
+        util.or_none(h_last_grad),
+        dropout,
         gate_order=op.get_attr("gate_order"),
-        **order,
+        **util.order(op),
     )
-    return [*grads, None, None]
+    return [*grads, None, None, None]

@@ -13,6 +13,10 @@
 // are the carried state (h, cs) or zero (all others). No mask: every step
 // counts.
 //
+// Recurrent dropout: factors by which the state before a step is multiplied in
+// its products with the recurrent weights, other ones for each gate, in the
+// order of the weights' gates, and the same at all steps. nullptr: none.
+//
 // An engine trusts these: whoever fills them has checked every size.
 
 #ifndef BLOCKRNN_CORE_SEQUENCE_ARGS_H_
@@ -34,8 +38,11 @@ struct SequenceShape {
   bool backwards = false;            // the last step in memory is done first
   const int64_t* lengths = nullptr;  // [B], each in 0..T; nullptr: all are T
 
-  bool skip_input = false;  // I is H, and x itself stands for x · w_x of every
-                            // gate; there is no w_x
+  // There is no w_x:
+  bool skip_input = false;  // I is H, and x itself stands for x · w_x of
+                            // every gate
+  bool projected_input =
+      false;  // I is gates · H, and x is x · w_x of all gates
 
   // Where things stand in memory.
   int64_t state_stride = 1;  // from the state of a row of the batch to the next
@@ -50,6 +57,7 @@ struct SequenceShape {
                                  // the longest first
 
   CellDims cell() const { return {batch, input, units}; }
+  bool HasInputWeights() const { return !skip_input && !projected_input; }
   int64_t rows() const { return steps * batch; }
 
   // Steps that row b of the batch has.
@@ -78,15 +86,16 @@ struct LstmSequenceForwardArgs {
   const T* x = nullptr;           // [steps, batch, I]
   const T* cs_prev = nullptr;     // [B, H], the state before the first step
   const T* h_prev = nullptr;      // [B, P]
-  const T* w_x = nullptr;         // [I, 4H]
-  const T* w_h = nullptr;         // [P, 4H]
-  int64_t proj = 0;               // P where there is a projection, else 0
-  const T* w_p = nullptr;         // [P, H]; read only with one
-  const T* wci = nullptr;         // [H]; read only with use_peephole
-  const T* wcf = nullptr;         // [H]; read only with use_peephole
-  const T* wco = nullptr;         // [H]; read only with use_peephole
-  const T* b = nullptr;           // [4H]
-  const T* b_h = nullptr;         // [4H], added to b; nullptr: zeros
+  const T* recurrent_dropout = nullptr;  // [4, B, P]
+  const T* w_x = nullptr;                // [I, 4H]
+  const T* w_h = nullptr;                // [P, 4H]
+  int64_t proj = 0;        // P where there is a projection, else 0
+  const T* w_p = nullptr;  // [P, H]; read only with one
+  const T* wci = nullptr;  // [H]; read only with use_peephole
+  const T* wcf = nullptr;  // [H]; read only with use_peephole
+  const T* wco = nullptr;  // [H]; read only with use_peephole
+  const T* b = nullptr;    // [4H]
+  const T* b_h = nullptr;  // [4H], added to b; nullptr: zeros
   // Outputs; each may be nullptr where nobody wants it.
   T* i = nullptr;        // [steps, batch, H]
   T* cs = nullptr;       // [steps, batch, H]
@@ -106,12 +115,13 @@ struct LstmSequenceBackwardArgs {
   SequenceShape shape;
   LstmGateLayout layout = kLstmIcfo;
   bool use_peephole = false;
-  const uint8_t* mask = nullptr;    // [steps, batch], or nullptr
-  const T* x = nullptr;             // [steps, batch, I]
-  const T* cs_prev = nullptr;       // [B, H]
-  const T* h_prev = nullptr;        // [B, P]
-  const T* w_x = nullptr;           // [I, 4H]
-  const T* w_h = nullptr;           // [P, 4H]
+  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
+  const T* x = nullptr;                  // [steps, batch, I]
+  const T* cs_prev = nullptr;            // [B, H]
+  const T* h_prev = nullptr;             // [B, P]
+  const T* recurrent_dropout = nullptr;  // [4, B, P]
+  const T* w_x = nullptr;                // [I, 4H]
+  const T* w_h = nullptr;                // [P, 4H]
   int64_t proj = 0;                 // P where there is a projection, else 0
   const T* w_p = nullptr;           // [P, H]; read only with one
   const T* wci = nullptr;           // [H]; read only with use_peephole
@@ -144,15 +154,16 @@ struct LstmSequenceBackwardArgs {
 template <class T>
 struct GruSequenceForwardArgs {
   SequenceShape shape;
-  const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
-  const T* x = nullptr;           // [steps, batch, I]
-  const T* h_prev = nullptr;      // [B, H]
-  const T* w_ru_x = nullptr;      // [I, 2H], gates r, u
-  const T* w_ru_h = nullptr;      // [H, 2H], gates r, u
-  const T* w_c_x = nullptr;       // [I, H]
-  const T* w_c_h = nullptr;       // [H, H]
-  const T* b_ru = nullptr;        // [2H]
-  const T* b_c = nullptr;         // [H]
+  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
+  const T* x = nullptr;                  // [steps, batch, I]
+  const T* h_prev = nullptr;             // [B, H]
+  const T* recurrent_dropout = nullptr;  // [3, B, H], gates r, u, c
+  const T* w_ru_x = nullptr;             // [I, 2H], gates r, u
+  const T* w_ru_h = nullptr;             // [H, 2H], gates r, u
+  const T* w_c_x = nullptr;              // [I, H]
+  const T* w_c_h = nullptr;              // [H, H]
+  const T* b_ru = nullptr;               // [2H]
+  const T* b_c = nullptr;                // [H]
   // Outputs; each may be nullptr where nobody wants it.
   T* r = nullptr;       // [steps, batch, H]
   T* u = nullptr;       // [steps, batch, H]
@@ -164,27 +175,28 @@ struct GruSequenceForwardArgs {
 template <class T>
 struct GruSequenceBackwardArgs {
   SequenceShape shape;
-  const uint8_t* mask = nullptr;   // [steps, batch], or nullptr
-  const T* x = nullptr;            // [steps, batch, I]
-  const T* h_prev = nullptr;       // [B, H]
-  const T* w_ru_x = nullptr;       // [I, 2H], gates r, u
-  const T* w_ru_h = nullptr;       // [H, 2H], gates r, u
-  const T* w_c_x = nullptr;        // [I, H]
-  const T* w_c_h = nullptr;        // [H, H]
-  const T* r = nullptr;            // [steps, batch, H]
-  const T* u = nullptr;            // [steps, batch, H]
-  const T* c = nullptr;            // [steps, batch, H]
-  const T* h = nullptr;            // [steps, batch, H]
-  const T* h_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
-  const T* h_last_grad = nullptr;  // [B, H]; nullptr: zeros
-  T* x_grad = nullptr;             // [steps, batch, I]
-  T* h_prev_grad = nullptr;        // [B, H]
-  T* w_ru_x_grad = nullptr;        // [I, 2H]
-  T* w_ru_h_grad = nullptr;        // [H, 2H]
-  T* w_c_x_grad = nullptr;         // [I, H]
-  T* w_c_h_grad = nullptr;         // [H, H]
-  T* b_ru_grad = nullptr;          // [2H]
-  T* b_c_grad = nullptr;           // [H]
+  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
+  const T* x = nullptr;                  // [steps, batch, I]
+  const T* h_prev = nullptr;             // [B, H]
+  const T* recurrent_dropout = nullptr;  // [3, B, H], gates r, u, c
+  const T* w_ru_x = nullptr;             // [I, 2H], gates r, u
+  const T* w_ru_h = nullptr;             // [H, 2H], gates r, u
+  const T* w_c_x = nullptr;              // [I, H]
+  const T* w_c_h = nullptr;              // [H, H]
+  const T* r = nullptr;                  // [steps, batch, H]
+  const T* u = nullptr;                  // [steps, batch, H]
+  const T* c = nullptr;                  // [steps, batch, H]
+  const T* h = nullptr;                  // [steps, batch, H]
+  const T* h_grad = nullptr;             // [steps, batch, H]; nullptr: zeros
+  const T* h_last_grad = nullptr;        // [B, H]; nullptr: zeros
+  T* x_grad = nullptr;                   // [steps, batch, I]
+  T* h_prev_grad = nullptr;              // [B, H]
+  T* w_ru_x_grad = nullptr;              // [I, 2H]
+  T* w_ru_h_grad = nullptr;              // [H, 2H]
+  T* w_c_x_grad = nullptr;               // [I, H]
+  T* w_c_h_grad = nullptr;               // [H, H]
+  T* b_ru_grad = nullptr;                // [2H]
+  T* b_c_grad = nullptr;                 // [H]
 };
 
 // GRU with the reset after the product, as Keras' default and cuDNN's. The
@@ -193,13 +205,14 @@ template <class T>
 struct GruAfterSequenceForwardArgs {
   SequenceShape shape;
   GruAfterGateLayout layout = kGruRuc;
-  const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
-  const T* x = nullptr;           // [steps, batch, I]
-  const T* h_prev = nullptr;      // [B, H]
-  const T* w_x = nullptr;         // [I, 3H]
-  const T* w_h = nullptr;         // [H, 3H]
-  const T* b_x = nullptr;         // [3H]
-  const T* b_h = nullptr;         // [3H]
+  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
+  const T* x = nullptr;                  // [steps, batch, I]
+  const T* h_prev = nullptr;             // [B, H]
+  const T* recurrent_dropout = nullptr;  // [3, B, H]
+  const T* w_x = nullptr;                // [I, 3H]
+  const T* w_h = nullptr;                // [H, 3H]
+  const T* b_x = nullptr;                // [3H]
+  const T* b_h = nullptr;                // [3H]
   // Outputs; each may be nullptr where nobody wants it.
   T* r = nullptr;       // [steps, batch, H]
   T* u = nullptr;       // [steps, batch, H]
@@ -213,24 +226,25 @@ template <class T>
 struct GruAfterSequenceBackwardArgs {
   SequenceShape shape;
   GruAfterGateLayout layout = kGruRuc;
-  const uint8_t* mask = nullptr;   // [steps, batch], or nullptr
-  const T* x = nullptr;            // [steps, batch, I]
-  const T* h_prev = nullptr;       // [B, H]
-  const T* w_x = nullptr;          // [I, 3H]
-  const T* w_h = nullptr;          // [H, 3H]
-  const T* r = nullptr;            // [steps, batch, H]
-  const T* u = nullptr;            // [steps, batch, H]
-  const T* c = nullptr;            // [steps, batch, H]
-  const T* hc = nullptr;           // [steps, batch, H]
-  const T* h = nullptr;            // [steps, batch, H]
-  const T* h_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
-  const T* h_last_grad = nullptr;  // [B, H]; nullptr: zeros
-  T* x_grad = nullptr;             // [steps, batch, I]
-  T* h_prev_grad = nullptr;        // [B, H]
-  T* w_x_grad = nullptr;           // [I, 3H]; not with skip_input
-  T* w_h_grad = nullptr;           // [H, 3H]
-  T* b_x_grad = nullptr;           // [3H]
-  T* b_h_grad = nullptr;           // [3H]
+  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
+  const T* x = nullptr;                  // [steps, batch, I]
+  const T* h_prev = nullptr;             // [B, H]
+  const T* recurrent_dropout = nullptr;  // [3, B, H]
+  const T* w_x = nullptr;                // [I, 3H]
+  const T* w_h = nullptr;                // [H, 3H]
+  const T* r = nullptr;                  // [steps, batch, H]
+  const T* u = nullptr;                  // [steps, batch, H]
+  const T* c = nullptr;                  // [steps, batch, H]
+  const T* hc = nullptr;                 // [steps, batch, H]
+  const T* h = nullptr;                  // [steps, batch, H]
+  const T* h_grad = nullptr;             // [steps, batch, H]; nullptr: zeros
+  const T* h_last_grad = nullptr;        // [B, H]; nullptr: zeros
+  T* x_grad = nullptr;                   // [steps, batch, I]
+  T* h_prev_grad = nullptr;              // [B, H]
+  T* w_x_grad = nullptr;                 // [I, 3H]; not with skip_input
+  T* w_h_grad = nullptr;                 // [H, 3H]
+  T* b_x_grad = nullptr;                 // [3H]
+  T* b_h_grad = nullptr;                 // [3H]
 };
 
 // h = act(x · w_x + h_prev · w_h + b), act relu or tanh: cc/core/rnn_cell.h.
@@ -238,34 +252,36 @@ template <class T>
 struct RnnSequenceForwardArgs {
   SequenceShape shape;
   bool relu = false;
-  const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
-  const T* x = nullptr;           // [steps, batch, I]
-  const T* h_prev = nullptr;      // [B, H]
-  const T* w_x = nullptr;         // [I, H]
-  const T* w_h = nullptr;         // [H, H]
-  const T* b = nullptr;           // [H]
-  const T* b_h = nullptr;         // [H], added to b; nullptr: zeros
-  T* h = nullptr;                 // [steps, batch, H]
-  T* h_last = nullptr;            // [B, H]; nullptr where nobody wants it
+  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
+  const T* x = nullptr;                  // [steps, batch, I]
+  const T* h_prev = nullptr;             // [B, H]
+  const T* recurrent_dropout = nullptr;  // [1, B, H]
+  const T* w_x = nullptr;                // [I, H]
+  const T* w_h = nullptr;                // [H, H]
+  const T* b = nullptr;                  // [H]
+  const T* b_h = nullptr;                // [H], added to b; nullptr: zeros
+  T* h = nullptr;                        // [steps, batch, H]
+  T* h_last = nullptr;  // [B, H]; nullptr where nobody wants it
 };
 
 template <class T>
 struct RnnSequenceBackwardArgs {
   SequenceShape shape;
   bool relu = false;
-  const uint8_t* mask = nullptr;   // [steps, batch], or nullptr
-  const T* x = nullptr;            // [steps, batch, I]
-  const T* h_prev = nullptr;       // [B, H]
-  const T* w_x = nullptr;          // [I, H]
-  const T* w_h = nullptr;          // [H, H]
-  const T* h = nullptr;            // [steps, batch, H]
-  const T* h_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
-  const T* h_last_grad = nullptr;  // [B, H]; nullptr: zeros
-  T* x_grad = nullptr;             // [steps, batch, I]
-  T* h_prev_grad = nullptr;        // [B, H]
-  T* w_x_grad = nullptr;           // [I, H]; not with skip_input
-  T* w_h_grad = nullptr;           // [H, H]
-  T* b_grad = nullptr;             // [H]
+  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
+  const T* x = nullptr;                  // [steps, batch, I]
+  const T* h_prev = nullptr;             // [B, H]
+  const T* recurrent_dropout = nullptr;  // [1, B, H]
+  const T* w_x = nullptr;                // [I, H]
+  const T* w_h = nullptr;                // [H, H]
+  const T* h = nullptr;                  // [steps, batch, H]
+  const T* h_grad = nullptr;             // [steps, batch, H]; nullptr: zeros
+  const T* h_last_grad = nullptr;        // [B, H]; nullptr: zeros
+  T* x_grad = nullptr;                   // [steps, batch, I]
+  T* h_prev_grad = nullptr;              // [B, H]
+  T* w_x_grad = nullptr;                 // [I, H]; not with skip_input
+  T* w_h_grad = nullptr;                 // [H, H]
+  T* b_grad = nullptr;                   // [H]
 };
 
 }  // namespace blockrnn

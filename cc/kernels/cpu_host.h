@@ -109,6 +109,14 @@ class CpuDevice {
                    const GruAfterSequenceBackwardArgs<T>& args) const {
     return Run(ctx, functions_->gru_after_sequence_backward, args);
   }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const RnnSequenceForwardArgs<T>& args) const {
+    return Run(ctx, functions_->rnn_sequence_forward, args);
+  }
+  absl::Status Run(tensorflow::OpKernelContext* ctx,
+                   const RnnSequenceBackwardArgs<T>& args) const {
+    return Run(ctx, functions_->rnn_sequence_backward, args);
+  }
 
   absl::Status Run(tensorflow::OpKernelContext* ctx,
                    const RnnForwardArgs<T>& args) const {

@@ -18,6 +18,16 @@ namespace {
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 
+// Both matrices of the input, w_ru_x and w_c_x, or none.
+absl::Status CheckInputWeights(OpKernelContext* ctx) {
+  const bool left_out = IsProjected(ctx, 2);
+  if (left_out == IsProjected(ctx, 4)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      OpName(ctx) +
+      ": w_ru_x and w_c_x must be left out together, got [0] for " +
+      (left_out ? "w_ru_x" : "w_c_x") + " alone");
+}
+
 template <class T, class Device>
 class GruSequenceOp : public ContractKernel {
  public:
@@ -39,6 +49,9 @@ class GruSequenceOp : public ContractKernel {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
+    OP_REQUIRES_OK(ctx, CheckInputWeights(ctx));
+    args.recurrent_dropout = OptionalInput<T>(ctx, 10);
+    args.shape.projected_input = IsProjected(ctx, 2);
     args.mask = OptionalInput<uint8_t>(ctx, 8);
     args.x = Input<T>(ctx, 0);
     args.h_prev = Input<T>(ctx, 1);
@@ -84,6 +97,9 @@ class GruSequenceGradOp : public ContractKernel {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
+    OP_REQUIRES_OK(ctx, CheckInputWeights(ctx));
+    args.recurrent_dropout = OptionalInput<T>(ctx, 14);
+    args.shape.projected_input = IsProjected(ctx, 2);
     args.mask = OptionalInput<uint8_t>(ctx, 6);
     args.x = Input<T>(ctx, 0);
     args.h_prev = Input<T>(ctx, 1);
@@ -143,6 +159,8 @@ class GruAfterSequenceOp : public ContractKernel {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
+    args.recurrent_dropout = OptionalInput<T>(ctx, 8);
+    args.shape.projected_input = IsProjected(ctx, 2);
     args.mask = OptionalInput<uint8_t>(ctx, 6);
     args.layout = layout_;
     args.x = Input<T>(ctx, 0);
@@ -190,6 +208,8 @@ class GruAfterSequenceGradOp : public ContractKernel {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
+    args.recurrent_dropout = OptionalInput<T>(ctx, 13);
+    args.shape.projected_input = IsProjected(ctx, 2);
     args.mask = OptionalInput<uint8_t>(ctx, 4);
     args.layout = layout_;
     args.x = Input<T>(ctx, 0);

@@ -1,6 +1,9 @@
 // Owns the kernels of LSTMSequence and LSTMSequenceGrad. The order of inputs
 // and outputs is that of cc/ops/lstm_sequence_ops.cc.
 
+#include <string>
+
+#include "absl/status/status.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu_host.h"
@@ -22,6 +25,19 @@ struct Peepholes {
   static constexpr int kForget = 1;
   static constexpr int kOutput = 2;
 };
+
+// The projection, if w_p is not left out. An engine knows it by a P above 0.
+template <class T, class Args>
+absl::Status GetProjection(OpKernelContext* ctx, int w_p, const Bindings& bound,
+                           Args* args) {
+  if (ctx->input(w_p).dims() == 1) return absl::OkStatus();
+  args->w_p = Input<T>(ctx, w_p);
+  args->proj = bound['P'];
+  if (args->proj > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      OpName(ctx) + ": w_p must have shape [P, H] with P above 0, got [0, " +
+      std::to_string(bound['H']) + "]");
+}
 
 template <class T, class Device>
 class LstmSequenceOp : public ContractKernel {
@@ -46,6 +62,9 @@ class LstmSequenceOp : public ContractKernel {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
+    OP_REQUIRES_OK(ctx, GetProjection<T>(ctx, 9, bound, &args));
+    args.recurrent_dropout = OptionalInput<T>(ctx, 10);
+    args.shape.projected_input = IsProjected(ctx, 3);
     args.mask = OptionalInput<uint8_t>(ctx, 7);
     args.layout = kLstmIfco;
     args.options = lstm_;
@@ -102,6 +121,10 @@ class LstmSequenceGradOp : public ContractKernel {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
+    OP_REQUIRES_OK(ctx, GetProjection<T>(ctx, 18, bound, &args));
+    args.w_p_grad = Output<T>(ctx, 7);
+    args.recurrent_dropout = OptionalInput<T>(ctx, 19);
+    args.shape.projected_input = IsProjected(ctx, 3);
     args.mask = OptionalInput<uint8_t>(ctx, 6);
     args.layout = kLstmIfco;
     const T* const peepholes = OptionalInput<T>(ctx, 5);

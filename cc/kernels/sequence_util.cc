@@ -13,11 +13,6 @@ using tensorflow::OpKernelContext;
 using tensorflow::Tensor;
 using tensorflow::TensorShape;
 
-std::string OpName(OpKernelContext* ctx) {
-  const std::string& op = ctx->op_kernel().type_string();
-  return op.substr(op.find('>') + 1);
-}
-
 absl::Status OutOfRange(OpKernelContext* ctx, const std::string& what,
                         int64_t steps, int64_t given) {
   return absl::InvalidArgumentError(
@@ -32,6 +27,11 @@ int64_t LengthAt(const Tensor& lengths, int64_t b) {
 }
 
 }  // namespace
+
+std::string OpName(OpKernelContext* ctx) {
+  const std::string& op = ctx->op_kernel().type_string();
+  return op.substr(op.find('>') + 1);
+}
 
 absl::Status SequenceShapeOf(OpKernelContext* ctx, const Bindings& bound,
                              SequenceShape* shape) {

@@ -5,6 +5,7 @@
 #define BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
 
 #include <cstdint>
+#include <string>
 
 #include "absl/status/status.h"
 #include "cc/core/sequence_args.h"
@@ -14,6 +15,9 @@
 #include "tensorflow/core/framework/tensor.h"
 
 namespace blockrnn {
+
+// The op's name in messages, without the namespace.
+std::string OpName(tensorflow::OpKernelContext* ctx);
 
 // Whether no state has a number in it: all that is not empty is zero then, and
 // the engine, whose time grows with the steps, is not asked.
@@ -63,6 +67,11 @@ inline SequenceShape SequenceShapeOf(const Bindings& bound,
                                      const SequenceOptions& options) {
   return {bound['T'], bound['B'],         bound['I'],
           bound['H'], options.time_major, options.go_backwards};
+}
+
+// Whether x is multiplied with the weights already, w_x being left out.
+inline bool IsProjected(tensorflow::OpKernelContext* ctx, int w_x) {
+  return ctx->input(w_x).dims() == 1;
 }
 
 // The lengths of the rows as an engine takes them.

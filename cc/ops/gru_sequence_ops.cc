@@ -13,8 +13,9 @@ namespace {
 // for is_training: 1 or 0.
 const OpContract& kForward = RegisterContract({
     "BlockRNN>GRUSequence",
-    "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H] w_ru_h[H,2H] w_c_x[I,H] "
-    "w_c_h[H,H] b_ru[2H] b_c[H] mask[T,B|B,T]? sequence_lengths[B]?",
+    "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
+    "w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] mask[T,B|B,T]? "
+    "sequence_lengths[B]? recurrent_dropout[3,B,H]?",
     "h[T,B,H|B,T,H] h_last[B,H] r[K*T,B,H|B,K*T,H] u[K*T,B,H|B,K*T,H] "
     "c[K*T,B,H|B,K*T,H]",
     "time_major",
@@ -22,19 +23,19 @@ const OpContract& kForward = RegisterContract({
 
 const OpContract& kBackward = RegisterContract({
     "BlockRNN>GRUSequenceGrad",
-    "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H] w_ru_h[H,2H] w_c_x[I,H] "
-    "w_c_h[H,H] mask[T,B|B,T]? sequence_lengths[B]? h[T,B,H|B,T,H] "
-    "r[T,B,H|B,T,H] u[T,B,H|B,T,H] c[T,B,H|B,T,H] h_grad[T,B,H|B,T,H]? "
-    "h_last_grad[B,H]?",
-    "x_grad=x h_prev_grad[B,H] w_ru_x_grad[I,2H] w_ru_h_grad[H,2H] "
-    "w_c_x_grad[I,H] w_c_h_grad[H,H] b_ru_grad[2H] b_c_grad[H]",
+    "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
+    "w_c_x[I,H]?I=3H w_c_h[H,H] mask[T,B|B,T]? sequence_lengths[B]? "
+    "h[T,B,H|B,T,H] r[T,B,H|B,T,H] u[T,B,H|B,T,H] c[T,B,H|B,T,H] "
+    "h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? recurrent_dropout[3,B,H]?",
+    "x_grad=x h_prev_grad[B,H] w_ru_x_grad=w_ru_x w_ru_h_grad[H,2H] "
+    "w_c_x_grad=w_c_x w_c_h_grad[H,H] b_ru_grad[2H] b_c_grad[H]",
     "time_major",
 });
 
 const OpContract& kAfterForward = RegisterContract({
     "BlockRNN>GRUAfterSequence",
-    "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H] w_h[H,3H] b_x[3H] b_h[3H] "
-    "mask[T,B|B,T]? sequence_lengths[B]?",
+    "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] b_x[3H] b_h[3H] "
+    "mask[T,B|B,T]? sequence_lengths[B]? recurrent_dropout[3,B,H]?",
     "h[T,B,H|B,T,H] h_last[B,H] r[K*T,B,H|B,K*T,H] u[K*T,B,H|B,K*T,H] "
     "c[K*T,B,H|B,K*T,H] hc[K*T,B,H|B,K*T,H]",
     "time_major",
@@ -42,10 +43,11 @@ const OpContract& kAfterForward = RegisterContract({
 
 const OpContract& kAfterBackward = RegisterContract({
     "BlockRNN>GRUAfterSequenceGrad",
-    "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H] w_h[H,3H] mask[T,B|B,T]? "
+    "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] mask[T,B|B,T]? "
     "sequence_lengths[B]? h[T,B,H|B,T,H] r[T,B,H|B,T,H] u[T,B,H|B,T,H] "
-    "c[T,B,H|B,T,H] hc[T,B,H|B,T,H] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]?",
-    "x_grad=x h_prev_grad[B,H] w_x_grad[I,3H] w_h_grad[H,3H] b_x_grad[3H] "
+    "c[T,B,H|B,T,H] hc[T,B,H|B,T,H] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+    "recurrent_dropout[3,B,H]?",
+    "x_grad=x h_prev_grad[B,H] w_x_grad=w_x w_h_grad[H,3H] b_x_grad[3H] "
     "b_h_grad[3H]",
     "time_major",
 });
@@ -61,6 +63,7 @@ REGISTER_OP("BlockRNN>GRUSequence")
     .Input("b_c: T")
     .Input("mask: bool")
     .Input("sequence_lengths: Tlen")
+    .Input("recurrent_dropout: T")
     .Output("h: T")
     .Output("h_last: T")
     .Output("r: T")
@@ -87,6 +90,10 @@ the step, and `[a, b]` columns side by side:
 
 This is the GRU of Cho et al. 2014 (arXiv:1406.1078).
 
+Recurrent dropout (Gal and Ghahramani 2016, arXiv:1512.05287) multiplies h_prev
+by factors in its products with weights: those of gates r, u, c, the same at all
+steps.
+
 A step of a row is skipped where mask is false: it leaves the state as it is, h
 repeats it, and the saved gates are zeros. At and past a row's length in
 sequence_lengths there is no step: x is not read, all outputs are zeros, and no
@@ -99,15 +106,18 @@ computed in float32.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
 h_prev: The state before the first step, `[B, H]`.
-w_ru_x: Weights of the input to the gates r, u, `[I, 2H]`.
+w_ru_x: Weights of the input to the gates r, u, `[I, 2H]`; `[0]` if x is its
+  products with w_ru_x and w_c_x, for r, u, c, whose I is 3H.
 w_ru_h: Weights of the state to the gates r, u, `[H, 2H]`.
-w_c_x: Weights of the input to the candidate, `[I, H]`.
+w_c_x: Weights of the input to the candidate, `[I, H]`; `[0]` with w_ru_x.
 w_c_h: Weights of the state to the candidate, `[H, H]`.
 b_ru: Biases of the gates r, u, `[2H]`.
 b_c: Bias of the candidate, `[H]`.
 mask: False where a step of a row is skipped, `[T, B]`, or `[B, T]` without
   time_major; `[0]` for none.
 sequence_lengths: The length of each row, `[B]`, each in 0..T; `[0]` for none.
+recurrent_dropout: Factors of the state before a step in its product with each
+  gate's weights, in their order, `[3, B, H]`; `[0]` for none.
 h: The state after each step, `[T, B, H]`, or `[B, T, H]` without
   time_major.
 h_last: The state after the last step done, `[B, H]`.
@@ -136,6 +146,7 @@ REGISTER_OP("BlockRNN>GRUSequenceGrad")
     .Input("c: T")
     .Input("h_grad: T")
     .Input("h_last_grad: T")
+    .Input("recurrent_dropout: T")
     .Output("x_grad: T")
     .Output("h_prev_grad: T")
     .Output("w_ru_x_grad: T")
@@ -160,9 +171,10 @@ x_grad is zeros.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
 h_prev: The state before the first step, `[B, H]`.
-w_ru_x: Weights of the input to the gates r, u, `[I, 2H]`.
+w_ru_x: Weights of the input to the gates r, u, `[I, 2H]`; `[0]` if x is its
+  products with w_ru_x and w_c_x, for r, u, c, whose I is 3H.
 w_ru_h: Weights of the state to the gates r, u, `[H, 2H]`.
-w_c_x: Weights of the input to the candidate, `[I, H]`.
+w_c_x: Weights of the input to the candidate, `[I, H]`; `[0]` with w_ru_x.
 w_c_h: Weights of the state to the candidate, `[H, H]`.
 mask: False where a step of a row is skipped, `[T, B]`, or `[B, T]` without
   time_major; `[0]` for none.
@@ -173,6 +185,8 @@ u: That of the forward op.
 c: That of the forward op.
 h_grad: The gradient of h, of its shape; `[0]` for zeros.
 h_last_grad: The gradient of h_last, of its shape; `[0]` for zeros.
+recurrent_dropout: Factors of the state before a step in its product with each
+  gate's weights, in their order, `[3, B, H]`; `[0]` for none.
 x_grad: The gradient of x, of its shape.
 h_prev_grad: The gradient of h_prev, of its shape.
 w_ru_x_grad: The gradient of w_ru_x, of its shape.
@@ -195,6 +209,7 @@ REGISTER_OP("BlockRNN>GRUAfterSequence")
     .Input("b_h: T")
     .Input("mask: bool")
     .Input("sequence_lengths: Tlen")
+    .Input("recurrent_dropout: T")
     .Output("h: T")
     .Output("h_last: T")
     .Output("r: T")
@@ -224,6 +239,9 @@ and σ the logistic function; h_prev is the state before the step:
 
 This is the GRU of the first version of Cho et al. 2014 (arXiv:1406.1078v1).
 
+Recurrent dropout (Gal and Ghahramani 2016, arXiv:1512.05287) multiplies h_prev
+by factors in its product with w_h: those of each gate, the same at all steps.
+
 A step of a row is skipped where mask is false: it leaves the state as it is, h
 repeats it, and the saved gates are zeros. At and past a row's length in
 sequence_lengths there is no step: x is not read, all outputs are zeros, and no
@@ -236,13 +254,16 @@ computed in float32.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
 h_prev: The state before the first step, `[B, H]`.
-w_x: Weights of the input, `[I, 3H]`; columns r, u, c, or u, r, c by gate_order.
+w_x: Weights of the input, `[I, 3H]`; columns r, u, c, or u, r, c by gate_order;
+  `[0]` if x is x · w_x itself, whose I is 3H.
 w_h: Weights of the state, `[H, 3H]`, in the order of w_x.
 b_x: Biases beside the input's product, `[3H]`, in the order of w_x.
 b_h: Biases beside the state's product, `[3H]`, in the order of w_x.
 mask: False where a step of a row is skipped, `[T, B]`, or `[B, T]` without
   time_major; `[0]` for none.
 sequence_lengths: The length of each row, `[B]`, each in 0..T; `[0]` for none.
+recurrent_dropout: Factors of the state before a step in its product with each
+  gate's weights, in their order, `[3, B, H]`; `[0]` for none.
 h: The state after each step, `[T, B, H]`, or `[B, T, H]` without
   time_major.
 h_last: The state after the last step done, `[B, H]`.
@@ -272,6 +293,7 @@ REGISTER_OP("BlockRNN>GRUAfterSequenceGrad")
     .Input("hc: T")
     .Input("h_grad: T")
     .Input("h_last_grad: T")
+    .Input("recurrent_dropout: T")
     .Output("x_grad: T")
     .Output("h_prev_grad: T")
     .Output("w_x_grad: T")
@@ -303,7 +325,8 @@ x_grad is zeros.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
 h_prev: The state before the first step, `[B, H]`.
-w_x: Weights of the input, `[I, 3H]`; columns r, u, c, or u, r, c by gate_order.
+w_x: Weights of the input, `[I, 3H]`; columns r, u, c, or u, r, c by gate_order;
+  `[0]` if x is x · w_x itself, whose I is 3H.
 w_h: Weights of the state, `[H, 3H]`, in the order of w_x.
 mask: False where a step of a row is skipped, `[T, B]`, or `[B, T]` without
   time_major; `[0]` for none.
@@ -315,6 +338,8 @@ c: That of the forward op.
 hc: That of the forward op.
 h_grad: The gradient of h, of its shape; `[0]` for zeros.
 h_last_grad: The gradient of h_last, of its shape; `[0]` for zeros.
+recurrent_dropout: Factors of the state before a step in its product with each
+  gate's weights, in their order, `[3, B, H]`; `[0]` for none.
 x_grad: The gradient of x, of its shape.
 h_prev_grad: The gradient of h_prev, of its shape.
 w_x_grad: The gradient of w_x, of its shape.

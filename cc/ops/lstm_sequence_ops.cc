@@ -12,9 +12,10 @@ namespace {
 // for is_training: 1 or 0.
 const OpContract& kForward = RegisterContract({
     "BlockRNN>LSTMSequence",
-    "x[T,B,I|B,T,I] h_prev[B,H] cs_prev[B,H] w_x[I,4H] w_h[H,4H] b[4H] "
-    "peepholes[3,H]? mask[T,B|B,T]? sequence_lengths[B]?",
-    "h[T,B,H|B,T,H] h_last[B,H] cs_last[B,H] i[K*T,B,H|B,K*T,H] "
+    "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] b[4H] "
+    "peepholes[3,H]? mask[T,B|B,T]? sequence_lengths[B]? w_p[P,H]?P=H "
+    "recurrent_dropout[4,B,P]?",
+    "h[T,B,P|B,T,P] h_last[B,P] cs_last[B,H] i[K*T,B,H|B,K*T,H] "
     "cs[K*T,B,H|B,K*T,H] f[K*T,B,H|B,K*T,H] o[K*T,B,H|B,K*T,H] "
     "ci[K*T,B,H|B,K*T,H]",
     "time_major",
@@ -22,13 +23,14 @@ const OpContract& kForward = RegisterContract({
 
 const OpContract& kBackward = RegisterContract({
     "BlockRNN>LSTMSequenceGrad",
-    "x[T,B,I|B,T,I] h_prev[B,H] cs_prev[B,H] w_x[I,4H] w_h[H,4H] "
-    "peepholes[3,H]? mask[T,B|B,T]? sequence_lengths[B]? h[T,B,H|B,T,H] "
+    "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] "
+    "peepholes[3,H]? mask[T,B|B,T]? sequence_lengths[B]? h[T,B,P|B,T,P] "
     "i[T,B,H|B,T,H] cs[T,B,H|B,T,H] f[T,B,H|B,T,H] o[T,B,H|B,T,H] "
-    "ci[T,B,H|B,T,H] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
-    "cs_last_grad[B,H]? cs_grad[T,B,H|B,T,H]?",
-    "x_grad=x h_prev_grad[B,H] cs_prev_grad[B,H] w_x_grad[I,4H] "
-    "w_h_grad[H,4H] b_grad[4H] peepholes_grad=peepholes",
+    "ci[T,B,H|B,T,H] h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? "
+    "cs_last_grad[B,H]? cs_grad[T,B,H|B,T,H]? w_p[P,H]?P=H "
+    "recurrent_dropout[4,B,P]?",
+    "x_grad=x h_prev_grad[B,P] cs_prev_grad[B,H] w_x_grad=w_x "
+    "w_h_grad[P,4H] b_grad[4H] peepholes_grad=peepholes w_p_grad=w_p",
     "time_major",
 });
 
@@ -42,6 +44,8 @@ REGISTER_OP("BlockRNN>LSTMSequence")
     .Input("peepholes: T")
     .Input("mask: bool")
     .Input("sequence_lengths: Tlen")
+    .Input("w_p: T")
+    .Input("recurrent_dropout: T")
     .Output("h: T")
     .Output("h_last: T")
     .Output("cs_last: T")
@@ -73,10 +77,14 @@ cell_clip is above 0:
     f  = σ(f̄ + forget_bias [+ cs_prev ∘ wcf])
     cs = ci ∘ i + cs_prev ∘ f,  clipped to [−cell_clip, cell_clip]
     o  = σ(ō [+ cs ∘ wco])              (the new, clipped cs)
-    h  = o ∘ tanh(cs)
+    h  = o ∘ tanh(cs),  or with a projection  h = (o ∘ tanh(cs)) · w_pᵀ
 
 This is the LSTM of Hochreiter and Schmidhuber 1997 as in Zaremba et al. 2014
-(arXiv:1409.2329), with the peepholes of Gers and Schmidhuber 2000.
+(arXiv:1409.2329), with the peepholes of Gers and Schmidhuber 2000 and the
+projection of Sak et al. 2014 (arXiv:1402.1128).
+
+Recurrent dropout (Gal and Ghahramani 2016, arXiv:1512.05287) multiplies h_prev
+by factors in its product with w_h: those of each gate, the same at all steps.
 
 A step of a row is skipped where mask is false: it leaves the state as it is, h
 repeats it, and the saved gates are zeros. At and past a row's length in
@@ -89,25 +97,29 @@ A sequence, batch, input or state of size 0 is allowed. half and bfloat16 are
 computed in float32.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
-h_prev: The state before the first step, `[B, H]`.
+h_prev: The state before the first step, `[B, P]`; P is H without a projection.
 cs_prev: The cell state before the first step, `[B, H]`.
-w_x: Weights of the input, `[I, 4H]`; columns i, f, ci, o.
-w_h: Weights of the state, `[H, 4H]`, in the order of w_x.
+w_x: Weights of the input, `[I, 4H]`; columns i, f, ci, o; `[0]` if x is
+  x · w_x itself, whose I is 4H.
+w_h: Weights of the state, `[P, 4H]`, in the order of w_x.
 b: Biases, `[4H]`, in the order of w_x.
 peepholes: The weights wci, wcf, wco from the cell state to the gates i, f, o,
   `[3, H]`; `[0]` for none.
 mask: False where a step of a row is skipped, `[T, B]`, or `[B, T]` without
   time_major; `[0]` for none.
 sequence_lengths: The length of each row, `[B]`, each in 0..T; `[0]` for none.
-h: The state after each step, `[T, B, H]`, or `[B, T, H]` without
+w_p: Weights of the projection, `[P, H]`; `[0]` for none, and P is H then.
+recurrent_dropout: Factors of the state before a step in its product with each
+  gate's weights, in their order, `[4, B, P]`; `[0]` for none.
+h: The state after each step, `[T, B, P]`, or `[B, T, P]` without
   time_major.
-h_last: The state after the last step done, `[B, H]`.
+h_last: The state after the last step done, `[B, P]`.
 cs_last: The cell state after the last step done, `[B, H]`.
-i: The input gate, as h.
-cs: The cell state after each step, as h.
-f: The forget gate, as h.
-o: The output gate, as h.
-ci: The cell input, as h.
+i: The input gate, `[T, B, H]` or `[B, T, H]`.
+cs: The cell state after each step, as i.
+f: The forget gate, as i.
+o: The output gate, as i.
+ci: The cell input, as i.
 forget_bias: Added to the forget gate's pre-activation.
 cell_clip: The bound of the cell state; no bound unless it is above 0.
 time_major: Whether the first dim of sequences is T; else it is B.
@@ -136,6 +148,8 @@ REGISTER_OP("BlockRNN>LSTMSequenceGrad")
     .Input("h_last_grad: T")
     .Input("cs_last_grad: T")
     .Input("cs_grad: T")
+    .Input("w_p: T")
+    .Input("recurrent_dropout: T")
     .Output("x_grad: T")
     .Output("h_prev_grad: T")
     .Output("cs_prev_grad: T")
@@ -143,6 +157,7 @@ REGISTER_OP("BlockRNN>LSTMSequenceGrad")
     .Output("w_h_grad: T")
     .Output("b_grad: T")
     .Output("peepholes_grad: T")
+    .Output("w_p_grad: T")
     .Attr("time_major: bool = true")
     .Attr("go_backwards: bool = false")
     .Attr("T: {half, bfloat16, float, double}")
@@ -158,10 +173,11 @@ The clip is straight-through: its derivative is taken as 1. A skipped step hands
 the gradients of the state on as they are; past a row's length x_grad is zeros.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
-h_prev: The state before the first step, `[B, H]`.
+h_prev: The state before the first step, `[B, P]`; P is H without a projection.
 cs_prev: The cell state before the first step, `[B, H]`.
-w_x: Weights of the input, `[I, 4H]`; columns i, f, ci, o.
-w_h: Weights of the state, `[H, 4H]`, in the order of w_x.
+w_x: Weights of the input, `[I, 4H]`; columns i, f, ci, o; `[0]` if x is
+  x · w_x itself, whose I is 4H.
+w_h: Weights of the state, `[P, 4H]`, in the order of w_x.
 peepholes: The weights wci, wcf, wco from the cell state to the gates i, f, o,
   `[3, H]`; `[0]` for none.
 mask: False where a step of a row is skipped, `[T, B]`, or `[B, T]` without
@@ -177,6 +193,9 @@ h_grad: The gradient of h, of its shape; `[0]` for zeros.
 h_last_grad: The gradient of h_last, of its shape; `[0]` for zeros.
 cs_last_grad: The gradient of cs_last, of its shape; `[0]` for zeros.
 cs_grad: The gradient of cs, of its shape; `[0]` for zeros.
+w_p: Weights of the projection, `[P, H]`; `[0]` for none, and P is H then.
+recurrent_dropout: Factors of the state before a step in its product with each
+  gate's weights, in their order, `[4, B, P]`; `[0]` for none.
 x_grad: The gradient of x, of its shape.
 h_prev_grad: The gradient of h_prev, of its shape.
 cs_prev_grad: The gradient of cs_prev, of its shape.
@@ -184,6 +203,7 @@ w_x_grad: The gradient of w_x, of its shape.
 w_h_grad: The gradient of w_h, of its shape.
 b_grad: The gradient of b, of its shape.
 peepholes_grad: The gradient of peepholes, of its shape.
+w_p_grad: The gradient of w_p, of its shape.
 time_major: Whether the first dim of sequences is T; else it is B.
 go_backwards: Whether the last step is done first.
 Tlen: The type of sequence_lengths.

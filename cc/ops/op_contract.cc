@@ -88,8 +88,17 @@ std::vector<ArgumentPattern> ParseArguments(
   for (std::string part : Split(text, ' ')) {
     if (part.empty()) continue;
     ArgumentPattern argument;
-    argument.optional = part.back() == '?';
-    if (argument.optional) part.pop_back();
+    const size_t mark = part.find("]?");
+    argument.optional = mark != std::string::npos;
+    if (argument.optional) {
+      if (mark + 2 < part.size()) {
+        for (const std::string& side : Split(part.substr(mark + 2), '=')) {
+          argument.left_out_if.push_back(ParseDim(side));
+        }
+        if (argument.left_out_if.size() != 2) Malformed(part, "expected P=H");
+      }
+      part.resize(mark + 1);
+    }
     const size_t equals = part.find('=');
     const size_t open = part.find('[');
     if (equals != std::string::npos) {
@@ -222,6 +231,14 @@ bool LeftOut(const InputShapes& shapes, int input) {
          (shapes.dim(input, 0) == 0 || shapes.dim(input, 0) == kUnknown);
 }
 
+// " or [0]", or when that is allowed.
+std::string OrLeftOut(const ArgumentPattern& input) {
+  if (!input.optional) return "";
+  if (input.left_out_if.empty()) return " or [0]";
+  return ", or [0] where " + input.left_out_if[0].text + " = " +
+         input.left_out_if[1].text;
+}
+
 std::string Given(const InputShapes& shapes, int input) {
   std::vector<std::string> dims;
   for (int d = 0; d < shapes.rank(input); ++d) {
@@ -292,6 +309,26 @@ absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
     }
     again = later && progress;
   } while (again);
+  return CheckLeftOut(shapes, alternative, *bound);
+}
+
+absl::Status OpContract::CheckLeftOut(const InputShapes& shapes,
+                                      int alternative,
+                                      const Bindings& bound) const {
+  for (int i = 0; i < static_cast<int>(inputs_.size()); ++i) {
+    const std::vector<DimPattern>& equal = inputs_[i].left_out_if;
+    if (equal.empty() || shapes.rank(i) != 1 || shapes.dim(i, 0) != 0) continue;
+    const Value left = Evaluate(equal[0], bound);
+    const Value right = Evaluate(equal[1], bound);
+    if (left.unknowns > 0 || right.unknowns > 0) continue;
+    if (left.overflow || right.overflow || left.known != right.known) {
+      const ShapePattern& shape = inputs_[i].shape(alternative);
+      return absl::InvalidArgumentError(
+          op_ + ": " + inputs_[i].name + " must have shape " + Symbolic(shape) +
+          Numeric(shape, bound) + OrLeftOut(inputs_[i]) + ", got " +
+          Given(shapes, i));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -317,8 +354,7 @@ absl::Status OpContract::Mismatch(const InputShapes& shapes, int input,
   return absl::InvalidArgumentError(
       op_ + ": " + inputs_[input].name + " must have shape " + Symbolic(shape) +
       Numeric(shape, bound) + KnownFactors(shape, bound) +
-      (inputs_[input].optional ? " or [0]" : "") + ", got " +
-      Given(shapes, input));
+      OrLeftOut(inputs_[input]) + ", got " + Given(shapes, input));
 }
 
 std::string OpContract::Overflow(const ArgumentPattern& argument,

@@ -9,6 +9,7 @@
 //   [H|?]     alternatives, picked by an attr: the first when it is true
 //   [*]       any shape at all
 //   name[…]?  may be left out: an input of shape [0] then
+//   name[…]?P=H   may be left out where P is H
 //   name=x    the shape of the input x (in outputs)
 // A symbol is one upper case letter. It takes its value from the first dim that
 // has no other unknown in it; every other dim must agree.
@@ -58,6 +59,7 @@ struct ShapePattern {
 struct ArgumentPattern {
   std::string name;
   bool optional = false;
+  std::vector<DimPattern> left_out_if;     // empty, or two that must be equal
   std::vector<ShapePattern> alternatives;  // one, unless the text has a |
   const ShapePattern& shape(int alternative) const {
     return alternatives[alternatives.size() == 1 ? 0 : alternative];
@@ -104,6 +106,9 @@ class OpContract {
                          int64_t* value) const;
 
  private:
+  // Whether what is left out may be.
+  absl::Status CheckLeftOut(const InputShapes& shapes, int alternative,
+                            const Bindings& bound) const;
   absl::Status Mismatch(const InputShapes& shapes, int input, int alternative,
                         const Bindings& bound) const;
   std::string Overflow(const ArgumentPattern& argument, int alternative,

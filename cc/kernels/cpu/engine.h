@@ -68,7 +68,7 @@ struct CellFunctions {
 };
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 4;
+inline constexpr int kEngineVersion = 5;
 
 struct Engine {
   int version;

@@ -13,6 +13,7 @@
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/packed_weights.h"
 #include "cc/kernels/cpu/product.h"
+#include "cc/kernels/cpu/recurrent_dropout.h"
 #include "cc/kernels/cpu/sequence.h"
 #include "cc/kernels/cpu/sequence_gradients.h"
 #include "cc/kernels/cpu/sequence_rows.h"
@@ -44,14 +45,16 @@ class GruAfterSequenceBackward {
         ldz_(kGruAfterGates * units_),
         scratch_(host),
         rows_(shape_, &scratch_),
-        w_h_t_(host, &scratch_, Transposed(args.w_h, units_), {0}, ldz_, units_,
-               rows_.FewUses()),
+        factors_(rows_, args.recurrent_dropout, units_),
+        w_h_t_(host, &scratch_, rows_, Transposed(args.w_h, units_), units_,
+               factors_),
         operands_(host, &scratch_, shape_, rows_, args.mask,
                   {args.h, ld_h_, args.h_prev, units_}),
+        dropped_(host, &scratch_, rows_, operands_, factors_),
         dz_(&scratch_, rows_, ldz_),
         d_c_(scratch_.Array<C>(rows_.MostRowsInBlock() * units_)),
         d_h_before_(scratch_.Array<C>(shape_.batch * units_)),
-        w_x_grad_(&scratch_, shape_.skip_input ? nullptr : args.w_x_grad,
+        w_x_grad_(&scratch_, shape_.HasInputWeights() ? args.w_x_grad : nullptr,
                   shape_.input, ldz_, shape_.weights_by_unit),
         w_h_grad_(&scratch_, args.w_h_grad, units_, ldz_,
                   shape_.weights_by_unit),
@@ -140,29 +143,29 @@ class GruAfterSequenceBackward {
         Store(d_h_before + j, out.d_h_prev, lanes);
       });
     };
-    MultiplyStepAfter(rows_, step, dz_.Of(step + 1), w_h_t_, panels, rows,
-                      epilogue);
+    w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1), panels, rows, epilogue);
   }
 
   Status Weights() {
     const int64_t rows = operands_.rows();
-    const int64_t input = shape_.input;
+    const int64_t input = operands_.input();
     const WeightView<C> dz = {dz_.data(), ldz_};
     const WeightView<C> d_c = {d_c_, units_};
     // The gates before the candidate are the same for x and for h.
     Product<T, 1> to_x;
-    to_x.rows = shape_.skip_input ? 0 : rows;
+    to_x.rows = shape_.HasInputWeights() ? rows : 0;
     to_x.units = input;
     to_x.num_parts = 2;
     const WeightView<T> w_x_t = Transposed(args_.w_x, input);
     to_x.parts[0] = {{dz_.data(), ldz_}, RuWidth(), w_x_t};
     to_x.parts[1] = {{d_c_, units_}, units_, w_x_t.From(RuWidth())};
-    if (shape_.skip_input) {
-      SumGates<T>(
-          host_, operands_.block(), units_,
-          {{dz_.data(), ldz_}, {dz_.data() + units_, ldz_}, {d_c_, units_}},
-          args_.x_grad);
-    }
+    StoreGates<T>(
+        host_, shape_, operands_.block(),
+        {{dz_.data(), ldz_}, {dz_.data() + units_, ldz_}, {d_c_, units_}},
+        args_.x_grad);
+    const Status status = dropped_.AddGradients(
+        dz_.data(), units_, w_h_grad_.sums(), b_h_grad_.sums());
+    if (status != Status::kOk) return status;
     // The gradient of b_x is the same sum whether or not there is a w_x.
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     return RunProducts<T>(
@@ -173,7 +176,8 @@ class GruAfterSequenceBackward {
                         Columns(w_x_grad_, RuWidth()), ldz_,
                         b_x_grad_.sums() + RuWidth()}),
         SumOverRows<T>({operands_.h_t(), units_, rows, dz, ldz_,
-                        w_h_grad_.sums(), ldz_, b_h_grad_.sums()}));
+                        factors_ ? nullptr : w_h_grad_.sums(), ldz_,
+                        factors_ ? nullptr : b_h_grad_.sums()}));
   }
 
   static C* Columns(const WeightGrad<T>& grad, int64_t from) {
@@ -181,8 +185,8 @@ class GruAfterSequenceBackward {
   }
 
   void Finish() {
-    MultiplyStepAfter(
-        rows_, -1, dz_.data(), w_h_t_, {0, w_h_t_.panels()}, {0, shape_.batch},
+    w_h_t_.MultiplyStepAfter(
+        -1, dz_.data(), {0, w_h_t_.panels()}, {0, shape_.batch},
         StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
     ForEachGrad([&](const auto& grad) { grad.Finish(host_); });
   }
@@ -195,8 +199,10 @@ class GruAfterSequenceBackward {
   const int64_t ldz_;
   Scratch scratch_;
   const SequenceRows rows_;
-  const PackedWeights<T, 1> w_h_t_;  // w_hᵀ
+  const StateFactors<T> factors_;
+  const StateGradWeights<T, kGruAfterGates> w_h_t_;
   BlockOperands<T> operands_;
+  const DroppedStates<T, kGruAfterGates> dropped_;
   BlockGradients<C> dz_;          // [block rows + B, 3H]: r̄, ū, hc
   C* d_c_;                        // [block rows, H]
   C* d_h_before_;                 // [B, H], less what comes through w_h

@@ -13,6 +13,7 @@
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/input_product.h"
 #include "cc/kernels/cpu/packed_weights.h"
+#include "cc/kernels/cpu/recurrent_dropout.h"
 #include "cc/kernels/cpu/sequence.h"
 #include "cc/kernels/cpu/sequence_rows.h"
 #include "cc/kernels/cpu/step_loop.h"
@@ -40,12 +41,14 @@ class GruAfterSequenceForward {
         ld_h_(shape_.h_width > 0 ? shape_.h_width : units_),
         scratch_(host),
         rows_(shape_, &scratch_),
+        factors_(rows_, args.recurrent_dropout, units_),
+        state_(&scratch_, factors_, shape_.batch),
         loop_(Loop()),
         split_(ChooseSplit(loop_, host.num_threads)),
         w_h_(host, &scratch_,
              WeightView<T>{args.w_h, LdW(units_), shape_.weights_by_unit},
              GateOffsets<kGruAfterGates>(units_).at, units_, units_,
-             rows_.FewUses()),
+             rows_.FewUses() && !factors_),
         x_(host, &scratch_, shape_, rows_,
            {args.w_x, LdW(shape_.input), shape_.weights_by_unit, args.b_x,
             args.b_h},
@@ -59,6 +62,7 @@ class GruAfterSequenceForward {
     for (int64_t b = 0; b < batch; ++b) {
       CopyRow(args_.h_prev + rows_.State(b) * units_, units_,
               h_[0] + b * units_);
+      state_.Keep(0, b, 0, units_, h_[0] + b * units_);
     }
     ZeroPastLengths();
     for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
@@ -137,8 +141,9 @@ class GruAfterSequenceForward {
         if (args_.h != nullptr) Store(args_.h + at + j, out.h, lanes);
         Store(h_out + state + j, out.h, lanes);
       });
+      state_.Keep(step + 1, run.row, run.unit, run.count, h_out + state);
     };
-    x_.Multiply(step, h_in, w_h_, panels, rows, epilogue);
+    x_.Multiply(step, state_.Of(step, h_in), w_h_, panels, rows, epilogue);
   }
 
   const GruAfterSequenceForwardArgs<T>& args_;
@@ -148,6 +153,8 @@ class GruAfterSequenceForward {
   const int64_t ld_h_;
   Scratch scratch_;
   const SequenceRows rows_;
+  const StateFactors<T> factors_;
+  const StateOperand<T, kGruAfterGates> state_;
   StepLoop loop_;
   const StepSplit split_;
   const PackedWeights<T, kGruAfterGates> w_h_;

@@ -13,6 +13,7 @@
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/packed_weights.h"
 #include "cc/kernels/cpu/product.h"
+#include "cc/kernels/cpu/recurrent_dropout.h"
 #include "cc/kernels/cpu/sequence.h"
 #include "cc/kernels/cpu/sequence_gradients.h"
 #include "cc/kernels/cpu/sequence_rows.h"
@@ -42,21 +43,23 @@ class GruSequenceBackward {
         ld_ru_(kGruGates * units_),
         scratch_(host),
         rows_(shape_, &scratch_),
-        w_ru_h_t_(host, &scratch_, WeightView<T>{args.w_ru_h, ld_ru_, true},
-                  {0}, ld_ru_, units_, rows_.FewUses()),
+        factors_(rows_, args.recurrent_dropout, units_),
+        w_ru_h_t_(host, &scratch_, rows_,
+                  WeightView<T>{args.w_ru_h, ld_ru_, true}, units_, factors_),
         w_c_h_t_(host, &scratch_, WeightView<T>{args.w_c_h, units_, true}, {0},
                  units_, units_, rows_.FewUses()),
         operands_(host, &scratch_, shape_, rows_, args.mask,
                   {args.h, units_, args.h_prev, units_}),
+        dropped_(host, &scratch_, rows_, operands_, factors_),
         d_ru_(&scratch_, rows_, ld_ru_),
         d_c_(scratch_.Array<C>(rows_.MostRowsInBlock() * units_)),
         h_r_(scratch_.Array<C>(rows_.MostRowsInBlock() * units_)),
         h_r_t_(scratch_.Array<C>(operands_.TransposedSize(units_))),
         d_h_(scratch_.Array<C>(shape_.batch * units_)),
         d_h_before_(scratch_.Array<C>(shape_.batch * units_)),
-        w_ru_x_grad_(&scratch_, args.w_ru_x_grad, shape_.input, ld_ru_),
+        w_ru_x_grad_(&scratch_, XGrad(args.w_ru_x_grad), shape_.input, ld_ru_),
         w_ru_h_grad_(&scratch_, args.w_ru_h_grad, units_, ld_ru_),
-        w_c_x_grad_(&scratch_, args.w_c_x_grad, shape_.input, units_),
+        w_c_x_grad_(&scratch_, XGrad(args.w_c_x_grad), shape_.input, units_),
         w_c_h_grad_(&scratch_, args.w_c_h_grad, units_, units_),
         b_ru_grad_(&scratch_, args.b_ru_grad, 1, ld_ru_),
         b_c_grad_(&scratch_, args.b_c_grad, 1, units_) {}
@@ -77,6 +80,10 @@ class GruSequenceBackward {
   }
 
  private:
+  static constexpr int kCandidate = kGruGates;  // its factors
+
+  T* XGrad(T* grad) const { return shape_.HasInputWeights() ? grad : nullptr; }
+
   template <class F>
   void ForEachGrad(const F& f) const {
     for (const auto* grad : {&w_ru_x_grad_, &w_ru_h_grad_, &w_c_x_grad_,
@@ -115,6 +122,10 @@ class GruSequenceBackward {
   bool Skipped(int64_t step, int64_t b) const {
     return rows_.Skipped(args_.mask, step, b);
   }
+  template <class Lanes>
+  EIGEN_ALWAYS_INLINE V Factor(int64_t b, int64_t unit, Lanes lanes) const {
+    return factors_.At(kCandidate, b, unit, lanes);
+  }
   // The first row of a step, among the block's.
   int64_t First(int64_t step) const { return operands_.block().Of(step); }
 
@@ -141,12 +152,13 @@ class GruSequenceBackward {
         Store(d_h_ + state + j, d_h, lanes);
         Store(d_c_ + block + j, out.d_c_bar, lanes);
         Store(d_u + j, out.d_u_bar, lanes);
-        Store(h_r_ + block + j, before * Load<C>(args_.r + saved + j, lanes),
-              lanes);
+        const V r = Load<C>(args_.r + saved + j, lanes);
+        Store(h_r_ + block + j,
+              before * r * Factor(run.row, run.unit + j, lanes), lanes);
       });
     };
-    MultiplyStepAfter(rows_, step, d_ru_.Of(step + 1), w_ru_h_t_, panels, rows,
-                      epilogue);
+    w_ru_h_t_.MultiplyStepAfter(step, d_ru_.Of(step + 1), panels, rows,
+                                epilogue);
   }
 
   void Reset(int64_t step, Range panels, Range rows) {
@@ -157,7 +169,8 @@ class GruSequenceBackward {
       const T* h_prev = operands_.Before(step, run.row) + run.unit;
       C* d_r = d_ru_.Of(step) + run.row * ld_ru_ + kGruRu.r * units_ + run.unit;
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        const V d_hr = Load<C>(run.gates + j, lanes);
+        const V d_hr = Load<C>(run.gates + j, lanes) *
+                       Factor(run.row, run.unit + j, lanes);
         const V r = Load<C>(args_.r + saved + j, lanes);
         const V d_h = Load<C>(d_h_ + state + j, lanes);
         const V d_r_bar = GruBackwardReset(d_hr, Load<C>(h_prev + j, lanes), r);
@@ -167,25 +180,33 @@ class GruSequenceBackward {
         Store(d_h_before_ + state + j, skip ? d_h : d_h_before, lanes);
       });
     };
-    MultiplyPacked(RowView<C>{d_c_ + First(step) * units_, units_}, w_c_h_t_,
-                   panels, rows, BeginAtZero(), epilogue);
+    MultiplyPacked({{d_c_ + First(step) * units_, units_}}, w_c_h_t_, panels,
+                   rows, BeginAtZero(), epilogue);
   }
 
   Status Weights() {
     const int64_t rows = operands_.rows();
-    const int64_t input = shape_.input;
+    const int64_t input = operands_.input();
     operands_.Transpose(
         [&](int64_t m) {
           return operands_.Kept(m) ? h_r_ + m * units_ : nullptr;
         },
         units_, h_r_t_);
     Product<T, 1> to_x;
-    to_x.rows = rows;
+    to_x.rows = shape_.HasInputWeights() ? rows : 0;
     to_x.units = input;
     to_x.num_parts = 2;
     to_x.parts[0] = {
         {d_ru_.data(), ld_ru_}, ld_ru_, {args_.w_ru_x, ld_ru_, true}};
     to_x.parts[1] = {{d_c_, units_}, units_, {args_.w_c_x, units_, true}};
+    StoreGates<T>(host_, shape_, operands_.block(),
+                  {{d_ru_.data(), ld_ru_},
+                   {d_ru_.data() + units_, ld_ru_},
+                   {d_c_, units_}},
+                  args_.x_grad);
+    const Status status = dropped_.AddGradients(
+        d_ru_.data(), units_, w_ru_h_grad_.sums(), b_ru_grad_.sums());
+    if (status != Status::kOk) return status;
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     const WeightView<C> d_ru = {d_ru_.data(), ld_ru_};
     const WeightView<C> d_c = {d_c_, units_};
@@ -196,15 +217,15 @@ class GruSequenceBackward {
         SumOverRows<T>({operands_.x_t(), input, rows, d_c, units_,
                         w_c_x_grad_.sums(), units_, nullptr}),
         SumOverRows<T>({operands_.h_t(), units_, rows, d_ru, ld_ru_,
-                        w_ru_h_grad_.sums(), ld_ru_, b_ru_grad_.sums()}),
+                        factors_ ? nullptr : w_ru_h_grad_.sums(), ld_ru_,
+                        factors_ ? nullptr : b_ru_grad_.sums()}),
         SumOverRows<T>({h_r_t_, units_, rows, d_c, units_, w_c_h_grad_.sums(),
                         units_, b_c_grad_.sums()}));
   }
 
   void Finish() {
-    MultiplyStepAfter(
-        rows_, -1, d_ru_.data(), w_ru_h_t_, {0, w_ru_h_t_.panels()},
-        {0, shape_.batch},
+    w_ru_h_t_.MultiplyStepAfter(
+        -1, d_ru_.data(), {0, w_ru_h_t_.panels()}, {0, shape_.batch},
         StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
     ForEachGrad([&](const auto& grad) { grad.Finish(host_); });
   }
@@ -216,9 +237,11 @@ class GruSequenceBackward {
   const int64_t ld_ru_;
   Scratch scratch_;
   const SequenceRows rows_;
-  const PackedWeights<T, 1> w_ru_h_t_;  // w_ru_hᵀ
-  const PackedWeights<T, 1> w_c_h_t_;   // w_c_hᵀ
+  const StateFactors<T> factors_;  // of gates r, u, c
+  const StateGradWeights<T, kGruGates> w_ru_h_t_;
+  const PackedWeights<T, 1> w_c_h_t_;  // w_c_hᵀ
   BlockOperands<T> operands_;
+  const DroppedStates<T, kGruGates> dropped_;
   BlockGradients<C> d_ru_;  // [block rows + B, 2H], pre-activations
   C* d_c_;                  // [block rows, H], pre-activations
   C* h_r_;                  // [block rows, H], h before the step ∘ r

@@ -13,6 +13,7 @@
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/input_product.h"
 #include "cc/kernels/cpu/packed_weights.h"
+#include "cc/kernels/cpu/recurrent_dropout.h"
 #include "cc/kernels/cpu/sequence.h"
 #include "cc/kernels/cpu/sequence_rows.h"
 #include "cc/kernels/cpu/step_loop.h"
@@ -37,18 +38,20 @@ class GruSequenceForward {
         units_(args.shape.units),
         scratch_(host),
         rows_(shape_, &scratch_),
+        factors_(rows_, args.recurrent_dropout, units_),
+        state_(&scratch_, factors_, shape_.batch),
         loop_(Loop()),
         split_(ChooseSplit(loop_, host.num_threads)),
         w_ru_h_(host, &scratch_, WeightView<T>{args.w_ru_h, 2 * units_},
                 GateOffsets<kGruGates>(units_).at, units_, units_,
-                rows_.FewUses()),
+                rows_.FewUses() && !factors_),
         w_c_h_(host, &scratch_, WeightView<T>{args.w_c_h, units_}, {0}, units_,
                units_, rows_.FewUses()),
         x_ru_(host, &scratch_, shape_, rows_,
               {args.w_ru_x, 2 * units_, false, args.b_ru},
               JoinsStep(loop_, split_, host.num_threads)),
         x_c_(host, &scratch_, shape_, rows_,
-             {args.w_c_x, units_, false, args.b_c},
+             {args.w_c_x, units_, false, args.b_c, nullptr, kGruGates * units_},
              JoinsStep(loop_, split_, host.num_threads)) {}
 
   Status Run() {
@@ -59,6 +62,7 @@ class GruSequenceForward {
     if (!scratch_.ok()) return Status::kOutOfMemory;
     for (int64_t b = 0; b < batch; ++b) {
       CopyRow(args_.h_prev + rows_.State(b) * units_, units_, h_ + b * units_);
+      state_.Keep(0, b, 0, units_, h_ + b * units_);
     }
     for (T* out : {args_.r, args_.u, args_.c, args_.h}) {
       ZeroPast(host_, shape_, out, units_, units_);
@@ -92,6 +96,8 @@ class GruSequenceForward {
   }
 
  private:
+  static constexpr int kCandidate = kGruGates;  // its factors
+
   StepLoop Loop() const {
     StepLoop loop;
     loop.steps = rows_.steps();
@@ -117,10 +123,13 @@ class GruSequenceForward {
         if (args_.r != nullptr) Store(args_.r + at + j, out.r, lanes);
         if (args_.u != nullptr) Store(args_.u + at + j, out.u, lanes);
         Store(u_ + state + j, out.u, lanes);
-        Store(h_r_ + state + j, out.h_prev_r, lanes);
+        Store(h_r_ + state + j,
+              out.h_prev_r *
+                  factors_.At(kCandidate, run.row, run.unit + j, lanes),
+              lanes);
       });
     };
-    x_ru_.Multiply(step, h_, w_ru_h_, panels, rows, epilogue);
+    x_ru_.Multiply(step, state_.Of(step, h_), w_ru_h_, panels, rows, epilogue);
   }
 
   // Writes h in place: all of this step's first stage has read it.
@@ -139,8 +148,9 @@ class GruSequenceForward {
         if (args_.h != nullptr) Store(args_.h + at + j, out.h, lanes);
         Store(h_ + state + j, out.h, lanes);
       });
+      state_.Keep(step + 1, run.row, run.unit, run.count, h_ + state);
     };
-    x_c_.Multiply(step, h_r_, w_c_h_, panels, rows, epilogue);
+    x_c_.Multiply(step, {{h_r_, units_}}, w_c_h_, panels, rows, epilogue);
   }
 
   const GruSequenceForwardArgs<T>& args_;
@@ -149,6 +159,8 @@ class GruSequenceForward {
   const int64_t units_;
   Scratch scratch_;
   const SequenceRows rows_;
+  const StateFactors<T> factors_;  // of gates r, u, c
+  const StateOperand<T, kGruGates> state_;
   StepLoop loop_;
   const StepSplit split_;
   const PackedWeights<T, kGruGates> w_ru_h_;
@@ -157,7 +169,7 @@ class GruSequenceForward {
   InputProduct<T, 1> x_c_;
   C* h_ = nullptr;    // [B, H]
   C* u_ = nullptr;    // [B, H]
-  C* h_r_ = nullptr;  // [B, H], h ∘ r
+  C* h_r_ = nullptr;  // [B, H], h ∘ r, times the candidate's factors
 };
 
 }  // namespace internal

@@ -43,6 +43,7 @@ struct InputWeights {
   const T* b = nullptr;    // [gates · H]
   const T* b_h = nullptr;  // [gates · H], the state's share of what is added;
                            // nullptr: zeros
+  int64_t column = 0;      // of the first gate, with projected_input
 };
 
 // With kLastApart the last gate's share stays by itself: its product with the
@@ -64,9 +65,9 @@ class InputProduct {
         units_(shape.units),
         panels_(CeilDiv(shape.units, kUnits)),
         weights_(weights),
-        within_(within && !shape.skip_input),
+        within_(within && shape.HasInputWeights()),
         may_join_(shape.batch >= kRowsToJoinStep),
-        skip_input_(shape.skip_input),
+        shape_(shape),
         block_(rows, scratch),
         bias_(scratch->Array<C>(panels_ * kStartWidth)),
         wide_x_(WideRowsScratch<T>(scratch, rows.MostRowsInBlock(), input_)),
@@ -82,10 +83,6 @@ class InputProduct {
   Status Enter(const StepBlock& block, const T* x) {
     EnterRows(block, x);
     if (within_) return Status::kOk;
-    if (skip_input_) {
-      BeginWithInput();
-      return Status::kOk;
-    }
     return RunProducts<T>(host_, Ahead());
   }
 
@@ -94,11 +91,13 @@ class InputProduct {
   void EnterRows(const StepBlock& block, const T* x) {
     block_.Enter(block);
     x_ = WideRows(host_, block_.In(x, input_), block.rows, input_, wide_x_);
+    if (!shape_.HasInputWeights()) BeginWithInput();
   }
 
   auto Ahead() {
     Product<T, kGates> product;
-    product.rows = within_ || skip_input_ ? 0 : block_.block().rows;
+    const bool ahead = !within_ && shape_.HasInputWeights();
+    product.rows = ahead ? block_.block().rows : 0;
     product.units = units_;
     const GateOffsets<kGates> offsets(units_);
     std::copy(offsets.at, offsets.at + kGates, product.gate_offset);
@@ -109,12 +108,12 @@ class InputProduct {
     return ProductWithEpilogue{product, keep};
   }
 
-  // x · w_x + b + h · w_h for some rows of a step and panels, then
+  // x · w_x + b + state · w_h for some rows of a step and panels, then
   // epilogue(run, last gate's share of the input or nullptr).
   template <class Epilogue>
-  void Multiply(int64_t step, const C* h, const PackedWeights<T, kGates>& w_h,
-                Range panels, Range rows, const Epilogue& epilogue) const {
-    const RowView<C> state = {h, w_h.depth()};
+  void Multiply(int64_t step, const GateRows<C>& state,
+                const PackedWeights<T, kGates>& w_h, Range panels, Range rows,
+                const Epilogue& epilogue) const {
     const int64_t first = block_.Of(step);
     if (!within_) {
       MultiplyPacked(
@@ -241,15 +240,17 @@ class InputProduct {
     }
   }
 
-  // With skip_input every gate's share is x itself.
+  // Without weights every gate's share is in x itself, or is x itself.
   void BeginWithInput() {
     const int64_t rows = block_.block().rows;
-    ParallelForRows(host_, rows, kGates * units_,
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t m = begin; m < end; ++m) {
-                        KeepStart(GateRun<C>{m, 0, units_, x_.Row(m), 0});
-                      }
-                    });
+    const int64_t stride = shape_.projected_input ? units_ : 0;
+    const int64_t column = shape_.projected_input ? weights_.column : 0;
+    ParallelForRows(
+        host_, rows, kGates * units_, [&](int64_t begin, int64_t end) {
+          for (int64_t m = begin; m < end; ++m) {
+            KeepStart(GateRun<C>{m, 0, units_, x_.Row(m) + column, stride});
+          }
+        });
   }
 
   const Host& host_;
@@ -259,7 +260,7 @@ class InputProduct {
   const InputWeights<T, kGates> weights_;
   const bool within_;
   const bool may_join_;  // with another number of threads
-  const bool skip_input_;
+  const SequenceShape& shape_;
   BlockRows block_;
   C* bias_;
   C* wide_x_;

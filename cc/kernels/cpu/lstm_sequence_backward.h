@@ -15,6 +15,7 @@
 #include "cc/kernels/cpu/lstm_cell.h"
 #include "cc/kernels/cpu/packed_weights.h"
 #include "cc/kernels/cpu/product.h"
+#include "cc/kernels/cpu/recurrent_dropout.h"
 #include "cc/kernels/cpu/sequence.h"
 #include "cc/kernels/cpu/sequence_gradients.h"
 #include "cc/kernels/cpu/sequence_rows.h"
@@ -49,16 +50,18 @@ class LstmSequenceBackward {
         ldz_(kLstmGates * units_),
         scratch_(host),
         rows_(shape_, &scratch_),
-        w_h_t_(host, &scratch_, Transposed(args.w_h, width_), {0}, ldz_, width_,
-               rows_.FewUses()),
+        factors_(rows_, args.recurrent_dropout, width_),
+        w_h_t_(host, &scratch_, rows_, Transposed(args.w_h, width_), units_,
+               factors_),
         w_p_(host, &scratch_, WeightView<T>{args.w_p, units_}, {0}, args.proj,
              projects_ ? units_ : 0, rows_.FewUses()),
         operands_(host, &scratch_, shape_, rows_, args.mask,
                   {args.h, ld_h_, args.h_prev, width_}),
+        dropped_(host, &scratch_, rows_, operands_, factors_),
         dz_(&scratch_, rows_, ldz_),
         cs_grad_(scratch_.Array<C>(shape_.batch * units_)),
         h_grad_(scratch_.Array<C>(shape_.batch * width_)),
-        w_x_grad_(&scratch_, shape_.skip_input ? nullptr : args.w_x_grad,
+        w_x_grad_(&scratch_, shape_.HasInputWeights() ? args.w_x_grad : nullptr,
                   shape_.input, ldz_, shape_.weights_by_unit),
         w_h_grad_(&scratch_, args.w_h_grad, width_, ldz_,
                   shape_.weights_by_unit),
@@ -116,34 +119,33 @@ class LstmSequenceBackward {
     loop.steps = rows_.steps();
     const StepSplit split = ChooseSplit(loop, host_.num_threads);
     loop.steps = block.steps;
-    return RunSteps(host_, loop, split, rows_,
-                    [&](int64_t k, int stage, Share share, Range all) {
-                      const int64_t step = block.end() - 1 - k;
-                      const Range rows = rows_.At(step, all);
-                      if (stage == 1) {
-                        const auto epilogue = [&](const GateRun<C>& run) {
-                          Cell(step, run, [&](int64_t j, auto lanes) {
-                            return Load<C>(run.gates + j, lanes);
-                          });
-                        };
-                        MultiplyPacked(RowView<C>{DH(step), width_}, w_p_,
-                                       share.Of(w_p_.panels()), rows,
-                                       BeginAtZero(), epilogue);
-                        return;
-                      }
-                      const auto epilogue = [&](const GateRun<C>& run) {
-                        if (projects_) {
-                          Output(step, run);
-                        } else {
-                          Cell(step, run, [&](int64_t j, auto lanes) {
-                            return OutputGrad(step, run, j, lanes);
-                          });
-                        }
-                      };
-                      MultiplyStepAfter(rows_, step, dz_.Of(step + 1), w_h_t_,
-                                        share.Of(w_h_t_.panels()), rows,
-                                        epilogue);
-                    });
+    return RunSteps(
+        host_, loop, split, rows_,
+        [&](int64_t k, int stage, Share share, Range all) {
+          const int64_t step = block.end() - 1 - k;
+          const Range rows = rows_.At(step, all);
+          if (stage == 1) {
+            const auto epilogue = [&](const GateRun<C>& run) {
+              Cell(step, run, [&](int64_t j, auto lanes) {
+                return Load<C>(run.gates + j, lanes);
+              });
+            };
+            MultiplyPacked({{DH(step), width_}}, w_p_, share.Of(w_p_.panels()),
+                           rows, BeginAtZero(), epilogue);
+            return;
+          }
+          const auto epilogue = [&](const GateRun<C>& run) {
+            if (projects_) {
+              Output(step, run);
+            } else {
+              Cell(step, run, [&](int64_t j, auto lanes) {
+                return OutputGrad(step, run, j, lanes);
+              });
+            }
+          };
+          w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1),
+                                   share.Of(w_h_t_.panels()), rows, epilogue);
+        });
   }
 
   C* DH(int64_t step) const {
@@ -248,21 +250,22 @@ class LstmSequenceBackward {
 
   Status Weights() {
     const int64_t rows = operands_.rows();
-    const int64_t input = shape_.input;
+    const int64_t input = operands_.input();
     const WeightView<C> dz = {dz_.data(), ldz_};
     Product<T, 1> to_x;
-    to_x.rows = shape_.skip_input ? 0 : rows;
+    to_x.rows = shape_.HasInputWeights() ? rows : 0;
     to_x.units = input;
     to_x.num_parts = 1;
     to_x.parts[0] = {{dz_.data(), ldz_}, ldz_, Transposed(args_.w_x, input)};
-    if (shape_.skip_input) {
-      SumGates<T>(host_, operands_.block(), units_,
+    StoreGates<T>(host_, shape_, operands_.block(),
                   {{dz_.data(), ldz_},
                    {dz_.data() + units_, ldz_},
                    {dz_.data() + 2 * units_, ldz_},
                    {dz_.data() + 3 * units_, ldz_}},
                   args_.x_grad);
-    }
+    const Status status = dropped_.AddGradients(
+        dz_.data(), units_, w_h_grad_.sums(), b_grad_.sums());
+    if (status != Status::kOk) return status;
     if (projects_) {
       operands_.Transpose([&](int64_t m) { return d_h_ + m * width_; }, width_,
                           d_h_t_);
@@ -273,14 +276,15 @@ class LstmSequenceBackward {
         SumOverRows<T>({operands_.x_t(), input, rows, dz, ldz_,
                         w_x_grad_.sums(), ldz_, nullptr}),
         SumOverRows<T>({operands_.h_t(), width_, rows, dz, ldz_,
-                        w_h_grad_.sums(), ldz_, b_grad_.sums()}),
+                        factors_ ? nullptr : w_h_grad_.sums(), ldz_,
+                        factors_ ? nullptr : b_grad_.sums()}),
         SumOverRows<T>({d_h_t_, width_, rows, WeightView<C>{m_, units_}, units_,
                         w_p_grad_.sums(), units_, nullptr}));
   }
 
   void Finish() {
-    MultiplyStepAfter(
-        rows_, -1, dz_.data(), w_h_t_, {0, w_h_t_.panels()}, {0, shape_.batch},
+    w_h_t_.MultiplyStepAfter(
+        -1, dz_.data(), {0, w_h_t_.panels()}, {0, shape_.batch},
         StoreStateGrad<T>{rows_, h_grad_, width_, args_.h_prev_grad});
     for (int64_t b = 0; b < shape_.batch; ++b) {
       CopyRow(cs_grad_ + b * units_, units_,
@@ -308,9 +312,11 @@ class LstmSequenceBackward {
   const int64_t ldz_;
   Scratch scratch_;
   const SequenceRows rows_;
-  const PackedWeights<T, 1> w_h_t_;  // w_hᵀ
+  const StateFactors<T> factors_;
+  const StateGradWeights<T, kLstmGates> w_h_t_;
   const PackedWeights<T, 1> w_p_;
   BlockOperands<T> operands_;
+  const DroppedStates<T, kLstmGates> dropped_;
   BlockGradients<C> dz_;          // [block rows + B, 4H]
   C* cs_grad_;                    // [B, H], from the step after
   C* h_grad_;                     // [B, P], what skipped steps hand on

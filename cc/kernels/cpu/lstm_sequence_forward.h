@@ -15,6 +15,7 @@
 #include "cc/kernels/cpu/input_product.h"
 #include "cc/kernels/cpu/lstm_cell.h"
 #include "cc/kernels/cpu/packed_weights.h"
+#include "cc/kernels/cpu/recurrent_dropout.h"
 #include "cc/kernels/cpu/sequence.h"
 #include "cc/kernels/cpu/sequence_rows.h"
 #include "cc/kernels/cpu/step_loop.h"
@@ -41,12 +42,14 @@ class LstmSequenceForward {
         ld_h_(shape_.h_width > 0 ? shape_.h_width : width_),
         scratch_(host),
         rows_(shape_, &scratch_),
+        factors_(rows_, args.recurrent_dropout, width_),
+        state_(&scratch_, factors_, shape_.batch),
         loop_(Loop()),
         split_(ChooseSplit(loop_, host.num_threads)),
         w_h_(host, &scratch_,
              WeightView<T>{args.w_h, LdW(width_), shape_.weights_by_unit},
              GateOffsets<kLstmGates>(units_).at, width_, units_,
-             rows_.FewUses()),
+             rows_.FewUses() && !factors_),
         w_p_(host, &scratch_, WeightView<T>{args.w_p, units_, true}, {0},
              args.proj > 0 ? units_ : 0, args.proj, rows_.FewUses()),
         x_(host, &scratch_, shape_, rows_,
@@ -65,6 +68,7 @@ class LstmSequenceForward {
     for (int64_t b = 0; b < batch; ++b) {
       const int64_t state = rows_.State(b);
       CopyRow(args_.h_prev + state * width_, width_, h_[0] + b * width_);
+      state_.Keep(0, b, 0, width_, h_[0] + b * width_);
       CopyRow(args_.cs_prev + state * units_, units_, cs_ + b * units_);
     }
     ZeroPastLengths();
@@ -162,8 +166,10 @@ class LstmSequenceForward {
             Store(cs_ + state + unit, out.cs, lanes);
             Store(out_state + unit, out.h, lanes);
           });
+      if (m_ == nullptr) Keep(step, run);
     };
-    x_.Multiply(step, h_[step % 2], w_h_, panels, rows, epilogue);
+    x_.Multiply(step, state_.Of(step, h_[step % 2]), w_h_, panels, rows,
+                epilogue);
   }
 
   void Project(int64_t step, Range panels, Range rows) {
@@ -176,9 +182,9 @@ class LstmSequenceForward {
       CopyRow(run.gates, run.count, h_out + run.row * width_ + run.unit);
       T* h = HRow(step, run.row);
       if (h != nullptr) CopyRow(run.gates, run.count, h + run.unit);
+      Keep(step, run);
     };
-    MultiplyPacked(RowView<C>{m_, units_}, w_p_, panels, rows, BeginAtZero(),
-                   epilogue);
+    MultiplyPacked({{m_, units_}}, w_p_, panels, rows, BeginAtZero(), epilogue);
   }
 
   T* HRow(int64_t step, int64_t b) const {
@@ -202,6 +208,13 @@ class LstmSequenceForward {
     CopyRow(before, run.count, h_[(step + 1) % 2] + state);
     T* h = HRow(step, run.row);
     if (h != nullptr) CopyRow(before, run.count, h + run.unit);
+    Keep(step, run);
+  }
+
+  // For the step after, which reads it.
+  void Keep(int64_t step, const GateRun<C>& run) const {
+    state_.Keep(step + 1, run.row, run.unit, run.count,
+                h_[(step + 1) % 2] + run.row * width_ + run.unit);
   }
 
   const LstmSequenceForwardArgs<T>& args_;
@@ -212,6 +225,8 @@ class LstmSequenceForward {
   const int64_t ld_h_;
   Scratch scratch_;
   const SequenceRows rows_;
+  const StateFactors<T> factors_;
+  const StateOperand<T, kLstmGates> state_;
   StepLoop loop_;
   const StepSplit split_;
   const PackedWeights<T, kLstmGates> w_h_;

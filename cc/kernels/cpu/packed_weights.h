@@ -89,6 +89,14 @@ class PackedWeights {
   int64_t panels_;
 };
 
+// The rows that a product takes: the same for all gates, or, `gate_stride`
+// elements from one gate to the next, rows of its own for each.
+template <class C>
+struct GateRows {
+  RowView<C> rows;
+  int64_t gate_stride = 0;
+};
+
 // Where the tile stands that MultiplyPacked is at, and how many vectors of each
 // gate it uses.
 template <int kVectors>
@@ -176,60 +184,72 @@ class StreamedProducts {
 // sums = what begin puts into a tile of `size` rows from `row` on + a · w. A
 // function of its own, whatever the epilogue is: there is one for each size of
 // a tile.
-template <class T, int kGates, class Begin>
-EIGEN_DONT_INLINE void MultiplyTile(const RowView<ComputeType<T>>& a,
+template <int kOperands, class T, int kGates, class Begin>
+EIGEN_DONT_INLINE void MultiplyTile(const GateRows<ComputeType<T>>& a,
                                     const PackedWeights<T, kGates>& w,
                                     int64_t panel, int64_t row, int64_t size,
                                     const Begin& begin, ComputeType<T>* sums) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   const int64_t count = std::min(kUnits, w.units() - panel * kUnits);
-  WithTile<kGates>(
-      size, CeilDiv(count, Vec<C>::kSize), [&](auto tile_rows, auto vectors) {
-        Tile<C, tile_rows(), kPanelVectors<kGates>> tile;
-        begin(TilePlace<vectors()>{row, panel}, &tile);
-        MultiplyPanel<kGates, vectors()>(RowsFrom<tile_rows()>(a, row),
-                                         w.depth(), w.Panel(panel), &tile);
-        for (int r = 0; r < tile_rows(); ++r) {
-          tile.Store(r, sums + r * kPanelWidth<C, kGates>);
-        }
-      });
+  WithTile<kGates>(size, CeilDiv(count, Vec<C>::kSize),
+                   [&](auto tile_rows, auto vectors) {
+                     Tile<C, tile_rows(), kPanelVectors<kGates>> tile;
+                     begin(TilePlace<vectors()>{row, panel}, &tile);
+                     MultiplyPanel<kGates, vectors(), kOperands>(
+                         RowsFrom<tile_rows()>(a.rows, row), w.depth(),
+                         w.Panel(panel), &tile, a.gate_stride);
+                     for (int r = 0; r < tile_rows(); ++r) {
+                       tile.Store(r, sums + r * kPanelWidth<C, kGates>);
+                     }
+                   });
 }
 
 }  // namespace internal
 
+// Calls f(panel, row, size) for tiles of some rows and panels, panels being the
+// outer loop. The tiles are as even as can be: one of one row costs nearly what
+// one of three costs.
+template <class F>
+EIGEN_ALWAYS_INLINE void ForEachTile(Range panels, Range rows, const F& f) {
+  const int64_t tiles = CeilDiv(rows.end - rows.begin, kTileRows);
+  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+    int64_t row = rows.begin;
+    for (int64_t left = tiles; left > 0; --left) {
+      const int64_t size = CeilDiv(rows.end - row, left);
+      f(panel, row, size);
+      row += size;
+    }
+  }
+}
+
 // For some rows and panels: what begin(place, tile) puts into the tile + a · w,
 // then the epilogue. Panels are the outer loop, so each is read from memory
 // once. A Begin is a type that many epilogues share, or the product is compiled
-// for each of them.
+// for each of them. Weights that are streamed take the same rows for all gates.
 template <class T, int kGates, class Begin, class Epilogue>
-void MultiplyPacked(const RowView<ComputeType<T>>& a,
+void MultiplyPacked(const GateRows<ComputeType<T>>& a,
                     const PackedWeights<T, kGates>& w, Range panels, Range rows,
                     const Begin& begin, const Epilogue& epilogue) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
-  internal::StreamedProducts<T, kGates> streamed(a, w, panels, rows);
-  // Tiles as even as can be: a tile of one row costs nearly what three cost.
-  const int64_t tiles = CeilDiv(rows.end - rows.begin, kTileRows);
-  for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
+  internal::StreamedProducts<T, kGates> streamed(a.rows, w, panels, rows);
+  ForEachTile(panels, rows, [&](int64_t panel, int64_t row, int64_t size) {
     const int64_t unit = panel * kUnits;
     const int64_t count = std::min(kUnits, w.units() - unit);
-    int64_t row = rows.begin;
-    for (int64_t left = tiles; left > 0; --left) {
-      const int64_t size = CeilDiv(rows.end - row, left);
-      if (w.streamed()) {
-        streamed.Tile(panel, row, size, begin, sums);
-      } else {
-        internal::MultiplyTile(a, w, panel, row, size, begin, sums);
-      }
-      for (int64_t r = 0; r < size; ++r) {
-        epilogue(GateRun<C>{row + r, unit, count,
-                            sums + r * kPanelWidth<C, kGates>, kUnits});
-      }
-      row += size;
+    if (w.streamed()) {
+      streamed.Tile(panel, row, size, begin, sums);
+    } else if (kGates > 1 && a.gate_stride > 0) {
+      internal::MultiplyTile<kGates>(a, w, panel, row, size, begin, sums);
+    } else {
+      internal::MultiplyTile<1>(a, w, panel, row, size, begin, sums);
     }
-  }
+    for (int64_t r = 0; r < size; ++r) {
+      epilogue(GateRun<C>{row + r, unit, count,
+                          sums + r * kPanelWidth<C, kGates>, kUnits});
+    }
+  });
 }
 
 // The epilogue alone, for a product with zeros.

@@ -189,20 +189,30 @@ struct RowPointers {
 // tile += a · panel for kRows rows of a, in the order of k, one multiply-add
 // for each element: the bits of a sum do not depend on the tile it is in. Only
 // the first kUsed vectors of each gate are computed: a last panel is seldom
-// full.
-template <int kGates, int kUsed, class P, class C, int kRows, int kVectors>
+// full. With kOperands = kGates each gate multiplies rows of its own, those of
+// a for the first gate, the next gate's a_stride elements on, and so forth;
+// else all multiply the same.
+template <int kGates, int kUsed, int kOperands, class P, class C, int kRows,
+          int kVectors>
 EIGEN_ALWAYS_INLINE void MultiplyElements(const RowPointers<P, kRows>& a,
-                                          int64_t elements, const P* panel,
+                                          int64_t a_stride, int64_t elements,
+                                          const P* panel,
                                           Tile<C, kRows, kVectors>* tile) {
+  static_assert(kOperands == 1 || kOperands == kGates);
   constexpr int kSize = Vec<P>::kSize;
+  constexpr int kEach = kVectors / kOperands;
   for (int64_t p = 0; p < elements; ++p) {
-    Vec<P> broadcast[kRows];
-    for (int m = 0; m < kRows; ++m) broadcast[m] = Vec<P>(a.row[m][p]);
-    for (int v = 0; v < kVectors; ++v) {
-      if (v % kGateVectors<kGates> >= kUsed) continue;
-      const Vec<P> b = Elements<P>::Load(panel + v * kSize);
+    for (int operand = 0; operand < kOperands; ++operand) {
+      Vec<P> broadcast[kRows];
       for (int m = 0; m < kRows; ++m) {
-        tile->sum[m][v] = MulAdd(broadcast[m], b, tile->sum[m][v]);
+        broadcast[m] = Vec<P>(a.row[m][operand * a_stride + p]);
+      }
+      for (int v = operand * kEach; v < (operand + 1) * kEach; ++v) {
+        if (v % kGateVectors<kGates> >= kUsed) continue;
+        const Vec<P> b = Elements<P>::Load(panel + v * kSize);
+        for (int m = 0; m < kRows; ++m) {
+          tile->sum[m][v] = MulAdd(broadcast[m], b, tile->sum[m][v]);
+        }
       }
     }
     panel += kVectors * kSize;
@@ -214,26 +224,33 @@ EIGEN_ALWAYS_INLINE void MultiplyElements(const RowPointers<P, kRows>& a,
 inline constexpr int64_t kDepthAtOnce = 256;
 
 // The same for rows of values, k of them.
-template <int kGates, int kUsed, class P, class C, int kRows, int kVectors>
+template <int kGates, int kUsed, int kOperands = 1, class P, class C, int kRows,
+          int kVectors>
 EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
                                        int64_t k, const P* panel,
-                                       Tile<C, kRows, kVectors>* tile) {
+                                       Tile<C, kRows, kVectors>* tile,
+                                       int64_t a_stride = 0) {
   if constexpr (std::is_same_v<P, C>) {
-    MultiplyElements<kGates, kUsed>(a, k, panel, tile);
+    MultiplyElements<kGates, kUsed, kOperands>(a, a_stride, k, panel, tile);
   } else {
     constexpr int64_t kDepth = Elements<P>::kDepth;
-    alignas(64) P elements[kRows][kDepthAtOnce / kDepth];
+    constexpr int64_t kAtOnce = kDepthAtOnce / kDepth;
+    alignas(64) P elements[kOperands][kRows][kAtOnce];
     for (int64_t p = 0; p < k; p += kDepthAtOnce) {
       const int64_t depth = std::min(kDepthAtOnce, k - p);
       RowPointers<P, kRows> made;
       for (int m = 0; m < kRows; ++m) {
-        made.row[m] = elements[m];
-        for (int64_t j = 0; j < depth; j += kDepth * Vec<P>::kSize) {
-          Elements<P>::Store(elements[m] + j / kDepth,
-                             Elements<P>::Along(a.row[m] + p + j, depth - j));
+        made.row[m] = elements[0][m];
+        for (int operand = 0; operand < kOperands; ++operand) {
+          const C* row = a.row[m] + operand * a_stride + p;
+          for (int64_t j = 0; j < depth; j += kDepth * Vec<P>::kSize) {
+            Elements<P>::Store(elements[operand][m] + j / kDepth,
+                               Elements<P>::Along(row + j, depth - j));
+          }
         }
       }
-      MultiplyElements<kGates, kUsed>(made, NumElements<P>(depth), panel, tile);
+      MultiplyElements<kGates, kUsed, kOperands>(
+          made, kRows * kAtOnce, NumElements<P>(depth), panel, tile);
       panel += NumElements<P>(depth) * kVectors * Vec<P>::kSize;
     }
   }

@@ -27,7 +27,7 @@ inline constexpr int64_t kStreamRows = 16;
 
 // One multiply-add below this many, in a whole section, is not worth the few
 // microseconds that waking a helper takes.
-inline constexpr double kMultipliesPerHelper = 200e3;
+inline constexpr double kMultipliesPerHelper = 350e3;
 
 // Rows of an operand, evenly spaced; with `index`, some of them.
 template <class C>

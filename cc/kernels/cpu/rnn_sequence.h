@@ -13,6 +13,7 @@
 #include "cc/kernels/cpu/input_product.h"
 #include "cc/kernels/cpu/packed_weights.h"
 #include "cc/kernels/cpu/product.h"
+#include "cc/kernels/cpu/recurrent_dropout.h"
 #include "cc/kernels/cpu/sequence.h"
 #include "cc/kernels/cpu/sequence_gradients.h"
 #include "cc/kernels/cpu/sequence_rows.h"
@@ -43,11 +44,13 @@ class RnnSequenceForward {
         ld_h_(shape_.h_width > 0 ? shape_.h_width : units_),
         scratch_(host),
         rows_(shape_, &scratch_),
+        factors_(rows_, args.recurrent_dropout, units_),
+        state_(&scratch_, factors_, shape_.batch),
         loop_(Loop()),
         split_(ChooseSplit(loop_, host.num_threads)),
         w_h_(host, &scratch_,
              WeightView<T>{args.w_h, units_, shape_.weights_by_unit}, {0},
-             units_, units_, rows_.FewUses()),
+             units_, units_, rows_.FewUses() && !factors_),
         x_(host, &scratch_, shape_, rows_,
            {args.w_x, shape_.weights_by_unit ? shape_.input : units_,
             shape_.weights_by_unit, args.b, args.b_h},
@@ -61,6 +64,7 @@ class RnnSequenceForward {
     for (int64_t b = 0; b < batch; ++b) {
       CopyRow(args_.h_prev + rows_.State(b) * units_, units_,
               h_[0] + b * units_);
+      state_.Keep(0, b, 0, units_, h_[0] + b * units_);
     }
     ZeroPast(host_, shape_, args_.h, units_, ld_h_);
     for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
@@ -109,8 +113,9 @@ class RnnSequenceForward {
         if (args_.h != nullptr) Store(args_.h + at + j, h, lanes);
         Store(h_out + state + j, h, lanes);
       });
+      state_.Keep(step + 1, run.row, run.unit, run.count, h_out + state);
     };
-    x_.Multiply(step, h_in, w_h_, panels, rows, epilogue);
+    x_.Multiply(step, state_.Of(step, h_in), w_h_, panels, rows, epilogue);
   }
 
   const RnnSequenceForwardArgs<T>& args_;
@@ -120,6 +125,8 @@ class RnnSequenceForward {
   const int64_t ld_h_;
   Scratch scratch_;
   const SequenceRows rows_;
+  const StateFactors<T> factors_;
+  const StateOperand<T, 1> state_;
   StepLoop loop_;
   const StepSplit split_;
   const PackedWeights<T, 1> w_h_;
@@ -146,13 +153,15 @@ class RnnSequenceBackward {
         ld_h_(shape_.h_width > 0 ? shape_.h_width : units_),
         scratch_(host),
         rows_(shape_, &scratch_),
-        w_h_t_(host, &scratch_, Transposed(args.w_h, units_), {0}, units_,
-               units_, rows_.FewUses()),
+        factors_(rows_, args.recurrent_dropout, units_),
+        w_h_t_(host, &scratch_, rows_, Transposed(args.w_h, units_), units_,
+               factors_),
         operands_(host, &scratch_, shape_, rows_, args.mask,
                   {args.h, ld_h_, args.h_prev, units_}),
+        dropped_(host, &scratch_, rows_, operands_, factors_),
         dz_(&scratch_, rows_, units_),
         d_h_before_(scratch_.Array<C>(shape_.batch * units_)),
-        w_x_grad_(&scratch_, shape_.skip_input ? nullptr : args.w_x_grad,
+        w_x_grad_(&scratch_, shape_.HasInputWeights() ? args.w_x_grad : nullptr,
                   shape_.input, units_, shape_.weights_by_unit),
         w_h_grad_(&scratch_, args.w_h_grad, units_, units_,
                   shape_.weights_by_unit),
@@ -171,8 +180,8 @@ class RnnSequenceBackward {
       if (status == Status::kOk) status = Weights();
       if (status != Status::kOk) return status;
     }
-    MultiplyStepAfter(
-        rows_, -1, dz_.data(), w_h_t_, {0, w_h_t_.panels()}, {0, shape_.batch},
+    w_h_t_.MultiplyStepAfter(
+        -1, dz_.data(), {0, w_h_t_.panels()}, {0, shape_.batch},
         StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
     ForEachGrad([&](const auto& grad) { grad.Finish(host_); });
     return Status::kOk;
@@ -222,23 +231,23 @@ class RnnSequenceBackward {
         Store(d_h_before + j, skip ? d_h : V(0), lanes);
       });
     };
-    MultiplyStepAfter(rows_, step, dz_.Of(step + 1), w_h_t_, panels, rows,
-                      epilogue);
+    w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1), panels, rows, epilogue);
   }
 
   Status Weights() {
     const int64_t rows = operands_.rows();
-    const int64_t input = shape_.input;
+    const int64_t input = operands_.input();
     Product<T, 1> to_x;
-    to_x.rows = shape_.skip_input ? 0 : rows;
+    to_x.rows = shape_.HasInputWeights() ? rows : 0;
     to_x.units = input;
     to_x.num_parts = 1;
     to_x.parts[0] = {
         {dz_.data(), units_}, units_, Transposed(args_.w_x, input)};
-    if (shape_.skip_input) {
-      SumGates<T>(host_, operands_.block(), units_, {{dz_.data(), units_}},
+    StoreGates<T>(host_, shape_, operands_.block(), {{dz_.data(), units_}},
                   args_.x_grad);
-    }
+    const Status status = dropped_.AddGradients(
+        dz_.data(), units_, w_h_grad_.sums(), b_grad_.sums());
+    if (status != Status::kOk) return status;
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     const WeightView<C> dz = {dz_.data(), units_};
     return RunProducts<T>(
@@ -246,7 +255,8 @@ class RnnSequenceBackward {
         SumOverRows<T>({operands_.x_t(), input, rows, dz, units_,
                         w_x_grad_.sums(), units_, nullptr}),
         SumOverRows<T>({operands_.h_t(), units_, rows, dz, units_,
-                        w_h_grad_.sums(), units_, b_grad_.sums()}));
+                        factors_ ? nullptr : w_h_grad_.sums(), units_,
+                        factors_ ? nullptr : b_grad_.sums()}));
   }
 
   const RnnSequenceBackwardArgs<T>& args_;
@@ -256,8 +266,10 @@ class RnnSequenceBackward {
   const int64_t ld_h_;
   Scratch scratch_;
   const SequenceRows rows_;
-  const PackedWeights<T, 1> w_h_t_;  // w_hᵀ
+  const StateFactors<T> factors_;
+  const StateGradWeights<T, 1> w_h_t_;
   BlockOperands<T> operands_;
+  const DroppedStates<T, 1> dropped_;
   BlockGradients<C> dz_;          // [block rows + B, H]
   C* d_h_before_;                 // [B, H], what skipped steps hand on
   const WeightGrad<T> w_x_grad_;  // [I, H]

@@ -144,11 +144,10 @@ class BlockOperands {
         rows_(rows),
         mask_(mask),
         states_(states),
-        input_(shape.input),
+        input_(shape.HasInputWeights() ? shape.input : 0),
         block_(rows, scratch),
         before_(scratch->Array<StateBefore>(rows.MostRowsInBlock())),
-        wide_x_(
-            WideRowsScratch<T>(scratch, rows.MostRowsInBlock(), shape.input)),
+        wide_x_(WideRowsScratch<T>(scratch, rows.MostRowsInBlock(), input_)),
         x_t_(scratch->Array<C>((input_ + 1) * MostStride())),
         h_t_(scratch->Array<C>((states.width + 1) * MostStride())) {}
 
@@ -191,6 +190,8 @@ class BlockOperands {
 
   const BlockRows& block() const { return block_; }
   int64_t rows() const { return block_.block().rows; }
+  // Of x_t, less the ones: I, or 0 where there is no w_x.
+  int64_t input() const { return input_; }
   const C* x_t() const { return x_t_; }
   const C* h_t() const { return h_t_; }
 
@@ -214,18 +215,6 @@ class BlockOperands {
   C* x_t_;  // [I + 1, block rows], the last row ones
   C* h_t_;  // [P + 1, block rows], the last row ones
 };
-
-// What comes through the state of the step after, d · w with d[rows, w.depth()]
-// of that step; rows that have no such step begin with zeros.
-template <class T, class Epilogue>
-void MultiplyStepAfter(const SequenceRows& seq, int64_t step,
-                       const ComputeType<T>* d, const PackedWeights<T, 1>& w,
-                       Range panels, Range rows, const Epilogue& epilogue) {
-  const Range there = seq.At(step + 1, rows);
-  MultiplyPacked(RowView<ComputeType<T>>{d, w.depth()}, w, panels, there,
-                 BeginAtZero(), epilogue);
-  ZeroProduct(w, panels, {std::max(there.end, rows.begin), rows.end}, epilogue);
-}
 
 // Gradients of pre-activations, [rows of a block, width], and behind them those
 // of the step that comes after the block.
@@ -299,23 +288,37 @@ struct StoreStateGrad {
   }
 };
 
-// x_grad with skip_input: the sum of the gates'.
+// x_grad without w_x, from the gates' gradients, in their layout's order: one
+// beside the other with projected_input, with skip_input their sum.
 template <class T>
-void SumGates(const Host& host, const BlockRows& block, int64_t units,
-              std::initializer_list<RowView<ComputeType<T>>> gates, T* x_grad) {
+void StoreGates(const Host& host, const SequenceShape& shape,
+                const BlockRows& block,
+                std::initializer_list<RowView<ComputeType<T>>> gates,
+                T* x_grad) {
   using C = ComputeType<T>;
+  if (shape.HasInputWeights()) return;
+  const int64_t units = shape.units;
+  const auto store = [&](int64_t m, T* out) {
+    if (shape.projected_input) {
+      for (const RowView<C>& gate : gates) {
+        CopyRow(gate.Row(m), units, out);
+        out += units;
+      }
+      return;
+    }
+    ForEachVector<C>(units, [&](int64_t j, auto lanes) {
+      Vec<C> sum(0);
+      for (const RowView<C>& gate : gates) {
+        sum = sum + Load<C>(gate.Row(m) + j, lanes);
+      }
+      Store(out + j, sum, lanes);
+    });
+  };
   ParallelForRows(host, block.block().rows,
                   units * static_cast<int64_t>(gates.size()),
                   [&](int64_t begin, int64_t end) {
                     for (int64_t m = begin; m < end; ++m) {
-                      T* out = x_grad + block.InMemory(m) * units;
-                      ForEachVector<C>(units, [&](int64_t j, auto lanes) {
-                        Vec<C> sum(0);
-                        for (const RowView<C>& gate : gates) {
-                          sum = sum + Load<C>(gate.Row(m) + j, lanes);
-                        }
-                        Store(out + j, sum, lanes);
-                      });
+                      store(m, x_grad + block.InMemory(m) * shape.input);
                     }
                   });
 }

@@ -1,0 +1,113 @@
+"""A simple RNN over whole sequences, each row with a length or a mask of its own.
+
+T steps, B rows, I inputs, H units; h' is the state before the step:
+
+    h = act(x · w_x + h' · w_h + b)        act is tanh or relu
+
+Source: Elman 1990, https://doi.org/10.1207/s15516709cog1402_1.
+"""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tf_blockrnn import _loader
+from tf_blockrnn import _sequence_util as util
+
+_ops = _loader.load()
+
+
+def simple_rnn(
+    x: tf.Tensor,
+    w_x: tf.Tensor | None,
+    w_h: tf.Tensor,
+    b: tf.Tensor,
+    *,
+    activation: str = "tanh",
+    initial_state: tf.Tensor | None = None,
+    recurrent_dropout: tf.Tensor | None = None,
+    sequence_lengths: tf.Tensor | None = None,
+    mask: tf.Tensor | None = None,
+    time_major: bool = False,
+    go_backwards: bool = False,
+    name: str | None = None,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Computes a simple RNN over whole sequences, differentiable in all inputs (Elman 1990).
+
+    Args:
+      x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
+        weights and states.
+      w_x: weights of the input, [I, H]. None: x is x · w_x already, of width H.
+      w_h: weights of the state, [H, H].
+      b: biases, [H].
+      activation: "tanh" or "relu".
+      initial_state: [B, H]; zeros when None.
+      recurrent_dropout: [1, B, H], the factors by which the state before a step is multiplied in
+        its product with w_h, the same at all steps: 0, or 1 over the share that is kept
+        (arXiv:1512.05287). There is no gradient for them.
+      sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
+        and the state stays that of the last step within it.
+      mask: bool, [B, T], or [T, B] with time_major. Where it is False the step is skipped: the
+        state stays as it is, and the output repeats it.
+      time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
+      go_backwards: whether the last step is done first: with sequence_lengths, the last within
+        them. Each output stands where its input does.
+      name: of the op in a graph.
+
+    Returns:
+      (outputs, state): the outputs of all steps, [B, T, H], or [T, B, H] with time_major, and the
+      state after the last step done, [B, H].
+
+    Raises:
+      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
+        a length is not in 0..T or not an integer.
+      ValueError: activation is none of the two.
+
+    Example:
+      >>> import tensorflow as tf, tf_blockrnn
+      >>> outputs, state = tf_blockrnn.simple_rnn(
+      ...     tf.ones([2, 3, 4]), tf.fill([4, 2], 0.1), tf.fill([2, 2], 0.1), tf.zeros([2]),
+      ...     sequence_lengths=[3, 1])
+      >>> print(" ".join(f"{step:.4f}" for step in outputs[1, :, 0]), f"{state[1, 0]:.4f}")
+      0.3799 0.0000 0.0000 0.3799
+    """
+    if activation not in ("tanh", "relu"):
+        raise ValueError(f'simple_rnn: activation must be "tanh" or "relu", got {activation!r}')
+    x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
+    h_prev = util.zero_state(x, time_major, w_h) if initial_state is None else initial_state
+    result = _ops.block_rnn_rnn_sequence(
+        x,
+        h_prev,
+        util.or_left_out(w_x, x.dtype),
+        w_h,
+        b,
+        *util.steps("simple_rnn", mask, sequence_lengths),
+        util.or_left_out(recurrent_dropout, x.dtype),
+        activation=activation,
+        time_major=time_major,
+        go_backwards=go_backwards,
+        name=name,
+    )
+    return result.h, result.h_last
+
+
+@tf.RegisterGradient("BlockRNN>RNNSequence")
+def _gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    x, h_prev, w_x, w_h, _, mask, lengths, dropout = op.inputs
+    h, _ = op.outputs
+    h_grad, h_last_grad = cotangents
+    grads = _ops.block_rnn_rnn_sequence_grad(
+        x,
+        h_prev,
+        w_x,
+        w_h,
+        mask,
+        lengths,
+        h,
+        util.or_none(h_grad),
+        util.or_none(h_last_grad),
+        dropout,
+        activation=op.get_attr("activation"),
+        **util.order(op),
+    )
+    return [*grads, None, None, None]
