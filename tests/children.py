@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pathlib
 import subprocess
 import sys
+import tempfile
+from typing import IO
 
 TESTS = pathlib.Path(__file__).resolve().parent
 ROOT = TESTS.parent
@@ -27,17 +30,58 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def run_python(
-    arguments: list[str], *, timeout: float = 600, **extra: str
+    arguments: list[str], *, timeout: float = 600, fresh: bool = False, **extra: str
 ) -> subprocess.CompletedProcess:
-    """Runs this Python with `arguments`; the caller looks at returncode, stdout and stderr."""
-    return subprocess.run(
-        [sys.executable, *arguments],
-        env=environment(**extra),
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    """Runs this Python with `arguments`; the caller looks at returncode, stdout and stderr.
+
+    A fork of a process that has imported TensorFlow does it, unless it must be a `fresh` one: for
+    variables of the environment that Python, malloc or TensorFlow read as they start.
+    """
+    if fresh:
+        return subprocess.run(
+            [sys.executable, *arguments],
+            env=environment(**extra),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        outputs = [pathlib.Path(folder, name) for name in ("stdout", "stderr")]
+        for output in outputs:
+            output.touch()
+        request = {
+            "arguments": arguments,
+            "timeout": timeout,
+            "environment": environment(**extra),
+            "cwd": os.getcwd(),
+            "stdout": str(outputs[0]),
+            "stderr": str(outputs[1]),
+        }
+        server, said = _fork_server()
+        server.stdin.write(json.dumps(request) + "\n")
+        server.stdin.flush()
+        answer = server.stdout.readline()
+        assert answer, f"the fork server ended with {server.wait()}:\n{_tail(said)}"
+        texts = [output.read_text(errors="replace") for output in outputs]
+    ended = json.loads(answer)
+    if ended["timed_out"]:
+        raise subprocess.TimeoutExpired(arguments, timeout, *texts)
+    return subprocess.CompletedProcess(arguments, ended["returncode"], *texts)
+
+
+@functools.cache
+def _fork_server() -> tuple[subprocess.Popen, IO[str]]:
+    """One for each process that runs tests, with which it ends; and the file of what it says."""
+    said = tempfile.TemporaryFile("w+")
+    command = [sys.executable, str(TESTS / "fork_server.py")]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": said}
+    return subprocess.Popen(command, env=environment(), text=True, **pipes), said
+
+
+def _tail(file: IO[str]) -> str:
+    file.seek(0)
+    return file.read()[-3000:]
 
 
 def run_code(code: str, *, timeout: float = 600, **extra: str) -> subprocess.CompletedProcess:
@@ -49,6 +93,7 @@ def with_little_memory(group: str) -> dict[str, dict[str, int]]:
     """How often each run of a group of allocation_child.py ended how."""
     result = run_python(
         [str(TESTS / "allocation_child.py"), group],
+        fresh=True,
         # TensorFlow's oneDNN allocator and malloc's arenas keep what was freed, and a limit on
         # address space would find nothing to refuse.
         TF_ENABLE_ONEDNN_OPTS="0",

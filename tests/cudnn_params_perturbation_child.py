@@ -58,10 +58,11 @@ def _call(raw_ops, made, mode, name, tensors):
         others = {k: v for k, v in tensors.items() if k not in constants}
         values = {k: v.numpy() for k, v in constants.items()}
 
-        def known(t):
+        def known(**t):
             return function(**t, **{k: tf.constant(v) for k, v in values.items()}, **attrs)
 
-        return tf.function(known).get_concrete_function(others)(others)
+        perturbation_child.refuse_while_building(known, others, {})
+        return tf.function(known).get_concrete_function(**others)(**others)
     specs = tf.nest.map_structure(lambda t: tf.TensorSpec(None, t.dtype), tensors)
     key = (name, made.op, repr(specs), repr(attrs))
     if key not in _graphs:

@@ -83,6 +83,7 @@ class Maker:
         if mode == "eager":
             return function(**tensors, **attrs)
         if mode == "static":
+            perturbation_child.refuse_while_building(function, tensors, attrs)
             graph = tf.function(lambda t: function(**t, **attrs))
             return graph.get_concrete_function(tensors)(tensors)
         types = {k: t.dtype for k, t in tensors.items()}

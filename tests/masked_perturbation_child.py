@@ -67,10 +67,12 @@ def made(what: str) -> Iterator[tuple]:
     for key, op in masked_ops.OPS.items():
         if not key.startswith(what):
             continue
-        for call in calls(op):
-            # A graph of known shapes is built anew for every call, which is slow.
-            modes = perturbation.MODES if op.attrs["time_major"] else ("eager", "unknown")
-            for mode in ("eager",) if call.shapes["h_prev"] == (1, 1) else modes:
+        legal = op.shapes(BASES[0])
+        for number, call in enumerate(calls(op)):
+            modes = perturbation.modes(number, call, legal)
+            if call.shapes["h_prev"] == (1, 1):
+                modes = modes[:1]
+            for mode in modes:
                 yield key, call, mode
 
 

@@ -91,6 +91,16 @@ def calls(op: block_cells.Op) -> Iterator[Call]:
             yield Call((attr,), legal, attrs={attr: value})
 
 
+def modes(number: int, call: Call, legal: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+    """The modes of a call: all where x is as in `legal`, or where nothing or everything is changed.
+
+    Elsewhere the two kinds of graphs, in which the same contract refuses, take turns.
+    """
+    if call.shapes["x"] == legal["x"] or not 0 < len(call.changed) <= 3:
+        return MODES
+    return ("eager", ("static", "unknown")[number % 2])
+
+
 def related(op: block_cells.Op, changed: tuple[str, ...]) -> set[str]:
     """Arguments that an error may rightly name: the changed ones and those they disagree with."""
     symbols = {s for name in changed for e in op.inputs[name] for s in e if s.isalpha()}

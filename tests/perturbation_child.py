@@ -14,6 +14,7 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterator
 
 import block_cells
 import compare
@@ -31,6 +32,26 @@ def attr_cases(op):
     return ({"use_peephole": False}, {"use_peephole": True})
 
 
+_graph = tf.Graph()
+_placeholders = {}
+
+
+def refuse_while_building(function, tensors, attrs) -> None:
+    """Raises what a tf.function of these shapes raises while it is traced, at a tenth of its cost.
+
+    Both add the op to a graph, for which its shape function is asked.
+    """
+
+    def placeholder(value):
+        key = (value.dtype, tuple(value.shape))
+        if key not in _placeholders:
+            _placeholders[key] = tf.compat.v1.placeholder(value.dtype, value.shape)
+        return _placeholders[key]
+
+    with _graph.as_default():
+        function(**tf.nest.map_structure(placeholder, dict(tensors)), **attrs)
+
+
 class Caller:
     """Makes a call in each of the modes; keeps the graph of unknown shapes."""
 
@@ -45,6 +66,7 @@ class Caller:
 
     def static(self, tensors, attrs):
         attrs = {**self._attrs, **attrs}
+        refuse_while_building(self._function, tensors, attrs)
         graph = tf.function(lambda t: self._function(**t, **attrs))
         return graph.get_concrete_function(tensors)(tensors)
 
@@ -111,6 +133,40 @@ def check_outputs(op, call, attrs, tensors, outputs) -> str | None:
     return None
 
 
+def made(op) -> Iterator[tuple]:
+    """(attrs, call, mode) of every call, in their order."""
+    for attrs in attr_cases(op):
+        for number, call in enumerate(perturbation.calls(op)):
+            for mode in perturbation.modes(number, call, op.shapes(perturbation.BASES[0])):
+                yield attrs, call, mode
+
+
+def outcome(op, caller, call, mode, attrs, counts) -> str | None:
+    """Makes one call; says what is wrong with what became of it, if anything."""
+    tensors = {
+        name: tensor(tuple(shape), call.types.get(name, "float"))
+        for name, shape in call.shapes.items()
+    }
+    try:
+        outputs = getattr(caller, mode)(tensors, call.attrs)
+    except REFUSALS as error:
+        counts["refused"] += 1
+        if call.is_framework_error():
+            return None
+        if block_cells.is_legal(op, call.shapes, attrs):
+            return f"legal, but refused: {error}"
+        if mode == "static" and not isinstance(error, ValueError):
+            return f"not refused when the graph was built: {error}"
+        if mode != "static" and not isinstance(error, tf.errors.InvalidArgumentError):
+            return f"{type(error).__name__}, not InvalidArgumentError: {error}"
+        lacks = complaint(op, call, error)
+        return f"the message lacks {lacks}: {error}" if lacks else None
+    except Exception as error:  # noqa: BLE001 - any other kind is what we look for
+        return f"{type(error).__name__}: {error}"
+    counts["accepted"] += 1
+    return check_outputs(op, call, attrs, tensors, outputs)
+
+
 def main() -> None:
     op = block_cells.OPS[sys.argv[1]]
     first, progress = int(sys.argv[2]), os.open(sys.argv[3], os.O_WRONLY | os.O_CREAT)
@@ -118,56 +174,28 @@ def main() -> None:
     raw_ops = importlib.import_module(module).raw_ops
     counts = collections.Counter()
     problems = []
-    number = -1
-    for attrs in attr_cases(op):
-        caller = Caller(raw_ops, op, attrs)
-        for call in perturbation.calls(op):
-            tensors = {
-                name: tensor(tuple(shape), call.types.get(name, "float"))
-                for name, shape in call.shapes.items()
-            }
-            for mode in perturbation.MODES:
-                number += 1
-                if number < first:
-                    continue
-                os.pwrite(progress, b"%-12d" % number, 0)
-                counts["calls"] += 1
-                problem = None
-                try:
-                    outputs = getattr(caller, mode)(tensors, call.attrs)
-                except REFUSALS as error:
-                    counts["refused"] += 1
-                    if call.is_framework_error():
-                        pass
-                    elif block_cells.is_legal(op, call.shapes, attrs):
-                        problem = f"legal, but refused: {error}"
-                    elif mode == "static" and not isinstance(error, ValueError):
-                        problem = f"not refused when the graph was built: {error}"
-                    elif mode != "static" and not isinstance(error, tf.errors.InvalidArgumentError):
-                        problem = f"{type(error).__name__}, not InvalidArgumentError: {error}"
-                    elif lacks := complaint(op, call, error):
-                        problem = f"the message lacks {lacks}: {error}"
-                except Exception as error:  # noqa: BLE001 - any other kind is what we look for
-                    problem = f"{type(error).__name__}: {error}"
-                else:
-                    counts["accepted"] += 1
-                    problem = check_outputs(op, call, attrs, tensors, outputs)
-                if problem:
-                    counts["problems"] += 1
-                    if len(problems) < 20:
-                        problems.append(f"{number} {mode} {dict(attrs)} {call}: {problem}"[:1500])
+    callers = {}
+    for number, (attrs, call, mode) in enumerate(made(op)):
+        if number < first:
+            continue
+        key = repr(attrs)
+        if key not in callers:
+            callers[key] = Caller(raw_ops, op, attrs)
+        os.pwrite(progress, b"%-12d" % number, 0)
+        counts["calls"] += 1
+        problem = outcome(op, callers[key], call, mode, attrs, counts)
+        if problem:
+            counts["problems"] += 1
+            if len(problems) < 20:
+                problems.append(f"{number} {mode} {dict(attrs)} {call}: {problem}"[:1500])
     print(json.dumps({"counts": counts, "problems": problems}))
 
 
 def describe(op, wanted: int) -> str:
     """The call of a number, for the parent's message."""
-    number = -1
-    for attrs in attr_cases(op):
-        for call in perturbation.calls(op):
-            for mode in perturbation.MODES:
-                number += 1
-                if number == wanted:
-                    return f"{mode} {dict(attrs)} {call}"
+    for number, (attrs, call, mode) in enumerate(made(op)):
+        if number == wanted:
+            return f"{mode} {dict(attrs)} {call}"
     return "past the last call"
 
 

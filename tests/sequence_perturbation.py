@@ -71,14 +71,6 @@ def _valid(shapes) -> int:
     return int(len(shapes["x"]) > 0 and shapes["x"][0] > 0)
 
 
-def modes(call: Call) -> tuple[str, ...]:
-    """A graph of known shapes is built anew for every call, which is slow: only for one base."""
-    x = call.shapes["x"]
-    if x == sequence_ops.LSTM.shapes(BASES[0])["x"] or len(call.changed) > 2:
-        return perturbation.MODES
-    return ("eager", "unknown")
-
-
 def attr_cases(op: sequence_ops.Op):
     if "use_peephole" not in op.attr_cases[-1]:
         return ({},)

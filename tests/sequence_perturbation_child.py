@@ -23,6 +23,8 @@ import sequence_perturbation
 import tensorflow as tf
 import tolerances
 
+_lengths = {}
+
 
 def tensor(name, call):
     dtype = call.types.get(name, "int64" if name == "seq_len_max" else call.dtype)
@@ -32,8 +34,10 @@ def tensor(name, call):
     kind = tf.as_dtype(dtype)
     if kind == tf.string:
         return tf.fill(shape, "text")
-    value = tf.constant(call.valid, tf.int64)
-    return tf.fill(shape, value if kind == tf.int64 else tf.cast(value, kind))
+    key = (shape, kind, call.valid)
+    if key not in _lengths:
+        _lengths[key] = tf.fill(shape, tf.cast(tf.constant(call.valid, tf.int64), kind))
+    return _lengths[key]
 
 
 def complaint(op, call, error) -> str | None:
@@ -74,8 +78,9 @@ def made(what: str) -> Iterator[tuple]:
         return
     op = sequence_ops.OPS[what]
     for attrs in sequence_perturbation.attr_cases(op):
-        for call in sequence_perturbation.calls(op):
-            for mode in sequence_perturbation.modes(call):
+        for number, call in enumerate(sequence_perturbation.calls(op)):
+            legal = op.shapes(sequence_perturbation.BASES[0])
+            for mode in perturbation.modes(number, call, legal):
                 yield op, attrs, call, mode
 
 
