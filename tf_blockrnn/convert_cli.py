@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tf_blockrnn._progress import Progress
 from tf_blockrnn.weights import RecurrentWeights, _files
 from tf_blockrnn.weights._targets import TARGETS, Job, Written, arrays_of
 
@@ -92,8 +93,6 @@ class _Bar:
     def __init__(self):
         self._progress = None
         if sys.stderr.isatty():
-            from tf_blockrnn.demo import Progress
-
             self._progress = Progress("convert", sys.stderr)
 
     def show(self, share: float, note: str) -> None:

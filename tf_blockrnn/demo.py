@@ -21,6 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import layers, sequences
+from tf_blockrnn._progress import Progress
 
 BATCH = 32
 WINDOW = 64  # characters; the gradient goes back this far
@@ -250,30 +251,6 @@ class Trainer:
         bits, self._states = self.model.train_step(window, self._states)
         self.steps += 1
         return float(bits)
-
-
-class Progress:
-    """A progress bar: one line that is rewritten, or on no terminal a line per tenth."""
-
-    def __init__(self, label: str, stream=None):
-        self.label = label
-        self.stream = stream or sys.stdout
-        self.live = self.stream.isatty()
-        self._shown = -1
-
-    def show(self, share: float, note: str) -> None:
-        share = min(1.0, share)
-        if not self.live and int(share * 10) == self._shown:
-            return
-        self._shown = int(share * 10)
-        bar = ("#" * int(share * 24)).ljust(24, ".")
-        line = f"{self.label} [{bar}] {share:4.0%}  {note}"
-        self.stream.write(f"\r{line:<79}" if self.live else f"{line}\n")
-        self.stream.flush()
-
-    def done(self) -> None:
-        if self.live:
-            self.stream.write("\n")
 
 
 def compare_speeds(ours: Trainer, peer: Trainer, seconds: float, outcome: Outcome) -> None:
