@@ -1,0 +1,375 @@
+"""convert_model and restore_model: other layers, all else as it was."""
+
+from __future__ import annotations
+
+import warnings
+
+import children
+import convert_models
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+import tolerances
+from compare import assert_close
+from convert_models import BATCH, INPUTS, MODELS, STEPS, UNITS
+
+KINDS = ("GRU", "LSTM", "SimpleRNN", "GRUCell", "LSTMCell")
+
+
+def bound(calls=1):
+    """For a model called so often on what it gave; they stack at most eight recurrent layers."""
+    return tolerances.composed_bound("float32", calls * 8 * (2 * UNITS) * STEPS)
+
+
+BOUND = bound()
+
+
+@pytest.fixture(autouse=True)
+def layers(tfb):
+    keras.utils.set_random_seed(3)
+    return tfb.layers
+
+
+@pytest.fixture(scope="module")
+def models(tfb):
+    """By name: the original, converted, restored."""
+    made = {}
+    for name in MODELS:
+        original = convert_models.make(name)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            fused = tfb.convert_model(original)
+            made[name] = original, fused, tfb.restore_model(fused)
+    return made
+
+
+def recurrent_types(model):
+    """The types of recurrent layers, and of cells that are not inside of one."""
+    found = []
+
+    def walk(layer):
+        if type(layer).__name__ in KINDS:
+            found.append(type(layer))
+        else:
+            for part in layer._layers:
+                walk(part)
+
+    walk(model)
+    return found
+
+
+def state(model):
+    return [(v.name, np.asarray(v)) for v in model.variables]
+
+
+def assert_same_state(got, want):
+    assert [name for name, _ in got] == [name for name, _ in want]
+    for (name, value), (_, expected) in zip(got, want, strict=True):
+        np.testing.assert_array_equal(value, expected, err_msg=name)
+
+
+def assert_predicts(model, want, x, bound=BOUND):
+    for mode in (model, tf.function(model)):
+        got, wanted = (keras.tree.flatten(y) for y in (mode(x), want))
+        for mine, its in zip(got, wanted, strict=True):
+            assert_close(mine, its, bound)
+
+
+# ---- every kind of model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_converts(models, layers, name):
+    original, fused, _ = models[name]
+    assert type(fused) is type(original)
+    found, wanted = recurrent_types(fused), recurrent_types(original)
+    assert [cls.__name__ for cls in found] == [cls.__name__ for cls in wanted]
+    assert found and all(cls is getattr(layers, cls.__name__) for cls in found)
+    assert all(cls is getattr(keras.layers, cls.__name__) for cls in wanted)
+    names = [
+        # Keras names what a TextVectorization holds anew each time.
+        [x.name for x in m._flatten_layers() if not isinstance(x, keras.layers.StringLookup)]
+        for m in (original, fused)
+    ]
+    assert names[0] == names[1]
+    assert all(layer.fused for layer in fused._flatten_layers() if hasattr(layer, "fused"))
+    assert_same_state(state(fused), state(original))
+    x = convert_models.inputs(name)
+    assert_predicts(fused, original(x), x)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_restores(models, name):
+    original, fused, plain = models[name]
+    assert recurrent_types(plain) == recurrent_types(original)
+    assert not any(
+        type(layer).__module__.startswith("tf_blockrnn") for layer in plain._flatten_layers()
+    )
+    assert_same_state(state(plain), state(original))
+    x = convert_models.inputs(name)
+    for mine, its in zip(*(keras.tree.flatten(m(x)) for m in (plain, original)), strict=True):
+        np.testing.assert_array_equal(mine, its)
+    configs = [m.get_config() for m in (original, plain)]
+    if name != "lambdas":  # Their bytecode is in the config.
+        assert configs[0] == configs[1]
+
+
+@pytest.mark.parametrize("name", ["functional", "shared", "small", "text"])
+def test_original_is_left_alone(tfb, name):
+    original = convert_models.make(name)
+    before, config, x = state(original), original.get_config(), convert_models.inputs(name)
+    y = keras.tree.flatten(original(x))
+    copy = tfb.convert_model(original)
+    mine, its = ({id(v) for v in m.variables} for m in (copy, original))
+    assert not mine & its
+    for variable in copy.trainable_variables:
+        variable.assign_add(tf.ones_like(variable.value))
+    assert_same_state(state(original), before)
+    assert original.get_config() == config
+    for got, want in zip(keras.tree.flatten(original(x)), y, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_shared_layer_stays_shared(models):
+    for model in models["shared"]:
+        inner = model.get_layer("inner")
+        wrapper = next(x for x in model.layers if isinstance(x, keras.layers.TimeDistributed))
+        layer = model.get_layer("shared")
+        assert inner.layers[0] is layer and wrapper.layer is layer
+        assert len(model.weights) == 5
+    tower = models["subclassed"][1]
+    assert tower.again is tower.first
+
+
+def test_converting_twice_changes_nothing(tfb, models):
+    for name in ("bidirectional", "subclassed"):
+        once = models[name][1]
+        twice = tfb.convert_model(once)
+        assert twice.get_config() == once.get_config()
+        assert recurrent_types(twice) == recurrent_types(once)
+        assert_same_state(state(twice), state(once))
+
+
+def test_gradients_equal(models):
+    x = convert_models.inputs("subclassed")
+    gradients = []
+    for model in models["subclassed"][:2]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.sin(model(x)))
+        gradients.append(tape.gradient(loss, model.trainable_variables))
+    for mine, its in zip(*gradients, strict=True):
+        assert_close(mine, its, BOUND)
+
+
+# ---- state
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_states_of_stateful_layers_go_on(tfb, wrapped):
+    layer = keras.layers.LSTM(UNITS, stateful=True)
+    model = keras.Sequential(
+        [
+            keras.Input(batch_shape=(BATCH, STEPS, INPUTS)),
+            keras.layers.Bidirectional(layer) if wrapped else layer,
+        ]
+    )
+    x = convert_models.inputs("sequential")
+    fresh = np.asarray(model(x))
+    fused = tfb.convert_model(model)
+    want = np.asarray(model(x))
+    assert np.abs(want - fresh).max() > 1e-3
+    assert_close(fused(x), want, bound(2))
+    plain = tfb.restore_model(fused)
+    want = model(x)
+    assert_close(plain(x), want, bound(2))
+
+
+@pytest.mark.parametrize("implementation", [1, 2])
+def test_seeds_and_the_kind_of_dropout_are_kept(tfb, implementation):
+    layer = keras.layers.GRU(UNITS, dropout=0.5, implementation=implementation, use_cudnn=False)
+    model = keras.Sequential([keras.Input((STEPS, INPUTS)), layer, keras.layers.Dropout(0.5)])
+    x = convert_models.inputs("sequential")
+    model(x, training=True)  # The seed generators have moved on.
+    fused = tfb.convert_model(model)
+    plain = tfb.restore_model(fused)
+    assert plain.layers[0].use_cudnn is False
+    assert plain.layers[0].cell.implementation == implementation
+    for _ in range(2):
+        want = model(x, training=True)
+        assert_close(fused(x, training=True), want, BOUND)
+        assert_close(plain(x, training=True), want, BOUND)
+
+
+def test_trainable_and_dtype_policy_are_kept(tfb):
+    inner = keras.Sequential([keras.Input((None, INPUTS)), keras.layers.GRU(UNITS)])
+    inner.trainable = False
+    x = keras.Input((None, INPUTS))
+    frozen = keras.layers.LSTM(UNITS, return_sequences=True)
+    y = keras.layers.Dense(INPUTS)(frozen(x))
+    model = keras.Model(x, inner(y))
+    frozen.trainable = False
+    keras.config.set_dtype_policy("mixed_bfloat16")
+    try:
+        copy = tfb.convert_model(model)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    # The input layers of Sequential models apart, which have nothing to train or to compute.
+    flags, policies = (
+        [
+            [get(x) for x in m._flatten_layers() if not isinstance(x, keras.layers.InputLayer)]
+            for m in (model, copy)
+        ]
+        for get in (lambda x: x.trainable, lambda x: x.dtype_policy.name)
+    )
+    assert flags[0] == flags[1] and not all(flags[0])
+    assert [w.name for w in copy.trainable_variables] == ["kernel", "bias"]
+    assert policies[0] == policies[1]
+    model.trainable = False
+    model.get_layer(inner.name).layers[0].trainable = True
+    assert not tfb.convert_model(model).trainable_variables
+
+
+def own_loss(target, output):
+    return keras.ops.mean(keras.ops.abs(target - output))
+
+
+@pytest.mark.parametrize("name", ["sequential", "small"])
+def test_compiled_configuration(tfb, name):
+    model = convert_models.make(name)
+    model.compile(keras.optimizers.Adam(0.001), own_loss, metrics=["mse"], jit_compile=True)
+    fused = tfb.convert_model(model)
+    assert isinstance(fused.optimizer, keras.optimizers.Adam)
+    assert fused.optimizer is not model.optimizer
+    assert float(fused.optimizer.learning_rate) == pytest.approx(0.001)
+    x = convert_models.inputs(name)
+    target = np.ones(fused(x).shape, "float32")
+    losses = fused.fit(x, target, epochs=3, verbose=0).history
+    assert losses["loss"][-1] < losses["loss"][0]
+    assert set(losses) == {"loss", "mse"}
+    assert int(model.optimizer.iterations) == 0
+
+
+def test_trains_like_the_original(tfb):
+    model = convert_models.make("sequential")
+    model.compile(keras.optimizers.SGD(0.05), "mse")
+    fused = tfb.convert_model(model)
+    x = convert_models.inputs("sequential")
+    target = np.ones((BATCH, 2), "float32")
+    for m in (model, fused):
+        m.fit(x, target, batch_size=BATCH, epochs=3, shuffle=False, verbose=0)
+    for mine, its in zip(fused.variables, model.variables, strict=True):
+        assert_close(mine, its, bound(3), its.path)
+
+
+# ---- what is left, what is refused
+
+
+class Own(keras.layers.GRU):
+    """Somebody's own kind of GRU."""
+
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        return 2.0 * super().call(sequences, initial_state, mask, training)
+
+
+def test_says_what_it_leaves(tfb):
+    x = keras.Input((None, INPUTS))
+    y = keras.layers.LSTM(UNITS, return_sequences=True, name="fits")(x)
+    y = keras.layers.LSTM(UNITS, activation="relu", return_sequences=True, name="bent")(y)
+    y = keras.layers.RNN(keras.layers.GRUCell(UNITS, name="late"), return_sequences=True)(y)
+    model = keras.Model(x, Own(UNITS, name="own")(y))
+    with pytest.warns(UserWarning, match="convert_model left as they are") as said:
+        fused = tfb.convert_model(model)
+    (message,) = {str(warning.message) for warning in said}
+    for part in (
+        r"bent (activation is relu",
+        "late (reset_after is True",
+        "own (Own is a subclass",
+    ):
+        assert part in message
+    assert "fits" not in message
+    assert recurrent_types(fused)[0] is tfb.layers.LSTM
+    assert recurrent_types(fused)[1:] == recurrent_types(model)[1:]
+    assert type(fused.get_layer("own")) is Own
+    x = convert_models.inputs("sequential")
+    assert_predicts(fused, model(x), x)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"use_peephole": True}, {"cell_clip": 1.0}, {"projection": 3}], ids=str
+)
+def test_refuses_what_keras_has_not(tfb, layers, arguments):
+    layer = layers.LSTM(UNITS, name="more", **arguments)
+    model = keras.Sequential(
+        [keras.Input((None, INPUTS)), keras.layers.Bidirectional(layer, name="both")]
+    )
+    with pytest.raises(ValueError, match=rf"forward_more' has {next(iter(arguments))}"):
+        tfb.restore_model(model)
+    copy = tfb.convert_model(model)
+    assert_same_state(state(copy), state(model))
+
+
+class Named(keras.Model):
+    """A functional model whose constructor takes something else."""
+
+    def __init__(self, units):
+        x = keras.Input((None, INPUTS))
+        super().__init__(x, keras.layers.GRU(units)(x))
+
+
+def test_refuses_what_it_cannot_make_again(tfb):
+    with pytest.raises(TypeError, match="model must be a keras.Model, got GRU"):
+        tfb.convert_model(keras.layers.GRU(UNITS))
+    with pytest.raises(ValueError, match="Named is a subclass of Functional"):
+        tfb.convert_model(Named(UNITS))
+    model = convert_models.make("cells")
+    model.extra = keras.layers.Dense(2)  # No config tells of it.
+    model.extra.build((None, 3))
+    with pytest.raises(ValueError, match="has 14 variables, and 12 when made again"):
+        tfb.convert_model(model)
+
+
+# ---- files
+
+
+def test_keras_files_and_saved_models(tfb, tmp_path, models):
+    """Of both kinds; what is restored runs where the package cannot be imported."""
+    original, fused, plain = models["bidirectional"]
+    x = convert_models.inputs("bidirectional")
+    want = np.asarray(original(x))
+    np.save(tmp_path / "x.npy", x)
+    for name, model in (("fused", fused), ("plain", plain)):
+        model.save(tmp_path / f"{name}.keras")
+        model.export(tmp_path / f"{name}_export", verbose=False)
+        tf.saved_model.save(model, tmp_path / f"{name}_saved")
+    again = keras.saving.load_model(tmp_path / "fused.keras")
+    assert recurrent_types(again) == recurrent_types(fused)
+    assert_close(again(x), want, BOUND)
+    served = tf.saved_model.load(tmp_path / "fused_export")
+    assert_close(served.serve(x), want, BOUND)
+    saved = tf.saved_model.load(tmp_path / "fused_saved")
+    output = saved.signatures["serving_default"](tf.constant(x))
+    assert_close(next(iter(output.values())), want, BOUND)
+    code = f"""
+import sys
+sys.modules["tf_blockrnn"] = None  # Importing it fails.
+import keras, numpy as np, tensorflow as tf
+folder = {str(tmp_path)!r}
+x = tf.constant(np.load(folder + "/x.npy"))
+exported, saved = (tf.saved_model.load(folder + f"/plain_{{way}}") for way in ("export", "saved"))
+got = [
+    keras.saving.load_model(folder + "/plain.keras")(x),
+    exported.serve(x),
+    next(iter(saved.signatures["serving_default"](x).values())),
+]
+np.save(folder + "/got.npy", np.stack(got))
+try:
+    keras.saving.load_model(folder + "/fused.keras")
+except TypeError as error:
+    assert "tf_blockrnn" in str(error)
+else:
+    raise AssertionError("loaded fused layers without the package")
+"""
+    children.assert_ok(children.run_code(code), "a restored model without the package")
+    for got in np.load(tmp_path / "got.npy"):
+        assert_close(got, want, BOUND)

@@ -1,0 +1,281 @@
+"""Copies of Keras models in which some layers are of another class.
+
+`keras.models.clone_model` copies what Keras knows the graph of: Sequential and functional models,
+nested ones too. What holds layers otherwise (wrappers, custom layers, subclassed models) is made
+anew from its config, and its parts are exchanged for their copies. All else is copied by its config
+as a whole. The state comes last, when everything is built.
+"""
+
+from __future__ import annotations
+
+import functools
+import tempfile
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import keras
+from keras.src.models.functional import Functional
+from keras.src.saving.serialization_lib import SafeModeScope
+
+_GATED = (keras.layers.GRU, keras.layers.LSTM, keras.layers.GRUCell, keras.layers.LSTMCell)
+_KNOWN_PACKAGES = ("keras", "tf_blockrnn")
+# Keras puts these functions on every layer; they are no custom objects.
+_ON_EVERY_LAYER = ("build", "quantize")
+
+
+# The class of a layer's copy, or None for a layer of no concern, which stays what it is.
+ClassOf = Callable[[keras.Layer], type | None]
+
+
+def copy_model(model: keras.Model, class_of: ClassOf) -> keras.Model:
+    """Copies a model with its state and its compiled configuration.
+
+    Args:
+      model: the original, which is not changed.
+      class_of: gives the classes of copies of recurrent layers and cells.
+
+    Returns:
+      The copy, of the type of the original.
+
+    Raises:
+      ValueError: the model, or a part of it, cannot be made again from its config.
+    """
+    # The objects exist in this process already: to make a lambda of theirs again is no risk.
+    with keras.saving.custom_object_scope(_custom_objects(model)), SafeModeScope(False):
+        copier = _Copier(class_of)
+        copy = copier.copy(model)
+        copier.build()
+        for pair in copier.states():
+            _copy_state(*pair)
+        _check_variables(model, copy)
+        _compile_like(model, copy)
+    return copy
+
+
+def made_again(cls: type, layer: keras.Layer) -> keras.Layer:
+    """A layer like the given one, of the given class, not built."""
+    config = layer.get_config()
+    if isinstance(layer, _GATED) and cls.__module__.split(".")[0] in _KNOWN_PACKAGES:
+        # Arguments that Keras leaves out of the config.
+        cell = getattr(layer, "cell", layer)
+        for name, owner in (("implementation", cell), ("use_cudnn", layer)):
+            if hasattr(owner, name):
+                config[name] = getattr(owner, name)
+    copy = cls.from_config(config)
+    if getattr(layer, "_auto_config", None) is not None:
+        # The config that Keras makes of plain arguments to a constructor. For the copy it cannot:
+        # its arguments came from a config, and Keras takes the dtype policy for no plain one.
+        copy._auto_config = layer._auto_config
+    if isinstance(layer, keras.layers.Lambda):
+        # Made again from its bytecode, a lambda would miss the names of its module.
+        copy.function = layer.function
+    return copy
+
+
+class _Pair(NamedTuple):
+    original: keras.Layer
+    copy: keras.Layer
+    whole: bool  # Made by one config with all its parts, so these correspond by position.
+
+
+class _Copier:
+    """One copy in the making."""
+
+    def __init__(self, class_of: ClassOf):
+        self._class_of = functools.cache(class_of)
+        self._copies: dict[int, Any] = {}  # By the id of the original: what is shared stays so.
+        self._pairs: list[_Pair] = []  # A part stands before what holds it.
+        self._holders: list[tuple[keras.Layer, keras.Layer]] = []
+
+    def copy(self, original: Any) -> Any:
+        """The copy of a layer, a model or an operation of a functional model; not always built."""
+        if id(original) not in self._copies:
+            self._copies[id(original)] = self._made(original)
+        return self._copies[id(original)]
+
+    def _made(self, original: Any) -> Any:
+        if isinstance(original, (keras.Sequential, Functional)):
+            return self._cloned(original)
+        if not isinstance(original, keras.Layer):
+            return type(original).from_config(original.get_config())
+        cls = self._class_of(original)
+        if cls is None and self._holds(original):
+            return self._held(original)
+        copy = made_again(cls or type(original), original)
+        self._pairs.append(_Pair(original, copy, whole=True))
+        return copy
+
+    def _holds(self, layer: keras.Layer) -> bool:
+        """Whether there are layers of concern in a layer."""
+        if isinstance(layer, keras.layers.RNN) and type(layer) is not keras.layers.RNN:
+            return False  # Its cell is its own affair.
+        return any(self._class_of(part) is not None or self._holds(part) for part in layer._layers)
+
+    def _cloned(self, original: keras.Model) -> keras.Model:
+        inputs = None
+        if isinstance(original, Functional):
+            # Made by clone_model they would have other names.
+            inputs = keras.tree.map_structure(
+                lambda tensor: self.copy(tensor._keras_history.operation).output, original.input
+            )
+        copy = keras.models.clone_model(original, inputs, clone_function=self.copy)
+        if type(copy) is not type(original):
+            raise ValueError(
+                f"model {original.name!r}: {type(original).__name__} is a subclass of "
+                f"{type(copy).__name__} and cannot be made again, because its constructor takes "
+                f"other arguments than that of {type(copy).__name__}"
+            )
+        self._pairs.append(_Pair(original, copy, whole=False))
+        return copy
+
+    def _held(self, original: keras.Layer) -> keras.Layer:
+        copy = made_again(type(original), original)
+        self._copies[id(original)] = copy  # A part may refer to what holds it.
+        self._exchange_parts(original, copy)
+        self._holders.append((original, copy))
+        self._pairs.append(_Pair(original, copy, whole=False))
+        return copy
+
+    def _exchange_parts(self, original: keras.Layer, copy: keras.Layer) -> None:
+        exchanged = {}
+        # The copy may have fewer parts: those that build() makes come later.
+        for part, made in zip(original._layers, list(copy._layers), strict=False):
+            wanted = self.copy(part)
+            if made is wanted:
+                continue
+            # The constructor makes Keras' own layer, where the original has one of ours by now.
+            if not isinstance(part, type(made)):
+                raise ValueError(
+                    f"layer {original.name!r}: made again from its config it has a "
+                    f"{type(made).__name__} where the original has a {type(part).__name__}"
+                )
+            exchanged[id(made)] = wanted
+            copy._tracker.replace_tracked_value("layers", made, wanted)
+        if exchanged:
+            for name, value in list(vars(copy).items()):
+                if not name.startswith("_self_"):  # TensorFlow's own notes, which setattr keeps.
+                    new = _exchanged(value, exchanged)
+                    if new is not value:
+                        setattr(copy, name, new)
+
+    def build(self) -> None:
+        """Builds what is built in the original."""
+        # What holds parts comes first, because it may build them, and may make more of them.
+        for pair in reversed(self._pairs):
+            _build_like(*pair)
+        for holder in self._holders:
+            self._exchange_parts(*holder)
+        for pair in self._pairs:
+            _build_like(*pair)
+
+    def states(self) -> Iterator[tuple[keras.Layer, keras.Layer]]:
+        """All originals and copies that have a state of their own, the holder before its parts."""
+        for original, copy, whole in reversed(self._pairs):
+            yield original, copy
+            if not whole:
+                continue
+            parts, copies = _parts(original), _parts(copy)
+            if len(parts) != len(copies):
+                raise ValueError(
+                    f"layer {original.name!r} has {len(parts)} layers in it, and {len(copies)} "
+                    "when made again from its config"
+                )
+            yield from zip(parts, copies, strict=True)
+
+
+def _parts(layer: keras.Layer) -> list[keras.Layer]:
+    """All layers in a layer, of every depth."""
+    return layer._flatten_layers(include_self=False)
+
+
+def _exchanged(value: Any, copies: dict[int, keras.Layer]) -> Any:
+    """`value` with layers exchanged; lists and dicts are changed in place."""
+    if isinstance(value, keras.Layer):
+        return copies.get(id(value), value)
+    if isinstance(value, (dict, list)):
+        for key, part in list(value.items() if isinstance(value, dict) else enumerate(value)):
+            new = _exchanged(part, copies)
+            if new is not part:
+                value[key] = new
+    elif isinstance(value, tuple):
+        parts = [_exchanged(part, copies) for part in value]
+        if any(new is not part for new, part in zip(parts, value, strict=True)):
+            return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
+    return value
+
+
+def _build_like(original: keras.Layer, copy: keras.Layer, whole: bool) -> None:
+    _build_one(original, copy)
+    if whole:
+        for part, part_copy in zip(original._layers, copy._layers, strict=False):
+            _build_like(part, part_copy, whole)
+        _build_one(original, copy)
+
+
+def _build_one(original: keras.Layer, copy: keras.Layer) -> None:
+    if copy.built or not original.built:
+        return
+    builds_nothing = type(original).build is keras.Layer.build
+    if builds_nothing and not all(part.built for part in copy._layers):
+        return  # Keras would warn of it; the parts are next.
+    copy.build_from_config(original.get_build_config())
+    copy.built = True  # A model is not, after that.
+
+
+def _copy_state(original: keras.Layer, copy: keras.Layer) -> None:
+    """Copies all but the parts' own, through the methods by which Keras saves it."""
+    copy.trainable = original.trainable
+    if copy.dtype_policy != original.dtype_policy:
+        copy.dtype_policy = original.dtype_policy
+    variables: dict[str, Any] = {}
+    original.save_own_variables(variables)
+    if variables:
+        copy.load_own_variables(variables)
+    if hasattr(original, "save_assets"):
+        with tempfile.TemporaryDirectory() as folder:
+            original.save_assets(folder)
+            copy.load_assets(folder)
+    for seed, seed_copy in zip(original._seed_generators, copy._seed_generators, strict=True):
+        seed_copy.state.assign(seed.state)
+    if isinstance(original, keras.layers.RNN):
+        # Of a stateful layer; Keras neither counts them as variables nor saves them.
+        states, state_copies = (keras.tree.flatten(layer.states) for layer in (original, copy))
+        for state, state_copy in zip(states, state_copies, strict=True):
+            if state is not None:
+                state_copy.assign(state)
+
+
+def _check_variables(original: keras.Model, copy: keras.Model) -> None:
+    """Finds what is not in the configs: layers added by hand, say."""
+    wanted, made = (
+        [f"{variable.name} {tuple(variable.shape)}" for variable in model.variables]
+        for model in (original, copy)
+    )
+    if wanted != made:
+        differences = sorted(set(wanted) ^ set(made))
+        raise ValueError(
+            f"model {original.name!r} has {len(wanted)} variables, and {len(made)} when made again "
+            f"from its config; these differ: {', '.join(differences)}"
+        )
+
+
+def _compile_like(original: keras.Model, copy: keras.Model) -> None:
+    if original.compiled:
+        # Again where clone_model has done it: what is trainable is known only now.
+        copy.compile_from_config(original.get_compile_config())
+
+
+def _custom_objects(model: keras.Model) -> dict[str, Any]:
+    """Classes and functions that Keras could not find by their names, as it looks them up."""
+    compiled = getattr(getattr(model, "_compile_config", None), "config", None)
+    found = keras.tree.flatten(compiled)
+    for layer in [model, *_parts(model)]:
+        found.append(layer)
+        found += [value for name, value in vars(layer).items() if name not in _ON_EVERY_LAYER]
+    custom = {}
+    for value in found:
+        named = value if isinstance(value, types.FunctionType) else type(value)
+        if named.__module__.split(".")[0] not in (*_KNOWN_PACKAGES, "builtins"):
+            custom[named.__name__] = named
+    return custom

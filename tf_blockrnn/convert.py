@@ -1,0 +1,155 @@
+"""Models on the fused layers, and back to plain Keras."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import keras
+
+from tf_blockrnn import layers
+from tf_blockrnn._copy_model import copy_model, made_again
+from tf_blockrnn.layers import _fusing
+
+_NAMES = ("GRU", "LSTM", "SimpleRNN", "GRUCell", "LSTMCell")
+_FUSED = {getattr(keras.layers, name): getattr(layers, name) for name in _NAMES}
+_PLAIN = {fused: plain for plain, fused in _FUSED.items()}
+_RECURRENT = (*_FUSED, *_PLAIN)
+
+
+def convert_model(model: keras.Model) -> keras.Model:
+    """Copies a model, with the fused layers of this package in place of Keras' recurrent ones.
+
+    Every `keras.layers.GRU`, `LSTM` and `SimpleRNN`, and every `GRUCell` and `LSTMCell` in a
+    `keras.layers.RNN`, becomes its namesake in `tf_blockrnn.layers`: in Sequential, functional and
+    nested models, in `Bidirectional`, `TimeDistributed` and other wrappers, and in the attributes
+    of custom layers and subclassed models (layers themselves, and lists, tuples and dicts of them).
+    Names, weights, states of stateful layers, seed generators, statistics, vocabularies and
+    `trainable` are kept, and a layer that is shared stays shared. The original is not changed.
+
+    What stays as it is: a layer that the ops cannot compute (another activation, a GRUCell with
+    reset_after), and a subclass of Keras' layers, whose changes would be lost. A warning names them
+    and says why.
+
+    A compiled model is compiled again with the same configuration, as `clone_model` does it: the
+    optimizer and the metrics start afresh. XLA cannot compile the ops; where jit_compile=True asks
+    for it, Keras warns and does without. Custom layers and models are copied through their
+    `get_config`. A subclassed model that creates its layers in its constructor creates Keras' again
+    when it is loaded from a `.keras` file; convert it again then.
+
+    Args:
+      model: any Keras model that `get_config` describes.
+
+    Returns:
+      A new model of the same type, with equal predictions.
+
+    Raises:
+      TypeError: model is no Keras model.
+      NotImplementedError: a custom layer or a subclassed model has no `get_config`.
+      ValueError: a subclass of Sequential or Functional whose constructor takes other arguments, or
+        a part whose copy turns out to have other variables.
+      RuntimeError: Keras' backend is not TensorFlow.
+
+    Example:
+      >>> import keras, numpy as np, tf_blockrnn
+      >>> model = keras.Sequential([keras.Input((None, 3)), keras.layers.GRU(4)])
+      >>> fused = tf_blockrnn.convert_model(model)
+      >>> type(fused.layers[0]).__module__.split(".")[0], fused.layers[0].fused
+      ('tf_blockrnn', True)
+      >>> x = np.ones((2, 5, 3), "float32")
+      >>> bool(np.allclose(fused(x), model(x), atol=1e-6))
+      True
+    """
+    _check("convert_model", model)
+    left: list[str] = []
+
+    def class_of(layer: keras.Layer) -> type | None:
+        cls = type(layer)
+        fused = _FUSED.get(cls)
+        reason = _why_not(fused, layer) if fused else _of_a_subclass(layer)
+        if reason:
+            left.append(f"{layer.name} ({reason})")
+        elif fused:
+            return fused
+        return cls if cls in _RECURRENT else None
+
+    copy = copy_model(model, class_of)
+    if left:
+        warnings.warn(
+            f"convert_model left as they are: {', '.join(dict.fromkeys(left))}.", stacklevel=2
+        )
+    return copy
+
+
+def restore_model(model: keras.Model) -> keras.Model:
+    """Copies a model, with Keras' own layers in place of those of this package.
+
+    The opposite of `convert_model`, kept and lost alike. What it returns needs nothing of this
+    package: it can be saved, sent and loaded where only Keras is.
+
+    Args:
+      model: any Keras model that `get_config` describes.
+
+    Returns:
+      A new model of the same type, with equal predictions.
+
+    Raises:
+      TypeError: model is no Keras model.
+      ValueError: a layer uses what Keras' has not (peepholes, a clip, a projection), or a reason
+        that `convert_model` has.
+      RuntimeError: Keras' backend is not TensorFlow.
+
+    Example:
+      >>> import keras, tf_blockrnn
+      >>> fused = keras.Sequential([keras.Input((None, 3)), tf_blockrnn.layers.GRU(4, name="gru")])
+      >>> plain = tf_blockrnn.restore_model(fused)
+      >>> type(plain.layers[0]) is keras.layers.GRU, plain.layers[0].name
+      (True, 'gru')
+    """
+    _check("restore_model", model)
+
+    def class_of(layer: keras.Layer) -> type | None:
+        plain = _PLAIN.get(type(layer))
+        if plain:
+            _refuse_extras(plain, layer)
+            return plain
+        return type(layer) if type(layer) in _RECURRENT else None
+
+    return copy_model(model, class_of)
+
+
+def _check(function: str, model: Any) -> None:
+    if keras.backend.backend() != "tensorflow":
+        raise RuntimeError(
+            f"{function}: Keras' backend must be tensorflow, it is {keras.backend.backend()}"
+        )
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"{function}: model must be a keras.Model, got {type(model).__name__}")
+
+
+def _why_not(fused: type, layer: keras.Layer) -> str | None:
+    """Why the ops cannot compute what a layer of Keras does."""
+    # A layer that is not fused warns of it, once. This one is only tried.
+    said = set(_fusing._said)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        reason = made_again(fused, layer).why_not_fused
+    _fusing._said.intersection_update(said)
+    return reason
+
+
+def _of_a_subclass(layer: keras.Layer) -> str | None:
+    if isinstance(layer, _RECURRENT) and type(layer) not in _RECURRENT:
+        return f"{type(layer).__name__} is a subclass of its own"
+    return None
+
+
+def _refuse_extras(plain: type, layer: keras.Layer) -> None:
+    config = layer.get_config()
+    known = plain.from_config({"units": 1}).get_config()
+    extras = [name for name, value in config.items() if name not in known and value]
+    if extras:
+        raise ValueError(
+            f"restore_model: layer {layer.name!r} has {', '.join(extras)}, "
+            f"which keras.layers.{plain.__name__} has not"
+        )
