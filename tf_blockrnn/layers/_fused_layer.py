@@ -12,17 +12,13 @@ for three things, which are put right behind it:
 """
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tf_blockrnn import sequences as sequences_module
 from tf_blockrnn.layers import _fusing
-
-_PENDING = "recurrent_dropout" not in inspect.signature(sequences_module.lstm).parameters
 
 # On a tensor: it is the initial state that a layer made for this very call, which is zero and
 # which nobody asks gradients of.
@@ -72,14 +68,6 @@ class FusedLayer:
             return reason
         if type(cell) not in self._CELLS or "call" in vars(cell):
             return f"its cell is of a class of its own, {type(cell).__name__}"
-        if _PENDING and (
-            not hasattr(sequences_module, "simple_rnn")
-            and "recurrent_activation" not in self._ACTIVATIONS
-            or cell.recurrent_dropout
-            or (cell.dropout and getattr(cell, "implementation", 2) == 1)
-            or getattr(cell, "projection", None)
-        ):
-            return "pending"
         if getattr(self, "use_cudnn", False) is True:
             return "use_cudnn=True asks for cuDNN and nothing else"
         if tf.config.get_visible_devices("GPU"):

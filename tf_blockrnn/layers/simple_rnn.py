@@ -1,18 +1,18 @@
-"""A Keras SimpleRNN layer on the op SimpleRNNSequence."""
+"""A Keras SimpleRNN layer on the op RNNSequence."""
 
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tf_blockrnn import sequences
 from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._fused_layer import FusedLayer
+from tf_blockrnn.rnn_sequence import simple_rnn
 
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
 class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
-    """A `keras.layers.SimpleRNN` that does a whole sequence in one fused op.
+    """A `keras.layers.SimpleRNN` that does a whole sequence in one op, `BlockRNN>RNNSequence`.
 
     Constructor and call arguments, defaults, weights (names, shapes, order), config and numbers are
     those of `keras.layers.SimpleRNN`; each loads the other's weights. A step is
@@ -76,7 +76,7 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
             if cell.bias is None
             else _fusing.in_dtype(cell.bias, dtype)
         )
-        outputs, state = sequences.simple_rnn(
+        outputs, state = simple_rnn(
             x,
             w_x,
             _fusing.in_dtype(cell.recurrent_kernel, dtype),
