@@ -29,7 +29,7 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
         c = tanh(x W_h + (h_prev * r) R_h + b_h)
         h = z * h_prev + (1 - z) * c
 
-    (Cho et al. 2014, https://arxiv.org/abs/1406.1078, whose z is 1 - z here.)
+    (Cho et al. 2014, https://arxiv.org/abs/1406.1078).
 
     The op cannot do everything that Keras' cell can. With `reset_after=True` (**Keras' default**),
     activations other than tanh and sigmoid, `recurrent_dropout`, or `dropout` with
