@@ -56,7 +56,7 @@ def make(case: Case) -> Arrays:
     def normal(*dims: int) -> np.ndarray:
         return rng.standard_normal(dims, dtype=np.float32)
 
-    return Arrays(
+    arrays = Arrays(
         x=normal(case.steps, case.batch, case.inputs),
         weights=tuple(
             Weights(
@@ -67,6 +67,10 @@ def make(case: Case) -> Arrays:
         ),
         cotangent=normal(case.steps, case.batch, case.directions * units),
     )
+    if case.as_layer:
+        # What stands at the steps of padding is each library's own: nobody may depend on it.
+        arrays.cotangent[~case.valid()] = 0
+    return arrays
 
 
 def gates_beside(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:

@@ -11,14 +11,17 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 
-from bench import report, timing  # noqa: E402
+from bench import layers as layers_bench  # noqa: E402
+from bench import layers_report, report, timing  # noqa: E402
 from bench.peers import is_ours  # noqa: E402
+from bench.tables import dims  # noqa: E402
 
 # Okabe and Ito's colours: told apart by colour-blind readers too.
 _FASTER, _SLOWER, _LINE = "#0072B2", "#D55E00", "#444444"
 _PEER_STYLE = {
     "ours": ("#0072B2", "o"),
     "ours_block": ("#56B4E9", "o"),
+    "ours_layer": ("#0072B2", "o"),
     "ours_cudnn": ("#0072B2", "o"),
     "ours_v4": ("#56B4E9", "o"),
     "tf_raw": ("#D55E00", "s"),
@@ -59,10 +62,6 @@ def _ratio_bars(axis: Any, labels: Sequence[str], ratios: Sequence[float], title
         axis.spines[side].set_visible(False)
 
 
-def _shape(shape: Sequence[int]) -> str:
-    return ", ".join(map(str, shape))
-
-
 def cells(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
     """Ratio to TensorFlow's op at each shape, a panel per op."""
     ops = list(result["summary"])
@@ -74,7 +73,7 @@ def cells(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
         rows = [row for row in result["rows"] if row["op"] == op]
         mean = result["summary"][op]["geometric_mean"]
         _ratio_bars(
-            axis, [_shape(row["shape"]) for row in rows], [row["ratio"] for row in rows],
+            axis, [dims(row["shape"]) for row in rows], [row["ratio"] for row in rows],
             f"{op}\ngeometric mean {mean:.2f}×",
         )  # fmt: skip
     figure.suptitle("Speed against tf.raw_ops, float32, at B, I, H (above 1× we are faster)")
@@ -138,7 +137,7 @@ def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | Non
                     100 * entry["gflops"] / peak, place, s=size, color=colour, marker=marker,
                     edgecolors=_LINE, linewidths=0.4, zorder=3 if is_ours(name) else 2,
                 )  # fmt: skip
-        axis.set_yticks(range(len(rows)), [_shape(row["shape"]) for row in rows], fontsize=8)
+        axis.set_yticks(range(len(rows)), [dims(row["shape"]) for row in rows], fontsize=8)
         axis.invert_yaxis()
         axis.set_xlim(left=0)
         axis.axvline(100, color=_LINE, linewidth=1)
@@ -188,4 +187,49 @@ def cost(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
             axis.grid(alpha=0.3)
             axis.set_title(f"{cell.upper()} {_KINDS[kind]}: ms against {dim}", fontsize=9)
     figure.legend(seen.values(), seen.keys(), loc="outside upper center", ncols=6, fontsize=8)
+    return _save(figure, path)
+
+
+def layers(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
+    """Our layers' ratio to the faster Keras at each shape, and to PyTorch as a diamond."""
+    groups = {
+        key: [row for row in rows if "keras" in row["layer_ratios"]]
+        for key, rows in layers_bench.groups(result).items()
+    }
+    groups = {key: rows for key, rows in groups.items() if rows}
+    if not groups:
+        return None
+    columns = list(dict.fromkeys(key[:2] for key in groups))
+    cells = list(dict.fromkeys(key[2] for key in groups))
+    most = max(map(len, groups.values()))
+    figure, axes = plt.subplots(
+        len(cells), len(columns), squeeze=False, layout="constrained",
+        figsize=(3.6 * len(columns), 0.8 + (1.0 + 0.26 * most) * len(cells)),
+    )  # fmt: skip
+    for axis in axes.flat:
+        axis.set_visible(False)
+    for (variant, kind, cell), rows in groups.items():
+        axis = axes[cells.index(cell)][columns.index((variant, kind))]
+        axis.set_visible(True)
+        ratios = [row["layer_ratios"]["keras"] for row in rows]
+        _ratio_bars(
+            axis, [dims(row["shape"]) for row in rows], ratios,
+            f"{cell.upper()} {layers_report.title(variant, kind)}\ngeometric mean over Keras"
+            f" {timing.geometric_mean(ratios):.2f}×",
+        )  # fmt: skip
+        torch = [(r["layer_ratios"].get("torch"), place) for place, r in enumerate(rows)]
+        points = [point for point in torch if point[0]]
+        if points:
+            axis.scatter(
+                *zip(*points, strict=True), s=22, color=_PEER_STYLE["torch"][0], marker="D",
+                edgecolors=_LINE, linewidths=0.4, zorder=3,
+            )  # fmt: skip
+            low, high = axis.get_xlim()
+            furthest = [ratio for ratio, _ in points]
+            axis.set_xlim(min(low, *furthest), max(high, 1.2 * max(furthest)))
+    figure.suptitle(
+        "Our layers against Keras' (bars, the faster of tf.function and XLA) and PyTorch's"
+        " (diamonds) at B, T, I, H"
+    )
+    figure.supxlabel(report.machine_line(result), fontsize=7, color=_LINE)
     return _save(figure, path)

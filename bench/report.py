@@ -8,6 +8,7 @@ from typing import Any
 
 from bench import timing
 from bench.peers import is_ours
+from bench.tables import dims, markdown_table, number, text_table, why_missing
 
 # What sequences are to reach against the fastest peer, whole tf.function call, float32: at each
 # shape, and on geometric mean; and the share of the measured product peak where B >= 48, H >= 256.
@@ -24,17 +25,13 @@ _MEANING = {
 }
 
 
-def _shape(shape: Sequence[int]) -> str:
-    return ", ".join(map(str, shape))
-
-
 def _call_cost(result: dict[str, Any]) -> list[str]:
     """What of the small rows is TensorFlow's."""
     cost = result.get("empty_call_ms")
     if not cost:
         return []
     return [
-        f"Calling a tf.function that does nothing takes {_number(cost)} ms here; no row of ours can"
+        f"Calling a tf.function that does nothing takes {number(cost)} ms here; no row of ours can"
         " be below that."
     ]
 
@@ -43,37 +40,7 @@ def label(row: dict[str, Any]) -> str:
     """What a row of sequences was measured at: B, T, I, H and what is not as usual."""
     special = {"lengths": "full", "dtype": "float32"}
     more = [row[key] for key, usual in special.items() if row.get(key, usual) != usual]
-    return " ".join([_shape(row["shape"]), *more])
-
-
-def _number(value: float) -> str:
-    """Three significant digits, never an exponent."""
-    if value >= 100:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
-
-
-def _why(entry: dict[str, Any]) -> str:
-    """Why a contender has no number."""
-    return entry.get("absent") or entry.get("error") or "no reason given"
-
-
-def _text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns padded to their width, all but the first right-aligned."""
-    lines = [list(head), *map(list, rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-
-    def format_line(line: Sequence[str]) -> str:
-        cells = [line[0].ljust(widths[0])]
-        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
-        return "  ".join(cells).rstrip()
-
-    return "\n".join(map(format_line, [lines[0], ["-" * w for w in widths], *lines[1:]]))
-
-
-def _markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
+    return " ".join([dims(row["shape"]), *more])
 
 
 def machine_line(result: dict[str, Any]) -> str:
@@ -84,7 +51,9 @@ def machine_line(result: dict[str, Any]) -> str:
     names = [f"TensorFlow {tensorflow}"] + [
         f"{label} {versions[key]}"
         for key, label in _LIBRARIES.items()
-        if key in versions and result["bench"] not in ("cells", "memory")
+        if key in versions
+        and result["bench"] not in ("cells", "memory")
+        and (key, result["bench"]) != ("onnxruntime", "layers")
     ]
     # The widest set of each kind says enough.
     wide = [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve") if f in m["flags"]]
@@ -106,9 +75,9 @@ def cells_text(result: dict[str, Any]) -> str:
             for who in ("ours", "tf")
         )
         rows.append([
-            row["op"], _shape(row["shape"]), _number(1e3 * row["ours"]["median_ms"]),
-            _number(1e3 * row["ours"]["min_ms"]), _number(1e3 * row["tf"]["median_ms"]),
-            _number(1e3 * row["tf"]["min_ms"]), spread, f"{ratio:.2f}",
+            row["op"], dims(row["shape"]), number(1e3 * row["ours"]["median_ms"]),
+            number(1e3 * row["ours"]["min_ms"]), number(1e3 * row["tf"]["median_ms"]),
+            number(1e3 * row["tf"]["min_ms"]), spread, f"{ratio:.2f}",
             f"{row['ratio_of_minima']:.2f}", mark,
         ])  # fmt: skip
     head = [
@@ -123,7 +92,7 @@ def cells_text(result: dict[str, Any]) -> str:
         "of minima",
         "",
     ]
-    parts = [_text_table(head, rows), ""]
+    parts = [text_table(head, rows), ""]
     for op, s in result["summary"].items():
         parts.append(
             f"{op}: mean ratio {s['arithmetic_mean']:.2f} (geometric {s['geometric_mean']:.2f}),"
@@ -147,13 +116,13 @@ def cells_markdown(result: dict[str, Any], plot: str | None = None) -> str:
         return "" if ratio is None else f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}"
 
     shapes = dict.fromkeys(tuple(row["shape"]) for row in result["rows"])
-    rows = [[_shape(shape), *(cell(op, shape) for op in ops)] for shape in shapes]
+    rows = [[dims(shape), *(cell(op, shape) for op in ops)] for shape in shapes]
     for key, label in (("arithmetic_mean", "mean"), ("geometric_mean", "geometric mean")):
         rows.append([label, *(f"{result['summary'][op][key]:.2f}" for op in ops)])
     parts = [
         "TensorFlow's time over ours, float32, one alternating run; above 1 we are faster, below 1"
         " (bold) slower. `make bench` measures again.",
-        _markdown_table(["B, I, H", *(f"`{op}`" for op in ops)], rows),
+        markdown_table(["B, I, H", *(f"`{op}`" for op in ops)], rows),
         f"Measured on {machine_line(result)}.",
     ]
     if plot:
@@ -189,7 +158,7 @@ def _sequence_lines(rows: Sequence[dict[str, Any]], names: Sequence[str], peak: 
         line: list[tuple[str, float | None]] = [(label(row), None)]
         for name in names:
             entry = row["peers"].get(name, {})
-            text = _number(entry["median_ms"]) if "median_ms" in entry else "-"
+            text = number(entry["median_ms"]) if "median_ms" in entry else "-"
             line.append((text + ("*" if name == row["fastest"] else ""), None))
         for name in ours:
             ratio = row["ratios"].get(name)
@@ -268,15 +237,15 @@ def bfloat16_markdown(result: dict[str, Any]) -> str:
     for what in dict.fromkeys(key[:3] for key in times):
         found = [times.get((*what, name, dtype)) for _, name, dtype in columns]
         gains = [ms / found[0] if ms and found[0] else None for ms in found[1:]]
-        cells = ["-" if ms is None else _number(ms) for ms in found]
+        cells = ["-" if ms is None else number(ms) for ms in found]
         cells += ["-" if gain is None else f"{gain:.2f}" for gain in gains]
-        rows.append([f"{what[0].upper()} {_KINDS[what[1]]}, {_shape(what[2])}", *cells])
+        rows.append([f"{what[0].upper()} {_KINDS[what[1]]}, {dims(what[2])}", *cells])
     head = ["B, T, I, H", *(f"{c[0]}, ms" for c in columns)]
     head += ["gain of AVX512-BF16", "gain over float32", "gain over PyTorch"]
     return "\n\n".join([
         "Median ms of one call of `tf_blockrnn.lstm` and `gru`, all contenders turn by turn in one"
         " run.",
-        _markdown_table(head, rows),
+        markdown_table(head, rows),
         f"Measured on {machine_line(result)}.",
     ])  # fmt: skip
 
@@ -292,10 +261,10 @@ def sequences_text(result: dict[str, Any]) -> str:
             for line in lines
         ]
         table = [[t for t, _ in line] + [m] for line, m in zip(lines, marks, strict=True)]
-        parts += ["", f"{cell.upper()} {_KINDS[kind]}", _text_table([*head, ""], table)]
+        parts += ["", f"{cell.upper()} {_KINDS[kind]}", text_table([*head, ""], table)]
         parts += _sequence_summary(rows, kind, peak) + _saved_by_lengths(rows)
     missing = {
-        (name, _why(entry))
+        (name, why_missing(entry))
         for row in result["rows"]
         for name, entry in row["peers"].items()
         if "median_ms" not in entry
@@ -324,7 +293,7 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
             [f"**{t}**" if r is not None and r < 1 else t.replace("*", "\\*") for t, r in line]
             for line in lines
         ]
-        parts += [f"**{cell.upper()}, {_KINDS[kind]}**", _markdown_table(head, table)]
+        parts += [f"**{cell.upper()}, {_KINDS[kind]}**", markdown_table(head, table)]
         sentences = _sequence_summary(rows, kind, peak) + _saved_by_lengths(rows)
         parts += [text.replace("*", "\\*") for text in sentences]
     notes = "; ".join(f"{n}: {note}" for n, note in result["peer_notes"].items() if note)
@@ -349,11 +318,11 @@ def memory_text(result: dict[str, Any]) -> str:
         cells = []
         for entry in row["peers"].values():
             known = "bytes" in entry
-            cells.append(f"{entry['bytes'] / 2**20:.1f}" if known else _why(entry)[:60])
+            cells.append(f"{entry['bytes'] / 2**20:.1f}" if known else why_missing(entry)[:60])
         ratio = row.get("ratio")
         mark = "<< more than TensorFlow" if ratio and ratio < 1 else ""
-        rows.append([_shape(row["shape"]), *cells, f"{ratio:.2f}" if ratio else "-", mark])
-    return _text_table(["B, T, I, H", "ours MiB", "TensorFlow MiB", "ratio", ""], rows)
+        rows.append([dims(row["shape"]), *cells, f"{ratio:.2f}" if ratio else "-", mark])
+    return text_table(["B, T, I, H", "ours MiB", "TensorFlow MiB", "ratio", ""], rows)
 
 
 def memory_markdown(result: dict[str, Any]) -> str:
@@ -364,8 +333,8 @@ def memory_markdown(result: dict[str, Any]) -> str:
             f"{e['bytes'] / 2**20:.0f}" if "bytes" in e else "-" for e in row["peers"].values()
         ]
         ratio = f"{row['ratio']:.2f}" if "ratio" in row else "-"
-        rows.append([_shape(row["shape"]), *sizes, ratio])
-    table = _markdown_table(["B, T, I, H", "ours MiB", "TensorFlow MiB", "ratio"], rows)
+        rows.append([dims(row["shape"]), *sizes, ratio])
+    table = markdown_table(["B, T, I, H", "ours MiB", "TensorFlow MiB", "ratio"], rows)
     intro = (
         "What the peak of the resident set rises by in forward and backward: `tf_blockrnn.lstm`"
         " with its gradient, TensorFlow's `BlockLSTMV2` and `BlockLSTMGradV2`, each in a fresh"

@@ -1,6 +1,6 @@
-"""python -m bench [cells | sequences | stacks | bfloat16 | memory | all | show | readme] [options]
+"""python -m bench [cells | sequences | stacks | bfloat16 | layers | memory | all | show | readme]
 
-No verb is `all`. A whole run takes about an hour on two cores, most of it the sequences and stacks;
+No verb is `all`. A whole run takes over an hour on two cores, most of it the sequences and stacks;
 `--seconds` and `--rounds` trade time for calm.
 """
 
@@ -12,9 +12,9 @@ import pathlib
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TextIO
 
-from bench import machine, op_cases, report, shapes, timing
+from bench import layers_report, machine, op_cases, report, shapes, timing
 from bench.peers import PEERS
 
 _RESULTS = pathlib.Path(__file__).resolve().parent / "results"
@@ -58,6 +58,12 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         parents=[common, peers],
         help="whole sequences, with and without the processor's own instructions",
     )
+    layers = verbs.add_parser(
+        "layers",
+        parents=[common, peers],
+        help="Keras layers: ours against Keras' and PyTorch's, masks and recurrent dropout too",
+    )
+    layers.add_argument("--variants", nargs="+", choices=tuple(shapes.LAYER_VARIANTS))
     verbs.add_parser("memory", parents=[common], help="peak memory of training, against TensorFlow")
     verbs.add_parser("all", parents=[common], help="all of them, one after another")
     readme = verbs.add_parser("readme", help="write the README's sections from the results")
@@ -78,7 +84,7 @@ def _plan(args: argparse.Namespace) -> timing.Plan:
 
 def _folder(args: argparse.Namespace, result: dict[str, Any]) -> pathlib.Path:
     """Where the result goes: a run that left something out must not replace a whole one."""
-    names = ("quick", "only", "shapes", "sets", "peers", "null")
+    names = ("quick", "only", "shapes", "sets", "peers", "null", "variants")
     partial = result.get("interrupted") or any(getattr(args, name, None) for name in names)
     return args.out or (_RESULTS / "partial" if partial else _RESULTS)
 
@@ -94,6 +100,8 @@ def _plots(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path | 
             plot.peak_share(result, folder / "sequences_peak.png"),
             plot.cost(result, folder / "sequences_cost.png"),
         ]
+    if result["bench"] == "layers":
+        return [plot.layers(result, folder / "layers.png")]
     if result["bench"] in ("stacks", "bfloat16"):
         return [plot.sequence_ratios(result, folder / f"{result['bench']}_ratio.png")]
     return []
@@ -104,6 +112,7 @@ _TEXT: dict[str, Callable[[dict[str, Any]], str]] = {
     "sequences": report.sequences_text,
     "stacks": report.sequences_text,
     "bfloat16": report.sequences_text,
+    "layers": layers_report.text,
     "memory": report.memory_text,
 }
 
@@ -171,16 +180,24 @@ def _varied(
     ]  # fmt: skip
 
 
+def _peers(args: argparse.Namespace, cases: Sequence[tuple[str, shapes.Case]]) -> list[str]:
+    """Those that are asked for and do any of the cases."""
+    default = [name for name, entry in PEERS.items() if entry.default]
+    peers = getattr(args, "peers", None) or default
+    return [name for name in peers if any(PEERS[name].does(case) for _, case in cases)]
+
+
+def _log(args: argparse.Namespace) -> TextIO | None:
+    path = getattr(args, "log", None)
+    return path.open("w", encoding="utf-8") if path else None
+
+
 def _measure(
     args: argparse.Namespace, bench: str, cases: Sequence[tuple[str, shapes.Case]]
 ) -> None:
     from bench import sequences
 
-    default = [name for name, entry in PEERS.items() if entry.default]
-    peers = getattr(args, "peers", None) or default
-    peers = [name for name in peers if any(PEERS[name].does(case) for _, case in cases)]
-    path = getattr(args, "log", None)
-    log = path.open("w", encoding="utf-8") if path else None
+    peers, log = _peers(args, cases), _log(args)
     result = sequences.run(cases, peers, _SWEEP_PEERS, _plan(args), args.threads, log, bench)
     _finish(result, _folder(args, result))
 
@@ -200,6 +217,19 @@ def _bfloat16(args: argparse.Namespace) -> None:
     _measure(args, "bfloat16", _varied(args, ("lstm", "gru"), shapes.BFLOAT16, variants))
 
 
+def _layers(args: argparse.Namespace) -> None:
+    from bench import layers
+
+    cases: list[tuple[str, shapes.Case]] = []
+    for name in getattr(args, "variants", None) or shapes.LAYER_VARIANTS:
+        fields, kinds = shapes.LAYER_VARIANTS[name]
+        some = _varied(args, ("lstm", "gru"), shapes.GRID, [{"as_layer": True, **fields}])
+        cases += [(group, case) for group, case in some if case.kind in kinds]
+    peers, log = _peers(args, cases), _log(args)
+    result = layers.run(cases, peers, _plan(args), args.threads, args.quick, log)
+    _finish(result, _folder(args, result))
+
+
 def _memory(args: argparse.Namespace) -> None:
     from bench import memory
 
@@ -212,7 +242,7 @@ def _memory(args: argparse.Namespace) -> None:
 def _all(args: argparse.Namespace) -> None:
     if args.shapes:
         raise SystemExit("--shapes belongs to one of the benches")
-    for bench in (_cells, _sequences, _stacks, _bfloat16, _memory):
+    for bench in (_cells, _sequences, _stacks, _bfloat16, _layers, _memory):
         bench(args)
 
 
@@ -231,6 +261,7 @@ def _readme(args: argparse.Namespace) -> None:
             ("Speed of stacks against the fastest peer", "bench/results/stacks_ratio.png"),
         ]),
         "bfloat16": report.bfloat16_markdown,
+        "layers": lambda r: layers_report.markdown(r, "bench/results/layers.png"),
         "memory": report.memory_markdown,
     }  # fmt: skip
     for name, markdown in with_plots.items():
@@ -251,6 +282,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _arguments(argv)
     verbs = {
         "cells": _cells, "sequences": _sequences, "stacks": _stacks, "bfloat16": _bfloat16,
+        "layers": _layers,
         "memory": _memory, "all": _all,
         "readme": _readme, "show": _show,
     }  # fmt: skip

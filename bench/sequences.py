@@ -168,6 +168,8 @@ def _measure(
         "flops": case.flops(),
         "peers": entries,
     }
+    if case.as_layer:
+        row["variant"] = case.variant
     compare(row)
     return row
 
@@ -209,8 +211,8 @@ def run(
             peaks = [measure_peak(pool, peers)]
             call = measure_call(pool, peers)
             for group, case in cases:
-                lengths = "" if case.lengths == "full" else f" {case.lengths}"
-                bar.start(f"{group} {case.cell} {case.kind} {case.shape}{lengths}")
+                what = case.variant or ("" if case.lengths == "full" else case.lengths)
+                bar.start(f"{group} {case.cell} {case.kind} {case.shape} {what}".rstrip())
                 some = [p for p in peers if p in sweep_peers or not group.startswith("sweep")]
                 names = [p for p in some if PEERS[p].does(case)]
                 rows.append({"set": group} | _measure(pool, case, names, plan, bar))

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
+
+import numpy as np
 
 # (B, I, H): batch, input size, units. Small batches, where reading the weights is the cost; odd
 # sizes, which no vector width and no panel divides; large ones, where the product is the cost.
@@ -74,6 +77,13 @@ BFLOAT16: tuple[tuple[int, int, int, int], ...] = (
     (128, 30, 1024, 1024),
 )
 
+# What a layer is measured with: fields of a Case, and the kinds that it makes sense for.
+LAYER_VARIANTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
+    "plain": ({}, ("infer", "train")),
+    "masked": ({"lengths": "random"}, ("infer", "train")),
+    "recurrent_dropout": ({"recurrent_dropout": 0.3}, ("train",)),
+}
+
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
 # How long the rows of a batch are, as a share of T on average.
@@ -92,8 +102,12 @@ class Case:
     units: int
     layers: int = 1
     directions: int = 1
-    lengths: str = "full"  # "half": all rows T / 2; "spread": evenly from 1 to T; "full": all T
+    # "half": all rows T / 2; "spread": evenly from 1 to T; "random": the same in random order;
+    # "full": all T.
+    lengths: str = "full"
     dtype: str = "float32"  # what is stored
+    as_layer: bool = False  # called as a layer of a model, where `lengths` is a mask
+    recurrent_dropout: float = 0.0  # share of the state's values that are dropped, of a layer
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -105,13 +119,29 @@ class Case:
         """Whether it is more than one layer in one direction with rows of one length."""
         return (self.layers, self.directions, self.lengths) != (1, 1, "full")
 
+    @property
+    def variant(self) -> str:
+        """Which variant of a layer it is, or "" for an op."""
+        if not self.as_layer:
+            return ""
+        if self.recurrent_dropout:
+            return "recurrent_dropout"
+        return "plain" if self.lengths == "full" else "masked"
+
     def row_lengths(self) -> list[int]:
         """The steps of each row."""
         if self.lengths == "full":
             return [self.steps] * self.batch
         if self.lengths == "half":
             return [max(1, self.steps // 2)] * self.batch
-        return [max(1, round(self.steps * (b + 0.5) / self.batch)) for b in range(self.batch)]
+        spread = [max(1, round(self.steps * (b + 0.5) / self.batch)) for b in range(self.batch)]
+        if self.lengths == "random":
+            return np.random.default_rng(11).permutation(spread).tolist()
+        return spread
+
+    def valid(self) -> np.ndarray:
+        """[T, B], true where a row has the step."""
+        return np.arange(self.steps)[:, None] < np.array(self.row_lengths())
 
     def input_sizes(self) -> list[int]:
         """The input size of each layer."""

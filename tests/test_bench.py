@@ -8,9 +8,9 @@ import pathlib
 
 import pytest
 
-from bench import op_cases, report, sequences, shapes, timing
+from bench import data, layers, layers_report, op_cases, report, sequences, shapes, timing
 from bench import run as command
-from bench.peers import PEERS
+from bench.peers import PEERS, base, tensorflow_base, worker
 
 _PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -115,6 +115,99 @@ def test_who_runs_what():
     assert who("lstm", "infer", dtype="bfloat16") == {"ours", "ours_v4", "torch"}
 
 
+def _layer_case(variant: str, cell: str = "lstm", kind: str = "train") -> shapes.Case:
+    fields, kinds = shapes.LAYER_VARIANTS[variant]
+    assert kind in kinds
+    return shapes.Case(cell, kind, 3, 4, 5, 6, as_layer=True, **fields)
+
+
+def test_who_runs_what_as_a_layer():
+    def who(variant: str) -> set[str]:
+        case = _layer_case(variant)
+        assert case.variant == variant
+        return {name for name in PEERS if PEERS[name].default and PEERS[name].does(case)}
+
+    for variant in ("plain", "masked"):
+        assert who(variant) == {"ours_layer", "keras", "keras_xla", "torch"}
+    assert who("recurrent_dropout") == {"ours_layer", "keras", "keras_xla"}
+    assert not PEERS["ours_layer"].does(shapes.Case("lstm", "train", 3, 4, 5, 6))
+
+
+def test_a_masked_batch_has_rows_of_all_lengths_in_random_order():
+    case = shapes.Case("gru", "train", 16, 32, 3, 2, lengths="random", as_layer=True)
+    lengths = case.row_lengths()
+    spread = dataclasses.replace(case, lengths="spread").row_lengths()
+    assert sorted(lengths) == spread and lengths != spread
+    assert sum(lengths) / len(lengths) == pytest.approx(case.steps / 2)
+    assert case.row_lengths() == lengths  # every peer has the same
+    assert case.valid().sum(axis=0).tolist() == lengths and case.valid()[0].all()
+    cotangent = data.make(case).cotangent
+    assert (cotangent[~case.valid()] == 0).all() and (cotangent[case.valid()] != 0).all()
+
+
+@pytest.fixture
+def servers(monkeypatch) -> dict[str, worker.Server]:
+    """The peers of the bench of layers in this process, which has its threads already."""
+    import tensorflow as tf
+    import torch
+
+    monkeypatch.setattr(tensorflow_base, "start", lambda threads: tf)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    monkeypatch.setattr(torch, "set_num_interop_threads", lambda threads: None)
+    return {name: worker.Server(name, 1) for name in ("ours_layer", "keras", "torch")}
+
+
+@pytest.mark.parametrize(
+    ("cell", "variant"), [("lstm", "masked"), ("gru", "masked"), ("gru", "recurrent_dropout")]
+)
+def test_the_layers_of_all_peers_compute_the_same(servers, cell, variant):
+    case = _layer_case(variant, cell)
+    request = {"do": "prepare", "case": dataclasses.asdict(case)}
+    checks = {
+        name: server.answer(dict(request))["check"]
+        for name, server in servers.items()
+        if PEERS[name].does(case)
+    }
+    assert len(checks) == (2 if variant == "recurrent_dropout" else 3)
+    assert sequences.disagreement(checks) == {}
+    assert all(check["x_grad_norm"] > 0 for check in checks.values())
+
+
+def test_dropout_is_fixed_for_the_check_and_acts(servers):
+    server, case = servers["ours_layer"], _layer_case("recurrent_dropout")
+    request = {"do": "prepare", "case": dataclasses.asdict(case)}
+    check = server.answer(dict(request))["check"]
+    prepared = server._prepared
+    # What is timed draws anew at each call, what is checked does not.
+    assert prepared.call()[0].numpy().tolist() != prepared.call()[0].numpy().tolist()
+    assert prepared.outcome().h.tolist() == prepared.outcome().h.tolist()
+    plain = server.answer(dict(request, case=dataclasses.asdict(_layer_case("plain"))))["check"]
+    assert sequences.disagreement({"a": check, "b": plain})
+
+
+def test_a_layer_that_does_not_run_on_the_op_is_no_contender_of_ours(servers, monkeypatch):
+    from tf_blockrnn.layers import LSTM
+
+    monkeypatch.setattr(LSTM, "why_not_fused", "a reason")
+    monkeypatch.setattr(LSTM, "_say_if_not_fused", lambda self: None)
+    request = {"do": "prepare", "case": dataclasses.asdict(_layer_case("plain"))}
+    with pytest.raises(RuntimeError, match="does not run on the op: a reason"):
+        servers["ours_layer"].answer(request)
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_the_cost_of_a_call_is_what_the_layer_takes_above_the_op(servers, cell):
+    case = dataclasses.asdict(_layer_case("plain", cell, "infer"))
+    request = {"do": "call_cost", "case": case, "plan": {"rounds": 1, "seconds": 0.01}}
+    cost = servers["ours_layer"].answer(dict(request))
+    for mode in ("function", "eager"):
+        above = cost[f"{mode}_layer_us"] - cost[f"{mode}_op_us"]
+        assert cost[f"{mode}_above_us"] == pytest.approx(above)
+        assert cost[f"{mode}_layer_us"] > 0
+    with pytest.raises(base.Absent):
+        servers["keras"].answer(dict(request))
+
+
 def test_a_peer_that_computes_something_else_is_found():
     right = {"h_norm": 10.0, "loss": 2.0, "x_grad_norm": 5.0}
     checks = {"a": right, "b": dict(right, loss=2.0001), "c": dict(right, x_grad_norm=4.0)}
@@ -187,6 +280,81 @@ def test_sequence_plots_are_drawn(tmp_path):
         assert draw(result, tmp_path / f"{draw.__name__}.png").read_bytes().startswith(_PNG)
 
 
+def _layers_result(ours_ms: float, above_us: float = 10.0) -> dict:
+    """A made-up result of a masked training of both cells: Keras' faster takes 30 ms."""
+    rows = []
+    for cell in ("lstm", "gru"):
+        peers = {
+            "ours_layer": {"median_ms": ours_ms},
+            "keras": {"median_ms": 60.0},
+            "keras_xla": {"median_ms": 30.0},
+            "torch": {"median_ms": 20.0},
+        }
+        rows.append({
+            "variant": "masked", "kind": "train", "cell": cell, "shape": [64, 10, 256, 256],
+            "peers": peers,
+        })  # fmt: skip
+        layers.compare(rows[-1])
+    cost = {
+        "function_layer_us": 50 + above_us, "function_op_us": 50.0, "function_above_us": above_us,
+        "eager_layer_us": 200.0, "eager_op_us": 80.0, "eager_above_us": 120.0,
+    }  # fmt: skip
+    result = _sequence_result(1.0) | {"bench": "layers", "rows": rows, "call_target_us": 60.0}
+    result |= {"calls": {"lstm": cost, "gru": {"error": "why not"}}, "call_shape": [1, 1, 16, 16]}
+    return result | {"summary": layers.summarise(result)}
+
+
+def test_layers_are_held_against_the_faster_keras():
+    result = _layers_result(15.0)
+    assert result["rows"][0]["layer_ratios"] == pytest.approx({"keras": 2.0, "torch": 20 / 15})
+    by_cell = {entry["cell"]: entry for entry in result["summary"]}
+    assert set(by_cell) == {"lstm", "gru", "both"}
+    assert by_cell["both"]["keras"]["shapes"] == 2 and by_cell["both"]["target"] == 3.0
+    row = {"peers": {"ours_layer": {"median_ms": 1.0}, "keras": {"error": "no"}}}
+    layers.compare(row)
+    assert row["layer_ratios"] == {}
+
+
+def test_targets_of_layers_are_told_reached_or_missed():
+    reached, missed = _layers_result(10.0), _layers_result(10.1, above_us=61.0)
+    assert "| both, masked, training | 3.00 |" in layers_report.markdown(reached)
+    assert "3, reached" in layers_report.text(reached)
+    assert "3, missed" not in layers_report.text(reached)
+    assert "| both, masked, training | **2.97** |" in layers_report.markdown(missed)
+    assert "3, reached" not in layers_report.text(missed)
+    assert "costs 10 us (target under 60, reached)" in layers_report.text(reached)
+    assert "costs 61 us (target under 60, missed)" in layers_report.text(missed)
+    assert "GRU, cost of a call: why not." in layers_report.text(reached)
+    reached["summary"] = [{k: v for k, v in e.items() if k != "keras"} for e in reached["summary"]]
+    assert "3, not measured" in layers_report.text(reached)
+
+
+def test_a_lost_row_of_layers_is_shown_as_lost():
+    lost, won = _layers_result(25.0), _layers_result(5.0)
+    assert "| 1.20 | **0.80** |" in layers_report.markdown(lost)
+    assert "<< 0.80" in layers_report.text(lost) and "<<" not in layers_report.text(won)
+    won["rows"][0]["peers"]["torch"] = {"error": "why not"}
+    assert "no time for torch: why not" in layers_report.text(won)
+
+
+def test_layers_are_plotted(tmp_path):
+    from bench import plot
+
+    assert plot.layers(_layers_result(25.0), tmp_path / "a.png").read_bytes().startswith(_PNG)
+    assert plot.layers(_layers_result(5.0) | {"rows": []}, tmp_path / "b.png") is None
+
+
+def test_readme_gets_the_section_of_layers(tmp_path):
+    (tmp_path / "layers.json").write_text(json.dumps(_layers_result(5.0)))
+    page = tmp_path / "page.md"
+    page.write_text("a\n<!-- bench:begin layers -->\n<!-- bench:end layers -->\nz\n")
+    options = ["readme", f"--page={page}", f"--results={tmp_path}"]
+    command._readme(command._arguments(options))
+    text = page.read_text()
+    assert "(bench/results/layers.png)" in text and "| LSTM, 64, 10, 256, 256 | 5.00 |" in text
+    assert text.startswith("a\n<!-- bench:begin layers -->") and text.endswith("-->\nz\n")
+
+
 def test_readme_section_is_replaced():
     page = "a\n<!-- bench:begin cells -->\nold\n<!-- bench:end cells -->\nz\n"
     new = report.replace_section(page, "cells", r"new \1")
@@ -204,6 +372,8 @@ def test_a_run_that_left_something_out_does_not_replace_a_whole_one():
 
     for option in ("--quick", "--null", "--shapes=1x2x3"):
         assert folder(option) != folder()
+    some = command._arguments(["layers", "--variants", "masked"])
+    assert command._folder(some, {}) != folder()
     assert folder(interrupted=True) != folder()
 
 

@@ -27,11 +27,15 @@ class Entry:
     single: bool = True  # one layer, one direction, rows of one length
     stacks: bool = False  # any number of both, and lengths
     dtypes: tuple[str, ...] = ("float32",)
+    as_layer: bool = False  # also as a layer of a model, plain and masked
+    recurrent_dropout: bool = False  # as a layer
     environment: tuple[tuple[str, str], ...] = ()  # of its process
 
     def does(self, case: Case) -> bool:
         """Whether it takes part in such a case."""
         form = self.stacks if case.is_stack else self.single
+        if case.as_layer:
+            form = self.as_layer and (self.recurrent_dropout or not case.recurrent_dropout)
         return (
             form
             and case.cell in self.cells
@@ -50,10 +54,20 @@ PEERS: dict[str, Entry] = {
         environment=(("TF_BLOCKRNN_CPU_ISA", "x86-64-v4"),),
         note="the same as ours without the instructions for bfloat16",
     ),
+    "ours_layer": Entry(
+        "keras_layers", "after,ours", single=False, as_layer=True, recurrent_dropout=True,
+        note="tf_blockrnn.layers in tf.function",
+    ),
     "ours_block": Entry("ours", "block", gru_form="before", note="BlockLSTMV2, BlockGRU"),
     "tf_raw": Entry("stock_tf", "", cells=("lstm",), note="tf.raw_ops.BlockLSTMV2 and its Grad"),
-    "keras": Entry("keras_layers", "after", note="keras.layers in tf.function"),
-    "keras_xla": Entry("keras_layers", "after,xla", note="the same with jit_compile=True"),
+    "keras": Entry(
+        "keras_layers", "after", as_layer=True, recurrent_dropout=True,
+        note="keras.layers in tf.function",
+    ),
+    "keras_xla": Entry(
+        "keras_layers", "after,xla", as_layer=True, recurrent_dropout=True,
+        note="the same with jit_compile=True",
+    ),
     "keras_before": Entry(
         "keras_layers", "before", cells=("gru",), gru_form="before", default=False,
         note="keras.layers.GRU(reset_after=False)",
@@ -63,7 +77,7 @@ PEERS: dict[str, Entry] = {
         note="the same with jit_compile=True",
     ),
     "torch": Entry(
-        "torch_rnn", "", cells=_CELLS, stacks=True, dtypes=_TYPES,
+        "torch_rnn", "", cells=_CELLS, stacks=True, dtypes=_TYPES, as_layer=True,
         note="torch.nn.LSTM, GRU and RNN",
     ),
     "onnxruntime": Entry(

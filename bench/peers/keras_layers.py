@@ -1,38 +1,54 @@
-"""keras.layers.LSTM and GRU in a tf.function, with and without XLA, default implementation."""
+"""LSTM and GRU layers in a tf.function: Keras' own, with and without XLA, and this project's."""
 
 from __future__ import annotations
 
+import contextlib
+import statistics
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
-from bench import data
+from bench import data, timing
 from bench.peers import base, tensorflow_base
-from bench.shapes import Case
+from bench.shapes import GATES, Case
 
 _LSTM = (0, 1, 2, 3)  # Keras: i, f, c, o
 _GRU = (1, 0, 2)  # Keras: z (update), r (reset), h
 
 
 class Peer:
-    """`option` is "after" or "before" (GRU's reset_after), and may end in ",xla"."""
+    """`option`: "after" or "before" (GRU's reset_after), then ",xla" or ",ours" or nothing."""
 
     def __init__(self, option: str, threads: int) -> None:
         self._tf = tensorflow_base.start(threads)
-        form, _, jit = option.partition(",")
+        form, _, whose = option.partition(",")
         self._reset_after = form == "after"
-        self._xla = jit == "xla"
-
-    def _layer(self, case: Case, arrays: data.Arrays) -> Any:
+        self._xla = whose == "xla"
         import keras
 
+        self._layers = keras.layers
+        self._ours = None
+        if whose == "ours":
+            try:
+                import tf_blockrnn
+            except ImportError as error:
+                raise base.Absent(f"tf_blockrnn does not import: {error}") from error
+            self._ours, self._layers = tf_blockrnn, tf_blockrnn.layers
+
+    def _layer(self, case: Case, arrays: data.Arrays) -> Any:
+        options: dict[str, Any] = {"return_sequences": True}
+        if case.recurrent_dropout:
+            options |= {"recurrent_dropout": case.recurrent_dropout, "seed": 7}
         if case.cell == "lstm":
-            layer, order = keras.layers.LSTM(case.units, return_sequences=True), _LSTM
+            layer, order = self._layers.LSTM(case.units, **options), _LSTM
         else:
-            layer = keras.layers.GRU(
-                case.units, return_sequences=True, reset_after=self._reset_after
-            )
+            layer = self._layers.GRU(case.units, reset_after=self._reset_after, **options)
             order = _GRU
+        if self._ours and not layer.fused:
+            # A time of Keras' maths under our name would be a lie.
+            raise RuntimeError(f"the layer does not run on the op: {layer.why_not_fused}")
         layer.build((case.batch, case.steps, case.inputs))
         bias = data.bias(arrays.b, order)
         if case.cell == "gru" and self._reset_after:
@@ -42,20 +58,91 @@ class Peer:
         )
         return layer
 
+    def _mask(self, case: Case) -> dict[str, Any]:
+        """The mask as an argument of the layer; a variable, which no graph folds away."""
+        if not case.as_layer or case.lengths == "full":
+            return {}
+        return {"mask": self._tf.Variable(np.ascontiguousarray(case.valid().T))}
+
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
         tf = self._tf
         layer, train = self._layer(case, arrays), case.kind == "train"
+        given = self._mask(case)
 
         def batch_major(array: np.ndarray) -> np.ndarray:
             # Keras takes [B, T, I]; it gets what it takes, and pays for no transpose made by us.
             return np.ascontiguousarray(array.swapaxes(0, 1))
 
+        def forward(x: Any) -> Any:
+            arguments = {name: tf.convert_to_tensor(value) for name, value in given.items()}
+            return layer(tf.convert_to_tensor(x), training=train, **arguments)
+
         model = tensorflow_base.Model(
             x=tf.Variable(batch_major(arrays.x)),
             weights=[weight.value for weight in layer.trainable_weights],
             cotangent=tf.constant(batch_major(arrays.cotangent)),
-            forward=lambda x: layer(tf.convert_to_tensor(x), training=train),
+            forward=forward,
             batch_major=True,
+            valid=case.valid() if given else None,
             xla=self._xla,
+            fixed=(lambda: self._fixed_dropout(case)) if case.recurrent_dropout else None,
         )
         return tensorflow_base.prepared(tf, model, train)
+
+    @contextlib.contextmanager
+    def _fixed_dropout(self, case: Case) -> Iterator[None]:
+        """Dropouts traced in here drop the same for every peer, in the order of Keras' gates.
+
+        XLA draws other numbers than TensorFlow, so what all peers compute can be compared in this
+        way only.
+        """
+        draws = 0
+
+        def dropout(x: Any, rate: float, **_: Any) -> Any:
+            nonlocal draws
+            keep = np.random.default_rng(draws).random(x.shape) >= rate
+            draws += 1
+            return x * self._tf.constant(keep / (1 - rate), x.dtype)
+
+        with mock.patch.object(self._tf.nn.experimental, "stateless_dropout", dropout):
+            yield
+        if draws != GATES[case.cell]:
+            raise RuntimeError(f"{draws} dropouts were drawn, not one for each gate")
+
+    def empty(self) -> Callable[[], object]:
+        return tensorflow_base.empty(self._tf)
+
+    def call_cost(self, case: Case, arrays: data.Arrays, plan: timing.Plan) -> dict[str, float]:
+        """Microseconds of a call of our layer, of the op alone on the same weights, and between.
+
+        Of a tf.function each, and of an eager call. Both give all outputs; turn by turn.
+        """
+        if not self._ours:
+            raise base.Absent("has no op to compare its layers with")
+        tf, layer, ours = self._tf, self._layer(case, arrays), self._ours
+        w_x, w_h, bias = (weight.value for weight in layer.weights)
+        x = tf.constant(arrays.x.swapaxes(0, 1))
+        if case.cell == "gru":  # who calls the op keeps its two biases apart
+            b_x, b_h = (tf.Variable(part) for part in tf.unstack(bias))
+
+        def op(x: Any) -> Any:
+            if case.cell == "lstm":
+                return ours.lstm(x, w_x, w_h, bias)[0]
+            return ours.gru(x, w_x, w_h, b_x, b_h, gate_order="urc")[0]
+
+        out = {}
+        for mode, wrap in (("function", tf.function), ("eager", lambda function: function)):
+            calls = {"layer": wrap(lambda x: layer(x)), "op": wrap(op)}
+            np.testing.assert_allclose(calls["layer"](x), calls["op"](x), rtol=1e-5, atol=1e-6)
+            runners = {
+                name: timing.in_process(lambda call=call: call(x)) for name, call in calls.items()
+            }
+            turns = {
+                name: [1e6 * statistics.median(turn) for turn in some]
+                for name, some in timing.alternate(runners, plan).items()
+            }
+            out |= {f"{mode}_{name}_us": statistics.median(some) for name, some in turns.items()}
+            # Of neighbouring turns, so that a drift of the clock is in neither.
+            pairs = zip(turns["layer"], turns["op"], strict=True)
+            out[f"{mode}_above_us"] = statistics.median(a - b for a, b in pairs)
+        return out

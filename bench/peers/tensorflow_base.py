@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Callable
 from typing import Any
+
+import numpy as np
 
 from bench.peers import base
 
@@ -32,17 +35,18 @@ class Model:
     # () -> (h, gradients of x and of all weights); without it the tape is used.
     step: Callable[[], tuple[Any, ...]] | None = None
     batch_major: bool = False
+    valid: np.ndarray | None = None  # [T, B], where h counts; everywhere when None
     xla: bool = False
+    # Trace another function inside this for the check of the outcome, which fixes what is random.
+    fixed: Callable[[], contextlib.AbstractContextManager[None]] | None = None
 
 
 def prepared(tf: Any, model: Model, train: bool) -> base.Prepared:
     """One tf.function of the forward, or of forward and backward when `train`."""
 
-    @tf.function(jit_compile=model.xla)
     def infer():
         return (model.forward(model.x),)
 
-    @tf.function(jit_compile=model.xla)
     def step():
         if model.step:
             return model.step()
@@ -53,12 +57,22 @@ def prepared(tf: Any, model: Model, train: bool) -> base.Prepared:
         # The gradients of sum(h * cotangent), without paying for the sum itself.
         return (h, *tape.gradient(h, wanted, output_gradients=model.cotangent))
 
-    function = (step if train else infer).get_concrete_function()
+    def trace() -> Any:
+        return tf.function(step if train else infer, jit_compile=model.xla).get_concrete_function()
+
+    function = trace()
 
     def outcome() -> base.Outcome:
-        arrays = [tf.cast(out, tf.float32).numpy() for out in function()[:2]]
+        if model.fixed:
+            with model.fixed():
+                checked = trace()
+        else:
+            checked = function
+        arrays = [tf.cast(out, tf.float32).numpy() for out in checked()[:2]]
         if model.batch_major:
             arrays = [array.swapaxes(0, 1) for array in arrays]
+        if model.valid is not None:
+            arrays[0] = arrays[0] * model.valid[..., None]
         return base.Outcome(*arrays)
 
     # A concrete function returns when the graph has run: eager CPU execution is synchronous.

@@ -6,6 +6,7 @@ Requests come on stdin, answers go to stdout: one JSON object per line, each ans
     {"do": "run", "calls": n, "warm": m}                      -> {"times": [seconds, ...]}
     {"do": "product", "size": n, "calls": m}                  -> {"times": [...]} or {"absent": why}
     {"do": "empty", "calls": m}                               -> {"times": [...]} or {"absent": why}
+    {"do": "call_cost", "case": ..., "plan": fields of a Plan} -> {"function_above_us": ..., ...}
     end of input                                              -> the process ends
 
 Anything that goes wrong is {"error": text}. A library that prints on stdout does not disturb this:
@@ -83,6 +84,12 @@ class Server:
         if not hasattr(self._peer, "product"):
             return {"absent": "has no product to measure"}
         return {"times": timing.timed_calls(self._peer.product(size), calls, 2)}
+
+    def _call_cost(self, case: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
+        if not hasattr(self._peer, "call_cost"):
+            return {"absent": "has no layer above an op to measure"}
+        made = Case(**case)
+        return self._peer.call_cost(made, data.make(made), timing.Plan(**plan))
 
     def _empty(self, calls: int) -> dict[str, Any]:
         if not hasattr(self._peer, "empty"):

@@ -1,0 +1,116 @@
+"""Layers of a model: ours against Keras', with and without XLA, and PyTorch's.
+
+The cases and the processes are those of sequences.py; what is added are masks, recurrent dropout,
+the ratio to Keras, and what a call of our layer costs above the op that it runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import tempfile
+from collections.abc import Sequence
+from typing import Any, TextIO
+
+from bench import sequences, timing
+from bench.process import PeerAbsent, PeerError
+from bench.shapes import Case
+
+OURS = "ours_layer"
+KERAS = ("keras", "keras_xla")
+# What is to be reached against the faster of Keras' two in training, on mean over the shapes.
+TARGETS = {"masked": 3.0, "recurrent_dropout": 3.0}
+# Microseconds that a call of a layer in a tf.function may take above the op.
+CALL_TARGET_US = 60.0
+# A step of almost no work: what is left is the price of the call.
+_CALL_SHAPE = (1, 1, 16, 16)
+_CALL_PLAN = timing.Plan(rounds=20, seconds=1.0)
+
+
+def measure_calls(threads: int, plan: timing.Plan, log: TextIO) -> dict[str, dict[str, Any]]:
+    """What a call costs above the op, by cell: times in microseconds, or why there are none."""
+    pool, out = sequences.Pool(threads, log), {}
+    try:
+        for cell in ("lstm", "gru"):
+            case = Case(cell, "infer", *_CALL_SHAPE, as_layer=True)
+            request = {"case": dataclasses.asdict(case), "plan": dataclasses.asdict(plan)}
+            try:
+                out[cell] = pool.get(OURS).ask(do="call_cost", **request)
+            except PeerAbsent as reason:
+                out[cell] = {"absent": str(reason)}
+            except PeerError as error:
+                out[cell] = {"error": str(error)}
+    finally:
+        pool.close()
+    return out
+
+
+def compare(row: dict[str, Any]) -> None:
+    """Adds a row's ratios of the faster Keras' and of PyTorch's time to ours, where there are."""
+    medians = {n: e["median_ms"] for n, e in row["peers"].items() if "median_ms" in e}
+    keras = [medians[name] for name in KERAS if name in medians]
+    others = {"keras": min(keras, default=None), "torch": medians.get("torch")}
+    row["layer_ratios"] = {
+        name: ms / medians[OURS] for name, ms in others.items() if ms and OURS in medians
+    }
+
+
+def groups(result: dict[str, Any]) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    """The rows by (variant, kind, cell)."""
+    out: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in result["rows"]:
+        out.setdefault((row["variant"], row["kind"], row["cell"]), []).append(row)
+    return out
+
+
+def summarise(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """Our mean against Keras and PyTorch, losses and the target, by variant, kind and cell.
+
+    Where there is a target, of both cells together too.
+    """
+    by_key = groups(result)
+    for variant in TARGETS:
+        cells = [by_key[key] for key in by_key if key[:2] == (variant, "train")]
+        if len(cells) > 1:
+            by_key[variant, "train", "both"] = [row for rows in cells for row in rows]
+    out = []
+    for (variant, kind, cell), rows in by_key.items():
+        entry: dict[str, Any] = {"variant": variant, "kind": kind, "cell": cell}
+        for name in ("keras", "torch"):
+            ratios = [r["layer_ratios"][name] for r in rows if name in r["layer_ratios"]]
+            if ratios:
+                entry[name] = {
+                    "geometric_mean": timing.geometric_mean(ratios),
+                    "lowest": min(ratios),
+                    "slower": sum(ratio < 1 for ratio in ratios),
+                    "shapes": len(ratios),
+                }
+        if kind == "train" and variant in TARGETS:
+            entry["target"] = TARGETS[variant]
+        out.append(entry)
+    return out
+
+
+def run(
+    cases: Sequence[tuple[str, Case]],
+    peers: Sequence[str],
+    plan: timing.Plan,
+    threads: int,
+    quick: bool = False,
+    log: TextIO | None = None,
+) -> dict[str, Any]:
+    """Measures all `cases`; gives the result as it goes into the JSON."""
+    with contextlib.ExitStack() as stack:
+        log = log or stack.enter_context(tempfile.TemporaryFile("w"))
+        calls = {}
+        if OURS in peers:
+            calls = measure_calls(threads, plan if quick else _CALL_PLAN, log)
+        result = sequences.run(cases, peers, (), plan, threads, log, "layers")
+    for row in result["rows"]:
+        compare(row)
+    return result | {
+        "calls": calls,
+        "call_shape": list(_CALL_SHAPE),
+        "call_target_us": CALL_TARGET_US,
+        "summary": summarise(result),
+    }

@@ -1,0 +1,152 @@
+"""Tables of the bench of layers: plain text for the terminal, Markdown for the README."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bench import layers
+from bench.report import machine_line
+from bench.tables import dims, markdown_table, number, text_table, why_missing
+
+KINDS = {"infer": "inference", "train": "training"}
+VARIANTS = {"plain": "plain", "masked": "masked", "recurrent_dropout": "recurrent dropout"}
+_COLUMNS = {"ours_layer": "ours", "keras": "Keras", "keras_xla": "Keras, XLA", "torch": "PyTorch"}
+_OTHERS = {"keras": "Keras", "torch": "PyTorch"}
+
+
+def title(variant: str, kind: str) -> str:
+    """What a table is of."""
+    return f"{VARIANTS[variant]}, {KINDS[kind]}"
+
+
+def _verdict(reached: bool) -> str:
+    return "reached" if reached else "missed"
+
+
+def _target(entry: dict[str, Any]) -> str:
+    """A row's target against Keras, if it has one, and what became of it."""
+    target = entry.get("target")
+    if not target:
+        return ""
+    if "keras" not in entry:
+        return f"{target:g}, not measured"
+    return f"{target:g}, {_verdict(entry['keras']['geometric_mean'] >= target)}"
+
+
+def _ratio(ratio: float, wanted: float, lost: str) -> str:
+    return lost.format(f"{ratio:.2f}") if ratio < wanted else f"{ratio:.2f}"
+
+
+def _summary(result: dict[str, Any], lost: str) -> tuple[list[str], list[list[str]]]:
+    """Head and rows; a mean below 1, or below its target, in the format `lost`."""
+    rows = []
+    for entry in result["summary"]:
+        cell = entry["cell"] if entry["cell"] == "both" else entry["cell"].upper()
+        line = [f"{cell}, {title(entry['variant'], entry['kind'])}"]
+        target = entry.get("target")
+        for name in _OTHERS:
+            some = entry.get(name)
+            if not some:
+                line += ["-", "-", "-"]
+                continue
+            wanted = target or 1.0 if name == "keras" else 1.0
+            line.append(_ratio(some["geometric_mean"], wanted, lost))
+            line += [_ratio(some["lowest"], 1.0, lost), f"{some['slower']} of {some['shapes']}"]
+        line.append(_target(entry))
+        rows.append(line)
+    head = [""]
+    for name in _OTHERS.values():
+        head += [f"{name} / ours, mean", "lowest", "slower at"]
+    return [*head, "target over Keras"], rows
+
+
+def _calls(result: dict[str, Any]) -> list[str]:
+    """What a call of a layer costs above the op, a sentence for each cell."""
+    out, target = [], result["call_target_us"]
+    for cell, cost in result["calls"].items():
+        if "function_above_us" not in cost:
+            out.append(f"{cell.upper()}, cost of a call: {why_missing(cost)}.")
+            continue
+        above = cost["function_above_us"]
+        out.append(
+            f"{cell.upper()} at B, T, I, H = {dims(result['call_shape'])}: a tf.function with the"
+            f" layer takes {cost['function_layer_us']:.0f} us, with the op alone"
+            f" {cost['function_op_us']:.0f} us; the layer costs {above:.0f} us"
+            f" (target under {target:g}, {_verdict(above < target)}). Called eagerly, without a"
+            f" tf.function: {cost['eager_layer_us']:.0f} us, {cost['eager_op_us']:.0f} us,"
+            f" {cost['eager_above_us']:.0f} us."
+        )
+    return out
+
+
+def _table(
+    by_cell: dict[str, list[dict[str, Any]]], lost: str
+) -> tuple[list[str], list[list[str]]]:
+    """Head and rows of one variant and kind; a ratio at which we lose, in the format `lost`."""
+    rows = [row for some in by_cell.values() for row in some]
+    peers = [n for n in _COLUMNS if any("median_ms" in r["peers"].get(n, {}) for r in rows)]
+    others = [n for n in _OTHERS if any(n in r["layer_ratios"] for r in rows)]
+    lines = []
+    for row in rows:
+        line = [f"{row['cell'].upper()}, {dims(row['shape'])}"]
+        for name in peers:
+            ms = row["peers"].get(name, {}).get("median_ms")
+            line.append("-" if ms is None else number(ms))
+        for name in others:
+            ratio = row["layer_ratios"].get(name)
+            line.append("-" if ratio is None else _ratio(ratio, 1.0, lost))
+        lines.append(line)
+    head = ["B, T, I, H", *(f"{_COLUMNS[name]} ms" for name in peers)]
+    return [*head, *(f"{_OTHERS[name]} / ours" for name in others)], lines
+
+
+def _tables(result: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """By title, then by cell."""
+    out: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for (variant, kind, cell), rows in layers.groups(result).items():
+        out.setdefault(title(variant, kind), {})[cell] = rows
+    return out
+
+
+def _missing(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Who has no time and why."""
+    missing = {
+        (name, why_missing(entry))
+        for row in rows
+        for name, entry in row["peers"].items()
+        if "median_ms" not in entry
+    }
+    return [f"no time for {name}: {reason}" for name, reason in sorted(missing)]
+
+
+def text(result: dict[str, Any]) -> str:
+    """The whole result as text; << marks what is slower than a peer or than its target."""
+    parts = []
+    for name, by_cell in _tables(result).items():
+        parts += [name, text_table(*_table(by_cell, "<< {}")), ""]
+    parts += ["geometric means", text_table(*_summary(result, "<< {}")), ""]
+    return "\n".join(parts + _calls(result) + _missing(result["rows"]))
+
+
+def markdown(result: dict[str, Any], plot: str | None = None) -> str:
+    """The README section."""
+    parts = [
+        "Our layers, Keras' in a `tf.function`, the same with `jit_compile=True`, and PyTorch's;"
+        " float32, all contenders turn by turn in one run, in training forward and backward to the"
+        " input and all weights. `/ ours` is the other's time over ours: above 1 we are faster,"
+        " bold where we are slower or below the target. Keras counts with the faster of its two."
+        " `masked`: rows of random lengths, T / 2 on average, padded on the right, which"
+        " PyTorch takes as a packed sequence. `recurrent dropout`: 0.3, which PyTorch has not."
+        " Means are geometric. `python -m bench layers` measures again.",
+    ]
+    if plot:
+        parts.append(f"![Speed of the layers against Keras and PyTorch]({plot})")
+    parts += [markdown_table(*_summary(result, "**{}**")), *_calls(result)]
+    for name, by_cell in _tables(result).items():
+        parts += [
+            f"**Layers, {name}**: median ms of one call",
+            markdown_table(*_table(by_cell, "**{}**")),
+        ]
+    parts += [f"{line}." for line in _missing(result["rows"])]
+    return "\n\n".join([*parts, f"Measured on {machine_line(result)}."])

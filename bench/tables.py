@@ -1,0 +1,42 @@
+"""What all tables of results share: numbers, shapes and columns as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def dims(shape: Sequence[int]) -> str:
+    """B, T, I, H."""
+    return ", ".join(map(str, shape))
+
+
+def number(value: float) -> str:
+    """Three significant digits, never an exponent."""
+    if value >= 100:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
+
+def why_missing(entry: dict[str, Any]) -> str:
+    """Why a contender has no number."""
+    return entry.get("absent") or entry.get("error") or "no reason given"
+
+
+def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Columns padded to their width, all but the first right-aligned."""
+    lines = [list(head), *map(list, rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+
+    def format_line(line: Sequence[str]) -> str:
+        cells = [line[0].ljust(widths[0])]
+        cells += [cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True)]
+        return "  ".join(cells).rstrip()
+
+    return "\n".join(map(format_line, [lines[0], ["-" * w for w in widths], *lines[1:]]))
+
+
+def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """The same for a README; the text columns after the first are right-aligned too."""
+    lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
+    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])
