@@ -134,11 +134,11 @@ class FusedCell:
     def _gate_columns(self, gates: int) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
         """The gates' [I+H, H] blocks and [H] biases, in Keras' order, in the compute dtype."""
         kernel, recurrent = (
-            _fusing.in_dtype(weight, self.compute_dtype)
+            _fusing.weight_in_dtype(weight, self.compute_dtype)
             for weight in (self.kernel, self.recurrent_kernel)
         )
         blocks = tf.split(tf.concat([kernel, recurrent], axis=0), gates, axis=1)
         if self.bias is None:
             return blocks, [tf.zeros([self.units], self.compute_dtype)] * gates
-        bias = _fusing.in_dtype(self.bias, self.compute_dtype)
+        bias = _fusing.weight_in_dtype(self.bias, self.compute_dtype)
         return blocks, tf.split(bias, gates)

@@ -28,13 +28,14 @@ _MADE_HERE = "_tf_blockrnn_zero_state"
 class FusedLayer:
     """Mixin over a Keras recurrent layer: the fused op where it computes what the layer is asked.
 
-    A subclass gives `_ACTIVATIONS`, `_CELLS` and `_run_op`.
+    A subclass gives `_ACTIVATIONS`, `_CELLS`, `_GATES` and `_run_op`.
     """
 
     # For each argument that is an activation, those that the op computes.
     _ACTIVATIONS: Mapping[str, Sequence[Callable]]
     # The cells whose maths the op computes.
     _CELLS: tuple[type, ...]
+    _GATES: int
 
     def _run_op(
         self, x: tf.Tensor, w_x: tf.Tensor | None, states: list[tf.Tensor], **options: Any
@@ -68,6 +69,8 @@ class FusedLayer:
             return reason
         if type(cell) not in self._CELLS or "call" in vars(cell):
             return f"its cell is of a class of its own, {type(cell).__name__}"
+        if cell.recurrent_dropout and self._mask_count() != self._GATES:
+            return f"Keras {keras.__version__} has one mask of recurrent_dropout, the op one a gate"
         if getattr(self, "use_cudnn", False) is True:
             return "use_cudnn=True asks for cuDNN and nothing else"
         if tf.config.get_visible_devices("GPU"):
@@ -149,7 +152,7 @@ class FusedLayer:
         """
         cell = self.cell
         x = _fusing.in_dtype(sequences, cell.compute_dtype)
-        w_x = _fusing.in_dtype(cell.kernel, cell.compute_dtype)
+        w_x = _fusing.weight_in_dtype(cell.kernel, cell.compute_dtype)
         if not training:
             for rate in (cell.dropout, cell.recurrent_dropout):
                 self._skip_masks(rate)

@@ -52,14 +52,17 @@ def say_once(owner: Any, kind: str, reason: str, stacklevel: int) -> None:
     )
 
 
-def in_dtype(value: Any, dtype: str) -> Any:
-    """A tensor, or what a Keras variable holds, in the given type.
+def in_dtype(tensor: Any, dtype: str) -> Any:
+    """The tensor in the given type."""
+    return tensor if tensor.dtype.name == dtype else tf.cast(tensor, dtype)
 
-    A variable that has the type stays one: ops read it faster than Python does.
+
+def weight_in_dtype(weight: Any, dtype: str) -> Any:
+    """What a Keras variable holds, in the given type.
+
+    If it has the type it is TensorFlow's variable: ops read that faster than Python does.
     """
-    if isinstance(value, keras.Variable):
-        value = value.value
-    return value if value.dtype.name == dtype else tf.cast(value, dtype)
+    return in_dtype(weight.value, dtype)
 
 
 def with_signature_of(function: Callable) -> Callable[[Callable], Callable]:

@@ -65,6 +65,7 @@ class GRU(FusedLayer, keras.layers.GRU):
     """
 
     _ACTIVATIONS = {"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGMOID}
+    _GATES = 3
     _CELLS = (keras.layers.GRUCell,)
 
     @_fusing.with_signature_of(keras.layers.GRU.__init__)
@@ -76,16 +77,16 @@ class GRU(FusedLayer, keras.layers.GRU):
         cell, dtype = self.cell, self.cell.compute_dtype
         b_h = None
         if cell.bias is None:
-            b_x = tf.zeros([3 * cell.units], dtype)
+            b_x = tf.zeros([self._GATES * cell.units], dtype)
         elif cell.reset_after:
             # tf.unstack costs several times its op in eager mode.
-            b_x, b_h = tf.raw_ops.Unpack(value=_fusing.in_dtype(cell.bias, dtype), num=2)
+            b_x, b_h = tf.raw_ops.Unpack(value=_fusing.weight_in_dtype(cell.bias, dtype), num=2)
         else:
-            b_x = _fusing.in_dtype(cell.bias, dtype)
+            b_x = _fusing.weight_in_dtype(cell.bias, dtype)
         outputs, state = sequences.gru(
             x,
             w_x,
-            _fusing.in_dtype(cell.recurrent_kernel, dtype),
+            _fusing.weight_in_dtype(cell.recurrent_kernel, dtype),
             b_x,
             b_h,
             initial_state=states[0],

@@ -87,6 +87,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
     """
 
     _ACTIVATIONS = {"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGMOID}
+    _GATES = 4
     _CELLS = (keras.layers.LSTMCell, ExtendedLSTMCell)
 
     def __init__(
@@ -138,19 +139,19 @@ class LSTM(FusedLayer, keras.layers.LSTM):
     def _run_op(self, x, w_x, states, **options):
         cell, dtype = self.cell, self.cell.compute_dtype
         bias = (
-            tf.zeros([4 * cell.units], dtype)
+            tf.zeros([self._GATES * cell.units], dtype)
             if cell.bias is None
-            else _fusing.in_dtype(cell.bias, dtype)
+            else _fusing.weight_in_dtype(cell.bias, dtype)
         )
         if self.use_peephole:
             peepholes = (cell.wci, cell.wcf, cell.wco)
-            options["peepholes"] = [_fusing.in_dtype(weight, dtype) for weight in peepholes]
+            options["peepholes"] = [_fusing.weight_in_dtype(weight, dtype) for weight in peepholes]
         if self.projection is not None:
-            options["w_p"] = _fusing.in_dtype(cell.w_p, dtype)
+            options["w_p"] = _fusing.weight_in_dtype(cell.w_p, dtype)
         outputs, state = sequences.lstm(
             x,
             w_x,
-            _fusing.in_dtype(cell.recurrent_kernel, dtype),
+            _fusing.weight_in_dtype(cell.recurrent_kernel, dtype),
             bias,
             initial_state=states,
             cell_clip=self.cell_clip or 0.0,

@@ -93,7 +93,7 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
         (w_i, w_f, w_c, w_o), (b_i, b_f, b_c, b_o) = self._gate_columns(4)
         if self.use_peephole:
             peepholes = [
-                _fusing.in_dtype(weight, self.compute_dtype)
+                _fusing.weight_in_dtype(weight, self.compute_dtype)
                 for weight in (self.wci, self.wcf, self.wco)
             ]
         else:

@@ -58,6 +58,7 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
     """
 
     _ACTIVATIONS = {"activation": _fusing.TANH + _fusing.RELU}
+    _GATES = 1
     _CELLS = (keras.layers.SimpleRNNCell,)
 
     @_fusing.with_signature_of(keras.layers.SimpleRNN.__init__)
@@ -72,14 +73,14 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
     def _run_op(self, x, w_x, states, **options):
         cell, dtype = self.cell, self.cell.compute_dtype
         bias = (
-            tf.zeros([cell.units], dtype)
+            tf.zeros([self._GATES * cell.units], dtype)
             if cell.bias is None
-            else _fusing.in_dtype(cell.bias, dtype)
+            else _fusing.weight_in_dtype(cell.bias, dtype)
         )
         outputs, state = simple_rnn(
             x,
             w_x,
-            _fusing.in_dtype(cell.recurrent_kernel, dtype),
+            _fusing.weight_in_dtype(cell.recurrent_kernel, dtype),
             bias,
             activation="relu" if cell.activation in _fusing.RELU else "tanh",
             initial_state=states[0],
