@@ -44,6 +44,7 @@ class GruAfterSequenceBackward {
         ld_h_(shape_.h_width > 0 ? shape_.h_width : units_),
         ldz_(kGruAfterGates * units_),
         scratch_(host),
+        memory_(host),
         rows_(shape_, &scratch_),
         factors_(rows_, args.recurrent_dropout, units_),
         w_h_t_(host, &scratch_, rows_, Transposed(args.w_h, units_), units_,
@@ -164,12 +165,12 @@ class GruAfterSequenceBackward {
         {{dz_.data(), ldz_}, {dz_.data() + units_, ldz_}, {d_c_, units_}},
         args_.x_grad);
     const Status status = dropped_.AddGradients(
-        dz_.data(), units_, w_h_grad_.sums(), b_h_grad_.sums());
+        dz_.data(), units_, w_h_grad_.sums(), b_h_grad_.sums(), &memory_);
     if (status != Status::kOk) return status;
     // The gradient of b_x is the same sum whether or not there is a w_x.
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
-    return RunProducts<T>(
-        host_, ProductWithEpilogue{to_x, store_x},
+    return RunProducts(
+        host_, &memory_, ProductWithEpilogue{to_x, store_x},
         SumOverRows<T>({operands_.x_t(), input, rows, dz, RuWidth(),
                         w_x_grad_.sums(), ldz_, b_x_grad_.sums()}),
         SumOverRows<T>({operands_.x_t(), input, rows, d_c, units_,
@@ -198,6 +199,7 @@ class GruAfterSequenceBackward {
   const int64_t ld_h_;
   const int64_t ldz_;
   Scratch scratch_;
+  ProductMemory<T> memory_;
   const SequenceRows rows_;
   const StateFactors<T> factors_;
   const StateGradWeights<T, kGruAfterGates> w_h_t_;

@@ -60,8 +60,9 @@ Status GruCellForward(const GruCellForwardArgs<T>& args, const Host& host) {
       Store(h_prev_r + at + j, out.h_prev_r, lanes);
     });
   };
+  ProductMemory<T> memory(host);
   Status status =
-      RunProducts<T>(host, ProductWithEpilogue{gates, gates_epilogue});
+      RunProducts(host, &memory, ProductWithEpilogue{gates, gates_epilogue});
   if (status != Status::kOk) return status;
 
   Product<T, 1> candidate;
@@ -82,8 +83,8 @@ Status GruCellForward(const GruCellForwardArgs<T>& args, const Host& host) {
       Store(args.h + at + j, out.h, lanes);
     });
   };
-  return RunProducts<T>(host,
-                        ProductWithEpilogue{candidate, candidate_epilogue});
+  return RunProducts(host, &memory,
+                     ProductWithEpilogue{candidate, candidate_epilogue});
 }
 
 // A pointwise pass and two sections of products:
@@ -145,8 +146,9 @@ Status GruCellBackward(const GruCellBackwardArgs<T>& args, const Host& host) {
       Store(d_hr + at + j, d_hr_sum, lanes);
     });
   };
+  ProductMemory<T> memory(host);
   Status status =
-      RunProducts<T>(host, ProductWithEpilogue{reset, reset_epilogue});
+      RunProducts(host, &memory, ProductWithEpilogue{reset, reset_epilogue});
   if (status != Status::kOk) return status;
 
   Product<T, 1> to_x;
@@ -176,8 +178,8 @@ Status GruCellBackward(const GruCellBackwardArgs<T>& args, const Host& host) {
       Store(args.d_h_prev + at + j, d_h_prev, lanes);
     });
   };
-  return RunProducts<T>(host, ProductWithEpilogue{to_x, x_epilogue},
-                        ProductWithEpilogue{to_h, h_epilogue});
+  return RunProducts(host, &memory, ProductWithEpilogue{to_x, x_epilogue},
+                     ProductWithEpilogue{to_h, h_epilogue});
 }
 
 }  // namespace blockrnn::cpu

@@ -42,6 +42,7 @@ class GruSequenceBackward {
         units_(shape_.units),
         ld_ru_(kGruGates * units_),
         scratch_(host),
+        memory_(host),
         rows_(shape_, &scratch_),
         factors_(rows_, args.recurrent_dropout, units_),
         w_ru_h_t_(host, &scratch_, rows_,
@@ -205,13 +206,13 @@ class GruSequenceBackward {
                    {d_c_, units_}},
                   args_.x_grad);
     const Status status = dropped_.AddGradients(
-        d_ru_.data(), units_, w_ru_h_grad_.sums(), b_ru_grad_.sums());
+        d_ru_.data(), units_, w_ru_h_grad_.sums(), b_ru_grad_.sums(), &memory_);
     if (status != Status::kOk) return status;
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     const WeightView<C> d_ru = {d_ru_.data(), ld_ru_};
     const WeightView<C> d_c = {d_c_, units_};
-    return RunProducts<T>(
-        host_, ProductWithEpilogue{to_x, store_x},
+    return RunProducts(
+        host_, &memory_, ProductWithEpilogue{to_x, store_x},
         SumOverRows<T>({operands_.x_t(), input, rows, d_ru, ld_ru_,
                         w_ru_x_grad_.sums(), ld_ru_, nullptr}),
         SumOverRows<T>({operands_.x_t(), input, rows, d_c, units_,
@@ -236,6 +237,7 @@ class GruSequenceBackward {
   const int64_t units_;
   const int64_t ld_ru_;
   Scratch scratch_;
+  ProductMemory<T> memory_;
   const SequenceRows rows_;
   const StateFactors<T> factors_;  // of gates r, u, c
   const StateGradWeights<T, kGruGates> w_ru_h_t_;

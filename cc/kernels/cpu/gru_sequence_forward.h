@@ -37,6 +37,7 @@ class GruSequenceForward {
         shape_(args.shape),
         units_(args.shape.units),
         scratch_(host),
+        memory_(host),
         rows_(shape_, &scratch_),
         factors_(rows_, args.recurrent_dropout, units_),
         state_(&scratch_, factors_, shape_.batch),
@@ -71,7 +72,7 @@ class GruSequenceForward {
          block = rows_.BlockFrom(block.end())) {
       x_ru_.EnterRows(block, args_.x);
       x_c_.EnterRows(block, args_.x);
-      Status status = RunProducts<T>(host_, x_ru_.Ahead(), x_c_.Ahead());
+      Status status = RunProducts(host_, &memory_, x_ru_.Ahead(), x_c_.Ahead());
       if (status != Status::kOk) return status;
       loop_.steps = block.steps;
       status = RunSteps(host_, loop_, split_, rows_,
@@ -158,6 +159,7 @@ class GruSequenceForward {
   const SequenceShape& shape_;
   const int64_t units_;
   Scratch scratch_;
+  ProductMemory<T> memory_;
   const SequenceRows rows_;
   const StateFactors<T> factors_;  // of gates r, u, c
   const StateOperand<T, kGruGates> state_;

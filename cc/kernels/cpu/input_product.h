@@ -61,6 +61,7 @@ class InputProduct {
                const SequenceRows& rows, const InputWeights<T, kGates>& weights,
                bool within)
       : host_(host),
+        memory_(host),
         input_(shape.input),
         units_(shape.units),
         panels_(CeilDiv(shape.units, kUnits)),
@@ -83,7 +84,7 @@ class InputProduct {
   Status Enter(const StepBlock& block, const T* x) {
     EnterRows(block, x);
     if (within_) return Status::kOk;
-    return RunProducts<T>(host_, Ahead());
+    return RunProducts(host_, &memory_, Ahead());
   }
 
   // The same in two parts, for whoever has more products to run: EnterRows, and
@@ -254,6 +255,7 @@ class InputProduct {
   }
 
   const Host& host_;
+  ProductMemory<T> memory_;
   const int64_t input_;
   const int64_t units_;
   const int64_t panels_;

@@ -139,7 +139,8 @@ Status LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
         call, row, run.unit, run.count, bar,
         [](int64_t, auto, const LstmStep<V>&) {});
   };
-  return RunProducts<T>(host, ProductWithEpilogue{gates, epilogue});
+  ProductMemory<T> memory(host);
+  return RunProducts(host, &memory, ProductWithEpilogue{gates, epilogue});
 }
 
 // One row, units [begin, end). With peepholes also adds to the three sums,

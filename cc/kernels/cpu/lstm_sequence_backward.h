@@ -49,6 +49,7 @@ class LstmSequenceBackward {
         ld_h_(shape_.h_width > 0 ? shape_.h_width : width_),
         ldz_(kLstmGates * units_),
         scratch_(host),
+        memory_(host),
         rows_(shape_, &scratch_),
         factors_(rows_, args.recurrent_dropout, width_),
         w_h_t_(host, &scratch_, rows_, Transposed(args.w_h, width_), units_,
@@ -264,15 +265,15 @@ class LstmSequenceBackward {
                    {dz_.data() + 3 * units_, ldz_}},
                   args_.x_grad);
     const Status status = dropped_.AddGradients(
-        dz_.data(), units_, w_h_grad_.sums(), b_grad_.sums());
+        dz_.data(), units_, w_h_grad_.sums(), b_grad_.sums(), &memory_);
     if (status != Status::kOk) return status;
     if (projects_) {
       operands_.Transpose([&](int64_t m) { return d_h_ + m * width_; }, width_,
                           d_h_t_);
     }
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
-    return RunProducts<T>(
-        host_, ProductWithEpilogue{to_x, store_x},
+    return RunProducts(
+        host_, &memory_, ProductWithEpilogue{to_x, store_x},
         SumOverRows<T>({operands_.x_t(), input, rows, dz, ldz_,
                         w_x_grad_.sums(), ldz_, nullptr}),
         SumOverRows<T>({operands_.h_t(), width_, rows, dz, ldz_,
@@ -311,6 +312,7 @@ class LstmSequenceBackward {
   const int64_t ld_h_;
   const int64_t ldz_;
   Scratch scratch_;
+  ProductMemory<T> memory_;
   const SequenceRows rows_;
   const StateFactors<T> factors_;
   const StateGradWeights<T, kLstmGates> w_h_t_;

@@ -403,10 +403,42 @@ template <class T, int kGates, class W, class Epilogue>
 ProductWithEpilogue(Product<T, kGates, W>, Epilogue)
     -> ProductWithEpilogue<T, kGates, W, Epilogue>;
 
+// The sums and panels that workers keep while products run. It is the host's
+// until the end of the engine call, so whoever runs products again and again,
+// for each block of a sequence, does it in the same memory.
+template <class T>
+class ProductMemory {
+ public:
+  explicit ProductMemory(const Host& host) : scratch_(host) {}
+
+  // Whether there is memory for so much.
+  bool Reserve(int64_t num_sums, int64_t num_elements) {
+    if (num_sums > num_sums_) {
+      sums_ = scratch_.Array<ComputeType<T>>(num_sums);
+      num_sums_ = num_sums;
+    }
+    if (num_elements > num_elements_) {
+      elements_ = scratch_.Array<PanelElement<T>>(num_elements);
+      num_elements_ = num_elements;
+    }
+    return scratch_.ok();
+  }
+
+  ComputeType<T>* sums() const { return sums_; }
+  PanelElement<T>* elements() const { return elements_; }
+
+ private:
+  Scratch scratch_;
+  ComputeType<T>* sums_ = nullptr;
+  PanelElement<T>* elements_ = nullptr;
+  int64_t num_sums_ = 0;
+  int64_t num_elements_ = 0;
+};
+
 // Runs independent products, all of storage type T, as one parallel section.
 template <class T, class... Works>
-Status RunProducts(const Host& host, const Works&... works) {
-  using C = ComputeType<T>;
+Status RunProducts(const Host& host, ProductMemory<T>* memory,
+                   const Works&... works) {
   double multiplies = 0;
   ((multiplies += works.product.Multiplies()), ...);
   const int wanted = static_cast<int>(std::clamp<double>(
@@ -433,10 +465,9 @@ Status RunProducts(const Host& host, const Works&... works) {
   // Multiples of a cache line, so that workers share none.
   const int64_t sums_each = CeilDiv(most_sums, 64) * 64;
   const int64_t elements_each = CeilDiv(most_elements, 64) * 64;
-  Scratch memory(host);
-  C* sums = memory.Array<C>(sums_each * workers);
-  auto* packed = memory.Array<PanelElement<T>>(elements_each * workers);
-  if (!memory.ok()) return Status::kOutOfMemory;
+  if (!memory->Reserve(sums_each * workers, elements_each * workers)) {
+    return Status::kOutOfMemory;
+  }
 
   ParallelFor(host, workers, num_tasks, [&](int worker, int64_t task) {
     int which = 0;
@@ -444,8 +475,9 @@ Status RunProducts(const Host& host, const Works&... works) {
       const internal::Split& split = splits[which++];
       const int64_t tasks = split.num_tasks();
       if (task >= 0 && task < tasks) {
-        internal::RunTask(work.product, split, task, sums + worker * sums_each,
-                          packed + worker * elements_each, work.epilogue);
+        internal::RunTask(
+            work.product, split, task, memory->sums() + worker * sums_each,
+            memory->elements() + worker * elements_each, work.epilogue);
       }
       task -= tasks;
     };

@@ -209,17 +209,19 @@ class DroppedStates {
 
   // [grad; bias] += [state ∘ factors, 1]ᵀ · dz for the block, dz[rows, ld] as
   // are the columns of grad.
-  Status AddGradients(const C* dz, int64_t units, C* grad, C* bias) const {
+  Status AddGradients(const C* dz, int64_t units, C* grad, C* bias,
+                      ProductMemory<T>* memory) const {
     if (!factors_) return Status::kOk;
     const int64_t width = factors_.width();
     const int64_t ld = kGates * units;
     for (int gate = 0; gate < kGates; ++gate) {
       Drop(gate);
       const int64_t column = gate * units;
-      const Status status = RunProducts<T>(
-          host_, SumOverRows<T>({dropped_t_, width, operands_.rows(),
-                                 WeightView<C>{dz + column, ld}, units,
-                                 grad + column, ld, bias + column}));
+      const Status status =
+          RunProducts(host_, memory,
+                      SumOverRows<T>({dropped_t_, width, operands_.rows(),
+                                      WeightView<C>{dz + column, ld}, units,
+                                      grad + column, ld, bias + column}));
       if (status != Status::kOk) return status;
     }
     return Status::kOk;

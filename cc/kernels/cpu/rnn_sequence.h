@@ -152,6 +152,7 @@ class RnnSequenceBackward {
         units_(shape_.units),
         ld_h_(shape_.h_width > 0 ? shape_.h_width : units_),
         scratch_(host),
+        memory_(host),
         rows_(shape_, &scratch_),
         factors_(rows_, args.recurrent_dropout, units_),
         w_h_t_(host, &scratch_, rows_, Transposed(args.w_h, units_), units_,
@@ -246,12 +247,12 @@ class RnnSequenceBackward {
     StoreGates<T>(host_, shape_, operands_.block(), {{dz_.data(), units_}},
                   args_.x_grad);
     const Status status = dropped_.AddGradients(
-        dz_.data(), units_, w_h_grad_.sums(), b_grad_.sums());
+        dz_.data(), units_, w_h_grad_.sums(), b_grad_.sums(), &memory_);
     if (status != Status::kOk) return status;
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     const WeightView<C> dz = {dz_.data(), units_};
-    return RunProducts<T>(
-        host_, ProductWithEpilogue{to_x, store_x},
+    return RunProducts(
+        host_, &memory_, ProductWithEpilogue{to_x, store_x},
         SumOverRows<T>({operands_.x_t(), input, rows, dz, units_,
                         w_x_grad_.sums(), units_, nullptr}),
         SumOverRows<T>({operands_.h_t(), units_, rows, dz, units_,
@@ -265,6 +266,7 @@ class RnnSequenceBackward {
   const int64_t units_;
   const int64_t ld_h_;
   Scratch scratch_;
+  ProductMemory<T> memory_;
   const SequenceRows rows_;
   const StateFactors<T> factors_;
   const StateGradWeights<T, 1> w_h_t_;
