@@ -111,3 +111,8 @@ def share_bound(probability: float, draws: int, shares: int = 1) -> float:
     """
     sigmas = math.sqrt(25.0 + 2.0 * math.log(shares))
     return sigmas * math.sqrt(probability * (1.0 - probability) / draws) + 0.5 / draws
+
+
+# What examples/vowels.py says of itself. Its short form had 97.8% to 98.6% with the seeds 1 to 6,
+# the long one 98.1% to 99.2%; a wrong mask or direction costs more than the rest.
+VOWELS_ACCURACY = 0.95
