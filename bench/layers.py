@@ -76,6 +76,7 @@ def summarise(result: dict[str, Any]) -> list[dict[str, Any]]:
     out = []
     for (variant, kind, cell), rows in by_key.items():
         entry: dict[str, Any] = {"variant": variant, "kind": kind, "cell": cell}
+        entry["shapes"] = len(rows)
         for name in ("keras", "torch"):
             ratios = [r["layer_ratios"][name] for r in rows if name in r["layer_ratios"]]
             if ratios:

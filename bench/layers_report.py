@@ -7,17 +7,16 @@ from typing import Any
 
 from bench import layers
 from bench.report import machine_line
-from bench.tables import dims, markdown_table, number, text_table, why_missing
+from bench.tables import KINDS, dims, markdown_table, number, text_table, why_missing
 
-KINDS = {"infer": "inference", "train": "training"}
-VARIANTS = {"plain": "plain", "masked": "masked", "recurrent_dropout": "recurrent dropout"}
+_VARIANTS = {"plain": "plain", "masked": "masked", "recurrent_dropout": "recurrent dropout"}
 _COLUMNS = {"ours_layer": "ours", "keras": "Keras", "keras_xla": "Keras, XLA", "torch": "PyTorch"}
 _OTHERS = {"keras": "Keras", "torch": "PyTorch"}
 
 
 def title(variant: str, kind: str) -> str:
     """What a table is of."""
-    return f"{VARIANTS[variant]}, {KINDS[kind]}"
+    return f"{_VARIANTS[variant]}, {KINDS[kind]}"
 
 
 def _verdict(reached: bool) -> str:
@@ -29,8 +28,9 @@ def _target(entry: dict[str, Any]) -> str:
     target = entry.get("target")
     if not target:
         return ""
-    if "keras" not in entry:
-        return f"{target:g}, not measured"
+    missing = entry["shapes"] - entry.get("keras", {"shapes": 0})["shapes"]
+    if missing:
+        return f"{target:g}, not measured at {missing} of {entry['shapes']}"
     return f"{target:g}, {_verdict(entry['keras']['geometric_mean'] >= target)}"
 
 

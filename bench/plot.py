@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 from bench import layers as layers_bench  # noqa: E402
 from bench import layers_report, report, timing  # noqa: E402
 from bench.peers import is_ours  # noqa: E402
-from bench.tables import dims  # noqa: E402
+from bench.tables import KINDS, dims  # noqa: E402
 
 # Okabe and Ito's colours: told apart by colour-blind readers too.
 _FASTER, _SLOWER, _LINE = "#0072B2", "#D55E00", "#444444"
@@ -33,7 +33,6 @@ _PEER_STYLE = {
     "onnxruntime": ("#009E73", "P"),
     "onnxruntime_before": ("#66C2A5", "X"),
 }
-_KINDS = {"infer": "inference", "train": "training"}
 
 
 def _save(figure: Any, path: pathlib.Path) -> pathlib.Path:
@@ -107,7 +106,7 @@ def sequence_ratios(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path 
         form = "" if cell == "lstm" else f" ({name})"
         _ratio_bars(
             axis, [f"{report.label(row)}  vs {row['fastest']}" for row in rows], ratios,
-            f"{cell.upper()} {_KINDS[kind]}{form}\ngeometric mean"
+            f"{cell.upper()} {KINDS[kind]}{form}\ngeometric mean"
             f" {timing.geometric_mean(ratios):.2f}×",
         )  # fmt: skip
     figure.suptitle("Speed against the fastest peer at B, T, I, H")
@@ -142,7 +141,7 @@ def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | Non
         axis.set_xlim(left=0)
         axis.axvline(100, color=_LINE, linewidth=1)
         axis.grid(alpha=0.3)
-        axis.set_title(f"{cell.upper()} {_KINDS[kind]}", fontsize=10)
+        axis.set_title(f"{cell.upper()} {KINDS[kind]}", fontsize=10)
     figure.supxlabel(f"% of the measured float32 product peak, {peak:.0f} GFLOP/s", fontsize=9)
     figure.legend(seen.values(), seen.keys(), loc="outside upper center", ncols=5, fontsize=8)
     return _save(figure, path)
@@ -185,7 +184,7 @@ def cost(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
             axis.set_yscale("log")
             axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
             axis.grid(alpha=0.3)
-            axis.set_title(f"{cell.upper()} {_KINDS[kind]}: ms against {dim}", fontsize=9)
+            axis.set_title(f"{cell.upper()} {KINDS[kind]}: ms against {dim}", fontsize=9)
     figure.legend(seen.values(), seen.keys(), loc="outside upper center", ncols=6, fontsize=8)
     return _save(figure, path)
 

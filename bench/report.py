@@ -8,7 +8,7 @@ from typing import Any
 
 from bench import timing
 from bench.peers import is_ours
-from bench.tables import dims, markdown_table, number, text_table, why_missing
+from bench.tables import KINDS, dims, markdown_table, number, text_table, why_missing
 
 # What sequences are to reach against the fastest peer, whole tf.function call, float32: at each
 # shape, and on geometric mean; and the share of the measured product peak where B >= 48, H >= 256.
@@ -18,7 +18,6 @@ TARGETS = {
 }
 _PEAK_FROM = {"B": 48, "H": 256}
 _LIBRARIES = {"keras": "Keras", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
-_KINDS = {"infer": "inference", "train": "training"}
 _MEANING = {
     "stacks": " Two layers, both directions. `spread`: rows of all lengths from 1 to T; `half`: all"
     " rows half as long; else all rows have T steps."
@@ -239,7 +238,7 @@ def bfloat16_markdown(result: dict[str, Any]) -> str:
         gains = [ms / found[0] if ms and found[0] else None for ms in found[1:]]
         cells = ["-" if ms is None else number(ms) for ms in found]
         cells += ["-" if gain is None else f"{gain:.2f}" for gain in gains]
-        rows.append([f"{what[0].upper()} {_KINDS[what[1]]}, {dims(what[2])}", *cells])
+        rows.append([f"{what[0].upper()} {KINDS[what[1]]}, {dims(what[2])}", *cells])
     head = ["B, T, I, H", *(f"{c[0]}, ms" for c in columns)]
     head += ["gain of AVX512-BF16", "gain over float32", "gain over PyTorch"]
     return "\n\n".join([
@@ -261,7 +260,7 @@ def sequences_text(result: dict[str, Any]) -> str:
             for line in lines
         ]
         table = [[t for t, _ in line] + [m] for line, m in zip(lines, marks, strict=True)]
-        parts += ["", f"{cell.upper()} {_KINDS[kind]}", text_table([*head, ""], table)]
+        parts += ["", f"{cell.upper()} {KINDS[kind]}", text_table([*head, ""], table)]
         parts += _sequence_summary(rows, kind, peak) + _saved_by_lengths(rows)
     missing = {
         (name, why_missing(entry))
@@ -293,7 +292,7 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
             [f"**{t}**" if r is not None and r < 1 else t.replace("*", "\\*") for t, r in line]
             for line in lines
         ]
-        parts += [f"**{cell.upper()}, {_KINDS[kind]}**", markdown_table(head, table)]
+        parts += [f"**{cell.upper()}, {KINDS[kind]}**", markdown_table(head, table)]
         sentences = _sequence_summary(rows, kind, peak) + _saved_by_lengths(rows)
         parts += [text.replace("*", "\\*") for text in sentences]
     notes = "; ".join(f"{n}: {note}" for n, note in result["peer_notes"].items() if note)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+KINDS = {"infer": "inference", "train": "training"}
+
 
 def dims(shape: Sequence[int]) -> str:
     """B, T, I, H."""
