@@ -141,6 +141,8 @@ def test_config_and_weights_come_back(extras):
     names += ["w_p"] if layer.projection else []
     assert [w.name for w in layer.weights] == names
     assert len({w.path for w in layer.weights}) == len(names)
+    # Of Keras' own cell, which was in this one's place, nothing is left.
+    assert len(layer.variables) == len(names) + 1, "the state of one seed generator and no more"
 
 
 def test_a_plain_layer_says_nothing_of_them():
@@ -184,6 +186,23 @@ def test_keras_maths_has_them_too(tf):
     stepwise.set_weights(fused.get_weights())
     assert_same([fused(x, mask=MASK)], [stepwise(x, mask=MASK)], dtype="float64")
     assert "BlockRNN>LSTMSequence" not in op_types(tf.function(stepwise), tf.constant(x))
+
+
+def test_cudnn_is_not_asked_for_what_it_lacks(tf, monkeypatch):
+    """With a GPU, Keras would hand three of the weights to cuDNN and leave the others out."""
+    from keras.src import backend
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("cuDNN was asked")
+
+    layer = make(use_peephole=True)
+    want = layer(sequence())
+    monkeypatch.setattr(backend, "lstm", refuse)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])
+    assert "GPU" in layer.why_not_fused
+    assert_same([layer(sequence())], [want], dtype="float64")
+    with pytest.raises(AssertionError, match="cuDNN was asked"):
+        make()(sequence())
 
 
 def test_cells_with_peepholes_equal_the_layer():

@@ -115,7 +115,8 @@ class LSTM(FusedLayer, keras.layers.LSTM):
         self.use_cudnn = False
         plain = self.cell
         arguments = {name: getattr(plain, name) for name in _CELL_ARGUMENTS}
-        del self.cell  # or Keras would go on counting its weights
+        # Or Keras would go on counting what the plain cell holds as this layer's.
+        self._tracker.untrack(plain)
         self.cell = ExtendedLSTMCell(**arguments, dtype=plain.dtype_policy, **extras)
         self.state_size = list(self.cell.state_size)
 
