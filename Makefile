@@ -38,17 +38,17 @@ help:
 	@echo 'make doctor       what is installed and in use; checks an op against NumPy'
 	@echo 'make clean        removes what was built, not the environments'
 
-.venv/stamp: requirements.txt requirements-common.txt requirements-dev.txt tools/make_venv.sh
+.venv/stamp: requirements.txt requirements-common.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
 	tools/make_venv.sh .venv requirements.txt requirements-dev.txt
 
 .venv/stamp-bench: .venv/stamp requirements-bench.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement=requirements-bench.txt
 	touch $@
 
-.venv-tf2.21/stamp: requirements.txt requirements-common.txt requirements-dev.txt tools/make_venv.sh
+.venv-tf2.21/stamp: requirements.txt requirements-common.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
 	tools/make_venv.sh .venv-tf2.21 requirements.txt requirements-dev.txt
 
-.venv-tf%/stamp: requirements-tf%.txt requirements-common.txt requirements-dev.txt tools/make_venv.sh
+.venv-tf%/stamp: requirements-tf%.txt requirements-common.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
 	tools/make_venv.sh .venv-tf$* requirements-tf$*.txt requirements-dev.txt
 
 build: $(ENVIRONMENT)

