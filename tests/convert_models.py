@@ -32,12 +32,14 @@ def sequential_without_input():
 
 
 def functional():
-    """An encoder that hands its states on, an operation, two outputs."""
-    x = _input()
-    y, h, c = keras.layers.LSTM(UNITS, return_sequences=True, return_state=True)(x)
+    """An encoder that hands its states on, operations, a mask by hand; inputs and outputs named."""
+    x = keras.Input((None, INPUTS), name="x")
+    mask = keras.Input((None,), dtype="bool", name="mask")
+    encoder = keras.layers.LSTM(UNITS, return_sequences=True, return_state=True)
+    y, h, c = encoder(x, mask=mask)
     z = keras.layers.LSTM(UNITS, return_sequences=True)(x + 1.0, initial_state=[h, c])
     last = keras.layers.GRU(UNITS, reset_after=False)(keras.ops.tanh(y * z))
-    return keras.Model(x, {"steps": z, "last": last})
+    return keras.Model({"x": x, "mask": mask}, {"steps": z, "last": last})
 
 
 def bidirectional():
@@ -165,10 +167,16 @@ def subclassed():
 SCALE = 2.0
 
 
+def bent(x):
+    """An activation that Keras has not."""
+    return keras.ops.sin(x) * SCALE
+
+
 def lambdas():
-    """A lambda that reads a name of its module, beside and within a wrapper."""
+    """Functions of this module: an activation, and lambdas beside and within a wrapper."""
     x = _input()
     y = keras.layers.Lambda(lambda x: SCALE * x)(keras.layers.GRU(UNITS)(x))
+    y = keras.layers.Dense(UNITS, activation=bent)(y)
     part = keras.Sequential([_input(), keras.layers.LSTM(UNITS)])
     part.add(keras.layers.Lambda(lambda x: x + SCALE))
     z = keras.layers.TimeDistributed(part)(keras.ops.expand_dims(x, 1))
@@ -211,6 +219,8 @@ def inputs(name: str):
     shape = (BATCH, 2, STEPS, INPUTS) if name == "time_distributed" else (BATCH, STEPS, INPUTS)
     x = np.random.default_rng(5).normal(size=shape).astype("float32")
     x[1, ..., -2:, :] = 0.0
+    if name == "functional":
+        return {"x": x, "mask": x[..., 0] != 0.0}
     return x
 
 

@@ -23,7 +23,6 @@ _KNOWN_PACKAGES = ("keras", "tf_blockrnn")
 # Keras puts these functions on every layer; they are no custom objects.
 _ON_EVERY_LAYER = ("build", "quantize")
 
-
 # The class of a layer's copy, or None for a layer of no concern, which stays what it is.
 ClassOf = Callable[[keras.Layer], type | None]
 
@@ -63,10 +62,6 @@ def made_again(cls: type, layer: keras.Layer) -> keras.Layer:
             if hasattr(owner, name):
                 config[name] = getattr(owner, name)
     copy = cls.from_config(config)
-    if getattr(layer, "_auto_config", None) is not None:
-        # The config that Keras makes of plain arguments to a constructor. For the copy it cannot:
-        # its arguments came from a config, and Keras takes the dtype policy for no plain one.
-        copy._auto_config = layer._auto_config
     if isinstance(layer, keras.layers.Lambda):
         # Made again from its bytecode, a lambda would miss the names of its module.
         copy.function = layer.function
