@@ -96,6 +96,28 @@ def function_bits(raw_ops) -> dict[str, str]:
     return found
 
 
+def option_bits(raw_ops) -> dict[str, str]:
+    """The same with recurrent dropout, projections and the simple RNN."""
+    del raw_ops
+    import test_sequence_options
+
+    import tf_blockrnn
+
+    found = {}
+    for name, variant in test_sequence_options.VARIANTS.items():
+        for dtype in ("bfloat16", "float"):
+            for dims in DIMS[2:]:
+                inputs = test_sequence_options.inputs_of(
+                    variant, dims, block_cells.numpy_type(dtype), dropout=True, projected=False
+                )
+                outputs, gradients = test_sequence_options.differentiated_sum(
+                    tf_blockrnn, variant, {k: tf.constant(v) for k, v in inputs.items()}
+                )
+                values = [*outputs, *gradients.values()]
+                found[f"{name} dropout {dtype} {dims}"] = digest(values)
+    return found
+
+
 def numbers(raw_ops) -> int:
     """The oracle's numbers in every type, by the instruction set that this process uses."""
     import tf_blockrnn
@@ -246,7 +268,10 @@ def main() -> None:
     tf.config.threading.set_inter_op_parallelism_threads(2)
     import tf_blockrnn
 
-    checks = {f.__name__: f for f in (bits, function_bits, numbers, load, loops, cancellation)}
+    checks = {
+        f.__name__: f
+        for f in (bits, function_bits, option_bits, numbers, load, loops, cancellation)
+    }
     found = {name: checks[name](tf_blockrnn.raw_ops) for name in sys.argv[2:]}
     found["isa"] = tf_blockrnn.build_info()["cpu_isa"]
     print(json.dumps(found))

@@ -51,7 +51,7 @@ dropping = pytest.mark.parametrize("dropout", [False, True], ids=["", "dropout"]
 projecting = pytest.mark.parametrize("projected", [False, True], ids=["", "projected"])
 
 
-def _inputs(variant, dims, dtype, *, dropout, projected, seed=0):
+def inputs_of(variant, dims, dtype, *, dropout, projected, seed=0):
     """All tensors of a call by name, [T, B, …]; "dropout" is one of them."""
     t, b, i, h = dims
     width = PROJ if variant.projects else h
@@ -179,7 +179,7 @@ def _laid_out(tensor, time_major):
 
 def _check(tfb, variant, dims, dtype, pattern, *, dropout, projected, time_major, backwards):
     kind = block_cells.numpy_type(dtype)
-    inputs = _inputs(variant, dims, kind, dropout=dropout, projected=projected)
+    inputs = inputs_of(variant, dims, kind, dropout=dropout, projected=projected)
     mask, lengths = pattern
     keep = np.ones(dims[:2], bool) if mask is None else mask
     within = np.ones(dims[:2], bool) if lengths is None else np.arange(dims[0])[:, None] < lengths
@@ -264,7 +264,7 @@ def test_every_type_and_size(tfb, key, dtype):
 @all_variants
 def test_factors_of_one_change_nothing_but_the_order_of_sums(tfb, key):
     variant, dims = VARIANTS[key], (5, 9, 4, 21)
-    inputs = _inputs(variant, dims, np.float32, dropout=True, projected=False)
+    inputs = inputs_of(variant, dims, np.float32, dropout=True, projected=False)
     plain = {k: tf.constant(v) for k, v in inputs.items() if k != "dropout"}
     ones = {**plain, "dropout": tf.ones_like(inputs["dropout"])}
     results = [
@@ -282,7 +282,7 @@ def test_factors_of_one_change_nothing_but_the_order_of_sums(tfb, key):
 def test_dropped_units_do_not_reach_the_next_step(tfb, key):
     """With every factor 0 each step stands by itself, as after a state of zeros."""
     variant = VARIANTS[key]
-    inputs = _inputs(variant, DIMS, np.float64, dropout=True, projected=False)
+    inputs = inputs_of(variant, DIMS, np.float64, dropout=True, projected=False)
     inputs["dropout"] = np.zeros_like(inputs["dropout"])
     tensors = {k: tf.constant(v) for k, v in inputs.items()}
     _, gradients, _ = _differentiated(
@@ -300,19 +300,20 @@ def test_graph_of_unknown_shapes(tfb, key):
     variant = VARIANTS[key]
     compute = None
     for dims in (DIMS, (1, 1, 4, 4), (3, 0, 2, 4), (0, 2, 2, 4)):
-        inputs = _inputs(variant, dims, np.float32, dropout=True, projected=False)
+        inputs = inputs_of(variant, dims, np.float32, dropout=True, projected=False)
         tensors = {k: tf.constant(v) for k, v in inputs.items()}
         if compute is None:
             unknown = {k: tf.TensorSpec(None, tf.float32) for k in tensors}
             compute = tf.function(
-                lambda t: _differentiated_sum(tfb, variant, t), input_signature=[unknown]
+                lambda t: differentiated_sum(tfb, variant, t), input_signature=[unknown]
             )
-        got, want = compute(tensors), _differentiated_sum(tfb, variant, tensors)
+        got, want = compute(tensors), differentiated_sum(tfb, variant, tensors)
         for mine, eager in zip(tf.nest.flatten(got), tf.nest.flatten(want), strict=True):
             assert compare.bits(mine) == compare.bits(eager), dims
 
 
-def _differentiated_sum(tfb, variant, tensors):
+def differentiated_sum(tfb, variant, tensors):
+    """Outputs of a time-major call, and the gradients of their sum by name."""
     with tf.GradientTape() as tape:
         tape.watch(tensors)
         outputs = _call(tfb, variant, tensors, time_major=True)
@@ -325,7 +326,7 @@ def _differentiated_sum(tfb, variant, tensors):
 def _refused(tfb, key, match, *, dims=DIMS, projected=False, **changes):
     """The same error eagerly and in a graph, of unknown shapes and of known ones."""
     variant = VARIANTS[key]
-    inputs = _inputs(variant, dims, np.float32, dropout=True, projected=projected)
+    inputs = inputs_of(variant, dims, np.float32, dropout=True, projected=projected)
     inputs |= changes
     tensors = {k: v if v is None else tf.constant(v) for k, v in inputs.items()}
     given = {k: v for k, v in tensors.items() if v is not None}
@@ -386,7 +387,7 @@ def test_what_is_left_out_is_zero(tfb):
     """The initial state, of which the cell state is wider with a projection."""
     for key in ("lstm-projection", "rnn-tanh"):
         variant = VARIANTS[key]
-        inputs = _inputs(variant, DIMS, np.float32, dropout=False, projected=False)
+        inputs = inputs_of(variant, DIMS, np.float32, dropout=False, projected=False)
         for name in {"h", "cs"} & set(inputs):
             inputs[name] = np.zeros_like(inputs[name])
         want = _call(tfb, variant, inputs, time_major=True)

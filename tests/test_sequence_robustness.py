@@ -18,9 +18,12 @@ import sequence_ops
 import sequence_perturbation
 import sequence_perturbation_child
 import tensorflow as tf
+import test_sequence_options
 
 MAX_CRASHES = 5
 OPS = sequence_ops.OPS
+# The checks of sequence_child.py whose digests must be the same in all pools.
+BITS = ("bits", "function_bits", "option_bits")
 all_ops = pytest.mark.parametrize("op", OPS.values(), ids=OPS)
 cases = pytest.mark.parametrize(
     "op, attrs",
@@ -182,14 +185,15 @@ def test_threads_bits_load_and_cancellation(tfb):
     del tfb
     digests = {}
     for threads, more in ((1, ("load", "loops", "cancellation")), (2, ()), (8, ("load",))):
-        found = _run_child(threads, "bits", "function_bits", *more, timeout=300)
-        digests[threads] = found["bits"] | found["function_bits"]
+        found = _run_child(threads, *BITS, *more, timeout=300)
+        digests[threads] = {k: v for check in BITS for k, v in found[check].items()}
         assert set(more) <= set(found)
         for name, count in found.items():
             if name in ("load", "loops"):
                 assert count > 0, name
     calls = len(sequence_ops.op_cases()) * len(block_cells.DTYPES) * len(sequence_child.DIMS)
     calls += len(sequence_functions.FUNCTIONS) * 2 * (len(sequence_child.DIMS) - 1)
+    calls += len(test_sequence_options.VARIANTS) * 2 * (len(sequence_child.DIMS) - 2)
     assert len(digests[1]) == calls
     assert len(set(digests[1].values())) == calls, "digests that cannot tell calls apart"
     for threads in (2, 8):
