@@ -35,6 +35,17 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
     return not (_any_nonzero(flat[:64]) or _any_nonzero(flat))
 
 
+def eager_zeros(cotangent: tf.Tensor) -> bool:
+    """Whether it is an eager tensor of zeros, by its values.
+
+    What `known_zero` misses: a thread that starts empties TensorFlow's cache of zeros under the
+    others (its slots are shared, though it is a threading.local).
+    """
+    if isinstance(cotangent, tf.IndexedSlices) or tf.is_symbolic_tensor(cotangent):
+        return False
+    return not _any_nonzero(cotangent)
+
+
 # At most: TensorFlow's cache takes 10,000.
 _CACHED_ELEMENTS = 1000
 

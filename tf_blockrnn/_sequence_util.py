@@ -89,7 +89,7 @@ def order(op: tf.Operation) -> dict[str, bool]:
 def refuse_saved(op: tf.Operation, **cotangents: tf.Tensor) -> None:
     """What is saved for the gradient is not for losses: better an error than a wrong gradient."""
     for name, cotangent in cotangents.items():
-        if not util.known_zero(cotangent):
+        if not util.known_zero(cotangent) and not util.eager_zeros(cotangent):
             raise ValueError(
                 f"{op.type}: the output {name} is kept for the gradient and has none itself; "
                 "BlockLSTM and BlockGRU have gradients for all outputs"
