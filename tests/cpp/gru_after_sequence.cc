@@ -13,6 +13,7 @@
 #include "cc/kernels/cpu/gru_after_sequence_backward.h"
 #include "cc/kernels/cpu/gru_after_sequence_forward.h"
 #include "tests/cpp/gru_sequence_variants.h"
+#include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
 
 namespace blockrnn::test {
@@ -29,13 +30,17 @@ struct Columns {
 };
 
 struct Forward {
-  static std::vector<TensorSpec> Inputs(const Dims& d, int) {
-    return {{"x", d.steps * d.batch * d.input},
-            {"h_prev", d.batch * d.units},
-            {"w_x", d.input * 3 * d.units, Fill::kWeight},
-            {"w_h", d.units * 3 * d.units, Fill::kWeight},
-            {"b_x", 3 * d.units},
-            {"b_h", 3 * d.units}};
+  static std::vector<TensorSpec> Inputs(const Dims& d, int variant) {
+    const GruVariant v(variant);
+    return {
+        {"x", v.StepsOf(d).InputSize()},
+        {"h_prev", d.batch * d.units},
+        {"w_x", d.input * 3 * d.units, Fill::kWeight, !v.order.projected_input},
+        {"w_h", d.units * 3 * d.units, Fill::kWeight},
+        {"b_x", 3 * d.units},
+        {"b_h", 3 * d.units},
+        {"recurrent_dropout", 3 * d.batch * d.units, Fill::kGate,
+         v.order.drops}};
   }
 
   static std::vector<TensorSpec> Outputs(const Dims& d, int variant) {
@@ -49,12 +54,15 @@ struct Forward {
             {"h_last", d.batch * d.units, {}, v.WantsLast()}};
   }
 
-  static void Prepare(const Dims& d, int, bool identity,
-                      std::vector<Tensor>* in) {
-    CalmRecurrentWeights(d, &(*in)[3]);
+  static void Prepare(const Dims& d, int variant, bool identity,
+                      std::vector<Tensor>* inputs) {
+    std::vector<Tensor>& in = *inputs;
+    const Steps steps = GruVariant(variant).StepsOf(d);
+    steps.SpoilPast(steps.InputWidth(), &in[0]);
+    CalmRecurrentWeights(d, &in[3]);
     if (!identity) return;
-    SparseIntegers(d.input, 3, d.units, false, &(*in)[2]);
-    SparseIntegers(d.units, 3, d.units, true, &(*in)[3]);
+    SparseIntegers(d.input, 3, d.units, false, &in[2]);
+    SparseIntegers(d.units, 3, d.units, true, &in[3]);
   }
 
   static int64_t Reduction(const Dims& d) { return d.input + d.units; }
@@ -62,28 +70,35 @@ struct Forward {
   static std::vector<Tensor> Reference(const Dims& d, int variant,
                                        Activations act,
                                        const std::vector<Tensor>& in) {
-    const Steps steps(d, GruVariant(variant).order);
+    const GruVariant v(variant);
+    const Steps steps = v.StepsOf(d);
     const Columns columns(variant);
     const Tensor &x = in[0], &w_x = in[2], &w_h = in[3], &b_x = in[4];
     const Tensor& b_h = in[5];
     const int64_t units = d.units;
+    const RecurrentDropout dropout(v.order, in[6], d.batch, units, units);
     const std::size_t n = d.steps * d.batch * units;
     Tensor r(n), u(n), c(n), hc(n), h(n);
     Tensor h_state = in[1];
     for (int64_t step = 0; step < d.steps; ++step) {
-      const Tensor before = h_state;
       for (int64_t b = 0; b < d.batch; ++b) {
+        if (steps.Past(step, b)) continue;
         const int64_t row = steps.At(step, b);
-        const Real* const h_prev = before.data() + b * units;
         Real* const state = h_state.data() + b * units;
+        const Tensor h_prev(state, state + units);
+        std::vector<Tensor> seen;
+        for (int64_t gate = 0; gate < 3; ++gate) {
+          seen.push_back(dropout.Seen(gate, b, state));
+        }
         for (int64_t j = 0; j < units && steps.Counts(step, b); ++j) {
           const auto from_x = [&](int64_t gate, Sum* sum) {
-            AddDot(x.data() + row * d.input, d.input, w_x, 3 * units,
-                   gate * units + j, sum);
+            steps.AddInput(x.data() + row * steps.InputWidth(), w_x, 3 * units,
+                           gate * units + j, sum);
             sum->Add(b_x[gate * units + j]);
           };
           const auto from_h = [&](int64_t gate, Sum* sum) {
-            AddDot(h_prev, units, w_h, 3 * units, gate * units + j, sum);
+            AddDot(seen[gate].data(), units, w_h, 3 * units, gate * units + j,
+                   sum);
             sum->Add(b_h[gate * units + j]);
           };
           Sum r_bar, u_bar, c_bar, hc_sum;
@@ -110,19 +125,18 @@ struct Forward {
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     const GruVariant v(call.variant);
-    const Steps steps(call.dims, v.order);
-    const auto mask = steps.MaskBytes();
+    const SequenceCall sequence(v.StepsOf(call.dims));
     Arguments<T> tensors(call);
     GruAfterSequenceForwardArgs<T> args;
-    args.shape = steps.Shape();
+    sequence.Fill(&args);
     args.layout = Columns(call.variant).Layout();
-    args.mask = mask ? mask->data() : nullptr;
     args.x = tensors.In();
     args.h_prev = tensors.In();
     args.w_x = tensors.In();
     args.w_h = tensors.In();
     args.b_x = tensors.In();
     args.b_h = tensors.In();
+    args.recurrent_dropout = tensors.In();
     args.r = tensors.OutIf(v.WantsGates());
     args.u = tensors.OutIf(v.WantsGates());
     args.c = tensors.OutIf(v.WantsGates());
@@ -145,23 +159,26 @@ struct Backward {
     const GruVariant v(variant);
     const int64_t n = d.steps * d.batch * d.units;
     const int64_t state = d.batch * d.units;
-    return {{"x", d.steps * d.batch * d.input},
-            {"h_prev", state},
-            {"w_x", d.input * 3 * d.units, Fill::kWeight},
-            {"w_h", d.units * 3 * d.units, Fill::kWeight},
-            {"r", n, Fill::kGate},
-            {"u", n, Fill::kGate},
-            {"c", n},
-            {"hc", n},
-            {"h", n},
-            {"h_grad", n, Fill::kState, v.GivesHGrad()},
-            {"h_last_grad", state, Fill::kState, v.GivesLastGrad()}};
+    return {
+        {"x", v.StepsOf(d).InputSize()},
+        {"h_prev", state},
+        {"w_x", d.input * 3 * d.units, Fill::kWeight, !v.order.projected_input},
+        {"w_h", d.units * 3 * d.units, Fill::kWeight},
+        {"recurrent_dropout", 3 * state, Fill::kGate, v.order.drops},
+        {"r", n, Fill::kGate},
+        {"u", n, Fill::kGate},
+        {"c", n},
+        {"hc", n},
+        {"h", n},
+        {"h_grad", n, Fill::kState, v.GivesHGrad()},
+        {"h_last_grad", state, Fill::kState, v.GivesLastGrad()}};
   }
 
-  static std::vector<TensorSpec> Outputs(const Dims& d, int) {
-    return {{"x_grad", d.steps * d.batch * d.input},
+  static std::vector<TensorSpec> Outputs(const Dims& d, int variant) {
+    const GruVariant v(variant);
+    return {{"x_grad", v.StepsOf(d).InputSize()},
             {"h_prev_grad", d.batch * d.units},
-            {"w_x_grad", d.input * 3 * d.units},
+            {"w_x_grad", d.input * 3 * d.units, {}, !v.order.projected_input},
             {"w_h_grad", d.units * 3 * d.units},
             {"b_x_grad", 3 * d.units},
             {"b_h_grad", 3 * d.units}};
@@ -172,13 +189,18 @@ struct Backward {
                       std::vector<Tensor>* inputs) {
     std::vector<Tensor>& in = *inputs;
     const GruVariant v(variant);
-    const Steps steps(d, v.order);
+    const Steps steps = v.StepsOf(d);
     Forward::Prepare(d, variant, identity, inputs);
     if (v.order.mask != Mask::kNone) {
-      for (const int weights : {2, 3}) MakeFinite(&in[weights]);
+      for (const int factor : {2, 3, 4}) MakeFinite(&in[factor]);
     }
-    for (const int gate : {4, 5, 6, 7}) steps.ClearSkipped(&in[gate]);
-    steps.CarryOverSkipped(in[1], &in[8]);
+    for (const int gate : {5, 6, 7, 8}) {
+      steps.ClearSkipped(d.units, &in[gate]);
+    }
+    steps.CarryOverSkipped(in[1], d.units, &in[9]);
+    for (const int saved : {5, 6, 7, 8, 9, 10}) {
+      steps.SpoilPast(d.units, &in[saved]);
+    }
   }
 
   // x_grad and h_prev_grad sum over gates, the others over rows.
@@ -189,14 +211,15 @@ struct Backward {
   static std::vector<Tensor> Reference(const Dims& d, int variant, Activations,
                                        const std::vector<Tensor>& in) {
     const GruVariant v(variant);
-    const Steps steps(d, v.order);
+    const Steps steps = v.StepsOf(d);
     const Columns columns(variant);
-    const Tensor &x = in[0], &w_x = in[2], &w_h = in[3], &r = in[4];
-    const Tensor &u = in[5], &c = in[6], &hc = in[7], &h = in[8];
+    const Tensor &x = in[0], &w_x = in[2], &w_h = in[3], &r = in[5];
+    const Tensor &u = in[6], &c = in[7], &hc = in[8], &h = in[9];
     // A tensor that is not given is zeros.
-    const Tensor h_grad = v.GivesHGrad() ? in[9] : Tensor(in[9].size());
-    Tensor h_state_grad = v.GivesLastGrad() ? in[10] : Tensor(in[10].size());
+    const Tensor h_grad = v.GivesHGrad() ? in[10] : Tensor(in[10].size());
+    Tensor h_state_grad = v.GivesLastGrad() ? in[11] : Tensor(in[11].size());
     const int64_t units = d.units;
+    const RecurrentDropout dropout(v.order, in[4], d.batch, units, units);
     const Real one(1);
     Tensor x_grad(x.size());
     // Of the gates as they come from x and as they come from h.
@@ -205,8 +228,9 @@ struct Backward {
     std::vector<Sum> b_x_grad(3 * units), b_h_grad(3 * units);
     for (int64_t step = d.steps - 1; step >= 0; --step) {
       for (int64_t b = 0; b < d.batch; ++b) {
+        if (steps.Past(step, b)) continue;
         const int64_t row = steps.At(step, b);
-        const Real* const h_prev = steps.Before(step, b, in[1], h);
+        const Real* const h_prev = steps.Before(step, b, in[1], h, units);
         Real* const h_back = h_state_grad.data() + b * units;
         for (int64_t j = 0; j < units; ++j) {
           const int64_t n = row * units + j;
@@ -221,15 +245,12 @@ struct Backward {
           d_h[columns.c * units + j] = d_c * r[n];
         }
         if (!steps.Counts(step, b)) continue;
-        for (int64_t k = 0; k < d.input; ++k) {
-          x_grad[row * d.input + k] = DotTransposed(d_x, w_x, k);
-        }
+        steps.AddInputGrads(row, x, w_x, d_x, &x_grad, &w_x_grad);
         for (int64_t k = 0; k < units; ++k) {
-          h_back[k] =
-              DotTransposed(d_h, w_h, k) + h_back[k] * u[row * units + k];
+          h_back[k] = dropout.StateGrad(d_h, w_h, b, k) +
+                      h_back[k] * u[row * units + k];
         }
-        AddOuter(x.data() + row * d.input, d.input, d_x, &w_x_grad);
-        AddOuter(h_prev, units, d_h, &w_h_grad);
+        dropout.AddWeightGrad(h_prev, b, d_h, &w_h_grad);
         AddOuter(&one, 1, d_x, &b_x_grad);
         AddOuter(&one, 1, d_h, &b_h_grad);
       }
@@ -240,17 +261,16 @@ struct Backward {
 
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
-    const Steps steps(call.dims, GruVariant(call.variant).order);
-    const auto mask = steps.MaskBytes();
+    const SequenceCall sequence(GruVariant(call.variant).StepsOf(call.dims));
     Arguments<T> tensors(call);
     GruAfterSequenceBackwardArgs<T> args;
-    args.shape = steps.Shape();
+    sequence.Fill(&args);
     args.layout = Columns(call.variant).Layout();
-    args.mask = mask ? mask->data() : nullptr;
     args.x = tensors.In();
     args.h_prev = tensors.In();
     args.w_x = tensors.In();
     args.w_h = tensors.In();
+    args.recurrent_dropout = tensors.In();
     args.r = tensors.In();
     args.u = tensors.In();
     args.c = tensors.In();

@@ -17,6 +17,8 @@ class GruVariant {
 
   const Order order;
 
+  Steps StepsOf(const Dims& d) const { return Steps(d, order, 3); }
+
   // Whether the forward op is asked for an output.
   bool WantsGates() const { return wants_ <= kTraining; }
   bool WantsH() const { return wants_ != kLast; }
@@ -32,13 +34,13 @@ class GruVariant {
   enum Given { kGiveBoth, kGiveH, kGiveLast, kGiveNothing };
 
   static constexpr Want kWants[kNumOrders] = {
-      kAll,      kAll, kTraining,  kInference, kAll,  kLast, kAll,
-      kTraining, kAll, kInference, kInference, kLast, kAll,
+      kAll, kAll,       kTraining,  kInference, kAll, kLast, kAll, kTraining,
+      kAll, kInference, kInference, kLast,      kAll, kAll,  kAll,
   };
   static constexpr Given kGiven[kNumOrders] = {
       kGiveBoth, kGiveBoth, kGiveBoth, kGiveH,    kGiveBoth,
       kGiveLast, kGiveH,    kGiveH,    kGiveLast, kGiveNothing,
-      kGiveBoth, kGiveH,    kGiveBoth,
+      kGiveBoth, kGiveH,    kGiveBoth, kGiveBoth, kGiveBoth,
   };
 
   const Want wants_;

@@ -12,6 +12,7 @@
 #include "cc/kernels/cpu/lstm_sequence_backward.h"
 #include "cc/kernels/cpu/lstm_sequence_forward.h"
 #include "tests/cpp/lstm_sequence_variants.h"
+#include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
 
 namespace blockrnn::test {
@@ -19,16 +20,21 @@ namespace {
 
 struct Forward {
   static std::vector<TensorSpec> Inputs(const Dims& d, int variant) {
-    const bool peephole = LstmVariant(variant).options.use_peephole;
-    return {{"x", d.steps * d.batch * d.input},
-            {"cs_prev", d.batch * d.units},
-            {"h_prev", d.batch * d.units},
-            {"w_x", d.input * 4 * d.units, Fill::kWeight},
-            {"w_h", d.units * 4 * d.units, Fill::kWeight},
-            {"wci", d.units, Fill::kState, peephole},
-            {"wcf", d.units, Fill::kState, peephole},
-            {"wco", d.units, Fill::kState, peephole},
-            {"b", 4 * d.units}};
+    const LstmVariant v(variant);
+    const bool peephole = v.options.use_peephole;
+    const int64_t width = v.Width(d);
+    return {
+        {"x", v.StepsOf(d).InputSize()},
+        {"cs_prev", d.batch * d.units},
+        {"h_prev", d.batch * width},
+        {"w_x", d.input * 4 * d.units, Fill::kWeight, !v.order.projected_input},
+        {"w_h", width * 4 * d.units, Fill::kWeight},
+        {"wci", d.units, Fill::kState, peephole},
+        {"wcf", d.units, Fill::kState, peephole},
+        {"wco", d.units, Fill::kState, peephole},
+        {"b", 4 * d.units},
+        {"recurrent_dropout", 4 * d.batch * width, Fill::kGate, v.order.drops},
+        {"w_p", width * d.units, Fill::kWeight, v.projects}};
   }
 
   static std::vector<TensorSpec> Outputs(const Dims& d, int variant) {
@@ -41,19 +47,25 @@ struct Forward {
             {"o", n, {}, v.WantsGates()},
             {"ci", n, {}, v.WantsGates()},
             {"co", n, {}, v.WantsCo()},
-            {"h", n, {}, v.WantsH()},
+            {"h", d.steps * d.batch * v.Width(d), {}, v.WantsH()},
             {"cs_last", state, {}, v.WantsLast()},
-            {"h_last", state, {}, v.WantsLast()}};
+            {"h_last", d.batch * v.Width(d), {}, v.WantsLast()}};
   }
 
-  static void Prepare(const Dims& d, int, bool identity,
-                      std::vector<Tensor>* in) {
-    CalmRecurrentWeights(d, &(*in)[4]);
+  static void Prepare(const Dims& d, int variant, bool identity,
+                      std::vector<Tensor>* inputs) {
+    std::vector<Tensor>& in = *inputs;
+    const LstmVariant v(variant);
+    const int64_t width = v.Width(d);
+    const Steps steps = v.StepsOf(d);
+    steps.SpoilPast(steps.InputWidth(), &in[0]);
+    CalmRecurrentWeights(d, &in[4]);
     if (!identity) return;
-    SparseIntegers(d.input, 4, d.units, false, &(*in)[3]);
-    SparseIntegers(d.units, 4, d.units, true, &(*in)[4]);
+    SparseIntegers(d.input, 4, d.units, false, &in[3]);
+    SparseIntegers(width, 4, d.units, true, &in[4]);
+    SparseIntegers(width, 1, d.units, false, &in[10]);
     // With biases and peepholes, a second step may grow past what is exact.
-    if (d.steps > 1) std::fill((*in)[8].begin(), (*in)[8].end(), Real(0));
+    if (d.steps > 1) std::fill(in[8].begin(), in[8].end(), Real(0));
   }
 
   static int64_t Reduction(const Dims& d) { return d.input + d.units; }
@@ -62,19 +74,27 @@ struct Forward {
                                        Activations act,
                                        const std::vector<Tensor>& in) {
     const LstmVariant v(variant);
-    const Steps steps(d, v.order);
+    const Steps steps = v.StepsOf(d);
     const Tensor &x = in[0], &w_x = in[3], &w_h = in[4], &wci = in[5];
-    const Tensor &wcf = in[6], &wco = in[7], &bias = in[8];
+    const Tensor &wcf = in[6], &wco = in[7], &bias = in[8], &w_p = in[10];
     const bool peephole = v.options.use_peephole;
     const int64_t units = d.units;
+    const int64_t width = v.Width(d);
+    const RecurrentDropout dropout(v.order, in[9], d.batch, width, units);
     const std::size_t n = d.steps * d.batch * units;
-    Tensor i(n), cs(n), f(n), o(n), ci(n), co(n), h(n);
+    Tensor i(n), cs(n), f(n), o(n), ci(n), co(n), h(d.steps * d.batch * width);
     Tensor cs_state = in[1];
     Tensor h_state = in[2];
     for (int64_t step = 0; step < d.steps; ++step) {
-      const Tensor h_prev = h_state;
       for (int64_t b = 0; b < d.batch; ++b) {
+        if (steps.Past(step, b)) continue;
         const int64_t row = steps.At(step, b);
+        Real* const state = h_state.data() + b * width;
+        std::vector<Tensor> seen;
+        for (int64_t gate = 0; gate < 4; ++gate) {
+          seen.push_back(dropout.Seen(gate, b, state));
+        }
+        Tensor m(units);
         for (int64_t j = 0; j < units; ++j) {
           const int64_t at = row * units + j;
           Real& c = cs_state[b * units + j];
@@ -82,10 +102,9 @@ struct Forward {
             const auto bar = [&](int64_t gate) {
               Sum sum;
               const int64_t column = gate * units + j;
-              AddDot(x.data() + row * d.input, d.input, w_x, 4 * units, column,
-                     &sum);
-              AddDot(h_prev.data() + b * units, units, w_h, 4 * units, column,
-                     &sum);
+              steps.AddInput(x.data() + row * steps.InputWidth(), w_x,
+                             4 * units, column, &sum);
+              AddDot(seen[gate].data(), width, w_h, 4 * units, column, &sum);
               sum.Add(bias[column]);
               return sum;
             };
@@ -102,11 +121,14 @@ struct Forward {
             if (peephole) o_bar.AddProduct(c, wco[j]);
             o[at] = act.Gate(o_bar.Total());
             co[at] = act.Candidate(c);
-            h_state[b * units + j] = o[at] * co[at];
+            m[j] = o[at] * co[at];
           }
           cs[at] = c;
-          h[at] = h_state[b * units + j];
         }
+        for (int64_t k = 0; k < width && steps.Counts(step, b); ++k) {
+          state[k] = v.projects ? DotTransposed(m, w_p, k) : m[k];
+        }
+        std::copy(state, state + width, h.begin() + row * width);
       }
     }
     return {i, cs, f, o, ci, co, h, cs_state, h_state};
@@ -115,14 +137,13 @@ struct Forward {
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     const LstmVariant v(call.variant);
-    const Steps steps(call.dims, v.order);
-    const auto mask = steps.MaskBytes();
+    const SequenceCall sequence(v.StepsOf(call.dims));
     Arguments<T> tensors(call);
     LstmSequenceForwardArgs<T> args;
-    args.shape = steps.Shape();
+    sequence.Fill(&args);
     args.layout = v.layout;
     args.options = v.options;
-    args.mask = mask ? mask->data() : nullptr;
+    args.proj = v.projects ? v.Width(call.dims) : 0;
     args.x = tensors.In();
     args.cs_prev = tensors.In();
     args.h_prev = tensors.In();
@@ -132,6 +153,8 @@ struct Forward {
     args.wcf = tensors.In();
     args.wco = tensors.In();
     args.b = tensors.In();
+    args.recurrent_dropout = tensors.In();
+    args.w_p = tensors.In();
     args.i = tensors.OutIf(v.WantsGates());
     args.cs = tensors.OutIf(v.WantsGates());
     args.f = tensors.OutIf(v.WantsGates());

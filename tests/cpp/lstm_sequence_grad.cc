@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/cpp/lstm_sequence_variants.h"
+#include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
 
 namespace blockrnn::test {
@@ -14,41 +15,47 @@ struct Backward {
   static std::vector<TensorSpec> Inputs(const Dims& d, int variant) {
     const LstmVariant v(variant);
     const bool peephole = v.options.use_peephole;
+    const int64_t width = v.Width(d);
     const int64_t n = d.steps * d.batch * d.units;
-    const int64_t state = d.batch * d.units;
-    return {{"x", d.steps * d.batch * d.input},
-            {"cs_prev", state},
-            {"h_prev", state},
-            {"w_x", d.input * 4 * d.units, Fill::kWeight},
-            {"w_h", d.units * 4 * d.units, Fill::kWeight},
-            {"wci", d.units, Fill::kState, peephole},
-            {"wcf", d.units, Fill::kState, peephole},
-            {"wco", d.units, Fill::kState, peephole},
-            {"i", n, Fill::kGate},
-            {"cs", n},
-            {"f", n, Fill::kGate},
-            {"o", n, Fill::kGate},
-            {"ci", n},
-            {"co", n, Fill::kState, v.give_co},
-            {"h", n},
-            {"cs_grad", n, Fill::kState, v.GivesCsGrad()},
-            {"h_grad", n, Fill::kState, v.GivesHGrad()},
-            {"cs_last_grad", state, Fill::kState, v.GivesLastGrads()},
-            {"h_last_grad", state, Fill::kState, v.GivesLastGrads()}};
+    const int64_t h = d.steps * d.batch * width;
+    return {
+        {"x", v.StepsOf(d).InputSize()},
+        {"cs_prev", d.batch * d.units},
+        {"h_prev", d.batch * width},
+        {"w_x", d.input * 4 * d.units, Fill::kWeight, !v.order.projected_input},
+        {"w_h", width * 4 * d.units, Fill::kWeight},
+        {"wci", d.units, Fill::kState, peephole},
+        {"wcf", d.units, Fill::kState, peephole},
+        {"wco", d.units, Fill::kState, peephole},
+        {"recurrent_dropout", 4 * d.batch * width, Fill::kGate, v.order.drops},
+        {"w_p", width * d.units, Fill::kWeight, v.projects},
+        {"i", n, Fill::kGate},
+        {"cs", n},
+        {"f", n, Fill::kGate},
+        {"o", n, Fill::kGate},
+        {"ci", n},
+        {"co", n, Fill::kState, v.give_co},
+        {"h", h},
+        {"cs_grad", n, Fill::kState, v.GivesCsGrad()},
+        {"h_grad", h, Fill::kState, v.GivesHGrad()},
+        {"cs_last_grad", d.batch * d.units, Fill::kState, v.GivesLastGrads()},
+        {"h_last_grad", d.batch * width, Fill::kState, v.GivesLastGrads()}};
   }
 
   static std::vector<TensorSpec> Outputs(const Dims& d, int variant) {
-    const bool peephole = LstmVariant(variant).options.use_peephole;
-    const int64_t state = d.batch * d.units;
-    return {{"x_grad", d.steps * d.batch * d.input},
-            {"cs_prev_grad", state},
-            {"h_prev_grad", state},
-            {"w_x_grad", d.input * 4 * d.units},
-            {"w_h_grad", d.units * 4 * d.units},
+    const LstmVariant v(variant);
+    const bool peephole = v.options.use_peephole;
+    const int64_t width = v.Width(d);
+    return {{"x_grad", v.StepsOf(d).InputSize()},
+            {"cs_prev_grad", d.batch * d.units},
+            {"h_prev_grad", d.batch * width},
+            {"w_x_grad", d.input * 4 * d.units, {}, !v.order.projected_input},
+            {"w_h_grad", width * 4 * d.units},
             {"wci_grad", d.units, {}, peephole},
             {"wcf_grad", d.units, {}, peephole},
             {"wco_grad", d.units, {}, peephole},
-            {"b_grad", 4 * d.units}};
+            {"b_grad", 4 * d.units},
+            {"w_p_grad", width * d.units, {}, v.projects}};
   }
 
   // Makes them what the forward op can have put out.
@@ -56,21 +63,29 @@ struct Backward {
                       std::vector<Tensor>* inputs) {
     std::vector<Tensor>& in = *inputs;
     const LstmVariant v(variant);
-    const Steps steps(d, v.order);
+    const Steps steps = v.StepsOf(d);
+    const int64_t width = v.Width(d);
     CalmRecurrentWeights(d, &in[4]);
     if (v.order.mask != Mask::kNone) {
-      MakeFinite(&in[3]);
-      MakeFinite(&in[4]);
+      for (const int factor : {3, 4, 8, 9}) MakeFinite(&in[factor]);
     }
     if (identity) {
       SparseIntegers(d.input, 4, d.units, false, &in[3]);
-      SparseIntegers(d.units, 4, d.units, true, &in[4]);
+      SparseIntegers(width, 4, d.units, true, &in[4]);
+      SparseIntegers(width, 1, d.units, false, &in[9]);
       // tanh(0) is exact; of another integer it is not.
-      if (!v.give_co) std::fill(in[9].begin(), in[9].end(), Real(0));
+      if (!v.give_co) std::fill(in[11].begin(), in[11].end(), Real(0));
     }
-    for (const int gate : {8, 10, 11, 12, 13}) steps.ClearSkipped(&in[gate]);
-    steps.CarryOverSkipped(in[1], &in[9]);
-    steps.CarryOverSkipped(in[2], &in[14]);
+    for (const int gate : {10, 12, 13, 14, 15}) {
+      steps.ClearSkipped(d.units, &in[gate]);
+    }
+    steps.CarryOverSkipped(in[1], d.units, &in[11]);
+    steps.CarryOverSkipped(in[2], width, &in[16]);
+    steps.SpoilPast(steps.InputWidth(), &in[0]);
+    for (const int saved : {10, 11, 12, 13, 14, 15, 17}) {
+      steps.SpoilPast(d.units, &in[saved]);
+    }
+    for (const int output : {16, 18}) steps.SpoilPast(width, &in[output]);
   }
 
   // x_grad and h_prev_grad sum over gates, the others over rows.
@@ -82,39 +97,51 @@ struct Backward {
                                        Activations act,
                                        const std::vector<Tensor>& in) {
     const LstmVariant v(variant);
-    const Steps steps(d, v.order);
+    const Steps steps = v.StepsOf(d);
     const bool peephole = v.options.use_peephole;
     const Tensor &x = in[0], &w_x = in[3], &w_h = in[4], &wci = in[5];
-    const Tensor &wcf = in[6], &wco = in[7], &i = in[8], &cs = in[9];
-    const Tensor &f = in[10], &o = in[11], &ci = in[12], &h = in[14];
+    const Tensor &wcf = in[6], &wco = in[7], &w_p = in[9], &i = in[10];
+    const Tensor &cs = in[11], &f = in[12], &o = in[13], &ci = in[14];
+    const Tensor& h = in[16];
     const auto specs = Inputs(d, variant);
     // A tensor that is not given is zeros.
     const auto given = [&](int t) {
       return specs[t].used ? in[t] : Tensor(in[t].size());
     };
-    const Tensor cs_grad = given(15), h_grad = given(16);
-    Tensor cs_state_grad = given(17), h_state_grad = given(18);
+    const Tensor cs_grad = given(17), h_grad = given(18);
+    Tensor cs_state_grad = given(19), h_state_grad = given(20);
     const int64_t units = d.units;
+    const int64_t width = v.Width(d);
+    const RecurrentDropout dropout(v.order, in[8], d.batch, width, units);
     const Real one(1);
     Tensor x_grad(x.size()), dz(4 * units);
     std::vector<Sum> w_x_grad(w_x.size()), w_h_grad(w_h.size());
     std::vector<Sum> wci_grad(units), wcf_grad(units), wco_grad(units);
-    std::vector<Sum> b_grad(4 * units);
+    std::vector<Sum> b_grad(4 * units), w_p_grad(w_p.size());
     for (int64_t step = d.steps - 1; step >= 0; --step) {
       for (int64_t b = 0; b < d.batch; ++b) {
+        if (steps.Past(step, b)) continue;
         const int64_t row = steps.At(step, b);
-        const Real* cs_prev = steps.Before(step, b, in[1], cs);
+        const Real* cs_prev = steps.Before(step, b, in[1], cs, units);
+        const Real* h_prev = steps.Before(step, b, in[2], h, width);
         Real* const cs_back = cs_state_grad.data() + b * units;
-        Real* const h_back = h_state_grad.data() + b * units;
+        Real* const h_back = h_state_grad.data() + b * width;
+        for (int64_t k = 0; k < width; ++k) {
+          h_back[k] = h_back[k] + h_grad[row * width + k];
+        }
+        Tensor m(units);
         for (int64_t j = 0; j < units; ++j) {
           const int64_t n = row * units + j;
-          h_back[j] = h_back[j] + h_grad[n];
           cs_back[j] = cs_back[j] + cs_grad[n];
           if (!steps.Counts(step, b)) continue;
-          const Real co = v.give_co ? in[13][n] : act.Candidate(cs[n]);
-          const Real d_o = o[n] * (one - o[n]) * h_back[j] * co;
+          Sum from_p;
+          if (v.projects) AddDot(h_back, width, w_p, units, j, &from_p);
+          const Real d_m = v.projects ? from_p.Total() : h_back[j];
+          const Real co = v.give_co ? in[15][n] : act.Candidate(cs[n]);
+          m[j] = o[n] * co;
+          const Real d_o = o[n] * (one - o[n]) * d_m * co;
           Sum dcs_sum;
-          dcs_sum.Add((one - co * co) * h_back[j] * o[n]);
+          dcs_sum.Add((one - co * co) * d_m * o[n]);
           dcs_sum.Add(cs_back[j]);
           if (peephole) dcs_sum.AddProduct(d_o, wco[j]);
           const Real dcs = dcs_sum.Total();
@@ -136,33 +163,31 @@ struct Backward {
           cs_back[j] = before.Total();
         }
         if (!steps.Counts(step, b)) continue;
-        for (int64_t k = 0; k < d.input; ++k) {
-          x_grad[row * d.input + k] = DotTransposed(dz, w_x, k);
+        if (v.projects) AddOuter(h_back, width, m, &w_p_grad);
+        steps.AddInputGrads(row, x, w_x, dz, &x_grad, &w_x_grad);
+        for (int64_t k = 0; k < width; ++k) {
+          h_back[k] = dropout.StateGrad(dz, w_h, b, k);
         }
-        for (int64_t k = 0; k < units; ++k) {
-          h_back[k] = DotTransposed(dz, w_h, k);
-        }
-        AddOuter(x.data() + row * d.input, d.input, dz, &w_x_grad);
-        AddOuter(steps.Before(step, b, in[2], h), units, dz, &w_h_grad);
+        dropout.AddWeightGrad(h_prev, b, dz, &w_h_grad);
         AddOuter(&one, 1, dz, &b_grad);
       }
     }
     return {x_grad,           cs_state_grad,    h_state_grad,
             Totals(w_x_grad), Totals(w_h_grad), Totals(wci_grad),
-            Totals(wcf_grad), Totals(wco_grad), Totals(b_grad)};
+            Totals(wcf_grad), Totals(wco_grad), Totals(b_grad),
+            Totals(w_p_grad)};
   }
 
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     const LstmVariant v(call.variant);
-    const Steps steps(call.dims, v.order);
-    const auto mask = steps.MaskBytes();
+    const SequenceCall sequence(v.StepsOf(call.dims));
     Arguments<T> tensors(call);
     LstmSequenceBackwardArgs<T> args;
-    args.shape = steps.Shape();
+    sequence.Fill(&args);
     args.layout = v.layout;
     args.use_peephole = v.options.use_peephole;
-    args.mask = mask ? mask->data() : nullptr;
+    args.proj = v.projects ? v.Width(call.dims) : 0;
     args.x = tensors.In();
     args.cs_prev = tensors.In();
     args.h_prev = tensors.In();
@@ -171,6 +196,8 @@ struct Backward {
     args.wci = tensors.In();
     args.wcf = tensors.In();
     args.wco = tensors.In();
+    args.recurrent_dropout = tensors.In();
+    args.w_p = tensors.In();
     args.i = tensors.In();
     args.cs = tensors.In();
     args.f = tensors.In();
@@ -191,6 +218,7 @@ struct Backward {
     args.wcf_grad = tensors.Out();
     args.wco_grad = tensors.Out();
     args.b_grad = tensors.Out();
+    args.w_p_grad = tensors.Out();
     return Functions(static_cast<T*>(nullptr))
         .lstm_sequence_backward(args, *call.host);
   }

@@ -23,6 +23,7 @@ class LstmVariant {
         f(ifco ? 1 : 2),
         layout(ifco ? kLstmIfco : kLstmIcfo),
         give_co(variant % 3 != 2),
+        projects(kProjects[variant]),
         wants_(kWants[variant]),
         given_(kGiven[variant]) {}
 
@@ -36,6 +37,13 @@ class LstmVariant {
   const int64_t o = 3;
   const LstmGateLayout layout;
   const bool give_co;  // to the backward op
+  const bool projects;
+
+  // P: of h, of which a projection makes less than there are units.
+  int64_t Width(const Dims& d) const {
+    return projects ? (d.units + 1) / 2 : d.units;
+  }
+  Steps StepsOf(const Dims& d) const { return Steps(d, order, 4); }
 
   // Whether the forward op is asked for an output.
   bool WantsGates() const { return wants_ <= Want::kTraining; }  // and cs
@@ -64,17 +72,22 @@ class LstmVariant {
       {0.0f, 0.0f, false}, {1.0f, -1.0f, false},    {-2.5f, 0.5f, false},
       {1.0f, 0.0f, true},  {0.0f, 3.0f, true},      {0.0f, 0.5f, false},
       {1.0f, kNan, false}, {0.0f, kInfinity, true}, {1.0f, kInfinity, false},
-      {1.0f, 0.0f, true},
+      {1.0f, 0.0f, true},  {1.0f, 0.0f, false},     {0.5f, 0.0f, true},
+  };
+  static constexpr bool kProjects[kNumOrders] = {
+      false, false, true, false, false, false, false, true,
+      false, false, true, true,  false, true,  false,
   };
   static constexpr Want kWants[kNumOrders] = {
       Want::kAll, Want::kAll,       Want::kTraining,  Want::kInference,
       Want::kAll, Want::kLast,      Want::kAll,       Want::kTraining,
       Want::kAll, Want::kInference, Want::kInference, Want::kLast,
-      Want::kAll,
+      Want::kAll, Want::kAll,       Want::kAll,
   };
   static constexpr Given kGiven[kNumOrders] = {
-      kGiveAll, kGiveAll,  kGiveAll,     kGiveH,   kGiveAll, kGiveLast, kGiveCs,
-      kGiveH,   kGiveLast, kGiveNothing, kGiveAll, kGiveH,   kGiveAll,
+      kGiveAll,  kGiveAll, kGiveAll, kGiveH,    kGiveAll,
+      kGiveLast, kGiveCs,  kGiveH,   kGiveLast, kGiveNothing,
+      kGiveAll,  kGiveH,   kGiveAll, kGiveAll,  kGiveAll,
   };
 
   const Want wants_;

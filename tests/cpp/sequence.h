@@ -1,12 +1,14 @@
-// Owns what the tests of sequences share: masks, how steps stand in memory
-// (written apart from SequenceShape::Row), and the inputs that a sequence needs
-// so that a test of many steps says something.
+// Owns what the tests of sequences share: masks and lengths, how steps stand in
+// memory (written apart from SequenceShape::Row), and the inputs that a
+// sequence needs so that a test of many steps says something.
 
 #ifndef BLOCKRNN_TESTS_CPP_SEQUENCE_H_
 #define BLOCKRNN_TESTS_CPP_SEQUENCE_H_
 
 #include <cmath>
 #include <cstdint>
+#include <cstring>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -31,128 +33,42 @@ struct Order {
   Mask mask;
   bool time_major;
   bool backwards;
+  bool lengths = false;  // each row has its own
+  bool drops = false;    // the state, by factors, in the recurrent products
+  bool projected_input = false;
 };
 
-// One for each variant of a sequence's test, of any cell.
+// One for each variant of a sequence's test, of any cell. The tests of threads
+// take the first two, those of many steps the plain one.
 inline constexpr Order kOrders[] = {
-    {Mask::kNone, true, false},   {Mask::kRight, true, false},
-    {Mask::kHoles, false, true},  {Mask::kNone, false, false},
-    {Mask::kNothing, true, true}, {Mask::kLeft, true, true},
-    {Mask::kRows, false, false},  {Mask::kNone, true, true},
-    {Mask::kHoles, true, false},  {Mask::kRight, false, false},
-    {Mask::kLeft, false, true},   {Mask::kNone, false, true},
-    {Mask::kNone, true, false},
+    {Mask::kNone, true, false, false, false, false},
+    {Mask::kHoles, true, false, true, true, false},
+    {Mask::kHoles, false, true, false, false, false},
+    {Mask::kNone, false, false, false, false, true},
+    {Mask::kNothing, true, true, false, true, false},
+    {Mask::kLeft, true, true, true, false, false},
+    {Mask::kRows, false, false, false, true, true},
+    {Mask::kNone, true, true, false, true, false},
+    {Mask::kRight, true, false, false, true, false},
+    {Mask::kRight, false, false, false, false, true},
+    {Mask::kLeft, false, true, false, false, false},
+    {Mask::kNone, false, true, true, true, false},
+    {Mask::kNone, true, false, false, false, false},
+    {Mask::kHoles, true, true, true, true, true},
+    {Mask::kNone, true, false, true, false, false},
 };
 inline constexpr int kNumOrders = sizeof(kOrders) / sizeof(kOrders[0]);
+inline constexpr int kPlainOrder = 12;  // every step counts, in order
 
 // Shapes that are not shared out; over rows, within a block of steps and over
 // more of them; over units, the same. step_loop_test.cc checks that they are.
 inline const std::vector<Dims>& SharedSequences() {
   static const std::vector<Dims> shapes = {
-      {3, 5, 7, 4},   {40, 7, 20, 9}, {130, 3, 20, 8},
-      {2, 5, 150, 3}, {7, 2, 77, 70},
+      {3, 5, 7, 4},   {40, 7, 24, 9},  {130, 3, 20, 8},
+      {3, 5, 150, 3}, {7, 2, 110, 70},
   };
   return shapes;
 }
-
-// The steps of a sequence in the order in which they are done.
-class Steps {
- public:
-  Steps(const Dims& dims, const Order& order) : dims_(dims), order_(order) {}
-
-  // The row of [steps · batch, …] in memory.
-  int64_t At(int64_t step, int64_t b) const {
-    const int64_t t = Time(step);
-    return order_.time_major ? t * dims_.batch + b : b * dims_.steps + t;
-  }
-
-  bool Counts(int64_t step, int64_t b) const {
-    const int64_t t = Time(step);
-    switch (order_.mask) {
-      case Mask::kNone:
-        return true;
-      case Mask::kNothing:
-        return false;
-      case Mask::kRows:
-        return b % 3 != 1;
-      case Mask::kHoles:
-        return (5 * t + 3 * b + t * b) % 4 < 2;
-      case Mask::kLeft:
-        return t >= (2 * b + 1) % (dims_.steps + 1);
-      case Mask::kRight:
-        return t < (3 * b + 2) % (dims_.steps + 1);
-    }
-    return true;
-  }
-
-  SequenceShape Shape() const {
-    SequenceShape shape;
-    shape.steps = dims_.steps;
-    shape.batch = dims_.batch;
-    shape.input = dims_.input;
-    shape.units = dims_.units;
-    shape.time_major = order_.time_major;
-    shape.backwards = order_.backwards;
-    return shape;
-  }
-
-  // The mask as an engine takes it, guarded; nothing where there is none. Any
-  // byte but 0 counts.
-  std::optional<GuardedBlock> MaskBytes() const {
-    if (order_.mask == Mask::kNone) return std::nullopt;
-    const HeapIsDry heap(false);
-    GuardedBlock block(dims_.steps * dims_.batch, 1);
-    constexpr unsigned char kOn[] = {1, 255, 128, 2};
-    for (int64_t step = 0; step < dims_.steps; ++step) {
-      for (int64_t b = 0; b < dims_.batch; ++b) {
-        const int64_t at = At(step, b);
-        block.data()[at] = Counts(step, b) ? kOn[at % 4] : 0;
-      }
-    }
-    return block;
-  }
-
-  // Makes `states` [steps, batch, H] such that a skipped step has the state of
-  // the step before it, or `initial` [B, H].
-  void CarryOverSkipped(const Tensor& initial, Tensor* states) const {
-    for (int64_t step = 0; step < dims_.steps; ++step) {
-      for (int64_t b = 0; b < dims_.batch; ++b) {
-        if (Counts(step, b)) continue;
-        for (int64_t j = 0; j < dims_.units; ++j) {
-          (*states)[At(step, b) * dims_.units + j] =
-              Before(step, b, initial, *states)[j];
-        }
-      }
-    }
-  }
-
-  // Makes `outputs` [steps, batch, H] zero where a step is skipped.
-  void ClearSkipped(Tensor* outputs) const {
-    for (int64_t step = 0; step < dims_.steps; ++step) {
-      for (int64_t b = 0; b < dims_.batch; ++b) {
-        if (Counts(step, b)) continue;
-        for (int64_t j = 0; j < dims_.units; ++j) {
-          (*outputs)[At(step, b) * dims_.units + j] = 0;
-        }
-      }
-    }
-  }
-
-  // The state of row b before a step.
-  const Real* Before(int64_t step, int64_t b, const Tensor& initial,
-                     const Tensor& states) const {
-    return step == 0 ? initial.data() + b * dims_.units
-                     : states.data() + At(step - 1, b) * dims_.units;
-  }
-
- private:
-  int64_t Time(int64_t step) const {
-    return order_.backwards ? dims_.steps - 1 - step : step;
-  }
-
-  const Dims dims_;
-  const Order order_;
-};
 
 // sum += Σₖ a[k] · w[k, column], where w has `width` columns.
 inline void AddDot(const Real* a, int64_t depth, const Tensor& w, int64_t width,
@@ -181,6 +97,201 @@ inline void AddOuter(const Real* a, int64_t depth, const Tensor& d,
     }
   }
 }
+
+// The steps of a sequence in the order in which they are done, those that a row
+// has and, behind them, those that are past its length.
+class Steps {
+ public:
+  Steps(const Dims& dims, const Order& order, int64_t gates)
+      : dims_(dims), order_(order), gates_(gates) {}
+
+  // Elements of a row of x.
+  int64_t InputWidth() const {
+    return order_.projected_input ? gates_ * dims_.units : dims_.input;
+  }
+  int64_t InputSize() const { return dims_.steps * dims_.batch * InputWidth(); }
+
+  // The row of [steps · batch, …] in memory.
+  int64_t At(int64_t step, int64_t b) const {
+    const int64_t t = Time(step, b);
+    return order_.time_major ? t * dims_.batch + b : b * dims_.steps + t;
+  }
+
+  // Whether row b does not have the step.
+  bool Past(int64_t step, int64_t b) const { return step >= Length(b); }
+
+  bool Counts(int64_t step, int64_t b) const {
+    if (Past(step, b)) return false;
+    const int64_t t = Time(step, b);
+    switch (order_.mask) {
+      case Mask::kNone:
+        return true;
+      case Mask::kNothing:
+        return false;
+      case Mask::kRows:
+        return b % 3 != 1;
+      case Mask::kHoles:
+        return (5 * t + 3 * b + t * b) % 4 < 2;
+      case Mask::kLeft:
+        return t >= (2 * b + 1) % (dims_.steps + 1);
+      case Mask::kRight:
+        return t < (3 * b + 2) % (dims_.steps + 1);
+    }
+    return true;
+  }
+
+  SequenceShape Shape() const {
+    SequenceShape shape;
+    shape.steps = dims_.steps;
+    shape.batch = dims_.batch;
+    shape.input = InputWidth();
+    shape.units = dims_.units;
+    shape.time_major = order_.time_major;
+    shape.backwards = order_.backwards;
+    shape.projected_input = order_.projected_input;
+    return shape;
+  }
+
+  // The mask as an engine takes it, guarded; nothing where there is none. Any
+  // byte but 0 counts.
+  std::optional<GuardedBlock> MaskBytes() const {
+    if (order_.mask == Mask::kNone) return std::nullopt;
+    const HeapIsDry heap(false);
+    GuardedBlock block(dims_.steps * dims_.batch, 1);
+    constexpr unsigned char kOn[] = {1, 255, 128, 2};
+    for (int64_t step = 0; step < dims_.steps; ++step) {
+      for (int64_t b = 0; b < dims_.batch; ++b) {
+        const int64_t at = At(step, b);
+        block.data()[at] = Counts(step, b) ? kOn[at % 4] : 0;
+      }
+    }
+    return block;
+  }
+
+  // The lengths, the same.
+  std::optional<GuardedBlock> Lengths() const {
+    if (!order_.lengths) return std::nullopt;
+    const HeapIsDry heap(false);
+    GuardedBlock block(dims_.batch * sizeof(int64_t), 0);
+    for (int64_t b = 0; b < dims_.batch; ++b) {
+      const int64_t length = Length(b);
+      std::memcpy(block.data() + b * sizeof(length), &length, sizeof(length));
+    }
+    return block;
+  }
+
+  // sum += a column of x · w_x, w_x having `width` columns; without w_x that
+  // column of x.
+  void AddInput(const Real* x, const Tensor& w_x, int64_t width, int64_t column,
+                Sum* sum) const {
+    if (order_.projected_input) {
+      sum->Add(x[column]);
+      return;
+    }
+    AddDot(x, dims_.input, w_x, width, column, sum);
+  }
+
+  // By a row of x and by w_x, whose columns have the gradients d.
+  void AddInputGrads(int64_t row, const Tensor& x, const Tensor& w_x,
+                     const Tensor& d, Tensor* x_grad,
+                     std::vector<Sum>* w_x_grad) const {
+    const bool projected = order_.projected_input;
+    for (int64_t k = 0; k < InputWidth(); ++k) {
+      (*x_grad)[row * InputWidth() + k] =
+          projected ? d[k] : DotTransposed(d, w_x, k);
+    }
+    if (projected) return;
+    AddOuter(x.data() + row * dims_.input, dims_.input, d, w_x_grad);
+  }
+
+  // Makes `states` [steps, batch, width] such that a skipped step has the state
+  // of the step before it, or `initial` [B, width].
+  void CarryOverSkipped(const Tensor& initial, int64_t width,
+                        Tensor* states) const {
+    for (int64_t step = 0; step < dims_.steps; ++step) {
+      for (int64_t b = 0; b < dims_.batch; ++b) {
+        if (Counts(step, b) || Past(step, b)) continue;
+        for (int64_t j = 0; j < width; ++j) {
+          (*states)[At(step, b) * width + j] =
+              Before(step, b, initial, *states, width)[j];
+        }
+      }
+    }
+  }
+
+  // Makes `outputs` [steps, batch, width] zero where a step is skipped.
+  void ClearSkipped(int64_t width, Tensor* outputs) const {
+    for (int64_t step = 0; step < dims_.steps; ++step) {
+      for (int64_t b = 0; b < dims_.batch; ++b) {
+        if (!Counts(step, b)) FillRow(step, b, width, 0, outputs);
+      }
+    }
+  }
+
+  // Nobody reads what an input has past a row's length.
+  void SpoilPast(int64_t width, Tensor* input) const {
+    for (int64_t step = 0; step < dims_.steps; ++step) {
+      for (int64_t b = 0; b < dims_.batch; ++b) {
+        if (!Past(step, b)) continue;
+        FillRow(step, b, width, std::numeric_limits<double>::quiet_NaN(),
+                input);
+      }
+    }
+  }
+
+  // The state of row b before a step that it has.
+  const Real* Before(int64_t step, int64_t b, const Tensor& initial,
+                     const Tensor& states, int64_t width) const {
+    return step == 0 ? initial.data() + b * width
+                     : states.data() + At(step - 1, b) * width;
+  }
+
+ private:
+  // In 0..T, both ends of it among a few rows.
+  int64_t Length(int64_t b) const {
+    return order_.lengths ? (3 * b + 2) % (dims_.steps + 1) : dims_.steps;
+  }
+
+  int64_t Time(int64_t step, int64_t b) const {
+    const bool back = order_.backwards && !Past(step, b);
+    return back ? Length(b) - 1 - step : step;
+  }
+
+  void FillRow(int64_t step, int64_t b, int64_t width, double value,
+               Tensor* sequence) const {
+    for (int64_t j = 0; j < width; ++j) {
+      (*sequence)[At(step, b) * width + j] = value;
+    }
+  }
+
+  const Dims dims_;
+  const Order order_;
+  const int64_t gates_;
+};
+
+// What the arguments of all cells have beside tensors. Lives as long as the
+// call.
+class SequenceCall {
+ public:
+  explicit SequenceCall(const Steps& steps)
+      : shape_(steps.Shape()),
+        mask_(steps.MaskBytes()),
+        lengths_(steps.Lengths()) {}
+
+  template <class Args>
+  void Fill(Args* args) const {
+    args->shape = shape_;
+    if (mask_) args->mask = mask_->data();
+    if (lengths_) {
+      args->shape.lengths = reinterpret_cast<const int64_t*>(lengths_->data());
+    }
+  }
+
+ private:
+  const SequenceShape shape_;
+  const std::optional<GuardedBlock> mask_;
+  const std::optional<GuardedBlock> lengths_;
+};
 
 inline Tensor Totals(const std::vector<Sum>& sums) {
   Tensor totals;

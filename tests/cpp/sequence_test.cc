@@ -69,17 +69,16 @@ Tensor Part(const Tensor& tensor, int64_t index, int64_t size) {
 
 constexpr Dims kStepDims = {3, 4, 5, 3};
 
-// Variant 12: every step counts, in order; of the LSTM, peepholes and a forget
-// bias of 1, which the cell has without a clip in its variant 4.
-constexpr int kPlainVariant = 12;
+// Of the LSTM, the plain variant has peepholes and a forget bias of 1, which
+// the cell has without a clip in its variant 4.
 constexpr int kLstmCellVariant = 4;
 
 void LstmIsCells(Failures* failures) {
   const Dims& d = kStepDims;
   Random random(7);
   const Op& op = FindOp("LSTM");
-  const Values in = RandomInputs(op, d, kPlainVariant, &random);
-  const Values out = op.reference(d, kPlainVariant, Activations(), in);
+  const Values in = RandomInputs(op, d, kPlainOrder, &random);
+  const Values out = op.reference(d, kPlainOrder, Activations(), in);
   Tensor cs = in[1], h = in[2];
   for (int64_t t = 0; t < d.steps; ++t) {
     const Values cell =
@@ -104,8 +103,8 @@ void GruIsCells(Failures* failures) {
   const Dims& d = kStepDims;
   Random random(8);
   const Op& op = FindOp("GRU");
-  const Values in = RandomInputs(op, d, kPlainVariant, &random);
-  const Values out = op.reference(d, kPlainVariant, Activations(), in);
+  const Values in = RandomInputs(op, d, kPlainOrder, &random);
+  const Values out = op.reference(d, kPlainOrder, Activations(), in);
   Tensor h = in[1];
   for (int64_t t = 0; t < d.steps; ++t) {
     const Values cell =
@@ -203,10 +202,10 @@ void CheckGradient(const GradientOp& which, int variant, Failures* failures) {
 void LstmGradient(Failures* failures) {
   const GradientOp op = {"LSTM",
                          "LSTMGrad",
-                         {0, 1, 2, 3, 4, 5, 6, 7},
+                         {0, 1, 2, 3, 4, 5, 6, 7, 9, 10},
                          {0, 1, 2, 3, 4, 5, 6},
                          {1, 6, 7, 8},
-                         {0, 1, 2, 3, 4, 5, 6, 7, 8}};
+                         {0, 1, 2, 3, 4, 5, 6, 7, 8, 10}};
   for (int variant = 0; variant < kNumOrders; ++variant) {
     // A clip's derivative is taken as 1: no difference shows that.
     const float clip = LstmVariant(variant).options.cell_clip;
@@ -216,7 +215,7 @@ void LstmGradient(Failures* failures) {
 }
 
 void GruGradient(Failures* failures) {
-  const GradientOp op = {"GRU",        "GRUGrad", {0, 1, 2, 3, 4, 5},
+  const GradientOp op = {"GRU",        "GRUGrad", {0, 1, 2, 3, 4, 5, 8},
                          {0, 1, 2, 3}, {3, 4},    {0, 1, 2, 3, 4, 5, 6, 7}};
   for (int variant = 0; variant < kNumOrders; ++variant) {
     CheckGradient(op, variant, failures);
@@ -224,8 +223,16 @@ void GruGradient(Failures* failures) {
 }
 
 void GruAfterGradient(Failures* failures) {
-  const GradientOp op = {"GRUAfter",      "GRUAfterGrad", {0, 1, 2, 3},
+  const GradientOp op = {"GRUAfter",      "GRUAfterGrad", {0, 1, 2, 3, 6},
                          {0, 1, 2, 3, 4}, {4, 5},         {0, 1, 2, 3, 4, 5}};
+  for (int variant = 0; variant < kNumOrders; ++variant) {
+    CheckGradient(op, variant, failures);
+  }
+}
+
+void RnnGradient(Failures* failures) {
+  const GradientOp op = {"RNN", "RNNGrad", {0, 1, 2, 3, 6},
+                         {0},   {0, 1},    {0, 1, 2, 3, 4}};
   for (int variant = 0; variant < kNumOrders; ++variant) {
     CheckGradient(op, variant, failures);
   }
@@ -238,11 +245,12 @@ void WrongResultIsSeenAfterManySteps(Failures* failures) {
     Case c;
     c.op = &op;
     c.dims = {20, 3, 5, 40};
-    c.variant = kPlainVariant;
+    c.variant = kPlainOrder;
     const Outcome right = Run(c);
     failures->Add(Compare(c, right));
     const auto specs = op.outputs(c.dims, c.variant);
     for (std::size_t t = 0; t < specs.size(); ++t) {
+      if (!specs[t].used) continue;
       const std::size_t elements = right.outputs[t].size() / SizeOf(c.type);
       for (const std::size_t n : {std::size_t{0}, elements / 2, elements - 1}) {
         Outcome wrong = right;
@@ -255,6 +263,29 @@ void WrongResultIsSeenAfterManySteps(Failures* failures) {
                          std::string(op.name) + " " + specs[t].name +
                              ": a wrong element is not seen");
       }
+    }
+  }
+}
+
+// Shapes that are shared out over rows and over units, of which there are more
+// than a panel has, with what else a sequence may have: what one worker writes
+// for the next step must not be what another still reads.
+void SharedAgainstReference(const Op& op, Type type, Failures* failures) {
+  // Stacks have other variants, and the longest shape takes the reference long.
+  if (!op.sequence || op.variants != kNumOrders) return;
+  constexpr int64_t kMostSteps = 10;
+  Case c;
+  c.op = &op;
+  c.type = type;
+  c.host.num_threads = 3;
+  for (const Dims& dims : SharedSequences()) {
+    if (dims.steps > kMostSteps) continue;
+    c.dims = dims;
+    for (int variant = 0; variant < kNumOrders; ++variant) {
+      const Order& order = kOrders[variant];
+      if (!order.drops || order.mask == Mask::kNothing) continue;
+      c.variant = variant;
+      failures->Add(RunAndCompare(c));
     }
   }
 }
@@ -296,8 +327,10 @@ const bool kTests[] = {
     AddTest("reference_gradient/LSTM", &LstmGradient),
     AddTest("reference_gradient/GRU", &GruGradient),
     AddTest("reference_gradient/GRUAfter", &GruAfterGradient),
+    AddTest("reference_gradient/RNN", &RnnGradient),
     AddTest("wrong_result_is_seen_after_many_steps",
             &WrongResultIsSeenAfterManySteps),
+    AddOpTest("shared_against_reference", &SharedAgainstReference),
     AddOpTest("cancelled_between_steps", &CancelledBetweenSteps),
 };
 

@@ -262,8 +262,9 @@ void NotCancelledAfterTheEnd(Failures* failures) {
 }
 
 // The shapes that the sequences are tested with on many threads take each way
-// to split, within a block of steps and over more of them. Counted for the GRU,
-// whose stages are the smallest, in the widest panels that there are.
+// to split, within a block of steps and over more of them. Counted for the
+// simple RNN, whose stages are the smallest, in the widest panels that there
+// are.
 void SharedSequencesTakeEverySplit(Failures* failures) {
   constexpr int64_t kWidestPanel = 64;
   for (const StepSplit split : kSplits) {
@@ -271,10 +272,10 @@ void SharedSequencesTakeEverySplit(Failures* failures) {
       if (split == StepSplit::kNone && many_blocks) continue;
       bool taken = false;
       for (const Dims& dims : SharedSequences()) {
-        StepLoop loop = Loop(dims.steps, 2, dims.batch,
+        StepLoop loop = Loop(dims.steps, 1, dims.batch,
                              (dims.units + kWidestPanel - 1) / kWidestPanel);
         loop.multiplies =
-            3.0 * static_cast<double>(dims.batch * dims.units * dims.units);
+            static_cast<double>(dims.batch * dims.units * dims.units);
         SequenceShape shape;
         shape.steps = dims.steps;
         shape.batch = dims.batch;
