@@ -20,6 +20,7 @@ struct Options {
   std::string isa;    // what the engine must say it was compiled for
   // Run the tests whose name has one of these in it; all when there is none.
   std::vector<std::string> only;
+  std::string turns;     // the file in which processes share the tests out
   std::string fuzz_hex;  // run this one fuzzer input and nothing else
 };
 

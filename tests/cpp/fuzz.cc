@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <vector>
 
 #include "tests/cpp/check.h"
@@ -51,7 +52,7 @@ Case ChooseCase(Bytes* bytes) {
   Case c;
   const auto& ops = Ops();
   c.op = &ops[bytes->Below(static_cast<int>(ops.size()))];
-  c.type = kTypes[bytes->Below(4)];
+  c.type = kTypes[bytes->Below(static_cast<int>(std::size(kTypes)))];
   if (!c.op->Takes(c.type)) c.type = Type::kFloat;
   c.variant = bytes->Below(c.op->variants);
   constexpr Data kData[] = {Data::kPlain, Data::kLarge, Data::kTiny,
@@ -76,6 +77,14 @@ Case ChooseCase(Bytes* bytes) {
   return c;
 }
 
+// Of threads alone it is another matter what they compute, and to compute that
+// with ThreadSanitizer takes longer than all else.
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kComparesNumbers = false;
+#else
+constexpr bool kComparesNumbers = true;
+#endif
+
 std::string Check(const Case& c) {
   const Outcome outcome = Run(c);
   std::string wrong = outcome.problem;
@@ -86,7 +95,7 @@ std::string Check(const Case& c) {
       if (failed_allocation) {
         wrong += "kOk though an allocation failed";
       }
-      wrong += Compare(c, outcome);
+      if (kComparesNumbers) wrong += Compare(c, outcome);
       break;
     case cpu::Status::kOutOfMemory:
       if (!failed_allocation) wrong += "kOutOfMemory for nothing";
@@ -113,7 +122,8 @@ std::string ToHex(const std::vector<uint8_t>& bytes) {
 constexpr std::size_t kInputBytes = 16;
 
 void FuzzRandomly(Failures* failures) {
-  const int inputs = TestOptions().full ? 40000 : 3000;
+  const int inputs =
+      (TestOptions().full ? 10000 : 750) * static_cast<int>(std::size(kTypes));
   Random random(20240229);
   for (int n = 0; n < inputs; ++n) {
     std::vector<uint8_t> bytes(kInputBytes);

@@ -1,14 +1,21 @@
 // Runs the tests:
 //
 //     tests {short|full} [--isa=NAME] [--only=PART_OF_A_NAME]...
+//           [--turns=FILE]     shares them with the other processes that are
+//                              given this file, which begins as eight zeros
 //     tests --fuzz-input=HEX     one input of the fuzzer, as a failure prints
 //     it
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -82,6 +89,8 @@ bool ParseArguments(int argc, char** argv, Options* options) {
       options->full = true;
     } else if (std::string part; TakeValue(argv[i], "--only=", &part)) {
       options->only.push_back(part);
+    } else if (TakeValue(argv[i], "--turns=", &part)) {
+      options->turns = part;
     } else if (argument != "short" &&
                !TakeValue(argv[i], "--isa=", &options->isa) &&
                !TakeValue(argv[i], "--fuzz-input=", &options->fuzz_hex)) {
@@ -99,6 +108,28 @@ bool IsChosen(const Test& test) {
            return test.name.find(part) != std::string::npos;
          });
 }
+
+// Gives out the numbers of the tests, each to one process.
+class Turns {
+ public:
+  explicit Turns(const std::string& file) {
+    if (file.empty()) return;
+    const int opened = open(file.c_str(), O_RDWR);
+    void* const memory = mmap(nullptr, sizeof(*next_), PROT_READ | PROT_WRITE,
+                              MAP_SHARED, opened, 0);
+    if (opened < 0 || memory == MAP_FAILED) {
+      std::perror(file.c_str());
+      std::exit(2);
+    }
+    next_ = static_cast<std::atomic<std::uint64_t>*>(memory);
+  }
+
+  std::uint64_t Next() { return (*next_)++; }
+
+ private:
+  std::atomic<std::uint64_t> alone_{0};
+  std::atomic<std::uint64_t>* next_ = &alone_;
+};
 
 bool RunTest(const Test& test) {
   std::snprintf(running, sizeof(running), "%s", test.name.c_str());
@@ -132,11 +163,13 @@ int main(int argc, char** argv) {
   ExpandOpTests();
   int passed = 0;
   int failed = 0;
-  for (const Test& test : Tests()) {
-    if (!IsChosen(test)) continue;
-    ++(RunTest(test) ? passed : failed);
+  Turns turns(TestOptions().turns);
+  for (std::uint64_t turn; (turn = turns.Next()) < Tests().size();) {
+    const Test& test = Tests()[turn];
+    if (IsChosen(test)) ++(RunTest(test) ? passed : failed);
   }
   std::printf("%d passed, %d failed\n", passed, failed);
-  // A run of no test is no success.
-  return failed == 0 && passed > 0 ? 0 : 1;
+  // A run of no test is no success, but for one of several.
+  const bool ran = passed > 0 || !TestOptions().turns.empty();
+  return failed == 0 && ran ? 0 : 1;
 }

@@ -6,6 +6,7 @@
 #define BLOCKRNN_TESTS_CPP_OP_H_
 
 #include <cstdint>
+#include <cstdlib>
 #include <vector>
 
 #include "cc/kernels/cpu/engine.h"
@@ -120,20 +121,27 @@ class Arguments {
   int next_output_ = 0;
 };
 
+// Family::Call<T>(call), which is not compiled for a type that is not tested.
+template <class Family, Type type, class T>
+cpu::Status CallIfTested(const EngineCall& call) {
+  if constexpr (IsTested(type)) return Family::template Call<T>(call);
+  std::abort();
+}
+
 // Family::Call<T>(call) for the T that the call says.
 template <class Family>
 cpu::Status CallWithType(const EngineCall& call) {
   switch (call.type) {
     case Type::kHalf:
-      return Family::template Call<Eigen::half>(call);
+      return CallIfTested<Family, Type::kHalf, Eigen::half>(call);
     case Type::kBfloat16:
-      return Family::template Call<Eigen::bfloat16>(call);
+      return CallIfTested<Family, Type::kBfloat16, Eigen::bfloat16>(call);
     case Type::kFloat:
-      return Family::template Call<float>(call);
+      return CallIfTested<Family, Type::kFloat, float>(call);
     case Type::kDouble:
-      return Family::template Call<double>(call);
+      return CallIfTested<Family, Type::kDouble, double>(call);
   }
-  return cpu::Status::kOk;
+  std::abort();
 }
 
 }  // namespace blockrnn::test

@@ -38,6 +38,7 @@ void EveryCombination(const char* name, Failures* failures) {
   const int combinations = static_cast<int>(AllStackChoices().size());
   for (int n = 0; n < combinations; ++n) {
     for (const Type type : {Type::kFloat, Type::kDouble}) {
+      if (!IsTested(type)) continue;
       c.type = type;
       c.variant = kStackSamples + n;
       c.seed = n + 1;
@@ -113,6 +114,7 @@ void NarrowTypes(const char* name, Failures* failures) {
   c.op = &FindOp(name);
   c.dims = {7, 3, 5, 4};
   for (const Type type : {Type::kHalf, Type::kBfloat16}) {
+    if (!IsTested(type)) continue;
     for (int variant = 0; variant < kStackSamples; ++variant) {
       // Its slope depends on which side of 0 a rounded number is.
       if (StackChoiceOf(variant).mode == RnnMode::kRelu) continue;

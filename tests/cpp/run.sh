@@ -6,13 +6,14 @@
 #
 # plain full takes every instruction set that this machine runs, plain short the
 # best and the generic one, the others the best. asan is AddressSanitizer with
-# UndefinedBehaviorSanitizer; fuzz needs clang++.
+# UndefinedBehaviorSanitizer; in short it takes float and bfloat16, tsan float:
+# the code is a template over the type. fuzz needs clang++.
 # PYTHON names the Python whose TensorFlow has the Eigen headers, EIGEN_INCLUDE
 # a folder with them where there is none. Ends with "N passed, N failed".
 set -euo pipefail
 
 usage() {
-  sed -n '2,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+  sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
   exit 2
 }
 
@@ -27,6 +28,19 @@ shift 2
 
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=.build/tests-cpp/$mode
+types="f16 bf16 f32 f64"
+type_flags=
+case "$mode:$length" in
+  asan:short)
+    types="bf16 f32"
+    type_flags=-DBLOCKRNN_FLOAT_AND_BFLOAT16
+    ;;
+  tsan:short)
+    types=f32
+    type_flags=-DBLOCKRNN_FLOAT_ONLY
+    ;;
+esac
+if [ -n "$type_flags" ]; then build=$build-short; fi
 mkdir -p "$build"
 
 eigen=${EIGEN_INCLUDE:-}
@@ -75,8 +89,12 @@ case "$mode" in
     ;;
   tsan)
     sanitizer="-fsanitize=thread"
-    # What the others do on one thread is not its business.
-    if [ $# = 0 ]; then set -- --only={same_bits,out_of_memory,cancelled,concurrent_calls,step_loop,fuzz}; fi
+    # What the others do on one thread is not its business, and out_of_memory has its helpers come when the call
+    # is over.
+    if [ $# = 0 ]; then
+      set -- --only={same_bits,cancelled,concurrent_calls,step_loop,fuzz}
+      if [ "$length" = full ]; then set -- "$@" --only=out_of_memory; fi
+    fi
     ;;
 esac
 if [ "$mode" != plain ]; then
@@ -95,6 +113,8 @@ if [ "$mode" != plain ]; then
   isas=$(machine_isas | sed -n 1p)
 fi
 if [ "$mode:$length" = plain:full ]; then isas=$(machine_isas); fi
+test_flags="$test_flags $type_flags"
+engine_flags="$engine_flags $type_flags"
 
 # Whether an object is younger than all it is made of (which the compiler wrote
 # beside it) and was made by the same command.
@@ -127,7 +147,8 @@ queue() {
 # Tests that include more of the engine than its border hold templates of it, so
 # they are compiled with it, once for each instruction set; what else there is,
 # once.
-per_isa="cc/kernels/cpu/*.cc"
+per_isa=cc/kernels/cpu/engine.cc
+for type in $types; do per_isa="$per_isa cc/kernels/cpu/engine_$type.cc"; done
 common=
 for source in tests/cpp/*.cc; do
   if grep '^#include "cc/kernels/cpu/' "$source" | grep -qv '/engine\.h"'; then
@@ -159,6 +180,7 @@ done
 while [ -n "$(jobs -p)" ]; do wait -n || exit 1; done
 
 export UBSAN_OPTIONS=print_stacktrace=1
+count='^[0-9]* passed, [0-9]* failed$'
 status=0
 for isa in $isas; do
   objects=
@@ -171,12 +193,22 @@ for isa in $isas; do
     continue
   fi
   echo "== $mode $length $isa"
-  "$build/$isa/tests" "$length" --isa="$isa" "$@" | tee "$build/$isa/log" || status=1
-  # A crash prints no count.
-  tail -n 1 "$build/$isa/log" | grep -q '^[0-9]* passed, [0-9]* failed$' || echo "0 passed, 1 failed" >>"$build/$isa/log"
+  # In as many processes as compilers before; each takes the next test that is left.
+  printf '\0\0\0\0\0\0\0\0' >"$build/$isa/turns"
+  rm -f "$build/$isa"/log*
+  for ((number = 1; number <= jobs_at_once; ++number)); do
+    "$build/$isa/tests" "$length" --isa="$isa" --turns="$build/$isa/turns" "$@" | tee "$build/$isa/log$number" &
+  done
+  while [ -n "$(jobs -p)" ]; do wait -n || status=1; done
+  for ((number = 1; number <= jobs_at_once; ++number)); do
+    # A crash prints no count.
+    tail -n 1 "$build/$isa/log$number" | grep -q "$count" || echo "0 passed, 1 failed" >>"$build/$isa/log$number"
+  done
+  # A run of no test is no success.
+  grep -hqv '^0 passed' "$build/$isa"/log* || status=1
 done
 if [ "$mode" != fuzz ]; then
-  for isa in $isas; do tail -n 1 "$build/$isa/log"; done |
+  for isa in $isas; do tail -qn 1 "$build/$isa"/log*; done |
     awk '{ passed += $1; failed += $3 } END { print passed " passed, " failed " failed" }'
 fi
 exit $status
