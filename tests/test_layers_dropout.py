@@ -79,10 +79,11 @@ def test_dropout_in_other_types(dtype):
     assert_same(*both, dtype=ours.compute_dtype)
 
 
-def test_dropout_of_an_unknown_batch(tf):
+@pytest.mark.parametrize("width", [INPUT, None])
+def test_dropout_of_unknown_dims(tf, width):
     ours, peer = dropping_pair("GRU", 0.4, 0.3)
     step = tf.function(
-        lambda x: ours(x, training=True), input_signature=[tf.TensorSpec([None, None, INPUT])]
+        lambda x: ours(x, training=True), input_signature=[tf.TensorSpec([None, None, width])]
     )
     for rows in (BATCH, 2):
         x = sequence(rows)

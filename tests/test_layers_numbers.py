@@ -86,7 +86,8 @@ def test_other_forms_of_arguments(tf, kind):
     ours, peer = pair(kind)
     x, states = sequence(), initial_states(kind)
     # A mask of numbers, one with a dim for the features, and a Python list of states.
-    for mask in (MASK.astype("int32"), MASK.astype("float32"), MASK[..., None]):
+    forms = (MASK.astype("int32"), MASK.astype("float32"), MASK[..., None], MASK[:1])
+    for mask in forms:  # the last one for all rows
         assert_same([ours(x, mask=mask)], [peer(x, mask=mask)])
     assert_same([ours(x.astype("float64"))], [peer(x)])
     if kind != "LSTM":

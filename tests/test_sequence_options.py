@@ -360,6 +360,46 @@ def test_malformed_options_are_refused(tfb):
     _refused(tfb, "lstm-projection", "w_p must have shape", w_p=zeros((PROJ, h + 1), np.float32))
 
 
+def test_messages_name_the_argument_that_is_wrong(tfb):
+    """With the state left out, whose size is that of the weights; and where TensorFlow splits."""
+    zeros = tf.zeros
+
+    def refused(match, function, *arguments, **options):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+            function(*arguments, **options)
+
+    x, b = zeros([2, 3, 4]), zeros([8])
+    refused(r"w_p must have shape \[P, H\]", tfb.lstm, x, zeros([4, 8]), zeros([3, 8]), b)
+    refused(
+        r"w_p must have shape \[P, H\]",
+        tfb.lstm,
+        x,
+        zeros([4, 8]),
+        zeros([3, 8]),
+        b,
+        w_p=zeros([3, 3]),
+    )
+    refused("lstm: w_h must have 2 dims", tfb.lstm, x, zeros([4, 8]), zeros([8]), b)
+    refused("lstm: x must have 3 dims", tfb.lstm, x[0], zeros([4, 8]), zeros([2, 8]), b)
+    w_h, b, before = zeros([2, 6]), zeros([6]), {"reset_after": False}
+    refused("gru: w_x must .*got shape", tfb.gru, x, zeros([4, 7]), w_h, b, **before)
+    refused("gru: w_h must .*got shape", tfb.gru, x, zeros([4, 6]), zeros([2, 7]), b, **before)
+    refused("gru: b_x must .*got shape", tfb.gru, x, zeros([4, 6]), w_h, zeros([7]), **before)
+    keras = {**before, "gate_order": "urc"}
+    refused("gru: x must .*got shape", tfb.gru, x, None, w_h, b, **keras)
+    factors = zeros([4, 2, 2])
+    refused(
+        "gru: recurrent_dropout must .*got shape",
+        tfb.gru,
+        x,
+        zeros([4, 6]),
+        w_h,
+        b,
+        recurrent_dropout=factors,
+        **keras,
+    )
+
+
 def test_a_projection_to_nothing_is_refused(tfb):
     b, h = 2, 3
     with pytest.raises(tf.errors.InvalidArgumentError, match="w_p must .* P above 0"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -26,15 +27,23 @@ def is_training() -> bool:
     return not tf.executing_eagerly() or record.could_possibly_record()
 
 
-def _dim(tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
-    """A dim, as a number where it is known."""
+def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
+    """A dim of an argument of that rank, as a number where it is known.
+
+    Raises:
+      tf.errors.InvalidArgumentError: it is of another rank.
+    """
+    if tensor.shape.rank not in (None, rank):
+        raise tf.errors.InvalidArgumentError(
+            None, None, f"{argument} must have {rank} dims, got shape {tensor.shape.as_list()}"
+        )
     known = tensor.shape[axis] if tensor.shape.rank == rank else None
     return tf.shape(tensor)[axis] if known is None else known
 
 
-def zero_state(x: tf.Tensor, time_major: bool, w: tf.Tensor, axis: int = 0) -> tf.Tensor:
-    """Zeros for each row of x and each unit of that axis of w."""
-    return tf.zeros([_dim(x, 1 if time_major else 0, 3), _dim(w, axis, 2)], x.dtype)
+def zero_state(op: str, x: tf.Tensor, time_major: bool, units: int | tf.Tensor) -> tf.Tensor:
+    """Zeros for each row of x and each unit."""
+    return tf.zeros([dim(f"{op}: x", x, 1 if time_major else 0, 3), units], x.dtype)
 
 
 def or_left_out(given: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
@@ -86,11 +95,9 @@ def order(op: tf.Operation) -> dict[str, bool]:
     return {name: op.get_attr(name) for name in ("time_major", "go_backwards")}
 
 
-def refuse_saved(op: tf.Operation, **cotangents: tf.Tensor) -> None:
-    """What is saved for the gradient is not for losses: better an error than a wrong gradient."""
-    for name, cotangent in cotangents.items():
-        if not util.known_zero(cotangent) and not util.eager_zeros(cotangent):
-            raise ValueError(
-                f"{op.type}: the output {name} is kept for the gradient and has none itself; "
-                "BlockLSTM and BlockGRU have gradients for all outputs"
-            )
+def all_zero(gates: Sequence[tf.Tensor | None]) -> bool:
+    """Whether nothing comes from the gates saved for the gradient, as nearly always.
+
+    Else they were read, as a second derivative does, and the fused op takes none of it.
+    """
+    return all(util.known_zero(gate) or util.eager_zeros(gate) for gate in gates)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_blockrnn import _loader
+from tf_blockrnn import _second_derivatives as composed
 from tf_blockrnn import _sequence_util as util
 
 _ops = _loader.load()
@@ -74,7 +75,10 @@ def simple_rnn(
     if activation not in ("tanh", "relu"):
         raise ValueError(f'simple_rnn: activation must be "tanh" or "relu", got {activation!r}')
     x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
-    h_prev = util.zero_state(x, time_major, w_h) if initial_state is None else initial_state
+    h_prev = initial_state
+    if h_prev is None:
+        units = util.dim("simple_rnn: w_h", w_h, 0, 2)
+        h_prev = util.zero_state("simple_rnn", x, time_major, units)
     result = _ops.block_rnn_rnn_sequence(
         x,
         h_prev,
@@ -95,19 +99,9 @@ def simple_rnn(
 def _gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
     x, h_prev, w_x, w_h, _, mask, lengths, dropout = op.inputs
     h, _ = op.outputs
-    h_grad, h_last_grad = cotangents
+    states = (util.or_none(cotangent) for cotangent in cotangents)
+    given = composed.RNNGrad(x, h_prev, w_x, w_h, mask, lengths, h, *states, dropout)
     grads = _ops.block_rnn_rnn_sequence_grad(
-        x,
-        h_prev,
-        w_x,
-        w_h,
-        mask,
-        lengths,
-        h,
-        util.or_none(h_grad),
-        util.or_none(h_last_grad),
-        dropout,
-        activation=op.get_attr("activation"),
-        **util.order(op),
+        *given, activation=op.get_attr("activation"), **util.order(op)
     )
     return [*grads, None, None, None]

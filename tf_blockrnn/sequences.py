@@ -22,10 +22,12 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_blockrnn import _loader
+from tf_blockrnn import _second_derivatives as composed
 from tf_blockrnn import _sequence_util as util
 from tf_blockrnn.lstm_block_cell import Peepholes
 
 _ops = _loader.load()
+_LSTM_GATES, _GRU_GATES = 4, 3
 
 
 class LSTMState(NamedTuple):
@@ -99,9 +101,11 @@ def lstm(
     if initial_state is not None:
         h_prev, cs_prev = initial_state
     else:
-        h_prev = cs_prev = util.zero_state(x, time_major, w_h)
-        if w_p is not None:
-            cs_prev = util.zero_state(x, time_major, tf.convert_to_tensor(w_p), axis=1)
+        state, columns = (util.dim("lstm: w_h", w_h, axis, 2) for axis in (0, 1))
+        cell_state = columns // _LSTM_GATES
+        h_prev = cs_prev = util.zero_state("lstm", x, time_major, state)
+        if (type(state), type(cell_state)) != (int, int) or state != cell_state:
+            cs_prev = util.zero_state("lstm", x, time_major, cell_state)
     result = _ops.block_rnn_lstm_sequence(
         x,
         h_prev,
@@ -136,11 +140,30 @@ class _ResetBefore(NamedTuple):
     b_c: tf.Tensor
 
 
-def _in_order(array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
-    """The gates of an array in the order r, u, c."""
+def _gates(name: str, array: tf.Tensor, axis: int = -1) -> list[tf.Tensor]:
+    """The three gates' parts of an argument of gru.
+
+    Raises:
+      tf.errors.InvalidArgumentError: that dim is no multiple of 3.
+    """
+    array = tf.convert_to_tensor(array)
+    known = array.shape[axis] if array.shape.rank else None
+    if array.shape.rank == 0 or (known is not None and known % _GRU_GATES):
+        what = "the last dim" if axis < 0 else f"dim {axis}"
+        raise tf.errors.InvalidArgumentError(
+            None,
+            None,
+            f"gru: {name} must have the {_GRU_GATES} gates side by side in {what}, "
+            f"got shape {array.shape.as_list()}",
+        )
+    return tf.split(array, _GRU_GATES, axis)
+
+
+def _in_order(name: str, array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
+    """An argument of gru with its gates in the order r, u, c."""
     if gate_order == "ruc":
         return array
-    u, r, c = tf.split(array, 3, axis)
+    u, r, c = _gates(name, array, axis)
     return tf.concat([r, u, c], axis)
 
 
@@ -152,17 +175,17 @@ def _reset_before(
     b: tf.Tensor,
     gate_order: str,
 ) -> _ResetBefore:
-    def gates(array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        first, second, c = tf.split(array, 3, axis=-1)
+    def gates(name: str, array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first, second, c = _gates(name, array)
         return tf.concat([first, second] if gate_order == "ruc" else [second, first], axis=-1), c
 
     if w_x is None:
-        x = _in_order(x, -1, gate_order)
+        x = _in_order("x", x, -1, gate_order)
         w_ru_x = w_c_x = util.none(x.dtype)
     else:
-        w_ru_x, w_c_x = gates(w_x)
-    w_ru_h, w_c_h = gates(w_h)
-    return _ResetBefore(x, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, *gates(b))
+        w_ru_x, w_c_x = gates("w_x", w_x)
+    w_ru_h, w_c_h = gates("w_h", w_h)
+    return _ResetBefore(x, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, *gates("b_x", b))
 
 
 def gru(
@@ -228,7 +251,9 @@ def gru(
     if gate_order not in ("ruc", "urc"):
         raise ValueError(f'gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
     x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
-    h_prev = util.zero_state(x, time_major, w_h) if initial_state is None else initial_state
+    h_prev = initial_state
+    if h_prev is None:
+        h_prev = util.zero_state("gru", x, time_major, util.dim("gru: w_h", w_h, 0, 2))
     steps = util.steps("gru", mask, sequence_lengths)
     dropout = util.or_left_out(recurrent_dropout, x.dtype)
     attrs = {
@@ -245,7 +270,7 @@ def gru(
         )
     else:
         if recurrent_dropout is not None:
-            dropout = _in_order(dropout, 0, gate_order)
+            dropout = _in_order("recurrent_dropout", dropout, 0, gate_order)
         b = b_x if b_h is None else tf.add(b_x, b_h)
         inputs = _reset_before(x, h_prev, w_x, w_h, b, gate_order)
         result = _ops.block_rnn_gru_sequence(*inputs, *steps, dropout, **attrs)
@@ -258,8 +283,7 @@ def _lstm_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor |
     h, _, _, i, cs, f, o, ci = op.outputs
     h_grad, h_last_grad, cs_last_grad, i_grad, cs_grad, f_grad, o_grad, ci_grad = cotangents
     util.check_training(op)
-    util.refuse_saved(op, i=i_grad, f=f_grad, o=o_grad, ci=ci_grad)
-    grads = _ops.block_rnn_lstm_sequence_grad(
+    given = composed.LSTMGrad(
         x,
         h_prev,
         cs_prev,
@@ -280,58 +304,44 @@ def _lstm_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor |
         util.or_none(cs_grad),
         w_p,
         dropout,
-        **util.order(op),
     )
+    gates = (i_grad, f_grad, o_grad, ci_grad)
+    if util.all_zero(gates):
+        grads = _ops.block_rnn_lstm_sequence_grad(*given, **util.order(op))
+    else:
+        grads = composed.lstm_gradients(given, composed.order_of(op), gates)
     *before, w_p_grad = grads
     return [*before, None, None, w_p_grad, None]
 
 
 @tf.RegisterGradient("BlockRNN>GRUSequence")
 def _gru_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    x, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, _, _, mask, lengths, dropout = op.inputs
+    *inputs, _, _, mask, lengths, dropout = op.inputs
     h, _, *saved = op.outputs
-    h_grad, h_last_grad, r_grad, u_grad, c_grad = cotangents
+    h_grad, h_last_grad, *gates = cotangents
     util.check_training(op)
-    util.refuse_saved(op, r=r_grad, u=u_grad, c=c_grad)
-    grads = _ops.block_rnn_gru_sequence_grad(
-        x,
-        h_prev,
-        w_ru_x,
-        w_ru_h,
-        w_c_x,
-        w_c_h,
-        mask,
-        lengths,
-        h,
-        *saved,
-        util.or_none(h_grad),
-        util.or_none(h_last_grad),
-        dropout,
-        **util.order(op),
-    )
+    states = (util.or_none(h_grad), util.or_none(h_last_grad))
+    given = composed.GRUGrad(*inputs, mask, lengths, h, *saved, *states, dropout)
+    if util.all_zero(gates):
+        grads = _ops.block_rnn_gru_sequence_grad(*given, **util.order(op))
+    else:
+        grads = composed.gru_gradients(given, composed.order_of(op), gates)
     return [*grads, None, None, None]
 
 
 @tf.RegisterGradient("BlockRNN>GRUAfterSequence")
 def _gru_after_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    x, h_prev, w_x, w_h, _, _, mask, lengths, dropout = op.inputs
+    *inputs, _, _, mask, lengths, dropout = op.inputs
     h, _, *saved = op.outputs
-    h_grad, h_last_grad, r_grad, u_grad, c_grad, hc_grad = cotangents
+    h_grad, h_last_grad, *gates = cotangents
     util.check_training(op)
-    util.refuse_saved(op, r=r_grad, u=u_grad, c=c_grad, hc=hc_grad)
-    grads = _ops.block_rnn_gru_after_sequence_grad(
-        x,
-        h_prev,
-        w_x,
-        w_h,
-        mask,
-        lengths,
-        h,
-        *saved,
-        util.or_none(h_grad),
-        util.or_none(h_last_grad),
-        dropout,
-        gate_order=op.get_attr("gate_order"),
-        **util.order(op),
-    )
+    states = (util.or_none(h_grad), util.or_none(h_last_grad))
+    given = composed.GRUAfterGrad(*inputs, mask, lengths, h, *saved, *states, dropout)
+    gate_order = op.get_attr("gate_order")
+    if util.all_zero(gates):
+        grads = _ops.block_rnn_gru_after_sequence_grad(
+            *given, gate_order=gate_order, **util.order(op)
+        )
+    else:
+        grads = composed.gru_after_gradients(given, composed.order_of(op), gate_order, gates)
     return [*grads, None, None, None]

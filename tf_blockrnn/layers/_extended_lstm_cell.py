@@ -1,5 +1,6 @@
 """A Keras LSTM cell with peepholes, a cell clip and a projection, in Keras' own operations."""
 
+import numbers
 from typing import Any
 
 import keras
@@ -8,11 +9,11 @@ from keras import ops
 _GATES = 4
 
 
-def _positive(name: str, value: float | None) -> float | None:
+def _check_positive(name: str, value: float | None, kind: type, kind_name: str) -> None:
     # Not `<= 0`: a NaN is refused too.
-    if value is not None and not value > 0:
-        raise ValueError(f"{name} must be above 0, or None for none; got {value}.")
-    return value
+    if value is None or (isinstance(value, kind) and not isinstance(value, bool) and value > 0):
+        return
+    raise ValueError(f"{name} must be {kind_name} above 0, or None for none; got {value!r}.")
 
 
 class ExtendedLSTMCell(keras.layers.LSTMCell):
@@ -40,8 +41,8 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
         projection: int | None = None,
         **kwargs: Any,
     ):
-        _positive("cell_clip", cell_clip)
-        _positive("projection", projection)
+        _check_positive("cell_clip", cell_clip, numbers.Real, "a number")
+        _check_positive("projection", projection, numbers.Integral, "a whole number")
         super().__init__(units, *args, **kwargs)
         self.use_peephole = bool(use_peephole)
         self.cell_clip = None if cell_clip is None else float(cell_clip)

@@ -106,7 +106,7 @@ class FusedLayer:
             _fusing.say_once(self, "layer", reason, stacklevel=2)
             return super().inner_loop(sequences, initial_state, mask, training=training)
         states = list(initial_state) if keras.tree.is_nested(initial_state) else [initial_state]
-        mask = _as_bool(mask)
+        mask = _as_bool(mask, sequences)
         x, w_x, dropout = self._drop(sequences, training)
         zero_states = all(hasattr(state, _MADE_HERE) for state in states)
         outputs, states = self._run_op(
@@ -157,7 +157,7 @@ class FusedLayer:
             for rate in (cell.dropout, cell.recurrent_dropout):
                 self._skip_masks(rate)
             return x, w_x, {}
-        of_inputs = self._draw_masks(cell.dropout, x, x.shape[2])
+        of_inputs = self._draw_masks(cell.dropout, x, _size(x, 2))
         of_state = self._draw_masks(cell.recurrent_dropout, x, self.state_size[0])
         option = {} if of_state is None else {"recurrent_dropout": tf.stack(of_state)}
         if of_inputs is None:
@@ -211,14 +211,18 @@ def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
     return tf.shape(tensor)[axis] if static is None else static
 
 
-def _as_bool(mask: Any) -> tf.Tensor | None:
+def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
     """The mask as the ops take it, bool [B, T], of all that Keras' layers take."""
     if keras.tree.is_nested(mask):
         mask = mask[0]
     if mask is None:
         return None
     mask = tf.cast(mask, tf.bool)
-    return tf.squeeze(mask, -1) if mask.shape.rank == 3 else mask
+    if mask.shape.rank == 3:
+        mask = tf.squeeze(mask, -1)
+    if mask.shape.rank == 2 and mask.shape[0] == 1 and sequences.shape[0] != 1:
+        mask = tf.broadcast_to(mask, tf.shape(sequences)[:2])
+    return mask
 
 
 def _where(keep: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

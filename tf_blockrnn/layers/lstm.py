@@ -64,8 +64,8 @@ class LSTM(FusedLayer, keras.layers.LSTM):
 
     Returns:
       The output after the last step, `[batch, projection or units]`, or with `return_sequences`
-      the outputs of all steps, `[batch, steps, projection or units]`; with `return_state` a list of
-      this and the last states h and c. All have the layer's compute dtype: float16, bfloat16,
+      the outputs of all steps, `[batch, steps, projection or units]`; with `return_state` a tuple
+      of this and the last states h and c. All have the layer's compute dtype: float16, bfloat16,
       float32 or float64.
 
     Raises:

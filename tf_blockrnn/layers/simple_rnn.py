@@ -39,7 +39,7 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
 
     Returns:
       The output after the last step, `[batch, units]`, or with `return_sequences` the outputs of
-      all steps, `[batch, steps, units]`; with `return_state` a list of this and the last state,
+      all steps, `[batch, steps, units]`; with `return_state` a tuple of this and the last state,
       `[batch, units]`. All have the layer's compute dtype: float16, bfloat16, float32 or float64.
 
     Raises:
