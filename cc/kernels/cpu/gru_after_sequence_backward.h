@@ -154,12 +154,14 @@ class GruAfterSequenceBackward {
     const WeightView<C> d_c = {d_c_, units_};
     // The gates before the candidate are the same for x and for h.
     Product<T, 1> to_x;
-    to_x.rows = shape_.HasInputWeights() ? rows : 0;
     to_x.units = input;
     to_x.num_parts = 2;
-    const WeightView<T> w_x_t = Transposed(args_.w_x, input);
-    to_x.parts[0] = {{dz_.data(), ldz_}, RuWidth(), w_x_t};
-    to_x.parts[1] = {{d_c_, units_}, units_, w_x_t.From(RuWidth())};
+    if (shape_.HasInputWeights()) {
+      to_x.rows = rows;
+      const WeightView<T> w_x_t = Transposed(args_.w_x, input);
+      to_x.parts[0] = {{dz_.data(), ldz_}, RuWidth(), w_x_t};
+      to_x.parts[1] = {{d_c_, units_}, units_, w_x_t.From(RuWidth())};
+    }
     StoreGates<T>(
         host_, shape_, operands_.block(),
         {{dz_.data(), ldz_}, {dz_.data() + units_, ldz_}, {d_c_, units_}},
