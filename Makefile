@@ -4,7 +4,7 @@
 # and its TensorFlow are used as they are.
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-matrix test-asan test-tsan demo bench lint format wheel doctor clean
+.PHONY: help build test test-matrix test-asan test-tsan demo bench docs lint format wheel doctor clean
 
 ifeq ($(origin PYTHON),command line)
 ENVIRONMENT :=
@@ -22,7 +22,7 @@ ARGS ?=
 MATRIX := 2.19 2.20 2.21
 
 # TensorFlow's own notes about itself would hide what these verbs print.
-demo bench doctor: export TF_CPP_MIN_LOG_LEVEL := 2
+demo bench docs doctor: export TF_CPP_MIN_LOG_LEVEL := 2
 
 help:
 	@echo 'make build        the libraries, into tf_blockrnn/ (PYTHON=<python>: for the TensorFlow of that Python)'
@@ -32,6 +32,7 @@ help:
 	@echo 'make test-tsan    the engine tests in full under ThreadSanitizer'
 	@echo 'make demo         trains a character model on real text (ARGS=...)'
 	@echo 'make bench        measures the ops against their peers (ARGS=...)'
+	@echo 'make docs         the API reference from the docstrings, as HTML, into docs/api/'
 	@echo 'make lint         clang-format, clang-tidy and ruff, changing nothing'
 	@echo 'make format       formats the sources'
 	@echo 'make wheel        a wheel for that TensorFlow, into dist/'
@@ -77,6 +78,9 @@ demo: build
 bench: build $(PEERS)
 	$(PYTHON) -m tf_blockrnn bench $(ARGS)
 
+docs: build
+	$(PYTHON) tools/docs.py
+
 lint: $(ENVIRONMENT)
 	PYTHON=$(PYTHON) tools/lint.sh check
 
@@ -91,4 +95,4 @@ doctor: build
 
 clean:
 	python3 tools/build.py --clean
-	rm -rf .build dist tf_blockrnn/*.so tf_blockrnn/_build_info.json
+	rm -rf .build dist docs/api tf_blockrnn/*.so tf_blockrnn/_build_info.json

@@ -1,0 +1,91 @@
+"""python tools/docs.py [--output FOLDER]: the API reference as static HTML, from the docstrings.
+
+What `tf_blockrnn.__all__` leads to is documented, so a new public module needs no line here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import inspect
+import re
+import shutil
+import sys
+import textwrap
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import jinja2
+import pdoc
+import tensorflow as tf
+from pdoc import render
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = "tf_blockrnn"
+
+_EXAMPLE = re.compile(r"^Examples?:\n((?:[ \t]+.*\n|\n)+)", re.MULTILINE)
+
+
+def public_modules(name: str = PACKAGE) -> Iterator[str]:
+    """The module and those that its __all__ names, with theirs.
+
+    What a module loads on its first use only is loaded here: pdoc looks no further than its dict.
+    """
+    module = importlib.import_module(name)
+    yield name
+    for member in module.__dict__.get("__all__", ()):
+        value = getattr(module, member)
+        vars(module)[member] = value
+        if hasattr(value, "__signature__"):  # pdoc asks what it wraps, which has another one
+            inspect.unwrap(value).__signature__ = value.__signature__
+        if isinstance(value, ModuleType):
+            yield from public_modules(f"{name}.{member}")
+
+
+def fence_examples(docstring: str) -> str:
+    """Makes a code block of the examples, of which Markdown would make nested quotations."""
+
+    def block(found: re.Match[str]) -> str:
+        code = textwrap.dedent(found[1]).strip()
+        return f"###### Example\n\n```pycon\n{code}\n```\n\n"
+
+    return _EXAMPLE.sub(block, docstring + "\n")
+
+
+def write(folder: Path) -> list[str]:
+    """Writes the pages and returns the modules that have one; what pdoc warns of is an error."""
+    modules = list(public_modules())
+    to_markdown = render.env.filters["to_markdown"]
+
+    @jinja2.pass_context
+    def with_examples(context: jinja2.runtime.Context, docstring: str) -> str:
+        return to_markdown(context, fence_examples(docstring))
+
+    render.env.filters["to_markdown"] = with_examples
+    render.configure(docformat="google", show_source=False, footer_text=PACKAGE)
+    # Types are shown as users write them; and pdoc evaluates annotations of a NamedTuple as text.
+    sys.modules["tf"] = tf
+    for kind in (tf.DType, tf.Tensor, tf.Variable):
+        kind.__module__ = "tf"
+    shutil.rmtree(folder, ignore_errors=True)
+    wanted = "|".join(re.escape(name) for name in modules)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # The package's folder holds what is not public, and libraries that are no Python modules.
+        pdoc.pdoc(PACKAGE, f"!(?!({wanted})$)", output_directory=folder)
+    return modules
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, default=ROOT / "docs" / "api")
+    folder = parser.parse_args().output
+    sys.path.insert(0, str(ROOT))
+    modules = write(folder)
+    print(f"{len(modules)} modules: {folder / 'index.html'}")
+
+
+if __name__ == "__main__":
+    main()
