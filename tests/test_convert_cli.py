@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-import pickle
 import re
 import sys
 
 import children
-import h5py
+import convert_command
 import keras
 import numpy as np
 import onnx
@@ -20,6 +18,7 @@ import tolerances
 import torch
 import weight_stacks
 from compare import assert_close, bits
+from convert_command import converted, make, refused
 from weight_stacks import Stack
 
 LSTM = Stack("lstm", layers=2, directions=2, dtype="float32")
@@ -43,45 +42,9 @@ def npz(tfb):
 
 @pytest.fixture
 def convert(tfb, tmp_path, monkeypatch, capsys):
-    """Runs the command in an empty folder; gives its exit status, output and errors."""
     del tfb
-    from tf_blockrnn import convert_cli
-
     monkeypatch.chdir(tmp_path)
-
-    def run(line: str) -> tuple[int, str, str]:
-        capsys.readouterr()
-        try:
-            status = convert_cli.main(line.split())
-        except SystemExit as end:  # argparse's way
-            status = end.code
-        shown = capsys.readouterr()
-        return status, shown.out, shown.err
-
-    return run
-
-
-def converted(convert, line: str) -> str:
-    """The output of a command that must succeed."""
-    status, output, errors = convert(line)
-    assert (status, errors) == (0, "")
-    return output
-
-
-def refused(convert, line: str, status: int, words: str) -> None:
-    """That the command fails with this status and words, and leaves no file behind."""
-    before = sorted(pathlib.Path().iterdir())
-    got, output, errors = convert(line)
-    assert (got, output) == (status, ""), errors
-    assert re.search(words, errors), errors
-    assert "Traceback" not in errors
-    assert sorted(pathlib.Path().iterdir()) == before
-
-
-def make(npz, stack: Stack, path: str = "in.npz"):
-    described = weight_stacks.random_weights(stack)
-    npz.to_npz(described, path)
-    return described
+    return convert_command.runner(capsys)
 
 
 def assert_keras_computes(model, described, stack: Stack) -> None:
@@ -283,57 +246,6 @@ def test_layers_of_nested_keras_models(convert, npz):
     refused(convert, line, 2, "--layer has '.*deep' more than once")
 
 
-def test_h5_of_keras_3(convert, npz, weights):
-    layers = [
-        keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), name="both"),
-        keras.layers.GRU(3, return_sequences=True, name="grus"),
-        keras.layers.SimpleRNN(3, name="plain"),
-        keras.layers.Dense(2),
-    ]
-    model = keras.Sequential([keras.Input((None, 3)), *layers])
-    model.save_weights("model.weights.h5")
-    model.save("whole.h5")
-    for index, name in enumerate(("both", "grus", "plain")):
-        want = weights.from_keras(layers[index])
-        converted(convert, f"whole.h5 out.npz --to npz --layer {name}")
-        assert npz.from_npz("out.npz") == want
-    # A file of weights has the names that Keras gives by class.
-    names = {"bidirectional": (0, ""), "gru": (1, ""), "simple_rnn": (2, " --cell rnn_tanh")}
-    for name, (index, cell) in names.items():
-        output = converted(convert, f"model.weights.h5 out.npz --to npz --layer {name}{cell}")
-        assert "activations and go_backwards are not in it" in output
-        assert npz.from_npz("out.npz") == weights.from_keras(layers[index])
-    line = "model.weights.h5 out.npz --to npz --layer simple_rnn"
-    refused(convert, line, 2, r"has 1 gate\(s\): say with --cell")
-    line = "model.weights.h5 out.npz --to npz --layer bidirectional,gru"
-    refused(convert, line, 1, "must be of one kind, got lstm and gru, reset_after=True")
-
-
-@pytest.mark.parametrize("bias", [True, False])
-def test_h5_weights_of_our_lstm(tfb, convert, npz, weights, bias):
-    layer = tfb.layers.LSTM(4, use_peephole=True, projection=2, use_bias=bias)
-    model = keras.Sequential([keras.Input((None, 3)), layer])
-    model.save_weights("ours.weights.h5")
-    converted(convert, "ours.weights.h5 out.npz --to npz")
-    assert npz.from_npz("out.npz") == weights.from_keras(layer)
-
-
-def test_h5_weights_of_keras_2(convert, npz, weights):
-    layer = keras.layers.Bidirectional(keras.layers.GRU(2, reset_after=False))
-    layer.build((None, None, 3))
-    arrays = layer.get_weights()
-    names = ("kernel:0", "recurrent_kernel:0", "bias:0")
-    with h5py.File("old.h5", "w") as file:
-        for number, way in enumerate(("forward", "backward")):
-            group = f"bidirectional/bidirectional/{way}_gru/gru_cell_{number + 1}"
-            for name, array in zip(names, arrays[3 * number :][:3], strict=True):
-                file[f"{group}/{name}"] = array
-        file["dense/dense/kernel:0"] = np.ones([4, 4])
-        file["dense/dense/bias:0"] = np.ones([4])
-    converted(convert, "old.h5 out.npz --to npz")
-    assert npz.from_npz("out.npz") == weights.from_keras(layer)
-
-
 class Tagger(torch.nn.Module):
     def __init__(self):
         super().__init__()
@@ -385,113 +297,6 @@ def test_tensorflow_1_to_keras_computes_the_same(convert):
     got = keras.models.load_model("out.keras")(x.swapaxes(0, 1))
     bound = tolerances.parity_bound("float", stack.reduction_length)
     assert_close(keras.ops.convert_to_numpy(got).swapaxes(0, 1), outputs, bound)
-
-
-# ---- what is refused
-
-USAGE = {
-    "": "the following arguments are required: IN, OUT, --to",
-    "in.npz out.npz": "required: --to",
-    "in.npz out.npz --to tensorflow": "invalid choice",
-    "nothing.npz out.npz --to npz": "nothing.npz: there is no such file",
-    "in.npz out.keras --to torch": r"OUT must end in .pt or .pth with --to torch, got 'out.keras'",
-    "in.npz nowhere/out.npz --to npz": "nowhere: there is no such folder",
-    "in.npz in.npz --to npz": "IN and OUT are the same file",
-    "in.npz out.npz --to npz --package tf_blockrnn": "--package is for --to keras",
-    "in.npz out.npz --to npz --layer gru": "--layer is of no use with weights of tf_blockrnn",
-    "in.npz out.npz --to npz --forget-bias 0": "--forget-bias is of no use with",
-    "one.onnx out.npz --to npz --cell gru": "--cell is of no use with an ONNX model",
-    "one.onnx out.npz --to npz --layer lstm": "has no recurrent node 'lstm'; it has gru_0",
-    "dense.keras out.npz --to npz": "the file has no recurrent layer",
-    "dense.pt out.npz --to npz": "the file has no recurrent layer",
-    "text.txt out.npz --to npz": "expected .keras, .h5, .* or the prefix of a TensorFlow 1",
-    "list.pt out.npz --to npz": "the file has no state dict, but list",
-    "code.pt out.npz --to npz": "no state dict, .* loads without running code",
-    "broken.pt out.npz --to npz": "the file is no state dict",
-    "broken.onnx out.npz --to npz": "the file is no ONNX model",
-}
-FAILURES = {
-    "broken.npz out.npz --to npz": "broken.npz: ",
-    "broken.keras out.npz --to npz": "broken.keras: ",
-    "broken.h5 out.npz --to npz": "broken.h5: ",
-    "broken out.npz --to npz --cell GRUCell": "broken: ",
-    "array.npz out.npz --to npz": "expected an .npz file, got an array of the shape",
-    "other.npz out.npz --to npz": "no weights of tf_blockrnn: the array 'format' is missing",
-    "before.npz out.npy --to cudnn": "before.npz: cuDNN's gru resets after the product",
-    "before.npz out.pt --to torch": "before.npz: PyTorch's gru resets after the product",
-    "clip.npz out.onnx --to onnx": "cell_clip = 2: ONNX's clip bounds",
-}
-
-
-class Code:
-    """What a pickle of it would run when it is loaded without care."""
-
-    def __reduce__(self):
-        return print, ("this must not run",)
-
-
-@pytest.fixture
-def files(convert, npz):
-    """One file of each kind that is refused, where `convert` runs."""
-    make(npz, GRU)
-    make(npz, dataclasses.replace(GRU, reset_after=False), "before.npz")
-    make(npz, Stack("lstm", cell_clip=2.0), "clip.npz")
-    converted(convert, "in.npz one.onnx --to onnx")
-    dense = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
-    dense.save("dense.keras")
-    torch.save(torch.nn.Linear(3, 2).state_dict(), "dense.pt")
-    torch.save([1, 2], "list.pt")
-    pathlib.Path("code.pt").write_bytes(pickle.dumps(Code()))
-    for name in ("pt", "onnx", "npz", "keras", "h5"):
-        pathlib.Path(f"broken.{name}").write_bytes(b"\x08this is no such file")
-    pathlib.Path("broken.index").write_bytes(b"this is no checkpoint")
-    pathlib.Path("text.txt").write_text("text")
-    with open("array.npz", "wb") as file:
-        np.save(file, np.ones([2]))
-    np.savez("other.npz", w=np.ones([2]))
-
-
-def test_usage(convert, files):
-    for line, words in USAGE.items():
-        refused(convert, line, 2, words)
-
-
-def test_failures(convert, files):
-    for line, words in FAILURES.items():
-        refused(convert, line, 1, words)
-
-
-def test_a_failure_leaves_the_old_file(convert, npz):
-    make(npz, dataclasses.replace(GRU, reset_after=False))
-    pathlib.Path("out.pt").write_text("as it was")
-    refused(convert, "in.npz out.pt --to torch", 1, "resets after")
-    assert pathlib.Path("out.pt").read_text() == "as it was"
-
-
-def test_a_missing_package_is_named(convert, npz, monkeypatch):
-    make(npz, GRU)
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    refused(convert, "in.npz out.onnx --to onnx", 1, "needs the package onnx: it is missing")
-
-
-@pytest.mark.parametrize(
-    "change, words",
-    [
-        ({"format": np.array("another")}, "format must be 'tf_blockrnn.weights', got 'another'"),
-        ({"version": np.array(2)}, "version must be 1, got 2: another release"),
-        ({"layers.0.forward.w_h": None}, "not whole: layers.0.forward.w_h is missing"),
-        ({"layers.1.forward.b_x": np.ones([3, 4])}, "not whole: layers.1.forward.w_x is missing"),
-        ({"layers.0.sideways.w_x": np.ones([3, 3, 4])}, "unknown name, 'layers.0.sideways.w_x'"),
-        ({"cell": np.array("lstm")}, "reset_after is for gru"),
-    ],
-)
-def test_npz_files_that_are_not_whole_are_refused(npz, tmp_path, change, words):
-    path = tmp_path / "in.npz"
-    make(npz, GRU, path)
-    arrays = {**np.load(path), **change}
-    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
-    with pytest.raises(ValueError, match=words):
-        npz.from_npz(path)
 
 
 # ---- the command itself

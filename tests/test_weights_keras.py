@@ -34,7 +34,8 @@ STACKS = [
 EXTENDED = [
     Stack("lstm", biases=ONE, peepholes=True),
     Stack("lstm", biases=NONE, proj=2),
-    Stack("lstm", biases=ONE, peepholes=True, proj=2, cell_clip=0.3),
+    # The clip is an attribute of an op, a float32: 0.25 is the same number there.
+    Stack("lstm", biases=ONE, peepholes=True, proj=2, cell_clip=0.25),
     Stack("lstm", layers=2, directions=2, biases=ONE, peepholes=True, proj=3),
 ]
 stacks = pytest.mark.parametrize("stack", STACKS, ids=str)
@@ -263,6 +264,78 @@ def test_what_a_description_cannot_hold(weights):
     assert weights.from_keras(built["back"].cell) == weights.from_keras(
         built["back"].get_weights(), cell="gru"
     )
+
+
+@keras.saving.register_keras_serializable("tests")
+class Doubling(keras.layers.LSTM):
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        return 2 * super().call(sequences, initial_state, mask, training)
+
+
+class OtherCell(keras.layers.LSTMCell):
+    def call(self, inputs, states, training=False):
+        output, states = super().call(inputs, states, training)
+        return -output, states
+
+
+class OtherStack(keras.layers.StackedRNNCells):
+    def call(self, inputs, states, training=False, **options):
+        output, states = super().call(inputs, states, training=training, **options)
+        return inputs + output, states
+
+
+class OtherLoop(keras.layers.GRU):
+    def inner_loop(self, sequences, initial_state, mask, training=False):
+        return super().inner_loop(-sequences, initial_state, mask, training)
+
+
+class OtherDirections(keras.layers.Bidirectional):
+    def call(self, *arguments, **options):
+        return -super().call(*arguments, **options)
+
+
+class OtherStart(keras.layers.GRU):
+    def get_initial_state(self, batch_size):
+        return [1 + state for state in super().get_initial_state(batch_size)]
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Doubling(4), "Doubling has a call of its own"),
+        (lambda: keras.layers.RNN(OtherCell(4)), "OtherCell has a call of its own"),
+        (lambda: keras.layers.RNN([OtherCell(4)]), "OtherCell has a call of its own"),
+        (
+            lambda: keras.layers.RNN(OtherStack([keras.layers.LSTMCell(4)])),
+            "OtherStack has a call of its own",
+        ),
+        (lambda: OtherLoop(4), "OtherLoop has a inner_loop of its own"),
+        (lambda: OtherStart(4), "OtherStart has a get_initial_state of its own"),
+        (lambda: OtherDirections(keras.layers.GRU(4)), "OtherDirections has a call of its own"),
+        (lambda: keras.layers.Bidirectional(Doubling(4)), "Doubling has a call of its own"),
+    ],
+)
+def test_subclasses_that_compute_something_else(weights, make, words):
+    layer = make()
+    layer.build((None, 5, 4))
+    with pytest.raises(weights.UnsupportedError, match=f"{words}, so that its weights may mean"):
+        weights.from_keras(layer)
+    inner = getattr(layer, "cell", None)
+    if isinstance(inner, OtherCell):
+        with pytest.raises(weights.UnsupportedError, match=words):
+            weights.from_keras(inner)
+
+
+@pytest.mark.parametrize("package", ["keras", "tf_blockrnn"])
+def test_subclasses_that_compute_the_same(tfb, weights, package):
+    """What a user adds, a default say, does not change what the weights mean."""
+    module = keras.layers if package == "keras" else tfb.layers
+    for name in ("GRU", "LSTM", "SimpleRNN"):
+        mine = random_layer(type("Mine", (getattr(module, name),), {}), 4)
+        plain = getattr(keras.layers, name)(4, dtype="float64")
+        plain.build((None, None, 3))
+        plain.set_weights(mine.get_weights())
+        assert weights.from_keras(mine) == weights.from_keras(plain)
 
 
 def test_what_is_no_source(weights):

@@ -48,6 +48,12 @@ _FAILURES = (
 )
 
 
+def _failures() -> tuple[type[Exception], ...]:
+    """The above, and what ONNX raises of a model with a fault or without its external data."""
+    onnx = sys.modules.get("onnx")  # which is only there if it was needed
+    return _FAILURES if onnx is None else (*_FAILURES, onnx.checker.ValidationError)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m tf_blockrnn convert",
@@ -195,7 +201,7 @@ def main(arguments: Sequence[str]) -> int:
     except ModuleNotFoundError as error:
         print(f"convert: this needs the package {error.name}: it is missing", file=sys.stderr)
         return 1
-    except _FAILURES as error:
+    except _failures() as error:
         words = str(error).strip() or type(error).__name__
         print(f"convert: {options.source}: {words}", file=sys.stderr)
         return 1

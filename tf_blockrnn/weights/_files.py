@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tf_blockrnn.weights._h5 import layers_of, units_of
 from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
 
 _T = TypeVar("_T")
@@ -120,11 +121,17 @@ def _read_keras(path: str, question: Question) -> Answer:
     import keras
 
     from tf_blockrnn import layers  # registers ours
+    from tf_blockrnn.weights._keras_layers import check_computes_as_known
     from tf_blockrnn.weights.keras import from_keras
 
     del layers
-    model = keras.models.load_model(path, compile=False)
+    try:
+        model = keras.models.load_model(path, compile=False)
+    except KeyError as error:  # of the archive, or of a group
+        raise ValueError(f"the file is no whole Keras model: {error.args[0]}") from None
     chosen = _chosen(dict(_recurrent_layers(model)), question.layers)
+    for layer in chosen.values():  # of one that goes backwards the cell alone is read below
+        check_computes_as_known(layer)
     backwards = [getattr(layer, "go_backwards", False) for layer in chosen.values()]
     if any(backwards) and len(chosen) > 1:
         # Keras gives the outputs in the order in which it made them, so that the layer above such
@@ -145,71 +152,20 @@ def _read_h5(path: str, question: Question) -> Answer:
     with h5py.File(path, "r") as file:
         if "model_config" in file.attrs:
             return _read_keras(path, question)
-        found = _cells_of_h5(file)
+        chosen = _chosen(layers_of(file), question.layers)
     from tf_blockrnn.weights.keras import from_keras
 
     parts = []
-    for name, both in _chosen(found, question.layers).items():
-        cell = _cell_of_gates(both[0], question.cell, name)
-        arrays = [array for one in both for array in one]
-        parts.append(from_keras(arrays, cell=cell, bidirectional=len(both) == 2))
-    layers = tuple(_chosen(found, question.layers))
+    for name, layer in chosen.items():
+        arrays = layer.parts()
+        cell = _cell_of_gates(layer.cells[0].arrays, question.cell, name)
+        parts.append(from_keras(arrays, cell=cell, bidirectional=layer.backward is not None))
     note = "the file has weights alone: activations and go_backwards are not in it"
-    return Answer(stacked(parts), layers, notes=(note,))
-
-
-def _cells_of_h5(file: Any) -> dict[str, list[list[np.ndarray]]]:
-    """The arrays of each layer's directions, as Keras 3 and Keras 2 name them."""
-    groups: dict[str, dict[str, np.ndarray]] = {}
-
-    def visit(name: str, value: Any) -> None:
-        if hasattr(value, "shape") and "optimizer" not in name.split("/")[0]:
-            parent, _, leaf = name.rpartition("/")
-            groups.setdefault(parent, {})[leaf.removesuffix(":0")] = value[()]
-
-    file.visititems(visit)
-    found: dict[str, list[list[np.ndarray]]] = {}
-    for parent, arrays in sorted(groups.items(), key=lambda item: "backward" in item[0]):
-        ordered = [
-            arrays[name]
-            for name in ("kernel", "recurrent_kernel", "bias", *map(str, range(7)))
-            if name in arrays
-        ]
-        if _is_cell(ordered):
-            found.setdefault(_layer_of_h5(parent), []).append(ordered)
-    return dict(sorted(found.items()))
-
-
-def _is_cell(arrays: list[np.ndarray]) -> bool:
-    if len(arrays) < 2 or arrays[0].ndim != 2 or arrays[1].ndim != 2:
-        return False
-    return arrays[0].shape[1] == arrays[1].shape[1] and not arrays[1].shape[1] % _units(arrays)
-
-
-def _units(arrays: list[np.ndarray]) -> int:
-    """H: the rows of the recurrent kernel, or the columns of the projection [P, H], the last array
-    of those that have one.
-    """
-    last, recurrent = arrays[-1], arrays[1]
-    # The two biases of a gru have a matrix too, but for all gates.
-    projected = len(arrays) > 2 and last.ndim == 2 and last.shape[1] != recurrent.shape[1]
-    return (last.shape[1] if projected else len(recurrent)) or 1
-
-
-def _layer_of_h5(group: str) -> str:
-    """The name of the layer: the path without the parts that are no layers' names."""
-    parts = [
-        part
-        for part in group.split("/")
-        if part not in ("layers", "cell", "vars", "model_weights")
-        and not re.fullmatch(r"(forward|backward)_\w+|(lstm|gru|simple_rnn)_cell(_\d+)?", part)
-    ]
-    # Keras 2 has the name of the layer twice.
-    return "/".join(part for n, part in enumerate(parts) if n == 0 or part != parts[n - 1])
+    return Answer(stacked(parts), tuple(chosen), notes=(note,))
 
 
 def _cell_of_gates(arrays: list[np.ndarray], given: str | None, name: str) -> str:
-    gates = arrays[1].shape[1] // _units(arrays)
+    gates = arrays[1].shape[1] // units_of(arrays)
     if given is None and gates not in (3, 4):
         raise UsageError(f"{name} has {gates} gate(s): say with --cell which cell it is")
     return given or {3: "gru", 4: "lstm"}[gates]

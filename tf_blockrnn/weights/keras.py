@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 
-from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
 from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse, to_arrays, to_direction
+from tf_blockrnn.weights._keras_layers import arrays_of, cells_of, form_of
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
@@ -34,101 +34,11 @@ _PACKAGES = ("keras", "tf_blockrnn")
 # ---- from Keras
 
 
-def _read_activation(cell: keras.layers.Layer, argument: str, known: Sequence[Any]) -> None:
-    found = getattr(cell, argument)
-    if found not in known:
-        raise UnsupportedError(
-            f"{cell.name}: {argument} must be {known[0].__name__}, "
-            f"got {getattr(found, '__name__', found)}; the weights mean something else then"
-        )
-
-
-def _form_of(cell: keras.layers.Layer) -> Form:
-    if isinstance(cell, keras.layers.SimpleRNNCell):
-        if cell.activation in RELU:
-            return Form("rnn_relu")
-        _read_activation(cell, "activation", TANH)
-        return Form("rnn_tanh")
-    _read_activation(cell, "activation", TANH)
-    _read_activation(cell, "recurrent_activation", SIGMOID)
-    if isinstance(cell, keras.layers.GRUCell):
-        return Form("gru", cell.reset_after)
-    return Form("lstm", cell_clip=getattr(cell, "cell_clip", None) or 0.0)
-
-
-def _arrays_of(cell: keras.layers.Layer) -> Arrays:
-    if not cell.built:
-        raise ValueError(f"{cell.name} has no weights yet: build it, or call it once")
-
-    def array(name: str) -> np.ndarray | None:
-        variable = getattr(cell, name, None)
-        return None if variable is None else keras.ops.convert_to_numpy(variable.value)
-
-    peepholes = tuple(array(name) for name in ("wci", "wcf", "wco"))
-    return Arrays(
-        array("kernel"),
-        array("recurrent_kernel"),
-        array("bias"),
-        None if peepholes[0] is None else peepholes,
-        array("w_p"),
-    )
-
-
-class _Cells(NamedTuple):
-    """The cells of a Keras layer: several of a stack, or a forward and a backward one."""
-
-    forward: list[keras.layers.Layer]
-    backward: keras.layers.Layer | None = None
-    # Whether the output is that of the forward direction, then that of the backward one.
-    concatenates: bool = True
-
-
-def _cells_of(layer: keras.layers.Layer) -> _Cells:
-    if isinstance(layer, keras.layers.Bidirectional):
-        if layer.forward_layer.go_backwards:
-            raise UnsupportedError(f"{layer.name}: its forward layer has go_backwards")
-        forward, backward = (
-            _cells_of_rnn(one) for one in (layer.forward_layer, layer.backward_layer)
-        )
-        if len(forward) > 1 or len(backward) > 1:
-            raise UnsupportedError(
-                f"{layer.name}: each direction is a stack of its own, whose directions meet at the "
-                "end only; a stack here has them meet in each layer"
-            )
-        return _Cells(forward, backward[0], layer.merge_mode == "concat")
-    if isinstance(layer, keras.layers.RNN):
-        if layer.go_backwards:
-            raise UnsupportedError(
-                f"{layer.name} has go_backwards, which is no weight and would be lost; "
-                "give its cell, or its get_weights(), to read the weights alone"
-            )
-        return _Cells(_cells_of_rnn(layer))
-    return _Cells(_flat(layer))
-
-
-def _cells_of_rnn(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
-    if not isinstance(layer, keras.layers.RNN):
-        raise TypeError(f"{layer.name} must be a recurrent layer, got {type(layer).__name__}")
-    return _flat(layer.cell)
-
-
-def _flat(cell: Any) -> list[keras.layers.Layer]:
-    if isinstance(cell, keras.layers.StackedRNNCells):
-        return [one for inner in cell.cells for one in _flat(inner)]
-    known = (keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell)
-    if not isinstance(cell, known):
-        raise TypeError(
-            "expected a layer or cell of Keras' or tf_blockrnn's GRU, LSTM or SimpleRNN, "
-            f"Bidirectional, a list of them or lists of arrays, got {type(cell).__name__}"
-        )
-    return [cell]
-
-
 def _from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
     layers: list[LayerWeights] = []
     forms: list[Form] = []
     for number, source in enumerate(sources):
-        cells = _cells_of(source)
+        cells = cells_of(source)
         if not cells.concatenates and number + 1 < len(sources):
             raise UnsupportedError(
                 f"{source.name}: below another layer its merge_mode must be 'concat', "
@@ -136,8 +46,8 @@ def _from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
             )
         for cell in cells.forward:
             both = [cell] if cells.backward is None else [cell, cells.backward]
-            forms += [_form_of(one) for one in both]
-            layers.append(LayerWeights(*(to_direction(_arrays_of(c), _form_of(c)) for c in both)))
+            forms += [form_of(one) for one in both]
+            layers.append(LayerWeights(*(to_direction(arrays_of(c), form_of(c)) for c in both)))
     for form in forms:
         if form != forms[0]:
             raise UnsupportedError(f"all cells must be of one kind, got {forms[0]} and {form}")
@@ -198,9 +108,9 @@ def from_keras(
       is b_x, and b_h is None.
 
     Raises:
-      UnsupportedError: another activation than tanh and sigmoid (or relu in a SimpleRNN), layers of
-        different kinds, go_backwards outside of Bidirectional, or below another layer a merge mode
-        that is not "concat".
+      UnsupportedError: another activation than tanh and sigmoid (or relu in a SimpleRNN), a
+        subclass that computes something of its own, layers of different kinds, go_backwards outside
+        of Bidirectional, or below another layer a merge mode that is not "concat".
       ValueError: a layer has no weights yet; arrays do not fit; an argument is missing or, beside
         layers, of no use.
       TypeError: `source` is none of these.

@@ -1,0 +1,226 @@
+"""The recurrent layers of Keras' HDF5 files of weights, which have paths and arrays, no classes.
+
+Keras 3 numbers the arrays of a cell, and calls the groups above it after attributes:
+
+    layers/lstm/cell/vars/0                            a layer of one cell
+    layers/rnn/cell/cells/lstm_cell_1/vars/0           the second cell of a stack
+    layers/bidirectional/backward_layer/cell/vars/0    one direction of two
+
+Keras 2 names the arrays, and calls the groups after layers, with the name of a top layer twice:
+
+    lstm/lstm/lstm_cell/kernel:0
+    bidirectional/bidirectional/backward_lstm/lstm_cell_2/kernel:0
+
+Two paths are only taken for parts of one layer where these forms say so: two layers that were
+taken for two directions of one would become another network, and nobody would be told.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tf_blockrnn.weights.layer import UnsupportedError
+
+_KERAS_2_ARRAYS = ("kernel", "recurrent_kernel", "bias")
+_KERAS_3_CELL = re.compile(
+    r"(?P<cell>(?:(?P<layer>.+)/)?cell(?:/cells/(?P<name>[^/]+(?:/cells/[^/]+)*))?)/vars"
+)
+# Where a cell is that has another one inside: a residual one, say.
+_IN_A_CELL = re.compile(r"/cell(/cells/[^/]+)*$")
+_KERAS_2_CELL = re.compile(
+    r"(?P<cell>(?P<layer>.+?)(?:/(?P<name>(?:lstm|gru|simple_rnn)_cell(?:_\d+)?))?)"
+)
+
+
+class _Group(NamedTuple):
+    """A group of the file: its own arrays, and the name of the layer that Keras 3 adds."""
+
+    arrays: dict[str, np.ndarray]
+    name: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Cell:
+    """The arrays of one cell; `name` tells it from the others of its layer."""
+
+    name: str
+    arrays: list[np.ndarray]
+    others: list[str]  # arrays beside these: no cell that is known here has them
+
+    @property
+    def fits(self) -> bool:
+        """Whether the shapes are those of a recurrent cell."""
+        arrays = self.arrays
+        if len(arrays) < 2 or arrays[0].ndim != 2 or arrays[1].ndim != 2:
+            return False
+        columns = arrays[1].shape[1]
+        return arrays[0].shape[1] == columns and not columns % units_of(arrays)
+
+
+@dataclasses.dataclass(frozen=True)
+class H5Layer:
+    """A layer as the file has it: the cells of one direction, or of both."""
+
+    path: str
+    keras_3: bool
+    cells: list[_Cell]
+    backward: list[_Cell] | None = None
+
+    def parts(self) -> list[list[np.ndarray]]:
+        """The arrays of each layer of the stack; of two directions the forward ones come first.
+
+        Raises:
+          UnsupportedError: what the cells are to each other is not known.
+        """
+        cells = [*self.cells, *(self.backward or ())]
+        for cell in cells:
+            if not cell.fits or cell.others:
+                shapes = ", ".join(str(list(array.shape)) for array in cell.arrays) or "no arrays"
+                also = f" and also has {', '.join(cell.others)}" if cell.others else ""
+                raise UnsupportedError(
+                    f"{self.path}: the cell {cell.name or 'of the layer'} has {shapes}{also}, "
+                    "which is no lstm, gru or simple RNN"
+                )
+        if self.backward is None:
+            return [cell.arrays for cell in self._in_order()]
+        if len(cells) > 2:
+            raise UnsupportedError(
+                f"{self.path}: each direction is a stack of its own, whose directions meet at the "
+                "end only; a stack here has them meet in each layer"
+            )
+        return [[array for cell in cells for array in cell.arrays]]
+
+    def _in_order(self) -> list[_Cell]:
+        if len(self.cells) == 1:
+            return self.cells
+        found = {}
+        for cell in self.cells:
+            base, number = re.fullmatch(r"(.*?)(?:_(\d+))?", cell.name).groups()
+            found[base, int(number or 0)] = cell
+        bases = {base for base, _ in found}
+        if not self.keras_3 or len(bases) > 1 or {n for _, n in found} != set(range(len(found))):
+            names = ", ".join(sorted(cell.name or '""' for cell in self.cells))
+            raise UnsupportedError(
+                f"{self.path}: the layer has several cells, {names}, whose order the file does not "
+                "say; a file of the whole model has it"
+            )
+        return [found[key] for key in sorted(found)]
+
+
+def units_of(arrays: list[np.ndarray]) -> int:
+    """H: the rows of the recurrent kernel, or the columns of the projection [P, H], the last array
+    of those that have one.
+    """
+    last, recurrent = arrays[-1], arrays[1]
+    # The two biases of a gru have a matrix too, but for all gates.
+    projected = len(arrays) > 2 and last.ndim == 2 and last.shape[1] != recurrent.shape[1]
+    return (last.shape[1] if projected else len(recurrent)) or 1
+
+
+def _groups(file: Any) -> dict[str, _Group]:
+    groups: dict[str, _Group] = {}
+
+    def visit(path: str, value: Any) -> None:
+        if path.split("/")[0] in ("optimizer", "optimizer_weights"):
+            return
+        if not hasattr(value, "shape"):
+            name = value.attrs.get("name")
+            groups[path] = _Group({}, name if isinstance(name, str) else None)
+            return
+        parent, _, leaf = path.rpartition("/")
+        if parent:
+            groups[parent].arrays[leaf.removesuffix(":0")] = value[()]
+
+    file.visititems(visit)
+    return groups
+
+
+def _arrays_below(groups: dict[str, _Group], path: str) -> list[str]:
+    """The arrays of what a cell is made of beside its own: a norm, say."""
+    return [
+        f"{below.removeprefix(path + '/')}/{name}"
+        for below, group in groups.items()
+        for name in group.arrays
+        # The generator of a dropout's factors has a state, but no weights.
+        if below.startswith(f"{path}/") and "/seed_generator" not in below
+    ]
+
+
+def _cell_at(groups: dict[str, _Group], path: str) -> tuple[str, bool, _Cell] | None:
+    """The path of the layer, whether it is of Keras 3, and the cell, where there is one."""
+    arrays = groups[path].arrays
+    if match := _KERAS_3_CELL.fullmatch(path):
+        numbers = sorted((name for name in arrays if name.isdecimal()), key=int)
+        others = [name for name in arrays if name not in numbers]
+        below = _arrays_below(groups, match["cell"])
+        others += [name for name in below if not re.match(r"vars/|cells/", name)]
+        if _IN_A_CELL.search(match["layer"] or ""):
+            others.append("a cell around it")
+        cell = _Cell(match["name"] or "", [arrays[name] for name in numbers], others)
+        return match["layer"] or "", True, cell
+    if {"kernel", "recurrent_kernel"} <= set(arrays):
+        match = _KERAS_2_CELL.fullmatch(path)
+        others = [name for name in arrays if name not in _KERAS_2_ARRAYS]
+        others += _arrays_below(groups, path)
+        ordered = [arrays[name] for name in _KERAS_2_ARRAYS if name in arrays]
+        return match["layer"], False, _Cell(match["name"] or "", ordered, others)
+    return None
+
+
+def _stacks(groups: dict[str, _Group]) -> dict[str, H5Layer]:
+    """By their paths all layers of one direction, those below a Bidirectional too."""
+    found: dict[str, H5Layer] = {}
+    for path in groups:
+        if at := _cell_at(groups, path):
+            layer, keras_3, cell = at
+            found.setdefault(layer, H5Layer(layer, keras_3, [])).cells.append(cell)
+    stacks = {}
+    for path, layer in found.items():
+        # A stack's own group stands among its cells' and has no arrays.
+        cells = [c for c in layer.cells if c.name or c.arrays]
+        if any(cell.fits for cell in cells):
+            stacks[path] = dataclasses.replace(layer, cells=cells)
+    return stacks
+
+
+def _backward_of(layer: H5Layer, groups: dict[str, _Group]) -> str | None:
+    """Where the backward direction is if the layer is the forward one of a Bidirectional."""
+    parent, _, own = layer.path.rpartition("/")
+    if not layer.keras_3:
+        # A layer's name alone above it is that of a model: its layers may have any names.
+        paired = own.startswith("forward_") and "/" in parent
+        return f"{parent}/backward_{own.removeprefix('forward_')}" if paired else None
+    if not parent or own != "forward_layer":
+        return None
+    # Bidirectional renames its layers; any layer may have attributes that are called like its own.
+    for way in ("forward", "backward"):
+        group = groups.get(f"{parent}/{way}_layer/vars")
+        if group and group.name is not None and not group.name.startswith(f"{way}_"):
+            return None
+    return f"{parent}/backward_layer"
+
+
+def _short(path: str) -> str:
+    """The path without the parts that are no layers' names."""
+    parts = [part for part in path.split("/") if part not in ("layers", "model_weights")]
+    # Keras 2 has the name of the layer twice.
+    return "/".join(part for n, part in enumerate(parts) if n == 0 or part != parts[n - 1])
+
+
+def layers_of(file: Any) -> dict[str, H5Layer]:
+    """The recurrent layers of an open h5py.File by name: the path where a name is not one's own."""
+    groups = _groups(file)
+    found = _stacks(groups)
+    for path, layer in list(found.items()):
+        if (partner := _backward_of(layer, groups)) in found:
+            parent = path.rpartition("/")[0]
+            forward, backward = found.pop(path), found.pop(partner)
+            found[parent] = dataclasses.replace(forward, path=parent, backward=backward.cells)
+    names = collections.Counter(_short(path) for path in found)
+    named = {_short(p) if names[_short(p)] == 1 else p: layer for p, layer in found.items()}
+    return dict(sorted(named.items()))

@@ -1,0 +1,134 @@
+"""What Keras' recurrent layers and ours are: their cells, and the form and arrays of each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from tf_blockrnn import layers as our_layers
+from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
+from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
+from tf_blockrnn.weights._keras_arrays import Arrays, Form
+from tf_blockrnn.weights.layer import UnsupportedError
+
+_CELLS = (
+    *(our_layers.GRUCell, our_layers.LSTMCell, ExtendedLSTMCell),
+    *(keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell),
+)
+# The layers and cells whose outputs follow from their cells' weights as they do here.
+_KNOWN = (
+    *_CELLS,
+    *(our_layers.GRU, our_layers.LSTM, our_layers.SimpleRNN),
+    *(keras.layers.GRU, keras.layers.LSTM, keras.layers.SimpleRNN),
+    *(keras.layers.RNN, keras.layers.StackedRNNCells, keras.layers.Bidirectional),
+)
+
+
+def _read_activation(cell: keras.layers.Layer, argument: str, known: Sequence[Any]) -> None:
+    found = getattr(cell, argument)
+    if found not in known:
+        raise UnsupportedError(
+            f"{cell.name}: {argument} must be {known[0].__name__}, "
+            f"got {getattr(found, '__name__', found)}; the weights mean something else then"
+        )
+
+
+def check_computes_as_known(layer: keras.layers.Layer) -> None:
+    """Refuses a subclass that may compute something else with the weights of a layer or cell."""
+    kind = type(layer)
+    base = next((one for one in kind.__mro__ if one in _KNOWN), None)
+    for method in ("__call__", "call", "inner_loop", "get_initial_state"):
+        if base and getattr(kind, method, None) is not getattr(base, method, None):
+            raise UnsupportedError(
+                f"{layer.name}: {kind.__name__} has a {method} of its own, so that its weights may "
+                f"mean something else than those of {base.__name__}"
+            )
+
+
+def form_of(cell: keras.layers.Layer) -> Form:
+    """What a cell is; refuses activations that no description has."""
+    if isinstance(cell, keras.layers.SimpleRNNCell):
+        if cell.activation in RELU:
+            return Form("rnn_relu")
+        _read_activation(cell, "activation", TANH)
+        return Form("rnn_tanh")
+    _read_activation(cell, "activation", TANH)
+    _read_activation(cell, "recurrent_activation", SIGMOID)
+    if isinstance(cell, keras.layers.GRUCell):
+        return Form("gru", cell.reset_after)
+    return Form("lstm", cell_clip=getattr(cell, "cell_clip", None) or 0.0)
+
+
+def arrays_of(cell: keras.layers.Layer) -> Arrays:
+    """The weights of a cell that is built."""
+    if not cell.built:
+        raise ValueError(f"{cell.name} has no weights yet: build it, or call it once")
+
+    def array(name: str) -> np.ndarray | None:
+        variable = getattr(cell, name, None)
+        return None if variable is None else keras.ops.convert_to_numpy(variable.value)
+
+    peepholes = tuple(array(name) for name in ("wci", "wcf", "wco"))
+    return Arrays(
+        array("kernel"),
+        array("recurrent_kernel"),
+        array("bias"),
+        None if peepholes[0] is None else peepholes,
+        array("w_p"),
+    )
+
+
+class Cells(NamedTuple):
+    """The cells of a Keras layer: several of a stack, or a forward and a backward one."""
+
+    forward: list[keras.layers.Layer]
+    backward: keras.layers.Layer | None = None
+    # Whether the output is that of the forward direction, then that of the backward one.
+    concatenates: bool = True
+
+
+def cells_of(layer: keras.layers.Layer) -> Cells:
+    """The cells of a layer; refuses what a description cannot say of it."""
+    check_computes_as_known(layer)
+    if isinstance(layer, keras.layers.Bidirectional):
+        if layer.forward_layer.go_backwards:
+            raise UnsupportedError(f"{layer.name}: its forward layer has go_backwards")
+        forward, backward = (
+            _cells_of_rnn(one) for one in (layer.forward_layer, layer.backward_layer)
+        )
+        if len(forward) > 1 or len(backward) > 1:
+            raise UnsupportedError(
+                f"{layer.name}: each direction is a stack of its own, whose directions meet at the "
+                "end only; a stack here has them meet in each layer"
+            )
+        return Cells(forward, backward[0], layer.merge_mode == "concat")
+    if isinstance(layer, keras.layers.RNN):
+        if layer.go_backwards:
+            raise UnsupportedError(
+                f"{layer.name} has go_backwards, which is no weight and would be lost; "
+                "give its cell, or its get_weights(), to read the weights alone"
+            )
+        return Cells(_cells_of_rnn(layer))
+    return Cells(_flat(layer))
+
+
+def _cells_of_rnn(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
+    if not isinstance(layer, keras.layers.RNN):
+        raise TypeError(f"{layer.name} must be a recurrent layer, got {type(layer).__name__}")
+    check_computes_as_known(layer)
+    return _flat(layer.cell)
+
+
+def _flat(cell: Any) -> list[keras.layers.Layer]:
+    check_computes_as_known(cell)
+    if isinstance(cell, keras.layers.StackedRNNCells):
+        return [one for inner in cell.cells for one in _flat(inner)]
+    if not isinstance(cell, _CELLS):
+        raise TypeError(
+            "expected a layer or cell of Keras' or tf_blockrnn's GRU, LSTM or SimpleRNN, "
+            f"Bidirectional, a list of them or lists of arrays, got {type(cell).__name__}"
+        )
+    return [cell]
