@@ -183,6 +183,57 @@ def lambdas():
     return keras.Model(x, [y, z])
 
 
+def relu(x):
+    """Not what Keras knows by this name."""
+    return SCALE * x
+
+
+def _scaled(factor):
+    def bent(x):
+        return factor * x
+
+    return bent
+
+
+def _ones(shape, dtype=None):
+    return keras.ops.ones(shape, dtype)
+
+
+class Pair(keras.layers.Layer):
+    """Two functions in its config, one more that its constructor makes and that calls it back."""
+
+    def __init__(self, functions, **kwargs):
+        super().__init__(**kwargs)
+        self.functions = [keras.activations.get(function) for function in functions]
+        self.own = lambda x: self.scale * x
+        self.recurrent = keras.layers.LSTM(UNITS)
+
+    def build(self, shape):
+        self.scale = self.add_weight(shape=(), name="scale")
+        self.recurrent.build(shape)
+
+    def call(self, x):
+        first, second = self.functions
+        return self.own(first(self.recurrent(x)) + keras.ops.tanh(second(x[:, 0, :1])))
+
+    def get_config(self):
+        functions = [keras.activations.serialize(function) for function in self.functions]
+        return {**super().get_config(), "functions": functions}
+
+
+def functions():
+    """Functions that only the objects themselves tell apart, and from Keras'; some have no name."""
+    dense, x = keras.layers.Dense, _input()
+    y = dense(INPUTS, activation=_scaled(2.0))(x)
+    y = dense(INPUTS, activation="relu", kernel_initializer=_ones)(y)
+    y = keras.layers.Bidirectional(keras.layers.GRU(UNITS, return_sequences=True))(y)
+    y = keras.layers.TimeDistributed(dense(UNITS, activation=lambda x: bent(x)))(y)
+    y = dense(UNITS, activation=relu)(y)
+    y = dense(UNITS, activation=_scaled(10.0))(y)
+    y = keras.layers.Lambda(lambda x: x, output_shape=lambda shape: shape)(y)
+    return keras.Model(x, Pair([_scaled(-3.0), lambda x: bent(x) * SCALE])(y))
+
+
 def text():
     """Words, of which only the vocabulary knows the numbers."""
     words = keras.layers.TextVectorization(output_mode="int", output_sequence_length=STEPS)
@@ -205,6 +256,7 @@ MODELS = {
         small,
         subclassed,
         lambdas,
+        functions,
         text,
     )
 }

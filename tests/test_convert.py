@@ -111,11 +111,11 @@ def test_restores(models, name):
     for mine, its in zip(*(keras.tree.flatten(m(x)) for m in (plain, original)), strict=True):
         np.testing.assert_array_equal(mine, its)
     configs = [m.get_config() for m in (original, plain)]
-    if name != "lambdas":  # Their bytecode is in the config.
+    if name not in ("lambdas", "functions"):  # Their bytecode is in the config.
         assert configs[0] == configs[1]
 
 
-@pytest.mark.parametrize("name", ["functional", "shared", "small", "text"])
+@pytest.mark.parametrize("name", ["functional", "functions", "shared", "small", "text"])
 def test_original_is_left_alone(tfb, name):
     original = convert_models.make(name)
     before, config, x = state(original), original.get_config(), convert_models.inputs(name)
@@ -250,6 +250,35 @@ def test_compiled_configuration(tfb, name):
     assert int(model.optimizer.iterations) == 0
 
 
+def test_compiled_functions_are_those_of_the_original(tfb):
+    """Lambdas, and functions by the name of another or of Keras'."""
+
+    def times(factor):
+        def mean_squared_error(target, output):
+            return factor * own_loss(target, output)
+
+        return mean_squared_error
+
+    model = keras.Sequential([keras.Input((None, INPUTS)), keras.layers.LSTM(UNITS)])
+    wrapper = keras.metrics.MeanMetricWrapper
+    metrics = [
+        times(3.0),
+        wrapper(times(5.0), name="five"),
+        wrapper(keras.losses.mean_squared_error, name="of_keras"),
+    ]
+    model.compile("sgd", lambda y, p: own_loss(y, p), metrics=metrics)
+    fused = tfb.convert_model(model)
+    x, target = convert_models.inputs("sequential"), np.ones((BATCH, UNITS), "float32")
+    assert fused.loss is model.loss
+    for m in (fused, model):
+        m.fit(x, target, batch_size=BATCH, shuffle=False, verbose=0)
+    got, want = (m.evaluate(x, target, verbose=0) for m in (fused, model))
+    assert len(got) == 4 and len(set(want)) == 4
+    assert_close(got, want, bound(2))
+    assert [m.name for m in fused.metrics] == [m.name for m in model.metrics]
+    assert (model.loss.__name__, metrics[0].__name__) == ("<lambda>", "mean_squared_error")
+
+
 def test_trains_like_the_original(tfb):
     model = convert_models.make("sequential")
     model.compile(keras.optimizers.SGD(0.05), "mse")
@@ -327,6 +356,91 @@ def test_refuses_what_it_cannot_make_again(tfb):
     model.extra.build((None, 3))
     with pytest.raises(ValueError, match="has 14 variables, and 12 when made again"):
         tfb.convert_model(model)
+
+
+def test_names_its_functions_in_a_warning(tfb):
+    def curve(x):
+        return keras.ops.tanh(x) * 0.5
+
+    layer = keras.layers.GRU(UNITS, activation=curve, name="bent")
+    model = keras.Sequential([keras.Input((None, INPUTS)), layer])
+    with pytest.warns(UserWarning, match=r"bent \(activation is curve, the op has tanh\)"):
+        copy = tfb.convert_model(model)
+    assert copy.layers[0].cell.activation is curve and curve.__name__ == "curve"
+
+
+class Times(keras.layers.Layer):
+    """Of factors that its config does not hold."""
+
+    factor = 1.0
+    bias = None
+
+    def call(self, x):
+        return x * self.factor
+
+
+def test_warns_of_values_set_after_the_constructor(tfb):
+    layers = [Times(name="times"), keras.layers.TimeDistributed(Times(name="inner"))]
+    model = keras.Sequential(
+        [keras.Input((None, INPUTS)), *layers, keras.layers.LSTM(UNITS), Times(name="last")]
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tfb.convert_model(model)
+    layers[0].factor, layers[0].bias, layers[1].layer.factor = 5.0, "none", float("nan")
+    with pytest.warns(UserWarning, match="configs, which do not hold") as said:
+        tfb.convert_model(model)
+    (warning,) = said
+    assert warning.filename == __file__
+    for part in (
+        "times.factor is 5.0, in the copy 1.0",
+        "times.bias is 'none', in the copy None",
+        "inner.factor is nan, in the copy 1.0",
+    ):
+        assert part in str(warning.message)
+
+
+def test_classes_of_one_name(tfb):
+    """Are told apart where they are at hand, and refused where only their name is."""
+
+    def scale(by):
+        class Scale(keras.layers.Layer):
+            def call(self, x):
+                return by * x
+
+        return Scale()
+
+    def regularizer(by):
+        class Penalty(keras.regularizers.Regularizer):
+            def __call__(self, x):
+                return by * keras.ops.sum(x)
+
+            def get_config(self):
+                return {}
+
+        return Penalty()
+
+    def model(*layers):
+        return keras.Sequential(
+            [keras.Input((None, INPUTS)), keras.layers.GRU(UNITS, return_sequences=True), *layers]
+        )
+
+    good = model(scale(2.0), scale(10.0))
+    x = convert_models.inputs("sequential")
+    assert_predicts(tfb.convert_model(good), good(x), x)
+    wrapped = model(*(keras.layers.TimeDistributed(scale(by)) for by in (2.0, 10.0)))
+    with pytest.raises(ValueError, match="classes of one name cannot be told apart"):
+        tfb.convert_model(wrapped)
+    dense = [keras.layers.Dense(2, kernel_regularizer=regularizer(by)) for by in (0.1, 0.2)]
+    with pytest.raises(ValueError, match="Keras knows another object by the same name, 'Penalty'"):
+        tfb.convert_model(model(*dense))
+
+    class MeanSquaredError(keras.metrics.MeanSquaredError):
+        pass
+
+    good.compile("sgd", "MeanSquaredError", metrics=[MeanSquaredError(name="own")])
+    with pytest.raises(ValueError, match="by the same name, 'MeanSquaredError'"):
+        tfb.convert_model(good)
 
 
 # ---- files

@@ -8,20 +8,21 @@ as a whole. The state comes last, when everything is built.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import tempfile
 import types
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
 from keras.src.models.functional import Functional
-from keras.src.saving.serialization_lib import SafeModeScope
+from keras.src.saving.serialization_lib import SerializableDict
 
 _GATED = (keras.layers.GRU, keras.layers.LSTM, keras.layers.GRUCell, keras.layers.LSTMCell)
 _KNOWN_PACKAGES = ("keras", "tf_blockrnn")
-# Keras puts these functions on every layer; they are no custom objects.
-_ON_EVERY_LAYER = ("build", "quantize")
+_PLAIN_VALUES = (bool, int, float, str, type(None))
 
 # The class of a layer's copy, or None for a layer of no concern, which stays what it is.
 ClassOf = Callable[[keras.Layer], type | None]
@@ -40,8 +41,7 @@ def copy_model(model: keras.Model, class_of: ClassOf) -> keras.Model:
     Raises:
       ValueError: the model, or a part of it, cannot be made again from its config.
     """
-    # The objects exist in this process already: to make a lambda of theirs again is no risk.
-    with keras.saving.custom_object_scope(_custom_objects(model)), SafeModeScope(False):
+    with _found_by_name(model):
         copier = _Copier(class_of)
         copy = copier.copy(model)
         copier.build()
@@ -49,6 +49,7 @@ def copy_model(model: keras.Model, class_of: ClassOf) -> keras.Model:
             _copy_state(*pair)
         _check_variables(model, copy)
         _compile_like(model, copy)
+    _warn_of_values(copier.states())
     return copy
 
 
@@ -61,11 +62,7 @@ def made_again(cls: type, layer: keras.Layer) -> keras.Layer:
         for name, owner in (("implementation", cell), ("use_cudnn", layer)):
             if hasattr(owner, name):
                 config[name] = getattr(owner, name)
-    copy = cls.from_config(config)
-    if isinstance(layer, keras.layers.Lambda):
-        # Made again from its bytecode, a lambda would miss the names of its module.
-        copy.function = layer.function
-    return copy
+    return cls.from_config(config)
 
 
 class _Pair(NamedTuple):
@@ -176,7 +173,14 @@ class _Copier:
                     f"layer {original.name!r} has {len(parts)} layers in it, and {len(copies)} "
                     "when made again from its config"
                 )
-            yield from zip(parts, copies, strict=True)
+            for part, part_copy in zip(parts, copies, strict=True):
+                if _is_custom(type(part)) and type(part_copy) is not type(part):
+                    raise ValueError(
+                        f"layer {part.name!r} in {original.name!r} is of class "
+                        f"{_full_name(type(part))}, and of {_full_name(type(part_copy))} when made "
+                        "again from its config; classes of one name cannot be told apart there"
+                    )
+                yield part, part_copy
 
 
 def _parts(layer: keras.Layer) -> list[keras.Layer]:
@@ -261,16 +265,97 @@ def _compile_like(original: keras.Model, copy: keras.Model) -> None:
         copy.compile_from_config(original.get_compile_config())
 
 
-def _custom_objects(model: keras.Model) -> dict[str, Any]:
-    """Classes and functions that Keras could not find by their names, as it looks them up."""
+def _warn_of_values(pairs: Iterator[tuple[keras.Layer, keras.Layer]]) -> None:
+    """Says which plain values of custom layers were set after the constructor, and so are lost."""
+    lost = {}
+    for original, copy in pairs:
+        if not _is_custom(type(original)):
+            continue
+        for name, value in vars(original).items():
+            if name.startswith("_") or name == "built" or not hasattr(copy, name):
+                continue
+            other = getattr(copy, name)
+            # A NaN equals itself by its repr alone.
+            if all(isinstance(v, _PLAIN_VALUES) for v in (value, other)) and repr(value) != repr(
+                other
+            ):
+                lost[f"{original.name}.{name} is {value!r}, in the copy {other!r}"] = None
+    if lost:
+        warnings.warn(
+            f"Layers are copied by their configs, which do not hold these values: "
+            f"{'; '.join(lost)}.",
+            stacklevel=4,
+        )
+
+
+@contextlib.contextmanager
+def _found_by_name(model: keras.Model) -> Iterator[None]:
+    """While it is open, Keras finds the model's own classes and functions by their names.
+
+    Functions have names of no one else meanwhile: by those that they have, Keras could not tell
+    them from one another, nor from its own. A lambda, which it would make again from bytecode,
+    without the names of its module, is found as well once it has another name.
+    """
     compiled = getattr(getattr(model, "_compile_config", None), "config", None)
-    found = keras.tree.flatten(compiled)
-    for layer in [model, *_parts(model)]:
-        found.append(layer)
-        found += [value for name, value in vars(layer).items() if name not in _ON_EVERY_LAYER]
-    custom = {}
-    for value in found:
-        named = value if isinstance(value, types.FunctionType) else type(value)
-        if named.__module__.split(".")[0] not in (*_KNOWN_PACKAGES, "builtins"):
-            custom[named.__name__] = named
-    return custom
+    # Of a class Keras would give the class itself for a string.
+    strings = {part for part in keras.tree.flatten(compiled) if isinstance(part, str)}
+    custom: dict[str, Any] = {}
+    names: list[tuple[types.FunctionType, str]] = []
+    try:
+        for number, value in enumerate(_referred_to(model)):
+            is_function = isinstance(value, types.FunctionType)
+            named = value if is_function else type(value)
+            if not _is_custom(named):
+                continue
+            if is_function:
+                names.append((value, value.__name__))
+                value.__name__ = f"{value.__name__.strip('<>')}[{number}]"
+            name = keras.saving.get_registered_name(named)
+            others = [custom.get(name), keras.saving.get_registered_object(name)]
+            # A layer of a wrong class would be noticed.
+            if not isinstance(value, keras.Layer) and (
+                name in strings or any(other not in (None, named) for other in others)
+            ):
+                raise ValueError(
+                    f"model {model.name!r} has {_full_name(named)}, and Keras knows another object "
+                    f"by the same name, {name!r}; give it a name of its own"
+                )
+            custom[name] = named
+        with keras.saving.custom_object_scope(custom):
+            yield
+    finally:
+        for function, name in names:
+            function.__name__ = name
+
+
+def _referred_to(model: keras.Model) -> list[Any]:
+    """The functions, and the objects with a config, that a model reaches through its attributes."""
+    reached, seen = [model], {id(model)}
+    for value in reached:
+        if isinstance(value, (list, tuple, set)):
+            parts = value
+        elif isinstance(value, dict):
+            parts = value.values()
+        elif isinstance(value, SerializableDict):
+            parts = value.config.values()
+        elif hasattr(type(value), "get_config"):
+            parts = getattr(value, "__dict__", {}).values()
+        else:
+            continue
+        for part in parts:
+            if id(part) not in seen:
+                seen.add(id(part))
+                reached.append(part)
+    return [
+        value
+        for value in reached
+        if isinstance(value, types.FunctionType) or hasattr(type(value), "get_config")
+    ]
+
+
+def _is_custom(named: type | types.FunctionType) -> bool:
+    return (named.__module__ or "").split(".")[0] not in (*_KNOWN_PACKAGES, "builtins")
+
+
+def _full_name(named: type | types.FunctionType) -> str:
+    return f"{named.__module__}.{named.__qualname__}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -33,21 +34,27 @@ def convert_model(model: keras.Model) -> keras.Model:
 
     A compiled model is compiled again with the same configuration, as `clone_model` does it: the
     optimizer and the metrics start afresh. XLA cannot compile the ops; where jit_compile=True asks
-    for it, Keras warns and does without. Custom layers and models are copied through their
-    `get_config`. A subclassed model that creates its layers in its constructor creates Keras' again
-    when it is loaded from a `.keras` file; convert it again then.
+    for it, Keras warns and does without. A subclassed model that creates its layers in its
+    constructor creates Keras' again when it is loaded from a `.keras` file; convert it again then.
+
+    Custom layers and models are copied through their `get_config`. What was set on them after the
+    constructor, and is not in the config, is lost: a warning names the numbers, strings and truth
+    values, arrays and other objects it does not see. Functions are not copied, lambdas neither: the
+    copy calls those of the original. While it copies, they have other names (`__name__`), so that
+    Keras does not mistake one for another; do not save a model in another thread meanwhile.
 
     Args:
       model: any Keras model that `get_config` describes.
 
     Returns:
-      A new model of the same type, with equal predictions.
+      A new model of the same type, with equal predictions as far as configs and weights tell.
 
     Raises:
       TypeError: model is no Keras model.
       NotImplementedError: a custom layer or a subclassed model has no `get_config`.
-      ValueError: a subclass of Sequential or Functional whose constructor takes other arguments, or
-        a part whose copy turns out to have other variables.
+      ValueError: a subclass of Sequential or Functional whose constructor takes other arguments, a
+        part whose copy turns out to have other variables, or two classes of one name, or functions
+        registered by one name, where Keras has but the name to find them.
       RuntimeError: Keras' backend is not TensorFlow.
 
     Example:
@@ -61,23 +68,25 @@ def convert_model(model: keras.Model) -> keras.Model:
       True
     """
     _check("convert_model", model)
-    left: list[str] = []
+    left: list[tuple[str, Callable[[], str]]] = []
 
     def class_of(layer: keras.Layer) -> type | None:
         cls = type(layer)
         fused = _FUSED.get(cls)
-        reason = _why_not(fused, layer) if fused else _of_a_subclass(layer)
-        if reason:
-            left.append(f"{layer.name} ({reason})")
-        elif fused:
-            return fused
+        if fused:
+            attempt = _attempt(fused, layer)
+            if attempt.fused:
+                return fused
+            # Asked later, when the functions have their own names again.
+            left.append((layer.name, lambda: attempt.why_not_fused))
+        elif isinstance(layer, _RECURRENT) and cls not in _RECURRENT:
+            left.append((layer.name, lambda: f"{cls.__name__} is a subclass of its own"))
         return cls if cls in _RECURRENT else None
 
     copy = copy_model(model, class_of)
     if left:
-        warnings.warn(
-            f"convert_model left as they are: {', '.join(dict.fromkeys(left))}.", stacklevel=2
-        )
+        names = dict.fromkeys(f"{name} ({reason()})" for name, reason in left)
+        warnings.warn(f"convert_model left as they are: {', '.join(names)}.", stacklevel=2)
     return copy
 
 
@@ -91,7 +100,7 @@ def restore_model(model: keras.Model) -> keras.Model:
       model: any Keras model that `get_config` describes.
 
     Returns:
-      A new model of the same type, with equal predictions.
+      A new model of the same type, with equal predictions as far as configs and weights tell.
 
     Raises:
       TypeError: model is no Keras model.
@@ -127,21 +136,15 @@ def _check(function: str, model: Any) -> None:
         raise TypeError(f"{function}: model must be a keras.Model, got {type(model).__name__}")
 
 
-def _why_not(fused: type, layer: keras.Layer) -> str | None:
-    """Why the ops cannot compute what a layer of Keras does."""
+def _attempt(fused: type, layer: keras.Layer) -> keras.Layer:
+    """A layer of Keras made fused, if the ops can compute what it does; it tells."""
     # A layer that is not fused warns of it, once. This one is only tried.
     said = set(_fusing._said)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        reason = made_again(fused, layer).why_not_fused
+        attempt = made_again(fused, layer)
     _fusing._said.intersection_update(said)
-    return reason
-
-
-def _of_a_subclass(layer: keras.Layer) -> str | None:
-    if isinstance(layer, _RECURRENT) and type(layer) not in _RECURRENT:
-        return f"{type(layer).__name__} is a subclass of its own"
-    return None
+    return attempt
 
 
 def _refuse_extras(plain: type, layer: keras.Layer) -> None:
