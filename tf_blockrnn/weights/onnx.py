@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tf_blockrnn.weights._onnx_checks import ORDER, cell_of, sizes_of
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
@@ -35,34 +36,10 @@ if TYPE_CHECKING:
 
 _OP_TYPES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
-# ONNX's order of the gates, in our names for them.
-_ORDER = {"LSTM": "iofc", "GRU": "urc", "RNN": "h"}
 _PEEPHOLES = ("wci", "wco", "wcf")
-
-# The activations, of the gates first, that the cells here have.
-_ACTIVATIONS = {
-    ("LSTM", ("sigmoid", "tanh", "tanh")): "lstm",
-    ("GRU", ("sigmoid", "tanh")): "gru",
-    ("RNN", ("tanh",)): "rnn_tanh",
-    ("RNN", ("relu",)): "rnn_relu",
-}
-_DEFAULT_ACTIVATIONS = {op_type: names for op_type, names in reversed(_ACTIVATIONS)}
 
 # Where the weights stand among a node's inputs.
 INPUTS = {"W": 1, "R": 2, "B": 3, "P": 7}
-
-_KNOWN_ATTRIBUTES = {
-    "activation_alpha",  # sigmoid, tanh and relu have no parameters
-    "activation_beta",
-    "activations",
-    "clip",
-    "direction",
-    "hidden_size",
-    "input_forget",
-    "layout",
-    "linear_before_reset",
-    "output_sequence",  # of the first version of the ops: which outputs to give
-}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -120,7 +97,7 @@ def _nodes(
     """The recurrent nodes, those in the bodies of If, Loop and Scan too, and what they can see."""
     visible = {**outer, **_constants(graph)}
     for node in graph.node:
-        if node.op_type in _ORDER and node.domain in ("", "ai.onnx"):
+        if node.op_type in ORDER and node.domain in ("", "ai.onnx"):
             yield node, visible
         for attribute in node.attribute:
             for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
@@ -175,82 +152,15 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
     return layers
 
 
-def _cell(layer: OnnxLayer, name: str) -> str:
-    """The cell that a node computes; refuses what none of ours does."""
-    attributes = layer.attributes
-    unknown = sorted(set(attributes) - _KNOWN_ATTRIBUTES)
-    if unknown:
-        raise UnsupportedError(f"{name}: unknown attributes {', '.join(unknown)}")
-    if attributes.get("clip"):
-        raise UnsupportedError(
-            f"{name}: clip = {attributes['clip']:g} bounds what goes into the activations; the "
-            "cells here have no such bound (cell_clip bounds the cell state)"
-        )
-    if attributes.get("input_forget"):
-        raise UnsupportedError(f"{name}: input_forget couples two gates, which no cell here does")
-    default = _DEFAULT_ACTIVATIONS[layer.op_type]
-    given = [a.lower() for a in attributes.get("activations", [])] or list(default)
-    cells = {
-        _ACTIVATIONS.get((layer.op_type, tuple(given[n : n + len(default)])))
-        for n in range(0, len(given), len(default))
-    }
-    if len(cells) != 1 or None in cells:
-        possible = " or ".join(
-            ", ".join(names).title() for op_type, names in _ACTIVATIONS if op_type == layer.op_type
-        )
-        raise UnsupportedError(
-            f"{name}: activations must be {possible} in each direction, got "
-            f"{', '.join(attributes['activations'])}"
-        )
-    return cells.pop()
-
-
-def _check_arrays(layer: OnnxLayer, name: str) -> tuple[int, int]:
-    """(D, H) of a node whose arrays have shapes that fit each other."""
-    for what in ("W", "R"):
-        if what not in layer.arrays:
-            raise ValueError(f"{name}: {what} is missing")
-        if layer.arrays[what].ndim != 3:
-            raise ValueError(
-                f"{name}: {what} must have three dims, got {list(layer.arrays[what].shape)}"
-            )
-    if layer.direction not in ("forward", "reverse", "bidirectional"):
-        raise ValueError(
-            f'{name}: direction must be "forward", "reverse" or "bidirectional", '
-            f"got {layer.direction!r}"
-        )
-    directions = 2 if layer.direction == "bidirectional" else 1
-    gates = len(_ORDER[layer.op_type])
-    inputs, units = layer.arrays["W"].shape[2], layer.arrays["R"].shape[2]
-    if layer.attributes.get("hidden_size", units) != units:
-        raise ValueError(
-            f"{name}: R must have hidden_size = {layer.attributes['hidden_size']} columns, "
-            f"got {units}"
-        )
-    expected = {
-        "W": ("[D, G·H, I]", [directions, gates * units, inputs]),
-        "R": ("[D, G·H, H]", [directions, gates * units, units]),
-        "B": ("[D, 2·G·H]", [directions, 2 * gates * units]),
-        "P": ("[D, 3·H]", [directions, 3 * units]),
-    }
-    for what, array in layer.arrays.items():
-        symbols, shape = expected[what]
-        if list(array.shape) != shape:
-            raise ValueError(
-                f"{name}: {what} must have the shape {symbols} = {shape}, got {list(array.shape)}"
-            )
-    return directions, units
-
-
 def _from_layer(layer: OnnxLayer, name: str, reverse: bool) -> RecurrentWeights:
-    cell = _cell(layer, name)
+    cell = cell_of(layer, name)
     if layer.direction == "reverse" and not reverse:
         raise UnsupportedError(
             f"{name} goes from the last step to the first, which its weights do not say: "
             "reverse=True reads the weights alone"
         )
-    directions, units = _check_arrays(layer, name)
-    order = _ORDER[layer.op_type]
+    directions, units = sizes_of(layer, name)
+    order = ORDER[layer.op_type]
 
     def gates(array: np.ndarray) -> np.ndarray:
         return reorder(array.reshape(len(order), units, *array.shape[1:]), order, GATES[cell])
@@ -320,7 +230,7 @@ def from_onnx(
         return {name: _from_layer(layer, name, reverse) for name, layer in layers.items()}
     if kind != "NodeProto":
         raise TypeError(f"from_onnx: expected a ModelProto, NodeProto or OnnxLayer, got {kind}")
-    if source.op_type not in _ORDER:
+    if source.op_type not in ORDER:
         raise UnsupportedError(f"from_onnx: expected LSTM, GRU or RNN, got {source.op_type}")
     if not isinstance(initializers, Mapping):
         initializers = {tensor.name: tensor for tensor in initializers or ()}
@@ -347,7 +257,7 @@ def _refuse(weights: RecurrentWeights, reverse: bool, layout: int) -> None:
 
 def _gates_to_rows(array: np.ndarray, cell: str) -> np.ndarray:
     """[G, I, H] as [G·H, I], or [G, H] as [G·H], with the gates in ONNX's order."""
-    ordered = reorder(array, GATES[cell], _ORDER[_OP_TYPES[cell]])
+    ordered = reorder(array, GATES[cell], ORDER[_OP_TYPES[cell]])
     if ordered.ndim == 2:
         return ordered.reshape(-1)
     return ordered.transpose(0, 2, 1).reshape(-1, array.shape[1])

@@ -1,0 +1,109 @@
+"""The variables that TensorFlow 1's cells have for given weights, and where they stand."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tf_blockrnn.weights import _tf1_checkpoint as tf1
+from tf_blockrnn.weights._stack import require_plain_stack
+from tf_blockrnn.weights._tf1_checkpoint import Cell
+from tf_blockrnn.weights.layer import (
+    GATES,
+    DirectionWeights,
+    RecurrentWeights,
+    UnsupportedError,
+    reorder,
+)
+
+
+def refuse(weights: RecurrentWeights, name: str, cell: Cell) -> None:
+    """Refuses weights that such cells cannot have."""
+    if weights.cell != cell.cell:
+        raise UnsupportedError(
+            f"{name} has the cell {cell.cell}, the weights are of {weights.cell}"
+        )
+    if cell.cudnn:
+        require_plain_stack(weights, name)
+    if weights.reset_after and not cell.cudnn:
+        raise UnsupportedError(
+            f"{name} resets before the product with w_h; these weights reset after it "
+            "(reset_after=True), which gives another candidate from the same numbers"
+        )
+    if weights.cell_clip and not cell.cell_clip:
+        raise UnsupportedError(f"{name} has no cell_clip, here it is {weights.cell_clip:g}")
+    if weights.directions is None:
+        raise UnsupportedError(
+            "TensorFlow 1 has names for layers all in one direction or all in both, here they mix"
+        )
+    if name == "LSTMBlockFusedCell" and (weights.num_layers, weights.directions) != (1, 1):
+        raise UnsupportedError(
+            f"{name} is one layer of one direction, here are {weights.num_layers} of "
+            f"{weights.directions}"
+        )
+    for number, way, direction in weights.named_directions():
+        if direction.peepholes is not None and not cell.peepholes:
+            raise UnsupportedError(f"{name} has no peepholes, layer {number}, {way} has")
+        if direction.w_p is not None and not cell.projection:
+            raise UnsupportedError(f"{name} has no projection, layer {number}, {way} has")
+
+
+def scope_of(weights: RecurrentWeights, name: str, number: int, way: str) -> str:
+    """Where TensorFlow's own functions put a cell of such a network."""
+    cell = tf1.CELLS[name]
+    if name == "LSTMBlockFusedCell":
+        return cell.scope
+    several = weights.num_layers > 1 or cell.cudnn  # which number a single layer too
+    if weights.directions == 1:
+        return f"rnn/multi_rnn_cell/cell_{number}/{cell.scope}" if several else f"rnn/{cell.scope}"
+    both = f"bidirectional_rnn/{'fw' if way == 'forward' else 'bw'}/{cell.scope}"
+    return f"stack_bidirectional_rnn/cell_{number}/{both}" if several else both
+
+
+def _columns(array: np.ndarray, order: tuple[str, ...], gates: tuple[str, ...]) -> np.ndarray:
+    """[G, n, H] as [n, G·H], or [G, H] as [G·H], in the order of `order`."""
+    return np.concatenate(list(reorder(array, gates, order)), axis=-1)
+
+
+def joined_variables(direction: DirectionWeights, cell: Cell, forget_bias: float) -> dict:
+    """The arrays, by their names below the scope, of a cell with one kernel."""
+    order, gates = tf1.ORDERS[cell.cell], GATES[cell.cell]
+    kernel, bias = _rows(direction), _bias(direction)
+    if cell.cell == "lstm":
+        bias[gates.index("f")] -= forget_bias
+    arrays = {"kernel": _columns(kernel, order, gates), "bias": _columns(bias, order, gates)}
+    for name, leaf in tf1.PEEPHOLES.items():
+        arrays[leaf] = getattr(direction, name)
+    arrays[tf1.PROJECTION] = None if direction.w_p is None else direction.w_p.T
+    return arrays
+
+
+def _rows(direction: DirectionWeights) -> np.ndarray:
+    """Rows of the input above rows of the state, [G, I+P, H]."""
+    return np.concatenate([direction.w_x, direction.w_h], axis=1)
+
+
+def _bias(direction: DirectionWeights) -> np.ndarray:
+    """The sum of the biases, [G, H]; writable."""
+    if direction.bias is None:
+        return np.zeros([direction.gates, direction.units], direction.dtype)
+    return np.array(direction.bias)
+
+
+def gru_variables(direction: DirectionWeights, cell: Cell, swapped: bool) -> dict:
+    """The same of a GRU, which has gates and a candidate."""
+    kernel, bias = _rows(direction), _bias(direction)
+    w_ru, b_ru = np.concatenate(list(kernel[:2]), axis=-1), bias[:2].reshape(-1)
+    if cell.form == "gru_block":
+        w_ru, w_c = (kernel[2], w_ru) if swapped else (w_ru, kernel[2])
+        return {"w_ru": w_ru, "b_ru": b_ru, "w_c": w_c, "b_c": bias[2]}
+    arrays = {"gates/kernel": w_ru, "gates/bias": b_ru}
+    if cell.form == "gru":
+        return arrays | {"candidate/kernel": kernel[2], "candidate/bias": bias[2]}
+    zeros = np.zeros_like(bias)
+    b_x, b_h = (zeros if b is None else b for b in (direction.b_x, direction.b_h))
+    return arrays | {
+        f"{tf1.INPUT}kernel": direction.w_x[2],
+        f"{tf1.INPUT}bias": b_x[2],
+        f"{tf1.HIDDEN}kernel": direction.w_h[2],
+        f"{tf1.HIDDEN}bias": b_h[2],
+    }
