@@ -172,17 +172,6 @@ def bent(x):
     return keras.ops.sin(x) * SCALE
 
 
-def lambdas():
-    """Functions of this module: an activation, and lambdas beside and within a wrapper."""
-    x = _input()
-    y = keras.layers.Lambda(lambda x: SCALE * x)(keras.layers.GRU(UNITS)(x))
-    y = keras.layers.Dense(UNITS, activation=bent)(y)
-    part = keras.Sequential([_input(), keras.layers.LSTM(UNITS)])
-    part.add(keras.layers.Lambda(lambda x: x + SCALE))
-    z = keras.layers.TimeDistributed(part)(keras.ops.expand_dims(x, 1))
-    return keras.Model(x, [y, z])
-
-
 def relu(x):
     """Not what Keras knows by this name."""
     return SCALE * x
@@ -221,17 +210,31 @@ class Pair(keras.layers.Layer):
         return {**super().get_config(), "functions": functions}
 
 
+def lambdas():
+    """Functions of this module: activations, and lambdas beside and within wrappers."""
+    x = _input()
+    y = keras.layers.Lambda(lambda x: SCALE * x)(keras.layers.GRU(UNITS)(x))
+    y = keras.layers.Dense(UNITS, activation=bent)(y)
+    y = keras.layers.TimeDistributed(keras.layers.Dense(UNITS, activation=lambda x: bent(x)))(
+        keras.ops.expand_dims(y, 1)
+    )
+    y = Pair([lambda x: SCALE * x, lambda x: bent(x)])(y)
+    part = keras.Sequential([_input(), keras.layers.LSTM(UNITS)])
+    part.add(keras.layers.Lambda(lambda x: x + SCALE, output_shape=lambda shape: shape))
+    z = keras.layers.TimeDistributed(part)(keras.ops.expand_dims(x, 1))
+    return keras.Model(x, [y, z])
+
+
 def functions():
-    """Functions that only the objects themselves tell apart, and from Keras'; some have no name."""
+    """Functions that only the objects themselves tell apart, and from Keras'."""
     dense, x = keras.layers.Dense, _input()
     y = dense(INPUTS, activation=_scaled(2.0))(x)
     y = dense(INPUTS, activation="relu", kernel_initializer=_ones)(y)
     y = keras.layers.Bidirectional(keras.layers.GRU(UNITS, return_sequences=True))(y)
-    y = keras.layers.TimeDistributed(dense(UNITS, activation=lambda x: bent(x)))(y)
+    y = keras.layers.TimeDistributed(dense(UNITS, activation=_scaled(0.5)))(y)
     y = dense(UNITS, activation=relu)(y)
     y = dense(UNITS, activation=_scaled(10.0))(y)
-    y = keras.layers.Lambda(lambda x: x, output_shape=lambda shape: shape)(y)
-    return keras.Model(x, Pair([_scaled(-3.0), lambda x: bent(x) * SCALE])(y))
+    return keras.Model(x, Pair([_scaled(-3.0), bent])(y))
 
 
 def text():
