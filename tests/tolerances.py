@@ -78,6 +78,14 @@ def composed_bound(dtype, reduction_length: int) -> float:
     return 8.0 * EPS[name]
 
 
+def second_bound(dtype, reduction_length: int) -> float:
+    """For the gradient of a gradient, both taken by automatic differentiation.
+
+    The gradient that is differentiated has the roundings of `composed_bound`, and as many follow.
+    """
+    return 2.0 * composed_bound(dtype, reduction_length)
+
+
 def stack_bound(dtype, reduction_length: int, layers: int, backward: bool = False) -> float:
     """For a stack of layers, computed by one op.
 

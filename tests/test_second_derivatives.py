@@ -1,0 +1,358 @@
+"""Second derivatives of whole sequences: gradient penalties, Hessians, forward mode.
+
+Against Keras' own layers, and against finite differences of the first gradient.
+"""
+
+from __future__ import annotations
+
+import compare
+import layer_pairs
+import numpy as np
+import pytest
+import tensorflow as tf
+import tolerances
+
+T, B, I, H, P = 3, 3, 2, 3, 2  # noqa: E741  the contracts' names
+BOUND = tolerances.second_bound("double", T * (I + H))
+MASK = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0]], bool)  # [T, B]
+LENGTHS = np.array([2, 3, 1], np.int32)
+GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
+
+# The function, its options, and what is given to it beside: "mask", "lengths" ("lengths64" in
+# int64), "dropout", "peepholes", "projection", "products" (x is x · w_x).
+CASES = {
+    "lstm": ("lstm", {}, ""),
+    "lstm mask dropout": ("lstm", {"forget_bias": 0.5}, "mask dropout"),
+    "lstm lengths peepholes": ("lstm", {"go_backwards": True}, "lengths peepholes"),
+    "lstm all": (
+        "lstm",
+        {"time_major": True, "go_backwards": True},
+        "mask lengths64 dropout peepholes projection",
+    ),
+    "lstm products": ("lstm", {"time_major": True}, "lengths products projection"),
+    "gru after": ("gru", {}, "lengths dropout"),
+    "gru after urc": (
+        "gru",
+        {"gate_order": "urc", "go_backwards": True},
+        "mask lengths dropout",
+    ),
+    "gru after products": ("gru", {"gate_order": "urc", "time_major": True}, "products mask"),
+    "gru before": ("gru", {"reset_after": False}, "lengths dropout"),
+    "gru before all": (
+        "gru",
+        {"reset_after": False, "go_backwards": True, "gate_order": "urc"},
+        "mask lengths dropout",
+    ),
+    "gru before products": ("gru", {"reset_after": False, "time_major": True}, "products mask"),
+    "rnn tanh": ("simple_rnn", {}, "lengths dropout"),
+    "rnn tanh all": ("simple_rnn", {"go_backwards": True, "time_major": True}, "mask lengths"),
+    "rnn relu": ("simple_rnn", {"activation": "relu"}, "products mask dropout"),
+}
+all_cases = pytest.mark.parametrize("case", CASES)
+
+
+def _random(shape, seed):
+    return np.random.default_rng(seed).normal(size=shape) * 0.7
+
+
+class _Case:
+    """A call of a function: what has gradients by name, what has none, how it is called."""
+
+    def __init__(self, case, steps=T, batch=B, dtype=np.float64, **more):
+        self.name, options, given = CASES[case]
+        given = given.replace("lengths64", "lengths int64").split()
+        gates = GATES[self.name]
+        width = gates * H
+        state = P if "projection" in given else H
+        self.options = {**options, **more}
+        major = self.options.get("time_major", False)
+        two = (steps, batch) if major else (batch, steps)
+        shapes = {"x": (*two, width if "products" in given else I), "h": (batch, state)}
+        if self.name == "lstm":
+            shapes["cs"] = (batch, H)
+        if "products" not in given:
+            shapes["w_x"] = (I, width)
+        shapes["w_h"] = (state, width)
+        shapes |= {b: (width,) for b in (("b_x", "b_h") if self.name == "gru" else ("b",))}
+        if "peepholes" in given:
+            shapes["peepholes"] = (3, H)
+        if "projection" in given:
+            shapes["w_p"] = (P, H)
+        self.outputs = [(*two, state), (batch, state), (batch, H)][
+            : len(shapes.keys() & {"cs"}) + 2
+        ]
+        self.inputs = {
+            name: _random(shape, [seed]).astype(dtype)
+            for seed, (name, shape) in enumerate(shapes.items())
+        }
+        # What the outputs' gradients are is an input of the first gradient, too.
+        self.cotangents = {
+            f"cotangent {k}": _random(shape, [50 + k]).astype(dtype)
+            for k, shape in enumerate(self.outputs)
+        }
+        if "dropout" in given:
+            factors = np.random.default_rng(99).random((gates, batch, state)) > 0.3
+            self.options["recurrent_dropout"] = tf.constant((factors / 0.7).astype(dtype))
+        if "mask" in given:
+            mask = MASK[:steps, :batch]
+            self.options["mask"] = tf.constant(mask if major else mask.T)
+        if "lengths" in given:
+            lengths = np.minimum(LENGTHS[:batch], steps)
+            self.options["sequence_lengths"] = tf.constant(
+                lengths, tf.int64 if "int64" in given else tf.int32
+            )
+
+    def call(self, tfb, tensors):
+        """The outputs and the last states."""
+        given = {k: v for k, v in tensors.items() if not k.startswith("cotangent")}
+        x, w_x, w_h = given.pop("x"), given.pop("w_x", None), given.pop("w_h")
+        h, cs = given.pop("h"), given.pop("cs", None)
+        if "peepholes" in given:
+            given["peepholes"] = tuple(tf.unstack(given["peepholes"], 3))
+        given["initial_state"] = h if cs is None else (h, cs)
+        outputs, state = getattr(tfb, self.name)(x, w_x, w_h, **given, **self.options)
+        return [outputs, *(state if cs is not None else [state])]
+
+    def first(self, tfb, tensors):
+        """A number of all first gradients, each weighted by itself."""
+        inputs = {k: v for k, v in tensors.items() if not k.startswith("cotangent")}
+        cotangents = [v for k, v in tensors.items() if k.startswith("cotangent")]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = self.call(tfb, inputs)
+        found = tape.gradient(outputs, inputs, output_gradients=cotangents)
+        return tf.add_n([_weighted(gradient) for gradient in found.values()])
+
+    def second(self, tfb, tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            total = self.first(tfb, tensors)
+        return tape.gradient(total, tensors)
+
+    def tensors(self):
+        return {k: tf.constant(v) for k, v in {**self.inputs, **self.cotangents}.items()}
+
+
+def _weighted(gradient):
+    """A sum in which each element counts by itself, and not linearly."""
+    count = tf.cast(tf.reshape(tf.range(tf.size(gradient)), tf.shape(gradient)), gradient.dtype)
+    return tf.reduce_sum(tf.sin(gradient + count))
+
+
+def _along(gradient, seed):
+    """A random direction in which the terms of the derivative add up and do not cancel."""
+    gradient = np.asarray(gradient)
+    return np.abs(_random(gradient.shape, [seed])) * np.sign(gradient)
+
+
+@all_cases
+def test_it_is_the_finite_difference_of_the_first_gradient(tfb, case):
+    """Along one random direction for each input, and for each gradient of the outputs."""
+    call = _Case(case)
+    got = call.second(tfb, call.tensors())
+    step = tolerances.FINITE_DIFFERENCE_STEP
+    for seed, (name, value) in enumerate({**call.inputs, **call.cotangents}.items()):
+        direction = _along(got[name], 100 + seed)
+        totals = []
+        for sign in (1, -1):
+            moved = {**call.tensors(), name: tf.constant(value + sign * step * direction)}
+            totals.append(float(call.first(tfb, moved)))
+        want = (totals[0] - totals[1]) / (2 * step)
+        along = np.sum(got[name].numpy() * direction)
+        compare.assert_close(along, want, tolerances.FINITE_DIFFERENCES, name)
+
+
+@pytest.mark.parametrize("case", ["lstm all", "rnn tanh all"])
+def test_a_graph_of_unknown_sizes_gives_the_same(tfb, case):
+    call = _Case(case)
+    tensors = call.tensors()
+    steps = {"x", "cotangent 0"}
+    unknown = {
+        k: tf.TensorSpec([None] * (2 if k in steps else v.shape.rank - 1) + [v.shape[-1]], v.dtype)
+        for k, v in tensors.items()
+    }
+    got = tf.function(lambda given: call.second(tfb, given), input_signature=[unknown])(tensors)
+    for name, want in call.second(tfb, tensors).items():
+        compare.assert_close(got[name], want, BOUND, name)
+
+
+@pytest.mark.parametrize(
+    "mode, kind, masked",
+    [
+        *(("eager", kind, True) for kind in layer_pairs.KINDS),
+        ("eager", "GRU", False),
+        ("graph", "RNN-tanh", True),
+    ],
+)
+def test_a_gradient_penalty_is_that_of_keras(mode, kind, masked):
+    mask = layer_pairs.MASK if masked else None
+    x = tf.constant(layer_pairs.sequence(), tf.float64)
+
+    def penalty(layer):
+        with tf.GradientTape() as outer:
+            with tf.GradientTape() as inner:
+                inner.watch(x)
+                loss = tf.reduce_sum(layer(x, mask=mask) ** 2)
+            norms = tf.reduce_sum(inner.gradient(loss, x) ** 2, axis=[1, 2])
+            total = tf.reduce_sum((norms - 1) ** 2) + loss
+        return outer.gradient(total, layer.trainable_variables)
+
+    ours, peer = layer_pairs.pair(kind, "float64", return_sequences=True)
+    run = tf.function(penalty) if mode == "graph" else penalty
+    for got, want in zip(run(ours), penalty(peer), strict=True):
+        compare.assert_close(got, want, BOUND)
+
+
+def _straight_through_lstm(tensors, clip, factors):
+    """The LSTM in TensorFlow's ops, whose clip has the derivative 1; [B, T, I]."""
+    h, cs, outputs = tensors["h"], tensors["cs"], []
+    for x in tf.unstack(tensors["x"], axis=1):
+        of_state = [
+            tf.matmul(h * factor, w)
+            for factor, w in zip(tf.unstack(factors), tf.split(tensors["w_h"], 4, 1), strict=True)
+        ]
+        bars = tf.matmul(x, tensors["w_x"]) + tf.concat(of_state, 1) + tensors["b"]
+        i, f, ci, o = tf.split(bars, 4, 1)
+        cs = tf.sigmoid(f + 0.5) * cs + tf.sigmoid(i) * tf.tanh(ci)
+        cs += tf.stop_gradient(tf.clip_by_value(cs, -clip, clip) - cs)
+        h = tf.sigmoid(o) * tf.tanh(cs)
+        outputs.append(h)
+    return [tf.stack(outputs, 1), h, cs]
+
+
+def test_the_clip_is_passed_through(tfb):
+    clip = 0.375  # a number in float32, as the attr is one
+    call = _Case("lstm mask dropout", cell_clip=clip)
+    del call.options["mask"]
+    tensors = call.tensors()
+    got = call.second(tfb, tensors)
+    factors = call.options["recurrent_dropout"]
+    cells = _straight_through_lstm(tensors, clip, factors)[2]
+    assert 0 < np.mean(np.abs(cells) == clip) < 1
+    call.call = lambda tfb, given: _straight_through_lstm(given, clip, factors)
+    for name, want in call.second(tfb, tensors).items():
+        compare.assert_close(got[name], want, BOUND, name)
+
+
+@pytest.mark.parametrize(
+    "case", ["lstm lengths peepholes", "gru after", "gru before all", "rnn tanh"]
+)
+def test_nothing_comes_from_the_padding(tfb, case):
+    call = _Case(case)
+    want = call.second(tfb, call.tensors())
+    padding = np.arange(T) >= LENGTHS[:, np.newaxis]
+    call.inputs["x"][padding] = np.nan
+    call.cotangents["cotangent 0"][padding] = np.nan
+    for name, value in call.second(tfb, call.tensors()).items():
+        np.testing.assert_array_equal(value, want[name], name)
+
+
+@pytest.mark.parametrize("op", ["LSTMSequence", "GRUSequence", "GRUAfterSequence"])
+def test_saved_gates_have_gradients(tfb, op):
+    """Second derivatives go through them: against finite differences, for all outputs."""
+    width = {"LSTMSequence": 4 * H, "GRUAfterSequence": 3 * H}.get(op)
+    x, h, cs = (T, B, I), (B, H), (B, H)
+    shapes = {"x": x, "h_prev": h}
+    if op == "GRUSequence":
+        shapes |= {"w_ru_x": (I, 2 * H), "w_ru_h": (H, 2 * H), "w_c_x": (I, H), "w_c_h": (H, H)}
+        shapes |= {"b_ru": (2 * H,), "b_c": (H,)}
+    else:
+        shapes |= {"w_x": (I, width), "w_h": (H, width)}
+        shapes |= {"b": (width,)} if op == "LSTMSequence" else {"b_x": (width,), "b_h": (width,)}
+    if op == "LSTMSequence":
+        shapes |= {"cs_prev": cs, "peepholes": (3, H), "w_p": (H, H)}
+    values = {k: _random(shape, [seed]) for seed, (k, shape) in enumerate(shapes.items())}
+    fixed = {
+        "mask": tf.constant(MASK),
+        "sequence_lengths": tf.constant(LENGTHS),
+        "recurrent_dropout": tf.constant(_random((4 if op == "LSTMSequence" else 3, B, H), [77])),
+    }
+
+    def loss(tensors):
+        return tf.add_n([_weighted(y) for y in getattr(tfb.raw_ops, op)(**tensors, **fixed)])
+
+    tensors = {k: tf.constant(v) for k, v in values.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        total = loss(tensors)
+    got = tape.gradient(total, tensors)
+    step = tolerances.FINITE_DIFFERENCE_STEP
+    for seed, (name, value) in enumerate(values.items()):
+        direction = _along(got[name], 100 + seed)
+        ends = [
+            float(loss({**tensors, name: tf.constant(value + sign * step * direction)}))
+            for sign in (1, -1)
+        ]
+        along = np.sum(got[name].numpy() * direction)
+        want = (ends[0] - ends[1]) / (2 * step)
+        compare.assert_close(along, want, tolerances.FINITE_DIFFERENCES, name)
+
+
+@pytest.mark.parametrize("case", ["gru after", "rnn tanh"])
+def test_forward_mode_agrees_with_backward_mode(tfb, case):
+    """⟨J·v, J·v⟩ = ⟨Jᵀ·J·v, v⟩."""
+    call = _Case(case)
+    tensors = {k: tf.constant(v) for k, v in call.inputs.items()}
+    tangents = {k: tf.constant(_random(v.shape, [7])) for k, v in call.inputs.items()}
+    with tf.autodiff.ForwardAccumulator(
+        list(tensors.values()), list(tangents.values())
+    ) as accumulator:
+        outputs = call.call(tfb, tensors)
+        pushed = [accumulator.jvp(y) for y in outputs]
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        outputs = call.call(tfb, tensors)
+    pulled = tape.gradient(outputs, tensors, output_gradients=pushed)
+    forward = sum(np.sum(y * y) for y in pushed)
+    backward = sum(np.sum(pulled[k] * tangents[k]) for k in tensors)
+    compare.assert_close(forward, backward, BOUND)
+
+
+def test_a_hessian_is_symmetric(tfb):
+    call = _Case("lstm lengths peepholes")
+    tensors = {k: tf.constant(v) for k, v in call.inputs.items()}
+    h = tensors["h"]
+    with tf.GradientTape(persistent=True) as outer:
+        outer.watch(h)
+        with tf.GradientTape() as inner:
+            inner.watch(h)
+            loss = _weighted(call.call(tfb, {**tensors, "h": h})[0])
+        gradient = inner.gradient(loss, h)
+    hessian = np.reshape(outer.jacobian(gradient, h, experimental_use_pfor=False), (B * H, B * H))
+    assert np.abs(hessian).max() > 0
+    compare.assert_close(hessian, hessian.T, BOUND)
+
+
+@pytest.mark.parametrize("sizes", [(0, B), (T, 0), (0, 0)], ids=str)
+@pytest.mark.parametrize("case", ["lstm", "gru after products", "gru before", "rnn relu"])
+def test_no_steps_and_no_rows(tfb, case, sizes):
+    call = _Case(case, *sizes)
+    got = call.second(tfb, call.tensors())
+    for name, value in {**call.inputs, **call.cotangents}.items():
+        assert got[name].shape == value.shape, name
+        assert np.isfinite(got[name]).all(), name
+
+
+@pytest.mark.parametrize("case", ["lstm mask dropout", "gru after", "gru before", "rnn tanh"])
+def test_half_is_computed_in_float32(tfb, case):
+    dtype = np.float16
+    call = _Case(case, dtype=dtype)
+    got = call.second(tfb, call.tensors())
+    exact = _Case(case)
+    exact.inputs = {k: v.astype(np.float64) for k, v in call.inputs.items()}
+    exact.cotangents = {k: v.astype(np.float64) for k, v in call.cotangents.items()}
+    if "recurrent_dropout" in call.options:
+        exact.options["recurrent_dropout"] = tf.cast(call.options["recurrent_dropout"], tf.float64)
+    bound = tolerances.second_bound(dtype, T * (I + H))
+    for name, want in exact.second(tfb, exact.tensors()).items():
+        assert got[name].dtype == dtype, name
+        compare.assert_close(got[name], want, bound, name)
+
+
+@pytest.mark.parametrize("case", ["lstm all", "gru after", "gru before", "rnn tanh"])
+def test_the_first_gradient_alone_has_no_loop(tfb, case):
+    call = _Case(case)
+    graph = tf.function(lambda given: call.first(tfb, given)).get_concrete_function(call.tensors())
+    types = [op.type for op in graph.graph.get_operations()]
+    assert sum(kind.startswith("BlockRNN>") for kind in types) == 2
+    assert not any("While" in kind for kind in types)
