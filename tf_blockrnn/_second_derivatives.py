@@ -19,196 +19,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_blockrnn import _gradient_util as util
-
-
-class Order(NamedTuple):
-    """How steps stand in sequences."""
-
-    time_major: bool
-    go_backwards: bool
-
-
-class _Walk:
-    """The steps of a sequence as [T, B, …] in the order in which they are done.
-
-    inside: [T, B, 1], whether a step is within its row's length.
-    valid: [T, B, 1], whether it is done, not skipped.
-    """
-
-    def __init__(
-        self, order: Order, outputs: tf.Tensor, mask: tf.Tensor, lengths: tf.Tensor
-    ) -> None:
-        self._order = order
-        shape = tf.shape(outputs)
-        batch_axis = 1 if order.time_major else 0
-        steps, batch = shape[1 - batch_axis], shape[batch_axis]
-        # No lengths, [0], mean T for each row.
-        lengths = tf.concat(
-            [tf.cast(lengths, tf.int32), tf.fill([batch - tf.size(lengths)], steps)], axis=0
-        )
-        count = tf.range(steps)
-        if order.go_backwards:
-            count = tf.reverse(count, [0])
-        self.inside = (count[:, tf.newaxis] < lengths)[..., tf.newaxis]
-        self.valid = self.inside
-        if mask.shape.rank != 1:
-            # As numbers: TensorFlow complains of each transpose of truth values, and does it.
-            self.valid &= self.in_order(tf.cast(mask, tf.int32)[..., tf.newaxis]) > 0
-
-    def in_order(self, sequence: tf.Tensor) -> tf.Tensor:
-        """From how a sequence stands to how it is done."""
-        if not self._order.time_major:
-            sequence = tf.transpose(sequence, [1, 0, 2])
-        return tf.reverse(sequence, [0]) if self._order.go_backwards else sequence
-
-    def as_it_stands(self, sequence: tf.Tensor) -> tf.Tensor:
-        """The other way."""
-        sequence = tf.reverse(sequence, [0]) if self._order.go_backwards else sequence
-        return sequence if self._order.time_major else tf.transpose(sequence, [1, 0, 2])
-
-    def done(self, sequence: tf.Tensor) -> tf.Tensor:
-        """Zeros for skipped steps: what stands there may be NaN, and 0 times that is NaN."""
-        return tf.where(self.valid, sequence, tf.zeros_like(sequence))
-
-    def read(self, sequence: tf.Tensor) -> tf.Tensor:
-        """A sequence that is read where steps are done, in order and in the type computed in."""
-        return self.done(self.in_order(util.wide(sequence)))
-
-    def cotangent(self, given: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
-        """The gradient of states, which count where steps are skipped, too; [0] for zeros."""
-        if given.shape.rank == 1:
-            return tf.zeros_like(self.in_order(util.wide(like)))
-        wide = self.in_order(util.wide(given))
-        return tf.where(self.inside, wide, tf.zeros_like(wide))
-
-    def before(self, first: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
-        """The state before each step. Zeros past a row's length are none of its states.
-
-        They come before its first step when the last is done first, and after its last otherwise.
-        """
-        first, states = util.wide(first)[tf.newaxis], self.in_order(util.wide(states))
-        moved = tf.concat([first, states], axis=0)[:-1]
-        there = tf.concat([tf.zeros_like(self.inside[:1]), self.inside], axis=0)
-        return tf.where(there[:-1], moved, first)
-
-
-class _Back(NamedTuple):
-    """Gradients of the states: of those after each step, all included, and of the first."""
-
-    after: tuple[tf.Tensor, ...]
-    first: tuple[tf.Tensor, ...]
-
-
-def _walk_back(
-    walk: _Walk,
-    step: Callable[..., Sequence[tf.Tensor]],
-    last: Sequence[tf.Tensor],
-    cotangents: Sequence[tf.Tensor],
-    saved: Sequence[tf.Tensor],
-) -> _Back:
-    """Goes from the last step done to the first.
-
-    Args:
-      walk: the steps.
-      step: from the gradients of the states after a step, and what is saved of it, to those of the
-        states before it.
-      last: gradients of the last states.
-      cotangents: gradients of the states of each step, as outputs.
-      saved: what the step takes of each step.
-    """
-    last, cotangents = tuple(last), tuple(cotangents)
-
-    def one(
-        after: tuple[tf.Tensor, ...], now: tuple[tf.Tensor, tuple, tuple]
-    ) -> tuple[tf.Tensor, ...]:
-        valid, own, kept = now
-        states = tuple(a + b for a, b in zip(after, own, strict=True))
-        before = step(states, kept)
-        chosen = tuple(tf.where(valid, b, s) for b, s in zip(before, states, strict=True))
-        for tensor, shaped in zip(chosen, after, strict=True):
-            tensor.set_shape(shaped.shape)  # a loop in a graph may not know less than before
-        return chosen
-
-    # A skipped step in front, as a loop over no steps could not tell the shapes of its results.
-    padded = tf.nest.map_structure(
-        lambda sequence: tf.pad(sequence, [[1, 0], [0, 0], [0, 0]]),
-        (tf.cast(walk.valid, tf.int32), cotangents, tuple(saved)),
-    )
-    before = tf.scan(one, (padded[0] > 0, *padded[1:]), initializer=last, reverse=True)
-    after = tuple(
-        tf.concat([grads, end[tf.newaxis]], axis=0)[2:] + own
-        for grads, end, own in zip(before, last, cotangents, strict=True)
-    )
-    return _Back(after, tuple(grads[0] for grads in before))
-
-
-def _optional(given: tf.Tensor, otherwise: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """An input of an op in the type computed in; [0] stands for one that is left out."""
-    return otherwise() if given.shape.rank == 1 else util.wide(given)
-
-
-def _zeros(state: tf.Tensor) -> Callable[[], tf.Tensor]:
-    return lambda: tf.zeros_like(util.wide(state))
-
-
-class _Weights(NamedTuple):
-    """Weights from a state to gates, [P, G·H], and the factors of the state before each gate."""
-
-    w_h: tf.Tensor
-    dropout: tf.Tensor | None
-
-    def gates(self, count: int) -> list[tuple[tf.Tensor, tf.Tensor | float]]:
-        factors = [1.0] * count if self.dropout is None else [self.dropout[k] for k in range(count)]
-        return list(zip(tf.split(self.w_h, count, axis=1), factors, strict=True))
-
-    def onto_state(self, bars: Sequence[tf.Tensor]) -> tf.Tensor:
-        """The gradient of the state, given those of the pre-activations, of one step or of all."""
-        return tf.add_n(
-            [
-                tf.linalg.matmul(bar, w, transpose_b=True) * factor
-                for bar, (w, factor) in zip(bars, self.gates(len(bars)), strict=True)
-            ]
-        )
-
-    def gradient(self, state: tf.Tensor, bars: Sequence[tf.Tensor]) -> tf.Tensor:
-        """That of the weights; state is that before each step."""
-        return tf.concat(
-            [
-                util.sum_of_products(state * factor, bar)
-                for bar, (_, factor) in zip(bars, self.gates(len(bars)), strict=True)
-            ],
-            axis=1,
-        )
-
-
-def _weights(w_h: tf.Tensor, dropout: tf.Tensor) -> _Weights:
-    return _Weights(util.wide(w_h), None if dropout.shape.rank == 1 else util.wide(dropout))
-
-
-def _input_gradients(
-    walk: _Walk, x: tf.Tensor, w_x: tf.Tensor, bar: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Those of x and w_x; bar are the gradients of the pre-activations, [T, B, G·H]."""
-    if w_x.shape.rank == 1:  # x is the product itself
-        return walk.as_it_stands(bar), tf.zeros_like(w_x)
-    x_grad = tf.linalg.matmul(bar, util.wide(w_x), transpose_b=True)
-    return walk.as_it_stands(x_grad), util.sum_of_products(walk.read(x), bar)
-
-
-def _summed(sequence: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(sequence, axis=[0, 1])
-
-
-def _own(walk: _Walk, gates: Sequence[tf.Tensor | None], like: tf.Tensor) -> list[tf.Tensor]:
-    """The cotangents of gates, which are zeros where steps are skipped; None for zeros."""
-    zeros = tf.zeros_like(walk.in_order(util.wide(like)))
-    return [
-        zeros if util.known_zero(gate) else walk.read(tf.convert_to_tensor(gate)) for gate in gates
-    ]
-
-
-def _rounded(gradients: Sequence[tf.Tensor], dtype: tf.DType) -> list[tf.Tensor]:
-    return [tf.cast(gradient, dtype) for gradient in gradients]
+from tf_blockrnn import _sequence_walk as walks
 
 
 class LSTMGrad(NamedTuple):
@@ -266,29 +77,29 @@ def _lstm_bars(
 
 
 def lstm_gradients(
-    given: LSTMGrad, order: Order, gates: Sequence[tf.Tensor | None] = (None,) * 4
+    given: LSTMGrad, order: walks.Order, gates: Sequence[tf.Tensor | None] = (None,) * 4
 ) -> list[tf.Tensor]:
     """The outputs of LSTMSequenceGrad; gates are cotangents of i, f, o and ci, None for zeros."""
-    walk = _Walk(order, given.h, given.mask, given.sequence_lengths)
-    weights = _weights(given.w_h, given.recurrent_dropout)
+    walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
+    weights = walks.weights_of(given.w_h, given.recurrent_dropout)
     w_p = None if given.w_p.shape.rank == 1 else util.wide(given.w_p)
     wci, wcf, wco = (
         [0.0] * 3 if given.peepholes.shape.rank == 1 else tf.unstack(util.wide(given.peepholes), 3)
     )
     cs_before = walk.before(given.cs_prev, given.cs)
     saved = [walk.read(t) for t in (given.i, given.cs, given.f, given.o, given.ci)]
-    kept = (cs_before, *saved, *_own(walk, gates, given.i))
+    kept = (cs_before, *saved, *walks.own(walk, gates, given.i))
 
     def step(states: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
         bars = _lstm_bars(states, kept, w_p, wco)
         return weights.onto_state(bars[:4]), bars.cs * kept[3] + bars.i * wci + bars.f * wcf
 
-    back = _walk_back(
+    back = walks.walk_back(
         walk,
         step,
         last=(
-            _optional(given.h_last_grad, _zeros(given.h_prev)),
-            _optional(given.cs_last_grad, _zeros(given.cs_prev)),
+            walks.optional(given.h_last_grad, walks.zeros(given.h_prev)),
+            walks.optional(given.cs_last_grad, walks.zeros(given.cs_prev)),
         ),
         cotangents=(
             walk.cotangent(given.h_grad, given.h),
@@ -298,17 +109,17 @@ def lstm_gradients(
     )
     bars = _LSTMBars(*(walk.done(bar) for bar in _lstm_bars(back.after, kept, w_p, wco)))
     bar = tf.concat(bars[:4], axis=2)
-    x_grad, w_x_grad = _input_gradients(walk, given.x, given.w_x, bar)
+    x_grad, w_x_grad = walks.input_gradients(walk, given.x, given.w_x, bar)
     w_h_grad = weights.gradient(walk.before(given.h_prev, given.h), bars[:4])
     _, cs, _, o, _ = saved
     peepholes_grad, w_p_grad = tf.zeros_like(given.peepholes), tf.zeros_like(given.w_p)
     if given.peepholes.shape.rank != 1:
         through = (bars.i * cs_before, bars.f * cs_before, bars.o * cs)
-        peepholes_grad = tf.stack([_summed(weight) for weight in through])
+        peepholes_grad = tf.stack([walks.summed(weight) for weight in through])
     if w_p is not None:
         w_p_grad = util.sum_of_products(walk.done(back.after[0]), o * tf.tanh(cs))
-    return _rounded(
-        [x_grad, *back.first, w_x_grad, w_h_grad, _summed(bar), peepholes_grad, w_p_grad],
+    return walks.rounded(
+        [x_grad, *back.first, w_x_grad, w_h_grad, walks.summed(bar), peepholes_grad, w_p_grad],
         given.x.dtype,
     )
 
@@ -356,18 +167,18 @@ def _gru_bars(
 
 
 def gru_gradients(
-    given: GRUGrad, order: Order, gates: Sequence[tf.Tensor | None] = (None,) * 3
+    given: GRUGrad, order: walks.Order, gates: Sequence[tf.Tensor | None] = (None,) * 3
 ) -> list[tf.Tensor]:
     """The outputs of GRUSequenceGrad; gates are cotangents of r, u and c, None for zeros."""
-    walk = _Walk(order, given.h, given.mask, given.sequence_lengths)
-    dropout = _weights(given.w_ru_h, given.recurrent_dropout).dropout
-    of_ru = _Weights(util.wide(given.w_ru_h), None if dropout is None else dropout[:2])
-    of_c = _Weights(util.wide(given.w_c_h), None if dropout is None else dropout[2:])
+    walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
+    dropout = walks.weights_of(given.w_ru_h, given.recurrent_dropout).dropout
+    of_ru = walks.Weights(util.wide(given.w_ru_h), None if dropout is None else dropout[:2])
+    of_c = walks.Weights(util.wide(given.w_c_h), None if dropout is None else dropout[2:])
     h_before = walk.before(given.h_prev, given.h)
     kept = (
         h_before,
         *(walk.read(gate) for gate in (given.r, given.u, given.c)),
-        *_own(walk, gates, given.h),
+        *walks.own(walk, gates, given.h),
     )
 
     def bars_of(d_h: tf.Tensor, kept: Sequence[tf.Tensor]) -> _GRUBars:
@@ -377,10 +188,10 @@ def gru_gradients(
         bars, (_, r, u, *_) = bars_of(states[0], kept), kept
         return (of_ru.onto_state(bars[:2]) + bars.state * r + states[0] * u,)
 
-    back = _walk_back(
+    back = walks.walk_back(
         walk,
         step,
-        last=(_optional(given.h_last_grad, _zeros(given.h_prev)),),
+        last=(walks.optional(given.h_last_grad, walks.zeros(given.h_prev)),),
         cotangents=(walk.cotangent(given.h_grad, given.h),),
         saved=kept,
     )
@@ -388,13 +199,13 @@ def gru_gradients(
     ru_bar = tf.concat(bars[:2], axis=2)
     if given.w_ru_x.shape.rank == 1:
         bar = tf.concat(bars[:3], axis=2)
-        x_grad, w_ru_x_grad = _input_gradients(walk, given.x, given.w_ru_x, bar)
+        x_grad, w_ru_x_grad = walks.input_gradients(walk, given.x, given.w_ru_x, bar)
         w_c_x_grad = tf.zeros_like(given.w_c_x)
     else:
-        x_of_ru, w_ru_x_grad = _input_gradients(walk, given.x, given.w_ru_x, ru_bar)
-        x_of_c, w_c_x_grad = _input_gradients(walk, given.x, given.w_c_x, bars.c)
+        x_of_ru, w_ru_x_grad = walks.input_gradients(walk, given.x, given.w_ru_x, ru_bar)
+        x_of_c, w_c_x_grad = walks.input_gradients(walk, given.x, given.w_c_x, bars.c)
         x_grad = x_of_ru + x_of_c
-    return _rounded(
+    return walks.rounded(
         [
             x_grad,
             *back.first,
@@ -402,8 +213,8 @@ def gru_gradients(
             of_ru.gradient(h_before, bars[:2]),
             w_c_x_grad,
             of_c.gradient(h_before * kept[1], [bars.c]),
-            _summed(ru_bar),
-            _summed(bars.c),
+            walks.summed(ru_bar),
+            walks.summed(bars.c),
         ],
         given.x.dtype,
     )
@@ -442,19 +253,19 @@ def _gru_after_bars(d_h: tf.Tensor, kept: Sequence[tf.Tensor]) -> _GRUBars:
 
 def gru_after_gradients(
     given: GRUAfterGrad,
-    order: Order,
+    order: walks.Order,
     gate_order: str | bytes,
     gates: Sequence[tf.Tensor | None] = (None,) * 4,
 ) -> list[tf.Tensor]:
     """The outputs of GRUAfterSequenceGrad; gates are cotangents of r, u, c, hc, None for zeros."""
     reset_first = tf.compat.as_str(gate_order) == "ruc"  # some ops give their attrs as bytes
-    walk = _Walk(order, given.h, given.mask, given.sequence_lengths)
-    weights = _weights(given.w_h, given.recurrent_dropout)
+    walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
+    weights = walks.weights_of(given.w_h, given.recurrent_dropout)
     h_before = walk.before(given.h_prev, given.h)
     kept = (
         h_before,
         *(walk.read(gate) for gate in (given.r, given.u, given.c, given.hc)),
-        *_own(walk, gates, given.h),
+        *walks.own(walk, gates, given.h),
     )
 
     def in_order(bars: _GRUBars, candidate: tf.Tensor) -> list[tf.Tensor]:
@@ -464,21 +275,21 @@ def gru_after_gradients(
         bars = _gru_after_bars(states[0], kept)
         return (weights.onto_state(in_order(bars, bars.state)) + states[0] * kept[2],)
 
-    back = _walk_back(
+    back = walks.walk_back(
         walk,
         step,
-        last=(_optional(given.h_last_grad, _zeros(given.h_prev)),),
+        last=(walks.optional(given.h_last_grad, walks.zeros(given.h_prev)),),
         cotangents=(walk.cotangent(given.h_grad, given.h),),
         saved=kept,
     )
     bars = _GRUBars(*(walk.done(bar) for bar in _gru_after_bars(back.after[0], kept)))
     of_x, of_h = in_order(bars, bars.c), in_order(bars, bars.state)
     bar = tf.concat(of_x, axis=2)
-    x_grad, w_x_grad = _input_gradients(walk, given.x, given.w_x, bar)
-    b_h_grad = _summed(tf.concat(of_h, axis=2))
+    x_grad, w_x_grad = walks.input_gradients(walk, given.x, given.w_x, bar)
+    b_h_grad = walks.summed(tf.concat(of_h, axis=2))
     w_h_grad = weights.gradient(h_before, of_h)
-    return _rounded(
-        [x_grad, *back.first, w_x_grad, w_h_grad, _summed(bar), b_h_grad], given.x.dtype
+    return walks.rounded(
+        [x_grad, *back.first, w_x_grad, w_h_grad, walks.summed(bar), b_h_grad], given.x.dtype
     )
 
 
@@ -497,31 +308,33 @@ class RNNGrad(NamedTuple):
     recurrent_dropout: tf.Tensor
 
 
-def rnn_gradients(given: RNNGrad, order: Order, activation: str) -> list[tf.Tensor]:
+def rnn_gradients(given: RNNGrad, order: walks.Order, activation: str) -> list[tf.Tensor]:
     """The outputs of RNNSequenceGrad: d_h̄ = d_h ∘ (1 − h∘h), or d_h where h > 0."""
-    walk = _Walk(order, given.h, given.mask, given.sequence_lengths)
-    weights = _weights(given.w_h, given.recurrent_dropout)
+    walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
+    weights = walks.weights_of(given.w_h, given.recurrent_dropout)
     h = walk.read(given.h)
 
     def bar_of(d_h: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
         return d_h * (tf.cast(h > 0, h.dtype) if activation == "relu" else 1 - h * h)
 
-    back = _walk_back(
+    back = walks.walk_back(
         walk,
         lambda states, kept: (weights.onto_state([bar_of(states[0], kept[0])]),),
-        last=(_optional(given.h_last_grad, _zeros(given.h_prev)),),
+        last=(walks.optional(given.h_last_grad, walks.zeros(given.h_prev)),),
         cotangents=(walk.cotangent(given.h_grad, given.h),),
         saved=(h,),
     )
     bar = walk.done(bar_of(back.after[0], h))
-    x_grad, w_x_grad = _input_gradients(walk, given.x, given.w_x, bar)
+    x_grad, w_x_grad = walks.input_gradients(walk, given.x, given.w_x, bar)
     w_h_grad = weights.gradient(walk.before(given.h_prev, given.h), [bar])
-    return _rounded([x_grad, *back.first, w_x_grad, w_h_grad, _summed(bar)], given.x.dtype)
+    return walks.rounded(
+        [x_grad, *back.first, w_x_grad, w_h_grad, walks.summed(bar)], given.x.dtype
+    )
 
 
-def order_of(op: tf.Operation) -> Order:
+def order_of(op: tf.Operation) -> walks.Order:
     """How steps stand in the sequences of an op."""
-    return Order(*(op.get_attr(name) for name in Order._fields))
+    return walks.Order(*(op.get_attr(name) for name in walks.Order._fields))
 
 
 def _gradient_of_grad(
