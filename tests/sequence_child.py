@@ -71,7 +71,7 @@ def _with_gradients(function, mask, lengths):
 
     options = {"time_major": True, "mask": mask, "sequence_lengths": lengths}
 
-    @tf.function
+    @tf.function(autograph=False)  # converting the wrappers each time would take most of the time
     def compute(tensors):
         with tf.GradientTape() as tape:
             tape.watch(tensors)
