@@ -141,7 +141,7 @@ struct LstmSequenceBackwardArgs {
   T* x_grad = nullptr;              // [steps, batch, I]
   T* cs_prev_grad = nullptr;        // [B, H]
   T* h_prev_grad = nullptr;         // [B, P]
-  T* w_x_grad = nullptr;            // [I, 4H]; not with skip_input
+  T* w_x_grad = nullptr;            // [I, 4H]; not without w_x
   T* w_h_grad = nullptr;            // [P, 4H]
   T* w_p_grad = nullptr;            // [P, H]; written only with a projection
   T* wci_grad = nullptr;            // [H]; written only with use_peephole
@@ -241,7 +241,7 @@ struct GruAfterSequenceBackwardArgs {
   const T* h_last_grad = nullptr;        // [B, H]; nullptr: zeros
   T* x_grad = nullptr;                   // [steps, batch, I]
   T* h_prev_grad = nullptr;              // [B, H]
-  T* w_x_grad = nullptr;                 // [I, 3H]; not with skip_input
+  T* w_x_grad = nullptr;                 // [I, 3H]; not without w_x
   T* w_h_grad = nullptr;                 // [H, 3H]
   T* b_x_grad = nullptr;                 // [3H]
   T* b_h_grad = nullptr;                 // [3H]
@@ -279,7 +279,7 @@ struct RnnSequenceBackwardArgs {
   const T* h_last_grad = nullptr;        // [B, H]; nullptr: zeros
   T* x_grad = nullptr;                   // [steps, batch, I]
   T* h_prev_grad = nullptr;              // [B, H]
-  T* w_x_grad = nullptr;                 // [I, H]; not with skip_input
+  T* w_x_grad = nullptr;                 // [I, H]; not without w_x
   T* w_h_grad = nullptr;                 // [H, H]
   T* b_grad = nullptr;                   // [H]
 };
