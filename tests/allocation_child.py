@@ -23,7 +23,7 @@ import tensorflow as tf
 from cudnn_reference import Network
 
 MB = 2**20
-STEP = MB // 2
+STEP = MB // 4
 MOST = 1024 * MB
 
 Runs = dict[str, Callable]
