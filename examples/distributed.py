@@ -161,6 +161,7 @@ def start(way: str, folder: str, short: bool) -> list[np.ndarray]:
     finally:
         for process in processes:
             process.kill()
+            process.wait()
     print(f"  {time.perf_counter() - begin:.1f} s, the start of the processes included")
     with np.load(f"{folder}/0.npz") as weights:
         return list(weights.values())

@@ -333,7 +333,7 @@ def rnn_gradients(given: RNNGrad, order: walks.Order, activation: str) -> list[t
 
 
 def order_of(op: tf.Operation) -> walks.Order:
-    """How steps stand in the sequences of an op."""
+    """How steps stand in the sequences of an op; the fields are its attrs."""
     return walks.Order(*(op.get_attr(name) for name in walks.Order._fields))
 
 

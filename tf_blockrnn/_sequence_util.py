@@ -90,11 +90,6 @@ def check_training(op: tf.Operation) -> None:
         raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
 
 
-def order(op: tf.Operation) -> dict[str, bool]:
-    """The attrs of the forward op that say how steps stand."""
-    return {name: op.get_attr(name) for name in ("time_major", "go_backwards")}
-
-
 def all_zero(gates: Sequence[tf.Tensor | None]) -> bool:
     """Whether nothing comes from the gates saved for the gradient, as nearly always.
 

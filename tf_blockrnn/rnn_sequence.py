@@ -102,6 +102,6 @@ def _gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None
     states = (util.or_none(cotangent) for cotangent in cotangents)
     given = composed.RNNGrad(x, h_prev, w_x, w_h, mask, lengths, h, *states, dropout)
     grads = _ops.block_rnn_rnn_sequence_grad(
-        *given, activation=op.get_attr("activation"), **util.order(op)
+        *given, activation=op.get_attr("activation"), **composed.order_of(op)._asdict()
     )
     return [*grads, None, None, None]

@@ -283,6 +283,7 @@ def _lstm_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor |
     h, _, _, i, cs, f, o, ci = op.outputs
     h_grad, h_last_grad, cs_last_grad, i_grad, cs_grad, f_grad, o_grad, ci_grad = cotangents
     util.check_training(op)
+    order = composed.order_of(op)
     given = composed.LSTMGrad(
         x,
         h_prev,
@@ -307,9 +308,9 @@ def _lstm_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor |
     )
     gates = (i_grad, f_grad, o_grad, ci_grad)
     if util.all_zero(gates):
-        grads = _ops.block_rnn_lstm_sequence_grad(*given, **util.order(op))
+        grads = _ops.block_rnn_lstm_sequence_grad(*given, **order._asdict())
     else:
-        grads = composed.lstm_gradients(given, composed.order_of(op), gates)
+        grads = composed.lstm_gradients(given, order, gates)
     *before, w_p_grad = grads
     return [*before, None, None, w_p_grad, None]
 
@@ -320,12 +321,13 @@ def _gru_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | 
     h, _, *saved = op.outputs
     h_grad, h_last_grad, *gates = cotangents
     util.check_training(op)
+    order = composed.order_of(op)
     states = (util.or_none(h_grad), util.or_none(h_last_grad))
     given = composed.GRUGrad(*inputs, mask, lengths, h, *saved, *states, dropout)
     if util.all_zero(gates):
-        grads = _ops.block_rnn_gru_sequence_grad(*given, **util.order(op))
+        grads = _ops.block_rnn_gru_sequence_grad(*given, **order._asdict())
     else:
-        grads = composed.gru_gradients(given, composed.order_of(op), gates)
+        grads = composed.gru_gradients(given, order, gates)
     return [*grads, None, None, None]
 
 
@@ -335,13 +337,14 @@ def _gru_after_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Ten
     h, _, *saved = op.outputs
     h_grad, h_last_grad, *gates = cotangents
     util.check_training(op)
+    order = composed.order_of(op)
     states = (util.or_none(h_grad), util.or_none(h_last_grad))
     given = composed.GRUAfterGrad(*inputs, mask, lengths, h, *saved, *states, dropout)
     gate_order = op.get_attr("gate_order")
     if util.all_zero(gates):
         grads = _ops.block_rnn_gru_after_sequence_grad(
-            *given, gate_order=gate_order, **util.order(op)
+            *given, gate_order=gate_order, **order._asdict()
         )
     else:
-        grads = composed.gru_after_gradients(given, composed.order_of(op), gate_order, gates)
+        grads = composed.gru_after_gradients(given, order, gate_order, gates)
     return [*grads, None, None, None]
