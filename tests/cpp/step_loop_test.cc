@@ -281,7 +281,7 @@ void SharedSequencesTakeEverySplit(Failures* failures) {
         shape.batch = dims.batch;
         TestHost host(HostOptions{});
         cpu::Scratch scratch(host.host());
-        const cpu::SequenceRows rows(shape, &scratch);
+        const cpu::SequenceRows rows(shape, nullptr, &scratch);
         taken |= (rows.BlockFrom(0).steps < dims.steps) == many_blocks &&
                  cpu::ChooseSplit(loop, 2) == split;
       }

@@ -45,11 +45,11 @@ class GruAfterSequenceBackward {
         ldz_(kGruAfterGates * units_),
         scratch_(host),
         memory_(host),
-        rows_(shape_, &scratch_),
+        rows_(shape_, args.mask, &scratch_),
         factors_(rows_, args.recurrent_dropout, units_),
         w_h_t_(host, &scratch_, rows_, Transposed(args.w_h, units_), units_,
                factors_),
-        operands_(host, &scratch_, shape_, rows_, args.mask,
+        operands_(host, &scratch_, shape_, rows_,
                   {args.h, ld_h_, args.h_prev, units_}),
         dropped_(host, &scratch_, rows_, operands_, factors_),
         dz_(&scratch_, rows_, ldz_),
@@ -92,9 +92,11 @@ class GruAfterSequenceBackward {
     }
   }
 
+  StateGrads<T> HGrads() const { return {args_.h_grad, units_, ld_h_}; }
+
   void Begin() {
-    BeginStates(rows_, args_.h_last_grad, units_, d_h_before_);
-    ZeroPast(host_, shape_, args_.x_grad, shape_.input, shape_.input);
+    BeginStates(host_, rows_, args_.h_last_grad, HGrads(), d_h_before_);
+    ZeroUnused(host_, rows_, args_.x_grad, shape_.input, shape_.input);
     ForEachGrad([](const auto& grad) { grad.Begin(); });
   }
 
@@ -117,7 +119,7 @@ class GruAfterSequenceBackward {
   void Step(int64_t step, Range panels, Range rows) {
     const int64_t first = operands_.block().Of(step);
     const auto epilogue = [&](const GateRun<C>& run) {
-      const bool skip = rows_.Skipped(args_.mask, step, run.row);
+      const bool skip = rows_.Skipped(step, run.row);
       const int64_t saved_at = rows_.Saved(step, run.row) * units_ + run.unit;
       const int64_t at = rows_.InMemory(step, run.row) * ld_h_ + run.unit;
       const T* h_prev = operands_.Before(step, run.row) + run.unit;
@@ -188,6 +190,7 @@ class GruAfterSequenceBackward {
   }
 
   void Finish() {
+    FinishStates(host_, rows_, HGrads(), d_h_before_);
     w_h_t_.MultiplyStepAfter(
         -1, dz_.data(), {0, w_h_t_.panels()}, {0, shape_.batch},
         StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});

@@ -40,7 +40,7 @@ class GruAfterSequenceForward {
         units_(args.shape.units),
         ld_h_(shape_.h_width > 0 ? shape_.h_width : units_),
         scratch_(host),
-        rows_(shape_, &scratch_),
+        rows_(shape_, args.mask, &scratch_),
         factors_(rows_, args.recurrent_dropout, units_),
         state_(&scratch_, factors_, shape_.batch),
         loop_(Loop()),
@@ -64,7 +64,7 @@ class GruAfterSequenceForward {
               h_[0] + b * units_);
       state_.Keep(0, b, 0, units_, h_[0] + b * units_);
     }
-    ZeroPastLengths();
+    ZeroUnusedOutputs();
     for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
          block = rows_.BlockFrom(block.end())) {
       Status status = x_.Enter(block, args_.x);
@@ -78,10 +78,14 @@ class GruAfterSequenceForward {
                    });
       if (status != Status::kOk) return status;
     }
+    const auto last = [&](int64_t b) {
+      return h_[rows_.Length(b) % 2] + b * units_;
+    };
+    CarryOverSkippedEnds(host_, rows_, args_.h_prev, last, args_.h, units_,
+                         ld_h_);
     if (args_.h_last != nullptr) {
       for (int64_t b = 0; b < batch; ++b) {
-        CopyRow(h_[rows_.Length(b) % 2] + b * units_, units_,
-                args_.h_last + rows_.State(b) * units_);
+        CopyRow(last(b), units_, args_.h_last + rows_.State(b) * units_);
       }
     }
     return Status::kOk;
@@ -102,11 +106,11 @@ class GruAfterSequenceForward {
     return loop;
   }
 
-  void ZeroPastLengths() {
-    ZeroPast(host_, shape_, args_.h, units_, ld_h_);
+  void ZeroUnusedOutputs() {
+    ZeroUnused(host_, rows_, args_.h, units_, ld_h_);
     if (shape_.saved_in_steps) return;
     for (T* out : {args_.r, args_.u, args_.c, args_.hc}) {
-      ZeroPast(host_, shape_, out, units_, units_);
+      ZeroUnused(host_, rows_, out, units_, units_);
     }
   }
 
@@ -114,7 +118,7 @@ class GruAfterSequenceForward {
     const C* h_in = h_[step % 2];
     C* h_out = h_[(step + 1) % 2];
     const auto epilogue = [&](const GateRun<C>& run, const C* x_bar) {
-      const bool skip = rows_.Skipped(args_.mask, step, run.row);
+      const bool skip = rows_.Skipped(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
       const int64_t saved = rows_.Saved(step, run.row) * units_ + run.unit;
       const int64_t at = rows_.InMemory(step, run.row) * ld_h_ + run.unit;

@@ -43,13 +43,13 @@ class GruSequenceBackward {
         ld_ru_(kGruGates * units_),
         scratch_(host),
         memory_(host),
-        rows_(shape_, &scratch_),
+        rows_(shape_, args.mask, &scratch_),
         factors_(rows_, args.recurrent_dropout, units_),
         w_ru_h_t_(host, &scratch_, rows_,
                   WeightView<T>{args.w_ru_h, ld_ru_, true}, units_, factors_),
         w_c_h_t_(host, &scratch_, WeightView<T>{args.w_c_h, units_, true}, {0},
                  units_, units_, rows_.FewUses()),
-        operands_(host, &scratch_, shape_, rows_, args.mask,
+        operands_(host, &scratch_, shape_, rows_,
                   {args.h, units_, args.h_prev, units_}),
         dropped_(host, &scratch_, rows_, operands_, factors_),
         d_ru_(&scratch_, rows_, ld_ru_),
@@ -93,9 +93,11 @@ class GruSequenceBackward {
     }
   }
 
+  StateGrads<T> HGrads() const { return {args_.h_grad, units_, units_}; }
+
   void Begin() {
-    BeginStates(rows_, args_.h_last_grad, units_, d_h_before_);
-    ZeroPast(host_, shape_, args_.x_grad, shape_.input, shape_.input);
+    BeginStates(host_, rows_, args_.h_last_grad, HGrads(), d_h_before_);
+    ZeroUnused(host_, rows_, args_.x_grad, shape_.input, shape_.input);
     ForEachGrad([](const auto& grad) { grad.Begin(); });
   }
 
@@ -120,9 +122,7 @@ class GruSequenceBackward {
                     });
   }
 
-  bool Skipped(int64_t step, int64_t b) const {
-    return rows_.Skipped(args_.mask, step, b);
-  }
+  bool Skipped(int64_t step, int64_t b) const { return rows_.Skipped(step, b); }
   template <class Lanes>
   EIGEN_ALWAYS_INLINE V Factor(int64_t b, int64_t unit, Lanes lanes) const {
     return factors_.At(kCandidate, b, unit, lanes);
@@ -225,6 +225,7 @@ class GruSequenceBackward {
   }
 
   void Finish() {
+    FinishStates(host_, rows_, HGrads(), d_h_before_);
     w_ru_h_t_.MultiplyStepAfter(
         -1, d_ru_.data(), {0, w_ru_h_t_.panels()}, {0, shape_.batch},
         StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});

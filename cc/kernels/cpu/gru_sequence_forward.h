@@ -38,7 +38,7 @@ class GruSequenceForward {
         units_(args.shape.units),
         scratch_(host),
         memory_(host),
-        rows_(shape_, &scratch_),
+        rows_(shape_, args.mask, &scratch_),
         factors_(rows_, args.recurrent_dropout, units_),
         state_(&scratch_, factors_, shape_.batch),
         loop_(Loop()),
@@ -66,7 +66,7 @@ class GruSequenceForward {
       state_.Keep(0, b, 0, units_, h_ + b * units_);
     }
     for (T* out : {args_.r, args_.u, args_.c, args_.h}) {
-      ZeroPast(host_, shape_, out, units_, units_);
+      ZeroUnused(host_, rows_, out, units_, units_);
     }
     for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
          block = rows_.BlockFrom(block.end())) {
@@ -87,10 +87,12 @@ class GruSequenceForward {
                         });
       if (status != Status::kOk) return status;
     }
+    const auto last = [&](int64_t b) { return h_ + b * units_; };
+    CarryOverSkippedEnds(host_, rows_, args_.h_prev, last, args_.h, units_,
+                         units_);
     if (args_.h_last != nullptr) {
       for (int64_t b = 0; b < batch; ++b) {
-        CopyRow(h_ + b * units_, units_,
-                args_.h_last + rows_.State(b) * units_);
+        CopyRow(last(b), units_, args_.h_last + rows_.State(b) * units_);
       }
     }
     return Status::kOk;
@@ -111,7 +113,7 @@ class GruSequenceForward {
 
   void Gates(int64_t step, Range panels, Range rows) {
     const auto epilogue = [&](const GateRun<C>& run, const C*) {
-      const bool skip = rows_.Skipped(args_.mask, step, run.row);
+      const bool skip = rows_.Skipped(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
       const int64_t at = rows_.Saved(step, run.row) * units_ + run.unit;
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
@@ -136,7 +138,7 @@ class GruSequenceForward {
   // Writes h in place: all of this step's first stage has read it.
   void Candidate(int64_t step, Range panels, Range rows) {
     const auto epilogue = [&](const GateRun<C>& run, const C*) {
-      const bool skip = rows_.Skipped(args_.mask, step, run.row);
+      const bool skip = rows_.Skipped(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
       const int64_t saved = rows_.Saved(step, run.row) * units_ + run.unit;
       const int64_t at = rows_.InMemory(step, run.row) * units_ + run.unit;

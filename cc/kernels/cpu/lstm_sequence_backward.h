@@ -50,13 +50,13 @@ class LstmSequenceBackward {
         ldz_(kLstmGates * units_),
         scratch_(host),
         memory_(host),
-        rows_(shape_, &scratch_),
+        rows_(shape_, args.mask, &scratch_),
         factors_(rows_, args.recurrent_dropout, width_),
         w_h_t_(host, &scratch_, rows_, Transposed(args.w_h, width_), units_,
                factors_),
         w_p_(host, &scratch_, WeightView<T>{args.w_p, units_}, {0}, args.proj,
              projects_ ? units_ : 0, rows_.FewUses()),
-        operands_(host, &scratch_, shape_, rows_, args.mask,
+        operands_(host, &scratch_, shape_, rows_,
                   {args.h, ld_h_, args.h_prev, width_}),
         dropped_(host, &scratch_, rows_, operands_, factors_),
         dz_(&scratch_, rows_, ldz_),
@@ -100,10 +100,13 @@ class LstmSequenceBackward {
     return {w, shape_.weights_by_unit ? depth : ldz_, !shape_.weights_by_unit};
   }
 
+  StateGrads<T> CsGrads() const { return {args_.cs_grad, units_, units_}; }
+  StateGrads<T> HGrads() const { return {args_.h_grad, width_, ld_h_}; }
+
   void Begin() {
-    BeginStates(rows_, args_.cs_last_grad, units_, cs_grad_);
-    BeginStates(rows_, args_.h_last_grad, width_, h_grad_);
-    ZeroPast(host_, shape_, args_.x_grad, shape_.input, shape_.input);
+    BeginStates(host_, rows_, args_.cs_last_grad, CsGrads(), cs_grad_);
+    BeginStates(host_, rows_, args_.h_last_grad, HGrads(), h_grad_);
+    ZeroUnused(host_, rows_, args_.x_grad, shape_.input, shape_.input);
     if (kPeephole) ZeroRow(3 * shape_.batch * units_, peephole_grads_);
     for (const auto* grad : {&w_x_grad_, &w_h_grad_, &b_grad_, &w_p_grad_}) {
       grad->Begin();
@@ -152,9 +155,7 @@ class LstmSequenceBackward {
   C* DH(int64_t step) const {
     return d_h_ + operands_.block().Of(step) * width_;
   }
-  bool Skipped(int64_t step, int64_t b) const {
-    return rows_.Skipped(args_.mask, step, b);
-  }
+  bool Skipped(int64_t step, int64_t b) const { return rows_.Skipped(step, b); }
 
   // d_h; what a skipped step has instead is handed on to the step before.
   template <class Lanes>
@@ -284,6 +285,8 @@ class LstmSequenceBackward {
   }
 
   void Finish() {
+    FinishStates(host_, rows_, CsGrads(), cs_grad_);
+    FinishStates(host_, rows_, HGrads(), h_grad_);
     w_h_t_.MultiplyStepAfter(
         -1, dz_.data(), {0, w_h_t_.panels()}, {0, shape_.batch},
         StoreStateGrad<T>{rows_, h_grad_, width_, args_.h_prev_grad});

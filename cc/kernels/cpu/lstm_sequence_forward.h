@@ -41,7 +41,7 @@ class LstmSequenceForward {
         width_(args.proj > 0 ? args.proj : args.shape.units),
         ld_h_(shape_.h_width > 0 ? shape_.h_width : width_),
         scratch_(host),
-        rows_(shape_, &scratch_),
+        rows_(shape_, args.mask, &scratch_),
         factors_(rows_, args.recurrent_dropout, width_),
         state_(&scratch_, factors_, shape_.batch),
         loop_(Loop()),
@@ -71,7 +71,7 @@ class LstmSequenceForward {
       state_.Keep(0, b, 0, width_, h_[0] + b * width_);
       CopyRow(args_.cs_prev + state * units_, units_, cs_ + b * units_);
     }
-    ZeroPastLengths();
+    ZeroUnusedOutputs();
     for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
          block = rows_.BlockFrom(block.end())) {
       Status status = x_.Enter(block, args_.x);
@@ -89,14 +89,24 @@ class LstmSequenceForward {
           });
       if (status != Status::kOk) return status;
     }
+    const auto h_last = [&](int64_t b) {
+      return h_[rows_.Length(b) % 2] + b * width_;
+    };
+    const auto cs_last = [&](int64_t b) { return cs_ + b * units_; };
+    CarryOverSkippedEnds(host_, rows_, args_.h_prev, h_last, args_.h, width_,
+                         ld_h_);
+    // What is kept in steps has no skipped ends: there is no mask then.
+    if (!shape_.saved_in_steps) {
+      CarryOverSkippedEnds(host_, rows_, args_.cs_prev, cs_last, args_.cs,
+                           units_, units_);
+    }
     for (int64_t b = 0; b < batch; ++b) {
       const int64_t state = rows_.State(b);
       if (args_.h_last != nullptr) {
-        CopyRow(h_[rows_.Length(b) % 2] + b * width_, width_,
-                args_.h_last + state * width_);
+        CopyRow(h_last(b), width_, args_.h_last + state * width_);
       }
       if (args_.cs_last != nullptr) {
-        CopyRow(cs_ + b * units_, units_, args_.cs_last + state * units_);
+        CopyRow(cs_last(b), units_, args_.cs_last + state * units_);
       }
     }
     return Status::kOk;
@@ -118,11 +128,11 @@ class LstmSequenceForward {
     return loop;
   }
 
-  void ZeroPastLengths() {
-    ZeroPast(host_, shape_, args_.h, width_, ld_h_);
+  void ZeroUnusedOutputs() {
+    ZeroUnused(host_, rows_, args_.h, width_, ld_h_);
     if (shape_.saved_in_steps) return;
     for (T* out : {args_.i, args_.cs, args_.f, args_.o, args_.ci, args_.co}) {
-      ZeroPast(host_, shape_, out, units_, units_);
+      ZeroUnused(host_, rows_, out, units_, units_);
     }
   }
 
@@ -147,7 +157,7 @@ class LstmSequenceForward {
           At(args_.ci, saved, units_),
           At(args_.co, saved, units_),
           m_ == nullptr ? HRow(step, run.row) : nullptr};
-      if (rows_.Skipped(args_.mask, step, run.row)) {
+      if (rows_.Skipped(step, run.row)) {
         Skip(run, row);
         if (m_ == nullptr) Carry(step, run);
         return;
@@ -175,7 +185,7 @@ class LstmSequenceForward {
   void Project(int64_t step, Range panels, Range rows) {
     C* const h_out = h_[(step + 1) % 2];
     const auto epilogue = [&](const GateRun<C>& run) {
-      if (rows_.Skipped(args_.mask, step, run.row)) {
+      if (rows_.Skipped(step, run.row)) {
         Carry(step, run);
         return;
       }

@@ -43,7 +43,7 @@ class RnnSequenceForward {
         units_(args.shape.units),
         ld_h_(shape_.h_width > 0 ? shape_.h_width : units_),
         scratch_(host),
-        rows_(shape_, &scratch_),
+        rows_(shape_, args.mask, &scratch_),
         factors_(rows_, args.recurrent_dropout, units_),
         state_(&scratch_, factors_, shape_.batch),
         loop_(Loop()),
@@ -66,7 +66,7 @@ class RnnSequenceForward {
               h_[0] + b * units_);
       state_.Keep(0, b, 0, units_, h_[0] + b * units_);
     }
-    ZeroPast(host_, shape_, args_.h, units_, ld_h_);
+    ZeroUnused(host_, rows_, args_.h, units_, ld_h_);
     for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
          block = rows_.BlockFrom(block.end())) {
       Status status = x_.Enter(block, args_.x);
@@ -80,10 +80,14 @@ class RnnSequenceForward {
                    });
       if (status != Status::kOk) return status;
     }
+    const auto last = [&](int64_t b) {
+      return h_[rows_.Length(b) % 2] + b * units_;
+    };
+    CarryOverSkippedEnds(host_, rows_, args_.h_prev, last, args_.h, units_,
+                         ld_h_);
     if (args_.h_last != nullptr) {
       for (int64_t b = 0; b < batch; ++b) {
-        CopyRow(h_[rows_.Length(b) % 2] + b * units_, units_,
-                args_.h_last + rows_.State(b) * units_);
+        CopyRow(last(b), units_, args_.h_last + rows_.State(b) * units_);
       }
     }
     return Status::kOk;
@@ -103,7 +107,7 @@ class RnnSequenceForward {
     const C* h_in = h_[step % 2];
     C* h_out = h_[(step + 1) % 2];
     const auto epilogue = [&](const GateRun<C>& run, const C*) {
-      const bool skip = rows_.Skipped(args_.mask, step, run.row);
+      const bool skip = rows_.Skipped(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
       const int64_t at = rows_.InMemory(step, run.row) * ld_h_ + run.unit;
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
@@ -153,11 +157,11 @@ class RnnSequenceBackward {
         ld_h_(shape_.h_width > 0 ? shape_.h_width : units_),
         scratch_(host),
         memory_(host),
-        rows_(shape_, &scratch_),
+        rows_(shape_, args.mask, &scratch_),
         factors_(rows_, args.recurrent_dropout, units_),
         w_h_t_(host, &scratch_, rows_, Transposed(args.w_h, units_), units_,
                factors_),
-        operands_(host, &scratch_, shape_, rows_, args.mask,
+        operands_(host, &scratch_, shape_, rows_,
                   {args.h, ld_h_, args.h_prev, units_}),
         dropped_(host, &scratch_, rows_, operands_, factors_),
         dz_(&scratch_, rows_, units_),
@@ -170,8 +174,9 @@ class RnnSequenceBackward {
 
   Status Run() {
     if (!scratch_.ok()) return Status::kOutOfMemory;
-    BeginStates(rows_, args_.h_last_grad, units_, d_h_before_);
-    ZeroPast(host_, shape_, args_.x_grad, shape_.input, shape_.input);
+    const StateGrads<T> h_grads = {args_.h_grad, units_, ld_h_};
+    BeginStates(host_, rows_, args_.h_last_grad, h_grads, d_h_before_);
+    ZeroUnused(host_, rows_, args_.x_grad, shape_.input, shape_.input);
     ForEachGrad([](const auto& grad) { grad.Begin(); });
     for (StepBlock block = rows_.BlockBefore(rows_.steps()); block.steps > 0;
          block = rows_.BlockBefore(block.first)) {
@@ -181,6 +186,7 @@ class RnnSequenceBackward {
       if (status == Status::kOk) status = Weights();
       if (status != Status::kOk) return status;
     }
+    FinishStates(host_, rows_, h_grads, d_h_before_);
     w_h_t_.MultiplyStepAfter(
         -1, dz_.data(), {0, w_h_t_.panels()}, {0, shape_.batch},
         StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
@@ -217,7 +223,7 @@ class RnnSequenceBackward {
 
   void Step(int64_t step, Range panels, Range rows) {
     const auto epilogue = [&](const GateRun<C>& run) {
-      const bool skip = rows_.Skipped(args_.mask, step, run.row);
+      const bool skip = rows_.Skipped(step, run.row);
       const int64_t at = rows_.InMemory(step, run.row) * ld_h_ + run.unit;
       C* d_h_before = d_h_before_ + run.row * units_ + run.unit;
       C* dz = dz_.Of(step) + run.row * units_ + run.unit;

@@ -90,9 +90,9 @@ void KeepRounded(const C* computed, int64_t count, T* out) {
   if constexpr (!std::is_same_v<C, T>) CopyRow(computed, count, out);
 }
 
-// to[j] += from[j]
-template <class C>
-void AddRow(const C* from, int64_t count, C* to) {
+// to[j] += from[j], which may be a 16-bit type.
+template <class From, class C>
+void AddRow(const From* from, int64_t count, C* to) {
   ForEachVector<C>(count, [&](int64_t j, auto lanes) {
     Store(to + j, Load<C>(to + j, lanes) + Load<C>(from + j, lanes), lanes);
   });
@@ -125,18 +125,41 @@ struct StoreBlockRows {
   }
 };
 
-// Zeros where rows of an output are past their length; p may be nullptr.
+// Zeros in an output where rows take no part; p may be nullptr.
 // p[steps, batch, ld], of which the first `width` of a row are this one's.
 template <class T>
-void ZeroPast(const Host& host, const SequenceShape& shape, T* p, int64_t width,
-              int64_t ld) {
-  if (shape.lengths == nullptr || p == nullptr) return;
-  ParallelForRows(host, shape.batch, shape.steps * width,
+void ZeroUnused(const Host& host, const SequenceRows& rows, T* p, int64_t width,
+                int64_t ld) {
+  if (!rows.HasUnused() || p == nullptr) return;
+  ParallelForRows(host, rows.batch(), rows.shape().steps * width,
                   [&](int64_t begin, int64_t end) {
                     for (int64_t b = begin; b < end; ++b) {
-                      for (int64_t t = shape.lengths[b]; t < shape.steps; ++t) {
-                        ZeroRow(width, p + shape.At(t, b) * ld);
-                      }
+                      rows.ForEachUnused(b, [&](int64_t row) {
+                        ZeroRow(width, p + row * ld);
+                      });
+                    }
+                  });
+}
+
+// States of an output that skipped ends have: before its first step that of
+// first[B, width], as the caller has it, behind its last one that of
+// last(b)[width]; p may be nullptr.
+template <class T, class Last>
+void CarryOverSkippedEnds(const Host& host, const SequenceRows& rows,
+                          const T* first, const Last& last, T* p, int64_t width,
+                          int64_t ld) {
+  if (!rows.HasUnused() || p == nullptr) return;
+  const auto carry = [&](int64_t b, const Range& steps, const auto* state) {
+    for (int64_t step = steps.begin; step < steps.end; ++step) {
+      CopyRow(state, width, p + rows.OfSequence(step, b) * ld);
+    }
+  };
+  ParallelForRows(host, rows.batch(), rows.shape().steps * width,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t b = begin; b < end; ++b) {
+                      carry(b, rows.SkippedBefore(b),
+                            first + rows.State(b) * width);
+                      carry(b, rows.SkippedBehind(b), last(b));
                     }
                   });
 }

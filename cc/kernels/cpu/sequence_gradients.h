@@ -138,11 +138,9 @@ class BlockOperands {
   };
 
   BlockOperands(const Host& host, Scratch* scratch, const SequenceShape& shape,
-                const SequenceRows& rows, const uint8_t* mask,
-                const States& states)
+                const SequenceRows& rows, const States& states)
       : host_(host),
         rows_(rows),
-        mask_(mask),
         states_(states),
         input_(shape.HasInputWeights() ? shape.input : 0),
         block_(rows, scratch),
@@ -156,7 +154,7 @@ class BlockOperands {
     StateBefore* next = before_;
     for (int64_t step = block.first; step < block.end(); ++step) {
       for (int64_t b = 0; b < rows_.Active(step); ++b) {
-        const bool skip = rows_.Skipped(mask_, step, b);
+        const bool skip = rows_.Skipped(step, b);
         *next++ = {skip ? nullptr : Before(step, b)};
       }
     }
@@ -206,7 +204,6 @@ class BlockOperands {
 
   const Host& host_;
   const SequenceRows& rows_;
-  const uint8_t* mask_;
   const States states_;
   const int64_t input_;
   BlockRows block_;
@@ -254,17 +251,62 @@ class BlockGradients {
   StepBlock block_;
 };
 
-// The gradients of the states that the rows end with; nullptr: zeros.
-template <class T, class C>
-void BeginStates(const SequenceRows& rows, const T* last_grad, int64_t width,
-                 C* grad) {
-  for (int64_t b = 0; b < rows.batch(); ++b) {
-    if (last_grad != nullptr) {
-      CopyRow(last_grad + rows.State(b) * width, width, grad + b * width);
-    } else {
-      ZeroRow(width, grad + b * width);
+// The gradients of a state at all steps, [steps, batch, ld], of which the first
+// `width` of a row are this one's; data may be nullptr: zeros.
+template <class T>
+struct StateGrads {
+  const T* data = nullptr;
+  int64_t width = 0;
+  int64_t ld = 0;
+
+  // grad[width] += those of some steps of a row, the last one first.
+  template <class C>
+  void AddTo(C* grad, const SequenceRows& rows, int64_t b,
+             const Range& steps) const {
+    if (data == nullptr) return;
+    for (int64_t step = steps.end - 1; step >= steps.begin; --step) {
+      AddRow(data + rows.OfSequence(step, b) * ld, width, grad);
     }
   }
+};
+
+// grad[B, width], the gradients of the states that the rows end with:
+// last_grad, or zeros where that is nullptr, and what skipped steps behind a
+// row's last one hand on.
+template <class T, class C>
+void BeginStates(const Host& host, const SequenceRows& rows, const T* last_grad,
+                 const StateGrads<T>& grads, C* grad) {
+  const int64_t width = grads.width;
+  const int64_t most_steps = rows.HasUnused() ? rows.shape().steps : 1;
+  ParallelForRows(host, rows.batch(), most_steps * width,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t b = begin; b < end; ++b) {
+                      C* const to = grad + b * width;
+                      if (last_grad != nullptr) {
+                        CopyRow(last_grad + rows.State(b) * width, width, to);
+                      } else {
+                        ZeroRow(width, to);
+                      }
+                      if (rows.HasUnused()) {
+                        grads.AddTo(to, rows, b, rows.SkippedBehind(b));
+                      }
+                    }
+                  });
+}
+
+// Adds to grad[B, width], the gradients of the states that the rows begin with,
+// what skipped steps before a row's first one hand on.
+template <class T, class C>
+void FinishStates(const Host& host, const SequenceRows& rows,
+                  const StateGrads<T>& grads, C* grad) {
+  if (!rows.HasUnused()) return;
+  ParallelForRows(host, rows.batch(), rows.shape().steps * grads.width,
+                  [&](int64_t begin, int64_t end) {
+                    for (int64_t b = begin; b < end; ++b) {
+                      grads.AddTo(grad + b * grads.width, rows, b,
+                                  rows.SkippedBefore(b));
+                    }
+                  });
 }
 
 // Epilogue of the last product with the states' weights: the gradient of the

@@ -1,9 +1,14 @@
 // Owns which rows of the batch take part in each step of a sequence, and where
 // what belongs to a step and row stands in memory.
 //
-// Rows are taken by their length, the longest first, so those that a step has
-// are the first ones, and a step costs what it has. `b` below is a row's place
-// in that order. Without lengths all steps have all rows, and b is the row of
+// A row takes part from the first of its steps that the mask does not skip to
+// the last one: `step` below counts from that first one, so a row that is
+// padded, at either end, costs as little as one that is shorter. What is
+// skipped between takes part.
+//
+// Rows are taken by what they have so, the longest first, so those that a step
+// has are the first ones, and a step costs what it has. `b` below is a row's
+// place in that order. Where no row is shorter than the others b is the row of
 // the batch.
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_ROWS_H_
@@ -32,40 +37,24 @@ struct StepBlock {
 class SequenceRows {
  public:
   // Scratch::ok() tells whether there was memory for it.
-  SequenceRows(const SequenceShape& shape, Scratch* scratch)
-      : shape_(shape), steps_(shape.batch == 0 ? 0 : shape.steps) {
-    if (shape.lengths == nullptr || steps_ == 0) return;
-    int64_t* active = scratch->Array<int64_t>(shape.steps + 1);
-    int64_t* before = scratch->Array<int64_t>(shape.steps + 1);
-    int64_t* order = scratch->Array<int64_t>(shape.batch);
+  SequenceRows(const SequenceShape& shape, const uint8_t* mask,
+               Scratch* scratch)
+      : shape_(shape), mask_(mask), steps_(shape.batch == 0 ? 0 : shape.steps) {
+    if (steps_ == 0 || (shape.lengths == nullptr && mask == nullptr)) return;
+    Span* spans = scratch->Array<Span>(shape.batch);
     if (!scratch->ok()) {
       steps_ = 0;
       return;
     }
-    // active[s]: rows of more than s steps. Rows of length s come right behind
-    // them; `before` is first their next place, then the sums of `active`.
-    std::fill(active, active + shape.steps + 1, 0);
-    for (int64_t b = 0; b < shape.batch; ++b) ++active[shape.lengths[b]];
-    int64_t longer = 0;
-    for (int64_t step = shape.steps; step >= 0; --step) {
-      const int64_t equal = active[step];
-      active[step] = before[step] = longer;
-      longer += equal;
-    }
+    bool shorter = false;
     for (int64_t b = 0; b < shape.batch; ++b) {
-      order[before[shape.lengths[b]]++] = b;
+      spans[b] = SpanOf(b);
+      shorter |= spans[b].steps < shape.steps;
     }
-    int64_t rows = 0;
-    for (int64_t step = 0; step <= shape.steps; ++step) {
-      before[step] = rows;
-      rows += active[step];
-    }
-    while (steps_ > 0 && active[steps_ - 1] == 0) --steps_;
-    active_ = active;
-    before_ = before;
-    order_ = order;
+    if (shorter) Order(spans, scratch);
   }
 
+  const SequenceShape& shape() const { return shape_; }
   int64_t batch() const { return shape_.batch; }
   // Of the longest row.
   int64_t steps() const { return steps_; }
@@ -84,13 +73,14 @@ class SequenceRows {
   int64_t BatchRow(int64_t b) const {
     return order_ != nullptr ? order_[b] : b;
   }
+  // Steps that a row takes part in.
   int64_t Length(int64_t b) const {
-    return order_ != nullptr ? shape_.lengths[order_[b]] : steps_;
+    return spans_ != nullptr ? spans_[BatchRow(b)].steps : steps_;
   }
 
   // The row of x, h and the mask.
   int64_t InMemory(int64_t step, int64_t b) const {
-    return shape_.Row(step, BatchRow(b));
+    return OfSequence(First(b) + step, b);
   }
   // The row of what is kept for the backward alone.
   int64_t Saved(int64_t step, int64_t b) const {
@@ -98,8 +88,35 @@ class SequenceRows {
   }
   // The state of a row, among all that stand together.
   int64_t State(int64_t b) const { return BatchRow(b) * shape_.state_stride; }
-  bool Skipped(const uint8_t* mask, int64_t step, int64_t b) const {
-    return mask != nullptr && mask[InMemory(step, b)] == 0;
+  bool Skipped(int64_t step, int64_t b) const {
+    return mask_ != nullptr && mask_[InMemory(step, b)] == 0;
+  }
+
+  // Steps of the sequence that not all rows take part in.
+  bool HasUnused() const { return spans_ != nullptr; }
+  // Those that a row has, skipped before its first one and behind its last one,
+  // as the sequence counts them.
+  Range SkippedBefore(int64_t b) const { return {0, First(b)}; }
+  Range SkippedBehind(int64_t b) const {
+    return {First(b) + Length(b), shape_.Length(BatchRow(b))};
+  }
+  // The row of x, h and the mask of such a step.
+  int64_t OfSequence(int64_t step, int64_t b) const {
+    return shape_.Row(step, BatchRow(b));
+  }
+  // f(row of x, h and the mask) for them, and for what is past the row's
+  // length.
+  template <class F>
+  void ForEachUnused(int64_t b, const F& f) const {
+    for (const Range& steps : {SkippedBefore(b), SkippedBehind(b)}) {
+      for (int64_t step = steps.begin; step < steps.end; ++step) {
+        f(OfSequence(step, b));
+      }
+    }
+    const int64_t row = BatchRow(b);
+    for (int64_t t = shape_.Length(row); t < shape_.steps; ++t) {
+      f(shape_.At(t, row));
+    }
   }
 
   // Those of some rows that a step has.
@@ -146,6 +163,61 @@ class SequenceRows {
   // the sequence's own.
   static constexpr int64_t kRowsInBlock = 480;
 
+  // The steps of a row of the batch that are not skipped ends.
+  struct Span {
+    int64_t first = 0;
+    int64_t steps = 0;
+  };
+  Span SpanOf(int64_t row) const {
+    Span span = {0, shape_.Length(row)};
+    if (mask_ == nullptr) return span;
+    const auto skipped = [&](int64_t step) {
+      return mask_[shape_.Row(step, row)] == 0;
+    };
+    while (span.steps > 0 && skipped(span.steps - 1)) --span.steps;
+    while (span.steps > 0 && skipped(span.first)) {
+      ++span.first;
+      --span.steps;
+    }
+    return span;
+  }
+  int64_t First(int64_t b) const {
+    return spans_ != nullptr ? spans_[BatchRow(b)].first : 0;
+  }
+
+  void Order(const Span* spans, Scratch* scratch) {
+    int64_t* active = scratch->Array<int64_t>(shape_.steps + 1);
+    int64_t* before = scratch->Array<int64_t>(shape_.steps + 1);
+    int64_t* order = scratch->Array<int64_t>(shape_.batch);
+    if (!scratch->ok()) {
+      steps_ = 0;
+      return;
+    }
+    // active[s]: rows of more than s steps. Rows of s steps come right behind
+    // them; `before` is first their next place, then the sums of `active`.
+    std::fill(active, active + shape_.steps + 1, 0);
+    for (int64_t b = 0; b < shape_.batch; ++b) ++active[spans[b].steps];
+    int64_t longer = 0;
+    for (int64_t step = shape_.steps; step >= 0; --step) {
+      const int64_t equal = active[step];
+      active[step] = before[step] = longer;
+      longer += equal;
+    }
+    for (int64_t b = 0; b < shape_.batch; ++b) {
+      order[before[spans[b].steps]++] = b;
+    }
+    int64_t rows = 0;
+    for (int64_t step = 0; step <= shape_.steps; ++step) {
+      before[step] = rows;
+      rows += active[step];
+    }
+    while (steps_ > 0 && active[steps_ - 1] == 0) --steps_;
+    spans_ = spans;
+    active_ = active;
+    before_ = before;
+    order_ = order;
+  }
+
   // The first b before which the rows have at least `work` steps together.
   int64_t RowAfter(int64_t work) const {
     int64_t b = 0;
@@ -154,7 +226,9 @@ class SequenceRows {
   }
 
   const SequenceShape& shape_;
+  const uint8_t* const mask_;
   int64_t steps_;
+  const Span* spans_ = nullptr;      // [B], by row of the batch
   const int64_t* active_ = nullptr;  // [T + 1]
   const int64_t* before_ = nullptr;  // [T + 1]
   const int64_t* order_ = nullptr;   // [B]

@@ -1,0 +1,95 @@
+// The rows of a sequence alone: a row takes part from its first step that
+// counts to its last, whatever pads it, and each of its steps has one place.
+
+#include "cc/kernels/cpu/sequence_rows.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cpu/scratch.h"
+#include "tests/cpp/check.h"
+#include "tests/cpp/sequence.h"
+#include "tests/cpp/test_host.h"
+
+namespace blockrnn::test {
+namespace {
+
+using cpu::SequenceRows;
+
+// Times that each row of [steps, batch, …] is met.
+struct Met {
+  explicit Met(const Dims& d)
+      : taking_part(d.steps * d.batch), unused(d.steps * d.batch) {}
+
+  std::vector<int> taking_part;
+  std::vector<int> unused;
+};
+
+Met Meet(const SequenceRows& rows, const Dims& d) {
+  Met met(d);
+  for (int64_t step = 0; step < rows.steps(); ++step) {
+    for (int64_t b = 0; b < rows.Active(step); ++b) {
+      ++met.taking_part[rows.InMemory(step, b)];
+    }
+  }
+  for (int64_t b = 0; b < d.batch && rows.HasUnused(); ++b) {
+    rows.ForEachUnused(b, [&](int64_t row) { ++met.unused[row]; });
+  }
+  return met;
+}
+
+// What should be: the steps of row b between its first and its last that count.
+Met Expected(const Steps& steps, const Dims& d) {
+  Met met(d);
+  for (int64_t b = 0; b < d.batch; ++b) {
+    int64_t first = 0;
+    int64_t end = d.steps;
+    while (end > 0 && !steps.Counts(end - 1, b)) --end;
+    while (first < end && !steps.Counts(first, b)) ++first;
+    for (int64_t step = 0; step < d.steps; ++step) {
+      const bool inside = step >= first && step < end;
+      ++(inside ? met.taking_part : met.unused)[steps.At(step, b)];
+    }
+  }
+  return met;
+}
+
+// What SequenceCall fills.
+struct Sequence {
+  SequenceShape shape;
+  const uint8_t* mask = nullptr;
+};
+
+void EveryStepHasItsPlace(Failures* failures) {
+  constexpr Dims kDims[] = {
+      {1, 1, 1, 1}, {5, 1, 1, 9}, {13, 1, 1, 6}, {3, 1, 1, 1}};
+  for (int order = 0; order < kNumOrders; ++order) {
+    for (const Dims& d : kDims) {
+      const Steps steps(d, kOrders[order], 1);
+      const SequenceCall call(steps);
+      Sequence sequence;
+      call.Fill(&sequence);
+      TestHost host(HostOptions{});
+      cpu::Scratch scratch(host.host());
+      const SequenceRows rows(sequence.shape, sequence.mask, &scratch);
+      const Met got = Meet(rows, d);
+      const Met want = Expected(steps, d);
+      const std::string where = " in order " + std::to_string(order) + " of " +
+                                std::to_string(d.batch) + " rows and " +
+                                std::to_string(d.steps) + " steps";
+      failures->Expect(got.taking_part == want.taking_part,
+                       "the steps that take part are others" + where);
+      failures->Expect(got.unused == want.unused,
+                       "the steps that take no part are others" + where);
+    }
+  }
+}
+
+const bool kTests[] = {
+    AddTest("sequence_rows/every_step_has_its_place", &EveryStepHasItsPlace),
+};
+
+}  // namespace
+}  // namespace blockrnn::test
