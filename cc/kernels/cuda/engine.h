@@ -9,6 +9,8 @@
 #include <cstddef>
 
 #include "cc/core/cell_args.h"
+#include "cc/core/rnn_args.h"
+#include "cc/core/sequence_args.h"
 
 namespace Eigen {
 struct half;
@@ -30,7 +32,8 @@ struct Host {
 };
 
 // T is float, double, Eigen::half or Eigen::bfloat16; all pointers are to
-// device memory.
+// device memory, but those to the lengths of rows, which are to host memory and
+// need not outlive the call.
 template <class T>
 Error GruCellForward(const GruCellForwardArgs<T>& args, const Host& host);
 template <class T>
@@ -39,6 +42,38 @@ template <class T>
 Error LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host);
 template <class T>
 Error LstmCellBackward(const LstmCellBackwardArgs<T>& args, const Host& host);
+
+// Whole sequences.
+template <class T>
+Error LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
+                          const Host& host);
+template <class T>
+Error LstmSequenceBackward(const LstmSequenceBackwardArgs<T>& args,
+                           const Host& host);
+template <class T>
+Error GruSequenceForward(const GruSequenceForwardArgs<T>& args,
+                         const Host& host);
+template <class T>
+Error GruSequenceBackward(const GruSequenceBackwardArgs<T>& args,
+                          const Host& host);
+template <class T>
+Error GruAfterSequenceForward(const GruAfterSequenceForwardArgs<T>& args,
+                              const Host& host);
+template <class T>
+Error GruAfterSequenceBackward(const GruAfterSequenceBackwardArgs<T>& args,
+                               const Host& host);
+template <class T>
+Error RnnSequenceForward(const RnnSequenceForwardArgs<T>& args,
+                         const Host& host);
+template <class T>
+Error RnnSequenceBackward(const RnnSequenceBackwardArgs<T>& args,
+                          const Host& host);
+
+// Stacks of layers and directions: the cuDNN ops.
+template <class T>
+Error RnnForward(const RnnForwardArgs<T>& args, const Host& host);
+template <class T>
+Error RnnBackward(const RnnBackwardArgs<T>& args, const Host& host);
 
 // Sets `bytes` bytes of device memory to zero.
 Error FillZero(void* device, std::size_t bytes, const Host& host);
