@@ -74,6 +74,15 @@ def self_test(tmp_path_factory):
         ("two barriers", "unspecified launch failure"),
         ("empty grid", "invalid configuration argument"),
         ("default stream", "invalid resource handle"),
+        ("grid barrier", "agree"),
+        ("missing grid barrier", "differ"),
+        ("parted grid", "unspecified launch failure"),
+        ("grid and block", "unspecified launch failure"),
+        ("not cooperative", "unspecified launch failure"),
+        ("too many blocks", "too many blocks in cooperative launch"),
+        ("shared unasked", "invalid argument"),
+        ("shared asked", "no error"),
+        ("past the shared", None),
     ],
 )
 def test_emulation_finds(self_test, mode, outcome):
