@@ -1,0 +1,222 @@
+// Owns a stand-in for cuBLAS in the emulation, built as libcublas.so.12: what
+// the engine calls of it, one element after the other. It refuses what cuBLAS
+// refuses, and what cuBLAS would take but the engine must not do.
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tests/gpu/emulation/cuda_bf16.h"
+#include "tests/gpu/emulation/cuda_fp16.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+struct cublasContext {
+  void* stream = nullptr;
+  void* workspace = nullptr;
+  int pointer_mode = -1;
+  int atomics = -1;
+  int math = -1;
+};
+
+namespace {
+
+constexpr int kSuccess = 0;
+constexpr int kInvalidValue = 7;
+constexpr int kNotSupported = 15;
+constexpr int kInternalError = 14;
+
+constexpr int kReal32 = 0;
+constexpr int kReal64 = 1;
+constexpr int kReal16 = 2;
+constexpr int kRealBfloat16 = 14;
+
+constexpr std::size_t kLeastWorkspace = std::size_t{4} << 20;
+
+int calls = 0;
+int tf32_calls = 0;
+
+double LoadAs(int type, const void* p, int64_t at) {
+  switch (type) {
+    case kReal16:
+      return __half2float(static_cast<const __half*>(p)[at]);
+    case kRealBfloat16:
+      return __bfloat162float(static_cast<const __nv_bfloat16*>(p)[at]);
+    case kReal32:
+      return static_cast<const float*>(p)[at];
+    default:
+      return static_cast<const double*>(p)[at];
+  }
+}
+
+void StoreAs(int type, void* p, int64_t at, double value) {
+  const float rounded = static_cast<float>(value);
+  switch (type) {
+    case kReal16:
+      static_cast<__half*>(p)[at] = __float2half_rn(rounded);
+      break;
+    case kRealBfloat16:
+      static_cast<__nv_bfloat16*>(p)[at] = __float2bfloat16_rn(rounded);
+      break;
+    case kReal32:
+      static_cast<float*>(p)[at] = rounded;
+      break;
+    default:
+      static_cast<double*>(p)[at] = value;
+  }
+}
+
+// Column after column, as it lies in memory.
+struct Matrix {
+  const void* data;
+  int type;
+  int64_t stride;
+  int operation;
+
+  double At(int64_t row, int64_t column) const {
+    return LoadAs(
+        type, data,
+        operation == 0 ? column * stride + row : row * stride + column);
+  }
+};
+
+bool KnownTypes(int ab, int c, int compute) {
+  switch (compute) {
+    case 68:  // CUBLAS_COMPUTE_32F
+      return ab != kReal64 && (c == ab || c == kReal32);
+    case 77:  // CUBLAS_COMPUTE_32F_FAST_TF32
+      return ab == kReal32 && c == kReal32;
+    case 70:  // CUBLAS_COMPUTE_64F
+      return ab == kReal64 && c == kReal64;
+  }
+  return false;
+}
+
+double Scalar(const void* p, int compute) {
+  return compute == 70 ? *static_cast<const double*>(p)
+                       : *static_cast<const float*>(p);
+}
+
+}  // namespace
+
+EXPORT int cublasCreate_v2(cublasContext** handle) {
+  *handle = new cublasContext;
+  return kSuccess;
+}
+
+EXPORT int cublasSetStream_v2(cublasContext* handle, void* stream) {
+  handle->stream = stream;
+  handle->workspace = nullptr;
+  return kSuccess;
+}
+
+EXPORT int cublasSetWorkspace_v2(cublasContext* handle, void* workspace,
+                                 std::size_t bytes) {
+  if (reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0) {
+    return kInvalidValue;
+  }
+  if (bytes < kLeastWorkspace) return kInvalidValue;
+  std::memset(workspace, 0xff, bytes);  // what a product may do to it
+  handle->workspace = workspace;
+  return kSuccess;
+}
+
+EXPORT int cublasSetPointerMode_v2(cublasContext* handle, int mode) {
+  handle->pointer_mode = mode;
+  return kSuccess;
+}
+
+EXPORT int cublasSetAtomicsMode(cublasContext* handle, int mode) {
+  handle->atomics = mode;
+  return kSuccess;
+}
+
+EXPORT int cublasSetMathMode(cublasContext* handle, int mode) {
+  handle->math = mode;
+  return kSuccess;
+}
+
+EXPORT int cublasGemmStridedBatchedEx_64(
+    cublasContext* handle, int transpose_a, int transpose_b, int64_t m,
+    int64_t n, int64_t k, const void* alpha, const void* a, int a_type,
+    int64_t a_stride, long long a_next, const void* b, int b_type,
+    int64_t b_stride, long long b_next, const void* beta, void* c, int c_type,
+    int64_t c_stride, long long c_next, int64_t count, int compute,
+    int algorithm) {
+  // The default stream, sums whose order differs, sums that are rounded, or
+  // cuBLAS' own scratch, which streams share.
+  if (handle->stream == nullptr || handle->workspace == nullptr ||
+      handle->pointer_mode != 0 || handle->atomics != 0 || handle->math != 16 ||
+      algorithm != -1) {
+    return kInternalError;
+  }
+  if (m < 0 || n < 0 || k < 0 || count < 0 || c_stride < m || m == 0 ||
+      n == 0 || k == 0 || a_stride < (transpose_a == 0 ? m : k) ||
+      b_stride < (transpose_b == 0 ? k : n)) {
+    return kInvalidValue;
+  }
+  if (a_type != b_type || !KnownTypes(a_type, c_type, compute)) {
+    return kNotSupported;
+  }
+  ++calls;
+  if (compute == 77) ++tf32_calls;
+  const double by = Scalar(alpha, compute);
+  const double keep = Scalar(beta, compute);
+  const auto bytes = [](int type) {
+    return type == kReal64 ? 8 : type == kReal32 ? 4 : 2;
+  };
+  for (int64_t p = 0; p < count; ++p) {
+    const Matrix in_a = {
+        static_cast<const char*>(a) + p * a_next * bytes(a_type), a_type,
+        a_stride, transpose_a};
+    const Matrix in_b = {
+        static_cast<const char*>(b) + p * b_next * bytes(b_type), b_type,
+        b_stride, transpose_b};
+    void* const out = static_cast<char*>(c) + p * c_next * bytes(c_type);
+    for (int64_t column = 0; column < n; ++column) {
+      for (int64_t row = 0; row < m; ++row) {
+        double sum = 0;
+        for (int64_t d = 0; d < k; ++d)
+          sum += in_a.At(row, d) * in_b.At(d, column);
+        const int64_t at = column * c_stride + row;
+        sum *= by;
+        if (keep != 0) sum += keep * LoadAs(c_type, out, at);
+        StoreAs(c_type, out, at, sum);
+      }
+    }
+  }
+  return kSuccess;
+}
+
+EXPORT int cublasGemmEx_64(cublasContext* handle, int transpose_a,
+                           int transpose_b, int64_t m, int64_t n, int64_t k,
+                           const void* alpha, const void* a, int a_type,
+                           int64_t a_stride, const void* b, int b_type,
+                           int64_t b_stride, const void* beta, void* c,
+                           int c_type, int64_t c_stride, int compute,
+                           int algorithm) {
+  return cublasGemmStridedBatchedEx_64(handle, transpose_a, transpose_b, m, n,
+                                       k, alpha, a, a_type, a_stride, 0, b,
+                                       b_type, b_stride, 0, beta, c, c_type,
+                                       c_stride, 0, 1, compute, algorithm);
+}
+
+EXPORT const char* cublasGetStatusString(int status) {
+  switch (status) {
+    case kSuccess:
+      return "success";
+    case kInvalidValue:
+      return "an unsupported value or parameter was passed to the function";
+    case kNotSupported:
+      return "the functionality requested is not supported";
+    default:
+      return "the engine uses cuBLAS as it must not";
+  }
+}
+
+// Products so far, and those of them that may use TF32.
+EXPORT void stand_in_calls(int* all, int* tf32) {
+  *all = calls;
+  *tf32 = tf32_calls;
+}
