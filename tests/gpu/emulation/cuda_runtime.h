@@ -16,6 +16,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <tuple>
+#include <utility>
 
 #define __global__
 #define __device__
@@ -58,6 +60,9 @@ enum cudaMemcpyKind {
 struct EmulatedStream;
 using cudaStream_t = EmulatedStream*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
+struct EmulatedEvent;
+using cudaEvent_t = EmulatedEvent*;
+inline constexpr unsigned cudaEventDisableTiming = 2;
 
 enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative = 2 };
 union cudaLaunchAttributeValue {
@@ -106,6 +111,11 @@ cudaError_t cudaMemset2DAsync(void* device, std::size_t pitch, int value,
                               cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 
 namespace emulation {
 
@@ -119,9 +129,13 @@ void GridBarrier();
 // an unreadable page begins, and is not empty at first.
 void* DynamicShared();
 
-// Runs `thread` for every thread of every block.
+// Queues `thread` for every thread of every block.
 cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
-                   const std::function<void()>& thread);
+                   std::function<void()> thread);
+
+// Runs `work` when the stream comes to it: at once, unless the checks ask for
+// another order (streams.cc).
+cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
 cudaError_t SetMostShared(const void* kernel, std::size_t bytes);
 
@@ -134,8 +148,12 @@ cudaError_t MostBlocks(int* blocks, const void* kernel, int threads,
 template <class... Params, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,
                                void (*kernel)(Params...), Args&&... args) {
-  return emulation::Launch(*config, reinterpret_cast<const void*>(kernel),
-                           [&] { kernel(args...); });
+  // Copies, as CUDA makes: the launch may come after the caller's are gone.
+  return emulation::Launch(
+      *config, reinterpret_cast<const void*>(kernel),
+      [kernel, params = std::tuple<Params...>(std::forward<Args>(args)...)] {
+        std::apply(kernel, params);
+      });
 }
 
 template <class... Params>

@@ -209,6 +209,23 @@ bool IsCooperative(const cudaLaunchConfig_t& config) {
   return false;
 }
 
+// All blocks of a launch.
+cudaError_t RunGrid(unsigned count, dim3 block_dim, std::size_t shared,
+                    bool cooperative, const std::function<void()>& thread) {
+  const unsigned threads = block_dim.x;
+  const unsigned at_once = cooperative ? count : 1;
+  if (!Prepare(at_once, threads, shared)) return cudaErrorMemoryAllocation;
+  body = &thread;
+  blockDim = block_dim;
+  gridDim = dim3(count);
+  const bool agreed =
+      cooperative ? RunTogether(count, threads) : RunOneByOne(count, threads);
+  const bool whole = FreeShared(at_once);
+  if (agreed && whole) return cudaSuccess;
+  blocks.clear();  // some of their threads are in the middle of the kernel
+  return cudaErrorLaunchFailure;
+}
+
 // An array ends where an unreadable page begins, so the first element past it
 // kills the process. Before it lie bytes that must keep their value.
 struct Allocation {
@@ -257,7 +274,7 @@ cudaError_t MostBlocks(int* count, const void* kernel, int threads,
 }
 
 cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
-                   const std::function<void()>& thread) {
+                   std::function<void()> thread) {
   if (config.stream == nullptr) return cudaErrorInvalidResourceHandle;
   const unsigned threads = config.blockDim.x;
   if (config.gridDim.x == 0 || config.gridDim.x > 0x7fffffff || threads == 0 ||
@@ -278,19 +295,10 @@ cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
   }
   const unsigned count =
       cooperative ? config.gridDim.x : std::min(config.gridDim.x, most_blocks);
-  const unsigned at_once = cooperative ? count : 1;
-  if (!Prepare(at_once, threads, config.dynamicSmemBytes)) {
-    return cudaErrorMemoryAllocation;
-  }
-  body = &thread;
-  blockDim = config.blockDim;
-  gridDim = dim3(count);
-  const bool agreed =
-      cooperative ? RunTogether(count, threads) : RunOneByOne(count, threads);
-  const bool whole = FreeShared(at_once);
-  if (agreed && whole) return cudaSuccess;
-  blocks.clear();  // some of their threads are in the middle of the kernel
-  return cudaErrorLaunchFailure;
+  return Enqueue(config.stream, [=, block = config.blockDim,
+                                 shared = config.dynamicSmemBytes] {
+    return RunGrid(count, block, shared, cooperative, thread);
+  });
 }
 
 }  // namespace emulation
@@ -345,8 +353,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return cudaErrorInvalidValue;
 }
 
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
-
 cudaError_t cudaMalloc(void** device, std::size_t bytes) {
   const std::size_t page = emulation::PageBytes();
   const std::size_t inner = (bytes / page + 1) * page;
@@ -386,41 +392,10 @@ cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes,
   return cudaSuccess;
 }
 
-cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes,
-                            cudaMemcpyKind kind, cudaStream_t stream) {
-  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-  return cudaMemcpy(to, from, bytes, kind);
-}
-
 cudaError_t cudaMemset(void* device, int value, std::size_t bytes) {
   std::memset(device, value, bytes);
   return cudaSuccess;
 }
-
-cudaError_t cudaMemsetAsync(void* device, int value, std::size_t bytes,
-                            cudaStream_t stream) {
-  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-  return cudaMemset(device, value, bytes);
-}
-
-cudaError_t cudaMemset2DAsync(void* device, std::size_t pitch, int value,
-                              std::size_t width, std::size_t height,
-                              cudaStream_t stream) {
-  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-  if (width > pitch) return cudaErrorInvalidValue;
-  for (std::size_t row = 0; row < height; ++row) {
-    std::memset(static_cast<char*>(device) + row * pitch, value, width);
-  }
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  static char the_stream;
-  *stream = reinterpret_cast<cudaStream_t>(&the_stream);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 
 EXPORT void emulation_vary(int reverse, unsigned blocks) {
   emulation::reverse_order = reverse != 0;
