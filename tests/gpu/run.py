@@ -23,6 +23,7 @@ import check_ptxas
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SHIMS = sorted(HERE.glob("shim*.cu.cc"))
+EMULATION = [HERE / "emulation" / name for name in ("emulation.cc", "streams.cc")]
 CHECKS = ("check.py", "check_blas.py")
 ARCHITECTURES = ("80", "90")
 # No initcheck: the checks fill what is not written yet with NaN, which a comparison finds.
@@ -67,7 +68,7 @@ def build_emulation(library: pathlib.Path, cublas: pathlib.Path, jobs: int) -> N
     compiler += ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     # Some distributions' g++ checks longjmp, which cannot know of stacks other than its own.
     compiler += ["-U_FORTIFY_SOURCE", "-I", ROOT, "-isystem", HERE / "emulation"]
-    build(compiler, [*engine_sources(), *SHIMS, HERE / "emulation/emulation.cc"], library, jobs)
+    build(compiler, [*engine_sources(), *SHIMS, *EMULATION], library, jobs)
     linked = [*compiler, "-shared", f"-Wl,-soname,{cublas.name}"]
     compile_all([[*linked, HERE / "emulation/cublas.cc", "-o", cublas]], 1)
 
