@@ -169,12 +169,33 @@ class ReserveLayout {
     return mask_offset_ + layer * mask_bytes_;
   }
 
-  // Zeros where rounding up leaves gaps, so that all of a reserve space is
-  // written and follows from the call.
+  // What rounding up leaves behind arrays: from `offset` on `count` of them,
+  // one every `stride` bytes, of which `used` are the array's.
+  struct Gaps {
+    int64_t offset = 0;
+    int64_t count = 0;  // 0 where there is no gap
+    int64_t used = 0;
+    int64_t stride = 0;
+  };
+  struct AllGaps {
+    Gaps of[3];
+  };
+  AllGaps gaps() const {
+    return {
+        {GapsBehind(kReserveHeaderBytes, pseudo_layers_ * arrays_, array_used_),
+         GapsBehind(h_offset_, between_, h_used_),
+         GapsBehind(mask_offset_, between_, mask_used_)}};
+  }
+
+  // Zeros in the gaps, so that all of a reserve space is written and follows
+  // from the call.
   void ClearGaps(void* reserve) const {
-    Clear(reserve, kReserveHeaderBytes, pseudo_layers_ * arrays_, array_used_);
-    Clear(reserve, h_offset_, between_, h_used_);
-    Clear(reserve, mask_offset_, between_, mask_used_);
+    for (const Gaps& gaps : this->gaps().of) {
+      char* end = static_cast<char*>(reserve) + gaps.offset + gaps.used;
+      for (int64_t n = 0; n < gaps.count; ++n, end += gaps.stride) {
+        std::memset(end, 0, gaps.stride - gaps.used);
+      }
+    }
   }
 
  private:
@@ -184,17 +205,10 @@ class ReserveLayout {
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
 
-  // Behind each of `count` arrays from `offset` on. Those of a stack without
-  // units are empty and may be without number.
-  static void Clear(void* reserve, int64_t offset, int64_t count,
-                    int64_t used) {
-    const int64_t bytes = Aligned(used);
-    if (bytes == used) return;
-    char* end = static_cast<char*>(reserve) + offset;
-    for (int64_t n = 0; n < count; ++n) {
-      std::memset(end + used, 0, bytes - used);
-      end += bytes;
-    }
+  // The arrays of a stack without units are empty and may be without number.
+  static Gaps GapsBehind(int64_t offset, int64_t count, int64_t used) {
+    const int64_t stride = Aligned(used);
+    return {offset, stride == used ? 0 : count, used, stride};
   }
 
   int64_t pseudo_layers_;

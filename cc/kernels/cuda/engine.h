@@ -22,6 +22,8 @@ namespace blockrnn::cuda {
 // nullptr for success, else a static text that says what failed.
 using Error = const char*;
 
+struct Blas;  // cc/kernels/cuda/blas.h
+
 // What an engine call borrows.
 struct Host {
   void* context = nullptr;
@@ -29,6 +31,10 @@ struct Host {
   // Device scratch of that many bytes, aligned to 256, which the host keeps
   // until the work queued on the stream is done; nullptr when there is none.
   void* (*allocate)(void* context, std::size_t bytes) = nullptr;
+  const Blas* blas = nullptr;  // large products; nullptr: the engine's own
+  // About how much scratch a block of steps may take. More of it makes the
+  // large products, of which each block has a few, larger.
+  std::size_t block_bytes = std::size_t{128} << 20;
 };
 
 // T is float, double, Eigen::half or Eigen::bfloat16; all pointers are to
@@ -77,6 +83,8 @@ Error RnnBackward(const RnnBackwardArgs<T>& args, const Host& host);
 
 // Sets `bytes` bytes of device memory to zero.
 Error FillZero(void* device, std::size_t bytes, const Host& host);
+// Copies `bytes` bytes of device memory to others.
+Error Copy(const void* from, std::size_t bytes, void* to, const Host& host);
 
 // What Error is when Host::allocate gave nothing.
 inline constexpr char kOutOfMemory[] = "out of device memory";
