@@ -197,8 +197,8 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--cublas", help="the stand-in; else PyTorch's, or the system's")
     arguments = parser.parse_args()
-    stand_in = device_engine.load_cublas(arguments.cublas)
     blas = Blas(arguments.library)
+    stand_in = blas.engine.load_cublas(arguments.cublas)
     if blas.found() is None:
         assert not arguments.emulated, blas.library.blockrnn_blas_problem()
         print(f"not run: {blas.library.blockrnn_blas_problem().decode()}")

@@ -63,15 +63,6 @@ def decode(stored: np.ndarray, dtype: str) -> np.ndarray:
         return stored.astype(np.float64)
 
 
-def load_cublas(path: str | None) -> ctypes.CDLL | None:
-    """Loads the cuBLAS that the engine then finds: the one at `path`, else PyTorch's copy."""
-    if path is not None:
-        return ctypes.CDLL(path)
-    with contextlib.suppress(ImportError):
-        importlib.import_module("torch")
-    return None
-
-
 class Engine:
     """The engine on the one device that the library finds."""
 
@@ -106,6 +97,19 @@ class Engine:
                 raise EngineError(error.decode())
 
         return call
+
+    def load_cublas(self, path: str | None) -> ctypes.CDLL | None:
+        """Loads the cuBLAS that the engine then finds, before anything asks for it.
+
+        path: the emulation's stand-in, which is returned. None: PyTorch's copy, if there is one.
+        """
+        if path is None:
+            with contextlib.suppress(ImportError):
+                importlib.import_module("torch")
+            return None
+        stand_in = ctypes.CDLL(path)
+        stand_in.stand_in_enqueue(self.library.emulation_enqueue)
+        return stand_in
 
     def device_count(self) -> int:
         return self.library.blockrnn_device_count()

@@ -2,10 +2,9 @@
 // the engine calls of it, one element after the other. It refuses what cuBLAS
 // refuses, and what cuBLAS would take but the engine must not do.
 
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
+#include <memory>
 
 #include "tests/gpu/emulation/cuda_bf16.h"
 #include "tests/gpu/emulation/cuda_fp16.h"
@@ -33,6 +32,10 @@ constexpr int kReal16 = 2;
 constexpr int kRealBfloat16 = 14;
 
 constexpr std::size_t kLeastWorkspace = std::size_t{4} << 20;
+
+// The emulated device's: queues work(data) on a stream.
+using Enqueue = int (*)(void* stream, int (*work)(void*), void* data);
+Enqueue enqueue = nullptr;
 
 int calls = 0;
 int tf32_calls = 0;
@@ -68,18 +71,47 @@ void StoreAs(int type, void* p, int64_t at, double value) {
 }
 
 // Column after column, as it lies in memory.
-struct Matrix {
+struct Matrices {
   const void* data;
   int type;
   int64_t stride;
-  int operation;
+  int64_t next;
+  bool transposed;
 
-  double At(int64_t row, int64_t column) const {
-    return LoadAs(
-        type, data,
-        operation == 0 ? column * stride + row : row * stride + column);
+  int64_t Index(int64_t matrix, int64_t row, int64_t column) const {
+    return matrix * next +
+           (transposed ? row * stride + column : column * stride + row);
+  }
+  double At(int64_t matrix, int64_t row, int64_t column) const {
+    return LoadAs(type, data, Index(matrix, row, column));
   }
 };
+
+struct Work {
+  int64_t m, n, k, count;
+  Matrices a, b, c;
+  double alpha, beta;
+};
+
+int Run(void* data) {
+  const std::unique_ptr<Work> work(static_cast<Work*>(data));
+  const Matrices& c = work->c;
+  for (int64_t p = 0; p < work->count; ++p) {
+    for (int64_t column = 0; column < work->n; ++column) {
+      for (int64_t row = 0; row < work->m; ++row) {
+        double sum = 0;
+        for (int64_t d = 0; d < work->k; ++d) {
+          sum += work->a.At(p, row, d) * work->b.At(p, d, column);
+        }
+        sum *= work->alpha;
+        if (work->beta != 0) sum += work->beta * c.At(p, row, column);
+        StoreAs(c.type, const_cast<void*>(c.data), c.Index(p, row, column),
+                sum);
+      }
+    }
+  }
+  return kSuccess;
+}
 
 bool KnownTypes(int ab, int c, int compute) {
   switch (compute) {
@@ -117,7 +149,6 @@ EXPORT int cublasSetWorkspace_v2(cublasContext* handle, void* workspace,
     return kInvalidValue;
   }
   if (bytes < kLeastWorkspace) return kInvalidValue;
-  std::memset(workspace, 0xff, bytes);  // what a product may do to it
   handle->workspace = workspace;
   return kSuccess;
 }
@@ -146,9 +177,9 @@ EXPORT int cublasGemmStridedBatchedEx_64(
     int algorithm) {
   // The default stream, sums whose order differs, sums that are rounded, or
   // cuBLAS' own scratch, which streams share.
-  if (handle->stream == nullptr || handle->workspace == nullptr ||
-      handle->pointer_mode != 0 || handle->atomics != 0 || handle->math != 16 ||
-      algorithm != -1) {
+  if (enqueue == nullptr || handle->stream == nullptr ||
+      handle->workspace == nullptr || handle->pointer_mode != 0 ||
+      handle->atomics != 0 || handle->math != 16 || algorithm != -1) {
     return kInternalError;
   }
   if (m < 0 || n < 0 || k < 0 || count < 0 || c_stride < m || m == 0 ||
@@ -161,32 +192,13 @@ EXPORT int cublasGemmStridedBatchedEx_64(
   }
   ++calls;
   if (compute == 77) ++tf32_calls;
-  const double by = Scalar(alpha, compute);
-  const double keep = Scalar(beta, compute);
-  const auto bytes = [](int type) {
-    return type == kReal64 ? 8 : type == kReal32 ? 4 : 2;
-  };
-  for (int64_t p = 0; p < count; ++p) {
-    const Matrix in_a = {
-        static_cast<const char*>(a) + p * a_next * bytes(a_type), a_type,
-        a_stride, transpose_a};
-    const Matrix in_b = {
-        static_cast<const char*>(b) + p * b_next * bytes(b_type), b_type,
-        b_stride, transpose_b};
-    void* const out = static_cast<char*>(c) + p * c_next * bytes(c_type);
-    for (int64_t column = 0; column < n; ++column) {
-      for (int64_t row = 0; row < m; ++row) {
-        double sum = 0;
-        for (int64_t d = 0; d < k; ++d)
-          sum += in_a.At(row, d) * in_b.At(d, column);
-        const int64_t at = column * c_stride + row;
-        sum *= by;
-        if (keep != 0) sum += keep * LoadAs(c_type, out, at);
-        StoreAs(c_type, out, at, sum);
-      }
-    }
-  }
-  return kSuccess;
+  auto* const work = new Work{m, n, k, count, {}, {}, {}, 0, 0};
+  work->a = {a, a_type, a_stride, a_next, transpose_a != 0};
+  work->b = {b, b_type, b_stride, b_next, transpose_b != 0};
+  work->c = {c, c_type, c_stride, c_next, false};
+  work->alpha = Scalar(alpha, compute);
+  work->beta = Scalar(beta, compute);
+  return enqueue(handle->stream, &Run, work);
 }
 
 EXPORT int cublasGemmEx_64(cublasContext* handle, int transpose_a,
@@ -214,6 +226,8 @@ EXPORT const char* cublasGetStatusString(int status) {
       return "the engine uses cuBLAS as it must not";
   }
 }
+
+EXPORT void stand_in_enqueue(Enqueue function) { enqueue = function; }
 
 // Products so far, and those of them that may use TF32.
 EXPORT void stand_in_calls(int* all, int* tf32) {

@@ -183,3 +183,10 @@ cudaError_t cudaMemset2DAsync(void* device, std::size_t pitch, int value,
 EXPORT void emulation_vary_streams(int new_order) {
   order = static_cast<Order>(new_order);
 }
+
+// For the stand-in of cuBLAS, a library of its own.
+EXPORT int emulation_enqueue(void* stream, int (*work)(void*), void* data) {
+  return emulation::Enqueue(static_cast<cudaStream_t>(stream), [work, data] {
+    return work(data) == 0 ? cudaSuccess : cudaErrorLaunchFailure;
+  });
+}
