@@ -94,6 +94,14 @@ def test_emulation_finds(self_test, mode, outcome):
         assert (done.returncode, done.stdout.strip()) == (0, outcome), done.stderr
 
 
+def test_plan_of_persistent_kernels(tmp_path):
+    program = tmp_path / "plan_test"
+    command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run([*command, "-I", ROOT, GPU / "persistent_plan_test.cc", "-o", program], check=True)
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+
+
 def test_no_gpu_is_said():
     """Without a GPU the harness says so and succeeds; asked for one, it fails."""
     command = [sys.executable, "-c", "import run; run.count_gpus = lambda: 0; run.main()"]
