@@ -97,7 +97,9 @@ def test_emulation_finds(self_test, mode, outcome):
 def test_plan_of_persistent_kernels(tmp_path):
     program = tmp_path / "plan_test"
     command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([*command, "-I", ROOT, GPU / "persistent_plan_test.cc", "-o", program], check=True)
+    subprocess.run(
+        [*command, "-I", ROOT, GPU / "persistent_plan_test.cc", "-o", program], check=True
+    )
     done = subprocess.run([program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "ok\n")
 
