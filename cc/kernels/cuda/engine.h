@@ -31,6 +31,8 @@ struct Host {
   // Device scratch of that many bytes, aligned to 256, which the host keeps
   // until the work queued on the stream is done; nullptr when there is none.
   void* (*allocate)(void* context, std::size_t bytes) = nullptr;
+  // Whether kernels may be launched whose blocks all run at once.
+  bool persistent = true;
   const Blas* blas = nullptr;  // large products; nullptr: the engine's own
   // About how much scratch a block of steps may take. More of it makes the
   // large products, of which each block has a few, larger.

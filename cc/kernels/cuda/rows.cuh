@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, int kSums>
 struct SumOutputs {
-  T* sum[kSums];  // [units] each
+  T* sum[kSums];  // [units] each; nullptr: not wanted
 };
 
 // Σ over slices[num_slices, kSums, units]; zeros where there are none.
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int s = 0; s < kSums; ++s) {
       const C sum = SumOverWarps(sums[s]);
-      if (Warp() == 0 && unit < tiles.units) Store(out.sum[s], unit, sum);
+      if (Warp() == 0 && unit < tiles.units) StoreIf(out.sum[s], unit, sum);
     }
   }
 }

@@ -27,6 +27,10 @@
 // One block runs at a time, so its shared memory is one for all. It keeps what
 // the block before left there, as a GPU does.
 #define __shared__ static
+// Where a kernel has its dynamic shared memory
+// (cc/kernels/cuda/persistent.cuh).
+#define BLOCKRNN_DYNAMIC_SHARED(name) \
+  auto* const name = static_cast<unsigned char*>(::emulation::DynamicShared())
 #define __syncthreads() ::emulation::Barrier(__FILE__, __LINE__)
 
 struct dim3 {
