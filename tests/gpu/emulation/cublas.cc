@@ -87,7 +87,11 @@ struct Matrices {
   }
 };
 
+// What cuBLAS may leave in its workspace.
+constexpr std::size_t kScribbled = 4096;
+
 struct Work {
+  void* workspace;
   int64_t m, n, k, count;
   Matrices a, b, c;
   double alpha, beta;
@@ -96,6 +100,7 @@ struct Work {
 int Run(void* data) {
   const std::unique_ptr<Work> work(static_cast<Work*>(data));
   const Matrices& c = work->c;
+  std::memset(work->workspace, 0xff, kScribbled);
   for (int64_t p = 0; p < work->count; ++p) {
     for (int64_t column = 0; column < work->n; ++column) {
       for (int64_t row = 0; row < work->m; ++row) {
@@ -192,7 +197,8 @@ EXPORT int cublasGemmStridedBatchedEx_64(
   }
   ++calls;
   if (compute == 77) ++tf32_calls;
-  auto* const work = new Work{m, n, k, count, {}, {}, {}, 0, 0};
+  auto* const work =
+      new Work{handle->workspace, m, n, k, count, {}, {}, {}, 0, 0};
   work->a = {a, a_type, a_stride, a_next, transpose_a != 0};
   work->b = {b, b_type, b_stride, b_next, transpose_b != 0};
   work->c = {c, c_type, c_stride, c_next, false};

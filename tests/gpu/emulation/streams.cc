@@ -1,8 +1,9 @@
 // Owns the emulated streams and events. Work runs when it is queued; or, as the
 // checks ask, only when the host waits, and then as much of one stream as its
-// events allow before the next stream has its turn. An order that the engine
-// left to chance comes out so.
+// events allow before the next stream has its turn, or piece by piece in turns
+// of chance. An order that the engine left to chance comes out so.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -33,8 +34,9 @@ struct Item {
   bool ready() const { return awaited == nullptr || awaited->done >= record; }
 };
 
-enum Order { kAtOnce, kFirstStreamFirst, kLastStreamFirst };
+enum Order { kAtOnce, kFirstStreamFirst, kLastStreamFirst, kByChance };
 Order order = kAtOnce;
+uint32_t chance = 0;
 cudaError_t failure = cudaSuccess;  // of what ran late
 
 }  // namespace
@@ -57,9 +59,12 @@ std::vector<std::unique_ptr<EmulatedStream>>& Streams() {
 
 EmulatedStream* NextToRun() {
   auto& streams = Streams();
+  chance = chance * 1664525u + 1013904223u;
+  const std::size_t first = order == kByChance ? chance >> 16 : 0;
   for (std::size_t n = 0; n < streams.size(); ++n) {
-    const std::size_t turn =
-        order == kLastStreamFirst ? streams.size() - 1 - n : n;
+    const std::size_t turn = order == kLastStreamFirst
+                                 ? streams.size() - 1 - n
+                                 : (first + n) % streams.size();
     EmulatedStream& stream = *streams[turn];
     if (!stream.items.empty() && stream.items.front().ready()) return &stream;
   }
@@ -179,9 +184,10 @@ cudaError_t cudaMemset2DAsync(void* device, std::size_t pitch, int value,
 }
 
 // 0: work runs when it is queued. 1, 2: when the host waits; the stream that
-// was made first goes first, or last.
+// was made first goes first, or last. 3 and more: by chance, of that seed.
 EXPORT void emulation_vary_streams(int new_order) {
-  order = static_cast<Order>(new_order);
+  order = static_cast<Order>(std::min<int>(new_order, kByChance));
+  chance = static_cast<uint32_t>(new_order);
 }
 
 // For the stand-in of cuBLAS, a library of its own.
