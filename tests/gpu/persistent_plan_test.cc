@@ -173,6 +173,9 @@ void Choices() {
          kFewPersistentRows);
   EXPECT(Plan(kH200, kSteps, {Forward(3, 512, 4, 4)}).rows ==
          kManyPersistentRows);
+  EXPECT(
+      Plan(kH200, kSteps, {Forward(1, 64, 3, 4), Forward(1, 64, 3, 4)}).rows ==
+      kManyPersistentRows);
   // Two products of a step share the memory.
   EXPECT(
       Plan(kH200, kSteps, {Forward(8, 700, 3, 4), Forward(8, 700, 3, 4)}).rows >

@@ -17,6 +17,7 @@
 #include "cc/kernels/cuda/sequence_gradients.cuh"
 #include "cc/kernels/cuda/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence_rows.cuh"
+#include "cc/kernels/cuda/step_loop.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -138,11 +139,8 @@ class GruAfterSequenceForwardCall {
       }
       const GruAfterSequenceCell<T> cell = {args_, rows_.map(),
                                             product_.input(), h_, ld_h_};
-      for (int64_t step = block.first; step < block.end(); ++step) {
-        const int64_t rows = rows_.Active(step);
-        error = w_h_.Run(host_, {step, rows, rows, step}, cell);
-        if (error != nullptr) return error;
-      }
+      error = loop_.Run(host_, rows_, block, false, Work(w_h_, cell));
+      if (error != nullptr) return error;
     }
     return SequencePasses<T>::EndStates(host_, rows_.map(), h_.even, h_.odd,
                                         shape_.units, args_.h_last);
@@ -161,6 +159,7 @@ class GruAfterSequenceForwardCall {
         (error = product_.Prepare(
              host_, shape_, rows_, args_.x,
              {args_.w_x, args_.b_x, args_.b_h, kGruAfterGates})) ||
+        (error = Plan()) ||
         (error = w_h_.Prepare(host_, Weights(), units, units, batch,
                               args_.recurrent_dropout != nullptr)) ||
         (error = Allocate(host_, batch * units, &h_.even)) ||
@@ -186,6 +185,12 @@ class GruAfterSequenceForwardCall {
     return nullptr;
   }
 
+  Error Plan() {
+    if (args_.recurrent_dropout != nullptr) return nullptr;
+    return loop_.Plan(host_, rows_.steps(),
+                      Planned{&w_h_, shape_.units, shape_.units, shape_.batch});
+  }
+
   StepWeights<T> Weights() const {
     const int64_t units = shape_.units;
     if (shape_.weights_by_unit) return {args_.w_h, units, units * units, 1};
@@ -200,6 +205,7 @@ class GruAfterSequenceForwardCall {
   BlockInput<T> x_;
   InputProduct<T> product_;
   StepMatrix<T, kGruAfterGates, false> w_h_;
+  StepLoop loop_;
   Alternating<C> h_;  // [B, H]
 };
 
@@ -221,12 +227,12 @@ class GruAfterSequenceBackwardCall {
     for (StepBlock block = rows_.BlockBefore(rows_.steps()); block.steps > 0;
          block = rows_.BlockBefore(block.first)) {
       cell_.first = rows_.Before(block.first);
-      for (int64_t step = block.end() - 1; step >= block.first; --step) {
-        if ((error = Step(step, rows_.Active(step)))) return error;
+      if ((error = loop_.Run(host_, rows_, block, true, Work(w_h_t_, cell_))) ||
+          (error = Weights(block))) {
+        return error;
       }
-      if ((error = Weights(block))) return error;
     }
-    if ((error = Step(-1, shape_.batch)) || (error = w_x_grad_.Finish(host_)) ||
+    if ((error = BeforeFirst()) || (error = w_x_grad_.Finish(host_)) ||
         (error = w_h_grad_.Finish(host_)) ||
         (error = b_x_grad_.Finish(host_))) {
       return error;
@@ -237,9 +243,15 @@ class GruAfterSequenceBackwardCall {
  private:
   int64_t ldz() const { return kGruAfterGates * shape_.units; }
 
-  Error Step(int64_t step, int64_t rows) {
-    return w_h_t_.Run(host_, {step, rows, rows_.Active(step + 1), step + 1},
-                      cell_);
+  // Step -1: the gradient of the first state.
+  Error BeforeFirst() {
+    return w_h_t_.Run(host_, {-1, shape_.batch, rows_.Active(0), 0}, cell_);
+  }
+
+  Error Plan() {
+    if (args_.recurrent_dropout != nullptr) return nullptr;
+    return loop_.Plan(host_, rows_.steps(),
+                      Planned{&w_h_t_, shape_.units, ldz(), shape_.batch});
   }
 
   Error Prepare() {
@@ -257,7 +269,7 @@ class GruAfterSequenceBackwardCall {
                                      {args_.h, cell_.ld_h, args_.h_prev, units},
                                      args_.recurrent_dropout)) ||
         (error = dz_h_.Prepare(host_, rows_, ldz())) ||
-        (error = dz_x_.Prepare(host_, rows_, ldz())) ||
+        (error = dz_x_.Prepare(host_, rows_, ldz())) || (error = Plan()) ||
         (error = w_h_t_.Prepare(host_, Transposed(), units, ldz(), batch,
                                 args_.recurrent_dropout != nullptr)) ||
         (error = Allocate(host_, batch * ldz(), &cell_.step_dz.even)) ||
@@ -323,6 +335,7 @@ class GruAfterSequenceBackwardCall {
   BlockArray<T> dz_h_;  // [block rows, 3H]
   BlockArray<T> dz_x_;  // [block rows, 3H]
   StepMatrix<T, kGruAfterGates, true> w_h_t_;
+  StepLoop loop_;
   GruAfterSequenceGradCell<T> cell_ = {};
   WeightGrad<T> w_x_grad_;
   WeightGrad<T> w_h_grad_;

@@ -17,6 +17,7 @@
 #include "cc/kernels/cuda/sequence_gradients.cuh"
 #include "cc/kernels/cuda/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence_rows.cuh"
+#include "cc/kernels/cuda/step_loop.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -135,14 +136,12 @@ class GruSequenceBackwardCall {
     for (StepBlock block = rows_.BlockBefore(rows_.steps()); block.steps > 0;
          block = rows_.BlockBefore(block.first)) {
       step_.first = rows_.Before(block.first);
-      for (int64_t step = block.end() - 1; step >= block.first; --step) {
-        if ((error = Step(step))) return error;
-      }
-      if ((error = Weights(block)) || (error = InputGradOf(block))) {
+      if ((error = Steps(block)) || (error = Weights(block)) ||
+          (error = InputGradOf(block))) {
         return error;
       }
     }
-    if ((error = Step(-1))) return error;
+    if ((error = BeforeFirst())) return error;
     const WeightGrad<T>* const grads[] = {&w_ru_x_grad_, &w_ru_h_grad_,
                                           &w_c_x_grad_,  &w_c_h_grad_,
                                           &b_ru_grad_,   &b_c_grad_};
@@ -153,14 +152,24 @@ class GruSequenceBackwardCall {
   }
 
  private:
-  Error Step(int64_t step) {
-    const int64_t rows = step < 0 ? shape_.batch : rows_.Active(step);
-    const Error error =
-        w_ru_h_t_.Run(host_, {step, rows, rows_.Active(step + 1), step + 1},
-                      GruSequenceGradState<T>{step_});
-    if (error != nullptr || step < 0) return error;
-    return w_c_h_t_.Run(host_, {step, rows, rows, 0},
-                        GruSequenceGradReset<T>{step_});
+  Error Steps(const StepBlock& block) const {
+    return loop_.Run(host_, rows_, block, true,
+                     Work(w_ru_h_t_, GruSequenceGradState<T>{step_}),
+                     Work(w_c_h_t_, GruSequenceGradReset<T>{step_}, true));
+  }
+
+  // Step -1: the gradient of the first state.
+  Error BeforeFirst() const {
+    return w_ru_h_t_.Run(host_, {-1, shape_.batch, rows_.Active(0), 0},
+                         GruSequenceGradState<T>{step_});
+  }
+
+  Error Plan() {
+    if (args_.recurrent_dropout != nullptr) return nullptr;
+    return loop_.Plan(
+        host_, rows_.steps(),
+        Planned{&w_ru_h_t_, units_, kGruGates * units_, shape_.batch},
+        Planned{&w_c_h_t_, units_, units_, shape_.batch});
   }
 
   Error Prepare() {
@@ -176,7 +185,7 @@ class GruSequenceBackwardCall {
                                      {args_.h, units_, args_.h_prev, units_},
                                      args_.recurrent_dropout)) ||
         (error = dz_.Prepare(host_, rows_, kGruAllGates * units_)) ||
-        (error = h_r_.Prepare(host_, rows_, units_)) ||
+        (error = h_r_.Prepare(host_, rows_, units_)) || (error = Plan()) ||
         (error = w_ru_h_t_.Prepare(
              host_, {args_.w_ru_h, kGruGates * units_, 0, 1}, units_,
              kGruGates * units_, batch, args_.recurrent_dropout != nullptr)) ||
@@ -281,6 +290,7 @@ class GruSequenceBackwardCall {
   BlockArray<T> h_r_;  // [block rows, H]
   StepMatrix<T, kGruGates, true> w_ru_h_t_;
   StepMatrix<T, kSlices, true> w_c_h_t_;
+  StepLoop loop_;
   GruSequenceGradStep<T> step_ = {};
   WeightGrad<T> w_ru_x_grad_;
   WeightGrad<T> w_ru_h_grad_;

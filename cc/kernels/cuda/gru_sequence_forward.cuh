@@ -16,6 +16,7 @@
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence_rows.cuh"
+#include "cc/kernels/cuda/step_loop.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -120,21 +121,24 @@ class GruSequenceForwardCall {
       }
       step_.input_ru = ru_.input();
       step_.input_c = c_.input();
-      for (int64_t step = block.first; step < block.end(); ++step) {
-        const StepRange range = {step, rows_.Active(step), rows_.Active(step),
-                                 0};
-        if ((error = w_ru_h_.Run(host_, range, GruSequenceGates<T>{step_})) ||
-            (error =
-                 w_c_h_.Run(host_, range, GruSequenceCandidate<T>{step_}))) {
-          return error;
-        }
-      }
+      error = loop_.Run(host_, rows_, block, false,
+                        Work(w_ru_h_, GruSequenceGates<T>{step_}),
+                        Work(w_c_h_, GruSequenceCandidate<T>{step_}, true));
+      if (error != nullptr) return error;
     }
     return SequencePasses<T>::EndStates(host_, rows_.map(), step_.h, step_.h,
                                         shape_.units, args_.h_last);
   }
 
  private:
+  Error Plan() {
+    if (args_.recurrent_dropout != nullptr) return nullptr;
+    const int64_t units = shape_.units;
+    return loop_.Plan(host_, rows_.steps(),
+                      Planned{&w_ru_h_, units, units, shape_.batch},
+                      Planned{&w_c_h_, units, units, shape_.batch});
+  }
+
   Error Prepare() {
     const int64_t units = shape_.units;
     const int64_t batch = shape_.batch;
@@ -148,6 +152,7 @@ class GruSequenceForwardCall {
         (error = c_.Prepare(
              host_, shape_, rows_, args_.x,
              {args_.w_c_x, args_.b_c, nullptr, 1, kGruGates * units})) ||
+        (error = Plan()) ||
         (error = w_ru_h_.Prepare(
              host_, {args_.w_ru_h, 1, units, kGruGates * units}, units, units,
              batch, args_.recurrent_dropout != nullptr)) ||
@@ -186,6 +191,7 @@ class GruSequenceForwardCall {
   InputProduct<T> c_;
   StepMatrix<T, kGruGates, false> w_ru_h_;
   StepMatrix<T, kSlices, true> w_c_h_;
+  StepLoop loop_;
   GruSequenceStep<T> step_ = {};
 };
 

@@ -18,6 +18,7 @@
 #include "cc/kernels/cuda/sequence_gradients.cuh"
 #include "cc/kernels/cuda/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence_rows.cuh"
+#include "cc/kernels/cuda/step_loop.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -194,9 +195,7 @@ class LstmSequenceBackwardCall {
     for (StepBlock block = rows_.BlockBefore(rows_.steps()); block.steps > 0;
          block = rows_.BlockBefore(block.first)) {
       step_.first = rows_.Before(block.first);
-      for (int64_t step = block.end() - 1; step >= block.first; --step) {
-        if (Error error = Step(step)) return error;
-      }
+      if (Error error = Steps(block)) return error;
       if (Error error = Weights(block)) return error;
     }
     return Finish();
@@ -206,14 +205,27 @@ class LstmSequenceBackwardCall {
   bool projects() const { return args_.proj > 0; }
   int64_t ldz() const { return kLstmGates * shape_.units; }
 
-  Error Step(int64_t step) {
-    const int64_t rows = step < 0 ? shape_.batch : rows_.Active(step);
-    const Error error =
-        w_h_t_.Run(host_, {step, rows, rows_.Active(step + 1), step + 1},
-                   LstmSequenceGradOutput<T>{step_});
-    if (error != nullptr || !projects() || step < 0) return error;
-    return w_p_.Run(host_, {step, rows, rows, 0},
-                    LstmSequenceGradCell<T>{step_});
+  Error Steps(const StepBlock& block) const {
+    const auto output = Work(w_h_t_, LstmSequenceGradOutput<T>{step_});
+    if (!projects()) return loop_.Run(host_, rows_, block, true, output);
+    return loop_.Run(host_, rows_, block, true, output,
+                     Work(w_p_, LstmSequenceGradCell<T>{step_}, true));
+  }
+
+  // Step -1: the gradient of the first state.
+  Error BeforeFirst() const {
+    return w_h_t_.Run(host_, {-1, shape_.batch, rows_.Active(0), 0},
+                      LstmSequenceGradOutput<T>{step_});
+  }
+
+  Error Plan() {
+    if (args_.recurrent_dropout != nullptr) return nullptr;
+    const int64_t steps = rows_.steps();
+    const int64_t batch = shape_.batch;
+    const Planned output = {&w_h_t_, step_.width, ldz(), batch};
+    if (!projects()) return loop_.Plan(host_, steps, output);
+    return loop_.Plan(host_, steps, output,
+                      Planned{&w_p_, shape_.units, args_.proj, batch});
   }
 
   Error Prepare() {
@@ -233,7 +245,7 @@ class LstmSequenceBackwardCall {
              host_, shape_, rows_,
              {args_.h, step_.ld_h, args_.h_prev, step_.width},
              args_.recurrent_dropout)) ||
-        (error = dz_.Prepare(host_, rows_, ldz())) ||
+        (error = dz_.Prepare(host_, rows_, ldz())) || (error = Plan()) ||
         (error = w_h_t_.Prepare(host_, Transposed(), step_.width, ldz(),
                                 shape_.batch,
                                 args_.recurrent_dropout != nullptr)) ||
@@ -331,7 +343,7 @@ class LstmSequenceBackwardCall {
   Error Finish() {
     const RowMap& map = rows_.map();
     Error error = nullptr;
-    if ((error = Step(-1)) ||
+    if ((error = BeforeFirst()) ||
         (error = SequencePasses<T>::EndStates(host_, map, step_.cs_grad,
                                               step_.cs_grad, shape_.units,
                                               args_.cs_prev_grad)) ||
@@ -364,6 +376,7 @@ class LstmSequenceBackwardCall {
   BlockArray<T> m_;    // [block rows, H], with one
   StepMatrix<T, kLstmGates, true> w_h_t_;
   StepMatrix<T, kSlices, true> w_p_;
+  StepLoop loop_;
   LstmSequenceGradStep<T> step_ = {};
   WeightGrad<T> w_x_grad_;
   WeightGrad<T> w_h_grad_;

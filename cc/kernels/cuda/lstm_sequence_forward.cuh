@@ -17,6 +17,7 @@
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence_rows.cuh"
+#include "cc/kernels/cuda/step_loop.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -163,9 +164,7 @@ class LstmSequenceForwardCall {
         return error;
       }
       step_.input = product_.input();
-      for (int64_t step = block.first; step < block.end(); ++step) {
-        if ((error = Step(step))) return error;
-      }
+      if ((error = Steps(block))) return error;
     }
     if ((error = SequencePasses<T>::EndStates(host_, rows_.map(), step_.h.even,
                                               step_.h.odd, step_.width,
@@ -177,13 +176,21 @@ class LstmSequenceForwardCall {
   }
 
  private:
-  Error Step(int64_t step) {
-    const int64_t rows = rows_.Active(step);
-    const Error error =
-        w_h_.Run(host_, {step, rows, rows, step}, LstmSequenceCell<T>{step_});
-    if (error != nullptr || args_.proj == 0) return error;
-    return w_p_.Run(host_, {step, rows, rows, 0},
-                    LstmSequenceProjection<T>{step_});
+  Error Steps(const StepBlock& block) const {
+    const auto cell = Work(w_h_, LstmSequenceCell<T>{step_});
+    if (args_.proj == 0) return loop_.Run(host_, rows_, block, false, cell);
+    return loop_.Run(host_, rows_, block, false, cell,
+                     Work(w_p_, LstmSequenceProjection<T>{step_}, true));
+  }
+
+  Error Plan() {
+    if (args_.recurrent_dropout != nullptr) return nullptr;
+    const int64_t steps = rows_.steps();
+    const int64_t batch = shape_.batch;
+    const Planned cell = {&w_h_, shape_.units, step_.width, batch};
+    if (args_.proj == 0) return loop_.Plan(host_, steps, cell);
+    return loop_.Plan(host_, steps, cell,
+                      Planned{&w_p_, args_.proj, shape_.units, batch});
   }
 
   Error Prepare() {
@@ -203,6 +210,7 @@ class LstmSequenceForwardCall {
         (error =
              product_.Prepare(host_, shape_, rows_, args_.x,
                               {args_.w_x, args_.b, args_.b_h, kLstmGates})) ||
+        (error = Plan()) ||
         (error = w_h_.Prepare(host_, Weights(), units, step_.width, batch,
                               args_.recurrent_dropout != nullptr)) ||
         (error = Allocate(host_, batch * step_.width, &step_.h.even)) ||
@@ -269,6 +277,7 @@ class LstmSequenceForwardCall {
   InputProduct<T> product_;
   StepMatrix<T, kLstmGates, false> w_h_;
   StepMatrix<T, kSlices, true> w_p_;
+  StepLoop loop_;
   LstmSequenceStep<T> step_ = {};
 };
 

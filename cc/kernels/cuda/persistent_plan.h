@@ -55,6 +55,8 @@ struct PersistentPlan {
 };
 
 // Rows of a tile: for one or two rows that wait for each step, and for more.
+// Steps of two products have the larger tiles alone, which halves the kernels
+// that there are to compile.
 inline constexpr int kFewPersistentRows = 2;
 inline constexpr int kManyPersistentRows = 8;
 
@@ -101,10 +103,9 @@ inline PersistentPlan PlanPersistent(const PersistentDevice& device,
     return no;
   }
   PersistentPlan plan;
-  plan.rows = kFewPersistentRows;
-  for (int s = 0; s < num_products; ++s) {
-    if (products[s].rows > kFewPersistentRows) plan.rows = kManyPersistentRows;
-  }
+  plan.rows = num_products == 1 && products[0].rows <= kFewPersistentRows
+                  ? kFewPersistentRows
+                  : kManyPersistentRows;
   int64_t at = 0;
   int64_t sum_bytes = 0;
   for (int s = 0; s < num_products; ++s) {

@@ -192,7 +192,7 @@ class RnnSequenceBackwardCall {
         return error;
       }
     }
-    if ((error = Step(-1, shape_.batch)) || (error = w_x_grad_.Finish(host_)) ||
+    if ((error = BeforeFirst()) || (error = w_x_grad_.Finish(host_)) ||
         (error = w_h_grad_.Finish(host_))) {
       return error;
     }
@@ -200,9 +200,9 @@ class RnnSequenceBackwardCall {
   }
 
  private:
-  Error Step(int64_t step, int64_t rows) {
-    return w_h_t_.Run(host_, {step, rows, rows_.Active(step + 1), step + 1},
-                      cell_);
+  // Step -1: the gradient of the first state.
+  Error BeforeFirst() {
+    return w_h_t_.Run(host_, {-1, shape_.batch, rows_.Active(0), 0}, cell_);
   }
 
   Error Prepare() {

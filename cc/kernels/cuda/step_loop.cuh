@@ -113,11 +113,7 @@ class StepLoop {
     if (persistent()) {
       constexpr std::index_sequence_for<Works...> kStages;
       const BlockSteps steps = {rows.map(), rows.steps(), block, backwards};
-      const cudaError_t code = plan_.rows == kFewPersistentRows
-                                   ? RunPersistent<kFewPersistentRows>(
-                                         kStages, host, steps, works...)
-                                   : RunPersistent<kManyPersistentRows>(
-                                         kStages, host, steps, works...);
+      const cudaError_t code = RunPersistent(kStages, host, steps, works...);
       // The process may have been given fewer multiprocessors than there are;
       // then nothing has been queued.
       if (code != cudaErrorCooperativeLaunchTooLarge) return ToError(code);
@@ -150,14 +146,21 @@ class StepLoop {
             plan_.stages[stage]};
   }
 
-  template <int kRows, std::size_t... kStages, class... Works>
+  template <std::size_t... kStages, class... Works>
   cudaError_t RunPersistent(std::index_sequence<kStages...>, const Host& host,
                             const BlockSteps& steps,
                             const Works&... works) const {
     static_assert(sizeof...(Works) <= kMostPersistentStages);
-    return LaunchTogether(
-        PersistentKernel<kRows, BlockSteps, typename Works::OnDevice...>, host,
-        steps, ForDevice(works, kStages)...);
+    if constexpr (sizeof...(Works) == 1) {
+      if (plan_.rows == kFewPersistentRows) {
+        return LaunchTogether(PersistentKernel<kFewPersistentRows, BlockSteps,
+                                               typename Works::OnDevice...>,
+                              host, steps, ForDevice(works, kStages)...);
+      }
+    }
+    return LaunchTogether(PersistentKernel<kManyPersistentRows, BlockSteps,
+                                           typename Works::OnDevice...>,
+                          host, steps, ForDevice(works, kStages)...);
   }
 
   template <class... Params, class... Works>

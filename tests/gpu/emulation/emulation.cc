@@ -39,6 +39,8 @@ unsigned most_blocks = 0x7fffffff;
 // The device.
 int multiprocessors = 4;
 std::size_t most_shared = 64 * 1024;  // dynamic, of a block that asks for it
+unsigned most_together = 0x7fffffff;  // blocks that this process is allowed
+int launches_together = 0;            // cooperative ones so far
 constexpr std::size_t kSharedUnasked = 48 * 1024;
 constexpr int kMostThreadsAtOnce = 2048;  // of a multiprocessor
 constexpr int kCapability = 8;
@@ -289,9 +291,11 @@ cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
     int at_once = 0;
     MostBlocks(&at_once, kernel, static_cast<int>(threads),
                config.dynamicSmemBytes);
-    if (config.gridDim.x > static_cast<unsigned>(at_once * multiprocessors)) {
+    if (config.gridDim.x > most_together ||
+        config.gridDim.x > static_cast<unsigned>(at_once * multiprocessors)) {
       return cudaErrorCooperativeLaunchTooLarge;
     }
+    ++launches_together;
   }
   const unsigned count =
       cooperative ? config.gridDim.x : std::min(config.gridDim.x, most_blocks);
@@ -406,6 +410,13 @@ EXPORT void emulation_vary(int reverse, unsigned blocks) {
 EXPORT void emulation_device(int multiprocessors, std::size_t most_shared) {
   emulation::multiprocessors = multiprocessors;
   emulation::most_shared = most_shared;
+}
+
+// As where a process has been given only a part of the device: cooperative
+// launches of more blocks than these fail. Returns how many have not so far.
+EXPORT int emulation_allow_together(unsigned blocks) {
+  emulation::most_together = blocks;
+  return emulation::launches_together;
 }
 
 // For a check of the conversions themselves.
