@@ -229,6 +229,21 @@ def large(engine, calls) -> int:
     return len(calls)
 
 
+def blas_steps(engine) -> int:
+    """Every variant again, with each step's product by the BLAS."""
+    count = 0
+    for cell in CELLS:
+        for number, call in enumerate(variants(cell)):
+            dtype = "double" if number % 3 else "bfloat16"
+            # More rows than the kernel for a few of them has.
+            dims = (call.dims[0], 10, *call.dims[2:])
+            lengths = call.lengths and tuple(call.lengths[b % 4] for b in range(10))
+            call = dataclasses.replace(call, dims=dims, lengths=lengths, dtype=dtype)
+            check_call(engine, dataclasses.replace(call, with_blas=True, blas_step_work=1))
+            count += 1
+    return count
+
+
 def same_bits(engine, vary) -> int:
     """Repeats, and in the emulation other orders of threads and grids, give the same bits."""
     variants_of_run = [lambda: None] * 3
@@ -311,6 +326,7 @@ def main() -> None:
     if not arguments.small:
         checks["sequences, types"] = lambda: types(calls)
         checks["sequences, sizes"] = lambda: sizes(calls, ODD_DIMS + EMPTY_DIMS)
+        checks["sequences, steps by the BLAS"] = lambda: blas_steps(calls)
         checks["sequences, larger tiles"] = lambda: large(calls, LARGE)
         checks["sequences, deep products"] = lambda: large(calls, DEEP)
         checks["sequences, failed allocations"] = lambda: no_scratch(calls)

@@ -54,7 +54,7 @@ class _Plain(ctypes.Structure):
                 *("time_major", "backwards", "skip_input", "projected_input"),
                 *("state_stride", "h_width", "weights_by_unit", "saved_in_steps"),
                 *("relu", "layout", "use_peephole", "with_blas", "persistent"),
-                *("block_bytes", "scratch_calls"),
+                *("block_bytes", "blas_step_work", "scratch_calls"),
             )
         ),
         ("forget_bias", ctypes.c_double),
@@ -92,6 +92,7 @@ class Call:
     with_blas: bool = False
     persistent: bool = False
     block_bytes: int = 0
+    blas_step_work: int = 1 << 40  # multiplications of a step that a BLAS is to do
     scratch_calls: int = 1 << 40
 
     @property
@@ -355,7 +356,8 @@ class Sequences:
                 for name in (
                     *("time_major", "backwards", "skip_input", "projected_input"),
                     *("state_stride", "weights_by_unit", "saved_in_steps", "relu", "layout"),
-                    *("with_blas", "persistent", "block_bytes", "scratch_calls"),
+                    *("with_blas", "persistent", "block_bytes", "blas_step_work"),
+                    "scratch_calls",
                     *("forget_bias", "cell_clip"),
                 )
             },

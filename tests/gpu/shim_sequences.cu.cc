@@ -23,7 +23,8 @@ struct PlainSequence {
   int64_t state_stride, h_width, weights_by_unit, saved_in_steps;
   int64_t relu, layout, use_peephole;
   int64_t with_blas, persistent;
-  int64_t block_bytes;    // 0: the engine's own
+  int64_t block_bytes;  // 0: the engine's own
+  int64_t blas_step_work;
   int64_t scratch_calls;  // allocations that succeed
   double forget_bias, cell_clip;
 };
@@ -263,6 +264,7 @@ EXPORT blockrnn::cuda::Error blockrnn_sequence(const PlainSequence* plain,
   if (plain->block_bytes > 0) {
     host.block_bytes = static_cast<std::size_t>(plain->block_bytes);
   }
+  host.blas_step_work = plain->blas_step_work;
   const CublasCall cublas(false);
   if (plain->with_blas != 0) host.blas = cublas.blas();
   // The copies and fills above it ran on the default stream.

@@ -7,6 +7,7 @@
 #define BLOCKRNN_KERNELS_CUDA_ENGINE_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "cc/core/cell_args.h"
 #include "cc/core/rnn_args.h"
@@ -37,6 +38,9 @@ struct Host {
   // About how much scratch a block of steps may take. More of it makes the
   // large products, of which each block has a few, larger.
   std::size_t block_bytes = std::size_t{128} << 20;
+  // Multiplications from which on a step's own product is left to the BLAS:
+  // there its launches cost less than it gains. An estimate, not measured yet.
+  std::int64_t blas_step_work = 80'000'000;
 };
 
 // T is float, double, Eigen::half or Eigen::bfloat16; all pointers are to

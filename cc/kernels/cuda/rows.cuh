@@ -11,9 +11,10 @@
 
 namespace blockrnn::cuda {
 
-// element(row, unit) for all of [rows, units].
+// element(row, unit) for all of [rows, units]. As with ProductKernel the
+// compiler takes the registers that it needs.
 template <class Element>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     PointwiseKernel(Tiles<kWarps> tiles, Element element) {
   for (int64_t tile = blockIdx.x; tile < tiles.count(); tile += gridDim.x) {
     const int64_t row = tiles.first_row(tile) + Warp();

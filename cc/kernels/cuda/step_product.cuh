@@ -6,7 +6,7 @@
 // units, a column for each lane. Its warps share the depth of the product, so
 // that even a few rows keep a GPU's memory busy; their sums are added up at the
 // end, in the warps' order. An element's sums are the same for any number of
-// rows and any grid.
+// rows and any grid. Very large products are a BLAS' where there is one.
 //
 // Where the product has one sum for a unit (backward: the gradient of the
 // state), its depth is cut into slices, a column for each, as if they were
@@ -17,8 +17,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
+#include "cc/kernels/cuda/large_product.cuh"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/rows.cuh"
+#include "cc/kernels/cuda/sequence_passes.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {
@@ -296,6 +300,82 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
+// epilogue(step, row, unit, sums) with the sums that a BLAS has left in
+// products[rows, kSums · units]; zeros behind the rows that it multiplied.
+template <int kSums, class C, class Epilogue>
+struct BlasStepElement {
+  const C* products;
+  int64_t units;
+  StepRange range;
+  Epilogue epilogue;
+
+  __device__ void operator()(int64_t row, int64_t unit) const {
+    C sums[kSums] = {};
+    if (row < range.state_rows) {
+#pragma unroll
+      for (int gate = 0; gate < kSums; ++gate) {
+        sums[gate] = products[(row * kSums + gate) * units + unit];
+      }
+    }
+    epilogue(range.step, row, unit, sums);
+  }
+};
+
+// A step's product by the host's BLAS, for many rows and large weights: there
+// it is faster than StepKernel by more than its launches cost. A state of a
+// 16-bit type is rounded to it for the product alone.
+template <class T, int kSums>
+class BlasStep {
+ public:
+  using C = ComputeType<T>;
+
+  explicit operator bool() const { return product_.b != nullptr; }
+
+  Error Prepare(const Host& host, const StepWeights<T>& from, int64_t units,
+                int64_t depth, int64_t rows) {
+    // All strides of `from` but one follow from the other: a matrix.
+    product_.columns = kSums * units;
+    product_.depth = depth;
+    product_.a_stride = depth;
+    product_.b = from.w;
+    product_.b_transposed = from.depth_stride == 1;
+    product_.b_stride =
+        product_.b_transposed ? from.unit_stride : from.depth_stride;
+    product_.c_stride = product_.columns;
+    units_ = units;
+    if (!std::is_same_v<T, C>) {
+      if (Error error = AllocateStored(host, rows * depth, &rounded_)) {
+        return error;
+      }
+    }
+    return Allocate(host, rows * product_.columns, &product_.c);
+  }
+
+  template <class Epilogue>
+  Error Run(const Host& host, const Alternating<C>& state,
+            const StepRange& range, const Epilogue& epilogue) const {
+    LargeProduct<T> product = product_;
+    product.rows = range.state_rows;
+    Error error = nullptr;
+    if constexpr (std::is_same_v<T, C>) {
+      product.a = state.At(range.state);
+    } else {
+      product.a = rounded_;
+      error = SequencePasses<T>::RoundTo(
+          host, state.At(range.state), product.rows * product.depth, rounded_);
+    }
+    if (error || (error = RunLargeProduct(host, product))) return error;
+    return RunPointwise(host, range.rows, units_,
+                        BlasStepElement<kSums, C, Epilogue>{product.c, units_,
+                                                            range, epilogue});
+  }
+
+ private:
+  LargeProduct<T> product_;
+  int64_t units_ = 0;
+  T* rounded_ = nullptr;  // [rows, depth]
+};
+
 // A matrix of a step's product with kGates sums for each unit; with kSliced,
 // with one sum, made of kGates slices.
 template <class T, int kGates, bool kSliced>
@@ -309,6 +389,10 @@ class StepMatrix {
   // rows: of the largest step. apart: each gate has factors of its own.
   Error Prepare(const Host& host, const StepWeights<T>& from, int64_t units,
                 int64_t depth, int64_t rows, bool apart) {
+    if (!kept_ && !apart && host.blas != nullptr && rows > kFewStepRows<C> &&
+        rows * kSums * units * depth >= host.blas_step_work) {
+      return by_blas_.Prepare(host, from, units, depth, rows);
+    }
     PackedWeights<T>& weights = product_.weights;
     weights.units = units;
     weights.depth = depth;
@@ -332,6 +416,7 @@ class StepMatrix {
   template <class Epilogue>
   Error Run(const Host& host, const StepRange& range,
             const Epilogue& epilogue) const {
+    if (by_blas_) return by_blas_.Run(host, product_.state, range, epilogue);
     if (many_) {
       constexpr int kRows = kManyStepRows<C>;
       return Launch(StepKernel<kRows, kManyGates, 1, kSliced, T, Epilogue>,
@@ -343,13 +428,15 @@ class StepMatrix {
   }
 
  private:
-  static constexpr int kManyGates = kSliced ? 1 : kGates;
+  static constexpr int kSums = kSliced ? 1 : kGates;
+  static constexpr int kManyGates = kSums;
 
   int64_t Blocks(int64_t rows, int64_t of_block) const {
     return (rows + of_block - 1) / of_block * product_.weights.panels();
   }
 
   StepProduct<T> product_;
+  BlasStep<T, kSums> by_blas_;
   bool many_ = false;
   bool kept_ = false;
 };
