@@ -60,11 +60,11 @@ class Blas:
         path = self.library.blockrnn_blas_path()
         return path.decode() if path is not None else None
 
-    def run(self, product, a, b, c, *, tf32=False, repeats=1, refuse=False) -> np.ndarray:
+    def run(self, product, a, b, c, *, tf32=False, repeats=1, scratch_calls=1) -> np.ndarray:
         """The array that c becomes."""
         device = [self.engine.put(array) for array in (a, b, c)]
         try:
-            error = self._run(ctypes.byref(product), *device, tf32, repeats, refuse)
+            error = self._run(ctypes.byref(product), *device, tf32, repeats, scratch_calls)
             if error is not None:
                 raise device_engine.EngineError(error.decode())
             return self.engine.fetch(device[2], c)
@@ -85,7 +85,8 @@ def laid_out(values: np.ndarray, pad: int, transposed: bool) -> tuple[np.ndarray
     memory[:, : rows * stride].reshape(count, rows, stride)[:, :, :columns] = values
     # The last row ends with its last element, where the array may end too.
     end = count * size - pad - (pad if rows else 0)
-    return memory.ravel()[:end], stride, size
+    # Of a single row the engine may say any stride.
+    return memory.ravel()[:end], 0 if rows == 1 else stride, size
 
 
 def check_one(blas, dims, dtype, c_dtype, transposed, pad, count, accumulate) -> None:
@@ -142,7 +143,7 @@ def empty(blas) -> int:
     for rows, columns, depth in EMPTY_DIMS:
         product = _Product(rows, columns, depth, 1, 2, 2, depth, 0, 0, columns, 0, 0, columns)
         nothing = np.zeros(0, np.float32)
-        blas.run(product, nothing, nothing, nothing, refuse=True)
+        blas.run(product, nothing, nothing, nothing, scratch_calls=0)
     return len(EMPTY_DIMS)
 
 
@@ -156,7 +157,7 @@ def scratch(blas) -> int:
     """A refused workspace is reported; one call of the engine asks for one only."""
     product, arrays = square(4)
     try:
-        blas.run(product, *arrays, refuse=True)
+        blas.run(product, *arrays, scratch_calls=0)
     except device_engine.EngineError as error:
         assert str(error) == device_engine.OUT_OF_MEMORY, error
     else:

@@ -18,7 +18,7 @@ namespace blockrnn::cuda {
 namespace {
 
 struct Scratch {
-  bool refused = false;
+  int calls_left = 0;  // allocations that succeed
   std::vector<void*> arrays;
 
   ~Scratch() {
@@ -28,7 +28,7 @@ struct Scratch {
   static void* Allocate(void* context, std::size_t bytes) {
     auto* const self = static_cast<Scratch*>(context);
     void* array = nullptr;
-    if (self->refused || cudaMalloc(&array, bytes) != cudaSuccess) {
+    if (self->calls_left-- <= 0 || cudaMalloc(&array, bytes) != cudaSuccess) {
       return nullptr;
     }
     self->arrays.push_back(array);
@@ -53,10 +53,10 @@ struct PlainProduct {
 // One product, `repeats` times in one call of the BLAS.
 EXPORT Error blockrnn_blas(const PlainProduct* plain, const void* a,
                            const void* b, void* c, int allow_tf32, int repeats,
-                           int refuse_scratch) {
+                           int scratch_calls) {
   using namespace blockrnn::cuda;  // NOLINT: of this function alone
   Scratch scratch;
-  scratch.refused = refuse_scratch != 0;
+  scratch.calls_left = scratch_calls;
   static cudaStream_t stream = nullptr;
   if (stream == nullptr) {
     if (Error error = ToError(
