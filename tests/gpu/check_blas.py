@@ -22,7 +22,7 @@ import numpy as np
 import tolerances
 
 # rows, columns, depth; one row and one column, whose strides mean nothing, and a depth of none.
-DIMS = ((1, 1, 1), (5, 7, 3), (1, 6, 4), (6, 1, 4), (3, 5, 1), (4, 3, 0), (17, 9, 33))
+DIMS = ((1, 1, 1), (5, 7, 3), (1, 6, 4), (6, 1, 4), (3, 5, 1), (4, 3, 0), (1, 3, 0), (17, 9, 33))
 EMPTY_DIMS = ((0, 3, 2), (3, 0, 2))
 _UNWRITTEN = 0xFF  # NaN in every type
 

@@ -153,6 +153,10 @@ int64_t StrideOf(const BlasMatrix& matrix, int64_t rows, int64_t columns) {
   return rows_in_memory == 1 ? width : matrix.stride;
 }
 
+int64_t StrideOfC(const BlasProduct& p) {
+  return p.rows == 1 ? p.columns : p.c_stride;
+}
+
 int OperationOf(const BlasMatrix& matrix) {
   return matrix.transposed ? cublas::kTranspose : cublas::kNoTranspose;
 }
@@ -162,9 +166,9 @@ Error Clear(const BlasProduct& p, const Host& host) {
   const std::size_t size = SizeOf(p.c_type);
   for (int64_t n = 0; n < p.count; ++n) {
     char* const c = static_cast<char*>(p.c) + n * p.c_next * size;
-    if (Error error = ToError(
-            cudaMemset2DAsync(c, p.c_stride * size, 0, p.columns * size, p.rows,
-                              static_cast<cudaStream_t>(host.stream)))) {
+    if (Error error = ToError(cudaMemset2DAsync(
+            c, StrideOfC(p) * size, 0, p.columns * size, p.rows,
+            static_cast<cudaStream_t>(host.stream)))) {
       return error;
     }
   }
@@ -181,7 +185,7 @@ int Multiply(const Api& api, cublas::Handle handle, const BlasProduct& p,
   const int type = TypeOf(p.type);
   const int64_t stride_a = StrideOf(p.a, p.rows, p.depth);
   const int64_t stride_b = StrideOf(p.b, p.depth, p.columns);
-  const int64_t stride_c = p.rows == 1 ? p.columns : p.c_stride;
+  const int64_t stride_c = StrideOfC(p);
   if (p.count == 1) {
     return api.cublasGemmEx_64(
         handle, OperationOf(p.b), OperationOf(p.a), p.columns, p.rows, p.depth,
