@@ -43,11 +43,11 @@ using blockrnn::cuda::Error;
 
 // Fields of BlasProduct in their order. NOLINTNEXTLINE: it mirrors a struct.
 struct PlainProduct {
-  int64_t rows, columns, depth, count;
+  int64_t rows, columns, depth;
   int64_t type, c_type;
-  int64_t a_stride, a_transposed, a_next;
-  int64_t b_stride, b_transposed, b_next;
-  int64_t c_stride, c_next, accumulate;
+  int64_t a_stride, a_transposed;
+  int64_t b_stride, b_transposed;
+  int64_t c_stride, accumulate;
 };
 
 // One product, `repeats` times in one call of the BLAS.
@@ -72,14 +72,12 @@ EXPORT Error blockrnn_blas(const PlainProduct* plain, const void* a,
   product.rows = plain->rows;
   product.columns = plain->columns;
   product.depth = plain->depth;
-  product.count = plain->count;
   product.type = static_cast<BlasType>(plain->type);
   product.c_type = static_cast<BlasType>(plain->c_type);
-  product.a = {a, plain->a_stride, plain->a_transposed != 0, plain->a_next};
-  product.b = {b, plain->b_stride, plain->b_transposed != 0, plain->b_next};
+  product.a = {a, plain->a_stride, plain->a_transposed != 0};
+  product.b = {b, plain->b_stride, plain->b_transposed != 0};
   product.c = c;
   product.c_stride = plain->c_stride;
-  product.c_next = plain->c_next;
   product.accumulate = plain->accumulate != 0;
   CublasCall call(allow_tf32 != 0);
   if (call.blas() == nullptr) return FindCublas().problem;

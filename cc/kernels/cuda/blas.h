@@ -26,23 +26,20 @@ struct BlasMatrix {
   const void* data = nullptr;
   int64_t stride = 0;       // elements from row to row, as it lies in memory
   bool transposed = false;  // the transpose of what lies in memory is meant
-  int64_t next = 0;         // elements to the matrix of the next product
 };
 
-// C = A · B, or C += A · B; `count` such products at once. The sums are
-// accumulated in float32, or float64 for kDouble.
+// C = A · B, or C += A · B. The sums are accumulated in float32, or float64 for
+// kDouble.
 struct BlasProduct {
   int64_t rows = 0;     // of A and C
   int64_t columns = 0;  // of B and C
   int64_t depth = 0;    // columns of A, rows of B; 0: A · B is zeros
-  int64_t count = 1;
   BlasType type = BlasType::kFloat;    // of A and B
   BlasType c_type = BlasType::kFloat;  // `type`, or kFloat for a 16-bit type
   BlasMatrix a;
   BlasMatrix b;
   void* c = nullptr;  // overlaps neither A nor B
   int64_t c_stride = 0;
-  int64_t c_next = 0;
   bool accumulate = false;  // C += A · B
 };
 

@@ -59,7 +59,6 @@ Library OpenLibrary() {
   BLOCKRNN_FIND(cublasSetAtomicsMode);
   BLOCKRNN_FIND(cublasSetMathMode);
   BLOCKRNN_FIND(cublasGemmEx_64);
-  BLOCKRNN_FIND(cublasGemmStridedBatchedEx_64);
   BLOCKRNN_FIND(cublasGetStatusString);
 #undef BLOCKRNN_FIND
   Dl_info where;
@@ -164,15 +163,9 @@ int OperationOf(const BlasMatrix& matrix) {
 // C = 0, for products of no depth.
 Error Clear(const BlasProduct& p, const Host& host) {
   const std::size_t size = SizeOf(p.c_type);
-  for (int64_t n = 0; n < p.count; ++n) {
-    char* const c = static_cast<char*>(p.c) + n * p.c_next * size;
-    if (Error error = ToError(cudaMemset2DAsync(
-            c, StrideOfC(p) * size, 0, p.columns * size, p.rows,
-            static_cast<cudaStream_t>(host.stream)))) {
-      return error;
-    }
-  }
-  return nullptr;
+  return ToError(cudaMemset2DAsync(p.c, StrideOfC(p) * size, 0,
+                                   p.columns * size, p.rows,
+                                   static_cast<cudaStream_t>(host.stream)));
 }
 
 int Multiply(const Api& api, cublas::Handle handle, const BlasProduct& p,
@@ -185,18 +178,10 @@ int Multiply(const Api& api, cublas::Handle handle, const BlasProduct& p,
   const int type = TypeOf(p.type);
   const int64_t stride_a = StrideOf(p.a, p.rows, p.depth);
   const int64_t stride_b = StrideOf(p.b, p.depth, p.columns);
-  const int64_t stride_c = StrideOfC(p);
-  if (p.count == 1) {
-    return api.cublasGemmEx_64(
-        handle, OperationOf(p.b), OperationOf(p.a), p.columns, p.rows, p.depth,
-        alpha, p.b.data, type, stride_b, p.a.data, type, stride_a, beta, p.c,
-        TypeOf(p.c_type), stride_c, compute, cublas::kDefaultAlgorithm);
-  }
-  return api.cublasGemmStridedBatchedEx_64(
+  return api.cublasGemmEx_64(
       handle, OperationOf(p.b), OperationOf(p.a), p.columns, p.rows, p.depth,
-      alpha, p.b.data, type, stride_b, p.b.next, p.a.data, type, stride_a,
-      p.a.next, beta, p.c, TypeOf(p.c_type), stride_c, p.c_next, p.count,
-      compute, cublas::kDefaultAlgorithm);
+      alpha, p.b.data, type, stride_b, p.a.data, type, stride_a, beta, p.c,
+      TypeOf(p.c_type), StrideOfC(p), compute, cublas::kDefaultAlgorithm);
 }
 
 }  // namespace
@@ -232,7 +217,7 @@ Error CublasCall::WorkspaceFor(const Host& host, std::size_t bytes,
 
 Error CublasCall::Product(void* context, const BlasProduct& product,
                           const Host& host) {
-  if (product.rows == 0 || product.columns == 0 || product.count == 0) {
+  if (product.rows == 0 || product.columns == 0) {
     return nullptr;
   }
   if (product.depth == 0) {

@@ -52,12 +52,6 @@ struct Api {
                          int b_type, int64_t b_stride, const void* beta,
                          void* c, int c_type, int64_t c_stride, int compute,
                          int algorithm);
-  int (*cublasGemmStridedBatchedEx_64)(
-      Handle, int transpose_a, int transpose_b, int64_t m, int64_t n, int64_t k,
-      const void* alpha, const void* a, int a_type, int64_t a_stride,
-      long long a_next, const void* b, int b_type, int64_t b_stride,
-      long long b_next, const void* beta, void* c, int c_type, int64_t c_stride,
-      long long c_next, int64_t count, int compute, int algorithm);
   const char* (*cublasGetStatusString)(int status);
 };
 
@@ -90,7 +84,6 @@ BLOCKRNN_SAME(cublasSetPointerMode_v2);
 BLOCKRNN_SAME(cublasSetAtomicsMode);
 BLOCKRNN_SAME(cublasSetMathMode);
 BLOCKRNN_SAME(cublasGemmEx_64);
-BLOCKRNN_SAME(cublasGemmStridedBatchedEx_64);
 BLOCKRNN_SAME(cublasGetStatusString);
 #undef BLOCKRNN_SAME
 

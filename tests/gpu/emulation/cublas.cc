@@ -71,19 +71,17 @@ void StoreAs(int type, void* p, int64_t at, double value) {
 }
 
 // Column after column, as it lies in memory.
-struct Matrices {
+struct Matrix {
   const void* data;
   int type;
   int64_t stride;
-  int64_t next;
   bool transposed;
 
-  int64_t Index(int64_t matrix, int64_t row, int64_t column) const {
-    return matrix * next +
-           (transposed ? row * stride + column : column * stride + row);
+  int64_t Index(int64_t row, int64_t column) const {
+    return transposed ? row * stride + column : column * stride + row;
   }
-  double At(int64_t matrix, int64_t row, int64_t column) const {
-    return LoadAs(type, data, Index(matrix, row, column));
+  double At(int64_t row, int64_t column) const {
+    return LoadAs(type, data, Index(row, column));
   }
 };
 
@@ -92,27 +90,24 @@ constexpr std::size_t kScribbled = 4096;
 
 struct Work {
   void* workspace;
-  int64_t m, n, k, count;
-  Matrices a, b, c;
+  int64_t m, n, k;
+  Matrix a, b, c;
   double alpha, beta;
 };
 
 int Run(void* data) {
   const std::unique_ptr<Work> work(static_cast<Work*>(data));
-  const Matrices& c = work->c;
+  const Matrix& c = work->c;
   std::memset(work->workspace, 0xff, kScribbled);
-  for (int64_t p = 0; p < work->count; ++p) {
-    for (int64_t column = 0; column < work->n; ++column) {
-      for (int64_t row = 0; row < work->m; ++row) {
-        double sum = 0;
-        for (int64_t d = 0; d < work->k; ++d) {
-          sum += work->a.At(p, row, d) * work->b.At(p, d, column);
-        }
-        sum *= work->alpha;
-        if (work->beta != 0) sum += work->beta * c.At(p, row, column);
-        StoreAs(c.type, const_cast<void*>(c.data), c.Index(p, row, column),
-                sum);
+  for (int64_t column = 0; column < work->n; ++column) {
+    for (int64_t row = 0; row < work->m; ++row) {
+      double sum = 0;
+      for (int64_t d = 0; d < work->k; ++d) {
+        sum += work->a.At(row, d) * work->b.At(d, column);
       }
+      sum *= work->alpha;
+      if (work->beta != 0) sum += work->beta * c.At(row, column);
+      StoreAs(c.type, const_cast<void*>(c.data), c.Index(row, column), sum);
     }
   }
   return kSuccess;
@@ -173,13 +168,13 @@ EXPORT int cublasSetMathMode(cublasContext* handle, int mode) {
   return kSuccess;
 }
 
-EXPORT int cublasGemmStridedBatchedEx_64(
-    cublasContext* handle, int transpose_a, int transpose_b, int64_t m,
-    int64_t n, int64_t k, const void* alpha, const void* a, int a_type,
-    int64_t a_stride, long long a_next, const void* b, int b_type,
-    int64_t b_stride, long long b_next, const void* beta, void* c, int c_type,
-    int64_t c_stride, long long c_next, int64_t count, int compute,
-    int algorithm) {
+EXPORT int cublasGemmEx_64(cublasContext* handle, int transpose_a,
+                           int transpose_b, int64_t m, int64_t n, int64_t k,
+                           const void* alpha, const void* a, int a_type,
+                           int64_t a_stride, const void* b, int b_type,
+                           int64_t b_stride, const void* beta, void* c,
+                           int c_type, int64_t c_stride, int compute,
+                           int algorithm) {
   // The default stream, sums whose order differs, sums that are rounded, or
   // cuBLAS' own scratch, which streams share.
   if (enqueue == nullptr || handle->stream == nullptr ||
@@ -187,8 +182,8 @@ EXPORT int cublasGemmStridedBatchedEx_64(
       handle->atomics != 0 || handle->math != 16 || algorithm != -1) {
     return kInternalError;
   }
-  if (m < 0 || n < 0 || k < 0 || count < 0 || c_stride < m || m == 0 ||
-      n == 0 || k == 0 || a_stride < (transpose_a == 0 ? m : k) ||
+  if (m <= 0 || n <= 0 || k <= 0 || c_stride < m ||
+      a_stride < (transpose_a == 0 ? m : k) ||
       b_stride < (transpose_b == 0 ? k : n)) {
     return kInvalidValue;
   }
@@ -197,27 +192,13 @@ EXPORT int cublasGemmStridedBatchedEx_64(
   }
   ++calls;
   if (compute == 77) ++tf32_calls;
-  auto* const work =
-      new Work{handle->workspace, m, n, k, count, {}, {}, {}, 0, 0};
-  work->a = {a, a_type, a_stride, a_next, transpose_a != 0};
-  work->b = {b, b_type, b_stride, b_next, transpose_b != 0};
-  work->c = {c, c_type, c_stride, c_next, false};
+  auto* const work = new Work{handle->workspace, m, n, k, {}, {}, {}, 0, 0};
+  work->a = {a, a_type, a_stride, transpose_a != 0};
+  work->b = {b, b_type, b_stride, transpose_b != 0};
+  work->c = {c, c_type, c_stride, false};
   work->alpha = Scalar(alpha, compute);
   work->beta = Scalar(beta, compute);
   return enqueue(handle->stream, &Run, work);
-}
-
-EXPORT int cublasGemmEx_64(cublasContext* handle, int transpose_a,
-                           int transpose_b, int64_t m, int64_t n, int64_t k,
-                           const void* alpha, const void* a, int a_type,
-                           int64_t a_stride, const void* b, int b_type,
-                           int64_t b_stride, const void* beta, void* c,
-                           int c_type, int64_t c_stride, int compute,
-                           int algorithm) {
-  return cublasGemmStridedBatchedEx_64(handle, transpose_a, transpose_b, m, n,
-                                       k, alpha, a, a_type, a_stride, 0, b,
-                                       b_type, b_stride, 0, beta, c, c_type,
-                                       c_stride, 0, 1, compute, algorithm);
 }
 
 EXPORT const char* cublasGetStatusString(int status) {
