@@ -225,8 +225,16 @@ class ReserveLayout {
   int64_t total_;
 };
 
-// What is wrong with a reserve space of `bytes` bytes for a call with this
-// header and layout, as the end of a sentence about it; empty where nothing is.
+// What is wrong with the size of a reserve space for a call with this layout,
+// as the end of a sentence about it; empty where nothing is.
+inline std::string ReserveSizeMismatch(int64_t bytes,
+                                       const ReserveLayout& layout) {
+  if (bytes == layout.total()) return "";
+  return "has " + std::to_string(bytes) + " bytes, and this call's " +
+         std::to_string(layout.total());
+}
+
+// The same for all of a reserve space that the host reads.
 inline std::string ReserveMismatch(const void* reserve, int64_t bytes,
                                    const ReserveHeader& expected,
                                    const ReserveLayout& layout) {
@@ -268,11 +276,7 @@ inline std::string ReserveMismatch(const void* reserve, int64_t bytes,
   compare("sum of sequence_lengths", given.valid_rows, expected.valid_rows);
   compare("hash of sequence_lengths", given.lengths_hash,
           expected.lengths_hash);
-  if (mismatch.empty() && bytes != layout.total()) {
-    mismatch = "has " + std::to_string(bytes) + " bytes, and this call's " +
-               std::to_string(layout.total());
-  }
-  return mismatch;
+  return mismatch.empty() ? ReserveSizeMismatch(bytes, layout) : mismatch;
 }
 
 }  // namespace blockrnn
