@@ -82,6 +82,7 @@ def main() -> None:
     if not arguments.emulated and not torch.cuda.is_available():
         print("not run: this PyTorch has no CUDA to compare with")
         return
+    torch.set_num_threads(1)  # small sizes
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     device = "cpu" if arguments.emulated else "cuda"
     stack = Stack(arguments.library)
