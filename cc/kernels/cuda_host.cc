@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <utility>
@@ -17,12 +18,25 @@ namespace blockrnn {
 
 using tensorflow::OpKernelContext;
 
+namespace {
+
+bool PersistentAllowed() {
+  static const bool allowed = [] {
+    const char* const set = std::getenv("TF_BLOCKRNN_CUDA_PERSISTENT");
+    return set == nullptr || std::string(set) != "0";
+  }();
+  return allowed;
+}
+
+}  // namespace
+
 CudaHost::CudaHost(OpKernelContext* ctx)
     : ctx_(ctx), cublas_(tensorflow::tensor_float_32_execution_enabled()) {
   host_.context = this;
   host_.stream =
       ctx->op_device_context()->stream()->platform_specific_handle().stream;
   host_.allocate = &Allocate;
+  host_.persistent = PersistentAllowed();
   host_.blas = cublas_.blas();
 }
 
