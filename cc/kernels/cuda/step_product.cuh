@@ -131,8 +131,11 @@ struct StepShape {
   static constexpr int kMemory = 32 * 1024 / static_cast<int>(sizeof(C));
   // All warps have as many chunks of it.
   static constexpr int kUnit = kChunk * kWarps;
+  // Of few rows there is little to multiply while the next states are brought,
+  // so that more of them are brought at once.
+  static constexpr int kMost = kRows > kFewStepRows<C> ? 128 : 256;
   static constexpr int kDepth =
-      std::min(kThreads, kMemory / (kRows * kStates) / kUnit * kUnit);
+      std::min(kMost, kMemory / (kRows * kStates) / kUnit * kUnit);
   static constexpr int kChunks = kDepth / kUnit;  // of a warp
   static_assert(kDepth > 0 && kRows * kWarps * kPanelColumns <= kMemory);
 };
