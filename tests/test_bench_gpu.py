@@ -73,9 +73,15 @@ def test_goals_are_told_reached_or_missed():
 
 def test_a_result_is_printed_and_drawn(tmp_path):
     rows = [_row(1.0, 2.5), _row(1.0, 1.0, units=64, kind="train"), report.failed_row(CASE, "why")]
-    result = {"gpu": dataclasses.asdict(GPU), "rows": rows}
+    result = {"gpu": dataclasses.asdict(GPU), "libraries": {"cudnn": 91002}, "rows": rows}
     text = report.text(result)
-    assert "8, 50, 1024" in text and "2.50" in text and "why" in text and "reached" in text
+    assert (
+        "cudnn 91002" in text
+        and "8, 50, 1024" in text
+        and "2.50" in text
+        and "why" in text
+        and "reached" in text
+    )
     assert report.plot(result, tmp_path / "gpu.png").stat().st_size > 1000
 
 

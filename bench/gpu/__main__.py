@@ -94,6 +94,8 @@ def measure(
         finally:
             stream.synchronize()
             ours.close()
+            del ours, theirs, problem
+            torch.cuda.empty_cache()  # the engine's own memory is not PyTorch's
 
 
 def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
@@ -107,6 +109,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
         say("building the engine")
         build.build(path, os.cpu_count() or 1)
         library = contenders.load(path)
+        libraries = contenders.libraries(library)
         wanted = list(
             cases.all_cases(
                 arguments.cells, arguments.kinds, arguments.dtypes, arguments.batches,
@@ -122,6 +125,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
     return {
         "machine": machine.stamp(machine.cores()),
         "gpu": dataclasses.asdict(gpu),
+        "libraries": libraries,
         "persistent": not arguments.step_by_step,
         "plan": dataclasses.asdict(plan),
         "rows": rows,

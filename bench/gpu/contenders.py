@@ -166,5 +166,16 @@ def event_runner(function: Callable[[], object], stream: torch.cuda.Stream):
     return run
 
 
+def libraries(library: ctypes.CDLL) -> dict[str, object]:
+    """What computes on both sides. An old cuDNN has no bfloat16; PyTorch's own kernels run then."""
+    library.blockrnn_bench_cublas.restype = ctypes.c_char_p
+    path = library.blockrnn_bench_cublas()
+    return {
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "cublas": None if path is None else pathlib.Path(path.decode()).name,
+    }
+
+
 def load(library: pathlib.Path) -> ctypes.CDLL:
     return ctypes.CDLL(str(library))

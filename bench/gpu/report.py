@@ -85,7 +85,8 @@ def text(result: dict[str, Any]) -> str:
     rows = [_cells(r) for r in result["rows"]]
     gpu = result["gpu"]
     head = f"{gpu['name']}, {gpu['multiprocessors']} multiprocessors, {gpu['clock_hz'] / 1e9} GHz"
-    return "\n".join([head, tables.text_table(_HEAD, rows), *goals(result["rows"])])
+    found = ", ".join(f"{name} {version}" for name, version in result["libraries"].items())
+    return "\n".join([head, found, tables.text_table(_HEAD, rows), *goals(result["rows"])])
 
 
 def plot(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
