@@ -7,6 +7,7 @@ their own; and, in the emulation, under every order of work that the engine's st
 from __future__ import annotations
 
 import argparse
+import ctypes
 import functools
 import itertools
 import pathlib
@@ -350,6 +351,25 @@ def memory_of_layers(stack: Stack) -> int:
     return 3
 
 
+def shares_of_the_device(stack: Stack) -> int:
+    """In the emulation: two directions at once have half of the multiprocessors each.
+
+    More, and the blocks of one persistent kernel might wait for room that the other's hold.
+    """
+    library, multiprocessors = stack.engine.library, 8
+    library.emulation_device(multiprocessors, ctypes.c_size_t(64 * 1024))
+    for mode in cudnn_calls.MODES:
+        for directions in (1, 2):
+            call = Call(Network(mode, 2, directions, 4, 64), 5, 3)
+            library.emulation_largest_grid()
+            compare_stack(stack, call, "float")
+            blocks = library.emulation_largest_grid()
+            most = multiprocessors // directions
+            assert most // 2 < blocks <= most, f"{mode}: {blocks} blocks, {directions} directions"
+    library.emulation_device(4, ctypes.c_size_t(64 * 1024))
+    return 2 * len(cudnn_calls.MODES)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", required=True)
@@ -375,6 +395,8 @@ def main() -> None:
         checks["stacks without training"] = lambda: without_training(stack)
         checks["failed allocations of stacks"] = lambda: failed_allocations(stack)
         checks["memory of layers"] = lambda: memory_of_layers(stack)
+    if emulated:
+        checks["shares of the device"] = lambda: shares_of_the_device(stack)
     for name, check in checks.items():
         start = time.monotonic()
         count = check()

@@ -34,6 +34,10 @@ struct Host {
   void* (*allocate)(void* context, std::size_t bytes) = nullptr;
   // Whether kernels may be launched whose blocks all run at once.
   bool persistent = true;
+  // Calls that run side by side, each on a stream of its own, and each with
+  // such kernels in its part of the device: so they wait for none of each
+  // other.
+  int side_by_side = 1;
   const Blas* blas = nullptr;  // large products; nullptr: the engine's own
   // About how much scratch a block of steps may take. More of it makes the
   // large products, of which each block has a few, larger.

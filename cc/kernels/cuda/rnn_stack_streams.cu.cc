@@ -5,6 +5,7 @@
 #include <cuda_runtime.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -55,10 +56,12 @@ Error SideStream::Order(cudaStream_t first, cudaStream_t then) {
   return ToError(cudaStreamWaitEvent(then, event_, 0));
 }
 
-DirectionHost::DirectionHost(const Host& lender, SideStream* side)
+DirectionHost::DirectionHost(const Host& lender, int64_t directions,
+                             SideStream* side)
     : lender_(lender), side_(side), host_(lender), unpooled_(lender) {
   host_.context = this;
   host_.allocate = &AllocateFromPool;
+  host_.side_by_side *= static_cast<int>(directions);
   unpooled_.context = this;
   unpooled_.allocate = &AllocateFromLender;
   unpooled_.blas = nullptr;

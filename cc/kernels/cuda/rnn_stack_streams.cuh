@@ -50,8 +50,9 @@ class SideStream {
 // The host of one direction's sequences, one after another.
 class DirectionHost {
  public:
-  // side: what its work is queued on, or nullptr for the lender's own stream.
-  DirectionHost(const Host& lender, SideStream* side);
+  // directions: that run side by side. side: what its work is queued on, or
+  // nullptr for the lender's own stream.
+  DirectionHost(const Host& lender, int64_t directions, SideStream* side);
   DirectionHost(const DirectionHost&) = delete;
   DirectionHost& operator=(const DirectionHost&) = delete;
 
@@ -81,8 +82,8 @@ class Directions {
   Directions(const Host& host, int64_t directions)
       : directions_(directions),
         side_(host.stream),
-        first_(host, nullptr),
-        second_(host, &side_) {}
+        first_(host, directions, nullptr),
+        second_(host, directions, &side_) {}
 
   // body(pseudo, host) → Error for each direction of `layer`.
   template <class Body>

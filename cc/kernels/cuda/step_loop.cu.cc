@@ -41,6 +41,7 @@ Error StepLoop::Choose(const Host& host, int64_t steps,
                        std::initializer_list<PersistentProduct> products) {
   if (!host.persistent) return nullptr;
   if (Error error = AskDevice(&device_)) return error;
+  device_.multiprocessors /= host.side_by_side;
   plan_ = PlanPersistent(device_, steps, products.begin(),
                          static_cast<int>(products.size()));
   return nullptr;

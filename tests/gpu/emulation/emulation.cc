@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/emulation/cuda_bf16.h"
@@ -38,6 +39,7 @@ unsigned most_blocks = 0x7fffffff;
 
 // The device.
 int multiprocessors = 4;
+unsigned largest_grid = 0;            // of a cooperative launch
 std::size_t most_shared = 64 * 1024;  // dynamic, of a block that asks for it
 unsigned most_together = 0x7fffffff;  // blocks that this process is allowed
 int launches_together = 0;            // cooperative ones so far
@@ -295,6 +297,7 @@ cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
         config.gridDim.x > static_cast<unsigned>(at_once * multiprocessors)) {
       return cudaErrorCooperativeLaunchTooLarge;
     }
+    largest_grid = std::max(largest_grid, config.gridDim.x);
     ++launches_together;
   }
   const unsigned count =
@@ -404,6 +407,11 @@ cudaError_t cudaMemset(void* device, int value, std::size_t bytes) {
 EXPORT void emulation_vary(int reverse, unsigned blocks) {
   emulation::reverse_order = reverse != 0;
   emulation::most_blocks = blocks;
+}
+
+// The largest grid of a cooperative launch since the last call.
+EXPORT unsigned emulation_largest_grid() {
+  return std::exchange(emulation::largest_grid, 0);
 }
 
 // Another device: fewer or more multiprocessors, and shared memory for a block.
