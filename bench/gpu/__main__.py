@@ -94,11 +94,11 @@ def measure(
         finally:
             stream.synchronize()
             ours.close()
-            del ours, theirs, problem
-            torch.cuda.empty_cache()  # the engine's own memory is not PyTorch's
 
 
 def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    import torch
+
     from bench.gpu import contenders
 
     gpu = this_gpu()
@@ -122,6 +122,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
                 rows.append(measure(case, library, gpu, plan, not arguments.step_by_step))
             except RuntimeError as error:  # of PyTorch, CUDA or the engine
                 rows.append(report.failed_row(case, str(error).splitlines()[0]))
+            torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
     return {
         "machine": machine.stamp(machine.cores()),
         "gpu": dataclasses.asdict(gpu),
