@@ -19,6 +19,27 @@ for _path in (str(_TESTS), str(_TESTS.parent)):
         sys.path.insert(0, _path)
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--device", help="where eager ops and graphs are placed, as /GPU:0 (test_gpu_ops.py)"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _placed(request):
+    """Every test inside the device that was asked for."""
+    device = request.config.getoption("--device")
+    if device is None:
+        yield
+        return
+    import tensorflow
+
+    # Its 10 bits are below the tolerances of float32.
+    tensorflow.config.experimental.enable_tensor_float_32_execution(False)
+    with tensorflow.device(device):
+        yield
+
+
 @pytest.fixture(scope="session")
 def tf():
     """TensorFlow, imported when the first test needs it."""

@@ -178,14 +178,14 @@ class Run:
 
     x [T, B, I], input_h [L·D, B, P], input_c [L·D, B, H] (read for lstm only); lengths [B] or
     None; masks: for every layer but the last an array [T, B, D·P], 0 or 1 / (1 - p), or None;
-    storage: the type that a layer's output has for the next layer and, in the rnn modes, for the
-    next step; nothing else is rounded.
+    stored: what becomes of a layer's output on its way to the next layer and, in the rnn modes, to
+    the next step; nothing else is rounded.
     """
 
     def __init__(
-        self, net, x, input_h, input_c, params, lengths=None, masks=None, storage=np.float64
+        self, net, x, input_h, input_c, params, lengths=None, masks=None, stored=lambda v: v
     ):
-        self.net, self.lstm, self.storage = net, net.mode == "lstm", storage
+        self.net, self.lstm, self.stored = net, net.mode == "lstm", stored
         x, input_h, input_c, self.params = (
             np.asarray(v).astype(np.float64) for v in (x, input_h, input_c, params)
         )
@@ -206,7 +206,7 @@ class Run:
             ]
             x = np.concatenate(parts, axis=-1)
             if layer + 1 < net.layers:
-                x = x.astype(storage).astype(np.float64)
+                x = stored(x)
                 if masks is not None:
                     x = x * masks[layer]
         self.output = x
@@ -222,7 +222,7 @@ class Run:
             alive = self.alive[t][:, None]
             h_new, c_new, gates = _step(net.mode, cell, zx[t], h, c)
             if net.gates == 1:
-                h_new = h_new.astype(self.storage).astype(np.float64)
+                h_new = self.stored(h_new)
             self.steps[k].append(_Step(t, h, c, gates))
             out[t] = np.where(alive, h_new, 0.0)
             h = np.where(alive, h_new, h)

@@ -24,12 +24,13 @@ PACKAGE = ROOT / "tf_blockrnn"
 STANDARD = r"[a-z_0-9]+"  # <vector>
 EIGEN = r"(unsupported/)?Eigen/.*"
 INTRINSICS = r"immintrin\.h"  # the compiler's own
+CUDA = r"(cuda_.*|cublas_v2\.h|cooperative_groups\.h)"
 POSIX = r"(dlfcn|unistd)\.h"
 TENSORFLOW = r"(tensorflow|absl|tsl|xla)/.*"
 INCLUDE_RULES = {
     "cc/core/": [STANDARD, r"cc/core/.*"],
     "cc/kernels/cpu/": [STANDARD, INTRINSICS, EIGEN, r"cc/core/.*", r"cc/kernels/cpu/.*"],
-    "cc/kernels/cuda/": [STANDARD, EIGEN, r"cuda_.*", r"cc/core/.*", r"cc/kernels/cuda/.*"],
+    "cc/kernels/cuda/": [STANDARD, POSIX, EIGEN, CUDA, r"cc/core/.*", r"cc/kernels/cuda/.*"],
     "cc/ops/": [STANDARD, TENSORFLOW, r"cc/core/.*", r"cc/ops/.*"],
     "cc/kernels/": [
         STANDARD,
@@ -40,6 +41,7 @@ INCLUDE_RULES = {
         r"cc/ops/.*",
         r"cc/kernels/[^/]*",
         r"cc/kernels/(cpu|cuda)/engine\.h",
+        r"cc/kernels/cuda/cublas\.h",
     ],
 }
 

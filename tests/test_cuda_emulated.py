@@ -53,7 +53,7 @@ def test_kernels_on_the_gpu():
 @pytest.fixture(scope="module")
 def self_test(tmp_path_factory):
     program = tmp_path_factory.mktemp("emulation") / "self_test"
-    sources = [GPU / "emulation" / name for name in ("self_test.cc", "emulation.cc")]
+    sources = [GPU / "emulation" / name for name in ("self_test.cc", "emulation.cc", "streams.cc")]
     compiler = os.environ.get("CXX", "g++")
     subprocess.run(
         [compiler, "-std=c++17", "-O1", "-U_FORTIFY_SOURCE", "-I", ROOT, *sources, "-o", program],
@@ -74,6 +74,15 @@ def self_test(tmp_path_factory):
         ("two barriers", "unspecified launch failure"),
         ("empty grid", "invalid configuration argument"),
         ("default stream", "invalid resource handle"),
+        ("grid barrier", "agree"),
+        ("missing grid barrier", "differ"),
+        ("parted grid", "unspecified launch failure"),
+        ("grid and block", "unspecified launch failure"),
+        ("not cooperative", "unspecified launch failure"),
+        ("too many blocks", "too many blocks in cooperative launch"),
+        ("shared unasked", "invalid argument"),
+        ("shared asked", "no error"),
+        ("past the shared", None),
     ],
 )
 def test_emulation_finds(self_test, mode, outcome):
@@ -83,6 +92,16 @@ def test_emulation_finds(self_test, mode, outcome):
         assert done.returncode < 0, done.stdout
     else:
         assert (done.returncode, done.stdout.strip()) == (0, outcome), done.stderr
+
+
+def test_plan_of_persistent_kernels(tmp_path):
+    program = tmp_path / "plan_test"
+    command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(
+        [*command, "-I", ROOT, GPU / "persistent_plan_test.cc", "-o", program], check=True
+    )
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ok\n")
 
 
 def test_no_gpu_is_said():

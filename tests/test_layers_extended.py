@@ -190,8 +190,8 @@ def test_keras_maths_has_them_too(tf):
     assert "BlockRNN>LSTMSequence" not in op_types(tf.function(stepwise), tf.constant(x))
 
 
-def test_cudnn_is_not_asked_for_what_it_lacks(tf, monkeypatch):
-    """With a GPU, Keras would hand three of the weights to cuDNN and leave the others out."""
+def test_cudnn_is_not_asked_for_what_it_lacks(tf, tfb, monkeypatch):
+    """With a GPU, Keras' path would hand three of the weights to cuDNN and forget the others."""
     from keras.src import backend
 
     def refuse(*args, **kwargs):
@@ -201,6 +201,7 @@ def test_cudnn_is_not_asked_for_what_it_lacks(tf, monkeypatch):
     want = layer(sequence())
     monkeypatch.setattr(backend, "lstm", refuse)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])
+    monkeypatch.setattr(tfb._loader, "missing_cuda", lambda: "no nvcc")
     assert "GPU" in layer.why_not_fused
     assert_same([layer(sequence())], [want], dtype="float64")
     with pytest.raises(AssertionError, match="cuDNN was asked"):

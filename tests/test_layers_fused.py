@@ -264,11 +264,20 @@ def test_cudnn_alone_is_keras_own_error():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_a_gpu_keras_path_runs(tf, monkeypatch, kind):
+def test_with_a_gpu_keras_path_runs_in_a_build_without_cuda(tf, tfb, monkeypatch, kind):
     ours, peer = pair(kind)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])
-    assert "GPU" in ours.why_not_fused
+    monkeypatch.setattr(tfb._loader, "missing_cuda", lambda: "no nvcc")
+    assert "GPU" in ours.why_not_fused and "no nvcc" in ours.why_not_fused
     np.testing.assert_array_equal(ours(sequence()), peer(sequence()))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_with_a_gpu_the_op_runs_in_a_build_with_cuda(tf, tfb, monkeypatch, kind):
+    ours, _ = pair(kind)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])
+    monkeypatch.setattr(tfb._loader, "missing_cuda", lambda: "")
+    assert ours.fused
 
 
 # ---- XLA

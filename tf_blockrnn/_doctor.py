@@ -36,14 +36,41 @@ def _difference_from_numpy() -> float:
     return float(np.max(np.abs(computed - (u * h_prev + (1 - u) * c))))
 
 
-def _cuda(cuda: dict) -> str:
+def _gpu(details: dict, architectures: list[str]) -> str:
+    """What a GPU is, and which of the built kernels run on it."""
+    name = details.get("device_name", "unknown")
+    if "compute_capability" not in details:
+        return name
+    major, minor = details["compute_capability"]
+    built = sorted(int(architecture.removeprefix("sm_")) for architecture in architectures)
+    # Machine code runs on its own architecture and later ones of the same major version; what is
+    # newer than all of them compiles the kernels of the newest one from PTX.
+    if any(number // 10 == major and number % 10 <= minor for number in built):
+        kernels = "built for it"
+    elif 10 * major + minor > built[-1]:
+        kernels = f"compiled for it from sm_{built[-1]}'s PTX at the first use, which takes a while"
+    else:
+        kernels = "NOT built for it: the ops fail there"
+    return f"{name}, sm_{major}{minor}: {kernels}"
+
+
+def _cublas() -> str:
+    path, problem = _loader.find_cublas()
+    return path or f"none, the kernels' own products are used ({problem})"
+
+
+def _cuda(cuda: dict) -> list[tuple[str, str]]:
+    """Names and values of the lines about CUDA."""
     if cuda["missing"]:
-        return f"not in this build: {cuda['missing']}"
-    gpus = len(tf.config.list_physical_devices("GPU"))
-    return (
-        f"built with {cuda['version']} for {', '.join(cuda['architectures'])}; "
-        f"TensorFlow sees {gpus} GPU{'' if gpus == 1 else 's'}"
-    )
+        return [("CUDA", f"not in this build: {cuda['missing']}")]
+    gpus = tf.config.list_physical_devices("GPU")
+    seen = f"{len(gpus) or 'no'} GPU{'' if len(gpus) == 1 else 's'}"
+    built = f"built with {cuda['version']} for {', '.join(cuda['architectures'])}"
+    lines = [("CUDA", f"{built}; TensorFlow sees {seen}")]
+    for number, gpu in enumerate(gpus):
+        details = tf.config.experimental.get_device_details(gpu)
+        lines.append((f"GPU {number}", _gpu(details, cuda["architectures"])))
+    return [*lines, ("cuBLAS", _cublas())] if gpus else lines
 
 
 # Sums of 24 float32 products of numbers around 1, through gates of slope below 1; a wrong gate
@@ -66,7 +93,7 @@ def main(arguments: list[str]) -> int:
         ("compiler", info["compiler"]),
         ("instruction set", isa or "none: no CPU engine can be opened"),
         ("available", ", ".join(info["cpu_isas_available"])),
-        ("CUDA", _cuda(info["cuda"])),
+        *_cuda(info["cuda"]),
     ):
         print(f"{name:<16} {value}")
     try:

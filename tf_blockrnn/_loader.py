@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import sys
 import threading
@@ -27,6 +28,12 @@ def _how_to_build() -> str:
         f"In a checkout of tf_blockrnn run `make build PYTHON={sys.executable}` and use it from "
         f"there, or `make wheel PYTHON={sys.executable}` and install the wheel from dist/."
     )
+
+
+@functools.cache
+def missing_cuda() -> str:
+    """Why this build has no GPU kernels, or "" when it has."""
+    return _read_build_info()["cuda"]["missing"]
 
 
 def _minor(version: str) -> str:
@@ -87,6 +94,15 @@ def _text(function: str) -> str:
     call = getattr(ctypes.CDLL(str(_OPS_LIBRARY)), function)
     call.restype = ctypes.c_char_p
     return (call() or b"").decode()
+
+
+def find_cublas() -> tuple[str, str]:
+    """The cuBLAS that GPU kernels use, and else why there is none: (path, "") or ("", reason).
+
+    Opens it. Only for a build with CUDA, and once TensorFlow has looked for GPUs: it opens the
+    CUDA libraries that it wants then, and those are taken.
+    """
+    return _text("blockrnn_cublas"), _text("blockrnn_cublas_problem")
 
 
 def build_info() -> dict[str, Any]:

@@ -29,8 +29,9 @@ def convert_model(model: keras.Model) -> keras.Model:
     `trainable` are kept, and a layer that is shared stays shared. The original is not changed.
 
     What stays as it is: a layer that the ops cannot compute (another activation, a GRUCell with
-    reset_after, a GPU in sight), because it would gain nothing and need this package; and a
-    subclass of Keras' layers, whose changes would be lost. A warning names them and says why.
+    reset_after, a GPU in sight where the build has no CUDA), because it would gain nothing and need
+    this package; and a subclass of Keras' layers, whose changes would be lost. A warning names them
+    and says why.
 
     A compiled model is compiled again with the same configuration, as `clone_model` does it: the
     optimizer and the metrics start afresh. XLA cannot compile the ops; where jit_compile=True asks

@@ -169,12 +169,33 @@ class ReserveLayout {
     return mask_offset_ + layer * mask_bytes_;
   }
 
-  // Zeros where rounding up leaves gaps, so that all of a reserve space is
-  // written and follows from the call.
+  // What rounding up leaves behind arrays: from `offset` on `count` of them,
+  // one every `stride` bytes, of which `used` are the array's.
+  struct Gaps {
+    int64_t offset = 0;
+    int64_t count = 0;  // 0 where there is no gap
+    int64_t used = 0;
+    int64_t stride = 0;
+  };
+  struct AllGaps {
+    Gaps of[3];
+  };
+  AllGaps gaps() const {
+    return {
+        {GapsBehind(kReserveHeaderBytes, pseudo_layers_ * arrays_, array_used_),
+         GapsBehind(h_offset_, between_, h_used_),
+         GapsBehind(mask_offset_, between_, mask_used_)}};
+  }
+
+  // Zeros in the gaps, so that all of a reserve space is written and follows
+  // from the call.
   void ClearGaps(void* reserve) const {
-    Clear(reserve, kReserveHeaderBytes, pseudo_layers_ * arrays_, array_used_);
-    Clear(reserve, h_offset_, between_, h_used_);
-    Clear(reserve, mask_offset_, between_, mask_used_);
+    for (const Gaps& gaps : this->gaps().of) {
+      char* end = static_cast<char*>(reserve) + gaps.offset + gaps.used;
+      for (int64_t n = 0; n < gaps.count; ++n, end += gaps.stride) {
+        std::memset(end, 0, gaps.stride - gaps.used);
+      }
+    }
   }
 
  private:
@@ -184,17 +205,10 @@ class ReserveLayout {
     return (bytes + kAlign - 1) / kAlign * kAlign;
   }
 
-  // Behind each of `count` arrays from `offset` on. Those of a stack without
-  // units are empty and may be without number.
-  static void Clear(void* reserve, int64_t offset, int64_t count,
-                    int64_t used) {
-    const int64_t bytes = Aligned(used);
-    if (bytes == used) return;
-    char* end = static_cast<char*>(reserve) + offset;
-    for (int64_t n = 0; n < count; ++n) {
-      std::memset(end + used, 0, bytes - used);
-      end += bytes;
-    }
+  // The arrays of a stack without units are empty and may be without number.
+  static Gaps GapsBehind(int64_t offset, int64_t count, int64_t used) {
+    const int64_t stride = Aligned(used);
+    return {offset, stride == used ? 0 : count, used, stride};
   }
 
   int64_t pseudo_layers_;
@@ -211,8 +225,16 @@ class ReserveLayout {
   int64_t total_;
 };
 
-// What is wrong with a reserve space of `bytes` bytes for a call with this
-// header and layout, as the end of a sentence about it; empty where nothing is.
+// What is wrong with the size of a reserve space for a call with this layout,
+// as the end of a sentence about it; empty where nothing is.
+inline std::string ReserveSizeMismatch(int64_t bytes,
+                                       const ReserveLayout& layout) {
+  if (bytes == layout.total()) return "";
+  return "has " + std::to_string(bytes) + " bytes, and this call's " +
+         std::to_string(layout.total());
+}
+
+// The same for all of a reserve space that the host reads.
 inline std::string ReserveMismatch(const void* reserve, int64_t bytes,
                                    const ReserveHeader& expected,
                                    const ReserveLayout& layout) {
@@ -254,11 +276,7 @@ inline std::string ReserveMismatch(const void* reserve, int64_t bytes,
   compare("sum of sequence_lengths", given.valid_rows, expected.valid_rows);
   compare("hash of sequence_lengths", given.lengths_hash,
           expected.lengths_hash);
-  if (mismatch.empty() && bytes != layout.total()) {
-    mismatch = "has " + std::to_string(bytes) + " bytes, and this call's " +
-               std::to_string(layout.total());
-  }
-  return mismatch;
+  return mismatch.empty() ? ReserveSizeMismatch(bytes, layout) : mismatch;
 }
 
 }  // namespace blockrnn

@@ -95,9 +95,8 @@ class BlockGruGradOp : public ContractKernel {
 };
 
 [[maybe_unused]] const bool registered =
-    RegisterCpuKernels<BlockGruOp>("BlockRNN>BlockGRU", {"seq_len_max"}) &&
-    RegisterCpuKernels<BlockGruGradOp>("BlockRNN>BlockGRUGrad",
-                                       {"seq_len_max"});
+    RegisterKernels<BlockGruOp>("BlockRNN>BlockGRU", {"seq_len_max"}) &&
+    RegisterKernels<BlockGruGradOp>("BlockRNN>BlockGRUGrad", {"seq_len_max"});
 
 }  // namespace
 }  // namespace blockrnn

@@ -141,12 +141,12 @@ using BlockLstmGradV2Op = BlockLstmGradOp<T, Device, true>;
 constexpr char kSeqLenMax[] = "seq_len_max";
 
 [[maybe_unused]] const bool registered =
-    RegisterCpuKernels<BlockLstmV1Op>("BlockRNN>BlockLSTM", {kSeqLenMax}) &&
-    RegisterCpuKernels<BlockLstmV2Op>("BlockRNN>BlockLSTMV2", {kSeqLenMax}) &&
-    RegisterCpuKernels<BlockLstmGradV1Op>("BlockRNN>BlockLSTMGrad",
-                                          {kSeqLenMax}) &&
-    RegisterCpuKernels<BlockLstmGradV2Op>("BlockRNN>BlockLSTMGradV2",
-                                          {kSeqLenMax});
+    RegisterKernels<BlockLstmV1Op>("BlockRNN>BlockLSTM", {kSeqLenMax}) &&
+    RegisterKernels<BlockLstmV2Op>("BlockRNN>BlockLSTMV2", {kSeqLenMax}) &&
+    RegisterKernels<BlockLstmGradV1Op>("BlockRNN>BlockLSTMGrad",
+                                       {kSeqLenMax}) &&
+    RegisterKernels<BlockLstmGradV2Op>("BlockRNN>BlockLSTMGradV2",
+                                       {kSeqLenMax});
 
 }  // namespace
 }  // namespace blockrnn

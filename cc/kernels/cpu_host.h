@@ -11,6 +11,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
+#include "cc/core/reserve_space.h"
 #include "cc/core/rnn_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu_engine_loader.h"
@@ -63,6 +64,10 @@ const cpu::CellFunctions<T>& CellFunctionsOf(const cpu::Engine& engine) {
 template <class T>
 class CpuDevice {
  public:
+  // Tensors are in host memory, so what stands in them can be checked.
+  static constexpr bool kHostReads = true;
+  static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
+
   explicit CpuDevice(tensorflow::OpKernelConstruction* ctx) {
     const auto& engine = CpuEngine();
     OP_REQUIRES_OK(ctx, engine.status());
@@ -130,6 +135,12 @@ class CpuDevice {
   absl::Status FillZero(tensorflow::OpKernelContext*, void* data,
                         std::size_t bytes) const {
     if (bytes > 0) std::memset(data, 0, bytes);
+    return absl::OkStatus();
+  }
+
+  absl::Status Copy(tensorflow::OpKernelContext*, const void* from,
+                    std::size_t bytes, void* to) const {
+    if (bytes > 0) std::memcpy(to, from, bytes);
     return absl::OkStatus();
   }
 

@@ -4,23 +4,40 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/tensor_shape.h"
+#include "tensorflow/core/platform/tensor_float_32_utils.h"
 #include "xla/stream_executor/stream.h"
 
 namespace blockrnn {
 
 using tensorflow::OpKernelContext;
 
-CudaHost::CudaHost(OpKernelContext* ctx) : ctx_(ctx) {
+namespace {
+
+bool PersistentAllowed() {
+  static const bool allowed = [] {
+    const char* const set = std::getenv("TF_BLOCKRNN_CUDA_PERSISTENT");
+    return set == nullptr || std::string(set) != "0";
+  }();
+  return allowed;
+}
+
+}  // namespace
+
+CudaHost::CudaHost(OpKernelContext* ctx)
+    : ctx_(ctx), cublas_(tensorflow::tensor_float_32_execution_enabled()) {
   host_.context = this;
   host_.stream =
       ctx->op_device_context()->stream()->platform_specific_handle().stream;
   host_.allocate = &Allocate;
+  host_.persistent = PersistentAllowed();
+  host_.blas = cublas_.blas();
 }
 
 void* CudaHost::Allocate(void* context, std::size_t bytes) {
@@ -49,5 +66,19 @@ absl::Status CudaHost::ToStatus(cuda::Error error) const {
 }
 
 }  // namespace blockrnn
+
+#define BLOCKRNN_EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+BLOCKRNN_EXPORT const char* blockrnn_cublas() {
+  return blockrnn::cuda::FindCublas().path;
+}
+
+BLOCKRNN_EXPORT const char* blockrnn_cublas_problem() {
+  return blockrnn::cuda::FindCublas().problem;
+}
+
+}  // extern "C"
 
 #endif  // BLOCKRNN_CUDA

@@ -1,6 +1,6 @@
-// Owns the kernels of CudnnRNN and CudnnRNNBackprop, under our names and, on
-// CPUs, where it has none, under TensorFlow's. The order of inputs and outputs
-// is that of cc/ops/cudnn_rnn_ops.cc.
+// Owns the kernels of CudnnRNN and CudnnRNNBackprop, under our names on every
+// device and, on CPUs, where it has none, under TensorFlow's. The order of
+// inputs and outputs is that of cc/ops/cudnn_rnn_ops.cc.
 
 #include <cstdint>
 #include <optional>
@@ -68,7 +68,8 @@ class CudnnRnnOp : public CudnnRnnKernel {
     if (attrs().lstm()) {
       args.output_c = Output<T>(ctx, 2);
     } else {
-      *Output<T>(ctx, 2) = T(0);  // a scalar
+      OP_REQUIRES_OK(ctx, device_.FillZero(ctx, Output<T>(ctx, 2),
+                                           sizeof(T)));  // a scalar
     }
     if (keeps) {
       args.reserve = Output<T>(ctx, 3);
@@ -143,12 +144,17 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
     TF_RETURN_IF_ERROR(
         ReserveBytes(op(), call, sizeof(T), args.dropout, &bytes));
     const ReserveHeader header =
-        MakeReserveHeader(args, sizeof(T), ReserveDevice::kCpu);
+        MakeReserveHeader(args, sizeof(T), Device::kReserveDevice);
     const ReserveLayout layout(call.geometry, call.steps, call.batch,
                                header.valid_rows, sizeof(T), args.dropout > 0);
     const tensorflow::Tensor& given = ctx->input(index);
-    const std::string mismatch = ReserveMismatch(
-        given.data(), static_cast<int64_t>(given.TotalBytes()), header, layout);
+    const auto given_bytes = static_cast<int64_t>(given.TotalBytes());
+    // Where the host reads no tensors the engine checks the header, and gives
+    // gradients of NaN where it is of another call.
+    const std::string mismatch =
+        Device::kHostReads
+            ? ReserveMismatch(given.data(), given_bytes, header, layout)
+            : ReserveSizeMismatch(given_bytes, layout);
     if (mismatch.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         op(), ": reserve_space must be that of the forward call, [",
@@ -159,13 +165,19 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
   Device device_;
 };
 
+constexpr char kLengths[] = "sequence_lengths";
+constexpr char kHostReserved[] = "host_reserved";
+
 [[maybe_unused]] const bool registered =
-    RegisterCpuKernelsForBoth<CudnnRnnOp>("CudnnRNN") &&
-    RegisterCpuKernelsForBoth<CudnnRnnOp>("CudnnRNNV2") &&
-    RegisterCpuKernelsForBoth<CudnnRnnOp>("CudnnRNNV3") &&
-    RegisterCpuKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackprop") &&
-    RegisterCpuKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackpropV2") &&
-    RegisterCpuKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackpropV3");
+    RegisterKernelsForBoth<CudnnRnnOp>("CudnnRNN") &&
+    RegisterKernelsForBoth<CudnnRnnOp>("CudnnRNNV2", {kHostReserved}) &&
+    RegisterKernelsForBoth<CudnnRnnOp>("CudnnRNNV3",
+                                       {kLengths, kHostReserved}) &&
+    RegisterKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackprop") &&
+    RegisterKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackpropV2",
+                                               {kHostReserved}) &&
+    RegisterKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackpropV3",
+                                               {kLengths, kHostReserved});
 
 }  // namespace
 }  // namespace blockrnn

@@ -1,8 +1,8 @@
 // Owns the kernels of CudnnRNNParamsSize and of the converters between params
-// and their canonical form, under our names and TensorFlow's. The order of
+// and their canonical form, under our names on every device and, on CPUs, under
+// TensorFlow's. The order of
 // inputs and outputs is that of cc/ops/cudnn_rnn_params_ops.cc.
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -140,7 +140,7 @@ template <class T, class Device>
 class CudnnRnnParamsToCanonicalOp : public CanonicalKernel {
  public:
   explicit CudnnRnnParamsToCanonicalOp(OpKernelConstruction* ctx)
-      : CanonicalKernel(ctx) {}
+      : CanonicalKernel(ctx), device_(ctx) {}
 
   void Compute(OpKernelContext* ctx) override {
     RnnGeometry geometry;
@@ -158,18 +158,20 @@ class CudnnRnnParamsToCanonicalOp : public CanonicalKernel {
           TF_RETURN_IF_ERROR(ToShape(dims, &shape));
           Tensor* to = nullptr;
           TF_RETURN_IF_ERROR(ctx->allocate_output(output, shape, &to));
-          std::copy_n(from + block.offset, block.size(),
-                      static_cast<T*>(to->data()));
-          return absl::OkStatus();
+          return device_.Copy(ctx, from + block.offset, to->TotalBytes(),
+                              to->data());
         }));
   }
+
+ private:
+  Device device_;
 };
 
 template <class T, class Device>
 class CudnnRnnCanonicalToParamsOp : public CanonicalKernel {
  public:
   explicit CudnnRnnCanonicalToParamsOp(OpKernelConstruction* ctx)
-      : CanonicalKernel(ctx) {}
+      : CanonicalKernel(ctx), device_(ctx) {}
 
   void Compute(OpKernelContext* ctx) override {
     RnnGeometry geometry;
@@ -188,10 +190,10 @@ class CudnnRnnCanonicalToParamsOp : public CanonicalKernel {
     OP_REQUIRES_OK(ctx, ForEach(layout, [&](const char*, int64_t, int64_t input,
                                             const ParamLayout::Block& block,
                                             const std::vector<int64_t>&) {
-                     std::copy_n(Input<T>(ctx, kNetworkInputs + input),
-                                 block.size(),
-                                 static_cast<T*>(to->data()) + block.offset);
-                     return absl::OkStatus();
+                     return device_.Copy(
+                         ctx, Input<T>(ctx, kNetworkInputs + input),
+                         block.size() * sizeof(T),
+                         static_cast<T*>(to->data()) + block.offset);
                    }));
   }
 
@@ -204,18 +206,25 @@ class CudnnRnnCanonicalToParamsOp : public CanonicalKernel {
     if (given == expected) return absl::OkStatus();
     return CanonicalShapeError(op(), name, index, dims, given.DebugString());
   }
+
+  Device device_;
 };
 
+constexpr char kLayers[] = "num_layers";
+constexpr char kUnits[] = "num_units";
+constexpr char kInputs[] = "input_size";
+
 [[maybe_unused]] const bool registered =
-    RegisterCpuKernelsForBoth<CudnnRnnParamsSizeOp>("CudnnRNNParamsSize") &&
-    RegisterCpuKernelsForBoth<CudnnRnnParamsToCanonicalOp>(
-        "CudnnRNNParamsToCanonical") &&
-    RegisterCpuKernelsForBoth<CudnnRnnParamsToCanonicalOp>(
-        "CudnnRNNParamsToCanonicalV2") &&
-    RegisterCpuKernelsForBoth<CudnnRnnCanonicalToParamsOp>(
-        "CudnnRNNCanonicalToParams") &&
-    RegisterCpuKernelsForBoth<CudnnRnnCanonicalToParamsOp>(
-        "CudnnRNNCanonicalToParamsV2");
+    RegisterKernelsForBoth<CudnnRnnParamsSizeOp>(
+        "CudnnRNNParamsSize", {kLayers, kUnits, kInputs, "params_size"}) &&
+    RegisterKernelsForBoth<CudnnRnnParamsToCanonicalOp>(
+        "CudnnRNNParamsToCanonical", {kLayers, kUnits, kInputs}) &&
+    RegisterKernelsForBoth<CudnnRnnParamsToCanonicalOp>(
+        "CudnnRNNParamsToCanonicalV2", {kLayers, kUnits, kInputs}) &&
+    RegisterKernelsForBoth<CudnnRnnCanonicalToParamsOp>(
+        "CudnnRNNCanonicalToParams", {kLayers, kUnits, kInputs}) &&
+    RegisterKernelsForBoth<CudnnRnnCanonicalToParamsOp>(
+        "CudnnRNNCanonicalToParamsV2", {kLayers, kUnits, kInputs});
 
 }  // namespace
 }  // namespace blockrnn

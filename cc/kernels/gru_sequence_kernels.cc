@@ -238,11 +238,16 @@ class GruAfterSequenceGradOp : public ContractKernel {
   GruAfterGateLayout layout_ = kGruRuc;
 };
 
+constexpr char kLengths[] = "sequence_lengths";
+
 [[maybe_unused]] const bool registered =
-    RegisterCpuKernels<GruSequenceOp>("BlockRNN>GRUSequence") &&
-    RegisterCpuKernels<GruSequenceGradOp>("BlockRNN>GRUSequenceGrad") &&
-    RegisterCpuKernels<GruAfterSequenceOp>("BlockRNN>GRUAfterSequence") &&
-    RegisterCpuKernels<GruAfterSequenceGradOp>("BlockRNN>GRUAfterSequenceGrad");
+    RegisterKernels<GruSequenceOp>("BlockRNN>GRUSequence", {kLengths}) &&
+    RegisterKernels<GruSequenceGradOp>("BlockRNN>GRUSequenceGrad",
+                                       {kLengths}) &&
+    RegisterKernels<GruAfterSequenceOp>("BlockRNN>GRUAfterSequence",
+                                        {kLengths}) &&
+    RegisterKernels<GruAfterSequenceGradOp>("BlockRNN>GRUAfterSequenceGrad",
+                                            {kLengths});
 
 }  // namespace
 }  // namespace blockrnn

@@ -167,9 +167,12 @@ class LstmSequenceGradOp : public ContractKernel {
   SequenceOptions options_;
 };
 
+constexpr char kLengths[] = "sequence_lengths";
+
 [[maybe_unused]] const bool registered =
-    RegisterCpuKernels<LstmSequenceOp>("BlockRNN>LSTMSequence") &&
-    RegisterCpuKernels<LstmSequenceGradOp>("BlockRNN>LSTMSequenceGrad");
+    RegisterKernels<LstmSequenceOp>("BlockRNN>LSTMSequence", {kLengths}) &&
+    RegisterKernels<LstmSequenceGradOp>("BlockRNN>LSTMSequenceGrad",
+                                        {kLengths});
 
 }  // namespace
 }  // namespace blockrnn

@@ -16,17 +16,17 @@
 
 namespace blockrnn {
 
-// The inputs that a kernel reads on the host whatever its device.
-using HostInputs = std::initializer_list<const char*>;
+// The inputs and outputs that a kernel has in host memory whatever its device.
+using HostArguments = std::initializer_list<const char*>;
 
 // One kernel class for one type on one device. What REGISTER_KERNEL_BUILDER
 // expands to, which being a macro cannot loop over types.
 template <class Kernel, class T>
 void RegisterKernel(const char* op, const char* device,
-                    HostInputs host_inputs = {}) {
+                    HostArguments host_arguments) {
   tensorflow::KernelDefBuilder builder(op);
   builder.Device(device).TypeConstraint<T>("T");
-  for (const char* input : host_inputs) builder.HostMemory(input);
+  for (const char* argument : host_arguments) builder.HostMemory(argument);
   tensorflow::kernel_factory::OpKernelRegistrar(
       builder.Build(), op,
       [](tensorflow::OpKernelConstruction* ctx) -> tensorflow::OpKernel* {
@@ -34,45 +34,47 @@ void RegisterKernel(const char* op, const char* device,
       });
 }
 
-template <template <class T, class Device> class Kernel, class T>
-void RegisterOnDevices(const char* op) {
-  RegisterKernel<Kernel<T, CpuDevice<T>>, T>(op, tensorflow::DEVICE_CPU);
-#if BLOCKRNN_CUDA
-  RegisterKernel<Kernel<T, CudaDevice<T>>, T>(op, tensorflow::DEVICE_GPU);
-#endif
+// body(an element) for each type that every op is registered for.
+template <class Body>
+void ForEachType(const Body& body) {
+  body(Eigen::half());
+  body(Eigen::bfloat16());
+  body(float());
+  body(double());
 }
 
 // Kernel<T, Device> is what an op needs of it: constructed from an
-// OpKernelConstruction, with the work done by a Device.
+// OpKernelConstruction, with the work done by a Device. On the CPU:
 template <template <class T, class Device> class Kernel>
-bool RegisterKernels(const char* op) {
-  RegisterOnDevices<Kernel, Eigen::half>(op);
-  RegisterOnDevices<Kernel, Eigen::bfloat16>(op);
-  RegisterOnDevices<Kernel, float>(op);
-  RegisterOnDevices<Kernel, double>(op);
+void RegisterCpuKernels(const char* op, HostArguments host_arguments = {}) {
+  ForEachType([&](auto element) {
+    using T = decltype(element);
+    RegisterKernel<Kernel<T, CpuDevice<T>>, T>(op, tensorflow::DEVICE_CPU,
+                                               host_arguments);
+  });
+}
+
+// On all devices that this build has.
+template <template <class T, class Device> class Kernel>
+bool RegisterKernels(const char* op, HostArguments host_arguments = {}) {
+  RegisterCpuKernels<Kernel>(op, host_arguments);
+#if BLOCKRNN_CUDA
+  ForEachType([&](auto element) {
+    using T = decltype(element);
+    RegisterKernel<Kernel<T, CudaDevice<T>>, T>(op, tensorflow::DEVICE_GPU,
+                                                host_arguments);
+  });
+#endif
   return true;
 }
 
-// The same for ops that only the CPU has.
+// The same under our name; and on the CPU under TensorFlow's, for ops of which
+// TensorFlow has no CPU kernel. op: without our namespace.
 template <template <class T, class Device> class Kernel>
-bool RegisterCpuKernels(const char* op, HostInputs host_inputs = {}) {
-  const char* const cpu = tensorflow::DEVICE_CPU;
-  RegisterKernel<Kernel<Eigen::half, CpuDevice<Eigen::half>>, Eigen::half>(
-      op, cpu, host_inputs);
-  RegisterKernel<Kernel<Eigen::bfloat16, CpuDevice<Eigen::bfloat16>>,
-                 Eigen::bfloat16>(op, cpu, host_inputs);
-  RegisterKernel<Kernel<float, CpuDevice<float>>, float>(op, cpu, host_inputs);
-  RegisterKernel<Kernel<double, CpuDevice<double>>, double>(op, cpu,
-                                                            host_inputs);
-  return true;
-}
-
-// The same under our name and under TensorFlow's, for ops of which TensorFlow
-// has no CPU kernel. op: without our namespace.
-template <template <class T, class Device> class Kernel>
-bool RegisterCpuKernelsForBoth(const std::string& op) {
-  return RegisterCpuKernels<Kernel>(("BlockRNN>" + op).c_str()) &&
-         RegisterCpuKernels<Kernel>(op.c_str());
+bool RegisterKernelsForBoth(const std::string& op,
+                            HostArguments host_arguments = {}) {
+  RegisterCpuKernels<Kernel>(op.c_str(), host_arguments);
+  return RegisterKernels<Kernel>(("BlockRNN>" + op).c_str(), host_arguments);
 }
 
 }  // namespace blockrnn

@@ -112,9 +112,11 @@ class RnnSequenceGradOp : public ContractKernel {
   bool relu_ = false;
 };
 
+constexpr char kLengths[] = "sequence_lengths";
+
 [[maybe_unused]] const bool registered =
-    RegisterCpuKernels<RnnSequenceOp>("BlockRNN>RNNSequence") &&
-    RegisterCpuKernels<RnnSequenceGradOp>("BlockRNN>RNNSequenceGrad");
+    RegisterKernels<RnnSequenceOp>("BlockRNN>RNNSequence", {kLengths}) &&
+    RegisterKernels<RnnSequenceGradOp>("BlockRNN>RNNSequenceGrad", {kLengths});
 
 }  // namespace
 }  // namespace blockrnn

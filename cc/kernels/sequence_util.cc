@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 
@@ -72,8 +73,11 @@ absl::Status RowLengths::Make(OpKernelContext* ctx, int lengths,
     all = all && length == steps;
   }
   if (all) return absl::OkStatus();
-  const absl::Status status =
-      ctx->allocate_temp(tensorflow::DT_INT64, TensorShape({batch}), &made_);
+  // An engine takes them in host memory, whatever its device.
+  tensorflow::AllocatorAttributes on_host;
+  on_host.set_on_host(true);
+  const absl::Status status = ctx->allocate_temp(
+      tensorflow::DT_INT64, TensorShape({batch}), &made_, on_host);
   if (!status.ok()) return status;
   auto* const made = static_cast<int64_t*>(made_.data());
   for (int64_t b = 0; b < batch; ++b) made[b] = LengthAt(given, b);

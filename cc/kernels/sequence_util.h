@@ -78,11 +78,11 @@ inline bool IsProjected(tensorflow::OpKernelContext* ctx, int w_x) {
 class RowLengths {
  public:
   // Refuses lengths outside 0..T. lengths: the index of that input, which has
-  // one of each row, or none at all.
+  // one of each row, or none at all, and is in host memory.
   absl::Status Make(tensorflow::OpKernelContext* ctx, int lengths,
                     int64_t steps);
 
-  // nullptr when all rows have all steps.
+  // In host memory; nullptr when all rows have all steps.
   const int64_t* data() const { return data_; }
 
  private:

@@ -71,8 +71,10 @@ others by 1 − dropout, if is_training. The mask is drawn with Philox from seed
 seed2, anew in each call; both 0 stand for seeds that differ from run to run.
 
 reserve_space begins with a mark of its call, which the backprop op compares: a
-reserve space of another call, or of a GPU, is an error there. It takes, in bytes,
-each term rounded up to 64,
+reserve space of another call, or of a GPU, is an error there. On a GPU only
+another size is one; the mark is compared there without waiting for it, and the
+gradients of a foreign reserve space are NaN. It takes, in bytes, each term rounded
+up to 64,
 
     128 + L·D·k·(N·H·e) + (L−1)·(T·B·D·P·e) + (L−1)·(T·B·D·P/8, with dropout)
 

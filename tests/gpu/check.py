@@ -275,6 +275,7 @@ def main() -> None:
     parser.add_argument("--library", required=True)
     parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
     parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
+    parser.add_argument("--cublas", help="not used: a cell has no large product")
     arguments = parser.parse_args()
     engine = device_engine.Engine(arguments.library)
     vary = engine.library.emulation_vary if arguments.emulated else None

@@ -82,7 +82,7 @@ def summary(kernels: list[Kernel]) -> list[str]:
     names = readable({kernel.symbol for kernel in kernels})
     groups: dict[tuple[str, str], list[Kernel]] = {}
     for kernel in kernels:
-        name = re.sub(r"^void ", "", names[kernel.symbol])
+        name = re.sub(r"^void |\(anonymous namespace\)::", "", names[kernel.symbol])
         template = (
             re.match(r"ProductKernel<\d+|\w+", name).group(0).replace("<", ", rows per warp ")
         )

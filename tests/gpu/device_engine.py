@@ -5,7 +5,9 @@ The library is tests/gpu/shim.cu.cc with the engine, for a GPU or for the emulat
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import importlib
 import pathlib
 from collections.abc import Mapping, Sequence
 
@@ -96,20 +98,43 @@ class Engine:
 
         return call
 
+    def load_cublas(self, path: str | None) -> ctypes.CDLL | None:
+        """Loads the cuBLAS that the engine then finds, before anything asks for it.
+
+        path: the emulation's stand-in, which is returned. None: PyTorch's copy, if there is one.
+        """
+        if path is None:
+            with contextlib.suppress(ImportError):
+                importlib.import_module("torch")
+            return None
+        stand_in = ctypes.CDLL(path)
+        stand_in.stand_in_enqueue(self.library.emulation_enqueue)
+        return stand_in
+
     def device_count(self) -> int:
         return self.library.blockrnn_device_count()
 
-    def _put(self, host: np.ndarray) -> ctypes.c_void_p:
+    def put(self, host: np.ndarray) -> ctypes.c_void_p:
         device = ctypes.c_void_p()
         self._allocate(host.nbytes, ctypes.byref(device))
         if host.nbytes:
             self._to_device(device, host.ctypes.data, host.nbytes)
         return device
 
+    def fetch(self, device: ctypes.c_void_p, like: np.ndarray) -> np.ndarray:
+        """What lies there now, as an array of the type and shape of `like`."""
+        host = np.empty_like(like)
+        if host.nbytes:
+            self._to_host(host.ctypes.data, device, host.nbytes)
+        return host
+
+    def free(self, device: ctypes.c_void_p) -> None:
+        self._free(device)
+
     def zeros(self, num_bytes: int) -> np.ndarray:
         """What FillZero makes of that many bytes, with 16 bytes after them that it must leave."""
         host = np.full(num_bytes + 16, _UNWRITTEN, np.uint8)
-        device = self._put(host)
+        device = self.put(host)
         self._fill_zero(device, num_bytes)
         self._to_host(host.ctypes.data, device, host.nbytes)
         self._free(device)
@@ -143,7 +168,7 @@ class Engine:
             for name, expressions in {**op.inputs, **op.outputs}.items():
                 if expressions == ("P",) and name in host:
                     host[name] = np.zeros(0, stored)
-        device = {name: self._put(value) for name, value in host.items()}
+        device = {name: self.put(value) for name, value in host.items()}
         # The attributes' defaults are the op's; the engine has none of its own.
         options = _Options(
             attrs.get("forget_bias", 1.0), attrs.get("cell_clip", 3.0), bool(peepholes)

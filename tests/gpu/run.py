@@ -22,7 +22,12 @@ import check_ptxas
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-SHIM = HERE / "shim.cu.cc"
+SHIMS = sorted(HERE.glob("shim*.cu.cc"))
+EMULATION = [HERE / "emulation" / name for name in ("emulation.cc", "streams.cc")]
+CHECKS = (
+    *("check.py", "check_blas.py", "check_sequences.py", "check_persistent.py"),
+    *("check_stack.py", "check_cudnn.py"),
+)
 ARCHITECTURES = ("80", "90")
 # No initcheck: the checks fill what is not written yet with NaN, which a comparison finds.
 SANITIZERS = ("memcheck", "racecheck", "synccheck")
@@ -60,12 +65,15 @@ def build(compiler: list, sources: list[pathlib.Path], library: pathlib.Path, jo
     return said + compile_all([[*linker, "-shared", *objects, "-o", library]], 1)
 
 
-def build_emulation(library: pathlib.Path, jobs: int) -> None:
+def build_emulation(library: pathlib.Path, cublas: pathlib.Path, jobs: int) -> None:
+    """The engine in `library`, and a stand-in for cuBLAS."""
     compiler = [os.environ.get("CXX", "g++"), "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden"]
     compiler += ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     # Some distributions' g++ checks longjmp, which cannot know of stacks other than its own.
     compiler += ["-U_FORTIFY_SOURCE", "-I", ROOT, "-isystem", HERE / "emulation"]
-    build(compiler, [*engine_sources(), SHIM, HERE / "emulation/emulation.cc"], library, jobs)
+    build(compiler, [*engine_sources(), *SHIMS, *EMULATION], library, jobs)
+    linked = [*compiler, "-shared", f"-Wl,-soname,{cublas.name}"]
+    compile_all([[*linked, HERE / "emulation/cublas.cc", "-o", cublas]], 1)
 
 
 def nvcc_command(nvcc: str, architectures: list[str]) -> list[str]:
@@ -102,12 +110,12 @@ def report_ptxas(text: str) -> None:
 
 
 def check(library: pathlib.Path, *options: str, under: tuple[str, ...] = ()) -> None:
-    command = [*under, sys.executable, HERE / "check.py", "--library", library, *options]
-    code = run(command).returncode
-    if code < 0:
-        sys.exit(f"check.py was killed by signal {-code}: an access outside an array?")
-    if code:
-        sys.exit(code)
+    for name in CHECKS:
+        code = run([*under, sys.executable, HERE / name, "--library", library, *options]).returncode
+        if code < 0:
+            sys.exit(f"{name} was killed by signal {-code}: an access outside an array?")
+        if code:
+            sys.exit(code)
 
 
 def sanitize(nvcc: str, library: pathlib.Path) -> None:
@@ -133,8 +141,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         library = pathlib.Path(folder) / "engine.so"
         if arguments.emulate:
-            build_emulation(library, arguments.jobs)
-            check(library, "--emulated")
+            cublas = library.with_name("libcublas.so.12")
+            build_emulation(library, cublas, arguments.jobs)
+            check(library, "--emulated", "--cublas", str(cublas))
             print("ok: the CUDA engine in the emulation on the CPU")
             return
         nvcc = find_nvcc()
@@ -150,7 +159,7 @@ def main() -> None:
         if missing:
             print(f"not run: {missing}")
             sys.exit(1 if arguments.require_gpu else 0)
-        sources = [*engine_sources(), SHIM]
+        sources = [*engine_sources(), *SHIMS]
         report_ptxas(build(nvcc_command(nvcc, ["-arch=native"]), sources, library, arguments.jobs))
         check(library)
         sanitize(nvcc, library)

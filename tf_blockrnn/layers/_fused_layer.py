@@ -18,6 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_blockrnn import _loader
 from tf_blockrnn.layers import _fusing
 
 # On a tensor: it is the initial state that a layer made for this very call, which is zero and
@@ -73,8 +74,9 @@ class FusedLayer:
             return f"Keras {keras.__version__} has one mask of recurrent_dropout, the op one a gate"
         if getattr(self, "use_cudnn", False) is True:
             return "use_cudnn=True asks for cuDNN and nothing else"
-        if tf.config.get_visible_devices("GPU"):
-            return "TensorFlow sees a GPU, and the op for whole sequences has no GPU kernel"
+        missing = _loader.missing_cuda()
+        if missing and tf.config.get_visible_devices("GPU"):
+            return f"TensorFlow sees a GPU, and this build has no GPU kernels ({missing})"
         return None
 
     @property

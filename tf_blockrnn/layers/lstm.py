@@ -44,8 +44,8 @@ class LSTM(FusedLayer, keras.layers.LSTM):
 
     Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which changes
     nothing) and `Bidirectional` are on the op too. Activations other than tanh and sigmoid, a cell
-    of another class, `use_cudnn=True`, or a GPU that TensorFlow sees are not: then the layer
-    computes as Keras' own does and says so once in a warning; `layer.fused` and
+    of another class, `use_cudnn=True`, or a GPU where this build has no CUDA are not: then the
+    layer computes as Keras' own does and says so once in a warning; `layer.fused` and
     `layer.why_not_fused` tell. XLA does not compile the op; `model.compile` knows.
 
     Args:

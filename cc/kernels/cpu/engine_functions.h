@@ -15,8 +15,7 @@
 #include "cc/kernels/cpu/lstm_sequence_backward.h"
 #include "cc/kernels/cpu/lstm_sequence_forward.h"
 #include "cc/kernels/cpu/rnn_sequence.h"
-#include "cc/kernels/cpu/rnn_stack_backward.h"
-#include "cc/kernels/cpu/rnn_stack_forward.h"
+#include "cc/kernels/cpu/rnn_stack.h"
 
 namespace blockrnn::cpu {
 

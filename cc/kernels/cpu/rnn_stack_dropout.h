@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cc/core/dropout.h"
 #include "cc/core/philox.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/rows.h"
@@ -14,22 +15,14 @@
 
 namespace blockrnn::cpu {
 
-// What is kept is scaled, so that its mean stays. With a rate of 1 nothing is.
-template <class C>
-C DropoutScale(float rate) {
-  return rate < 1 ? 1 / (1 - static_cast<C>(rate)) : C(0);
-}
-
-// Draws the mask of `elements` elements: four to a counter, from `state` on; an
-// element is kept where its number, of 2³², is at least rate · 2³². The mask
-// has a bit per element, the lowest of a byte first, zeros behind the last.
+// Draws the mask of `elements` elements: four to a counter, from `state` on.
+// The mask has a bit per element, the lowest of a byte first, zeros behind the
+// last.
 inline void DrawMask(const Host& host, const PhiloxState& state, float rate,
                      int64_t elements, uint8_t* mask) {
   constexpr int kCounters = 16;
   constexpr int kBytes = kCounters / 2;
-  const bool keeps = rate < 1;
-  const auto least =
-      static_cast<uint32_t>(static_cast<double>(keeps ? rate : 0) * 0x1p32);
+  const DropoutRule rule(rate);
   const int64_t bytes = (elements + 7) / 8;
   const auto draw = [=](int64_t row) {
     const PhiloxNumbers<kCounters> numbers =
@@ -38,7 +31,7 @@ inline void DrawMask(const Host& host, const PhiloxState& state, float rate,
     for (int n = 0; n < kCounters; ++n) {
       unsigned bits = 0;
       for (int k = 0; k < 4; ++k) {
-        bits |= (numbers.value[k][n] >= least && keeps ? 1u : 0u) << k;
+        bits |= (rule.Keeps(numbers.value[k][n]) ? 1u : 0u) << k;
       }
       nibble[n] = static_cast<uint8_t>(bits);
     }

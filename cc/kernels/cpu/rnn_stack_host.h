@@ -6,13 +6,12 @@
 
 #include <cstddef>
 
+#include "cc/core/scratch_pool.h"
 #include "cc/kernels/cpu/engine.h"
 
 namespace blockrnn::cpu {
 
-// The host of one sequence at a time. A host frees scratch when the engine call
-// is over, which here is all layers: without reuse a stack of ten would hold
-// ten times what it works with. What a layer had, the next one gets.
+// The host of one sequence at a time.
 class LayerHost {
  public:
   LayerHost(const Host& lender, int num_threads) : lender_(lender) {
@@ -29,19 +28,9 @@ class LayerHost {
 
   // The sequence is over, and its scratch the next one's. A helper that still
   // comes reads none of it.
-  void Recycle() {
-    for (int n = 0; n < num_blocks_; ++n) blocks_[n].used = false;
-  }
+  void Recycle() { scratch_.Recycle(); }
 
  private:
-  struct Block {
-    void* data;
-    std::size_t bytes;
-    bool used;
-  };
-  // More than a sequence asks for; a request past it is not reused.
-  static constexpr int kMostBlocks = 64;
-
   static void Schedule(void* context, void (*run)(void* arg), void* arg) {
     const Host& lender = static_cast<LayerHost*>(context)->lender_;
     lender.schedule(lender.context, run, arg);
@@ -56,29 +45,16 @@ class LayerHost {
     return static_cast<LayerHost*>(context)->Take(bytes);
   }
 
-  // The smallest block that is free and large enough, or else a new one.
   void* Take(std::size_t bytes) {
-    Block* best = nullptr;
-    for (int n = 0; n < num_blocks_; ++n) {
-      Block& block = blocks_[n];
-      if (block.used || block.bytes < bytes) continue;
-      if (best == nullptr || block.bytes < best->bytes) best = &block;
-    }
-    if (best != nullptr) {
-      best->used = true;
-      return best->data;
-    }
+    if (void* const data = scratch_.Take(bytes)) return data;
     void* const data = lender_.allocate(lender_.context, bytes);
-    if (data != nullptr && num_blocks_ < kMostBlocks) {
-      blocks_[num_blocks_++] = {data, bytes, true};
-    }
+    if (data != nullptr) scratch_.Add(data, bytes);
     return data;
   }
 
   const Host& lender_;
   Host host_;
-  Block blocks_[kMostBlocks];
-  int num_blocks_ = 0;
+  ScratchPool scratch_;
 };
 
 }  // namespace blockrnn::cpu

@@ -7,8 +7,11 @@
 #define BLOCKRNN_KERNELS_CUDA_ENGINE_H_
 
 #include <cstddef>
+#include <cstdint>
 
 #include "cc/core/cell_args.h"
+#include "cc/core/rnn_args.h"
+#include "cc/core/sequence_args.h"
 
 namespace Eigen {
 struct half;
@@ -20,6 +23,8 @@ namespace blockrnn::cuda {
 // nullptr for success, else a static text that says what failed.
 using Error = const char*;
 
+struct Blas;  // cc/kernels/cuda/blas.h
+
 // What an engine call borrows.
 struct Host {
   void* context = nullptr;
@@ -27,10 +32,24 @@ struct Host {
   // Device scratch of that many bytes, aligned to 256, which the host keeps
   // until the work queued on the stream is done; nullptr when there is none.
   void* (*allocate)(void* context, std::size_t bytes) = nullptr;
+  // Whether kernels may be launched whose blocks all run at once.
+  bool persistent = true;
+  // Calls that run side by side, each on a stream of its own, and each with
+  // such kernels in its part of the device: so they wait for none of each
+  // other.
+  int side_by_side = 1;
+  const Blas* blas = nullptr;  // large products; nullptr: the engine's own
+  // About how much scratch a block of steps may take. More of it makes the
+  // large products, of which each block has a few, larger.
+  std::size_t block_bytes = std::size_t{128} << 20;
+  // Multiplications from which on a step's own product is left to the BLAS:
+  // there its launches cost less than it gains. An estimate, not measured yet.
+  std::int64_t blas_step_work = 80'000'000;
 };
 
 // T is float, double, Eigen::half or Eigen::bfloat16; all pointers are to
-// device memory.
+// device memory, but those to the lengths of rows, which are to host memory and
+// need not outlive the call.
 template <class T>
 Error GruCellForward(const GruCellForwardArgs<T>& args, const Host& host);
 template <class T>
@@ -40,8 +59,42 @@ Error LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host);
 template <class T>
 Error LstmCellBackward(const LstmCellBackwardArgs<T>& args, const Host& host);
 
+// Whole sequences.
+template <class T>
+Error LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
+                          const Host& host);
+template <class T>
+Error LstmSequenceBackward(const LstmSequenceBackwardArgs<T>& args,
+                           const Host& host);
+template <class T>
+Error GruSequenceForward(const GruSequenceForwardArgs<T>& args,
+                         const Host& host);
+template <class T>
+Error GruSequenceBackward(const GruSequenceBackwardArgs<T>& args,
+                          const Host& host);
+template <class T>
+Error GruAfterSequenceForward(const GruAfterSequenceForwardArgs<T>& args,
+                              const Host& host);
+template <class T>
+Error GruAfterSequenceBackward(const GruAfterSequenceBackwardArgs<T>& args,
+                               const Host& host);
+template <class T>
+Error RnnSequenceForward(const RnnSequenceForwardArgs<T>& args,
+                         const Host& host);
+template <class T>
+Error RnnSequenceBackward(const RnnSequenceBackwardArgs<T>& args,
+                          const Host& host);
+
+// Stacks of layers and directions: the cuDNN ops.
+template <class T>
+Error RnnForward(const RnnForwardArgs<T>& args, const Host& host);
+template <class T>
+Error RnnBackward(const RnnBackwardArgs<T>& args, const Host& host);
+
 // Sets `bytes` bytes of device memory to zero.
 Error FillZero(void* device, std::size_t bytes, const Host& host);
+// Copies `bytes` bytes of device memory to others.
+Error Copy(const void* from, std::size_t bytes, void* to, const Host& host);
 
 // What Error is when Host::allocate gave nothing.
 inline constexpr char kOutOfMemory[] = "out of device memory";

@@ -84,6 +84,15 @@ Error Allocate(const Host& host, int64_t count, C** array) {
   return *array == nullptr ? kOutOfMemory : nullptr;
 }
 
+// The same for elements of T, which may be declared only.
+template <class T>
+Error AllocateStored(const Host& host, int64_t count, T** array) {
+  typename StorageOf<T>::Type* stored = nullptr;
+  const Error error = Allocate(host, count, &stored);
+  *array = reinterpret_cast<T*>(stored);
+  return error;
+}
+
 // The output itself where T is computed as such, else scratch of its size: what
 // is rounded to T in an output goes on unrounded to the next kernel.
 template <class T>

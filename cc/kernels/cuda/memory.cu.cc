@@ -15,4 +15,10 @@ Error FillZero(void* device, std::size_t bytes, const Host& host) {
                                  static_cast<cudaStream_t>(host.stream)));
 }
 
+Error Copy(const void* from, std::size_t bytes, void* to, const Host& host) {
+  if (bytes == 0) return nullptr;
+  return ToError(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
+                                 static_cast<cudaStream_t>(host.stream)));
+}
+
 }  // namespace blockrnn::cuda

@@ -11,9 +11,10 @@
 
 namespace blockrnn::cuda {
 
-// element(row, unit) for all of [rows, units].
+// element(row, unit) for all of [rows, units]. As with ProductKernel the
+// compiler takes the registers that it needs.
 template <class Element>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     PointwiseKernel(Tiles<kWarps> tiles, Element element) {
   for (int64_t tile = blockIdx.x; tile < tiles.count(); tile += gridDim.x) {
     const int64_t row = tiles.first_row(tile) + Warp();
@@ -74,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
 
 template <class T, int kSums>
 struct SumOutputs {
-  T* sum[kSums];  // [units] each
+  T* sum[kSums];  // [units] each; nullptr: not wanted
 };
 
 // Σ over slices[num_slices, kSums, units]; zeros where there are none.
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int s = 0; s < kSums; ++s) {
       const C sum = SumOverWarps(sums[s]);
-      if (Warp() == 0 && unit < tiles.units) Store(out.sum[s], unit, sum);
+      if (Warp() == 0 && unit < tiles.units) StoreIf(out.sum[s], unit, sum);
     }
   }
 }

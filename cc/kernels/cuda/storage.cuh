@@ -10,6 +10,7 @@
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <cuda_runtime.h>
 
 #include <cstdint>
 #include <type_traits>
@@ -45,6 +46,11 @@ BLOCKRNN_HOST_DEVICE const T* Offset(const T* p, int64_t count) {
                                     count);
 }
 
+template <class T>
+BLOCKRNN_HOST_DEVICE T* Offset(T* p, int64_t count) {
+  return const_cast<T*>(Offset(static_cast<const T*>(p), count));
+}
+
 __device__ __forceinline__ float Widen(__half v) { return __half2float(v); }
 __device__ __forceinline__ float Widen(__nv_bfloat16 v) {
   return __bfloat162float(v);
@@ -69,6 +75,20 @@ __device__ __forceinline__ ComputeType<T> Load(const T* p, int64_t index) {
 template <class T>
 __device__ __forceinline__ void Store(T* p, int64_t index, ComputeType<T> v) {
   Round(v, reinterpret_cast<typename StorageOf<T>::Type*>(p) + index);
+}
+
+// v as it is read again once it is stored.
+template <class T>
+__device__ __forceinline__ ComputeType<T> AsStored(ComputeType<T> v) {
+  typename StorageOf<T>::Type stored;
+  Round(v, &stored);
+  return Widen(stored);
+}
+
+// Store where somebody wants it.
+template <class T>
+__device__ __forceinline__ void StoreIf(T* p, int64_t index, ComputeType<T> v) {
+  if (p != nullptr) Store(p, index, v);
 }
 
 // Stores v to the output, and unrounded to `computed` where that is another

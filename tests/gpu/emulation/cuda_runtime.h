@@ -4,6 +4,10 @@
 // barriers, order of sums) is checked without a GPU. What it cannot show: a
 // race within one stretch between barriers that no order of the threads brings
 // out, memory models, and speed.
+//
+// The blocks of a launch run one after the other. Those of a cooperative launch
+// run by turns, each up to the next barrier of the grid; there a kernel may
+// have dynamic shared memory only, since static is one for all blocks.
 
 #ifndef BLOCKRNN_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_
 #define BLOCKRNN_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_
@@ -12,6 +16,8 @@
 
 #include <cstddef>
 #include <functional>
+#include <tuple>
+#include <utility>
 
 #define __global__
 #define __device__
@@ -21,6 +27,10 @@
 // One block runs at a time, so its shared memory is one for all. It keeps what
 // the block before left there, as a GPU does.
 #define __shared__ static
+// Where a kernel has its dynamic shared memory
+// (cc/kernels/cuda/persistent.cuh).
+#define BLOCKRNN_DYNAMIC_SHARED(name) \
+  auto* const name = static_cast<unsigned char*>(::emulation::DynamicShared())
 #define __syncthreads() ::emulation::Barrier(__FILE__, __LINE__)
 
 struct dim3 {
@@ -43,49 +53,125 @@ enum cudaError_t {
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidResourceHandle = 400,
   cudaErrorLaunchFailure = 719,
+  cudaErrorCooperativeLaunchTooLarge = 720,
 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost = 2 };
+enum cudaMemcpyKind {
+  cudaMemcpyHostToDevice = 1,
+  cudaMemcpyDeviceToHost = 2,
+  cudaMemcpyDeviceToDevice = 3,
+};
 
 struct EmulatedStream;
 using cudaStream_t = EmulatedStream*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
+struct EmulatedEvent;
+using cudaEvent_t = EmulatedEvent*;
+inline constexpr unsigned cudaEventDisableTiming = 2;
+
+enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative = 2 };
+union cudaLaunchAttributeValue {
+  int cooperative;
+};
+struct cudaLaunchAttribute {
+  cudaLaunchAttributeID id;
+  cudaLaunchAttributeValue val;
+};
 
 struct cudaLaunchConfig_t {
   dim3 gridDim;
   dim3 blockDim;
   std::size_t dynamicSmemBytes = 0;
   cudaStream_t stream = nullptr;
+  cudaLaunchAttribute* attrs = nullptr;
+  unsigned numAttrs = 0;
 };
+
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrComputeCapabilityMajor = 75,
+  cudaDevAttrCooperativeLaunch = 95,
+  cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+};
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 
 cudaError_t cudaGetLastError();
 const char* cudaGetErrorString(cudaError_t code);
 cudaError_t cudaGetDeviceCount(int* count);
+cudaError_t cudaGetDevice(int* device);
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute,
+                                   int device);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaMalloc(void** device, std::size_t bytes);
 cudaError_t cudaFree(void* device);
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes,
                        cudaMemcpyKind kind);
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes,
+                            cudaMemcpyKind kind, cudaStream_t stream);
 cudaError_t cudaMemset(void* device, int value, std::size_t bytes);
 cudaError_t cudaMemsetAsync(void* device, int value, std::size_t bytes,
                             cudaStream_t stream);
+cudaError_t cudaMemset2DAsync(void* device, std::size_t pitch, int value,
+                              std::size_t width, std::size_t height,
+                              cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
+                                unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 
 namespace emulation {
 
 // Where a thread waits for all others of its block.
 void Barrier(const char* file, int line);
 
-// Runs `thread` for every thread of every block.
-cudaError_t Launch(const cudaLaunchConfig_t& config,
-                   const std::function<void()>& thread);
+// Where a thread waits for all others of the grid.
+void GridBarrier();
+
+// The dynamic shared memory of the block that runs at the moment. It ends where
+// an unreadable page begins, and is not empty at first.
+void* DynamicShared();
+
+// Queues `thread` for every thread of every block.
+cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
+                   std::function<void()> thread);
+
+// Runs `work` when the stream comes to it: at once, unless the checks ask for
+// another order (streams.cc).
+cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
+
+cudaError_t SetMostShared(const void* kernel, std::size_t bytes);
+
+// Blocks that a multiprocessor has room for at once.
+cudaError_t MostBlocks(int* blocks, const void* kernel, int threads,
+                       std::size_t dynamic_shared);
 
 }  // namespace emulation
 
 template <class... Params, class... Args>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,
                                void (*kernel)(Params...), Args&&... args) {
-  return emulation::Launch(*config, [&] { kernel(args...); });
+  // Copies, as CUDA makes: the launch may come after the caller's are gone.
+  return emulation::Launch(
+      *config, reinterpret_cast<const void*>(kernel),
+      [kernel, params = std::tuple<Params...>(std::forward<Args>(args)...)] {
+        std::apply(kernel, params);
+      });
+}
+
+template <class... Params>
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute,
+                                 int value) {
+  return emulation::SetMostShared(reinterpret_cast<const void*>(kernel), value);
+}
+
+template <class... Params>
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+    int* blocks, void (*kernel)(Params...), int threads,
+    std::size_t dynamic_shared) {
+  return emulation::MostBlocks(blocks, reinterpret_cast<const void*>(kernel),
+                               threads, dynamic_shared);
 }
 
 #endif  // BLOCKRNN_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_

@@ -12,6 +12,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/emulation/cuda_bf16.h"
@@ -36,8 +37,18 @@ constexpr unsigned char kUnwritten = 0xff;  // NaN in every type
 bool reverse_order = false;  // of the blocks, and of the threads of a block
 unsigned most_blocks = 0x7fffffff;
 
+// The device.
+int multiprocessors = 4;
+unsigned largest_grid = 0;            // of a cooperative launch
+std::size_t most_shared = 64 * 1024;  // dynamic, of a block that asks for it
+unsigned most_together = 0x7fffffff;  // blocks that this process is allowed
+int launches_together = 0;            // cooperative ones so far
+constexpr std::size_t kSharedUnasked = 48 * 1024;
+constexpr int kMostThreadsAtOnce = 2048;  // of a multiprocessor
+constexpr int kCapability = 8;
+
 struct Fiber {
-  enum State { kNew, kWaiting, kDone };
+  enum State { kNew, kWaiting, kWaitingForGrid, kDone };
   State state = kNew;
   const char* file = nullptr;  // of the barrier
   int line = 0;
@@ -46,7 +57,14 @@ struct Fiber {
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
 };
 
-std::vector<std::unique_ptr<Fiber>> fibers;
+// The threads of a block and its dynamic shared memory.
+struct Block {
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  void* shared = nullptr;
+};
+
+std::vector<Block> blocks;  // those at work, then idle ones
+Block* current_block = nullptr;
 Fiber* current = nullptr;
 const std::function<void()>* body = nullptr;
 jmp_buf scheduler;
@@ -79,16 +97,17 @@ const char* Place(const Fiber& fiber) {
   return fiber.state == Fiber::kDone ? "end" : fiber.file;
 }
 
+bool SamePlace(const Fiber& a, const Fiber& b) {
+  return a.state == b.state &&
+         (a.state != Fiber::kWaiting || (a.file == b.file && a.line == b.line));
+}
+
 // All threads end together or wait at one and the same barrier.
-bool Agree(unsigned threads) {
-  const Fiber& first = *fibers[0];
+bool Agree(const Block& block, unsigned threads) {
+  const Fiber& first = *block.fibers[0];
   for (unsigned t = 1; t < threads; ++t) {
-    const Fiber& fiber = *fibers[t];
-    if (fiber.state == first.state &&
-        (fiber.state == Fiber::kDone ||
-         (fiber.file == first.file && fiber.line == first.line))) {
-      continue;
-    }
+    const Fiber& fiber = *block.fibers[t];
+    if (SamePlace(fiber, first)) continue;
     std::fprintf(stderr,
                  "emulation: threads 0 and %u part at a barrier "
                  "(%s:%d, %s:%d)\n",
@@ -98,16 +117,117 @@ bool Agree(unsigned threads) {
   return true;
 }
 
-bool RunBlock(unsigned threads) {
+// Runs a block until its next barrier of the grid or its end.
+bool RunBlock(Block& block, unsigned threads) {
+  current_block = &block;
   do {
     for (unsigned n = 0; n < threads; ++n) {
       const unsigned t = reverse_order ? threads - 1 - n : n;
       threadIdx = dim3(t);
-      Resume(fibers[t].get());
+      Resume(block.fibers[t].get());
     }
-    if (!Agree(threads)) return false;
-  } while (fibers[0]->state != Fiber::kDone);
+    if (!Agree(block, threads)) return false;
+  } while (block.fibers[0]->state == Fiber::kWaiting);
   return true;
+}
+
+unsigned InOrder(unsigned n, unsigned count) {
+  return reverse_order ? count - 1 - n : n;
+}
+
+// Each block to its end before the next one begins.
+bool RunOneByOne(unsigned count, unsigned threads) {
+  for (unsigned n = 0; n < count; ++n) {
+    blockIdx = dim3(InOrder(n, count));
+    if (!RunBlock(blocks[0], threads)) return false;
+    if (blocks[0].fibers[0]->state != Fiber::kDone) {
+      std::fprintf(stderr,
+                   "emulation: a barrier of the grid in a launch that "
+                   "is not cooperative\n");
+      return false;
+    }
+  }
+  return true;
+}
+
+// All blocks to a barrier of the grid, then all to the next.
+bool RunTogether(unsigned count, unsigned threads) {
+  do {
+    for (unsigned n = 0; n < count; ++n) {
+      const unsigned b = InOrder(n, count);
+      blockIdx = dim3(b);
+      if (!RunBlock(blocks[b], threads)) return false;
+    }
+    for (unsigned b = 1; b < count; ++b) {
+      if (blocks[b].fibers[0]->state == blocks[0].fibers[0]->state) continue;
+      std::fprintf(stderr,
+                   "emulation: blocks 0 and %u part at a barrier of the grid\n",
+                   b);
+      return false;
+    }
+  } while (blocks[0].fibers[0]->state != Fiber::kDone);
+  return true;
+}
+
+// What a kernel asked for; without, it gets as much as any.
+std::map<const void*, std::size_t> shared_asked;
+
+bool SharedAllowed(const void* kernel, std::size_t bytes) {
+  const auto asked = shared_asked.find(kernel);
+  return bytes <=
+         (asked == shared_asked.end() ? kSharedUnasked : asked->second);
+}
+
+// Room for `count` blocks at once.
+bool Prepare(unsigned count, unsigned threads, std::size_t shared) {
+  if (blocks.size() < count) blocks.resize(count);
+  for (unsigned b = 0; b < count; ++b) {
+    while (blocks[b].fibers.size() < threads) {
+      blocks[b].fibers.push_back(std::make_unique<Fiber>());
+    }
+    blocks[b].shared = nullptr;
+    if (shared > 0 && cudaMalloc(&blocks[b].shared, shared) != cudaSuccess) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool FreeShared(unsigned count) {
+  bool whole = true;
+  for (unsigned b = 0; b < count; ++b) {
+    if (blocks[b].shared == nullptr) continue;
+    whole = cudaFree(blocks[b].shared) == cudaSuccess && whole;
+    blocks[b].shared = nullptr;
+  }
+  return whole;
+}
+
+bool IsCooperative(const cudaLaunchConfig_t& config) {
+  for (unsigned a = 0; a < config.numAttrs; ++a) {
+    if (config.attrs[a].id == cudaLaunchAttributeCooperative &&
+        config.attrs[a].val.cooperative != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// All blocks of a launch.
+cudaError_t RunGrid(unsigned count, dim3 block_dim, std::size_t shared,
+                    bool cooperative, const std::function<void()>& thread) {
+  const unsigned threads = block_dim.x;
+  const unsigned at_once = cooperative ? count : 1;
+  if (!Prepare(at_once, threads, shared)) return cudaErrorMemoryAllocation;
+  body = &thread;
+  blockDim = block_dim;
+  gridDim = dim3(count);
+  const bool agreed =
+      cooperative ? RunTogether(count, threads) : RunOneByOne(count, threads);
+  const bool whole = FreeShared(at_once);
+  if (agreed && whole) return cudaSuccess;
+  blocks.clear();  // some of their threads are in the middle of the kernel
+  return cudaErrorLaunchFailure;
 }
 
 // An array ends where an unreadable page begins, so the first element past it
@@ -131,28 +251,61 @@ void Barrier(const char* file, int line) {
   if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
 }
 
-cudaError_t Launch(const cudaLaunchConfig_t& config,
-                   const std::function<void()>& thread) {
+void GridBarrier() {
+  current->state = Fiber::kWaitingForGrid;
+  current->file = "barrier of the grid";
+  current->line = 0;
+  if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
+}
+
+void* DynamicShared() { return current_block->shared; }
+
+cudaError_t SetMostShared(const void* kernel, std::size_t bytes) {
+  if (bytes > most_shared) return cudaErrorInvalidValue;
+  shared_asked[kernel] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t MostBlocks(int* count, const void* kernel, int threads,
+                       std::size_t dynamic_shared) {
+  *count = 0;
+  if (!SharedAllowed(kernel, dynamic_shared)) return cudaSuccess;
+  const std::size_t by_shared =
+      dynamic_shared == 0 ? kMostThreadsAtOnce : most_shared / dynamic_shared;
+  *count = static_cast<int>(std::min<std::size_t>(
+      by_shared, static_cast<std::size_t>(kMostThreadsAtOnce / threads)));
+  return cudaSuccess;
+}
+
+cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
+                   std::function<void()> thread) {
   if (config.stream == nullptr) return cudaErrorInvalidResourceHandle;
   const unsigned threads = config.blockDim.x;
   if (config.gridDim.x == 0 || config.gridDim.x > 0x7fffffff || threads == 0 ||
       threads > kMostThreads) {
     return cudaErrorInvalidConfiguration;
   }
-  while (fibers.size() < threads) {
-    fibers.push_back(std::make_unique<Fiber>());
+  const bool cooperative = IsCooperative(config);
+  if (!SharedAllowed(kernel, config.dynamicSmemBytes)) {
+    return cudaErrorInvalidValue;
   }
-  body = &thread;
-  blockDim = config.blockDim;
-  gridDim = dim3(std::min(config.gridDim.x, most_blocks));
-  for (unsigned n = 0; n < gridDim.x; ++n) {
-    blockIdx = dim3(reverse_order ? gridDim.x - 1 - n : n);
-    if (!RunBlock(threads)) {
-      fibers.clear();  // some of them are in the middle of the kernel
-      return cudaErrorLaunchFailure;
+  if (cooperative) {
+    int at_once = 0;
+    MostBlocks(&at_once, kernel, static_cast<int>(threads),
+               config.dynamicSmemBytes);
+    if (config.gridDim.x > most_together ||
+        config.gridDim.x > static_cast<unsigned>(at_once * multiprocessors)) {
+      return cudaErrorCooperativeLaunchTooLarge;
     }
+    largest_grid = std::max(largest_grid, config.gridDim.x);
+    ++launches_together;
   }
-  return cudaSuccess;
+  const unsigned count =
+      cooperative ? config.gridDim.x : std::min(config.gridDim.x, most_blocks);
+  return Enqueue(config.stream, [=, block = config.blockDim,
+                                 shared = config.dynamicSmemBytes] {
+    return RunGrid(count, block, shared, cooperative, thread);
+  });
 }
 
 }  // namespace emulation
@@ -173,6 +326,8 @@ const char* cudaGetErrorString(cudaError_t code) {
       return "invalid resource handle";
     case cudaErrorLaunchFailure:
       return "unspecified launch failure";
+    case cudaErrorCooperativeLaunchTooLarge:
+      return "too many blocks in cooperative launch";
   }
   return "unknown error";
 }
@@ -182,7 +337,28 @@ cudaError_t cudaGetDeviceCount(int* count) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceSynchronize() { return cudaSuccess; }
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = emulation::multiprocessors;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = emulation::kCapability;
+      return cudaSuccess;
+    case cudaDevAttrCooperativeLaunch:
+      *value = 1;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(emulation::most_shared);
+      return cudaSuccess;
+  }
+  return cudaErrorInvalidValue;
+}
 
 cudaError_t cudaMalloc(void** device, std::size_t bytes) {
   const std::size_t page = emulation::PageBytes();
@@ -228,23 +404,27 @@ cudaError_t cudaMemset(void* device, int value, std::size_t bytes) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemsetAsync(void* device, int value, std::size_t bytes,
-                            cudaStream_t stream) {
-  if (stream == nullptr) return cudaErrorInvalidResourceHandle;
-  return cudaMemset(device, value, bytes);
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  static char the_stream;
-  *stream = reinterpret_cast<cudaStream_t>(&the_stream);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-
 EXPORT void emulation_vary(int reverse, unsigned blocks) {
   emulation::reverse_order = reverse != 0;
   emulation::most_blocks = blocks;
+}
+
+// The largest grid of a cooperative launch since the last call.
+EXPORT unsigned emulation_largest_grid() {
+  return std::exchange(emulation::largest_grid, 0);
+}
+
+// Another device: fewer or more multiprocessors, and shared memory for a block.
+EXPORT void emulation_device(int multiprocessors, std::size_t most_shared) {
+  emulation::multiprocessors = multiprocessors;
+  emulation::most_shared = most_shared;
+}
+
+// As where a process has been given only a part of the device: cooperative
+// launches of more blocks than these fail. Returns how many have not so far.
+EXPORT int emulation_allow_together(unsigned blocks) {
+  emulation::most_together = blocks;
+  return emulation::launches_together;
 }
 
 // For a check of the conversions themselves.

@@ -4,15 +4,19 @@
 
 #include <cstdio>
 #include <cstring>
+#include <string>
 #include <vector>
 
+#include "tests/gpu/emulation/cooperative_groups.h"
 #include "tests/gpu/emulation/cuda_runtime.h"
 
 extern "C" void emulation_vary(int reverse, unsigned blocks);
+extern "C" void emulation_device(int multiprocessors, std::size_t most_shared);
 
 namespace {
 
 constexpr int kThreads = 64;
+constexpr int kBlocks = 3;
 
 // Each thread reads its neighbour's value.
 template <bool kWait>
@@ -46,6 +50,43 @@ __global__ void Cross(int* out) {
   out[threadIdx.x] = 1;
 }
 
+// Each block reads its neighbour's value of the step before, twice.
+template <bool kWait>
+__global__ void ShiftOverGrid(int* out, int* values) {
+  auto* const own = static_cast<int*>(emulation::DynamicShared());
+  const int t = static_cast<int>(threadIdx.x);
+  const int b = static_cast<int>(blockIdx.x);
+  own[t] = 10 * b;
+  for (int step = 0; step < 2; ++step) {
+    int* const now = values + step * kBlocks;
+    if (t == 0) now[b] = 100 * step + own[t];
+    if (kWait) cooperative_groups::this_grid().sync();
+    if (t == 0) own[t] += now[(b + 1) % kBlocks];
+    __syncthreads();
+  }
+  if (t == 0) out[b] = own[t];
+}
+
+// One block misses the barrier of the grid.
+__global__ void PartOverGrid(int* out) {
+  if (blockIdx.x != 1) cooperative_groups::this_grid().sync();
+  out[threadIdx.x] = 1;
+}
+
+// Half of a block's threads wait for the grid, the others for the block.
+__global__ void CrossOverGrid(int* out) {
+  if (threadIdx.x % 2 == 0) {
+    cooperative_groups::this_grid().sync();
+  } else {
+    __syncthreads();
+  }
+  out[threadIdx.x] = 1;
+}
+
+__global__ void WriteShared(int at) {
+  if (threadIdx.x == 0) static_cast<int*>(emulation::DynamicShared())[at] = 1;
+}
+
 cudaLaunchConfig_t Config(unsigned blocks) {
   cudaLaunchConfig_t config;
   config.gridDim = dim3(blocks);
@@ -73,6 +114,70 @@ bool OrdersAgree() {
     cudaFree(out);
   }
   return results[0] == results[1];
+}
+
+cudaLaunchConfig_t Cooperative(unsigned blocks) {
+  static cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config = Config(blocks);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return config;
+}
+
+template <bool kWait>
+bool GridOrdersAgree() {
+  std::vector<std::vector<int>> results;
+  for (int reverse = 0; reverse < 2; ++reverse) {
+    emulation_vary(reverse, 1);
+    int* out = Array();
+    int* values = Array();
+    cudaLaunchConfig_t config = Cooperative(kBlocks);
+    config.dynamicSmemBytes = kThreads * sizeof(int);
+    if (cudaLaunchKernelEx(&config, ShiftOverGrid<kWait>, out, values) !=
+        cudaSuccess) {
+      return false;
+    }
+    results.emplace_back(out, out + kBlocks);
+    cudaFree(out);
+    cudaFree(values);
+  }
+  return results[0] == results[1] && results[0][0] == 10 + 130;
+}
+
+const char* RunOverGrid(const std::string& mode) {
+  int* out = Array();
+  cudaLaunchConfig_t config = Cooperative(kBlocks);
+  if (mode == "parted grid") {
+    return cudaGetErrorString(cudaLaunchKernelEx(&config, PartOverGrid, out));
+  }
+  if (mode == "grid and block") {
+    return cudaGetErrorString(cudaLaunchKernelEx(&config, CrossOverGrid, out));
+  }
+  if (mode == "not cooperative") {
+    config.numAttrs = 0;
+    return cudaGetErrorString(cudaLaunchKernelEx(&config, PartOverGrid, out));
+  }
+  if (mode == "too many blocks") {
+    emulation_device(1, 64 * 1024);
+    config.dynamicSmemBytes = 30 * 1024;
+    return cudaGetErrorString(cudaLaunchKernelEx(&config, WriteShared, 0));
+  }
+  config.dynamicSmemBytes = 50 * 1024;
+  if (mode == "shared unasked") {
+    return cudaGetErrorString(cudaLaunchKernelEx(&config, WriteShared, 0));
+  }
+  cudaFuncSetAttribute(WriteShared, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                       50 * 1024);
+  if (mode == "shared asked") {
+    return cudaGetErrorString(cudaLaunchKernelEx(&config, WriteShared, 0));
+  }
+  if (mode == "past the shared") {
+    cudaLaunchKernelEx(&config, WriteShared, 50 * 256);
+    return "not seen";
+  }
+  return "unknown mode";
 }
 
 const char* Run(const char* mode) {
@@ -109,7 +214,11 @@ const char* Run(const char* mode) {
     config.stream = nullptr;
     return cudaGetErrorString(cudaLaunchKernelEx(&config, Part, out));
   }
-  return "unknown mode";
+  if (is("grid barrier")) return GridOrdersAgree<true>() ? "agree" : "differ";
+  if (is("missing grid barrier")) {
+    return GridOrdersAgree<false>() ? "agree" : "differ";
+  }
+  return RunOverGrid(mode);
 }
 
 }  // namespace

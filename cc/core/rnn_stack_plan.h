@@ -1,27 +1,40 @@
-// Owns what the forward and the backward of a stack share: where the parts of
-// a pseudo-layer stand, and how the directions of a layer share the threads.
+// Owns where the parts of a pseudo-layer stand: its parameters, states, columns
+// and what is kept of it.
 
-#ifndef BLOCKRNN_KERNELS_CPU_RNN_STACK_PLAN_H_
-#define BLOCKRNN_KERNELS_CPU_RNN_STACK_PLAN_H_
+#ifndef BLOCKRNN_CORE_RNN_STACK_PLAN_H_
+#define BLOCKRNN_CORE_RNN_STACK_PLAN_H_
 
-#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "cc/core/param_layout.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_args.h"
 #include "cc/core/rnn_geometry.h"
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu/parallel.h"
-#include "cc/kernels/cpu/rnn_stack_host.h"
 
-namespace blockrnn::cpu {
+namespace Eigen {
+struct half;
+struct bfloat16;
+}  // namespace Eigen
 
-// p + offset; an array without elements or that is not given stays so.
+namespace blockrnn {
+
+// Bytes of an element. The 16-bit types may be only declared.
+template <class T>
+inline constexpr int64_t kElementBytes = sizeof(T);
+template <>
+inline constexpr int64_t kElementBytes<Eigen::half> = 2;
+template <>
+inline constexpr int64_t kElementBytes<Eigen::bfloat16> = 2;
+
+// p + offset elements; an array without elements or that is not given stays so.
 template <class P>
 P* At(P* p, int64_t offset) {
-  return p == nullptr ? nullptr : p + offset;
+  using Byte = std::conditional_t<std::is_const_v<P>, const char, char>;
+  if (p == nullptr) return nullptr;
+  return reinterpret_cast<P*>(reinterpret_cast<Byte*>(p) +
+                              offset * kElementBytes<std::remove_const_t<P>>);
 }
 
 // The parts of params, or of their gradient, that a pseudo-layer has.
@@ -54,8 +67,8 @@ class RnnStackPlan {
         lengths_(args.lengths),
         params_(args.geometry),
         reserve_(args.geometry, args.steps, args.batch,
-                 ValidRows(args.steps, args.batch, args.lengths), sizeof(T),
-                 drops) {}
+                 ValidRows(args.steps, args.batch, args.lengths),
+                 kElementBytes<T>, drops) {}
 
   const RnnGeometry& geometry() const { return geometry_; }
   const ParamLayout& params() const { return params_; }
@@ -89,12 +102,12 @@ class RnnStackPlan {
   PseudoParams<P> Params(P* params, const Pseudo& pseudo) const {
     const int64_t n = pseudo.index;
     const bool skip = pseudo.layer == 0 && geometry_.skip_input;
-    return {
-        skip ? nullptr : params + params_.Input(n).offset,
-        params + params_.Recurrent(n).offset,
-        geometry_.projected ? params + params_.Projection(n).offset : nullptr,
-        params + params_.InputBias(n).offset,
-        params + params_.RecurrentBias(n).offset};
+    return {skip ? nullptr : At(params, params_.Input(n).offset),
+            At(params, params_.Recurrent(n).offset),
+            geometry_.projected ? At(params, params_.Projection(n).offset)
+                                : nullptr,
+            At(params, params_.InputBias(n).offset),
+            At(params, params_.RecurrentBias(n).offset)};
   }
 
   // The first row's state in states of this width, P or H.
@@ -145,46 +158,6 @@ class RnnStackPlan {
   const ReserveLayout reserve_;
 };
 
-// The directions of a layer, side by side where there is a thread for each.
-class Directions {
- public:
-  Directions(const Host& host, int64_t directions)
-      : host_(host),
-        directions_(directions),
-        parallel_(directions == 2 && host.num_threads >= 2),
-        hosts_{
-            {host, parallel_ ? (host.num_threads + 1) / 2 : host.num_threads},
-            {host, std::max(host.num_threads / 2, 1)}} {}
+}  // namespace blockrnn
 
-  // body(pseudo, host) → Status for each direction of `layer`.
-  template <class Body>
-  Status Run(int64_t layer, const Body& body) {
-    Status status[2] = {Status::kOk, Status::kOk};
-    const auto run = [&](int64_t direction) {
-      LayerHost& host = hosts_[parallel_ ? direction : 0];
-      status[direction] =
-          body(Pseudo{layer, direction, layer * directions_ + direction},
-               host.host());
-      host.Recycle();
-    };
-    if (parallel_) {
-      ParallelFor(host_, 2, 2, [&](int, int64_t direction) { run(direction); });
-    } else {
-      for (int64_t direction = 0; direction < directions_; ++direction) {
-        run(direction);
-        if (status[direction] != Status::kOk) return status[direction];
-      }
-    }
-    return status[0] != Status::kOk ? status[0] : status[1];
-  }
-
- private:
-  const Host& host_;
-  const int64_t directions_;
-  const bool parallel_;
-  LayerHost hosts_[2];
-};
-
-}  // namespace blockrnn::cpu
-
-#endif  // BLOCKRNN_KERNELS_CPU_RNN_STACK_PLAN_H_
+#endif  // BLOCKRNN_CORE_RNN_STACK_PLAN_H_

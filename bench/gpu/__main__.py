@@ -1,0 +1,150 @@
+"""python -m bench.gpu
+
+The CUDA engine against cuDNN: one layer of LSTM or GRU, inference and training, event by event on
+the device. Results go to bench/results/gpu.json and gpu.png. Without a GPU it says so and stops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench import machine, timing
+from bench.gpu import build, cases, report
+
+_RESULTS = pathlib.Path(__file__).resolve().parents[1] / "results"
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.gpu", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    add = parser.add_argument
+    add("--cells", nargs="+", choices=tuple(cases.CELLS), default=tuple(cases.CELLS))
+    add("--kinds", nargs="+", choices=cases.KINDS, default=cases.KINDS)
+    add("--dtypes", nargs="+", choices=tuple(cases.DTYPES), default=cases.MEASURED_DTYPES)
+    add("--batches", nargs="+", type=int, default=cases.BATCHES)
+    add("--steps", nargs="+", type=int, default=cases.STEPS)
+    add("--units", nargs="+", type=int, default=cases.UNITS)
+    add("--rounds", type=int, default=5, help="turns of each contender")
+    add("--seconds", type=float, default=0.15, help="per contender and case")
+    add("--step-by-step", action="store_true", help="ours without its persistent kernels")
+    add("--out", type=pathlib.Path, default=_RESULTS / "gpu.json")
+    return parser.parse_args(argv)
+
+
+def _clock_hz() -> float:
+    """The highest clock of the first GPU's multiprocessors."""
+    command = [
+        "nvidia-smi",
+        "--query-gpu=clocks.max.sm",
+        "--format=csv,noheader,nounits",
+        "-i",
+        "0",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    return 1e6 * float(done.stdout.split()[0])
+
+
+def this_gpu() -> cases.Gpu:
+    import torch
+
+    properties = torch.cuda.get_device_properties(0)
+    capability = torch.cuda.get_device_capability(0)
+    shared = getattr(properties, "shared_memory_per_multiprocessor", 228 * 1024)
+    return cases.Gpu(
+        properties.name, capability, properties.multi_processor_count, _clock_hz(), shared
+    )
+
+
+def measure(
+    case: cases.Case, library: Any, gpu: cases.Gpu, plan: timing.Plan, persistent: bool
+) -> dict[str, Any]:
+    """A row; or why there is none, such as results that disagree."""
+    import torch
+
+    from bench.gpu import contenders
+
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        problem = contenders.Problem(case, "cuda")
+        theirs = contenders.Cudnn(problem)
+        ours = contenders.Ours(problem, library, persistent=persistent)
+        try:
+            theirs.joins = True
+            error = contenders.disagreement(ours.run(), theirs.run())
+            theirs.joins = False
+            if not error <= contenders.MOST_DISAGREEMENT[case.dtype]:
+                return report.failed_row(case, f"the two disagree by {error:.2g}")
+            stream.synchronize()
+            runners = {
+                "ours": contenders.event_runner(ours.run, stream),
+                "cudnn": contenders.event_runner(theirs.run, stream),
+            }
+            return report.row(case, gpu, timing.alternate(runners, plan))
+        finally:
+            stream.synchronize()
+            ours.close()
+
+
+def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    import torch
+
+    from bench.gpu import contenders
+
+    gpu = this_gpu()
+    plan = timing.Plan(rounds=arguments.rounds, seconds=arguments.seconds)
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = pathlib.Path(folder) / "engine.so"
+        say("building the engine")
+        build.build(path, os.cpu_count() or 1)
+        library = contenders.load(path)
+        libraries = contenders.libraries(library)
+        wanted = list(
+            cases.all_cases(
+                arguments.cells, arguments.kinds, arguments.dtypes, arguments.batches,
+                arguments.steps, arguments.units,
+            )
+        )  # fmt: skip
+        for n, case in enumerate(wanted):
+            say(f"{n + 1}/{len(wanted)} {case}")
+            try:
+                rows.append(measure(case, library, gpu, plan, not arguments.step_by_step))
+            except RuntimeError as error:  # of PyTorch, CUDA or the engine
+                rows.append(report.failed_row(case, str(error).splitlines()[0]))
+            torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
+    return {
+        "machine": machine.stamp(machine.cores()),
+        "gpu": dataclasses.asdict(gpu),
+        "libraries": libraries,
+        "persistent": not arguments.step_by_step,
+        "plan": dataclasses.asdict(plan),
+        "rows": rows,
+    }
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _arguments(argv)
+    if missing := build.missing():
+        print(f"not measured: {missing}")
+        return 1
+    result = run(arguments, lambda line: print(line, file=sys.stderr, flush=True))
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(report.text(result))
+    print(report.plot(result, arguments.out.with_suffix(".png")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

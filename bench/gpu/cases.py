@@ -1,0 +1,99 @@
+"""What is measured on a GPU, as data, and the least time that it can take there."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Sequence
+
+CELLS = {"lstm": 4, "gru": 3}  # gates
+KINDS = ("infer", "train")
+# float32 with TensorFlow's and PyTorch's TF32 switched off, and on.
+DTYPES = {"float": 4, "tf32": 4, "bfloat16": 2}  # bytes of an element
+MEASURED_DTYPES = ("float", "bfloat16")
+BATCHES = (1, 8, 32, 128)
+STEPS = (50, 500)
+UNITS = (64, 256, 512, 1024, 2048)
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One layer, one direction; as many inputs as units."""
+
+    cell: str
+    kind: str
+    dtype: str
+    batch: int
+    steps: int
+    units: int
+
+    @property
+    def gates(self) -> int:
+        return CELLS[self.cell]
+
+    def recurrent_bytes(self) -> int:
+        return self.gates * self.units**2 * DTYPES[self.dtype]
+
+    def product_flops(self) -> float:
+        """Of all rows of one step with one matrix of weights, of the input or the state."""
+        return 2.0 * self.batch * self.gates * self.units**2
+
+
+def all_cases(
+    cells: Sequence[str] = tuple(CELLS),
+    kinds: Sequence[str] = KINDS,
+    dtypes: Sequence[str] = MEASURED_DTYPES,
+    batches: Sequence[int] = BATCHES,
+    steps: Sequence[int] = STEPS,
+    units: Sequence[int] = UNITS,
+) -> Iterator[Case]:
+    for values in itertools.product(cells, kinds, dtypes, batches, steps, units):
+        yield Case(*values)
+
+
+@dataclasses.dataclass(frozen=True)
+class Gpu:
+    """A GPU's peaks, by its vendor's papers and its own clock."""
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+    clock_hz: float
+    shared_bytes: int  # of a multiprocessor
+
+    def product_rate(self, dtype: str) -> float:
+        """FLOP/s; two for each multiplication with its addition."""
+        per_clock = _PER_CLOCK.get(self.capability, _PER_CLOCK[(9, 0)])
+        return 2.0 * per_clock[dtype] * self.multiprocessors * self.clock_hz
+
+    def weights_rate(self, size: int) -> float:
+        """Bytes/s at which `size` bytes of weights can be read again each step."""
+        if size <= self.multiprocessors * self.shared_bytes:
+            return _SHARED_BYTES_PER_CLOCK * self.multiprocessors * self.clock_hz
+        return _L2_BYTES_PER_CLOCK * self.clock_hz
+
+
+# Multiplications with additions of a multiprocessor, per clock; but for float, on tensor cores.
+_PER_CLOCK = {
+    (8, 0): {"float": 64, "tf32": 512, "bfloat16": 1024},
+    (9, 0): {"float": 128, "tf32": 1024, "bfloat16": 2048},
+}
+_SHARED_BYTES_PER_CLOCK = 128  # of a multiprocessor
+_L2_BYTES_PER_CLOCK = 5120  # of the whole GPU, as the A100's paper has it
+
+
+def step_floor(case: Case, gpu: Gpu) -> float:
+    """Seconds of the product with the state of one step, one direction of time, at the least:
+    the weights have to be read, and multiplied."""
+    reading = case.recurrent_bytes() / gpu.weights_rate(case.recurrent_bytes())
+    return max(reading, case.product_flops() / gpu.product_rate(case.dtype))
+
+
+def floor(case: Case, gpu: Gpu) -> float:
+    """Seconds of a call at the least: its steps, one after the other, and its large products."""
+    products = case.steps * case.product_flops() / gpu.product_rate(case.dtype)
+    forward = case.steps * step_floor(case, gpu) + products
+    if case.kind == "infer":
+        return forward
+    # Backward: the steps again, and the gradients of the input and of both matrices.
+    return forward + case.steps * step_floor(case, gpu) + 3 * products

@@ -1,0 +1,181 @@
+"""The two that are measured, on the same weights and inputs: our engine and cuDNN, by PyTorch."""
+
+from __future__ import annotations
+
+import ctypes
+import pathlib
+from collections.abc import Callable
+
+import torch
+
+from bench.gpu.cases import Case
+
+# RnnMode of cc/core/rnn_geometry.h.
+_MODES = {"lstm": 2, "gru": 3}
+_MODULES = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}
+
+
+class _Plain(ctypes.Structure):
+    """As the shim's PlainBench."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in (
+            *("dtype", "mode", "input", "units", "steps", "batch"),
+            *("allow_tf32", "persistent"),
+        )
+    )
+
+
+class Problem:
+    """Numbers of a case on a device, time-major."""
+
+    def __init__(self, case: Case, device: str):
+        self.case, self.device = case, device
+        self.dtype = torch.bfloat16 if case.dtype == "bfloat16" else torch.float32
+        torch.manual_seed(0)
+        units = case.units
+        self.module = _MODULES[case.cell](units, units, device=device, dtype=self.dtype)
+        self.x = self.random(case.steps, case.batch, units)
+        self.h, self.c = self.random(1, case.batch, units), self.random(1, case.batch, units)
+        self.output_grad = self.random(case.steps, case.batch, units)
+
+    def random(self, *shape: int) -> torch.Tensor:
+        return torch.randn(*shape, device=self.device).mul_(0.5).to(self.dtype)
+
+    def params(self) -> torch.Tensor:
+        """Flat, as the cuDNN ops have them: both matrices, then both biases."""
+        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
+        parts = [getattr(self.module, name).detach().reshape(-1) for name in names]
+        return torch.cat(parts)
+
+
+class Cudnn:
+    """PyTorch's module, whose kernels on a GPU are cuDNN's."""
+
+    def __init__(self, problem: Problem):
+        self.problem = problem
+        tf32 = problem.case.dtype == "tf32"
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
+        training = problem.case.kind == "train"
+        given = [problem.x, problem.h, *([problem.c] if problem.case.cell == "lstm" else [])]
+        self.given = [v.clone().requires_grad_(training) for v in given]
+
+    def run(self) -> dict[str, torch.Tensor]:
+        x, *states = self.given
+        state = tuple(states) if len(states) == 2 else states[0]
+        if self.problem.case.kind == "infer":
+            with torch.no_grad():
+                return {"output": self.problem.module(x, state)[0]}
+        output, _ = self.problem.module(x, state)
+        wanted = [*self.given, *self.problem.module.parameters()]
+        grads = torch.autograd.grad(output, wanted, self.problem.output_grad)
+        count = len(self.given)
+        params = torch.cat([grad.reshape(-1) for grad in grads[count:]]) if self.joins else None
+        found = {"output": output.detach(), "x_grad": grads[0], "h_grad": grads[1]}
+        return found | ({"params_grad": params} if self.joins else {})
+
+    joins = False  # whether the weights' gradients are wanted in one piece, to be compared
+
+
+class Ours:
+    """The engine, on the stream that is PyTorch's at the moment."""
+
+    def __init__(self, problem: Problem, library: ctypes.CDLL, *, persistent: bool = True):
+        case = problem.case
+        self.problem, self.library = problem, library
+        library.blockrnn_bench_open.restype = ctypes.c_void_p
+        library.blockrnn_bench_run.restype = ctypes.c_char_p
+        plain = _Plain(
+            int(case.dtype != "bfloat16"), _MODES[case.cell], case.units, case.units,
+            case.steps, case.batch, case.dtype == "tf32", persistent,
+        )  # fmt: skip
+        sizes = ctypes.c_int64(), ctypes.c_int64()
+        library.blockrnn_bench_sizes(ctypes.byref(plain), *map(ctypes.byref, sizes))
+        self.params = problem.params()
+        assert self.params.numel() == sizes[0].value, "another params layout than PyTorch's"
+        self.bench = ctypes.c_void_p(library.blockrnn_bench_open(ctypes.byref(plain)))
+        self.output = torch.empty_like(problem.x)
+        self.last = torch.empty_like(problem.h), torch.empty_like(problem.c)
+        training = case.kind == "train"
+        size = sizes[1].value if training else 0
+        self.reserve = torch.empty(size, dtype=torch.uint8, device=problem.device)
+        self.grads = [torch.empty_like(v) for v in (problem.x, problem.h, problem.c, self.params)]
+        given = [problem.x, problem.h, problem.c, self.params, self.output]
+        self._forward = _pointers([*given, *self.last, self.reserve if training else None])
+        self._backward = _pointers([*given, problem.output_grad, self.reserve, *self.grads])
+
+    def close(self) -> None:
+        self.library.blockrnn_bench_close(self.bench)
+
+    def _call(self, backward: bool, pointers, stream) -> None:
+        error = self.library.blockrnn_bench_run(int(backward), self.bench, stream, pointers)
+        if error is not None:
+            raise RuntimeError(error.decode())
+
+    def run(self, stream: int | None = None) -> dict[str, torch.Tensor]:
+        if stream is None:
+            stream = torch.cuda.current_stream().cuda_stream
+        self._call(False, self._forward, ctypes.c_void_p(stream))
+        if self.problem.case.kind == "infer":
+            return {"output": self.output}
+        self._call(True, self._backward, ctypes.c_void_p(stream))
+        return {
+            "output": self.output,
+            "x_grad": self.grads[0],
+            "h_grad": self.grads[1],
+            "params_grad": self.grads[3],
+        }
+
+
+def _pointers(tensors):
+    values = [None if t is None else t.data_ptr() for t in tensors]
+    return (ctypes.c_void_p * len(values))(*values)
+
+
+def disagreement(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> float:
+    """The largest relative error of an array, in the L2 norm."""
+    errors = [0.0]
+    for name, want in theirs.items():
+        difference = ours[name].double() - want.double()
+        errors.append(float(difference.norm() / want.double().norm().clamp_min(1e-30)))
+    return max(errors)
+
+
+# Sums in float32 in another order; factors rounded to 10 bits; and what bfloat16 keeps between
+# steps, which the two round at other places.
+MOST_DISAGREEMENT = {"float": 1e-4, "tf32": 2e-2, "bfloat16": 6e-2}
+
+
+def event_runner(function: Callable[[], object], stream: torch.cuda.Stream):
+    """A bench.timing Runner: the device's time from call to call."""
+
+    def run(calls: int, warm: int) -> list[float]:
+        with torch.cuda.stream(stream):
+            for _ in range(warm):
+                function()
+            events = [torch.cuda.Event(enable_timing=True) for _ in range(calls + 1)]
+            events[0].record(stream)
+            for event in events[1:]:
+                function()
+                event.record(stream)
+        stream.synchronize()
+        pairs = zip(events[:-1], events[1:], strict=True)
+        return [begin.elapsed_time(end) / 1e3 for begin, end in pairs]
+
+    return run
+
+
+def libraries(library: ctypes.CDLL) -> dict[str, object]:
+    """What computes on both sides. An old cuDNN has no bfloat16; PyTorch's own kernels run then."""
+    library.blockrnn_bench_cublas.restype = ctypes.c_char_p
+    path = library.blockrnn_bench_cublas()
+    return {
+        "torch": torch.__version__,
+        "cudnn": torch.backends.cudnn.version(),
+        "cublas": None if path is None else pathlib.Path(path.decode()).name,
+    }
+
+
+def load(library: pathlib.Path) -> ctypes.CDLL:
+    return ctypes.CDLL(str(library))

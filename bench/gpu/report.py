@@ -1,0 +1,133 @@
+"""Rows, goals, table and plot of a measurement on a GPU, all from its JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Sequence
+from typing import Any
+
+from bench import tables, timing
+from bench.gpu.cases import BATCHES, Case, Gpu, floor, step_floor
+
+# Of cuDNN's time over ours.
+LEAST_RATIO = 0.9
+MEAN_RATIO = 1.5
+SMALL_RATIO = 2.0  # the least, where batch and cell are small
+_SMALL_BATCH, _SMALL_UNITS = 8, 1024
+
+
+def row(case: Case, gpu: Gpu, samples: dict[str, list[list[float]]]) -> dict[str, Any]:
+    """One case: both medians, their ratio, and our time beside the least possible."""
+    summaries = {name: timing.summary(turns) for name, turns in samples.items()}
+    ours_ms = summaries["ours"]["median_ms"]
+    return {
+        **dataclasses.asdict(case),
+        **summaries,
+        "ratio": summaries["cudnn"]["median_ms"] / ours_ms,
+        "floor_ms": 1e3 * floor(case, gpu),
+        "share_of_floor": 1e3 * floor(case, gpu) / ours_ms,
+        "step_us": 1e3 * ours_ms / case.steps,
+        "step_floor_us": 1e6 * step_floor(case, gpu),
+    }
+
+
+def failed_row(case: Case, error: str) -> dict[str, Any]:
+    return {**dataclasses.asdict(case), "error": error}
+
+
+def measured(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [r for r in rows if "ratio" in r]
+
+
+def _is_small(r: dict[str, Any]) -> bool:
+    return r["batch"] <= _SMALL_BATCH and r["units"] <= _SMALL_UNITS
+
+
+def goals(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """A line for each goal: reached, missed and by what, or not measured."""
+    ratios = [r["ratio"] for r in measured(rows)]
+    small = [r["ratio"] for r in measured(rows) if _is_small(r)]
+    lines = []
+    for name, found, least in (
+        ("slowest case", min(ratios, default=None), LEAST_RATIO),
+        ("geometric mean", timing.geometric_mean(ratios) if ratios else None, MEAN_RATIO),
+        (f"slowest case of B ≤ {_SMALL_BATCH}, H ≤ {_SMALL_UNITS}",
+         min(small, default=None), SMALL_RATIO),
+    ):  # fmt: skip
+        if found is None:
+            lines.append(f"{name}: not measured")
+        else:
+            verdict = "reached" if found >= least else "MISSED"
+            lines.append(f"{name}: {found:.2f}× cuDNN, goal {least}×: {verdict}")
+    if failures := len(rows) - len(ratios):
+        lines.append(f"{failures} cases FAILED")
+    return lines
+
+
+_HEAD = (
+    "cell", "", "type", "B, T, H", "ours ms", "cuDNN ms", "ratio", "µs a step", "its floor",
+    "share of floor",
+)  # fmt: skip
+
+
+def _cells(r: dict[str, Any]) -> list[str]:
+    begin = [r["cell"], tables.KINDS[r["kind"]], r["dtype"]]
+    begin.append(tables.dims((r["batch"], r["steps"], r["units"])))
+    if "ratio" not in r:
+        return [*begin, tables.why_missing(r), *[""] * (len(_HEAD) - len(begin) - 1)]
+    times = (r["ours"]["median_ms"], r["cudnn"]["median_ms"], r["ratio"])
+    times += (r["step_us"], r["step_floor_us"])
+    return [*begin, *map(tables.number, times), f"{100 * r['share_of_floor']:.0f} %"]
+
+
+def text(result: dict[str, Any]) -> str:
+    rows = [_cells(r) for r in result["rows"]]
+    gpu = result["gpu"]
+    head = f"{gpu['name']}, {gpu['multiprocessors']} multiprocessors, {gpu['clock_hz'] / 1e9} GHz"
+    found = ", ".join(f"{name} {version}" for name, version in result["libraries"].items())
+    return "\n".join([head, found, tables.text_table(_HEAD, rows), *goals(result["rows"])])
+
+
+def plot(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
+    """The ratio against the units: a panel for each cell, kind, type and number of steps."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    rows = measured(result["rows"])
+    tall = sorted({(r["kind"], r["dtype"]) for r in rows})
+    wide = sorted({(r["cell"], r["steps"]) for r in rows})
+    figure, axes = plt.subplots(
+        max(1, len(tall)), max(1, len(wide)), squeeze=False, sharex=True, sharey=True,
+        figsize=(2.6 * max(1, len(wide)) + 1, 2.0 * max(1, len(tall)) + 1), layout="constrained",
+    )  # fmt: skip
+    for panels, (kind, dtype) in zip(axes, tall, strict=False):
+        for axis, (cell, steps) in zip(panels, wide, strict=False):
+            of_panel = [
+                r for r in rows
+                if (r["kind"], r["dtype"], r["cell"], r["steps"]) == (kind, dtype, cell, steps)
+            ]  # fmt: skip
+            _panel(axis, of_panel)
+            axis.set_title(f"{cell}, {tables.KINDS[kind]}, {dtype}, T = {steps}", fontsize=8)
+    axes[0][0].legend(fontsize=7)
+    figure.suptitle("Speed against cuDNN (above 1× we are faster), by units")
+    figure.supxlabel(result["gpu"]["name"], fontsize=7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+    return path
+
+
+_COLOURS = dict(zip(BATCHES, ("#0072B2", "#009E73", "#E69F00", "#D55E00"), strict=True))
+
+
+def _panel(axis: Any, rows: Sequence[dict[str, Any]]) -> None:
+    axis.set_xscale("log", base=2)
+    axis.set_yscale("log", base=2)
+    axis.axhline(1, color="#444444", linewidth=1)
+    for batch in sorted({r["batch"] for r in rows}):
+        points = sorted((r["units"], r["ratio"]) for r in rows if r["batch"] == batch)
+        axis.plot(*zip(*points, strict=True), marker="o", markersize=3,
+                  color=_COLOURS.get(batch, "#CC79A7"), label=f"B = {batch}")  # fmt: skip

@@ -1,0 +1,172 @@
+// Owns the C functions through which bench/gpu calls the engine: stacks of one
+// layer on memory and a stream of the caller's. Nothing waits for the device.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cc/core/param_layout.h"
+#include "cc/core/reserve_space.h"
+#include "cc/core/rnn_args.h"
+#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/engine.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// NOLINTNEXTLINE: bench/gpu/engine.py mirrors it.
+struct PlainBench {
+  int64_t dtype;  // bfloat16, float
+  int64_t mode, input, units, steps, batch;
+  int64_t allow_tf32, persistent;
+};
+
+namespace blockrnn::cuda {
+namespace {
+
+// Scratch that is kept from call to call, as TensorFlow's allocator keeps it:
+// the n-th array of a call is the n-th one of the call before.
+class Arena {
+ public:
+  ~Arena() {
+    for (const Array& array : arrays_) static_cast<void>(cudaFree(array.data));
+  }
+
+  void Begin() { next_ = 0; }
+
+  static void* Allocate(void* context, std::size_t bytes) {
+    return static_cast<Arena*>(context)->Next(bytes);
+  }
+
+ private:
+  struct Array {
+    void* data;
+    std::size_t bytes;
+  };
+
+  void* Next(std::size_t bytes) {
+    if (next_ < arrays_.size() && arrays_[next_].bytes < bytes) {
+      static_cast<void>(cudaFree(arrays_[next_].data));  // waits for the device
+      arrays_.erase(arrays_.begin() + static_cast<std::ptrdiff_t>(next_));
+    }
+    if (next_ == arrays_.size() || arrays_[next_].bytes < bytes) {
+      void* data = nullptr;
+      if (cudaMalloc(&data, bytes) != cudaSuccess) return nullptr;
+      arrays_.insert(arrays_.begin() + static_cast<std::ptrdiff_t>(next_),
+                     {data, bytes});
+    }
+    return arrays_[next_++].data;
+  }
+
+  std::vector<Array> arrays_;
+  std::size_t next_ = 0;
+};
+
+struct Bench {
+  PlainBench plain;
+  Arena forward;
+  Arena backward;
+};
+
+RnnGeometry GeometryOf(const PlainBench& plain) {
+  RnnGeometry g;
+  g.mode = static_cast<RnnMode>(plain.mode);
+  g.input = plain.input;
+  g.units = plain.units;
+  g.proj = plain.units;
+  return g;
+}
+
+template <class Args>
+Args ArgsOf(const PlainBench& plain) {
+  Args args;
+  args.geometry = GeometryOf(plain);
+  args.steps = plain.steps;
+  args.batch = plain.batch;
+  return args;
+}
+
+template <class P>
+void Set(P** field, void* pointer) {
+  *field = static_cast<P*>(pointer);
+}
+
+template <class... Fields>
+void Fill(void* const* pointers, Fields*... fields) {
+  (Set(fields, *pointers++), ...);
+}
+
+template <class T>
+Error Forward(const PlainBench& plain, void* const* pointers,
+              const Host& host) {
+  auto args = ArgsOf<RnnForwardArgs<T>>(plain);
+  Fill(pointers, &args.input, &args.input_h, &args.input_c, &args.params,
+       &args.output, &args.output_h, &args.output_c, &args.reserve);
+  return RnnForward(args, host);
+}
+
+template <class T>
+Error Backward(const PlainBench& plain, void* const* pointers,
+               const Host& host) {
+  auto args = ArgsOf<RnnBackwardArgs<T>>(plain);
+  Fill(pointers, &args.input, &args.input_h, &args.input_c, &args.params,
+       &args.output, &args.output_backprop, &args.reserve, &args.input_backprop,
+       &args.input_h_backprop, &args.input_c_backprop, &args.params_backprop);
+  return RnnBackward(args, host);
+}
+
+Error Run(bool backward, Bench* bench, void* stream, void* const* pointers) {
+  const PlainBench& plain = bench->plain;
+  Arena& arena = backward ? bench->backward : bench->forward;
+  arena.Begin();
+  CublasCall cublas(plain.allow_tf32 != 0);
+  Host host;
+  host.context = &arena;
+  host.stream = stream;
+  host.allocate = &Arena::Allocate;
+  host.persistent = plain.persistent != 0;
+  host.blas = cublas.blas();
+  const auto run = backward ? plain.dtype == 0 ? &Backward<Eigen::bfloat16>
+                                               : &Backward<float>
+                   : plain.dtype == 0 ? &Forward<Eigen::bfloat16>
+                                      : &Forward<float>;
+  return run(plain, pointers, host);
+}
+
+}  // namespace
+}  // namespace blockrnn::cuda
+
+using blockrnn::cuda::Bench;
+using blockrnn::cuda::Error;
+
+EXPORT void* blockrnn_bench_open(const PlainBench* plain) {
+  return new Bench{*plain, {}, {}};
+}
+
+EXPORT void blockrnn_bench_close(void* bench) {
+  delete static_cast<Bench*>(bench);
+}
+
+// Elements of params, bytes of a reserve space.
+EXPORT void blockrnn_bench_sizes(const PlainBench* plain, int64_t* params,
+                                 int64_t* reserve) {
+  const blockrnn::RnnGeometry g = blockrnn::cuda::GeometryOf(*plain);
+  *params = blockrnn::ParamLayout::Count(g).value_or(-1);
+  *reserve = blockrnn::ReserveLayout::Bytes(g, plain->steps, plain->batch,
+                                            plain->steps * plain->batch,
+                                            plain->dtype == 0 ? 2 : 4, false)
+                 .value_or(-1);
+}
+
+// pointers: in the order of the argument structs' fields, but for the
+// gradients of the last states. Null for success, else the error.
+EXPORT Error blockrnn_bench_run(int backward, void* bench, void* stream,
+                                void* const* pointers) {
+  return blockrnn::cuda::Run(backward != 0, static_cast<Bench*>(bench), stream,
+                             pointers);
+}
+
+EXPORT const char* blockrnn_bench_cublas() {
+  return blockrnn::cuda::FindCublas().path;
+}

@@ -1,0 +1,36 @@
+// Owns the rule of dropout: what of its random number decides that an element
+// is kept, and by what it is then multiplied.
+
+#ifndef BLOCKRNN_CORE_DROPOUT_H_
+#define BLOCKRNN_CORE_DROPOUT_H_
+
+#include <cstdint>
+
+#include "cc/core/portable.h"
+
+namespace blockrnn {
+
+// What is kept is scaled, so that its mean stays. With a rate of 1 nothing is.
+template <class C>
+C DropoutScale(float rate) {
+  return rate < 1 ? 1 / (1 - static_cast<C>(rate)) : C(0);
+}
+
+// An element is kept where its number, of 2³², is at least rate · 2³².
+struct DropoutRule {
+  bool keeps = false;  // any
+  uint32_t least = 0;
+
+  explicit DropoutRule(float rate)
+      : keeps(rate < 1),
+        least(static_cast<uint32_t>(static_cast<double>(keeps ? rate : 0) *
+                                    0x1p32)) {}
+
+  BLOCKRNN_HOST_DEVICE bool Keeps(uint32_t number) const {
+    return number >= least && keeps;
+  }
+};
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_CORE_DROPOUT_H_

@@ -1,0 +1,209 @@
+// Owns the backward of a stack of recurrent layers: the last layer first, and
+// in each its directions, whose gradients by their common input are added. What
+// an engine lends to it stands in cc/core/rnn_stack_forward.h.
+
+#ifndef BLOCKRNN_CORE_RNN_STACK_BACKWARD_H_
+#define BLOCKRNN_CORE_RNN_STACK_BACKWARD_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cc/core/gate_layout.h"
+#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_plan.h"
+#include "cc/core/sequence_args.h"
+
+namespace blockrnn {
+
+template <class T, class Engine>
+class RnnStackBackward {
+ public:
+  using Status = typename Engine::Status;
+  using Host = typename Engine::Host;
+
+  RnnStackBackward(const RnnBackwardArgs<T>& args, Engine* engine)
+      : args_(args),
+        engine_(*engine),
+        drops_(args.dropout > 0),
+        plan_(args, drops_) {}
+
+  Status Run() {
+    const RnnGeometry& g = args_.geometry;
+    if (args_.batch == 0 || g.units == 0) return Empty();
+    Status status = Allocate();
+    if (Engine::Failed(status)) return status;
+    h_grad_ = args_.output_backprop;
+    for (int64_t layer = g.layers - 1; layer >= 0; --layer) {
+      status = FindInput(layer);
+      if (Engine::Failed(status)) return status;
+      h_ = layer + 1 == g.layers
+               ? args_.output
+               : plan_.template H<const T>(args_.reserve, layer);
+      x_grad_[0] = layer == 0 ? args_.input_backprop : between_[layer % 2];
+      status = engine_.RunDirections(
+          layer, [&](const Pseudo& pseudo, const Host& host) {
+            return Sequence(pseudo, host);
+          });
+      if (Engine::Failed(status)) return status;
+      status = FinishInputGrad(layer);
+      if (Engine::Failed(status)) return status;
+      h_grad_ = x_grad_[0];
+    }
+    return status;
+  }
+
+ private:
+  Status Empty() {
+    const Status status =
+        engine_.FillZero(plan_.InputElements(0), args_.input_backprop);
+    if (Engine::Failed(status)) return status;
+    return engine_.FillZero(plan_.params().size(), args_.params_backprop);
+  }
+
+  Status Allocate() {
+    const RnnGeometry& g = args_.geometry;
+    const int64_t between = plan_.elements();
+    Status status{};
+    for (int64_t layer = 1; layer < std::min<int64_t>(g.layers, 3); ++layer) {
+      status = engine_.Allocate(between, &between_[layer % 2]);
+      if (Engine::Failed(status)) return status;
+    }
+    if (g.layers > 1 && drops_) status = engine_.Allocate(between, &dropped_);
+    if (Engine::Failed(status) || g.directions == 1) return status;
+    return engine_.Allocate(
+        std::max(plan_.InputElements(0), g.layers > 1 ? between : 0),
+        &x_grad_[1]);
+  }
+
+  // What the layer took in: of a dropped input, made again.
+  Status FindInput(int64_t layer) {
+    x_ = layer == 0 ? args_.input
+                    : plan_.template H<const T>(args_.reserve, layer - 1);
+    if (layer == 0 || !drops_) return Status{};
+    const T* const below = x_;
+    x_ = dropped_;
+    return engine_.ApplyMask(MaskBelow(layer), args_.dropout, plan_.elements(),
+                             below, dropped_);
+  }
+
+  const uint8_t* MaskBelow(int64_t layer) const {
+    return plan_.template Mask<const uint8_t>(args_.reserve, layer - 1);
+  }
+
+  // Adds up the directions' gradients, and takes away those of what had been
+  // dropped.
+  Status FinishInputGrad(int64_t layer) {
+    const int64_t elements = plan_.InputElements(layer);
+    Status status{};
+    if (args_.geometry.directions == 2) {
+      status = engine_.AddGradients(x_grad_[1], elements, x_grad_[0]);
+    }
+    if (Engine::Failed(status) || !drops_ || layer == 0) return status;
+    return engine_.ApplyMask(MaskBelow(layer), args_.dropout, elements,
+                             x_grad_[0], x_grad_[0]);
+  }
+
+  Status Sequence(const Pseudo& pseudo, const Host& host) {
+    const PseudoParams<T> grads = plan_.Params(args_.params_backprop, pseudo);
+    Status status{};
+    switch (args_.geometry.mode) {
+      case RnnMode::kLstm:
+        status = engine_.Run(LstmArgs(pseudo, grads), host);
+        break;
+      case RnnMode::kGru:
+        return engine_.Run(GruArgs(pseudo, grads), host);
+      default:
+        status = engine_.Run(RnnArgs(pseudo, grads), host);
+        break;
+    }
+    if (Engine::Failed(status)) return status;
+    // bW and bR are only ever added, so one's gradient is the other's.
+    return engine_.Copy(grads.b_x,
+                        args_.geometry.gates() * args_.geometry.units,
+                        grads.b_h, host);
+  }
+
+  // The fields that the arguments of all cells have.
+  template <class Args>
+  void Fill(const Pseudo& pseudo, const PseudoParams<T>& grads,
+            Args* args) const {
+    const int64_t width = args_.geometry.proj;
+    const PseudoParams<const T> params = plan_.Params(args_.params, pseudo);
+    args->shape = plan_.Shape(pseudo);
+    args->x = x_;
+    args->h_prev = plan_.State(args_.input_h, pseudo, width);
+    args->w_x = params.w_x;
+    args->w_h = params.w_h;
+    args->h = plan_.Columns(h_, pseudo);
+    args->h_grad = plan_.Columns(h_grad_, pseudo);
+    args->h_last_grad = plan_.State(args_.output_h_backprop, pseudo, width);
+    args->x_grad = x_grad_[pseudo.direction];
+    args->h_prev_grad = plan_.State(args_.input_h_backprop, pseudo, width);
+    args->w_x_grad = grads.w_x;
+    args->w_h_grad = grads.w_h;
+  }
+
+  const T* Kept(const Pseudo& pseudo, int index) const {
+    return plan_.template Array<const T>(args_.reserve, pseudo, index);
+  }
+
+  LstmSequenceBackwardArgs<T> LstmArgs(const Pseudo& pseudo,
+                                       const PseudoParams<T>& grads) const {
+    const RnnGeometry& g = args_.geometry;
+    LstmSequenceBackwardArgs<T> args;
+    Fill(pseudo, grads, &args);
+    args.layout = kLstmIfco;
+    args.cs_prev = plan_.State(args_.input_c, pseudo, g.units);
+    args.proj = g.projected ? g.proj : 0;
+    args.w_p = plan_.Params(args_.params, pseudo).w_p;
+    args.i = Kept(pseudo, 0);
+    args.f = Kept(pseudo, 1);
+    args.o = Kept(pseudo, 2);
+    args.ci = Kept(pseudo, 3);
+    args.cs = Kept(pseudo, 4);
+    args.cs_last_grad = plan_.State(args_.output_c_backprop, pseudo, g.units);
+    args.cs_prev_grad = plan_.State(args_.input_c_backprop, pseudo, g.units);
+    args.w_p_grad = grads.w_p;
+    args.b_grad = grads.b_x;
+    return args;
+  }
+
+  GruAfterSequenceBackwardArgs<T> GruArgs(const Pseudo& pseudo,
+                                          const PseudoParams<T>& grads) const {
+    GruAfterSequenceBackwardArgs<T> args;
+    Fill(pseudo, grads, &args);
+    args.layout = kGruRuc;
+    args.r = Kept(pseudo, 0);
+    args.u = Kept(pseudo, 1);
+    args.c = Kept(pseudo, 2);
+    args.hc = Kept(pseudo, 3);
+    args.b_x_grad = grads.b_x;
+    args.b_h_grad = grads.b_h;
+    return args;
+  }
+
+  RnnSequenceBackwardArgs<T> RnnArgs(const Pseudo& pseudo,
+                                     const PseudoParams<T>& grads) const {
+    RnnSequenceBackwardArgs<T> args;
+    Fill(pseudo, grads, &args);
+    args.relu = args_.geometry.mode == RnnMode::kRelu;
+    args.b_grad = grads.b_x;
+    return args;
+  }
+
+  const RnnBackwardArgs<T>& args_;
+  Engine& engine_;
+  const bool drops_;
+  const RnnStackPlan<T> plan_;
+  T* between_[2] = {};  // [steps, batch, D·P], gradients by outputs of layers
+  T* dropped_ = nullptr;  // [steps, batch, D·P]
+  // Of the layer at hand.
+  const T* x_ = nullptr;       // [steps, batch, its width]
+  const T* h_ = nullptr;       // [steps, batch, D·P]
+  const T* h_grad_ = nullptr;  // [steps, batch, D·P], or nullptr
+  T* x_grad_[2] = {};          // [steps, batch, its width], by direction
+};
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_CORE_RNN_STACK_BACKWARD_H_

@@ -1,0 +1,198 @@
+// Owns the forward of a stack of recurrent layers: layer after layer, and in
+// each its directions, as whole sequences. Their equations are those of the
+// sequences; here stand the order, what each sequence is given, and what is
+// kept for the backward.
+//
+// An engine lends what a stack is made of, as a class Engine:
+//
+//   using Status, Host;                  of the engine's functions
+//   static bool Failed(Status);
+//   static constexpr ReserveDevice kReserveDevice;
+//   Status Allocate(elements, T** array);                scratch
+//   Status RunDirections(layer, body);   body(pseudo, host) → Status for each
+//                                        direction, maybe side by side
+//   Status Run(args, host);              of each cell's sequence
+//   Status DrawMask(philox, rate, elements, mask);
+//   Status ApplyMask(mask, rate, elements, from, to);    may be in place
+//   Status FinishReserve(layout, header, reserve);       forward only
+//   Status FillZero(elements, array);                    the rest backward only
+//   Status AddGradients(other, elements, grad);          grad += other
+//   Status Copy(from, elements, to, host);
+
+#ifndef BLOCKRNN_CORE_RNN_STACK_FORWARD_H_
+#define BLOCKRNN_CORE_RNN_STACK_FORWARD_H_
+
+#include <cstdint>
+
+#include "cc/core/gate_layout.h"
+#include "cc/core/philox.h"
+#include "cc/core/reserve_space.h"
+#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_plan.h"
+#include "cc/core/sequence_args.h"
+
+namespace blockrnn {
+
+template <class T, class Engine>
+class RnnStackForward {
+ public:
+  using Status = typename Engine::Status;
+  using Host = typename Engine::Host;
+
+  RnnStackForward(const RnnForwardArgs<T>& args, Engine* engine)
+      : args_(args),
+        engine_(*engine),
+        drops_(args.reserve != nullptr && args.dropout > 0),
+        plan_(args, drops_) {}
+
+  Status Run() {
+    const int64_t layers = args_.geometry.layers;
+    x_ = args_.input;
+    // All outputs are empty else; the layers may then be without number.
+    const bool empty = args_.batch == 0 || args_.geometry.units == 0;
+    for (int64_t layer = 0; layer < layers && !empty; ++layer) {
+      Status status = FindOutput(layer);
+      if (Engine::Failed(status)) return status;
+      status = engine_.RunDirections(
+          layer, [&](const Pseudo& pseudo, const Host& host) {
+            return Sequence(pseudo, host);
+          });
+      if (Engine::Failed(status)) return status;
+      x_ = h_;
+      if (drops_ && layer + 1 < layers) status = Drop(layer);
+      if (Engine::Failed(status)) return status;
+    }
+    return FinishReserve();
+  }
+
+ private:
+  // Where the output of a layer goes. Without a backward only the layer above
+  // reads it, and two buffers serve all.
+  Status FindOutput(int64_t layer) {
+    if (layer + 1 == args_.geometry.layers) {
+      h_ = args_.output;
+    } else if (args_.reserve != nullptr) {
+      h_ = plan_.template H<T>(args_.reserve, layer);
+    } else {
+      T*& buffer = between_[layer % 2];
+      Status status{};
+      if (buffer == nullptr) {
+        status = engine_.Allocate(plan_.elements(), &buffer);
+      }
+      h_ = buffer;
+      return status;
+    }
+    return Status{};
+  }
+
+  // What goes up of a layer's output. The output itself stays: it is the state
+  // that the layer's own backward reads.
+  Status Drop(int64_t layer) {
+    const int64_t elements = plan_.elements();
+    Status status{};
+    if (dropped_ == nullptr) status = engine_.Allocate(elements, &dropped_);
+    if (Engine::Failed(status)) return status;
+    const RnnGeometry& g = args_.geometry;
+    auto* const mask = plan_.template Mask<uint8_t>(args_.reserve, layer);
+    const int64_t counters =
+        DropoutBlocks(g, args_.steps, args_.batch) / (g.layers - 1);
+    status = engine_.DrawMask(PhiloxSkip(args_.philox, layer * counters),
+                              args_.dropout, elements, mask);
+    if (Engine::Failed(status)) return status;
+    x_ = dropped_;
+    return engine_.ApplyMask(mask, args_.dropout, elements, h_, dropped_);
+  }
+
+  // Last, so that a forward that did not end leaves no header.
+  Status FinishReserve() {
+    if (args_.reserve == nullptr) return Status{};
+    const ReserveHeader header =
+        MakeReserveHeader(args_, kElementBytes<T>, Engine::kReserveDevice);
+    return engine_.FinishReserve(plan_.reserve(), header, args_.reserve);
+  }
+
+  Status Sequence(const Pseudo& pseudo, const Host& host) {
+    switch (args_.geometry.mode) {
+      case RnnMode::kLstm:
+        return engine_.Run(LstmArgs(pseudo), host);
+      case RnnMode::kGru:
+        return engine_.Run(GruArgs(pseudo), host);
+      default:
+        return engine_.Run(RnnArgs(pseudo), host);
+    }
+  }
+
+  // The fields that the arguments of all cells have.
+  template <class Args>
+  PseudoParams<const T> Fill(const Pseudo& pseudo, Args* args) const {
+    const int64_t width = args_.geometry.proj;
+    const PseudoParams<const T> params = plan_.Params(args_.params, pseudo);
+    args->shape = plan_.Shape(pseudo);
+    args->x = x_;
+    args->h_prev = plan_.State(args_.input_h, pseudo, width);
+    args->w_x = params.w_x;
+    args->w_h = params.w_h;
+    args->h = plan_.Columns(h_, pseudo);
+    args->h_last = plan_.State(args_.output_h, pseudo, width);
+    return params;
+  }
+
+  T* Kept(const Pseudo& pseudo, int index) const {
+    return plan_.template Array<T>(args_.reserve, pseudo, index);
+  }
+
+  LstmSequenceForwardArgs<T> LstmArgs(const Pseudo& pseudo) const {
+    const RnnGeometry& g = args_.geometry;
+    LstmSequenceForwardArgs<T> args;
+    const PseudoParams<const T> params = Fill(pseudo, &args);
+    args.layout = kLstmIfco;
+    args.cs_prev = plan_.State(args_.input_c, pseudo, g.units);
+    args.proj = g.projected ? g.proj : 0;
+    args.w_p = params.w_p;
+    args.b = params.b_x;
+    args.b_h = params.b_h;
+    args.i = Kept(pseudo, 0);
+    args.f = Kept(pseudo, 1);
+    args.o = Kept(pseudo, 2);
+    args.ci = Kept(pseudo, 3);
+    args.cs = Kept(pseudo, 4);
+    args.cs_last = plan_.State(args_.output_c, pseudo, g.units);
+    return args;
+  }
+
+  GruAfterSequenceForwardArgs<T> GruArgs(const Pseudo& pseudo) const {
+    GruAfterSequenceForwardArgs<T> args;
+    const PseudoParams<const T> params = Fill(pseudo, &args);
+    args.layout = kGruRuc;
+    args.b_x = params.b_x;
+    args.b_h = params.b_h;
+    args.r = Kept(pseudo, 0);
+    args.u = Kept(pseudo, 1);
+    args.c = Kept(pseudo, 2);
+    args.hc = Kept(pseudo, 3);
+    return args;
+  }
+
+  RnnSequenceForwardArgs<T> RnnArgs(const Pseudo& pseudo) const {
+    RnnSequenceForwardArgs<T> args;
+    const PseudoParams<const T> params = Fill(pseudo, &args);
+    args.relu = args_.geometry.mode == RnnMode::kRelu;
+    args.b = params.b_x;
+    args.b_h = params.b_h;
+    return args;
+  }
+
+  const RnnForwardArgs<T>& args_;
+  Engine& engine_;
+  const bool drops_;
+  const RnnStackPlan<T> plan_;
+  T* between_[2] = {};    // [steps, batch, D·P]
+  T* dropped_ = nullptr;  // [steps, batch, D·P]
+  // Of the layer at hand.
+  const T* x_ = nullptr;  // [steps, batch, its width]
+  T* h_ = nullptr;        // [steps, batch, D·P]
+};
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_CORE_RNN_STACK_FORWARD_H_

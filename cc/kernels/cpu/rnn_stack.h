@@ -1,0 +1,146 @@
+// Owns what the CPU lends to a stack of recurrent layers
+// (cc/core/rnn_stack_forward.h), and the engine's functions for it.
+
+#ifndef BLOCKRNN_KERNELS_CPU_RNN_STACK_H_
+#define BLOCKRNN_KERNELS_CPU_RNN_STACK_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "cc/core/philox.h"
+#include "cc/core/reserve_space.h"
+#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_backward.h"
+#include "cc/core/rnn_stack_forward.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/gru_after_sequence_backward.h"
+#include "cc/kernels/cpu/gru_after_sequence_forward.h"
+#include "cc/kernels/cpu/lstm_sequence_backward.h"
+#include "cc/kernels/cpu/lstm_sequence_forward.h"
+#include "cc/kernels/cpu/rnn_sequence.h"
+#include "cc/kernels/cpu/rnn_stack_directions.h"
+#include "cc/kernels/cpu/rnn_stack_dropout.h"
+#include "cc/kernels/cpu/scratch.h"
+
+namespace blockrnn::cpu {
+
+namespace internal {
+
+// What forward and backward have in common.
+template <class T>
+class RnnStackEngine {
+ public:
+  using Status = cpu::Status;
+  using Host = cpu::Host;
+  static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
+  static bool Failed(Status status) { return status != Status::kOk; }
+
+  RnnStackEngine(const Host& host, int64_t directions)
+      : host_(host), scratch_(host), directions_(host, directions) {}
+
+  Status Allocate(int64_t elements, T** array) {
+    *array = scratch_.Array<T>(elements);
+    return scratch_.ok() ? Status::kOk : Status::kOutOfMemory;
+  }
+
+  template <class Body>
+  Status RunDirections(int64_t layer, const Body& body) {
+    return directions_.Run(layer, body);
+  }
+
+  Status ApplyMask(const uint8_t* mask, float rate, int64_t elements,
+                   const T* from, T* to) const {
+    cpu::ApplyMask(host_, mask, rate, elements, from, to);
+    return Status::kOk;
+  }
+
+ protected:
+  const Host& host_;
+
+ private:
+  Scratch scratch_;
+  Directions directions_;
+};
+
+template <class T, class Activations>
+class RnnStackForwardEngine : public RnnStackEngine<T> {
+ public:
+  using RnnStackEngine<T>::RnnStackEngine;
+
+  Status Run(const LstmSequenceForwardArgs<T>& args, const Host& host) const {
+    return cpu::LstmSequenceForward<T, Activations>(args, host);
+  }
+  Status Run(const GruAfterSequenceForwardArgs<T>& args,
+             const Host& host) const {
+    return cpu::GruAfterSequenceForward<T, Activations>(args, host);
+  }
+  Status Run(const RnnSequenceForwardArgs<T>& args, const Host& host) const {
+    return cpu::RnnSequenceForward<T, Activations>(args, host);
+  }
+
+  Status DrawMask(const PhiloxState& philox, float rate, int64_t elements,
+                  uint8_t* mask) const {
+    cpu::DrawMask(this->host_, philox, rate, elements, mask);
+    return Status::kOk;
+  }
+
+  Status FinishReserve(const ReserveLayout& layout, const ReserveHeader& header,
+                       void* reserve) const {
+    layout.ClearGaps(reserve);
+    std::memset(reserve, 0, kReserveHeaderBytes);
+    std::memcpy(reserve, &header, sizeof(header));
+    return Status::kOk;
+  }
+};
+
+template <class T>
+class RnnStackBackwardEngine : public RnnStackEngine<T> {
+ public:
+  using RnnStackEngine<T>::RnnStackEngine;
+
+  Status Run(const LstmSequenceBackwardArgs<T>& args, const Host& host) const {
+    return cpu::LstmSequenceBackward<T>(args, host);
+  }
+  Status Run(const GruAfterSequenceBackwardArgs<T>& args,
+             const Host& host) const {
+    return cpu::GruAfterSequenceBackward<T>(args, host);
+  }
+  Status Run(const RnnSequenceBackwardArgs<T>& args, const Host& host) const {
+    return cpu::RnnSequenceBackward<T>(args, host);
+  }
+
+  Status FillZero(int64_t elements, T* array) const {
+    std::fill_n(array, elements, T(0));
+    return Status::kOk;
+  }
+  Status AddGradients(const T* other, int64_t elements, T* grad) const {
+    cpu::AddGradients(this->host_, other, elements, grad);
+    return Status::kOk;
+  }
+  Status Copy(const T* from, int64_t elements, T* to, const Host&) const {
+    std::copy_n(from, elements, to);
+    return Status::kOk;
+  }
+};
+
+}  // namespace internal
+
+template <class T, class Activations>
+Status RnnStackForward(const RnnForwardArgs<T>& args, const Host& host) {
+  using Engine = internal::RnnStackForwardEngine<T, Activations>;
+  Engine engine(host, args.geometry.directions);
+  return blockrnn::RnnStackForward<T, Engine>(args, &engine).Run();
+}
+
+template <class T>
+Status RnnStackBackward(const RnnBackwardArgs<T>& args, const Host& host) {
+  using Engine = internal::RnnStackBackwardEngine<T>;
+  Engine engine(host, args.geometry.directions);
+  return blockrnn::RnnStackBackward<T, Engine>(args, &engine).Run();
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_RNN_STACK_H_

@@ -1,0 +1,24 @@
+// Owns the engine's GRU with the reset after the product over a whole
+// sequence, forward, for every type.
+
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/gru_after_sequence.cuh"
+
+namespace blockrnn::cuda {
+
+template <class T>
+Error GruAfterSequenceForward(const GruAfterSequenceForwardArgs<T>& args,
+                              const Host& host) {
+  return GruAfterSequenceForwardCall<T>(args, host).Run();
+}
+
+template Error GruAfterSequenceForward(
+    const GruAfterSequenceForwardArgs<Eigen::half>&, const Host&);
+template Error GruAfterSequenceForward(
+    const GruAfterSequenceForwardArgs<Eigen::bfloat16>&, const Host&);
+template Error GruAfterSequenceForward(
+    const GruAfterSequenceForwardArgs<float>&, const Host&);
+template Error GruAfterSequenceForward(
+    const GruAfterSequenceForwardArgs<double>&, const Host&);
+
+}  // namespace blockrnn::cuda

@@ -1,0 +1,252 @@
+// Owns the persistent kernel: all steps of a block in one launch. What a step
+// computes is cc/kernels/cuda/step_product.cuh's, and so are its epilogues;
+// here each block of threads keeps its panels of the weights in shared memory,
+// and waits for all others after each product. Which block has what stands in
+// persistent_plan.h.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_PERSISTENT_CUH_
+#define BLOCKRNN_KERNELS_CUDA_PERSISTENT_CUH_
+
+#include <cooperative_groups.h>
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/persistent_plan.h"
+#include "cc/kernels/cuda/step_product.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+// The shared memory of a block that its launch asks for.
+#ifndef BLOCKRNN_DYNAMIC_SHARED
+#define BLOCKRNN_DYNAMIC_SHARED(name) \
+  extern __shared__ __align__(16) unsigned char name[]
+#endif
+
+namespace blockrnn::cuda {
+
+// A product of a step with what is done to its sums.
+template <class T, int kGatesOfUnit, bool kSlicedSums, class StepEpilogue>
+struct PersistentWork {
+  using Element = T;
+  using Epilogue = StepEpilogue;
+  static constexpr int kGates = kGatesOfUnit;
+  static constexpr bool kSliced = kSlicedSums;
+
+  StepProduct<T> product;
+  Epilogue epilogue;
+  // The state is the step's own, of all its rows, and not another step's.
+  bool of_this_step = false;
+  PersistentStage stage;
+};
+
+// Where the parts of a block's shared memory begin.
+struct PersistentShared {
+  unsigned char* memory;
+  int64_t sums_at;
+  int64_t states_at;
+};
+
+template <class Work>
+struct PersistentBlock {
+  using T = typename Work::Element;
+  using C = ComputeType<T>;
+  using S = typename StorageOf<T>::Type;
+
+  __device__ __forceinline__ static int64_t FirstPanel(const Work& work) {
+    return blockIdx.x % work.stage.panel_groups;
+  }
+  __device__ __forceinline__ static int64_t FirstTile(const Work& work) {
+    return blockIdx.x / work.stage.panel_groups;
+  }
+  __device__ __forceinline__ static Four<S>* Weights(
+      const Work& work, const PersistentShared& shared) {
+    return reinterpret_cast<Four<S>*>(shared.memory + work.stage.weights_at);
+  }
+
+  // Brings the block's panels to shared memory, one after the other.
+  __device__ static void Keep(const Work& work,
+                              const PersistentShared& shared) {
+    const PackedWeights<T>& weights = work.product.weights;
+    if (FirstTile(work) >= work.stage.row_groups) return;
+    const int64_t size = weights.chunks() * kPanelColumns;
+    const auto* from = reinterpret_cast<const Four<S>*>(weights.packed);
+    Four<S>* to = Weights(work, shared);
+    for (int64_t panel = FirstPanel(work); panel < weights.panels();
+         panel += work.stage.panel_groups, to += size) {
+      for (int64_t i = threadIdx.x; i < size; i += kThreads) {
+        to[i] = from[panel * size + i];
+      }
+    }
+  }
+};
+
+// states[slice][row][depth] of a tile's rows and the depths of `chunks` chunks
+// from first_chunk on; zeros where there is no such row or depth.
+template <int kRows, int kSlices, class T>
+__device__ __forceinline__ void BringStates(const StepProduct<T>& product,
+                                            const StepRange& range,
+                                            int64_t row0, int64_t first_chunk,
+                                            int64_t chunks,
+                                            int64_t slice_stride,
+                                            ComputeType<T>* states) {
+  using C = ComputeType<T>;
+  const PackedWeights<T>& weights = product.weights;
+  const C* const state = product.state.At(range.state);
+  const bool aligned =
+      weights.depth % kChunk == 0 && weights.slice % kChunk == 0 &&
+      reinterpret_cast<uintptr_t>(state) % sizeof(Four<C>) == 0;
+#pragma unroll
+  for (int slice = 0; slice < kSlices; ++slice) {
+    for (int64_t chunk = threadIdx.x; chunk < chunks; chunk += kThreads) {
+      const int64_t in_column = (first_chunk + chunk) * kChunk;
+      const int64_t depth = slice * weights.slice + in_column;
+      // Of the chunk's depths, how many there are.
+      const int64_t count =
+          std::min(weights.column - in_column, weights.depth - depth);
+      const bool whole = aligned && count >= kChunk;
+      C* const to = states + slice * slice_stride + chunk * kChunk;
+#pragma unroll
+      for (int row = 0; row < kRows; ++row) {
+        const C* const from = state + (row0 + row) * weights.depth + depth;
+        const bool there = row0 + row < range.state_rows;
+        Four<C> out = {};
+        if (there && whole) {
+          out = *reinterpret_cast<const Four<C>*>(from);
+        } else if (there) {
+#pragma unroll
+          for (int j = 0; j < kChunk; ++j) {
+            if (j < count) out.value[j] = from[j];
+          }
+        }
+        *reinterpret_cast<Four<C>*>(to + row * chunks * kChunk) = out;
+      }
+    }
+  }
+}
+
+// sums[row] += states[row] · this lane's column, of the chunks that this warp
+// has.
+template <int kRows, class S, class C>
+__device__ __forceinline__ void MultiplyKept(const Four<S>* column,
+                                             const C* states, int chunks,
+                                             C (&sums)[kRows]) {
+#pragma unroll 2
+  for (int chunk = Warp(); chunk < chunks; chunk += kWarps) {
+    const Four<S> w = column[chunk * kPanelColumns];
+    const C w0 = Widen(w.value[0]);
+    const C w1 = Widen(w.value[1]);
+    const C w2 = Widen(w.value[2]);
+    const C w3 = Widen(w.value[3]);
+#pragma unroll
+    for (int row = 0; row < kRows; ++row) {
+      const Four<C> h = *reinterpret_cast<const Four<C>*>(
+          states + (row * chunks + chunk) * kChunk);
+      sums[row] += h.value[0] * w0;
+      sums[row] += h.value[1] * w1;
+      sums[row] += h.value[2] * w2;
+      sums[row] += h.value[3] * w3;
+    }
+  }
+}
+
+// The warps' sums are added up, in their order, and handed to the epilogue.
+template <int kRows, class Work, class C>
+__device__ __forceinline__ void FinishTile(const Work& work,
+                                           const StepRange& range,
+                                           int64_t panel, int64_t row0,
+                                           const C (&sums)[kRows], C* memory) {
+  constexpr int kGates = Work::kGates;
+  constexpr int kUnits = kPanelUnits<kGates>;
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+    memory[(Warp() * kRows + row) * kPanelColumns + Lane()] = sums[row];
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kUnits;
+       i += kThreads) {
+    const int row = i / kUnits;
+    const int64_t unit = panel * kUnits + i % kUnits;
+    if (row0 + row >= range.rows || unit >= work.product.weights.units) {
+      continue;
+    }
+    C totals[kGates] = {};
+#pragma unroll
+    for (int g = 0; g < kGates; ++g) {
+#pragma unroll
+      for (int warp = 0; warp < kWarps; ++warp) {
+        totals[g] += memory[(warp * kRows + row) * kPanelColumns + g * kUnits +
+                            i % kUnits];
+      }
+    }
+    FinishUnit<Work::kSliced>(work.product, work.epilogue, range.step,
+                              row0 + row, unit, totals);
+  }
+}
+
+// One product of one step: the block's panels, and for each its tiles.
+template <int kRows, class Work>
+__device__ __forceinline__ void RunPersistentStage(
+    const Work& work, const StepRange& range, const PersistentShared& shared) {
+  using T = typename Work::Element;
+  using C = ComputeType<T>;
+  constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
+  constexpr int kUnits = kPanelUnits<Work::kGates>;
+  const PersistentStage& stage = work.stage;
+  const PackedWeights<T>& weights = work.product.weights;
+  const int64_t first_tile = blockIdx.x / stage.panel_groups;
+  if (first_tile >= stage.row_groups) return;
+  C* const memory = reinterpret_cast<C*>(shared.memory + shared.sums_at);
+  C* const states = reinterpret_cast<C*>(shared.memory + shared.states_at);
+  // The lanes that are left over multiply zeros.
+  const int gate = std::min(Lane() / kUnits, Work::kGates - 1);
+  const int64_t chunks = weights.chunks();
+  const auto* panel_weights = PersistentBlock<Work>::Weights(work, shared);
+  for (int64_t panel = blockIdx.x % stage.panel_groups;
+       panel < weights.panels(); panel += stage.panel_groups) {
+    for (int64_t tile = first_tile; tile * kRows < range.rows;
+         tile += stage.row_groups) {
+      C sums[kRows] = {};
+      for (int64_t first = 0; first < chunks; first += stage.chunks_at_once) {
+        const int64_t count = std::min(stage.chunks_at_once, chunks - first);
+        const int64_t slice_stride = (kRows * count + 1) * kChunk;
+        __syncthreads();  // the states before these have been read
+        BringStates<kRows, kSlices>(work.product, range, tile * kRows, first,
+                                    count, slice_stride, states);
+        __syncthreads();
+        MultiplyKept(panel_weights + first * kPanelColumns + Lane(),
+                     states + (kSlices > 1 ? gate * slice_stride : 0),
+                     static_cast<int>(count), sums);
+      }
+      // The sums before these have been read: every thread has been at a
+      // barrier since.
+      FinishTile(work, range, panel, tile * kRows, sums, memory);
+    }
+    panel_weights += chunks * kPanelColumns;
+  }
+}
+
+// Steps ranges(0) … ranges(count - 1).
+template <int kRows, class Ranges, class... Works>
+__global__ void __launch_bounds__(kThreads, 1)
+    PersistentKernel(Ranges ranges, int64_t count, int64_t sums_at,
+                     int64_t states_at, Works... works) {
+  BLOCKRNN_DYNAMIC_SHARED(memory);
+  const PersistentShared shared = {memory, sums_at, states_at};
+  (PersistentBlock<Works>::Keep(works, shared), ...);
+  // The first barrier of the first step is also that of these weights.
+  const auto run = [&](const auto& work, StepRange range) {
+    if (work.of_this_step) range.state_rows = range.rows;
+    RunPersistentStage<kRows>(work, range, shared);
+    cooperative_groups::this_grid().sync();
+  };
+  for (int64_t n = 0; n < count; ++n) {
+    const StepRange range = ranges(n);
+    (run(works, range), ...);
+  }
+}
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_PERSISTENT_CUH_

@@ -1,0 +1,139 @@
+// Owns the engine's functions for stacks of layers, for every type: what a GPU
+// lends to a stack (cc/core/rnn_stack_forward.h).
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cc/core/philox.h"
+#include "cc/core/reserve_space.h"
+#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_backward.h"
+#include "cc/core/rnn_stack_forward.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/rnn_stack_dropout.cuh"
+#include "cc/kernels/cuda/rnn_stack_reserve.cuh"
+#include "cc/kernels/cuda/rnn_stack_streams.cuh"
+
+namespace blockrnn::cuda {
+namespace {
+
+constexpr ReserveDevice kDevice = ReserveDevice::kCuda;
+
+template <class T>
+class RnnStackEngine {
+ public:
+  using Status = Error;
+  using Host = cuda::Host;
+  static constexpr ReserveDevice kReserveDevice = kDevice;
+  static bool Failed(Error error) { return error != nullptr; }
+
+  RnnStackEngine(const Host& host, int64_t directions)
+      : host_(host), directions_(host, directions) {}
+
+  Error Allocate(int64_t elements, T** array) const {
+    std::byte* bytes = nullptr;
+    const Error error =
+        cuda::Allocate(host_, elements * kElementBytes<T>, &bytes);
+    *array = reinterpret_cast<T*>(bytes);
+    return error;
+  }
+
+  template <class Body>
+  Error RunDirections(int64_t layer, const Body& body) {
+    return directions_.Run(layer, body);
+  }
+
+  Error Run(const LstmSequenceForwardArgs<T>& args, const Host& host) const {
+    return LstmSequenceForward(args, host);
+  }
+  Error Run(const LstmSequenceBackwardArgs<T>& args, const Host& host) const {
+    return LstmSequenceBackward(args, host);
+  }
+  Error Run(const GruAfterSequenceForwardArgs<T>& args,
+            const Host& host) const {
+    return GruAfterSequenceForward(args, host);
+  }
+  Error Run(const GruAfterSequenceBackwardArgs<T>& args,
+            const Host& host) const {
+    return GruAfterSequenceBackward(args, host);
+  }
+  Error Run(const RnnSequenceForwardArgs<T>& args, const Host& host) const {
+    return RnnSequenceForward(args, host);
+  }
+  Error Run(const RnnSequenceBackwardArgs<T>& args, const Host& host) const {
+    return RnnSequenceBackward(args, host);
+  }
+
+  Error DrawMask(const PhiloxState& philox, float rate, int64_t elements,
+                 uint8_t* mask) const {
+    return cuda::DrawMask(host_, philox, rate, elements, mask);
+  }
+  Error ApplyMask(const uint8_t* mask, float rate, int64_t elements,
+                  const T* from, T* to) const {
+    return cuda::ApplyMask(host_, mask, rate, elements, from, to);
+  }
+  Error FinishReserve(const ReserveLayout& layout, const ReserveHeader& header,
+                      void* reserve) const {
+    return cuda::FinishReserve(host_, layout, header, reserve);
+  }
+  Error FillZero(int64_t elements, T* array) const {
+    return cuda::FillZero(array, elements * kElementBytes<T>, host_);
+  }
+  Error AddGradients(const T* other, int64_t elements, T* grad) const {
+    return cuda::AddGradients(host_, other, elements, grad);
+  }
+  Error Copy(const T* from, int64_t elements, T* to, const Host& host) const {
+    return cuda::Copy(from, elements * kElementBytes<T>, to, host);
+  }
+
+ private:
+  const Host& host_;
+  Directions directions_;
+};
+
+template <class T>
+BackwardOutputs<T> OutputsOf(const RnnBackwardArgs<T>& args) {
+  const RnnGeometry& g = args.geometry;
+  const int64_t states = g.pseudo_layers() * args.batch;
+  // Without an lstm there is no gradient of input_c here.
+  const int64_t c = args.input_c_backprop != nullptr ? states * g.units : 0;
+  return {{args.input_backprop, args.input_h_backprop, args.input_c_backprop,
+           args.params_backprop},
+          {args.steps * args.batch * g.input, states * g.proj, c,
+           ParamLayout(g).size()}};
+}
+
+}  // namespace
+
+template <class T>
+Error RnnForward(const RnnForwardArgs<T>& args, const Host& host) {
+  RnnStackEngine<T> engine(host, args.geometry.directions);
+  return RnnStackForward<T, RnnStackEngine<T>>(args, &engine).Run();
+}
+
+template <class T>
+Error RnnBackward(const RnnBackwardArgs<T>& args, const Host& host) {
+  RnnStackEngine<T> engine(host, args.geometry.directions);
+  if (Error error =
+          RnnStackBackward<T, RnnStackEngine<T>>(args, &engine).Run()) {
+    return error;
+  }
+  return RefuseReserve(host, args.reserve,
+                       MakeReserveHeader(args, kElementBytes<T>, kDevice),
+                       OutputsOf(args));
+}
+
+template Error RnnForward(const RnnForwardArgs<Eigen::half>&, const Host&);
+template Error RnnForward(const RnnForwardArgs<Eigen::bfloat16>&, const Host&);
+template Error RnnForward(const RnnForwardArgs<float>&, const Host&);
+template Error RnnForward(const RnnForwardArgs<double>&, const Host&);
+
+template Error RnnBackward(const RnnBackwardArgs<Eigen::half>&, const Host&);
+template Error RnnBackward(const RnnBackwardArgs<Eigen::bfloat16>&,
+                           const Host&);
+template Error RnnBackward(const RnnBackwardArgs<float>&, const Host&);
+template Error RnnBackward(const RnnBackwardArgs<double>&, const Host&);
+
+}  // namespace blockrnn::cuda

@@ -1,0 +1,148 @@
+// Owns which rows of the batch take part in each step of a sequence, and where
+// what belongs to a step and row stands in memory.
+//
+// Rows are taken by their length, the longest first, so those that a step has
+// are the first ones. `b` below is a row's place in that order. Without lengths
+// all steps have all rows, and b is the row of the batch.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_SEQUENCE_ROWS_CUH_
+#define BLOCKRNN_KERNELS_CUDA_SEQUENCE_ROWS_CUH_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+
+#include "cc/core/portable.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/engine.h"
+
+namespace blockrnn::cuda {
+
+// What a kernel knows of it.
+struct RowMap {
+  int64_t steps = 0;  // of the arrays in memory, not of the longest row
+  int64_t batch = 0;
+  int64_t state_stride = 1;
+  bool time_major = true;
+  bool backwards = false;
+  bool saved_in_steps = false;
+  const uint8_t* mask = nullptr;     // [steps, batch]; nullptr: all count
+  const int64_t* order = nullptr;    // [B], of each place the row of the batch;
+                                     // nullptr: there are no lengths
+  const int64_t* lengths = nullptr;  // [B], of each place
+  const int64_t* before = nullptr;   // [T + 1], rows of all steps before one
+
+  BLOCKRNN_HOST_DEVICE int64_t BatchRow(int64_t b) const {
+    return order == nullptr ? b : order[b];
+  }
+  BLOCKRNN_HOST_DEVICE int64_t Length(int64_t b) const {
+    return order == nullptr ? steps : lengths[b];
+  }
+  BLOCKRNN_HOST_DEVICE int64_t Before(int64_t step) const {
+    return order == nullptr ? step * batch : before[step];
+  }
+  BLOCKRNN_HOST_DEVICE int64_t Active(int64_t step) const {
+    return Before(step + 1) - Before(step);
+  }
+  // The row of a sequence array that has time t of a row.
+  BLOCKRNN_HOST_DEVICE int64_t At(int64_t t, int64_t b) const {
+    return time_major ? t * batch + BatchRow(b) : BatchRow(b) * steps + t;
+  }
+  // The row of x, h and the mask.
+  BLOCKRNN_HOST_DEVICE int64_t InMemory(int64_t step, int64_t b) const {
+    return At(backwards ? Length(b) - 1 - step : step, b);
+  }
+  // The row of what is kept for the backward alone.
+  BLOCKRNN_HOST_DEVICE int64_t Saved(int64_t step, int64_t b) const {
+    return saved_in_steps ? Before(step) + b : InMemory(step, b);
+  }
+  // The state of a row, among all that stand together.
+  BLOCKRNN_HOST_DEVICE int64_t State(int64_t b) const {
+    return BatchRow(b) * state_stride;
+  }
+  BLOCKRNN_HOST_DEVICE bool Skipped(int64_t step, int64_t b) const {
+    return mask != nullptr && mask[InMemory(step, b)] == 0;
+  }
+};
+
+// Steps [first, first + steps), with all their rows.
+struct StepBlock {
+  int64_t first = 0;
+  int64_t steps = 0;
+  int64_t rows = 0;
+  int64_t widest = 0;  // rows of the first step
+
+  int64_t end() const { return first + steps; }
+};
+
+// What the host knows of it.
+class SequenceRows {
+ public:
+  // row_bytes: scratch that a row of a block of steps takes.
+  Error Prepare(const Host& host, const SequenceShape& shape,
+                const uint8_t* mask, int64_t row_bytes);
+
+  const RowMap& map() const { return map_; }
+  // The same for the host.
+  const RowMap& host_map() const {
+    return numbers_ == nullptr ? map_ : host_map_;
+  }
+  int64_t batch() const { return map_.batch; }
+  // Of the longest row.
+  int64_t steps() const { return steps_; }
+  // Rows of all steps before a step.
+  int64_t Before(int64_t step) const {
+    return numbers_ == nullptr ? step * map_.batch : host_map_.Before(step);
+  }
+  // Rows of a step; none behind the last one.
+  int64_t Active(int64_t step) const {
+    return step < steps_ ? Before(step + 1) - Before(step) : 0;
+  }
+  int64_t Total() const { return Before(steps_); }
+
+  // Whether the rows of a block stand in memory as they are taken.
+  bool InOrder() const {
+    return numbers_ == nullptr && !map_.backwards &&
+           (map_.time_major || map_.batch == 1);
+  }
+
+  // Rows of a block at the most.
+  int64_t MostRowsInBlock() const {
+    return std::min(Total(), std::max(most_, map_.batch));
+  }
+  // The block that begins with a step; empty behind the last.
+  StepBlock BlockFrom(int64_t first) const {
+    StepBlock block = {first, 0, 0, Active(first)};
+    while (block.end() < steps_ && Fits(block, block.end())) {
+      block.rows += Active(block.end());
+      ++block.steps;
+    }
+    return block;
+  }
+  // The block that ends before a step; empty before the first.
+  StepBlock BlockBefore(int64_t end) const {
+    StepBlock block = {end, 0, 0, 0};
+    while (block.first > 0 && Fits(block, block.first - 1)) {
+      --block.first;
+      ++block.steps;
+      block.widest = Active(block.first);
+      block.rows += block.widest;
+    }
+    return block;
+  }
+
+ private:
+  bool Fits(const StepBlock& block, int64_t step) const {
+    return block.steps == 0 || block.rows + Active(step) <= most_;
+  }
+
+  RowMap map_;
+  RowMap host_map_;  // the same numbers in host memory
+  int64_t steps_ = 0;
+  int64_t most_ = 0;  // rows that a block of several steps may have
+  std::unique_ptr<int64_t[]> numbers_;
+};
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_SEQUENCE_ROWS_CUH_

@@ -1,0 +1,222 @@
+"""Checks the engine's way to cuBLAS in a library that run.py has built: every layout and type.
+
+In the emulation it opens the stand-in, which also refuses what the engine must not do. On a GPU it
+opens cuBLAS itself, PyTorch's copy where PyTorch is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import itertools
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import block_cells
+import compare
+import device_engine
+import numpy as np
+import tolerances
+
+# rows, columns, depth; one row and one column, whose strides mean nothing, and a depth of none.
+DIMS = ((1, 1, 1), (5, 7, 3), (1, 6, 4), (6, 1, 4), (3, 5, 1), (4, 3, 0), (1, 3, 0), (17, 9, 33))
+EMPTY_DIMS = ((0, 3, 2), (3, 0, 2))
+_UNWRITTEN = 0xFF  # NaN in every type
+
+
+class _Product(ctypes.Structure):
+    """As the shim's PlainProduct."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in (
+            *("rows", "columns", "depth", "type", "c_type"),
+            *("a_stride", "a_transposed", "b_stride", "b_transposed"),
+            *("c_stride", "accumulate"),
+        )
+    )
+
+
+class Blas:
+    """The engine's BLAS, as the shim gives it."""
+
+    def __init__(self, library: str):
+        self.engine = device_engine.Engine(library)
+        self.library = self.engine.library
+        for name in ("path", "problem"):
+            getattr(self.library, "blockrnn_blas_" + name).restype = ctypes.c_char_p
+        self._run = self.library.blockrnn_blas
+        self._run.restype = ctypes.c_char_p
+        self._run.argtypes = (
+            ctypes.POINTER(_Product),
+            *(ctypes.c_void_p,) * 3,
+            *(ctypes.c_int,) * 3,
+        )
+
+    def found(self) -> str | None:
+        path = self.library.blockrnn_blas_path()
+        return path.decode() if path is not None else None
+
+    def run(self, product, a, b, c, *, tf32=False, repeats=1, scratch_calls=1) -> np.ndarray:
+        """The array that c becomes."""
+        device = [self.engine.put(array) for array in (a, b, c)]
+        try:
+            error = self._run(ctypes.byref(product), *device, tf32, repeats, scratch_calls)
+            if error is not None:
+                raise device_engine.EngineError(error.decode())
+            return self.engine.fetch(device[2], c)
+        finally:
+            for pointer in device:
+                self.engine.free(pointer)
+
+
+def laid_out(values: np.ndarray, pad: int, transposed: bool) -> tuple[np.ndarray, int]:
+    """A matrix as it lies in memory, `pad` NaN behind each row but the last; and what to say for
+    the elements from row to row."""
+    if transposed:
+        values = values.T
+    rows, columns = values.shape
+    stride = columns + pad
+    memory = np.full((rows, stride), np.nan)
+    memory[:, :columns] = values
+    # The last row ends with its last element, where the array may end too; of a single row the
+    # engine may say any stride.
+    return memory.ravel()[: rows * stride - pad if rows else 0], 0 if rows == 1 else stride
+
+
+def check_one(blas, dims, dtype, c_dtype, transposed, pad, accumulate) -> None:
+    rows, columns, depth = dims
+    rng = np.random.default_rng([*dims, pad])
+    a, b, before = (
+        rng.standard_normal(shape) / 2
+        for shape in ((rows, depth), (depth, columns), (rows, columns))
+    )
+    stored, product = {}, _Product(rows, columns, depth)
+    for name, values, turned in (("a", a, transposed[0]), ("b", b, transposed[1])):
+        memory, stride = laid_out(values, pad, turned)
+        stored[name] = device_engine.encode(memory, dtype)
+        setattr(product, name + "_stride", stride)
+        setattr(product, name + "_transposed", turned)
+    # What lies between the rows of c must stay; without `accumulate` its elements are not read.
+    memory, product.c_stride = laid_out(before, pad, False)
+    written = ~np.isnan(memory)
+    if not accumulate:
+        memory = np.full_like(memory, np.nan)
+    c = device_engine.encode(memory, c_dtype)
+    product.type = device_engine.DTYPES.index(dtype)
+    product.c_type = device_engine.DTYPES.index(c_dtype)
+    product.accumulate = accumulate
+    got = blas.run(product, stored["a"], stored["b"], c)
+
+    def exact(values, name):
+        return device_engine.decode(device_engine.encode(values, name), name)
+
+    want = exact(a, dtype) @ exact(b, dtype)
+    if accumulate:
+        want = want + exact(before, c_dtype)
+    what = f"{dims} {dtype} to {c_dtype}, {transposed}, {accumulate=}"
+    np.testing.assert_array_equal(got[~written], c[~written], err_msg=what)
+    numbers = device_engine.decode(got[written], c_dtype)
+    compare.assert_close(numbers, want.ravel(), tolerances.bound(c_dtype, max(depth, 1)), what)
+
+
+def layouts(blas) -> int:
+    types = [(dtype, dtype) for dtype in block_cells.DTYPES]
+    types += [("half", "float"), ("bfloat16", "float")]
+    turns = list(itertools.product((False, True), repeat=2))
+    count = 0
+    for dims, (dtype, c_dtype), transposed in itertools.product(DIMS, types, turns):
+        for pad, accumulate in ((0, False), (3, True), (2, False)):
+            check_one(blas, dims, dtype, c_dtype, transposed, pad, accumulate)
+            count += 1
+    return count
+
+
+def empty(blas) -> int:
+    """Nothing to write: nothing is called, not even for scratch."""
+    for rows, columns, depth in EMPTY_DIMS:
+        product = _Product(rows, columns, depth, 2, 2, depth, 0, columns, 0, columns)
+        nothing = np.zeros(0, np.float32)
+        blas.run(product, nothing, nothing, nothing, scratch_calls=0)
+    return len(EMPTY_DIMS)
+
+
+def square(size: int) -> tuple[_Product, list[np.ndarray]]:
+    rng = np.random.default_rng(size)
+    product = _Product(size, size, size, 2, 2, size, 0, size, 0, size)
+    return product, [rng.standard_normal((size, size)).astype(np.float32) for _ in range(3)]
+
+
+def scratch(blas) -> int:
+    """A refused workspace is reported; one call of the engine asks for one only."""
+    product, arrays = square(4)
+    try:
+        blas.run(product, *arrays, scratch_calls=0)
+    except device_engine.EngineError as error:
+        assert str(error) == device_engine.OUT_OF_MEMORY, error
+    else:
+        raise AssertionError("no error without scratch")
+    blas.run(product, *arrays, repeats=3)
+    return 2
+
+
+def same_bits(blas) -> int:
+    product, arrays = square(200)
+    seen = {compare.bits(blas.run(product, *arrays)) for _ in range(5)}
+    assert len(seen) == 1, "bits differ"
+    return 5
+
+
+def tf32(blas, stand_in) -> int:
+    """TF32 is asked for where it is allowed, and for float32 alone."""
+
+    def asked() -> int:
+        every, some = ctypes.c_int(), ctypes.c_int()
+        stand_in.stand_in_calls(ctypes.byref(every), ctypes.byref(some))
+        return some.value
+
+    cases = (("float", False, 0), ("float", True, 1), ("half", True, 0), ("double", True, 0))
+    for dtype, allowed, want in cases:
+        product, arrays = square(4)
+        product.type = product.c_type = device_engine.DTYPES.index(dtype)
+        before = asked()
+        blas.run(product, *(device_engine.encode(a, dtype) for a in arrays), tf32=allowed)
+        assert asked() - before == want, (dtype, allowed)
+    return len(cases)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--emulated", action="store_true")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--cublas", help="the stand-in; else PyTorch's, or the system's")
+    arguments = parser.parse_args()
+    if arguments.small:  # cuBLAS' kernels are not ours to sanitize
+        return
+    blas = Blas(arguments.library)
+    stand_in = blas.engine.load_cublas(arguments.cublas)
+    if blas.found() is None:
+        assert not arguments.emulated, blas.library.blockrnn_blas_problem()
+        print(f"not run: {blas.library.blockrnn_blas_problem().decode()}")
+        return
+    print(f"cuBLAS: {pathlib.Path(blas.found()).name}")
+    checks = {
+        "BLAS layouts": lambda: layouts(blas),
+        "BLAS of nothing": lambda: empty(blas),
+        "BLAS scratch": lambda: scratch(blas),
+        "BLAS same bits": lambda: same_bits(blas),
+    }
+    if arguments.emulated:
+        checks["BLAS, TF32"] = lambda: tf32(blas, stand_in)
+    for name, check in checks.items():
+        start = time.monotonic()
+        count = check()
+        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Compares stacks of layers of the CUDA engine with cuDNN's own, which PyTorch runs on a GPU.
+
+In the emulation PyTorch computes on the CPU instead: what is then checked is this comparison.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import compare
+import cudnn_calls
+import device_engine
+import tolerances
+from cudnn_calls import Call
+from cudnn_reference import Network
+from device_stack import Options, Stack, cotangents_of, exact
+
+LENGTHS = (5, 2, 1, 4)  # cuDNN knows no row without steps
+
+
+def calls(mode: str, emulated: bool) -> list[Call]:
+    """Layers, directions, packed lengths and a projection; on a GPU larger sizes too."""
+    found = [
+        Call(Network(mode, 3, directions, 6, 7, num_proj), 5, 4, lengths)
+        for num_proj in ((0, 3) if mode == "lstm" else (0,))
+        for directions in (1, 2)
+        for lengths in (None, LENGTHS)
+    ]
+    if emulated:
+        return found
+    return [
+        *found,
+        Call(Network(mode, 1, 1, 33, 64), 50, 8),
+        Call(Network(mode, 1, 1, 256, 256), 20, 1),
+        Call(Network(mode, 1, 2, 128, 320), 30, 33, tuple(1 + n % 30 for n in range(33))),
+        Call(Network(mode, 2, 1, 100, 1024), 12, 8),
+        Call(Network(mode, 1, 1, 64, 130), 9, 200),
+    ]
+
+
+def compare_with_torch(
+    stack: Stack, torch_witness, call: Call, dtype: str, device, options
+) -> None:
+    torch = torch_witness.torch
+    arrays, cotangents = exact(call.random("double"), dtype), cotangents_of(call, dtype)
+    want = torch_witness.torch_run(
+        call.net, *(arrays[name] for name in call.shapes()), call.lengths, cotangents,
+        device=device, dtype=torch.float32 if dtype == "float" else torch.float64,
+    )  # fmt: skip
+    found = stack.forward(call, dtype, arrays, options)
+    found |= stack.backward(call, dtype, arrays, found, cotangents, options)
+    numbers = {k: device_engine.decode(v, dtype) for k, v in found.items() if k != "reserve"}
+    blocks = torch_witness.torch_blocks(call.net, numbers["params_backprop"])
+    # Each of the two may err by the bound.
+    bound = tolerances.parity_bound(dtype, call.longest_sum(), backward=True)
+    for name, value in want.items():
+        got = blocks[name] if name in blocks else numbers[name]
+        compare.assert_close(got, value, bound, f"{call} {dtype} {options}: {name}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--emulated", action="store_true")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--cublas", help="the emulation's stand-in")
+    arguments = parser.parse_args()
+    if arguments.small:
+        return
+    if importlib.util.find_spec("torch") is None:
+        print("not run: no PyTorch to compare with")
+        return
+    import torch_witness
+
+    torch = torch_witness.torch
+    if not arguments.emulated and not torch.cuda.is_available():
+        print("not run: this PyTorch has no CUDA to compare with")
+        return
+    torch.set_num_threads(1)  # small sizes
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    device = "cpu" if arguments.emulated else "cuda"
+    stack = Stack(arguments.library)
+    stack.engine.load_cublas(arguments.cublas)
+    for mode in cudnn_calls.MODES:
+        start = time.monotonic()
+        count = 0
+        for call in calls(mode, arguments.emulated):
+            for dtype in ("float", "double"):
+                options = Options(blas=count % 2 == 1)
+                compare_with_torch(stack, torch_witness, call, dtype, device, options)
+                count += 1
+        who = "PyTorch on the CPU" if arguments.emulated else "cuDNN"
+        seconds = time.monotonic() - start
+        print(f"ok  {mode} as {who} computes it: {count} cases, {seconds:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

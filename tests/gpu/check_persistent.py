@@ -1,0 +1,141 @@
+"""Checks the persistent kernels: whole sequences whose steps are one launch.
+
+Against the same oracle as the steps one by one. In the emulation on devices of several sizes, so
+that blocks have one panel of the weights or more, one tile of rows or more, and hold the whole
+state at once or parts of it; in both orders of blocks and threads, between which a missing barrier
+of the grid tells; and with the bits of the steps one by one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import check_sequences
+import compare
+import device_engine
+import sequence_oracle
+import sequences
+
+CELLS = sequences.FUNCTIONS
+ANY = 2**31 - 1
+DEVICE = (4, 64 * 1024)  # multiprocessors, bytes of shared memory: the emulation's own
+# Each with calls of these (T, B, I, H).
+DEVICES = (
+    (DEVICE, ((4, 1, 2, 5), (4, 2, 3, 30), (5, 3, 1, 9), (4, 8, 2, 31))),
+    ((13, 64 * 1024), ((4, 33, 2, 20), (5, 17, 3, 40))),  # tiles of rows, shared out and in turn
+    ((3, 64 * 1024), ((4, 3, 2, 64), (4, 2, 2, 41))),  # panels in turn
+    ((8, 21 * 1024), ((4, 9, 3, 64),)),  # the state of the backward in parts
+    ((16, 21 * 1024), ((4, 9, 3, 64),)),
+)
+LARGE = ((50, 8, 33, 1024), (20, 1, 40, 512), (30, 33, 8, 300), (16, 128, 64, 256))
+
+
+def persistent(call: sequences.Call) -> sequences.Call:
+    return dataclasses.replace(call, persistent=True)
+
+
+def variants(engine, cell: str) -> int:
+    """Every way in which arrays lie, rows end and steps are skipped; no dropout, which has its
+    own sums for each gate and goes step by step."""
+    calls = [c for c in check_sequences.variants(cell) if not c.dropout]
+    for call in calls:
+        check_sequences.check_call(engine, persistent(dataclasses.replace(call, dtype="double")))
+    return len(calls)
+
+
+def types(engine) -> int:
+    calls = [
+        sequences.Call(cell, (6, 3, 4, 11), dtype, lengths=(6, 1, 4))
+        for cell in CELLS
+        for dtype in ("half", "bfloat16", "float")
+    ]
+    for call in calls:
+        check_sequences.check_call(engine, persistent(call))
+    return len(calls)
+
+
+def all_bits(engine, call: sequences.Call) -> bytes:
+    values = sequences.random_values(call)
+    want = sequence_oracle.forward(call.cell, values, call.oracle_options())
+    given = check_sequences.given_backward(call, values, want)
+    outputs = [*engine.forward(call, values).values(), *engine.backward(call, given).values()]
+    return b"".join(map(compare.bits, outputs))
+
+
+def devices(engine, library) -> int:
+    """Several emulated devices; the bits of the steps one by one, in both orders."""
+    count = 0
+    for device, all_dims in DEVICES:
+        for cell in CELLS:
+            before = library.emulation_allow_together(ANY)
+            for dims in all_dims:
+                lengths = tuple(dims[0] - b % 3 for b in range(dims[1])) if count % 2 else None
+                call = sequences.Call(cell, dims, "float", lengths=lengths)
+                library.emulation_device(*DEVICE)
+                want = all_bits(engine, call)
+                library.emulation_device(*device)
+                for reverse in (0, 1):
+                    library.emulation_vary(reverse, ANY)
+                    got = all_bits(engine, persistent(call))
+                    assert got == want, f"{call} on {device}, {reverse=}"
+                library.emulation_vary(0, ANY)
+                check_sequences.check_call(engine, persistent(call))
+                count += 1
+            assert library.emulation_allow_together(ANY) > before, f"no {cell} ran on {device}"
+    library.emulation_device(*DEVICE)
+    return count
+
+
+def too_few_multiprocessors(engine, library) -> int:
+    """Where the launch is refused the steps are queued one by one."""
+    for cell in CELLS:
+        before = library.emulation_allow_together(0)
+        check_sequences.check_call(engine, persistent(sequences.Call(cell, (5, 3, 2, 9))))
+        assert library.emulation_allow_together(ANY) == before, cell
+    return len(CELLS)
+
+
+def large(engine) -> int:
+    """On a GPU: sizes for which the kernels are there, and the same bits again and again."""
+    count = 0
+    for cell in CELLS:
+        for dims in LARGE:
+            call = persistent(sequences.Call(cell, dims, "float"))
+            check_sequences.check_call(engine, call)
+            assert len({all_bits(engine, call) for _ in range(5)}) == 1, f"{call}: bits differ"
+            count += 1
+    return count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
+    parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
+    parser.add_argument("--cublas", help="not used: these kernels have no large product")
+    arguments = parser.parse_args()
+    engine = device_engine.Engine(arguments.library)
+    calls = sequences.Sequences(engine)
+    library = engine.library
+    checks = {f"persistent {cell}": lambda cell=cell: variants(calls, cell) for cell in CELLS}
+    if not arguments.small:
+        checks["persistent, types"] = lambda: types(calls)
+    if arguments.emulated:
+        checks["persistent, devices"] = lambda: devices(calls, library)
+        checks["persistent, refused"] = lambda: too_few_multiprocessors(calls, library)
+    elif not arguments.small:
+        checks["persistent, large"] = lambda: large(calls)
+    for name, check in checks.items():
+        start = time.monotonic()
+        count = check()
+        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

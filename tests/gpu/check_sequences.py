@@ -1,0 +1,342 @@
+"""Checks the CUDA engine's whole sequences in a library that run.py has built.
+
+Needs Python and NumPy. Every check prints one line; the first that fails ends the run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import pathlib
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import block_cells
+import compare
+import device_engine
+import numpy as np
+import sequence_oracle
+import sequences
+import tolerances
+
+CELLS = sequences.FUNCTIONS
+DIMS = (5, 4, 3, 6)  # T, B, I, H
+LENGTHS = (3, 5, 0, 4)
+# Ones, primes, a panel's width less or more one, chunks and slices that end inside.
+ODD_DIMS = (
+    (1, 1, 1, 1),
+    (2, 1, 1, 17),
+    (3, 7, 2, 1),
+    (4, 3, 5, 7),
+    (2, 9, 8, 33),
+    (3, 2, 70, 11),
+    (2, 33, 3, 10),
+    (7, 1, 1, 300),
+)
+EMPTY_DIMS = (
+    (0, 3, 4, 5),
+    (4, 0, 3, 5),
+    (4, 3, 0, 5),
+    (4, 3, 5, 0),
+    (0, 0, 3, 5),
+    (4, 3, 0, 0),
+    (0, 0, 0, 0),
+)
+# Enough rows and units for the step products' larger tiles, forward and backward.
+LARGE = (
+    sequences.Call("rnn", (2, 130, 2, 420)),
+    sequences.Call("lstm", (2, 130, 2, 104), "double", peephole=True),
+    sequences.Call("gru", (2, 130, 2, 420)),
+    sequences.Call("gru_after", (2, 130, 2, 104), "half"),
+)
+# More depths than a block takes at once; with blocks of few threads' rows.
+DEEP = (
+    sequences.Call("lstm", (2, 3, 5, 270), proj=261),
+    sequences.Call("gru", (2, 3, 5, 530), "double"),
+)
+
+
+def variants(cell: str) -> list[sequences.Call]:
+    """Calls that between them use every field of the cell's arguments."""
+    plain = sequences.Call(cell, DIMS)
+    skip = dataclasses.replace(plain, dims=(5, 4, 6, 6), skip_input=True)
+    gates = len(plain.gates)
+    projected = dataclasses.replace(plain, dims=(5, 4, 6 * gates, 6), projected_input=True)
+
+    def make(base=plain, **changes):
+        return dataclasses.replace(base, **changes)
+
+    found = [
+        plain,
+        make(time_major=False),
+        make(backwards=True, state_stride=3),
+        make(lengths=LENGTHS),
+        make(lengths=LENGTHS, time_major=False, backwards=True, mask=True),
+        make(mask=True, time_major=False, state_stride=2),
+        make(mask=True, backwards=True, dropout=True),
+        make(dropout=True, lengths=LENGTHS),
+        make(lengths=(0, 0, 0, 0)),
+        make(lengths=(2, 2, 3, 3), block_bytes=1),
+        make(skip, lengths=LENGTHS, time_major=False),
+        make(projected, mask=True, backwards=True),
+        make(block_bytes=1),
+        make(block_bytes=2000, mask=True, lengths=LENGTHS, dropout=True),
+        make(without=("x", "w_x", "w_h", "w_p", "b", "b_x", "b_h", "h_prev", "cs_prev")),
+        make(without=("h_last", "cs_last", "h_grad", "h_last_grad", "cs_grad", "cs_last_grad")),
+        make(keeps=False, without=("h",)),
+    ]
+    if cell == "gru":
+        return found
+    stack = {"weights_by_unit": True, "saved_in_steps": True, "h_extra": 5}
+    found += [
+        make(**stack),
+        make(**stack, lengths=LENGTHS, backwards=True, time_major=False, state_stride=2),
+        make(**stack, dropout=True, mask=True),
+        make(skip, **stack, block_bytes=1),
+        make(state_bias=False, weights_by_unit=True),
+    ]
+    if cell == "rnn":
+        found += [make(call, relu=True) for call in found[:8]]
+    if cell == "gru_after":
+        found += [make(layout=1), make(layout=1, dropout=True), make(projected, layout=1)]
+    if cell == "lstm":
+        clipped = {"forget_bias": 0.75, "cell_clip": 0.3}
+        found += [
+            make(layout=1, **clipped),
+            make(peephole=True, **clipped, mask=True, lengths=LENGTHS),
+            make(peephole=True, layout=1, block_bytes=1, without=("wcf", "co")),
+            make(proj=2, lengths=LENGTHS, mask=True),
+            make(proj=2, **stack, dropout=True, block_bytes=1, time_major=False),
+            make(proj=6, layout=1, peephole=True, backwards=True, state_stride=2),
+            make(cell_clip=float("nan")),
+        ]
+    return found
+
+
+def with_modes(calls):
+    """Each call in one of four modes: with a BLAS or the engine's own products, persistent or not.
+
+    So over a few calls all of them meet all of both.
+    """
+    modes = list(itertools.product((False, True), repeat=2))
+    for n, call in enumerate(calls):
+        with_blas, persistent = modes[(n + n // 4) % 4]
+        yield dataclasses.replace(call, with_blas=with_blas, persistent=persistent)
+
+
+def given_backward(call, values, want, seed=0):
+    """All that the backward is given: the forward's outputs as they are stored, and gradients."""
+    given = dict(values)
+    for name in (*sequence_oracle.saved_names(call.cell), "h"):
+        given[name] = sequences.stored(want[name], call.dtype)
+    t, b, _, h = call.dims
+    shapes = {"h_grad": (t, b, call.width), "h_last_grad": (b, call.width)}
+    if call.cell == "lstm":
+        shapes |= {"cs_grad": (t, b, h), "cs_last_grad": (b, h)}
+    rng = np.random.default_rng([seed, 7, *call.dims])
+    for name, shape in shapes.items():
+        given[name] = sequences.stored(rng.normal(size=shape), call.dtype)
+    for name in (*call.without, *(("b", "b_x") if call.cell == "gru" else ())):
+        # Of the inputs a name in `without` says that the gradient is not wanted.
+        if name.endswith("_grad") or name == "co":
+            given.pop(name, None)
+    return given
+
+
+def spoil(call, values, names):
+    """NaN wherever a step is skipped or past the row's length, where nothing may be read."""
+    dead = ~sequences.valid(call)
+    if "mask" in values:
+        dead = dead | ~values["mask"]
+    spoilt = dict(values)
+    for name in names:
+        if name in values:
+            spoilt[name] = np.where(dead[..., None], np.nan, values[name])
+    return spoilt
+
+
+def check_forward(engine, call, values) -> dict[str, np.ndarray]:
+    want = sequence_oracle.forward(call.cell, values, call.oracle_options())
+    got = engine.forward(call, spoil(call, values, ("x",)))
+    t, _, i, h = call.dims
+    bound = tolerances.bound(call.dtype, max(t, 1) * (i + max(h, call.width)))
+    for name, value in got.items():
+        numbers = device_engine.decode(value, call.dtype)
+        compare.assert_close(numbers, want[name], bound, f"forward, {call}: {name}")
+    return want
+
+
+def check_backward(engine, call, values, want) -> None:
+    given = given_backward(call, values, want)
+    oracle_given = dict(given)
+    if call.cell == "lstm":
+        oracle_given.setdefault("co", np.tanh(given["cs"]))
+    grads = sequence_oracle.backward(call.cell, oracle_given, call.oracle_options())
+    past = ["x", "h_grad", "cs_grad"] if call.lengths is not None and not call.mask else ["x"]
+    got = engine.backward(call, spoil(call, given, past))
+    t, b, i, h = call.dims
+    bound = tolerances.bound(call.dtype, max(t, 1) * max(i + h, len(call.gates) * h, b), True)
+    for name, value in got.items():
+        numbers = device_engine.decode(value, call.dtype)
+        compare.assert_close(numbers, grads[name], bound, f"backward, {call}: {name}")
+
+
+def check_call(engine, call, seed=0) -> None:
+    values = sequences.random_values(call, seed)
+    check_backward(engine, call, values, check_forward(engine, call, values))
+
+
+def numbers(engine, cell: str) -> int:
+    """Every variant, in float64, where the oracle shows any wrong term."""
+    calls = list(with_modes(dataclasses.replace(c, dtype="double") for c in variants(cell)))
+    for call in calls:
+        check_call(engine, call)
+    return len(calls)
+
+
+def types(engine) -> int:
+    calls = [
+        dataclasses.replace(call, dtype=dtype)
+        for cell in CELLS
+        for call in (variants(cell)[7], variants(cell)[-1], variants(cell)[-2])
+        for dtype in ("half", "bfloat16", "float")
+    ]
+    calls = [call for call in with_modes(calls)]
+    for call in calls:
+        check_call(engine, call)
+    return len(calls)
+
+
+def sizes(engine, dims_list) -> int:
+    count = 0
+    for cell, dims in itertools.product(CELLS, dims_list):
+        dtype = block_cells.DTYPES[count % 4]
+        lengths = tuple(range(dims[1]))[::-1]
+        lengths = tuple(min(n, dims[0]) for n in lengths) if count % 3 == 0 else None
+        call = sequences.Call(cell, dims, dtype, lengths=lengths, time_major=count % 2 == 0)
+        for one in list(with_modes([call] * 4))[count % 2 :: 2]:
+            check_call(engine, one)
+        count += 1
+    return count
+
+
+def large(engine, calls) -> int:
+    for call in calls:
+        check_call(engine, call)
+    return len(calls)
+
+
+def blas_steps(engine) -> int:
+    """Every variant again, with each step's product by the BLAS."""
+    count = 0
+    for cell in CELLS:
+        for number, call in enumerate(variants(cell)):
+            dtype = "double" if number % 3 else "bfloat16"
+            # More rows than the kernel for a few of them has.
+            dims = (call.dims[0], 10, *call.dims[2:])
+            lengths = call.lengths and tuple(call.lengths[b % 4] for b in range(10))
+            call = dataclasses.replace(call, dims=dims, lengths=lengths, dtype=dtype)
+            check_call(engine, dataclasses.replace(call, with_blas=True, blas_step_work=1))
+            count += 1
+    return count
+
+
+def same_bits(engine, vary) -> int:
+    """Repeats, and in the emulation other orders of threads and grids, give the same bits."""
+    variants_of_run = [lambda: None] * 3
+    if vary:
+        runs = ((0, 2**31 - 1), (1, 2**31 - 1), (1, 3))
+        variants_of_run = [lambda a=args: vary(*a) for args in runs]
+    count = 0
+    for cell in CELLS:
+        for call in (variants(cell)[4], variants(cell)[7], variants(cell)[-1]):
+            values = sequences.random_values(call)
+            want = sequence_oracle.forward(cell, values, call.oracle_options())
+            given = given_backward(call, values, want)
+            seen = set()
+            for variant in variants_of_run:
+                variant()
+                outputs = {**engine.forward(call, values), "": np.zeros(0)}
+                outputs |= {k + "'": v for k, v in engine.backward(call, given).items()}
+                seen.add(b"".join(compare.bits(v) for v in outputs.values()))
+            assert len(seen) == 1, f"{call}: bits differ"
+            count += 1
+    if vary:
+        vary(0, 2**31 - 1)
+    return count
+
+
+def layouts_agree(engine) -> int:
+    """How arrays lie in memory changes no bit."""
+    count = 0
+    for cell in CELLS:
+        base = sequences.Call(cell, DIMS, lengths=LENGTHS, mask=True)
+        values = sequences.random_values(base)
+        want = engine.forward(base, values)
+        changes = [{"time_major": False}, {"state_stride": 3}]
+        if cell != "gru":
+            changes += [{"weights_by_unit": True}, {"saved_in_steps": True}, {"h_extra": 3}]
+        for change in changes:
+            got = engine.forward(dataclasses.replace(base, **change), values)
+            for name, value in got.items():
+                assert compare.bits(value) == compare.bits(want[name]), f"{cell} {change} {name}"
+            count += 1
+    return count
+
+
+def no_scratch(engine) -> int:
+    """Each allocation that fails is reported; without one that fails the call succeeds."""
+    count = 0
+    for cell in CELLS:
+        call = dataclasses.replace(variants(cell)[-1], dtype="half", lengths=LENGTHS)
+        values = sequences.random_values(call)
+        want = sequence_oracle.forward(cell, values, call.oracle_options())
+        given = given_backward(call, values, want)
+        for run in (
+            lambda c, v=values: engine.forward(c, v),
+            lambda c, v=given: engine.backward(c, v),
+        ):
+            for scratch_calls in range(60):
+                try:
+                    run(dataclasses.replace(call, scratch_calls=scratch_calls))
+                    break
+                except device_engine.EngineError as error:
+                    assert str(error) == device_engine.OUT_OF_MEMORY, error
+                    count += 1
+            else:
+                raise AssertionError(f"{call}: more allocations than it can need")
+    return count
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
+    parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
+    parser.add_argument("--cublas", help="the stand-in; else PyTorch's, or the system's")
+    arguments = parser.parse_args()
+    engine = device_engine.Engine(arguments.library)
+    engine.load_cublas(arguments.cublas)
+    calls = sequences.Sequences(engine)
+    vary = engine.library.emulation_vary if arguments.emulated else None
+    checks = {f"sequences, {cell}": lambda cell=cell: numbers(calls, cell) for cell in CELLS}
+    if not arguments.small:
+        checks["sequences, types"] = lambda: types(calls)
+        checks["sequences, sizes"] = lambda: sizes(calls, ODD_DIMS + EMPTY_DIMS)
+        checks["sequences, steps by the BLAS"] = lambda: blas_steps(calls)
+        checks["sequences, larger tiles"] = lambda: large(calls, LARGE)
+        checks["sequences, deep products"] = lambda: large(calls, DEEP)
+        checks["sequences, failed allocations"] = lambda: no_scratch(calls)
+        checks["sequences, layouts agree"] = lambda: layouts_agree(calls)
+    checks["sequences, same bits"] = lambda: same_bits(calls, vary)
+    for name, check in checks.items():
+        start = time.monotonic()
+        count = check()
+        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

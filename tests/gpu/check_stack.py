@@ -1,0 +1,408 @@
+"""Checks stacks of layers, the cuDNN family, in a library that run.py has built.
+
+Against the reference in float64; the reserve space byte for byte, its masks against a Philox of
+their own; and, in the emulation, under every order of work that the engine's streams leave open.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import functools
+import itertools
+import pathlib
+import struct
+import sys
+import time
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import block_cells
+import compare
+import cudnn_calls
+import device_engine
+import numpy as np
+import tolerances
+from cudnn_calls import Call
+from cudnn_reference import Network
+from device_stack import DEFAULT, Options, Stack, cotangents_of, exact, reference
+
+_HEADER_BYTES = 128
+_USED_HEADER_BYTES = 112
+_ARRAYS = {"lstm": 5, "gru": 4, "rnn_relu": 0, "rnn_tanh": 0}  # kept for each pseudo-layer
+
+
+def compare_stack(stack: Stack, call: Call, dtype: str, options=DEFAULT, seed=0, masks=None):
+    """One forward and backward against the reference; what came, for more checks."""
+    arrays = exact(call.random("double", seed), dtype)
+    cotangents = cotangents_of(call, dtype)
+    found = stack.forward(call, dtype, arrays, options)
+    run = reference(call, dtype, arrays, masks(found) if masks else None)
+    net, what = call.net, f"{call} {dtype} {options}"
+    bound = tolerances.stack_bound(dtype, call.longest_sum(), net.layers)
+    for name, want in run.outputs().items():
+        if name in found:
+            got = call.laid_out(device_engine.decode(found[name], dtype))
+            compare.assert_close(got, want, bound, f"{name} of {what}")
+    past = call.laid_out(device_engine.decode(found["output"], dtype))[~run.alive]
+    assert not np.any(past != 0), f"not zero past the lengths: {what}"
+    gradients = stack.backward(call, dtype, arrays, found, cotangents, options)
+    bound = tolerances.stack_bound(dtype, call.longest_sum(), net.layers, backward=True)
+    for name, want in run.backward(*cotangents).items():
+        if name in gradients:
+            got = call.laid_out(device_engine.decode(gradients[name], dtype))
+            compare.assert_close(got, want, bound, f"{name} of {what}")
+    return arrays, cotangents, found, gradients
+
+
+def every_network(stack: Stack) -> int:
+    """Directions, layers, projections, skipped inputs, lengths and orders of memory, in float64."""
+    count = 0
+    for mode, shift in itertools.product(cudnn_calls.MODES, range(2)):
+        for number, net in enumerate(cudnn_calls.networks(mode)):
+            steps, batch = ((4, 3), (1, 5), (6, 1), (3, 4))[number % 4]
+            kind = cudnn_calls.LENGTHS[(number + number // 4 + shift) % 4]
+            lengths = cudnn_calls.lengths_of(kind, steps, batch)
+            call = Call(net, steps, batch, lengths, time_major=number % 3 != shift)
+            options = Options(blas=(number + shift) % 2 == 0)
+            compare_stack(stack, call, "double", options, number)
+            count += 1
+    return count
+
+
+def every_type(stack: Stack, emulated: bool) -> int:
+    """Sizes of one less and more than a warp has, few rows and many, few units and many."""
+    count = 0
+    for (m, mode), (t, dtype) in itertools.product(
+        enumerate(cudnn_calls.MODES), enumerate(block_cells.DTYPES)
+    ):
+        for n, call in enumerate(cudnn_calls.odd_calls(mode)):
+            # The emulation is slow. Each type comes with each size, and with each mode.
+            if emulated and (n + m + t) % 2:
+                continue
+            compare_stack(stack, call, dtype, Options(blas=(n + t) % 4 < 2), seed=n)
+            count += 1
+    return count
+
+
+def many_blocks(stack: Stack) -> int:
+    """The steps in blocks of one or a few, whatever the lengths."""
+    count = 0
+    for mode, lengths, blas in itertools.product(
+        ("rnn_tanh", "lstm", "gru"), (None, (0, 7, 3, 6)), (False, True)
+    ):
+        call = Call(Network(mode, 2, 2, 3, 4), 7, 4, lengths, time_major=blas)
+        compare_stack(stack, call, "float", Options(blas, block_bytes=1))
+        count += 1
+    return count
+
+
+def empty_dims(stack: Stack) -> int:
+    """What is empty is empty; states pass through, gradients are zero."""
+    sizes = ((0, 3, 2, 3), (3, 0, 2, 3), (3, 2, 0, 3), (3, 2, 2, 0), (0, 0, 2, 3), (0, 0, 0, 0))
+    count = 0
+    for mode, (steps, batch, inputs, units) in itertools.product(cudnn_calls.MODES, sizes):
+        for layers, directions in ((1, 1), (2, 2)):
+            call = Call(Network(mode, layers, directions, inputs, units), steps, batch)
+            compare_stack(stack, call, "float")
+            count += 1
+    return count
+
+
+def without_training(stack: Stack) -> int:
+    """Without a reserve space the outputs have the same bits; null cotangents are zeros."""
+    count = 0
+    for mode in cudnn_calls.MODES:
+        call = Call(Network(mode, 3, 2, 3, 4), 3, 3, (2, 0, 3))
+        arrays = exact(call.random("double"), "float")
+        found = stack.forward(call, "float", arrays)
+        quick = stack.forward(call, "float", arrays, training=False)
+        for name, value in quick.items():
+            assert compare.bits(value) == compare.bits(found[name]), f"{mode} {name}"
+        cotangents = cotangents_of(call, "float")
+        for left_out in range(3):
+            zeros = [c * 0 if n == left_out else c for n, c in enumerate(cotangents)]
+            nulls = [None if n == left_out else c for n, c in enumerate(cotangents)]
+            want = stack.backward(call, "float", arrays, found, zeros)
+            got = stack.backward(call, "float", arrays, found, nulls)
+            for name, value in want.items():
+                np.testing.assert_array_equal(got[name], value, f"{mode} {name} {left_out}")
+            count += 1
+    return count
+
+
+# ---- dropout
+
+
+def philox(key, counter, count: int) -> np.ndarray:
+    """Philox4x32-10 of Salmon et al., 2011: four numbers for each of `count` counters."""
+    base = sum(digit << (32 * n) for n, digit in enumerate(counter))
+    counters = [(base + n) % 2**128 for n in range(count)]
+    x = [np.array([c >> (32 * n) & 0xFFFFFFFF for c in counters], np.uint64) for n in range(4)]
+    keys = [np.uint64(k) for k in key]
+    low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    steps = (0x9E3779B9, 0xBB67AE85)
+    for _ in range(10):
+        a, b = x[0] * np.uint64(0xD2511F53), x[2] * np.uint64(0xCD9E8D57)
+        x = [(b >> shift) ^ x[1] ^ keys[0], b & low, (a >> shift) ^ x[3] ^ keys[1], a & low]
+        keys = [(k + np.uint64(s)) & low for k, s in zip(keys, steps, strict=True)]
+    return np.stack(x, axis=1)
+
+
+def mask_bits(call: Call, options: Options, layer: int) -> np.ndarray:
+    """Which elements of a layer's output are kept, in the order of memory."""
+    elements = call.steps * call.batch * call.net.directions * call.net.width
+    per_layer = -(-elements // 4)
+    state = sum(digit << (32 * n) for n, digit in enumerate(options.philox[2:]))
+    state = (state + layer * per_layer) % 2**128
+    counter = [state >> (32 * n) & 0xFFFFFFFF for n in range(4)]
+    numbers = philox(options.philox[:2], counter, per_layer).reshape(-1)[:elements]
+    rate = float(np.float32(call.dropout))
+    return (numbers >= np.uint64(rate * 2**32)) & (rate < 1)
+
+
+def reserve_parts(call: Call, dtype: str):
+    """(name, begin, end used, end) of everything in a reserve space."""
+    net, size = call.net, device_engine.encode(np.zeros(1), dtype).itemsize
+    lengths = (call.steps,) * call.batch if call.lengths is None else call.lengths
+    elements = call.steps * call.batch * net.directions * net.width
+    parts, begin = [("header", 0, _USED_HEADER_BYTES, _HEADER_BYTES)], _HEADER_BYTES
+
+    def add(name, used):
+        nonlocal begin
+        end = begin + -(-used // 64) * 64
+        parts.append((name, begin, begin + used, end))
+        begin = end
+
+    for k, n in itertools.product(range(net.pseudo_layers), range(_ARRAYS[net.mode])):
+        add(f"array {n} of {k}", sum(lengths) * net.units * size)
+    for layer in range(net.layers - 1):
+        add(f"h {layer}", elements * size)
+    for layer in range(net.layers - 1 if call.dropout > 0 else 0):
+        add(f"mask {layer}", -(-elements // 8))
+    return parts
+
+
+def dropout(stack: Stack) -> int:
+    """The masks bit by bit, and what they do forward and backward."""
+    states = ((1, 2, 3, 4, 5, 6), (7, 8, 2**32 - 2, 2**32 - 1, 2**32 - 1, 9))
+    rates = ((0.5, 0), (0.1, 1), (1.0, 0), (0.9, 1))
+    cases = itertools.product(("rnn_tanh", "lstm", "gru"), (1, 2), rates, (True, False))
+    count = 0
+    for mode, directions, (rate, state), time_major in cases:
+        options = Options(philox=states[state])
+        call = Call(Network(mode, 3, directions, 3, 5), 3, 3, (3, 1, 2), time_major, dropout=rate)
+        dtype = ("float", "half", "bfloat16", "double")[count % 4]
+
+        def masks(found, call=call, options=options, dtype=dtype):
+            parts = {p[0]: p for p in reserve_parts(call, dtype)}
+            shape = call.laid_out(np.zeros((call.steps, call.batch, 1))).shape[:2]
+            of_layers = []
+            for layer in range(call.net.layers - 1):
+                want = mask_bits(call, options, layer)
+                _, begin, end, _ = parts[f"mask {layer}"]
+                got = np.unpackbits(found["reserve"][begin:end], bitorder="little")
+                np.testing.assert_array_equal(got[: want.size], want, f"mask of {call}")
+                assert not got[want.size :].any(), "bits behind the last element"
+                scale = 0 if call.dropout >= 1 else 1 / (1 - float(np.float32(call.dropout)))
+                of_layers.append(call.laid_out(want.reshape(*shape, -1) * scale))
+            return of_layers
+
+        compare_stack(stack, call, dtype, options, masks=masks)
+        count += 1
+    return count + _dropped_nan(stack)
+
+
+def _dropped_nan(stack: Stack) -> int:
+    """What is dropped is zero, whatever it was."""
+    call = Call(Network("rnn_tanh", 2, 1, 3, 5), 3, 2, dropout=1.0)
+    arrays = exact(call.random("double"), "float")
+    arrays["input"] *= np.nan
+    found = stack.forward(call, "float", arrays)
+    assert np.isfinite(found["output"]).all(), "a dropped NaN goes up"
+    return 1
+
+
+# ---- the reserve space
+
+
+def reserve_space(stack: Stack) -> int:
+    """All of it is written, always alike; a foreign header gives NaN in all gradients."""
+    count = 0
+    for mode in cudnn_calls.MODES:
+        net = Network(mode, 2, 2, 3, 5, 3 if mode == "lstm" else 0)
+        call = Call(net, 3, 3, (3, 0, 2), dropout=0.5)
+        arrays = exact(call.random("double"), "half")
+        found = stack.forward(call, "half", arrays)
+        parts = reserve_parts(call, "half")
+        assert parts[-1][3] == found["reserve"].size, f"{mode}: a size of {found['reserve'].size}"
+        for name, _, used, end in parts:
+            assert not found["reserve"][used:end].any(), f"{mode}: the gap behind {name}"
+            count += 1
+        _check_header(call, found["reserve"])
+        again = stack.forward(call, "half", arrays)
+        assert compare.bits(again["reserve"]) == compare.bits(found["reserve"]), mode
+        count += _foreign_headers(stack, call, arrays, found)
+    return count
+
+
+def _check_header(call: Call, reserve: np.ndarray) -> None:
+    """The header but for the hash of the lengths, field by field."""
+    net = call.net
+    mode, projected = cudnn_calls.MODES.index(net.mode), int(net.num_proj > 0)
+    cuda, size, version = 2, 2, 1
+    want = (
+        b"BLKrnnv1", version, cuda, mode, size, projected, net.skip, call.time_major, call.dropout,
+        net.layers, net.directions, net.inputs, net.units, net.width, call.steps, call.batch,
+        sum(call.lengths),
+    )  # fmt: skip
+    got = struct.unpack_from("<8sIIiiiiif8q", reserve.tobytes())
+    assert got == want, f"{got}, must be {want}"
+
+
+def _foreign_headers(stack: Stack, call: Call, arrays, found) -> int:
+    cotangents = cotangents_of(call, "half")
+    want = stack.backward(call, "half", arrays, found, cotangents)
+    assert all(np.isfinite(device_engine.decode(v, "half")).all() for v in want.values())
+    # A bit of each 8 bytes, and behind the header, where nothing is said.
+    for byte in (*range(0, _USED_HEADER_BYTES, 7), _USED_HEADER_BYTES, _HEADER_BYTES - 1):
+        reserve = found["reserve"].copy()
+        reserve[byte] ^= 1 << (byte % 8)
+        got = stack.backward(call, "half", arrays, {**found, "reserve": reserve}, cotangents)
+        for name, value in got.items():
+            values = device_engine.decode(value, "half")
+            if byte < _USED_HEADER_BYTES:
+                assert np.isnan(values).all(), f"{name}: byte {byte} of the header"
+            else:
+                assert compare.bits(value) == compare.bits(want[name]), f"{name}: byte {byte}"
+    return 1
+
+
+# ---- order
+
+
+def _bits_of(stack: Stack, call: Call, dtype: str, options=DEFAULT) -> bytes:
+    arrays, cotangents = exact(call.random("double"), dtype), cotangents_of(call, dtype)
+    found = stack.forward(call, dtype, arrays, options)
+    gradients = stack.backward(call, dtype, arrays, found, cotangents, options)
+    return b"".join(compare.bits(v) for v in (*found.values(), *gradients.values()))
+
+
+def same_bits(stack: Stack, vary=None, vary_streams=None) -> int:
+    """Repeats; and in the emulation other orders of threads, of blocks and of streams."""
+    variants = [lambda: None] * 3
+    if vary:
+        variants = [lambda o=order: vary_streams(o) for order in range(8)]
+        variants += [lambda: vary(1, 3)]
+    count = 0
+    for mode in cudnn_calls.MODES:
+        for directions, rate, blas in ((2, 0.5, False), (2, 0.0, True), (1, 0.5, False)):
+            call = Call(
+                Network(mode, 3, directions, 4, 5), 3, 3, (3, 0, 2), directions == 2, dropout=rate
+            )
+            seen = set()
+            for variant in variants:
+                variant()
+                seen.add(_bits_of(stack, call, "float", Options(blas)))
+            if vary:
+                vary(0, 2**31 - 1)
+                vary_streams(0)
+            assert len(seen) == 1, f"{call}: bits differ"
+            count += 1
+    return count
+
+
+def _failures(run) -> int:
+    """How many allocations `run`, given how many succeed, needs; each that fails is reported."""
+    for calls in range(1000):
+        try:
+            run(calls)
+        except device_engine.EngineError as error:
+            assert str(error) == device_engine.OUT_OF_MEMORY, error
+        else:
+            return calls
+    raise AssertionError("more allocations than it can need")
+
+
+def failed_allocations(stack: Stack) -> int:
+    """Each allocation that fails is reported; without one that fails the call succeeds."""
+    count = 0
+    for mode in ("rnn_tanh", "lstm", "gru"):
+        call = Call(Network(mode, 2, 2, 3, 4), 2, 2, (2, 1), dropout=0.5)
+        arrays, cotangents = exact(call.random("double"), "half"), cotangents_of(call, "half")
+        found = stack.forward(call, "half", arrays)
+        forward = functools.partial(stack.forward, call, "half", arrays)
+        backward = functools.partial(stack.backward, call, "half", arrays, found, cotangents)
+        for run in (forward, backward):
+            count += _failures(lambda calls, run=run: run(Options(scratch_calls=calls)))
+    return count
+
+
+def memory_of_layers(stack: Stack) -> int:
+    """Ten layers take no more scratch than three: what one had, the next one gets."""
+    for mode in ("rnn_tanh", "lstm", "gru"):
+        needed = []
+        for layers in (3, 10):
+            call = Call(Network(mode, layers, 1, 4, 4), 2, 2)
+            arrays = exact(call.random("double"), "float")
+            run = functools.partial(stack.forward, call, "float", arrays)
+            needed.append(_failures(lambda calls, run=run: run(Options(scratch_calls=calls))))
+        assert needed[0] == needed[1], f"{mode}: {needed} allocations for 3 and 10 layers"
+    return 3
+
+
+def shares_of_the_device(stack: Stack) -> int:
+    """In the emulation: two directions at once have half of the multiprocessors each.
+
+    More, and the blocks of one persistent kernel might wait for room that the other's hold.
+    """
+    library, multiprocessors = stack.engine.library, 8
+    library.emulation_device(multiprocessors, ctypes.c_size_t(64 * 1024))
+    for mode in cudnn_calls.MODES:
+        for directions in (1, 2):
+            call = Call(Network(mode, 2, directions, 4, 64), 5, 3)
+            library.emulation_largest_grid()
+            compare_stack(stack, call, "float")
+            blocks = library.emulation_largest_grid()
+            most = multiprocessors // directions
+            assert most // 2 < blocks <= most, f"{mode}: {blocks} blocks, {directions} directions"
+    library.emulation_device(4, ctypes.c_size_t(64 * 1024))
+    return 2 * len(cudnn_calls.MODES)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--library", required=True)
+    parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
+    parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
+    parser.add_argument("--cublas", help="the emulation's stand-in")
+    arguments = parser.parse_args()
+    stack = Stack(arguments.library)
+    # Stays loaded, so that the engine finds it.
+    cublas = stack.engine.load_cublas(arguments.cublas)
+    library, emulated = stack.engine.library, arguments.emulated
+    vary = (library.emulation_vary, library.emulation_vary_streams) if emulated else (None, None)
+    checks = {
+        "empty stacks": lambda: empty_dims(stack),
+        "reserve spaces": lambda: reserve_space(stack),
+        "dropout of stacks": lambda: dropout(stack),
+        "same bits of stacks": lambda: same_bits(stack, *vary),
+    }
+    if not arguments.small:
+        checks["every network"] = lambda: every_network(stack)
+        checks["every type of stacks"] = lambda: every_type(stack, emulated)
+        checks["blocks of steps"] = lambda: many_blocks(stack)
+        checks["stacks without training"] = lambda: without_training(stack)
+        checks["failed allocations of stacks"] = lambda: failed_allocations(stack)
+        checks["memory of layers"] = lambda: memory_of_layers(stack)
+    if emulated:
+        checks["shares of the device"] = lambda: shares_of_the_device(stack)
+    for name, check in checks.items():
+        start = time.monotonic()
+        count = check()
+        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
+    del cublas
+
+
+if __name__ == "__main__":
+    main()

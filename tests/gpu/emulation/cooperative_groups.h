@@ -1,0 +1,18 @@
+// Owns the barrier of a whole grid for the emulation.
+
+#ifndef BLOCKRNN_TESTS_GPU_EMULATION_COOPERATIVE_GROUPS_H_
+#define BLOCKRNN_TESTS_GPU_EMULATION_COOPERATIVE_GROUPS_H_
+
+#include "tests/gpu/emulation/cuda_runtime.h"
+
+namespace cooperative_groups {
+
+struct grid_group {
+  void sync() const { ::emulation::GridBarrier(); }
+};
+
+inline grid_group this_grid() { return {}; }
+
+}  // namespace cooperative_groups
+
+#endif  // BLOCKRNN_TESTS_GPU_EMULATION_COOPERATIVE_GROUPS_H_

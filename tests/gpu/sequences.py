@@ -1,0 +1,400 @@
+"""Whole sequences on the CUDA engine: what a call is, and how its arrays lie in memory.
+
+The numbers of a call are those of sequence_oracle.py, [T, B, …] and a column for each gate and
+unit. Here they are brought into the layout that the call's shape says, and back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+
+import device_engine
+import numpy as np
+import sequence_oracle
+
+FUNCTIONS = ("rnn", "lstm", "gru", "gru_after")  # forward, then backward, in the shim's Function
+GATES = {
+    "rnn": (("h",),),
+    "lstm": (("i", "ci", "f", "o"), ("i", "f", "ci", "o")),
+    "gru": (("r", "u", "c"),),
+    "gru_after": (("r", "u", "c"), ("u", "r", "c")),
+}
+_UNWRITTEN = 0xFF  # NaN in every type
+
+# The fields of the argument structs in their order; a name with a dot is a part of one.
+_FORWARD = {
+    "rnn": "mask x h_prev recurrent_dropout w_x w_h b b_h : h h_last",
+    "lstm": "mask x cs_prev h_prev recurrent_dropout w_x w_h w_p wci wcf wco b b_h"
+    " : i cs f o ci co h cs_last h_last",
+    "gru": "mask x h_prev recurrent_dropout w_x.ru w_h.ru w_x.c w_h.c b_x.ru b_x.c"
+    " : r u c h h_last",
+    "gru_after": "mask x h_prev recurrent_dropout w_x w_h b_x b_h : r u c hc h h_last",
+}
+_BACKWARD = {
+    "rnn": "mask x h_prev recurrent_dropout w_x w_h h h_grad h_last_grad : x h_prev w_x w_h b",
+    "lstm": "mask x cs_prev h_prev recurrent_dropout w_x w_h w_p wci wcf wco i cs f o ci co h"
+    " cs_grad h_grad cs_last_grad h_last_grad"
+    " : x cs_prev h_prev w_x w_h w_p wci wcf wco b",
+    "gru": "mask x h_prev recurrent_dropout w_x.ru w_h.ru w_x.c w_h.c r u c h h_grad h_last_grad"
+    " : x h_prev w_x.ru w_h.ru w_x.c w_h.c b_x.ru b_x.c",
+    "gru_after": "mask x h_prev recurrent_dropout w_x w_h r u c hc h h_grad h_last_grad"
+    " : x h_prev w_x w_h b_x b_h",
+}
+
+
+class _Plain(ctypes.Structure):
+    """As the shim's PlainSequence."""
+
+    _fields_ = (
+        *(
+            (name, ctypes.c_int64)
+            for name in (
+                *("function", "dtype", "steps", "batch", "input", "units", "proj"),
+                *("time_major", "backwards", "skip_input", "projected_input"),
+                *("state_stride", "h_width", "weights_by_unit", "saved_in_steps"),
+                *("relu", "layout", "use_peephole", "with_blas", "persistent"),
+                *("block_bytes", "blas_step_work", "scratch_calls"),
+            )
+        ),
+        ("forget_bias", ctypes.c_double),
+        ("cell_clip", ctypes.c_double),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """A call but for its numbers."""
+
+    cell: str
+    dims: tuple[int, int, int, int]  # T, B, I, H
+    dtype: str = "float"
+    proj: int = 0
+    layout: int = 0
+    time_major: bool = True
+    backwards: bool = False
+    lengths: tuple[int, ...] | None = None
+    mask: bool = False
+    dropout: bool = False
+    skip_input: bool = False
+    projected_input: bool = False
+    state_stride: int = 1
+    h_extra: int = 0  # elements of a row of h that are not this sequence's
+    weights_by_unit: bool = False
+    saved_in_steps: bool = False
+    relu: bool = False
+    peephole: bool = False
+    forget_bias: float = 0.0
+    cell_clip: float = 0.0
+    state_bias: bool = True  # whether b_h is given
+    keeps: bool = True  # whether what is for the backward alone is wanted
+    without: tuple[str, ...] = ()  # outputs that nobody wants, gradients that are not given
+    with_blas: bool = False
+    persistent: bool = False
+    block_bytes: int = 0
+    blas_step_work: int = 1 << 40  # multiplications of a step that a BLAS is to do
+    scratch_calls: int = 1 << 40
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        return GATES[self.cell][self.layout]
+
+    @property
+    def width(self) -> int:
+        """Of h: P."""
+        return self.proj or self.dims[3]
+
+    def oracle_options(self) -> sequence_oracle.Options:
+        return sequence_oracle.Options(
+            gates=self.gates,
+            backwards=self.backwards,
+            lengths=self.lengths,
+            skip_input=self.skip_input,
+            projected_input=self.projected_input,
+            forget_bias=float(np.float32(self.forget_bias)),
+            cell_clip=float(np.float32(self.cell_clip)),
+            relu=self.relu,
+            stored=lambda h: stored(h, self.dtype),
+        )
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of all arguments by name; of those that the call does not have, none."""
+        t, b, i, h = self.dims
+        columns, p = len(self.gates) * h, self.width
+        shapes = {"x": (t, b, i), "h_prev": (b, p)}
+        if self.cell == "lstm":
+            shapes["cs_prev"] = (b, h)
+        if self.dropout:
+            shapes["recurrent_dropout"] = (len(self.gates), b, p)
+        if not self.skip_input and not self.projected_input:
+            shapes["w_x"] = (i, columns)
+        shapes["w_h"] = (p, columns)
+        if self.proj:
+            shapes["w_p"] = (p, h)
+        if self.peephole:
+            shapes |= dict.fromkeys(("wci", "wcf", "wco"), (h,))
+        shapes["b_x" if self.cell.startswith("gru") else "b"] = (columns,)
+        if self.cell != "gru" and (self.state_bias or self.cell == "gru_after"):
+            shapes["b_h"] = (columns,)
+        return shapes
+
+
+def stored(values, dtype: str) -> np.ndarray:
+    """What is read again where `values` are stored in the type."""
+    return device_engine.decode(device_engine.encode(np.asarray(values), dtype), dtype)
+
+
+def random_values(call: Call, seed: int = 0) -> dict[str, np.ndarray]:
+    """Arguments as they are stored in the call's type, float64."""
+    values = {}
+    for position, (name, shape) in enumerate(call.shapes().items()):
+        rng = np.random.default_rng([seed, position, *call.dims])
+        value = rng.normal(size=shape)
+        if name in ("w_x", "w_h", "w_p"):
+            value /= np.sqrt(max(shape[1] if name == "w_p" else shape[0], 1))
+        if name == "recurrent_dropout":
+            value = np.where(rng.random(shape) < 0.4, 0.0, 1.0 / 0.6)
+        values[name] = stored(value, call.dtype)
+    if call.mask:
+        rng = np.random.default_rng([seed, 99, *call.dims])
+        values["mask"] = rng.random(call.dims[:2]) < 0.6
+    return values
+
+
+def valid(call: Call) -> np.ndarray:
+    """[T, B], true where a row has that time."""
+    t, b = call.dims[:2]
+    lengths = np.full(b, t) if call.lengths is None else np.asarray(call.lengths)
+    return np.arange(t)[:, None] < lengths[None, :]
+
+
+class _Memory:
+    """The layouts of one call."""
+
+    def __init__(self, call: Call):
+        self.call = call
+        t, b = call.dims[:2]
+        lengths = np.full(b, t) if call.lengths is None else np.asarray(call.lengths)
+        self._order = np.argsort(-lengths, kind="stable")
+        self._lengths = lengths
+        self._columns = len(call.gates) * call.dims[3]
+
+    def kind(self, name: str) -> str:
+        """Of an array by the name of its field, without what follows a dot."""
+        if name in ("h", "h_grad"):
+            return "h"
+        if name in (*sequence_oracle.saved_names(self.call.cell), "cs_grad"):
+            return "saved"
+        if name in ("x", "mask"):
+            return "sequence"
+        if name.split("_")[0] in ("h", "cs") and ("prev" in name or "last" in name):
+            return "state"
+        return "weights" if name in ("w_x", "w_h") else "plain"
+
+    def shape(self, name: str, like) -> tuple[int, ...]:
+        """As it lies in memory; `like` the shape in the oracle."""
+        t, b = self.call.dims[:2]
+        kind = self.kind(name)
+        if kind in ("h", "sequence") or (kind == "saved" and not self.call.saved_in_steps):
+            rest = tuple(like[2:])
+            if kind == "h" and self.call.h_extra:
+                rest = (rest[0] + self.call.h_extra,)
+            return ((t, b) if self.call.time_major else (b, t)) + rest
+        if kind == "saved":
+            return (int(self._lengths.sum()), like[2])
+        if kind == "state":
+            return (like[0] * self.call.state_stride, like[1])
+        if kind == "weights" and self.call.weights_by_unit:
+            return (like[1], like[0])
+        return tuple(like)
+
+    def view(self, name: str, memory: np.ndarray) -> np.ndarray:
+        """Where the oracle's array stands in memory, for all but what is saved in steps."""
+        kind = self.kind(name)
+        if kind in ("h", "sequence", "saved") and not self.call.time_major:
+            memory = np.swapaxes(memory, 0, 1)
+        if kind == "h":
+            return memory[..., : self.call.width]
+        if kind == "state":
+            return memory[:: self.call.state_stride]
+        if kind == "weights" and self.call.weights_by_unit:
+            return memory.T
+        return memory
+
+    def _steps(self):
+        """(row of what is saved in steps, t, b) for all of them."""
+        row = 0
+        for step in range(self.call.dims[0]):
+            for b in self._order:
+                if step < self._lengths[b]:
+                    back = self.call.backwards
+                    yield row, (self._lengths[b] - 1 - step if back else step), b
+                    row += 1
+
+    def put(self, name: str, value: np.ndarray, memory: np.ndarray) -> None:
+        if self.kind(name) == "saved" and self.call.saved_in_steps:
+            for row, t, b in self._steps():
+                memory[row] = value[t, b]
+        else:
+            self.view(name, memory)[...] = value
+
+    def take(self, name: str, memory: np.ndarray, like) -> np.ndarray:
+        """[T, B, …] again; zeros past the lengths of what is saved in steps."""
+        if self.kind(name) == "saved" and self.call.saved_in_steps:
+            value = np.zeros(like, memory.dtype)
+            for row, t, b in self._steps():
+                value[t, b] = memory[row]
+            return value
+        return np.array(self.view(name, memory))
+
+    def untouched(self, name: str, memory: np.ndarray) -> bool:
+        """Whether what is not this sequence's is as it was."""
+        rest = memory.copy()
+        if self.kind(name) in ("h", "state"):
+            self.view(name, rest).view(np.uint8)[...] = _UNWRITTEN
+            return bool((rest.view(np.uint8) == _UNWRITTEN).all())
+        return True
+
+
+class Sequences:
+    """The engine's whole sequences on the one device that the library finds."""
+
+    def __init__(self, engine: device_engine.Engine):
+        self.engine = engine
+        self._run = engine.library.blockrnn_sequence
+        self._run.restype = ctypes.c_char_p
+        self._run.argtypes = (
+            ctypes.POINTER(_Plain),
+            ctypes.POINTER(ctypes.c_void_p),
+            ctypes.c_void_p,
+        )
+
+    def forward(self, call: Call, values) -> dict[str, np.ndarray]:
+        """h, what is saved and the last states by name, as they lie in memory but [T, B, …]."""
+        t, b, _, h = call.dims
+        shapes = {name: (t, b, h) for name in sequence_oracle.saved_names(call.cell)}
+        if not call.keeps:
+            shapes = {}
+        shapes |= {"h": (t, b, call.width), "h_last": (b, call.width)}
+        if call.cell == "lstm":
+            shapes["cs_last"] = (b, h)
+        shapes = {name: shape for name, shape in shapes.items() if name not in call.without}
+        return self._call(call, 0, _FORWARD[call.cell], values, shapes)
+
+    def backward(self, call: Call, values) -> dict[str, np.ndarray]:
+        """Gradients by the names of the inputs; `values` as sequence_oracle.backward has them."""
+        shapes = call.shapes()
+        for name in ("recurrent_dropout", *(("b_h",) if call.cell != "gru_after" else ())):
+            shapes.pop(name, None)
+        shapes = {name: shape for name, shape in shapes.items() if name not in call.without}
+        return self._call(call, 1, _BACKWARD[call.cell], values, shapes)
+
+    def _call(self, call: Call, backward: int, fields: str, values, shapes):
+        """shapes: of the outputs, as the oracle has them."""
+        memory = _Memory(call)
+        takes, gives = (part.split() for part in fields.split(":"))
+        if backward and call.peephole is False:
+            gives = [name for name in gives if name not in ("wci", "wcf", "wco")]
+        host, outputs = {}, {}
+        for name in takes:
+            if name.split(".")[0] in values:
+                host[name] = self._encoded(call, memory, name, values)
+        for name in gives:
+            whole = name.split(".")[0]
+            if whole in shapes:
+                like = _part_shape(call, name, shapes[whole])
+                item = device_engine.encode(np.zeros(0), call.dtype).dtype
+                size = int(np.prod(memory.shape(whole, like))) * item.itemsize
+                array = np.full(size, _UNWRITTEN, np.uint8).view(item)
+                outputs[name] = array.reshape(memory.shape(whole, like))
+        pointers = []
+        try:
+            for name in takes:
+                pointers.append(self.engine.put(host[name]) if name in host else None)
+            gives = fields.split(":")[1].split()
+            for name in gives:
+                pointers.append(self.engine.put(outputs[name]) if name in outputs else None)
+            self._queue(call, backward, pointers)
+            got = {
+                name: self.engine.fetch(pointer, outputs[name])
+                for name, pointer in zip(gives, pointers[len(takes) :], strict=True)
+                if name in outputs
+            }
+        finally:
+            for pointer in pointers:
+                if pointer is not None:
+                    self.engine.free(pointer)
+        return _joined(call, memory, got, shapes)
+
+    @staticmethod
+    def _encoded(call: Call, memory: _Memory, name: str, values) -> np.ndarray:
+        whole = name.split(".")[0]
+        value = _part(call, name, np.asarray(values[whole]))
+        if whole == "mask":
+            stored_mask = np.zeros(memory.shape(whole, value.shape), np.uint8)
+            memory.put(whole, value, stored_mask)
+            return stored_mask
+        # NaN wherever nothing is to be read.
+        array = np.full(memory.shape(whole, value.shape), np.nan)
+        memory.put(whole, value, array)
+        return device_engine.encode(array, call.dtype)
+
+    def _queue(self, call: Call, backward: int, pointers) -> None:
+        t, b, i, h = call.dims
+        plain = _Plain(
+            function=2 * FUNCTIONS.index(call.cell) + backward,
+            dtype=device_engine.DTYPES.index(call.dtype),
+            steps=t,
+            batch=b,
+            input=i,
+            units=h,
+            proj=call.proj,
+            h_width=call.width + call.h_extra if call.h_extra else 0,
+            use_peephole=call.peephole,
+            **{
+                name: getattr(call, name)
+                for name in (
+                    *("time_major", "backwards", "skip_input", "projected_input"),
+                    *("state_stride", "weights_by_unit", "saved_in_steps", "relu", "layout"),
+                    *("with_blas", "persistent", "block_bytes", "blas_step_work"),
+                    "scratch_calls",
+                    *("forget_bias", "cell_clip"),
+                )
+            },
+        )
+        lengths = None if call.lengths is None else np.array(call.lengths, np.int64)
+        error = self._run(
+            ctypes.byref(plain),
+            (ctypes.c_void_p * len(pointers))(*(None if p is None else p.value for p in pointers)),
+            None if lengths is None else lengths.ctypes.data,
+        )
+        if error is not None:
+            raise device_engine.EngineError(error.decode())
+
+
+def _columns(call: Call, name: str) -> slice:
+    """Of the gates that a name's part after the dot says."""
+    h = call.dims[3]
+    if "." not in name:
+        return slice(None)
+    return slice(0, 2 * h) if name.endswith(".ru") else slice(2 * h, 3 * h)
+
+
+def _part(call: Call, name: str, value: np.ndarray) -> np.ndarray:
+    return value[..., _columns(call, name)]
+
+
+def _part_shape(call: Call, name: str, shape):
+    return np.empty(shape)[..., _columns(call, name)].shape
+
+
+def _joined(call: Call, memory: _Memory, got, shapes) -> dict[str, np.ndarray]:
+    joined = {}
+    for name, array in got.items():
+        whole = name.split(".")[0]
+        assert memory.untouched(whole, array), f"{call}: {name} is written past its part"
+        part = memory.take(whole, array, _part_shape(call, name, shapes[whole]))
+        if whole in joined:
+            part = np.concatenate([joined[whole], part], axis=-1)
+        joined[whole] = part
+    return joined

@@ -1,0 +1,100 @@
+// Owns the C functions through which the checks of tests/gpu call the engine's
+// BLAS: one product (null for success, else the error), and what was found.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cc/kernels/cuda/blas.h"
+#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace blockrnn::cuda {
+namespace {
+
+struct Scratch {
+  int calls_left = 0;  // allocations that succeed
+  std::vector<void*> arrays;
+
+  ~Scratch() {
+    for (void* array : arrays) static_cast<void>(cudaFree(array));
+  }
+
+  static void* Allocate(void* context, std::size_t bytes) {
+    auto* const self = static_cast<Scratch*>(context);
+    void* array = nullptr;
+    if (self->calls_left-- <= 0 || cudaMalloc(&array, bytes) != cudaSuccess) {
+      return nullptr;
+    }
+    self->arrays.push_back(array);
+    return array;
+  }
+};
+
+}  // namespace
+}  // namespace blockrnn::cuda
+
+using blockrnn::cuda::Error;
+
+// Fields of BlasProduct in their order. NOLINTNEXTLINE: it mirrors a struct.
+struct PlainProduct {
+  int64_t rows, columns, depth;
+  int64_t type, c_type;
+  int64_t a_stride, a_transposed;
+  int64_t b_stride, b_transposed;
+  int64_t c_stride, accumulate;
+};
+
+// One product, `repeats` times in one call of the BLAS.
+EXPORT Error blockrnn_blas(const PlainProduct* plain, const void* a,
+                           const void* b, void* c, int allow_tf32, int repeats,
+                           int scratch_calls) {
+  using namespace blockrnn::cuda;  // NOLINT: of this function alone
+  Scratch scratch;
+  scratch.calls_left = scratch_calls;
+  static cudaStream_t stream = nullptr;
+  if (stream == nullptr) {
+    if (Error error = ToError(
+            cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking))) {
+      return error;
+    }
+  }
+  Host host;
+  host.context = &scratch;
+  host.stream = stream;
+  host.allocate = &Scratch::Allocate;
+  BlasProduct product;
+  product.rows = plain->rows;
+  product.columns = plain->columns;
+  product.depth = plain->depth;
+  product.type = static_cast<BlasType>(plain->type);
+  product.c_type = static_cast<BlasType>(plain->c_type);
+  product.a = {a, plain->a_stride, plain->a_transposed != 0};
+  product.b = {b, plain->b_stride, plain->b_transposed != 0};
+  product.c = c;
+  product.c_stride = plain->c_stride;
+  product.accumulate = plain->accumulate != 0;
+  CublasCall call(allow_tf32 != 0);
+  if (call.blas() == nullptr) return FindCublas().problem;
+  if (Error error = ToError(cudaDeviceSynchronize())) return error;
+  for (int n = 0; n < repeats; ++n) {
+    if (Error error =
+            call.blas()->product(call.blas()->context, product, host)) {
+      return error;
+    }
+  }
+  return ToError(cudaStreamSynchronize(stream));
+}
+
+EXPORT const char* blockrnn_blas_path() {
+  return blockrnn::cuda::FindCublas().path;
+}
+
+EXPORT const char* blockrnn_blas_problem() {
+  return blockrnn::cuda::FindCublas().problem;
+}

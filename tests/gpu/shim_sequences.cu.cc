@@ -1,0 +1,278 @@
+// Owns the C function through which the checks of tests/gpu call the engine's
+// whole sequences: one call, null for success, else the error.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cc/core/gate_layout.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// All of a call but its pointers. NOLINTNEXTLINE: sequences.py mirrors it.
+struct PlainSequence {
+  int64_t function, dtype;
+  int64_t steps, batch, input, units, proj;
+  int64_t time_major, backwards, skip_input, projected_input;
+  int64_t state_stride, h_width, weights_by_unit, saved_in_steps;
+  int64_t relu, layout, use_peephole;
+  int64_t with_blas, persistent;
+  int64_t block_bytes;  // 0: the engine's own
+  int64_t blas_step_work;
+  int64_t scratch_calls;  // allocations that succeed
+  double forget_bias, cell_clip;
+};
+
+namespace blockrnn::cuda {
+namespace {
+
+// Has a value for every type of the engine, in the order of device_engine.py.
+enum DType { kHalf, kBfloat16, kFloat, kDouble };
+
+enum Function {
+  kRnnForward,
+  kRnnBackward,
+  kLstmForward,
+  kLstmBackward,
+  kGruForward,
+  kGruBackward,
+  kGruAfterForward,
+  kGruAfterBackward,
+};
+
+// Scratch of one call, freed after the device is done with it.
+struct Scratch {
+  int64_t calls_left = 0;
+  cudaStream_t stream = nullptr;
+  std::vector<void*> arrays;
+
+  ~Scratch() {
+    for (void* array : arrays) static_cast<void>(cudaFree(array));
+  }
+
+  static void* Allocate(void* context, std::size_t bytes) {
+    auto* const self = static_cast<Scratch*>(context);
+    void* array = nullptr;
+    if (self->calls_left-- <= 0) return nullptr;
+    if (cudaMalloc(&array, bytes) != cudaSuccess) return nullptr;
+    self->arrays.push_back(array);
+    // NaN in every type, so that what nobody wrote shows; on the call's stream,
+    // as the work of whoever had the memory before.
+    const cudaError_t code = cudaMemsetAsync(array, 0xff, bytes, self->stream);
+    return code == cudaSuccess ? array : nullptr;
+  }
+};
+
+struct Call {
+  const PlainSequence& plain;
+  void* const* pointers;  // in the order of the fields
+  const int64_t* lengths;
+
+  template <class... Fields>
+  void Fill(Fields*... fields) {
+    (Next(fields), ...);
+  }
+  template <class P>
+  void Next(P** field) {
+    *field = static_cast<P*>(*pointers++);
+  }
+
+  SequenceShape Shape() const {
+    SequenceShape s;
+    s.steps = plain.steps;
+    s.batch = plain.batch;
+    s.input = plain.input;
+    s.units = plain.units;
+    s.time_major = plain.time_major != 0;
+    s.backwards = plain.backwards != 0;
+    s.lengths = lengths;
+    s.skip_input = plain.skip_input != 0;
+    s.projected_input = plain.projected_input != 0;
+    s.state_stride = plain.state_stride;
+    s.h_width = plain.h_width;
+    s.weights_by_unit = plain.weights_by_unit != 0;
+    s.saved_in_steps = plain.saved_in_steps != 0;
+    return s;
+  }
+};
+
+template <class T>
+Error RnnForwardCall(Call call, const Host& host) {
+  RnnSequenceForwardArgs<T> a;
+  a.shape = call.Shape();
+  a.relu = call.plain.relu != 0;
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
+            &a.b, &a.b_h, &a.h, &a.h_last);
+  return RnnSequenceForward(a, host);
+}
+
+template <class T>
+Error RnnBackwardCall(Call call, const Host& host) {
+  RnnSequenceBackwardArgs<T> a;
+  a.shape = call.Shape();
+  a.relu = call.plain.relu != 0;
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
+            &a.h, &a.h_grad, &a.h_last_grad, &a.x_grad, &a.h_prev_grad,
+            &a.w_x_grad, &a.w_h_grad, &a.b_grad);
+  return RnnSequenceBackward(a, host);
+}
+
+template <class T>
+Error LstmForwardCall(Call call, const Host& host) {
+  LstmSequenceForwardArgs<T> a;
+  a.shape = call.Shape();
+  a.layout = call.plain.layout == 0 ? kLstmIcfo : kLstmIfco;
+  a.options.forget_bias = static_cast<float>(call.plain.forget_bias);
+  a.options.cell_clip = static_cast<float>(call.plain.cell_clip);
+  a.options.use_peephole = call.plain.use_peephole != 0;
+  a.proj = call.plain.proj;
+  call.Fill(&a.mask, &a.x, &a.cs_prev, &a.h_prev, &a.recurrent_dropout, &a.w_x,
+            &a.w_h, &a.w_p, &a.wci, &a.wcf, &a.wco, &a.b, &a.b_h);
+  call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h, &a.cs_last, &a.h_last);
+  return LstmSequenceForward(a, host);
+}
+
+template <class T>
+Error LstmBackwardCall(Call call, const Host& host) {
+  LstmSequenceBackwardArgs<T> a;
+  a.shape = call.Shape();
+  a.layout = call.plain.layout == 0 ? kLstmIcfo : kLstmIfco;
+  a.use_peephole = call.plain.use_peephole != 0;
+  a.proj = call.plain.proj;
+  call.Fill(&a.mask, &a.x, &a.cs_prev, &a.h_prev, &a.recurrent_dropout, &a.w_x,
+            &a.w_h, &a.w_p, &a.wci, &a.wcf, &a.wco);
+  call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h);
+  call.Fill(&a.cs_grad, &a.h_grad, &a.cs_last_grad, &a.h_last_grad);
+  call.Fill(&a.x_grad, &a.cs_prev_grad, &a.h_prev_grad, &a.w_x_grad,
+            &a.w_h_grad, &a.w_p_grad, &a.wci_grad, &a.wcf_grad, &a.wco_grad,
+            &a.b_grad);
+  return LstmSequenceBackward(a, host);
+}
+
+template <class T>
+Error GruForwardCall(Call call, const Host& host) {
+  GruSequenceForwardArgs<T> a;
+  a.shape = call.Shape();
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_ru_x,
+            &a.w_ru_h, &a.w_c_x, &a.w_c_h, &a.b_ru, &a.b_c);
+  call.Fill(&a.r, &a.u, &a.c, &a.h, &a.h_last);
+  return GruSequenceForward(a, host);
+}
+
+template <class T>
+Error GruBackwardCall(Call call, const Host& host) {
+  GruSequenceBackwardArgs<T> a;
+  a.shape = call.Shape();
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_ru_x,
+            &a.w_ru_h, &a.w_c_x, &a.w_c_h);
+  call.Fill(&a.r, &a.u, &a.c, &a.h, &a.h_grad, &a.h_last_grad);
+  call.Fill(&a.x_grad, &a.h_prev_grad, &a.w_ru_x_grad, &a.w_ru_h_grad,
+            &a.w_c_x_grad, &a.w_c_h_grad, &a.b_ru_grad, &a.b_c_grad);
+  return GruSequenceBackward(a, host);
+}
+
+template <class T>
+Error GruAfterForwardCall(Call call, const Host& host) {
+  GruAfterSequenceForwardArgs<T> a;
+  a.shape = call.Shape();
+  a.layout = call.plain.layout == 0 ? kGruRuc : kGruUrc;
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
+            &a.b_x, &a.b_h);
+  call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_last);
+  return GruAfterSequenceForward(a, host);
+}
+
+template <class T>
+Error GruAfterBackwardCall(Call call, const Host& host) {
+  GruAfterSequenceBackwardArgs<T> a;
+  a.shape = call.Shape();
+  a.layout = call.plain.layout == 0 ? kGruRuc : kGruUrc;
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h);
+  call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_grad, &a.h_last_grad);
+  call.Fill(&a.x_grad, &a.h_prev_grad, &a.w_x_grad, &a.w_h_grad, &a.b_x_grad,
+            &a.b_h_grad);
+  return GruAfterSequenceBackward(a, host);
+}
+
+template <class T>
+Error Run(const Call& call, const Host& host) {
+  switch (static_cast<Function>(call.plain.function)) {
+    case kRnnForward:
+      return RnnForwardCall<T>(call, host);
+    case kRnnBackward:
+      return RnnBackwardCall<T>(call, host);
+    case kLstmForward:
+      return LstmForwardCall<T>(call, host);
+    case kLstmBackward:
+      return LstmBackwardCall<T>(call, host);
+    case kGruForward:
+      return GruForwardCall<T>(call, host);
+    case kGruBackward:
+      return GruBackwardCall<T>(call, host);
+    case kGruAfterForward:
+      return GruAfterForwardCall<T>(call, host);
+    case kGruAfterBackward:
+      return GruAfterBackwardCall<T>(call, host);
+  }
+  return "unknown function";
+}
+
+Error RunTyped(const Call& call, const Host& host) {
+  switch (static_cast<DType>(call.plain.dtype)) {
+    case kHalf:
+      return Run<Eigen::half>(call, host);
+    case kBfloat16:
+      return Run<Eigen::bfloat16>(call, host);
+    case kFloat:
+      return Run<float>(call, host);
+    case kDouble:
+      return Run<double>(call, host);
+  }
+  return "unknown type";
+}
+
+}  // namespace
+}  // namespace blockrnn::cuda
+
+// pointers: to device memory, in the order of the argument struct's fields.
+// lengths: to host memory, or null; they are spoilt once the call is queued.
+EXPORT blockrnn::cuda::Error blockrnn_sequence(const PlainSequence* plain,
+                                               void* const* pointers,
+                                               int64_t* lengths) {
+  using namespace blockrnn::cuda;  // NOLINT: of this function alone
+  static cudaStream_t stream = nullptr;
+  if (stream == nullptr) {
+    if (Error error = ToError(
+            cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking))) {
+      return error;
+    }
+  }
+  Scratch scratch;
+  scratch.calls_left = plain->scratch_calls;
+  scratch.stream = stream;
+  Host host;
+  host.context = &scratch;
+  host.stream = stream;
+  host.allocate = &Scratch::Allocate;
+  host.persistent = plain->persistent != 0;
+  if (plain->block_bytes > 0) {
+    host.block_bytes = static_cast<std::size_t>(plain->block_bytes);
+  }
+  host.blas_step_work = plain->blas_step_work;
+  const CublasCall cublas(false);
+  if (plain->with_blas != 0) host.blas = cublas.blas();
+  // The copies and fills above it ran on the default stream.
+  if (Error error = ToError(cudaDeviceSynchronize())) return error;
+  const Error error = RunTyped({*plain, pointers, lengths}, host);
+  for (int64_t b = 0; lengths != nullptr && b < plain->batch; ++b) {
+    lengths[b] = -1;
+  }
+  const Error later = ToError(cudaStreamSynchronize(stream));
+  return error != nullptr ? error : later;
+}

@@ -1,0 +1,203 @@
+// Owns the C functions through which the checks of tests/gpu call stacks of
+// layers: one call (null for success, else the error), and the size of a
+// reserve space.
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "cc/core/reserve_space.h"
+#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_plan.h"
+#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+// Fields of a call that are numbers. NOLINTNEXTLINE: check_stack.py mirrors it.
+struct PlainStack {
+  int64_t dtype;  // half, bfloat16, float, double
+  int64_t mode, layers, directions, input, units, proj, projected, skip_input;
+  int64_t steps, batch, time_major;
+  int64_t philox[6];  // key, counter
+  int64_t with_blas;
+  int64_t block_bytes;    // 0: the engine's own
+  int64_t scratch_calls;  // allocations that succeed
+  double dropout;
+};
+
+namespace blockrnn::cuda {
+namespace {
+
+// Scratch of one call, freed after the device is done with it.
+struct Scratch {
+  int64_t calls_left = 0;
+  cudaStream_t stream = nullptr;
+  std::vector<void*> arrays;
+
+  ~Scratch() {
+    for (void* array : arrays) static_cast<void>(cudaFree(array));
+  }
+
+  static void* Allocate(void* context, std::size_t bytes) {
+    auto* const self = static_cast<Scratch*>(context);
+    void* array = nullptr;
+    if (self->calls_left-- <= 0) return nullptr;
+    // The emulation aligns the end of an array, and so its beginning as well:
+    // scratch that is used again has to be aligned for everyone.
+    constexpr std::size_t kAlignment = 256;
+    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (cudaMalloc(&array, bytes) != cudaSuccess) return nullptr;
+    self->arrays.push_back(array);
+    // NaN in every type, so that what nobody wrote shows; on the call's stream,
+    // as the work of whoever had the memory before.
+    const cudaError_t code = cudaMemsetAsync(array, 0xff, bytes, self->stream);
+    return code == cudaSuccess ? array : nullptr;
+  }
+};
+
+RnnGeometry GeometryOf(const PlainStack& plain) {
+  RnnGeometry g;
+  g.mode = static_cast<RnnMode>(plain.mode);
+  g.layers = plain.layers;
+  g.directions = plain.directions;
+  g.input = plain.input;
+  g.units = plain.units;
+  g.proj = plain.proj;
+  g.projected = plain.projected != 0;
+  g.skip_input = plain.skip_input != 0;
+  return g;
+}
+
+// Hands out pointers in the order of the fields.
+class Pointers {
+ public:
+  explicit Pointers(void* const* next) : next_(next) {}
+
+  template <class... Fields>
+  void Fill(Fields*... fields) {
+    (Next(fields), ...);
+  }
+
+ private:
+  template <class T>
+  void Next(T** field) {
+    *field = static_cast<T*>(*next_++);
+  }
+
+  void* const* next_;
+};
+
+template <class T, class Args>
+void FillCommon(const PlainStack& plain, const int64_t* lengths,
+                Pointers* pointers, Args* args) {
+  args->geometry = GeometryOf(plain);
+  args->steps = plain.steps;
+  args->batch = plain.batch;
+  args->time_major = plain.time_major != 0;
+  args->lengths = lengths;
+  args->dropout = static_cast<float>(plain.dropout);
+  pointers->Fill(&args->input, &args->input_h, &args->input_c, &args->params);
+}
+
+template <class T>
+Error Forward(const PlainStack& plain, const int64_t* lengths,
+              Pointers pointers, const Host& host) {
+  RnnForwardArgs<T> args;
+  FillCommon<T>(plain, lengths, &pointers, &args);
+  pointers.Fill(&args.output, &args.output_h, &args.output_c, &args.reserve);
+  for (int n = 0; n < 2; ++n) {
+    args.philox.key[n] = static_cast<uint32_t>(plain.philox[n]);
+  }
+  for (int n = 0; n < 4; ++n) {
+    args.philox.counter[n] = static_cast<uint32_t>(plain.philox[2 + n]);
+  }
+  return RnnForward(args, host);
+}
+
+template <class T>
+Error Backward(const PlainStack& plain, const int64_t* lengths,
+               Pointers pointers, const Host& host) {
+  RnnBackwardArgs<T> args;
+  FillCommon<T>(plain, lengths, &pointers, &args);
+  pointers.Fill(&args.output, &args.output_backprop, &args.output_h_backprop,
+                &args.output_c_backprop, &args.reserve, &args.input_backprop,
+                &args.input_h_backprop, &args.input_c_backprop,
+                &args.params_backprop);
+  return RnnBackward(args, host);
+}
+
+template <class T>
+Error Run(bool backward, const PlainStack& plain, const int64_t* lengths,
+          void* const* pointers, const Host& host) {
+  const auto run = backward ? &Backward<T> : &Forward<T>;
+  return run(plain, lengths, Pointers(pointers), host);
+}
+
+Error Run(bool backward, const PlainStack& plain, const int64_t* lengths,
+          void* const* pointers, const Host& host) {
+  switch (plain.dtype) {
+    case 0:
+      return Run<Eigen::half>(backward, plain, lengths, pointers, host);
+    case 1:
+      return Run<Eigen::bfloat16>(backward, plain, lengths, pointers, host);
+    case 2:
+      return Run<float>(backward, plain, lengths, pointers, host);
+    default:
+      return Run<double>(backward, plain, lengths, pointers, host);
+  }
+}
+
+// A stream that the default stream does not wait for, as TensorFlow's.
+Error TheStream(cudaStream_t* stream) {
+  static cudaStream_t the_stream = nullptr;
+  if (the_stream == nullptr) {
+    const cudaError_t code =
+        cudaStreamCreateWithFlags(&the_stream, cudaStreamNonBlocking);
+    if (code != cudaSuccess) return ToError(code);
+  }
+  *stream = the_stream;
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace blockrnn::cuda
+
+using blockrnn::cuda::Error;
+
+// pointers: to device memory, in the order of the argument struct's fields.
+EXPORT Error blockrnn_stack(int backward, const PlainStack* plain,
+                            const int64_t* lengths, void* const* pointers) {
+  using namespace blockrnn::cuda;  // NOLINT: of this function alone
+  Scratch scratch;
+  scratch.calls_left = plain->scratch_calls;
+  if (Error error = TheStream(&scratch.stream)) return error;
+  CublasCall cublas(false);
+  Host host;
+  host.context = &scratch;
+  host.stream = scratch.stream;
+  host.allocate = &Scratch::Allocate;
+  if (plain->with_blas != 0) host.blas = cublas.blas();
+  if (plain->block_bytes > 0) host.block_bytes = plain->block_bytes;
+  // The copies before it ran on the default stream.
+  if (Error error = ToError(cudaDeviceSynchronize())) return error;
+  const Error error = Run(backward != 0, *plain, lengths, pointers, host);
+  // Of the call's own stream alone: what goes on beside it, unawaited, comes
+  // too late.
+  const Error later = ToError(cudaStreamSynchronize(scratch.stream));
+  return error != nullptr ? error : later;
+}
+
+EXPORT int64_t blockrnn_stack_reserve_bytes(const PlainStack* plain,
+                                            const int64_t* lengths) {
+  using namespace blockrnn;  // NOLINT: of this function alone
+  constexpr int64_t kBytes[] = {2, 2, 4, 8};
+  return ReserveLayout::Bytes(cuda::GeometryOf(*plain), plain->steps,
+                              plain->batch,
+                              ValidRows(plain->steps, plain->batch, lengths),
+                              kBytes[plain->dtype], plain->dropout > 0)
+      .value_or(-1);
+}

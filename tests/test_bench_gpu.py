@@ -1,0 +1,94 @@
+"""What bench/gpu does without a GPU: cases, floors, verdicts, and saying that there is none."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench.gpu import cases, report  # noqa: E402
+
+GPU = cases.Gpu("a GPU", (9, 0), 132, 1e9, 228 * 1024)
+CASE = cases.Case("lstm", "infer", "float", 8, 50, 1024)
+
+
+def test_all_shapes_are_measured():
+    found = list(cases.all_cases())
+    assert len(found) == len(set(found)) == 2 * 2 * 2 * 4 * 2 * 5
+    assert {case.cell for case in found} == {"lstm", "gru"}
+    assert {case.dtype for case in found} == {"float", "bfloat16"}
+
+
+def test_the_floor_of_a_step_is_the_slower_of_reading_and_multiplying():
+    # 16 MB of weights fit in shared memory: 132 times 128 bytes a clock.
+    one_row = dataclasses.replace(CASE, batch=1)
+    assert cases.step_floor(one_row, GPU) == pytest.approx(4 * 1024**2 * 4 / (132 * 128 * 1e9))
+    # 64 MB do not: the second-level cache.
+    large = dataclasses.replace(one_row, units=2048)
+    assert cases.step_floor(large, GPU) == pytest.approx(4 * 2048**2 * 4 / (5120 * 1e9))
+    # Many rows: the product itself.
+    rows = dataclasses.replace(CASE, batch=128)
+    flops = 2 * 128 * 4 * 1024**2
+    assert cases.step_floor(rows, GPU) == pytest.approx(flops / (2 * 128 * 132 * 1e9))
+    half = dataclasses.replace(rows, dtype="bfloat16")
+    assert cases.step_floor(half, GPU) < cases.step_floor(rows, GPU)
+
+
+def test_the_floor_of_training_has_both_ways_and_all_products():
+    train = dataclasses.replace(CASE, kind="train")
+    step = 50 * cases.step_floor(CASE, GPU)
+    products = cases.floor(CASE, GPU) - step
+    assert products > 0
+    assert cases.floor(train, GPU) == pytest.approx(2 * step + 4 * products)
+
+
+def _row(ours: float, cudnn: float, **changes):
+    case = dataclasses.replace(CASE, **changes)
+    return report.row(case, GPU, {"ours": [[ours, ours]], "cudnn": [[cudnn], [cudnn]]})
+
+
+def test_a_row_has_ratio_and_shares():
+    row = _row(1e-3, 2e-3)
+    assert row["ratio"] == pytest.approx(2)
+    assert row["step_us"] == pytest.approx(20)
+    assert row["share_of_floor"] == pytest.approx(cases.floor(CASE, GPU) / 1e-3)
+
+
+def test_goals_are_told_reached_or_missed():
+    good = [_row(1.0, 2.5), _row(1.0, 1.0, batch=128)]
+    assert [line.rsplit(" ", 1)[1] for line in report.goals(good)] == ["reached"] * 3
+    slow = report.goals([_row(1.0, 0.8, batch=128)])
+    assert "MISSED" in slow[0] and "MISSED" in slow[1] and slow[2].endswith("not measured")
+    assert "MISSED" in report.goals([_row(1.0, 1.9)])[2]
+    failed = report.goals([*good, report.failed_row(CASE, "the two disagree by 1")])
+    assert failed[-1] == "1 cases FAILED"
+    assert all(line.endswith("not measured") for line in report.goals([]))
+
+
+def test_a_result_is_printed_and_drawn(tmp_path):
+    rows = [_row(1.0, 2.5), _row(1.0, 1.0, units=64, kind="train"), report.failed_row(CASE, "why")]
+    result = {"gpu": dataclasses.asdict(GPU), "libraries": {"cudnn": 91002}, "rows": rows}
+    text = report.text(result)
+    assert (
+        "cudnn 91002" in text
+        and "8, 50, 1024" in text
+        and "2.50" in text
+        and "why" in text
+        and "reached" in text
+    )
+    assert report.plot(result, tmp_path / "gpu.png").stat().st_size > 1000
+
+
+def test_without_a_gpu_it_says_so_and_stops():
+    code = "import sys; from bench.gpu import build, __main__ as m; "
+    code += "build.checks.count_gpus = lambda: 0; sys.exit(m.main([]))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "not measured: no GPU\n"), done.stderr

@@ -1,0 +1,142 @@
+"""What can be said of the GPU kernels without a GPU: which are registered, with what in host
+memory, and what the doctor says of GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+TYPES = ("half", "bfloat16", "float", "double")
+_SIZES = {"num_layers", "num_units", "input_size"}
+# What a kernel has in host memory: sizes and lengths, which decide what is queued on the GPU. No
+# tensor of numbers is among them.
+HOST_MEMORY = {
+    **dict.fromkeys(("BlockLSTM", "BlockLSTMV2", "BlockGRU"), {"seq_len_max"}),
+    **dict.fromkeys(("BlockLSTMGrad", "BlockLSTMGradV2", "BlockGRUGrad"), {"seq_len_max"}),
+    **{
+        f"{cell}Sequence{grad}": {"sequence_lengths"}
+        for cell in ("LSTM", "GRU", "GRUAfter", "RNN")
+        for grad in ("", "Grad")
+    },
+    **{f"CudnnRNN{backprop}": set() for backprop in ("", "Backprop")},
+    **{f"CudnnRNN{backprop}V2": {"host_reserved"} for backprop in ("", "Backprop")},
+    **{
+        f"CudnnRNN{backprop}V3": {"sequence_lengths", "host_reserved"}
+        for backprop in ("", "Backprop")
+    },
+    "CudnnRNNParamsSize": {*_SIZES, "params_size"},
+    **{
+        f"CudnnRNN{converter}{version}": _SIZES
+        for converter in ("ParamsToCanonical", "CanonicalToParams")
+        for version in ("", "V2")
+    },
+    **dict.fromkeys(
+        ("GRUBlockCell", "GRUBlockCellGrad", "LSTMBlockCell", "LSTMBlockCellGrad"), set()
+    ),
+}
+
+
+def _kernels(name):
+    from tensorflow.python.framework import kernels
+
+    return kernels.get_registered_kernels_for_op(name).kernel
+
+
+@pytest.fixture(scope="module")
+def built(tfb):
+    """The devices that this build has kernels for."""
+    return ("CPU", "GPU") if tfb.build_info()["cuda"]["architectures"] else ("CPU",)
+
+
+def test_every_op_is_known_here(tfb):
+    assert set(HOST_MEMORY) == set(tfb.raw_ops.__all__)
+
+
+@pytest.mark.parametrize("name", HOST_MEMORY)
+def test_every_device_has_every_type(tf, built, name):
+    for device in ("CPU", "GPU"):
+        registered = [k for k in _kernels(f"BlockRNN>{name}") if k.device_type == device]
+        types = [
+            tf.as_dtype(t)
+            for k in registered
+            for c in k.constraint
+            if c.name == "T"
+            for t in c.allowed_values.list.type
+        ]
+        wanted = {tf.as_dtype(t) for t in TYPES} if device in built else set()
+        assert len(types) == len(set(types)) and set(types) == wanted, device
+
+
+@pytest.mark.parametrize("name", HOST_MEMORY)
+def test_sizes_and_lengths_are_in_host_memory(built, name):
+    for kernel in _kernels(f"BlockRNN>{name}"):
+        assert set(kernel.host_memory_arg) == HOST_MEMORY[name], kernel.device_type
+
+
+def test_what_tensorflow_has_in_host_memory_is_there(tf):
+    """Its kernels for GPUs, where this TensorFlow has them."""
+    if not tf.test.is_built_with_cuda():
+        pytest.skip("not run: TensorFlow has no GPU kernels")
+    for name in HOST_MEMORY:
+        for kernel in _kernels(name):
+            if kernel.device_type == "GPU":
+                assert set(kernel.host_memory_arg) <= HOST_MEMORY[name], name
+
+
+def test_tensorflows_own_names_have_no_gpu_kernel_of_ours(tf, tfb):
+    del tfb
+    if tf.test.is_built_with_cuda():
+        pytest.skip("not run: TensorFlow has GPU kernels of its own")
+    for name in HOST_MEMORY:
+        assert {k.device_type for k in _kernels(name)} <= {"CPU"}, name
+
+
+# ---- what the doctor says
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "said"),
+    [
+        ((9, 0), ["sm_80", "sm_90"], "sm_90: built for it"),
+        ((8, 0), ["sm_80", "sm_90"], "sm_80: built for it"),
+        ((8, 9), ["sm_80", "sm_90"], "sm_89: built for it"),  # the code of an 8.0
+        ((10, 0), ["sm_80", "sm_90"], "sm_100: compiled for it from sm_90's PTX"),
+        ((12, 1), ["sm_90", "sm_120"], "sm_121: built for it"),
+        ((7, 5), ["sm_80", "sm_90"], "sm_75: NOT built for it"),
+        ((8, 0), ["sm_86"], "sm_80: NOT built for it"),
+        ((7, 5), ["sm_70", "sm_80"], "sm_75: built for it"),
+    ],
+)
+def test_doctor_tells_what_runs_on_a_gpu(tfb, capability, architectures, said):
+    del tfb
+    from tf_blockrnn import _doctor
+
+    details = {"device_name": "A GPU", "compute_capability": capability}
+    line = _doctor._gpu(details, architectures)
+    assert line.startswith("A GPU, ") and said in line
+    assert _doctor._gpu({}, architectures) == "unknown"
+
+
+def test_doctor_has_a_line_for_each_gpu(tf, tfb, monkeypatch):
+    from tf_blockrnn import _doctor
+
+    cuda = {"version": "13.0", "architectures": ["sm_90"], "missing": ""}
+    details = {"device_name": "A GPU", "compute_capability": (9, 0)}
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["one", "two"])
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
+    monkeypatch.setattr(tfb._loader, "find_cublas", lambda: ("/lib/libcublas.so", ""))
+    lines = dict(_doctor._cuda(cuda))
+    assert list(lines) == ["CUDA", "GPU 0", "GPU 1", "cuBLAS"]
+    assert lines["cuBLAS"] == "/lib/libcublas.so"
+    monkeypatch.setattr(tfb._loader, "find_cublas", lambda: ("", "no libcublas"))
+    assert "no libcublas" in dict(_doctor._cuda(cuda))["cuBLAS"]
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [])
+    assert list(dict(_doctor._cuda(cuda))) == ["CUDA"]
+    assert dict(_doctor._cuda({"missing": "no nvcc"}))["CUDA"].endswith("no nvcc")
+
+
+def test_cublas_is_found_or_missed_in_words(tfb, built):
+    """Without a GPU too: either there is a path or a reason."""
+    if "GPU" not in built:
+        pytest.skip("not run: this build has no CUDA")
+    path, problem = tfb._loader.find_cublas()
+    assert bool(path) != bool(problem)
