@@ -94,9 +94,9 @@ class BlockGruGradOp : public ContractKernel {
   Device device_;
 };
 
-[[maybe_unused]] const bool registered =
-    RegisterKernels<BlockGruOp>("BlockRNN>BlockGRU", {"seq_len_max"}) &&
-    RegisterKernels<BlockGruGradOp>("BlockRNN>BlockGRUGrad", {"seq_len_max"});
+[[maybe_unused]] const bool block_gru_registered =
+    RegisterKernels<BlockGruOp>("BlockRNN>BlockGRU", {kSeqLenMaxInput}) &&
+    RegisterKernels<BlockGruGradOp>("BlockRNN>BlockGRUGrad", {kSeqLenMaxInput});
 
 }  // namespace
 }  // namespace blockrnn

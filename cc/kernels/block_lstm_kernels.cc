@@ -138,15 +138,13 @@ using BlockLstmGradV1Op = BlockLstmGradOp<T, Device, false>;
 template <class T, class Device>
 using BlockLstmGradV2Op = BlockLstmGradOp<T, Device, true>;
 
-constexpr char kSeqLenMax[] = "seq_len_max";
-
-[[maybe_unused]] const bool registered =
-    RegisterKernels<BlockLstmV1Op>("BlockRNN>BlockLSTM", {kSeqLenMax}) &&
-    RegisterKernels<BlockLstmV2Op>("BlockRNN>BlockLSTMV2", {kSeqLenMax}) &&
+[[maybe_unused]] const bool block_lstm_registered =
+    RegisterKernels<BlockLstmV1Op>("BlockRNN>BlockLSTM", {kSeqLenMaxInput}) &&
+    RegisterKernels<BlockLstmV2Op>("BlockRNN>BlockLSTMV2", {kSeqLenMaxInput}) &&
     RegisterKernels<BlockLstmGradV1Op>("BlockRNN>BlockLSTMGrad",
-                                       {kSeqLenMax}) &&
+                                       {kSeqLenMaxInput}) &&
     RegisterKernels<BlockLstmGradV2Op>("BlockRNN>BlockLSTMGradV2",
-                                       {kSeqLenMax});
+                                       {kSeqLenMaxInput});
 
 }  // namespace
 }  // namespace blockrnn

@@ -165,19 +165,18 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
   Device device_;
 };
 
-constexpr char kLengths[] = "sequence_lengths";
 constexpr char kHostReserved[] = "host_reserved";
 
-[[maybe_unused]] const bool registered =
+[[maybe_unused]] const bool cudnn_rnn_registered =
     RegisterKernelsForBoth<CudnnRnnOp>("CudnnRNN") &&
     RegisterKernelsForBoth<CudnnRnnOp>("CudnnRNNV2", {kHostReserved}) &&
     RegisterKernelsForBoth<CudnnRnnOp>("CudnnRNNV3",
-                                       {kLengths, kHostReserved}) &&
+                                       {kLengthsInput, kHostReserved}) &&
     RegisterKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackprop") &&
     RegisterKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackpropV2",
                                                {kHostReserved}) &&
     RegisterKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackpropV3",
-                                               {kLengths, kHostReserved});
+                                               {kLengthsInput, kHostReserved});
 
 }  // namespace
 }  // namespace blockrnn

@@ -214,7 +214,7 @@ constexpr char kLayers[] = "num_layers";
 constexpr char kUnits[] = "num_units";
 constexpr char kInputs[] = "input_size";
 
-[[maybe_unused]] const bool registered =
+[[maybe_unused]] const bool cudnn_rnn_params_registered =
     RegisterKernelsForBoth<CudnnRnnParamsSizeOp>(
         "CudnnRNNParamsSize", {kLayers, kUnits, kInputs, "params_size"}) &&
     RegisterKernelsForBoth<CudnnRnnParamsToCanonicalOp>(

@@ -69,7 +69,7 @@ class GruBlockCellGradOp : public ContractKernel {
   Device device_;
 };
 
-[[maybe_unused]] const bool registered =
+[[maybe_unused]] const bool gru_block_cell_registered =
     RegisterKernels<GruBlockCellOp>("BlockRNN>GRUBlockCell") &&
     RegisterKernels<GruBlockCellGradOp>("BlockRNN>GRUBlockCellGrad");
 

@@ -238,16 +238,14 @@ class GruAfterSequenceGradOp : public ContractKernel {
   GruAfterGateLayout layout_ = kGruRuc;
 };
 
-constexpr char kLengths[] = "sequence_lengths";
-
-[[maybe_unused]] const bool registered =
-    RegisterKernels<GruSequenceOp>("BlockRNN>GRUSequence", {kLengths}) &&
+[[maybe_unused]] const bool gru_sequence_registered =
+    RegisterKernels<GruSequenceOp>("BlockRNN>GRUSequence", {kLengthsInput}) &&
     RegisterKernels<GruSequenceGradOp>("BlockRNN>GRUSequenceGrad",
-                                       {kLengths}) &&
+                                       {kLengthsInput}) &&
     RegisterKernels<GruAfterSequenceOp>("BlockRNN>GRUAfterSequence",
-                                        {kLengths}) &&
+                                        {kLengthsInput}) &&
     RegisterKernels<GruAfterSequenceGradOp>("BlockRNN>GRUAfterSequenceGrad",
-                                            {kLengths});
+                                            {kLengthsInput});
 
 }  // namespace
 }  // namespace blockrnn

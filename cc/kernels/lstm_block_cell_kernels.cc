@@ -98,7 +98,7 @@ class LstmBlockCellGradOp : public ContractKernel {
   bool use_peephole_ = false;
 };
 
-[[maybe_unused]] const bool registered =
+[[maybe_unused]] const bool lstm_block_cell_registered =
     RegisterKernels<LstmBlockCellOp>("BlockRNN>LSTMBlockCell") &&
     RegisterKernels<LstmBlockCellGradOp>("BlockRNN>LSTMBlockCellGrad");
 

@@ -167,12 +167,10 @@ class LstmSequenceGradOp : public ContractKernel {
   SequenceOptions options_;
 };
 
-constexpr char kLengths[] = "sequence_lengths";
-
-[[maybe_unused]] const bool registered =
-    RegisterKernels<LstmSequenceOp>("BlockRNN>LSTMSequence", {kLengths}) &&
+[[maybe_unused]] const bool lstm_sequence_registered =
+    RegisterKernels<LstmSequenceOp>("BlockRNN>LSTMSequence", {kLengthsInput}) &&
     RegisterKernels<LstmSequenceGradOp>("BlockRNN>LSTMSequenceGrad",
-                                        {kLengths});
+                                        {kLengthsInput});
 
 }  // namespace
 }  // namespace blockrnn

@@ -112,11 +112,10 @@ class RnnSequenceGradOp : public ContractKernel {
   bool relu_ = false;
 };
 
-constexpr char kLengths[] = "sequence_lengths";
-
-[[maybe_unused]] const bool registered =
-    RegisterKernels<RnnSequenceOp>("BlockRNN>RNNSequence", {kLengths}) &&
-    RegisterKernels<RnnSequenceGradOp>("BlockRNN>RNNSequenceGrad", {kLengths});
+[[maybe_unused]] const bool rnn_sequence_registered =
+    RegisterKernels<RnnSequenceOp>("BlockRNN>RNNSequence", {kLengthsInput}) &&
+    RegisterKernels<RnnSequenceGradOp>("BlockRNN>RNNSequenceGrad",
+                                       {kLengthsInput});
 
 }  // namespace
 }  // namespace blockrnn

@@ -16,6 +16,10 @@
 
 namespace blockrnn {
 
+// Inputs that the kernels of every device read on the host.
+inline constexpr char kLengthsInput[] = "sequence_lengths";
+inline constexpr char kSeqLenMaxInput[] = "seq_len_max";
+
 // The op's name in messages, without the namespace.
 std::string OpName(tensorflow::OpKernelContext* ctx);
 

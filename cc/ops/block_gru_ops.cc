@@ -7,14 +7,14 @@
 namespace blockrnn {
 namespace {
 
-const OpContract& kForward = RegisterContract({
+const OpContract& kBlockGru = RegisterContract({
     "BlockRNN>BlockGRU",
     "seq_len_max[] x[T,B,I] h_prev[B,H] w_ru[I+H,2H] w_c[I+H,H] b_ru[2H] "
     "b_c[H]",
     "r[T,B,H] u[T,B,H] c[T,B,H] h[T,B,H]",
 });
 
-const OpContract& kBackward = RegisterContract({
+const OpContract& kBlockGruGrad = RegisterContract({
     "BlockRNN>BlockGRUGrad",
     "seq_len_max[] x[T,B,I] h_prev[B,H] w_ru[I+H,2H] w_c[I+H,H] b_ru[2H] "
     "b_c[H] r[T,B,H] u[T,B,H] c[T,B,H] h[T,B,H] h_grad[T,B,H]",
@@ -36,7 +36,7 @@ REGISTER_OP("BlockRNN>BlockGRU")
     .Output("h: T")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kForward, ctx);
+      return InferShapes(kBlockGru, ctx);
     })
     .Doc(R"doc(
 Computes a GRU whose reset gate acts before the product, over a whole sequence.
@@ -90,7 +90,7 @@ REGISTER_OP("BlockRNN>BlockGRUGrad")
     .Output("b_c_grad: T")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kBackward, ctx);
+      return InferShapes(kBlockGruGrad, ctx);
     })
     .Doc(R"doc(
 Computes the gradient of BlockGRU, given that of h.

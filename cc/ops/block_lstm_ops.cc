@@ -10,7 +10,7 @@ namespace {
 
 // Peepholes that are not in use may have any length, as in TensorFlow;
 // their gradients are zeros of that length.
-const OpContract& kForward = RegisterContract({
+const OpContract& kBlockLstm = RegisterContract({
     "BlockRNN>BlockLSTM",
     "seq_len_max[] x[T,B,I] cs_prev[B,H] h_prev[B,H] w[I+H,4H] wci[H|?] "
     "wcf[H|?] wco[H|?] b[4H]",
@@ -18,7 +18,7 @@ const OpContract& kForward = RegisterContract({
     "use_peephole",
 });
 
-const OpContract& kForwardV2 = RegisterContract({
+const OpContract& kBlockLstmV2 = RegisterContract({
     "BlockRNN>BlockLSTMV2",
     "seq_len_max[] x[T,B,I] cs_prev[B,H] h_prev[B,H] w[I+H,4H] wci[H|?] "
     "wcf[H|?] wco[H|?] b[4H]",
@@ -26,7 +26,7 @@ const OpContract& kForwardV2 = RegisterContract({
     "use_peephole",
 });
 
-const OpContract& kBackward = RegisterContract({
+const OpContract& kBlockLstmGrad = RegisterContract({
     "BlockRNN>BlockLSTMGrad",
     "seq_len_max[] x[T,B,I] cs_prev[B,H] h_prev[B,H] w[I+H,4H] wci[H|?] "
     "wcf[H|?] wco[H|?] b[4H] "
@@ -37,7 +37,7 @@ const OpContract& kBackward = RegisterContract({
     "use_peephole",
 });
 
-const OpContract& kBackwardV2 = RegisterContract({
+const OpContract& kBlockLstmGradV2 = RegisterContract({
     "BlockRNN>BlockLSTMGradV2",
     "seq_len_max[] x[T,B,I] cs_prev[B,H] h_prev[B,H] w[I+H,4H] wci[H|?] "
     "wcf[H|?] wco[H|?] b[4H] "
@@ -70,7 +70,7 @@ REGISTER_OP("BlockRNN>BlockLSTM")
     .Attr("use_peephole: bool = false")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kForward, ctx);
+      return InferShapes(kBlockLstm, ctx);
     })
     .Doc(R"doc(
 Computes an LSTM over a whole sequence, gates in the order i, ci, f, o.
@@ -148,7 +148,7 @@ REGISTER_OP("BlockRNN>BlockLSTMGrad")
     .Attr("use_peephole: bool")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kBackward, ctx);
+      return InferShapes(kBlockLstmGrad, ctx);
     })
     .Doc(R"doc(
 Computes the gradient of BlockLSTM, given those of cs and h.
@@ -225,7 +225,7 @@ REGISTER_OP("BlockRNN>BlockLSTMV2")
     .Attr("use_peephole: bool = false")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kForwardV2, ctx);
+      return InferShapes(kBlockLstmV2, ctx);
     })
     .Doc(R"doc(
 Computes an LSTM over a whole sequence, gates in the order i, f, ci, o.
@@ -303,7 +303,7 @@ REGISTER_OP("BlockRNN>BlockLSTMGradV2")
     .Attr("use_peephole: bool")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kBackwardV2, ctx);
+      return InferShapes(kBlockLstmGradV2, ctx);
     })
     .Doc(R"doc(
 Computes the gradient of BlockLSTMV2, given those of cs and h.

@@ -102,10 +102,6 @@ std::vector<OpContract> MakeAll() {
   return contracts;
 }
 
-std::string DimText(int64_t dim) {
-  return dim == kUnknown ? "?" : absl::StrCat(dim);
-}
-
 // input_h without a layer, which the text of a contract cannot refuse.
 absl::Status NoLayer(const std::string& op, const CudnnRnnAttrs& attrs,
                      const Bindings& bound) {

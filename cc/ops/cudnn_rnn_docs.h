@@ -33,6 +33,9 @@ input_mode: Whether layer 0 has matrices for its input (`linear_input`) or adds
 direction: Whether each layer has a backward direction beside the forward one.
 )doc";
 
+// A text whose first line is empty, without it.
+inline const char* Trimmed(const char* text) { return text + (*text == '\n'); }
+
 }  // namespace blockrnn
 
 #endif  // BLOCKRNN_OPS_CUDNN_RNN_DOCS_H_

@@ -136,8 +136,6 @@ constexpr char kVersion3Attrs[] =
 time_major: Whether sequences are `[T, B, …]`; else `[B, T, …]`.
 )doc";
 
-std::string Trimmed(const char* text) { return text + (*text == '\n'); }
-
 // The text with `$0`, `$1`, `$2` as the batch-major shapes of version 3.
 std::string WithShapes(const char* text, int version, const char* first,
                        const char* second = "", const char* third = "") {

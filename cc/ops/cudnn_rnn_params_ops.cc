@@ -198,9 +198,6 @@ constexpr char kProjDoc[] =
     R"doc(num_proj: P of an lstm with a projection, at most H; 0 for none.
 )doc";
 
-// A text whose first line is empty, without it.
-const char* Trimmed(const char* text) { return text + (*text == '\n'); }
-
 std::string ParamsSizeDoc() {
   return absl::StrCat(
       "Computes how many numbers the params of a CudnnRNN have.\n", kParamsDoc,

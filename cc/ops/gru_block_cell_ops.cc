@@ -7,13 +7,13 @@
 namespace blockrnn {
 namespace {
 
-const OpContract& kForward = RegisterContract({
+const OpContract& kGruBlockCell = RegisterContract({
     "BlockRNN>GRUBlockCell",
     "x[B,I] h_prev[B,H] w_ru[I+H,2H] w_c[I+H,H] b_ru[2H] b_c[H]",
     "r[B,H] u[B,H] c[B,H] h[B,H]",
 });
 
-const OpContract& kBackward = RegisterContract({
+const OpContract& kGruBlockCellGrad = RegisterContract({
     "BlockRNN>GRUBlockCellGrad",
     "x[B,I] h_prev[B,H] w_ru[I+H,2H] w_c[I+H,H] b_ru[2H] b_c[H] "
     "r[B,H] u[B,H] c[B,H] d_h[B,H]",
@@ -33,7 +33,7 @@ REGISTER_OP("BlockRNN>GRUBlockCell")
     .Output("h: T")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kForward, ctx);
+      return InferShapes(kGruBlockCell, ctx);
     })
     .Doc(R"doc(
 Computes one step of a GRU whose reset gate acts before the product.
@@ -82,7 +82,7 @@ REGISTER_OP("BlockRNN>GRUBlockCellGrad")
     .Output("d_r_bar_u_bar: T")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kBackward, ctx);
+      return InferShapes(kGruBlockCellGrad, ctx);
     })
     .Doc(R"doc(
 Computes the gradient of one GRUBlockCell step, given that of its state.

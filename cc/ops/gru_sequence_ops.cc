@@ -11,7 +11,7 @@ namespace {
 
 // In front of the number of steps of what is saved for the backward, K stands
 // for is_training: 1 or 0.
-const OpContract& kForward = RegisterContract({
+const OpContract& kGruSequence = RegisterContract({
     "BlockRNN>GRUSequence",
     "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
     "w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] mask[T,B|B,T]? "
@@ -21,7 +21,7 @@ const OpContract& kForward = RegisterContract({
     "time_major",
 });
 
-const OpContract& kBackward = RegisterContract({
+const OpContract& kGruSequenceGrad = RegisterContract({
     "BlockRNN>GRUSequenceGrad",
     "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
     "w_c_x[I,H]?I=3H w_c_h[H,H] mask[T,B|B,T]? sequence_lengths[B]? "
@@ -32,7 +32,7 @@ const OpContract& kBackward = RegisterContract({
     "time_major",
 });
 
-const OpContract& kAfterForward = RegisterContract({
+const OpContract& kGruAfterSequence = RegisterContract({
     "BlockRNN>GRUAfterSequence",
     "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] b_x[3H] b_h[3H] "
     "mask[T,B|B,T]? sequence_lengths[B]? recurrent_dropout[3,B,H]?",
@@ -41,7 +41,7 @@ const OpContract& kAfterForward = RegisterContract({
     "time_major",
 });
 
-const OpContract& kAfterBackward = RegisterContract({
+const OpContract& kGruAfterSequenceGrad = RegisterContract({
     "BlockRNN>GRUAfterSequenceGrad",
     "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] mask[T,B|B,T]? "
     "sequence_lengths[B]? h[T,B,H|B,T,H] r[T,B,H|B,T,H] u[T,B,H|B,T,H] "
@@ -75,7 +75,7 @@ REGISTER_OP("BlockRNN>GRUSequence")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Tlen: {int32, int64} = DT_INT32")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kForward, ctx, Saved(ctx));
+      return InferShapes(kGruSequence, ctx, Saved(ctx));
     })
     .Doc(R"doc(
 Computes a GRU over whole sequences, each row with a length or mask of its own.
@@ -160,7 +160,7 @@ REGISTER_OP("BlockRNN>GRUSequenceGrad")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Tlen: {int32, int64} = DT_INT32")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kBackward, ctx);
+      return InferShapes(kGruSequenceGrad, ctx);
     })
     .Doc(R"doc(
 Computes the gradient of GRUSequence, given those of h and h_last.
@@ -223,7 +223,7 @@ REGISTER_OP("BlockRNN>GRUAfterSequence")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Tlen: {int32, int64} = DT_INT32")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kAfterForward, ctx, Saved(ctx));
+      return InferShapes(kGruAfterSequence, ctx, Saved(ctx));
     })
     .Doc(R"doc(
 Computes a GRU over whole sequences, each row with a length or mask of its own.
@@ -306,7 +306,7 @@ REGISTER_OP("BlockRNN>GRUAfterSequenceGrad")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Tlen: {int32, int64} = DT_INT32")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kAfterBackward, ctx);
+      return InferShapes(kGruAfterSequenceGrad, ctx);
     })
     .Doc(R"doc(
 Computes the gradient of GRUAfterSequence, given those of h and h_last.

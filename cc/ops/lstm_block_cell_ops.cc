@@ -10,7 +10,7 @@ namespace {
 
 // Peepholes that are not in use may have any length, as in TensorFlow; their
 // gradients are zeros of that length.
-const OpContract& kForward = RegisterContract({
+const OpContract& kLstmBlockCell = RegisterContract({
     "BlockRNN>LSTMBlockCell",
     "x[B,I] cs_prev[B,H] h_prev[B,H] w[I+H,4H] wci[H|?] wcf[H|?] wco[H|?] "
     "b[4H]",
@@ -18,7 +18,7 @@ const OpContract& kForward = RegisterContract({
     "use_peephole",
 });
 
-const OpContract& kBackward = RegisterContract({
+const OpContract& kLstmBlockCellGrad = RegisterContract({
     "BlockRNN>LSTMBlockCellGrad",
     "x[B,I] cs_prev[B,H] h_prev[B,H] w[I+H,4H] wci[H|?] wcf[H|?] wco[H|?] "
     "b[4H] i[B,H] cs[B,H] f[B,H] o[B,H] ci[B,H] co[B,H] cs_grad[B,H] "
@@ -48,7 +48,7 @@ REGISTER_OP("BlockRNN>LSTMBlockCell")
     .Attr("use_peephole: bool = false")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kForward, ctx);
+      return InferShapes(kLstmBlockCell, ctx);
     })
     .Doc(R"doc(
 Computes one step of an LSTM, with optional peepholes and a clipped cell.
@@ -118,7 +118,7 @@ REGISTER_OP("BlockRNN>LSTMBlockCellGrad")
     .Attr("use_peephole: bool")
     .Attr("T: {half, bfloat16, float, double}")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kBackward, ctx);
+      return InferShapes(kLstmBlockCellGrad, ctx);
     })
     .Doc(R"doc(
 Computes the gradient of one LSTMBlockCell step, given those of cs and h.

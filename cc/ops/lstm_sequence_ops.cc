@@ -10,7 +10,7 @@ namespace {
 
 // In front of the number of steps of what is saved for the backward, K stands
 // for is_training: 1 or 0.
-const OpContract& kForward = RegisterContract({
+const OpContract& kLstmSequence = RegisterContract({
     "BlockRNN>LSTMSequence",
     "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] b[4H] "
     "peepholes[3,H]? mask[T,B|B,T]? sequence_lengths[B]? w_p[P,H]?P=H "
@@ -21,7 +21,7 @@ const OpContract& kForward = RegisterContract({
     "time_major",
 });
 
-const OpContract& kBackward = RegisterContract({
+const OpContract& kLstmSequenceGrad = RegisterContract({
     "BlockRNN>LSTMSequenceGrad",
     "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] "
     "peepholes[3,H]? mask[T,B|B,T]? sequence_lengths[B]? h[T,B,P|B,T,P] "
@@ -62,7 +62,7 @@ REGISTER_OP("BlockRNN>LSTMSequence")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Tlen: {int32, int64} = DT_INT32")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kForward, ctx, Saved(ctx));
+      return InferShapes(kLstmSequence, ctx, Saved(ctx));
     })
     .Doc(R"doc(
 Computes an LSTM over whole sequences, each row with a length or mask of its own.
@@ -163,7 +163,7 @@ REGISTER_OP("BlockRNN>LSTMSequenceGrad")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Tlen: {int32, int64} = DT_INT32")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kBackward, ctx);
+      return InferShapes(kLstmSequenceGrad, ctx);
     })
     .Doc(R"doc(
 Computes the gradient of LSTMSequence, given those of h, cs and the last states.

@@ -176,10 +176,6 @@ Match MatchDim(const DimPattern& dim, int64_t given, Bindings* bound) {
 
 // ----------------------------------------------------------------- messages
 
-std::string DimText(int64_t dim) {
-  return dim == kUnknown ? "?" : std::to_string(dim);
-}
-
 std::string Join(const std::vector<std::string>& dims) {
   std::string text = "[";
   for (size_t i = 0; i < dims.size(); ++i) {
@@ -370,6 +366,10 @@ std::string OpContract::Overflow(const ArgumentPattern& argument,
   return op_ + ": " + argument.name + " must have shape " +
          Symbolic(argument.shape(alternative)) + ", where " + dim.text +
          " overflows int64" + values;
+}
+
+std::string DimText(int64_t dim) {
+  return dim == kUnknown ? "?" : std::to_string(dim);
 }
 
 const OpContract& RegisterContract(const ContractText& text) {

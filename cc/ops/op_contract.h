@@ -120,6 +120,9 @@ class OpContract {
   std::vector<ArgumentPattern> outputs_;
 };
 
+// A dim as messages have it; kUnknown is "?".
+std::string DimText(int64_t dim);
+
 // Makes a contract known by its op's full name; called as the library loads.
 const OpContract& RegisterContract(const ContractText& text);
 

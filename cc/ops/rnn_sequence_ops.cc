@@ -7,7 +7,7 @@
 namespace blockrnn {
 namespace {
 
-const OpContract& kForward = RegisterContract({
+const OpContract& kRnnSequence = RegisterContract({
     "BlockRNN>RNNSequence",
     "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,H]?I=H w_h[H,H] b[H] mask[T,B|B,T]? "
     "sequence_lengths[B]? recurrent_dropout[1,B,H]?",
@@ -15,7 +15,7 @@ const OpContract& kForward = RegisterContract({
     "time_major",
 });
 
-const OpContract& kBackward = RegisterContract({
+const OpContract& kRnnSequenceGrad = RegisterContract({
     "BlockRNN>RNNSequenceGrad",
     "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,H]?I=H w_h[H,H] mask[T,B|B,T]? "
     "sequence_lengths[B]? h[T,B,H|B,T,H] h_grad[T,B,H|B,T,H]? "
@@ -41,7 +41,7 @@ REGISTER_OP("BlockRNN>RNNSequence")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Tlen: {int32, int64} = DT_INT32")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kForward, ctx);
+      return InferShapes(kRnnSequence, ctx);
     })
     .Doc(R"doc(
 Computes a simple RNN over whole sequences, each row with a length or mask.
@@ -107,7 +107,7 @@ REGISTER_OP("BlockRNN>RNNSequenceGrad")
     .Attr("T: {half, bfloat16, float, double}")
     .Attr("Tlen: {int32, int64} = DT_INT32")
     .SetShapeFn([](tensorflow::shape_inference::InferenceContext* ctx) {
-      return InferShapes(kBackward, ctx);
+      return InferShapes(kRnnSequenceGrad, ctx);
     })
     .Doc(R"doc(
 Computes the gradient of RNNSequence, given those of h and h_last.
