@@ -39,6 +39,7 @@ class GruSequenceOp : public ContractKernel {
   void Compute(OpKernelContext* ctx) override {
     Bindings bound = BoundByIsTraining(options_.is_training);
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
+    OP_REQUIRES_OK(ctx, CheckInputWeights(ctx));
     GruSequenceForwardArgs<T> args;
     args.shape = SequenceShapeOf(bound, options_);
     RowLengths lengths;
@@ -49,7 +50,6 @@ class GruSequenceOp : public ContractKernel {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    OP_REQUIRES_OK(ctx, CheckInputWeights(ctx));
     args.recurrent_dropout = OptionalInput<T>(ctx, 10);
     args.shape.projected_input = IsProjected(ctx, 2);
     args.mask = OptionalInput<uint8_t>(ctx, 8);
@@ -87,6 +87,7 @@ class GruSequenceGradOp : public ContractKernel {
   void Compute(OpKernelContext* ctx) override {
     Bindings bound;
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
+    OP_REQUIRES_OK(ctx, CheckInputWeights(ctx));
     GruSequenceBackwardArgs<T> args;
     args.shape = SequenceShapeOf(bound, options_);
     RowLengths lengths;
@@ -97,7 +98,6 @@ class GruSequenceGradOp : public ContractKernel {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    OP_REQUIRES_OK(ctx, CheckInputWeights(ctx));
     args.recurrent_dropout = OptionalInput<T>(ctx, 14);
     args.shape.projected_input = IsProjected(ctx, 2);
     args.mask = OptionalInput<uint8_t>(ctx, 6);

@@ -57,12 +57,12 @@ class LstmSequenceOp : public ContractKernel {
     RowLengths lengths;
     OP_REQUIRES_OK(ctx, lengths.Make(ctx, 8, args.shape.steps));
     args.shape.lengths = lengths.data();
+    OP_REQUIRES_OK(ctx, GetProjection<T>(ctx, 9, bound, &args));
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kUsed));
-    if (NoState(bound)) {
+    if (NoState(bound, args.proj)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    OP_REQUIRES_OK(ctx, GetProjection<T>(ctx, 9, bound, &args));
     args.recurrent_dropout = OptionalInput<T>(ctx, 10);
     args.shape.projected_input = IsProjected(ctx, 3);
     args.mask = OptionalInput<uint8_t>(ctx, 7);
@@ -116,12 +116,12 @@ class LstmSequenceGradOp : public ContractKernel {
     RowLengths lengths;
     OP_REQUIRES_OK(ctx, lengths.Make(ctx, 7, args.shape.steps));
     args.shape.lengths = lengths.data();
+    OP_REQUIRES_OK(ctx, GetProjection<T>(ctx, 18, bound, &args));
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kAll));
-    if (NoState(bound)) {
+    if (NoState(bound, args.proj)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    OP_REQUIRES_OK(ctx, GetProjection<T>(ctx, 18, bound, &args));
     args.w_p_grad = Output<T>(ctx, 7);
     args.recurrent_dropout = OptionalInput<T>(ctx, 19);
     args.shape.projected_input = IsProjected(ctx, 3);

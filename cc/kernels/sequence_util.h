@@ -25,8 +25,9 @@ std::string OpName(tensorflow::OpKernelContext* ctx);
 
 // Whether no state has a number in it: all that is not empty is zero then, and
 // the engine, whose time grows with the steps, is not asked.
-inline bool NoState(const Bindings& bound) {
-  return bound['B'] == 0 || bound['H'] == 0;
+// projected: the size that the state is projected to, or 0.
+inline bool NoState(const Bindings& bound, int64_t projected = 0) {
+  return bound['B'] == 0 || (bound['H'] == 0 && projected == 0);
 }
 
 // The first seq_len_max steps of a time-major sequence. seq_len_max is input 0.
