@@ -242,7 +242,7 @@ def cancellation(raw_ops) -> dict[str, list[float]]:
         found[name] = [took, full]
         if not running or not outcome[0].startswith("CancelledError"):
             sys.exit(f"{name}: {outcome[0]}, {'' if running else 'not '}running when cancelled")
-        if took > max(0.1, full / 3):
+        if took > max(0.1, full / 10):
             sys.exit(f"{name} took {took:.3f} s to stop, of about {full:.3f} s that it would run")
         # And what comes after is not cancelled.
         function(short)

@@ -436,3 +436,48 @@ def test_what_is_left_out_is_zero(tfb):
         got = [outputs, *state] if variant.cell_state else [outputs, state]
         for mine, expected in zip(got, want, strict=True):
             assert compare.bits(mine) == compare.bits(expected)
+
+
+@pytest.mark.parametrize("lengths", [[0, 2], None])
+def test_a_projection_of_no_units(tfb, lengths):
+    """H = 0: a step gives zeros, and a row without steps keeps its state and its gradient."""
+    batch, width = 2, 3
+    steps = 0 if lengths is None else 2
+    h_first = tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    w_p = tf.zeros([width, 0])
+    with tf.GradientTape() as tape:
+        tape.watch(h_first)
+        _, state = tfb.lstm(
+            tf.ones([batch, steps, 5]),
+            tf.zeros([5, 0]),
+            tf.zeros([width, 0]),
+            tf.zeros([0]),
+            w_p=w_p,
+            initial_state=(h_first, tf.zeros([batch, 0])),
+            sequence_lengths=lengths,
+        )
+        weighted = tf.reduce_sum(state.h * [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    kept = np.array([[1.0], [0.0 if steps else 1.0]])
+    np.testing.assert_array_equal(state.h, h_first * kept)
+    np.testing.assert_array_equal(
+        tape.gradient(weighted, h_first), [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]] * kept
+    )
+
+
+def test_what_does_not_fit_is_refused_in_an_empty_batch(tfb):
+    """Weights that are left out are checked whatever the batch."""
+    ops = tfb.raw_ops
+    none, mask = tf.zeros([0]), tf.zeros([0], tf.bool)
+    lengths = tf.zeros([0], tf.int64)
+    inputs = {"x": tf.zeros([3, 0, 6]), "h_prev": tf.zeros([0, 2]), "mask": mask}
+    inputs |= {"sequence_lengths": lengths, "recurrent_dropout": none}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="w_ru_x and w_c_x"):
+        ops.GRUSequence(
+            **inputs,
+            w_ru_x=none,
+            w_ru_h=tf.zeros([2, 4]),
+            w_c_x=tf.zeros([6, 2]),
+            w_c_h=tf.zeros([2, 2]),
+            b_ru=tf.zeros([4]),
+            b_c=tf.zeros([2]),
+        )

@@ -321,6 +321,22 @@ void CancelledBetweenSteps(const Op& op, Type type, Failures* failures) {
   }
 }
 
+// The products of the weights' gradients ask as well, between their pieces.
+void CancelledBetweenProducts(const Op& op, Type type, Failures* failures) {
+  if (!op.sequence || std::string(op.name).find("Grad") == std::string::npos)
+    return;
+  Case c;
+  c.op = &op;
+  c.type = type;
+  c.dims = {600, 64, 64, 1};
+  c.host.cancel_at = std::numeric_limits<int>::max();
+  const Outcome whole = Run(c);
+  // More often than for the stages of a step.
+  failures->Expect(
+      whole.polls >= 5,
+      Describe(c) + ": asks " + std::to_string(whole.polls) + " times only");
+}
+
 const bool kTests[] = {
     AddTest("reference_is_cells/LSTM", &LstmIsCells),
     AddTest("reference_is_cells/GRU", &GruIsCells),
@@ -332,6 +348,7 @@ const bool kTests[] = {
             &WrongResultIsSeenAfterManySteps),
     AddOpTest("shared_against_reference", &SharedAgainstReference),
     AddOpTest("cancelled_between_steps", &CancelledBetweenSteps),
+    AddOpTest("cancelled_between_products", &CancelledBetweenProducts),
 };
 
 }  // namespace

@@ -241,6 +241,28 @@ void StopsWhenCancelled(Failures* failures) {
   }
 }
 
+// A step that takes long is left before it is over.
+void LooksWithinALargeStep(Failures* failures) {
+  StepLoop loop = Loop(1, 2, 4800, 2);
+  loop.multiplies = 100e9;
+  for (const StepSplit split : {StepSplit::kNone, StepSplit::kRows}) {
+    for (const int threads : {1, 3}) {
+      HostOptions options;
+      options.num_threads = threads;
+      options.cancel_at = 50;
+      Failures found;
+      const Ran ran = RunLoop(loop, split, options, false, &found);
+      found.Expect(ran.status == cpu::Status::kCancelled,
+                   "the status is not kCancelled");
+      found.Expect(ran.calls <= options.cancel_at,
+                   std::to_string(ran.calls) + " pieces were done");
+      for (const std::string& what : found.all()) {
+        failures->Add(Describe(loop, split, options) + what);
+      }
+    }
+  }
+}
+
 // A loop whose last step is over is not cancelled.
 void NotCancelledAfterTheEnd(Failures* failures) {
   const StepLoop loop = Loop(6, 2, 9, 9);
@@ -299,6 +321,7 @@ const bool kTests[] = {
     AddTest("step_loop/held_up_workers", &HeldUpWorkers),
     AddTest("step_loop/loop_after_loop", &LoopAfterLoop),
     AddTest("step_loop/stops_when_cancelled", &StopsWhenCancelled),
+    AddTest("step_loop/looks_within_a_large_step", &LooksWithinALargeStep),
     AddTest("step_loop/not_cancelled_after_the_end", &NotCancelledAfterTheEnd),
 };
 

@@ -226,8 +226,8 @@ class GruSequenceBackward {
 
   void Finish() {
     FinishStates(host_, rows_, HGrads(), d_h_before_);
-    w_ru_h_t_.MultiplyStepAfter(
-        -1, d_ru_.data(), {0, w_ru_h_t_.panels()}, {0, shape_.batch},
+    w_ru_h_t_.MultiplyFirstStep(
+        host_, d_ru_.data(),
         StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
     ForEachGrad([&](const auto& grad) { grad.Finish(host_); });
   }

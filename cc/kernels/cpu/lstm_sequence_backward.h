@@ -287,8 +287,8 @@ class LstmSequenceBackward {
   void Finish() {
     FinishStates(host_, rows_, CsGrads(), cs_grad_);
     FinishStates(host_, rows_, HGrads(), h_grad_);
-    w_h_t_.MultiplyStepAfter(
-        -1, dz_.data(), {0, w_h_t_.panels()}, {0, shape_.batch},
+    w_h_t_.MultiplyFirstStep(
+        host_, dz_.data(),
         StoreStateGrad<T>{rows_, h_grad_, width_, args_.h_prev_grad});
     for (int64_t b = 0; b < shape_.batch; ++b) {
       CopyRow(cs_grad_ + b * units_, units_,

@@ -15,6 +15,30 @@
 
 namespace blockrnn::cpu {
 
+// Whether the host has taken the call back. Workers ask between pieces of work
+// that take some milliseconds; what one of them has seen, all know.
+class Cancellation {
+ public:
+  explicit Cancellation(const Host& host) : host_(host) {}
+
+  bool Seen() {
+    if (host_.cancelled != nullptr && host_.cancelled(host_.context)) {
+      seen_.store(true, std::memory_order_relaxed);
+    }
+    return seen_.load(std::memory_order_relaxed);
+  }
+
+  // Of the work, when all workers are done with it.
+  Status status() const {
+    return seen_.load(std::memory_order_relaxed) ? Status::kCancelled
+                                                 : Status::kOk;
+  }
+
+ private:
+  const Host& host_;
+  std::atomic<bool> seen_{false};
+};
+
 // One parallel section. Lives on the heap and is counted, because a helper may
 // start after the section is over; it then finds no task and only drops its
 // reference.

@@ -469,7 +469,9 @@ Status RunProducts(const Host& host, ProductMemory<T>* memory,
     return Status::kOutOfMemory;
   }
 
+  Cancellation cancellation(host);
   ParallelFor(host, workers, num_tasks, [&](int worker, int64_t task) {
+    if (cancellation.Seen()) return;
     int which = 0;
     const auto try_work = [&](const auto& work) {
       const internal::Split& split = splits[which++];
@@ -483,7 +485,7 @@ Status RunProducts(const Host& host, ProductMemory<T>* memory,
     };
     (try_work(works), ...);
   });
-  return Status::kOk;
+  return cancellation.status();
 }
 
 }  // namespace blockrnn::cpu

@@ -155,6 +155,23 @@ class StateGradWeights {
                 {std::max(there.end, rows.begin), rows.end}, epilogue);
   }
 
+  // What comes from the first step, when all are done; d is its.
+  template <class Epilogue>
+  void MultiplyFirstStep(const Host& host, const C* d,
+                         const Epilogue& epilogue) const {
+    const int64_t batch = rows_.batch();
+    const double multiplies = static_cast<double>(batch) * kGates * units_ *
+                              static_cast<double>(factors_.width());
+    const int pieces = static_cast<int>(std::clamp<double>(
+        multiplies / kMultipliesPerHelper, 1, std::max(host.num_threads, 1)));
+    const bool over_rows = batch >= pieces * kTileRows;
+    ParallelFor(host, pieces, pieces, [&](int, int64_t piece) {
+      const Share share = {static_cast<int>(piece), pieces};
+      MultiplyStepAfter(-1, d, (over_rows ? Share() : share).Of(panels()),
+                        (over_rows ? share : Share()).Of(batch), epilogue);
+    });
+  }
+
  private:
   static constexpr int64_t kAtZero[1] = {0};
   static constexpr int64_t kUnits = kPanelUnits<C, 1>;

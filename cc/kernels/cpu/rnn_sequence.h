@@ -187,8 +187,8 @@ class RnnSequenceBackward {
       if (status != Status::kOk) return status;
     }
     FinishStates(host_, rows_, h_grads, d_h_before_);
-    w_h_t_.MultiplyStepAfter(
-        -1, dz_.data(), {0, w_h_t_.panels()}, {0, shape_.batch},
+    w_h_t_.MultiplyFirstStep(
+        host_, dz_.data(),
         StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
     ForEachGrad([&](const auto& grad) { grad.Finish(host_); });
     return Status::kOk;

@@ -168,24 +168,29 @@ struct Share {
   }
 };
 
+// Rows of a step that are done before somebody asks whether the call has been
+// cancelled: all of them, unless they take longer than some 20 ms.
+inline int64_t RowsBetweenLooks(const StepLoop& loop) {
+  constexpr double kMultiplies = 1e9;
+  constexpr int64_t kFewest = 48;  // enough that reading the weights is cheap
+  if (loop.multiplies <= kMultiplies) return std::max(loop.rows, kFewest);
+  return std::max(
+      static_cast<int64_t>(loop.rows * (kMultiplies / loop.multiplies)),
+      kFewest);
+}
+
 // Calls body(step, stage, share, rows) so that every stage of every step is
 // done once for all panels and rows, after the stages before it. The rows are
 // rows_of(share of them).
 template <class RowsOf, class Body>
 Status RunSteps(const Host& host, const StepLoop& loop, StepSplit split,
                 const RowsOf& rows_of, const Body& body) {
-  std::atomic<bool> cancelled{false};
-  const auto stop = [&] {
-    if (host.cancelled != nullptr && host.cancelled(host.context)) {
-      cancelled.store(true, std::memory_order_relaxed);
-    }
-    return cancelled.load(std::memory_order_relaxed);
-  };
+  Cancellation cancellation(host);
   if (split == StepSplit::kUnits) {
     const int pieces = static_cast<int>(std::min<int64_t>(
         {host.num_threads, loop.panels, StageTeam::kMostPieces}));
     const auto work = [&](int64_t stage, int piece) {
-      if (stop()) return;
+      if (cancellation.Seen()) return;
       body(stage / loop.stages, static_cast<int>(stage % loop.stages),
            Share{piece, pieces}, rows_of(Share()));
     };
@@ -201,7 +206,7 @@ Status RunSteps(const Host& host, const StepLoop& loop, StepSplit split,
       team->Run(0);
       team->Join();
       team->Unref();
-      return cancelled.load() ? Status::kCancelled : Status::kOk;
+      return cancellation.status();
     }
     split = StepSplit::kNone;
   }
@@ -210,16 +215,19 @@ Status RunSteps(const Host& host, const StepLoop& loop, StepSplit split,
           ? std::clamp<int64_t>(host.num_threads, 1,
                                 std::max<int64_t>(loop.rows, 1))
           : 1;
+  const int64_t rows_at_once = RowsBetweenLooks(loop);
   ParallelFor(host, static_cast<int>(pieces), pieces, [&](int, int64_t piece) {
     const Range rows =
         rows_of(Share{static_cast<int>(piece), static_cast<int>(pieces)});
-    for (int64_t step = 0; step < loop.steps && !stop(); ++step) {
-      for (int stage = 0; stage < loop.stages; ++stage) {
-        body(step, stage, Share(), rows);
+    for (int64_t n = 0; n < loop.steps * loop.stages; ++n) {
+      for (Range part = rows; part.begin < rows.end; part.begin = part.end) {
+        if (cancellation.Seen()) return;
+        part.end = std::min(part.begin + rows_at_once, rows.end);
+        body(n / loop.stages, static_cast<int>(n % loop.stages), Share(), part);
       }
     }
   });
-  return cancelled.load() ? Status::kCancelled : Status::kOk;
+  return cancellation.status();
 }
 
 }  // namespace blockrnn::cpu
