@@ -2,21 +2,45 @@
 
 import importlib as _importlib
 import os as _os
+import sys as _sys
 from typing import Any as _Any
 
-from tf_blockrnn import (
-    block_gru,
-    block_lstm,
-    cudnn_rnn,
-    gru_block_cell,
-    lstm_block_cell,
-    raw_ops,
-)
-from tf_blockrnn._extend_tf import extend as _extend
 from tf_blockrnn._loader import build_info
+from tf_blockrnn._loader import load as _load
 from tf_blockrnn._version import VERSION as __version__
-from tf_blockrnn.rnn_sequence import simple_rnn
-from tf_blockrnn.sequences import LSTMState, gru, lstm
+
+
+def _is_command() -> bool:
+    """Whether this is imported for `python -m tf_blockrnn`."""
+    # Python puts "-m" here while it looks for the module, which it was given before the arguments.
+    if _sys.argv[:1] != ["-m"]:
+        return False
+    return _sys.orig_argv[-len(_sys.argv)].removeprefix("-m") == "tf_blockrnn"
+
+
+# Why the ops are missing: kept for the command alone, whose doctor is to tell it.
+_problem: Exception | None = None
+try:
+    # First: under another TensorFlow more may fail, and this says what is wrong.
+    _load()
+    from tf_blockrnn import (
+        block_gru,
+        block_lstm,
+        cudnn_rnn,
+        gru_block_cell,
+        lstm_block_cell,
+        raw_ops,
+    )
+    from tf_blockrnn._extend_tf import extend as _extend
+    from tf_blockrnn.rnn_sequence import simple_rnn
+    from tf_blockrnn.sequences import LSTMState, gru, lstm
+
+    if _os.environ.get("TF_BLOCKRNN_EXTEND_TF") != "0":
+        _extend()
+except Exception as _error:  # a TensorFlow that does not fit raises more than ImportError
+    if not _is_command():
+        raise
+    _problem = _error
 
 __all__ = [
     "LSTMState",
@@ -36,9 +60,6 @@ __all__ = [
     "simple_rnn",
     "weights",
 ]
-
-if _os.environ.get("TF_BLOCKRNN_EXTEND_TF") != "0":
-    _extend()
 
 
 # Keras takes seconds to import and the ops do not need it: what does is loaded on its first use.

@@ -6,6 +6,9 @@ import importlib
 import sys
 from pathlib import Path
 
+import tf_blockrnn
+from tf_blockrnn import _report
+
 _USAGE = """usage: python -m tf_blockrnn <verb> [arguments]
 
   doctor   what is installed and used here; checks an op against NumPy
@@ -15,6 +18,9 @@ _USAGE = """usage: python -m tf_blockrnn <verb> [arguments]
 
 
 def _doctor(arguments: list[str]) -> int:
+    if tf_blockrnn._problem is not None:
+        _report.show([*_report.versions(), ("import", _report.failure(tf_blockrnn._problem))])
+        return 1
     from tf_blockrnn import _doctor as doctor
 
     return doctor.main(arguments)
@@ -50,7 +56,11 @@ def main(arguments: list[str]) -> int:
         asked_for_help = bool(arguments) and arguments[0] in ("-h", "--help")
         print(_USAGE, file=sys.stdout if asked_for_help else sys.stderr)
         return 0 if asked_for_help else 2
-    return _VERBS[arguments[0]](arguments[1:])
+    verb = _VERBS[arguments[0]]
+    if tf_blockrnn._problem is not None and verb is not _doctor:
+        print(_report.failure(tf_blockrnn._problem), file=sys.stderr)
+        return 1
+    return verb(arguments[1:])
 
 
 if __name__ == "__main__":

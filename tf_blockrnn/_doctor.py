@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import platform
 import sys
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_blockrnn import _loader, raw_ops
+from tf_blockrnn import _loader, _report, raw_ops
 
 
 def _sigmoid(value: np.ndarray) -> np.ndarray:
@@ -85,23 +83,22 @@ def main(arguments: list[str]) -> int:
         return 2
     info = _loader.build_info()
     isa = info["cpu_isa"]
-    for name, value in (
-        ("tf_blockrnn", info["version"]),
-        ("Python", f"{platform.python_version()} at {sys.executable}"),
-        ("TensorFlow", f"{tf.__version__}, built for {info['tensorflow']}"),
-        ("Keras, NumPy", f"{keras.__version__}, {np.__version__}"),
-        ("compiler", info["compiler"]),
-        ("instruction set", isa or "none: no CPU engine can be opened"),
-        ("available", ", ".join(info["cpu_isas_available"])),
-        *_cuda(info["cuda"]),
-    ):
-        print(f"{name:<16} {value}")
+    _report.show(
+        [
+            *_report.versions(),
+            ("compiler", info["compiler"]),
+            ("instruction set", isa or "none: no CPU engine can be opened"),
+            ("available", ", ".join(info["cpu_isas_available"])),
+            *_cuda(info["cuda"]),
+        ]
+    )
     try:
         difference = _difference_from_numpy()
     except tf.errors.OpError as error:
         # TensorFlow puts {{node names}} before the message.
-        print(f"{'GRUBlockCell':<16} FAILED: {error.message.split('}} ')[-1]}")
+        _report.show([("GRUBlockCell", f"FAILED: {error.message.split('}} ')[-1]}")])
         return 1
     well = difference < _TOLERANCE
-    print(f"{'GRUBlockCell':<16} {'ok' if well else 'WRONG'}: {difference:.1e} from NumPy")
+    verdict = "ok" if well else "WRONG"
+    _report.show([("GRUBlockCell", f"{verdict}: {difference:.1e} from NumPy")])
     return 0 if well and isa else 1

@@ -11,8 +11,6 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-import tensorflow as tf
-
 from tf_blockrnn._version import VERSION
 
 _FOLDER = Path(__file__).resolve().parent
@@ -46,13 +44,21 @@ def _read_build_info() -> dict[str, Any]:
     return json.loads(_BUILD_INFO.read_text(encoding="utf-8"))
 
 
-def _check_tensorflow() -> None:
+def built_for() -> str:
+    """The TensorFlow that the build says it is for, "" where it says nothing."""
+    try:
+        return json.loads(_BUILD_INFO.read_text(encoding="utf-8"))["tensorflow"]
+    except (OSError, ValueError, KeyError):
+        return ""
+
+
+def _check_tensorflow(version: str) -> None:
     """Refuses before anything is loaded: C++ of another minor version crashes rather than fails."""
-    built_for = _read_build_info()["tensorflow"]
-    if _minor(built_for) != _minor(tf.__version__):
+    wanted = _read_build_info()["tensorflow"]
+    if _minor(wanted) != _minor(version):
         raise ImportError(
-            f"tf_blockrnn was built for TensorFlow {built_for}, but this is TensorFlow "
-            f"{tf.__version__}. {_how_to_build()}"
+            f"tf_blockrnn was built for TensorFlow {wanted}, but this is TensorFlow "
+            f"{version}. {_how_to_build()}"
         )
 
 
@@ -73,10 +79,13 @@ def load() -> ModuleType:
     Raises:
       ImportError: nothing is built, or it was built for another TensorFlow.
     """
+    # Not above: the doctor asks for the build's facts where TensorFlow cannot be imported, too.
+    import tensorflow as tf
+
     global _ops
     with _lock:
         if _ops is None:
-            _check_tensorflow()
+            _check_tensorflow(tf.__version__)
             try:
                 _ops = tf.load_op_library(str(_OPS_LIBRARY))
             except tf.errors.OpError as error:

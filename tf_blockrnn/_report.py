@@ -1,0 +1,41 @@
+"""The lines of the doctor's report: their form, and those that can be told where nothing works."""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import sys
+from collections.abc import Iterable
+
+from tf_blockrnn import _loader
+from tf_blockrnn._version import VERSION
+
+
+def show(lines: Iterable[tuple[str, str]]) -> None:
+    """Prints names and values."""
+    for name, value in lines:
+        print(f"{name:<16} {value}")
+
+
+def failure(error: Exception) -> str:
+    """An error as the value of a line."""
+    return f"FAILED: {type(error).__name__}: {error}"
+
+
+def _version(module: str) -> str:
+    try:
+        return importlib.import_module(module).__version__
+    except Exception as error:  # a broken package raises anything
+        return failure(error)
+
+
+def versions() -> list[tuple[str, str]]:
+    """What is installed, and which TensorFlow the libraries are for."""
+    built_for = _loader.built_for()
+    built = f"built for {built_for}" if built_for else "nothing is built"
+    return [
+        ("tf_blockrnn", VERSION),
+        ("Python", f"{platform.python_version()} at {sys.executable}"),
+        ("TensorFlow", f"{_version('tensorflow')}, {built}"),
+        ("Keras, NumPy", f"{_version('keras')}, {_version('numpy')}"),
+    ]
