@@ -1,16 +1,20 @@
 # The face of the build; Bazel (WORKSPACE, BUILD) is its one definition.
 #
-# Without PYTHON everything runs in .venv, made here with the pinned requirements. With PYTHON=<python> that Python
-# and its TensorFlow are used as they are.
+# Without PYTHON everything runs in .venv, made here with the pinned requirements. With PYTHON=<python>, as an argument
+# or in the environment, that Python and its TensorFlow are used as they are.
 
 .DEFAULT_GOAL := help
 .PHONY: help build test test-matrix test-asan test-tsan demo bench docs lint format wheel doctor clean
 
-ifeq ($(origin PYTHON),command line)
+# The words of an origin: command line, environment, environment override.
+ifneq ($(and $(PYTHON),$(filter command environment,$(origin PYTHON))),)
 ENVIRONMENT :=
 PEERS :=
+ifneq ($(filter environment,$(origin PYTHON)),)
+$(info PYTHON=$(PYTHON), from the environment)
+endif
 else
-PYTHON := .venv/bin/python
+override PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/stamp
 PEERS := .venv/stamp-bench
 endif

@@ -3,6 +3,7 @@ the loader's refusals, the doctor, the wheel, the verbs of make."""
 
 from __future__ import annotations
 
+import email
 import json
 import os
 import pathlib
@@ -11,6 +12,8 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
+import zipfile
 
 import pytest
 from children import ROOT, assert_ok, run_python
@@ -249,10 +252,37 @@ def test_doctor_sees_wrong_numbers(package_copy):
     assert re.search(r"^GRUBlockCell +WRONG", result.stdout, flags=re.MULTILINE)
 
 
+def test_tensorflows_cudnn_ops_keep_to_the_switch(tfb):
+    """No kernel for any of them, and every one of ours."""
+    code = (
+        "import tf_blockrnn\n"
+        "from tensorflow.python.framework import kernels\n"
+        "def on_cpu(op):\n"
+        "    found = kernels.get_registered_kernels_for_op(op).kernel\n"
+        "    return any(kernel.device_type == 'CPU' for kernel in found)\n"
+        "ops = [name for name in tf_blockrnn.raw_ops.__all__ if name.startswith('Cudnn')]\n"
+        "print(sum(map(on_cpu, ops)), sum(on_cpu(f'BlockRNN>{op}') for op in ops))\n"
+    )
+    del tfb
+    for switch, theirs in (("0", "0"), ("1", "11")):
+        out = assert_ok(run_python(["-c", code], TF_BLOCKRNN_EXTEND_TF=switch), "import")
+        assert out.split() == [theirs, "11"], f"TF_BLOCKRNN_EXTEND_TF={switch}"
+
+
 def test_unknown_verb_shows_the_usage():
     result = run_python(["-m", "tf_blockrnn", "frobnicate"])
     assert result.returncode == 2
     assert "doctor" in result.stderr
+
+
+def metadata(wheel: pathlib.Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(archive.read(name))
+
+
+# Installed where the tests run, but not with the wheel.
+DEVELOPMENT = ["matplotlib", "onnx", "onnxruntime", "pytest", "torch"]
 
 
 def test_wheel_installs_and_runs_in_an_empty_environment(tmp_path, tf):
@@ -260,11 +290,19 @@ def test_wheel_installs_and_runs_in_an_empty_environment(tmp_path, tf):
         run_python([str(ROOT / "tools" / "wheel.py"), "--output", str(tmp_path)]), "wheel"
     )
     (wheel,) = tmp_path.glob("*.whl")
-    assert str(wheel) in made
+    assert f"{sys.executable} -m pip install {wheel}" in made
     minor = ".".join(tf.__version__.split(".")[:2])
     assert re.fullmatch(
         rf"tf_blockrnn-[0-9.]+\+tf{re.escape(minor)}-py3-none-(many)?linux_\w+\.whl", wheel.name
     )
+    asked = metadata(wheel)
+    assert asked["Requires-Python"] == ">=3.11"
+    assert sorted(asked.get_all("Requires-Dist")) == [
+        "keras>=3.5",
+        "numpy",
+        f'tensorflow-cpu~={minor}.0; extra == "tensorflow-cpu"',
+        f'tensorflow~={minor}.0; extra == "tensorflow"',
+    ]
     environment = tmp_path / "environment"
     assert_ok(run_python(["-m", "venv", "--without-pip", str(environment)]), "venv")
     python = environment / "bin" / "python"
@@ -275,7 +313,12 @@ def test_wheel_installs_and_runs_in_an_empty_environment(tmp_path, tf):
     shared = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
     (site_packages / "shared.pth").write_text("\n".join(shared))
     code = (
+        # What is None cannot be imported.
+        f"import sys; sys.modules.update(dict.fromkeys({DEVELOPMENT}))\n"
         "import tf_blockrnn, tensorflow as tf\n"
+        "import tf_blockrnn.layers, tf_blockrnn.weights\n"
+        "layer = tf_blockrnn.layers.GRU(3)\n"
+        "assert layer(tf.ones([1, 4, 2])).shape == (1, 3) and layer.fused, layer.why_not_fused\n"
         "cell = tf_blockrnn.raw_ops.GRUBlockCell(x=tf.ones([1, 2]), h_prev=tf.fill([1, 2], 0.1),"
         " w_ru=tf.fill([4, 4], 0.5), w_c=tf.fill([4, 2], 0.5), b_ru=tf.ones([4]),"
         " b_c=tf.zeros([2]))\n"
@@ -294,6 +337,44 @@ def test_make_lists_its_verbs():
     )
     verbs = "build test test-matrix test-asan test-tsan demo bench docs lint format wheel doctor"
     assert re.findall(r"^make (\S+)  ", listed, flags=re.MULTILINE) == [*verbs.split(), "clean"]
+
+
+@pytest.mark.parametrize(
+    "argument, variable, python",
+    [
+        ("", None, ".venv/bin/python"),
+        ("", "", ".venv/bin/python"),
+        ("", "given/python", "given/python"),
+        ("PYTHON=named/python", None, "named/python"),
+        ("PYTHON=named/python", "given/python", "named/python"),
+    ],
+)
+def test_make_takes_python_as_argument_or_from_the_environment(argument, variable, python):
+    # What a make that runs these tests has told its children.
+    inherited = re.compile("PYTHON|MFLAGS|MAKE.*")
+    env = {name: value for name, value in os.environ.items() if not inherited.fullmatch(name)}
+    if variable is not None:
+        env["PYTHON"] = variable
+    command = ["make", "--dry-run", "build", *argument.split()]
+    result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    lines = assert_ok(result, "make").splitlines()
+    assert lines[-1] == f"{python} tools/build.py"
+    # Said, for nobody sees a variable that is set.
+    assert ("PYTHON=given/python, from the environment" in lines) == (python == "given/python")
+
+
+def test_cache_of_the_build_forgets_what_is_not_used(tmp_path):
+    now, day = time.time(), 24 * 60 * 60
+    used = {"old": (40, 40), "read": (1, 40), "written": (40, 1), "young": (29, 29)}
+    for name, (read, written) in used.items():
+        entry = tmp_path / "cas" / name[:2] / name
+        entry.parent.mkdir(parents=True)
+        entry.write_text(name)
+        os.utime(entry, (now - read * day, now - written * day))
+    build.drop_unused(tmp_path)
+    left = {entry.name for entry in tmp_path.rglob("*") if entry.is_file()}
+    assert left == {"read", "written", "young"}
+    build.drop_unused(tmp_path / "none")
 
 
 def test_build_without_cuda_says_why(monkeypatch):

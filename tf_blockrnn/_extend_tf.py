@@ -1,4 +1,7 @@
-"""What importing this package adds to TensorFlow's own ops; nothing that is there is replaced."""
+"""The gradients that importing this package adds to TensorFlow's own ops; none is replaced.
+
+Kernels for TensorFlow's CudnnRNN ops on CPUs come with the library (cc/kernels/register_kernels.h).
+"""
 
 from __future__ import annotations
 

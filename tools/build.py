@@ -14,11 +14,13 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / ".build"
+CACHE = SCRATCH / "bazel-cache"
 BAZEL_MISSING = (
     "Bazel is missing. Install bazel-bootstrap (Debian, Ubuntu: apt-get install bazel-bootstrap) "
     "or bazelisk, so that bazel or bazelisk is on PATH."
@@ -82,7 +84,7 @@ def bazel_build(target: str) -> Path:
         "TENSORFLOW_STAMP": tensorflow_stamp(),
     }
     # Kept over a change of TensorFlow and back.
-    command = [bazel, "build", "--disk_cache", str(SCRATCH / "bazel-cache"), target]
+    command = [bazel, "build", "--disk_cache", str(CACHE), target]
     if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
         sys.exit("The build failed.")
     where = subprocess.run(
@@ -94,6 +96,18 @@ def bazel_build(target: str) -> Path:
         text=True,
     )
     return Path(where.stdout.strip())
+
+
+def drop_unused(cache: Path, days: int = 30) -> None:
+    """Deletes what no build has read or written for so many days; Bazel lets a cache grow for ever.
+
+    An entry that is missed later is made anew.
+    """
+    earliest = time.time() - days * 24 * 60 * 60
+    for entry in cache.rglob("*"):
+        used = entry.stat()
+        if entry.is_file() and max(used.st_atime, used.st_mtime) < earliest:
+            entry.unlink()
 
 
 def build(output: Path) -> dict:
@@ -125,6 +139,7 @@ def main() -> None:
         sys.exit("No C++ compiler: install g++ (Debian, Ubuntu: apt-get install g++).")
     with lock():
         info = build(arguments.output.resolve())
+        drop_unused(CACHE)
     cuda = info["cuda"]
     built_for = f"CUDA {cuda['version']} ({', '.join(cuda['architectures'])})"
     print(

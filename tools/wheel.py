@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import shlex
 import shutil
 import subprocess
 import sys
@@ -51,7 +52,10 @@ def make_wheel(output: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
-    print(make_wheel(parser.parse_args().output))
+    wheel = make_wheel(parser.parse_args().output)
+    # In full: the folder may also hold wheels for other TensorFlows.
+    command = [sys.executable, "-m", "pip", "install", str(wheel)]
+    print(f"To install it: {shlex.join(command)}")
 
 
 if __name__ == "__main__":

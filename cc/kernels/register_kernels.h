@@ -3,6 +3,7 @@
 #ifndef BLOCKRNN_KERNELS_REGISTER_KERNELS_H_
 #define BLOCKRNN_KERNELS_REGISTER_KERNELS_H_
 
+#include <cstdlib>
 #include <initializer_list>
 #include <string>
 
@@ -68,12 +69,21 @@ bool RegisterKernels(const char* op, HostArguments host_arguments = {}) {
   return true;
 }
 
+// Whether TensorFlow's own ops get from us what they lack. The same switch is
+// asked for gradients in tf_blockrnn/__init__.py.
+inline bool ExtendsTensorFlow() {
+  const char* const set = std::getenv("TF_BLOCKRNN_EXTEND_TF");
+  return set == nullptr || std::string(set) != "0";
+}
+
 // The same under our name; and on the CPU under TensorFlow's, for ops of which
 // TensorFlow has no CPU kernel. op: without our namespace.
 template <template <class T, class Device> class Kernel>
 bool RegisterKernelsForBoth(const std::string& op,
                             HostArguments host_arguments = {}) {
-  RegisterCpuKernels<Kernel>(op.c_str(), host_arguments);
+  if (ExtendsTensorFlow()) {
+    RegisterCpuKernels<Kernel>(op.c_str(), host_arguments);
+  }
   return RegisterKernels<Kernel>(("BlockRNN>" + op).c_str(), host_arguments);
 }
 
