@@ -175,12 +175,15 @@ __device__ __forceinline__ void FinishTile(const Work& work,
       continue;
     }
     C totals[kGates] = {};
+    // As in StepKernel.
+    if (row0 + row < range.state_rows) {
 #pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+      for (int g = 0; g < kGates; ++g) {
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
-        totals[g] += memory[(warp * kRows + row) * kPanelColumns + g * kUnits +
-                            i % kUnits];
+        for (int warp = 0; warp < kWarps; ++warp) {
+          totals[g] += memory[(warp * kRows + row) * kPanelColumns +
+                              g * kUnits + i % kUnits];
+        }
       }
     }
     FinishUnit<Work::kSliced>(work.product, work.epilogue, range.step,
