@@ -126,6 +126,8 @@ _COLOURS = dict(zip(BATCHES, ("#0072B2", "#009E73", "#E69F00", "#D55E00"), stric
 def _panel(axis: Any, rows: Sequence[dict[str, Any]]) -> None:
     axis.set_xscale("log", base=2)
     axis.set_yscale("log", base=2)
+    axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}×")
     axis.axhline(1, color="#444444", linewidth=1)
     for batch in sorted({r["batch"] for r in rows}):
         points = sorted((r["units"], r["ratio"]) for r in rows if r["batch"] == batch)

@@ -10,6 +10,7 @@ import importlib.util
 import pathlib
 import sys
 import time
+import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
@@ -83,6 +84,7 @@ def main() -> None:
         print("not run: this PyTorch has no CUDA to compare with")
         return
     torch.set_num_threads(1)  # small sizes
+    warnings.filterwarnings("ignore", "LSTM with projections", UserWarning)  # of oneDNN
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     device = "cpu" if arguments.emulated else "cuda"
     stack = Stack(arguments.library)

@@ -109,13 +109,23 @@ def report_ptxas(text: str) -> None:
         sys.exit("\n".join(wrong))
 
 
-def check(library: pathlib.Path, *options: str, under: tuple[str, ...] = ()) -> None:
-    for name in CHECKS:
-        code = run([*under, sys.executable, HERE / name, "--library", library, *options]).returncode
-        if code < 0:
-            sys.exit(f"{name} was killed by signal {-code}: an access outside an array?")
-        if code:
-            sys.exit(code)
+def check(library: pathlib.Path, *options: str, under: tuple[str, ...] = (), jobs: int = 1) -> None:
+    """All checks; `jobs` at a time, which is for the emulation: a GPU has one at a time."""
+
+    def one(name: str) -> subprocess.CompletedProcess:
+        command = [*under, sys.executable, HERE / name, "--library", library, *options]
+        return run(command, text=True, stdout=subprocess.PIPE if jobs > 1 else None)
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        for name, done in zip(CHECKS, pool.map(one, CHECKS), strict=True):
+            print(done.stdout or "", end="", flush=True)
+            if done.returncode:
+                pool.shutdown(cancel_futures=True)
+            if done.returncode < 0:
+                signal = -done.returncode
+                sys.exit(f"{name} was killed by signal {signal}: an access outside an array?")
+            if done.returncode:
+                sys.exit(done.returncode)
 
 
 def sanitize(nvcc: str, library: pathlib.Path) -> None:
@@ -143,7 +153,7 @@ def main() -> None:
         if arguments.emulate:
             cublas = library.with_name("libcublas.so.12")
             build_emulation(library, cublas, arguments.jobs)
-            check(library, "--emulated", "--cublas", str(cublas))
+            check(library, "--emulated", "--cublas", str(cublas), jobs=arguments.jobs)
             print("ok: the CUDA engine in the emulation on the CPU")
             return
         nvcc = find_nvcc()

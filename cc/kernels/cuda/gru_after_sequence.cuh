@@ -281,8 +281,8 @@ class GruAfterSequenceBackwardCall {
              host_, shape_.HasInputWeights() ? args_.w_x_grad : nullptr,
              shape_.input * ldz())) ||
         (error = w_h_grad_.Prepare(host_, args_.w_h_grad, units * ldz())) ||
-        (error = b_x_grad_.Prepare(host_, args_.b_x_grad, ldz())) ||
-        (error = b_h_grad_.Prepare(host_, args_.b_h_grad, ldz()))) {
+        (error = b_x_grad_.Prepare(host_, rows_, args_.b_x_grad, ldz())) ||
+        (error = b_h_grad_.Prepare(host_, rows_, args_.b_h_grad, ldz()))) {
       return error;
     }
     cell_.args = args_;
@@ -309,8 +309,8 @@ class GruAfterSequenceBackwardCall {
                         w_x_grad_)) ||
         (error = state_grad_.Add(host_, block, dz_h_, 0, kGruAfterGates,
                                  w_h_grad_)) ||
-        (error = AddRows(host_, block, dz_x, b_x_grad_)) ||
-        (error = AddRows(host_, block, dz_h, b_h_grad_)) ||
+        (error = b_x_grad_.Add(host_, block, dz_x)) ||
+        (error = b_h_grad_.Add(host_, block, dz_h)) ||
         (error = SequencePasses<T>::StoreGates(host_, rows_.map(), block,
                                                shape_, dz_x_.data,
                                                kGruAfterGates, args_.x_grad))) {
@@ -339,8 +339,8 @@ class GruAfterSequenceBackwardCall {
   GruAfterSequenceGradCell<T> cell_ = {};
   WeightGrad<T> w_x_grad_;
   WeightGrad<T> w_h_grad_;
-  WeightGrad<T> b_x_grad_;
-  WeightGrad<T> b_h_grad_;
+  BiasGrad<T> b_x_grad_;
+  BiasGrad<T> b_h_grad_;
 };
 
 }  // namespace blockrnn::cuda

@@ -143,12 +143,12 @@ class GruSequenceBackwardCall {
     }
     if ((error = BeforeFirst())) return error;
     const WeightGrad<T>* const grads[] = {&w_ru_x_grad_, &w_ru_h_grad_,
-                                          &w_c_x_grad_,  &w_c_h_grad_,
-                                          &b_ru_grad_,   &b_c_grad_};
+                                          &w_c_x_grad_, &w_c_h_grad_};
     for (const WeightGrad<T>* grad : grads) {
       if ((error = grad->Finish(host_))) return error;
     }
-    return nullptr;
+    if ((error = b_ru_grad_.Finish(host_))) return error;
+    return b_c_grad_.Finish(host_);
   }
 
  private:
@@ -232,10 +232,10 @@ class GruSequenceBackwardCall {
         (error = w_ru_h_grad_.Prepare(host_, args_.w_ru_h_grad, units_ * ru)) ||
         (error =
              w_c_h_grad_.Prepare(host_, args_.w_c_h_grad, units_ * units_)) ||
-        (error = b_ru_grad_.Prepare(host_, args_.b_ru_grad, ru))) {
+        (error = b_ru_grad_.Prepare(host_, rows_, args_.b_ru_grad, ru))) {
       return error;
     }
-    return b_c_grad_.Prepare(host_, args_.b_c_grad, units_);
+    return b_c_grad_.Prepare(host_, rows_, args_.b_c_grad, units_);
   }
 
   GateColumns<T> Ru() const { return ColumnsOf(dz_, 0, kGruGates * units_); }
@@ -259,10 +259,10 @@ class GruSequenceBackwardCall {
              state_grad_.Add(host_, block, dz_, 0, kGruGates, w_ru_h_grad_)) ||
         (error = AddWeights(host_, sum(h_r_.data, units_, Candidate()),
                             w_c_h_grad_)) ||
-        (error = AddRows(host_, block, Ru(), b_ru_grad_))) {
+        (error = b_ru_grad_.Add(host_, block, Ru()))) {
       return error;
     }
-    return AddRows(host_, block, Candidate(), b_c_grad_);
+    return b_c_grad_.Add(host_, block, Candidate());
   }
 
   Error InputGradOf(const StepBlock& block) {
@@ -296,8 +296,8 @@ class GruSequenceBackwardCall {
   WeightGrad<T> w_ru_h_grad_;
   WeightGrad<T> w_c_x_grad_;
   WeightGrad<T> w_c_h_grad_;
-  WeightGrad<T> b_ru_grad_;
-  WeightGrad<T> b_c_grad_;
+  BiasGrad<T> b_ru_grad_;
+  BiasGrad<T> b_c_grad_;
 };
 
 }  // namespace blockrnn::cuda

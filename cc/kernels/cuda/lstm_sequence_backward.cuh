@@ -308,7 +308,7 @@ class LstmSequenceBackwardCall {
              shape_.input * ldz())) ||
         (error =
              w_h_grad_.Prepare(host_, args_.w_h_grad, step_.width * ldz())) ||
-        (error = b_grad_.Prepare(host_, args_.b_grad, ldz()))) {
+        (error = b_grad_.Prepare(host_, rows_, args_.b_grad, ldz()))) {
       return error;
     }
     return w_p_grad_.Prepare(host_, projects() ? args_.w_p_grad : nullptr,
@@ -331,7 +331,7 @@ class LstmSequenceBackwardCall {
                         WeightSum<T>{block.rows, d_h_.data, step_.width,
                                      ColumnsOf(m_, 0, units), 0, units, false},
                         w_p_grad_)) ||
-        (error = AddRows(host_, block, dz, b_grad_)) ||
+        (error = b_grad_.Add(host_, block, dz)) ||
         (error = SequencePasses<T>::StoreGates(host_, rows_.map(), block,
                                                shape_, dz_.data, kLstmGates,
                                                args_.x_grad))) {
@@ -380,7 +380,7 @@ class LstmSequenceBackwardCall {
   LstmSequenceGradStep<T> step_ = {};
   WeightGrad<T> w_x_grad_;
   WeightGrad<T> w_h_grad_;
-  WeightGrad<T> b_grad_;
+  BiasGrad<T> b_grad_;
   WeightGrad<T> w_p_grad_;
 };
 

@@ -48,39 +48,42 @@ struct PersistentShared {
   int64_t states_at;
 };
 
+// The first panel and tile that this block has; it has every panel_groups-th
+// and row_groups-th from there on, or none.
+__device__ __forceinline__ int64_t FirstPanel(const PersistentStage& stage) {
+  return blockIdx.x % stage.panel_groups;
+}
+__device__ __forceinline__ int64_t FirstTile(const PersistentStage& stage) {
+  return blockIdx.x / stage.panel_groups;
+}
+
+template <class T>
+using PackedFour = Four<typename StorageOf<T>::Type>;
+
 template <class Work>
-struct PersistentBlock {
+__device__ __forceinline__ PackedFour<typename Work::Element>* KeptWeights(
+    const Work& work, const PersistentShared& shared) {
+  return reinterpret_cast<PackedFour<typename Work::Element>*>(
+      shared.memory + work.stage.weights_at);
+}
+
+// Brings the block's panels to shared memory, one after the other.
+template <class Work>
+__device__ __forceinline__ void KeepWeights(const Work& work,
+                                            const PersistentShared& shared) {
   using T = typename Work::Element;
-  using C = ComputeType<T>;
-  using S = typename StorageOf<T>::Type;
-
-  __device__ __forceinline__ static int64_t FirstPanel(const Work& work) {
-    return blockIdx.x % work.stage.panel_groups;
-  }
-  __device__ __forceinline__ static int64_t FirstTile(const Work& work) {
-    return blockIdx.x / work.stage.panel_groups;
-  }
-  __device__ __forceinline__ static Four<S>* Weights(
-      const Work& work, const PersistentShared& shared) {
-    return reinterpret_cast<Four<S>*>(shared.memory + work.stage.weights_at);
-  }
-
-  // Brings the block's panels to shared memory, one after the other.
-  __device__ static void Keep(const Work& work,
-                              const PersistentShared& shared) {
-    const PackedWeights<T>& weights = work.product.weights;
-    if (FirstTile(work) >= work.stage.row_groups) return;
-    const int64_t size = weights.chunks() * kPanelColumns;
-    const auto* from = reinterpret_cast<const Four<S>*>(weights.packed);
-    Four<S>* to = Weights(work, shared);
-    for (int64_t panel = FirstPanel(work); panel < weights.panels();
-         panel += work.stage.panel_groups, to += size) {
-      for (int64_t i = threadIdx.x; i < size; i += kThreads) {
-        to[i] = from[panel * size + i];
-      }
+  const PackedWeights<T>& weights = work.product.weights;
+  if (FirstTile(work.stage) >= work.stage.row_groups) return;
+  const int64_t size = weights.chunks() * kPanelColumns;
+  const auto* from = reinterpret_cast<const PackedFour<T>*>(weights.packed);
+  PackedFour<T>* to = KeptWeights(work, shared);
+  for (int64_t panel = FirstPanel(work.stage); panel < weights.panels();
+       panel += work.stage.panel_groups, to += size) {
+    for (int64_t i = threadIdx.x; i < size; i += kThreads) {
+      to[i] = from[panel * size + i];
     }
   }
-};
+}
 
 // states[slice][row][depth] of a tile's rows and the depths of `chunks` chunks
 // from first_chunk on; zeros where there is no such row or depth.
@@ -172,12 +175,15 @@ __device__ __forceinline__ void FinishTile(const Work& work,
       continue;
     }
     C totals[kGates] = {};
+    // As in StepKernel.
+    if (row0 + row < range.state_rows) {
 #pragma unroll
-    for (int g = 0; g < kGates; ++g) {
+      for (int g = 0; g < kGates; ++g) {
 #pragma unroll
-      for (int warp = 0; warp < kWarps; ++warp) {
-        totals[g] += memory[(warp * kRows + row) * kPanelColumns + g * kUnits +
-                            i % kUnits];
+        for (int warp = 0; warp < kWarps; ++warp) {
+          totals[g] += memory[(warp * kRows + row) * kPanelColumns +
+                              g * kUnits + i % kUnits];
+        }
       }
     }
     FinishUnit<Work::kSliced>(work.product, work.epilogue, range.step,
@@ -195,17 +201,16 @@ __device__ __forceinline__ void RunPersistentStage(
   constexpr int kUnits = kPanelUnits<Work::kGates>;
   const PersistentStage& stage = work.stage;
   const PackedWeights<T>& weights = work.product.weights;
-  const int64_t first_tile = blockIdx.x / stage.panel_groups;
-  if (first_tile >= stage.row_groups) return;
+  if (FirstTile(stage) >= stage.row_groups) return;
   C* const memory = reinterpret_cast<C*>(shared.memory + shared.sums_at);
   C* const states = reinterpret_cast<C*>(shared.memory + shared.states_at);
   // The lanes that are left over multiply zeros.
   const int gate = std::min(Lane() / kUnits, Work::kGates - 1);
   const int64_t chunks = weights.chunks();
-  const auto* panel_weights = PersistentBlock<Work>::Weights(work, shared);
-  for (int64_t panel = blockIdx.x % stage.panel_groups;
-       panel < weights.panels(); panel += stage.panel_groups) {
-    for (int64_t tile = first_tile; tile * kRows < range.rows;
+  const auto* panel_weights = KeptWeights(work, shared);
+  for (int64_t panel = FirstPanel(stage); panel < weights.panels();
+       panel += stage.panel_groups) {
+    for (int64_t tile = FirstTile(stage); tile * kRows < range.rows;
          tile += stage.row_groups) {
       C sums[kRows] = {};
       for (int64_t first = 0; first < chunks; first += stage.chunks_at_once) {
@@ -234,8 +239,8 @@ __global__ void __launch_bounds__(kThreads, 1)
                      int64_t states_at, Works... works) {
   BLOCKRNN_DYNAMIC_SHARED(memory);
   const PersistentShared shared = {memory, sums_at, states_at};
-  (PersistentBlock<Works>::Keep(works, shared), ...);
-  // The first barrier of the first step is also that of these weights.
+  // The barriers before the first product are these weights' as well.
+  (KeepWeights(works, shared), ...);
   const auto run = [&](const auto& work, StepRange range) {
     if (work.of_this_step) range.state_rows = range.rows;
     RunPersistentStage<kRows>(work, range, shared);

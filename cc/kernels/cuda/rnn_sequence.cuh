@@ -231,7 +231,7 @@ class RnnSequenceBackwardCall {
              host_, shape_.HasInputWeights() ? args_.w_x_grad : nullptr,
              shape_.input * units)) ||
         (error = w_h_grad_.Prepare(host_, args_.w_h_grad, units * units)) ||
-        (error = b_grad_.Prepare(host_, args_.b_grad, units))) {
+        (error = b_grad_.Prepare(host_, rows_, args_.b_grad, units))) {
       return error;
     }
     cell_.args = args_;
@@ -255,7 +255,7 @@ class RnnSequenceBackwardCall {
                                          dz, 0, units, shape_.weights_by_unit},
                             w_x_grad_)) ||
         (error = state_grad_.Add(host_, block, dz_, 0, 1, w_h_grad_)) ||
-        (error = AddRows(host_, block, dz, b_grad_)) ||
+        (error = b_grad_.Add(host_, block, dz)) ||
         (error = SequencePasses<T>::StoreGates(
              host_, rows_.map(), block, shape_, dz_.data, 1, args_.x_grad))) {
       return error;
@@ -289,7 +289,7 @@ class RnnSequenceBackwardCall {
   RnnSequenceGradCell<T> cell_ = {};
   WeightGrad<T> w_x_grad_;
   WeightGrad<T> w_h_grad_;
-  WeightGrad<T> b_grad_;
+  BiasGrad<T> b_grad_;
 };
 
 }  // namespace blockrnn::cuda

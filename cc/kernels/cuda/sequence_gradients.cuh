@@ -121,13 +121,33 @@ Error AddWeights(const Host& host, const WeightSum<T>& sum,
   return RunLargeProduct(host, product);
 }
 
-// grad += Σ gates over a block's rows: the gradient of a bias.
+// The gradient of a bias.
 template <class T>
-Error AddRows(const Host& host, const StepBlock& block,
-              const GateColumns<T>& gates, const WeightGrad<T>& grad) {
-  return SequencePasses<T>::AddRows(host, gates.data, gates.stride, block.rows,
-                                    gates.width, grad.sums());
-}
+class BiasGrad {
+ public:
+  using C = ComputeType<T>;
+
+  Error Prepare(const Host& host, const SequenceRows& rows, T* out,
+                int64_t width) {
+    if (Error error = grad_.Prepare(host, out, width)) return error;
+    if (grad_.sums() == nullptr) return nullptr;
+    const int64_t slices = SequencePasses<T>::Slices(rows.MostRowsInBlock());
+    return Allocate(host, slices * width, &slices_);
+  }
+  // += Σ gates over a block's rows.
+  Error Add(const Host& host, const StepBlock& block,
+            const GateColumns<T>& gates) const {
+    if (grad_.sums() == nullptr) return nullptr;
+    return SequencePasses<T>::AddRows(host, gates.data, gates.stride,
+                                      block.rows, gates.width, slices_,
+                                      grad_.sums());
+  }
+  Error Finish(const Host& host) const { return grad_.Finish(host); }
+
+ private:
+  WeightGrad<T> grad_;
+  C* slices_ = nullptr;
+};
 
 // The gradient of x: gates · w_xᵀ, brought to where the rows stand in memory.
 template <class T>

@@ -306,14 +306,16 @@ Error SequencePasses<T>::EndStates(const Host& host, const RowMap& map,
 }
 
 template <class T>
+int64_t SequencePasses<T>::Slices(int64_t count) {
+  return Tiles<kSliceRows>{count, 1}.down();
+}
+
+template <class T>
 Error SequencePasses<T>::AddRows(const Host& host, const T* rows, int64_t ld,
                                  int64_t count, int64_t width,
-                                 ComputeType<T>* sums) {
+                                 ComputeType<T>* slices, ComputeType<T>* sums) {
   using C = ComputeType<T>;
-  if (sums == nullptr) return nullptr;
   const Tiles<kSliceRows> tiles = {count, width};
-  C* slices = nullptr;
-  if (Error error = Allocate(host, tiles.down() * width, &slices)) return error;
   if (Error error = Launch(SumSlicesKernel<1, C, RowElement<T>>, tiles.count(),
                            host, tiles, RowElement<T>{rows, ld}, slices)) {
     return error;

@@ -63,9 +63,12 @@ struct SequencePasses {
                          const ComputeType<T>* even, const ComputeType<T>* odd,
                          int64_t width, T* to);
 
-  // sums[width] += Σ rows[count, ld] in an order that follows from the count.
+  // sums[width] += Σ rows[count, ld] in an order that follows from the count;
+  // slices[Slices(count), width] is scratch.
+  static int64_t Slices(int64_t count);
   static Error AddRows(const Host& host, const T* rows, int64_t ld,
-                       int64_t count, int64_t width, ComputeType<T>* sums);
+                       int64_t count, int64_t width, ComputeType<T>* slices,
+                       ComputeType<T>* sums);
 
   // out[count] = sums[count], rounded.
   static Error RoundTo(const Host& host, const ComputeType<T>* sums,

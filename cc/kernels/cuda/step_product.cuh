@@ -288,12 +288,15 @@ __global__ void __launch_bounds__(kThreads, 1)
       const int64_t unit = panel * kUnits + i % kUnits;
       if (row0 + row >= range.rows || unit >= product.weights.units) continue;
       C totals[kGates] = {};
+      // Without a state nothing is multiplied: a weight may be infinite.
+      if (row0 + row < range.state_rows) {
 #pragma unroll
-      for (int g = 0; g < kGates; ++g) {
+        for (int g = 0; g < kGates; ++g) {
 #pragma unroll
-        for (int warp = 0; warp < kWarps; ++warp) {
-          totals[g] += memory.value[(warp * kRows + row) * kPanelColumns +
-                                    g * kUnits + i % kUnits];
+          for (int warp = 0; warp < kWarps; ++warp) {
+            totals[g] += memory.value[(warp * kRows + row) * kPanelColumns +
+                                      g * kUnits + i % kUnits];
+          }
         }
       }
       FinishUnit<kSliced>(product, epilogue, range.step, row0 + row, unit,
