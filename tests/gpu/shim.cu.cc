@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "cc/core/activations.h"
 #include "cc/core/cell_args.h"
@@ -14,6 +13,7 @@
 #include "cc/kernels/cuda/gru_block_cell.cuh"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/lstm_block_cell.cuh"
+#include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -30,27 +30,6 @@ enum class Function : int {
   kLstmBackward,
   kGruForwardIdentity,
   kLstmForwardIdentity,
-};
-
-// Scratch of one call, freed after the device is done with it.
-struct Scratch {
-  int64_t calls_left = 0;  // allocations that succeed
-  std::vector<void*> arrays;
-
-  ~Scratch() {
-    for (void* array : arrays) static_cast<void>(cudaFree(array));
-  }
-
-  static void* Allocate(void* context, std::size_t bytes) {
-    Scratch* self = static_cast<Scratch*>(context);
-    void* array = nullptr;
-    if (self->calls_left-- <= 0) return nullptr;
-    if (cudaMalloc(&array, bytes) != cudaSuccess) return nullptr;
-    self->arrays.push_back(array);
-    // NaN in every type, so that what nobody wrote shows.
-    if (cudaMemset(array, 0xff, bytes) != cudaSuccess) return nullptr;
-    return array;
-  }
 };
 
 // The arguments of a call: pointers in the order of the fields.
@@ -206,6 +185,7 @@ EXPORT Error blockrnn_call(int function, int dtype, const int64_t* dims,
   host.context = &scratch;
   host.allocate = &blockrnn::cuda::Scratch::Allocate;
   if (Error error = blockrnn::cuda::TheStream(&host.stream)) return error;
+  scratch.stream = static_cast<cudaStream_t>(host.stream);
   // The copies and fills above it ran on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   const Call call = {static_cast<blockrnn::cuda::Function>(function),

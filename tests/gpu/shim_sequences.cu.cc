@@ -5,13 +5,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "cc/core/gate_layout.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -44,29 +44,6 @@ enum Function {
   kGruBackward,
   kGruAfterForward,
   kGruAfterBackward,
-};
-
-// Scratch of one call, freed after the device is done with it.
-struct Scratch {
-  int64_t calls_left = 0;
-  cudaStream_t stream = nullptr;
-  std::vector<void*> arrays;
-
-  ~Scratch() {
-    for (void* array : arrays) static_cast<void>(cudaFree(array));
-  }
-
-  static void* Allocate(void* context, std::size_t bytes) {
-    auto* const self = static_cast<Scratch*>(context);
-    void* array = nullptr;
-    if (self->calls_left-- <= 0) return nullptr;
-    if (cudaMalloc(&array, bytes) != cudaSuccess) return nullptr;
-    self->arrays.push_back(array);
-    // NaN in every type, so that what nobody wrote shows; on the call's stream,
-    // as the work of whoever had the memory before.
-    const cudaError_t code = cudaMemsetAsync(array, 0xff, bytes, self->stream);
-    return code == cudaSuccess ? array : nullptr;
-  }
 };
 
 struct Call {

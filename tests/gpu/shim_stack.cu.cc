@@ -6,7 +6,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_args.h"
@@ -14,6 +13,7 @@
 #include "cc/kernels/cuda/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
@@ -31,33 +31,6 @@ struct PlainStack {
 
 namespace blockrnn::cuda {
 namespace {
-
-// Scratch of one call, freed after the device is done with it.
-struct Scratch {
-  int64_t calls_left = 0;
-  cudaStream_t stream = nullptr;
-  std::vector<void*> arrays;
-
-  ~Scratch() {
-    for (void* array : arrays) static_cast<void>(cudaFree(array));
-  }
-
-  static void* Allocate(void* context, std::size_t bytes) {
-    auto* const self = static_cast<Scratch*>(context);
-    void* array = nullptr;
-    if (self->calls_left-- <= 0) return nullptr;
-    // The emulation aligns the end of an array, and so its beginning as well:
-    // scratch that is used again has to be aligned for everyone.
-    constexpr std::size_t kAlignment = 256;
-    bytes = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    if (cudaMalloc(&array, bytes) != cudaSuccess) return nullptr;
-    self->arrays.push_back(array);
-    // NaN in every type, so that what nobody wrote shows; on the call's stream,
-    // as the work of whoever had the memory before.
-    const cudaError_t code = cudaMemsetAsync(array, 0xff, bytes, self->stream);
-    return code == cudaSuccess ? array : nullptr;
-  }
-};
 
 RnnGeometry GeometryOf(const PlainStack& plain) {
   RnnGeometry g;
@@ -173,6 +146,7 @@ EXPORT Error blockrnn_stack(int backward, const PlainStack* plain,
                             const int64_t* lengths, void* const* pointers) {
   using namespace blockrnn::cuda;  // NOLINT: of this function alone
   Scratch scratch;
+  scratch.alignment = 256;
   scratch.calls_left = plain->scratch_calls;
   if (Error error = TheStream(&scratch.stream)) return error;
   CublasCall cublas(false);
