@@ -1,4 +1,4 @@
-"""Tables of the bench of layers: plain text for the terminal, Markdown for the README."""
+"""Tables of the bench of layers: plain text for the terminal, Markdown for the pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench import layers
-from bench.report import machine_line
+from bench.provenance import measured
 from bench.tables import KINDS, dims, markdown_table, number, text_table, why_missing
 
 _VARIANTS = {"plain": "plain", "masked": "masked", "recurrent_dropout": "recurrent dropout"}
@@ -96,6 +96,8 @@ def _table(
         for name in others:
             ratio = row["layer_ratios"].get(name)
             line.append("-" if ratio is None else _ratio(ratio, 1.0, lost))
+        if any(ratio < 1 for ratio in row["layer_ratios"].values()):
+            line[0] = lost.format(line[0])
         lines.append(line)
     head = ["B, T, I, H", *(f"{_COLUMNS[name]} ms" for name in peers)]
     return [*head, *(f"{_OTHERS[name]} / ours" for name in others)], lines
@@ -129,8 +131,13 @@ def text(result: dict[str, Any]) -> str:
     return "\n".join(parts + _calls(result) + _missing(result["rows"]))
 
 
-def markdown(result: dict[str, Any], plot: str | None = None) -> str:
-    """The README section."""
+def summary_markdown(result: dict[str, Any]) -> list[str]:
+    """The paragraphs that stand for all rows: means, losses, and what a call costs."""
+    return [markdown_table(*_summary(result, "**{}**")), *_calls(result)]
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """All rows, those that we lose in bold."""
     parts = [
         "Our layers, Keras' in a `tf.function`, the same with `jit_compile=True`, and PyTorch's;"
         " float32, all contenders turn by turn in one run, in training forward and backward to the"
@@ -139,14 +146,12 @@ def markdown(result: dict[str, Any], plot: str | None = None) -> str:
         " `masked`: rows of random lengths, T / 2 on average, padded on the right, which"
         " PyTorch takes as a packed sequence. `recurrent dropout`: 0.3, which PyTorch has not."
         " Means are geometric. `python -m bench layers` measures again.",
+        *summary_markdown(result),
     ]
-    if plot:
-        parts.append(f"![Speed of the layers against Keras and PyTorch]({plot})")
-    parts += [markdown_table(*_summary(result, "**{}**")), *_calls(result)]
     for name, by_cell in _tables(result).items():
         parts += [
             f"**Layers, {name}**: median ms of one call",
             markdown_table(*_table(by_cell, "**{}**")),
         ]
     parts += [f"{line}." for line in _missing(result["rows"])]
-    return "\n\n".join([*parts, f"Measured on {machine_line(result)}."])
+    return "\n\n".join([*parts, measured(result)])

@@ -12,7 +12,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 
 from bench import layers as layers_bench  # noqa: E402
-from bench import layers_report, report, timing  # noqa: E402
+from bench import layers_report, provenance, report, timing  # noqa: E402
 from bench.peers import is_ours  # noqa: E402
 from bench.tables import KINDS, dims  # noqa: E402
 
@@ -76,7 +76,7 @@ def cells(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
             f"{op}\ngeometric mean {mean:.2f}×",
         )  # fmt: skip
     figure.suptitle("Speed against tf.raw_ops, float32, at B, I, H (above 1× we are faster)")
-    figure.supxlabel(report.machine_line(result), fontsize=7, color=_LINE)
+    figure.supxlabel(provenance.machine_line(result), fontsize=7, color=_LINE)
     return _save(figure, path)
 
 
@@ -110,7 +110,7 @@ def sequence_ratios(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path 
             f" {timing.geometric_mean(ratios):.2f}×",
         )  # fmt: skip
     figure.suptitle("Speed against the fastest peer at B, T, I, H")
-    figure.supxlabel(report.machine_line(result), fontsize=7, color=_LINE)
+    figure.supxlabel(provenance.machine_line(result), fontsize=7, color=_LINE)
     return _save(figure, path)
 
 
@@ -230,5 +230,5 @@ def layers(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
         "Our layers against Keras' (bars, the faster of tf.function and XLA) and PyTorch's"
         " (diamonds) at B, T, I, H"
     )
-    figure.supxlabel(report.machine_line(result), fontsize=7, color=_LINE)
+    figure.supxlabel(provenance.machine_line(result), fontsize=7, color=_LINE)
     return _save(figure, path)

@@ -1,4 +1,4 @@
-"""Tables of a result: plain text for the terminal, Markdown for the README."""
+"""Tables of all rows of a result: plain text for the terminal, Markdown for docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from bench import timing
 from bench.peers import is_ours
+from bench.provenance import measured
 from bench.tables import KINDS, dims, markdown_table, number, text_table, why_missing
 
 # What sequences are to reach against the fastest peer, whole tf.function call, float32: at each
@@ -16,8 +17,7 @@ TARGETS = {
     "train": {"each": 1.2, "mean": 2.0, "peak": 0.8},
     "infer": {"each": 1.0, "mean": 1.3, "peak": 0.9},
 }
-_PEAK_FROM = {"B": 48, "H": 256}
-_LIBRARIES = {"keras": "Keras", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
+PEAK_FROM = {"B": 48, "H": 256}
 _MEANING = {
     "stacks": " Two layers, both directions. `spread`: rows of all lengths from 1 to T; `half`: all"
     " rows half as long; else all rows have T steps."
@@ -42,24 +42,8 @@ def label(row: dict[str, Any]) -> str:
     return " ".join([dims(row["shape"]), *more])
 
 
-def machine_line(result: dict[str, Any]) -> str:
-    """The stamp in one sentence."""
-    m = result["machine"]
-    versions = m["versions"]
-    tensorflow = versions.get("tensorflow") or versions.get("tensorflow-cpu")
-    names = [f"TensorFlow {tensorflow}"] + [
-        f"{label} {versions[key]}"
-        for key, label in _LIBRARIES.items()
-        if key in versions
-        and result["bench"] not in ("cells", "memory")
-        and (key, result["bench"]) != ("onnxruntime", "layers")
-    ]
-    # The widest set of each kind says enough.
-    wide = [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve") if f in m["flags"]]
-    return (
-        f"{m['cpu']} (family, model, stepping {'/'.join(m['cpu_family_model_stepping'])}),"
-        f" {m['cores']} cores, {', '.join(wide)}; {', '.join(names)}; {m['time'][:10]}"
-    )
+def _lost_in_bold(text: str, lost: bool) -> str:
+    return f"**{text}**" if lost else text
 
 
 def cells_text(result: dict[str, Any]) -> str:
@@ -105,31 +89,28 @@ def cells_text(result: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def cells_markdown(result: dict[str, Any], plot: str | None = None) -> str:
-    """The README section: ratios, one column per op, slower ones in bold."""
+def cells_markdown(result: dict[str, Any]) -> str:
+    """Ratios at all shapes, one column per op, slower ones in bold."""
     ops = list(result["summary"])
     table = {(row["op"], tuple(row["shape"])): row["ratio"] for row in result["rows"]}
 
     def cell(op: str, shape: tuple[int, ...]) -> str:
         ratio = table.get((op, shape))
-        return "" if ratio is None else f"**{ratio:.2f}**" if ratio < 1 else f"{ratio:.2f}"
+        return "" if ratio is None else _lost_in_bold(f"{ratio:.2f}", ratio < 1)
 
     shapes = dict.fromkeys(tuple(row["shape"]) for row in result["rows"])
     rows = [[dims(shape), *(cell(op, shape) for op in ops)] for shape in shapes]
     for key, label in (("arithmetic_mean", "mean"), ("geometric_mean", "geometric mean")):
         rows.append([label, *(f"{result['summary'][op][key]:.2f}" for op in ops)])
-    parts = [
+    return "\n\n".join([
         "TensorFlow's time over ours, float32, one alternating run; above 1 we are faster, below 1"
         " (bold) slower. `make bench` measures again.",
         markdown_table(["B, I, H", *(f"`{op}`" for op in ops)], rows),
-        f"Measured on {machine_line(result)}.",
-    ]
-    if plot:
-        parts.insert(1, f"![Speed of the block cells against TensorFlow's own]({plot})")
-    return "\n\n".join(parts)
+        measured(result),
+    ])  # fmt: skip
 
 
-def _groups(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def groups(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """The rows for the table, not those of the sweeps, by (cell, kind)."""
     out: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in result["rows"]:
@@ -180,7 +161,7 @@ def _sequence_summary(rows: Sequence[dict[str, Any]], kind: str, peak: float) ->
             row["peers"][name]["gflops"] / peak
             for row in rows
             if name in row["ratios"] and peak
-            and row["shape"][0] >= _PEAK_FROM["B"] and row["shape"][3] >= _PEAK_FROM["H"]
+            and row["shape"][0] >= PEAK_FROM["B"] and row["shape"][3] >= PEAK_FROM["H"]
         ]  # fmt: skip
         text = (
             f"{name}: geometric mean {timing.geometric_mean(ratios):.2f} (target {target['mean']}),"
@@ -190,7 +171,7 @@ def _sequence_summary(rows: Sequence[dict[str, Any]], kind: str, peak: float) ->
         )
         if large:
             text += (
-                f"; where B >= {_PEAK_FROM['B']} and H >= {_PEAK_FROM['H']},"
+                f"; where B >= {PEAK_FROM['B']} and H >= {PEAK_FROM['H']},"
                 f" {100 * min(large):.0f} to {100 * max(large):.0f}% of the product peak"
                 f" (target {100 * target['peak']:.0f})"
             )
@@ -218,34 +199,55 @@ def _saved_by_lengths(rows: Sequence[dict[str, Any]]) -> list[str]:
     return out
 
 
+# Heading, contender and type of what bfloat16 is measured against; the first is ours.
+_BFLOAT16 = (
+    ("bfloat16, AVX512-BF16", "ours", "bfloat16"),
+    ("bfloat16, AVX-512 alone", "ours_v4", "bfloat16"),
+    ("float32", "ours", "float32"),
+    ("PyTorch, bfloat16", "torch", "bfloat16"),
+)
+
+
+def bfloat16_times(result: dict[str, Any]) -> dict[tuple[Any, ...], dict[str, float]]:
+    """The median ms under each heading, by (cell, kind, shape)."""
+    headings = {(name, dtype): heading for heading, name, dtype in _BFLOAT16}
+    out: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in result["rows"]:
+        for name, entry in row["peers"].items():
+            heading = headings.get((name, row["dtype"]))
+            if heading and "median_ms" in entry:
+                what = row["cell"], row["kind"], tuple(row["shape"])
+                out.setdefault(what, {})[heading] = entry["median_ms"]
+    return out
+
+
+def bfloat16_gains(times: dict[str, float]) -> dict[str, float]:
+    """The others' times over ours, by heading."""
+    ours, *others = (heading for heading, *_ in _BFLOAT16)
+    return {name: times[name] / times[ours] for name in others if name in times and ours in times}
+
+
 def bfloat16_markdown(result: dict[str, Any]) -> str:
     """What bfloat16 takes with the processor's instructions for it, without, and float32."""
-    times = {
-        (row["cell"], row["kind"], tuple(row["shape"]), name, row["dtype"]): entry["median_ms"]
-        for row in result["rows"]
-        for name, entry in row["peers"].items()
-        if "median_ms" in entry
-    }
-    columns = (
-        ("bfloat16, AVX512-BF16", "ours", "bfloat16"),
-        ("bfloat16, AVX-512 alone", "ours_v4", "bfloat16"),
-        ("float32", "ours", "float32"),
-        ("PyTorch, bfloat16", "torch", "bfloat16"),
-    )
-    rows = []
-    for what in dict.fromkeys(key[:3] for key in times):
-        found = [times.get((*what, name, dtype)) for _, name, dtype in columns]
-        gains = [ms / found[0] if ms and found[0] else None for ms in found[1:]]
-        cells = ["-" if ms is None else number(ms) for ms in found]
-        cells += ["-" if gain is None else f"{gain:.2f}" for gain in gains]
-        rows.append([f"{what[0].upper()} {KINDS[what[1]]}, {dims(what[2])}", *cells])
-    head = ["B, T, I, H", *(f"{c[0]}, ms" for c in columns)]
+    headings, rows = [heading for heading, *_ in _BFLOAT16], []
+    for (cell, kind, shape), times in bfloat16_times(result).items():
+        gains = bfloat16_gains(times)
+        lost = any(gain < 1 for gain in gains.values())
+        cells = [number(times[name]) if name in times else "-" for name in headings]
+        cells += [
+            _lost_in_bold(f"{gains[name]:.2f}", gains[name] < 1) if name in gains else "-"
+            for name in headings[1:]
+        ]
+        rows.append([
+            _lost_in_bold(f"{cell.upper()} {KINDS[kind]}, {dims(shape)}", lost), *cells
+        ])  # fmt: skip
+    head = ["B, T, I, H", *(f"{heading}, ms" for heading in headings)]
     head += ["gain of AVX512-BF16", "gain over float32", "gain over PyTorch"]
     return "\n\n".join([
         "Median ms of one call of `tf_blockrnn.lstm` and `gru`, all contenders turn by turn in one"
-        " run.",
+        " run; bold where the first column is not the fastest.",
         markdown_table(head, rows),
-        f"Measured on {machine_line(result)}.",
+        measured(result),
     ])  # fmt: skip
 
 
@@ -253,7 +255,7 @@ def sequences_text(result: dict[str, Any]) -> str:
     """The whole sequences result as text; * is the fastest peer, << a row that we lose."""
     peak = result["peak_gflops"]
     parts = [f"float32 product peak, measured: {peak:.0f} GFLOP/s ({result['peaks'][0]['by']})"]
-    for (cell, kind), rows in _groups(result).items():
+    for (cell, kind), rows in groups(result).items():
         head, lines = _sequence_lines(rows, peer_names(rows), peak)
         marks = [
             max((_ratio_mark(r, kind) for _, r in line if r is not None), default="", key=len)
@@ -274,8 +276,19 @@ def sequences_text(result: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
+def _bold_losses(line: Sequence[tuple[str, float | None]]) -> list[str]:
+    """The cells of a row, its ratios below 1 in bold, and its name if it has any."""
+    lost = [ratio is not None and ratio < 1 for _, ratio in line]
+    (name, _), *rest = line
+    cells = [text.replace("*", "\\*") for text, _ in rest]
+    return [
+        _lost_in_bold(name, any(lost)),
+        *(_lost_in_bold(text, bold) for text, bold in zip(cells, lost[1:], strict=True)),
+    ]
+
+
 def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] = ()) -> str:
-    """The README section; `plots` are (description, address)."""
+    """All rows, those that we lose in bold; `plots` are (description, address)."""
     peak = result["peak_gflops"]
     parts = [
         "Median ms of one call, float32, all contenders turn by turn in one run."
@@ -286,12 +299,9 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
         f" machine ({peak:.0f} GFLOP/s). `make bench` measures again.",
         *(f"![{description}]({address})" for description, address in plots),
     ]
-    for (cell, kind), rows in _groups(result).items():
+    for (cell, kind), rows in groups(result).items():
         head, lines = _sequence_lines(rows, peer_names(rows), peak)
-        table = [
-            [f"**{t}**" if r is not None and r < 1 else t.replace("*", "\\*") for t, r in line]
-            for line in lines
-        ]
+        table = [_bold_losses(line) for line in lines]
         parts += [f"**{cell.upper()}, {KINDS[kind]}**", markdown_table(head, table)]
         sentences = _sequence_summary(rows, kind, peak) + _saved_by_lengths(rows)
         parts += [text.replace("*", "\\*") for text in sentences]
@@ -305,7 +315,7 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
             else ""
         ),
         *_call_cost(result),
-        f"Measured on {machine_line(result)}.",
+        measured(result),
     ]
     return "\n\n".join(parts)
 
@@ -325,21 +335,21 @@ def memory_text(result: dict[str, Any]) -> str:
 
 
 def memory_markdown(result: dict[str, Any]) -> str:
-    """Peak memory of training as a README section."""
+    """Peak memory of training at all shapes."""
     rows = []
     for row in result["rows"]:
         sizes = [
             f"{e['bytes'] / 2**20:.0f}" if "bytes" in e else "-" for e in row["peers"].values()
         ]
         ratio = f"{row['ratio']:.2f}" if "ratio" in row else "-"
-        rows.append([dims(row["shape"]), *sizes, ratio])
+        rows.append([_lost_in_bold(dims(row["shape"]), row.get("ratio", 1) < 1), *sizes, ratio])
     table = markdown_table(["B, T, I, H", "ours MiB", "TensorFlow MiB", "ratio"], rows)
     intro = (
         "What the peak of the resident set rises by in forward and backward: `tf_blockrnn.lstm`"
         " with its gradient, TensorFlow's `BlockLSTMV2` and `BlockLSTMGradV2`, each in a fresh"
         " process."
     )
-    return f"{intro}\n\n{table}"
+    return "\n\n".join([intro, table, measured(result)])
 
 
 def replace_section(page: str, name: str, text: str) -> str:

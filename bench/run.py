@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from bench import layers_report, machine, op_cases, report, shapes, timing
+from bench import layers_report, machine, op_cases, pages, report, shapes, timing
 from bench.peers import PEERS
 
 _RESULTS = pathlib.Path(__file__).resolve().parent / "results"
@@ -66,8 +66,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     layers.add_argument("--variants", nargs="+", choices=tuple(shapes.LAYER_VARIANTS))
     verbs.add_parser("memory", parents=[common], help="peak memory of training, against TensorFlow")
     verbs.add_parser("all", parents=[common], help="all of them, one after another")
-    readme = verbs.add_parser("readme", help="write the README's sections from the results")
-    readme.add_argument("--page", type=pathlib.Path, default=pathlib.Path("README.md"))
+    readme = verbs.add_parser(
+        "readme", help="write the sections of README.md and docs/ from the results"
+    )
+    readme.add_argument("--root", type=pathlib.Path, default=pathlib.Path(), help="of the pages")
     readme.add_argument("--results", type=pathlib.Path, default=_RESULTS)
     show = verbs.add_parser("show", help="print the tables of a result again and redo its plots")
     show.add_argument("file", type=pathlib.Path, help="a JSON file that the bench wrote")
@@ -247,30 +249,8 @@ def _all(args: argparse.Namespace) -> None:
 
 
 def _readme(args: argparse.Namespace) -> None:
-    """Writes each section that the page has markers for and that there is a result of."""
-    page = args.page.read_text(encoding="utf-8")
-    base = args.results
-    with_plots = {
-        "cells": lambda r: report.cells_markdown(r, "bench/results/cells.png"),
-        "sequences": lambda r: report.sequences_markdown(r, [
-            ("Speed against the fastest peer", "bench/results/sequences_ratio.png"),
-            ("Share of the product peak", "bench/results/sequences_peak.png"),
-            ("Cost against T, B and H", "bench/results/sequences_cost.png"),
-        ]),
-        "stacks": lambda r: report.sequences_markdown(r, [
-            ("Speed of stacks against the fastest peer", "bench/results/stacks_ratio.png"),
-        ]),
-        "bfloat16": report.bfloat16_markdown,
-        "layers": lambda r: layers_report.markdown(r, "bench/results/layers.png"),
-        "memory": report.memory_markdown,
-    }  # fmt: skip
-    for name, markdown in with_plots.items():
-        file = base / f"{name}.json"
-        if file.exists() and f"<!-- bench:begin {name} -->" in page:
-            result = json.loads(file.read_text(encoding="utf-8"))
-            page = report.replace_section(page, name, markdown(result))
-            print(f"{args.page}: section {name} from {file}")
-    args.page.write_text(page, encoding="utf-8")
+    for line in pages.write(args.root, args.results):
+        print(line)
 
 
 def _show(args: argparse.Namespace) -> None:

@@ -8,7 +8,20 @@ import pathlib
 
 import pytest
 
-from bench import data, layers, layers_report, op_cases, report, sequences, shapes, timing
+from bench import (
+    data,
+    layers,
+    layers_report,
+    limits,
+    op_cases,
+    pages,
+    provenance,
+    report,
+    sequences,
+    shapes,
+    summary,
+    timing,
+)
 from bench import run as command
 from bench.peers import PEERS, base, tensorflow_base, worker
 
@@ -255,6 +268,40 @@ def test_a_lost_row_is_shown_as_lost():
     assert "100% of the product peak" in report.sequences_text(won)
 
 
+def test_lost_rows_are_counted_where_the_rows_are_not_shown():
+    lost, won = (summary.SECTIONS["sequences"](_sequence_result(ms)) for ms in (20.0, 5.0))
+    assert "1 of 1 rows are slower than the fastest peer: [all rows](docs/benchmarks.md" in lost
+    assert "| **0.50** | 1.3 | **0.50** | 1 of 1 |" in lost
+    assert "0 of 1 rows are slower" in won and "| 2.00 | 1.3 | 2.00 | 0 of 1 |" in won
+    assert "**64, 10, 256, 256**" in report.sequences_markdown(_sequence_result(20.0))
+    assert "**64, 10, 256, 256**" not in report.sequences_markdown(_sequence_result(5.0))
+
+
+def test_a_machine_with_other_work_is_told():
+    result = _sequence_result(8.0)
+    result["machine"]["commit"] = "abc123-dirty"
+    assert provenance.not_quiet(result) == ""
+    assert "commit abc123 with changes of its own on cpu" in provenance.measured(result)
+    result["peaks"].append({"gflops": 191.0})
+    assert provenance.not_quiet(result) == ""  # within 5%
+    result["peaks"].append({"gflops": 189.0})
+    assert "200 GFLOP/s at the start and 189 at the end" in provenance.not_quiet(result)
+    above = _sequence_result(4.0)
+    assert "1 float32 time lies above the peak" in provenance.not_quiet(above)
+    assert "at up to 125%" in provenance.not_quiet(above)
+    above["rows"][0]["dtype"] = "bfloat16"  # the peak is of float32 products
+    assert provenance.not_quiet(above) == ""
+
+
+def test_what_no_op_could_reach_is_told():
+    # 5 ms of products at the peak and 3 ms of the call, against 10 ms of the fastest peer.
+    missed = limits.markdown(_sequence_result(20.0) | {"empty_call_ms": 3.0})
+    row = "LSTM inference, 64, 10, 256, 256 | 20.0 | 3.00 | 5.00 | 12.0 | torch 10.0 | 0.50 | 1.25"
+    assert row in missed
+    assert "LSTM inference: 0.50 reached, 1.25 the highest possible, 1.3 wanted" in missed
+    assert row[:32] not in limits.markdown(_sequence_result(9.0) | {"empty_call_ms": 3.0})
+
+
 def test_what_lengths_save_is_told():
     result = _sequence_result(8.0)
     half = {"median_ms": 4.4, "gflops": 1.0}
@@ -346,15 +393,32 @@ def test_layers_are_plotted(tmp_path):
     assert plot.layers(_layers_result(5.0) | {"rows": []}, tmp_path / "b.png") is None
 
 
-def test_readme_gets_the_section_of_layers(tmp_path):
+def test_each_page_gets_its_section_of_layers(tmp_path):
     (tmp_path / "layers.json").write_text(json.dumps(_layers_result(5.0)))
-    page = tmp_path / "page.md"
-    page.write_text("a\n<!-- bench:begin layers -->\n<!-- bench:end layers -->\nz\n")
-    options = ["readme", f"--page={page}", f"--results={tmp_path}"]
-    command._readme(command._arguments(options))
-    text = page.read_text()
-    assert "(bench/results/layers.png)" in text and "| LSTM, 64, 10, 256, 256 | 5.00 |" in text
-    assert text.startswith("a\n<!-- bench:begin layers -->") and text.endswith("-->\nz\n")
+    (tmp_path / "docs").mkdir()
+    marked = "a\n<!-- bench:begin layers -->\n<!-- bench:end layers -->\nz\n"
+    paths = [tmp_path / name for name in ("README.md", "docs/benchmarks.md")]
+    for path in paths:
+        path.write_text(marked)
+    command._readme(command._arguments(["readme", f"--root={tmp_path}", f"--results={tmp_path}"]))
+    short, long = (path.read_text() for path in paths)
+    for text in (short, long):
+        assert text.startswith("a\n<!-- bench:begin layers -->") and text.endswith("-->\nz\n")
+    assert "(bench/results/layers.png)" in short and "(docs/benchmarks.md#layers)" in short
+    row = "| LSTM, 64, 10, 256, 256 | 5.00 |"
+    assert row in long and row not in short
+
+
+@pytest.mark.parametrize("page", pages.PAGES)
+def test_pages_are_what_the_results_give(tmp_path, page):
+    root = pathlib.Path(__file__).resolve().parent.parent
+    (tmp_path / page).parent.mkdir(exist_ok=True)
+    text = (root / page).read_text(encoding="utf-8")
+    (tmp_path / page).write_text(text, encoding="utf-8")
+    (line,) = pages.write(tmp_path, root / "bench/results")
+    assert ", ".join(pages.PAGES[page]) in line  # none of its sections is missing
+    again = (tmp_path / page).read_text(encoding="utf-8")
+    assert again == text, f"`python -m bench readme` writes {page} anew"
 
 
 def test_readme_section_is_replaced():

@@ -14,7 +14,16 @@ import pytest
 from children import ROOT
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+PAGES = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "docs/benchmarks.md",
+    "docs/cudnn.md",
+    "docs/speed.md",
+    "docs/tensorflow_errors.md",
+)
 
 
 def python_blocks(page: str) -> list[str]:
@@ -105,11 +114,23 @@ def test_environment_variables_are_all_there():
     assert used == {name for name in documented if name.startswith("TF_BLOCKRNN_")}
 
 
+def anchors(page: pathlib.Path) -> set[str]:
+    """The names by which links reach the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\(([^)#\s]+)\)", text):
-        assert target.startswith("https://") or (ROOT / target).exists(), target
+    """To files, seen from the page's folder, and to headings in them."""
+    path = ROOT / page
+    links = re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]+))?\)", path.read_text(encoding="utf-8"))
+    for target, heading in links:
+        if target.startswith("https://"):
+            continue
+        file = (path.parent / target) if target else path
+        assert file.exists(), target
+        assert not heading or heading in anchors(file), heading
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -123,6 +144,13 @@ def test_named_files_and_verbs_exist(page):
     folders = "|".join(f.name for f in ROOT.iterdir() if f.is_dir() and f.name[0] != ".")
     for path in re.findall(rf"`((?:{folders})/[\w./-]+)`", text):
         assert (ROOT / pathlib.Path(path)).exists(), path
+
+
+def test_readme_tells_how_to_use_it_before_how_fast_it_is():
+    headings = re.findall(r"^## (.+)$", README, flags=re.MULTILINE)
+    last_of_use = headings.index("When something is wrong")
+    assert last_of_use < headings.index("Speed")
+    assert len(README.splitlines()) < 500
 
 
 def test_architecture_is_two_pages_at_most():

@@ -1,0 +1,74 @@
+"""What our time at a sequence that missed its target consists of, as a Markdown table.
+
+A call takes at least what an empty tf.function takes, and its products at least what they take at
+the product peak. The fastest peer's time over the sum of both is the highest ratio that any op
+could reach on that machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bench import report, timing
+from bench.provenance import measured
+from bench.tables import KINDS, markdown_table, number
+
+_OURS = "ours"
+
+
+def _parts(row: dict[str, Any], result: dict[str, Any]) -> dict[str, float]:
+    """Our time in ms, its two lower bounds, and the ratios reached and reachable."""
+    products = 1e-6 * row["flops"] / result["peak_gflops"]
+    call = result["empty_call_ms"]
+    fastest = row["peers"][row["fastest"]]["median_ms"]
+    return {
+        "ours": row["peers"][_OURS]["median_ms"],
+        "call": call,
+        "products": products,
+        "ratio": row["ratios"][_OURS],
+        "highest": fastest / (call + products),
+    }
+
+
+def _line(name: str, row: dict[str, Any], parts: dict[str, float]) -> list[str]:
+    rest = parts["ours"] - parts["call"] - parts["products"]
+    fastest = row["peers"][row["fastest"]]["median_ms"]
+    return [
+        f"{name}, {report.label(row)}",
+        *(number(parts[key]) for key in ("ours", "call", "products")),
+        number(max(rest, 0.0)),
+        f"{row['fastest']} {number(fastest)}",
+        f"{parts['ratio']:.2f}",
+        f"{parts['highest']:.2f}",
+    ]
+
+
+def _mean(name: str, parts: Sequence[dict[str, float]], target: float) -> str:
+    reached, highest = (
+        timing.geometric_mean([part[key] for part in parts]) for key in ("ratio", "highest")
+    )
+    return f"{name}: {reached:.2f} reached, {highest:.2f} the highest possible, {target} wanted"
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The rows of `tf_blockrnn.lstm` and `gru` under their targets, and all means."""
+    lines, means = [], []
+    for (cell, kind), rows in report.groups(result).items():
+        name, target = f"{cell.upper()} {KINDS[kind]}", report.TARGETS[kind]
+        parts = {id(row): _parts(row, result) for row in rows if _OURS in row["ratios"]}
+        means.append(_mean(name, list(parts.values()), target["mean"]))
+        lines += [
+            _line(name, row, parts[id(row)])
+            for row in rows
+            if id(row) in parts and row["ratios"][_OURS] < target["each"]
+        ]
+    head = [
+        "B, T, I, H", "ours ms", "of it the call", "products at peak", "all else",
+        "fastest peer, ms", "ratio", "highest possible",
+    ]  # fmt: skip
+    return "\n\n".join([
+        markdown_table(head, lines),
+        f"Geometric means over all shapes: {'; '.join(means)}.",
+        measured(result),
+    ])  # fmt: skip

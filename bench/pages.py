@@ -1,0 +1,62 @@
+"""The pages that tell results: which section of which page is made from which result.
+
+A page has `<!-- bench:begin NAME -->` and `<!-- bench:end NAME -->` around each section. README.md
+has the summaries, docs/benchmarks.md all rows, docs/speed.md what our times consist of.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from collections.abc import Callable
+from typing import Any
+
+from bench import layers_report, limits, report, summary
+
+# A section's name is the one of the result that it is made from.
+_Sections = dict[str, Callable[[dict[str, Any]], str]]
+
+_PLOTS = "../bench/results"
+_ALL_ROWS: _Sections = {
+    "cells": report.cells_markdown,
+    "sequences": lambda result: report.sequences_markdown(result, [
+        ("Share of the product peak", f"{_PLOTS}/sequences_peak.png"),
+        ("Cost against T, B and H", f"{_PLOTS}/sequences_cost.png"),
+    ]),
+    "stacks": report.sequences_markdown,
+    "bfloat16": report.bfloat16_markdown,
+    "layers": layers_report.markdown,
+    "memory": report.memory_markdown,
+}  # fmt: skip
+PAGES: dict[str, _Sections] = {
+    "README.md": summary.SECTIONS,
+    "docs/benchmarks.md": _ALL_ROWS,
+    "docs/speed.md": {"sequences": limits.markdown},
+}
+
+
+def _rewritten(page: str, sections: _Sections, results: pathlib.Path) -> tuple[str, list[str]]:
+    """The page with its sections made anew, and the names of those."""
+    done = []
+    for name, markdown in sections.items():
+        file = results / f"{name}.json"
+        if file.exists() and f"<!-- bench:begin {name} -->" in page:
+            result = json.loads(file.read_text(encoding="utf-8"))
+            page = report.replace_section(page, name, markdown(result))
+            done.append(name)
+    return page, done
+
+
+def write(root: pathlib.Path, results: pathlib.Path) -> list[str]:
+    """Writes each section that a page under `root` has markers for and that there is a result of.
+
+    Gives a line of text for each page.
+    """
+    lines = []
+    for name, sections in PAGES.items():
+        path = root / name
+        if path.exists():
+            text, done = _rewritten(path.read_text(encoding="utf-8"), sections, results)
+            path.write_text(text, encoding="utf-8")
+            lines.append(f"{path}: {', '.join(done) or 'nothing'} from {results}")
+    return lines

@@ -1,0 +1,68 @@
+"""What a result was measured on: machine, versions, date, commit, and whether it was quiet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LIBRARIES = {"keras": "Keras", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
+# What the product peak may change by within a run on a machine that does nothing else.
+_PEAK_DRIFT = 0.05
+
+
+def machine_line(result: dict[str, Any]) -> str:
+    """The stamp in one sentence."""
+    m = result["machine"]
+    versions = m["versions"]
+    tensorflow = versions.get("tensorflow") or versions.get("tensorflow-cpu")
+    names = [f"TensorFlow {tensorflow}"] + [
+        f"{label} {versions[key]}"
+        for key, label in _LIBRARIES.items()
+        if key in versions
+        and result["bench"] not in ("cells", "memory")
+        and (key, result["bench"]) != ("onnxruntime", "layers")
+    ]
+    # The widest set of each kind says enough.
+    wide = [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve") if f in m["flags"]]
+    return (
+        f"{m['cpu']} (family, model, stepping {'/'.join(m['cpu_family_model_stepping'])}),"
+        f" {m['cores']} cores, {', '.join(wide)}; {', '.join(names)}; {m['time'][:10]}"
+    )
+
+
+def _above_peak(result: dict[str, Any]) -> list[float]:
+    """The shares of the float32 product peak that no float32 time can truly have had."""
+    peak = result.get("peak_gflops")
+    shares = [
+        entry["gflops"] / peak
+        for row in result["rows"]
+        if peak and row.get("dtype", "float32") == "float32"
+        for entry in row["peers"].values()
+        if "gflops" in entry
+    ]
+    return [share for share in shares if share > 1]
+
+
+def not_quiet(result: dict[str, Any]) -> str:
+    """What in a result shows that the machine had other work; empty when nothing does."""
+    signs = []
+    peaks = [peak["gflops"] for peak in result.get("peaks", ()) if peak["gflops"]]
+    if peaks and 1 - min(peaks) / max(peaks) > _PEAK_DRIFT:
+        signs.append(
+            f"its product peak was {peaks[0]:.0f} GFLOP/s at the start and {peaks[-1]:.0f} at the"
+            " end"
+        )
+    above = _above_peak(result)
+    if above:
+        what = "time lies" if len(above) == 1 else "times lie"
+        signs.append(
+            f"{len(above)} float32 {what} above the peak, ours and others', at up to"
+            f" {100 * max(above):.0f}% of it, so it was measured too low"
+        )
+    return f"**The machine was not quiet in this run**: {'; '.join(signs)}." if signs else ""
+
+
+def measured(result: dict[str, Any]) -> str:
+    """Where, when and at which commit, and whether the machine was quiet."""
+    commit, _, dirty = (result["machine"].get("commit") or "unknown").partition("-")
+    at = f"commit {commit}" + (" with changes of its own" if dirty else "")
+    return f"Measured at {at} on {machine_line(result)}. {not_quiet(result)}".rstrip()

@@ -1,0 +1,177 @@
+"""The README's sections: of each bench the plot, means, losses, targets and a link to all rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench import layers_report, report, timing
+from bench.peers import is_ours
+from bench.provenance import measured
+from bench.tables import KINDS, markdown_table
+
+# What the block cells are to reach on mean over TensorFlow's.
+_CELL_MEAN = 2.0
+_PLOTS = "bench/results"
+_PAGE = "docs/benchmarks.md"
+
+
+def _bold(value: float, wanted: float) -> str:
+    return f"**{value:.2f}**" if value < wanted else f"{value:.2f}"
+
+
+def _mean_and_lowest(ratios: Sequence[float]) -> str:
+    if not ratios:
+        return "-"
+    return f"{_bold(timing.geometric_mean(ratios), 1)} ({_bold(min(ratios), 1)})"
+
+
+def _lost(ratios: Sequence[float]) -> int:
+    return sum(ratio < 1 for ratio in ratios)
+
+
+def _all_rows(result: dict[str, Any], lost: int, rows: int, how: str) -> str:
+    """How many rows we lose, where they stand, and what they were measured on."""
+    link = f"[all rows]({_PAGE}#{result['bench']})"
+    return f"{lost} of {rows} rows are {how}: {link}. {measured(result)}"
+
+
+def _cells(result: dict[str, Any]) -> str:
+    lines, some = [], result["summary"]
+    floor = result["floor"]
+    for op, s in some.items():
+        lines.append([
+            f"`{op}`", _bold(s["arithmetic_mean"], _CELL_MEAN), f"{_CELL_MEAN:g}",
+            f"{s['geometric_mean']:.2f}", _bold(s["lowest"], 1.0), f"{floor:g}",
+            f"{s['slower']} of {s['shapes']}",
+        ])  # fmt: skip
+    head = ["", "mean", "target", "geometric mean", "lowest", "target", "slower at"]
+    return "\n\n".join([
+        "TensorFlow's time over ours, one step, float32; bold: under the target.",
+        f"![Speed of the block cells against TensorFlow's own]({_PLOTS}/cells.png)",
+        markdown_table(head, lines),
+        _all_rows(
+            result, sum(s["slower"] for s in some.values()), len(result["rows"]),
+            "slower than TensorFlow's",
+        ),
+    ])  # fmt: skip
+
+
+def _shares(rows: Sequence[dict[str, Any]], name: str, peak: float) -> list[float]:
+    """The shares of the product peak at the shapes that have a target for it."""
+    return [
+        row["peers"][name]["gflops"] / peak
+        for row in rows
+        if peak
+        and row["shape"][0] >= report.PEAK_FROM["B"]
+        and row["shape"][3] >= report.PEAK_FROM["H"]
+    ]
+
+
+def _sequence_line(
+    what: str, rows: Sequence[dict[str, Any]], name: str, kind: str, peak: float
+) -> list[str]:
+    """Means, losses and targets of one of our contenders in one group of rows."""
+    target = report.TARGETS[kind]
+    ratios = [row["ratios"][name] for row in rows]
+    shares = _shares(rows, name, peak)
+    low = f"{math.floor(100 * min(shares))}%" if shares else "-"
+    return [
+        what,
+        _bold(timing.geometric_mean(ratios), target["mean"]),
+        f"{target['mean']:g}",
+        _bold(min(ratios), target["each"]),
+        f"{_lost(ratios)} of {len(ratios)}",
+        f"{target['each']:g}",
+        f"{sum(ratio < target['each'] for ratio in ratios)}",
+        f"**{low}**" if shares and min(shares) < target["peak"] else low,
+        f"{100 * target['peak']:.0f}%",
+    ]
+
+
+def _sequence_table(result: dict[str, Any]) -> tuple[str, int, int]:
+    """The table, how many of its ratios are below 1, and how many there are."""
+    lines, ratios = [], []
+    for (cell, kind), rows in report.groups(result).items():
+        for name in dict.fromkeys(n for row in rows for n in row["ratios"]):
+            some = [row for row in rows if name in row["ratios"]]
+            what = f"{cell.upper()} {KINDS[kind]}, `{name}`"
+            lines.append(_sequence_line(what, some, name, kind, result["peak_gflops"]))
+            ratios += [row["ratios"][name] for row in some]
+    least = f"least of peak, B ≥ {report.PEAK_FROM['B']}, H ≥ {report.PEAK_FROM['H']}"
+    head = [
+        "", "mean", "target", "lowest", "slower at", "target of a row", "under it", least, "target",
+    ]  # fmt: skip
+    return markdown_table(head, lines), _lost(ratios), len(ratios)
+
+
+def _sequences(intro: str, plot: tuple[str, str]) -> Callable[[dict[str, Any]], str]:
+    def section(result: dict[str, Any]) -> str:
+        table, slower, rows = _sequence_table(result)
+        description, file = plot
+        closing = _all_rows(result, slower, rows, "slower than the fastest peer")
+        ours = (f"`{n}` is {note}." for n, note in result["peer_notes"].items() if is_ours(n))
+        beginning = " ".join([intro, *ours])
+        return "\n\n".join([beginning, f"![{description}]({_PLOTS}/{file})", table, closing])
+
+    return section
+
+
+def _bfloat16(result: dict[str, Any]) -> str:
+    groups: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for (cell, kind, _), times in report.bfloat16_times(result).items():
+        for other, gain in report.bfloat16_gains(times).items():
+            groups.setdefault((cell, kind), {}).setdefault(other, []).append(gain)
+    others = list(dict.fromkeys(other for gains in groups.values() for other in gains))
+    lines = [
+        [f"{cell.upper()} {KINDS[kind]}", *(_mean_and_lowest(gains.get(o, ())) for o in others)]
+        for (cell, kind), gains in groups.items()
+    ]
+    theirs = [gain for gains in groups.values() for gain in gains.get(others[-1], ())]
+    return "\n\n".join([
+        "The time of others over ours in bfloat16 with AVX512-BF16: geometric mean (lowest).",
+        markdown_table(["", *(f"over {other}" for other in others)], lines),
+        _all_rows(result, _lost(theirs), len(theirs), f"slower than {others[-1]}"),
+    ])  # fmt: skip
+
+
+def _layers(result: dict[str, Any]) -> str:
+    ratios = [row["layer_ratios"] for row in result["rows"]]
+    slower = sum(any(ratio < 1 for ratio in some.values()) for some in ratios)
+    return "\n\n".join([
+        "Keras' time (the better of with and without XLA) and PyTorch's over ours, float32; means"
+        " are geometric, bold: we are slower, or below the target.",
+        f"![Speed of the layers against Keras and PyTorch]({_PLOTS}/layers.png)",
+        *layers_report.summary_markdown(result),
+        _all_rows(result, slower, len(ratios), "slower than Keras or PyTorch"),
+    ])  # fmt: skip
+
+
+def _memory(result: dict[str, Any]) -> str:
+    ratios = [row["ratio"] for row in result["rows"] if "ratio" in row]
+    return "\n\n".join([
+        "What the peak of resident memory rises by in training, TensorFlow's `BlockLSTMV2` and its"
+        f" Grad over `tf_blockrnn.lstm`: {min(ratios):.2f} to {max(ratios):.2f}, geometric mean"
+        f" {timing.geometric_mean(ratios):.2f} (above 1 we take less).",
+        _all_rows(result, _lost(ratios), len(ratios), "above TensorFlow's"),
+    ])  # fmt: skip
+
+
+SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "cells": _cells,
+    "sequences": _sequences(
+        "The fastest peer's time over ours, one call, float32; peers are TensorFlow's ops, Keras"
+        " with and without XLA, PyTorch and ONNX Runtime. Means are geometric; bold: under the"
+        " target.",
+        ("Speed against the fastest peer", "sequences_ratio.png"),
+    ),
+    "stacks": _sequences(
+        "The same for the cuDNN ops: two layers, both directions, rows of full and of different"
+        " lengths, against PyTorch and ONNX Runtime.",
+        ("Speed of stacks against the fastest peer", "stacks_ratio.png"),
+    ),
+    "bfloat16": _bfloat16,
+    "layers": _layers,
+    "memory": _memory,
+}
