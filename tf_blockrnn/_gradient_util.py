@@ -101,17 +101,50 @@ def input_gradients(
     return tf.split(product, [columns(a), columns(b)], axis=1)
 
 
-# What the gradients of whole sequences, [T, B, width], share.
+# What the functions and gradients of whole sequences share.
 
 
-def sequence_length(x: tf.Tensor, seq_len_max: int | tf.Tensor | None) -> tf.Tensor | int:
-    """The number of steps that count: all of them when None is said."""
+def refusal(message: str) -> Exception:
+    """The error for an argument that does not fit, of the type that TensorFlow has for its ops."""
+    if tf.executing_eagerly():
+        return tf.errors.InvalidArgumentError(None, None, message)
+    return ValueError(message)
+
+
+def as_tensor(value: tf.Tensor, dtype: tf.DType | None = None) -> tf.Tensor:
+    """An argument as a tensor; numbers and arrays become one of that dtype."""
+    if isinstance(value, tf.Tensor):  # to ask costs a fraction of what the conversion does
+        return value
+    return tf.convert_to_tensor(value, None if tf.is_tensor(value) else dtype)
+
+
+def integers(argument: str, value: int | tf.Tensor) -> tf.Tensor:
+    """An argument that must be of integers.
+
+    Raises:
+      tf.errors.InvalidArgumentError: it is not (ValueError while a graph is built).
+    """
+    tensor = as_tensor(value)
+    if not tensor.dtype.is_integer:
+        raise refusal(f"{argument} must be of an integer type, got {tensor.dtype.name}")
+    return tensor
+
+
+def sequence_length(
+    function: str, x: tf.Tensor, seq_len_max: int | tf.Tensor | None
+) -> tf.Tensor | int:
+    """The number of steps of x, [T, B, width], that count: all of them when None is said.
+
+    Raises:
+      tf.errors.InvalidArgumentError: seq_len_max is no integer.
+    """
     if seq_len_max is not None:
-        # A tensor of another integer type is no less a length.
-        return tf.cast(seq_len_max, tf.int64)
-    if isinstance(x, tf.Tensor) and (x.shape.rank is None or x.shape[0] is None):
+        return tf.cast(integers(f"{function}: seq_len_max", seq_len_max), tf.int64)
+    if x.shape.rank == 0:
+        return 0  # the op refuses such an x
+    if x.shape.rank is None or x.shape[0] is None:
         return tf.shape(x, out_type=tf.int64)[0]
-    return x.shape[0] if hasattr(x, "shape") else len(x)
+    return x.shape[0]
 
 
 def steps_before(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:

@@ -27,6 +27,22 @@ def is_training() -> bool:
     return not tf.executing_eagerly() or record.could_possibly_record()
 
 
+def inputs(x: tf.Tensor, w_h: tf.Tensor, *weights: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
+    """x and w_h as tensors. Numbers and arrays take the dtype of the weights, or of x, that are."""
+    dtype = next((t.dtype for t in (w_h, *weights, x) if tf.is_tensor(t)), None)
+    w_h = util.as_tensor(w_h, dtype)
+    return util.as_tensor(x, w_h.dtype), w_h
+
+
+def in_dtype(given: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """An argument of a call; numbers and arrays become a tensor of that dtype."""
+    return given if tf.is_tensor(given) else tf.convert_to_tensor(given, dtype)
+
+
+def _other_rank(argument: str, shape: tf.TensorShape, rank: int) -> Exception:
+    return util.refusal(f"{argument} must have {rank} dims, got shape {list(shape)}")
+
+
 def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
     """A dim of an argument of that rank, as a number where it is known.
 
@@ -34,9 +50,7 @@ def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tens
       tf.errors.InvalidArgumentError: it is of another rank.
     """
     if tensor.shape.rank not in (None, rank):
-        raise tf.errors.InvalidArgumentError(
-            None, None, f"{argument} must have {rank} dims, got shape {tensor.shape.as_list()}"
-        )
+        raise _other_rank(argument, tensor.shape, rank)
     known = tensor.shape[axis] if tensor.shape.rank == rank else None
     return tf.shape(tensor)[axis] if known is None else known
 
@@ -46,9 +60,22 @@ def zero_state(op: str, x: tf.Tensor, time_major: bool, units: int | tf.Tensor) 
     return tf.zeros([dim(f"{op}: x", x, 1 if time_major else 0, 3), units], x.dtype)
 
 
-def or_left_out(given: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
-    """An input that may be None."""
-    return none(dtype) if given is None else given
+def or_left_out(argument: str, given: tf.Tensor | None, rank: int, dtype: tf.DType) -> tf.Tensor:
+    """An input that may be None, for which an op takes `[0]`. A caller may not give that.
+
+    Raises:
+      tf.errors.InvalidArgumentError: it is of another rank.
+    """
+    if given is None:
+        return none(dtype)
+    given = in_dtype(given, dtype)
+    shape = given.shape  # a tuple if it is a Keras variable's
+    found = shape.rank if isinstance(shape, tf.TensorShape) else len(shape)
+    if found is None:
+        return tf.ensure_shape(given, [None] * rank)
+    if found != rank:
+        raise _other_rank(argument, shape, rank)
+    return given
 
 
 class Steps(NamedTuple):
@@ -58,25 +85,46 @@ class Steps(NamedTuple):
     sequence_lengths: tf.Tensor
 
 
-def steps(op: str, mask: tf.Tensor | None, sequence_lengths: tf.Tensor | None) -> Steps:
+def steps(
+    op: str,
+    x: tf.Tensor,
+    time_major: bool,
+    mask: tf.Tensor | None,
+    sequence_lengths: tf.Tensor | None,
+) -> Steps:
     """What a function is given, as an op takes it.
 
     Raises:
-      tf.errors.InvalidArgumentError: sequence_lengths are no integers.
+      tf.errors.InvalidArgumentError: mask is neither bool nor of integers, or sequence_lengths are
+        no integers, or there are none for a batch that has rows.
     """
-    mask = none(tf.bool) if mask is None else tf.cast(mask, tf.bool)
+    return Steps(_mask(op, mask), _lengths(op, x, 1 if time_major else 0, sequence_lengths))
+
+
+def _mask(op: str, mask: tf.Tensor | None) -> tf.Tensor:
+    if mask is not None:
+        mask = util.as_tensor(mask)
+        if not (mask.dtype.is_bool or mask.dtype.is_integer):
+            raise util.refusal(
+                f"{op}: mask must be of bool or of an integer type, got {mask.dtype.name}"
+            )
+        if not mask.dtype.is_bool:
+            mask = tf.cast(mask, tf.bool)
+    return or_left_out(f"{op}: mask", mask, 2, tf.bool)
+
+
+def _lengths(
+    op: str, x: tf.Tensor, batch_axis: int, sequence_lengths: tf.Tensor | None
+) -> tf.Tensor:
     if sequence_lengths is None:
-        return Steps(mask, none(tf.int32))
-    lengths = tf.convert_to_tensor(sequence_lengths)
-    if not lengths.dtype.is_integer:
-        raise tf.errors.InvalidArgumentError(
-            None,
-            None,
-            f"{op}: sequence_lengths must be of an integer type, got {lengths.dtype.name}",
-        )
-    if lengths.dtype not in (tf.int32, tf.int64):
-        lengths = tf.cast(lengths, tf.int64)
-    return Steps(mask, lengths)
+        return none(tf.int32)
+    lengths = util.integers(f"{op}: sequence_lengths", sequence_lengths)
+    # To the op these are lengths left out.
+    if lengths.shape.rank == 1 and lengths.shape[0] == 0:
+        batch = dim(f"{op}: x", x, batch_axis, 3)
+        if isinstance(batch, int) and batch > 0:
+            raise util.refusal(f"{op}: sequence_lengths must have shape [B] = [{batch}], got [0]")
+    return lengths if lengths.dtype in (tf.int32, tf.int64) else tf.cast(lengths, tf.int64)
 
 
 def or_none(cotangent: tf.Tensor) -> tf.Tensor:

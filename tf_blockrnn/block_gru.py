@@ -46,7 +46,7 @@ def block_gru(
 
     Raises:
       tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        seq_len_max is not in 0..T.
+        seq_len_max is not in 0..T or not an integer.
 
     Example:
       >>> import tensorflow as tf
@@ -57,9 +57,9 @@ def block_gru(
       >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f}")
       0.175991 0.000000
     """
-    return _ops.block_rnn_block_gru(
-        util.sequence_length(x, seq_len_max), x, h_prev, w_ru, w_c, b_ru, b_c, name=name
-    )
+    x = util.as_tensor(x, getattr(w_ru, "dtype", None))
+    length = util.sequence_length("block_gru", x, seq_len_max)
+    return _ops.block_rnn_block_gru(length, x, h_prev, w_ru, w_c, b_ru, b_c, name=name)
 
 
 class _Inputs(NamedTuple):

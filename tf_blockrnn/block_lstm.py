@@ -52,7 +52,7 @@ def block_lstm(
 
     Raises:
       tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        seq_len_max is not in 0..T.
+        seq_len_max is not in 0..T or not an integer.
 
     Example:
       >>> import tensorflow as tf
@@ -64,10 +64,11 @@ def block_lstm(
       >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f} {steps.h[2, 0, 0]:.6f}")
       0.448484 0.709648 0.000000
     """
+    x = util.as_tensor(x, getattr(w, "dtype", None))
     cs_prev, h_prev = state
     wci, wcf, wco = peephole_weights(peepholes, w)
     return _ops.block_rnn_block_lstm(
-        util.sequence_length(x, seq_len_max),
+        util.sequence_length("block_lstm", x, seq_len_max),
         x,
         cs_prev,
         h_prev,
@@ -112,7 +113,7 @@ def block_lstm_v2(
 
     Raises:
       tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        seq_len_max is not in 0..T.
+        seq_len_max is not in 0..T or not an integer.
 
     Example:
       >>> import tensorflow as tf
@@ -123,10 +124,11 @@ def block_lstm_v2(
       >>> steps.h.shape
       TensorShape([3, 1, 2])
     """
+    x = util.as_tensor(x, getattr(w, "dtype", None))
     cs_prev, h_prev = state
     wci, wcf, wco = peephole_weights(peepholes, w)
     return _ops.block_rnn_block_lstmv2(
-        util.sequence_length(x, seq_len_max),
+        util.sequence_length("block_lstm_v2", x, seq_len_max),
         x,
         cs_prev,
         h_prev,

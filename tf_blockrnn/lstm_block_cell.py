@@ -16,13 +16,13 @@ Zaremba et al. 2014, arXiv:1409.2329.
 
 from __future__ import annotations
 
-import functools
 from typing import NamedTuple
 
 import tensorflow as tf
 
 from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader
+from tf_blockrnn import _sequence_util as sequence_util
 
 _ops = _loader.load()
 
@@ -35,21 +35,11 @@ class Peepholes(NamedTuple):
     wco: tf.Tensor
 
 
-@functools.cache
-def _no_peephole_eager(dtype: tf.DType) -> tf.Tensor:
-    return tf.zeros([0], dtype)
-
-
-def _no_peephole(dtype: tf.DType) -> tf.Tensor:
-    """What stands for weights that are not read; made once, as each op costs microseconds."""
-    return _no_peephole_eager(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
-
-
 def peephole_weights(peepholes: Peepholes | None, w: tf.Tensor) -> Peepholes:
     """What an op that may have peepholes takes for them; w tells the type."""
     if peepholes is not None:
         return peepholes
-    unused = _no_peephole(tf.as_dtype(getattr(w, "dtype", tf.float32)))
+    unused = sequence_util.none(tf.as_dtype(getattr(w, "dtype", tf.float32)))
     return Peepholes(unused, unused, unused)
 
 

@@ -13,11 +13,13 @@ import tensorflow as tf
 
 from tf_blockrnn import _loader
 from tf_blockrnn import _second_derivatives as composed
+from tf_blockrnn import _sequence_arguments as arguments
 from tf_blockrnn import _sequence_util as util
 
 _ops = _loader.load()
 
 
+@arguments.in_own_names(gates=1)
 def simple_rnn(
     x: tf.Tensor,
     w_x: tf.Tensor | None,
@@ -37,7 +39,7 @@ def simple_rnn(
 
     Args:
       x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
-        weights and states.
+        weights and states. Of all these, numbers and NumPy arrays take the type of the tensors.
       w_x: weights of the input, [I, H]. None: x is x · w_x already, of width H.
       w_h: weights of the state, [H, H].
       b: biases, [H].
@@ -48,9 +50,9 @@ def simple_rnn(
         (arXiv:1512.05287). There is no gradient for them.
       sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
         and the state stays that of the last step within it.
-      mask: bool, [B, T], or [T, B] with time_major. Where it is False the step is skipped: the
-        state stays as it is, and the output repeats it. Padding, at either end of a row, takes no
-        time; steps skipped between take theirs.
+      mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
+        False the step is skipped: the state stays as it is, and the output repeats it. Padding, at
+        either end of a row, takes no time; steps skipped between take theirs.
       time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
       go_backwards: whether the last step is done first: with sequence_lengths, the last within
         them. Each output stands where its input does.
@@ -61,8 +63,8 @@ def simple_rnn(
       state after the last step done, [B, H].
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        a length is not in 0..T or not an integer.
+      tf.errors.InvalidArgumentError: a shape or type does not fit, or a length is not in 0..T
+        (ValueError for what shows while a graph is built).
       ValueError: activation is none of the two.
 
     Example:
@@ -75,7 +77,7 @@ def simple_rnn(
     """
     if activation not in ("tanh", "relu"):
         raise ValueError(f'simple_rnn: activation must be "tanh" or "relu", got {activation!r}')
-    x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
+    x, w_h = util.inputs(x, w_h, w_x, b)
     h_prev = initial_state
     if h_prev is None:
         units = util.dim("simple_rnn: w_h", w_h, 0, 2)
@@ -83,11 +85,11 @@ def simple_rnn(
     result = _ops.block_rnn_rnn_sequence(
         x,
         h_prev,
-        util.or_left_out(w_x, x.dtype),
+        util.or_left_out("simple_rnn: w_x", w_x, 2, x.dtype),
         w_h,
         b,
-        *util.steps("simple_rnn", mask, sequence_lengths),
-        util.or_left_out(recurrent_dropout, x.dtype),
+        *util.steps("simple_rnn", x, time_major, mask, sequence_lengths),
+        util.or_left_out("simple_rnn: recurrent_dropout", recurrent_dropout, 3, x.dtype),
         activation=activation,
         time_major=time_major,
         go_backwards=go_backwards,

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from tf_blockrnn import _loader
 from tf_blockrnn import _second_derivatives as composed
+from tf_blockrnn import _sequence_arguments as arguments
 from tf_blockrnn import _sequence_util as util
 from tf_blockrnn.lstm_block_cell import Peepholes
 
@@ -37,6 +38,7 @@ class LSTMState(NamedTuple):
     cs: tf.Tensor
 
 
+@arguments.in_own_names(_LSTM_GATES)
 def lstm(
     x: tf.Tensor,
     w_x: tf.Tensor | None,
@@ -59,7 +61,7 @@ def lstm(
 
     Args:
       x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
-        weights and states.
+        weights and states. Of all these, numbers and NumPy arrays take the type of the tensors.
       w_x: weights of the input, [I, 4H]; columns i, f, ci, o, as Keras' and cuDNN's. None: x is
         x · w_x already, of width 4H.
       w_h: weights of the state, [P, 4H], in the order of w_x; P is H unless there is a projection.
@@ -72,9 +74,9 @@ def lstm(
         share that is kept. There is no gradient for them.
       sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
         and the state stays that of the last step within it.
-      mask: bool, [B, T], or [T, B] with time_major. Where it is False the step is skipped: the
-        state stays as it is, and the output repeats it. Padding, at either end of a row, takes no
-        time; steps skipped between take theirs.
+      mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
+        False the step is skipped: the state stays as it is, and the output repeats it. Padding, at
+        either end of a row, takes no time; steps skipped between take theirs.
       time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
       go_backwards: whether the last step is done first: with sequence_lengths, the last within
         them. Each output stands where its input does.
@@ -87,8 +89,8 @@ def lstm(
       time_major, and the state after the last step done.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        a length is not in 0..T or not an integer.
+      tf.errors.InvalidArgumentError: a shape or type does not fit, or a length is not in 0..T
+        (ValueError for what shows while a graph is built).
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -98,7 +100,7 @@ def lstm(
       >>> print(" ".join(f"{step:.4f}" for step in outputs[1, :, 0]), f"{state.h[1, 0]:.4f}")
       0.1339 0.0000 0.0000 0.1339
     """
-    x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
+    x, w_h = util.inputs(x, w_h, w_x, b)
     if initial_state is not None:
         h_prev, cs_prev = initial_state
     else:
@@ -111,13 +113,13 @@ def lstm(
         x,
         h_prev,
         cs_prev,
-        util.or_left_out(w_x, x.dtype),
+        util.or_left_out("lstm: w_x", w_x, 2, x.dtype),
         w_h,
         b,
-        util.none(x.dtype) if peepholes is None else tf.stack(list(peepholes)),
-        *util.steps("lstm", mask, sequence_lengths),
-        util.or_left_out(w_p, x.dtype),
-        util.or_left_out(recurrent_dropout, x.dtype),
+        _stacked(peepholes, x.dtype),
+        *util.steps("lstm", x, time_major, mask, sequence_lengths),
+        util.or_left_out("lstm: w_p", w_p, 2, x.dtype),
+        util.or_left_out("lstm: recurrent_dropout", recurrent_dropout, 3, x.dtype),
         forget_bias=forget_bias,
         cell_clip=cell_clip,
         time_major=time_major,
@@ -126,6 +128,14 @@ def lstm(
         name=name,
     )
     return result.h, LSTMState(result.h_last, result.cs_last)
+
+
+def _stacked(peepholes: Peepholes | None, dtype: tf.DType) -> tf.Tensor:
+    """[3, H], as the op takes them."""
+    if peepholes is None:
+        return util.none(dtype)
+    wci, wcf, wco = peepholes
+    return tf.stack([util.in_dtype(weights, dtype) for weights in (wci, wcf, wco)])
 
 
 class _ResetBefore(NamedTuple):
@@ -141,30 +151,11 @@ class _ResetBefore(NamedTuple):
     b_c: tf.Tensor
 
 
-def _gates(name: str, array: tf.Tensor, axis: int = -1) -> list[tf.Tensor]:
-    """The three gates' parts of an argument of gru.
-
-    Raises:
-      tf.errors.InvalidArgumentError: that dim is no multiple of 3.
-    """
-    array = tf.convert_to_tensor(array)
-    known = array.shape[axis] if array.shape.rank else None
-    if array.shape.rank == 0 or (known is not None and known % _GRU_GATES):
-        what = "the last dim" if axis < 0 else f"dim {axis}"
-        raise tf.errors.InvalidArgumentError(
-            None,
-            None,
-            f"gru: {name} must have the {_GRU_GATES} gates side by side in {what}, "
-            f"got shape {array.shape.as_list()}",
-        )
-    return tf.split(array, _GRU_GATES, axis)
-
-
-def _in_order(name: str, array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
+def _in_order(array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
     """An argument of gru with its gates in the order r, u, c."""
     if gate_order == "ruc":
         return array
-    u, r, c = _gates(name, array, axis)
+    u, r, c = tf.split(array, _GRU_GATES, axis)
     return tf.concat([r, u, c], axis)
 
 
@@ -176,19 +167,27 @@ def _reset_before(
     b: tf.Tensor,
     gate_order: str,
 ) -> _ResetBefore:
-    def gates(name: str, array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        first, second, c = _gates(name, array)
+    def gates(array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first, second, c = tf.split(array, _GRU_GATES, axis=-1)
         return tf.concat([first, second] if gate_order == "ruc" else [second, first], axis=-1), c
 
     if w_x is None:
-        x = _in_order("x", x, -1, gate_order)
+        x = _in_order(x, -1, gate_order)
         w_ru_x = w_c_x = util.none(x.dtype)
     else:
-        w_ru_x, w_c_x = gates("w_x", w_x)
-    w_ru_h, w_c_h = gates("w_h", w_h)
-    return _ResetBefore(x, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, *gates("b_x", b))
+        w_ru_x, w_c_x = gates(util.or_left_out("gru: w_x", w_x, 2, x.dtype))
+    w_ru_h, w_c_h = gates(w_h)
+    return _ResetBefore(x, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, *gates(b))
 
 
+def _sum(b_x: tf.Tensor, b_h: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
+    """The biases of a GRU whose reset gate acts before the product, where they stand together."""
+    b_x = util.in_dtype(b_x, dtype)
+    # Not tf.add: it would take shapes that differ.
+    return b_x if b_h is None else tf.add_n([b_x, util.in_dtype(b_h, dtype)])
+
+
+@arguments.in_own_names(_GRU_GATES)
 def gru(
     x: tf.Tensor,
     w_x: tf.Tensor | None,
@@ -210,7 +209,7 @@ def gru(
 
     Args:
       x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
-        weights and states.
+        weights and states. Of all these, numbers and NumPy arrays take the type of the tensors.
       w_x: weights of the input, [I, 3H]; columns r, u, c (reset, update, candidate). None: x is
         x · w_x already, of width 3H.
       w_h: weights of the state, [H, 3H], in the order of w_x.
@@ -225,9 +224,9 @@ def gru(
         share that is kept. There is no gradient for them.
       sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
         and the state stays that of the last step within it.
-      mask: bool, [B, T], or [T, B] with time_major. Where it is False the step is skipped: the
-        state stays as it is, and the output repeats it. Padding, at either end of a row, takes no
-        time; steps skipped between take theirs.
+      mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
+        False the step is skipped: the state stays as it is, and the output repeats it. Padding, at
+        either end of a row, takes no time; steps skipped between take theirs.
       time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
       go_backwards: whether the last step is done first: with sequence_lengths, the last within
         them. Each output stands where its input does.
@@ -238,8 +237,8 @@ def gru(
       state after the last step done, [B, H].
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        a length is not in 0..T or not an integer.
+      tf.errors.InvalidArgumentError: a shape or type does not fit, or a length is not in 0..T
+        (ValueError for what shows while a graph is built).
       ValueError: gate_order is none of the two.
 
     Example:
@@ -252,12 +251,12 @@ def gru(
     """
     if gate_order not in ("ruc", "urc"):
         raise ValueError(f'gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
-    x, w_h = tf.convert_to_tensor(x), tf.convert_to_tensor(w_h)
+    x, w_h = util.inputs(x, w_h, w_x, b_x)
     h_prev = initial_state
     if h_prev is None:
         h_prev = util.zero_state("gru", x, time_major, util.dim("gru: w_h", w_h, 0, 2))
-    steps = util.steps("gru", mask, sequence_lengths)
-    dropout = util.or_left_out(recurrent_dropout, x.dtype)
+    steps = util.steps("gru", x, time_major, mask, sequence_lengths)
+    dropout = util.or_left_out("gru: recurrent_dropout", recurrent_dropout, 3, x.dtype)
     attrs = {
         "time_major": time_major,
         "go_backwards": go_backwards,
@@ -265,16 +264,15 @@ def gru(
         "name": name,
     }
     if reset_after:
-        w_x = util.or_left_out(w_x, x.dtype)
-        b_h = tf.zeros_like(b_x) if b_h is None else b_h
+        w_x = util.or_left_out("gru: w_x", w_x, 2, x.dtype)
+        b_h = tf.zeros_like(util.in_dtype(b_x, x.dtype)) if b_h is None else b_h
         result = _ops.block_rnn_gru_after_sequence(
             x, h_prev, w_x, w_h, b_x, b_h, *steps, dropout, gate_order=gate_order, **attrs
         )
     else:
         if recurrent_dropout is not None:
-            dropout = _in_order("recurrent_dropout", dropout, 0, gate_order)
-        b = b_x if b_h is None else tf.add(b_x, b_h)
-        inputs = _reset_before(x, h_prev, w_x, w_h, b, gate_order)
+            dropout = _in_order(dropout, 0, gate_order)
+        inputs = _reset_before(x, h_prev, w_x, w_h, _sum(b_x, b_h, x.dtype), gate_order)
         result = _ops.block_rnn_gru_sequence(*inputs, *steps, dropout, **attrs)
     return result.h, result.h_last
 

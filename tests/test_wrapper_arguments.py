@@ -1,0 +1,252 @@
+"""What the public functions over sequences say of arguments that do not fit, in their own names."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+B, T, IN, H, P = 2, 3, 5, 4, 3
+GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
+all_functions = pytest.mark.parametrize("name", GATES)
+
+
+def _some(*shape):
+    return tf.fill(shape, 0.1)
+
+
+def _arguments(name):
+    width = GATES[name] * H
+    biases = ("b_x", "b_h") if name == "gru" else ("b",)
+    return {
+        "x": _some(B, T, IN),
+        "w_x": _some(IN, width),
+        "w_h": _some(H, width),
+        **{bias: _some(width) for bias in biases},
+    }
+
+
+def _call(tfb, name, **changed):
+    return getattr(tfb, name)(**{**_arguments(name), **changed})
+
+
+def _refused(message):
+    return pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(message))
+
+
+WRONG_SHAPES = [
+    ("lstm", "w_h", [4, 15], "must have shape [H, 4H] = [4, 16], got [4, 15]"),
+    ("lstm", "w_h", [3, 16], "must have shape [H, 4H] = [3, 12], got [3, 16]"),
+    ("lstm", "w_x", [6, 16], "must have shape [I, 4H] = [5, 16], got [6, 16]"),
+    ("lstm", "b", [15], "must have shape [4H] = [16], got [15]"),
+    ("lstm", "x", [2, 5], "must have 3 dims, [B, T, I], got shape [2, 5]"),
+    ("lstm", "w_p", [3, 4], "must have shape [P, H] = [4, 4], got [3, 4]"),
+    ("lstm", "recurrent_dropout", [2, 4], "must have 3 dims, [4, B, H], got shape [2, 4]"),
+    ("gru", "w_x", [6, 12], "must have shape [I, 3H] = [5, 12], got [6, 12]"),
+    ("gru", "w_x", [5, 11], "must have shape [I, 3H] = [5, 12], got [5, 11]"),
+    ("gru", "w_h", [4, 11], "must have shape [H, 3H] = [4, 12], got [4, 11]"),
+    ("gru", "b_x", [9], "must have shape [3H] = [12], got [9]"),
+    ("gru", "b_x", [], "must have 1 dim, [3H], got shape []"),
+    ("gru", "b_h", [9], "must have shape [3H] = [12], got [9]"),
+    ("gru", "initial_state", [2, 5], "must have shape [B, H] = [2, 4], got [2, 5]"),
+    ("simple_rnn", "w_h", [4, 3], "must have shape [H, H] = [4, 4], got [4, 3]"),
+    ("simple_rnn", "w_x", [6, 4], "must have shape [I, H] = [5, 4], got [6, 4]"),
+    ("simple_rnn", "b", [3], "must have shape [H] = [4], got [3]"),
+]
+
+
+@pytest.mark.parametrize("name,argument,shape,message", WRONG_SHAPES)
+def test_a_wrong_shape_is_put_on_its_argument(tfb, name, argument, shape, message):
+    for options in ({"reset_after": False}, {"reset_after": True}) if name == "gru" else ({},):
+        with _refused(f"{name}: {argument} {message}"):
+            _call(tfb, name, **{argument: _some(*shape)}, **options)
+
+
+def test_a_wrong_shape_in_a_graph_is_a_value_error_of_the_same_words(tfb):
+    run = tf.function(lambda w_h: _call(tfb, "lstm", w_h=w_h))
+    with pytest.raises(ValueError, match=re.escape("lstm: w_h must have shape [H, 4H] = [4, 16]")):
+        run(_some(4, 15))
+
+
+def test_without_w_x_the_width_of_x_is_that_of_the_gates(tfb):
+    with _refused("gru: x must have shape [B, T, 3H] = [2, 3, 12], got [2, 3, 5]"):
+        _call(tfb, "gru", w_x=None)
+
+
+def test_time_major_is_in_the_shapes_that_are_asked_for(tfb):
+    with _refused("lstm: mask must have shape [T, B] = [2, 3], got [3, 2]"):
+        _call(tfb, "lstm", time_major=True, mask=tf.ones([3, 2], tf.bool))
+
+
+@pytest.mark.parametrize(
+    "changed,message",
+    [
+        ({"peepholes": ()}, "peepholes must be (wci, wcf, wco), got 0 of them"),
+        ({"peepholes": [(H,), (H,)]}, "peepholes must be (wci, wcf, wco), got 2 of them"),
+        ({"peepholes": [(H,), (3,), (H,)]}, "peepholes[1] must have shape [H] = [4], got [3]"),
+        ({"initial_state": [(B, H)]}, "initial_state must be (h, cs), got 1 of them"),
+        ({"initial_state": [(B, H), (B, 5)]}, "initial_state[1] must have shape [B, H] = [2, 4]"),
+    ],
+)
+def test_parts_of_tuples(tfb, changed, message):
+    changed = {key: tuple(_some(*shape) for shape in shapes) for key, shapes in changed.items()}
+    with _refused(f"lstm: {message}"):
+        _call(tfb, "lstm", **changed)
+
+
+def test_one_tensor_is_no_state_of_an_lstm(tfb):
+    with _refused("lstm: initial_state[0] must have 2 dims, [B, H], got shape [4]"):
+        _call(tfb, "lstm", initial_state=_some(B, H))
+
+
+def test_what_a_projection_makes_of_the_shapes(tfb):
+    weights = {"w_h": _some(P, 4 * H), "w_p": _some(P, H)}
+    outputs, state = _call(tfb, "lstm", **weights)
+    assert outputs.shape == (B, T, P) and state.cs.shape == (B, H)
+    with _refused("lstm: initial_state[0] must have shape [B, P] = [2, 3], got [2, 4]"):
+        _call(tfb, "lstm", **weights, initial_state=(_some(B, H), _some(B, H)))
+
+
+# Types.
+
+
+@all_functions
+def test_a_tensor_of_another_type_is_named(tfb, name):
+    with _refused(f"{name}: x must be of type float32, as w_h is, got float64"):
+        _call(tfb, name, x=tf.ones([B, T, IN], tf.float64))
+    with _refused(f"{name}: w_h must be of type half, bfloat16, float32, float64, got int32"):
+        _call(tfb, name, **{k: tf.cast(v, tf.int32) for k, v in _arguments(name).items()})
+
+
+@all_functions
+def test_numbers_and_arrays_take_the_type_of_the_tensors(tfb, name):
+    options = {"reset_after": False} if name == "gru" else {}
+    want, _ = _call(tfb, name, **options)
+    arrays = {k: v.numpy().astype(np.float64) for k, v in _arguments(name).items()}
+    for argument, array in arrays.items():
+        for given in (array, array.astype(np.float32).tolist()):
+            got, _ = _call(tfb, name, **{argument: given}, **options)
+            np.testing.assert_array_equal(got, want, argument)
+    del arrays["w_h"]
+    graph = tf.function(lambda: _call(tfb, name, **arrays, **options)[0])
+    np.testing.assert_array_equal(graph(), want)
+
+
+def test_with_arrays_alone_the_weights_say_the_type(tfb):
+    weights = {k: v.numpy() for k, v in _arguments("lstm").items() if k != "x"}
+    assert tfb.lstm(np.ones([B, T, IN]), **weights)[0].dtype == tf.float32
+    weights = {k: v.astype(np.float64) for k, v in weights.items()}
+    assert tfb.lstm(np.ones([B, T, IN]).tolist(), **weights)[0].dtype == tf.float64
+
+
+def test_tensors_that_are_not_dense(tfb):
+    ragged = tf.RaggedTensor.from_tensor(_some(B, T, IN), lengths=[3, 1])
+    with _refused("x must be a dense tensor, got a RaggedTensor; pass its to_tensor(), with seq"):
+        _call(tfb, "gru", x=ragged)
+    outputs, _ = _call(tfb, "gru", x=ragged.to_tensor(), sequence_lengths=ragged.row_lengths())
+    assert outputs.shape == (B, T, H)
+    with _refused("gru: w_x must be a dense tensor, got a SparseTensor"):
+        _call(tfb, "gru", w_x=tf.sparse.from_dense(_some(IN, 3 * H)))
+
+
+# Biases that a sum would broadcast.
+
+
+@pytest.mark.parametrize("reset_after", [False, True])
+@pytest.mark.parametrize("shapes", [([12], [1]), ([12], []), ([1], [12]), ([1], [1])])
+def test_biases_do_not_broadcast(tfb, reset_after, shapes):
+    b_x, b_h = (_some(*shape) for shape in shapes)
+    with _refused("gru: b_"):
+        _call(tfb, "gru", b_x=b_x, b_h=b_h, reset_after=reset_after)
+    unknown = tf.function(
+        lambda b_x, b_h: _call(tfb, "gru", b_x=b_x, b_h=b_h, reset_after=reset_after),
+        input_signature=[tf.TensorSpec(None)] * 2,
+    )
+    unknown(_some(12), _some(12))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        unknown(b_x, b_h)
+
+
+# What the ops take for an input that is left out, a caller says with None.
+
+
+@all_functions
+@pytest.mark.parametrize(
+    "argument,dtype",
+    [
+        ("w_x", tf.float32),
+        ("mask", tf.bool),
+        ("recurrent_dropout", tf.float32),
+        ("sequence_lengths", tf.int64),
+    ],
+)
+def test_an_empty_argument_is_not_left_out(tfb, name, argument, dtype):
+    x = _some(B, T, GATES[name] * H) if argument == "w_x" else _some(B, T, IN)
+    with _refused(f"{name}: {argument} must have"):
+        _call(tfb, name, x=x, **{argument: tf.zeros([0], dtype)})
+    if argument != "sequence_lengths":  # the op's to tell, which sees [0] and no rows
+        unknown = tf.function(
+            lambda given: _call(tfb, name, x=x, **{argument: given}),
+            input_signature=[tf.TensorSpec(None, dtype)],
+        )
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            unknown(tf.zeros([0], dtype))
+
+
+def test_an_empty_batch_has_no_lengths(tfb):
+    outputs, _ = _call(tfb, "gru", x=_some(0, T, IN), sequence_lengths=tf.zeros([0], tf.int32))
+    assert outputs.shape == (0, T, H)
+
+
+@all_functions
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_a_mask_is_of_bool_or_of_integers(tfb, name, mode):
+    mask = tf.constant([[1, 0, 1], [1, 1, 0]])
+    run = tf.function if mode == "graph" else (lambda function: function)
+    call = run(lambda mask: _call(tfb, name, mask=mask)[0])
+    np.testing.assert_array_equal(call(mask), call(tf.cast(mask, tf.bool)))
+    error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
+    with pytest.raises(error, match=f"{name}: mask must be of bool or of an integer type, got fl"):
+        call(tf.cast(mask, tf.float32))
+
+
+# block_lstm, block_lstm_v2 and block_gru.
+
+
+def _block(tfb, name, x, **options):
+    if name == "block_gru":
+        weights = [_some(IN + H, 2 * H), _some(IN + H, H), _some(2 * H), _some(H)]
+        return tfb.block_gru.block_gru(x, _some(B, H), *weights, **options).h
+    function = getattr(tfb.block_lstm, name)
+    weights = [_some(IN + H, 4 * H), _some(4 * H)]
+    return function(x, (_some(B, H), _some(B, H)), *weights, **options).h
+
+
+all_block_functions = pytest.mark.parametrize("name", ["block_lstm", "block_lstm_v2", "block_gru"])
+
+
+@all_block_functions
+def test_a_length_is_an_integer(tfb, name):
+    x = _some(T, B, IN)
+    for wrong, kind in ((2.7, "float32"), (True, "bool"), (np.float64(2), "float64")):
+        with _refused(f"{name}: seq_len_max must be of an integer type, got {kind}"):
+            _block(tfb, name, x, seq_len_max=wrong)
+    want = _block(tfb, name, x, seq_len_max=2)
+    for length in (np.int16(2), tf.constant(2, tf.uint8), tf.Variable(2)):
+        np.testing.assert_array_equal(_block(tfb, name, x, seq_len_max=length), want)
+
+
+@all_block_functions
+def test_whatever_x_is_given_as(tfb, name):
+    x = _some(T, B, IN)
+    want = _block(tfb, name, x)
+    variable = tf.Variable(x, shape=tf.TensorShape(None))
+    for given in (variable, x.numpy().astype(np.float64), x.numpy().tolist()):
+        np.testing.assert_array_equal(_block(tfb, name, given), want)
+        graph = tf.function(lambda given=given: _block(tfb, name, given))
+        np.testing.assert_array_equal(graph(), want)
+    for scalar in (1.0, _some()):
+        with _refused("x must have shape [T, B, I], got []"):
+            _block(tfb, name, scalar)
