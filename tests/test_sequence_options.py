@@ -352,11 +352,13 @@ def test_malformed_options_are_refused(tfb):
         for shape in ((2 * gates, b, h), (gates, b + 1, h)):
             wrong = zeros(shape, np.float32)
             _refused(tfb, key, "recurrent_dropout must have shape", dropout=wrong)
-    _refused(tfb, "lstm", r"w_x must .*\[0\] where I = 4H", w_x=None)
-    _refused(tfb, "gru-after", r"w_x must .*\[0\] where I = 3H", w_x=None)
-    _refused(tfb, "gru-before", r"w_ru_x must .*\[0\] where I = 3H", w_x=None)
-    _refused(tfb, "rnn-tanh", r"w_x must .*\[0\] where I = H", w_x=None)
-    _refused(tfb, "lstm-projection", r"w_p must .*\[0\] where P = H", w_p=None)
+    # The function says it of x, the op, in a graph of unknown shapes, of w_x.
+    _refused(tfb, "lstm", r"x must have shape \[T, B, 4H\]|w_x must .* where I = 4H", w_x=None)
+    for key in ("gru-after", "gru-before"):
+        match = r"x must have shape \[T, B, 3H\]|w_(ru_)?x must .* where I = 3H"
+        _refused(tfb, key, match, w_x=None)
+    _refused(tfb, "rnn-tanh", r"x must have shape \[T, B, H\]|w_x must .* where I = H", w_x=None)
+    _refused(tfb, "lstm-projection", "w_p must .* where P = H", w_p=None)
     _refused(tfb, "lstm-projection", "w_p must have shape", w_p=zeros((PROJ, h + 1), np.float32))
 
 

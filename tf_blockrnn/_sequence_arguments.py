@@ -71,19 +71,22 @@ def _fault(signature: inspect.Signature, gates: int, args: tuple, kwargs: Mappin
 
 
 def _contract(gates: int, call: Mapping[str, Any]) -> list[_Argument]:
-    """The arguments given, those first whose shapes say what those of others must be."""
+    """The arguments given, those first whose shapes say what those of others must be.
+
+    And w_p, whose absence says something too.
+    """
     gated = f"{gates}H" if gates > 1 else "H"
     steps = "T B" if call["time_major"] else "B T"
-    state = "H" if call.get("w_p") is None else "P"
+    state = "P" if "w_p" in call else "H"
     width = gated if call["w_x"] is None else "I"
     dims = {
         "w_h": f"{state} {gated}",
+        "w_p": "P H",
         "x": f"{steps} {width}",
         "w_x": f"I {gated}",
         "b": gated,
         "b_x": gated,
         "b_h": gated,
-        "w_p": "P H",
         "initial_state": "B H",
         "initial_state[0]": f"B {state}",
         "initial_state[1]": "B H",
@@ -99,7 +102,7 @@ def _contract(gates: int, call: Mapping[str, Any]) -> list[_Argument]:
     return [
         _Argument(name, given[name], expected.split())
         for name, expected in dims.items()
-        if given.get(name) is not None
+        if given.get(name) is not None or (name == "w_p" and name in given)
     ]
 
 
@@ -155,18 +158,42 @@ def _wrong_type(arguments: Sequence[_Argument]) -> str | None:
 
 def _wrong_shape(arguments: Sequence[_Argument]) -> str | None:
     sizes: dict[str, int] = {}
-    for name, value, dims in arguments:
-        shape = _static_shape(value)
-        if shape.rank is None:
-            continue
-        form = f"[{', '.join(dims)}]"
-        if shape.rank != len(dims):
-            s = "" if len(dims) == 1 else "s"
-            return f"{name} must have {len(dims)} dim{s}, {form}, got shape {shape.as_list()}"
-        if not all([_fits(dim, size, sizes) for dim, size in zip(dims, shape, strict=True)]):
-            known = ", ".join(str(_expected(dim, sizes)) for dim in dims).replace("None", "?")
-            return f"{name} must have shape {form} = [{known}], got {shape.as_list()}"
+    for argument in arguments:
+        if argument.value is None:
+            fault = _needed(argument, sizes)
+        else:
+            fault = _wrong_dims(argument, sizes)
+        if fault is not None:
+            return fault
     return None
+
+
+def _needed(absent: _Argument, sizes: Mapping[str, int]) -> str | None:
+    """A matrix that may be left out only if it is square."""
+    known = [_expected(dim, sizes) for dim in absent.dims]
+    if None in known or known[0] == known[1]:
+        return None
+    rows, columns = absent.dims
+    return (
+        f"{absent.name} must have shape [{rows}, {columns}] = {known}, "
+        f"or be None where {rows} = {columns}, got None"
+    )
+
+
+def _wrong_dims(argument: _Argument, sizes: dict[str, int]) -> str | None:
+    """Whether an argument has the sizes that those before it have told; it adds what it tells."""
+    name, value, dims = argument
+    shape = _static_shape(value)
+    if shape.rank is None:
+        return None
+    form = f"[{', '.join(dims)}]"
+    if shape.rank != len(dims):
+        s = "" if len(dims) == 1 else "s"
+        return f"{name} must have {len(dims)} dim{s}, {form}, got shape {shape.as_list()}"
+    if all([_fits(dim, size, sizes) for dim, size in zip(dims, shape, strict=True)]):
+        return None
+    known = ", ".join(str(_expected(dim, sizes)) for dim in dims).replace("None", "?")
+    return f"{name} must have shape {form} = [{known}], got shape {shape.as_list()}"
 
 
 def _static_shape(value: Any) -> tf.TensorShape:

@@ -123,7 +123,9 @@ def _lengths(
     if lengths.shape.rank == 1 and lengths.shape[0] == 0:
         batch = dim(f"{op}: x", x, batch_axis, 3)
         if isinstance(batch, int) and batch > 0:
-            raise util.refusal(f"{op}: sequence_lengths must have shape [B] = [{batch}], got [0]")
+            raise util.refusal(
+                f"{op}: sequence_lengths must have shape [B] = [{batch}], got shape [0]"
+            )
     return lengths if lengths.dtype in (tf.int32, tf.int64) else tf.cast(lengths, tf.int64)
 
 
