@@ -368,7 +368,9 @@ def test_lengths_out_of_range_are_refused(tfb, name, mode, wrong):
 def test_an_unknown_gate_order_is_refused(tfb):
     inputs = sequence_functions.random_inputs(FUNCTIONS["gru-after"], DIMS, np.float32)
     with pytest.raises(ValueError, match="gate_order.*rcu"):
-        sequence_functions.call(tfb, FUNCTIONS["gru-after"], inputs, gate_order="rcu", time_major=True)
+        sequence_functions.call(
+            tfb, FUNCTIONS["gru-after"], inputs, gate_order="rcu", time_major=True
+        )
 
 
 @pytest.mark.parametrize("reset_after", [False, True])
