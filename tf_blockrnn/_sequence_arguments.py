@@ -43,6 +43,8 @@ def in_own_names(gates: int) -> Callable[[Callable], Callable]:
             try:
                 return function(*args, **kwargs)
             except _REFUSALS as error:
+                if str(error).startswith(f"{function.__name__}: "):
+                    raise  # the function's own words
                 fault = _fault(signature, gates, args, kwargs)
                 if fault is None:
                     raise
