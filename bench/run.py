@@ -119,11 +119,22 @@ _TEXT: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
+def _as_json(result: dict[str, Any]) -> str:
+    """A line for each entry and for each row, so that two runs can be compared line by line."""
+    entries = []
+    for key, value in result.items():
+        text = json.dumps(value)
+        if key == "rows" and value:
+            text = "[\n" + ",\n".join(f"  {json.dumps(row)}" for row in value) + "\n ]"
+        entries.append(f" {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(entries) + "\n}\n"
+
+
 def _finish(result: dict[str, Any], folder: pathlib.Path) -> None:
     """JSON, plots, table."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{result['bench']}.json"
-    file.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    file.write_text(_as_json(result), encoding="utf-8")
     made = [file, *(path for path in _plots(result, folder) if path)]
     print(_TEXT[result["bench"]](result))
     print("\nwritten: " + ", ".join(map(str, made)))
