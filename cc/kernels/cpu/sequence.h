@@ -148,7 +148,7 @@ template <class T, class Last>
 void CarryOverSkippedEnds(const Host& host, const SequenceRows& rows,
                           const T* first, const Last& last, T* p, int64_t width,
                           int64_t ld) {
-  if (!rows.HasUnused() || p == nullptr) return;
+  if (!rows.HasSkippedEnds() || p == nullptr) return;
   const auto carry = [&](int64_t b, const Range& steps, const auto* state) {
     for (int64_t step = steps.begin; step < steps.end; ++step) {
       CopyRow(state, width, p + rows.OfSequence(step, b) * ld);

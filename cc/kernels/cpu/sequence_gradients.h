@@ -277,7 +277,7 @@ template <class T, class C>
 void BeginStates(const Host& host, const SequenceRows& rows, const T* last_grad,
                  const StateGrads<T>& grads, C* grad) {
   const int64_t width = grads.width;
-  const int64_t most_steps = rows.HasUnused() ? rows.shape().steps : 1;
+  const int64_t most_steps = rows.HasSkippedEnds() ? rows.shape().steps : 1;
   ParallelForRows(host, rows.batch(), most_steps * width,
                   [&](int64_t begin, int64_t end) {
                     for (int64_t b = begin; b < end; ++b) {
@@ -287,7 +287,7 @@ void BeginStates(const Host& host, const SequenceRows& rows, const T* last_grad,
                       } else {
                         ZeroRow(width, to);
                       }
-                      if (rows.HasUnused()) {
+                      if (rows.HasSkippedEnds()) {
                         grads.AddTo(to, rows, b, rows.SkippedBehind(b));
                       }
                     }
@@ -299,7 +299,7 @@ void BeginStates(const Host& host, const SequenceRows& rows, const T* last_grad,
 template <class T, class C>
 void FinishStates(const Host& host, const SequenceRows& rows,
                   const StateGrads<T>& grads, C* grad) {
-  if (!rows.HasUnused()) return;
+  if (!rows.HasSkippedEnds()) return;
   ParallelForRows(host, rows.batch(), rows.shape().steps * grads.width,
                   [&](int64_t begin, int64_t end) {
                     for (int64_t b = begin; b < end; ++b) {

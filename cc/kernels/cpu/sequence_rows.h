@@ -94,6 +94,8 @@ class SequenceRows {
 
   // Steps of the sequence that not all rows take part in.
   bool HasUnused() const { return spans_ != nullptr; }
+  // Whether a mask may skip some of them: only then are there states to carry.
+  bool HasSkippedEnds() const { return HasUnused() && mask_ != nullptr; }
   // Those that a row has, skipped before its first one and behind its last one,
   // as the sequence counts them.
   Range SkippedBefore(int64_t b) const { return {0, First(b)}; }
