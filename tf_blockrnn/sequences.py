@@ -75,8 +75,8 @@ def lstm(
       sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
         and the state stays that of the last step within it.
       mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
-        False the step is skipped: the state stays as it is, and the output repeats it. Padding, at
-        either end of a row, takes no time; steps skipped between take theirs.
+        False the step is skipped: the state stays as it is, and the output repeats it. On a CPU
+        padding, at either end of a row, takes no time; steps skipped between take theirs.
       time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
       go_backwards: whether the last step is done first: with sequence_lengths, the last within
         them. Each output stands where its input does.
@@ -225,8 +225,8 @@ def gru(
       sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
         and the state stays that of the last step within it.
       mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
-        False the step is skipped: the state stays as it is, and the output repeats it. Padding, at
-        either end of a row, takes no time; steps skipped between take theirs.
+        False the step is skipped: the state stays as it is, and the output repeats it. On a CPU
+        padding, at either end of a row, takes no time; steps skipped between take theirs.
       time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
       go_backwards: whether the last step is done first: with sequence_lengths, the last within
         them. Each output stands where its input does.
