@@ -190,13 +190,28 @@ def test_an_empty_argument_is_not_left_out(tfb, name, argument, dtype):
     x = _some(B, T, GATES[name] * H) if argument == "w_x" else _some(B, T, IN)
     with _refused(f"{name}: {argument} must have"):
         _call(tfb, name, x=x, **{argument: tf.zeros([0], dtype)})
-    if argument != "sequence_lengths":  # the op's to tell, which sees [0] and no rows
-        unknown = tf.function(
-            lambda given: _call(tfb, name, x=x, **{argument: given}),
-            input_signature=[tf.TensorSpec(None, dtype)],
-        )
-        with pytest.raises(tf.errors.InvalidArgumentError):
-            unknown(tf.zeros([0], dtype))
+    unknown = tf.function(
+        lambda given: _call(tfb, name, x=x, **{argument: given}),
+        input_signature=[tf.TensorSpec(None, dtype)],
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        unknown(tf.zeros([0], dtype))
+
+
+@pytest.mark.parametrize("shape", [[None], None])
+def test_lengths_whose_number_shows_at_run_time(tfb, shape):
+    signature = [tf.TensorSpec([None, T, IN]), tf.TensorSpec(shape, tf.int32)]
+    function = tf.function(
+        lambda x, lengths: _call(tfb, "lstm", x=x, sequence_lengths=lengths)[0],
+        input_signature=signature,
+    )
+    x, lengths = _some(B, T, IN), tf.constant([3, 1])
+    want, _ = _call(tfb, "lstm", x=x, sequence_lengths=lengths)
+    np.testing.assert_array_equal(function(x, lengths), want)
+    assert function(x[:0], lengths[:0]).shape == (0, T, H)
+    for wrong in (lengths[:0], lengths[:1]):
+        with _refused("lstm: sequence_lengths must have shape [B]; B and the size given are"):
+            function(x, wrong)
 
 
 def test_an_empty_batch_has_no_lengths(tfb):

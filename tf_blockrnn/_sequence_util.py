@@ -119,14 +119,25 @@ def _lengths(
     if sequence_lengths is None:
         return none(tf.int32)
     lengths = util.integers(f"{op}: sequence_lengths", sequence_lengths)
-    # To the op these are lengths left out.
-    if lengths.shape.rank == 1 and lengths.shape[0] == 0:
-        batch = dim(f"{op}: x", x, batch_axis, 3)
-        if isinstance(batch, int) and batch > 0:
-            raise util.refusal(
-                f"{op}: sequence_lengths must have shape [B] = [{batch}], got shape [0]"
-            )
+    if lengths.shape.rank in (None, 1) and not lengths.shape.num_elements():
+        lengths = _none_left_out(op, lengths, dim(f"{op}: x", x, batch_axis, 3))
     return lengths if lengths.dtype in (tf.int32, tf.int64) else tf.cast(lengths, tf.int64)
+
+
+def _none_left_out(op: str, lengths: tf.Tensor, batch: int | tf.Tensor) -> tf.Tensor:
+    """Lengths, of which there may be none: to the op that would be lengths left out."""
+    wanted = f"{op}: sequence_lengths must have shape [B]"
+    if lengths.shape.num_elements() == 0 and isinstance(batch, int):
+        if batch > 0:
+            raise util.refusal(f"{wanted} = [{batch}], got shape [0]")
+        return lengths
+    # What is left shows when the graph runs.
+    given = tf.size(lengths)
+    one_each = tf.debugging.Assert(
+        tf.equal(given, batch), [f"{wanted}; B and the size given are", batch, given]
+    )
+    with tf.control_dependencies([one_each]):
+        return tf.identity(lengths)
 
 
 def or_none(cotangent: tf.Tensor) -> tf.Tensor:

@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_blockrnn import layers, sequences
+from tf_blockrnn import layers
 from tf_blockrnn._progress import Progress
 
 BATCH = 32
@@ -51,41 +51,7 @@ def _over_time(cell: keras.layers.Layer) -> keras.layers.Layer:
     return keras.layers.RNN(cell, return_sequences=True, return_state=True)
 
 
-class WholeSequence(keras.layers.Layer):
-    """A recurrent layer that hands whole sequences to one op, with the weights of a Keras cell."""
-
-    def __init__(self, cell: keras.layers.Layer):
-        super().__init__()
-        self.cell = cell
-
-    def build(self, input_shape: tuple[int | None, ...]) -> None:
-        self.cell.build((input_shape[0], input_shape[-1]))
-
-    def get_initial_state(self, batch_size: int) -> list[tf.Tensor]:
-        return self.cell.get_initial_state(batch_size)
-
-
-class WholeGRU(WholeSequence):
-    def call(self, x: tf.Tensor, initial_state: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
-        kernel, recurrent_kernel, bias = (w.value for w in self.cell.weights)
-        return sequences.gru(
-            x,
-            kernel,
-            recurrent_kernel,
-            *tf.unstack(bias),
-            initial_state=initial_state[0],
-            gate_order="urc",
-        )
-
-
-class WholeLSTM(WholeSequence):
-    def call(self, x: tf.Tensor, initial_state: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
-        weights = [w.value for w in self.cell.weights]
-        outputs, state = sequences.lstm(x, *weights, initial_state=initial_state)
-        return outputs, *state
-
-
-def _keras_layer(layer: type[keras.layers.RNN], units: int) -> keras.layers.Layer:
+def _layer(layer: type[keras.layers.RNN], units: int) -> keras.layers.Layer:
     return layer(units, return_sequences=True, return_state=True)
 
 
@@ -102,13 +68,13 @@ KINDS = (
     ),
     Kind(
         "GRU",
-        lambda units: WholeGRU(keras.layers.GRUCell(units)),
-        lambda units: _keras_layer(keras.layers.GRU, units),
+        lambda units: _layer(layers.GRU, units),
+        lambda units: _layer(keras.layers.GRU, units),
     ),
     Kind(
         "LSTM",
-        lambda units: WholeLSTM(keras.layers.LSTMCell(units)),
-        lambda units: _keras_layer(keras.layers.LSTM, units),
+        lambda units: _layer(layers.LSTM, units),
+        lambda units: _layer(keras.layers.LSTM, units),
     ),
 )
 

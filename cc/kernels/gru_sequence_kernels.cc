@@ -8,8 +8,7 @@
 #include "cc/kernels/cpu_host.h"
 #include "cc/kernels/kernel_util.h"
 #include "cc/kernels/register_kernels.h"
-#include "cc/kernels/sequence_util.h"
-#include "cc/ops/sequence_attrs.h"
+#include "cc/kernels/sequence_kernel.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace blockrnn {
@@ -19,9 +18,9 @@ using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 
 // Both matrices of the input, w_ru_x and w_c_x, or none.
-absl::Status CheckInputWeights(OpKernelContext* ctx) {
-  const bool left_out = IsProjected(ctx, 2);
-  if (left_out == IsProjected(ctx, 4)) return absl::OkStatus();
+absl::Status CheckInputWeights(OpKernelContext* ctx, int w_ru_x, int w_c_x) {
+  const bool left_out = IsProjected(ctx, w_ru_x);
+  if (left_out == IsProjected(ctx, w_c_x)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       OpName(ctx) +
       ": w_ru_x and w_c_x must be left out together, got [0] for " +
@@ -29,104 +28,119 @@ absl::Status CheckInputWeights(OpKernelContext* ctx) {
 }
 
 template <class T, class Device>
-class GruSequenceOp : public ContractKernel {
+class GruSequenceOp
+    : public SequenceKernel<T, GruSequenceForwardArgs<T>, Device> {
  public:
   explicit GruSequenceOp(OpKernelConstruction* ctx)
-      : ContractKernel(ctx), device_(ctx) {
-    OP_REQUIRES_OK(ctx, GetSequenceOptions(ctx, true, &options_));
-  }
-
-  void Compute(OpKernelContext* ctx) override {
-    Bindings bound = BoundByIsTraining(options_.is_training);
-    OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
-    OP_REQUIRES_OK(ctx, CheckInputWeights(ctx));
-    GruSequenceForwardArgs<T> args;
-    args.shape = SequenceShapeOf(bound, options_);
-    RowLengths lengths;
-    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 9, args.shape.steps));
-    args.shape.lengths = lengths.data();
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kUsed));
-    if (NoState(bound)) {
-      OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
-      return;
-    }
-    args.recurrent_dropout = OptionalInput<T>(ctx, 10);
-    args.shape.projected_input = IsProjected(ctx, 2);
-    args.mask = OptionalInput<uint8_t>(ctx, 8);
-    args.x = Input<T>(ctx, 0);
-    args.h_prev = Input<T>(ctx, 1);
-    args.w_ru_x = Input<T>(ctx, 2);
-    args.w_ru_h = Input<T>(ctx, 3);
-    args.w_c_x = Input<T>(ctx, 4);
-    args.w_c_h = Input<T>(ctx, 5);
-    args.b_ru = Input<T>(ctx, 6);
-    args.b_c = Input<T>(ctx, 7);
-    args.h = Output<T>(ctx, 0);
-    args.h_last = Output<T>(ctx, 1);
-    if (options_.is_training) {
-      args.r = Output<T>(ctx, 2);
-      args.u = Output<T>(ctx, 3);
-      args.c = Output<T>(ctx, 4);
-    }
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
-  }
+      : GruSequenceOp::SequenceKernel(ctx, Pass::kForward,
+                                      {kWRuX, kMask, kLengths, kDropout}) {}
 
  private:
-  Device device_;
-  SequenceOptions options_;
+  enum In {
+    kX,
+    kHPrev,
+    kWRuX,
+    kWRuH,
+    kWCX,
+    kWCH,
+    kBRu,
+    kBC,
+    kMask,
+    kLengths,
+    kDropout
+  };
+  enum Out { kH, kHLast, kR, kU, kC };
+
+  absl::Status CheckMore(OpKernelContext* ctx, const Bindings&,
+                         GruSequenceForwardArgs<T>*) const override {
+    return CheckInputWeights(ctx, kWRuX, kWCX);
+  }
+
+  void Fill(OpKernelContext* ctx,
+            GruSequenceForwardArgs<T>* args) const override {
+    args->x = Input<T>(ctx, kX);
+    args->h_prev = Input<T>(ctx, kHPrev);
+    args->w_ru_x = Input<T>(ctx, kWRuX);
+    args->w_ru_h = Input<T>(ctx, kWRuH);
+    args->w_c_x = Input<T>(ctx, kWCX);
+    args->w_c_h = Input<T>(ctx, kWCH);
+    args->b_ru = Input<T>(ctx, kBRu);
+    args->b_c = Input<T>(ctx, kBC);
+    args->h = Output<T>(ctx, kH);
+    args->h_last = Output<T>(ctx, kHLast);
+    if (this->is_training()) {
+      args->r = Output<T>(ctx, kR);
+      args->u = Output<T>(ctx, kU);
+      args->c = Output<T>(ctx, kC);
+    }
+  }
 };
 
 template <class T, class Device>
-class GruSequenceGradOp : public ContractKernel {
+class GruSequenceGradOp
+    : public SequenceKernel<T, GruSequenceBackwardArgs<T>, Device> {
  public:
   explicit GruSequenceGradOp(OpKernelConstruction* ctx)
-      : ContractKernel(ctx), device_(ctx) {
-    OP_REQUIRES_OK(ctx, GetSequenceOptions(ctx, false, &options_));
-  }
-
-  void Compute(OpKernelContext* ctx) override {
-    Bindings bound;
-    OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
-    OP_REQUIRES_OK(ctx, CheckInputWeights(ctx));
-    GruSequenceBackwardArgs<T> args;
-    args.shape = SequenceShapeOf(bound, options_);
-    RowLengths lengths;
-    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 7, args.shape.steps));
-    args.shape.lengths = lengths.data();
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kAll));
-    if (NoState(bound)) {
-      OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
-      return;
-    }
-    args.recurrent_dropout = OptionalInput<T>(ctx, 14);
-    args.shape.projected_input = IsProjected(ctx, 2);
-    args.mask = OptionalInput<uint8_t>(ctx, 6);
-    args.x = Input<T>(ctx, 0);
-    args.h_prev = Input<T>(ctx, 1);
-    args.w_ru_x = Input<T>(ctx, 2);
-    args.w_ru_h = Input<T>(ctx, 3);
-    args.w_c_x = Input<T>(ctx, 4);
-    args.w_c_h = Input<T>(ctx, 5);
-    args.h = Input<T>(ctx, 8);
-    args.r = Input<T>(ctx, 9);
-    args.u = Input<T>(ctx, 10);
-    args.c = Input<T>(ctx, 11);
-    args.h_grad = OptionalInput<T>(ctx, 12);
-    args.h_last_grad = OptionalInput<T>(ctx, 13);
-    args.x_grad = Output<T>(ctx, 0);
-    args.h_prev_grad = Output<T>(ctx, 1);
-    args.w_ru_x_grad = Output<T>(ctx, 2);
-    args.w_ru_h_grad = Output<T>(ctx, 3);
-    args.w_c_x_grad = Output<T>(ctx, 4);
-    args.w_c_h_grad = Output<T>(ctx, 5);
-    args.b_ru_grad = Output<T>(ctx, 6);
-    args.b_c_grad = Output<T>(ctx, 7);
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
-  }
+      : GruSequenceGradOp::SequenceKernel(ctx, Pass::kBackward,
+                                          {kWRuX, kMask, kLengths, kDropout}) {}
 
  private:
-  Device device_;
-  SequenceOptions options_;
+  enum In {
+    kX,
+    kHPrev,
+    kWRuX,
+    kWRuH,
+    kWCX,
+    kWCH,
+    kMask,
+    kLengths,
+    kH,
+    kR,
+    kU,
+    kC,
+    kHGrad,
+    kHLastGrad,
+    kDropout
+  };
+  enum Out {
+    kXGrad,
+    kHPrevGrad,
+    kWRuXGrad,
+    kWRuHGrad,
+    kWCXGrad,
+    kWCHGrad,
+    kBRuGrad,
+    kBCGrad
+  };
+
+  absl::Status CheckMore(OpKernelContext* ctx, const Bindings&,
+                         GruSequenceBackwardArgs<T>*) const override {
+    return CheckInputWeights(ctx, kWRuX, kWCX);
+  }
+
+  void Fill(OpKernelContext* ctx,
+            GruSequenceBackwardArgs<T>* args) const override {
+    args->x = Input<T>(ctx, kX);
+    args->h_prev = Input<T>(ctx, kHPrev);
+    args->w_ru_x = Input<T>(ctx, kWRuX);
+    args->w_ru_h = Input<T>(ctx, kWRuH);
+    args->w_c_x = Input<T>(ctx, kWCX);
+    args->w_c_h = Input<T>(ctx, kWCH);
+    args->h = Input<T>(ctx, kH);
+    args->r = Input<T>(ctx, kR);
+    args->u = Input<T>(ctx, kU);
+    args->c = Input<T>(ctx, kC);
+    args->h_grad = OptionalInput<T>(ctx, kHGrad);
+    args->h_last_grad = OptionalInput<T>(ctx, kHLastGrad);
+    args->x_grad = Output<T>(ctx, kXGrad);
+    args->h_prev_grad = Output<T>(ctx, kHPrevGrad);
+    args->w_ru_x_grad = Output<T>(ctx, kWRuXGrad);
+    args->w_ru_h_grad = Output<T>(ctx, kWRuHGrad);
+    args->w_c_x_grad = Output<T>(ctx, kWCXGrad);
+    args->w_c_h_grad = Output<T>(ctx, kWCHGrad);
+    args->b_ru_grad = Output<T>(ctx, kBRuGrad);
+    args->b_c_grad = Output<T>(ctx, kBCGrad);
+  }
 };
 
 absl::Status GetGateOrder(OpKernelConstruction* ctx,
@@ -138,103 +152,92 @@ absl::Status GetGateOrder(OpKernelConstruction* ctx,
 }
 
 template <class T, class Device>
-class GruAfterSequenceOp : public ContractKernel {
+class GruAfterSequenceOp
+    : public SequenceKernel<T, GruAfterSequenceForwardArgs<T>, Device> {
  public:
   explicit GruAfterSequenceOp(OpKernelConstruction* ctx)
-      : ContractKernel(ctx), device_(ctx) {
-    OP_REQUIRES_OK(ctx, GetSequenceOptions(ctx, true, &options_));
+      : GruAfterSequenceOp::SequenceKernel(ctx, Pass::kForward,
+                                           {kWX, kMask, kLengths, kDropout}) {
     OP_REQUIRES_OK(ctx, GetGateOrder(ctx, &layout_));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    Bindings bound = BoundByIsTraining(options_.is_training);
-    OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
-    GruAfterSequenceForwardArgs<T> args;
-    args.shape = SequenceShapeOf(bound, options_);
-    RowLengths lengths;
-    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 7, args.shape.steps));
-    args.shape.lengths = lengths.data();
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kUsed));
-    if (NoState(bound)) {
-      OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
-      return;
+ private:
+  enum In { kX, kHPrev, kWX, kWH, kBX, kBH, kMask, kLengths, kDropout };
+  enum Out { kH, kHLast, kR, kU, kC, kHc };
+
+  void Fill(OpKernelContext* ctx,
+            GruAfterSequenceForwardArgs<T>* args) const override {
+    args->layout = layout_;
+    args->x = Input<T>(ctx, kX);
+    args->h_prev = Input<T>(ctx, kHPrev);
+    args->w_x = Input<T>(ctx, kWX);
+    args->w_h = Input<T>(ctx, kWH);
+    args->b_x = Input<T>(ctx, kBX);
+    args->b_h = Input<T>(ctx, kBH);
+    args->h = Output<T>(ctx, kH);
+    args->h_last = Output<T>(ctx, kHLast);
+    if (this->is_training()) {
+      args->r = Output<T>(ctx, kR);
+      args->u = Output<T>(ctx, kU);
+      args->c = Output<T>(ctx, kC);
+      args->hc = Output<T>(ctx, kHc);
     }
-    args.recurrent_dropout = OptionalInput<T>(ctx, 8);
-    args.shape.projected_input = IsProjected(ctx, 2);
-    args.mask = OptionalInput<uint8_t>(ctx, 6);
-    args.layout = layout_;
-    args.x = Input<T>(ctx, 0);
-    args.h_prev = Input<T>(ctx, 1);
-    args.w_x = Input<T>(ctx, 2);
-    args.w_h = Input<T>(ctx, 3);
-    args.b_x = Input<T>(ctx, 4);
-    args.b_h = Input<T>(ctx, 5);
-    args.h = Output<T>(ctx, 0);
-    args.h_last = Output<T>(ctx, 1);
-    if (options_.is_training) {
-      args.r = Output<T>(ctx, 2);
-      args.u = Output<T>(ctx, 3);
-      args.c = Output<T>(ctx, 4);
-      args.hc = Output<T>(ctx, 5);
-    }
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }
 
- private:
-  Device device_;
-  SequenceOptions options_;
   GruAfterGateLayout layout_ = kGruRuc;
 };
 
 template <class T, class Device>
-class GruAfterSequenceGradOp : public ContractKernel {
+class GruAfterSequenceGradOp
+    : public SequenceKernel<T, GruAfterSequenceBackwardArgs<T>, Device> {
  public:
   explicit GruAfterSequenceGradOp(OpKernelConstruction* ctx)
-      : ContractKernel(ctx), device_(ctx) {
-    OP_REQUIRES_OK(ctx, GetSequenceOptions(ctx, false, &options_));
+      : GruAfterSequenceGradOp::SequenceKernel(
+            ctx, Pass::kBackward, {kWX, kMask, kLengths, kDropout}) {
     OP_REQUIRES_OK(ctx, GetGateOrder(ctx, &layout_));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    Bindings bound;
-    OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
-    GruAfterSequenceBackwardArgs<T> args;
-    args.shape = SequenceShapeOf(bound, options_);
-    RowLengths lengths;
-    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 5, args.shape.steps));
-    args.shape.lengths = lengths.data();
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kAll));
-    if (NoState(bound)) {
-      OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
-      return;
-    }
-    args.recurrent_dropout = OptionalInput<T>(ctx, 13);
-    args.shape.projected_input = IsProjected(ctx, 2);
-    args.mask = OptionalInput<uint8_t>(ctx, 4);
-    args.layout = layout_;
-    args.x = Input<T>(ctx, 0);
-    args.h_prev = Input<T>(ctx, 1);
-    args.w_x = Input<T>(ctx, 2);
-    args.w_h = Input<T>(ctx, 3);
-    args.h = Input<T>(ctx, 6);
-    args.r = Input<T>(ctx, 7);
-    args.u = Input<T>(ctx, 8);
-    args.c = Input<T>(ctx, 9);
-    args.hc = Input<T>(ctx, 10);
-    args.h_grad = OptionalInput<T>(ctx, 11);
-    args.h_last_grad = OptionalInput<T>(ctx, 12);
-    args.x_grad = Output<T>(ctx, 0);
-    args.h_prev_grad = Output<T>(ctx, 1);
-    args.w_x_grad = Output<T>(ctx, 2);
-    args.w_h_grad = Output<T>(ctx, 3);
-    args.b_x_grad = Output<T>(ctx, 4);
-    args.b_h_grad = Output<T>(ctx, 5);
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
+ private:
+  enum In {
+    kX,
+    kHPrev,
+    kWX,
+    kWH,
+    kMask,
+    kLengths,
+    kH,
+    kR,
+    kU,
+    kC,
+    kHc,
+    kHGrad,
+    kHLastGrad,
+    kDropout
+  };
+  enum Out { kXGrad, kHPrevGrad, kWXGrad, kWHGrad, kBXGrad, kBHGrad };
+
+  void Fill(OpKernelContext* ctx,
+            GruAfterSequenceBackwardArgs<T>* args) const override {
+    args->layout = layout_;
+    args->x = Input<T>(ctx, kX);
+    args->h_prev = Input<T>(ctx, kHPrev);
+    args->w_x = Input<T>(ctx, kWX);
+    args->w_h = Input<T>(ctx, kWH);
+    args->h = Input<T>(ctx, kH);
+    args->r = Input<T>(ctx, kR);
+    args->u = Input<T>(ctx, kU);
+    args->c = Input<T>(ctx, kC);
+    args->hc = Input<T>(ctx, kHc);
+    args->h_grad = OptionalInput<T>(ctx, kHGrad);
+    args->h_last_grad = OptionalInput<T>(ctx, kHLastGrad);
+    args->x_grad = Output<T>(ctx, kXGrad);
+    args->h_prev_grad = Output<T>(ctx, kHPrevGrad);
+    args->w_x_grad = Output<T>(ctx, kWXGrad);
+    args->w_h_grad = Output<T>(ctx, kWHGrad);
+    args->b_x_grad = Output<T>(ctx, kBXGrad);
+    args->b_h_grad = Output<T>(ctx, kBHGrad);
   }
 
- private:
-  Device device_;
-  SequenceOptions options_;
   GruAfterGateLayout layout_ = kGruRuc;
 };
 

@@ -1,6 +1,7 @@
 // Owns the kernels of LSTMSequence and LSTMSequenceGrad. The order of inputs
 // and outputs is that of cc/ops/lstm_sequence_ops.cc.
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -9,8 +10,7 @@
 #include "cc/kernels/cpu_host.h"
 #include "cc/kernels/kernel_util.h"
 #include "cc/kernels/register_kernels.h"
-#include "cc/kernels/sequence_util.h"
-#include "cc/ops/sequence_attrs.h"
+#include "cc/kernels/sequence_kernel.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace blockrnn {
@@ -19,11 +19,15 @@ namespace {
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 
-// The peepholes come as one array [3, H], or none.
+// The parts of peepholes, which come as one array [3, H].
+template <class Weights>
 struct Peepholes {
-  static constexpr int kInput = 0;
-  static constexpr int kForget = 1;
-  static constexpr int kOutput = 2;
+  Weights* wci;
+  Weights* wcf;
+  Weights* wco;
+
+  Peepholes(Weights* all, int64_t units)
+      : wci(all), wcf(all + units), wco(all + 2 * units) {}
 };
 
 // The projection, if w_p is not left out. An engine knows it by a P above 0.
@@ -40,131 +44,164 @@ absl::Status GetProjection(OpKernelContext* ctx, int w_p, const Bindings& bound,
 }
 
 template <class T, class Device>
-class LstmSequenceOp : public ContractKernel {
+class LstmSequenceOp
+    : public SequenceKernel<T, LstmSequenceForwardArgs<T>, Device> {
  public:
   explicit LstmSequenceOp(OpKernelConstruction* ctx)
-      : ContractKernel(ctx), device_(ctx) {
-    OP_REQUIRES_OK(ctx, GetSequenceOptions(ctx, true, &options_));
+      : LstmSequenceOp::SequenceKernel(ctx, Pass::kForward,
+                                       {kWX, kMask, kLengths, kDropout}) {
     OP_REQUIRES_OK(ctx, ctx->GetAttr("forget_bias", &lstm_.forget_bias));
     OP_REQUIRES_OK(ctx, ctx->GetAttr("cell_clip", &lstm_.cell_clip));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    Bindings bound = BoundByIsTraining(options_.is_training);
-    OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
-    LstmSequenceForwardArgs<T> args;
-    args.shape = SequenceShapeOf(bound, options_);
-    RowLengths lengths;
-    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 8, args.shape.steps));
-    args.shape.lengths = lengths.data();
-    OP_REQUIRES_OK(ctx, GetProjection<T>(ctx, 9, bound, &args));
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kUsed));
-    if (NoState(bound, args.proj)) {
-      OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
-      return;
-    }
-    args.recurrent_dropout = OptionalInput<T>(ctx, 10);
-    args.shape.projected_input = IsProjected(ctx, 3);
-    args.mask = OptionalInput<uint8_t>(ctx, 7);
-    args.layout = kLstmIfco;
-    args.options = lstm_;
-    const T* const peepholes = OptionalInput<T>(ctx, 6);
-    args.options.use_peephole = peepholes != nullptr;
-    if (peepholes != nullptr) {
-      args.wci = peepholes + Peepholes::kInput * bound['H'];
-      args.wcf = peepholes + Peepholes::kForget * bound['H'];
-      args.wco = peepholes + Peepholes::kOutput * bound['H'];
-    }
-    args.x = Input<T>(ctx, 0);
-    args.h_prev = Input<T>(ctx, 1);
-    args.cs_prev = Input<T>(ctx, 2);
-    args.w_x = Input<T>(ctx, 3);
-    args.w_h = Input<T>(ctx, 4);
-    args.b = Input<T>(ctx, 5);
-    args.h = Output<T>(ctx, 0);
-    args.h_last = Output<T>(ctx, 1);
-    args.cs_last = Output<T>(ctx, 2);
-    if (options_.is_training) {
-      args.i = Output<T>(ctx, 3);
-      args.cs = Output<T>(ctx, 4);
-      args.f = Output<T>(ctx, 5);
-      args.o = Output<T>(ctx, 6);
-      args.ci = Output<T>(ctx, 7);
-    }
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
+ private:
+  enum In {
+    kX,
+    kHPrev,
+    kCsPrev,
+    kWX,
+    kWH,
+    kB,
+    kPeepholes,
+    kMask,
+    kLengths,
+    kWP,
+    kDropout
+  };
+  enum Out { kH, kHLast, kCsLast, kI, kCs, kF, kO, kCi };
+
+  absl::Status CheckMore(OpKernelContext* ctx, const Bindings& bound,
+                         LstmSequenceForwardArgs<T>* args) const override {
+    return GetProjection<T>(ctx, kWP, bound, args);
   }
 
- private:
-  Device device_;
-  SequenceOptions options_;
+  int64_t Projected(const LstmSequenceForwardArgs<T>& args) const override {
+    return args.proj;
+  }
+
+  void Fill(OpKernelContext* ctx,
+            LstmSequenceForwardArgs<T>* args) const override {
+    args->layout = kLstmIfco;
+    args->options = lstm_;
+    const T* const peepholes = OptionalInput<T>(ctx, kPeepholes);
+    args->options.use_peephole = peepholes != nullptr;
+    if (peepholes != nullptr) {
+      const Peepholes<const T> weights(peepholes, args->shape.units);
+      args->wci = weights.wci;
+      args->wcf = weights.wcf;
+      args->wco = weights.wco;
+    }
+    args->x = Input<T>(ctx, kX);
+    args->h_prev = Input<T>(ctx, kHPrev);
+    args->cs_prev = Input<T>(ctx, kCsPrev);
+    args->w_x = Input<T>(ctx, kWX);
+    args->w_h = Input<T>(ctx, kWH);
+    args->b = Input<T>(ctx, kB);
+    args->h = Output<T>(ctx, kH);
+    args->h_last = Output<T>(ctx, kHLast);
+    args->cs_last = Output<T>(ctx, kCsLast);
+    if (this->is_training()) {
+      args->i = Output<T>(ctx, kI);
+      args->cs = Output<T>(ctx, kCs);
+      args->f = Output<T>(ctx, kF);
+      args->o = Output<T>(ctx, kO);
+      args->ci = Output<T>(ctx, kCi);
+    }
+  }
+
   LstmOptions lstm_;
 };
 
 template <class T, class Device>
-class LstmSequenceGradOp : public ContractKernel {
+class LstmSequenceGradOp
+    : public SequenceKernel<T, LstmSequenceBackwardArgs<T>, Device> {
  public:
   explicit LstmSequenceGradOp(OpKernelConstruction* ctx)
-      : ContractKernel(ctx), device_(ctx) {
-    OP_REQUIRES_OK(ctx, GetSequenceOptions(ctx, false, &options_));
-  }
-
-  void Compute(OpKernelContext* ctx) override {
-    Bindings bound;
-    OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
-    LstmSequenceBackwardArgs<T> args;
-    args.shape = SequenceShapeOf(bound, options_);
-    RowLengths lengths;
-    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 7, args.shape.steps));
-    args.shape.lengths = lengths.data();
-    OP_REQUIRES_OK(ctx, GetProjection<T>(ctx, 18, bound, &args));
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kAll));
-    if (NoState(bound, args.proj)) {
-      OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
-      return;
-    }
-    args.w_p_grad = Output<T>(ctx, 7);
-    args.recurrent_dropout = OptionalInput<T>(ctx, 19);
-    args.shape.projected_input = IsProjected(ctx, 3);
-    args.mask = OptionalInput<uint8_t>(ctx, 6);
-    args.layout = kLstmIfco;
-    const T* const peepholes = OptionalInput<T>(ctx, 5);
-    T* const peepholes_grad = Output<T>(ctx, 6);
-    args.use_peephole = peepholes != nullptr;
-    if (peepholes != nullptr) {
-      args.wci = peepholes + Peepholes::kInput * bound['H'];
-      args.wcf = peepholes + Peepholes::kForget * bound['H'];
-      args.wco = peepholes + Peepholes::kOutput * bound['H'];
-      args.wci_grad = peepholes_grad + Peepholes::kInput * bound['H'];
-      args.wcf_grad = peepholes_grad + Peepholes::kForget * bound['H'];
-      args.wco_grad = peepholes_grad + Peepholes::kOutput * bound['H'];
-    }
-    args.x = Input<T>(ctx, 0);
-    args.h_prev = Input<T>(ctx, 1);
-    args.cs_prev = Input<T>(ctx, 2);
-    args.w_x = Input<T>(ctx, 3);
-    args.w_h = Input<T>(ctx, 4);
-    args.h = Input<T>(ctx, 8);
-    args.i = Input<T>(ctx, 9);
-    args.cs = Input<T>(ctx, 10);
-    args.f = Input<T>(ctx, 11);
-    args.o = Input<T>(ctx, 12);
-    args.ci = Input<T>(ctx, 13);
-    args.h_grad = OptionalInput<T>(ctx, 14);
-    args.h_last_grad = OptionalInput<T>(ctx, 15);
-    args.cs_last_grad = OptionalInput<T>(ctx, 16);
-    args.cs_grad = OptionalInput<T>(ctx, 17);
-    args.x_grad = Output<T>(ctx, 0);
-    args.h_prev_grad = Output<T>(ctx, 1);
-    args.cs_prev_grad = Output<T>(ctx, 2);
-    args.w_x_grad = Output<T>(ctx, 3);
-    args.w_h_grad = Output<T>(ctx, 4);
-    args.b_grad = Output<T>(ctx, 5);
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
-  }
+      : LstmSequenceGradOp::SequenceKernel(ctx, Pass::kBackward,
+                                           {kWX, kMask, kLengths, kDropout}) {}
 
  private:
-  Device device_;
-  SequenceOptions options_;
+  enum In {
+    kX,
+    kHPrev,
+    kCsPrev,
+    kWX,
+    kWH,
+    kPeepholes,
+    kMask,
+    kLengths,
+    kH,
+    kI,
+    kCs,
+    kF,
+    kO,
+    kCi,
+    kHGrad,
+    kHLastGrad,
+    kCsLastGrad,
+    kCsGrad,
+    kWP,
+    kDropout
+  };
+  enum Out {
+    kXGrad,
+    kHPrevGrad,
+    kCsPrevGrad,
+    kWXGrad,
+    kWHGrad,
+    kBGrad,
+    kPeepholesGrad,
+    kWPGrad
+  };
+
+  absl::Status CheckMore(OpKernelContext* ctx, const Bindings& bound,
+                         LstmSequenceBackwardArgs<T>* args) const override {
+    return GetProjection<T>(ctx, kWP, bound, args);
+  }
+
+  int64_t Projected(const LstmSequenceBackwardArgs<T>& args) const override {
+    return args.proj;
+  }
+
+  void Fill(OpKernelContext* ctx,
+            LstmSequenceBackwardArgs<T>* args) const override {
+    args->layout = kLstmIfco;
+    const T* const peepholes = OptionalInput<T>(ctx, kPeepholes);
+    args->use_peephole = peepholes != nullptr;
+    if (peepholes != nullptr) {
+      const Peepholes<const T> weights(peepholes, args->shape.units);
+      const Peepholes<T> grads(Output<T>(ctx, kPeepholesGrad),
+                               args->shape.units);
+      args->wci = weights.wci;
+      args->wcf = weights.wcf;
+      args->wco = weights.wco;
+      args->wci_grad = grads.wci;
+      args->wcf_grad = grads.wcf;
+      args->wco_grad = grads.wco;
+    }
+    args->x = Input<T>(ctx, kX);
+    args->h_prev = Input<T>(ctx, kHPrev);
+    args->cs_prev = Input<T>(ctx, kCsPrev);
+    args->w_x = Input<T>(ctx, kWX);
+    args->w_h = Input<T>(ctx, kWH);
+    args->h = Input<T>(ctx, kH);
+    args->i = Input<T>(ctx, kI);
+    args->cs = Input<T>(ctx, kCs);
+    args->f = Input<T>(ctx, kF);
+    args->o = Input<T>(ctx, kO);
+    args->ci = Input<T>(ctx, kCi);
+    args->h_grad = OptionalInput<T>(ctx, kHGrad);
+    args->h_last_grad = OptionalInput<T>(ctx, kHLastGrad);
+    args->cs_last_grad = OptionalInput<T>(ctx, kCsLastGrad);
+    args->cs_grad = OptionalInput<T>(ctx, kCsGrad);
+    args->x_grad = Output<T>(ctx, kXGrad);
+    args->h_prev_grad = Output<T>(ctx, kHPrevGrad);
+    args->cs_prev_grad = Output<T>(ctx, kCsPrevGrad);
+    args->w_x_grad = Output<T>(ctx, kWXGrad);
+    args->w_h_grad = Output<T>(ctx, kWHGrad);
+    args->b_grad = Output<T>(ctx, kBGrad);
+    args->w_p_grad = Output<T>(ctx, kWPGrad);
+  }
 };
 
 [[maybe_unused]] const bool lstm_sequence_registered =

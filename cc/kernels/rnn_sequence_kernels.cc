@@ -7,7 +7,7 @@
 #include "cc/kernels/cpu_host.h"
 #include "cc/kernels/kernel_util.h"
 #include "cc/kernels/register_kernels.h"
-#include "cc/kernels/sequence_util.h"
+#include "cc/kernels/sequence_kernel.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace blockrnn {
@@ -24,91 +24,76 @@ absl::Status GetActivation(OpKernelConstruction* ctx, bool* relu) {
 }
 
 template <class T, class Device>
-class RnnSequenceOp : public ContractKernel {
+class RnnSequenceOp
+    : public SequenceKernel<T, RnnSequenceForwardArgs<T>, Device> {
  public:
   explicit RnnSequenceOp(OpKernelConstruction* ctx)
-      : ContractKernel(ctx), device_(ctx) {
-    OP_REQUIRES_OK(ctx, GetSequenceOptions(ctx, false, &options_));
+      : RnnSequenceOp::SequenceKernel(ctx, Pass::kForward,
+                                      {kWX, kMask, kLengths, kDropout}) {
     OP_REQUIRES_OK(ctx, GetActivation(ctx, &relu_));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    Bindings bound;
-    OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
-    RnnSequenceForwardArgs<T> args;
-    args.shape = SequenceShapeOf(bound, options_);
-    RowLengths lengths;
-    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 6, args.shape.steps));
-    args.shape.lengths = lengths.data();
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kUsed));
-    if (NoState(bound)) {
-      OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
-      return;
-    }
-    args.relu = relu_;
-    args.shape.projected_input = IsProjected(ctx, 2);
-    args.mask = OptionalInput<uint8_t>(ctx, 5);
-    args.recurrent_dropout = OptionalInput<T>(ctx, 7);
-    args.x = Input<T>(ctx, 0);
-    args.h_prev = Input<T>(ctx, 1);
-    args.w_x = Input<T>(ctx, 2);
-    args.w_h = Input<T>(ctx, 3);
-    args.b = Input<T>(ctx, 4);
-    args.h = Output<T>(ctx, 0);
-    args.h_last = Output<T>(ctx, 1);
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
+ private:
+  enum In { kX, kHPrev, kWX, kWH, kB, kMask, kLengths, kDropout };
+  enum Out { kH, kHLast };
+
+  void Fill(OpKernelContext* ctx,
+            RnnSequenceForwardArgs<T>* args) const override {
+    args->relu = relu_;
+    args->x = Input<T>(ctx, kX);
+    args->h_prev = Input<T>(ctx, kHPrev);
+    args->w_x = Input<T>(ctx, kWX);
+    args->w_h = Input<T>(ctx, kWH);
+    args->b = Input<T>(ctx, kB);
+    args->h = Output<T>(ctx, kH);
+    args->h_last = Output<T>(ctx, kHLast);
   }
 
- private:
-  Device device_;
-  SequenceOptions options_;
   bool relu_ = false;
 };
 
 template <class T, class Device>
-class RnnSequenceGradOp : public ContractKernel {
+class RnnSequenceGradOp
+    : public SequenceKernel<T, RnnSequenceBackwardArgs<T>, Device> {
  public:
   explicit RnnSequenceGradOp(OpKernelConstruction* ctx)
-      : ContractKernel(ctx), device_(ctx) {
-    OP_REQUIRES_OK(ctx, GetSequenceOptions(ctx, false, &options_));
+      : RnnSequenceGradOp::SequenceKernel(ctx, Pass::kBackward,
+                                          {kWX, kMask, kLengths, kDropout}) {
     OP_REQUIRES_OK(ctx, GetActivation(ctx, &relu_));
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    Bindings bound;
-    OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
-    RnnSequenceBackwardArgs<T> args;
-    args.shape = SequenceShapeOf(bound, options_);
-    RowLengths lengths;
-    OP_REQUIRES_OK(ctx, lengths.Make(ctx, 5, args.shape.steps));
-    args.shape.lengths = lengths.data();
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kAll));
-    if (NoState(bound)) {
-      OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
-      return;
-    }
-    args.relu = relu_;
-    args.shape.projected_input = IsProjected(ctx, 2);
-    args.mask = OptionalInput<uint8_t>(ctx, 4);
-    args.recurrent_dropout = OptionalInput<T>(ctx, 9);
-    args.x = Input<T>(ctx, 0);
-    args.h_prev = Input<T>(ctx, 1);
-    args.w_x = Input<T>(ctx, 2);
-    args.w_h = Input<T>(ctx, 3);
-    args.h = Input<T>(ctx, 6);
-    args.h_grad = OptionalInput<T>(ctx, 7);
-    args.h_last_grad = OptionalInput<T>(ctx, 8);
-    args.x_grad = Output<T>(ctx, 0);
-    args.h_prev_grad = Output<T>(ctx, 1);
-    args.w_x_grad = Output<T>(ctx, 2);
-    args.w_h_grad = Output<T>(ctx, 3);
-    args.b_grad = Output<T>(ctx, 4);
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
+ private:
+  enum In {
+    kX,
+    kHPrev,
+    kWX,
+    kWH,
+    kMask,
+    kLengths,
+    kH,
+    kHGrad,
+    kHLastGrad,
+    kDropout
+  };
+  enum Out { kXGrad, kHPrevGrad, kWXGrad, kWHGrad, kBGrad };
+
+  void Fill(OpKernelContext* ctx,
+            RnnSequenceBackwardArgs<T>* args) const override {
+    args->relu = relu_;
+    args->x = Input<T>(ctx, kX);
+    args->h_prev = Input<T>(ctx, kHPrev);
+    args->w_x = Input<T>(ctx, kWX);
+    args->w_h = Input<T>(ctx, kWH);
+    args->h = Input<T>(ctx, kH);
+    args->h_grad = OptionalInput<T>(ctx, kHGrad);
+    args->h_last_grad = OptionalInput<T>(ctx, kHLastGrad);
+    args->x_grad = Output<T>(ctx, kXGrad);
+    args->h_prev_grad = Output<T>(ctx, kHPrevGrad);
+    args->w_x_grad = Output<T>(ctx, kWXGrad);
+    args->w_h_grad = Output<T>(ctx, kWHGrad);
+    args->b_grad = Output<T>(ctx, kBGrad);
   }
 
- private:
-  Device device_;
-  SequenceOptions options_;
   bool relu_ = false;
 };
 

@@ -47,13 +47,13 @@ absl::Status SequenceShapeOf(OpKernelContext* ctx, const Bindings& bound,
   return absl::OkStatus();
 }
 
-absl::Status GetSequenceOptions(OpKernelConstruction* ctx, bool forward,
+absl::Status GetSequenceOptions(OpKernelConstruction* ctx,
                                 SequenceOptions* options) {
   absl::Status status = ctx->GetAttr("time_major", &options->time_major);
   if (status.ok()) {
     status = ctx->GetAttr("go_backwards", &options->go_backwards);
   }
-  if (status.ok() && forward) {
+  if (status.ok() && ctx->HasAttr("is_training")) {
     status = ctx->GetAttr("is_training", &options->is_training);
   }
   return status;

@@ -62,11 +62,11 @@ absl::Status ZeroOutputs(tensorflow::OpKernelContext* ctx, const Device& device,
 struct SequenceOptions {
   bool time_major = true;
   bool go_backwards = false;
-  bool is_training = true;  // of forward ops alone
+  bool is_training = true;  // of forward ops that keep gates
 };
 
 absl::Status GetSequenceOptions(tensorflow::OpKernelConstruction* ctx,
-                                bool forward, SequenceOptions* options);
+                                SequenceOptions* options);
 
 inline SequenceShape SequenceShapeOf(const Bindings& bound,
                                      const SequenceOptions& options) {

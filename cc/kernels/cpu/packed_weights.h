@@ -12,6 +12,7 @@
 #include "cc/kernels/cpu/parallel.h"
 #include "cc/kernels/cpu/product.h"
 #include "cc/kernels/cpu/scratch.h"
+#include "cc/kernels/cpu/streamed_product.h"
 
 namespace blockrnn::cpu {
 
