@@ -17,7 +17,7 @@
 #include "cc/kernels/cuda/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence_rows.cuh"
 #include "cc/kernels/cuda/step_loop.cuh"
-#include "cc/kernels/cuda/step_product.cuh"
+#include "cc/kernels/cuda/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {

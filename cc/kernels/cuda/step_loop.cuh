@@ -16,6 +16,7 @@
 #include "cc/kernels/cuda/persistent.cuh"
 #include "cc/kernels/cuda/persistent_plan.h"
 #include "cc/kernels/cuda/sequence_rows.cuh"
+#include "cc/kernels/cuda/step_matrix.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
