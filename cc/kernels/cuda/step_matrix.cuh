@@ -115,6 +115,14 @@ class BlasStep {
   T* rounded_ = nullptr;  // [rows, depth]
 };
 
+// What a StepMatrix is.
+struct StepMatrixShape {
+  int64_t units = 0;
+  int64_t depth = 0;
+  int64_t rows = 0;    // of the largest step
+  bool apart = false;  // each gate has factors of its own
+};
+
 // A matrix of a step's product with kGates sums for each unit; with kSliced,
 // with one sum, made of kGates slices.
 template <class T, int kGates, bool kSliced>
@@ -122,30 +130,27 @@ class StepMatrix {
  public:
   using C = ComputeType<T>;
 
+  // To be called before all else.
+  void SetShape(const StepMatrixShape& shape) { shape_ = shape; }
+  const StepMatrixShape& shape() const { return shape_; }
+
+  // How the weights are packed for few rows, whoever multiplies them.
+  PackedWeights<T> PackedForFew() const { return Packed(kGates); }
+
   // To be called before Prepare where a persistent kernel keeps the weights.
   void Keep() { kept_ = true; }
 
-  // rows: of the largest step. apart: each gate has factors of its own.
-  Error Prepare(const Host& host, const StepWeights<T>& from, int64_t units,
-                int64_t depth, int64_t rows, bool apart) {
+  Error Prepare(const Host& host, const StepWeights<T>& from) {
+    const auto [units, depth, rows, apart] = shape_;
     if (!kept_ && !apart && host.blas != nullptr && rows > kFewStepRows<C> &&
         rows * kSums * units * depth >= host.blas_step_work) {
       return by_blas_.Prepare(host, from, units, depth, rows);
     }
-    PackedWeights<T>& weights = product_.weights;
-    weights.units = units;
-    weights.depth = depth;
-    weights.gates = kManyGates;
-    weights.column = depth;
+    product_.weights = Packed(kSums);
     many_ =
         !kept_ && !apart && Blocks(rows, kManyStepRows<C>) >= kManyStepBlocks;
-    if (!many_) {
-      weights.gates = kGates;
-      if (kSliced) {
-        weights.slice = weights.column = (depth + kGates - 1) / kGates;
-      }
-    }
-    return Pack(host, from, &weights);
+    if (!many_) product_.weights = PackedForFew();
+    return Pack(host, from, &product_.weights);
   }
 
   // Where states and factors are told.
@@ -158,7 +163,7 @@ class StepMatrix {
     if (by_blas_) return by_blas_.Run(host, product_.state, range, epilogue);
     if (many_) {
       constexpr int kRows = kManyStepRows<C>;
-      return Launch(StepKernel<kRows, kManyGates, 1, kSliced, T, Epilogue>,
+      return Launch(StepKernel<kRows, kSums, 1, kSliced, T, Epilogue>,
                     Blocks(range.rows, kRows), host, product_, range, epilogue);
     }
     constexpr int kRows = kFewStepRows<C>;
@@ -168,17 +173,37 @@ class StepMatrix {
 
  private:
   static constexpr int kSums = kSliced ? 1 : kGates;
-  static constexpr int kManyGates = kSums;
 
+  // With as many columns for each unit; more than sums are slices.
+  PackedWeights<T> Packed(int columns) const {
+    PackedWeights<T> weights;
+    weights.units = shape_.units;
+    weights.depth = weights.column = shape_.depth;
+    weights.gates = columns;
+    if (columns > kSums) {
+      weights.slice = weights.column = (shape_.depth + columns - 1) / columns;
+    }
+    return weights;
+  }
   int64_t Blocks(int64_t rows, int64_t of_block) const {
     return (rows + of_block - 1) / of_block * product_.weights.panels();
   }
 
+  StepMatrixShape shape_;
   StepProduct<T> product_;
   BlasStep<T, kSums> by_blas_;
   bool many_ = false;
   bool kept_ = false;
 };
+
+// The recurrent weights of a cell's gates: forward with a sum for each gate,
+// backward with one, the gradient of the state. Of one gate there are slices
+// both ways.
+template <class T, int kGates>
+using ForwardMatrix =
+    StepMatrix<T, kGates == 1 ? kSlices : kGates, kGates == 1>;
+template <class T, int kGates>
+using BackwardMatrix = StepMatrix<T, kGates == 1 ? kSlices : kGates, true>;
 
 }  // namespace blockrnn::cuda
 
