@@ -12,9 +12,9 @@ import hashlib
 import itertools
 import json
 import sys
-import threading
 import time
 
+import cancelling
 import cudnn_ops
 import cudnn_reserve
 import numpy as np
@@ -162,18 +162,10 @@ def cancellation(raw_ops) -> dict[str, list[float]]:
     ):
         name, steps = f"{what}, backward" if backward else what, both[backward]
         function, short = _cancellable(raw_ops, net, batch, trial, backward)
-        function(short)
-        begin = time.perf_counter()
-        function(short)
-        short_time = time.perf_counter() - begin
-        function, tensors = _cancellable(raw_ops, net, batch, steps, backward)
-        took, running, outcome = _cancelled(function, tensors, 2 * short_time + 0.05)
+        short_time = cancelling.seconds(function, short)
         full = short_time * steps / trial
-        found[name] = [took, full]
-        if not running or not outcome.startswith("CancelledError"):
-            sys.exit(f"{name}: {outcome}, {'' if running else 'not '}running when cancelled")
-        if took > max(0.1, full / 10):
-            sys.exit(f"{name} took {took:.3f} s to stop, of about {full:.3f} s that it would run")
+        long = _cancellable(raw_ops, net, batch, steps, backward)
+        found[name] = cancelling.check_stops(name, *long, short_time, full)
         function, short = _cancellable(raw_ops, net, batch, trial, backward)
         function(short)  # and what comes after is not cancelled
     return found
@@ -188,32 +180,6 @@ def _cancellable(raw_ops, net, batch, steps, backward):
     outputs = call.forward(raw_ops, tensors)
     cotangents = [np.zeros_like(c) for c in call.cotangents("float")]
     return tf.function(lambda t: call.backward(raw_ops, t[0], t[1], cotangents)), (tensors, outputs)
-
-
-def _cancelled(function, tensors, after: float) -> tuple[float, bool, str]:
-    """How long the call took to stop, whether it was running, and what it ended with."""
-    from tensorflow.python.eager import cancellation as eager_cancellation
-
-    manager = eager_cancellation.CancellationManager()
-    concrete = manager.get_cancelable_function(function.get_concrete_function(tensors))
-    outcome = []
-
-    def call():
-        try:
-            concrete(tensors)
-            outcome.append("ran to its end")
-        except Exception as error:  # noqa: BLE001 - the kind is what we look for
-            outcome.append(f"{type(error).__name__} {error}")
-        outcome.append(time.perf_counter())
-
-    thread = threading.Thread(target=call)
-    thread.start()
-    time.sleep(after)
-    running = thread.is_alive()
-    begin = time.perf_counter()
-    manager.start_cancel()
-    thread.join()
-    return outcome[1] - begin, running, outcome[0]
 
 
 def _zeros(shape, dtype=tf.float32):

@@ -10,10 +10,9 @@ import concurrent.futures
 import hashlib
 import json
 import sys
-import threading
-import time
 
 import block_cells
+import cancelling
 import compare
 import numpy as np
 import sequence_checks
@@ -207,43 +206,15 @@ def cancellation(raw_ops) -> dict[str, list[float]]:
 
     The time is that of a short call, many times over, so it holds on any machine.
     """
-    from tensorflow.python.eager import cancellation as eager_cancellation
-
     found = {}
     for name, trial, steps, dims in CANCELLED:
         op = sequence_ops.OPS[name]
         function = _function(raw_ops, op)
         short = _tensors(op, (trial, *dims))
-        function(short)
-        begin = time.perf_counter()
-        function(short)
-        short_time = time.perf_counter() - begin
+        short_time = cancelling.seconds(function, short)
+        full = short_time * steps / trial
         tensors = _tensors(op, (steps, *dims))
-        manager = eager_cancellation.CancellationManager()
-        concrete = manager.get_cancelable_function(function.get_concrete_function(tensors))
-        outcome = []
-
-        def call(concrete=concrete, tensors=tensors, outcome=outcome):
-            try:
-                concrete(tensors)
-                outcome.append("ran to its end")
-            except Exception as error:  # noqa: BLE001 - the kind is what we look for
-                outcome.append(f"{type(error).__name__} {error}")
-            outcome.append(time.perf_counter())
-
-        thread = threading.Thread(target=call)
-        thread.start()
-        time.sleep(2 * short_time + 0.05)
-        running = thread.is_alive()
-        begin = time.perf_counter()
-        manager.start_cancel()
-        thread.join()
-        took, full = outcome[1] - begin, short_time * steps / trial
-        found[name] = [took, full]
-        if not running or not outcome[0].startswith("CancelledError"):
-            sys.exit(f"{name}: {outcome[0]}, {'' if running else 'not '}running when cancelled")
-        if took > max(0.1, full / 10):
-            sys.exit(f"{name} took {took:.3f} s to stop, of about {full:.3f} s that it would run")
+        found[name] = cancelling.check_stops(name, function, tensors, short_time, full)
         # And what comes after is not cancelled.
         function(short)
     return found

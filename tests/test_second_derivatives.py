@@ -356,3 +356,63 @@ def test_the_first_gradient_alone_has_no_loop(tfb, case):
     types = [op.type for op in graph.graph.get_operations()]
     assert sum(kind.startswith("BlockRNN>") for kind in types) == 2
     assert not any("While" in kind for kind in types)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru", "gru before"])
+def test_tapes_around_a_function_take_the_fused_gradient(tfb, kind, monkeypatch):
+    """They hand over a cotangent for each output of the op, also for those that nobody read."""
+    call = _Case({"gru": "gru after"}.get(kind, kind))
+    tensors = call.tensors()
+    loops = []
+    composed = tfb.sequences.composed
+    for name in ("lstm_gradients", "gru_gradients", "gru_after_gradients"):
+        _count_runs(monkeypatch, composed, name, loops)
+    function = tf.function(lambda given: call.call(tfb, given)[0])
+
+    def loss(given):
+        return _weighted(function(given))
+
+    with tf.GradientTape(persistent=True) as persistent:
+        persistent.watch(tensors)
+        total = loss(tensors)
+    got = persistent.gradient(total, tensors["w_h"])
+    assert not loops
+    with tf.GradientTape() as outer:
+        outer.watch(tensors["w_h"])
+        with tf.GradientTape() as inner:
+            inner.watch(tensors)
+            total = loss(tensors)
+        first = inner.gradient(total, tensors["w_h"])
+        assert not loops
+        again = _weighted(first)
+    second = outer.gradient(again, tensors["w_h"])
+    assert loops
+    eager = _eager_derivatives(lambda given: _weighted(call.call(tfb, given)[0]), tensors)
+    for name, found, want in zip(
+        ["persistent", "first", "second"], [got, first, second], eager, strict=True
+    ):
+        compare.assert_close(found, want, BOUND, name)
+
+
+def _count_runs(monkeypatch, module, name, runs):
+    """Adds to runs whenever a function's result is computed, be it in a graph."""
+    function = getattr(module, name)
+
+    def counted(*args):
+        run = tf.numpy_function(lambda: runs.append(name) or np.int32(0), [], tf.int32)
+        with tf.control_dependencies([run]):
+            return [tf.identity(gradient) for gradient in function(*args)]
+
+    monkeypatch.setattr(module, name, counted)
+
+
+def _eager_derivatives(loss, tensors):
+    """By w_h, without a tf.function: the first, the first again, the second of it."""
+    with tf.GradientTape() as outer:
+        outer.watch(tensors["w_h"])
+        with tf.GradientTape() as inner:
+            inner.watch(tensors)
+            total = loss(tensors)
+        first = inner.gradient(total, tensors["w_h"])
+        again = _weighted(first)
+    return first, first, outer.gradient(again, tensors["w_h"])

@@ -32,7 +32,7 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
     if cotangent.shape.num_elements() <= _CACHED_ELEMENTS:
         return False
     flat = tf.reshape(cotangent, [-1])
-    return not (_any_nonzero(flat[:64]) or _any_nonzero(flat))
+    return not (any_nonzero(flat[:64]) or any_nonzero(flat))
 
 
 def eager_zeros(cotangent: tf.Tensor) -> bool:
@@ -43,15 +43,16 @@ def eager_zeros(cotangent: tf.Tensor) -> bool:
     """
     if isinstance(cotangent, tf.IndexedSlices) or tf.is_symbolic_tensor(cotangent):
         return False
-    return not _any_nonzero(cotangent)
+    return not any_nonzero(cotangent)
 
 
 # At most: TensorFlow's cache takes 10,000.
 _CACHED_ELEMENTS = 1000
 
 
-def _any_nonzero(values: tf.Tensor) -> bool:
-    return bool(tf.reduce_any(tf.not_equal(values, tf.zeros([], values.dtype))))
+def any_nonzero(values: tf.Tensor) -> tf.Tensor:
+    """A bool: whether any of the values is other than zero, a NaN say."""
+    return tf.reduce_any(tf.not_equal(values, tf.zeros([], values.dtype)))
 
 
 def _made_as_zeros(tensor: tf.Tensor) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -140,9 +140,25 @@ def check_training(op: tf.Operation) -> None:
         raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
 
 
-def all_zero(gates: Sequence[tf.Tensor | None]) -> bool:
-    """Whether nothing comes from the gates saved for the gradient, as nearly always.
+def gradients(
+    gates: Sequence[tf.Tensor | None],
+    fused: Callable[[], Sequence[tf.Tensor]],
+    composed: Callable[[], Sequence[tf.Tensor]],
+) -> list[tf.Tensor]:
+    """The gradients of a sequence, by the fused op or by a loop of TensorFlow's own.
 
-    Else they were read, as a second derivative does, and the fused op takes none of it.
+    Args:
+      gates: cotangents of the gates that are saved for the gradient. Nearly always they are zeros,
+        and the fused op takes none; they are not where those gates were read, as a second
+        derivative does.
+      fused, composed: make the same gradients, with those cotangents left out and with them.
     """
-    return all(util.known_zero(gate) or util.eager_zeros(gate) for gate in gates)
+    if all(util.known_zero(gate) or util.eager_zeros(gate) for gate in gates):
+        return list(fused())
+    if tf.executing_eagerly():
+        return list(composed())
+    # Only the values tell: a persistent tape around a tf.function, or a tape around another, hands
+    # over a cotangent for each output, and most are zeros.
+    given = [tf.convert_to_tensor(gate) for gate in gates if gate is not None]
+    nonzero = tf.reduce_any([util.any_nonzero(gate) for gate in given])
+    return tf.cond(nonzero, lambda: list(composed()), lambda: list(fused()))

@@ -307,11 +307,11 @@ def _lstm_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor |
         dropout,
     )
     gates = (i_grad, f_grad, o_grad, ci_grad)
-    if util.all_zero(gates):
-        grads = _ops.block_rnn_lstm_sequence_grad(*given, **order._asdict())
-    else:
-        grads = composed.lstm_gradients(given, order, gates)
-    *before, w_p_grad = grads
+    *before, w_p_grad = util.gradients(
+        gates,
+        lambda: _ops.block_rnn_lstm_sequence_grad(*given, **order._asdict()),
+        lambda: composed.lstm_gradients(given, order, gates),
+    )
     return [*before, None, None, w_p_grad, None]
 
 
@@ -324,10 +324,11 @@ def _gru_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | 
     order = composed.order_of(op)
     states = (util.or_none(h_grad), util.or_none(h_last_grad))
     given = composed.GRUGrad(*inputs, mask, lengths, h, *saved, *states, dropout)
-    if util.all_zero(gates):
-        grads = _ops.block_rnn_gru_sequence_grad(*given, **order._asdict())
-    else:
-        grads = composed.gru_gradients(given, order, gates)
+    grads = util.gradients(
+        gates,
+        lambda: _ops.block_rnn_gru_sequence_grad(*given, **order._asdict()),
+        lambda: composed.gru_gradients(given, order, gates),
+    )
     return [*grads, None, None, None]
 
 
@@ -341,10 +342,11 @@ def _gru_after_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Ten
     states = (util.or_none(h_grad), util.or_none(h_last_grad))
     given = composed.GRUAfterGrad(*inputs, mask, lengths, h, *saved, *states, dropout)
     gate_order = op.get_attr("gate_order")
-    if util.all_zero(gates):
-        grads = _ops.block_rnn_gru_after_sequence_grad(
+    grads = util.gradients(
+        gates,
+        lambda: _ops.block_rnn_gru_after_sequence_grad(
             *given, gate_order=gate_order, **order._asdict()
-        )
-    else:
-        grads = composed.gru_after_gradients(given, order, gate_order, gates)
+        ),
+        lambda: composed.gru_after_gradients(given, order, gate_order, gates),
+    )
     return [*grads, None, None, None]

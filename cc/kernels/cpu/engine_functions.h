@@ -5,6 +5,7 @@
 #define BLOCKRNN_KERNELS_CPU_ENGINE_FUNCTIONS_H_
 
 #include "cc/core/activations.h"
+#include "cc/kernels/cpu/crew.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gru_after_sequence_backward.h"
 #include "cc/kernels/cpu/gru_after_sequence_forward.h"
@@ -22,20 +23,20 @@ namespace blockrnn::cpu {
 template <class T>
 CellFunctions<T> MakeCellFunctions() {
   return {
-      &GruCellForward<T, StandardActivations>,
-      &GruCellBackward<T>,
-      &LstmCellForward<T, StandardActivations>,
-      &LstmCellBackward<T>,
-      &GruSequenceForward<T, StandardActivations>,
-      &GruSequenceBackward<T>,
-      &GruAfterSequenceForward<T, StandardActivations>,
-      &GruAfterSequenceBackward<T>,
-      &LstmSequenceForward<T, StandardActivations>,
-      &LstmSequenceBackward<T>,
-      &RnnSequenceForward<T, StandardActivations>,
-      &RnnSequenceBackward<T>,
-      &RnnStackForward<T, StandardActivations>,
-      &RnnStackBackward<T>,
+      &WithCrew<&GruCellForward<T, StandardActivations>>,
+      &WithCrew<&GruCellBackward<T>>,
+      &WithCrew<&LstmCellForward<T, StandardActivations>>,
+      &WithCrew<&LstmCellBackward<T>>,
+      &WithCrew<&GruSequenceForward<T, StandardActivations>>,
+      &WithCrew<&GruSequenceBackward<T>>,
+      &WithCrew<&GruAfterSequenceForward<T, StandardActivations>>,
+      &WithCrew<&GruAfterSequenceBackward<T>>,
+      &WithCrew<&LstmSequenceForward<T, StandardActivations>>,
+      &WithCrew<&LstmSequenceBackward<T>>,
+      &WithCrew<&RnnSequenceForward<T, StandardActivations>>,
+      &WithCrew<&RnnSequenceBackward<T>>,
+      &WithCrew<&RnnStackForward<T, StandardActivations>>,
+      &WithCrew<&RnnStackBackward<T>>,
   };
 }
 

@@ -15,6 +15,13 @@
 
 namespace blockrnn::cpu {
 
+// Between two looks at what another thread is about to write.
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
 // Whether the host has taken the call back. Workers ask between pieces of work
 // that take some milliseconds; what one of them has seen, all know.
 class Cancellation {

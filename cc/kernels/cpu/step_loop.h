@@ -78,7 +78,7 @@ class StageTeam {
          stage < stages_; ++stage) {
       const int64_t before = stage * pieces_;
       for (int spins = 0; done_.load(std::memory_order_acquire) < before;) {
-        Pause(&spins);
+        PauseOrYield(&spins);
       }
       TryPiece(stage, home);
       TakeWhatIsLeft(stage, home);
@@ -89,7 +89,7 @@ class StageTeam {
   void Join() const {
     for (int spins = 0;
          done_.load(std::memory_order_acquire) < stages_ * pieces_;) {
-      Pause(&spins);
+      PauseOrYield(&spins);
     }
   }
 
@@ -108,13 +108,11 @@ class StageTeam {
   // piece taken from it.
   static constexpr int kPatience = 2000;
 
-  static void Pause(int* spins) {
+  static void PauseOrYield(int* spins) {
     if (++*spins > 10000) {
       std::this_thread::yield();
     } else {
-#if defined(__x86_64__)
-      __builtin_ia32_pause();
-#endif
+      Pause();
     }
   }
 
@@ -137,7 +135,7 @@ class StageTeam {
            spins < kPatience &&
            joined_[piece].load(std::memory_order_relaxed) &&
            next_stage_[piece].value.load(std::memory_order_relaxed) == stage;) {
-        Pause(&spins);
+        PauseOrYield(&spins);
       }
       TryPiece(stage, piece);
     }
