@@ -25,8 +25,8 @@ ROOT = HERE.parents[1]
 SHIMS = sorted(HERE.glob("shim*.cu.cc"))
 EMULATION = [HERE / "emulation" / name for name in ("emulation.cc", "streams.cc")]
 CHECKS = (
-    *("check.py", "check_blas.py", "check_sequences.py", "check_persistent.py"),
-    *("check_stack.py", "check_cudnn.py"),
+    *("check.py", "check_blas.py", "check_sequences.py", "check_integers.py"),
+    *("check_persistent.py", "check_stack.py", "check_cudnn.py"),
 )
 ARCHITECTURES = ("80", "90")
 # No initcheck: the checks fill what is not written yet with NaN, which a comparison finds.

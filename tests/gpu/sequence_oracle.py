@@ -30,6 +30,7 @@ class Options:
     forget_bias: float = 0.0
     cell_clip: float = 0.0
     relu: bool = False
+    identity: bool = False  # forward alone: activations that do nothing
     stored: Callable = lambda h: h  # how a simple RNN's state is rounded
 
 
@@ -70,6 +71,12 @@ class _Row:
 
     def from_h(self, h, gate: str):
         return (h * self.factors(gate)) @ self.part("w_h", gate)
+
+    def gate(self, bar):
+        return bar if self.options.identity else _sigmoid(bar)
+
+    def candidate(self, bar):
+        return bar if self.options.identity else np.tanh(bar)
 
     def to_x(self, grads, t, dz):
         for gate, d in dz.items():
@@ -117,12 +124,12 @@ class _LstmRow(_Row):
         i, f = bar["i"], bar["f"] + self.options.forget_bias
         if "wci" in self.values:
             i, f = i + cs * self.values["wci"], f + cs * self.values["wcf"]
-        i, f, ci = _sigmoid(i), _sigmoid(f), np.tanh(bar["ci"])
+        i, f, ci = self.gate(i), self.gate(f), self.candidate(bar["ci"])
         new = i * ci + f * cs
         if self.options.cell_clip > 0:
             new = np.clip(new, -self.options.cell_clip, self.options.cell_clip)
         o = bar["o"] + new * self.values["wco"] if "wco" in self.values else bar["o"]
-        o, co = _sigmoid(o), np.tanh(new)
+        o, co = self.gate(o), self.candidate(new)
         m = o * co
         h = self.values["w_p"] @ m if "w_p" in self.values else m
         return (h, new), {"i": i, "cs": new, "f": f, "o": o, "ci": ci, "co": co}
@@ -176,9 +183,9 @@ class _GruAfterRow(_GruRow):
     saved = ("r", "u", "c", "hc")
 
     def step(self, t, h):
-        r, u = (_sigmoid(v) for v in self.bars(t, h, "ru"))
+        r, u = (self.gate(v) for v in self.bars(t, h, "ru"))
         hc = self.from_h(h, "c") + self.bias("b_h", "c")
-        c = np.tanh(self.from_x(t, "c") + self.bias("b_x", "c") + r * hc)
+        c = self.candidate(self.from_x(t, "c") + self.bias("b_x", "c") + r * hc)
         return ((1 - u) * c + u * h,), {"r": r, "u": u, "c": c, "hc": hc}
 
     def back(self, grads, t, before, saved, d_h):
@@ -197,8 +204,8 @@ class _GruBeforeRow(_GruRow):
     saved = ("r", "u", "c")
 
     def step(self, t, h):
-        r, u = (_sigmoid(v) for v in self.bars(t, h, "ru"))
-        c = np.tanh(self.from_x(t, "c") + self.bias("b_x", "c") + self.from_h(r * h, "c"))
+        r, u = (self.gate(v) for v in self.bars(t, h, "ru"))
+        c = self.candidate(self.from_x(t, "c") + self.bias("b_x", "c") + self.from_h(r * h, "c"))
         return ((1 - u) * c + u * h,), {"r": r, "u": u, "c": c}
 
     def back(self, grads, t, before, saved, d_h):
@@ -221,7 +228,7 @@ class _RnnRow(_Row):
     def step(self, t, h):
         bar = self.from_x(t, "h") + self.bias("b", "h") + self.bias("b_h", "h")
         bar = bar + self.from_h(h, "h")
-        act = np.maximum(bar, 0) if self.options.relu else np.tanh(bar)
+        act = np.maximum(bar, 0) if self.options.relu else self.candidate(bar)
         return (self.options.stored(act),), {}
 
     def skip(self, h):

@@ -53,7 +53,7 @@ class _Plain(ctypes.Structure):
                 *("function", "dtype", "steps", "batch", "input", "units", "proj"),
                 *("time_major", "backwards", "skip_input", "projected_input"),
                 *("state_stride", "h_width", "weights_by_unit", "saved_in_steps"),
-                *("relu", "layout", "use_peephole", "with_blas", "persistent"),
+                *("relu", "layout", "use_peephole", "identity", "with_blas", "persistent"),
                 *("block_bytes", "blas_step_work", "scratch_calls"),
             )
         ),
@@ -83,6 +83,7 @@ class Call:
     weights_by_unit: bool = False
     saved_in_steps: bool = False
     relu: bool = False
+    identity: bool = False  # forward alone: activations that do nothing
     peephole: bool = False
     forget_bias: float = 0.0
     cell_clip: float = 0.0
@@ -114,6 +115,7 @@ class Call:
             forget_bias=float(np.float32(self.forget_bias)),
             cell_clip=float(np.float32(self.cell_clip)),
             relu=self.relu,
+            identity=self.identity,
             stored=lambda h: stored(h, self.dtype),
         )
 
@@ -227,8 +229,7 @@ class _Memory:
         for step in range(self.call.dims[0]):
             for b in self._order:
                 if step < self._lengths[b]:
-                    back = self.call.backwards
-                    yield row, (self._lengths[b] - 1 - step if back else step), b
+                    yield row, (self._lengths[b] - 1 - step if self.call.backwards else step), b
                     row += 1
 
     def put(self, name: str, value: np.ndarray, memory: np.ndarray) -> None:
@@ -356,9 +357,8 @@ class Sequences:
                 for name in (
                     *("time_major", "backwards", "skip_input", "projected_input"),
                     *("state_stride", "weights_by_unit", "saved_in_steps", "relu", "layout"),
-                    *("with_blas", "persistent", "block_bytes", "blas_step_work"),
-                    "scratch_calls",
-                    *("forget_bias", "cell_clip"),
+                    *("identity", "with_blas", "persistent", "block_bytes", "blas_step_work"),
+                    *("scratch_calls", "forget_bias", "cell_clip"),
                 )
             },
         )

@@ -6,11 +6,16 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/cublas.h"
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/gru_after_sequence.cuh"
+#include "cc/kernels/cuda/gru_sequence_forward.cuh"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/lstm_sequence_forward.cuh"
+#include "cc/kernels/cuda/rnn_sequence.cuh"
 #include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -22,6 +27,7 @@ struct PlainSequence {
   int64_t time_major, backwards, skip_input, projected_input;
   int64_t state_stride, h_width, weights_by_unit, saved_in_steps;
   int64_t relu, layout, use_peephole;
+  int64_t identity;  // forward alone: activations that do nothing
   int64_t with_blas, persistent;
   int64_t block_bytes;  // 0: the engine's own
   int64_t blas_step_work;
@@ -86,6 +92,9 @@ Error RnnForwardCall(Call call, const Host& host) {
   a.relu = call.plain.relu != 0;
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
             &a.b, &a.b_h, &a.h, &a.h_last);
+  if (call.plain.identity != 0) {
+    return RnnSequenceForwardCall<T, IdentityActivations>(a, host).Run();
+  }
   return RnnSequenceForward(a, host);
 }
 
@@ -112,6 +121,9 @@ Error LstmForwardCall(Call call, const Host& host) {
   call.Fill(&a.mask, &a.x, &a.cs_prev, &a.h_prev, &a.recurrent_dropout, &a.w_x,
             &a.w_h, &a.w_p, &a.wci, &a.wcf, &a.wco, &a.b, &a.b_h);
   call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h, &a.cs_last, &a.h_last);
+  if (call.plain.identity != 0) {
+    return LstmSequenceForwardCall<T, IdentityActivations>(a, host).Run();
+  }
   return LstmSequenceForward(a, host);
 }
 
@@ -139,6 +151,9 @@ Error GruForwardCall(Call call, const Host& host) {
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_ru_x,
             &a.w_ru_h, &a.w_c_x, &a.w_c_h, &a.b_ru, &a.b_c);
   call.Fill(&a.r, &a.u, &a.c, &a.h, &a.h_last);
+  if (call.plain.identity != 0) {
+    return GruSequenceForwardCall<T, IdentityActivations>(a, host).Run();
+  }
   return GruSequenceForward(a, host);
 }
 
@@ -162,6 +177,9 @@ Error GruAfterForwardCall(Call call, const Host& host) {
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
             &a.b_x, &a.b_h);
   call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_last);
+  if (call.plain.identity != 0) {
+    return GruAfterSequenceForwardCall<T, IdentityActivations>(a, host).Run();
+  }
   return GruAfterSequenceForward(a, host);
 }
 

@@ -14,10 +14,10 @@
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/input_product.cuh"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/sequence_passes.cuh"
+#include "cc/kernels/cuda/sequence_forward.cuh"
 #include "cc/kernels/cuda/sequence_rows.cuh"
 #include "cc/kernels/cuda/step_loop.cuh"
-#include "cc/kernels/cuda/step_product.cuh"
+#include "cc/kernels/cuda/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {
@@ -37,162 +37,123 @@ __device__ __forceinline__ auto CandidateFactor(const Args& args,
   return Load(args.recurrent_dropout, row * args.shape.units + unit);
 }
 
-// What both stages of a step have.
+// What both stages of a step have besides.
 template <class T>
-struct GruSequenceStep {
+struct GruSequenceArrays {
   using C = ComputeType<T>;
   GruSequenceForwardArgs<T> args;
-  RowMap rows;
-  StepInput<T> input_ru;
   StepInput<T> input_c;
-  C* h;    // [B, H]
   C* u;    // [B, H]
   C* h_r;  // [B, H], h ∘ r, times the candidate's factors
 };
 
 // x · w_ru_x + b_ru + h · w_ru_h  →  r, u, h ∘ r
-template <class T>
+template <class T, class Activations>
 struct GruSequenceGates {
   using C = ComputeType<T>;
-  GruSequenceStep<T> of;
+  ForwardStep<T> of;
+  GruSequenceArrays<T> own;
 
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
                              const C (&sums)[kGruGates]) const {
-    const int64_t units = of.args.shape.units;
-    const int64_t state = b * units + unit;
+    const int64_t units = of.width;
     GruGates<C> out = {C(0), C(0), C(0)};
     if (!of.rows.Skipped(step, b)) {
       const auto bar = [&](int gate) {
-        return of.input_ru.Of(of.rows, step, b, gate, unit) + sums[gate];
+        return of.input.Of(of.rows, step, b, gate, unit) + sums[gate];
       };
-      out = GruForwardGates<StandardActivations>(bar(kGruRu.r), bar(kGruRu.u),
-                                                 of.h[state]);
-      out.h_prev_r *= CandidateFactor(of.args, of.rows, b, unit);
+      out = GruForwardGates<Activations>(bar(kGruRu.r), bar(kGruRu.u),
+                                         of.HBefore(step, b, unit));
+      out.h_prev_r *= CandidateFactor(own.args, of.rows, b, unit);
     }
     const int64_t at = of.rows.Saved(step, b) * units + unit;
-    StoreIf(of.args.r, at, out.r);
-    StoreIf(of.args.u, at, out.u);
-    of.u[state] = out.u;
-    of.h_r[state] = out.h_prev_r;
+    StoreIf(own.args.r, at, out.r);
+    StoreIf(own.args.u, at, out.u);
+    own.u[b * units + unit] = out.u;
+    own.h_r[b * units + unit] = out.h_prev_r;
   }
 };
 
-// x · w_c_x + b_c + (h ∘ r) · w_c_h  →  c, h, which is written in place: the
-// step's first stage has read it.
-template <class T>
+// x · w_c_x + b_c + (h ∘ r) · w_c_h  →  c, h
+template <class T, class Activations>
 struct GruSequenceCandidate {
   using C = ComputeType<T>;
-  GruSequenceStep<T> of;
+  ForwardStep<T> of;
+  GruSequenceArrays<T> own;
 
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
                              const C (&sums)[1]) const {
-    const int64_t units = of.args.shape.units;
-    const int64_t state = b * units + unit;
-    GruState<C> out = {C(0), of.h[state]};
+    const int64_t units = of.width;
+    const C h_prev = of.HBefore(step, b, unit);
+    GruState<C> out = {C(0), h_prev};
     if (!of.rows.Skipped(step, b)) {
-      out = GruForwardState<StandardActivations>(
-          of.input_c.Of(of.rows, step, b, 0, unit) + sums[0], of.u[state],
-          of.h[state]);
+      out = GruForwardState<Activations>(
+          own.input_c.Of(of.rows, step, b, 0, unit) + sums[0],
+          own.u[b * units + unit], h_prev);
     }
-    StoreIf(of.args.c, of.rows.Saved(step, b) * units + unit, out.c);
-    StoreIf(of.args.h, of.rows.InMemory(step, b) * units + unit, out.h);
-    of.h[state] = out.h;
+    StoreIf(own.args.c, of.rows.Saved(step, b) * units + unit, out.c);
+    of.StoreH(step, b, unit, out.h);
   }
 };
 
-template <class T>
+// The state is written in place: a step's first stage has read it.
+template <class T, class Activations = StandardActivations>
 class GruSequenceForwardCall {
  public:
-  using C = ComputeType<T>;
-
   GruSequenceForwardCall(const GruSequenceForwardArgs<T>& args,
                          const Host& host)
-      : args_(args), host_(host), shape_(args.shape) {}
+      : args_(args),
+        host_(host),
+        shape_(args.shape),
+        sequence_(args, host,
+                  {{args.w_ru_x, args.b_ru, nullptr, kGruGates},
+                   args.w_ru_h,
+                   args.shape.units,
+                   /*more_gates=*/1,
+                   /*in_place=*/true}) {}
 
   Error Run() {
     if (Error error = Prepare()) return error;
-    Error error = nullptr;
-    for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
-         block = rows_.BlockFrom(block.end())) {
-      if ((error = x_.Enter(host_, block)) ||
-          (error = ru_.Enter(host_, block, x_.data())) ||
-          (error = c_.Enter(host_, block, x_.data()))) {
-        return error;
-      }
-      step_.input_ru = ru_.input();
-      step_.input_c = c_.input();
-      error = loop_.Run(host_, rows_, block, false,
-                        Work(w_ru_h_, GruSequenceGates<T>{step_}),
-                        Work(w_c_h_, GruSequenceCandidate<T>{step_}, true));
-      if (error != nullptr) return error;
-    }
-    return SequencePasses<T>::EndStates(host_, rows_.map(), step_.h, step_.h,
-                                        shape_.units, args_.h_last);
+    return sequence_.Run([&](const StepBlock& block) { return Steps(block); });
   }
 
  private:
-  Error Plan() {
-    if (args_.recurrent_dropout != nullptr) return nullptr;
-    const int64_t units = shape_.units;
-    return loop_.Plan(host_, rows_.steps(),
-                      Planned{&w_ru_h_, units, units, shape_.batch},
-                      Planned{&w_c_h_, units, units, shape_.batch});
-  }
-
   Error Prepare() {
     const int64_t units = shape_.units;
     const int64_t batch = shape_.batch;
+    w_c_h_.SetShape({units, units, batch});
     Error error = nullptr;
-    if ((error =
-             rows_.Prepare(host_, shape_, args_.mask,
-                           InputProduct<T>::RowBytes(shape_, kGruAllGates))) ||
-        (error = x_.Prepare(host_, shape_, rows_, args_.x, false)) ||
-        (error = ru_.Prepare(host_, shape_, rows_, args_.x,
-                             {args_.w_ru_x, args_.b_ru, nullptr, kGruGates})) ||
+    if ((error = sequence_.Prepare(w_c_h_)) ||
+        (error = w_c_h_.Prepare(host_, {args_.w_c_h, 1, 0, units})) ||
         (error = c_.Prepare(
-             host_, shape_, rows_, args_.x,
+             host_, shape_, sequence_.rows(), args_.x,
              {args_.w_c_x, args_.b_c, nullptr, 1, kGruGates * units})) ||
-        (error = Plan()) ||
-        (error = w_ru_h_.Prepare(
-             host_, {args_.w_ru_h, 1, units, kGruGates * units}, units, units,
-             batch, args_.recurrent_dropout != nullptr)) ||
-        (error = w_c_h_.Prepare(host_, {args_.w_c_h, 1, 0, units}, units, units,
-                                batch, false)) ||
-        (error = Allocate(host_, batch * units, &step_.h)) ||
-        (error = Allocate(host_, batch * units, &step_.u)) ||
-        (error = Allocate(host_, batch * units, &step_.h_r)) ||
-        (error = SequencePasses<T>::BeginStates(
-             host_, rows_.map(), args_.h_prev, units, step_.h))) {
+        (error = Allocate(host_, batch * units, &arrays_.u)) ||
+        (error = Allocate(host_, batch * units, &arrays_.h_r))) {
       return error;
     }
-    T* const outputs[] = {args_.r, args_.u, args_.c, args_.h};
-    for (T* out : outputs) {
-      error =
-          SequencePasses<T>::ZeroPast(host_, rows_.map(), out, units, units);
-      if (error != nullptr) return error;
-    }
-    step_.args = args_;
-    step_.rows = rows_.map();
-    w_c_h_.product().state = {step_.h_r, step_.h_r};
-    StepProduct<T>& product = w_ru_h_.product();
-    product.state = {step_.h, step_.h};
-    product.order = rows_.map().order;
-    product.state_factors = args_.recurrent_dropout;
-    product.factors_stride = batch * units;
-    return nullptr;
+    arrays_.args = args_;
+    w_c_h_.product().state = {arrays_.h_r, arrays_.h_r};
+    return sequence_.ZeroSaved({args_.r, args_.u, args_.c});
+  }
+
+  Error Steps(const StepBlock& block) {
+    if (Error error = c_.Enter(host_, block, sequence_.x())) return error;
+    arrays_.input_c = c_.input();
+    const ForwardStep<T> step = sequence_.step();
+    return sequence_.RunSteps(
+        block, GruSequenceGates<T, Activations>{step, arrays_},
+        Work(w_c_h_, GruSequenceCandidate<T, Activations>{step, arrays_},
+             true));
   }
 
   const GruSequenceForwardArgs<T>& args_;
   const Host& host_;
   const SequenceShape& shape_;
-  SequenceRows rows_;
-  BlockInput<T> x_;
-  InputProduct<T> ru_;
+  SequenceForward<T, GruSequenceForwardArgs<T>, kGruGates> sequence_;
   InputProduct<T> c_;
-  StepMatrix<T, kGruGates, false> w_ru_h_;
   StepMatrix<T, kSlices, true> w_c_h_;
-  StepLoop loop_;
-  GruSequenceStep<T> step_ = {};
+  GruSequenceArrays<T> arrays_ = {};
 };
 
 }  // namespace blockrnn::cuda

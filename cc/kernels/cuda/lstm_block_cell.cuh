@@ -9,22 +9,11 @@
 #include "cc/core/cell_args.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
+#include "cc/kernels/cuda/lstm_peepholes.cuh"
 #include "cc/kernels/cuda/product.cuh"
 #include "cc/kernels/cuda/rows.cuh"
 
 namespace blockrnn::cuda {
-
-// The peephole weights of a unit; without peepholes nothing is read.
-template <bool kPeephole, class Args>
-__device__ __forceinline__ auto LoadPeepholes(const Args& args, int64_t unit) {
-  LstmPeepholes<decltype(Load(args.wci, unit))> out = {0, 0, 0};
-  if constexpr (kPeephole) {
-    out.wci = Load(args.wci, unit);
-    out.wcf = Load(args.wcf, unit);
-    out.wco = Load(args.wco, unit);
-  }
-  return out;
-}
 
 // [x, h_prev] · w  →  all seven outputs
 template <class T, class Activations, bool kPeephole, bool kClip>

@@ -137,57 +137,8 @@ __device__ __forceinline__ void MultiplyKept(const Four<S>* column,
                                              C (&sums)[kRows]) {
 #pragma unroll 2
   for (int chunk = Warp(); chunk < chunks; chunk += kWarps) {
-    const Four<S> w = column[chunk * kPanelColumns];
-    const C w0 = Widen(w.value[0]);
-    const C w1 = Widen(w.value[1]);
-    const C w2 = Widen(w.value[2]);
-    const C w3 = Widen(w.value[3]);
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      const Four<C> h = *reinterpret_cast<const Four<C>*>(
-          states + (row * chunks + chunk) * kChunk);
-      sums[row] += h.value[0] * w0;
-      sums[row] += h.value[1] * w1;
-      sums[row] += h.value[2] * w2;
-      sums[row] += h.value[3] * w3;
-    }
-  }
-}
-
-// The warps' sums are added up, in their order, and handed to the epilogue.
-template <int kRows, class Work, class C>
-__device__ __forceinline__ void FinishTile(const Work& work,
-                                           const StepRange& range,
-                                           int64_t panel, int64_t row0,
-                                           const C (&sums)[kRows], C* memory) {
-  constexpr int kGates = Work::kGates;
-  constexpr int kUnits = kPanelUnits<kGates>;
-#pragma unroll
-  for (int row = 0; row < kRows; ++row) {
-    memory[(Warp() * kRows + row) * kPanelColumns + Lane()] = sums[row];
-  }
-  __syncthreads();
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kUnits;
-       i += kThreads) {
-    const int row = i / kUnits;
-    const int64_t unit = panel * kUnits + i % kUnits;
-    if (row0 + row >= range.rows || unit >= work.product.weights.units) {
-      continue;
-    }
-    C totals[kGates] = {};
-    // As in StepKernel.
-    if (row0 + row < range.state_rows) {
-#pragma unroll
-      for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-        for (int warp = 0; warp < kWarps; ++warp) {
-          totals[g] += memory[(warp * kRows + row) * kPanelColumns +
-                              g * kUnits + i % kUnits];
-        }
-      }
-    }
-    FinishUnit<Work::kSliced>(work.product, work.epilogue, range.step,
-                              row0 + row, unit, totals);
+    MultiplyChunk(column[chunk * kPanelColumns], states + chunk * kChunk,
+                  chunks * kChunk, sums);
   }
 }
 
@@ -198,14 +149,12 @@ __device__ __forceinline__ void RunPersistentStage(
   using T = typename Work::Element;
   using C = ComputeType<T>;
   constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
-  constexpr int kUnits = kPanelUnits<Work::kGates>;
   const PersistentStage& stage = work.stage;
   const PackedWeights<T>& weights = work.product.weights;
   if (FirstTile(stage) >= stage.row_groups) return;
   C* const memory = reinterpret_cast<C*>(shared.memory + shared.sums_at);
   C* const states = reinterpret_cast<C*>(shared.memory + shared.states_at);
-  // The lanes that are left over multiply zeros.
-  const int gate = std::min(Lane() / kUnits, Work::kGates - 1);
+  const int gate = LaneGate<Work::kGates>();
   const int64_t chunks = weights.chunks();
   const auto* panel_weights = KeptWeights(work, shared);
   for (int64_t panel = FirstPanel(stage); panel < weights.panels();
@@ -226,7 +175,9 @@ __device__ __forceinline__ void RunPersistentStage(
       }
       // The sums before these have been read: every thread has been at a
       // barrier since.
-      FinishTile(work, range, panel, tile * kRows, sums, memory);
+      FinishTile<kRows, Work::kGates, Work::kSliced>(
+          work.product, work.epilogue, range, panel, tile * kRows, sums,
+          memory);
     }
     panel_weights += chunks * kPanelColumns;
   }

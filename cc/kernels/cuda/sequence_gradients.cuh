@@ -149,6 +149,41 @@ class BiasGrad {
   C* slices_ = nullptr;
 };
 
+// The gradients of the weights that some gates have for x, and of their bias.
+template <class T>
+class InputWeightsGrad {
+ public:
+  // w_grad: [I, width], b_grad: [width]; nullptr: not wanted.
+  Error Prepare(const Host& host, const SequenceShape& shape,
+                const SequenceRows& rows, T* w_grad, T* b_grad, int64_t width) {
+    shape_ = &shape;
+    if (Error error =
+            w_grad_.Prepare(host, shape.HasInputWeights() ? w_grad : nullptr,
+                            shape.input * width)) {
+      return error;
+    }
+    return b_grad_.Prepare(host, rows, b_grad, width);
+  }
+  // x: the block's rows.
+  Error Add(const Host& host, const StepBlock& block, const T* x,
+            const GateColumns<T>& gates) const {
+    const WeightSum<T> sum = {
+        block.rows, x,           shape_->input,          gates,
+        0,          gates.width, shape_->weights_by_unit};
+    if (Error error = AddWeights(host, sum, w_grad_)) return error;
+    return b_grad_.Add(host, block, gates);
+  }
+  Error Finish(const Host& host) const {
+    if (Error error = w_grad_.Finish(host)) return error;
+    return b_grad_.Finish(host);
+  }
+
+ private:
+  const SequenceShape* shape_ = nullptr;
+  WeightGrad<T> w_grad_;
+  BiasGrad<T> b_grad_;
+};
+
 // The gradient of x: gates · w_xᵀ, brought to where the rows stand in memory.
 template <class T>
 class InputGrad {

@@ -16,6 +16,7 @@
 #include "cc/kernels/cuda/persistent.cuh"
 #include "cc/kernels/cuda/persistent_plan.h"
 #include "cc/kernels/cuda/sequence_rows.cuh"
+#include "cc/kernels/cuda/step_matrix.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -62,27 +63,12 @@ StepWork<T, kGates, kSliced, Epilogue> Work(
   return {matrix, epilogue, of_this_step};
 }
 
-// A matrix before it is prepared, with what it will be prepared for.
-template <class Matrix>
-struct Planned {
-  Matrix* matrix;
-  int64_t units;
-  int64_t depth;
-  int64_t rows;  // of the largest step
-};
-template <class Matrix>
-Planned(Matrix*, int64_t, int64_t, int64_t) -> Planned<Matrix>;
-
+// What the choice of a persistent kernel asks of a product.
 template <class T, int kGates, bool kSliced>
-PersistentProduct Describe(
-    const Planned<StepMatrix<T, kGates, kSliced>>& planned) {
-  PackedWeights<T> weights;
-  weights.units = planned.units;
-  weights.gates = kGates;
-  weights.column =
-      kSliced ? (planned.depth + kGates - 1) / kGates : planned.depth;
+PersistentProduct Describe(const StepMatrix<T, kGates, kSliced>& matrix) {
+  const PackedWeights<T> weights = matrix.PackedForFew();
   PersistentProduct product;
-  product.rows = planned.rows;
+  product.rows = matrix.shape().rows;
   product.panels = weights.panels();
   product.chunks = weights.chunks();
   product.slices = kSliced ? kGates : 1;
@@ -93,15 +79,15 @@ PersistentProduct Describe(
 
 class StepLoop {
  public:
-  // products: those of a step, in their order. To be called before their
-  // matrices are prepared, and not where gates have factors of their own.
+  // matrices: of a step's products, in their order, before they are prepared.
   template <class... Matrices>
-  Error Plan(const Host& host, int64_t steps,
-             const Planned<Matrices>&... products) {
-    if (Error error = Choose(host, steps, {Describe(products)...})) {
+  Error Plan(const Host& host, int64_t steps, Matrices&... matrices) {
+    // The persistent kernel knows no factors of a state.
+    if ((matrices.shape().apart || ...)) return nullptr;
+    if (Error error = Choose(host, steps, {Describe(matrices)...})) {
       return error;
     }
-    if (persistent()) (products.matrix->Keep(), ...);
+    if (persistent()) (matrices.Keep(), ...);
     return nullptr;
   }
 

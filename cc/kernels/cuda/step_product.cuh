@@ -1,12 +1,13 @@
-// Owns the product of one step, state · w_h with an epilogue that gets the
-// finished sums of a unit's gates; and the form that w_h is brought into for it
-// once for all steps.
+// Owns the kernel of one step's product, state · w_h with an epilogue that gets
+// the finished sums of a unit's gates. What w_h is brought into for it, once
+// for all steps, and who multiplies it stand in step_matrix.cuh; the pieces of
+// the kernel are persistent.cuh's as well.
 //
 // A block computes kRows rows of a panel of 32 columns: all gates of a few
 // units, a column for each lane. Its warps share the depth of the product, so
 // that even a few rows keep a GPU's memory busy; their sums are added up at the
 // end, in the warps' order. An element's sums are the same for any number of
-// rows and any grid. Very large products are a BLAS' where there is one.
+// rows and any grid.
 //
 // Where the product has one sum for a unit (backward: the gradient of the
 // state), its depth is cut into slices, a column for each, as if they were
@@ -17,12 +18,9 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
-#include "cc/kernels/cuda/large_product.cuh"
+#include "cc/core/portable.h"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/rows.cuh"
-#include "cc/kernels/cuda/sequence_passes.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {
@@ -30,12 +28,15 @@ namespace blockrnn::cuda {
 inline constexpr int kPanelColumns = kLanes;
 inline constexpr int kChunk = 4;  // depths that a lane reads at once
 
-// Slices of a product that has one gate only.
-inline constexpr int kSlices = 4;
-
 // Units of a panel. Of three gates two columns are left over.
 template <int kGates>
 inline constexpr int kPanelUnits = kPanelColumns / kGates;
+
+// The gate whose column this lane has; lanes that are left over multiply zeros.
+template <int kGates>
+__device__ __forceinline__ int LaneGate() {
+  return std::min(Lane() / kPanelUnits<kGates>, kGates - 1);
+}
 
 // Rows of a block: as many as its shared memory holds, or a quarter of them
 // where that makes too few blocks.
@@ -43,23 +44,11 @@ template <class C>
 inline constexpr int kManyStepRows = 128 / static_cast<int>(sizeof(C));
 template <class C>
 inline constexpr int kFewStepRows = kManyStepRows<C> / 4;
-// Blocks that are enough for kManyStepRows. Not measured yet.
-inline constexpr int64_t kManyStepBlocks = 64;
 
 // Four elements that are read at once.
 template <class S>
 struct alignas(sizeof(S) < 8 ? 4 * sizeof(S) : 16) Four {
   S value[kChunk];
-};
-
-// Where an element of the weights stands: at unit · unit_stride + gate ·
-// gate_stride + depth · depth_stride.
-template <class T>
-struct StepWeights {
-  const T* w = nullptr;
-  int64_t unit_stride = 0;
-  int64_t gate_stride = 0;  // not with slices
-  int64_t depth_stride = 0;
 };
 
 // A matrix of weights, packed: [panels, chunks, 32 columns, 4 depths], zeros
@@ -83,11 +72,6 @@ struct PackedWeights {
     return (units + panel_units() - 1) / panel_units();
   }
 };
-
-// Allocates and fills weights->packed; all else is given.
-template <class T>
-Error Pack(const Host& host, const StepWeights<T>& from,
-           PackedWeights<T>* weights);
 
 // What is handed from step to step, in two arrays: others still read the old
 // one while the new one is written. Not an array of them: one that is indexed
@@ -115,6 +99,10 @@ struct StepProduct {
   const T* sum_factors = nullptr;
   int64_t factors_stride = 0;      // from gate to gate
   const int64_t* order = nullptr;  // RowMap's
+
+  BLOCKRNN_HOST_DEVICE int64_t BatchRow(int64_t row) const {
+    return order == nullptr ? row : order[row];
+  }
 };
 
 // A step and its rows. Those from state_rows on have a state of zeros.
@@ -161,13 +149,31 @@ __device__ __forceinline__ void LoadStates(const StepProduct<T>& product,
         at < total) {
       value = state[row * total + at];
       if (product.state_factors != nullptr) {
-        const int64_t batch_row =
-            product.order == nullptr ? row : product.order[row];
-        value *= Load(product.state_factors,
-                      gate * product.factors_stride + batch_row * total + at);
+        value *=
+            Load(product.state_factors, gate * product.factors_stride +
+                                            product.BatchRow(row) * total + at);
       }
     }
     out[i] = value;
+  }
+}
+
+// sums[row] += four depths of a row's state · those of this lane's column.
+// stride: from row to row.
+template <int kRows, class S, class C>
+__device__ __forceinline__ void MultiplyChunk(Four<S> column, const C* states,
+                                              int stride, C (&sums)[kRows]) {
+  const C w0 = Widen(column.value[0]);
+  const C w1 = Widen(column.value[1]);
+  const C w2 = Widen(column.value[2]);
+  const C w3 = Widen(column.value[3]);
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+    const Four<C> h = *reinterpret_cast<const Four<C>*>(states + row * stride);
+    sums[row] += h.value[0] * w0;
+    sums[row] += h.value[1] * w1;
+    sums[row] += h.value[2] * w2;
+    sums[row] += h.value[3] * w3;
   }
 }
 
@@ -210,19 +216,8 @@ __device__ __forceinline__ void MultiplyColumn(const StepProduct<T>& product,
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < Shape::kChunks; ++i) {
-      const C w0 = Widen(w[i].value[0]);
-      const C w1 = Widen(w[i].value[1]);
-      const C w2 = Widen(w[i].value[2]);
-      const C w3 = Widen(w[i].value[3]);
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
-        const Four<C> h = *reinterpret_cast<const Four<C>*>(
-            mine + row * Shape::kDepth + (i * kWarps + Warp()) * kChunk);
-        sums[row] += h.value[0] * w0;
-        sums[row] += h.value[1] * w1;
-        sums[row] += h.value[2] * w2;
-        sums[row] += h.value[3] * w3;
-      }
+      MultiplyChunk(w[i], mine + (i * kWarps + Warp()) * kChunk, Shape::kDepth,
+                    sums);
     }
   }
 }
@@ -242,15 +237,51 @@ __device__ __forceinline__ void FinishUnit(
     for (int slice = 0; slice < kGates; ++slice) {
       C sum = sums[slice];
       if (product.sum_factors != nullptr) {
-        const int64_t batch_row =
-            product.order == nullptr ? row : product.order[row];
-        sum *= Load(product.sum_factors, slice * product.factors_stride +
-                                             batch_row * product.weights.units +
-                                             unit);
+        sum *= Load(product.sum_factors,
+                    slice * product.factors_stride +
+                        product.BatchRow(row) * product.weights.units + unit);
       }
       total[0] += sum;
     }
     epilogue(step, row, unit, total);
+  }
+}
+
+// The warps' sums of a tile are added up, in the warps' order, and those of a
+// unit handed to the epilogue. memory: of the block, for kWarps · kRows ·
+// kPanelColumns elements that nobody reads any more.
+template <int kRows, int kGates, bool kSliced, class T, class Epilogue>
+__device__ __forceinline__ void FinishTile(const StepProduct<T>& product,
+                                           const Epilogue& epilogue,
+                                           const StepRange& range,
+                                           int64_t panel, int64_t row0,
+                                           const ComputeType<T> (&sums)[kRows],
+                                           ComputeType<T>* memory) {
+  constexpr int kUnits = kPanelUnits<kGates>;
+#pragma unroll
+  for (int row = 0; row < kRows; ++row) {
+    memory[(Warp() * kRows + row) * kPanelColumns + Lane()] = sums[row];
+  }
+  __syncthreads();
+  for (int i = static_cast<int>(threadIdx.x); i < kRows * kUnits;
+       i += kThreads) {
+    const int row = i / kUnits;
+    const int64_t unit = panel * kUnits + i % kUnits;
+    if (row0 + row >= range.rows || unit >= product.weights.units) continue;
+    ComputeType<T> totals[kGates] = {};
+    // Without a state nothing is multiplied: a weight may be infinite.
+    if (row0 + row < range.state_rows) {
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+        for (int warp = 0; warp < kWarps; ++warp) {
+          totals[gate] += memory[(warp * kRows + row) * kPanelColumns +
+                                 gate * kUnits + i % kUnits];
+        }
+      }
+    }
+    FinishUnit<kSliced>(product, epilogue, range.step, row0 + row, unit,
+                        totals);
   }
 }
 
@@ -266,186 +297,20 @@ __global__ void __launch_bounds__(kThreads, 1)
     C value[Shape::kMemory];
   };
   __shared__ Memory memory;
-  constexpr int kUnits = kPanelUnits<kGates>;
   const int64_t panels = product.weights.panels();
   const int64_t tiles = (range.rows + kRows - 1) / kRows * panels;
-  const int gate = std::min(Lane() / kUnits, kGates - 1);
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t panel = tile % panels;
     const int64_t row0 = tile / panels * kRows;
     C sums[kRows] = {};
-    MultiplyColumn<kRows, kStates>(product, range, panel, row0, gate,
-                                   memory.value, sums);
+    MultiplyColumn<kRows, kStates>(product, range, panel, row0,
+                                   LaneGate<kGates>(), memory.value, sums);
     __syncthreads();  // the states have been read
-#pragma unroll
-    for (int row = 0; row < kRows; ++row) {
-      memory.value[(Warp() * kRows + row) * kPanelColumns + Lane()] = sums[row];
-    }
-    __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * kUnits;
-         i += kThreads) {
-      const int row = i / kUnits;
-      const int64_t unit = panel * kUnits + i % kUnits;
-      if (row0 + row >= range.rows || unit >= product.weights.units) continue;
-      C totals[kGates] = {};
-      // Without a state nothing is multiplied: a weight may be infinite.
-      if (row0 + row < range.state_rows) {
-#pragma unroll
-        for (int g = 0; g < kGates; ++g) {
-#pragma unroll
-          for (int warp = 0; warp < kWarps; ++warp) {
-            totals[g] += memory.value[(warp * kRows + row) * kPanelColumns +
-                                      g * kUnits + i % kUnits];
-          }
-        }
-      }
-      FinishUnit<kSliced>(product, epilogue, range.step, row0 + row, unit,
-                          totals);
-    }
+    FinishTile<kRows, kGates, kSliced>(product, epilogue, range, panel, row0,
+                                       sums, memory.value);
     __syncthreads();  // the sums have been read
   }
 }
-
-// epilogue(step, row, unit, sums) with the sums that a BLAS has left in
-// products[rows, kSums · units]; zeros behind the rows that it multiplied.
-template <int kSums, class C, class Epilogue>
-struct BlasStepElement {
-  const C* products;
-  int64_t units;
-  StepRange range;
-  Epilogue epilogue;
-
-  __device__ void operator()(int64_t row, int64_t unit) const {
-    C sums[kSums] = {};
-    if (row < range.state_rows) {
-#pragma unroll
-      for (int gate = 0; gate < kSums; ++gate) {
-        sums[gate] = products[(row * kSums + gate) * units + unit];
-      }
-    }
-    epilogue(range.step, row, unit, sums);
-  }
-};
-
-// A step's product by the host's BLAS, for many rows and large weights: there
-// it is faster than StepKernel by more than its launches cost. A state of a
-// 16-bit type is rounded to it for the product alone.
-template <class T, int kSums>
-class BlasStep {
- public:
-  using C = ComputeType<T>;
-
-  explicit operator bool() const { return product_.b != nullptr; }
-
-  Error Prepare(const Host& host, const StepWeights<T>& from, int64_t units,
-                int64_t depth, int64_t rows) {
-    // All strides of `from` but one follow from the other: a matrix.
-    product_.columns = kSums * units;
-    product_.depth = depth;
-    product_.a_stride = depth;
-    product_.b = from.w;
-    product_.b_transposed = from.depth_stride == 1;
-    product_.b_stride =
-        product_.b_transposed ? from.unit_stride : from.depth_stride;
-    product_.c_stride = product_.columns;
-    units_ = units;
-    if (!std::is_same_v<T, C>) {
-      if (Error error = AllocateStored(host, rows * depth, &rounded_)) {
-        return error;
-      }
-    }
-    return Allocate(host, rows * product_.columns, &product_.c);
-  }
-
-  template <class Epilogue>
-  Error Run(const Host& host, const Alternating<C>& state,
-            const StepRange& range, const Epilogue& epilogue) const {
-    LargeProduct<T> product = product_;
-    product.rows = range.state_rows;
-    Error error = nullptr;
-    if constexpr (std::is_same_v<T, C>) {
-      product.a = state.At(range.state);
-    } else {
-      product.a = rounded_;
-      error = SequencePasses<T>::RoundTo(
-          host, state.At(range.state), product.rows * product.depth, rounded_);
-    }
-    if (error || (error = RunLargeProduct(host, product))) return error;
-    return RunPointwise(host, range.rows, units_,
-                        BlasStepElement<kSums, C, Epilogue>{product.c, units_,
-                                                            range, epilogue});
-  }
-
- private:
-  LargeProduct<T> product_;
-  int64_t units_ = 0;
-  T* rounded_ = nullptr;  // [rows, depth]
-};
-
-// A matrix of a step's product with kGates sums for each unit; with kSliced,
-// with one sum, made of kGates slices.
-template <class T, int kGates, bool kSliced>
-class StepMatrix {
- public:
-  using C = ComputeType<T>;
-
-  // To be called before Prepare where a persistent kernel keeps the weights.
-  void Keep() { kept_ = true; }
-
-  // rows: of the largest step. apart: each gate has factors of its own.
-  Error Prepare(const Host& host, const StepWeights<T>& from, int64_t units,
-                int64_t depth, int64_t rows, bool apart) {
-    if (!kept_ && !apart && host.blas != nullptr && rows > kFewStepRows<C> &&
-        rows * kSums * units * depth >= host.blas_step_work) {
-      return by_blas_.Prepare(host, from, units, depth, rows);
-    }
-    PackedWeights<T>& weights = product_.weights;
-    weights.units = units;
-    weights.depth = depth;
-    weights.gates = kManyGates;
-    weights.column = depth;
-    many_ =
-        !kept_ && !apart && Blocks(rows, kManyStepRows<C>) >= kManyStepBlocks;
-    if (!many_) {
-      weights.gates = kGates;
-      if (kSliced) {
-        weights.slice = weights.column = (depth + kGates - 1) / kGates;
-      }
-    }
-    return Pack(host, from, &weights);
-  }
-
-  // Where states and factors are told.
-  StepProduct<T>& product() { return product_; }
-  const StepProduct<T>& product() const { return product_; }
-
-  template <class Epilogue>
-  Error Run(const Host& host, const StepRange& range,
-            const Epilogue& epilogue) const {
-    if (by_blas_) return by_blas_.Run(host, product_.state, range, epilogue);
-    if (many_) {
-      constexpr int kRows = kManyStepRows<C>;
-      return Launch(StepKernel<kRows, kManyGates, 1, kSliced, T, Epilogue>,
-                    Blocks(range.rows, kRows), host, product_, range, epilogue);
-    }
-    constexpr int kRows = kFewStepRows<C>;
-    return Launch(StepKernel<kRows, kGates, kGates, kSliced, T, Epilogue>,
-                  Blocks(range.rows, kRows), host, product_, range, epilogue);
-  }
-
- private:
-  static constexpr int kSums = kSliced ? 1 : kGates;
-  static constexpr int kManyGates = kSums;
-
-  int64_t Blocks(int64_t rows, int64_t of_block) const {
-    return (rows + of_block - 1) / of_block * product_.weights.panels();
-  }
-
-  StepProduct<T> product_;
-  BlasStep<T, kSums> by_blas_;
-  bool many_ = false;
-  bool kept_ = false;
-};
 
 }  // namespace blockrnn::cuda
 

@@ -1,6 +1,6 @@
 // Owns how weights are packed for the products of steps.
 
-#include "cc/kernels/cuda/step_product.cuh"
+#include "cc/kernels/cuda/step_matrix.cuh"
 
 #include <cstdint>
 
