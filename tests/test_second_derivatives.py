@@ -358,40 +358,50 @@ def test_the_first_gradient_alone_has_no_loop(tfb, case):
     assert not any("While" in kind for kind in types)
 
 
-@pytest.mark.parametrize("kind", ["lstm", "gru", "gru before"])
-def test_tapes_around_a_function_take_the_fused_gradient(tfb, kind, monkeypatch):
-    """They hand over a cotangent for each output of the op, also for those that nobody read."""
-    call = _Case({"gru": "gru after"}.get(kind, kind))
-    tensors = call.tensors()
-    loops = []
-    composed = tfb.sequences.composed
+@pytest.fixture
+def loops(tfb, monkeypatch):
+    """Grows whenever a gradient is computed by the loop of TensorFlow's ops."""
+    runs = []
     for name in ("lstm_gradients", "gru_gradients", "gru_after_gradients"):
-        _count_runs(monkeypatch, composed, name, loops)
-    function = tf.function(lambda given: call.call(tfb, given)[0])
+        _count_runs(monkeypatch, tfb.sequences.composed, name, runs)
+    return runs
 
-    def loss(given):
-        return _weighted(function(given))
 
-    with tf.GradientTape(persistent=True) as persistent:
-        persistent.watch(tensors)
-        total = loss(tensors)
-    got = persistent.gradient(total, tensors["w_h"])
+@pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
+def test_a_persistent_tape_around_a_function_takes_the_fused_gradient(tfb, loops, case):
+    """It hands over a cotangent for each output of the op, also for those that nobody read."""
+    call = _Case(case)
+    tensors = call.tensors()
+    found = []
+    for run in (tf.function, lambda function: function):
+        function = run(lambda given: call.call(tfb, given)[0])
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(tensors)
+            total = _weighted(function(tensors))
+        found.append(tape.gradient(total, tensors["w_h"]))
     assert not loops
-    with tf.GradientTape() as outer:
-        outer.watch(tensors["w_h"])
-        with tf.GradientTape() as inner:
-            inner.watch(tensors)
-            total = loss(tensors)
-        first = inner.gradient(total, tensors["w_h"])
-        assert not loops
-        again = _weighted(first)
-    second = outer.gradient(again, tensors["w_h"])
-    assert loops
-    eager = _eager_derivatives(lambda given: _weighted(call.call(tfb, given)[0]), tensors)
-    for name, found, want in zip(
-        ["persistent", "first", "second"], [got, first, second], eager, strict=True
-    ):
-        compare.assert_close(found, want, BOUND, name)
+    compare.assert_close(*found, BOUND)
+
+
+def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, loops):
+    call = _Case("lstm")
+    tensors = call.tensors()
+    found = []
+    for run in (tf.function, lambda function: function):
+        function = run(lambda given: call.call(tfb, given)[0])
+        loops.clear()
+        with tf.GradientTape() as outer:
+            outer.watch(tensors["w_h"])
+            with tf.GradientTape() as inner:
+                inner.watch(tensors["w_h"])
+                total = _weighted(function(tensors))
+            first = inner.gradient(total, tensors["w_h"])
+            assert not loops
+            again = _weighted(first)
+        found.append((first, outer.gradient(again, tensors["w_h"])))
+        assert loops
+    for of_function, eager in zip(*found, strict=True):
+        compare.assert_close(of_function, eager, BOUND)
 
 
 def _count_runs(monkeypatch, module, name, runs):
@@ -404,15 +414,3 @@ def _count_runs(monkeypatch, module, name, runs):
             return [tf.identity(gradient) for gradient in function(*args)]
 
     monkeypatch.setattr(module, name, counted)
-
-
-def _eager_derivatives(loss, tensors):
-    """By w_h, without a tf.function: the first, the first again, the second of it."""
-    with tf.GradientTape() as outer:
-        outer.watch(tensors["w_h"])
-        with tf.GradientTape() as inner:
-            inner.watch(tensors)
-            total = loss(tensors)
-        first = inner.gradient(total, tensors["w_h"])
-        again = _weighted(first)
-    return first, first, outer.gradient(again, tensors["w_h"])
