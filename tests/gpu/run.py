@@ -67,7 +67,7 @@ def build(compiler: list, sources: list[pathlib.Path], library: pathlib.Path, jo
 
 def build_emulation(library: pathlib.Path, cublas: pathlib.Path, jobs: int) -> None:
     """The engine in `library`, and a stand-in for cuBLAS."""
-    compiler = [os.environ.get("CXX", "g++"), "-std=c++17", "-O2", "-fPIC", "-fvisibility=hidden"]
+    compiler = [os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden"]
     compiler += ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     # Some distributions' g++ checks longjmp, which cannot know of stacks other than its own.
     compiler += ["-U_FORTIFY_SOURCE", "-I", ROOT, "-isystem", HERE / "emulation"]
