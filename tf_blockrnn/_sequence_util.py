@@ -170,6 +170,6 @@ def gradients(
         return list(composed())
     # Only the values tell: a persistent tape around a tf.function, or a tape around another, hands
     # over a cotangent for each output, and most are zeros.
-    given = [tf.convert_to_tensor(gate) for gate in gates if gate is not None]
-    nonzero = tf.reduce_any([util.any_nonzero(gate) for gate in given])
+    unknown = [tf.convert_to_tensor(gate) for gate in gates if not util.known_zero(gate)]
+    nonzero = tf.reduce_any([util.any_nonzero(gate) for gate in unknown])
     return tf.cond(nonzero, lambda: list(composed()), lambda: list(fused()))
