@@ -109,7 +109,7 @@ class LstmSequenceBackward {
     ZeroUnused(host_, rows_, args_.x_grad, shape_.input, shape_.input);
     if (args_.use_peephole) ZeroRow(3 * shape_.batch * units_, peephole_grads_);
     for (const auto* grad : {&w_x_grad_, &w_h_grad_, &b_grad_, &w_p_grad_}) {
-      grad->Begin();
+      grad->Begin(rows_);
     }
   }
 
@@ -258,6 +258,7 @@ class LstmSequenceBackward {
 
   Status Weights() {
     const int64_t rows = operands_.rows();
+    const SummedRows summed = operands_.summed();
     const int64_t input = operands_.input();
     const WeightView<C> dz = {dz_.data(), ldz_};
     Product<T, 1> to_x;
@@ -281,13 +282,13 @@ class LstmSequenceBackward {
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     return RunProducts(
         host_, &memory_, ProductWithEpilogue{to_x, store_x},
-        SumOverRows<T>({operands_.x_t(), input, rows, dz, ldz_,
+        SumOverRows<T>({operands_.x_t(), input, summed, dz, ldz_,
                         w_x_grad_.sums(), ldz_, nullptr}),
-        SumOverRows<T>({operands_.h_t(), width_, rows, dz, ldz_,
+        SumOverRows<T>({operands_.h_t(), width_, summed, dz, ldz_,
                         factors_ ? nullptr : w_h_grad_.sums(), ldz_,
                         factors_ ? nullptr : b_grad_.sums()}),
-        SumOverRows<T>({d_h_t_, width_, rows, WeightView<C>{m_, units_}, units_,
-                        w_p_grad_.sums(), units_, nullptr}));
+        SumOverRows<T>({d_h_t_, width_, summed, WeightView<C>{m_, units_},
+                        units_, w_p_grad_.sums(), units_, nullptr}));
   }
 
   void Finish() {
