@@ -7,6 +7,7 @@ Written from the op contracts, not from the code under test. The dims are expres
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -35,6 +36,7 @@ class Op:
         return {name: evaluate(expr, dims) for name, expr in self.outputs.items()}
 
 
+@functools.cache
 def evaluate(expressions: tuple[str, ...], dims: Sequence[int]) -> tuple[int, ...]:
     b, i, h = dims
     values = {"B": b, "I": i, "H": h, "P": h, "I+H": i + h, "2H": 2 * h, "4H": 4 * h}

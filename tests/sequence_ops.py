@@ -38,9 +38,10 @@ class Op:
         return {name: evaluate(expr, dims) for name, expr in self.outputs.items()}
 
 
+@functools.cache
 def evaluate(expressions: tuple[str, ...], dims: Sequence[int]) -> tuple[int, ...]:
-    t, *cell = dims
-    return tuple(t if e == "T" else block_cells.evaluate((e,), cell)[0] for e in expressions)
+    cell = dims[1:]
+    return tuple(dims[0] if e == "T" else block_cells.evaluate((e,), cell)[0] for e in expressions)
 
 
 _LSTM_INPUTS = {
