@@ -7,6 +7,7 @@ the op is added to a graph, its kernel as the graph runs. Arguments are tensors 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -14,15 +15,19 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
 _graph = tf.Graph()
-_session = tf.compat.v1.Session(graph=_graph)
 _placeholders = {}
 _runners = {}
 
 
-def call_static(function: Callable, tensors: Mapping, attrs: Mapping):
-    """Calls the op where the graph knows all shapes."""
+def refuse_while_building(function: Callable, tensors: Mapping, attrs: Mapping) -> None:
+    """Raises what building a graph raises where all shapes are known."""
     with _graph.as_default():
         function(**_like(tensors, _known_placeholders(tensors)), **attrs)
+
+
+def call_static(function: Callable, tensors: Mapping, attrs: Mapping):
+    """Calls the op where the graph knows all shapes."""
+    refuse_while_building(function, tensors, attrs)
     # A graph of its own: one that every call adds to would take ever longer to run.
     with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
         feeds = [tf.compat.v1.placeholder(t.dtype, t.shape) for t in _flat(tensors)]
@@ -40,9 +45,14 @@ def call_unknown(name: str, function: Callable, tensors: Mapping, attrs: Mapping
         with _graph.as_default():
             feeds = [tf.compat.v1.placeholder(t.dtype) for t in _flat(tensors)]
             outputs = function(**_like(tensors, feeds), **attrs)
-        _runners[key] = outputs, _runner(_session, feeds, outputs)
+        _runners[key] = outputs, _runner(_session(), feeds, outputs)
     outputs, run = _runners[key]
     return tf.nest.pack_sequence_as(outputs, [tf.constant(v) for v in run(_flat(tensors))])
+
+
+@functools.cache
+def _session() -> tf.compat.v1.Session:
+    return tf.compat.v1.Session(graph=_graph)
 
 
 def _known_placeholders(tensors) -> list:
