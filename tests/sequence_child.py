@@ -81,7 +81,7 @@ def _with_gradients(function, arguments):
             outputs = sequence_functions.call(tf_blockrnn, function, tensors, **options)
         return outputs, tape.gradient(outputs, tensors)
 
-    return compute
+    return compute.get_concrete_function()
 
 
 def function_bits(raw_ops) -> dict[str, str]:

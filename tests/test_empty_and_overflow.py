@@ -41,7 +41,8 @@ def _call(raw_ops, op, shapes, attrs, mode):
 def _graph_of_unknown_shapes(raw_ops, name):
     signature = {k: tf.TensorSpec(None, tf.float32) for k in block_cells.OPS[name].inputs}
     function, attrs = getattr(raw_ops, name), block_cells.OPS[name].attr_cases[-1]
-    return tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
+    graph = tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
+    return graph.get_concrete_function()
 
 
 @cells

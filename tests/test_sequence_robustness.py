@@ -120,7 +120,8 @@ def _graph_of_unknown_shapes(raw_ops, name):
         for k in OPS[name].inputs
     }
     function, attrs = getattr(raw_ops, name), OPS[name].attr_cases[-1]
-    return tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
+    graph = tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
+    return graph.get_concrete_function()
 
 
 @all_ops
