@@ -153,12 +153,15 @@ _TANHS = {"c", "ci", "co"}
 
 
 def random_inputs(op: Op, dims: Sequence[int], dtype, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random arguments of `op`, in the NumPy type `dtype`, of legal shapes.
+    """Random arguments of `op`, in the NumPy type `dtype`, of legal shapes."""
+    return {k: v.astype(dtype) for k, v in _random_numbers(op.name, tuple(dims), seed).items()}
 
-    Every argument has its own stream, so adding one changes no other.
-    """
+
+@functools.lru_cache(maxsize=256)  # each attribute case and each type asks for the same
+def _random_numbers(op_name: str, dims: tuple[int, ...], seed: int) -> dict[str, np.ndarray]:
+    """Every argument has its own stream, so adding one changes no other."""
     inputs = {}
-    for position, (name, shape) in enumerate(op.shapes(dims).items()):
+    for position, (name, shape) in enumerate(OPS[op_name].shapes(dims).items()):
         rng = np.random.default_rng([seed, position, *dims])
         if name in _SIGMOIDS:
             value = rng.uniform(0.02, 0.98, shape)
@@ -169,7 +172,7 @@ def random_inputs(op: Op, dims: Sequence[int], dtype, seed: int = 0) -> dict[str
             value = rng.normal(size=shape) / np.sqrt(max(shape[0], 1))
         else:
             value = rng.normal(size=shape)
-        inputs[name] = value.astype(dtype)
+        inputs[name] = value
     return inputs
 
 
