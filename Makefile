@@ -60,7 +60,7 @@ build: $(ENVIRONMENT)
 	$(PYTHON) tools/build.py
 
 test: build
-	$(PYTHON) -m pytest -n $(PYTEST_WORKERS) tests
+	$(PYTHON) -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
 	PYTHON=$(PYTHON) bash tests/cpp/run.sh asan short
 	PYTHON=$(PYTHON) bash tests/cpp/run.sh tsan short
 
@@ -71,7 +71,7 @@ test-matrix: $(MATRIX:%=test-tf%)
 $(MATRIX:%=test-tf%): test-tf%: .venv-tf%/stamp
 	.venv-tf$*/bin/python tools/copy_tree.py .build/tf$*
 	.venv-tf$*/bin/python tools/build.py --output .build/tf$*/tf_blockrnn
-	cd .build/tf$* && $(CURDIR)/.venv-tf$*/bin/python -m pytest -n $(PYTEST_WORKERS) tests
+	cd .build/tf$* && $(CURDIR)/.venv-tf$*/bin/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
 
 test-asan test-tsan: test-%: $(ENVIRONMENT)
 	PYTHON=$(PYTHON) bash tests/cpp/run.sh $* full

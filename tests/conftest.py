@@ -13,6 +13,8 @@ import sys
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+# The oracles' products are small, and threads for them would only wait for each other, busily.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 _TESTS = pathlib.Path(__file__).resolve().parent
 for _path in (str(_TESTS), str(_TESTS.parent)):
     if _path not in sys.path:

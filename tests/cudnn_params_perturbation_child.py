@@ -5,10 +5,12 @@ Usage: cudnn_params_perturbation_child.py OPS FIRST PROGRESS_FILE.
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Iterator
 
+import built_graphs
 import cudnn_ops
 import cudnn_params_perturbation
 import cudnn_perturbation
@@ -27,13 +29,18 @@ def made_calls(what: str) -> Iterator[tuple]:
         )
 
 
+@functools.cache
+def _filled(shape, number):
+    return tf.fill(shape, tf.constant(number, tf.int32))
+
+
 def _tensors(made):
     """(tensors by name, lists of tensors by name)"""
     found = {}
     for name, shape in made.shapes.items():
         dtype = made.types.get(name, "float" if name == "params" else "int32")
         if dtype == "int32":
-            found[name] = tf.fill(shape, tf.constant(made.sizes[name], tf.int32))
+            found[name] = _filled(tuple(shape), made.sizes[name])
         else:
             found[name] = perturbation_child.tensor(shape, dtype)
     lists = {}
@@ -41,9 +48,6 @@ def _tensors(made):
         kind = made.types.get(name, "float")
         lists[name] = [perturbation_child.tensor(s, kind) for s in shapes]
     return found | lists
-
-
-_graphs = {}
 
 
 def _call(raw_ops, made, mode, name, tensors):
@@ -61,13 +65,8 @@ def _call(raw_ops, made, mode, name, tensors):
         def known(**t):
             return function(**t, **{k: tf.constant(v) for k, v in values.items()}, **attrs)
 
-        perturbation_child.refuse_while_building(known, others, {})
-        return tf.function(known).get_concrete_function(**others)(**others)
-    specs = tf.nest.map_structure(lambda t: tf.TensorSpec(None, t.dtype), tensors)
-    key = (name, made.op, repr(specs), repr(attrs))
-    if key not in _graphs:
-        _graphs[key] = tf.function(lambda t: function(**t, **attrs), input_signature=[specs])
-    return _graphs[key](tensors)
+        return built_graphs.call_static(known, others, {})
+    return built_graphs.call_unknown(f"{name} {made.op}", function, tensors, attrs)
 
 
 def complaint(made, error) -> str | None:

@@ -15,6 +15,7 @@ import re
 import sys
 from collections.abc import Iterator
 
+import built_graphs
 import cudnn_ops
 import cudnn_perturbation
 import numpy as np
@@ -43,10 +44,10 @@ class Maker:
 
     def __init__(self, raw_ops):
         self._raw_ops = raw_ops  # by name
-        self._bases, self._graphs = {}, {}
+        self._bases = {}
 
     def _base(self, made):
-        """The tensors of the base, with all that its forward call gave."""
+        """The tensors of the base and of all that its forward call gave, with their shapes."""
         key = repr(made.base)
         if key not in self._bases:
             call = made.base
@@ -55,24 +56,26 @@ class Maker:
             outputs = call.forward(self._raw_ops["ours"], tensors)
             for name, value in zip(cudnn_ops.OUTPUTS, call.cotangents("float"), strict=True):
                 tensors[f"{name}_backprop"] = tf.constant(call.laid_out(np.abs(value)))
-            self._bases[key] = {**tensors, **outputs._asdict()}
+            tensors |= outputs._asdict()
+            self._bases[key] = {k: (v, tuple(v.shape)) for k, v in tensors.items()}
         return self._bases[key]
 
     def tensors(self, made):
-        return {name: self._tensor(made, name) for name in made.shapes}
+        base = self._base(made) if made.base.lengths != () else {}
+        return {
+            name: self._tensor(made, name, *base.get(name, (None, None))) for name in made.shapes
+        }
 
-    def _tensor(self, made, name):
+    def _tensor(self, made, name, legal, legal_shape):
         dtype, shape = made.type_of(name), made.shapes[name]
         if name == "sequence_lengths" and dtype == "int32" and len(shape) == 1:
             if shape == (len(made.lengths),):
                 return tf.constant(made.lengths, tf.int32, shape)
             return tf.ones(shape, tf.int32)
-        if made.base.lengths != ():
-            value = self._base(made).get(name)
-            if shape == (-1,):
-                shape = value.shape
-            if dtype == "float" and value.shape == shape:
-                return value
+        if shape == (-1,):
+            shape = legal_shape
+        if dtype == "float" and legal_shape == shape:
+            return legal
         if dtype == "int32":
             return tf.ones(shape, tf.int32)
         return perturbation_child.tensor(tuple(shape), dtype)
@@ -83,17 +86,8 @@ class Maker:
         if mode == "eager":
             return function(**tensors, **attrs)
         if mode == "static":
-            perturbation_child.refuse_while_building(function, tensors, attrs)
-            graph = tf.function(lambda t: function(**t, **attrs))
-            return graph.get_concrete_function(tensors)(tensors)
-        types = {k: t.dtype for k, t in tensors.items()}
-        key = (name, made.op, repr(types), repr(attrs))
-        if key not in self._graphs:
-            signature = {k: tf.TensorSpec(None, t) for k, t in types.items()}
-            self._graphs[key] = tf.function(
-                lambda t: function(**t, **attrs), input_signature=[signature]
-            )
-        return self._graphs[key](tensors)
+            return built_graphs.call_static(function, tensors, attrs)
+        return built_graphs.call_unknown(f"{name} {made.op}", function, tensors, attrs)
 
 
 def complaint(made, error) -> str | None:

@@ -7,6 +7,7 @@ numbers are tested through the functions (test_sequences.py, test_sequence_optio
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 
 import sequence_ops
@@ -194,6 +195,7 @@ class Op:
         return steps, batch, x[2], h_prev[1]
 
 
+@functools.cache
 def _evaluate(expressions, dims):
     numbers = {"1": 1, "3": 3, "4": 4, "3H": 3 * dims[3]}
     return tuple(

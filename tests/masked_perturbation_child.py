@@ -7,6 +7,7 @@ is what a call's name begins with: "LSTM", "GRU" or "RNN". The last line of stan
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import os
 import re
@@ -76,11 +77,16 @@ def made(what: str) -> Iterator[tuple]:
                 yield key, call, mode
 
 
+@functools.cache
+def filled(shape, number):
+    return tf.fill(shape, tf.constant(number, tf.int32))
+
+
 def tensor(name, call):
     dtype = call.types.get(name, _TYPES.get(name, "float"))
     shape = tuple(call.shapes[name])
     if name == "sequence_lengths" and dtype == "int32":
-        return tf.fill(shape, tf.constant(call.valid, tf.int32))
+        return filled(shape, call.valid)
     return perturbation_child.tensor(shape, dtype)
 
 

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator
 
 import block_cells
+import built_graphs
 import compare
 import numpy as np
 import perturbation
@@ -32,53 +33,23 @@ def attr_cases(op):
     return ({"use_peephole": False}, {"use_peephole": True})
 
 
-_graph = tf.Graph()
-_placeholders = {}
-
-
-def refuse_while_building(function, tensors, attrs) -> None:
-    """Raises what a tf.function of these shapes raises while it is traced, at a tenth of its cost.
-
-    Both add the op to a graph, for which its shape function is asked.
-    """
-
-    def placeholder(value):
-        key = (value.dtype, tuple(value.shape))
-        if key not in _placeholders:
-            _placeholders[key] = tf.compat.v1.placeholder(value.dtype, value.shape)
-        return _placeholders[key]
-
-    with _graph.as_default():
-        function(**tf.nest.map_structure(placeholder, dict(tensors)), **attrs)
-
-
 class Caller:
-    """Makes a call in each of the modes; keeps the graph of unknown shapes."""
+    """Makes a call in each of the modes."""
 
     def __init__(self, raw_ops, op, attrs):
         self._function = getattr(raw_ops, op.name)
         self._attrs = dict(attrs)
-        self._unknown = {}
-        self._op = op
+        self._name = op.name
 
     def eager(self, tensors, attrs):
         return self._function(**tensors, **{**self._attrs, **attrs})
 
     def static(self, tensors, attrs):
-        attrs = {**self._attrs, **attrs}
-        refuse_while_building(self._function, tensors, attrs)
-        graph = tf.function(lambda t: self._function(**t, **attrs))
-        return graph.get_concrete_function(tensors)(tensors)
+        return built_graphs.call_static(self._function, tensors, {**self._attrs, **attrs})
 
     def unknown(self, tensors, attrs):
         attrs = {**self._attrs, **attrs}
-        key = (tuple(t.dtype.name for t in tensors.values()), repr(attrs))
-        if key not in self._unknown:
-            signature = {k: tf.TensorSpec(None, t.dtype) for k, t in tensors.items()}
-            self._unknown[key] = tf.function(
-                lambda t: self._function(**t, **attrs), input_signature=[signature]
-            )
-        return self._unknown[key](tensors)
+        return built_graphs.call_unknown(self._name, self._function, tensors, attrs)
 
 
 _cache = {}
@@ -135,9 +106,10 @@ def check_outputs(op, call, attrs, tensors, outputs) -> str | None:
 
 def made(op) -> Iterator[tuple]:
     """(attrs, call, mode) of every call, in their order."""
+    legal = op.shapes(perturbation.BASES[0])
     for attrs in attr_cases(op):
         for number, call in enumerate(perturbation.calls(op)):
-            for mode in perturbation.modes(number, call, op.shapes(perturbation.BASES[0])):
+            for mode in perturbation.modes(number, call, legal):
                 yield attrs, call, mode
 
 

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tolerances
 
 DTYPES = block_cells.DTYPES
+_graphs = {}
 
 
 def sequence_bound(op, dims, dtype) -> float:
@@ -188,17 +189,29 @@ def gradients(raw_ops, op, attrs, inputs, cotangents, mode="eager"):
     tensors = sequence_ops.tensors_of(inputs)
     valid = tensors.pop("seq_len_max")
     used = [k for k, c in enumerate(cotangents) if c is not None]
+    function = getattr(raw_ops, op.name)
 
     def compute(valid, arguments, output_gradients):
         with tf.GradientTape() as tape:
             tape.watch(arguments)
-            outputs = getattr(raw_ops, op.name)(seq_len_max=valid, **arguments, **attrs)
+            outputs = function(seq_len_max=valid, **arguments, **attrs)
             targets = [outputs[k] for k in used]
         return tape.gradient(targets, arguments, output_gradients=output_gradients)
 
+    arguments = valid, tensors, [tf.constant(cotangents[k]) for k in used]
     if mode == "graph":
-        compute = tf.function(compute)
-    return compute(valid, tensors, [tf.constant(cotangents[k]) for k in used])
+        shapes = [(t.dtype, t.shape) for t in tensors.values()]
+        compute = _traced(compute, arguments, (function, repr((attrs, used, shapes))))
+    return compute(*arguments)
+
+
+def _traced(compute, arguments, key):
+    """The concrete function, which calls that differ only in numbers share."""
+    if key not in _graphs:
+        if len(_graphs) == 32:
+            _graphs.clear()  # they are large
+        _graphs[key] = tf.function(compute, autograph=False).get_concrete_function(*arguments)
+    return _graphs[key]
 
 
 def assert_gradients(op, attrs, inputs, got, want, bound, note="") -> None:

@@ -65,19 +65,23 @@ def _masked(name, dims, dtype):
     return function, inputs, *sequence_functions.patterns(dims)["lengths and holes"]
 
 
-def _with_gradients(function, mask, lengths):
+def _with_gradients(function, arguments):
+    """A graph for arguments like these, of all sizes: tracing it takes longer than the calls."""
     import tf_blockrnn
 
-    options = {"time_major": True, "mask": mask, "sequence_lengths": lengths}
+    sizes_unknown = tf.nest.map_structure(
+        lambda t: tf.TensorSpec([None] * t.shape.rank, t.dtype), arguments
+    )
 
-    @tf.function(autograph=False)  # converting the wrappers each time would take most of the time
-    def compute(tensors):
+    @tf.function(input_signature=sizes_unknown, autograph=False)
+    def compute(tensors, mask, lengths):
+        options = {"time_major": True, "mask": mask, "sequence_lengths": lengths}
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             outputs = sequence_functions.call(tf_blockrnn, function, tensors, **options)
         return outputs, tape.gradient(outputs, tensors)
 
-    return compute
+    return compute.get_concrete_function()
 
 
 def function_bits(raw_ops) -> dict[str, str]:
@@ -86,11 +90,12 @@ def function_bits(raw_ops) -> dict[str, str]:
     found = {}
     for name in sequence_functions.FUNCTIONS:
         for dtype in ("bfloat16", "float"):
+            compute = None
             for dims in DIMS[1:]:
-                function, inputs, mask, lengths = _masked(name, dims, dtype)
-                outputs, gradients = _with_gradients(function, mask, lengths)(
-                    {k: tf.constant(v) for k, v in inputs.items()}
-                )
+                function, *arguments = _masked(name, dims, dtype)
+                arguments = tf.nest.map_structure(tf.constant, arguments)
+                compute = compute or _with_gradients(function, arguments)
+                outputs, gradients = compute(*arguments)
                 found[f"{name} {dtype} {dims}"] = digest([*outputs, *gradients.values()])
     return found
 

@@ -77,9 +77,9 @@ def made(what: str) -> Iterator[tuple]:
                 yield sequence_ops.OPS[name], attrs, call, mode
         return
     op = sequence_ops.OPS[what]
+    legal = op.shapes(sequence_perturbation.BASES[0])
     for attrs in sequence_perturbation.attr_cases(op):
         for number, call in enumerate(sequence_perturbation.calls(op)):
-            legal = op.shapes(sequence_perturbation.BASES[0])
             for mode in perturbation.modes(number, call, legal):
                 yield op, attrs, call, mode
 

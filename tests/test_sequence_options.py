@@ -84,59 +84,66 @@ def _stored(value, dtype):
     return value + tf.stop_gradient(tf.cast(tf.cast(value, dtype), tf.float64) - value)
 
 
-def _step(variant, dtype, values, x, h, cs):
-    """One step in float64: (h, cs)."""
-    gates, units = variant.gates, values["w_h"].shape[1] // len(variant.gates)
-    dropped = [h * values["dropout"][k] if "dropout" in values else h for k in range(len(gates))]
+def _parts(variant, values):
+    """What belongs to each gate: "x" are the sums of x and bias, a list over the steps.
 
-    def part(name, k):
-        return values[name][..., k * units : (k + 1) * units]
+    All is cut once for all steps, as a cut and its gradient take longer than the step itself.
+    """
+    names = [name for name in ("w_x", "w_h", "b", "b_x", "b_h") if name in values]
+    parts = {k: tf.split(values[k], len(variant.gates), axis=-1) for k in names}
+    if "w_x" in values:
+        products = [values["x"] @ w for w in parts["w_x"]]
+    else:
+        products = tf.split(values["x"], len(variant.gates), axis=-1)
+    biases = parts["b_x" if variant.name == "gru" else "b"]
+    parts["x"] = [tf.unstack(p + bias) for p, bias in zip(products, biases, strict=True)]
+    if "dropout" in values:
+        parts["dropout"] = tf.unstack(values["dropout"])
+    return {k: dict(zip(variant.gates, v, strict=True)) for k, v in parts.items()}
 
-    def from_x(gate, bias):
-        k = gates.index(gate)
-        product = x @ part("w_x", k) if "w_x" in values else x[:, k * units : (k + 1) * units]
-        return product + part(bias, k)
 
-    def from_h(gate, times=1.0):
-        k = gates.index(gate)
-        return (times * dropped[k]) @ part("w_h", k)
+def _step(variant, dtype, values, parts, t, h, cs):
+    """Step t in float64: (h, cs)."""
 
-    def peephole(name, state):
+    def from_h(gate, reset=None):
+        state = h * parts["dropout"][gate] if "dropout" in parts else h
+        return (state if reset is None else reset * state) @ parts["w_h"][gate]
+
+    def total(gate):
+        return parts["x"][gate][t] + from_h(gate)
+
+    def seen(name, state):
         return state * values[name] if variant.peepholes else 0.0
 
     if variant.name == "simple_rnn":
         act = tf.nn.relu if variant.options.get("activation") == "relu" else tf.tanh
-        return _stored(act(from_x("h", "b") + from_h("h")), dtype), cs
+        return _stored(act(total("h")), dtype), cs
     if variant.name == "lstm":
-        bar = {gate: from_x(gate, "b") + from_h(gate) for gate in gates}
-        i = tf.sigmoid(bar["i"] + peephole("wci", cs))
-        f = tf.sigmoid(bar["f"] + variant.options.get("forget_bias", 0.0) + peephole("wcf", cs))
-        cs = f * cs + i * tf.tanh(bar["c"])
-        m = tf.sigmoid(bar["o"] + peephole("wco", cs)) * tf.tanh(cs)
+        i = tf.sigmoid(total("i") + seen("wci", cs))
+        f = tf.sigmoid(total("f") + (seen("wcf", cs) + variant.options.get("forget_bias", 0.0)))
+        cs = f * cs + i * tf.tanh(total("c"))
+        m = tf.sigmoid(total("o") + seen("wco", cs)) * tf.tanh(cs)
         return (m @ tf.transpose(values["w_p"]) if variant.projects else m), cs
-    r, u = (
-        tf.sigmoid(from_x(gate, "b_x") + from_h(gate) + part("b_h", gates.index(gate)))
-        for gate in "ru"
-    )
-    b_h = part("b_h", gates.index("c"))
+    r, u = (tf.sigmoid(total(gate) + parts["b_h"][gate]) for gate in "ru")
+    b_h = parts["b_h"]["c"]
     if variant.options.get("reset_after", True):
-        c = tf.tanh(from_x("c", "b_x") + r * (from_h("c") + b_h))
+        c = tf.tanh(parts["x"]["c"][t] + r * (from_h("c") + b_h))
     else:
-        c = tf.tanh(from_x("c", "b_x") + from_h("c", r) + b_h)
+        c = tf.tanh(parts["x"]["c"][t] + from_h("c", r) + b_h)
     return u * h + (1 - u) * c, cs
 
 
 def _oracle(variant, values, keep, within, backwards):
     """Outputs, last h and (for an LSTM) last cs, from float64 tensors."""
     h, cs = values["h"], values.get("cs", values["h"])
-    dtype = values["dtype"]
+    dtype, parts = values["dtype"], _parts(variant, values)
+    keep, within = (tf.unstack(tf.constant(k[..., None])) for k in (keep, within))
     outputs = {}
     for t in list(range(len(keep)))[:: -1 if backwards else 1]:
-        new_h, new_cs = _step(variant, dtype, values, values["x"][t], h, cs)
+        new_h, new_cs = _step(variant, dtype, values, parts, t, h, cs)
         # Not a product with the mask, which would let a NaN through.
-        here = keep[t][:, None]
-        h, cs = tf.where(here, new_h, h), tf.where(here, new_cs, cs)
-        outputs[t] = tf.where(within[t][:, None], h, tf.zeros_like(h))
+        h, cs = tf.where(keep[t], new_h, h), tf.where(keep[t], new_cs, cs)
+        outputs[t] = tf.where(within[t], h, tf.zeros_like(h))
     stacked = tf.stack([outputs[t] for t in range(len(keep))])
     return [stacked, h, cs] if variant.cell_state else [stacked, h]
 

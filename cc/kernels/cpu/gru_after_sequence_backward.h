@@ -97,7 +97,7 @@ class GruAfterSequenceBackward {
   void Begin() {
     BeginStates(host_, rows_, args_.h_last_grad, HGrads(), d_h_before_);
     ZeroUnused(host_, rows_, args_.x_grad, shape_.input, shape_.input);
-    ForEachGrad([](const auto& grad) { grad.Begin(); });
+    ForEachGrad([&](const auto& grad) { grad.Begin(rows_); });
   }
 
   Status Steps(const StepBlock& block) {
@@ -151,6 +151,7 @@ class GruAfterSequenceBackward {
 
   Status Weights() {
     const int64_t rows = operands_.rows();
+    const SummedRows summed = operands_.summed();
     const int64_t input = operands_.input();
     const WeightView<C> dz = {dz_.data(), ldz_};
     const WeightView<C> d_c = {d_c_, units_};
@@ -175,12 +176,12 @@ class GruAfterSequenceBackward {
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     return RunProducts(
         host_, &memory_, ProductWithEpilogue{to_x, store_x},
-        SumOverRows<T>({operands_.x_t(), input, rows, dz, RuWidth(),
+        SumOverRows<T>({operands_.x_t(), input, summed, dz, RuWidth(),
                         w_x_grad_.sums(), ldz_, b_x_grad_.sums()}),
-        SumOverRows<T>({operands_.x_t(), input, rows, d_c, units_,
+        SumOverRows<T>({operands_.x_t(), input, summed, d_c, units_,
                         Columns(w_x_grad_, RuWidth()), ldz_,
                         b_x_grad_.sums() + RuWidth()}),
-        SumOverRows<T>({operands_.h_t(), units_, rows, dz, ldz_,
+        SumOverRows<T>({operands_.h_t(), units_, summed, dz, ldz_,
                         factors_ ? nullptr : w_h_grad_.sums(), ldz_,
                         factors_ ? nullptr : b_h_grad_.sums()}));
   }

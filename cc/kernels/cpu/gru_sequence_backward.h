@@ -98,7 +98,7 @@ class GruSequenceBackward {
   void Begin() {
     BeginStates(host_, rows_, args_.h_last_grad, HGrads(), d_h_before_);
     ZeroUnused(host_, rows_, args_.x_grad, shape_.input, shape_.input);
-    ForEachGrad([](const auto& grad) { grad.Begin(); });
+    ForEachGrad([&](const auto& grad) { grad.Begin(rows_); });
   }
 
   Status Steps(const StepBlock& block) {
@@ -187,6 +187,7 @@ class GruSequenceBackward {
 
   Status Weights() {
     const int64_t rows = operands_.rows();
+    const SummedRows summed = operands_.summed();
     const int64_t input = operands_.input();
     operands_.Transpose(
         [&](int64_t m) {
@@ -213,14 +214,14 @@ class GruSequenceBackward {
     const WeightView<C> d_c = {d_c_, units_};
     return RunProducts(
         host_, &memory_, ProductWithEpilogue{to_x, store_x},
-        SumOverRows<T>({operands_.x_t(), input, rows, d_ru, ld_ru_,
+        SumOverRows<T>({operands_.x_t(), input, summed, d_ru, ld_ru_,
                         w_ru_x_grad_.sums(), ld_ru_, nullptr}),
-        SumOverRows<T>({operands_.x_t(), input, rows, d_c, units_,
+        SumOverRows<T>({operands_.x_t(), input, summed, d_c, units_,
                         w_c_x_grad_.sums(), units_, nullptr}),
-        SumOverRows<T>({operands_.h_t(), units_, rows, d_ru, ld_ru_,
+        SumOverRows<T>({operands_.h_t(), units_, summed, d_ru, ld_ru_,
                         factors_ ? nullptr : w_ru_h_grad_.sums(), ld_ru_,
                         factors_ ? nullptr : b_ru_grad_.sums()}),
-        SumOverRows<T>({h_r_t_, units_, rows, d_c, units_, w_c_h_grad_.sums(),
+        SumOverRows<T>({h_r_t_, units_, summed, d_c, units_, w_c_h_grad_.sums(),
                         units_, b_c_grad_.sums()}));
   }
 

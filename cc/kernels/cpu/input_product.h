@@ -147,9 +147,8 @@ class InputProduct {
 
     template <class Place, class Tile>
     EIGEN_ALWAYS_INLINE void operator()(Place place, Tile* tile) const {
-      for (int r = 0; r < tile->kNumRows; ++r) {
-        tile->Load(r, product.Start(first + place.row + r, place.panel));
-      }
+      tile->Load(product.Start(first + place.row, place.panel),
+                 product.panels_ * kStartWidth);
     }
   };
 
@@ -225,14 +224,18 @@ class InputProduct {
   template <class Tile>
   static EIGEN_ALWAYS_INLINE void AddBias(const C* bias, Tile* tile, C* apart) {
     constexpr int kRows = std::decay_t<Tile>::kNumRows;
+    BLOCKRNN_UNROLL
     for (int v = 0; v < kVectors; ++v) {
       const V b = Load<C>(bias + v * V::kSize);
+      BLOCKRNN_UNROLL
       for (int r = 0; r < kRows; ++r) tile->sum[r][v] = tile->sum[r][v] + b;
     }
     if constexpr (kLastApart) {
       constexpr int kFirst = (kGates - 1) * kGateVectors<kGates>;
+      BLOCKRNN_UNROLL
       for (int v = 0; v < kGateVectors<kGates>; ++v) {
         const V b_h = Load<C>(bias + kWidth + v * V::kSize);
+        BLOCKRNN_UNROLL
         for (int r = 0; r < kRows; ++r) {
           Store(apart + r * kUnits + v * V::kSize, tile->sum[r][kFirst + v]);
           tile->sum[r][kFirst + v] = b_h;

@@ -20,14 +20,15 @@ namespace blockrnn::cpu {
 
 namespace internal {
 
-// Calls f with two std::bool_constants, so that a choice made once per call
-// costs nothing in the loops.
+// Calls f with a std::bool_constant. The question is put for each run of units:
+// a loop over them is compiled for either answer, and nothing around it is.
 template <class F>
-auto WithFlags(bool first, bool second, const F& f) {
-  using Yes = std::true_type;
-  using No = std::false_type;
-  if (first) return second ? f(Yes(), Yes()) : f(Yes(), No());
-  return second ? f(No(), Yes()) : f(No(), No());
+EIGEN_ALWAYS_INLINE void WithFlag(bool flag, const F& f) {
+  if (flag) {
+    f(std::true_type());
+  } else {
+    f(std::false_type());
+  }
 }
 
 template <bool kPeephole, class C, class T, class Lanes>
@@ -58,7 +59,7 @@ struct LstmForwardRow {
 
 // What is the same for all rows of a call.
 template <class T>
-struct LstmForwardUnits {
+struct LstmForwardCall {
   LstmOptions options;
   const T* wci;
   const T* wcf;
@@ -67,10 +68,11 @@ struct LstmForwardUnits {
 
 // The units [unit, unit + count) of a row. bar(j, lanes) gives the
 // pre-activations of units unit + j and on; state(j, lanes, step) may keep what
-// came out.
+// came out. A function for each of the flags: all four in one would be too much
+// to inline the activations into.
 template <class Activations, bool kPeephole, bool kClip, class T, class S,
           class Bar, class State>
-EIGEN_ALWAYS_INLINE void LstmForwardRun(const LstmForwardUnits<T>& call,
+EIGEN_DONT_INLINE void LstmForwardUnits(const LstmForwardCall<T>& call,
                                         const LstmForwardRow<T, S>& row,
                                         int64_t unit, int64_t count,
                                         const Bar& bar, const State& state) {
@@ -98,7 +100,22 @@ EIGEN_ALWAYS_INLINE void LstmForwardRun(const LstmForwardUnits<T>& call,
   });
 }
 
-template <class Activations, bool kPeephole, bool kClip, class T>
+template <class Activations, class T, class S, class Bar, class State>
+void LstmForwardRun(const LstmForwardCall<T>& call,
+                    const LstmForwardRow<T, S>& row, int64_t unit,
+                    int64_t count, const Bar& bar, const State& state) {
+  WithFlag(call.options.use_peephole, [&](auto peephole) {
+    WithFlag(call.options.cell_clip > 0, [&](auto clip) {
+      LstmForwardUnits<Activations, peephole(), clip()>(call, row, unit, count,
+                                                        bar, state);
+    });
+  });
+}
+
+}  // namespace internal
+
+// [x, h_prev] · w with everything else as its epilogue.
+template <class T, class Activations>
 Status LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
   using C = ComputeType<T>;
   using V = Vec<C>;
@@ -121,10 +138,11 @@ Status LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
   gates.parts[0] = {{x, input}, input, {args.w, ldw}};
   gates.parts[1] = {{h_prev, units}, units, {args.w + input * ldw, ldw}};
 
-  const LstmForwardUnits<T> call = {args.options, args.wci, args.wcf, args.wco};
+  const internal::LstmForwardCall<T> call = {args.options, args.wci, args.wcf,
+                                             args.wco};
   const auto epilogue = [&](const GateRun<C>& run) {
     const int64_t at = run.row * units;
-    const LstmForwardRow<T, T> row = {
+    const internal::LstmForwardRow<T, T> row = {
         args.cs_prev + at, args.i + at,  args.cs + at, args.f + at,
         args.o + at,       args.ci + at, args.co + at, args.h + at};
     const auto bar = [&](int64_t j, auto lanes) {
@@ -135,13 +153,15 @@ Status LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
       return LstmPreActivations<V>{gate(layout.i), gate(layout.ci),
                                    gate(layout.f), gate(layout.o)};
     };
-    LstmForwardRun<Activations, kPeephole, kClip>(
+    internal::LstmForwardRun<Activations>(
         call, row, run.unit, run.count, bar,
         [](int64_t, auto, const LstmStep<V>&) {});
   };
   ProductMemory<T> memory(host);
   return RunProducts(host, &memory, ProductWithEpilogue{gates, epilogue});
 }
+
+namespace internal {
 
 // One row, units [begin, end). With peepholes also adds to the three sums,
 // which start at `begin`.
@@ -224,17 +244,6 @@ Status LstmCellBackwardWithPeepholes(const LstmCellBackwardArgs<T>& args,
 }
 
 }  // namespace internal
-
-// [x, h_prev] · w with everything else as its epilogue.
-template <class T, class Activations>
-Status LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
-  return internal::WithFlags(
-      args.options.use_peephole, args.options.cell_clip > 0,
-      [&](auto peephole, auto clip) {
-        return internal::LstmCellForward<Activations, peephole(), clip()>(args,
-                                                                          host);
-      });
-}
 
 // Pointwise: the products with wᵀ belong to the caller of the op.
 template <class T>

@@ -32,7 +32,7 @@ namespace internal {
 // then for all steps of the block
 //   x_grad = dZ · w_xᵀ    w_x_grad += xᵀ · dZ    w_p_grad += d_hᵀ · m
 //   [w_h_grad; b_grad] += [h before the step, 1]ᵀ · dZ
-template <class T, bool kPeephole>
+template <class T>
 class LstmSequenceBackward {
  public:
   using C = ComputeType<T>;
@@ -69,7 +69,7 @@ class LstmSequenceBackward {
         b_grad_(&scratch_, args.b_grad, 1, ldz_),
         w_p_grad_(&scratch_, projects_ ? args.w_p_grad : nullptr, width_,
                   units_) {
-    if (kPeephole) {
+    if (args.use_peephole) {
       peephole_grads_ = scratch_.Array<C>(3 * shape_.batch * units_);
     }
     if (projects_) {
@@ -107,9 +107,9 @@ class LstmSequenceBackward {
     BeginStates(host_, rows_, args_.cs_last_grad, CsGrads(), cs_grad_);
     BeginStates(host_, rows_, args_.h_last_grad, HGrads(), h_grad_);
     ZeroUnused(host_, rows_, args_.x_grad, shape_.input, shape_.input);
-    if (kPeephole) ZeroRow(3 * shape_.batch * units_, peephole_grads_);
+    if (args_.use_peephole) ZeroRow(3 * shape_.batch * units_, peephole_grads_);
     for (const auto* grad : {&w_x_grad_, &w_h_grad_, &b_grad_, &w_p_grad_}) {
-      grad->Begin();
+      grad->Begin(rows_);
     }
   }
 
@@ -182,8 +182,14 @@ class LstmSequenceBackward {
   }
 
   template <class MGrad>
-  EIGEN_ALWAYS_INLINE void Cell(int64_t step, const GateRun<C>& run,
-                                const MGrad& m_grad) {
+  void Cell(int64_t step, const GateRun<C>& run, const MGrad& m_grad) {
+    WithFlag(args_.use_peephole,
+             [&](auto peephole) { CellUnits<peephole()>(step, run, m_grad); });
+  }
+
+  template <bool kPeephole, class MGrad>
+  EIGEN_ALWAYS_INLINE void CellUnits(int64_t step, const GateRun<C>& run,
+                                     const MGrad& m_grad) {
     const int64_t saved_at = rows_.Saved(step, run.row) * units_;
     const bool skip = Skipped(step, run.row);
     C* dz = dz_.Of(step) + run.row * ldz_;
@@ -252,6 +258,7 @@ class LstmSequenceBackward {
 
   Status Weights() {
     const int64_t rows = operands_.rows();
+    const SummedRows summed = operands_.summed();
     const int64_t input = operands_.input();
     const WeightView<C> dz = {dz_.data(), ldz_};
     Product<T, 1> to_x;
@@ -275,13 +282,13 @@ class LstmSequenceBackward {
     const StoreBlockRows<T> store_x = {operands_.block(), args_.x_grad, input};
     return RunProducts(
         host_, &memory_, ProductWithEpilogue{to_x, store_x},
-        SumOverRows<T>({operands_.x_t(), input, rows, dz, ldz_,
+        SumOverRows<T>({operands_.x_t(), input, summed, dz, ldz_,
                         w_x_grad_.sums(), ldz_, nullptr}),
-        SumOverRows<T>({operands_.h_t(), width_, rows, dz, ldz_,
+        SumOverRows<T>({operands_.h_t(), width_, summed, dz, ldz_,
                         factors_ ? nullptr : w_h_grad_.sums(), ldz_,
                         factors_ ? nullptr : b_grad_.sums()}),
-        SumOverRows<T>({d_h_t_, width_, rows, WeightView<C>{m_, units_}, units_,
-                        w_p_grad_.sums(), units_, nullptr}));
+        SumOverRows<T>({d_h_t_, width_, summed, WeightView<C>{m_, units_},
+                        units_, w_p_grad_.sums(), units_, nullptr}));
   }
 
   void Finish() {
@@ -297,7 +304,7 @@ class LstmSequenceBackward {
     for (const auto* grad : {&w_x_grad_, &w_h_grad_, &b_grad_, &w_p_grad_}) {
       grad->Finish(host_);
     }
-    if (kPeephole) {
+    if (args_.use_peephole) {
       T* const grads[3] = {args_.wci_grad, args_.wcf_grad, args_.wco_grad};
       for (int which = 0; which < 3; ++which) {
         SumRows(peephole_grads_ + which * shape_.batch * units_, shape_.batch,
@@ -340,10 +347,7 @@ class LstmSequenceBackward {
 template <class T>
 Status LstmSequenceBackward(const LstmSequenceBackwardArgs<T>& args,
                             const Host& host) {
-  if (args.use_peephole) {
-    return internal::LstmSequenceBackward<T, true>(args, host).Run();
-  }
-  return internal::LstmSequenceBackward<T, false>(args, host).Run();
+  return internal::LstmSequenceBackward<T>(args, host).Run();
 }
 
 }  // namespace blockrnn::cpu

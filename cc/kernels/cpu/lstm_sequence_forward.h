@@ -27,7 +27,7 @@ namespace internal {
 // Step after step, in the products' epilogues:
 //   x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs)
 //   m · w_pᵀ  →  h         with a projection; else h is m
-template <class T, class Activations, bool kPeephole, bool kClip>
+template <class T, class Activations>
 class LstmSequenceForward {
  public:
   using C = ComputeType<T>;
@@ -141,8 +141,8 @@ class LstmSequenceForward {
   }
 
   void Cells(int64_t step, Range panels, Range rows) {
-    const LstmForwardUnits<T> call = {args_.options, args_.wci, args_.wcf,
-                                      args_.wco};
+    const LstmForwardCall<T> call = {args_.options, args_.wci, args_.wcf,
+                                     args_.wco};
     const LstmGateLayout layout = args_.layout;
     C* const h_out = h_[(step + 1) % 2];
     const auto epilogue = [&](const GateRun<C>& run, const C*) {
@@ -170,7 +170,7 @@ class LstmSequenceForward {
                                      gate(layout.f), gate(layout.o)};
       };
       C* const out_state = (m_ == nullptr ? h_out : m_) + state;
-      LstmForwardRun<Activations, kPeephole, kClip>(
+      LstmForwardRun<Activations>(
           call, row, run.unit, run.count, bar,
           [&](int64_t unit, auto lanes, const LstmStep<V>& out) {
             Store(cs_ + state + unit, out.cs, lanes);
@@ -252,14 +252,7 @@ class LstmSequenceForward {
 template <class T, class Activations>
 Status LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
                            const Host& host) {
-  const LstmOptions& options = args.options;
-  return internal::WithFlags(
-      options.use_peephole, options.cell_clip > 0,
-      [&](auto peephole, auto clip) {
-        return internal::LstmSequenceForward<T, Activations, peephole(),
-                                             clip()>(args, host)
-            .Run();
-      });
+  return internal::LstmSequenceForward<T, Activations>(args, host).Run();
 }
 
 }  // namespace blockrnn::cpu

@@ -143,7 +143,7 @@ class StreamedProducts {
     for (int64_t r = 0; r < size; ++r, sums += kPanelWidth<C, kGates>) {
       cpu::Tile<C, 1, kPanelVectors<kGates>> tile;
       begin(TilePlace<kGateVectors<kGates>>{row + r, panel}, &tile);
-      tile.Store(0, sums);
+      tile.Store(sums, kPanelWidth<C, kGates>);
       const C* product =
           products_ + (row + r - rows_.begin) * kGates * count_ + unit;
       for (int gate = 0; gate < kGates; ++gate, product += count_) {
@@ -200,9 +200,7 @@ EIGEN_DONT_INLINE void MultiplyTile(const GateRows<ComputeType<T>>& a,
                      MultiplyPanel<kGates, vectors(), kOperands>(
                          RowsFrom<tile_rows()>(a.rows, row), w.depth(),
                          w.Panel(panel), &tile, a.gate_stride);
-                     for (int r = 0; r < tile_rows(); ++r) {
-                       tile.Store(r, sums + r * kPanelWidth<C, kGates>);
-                     }
+                     tile.Store(sums, kPanelWidth<C, kGates>);
                    });
 }
 

@@ -83,6 +83,7 @@ void TransposeRows(const Rows& row, int64_t k, int lanes, P* out,
   const int64_t elements = NumElements<P>(k);
   for (int64_t p = 0; p < elements; p += kSize) {
     Eigen::internal::PacketBlock<Packet, kSize> block;
+    BLOCKRNN_UNROLL
     for (int j = 0; j < kSize; ++j) {
       const Vec<P> v =
           rows[j] == nullptr
@@ -165,18 +166,29 @@ struct Tile {
   Vec<C> sum[kRows][kVectors];
 
   void Clear() {
+    BLOCKRNN_UNROLL
     for (auto& row : sum) {
+      BLOCKRNN_UNROLL
       for (auto& v : row) v = Vec<C>(0);
     }
   }
-  void Load(int r, const C* from) {
-    for (int v = 0; v < kVectors; ++v) {
-      sum[r][v] = cpu::Load<C>(from + v * Vec<C>::kSize);
+  // From or to rows of a whole panel's width, ld elements apart.
+  void Load(const C* from, int64_t ld) {
+    BLOCKRNN_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      BLOCKRNN_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        sum[r][v] = cpu::Load<C>(from + r * ld + v * Vec<C>::kSize);
+      }
     }
   }
-  void Store(int r, C* to) const {
-    for (int v = 0; v < kVectors; ++v) {
-      cpu::Store(to + v * Vec<C>::kSize, sum[r][v]);
+  void Store(C* to, int64_t ld) const {
+    BLOCKRNN_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      BLOCKRNN_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        cpu::Store(to + r * ld + v * Vec<C>::kSize, sum[r][v]);
+      }
     }
   }
 };
@@ -202,14 +214,18 @@ EIGEN_ALWAYS_INLINE void MultiplyElements(const RowPointers<P, kRows>& a,
   constexpr int kSize = Vec<P>::kSize;
   constexpr int kEach = kVectors / kOperands;
   for (int64_t p = 0; p < elements; ++p) {
+    BLOCKRNN_UNROLL
     for (int operand = 0; operand < kOperands; ++operand) {
       Vec<P> broadcast[kRows];
+      BLOCKRNN_UNROLL
       for (int m = 0; m < kRows; ++m) {
         broadcast[m] = Vec<P>(a.row[m][operand * a_stride + p]);
       }
+      BLOCKRNN_UNROLL
       for (int v = operand * kEach; v < (operand + 1) * kEach; ++v) {
         if (v % kGateVectors<kGates> >= kUsed) continue;
         const Vec<P> b = Elements<P>::Load(panel + v * kSize);
+        BLOCKRNN_UNROLL
         for (int m = 0; m < kRows; ++m) {
           tile->sum[m][v] = MulAdd(broadcast[m], b, tile->sum[m][v]);
         }

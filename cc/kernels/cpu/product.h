@@ -202,10 +202,10 @@ void MultiplyBlock(const PanelBlock<T, kGates>& block,
       WithTile<kGates>(block.rows - m, used, [&](auto rows, auto vectors) {
         C* sums = block.sums + m * ld_sums + panel * kPanelWidth<C, kGates>;
         Tile<C, rows(), kPanelVectors<kGates>> tile;
-        for (int r = 0; r < rows(); ++r) tile.Load(r, sums + r * ld_sums);
+        tile.Load(sums, ld_sums);
         MultiplyPanel<kGates, vectors()>(RowsFrom<rows()>(a, block.row + m), k,
                                          packed, &tile);
-        for (int r = 0; r < rows(); ++r) tile.Store(r, sums + r * ld_sums);
+        tile.Store(sums, ld_sums);
       });
     }
   }

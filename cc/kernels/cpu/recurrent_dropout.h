@@ -224,8 +224,8 @@ class DroppedStates {
     dropped_t_ = scratch->Array<C>(operands.TransposedSize(width));
   }
 
-  // [grad; bias] += [state ∘ factors, 1]ᵀ · dz for the block, dz[rows, ld] as
-  // are the columns of grad.
+  // The block's share of [grad; bias] = [state ∘ factors, 1]ᵀ · dz, dz[rows,
+  // ld] as are the columns of grad.
   Status AddGradients(const C* dz, int64_t units, C* grad, C* bias,
                       ProductMemory<T>* memory) const {
     if (!factors_) return Status::kOk;
@@ -236,7 +236,7 @@ class DroppedStates {
       const int64_t column = gate * units;
       const Status status =
           RunProducts(host_, memory,
-                      SumOverRows<T>({dropped_t_, width, operands_.rows(),
+                      SumOverRows<T>({dropped_t_, width, operands_.summed(),
                                       WeightView<C>{dz + column, ld}, units,
                                       grad + column, ld, bias + column}));
       if (status != Status::kOk) return status;

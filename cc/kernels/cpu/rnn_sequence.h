@@ -177,7 +177,7 @@ class RnnSequenceBackward {
     const StateGrads<T> h_grads = {args_.h_grad, units_, ld_h_};
     BeginStates(host_, rows_, args_.h_last_grad, h_grads, d_h_before_);
     ZeroUnused(host_, rows_, args_.x_grad, shape_.input, shape_.input);
-    ForEachGrad([](const auto& grad) { grad.Begin(); });
+    ForEachGrad([&](const auto& grad) { grad.Begin(rows_); });
     for (StepBlock block = rows_.BlockBefore(rows_.steps()); block.steps > 0;
          block = rows_.BlockBefore(block.first)) {
       dz_.Enter(block);
@@ -243,6 +243,7 @@ class RnnSequenceBackward {
 
   Status Weights() {
     const int64_t rows = operands_.rows();
+    const SummedRows summed = operands_.summed();
     const int64_t input = operands_.input();
     Product<T, 1> to_x;
     to_x.rows = shape_.HasInputWeights() ? rows : 0;
@@ -259,9 +260,9 @@ class RnnSequenceBackward {
     const WeightView<C> dz = {dz_.data(), units_};
     return RunProducts(
         host_, &memory_, ProductWithEpilogue{to_x, store_x},
-        SumOverRows<T>({operands_.x_t(), input, rows, dz, units_,
+        SumOverRows<T>({operands_.x_t(), input, summed, dz, units_,
                         w_x_grad_.sums(), units_, nullptr}),
-        SumOverRows<T>({operands_.h_t(), units_, rows, dz, units_,
+        SumOverRows<T>({operands_.h_t(), units_, summed, dz, units_,
                         factors_ ? nullptr : w_h_grad_.sums(), units_,
                         factors_ ? nullptr : b_grad_.sums()}));
   }

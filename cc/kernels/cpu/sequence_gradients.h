@@ -43,8 +43,9 @@ class WeightGrad {
   C* sums() const { return sums_; }
   int64_t width() const { return width_; }
 
-  void Begin() const {
-    if (sums_ != nullptr) ZeroRow(rows_ * width_, sums_);
+  // The first block of steps puts its sums there; without one they are zeros.
+  void Begin(const SequenceRows& rows) const {
+    if (sums_ != nullptr && rows.steps() == 0) ZeroRow(rows_ * width_, sums_);
   }
 
   void Finish(const Host& host) const {
@@ -86,15 +87,21 @@ class WeightGrad {
   bool by_unit_ = false;
 };
 
+// The rows of a block, and whether sums of other blocks are there already.
+struct SummedRows {
+  int64_t count = 0;
+  bool add = false;
+};
+
 // A sum over the rows of a block: gradients of weights are [left, 1]ᵀ · right.
 template <class C>
 struct RowSum {
   const C* left_t = nullptr;  // [left + 1, block rows], the last row ones
   int64_t left = 0;
-  int64_t rows = 0;
+  SummedRows rows;
   WeightView<C> right;  // [rows, width]
   int64_t width = 0;
-  C* grad = nullptr;  // [left, …], added to in `width` columns; or nullptr
+  C* grad = nullptr;  // [left, …], `width` columns of it; or nullptr
   int64_t ld_grad = 0;
   C* bias = nullptr;  // [width], from the row of ones; or nullptr
 };
@@ -105,19 +112,23 @@ auto SumOverRows(const RowSum<C>& sum) {
   // Rows of the left that nobody wants are not multiplied.
   const int64_t first = sum.grad == nullptr ? sum.left : 0;
   const int64_t end = sum.left + (sum.bias == nullptr ? 0 : 1);
-  const int64_t stride = TransposedStride<C>(sum.rows);
+  const int64_t stride = TransposedStride<C>(sum.rows.count);
   Product<T, 1, C> product;
   product.rows = end - first;
   product.units = sum.width;
   product.num_parts = 1;
   product.parts[0] = {
-      {sum.left_t + first * stride, stride}, sum.rows, sum.right};
-  const auto add = [sum, first](const GateRun<C>& run) {
+      {sum.left_t + first * stride, stride}, sum.rows.count, sum.right};
+  const auto keep = [sum, first](const GateRun<C>& run) {
     const int64_t row = first + run.row;
     C* to = row < sum.left ? sum.grad + row * sum.ld_grad : sum.bias;
-    AddRow(run.gates, run.count, to + run.unit);
+    if (sum.rows.add) {
+      AddRow(run.gates, run.count, to + run.unit);
+    } else {
+      CopyRow(run.gates, run.count, to + run.unit);
+    }
   };
-  return ProductWithEpilogue{product, add};
+  return ProductWithEpilogue{product, keep};
 }
 
 // What the products of a block's gradients have on the left: its rows of x, and
@@ -188,6 +199,10 @@ class BlockOperands {
 
   const BlockRows& block() const { return block_; }
   int64_t rows() const { return block_.block().rows; }
+  // The last block of the sequence is the first to be summed.
+  SummedRows summed() const {
+    return {rows(), block_.block().end() < rows_.steps()};
+  }
   // Of x_t, less the ones: I, or 0 where there is no w_x.
   int64_t input() const { return input_; }
   const C* x_t() const { return x_t_; }

@@ -15,6 +15,17 @@
 
 #include "Eigen/Core"
 
+// Before a loop over the rows or vectors of a tile: what it goes through is to
+// be registers, and the compiler's own measure leaves the larger ones in
+// memory.
+#if defined(BLOCKRNN_NO_UNROLL)
+#define BLOCKRNN_UNROLL
+#elif defined(__clang__)
+#define BLOCKRNN_UNROLL _Pragma("unroll")
+#else
+#define BLOCKRNN_UNROLL _Pragma("GCC unroll 16")
+#endif
+
 namespace blockrnn::cpu {
 
 // The type that storage type T is computed in.
@@ -144,6 +155,21 @@ EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, AllLanes) {
   }
 }
 
+// The first n lanes one by one. Functions of their own: what converts a value
+// of 16 bits is long, and is wanted at the end of a row only.
+template <class C, class T>
+EIGEN_DONT_INLINE Vec<C> LoadEachLane(const T* p, int n) {
+  C wide[Vec<C>::kSize] = {};
+  for (int j = 0; j < n; ++j) wide[j] = static_cast<C>(p[j]);
+  return Load<C>(wide, AllLanes());
+}
+template <class C, class T>
+EIGEN_DONT_INLINE void StoreEachLane(T* p, Vec<C> v, int n) {
+  C wide[Vec<C>::kSize];
+  Store(wide, v, AllLanes());
+  for (int j = 0; j < n; ++j) p[j] = static_cast<T>(wide[j]);
+}
+
 // Lanes past the first n are zero and their memory is not touched. Units are
 // rarely a multiple of the vector, and every row of weights ends in such a
 // load: where the processor has masks they are used.
@@ -162,9 +188,7 @@ EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p, FirstLanes lanes) {
         p, _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes.n), lane)));
   }
 #endif
-  C wide[Vec<C>::kSize] = {};
-  for (int j = 0; j < lanes.n; ++j) wide[j] = static_cast<C>(p[j]);
-  return Load<C>(wide, AllLanes());
+  return LoadEachLane<C>(p, lanes.n);
 }
 
 template <class C, class T>
@@ -185,9 +209,7 @@ EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, FirstLanes lanes) {
     return;
   }
 #endif
-  C wide[Vec<C>::kSize];
-  Store(wide, v, AllLanes());
-  for (int j = 0; j < lanes.n; ++j) p[j] = static_cast<T>(wide[j]);
+  StoreEachLane(p, v, lanes.n);
 }
 
 template <class C, class T>

@@ -44,6 +44,7 @@ template <int kRows, class C>
 EIGEN_ALWAYS_INLINE RowPointers<C, kRows> RowsFrom(const RowView<C>& view,
                                                    int64_t m) {
   RowPointers<C, kRows> out;
+  BLOCKRNN_UNROLL
   for (int r = 0; r < kRows; ++r) out.row[r] = view.Row(m + r);
   return out;
 }
@@ -53,21 +54,27 @@ template <class C, int kRows, int kSteps, class T>
 void StreamRowsOfWeights(const RowPointers<C, kRows>& a, const T* w,
                          int64_t ldw, int64_t count, C* sums, int64_t ld_sums) {
   Vec<C> broadcast[kRows][kSteps];
+  BLOCKRNN_UNROLL
   for (int m = 0; m < kRows; ++m) {
+    BLOCKRNN_UNROLL
     for (int p = 0; p < kSteps; ++p) broadcast[m][p] = Vec<C>(a.row[m][p]);
   }
   ForEachVector<C>(count, [&](int64_t j, auto lanes) {
     Vec<C> sum[kRows];
+    BLOCKRNN_UNROLL
     for (int m = 0; m < kRows; ++m) {
       sum[m] = Load<C>(sums + m * ld_sums + j, lanes);
     }
+    BLOCKRNN_UNROLL
     for (int p = 0; p < kSteps; ++p) {
       Vec<C> weight = Load<C>(w + p * ldw + j, lanes);
       if constexpr (kRows > 1) KeepInRegister(&weight);
+      BLOCKRNN_UNROLL
       for (int m = 0; m < kRows; ++m) {
         sum[m] = MulAdd(broadcast[m][p], weight, sum[m]);
       }
     }
+    BLOCKRNN_UNROLL
     for (int m = 0; m < kRows; ++m) {
       Store(sums + m * ld_sums + j, sum[m], lanes);
     }
@@ -80,20 +87,27 @@ template <class C, int kRows, int kUnits, class T>
 void StreamDotProducts(const RowPointers<C, kRows>& a, const T* w, int64_t ldw,
                        int64_t k, C* sums, int64_t ld_sums) {
   Vec<C> sum[kRows][kUnits];
+  BLOCKRNN_UNROLL
   for (auto& row : sum) {
+    BLOCKRNN_UNROLL
     for (auto& v : row) v = Vec<C>(0);
   }
   ForEachVector<C>(k, [&](int64_t p, auto lanes) {
     Vec<C> x[kRows];
+    BLOCKRNN_UNROLL
     for (int m = 0; m < kRows; ++m) x[m] = Load<C>(a.row[m] + p, lanes);
+    BLOCKRNN_UNROLL
     for (int j = 0; j < kUnits; ++j) {
       const Vec<C> weight = Load<C>(w + j * ldw + p, lanes);
+      BLOCKRNN_UNROLL
       for (int m = 0; m < kRows; ++m) {
         sum[m][j] = MulAdd(x[m], weight, sum[m][j]);
       }
     }
   });
+  BLOCKRNN_UNROLL
   for (int m = 0; m < kRows; ++m) {
+    BLOCKRNN_UNROLL
     for (int j = 0; j < kUnits; ++j) {
       sums[m * ld_sums + j] += SumLanes(sum[m][j]);
     }

@@ -113,49 +113,47 @@ struct GruStateGradElement {
   }
 };
 
-// d_c_bar · w_cᵀ, h columns  →  d_hr, d_r_bar
+// What the sums of a backward product become. One kernel does for all three
+// products; all threads take the same branch.
+enum class GruGradProduct {
+  kReset,  // d_c_bar · w_cᵀ, h columns  →  d_hr, d_r_bar
+  kInput,  // d_c_bar · w_cᵀ + [d_r_bar d_u_bar] · w_ruᵀ, x columns  →  d_x
+  kPrevious,  // [d_r_bar d_u_bar] · w_ruᵀ, h columns  →  d_h_prev
+};
+
 template <class T>
-struct GruResetGradEpilogue {
+struct GruGradEpilogue {
   using C = ComputeType<T>;
   GruCellBackwardArgs<T> args;
   GruBackwardScratch<T> scratch;
+  GruGradProduct product;
 
   __device__ void operator()(int64_t row, int64_t unit,
-                             const C (&d_hr)[1]) const {
+                             const C (&sums)[1]) const {
+    switch (product) {
+      case GruGradProduct::kReset:
+        return Reset(row, unit, sums[0]);
+      case GruGradProduct::kInput:
+        return Store(args.d_x, row * args.dims.input + unit, sums[0]);
+      case GruGradProduct::kPrevious:
+        return Previous(row * args.dims.units + unit, sums[0]);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void Reset(int64_t row, int64_t unit,
+                                        C d_hr) const {
     const int64_t units = args.dims.units;
     const int64_t at = row * units + unit;
     const int64_t at_r = (row * kGruGates + kGruRu.r) * units + unit;
     const C d_r_bar =
-        GruBackwardReset(d_hr[0], Load(args.h_prev, at), Load(args.r, at));
+        GruBackwardReset(d_hr, Load(args.h_prev, at), Load(args.r, at));
     StoreBoth(args.d_r_bar_u_bar, scratch.d_ru_bar, at_r, d_r_bar);
-    scratch.d_hr[at] = d_hr[0];
+    scratch.d_hr[at] = d_hr;
   }
-};
-
-// d_c_bar · w_cᵀ + [d_r_bar d_u_bar] · w_ruᵀ, x columns  →  d_x
-template <class T>
-struct GruInputGradEpilogue {
-  using C = ComputeType<T>;
-  GruCellBackwardArgs<T> args;
-
-  __device__ void operator()(int64_t row, int64_t column,
-                             const C (&d_x)[1]) const {
-    Store(args.d_x, row * args.dims.input + column, d_x[0]);
-  }
-};
-
-// [d_r_bar d_u_bar] · w_ruᵀ, h columns  →  d_h_prev
-template <class T>
-struct GruPreviousGradEpilogue {
-  using C = ComputeType<T>;
-  GruCellBackwardArgs<T> args;
-  const C* d_hr;  // [B, H]
-
-  __device__ void operator()(int64_t row, int64_t unit,
-                             const C (&dh1)[1]) const {
-    const int64_t at = row * args.dims.units + unit;
+  __device__ __forceinline__ void Previous(int64_t at, C dh1) const {
     const C d_h_prev =
-        GruBackwardPrevious(dh1[0], d_hr[at], Load(args.r, at),
+        GruBackwardPrevious(dh1, scratch.d_hr[at], Load(args.r, at),
                             Load(args.d_h, at), Load(args.u, at));
     Store(args.d_h_prev, at, d_h_prev);
   }
@@ -183,15 +181,15 @@ Error GruBackward(const GruCellBackwardArgs<T>& args, const Host& host) {
   }
 
   using BackwardProduct = Product<C, C, T, 1, true>;
+  const auto run = [&](const BackwardProduct& product, GruGradProduct which) {
+    return RunProduct(host, product, GruGradEpilogue<T>{args, scratch, which});
+  };
   BackwardProduct to_reset;
   to_reset.rows = rows;
   to_reset.units = units;
   to_reset.first = {scratch.d_c_bar, units, Offset(args.w_c, input * units),
                     units, units};
-  if (Error error =
-          RunProduct(host, to_reset, GruResetGradEpilogue<T>{args, scratch})) {
-    return error;
-  }
+  if (Error error = run(to_reset, GruGradProduct::kReset)) return error;
 
   // Without units both parts are empty, and d_x is the zeros that it must be.
   BackwardProduct to_x;
@@ -199,16 +197,14 @@ Error GruBackward(const GruCellBackwardArgs<T>& args, const Host& host) {
   to_x.units = input;
   to_x.first = {scratch.d_c_bar, units, args.w_c, units, units};
   to_x.second = {scratch.d_ru_bar, gates, args.w_ru, gates, gates};
-  if (Error error = RunProduct(host, to_x, GruInputGradEpilogue<T>{args})) {
-    return error;
-  }
+  if (Error error = run(to_x, GruGradProduct::kInput)) return error;
 
   BackwardProduct to_h;
   to_h.rows = rows;
   to_h.units = units;
   to_h.first = {scratch.d_ru_bar, gates, Offset(args.w_ru, input * gates),
                 gates, gates};
-  return RunProduct(host, to_h, GruPreviousGradEpilogue<T>{args, scratch.d_hr});
+  return run(to_h, GruGradProduct::kPrevious);
 }
 
 }  // namespace blockrnn::cuda

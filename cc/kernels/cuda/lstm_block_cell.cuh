@@ -16,10 +16,11 @@
 namespace blockrnn::cuda {
 
 // [x, h_prev] · w  →  all seven outputs
-template <class T, class Activations, bool kPeephole, bool kClip>
+template <class T, class Activations>
 struct LstmEpilogue {
   using C = ComputeType<T>;
   LstmCellForwardArgs<T> args;
+  C cell_clip;  // infinity where nothing is clipped
 
   __device__ void operator()(int64_t row, int64_t unit,
                              const C (&sums)[kLstmGates]) const {
@@ -31,9 +32,10 @@ struct LstmEpilogue {
     bar.ci_bar = sums[kLayout.ci] + Load(args.b, kLayout.ci * units + unit);
     bar.f_bar = sums[kLayout.f] + Load(args.b, kLayout.f * units + unit);
     bar.o_bar = sums[kLayout.o] + Load(args.b, kLayout.o * units + unit);
-    const LstmStep<C> out = LstmForward<Activations, kPeephole, kClip>(
-        bar, Load(args.cs_prev, at), LoadPeepholes<kPeephole>(args, unit),
-        C(args.options.forget_bias), C(args.options.cell_clip));
+    const bool use_peephole = args.options.use_peephole;
+    const LstmStep<C> out = blockrnn::LstmForward<Activations, true, true>(
+        bar, Load(args.cs_prev, at), LoadPeepholes(args, unit, use_peephole),
+        C(args.options.forget_bias), cell_clip, use_peephole);
     Store(args.i, at, out.i);
     Store(args.cs, at, out.cs);
     Store(args.f, at, out.f);
@@ -54,17 +56,9 @@ Error LstmForward(const LstmCellForwardArgs<T>& args, const Host& host) {
   product.first = {args.x, input, args.w, gates, input};
   product.second = {args.h_prev, units, Offset(args.w, input * gates), gates,
                     units};
-  const bool clip = args.options.cell_clip > 0;  // false for NaN
-  if (args.options.use_peephole) {
-    return clip ? RunProduct(host, product,
-                             LstmEpilogue<T, Activations, true, true>{args})
-                : RunProduct(host, product,
-                             LstmEpilogue<T, Activations, true, false>{args});
-  }
-  return clip ? RunProduct(host, product,
-                           LstmEpilogue<T, Activations, false, true>{args})
-              : RunProduct(host, product,
-                           LstmEpilogue<T, Activations, false, false>{args});
+  const ComputeType<T> cell_clip = CellClip<ComputeType<T>>(args.options);
+  return RunProduct(host, product,
+                    LstmEpilogue<T, Activations>{args, cell_clip});
 }
 
 // cs_grad, h_grad  →  dicfo, cs_prev_grad, and the terms of the peepholes' sums
@@ -96,9 +90,9 @@ struct LstmGradElement {
     step.co = Load(args.co, at);
     step.h = C(0);  // the equations do not read it
     const C cs_prev = Load(args.cs_prev, at);
-    const LstmStepGrad<C> out = LstmBackward<kPeephole>(
+    const LstmStepGrad<C> out = blockrnn::LstmBackward<kPeephole>(
         step, cs_prev, Load(args.cs_grad, at), Load(args.h_grad, at),
-        LoadPeepholes<kPeephole>(args, unit));
+        LoadPeepholes(args, unit, kPeephole));
     const int64_t at_gates = row * kLstmGates * units + unit;
     Store(args.dicfo, at_gates + kLayout.i * units, out.di);
     Store(args.dicfo, at_gates + kLayout.ci * units, out.dci);

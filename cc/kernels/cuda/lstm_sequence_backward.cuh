@@ -71,15 +71,10 @@ struct LstmSequenceGradCell {
     const C cs_prev =
         step == 0 ? Load(args.cs_prev, of.rows.State(b) * units + unit)
                   : Load(args.cs, of.rows.Saved(step - 1, b) * units + unit);
-    LstmStepGrad<C> out;
-    if (args.use_peephole) {
-      out = blockrnn::LstmBackward<true>(saved, cs_prev, cs_grad, d_m,
-                                         LoadPeepholes<true>(args, unit));
-      AddPeepholes(state, out, cs_prev, saved.cs);
-    } else {
-      out = blockrnn::LstmBackward<false>(saved, cs_prev, cs_grad, d_m,
-                                          LoadPeepholes<false>(args, unit));
-    }
+    const LstmStepGrad<C> out = blockrnn::LstmBackward<true>(
+        saved, cs_prev, cs_grad, d_m,
+        LoadPeepholes(args, unit, args.use_peephole), args.use_peephole);
+    if (args.use_peephole) AddPeepholes(state, out, cs_prev, saved.cs);
     own.cs_grad[state] = out.cs_prev_grad;
     StoreGates(step, b, unit, out);
     if (own.m != nullptr) {

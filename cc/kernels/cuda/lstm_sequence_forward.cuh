@@ -6,7 +6,6 @@
 #define BLOCKRNN_KERNELS_CUDA_LSTM_SEQUENCE_FORWARD_CUH_
 
 #include <cstdint>
-#include <limits>
 
 #include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
@@ -93,14 +92,10 @@ struct LstmSequenceCell {
     bar.f_bar = icfo ? bars[kLstmIcfo.f] : bars[kLstmIfco.f];
     bar.o_bar = bars[kLstmIcfo.o];
     const C forget_bias = C(args.options.forget_bias);
-    if (args.options.use_peephole) {
-      return blockrnn::LstmForward<Activations, true, true>(
-          bar, cs_prev, LoadPeepholes<true>(args, unit), forget_bias,
-          own.cell_clip);
-    }
-    return blockrnn::LstmForward<Activations, false, true>(
-        bar, cs_prev, LoadPeepholes<false>(args, unit), forget_bias,
-        own.cell_clip);
+    const bool use_peephole = args.options.use_peephole;
+    return blockrnn::LstmForward<Activations, true, true>(
+        bar, cs_prev, LoadPeepholes(args, unit, use_peephole), forget_bias,
+        own.cell_clip, use_peephole);
   }
 };
 static_assert(kLstmIcfo.i == kLstmIfco.i && kLstmIcfo.o == kLstmIfco.o);
@@ -151,9 +146,7 @@ class LstmSequenceForwardCall {
   Error Prepare() {
     const int64_t units = shape_.units;
     arrays_.args = args_;
-    arrays_.cell_clip = args_.options.cell_clip > 0  // false for NaN
-                            ? C(args_.options.cell_clip)
-                            : std::numeric_limits<C>::infinity();
+    arrays_.cell_clip = CellClip<C>(args_.options);
     w_p_.SetShape({args_.proj, units, shape_.batch});
     Error error = nullptr;
     if ((error = projects() ? sequence_.Prepare(w_p_) : sequence_.Prepare()) ||

@@ -177,10 +177,19 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     const int64_t unit = tiles.first_unit(tile) + Lane();
     const int64_t row0 = tiles.first_row(tile) + Warp() * kRows;
-#pragma unroll
+    // One epilogue to compile, not one for each row. The sums move up to it, as
+    // an index at run time would have them leave the registers.
+#pragma unroll 1
     for (int i = 0; i < kRows; ++i) {
       if (row0 + i < tiles.rows && unit < tiles.units) {
-        epilogue(row0 + i, unit, sums[i]);
+        epilogue(row0 + i, unit, sums[0]);
+      }
+#pragma unroll
+      for (int j = 1; j < kRows; ++j) {
+#pragma unroll
+        for (int gate = 0; gate < kGates; ++gate) {
+          sums[j - 1][gate] = sums[j][gate];
+        }
       }
     }
   }

@@ -263,6 +263,9 @@ __device__ __forceinline__ void FinishTile(const StepProduct<T>& product,
     memory[(Warp() * kRows + row) * kPanelColumns + Lane()] = sums[row];
   }
   __syncthreads();
+  // Not unrolled: of two epilogues none overlaps, since one may read what the
+  // other writes.
+#pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kUnits;
        i += kThreads) {
     const int row = i / kUnits;

@@ -16,8 +16,7 @@
 
 #include <cstddef>
 #include <functional>
-#include <tuple>
-#include <utility>
+#include <type_traits>
 
 #define __global__
 #define __device__
@@ -149,15 +148,15 @@ cudaError_t MostBlocks(int* blocks, const void* kernel, int threads,
 
 }  // namespace emulation
 
-template <class... Params, class... Args>
+// The arguments are copied, as CUDA copies them: the launch may come after the
+// caller's are gone. By value and caught so, since a tuple for each kernel
+// costs as much to compile as a small kernel.
+template <class... Params>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,
-                               void (*kernel)(Params...), Args&&... args) {
-  // Copies, as CUDA makes: the launch may come after the caller's are gone.
-  return emulation::Launch(
-      *config, reinterpret_cast<const void*>(kernel),
-      [kernel, params = std::tuple<Params...>(std::forward<Args>(args)...)] {
-        std::apply(kernel, params);
-      });
+                               void (*kernel)(Params...),
+                               std::common_type_t<Params>... args) {
+  return emulation::Launch(*config, reinterpret_cast<const void*>(kernel),
+                           [=] { kernel(args...); });
 }
 
 template <class... Params>

@@ -1,15 +1,12 @@
-// Owns the emulated device: threads as fibers, memory between unreadable pages,
-// and the switches by which the checks vary what a GPU leaves open.
+// Owns the emulated device: threads as fibers, and the switches by which the
+// checks vary what a GPU leaves open.
 
 #include <setjmp.h>
-#include <sys/mman.h>
 #include <ucontext.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <map>
 #include <memory>
 #include <utility>
@@ -31,7 +28,6 @@ namespace {
 
 constexpr std::size_t kStackBytes = 64 * 1024;
 constexpr unsigned kMostThreads = 1024;
-constexpr unsigned char kUnwritten = 0xff;  // NaN in every type
 
 // What no kernel may depend on; the checks try several.
 bool reverse_order = false;  // of the blocks, and of the threads of a block
@@ -230,18 +226,6 @@ cudaError_t RunGrid(unsigned count, dim3 block_dim, std::size_t shared,
   return cudaErrorLaunchFailure;
 }
 
-// An array ends where an unreadable page begins, so the first element past it
-// kills the process. Before it lie bytes that must keep their value.
-struct Allocation {
-  unsigned char* pages;
-  std::size_t bytes_mapped;
-};
-std::map<void*, Allocation> allocations;
-
-std::size_t PageBytes() {
-  return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-}
-
 }  // namespace
 
 void Barrier(const char* file, int line) {
@@ -358,50 +342,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       return cudaSuccess;
   }
   return cudaErrorInvalidValue;
-}
-
-cudaError_t cudaMalloc(void** device, std::size_t bytes) {
-  const std::size_t page = emulation::PageBytes();
-  const std::size_t inner = (bytes / page + 1) * page;
-  const std::size_t mapped = inner + 2 * page;
-  void* pages =
-      mmap(nullptr, mapped, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pages == MAP_FAILED) return cudaErrorMemoryAllocation;
-  unsigned char* begin = static_cast<unsigned char*>(pages) + page;
-  if (mprotect(begin, inner, PROT_READ | PROT_WRITE) != 0) {
-    munmap(pages, mapped);
-    return cudaErrorMemoryAllocation;
-  }
-  std::memset(begin, emulation::kUnwritten, inner);
-  *device = begin + inner - bytes;
-  emulation::allocations[*device] = {static_cast<unsigned char*>(pages),
-                                     mapped};
-  return cudaSuccess;
-}
-
-cudaError_t cudaFree(void* device) {
-  const auto found = emulation::allocations.find(device);
-  if (found == emulation::allocations.end()) return cudaErrorInvalidValue;
-  const emulation::Allocation allocation = found->second;
-  emulation::allocations.erase(found);
-  const unsigned char* begin = allocation.pages + emulation::PageBytes();
-  const bool whole = std::all_of(
-      begin, static_cast<const unsigned char*>(device),
-      [](unsigned char byte) { return byte == emulation::kUnwritten; });
-  munmap(allocation.pages, allocation.bytes_mapped);
-  if (!whole) std::fprintf(stderr, "emulation: write before an array\n");
-  return whole ? cudaSuccess : cudaErrorLaunchFailure;
-}
-
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes,
-                       cudaMemcpyKind) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemset(void* device, int value, std::size_t bytes) {
-  std::memset(device, value, bytes);
-  return cudaSuccess;
 }
 
 EXPORT void emulation_vary(int reverse, unsigned blocks) {

@@ -1,11 +1,35 @@
-// Owns the engine's LSTM functions for every type.
-
-#include "cc/kernels/cuda/lstm_block_cell.cuh"
+// Owns the engine's functions of single steps for every type.
 
 #include "cc/core/activations.h"
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/gru_block_cell.cuh"
+#include "cc/kernels/cuda/lstm_block_cell.cuh"
 
 namespace blockrnn::cuda {
+
+template <class T>
+Error GruCellForward(const GruCellForwardArgs<T>& args, const Host& host) {
+  return GruForward<T, StandardActivations>(args, host);
+}
+
+template <class T>
+Error GruCellBackward(const GruCellBackwardArgs<T>& args, const Host& host) {
+  return GruBackward(args, host);
+}
+
+template Error GruCellForward(const GruCellForwardArgs<Eigen::half>&,
+                              const Host&);
+template Error GruCellForward(const GruCellForwardArgs<Eigen::bfloat16>&,
+                              const Host&);
+template Error GruCellForward(const GruCellForwardArgs<float>&, const Host&);
+template Error GruCellForward(const GruCellForwardArgs<double>&, const Host&);
+
+template Error GruCellBackward(const GruCellBackwardArgs<Eigen::half>&,
+                               const Host&);
+template Error GruCellBackward(const GruCellBackwardArgs<Eigen::bfloat16>&,
+                               const Host&);
+template Error GruCellBackward(const GruCellBackwardArgs<float>&, const Host&);
+template Error GruCellBackward(const GruCellBackwardArgs<double>&, const Host&);
 
 template <class T>
 Error LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
