@@ -29,8 +29,7 @@ if [[ ! -x "${folder}/bin/pip" ]]; then
   "${found}" -m venv "${folder}"
 fi
 echo "Installing $* into ${folder}"
-# Most of what TensorFlow and PyTorch bring is never imported, so Python compiles what is.
-"${folder}/bin/python" -m pip install --quiet --disable-pip-version-check --no-compile "${@/#/--requirement=}"
+"${folder}/bin/python" -m pip install --quiet --disable-pip-version-check "${@/#/--requirement=}"
 # Packages that carry data, without what they need themselves.
 "${folder}/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --requirement=requirements-examples.txt
 touch "${folder}/stamp"
