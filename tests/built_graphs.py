@@ -17,6 +17,7 @@ from tensorflow.core.protobuf import config_pb2
 _graph = tf.Graph()
 _placeholders = {}
 _runners = {}
+_traced = {}
 
 
 def refuse_while_building(function: Callable, tensors: Mapping, attrs: Mapping) -> None:
@@ -48,6 +49,28 @@ def call_unknown(name: str, function: Callable, tensors: Mapping, attrs: Mapping
         _runners[key] = outputs, _runner(_session(), feeds, outputs)
     outputs, run = _runners[key]
     return tf.nest.pack_sequence_as(outputs, [tf.constant(v) for v in run(_flat(tensors))])
+
+
+def zeros(shape, dtype=tf.float32) -> tf.Tensor:
+    # tf.zeros would take a shape of 2^62 through int32 somewhere; a reshape does not.
+    count = 0 if 0 in shape else int(np.prod(shape))
+    return tf.reshape(tf.zeros([count], dtype), tf.constant(shape, tf.int64))
+
+
+def call_or_trace(mode: str, function: Callable, tensors: Mapping, attrs: Mapping):
+    """Calls the op eagerly, or in a tf.function that knows all shapes ("static") or none."""
+    if mode == "eager":
+        return function(**tensors, **attrs)
+    if mode == "static":
+        # Most calls end here, which costs less than to trace a function that ends at the same op.
+        refuse_while_building(function, tensors, attrs)
+        return tf.function(lambda t: function(**t, **attrs), autograph=False)(tensors)
+    key = (function, repr({k: t.dtype for k, t in tensors.items()}), repr(attrs))
+    if key not in _traced:
+        signature = {k: tf.TensorSpec(None, t.dtype) for k, t in tensors.items()}
+        graph = tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
+        _traced[key] = graph.get_concrete_function()
+    return _traced[key](tensors)
 
 
 @functools.cache

@@ -5,8 +5,6 @@ A tensor of 2^62 rows and no columns costs no memory, so every size can be tried
 
 from __future__ import annotations
 
-import functools
-
 import block_cells
 import built_graphs
 import numpy as np
@@ -18,31 +16,9 @@ cells = pytest.mark.parametrize("op", block_cells.OPS.values(), ids=block_cells.
 modes = pytest.mark.parametrize("mode", ["eager", "static", "unknown"])
 
 
-def _tensor(shape, dtype=tf.float32):
-    # tf.zeros would take a shape of 2^62 through int32 somewhere; a reshape does not.
-    return tf.reshape(
-        tf.zeros([0 if 0 in shape else int(np.prod(shape))], dtype), tf.constant(shape, tf.int64)
-    )
-
-
 def _call(raw_ops, op, shapes, attrs, mode):
-    function = getattr(raw_ops, op.name)
-    tensors = {k: _tensor(v) for k, v in shapes.items()}
-    if mode == "eager":
-        return function(**tensors, **attrs)
-    if mode == "static":
-        # Most calls end here, which costs less than to trace a function that ends at the same op.
-        built_graphs.refuse_while_building(function, tensors, attrs)
-        return tf.function(lambda t: function(**t, **attrs), autograph=False)(tensors)
-    return _graph_of_unknown_shapes(raw_ops, op.name)(tensors)
-
-
-@functools.cache
-def _graph_of_unknown_shapes(raw_ops, name):
-    signature = {k: tf.TensorSpec(None, tf.float32) for k in block_cells.OPS[name].inputs}
-    function, attrs = getattr(raw_ops, name), block_cells.OPS[name].attr_cases[-1]
-    graph = tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
-    return graph.get_concrete_function()
+    tensors = {k: built_graphs.zeros(v) for k, v in shapes.items()}
+    return built_graphs.call_or_trace(mode, getattr(raw_ops, op.name), tensors, attrs)
 
 
 @cells

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import time
 
@@ -93,35 +92,11 @@ def test_reproducers_are_refused(tfb, tmp_path):
     assert (total["calls"], total["refused"]) == (count, count)
 
 
-def _zeros(shape):
-    # tf.zeros would take a shape of 2^62 through int32 somewhere; a reshape does not.
-    count = 0 if 0 in shape else int(np.prod(shape))
-    return tf.reshape(tf.zeros([count]), tf.constant(shape, tf.int64))
-
-
 def _call_zeros(raw_ops, op, shapes, valid, mode):
-    tensors = {k: _zeros(v) for k, v in shapes.items() if k != "seq_len_max"}
+    tensors = {k: built_graphs.zeros(v) for k, v in shapes.items() if k != "seq_len_max"}
     tensors["seq_len_max"] = tf.constant(valid, tf.int64)
-    attrs = op.attr_cases[-1]
     function = getattr(raw_ops, op.name)
-    if mode == "eager":
-        return function(**tensors, **attrs)
-    if mode == "static":
-        # Most calls end here, which costs less than to trace a function that ends at the same op.
-        built_graphs.refuse_while_building(function, tensors, attrs)
-        return tf.function(lambda t: function(**t, **attrs), autograph=False)(tensors)
-    return _graph_of_unknown_shapes(raw_ops, op.name)(tensors)
-
-
-@functools.cache
-def _graph_of_unknown_shapes(raw_ops, name):
-    signature = {
-        k: tf.TensorSpec(None, tf.int64 if k == "seq_len_max" else tf.float32)
-        for k in OPS[name].inputs
-    }
-    function, attrs = getattr(raw_ops, name), OPS[name].attr_cases[-1]
-    graph = tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
-    return graph.get_concrete_function()
+    return built_graphs.call_or_trace(mode, function, tensors, op.attr_cases[-1])
 
 
 @all_ops
