@@ -18,6 +18,7 @@
 #include "tests/cpp/random.h"
 #include "tests/cpp/rnn_stack_reference.h"
 #include "tests/cpp/rnn_stack_variants.h"
+#include "tests/cpp/test_host.h"
 #include "tests/cpp/tolerances.h"
 
 namespace blockrnn::test {
@@ -179,11 +180,14 @@ struct Call {
   }
 
   // What it took of the host, in bytes.
-  std::size_t Run(Failures* failures) {
-    TestHost host{HostOptions()};
+  std::size_t Run(Failures* failures, const HostOptions& options = {}) {
+    TestHost host(options);
     const cpu::Status status =
         blockrnn_cpu_engine()->f32.rnn_forward(args, host.host());
     failures->Expect(status == cpu::Status::kOk, "the status is not kOk");
+    host.FreeScratch();
+    host.FinishClosures();
+    failures->Add(host.Problems());
     return host.allocated_bytes();
   }
 
@@ -331,6 +335,31 @@ void MemoryOfManyLayers(Failures* failures) {
   }
 }
 
+// Directions whose weights are too large to be read side by side.
+void DirectionsInTurn(Failures* failures) {
+  constexpr int64_t kUnits = 1600;  // 2 · 10 MB of recurrent weights
+  RnnGeometry g = Geometry(RnnMode::kTanh, 1, 3, kUnits);
+  g.directions = 2;
+  const auto output = [&](int num_threads, Pool pool) {
+    Call call(g, 3, 2, false);
+    Random random(1);
+    for (auto* values : {&call.input, &call.h, &call.params}) {
+      for (float& value : *values) {
+        value = static_cast<float>(random.Signed()) / 32;
+      }
+    }
+    HostOptions options;
+    options.num_threads = num_threads;
+    options.pool = pool;
+    call.Run(failures, options);
+    return call.output;
+  };
+  const std::vector<float> want = output(1, Pool::kThreads);
+  for (const Pool pool : kPools) {
+    failures->Expect(output(3, pool) == want, "three threads, other bits");
+  }
+}
+
 // Without units there may be more layers than anyone can count.
 void LayersWithoutUnits(Failures* failures) {
   constexpr int64_t kLayers = int64_t{1} << 60;
@@ -366,6 +395,7 @@ const bool kTests[] = {
     AddTest("stack/whole_reserve_space", &WritesAllOfItsReserve),
     AddTest("stack/header", &WritesItsHeader),
     AddTest("stack/memory_of_many_layers", &MemoryOfManyLayers),
+    AddTest("stack/directions_in_turn", &DirectionsInTurn),
     AddTest("stack/layers_without_units", &LayersWithoutUnits),
 };
 

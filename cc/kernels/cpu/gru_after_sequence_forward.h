@@ -52,7 +52,7 @@ class GruAfterSequenceForward {
         x_(host, &scratch_, shape_, rows_,
            {args.w_x, LdW(shape_.input), shape_.weights_by_unit, args.b_x,
             args.b_h},
-           JoinsStep(loop_, split_, host.num_threads)) {}
+           JoinsStep<T>(loop_, split_, host.num_threads)) {}
 
   Status Run() {
     const int64_t batch = shape_.batch;
@@ -103,6 +103,8 @@ class GruAfterSequenceForward {
     loop.panels = CeilDiv(units_, kPanelUnits<C, kGruAfterGates>);
     loop.multiplies =
         static_cast<double>(shape_.batch) * units_ * units_ * kGruAfterGates;
+    loop.input_weights =
+        static_cast<double>(shape_.input) * units_ * kGruAfterGates;
     return loop;
   }
 

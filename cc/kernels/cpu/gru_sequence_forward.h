@@ -50,10 +50,10 @@ class GruSequenceForward {
                units_, rows_.FewUses()),
         x_ru_(host, &scratch_, shape_, rows_,
               {args.w_ru_x, 2 * units_, false, args.b_ru},
-              JoinsStep(loop_, split_, host.num_threads)),
+              JoinsStep<T>(loop_, split_, host.num_threads)),
         x_c_(host, &scratch_, shape_, rows_,
              {args.w_c_x, units_, false, args.b_c, nullptr, kGruGates * units_},
-             JoinsStep(loop_, split_, host.num_threads)) {}
+             JoinsStep<T>(loop_, split_, host.num_threads)) {}
 
   Status Run() {
     const int64_t batch = shape_.batch;
@@ -108,6 +108,7 @@ class GruSequenceForward {
     loop.rows = shape_.batch;
     loop.panels = CeilDiv(units_, kPanelUnits<C, kGruGates>);
     loop.multiplies = static_cast<double>(shape_.batch) * units_ * units_ * 3;
+    loop.input_weights = static_cast<double>(shape_.input) * units_ * 3;
     return loop;
   }
 

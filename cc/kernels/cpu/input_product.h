@@ -29,9 +29,19 @@ namespace blockrnn::cpu {
 // (docs/adr/0006-step-loop.md).
 inline constexpr int64_t kRowsToJoinStep = 16;
 
-inline bool JoinsStep(const StepLoop& loop, StepSplit split, int num_threads) {
+// Bytes of both weights together that still come from the last-level cache in
+// each step, and rows that are many enough not to wait for more. Measured
+// likewise.
+inline constexpr double kBytesToJoinStep = 20 << 20;
+inline constexpr int64_t kRowsThatNeverWait = 48;
+
+template <class T>
+bool JoinsStep(const StepLoop& loop, StepSplit split, int num_threads) {
   const int64_t workers = split == StepSplit::kRows ? num_threads : 1;
-  return loop.rows >= kRowsToJoinStep * workers;
+  if (loop.rows < kRowsToJoinStep * workers) return false;
+  const double weights = loop.multiplies / loop.rows + loop.input_weights;
+  return weights * kPackedBytes<T> <= kBytesToJoinStep ||
+         loop.rows >= kRowsThatNeverWait;
 }
 
 // The weights of the input, and what is added.

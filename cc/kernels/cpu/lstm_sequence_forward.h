@@ -55,7 +55,7 @@ class LstmSequenceForward {
         x_(host, &scratch_, shape_, rows_,
            {args.w_x, LdW(shape_.input), shape_.weights_by_unit, args.b,
             args.b_h},
-           JoinsStep(loop_, split_, host.num_threads)) {}
+           JoinsStep<T>(loop_, split_, host.num_threads)) {}
 
   Status Run() {
     const int64_t batch = shape_.batch;
@@ -125,6 +125,8 @@ class LstmSequenceForward {
     loop.panels = CeilDiv(units_, kPanelUnits<C, kLstmGates>);
     loop.multiplies = static_cast<double>(shape_.batch) * units_ *
                       (kLstmGates * width_ + args_.proj);
+    loop.input_weights =
+        static_cast<double>(shape_.input) * units_ * kLstmGates;
     return loop;
   }
 

@@ -151,6 +151,12 @@ constexpr int64_t NumElements(int64_t k) {
   return (k + Elements<P>::kDepth - 1) / Elements<P>::kDepth;
 }
 
+// Bytes that a weight takes in a panel.
+template <class T>
+inline constexpr double kPackedBytes =
+    static_cast<double>(sizeof(PanelElement<T>)) /
+    Elements<PanelElement<T>>::kDepth;
+
 }  // namespace blockrnn::cpu
 
 #endif  // BLOCKRNN_KERNELS_CPU_PANEL_ELEMENT_H_

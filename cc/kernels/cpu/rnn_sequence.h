@@ -54,7 +54,7 @@ class RnnSequenceForward {
         x_(host, &scratch_, shape_, rows_,
            {args.w_x, shape_.weights_by_unit ? shape_.input : units_,
             shape_.weights_by_unit, args.b, args.b_h},
-           JoinsStep(loop_, split_, host.num_threads)) {}
+           JoinsStep<T>(loop_, split_, host.num_threads)) {}
 
   Status Run() {
     const int64_t batch = shape_.batch;
@@ -100,6 +100,7 @@ class RnnSequenceForward {
     loop.rows = shape_.batch;
     loop.panels = CeilDiv(units_, kPanelUnits<C, 1>);
     loop.multiplies = static_cast<double>(shape_.batch) * units_ * units_;
+    loop.input_weights = static_cast<double>(shape_.input) * units_;
     return loop;
   }
 

@@ -37,8 +37,14 @@ class RnnStackEngine {
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
   static bool Failed(Status status) { return status != Status::kOk; }
 
-  RnnStackEngine(const Host& host, int64_t directions)
-      : host_(host), scratch_(host), directions_(host, directions) {}
+  // Of a stack's arguments, forward or backward.
+  template <class Args>
+  RnnStackEngine(const Host& host, const Args& args)
+      : host_(host),
+        scratch_(host),
+        directions_(
+            host, args.geometry.directions,
+            SideBySide<T>(args.geometry, args.batch, host.num_threads)) {}
 
   Status Allocate(int64_t elements, T** array) {
     *array = scratch_.Array<T>(elements);
@@ -130,14 +136,14 @@ class RnnStackBackwardEngine : public RnnStackEngine<T> {
 template <class T, class Activations>
 Status RnnStackForward(const RnnForwardArgs<T>& args, const Host& host) {
   using Engine = internal::RnnStackForwardEngine<T, Activations>;
-  Engine engine(host, args.geometry.directions);
+  Engine engine(host, args);
   return blockrnn::RnnStackForward<T, Engine>(args, &engine).Run();
 }
 
 template <class T>
 Status RnnStackBackward(const RnnBackwardArgs<T>& args, const Host& host) {
   using Engine = internal::RnnStackBackwardEngine<T>;
-  Engine engine(host, args.geometry.directions);
+  Engine engine(host, args);
   return blockrnn::RnnStackBackward<T, Engine>(args, &engine).Run();
 }
 

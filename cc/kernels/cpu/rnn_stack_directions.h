@@ -6,20 +6,39 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cc/core/rnn_geometry.h"
 #include "cc/core/rnn_stack_plan.h"
 #include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/panel_element.h"
 #include "cc/kernels/cpu/parallel.h"
 #include "cc/kernels/cpu/rnn_stack_host.h"
 
 namespace blockrnn::cpu {
 
-// The directions of a layer, side by side where there is a thread for each.
+// Whether the two directions of a layer are done side by side, each with half
+// of the threads, rather than one after the other with all of them.
+//
+// Few rows make a step wait for its recurrent weights. Those of both directions
+// together may be more than the last-level cache holds, and then come from
+// memory in every step, where one direction's stay. Measured; see
+// docs/adr/0006-step-loop.md.
+template <class T>
+bool SideBySide(const RnnGeometry& geometry, int64_t batch, int num_threads) {
+  constexpr int64_t kFewRows = 16;
+  constexpr double kBytesTogether = 16 << 20;
+  if (geometry.directions != 2 || num_threads < 2) return false;
+  const double weights =
+      static_cast<double>(geometry.gates()) * geometry.units * geometry.proj;
+  return batch > kFewRows || 2 * weights * kPackedBytes<T> <= kBytesTogether;
+}
+
+// The directions of a layer. side_by_side: only where there are two of each.
 class Directions {
  public:
-  Directions(const Host& host, int64_t directions)
+  Directions(const Host& host, int64_t directions, bool side_by_side)
       : host_(host),
         directions_(directions),
-        parallel_(directions == 2 && host.num_threads >= 2),
+        parallel_(side_by_side),
         hosts_{
             {host, parallel_ ? (host.num_threads + 1) / 2 : host.num_threads},
             {host, std::max(host.num_threads / 2, 1)}} {}

@@ -31,9 +31,10 @@ namespace blockrnn::cpu {
 struct StepLoop {
   int64_t steps = 0;
   int stages = 1;
-  int64_t rows = 0;       // of the batch
-  int64_t panels = 0;     // of the stage that has most
-  double multiplies = 0;  // of one step, all rows
+  int64_t rows = 0;          // of the batch
+  int64_t panels = 0;        // of the stage that has most
+  double multiplies = 0;     // of one step, all rows
+  double input_weights = 0;  // that x would bring into a step
 };
 
 enum class StepSplit { kNone, kRows, kUnits };
