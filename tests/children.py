@@ -30,16 +30,23 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def run_python(
-    arguments: list[str], *, timeout: float = 600, fresh: bool = False, **extra: str
+    arguments: list[str],
+    *,
+    timeout: float = 600,
+    fresh: bool = False,
+    cwd: str | os.PathLike = ".",
+    **extra: str,
 ) -> subprocess.CompletedProcess:
     """Runs this Python with `arguments`; the caller looks at returncode, stdout and stderr.
 
     A fork of a process that has imported TensorFlow does it, unless it must be a `fresh` one: for
-    variables of the environment that Python, malloc or TensorFlow read as they start.
+    variables of the environment that Python, malloc or TensorFlow read as they start. What -c and
+    -m import is looked for in `cwd` first.
     """
     if fresh:
         return subprocess.run(
             [sys.executable, *arguments],
+            cwd=cwd,
             env=environment(**extra),
             capture_output=True,
             text=True,
@@ -54,7 +61,7 @@ def run_python(
             "arguments": arguments,
             "timeout": timeout,
             "environment": environment(**extra),
-            "cwd": os.getcwd(),
+            "cwd": os.path.abspath(cwd),
             "stdout": str(outputs[0]),
             "stderr": str(outputs[1]),
         }

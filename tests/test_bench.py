@@ -7,6 +7,7 @@ import json
 import pathlib
 
 import pytest
+from children import ROOT, assert_ok, run_python
 
 from bench import (
     data,
@@ -29,22 +30,12 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture(scope="module")
-def quick_cells(tmp_path_factory, pytestconfig) -> tuple[pathlib.Path, str]:
+def quick_cells(tmp_path_factory) -> tuple[pathlib.Path, str]:
     """The folder and the output of one quick run of the cells bench, in a process of its own."""
-    import os
-    import subprocess
-    import sys
-
-    root = pathlib.Path(__file__).resolve().parent.parent
     folder = tmp_path_factory.mktemp("bench")
     # Of its own, because the bench sets the number of threads, which a started TensorFlow refuses.
-    done = subprocess.run(
-        [sys.executable, "-m", "bench", "cells", "--quick", "--out", str(folder)],
-        cwd=root, capture_output=True, text=True, timeout=120, check=False,
-        env=os.environ | {"PYTHONPATH": str(root)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return folder, done.stdout
+    arguments = ["-m", "bench", "cells", "--quick", "--out", str(folder)]
+    return folder, assert_ok(run_python(arguments, timeout=120, cwd=ROOT), "bench")
 
 
 def test_quick_run_writes_json(quick_cells):
@@ -411,11 +402,10 @@ def test_each_page_gets_its_section_of_layers(tmp_path):
 
 @pytest.mark.parametrize("page", pages.PAGES)
 def test_pages_are_what_the_results_give(tmp_path, page):
-    root = pathlib.Path(__file__).resolve().parent.parent
     (tmp_path / page).parent.mkdir(exist_ok=True)
-    text = (root / page).read_text(encoding="utf-8")
+    text = (ROOT / page).read_text(encoding="utf-8")
     (tmp_path / page).write_text(text, encoding="utf-8")
-    (line,) = pages.write(tmp_path, root / "bench/results")
+    (line,) = pages.write(tmp_path, ROOT / "bench/results")
     assert ", ".join(pages.PAGES[page]) in line  # none of its sections is missing
     again = (tmp_path / page).read_text(encoding="utf-8")
     assert again == text, f"`python -m bench readme` writes {page} anew"

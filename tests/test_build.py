@@ -132,20 +132,6 @@ def test_libraries_need_no_gpu_library(library):
     assert [name for name in needed if not re.fullmatch(allowed, name)] == []
 
 
-def run_away_from_checkout(python, *arguments, path="", **extra):
-    """Runs a Python that sees the checkout neither through its folder nor through PYTHONPATH."""
-    env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONPATH": str(path), **extra}
-    return subprocess.run(
-        [str(python), *arguments],
-        env=env,
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
 @pytest.fixture
 def package_copy(tmp_path):
     """A copy of the package to break."""
@@ -154,9 +140,7 @@ def package_copy(tmp_path):
 
 def import_error(package_copy) -> str:
     """What an import of the copy says, all of which must be an ImportError."""
-    result = run_away_from_checkout(
-        sys.executable, "-c", "import tf_blockrnn", path=package_copy.parent
-    )
+    result = run_python(["-c", "import tf_blockrnn"], cwd=package_copy.parent)
     assert result.returncode == 1
     last_line = result.stderr.strip().splitlines()[-1]
     assert last_line.startswith("ImportError: ")
@@ -180,10 +164,9 @@ def test_another_patch_version_is_taken(package_copy):
     minor = ".".join(info["tensorflow"].split(".")[:2])
     info["tensorflow"] = f"{minor}.99"
     (package_copy / "_build_info.json").write_text(json.dumps(info))
-    result = run_away_from_checkout(
-        sys.executable, "-c", "import tf_blockrnn", path=package_copy.parent
-    )
-    assert_ok(result, "import")
+    code = "import tf_blockrnn; print(tf_blockrnn.__file__)"
+    result = run_python(["-c", code], cwd=package_copy.parent)
+    assert assert_ok(result, "import").startswith(str(package_copy))
 
 
 @pytest.mark.parametrize("missing", ["libblockrnn_ops.so", "_build_info.json"])
@@ -245,9 +228,7 @@ def test_doctor_sees_wrong_numbers(package_copy):
         "    return result._replace(h=result.h + 0.001)\n"
     )
     raw_ops.write_text(raw_ops.read_text() + doctored)
-    result = run_away_from_checkout(
-        sys.executable, "-m", "tf_blockrnn", "doctor", path=package_copy.parent
-    )
+    result = run_python(["-m", "tf_blockrnn", "doctor"], cwd=package_copy.parent)
     assert result.returncode == 1
     assert re.search(r"^GRUBlockCell +WRONG", result.stdout, flags=re.MULTILINE)
 
@@ -326,7 +307,16 @@ def test_wheel_installs_and_runs_in_an_empty_environment(tmp_path, tf):
         "print(f'{cell.h[0, 0]:.6f}')\n"
     )
     # -I: neither this folder nor PYTHONPATH.
-    where, h = assert_ok(run_away_from_checkout(python, "-I", "-c", code), "the op").split()
+    isolated = subprocess.run(
+        [str(python), "-I", "-c", code],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    where, h = assert_ok(isolated, "the op").split()
     assert where.startswith(str(site_packages))
     assert h == "0.175991"  # published for TensorFlow's own op
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import io
-import os
-import pathlib
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tolerances
+from children import run_python
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 UNITS = 64
 
 
@@ -41,11 +37,9 @@ def bits_of_frequencies(text):
 def short_run(demo, bits_of_frequencies, tmp_path_factory):
     """The command as a person gives it, with fewer steps; its process and its plot."""
     plot = tmp_path_factory.mktemp("demo") / "plot.png"
-    command = [sys.executable, "-m", "tf_blockrnn", "demo", "--steps", "200", "--seconds", "90"]
+    command = ["-m", "tf_blockrnn", "demo", "--steps", "200", "--seconds", "60"]
     command += ["--units", str(UNITS), "--goal", str(bits_of_frequencies), "--out", str(plot)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    return done, plot
+    return run_python(command, timeout=300), plot
 
 
 def test_it_learns_more_than_frequencies(demo, short_run, bits_of_frequencies):

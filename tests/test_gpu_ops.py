@@ -58,15 +58,15 @@ CPU, GPU = "/CPU:0", "/GPU:0"
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
 
 
-def _pytest(*options: str):
+def _pytest(option: str, fresh: bool):
     again = [str(ROOT / test) for test in AGAIN]
-    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *options, *again]
-    return run_python(command, timeout=1800, fresh=True)
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", option, *again]
+    return run_python(command, timeout=1800, fresh=fresh)
 
 
 def test_the_list_names_tests(tf):
     del tf
-    done = _pytest("--collect-only")
+    done = _pytest("--collect-only", fresh=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -83,7 +83,7 @@ def gpu(tf, tfb, monkeypatch):
 
 
 def test_their_own_tests_pass_on_the_gpu(gpu):
-    done = _pytest(f"--device={GPU}")
+    done = _pytest(f"--device={GPU}", fresh=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import doctest
 import inspect
-import os
-import subprocess
-import sys
 import warnings
 
 import keras
@@ -14,6 +11,7 @@ import numpy as np
 import pytest
 import reference
 import tolerances
+from children import assert_ok, run_python
 from compare import assert_close
 
 BATCH, TIME, INPUT, UNITS = 3, 5, 4, 6
@@ -327,10 +325,7 @@ def test_saved_model_loads_in_a_fresh_process(tmp_path):
         "model = keras.saving.load_model(sys.argv[1] + '/model.keras')\n"
         f"np.save(sys.argv[1] + '/y.npy', model(np.ones({(1, TIME, INPUT)}, 'float32')))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", program, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    assert_ok(run_python(["-c", program, str(tmp_path)], timeout=120), "loading the model")
     want = model(np.ones((1, TIME, INPUT), "float32"))
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), want)
 
