@@ -60,8 +60,8 @@ inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads) {
 // counted: a helper may start when all is over.
 class StageTeam {
  public:
-  // Does piece `piece` of stage `stage`.
-  using Work = void (*)(const void* body, int64_t stage, int piece);
+  // Does piece `piece` of stage `stage`; false if nobody wants it any more.
+  using Work = bool (*)(const void* body, int64_t stage, int piece);
 
   static constexpr int kMostPieces = 64;
 
@@ -123,7 +123,9 @@ class StageTeam {
     if (next_stage_[piece].value.load(std::memory_order_relaxed) == stage &&
         next_stage_[piece].value.compare_exchange_strong(
             expected, stage + 1, std::memory_order_acq_rel)) {
-      work_(body_, stage, piece);
+      if (!work_(body_, stage, piece)) {
+        over_.store(true, std::memory_order_relaxed);
+      }
       done_.fetch_add(1, std::memory_order_release);
     }
   }
@@ -133,7 +135,7 @@ class StageTeam {
       const int piece = (home + k) % pieces_;
       // Its own worker is probably about to take it, and has it in its cache.
       for (int spins = 0;
-           spins < kPatience &&
+           spins < kPatience && !over_.load(std::memory_order_relaxed) &&
            joined_[piece].load(std::memory_order_relaxed) &&
            next_stage_[piece].value.load(std::memory_order_relaxed) == stage;) {
         PauseOrYield(&spins);
@@ -152,6 +154,7 @@ class StageTeam {
   const void* const body_;
   std::atomic<int> references_;
   std::atomic<int> next_home_{1};
+  std::atomic<bool> over_{false};  // what is left is nothing but counting
   std::atomic<bool> joined_[kMostPieces] = {};
   StageCounter next_stage_[kMostPieces];
   alignas(64) std::atomic<int64_t> done_{0};
@@ -189,12 +192,13 @@ Status RunSteps(const Host& host, const StepLoop& loop, StepSplit split,
     const int pieces = static_cast<int>(std::min<int64_t>(
         {host.num_threads, loop.panels, StageTeam::kMostPieces}));
     const auto work = [&](int64_t stage, int piece) {
-      if (cancellation.Seen()) return;
+      if (cancellation.Seen()) return false;
       body(stage / loop.stages, static_cast<int>(stage % loop.stages),
            Share{piece, pieces}, rows_of(Share()));
+      return true;
     };
     const auto call = [](const void* f, int64_t stage, int piece) {
-      (*static_cast<const decltype(work)*>(f))(stage, piece);
+      return (*static_cast<const decltype(work)*>(f))(stage, piece);
     };
     auto* team = new (std::nothrow)
         StageTeam(loop.steps * loop.stages, pieces, call, &work);
