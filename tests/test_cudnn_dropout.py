@@ -142,7 +142,10 @@ def test_numbers_with_a_mask(tfb, mode, directions):
         for kept in itertools.product((0.0, 1.0), repeat=int(np.prod(shape)))
     ]
     found = set()
-    for _ in range(3):
+    # Where relu gives zeros some masks give one result, and a few calls may draw no other.
+    for number in range(50):
+        if number >= 3 and len(found) > 1:
+            break
         outputs = call.forward(tfb.raw_ops, tensors)
         errors = [compare.relative_error(outputs.output.numpy(), run.output) for run in candidates]
         best = int(np.argmin(errors))
