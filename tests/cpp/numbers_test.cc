@@ -37,14 +37,16 @@ constexpr int64_t kWidths[] = {0,  1,  2,  3,  4,  5,   7,   8,   9,
                                48, 49, 63, 64, 65, 127, 128, 129, 130};
 constexpr int kSampledShapes = 300;
 
-// batch, input, units, steps. Empty dims; one; the ends of vectors; a block of
-// steps (kRowsInBlock rows) crossed by many steps and by many rows.
+// batch, input, units, steps. Empty dims; one; the ends of vectors; many steps
+// and many rows, in one block of steps (SequenceRows::RowsInBlock) and, where
+// the input is wide, over the end of one.
 const std::vector<Dims> kSequenceShapes = {
-    {0, 0, 0, 0},   {0, 3, 5, 2},   {1, 0, 0, 3},   {1, 3, 0, 2},
-    {1, 0, 3, 2},   {3, 2, 5, 0},   {1, 1, 1, 1},   {2, 3, 5, 1},
-    {2, 3, 5, 4},   {3, 5, 7, 3},   {7, 4, 9, 2},   {1, 7, 17, 6},
-    {4, 16, 16, 3}, {7, 15, 33, 2}, {13, 3, 12, 5}, {2, 33, 65, 2},
-    {20, 3, 5, 40}, {500, 2, 3, 3}, {1, 2, 5, 500}, {33, 40, 17, 2},
+    {0, 0, 0, 0},     {0, 3, 5, 2},     {1, 0, 0, 3},     {1, 3, 0, 2},
+    {1, 0, 3, 2},     {3, 2, 5, 0},     {1, 1, 1, 1},     {2, 3, 5, 1},
+    {2, 3, 5, 4},     {3, 5, 7, 3},     {7, 4, 9, 2},     {1, 7, 17, 6},
+    {4, 16, 16, 3},   {7, 15, 33, 2},   {13, 3, 12, 5},   {2, 33, 65, 2},
+    {20, 3, 5, 40},   {500, 2, 3, 3},   {1, 2, 5, 500},   {33, 40, 17, 2},
+    {20, 140, 5, 40}, {500, 140, 3, 3}, {1, 140, 5, 500},
 };
 constexpr int kSampledSequences = 60;
 

@@ -301,6 +301,8 @@ void SharedSequencesTakeEverySplit(Failures* failures) {
         SequenceShape shape;
         shape.steps = dims.steps;
         shape.batch = dims.batch;
+        shape.input = dims.input;
+        shape.units = dims.units;
         TestHost host(HostOptions{});
         cpu::Scratch scratch(host.host());
         const cpu::SequenceRows rows(shape, nullptr, &scratch);

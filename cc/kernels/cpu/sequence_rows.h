@@ -136,12 +136,13 @@ class SequenceRows {
 
   // Rows of a block at the most.
   int64_t MostRowsInBlock() const {
-    return std::min(Total(), kRowsInBlock - 1 + shape_.batch);
+    return std::min(Total(), RowsInBlock() - 1 + shape_.batch);
   }
   // The block that begins with a step; empty behind the last.
   StepBlock BlockFrom(int64_t first) const {
+    const int64_t most = RowsInBlock();
     StepBlock block = {first, 0, 0};
-    while (block.end() < steps_ && block.rows < kRowsInBlock) {
+    while (block.end() < steps_ && block.rows < most) {
       block.rows += Active(block.end());
       ++block.steps;
     }
@@ -149,8 +150,9 @@ class SequenceRows {
   }
   // The block that ends before a step; empty before the first.
   StepBlock BlockBefore(int64_t end) const {
+    const int64_t most = RowsInBlock();
     StepBlock block = {end, 0, 0};
-    while (block.first > 0 && block.rows < kRowsInBlock) {
+    while (block.first > 0 && block.rows < most) {
       --block.first;
       ++block.steps;
       block.rows += Active(block.first);
@@ -159,11 +161,18 @@ class SequenceRows {
   }
 
  private:
-  // Rows (steps × batch) of one block. Enough that a product with them runs at
-  // full speed, few enough that what it leaves for the steps (or they for it)
-  // mostly stays in the last-level cache, and that its memory is small beside
-  // the sequence's own.
-  static constexpr int64_t kRowsInBlock = 480;
+  // Rows (steps × batch) from which on a block takes no further step. Enough
+  // that a product with them runs at full speed and that there is much to do
+  // between two points where threads meet, few enough that what it leaves for
+  // the steps (or they for it) mostly stays in the last-level cache, and that
+  // its memory is small beside the sequence's own. Measured; see
+  // docs/adr/0006-step-loop.md.
+  int64_t RowsInBlock() const {
+    constexpr int64_t kFewest = 480;
+    constexpr int64_t kElements = 1 << 16;  // of the wider one of x and h
+    return std::max(kFewest, kElements / std::max({shape_.units, shape_.input,
+                                                   int64_t{1}}));
+  }
 
   // The steps of a row of the batch that are not skipped ends.
   struct Span {
