@@ -32,21 +32,21 @@ echo "Installing $* into ${folder}"
 python="${folder}/bin/python"
 pip=("${python}" -m pip --disable-pip-version-check)
 
-# A setting of pip's, from the environment before its files; lists are parted by spaces.
-pip_setting() {
-  "${pip[@]}" config list 2>/dev/null | sed -n "s/^[^=]*\.$1='\(.*\)'\$/\1/p" | sed -n '1 { s/\\n/ /g; p }'
-}
-
 # Does in seconds what takes pip a minute, but knows nothing of pip's settings: is told where to look.
 with_uv() {
-  local value
+  local name value
   "${pip[@]}" install --quiet "$(grep -m 1 '^uv==' requirements-dev.txt)" || return 1
-  value="$(pip_setting index-url)"
-  [[ -z "${value}" ]] || export UV_DEFAULT_INDEX="${value}"
-  value="$(pip_setting extra-index-url)"
-  [[ -z "${value}" ]] || export UV_INDEX="${value}"
-  value="$(pip_setting find-links)"
-  [[ -z "${value}" ]] || export UV_FIND_LINKS="${value// /,}"
+  # Lines like global.find-links='…'; those of the environment (:env:) come last, since they count.
+  while IFS='=' read -r name value; do
+    value="${value//\'/}"
+    value="${value//\\n/ }"
+    case "${name##*.}" in
+      index-*) export UV_DEFAULT_INDEX="${value}" ;;
+      extra-index-*) export UV_INDEX="${value}" ;;
+      find-links) export UV_FIND_LINKS="${value// /,}" ;;
+      no-index) return 1 ;;
+    esac
+  done < <("${pip[@]}" config list 2>/dev/null | LC_ALL=C sort -r)
   # As pip does: the best of all indexes, and modules compiled at once.
   "${python}" -m uv pip install --quiet --python "${python}" --index-strategy unsafe-best-match --compile-bytecode "$@"
 }

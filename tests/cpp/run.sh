@@ -88,7 +88,7 @@ case "$mode" in
   asan | fuzz)
     # The heap's own checks; a failed check ends the run.
     sanitizer="-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
-    # These take a third of the compiler's time. The address sanitizer sees the accesses themselves, and the
+    # These take two fifths of the compiler's time. The address sanitizer sees the accesses themselves, and the
     # processor refuses vectors that are not aligned as their type says.
     if [ "$length" = short ]; then
       sanitizer="$sanitizer -fno-sanitize=null,alignment,object-size,pointer-overflow"
