@@ -119,7 +119,7 @@ class GruAfterSequenceForward {
   void Step(int64_t step, Range panels, Range rows) {
     const C* h_in = h_[step % 2];
     C* h_out = h_[(step + 1) % 2];
-    const auto epilogue = [&](const GateRun<C>& run, const C* x_bar) {
+    const auto row = [&](const GateRun<C>& run, const C* x_bar) {
       const bool skip = rows_.Skipped(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
       const int64_t saved = rows_.Saved(step, run.row) * units_ + run.unit;
@@ -148,6 +148,12 @@ class GruAfterSequenceForward {
         Store(h_out + state + j, out.h, lanes);
       });
       state_.Keep(step + 1, run.row, run.unit, run.count, h_out + state);
+    };
+    const auto epilogue = [&](const GateTile<C>& tile,
+                              const RowView<C>& x_bar) {
+      tile.ForEachRow([&](const GateRun<C>& run) {
+        row(run, x_bar.Row(run.row - tile.first.row));
+      });
     };
     x_.Multiply(step, state_.Of(step, h_in), w_h_, panels, rows, epilogue);
   }

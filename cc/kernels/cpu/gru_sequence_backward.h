@@ -159,7 +159,7 @@ class GruSequenceBackward {
       });
     };
     w_ru_h_t_.MultiplyStepAfter(step, d_ru_.Of(step + 1), panels, rows,
-                                epilogue);
+                                RowByRow{epilogue});
   }
 
   void Reset(int64_t step, Range panels, Range rows) {
@@ -182,7 +182,7 @@ class GruSequenceBackward {
       });
     };
     MultiplyPacked({{d_c_ + First(step) * units_, units_}}, w_c_h_t_, panels,
-                   rows, BeginAtZero(), epilogue);
+                   rows, BeginAtZero(), RowByRow{epilogue});
   }
 
   Status Weights() {
@@ -229,7 +229,8 @@ class GruSequenceBackward {
     FinishStates(host_, rows_, HGrads(), d_h_before_);
     w_ru_h_t_.MultiplyFirstStep(
         host_, d_ru_.data(),
-        StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
+        RowByRow{
+            StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad}});
     ForEachGrad([&](const auto& grad) { grad.Finish(host_); });
   }
 

@@ -113,7 +113,7 @@ class GruSequenceForward {
   }
 
   void Gates(int64_t step, Range panels, Range rows) {
-    const auto epilogue = [&](const GateRun<C>& run, const C*) {
+    const auto epilogue = [&](const GateRun<C>& run) {
       const bool skip = rows_.Skipped(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
       const int64_t at = rows_.Saved(step, run.row) * units_ + run.unit;
@@ -133,12 +133,13 @@ class GruSequenceForward {
               lanes);
       });
     };
-    x_ru_.Multiply(step, state_.Of(step, h_), w_ru_h_, panels, rows, epilogue);
+    x_ru_.Multiply(step, state_.Of(step, h_), w_ru_h_, panels, rows,
+                   RowByRow{epilogue});
   }
 
   // Writes h in place: all of this step's first stage has read it.
   void Candidate(int64_t step, Range panels, Range rows) {
-    const auto epilogue = [&](const GateRun<C>& run, const C*) {
+    const auto epilogue = [&](const GateRun<C>& run) {
       const bool skip = rows_.Skipped(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
       const int64_t saved = rows_.Saved(step, run.row) * units_ + run.unit;
@@ -154,7 +155,8 @@ class GruSequenceForward {
       });
       state_.Keep(step + 1, run.row, run.unit, run.count, h_ + state);
     };
-    x_c_.Multiply(step, {{h_r_, units_}}, w_c_h_, panels, rows, epilogue);
+    x_c_.Multiply(step, {{h_r_, units_}}, w_c_h_, panels, rows,
+                  RowByRow{epilogue});
   }
 
   const GruSequenceForwardArgs<T>& args_;

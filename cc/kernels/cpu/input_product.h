@@ -120,7 +120,8 @@ class InputProduct {
   }
 
   // x · w_x + b + state · w_h for some rows of a step and panels, then
-  // epilogue(run, last gate's share of the input or nullptr).
+  // epilogue(tile, last gate's share of the input for its rows). The share is
+  // nothing unless it stays apart.
   template <class Epilogue>
   void Multiply(int64_t step, const GateRows<C>& state,
                 const PackedWeights<T, kGates>& w_h, Range panels, Range rows,
@@ -129,17 +130,19 @@ class InputProduct {
     if (!within_) {
       MultiplyPacked(
           state, w_h, panels, rows, BeginWithStart{*this, first},
-          [&](const GateRun<C>& run) {
-            epilogue(run, Start(first + run.row, run.unit / kUnits) + kWidth);
+          [&](const GateTile<C>& tile) {
+            const C* start =
+                Start(first + tile.first.row, tile.first.unit / kUnits);
+            epilogue(tile, RowView<C>{start + kWidth, panels_ * kStartWidth});
           });
       return;
     }
     alignas(64) C apart[kTileRows * kUnits];
-    int64_t tile_row = 0;
-    const BeginWithProduct begin = {*this, x_.FromRow(first), apart, &tile_row};
-    MultiplyPacked(state, w_h, panels, rows, begin, [&](const GateRun<C>& run) {
-      epilogue(run, apart + (run.row - tile_row) * kUnits);
-    });
+    const BeginWithProduct begin = {*this, x_.FromRow(first), apart};
+    MultiplyPacked(state, w_h, panels, rows, begin,
+                   [&](const GateTile<C>& tile) {
+                     epilogue(tile, RowView<C>{apart, kUnits});
+                   });
   }
 
   int64_t panels() const { return panels_; }
@@ -162,17 +165,15 @@ class InputProduct {
     }
   };
 
-  // Within: the product with a step's rows of x. Tells where the tile is, and
-  // what its rows have apart.
+  // Within: the product with a step's rows of x. Tells what the tile's rows
+  // have apart.
   struct BeginWithProduct {
     const InputProduct& product;
     RowView<C> x;
     C* apart;
-    int64_t* tile_row;
 
     template <class Place, class Tile>
     EIGEN_ALWAYS_INLINE void operator()(Place place, Tile* tile) const {
-      *tile_row = place.row;
       tile->Clear();
       MultiplyPanel<kGates, Place::kUsed>(
           internal::RowsFrom<Tile::kNumRows>(x, place.row), product.input_,

@@ -66,48 +66,50 @@ struct LstmForwardCall {
   const T* wco;
 };
 
-// The units [unit, unit + count) of a row. bar(j, lanes) gives the
-// pre-activations of units unit + j and on; state(j, lanes, step) may keep what
-// came out. A function for each of the flags: all four in one would be too much
-// to inline the activations into.
-template <class Activations, bool kPeephole, bool kClip, class T, class S,
-          class Bar, class State>
-EIGEN_DONT_INLINE void LstmForwardUnits(const LstmForwardCall<T>& call,
-                                        const LstmForwardRow<T, S>& row,
-                                        int64_t unit, int64_t count,
-                                        const Bar& bar, const State& state) {
-  using C = ComputeType<T>;
+// Calls each(run, cells) for the rows of a tile, and each may call cells(row,
+// state) for what to do with one: the equations, whose outputs go to the row;
+// state(unit, lanes, step) may keep what came out. bar(run, j, lanes) gives the
+// pre-activations of the units run.unit + j and on. A function for each of the
+// flags: all four in one would be too much to inline the activations into.
+template <class Activations, bool kPeephole, bool kClip, class T, class C,
+          class Bar, class Each>
+EIGEN_DONT_INLINE void LstmForwardRows(const LstmForwardCall<T>& call,
+                                       const GateTile<C>& tile, const Bar& bar,
+                                       const Each& each) {
   using V = Vec<C>;
   const V forget_bias(static_cast<C>(call.options.forget_bias));
   const V cell_clip(static_cast<C>(call.options.cell_clip));
-  ForEachVector<C>(count, [&](int64_t j, auto lanes) {
-    const int64_t at = unit + j;
-    const LstmStep<V> out = LstmForward<Activations, kPeephole, kClip>(
-        bar(j, lanes), Load<C>(row.cs_prev + at, lanes),
-        LoadPeepholes<kPeephole, C>(call.wci, call.wcf, call.wco, at, lanes),
-        forget_bias, cell_clip);
-    const auto store = [&](T* to, const V& v) {
-      if (to != nullptr) Store(to + at, v, lanes);
-    };
-    store(row.i, out.i);
-    store(row.cs, out.cs);
-    store(row.f, out.f);
-    store(row.o, out.o);
-    store(row.ci, out.ci);
-    store(row.co, out.co);
-    store(row.h, out.h);
-    state(at, lanes, out);
+  tile.ForEachRow([&](const GateRun<C>& run) {
+    each(run, [&](const auto& row, const auto& state) {
+      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+        const int64_t at = run.unit + j;
+        const LstmStep<V> out = LstmForward<Activations, kPeephole, kClip>(
+            bar(run, j, lanes), Load<C>(row.cs_prev + at, lanes),
+            LoadPeepholes<kPeephole, C>(call.wci, call.wcf, call.wco, at,
+                                        lanes),
+            forget_bias, cell_clip);
+        const auto store = [&](T* to, const V& v) {
+          if (to != nullptr) Store(to + at, v, lanes);
+        };
+        store(row.i, out.i);
+        store(row.cs, out.cs);
+        store(row.f, out.f);
+        store(row.o, out.o);
+        store(row.ci, out.ci);
+        store(row.co, out.co);
+        store(row.h, out.h);
+        state(at, lanes, out);
+      });
+    });
   });
 }
 
-template <class Activations, class T, class S, class Bar, class State>
-void LstmForwardRun(const LstmForwardCall<T>& call,
-                    const LstmForwardRow<T, S>& row, int64_t unit,
-                    int64_t count, const Bar& bar, const State& state) {
+template <class Activations, class T, class C, class Bar, class Each>
+void LstmForwardTile(const LstmForwardCall<T>& call, const GateTile<C>& tile,
+                     const Bar& bar, const Each& each) {
   WithFlag(call.options.use_peephole, [&](auto peephole) {
     WithFlag(call.options.cell_clip > 0, [&](auto clip) {
-      LstmForwardUnits<Activations, peephole(), clip()>(call, row, unit, count,
-                                                        bar, state);
+      LstmForwardRows<Activations, peephole(), clip()>(call, tile, bar, each);
     });
   });
 }
@@ -140,22 +142,25 @@ Status LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
 
   const internal::LstmForwardCall<T> call = {args.options, args.wci, args.wcf,
                                              args.wco};
-  const auto epilogue = [&](const GateRun<C>& run) {
-    const int64_t at = run.row * units;
-    const internal::LstmForwardRow<T, T> row = {
-        args.cs_prev + at, args.i + at,  args.cs + at, args.f + at,
-        args.o + at,       args.ci + at, args.co + at, args.h + at};
-    const auto bar = [&](int64_t j, auto lanes) {
-      const auto gate = [&](int g) {
-        return Load<C>(run.gates + g * run.gate_stride + j, lanes) +
-               Load<C>(args.b + g * units + run.unit + j, lanes);
-      };
-      return LstmPreActivations<V>{gate(layout.i), gate(layout.ci),
-                                   gate(layout.f), gate(layout.o)};
+  const auto bar = [&](const GateRun<C>& run, int64_t j, auto lanes) {
+    const auto gate = [&](int g) {
+      return Load<C>(run.gates + g * run.gate_stride + j, lanes) +
+             Load<C>(args.b + g * units + run.unit + j, lanes);
     };
-    internal::LstmForwardRun<Activations>(
-        call, row, run.unit, run.count, bar,
+    return LstmPreActivations<V>{gate(layout.i), gate(layout.ci),
+                                 gate(layout.f), gate(layout.o)};
+  };
+  const auto each = [&](const GateRun<C>& run, const auto& cells) {
+    const int64_t at = run.row * units;
+    cells(
+        internal::LstmForwardRow<T, T>{args.cs_prev + at, args.i + at,
+                                       args.cs + at, args.f + at, args.o + at,
+                                       args.ci + at, args.co + at, args.h + at},
         [](int64_t, auto, const LstmStep<V>&) {});
+  };
+  const auto epilogue = [&](const GateRun<C>& run) {
+    internal::LstmForwardTile<Activations>(call, GateTile<C>{1, 0, run}, bar,
+                                           each);
   };
   ProductMemory<T> memory(host);
   return RunProducts(host, &memory, ProductWithEpilogue{gates, epilogue});

@@ -147,10 +147,18 @@ class LstmSequenceForward {
                                      args_.wco};
     const LstmGateLayout layout = args_.layout;
     C* const h_out = h_[(step + 1) % 2];
-    const auto epilogue = [&](const GateRun<C>& run, const C*) {
+    C* const out_state = m_ == nullptr ? h_out : m_;
+    const auto bar = [&](const GateRun<C>& run, int64_t j, auto lanes) {
+      const auto gate = [&](int g) {
+        return Load<C>(run.gates + g * run.gate_stride + j, lanes);
+      };
+      return LstmPreActivations<V>{gate(layout.i), gate(layout.ci),
+                                   gate(layout.f), gate(layout.o)};
+    };
+    const auto each = [&](const GateRun<C>& run, const auto& cells) {
       const int64_t saved = rows_.Saved(step, run.row);
       const int64_t state = run.row * units_;
-      LstmForwardRow<T, C> row = {
+      const LstmForwardRow<T, C> row = {
           cs_ + state,
           At(args_.i, saved, units_),
           At(args_.cs, saved, units_),
@@ -164,21 +172,14 @@ class LstmSequenceForward {
         if (m_ == nullptr) Carry(step, run);
         return;
       }
-      const auto bar = [&](int64_t j, auto lanes) {
-        const auto gate = [&](int g) {
-          return Load<C>(run.gates + g * run.gate_stride + j, lanes);
-        };
-        return LstmPreActivations<V>{gate(layout.i), gate(layout.ci),
-                                     gate(layout.f), gate(layout.o)};
-      };
-      C* const out_state = (m_ == nullptr ? h_out : m_) + state;
-      LstmForwardRun<Activations>(
-          call, row, run.unit, run.count, bar,
-          [&](int64_t unit, auto lanes, const LstmStep<V>& out) {
-            Store(cs_ + state + unit, out.cs, lanes);
-            Store(out_state + unit, out.h, lanes);
-          });
+      cells(row, [&](int64_t unit, auto lanes, const LstmStep<V>& out) {
+        Store(cs_ + state + unit, out.cs, lanes);
+        Store(out_state + state + unit, out.h, lanes);
+      });
       if (m_ == nullptr) Keep(step, run);
+    };
+    const auto epilogue = [&](const GateTile<C>& tile, const RowView<C>&) {
+      LstmForwardTile<Activations>(call, tile, bar, each);
     };
     x_.Multiply(step, state_.Of(step, h_[step % 2]), w_h_, panels, rows,
                 epilogue);
@@ -196,7 +197,8 @@ class LstmSequenceForward {
       if (h != nullptr) CopyRow(run.gates, run.count, h + run.unit);
       Keep(step, run);
     };
-    MultiplyPacked({{m_, units_}}, w_p_, panels, rows, BeginAtZero(), epilogue);
+    MultiplyPacked({{m_, units_}}, w_p_, panels, rows, BeginAtZero(),
+                   RowByRow{epilogue});
   }
 
   T* HRow(int64_t step, int64_t b) const {

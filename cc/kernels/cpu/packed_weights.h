@@ -223,9 +223,11 @@ EIGEN_ALWAYS_INLINE void ForEachTile(Range panels, Range rows, const F& f) {
 }
 
 // For some rows and panels: what begin(place, tile) puts into the tile + a · w,
-// then the epilogue. Panels are the outer loop, so each is read from memory
-// once. A Begin is a type that many epilogues share, or the product is compiled
-// for each of them. Weights that are streamed take the same rows for all gates.
+// then epilogue(GateTile). Panels are the outer loop, so each is read from
+// memory once. An epilogue has the rows of a tile together, so that it loads
+// constants of the activations once for them. A Begin is a type that many
+// epilogues share, or the product is compiled for each of them. Weights that
+// are streamed take the same rows for all gates.
 template <class T, int kGates, class Begin, class Epilogue>
 void MultiplyPacked(const GateRows<ComputeType<T>>& a,
                     const PackedWeights<T, kGates>& w, Range panels, Range rows,
@@ -244,10 +246,8 @@ void MultiplyPacked(const GateRows<ComputeType<T>>& a,
     } else {
       internal::MultiplyTile<1>(a, w, panel, row, size, begin, sums);
     }
-    for (int64_t r = 0; r < size; ++r) {
-      epilogue(GateRun<C>{row + r, unit, count,
-                          sums + r * kPanelWidth<C, kGates>, kUnits});
-    }
+    epilogue(GateTile<C>{
+        size, kPanelWidth<C, kGates>, {row, unit, count, sums, kUnits}});
   });
 }
 
@@ -258,12 +258,12 @@ void ZeroProduct(const PackedWeights<T, kGates>& w, Range panels, Range rows,
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   alignas(64) const C sums[kPanelWidth<C, kGates>] = {};
+  if (rows.begin >= rows.end) return;
   for (int64_t panel = panels.begin; panel < panels.end; ++panel) {
     const int64_t unit = panel * kUnits;
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      epilogue(GateRun<C>{row, unit, std::min(kUnits, w.units() - unit), sums,
-                          kUnits});
-    }
+    const int64_t count = std::min(kUnits, w.units() - unit);
+    epilogue(GateTile<C>{
+        rows.end - rows.begin, 0, {rows.begin, unit, count, sums, kUnits}});
   }
 }
 

@@ -66,6 +66,38 @@ struct GateRun {
   int64_t gate_stride = 0;
 };
 
+// The same units of `rows` rows, row_stride elements from one to the next.
+template <class C>
+struct GateTile {
+  int64_t rows = 0;
+  int64_t row_stride = 0;
+  GateRun<C> first;
+
+  template <class F>
+  EIGEN_ALWAYS_INLINE void ForEachRow(const F& f) const {
+    GateRun<C> run = first;
+    for (int64_t left = rows; left > 0; --left) {
+      f(run);
+      ++run.row;
+      run.gates += row_stride;
+    }
+  }
+};
+
+// An epilogue of tiles that does row(GateRun) for each of their rows.
+template <class Row>
+struct RowByRow {
+  Row row;
+
+  template <class C, class... Others>
+  EIGEN_ALWAYS_INLINE void operator()(const GateTile<C>& tile,
+                                      const Others&...) const {
+    tile.ForEachRow(row);
+  }
+};
+template <class Row>
+RowByRow(Row) -> RowByRow<Row>;
+
 namespace internal {
 
 // Splits a product into tasks of units × rows.

@@ -194,9 +194,7 @@ class StateGradWeights {
                                sums + r * kUnits);
         }
       }
-      for (int64_t r = 0; r < size; ++r) {
-        epilogue(GateRun<C>{row + r, unit, count, sums + r * kUnits, kUnits});
-      }
+      epilogue(GateTile<C>{size, kUnits, {row, unit, count, sums, kUnits}});
     });
   }
 

@@ -107,7 +107,7 @@ class RnnSequenceForward {
   void Step(int64_t step, Range panels, Range rows) {
     const C* h_in = h_[step % 2];
     C* h_out = h_[(step + 1) % 2];
-    const auto epilogue = [&](const GateRun<C>& run, const C*) {
+    const auto epilogue = [&](const GateRun<C>& run) {
       const bool skip = rows_.Skipped(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
       const int64_t at = rows_.InMemory(step, run.row) * ld_h_ + run.unit;
@@ -120,7 +120,8 @@ class RnnSequenceForward {
       });
       state_.Keep(step + 1, run.row, run.unit, run.count, h_out + state);
     };
-    x_.Multiply(step, state_.Of(step, h_in), w_h_, panels, rows, epilogue);
+    x_.Multiply(step, state_.Of(step, h_in), w_h_, panels, rows,
+                RowByRow{epilogue});
   }
 
   const RnnSequenceForwardArgs<T>& args_;
@@ -190,7 +191,8 @@ class RnnSequenceBackward {
     FinishStates(host_, rows_, h_grads, d_h_before_);
     w_h_t_.MultiplyFirstStep(
         host_, dz_.data(),
-        StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
+        RowByRow{
+            StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad}});
     ForEachGrad([&](const auto& grad) { grad.Finish(host_); });
     return Status::kOk;
   }
@@ -239,7 +241,8 @@ class RnnSequenceBackward {
         Store(d_h_before + j, skip ? d_h : V(0), lanes);
       });
     };
-    w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1), panels, rows, epilogue);
+    w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1), panels, rows,
+                             RowByRow{epilogue});
   }
 
   Status Weights() {
