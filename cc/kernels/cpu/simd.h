@@ -64,6 +64,43 @@ EIGEN_ALWAYS_INLINE Vec<C> MulAdd(const Vec<C>& a, const Vec<C>& b,
   return Vec<C>(Eigen::internal::pmadd(a.packet, b.packet, c.packet));
 }
 
+// 1 / (1 + e⁻ˣ). The one of float takes fewer operations than Eigen's, and has
+// half its error: 3 units in the last place.
+//
+// e⁻ˣ = 2ⁿ · eʳ, n being the integer next to −x / ln 2. To add `shift` rounds
+// to n and leaves it in the last bits, from where it becomes an exponent. The
+// fraction is 2⁻²⁴ / (2⁻²⁴ + 2ⁿ⁻²⁴ · eʳ), so that for x in [−105, 70], beyond
+// which it is 0 or 1, the exponent n − 24 is in [−125, 127].
+EIGEN_ALWAYS_INLINE Vec<float> Sigmoid(const Vec<float>& x) {
+  using Eigen::internal::preinterpret;
+  using V = Vec<float>;
+  using Bits =
+      typename Eigen::internal::unpacket_traits<V::Packet>::integer_packet;
+  // In this order of the operands a NaN stays.
+  const V near(Eigen::internal::pmax(
+      Eigen::internal::pmin(x.packet, V(70.0f).packet), V(-105.0f).packet));
+  const V shift(12582912.0f);  // 1.5 · 2²³
+  const V shifted = MulAdd(near, V(-1.44269504f), shift);
+  const V n = shifted - shift;
+  // r = −x − n · ln 2, with ln 2 in two parts, the first of few bits.
+  const V rest(
+      Eigen::internal::pnmsub(n.packet, V(0.693359375f).packet, near.packet));
+  const V r = MulAdd(n, V(2.12194440e-4f), rest);
+  // Coefficients of Eigen's pexp.
+  const V r2 = r * r;
+  const V even = MulAdd(r2, MulAdd(r2, V(1.37449638e-3f), V(4.16696519e-2f)),
+                        V(0.499999881f));
+  const V odd = MulAdd(r2, V(8.36894475e-3f), V(0.166665182f));
+  const V e_r = MulAdd(r2, MulAdd(r, odd, even), r + V(1));
+  const V scale(5.9604644775390625e-8f);  // 2⁻²⁴
+  const V power(preinterpret<V::Packet>(
+      Eigen::internal::padd(Eigen::internal::plogical_shift_left<23>(
+                                preinterpret<Bits>(shifted.packet)),
+                            preinterpret<Bits>(scale.packet))));
+  return V(
+      Eigen::internal::pdiv(scale.packet, MulAdd(e_r, power, scale).packet));
+}
+
 template <class C>
 EIGEN_ALWAYS_INLINE Vec<C> Sigmoid(const Vec<C>& x) {
   return Vec<C>(Eigen::internal::scalar_logistic_op<C>().packetOp(x.packet));

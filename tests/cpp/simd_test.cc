@@ -1,0 +1,59 @@
+// The activations that are not Eigen's, over all of their range.
+
+#include "cc/kernels/cpu/simd.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tests/cpp/check.h"
+
+namespace blockrnn::test {
+namespace {
+
+using V = cpu::Vec<float>;
+
+// Off by 4 units in the last place at the most.
+bool GoodSigmoid(double got, double want) {
+  if (std::isnan(want)) return std::isnan(got);
+  const double normal =
+      std::max(want, double{std::numeric_limits<float>::min()});
+  const double unit = std::ldexp(1, std::ilogb(normal) - 23);
+  return std::abs(got - want) <= 4 * unit;
+}
+
+void SigmoidOfFloat(Failures* failures) {
+  const float inf = std::numeric_limits<float>::infinity();
+  std::vector<float> inputs = {
+      inf,    -inf,   std::nanf(""), 0.0f,   -0.0f,  1e30f,  -1e30f, 88.0f,
+      -87.3f, -88.0f, -88.4f,        -89.0f, -90.0f, -104.f, 16.6f,  -16.6f};
+  // Some of all there are, of either sign, infinite and NaN as well.
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 9973) {
+    const auto pattern = static_cast<uint32_t>(bits);
+    float value;
+    std::memcpy(&value, &pattern, sizeof(value));
+    inputs.push_back(value);
+  }
+  inputs.resize((inputs.size() + V::kSize - 1) / V::kSize * V::kSize);
+  for (size_t i = 0; i < inputs.size(); i += V::kSize) {
+    float got[V::kSize];
+    cpu::Store(got, Sigmoid(cpu::Load<float>(inputs.data() + i)));
+    for (int j = 0; j < V::kSize; ++j) {
+      const double x = inputs[i + j];
+      const double want = 1 / (1 + std::exp(-x));
+      failures->Expect(GoodSigmoid(got[j], want),
+                       "of " + std::to_string(x) + " it is " +
+                           std::to_string(got[j]) + ", must be " +
+                           std::to_string(want));
+    }
+  }
+}
+
+const bool kTest = AddTest("simd/sigmoid_of_float", &SigmoidOfFloat);
+
+}  // namespace
+}  // namespace blockrnn::test
