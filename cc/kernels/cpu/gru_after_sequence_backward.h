@@ -146,8 +146,7 @@ class GruAfterSequenceBackward {
         Store(d_h_before + j, out.d_h_prev, lanes);
       });
     };
-    w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1), panels, rows,
-                             RowByRow{epilogue});
+    w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1), panels, rows, epilogue);
   }
 
   Status Weights() {
@@ -195,8 +194,7 @@ class GruAfterSequenceBackward {
     FinishStates(host_, rows_, HGrads(), d_h_before_);
     w_h_t_.MultiplyFirstStep(
         host_, dz_.data(),
-        RowByRow{
-            StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad}});
+        StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
     ForEachGrad([&](const auto& grad) { grad.Finish(host_); });
   }
 

@@ -159,7 +159,7 @@ class GruSequenceBackward {
       });
     };
     w_ru_h_t_.MultiplyStepAfter(step, d_ru_.Of(step + 1), panels, rows,
-                                RowByRow{epilogue});
+                                epilogue);
   }
 
   void Reset(int64_t step, Range panels, Range rows) {
@@ -229,8 +229,7 @@ class GruSequenceBackward {
     FinishStates(host_, rows_, HGrads(), d_h_before_);
     w_ru_h_t_.MultiplyFirstStep(
         host_, d_ru_.data(),
-        RowByRow{
-            StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad}});
+        StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
     ForEachGrad([&](const auto& grad) { grad.Finish(host_); });
   }
 

@@ -123,34 +123,33 @@ class LstmSequenceBackward {
     loop.steps = rows_.steps();
     const StepSplit split = ChooseSplit(loop, host_.num_threads);
     loop.steps = block.steps;
-    return RunSteps(host_, loop, split, rows_,
-                    [&](int64_t k, int stage, Share share, Range all) {
-                      const int64_t step = block.end() - 1 - k;
-                      const Range rows = rows_.At(step, all);
-                      if (stage == 1) {
-                        const auto epilogue = [&](const GateRun<C>& run) {
-                          Cell(step, run, [&](int64_t j, auto lanes) {
-                            return Load<C>(run.gates + j, lanes);
-                          });
-                        };
-                        MultiplyPacked({{DH(step), width_}}, w_p_,
-                                       share.Of(w_p_.panels()), rows,
-                                       BeginAtZero(), RowByRow{epilogue});
-                        return;
-                      }
-                      const auto epilogue = [&](const GateRun<C>& run) {
-                        if (projects_) {
-                          Output(step, run);
-                        } else {
-                          Cell(step, run, [&](int64_t j, auto lanes) {
-                            return OutputGrad(step, run, j, lanes);
-                          });
-                        }
-                      };
-                      w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1),
-                                               share.Of(w_h_t_.panels()), rows,
-                                               RowByRow{epilogue});
-                    });
+    return RunSteps(
+        host_, loop, split, rows_,
+        [&](int64_t k, int stage, Share share, Range all) {
+          const int64_t step = block.end() - 1 - k;
+          const Range rows = rows_.At(step, all);
+          if (stage == 1) {
+            const auto epilogue = [&](const GateRun<C>& run) {
+              Cell(step, run, [&](int64_t j, auto lanes) {
+                return Load<C>(run.gates + j, lanes);
+              });
+            };
+            MultiplyPacked({{DH(step), width_}}, w_p_, share.Of(w_p_.panels()),
+                           rows, BeginAtZero(), RowByRow{epilogue});
+            return;
+          }
+          const auto epilogue = [&](const GateRun<C>& run) {
+            if (projects_) {
+              Output(step, run);
+            } else {
+              Cell(step, run, [&](int64_t j, auto lanes) {
+                return OutputGrad(step, run, j, lanes);
+              });
+            }
+          };
+          w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1),
+                                   share.Of(w_h_t_.panels()), rows, epilogue);
+        });
   }
 
   C* DH(int64_t step) const {
@@ -297,7 +296,7 @@ class LstmSequenceBackward {
     FinishStates(host_, rows_, HGrads(), h_grad_);
     w_h_t_.MultiplyFirstStep(
         host_, dz_.data(),
-        RowByRow{StoreStateGrad<T>{rows_, h_grad_, width_, args_.h_prev_grad}});
+        StoreStateGrad<T>{rows_, h_grad_, width_, args_.h_prev_grad});
     for (int64_t b = 0; b < shape_.batch; ++b) {
       CopyRow(cs_grad_ + b * units_, units_,
               args_.cs_prev_grad + rows_.State(b) * units_);

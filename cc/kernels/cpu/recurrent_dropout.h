@@ -140,19 +140,20 @@ class StateGradWeights {
   int64_t panels() const { return shares_[0]->panels(); }
 
   // What comes from the step after, whose d this is; rows that have no such
-  // step begin with zeros.
+  // step begin with zeros. Then epilogue(GateRun), row by row.
   template <class Epilogue>
   void MultiplyStepAfter(int64_t step, const C* d, Range panels, Range rows,
                          const Epilogue& epilogue) const {
     const Range there = rows_.At(step + 1, rows);
+    const RowByRow by_row{epilogue};
     if (!factors_) {
       MultiplyPacked({{d, kGates * units_}}, *shares_[0], panels, there,
-                     BeginAtZero(), epilogue);
+                     BeginAtZero(), by_row);
     } else {
-      MultiplyShares(d, panels, there, epilogue);
+      MultiplyShares(d, panels, there, by_row);
     }
     ZeroProduct(*shares_[0], panels,
-                {std::max(there.end, rows.begin), rows.end}, epilogue);
+                {std::max(there.end, rows.begin), rows.end}, by_row);
   }
 
   // What comes from the first step, when all are done; d is its.

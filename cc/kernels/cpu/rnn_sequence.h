@@ -191,8 +191,7 @@ class RnnSequenceBackward {
     FinishStates(host_, rows_, h_grads, d_h_before_);
     w_h_t_.MultiplyFirstStep(
         host_, dz_.data(),
-        RowByRow{
-            StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad}});
+        StoreStateGrad<T>{rows_, d_h_before_, units_, args_.h_prev_grad});
     ForEachGrad([&](const auto& grad) { grad.Finish(host_); });
     return Status::kOk;
   }
@@ -241,8 +240,7 @@ class RnnSequenceBackward {
         Store(d_h_before + j, skip ? d_h : V(0), lanes);
       });
     };
-    w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1), panels, rows,
-                             RowByRow{epilogue});
+    w_h_t_.MultiplyStepAfter(step, dz_.Of(step + 1), panels, rows, epilogue);
   }
 
   Status Weights() {
