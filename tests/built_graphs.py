@@ -43,10 +43,10 @@ def call_unknown(name: str, function: Callable, tensors: Mapping, attrs: Mapping
     dtypes = [t.dtype.as_datatype_enum for t in _flat(tensors)]
     key = (name, repr(signature), repr(dtypes), repr(attrs))
     if key not in _runners:
-        with _graph.as_default():
+        with tf.Graph().as_default() as graph:
             feeds = [tf.compat.v1.placeholder(t.dtype) for t in _flat(tensors)]
             outputs = function(**_like(tensors, feeds), **attrs)
-        _runners[key] = outputs, _runner(_session(), feeds, outputs)
+        _runners[key] = outputs, _runner(tf.compat.v1.Session(graph=graph), feeds, outputs)
     outputs, run = _runners[key]
     return tf.nest.pack_sequence_as(outputs, [tf.constant(v) for v in run(_flat(tensors))])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 import subprocess
 import sys
@@ -50,7 +51,7 @@ def test_the_floor_of_training_has_both_ways_and_all_products():
 
 def _row(ours: float, cudnn: float, **changes):
     case = dataclasses.replace(CASE, **changes)
-    return report.row(case, GPU, {"ours": [[ours, ours]], "cudnn": [[cudnn], [cudnn]]})
+    return report.row(case, GPU, {"ours": [[ours, ours]], "cudnn": [[cudnn], [cudnn]]}, 2)
 
 
 def test_a_row_has_ratio_and_shares():
@@ -83,6 +84,70 @@ def test_a_result_is_printed_and_drawn(tmp_path):
         and "reached" in text
     )
     assert report.plot(result, tmp_path / "gpu.png").stat().st_size > 1000
+
+
+def test_a_result_is_added_to():
+    first = {"gpu": {}, "libraries": {}, "persistent": True, "plan": {}}
+    rows = [_row(1.0, 2.5), report.failed_row(dataclasses.replace(CASE, units=64), "why")]
+    kept = report.rows_to_keep({**first, "rows": rows}, first)
+    assert kept == rows[:1], "what failed is tried again"
+    wanted = [CASE, dataclasses.replace(CASE, units=64)]
+    assert report.missing(wanted, kept) == wanted[1:]
+    for name in first:
+        with pytest.raises(ValueError, match=name):
+            report.rows_to_keep({**first, "rows": rows}, {**first, name: "another"})
+
+
+def test_a_result_that_stopped_says_so():
+    result = {"gpu": dataclasses.asdict(GPU), "libraries": {}, "rows": [], "stopped": "an error"}
+    assert report.text(result).endswith("STOPPED, cases are missing: an error")
+
+
+def test_cases_are_written_one_by_one_and_resumed(tmp_path, monkeypatch):
+    """The loop over cases, with stand-ins for GPU, engine and measurement: a case that fails is a
+    row; an error that stays stops it; resumed, it measures what is missing."""
+    torch = pytest.importorskip("torch")
+    from bench.gpu import __main__ as program
+    from bench.gpu import build, contenders
+
+    out = tmp_path / "gpu.json"
+    tried, failures = [], {256: "no memory\nand so on"}
+
+    def rows():
+        return json.loads(out.read_text())["rows"] if out.exists() else []
+
+    def measure(case, *_):
+        assert len(rows()) >= len(tried) % 4, "a case is not written before the next one"
+        tried.append(case.units)
+        if case.units in failures:
+            raise RuntimeError(failures[case.units])
+        return _row(1.0, 2.0, units=case.units)
+
+    def synchronize():
+        if tried[-1] in broken:
+            raise RuntimeError("illegal address")
+
+    for module, name, stand_in in (
+        (program, "this_gpu", lambda: GPU), (program, "measure", measure),
+        (build, "build", lambda *_: None), (contenders, "load", lambda _: None),
+        (contenders, "libraries", lambda _: {"cudnn": 1}),
+        (torch.cuda, "synchronize", synchronize), (torch.cuda, "empty_cache", lambda: None),
+    ):  # fmt: skip
+        monkeypatch.setattr(module, name, stand_in)
+    one = ("--cells", "lstm", "--kinds", "infer", "--dtypes", "float", "--batches", "8")
+    arguments = program._arguments([*one, "--steps", "50", "--out", str(out), "--resume"])
+
+    broken = {1024}
+    result = program.run(arguments, lambda _: None)
+    assert tried == [64, 256, 512, 1024]
+    assert result["stopped"] == "illegal address" and result["rows"] == rows()
+    assert rows()[1]["error"] == "no memory"
+
+    broken, tried[:] = set(), []
+    failures.clear()
+    result = program.run(arguments, lambda _: None)
+    assert tried == [256, 2048] and "stopped" not in result
+    assert sorted(r["units"] for r in report.measured(rows())) == [64, 256, 512, 1024, 2048]
 
 
 def test_without_a_gpu_it_says_so_and_stops():

@@ -44,7 +44,7 @@ def test_kernels_in_the_emulation():
 def test_kernels_on_the_gpu():
     """The same checks, and compute-sanitizer's, where there is a GPU and nvcc."""
     command = [sys.executable, GPU / "run.py"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=900)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
     if done.stdout.startswith("not run:"):
         pytest.skip(done.stdout.strip())
     assert done.returncode == 0, done.stdout + done.stderr
@@ -113,6 +113,39 @@ def test_no_gpu_is_said():
             [*command, *options], cwd=GPU, capture_output=True, text=True, check=False
         )
         assert (done.returncode, done.stdout) == (code, "not run: no GPU\n"), done.stderr
+
+
+_PARTS = """
+import run
+
+def build(compiler, sources, library, jobs):
+    library.write_text("built")
+    return ""
+
+def check(names, library, *options):
+    print("all" if names is run.CHECKS else names, library.read_text())
+
+run.count_gpus, run.find_nvcc, run.architecture = lambda: 1, lambda: "nvcc", lambda: 90
+run.build, run.report_ptxas = build, lambda said: print("built")
+run.check, run.sanitize = check, lambda kinds, *_: print(*kinds)
+run.main()
+"""
+
+
+def test_the_checks_of_a_gpu_come_in_parts(tmp_path):
+    """A library is built once, and what is named is run; with a stand-in for GPU and compiler."""
+    kept = ["--library", str(tmp_path / "engine.so")]
+    for options, said in (
+        ([], "built\nall built\nmemcheck racecheck synccheck\n"),
+        ([*kept, "--sanitizers"], "built\nall built\n\n"),
+        ([*kept, "--checks", "--sanitizers", "racecheck"], "[] built\nracecheck\n"),
+        ([*kept, "--checks", "check.py", "--sanitizers"], "['check.py'] built\n\n"),
+    ):
+        done = subprocess.run(
+            [sys.executable, "-c", _PARTS, *options], cwd=GPU, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+        assert done.stdout == said + "ok: the CUDA engine on the GPU\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """python -m bench.gpu
 
 The CUDA engine against cuDNN: one layer of LSTM or GRU, inference and training, event by event on
-the device. Results go to bench/results/gpu.json and gpu.png. Without a GPU it says so and stops.
+the device. Results go to bench/results/gpu.json and gpu.png, and are written after each case; with
+--resume what is there already stays. Without a GPU it says so and stops.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--seconds", type=float, default=0.15, help="per contender and case")
     add("--step-by-step", action="store_true", help="ours without its persistent kernels")
     add("--out", type=pathlib.Path, default=_RESULTS / "gpu.json")
+    add("--resume", action="store_true", help="keep the cases that --out has, and add to them")
     return parser.parse_args(argv)
 
 
@@ -86,51 +88,72 @@ def measure(
             if not error <= contenders.MOST_DISAGREEMENT[case.dtype]:
                 return report.failed_row(case, f"the two disagree by {error:.2g}")
             stream.synchronize()
+            kernels = ours.persistent_blocks()
             runners = {
-                "ours": contenders.event_runner(ours.run, stream),
-                "cudnn": contenders.event_runner(theirs.run, stream),
+                name: contenders.event_runner(contender.run, stream, gpu.clock_hz)
+                for name, contender in (("ours", ours), ("cudnn", theirs))
             }
-            return report.row(case, gpu, timing.alternate(runners, plan))
+            return report.row(case, gpu, timing.alternate(runners, plan), kernels)
         finally:
-            stream.synchronize()
             ours.close()
 
 
+def _write(path: pathlib.Path, result: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+
+
+def _first_line(error: RuntimeError) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, Any]:
+    """The result, which is also written after each case. "stopped" in it says why the rest of the
+    cases is missing, if it is."""
     import torch
 
     from bench.gpu import contenders
 
     gpu = this_gpu()
     plan = timing.Plan(rounds=arguments.rounds, seconds=arguments.seconds)
-    rows = []
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "engine.so"
         say("building the engine")
         build.build(path, os.cpu_count() or 1)
         library = contenders.load(path)
-        libraries = contenders.libraries(library)
+        result = {
+            "machine": machine.stamp(machine.cores()),
+            "gpu": json.loads(json.dumps(dataclasses.asdict(gpu))),  # as it comes from a file
+            "libraries": contenders.libraries(library),
+            "persistent": not arguments.step_by_step,
+            "plan": dataclasses.asdict(plan),
+            "rows": [],
+        }
+        if arguments.resume and arguments.out.exists():
+            result["rows"] = report.rows_to_keep(json.loads(arguments.out.read_text()), result)
         wanted = list(
             cases.all_cases(
                 arguments.cells, arguments.kinds, arguments.dtypes, arguments.batches,
                 arguments.steps, arguments.units,
             )
         )  # fmt: skip
+        wanted = report.missing(wanted, result["rows"])
         for n, case in enumerate(wanted):
             say(f"{n + 1}/{len(wanted)} {case}")
             try:
-                rows.append(measure(case, library, gpu, plan, not arguments.step_by_step))
+                row = measure(case, library, gpu, plan, not arguments.step_by_step)
             except RuntimeError as error:  # of PyTorch, CUDA or the engine
-                rows.append(report.failed_row(case, str(error).splitlines()[0]))
-            torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
-    return {
-        "machine": machine.stamp(machine.cores()),
-        "gpu": dataclasses.asdict(gpu),
-        "libraries": libraries,
-        "persistent": not arguments.step_by_step,
-        "plan": dataclasses.asdict(plan),
-        "rows": rows,
-    }
+                row = report.failed_row(case, _first_line(error))
+            result["rows"].append(row)
+            try:
+                torch.cuda.synchronize()
+                torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
+            except RuntimeError as error:  # an access that is not allowed, after which none is
+                result["stopped"] = _first_line(error)
+            _write(arguments.out, result)
+            if "stopped" in result:
+                break
+    return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -139,11 +162,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"not measured: {missing}")
         return 1
     result = run(arguments, lambda line: print(line, file=sys.stderr, flush=True))
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(report.text(result))
     print(report.plot(result, arguments.out.with_suffix(".png")))
-    return 0
+    return 1 if "stopped" in result else 0
 
 
 if __name__ == "__main__":

@@ -26,4 +26,5 @@ def missing() -> str | None:
 
 def build(library: pathlib.Path, jobs: int) -> None:
     sources = [*checks.engine_sources(), pathlib.Path(__file__).with_name("shim.cu.cc")]
-    checks.build(checks.nvcc_command(checks.find_nvcc(), ["-arch=native"]), sources, library, jobs)
+    compiler = checks.nvcc_command(checks.find_nvcc(), [checks.architecture()], strict=False)
+    checks.build(compiler, sources, library, jobs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import pathlib
+import time
 from collections.abc import Callable
 
 import torch
@@ -36,6 +37,8 @@ class Problem:
         torch.manual_seed(0)
         units = case.units
         self.module = _MODULES[case.cell](units, units, device=device, dtype=self.dtype)
+        # Else PyTorch has cuDNN keep what a gradient needs, whether one is wanted or not.
+        self.module.train(case.kind == "train")
         self.x = self.random(case.steps, case.batch, units)
         self.h, self.c = self.random(1, case.batch, units), self.random(1, case.batch, units)
         self.output_grad = self.random(case.steps, case.batch, units)
@@ -86,6 +89,7 @@ class Ours:
         self.problem, self.library = problem, library
         library.blockrnn_bench_open.restype = ctypes.c_void_p
         library.blockrnn_bench_run.restype = ctypes.c_char_p
+        library.blockrnn_bench_persistent_blocks.restype = ctypes.c_int64
         plain = _Plain(
             int(case.dtype != "bfloat16"), _MODES[case.cell], case.units, case.units,
             case.steps, case.batch, case.dtype == "tf32", persistent,
@@ -104,6 +108,10 @@ class Ours:
         given = [problem.x, problem.h, problem.c, self.params, self.output]
         self._forward = _pointers([*given, *self.last, self.reserve if training else None])
         self._backward = _pointers([*given, problem.output_grad, self.reserve, *self.grads])
+
+    def persistent_blocks(self) -> int:
+        """Persistent kernels queued so far."""
+        return self.library.blockrnn_bench_persistent_blocks(self.bench)
 
     def close(self) -> None:
         self.library.blockrnn_bench_close(self.bench)
@@ -147,20 +155,36 @@ def disagreement(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor])
 MOST_DISAGREEMENT = {"float": 1e-4, "tf32": 2e-2, "bfloat16": 6e-2}
 
 
-def event_runner(function: Callable[[], object], stream: torch.cuda.Stream):
-    """A bench.timing Runner: the device's time from call to call."""
+_MOST_IDLE_SECONDS = 0.02
+
+
+def event_runner(function: Callable[[], object], stream: torch.cuda.Stream, clock_hz: float):
+    """A bench.timing Runner: the device's time of each call.
+
+    The device idles before each call for as long as it takes to queue one, so that what is timed
+    are kernels and not the host that queues them, ours or PyTorch's. Warm calls tell how long that
+    is, also for later turns without one.
+    """
+    queueing = 0.0
 
     def run(calls: int, warm: int) -> list[float]:
+        nonlocal queueing
         with torch.cuda.stream(stream):
             for _ in range(warm):
+                stream.synchronize()
+                start = time.perf_counter()
                 function()
-            events = [torch.cuda.Event(enable_timing=True) for _ in range(calls + 1)]
-            events[0].record(stream)
-            for event in events[1:]:
+                queueing = time.perf_counter() - start
+            idle = int(clock_hz * min(2 * queueing, _MOST_IDLE_SECONDS))
+            pairs = []
+            for _ in range(calls):
+                pair = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+                torch.cuda._sleep(idle)
+                pair[0].record(stream)
                 function()
-                event.record(stream)
+                pair[1].record(stream)
+                pairs.append(pair)
         stream.synchronize()
-        pairs = zip(events[:-1], events[1:], strict=True)
         return [begin.elapsed_time(end) / 1e3 for begin, end in pairs]
 
     return run

@@ -17,8 +17,13 @@ SMALL_RATIO = 2.0  # the least, where batch and cell are small
 _SMALL_BATCH, _SMALL_UNITS = 8, 1024
 
 
-def row(case: Case, gpu: Gpu, samples: dict[str, list[list[float]]]) -> dict[str, Any]:
-    """One case: both medians, their ratio, and our time beside the least possible."""
+def row(
+    case: Case, gpu: Gpu, samples: dict[str, list[list[float]]], persistent_kernels: int
+) -> dict[str, Any]:
+    """One case: both medians, their ratio, and our time beside the least possible.
+
+    persistent_kernels: of one of our calls.
+    """
     summaries = {name: timing.summary(turns) for name, turns in samples.items()}
     ours_ms = summaries["ours"]["median_ms"]
     return {
@@ -29,7 +34,26 @@ def row(case: Case, gpu: Gpu, samples: dict[str, list[list[float]]]) -> dict[str
         "share_of_floor": 1e3 * floor(case, gpu) / ours_ms,
         "step_us": 1e3 * ours_ms / case.steps,
         "step_floor_us": 1e6 * step_floor(case, gpu),
+        "persistent_kernels": persistent_kernels,
     }
+
+
+def _case(r: dict[str, Any]) -> Case:
+    return Case(**{field.name: r[field.name] for field in dataclasses.fields(Case)})
+
+
+def rows_to_keep(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
+    """The measured rows of a result to which another one adds; `ValueError` where the two are not
+    of the same GPU, libraries and plan."""
+    for name in ("gpu", "libraries", "persistent", "plan"):
+        if before[name] != now[name]:
+            raise ValueError(f"{name} was {before[name]}, now {now[name]}: measure all again")
+    return measured(before["rows"])
+
+
+def missing(wanted: Sequence[Case], rows: Sequence[dict[str, Any]]) -> list[Case]:
+    have = {_case(r) for r in rows}
+    return [case for case in wanted if case not in have]
 
 
 def failed_row(case: Case, error: str) -> dict[str, Any]:
@@ -67,7 +91,7 @@ def goals(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 _HEAD = (
     "cell", "", "type", "B, T, H", "ours ms", "cuDNN ms", "ratio", "µs a step", "its floor",
-    "share of floor",
+    "share of floor", "persistent kernels",
 )  # fmt: skip
 
 
@@ -78,15 +102,19 @@ def _cells(r: dict[str, Any]) -> list[str]:
         return [*begin, tables.why_missing(r), *[""] * (len(_HEAD) - len(begin) - 1)]
     times = (r["ours"]["median_ms"], r["cudnn"]["median_ms"], r["ratio"])
     times += (r["step_us"], r["step_floor_us"])
-    return [*begin, *map(tables.number, times), f"{100 * r['share_of_floor']:.0f} %"]
+    shown = [*map(tables.number, times), f"{100 * r['share_of_floor']:.0f} %"]
+    return [*begin, *shown, str(r["persistent_kernels"])]
 
 
 def text(result: dict[str, Any]) -> str:
-    rows = [_cells(r) for r in result["rows"]]
+    rows = [_cells(r) for r in sorted(result["rows"], key=lambda r: dataclasses.astuple(_case(r)))]
     gpu = result["gpu"]
     head = f"{gpu['name']}, {gpu['multiprocessors']} multiprocessors, {gpu['clock_hz'] / 1e9} GHz"
     found = ", ".join(f"{name} {version}" for name, version in result["libraries"].items())
-    return "\n".join([head, found, tables.text_table(_HEAD, rows), *goals(result["rows"])])
+    lines = [head, found, tables.text_table(_HEAD, rows), *goals(result["rows"])]
+    if "stopped" in result:
+        lines.append(f"STOPPED, cases are missing: {result['stopped']}")
+    return "\n".join(lines)
 
 
 def plot(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:

@@ -67,6 +67,7 @@ struct Bench {
   PlainBench plain;
   Arena forward;
   Arena backward;
+  int64_t persistent_blocks = 0;
 };
 
 RnnGeometry GeometryOf(const PlainBench& plain) {
@@ -126,6 +127,7 @@ Error Run(bool backward, Bench* bench, void* stream, void* const* pointers) {
   host.stream = stream;
   host.allocate = &Arena::Allocate;
   host.persistent = plain.persistent != 0;
+  host.persistent_blocks = &bench->persistent_blocks;
   host.blas = cublas.blas();
   const auto run = backward ? plain.dtype == 0 ? &Backward<Eigen::bfloat16>
                                                : &Backward<float>
@@ -146,6 +148,11 @@ EXPORT void* blockrnn_bench_open(const PlainBench* plain) {
 
 EXPORT void blockrnn_bench_close(void* bench) {
   delete static_cast<Bench*>(bench);
+}
+
+// Blocks of steps that ran as a persistent kernel, in all calls so far.
+EXPORT int64_t blockrnn_bench_persistent_blocks(const void* bench) {
+  return static_cast<const Bench*>(bench)->persistent_blocks;
 }
 
 // Elements of params, bytes of a reserve space.

@@ -163,6 +163,25 @@ def scratch(blas) -> int:
     return 2
 
 
+def refused_handles(blas, stand_in) -> int:
+    """cuBLAS has no memory for a handle, or fails to set it up: no handle is left, and the next
+    call makes one. Before any product, which would leave a handle behind."""
+    product, arrays = square(4)
+    for allowed in (0, 1):
+        stand_in.stand_in_allow_handles(allowed)
+        try:
+            blas.run(product, *arrays)
+        except device_engine.EngineError as error:
+            assert str(error) == device_engine.OUT_OF_MEMORY, error
+        else:
+            raise AssertionError(f"no error with {allowed} calls allowed")
+        assert stand_in.stand_in_handles() == 0, "a handle was left"
+    stand_in.stand_in_allow_handles(1 << 30)
+    blas.run(product, *arrays)
+    assert stand_in.stand_in_handles() == 1
+    return 3
+
+
 def same_bits(blas) -> int:
     product, arrays = square(200)
     seen = {compare.bits(blas.run(product, *arrays)) for _ in range(5)}
@@ -198,13 +217,16 @@ def main() -> None:
     if arguments.small:  # cuBLAS' kernels are not ours to sanitize
         return
     blas = Blas(arguments.library)
-    stand_in = blas.engine.load_cublas(arguments.cublas)
+    stand_in = blas.engine.load_cublas(arguments.cublas, arguments.small)
     if blas.found() is None:
         assert not arguments.emulated, blas.library.blockrnn_blas_problem()
         print(f"not run: {blas.library.blockrnn_blas_problem().decode()}")
         return
     print(f"cuBLAS: {pathlib.Path(blas.found()).name}")
-    checks = {
+    checks = {}
+    if arguments.emulated:
+        checks["BLAS handles refused"] = lambda: refused_handles(blas, stand_in)
+    checks |= {
         "BLAS layouts": lambda: layouts(blas),
         "BLAS of nothing": lambda: empty(blas),
         "BLAS scratch": lambda: scratch(blas),

@@ -88,7 +88,7 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     device = "cpu" if arguments.emulated else "cuda"
     stack = Stack(arguments.library)
-    stack.engine.load_cublas(arguments.cublas)
+    stack.engine.load_cublas(arguments.cublas, arguments.small)
     for mode in cudnn_calls.MODES:
         start = time.monotonic()
         count = 0

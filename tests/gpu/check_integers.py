@@ -122,10 +122,10 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
     parser.add_argument("--cublas", help="the stand-in; else PyTorch's, or the system's")
     arguments = parser.parse_args()
-    engine = device_engine.Engine(arguments.library)
-    engine.load_cublas(arguments.cublas)
     if arguments.small:
         return  # check_sequences.py has such calls for the sanitizers
+    engine = device_engine.Engine(arguments.library)
+    engine.load_cublas(arguments.cublas, arguments.small)
     run = sequences.Sequences(engine)
     for name, check in {"forward": forward, "backward": backward}.items():
         for cell in CELLS:

@@ -344,7 +344,7 @@ def main() -> None:
     parser.add_argument("--cublas", help="the stand-in; else PyTorch's, or the system's")
     arguments = parser.parse_args()
     engine = device_engine.Engine(arguments.library)
-    engine.load_cublas(arguments.cublas)
+    engine.load_cublas(arguments.cublas, arguments.small)
     calls = sequences.Sequences(engine)
     vary = engine.library.emulation_vary if arguments.emulated else None
     checks = {f"sequences, {cell}": lambda cell=cell: numbers(calls, cell) for cell in CELLS}

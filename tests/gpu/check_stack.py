@@ -370,6 +370,19 @@ def shares_of_the_device(stack: Stack) -> int:
     return 2 * len(cudnn_calls.MODES)
 
 
+def two_grids(stack: Stack) -> int:
+    """On a GPU: layers whose directions are persistent kernels, both of them at once for long."""
+    for mode in cudnn_calls.MODES:
+        call = Call(Network(mode, 2, 2, 40, 512), 50, 4, (50, 17, 31, 50))
+        before = stack.engine.persistent_blocks()
+        compare_stack(stack, call, "float")
+        ran = stack.engine.persistent_blocks() - before
+        if stack.engine.is_large():
+            assert ran >= 8, f"{mode}: {ran} of 8 passes were persistent"
+        assert len({_bits_of(stack, call, "float") for _ in range(3)}) == 1, f"{mode}: bits differ"
+    return len(cudnn_calls.MODES)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--library", required=True)
@@ -379,7 +392,7 @@ def main() -> None:
     arguments = parser.parse_args()
     stack = Stack(arguments.library)
     # Stays loaded, so that the engine finds it.
-    cublas = stack.engine.load_cublas(arguments.cublas)
+    cublas = stack.engine.load_cublas(arguments.cublas, arguments.small)
     library, emulated = stack.engine.library, arguments.emulated
     vary = (library.emulation_vary, library.emulation_vary_streams) if emulated else (None, None)
     checks = {
@@ -395,6 +408,8 @@ def main() -> None:
         checks["stacks without training"] = lambda: without_training(stack)
         checks["failed allocations of stacks"] = lambda: failed_allocations(stack)
         checks["memory of layers"] = lambda: memory_of_layers(stack)
+    if not (arguments.small or emulated):
+        checks["two grids at once"] = lambda: two_grids(stack)
     if emulated:
         checks["shares of the device"] = lambda: shares_of_the_device(stack)
     for name, check in checks.items():

@@ -88,6 +88,8 @@ class Engine:
             function.argtypes = arguments
             function.restype = ctypes.c_char_p
             setattr(self, "_" + name, self._checked(function))
+        self.library.blockrnn_persistent_blocks.restype = ctypes.c_int64
+        self.may_use_blas = True
 
     @staticmethod
     def _checked(function):
@@ -98,11 +100,15 @@ class Engine:
 
         return call
 
-    def load_cublas(self, path: str | None) -> ctypes.CDLL | None:
+    def load_cublas(self, path: str | None, small: bool) -> ctypes.CDLL | None:
         """Loads the cuBLAS that the engine then finds, before anything asks for it.
 
         path: the emulation's stand-in, which is returned. None: PyTorch's copy, if there is one.
+        small: it is not to be used: a sanitizer watches, and cuBLAS' kernels are not ours.
         """
+        self.may_use_blas = not small
+        if small:
+            return None
         if path is None:
             with contextlib.suppress(ImportError):
                 importlib.import_module("torch")
@@ -113,6 +119,14 @@ class Engine:
 
     def device_count(self) -> int:
         return self.library.blockrnn_device_count()
+
+    def is_large(self) -> bool:
+        """Whether the device has the multiprocessors for persistent kernels of large layers."""
+        return self.library.blockrnn_multiprocessors() >= 100
+
+    def persistent_blocks(self) -> int:
+        """Blocks of steps that ran as a persistent kernel, in all calls so far."""
+        return self.library.blockrnn_persistent_blocks()
 
     def put(self, host: np.ndarray) -> ctypes.c_void_p:
         device = ctypes.c_void_p()

@@ -94,8 +94,8 @@ class Stack:
             device_engine.DTYPES.index(dtype), cudnn_calls.MODES.index(net.mode),
             net.layers, net.directions, net.inputs, net.units, net.width, bool(net.num_proj),
             net.skip, call.steps, call.batch, call.time_major,
-            (ctypes.c_int64 * 6)(*options.philox), options.blas, options.block_bytes,
-            options.scratch_calls, call.dropout,
+            (ctypes.c_int64 * 6)(*options.philox), options.blas and self.engine.may_use_blas,
+            options.block_bytes, options.scratch_calls, call.dropout,
         )  # fmt: skip
 
     def _call(self, backward, plain, lengths, host, left_out, outputs):

@@ -12,6 +12,9 @@
 
 namespace blockrnn::cuda {
 
+// That ran in all calls so far; for Host::persistent_blocks.
+inline int64_t persistent_blocks = 0;
+
 // Freed after the device is done with it.
 struct Scratch {
   int64_t calls_left = 0;  // allocations that succeed

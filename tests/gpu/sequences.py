@@ -352,12 +352,13 @@ class Sequences:
             proj=call.proj,
             h_width=call.width + call.h_extra if call.h_extra else 0,
             use_peephole=call.peephole,
+            with_blas=call.with_blas and self.engine.may_use_blas,
             **{
                 name: getattr(call, name)
                 for name in (
                     *("time_major", "backwards", "skip_input", "projected_input"),
                     *("state_stride", "weights_by_unit", "saved_in_steps", "relu", "layout"),
-                    *("identity", "with_blas", "persistent", "block_bytes", "blas_step_work"),
+                    *("identity", "persistent", "block_bytes", "blas_step_work"),
                     *("scratch_calls", "forget_bias", "cell_clip"),
                 )
             },

@@ -150,7 +150,21 @@ EXPORT int blockrnn_device_count() {
   return ToError(cudaGetDeviceCount(&count)) == nullptr ? count : 0;
 }
 
+EXPORT int blockrnn_multiprocessors() {
+  int count = 0;
+  static_cast<void>(
+      cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, 0));
+  return count;
+}
+
+// Blocks of steps that ran as a persistent kernel, in all calls so far.
+EXPORT int64_t blockrnn_persistent_blocks() {
+  return blockrnn::cuda::persistent_blocks;
+}
+
 EXPORT Error blockrnn_allocate(std::size_t bytes, void** device) {
+  *device = nullptr;  // as TensorFlow has it for tensors without elements
+  if (bytes == 0) return nullptr;
   return ToError(cudaMalloc(device, bytes));
 }
 
@@ -169,6 +183,8 @@ EXPORT Error blockrnn_to_host(void* host, const void* device,
 EXPORT Error blockrnn_fill_zero(void* device, std::size_t bytes) {
   blockrnn::cuda::Host host;
   if (Error error = blockrnn::cuda::TheStream(&host.stream)) return error;
+  // What lies there was copied on the default stream.
+  if (Error error = ToError(cudaDeviceSynchronize())) return error;
   if (Error error = blockrnn::cuda::FillZero(device, bytes, host)) return error;
   return ToError(cudaStreamSynchronize(static_cast<cudaStream_t>(host.stream)));
 }

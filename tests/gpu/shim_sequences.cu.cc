@@ -256,6 +256,7 @@ EXPORT blockrnn::cuda::Error blockrnn_sequence(const PlainSequence* plain,
   host.stream = stream;
   host.allocate = &Scratch::Allocate;
   host.persistent = plain->persistent != 0;
+  host.persistent_blocks = &persistent_blocks;
   if (plain->block_bytes > 0) {
     host.block_bytes = static_cast<std::size_t>(plain->block_bytes);
   }

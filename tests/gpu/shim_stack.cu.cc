@@ -154,6 +154,7 @@ EXPORT Error blockrnn_stack(int backward, const PlainStack* plain,
   host.context = &scratch;
   host.stream = scratch.stream;
   host.allocate = &Scratch::Allocate;
+  host.persistent_blocks = &persistent_blocks;
   if (plain->with_blas != 0) host.blas = cublas.blas();
   if (plain->block_bytes > 0) host.block_bytes = plain->block_bytes;
   // The copies before it ran on the default stream.

@@ -53,6 +53,7 @@ Library OpenLibrary() {
   Api& api = library.api;
 #define BLOCKRNN_FIND(name) Find(opened, #name, &api.name, &library)
   BLOCKRNN_FIND(cublasCreate_v2);
+  BLOCKRNN_FIND(cublasDestroy_v2);
   BLOCKRNN_FIND(cublasSetStream_v2);
   BLOCKRNN_FIND(cublasSetWorkspace_v2);
   BLOCKRNN_FIND(cublasSetPointerMode_v2);
@@ -77,6 +78,7 @@ const Library& TheLibrary() {
 
 Error Check(int status) {
   if (status == cublas::kSuccess) return nullptr;
+  if (status == cublas::kAllocationFailed) return kOutOfMemory;
   return TheLibrary().api.cublasGetStatusString(status);
 }
 
@@ -103,7 +105,10 @@ Error Create(const Api& api, cublas::Handle* out) {
        {api.cublasSetPointerMode_v2(handle, cublas::kPointersToHost),
         api.cublasSetAtomicsMode(handle, cublas::kNoAtomics),
         api.cublasSetMathMode(handle, cublas::kWholeReductions)}) {
-    if (Error error = Check(status)) return error;
+    if (Error error = Check(status)) {
+      static_cast<void>(api.cublasDestroy_v2(handle));
+      return error;
+    }
   }
   *out = handle;
   return nullptr;

@@ -20,6 +20,7 @@ namespace blockrnn::cuda::cublas {
 
 // Of cuBLAS' enumerations the values that are used; each is an int to C.
 inline constexpr int kSuccess = 0;             // cublasStatus_t
+inline constexpr int kAllocationFailed = 3;    // cublasStatus_t
 inline constexpr int kNoTranspose = 0;         // cublasOperation_t
 inline constexpr int kTranspose = 1;           // cublasOperation_t
 inline constexpr int kPointersToHost = 0;      // cublasPointerMode_t
@@ -40,6 +41,7 @@ using Handle = struct cublasContext*;
 // The 64-bit functions came with CUDA 12.
 struct Api {
   int (*cublasCreate_v2)(Handle*);
+  int (*cublasDestroy_v2)(Handle);
   int (*cublasSetStream_v2)(Handle, void* stream);
   int (*cublasSetWorkspace_v2)(Handle, void*, std::size_t bytes);
   int (*cublasSetPointerMode_v2)(Handle, int mode);
@@ -78,6 +80,7 @@ struct Alike<R (*)(A...), S (*)(B...)>
                       std::add_pointer_t<decltype(::function)>>::value, \
                 #function)
 BLOCKRNN_SAME(cublasCreate_v2);
+BLOCKRNN_SAME(cublasDestroy_v2);
 BLOCKRNN_SAME(cublasSetStream_v2);
 BLOCKRNN_SAME(cublasSetWorkspace_v2);
 BLOCKRNN_SAME(cublasSetPointerMode_v2);
@@ -88,6 +91,7 @@ BLOCKRNN_SAME(cublasGetStatusString);
 #undef BLOCKRNN_SAME
 
 static_assert(kSuccess == CUBLAS_STATUS_SUCCESS);
+static_assert(kAllocationFailed == CUBLAS_STATUS_ALLOC_FAILED);
 static_assert(kNoTranspose == CUBLAS_OP_N && kTranspose == CUBLAS_OP_T);
 static_assert(kPointersToHost == CUBLAS_POINTER_MODE_HOST);
 static_assert(kNoAtomics == CUBLAS_ATOMICS_NOT_ALLOWED);

@@ -45,6 +45,8 @@ struct Host {
   // Multiplications from which on a step's own product is left to the BLAS:
   // there its launches cost less than it gains. An estimate, not measured yet.
   std::int64_t blas_step_work = 80'000'000;
+  // Where given, counts the blocks of steps that ran as a persistent kernel.
+  std::int64_t* persistent_blocks = nullptr;
 };
 
 // T is float, double, Eigen::half or Eigen::bfloat16; all pointers are to

@@ -57,6 +57,8 @@ inline Error ToError(cudaError_t code) {
   if (code == cudaSuccess) return nullptr;
   // CUDA also keeps the error for whoever asks next; it is reported here.
   static_cast<void>(cudaGetLastError());
+  // Of CUDA's own, for a kernel's code or a stream, as much as of the host's.
+  if (code == cudaErrorMemoryAllocation) return kOutOfMemory;
   return cudaGetErrorString(code);
 }
 

@@ -102,7 +102,10 @@ class StepLoop {
       const cudaError_t code = RunPersistent(kStages, host, steps, works...);
       // The process may have been given fewer multiprocessors than there are;
       // then nothing has been queued.
-      if (code != cudaErrorCooperativeLaunchTooLarge) return ToError(code);
+      if (code != cudaErrorCooperativeLaunchTooLarge) {
+        if (host.persistent_blocks != nullptr) ++*host.persistent_blocks;
+        return ToError(code);
+      }
       static_cast<void>(ToError(code));
     }
     const BlockSteps steps = {rows.host_map(), rows.steps(), block, backwards};

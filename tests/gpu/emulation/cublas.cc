@@ -22,6 +22,7 @@ struct cublasContext {
 namespace {
 
 constexpr int kSuccess = 0;
+constexpr int kAllocationFailed = 3;
 constexpr int kInvalidValue = 7;
 constexpr int kNotSupported = 15;
 constexpr int kInternalError = 14;
@@ -39,6 +40,8 @@ Enqueue enqueue = nullptr;
 
 int calls = 0;
 int tf32_calls = 0;
+int handles = 0;                      // that are open
+int calls_to_handles_left = 1 << 30;  // that succeed
 
 double LoadAs(int type, const void* p, int64_t at) {
   switch (type) {
@@ -133,7 +136,15 @@ double Scalar(const void* p, int compute) {
 }  // namespace
 
 EXPORT int cublasCreate_v2(cublasContext** handle) {
+  if (calls_to_handles_left-- <= 0) return kAllocationFailed;
   *handle = new cublasContext;
+  ++handles;
+  return kSuccess;
+}
+
+EXPORT int cublasDestroy_v2(cublasContext* handle) {
+  delete handle;
+  --handles;
   return kSuccess;
 }
 
@@ -164,6 +175,7 @@ EXPORT int cublasSetAtomicsMode(cublasContext* handle, int mode) {
 }
 
 EXPORT int cublasSetMathMode(cublasContext* handle, int mode) {
+  if (calls_to_handles_left-- <= 0) return kAllocationFailed;
   handle->math = mode;
   return kSuccess;
 }
@@ -215,6 +227,13 @@ EXPORT const char* cublasGetStatusString(int status) {
 }
 
 EXPORT void stand_in_enqueue(Enqueue function) { enqueue = function; }
+
+// How many calls that make a handle or set its math succeed from now on.
+EXPORT void stand_in_allow_handles(int allowed) {
+  calls_to_handles_left = allowed;
+}
+
+EXPORT int stand_in_handles() { return handles; }
 
 // Products so far, and those of them that may use TF32.
 EXPORT void stand_in_calls(int* all, int* tf32) {

@@ -74,6 +74,7 @@ cudaError_t cudaMalloc(void** device, std::size_t bytes) {
 }
 
 cudaError_t cudaFree(void* device) {
+  if (device == nullptr) return cudaSuccess;
   const auto found = allocations.find(device);
   if (found == allocations.end()) return cudaErrorInvalidValue;
   const Allocation allocation = found->second;
