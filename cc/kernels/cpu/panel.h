@@ -224,7 +224,8 @@ EIGEN_ALWAYS_INLINE void MultiplyElements(const RowPointers<P, kRows>& a,
       BLOCKRNN_UNROLL
       for (int v = operand * kEach; v < (operand + 1) * kEach; ++v) {
         if (v % kGateVectors<kGates> >= kUsed) continue;
-        const Vec<P> b = Elements<P>::Load(panel + v * kSize);
+        Vec<P> b = Elements<P>::Load(panel + v * kSize);
+        if constexpr (kRows > 1) KeepInRegister(&b);
         BLOCKRNN_UNROLL
         for (int m = 0; m < kRows; ++m) {
           tile->sum[m][v] = MulAdd(broadcast[m], b, tile->sum[m][v]);

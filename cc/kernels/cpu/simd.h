@@ -144,8 +144,8 @@ EIGEN_ALWAYS_INLINE Vec<C> WherePositive(const Vec<C>& x, const Vec<C>& v) {
 }
 
 // Makes the compiler load a value once and keep it. It would rather read memory
-// again for each use, which costs double where a vector lies in two cache
-// lines.
+// again for each use, which is as many loads as there are multiply-adds, and
+// double where a vector lies in two cache lines.
 template <class C>
 EIGEN_ALWAYS_INLINE void KeepInRegister(Vec<C>* v) {
 #if defined(__x86_64__)

@@ -95,10 +95,14 @@ void StreamDotProducts(const RowPointers<C, kRows>& a, const T* w, int64_t ldw,
   ForEachVector<C>(k, [&](int64_t p, auto lanes) {
     Vec<C> x[kRows];
     BLOCKRNN_UNROLL
-    for (int m = 0; m < kRows; ++m) x[m] = Load<C>(a.row[m] + p, lanes);
+    for (int m = 0; m < kRows; ++m) {
+      x[m] = Load<C>(a.row[m] + p, lanes);
+      if constexpr (kUnits > 1) KeepInRegister(&x[m]);
+    }
     BLOCKRNN_UNROLL
     for (int j = 0; j < kUnits; ++j) {
-      const Vec<C> weight = Load<C>(w + j * ldw + p, lanes);
+      Vec<C> weight = Load<C>(w + j * ldw + p, lanes);
+      if constexpr (kRows > 1) KeepInRegister(&weight);
       BLOCKRNN_UNROLL
       for (int m = 0; m < kRows; ++m) {
         sum[m][j] = MulAdd(x[m], weight, sum[m][j]);
