@@ -172,21 +172,27 @@ struct Tile {
       for (auto& v : row) v = Vec<C>(0);
     }
   }
-  // From or to rows of a whole panel's width, ld elements apart.
+  // From or to rows of a whole panel's width, ld elements apart: of every
+  // kEach vectors the first kUsed. What is neither computed nor read would take
+  // registers from the others.
+  template <int kEach = kVectors, int kUsed = kEach>
   void Load(const C* from, int64_t ld) {
     BLOCKRNN_UNROLL
     for (int r = 0; r < kRows; ++r) {
       BLOCKRNN_UNROLL
       for (int v = 0; v < kVectors; ++v) {
+        if (v % kEach >= kUsed) continue;
         sum[r][v] = cpu::Load<C>(from + r * ld + v * Vec<C>::kSize);
       }
     }
   }
+  template <int kEach = kVectors, int kUsed = kEach>
   void Store(C* to, int64_t ld) const {
     BLOCKRNN_UNROLL
     for (int r = 0; r < kRows; ++r) {
       BLOCKRNN_UNROLL
       for (int v = 0; v < kVectors; ++v) {
+        if (v % kEach >= kUsed) continue;
         cpu::Store(to + r * ld + v * Vec<C>::kSize, sum[r][v]);
       }
     }

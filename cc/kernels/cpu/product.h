@@ -234,10 +234,10 @@ void MultiplyBlock(const PanelBlock<T, kGates>& block,
       WithTile<kGates>(block.rows - m, used, [&](auto rows, auto vectors) {
         C* sums = block.sums + m * ld_sums + panel * kPanelWidth<C, kGates>;
         Tile<C, rows(), kPanelVectors<kGates>> tile;
-        tile.Load(sums, ld_sums);
+        tile.template Load<kGateVectors<kGates>, vectors()>(sums, ld_sums);
         MultiplyPanel<kGates, vectors()>(RowsFrom<rows()>(a, block.row + m), k,
                                          packed, &tile);
-        tile.Store(sums, ld_sums);
+        tile.template Store<kGateVectors<kGates>, vectors()>(sums, ld_sums);
       });
     }
   }
