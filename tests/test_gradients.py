@@ -230,16 +230,18 @@ def test_second_gradient_is_the_finite_difference_of_the_first(tfb, op, attrs):
 
 
 @pytest.mark.parametrize("op, attrs", CASES)
-def test_forward_mode_agrees_with_backward_mode(tfb, op, attrs):
+@pytest.mark.parametrize("run", [lambda f: f, tf.function], ids=["eager", "function"])
+def test_forward_mode_agrees_with_backward_mode(tfb, op, attrs, run):
     """⟨cotangent, J·v⟩ = ⟨Jᵀ·cotangent, v⟩."""
     inputs = block_cells.random_inputs(op, DIMS, np.float64)
     tangents = block_cells.random_inputs(op, DIMS, np.float64, 11)
     cotangents = _cotangents(op, DIMS, np.float64)
     tensors = {k: tf.constant(v) for k, v in inputs.items()}
+    call = run(lambda given: getattr(tfb.raw_ops, op.name)(**given, **attrs))
     with tf.autodiff.ForwardAccumulator(
         list(tensors.values()), [tf.constant(tangents[k]) for k in tensors]
     ) as accumulator:
-        outputs = getattr(tfb.raw_ops, op.name)(**tensors, **attrs)
+        outputs = call(tensors)
     pairs = zip(cotangents, outputs, strict=True)
     forward = sum((c * accumulator.jvp(y).numpy()).sum() for c, y in pairs)
     gradients = VJPS[op.name](**inputs, cotangents=cotangents, **attrs)

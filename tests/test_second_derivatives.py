@@ -288,6 +288,24 @@ def test_saved_gates_have_gradients(tfb, op):
         compare.assert_close(along, want, tolerances.FINITE_DIFFERENCES, name)
 
 
+@pytest.mark.parametrize("case", ["lstm", "gru after", "gru before", "rnn tanh"])
+def test_forward_mode_through_a_function_is_that_of_eager_calls(tfb, case):
+    call = _Case(case)
+    tensors = [tf.constant(v) for v in call.inputs.values()]
+    tangents = [tf.constant(_random(v.shape, [7])) for v in call.inputs.values()]
+
+    def compute(*tensors):
+        return call.call(tfb, dict(zip(call.inputs, tensors, strict=True)))
+
+    found = []
+    for function in (compute, tf.function(compute)):
+        with tf.autodiff.ForwardAccumulator(tensors, tangents) as accumulator:
+            outputs = function(*tensors)
+        found.append([accumulator.jvp(y) for y in outputs])
+    for eager, of_function in zip(*found, strict=True):
+        compare.assert_close(of_function, eager, BOUND)
+
+
 @pytest.mark.parametrize("case", ["gru after", "rnn tanh"])
 def test_forward_mode_agrees_with_backward_mode(tfb, case):
     """⟨J·v, J·v⟩ = ⟨Jᵀ·J·v, v⟩."""
@@ -381,6 +399,24 @@ def test_a_persistent_tape_around_a_function_takes_the_fused_gradient(tfb, loops
         found.append(tape.gradient(total, tensors["w_h"]))
     assert not loops
     compare.assert_close(*found, BOUND)
+
+
+@pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
+def test_a_persistent_tape_around_a_function_builds_no_second_derivative(tfb, monkeypatch, case):
+    """Which would take half a minute: a loop, its gradient, and the gradient of that."""
+
+    def never(*_):
+        raise AssertionError("a second derivative was built")
+
+    monkeypatch.setattr(tfb.sequences.composed, "_gradient_of_grad", never)
+    call = _Case(case)
+    variables = {k: tf.Variable(v) for k, v in call.inputs.items()}
+    function = tf.function(
+        lambda: call.call(tfb, {k: v.read_value() for k, v in variables.items()})[0]
+    )
+    with tf.GradientTape(persistent=True) as tape:
+        total = _weighted(function())
+    assert tape.gradient(total, variables["w_h"]) is not None
 
 
 def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, loops):

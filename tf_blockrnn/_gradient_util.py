@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context
+from tensorflow.python.eager import context, record
 
 
 def known_zero(cotangent: tf.Tensor | None) -> bool:
@@ -197,15 +198,36 @@ def add(tensor: tf.Tensor, *terms: tf.Tensor | None) -> tf.Tensor:
     return tf.cast(wide(tensor) + tf.add_n(terms), tensor.dtype)
 
 
+def recorded_where_of_use() -> contextlib.AbstractContextManager:
+    """For loops and branches that a gradient adds: keeps tapes from recording them where no tape
+    can ask for their gradient.
+
+    That is within the function that TensorFlow makes as the gradient of a tf.function: it is
+    differentiated as a whole, by the gradients of its ops. Under a persistent tape, or two of them,
+    each loop and branch in it would get functions for its own first and second gradients as well,
+    which takes half a minute for one layer.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        if getattr(graph, "name", "").startswith("__backward_"):
+            return record.stop_recording()
+        graph = getattr(graph, "outer_graph", None)
+    return contextlib.nullcontext()
+
+
 def gradient_of(
     function: Callable[..., Sequence[tf.Tensor]],
     inputs: Sequence[tf.Tensor],
     cotangents: Sequence[tf.Tensor],
 ) -> list[tf.Tensor | None]:
-    """The gradient of a function of TensorFlow's ops, by a tape; None for inputs it ignores."""
+    """The gradient of a function of TensorFlow's ops; None for inputs it ignores."""
     inputs = [
         tf.identity(tensor) for tensor in inputs
-    ]  # else a tensor given twice is watched as one
+    ]  # else a tensor given twice is taken for one
+    if not tf.executing_eagerly():
+        # No tape: none records while TensorFlow asks for this in forward mode.
+        with recorded_where_of_use():
+            return tf.gradients(list(function(*inputs)), inputs, grad_ys=list(cotangents))
     with tf.GradientTape() as tape:
         for tensor in inputs:
             tape.watch(tensor)

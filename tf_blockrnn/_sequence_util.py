@@ -172,4 +172,5 @@ def gradients(
     # over a cotangent for each output, and most are zeros.
     unknown = [tf.convert_to_tensor(gate) for gate in gates if not util.known_zero(gate)]
     nonzero = tf.reduce_any([util.any_nonzero(gate) for gate in unknown])
-    return tf.cond(nonzero, lambda: list(composed()), lambda: list(fused()))
+    with util.recorded_where_of_use():
+        return tf.cond(nonzero, lambda: list(composed()), lambda: list(fused()))
