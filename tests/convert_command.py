@@ -36,12 +36,16 @@ def converted(convert: Run, line: str) -> str:
 
 
 def refused(convert: Run, line: str, status: int, words: str) -> None:
-    """That the command fails with this status and words, and leaves no file behind."""
+    """That the command fails with this status and words, and leaves no file behind.
+
+    What is wrong with a file it says in one line.
+    """
     before = sorted(pathlib.Path().iterdir())
     got, output, errors = convert(line)
     assert (got, output) == (status, ""), errors
     assert re.search(words, errors), errors
     assert "Traceback" not in errors
+    assert status != 1 or errors.count("\n") == 1, errors
     assert sorted(pathlib.Path().iterdir()) == before
 
 

@@ -51,16 +51,16 @@ USAGE = {
     "dense.keras out.npz --to npz": "the file has no recurrent layer",
     "dense.pt out.npz --to npz": "the file has no recurrent layer",
     "text.txt out.npz --to npz": "expected .keras, .h5, .* or the prefix of a TensorFlow 1",
-    "list.pt out.npz --to npz": "the file has no state dict, but list",
-    "code.pt out.npz --to npz": "no state dict, .* loads without running code",
-    "broken.pt out.npz --to npz": "the file is no state dict",
-    "broken.onnx out.npz --to npz": "the file is no ONNX model",
 }
 FAILURES = {
     "broken.npz out.npz --to npz": "broken.npz: ",
     "broken.keras out.npz --to npz": "broken.keras: ",
     "broken.h5 out.npz --to npz": "broken.h5: ",
     "broken out.npz --to npz --cell GRUCell": "broken: ",
+    "broken.pt out.npz --to npz": "broken.pt: the file is no state dict",
+    "broken.onnx out.npz --to npz": "broken.onnx: the file is no ONNX model",
+    "list.pt out.npz --to npz": "list.pt: the file has no state dict, but list",
+    "code.pt out.npz --to npz": "code.pt: the file is no state dict, .* without running code",
     "array.npz out.npz --to npz": "expected an .npz file, got an array of the shape",
     "other.npz out.npz --to npz": "no weights of tf_blockrnn: the array 'format' is missing",
     "before.npz out.npy --to cudnn": "before.npz: cuDNN's gru resets after the product",
@@ -68,6 +68,7 @@ FAILURES = {
     "clip.npz out.onnx --to onnx": "cell_clip = 2: ONNX's clip bounds",
     "torn.onnx out.npz --to npz": "torn.onnx: .*gone.bin",
     "empty.keras out.npz --to npz": "empty.keras: the file is no whole Keras model: .*config.json",
+    "empty.pt out.npz --to npz": "empty.pt: the file is no state dict, .*: EOFError",
 }
 
 
@@ -95,6 +96,7 @@ def files(convert, npz):
     )
     pathlib.Path("gone.bin").unlink()
     zipfile.ZipFile("empty.keras", "w").close()
+    pathlib.Path("empty.pt").touch()
     dense = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
     dense.save("dense.keras")
     torch.save(torch.nn.Linear(3, 2).state_dict(), "dense.pt")
@@ -117,6 +119,39 @@ def test_usage(convert, files):
 def test_failures(convert, files):
     for line, words in FAILURES.items():
         refused(convert, line, 1, words)
+
+
+def damage(path: str | pathlib.Path, mark: bytes, offset: int, value: int) -> None:
+    """Gives the byte that far behind the last such mark another value."""
+    data = bytearray(pathlib.Path(path).read_bytes())
+    place = data.rindex(mark) + offset
+    assert data[place] != value
+    data[place] = value
+    pathlib.Path(path).write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "path, mark, offset, value, words",
+    [
+        ("in.npz", b"PK\1\2", 6, 255, "no whole .npz file: zip file version 25.5"),
+        ("in.onnx", b"\x10\x01B\x07gru_0.W", 1, 65, "'gru_0.W' has an unknown data_type, 65"),
+        ("in.weights.h5", b"SNOD", 0, 0, "no whole HDF5 file: "),
+        ("in.h5", b"SNOD", 0, 0, "no whole Keras model: "),
+        # The size of the type of the attribute.
+        ("in.h5", b"model_config\0", 31, 64, "no whole HDF5 file: "),
+        ("in.h5", b"DTypePolicy", 0, 0xE4, "no whole Keras model: 'str' object has no attribute"),
+        ("in.h5", b"batch_shape", 0, ord("m"), "InputLayer.* You must pass a `shape` argument"),
+    ],
+)
+def test_files_that_are_damaged_are_refused(convert, npz, path, mark, offset, value, words):
+    make(npz, GRU)
+    converted(convert, "in.npz in.onnx --to onnx")
+    both = keras.layers.Bidirectional(keras.layers.GRU(4))
+    model = keras.Sequential([keras.Input((None, 3)), both])
+    model.save("in.h5")
+    model.save_weights("in.weights.h5")
+    damage(path, mark, offset, value)
+    refused(convert, f"{path} out.npz --to npz", 1, f"convert: {path}: .*{words}")
 
 
 def test_a_failure_leaves_the_old_file(convert, npz):
@@ -172,4 +207,39 @@ def test_npz_files_that_are_not_whole_are_refused(npz, tmp_path, change, words):
     arrays = {**np.load(path), **change}
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
     with pytest.raises(ValueError, match=words):
+        npz.from_npz(path)
+
+
+@pytest.mark.parametrize(
+    "mark, offset, value, words",
+    [
+        # An entry of the directory of a zip file: the version that it needs, its flags, its method.
+        (b"PK\1\2", 6, 255, "zip file version 25.5"),
+        (b"PK\1\2", 8, 1, "is encrypted"),
+        (b"PK\1\2", 10, 99, "compression method is not supported"),
+        (b"PK\5\6", 0, 0, "is not a zip file"),
+        # Of an array so large that it is not read at once, so that no checksum is looked at before.
+        (b", 40, 200), }", 12, ord(" "), "EOF in multi-line"),
+    ],
+)
+def test_npz_files_that_are_damaged_are_refused(npz, tmp_path, mark, offset, value, words):
+    path = tmp_path / "in.npz"
+    make(npz, dataclasses.replace(GRU, inputs=40, units=200), path)
+    damage(path, mark, offset, value)
+    with pytest.raises(ValueError, match=f"the file is no whole .npz file: .*{words}"):
+        npz.from_npz(path)
+
+
+def test_npz_files_of_anything_else_are_refused(npz, tmp_path):
+    path = tmp_path / "in.npz"
+    path.touch()
+    with pytest.raises(ValueError, match="no whole .npz file: No data left"):
+        npz.from_npz(path)
+    make(npz, GRU, path)
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("layers.0.forward.wci.npy", b"\xff")
+    with pytest.raises(ValueError, match="not whole: layers.0.forward.wci is no array"):
+        npz.from_npz(path)
+    damage(path, b"PK\1\2", 10, zipfile.ZIP_DEFLATED)
+    with pytest.raises(ValueError, match="no whole .npz file: .*while decompressing"):
         npz.from_npz(path)

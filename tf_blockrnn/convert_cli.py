@@ -202,7 +202,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"convert: this needs the package {error.name}: it is missing", file=sys.stderr)
         return 1
     except _failures() as error:
-        words = str(error).strip() or type(error).__name__
+        words = " ".join(str(error).split()) or type(error).__name__  # Keras' take several lines
         print(f"convert: {options.source}: {words}", file=sys.stderr)
         return 1
     return 0

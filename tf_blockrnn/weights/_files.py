@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tf_blockrnn.weights._h5 import layers_of, units_of
+from tf_blockrnn.weights._damage import said, whole
+from tf_blockrnn.weights._h5 import DAMAGE, layers_of, units_of
 from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
 
 _T = TypeVar("_T")
@@ -125,10 +126,9 @@ def _read_keras(path: str, question: Question) -> Answer:
     from tf_blockrnn.weights.keras import from_keras
 
     del layers
-    try:
+    # Of a config Keras takes what it finds for what should be there: hence the AttributeError.
+    with whole("Keras model", *DAMAGE, AttributeError):
         model = keras.models.load_model(path, compile=False)
-    except KeyError as error:  # of the archive, or of a group
-        raise ValueError(f"the file is no whole Keras model: {error.args[0]}") from None
     chosen = _chosen(dict(_recurrent_layers(model)), question.layers)
     for layer in chosen.values():  # of one that goes backwards the cell alone is read below
         check_computes_as_known(layer)
@@ -150,7 +150,9 @@ def _read_h5(path: str, question: Question) -> Answer:
     import h5py
 
     with h5py.File(path, "r") as file:
-        if "model_config" in file.attrs:
+        with whole("HDF5 file", *DAMAGE):
+            has_model = "model_config" in file.attrs
+        if has_model:
             return _read_keras(path, question)
         chosen = _chosen(layers_of(file), question.layers)
     from tf_blockrnn.weights.keras import from_keras
@@ -180,16 +182,15 @@ def _state_dict(path: str) -> dict[str, Any]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle's, torch's and zipfile's own kinds
-        first = str(error).strip().splitlines()[0]
-        raise UsageError(
+        raise ValueError(
             "the file is no state dict, torch.save(module.state_dict(), ...), that PyTorch loads "
-            f"without running code: {first}"
+            f"without running code: {said(error)}"
         ) from None
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
     if not isinstance(found, Mapping):
-        raise UsageError(f"the file has no state dict, but {type(found).__name__}")
+        raise ValueError(f"the file has no state dict, but {type(found).__name__}")
     return dict(found)
 
 
@@ -226,7 +227,7 @@ def _read_onnx(path: str, question: Question) -> Answer:
     try:
         model = onnx.load(path)
     except DecodeError as error:
-        raise UsageError(f"the file is no ONNX model: {error}") from None
+        raise ValueError(f"the file is no ONNX model: {error}") from None
     nodes = _chosen(onnx_layers(model), question.layers, "node")
     reverse = {node.direction == "reverse" for node in nodes.values()}
     if len(reverse) > 1:

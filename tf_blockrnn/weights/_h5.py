@@ -24,7 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tf_blockrnn.weights._damage import whole
 from tf_blockrnn.weights.layer import UnsupportedError
+
+# What h5py raises of a damaged file beside OSError and ValueError.
+DAMAGE = (KeyError, RuntimeError)
 
 _KERAS_2_ARRAYS = ("kernel", "recurrent_kernel", "bias")
 _KERAS_3_CELL = re.compile(
@@ -136,7 +140,8 @@ def _groups(file: Any) -> dict[str, _Group]:
         if parent:
             groups[parent].arrays[leaf.removesuffix(":0")] = value[()]
 
-    file.visititems(visit)
+    with whole("HDF5 file", *DAMAGE):
+        file.visititems(visit)
     return groups
 
 
@@ -213,7 +218,12 @@ def _short(path: str) -> str:
 
 
 def layers_of(file: Any) -> dict[str, H5Layer]:
-    """The recurrent layers of an open h5py.File by name: the path where a name is not one's own."""
+    """The recurrent layers of an open h5py.File by name: the path where a name is not one's own.
+
+    Raises:
+      ValueError: the file is damaged.
+      OSError: the same.
+    """
     groups = _groups(file)
     found = _stacks(groups)
     for path, layer in list(found.items()):

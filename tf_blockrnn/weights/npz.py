@@ -17,18 +17,26 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import tokenize
+import zipfile
+import zlib
 from collections.abc import Mapping
 from typing import IO
 
 import numpy as np
 import tensorflow as tf
 
+from tf_blockrnn.weights._damage import whole
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 _FORMAT = "tf_blockrnn.weights"
 _VERSION = 1
 _ARRAYS = tuple(field.name for field in dataclasses.fields(DirectionWeights))
 _NAME = re.compile(rf"layers\.(\d+)\.(forward|backward)\.({'|'.join(_ARRAYS)})")
+
+# What NumPy raises of a damaged file beside OSError and ValueError: RuntimeError of what a zip file
+# may be that Python does not read, TokenError of the header of an array.
+_DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, tokenize.TokenError)
 
 
 def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> None:
@@ -94,11 +102,7 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
       ...
       ValueError: the file has no weights of tf_blockrnn: the array 'format' is missing
     """
-    found = np.load(file)  # never with pickles, which run code
-    if not isinstance(found, Mapping):
-        raise ValueError(f"expected an .npz file, got an array of the shape {list(found.shape)}")
-    with found:
-        arrays = dict(found)
+    arrays = _arrays(file)
     _check_header(arrays)
     dtype = _dtype(str(arrays["dtype"]))
     directions: dict[tuple[int, str], dict[str, np.ndarray]] = {}
@@ -124,6 +128,20 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
     reset_after = bool(arrays["reset_after"]) if "reset_after" in arrays else None
     clip = float(arrays.get("cell_clip", 0.0))
     return RecurrentWeights(str(arrays["cell"]), layers, reset_after, clip)
+
+
+def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
+    with whole(".npz file", *_DAMAGE):
+        found = np.load(file)  # never with pickles, which run code
+        if not isinstance(found, Mapping):
+            shape = list(found.shape)
+            raise ValueError(f"expected an .npz file, got an array of the shape {shape}")
+        with found:
+            arrays = dict(found)
+    for name, array in arrays.items():
+        if not isinstance(array, np.ndarray):  # what does not begin like one NumPy gives as bytes
+            raise ValueError(f"the file is not whole: {name} is no array")
+    return arrays
 
 
 def _check_header(arrays: dict[str, np.ndarray]) -> None:

@@ -78,7 +78,12 @@ def _to_array(value: np.ndarray | onnx.TensorProto) -> np.ndarray:
         return value
     from onnx import numpy_helper
 
-    return numpy_helper.to_array(value)
+    try:
+        return numpy_helper.to_array(value)
+    except KeyError:
+        raise ValueError(
+            f"the tensor {value.name!r} has an unknown data_type, {value.data_type}"
+        ) from None
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
@@ -131,6 +136,7 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
 
     Raises:
       UnsupportedError: the weights of a node are computed by the graph.
+      ValueError: they are of a type that the package onnx does not know.
 
     Example:
       >>> import numpy as np
@@ -207,7 +213,7 @@ def from_onnx(
     Raises:
       UnsupportedError: other activations than the cells here have, clip, input_forget, weights
         that the graph computes, or the direction "reverse" without `reverse`.
-      ValueError: a shape does not fit.
+      ValueError: a shape does not fit, or the package onnx does not know a type.
       TypeError: source is none of these, or initializers are given with a model.
 
     Example:
