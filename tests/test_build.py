@@ -245,9 +245,24 @@ def test_tensorflows_cudnn_ops_keep_to_the_switch(tfb):
         "print(sum(map(on_cpu, ops)), sum(on_cpu(f'BlockRNN>{op}') for op in ops))\n"
     )
     del tfb
-    for switch, theirs in (("0", "0"), ("1", "11")):
+    for switch, theirs in (("0", "0"), ("1", "11"), ("", "11")):
         out = assert_ok(run_python(["-c", code], TF_BLOCKRNN_EXTEND_TF=switch), "import")
         assert out.split() == [theirs, "11"], f"TF_BLOCKRNN_EXTEND_TF={switch}"
+
+
+@pytest.mark.parametrize("switch", ["false", "no", "00", " 0", "2"])
+def test_no_other_switch_is_taken_for_one(switch):
+    """Python refuses it before the library is loaded, to which all but 0 is on."""
+    message = f"ImportError: TF_BLOCKRNN_EXTEND_TF must be 0 or 1, or not set; it is {switch!r}"
+    result = run_python(["-c", "import tf_blockrnn"], TF_BLOCKRNN_EXTEND_TF=switch)
+    assert result.returncode == 1 and message in result.stderr
+
+
+def test_doctor_tells_of_a_wrong_switch():
+    command = ["-m", "tf_blockrnn", "doctor"]
+    result = run_python(command, fresh=True, cwd=ROOT, TF_BLOCKRNN_EXTEND_TF="no")
+    assert result.returncode == 1
+    assert "FAILED: ImportError: TF_BLOCKRNN_EXTEND_TF must be 0 or 1" in result.stdout
 
 
 def test_unknown_verb_shows_the_usage():

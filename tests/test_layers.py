@@ -226,6 +226,17 @@ def test_cell_on_its_own(kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_complex_numbers_are_refused(tf, kind):
+    cell = make_ours(kind)
+    real = tf.ones([BATCH, INPUT]), [tf.ones([BATCH, UNITS])] * (1 if kind == "GRU" else 2)
+    cell(*real)
+    imaginary = tf.nest.map_structure(lambda tensor: tf.complex(tensor, tensor), real)
+    for given in ((imaginary[0], real[1]), (real[0], imaginary[1])):
+        with pytest.raises(ValueError, match="must be real numbers, got complex64"):
+            cell(*given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("unroll", [True, False])
 def test_input_dropout_equals_keras(tf, kind, unroll):
     ours, peer = layer_pair(kind, cell={"dropout": 0.5, "seed": 13}, unroll=unroll)

@@ -96,6 +96,45 @@ def test_other_forms_of_arguments(tf, kind):
     assert_same([ours(integers)], [peer(integers.astype("float32"))])
 
 
+def _both_refuse(layers, *arguments, **call):
+    for layer in layers:
+        with pytest.raises(Exception) as raised:
+            layer(*arguments, **call)
+    return raised.value
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mask_of_one_step_is_not_repeated(tf, kind):
+    layers = pair(kind)[::-1]
+    for shape in ((1, 1), (1, 1, 1), (BATCH, 1)):
+        error = _both_refuse(layers, sequence(), mask=np.ones(shape, bool))
+        assert "mask must have shape [B, T] = [5, 4], got shape [5, 1]" in str(error)
+    unknown = tf.function(
+        lambda x, mask: layers[1](x, mask=mask),
+        input_signature=[tf.TensorSpec([None, None, INPUT]), tf.TensorSpec([1, None], tf.bool)],
+    )
+    unknown(sequence(), MASK[:1])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="mask must have shape"):
+        unknown(sequence(), MASK[:1, :1])
+    one_step = sequence(time=1)
+    assert_same(*([layer(one_step, mask=MASK[:1, :1])] for layer in layers))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_complex_inputs_are_refused(tf, kind):
+    x = tf.complex(sequence(), sequence())
+    error = _both_refuse(pair(kind)[::-1], x)
+    assert isinstance(error, ValueError)
+    assert "Inputs and states must be real numbers, got complex64" in str(error)
+
+
+def test_a_simple_rnn_has_one_state():
+    layers = pair("RNN-tanh")[::-1]
+    error = _both_refuse(layers, sequence(), initial_state=initial_states("RNN-tanh") * 2)
+    assert isinstance(error, ValueError)
+    assert "SimpleRNN has one state, got 2 initial states" in str(error)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_learned_initial_state_gets_its_gradient(tf, kind):
     """The outputs before a row's first step are zeros that depend on nothing, also at state 0."""

@@ -1,4 +1,4 @@
-"""The ops under load, in other people's loops, in a saved model and short of memory."""
+"""The ops under load, in others' loops, in a saved model, short of memory and imported again."""
 
 from __future__ import annotations
 
@@ -161,3 +161,72 @@ def test_a_tf_function_warns_of_nothing(tfb, tmp_path):
     result = children.run_python([str(program)])
     children.assert_ok(result, "the function")
     assert "WARNING:tensorflow" not in result.stdout + result.stderr, result.stderr[-2000:]
+
+
+_IMPORTS = """
+import sys
+import tensorflow as tf
+from tensorflow.python.framework import ops
+import block_cells, numpy as np
+
+def is_ours(name):
+    return name.partition(".")[0] == "tf_blockrnn"
+
+def taped(cell):
+    inputs = block_cells.random_inputs(block_cells.GRU, (2, 3, 4), np.float32)
+    tensors = {k: tf.constant(v) for k, v in inputs.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        h = cell(**tensors).h
+    return lambda: [value.numpy().tobytes() for value in tape.gradient(h, tensors).values()]
+
+def check():
+    # Each gradient is there, and is that of the module of its name.
+    registry = ops.gradient_registry
+    gradients = {op: registry.lookup(op) for op in registry.list()}
+    ours = {op: f for op, f in gradients.items() if f and is_ours(f.__module__)}
+    for op, gradient in ours.items():
+        assert gradient.__globals__ is vars(sys.modules[gradient.__module__]), op
+    print(*sorted(ours))
+"""
+_IMPORTED_AGAIN = """
+import tf_blockrnn as old
+ours, tensorflows = old.raw_ops.GRUBlockCell, tf.raw_ops.GRUBlockCell
+before = [taped(ours), taped(tensorflows)]
+want = [taped(ours)(), taped(tensorflows)()]
+for name in filter(is_ours, list(sys.modules)):
+    del sys.modules[name]
+import tf_blockrnn
+assert tf_blockrnn is not old
+assert [gradient() for gradient in before] == want
+assert [taped(ours)(), taped(tensorflows)()] == want
+assert taped(tf_blockrnn.raw_ops.GRUBlockCell)() == want[0]
+check()
+"""
+_IMPORT_BREAKS_OFF = """
+register = tf.RegisterGradient
+def fail(op):
+    if op == "BlockRNN>LSTMBlockCellGrad":  # the second one of its module
+        raise OSError("no more")
+    return register(op)
+tf.RegisterGradient = fail
+for _ in range(2):
+    try:
+        import tf_blockrnn
+    except OSError as error:
+        assert str(error) == "no more"
+tf.RegisterGradient = register
+import tf_blockrnn
+check()
+"""
+
+
+def test_the_package_can_be_imported_again(tfb):
+    """Dropped from sys.modules, or where something went wrong in between, which shows each time."""
+    del tfb
+    want, *got = (
+        children.assert_ok(children.run_code(_IMPORTS + program), "importing")
+        for program in ("import tf_blockrnn\ncheck()", _IMPORTED_AGAIN, _IMPORT_BREAKS_OFF)
+    )
+    assert "BlockRNN>LSTMBlockCellGrad" in want
+    assert got == [want, want]

@@ -18,11 +18,23 @@ def _is_command() -> bool:
     return _sys.orig_argv[-len(_sys.argv)].removeprefix("-m") == "tf_blockrnn"
 
 
+def _extends_tensorflow() -> bool:
+    """Whether TensorFlow's own ops get from us what they lack."""
+    switch = _os.environ.get("TF_BLOCKRNN_EXTEND_TF", "")
+    if switch not in ("", "0", "1"):
+        raise ImportError(f"TF_BLOCKRNN_EXTEND_TF must be 0 or 1, or not set; it is {switch!r}")
+    return switch != "0"
+
+
 # Why the ops are missing: kept for the command alone, whose doctor is to tell it.
 _problem: Exception | None = None
 try:
+    _extends = _extends_tensorflow()  # before the library is loaded, which reads the switch too
     # First: under another TensorFlow more may fail, and this says what is wrong.
     _load()
+    from tf_blockrnn._old_gradients import forget as _forget
+
+    _forget()  # before the modules below register theirs
     from tf_blockrnn import (
         block_gru,
         block_lstm,
@@ -35,7 +47,7 @@ try:
     from tf_blockrnn.rnn_sequence import simple_rnn
     from tf_blockrnn.sequences import LSTMState, gru, lstm
 
-    if _os.environ.get("TF_BLOCKRNN_EXTEND_TF") != "0":
+    if _extends:
         _extend()
 except Exception as _error:  # a TensorFlow that does not fit raises more than ImportError
     if not _is_command():

@@ -1,9 +1,9 @@
-"""Says which argument of a function over whole sequences does not fit, in the function's own names.
+"""Says which argument of a public function does not fit, in the function's own names.
 
 The ops check all that they are given, and name their own inputs, which are not always the caller's
-arguments: gru splits weights and adds up biases, lstm makes states from the shape of w_h. So a call
-that was refused is held against the contract below; one that is fine pays nothing for it. What is
-known only when a graph runs stays with the ops.
+arguments: gru splits weights and adds up biases, lstm makes states from the shape of w_h. What is
+no tensor does not even reach them. So a call that was refused is held against the contract below;
+one that is fine pays nothing for it. What is known only when a graph runs stays with the ops.
 """
 
 from __future__ import annotations
@@ -14,11 +14,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import _gradient_util as util
 
-_REFUSALS = (tf.errors.InvalidArgumentError, ValueError, TypeError)
+# AttributeError: of what TensorFlow takes for a tensor and is none.
+_REFUSALS = (tf.errors.InvalidArgumentError, ValueError, TypeError, AttributeError)
 _DTYPES = {tf.half: "half", **{t: t.name for t in (tf.bfloat16, tf.float32, tf.float64)}}
 _HAVE_TYPES_OF_THEIR_OWN = ("mask", "sequence_lengths")
 
@@ -26,26 +28,50 @@ _HAVE_TYPES_OF_THEIR_OWN = ("mask", "sequence_lengths")
 class _Argument(NamedTuple):
     name: str
     value: Any
-    dims: list[str]  # each a letter, a number or, as 4H, both
+    dims: list[str]  # each a letter, a number or, as 4H, both; none where the op says the shape
 
 
-def in_own_names(gates: int) -> Callable[[Callable], Callable]:
-    """Makes what a function of so many gates raises name its own arguments.
+class _Function(NamedTuple):
+    signature: inspect.Signature
+    gates: int | None
+    tuples: dict[str, str]
 
-    Where their types and shapes tell nothing it raises what it would have raised anyway.
+    @property
+    def hints(self) -> dict[str, str]:
+        return {name: p.annotation for name, p in self.signature.parameters.items()}
+
+    def may_be_none(self, argument: str) -> bool:
+        return self.hints[argument].endswith("| None")
+
+
+def in_own_names(gates: int | None = None, **tuples: str) -> Callable[[Callable], Callable]:
+    """Makes what a function raises name its own arguments.
+
+    Where they tell nothing it raises what it would have raised anyway. None is refused for each
+    option whose type is bool or float: an op would take its own default, another than ours.
+
+    Args:
+      gates: of a function over whole sequences. None: of a function whose arguments have the names
+        of the op's inputs, so that the op says well enough which shape is wrong.
+      tuples: for each argument that is a tuple of tensors, the names of these.
     """
 
     def decorate(function: Callable) -> Callable:
-        signature = inspect.signature(function)
+        contract = _Function(inspect.signature(function), gates, tuples)
+        options = {name: hint for name, hint in contract.hints.items() if hint in ("bool", "float")}
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
+            for name, value in kwargs.items():
+                if value is None and name in options:
+                    wanted = f"{function.__name__}: {name} must be a {options[name]}"
+                    raise util.refusal(f"{wanted}, got None")
             try:
                 return function(*args, **kwargs)
             except _REFUSALS as error:
                 if str(error).startswith(f"{function.__name__}: "):
                     raise  # the function's own words
-                fault = _fault(signature, gates, args, kwargs)
+                fault = _fault(contract, args, kwargs)
                 if fault is None:
                     raise
                 raise util.refusal(f"{function.__name__}: {fault}") from error
@@ -56,32 +82,54 @@ def in_own_names(gates: int) -> Callable[[Callable], Callable]:
 
 
 @tf.autograph.experimental.do_not_convert
-def _fault(signature: inspect.Signature, gates: int, args: tuple, kwargs: Mapping) -> str | None:
+def _fault(function: _Function, args: tuple, kwargs: Mapping) -> str | None:
     """What is wrong with the arguments of a call; None when nothing of it is seen here."""
     try:
-        call = signature.bind(*args, **kwargs)
+        call = function.signature.bind(*args, **kwargs)
     except TypeError:
         return None
     call.apply_defaults()
-    arguments = _contract(gates, call.arguments)
+    arguments = _contract(function, call.arguments)
     return (
-        _wrong_number(call.arguments)
+        _wrong_number(function, call.arguments)
+        or _too_long(call.arguments)
         or _not_dense(arguments)
+        or _no_tensor(arguments)
         or _wrong_type(arguments)
         or _wrong_shape(arguments)
     )
 
 
-def _contract(gates: int, call: Mapping[str, Any]) -> list[_Argument]:
+def _contract(function: _Function, call: Mapping[str, Any]) -> list[_Argument]:
     """The arguments given, those first whose shapes say what those of others must be.
 
-    And w_p, whose absence says something too.
+    And those that must be given; and w_p, whose absence says something too.
     """
+    given = dict(call)
+    absent = {name for name, value in call.items() if value is None and function.may_be_none(name)}
+    parts = {}
+    for name in function.tuples:
+        parts |= _parts(name, given.pop(name))
+    given |= parts
+    if function.gates is None:
+        tensors = [name for name, hint in function.hints.items() if hint == "tf.Tensor"]
+        dims = dict.fromkeys([*tensors, *parts], "")
+    else:
+        dims = _dims(function.gates, call)
+    return [
+        _Argument(name, given[name], expected.split())
+        for name, expected in dims.items()
+        if name in given and (name not in absent or name == "w_p")
+    ]
+
+
+def _dims(gates: int, call: Mapping[str, Any]) -> dict[str, str]:
+    """Of the arguments that a function over whole sequences may have."""
     gated = f"{gates}H" if gates > 1 else "H"
     steps = "T B" if call["time_major"] else "B T"
     state = "P" if "w_p" in call else "H"
     width = gated if call["w_x"] is None else "I"
-    dims = {
+    return {
         "w_h": f"{state} {gated}",
         "w_p": "P H",
         "x": f"{steps} {width}",
@@ -97,15 +145,6 @@ def _contract(gates: int, call: Mapping[str, Any]) -> list[_Argument]:
         "sequence_lengths": "B",
         "mask": steps,
     }
-    given = dict(call)
-    if "peepholes" in call:
-        given |= _parts("initial_state", given.pop("initial_state"))
-        given |= _parts("peepholes", given.pop("peepholes"))
-    return [
-        _Argument(name, given[name], expected.split())
-        for name, expected in dims.items()
-        if given.get(name) is not None or (name == "w_p" and name in given)
-    ]
 
 
 def _parts(name: str, value: Any) -> dict[str, Any]:
@@ -120,26 +159,56 @@ def _listed(value: Any) -> list | None:
         return None
 
 
-def _wrong_number(call: Mapping[str, Any]) -> str | None:
-    """Of the tensors that lstm takes as tuples."""
-    if "peepholes" not in call:
-        return None
-    for name, parts in {"initial_state": ["h", "cs"], "peepholes": ["wci", "wcf", "wco"]}.items():
-        given = _listed(call[name])
-        if given is not None and len(given) != len(parts):
-            return f"{name} must be ({', '.join(parts)}), got {len(given)} of them"
+def _got(value: Any) -> str:
+    return "got None" if value is None else f"got a value of type {type(value).__name__}"
+
+
+def _wrong_number(function: _Function, call: Mapping[str, Any]) -> str | None:
+    """Of the tensors that are taken as tuples."""
+    for name, parts in function.tuples.items():
+        value = call[name]
+        if value is None and function.may_be_none(name):
+            continue
+        given = _listed(value)
+        if given is None:
+            return f"{name} must be ({parts}), {_got(value)}"
+        if len(given) != len(parts.split()):
+            return f"{name} must be ({parts}), got {len(given)} of them"
+    return None
+
+
+def _too_long(call: Mapping[str, Any]) -> str | None:
+    """Whether a length is none of int64, which the ops take: as such it would be another number."""
+    for name in ("sequence_lengths", "seq_len_max"):
+        try:
+            longest = int(np.asarray(call.get(name), object).max())
+        except (*_REFUSALS, NotImplementedError):
+            continue  # none, or no numbers, or none that are known
+        if longest > tf.int64.max:
+            return f"{name} must be in 0..T, got {longest}"
     return None
 
 
 def _not_dense(arguments: Sequence[_Argument]) -> str | None:
-    for name, value, _ in arguments:
+    for name, value, dims in arguments:
         if isinstance(value, tf.SparseTensor):
             return f"{name} must be a dense tensor, got a SparseTensor; tf.sparse.to_dense makes it"
         if isinstance(value, tf.RaggedTensor):
-            lengths = ", with sequence_lengths=row_lengths()" if name == "x" else ""
+            lengths = ", with sequence_lengths=row_lengths()" if name == "x" and dims else ""
             return (
                 f"{name} must be a dense tensor, got a RaggedTensor; pass its to_tensor(){lengths}"
             )
+    return None
+
+
+def _no_tensor(arguments: Sequence[_Argument]) -> str | None:
+    for name, value, _ in arguments:
+        if tf.is_tensor(value) or (value is None and name == "w_p"):
+            continue
+        try:
+            tf.convert_to_tensor(value)
+        except _REFUSALS:
+            return f"{name} must be a tensor, {_got(value)}"
     return None
 
 
@@ -186,7 +255,7 @@ def _wrong_dims(argument: _Argument, sizes: dict[str, int]) -> str | None:
     """Whether an argument has the sizes that those before it have told; it adds what it tells."""
     name, value, dims = argument
     shape = _static_shape(value)
-    if shape.rank is None:
+    if shape.rank is None or not dims:
         return None
     form = f"[{', '.join(dims)}]"
     if shape.rank != len(dims):
@@ -200,8 +269,9 @@ def _wrong_dims(argument: _Argument, sizes: dict[str, int]) -> str | None:
 
 def _static_shape(value: Any) -> tf.TensorShape:
     try:
-        return tf.TensorShape(value.shape if hasattr(value, "shape") else tf.constant(value).shape)
-    except (TypeError, ValueError):  # no tensor, which the error at hand says
+        given = value if hasattr(value, "shape") else tf.convert_to_tensor(value)
+        return tf.TensorShape(given.shape)
+    except _REFUSALS:  # no tensor, which the error at hand says
         return tf.TensorShape(None)
 
 

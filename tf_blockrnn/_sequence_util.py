@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -27,11 +27,21 @@ def is_training() -> bool:
     return not tf.executing_eagerly() or record.could_possibly_record()
 
 
-def inputs(x: tf.Tensor, w_h: tf.Tensor, *weights: tf.Tensor | None) -> tuple[tf.Tensor, tf.Tensor]:
-    """x and w_h as tensors. Numbers and arrays take the dtype of the weights, or of x, that are."""
-    dtype = next((t.dtype for t in (w_h, *weights, x) if tf.is_tensor(t)), None)
+def inputs(
+    x: tf.Tensor, w_h: tf.Tensor, *others: tf.Tensor | Sequence[tf.Tensor] | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """x and w_h as tensors. Numbers and arrays take the dtype of the first of all that are."""
+    dtype = next((t.dtype for t in _each((w_h, *others, x)) if tf.is_tensor(t)), None)
     w_h = util.as_tensor(w_h, dtype)
     return util.as_tensor(x, w_h.dtype), w_h
+
+
+def _each(arguments: Sequence[tf.Tensor | Sequence[tf.Tensor] | None]) -> Iterator[tf.Tensor]:
+    for argument in arguments:
+        if isinstance(argument, (tuple, list)):
+            yield from argument
+        elif argument is not None:
+            yield argument
 
 
 def in_dtype(given: tf.Tensor, dtype: tf.DType) -> tf.Tensor:

@@ -14,10 +14,12 @@ import tensorflow as tf
 
 from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader
+from tf_blockrnn import _sequence_arguments as arguments
 
 _ops = _loader.load()
 
 
+@arguments.in_own_names()
 def block_gru(
     x: tf.Tensor,
     h_prev: tf.Tensor,
@@ -45,8 +47,8 @@ def block_gru(
       A namedtuple (r, u, c, h), each [T, B, H]: reset gate, update gate, candidate, state.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        seq_len_max is not in 0..T or not an integer.
+      tf.errors.InvalidArgumentError: a shape or type does not fit (ValueError while a graph is
+        built), or seq_len_max is not in 0..T or not an integer.
 
     Example:
       >>> import tensorflow as tf

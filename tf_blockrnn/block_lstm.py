@@ -16,11 +16,13 @@ import tensorflow as tf
 
 from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader
-from tf_blockrnn.lstm_block_cell import Peepholes, peephole_weights
+from tf_blockrnn import _sequence_arguments as arguments
+from tf_blockrnn.lstm_block_cell import TUPLES, Peepholes, peephole_weights
 
 _ops = _loader.load()
 
 
+@arguments.in_own_names(**TUPLES)
 def block_lstm(
     x: tf.Tensor,
     state: tuple[tf.Tensor, tf.Tensor],
@@ -30,7 +32,7 @@ def block_lstm(
     *,
     seq_len_max: int | tf.Tensor | None = None,
     forget_bias: float = 1.0,
-    cell_clip: float = 3.0,
+    cell_clip: float | None = 3.0,
     name: str | None = None,
 ) -> NamedTuple:
     """Computes an LSTM over a sequence (arXiv:1409.2329), differentiable in all inputs.
@@ -43,7 +45,8 @@ def block_lstm(
       peepholes: (wci, wcf, wco), each [H]; None for a cell without.
       seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
       forget_bias: added to the forget gate's pre-activation.
-      cell_clip: bound of the cell state; none unless it is above 0. The gradient ignores the clip.
+      cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
+        ignores the clip.
       name: of the op in a graph.
 
     Returns:
@@ -51,8 +54,8 @@ def block_lstm(
       output gate, cell input, tanh of the cell state, output.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        seq_len_max is not in 0..T or not an integer.
+      tf.errors.InvalidArgumentError: a shape or type does not fit, forget_bias is None (ValueError
+        while a graph is built), or seq_len_max is not in 0..T or not an integer.
 
     Example:
       >>> import tensorflow as tf
@@ -66,7 +69,7 @@ def block_lstm(
     """
     x = util.as_tensor(x, getattr(w, "dtype", None))
     cs_prev, h_prev = state
-    wci, wcf, wco = peephole_weights(peepholes, w)
+    wci, wcf, wco = peephole_weights(peepholes, x, w)
     return _ops.block_rnn_block_lstm(
         util.sequence_length("block_lstm", x, seq_len_max),
         x,
@@ -78,12 +81,13 @@ def block_lstm(
         wco,
         b,
         forget_bias=forget_bias,
-        cell_clip=cell_clip,
+        cell_clip=0.0 if cell_clip is None else cell_clip,
         use_peephole=peepholes is not None,
         name=name,
     )
 
 
+@arguments.in_own_names(**TUPLES)
 def block_lstm_v2(
     x: tf.Tensor,
     state: tuple[tf.Tensor, tf.Tensor],
@@ -92,7 +96,7 @@ def block_lstm_v2(
     peepholes: Peepholes | None = None,
     *,
     seq_len_max: int | tf.Tensor | None = None,
-    cell_clip: float = 0.0,
+    cell_clip: float | None = 0.0,
     name: str | None = None,
 ) -> NamedTuple:
     """Computes an LSTM over a sequence (arXiv:1409.2329), gates in Keras' and cuDNN's order.
@@ -104,7 +108,8 @@ def block_lstm_v2(
       b: biases, [4H], in the order of w; what stands for a forget bias belongs into it.
       peepholes: (wci, wcf, wco), each [H]; None for a cell without.
       seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
-      cell_clip: bound of the cell state; none unless it is above 0. The gradient ignores the clip.
+      cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
+        ignores the clip.
       name: of the op in a graph.
 
     Returns:
@@ -112,8 +117,8 @@ def block_lstm_v2(
       output gate, cell input, tanh of the cell state, output.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built), or
-        seq_len_max is not in 0..T or not an integer.
+      tf.errors.InvalidArgumentError: a shape or type does not fit (ValueError while a graph is
+        built), or seq_len_max is not in 0..T or not an integer.
 
     Example:
       >>> import tensorflow as tf
@@ -126,7 +131,7 @@ def block_lstm_v2(
     """
     x = util.as_tensor(x, getattr(w, "dtype", None))
     cs_prev, h_prev = state
-    wci, wcf, wco = peephole_weights(peepholes, w)
+    wci, wcf, wco = peephole_weights(peepholes, x, w)
     return _ops.block_rnn_block_lstmv2(
         util.sequence_length("block_lstm_v2", x, seq_len_max),
         x,
@@ -137,7 +142,7 @@ def block_lstm_v2(
         wcf,
         wco,
         b,
-        cell_clip=cell_clip,
+        cell_clip=0.0 if cell_clip is None else cell_clip,
         use_peephole=peepholes is not None,
         name=name,
     )

@@ -17,10 +17,12 @@ import tensorflow as tf
 
 from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader
+from tf_blockrnn import _sequence_arguments as arguments
 
 _ops = _loader.load()
 
 
+@arguments.in_own_names()
 def gru_block_cell(
     x: tf.Tensor,
     h_prev: tf.Tensor,
@@ -45,7 +47,8 @@ def gru_block_cell(
       A namedtuple (r, u, c, h), each [B, H]: reset gate, update gate, candidate, new state.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built).
+      tf.errors.InvalidArgumentError: a shape or type does not fit (ValueError while a graph is
+        built).
 
     Example:
       >>> import tensorflow as tf

@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader
+from tf_blockrnn import _sequence_arguments as arguments
 from tf_blockrnn import _sequence_util as sequence_util
 
 _ops = _loader.load()
@@ -35,14 +36,20 @@ class Peepholes(NamedTuple):
     wco: tf.Tensor
 
 
-def peephole_weights(peepholes: Peepholes | None, w: tf.Tensor) -> Peepholes:
-    """What an op that may have peepholes takes for them; w tells the type."""
+# For arguments.in_own_names: the tensors of the arguments that are tuples.
+TUPLES = {"state": "cs_prev, h_prev", "peepholes": ", ".join(Peepholes._fields)}
+
+
+def peephole_weights(peepholes: Peepholes | None, x: tf.Tensor, w: tf.Tensor) -> Peepholes:
+    """What an op that may have peepholes takes for them; x tells the type, or w if x is none."""
     if peepholes is not None:
         return peepholes
-    unused = sequence_util.none(tf.as_dtype(getattr(w, "dtype", tf.float32)))
+    typed = x if isinstance(x, (tf.Tensor, tf.Variable)) else w
+    unused = sequence_util.none(tf.as_dtype(getattr(typed, "dtype", tf.float32)))
     return Peepholes(unused, unused, unused)
 
 
+@arguments.in_own_names(**TUPLES)
 def lstm_block_cell(
     x: tf.Tensor,
     state: tuple[tf.Tensor, tf.Tensor],
@@ -51,7 +58,7 @@ def lstm_block_cell(
     peepholes: Peepholes | None = None,
     *,
     forget_bias: float = 1.0,
-    cell_clip: float = 3.0,
+    cell_clip: float | None = 3.0,
     name: str | None = None,
 ) -> NamedTuple:
     """Computes one step of an LSTM (arXiv:1409.2329), differentiable in all inputs.
@@ -63,7 +70,8 @@ def lstm_block_cell(
       b: biases, [4H], in the order of w.
       peepholes: (wci, wcf, wco), each [H]; None for a cell without.
       forget_bias: added to the forget gate's pre-activation.
-      cell_clip: bound of the cell state; none unless it is above 0. The gradient ignores the clip.
+      cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
+        ignores the clip.
       name: of the op in a graph.
 
     Returns:
@@ -71,7 +79,8 @@ def lstm_block_cell(
       output gate, cell input, tanh of the cell state, output.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape does not fit (ValueError while a graph is built).
+      tf.errors.InvalidArgumentError: a shape or type does not fit, or forget_bias is None
+        (ValueError while a graph is built).
 
     Example:
       >>> import tensorflow as tf
@@ -83,7 +92,7 @@ def lstm_block_cell(
       0.689673 0.448484
     """
     cs_prev, h_prev = state
-    wci, wcf, wco = peephole_weights(peepholes, w)
+    wci, wcf, wco = peephole_weights(peepholes, x, w)
     return _ops.block_rnn_lstm_block_cell(
         x,
         cs_prev,
@@ -94,7 +103,7 @@ def lstm_block_cell(
         wco,
         b,
         forget_bias=forget_bias,
-        cell_clip=cell_clip,
+        cell_clip=0.0 if cell_clip is None else cell_clip,
         use_peephole=peepholes is not None,
         name=name,
     )

@@ -63,8 +63,8 @@ def simple_rnn(
       state after the last step done, [B, H].
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, or a length is not in 0..T
-        (ValueError for what shows while a graph is built).
+      tf.errors.InvalidArgumentError: a shape or type does not fit, time_major or go_backwards
+        is None, or a length is not in 0..T (ValueError for what shows while a graph is built).
       ValueError: activation is none of the two.
 
     Example:
@@ -77,7 +77,7 @@ def simple_rnn(
     """
     if activation not in ("tanh", "relu"):
         raise ValueError(f'simple_rnn: activation must be "tanh" or "relu", got {activation!r}')
-    x, w_h = util.inputs(x, w_h, w_x, b)
+    x, w_h = util.inputs(x, w_h, w_x, b, initial_state, recurrent_dropout)
     h_prev = initial_state
     if h_prev is None:
         units = util.dim("simple_rnn: w_h", w_h, 0, 2)

@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_blockrnn import _gradient_util as gradient_util
 from tf_blockrnn import _loader
 from tf_blockrnn import _second_derivatives as composed
 from tf_blockrnn import _sequence_arguments as arguments
@@ -38,7 +39,7 @@ class LSTMState(NamedTuple):
     cs: tf.Tensor
 
 
-@arguments.in_own_names(_LSTM_GATES)
+@arguments.in_own_names(_LSTM_GATES, initial_state="h, cs", peepholes="wci, wcf, wco")
 def lstm(
     x: tf.Tensor,
     w_x: tf.Tensor | None,
@@ -54,7 +55,7 @@ def lstm(
     time_major: bool = False,
     go_backwards: bool = False,
     forget_bias: float = 0.0,
-    cell_clip: float = 0.0,
+    cell_clip: float | None = 0.0,
     name: str | None = None,
 ) -> tuple[tf.Tensor, LSTMState]:
     """Computes an LSTM over whole sequences (arXiv:1409.2329), differentiable in all inputs.
@@ -81,7 +82,8 @@ def lstm(
       go_backwards: whether the last step is done first: with sequence_lengths, the last within
         them. Each output stands where its input does.
       forget_bias: added to the forget gate's pre-activation.
-      cell_clip: bound of the cell state; none unless it is above 0. The gradient ignores the clip.
+      cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
+        ignores the clip.
       name: of the op in a graph.
 
     Returns:
@@ -89,8 +91,9 @@ def lstm(
       time_major, and the state after the last step done.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, or a length is not in 0..T
-        (ValueError for what shows while a graph is built).
+      tf.errors.InvalidArgumentError: a shape or type does not fit, time_major, go_backwards or
+        forget_bias is None, or a length is not in 0..T (ValueError for what shows while a graph is
+        built).
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -100,7 +103,8 @@ def lstm(
       >>> print(" ".join(f"{step:.4f}" for step in outputs[1, :, 0]), f"{state.h[1, 0]:.4f}")
       0.1339 0.0000 0.0000 0.1339
     """
-    x, w_h = util.inputs(x, w_h, w_x, b)
+    others = (w_x, b, w_p, initial_state, peepholes, recurrent_dropout)
+    x, w_h = util.inputs(x, w_h, *others)
     if initial_state is not None:
         h_prev, cs_prev = initial_state
     else:
@@ -121,7 +125,7 @@ def lstm(
         util.or_left_out("lstm: w_p", w_p, 2, x.dtype),
         util.or_left_out("lstm: recurrent_dropout", recurrent_dropout, 3, x.dtype),
         forget_bias=forget_bias,
-        cell_clip=cell_clip,
+        cell_clip=0.0 if cell_clip is None else cell_clip,
         time_major=time_major,
         go_backwards=go_backwards,
         is_training=util.is_training(),
@@ -135,7 +139,8 @@ def _stacked(peepholes: Peepholes | None, dtype: tf.DType) -> tf.Tensor:
     if peepholes is None:
         return util.none(dtype)
     wci, wcf, wco = peepholes
-    return tf.stack([util.in_dtype(weights, dtype) for weights in (wci, wcf, wco)])
+    # As tensors: tf.stack takes no Keras variables.
+    return tf.stack([gradient_util.as_tensor(weights, dtype) for weights in (wci, wcf, wco)])
 
 
 class _ResetBefore(NamedTuple):
@@ -237,8 +242,9 @@ def gru(
       state after the last step done, [B, H].
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, or a length is not in 0..T
-        (ValueError for what shows while a graph is built).
+      tf.errors.InvalidArgumentError: a shape or type does not fit, reset_after, time_major or
+        go_backwards is None, or a length is not in 0..T (ValueError for what shows while a graph is
+        built).
       ValueError: gate_order is none of the two.
 
     Example:
@@ -251,7 +257,7 @@ def gru(
     """
     if gate_order not in ("ruc", "urc"):
         raise ValueError(f'gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
-    x, w_h = util.inputs(x, w_h, w_x, b_x)
+    x, w_h = util.inputs(x, w_h, w_x, b_x, b_h, initial_state, recurrent_dropout)
     h_prev = initial_state
     if h_prev is None:
         h_prev = util.zero_state("gru", x, time_major, util.dim("gru: w_h", w_h, 0, 2))

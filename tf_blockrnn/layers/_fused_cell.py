@@ -121,9 +121,13 @@ class FusedCell:
         self._sequence_weights.clear()
         super().reset_dropout_mask()
 
+    def _op_tensor(self, given: Any) -> tf.Tensor:
+        """An input or a state in the compute dtype."""
+        return _fusing.in_dtype(tf.convert_to_tensor(given), self.compute_dtype)
+
     def _op_input(self, inputs: Any, training: Any) -> tf.Tensor:
         """x of the op: the inputs in the compute dtype, after the dropout of inputs."""
-        x = tf.cast(inputs, self.compute_dtype)
+        x = self._op_tensor(inputs)
         if training and 0.0 < self.dropout < 1.0:
             x = x * super().get_dropout_mask(x)
         return x

@@ -223,7 +223,7 @@ def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
     if mask.shape.rank == 3:
         mask = tf.squeeze(mask, -1)
     if mask.shape.rank == 2 and mask.shape[0] == 1 and sequences.shape[0] != 1:
-        mask = tf.broadcast_to(mask, tf.shape(sequences)[:2])
+        mask = tf.broadcast_to(mask, [_size(sequences, 0), _size(mask, 1)])
     return mask
 
 

@@ -53,8 +53,16 @@ def say_once(owner: Any, kind: str, reason: str, stacklevel: int) -> None:
 
 
 def in_dtype(tensor: Any, dtype: str) -> Any:
-    """The tensor in the given type."""
-    return tensor if tensor.dtype.name == dtype else tf.cast(tensor, dtype)
+    """The tensor in the given type.
+
+    Raises:
+      ValueError: it is complex; tf.cast would leave the imaginary part out.
+    """
+    if tensor.dtype.name == dtype:
+        return tensor
+    if tensor.dtype.is_complex:
+        raise ValueError(f"Inputs and states must be real numbers, got {tensor.dtype.name}.")
+    return tf.cast(tensor, dtype)
 
 
 def weight_in_dtype(weight: Any, dtype: str) -> Any:

@@ -87,7 +87,7 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
         if not self.fused:
             return super().call(inputs, states, training=training)
         nested = isinstance(states, (list, tuple))
-        h_prev = tf.cast(states[0] if nested else states, self.compute_dtype)
+        h_prev = self._op_tensor(states[0] if nested else states)
         step = raw_ops.GRUBlockCell(
             x=self._op_input(inputs, training), h_prev=h_prev, **self._op_weights()._asdict()
         )

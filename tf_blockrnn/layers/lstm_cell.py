@@ -107,7 +107,7 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
     def call(self, inputs, states, training=False):
         if not self.fused:
             return super().call(inputs, states, training=training)
-        h_prev, cs_prev = (tf.cast(state, self.compute_dtype) for state in states)
+        h_prev, cs_prev = (self._op_tensor(state) for state in states)
         step = raw_ops.LSTMBlockCell(
             x=self._op_input(inputs, training),
             cs_prev=cs_prev,

@@ -72,6 +72,8 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
 
     def _run_op(self, x, w_x, states, **options):
         cell, dtype = self.cell, self.cell.compute_dtype
+        if len(states) != 1:
+            raise ValueError(f"SimpleRNN has one state, got {len(states)} initial states.")
         bias = (
             tf.zeros([self._GATES * cell.units], dtype)
             if cell.bias is None
