@@ -7,7 +7,6 @@ the op is added to a graph, its kernel as the graph runs. Arguments are tensors 
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -71,11 +70,6 @@ def call_or_trace(mode: str, function: Callable, tensors: Mapping, attrs: Mappin
         graph = tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
         _traced[key] = graph.get_concrete_function()
     return _traced[key](tensors)
-
-
-@functools.cache
-def _session() -> tf.compat.v1.Session:
-    return tf.compat.v1.Session(graph=_graph)
 
 
 def _known_placeholders(tensors) -> list:

@@ -103,7 +103,9 @@ class StepLoop {
       // The process may have been given fewer multiprocessors than there are;
       // then nothing has been queued.
       if (code != cudaErrorCooperativeLaunchTooLarge) {
-        if (host.persistent_blocks != nullptr) ++*host.persistent_blocks;
+        if (code == cudaSuccess && host.persistent_blocks != nullptr) {
+          ++*host.persistent_blocks;
+        }
         return ToError(code);
       }
       static_cast<void>(ToError(code));
