@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_blockrnn import _arguments as arguments
 from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader
-from tf_blockrnn import _sequence_arguments as arguments
 
 _ops = _loader.load()
 

@@ -21,10 +21,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from tf_blockrnn import _arguments as arguments
 from tf_blockrnn import _gradient_util as gradient_util
 from tf_blockrnn import _loader
 from tf_blockrnn import _second_derivatives as composed
-from tf_blockrnn import _sequence_arguments as arguments
 from tf_blockrnn import _sequence_util as util
 from tf_blockrnn.lstm_block_cell import Peepholes
 

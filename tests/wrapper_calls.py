@@ -1,0 +1,64 @@
+"""Calls of the public functions with arguments that fit, and what a refusal has to say."""
+
+from __future__ import annotations
+
+import re
+
+import keras
+import pytest
+import tensorflow as tf
+
+B, T, IN, H, P = 2, 3, 5, 4, 3
+GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
+BLOCK_FUNCTIONS = ("block_lstm", "block_lstm_v2", "block_gru")
+CELLS = ("lstm_block_cell", "gru_block_cell")
+
+
+def some(*shape):
+    return tf.fill(shape, 0.1)
+
+
+def sequence_arguments(name):
+    width = GATES[name] * H
+    biases = ("b_x", "b_h") if name == "gru" else ("b",)
+    return {
+        "x": some(B, T, IN),
+        "w_x": some(IN, width),
+        "w_h": some(H, width),
+        **{bias: some(width) for bias in biases},
+    }
+
+
+def sequence_call(tfb, name, **changed):
+    return getattr(tfb, name)(**{**sequence_arguments(name), **changed})
+
+
+def refused(message):
+    return pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(message))
+
+
+def block_arguments(name):
+    arguments = {"x": some(B, IN) if name in CELLS else some(T, B, IN)}
+    if "gru" in name:
+        weights = {"w_ru": some(IN + H, 2 * H), "w_c": some(IN + H, H)}
+        return {
+            **arguments,
+            "h_prev": some(B, H),
+            **weights,
+            "b_ru": some(2 * H),
+            "b_c": some(H),
+        }
+    weights = {"w": some(IN + H, 4 * H), "b": some(4 * H)}
+    return {**arguments, "state": (some(B, H), some(B, H)), **weights}
+
+
+def block_call(tfb, name, **changed):
+    function = getattr(getattr(tfb, name.removesuffix("_v2")), name)
+    return function(**{**block_arguments(name), **changed})
+
+
+def as_keras(tensors):
+    def made(tensor):
+        return keras.Variable(tensor.numpy(), dtype=tensor.dtype.name)
+
+    return tf.nest.map_structure(made, tensors)
