@@ -7,13 +7,13 @@ allocator. What differs is the kernel.
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from bench import machine, op_cases, timing
+from bench.peers import tensorflow_base
 from bench.progress import Progress
 
 # A ratio under this breaks the promise made in the README; under 1 it is only shown.
@@ -21,17 +21,6 @@ FLOOR = 0.95
 # Both contenders must compute the same thing, or the comparison means nothing. Loose: a chain of 32
 # float32 cells, summed in another order.
 _MAX_DIFFERENCE = 1e-3
-
-
-def start_tensorflow(threads: int) -> Any:
-    """Imports TensorFlow with `threads` threads for the kernels and one for the executor."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # this is a benchmark of the processor
-    import tensorflow as tf
-
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    return tf
 
 
 def _difference(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
@@ -101,7 +90,7 @@ def run(
     """
     machine.warn_if_busy()
     stamp = machine.stamp(threads)
-    tf = start_tensorflow(threads)
+    tf = tensorflow_base.start(threads)
     if null:
         ours = tf.raw_ops
     else:

@@ -1,4 +1,4 @@
-"""What our time at a sequence that missed its target consists of, as a Markdown table.
+"""What our time at a shape that missed its target consists of, as a Markdown table.
 
 A call takes at least what an empty tf.function takes, and its products at least what they take at
 the product peak. The fastest peer's time over the sum of both is the highest ratio that any op
@@ -14,19 +14,20 @@ from bench import report, timing
 from bench.provenance import measured
 from bench.tables import KINDS, markdown_table, number
 
-_OURS = "ours"
+# The contender that each bench is about.
+_OURS = {"sequences": "ours", "stacks": "ours_cudnn"}
 
 
-def _parts(row: dict[str, Any], result: dict[str, Any]) -> dict[str, float]:
+def _parts(ours: str, row: dict[str, Any], result: dict[str, Any]) -> dict[str, float]:
     """Our time in ms, its two lower bounds, and the ratios reached and reachable."""
     products = 1e-6 * row["flops"] / result["peak_gflops"]
     call = result["empty_call_ms"]
     fastest = row["peers"][row["fastest"]]["median_ms"]
     return {
-        "ours": row["peers"][_OURS]["median_ms"],
+        "ours": row["peers"][ours]["median_ms"],
         "call": call,
         "products": products,
-        "ratio": row["ratios"][_OURS],
+        "ratio": row["ratios"][ours],
         "highest": fastest / (call + products),
     }
 
@@ -52,16 +53,17 @@ def _mean(name: str, parts: Sequence[dict[str, float]], target: float) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The rows of `tf_blockrnn.lstm` and `gru` under their targets, and all means."""
+    """The rows of our function or stack under their targets, and all means."""
+    ours = _OURS[result["bench"]]
     lines, means = [], []
     for (cell, kind), rows in report.groups(result).items():
         name, target = f"{cell.upper()} {KINDS[kind]}", report.TARGETS[kind]
-        parts = {id(row): _parts(row, result) for row in rows if _OURS in row["ratios"]}
+        parts = {id(row): _parts(ours, row, result) for row in rows if ours in row["ratios"]}
         means.append(_mean(name, list(parts.values()), target["mean"]))
         lines += [
             _line(name, row, parts[id(row)])
             for row in rows
-            if id(row) in parts and row["ratios"][_OURS] < target["each"]
+            if id(row) in parts and row["ratios"][ours] < target["each"]
         ]
     head = [
         "B, T, I, H", "ours ms", "of it the call", "products at peak", "all else",

@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from bench import layers_report, limits, report, summary
+from bench import calls, layers_report, limits, report, summary
 
 # A section's name is the one of the result that it is made from.
 _Sections = dict[str, Callable[[dict[str, Any]], str]]
@@ -31,7 +31,11 @@ _ALL_ROWS: _Sections = {
 PAGES: dict[str, _Sections] = {
     "README.md": summary.SECTIONS,
     "docs/benchmarks.md": _ALL_ROWS,
-    "docs/speed.md": {"sequences": limits.markdown},
+    "docs/speed.md": {
+        "sequences": limits.markdown,
+        "stacks": limits.markdown,
+        "calls": calls.markdown,
+    },
 }
 
 

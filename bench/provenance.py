@@ -18,7 +18,7 @@ def machine_line(result: dict[str, Any]) -> str:
         f"{label} {versions[key]}"
         for key, label in _LIBRARIES.items()
         if key in versions
-        and result["bench"] not in ("cells", "memory")
+        and result["bench"] not in ("cells", "calls", "memory")
         and (key, result["bench"]) != ("onnxruntime", "layers")
     ]
     # The widest set of each kind says enough.

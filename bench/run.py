@@ -1,4 +1,6 @@
-"""python -m bench [cells | sequences | stacks | bfloat16 | layers | memory | all | show | readme]
+"""python -m bench [VERB]
+
+VERB: cells, sequences, stacks, bfloat16, layers, calls, memory, all, show or readme.
 
 No verb is `all`. A whole run takes over an hour on two cores, most of it the sequences and stacks;
 `--seconds` and `--rounds` trade time for calm.
@@ -14,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from bench import layers_report, machine, op_cases, pages, report, shapes, timing
+from bench import calls, layers_report, machine, op_cases, pages, report, shapes, timing
 from bench.peers import PEERS
 
 _RESULTS = pathlib.Path(__file__).resolve().parent / "results"
@@ -64,6 +66,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="Keras layers: ours against Keras' and PyTorch's, masks and recurrent dropout too",
     )
     layers.add_argument("--variants", nargs="+", choices=tuple(shapes.LAYER_VARIANTS))
+    verbs.add_parser("calls", parents=[common], help="what a call costs beside its op")
     verbs.add_parser("memory", parents=[common], help="peak memory of training, against TensorFlow")
     verbs.add_parser("all", parents=[common], help="all of them, one after another")
     readme = verbs.add_parser(
@@ -115,6 +118,7 @@ _TEXT: dict[str, Callable[[dict[str, Any]], str]] = {
     "stacks": report.sequences_text,
     "bfloat16": report.sequences_text,
     "layers": layers_report.text,
+    "calls": calls.text,
     "memory": report.memory_text,
 }
 
@@ -243,6 +247,13 @@ def _layers(args: argparse.Namespace) -> None:
     _finish(result, _folder(args, result))
 
 
+def _calls(args: argparse.Namespace) -> None:
+    default = shapes.SEQUENCE_SHAPES_QUICK if args.quick else shapes.CALL_SHAPES
+    chosen = [shapes.parse(s, 4) for s in args.shapes] if args.shapes else default
+    result = calls.run(chosen, _plan(args), args.threads)
+    _finish(result, _folder(args, result))
+
+
 def _memory(args: argparse.Namespace) -> None:
     from bench import memory
 
@@ -255,7 +266,7 @@ def _memory(args: argparse.Namespace) -> None:
 def _all(args: argparse.Namespace) -> None:
     if args.shapes:
         raise SystemExit("--shapes belongs to one of the benches")
-    for bench in (_cells, _sequences, _stacks, _bfloat16, _layers, _memory):
+    for bench in (_cells, _sequences, _stacks, _bfloat16, _layers, _calls, _memory):
         bench(args)
 
 
@@ -273,7 +284,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _arguments(argv)
     verbs = {
         "cells": _cells, "sequences": _sequences, "stacks": _stacks, "bfloat16": _bfloat16,
-        "layers": _layers,
+        "layers": _layers, "calls": _calls,
         "memory": _memory, "all": _all,
         "readme": _readme, "show": _show,
     }  # fmt: skip

@@ -59,6 +59,18 @@ SWEEPS: dict[str, tuple[int, ...]] = {
 
 SEQUENCE_SHAPES_QUICK: tuple[tuple[int, int, int, int], ...] = ((1, 5, 8, 8), (3, 4, 7, 9))
 
+# Where calling may cost as much as the work.
+CALL_SHAPES: tuple[tuple[int, int, int, int], ...] = (
+    (1, 1, 512, 512),
+    (1, 100, 64, 64),
+    (1, 1000, 16, 16),
+    (16, 100, 32, 32),
+    (512, 10, 16, 16),
+    (1, 100, 256, 256),
+    (3, 77, 129, 257),
+    (32, 50, 128, 128),
+)
+
 # Peak memory of training: where the kept activations, or the weights, are the cost.
 MEMORY_SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (64, 100, 256, 256),

@@ -10,6 +10,7 @@ import pytest
 from children import ROOT, assert_ok, run_python
 
 from bench import (
+    calls,
     data,
     layers,
     layers_report,
@@ -291,6 +292,29 @@ def test_what_no_op_could_reach_is_told():
     assert row in missed
     assert "LSTM inference: 0.50 reached, 1.25 the highest possible, 1.3 wanted" in missed
     assert row[:32] not in limits.markdown(_sequence_result(9.0) | {"empty_call_ms": 3.0})
+
+
+def test_what_a_stack_lost_is_told_of_the_stack():
+    result = _sequence_result(20.0) | {"empty_call_ms": 3.0, "bench": "stacks"}
+    assert "| torch" not in limits.markdown(result)  # `ours` is none
+    row = result["rows"][0]
+    row["peers"]["ours_cudnn"] = row["peers"].pop("ours")
+    sequences.compare(row)
+    assert "| 20.0 | 3.00 | 5.00 | 12.0 | torch 10.0 | 0.50 | 1.25 |" in limits.markdown(result)
+
+
+def test_an_op_in_a_graph_is_what_each_more_adds(tmp_path):
+    arguments = ["-m", "bench", "calls", "--quick", "--out", str(tmp_path)]
+    printed = assert_ok(run_python(arguments, timeout=120, cwd=ROOT), "bench")
+    result = json.loads((tmp_path / "calls.json").read_text())
+    rows = [(row["cell"], tuple(row["shape"])) for row in result["rows"]]
+    assert rows == [(cell, s) for cell in calls.CELLS for s in shapes.SEQUENCE_SHAPES_QUICK]
+    for row in result["rows"]:
+        assert "graph of one" not in row["ways"]
+        assert all(way["median_ms"] > 0 for name, way in row["ways"].items() if name != calls.OP)
+        assert f"{row['cell'].upper()} {', '.join(map(str, row['shape']))}" in printed
+    result["rows"][0]["ways"][calls.OP] = {"median_ms": 0.0123}
+    assert "| LSTM 1, 5, 8, 8 | 12.3 | " in calls.markdown(result)
 
 
 def test_what_lengths_save_is_told():

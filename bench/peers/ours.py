@@ -14,6 +14,14 @@ from bench.shapes import GATES, Case
 _RESET_UPDATE, _CANDIDATE = (0, 1), (2,)
 
 
+def function_weights(cell: str, arrays: data.Arrays) -> list[np.ndarray]:
+    """What tf_blockrnn.lstm or gru takes after x."""
+    order = tuple(range(GATES[cell]))  # both functions take the canonical order
+    weights = [data.gates_beside(arrays.w, order), data.gates_beside(arrays.r, order)]
+    bias = data.bias(arrays.b, order)
+    return [*weights, bias, np.zeros_like(bias)] if cell == "gru" else [*weights, bias]
+
+
 class Peer:
     """`option`: "function" is tf_blockrnn.lstm and gru, "block" is BlockLSTMV2 and BlockGRU,
     "cudnn" is CudnnRNNV3.
@@ -44,14 +52,7 @@ class Peer:
 
     def _function(self, case: Case, arrays: data.Arrays) -> tensorflow_base.Model:
         tf = self._tf
-        order = tuple(range(GATES[case.cell]))  # both functions take the canonical order
-        values = [
-            data.gates_beside(arrays.w, order),
-            data.gates_beside(arrays.r, order),
-            data.bias(arrays.b, order),
-        ]
-        if case.cell == "gru":
-            values.append(np.zeros_like(values[-1]))
+        values = function_weights(case.cell, arrays)
         weights = [tf.Variable(tf.cast(value, case.dtype)) for value in values]
         function = getattr(self._library, case.cell)
         return tensorflow_base.Model(

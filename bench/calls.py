@@ -1,0 +1,117 @@
+"""What a call costs beside its op: one sequence called in each of the ways that TensorFlow has.
+
+A tf.function runs on a thread of TensorFlow's executor, which the caller wakes and waits for. An op
+inside of a graph has no such price: its time is what each of ten more in a graph adds, one after
+the other, each beginning with the state that the one before ended with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from bench import data, machine, timing
+from bench.peers import ours, tensorflow_base
+from bench.progress import Progress
+from bench.provenance import measured
+from bench.shapes import Case
+from bench.tables import dims, markdown_table, number, text_table
+
+CELLS = ("lstm", "gru")
+OP = "op in a graph"
+_MORE_OPS = 10
+_ONE, _MANY = "graph of one", "graph of many"
+_EMPTY = "empty function"
+# What a table shows, in its order.
+_COLUMNS = (OP, "eager", "concrete function", "tf.function", _EMPTY)
+
+
+def _ways(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], object]]:
+    """The contenders of a row."""
+    arrays = data.make(case)
+    x = tf.constant(arrays.x)
+    weights = [tf.Variable(value) for value in ours.function_weights(case.cell, arrays)]
+    function = getattr(library, case.cell)
+
+    def chain(x: Any, ops: int) -> Any:
+        state = None
+        for _ in range(ops):
+            h, state = function(x, *weights, initial_state=state, time_major=True)
+        return h
+
+    def graph(ops: int) -> Callable[[], object]:
+        return tf.function(lambda: chain(x, ops)).get_concrete_function()
+
+    compiled = tf.function(lambda x: chain(x, 1))
+    concrete = compiled.get_concrete_function(x)
+    return {
+        "eager": lambda: chain(x, 1),
+        "concrete function": lambda: concrete(x),
+        "tf.function": lambda: compiled(x),
+        _EMPTY: tensorflow_base.empty(tf),
+        _ONE: graph(1),
+        _MANY: graph(1 + _MORE_OPS),
+    }
+
+
+def _row(samples: dict[str, list[list[float]]], case: Case) -> dict[str, Any]:
+    ways = {name: timing.summary(turns) for name, turns in samples.items()}
+    one, many = (ways.pop(name)["median_ms"] for name in (_ONE, _MANY))
+    ways[OP] = {"median_ms": (many - one) / _MORE_OPS}
+    return {"cell": case.cell, "shape": list(case.shape), "ways": ways}
+
+
+def run(
+    shapes: Sequence[tuple[int, int, int, int]], plan: timing.Plan, threads: int
+) -> dict[str, Any]:
+    """Measures inference at all `shapes`; gives the result as it goes into the JSON."""
+    machine.warn_if_busy()
+    stamp = machine.stamp(threads)
+    tf = tensorflow_base.start(threads)
+    import tf_blockrnn
+
+    cases = [Case(cell, "infer", *shape) for cell in CELLS for shape in shapes]
+    bar, rows, interrupted = Progress(len(cases)), [], False
+    try:
+        for case in cases:
+            bar.start(f"{case.cell} {case.shape}")
+            ways = _ways(tf, tf_blockrnn, case)
+            runners = {name: timing.in_process(way) for name, way in ways.items()}
+            rows.append(_row(timing.alternate(runners, plan, bar.note), case))
+            bar.done(", ".join(f"{name} {text}" for name, text in _times(rows[-1]).items()))
+    except KeyboardInterrupt:
+        if not rows:
+            raise
+        interrupted = True  # minutes of measuring are not to be thrown away
+    stamp["load_at_end"] = machine.load()
+    return {
+        "schema": 1,
+        "bench": "calls",
+        "machine": stamp,
+        "plan": {"rounds": plan.rounds, "seconds": plan.seconds},
+        "interrupted": interrupted,
+        "rows": rows,
+    }
+
+
+def _times(row: dict[str, Any]) -> dict[str, str]:
+    """The median µs of each column."""
+    return {name: number(1e3 * row["ways"][name]["median_ms"]) for name in _COLUMNS}
+
+
+def _table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    head = ["B, T, I, H", *(f"{name}, µs" for name in _COLUMNS)]
+    return head, [
+        [f"{row['cell'].upper()} {dims(row['shape'])}", *_times(row).values()]
+        for row in result["rows"]
+    ]
+
+
+def text(result: dict[str, Any]) -> str:
+    """The result as text."""
+    return text_table(*_table(result))
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The same for a page."""
+    return "\n\n".join([markdown_table(*_table(result)), measured(result)])
