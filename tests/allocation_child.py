@@ -66,8 +66,9 @@ def with_little_memory(run: Callable, what: str) -> dict[str, int]:
     return dict(outcomes)
 
 
-# What is run makes no tensors of its own, which could run short, too; outputs and scratch take a
-# megabyte or more each.
+# What is run makes no tensors of its own, which could run short, too (where an eager op of
+# TensorFlow throws std::bad_alloc, its binding to Python ends the process); outputs and scratch
+# take a megabyte or more each.
 
 
 def _cells(tfb) -> Runs:
@@ -116,13 +117,18 @@ def _trained(function, gates: int, biases: int, **options) -> Callable:
     x = random(batch, steps, inputs)
     weights = [random(inputs, gates * units), random(units, gates * units)]
     weights += [random(gates * units) for _ in range(biases)]
+    state = random(batch, units)
+    if gates == 4:
+        state = (state, random(batch, units))
     lengths = tf.constant(rng.integers(0, steps + 1, batch), tf.int32)
     mask = tf.constant(rng.uniform(size=(batch, steps)) < 0.7)
 
     def run():
         with tf.GradientTape() as tape:
             tape.watch([x, *weights])
-            h, _ = function(x, *weights, sequence_lengths=lengths, mask=mask, **options)
+            h, _ = function(
+                x, *weights, initial_state=state, sequence_lengths=lengths, mask=mask, **options
+            )
         return [h, *tape.gradient(h, [x, *weights])]
 
     return run
