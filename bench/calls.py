@@ -33,11 +33,12 @@ def _ways(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], object]]:
     weights = [tf.Variable(value) for value in ours.function_weights(case.cell, arrays)]
     function = getattr(library, case.cell)
 
-    def chain(x: Any, ops: int) -> Any:
-        state = None
+    def chain(x: Any, ops: int) -> list[Any]:
+        state, outputs = None, []
         for _ in range(ops):
             h, state = function(x, *weights, initial_state=state, time_major=True)
-        return h
+            outputs.append(h)  # all are returned: what nobody uses is not written
+        return outputs
 
     def graph(ops: int) -> Callable[[], object]:
         return tf.function(lambda: chain(x, ops)).get_concrete_function()
