@@ -8,13 +8,7 @@ import tolerances
 from cell_pairs import BATCH, KINDS, REDUCTION, layer_pair, make_ours, sequence
 from compare import assert_close
 
-
-@pytest.fixture(autouse=True)
-def _package(tfb):
-    keras.utils.set_random_seed(7)
-    keras.config.set_dtype_policy("float32")
-    yield
-    keras.config.set_dtype_policy("float32")
+pytestmark = pytest.mark.usefixtures("tfb")
 
 
 def nodes_by_function(function, x):
