@@ -37,7 +37,7 @@ def bit_calls() -> list[Call]:
             Call(Network(mode, 1, 1, 1, 1), 3, 1),
             Call(Network(mode, 2, 2, 17, 33), 5, 7, (5, 0, 3, 1, 5, 2, 4), time_major=False),
             Call(Network(mode, 2, 2, 65, 129), 4, 3),
-            Call(Network(mode, 1, 2, 9, 17), 3, 130, tuple(k % 4 for k in range(130))),
+            Call(Network(mode, 1, 2, 9, 65), 3, 130, tuple(k % 4 for k in range(130))),
             Call(Network(mode, 3, 1, 96, 96, projected, skip=True), 4, 40, (4,) * 20 + (2,) * 20),
             Call(Network(mode, 2, 2, 24, 40), 6, 50, dropout=0.3, seeds=SEEDED),
         ]

@@ -263,6 +263,25 @@ def test_what_is_left_out_is_zero(tfb, name):
     assert _bits(got) == _bits(want)
 
 
+def test_zeros_are_kept_where_they_are_few_and_eager(tfb):
+    from tf_blockrnn import _sequence_util
+
+    make = _sequence_util.zeros_to_read
+    few = make(3, 5, tf.float32)
+    assert make(3, 5, tf.float32) is few
+    np.testing.assert_array_equal(few, np.zeros([3, 5]))
+    assert make(3, 5, tf.float64).dtype == tf.float64
+    with tf.device("CPU:0"):
+        assert make(3, 5, tf.float32) is not few  # another device could be meant
+    assert make(101, 100, tf.float32) is not make(101, 100, tf.float32)
+
+    @tf.function
+    def in_graph(x):
+        return make(tf.shape(x)[0], 5, tf.float32)
+
+    assert in_graph(tf.ones([3])).shape == [3, 5]
+
+
 @all_functions
 def test_defaults_are_batch_major_and_forwards(tfb, name):
     function = FUNCTIONS[name]

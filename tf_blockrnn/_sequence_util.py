@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.eager import record
+from tensorflow.python.eager import context, record
 
 from tf_blockrnn import _gradient_util as util
+
+# Elements of zeros that are kept, at most. To make so few takes longer than a small op.
+_MOST_KEPT = 10_000
 
 
 @functools.cache
@@ -20,6 +23,12 @@ def _none_eager(dtype: tf.DType) -> tf.Tensor:
 def none(dtype: tf.DType) -> tf.Tensor:
     """What an op takes for an input that is left out."""
     return _none_eager(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _kept_zeros(batch: int, units: int, dtype: tf.DType, device: str | None) -> tf.Tensor:
+    del device  # part of the key: where they are made
+    return tf.zeros([batch, units], dtype)
 
 
 def is_training() -> bool:
@@ -67,7 +76,14 @@ def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tens
 
 def zero_state(op: str, x: tf.Tensor, time_major: bool, units: int | tf.Tensor) -> tf.Tensor:
     """Zeros for each row of x and each unit."""
-    return tf.zeros([dim(f"{op}: x", x, 1 if time_major else 0, 3), units], x.dtype)
+    return zeros_to_read(dim(f"{op}: x", x, 1 if time_major else 0, 3), units, x.dtype)
+
+
+def zeros_to_read(batch: int | tf.Tensor, units: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Zeros for an op to read and not to be handed on: eagerly another call may read the same."""
+    if not tf.executing_eagerly() or batch * units > _MOST_KEPT:
+        return tf.zeros([batch, units], dtype)
+    return _kept_zeros(batch, units, dtype, context.context().device_name)
 
 
 def or_left_out(argument: str, given: tf.Tensor | None, rank: int, dtype: tf.DType) -> tf.Tensor:

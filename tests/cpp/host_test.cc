@@ -18,7 +18,7 @@ namespace {
 // does: few rows and many, in products and (33,000 elements) in pointwise
 // passes.
 const std::vector<Dims> kShapes = {
-    {3, 5, 7}, {4, 130, 129}, {17, 65, 130}, {70, 33, 65}, {300, 3, 110},
+    {3, 5, 7}, {4, 200, 260}, {17, 90, 190}, {70, 33, 110}, {300, 3, 110},
 };
 constexpr int kThreads[] = {2, 3, 8};
 
@@ -28,8 +28,8 @@ const std::vector<Dims>& Shapes(const Op& op) {
 
 // One that is not shared out and one that is.
 std::vector<Dims> TwoShapes(const Op& op) {
-  if (op.sequence) return {{3, 5, 7, 4}, {40, 7, 20, 9}};
-  return {{3, 5, 7}, {70, 33, 65}};
+  if (op.sequence) return {{3, 5, 7, 4}, {40, 7, 56, 9}};
+  return {{3, 5, 7}, {70, 33, 110}};
 }
 
 Case MakeCase(const Op& op, Type type, const Dims& dims, int variant) {

@@ -65,7 +65,7 @@ inline constexpr int kPlainOrder = 12;  // every step counts, in order
 // step_loop_test.cc checks that they are.
 inline const std::vector<Dims>& SharedSequences() {
   static const std::vector<Dims> shapes = {
-      {3, 5, 7, 4},   {40, 7, 24, 9},    {130, 140, 20, 8},
+      {3, 5, 7, 4},   {40, 7, 56, 9},    {130, 140, 33, 8},
       {3, 5, 150, 3}, {7, 140, 110, 70},
   };
   return shapes;

@@ -298,7 +298,7 @@ void CancelledBetweenSteps(const Op& op, Type type, Failures* failures) {
   c.type = type;
   // Not shared out, over rows, over units.
   for (const Dims& dims :
-       {Dims{3, 5, 7, 30}, Dims{40, 2, 20, 30}, Dims{2, 2, 150, 4}}) {
+       {Dims{3, 5, 7, 30}, Dims{40, 2, 33, 30}, Dims{2, 2, 150, 4}}) {
     for (const int threads : {1, 3}) {
       c.dims = dims;
       c.host = HostOptions();

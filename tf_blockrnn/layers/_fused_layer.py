@@ -11,14 +11,13 @@ for three things, which are put right behind it:
   each where its input stands.
 """
 
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from tf_blockrnn import _loader
+from tf_blockrnn import _loader, _sequence_util
 from tf_blockrnn.layers import _fusing
 
 # On a tensor: it is the initial state that a layer made for this very call, which is zero and
@@ -98,8 +97,8 @@ class FusedLayer:
         for made_by, known in ((type(self), keras.layers.RNN), (type(self.cell), self._CELLS[0])):
             if made_by.get_initial_state is not known.get_initial_state:
                 return None
-        make = _eager_zeros if tf.executing_eagerly() else _zeros
-        made = {n: make(_size(sequences, 0), n, self.cell.compute_dtype) for n in self.state_size}
+        batch, dtype = _size(sequences, 0), tf.as_dtype(self.cell.compute_dtype)
+        made = {n: _zeros(batch, n, dtype) for n in self.state_size}
         return [made[size] for size in self.state_size]
 
     def inner_loop(self, sequences, initial_state, mask, training=False):
@@ -197,14 +196,10 @@ class FusedLayer:
         return 0.0 < rate < 1.0
 
 
-def _zeros(batch: int | tf.Tensor, size: int, dtype: str) -> tf.Tensor:
-    zeros = tf.zeros([batch, size], dtype)
+def _zeros(batch: int | tf.Tensor, size: int, dtype: tf.DType) -> tf.Tensor:
+    zeros = _sequence_util.zeros_to_read(batch, size, dtype)
     setattr(zeros, _MADE_HERE, True)
     return zeros
-
-
-# To make them anew costs as much as a small op.
-_eager_zeros = functools.lru_cache(maxsize=64)(_zeros)
 
 
 def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:

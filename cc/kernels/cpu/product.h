@@ -27,9 +27,18 @@ namespace blockrnn::cpu {
 // H = 64 … 1024 (docs/adr/0005-products.md).
 inline constexpr int64_t kStreamRows = 16;
 
-// One multiply-add below this many, in a whole section, is not worth the few
-// microseconds that waking a helper takes.
-inline constexpr double kMultipliesPerHelper = 350e3;
+// How many workers a section is worth that does so many multiply-adds with so
+// many weights and results: to wake a helper costs what it spares in a section
+// of a few tens of microseconds. A weight or result takes as long to come or go
+// as four multiply-adds do, which counts where rows are few or sums are short.
+// Measured (docs/adr/0005-products.md).
+inline int WorkersWorth(const Host& host, double multiplies, double elements) {
+  constexpr double kMultipliesPerWorker = 1e6;
+  constexpr double kMultipliesPerElement = 4;
+  const double work = multiplies + kMultipliesPerElement * elements;
+  return static_cast<int>(std::clamp<double>(work / kMultipliesPerWorker, 1,
+                                             std::max(host.num_threads, 1)));
+}
 
 // out[m, g, u] = Σ_parts Σ_k a[m, k] · w[k, gate_offset[g] + u]
 // in a call whose storage type is T; the weights are stored as W.
@@ -52,6 +61,11 @@ struct Product {
   double Multiplies() const {
     return static_cast<double>(rows) * static_cast<double>(units) * kGates *
            static_cast<double>(Depth());
+  }
+  // Weights and results.
+  double Elements() const {
+    return static_cast<double>(units) * kGates *
+           static_cast<double>(Depth() + rows);
   }
 };
 
@@ -343,10 +357,8 @@ class ProductMemory {
 template <class T, class... Works>
 Status RunProducts(const Host& host, ProductMemory<T>* memory,
                    const Works&... works) {
-  double multiplies = 0;
-  ((multiplies += works.product.Multiplies()), ...);
-  const int wanted = static_cast<int>(std::clamp<double>(
-      multiplies / kMultipliesPerHelper, 1, std::max(host.num_threads, 1)));
+  const int wanted = WorkersWorth(host, (works.product.Multiplies() + ...),
+                                  (works.product.Elements() + ...));
 
   constexpr int kWorks = sizeof...(Works);
   const internal::Split splits[kWorks] = {

@@ -161,10 +161,11 @@ class StateGradWeights {
   void MultiplyFirstStep(const Host& host, const C* d,
                          const Epilogue& epilogue) const {
     const int64_t batch = rows_.batch();
-    const double multiplies = static_cast<double>(batch) * kGates * units_ *
-                              static_cast<double>(factors_.width());
-    const int pieces = static_cast<int>(std::clamp<double>(
-        multiplies / kMultipliesPerHelper, 1, std::max(host.num_threads, 1)));
+    const auto depth = static_cast<double>(kGates * units_);
+    const auto width = static_cast<double>(factors_.width());
+    const auto rows = static_cast<double>(batch);
+    const int pieces =
+        WorkersWorth(host, rows * depth * width, (rows + depth) * width);
     const bool over_rows = batch >= pieces * kTileRows;
     ParallelFor(host, pieces, pieces, [&](int, int64_t piece) {
       const Share share = {static_cast<int>(piece), pieces};

@@ -43,8 +43,10 @@ enum class StepSplit { kNone, kRows, kUnits };
 inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads) {
   if (num_threads <= 1) return StepSplit::kNone;
   const double whole = loop.multiplies * static_cast<double>(loop.steps);
+  // Below, waking a helper costs more than it spares.
+  const bool worth_a_helper = whole > 1e6;
   // Rows for every worker to fill tiles with: no waiting, weights shared.
-  if (loop.rows >= 12 * num_threads && whole > 200e3) return StepSplit::kRows;
+  if (loop.rows >= 12 * num_threads && worth_a_helper) return StepSplit::kRows;
   // A meeting takes about half a microsecond: 25,000 multiply-adds at full
   // speed, fewer where the weights come from far away. With rows enough for a
   // tile or so each, it pays only where the weights are large.
@@ -52,7 +54,7 @@ inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads) {
   if (loop.panels >= num_threads && loop.multiplies / loop.stages > least) {
     return StepSplit::kUnits;
   }
-  if (loop.rows >= 4 * num_threads && whole > 200e3) return StepSplit::kRows;
+  if (loop.rows >= 4 * num_threads && worth_a_helper) return StepSplit::kRows;
   return StepSplit::kNone;
 }
 
