@@ -34,20 +34,24 @@ class RnnStackBackward {
     if (Engine::Failed(status)) return status;
     h_grad_ = args_.output_backprop;
     for (int64_t layer = g.layers - 1; layer >= 0; --layer) {
-      status = FindInput(layer);
-      if (Engine::Failed(status)) return status;
-      h_ = layer + 1 == g.layers
-               ? args_.output
-               : plan_.template H<const T>(args_.reserve, layer);
+      h_ = layer + 1 == g.layers ? args_.output : Below(layer + 1);
+      x_ = layer == 0 ? args_.input : drops_ ? dropped_ : Below(layer);
       x_grad_[0] = layer == 0 ? args_.input_backprop : between_[layer % 2];
-      status = engine_.RunDirections(
-          layer, [&](const Pseudo& pseudo, const Host& host) {
+      status = engine_.RunLayer(
+          layer,
+          [&](const StepSpan& steps, const Host& host) {
+            return Drop(layer, steps, host);
+          },
+          [&](const Pseudo& pseudo, const Host& host) {
             return Sequence(pseudo, host);
           });
       if (Engine::Failed(status)) return status;
-      status = FinishInputGrad(layer);
+      if (g.directions == 2) {
+        status = engine_.AddGradients(x_grad_[1], plan_.InputElements(layer),
+                                      x_grad_[0]);
+      }
       if (Engine::Failed(status)) return status;
-      h_grad_ = x_grad_[0];
+      h_grad_ = above_ = x_grad_[0];
     }
     return status;
   }
@@ -75,32 +79,28 @@ class RnnStackBackward {
         &x_grad_[1]);
   }
 
-  // What the layer took in: of a dropped input, made again.
-  Status FindInput(int64_t layer) {
-    x_ = layer == 0 ? args_.input
-                    : plan_.template H<const T>(args_.reserve, layer - 1);
-    if (layer == 0 || !drops_) return Status{};
-    const T* const below = x_;
-    x_ = dropped_;
-    return engine_.ApplyMask(MaskBelow(layer), args_.dropout, plan_.elements(),
-                             below, dropped_);
+  // What the layer below put out.
+  const T* Below(int64_t layer) const {
+    return plan_.template H<const T>(args_.reserve, layer - 1);
   }
 
   const uint8_t* MaskBelow(int64_t layer) const {
     return plan_.template Mask<const uint8_t>(args_.reserve, layer - 1);
   }
 
-  // Adds up the directions' gradients, and takes away those of what had been
-  // dropped.
-  Status FinishInputGrad(int64_t layer) {
-    const int64_t elements = plan_.InputElements(layer);
+  // Some steps of what a layer reads: the gradient of its output, without what
+  // the layer above did not see of it, and its own input, dropped again.
+  Status Drop(int64_t layer, const StepSpan& steps, const Host& host) const {
+    if (!drops_) return Status{};
+    const ElementSpan span = plan_.Elements(steps);
     Status status{};
-    if (args_.geometry.directions == 2) {
-      status = engine_.AddGradients(x_grad_[1], elements, x_grad_[0]);
+    if (layer + 1 < args_.geometry.layers) {
+      status = engine_.ApplyMask(MaskBelow(layer + 1), args_.dropout, span,
+                                 above_, above_, host);
     }
-    if (Engine::Failed(status) || !drops_ || layer == 0) return status;
-    return engine_.ApplyMask(MaskBelow(layer), args_.dropout, elements,
-                             x_grad_[0], x_grad_[0]);
+    if (Engine::Failed(status) || layer == 0) return status;
+    return engine_.ApplyMask(MaskBelow(layer), args_.dropout, span,
+                             Below(layer), dropped_, host);
   }
 
   Status Sequence(const Pseudo& pseudo, const Host& host) {
@@ -201,6 +201,7 @@ class RnnStackBackward {
   const T* x_ = nullptr;       // [steps, batch, its width]
   const T* h_ = nullptr;       // [steps, batch, D·P]
   const T* h_grad_ = nullptr;  // [steps, batch, D·P], or nullptr
+  T* above_ = nullptr;         // the same, of the layer above
   T* x_grad_[2] = {};          // [steps, batch, its width], by direction
 };
 

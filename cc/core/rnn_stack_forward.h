@@ -9,11 +9,15 @@
 //   static bool Failed(Status);
 //   static constexpr ReserveDevice kReserveDevice;
 //   Status Allocate(elements, T** array);                scratch
-//   Status RunDirections(layer, body);   body(pseudo, host) → Status for each
-//                                        direction, maybe side by side
+//   Status RunLayer(layer, take, body);  body(pseudo, host) → Status for each
+//                                        direction, maybe side by side, and
+//                                        before it take(steps, host) → Status
+//                                        for all steps; or, beside the layer
+//                                        before, for each block of them when
+//                                        that layer has done it
 //   Status Run(args, host);              of each cell's sequence
 //   Status DrawMask(philox, rate, elements, mask);
-//   Status ApplyMask(mask, rate, elements, from, to);    may be in place
+//   Status ApplyMask(mask, rate, span, from, to, host);  may be in place
 //   Status FinishReserve(layout, header, reserve);       forward only
 //   Status FillZero(elements, array);                    the rest backward only
 //   Status AddGradients(other, elements, grad);          grad += other
@@ -53,13 +57,17 @@ class RnnStackForward {
     for (int64_t layer = 0; layer < layers && !empty; ++layer) {
       Status status = FindOutput(layer);
       if (Engine::Failed(status)) return status;
-      status = engine_.RunDirections(
-          layer, [&](const Pseudo& pseudo, const Host& host) {
+      status = engine_.RunLayer(
+          layer,
+          [&](const StepSpan& steps, const Host& host) {
+            return Drop(layer, steps, host);
+          },
+          [&](const Pseudo& pseudo, const Host& host) {
             return Sequence(pseudo, host);
           });
       if (Engine::Failed(status)) return status;
-      x_ = h_;
-      if (drops_ && layer + 1 < layers) status = Drop(layer);
+      below_ = x_ = h_;
+      if (drops_ && layer + 1 < layers) status = DrawMask(layer);
       if (Engine::Failed(status)) return status;
     }
     return FinishReserve();
@@ -85,22 +93,30 @@ class RnnStackForward {
     return Status{};
   }
 
-  // What goes up of a layer's output. The output itself stays: it is the state
-  // that the layer's own backward reads.
-  Status Drop(int64_t layer) {
+  uint8_t* Mask(int64_t layer) const {
+    return plan_.template Mask<uint8_t>(args_.reserve, layer);
+  }
+
+  // Of what goes up of a layer's output.
+  Status DrawMask(int64_t layer) {
     const int64_t elements = plan_.elements();
     Status status{};
     if (dropped_ == nullptr) status = engine_.Allocate(elements, &dropped_);
     if (Engine::Failed(status)) return status;
+    x_ = dropped_;
     const RnnGeometry& g = args_.geometry;
-    auto* const mask = plan_.template Mask<uint8_t>(args_.reserve, layer);
     const int64_t counters =
         DropoutBlocks(g, args_.steps, args_.batch) / (g.layers - 1);
-    status = engine_.DrawMask(PhiloxSkip(args_.philox, layer * counters),
-                              args_.dropout, elements, mask);
-    if (Engine::Failed(status)) return status;
-    x_ = dropped_;
-    return engine_.ApplyMask(mask, args_.dropout, elements, h_, dropped_);
+    return engine_.DrawMask(PhiloxSkip(args_.philox, layer * counters),
+                            args_.dropout, elements, Mask(layer));
+  }
+
+  // Some steps of what a layer takes in. What the layer below put out stays: it
+  // is the state that its own backward reads.
+  Status Drop(int64_t layer, const StepSpan& steps, const Host& host) const {
+    if (!drops_ || layer == 0) return Status{};
+    return engine_.ApplyMask(Mask(layer - 1), args_.dropout,
+                             plan_.Elements(steps), below_, dropped_, host);
   }
 
   // Last, so that a forward that did not end leaves no header.
@@ -189,8 +205,9 @@ class RnnStackForward {
   T* between_[2] = {};    // [steps, batch, D·P]
   T* dropped_ = nullptr;  // [steps, batch, D·P]
   // Of the layer at hand.
-  const T* x_ = nullptr;  // [steps, batch, its width]
-  T* h_ = nullptr;        // [steps, batch, D·P]
+  const T* below_ = nullptr;  // [steps, batch, D·P], put out by the one below
+  const T* x_ = nullptr;      // [steps, batch, its width]
+  T* h_ = nullptr;            // [steps, batch, D·P]
 };
 
 }  // namespace blockrnn

@@ -26,7 +26,8 @@ class _Plain(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("units", "proj", "projected", "skip_input")),
         *((name, ctypes.c_int64) for name in ("steps", "batch", "time_major")),
         ("philox", ctypes.c_int64 * 6),
-        *((name, ctypes.c_int64) for name in ("with_blas", "block_bytes", "scratch_calls")),
+        *((name, ctypes.c_int64) for name in ("with_blas", "block_bytes", "overlap_steps")),
+        ("scratch_calls", ctypes.c_int64),
         ("dropout", ctypes.c_double),
     )
 
@@ -37,6 +38,7 @@ class Options:
 
     blas: bool = False
     block_bytes: int = 0
+    overlap_steps: int = -1
     scratch_calls: int = 10**6
     philox: tuple[int, ...] = (1, 2, 3, 4, 5, 6)
 
@@ -95,7 +97,7 @@ class Stack:
             net.layers, net.directions, net.inputs, net.units, net.width, bool(net.num_proj),
             net.skip, call.steps, call.batch, call.time_major,
             (ctypes.c_int64 * 6)(*options.philox), options.blas and self.engine.may_use_blas,
-            options.block_bytes, options.scratch_calls, call.dropout,
+            options.block_bytes, options.overlap_steps, options.scratch_calls, call.dropout,
         )  # fmt: skip
 
     def _call(self, backward, plain, lengths, host, left_out, outputs):

@@ -25,6 +25,7 @@ struct PlainStack {
   int64_t philox[6];  // key, counter
   int64_t with_blas;
   int64_t block_bytes;    // 0: the engine's own
+  int64_t overlap_steps;  // -1: the engine's own
   int64_t scratch_calls;  // allocations that succeed
   double dropout;
 };
@@ -157,6 +158,7 @@ EXPORT Error blockrnn_stack(int backward, const PlainStack* plain,
   host.persistent_blocks = &persistent_blocks;
   if (plain->with_blas != 0) host.blas = cublas.blas();
   if (plain->block_bytes > 0) host.block_bytes = plain->block_bytes;
+  if (plain->overlap_steps >= 0) host.overlap_steps = plain->overlap_steps;
   // The copies before it ran on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   const Error error = Run(backward != 0, *plain, lengths, pointers, host);

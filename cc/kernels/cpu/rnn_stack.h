@@ -13,6 +13,7 @@
 #include "cc/core/rnn_args.h"
 #include "cc/core/rnn_stack_backward.h"
 #include "cc/core/rnn_stack_forward.h"
+#include "cc/core/rnn_stack_plan.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gru_after_sequence_backward.h"
@@ -42,6 +43,7 @@ class RnnStackEngine {
   RnnStackEngine(const Host& host, const Args& args)
       : host_(host),
         scratch_(host),
+        all_steps_{0, args.steps},
         directions_(
             host, args.geometry.directions,
             SideBySide<T>(args.geometry, args.batch, host.num_threads)) {}
@@ -51,14 +53,16 @@ class RnnStackEngine {
     return scratch_.ok() ? Status::kOk : Status::kOutOfMemory;
   }
 
-  template <class Body>
-  Status RunDirections(int64_t layer, const Body& body) {
-    return directions_.Run(layer, body);
+  template <class Take, class Body>
+  Status RunLayer(int64_t layer, const Take& take, const Body& body) {
+    const Status status = take(all_steps_, host_);
+    return Failed(status) ? status : directions_.Run(layer, body);
   }
 
-  Status ApplyMask(const uint8_t* mask, float rate, int64_t elements,
-                   const T* from, T* to) const {
-    cpu::ApplyMask(host_, mask, rate, elements, from, to);
+  // span: as RunLayer takes all steps at once, a whole array.
+  Status ApplyMask(const uint8_t* mask, float rate, const ElementSpan& span,
+                   const T* from, T* to, const Host& host) const {
+    cpu::ApplyMask(host, mask, rate, span.elements(), from, to);
     return Status::kOk;
   }
 
@@ -67,6 +71,7 @@ class RnnStackEngine {
 
  private:
   Scratch scratch_;
+  const StepSpan all_steps_;
   Directions directions_;
 };
 

@@ -25,6 +25,20 @@ using Error = const char*;
 
 struct Blas;  // cc/kernels/cuda/blas.h
 
+struct Host;
+
+// Who follows a call over a whole sequence, block of steps by block. Functions
+// that are nullptr are not wanted.
+struct BlockWatch {
+  using Told = Error (*)(void* context, std::int64_t first, std::int64_t steps,
+                         const Host& host);
+
+  void* context = nullptr;
+  Told enter = nullptr;  // before anything is queued that reads these steps
+  Told leave = nullptr;  // when all is queued that they need
+  std::int64_t most_steps = 0;  // of a block
+};
+
 // What an engine call borrows.
 struct Host {
   void* context = nullptr;
@@ -45,6 +59,10 @@ struct Host {
   // Multiplications from which on a step's own product is left to the BLAS:
   // there its launches cost less than it gains. An estimate, not measured yet.
   std::int64_t blas_step_work = 80'000'000;
+  // Layers of a stack run side by side in blocks of at least that many steps;
+  // 0: one after the other. An estimate, not measured yet.
+  std::int64_t overlap_steps = 16;
+  const BlockWatch* watch = nullptr;
   // Where given, counts the blocks of steps that ran as a persistent kernel.
   std::int64_t* persistent_blocks = nullptr;
 };

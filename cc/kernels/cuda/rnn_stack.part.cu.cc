@@ -9,10 +9,12 @@
 #include "cc/core/rnn_args.h"
 #include "cc/core/rnn_stack_backward.h"
 #include "cc/core/rnn_stack_forward.h"
+#include "cc/core/rnn_stack_plan.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/rnn_stack_dropout.cuh"
+#include "cc/kernels/cuda/rnn_stack_pairs.cuh"
 #include "cc/kernels/cuda/rnn_stack_reserve.cuh"
 #include "cc/kernels/cuda/rnn_stack_streams.cuh"
 
@@ -29,8 +31,11 @@ class RnnStackEngine {
   static constexpr ReserveDevice kReserveDevice = kDevice;
   static bool Failed(Error error) { return error != nullptr; }
 
-  RnnStackEngine(const Host& host, int64_t directions)
-      : host_(host), directions_(host, directions) {}
+  // Of a stack's arguments, forward or backward; pair_steps: ChoosePairs.
+  template <class Args>
+  RnnStackEngine(const Host& host, const Args& args, int64_t pair_steps)
+      : host_(host),
+        streams_(host, args.geometry, {0, args.steps}, pair_steps) {}
 
   Error Allocate(int64_t elements, T** array) const {
     std::byte* bytes = nullptr;
@@ -40,9 +45,9 @@ class RnnStackEngine {
     return error;
   }
 
-  template <class Body>
-  Error RunDirections(int64_t layer, const Body& body) {
-    return directions_.Run(layer, body);
+  template <class Take, class Body>
+  Error RunLayer(int64_t layer, const Take& take, const Body& body) {
+    return streams_.Run(layer, take, body);
   }
 
   Error Run(const LstmSequenceForwardArgs<T>& args, const Host& host) const {
@@ -70,9 +75,9 @@ class RnnStackEngine {
                  uint8_t* mask) const {
     return cuda::DrawMask(host_, philox, rate, elements, mask);
   }
-  Error ApplyMask(const uint8_t* mask, float rate, int64_t elements,
-                  const T* from, T* to) const {
-    return cuda::ApplyMask(host_, mask, rate, elements, from, to);
+  Error ApplyMask(const uint8_t* mask, float rate, const ElementSpan& span,
+                  const T* from, T* to, const Host& host) const {
+    return cuda::ApplyMask(host, mask, rate, span, from, to);
   }
   Error FinishReserve(const ReserveLayout& layout, const ReserveHeader& header,
                       void* reserve) const {
@@ -90,7 +95,7 @@ class RnnStackEngine {
 
  private:
   const Host& host_;
-  Directions directions_;
+  LayerStreams streams_;
 };
 
 template <class T>
@@ -109,13 +114,17 @@ BackwardOutputs<T> OutputsOf(const RnnBackwardArgs<T>& args) {
 
 template <class T>
 Error RnnForward(const RnnForwardArgs<T>& args, const Host& host) {
-  RnnStackEngine<T> engine(host, args.geometry.directions);
+  int64_t pair_steps = 0;
+  if (Error error = ChoosePairs(host, args, &pair_steps)) return error;
+  RnnStackEngine<T> engine(host, args, pair_steps);
   return RnnStackForward<T, RnnStackEngine<T>>(args, &engine).Run();
 }
 
 template <class T>
 Error RnnBackward(const RnnBackwardArgs<T>& args, const Host& host) {
-  RnnStackEngine<T> engine(host, args.geometry.directions);
+  int64_t pair_steps = 0;
+  if (Error error = ChoosePairs(host, args, &pair_steps)) return error;
+  RnnStackEngine<T> engine(host, args, pair_steps);
   if (Error error =
           RnnStackBackward<T, RnnStackEngine<T>>(args, &engine).Run()) {
     return error;

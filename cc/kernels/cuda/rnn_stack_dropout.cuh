@@ -8,6 +8,7 @@
 
 #include "cc/core/dropout.h"
 #include "cc/core/philox.h"
+#include "cc/core/rnn_stack_plan.h"
 #include "cc/kernels/cuda/rows.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -63,16 +64,19 @@ inline Error DrawMask(const Host& host, const PhiloxState& philox, float rate,
                     MaskByte{philox, DropoutRule(rate), elements, mask});
 }
 
-// to[j] = kept · scale or, whatever stands there, 0. May be in place.
+// to[j] = kept · scale or, whatever stands there, 0, for the elements of a
+// span. May be in place.
 template <class T>
 struct MaskedElement {
+  ElementSpan span;
   const uint8_t* mask;
   ComputeType<T> scale;
   const T* from;
   T* to;
 
-  __device__ void operator()(int64_t j) const {
+  __device__ void operator()(int64_t n) const {
     using C = ComputeType<T>;
+    const int64_t j = span.At(n);
     const bool kept = ((mask[j / 8] >> (j % 8)) & 1) != 0;
     Store(to, j, kept ? Load(from, j) * scale : C(0));
   }
@@ -80,10 +84,10 @@ struct MaskedElement {
 
 template <class T>
 Error ApplyMask(const Host& host, const uint8_t* mask, float rate,
-                int64_t elements, const T* from, T* to) {
-  return RunForEach(
-      host, elements,
-      MaskedElement<T>{mask, DropoutScale<ComputeType<T>>(rate), from, to});
+                const ElementSpan& span, const T* from, T* to) {
+  const ComputeType<T> scale = DropoutScale<ComputeType<T>>(rate);
+  return RunForEach(host, span.elements(),
+                    MaskedElement<T>{span, mask, scale, from, to});
 }
 
 // grad[j] += other[j]: what two directions have to say about the same input.

@@ -1,6 +1,6 @@
-// Owns how the directions of a layer run side by side on the GPU: the first on
-// the caller's stream, the second on a stream beside it, with scratch that the
-// layers have one after another.
+// Owns what runs side by side on the GPU, on the caller's stream and on one
+// beside it: the directions of a layer, or layers in pairs, the second of which
+// does a block of steps when the first has done it.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_RNN_STACK_STREAMS_CUH_
 #define BLOCKRNN_KERNELS_CUDA_RNN_STACK_STREAMS_CUH_
@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cc/core/rnn_geometry.h"
 #include "cc/core/rnn_stack_plan.h"
 #include "cc/core/scratch_pool.h"
 #include "cc/kernels/cuda/blas.h"
@@ -47,17 +48,17 @@ class SideStream {
   cudaEvent_t event_ = nullptr;
 };
 
-// The host of one direction's sequences, one after another.
-class DirectionHost {
+// The host of the sequences of a stream, one after another, with scratch that
+// each has in its turn.
+class StreamHost {
  public:
-  // directions: that run side by side. side: what its work is queued on, or
-  // nullptr for the lender's own stream.
-  DirectionHost(const Host& lender, int64_t directions, SideStream* side);
-  DirectionHost(const DirectionHost&) = delete;
-  DirectionHost& operator=(const DirectionHost&) = delete;
+  // side: what its work is queued on, or nullptr for the lender's own stream.
+  StreamHost(const Host& lender, SideStream* side);
+  StreamHost(const StreamHost&) = delete;
+  StreamHost& operator=(const StreamHost&) = delete;
 
-  // When the side stream is open.
-  const Host& host();
+  // Of a sequence that is one of `side_by_side`, when the side stream is open.
+  const Host& For(int side_by_side, const BlockWatch* watch = nullptr);
 
   // The sequence is queued, and its scratch the next one's, which runs after it
   // on the same stream.
@@ -77,44 +78,146 @@ class DirectionHost {
   Host unpooled_;
 };
 
-class Directions {
+// How far the first layer of a pair is, for the second.
+class StepRecords {
  public:
-  Directions(const Host& host, int64_t directions)
-      : directions_(directions),
-        side_(host.stream),
-        first_(host, directions, nullptr),
-        second_(host, directions, &side_) {}
+  StepRecords() = default;
+  ~StepRecords();
+  StepRecords(const StepRecords&) = delete;
+  StepRecords& operator=(const StepRecords&) = delete;
 
-  // body(pseudo, host) → Error for each direction of `layer`.
-  template <class Body>
-  Error Run(int64_t layer, const Body& body) {
-    if (directions_ == 1) return RunOne(layer, 0, &first_, body);
-    if (Error error = side_.Open()) return error;
-    if (Error error = side_.Fork()) return error;
+  // For the next pair.
+  void Clear() { count_ = recorded_ = awaited_ = 0; }
+
+  // The first layer has queued `steps` more.
+  Error Record(int64_t steps, cudaStream_t stream);
+  // What the second layer queues from now on waits for `steps` more. Not before
+  // all has been recorded.
+  Error Await(int64_t steps, cudaStream_t stream);
+
+ private:
+  // With more blocks the last event stands for all from there on.
+  static constexpr int kMostEvents = 16;
+
+  int events_ = 0;  // that have been made
+  cudaEvent_t event_[kMostEvents] = {};
+  int64_t done_[kMostEvents] = {};  // steps, when the event comes
+  int count_ = 0;
+  int64_t recorded_ = 0;
+  int64_t awaited_ = 0;
+};
+
+class LayerStreams {
+ public:
+  // pair_steps: of a block, where layers run in pairs; else 0.
+  LayerStreams(const Host& host, const RnnGeometry& geometry,
+               const StepSpan& all_steps, int64_t pair_steps)
+      : directions_(geometry.directions),
+        all_steps_(all_steps),
+        pair_steps_(pair_steps),
+        layers_left_(geometry.layers),
+        side_(host.stream),
+        main_host_(host, nullptr),
+        side_host_(host, &side_) {}
+  // Between the layers of a pair: what the first has queued uses memory of the
+  // caller.
+  ~LayerStreams() {
+    if (leads_) static_cast<void>(side_.Join());
+  }
+
+  // take(steps, host) → Error and body(pseudo, host) → Error as in
+  // cc/core/rnn_stack_forward.h.
+  template <class Take, class Body>
+  Error Run(int64_t layer, const Take& take, const Body& body) {
+    --layers_left_;
+    if (leads_) return RunSecond(layer, take, body);
+    if (pair_steps_ > 0 && layers_left_ > 0) return RunFirst(layer, take, body);
+    const int at_once = static_cast<int>(directions_);
+    const Host& host = main_host_.For(at_once);
+    if (Error error = take(all_steps_, host)) return error;
+    if (directions_ == 1) return RunOne(layer, 0, &main_host_, host, body);
+    if (Error error = Fork()) return error;
     // The second direction first: its allocations wait for the caller's stream,
     // which has nothing of this layer yet.
-    Error error = RunOne(layer, 1, &second_, body);
-    if (error == nullptr) error = RunOne(layer, 0, &first_, body);
+    Error error = RunOne(layer, 1, &side_host_, side_host_.For(at_once), body);
+    if (error == nullptr) error = RunOne(layer, 0, &main_host_, host, body);
     // After a failure too: what is queued uses memory of the caller.
     const Error joined = side_.Join();
     return error != nullptr ? error : joined;
   }
 
  private:
-  template <class Body>
-  Error RunOne(int64_t layer, int64_t direction, DirectionHost* host,
-               const Body& body) const {
+  // The second layer of a pair, as it follows the first.
+  template <class Take>
+  struct Second {
+    StepRecords* records;
+    const Take& take;
+
+    static Error Enter(void* context, int64_t first, int64_t steps,
+                       const Host& host) {
+      const auto* const self = static_cast<const Second*>(context);
+      if (Error error = self->records->Await(
+              steps, static_cast<cudaStream_t>(host.stream))) {
+        return error;
+      }
+      return self->take({first, steps}, host);
+    }
+  };
+
+  static Error RecordBlock(void* records, int64_t, int64_t steps,
+                           const Host& host) {
+    return static_cast<StepRecords*>(records)->Record(
+        steps, static_cast<cudaStream_t>(host.stream));
+  }
+
+  // On the side stream: its allocations wait for the caller's stream, which has
+  // nothing of the pair yet.
+  template <class Take, class Body>
+  Error RunFirst(int64_t layer, const Take& take, const Body& body) {
+    if (Error error = Fork()) return error;
+    leads_ = true;
+    records_.Clear();
+    const BlockWatch watch = {&records_, nullptr, &RecordBlock, pair_steps_};
+    const Host& host = side_host_.For(2, &watch);
+    if (Error error = take(all_steps_, host)) return error;
+    return RunOne(layer, 0, &side_host_, host, body);
+  }
+
+  template <class Take, class Body>
+  Error RunSecond(int64_t layer, const Take& take, const Body& body) {
+    Second<Take> second = {&records_, take};
+    const BlockWatch watch = {&second, &Second<Take>::Enter, nullptr,
+                              pair_steps_};
     const Error error =
-        body(Pseudo{layer, direction, layer * directions_ + direction},
-             host->host());
-    host->Recycle();
+        RunOne(layer, 0, &main_host_, main_host_.For(2, &watch), body);
+    leads_ = false;
+    const Error joined = side_.Join();
+    return error != nullptr ? error : joined;
+  }
+
+  Error Fork() {
+    if (Error error = side_.Open()) return error;
+    return side_.Fork();
+  }
+
+  template <class Body>
+  Error RunOne(int64_t layer, int64_t direction, StreamHost* lender,
+               const Host& host, const Body& body) const {
+    const Error error =
+        body(Pseudo{layer, direction, layer * directions_ + direction}, host);
+    lender->Recycle();
     return error;
   }
 
   const int64_t directions_;
+  const StepSpan all_steps_;
+  const int64_t pair_steps_;
+  int64_t layers_left_;
+  bool leads_ = false;  // the first layer of a pair is queued, not the second
   SideStream side_;
-  DirectionHost first_;
-  DirectionHost second_;
+  StepRecords records_;
+  StreamHost main_host_;
+  StreamHost side_host_;
 };
 
 }  // namespace blockrnn::cuda

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -56,12 +57,38 @@ Error SideStream::Order(cudaStream_t first, cudaStream_t then) {
   return ToError(cudaStreamWaitEvent(then, event_, 0));
 }
 
-DirectionHost::DirectionHost(const Host& lender, int64_t directions,
-                             SideStream* side)
+StepRecords::~StepRecords() {
+  for (int n = 0; n < events_; ++n) {
+    static_cast<void>(cudaEventDestroy(event_[n]));
+  }
+}
+
+Error StepRecords::Record(int64_t steps, cudaStream_t stream) {
+  recorded_ += steps;
+  if (count_ < kMostEvents) ++count_;
+  const int last = count_ - 1;
+  if (last == events_) {
+    if (Error error = ToError(
+            cudaEventCreateWithFlags(&event_[last], cudaEventDisableTiming))) {
+      return error;
+    }
+    ++events_;
+  }
+  done_[last] = recorded_;
+  return ToError(cudaEventRecord(event_[last], stream));
+}
+
+Error StepRecords::Await(int64_t steps, cudaStream_t stream) {
+  awaited_ += steps;
+  const int64_t* const found =
+      std::lower_bound(done_, done_ + count_, awaited_);
+  return ToError(cudaStreamWaitEvent(stream, event_[found - done_], 0));
+}
+
+StreamHost::StreamHost(const Host& lender, SideStream* side)
     : lender_(lender), side_(side), host_(lender), unpooled_(lender) {
   host_.context = this;
   host_.allocate = &AllocateFromPool;
-  host_.side_by_side *= static_cast<int>(directions);
   unpooled_.context = this;
   unpooled_.allocate = &AllocateFromLender;
   unpooled_.blas = nullptr;
@@ -71,7 +98,9 @@ DirectionHost::DirectionHost(const Host& lender, int64_t directions,
   host_.blas = &blas_;
 }
 
-const Host& DirectionHost::host() {
+const Host& StreamHost::For(int side_by_side, const BlockWatch* watch) {
+  host_.side_by_side = lender_.side_by_side * side_by_side;
+  host_.watch = watch;
   if (side_ != nullptr) {
     host_.stream = side_->stream();
     unpooled_.stream = side_->stream();
@@ -79,8 +108,8 @@ const Host& DirectionHost::host() {
   return host_;
 }
 
-void* DirectionHost::AllocateFromPool(void* context, std::size_t bytes) {
-  auto* const self = static_cast<DirectionHost*>(context);
+void* StreamHost::AllocateFromPool(void* context, std::size_t bytes) {
+  auto* const self = static_cast<StreamHost*>(context);
   if (void* const data = self->scratch_.Take(bytes)) return data;
   void* const data = AllocateFromLender(context, bytes);
   if (data != nullptr) self->scratch_.Add(data, bytes);
@@ -89,16 +118,16 @@ void* DirectionHost::AllocateFromPool(void* context, std::size_t bytes) {
 
 // What the lender gives is free once the work that is queued on its stream by
 // now is done, of whomever it is.
-void* DirectionHost::AllocateFromLender(void* context, std::size_t bytes) {
-  auto* const self = static_cast<DirectionHost*>(context);
+void* StreamHost::AllocateFromLender(void* context, std::size_t bytes) {
+  auto* const self = static_cast<StreamHost*>(context);
   void* const data = self->lender_.allocate(self->lender_.context, bytes);
   if (data == nullptr || self->side_ == nullptr) return data;
   return self->side_->Fork() == nullptr ? data : nullptr;
 }
 
-Error DirectionHost::Product(void* context, const BlasProduct& product,
-                             const Host&) {
-  auto* const self = static_cast<DirectionHost*>(context);
+Error StreamHost::Product(void* context, const BlasProduct& product,
+                          const Host&) {
+  auto* const self = static_cast<StreamHost*>(context);
   const Blas& blas = *self->lender_.blas;
   return blas.product(blas.context, product, self->unpooled_);
 }

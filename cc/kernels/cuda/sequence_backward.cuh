@@ -139,7 +139,11 @@ class SequenceBackward {
     for (StepBlock block = rows_.BlockBefore(rows_.steps()); block.steps > 0;
          block = rows_.BlockBefore(block.first)) {
       step_.first = rows_.Before(block.first);
-      if (Error error = work(block)) return error;
+      Error error = nullptr;
+      if ((error = Enter(host_, block)) || (error = work(block)) ||
+          (error = Leave(host_, block))) {
+        return error;
+      }
     }
     return nullptr;
   }

@@ -108,9 +108,9 @@ class SequenceForward {
     Error error = nullptr;
     for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
          block = rows_.BlockFrom(block.end())) {
-      if ((error = x_.Enter(host_, block)) ||
+      if ((error = Enter(host_, block)) || (error = x_.Enter(host_, block)) ||
           (error = product_.Enter(host_, block, x_.data())) ||
-          (error = work(block))) {
+          (error = work(block)) || (error = Leave(host_, block))) {
         return error;
       }
     }

@@ -108,7 +108,8 @@ class SequenceRows {
 
   // Rows of a block at the most.
   int64_t MostRowsInBlock() const {
-    return std::min(Total(), std::max(most_, map_.batch));
+    return std::min(
+        {Total(), most_steps_ * map_.batch, std::max(most_, map_.batch)});
   }
   // The block that begins with a step; empty behind the last.
   StepBlock BlockFrom(int64_t first) const {
@@ -133,15 +134,29 @@ class SequenceRows {
 
  private:
   bool Fits(const StepBlock& block, int64_t step) const {
-    return block.steps == 0 || block.rows + Active(step) <= most_;
+    return block.steps == 0 ||
+           (block.steps < most_steps_ && block.rows + Active(step) <= most_);
   }
 
   RowMap map_;
   RowMap host_map_;  // the same numbers in host memory
   int64_t steps_ = 0;
   int64_t most_ = 0;  // rows that a block of several steps may have
+  int64_t most_steps_ = 0;
   std::unique_ptr<int64_t[]> numbers_;
 };
+
+// Tells who watches the call.
+inline Error Enter(const Host& host, const StepBlock& block) {
+  const BlockWatch* const watch = host.watch;
+  if (watch == nullptr || watch->enter == nullptr) return nullptr;
+  return watch->enter(watch->context, block.first, block.steps, host);
+}
+inline Error Leave(const Host& host, const StepBlock& block) {
+  const BlockWatch* const watch = host.watch;
+  if (watch == nullptr || watch->leave == nullptr) return nullptr;
+  return watch->leave(watch->context, block.first, block.steps, host);
+}
 
 }  // namespace blockrnn::cuda
 

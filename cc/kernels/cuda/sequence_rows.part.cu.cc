@@ -88,6 +88,7 @@ Error SequenceRows::Prepare(const Host& host, const SequenceShape& shape,
   map_.mask = mask;
   most_ =
       static_cast<int64_t>(host.block_bytes) / std::max<int64_t>(row_bytes, 1);
+  most_steps_ = host.watch == nullptr ? shape.steps : host.watch->most_steps;
   steps_ = shape.batch == 0 ? 0 : shape.steps;
   if (shape.lengths == nullptr || steps_ == 0) return nullptr;
 
