@@ -1,0 +1,201 @@
+"""Checks in what order the work of stacks runs, in a library that run.py has built.
+
+Layers in pairs and directions side by side; the same bits on every run and, in the emulation, under
+every order of work that the engine's streams leave open; their scratch, and their shares of the
+device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import dataclasses
+import functools
+import itertools
+import pathlib
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import compare
+import cudnn_calls
+import device_engine
+import device_stack
+from check_stack import compare_stack, masks_of
+from cudnn_calls import Call
+from cudnn_reference import Network
+from device_stack import DEFAULT, Checks, Options, Stack, cotangents_of, exact
+
+
+def layers_in_pairs(stack: Stack) -> int:
+    """The second layer of a pair some steps behind the first, in every layout."""
+    count = 0
+    cases = itertools.product(cudnn_calls.MODES, (2, 3, 4), (None, (13, 0, 7)), (0.0, 0.5))
+    for mode, layers, lengths, rate in cases:
+        proj = 3 if mode == "lstm" and lengths else 0
+        net = Network(mode, layers, 1, 4, 6, proj)
+        call = Call(net, 13, 3, lengths, time_major=count % 3 > 0, dropout=rate)
+        dtype = ("float", "half", "bfloat16", "double")[count % 4]
+        # Blocks of four steps, or of one; then there are more of them than events.
+        options = Options(blas=count % 2 == 0, overlap_steps=4)
+        if count % 5 == 0:
+            call = dataclasses.replace(call, steps=20, lengths=lengths and (20, 0, 7))
+            options = dataclasses.replace(options, block_bytes=1)
+        before = stack.engine.persistent_blocks()
+        masks = masks_of(call, dtype, options) if rate > 0 else None
+        compare_stack(stack, call, dtype, options, seed=count, masks=masks)
+        ran = stack.engine.persistent_blocks() - before
+        blocks, alone = (20, 20) if call.steps == 20 else (4, 1)
+        want = 2 * (layers // 2 * 2 * blocks + layers % 2 * alone)
+        assert ran == want, f"{call} {options}: {ran} blocks of steps, must be {want}"
+        count += 1
+    return count
+
+
+def _bits_of(stack: Stack, call: Call, dtype: str, options=DEFAULT) -> bytes:
+    arrays, cotangents = exact(call.random("double"), dtype), cotangents_of(call, dtype)
+    found = stack.forward(call, dtype, arrays, options)
+    gradients = stack.backward(call, dtype, arrays, found, cotangents, options)
+    return b"".join(compare.bits(v) for v in (*found.values(), *gradients.values()))
+
+
+def same_bits(stack: Stack, vary=None, vary_streams=None) -> int:
+    """Repeats; and in the emulation other orders of threads, of blocks and of streams."""
+    variants = [lambda: None] * 3
+    if vary:
+        variants = [lambda o=order: vary_streams(o) for order in range(8)]
+        variants += [lambda: vary(1, 3)]
+    count = 0
+    cases = (
+        (3, 2, 3, 0.5, DEFAULT),
+        (3, 2, 3, 0.0, Options(blas=True)),
+        (3, 1, 3, 0.5, DEFAULT),
+        (4, 1, 9, 0.5, Options(overlap_steps=4)),
+        (5, 1, 9, 0.0, Options(blas=True, overlap_steps=4)),
+    )
+    for mode in cudnn_calls.MODES:
+        for layers, directions, steps, rate, options in cases:
+            net = Network(mode, layers, directions, 4, 5)
+            call = Call(net, steps, 3, (steps, 0, 2), directions == 2, dropout=rate)
+            seen = set()
+            for variant in variants:
+                variant()
+                seen.add(_bits_of(stack, call, "float", options))
+            if vary:
+                vary(0, 2**31 - 1)
+                vary_streams(0)
+            assert len(seen) == 1, f"{call}: bits differ"
+            count += 1
+    return count
+
+
+def _failures(run) -> int:
+    """How many allocations `run`, given how many succeed, needs; each that fails is reported."""
+    for calls in range(1000):
+        try:
+            run(calls)
+        except device_engine.EngineError as error:
+            assert str(error) == device_engine.OUT_OF_MEMORY, error
+        else:
+            return calls
+    raise AssertionError("more allocations than it can need")
+
+
+def failed_allocations(stack: Stack, vary_streams=None) -> int:
+    """Each allocation that fails is reported; without one that fails the call succeeds.
+
+    In the emulation work runs as late as it may: none is left over that uses the call's memory.
+    """
+    count = 0
+    if vary_streams:
+        vary_streams(1)
+    for mode, (layers, directions, steps) in itertools.product(
+        ("rnn_tanh", "lstm", "gru"), ((2, 2, 2), (2, 1, 8))
+    ):
+        net = Network(mode, layers, directions, 3, 4)
+        call = Call(net, steps, 2, (steps, 1), dropout=0.5)
+        arrays, cotangents = exact(call.random("double"), "half"), cotangents_of(call, "half")
+        found = stack.forward(call, "half", arrays)
+        forward = functools.partial(stack.forward, call, "half", arrays)
+        backward = functools.partial(stack.backward, call, "half", arrays, found, cotangents)
+        for run in (forward, backward):
+            count += _failures(lambda n, run=run: run(Options(overlap_steps=4, scratch_calls=n)))
+    if vary_streams:
+        vary_streams(0)
+    return count
+
+
+def memory_of_layers(stack: Stack) -> int:
+    """Ten layers take no more scratch than four: what one had, the next one gets."""
+    count = 0
+    for mode, overlap in itertools.product(("rnn_tanh", "lstm", "gru"), (0, 4)):
+        needed = []
+        for layers in (4, 10):
+            call = Call(Network(mode, layers, 1, 4, 4), 8, 2)
+            arrays = exact(call.random("double"), "float")
+            run = functools.partial(stack.forward, call, "float", arrays)
+            options = Options(overlap_steps=overlap)
+            needed.append(
+                _failures(
+                    lambda n, run=run, o=options: run(dataclasses.replace(o, scratch_calls=n))
+                )
+            )
+        assert needed[0] == needed[1], f"{mode} {overlap}: {needed} allocations for 4 and 10 layers"
+        count += 1
+    return count
+
+
+def shares_of_the_device(stack: Stack) -> int:
+    """In the emulation: two directions, or layers, at once have half of the multiprocessors each.
+
+    More, and the blocks of one persistent kernel might wait for room that the other's hold.
+    """
+    library, multiprocessors = stack.engine.library, 8
+    library.emulation_device(multiprocessors, ctypes.c_size_t(64 * 1024))
+    for mode in cudnn_calls.MODES:
+        for directions, overlap, at_once in ((1, 0, 1), (2, 0, 2), (1, 4, 2)):
+            call = Call(Network(mode, 2, directions, 4, 64), 9, 3)
+            library.emulation_largest_grid()
+            compare_stack(stack, call, "float", Options(overlap_steps=overlap))
+            blocks = library.emulation_largest_grid()
+            most = multiprocessors // at_once
+            assert most // 2 < blocks <= most, f"{mode}: {blocks} blocks, {at_once} at once"
+    library.emulation_device(4, ctypes.c_size_t(64 * 1024))
+    return 3 * len(cudnn_calls.MODES)
+
+
+def two_grids(stack: Stack) -> int:
+    """On a GPU: directions, or layers in pairs, that are persistent kernels at once for long."""
+    count = 0
+    # Of three layers two are a pair, with four blocks of steps each.
+    for mode, (layers, directions, blocks) in itertools.product(
+        cudnn_calls.MODES, ((2, 2, 8), (3, 1, 18))
+    ):
+        call = Call(Network(mode, layers, directions, 40, 512), 50, 4, (50, 17, 31, 50))
+        before = stack.engine.persistent_blocks()
+        compare_stack(stack, call, "float")
+        ran = stack.engine.persistent_blocks() - before
+        if stack.engine.is_large():
+            assert ran >= blocks, f"{mode}: {ran} of {blocks} blocks of steps were persistent"
+        assert len({_bits_of(stack, call, "float") for _ in range(3)}) == 1, f"{mode}: bits differ"
+        count += 1
+    return count
+
+
+def checks_of(stack: Stack, arguments: argparse.Namespace) -> Checks:
+    library, emulated = stack.engine.library, arguments.emulated
+    vary = (library.emulation_vary, library.emulation_vary_streams) if emulated else (None, None)
+    checks = {"same bits of stacks": lambda: same_bits(stack, *vary)}
+    if not arguments.small:
+        checks["layers in pairs"] = lambda: layers_in_pairs(stack)
+        checks["failed allocations of stacks"] = lambda: failed_allocations(stack, vary[1])
+        checks["memory of layers"] = lambda: memory_of_layers(stack)
+    if emulated:
+        checks["shares of the device"] = lambda: shares_of_the_device(stack)
+    elif not arguments.small:
+        checks["two grids at once"] = lambda: two_grids(stack)
+    return checks
+
+
+if __name__ == "__main__":
+    device_stack.run_checks(__doc__, checks_of)
