@@ -47,6 +47,8 @@ def test_the_floor_of_training_has_both_ways_and_all_products():
     products = cases.floor(CASE, GPU) - step
     assert products > 0
     assert cases.floor(train, GPU) == pytest.approx(2 * step + 4 * products)
+    two_layers = dataclasses.replace(train, layers=2)
+    assert cases.floor(two_layers, GPU) == pytest.approx(2 * cases.floor(train, GPU))
 
 
 def _row(ours: float, cudnn: float, **changes):
@@ -59,6 +61,21 @@ def test_a_row_has_ratio_and_shares():
     assert row["ratio"] == pytest.approx(2)
     assert row["step_us"] == pytest.approx(20)
     assert row["share_of_floor"] == pytest.approx(cases.floor(CASE, GPU) / 1e-3)
+
+
+def test_params_of_several_layers_are_in_the_order_of_cudnn():
+    """As cc/core/param_layout.h has them: the matrices of all layers, then their biases."""
+    pytest.importorskip("torch")
+    from bench.gpu import contenders
+
+    problem = contenders.Problem(dataclasses.replace(CASE, units=3, layers=2), "cpu")
+    names = {id(value): name for name, value in problem.module.named_parameters()}
+    assert [names[id(weight)] for weight in problem.weights()] == [
+        "weight_ih_l0", "weight_hh_l0", "weight_ih_l1", "weight_hh_l1",
+        "bias_ih_l0", "bias_hh_l0", "bias_ih_l1", "bias_hh_l1",
+    ]  # fmt: skip
+    assert problem.params().shape == (2 * (2 * 12 * 3 + 2 * 12),)
+    assert problem.h.shape == (2, 8, 3)
 
 
 def test_goals_are_told_reached_or_missed():
@@ -87,7 +104,7 @@ def test_a_result_is_printed_and_drawn(tmp_path):
 
 
 def test_a_result_is_added_to():
-    first = {"gpu": {}, "libraries": {}, "persistent": True, "plan": {}}
+    first = {"gpu": {}, "libraries": {}, "persistent": True, "pairs": True, "plan": {}}
     rows = [_row(1.0, 2.5), report.failed_row(dataclasses.replace(CASE, units=64), "why")]
     kept = report.rows_to_keep({**first, "rows": rows}, first)
     assert kept == rows[:1], "what failed is tried again"

@@ -1,8 +1,8 @@
 """python -m bench.gpu
 
-The CUDA engine against cuDNN: one layer of LSTM or GRU, inference and training, event by event on
-the device. Results go to bench/results/gpu.json and gpu.png, and are written after each case; with
---resume what is there already stays. Without a GPU it says so and stops.
+The CUDA engine against cuDNN: LSTM or GRU, inference and training, event by event on the device.
+Results go to bench/results/gpu.json and gpu.png, and are written after each case; with --resume
+what is there already stays. Without a GPU it says so and stops.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--batches", nargs="+", type=int, default=cases.BATCHES)
     add("--steps", nargs="+", type=int, default=cases.STEPS)
     add("--units", nargs="+", type=int, default=cases.UNITS)
+    add("--layers", nargs="+", type=int, default=cases.LAYERS)
     add("--rounds", type=int, default=5, help="turns of each contender")
     add("--seconds", type=float, default=0.15, help="per contender and case")
     add("--step-by-step", action="store_true", help="ours without its persistent kernels")
+    add("--in-turn", action="store_true", help="our layers one after the other, not in pairs")
     add("--out", type=pathlib.Path, default=_RESULTS / "gpu.json")
     add("--resume", action="store_true", help="keep the cases that --out has, and add to them")
     return parser.parse_args(argv)
@@ -69,9 +71,9 @@ def this_gpu() -> cases.Gpu:
 
 
 def measure(
-    case: cases.Case, library: Any, gpu: cases.Gpu, plan: timing.Plan, persistent: bool
+    case: cases.Case, library: Any, gpu: cases.Gpu, plan: timing.Plan, switches: dict[str, bool]
 ) -> dict[str, Any]:
-    """A row; or why there is none, such as results that disagree."""
+    """A row; or why there is none, such as results that disagree. switches: of contenders.Ours."""
     import torch
 
     from bench.gpu import contenders
@@ -80,7 +82,7 @@ def measure(
     with torch.cuda.stream(stream):
         problem = contenders.Problem(case, "cuda")
         theirs = contenders.Cudnn(problem)
-        ours = contenders.Ours(problem, library, persistent=persistent)
+        ours = contenders.Ours(problem, library, **switches)
         try:
             theirs.joins = True
             error = contenders.disagreement(ours.run(), theirs.run())
@@ -116,6 +118,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
 
     gpu = this_gpu()
     plan = timing.Plan(rounds=arguments.rounds, seconds=arguments.seconds)
+    switches = {"persistent": not arguments.step_by_step, "pairs": not arguments.in_turn}
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(folder) / "engine.so"
         say("building the engine")
@@ -125,7 +128,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
             "machine": machine.stamp(machine.cores()),
             "gpu": json.loads(json.dumps(dataclasses.asdict(gpu))),  # as it comes from a file
             "libraries": contenders.libraries(library),
-            "persistent": not arguments.step_by_step,
+            **switches,
             "plan": dataclasses.asdict(plan),
             "rows": [],
         }
@@ -134,14 +137,14 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
         wanted = list(
             cases.all_cases(
                 arguments.cells, arguments.kinds, arguments.dtypes, arguments.batches,
-                arguments.steps, arguments.units,
+                arguments.steps, arguments.units, arguments.layers,
             )
         )  # fmt: skip
         wanted = report.missing(wanted, result["rows"])
         for n, case in enumerate(wanted):
             say(f"{n + 1}/{len(wanted)} {case}")
             try:
-                row = measure(case, library, gpu, plan, not arguments.step_by_step)
+                row = measure(case, library, gpu, plan, switches)
             except RuntimeError as error:  # of PyTorch, CUDA or the engine
                 row = report.failed_row(case, _first_line(error))
             result["rows"].append(row)

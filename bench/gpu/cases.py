@@ -14,11 +14,12 @@ MEASURED_DTYPES = ("float", "bfloat16")
 BATCHES = (1, 8, 32, 128)
 STEPS = (50, 500)
 UNITS = (64, 256, 512, 1024, 2048)
+LAYERS = (1,)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One layer, one direction; as many inputs as units."""
+    """Layers of one direction; as many inputs as units."""
 
     cell: str
     kind: str
@@ -26,6 +27,7 @@ class Case:
     batch: int
     steps: int
     units: int
+    layers: int = 1
 
     @property
     def gates(self) -> int:
@@ -46,8 +48,9 @@ def all_cases(
     batches: Sequence[int] = BATCHES,
     steps: Sequence[int] = STEPS,
     units: Sequence[int] = UNITS,
+    layers: Sequence[int] = LAYERS,
 ) -> Iterator[Case]:
-    for values in itertools.product(cells, kinds, dtypes, batches, steps, units):
+    for values in itertools.product(cells, kinds, dtypes, batches, steps, units, layers):
         yield Case(*values)
 
 
@@ -90,10 +93,10 @@ def step_floor(case: Case, gpu: Gpu) -> float:
 
 
 def floor(case: Case, gpu: Gpu) -> float:
-    """Seconds of a call at the least: its steps, one after the other, and its large products."""
+    """Seconds of a call at the least: all steps and large products of its layers. Layers that run
+    side by side share the device, so it is the same for them."""
     products = case.steps * case.product_flops() / gpu.product_rate(case.dtype)
-    forward = case.steps * step_floor(case, gpu) + products
-    if case.kind == "infer":
-        return forward
+    steps = case.steps * step_floor(case, gpu)
     # Backward: the steps again, and the gradients of the input and of both matrices.
-    return forward + case.steps * step_floor(case, gpu) + 3 * products
+    backward = steps + 3 * products if case.kind == "train" else 0.0
+    return case.layers * (steps + products + backward)

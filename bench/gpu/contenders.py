@@ -22,8 +22,8 @@ class _Plain(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_int64)
         for name in (
-            *("dtype", "mode", "input", "units", "steps", "batch"),
-            *("allow_tf32", "persistent"),
+            *("dtype", "mode", "layers", "input", "units", "steps", "batch"),
+            *("allow_tf32", "persistent", "pairs"),
         )
     )
 
@@ -36,21 +36,27 @@ class Problem:
         self.dtype = torch.bfloat16 if case.dtype == "bfloat16" else torch.float32
         torch.manual_seed(0)
         units = case.units
-        self.module = _MODULES[case.cell](units, units, device=device, dtype=self.dtype)
+        module = _MODULES[case.cell]
+        self.module = module(units, units, case.layers, device=device, dtype=self.dtype)
         # Else PyTorch has cuDNN keep what a gradient needs, whether one is wanted or not.
         self.module.train(case.kind == "train")
         self.x = self.random(case.steps, case.batch, units)
-        self.h, self.c = self.random(1, case.batch, units), self.random(1, case.batch, units)
+        self.h, self.c = (self.random(case.layers, case.batch, units) for _ in range(2))
         self.output_grad = self.random(case.steps, case.batch, units)
 
     def random(self, *shape: int) -> torch.Tensor:
         return torch.randn(*shape, device=self.device).mul_(0.5).to(self.dtype)
 
+    def weights(self) -> list[torch.nn.Parameter]:
+        """In the order of the cuDNN ops: the matrices of all layers, then their biases."""
+        return [
+            getattr(self.module, f"{kind}_{side}_l{layer}")
+            for kind in ("weight", "bias") for layer in range(self.case.layers)
+            for side in ("ih", "hh")
+        ]  # fmt: skip
+
     def params(self) -> torch.Tensor:
-        """Flat, as the cuDNN ops have them: both matrices, then both biases."""
-        names = ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")
-        parts = [getattr(self.module, name).detach().reshape(-1) for name in names]
-        return torch.cat(parts)
+        return torch.cat([weight.detach().reshape(-1) for weight in self.weights()])
 
 
 class Cudnn:
@@ -71,7 +77,7 @@ class Cudnn:
             with torch.no_grad():
                 return {"output": self.problem.module(x, state)[0]}
         output, _ = self.problem.module(x, state)
-        wanted = [*self.given, *self.problem.module.parameters()]
+        wanted = [*self.given, *self.problem.weights()]
         grads = torch.autograd.grad(output, wanted, self.problem.output_grad)
         count = len(self.given)
         params = torch.cat([grad.reshape(-1) for grad in grads[count:]]) if self.joins else None
@@ -84,15 +90,17 @@ class Cudnn:
 class Ours:
     """The engine, on the stream that is PyTorch's at the moment."""
 
-    def __init__(self, problem: Problem, library: ctypes.CDLL, *, persistent: bool = True):
+    def __init__(
+        self, problem: Problem, library: ctypes.CDLL, *, persistent: bool = True, pairs: bool = True
+    ):
         case = problem.case
         self.problem, self.library = problem, library
         library.blockrnn_bench_open.restype = ctypes.c_void_p
         library.blockrnn_bench_run.restype = ctypes.c_char_p
         library.blockrnn_bench_persistent_blocks.restype = ctypes.c_int64
         plain = _Plain(
-            int(case.dtype != "bfloat16"), _MODES[case.cell], case.units, case.units,
-            case.steps, case.batch, case.dtype == "tf32", persistent,
+            int(case.dtype != "bfloat16"), _MODES[case.cell], case.layers, case.units, case.units,
+            case.steps, case.batch, case.dtype == "tf32", persistent, pairs,
         )  # fmt: skip
         sizes = ctypes.c_int64(), ctypes.c_int64()
         library.blockrnn_bench_sizes(ctypes.byref(plain), *map(ctypes.byref, sizes))

@@ -45,7 +45,7 @@ def _case(r: dict[str, Any]) -> Case:
 def rows_to_keep(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
     """The measured rows of a result to which another one adds; `ValueError` where the two are not
     of the same GPU, libraries and plan."""
-    for name in ("gpu", "libraries", "persistent", "plan"):
+    for name in ("gpu", "libraries", "persistent", "pairs", "plan"):
         if before[name] != now[name]:
             raise ValueError(f"{name} was {before[name]}, now {now[name]}: measure all again")
     return measured(before["rows"])
@@ -90,13 +90,13 @@ def goals(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 _HEAD = (
-    "cell", "", "type", "B, T, H", "ours ms", "cuDNN ms", "ratio", "µs a step", "its floor",
-    "share of floor", "persistent kernels",
+    "cell", "", "type", "layers", "B, T, H", "ours ms", "cuDNN ms", "ratio", "µs a step",
+    "its floor", "share of floor", "persistent kernels",
 )  # fmt: skip
 
 
 def _cells(r: dict[str, Any]) -> list[str]:
-    begin = [r["cell"], tables.KINDS[r["kind"]], r["dtype"]]
+    begin = [r["cell"], tables.KINDS[r["kind"]], r["dtype"], str(r["layers"])]
     begin.append(tables.dims((r["batch"], r["steps"], r["units"])))
     if "ratio" not in r:
         return [*begin, tables.why_missing(r), *[""] * (len(_HEAD) - len(begin) - 1)]
@@ -118,7 +118,7 @@ def text(result: dict[str, Any]) -> str:
 
 
 def plot(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
-    """The ratio against the units: a panel for each cell, kind, type and number of steps."""
+    """The ratio against the units: a panel for each cell, kind, type, layers and steps."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -126,19 +126,19 @@ def plot(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
 
     rows = measured(result["rows"])
     tall = sorted({(r["kind"], r["dtype"]) for r in rows})
-    wide = sorted({(r["cell"], r["steps"]) for r in rows})
+    wide = sorted({(r["cell"], r["layers"], r["steps"]) for r in rows})
     figure, axes = plt.subplots(
         max(1, len(tall)), max(1, len(wide)), squeeze=False, sharex=True, sharey=True,
         figsize=(2.6 * max(1, len(wide)) + 1, 2.0 * max(1, len(tall)) + 1), layout="constrained",
     )  # fmt: skip
     for panels, (kind, dtype) in zip(axes, tall, strict=False):
-        for axis, (cell, steps) in zip(panels, wide, strict=False):
-            of_panel = [
-                r for r in rows
-                if (r["kind"], r["dtype"], r["cell"], r["steps"]) == (kind, dtype, cell, steps)
-            ]  # fmt: skip
-            _panel(axis, of_panel)
-            axis.set_title(f"{cell}, {tables.KINDS[kind]}, {dtype}, T = {steps}", fontsize=8)
+        for axis, (cell, layers, steps) in zip(panels, wide, strict=False):
+            of_panel = {
+                "kind": kind, "dtype": dtype, "cell": cell, "layers": layers, "steps": steps
+            }  # fmt: skip
+            _panel(axis, [r for r in rows if of_panel.items() <= r.items()])
+            title = f"{cell}, {tables.KINDS[kind]}, {dtype}, T = {steps}"
+            axis.set_title(title + f", {layers} layers" * (layers > 1), fontsize=8)
     axes[0][0].legend(fontsize=7)
     figure.suptitle("Speed against cuDNN (above 1× we are faster), by units")
     figure.supxlabel(result["gpu"]["name"], fontsize=7)

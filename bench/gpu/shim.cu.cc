@@ -1,5 +1,6 @@
 // Owns the C functions through which bench/gpu calls the engine: stacks of one
-// layer on memory and a stream of the caller's. Nothing waits for the device.
+// direction on memory and a stream of the caller's. Nothing waits for the
+// device.
 
 #include <cuda_runtime.h>
 
@@ -15,11 +16,11 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// NOLINTNEXTLINE: bench/gpu/engine.py mirrors it.
+// NOLINTNEXTLINE: bench/gpu/contenders.py mirrors it.
 struct PlainBench {
   int64_t dtype;  // bfloat16, float
-  int64_t mode, input, units, steps, batch;
-  int64_t allow_tf32, persistent;
+  int64_t mode, layers, input, units, steps, batch;
+  int64_t allow_tf32, persistent, pairs;
 };
 
 namespace blockrnn::cuda {
@@ -73,6 +74,7 @@ struct Bench {
 RnnGeometry GeometryOf(const PlainBench& plain) {
   RnnGeometry g;
   g.mode = static_cast<RnnMode>(plain.mode);
+  g.layers = plain.layers;
   g.input = plain.input;
   g.units = plain.units;
   g.proj = plain.units;
@@ -127,6 +129,7 @@ Error Run(bool backward, Bench* bench, void* stream, void* const* pointers) {
   host.stream = stream;
   host.allocate = &Arena::Allocate;
   host.persistent = plain.persistent != 0;
+  if (plain.pairs == 0) host.overlap_steps = 0;
   host.persistent_blocks = &bench->persistent_blocks;
   host.blas = cublas.blas();
   const auto run = backward ? plain.dtype == 0 ? &Backward<Eigen::bfloat16>
