@@ -56,10 +56,9 @@ def self_test(tmp_path_factory):
     names = ("self_test.cc", "emulation.cc", "memory.cc", "streams.cc")
     sources = [GPU / "emulation" / name for name in names]
     compiler = os.environ.get("CXX", "g++")
-    subprocess.run(
-        [compiler, "-std=c++17", "-O1", "-U_FORTIFY_SOURCE", "-I", ROOT, *sources, "-o", program],
-        check=True,
-    )
+    options = ["-std=c++17", "-O1", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas"]
+    includes = ["-I", ROOT, "-isystem", GPU / "emulation"]
+    subprocess.run([compiler, *options, *includes, *sources, "-o", program], check=True)
     return program
 
 
@@ -84,6 +83,10 @@ def self_test(tmp_path_factory):
         ("shared unasked", "invalid argument"),
         ("shared asked", "no error"),
         ("past the shared", None),
+        ("mma", "agree"),
+        ("parted warp", "unspecified launch failure"),
+        ("warp and block", "unspecified launch failure"),
+        ("mma and shuffle", "unspecified launch failure"),
     ],
 )
 def test_emulation_finds(self_test, mode, outcome):

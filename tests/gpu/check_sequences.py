@@ -50,7 +50,7 @@ LARGE = (
     sequences.Call("rnn", (2, 130, 2, 420)),
     sequences.Call("lstm", (2, 130, 2, 104), "double", peephole=True),
     sequences.Call("gru", (2, 130, 2, 420)),
-    sequences.Call("gru_after", (2, 130, 2, 104), "half"),
+    sequences.Call("gru_after", (2, 130, 2, 124), "half"),
 )
 # More depths than a block takes at once; with blocks of few threads' rows.
 DEEP = (
@@ -162,6 +162,7 @@ def check_forward(engine, call, values) -> dict[str, np.ndarray]:
     want = sequence_oracle.forward(call.cell, values, call.oracle_options())
     got = engine.forward(call, spoil(call, values, ("x",)))
     t, _, i, h = call.dims
+    # A state of 16 bits is rounded for its product as well; seen: 0.73 of the bound.
     bound = tolerances.bound(call.dtype, max(t, 1) * (i + max(h, call.width)))
     for name, value in got.items():
         numbers = device_engine.decode(value, call.dtype)
@@ -239,8 +240,9 @@ def blas_steps(engine) -> int:
                 continue
             dtype = "double" if count % 3 else "bfloat16"
             # More rows than the kernel for a few of them has.
-            dims = (call.dims[0], 10, *call.dims[2:])
-            lengths = call.lengths and tuple(call.lengths[b % 4] for b in range(10))
+            rows = 10 if dtype == "double" else 18
+            dims = (call.dims[0], rows, *call.dims[2:])
+            lengths = call.lengths and tuple(call.lengths[b % 4] for b in range(rows))
             call = dataclasses.replace(call, dims=dims, lengths=lengths, dtype=dtype)
             check_call(engine, dataclasses.replace(call, with_blas=True, blas_step_work=1))
             count += 1
@@ -254,8 +256,9 @@ def same_bits(engine, vary) -> int:
         runs = ((0, 2**31 - 1), (1, 2**31 - 1), (1, 3))
         variants_of_run = [lambda a=args: vary(*a) for args in runs]
     count = 0
-    for cell in CELLS:
+    for cell, dtype in itertools.product(CELLS, ("float", "bfloat16")):
         for call in (variants(cell)[4], variants(cell)[7], variants(cell)[-1]):
+            call = dataclasses.replace(call, dtype=dtype)
             values = sequences.random_values(call)
             want = sequence_oracle.forward(cell, values, call.oracle_options())
             given = given_backward(call, values, want)

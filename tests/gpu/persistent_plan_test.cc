@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <tuple>
 #include <vector>
 
 namespace {
@@ -14,6 +15,7 @@ using blockrnn::cuda::kFewestPersistentSteps;
 using blockrnn::cuda::kFewPersistentRows;
 using blockrnn::cuda::kManyPersistentRows;
 using blockrnn::cuda::kMostPersistentTiles;
+using blockrnn::cuda::kTensorPersistentRows;
 using blockrnn::cuda::PersistentDevice;
 using blockrnn::cuda::PersistentPlan;
 using blockrnn::cuda::PersistentProduct;
@@ -35,22 +37,34 @@ void Expect(bool holds, const char* what, int line) {
 
 int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// 16-bit types are multiplied by tensor cores.
+PersistentProduct Product(int64_t rows, int64_t units, int panel_units,
+                          int weight_bytes) {
+  const bool tensor_cores = weight_bytes == 2;
+  PersistentProduct product;
+  product.rows = rows;
+  product.panels = CeilDiv(units, panel_units);
+  product.chunks = CeilDiv(units, tensor_cores ? 16 : 4);
+  product.weight_bytes = weight_bytes;
+  product.compute_bytes = weight_bytes == 8 ? 8 : 4;
+  product.tensor_cores = tensor_cores;
+  return product;
+}
+
 // The product of a step with the state, forward: a column for each gate.
 PersistentProduct Forward(int64_t rows, int64_t units, int gates,
                           int weight_bytes) {
-  const int compute_bytes = weight_bytes == 8 ? 8 : 4;
-  return {rows,
-          CeilDiv(units, 32 / gates),
-          CeilDiv(units, 4),
-          1,
-          weight_bytes,
-          compute_bytes};
+  return Product(rows, units, 32 / gates, weight_bytes);
 }
 
-// Backward: as many slices of the gates' gradients.
+// Backward: as many slices of the gates' gradients, of tensor cores in full
+// eights of columns.
 PersistentProduct Backward(int64_t rows, int64_t units, int gates,
                            int weight_bytes) {
-  PersistentProduct product = Forward(rows, units, gates, weight_bytes);
+  const int panel_units = 32 / gates;
+  PersistentProduct product = Product(
+      rows, units, weight_bytes == 2 ? panel_units / 8 * 8 : panel_units,
+      weight_bytes);
   product.slices = gates;
   return product;
 }
@@ -102,16 +116,28 @@ void CheckPlan(const PersistentDevice& device,
     most = panels * CeilDiv(CeilDiv(product.rows, plan.rows), stage.row_groups);
     EXPECT(most <= kMostPersistentTiles);
     EXPECT(stage.weights_at == weights_end && stage.weights_at % 16 == 0);
-    weights_end += panels * product.chunks * 4 * 32 * product.weight_bytes;
+    const bool tensor_cores = product.tensor_cores;
+    EXPECT((plan.rows == kTensorPersistentRows) == tensor_cores);
+    weights_end += panels * product.chunks * (tensor_cores ? 16 : 4) * 32 *
+                   product.weight_bytes;
     EXPECT(stage.chunks_at_once == product.chunks ||
            (stage.chunks_at_once % 8 == 0 && stage.chunks_at_once > 0 &&
             stage.chunks_at_once < product.chunks));
-    const int64_t states = product.slices *
-                           (plan.rows * stage.chunks_at_once + 1) * 4 *
+    const int64_t chunks = stage.chunks_at_once;
+    const int64_t odd_chunks = chunks + (chunks % 2 == 0);
+    const int64_t states =
+        tensor_cores ? product.slices * plan.rows * odd_chunks * 16 * 2
+                     : product.slices * (plan.rows * chunks + 1) * 4 *
                            product.compute_bytes;
+    // No part is smaller than it has to be.
+    EXPECT(!tensor_cores || stage.chunks_at_once == product.chunks ||
+           plan.states_at + states + product.slices * plan.rows * 8 * 16 * 2 >
+               device.shared_bytes);
     EXPECT(plan.states_at + states <= plan.shared_bytes);
-    EXPECT(plan.sums_at + 8 * plan.rows * 32 * product.compute_bytes <=
-           plan.states_at);
+    const int64_t sums = 8 * plan.rows * 32 * product.compute_bytes;
+    EXPECT(plan.sums_at + sums <= plan.shared_bytes);
+    EXPECT(tensor_cores ? plan.sums_at == plan.states_at
+                        : plan.sums_at + sums <= plan.states_at);
   }
   EXPECT(plan.sums_at == weights_end);
 }
@@ -160,6 +186,7 @@ void Choices() {
   EXPECT(!Chosen(kH200, Forward(8, 2048, 4, 4)));
   EXPECT(!Chosen(kH200, Forward(8, 2048, 4, 2)));
   EXPECT(Chosen(kH200, Forward(8, 1536, 4, 2)));
+  EXPECT(Chosen(kH200, Backward(8, 1536, 4, 2)));
   EXPECT(!Chosen(kA100, Forward(8, 1024, 4, 4)));
   EXPECT(Chosen(kA100, Forward(8, 512, 4, 4)));
   // A block for each panel; more for more rows, as long as there are any left.
@@ -176,6 +203,23 @@ void Choices() {
   EXPECT(
       Plan(kH200, kSteps, {Forward(1, 64, 3, 4), Forward(1, 64, 3, 4)}).rows ==
       kManyPersistentRows);
+  // A tile of tensor cores has sixteen rows, of which four tiles are a step.
+  EXPECT(Plan(kH200, kSteps, {Forward(1, 512, 4, 2)}).rows ==
+         kTensorPersistentRows);
+  EXPECT(Plan(kH200, kSteps, {Forward(32, 1024, 4, 2)}).blocks == 128);
+  EXPECT(Chosen(kH200, Forward(64, 1024, 4, 2)));
+  EXPECT(!Chosen(kH200, Forward(65, 1024, 4, 2)));
+  // What docs/adr/0008-cuda-engine.md says of bfloat16.
+  for (const auto& [device, units, rows] : {std::tuple{kH200, 1664, 32},
+                                            {kH200, 1056, 64},
+                                            {kH200, 528, 128},
+                                            {kA100, 1152, 32}}) {
+    EXPECT(Chosen(device, Forward(rows, units, 4, 2)));
+    EXPECT(Chosen(device, Backward(rows, units, 4, 2)));
+    EXPECT(!Chosen(device, Backward(rows, units + 16, 4, 2)));
+  }
+  EXPECT(Chosen(kH200, Forward(32, 1680, 3, 2)));
+  EXPECT(Chosen(kH200, Backward(32, 1680, 3, 2)));
   // Two products of a step share the memory.
   EXPECT(
       Plan(kH200, kSteps, {Forward(8, 700, 3, 4), Forward(8, 700, 3, 4)}).rows >

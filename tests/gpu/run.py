@@ -32,7 +32,8 @@ SHIMS = sorted(HERE.glob("shim*.cu.cc"))
 EMULATION = [HERE / "emulation" / name for name in ("emulation.cc", "memory.cc", "streams.cc")]
 CHECKS = (
     *("check.py", "check_blas.py", "check_sequences.py", "check_integers.py"),
-    *("check_persistent.py", "check_stack.py", "check_stack_order.py", "check_cudnn.py"),
+    *("check_persistent.py", "check_tensor.py", "check_stack.py", "check_stack_order.py"),
+    "check_cudnn.py",
 )
 ARCHITECTURES = (80, 90)
 PTX = 80  # that all are made from

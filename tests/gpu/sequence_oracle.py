@@ -32,6 +32,7 @@ class Options:
     relu: bool = False
     identity: bool = False  # forward alone: activations that do nothing
     stored: Callable = lambda h: h  # how a simple RNN's state is rounded
+    multiplied: Callable = lambda h: h  # how the state is rounded for a step's product alone
 
 
 class _Row:
@@ -70,7 +71,7 @@ class _Row:
         return self.part(name, gate) if name in self.values else 0.0
 
     def from_h(self, h, gate: str):
-        return (h * self.factors(gate)) @ self.part("w_h", gate)
+        return self.options.multiplied(h * self.factors(gate)) @ self.part("w_h", gate)
 
     def gate(self, bar):
         return bar if self.options.identity else _sigmoid(bar)
@@ -131,7 +132,7 @@ class _LstmRow(_Row):
         o = bar["o"] + new * self.values["wco"] if "wco" in self.values else bar["o"]
         o, co = self.gate(o), self.candidate(new)
         m = o * co
-        h = self.values["w_p"] @ m if "w_p" in self.values else m
+        h = self.values["w_p"] @ self.options.multiplied(m) if "w_p" in self.values else m
         return (h, new), {"i": i, "cs": new, "f": f, "o": o, "ci": ci, "co": co}
 
     def skip(self, h, cs):

@@ -15,7 +15,9 @@
 
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/persistent_plan.h"
+#include "cc/kernels/cuda/step_panel.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
+#include "cc/kernels/cuda/step_tensor.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 // The shared memory of a block that its launch asks for.
@@ -60,6 +62,12 @@ __device__ __forceinline__ int64_t FirstTile(const PersistentStage& stage) {
 template <class T>
 using PackedFour = Four<typename StorageOf<T>::Type>;
 
+// Of one panel.
+template <class T>
+__device__ __forceinline__ int64_t PanelFours(const PackedWeights<T>& weights) {
+  return weights.chunks() * kPanelColumns * (kChunk<T> / kFour);
+}
+
 template <class Work>
 __device__ __forceinline__ PackedFour<typename Work::Element>* KeptWeights(
     const Work& work, const PersistentShared& shared) {
@@ -74,7 +82,7 @@ __device__ __forceinline__ void KeepWeights(const Work& work,
   using T = typename Work::Element;
   const PackedWeights<T>& weights = work.product.weights;
   if (FirstTile(work.stage) >= work.stage.row_groups) return;
-  const int64_t size = weights.chunks() * kPanelColumns;
+  const int64_t size = PanelFours(weights);
   const auto* from = reinterpret_cast<const PackedFour<T>*>(weights.packed);
   PackedFour<T>* to = KeptWeights(work, shared);
   for (int64_t panel = FirstPanel(work.stage); panel < weights.panels();
@@ -86,7 +94,8 @@ __device__ __forceinline__ void KeepWeights(const Work& work,
 }
 
 // states[slice][row][depth] of a tile's rows and the depths of `chunks` chunks
-// from first_chunk on; zeros where there is no such row or depth.
+// from first_chunk on, for CUDA cores; zeros where there is no such row or
+// depth.
 template <int kRows, int kSlices, class T>
 __device__ __forceinline__ void BringStates(const StepProduct<T>& product,
                                             const StepRange& range,
@@ -98,18 +107,18 @@ __device__ __forceinline__ void BringStates(const StepProduct<T>& product,
   const PackedWeights<T>& weights = product.weights;
   const C* const state = product.state.At(range.state);
   const bool aligned =
-      weights.depth % kChunk == 0 && weights.slice % kChunk == 0 &&
+      weights.depth % kFour == 0 && weights.slice % kFour == 0 &&
       reinterpret_cast<uintptr_t>(state) % sizeof(Four<C>) == 0;
 #pragma unroll
   for (int slice = 0; slice < kSlices; ++slice) {
     for (int64_t chunk = threadIdx.x; chunk < chunks; chunk += kThreads) {
-      const int64_t in_column = (first_chunk + chunk) * kChunk;
+      const int64_t in_column = (first_chunk + chunk) * kFour;
       const int64_t depth = slice * weights.slice + in_column;
       // Of the chunk's depths, how many there are.
       const int64_t count =
           std::min(weights.column - in_column, weights.depth - depth);
-      const bool whole = aligned && count >= kChunk;
-      C* const to = states + slice * slice_stride + chunk * kChunk;
+      const bool whole = aligned && count >= kFour;
+      C* const to = states + slice * slice_stride + chunk * kFour;
 #pragma unroll
       for (int row = 0; row < kRows; ++row) {
         const C* const from = state + (row0 + row) * weights.depth + depth;
@@ -119,11 +128,11 @@ __device__ __forceinline__ void BringStates(const StepProduct<T>& product,
           out = *reinterpret_cast<const Four<C>*>(from);
         } else if (there) {
 #pragma unroll
-          for (int j = 0; j < kChunk; ++j) {
+          for (int j = 0; j < kFour; ++j) {
             if (j < count) out.value[j] = from[j];
           }
         }
-        *reinterpret_cast<Four<C>*>(to + row * chunks * kChunk) = out;
+        *reinterpret_cast<Four<C>*>(to + row * chunks * kFour) = out;
       }
     }
   }
@@ -137,9 +146,75 @@ __device__ __forceinline__ void MultiplyKept(const Four<S>* column,
                                              C (&sums)[kRows]) {
 #pragma unroll 2
   for (int chunk = Warp(); chunk < chunks; chunk += kWarps) {
-    MultiplyChunk(column[chunk * kPanelColumns], states + chunk * kChunk,
-                  chunks * kChunk, sums);
+    MultiplyChunk(column[chunk * kPanelColumns], states + chunk * kFour,
+                  chunks * kFour, sums);
   }
+}
+
+// The sums of one panel and tile by CUDA cores, to where FinishTile reads them;
+// the state in parts that there is shared memory for.
+template <int kRows, class Work>
+__device__ __forceinline__ void SumKept(
+    const Work& work, const StepRange& range, int64_t row0,
+    const PackedFour<typename Work::Element>* panel,
+    const PersistentShared& shared) {
+  using T = typename Work::Element;
+  using C = ComputeType<T>;
+  constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
+  C* const states = reinterpret_cast<C*>(shared.memory + shared.states_at);
+  const int gate = LaneGate<Work::kGates>();
+  const int64_t chunks = work.product.weights.chunks();
+  const int64_t at_once = work.stage.chunks_at_once;
+  C sums[kRows] = {};
+  for (int64_t first = 0; first < chunks; first += at_once) {
+    const int64_t count = std::min(at_once, chunks - first);
+    const int64_t slice_stride = (kRows * count + 1) * kFour;
+    __syncthreads();  // the states before these have been read
+    BringStates<kRows, kSlices>(work.product, range, row0, first, count,
+                                slice_stride, states);
+    __syncthreads();
+    MultiplyKept(panel + first * kPanelColumns + Lane(),
+                 states + (kSlices > 1 ? gate * slice_stride : 0),
+                 static_cast<int>(count), sums);
+  }
+  // The sums before these have been read: every thread has been at a barrier
+  // since.
+  StoreSums(sums, reinterpret_cast<C*>(shared.memory + shared.sums_at));
+}
+
+// The same by tensor cores; the sums stand where the states were.
+template <int kRows, class Work>
+__device__ __forceinline__ void SumKeptByTensorCores(
+    const Work& work, const StepRange& range, int64_t row0,
+    const PackedFour<typename Work::Element>* panel,
+    const PersistentShared& shared) {
+  using T = typename Work::Element;
+  constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
+  constexpr int kParts = TensorPanel<Work::kGates, kSlices, T>::kParts;
+  Pairs* const states =
+      reinterpret_cast<Pairs*>(shared.memory + shared.states_at);
+  const int64_t chunks = work.product.weights.chunks();
+  const int64_t at_once = work.stage.chunks_at_once;
+  TensorSums<kRows> sums;
+  for (int64_t first = 0; first < chunks; first += at_once) {
+    const auto count = static_cast<int>(std::min(at_once, chunks - first));
+    const int stride = TensorRowStride(count);
+    const Pairs* const weights = reinterpret_cast<const Pairs*>(panel) +
+                                 first * kPanelColumns * kChunkPairs;
+    __syncthreads();  // the states before these have been read
+    BringRounded<kRows, kSlices, false>(work.product, range,
+                                        {row0, first, count}, states);
+    __syncthreads();
+#pragma unroll 2
+    for (int chunk = Warp(); chunk < count; chunk += kWarps) {
+      TensorWeights<kParts> w;
+      w.Read(weights + chunk * kPanelColumns * kChunkPairs);
+      MultiplyTensorChunk<kRows, Work::kGates, kSlices, T>(
+          w, states + chunk * kChunkPairs, stride, &sums);
+    }
+  }
+  __syncthreads();  // the states have been read
+  StoreSums(sums, reinterpret_cast<float*>(shared.memory + shared.sums_at));
 }
 
 // One product of one step: the block's panels, and for each its tiles.
@@ -147,39 +222,27 @@ template <int kRows, class Work>
 __device__ __forceinline__ void RunPersistentStage(
     const Work& work, const StepRange& range, const PersistentShared& shared) {
   using T = typename Work::Element;
-  using C = ComputeType<T>;
-  constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
+  constexpr int kUnits = PanelUnits<T>(Work::kGates, Work::kSliced);
   const PersistentStage& stage = work.stage;
   const PackedWeights<T>& weights = work.product.weights;
   if (FirstTile(stage) >= stage.row_groups) return;
-  C* const memory = reinterpret_cast<C*>(shared.memory + shared.sums_at);
-  C* const states = reinterpret_cast<C*>(shared.memory + shared.states_at);
-  const int gate = LaneGate<Work::kGates>();
-  const int64_t chunks = weights.chunks();
   const auto* panel_weights = KeptWeights(work, shared);
   for (int64_t panel = FirstPanel(stage); panel < weights.panels();
        panel += stage.panel_groups) {
     for (int64_t tile = FirstTile(stage); tile * kRows < range.rows;
          tile += stage.row_groups) {
-      C sums[kRows] = {};
-      for (int64_t first = 0; first < chunks; first += stage.chunks_at_once) {
-        const int64_t count = std::min(stage.chunks_at_once, chunks - first);
-        const int64_t slice_stride = (kRows * count + 1) * kChunk;
-        __syncthreads();  // the states before these have been read
-        BringStates<kRows, kSlices>(work.product, range, tile * kRows, first,
-                                    count, slice_stride, states);
-        __syncthreads();
-        MultiplyKept(panel_weights + first * kPanelColumns + Lane(),
-                     states + (kSlices > 1 ? gate * slice_stride : 0),
-                     static_cast<int>(count), sums);
+      if constexpr (kTensorCores<T>) {
+        SumKeptByTensorCores<kRows>(work, range, tile * kRows, panel_weights,
+                                    shared);
+      } else {
+        SumKept<kRows>(work, range, tile * kRows, panel_weights, shared);
       }
-      // The sums before these have been read: every thread has been at a
-      // barrier since.
-      FinishTile<kRows, Work::kGates, Work::kSliced>(
-          work.product, work.epilogue, range, panel, tile * kRows, sums,
-          memory);
+      FinishTile<kRows, Work::kGates, kUnits, Work::kSliced>(
+          work.product, work.epilogue, range, panel, tile * kRows,
+          reinterpret_cast<const ComputeType<T>*>(shared.memory +
+                                                  shared.sums_at));
     }
-    panel_weights += chunks * kPanelColumns;
+    panel_weights += PanelFours(weights);
   }
 }
 

@@ -3,7 +3,7 @@
 // recurrent weights in shared memory and wait for each other after each
 // product. Host code without CUDA, so that it is tested without a GPU.
 //
-// A product of a step is cut as cc/kernels/cuda/step_product.cuh cuts it, into
+// A product of a step is cut as cc/kernels/cuda/step_panel.cuh says, into
 // panels of 32 columns of weights and tiles of rows. A block has some panels,
 // for ever, and some tiles. There is at most one block for each multiprocessor,
 // so all of them run at once, as the barrier needs.
@@ -27,10 +27,11 @@ struct PersistentDevice {
 struct PersistentProduct {
   int64_t rows = 0;       // of the largest step
   int64_t panels = 0;     // of 32 columns
-  int64_t chunks = 0;     // of 4 depths, of a column
+  int64_t chunks = 0;     // of a column: of 4 depths, or 16 of tensor cores
   int slices = 1;         // columns that read other parts of the state
   int weight_bytes = 0;   // of an element
-  int compute_bytes = 0;  // of an element of the state and of a sum
+  int compute_bytes = 0;  // of a sum and, without tensor cores, of the state
+  bool tensor_cores = false;
 };
 
 // How a persistent kernel runs one product. Its block b has the panels p with
@@ -59,6 +60,9 @@ struct PersistentPlan {
 // that there are to compile.
 inline constexpr int kFewPersistentRows = 2;
 inline constexpr int kManyPersistentRows = 8;
+// Of a tile of tensor cores, however few rows there are: both ways a step is
+// bound by reading the weights from shared memory.
+inline constexpr int kTensorPersistentRows = 16;
 
 // With fewer steps the weights are not read often enough to keep them.
 inline constexpr int64_t kFewestPersistentSteps = 4;
@@ -72,26 +76,55 @@ namespace internal {
 inline constexpr int64_t kSharedAlignment = 16;
 inline constexpr int64_t kWarpsOfABlock = 8;
 inline constexpr int64_t kColumnsOfAPanel = 32;
-inline constexpr int64_t kDepthsOfAChunk = 4;
+inline constexpr int64_t kRoundedBytes = 2;  // of the state of tensor cores
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+inline int64_t DepthsOfAChunk(const PersistentProduct& product) {
+  return product.tensor_cores ? 16 : 4;
+}
+
 inline int64_t PanelBytes(const PersistentProduct& product) {
-  return product.chunks * kDepthsOfAChunk * kColumnsOfAPanel *
+  return product.chunks * DepthsOfAChunk(product) * kColumnsOfAPanel *
          product.weight_bytes;
 }
 
 // Of all slices' states, each of which is followed by a chunk, so that lanes of
-// different slices meet different banks.
+// different slices meet different banks; of tensor cores each row by one that
+// makes their number odd (TensorRowStride).
 inline int64_t StateBytes(const PersistentProduct& product, int rows,
                           int64_t chunks) {
-  return product.slices * (rows * chunks + 1) * kDepthsOfAChunk *
+  if (product.tensor_cores) {
+    return product.slices * rows * (chunks | 1) * DepthsOfAChunk(product) *
+           kRoundedBytes;
+  }
+  return product.slices * (rows * chunks + 1) * DepthsOfAChunk(product) *
          product.compute_bytes;
+}
+
+// As many chunks as all warps have as many of; 0 or less where there is no
+// room.
+inline int64_t ChunksThatFit(const PersistentProduct& product, int rows,
+                             int64_t bytes) {
+  if (product.tensor_cores) {
+    // Of an even number there is room for one more.
+    const int64_t chunks = bytes / StateBytes(product, rows, 1);
+    return (chunks - 1) / kWarpsOfABlock * kWarpsOfABlock;
+  }
+  return bytes / StateBytes(product, rows, kWarpsOfABlock) * kWarpsOfABlock;
+}
+
+inline int TileRows(const PersistentProduct* products, int num_products) {
+  if (products[0].tensor_cores) return kTensorPersistentRows;
+  return num_products == 1 && products[0].rows <= kFewPersistentRows
+             ? kFewPersistentRows
+             : kManyPersistentRows;
 }
 
 }  // namespace internal
 
-// products: of one step, in their order; at most kMostPersistentStages.
+// products: of one step, in their order; at most kMostPersistentStages, all
+// with tensor cores or none.
 inline PersistentPlan PlanPersistent(const PersistentDevice& device,
                                      int64_t steps,
                                      const PersistentProduct* products,
@@ -103,9 +136,7 @@ inline PersistentPlan PlanPersistent(const PersistentDevice& device,
     return no;
   }
   PersistentPlan plan;
-  plan.rows = num_products == 1 && products[0].rows <= kFewPersistentRows
-                  ? kFewPersistentRows
-                  : kManyPersistentRows;
+  plan.rows = internal::TileRows(products, num_products);
   int64_t at = 0;
   int64_t sum_bytes = 0;
   for (int s = 0; s < num_products; ++s) {
@@ -132,26 +163,27 @@ inline PersistentPlan PlanPersistent(const PersistentDevice& device,
     plan.blocks = std::max(plan.blocks, stage.panel_groups * stage.row_groups);
   }
   plan.sums_at = at;
-  plan.states_at = at + sum_bytes;
+  // With tensor cores the sums take the place of the states, for a barrier of
+  // the block: there the room is worth more.
+  plan.states_at = products[0].tensor_cores ? at : at + sum_bytes;
   const int64_t left = device.shared_bytes - plan.states_at;
+  if (left < sum_bytes && products[0].tensor_cores) return no;
   int64_t state_bytes = 0;
   for (int s = 0; s < num_products; ++s) {
     const PersistentProduct& product = products[s];
     PersistentStage& stage = plan.stages[s];
-    // All of the state, or as large a part of it as there is room for that all
-    // warps have as many chunks of.
+    // All of the state, or as large a part of it as there is room for.
     stage.chunks_at_once = product.chunks;
     if (internal::StateBytes(product, plan.rows, product.chunks) > left) {
-      const int64_t round =
-          internal::StateBytes(product, plan.rows, internal::kWarpsOfABlock);
-      if (round > left) return no;
-      stage.chunks_at_once = left / round * internal::kWarpsOfABlock;
+      stage.chunks_at_once = internal::ChunksThatFit(product, plan.rows, left);
+      if (stage.chunks_at_once <= 0) return no;
     }
     state_bytes = std::max(
         state_bytes,
         internal::StateBytes(product, plan.rows, stage.chunks_at_once));
   }
-  plan.shared_bytes = plan.states_at + state_bytes;
+  plan.shared_bytes =
+      std::max(plan.states_at + state_bytes, plan.sums_at + sum_bytes);
   return plan;
 }
 

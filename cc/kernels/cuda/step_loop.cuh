@@ -17,7 +17,7 @@
 #include "cc/kernels/cuda/persistent_plan.h"
 #include "cc/kernels/cuda/sequence_rows.cuh"
 #include "cc/kernels/cuda/step_matrix.cuh"
-#include "cc/kernels/cuda/step_product.cuh"
+#include "cc/kernels/cuda/step_panel.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {
@@ -72,6 +72,7 @@ PersistentProduct Describe(const StepMatrix<T, kGates, kSliced>& matrix) {
   product.panels = weights.panels();
   product.chunks = weights.chunks();
   product.slices = kSliced ? kGates : 1;
+  product.tensor_cores = kTensorCores<T>;
   product.weight_bytes = sizeof(typename StorageOf<T>::Type);
   product.compute_bytes = sizeof(ComputeType<T>);
   return product;
@@ -142,16 +143,20 @@ class StepLoop {
                             const BlockSteps& steps,
                             const Works&... works) const {
     static_assert(sizeof...(Works) <= kMostPersistentStages);
-    if constexpr (sizeof...(Works) == 1) {
+    constexpr bool kByTensorCores =
+        (kTensorCores<typename Works::OnDevice::Element> && ...);
+    constexpr int kMany =
+        kByTensorCores ? kTensorPersistentRows : kManyPersistentRows;
+    if constexpr (sizeof...(Works) == 1 && !kByTensorCores) {
       if (plan_.rows == kFewPersistentRows) {
         return LaunchTogether(PersistentKernel<kFewPersistentRows, BlockSteps,
                                                typename Works::OnDevice...>,
                               host, steps, ForDevice(works, kStages)...);
       }
     }
-    return LaunchTogether(PersistentKernel<kManyPersistentRows, BlockSteps,
-                                           typename Works::OnDevice...>,
-                          host, steps, ForDevice(works, kStages)...);
+    return LaunchTogether(
+        PersistentKernel<kMany, BlockSteps, typename Works::OnDevice...>, host,
+        steps, ForDevice(works, kStages)...);
   }
 
   template <class... Params, class... Works>

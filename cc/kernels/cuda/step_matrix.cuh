@@ -13,6 +13,7 @@
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/rows.cuh"
 #include "cc/kernels/cuda/sequence_passes.cuh"
+#include "cc/kernels/cuda/step_panel.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -142,13 +143,13 @@ class StepMatrix {
 
   Error Prepare(const Host& host, const StepWeights<T>& from) {
     const auto [units, depth, rows, apart] = shape_;
-    if (!kept_ && !apart && host.blas != nullptr && rows > kFewStepRows<C> &&
+    if (!kept_ && !apart && host.blas != nullptr && rows > kFewStepRows<T> &&
         rows * kSums * units * depth >= host.blas_step_work) {
       return by_blas_.Prepare(host, from, units, depth, rows);
     }
     product_.weights = Packed(kSums);
     many_ =
-        !kept_ && !apart && Blocks(rows, kManyStepRows<C>) >= kManyStepBlocks;
+        !kept_ && !apart && Blocks(rows, kManyStepRows<T>) >= kManyStepBlocks;
     if (!many_) product_.weights = PackedForFew();
     return Pack(host, from, &product_.weights);
   }
@@ -162,11 +163,20 @@ class StepMatrix {
             const Epilogue& epilogue) const {
     if (by_blas_) return by_blas_.Run(host, product_.state, range, epilogue);
     if (many_) {
-      constexpr int kRows = kManyStepRows<C>;
+      constexpr int kRows = kManyStepRows<T>;
       return Launch(StepKernel<kRows, kSums, 1, kSliced, T, Epilogue>,
                     Blocks(range.rows, kRows), host, product_, range, epilogue);
     }
-    constexpr int kRows = kFewStepRows<C>;
+    constexpr int kRows = kFewStepRows<T>;
+    // How gates with one state are packed for tensor cores is not how gates
+    // with states of their own are.
+    if constexpr (kTensorCores<T> && !kSliced) {
+      if (!shape_.apart) {
+        return Launch(StepKernel<kRows, kGates, 1, kSliced, T, Epilogue>,
+                      Blocks(range.rows, kRows), host, product_, range,
+                      epilogue);
+      }
+    }
     return Launch(StepKernel<kRows, kGates, kGates, kSliced, T, Epilogue>,
                   Blocks(range.rows, kRows), host, product_, range, epilogue);
   }
@@ -180,6 +190,7 @@ class StepMatrix {
     weights.units = shape_.units;
     weights.depth = weights.column = shape_.depth;
     weights.gates = columns;
+    weights.apart = kSliced ? columns > kSums : shape_.apart;
     if (columns > kSums) {
       weights.slice = weights.column = (shape_.depth + columns - 1) / columns;
     }

@@ -6,6 +6,7 @@
 
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/step_panel.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {
@@ -17,6 +18,7 @@ template <class T>
 __global__ void __launch_bounds__(kThreads)
     PackKernel(StepWeights<T> from, PackedWeights<T> to) {
   using S = typename StorageOf<T>::Type;
+  constexpr int kFours = kChunk<T> / kFour;
   const int64_t chunks = to.chunks();
   const int64_t all = to.panels() * chunks;
   const int gate = Lane() / static_cast<int>(to.panel_units());
@@ -24,22 +26,26 @@ __global__ void __launch_bounds__(kThreads)
        n += int64_t{gridDim.x} * kWarps) {
     const int64_t unit =
         n / chunks * to.panel_units() + Lane() % to.panel_units();
-    const int64_t depth0 = n % chunks * kChunk;
+    const int64_t depth0 = n % chunks * kChunk<T>;
     const bool column = gate < to.gates && unit < to.units;
-    Four<S> out;
 #pragma unroll
-    for (int d = 0; d < kChunk; ++d) {
-      const int64_t depth = depth0 + d;
-      const int64_t at = gate * to.slice + depth;
-      const bool inside = column && depth < to.column && at < to.depth;
-      const ComputeType<T> value =
-          inside
-              ? Load(from.w, unit * from.unit_stride + gate * from.gate_stride +
-                                 at * from.depth_stride)
-              : ComputeType<T>(0);
-      Round(value, &out.value[d]);
+    for (int four = 0; four < kFours; ++four) {
+      Four<S> out;
+#pragma unroll
+      for (int d = 0; d < kFour; ++d) {
+        const int64_t depth = depth0 + four * kFour + d;
+        const int64_t at = gate * to.slice + depth;
+        const bool inside = column && depth < to.column && at < to.depth;
+        const ComputeType<T> value =
+            inside ? Load(from.w, unit * from.unit_stride +
+                                      gate * from.gate_stride +
+                                      at * from.depth_stride)
+                   : ComputeType<T>(0);
+        Round(value, &out.value[d]);
+      }
+      reinterpret_cast<Four<S>*>(
+          to.packed)[(n * kPanelColumns + Lane()) * kFours + four] = out;
     }
-    reinterpret_cast<Four<S>*>(to.packed)[n * kPanelColumns + Lane()] = out;
   }
 }
 
@@ -49,7 +55,7 @@ template <class T>
 Error Pack(const Host& host, const StepWeights<T>& from,
            PackedWeights<T>* weights) {
   const int64_t chunks = weights->panels() * weights->chunks();
-  if (Error error = AllocateStored(host, chunks * kPanelColumns * kChunk,
+  if (Error error = AllocateStored(host, chunks * kPanelColumns * kChunk<T>,
                                    &weights->packed)) {
     return error;
   }

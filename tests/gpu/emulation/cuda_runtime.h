@@ -128,6 +128,15 @@ void Barrier(const char* file, int line);
 // Where a thread waits for all others of the grid.
 void GridBarrier();
 
+// Hands `bytes` bytes, at most kMostExchanged, to the other lanes of the warp
+// and waits for what they hand over at the same place. `place` is compared by
+// its address.
+void GiveToWarp(const void* mine, std::size_t bytes, const char* place);
+inline constexpr std::size_t kMostExchanged = 64;
+
+// What a lane has given, until the next but one exchange.
+const void* OfLane(int lane);
+
 // The dynamic shared memory of the block that runs at the moment. It ends where
 // an unreadable page begins, and is not empty at first.
 void* DynamicShared();
@@ -172,5 +181,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
   return emulation::MostBlocks(blocks, reinterpret_cast<const void*>(kernel),
                                threads, dynamic_shared);
 }
+
+#include "tests/gpu/emulation/warp.h"
 
 #endif  // BLOCKRNN_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_

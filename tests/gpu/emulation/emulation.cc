@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <utility>
@@ -41,13 +42,19 @@ unsigned most_together = 0x7fffffff;  // blocks that this process is allowed
 int launches_together = 0;            // cooperative ones so far
 constexpr std::size_t kSharedUnasked = 48 * 1024;
 constexpr int kMostThreadsAtOnce = 2048;  // of a multiprocessor
-constexpr int kCapability = 8;
+int capability = 8;                       // major
+int multiplied = 0;                       // by tensor cores, so far
+constexpr unsigned kWarpThreads = 32;
 
 struct Fiber {
-  enum State { kNew, kWaiting, kWaitingForGrid, kDone };
+  enum State { kNew, kWaiting, kWaitingForWarp, kWaitingForGrid, kDone };
   State state = kNew;
   const char* file = nullptr;  // of the barrier
   int line = 0;
+  // What it has given to its warp, now and the time before: a lane may come to
+  // the next exchange before another has read this one's.
+  alignas(8) unsigned char given[2][kMostExchanged];
+  unsigned exchanges = 0;
   jmp_buf resume;
   ucontext_t context;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
@@ -94,8 +101,28 @@ const char* Place(const Fiber& fiber) {
 }
 
 bool SamePlace(const Fiber& a, const Fiber& b) {
+  const bool anywhere =
+      a.state != Fiber::kWaiting && a.state != Fiber::kWaitingForWarp;
   return a.state == b.state &&
-         (a.state != Fiber::kWaiting || (a.file == b.file && a.line == b.line));
+         (anywhere || (a.file == b.file && a.line == b.line));
+}
+
+// If any lane waits for its warp, a whole warp waits at one and the same place.
+bool WarpAgrees(const Block& block, unsigned first, unsigned lanes) {
+  unsigned waiting = lanes;  // one of those that do
+  for (unsigned n = 0; n < lanes; ++n) {
+    if (block.fibers[first + n]->state == Fiber::kWaitingForWarp) waiting = n;
+  }
+  if (waiting == lanes) return true;
+  const Fiber& one = *block.fibers[first + waiting];
+  for (unsigned n = 0; n < kWarpThreads; ++n) {
+    if (n < lanes && SamePlace(*block.fibers[first + n], one)) continue;
+    std::fprintf(stderr,
+                 "emulation: lane %u of a warp misses the %s of lane %u\n", n,
+                 one.file, waiting);
+    return false;
+  }
+  return true;
 }
 
 // All threads end together or wait at one and the same barrier.
@@ -113,22 +140,37 @@ bool Agree(const Block& block, unsigned threads) {
   return true;
 }
 
+unsigned InOrder(unsigned n, unsigned count) {
+  return reverse_order ? count - 1 - n : n;
+}
+
+// Runs a warp until its next barrier of the block or grid, or its end.
+bool RunWarp(Block& block, unsigned first, unsigned lanes) {
+  do {
+    for (unsigned n = 0; n < lanes; ++n) {
+      const unsigned t = first + InOrder(n, lanes);
+      threadIdx = dim3(t);
+      Resume(block.fibers[t].get());
+    }
+    if (!WarpAgrees(block, first, lanes)) return false;
+  } while (block.fibers[first]->state == Fiber::kWaitingForWarp);
+  return true;
+}
+
 // Runs a block until its next barrier of the grid or its end.
 bool RunBlock(Block& block, unsigned threads) {
   current_block = &block;
+  const unsigned warps = (threads + kWarpThreads - 1) / kWarpThreads;
   do {
-    for (unsigned n = 0; n < threads; ++n) {
-      const unsigned t = reverse_order ? threads - 1 - n : n;
-      threadIdx = dim3(t);
-      Resume(block.fibers[t].get());
+    for (unsigned n = 0; n < warps; ++n) {
+      const unsigned first = InOrder(n, warps) * kWarpThreads;
+      if (!RunWarp(block, first, std::min(kWarpThreads, threads - first))) {
+        return false;
+      }
     }
     if (!Agree(block, threads)) return false;
   } while (block.fibers[0]->state == Fiber::kWaiting);
   return true;
-}
-
-unsigned InOrder(unsigned n, unsigned count) {
-  return reverse_order ? count - 1 - n : n;
 }
 
 // Each block to its end before the next one begins.
@@ -242,6 +284,25 @@ void GridBarrier() {
   if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
 }
 
+void GiveToWarp(const void* mine, std::size_t bytes, const char* place) {
+  std::memcpy(current->given[current->exchanges++ % 2], mine, bytes);
+  current->state = Fiber::kWaitingForWarp;
+  current->file = place;
+  current->line = static_cast<int>(bytes);
+  if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
+}
+
+const void* OfLane(int lane) {
+  const unsigned first = threadIdx.x / kWarpThreads * kWarpThreads;
+  const unsigned one = first + static_cast<unsigned>(lane) % kWarpThreads;
+  // As often as this lane: both have been at all exchanges of the warp.
+  return current_block->fibers[one]->given[(current->exchanges - 1) % 2];
+}
+
+bool HasTensorCores() { return capability >= 8; }
+
+void CountMma() { ++multiplied; }
+
 void* DynamicShared() { return current_block->shared; }
 
 cudaError_t SetMostShared(const void* kernel, std::size_t bytes) {
@@ -332,7 +393,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       *value = emulation::multiprocessors;
       return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
-      *value = emulation::kCapability;
+      *value = emulation::capability;
       return cudaSuccess;
     case cudaDevAttrCooperativeLaunch:
       *value = 1;
@@ -365,6 +426,14 @@ EXPORT void emulation_device(int multiprocessors, std::size_t most_shared) {
 EXPORT int emulation_allow_together(unsigned blocks) {
   emulation::most_together = blocks;
   return emulation::launches_together;
+}
+
+// A device before or after the tensor cores that the kernels use: 7 or 8.
+EXPORT void emulation_capability(int major) { emulation::capability = major; }
+
+// Multiplications by tensor cores since the last call, of a warp each.
+EXPORT int emulation_multiplied() {
+  return std::exchange(emulation::multiplied, 0);
 }
 
 // For a check of the conversions themselves.

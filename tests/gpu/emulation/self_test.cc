@@ -2,11 +2,15 @@
 // program makes one mistake of the kind that a kernel can have, and says what
 // the emulation made of it.
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
 
+#include "cc/kernels/cuda/mma.cuh"
 #include "tests/gpu/emulation/cooperative_groups.h"
 #include "tests/gpu/emulation/cuda_runtime.h"
 
@@ -87,12 +91,90 @@ __global__ void WriteShared(int at) {
   if (threadIdx.x == 0) static_cast<int*>(emulation::DynamicShared())[at] = 1;
 }
 
+// Two small integers, as elements of a register.
+template <class S>
+uint32_t PairOf(unsigned seed) {
+  S elements[2];
+  blockrnn::cuda::Round(static_cast<float>(seed % 17) - 8, &elements[0]);
+  blockrnn::cuda::Round(static_cast<float>(seed / 17 % 17) - 8, &elements[1]);
+  uint32_t pair;
+  std::memcpy(&pair, elements, sizeof(pair));
+  return pair;
+}
+
+// A warp multiplies twice, the second time onto the first result.
+template <class S, bool kPlain>
+__global__ void Multiply(float* out) {
+  const auto t = static_cast<unsigned>(threadIdx.x);
+  float c[4] = {1.0f * t, 0.5f, -2.0f, 0.25f * t};
+  for (unsigned n = 0; n < 2; ++n) {
+    const auto pair = [&](unsigned which) {
+      return PairOf<S>((6 * (2 * t + n) + which + 1) * 2654435761u >> 8);
+    };
+    const uint32_t a[4] = {pair(0), pair(1), pair(2), pair(3)};
+    const uint32_t b[2] = {pair(4), pair(5)};
+    if (kPlain) {
+      blockrnn::cuda::PlainMma<S>(a, b, c);
+    } else {
+      blockrnn::cuda::Mma<S>(a, b, c);
+    }
+  }
+  for (unsigned n = 0; n < 4; ++n) out[4 * t + n] = c[n];
+}
+
 cudaLaunchConfig_t Config(unsigned blocks) {
   cudaLaunchConfig_t config;
   config.gridDim = dim3(blocks);
   config.blockDim = dim3(kThreads);
   cudaStreamCreateWithFlags(&config.stream, cudaStreamNonBlocking);
   return config;
+}
+
+// The emulated instruction and what stands in for it, written apart, agree.
+template <class S>
+bool MultiplicationsAgree() {
+  void* memory = nullptr;
+  cudaMalloc(&memory, 8 * kThreads * sizeof(float));
+  auto* const out = static_cast<float*>(memory);
+  const cudaLaunchConfig_t config = Config(1);
+  if (cudaLaunchKernelEx(&config, Multiply<S, false>, out) != cudaSuccess ||
+      cudaLaunchKernelEx(&config, Multiply<S, true>, out + 4 * kThreads) !=
+          cudaSuccess) {
+    return false;
+  }
+  const bool agree = std::equal(out, out + 4 * kThreads, out + 4 * kThreads);
+  const bool any = std::fabs(out[0]) + std::fabs(out[4 * kThreads - 1]) > 100;
+  cudaFree(memory);
+  return agree && any;
+}
+
+// One lane of a warp misses the multiplication.
+__global__ void PartOverWarp(float* out) {
+  float c[4] = {};
+  if (threadIdx.x != 40) {
+    blockrnn::cuda::Mma<__half>({0, 0, 0, 0}, {0, 0}, c);
+  }
+  out[threadIdx.x] = c[0];
+}
+
+// One lane waits for the block, the others for it.
+__global__ void CrossOverWarp(float* out) {
+  float c[4] = {};
+  if (threadIdx.x == 40) __syncthreads();
+  blockrnn::cuda::Mma<__half>({0, 0, 0, 0}, {0, 0}, c);
+  if (threadIdx.x != 40) __syncthreads();
+  out[threadIdx.x] = c[0];
+}
+
+// Half of a warp multiplies, the other half shuffles.
+__global__ void TwoOverWarp(float* out) {
+  float c[4] = {};
+  if (threadIdx.x % 2 == 0) {
+    blockrnn::cuda::Mma<__half>({0, 0, 0, 0}, {0, 0}, c);
+  } else {
+    c[0] = __shfl_sync(0xffffffff, c[1], 0);
+  }
+  out[threadIdx.x] = c[0];
 }
 
 int* Array() {
@@ -180,6 +262,26 @@ const char* RunOverGrid(const std::string& mode) {
   return "unknown mode";
 }
 
+const char* RunOverWarp(const std::string& mode) {
+  if (mode == "mma") {
+    return MultiplicationsAgree<__half>() &&
+                   MultiplicationsAgree<__nv_bfloat16>()
+               ? "agree"
+               : "differ";
+  }
+  void* memory = nullptr;
+  cudaMalloc(&memory, kThreads * sizeof(float));
+  auto* const out = static_cast<float*>(memory);
+  const cudaLaunchConfig_t config = Config(1);
+  const auto run = [&](void (*kernel)(float*)) {
+    return cudaGetErrorString(cudaLaunchKernelEx(&config, kernel, out));
+  };
+  if (mode == "parted warp") return run(PartOverWarp);
+  if (mode == "warp and block") return run(CrossOverWarp);
+  if (mode == "mma and shuffle") return run(TwoOverWarp);
+  return nullptr;
+}
+
 const char* Run(const char* mode) {
   const auto is = [&](const char* name) {
     return std::strcmp(mode, name) == 0;
@@ -218,6 +320,7 @@ const char* Run(const char* mode) {
   if (is("missing grid barrier")) {
     return GridOrdersAgree<false>() ? "agree" : "differ";
   }
+  if (const char* said = RunOverWarp(mode)) return said;
   return RunOverGrid(mode);
 }
 

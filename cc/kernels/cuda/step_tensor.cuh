@@ -1,0 +1,284 @@
+// Owns how half and bfloat16 are multiplied within a step, by tensor cores
+// (mma.cuh): the state in shared memory, rounded, a chunk of it with a chunk of
+// a panel's weights, and the way of the sums to where FinishTile reads them.
+//
+// One instruction takes 16 rows of the state, 16 depths and eight of the
+// panel's columns. Which depth of a chunk is which of the instruction's is free
+// as long as both of its operands agree; a lane has four that follow each
+// other, and so reads them at once.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_STEP_TENSOR_CUH_
+#define BLOCKRNN_KERNELS_CUDA_STEP_TENSOR_CUH_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "cc/core/portable.h"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/mma.cuh"
+#include "cc/kernels/cuda/step_panel.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+inline constexpr int kChunkPairs = kTensorDepths / kFour;
+
+// From row to row of a state in shared memory, in Pairs. Half a warp reads 32
+// bytes of each of four rows at once: of other banks, if rows are an odd number
+// of chunks, of 32 bytes each, apart.
+BLOCKRNN_HOST_DEVICE constexpr int TensorRowStride(int chunks) {
+  return (chunks | 1) * kChunkPairs;
+}
+
+// A panel's parts of eight columns, and the state of each.
+template <int kGates, int kStates, class T>
+struct TensorPanel {
+  static constexpr int kUnits = PanelUnits<T>(kGates, (kStates > 1));
+  // Those that are left over have no unit.
+  static constexpr int kParts =
+      (kGates * kUnits + kTensorColumns - 1) / kTensorColumns;
+  static constexpr int State(int part) {
+    return kStates > 1 ? part * kTensorColumns / kUnits : 0;
+  }
+};
+
+// Four elements rounded to T.
+template <class T>
+__device__ __forceinline__ Pairs RoundFour(const Four<ComputeType<T>>& in) {
+  Four<typename StorageOf<T>::Type> rounded;
+#pragma unroll
+  for (int j = 0; j < kFour; ++j) Round(in.value[j], &rounded.value[j]);
+  Pairs out;
+  memcpy(&out, &rounded, sizeof(out));
+  return out;
+}
+
+// Four elements of a row of a state that follow each other, times their
+// factors; zeros where there is no such depth. aligned: whether four that are
+// all there can be read at once.
+template <bool kFactors, class T>
+__device__ __forceinline__ Four<ComputeType<T>> ReadFour(
+    const StepProduct<T>& product, const ComputeType<T>* state, bool aligned,
+    int64_t row, int which, int64_t in_column) {
+  using C = ComputeType<T>;
+  const PackedWeights<T>& weights = product.weights;
+  const int64_t depth = which * weights.slice + in_column;
+  const int64_t count =
+      std::min(weights.column - in_column, weights.depth - depth);
+  const C* const from = state + row * weights.depth + depth;
+  Four<C> out = {};
+  if (aligned && count >= kFour) {
+    out = *reinterpret_cast<const Four<C>*>(from);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kFour; ++j) {
+      if (j < count) out.value[j] = from[j];
+    }
+  }
+  if (kFactors && product.state_factors != nullptr) {
+    const int64_t at = which * product.factors_stride +
+                       product.BatchRow(row) * weights.depth + depth;
+#pragma unroll
+    for (int j = 0; j < kFour; ++j) {
+      if (j < count) out.value[j] *= Load(product.state_factors, at + j);
+    }
+  }
+  return out;
+}
+
+// Which part of the state is brought to shared memory.
+struct TensorPart {
+  int64_t row0 = 0;
+  int64_t first_chunk = 0;
+  int chunks = 0;
+};
+
+// states[state][row][depth] of a tile's rows that have a state, and of a part's
+// depths; zeros where there is no such depth. An element above the largest
+// number of half becomes infinite, as in the large products. Nothing is written
+// for other rows: what tensor cores make of them is read by nobody.
+template <int kRows, int kStates, bool kFactors, class T>
+__device__ __forceinline__ void BringRounded(const StepProduct<T>& product,
+                                             const StepRange& range,
+                                             const TensorPart& part,
+                                             Pairs* states) {
+  using C = ComputeType<T>;
+  // Of reads that are on their way together.
+  constexpr int kAtOnce = kStates > 2 ? 2 : 4;
+  const C* const state = product.state.At(range.state);
+  const bool aligned =
+      product.weights.depth % kFour == 0 &&
+      product.weights.slice % kFour == 0 &&
+      reinterpret_cast<uintptr_t>(state) % sizeof(Four<C>) == 0;
+  const int stride = TensorRowStride(part.chunks);
+  const int fours = part.chunks * kChunkPairs;
+  const auto rows =
+      static_cast<int>(std::min<int64_t>(kRows, range.state_rows - part.row0));
+  // A row has a warp's threads, or more where there are few rows.
+  const int shift = rows > 4 ? 5 : rows > 2 ? 6 : rows > 1 ? 7 : 8;
+  static_assert(kThreads == 1 << 8);
+  const int across = 1 << shift;
+  const int thread = static_cast<int>(threadIdx.x);
+  for (int row = thread >> shift; row < rows; row += kThreads >> shift) {
+    for (int first = thread % across; first < fours;
+         first += across * kAtOnce) {
+      Four<C> in[kAtOnce][kStates];
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) {
+        const int four = first + n * across;
+#pragma unroll
+        for (int s = 0; s < kStates; ++s) {
+          in[n][s] = {};
+          if (four < fours) {
+            in[n][s] = ReadFour<kFactors>(
+                product, state, aligned, part.row0 + row, s,
+                part.first_chunk * kTensorDepths + int64_t{four} * kFour);
+          }
+        }
+      }
+#pragma unroll
+      for (int n = 0; n < kAtOnce; ++n) {
+        const int four = first + n * across;
+#pragma unroll
+        for (int s = 0; s < kStates; ++s) {
+          if (four < fours) {
+            states[(s * kRows + row) * stride + four] = RoundFour<T>(in[n][s]);
+          }
+        }
+      }
+    }
+  }
+}
+
+// A warp's sums of a panel: of 16 rows each, of eight columns each, what a lane
+// has of them.
+template <int kRows>
+struct TensorSums {
+  static constexpr int kTiles = kRows / kTensorRows;
+  static constexpr int kParts = kPanelColumns / kTensorColumns;
+  float value[kTiles][kParts][4] = {};
+};
+
+// What a lane has of a chunk of a panel's weights.
+template <int kParts>
+struct TensorWeights {
+  Pairs part[kParts];
+
+  // chunk: of the packed weights.
+  __device__ __forceinline__ void Read(const Pairs* chunk) {
+#pragma unroll
+    for (int p = 0; p < kParts; ++p) part[p] = chunk[p * kLanes + Lane()];
+  }
+};
+
+// sums += a chunk of the rows' states · the panel's columns. states: the chunk
+// of the first row and state; stride: from row to row.
+template <int kRows, int kGates, int kStates, class T>
+__device__ __forceinline__ void MultiplyTensorChunk(
+    const TensorWeights<TensorPanel<kGates, kStates, T>::kParts>& weights,
+    const Pairs* states, int stride, TensorSums<kRows>* sums) {
+  using S = typename StorageOf<T>::Type;
+  using Panel = TensorPanel<kGates, kStates, T>;
+  const Pairs* const mine = states + Lane() / 4 * stride + Lane() % 4;
+#pragma unroll
+  for (int tile = 0; tile < TensorSums<kRows>::kTiles; ++tile) {
+    Pairs upper = {};
+    Pairs lower = {};
+#pragma unroll
+    for (int p = 0; p < Panel::kParts; ++p) {
+      if (p == 0 || Panel::State(p) != Panel::State(p - 1)) {
+        const int row = Panel::State(p) * kRows + tile * kTensorRows;
+        upper = mine[row * stride];
+        lower = mine[(row + kTensorRows / 2) * stride];
+      }
+      Mma<S>({upper.value[0], lower.value[0], upper.value[1], lower.value[1]},
+             weights.part[p].value, sums->value[tile][p]);
+    }
+  }
+}
+
+// Leaves a warp's sums where FinishTile reads them.
+template <int kRows>
+__device__ __forceinline__ void StoreSums(const TensorSums<kRows>& sums,
+                                          float* memory) {
+  struct alignas(8) Two {
+    float value[2];
+  };
+#pragma unroll
+  for (int tile = 0; tile < TensorSums<kRows>::kTiles; ++tile) {
+#pragma unroll
+    for (int p = 0; p < TensorSums<kRows>::kParts; ++p) {
+      const int row = tile * kTensorRows + Lane() / 4;
+      const int column = p * kTensorColumns + Lane() % 4 * 2;
+      const float(&mine)[4] = sums.value[tile][p];
+      *reinterpret_cast<Two*>(memory + SumAt<kRows>(Warp(), row, column)) = {
+          {mine[0], mine[1]}};
+      *reinterpret_cast<Two*>(memory +
+                              SumAt<kRows>(Warp(), row + kTensorRows / 2,
+                                           column)) = {{mine[2], mine[3]}};
+    }
+  }
+}
+
+// A tile of StepKernel by tensor cores: what it has of shared memory, first the
+// states, then the warps' sums; and the way of its sums there.
+template <int kRows, int kGates, int kStates, class T>
+struct TensorTile {
+  using Panel = TensorPanel<kGates, kStates, T>;
+  // Of a warp, brought at once: as in StepShape, more of few rows.
+  static constexpr int kWarpChunks =
+      kRows == kTensorRows && kStates == 1 ? 4 : 2;
+  static constexpr int kChunks = kWarpChunks * kWarps;
+  static constexpr int kStateBytes = kStates * kRows *
+                                     TensorRowStride(kChunks) *
+                                     static_cast<int>(sizeof(Pairs));
+  static constexpr int kSumBytes =
+      kWarps * kRows * kPanelColumns * static_cast<int>(sizeof(float));
+  static constexpr int kBytes = std::max(kStateBytes, kSumBytes);
+
+  static __device__ __forceinline__ void Sum(const StepProduct<T>& product,
+                                             const StepRange& range,
+                                             int64_t panel, int64_t row0,
+                                             unsigned char* memory) {
+    Pairs* const states = reinterpret_cast<Pairs*>(memory);
+    const int64_t chunks = product.weights.chunks();
+    const Pairs* const weights =
+        reinterpret_cast<const Pairs*>(product.weights.packed) +
+        panel * chunks * kPanelColumns * kChunkPairs;
+    TensorSums<kRows> sums;
+#pragma unroll 1
+    for (int64_t first = 0; first < chunks; first += kChunks) {
+      // The weights are on their way while the states are brought.
+      TensorWeights<Panel::kParts> w[kWarpChunks];
+#pragma unroll
+      for (int i = 0; i < kWarpChunks; ++i) {
+        const int64_t chunk = first + i * kWarps + Warp();
+        if (chunk < chunks) {
+          w[i].Read(weights + chunk * kPanelColumns * kChunkPairs);
+        }
+      }
+      const TensorPart part = {
+          row0, first,
+          static_cast<int>(std::min<int64_t>(kChunks, chunks - first))};
+      __syncthreads();  // the states before these have been read
+      BringRounded<kRows, kStates, (kStates > 1)>(product, range, part, states);
+      __syncthreads();
+#pragma unroll
+      for (int i = 0; i < kWarpChunks; ++i) {
+        const int chunk = i * kWarps + Warp();
+        if (chunk < part.chunks) {
+          MultiplyTensorChunk<kRows, kGates, kStates, T>(
+              w[i], states + chunk * kChunkPairs, TensorRowStride(part.chunks),
+              &sums);
+        }
+      }
+    }
+    __syncthreads();  // the states have been read
+    StoreSums(sums, reinterpret_cast<float*>(memory));
+  }
+};
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_STEP_TENSOR_CUH_
