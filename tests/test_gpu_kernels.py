@@ -116,6 +116,24 @@ def test_doctor_tells_what_runs_on_a_gpu(tfb, capability, architectures, said):
     assert _doctor._gpu({}, architectures) == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("version", "built", "said"),
+    [
+        (13000, "13.0.88", "of CUDA 13.0: ok"),
+        (13010, "12.9.1", "of CUDA 13.1: ok"),
+        (12020, "12.9.1", "of CUDA 12.2: ok"),  # an older minor version does
+        (12080, "13.0.88", "of CUDA 12.8: TOO OLD"),
+        (0, "13.0.88", "of CUDA 0.0: TOO OLD"),
+    ],
+)
+def test_doctor_tells_a_driver_that_is_too_old(tfb, version, built, said):
+    del tfb
+    from tf_blockrnn import _doctor
+
+    assert _doctor._driver(version, built).startswith(said)
+    assert _doctor._driver_version() >= 0
+
+
 def test_doctor_has_a_line_for_each_gpu(tf, tfb, monkeypatch):
     from tf_blockrnn import _doctor
 
@@ -125,7 +143,7 @@ def test_doctor_has_a_line_for_each_gpu(tf, tfb, monkeypatch):
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
     monkeypatch.setattr(tfb._loader, "find_cublas", lambda: ("/lib/libcublas.so", ""))
     lines = dict(_doctor._cuda(cuda))
-    assert list(lines) == ["CUDA", "GPU 0", "GPU 1", "cuBLAS"]
+    assert list(lines) == ["CUDA", "GPU 0", "GPU 1", "driver", "cuBLAS"]
     assert lines["cuBLAS"] == "/lib/libcublas.so"
     monkeypatch.setattr(tfb._loader, "find_cublas", lambda: ("", "no libcublas"))
     assert "no libcublas" in dict(_doctor._cuda(cuda))["cuBLAS"]

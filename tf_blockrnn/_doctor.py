@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import sys
 
 import numpy as np
@@ -52,6 +54,22 @@ def _gpu(details: dict, architectures: list[str]) -> str:
     return f"{name}, sm_{major}{minor}: {kernels}"
 
 
+def _driver_version() -> int:
+    """The newest CUDA that the driver runs, 12080 for 12.8; 0 where there is none."""
+    version = ctypes.c_int(0)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    return version.value
+
+
+def _driver(version: int, built: str) -> str:
+    """Whether a driver runs what was built with this CUDA: that of its major version or newer."""
+    major, minor = version // 1000, version % 1000 // 10
+    needed = int(built.split(".")[0])
+    verdict = "ok" if major >= needed else f"TOO OLD for CUDA {needed}: the ops fail on a GPU"
+    return f"of CUDA {major}.{minor}: {verdict}"
+
+
 def _cublas() -> str:
     path, problem = _loader.find_cublas()
     return path or f"none, the kernels' own products are used ({problem})"
@@ -68,7 +86,10 @@ def _cuda(cuda: dict) -> list[tuple[str, str]]:
     for number, gpu in enumerate(gpus):
         details = tf.config.experimental.get_device_details(gpu)
         lines.append((f"GPU {number}", _gpu(details, cuda["architectures"])))
-    return [*lines, ("cuBLAS", _cublas())] if gpus else lines
+    if not gpus:
+        return lines
+    driver = ("driver", _driver(_driver_version(), cuda["version"]))
+    return [*lines, driver, ("cuBLAS", _cublas())]
 
 
 # Sums of 24 float32 products of numbers around 1, through gates of slope below 1; a wrong gate

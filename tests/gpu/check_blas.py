@@ -219,9 +219,7 @@ def main() -> None:
     blas = Blas(arguments.library)
     stand_in = blas.engine.load_cublas(arguments.cublas, arguments.small)
     if blas.found() is None:
-        assert not arguments.emulated, blas.library.blockrnn_blas_problem()
-        print(f"not run: {blas.library.blockrnn_blas_problem().decode()}")
-        return
+        sys.exit(f"no cuBLAS to check with: {blas.library.blockrnn_blas_problem().decode()}")
     print(f"cuBLAS: {pathlib.Path(blas.found()).name}")
     checks = {}
     if arguments.emulated:

@@ -36,7 +36,7 @@ def layers_in_pairs(stack: Stack) -> int:
         net = Network(mode, layers, 1, 4, 6, proj)
         call = Call(net, 13, 3, lengths, time_major=count % 3 > 0, dropout=rate)
         dtype = ("float", "half", "bfloat16", "double")[count % 4]
-        # Blocks of four steps, or of one; then there are more of them than events.
+        # Three blocks of a layer, or one for each step; then there are more of them than events.
         options = Options(blas=count % 2 == 0, overlap_steps=4)
         if count % 5 == 0:
             call = dataclasses.replace(call, steps=20, lengths=lengths and (20, 0, 7))
@@ -45,7 +45,7 @@ def layers_in_pairs(stack: Stack) -> int:
         masks = masks_of(call, dtype, options) if rate > 0 else None
         compare_stack(stack, call, dtype, options, seed=count, masks=masks)
         ran = stack.engine.persistent_blocks() - before
-        blocks, alone = (20, 20) if call.steps == 20 else (4, 1)
+        blocks, alone = (20, 20) if call.steps == 20 else (3, 1)
         want = 2 * (layers // 2 * 2 * blocks + layers % 2 * alone)
         assert ran == want, f"{call} {options}: {ran} blocks of steps, must be {want}"
         count += 1
@@ -167,9 +167,9 @@ def shares_of_the_device(stack: Stack) -> int:
 def two_grids(stack: Stack) -> int:
     """On a GPU: directions, or layers in pairs, that are persistent kernels at once for long."""
     count = 0
-    # Of three layers two are a pair, with four blocks of steps each.
+    # Of three layers two are a pair, with three blocks of steps each.
     for mode, (layers, directions, blocks) in itertools.product(
-        cudnn_calls.MODES, ((2, 2, 8), (3, 1, 18))
+        cudnn_calls.MODES, ((2, 2, 8), (3, 1, 14))
     ):
         call = Call(Network(mode, layers, directions, 40, 512), 50, 4, (50, 17, 31, 50))
         before = stack.engine.persistent_blocks()

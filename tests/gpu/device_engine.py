@@ -121,8 +121,9 @@ class Engine:
         return self.library.blockrnn_device_count()
 
     def is_large(self) -> bool:
-        """Whether the device has the multiprocessors for persistent kernels of large layers."""
-        return self.library.blockrnn_multiprocessors() >= 100
+        """Whether persistent kernels of large layers fit: whether it is no smaller than an H200."""
+        multiprocessors = self.library.blockrnn_multiprocessors()
+        return multiprocessors >= 132 and self.library.blockrnn_shared_bytes() >= 227 * 1024
 
     def persistent_blocks(self) -> int:
         """Blocks of steps that ran as a persistent kernel, in all calls so far."""

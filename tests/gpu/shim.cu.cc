@@ -157,6 +157,14 @@ EXPORT int blockrnn_multiprocessors() {
   return count;
 }
 
+// Shared memory that a block may have.
+EXPORT int blockrnn_shared_bytes() {
+  int bytes = 0;
+  static_cast<void>(cudaDeviceGetAttribute(
+      &bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0));
+  return bytes;
+}
+
 // Blocks of steps that ran as a persistent kernel, in all calls so far.
 EXPORT int64_t blockrnn_persistent_blocks() {
   return blockrnn::cuda::persistent_blocks;

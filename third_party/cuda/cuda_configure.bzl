@@ -3,8 +3,8 @@
 TF_BLOCKRNN_CUDA=0 switches the search off.
 """
 
-# Volta, Ampere, Hopper. What is newer runs the PTX of the last one.
-_ARCHITECTURES = ["70", "80", "90"]
+# Volta or, where nvcc no longer knows it, Turing; Ampere; Hopper. What is newer runs the PTX of Ampere.
+_ARCHITECTURES = [["70", "75"], ["80"], ["90"]]
 
 _FACTS = """
 # Written by cuda_configure.
@@ -49,13 +49,14 @@ def _look(repository_ctx):
         return none, "%s knows no libcudart_static.a" % nvcc
     architectures = []
     problem = ""
-    for architecture in _ARCHITECTURES:
-        trial = repository_ctx.execute(
-            [nvcc, "-c", "-arch=sm_" + architecture, "probe.cu", "-o", "probe.o"],
-        )
-        if trial.return_code == 0:
-            architectures.append(architecture)
-        else:
+    for choices in _ARCHITECTURES:
+        for architecture in choices:
+            trial = repository_ctx.execute(
+                [nvcc, "-c", "-arch=sm_" + architecture, "probe.cu", "-o", "probe.o"],
+            )
+            if trial.return_code == 0:
+                architectures.append(architecture)
+                break
             problem = (trial.stderr + trial.stdout).strip().split("\n")[-1]
     if not architectures:
         return none, "%s compiles for none of the known architectures: %s" % (nvcc, problem)

@@ -100,7 +100,10 @@ StreamHandle& HandleFor(int device, void* stream) {
 
 Error Create(const Api& api, cublas::Handle* out) {
   cublas::Handle handle = nullptr;
-  if (Error error = Check(api.cublasCreate_v2(&handle))) return error;
+  const int created = api.cublasCreate_v2(&handle);
+  // What it says where the device has no memory left for the handle's own.
+  if (created == cublas::kNotInitialized) return kOutOfMemory;
+  if (Error error = Check(created)) return error;
   for (const int status :
        {api.cublasSetPointerMode_v2(handle, cublas::kPointersToHost),
         api.cublasSetAtomicsMode(handle, cublas::kNoAtomics),

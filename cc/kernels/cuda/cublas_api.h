@@ -20,6 +20,7 @@ namespace blockrnn::cuda::cublas {
 
 // Of cuBLAS' enumerations the values that are used; each is an int to C.
 inline constexpr int kSuccess = 0;             // cublasStatus_t
+inline constexpr int kNotInitialized = 1;      // cublasStatus_t
 inline constexpr int kAllocationFailed = 3;    // cublasStatus_t
 inline constexpr int kNoTranspose = 0;         // cublasOperation_t
 inline constexpr int kTranspose = 1;           // cublasOperation_t
@@ -91,6 +92,7 @@ BLOCKRNN_SAME(cublasGetStatusString);
 #undef BLOCKRNN_SAME
 
 static_assert(kSuccess == CUBLAS_STATUS_SUCCESS);
+static_assert(kNotInitialized == CUBLAS_STATUS_NOT_INITIALIZED);
 static_assert(kAllocationFailed == CUBLAS_STATUS_ALLOC_FAILED);
 static_assert(kNoTranspose == CUBLAS_OP_N && kTranspose == CUBLAS_OP_T);
 static_assert(kPointersToHost == CUBLAS_POINTER_MODE_HOST);

@@ -17,10 +17,10 @@
 
 namespace blockrnn::cuda {
 
-// Blocks of steps that a layer is cut into. Two layers with n blocks each take
-// as long as n + 1 of them, and each block begins with launches and brings its
-// weights again. Not measured yet.
-inline constexpr int64_t kPairBlocks = 8;
+// Blocks of steps that a layer is cut into at the most. Two layers with n
+// blocks each take as long as n + 1 of them, and each block begins with
+// launches and brings its weights again. Not measured yet.
+inline constexpr int64_t kMostPairBlocks = 8;
 
 // The matrices of a step, forward or backward.
 template <class T, int kGates>
@@ -77,8 +77,11 @@ Error ChoosePairs(const Host& host, const Args& args, int64_t* steps) {
       args.steps < 2 * host.overlap_steps) {
     return nullptr;
   }
-  const int64_t of_block = std::max(
-      host.overlap_steps, (args.steps + kPairBlocks - 1) / kPairBlocks);
+  // As many steps in each: the last block brings its weights for all of its
+  // own.
+  const int64_t blocks =
+      std::min(args.steps / host.overlap_steps, kMostPairBlocks);
+  const int64_t of_block = (args.steps + blocks - 1) / blocks;
   Host half = host;
   half.side_by_side *= 2;
   bool persistent = false;
