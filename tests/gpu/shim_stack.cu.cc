@@ -17,7 +17,7 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// Fields of a call that are numbers. NOLINTNEXTLINE: device_stack.py mirrors it.
+// Numbers of a call. NOLINTNEXTLINE: device_stack.py mirrors it.
 struct PlainStack {
   int64_t dtype;  // half, bfloat16, float, double
   int64_t mode, layers, directions, input, units, proj, projected, skip_input;
