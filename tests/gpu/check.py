@@ -5,16 +5,15 @@ Needs Python and NumPy. Every check prints one line; the first that fails ends t
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import itertools
 import pathlib
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import block_cells
+import check_program
 import compare
 import device_engine
 import numpy as np
@@ -271,12 +270,7 @@ def conversions(engine) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
-    parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
-    parser.add_argument("--cublas", help="not used: a cell has no large product")
-    arguments = parser.parse_args()
+    arguments = check_program.arguments_of(__doc__)
     engine = device_engine.Engine(arguments.library)
     vary = engine.library.emulation_vary if arguments.emulated else None
     dims = SMALL_DIMS if arguments.small else block_cells.ODD_DIMS + block_cells.EMPTY_DIMS
@@ -296,10 +290,7 @@ def main() -> None:
     if arguments.emulated:
         checks["tiles agree"] = lambda: tiles_agree(engine)
         checks = {"conversions": lambda: conversions(engine), **checks}
-    for name, check in checks.items():
-        start = time.monotonic()
-        count = check()
-        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
+    check_program.run(checks)
 
 
 if __name__ == "__main__":

@@ -6,16 +6,15 @@ opens cuBLAS itself, PyTorch's copy where PyTorch is.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import itertools
 import pathlib
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import block_cells
+import check_program
 import compare
 import device_engine
 import numpy as np
@@ -208,12 +207,7 @@ def tf32(blas, stand_in) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--emulated", action="store_true")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--cublas", help="the stand-in; else PyTorch's, or the system's")
-    arguments = parser.parse_args()
+    arguments = check_program.arguments_of(__doc__)
     if arguments.small:  # cuBLAS' kernels are not ours to sanitize
         return
     blas = Blas(arguments.library)
@@ -232,10 +226,7 @@ def main() -> None:
     }
     if arguments.emulated:
         checks["BLAS, TF32"] = lambda: tf32(blas, stand_in)
-    for name, check in checks.items():
-        start = time.monotonic()
-        count = check()
-        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
+    check_program.run(checks)
 
 
 if __name__ == "__main__":

@@ -5,15 +5,14 @@ In the emulation PyTorch computes on the CPU instead: what is then checked is th
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import pathlib
 import sys
-import time
 import warnings
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import check_program
 import compare
 import cudnn_calls
 import device_engine
@@ -66,12 +65,7 @@ def compare_with_torch(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--emulated", action="store_true")
-    parser.add_argument("--small", action="store_true")
-    parser.add_argument("--cublas", help="the emulation's stand-in")
-    arguments = parser.parse_args()
+    arguments = check_program.arguments_of(__doc__)
     if arguments.small:
         return
     if importlib.util.find_spec("torch") is None:
@@ -89,17 +83,20 @@ def main() -> None:
     device = "cpu" if arguments.emulated else "cuda"
     stack = Stack(arguments.library)
     stack.engine.load_cublas(arguments.cublas, arguments.small)
-    for mode in cudnn_calls.MODES:
-        start = time.monotonic()
+    who = "PyTorch on the CPU" if arguments.emulated else "cuDNN"
+
+    def of_mode(mode: str) -> int:
         count = 0
         for call in calls(mode, arguments.emulated):
             for dtype in ("float", "double"):
                 options = Options(blas=count % 2 == 1)
                 compare_with_torch(stack, torch_witness, call, dtype, device, options)
                 count += 1
-        who = "PyTorch on the CPU" if arguments.emulated else "cuDNN"
-        seconds = time.monotonic() - start
-        print(f"ok  {mode} as {who} computes it: {count} cases, {seconds:.1f} s", flush=True)
+        return count
+
+    check_program.run(
+        {f"{mode} as {who} computes it": lambda m=mode: of_mode(m) for mode in cudnn_calls.MODES}
+    )
 
 
 if __name__ == "__main__":

@@ -7,16 +7,15 @@ step's product, and a product, a layout or an index that slips shows in any type
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import pathlib
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import block_cells
+import check_program
 import check_sequences
 import device_engine
 import numpy as np
@@ -116,23 +115,18 @@ def backward(engine, cell: str) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--emulated", action="store_true", help="not used: all is the same")
-    parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
-    parser.add_argument("--cublas", help="the stand-in; else PyTorch's, or the system's")
-    arguments = parser.parse_args()
+    arguments = check_program.arguments_of(__doc__)
     if arguments.small:
         return  # check_sequences.py has such calls for the sanitizers
     engine = device_engine.Engine(arguments.library)
     engine.load_cublas(arguments.cublas, arguments.small)
     run = sequences.Sequences(engine)
-    for name, check in {"forward": forward, "backward": backward}.items():
-        for cell in CELLS:
-            start = time.monotonic()
-            count = check(run, cell)
-            seconds = time.monotonic() - start
-            print(f"ok  integers, {name}, {cell}: {count} cases, {seconds:.1f} s", flush=True)
+    ways = {"forward": forward, "backward": backward}
+    checks = {
+        f"integers, {name}, {cell}": lambda check=check, cell=cell: check(run, cell)
+        for name, check in ways.items() for cell in CELLS
+    }  # fmt: skip
+    check_program.run(checks)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,14 @@ of the grid tells; and with the bits of the steps one by one.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import pathlib
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import check_program
 import check_sequences
 import compare
 import device_engine
@@ -136,12 +135,7 @@ def large(engine) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
-    parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
-    parser.add_argument("--cublas", help="not used: these kernels have no large product")
-    arguments = parser.parse_args()
+    arguments = check_program.arguments_of(__doc__)
     engine = device_engine.Engine(arguments.library)
     calls = sequences.Sequences(engine)
     library = engine.library
@@ -153,10 +147,7 @@ def main() -> None:
         checks["persistent, refused"] = lambda: too_few_multiprocessors(calls, library)
     elif not arguments.small:
         checks["persistent, large"] = lambda: large(calls)
-    for name, check in checks.items():
-        start = time.monotonic()
-        count = check()
-        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
+    check_program.run(checks)
 
 
 if __name__ == "__main__":

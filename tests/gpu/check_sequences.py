@@ -5,16 +5,15 @@ Needs Python and NumPy. Every check prints one line; the first that fails ends t
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import itertools
 import pathlib
 import sys
-import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import block_cells
+import check_program
 import compare
 import device_engine
 import numpy as np
@@ -340,12 +339,7 @@ def no_scratch(engine) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
-    parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
-    parser.add_argument("--cublas", help="the stand-in; else PyTorch's, or the system's")
-    arguments = parser.parse_args()
+    arguments = check_program.arguments_of(__doc__)
     engine = device_engine.Engine(arguments.library)
     engine.load_cublas(arguments.cublas, arguments.small)
     calls = sequences.Sequences(engine)
@@ -361,10 +355,7 @@ def main() -> None:
         checks["sequences, failed allocations"] = lambda: no_scratch(calls)
         checks["sequences, layouts agree"] = lambda: layouts_agree(calls)
     checks["sequences, same bits"] = lambda: same_bits(calls, vary)
-    for name, check in checks.items():
-        start = time.monotonic()
-        count = check()
-        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
+    check_program.run(checks)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ their own. In what order the work runs is check_stack_order.py's.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import pathlib
 import struct
@@ -15,15 +14,15 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import block_cells
+import check_program
 import compare
 import cudnn_calls
 import device_engine
-import device_stack
 import numpy as np
 import tolerances
 from cudnn_calls import Call
 from cudnn_reference import Network
-from device_stack import DEFAULT, Checks, Options, Stack, cotangents_of, exact, reference
+from device_stack import DEFAULT, Options, Stack, cotangents_of, exact, reference
 
 _HEADER_BYTES = 128
 _USED_HEADER_BYTES = 112
@@ -281,7 +280,10 @@ def _foreign_headers(stack: Stack, call: Call, arrays, found) -> int:
     return 1
 
 
-def checks_of(stack: Stack, arguments: argparse.Namespace) -> Checks:
+def main() -> None:
+    arguments = check_program.arguments_of(__doc__)
+    stack = Stack(arguments.library)
+    stack.engine.load_cublas(arguments.cublas, arguments.small)
     checks = {
         "empty stacks": lambda: empty_dims(stack),
         "reserve spaces": lambda: reserve_space(stack),
@@ -292,8 +294,8 @@ def checks_of(stack: Stack, arguments: argparse.Namespace) -> Checks:
         checks["every type of stacks"] = lambda: every_type(stack, arguments.emulated)
         checks["blocks of steps"] = lambda: many_blocks(stack)
         checks["stacks without training"] = lambda: without_training(stack)
-    return checks
+    check_program.run(checks)
 
 
 if __name__ == "__main__":
-    device_stack.run_checks(__doc__, checks_of)
+    main()

@@ -7,7 +7,6 @@ device.
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import dataclasses
 import functools
@@ -17,14 +16,14 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
+import check_program
 import compare
 import cudnn_calls
 import device_engine
-import device_stack
 from check_stack import compare_stack, masks_of
 from cudnn_calls import Call
 from cudnn_reference import Network
-from device_stack import DEFAULT, Checks, Options, Stack, cotangents_of, exact
+from device_stack import DEFAULT, Options, Stack, cotangents_of, exact
 
 
 def layers_in_pairs(stack: Stack) -> int:
@@ -182,7 +181,10 @@ def two_grids(stack: Stack) -> int:
     return count
 
 
-def checks_of(stack: Stack, arguments: argparse.Namespace) -> Checks:
+def main() -> None:
+    arguments = check_program.arguments_of(__doc__)
+    stack = Stack(arguments.library)
+    stack.engine.load_cublas(arguments.cublas, arguments.small)
     library, emulated = stack.engine.library, arguments.emulated
     vary = (library.emulation_vary, library.emulation_vary_streams) if emulated else (None, None)
     checks = {"same bits of stacks": lambda: same_bits(stack, *vary)}
@@ -194,8 +196,8 @@ def checks_of(stack: Stack, arguments: argparse.Namespace) -> Checks:
         checks["shares of the device"] = lambda: shares_of_the_device(stack)
     elif not arguments.small:
         checks["two grids at once"] = lambda: two_grids(stack)
-    return checks
+    check_program.run(checks)
 
 
 if __name__ == "__main__":
-    device_stack.run_checks(__doc__, checks_of)
+    main()

@@ -5,11 +5,8 @@ Arrays are those of a `Call` of cudnn_calls.py, in float64; what comes back is a
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import dataclasses
-import time
-from collections.abc import Callable
 
 import cudnn_calls
 import cudnn_reference
@@ -151,24 +148,3 @@ def reference(call: Call, dtype: str, arrays, masks=None):
 
 def cotangents_of(call: Call, dtype: str, seed: int = 1):
     return [_as_type(c, dtype) for c in call.cotangents("double", seed)]
-
-
-Checks = dict[str, Callable[[], int]]  # by name; each says how many cases it had
-
-
-def run_checks(doc: str, checks_of: Callable[[Stack, argparse.Namespace], Checks]) -> None:
-    """The program that the checks of stacks are: runs those that fit its arguments."""
-    parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("--library", required=True)
-    parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
-    parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
-    parser.add_argument("--cublas", help="the emulation's stand-in")
-    arguments = parser.parse_args()
-    stack = Stack(arguments.library)
-    # Stays loaded, so that the engine finds it.
-    cublas = stack.engine.load_cublas(arguments.cublas, arguments.small)
-    for name, check in checks_of(stack, arguments).items():
-        start = time.monotonic()
-        count = check()
-        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
-    del cublas

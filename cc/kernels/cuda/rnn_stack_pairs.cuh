@@ -11,6 +11,7 @@
 
 #include "cc/core/gate_layout.h"
 #include "cc/core/rnn_args.h"
+#include "cc/core/rnn_geometry.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/step_loop.cuh"
 #include "cc/kernels/cuda/step_matrix.cuh"
@@ -22,37 +23,30 @@ namespace blockrnn::cuda {
 // launches and brings its weights again. Not measured yet.
 inline constexpr int64_t kMostPairBlocks = 8;
 
-// The matrices of a step, forward or backward.
-template <class T, int kGates>
-struct ForwardMatrices {
-  ForwardMatrix<T, kGates> state;
+// The matrices of a step.
+template <class T, class StateMatrix>
+struct StackMatrices {
+  StateMatrix state;
   StepMatrix<T, kSlices, true> projection;
-
-  explicit ForwardMatrices(const RnnForwardArgs<T>& args) {
-    const RnnGeometry& g = args.geometry;
-    state.SetShape({g.units, g.proj, args.batch});
-    projection.SetShape({g.proj, g.units, args.batch});
-  }
-};
-template <class T, int kGates>
-struct BackwardMatrices {
-  BackwardMatrix<T, kGates> state;
-  StepMatrix<T, kSlices, true> projection;
-
-  explicit BackwardMatrices(const RnnBackwardArgs<T>& args) {
-    const RnnGeometry& g = args.geometry;
-    state.SetShape({g.proj, kGates * g.units, args.batch});
-    projection.SetShape({g.units, g.proj, args.batch});
-  }
 };
 
 template <class T, int kGates>
-ForwardMatrices<T, kGates> MatricesOf(const RnnForwardArgs<T>& args) {
-  return ForwardMatrices<T, kGates>(args);
+StackMatrices<T, ForwardMatrix<T, kGates>> MatricesOf(
+    const RnnForwardArgs<T>& args) {
+  const RnnGeometry& g = args.geometry;
+  StackMatrices<T, ForwardMatrix<T, kGates>> matrices;
+  matrices.state.SetShape({g.units, g.proj, args.batch});
+  matrices.projection.SetShape({g.proj, g.units, args.batch});
+  return matrices;
 }
 template <class T, int kGates>
-BackwardMatrices<T, kGates> MatricesOf(const RnnBackwardArgs<T>& args) {
-  return BackwardMatrices<T, kGates>(args);
+StackMatrices<T, BackwardMatrix<T, kGates>> MatricesOf(
+    const RnnBackwardArgs<T>& args) {
+  const RnnGeometry& g = args.geometry;
+  StackMatrices<T, BackwardMatrix<T, kGates>> matrices;
+  matrices.state.SetShape({g.proj, kGates * g.units, args.batch});
+  matrices.projection.SetShape({g.units, g.proj, args.batch});
+  return matrices;
 }
 
 template <int kGates, class T, template <class> class Args>
