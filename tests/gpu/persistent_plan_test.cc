@@ -209,7 +209,7 @@ void Choices() {
   EXPECT(Plan(kH200, kSteps, {Forward(32, 1024, 4, 2)}).blocks == 128);
   EXPECT(Chosen(kH200, Forward(64, 1024, 4, 2)));
   EXPECT(!Chosen(kH200, Forward(65, 1024, 4, 2)));
-  // What docs/adr/0008-cuda-engine.md says of bfloat16.
+  // What docs/adr/0011-persistent-kernel.md says of bfloat16.
   for (const auto& [device, units, rows] : {std::tuple{kH200, 1664, 32},
                                             {kH200, 1056, 64},
                                             {kH200, 528, 128},

@@ -27,7 +27,7 @@ template <class T>
 struct GruSequenceGradArrays {
   using C = ComputeType<T>;
   GruSequenceBackwardArgs<T> args;
-  C* d_c;  // [B, H], d_c_bar of a step
+  T* d_c;  // [B, H], d_c_bar of a step
   C* d_h;  // [B, H], of a step
   T* h_r;  // [block rows, H], h ∘ r with its factors
 };
@@ -55,7 +55,7 @@ struct GruSequenceGradState {
       h_r = before * Load(args.r, at) * CandidateFactor(args, of.rows, b, unit);
     }
     own.d_h[b * units + unit] = d_h;
-    own.d_c[b * units + unit] = out.d_c_bar;
+    Store(own.d_c, b * units + unit, out.d_c_bar);
     of.StoreDz(step, b, kGruRu.u * units + unit, out.d_u_bar);
     of.StoreBlockDz(step, b, kGruCandidate * units + unit, out.d_c_bar);
     Store(own.h_r, of.BlockRow(step, b) * units + unit, h_r);
@@ -128,7 +128,7 @@ class GruSequenceBackwardCall {
     if ((error = sequence_.Prepare(w_c_h_t_)) ||
         (error = w_c_h_t_.Prepare(host_, {args_.w_c_h, units_, 0, 1})) ||
         (error = h_r_.Prepare(host_, sequence_.rows(), units_)) ||
-        (error = Allocate(host_, size, &arrays_.d_c)) ||
+        (error = AllocateStored(host_, size, &arrays_.d_c)) ||
         (error = Allocate(host_, size, &arrays_.d_h)) ||
         (error =
              w_c_x_grad_.Prepare(host_, shape_, sequence_.rows(),

@@ -44,7 +44,7 @@ struct GruSequenceArrays {
   GruSequenceForwardArgs<T> args;
   StepInput<T> input_c;
   C* u;    // [B, H]
-  C* h_r;  // [B, H], h ∘ r, times the candidate's factors
+  T* h_r;  // [B, H], h ∘ r, times the candidate's factors
 };
 
 // x · w_ru_x + b_ru + h · w_ru_h  →  r, u, h ∘ r
@@ -70,7 +70,7 @@ struct GruSequenceGates {
     StoreIf(own.args.r, at, out.r);
     StoreIf(own.args.u, at, out.u);
     own.u[b * units + unit] = out.u;
-    own.h_r[b * units + unit] = out.h_prev_r;
+    Store(own.h_r, b * units + unit, out.h_prev_r);
   }
 };
 
@@ -129,7 +129,7 @@ class GruSequenceForwardCall {
              host_, shape_, sequence_.rows(), args_.x,
              {args_.w_c_x, args_.b_c, nullptr, 1, kGruGates * units})) ||
         (error = Allocate(host_, batch * units, &arrays_.u)) ||
-        (error = Allocate(host_, batch * units, &arrays_.h_r))) {
+        (error = AllocateStored(host_, batch * units, &arrays_.h_r))) {
       return error;
     }
     arrays_.args = args_;

@@ -34,7 +34,7 @@ struct LstmSequenceGradArrays {
   C* cs_grad;    // [B, H], from the step after
   C* peepholes;  // [3, B, H], with peepholes
   // With a projection, else nullptr:
-  C* step_d_h;  // [B, P]
+  T* step_d_h;  // [B, P]
   T* d_h;       // [block rows, P]
   T* m;         // [block rows, H], o ∘ tanh(cs)
 };
@@ -138,7 +138,7 @@ struct LstmSequenceGradOutput {
       return;
     }
     const C kept = skip ? C(0) : d_h;
-    own.step_d_h[state] = kept;
+    Store(own.step_d_h, state, kept);
     Store(own.d_h, of.BlockRow(step, b) * of.width + unit, kept);
   }
 };
@@ -224,8 +224,8 @@ class LstmSequenceBackwardCall {
     Error error = nullptr;
     if ((error = d_h_.Prepare(host_, sequence_.rows(), args_.proj)) ||
         (error = m_.Prepare(host_, sequence_.rows(), units)) ||
-        (error =
-             Allocate(host_, shape_.batch * args_.proj, &arrays_.step_d_h)) ||
+        (error = AllocateStored(host_, shape_.batch * args_.proj,
+                                &arrays_.step_d_h)) ||
         (error = w_p_.Prepare(host_, {args_.w_p, 1, 0, units})) ||
         (error =
              w_p_grad_.Prepare(host_, args_.w_p_grad, args_.proj * units))) {

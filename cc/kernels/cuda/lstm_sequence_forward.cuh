@@ -30,7 +30,7 @@ struct LstmSequenceArrays {
   LstmSequenceForwardArgs<T> args;
   C cell_clip;  // infinity where nothing is clipped
   C* cs;        // [B, H]
-  C* m;         // [B, H], what is projected; nullptr: no projection
+  T* m;         // [B, H], what is projected; nullptr: no projection
 };
 
 // x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs), which is h
@@ -66,7 +66,7 @@ struct LstmSequenceCell {
     StoreIf(args.co, at, out.co);
     own.cs[state] = out.cs;
     if (own.m != nullptr) {
-      own.m[state] = out.h;
+      Store(own.m, state, out.h);
     } else {
       of.StoreH(step, b, unit, out.h);
     }
@@ -164,7 +164,7 @@ class LstmSequenceForwardCall {
   Error PrepareProjection() {
     if (!projects()) return nullptr;
     const int64_t units = shape_.units;
-    if (Error error = Allocate(host_, shape_.batch * units, &arrays_.m)) {
+    if (Error error = AllocateStored(host_, shape_.batch * units, &arrays_.m)) {
       return error;
     }
     w_p_.product().state = {arrays_.m, arrays_.m};

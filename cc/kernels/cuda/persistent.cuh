@@ -17,6 +17,7 @@
 #include "cc/kernels/cuda/persistent_plan.h"
 #include "cc/kernels/cuda/step_panel.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
+#include "cc/kernels/cuda/step_state.cuh"
 #include "cc/kernels/cuda/step_tensor.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -93,61 +94,15 @@ __device__ __forceinline__ void KeepWeights(const Work& work,
   }
 }
 
-// states[slice][row][depth] of a tile's rows and the depths of `chunks` chunks
-// from first_chunk on, for CUDA cores; zeros where there is no such row or
-// depth.
-template <int kRows, int kSlices, class T>
-__device__ __forceinline__ void BringStates(const StepProduct<T>& product,
-                                            const StepRange& range,
-                                            int64_t row0, int64_t first_chunk,
-                                            int64_t chunks,
-                                            int64_t slice_stride,
-                                            ComputeType<T>* states) {
-  using C = ComputeType<T>;
-  const PackedWeights<T>& weights = product.weights;
-  const C* const state = product.state.At(range.state);
-  const bool aligned =
-      weights.depth % kFour == 0 && weights.slice % kFour == 0 &&
-      reinterpret_cast<uintptr_t>(state) % sizeof(Four<C>) == 0;
-#pragma unroll
-  for (int slice = 0; slice < kSlices; ++slice) {
-    for (int64_t chunk = threadIdx.x; chunk < chunks; chunk += kThreads) {
-      const int64_t in_column = (first_chunk + chunk) * kFour;
-      const int64_t depth = slice * weights.slice + in_column;
-      // Of the chunk's depths, how many there are.
-      const int64_t count =
-          std::min(weights.column - in_column, weights.depth - depth);
-      const bool whole = aligned && count >= kFour;
-      C* const to = states + slice * slice_stride + chunk * kFour;
-#pragma unroll
-      for (int row = 0; row < kRows; ++row) {
-        const C* const from = state + (row0 + row) * weights.depth + depth;
-        const bool there = row0 + row < range.state_rows;
-        Four<C> out = {};
-        if (there && whole) {
-          out = *reinterpret_cast<const Four<C>*>(from);
-        } else if (there) {
-#pragma unroll
-          for (int j = 0; j < kFour; ++j) {
-            if (j < count) out.value[j] = from[j];
-          }
-        }
-        *reinterpret_cast<Four<C>*>(to + row * chunks * kFour) = out;
-      }
-    }
-  }
-}
-
 // sums[row] += states[row] · this lane's column, of the chunks that this warp
 // has.
 template <int kRows, class S, class C>
 __device__ __forceinline__ void MultiplyKept(const Four<S>* column,
-                                             const C* states, int chunks,
+                                             const Four<C>* states, int chunks,
                                              C (&sums)[kRows]) {
 #pragma unroll 2
   for (int chunk = Warp(); chunk < chunks; chunk += kWarps) {
-    MultiplyChunk(column[chunk * kPanelColumns], states + chunk * kFour,
-                  chunks * kFour, sums);
+    MultiplyChunk(column[chunk * kPanelColumns], states + chunk, chunks, sums);
   }
 }
 
@@ -161,21 +116,22 @@ __device__ __forceinline__ void SumKept(
   using T = typename Work::Element;
   using C = ComputeType<T>;
   constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
-  C* const states = reinterpret_cast<C*>(shared.memory + shared.states_at);
+  auto* const states =
+      reinterpret_cast<Four<C>*>(shared.memory + shared.states_at);
   const int gate = LaneGate<Work::kGates>();
   const int64_t chunks = work.product.weights.chunks();
   const int64_t at_once = work.stage.chunks_at_once;
   C sums[kRows] = {};
   for (int64_t first = 0; first < chunks; first += at_once) {
-    const int64_t count = std::min(at_once, chunks - first);
-    const int64_t slice_stride = (kRows * count + 1) * kFour;
+    const auto count = static_cast<int>(std::min(at_once, chunks - first));
+    // Lanes of different slices meet different banks.
+    const int slice_stride = kRows * count + 1;
     __syncthreads();  // the states before these have been read
-    BringStates<kRows, kSlices>(work.product, range, row0, first, count,
-                                slice_stride, states);
+    BringState<kRows, false>(work.product, range, kSlices,
+                             {row0, first, count, count, slice_stride}, states);
     __syncthreads();
     MultiplyKept(panel + first * kPanelColumns + Lane(),
-                 states + (kSlices > 1 ? gate * slice_stride : 0),
-                 static_cast<int>(count), sums);
+                 states + (kSlices > 1 ? gate * slice_stride : 0), count, sums);
   }
   // The sums before these have been read: every thread has been at a barrier
   // since.
@@ -202,8 +158,8 @@ __device__ __forceinline__ void SumKeptByTensorCores(
     const Pairs* const weights = reinterpret_cast<const Pairs*>(panel) +
                                  first * kPanelColumns * kChunkPairs;
     __syncthreads();  // the states before these have been read
-    BringRounded<kRows, kSlices, false>(work.product, range,
-                                        {row0, first, count}, states);
+    BringForTensorCores<kRows, kSlices, false>(work.product, range, row0, first,
+                                               count, states);
     __syncthreads();
 #pragma unroll 2
     for (int chunk = Warp(); chunk < count; chunk += kWarps) {

@@ -37,7 +37,7 @@ struct BackwardStep {
   int64_t ld_h = 0;
   C* d_h_before = nullptr;  // [B, width], of the state before a step, but
                             // for what comes through w_h
-  Alternating<C> step_dz;   // [B, step_columns], of the gates of w_h
+  Alternating<T> step_dz;   // [B, step_columns], of the gates of w_h
   int64_t step_columns = 0;
   T* dz = nullptr;  // [block rows, columns], these gates first
   int64_t columns = 0;
@@ -73,7 +73,7 @@ struct BackwardStep {
   // column: of a gate and unit, among the gates of w_h.
   __device__ __forceinline__ void StoreDz(int64_t step, int64_t b,
                                           int64_t column, C value) const {
-    step_dz.At(step)[b * step_columns + column] = value;
+    Store(step_dz.At(step), b * step_columns + column, value);
     StoreBlockDz(step, b, column, value);
   }
   // column: among all gates.
@@ -238,8 +238,8 @@ class SequenceBackward {
     const int64_t size = shape_.batch * cell_.width;
     const int64_t gates_size = shape_.batch * gate_columns();
     Error error = nullptr;
-    if ((error = Allocate(host_, gates_size, &step_.step_dz.even)) ||
-        (error = Allocate(host_, gates_size, &step_.step_dz.odd)) ||
+    if ((error = AllocateStored(host_, gates_size, &step_.step_dz.even)) ||
+        (error = AllocateStored(host_, gates_size, &step_.step_dz.odd)) ||
         (error = Allocate(host_, size, &step_.d_h_before))) {
       return error;
     }

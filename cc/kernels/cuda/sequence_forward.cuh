@@ -28,8 +28,9 @@ struct ForwardStep {
 
   RowMap rows;
   StepInput<T> input;
-  Alternating<C> state;  // [B, width], h before a step and after it
-  T* h = nullptr;        // [steps, batch, ld_h]
+  Alternating<C> state;       // [B, width], h before a step and after it
+  Alternating<T> multiplied;  // the same as w_h multiplies it
+  T* h = nullptr;             // [steps, batch, ld_h]
   int64_t width = 0;
   int64_t ld_h = 0;
 
@@ -46,7 +47,8 @@ struct ForwardStep {
   __device__ __forceinline__ void StoreH(int64_t step, int64_t b, int64_t unit,
                                          C value) const {
     StoreIf(h, rows.InMemory(step, b) * ld_h + unit, value);
-    state.At(step + 1)[b * width + unit] = value;
+    StoreBoth(multiplied.At(step + 1), state.At(step + 1), b * width + unit,
+              value);
   }
 };
 
@@ -129,7 +131,8 @@ class SequenceForward {
 
   // What the epilogues of a block have.
   ForwardStep<T> step() const {
-    return {map(), product_.input(), state_, args_.h, cell_.width, ld_h()};
+    return {map(),   product_.input(), state_, multiplied_,
+            args_.h, cell_.width,      ld_h()};
   }
   const SequenceRows& rows() const { return rows_; }
   // The block's rows of x.
@@ -154,25 +157,32 @@ class SequenceForward {
 
   Error PrepareState() {
     const int64_t size = shape_.batch * cell_.width;
-    Error error = Allocate(host_, size, &state_.even);
+    Error error = AllocateState(size, &multiplied_.even, &state_.even);
     if (error != nullptr) return error;
     if (cell_.in_place) {
+      multiplied_.odd = multiplied_.even;
       state_.odd = state_.even;
-    } else if ((error = Allocate(host_, size, &state_.odd))) {
+    } else if ((error = AllocateState(size, &multiplied_.odd, &state_.odd))) {
       return error;
     }
     StepProduct<T>& product = w_h_.product();
-    product.state = state_;
+    product.state = multiplied_;
     product.order = map().order;
     product.state_factors = args_.recurrent_dropout;
     // Slices of one gate have the same factors.
     if (kGates > 1) product.factors_stride = size;
     if ((error = SequencePasses<T>::BeginStates(host_, map(), args_.h_prev,
-                                                cell_.width, state_.even))) {
+                                                cell_.width, state_.even,
+                                                multiplied_.even))) {
       return error;
     }
     return SequencePasses<T>::ZeroPast(host_, map(), args_.h, cell_.width,
                                        ld_h());
+  }
+
+  Error AllocateState(int64_t size, T** multiplied, C** state) const {
+    if (Error error = AllocateStored(host_, size, multiplied)) return error;
+    return ComputedInPlace(host_, *multiplied, size, state);
   }
 
   StepWeights<T> RecurrentWeights() const {
@@ -194,7 +204,8 @@ class SequenceForward {
   InputProduct<T> product_;
   ForwardMatrix<T, kGates> w_h_;
   StepLoop loop_;
-  Alternating<C> state_;  // [B, width]
+  Alternating<C> state_;       // [B, width]
+  Alternating<T> multiplied_;  // the same array where T is computed as such
 };
 
 }  // namespace blockrnn::cuda

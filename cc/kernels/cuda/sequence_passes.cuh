@@ -54,9 +54,11 @@ struct SequencePasses {
   static Error ZeroPast(const Host& host, const RowMap& map, T* out,
                         int64_t width, int64_t ld);
 
-  // to[B, width] = the rows' states in `from`; zeros where that is nullptr.
+  // to[B, width] and stored[B, width] = the rows' states in `from`; zeros where
+  // that is nullptr.
   static Error BeginStates(const Host& host, const RowMap& map, const T* from,
-                           int64_t width, ComputeType<T>* to);
+                           int64_t width, ComputeType<T>* to,
+                           T* stored = nullptr);
 
   // The states of `to` = what the rows end with: from[length % 2][B, width].
   static Error EndStates(const Host& host, const RowMap& map,

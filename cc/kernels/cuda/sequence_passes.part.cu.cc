@@ -177,11 +177,14 @@ struct BeginPass {
   const T* from;
   int64_t width;
   C* to;
+  T* stored;
 
   __device__ void operator()(int64_t b) const {
     const int64_t at = map.State(b) * width;
     for (int64_t j = Lane(); j < width; j += kLanes) {
-      to[b * width + j] = from == nullptr ? C(0) : Load(from, at + j);
+      const C value = from == nullptr ? C(0) : Load(from, at + j);
+      to[b * width + j] = value;
+      StoreIf(stored, b * width + j, value);
     }
   }
 };
@@ -292,8 +295,8 @@ Error SequencePasses<T>::ZeroPast(const Host& host, const RowMap& map, T* out,
 template <class T>
 Error SequencePasses<T>::BeginStates(const Host& host, const RowMap& map,
                                      const T* from, int64_t width,
-                                     ComputeType<T>* to) {
-  return RunRows(host, map.batch, BeginPass<T>{map, from, width, to});
+                                     ComputeType<T>* to, T* stored) {
+  return RunRows(host, map.batch, BeginPass<T>{map, from, width, to, stored});
 }
 
 template <class T>

@@ -6,13 +6,11 @@
 #define BLOCKRNN_KERNELS_CUDA_STEP_MATRIX_CUH_
 
 #include <cstdint>
-#include <type_traits>
 
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/large_product.cuh"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/rows.cuh"
-#include "cc/kernels/cuda/sequence_passes.cuh"
 #include "cc/kernels/cuda/step_panel.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
 #include "cc/kernels/cuda/storage.cuh"
@@ -62,8 +60,7 @@ struct BlasStepElement {
 };
 
 // A step's product by the host's BLAS, for many rows and large weights: there
-// it is faster than StepKernel by more than its launches cost. A state of a
-// 16-bit type is rounded to it for the product alone.
+// it is faster than StepKernel by more than its launches cost.
 template <class T, int kSums>
 class BlasStep {
  public:
@@ -83,28 +80,16 @@ class BlasStep {
         product_.b_transposed ? from.unit_stride : from.depth_stride;
     product_.c_stride = product_.columns;
     units_ = units;
-    if (!std::is_same_v<T, C>) {
-      if (Error error = AllocateStored(host, rows * depth, &rounded_)) {
-        return error;
-      }
-    }
     return Allocate(host, rows * product_.columns, &product_.c);
   }
 
   template <class Epilogue>
-  Error Run(const Host& host, const Alternating<C>& state,
+  Error Run(const Host& host, const Alternating<T>& state,
             const StepRange& range, const Epilogue& epilogue) const {
     LargeProduct<T> product = product_;
     product.rows = range.state_rows;
-    Error error = nullptr;
-    if constexpr (std::is_same_v<T, C>) {
-      product.a = state.At(range.state);
-    } else {
-      product.a = rounded_;
-      error = SequencePasses<T>::RoundTo(
-          host, state.At(range.state), product.rows * product.depth, rounded_);
-    }
-    if (error || (error = RunLargeProduct(host, product))) return error;
+    product.a = state.At(range.state);
+    if (Error error = RunLargeProduct(host, product)) return error;
     return RunPointwise(host, range.rows, units_,
                         BlasStepElement<kSums, C, Epilogue>{product.c, units_,
                                                             range, epilogue});
@@ -113,7 +98,6 @@ class BlasStep {
  private:
   LargeProduct<T> product_;
   int64_t units_ = 0;
-  T* rounded_ = nullptr;  // [rows, depth]
 };
 
 // What a StepMatrix is.

@@ -23,8 +23,7 @@ namespace blockrnn::cuda {
 inline constexpr int kPanelColumns = kLanes;
 
 // Half and bfloat16 are multiplied by tensor cores: of 16 rows of the state 16
-// depths by eight columns at once. The state is rounded to T for it, as for the
-// large products and for a BLAS.
+// depths by eight columns at once.
 template <class T>
 inline constexpr bool kTensorCores = sizeof(typename StorageOf<T>::Type) == 2;
 inline constexpr int kTensorRows = 16;
@@ -103,7 +102,8 @@ struct StepProduct {
   using C = ComputeType<T>;
 
   PackedWeights<T> weights;
-  Alternating<C> state;  // [B, depth]
+  // [B, depth], as the products multiply it: rounded to a 16-bit T.
+  Alternating<T> state;
   // Dropout: [gates, B, depth] by which the state is multiplied, or
   // [gates, B, units] for the sums of slices; rows as the batch has them.
   const T* state_factors = nullptr;

@@ -18,6 +18,7 @@
 
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/step_panel.cuh"
+#include "cc/kernels/cuda/step_state.cuh"
 #include "cc/kernels/cuda/step_tensor.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -40,52 +41,24 @@ struct StepShape {
   static constexpr int kMost = kRows > kFewStepRows<C> ? 128 : 256;
   static constexpr int kDepth =
       std::min(kMost, kMemory / (kRows * kStates) / kUnit * kUnit);
-  static constexpr int kChunks = kDepth / kUnit;  // of a warp
+  static constexpr int kFours = kDepth / kFour;
+  static constexpr int kChunks = kFours / kWarps;  // of a warp
   static_assert(kDepth > 0 && kRows * kWarps * kPanelColumns <= kMemory);
 };
-
-// states[state][row][depth] of the depths from depth0 on.
-template <int kRows, int kStates, class T>
-__device__ __forceinline__ void LoadStates(const StepProduct<T>& product,
-                                           const StepRange& range, int states,
-                                           int64_t row0, int64_t depth0,
-                                           ComputeType<T>* out) {
-  using C = ComputeType<T>;
-  constexpr int kDepth = StepShape<kRows, kStates, C>::kDepth;
-  const int64_t total = product.weights.depth;
-  const C* state = product.state.At(range.state);
-  for (int i = static_cast<int>(threadIdx.x); i < states * kRows * kDepth;
-       i += kThreads) {
-    const int gate = i / (kRows * kDepth);
-    const int64_t row = row0 + i / kDepth % kRows;
-    const int64_t depth = depth0 + i % kDepth;
-    const int64_t at = gate * product.weights.slice + depth;
-    C value = C(0);
-    if (row < range.state_rows && depth < product.weights.column &&
-        at < total) {
-      value = state[row * total + at];
-      if (product.state_factors != nullptr) {
-        value *=
-            Load(product.state_factors, gate * product.factors_stride +
-                                            product.BatchRow(row) * total + at);
-      }
-    }
-    out[i] = value;
-  }
-}
 
 // sums[row] += four depths of a row's state · those of this lane's column.
 // stride: from row to row.
 template <int kRows, class S, class C>
-__device__ __forceinline__ void MultiplyChunk(Four<S> column, const C* states,
-                                              int stride, C (&sums)[kRows]) {
+__device__ __forceinline__ void MultiplyChunk(Four<S> column,
+                                              const Four<C>* states, int stride,
+                                              C (&sums)[kRows]) {
   const C w0 = Widen(column.value[0]);
   const C w1 = Widen(column.value[1]);
   const C w2 = Widen(column.value[2]);
   const C w3 = Widen(column.value[3]);
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
-    const Four<C> h = *reinterpret_cast<const Four<C>*>(states + row * stride);
+    const Four<C> h = states[row * stride];
     sums[row] += h.value[0] * w0;
     sums[row] += h.value[1] * w1;
     sums[row] += h.value[2] * w2;
@@ -99,22 +72,21 @@ template <int kRows, int kStates, class T>
 __device__ __forceinline__ void MultiplyColumn(const StepProduct<T>& product,
                                                const StepRange& range,
                                                int64_t panel, int64_t row0,
-                                               int gate, ComputeType<T>* memory,
+                                               int gate, StateFour<T>* memory,
                                                ComputeType<T> (&sums)[kRows]) {
-  using C = ComputeType<T>;
   using S = typename StorageOf<T>::Type;
-  using Shape = StepShape<kRows, kStates, C>;
+  using Shape = StepShape<kRows, kStates, ComputeType<T>>;
   const int64_t chunks = product.weights.chunks();
   const bool apart =
       product.weights.slice > 0 || product.state_factors != nullptr;
   const int states = apart ? kStates : 1;
-  const C* mine =
-      memory + (kStates > 1 && apart ? gate * kRows * Shape::kDepth : 0);
+  const StateFour<T>* mine =
+      memory + (kStates > 1 && apart ? gate * kRows * Shape::kFours : 0);
   const Four<S>* column =
       reinterpret_cast<const Four<S>*>(product.weights.packed) +
       panel * chunks * kPanelColumns + Lane();
 #pragma unroll 1
-  for (int64_t first = 0; first < chunks; first += Shape::kDepth / kFour) {
+  for (int64_t first = 0; first < chunks; first += Shape::kFours) {
     // The weights are on their way while the states are brought.
     Four<S> w[Shape::kChunks];
 #pragma unroll
@@ -127,13 +99,14 @@ __device__ __forceinline__ void MultiplyColumn(const StepProduct<T>& product,
       }
     }
     __syncthreads();  // the states before these have been read
-    LoadStates<kRows, kStates>(product, range, states, row0, first * kFour,
-                               memory);
+    BringState<kRows, (kStates > 1)>(
+        product, range, states,
+        {row0, first, Shape::kFours, Shape::kFours, kRows * Shape::kFours},
+        memory);
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < Shape::kChunks; ++i) {
-      MultiplyChunk(w[i], mine + (i * kWarps + Warp()) * kFour, Shape::kDepth,
-                    sums);
+      MultiplyChunk(w[i], mine + i * kWarps + Warp(), Shape::kFours, sums);
     }
   }
 }
@@ -159,12 +132,12 @@ struct CoreTile {
                                              const StepRange& range,
                                              int64_t panel, int64_t row0,
                                              unsigned char* memory) {
-    C* const values = reinterpret_cast<C*>(memory);
     C sums[kRows] = {};
-    MultiplyColumn<kRows, kStates>(product, range, panel, row0,
-                                   LaneGate<kGates>(), values, sums);
+    MultiplyColumn<kRows, kStates>(
+        product, range, panel, row0, LaneGate<kGates>(),
+        reinterpret_cast<StateFour<T>*>(memory), sums);
     __syncthreads();  // the states have been read
-    StoreSums(sums, values);
+    StoreSums(sums, reinterpret_cast<C*>(memory));
   }
 };
 

@@ -1,6 +1,6 @@
 // Owns how half and bfloat16 are multiplied within a step, by tensor cores
-// (mma.cuh): the state in shared memory, rounded, a chunk of it with a chunk of
-// a panel's weights, and the way of the sums to where FinishTile reads them.
+// (mma.cuh): a chunk of the state in shared memory with a chunk of a panel's
+// weights, and the way of the sums to where FinishTile reads them.
 //
 // One instruction takes 16 rows of the state, 16 depths and eight of the
 // panel's columns. Which depth of a chunk is which of the instruction's is free
@@ -12,12 +12,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "cc/core/portable.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/mma.cuh"
 #include "cc/kernels/cuda/step_panel.cuh"
+#include "cc/kernels/cuda/step_state.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {
@@ -43,112 +43,18 @@ struct TensorPanel {
   }
 };
 
-// Four elements rounded to T.
-template <class T>
-__device__ __forceinline__ Pairs RoundFour(const Four<ComputeType<T>>& in) {
-  Four<typename StorageOf<T>::Type> rounded;
-#pragma unroll
-  for (int j = 0; j < kFour; ++j) Round(in.value[j], &rounded.value[j]);
-  Pairs out;
-  memcpy(&out, &rounded, sizeof(out));
-  return out;
-}
-
-// Four elements of a row of a state that follow each other, times their
-// factors; zeros where there is no such depth. aligned: whether four that are
-// all there can be read at once.
-template <bool kFactors, class T>
-__device__ __forceinline__ Four<ComputeType<T>> ReadFour(
-    const StepProduct<T>& product, const ComputeType<T>* state, bool aligned,
-    int64_t row, int which, int64_t in_column) {
-  using C = ComputeType<T>;
-  const PackedWeights<T>& weights = product.weights;
-  const int64_t depth = which * weights.slice + in_column;
-  const int64_t count =
-      std::min(weights.column - in_column, weights.depth - depth);
-  const C* const from = state + row * weights.depth + depth;
-  Four<C> out = {};
-  if (aligned && count >= kFour) {
-    out = *reinterpret_cast<const Four<C>*>(from);
-  } else {
-#pragma unroll
-    for (int j = 0; j < kFour; ++j) {
-      if (j < count) out.value[j] = from[j];
-    }
-  }
-  if (kFactors && product.state_factors != nullptr) {
-    const int64_t at = which * product.factors_stride +
-                       product.BatchRow(row) * weights.depth + depth;
-#pragma unroll
-    for (int j = 0; j < kFour; ++j) {
-      if (j < count) out.value[j] *= Load(product.state_factors, at + j);
-    }
-  }
-  return out;
-}
-
-// Which part of the state is brought to shared memory.
-struct TensorPart {
-  int64_t row0 = 0;
-  int64_t first_chunk = 0;
-  int chunks = 0;
-};
-
-// states[state][row][depth] of a tile's rows that have a state, and of a part's
-// depths; zeros where there is no such depth. An element above the largest
-// number of half becomes infinite, as in the large products. Nothing is written
-// for other rows: what tensor cores make of them is read by nobody.
+// The states of a tile and of `chunks` chunks of a column, from the first one
+// on, to where MultiplyTensorChunk reads them.
 template <int kRows, int kStates, bool kFactors, class T>
-__device__ __forceinline__ void BringRounded(const StepProduct<T>& product,
-                                             const StepRange& range,
-                                             const TensorPart& part,
-                                             Pairs* states) {
-  using C = ComputeType<T>;
-  // Of reads that are on their way together.
-  constexpr int kAtOnce = kStates > 2 ? 2 : 4;
-  const C* const state = product.state.At(range.state);
-  const bool aligned =
-      product.weights.depth % kFour == 0 &&
-      product.weights.slice % kFour == 0 &&
-      reinterpret_cast<uintptr_t>(state) % sizeof(Four<C>) == 0;
-  const int stride = TensorRowStride(part.chunks);
-  const int fours = part.chunks * kChunkPairs;
-  const auto rows =
-      static_cast<int>(std::min<int64_t>(kRows, range.state_rows - part.row0));
-  // A row has a warp's threads, or more where there are few rows.
-  const int shift = rows > 4 ? 5 : rows > 2 ? 6 : rows > 1 ? 7 : 8;
-  static_assert(kThreads == 1 << 8);
-  const int across = 1 << shift;
-  const int thread = static_cast<int>(threadIdx.x);
-  for (int row = thread >> shift; row < rows; row += kThreads >> shift) {
-    for (int first = thread % across; first < fours;
-         first += across * kAtOnce) {
-      Four<C> in[kAtOnce][kStates];
-#pragma unroll
-      for (int n = 0; n < kAtOnce; ++n) {
-        const int four = first + n * across;
-#pragma unroll
-        for (int s = 0; s < kStates; ++s) {
-          in[n][s] = {};
-          if (four < fours) {
-            in[n][s] = ReadFour<kFactors>(
-                product, state, aligned, part.row0 + row, s,
-                part.first_chunk * kTensorDepths + int64_t{four} * kFour);
-          }
-        }
-      }
-#pragma unroll
-      for (int n = 0; n < kAtOnce; ++n) {
-        const int four = first + n * across;
-#pragma unroll
-        for (int s = 0; s < kStates; ++s) {
-          if (four < fours) {
-            states[(s * kRows + row) * stride + four] = RoundFour<T>(in[n][s]);
-          }
-        }
-      }
-    }
-  }
+__device__ __forceinline__ void BringForTensorCores(
+    const StepProduct<T>& product, const StepRange& range, int64_t row0,
+    int64_t first_chunk, int chunks, Pairs* states) {
+  static_assert(sizeof(Pairs) == sizeof(StateFour<T>));
+  const int stride = TensorRowStride(chunks);
+  BringState<kRows, kFactors>(product, range, kStates,
+                              {row0, first_chunk * kChunkPairs,
+                               chunks * kChunkPairs, stride, kRows * stride},
+                              reinterpret_cast<StateFour<T>*>(states));
 }
 
 // A warp's sums of a panel: of 16 rows each, of eight columns each, what a lane
@@ -258,18 +164,18 @@ struct TensorTile {
           w[i].Read(weights + chunk * kPanelColumns * kChunkPairs);
         }
       }
-      const TensorPart part = {
-          row0, first,
-          static_cast<int>(std::min<int64_t>(kChunks, chunks - first))};
+      const auto count =
+          static_cast<int>(std::min<int64_t>(kChunks, chunks - first));
       __syncthreads();  // the states before these have been read
-      BringRounded<kRows, kStates, (kStates > 1)>(product, range, part, states);
+      BringForTensorCores<kRows, kStates, (kStates > 1)>(product, range, row0,
+                                                         first, count, states);
       __syncthreads();
 #pragma unroll
       for (int i = 0; i < kWarpChunks; ++i) {
         const int chunk = i * kWarps + Warp();
-        if (chunk < part.chunks) {
+        if (chunk < count) {
           MultiplyTensorChunk<kRows, kGates, kStates, T>(
-              w[i], states + chunk * kChunkPairs, TensorRowStride(part.chunks),
+              w[i], states + chunk * kChunkPairs, TensorRowStride(count),
               &sums);
         }
       }
