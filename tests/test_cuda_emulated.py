@@ -53,7 +53,7 @@ def test_kernels_on_the_gpu():
 @pytest.fixture(scope="module")
 def self_test(tmp_path_factory):
     program = tmp_path_factory.mktemp("emulation") / "self_test"
-    names = ("self_test.cc", "emulation.cc", "memory.cc", "streams.cc")
+    names = ("self_test.cc", "device.cc", "threads.cc", "memory.cc", "streams.cc")
     sources = [GPU / "emulation" / name for name in names]
     compiler = os.environ.get("CXX", "g++")
     options = ["-std=c++17", "-O1", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas"]

@@ -29,7 +29,7 @@ import check_ptxas
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SHIMS = sorted(HERE.glob("shim*.cu.cc"))
-EMULATION = [HERE / "emulation" / name for name in ("emulation.cc", "memory.cc", "streams.cc")]
+EMULATION = [HERE / f"emulation/{name}.cc" for name in ("device", "threads", "memory", "streams")]
 CHECKS = (
     *("check.py", "check_blas.py", "check_sequences.py", "check_integers.py"),
     *("check_persistent.py", "check_tensor.py", "check_stack.py", "check_stack_order.py"),

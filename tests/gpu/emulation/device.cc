@@ -1,0 +1,208 @@
+// Owns the emulated device: what it answers, which launches it takes, and the
+// switches by which the checks vary what a GPU leaves open.
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <utility>
+
+#include "tests/gpu/emulation/cuda_bf16.h"
+#include "tests/gpu/emulation/cuda_fp16.h"
+#include "tests/gpu/emulation/cuda_runtime.h"
+#include "tests/gpu/emulation/threads.h"
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace emulation {
+namespace {
+
+constexpr unsigned kMostThreads = 1024;
+
+// What no kernel may depend on; the checks try several.
+bool reverse_order = false;  // of the blocks, and of the threads of a block
+unsigned most_blocks = 0x7fffffff;
+
+// The device.
+int multiprocessors = 4;
+unsigned largest_grid = 0;            // of a cooperative launch
+std::size_t most_shared = 64 * 1024;  // dynamic, of a block that asks for it
+unsigned most_together = 0x7fffffff;  // blocks that this process is allowed
+int launches_together = 0;            // cooperative ones so far
+constexpr std::size_t kSharedUnasked = 48 * 1024;
+constexpr int kMostThreadsAtOnce = 2048;  // of a multiprocessor
+int capability = 8;                       // major
+int multiplied = 0;                       // by tensor cores, so far
+
+// What a kernel asked for; without, it gets as much as any.
+std::map<const void*, std::size_t> shared_asked;
+
+bool SharedAllowed(const void* kernel, std::size_t bytes) {
+  const auto asked = shared_asked.find(kernel);
+  return bytes <=
+         (asked == shared_asked.end() ? kSharedUnasked : asked->second);
+}
+
+bool IsCooperative(const cudaLaunchConfig_t& config) {
+  for (unsigned a = 0; a < config.numAttrs; ++a) {
+    if (config.attrs[a].id == cudaLaunchAttributeCooperative &&
+        config.attrs[a].val.cooperative != 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+bool HasTensorCores() { return capability >= 8; }
+
+void CountMma() { ++multiplied; }
+
+cudaError_t SetMostShared(const void* kernel, std::size_t bytes) {
+  if (bytes > most_shared) return cudaErrorInvalidValue;
+  shared_asked[kernel] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t MostBlocks(int* count, const void* kernel, int threads,
+                       std::size_t dynamic_shared) {
+  *count = 0;
+  if (!SharedAllowed(kernel, dynamic_shared)) return cudaSuccess;
+  const std::size_t by_shared =
+      dynamic_shared == 0 ? kMostThreadsAtOnce : most_shared / dynamic_shared;
+  *count = static_cast<int>(std::min<std::size_t>(
+      by_shared, static_cast<std::size_t>(kMostThreadsAtOnce / threads)));
+  return cudaSuccess;
+}
+
+cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
+                   std::function<void()> thread) {
+  if (config.stream == nullptr) return cudaErrorInvalidResourceHandle;
+  const unsigned threads = config.blockDim.x;
+  if (config.gridDim.x == 0 || config.gridDim.x > 0x7fffffff || threads == 0 ||
+      threads > kMostThreads) {
+    return cudaErrorInvalidConfiguration;
+  }
+  const bool cooperative = IsCooperative(config);
+  if (!SharedAllowed(kernel, config.dynamicSmemBytes)) {
+    return cudaErrorInvalidValue;
+  }
+  if (cooperative) {
+    int at_once = 0;
+    MostBlocks(&at_once, kernel, static_cast<int>(threads),
+               config.dynamicSmemBytes);
+    if (config.gridDim.x > most_together ||
+        config.gridDim.x > static_cast<unsigned>(at_once * multiprocessors)) {
+      return cudaErrorCooperativeLaunchTooLarge;
+    }
+    largest_grid = std::max(largest_grid, config.gridDim.x);
+    ++launches_together;
+  }
+  const unsigned count =
+      cooperative ? config.gridDim.x : std::min(config.gridDim.x, most_blocks);
+  return Enqueue(config.stream, [=, block = config.blockDim,
+                                 shared = config.dynamicSmemBytes] {
+    return RunGrid({count, block, shared, cooperative, reverse_order}, thread);
+  });
+}
+
+}  // namespace emulation
+
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+
+const char* cudaGetErrorString(cudaError_t code) {
+  switch (code) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidConfiguration:
+      return "invalid configuration argument";
+    case cudaErrorInvalidResourceHandle:
+      return "invalid resource handle";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
+    case cudaErrorCooperativeLaunchTooLarge:
+      return "too many blocks in cooperative launch";
+  }
+  return "unknown error";
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = emulation::multiprocessors;
+      return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = emulation::capability;
+      return cudaSuccess;
+    case cudaDevAttrCooperativeLaunch:
+      *value = 1;
+      return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(emulation::most_shared);
+      return cudaSuccess;
+  }
+  return cudaErrorInvalidValue;
+}
+
+EXPORT void emulation_vary(int reverse, unsigned blocks) {
+  emulation::reverse_order = reverse != 0;
+  emulation::most_blocks = blocks;
+}
+
+// The largest grid of a cooperative launch since the last call.
+EXPORT unsigned emulation_largest_grid() {
+  return std::exchange(emulation::largest_grid, 0);
+}
+
+// Another device: fewer or more multiprocessors, and shared memory for a block.
+EXPORT void emulation_device(int multiprocessors, std::size_t most_shared) {
+  emulation::multiprocessors = multiprocessors;
+  emulation::most_shared = most_shared;
+}
+
+// As where a process has been given only a part of the device: cooperative
+// launches of more blocks than these fail. Returns how many have not so far.
+EXPORT int emulation_allow_together(unsigned blocks) {
+  emulation::most_together = blocks;
+  return emulation::launches_together;
+}
+
+// A device before or after the tensor cores that the kernels use: 7 or 8.
+EXPORT void emulation_capability(int major) { emulation::capability = major; }
+
+// Multiplications by tensor cores since the last call, of a warp each.
+EXPORT int emulation_multiplied() {
+  return std::exchange(emulation::multiplied, 0);
+}
+
+// For a check of the conversions themselves.
+EXPORT void emulation_round(const float* in, int64_t count, uint16_t* half,
+                            uint16_t* bfloat16) {
+  for (int64_t n = 0; n < count; ++n) {
+    half[n] = __float2half_rn(in[n]).bits;
+    bfloat16[n] = __float2bfloat16_rn(in[n]).bits;
+  }
+}
+
+EXPORT void emulation_widen(const uint16_t* in, int64_t count, float* half,
+                            float* bfloat16) {
+  for (int64_t n = 0; n < count; ++n) {
+    half[n] = __half2float({in[n]});
+    bfloat16[n] = __bfloat162float({in[n]});
+  }
+}

@@ -1,0 +1,264 @@
+// Owns the emulated threads: fibers, each run to its next barrier.
+
+#include "tests/gpu/emulation/threads.h"
+
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "tests/gpu/emulation/cuda_runtime.h"
+
+dim3 threadIdx;
+dim3 blockIdx;
+dim3 blockDim;
+dim3 gridDim;
+
+namespace emulation {
+namespace {
+
+constexpr std::size_t kStackBytes = 64 * 1024;
+constexpr unsigned kWarpThreads = 32;
+
+struct Fiber {
+  enum State { kNew, kWaiting, kWaitingForWarp, kWaitingForGrid, kDone };
+  State state = kNew;
+  const char* file = nullptr;  // of the barrier
+  int line = 0;
+  // What it has given to its warp, now and the time before: a lane may come to
+  // the next exchange before another has read this one's.
+  alignas(8) unsigned char given[2][kMostExchanged];
+  unsigned exchanges = 0;
+  jmp_buf resume;
+  ucontext_t context;
+  std::unique_ptr<char[]> stack{new char[kStackBytes]};
+};
+
+// The threads of a block and its dynamic shared memory.
+struct Block {
+  std::vector<std::unique_ptr<Fiber>> fibers;
+  void* shared = nullptr;
+};
+
+std::vector<Block> blocks;  // those at work, then idle ones
+Block* current_block = nullptr;
+Fiber* current = nullptr;
+const std::function<void()>* body = nullptr;
+jmp_buf scheduler;
+bool reverse = false;
+
+// The main function of a fiber. It runs one thread after the other, since to
+// make a fiber costs more than many a kernel.
+void RunBodies() {
+  for (;;) {
+    (*body)();
+    current->state = Fiber::kDone;
+    if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
+  }
+}
+
+// Runs the thread until its next barrier or its end. setjmp and longjmp switch
+// without the system call that swapcontext makes.
+void Resume(Fiber* fiber) {
+  current = fiber;
+  if (_setjmp(scheduler) != 0) return;
+  if (fiber->state != Fiber::kNew) _longjmp(fiber->resume, 1);
+  getcontext(&fiber->context);
+  fiber->context.uc_stack.ss_sp = fiber->stack.get();
+  fiber->context.uc_stack.ss_size = kStackBytes;
+  fiber->context.uc_link = nullptr;
+  makecontext(&fiber->context, &RunBodies, 0);
+  setcontext(&fiber->context);
+}
+
+const char* Place(const Fiber& fiber) {
+  return fiber.state == Fiber::kDone ? "end" : fiber.file;
+}
+
+bool SamePlace(const Fiber& a, const Fiber& b) {
+  const bool anywhere =
+      a.state != Fiber::kWaiting && a.state != Fiber::kWaitingForWarp;
+  return a.state == b.state &&
+         (anywhere || (a.file == b.file && a.line == b.line));
+}
+
+// If any lane waits for its warp, a whole warp waits at one and the same place.
+bool WarpAgrees(const Block& block, unsigned first, unsigned lanes) {
+  unsigned waiting = lanes;  // one of those that do
+  for (unsigned n = 0; n < lanes; ++n) {
+    if (block.fibers[first + n]->state == Fiber::kWaitingForWarp) waiting = n;
+  }
+  if (waiting == lanes) return true;
+  const Fiber& one = *block.fibers[first + waiting];
+  for (unsigned n = 0; n < kWarpThreads; ++n) {
+    if (n < lanes && SamePlace(*block.fibers[first + n], one)) continue;
+    std::fprintf(stderr,
+                 "emulation: lane %u of a warp misses the %s of lane %u\n", n,
+                 one.file, waiting);
+    return false;
+  }
+  return true;
+}
+
+// All threads end together or wait at one and the same barrier.
+bool Agree(const Block& block, unsigned threads) {
+  const Fiber& first = *block.fibers[0];
+  for (unsigned t = 1; t < threads; ++t) {
+    const Fiber& fiber = *block.fibers[t];
+    if (SamePlace(fiber, first)) continue;
+    std::fprintf(stderr,
+                 "emulation: threads 0 and %u part at a barrier "
+                 "(%s:%d, %s:%d)\n",
+                 t, Place(first), first.line, Place(fiber), fiber.line);
+    return false;
+  }
+  return true;
+}
+
+unsigned InOrder(unsigned n, unsigned count) {
+  return reverse ? count - 1 - n : n;
+}
+
+// Runs a warp until its next barrier of the block or grid, or its end.
+bool RunWarp(Block& block, unsigned first, unsigned lanes) {
+  do {
+    for (unsigned n = 0; n < lanes; ++n) {
+      const unsigned t = first + InOrder(n, lanes);
+      threadIdx = dim3(t);
+      Resume(block.fibers[t].get());
+    }
+    if (!WarpAgrees(block, first, lanes)) return false;
+  } while (block.fibers[first]->state == Fiber::kWaitingForWarp);
+  return true;
+}
+
+// Runs a block until its next barrier of the grid or its end.
+bool RunBlock(Block& block, unsigned threads) {
+  current_block = &block;
+  const unsigned warps = (threads + kWarpThreads - 1) / kWarpThreads;
+  do {
+    for (unsigned n = 0; n < warps; ++n) {
+      const unsigned first = InOrder(n, warps) * kWarpThreads;
+      if (!RunWarp(block, first, std::min(kWarpThreads, threads - first))) {
+        return false;
+      }
+    }
+    if (!Agree(block, threads)) return false;
+  } while (block.fibers[0]->state == Fiber::kWaiting);
+  return true;
+}
+
+// Each block to its end before the next one begins.
+bool RunOneByOne(unsigned count, unsigned threads) {
+  for (unsigned n = 0; n < count; ++n) {
+    blockIdx = dim3(InOrder(n, count));
+    if (!RunBlock(blocks[0], threads)) return false;
+    if (blocks[0].fibers[0]->state != Fiber::kDone) {
+      std::fprintf(stderr,
+                   "emulation: a barrier of the grid in a launch that "
+                   "is not cooperative\n");
+      return false;
+    }
+  }
+  return true;
+}
+
+// All blocks to a barrier of the grid, then all to the next.
+bool RunTogether(unsigned count, unsigned threads) {
+  do {
+    for (unsigned n = 0; n < count; ++n) {
+      const unsigned b = InOrder(n, count);
+      blockIdx = dim3(b);
+      if (!RunBlock(blocks[b], threads)) return false;
+    }
+    for (unsigned b = 1; b < count; ++b) {
+      if (blocks[b].fibers[0]->state == blocks[0].fibers[0]->state) continue;
+      std::fprintf(stderr,
+                   "emulation: blocks 0 and %u part at a barrier of the grid\n",
+                   b);
+      return false;
+    }
+  } while (blocks[0].fibers[0]->state != Fiber::kDone);
+  return true;
+}
+
+// Room for `count` blocks at once.
+bool Prepare(unsigned count, unsigned threads, std::size_t shared) {
+  if (blocks.size() < count) blocks.resize(count);
+  for (unsigned b = 0; b < count; ++b) {
+    while (blocks[b].fibers.size() < threads) {
+      blocks[b].fibers.push_back(std::make_unique<Fiber>());
+    }
+    blocks[b].shared = nullptr;
+    if (shared > 0 && cudaMalloc(&blocks[b].shared, shared) != cudaSuccess) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool FreeShared(unsigned count) {
+  bool whole = true;
+  for (unsigned b = 0; b < count; ++b) {
+    if (blocks[b].shared == nullptr) continue;
+    whole = cudaFree(blocks[b].shared) == cudaSuccess && whole;
+    blocks[b].shared = nullptr;
+  }
+  return whole;
+}
+
+}  // namespace
+
+cudaError_t RunGrid(const Grid& grid, const std::function<void()>& thread) {
+  const unsigned threads = grid.block.x;
+  const unsigned at_once = grid.cooperative ? grid.blocks : 1;
+  if (!Prepare(at_once, threads, grid.shared)) return cudaErrorMemoryAllocation;
+  body = &thread;
+  reverse = grid.reverse;
+  blockDim = grid.block;
+  gridDim = dim3(grid.blocks);
+  const bool agreed = grid.cooperative ? RunTogether(grid.blocks, threads)
+                                       : RunOneByOne(grid.blocks, threads);
+  const bool whole = FreeShared(at_once);
+  if (agreed && whole) return cudaSuccess;
+  blocks.clear();  // some of their threads are in the middle of the kernel
+  return cudaErrorLaunchFailure;
+}
+
+void Barrier(const char* file, int line) {
+  current->state = Fiber::kWaiting;
+  current->file = file;
+  current->line = line;
+  if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
+}
+
+void GridBarrier() {
+  current->state = Fiber::kWaitingForGrid;
+  current->file = "barrier of the grid";
+  current->line = 0;
+  if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
+}
+
+void GiveToWarp(const void* mine, std::size_t bytes, const char* place) {
+  std::memcpy(current->given[current->exchanges++ % 2], mine, bytes);
+  current->state = Fiber::kWaitingForWarp;
+  current->file = place;
+  current->line = static_cast<int>(bytes);
+  if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
+}
+
+const void* OfLane(int lane) {
+  const unsigned first = threadIdx.x / kWarpThreads * kWarpThreads;
+  const unsigned one = first + static_cast<unsigned>(lane) % kWarpThreads;
+  // As often as this lane: both have been at all exchanges of the warp.
+  return current_block->fibers[one]->given[(current->exchanges - 1) % 2];
+}
+
+void* DynamicShared() { return current_block->shared; }
+
+}  // namespace emulation
