@@ -26,7 +26,7 @@ namespace blockrnn::cpu {
 
 // Rows of a step, for one worker, from which on x joins the step: enough tiles
 // that reading the weights once more costs less than keeping the sums. Measured
-// (docs/adr/0006-step-loop.md).
+// (docs/notes/step_loop.md).
 inline constexpr int64_t kRowsToJoinStep = 16;
 
 // Bytes of both weights together that still come from the last-level cache in

@@ -23,7 +23,7 @@ struct Range {
 };
 
 // Steps of a few rows that pay for packing the weights: packing reads and
-// writes what a step reads. Measured (docs/adr/0006-step-loop.md).
+// writes what a step reads. Measured (docs/notes/step_loop.md).
 inline constexpr int64_t kStepsToPack = 12;
 
 // Whether weights are read as they stand in a loop of so many steps and rows.

@@ -107,7 +107,7 @@ int64_t PanelOffset(int gate, int64_t unit, int64_t panel_stride) {
 }
 
 // Rows of weights between a prefetch and its use; measured in
-// docs/adr/0005-products.md.
+// docs/notes/products.md.
 inline constexpr int64_t kPackAhead = 8;
 
 // Packs depth k of `units` neighbouring units for each gate into panels that

@@ -24,14 +24,14 @@
 namespace blockrnn::cpu {
 
 // Up to here the weights are streamed, above they are packed. Measured on
-// H = 64 … 1024 (docs/adr/0005-products.md).
+// H = 64 … 1024 (docs/notes/products.md).
 inline constexpr int64_t kStreamRows = 16;
 
 // How many workers a section is worth that does so many multiply-adds with so
 // many weights and results: to wake a helper costs what it spares in a section
 // of a few tens of microseconds. A weight or result takes as long to come or go
 // as four multiply-adds do, which counts where rows are few or sums are short.
-// Measured (docs/adr/0005-products.md).
+// Measured (docs/notes/step_loop.md).
 inline int WorkersWorth(const Host& host, double multiplies, double elements) {
   constexpr double kMultipliesPerWorker = 1e6;
   constexpr double kMultipliesPerElement = 4;

@@ -21,7 +21,7 @@ namespace blockrnn::cpu {
 // Few rows make a step wait for its recurrent weights. Those of both directions
 // together may be more than the last-level cache holds, and then come from
 // memory in every step, where one direction's stay. Measured; see
-// docs/adr/0006-step-loop.md.
+// docs/adr/0009-threads.md.
 template <class T>
 bool SideBySide(const RnnGeometry& geometry, int64_t batch, int num_threads) {
   constexpr int64_t kFewRows = 16;

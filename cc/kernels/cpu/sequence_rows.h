@@ -166,7 +166,7 @@ class SequenceRows {
   // between two points where threads meet, few enough that what it leaves for
   // the steps (or they for it) mostly stays in the last-level cache, and that
   // its memory is small beside the sequence's own. Measured; see
-  // docs/adr/0006-step-loop.md.
+  // docs/notes/step_loop.md.
   int64_t RowsInBlock() const {
     constexpr int64_t kFewest = 480;
     constexpr int64_t kElements = 1 << 16;  // of the wider one of x and h

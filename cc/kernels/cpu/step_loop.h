@@ -39,7 +39,7 @@ struct StepLoop {
 
 enum class StepSplit { kNone, kRows, kUnits };
 
-// The choice, in one place. Measured; see docs/adr/0006-step-loop.md.
+// The choice, in one place. Measured; see docs/adr/0009-threads.md.
 inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads) {
   if (num_threads <= 1) return StepSplit::kNone;
   const double whole = loop.multiplies * static_cast<double>(loop.steps);
