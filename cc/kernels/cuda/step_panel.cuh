@@ -99,8 +99,6 @@ struct Alternating {
 // A step's product: what all steps have in common.
 template <class T>
 struct StepProduct {
-  using C = ComputeType<T>;
-
   PackedWeights<T> weights;
   // [B, depth], as the products multiply it: rounded to a 16-bit T.
   Alternating<T> state;

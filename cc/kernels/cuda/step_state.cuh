@@ -2,7 +2,8 @@
 // kernel that multiplies it.
 //
 // What another multiprocessor has just stored comes from the second-level cache
-// at best, so a thread asks for all rows of its depths before it waits for any.
+// at best, so the rows and depths are dealt out to all threads of a block, and
+// each asks for as much as it has registers for before it waits for any.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_STATE_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_STATE_CUH_
@@ -29,58 +30,65 @@ struct StatePart {
   int state_stride = 0;
 };
 
-// Four depths of a tile's rows in device memory.
-template <class T>
-struct StateFours {
-  const T* state = nullptr;    // of the batch's first row
-  const T* factors = nullptr;  // likewise; nullptr: none
-  int64_t row0 = 0;            // of the tile
-  int rows = 0;
-  int64_t count = 0;  // how many of the depths there are
-};
+// The items that a state is brought in, each four depths of a few rows, as they
+// are dealt out: depths first, then states, then rows.
+class StateItems {
+ public:
+  __device__ __forceinline__ StateItems(int states, int fours, int thread)
+      : fours_(fours),
+        columns_(states * fours),
+        more_groups_(kThreads / columns_),
+        more_columns_(kThreads % columns_),
+        group_(thread / columns_),
+        column_(thread % columns_) {}
 
-// Brings them to every row_stride-th of `to`, zeros for depths that are not
-// there. kAtOnce: rows that are on their way together; kWhole: the depths can
-// be read at once, all are there, and there are no factors.
-template <int kAtOnce, bool kWhole, class T>
-__device__ __forceinline__ void BringFours(const StepProduct<T>& product,
-                                           const StateFours<T>& fours,
-                                           int row_stride, StateFour<T>* to) {
-  using S = typename StorageOf<T>::Type;
-  const int64_t depth = product.weights.depth;
-#pragma unroll 1
-  for (int first = 0; first < fours.rows; first += kAtOnce) {
-    StateFour<T> in[kAtOnce];
-#pragma unroll
-    for (int n = 0; n < kAtOnce; ++n) {
-      in[n] = {};
-      if (first + n >= fours.rows) continue;
-      const S* const from = reinterpret_cast<const S*>(fours.state) +
-                            (fours.row0 + first + n) * depth;
-      if constexpr (kWhole) {
-        in[n] = *reinterpret_cast<const StateFour<T>*>(from);
-      } else {
-#pragma unroll
-        for (int j = 0; j < kFour; ++j) {
-          if (j < fours.count) in[n].value[j] = from[j];
-        }
-      }
-    }
-#pragma unroll
-    for (int n = 0; n < kAtOnce; ++n) {
-      if (first + n >= fours.rows) continue;
-      if (!kWhole && fours.factors != nullptr) {
-        const int64_t at = product.BatchRow(fours.row0 + first + n) * depth;
-#pragma unroll
-        for (int j = 0; j < kFour; ++j) {
-          if (j >= fours.count) continue;
-          Round(Widen(in[n].value[j]) * Load(fours.factors, at + j),
-                &in[n].value[j]);
-        }
-      }
-      to[(first + n) * row_stride] = in[n];
+  // Of rows.
+  __device__ __forceinline__ int group() const { return group_; }
+  // There are four at most.
+  __device__ __forceinline__ int which() const {
+    return (column_ >= fours_) + (column_ >= 2 * fours_) +
+           (column_ >= 3 * fours_);
+  }
+  __device__ __forceinline__ int four() const {
+    return column_ - which() * fours_;
+  }
+  // This thread's next one. Without a division, of which each would take as
+  // long as some reads.
+  __device__ __forceinline__ void Next() {
+    group_ += more_groups_;
+    column_ += more_columns_;
+    if (column_ >= columns_) {
+      column_ -= columns_;
+      ++group_;
     }
   }
+
+ private:
+  const int fours_;
+  const int columns_;
+  const int more_groups_;
+  const int more_columns_;
+  int group_;
+  int column_;
+};
+
+// Four elements that follow each other, of which the first `count` are there;
+// zeros for the others.
+template <class T>
+__device__ __forceinline__ StateFour<T> ReadFour(const T* from, int64_t count,
+                                                 bool aligned) {
+  StateFour<T> out = {};
+  const auto* const stored =
+      reinterpret_cast<const typename StorageOf<T>::Type*>(from);
+  if (aligned && count >= kFour) {
+    out = *reinterpret_cast<const StateFour<T>*>(stored);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kFour; ++j) {
+      if (j < count) out.value[j] = stored[j];
+    }
+  }
+  return out;
 }
 
 // states: how many there are. to: [state][row][fours] of a tile's rows that
@@ -92,36 +100,62 @@ __device__ __forceinline__ void BringState(const StepProduct<T>& product,
                                            const StepRange& range, int states,
                                            const StatePart& part,
                                            StateFour<T>* to) {
-  // Of 32 registers; fewer where each takes more to read.
-  constexpr int kMany =
-      std::min(kRows, 128 / static_cast<int>(sizeof(StateFour<T>)));
-  constexpr int kFew = std::min(kRows, 4);
+  constexpr int kGroup = std::min(kRows, 4);  // rows of an item
+  // On their way to a thread together: of 32 registers, with their factors.
+  constexpr int kItems =
+      std::max(1, 128 / (static_cast<int>(sizeof(StateFour<T>)) * kGroup *
+                         (kFactors ? 2 : 1)));
   const PackedWeights<T>& weights = product.weights;
   const T* const state = product.state.At(range.state);
+  const T* const factors = kFactors ? product.state_factors : nullptr;
   const bool aligned =
       weights.depth % kFour == 0 && weights.slice % kFour == 0 &&
       reinterpret_cast<uintptr_t>(state) % sizeof(StateFour<T>) == 0;
-  StateFours<T> fours;
-  fours.row0 = part.row0;
-  fours.rows =
+  const auto rows =
       static_cast<int>(std::min<int64_t>(kRows, range.state_rows - part.row0));
-  for (int i = static_cast<int>(threadIdx.x); i < states * part.fours;
-       i += kThreads) {
-    const int which = i / part.fours;
-    const int four = i % part.fours;
-    const int64_t in_column = (part.first + four) * kFour;
-    const int64_t depth = which * weights.slice + in_column;
-    fours.state = Offset(state, depth);
-    fours.count = std::min(weights.column - in_column, weights.depth - depth);
-    if (kFactors && product.state_factors != nullptr) {
-      fours.factors =
-          Offset(product.state_factors, which * product.factors_stride + depth);
+  StateItems items(states, part.fours, static_cast<int>(threadIdx.x));
+  while (items.group() * kGroup < rows) {
+    StateFour<T> in[kItems][kGroup];
+    StateFour<T> factor[kFactors ? kItems : 1][kGroup];
+    StateItems stored = items;
+#pragma unroll
+    for (int n = 0; n < kItems; ++n) {
+      const int64_t in_column = (part.first + items.four()) * kFour;
+      const int64_t depth = items.which() * weights.slice + in_column;
+      const int64_t count =
+          std::min(weights.column - in_column, weights.depth - depth);
+#pragma unroll
+      for (int r = 0; r < kGroup; ++r) {
+        const int row = items.group() * kGroup + r;
+        if (row >= rows) continue;
+        in[n][r] =
+            ReadFour(Offset(state, (part.row0 + row) * weights.depth + depth),
+                     count, aligned);
+        if (!kFactors || factors == nullptr) continue;
+        const int64_t at = items.which() * product.factors_stride +
+                           product.BatchRow(part.row0 + row) * weights.depth +
+                           depth;
+        factor[n][r] = ReadFour(Offset(factors, at), count, false);
+      }
+      items.Next();
     }
-    StateFour<T>* const mine = to + which * part.state_stride + four;
-    if (aligned && fours.count >= kFour && fours.factors == nullptr) {
-      BringFours<kMany, true>(product, fours, part.row_stride, mine);
-    } else {
-      BringFours<kFew, false>(product, fours, part.row_stride, mine);
+#pragma unroll
+    for (int n = 0; n < kItems; ++n) {
+#pragma unroll
+      for (int r = 0; r < kGroup; ++r) {
+        const int row = stored.group() * kGroup + r;
+        if (row >= rows) continue;
+        if (kFactors && factors != nullptr) {
+#pragma unroll
+          for (int j = 0; j < kFour; ++j) {
+            Round(Widen(in[n][r].value[j]) * Widen(factor[n][r].value[j]),
+                  &in[n][r].value[j]);
+          }
+        }
+        to[stored.which() * part.state_stride + row * part.row_stride +
+           stored.four()] = in[n][r];
+      }
+      stored.Next();
     }
   }
 }
