@@ -103,18 +103,18 @@ def function_bits(raw_ops) -> dict[str, str]:
 def option_bits(raw_ops) -> dict[str, str]:
     """The same with recurrent dropout, projections and the simple RNN."""
     del raw_ops
-    import test_sequence_options
+    import sequence_variants
 
     import tf_blockrnn
 
     found = {}
-    for name, variant in test_sequence_options.VARIANTS.items():
+    for name, variant in sequence_variants.VARIANTS.items():
         for dtype in ("bfloat16", "float"):
             for dims in DIMS[2:]:
-                inputs = test_sequence_options.inputs_of(
+                inputs = sequence_variants.inputs_of(
                     variant, dims, block_cells.numpy_type(dtype), dropout=True, projected=False
                 )
-                outputs, gradients = test_sequence_options.differentiated_sum(
+                outputs, gradients = sequence_variants.differentiated_sum(
                     tf_blockrnn, variant, {k: tf.constant(v) for k, v in inputs.items()}
                 )
                 values = [*outputs, *gradients.values()]

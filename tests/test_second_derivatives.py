@@ -11,144 +11,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tolerances
+from second_cases import BOUND, CASES, LENGTHS, MASK, B, Case, H, I, T, random_array, weighted
 
-T, B, I, H, P = 3, 3, 2, 3, 2  # noqa: E741  the contracts' names
-BOUND = tolerances.second_bound("double", T * (I + H))
-MASK = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0]], bool)  # [T, B]
-LENGTHS = np.array([2, 3, 1], np.int32)
-GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
-
-# The function, its options, and what is given to it beside: "mask", "lengths" ("lengths64" in
-# int64), "dropout", "peepholes", "projection", "products" (x is x · w_x).
-CASES = {
-    "lstm": ("lstm", {}, ""),
-    "lstm mask dropout": ("lstm", {"forget_bias": 0.5}, "mask dropout"),
-    "lstm lengths peepholes": ("lstm", {"go_backwards": True}, "lengths peepholes"),
-    "lstm all": (
-        "lstm",
-        {"time_major": True, "go_backwards": True},
-        "mask lengths64 dropout peepholes projection",
-    ),
-    "lstm products": ("lstm", {"time_major": True}, "lengths products projection"),
-    "gru after": ("gru", {}, "lengths dropout"),
-    "gru after urc": (
-        "gru",
-        {"gate_order": "urc", "go_backwards": True},
-        "mask lengths dropout",
-    ),
-    "gru after products": ("gru", {"gate_order": "urc", "time_major": True}, "products mask"),
-    "gru before": ("gru", {"reset_after": False}, "lengths dropout"),
-    "gru before all": (
-        "gru",
-        {"reset_after": False, "go_backwards": True, "gate_order": "urc"},
-        "mask lengths dropout",
-    ),
-    "gru before products": ("gru", {"reset_after": False, "time_major": True}, "products mask"),
-    "rnn tanh": ("simple_rnn", {}, "lengths dropout"),
-    "rnn tanh all": ("simple_rnn", {"go_backwards": True, "time_major": True}, "mask lengths"),
-    "rnn relu": ("simple_rnn", {"activation": "relu"}, "products mask dropout"),
-}
 all_cases = pytest.mark.parametrize("case", CASES)
-
-
-def _random(shape, seed):
-    return np.random.default_rng(seed).normal(size=shape) * 0.7
-
-
-class _Case:
-    """A call of a function: what has gradients by name, what has none, how it is called."""
-
-    def __init__(self, case, steps=T, batch=B, dtype=np.float64, **more):
-        self.name, options, given = CASES[case]
-        given = given.replace("lengths64", "lengths int64").split()
-        gates = GATES[self.name]
-        width = gates * H
-        state = P if "projection" in given else H
-        self.options = {**options, **more}
-        major = self.options.get("time_major", False)
-        two = (steps, batch) if major else (batch, steps)
-        shapes = {"x": (*two, width if "products" in given else I), "h": (batch, state)}
-        if self.name == "lstm":
-            shapes["cs"] = (batch, H)
-        if "products" not in given:
-            shapes["w_x"] = (I, width)
-        shapes["w_h"] = (state, width)
-        shapes |= {b: (width,) for b in (("b_x", "b_h") if self.name == "gru" else ("b",))}
-        if "peepholes" in given:
-            shapes["peepholes"] = (3, H)
-        if "projection" in given:
-            shapes["w_p"] = (P, H)
-        self.outputs = [(*two, state), (batch, state), (batch, H)][
-            : len(shapes.keys() & {"cs"}) + 2
-        ]
-        self.inputs = {
-            name: _random(shape, [seed]).astype(dtype)
-            for seed, (name, shape) in enumerate(shapes.items())
-        }
-        # What the outputs' gradients are is an input of the first gradient, too.
-        self.cotangents = {
-            f"cotangent {k}": _random(shape, [50 + k]).astype(dtype)
-            for k, shape in enumerate(self.outputs)
-        }
-        if "dropout" in given:
-            factors = np.random.default_rng(99).random((gates, batch, state)) > 0.3
-            self.options["recurrent_dropout"] = tf.constant((factors / 0.7).astype(dtype))
-        if "mask" in given:
-            mask = MASK[:steps, :batch]
-            self.options["mask"] = tf.constant(mask if major else mask.T)
-        if "lengths" in given:
-            lengths = np.minimum(LENGTHS[:batch], steps)
-            self.options["sequence_lengths"] = tf.constant(
-                lengths, tf.int64 if "int64" in given else tf.int32
-            )
-
-    def call(self, tfb, tensors):
-        """The outputs and the last states."""
-        given = {k: v for k, v in tensors.items() if not k.startswith("cotangent")}
-        x, w_x, w_h = given.pop("x"), given.pop("w_x", None), given.pop("w_h")
-        h, cs = given.pop("h"), given.pop("cs", None)
-        if "peepholes" in given:
-            given["peepholes"] = tuple(tf.unstack(given["peepholes"], 3))
-        given["initial_state"] = h if cs is None else (h, cs)
-        outputs, state = getattr(tfb, self.name)(x, w_x, w_h, **given, **self.options)
-        return [outputs, *(state if cs is not None else [state])]
-
-    def first(self, tfb, tensors):
-        """A number of all first gradients, each weighted by itself."""
-        inputs = {k: v for k, v in tensors.items() if not k.startswith("cotangent")}
-        cotangents = [v for k, v in tensors.items() if k.startswith("cotangent")]
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            outputs = self.call(tfb, inputs)
-        found = tape.gradient(outputs, inputs, output_gradients=cotangents)
-        return tf.add_n([_weighted(gradient) for gradient in found.values()])
-
-    def second(self, tfb, tensors):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            total = self.first(tfb, tensors)
-        return tape.gradient(total, tensors)
-
-    def tensors(self):
-        return {k: tf.constant(v) for k, v in {**self.inputs, **self.cotangents}.items()}
-
-
-def _weighted(gradient):
-    """A sum in which each element counts by itself, and not linearly."""
-    count = tf.cast(tf.reshape(tf.range(tf.size(gradient)), tf.shape(gradient)), gradient.dtype)
-    return tf.reduce_sum(tf.sin(gradient + count))
 
 
 def _along(gradient, seed):
     """A random direction in which the terms of the derivative add up and do not cancel."""
     gradient = np.asarray(gradient)
-    return np.abs(_random(gradient.shape, [seed])) * np.sign(gradient)
+    return np.abs(random_array(gradient.shape, [seed])) * np.sign(gradient)
 
 
 @all_cases
 def test_it_is_the_finite_difference_of_the_first_gradient(tfb, case):
     """Along one random direction for each input, and for each gradient of the outputs."""
-    call = _Case(case)
+    call = Case(case)
     got = call.second(tfb, call.tensors())
     step = tolerances.FINITE_DIFFERENCE_STEP
     for seed, (name, value) in enumerate({**call.inputs, **call.cotangents}.items()):
@@ -164,7 +41,7 @@ def test_it_is_the_finite_difference_of_the_first_gradient(tfb, case):
 
 @pytest.mark.parametrize("case", ["lstm all", "rnn tanh all"])
 def test_a_graph_of_unknown_sizes_gives_the_same(tfb, case):
-    call = _Case(case)
+    call = Case(case)
     tensors = call.tensors()
     steps = {"x", "cotangent 0"}
     unknown = {
@@ -222,7 +99,7 @@ def _straight_through_lstm(tensors, clip, factors):
 
 def test_the_clip_is_passed_through(tfb):
     clip = 0.375  # a number in float32, as the attr is one
-    call = _Case("lstm mask dropout", cell_clip=clip)
+    call = Case("lstm mask dropout", cell_clip=clip)
     del call.options["mask"]
     tensors = call.tensors()
     got = call.second(tfb, tensors)
@@ -238,7 +115,7 @@ def test_the_clip_is_passed_through(tfb):
     "case", ["lstm lengths peepholes", "gru after", "gru before all", "rnn tanh"]
 )
 def test_nothing_comes_from_the_padding(tfb, case):
-    call = _Case(case)
+    call = Case(case)
     want = call.second(tfb, call.tensors())
     padding = np.arange(T) >= LENGTHS[:, np.newaxis]
     call.inputs["x"][padding] = np.nan
@@ -261,15 +138,17 @@ def test_saved_gates_have_gradients(tfb, op):
         shapes |= {"b": (width,)} if op == "LSTMSequence" else {"b_x": (width,), "b_h": (width,)}
     if op == "LSTMSequence":
         shapes |= {"cs_prev": cs, "peepholes": (3, H), "w_p": (H, H)}
-    values = {k: _random(shape, [seed]) for seed, (k, shape) in enumerate(shapes.items())}
+    values = {k: random_array(shape, [seed]) for seed, (k, shape) in enumerate(shapes.items())}
     fixed = {
         "mask": tf.constant(MASK),
         "sequence_lengths": tf.constant(LENGTHS),
-        "recurrent_dropout": tf.constant(_random((4 if op == "LSTMSequence" else 3, B, H), [77])),
+        "recurrent_dropout": tf.constant(
+            random_array((4 if op == "LSTMSequence" else 3, B, H), [77])
+        ),
     }
 
     def loss(tensors):
-        return tf.add_n([_weighted(y) for y in getattr(tfb.raw_ops, op)(**tensors, **fixed)])
+        return tf.add_n([weighted(y) for y in getattr(tfb.raw_ops, op)(**tensors, **fixed)])
 
     tensors = {k: tf.constant(v) for k, v in values.items()}
     with tf.GradientTape() as tape:
@@ -290,9 +169,9 @@ def test_saved_gates_have_gradients(tfb, op):
 
 @pytest.mark.parametrize("case", ["lstm", "gru after", "gru before", "rnn tanh"])
 def test_forward_mode_through_a_function_is_that_of_eager_calls(tfb, case):
-    call = _Case(case)
+    call = Case(case)
     tensors = [tf.constant(v) for v in call.inputs.values()]
-    tangents = [tf.constant(_random(v.shape, [7])) for v in call.inputs.values()]
+    tangents = [tf.constant(random_array(v.shape, [7])) for v in call.inputs.values()]
 
     def compute(*tensors):
         return call.call(tfb, dict(zip(call.inputs, tensors, strict=True)))
@@ -309,9 +188,9 @@ def test_forward_mode_through_a_function_is_that_of_eager_calls(tfb, case):
 @pytest.mark.parametrize("case", ["gru after", "rnn tanh"])
 def test_forward_mode_agrees_with_backward_mode(tfb, case):
     """⟨J·v, J·v⟩ = ⟨Jᵀ·J·v, v⟩."""
-    call = _Case(case)
+    call = Case(case)
     tensors = {k: tf.constant(v) for k, v in call.inputs.items()}
-    tangents = {k: tf.constant(_random(v.shape, [7])) for k, v in call.inputs.items()}
+    tangents = {k: tf.constant(random_array(v.shape, [7])) for k, v in call.inputs.items()}
     with tf.autodiff.ForwardAccumulator(
         list(tensors.values()), list(tangents.values())
     ) as accumulator:
@@ -327,14 +206,14 @@ def test_forward_mode_agrees_with_backward_mode(tfb, case):
 
 
 def test_a_hessian_is_symmetric(tfb):
-    call = _Case("lstm lengths peepholes")
+    call = Case("lstm lengths peepholes")
     tensors = {k: tf.constant(v) for k, v in call.inputs.items()}
     h = tensors["h"]
     with tf.GradientTape(persistent=True) as outer:
         outer.watch(h)
         with tf.GradientTape() as inner:
             inner.watch(h)
-            loss = _weighted(call.call(tfb, {**tensors, "h": h})[0])
+            loss = weighted(call.call(tfb, {**tensors, "h": h})[0])
         gradient = inner.gradient(loss, h)
     hessian = np.reshape(outer.jacobian(gradient, h, experimental_use_pfor=False), (B * H, B * H))
     assert np.abs(hessian).max() > 0
@@ -344,7 +223,7 @@ def test_a_hessian_is_symmetric(tfb):
 @pytest.mark.parametrize("sizes", [(0, B), (T, 0), (0, 0)], ids=str)
 @pytest.mark.parametrize("case", ["lstm", "gru after products", "gru before", "rnn relu"])
 def test_no_steps_and_no_rows(tfb, case, sizes):
-    call = _Case(case, *sizes)
+    call = Case(case, *sizes)
     got = call.second(tfb, call.tensors())
     for name, value in {**call.inputs, **call.cotangents}.items():
         assert got[name].shape == value.shape, name
@@ -354,9 +233,9 @@ def test_no_steps_and_no_rows(tfb, case, sizes):
 @pytest.mark.parametrize("case", ["lstm mask dropout", "gru after", "gru before", "rnn tanh"])
 def test_half_is_computed_in_float32(tfb, case):
     dtype = np.float16
-    call = _Case(case, dtype=dtype)
+    call = Case(case, dtype=dtype)
     got = call.second(tfb, call.tensors())
-    exact = _Case(case)
+    exact = Case(case)
     exact.inputs = {k: v.astype(np.float64) for k, v in call.inputs.items()}
     exact.cotangents = {k: v.astype(np.float64) for k, v in call.cotangents.items()}
     if "recurrent_dropout" in call.options:
@@ -369,84 +248,8 @@ def test_half_is_computed_in_float32(tfb, case):
 
 @pytest.mark.parametrize("case", ["lstm all", "gru after", "gru before", "rnn tanh"])
 def test_the_first_gradient_alone_has_no_loop(tfb, case):
-    call = _Case(case)
+    call = Case(case)
     graph = tf.function(lambda given: call.first(tfb, given)).get_concrete_function(call.tensors())
     types = [op.type for op in graph.graph.get_operations()]
     assert sum(kind.startswith("BlockRNN>") for kind in types) == 2
     assert not any("While" in kind for kind in types)
-
-
-@pytest.fixture
-def loops(tfb, monkeypatch):
-    """Grows whenever a gradient is computed by the loop of TensorFlow's ops."""
-    runs = []
-    for name in ("lstm_gradients", "gru_gradients", "gru_after_gradients"):
-        _count_runs(monkeypatch, tfb.sequences.composed, name, runs)
-    return runs
-
-
-@pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
-def test_a_persistent_tape_around_a_function_takes_the_fused_gradient(tfb, loops, case):
-    """It hands over a cotangent for each output of the op, also for those that nobody read."""
-    call = _Case(case)
-    tensors = call.tensors()
-    found = []
-    for run in (tf.function, lambda function: function):
-        function = run(lambda given: call.call(tfb, given)[0])
-        with tf.GradientTape(persistent=True) as tape:
-            tape.watch(tensors)
-            total = _weighted(function(tensors))
-        found.append(tape.gradient(total, tensors["w_h"]))
-    assert not loops
-    compare.assert_close(*found, BOUND)
-
-
-@pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
-def test_a_persistent_tape_around_a_function_builds_no_second_derivative(tfb, monkeypatch, case):
-    """Which would take half a minute: a loop, its gradient, and the gradient of that."""
-
-    def never(*_):
-        raise AssertionError("a second derivative was built")
-
-    monkeypatch.setattr(tfb.sequences.composed, "_gradient_of_grad", never)
-    call = _Case(case)
-    variables = {k: tf.Variable(v) for k, v in call.inputs.items()}
-    function = tf.function(
-        lambda: call.call(tfb, {k: v.read_value() for k, v in variables.items()})[0]
-    )
-    with tf.GradientTape(persistent=True) as tape:
-        total = _weighted(function())
-    assert tape.gradient(total, variables["w_h"]) is not None
-
-
-def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, loops):
-    call = _Case("lstm")
-    tensors = call.tensors()
-    found = []
-    for run in (tf.function, lambda function: function):
-        function = run(lambda given: call.call(tfb, given)[0])
-        loops.clear()
-        with tf.GradientTape() as outer:
-            outer.watch(tensors["w_h"])
-            with tf.GradientTape() as inner:
-                inner.watch(tensors["w_h"])
-                total = _weighted(function(tensors))
-            first = inner.gradient(total, tensors["w_h"])
-            assert not loops
-            again = _weighted(first)
-        found.append((first, outer.gradient(again, tensors["w_h"])))
-        assert loops
-    for of_function, eager in zip(*found, strict=True):
-        compare.assert_close(of_function, eager, BOUND)
-
-
-def _count_runs(monkeypatch, module, name, runs):
-    """Adds to runs whenever a function's result is computed, be it in a graph."""
-    function = getattr(module, name)
-
-    def counted(*args):
-        run = tf.numpy_function(lambda: runs.append(name) or np.int32(0), [], tf.int32)
-        with tf.control_dependencies([run]):
-            return [tf.identity(gradient) for gradient in function(*args)]
-
-    monkeypatch.setattr(module, name, counted)

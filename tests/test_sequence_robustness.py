@@ -18,8 +18,8 @@ import sequence_functions
 import sequence_ops
 import sequence_perturbation
 import sequence_perturbation_child
+import sequence_variants
 import tensorflow as tf
-import test_sequence_options
 
 MAX_CRASHES = 5
 OPS = sequence_ops.OPS
@@ -182,7 +182,7 @@ def test_threads_bits_load_and_cancellation(tfb):
                 assert count > 0, name
     calls = len(sequence_ops.op_cases()) * len(block_cells.DTYPES) * len(sequence_child.DIMS)
     calls += len(sequence_functions.FUNCTIONS) * 2 * (len(sequence_child.DIMS) - 1)
-    calls += len(test_sequence_options.VARIANTS) * 2 * (len(sequence_child.DIMS) - 2)
+    calls += len(sequence_variants.VARIANTS) * 2 * (len(sequence_child.DIMS) - 2)
     assert len(digests[1]) == calls
     assert len(set(digests[1].values())) == calls, "digests that cannot tell calls apart"
     for threads in (2, 8):

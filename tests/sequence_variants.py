@@ -1,0 +1,96 @@
+"""Variants of the sequence functions, and calls of them with all of their options."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import tensorflow as tf
+
+DIMS = (6, 5, 3, 4)
+PROJ = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """A function, its gates in the order of the weights, and the options of its calls."""
+
+    name: str
+    gates: str
+    options: dict = dataclasses.field(default_factory=dict)
+    projects: bool = False
+    peepholes: bool = False
+
+    @property
+    def cell_state(self) -> bool:
+        return self.name == "lstm"
+
+
+VARIANTS = {
+    "lstm": Variant("lstm", "ifco", {"forget_bias": 0.5}),
+    "lstm-peephole": Variant("lstm", "ifco", {"forget_bias": 0.5}, peepholes=True),
+    "lstm-projection": Variant("lstm", "ifco", projects=True),
+    "gru-after": Variant("gru", "ruc"),
+    "gru-after-urc": Variant("gru", "urc", {"gate_order": "urc"}),
+    "gru-before": Variant("gru", "ruc", {"reset_after": False}),
+    "gru-before-urc": Variant("gru", "urc", {"reset_after": False, "gate_order": "urc"}),
+    "rnn-tanh": Variant("simple_rnn", "h"),
+    "rnn-relu": Variant("simple_rnn", "h", {"activation": "relu"}),
+}
+
+
+def inputs_of(variant, dims, dtype, *, dropout, projected, seed=0):
+    """All tensors of a call by name, [T, B, …]; "dropout" is one of them."""
+    t, b, i, h = dims
+    width = PROJ if variant.projects else h
+    gates = len(variant.gates)
+    shapes = {"x": (t, b, gates * h if projected else i), "h": (b, width)}
+    if variant.cell_state:
+        shapes["cs"] = (b, h)
+    if not projected:
+        shapes["w_x"] = (i, gates * h)
+    shapes["w_h"] = (width, gates * h)
+    biases = ("b_x", "b_h") if variant.name == "gru" else ("b",)
+    shapes |= {name: (gates * h,) for name in biases}
+    if variant.projects:
+        shapes["w_p"] = (width, h)
+    if variant.peepholes:
+        shapes |= {name: (h,) for name in ("wci", "wcf", "wco")}
+    rng = np.random.default_rng([seed, *dims, gates])
+    values = {}
+    for name, shape in shapes.items():
+        scale = 1 / np.sqrt(max(shape[0], 1)) if name.startswith("w_") else 1.0
+        values[name] = (scale * rng.normal(size=shape)).astype(dtype)
+    if dropout:
+        # A power of two rounds nothing, so that relu's kink is where the oracle has it.
+        values["dropout"] = np.where(rng.random((gates, b, width)) < 0.5, 2.0, 0.0).astype(dtype)
+    return values
+
+
+def call(tfb, variant, tensors, **options):
+    values = dict(tensors)
+    x, h, cs = values.pop("x"), values.pop("h"), values.pop("cs", None)
+    dropout = values.pop("dropout", None)
+    if variant.peepholes:
+        options["peepholes"] = tuple(values.pop(k) for k in ("wci", "wcf", "wco"))
+    values.setdefault("w_x", None)
+    outputs, state = getattr(tfb, variant.name)(
+        x,
+        initial_state=h if cs is None else (h, cs),
+        recurrent_dropout=dropout,
+        **values,
+        **variant.options,
+        **options,
+    )
+    return [outputs, *state] if variant.cell_state else [outputs, state]
+
+
+def differentiated_sum(tfb, variant, tensors):
+    """Outputs of a time-major call, and the gradients of their sum by name."""
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        outputs = call(tfb, variant, tensors, time_major=True)
+        total = tf.add_n([tf.reduce_sum(o) for o in outputs])
+    gradients = tape.gradient(total, tensors)
+    assert gradients.pop("dropout", None) is None
+    return outputs, gradients
