@@ -32,6 +32,7 @@ DEVICES = (
     ((3, 64 * 1024), ((4, 3, 2, 64), (4, 2, 2, 41))),  # panels in turn
     ((8, 21 * 1024), ((4, 9, 3, 64),)),  # the state of the backward in parts
     ((16, 21 * 1024), ((4, 9, 3, 64),)),
+    ((20, 256 * 1024), ((4, 8, 2, 264),)),  # more of the state than threads bring at once
 )
 # Persistent on a large device, all but a GRU of 1024 units, whose two products
 # do not fit in float32.

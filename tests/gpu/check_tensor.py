@@ -162,10 +162,13 @@ def many(engine, library, emulated: bool) -> int:
 
 
 def deep(engine) -> int:
-    """More depths than the step kernel brings at once, of one state or of slices."""
+    """More depths than the step kernel brings at once, of one state or of slices; or more than
+    its threads bring at once, of a number of depths that does not divide theirs."""
     calls = (
         sequences.Call("lstm", (1, 3, 2, 520), "half"),
         sequences.Call("gru_after", (1, 2, 2, 520), "bfloat16"),
+        sequences.Call("lstm", (2, 16, 2, 136), "bfloat16"),
+        sequences.Call("rnn", (2, 16, 2, 136), "half"),
     )
     for call in calls:
         check_sequences.check_call(engine, call)
