@@ -2,17 +2,20 @@
 
 Every outcome is either ResourceExhausted or the very bits of the run with enough memory; anything
 else ends the process with a message. The last line is JSON: {call: {outcome: count}}. The parent
-sets the environment in which large blocks go to and come from the system one by one.
+sets the environment in which large blocks go to and come from the system one by one, and all
+threads have the same small ones.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import ctypes
 import gc
 import json
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import block_cells
 import compare
@@ -35,6 +38,23 @@ def _used() -> int:
         return int(statm.read().split()[0]) * resource.getpagesize()
 
 
+@contextlib.contextmanager
+def _small_blocks() -> Iterator[None]:
+    """Leaves some megabytes of blocks that are too small for an output or scratch.
+
+    TensorFlow's own small allocations, which end the process where they fail, find room in them.
+    """
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    # A block that is kept parts each from the next.
+    blocks = [libc.malloc(size) for _ in range(256) for size in (16 * 1024, 2048)]
+    for block in blocks[::2]:
+        libc.free(block)
+    yield
+    for block in blocks[1::2]:
+        libc.free(block)
+
+
 def _digest(outputs) -> list[int]:
     return [hash(compare.bits(value)) for value in outputs]
 
@@ -48,13 +68,14 @@ def with_little_memory(run: Callable, what: str) -> dict[str, int]:
     gc.collect()
     while outcomes["right"] < 2:
         outputs = None
-        resource.setrlimit(resource.RLIMIT_AS, (_used() + room, limits[1]))
-        try:
-            outputs = run()
-        except tf.errors.ResourceExhaustedError as error:
-            outcomes["no scratch" if "scratch" in error.message else "no output"] += 1
-        finally:
-            resource.setrlimit(resource.RLIMIT_AS, limits)
+        with _small_blocks():
+            resource.setrlimit(resource.RLIMIT_AS, (_used() + room, limits[1]))
+            try:
+                outputs = run()
+            except tf.errors.ResourceExhaustedError as error:
+                outcomes["no scratch" if "scratch" in error.message else "no output"] += 1
+            finally:
+                resource.setrlimit(resource.RLIMIT_AS, limits)
         if outputs is not None:
             if _digest(outputs) != want:
                 sys.exit(f"{what}: other numbers with {room} bytes to be had")

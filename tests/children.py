@@ -102,9 +102,11 @@ def with_little_memory(group: str) -> dict[str, dict[str, int]]:
         [str(TESTS / "allocation_child.py"), group],
         fresh=True,
         # TensorFlow's oneDNN allocator and malloc's arenas keep what was freed, and a limit on
-        # address space would find nothing to refuse.
+        # address space would find nothing to refuse. The one arena has the small blocks that the
+        # child leaves to all threads.
         TF_ENABLE_ONEDNN_OPTS="0",
         MALLOC_MMAP_THRESHOLD_="65536",
+        MALLOC_ARENA_MAX="1",
     )
     out = assert_ok(result, f"{group} with little memory")
     return json.loads(out.strip().splitlines()[-1])
