@@ -23,20 +23,21 @@ _MORE_OPS = 10
 _ONE, _MANY = "graph of one", "graph of many"
 _EMPTY = "empty function"
 # What a table shows, in its order.
-_COLUMNS = (OP, "eager", "concrete function", "tf.function", _EMPTY)
+_COLUMNS = (OP, "eager, tensors", "eager", "concrete function", "tf.function", _EMPTY)
 
 
 def _ways(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], object]]:
     """The contenders of a row."""
     arrays = data.make(case)
     x = tf.constant(arrays.x)
-    weights = [tf.Variable(value) for value in ours.function_weights(case.cell, arrays)]
+    tensors = [tf.constant(value) for value in ours.function_weights(case.cell, arrays)]
+    weights = [tf.Variable(value) for value in tensors]
     function = getattr(library, case.cell)
 
-    def chain(x: Any, ops: int) -> list[Any]:
+    def chain(x: Any, ops: int, given: Sequence[Any] = weights) -> list[Any]:
         state, outputs = None, []
         for _ in range(ops):
-            h, state = function(x, *weights, initial_state=state, time_major=True)
+            h, state = function(x, *given, initial_state=state, time_major=True)
             outputs.append(h)  # all are returned: what nobody uses is not written
         return outputs
 
@@ -46,6 +47,7 @@ def _ways(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], object]]:
     compiled = tf.function(lambda x: chain(x, 1))
     concrete = compiled.get_concrete_function(x)
     return {
+        "eager, tensors": lambda: chain(x, 1, tensors),
         "eager": lambda: chain(x, 1),
         "concrete function": lambda: concrete(x),
         "tf.function": lambda: compiled(x),
