@@ -116,6 +116,7 @@ __device__ __forceinline__ void SumKept(
   using T = typename Work::Element;
   using C = ComputeType<T>;
   constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
+  static_assert(kSlices <= kMostStates);
   auto* const states =
       reinterpret_cast<Four<C>*>(shared.memory + shared.states_at);
   const int gate = LaneGate<Work::kGates>();

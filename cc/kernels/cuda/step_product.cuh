@@ -34,16 +34,15 @@ __device__ __forceinline__ int LaneGate() {
 template <int kRows, int kStates, class C>
 struct StepShape {
   static constexpr int kMemory = 32 * 1024 / static_cast<int>(sizeof(C));
-  // All warps have as many chunks of it.
-  static constexpr int kUnit = kFour * kWarps;
   // Of few rows there is little to multiply while the next states are brought,
   // so that more of them are brought at once.
-  static constexpr int kMost = kRows > kFewStepRows<C> ? 128 : 256;
-  static constexpr int kDepth =
-      std::min(kMost, kMemory / (kRows * kStates) / kUnit * kUnit);
-  static constexpr int kFours = kDepth / kFour;
+  static constexpr int kMost = kRows > kFewStepRows<C> ? 32 : 64;
+  // Four depths, a chunk, each; all warps have as many of them.
+  static constexpr int kFours =
+      std::min(kMost, kMemory / (kRows * kStates * kFour) / kWarps * kWarps);
   static constexpr int kChunks = kFours / kWarps;  // of a warp
-  static_assert(kDepth > 0 && kRows * kWarps * kPanelColumns <= kMemory);
+  static_assert(kFours > 0 && kRows * kWarps * kPanelColumns <= kMemory);
+  static_assert(kStates <= kMostStates);
 };
 
 // sums[row] += four depths of a row's state · those of this lane's column.

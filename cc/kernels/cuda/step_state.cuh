@@ -20,8 +20,11 @@ namespace blockrnn::cuda {
 template <class T>
 using StateFour = Four<typename StorageOf<T>::Type>;
 
-// What is brought of a product's states, one or one for each of its slices or
-// gates, and where it stands there. All but row0 in Fours of depths.
+// States that a product may have: one for each of its slices or gates.
+inline constexpr int kMostStates = 4;
+
+// What is brought of a product's states, and where it stands there. All but
+// row0 in Fours of depths.
 struct StatePart {
   int64_t row0 = 0;
   int64_t first = 0;  // of a column
@@ -44,8 +47,9 @@ class StateItems {
 
   // Of rows.
   __device__ __forceinline__ int group() const { return group_; }
-  // There are four at most.
+  // Of the states.
   __device__ __forceinline__ int which() const {
+    static_assert(kMostStates == 4);
     return (column_ >= fours_) + (column_ >= 2 * fours_) +
            (column_ >= 3 * fours_);
   }

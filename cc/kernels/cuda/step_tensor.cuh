@@ -50,6 +50,7 @@ __device__ __forceinline__ void BringForTensorCores(
     const StepProduct<T>& product, const StepRange& range, int64_t row0,
     int64_t first_chunk, int chunks, Pairs* states) {
   static_assert(sizeof(Pairs) == sizeof(StateFour<T>));
+  static_assert(kStates <= kMostStates);
   const int stride = TensorRowStride(chunks);
   BringState<kRows, kFactors>(product, range, kStates,
                               {row0, first_chunk * kChunkPairs,
