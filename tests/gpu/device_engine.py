@@ -114,7 +114,8 @@ class Engine:
                 importlib.import_module("torch")
             return None
         stand_in = ctypes.CDLL(path)
-        stand_in.stand_in_enqueue(self.library.emulation_enqueue)
+        library = self.library
+        stand_in.stand_in_connect(library.emulation_enqueue, library.emulation_fails_now)
         return stand_in
 
     def device_count(self) -> int:

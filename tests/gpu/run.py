@@ -33,7 +33,7 @@ EMULATION = [HERE / f"emulation/{name}.cc" for name in ("device", "threads", "me
 CHECKS = (
     *("check.py", "check_blas.py", "check_sequences.py", "check_integers.py"),
     *("check_persistent.py", "check_tensor.py", "check_stack.py", "check_stack_order.py"),
-    "check_cudnn.py",
+    *("check_failures.py", "check_cudnn.py"),
 )
 ARCHITECTURES = (80, 90)
 PTX = 80  # that all are made from

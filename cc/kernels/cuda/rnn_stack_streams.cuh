@@ -37,8 +37,9 @@ class SideStream {
   // What is queued beside the caller's stream from now on waits for what is
   // queued on that by now.
   Error Fork() { return Order(main_, side_); }
-  // The other way round.
-  Error Join() { return Order(side_, main_); }
+  // The other way round. What is queued beside the caller's stream uses memory
+  // of the caller: where that can't be made to wait, the host does.
+  Error Join();
 
  private:
   Error Order(cudaStream_t first, cudaStream_t then);
@@ -141,7 +142,7 @@ class LayerStreams {
     // which has nothing of this layer yet.
     Error error = RunOne(layer, 1, &side_host_, side_host_.For(at_once), body);
     if (error == nullptr) error = RunOne(layer, 0, &main_host_, host, body);
-    // After a failure too: what is queued uses memory of the caller.
+    // After a failure too.
     const Error joined = side_.Join();
     return error != nullptr ? error : joined;
   }

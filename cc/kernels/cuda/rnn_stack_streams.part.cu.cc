@@ -57,6 +57,12 @@ Error SideStream::Order(cudaStream_t first, cudaStream_t then) {
   return ToError(cudaStreamWaitEvent(then, event_, 0));
 }
 
+Error SideStream::Join() {
+  const Error error = Order(side_, main_);
+  if (error != nullptr) static_cast<void>(cudaStreamSynchronize(side_));
+  return error;
+}
+
 StepRecords::~StepRecords() {
   for (int n = 0; n < events_; ++n) {
     static_cast<void>(cudaEventDestroy(event_[n]));

@@ -24,6 +24,7 @@ namespace {
 constexpr int kSuccess = 0;
 constexpr int kAllocationFailed = 3;
 constexpr int kInvalidValue = 7;
+constexpr int kExecutionFailed = 13;
 constexpr int kNotSupported = 15;
 constexpr int kInternalError = 14;
 
@@ -37,6 +38,10 @@ constexpr std::size_t kLeastWorkspace = std::size_t{4} << 20;
 // The emulated device's: queues work(data) on a stream.
 using Enqueue = int (*)(void* stream, int (*work)(void*), void* data);
 Enqueue enqueue = nullptr;
+
+// And whether the call that asks is to fail.
+using FailsNow = int (*)();
+FailsNow fails_now = [] { return 0; };
 
 int calls = 0;
 int tf32_calls = 0;
@@ -136,6 +141,7 @@ double Scalar(const void* p, int compute) {
 }  // namespace
 
 EXPORT int cublasCreate_v2(cublasContext** handle) {
+  if (fails_now()) return kExecutionFailed;
   if (calls_to_handles_left-- <= 0) return kAllocationFailed;
   *handle = new cublasContext;
   ++handles;
@@ -149,6 +155,7 @@ EXPORT int cublasDestroy_v2(cublasContext* handle) {
 }
 
 EXPORT int cublasSetStream_v2(cublasContext* handle, void* stream) {
+  if (fails_now()) return kExecutionFailed;
   handle->stream = stream;
   handle->workspace = nullptr;
   return kSuccess;
@@ -156,6 +163,7 @@ EXPORT int cublasSetStream_v2(cublasContext* handle, void* stream) {
 
 EXPORT int cublasSetWorkspace_v2(cublasContext* handle, void* workspace,
                                  std::size_t bytes) {
+  if (fails_now()) return kExecutionFailed;
   if (reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0) {
     return kInvalidValue;
   }
@@ -165,16 +173,19 @@ EXPORT int cublasSetWorkspace_v2(cublasContext* handle, void* workspace,
 }
 
 EXPORT int cublasSetPointerMode_v2(cublasContext* handle, int mode) {
+  if (fails_now()) return kExecutionFailed;
   handle->pointer_mode = mode;
   return kSuccess;
 }
 
 EXPORT int cublasSetAtomicsMode(cublasContext* handle, int mode) {
+  if (fails_now()) return kExecutionFailed;
   handle->atomics = mode;
   return kSuccess;
 }
 
 EXPORT int cublasSetMathMode(cublasContext* handle, int mode) {
+  if (fails_now()) return kExecutionFailed;
   if (calls_to_handles_left-- <= 0) return kAllocationFailed;
   handle->math = mode;
   return kSuccess;
@@ -187,6 +198,7 @@ EXPORT int cublasGemmEx_64(cublasContext* handle, int transpose_a,
                            int64_t b_stride, const void* beta, void* c,
                            int c_type, int64_t c_stride, int compute,
                            int algorithm) {
+  if (fails_now()) return kExecutionFailed;
   // The default stream, sums whose order differs, sums that are rounded, or
   // cuBLAS' own scratch, which streams share.
   if (enqueue == nullptr || handle->stream == nullptr ||
@@ -221,12 +233,17 @@ EXPORT const char* cublasGetStatusString(int status) {
       return "an unsupported value or parameter was passed to the function";
     case kNotSupported:
       return "the functionality requested is not supported";
+    case kExecutionFailed:
+      return "the function failed to launch on the GPU";
     default:
       return "the engine uses cuBLAS as it must not";
   }
 }
 
-EXPORT void stand_in_enqueue(Enqueue function) { enqueue = function; }
+EXPORT void stand_in_connect(Enqueue to_enqueue, FailsNow to_fail) {
+  enqueue = to_enqueue;
+  fails_now = to_fail;
+}
 
 // How many calls that make a handle or set its math succeed from now on.
 EXPORT void stand_in_allow_handles(int allowed) {

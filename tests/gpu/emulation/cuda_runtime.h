@@ -149,6 +149,9 @@ cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
 // another order (streams.cc).
 cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
+// Whether the call that asks is the one that is to fail (device.cc).
+bool FailsNow();
+
 cudaError_t SetMostShared(const void* kernel, std::size_t bytes);
 
 // Blocks that a multiprocessor has room for at once.

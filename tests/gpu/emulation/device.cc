@@ -34,6 +34,9 @@ constexpr int kMostThreadsAtOnce = 2048;  // of a multiprocessor
 int capability = 8;                       // major
 int multiplied = 0;                       // by tensor cores, so far
 
+// Calls until one fails; negative: none is to.
+int calls_to_failure = -1;
+
 // What a kernel asked for; without, it gets as much as any.
 std::map<const void*, std::size_t> shared_asked;
 
@@ -53,13 +56,25 @@ bool IsCooperative(const cudaLaunchConfig_t& config) {
   return false;
 }
 
+// Of a multiprocessor; 0 where the kernel has not asked for that much.
+int BlocksAtOnce(const void* kernel, int threads, std::size_t dynamic_shared) {
+  if (!SharedAllowed(kernel, dynamic_shared)) return 0;
+  const std::size_t by_shared =
+      dynamic_shared == 0 ? kMostThreadsAtOnce : most_shared / dynamic_shared;
+  return static_cast<int>(std::min<std::size_t>(
+      by_shared, static_cast<std::size_t>(kMostThreadsAtOnce / threads)));
+}
+
 }  // namespace
+
+bool FailsNow() { return calls_to_failure >= 0 && calls_to_failure-- == 0; }
 
 bool HasTensorCores() { return capability >= 8; }
 
 void CountMma() { ++multiplied; }
 
 cudaError_t SetMostShared(const void* kernel, std::size_t bytes) {
+  if (FailsNow()) return cudaErrorLaunchFailure;
   if (bytes > most_shared) return cudaErrorInvalidValue;
   shared_asked[kernel] = bytes;
   return cudaSuccess;
@@ -67,12 +82,8 @@ cudaError_t SetMostShared(const void* kernel, std::size_t bytes) {
 
 cudaError_t MostBlocks(int* count, const void* kernel, int threads,
                        std::size_t dynamic_shared) {
-  *count = 0;
-  if (!SharedAllowed(kernel, dynamic_shared)) return cudaSuccess;
-  const std::size_t by_shared =
-      dynamic_shared == 0 ? kMostThreadsAtOnce : most_shared / dynamic_shared;
-  *count = static_cast<int>(std::min<std::size_t>(
-      by_shared, static_cast<std::size_t>(kMostThreadsAtOnce / threads)));
+  if (FailsNow()) return cudaErrorLaunchFailure;
+  *count = BlocksAtOnce(kernel, threads, dynamic_shared);
   return cudaSuccess;
 }
 
@@ -89,9 +100,8 @@ cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
     return cudaErrorInvalidValue;
   }
   if (cooperative) {
-    int at_once = 0;
-    MostBlocks(&at_once, kernel, static_cast<int>(threads),
-               config.dynamicSmemBytes);
+    const int at_once = BlocksAtOnce(kernel, static_cast<int>(threads),
+                                     config.dynamicSmemBytes);
     if (config.gridDim.x > most_together ||
         config.gridDim.x > static_cast<unsigned>(at_once * multiprocessors)) {
       return cudaErrorCooperativeLaunchTooLarge;
@@ -137,11 +147,13 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaGetDevice(int* device) {
+  if (emulation::FailsNow()) return cudaErrorLaunchFailure;
   *device = 0;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  if (emulation::FailsNow()) return cudaErrorLaunchFailure;
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = emulation::multiprocessors;
@@ -180,6 +192,16 @@ EXPORT void emulation_device(int multiprocessors, std::size_t most_shared) {
 EXPORT int emulation_allow_together(unsigned blocks) {
   emulation::most_together = blocks;
   return emulation::launches_together;
+}
+
+// One call of CUDA or cuBLAS fails, after `calls` that do not; none where they
+// are negative. Returns whether the one that was to fail before has.
+EXPORT int emulation_fail_call(int calls) {
+  static bool waited = false;
+  const bool failed = waited && emulation::calls_to_failure < 0;
+  emulation::calls_to_failure = calls;
+  waited = calls >= 0;
+  return failed ? 1 : 0;
 }
 
 // A device before or after the tensor cores that the kernels use: 7 or 8.

@@ -102,12 +102,14 @@ cudaError_t Add(cudaStream_t stream, Item item) {
 namespace emulation {
 
 cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> work) {
+  if (FailsNow()) return cudaErrorLaunchFailure;
   return Add(stream, {std::move(work), nullptr, 0});
 }
 
 }  // namespace emulation
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  if (emulation::FailsNow()) return cudaErrorLaunchFailure;
   Streams().push_back(std::make_unique<EmulatedStream>());
   *stream = Streams().back().get();
   return cudaSuccess;
@@ -124,6 +126,7 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  if (emulation::FailsNow()) return cudaErrorLaunchFailure;
   *event = new EmulatedEvent;
   return cudaSuccess;
 }
@@ -134,16 +137,20 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const uint64_t record = ++event->records->queued;
-  return emulation::Enqueue(stream, [records = event->records, record] {
-    records->done = record;
-    return cudaSuccess;
-  });
+  const uint64_t record = event->records->queued + 1;
+  const cudaError_t code =
+      emulation::Enqueue(stream, [records = event->records, record] {
+        records->done = record;
+        return cudaSuccess;
+      });
+  if (code == cudaSuccess) event->records->queued = record;
+  return code;
 }
 
 // Nothing to wait for is no error to CUDA; here it is, for who waits means it.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned) {
+  if (emulation::FailsNow()) return cudaErrorLaunchFailure;
   if (event->records->queued == 0) return cudaErrorInvalidValue;
   return Add(stream, {nullptr, event->records, event->records->queued});
 }
@@ -190,9 +197,13 @@ EXPORT void emulation_vary_streams(int new_order) {
   chance = static_cast<uint32_t>(new_order);
 }
 
-// For the stand-in of cuBLAS, a library of its own.
+// For the stand-in of cuBLAS, a library of its own, which asks by itself
+// whether a call fails.
 EXPORT int emulation_enqueue(void* stream, int (*work)(void*), void* data) {
-  return emulation::Enqueue(static_cast<cudaStream_t>(stream), [work, data] {
+  const auto run = [work, data] {
     return work(data) == 0 ? cudaSuccess : cudaErrorLaunchFailure;
-  });
+  };
+  return Add(static_cast<cudaStream_t>(stream), {run, nullptr, 0});
 }
+
+EXPORT int emulation_fails_now() { return emulation::FailsNow() ? 1 : 0; }

@@ -1,0 +1,116 @@
+"""Checks in the emulation that every call of CUDA and cuBLAS that fails is reported.
+
+Of each call of the engine that is tried its first call of them fails, then its second, and so on.
+The engine must say so, leave no work behind that uses the call's memory, and do the next call as
+ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import itertools
+import pathlib
+import sys
+from collections.abc import Callable
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
+
+import block_cells
+import check_program
+import compare
+import cudnn_calls
+import device_engine
+import sequence_oracle
+import sequences
+from check import encoded_inputs
+from check_sequences import LENGTHS, given_backward, variants
+from cudnn_calls import Call
+from cudnn_reference import Network
+from device_stack import Options, Stack, cotangents_of, exact
+
+
+def each_fails(library, run: Callable[[], dict]) -> int:
+    """How many calls `run` makes, each of which fails once."""
+    want = {name: compare.bits(value) for name, value in run().items()}
+    for calls in range(10_000):
+        library.emulation_fail_call(calls)
+        try:
+            found = run()
+        except device_engine.EngineError:
+            assert library.emulation_fail_call(-1), "an error though no call failed"
+            continue
+        assert not library.emulation_fail_call(-1), f"not reported: failure of call {calls}"
+        assert {name: compare.bits(value) for name, value in found.items()} == want, "bits differ"
+        assert calls > 0, "makes no call"
+        return calls
+    raise AssertionError("more calls than it can need")
+
+
+def cells(engine) -> int:
+    count = 0
+    for op, attrs in block_cells.op_cases():
+        inputs = encoded_inputs(op, (3, 5, 7), "half")
+        count += each_fails(
+            engine.library, functools.partial(engine.run, op, (3, 5, 7), "half", inputs, attrs)
+        )
+    return count
+
+
+def whole_sequences(calls) -> int:
+    """Steps of one kernel, of a launch each, and of cuBLAS."""
+    count = 0
+    steps = ({"persistent": True}, {}, {"with_blas": True, "blas_step_work": 0})
+    for cell, kind in itertools.product(sequences.FUNCTIONS, steps):
+        call = dataclasses.replace(variants(cell)[-1], dtype="half", lengths=LENGTHS, **kind)
+        values = sequences.random_values(call)
+        given = given_backward(
+            call, values, sequence_oracle.forward(cell, values, call.oracle_options())
+        )
+        for run in (
+            functools.partial(calls.forward, call, values),
+            functools.partial(calls.backward, call, given),
+        ):
+            count += each_fails(calls.engine.library, run)
+    return count
+
+
+def stacks(stack: Stack) -> int:
+    """Directions side by side and layers in pairs; work runs as late as it may."""
+    library, count = stack.engine.library, 0
+    library.emulation_vary_streams(1)
+    cases = itertools.product(cudnn_calls.MODES, ((2, 2, 2), (3, 1, 8)), (False, True))
+    for mode, (layers, directions, steps), blas in cases:
+        net = Network(mode, layers, directions, 3, 4)
+        call = Call(net, steps, 2, (steps, 1), dropout=0.5)
+        arrays, cotangents = exact(call.random("double"), "half"), cotangents_of(call, "half")
+        options = Options(blas=blas, overlap_steps=4)
+        found = stack.forward(call, "half", arrays, options)
+        for run in (
+            functools.partial(stack.forward, call, "half", arrays, options),
+            functools.partial(stack.backward, call, "half", arrays, found, cotangents, options),
+        ):
+            count += each_fails(library, run)
+    library.emulation_vary_streams(0)
+    return count
+
+
+def main() -> None:
+    arguments = check_program.arguments_of(__doc__)
+    if not arguments.emulated:
+        print("not run: calls that fail (in the emulation alone)")
+        return
+    stack = Stack(arguments.library)
+    stack.engine.load_cublas(arguments.cublas, arguments.small)
+    calls = sequences.Sequences(stack.engine)
+    check_program.run(
+        {
+            "failures in cells": lambda: cells(stack.engine),
+            "failures in sequences": lambda: whole_sequences(calls),
+            "failures in stacks": lambda: stacks(stack),
+        }
+    )
+
+
+if __name__ == "__main__":
+    main()
