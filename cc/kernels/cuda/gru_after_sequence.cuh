@@ -31,26 +31,43 @@ struct GruAfterSequenceCell {
   ForwardStep<T> of;
   GruAfterSequenceForwardArgs<T> args;
 
+  struct Operands {
+    RowPlace place;
+    C bars[kGruAfterGates];  // but for the sums
+    C b_hc;
+    C h_prev;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in;
+    in.place = of.rows.Place(step, b);
+    of.template ReadInput<kGruAfterGates - 1>(in.place, unit, in.bars);
+    in.b_hc = of.input.StateBias(kGruAfterGates - 1, unit);
+    in.h_prev = of.HBefore(step, b, unit);
+    return in;
+  }
+
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[kGruAfterGates]) const {
-    const C h_prev = of.HBefore(step, b, unit);
-    GruAfterStep<C> out = {C(0), C(0), C(0), h_prev};
+                             const C (&sums)[kGruAfterGates],
+                             const Operands& in) const {
+    GruAfterStep<C> out = {C(0), C(0), C(0), in.h_prev};
     C hc = C(0);
-    if (!of.rows.Skipped(step, b)) {
-      const C first = of.Bar(step, b, 0, unit, sums[0]);
-      const C second = of.Bar(step, b, 1, unit, sums[1]);
+    if (!in.place.skipped) {
+      const C first = in.bars[0] + sums[0];
+      const C second = in.bars[1] + sums[1];
       const bool r_first = args.layout.r == 0;
-      hc = sums[2] + of.input.StateBias(2, unit);
-      out = GruAfterForward<Activations>(
-          r_first ? first : second, r_first ? second : first,
-          of.input.Of(of.rows, step, b, 2, unit), hc, h_prev);
+      hc = sums[2] + in.b_hc;
+      out = GruAfterForward<Activations>(r_first ? first : second,
+                                         r_first ? second : first, in.bars[2],
+                                         hc, in.h_prev);
     }
-    const int64_t at = of.rows.Saved(step, b) * args.shape.units + unit;
+    const int64_t at = in.place.saved * args.shape.units + unit;
     StoreIf(args.r, at, out.r);
     StoreIf(args.u, at, out.u);
     StoreIf(args.c, at, out.c);
     StoreIf(args.hc, at, hc);
-    of.StoreH(step, b, unit, out.h);
+    of.StoreH(in.place, step, b, unit, out.h);
   }
 };
 
@@ -64,24 +81,40 @@ struct GruAfterSequenceGradCell {
   GruAfterSequenceBackwardArgs<T> args;
   T* dz_x;  // [block rows, 3H], on the side of x
 
+  struct Operands {
+    RowPlace place;
+    typename BackwardStep<T>::HGrads h_grads;
+    GruAfterStep<C> saved;
+    C hc;
+    C h_prev;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in = {};
+    of.ReadPlace(step, b, unit, &in.place, &in.h_grads);
+    if (step < 0) return in;
+    const int64_t at = in.place.saved * args.shape.units + unit;
+    in.saved = {Load(args.r, at), Load(args.u, at), Load(args.c, at), C(0)};
+    in.hc = Load(args.hc, at);
+    in.h_prev = of.HBefore(step, b, unit);
+    return in;
+  }
+
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1]) const {
+                             const C (&sums)[1], const Operands& in) const {
     const int64_t units = args.shape.units;
     C d_h = C(0);
-    if (!of.GradOfH(step, b, unit, sums[0], &d_h)) return;
+    if (!of.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
     GruAfterStepGrad<C> out = {C(0), C(0), C(0), C(0), d_h};
-    if (!of.rows.Skipped(step, b)) {
-      const int64_t at = of.rows.Saved(step, b) * units + unit;
-      const GruAfterStep<C> saved = {Load(args.r, at), Load(args.u, at),
-                                     Load(args.c, at), C(0)};
-      out = GruAfterBackward(saved, Load(args.hc, at),
-                             of.HBefore(step, b, unit), d_h);
+    if (!in.place.skipped) {
+      out = GruAfterBackward(in.saved, in.hc, in.h_prev, d_h);
     }
     of.d_h_before[b * units + unit] = out.d_h_prev;
     const auto store = [&](int gate, C from_h, C from_x) {
       const int64_t column = gate * units + unit;
-      of.StoreDz(step, b, column, from_h);
-      Store(dz_x, of.BlockRow(step, b) * of.columns + column, from_x);
+      of.StoreDz(in.place, step, b, column, from_h);
+      Store(dz_x, of.BlockRow(in.place) * of.columns + column, from_x);
     };
     store(args.layout.r, out.d_r_bar, out.d_r_bar);
     store(args.layout.u, out.d_u_bar, out.d_u_bar);

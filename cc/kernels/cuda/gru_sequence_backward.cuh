@@ -40,25 +40,47 @@ struct GruSequenceGradState {
   BackwardStep<T> of;
   GruSequenceGradArrays<T> own;
 
-  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1]) const {
+  struct Operands {
+    RowPlace place;
+    typename BackwardStep<T>::HGrads h_grads;
+    C r;
+    C u;
+    C c;
+    C h_prev;
+    C factor;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
     const GruSequenceBackwardArgs<T>& args = own.args;
+    Operands in = {};
+    of.ReadPlace(step, b, unit, &in.place, &in.h_grads);
+    if (step < 0) return in;
+    const int64_t at = in.place.saved * of.width + unit;
+    in.r = Load(args.r, at);
+    in.u = Load(args.u, at);
+    in.c = Load(args.c, at);
+    in.h_prev = of.HBefore(step, b, unit);
+    in.factor = CandidateFactor(args, of.rows, b, unit);
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&sums)[1], const Operands& in) const {
     const int64_t units = of.width;
     C d_h = C(0);
-    if (!of.GradOfH(step, b, unit, sums[0], &d_h)) return;
+    if (!of.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
     GruStateGrad<C> out = {C(0), C(0)};
     C h_r = C(0);
-    if (!of.rows.Skipped(step, b)) {
-      const int64_t at = of.rows.Saved(step, b) * units + unit;
-      const C before = of.HBefore(step, b, unit);
-      out = GruBackwardState(d_h, Load(args.u, at), Load(args.c, at), before);
-      h_r = before * Load(args.r, at) * CandidateFactor(args, of.rows, b, unit);
+    if (!in.place.skipped) {
+      out = GruBackwardState(d_h, in.u, in.c, in.h_prev);
+      h_r = in.h_prev * in.r * in.factor;
     }
     own.d_h[b * units + unit] = d_h;
     Store(own.d_c, b * units + unit, out.d_c_bar);
-    of.StoreDz(step, b, kGruRu.u * units + unit, out.d_u_bar);
-    of.StoreBlockDz(step, b, kGruCandidate * units + unit, out.d_c_bar);
-    Store(own.h_r, of.BlockRow(step, b) * units + unit, h_r);
+    of.StoreDz(in.place, step, b, kGruRu.u * units + unit, out.d_u_bar);
+    of.StoreBlockDz(in.place, kGruCandidate * units + unit, out.d_c_bar);
+    Store(own.h_r, of.BlockRow(in.place) * units + unit, h_r);
   }
 };
 
@@ -69,22 +91,41 @@ struct GruSequenceGradReset {
   BackwardStep<T> of;
   GruSequenceGradArrays<T> own;
 
-  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1]) const {
+  struct Operands {
+    RowPlace place;
+    C d_h;
+    C r;
+    C u;
+    C h_prev;
+    C factor;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
     const GruSequenceBackwardArgs<T>& args = own.args;
+    Operands in;
+    in.place = of.rows.Place(step, b);
+    in.d_h = own.d_h[b * of.width + unit];
+    const int64_t at = in.place.saved * of.width + unit;
+    in.r = Load(args.r, at);
+    in.u = Load(args.u, at);
+    in.h_prev = of.HBefore(step, b, unit);
+    in.factor = CandidateFactor(args, of.rows, b, unit);
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&sums)[1], const Operands& in) const {
     const int64_t units = of.width;
-    const C d_h = own.d_h[b * units + unit];
     C d_r_bar = C(0);
-    C d_h_before = d_h;
-    if (!of.rows.Skipped(step, b)) {
-      const int64_t at = of.rows.Saved(step, b) * units + unit;
-      const C r = Load(args.r, at);
-      const C d_hr = sums[0] * CandidateFactor(args, of.rows, b, unit);
-      d_r_bar = GruBackwardReset(d_hr, of.HBefore(step, b, unit), r);
-      d_h_before = GruBackwardPrevious(C(0), d_hr, r, d_h, Load(args.u, at));
+    C d_h_before = in.d_h;
+    if (!in.place.skipped) {
+      const C d_hr = sums[0] * in.factor;
+      d_r_bar = GruBackwardReset(d_hr, in.h_prev, in.r);
+      d_h_before = GruBackwardPrevious(C(0), d_hr, in.r, in.d_h, in.u);
     }
     of.d_h_before[b * units + unit] = d_h_before;
-    of.StoreDz(step, b, kGruRu.r * units + unit, d_r_bar);
+    of.StoreDz(in.place, step, b, kGruRu.r * units + unit, d_r_bar);
   }
 };
 

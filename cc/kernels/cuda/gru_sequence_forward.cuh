@@ -54,19 +54,35 @@ struct GruSequenceGates {
   ForwardStep<T> of;
   GruSequenceArrays<T> own;
 
-  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[kGruGates]) const {
+  struct Operands {
+    RowPlace place;
+    C bars[kGruGates];  // but for the sums
+    C h_prev;
+    C factor;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in;
+    in.place = of.rows.Place(step, b);
+    of.template ReadInput<0>(in.place, unit, in.bars);
+    in.h_prev = of.HBefore(step, b, unit);
+    in.factor = CandidateFactor(own.args, of.rows, b, unit);
+    return in;
+  }
+
+  __device__ void operator()(int64_t, int64_t b, int64_t unit,
+                             const C (&sums)[kGruGates],
+                             const Operands& in) const {
     const int64_t units = of.width;
     GruGates<C> out = {C(0), C(0), C(0)};
-    if (!of.rows.Skipped(step, b)) {
-      const auto bar = [&](int gate) {
-        return of.input.Of(of.rows, step, b, gate, unit) + sums[gate];
-      };
-      out = GruForwardGates<Activations>(bar(kGruRu.r), bar(kGruRu.u),
-                                         of.HBefore(step, b, unit));
-      out.h_prev_r *= CandidateFactor(own.args, of.rows, b, unit);
+    if (!in.place.skipped) {
+      const auto bar = [&](int gate) { return in.bars[gate] + sums[gate]; };
+      out =
+          GruForwardGates<Activations>(bar(kGruRu.r), bar(kGruRu.u), in.h_prev);
+      out.h_prev_r *= in.factor;
     }
-    const int64_t at = of.rows.Saved(step, b) * units + unit;
+    const int64_t at = in.place.saved * units + unit;
     StoreIf(own.args.r, at, out.r);
     StoreIf(own.args.u, at, out.u);
     own.u[b * units + unit] = out.u;
@@ -81,18 +97,31 @@ struct GruSequenceCandidate {
   ForwardStep<T> of;
   GruSequenceArrays<T> own;
 
+  struct Operands {
+    RowPlace place;
+    C bars[1];  // but for the sum
+    C u;
+    C h_prev;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in;
+    in.place = of.rows.Place(step, b);
+    own.input_c.Read(in.place, unit, in.bars);
+    in.u = own.u[b * of.width + unit];
+    in.h_prev = of.HBefore(step, b, unit);
+    return in;
+  }
+
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1]) const {
-    const int64_t units = of.width;
-    const C h_prev = of.HBefore(step, b, unit);
-    GruState<C> out = {C(0), h_prev};
-    if (!of.rows.Skipped(step, b)) {
-      out = GruForwardState<Activations>(
-          own.input_c.Of(of.rows, step, b, 0, unit) + sums[0],
-          own.u[b * units + unit], h_prev);
+                             const C (&sums)[1], const Operands& in) const {
+    GruState<C> out = {C(0), in.h_prev};
+    if (!in.place.skipped) {
+      out = GruForwardState<Activations>(in.bars[0] + sums[0], in.u, in.h_prev);
     }
-    StoreIf(own.args.c, of.rows.Saved(step, b) * units + unit, out.c);
-    of.StoreH(step, b, unit, out.h);
+    StoreIf(own.args.c, in.place.saved * of.width + unit, out.c);
+    of.StoreH(in.place, step, b, unit, out.h);
   }
 };
 

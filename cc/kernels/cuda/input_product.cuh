@@ -33,16 +33,26 @@ struct StepInput {
   const T* b = nullptr;         // [gates · H]
   const T* b_h = nullptr;       // [gates · H]; nullptr: zeros
 
-  // x · w_x + b
-  __device__ __forceinline__ C Of(const RowMap& map, int64_t step,
-                                  int64_t b_row, int gate, int64_t unit) const {
-    const int64_t at = gate * units + unit;
-    const C product =
-        products != nullptr
-            ? products[(map.Before(step) - first + b_row) * width + at]
-            : Load(x, map.InMemory(step, b_row) * input + column +
-                          gate * gate_stride + unit);
-    return product + Load(b, at);
+  // x · w_x + b of all gates. They are asked for together: a branch for each
+  // would wait for the gate before it.
+  template <int kGates>
+  __device__ __forceinline__ void Read(const RowPlace& place, int64_t unit,
+                                       C (&out)[kGates]) const {
+    if (products != nullptr) {
+      const C* const from = products + (place.in_steps - first) * width + unit;
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) out[gate] = from[gate * units];
+    } else {
+      const int64_t from = place.in_memory * input + column + unit;
+#pragma unroll
+      for (int gate = 0; gate < kGates; ++gate) {
+        out[gate] = Load(x, from + gate * gate_stride);
+      }
+    }
+#pragma unroll
+    for (int gate = 0; gate < kGates; ++gate) {
+      out[gate] += Load(b, gate * units + unit);
+    }
   }
   __device__ __forceinline__ C StateBias(int gate, int64_t unit) const {
     return b_h == nullptr ? C(0) : Load(b_h, gate * units + unit);

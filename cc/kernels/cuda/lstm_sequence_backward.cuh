@@ -46,56 +46,69 @@ struct LstmSequenceGradCell {
   BackwardStep<T> of;
   LstmSequenceGradArrays<T> own;
 
-  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&d_m)[1]) const {
-    Cell(step, b, unit, d_m[0]);
-  }
+  struct Operands {
+    RowPlace place;
+    C cs_grad;  // through all but m
+    LstmStep<C> saved;
+    C cs_prev;
+    LstmPeepholes<C> peepholes;
+  };
 
-  __device__ __forceinline__ void Cell(int64_t step, int64_t b, int64_t unit,
-                                       C d_m) const {
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    return ReadAt(of.rows.Place(step, b), step, b, unit);
+  }
+  __device__ __forceinline__ Operands ReadAt(const RowPlace& place,
+                                             int64_t step, int64_t b,
+                                             int64_t unit) const {
     const LstmSequenceBackwardArgs<T>& args = own.args;
     const int64_t units = args.shape.units;
-    const int64_t at = of.rows.Saved(step, b) * units + unit;
+    const int64_t at = place.saved * units + unit;
+    Operands in;
+    in.place = place;
+    in.saved.i = Load(args.i, at);
+    in.saved.cs = Load(args.cs, at);
+    in.saved.f = Load(args.f, at);
+    in.saved.o = Load(args.o, at);
+    in.saved.ci = Load(args.ci, at);
+    in.saved.co = args.co == nullptr ? C(0) : Load(args.co, at);
+    in.saved.h = C(0);  // the equations do not read it
+    in.cs_prev = step == 0
+                     ? Load(args.cs_prev, of.rows.State(b) * units + unit)
+                     : Load(args.cs, of.rows.Saved(step - 1, b) * units + unit);
+    in.peepholes = LoadPeepholes(args, unit, args.use_peephole);
+    in.cs_grad = own.cs_grad[b * units + unit];
+    if (args.cs_grad != nullptr) in.cs_grad += Load(args.cs_grad, at);
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&d_m)[1], const Operands& in) const {
+    Cell(step, b, unit, d_m[0], in);
+  }
+  __device__ __forceinline__ void Cell(int64_t step, int64_t b, int64_t unit,
+                                       C d_m, const Operands& in) const {
+    const LstmSequenceBackwardArgs<T>& args = own.args;
+    const int64_t units = args.shape.units;
     const int64_t state = b * units + unit;
-    C cs_grad = own.cs_grad[state];
-    if (args.cs_grad != nullptr) cs_grad += Load(args.cs_grad, at);
-    if (of.rows.Skipped(step, b)) {
-      own.cs_grad[state] = cs_grad;
-      StoreGates(step, b, unit, {0, 0, 0, 0, 0});
-      if (own.m != nullptr) {
-        Store(own.m, of.BlockRow(step, b) * units + unit, C(0));
-      }
-      return;
+    LstmStepGrad<C> out = {C(0), C(0), C(0), C(0), in.cs_grad};
+    C m = C(0);
+    if (!in.place.skipped) {
+      LstmStep<C> saved = in.saved;
+      if (args.co == nullptr) saved.co = Tanh(saved.cs);
+      out = blockrnn::LstmBackward<true>(saved, in.cs_prev, in.cs_grad, d_m,
+                                         in.peepholes, args.use_peephole);
+      if (args.use_peephole) AddPeepholes(state, out, in.cs_prev, saved.cs);
+      m = saved.o * saved.co;
     }
-    const LstmStep<C> saved = Saved(at);
-    const C cs_prev =
-        step == 0 ? Load(args.cs_prev, of.rows.State(b) * units + unit)
-                  : Load(args.cs, of.rows.Saved(step - 1, b) * units + unit);
-    const LstmStepGrad<C> out = blockrnn::LstmBackward<true>(
-        saved, cs_prev, cs_grad, d_m,
-        LoadPeepholes(args, unit, args.use_peephole), args.use_peephole);
-    if (args.use_peephole) AddPeepholes(state, out, cs_prev, saved.cs);
     own.cs_grad[state] = out.cs_prev_grad;
-    StoreGates(step, b, unit, out);
+    StoreGates(in.place, step, b, unit, out);
     if (own.m != nullptr) {
-      Store(own.m, of.BlockRow(step, b) * units + unit, saved.o * saved.co);
+      Store(own.m, of.BlockRow(in.place) * units + unit, m);
     }
   }
 
  private:
-  __device__ __forceinline__ LstmStep<C> Saved(int64_t at) const {
-    const LstmSequenceBackwardArgs<T>& args = own.args;
-    LstmStep<C> saved;
-    saved.i = Load(args.i, at);
-    saved.cs = Load(args.cs, at);
-    saved.f = Load(args.f, at);
-    saved.o = Load(args.o, at);
-    saved.ci = Load(args.ci, at);
-    saved.co = args.co == nullptr ? Tanh(saved.cs) : Load(args.co, at);
-    saved.h = C(0);  // the equations do not read it
-    return saved;
-  }
-
   // A sum for each row of the batch, which no other thread has.
   __device__ __forceinline__ void AddPeepholes(int64_t state,
                                                const LstmStepGrad<C>& out,
@@ -106,15 +119,16 @@ struct LstmSequenceGradCell {
     own.peepholes[2 * stride + state] += out.d_o * cs;
   }
 
-  __device__ __forceinline__ void StoreGates(int64_t step, int64_t b,
+  __device__ __forceinline__ void StoreGates(const RowPlace& place,
+                                             int64_t step, int64_t b,
                                              int64_t unit,
                                              const LstmStepGrad<C>& out) const {
     const int64_t units = own.args.shape.units;
     const LstmGateLayout& layout = own.args.layout;
-    of.StoreDz(step, b, layout.i * units + unit, out.di);
-    of.StoreDz(step, b, layout.ci * units + unit, out.dci);
-    of.StoreDz(step, b, layout.f * units + unit, out.df);
-    of.StoreDz(step, b, layout.o * units + unit, out.d_o);
+    of.StoreDz(place, step, b, layout.i * units + unit, out.di);
+    of.StoreDz(place, step, b, layout.ci * units + unit, out.dci);
+    of.StoreDz(place, step, b, layout.f * units + unit, out.df);
+    of.StoreDz(place, step, b, layout.o * units + unit, out.d_o);
   }
 };
 
@@ -126,20 +140,41 @@ struct LstmSequenceGradOutput {
   BackwardStep<T> of;
   LstmSequenceGradArrays<T> own;
 
+  struct Operands {
+    typename BackwardStep<T>::HGrads h_grads;
+    // Without a projection; with one, the place alone.
+    typename LstmSequenceGradCell<T>::Operands cell;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in = {};
+    of.ReadPlace(step, b, unit, &in.cell.place, &in.h_grads);
+    if (step >= 0 && own.m == nullptr) {
+      in.cell = Cell().ReadAt(in.cell.place, step, b, unit);
+    }
+    return in;
+  }
+
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1]) const {
+                             const C (&sums)[1], const Operands& in) const {
     const int64_t state = b * of.width + unit;
     C d_h = C(0);
-    if (!of.GradOfH(step, b, unit, sums[0], &d_h)) return;
-    const bool skip = of.rows.Skipped(step, b);
-    of.d_h_before[state] = skip ? d_h : C(0);
+    if (!of.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
+    const RowPlace& place = in.cell.place;
+    of.d_h_before[state] = place.skipped ? d_h : C(0);
     if (own.m == nullptr) {
-      LstmSequenceGradCell<T>{of, own}.Cell(step, b, unit, d_h);
+      Cell().Cell(step, b, unit, d_h, in.cell);
       return;
     }
-    const C kept = skip ? C(0) : d_h;
+    const C kept = place.skipped ? C(0) : d_h;
     Store(own.step_d_h, state, kept);
-    Store(own.d_h, of.BlockRow(step, b) * of.width + unit, kept);
+    Store(own.d_h, of.BlockRow(place) * of.width + unit, kept);
+  }
+
+ private:
+  __device__ __forceinline__ LstmSequenceGradCell<T> Cell() const {
+    return {of, own};
   }
 };
 

@@ -41,23 +41,44 @@ struct LstmSequenceCell {
   ForwardStep<T> of;
   LstmSequenceArrays<T> own;
 
+  struct Operands {
+    RowPlace place;
+    C bars[kLstmGates];  // but for the sums
+    C cs_prev;
+    LstmPeepholes<C> peepholes;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    const LstmSequenceForwardArgs<T>& args = own.args;
+    Operands in;
+    in.place = of.rows.Place(step, b);
+    of.template ReadInput<kLstmGates>(in.place, unit, in.bars);
+    in.cs_prev = own.cs[b * args.shape.units + unit];
+    in.peepholes = LoadPeepholes(args, unit, args.options.use_peephole);
+    return in;
+  }
+
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[kLstmGates]) const {
+                             const C (&sums)[kLstmGates],
+                             const Operands& in) const {
     const LstmSequenceForwardArgs<T>& args = own.args;
     const int64_t units = args.shape.units;
     const int64_t state = b * units + unit;
-    const int64_t at = of.rows.Saved(step, b) * units + unit;
-    if (of.rows.Skipped(step, b)) {
+    const int64_t at = in.place.saved * units + unit;
+    if (in.place.skipped) {
       StoreIf(args.i, at, C(0));
       StoreIf(args.f, at, C(0));
       StoreIf(args.o, at, C(0));
       StoreIf(args.ci, at, C(0));
       StoreIf(args.co, at, C(0));
-      StoreIf(args.cs, at, own.cs[state]);
-      if (own.m == nullptr) of.StoreH(step, b, unit, of.HBefore(step, b, unit));
+      StoreIf(args.cs, at, in.cs_prev);
+      if (own.m == nullptr) {
+        of.StoreH(in.place, step, b, unit, of.HBefore(step, b, unit));
+      }
       return;
     }
-    const LstmStep<C> out = Compute(step, b, unit, sums, own.cs[state]);
+    const LstmStep<C> out = Compute(sums, in);
     StoreIf(args.i, at, out.i);
     StoreIf(args.cs, at, out.cs);
     StoreIf(args.f, at, out.f);
@@ -68,20 +89,18 @@ struct LstmSequenceCell {
     if (own.m != nullptr) {
       Store(own.m, state, out.h);
     } else {
-      of.StoreH(step, b, unit, out.h);
+      of.StoreH(in.place, step, b, unit, out.h);
     }
   }
 
  private:
-  __device__ __forceinline__ LstmStep<C> Compute(int64_t step, int64_t b,
-                                                 int64_t unit,
-                                                 const C (&sums)[kLstmGates],
-                                                 C cs_prev) const {
+  __device__ __forceinline__ LstmStep<C> Compute(const C (&sums)[kLstmGates],
+                                                 const Operands& in) const {
     const LstmSequenceForwardArgs<T>& args = own.args;
     C bars[kLstmGates];
 #pragma unroll
     for (int gate = 0; gate < kLstmGates; ++gate) {
-      bars[gate] = of.Bar(step, b, gate, unit, sums[gate]);
+      bars[gate] = in.bars[gate] + sums[gate];
     }
     // Not an index: the gates are in registers. o is the last, i the first in
     // both layouts.
@@ -92,10 +111,9 @@ struct LstmSequenceCell {
     bar.f_bar = icfo ? bars[kLstmIcfo.f] : bars[kLstmIfco.f];
     bar.o_bar = bars[kLstmIcfo.o];
     const C forget_bias = C(args.options.forget_bias);
-    const bool use_peephole = args.options.use_peephole;
     return blockrnn::LstmForward<Activations, true, true>(
-        bar, cs_prev, LoadPeepholes(args, unit, use_peephole), forget_bias,
-        own.cell_clip, use_peephole);
+        bar, in.cs_prev, in.peepholes, forget_bias, own.cell_clip,
+        args.options.use_peephole);
   }
 };
 static_assert(kLstmIcfo.i == kLstmIfco.i && kLstmIcfo.o == kLstmIfco.o);
@@ -106,10 +124,16 @@ struct LstmSequenceProjection {
   using C = ComputeType<T>;
   ForwardStep<T> of;
 
+  using Operands = RowPlace;
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t) const {
+    return of.rows.Place(step, b);
+  }
+
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1]) const {
-    of.StoreH(step, b, unit,
-              of.rows.Skipped(step, b) ? of.HBefore(step, b, unit) : sums[0]);
+                             const C (&sums)[1], const Operands& place) const {
+    of.StoreH(place, step, b, unit,
+              place.skipped ? of.HBefore(step, b, unit) : sums[0]);
   }
 };
 

@@ -51,14 +51,51 @@ struct PersistentShared {
   int64_t states_at;
 };
 
-// The first panel and tile that this block has; it has every panel_groups-th
-// and row_groups-th from there on, or none.
-__device__ __forceinline__ int64_t FirstPanel(const PersistentStage& stage) {
-  return blockIdx.x % stage.panel_groups;
-}
-__device__ __forceinline__ int64_t FirstTile(const PersistentStage& stage) {
-  return blockIdx.x / stage.panel_groups;
-}
+// The panels and tiles of a product that a block has: every panel_groups-th and
+// row_groups-th from its first ones on, which are found once, before the steps.
+template <class Work>
+class PersistentShare {
+ public:
+  using T = typename Work::Element;
+  static constexpr int kUnits = PanelUnits<T>(Work::kGates, Work::kSliced);
+
+  __device__ __forceinline__ explicit PersistentShare(const Work& work)
+      : work_(work) {
+    const auto groups = static_cast<unsigned>(work.stage.panel_groups);
+    first_panel_ = blockIdx.x % groups;
+    first_tile_ = blockIdx.x / groups;
+    // It may be one of those that are left over.
+    if (first_tile_ >= work.stage.row_groups) {
+      first_panel_ = work.product.weights.units;
+    }
+  }
+
+  // use(panel) for each.
+  template <class Use>
+  __device__ __forceinline__ void ForEachPanel(const Use& use) const {
+    for (int64_t panel = first_panel_;
+         panel * kUnits < work_.product.weights.units;
+         panel += work_.stage.panel_groups) {
+      use(panel);
+    }
+  }
+  // use(tile) for each of `rows` rows.
+  template <int kRows, class Use>
+  __device__ __forceinline__ void ForEachTile(int64_t rows,
+                                              const Use& use) const {
+    for (int64_t tile = first_tile_; tile * kRows < rows;
+         tile += work_.stage.row_groups) {
+      use(tile);
+    }
+  }
+
+  __device__ __forceinline__ const Work& work() const { return work_; }
+
+ private:
+  const Work& work_;
+  int64_t first_panel_;
+  int64_t first_tile_;
+};
 
 template <class T>
 using PackedFour = Four<typename StorageOf<T>::Type>;
@@ -78,20 +115,19 @@ __device__ __forceinline__ PackedFour<typename Work::Element>* KeptWeights(
 
 // Brings the block's panels to shared memory, one after the other.
 template <class Work>
-__device__ __forceinline__ void KeepWeights(const Work& work,
+__device__ __forceinline__ void KeepWeights(const PersistentShare<Work>& share,
                                             const PersistentShared& shared) {
   using T = typename Work::Element;
-  const PackedWeights<T>& weights = work.product.weights;
-  if (FirstTile(work.stage) >= work.stage.row_groups) return;
+  const PackedWeights<T>& weights = share.work().product.weights;
   const int64_t size = PanelFours(weights);
   const auto* from = reinterpret_cast<const PackedFour<T>*>(weights.packed);
-  PackedFour<T>* to = KeptWeights(work, shared);
-  for (int64_t panel = FirstPanel(work.stage); panel < weights.panels();
-       panel += work.stage.panel_groups, to += size) {
+  PackedFour<T>* to = KeptWeights(share.work(), shared);
+  share.ForEachPanel([&](int64_t panel) {
     for (int64_t i = threadIdx.x; i < size; i += kThreads) {
       to[i] = from[panel * size + i];
     }
-  }
+    to += size;
+  });
 }
 
 // sums[row] += states[row] · this lane's column, of the chunks that this warp
@@ -107,12 +143,13 @@ __device__ __forceinline__ void MultiplyKept(const Four<S>* column,
 }
 
 // The sums of one panel and tile by CUDA cores, to where FinishTile reads them;
-// the state in parts that there is shared memory for.
-template <int kRows, class Work>
+// the state in parts that there is shared memory for. meanwhile(): while the
+// first of them comes.
+template <int kRows, class Work, class Meanwhile>
 __device__ __forceinline__ void SumKept(
     const Work& work, const StepRange& range, int64_t row0,
     const PackedFour<typename Work::Element>* panel,
-    const PersistentShared& shared) {
+    const PersistentShared& shared, const Meanwhile& meanwhile) {
   using T = typename Work::Element;
   using C = ComputeType<T>;
   constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
@@ -130,6 +167,8 @@ __device__ __forceinline__ void SumKept(
     __syncthreads();  // the states before these have been read
     BringState<kRows, false>(work.product, range, kSlices,
                              {row0, first, count, count, slice_stride}, states);
+    if (first == 0) meanwhile();
+    AwaitState();
     __syncthreads();
     MultiplyKept(panel + first * kPanelColumns + Lane(),
                  states + (kSlices > 1 ? gate * slice_stride : 0), count, sums);
@@ -140,11 +179,11 @@ __device__ __forceinline__ void SumKept(
 }
 
 // The same by tensor cores; the sums stand where the states were.
-template <int kRows, class Work>
+template <int kRows, class Work, class Meanwhile>
 __device__ __forceinline__ void SumKeptByTensorCores(
     const Work& work, const StepRange& range, int64_t row0,
     const PackedFour<typename Work::Element>* panel,
-    const PersistentShared& shared) {
+    const PersistentShared& shared, const Meanwhile& meanwhile) {
   using T = typename Work::Element;
   constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
   constexpr int kParts = TensorPanel<Work::kGates, kSlices, T>::kParts;
@@ -161,6 +200,8 @@ __device__ __forceinline__ void SumKeptByTensorCores(
     __syncthreads();  // the states before these have been read
     BringForTensorCores<kRows, kSlices, false>(work.product, range, row0, first,
                                                count, states);
+    if (first == 0) meanwhile();
+    AwaitState();
     __syncthreads();
 #pragma unroll 2
     for (int chunk = Warp(); chunk < count; chunk += kWarps) {
@@ -177,50 +218,59 @@ __device__ __forceinline__ void SumKeptByTensorCores(
 // One product of one step: the block's panels, and for each its tiles.
 template <int kRows, class Work>
 __device__ __forceinline__ void RunPersistentStage(
-    const Work& work, const StepRange& range, const PersistentShared& shared) {
+    const PersistentShare<Work>& share, StepRange range,
+    const PersistentShared& shared) {
   using T = typename Work::Element;
-  constexpr int kUnits = PanelUnits<T>(Work::kGates, Work::kSliced);
-  const PersistentStage& stage = work.stage;
-  const PackedWeights<T>& weights = work.product.weights;
-  if (FirstTile(stage) >= stage.row_groups) return;
+  const Work& work = share.work();
+  if (work.of_this_step) range.state_rows = range.rows;
   const auto* panel_weights = KeptWeights(work, shared);
-  for (int64_t panel = FirstPanel(stage); panel < weights.panels();
-       panel += stage.panel_groups) {
-    for (int64_t tile = FirstTile(stage); tile * kRows < range.rows;
-         tile += stage.row_groups) {
+  share.ForEachPanel([&](int64_t panel) {
+    share.template ForEachTile<kRows>(range.rows, [&](int64_t tile) {
+      const TileElements<kRows, PersistentShare<Work>::kUnits> elements = {
+          panel, tile * kRows};
+      typename Work::Epilogue::Operands operands = {};
+      const auto read_operands = [&] {
+        operands = ReadOperands(work.product, work.epilogue, range, elements);
+      };
       if constexpr (kTensorCores<T>) {
-        SumKeptByTensorCores<kRows>(work, range, tile * kRows, panel_weights,
-                                    shared);
+        SumKeptByTensorCores<kRows>(work, range, elements.row0, panel_weights,
+                                    shared, read_operands);
       } else {
-        SumKept<kRows>(work, range, tile * kRows, panel_weights, shared);
+        SumKept<kRows>(work, range, elements.row0, panel_weights, shared,
+                       read_operands);
       }
-      FinishTile<kRows, Work::kGates, kUnits, Work::kSliced>(
-          work.product, work.epilogue, range, panel, tile * kRows,
+      FinishTile<Work::kGates, Work::kSliced>(
+          work.product, work.epilogue, range, elements, operands,
           reinterpret_cast<const ComputeType<T>*>(shared.memory +
                                                   shared.sums_at));
-    }
-    panel_weights += PanelFours(weights);
-  }
+    });
+    panel_weights += PanelFours(work.product.weights);
+  });
 }
 
 // Steps ranges(0) … ranges(count - 1).
+template <int kRows, class Ranges, class... Works>
+__device__ __forceinline__ void RunPersistentSteps(
+    const Ranges& ranges, int64_t count, const PersistentShared& shared,
+    const PersistentShare<Works>&... shares) {
+  // The barriers before the first product are these weights' as well.
+  (KeepWeights(shares, shared), ...);
+  for (int64_t n = 0; n < count; ++n) {
+    const StepRange range = ranges(n);
+    ((RunPersistentStage<kRows>(shares, range, shared),
+      cooperative_groups::this_grid().sync()),
+     ...);
+  }
+}
+
 template <int kRows, class Ranges, class... Works>
 __global__ void __launch_bounds__(kThreads, 1)
     PersistentKernel(Ranges ranges, int64_t count, int64_t sums_at,
                      int64_t states_at, Works... works) {
   BLOCKRNN_DYNAMIC_SHARED(memory);
-  const PersistentShared shared = {memory, sums_at, states_at};
-  // The barriers before the first product are these weights' as well.
-  (KeepWeights(works, shared), ...);
-  const auto run = [&](const auto& work, StepRange range) {
-    if (work.of_this_step) range.state_rows = range.rows;
-    RunPersistentStage<kRows>(work, range, shared);
-    cooperative_groups::this_grid().sync();
-  };
-  for (int64_t n = 0; n < count; ++n) {
-    const StepRange range = ranges(n);
-    (run(works, range), ...);
-  }
+  RunPersistentSteps<kRows>(ranges, count,
+                            PersistentShared{memory, sums_at, states_at},
+                            PersistentShare<Works>(works)...);
 }
 
 }  // namespace blockrnn::cuda

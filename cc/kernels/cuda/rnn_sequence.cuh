@@ -28,16 +28,31 @@ struct RnnSequenceCell {
   ForwardStep<T> of;
   bool relu;
 
+  struct Operands {
+    RowPlace place;
+    C bars[1];  // but for the sum
+    C h_prev;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in;
+    in.place = of.rows.Place(step, b);
+    of.template ReadInput<1>(in.place, unit, in.bars);
+    in.h_prev = of.HBefore(step, b, unit);
+    return in;
+  }
+
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1]) const {
-    C value = of.HBefore(step, b, unit);
-    if (!of.rows.Skipped(step, b)) {
-      const C h_bar = of.Bar(step, b, 0, unit, sums[0]);
+                             const C (&sums)[1], const Operands& in) const {
+    C value = in.h_prev;
+    if (!in.place.skipped) {
+      const C h_bar = in.bars[0] + sums[0];
       value =
           AsStored<T>(relu ? blockrnn::RnnForward<Activations, true>(h_bar)
                            : blockrnn::RnnForward<Activations, false>(h_bar));
     }
-    of.StoreH(step, b, unit, value);
+    of.StoreH(in.place, step, b, unit, value);
   }
 };
 
@@ -49,19 +64,32 @@ struct RnnSequenceGradCell {
   BackwardStep<T> of;
   bool relu;
 
+  struct Operands {
+    RowPlace place;
+    typename BackwardStep<T>::HGrads h_grads;
+    C h;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in = {};
+    of.ReadPlace(step, b, unit, &in.place, &in.h_grads);
+    if (step >= 0) in.h = of.HAt(in.place.in_memory, unit);
+    return in;
+  }
+
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1]) const {
+                             const C (&sums)[1], const Operands& in) const {
     C d_h = C(0);
-    if (!of.GradOfH(step, b, unit, sums[0], &d_h)) return;
-    const bool skip = of.rows.Skipped(step, b);
+    if (!of.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
+    const bool skip = in.place.skipped;
     C d_h_bar = C(0);
     if (!skip) {
-      const C value = of.HAfter(step, b, unit);
-      d_h_bar = relu ? blockrnn::RnnBackward<true>(value, d_h)
-                     : blockrnn::RnnBackward<false>(value, d_h);
+      d_h_bar = relu ? blockrnn::RnnBackward<true>(in.h, d_h)
+                     : blockrnn::RnnBackward<false>(in.h, d_h);
     }
     of.d_h_before[b * of.width + unit] = skip ? d_h : C(0);
-    of.StoreDz(step, b, unit, d_h_bar);
+    of.StoreDz(in.place, step, b, unit, d_h_bar);
   }
 };
 

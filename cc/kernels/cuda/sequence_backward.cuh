@@ -22,7 +22,7 @@
 
 namespace blockrnn::cuda {
 
-// What the epilogues of every cell have.
+// What the epilogues of every cell have (StepEpilogue in step_panel.cuh).
 template <class T>
 struct BackwardStep {
   using C = ComputeType<T>;
@@ -42,44 +42,58 @@ struct BackwardStep {
   T* dz = nullptr;  // [block rows, columns], these gates first
   int64_t columns = 0;
 
+  // The gradient of h after a step, but for what comes through w_h.
+  struct HGrads {
+    C before;  // through all else of the step after it
+    C given;
+  };
+
   // The row of a block's arrays.
-  __device__ __forceinline__ int64_t BlockRow(int64_t step, int64_t b) const {
-    return rows.Before(step) - first + b;
+  __device__ __forceinline__ int64_t BlockRow(const RowPlace& place) const {
+    return place.in_steps - first;
   }
-  __device__ __forceinline__ C HAfter(int64_t step, int64_t b,
-                                      int64_t unit) const {
-    return Load(h, rows.InMemory(step, b) * ld_h + unit);
+  __device__ __forceinline__ C HAt(int64_t in_memory, int64_t unit) const {
+    return Load(h, in_memory * ld_h + unit);
   }
   __device__ __forceinline__ C HBefore(int64_t step, int64_t b,
                                        int64_t unit) const {
     return step == 0 ? Load(h_prev, rows.State(b) * width + unit)
-                     : HAfter(step - 1, b, unit);
+                     : HAt(rows.InMemory(step - 1, b), unit);
+  }
+  // Of step -1 there is no place.
+  __device__ __forceinline__ void ReadPlace(int64_t step, int64_t b,
+                                            int64_t unit, RowPlace* place,
+                                            HGrads* grads) const {
+    grads->before = d_h_before[b * width + unit];
+    grads->given = C(0);
+    if (step < 0) return;
+    *place = rows.Place(step, b);
+    if (h_grad != nullptr) {
+      grads->given = Load(h_grad, place->in_memory * ld_h + unit);
+    }
   }
   // *d_h = the gradient of h after a step, of which `sum` comes through w_h of
   // the step after it. After step -1 that is the first state's; it is stored,
   // and nothing is left to do.
   __device__ __forceinline__ bool GradOfH(int64_t step, int64_t b, int64_t unit,
-                                          C sum, C* d_h) const {
-    *d_h = sum + d_h_before[b * width + unit];
-    if (step < 0) {
-      StoreIf(h_prev_grad, rows.State(b) * width + unit, *d_h);
-      return false;
-    }
-    if (h_grad != nullptr) {
-      *d_h += Load(h_grad, rows.InMemory(step, b) * ld_h + unit);
-    }
-    return true;
+                                          C sum, const HGrads& grads,
+                                          C* d_h) const {
+    *d_h = sum + grads.before + grads.given;
+    if (step >= 0) return true;
+    StoreIf(h_prev_grad, rows.State(b) * width + unit, *d_h);
+    return false;
   }
   // column: of a gate and unit, among the gates of w_h.
-  __device__ __forceinline__ void StoreDz(int64_t step, int64_t b,
-                                          int64_t column, C value) const {
+  __device__ __forceinline__ void StoreDz(const RowPlace& place, int64_t step,
+                                          int64_t b, int64_t column,
+                                          C value) const {
     Store(step_dz.At(step), b * step_columns + column, value);
-    StoreBlockDz(step, b, column, value);
+    StoreBlockDz(place, column, value);
   }
   // column: among all gates.
-  __device__ __forceinline__ void StoreBlockDz(int64_t step, int64_t b,
+  __device__ __forceinline__ void StoreBlockDz(const RowPlace& place,
                                                int64_t column, C value) const {
-    Store(dz, BlockRow(step, b) * columns + column, value);
+    Store(dz, BlockRow(place) * columns + column, value);
   }
 };
 

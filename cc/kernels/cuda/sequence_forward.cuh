@@ -21,7 +21,7 @@
 
 namespace blockrnn::cuda {
 
-// What the epilogues of every cell have.
+// What the epilogues of every cell have (StepEpilogue in step_panel.cuh).
 template <class T>
 struct ForwardStep {
   using C = ComputeType<T>;
@@ -34,19 +34,25 @@ struct ForwardStep {
   int64_t width = 0;
   int64_t ld_h = 0;
 
-  // x · w_x + b + h · w_h of a gate, whose last term is `sum`.
-  __device__ __forceinline__ C Bar(int64_t step, int64_t b, int gate,
-                                   int64_t unit, C sum) const {
-    return input.Of(rows, step, b, gate, unit) + input.StateBias(gate, unit) +
-           sum;
+  // x · w_x + b + b_h of the first kStateBiases gates, x · w_x + b of the
+  // others.
+  template <int kStateBiases, int kGates>
+  __device__ __forceinline__ void ReadInput(const RowPlace& place, int64_t unit,
+                                            C (&out)[kGates]) const {
+    input.Read(place, unit, out);
+#pragma unroll
+    for (int gate = 0; gate < kStateBiases; ++gate) {
+      out[gate] += input.StateBias(gate, unit);
+    }
   }
   __device__ __forceinline__ C HBefore(int64_t step, int64_t b,
                                        int64_t unit) const {
     return state.At(step)[b * width + unit];
   }
-  __device__ __forceinline__ void StoreH(int64_t step, int64_t b, int64_t unit,
+  __device__ __forceinline__ void StoreH(const RowPlace& place, int64_t step,
+                                         int64_t b, int64_t unit,
                                          C value) const {
-    StoreIf(h, rows.InMemory(step, b) * ld_h + unit, value);
+    StoreIf(h, place.in_memory * ld_h + unit, value);
     StoreBoth(multiplied.At(step + 1), state.At(step + 1), b * width + unit,
               value);
   }

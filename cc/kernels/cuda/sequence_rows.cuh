@@ -18,6 +18,14 @@
 
 namespace blockrnn::cuda {
 
+// Where what belongs to a step and row stands.
+struct RowPlace {
+  int64_t in_steps = 0;   // the row among those of all steps, step by step
+  int64_t in_memory = 0;  // of x, h and the mask
+  int64_t saved = 0;      // of what is kept for the backward alone
+  bool skipped = false;
+};
+
 // What a kernel knows of it.
 struct RowMap {
   int64_t steps = 0;  // of the arrays in memory, not of the longest row
@@ -62,6 +70,15 @@ struct RowMap {
   }
   BLOCKRNN_HOST_DEVICE bool Skipped(int64_t step, int64_t b) const {
     return mask != nullptr && mask[InMemory(step, b)] == 0;
+  }
+  // All of it, once for all that a kernel has to read there.
+  BLOCKRNN_HOST_DEVICE RowPlace Place(int64_t step, int64_t b) const {
+    RowPlace place;
+    place.in_steps = Before(step) + b;
+    place.in_memory = InMemory(step, b);
+    place.saved = saved_in_steps ? place.in_steps : place.in_memory;
+    place.skipped = mask != nullptr && mask[place.in_memory] == 0;
+    return place;
   }
 };
 

@@ -48,6 +48,7 @@ struct BlasStepElement {
   Epilogue epilogue;
 
   __device__ void operator()(int64_t row, int64_t unit) const {
+    const auto operands = epilogue.Read(range.step, row, unit);
     C sums[kSums] = {};
     if (row < range.state_rows) {
 #pragma unroll
@@ -55,7 +56,7 @@ struct BlasStepElement {
         sums[gate] = products[(row * kSums + gate) * units + unit];
       }
     }
-    epilogue(range.step, row, unit, sums);
+    epilogue(range.step, row, unit, sums, operands);
   }
 };
 

@@ -122,15 +122,23 @@ struct StepRange {
   int64_t state = 0;  // which one is read
 };
 
+// A step's epilogue, StepEpilogue below, is what a cell makes of the sums of an
+// element, a row and a unit:
+//   Operands  what else it needs of device memory
+//   Read(step, row, unit) → Operands, which no other element's epilogue of
+//     the same step writes: they come while the state does
+//   operator()(step, row, unit, sums, operands)
+
 // What the epilogue gets of the sums of a unit's columns: all of them, or, of
 // slices, their sum.
-template <bool kSliced, class T, int kGates, class Epilogue>
+template <bool kSliced, class T, int kGates, class StepEpilogue>
 __device__ __forceinline__ void FinishUnit(
-    const StepProduct<T>& product, const Epilogue& epilogue, int64_t step,
-    int64_t row, int64_t unit, const ComputeType<T> (&sums)[kGates]) {
+    const StepProduct<T>& product, const StepEpilogue& epilogue, int64_t step,
+    int64_t row, int64_t unit, const ComputeType<T> (&sums)[kGates],
+    const typename StepEpilogue::Operands& operands) {
   using C = ComputeType<T>;
   if constexpr (!kSliced) {
-    epilogue(step, row, unit, sums);
+    epilogue(step, row, unit, sums, operands);
   } else {
     C total[1] = {C(0)};
 #pragma unroll
@@ -143,7 +151,7 @@ __device__ __forceinline__ void FinishUnit(
       }
       total[0] += sum;
     }
-    epilogue(step, row, unit, total);
+    epilogue(step, row, unit, total, operands);
   }
 }
 
@@ -157,38 +165,83 @@ __device__ __forceinline__ int SumAt(int warp, int row, int column) {
          (column ^ (row % 4 * kTensorColumns));
 }
 
+// A tile's elements as its threads have them: the first kThreads, then the
+// next.
+template <int kRows, int kUnits>
+struct TileElements {
+  static constexpr int kCount = kRows * kUnits;
+  // A thread has one at the most.
+  static constexpr bool kOne = kCount <= kThreads;
+
+  int64_t panel;
+  int64_t row0;
+
+  __device__ __forceinline__ int64_t Row(int i) const {
+    return row0 + i / kUnits;
+  }
+  __device__ __forceinline__ int64_t Unit(int i) const {
+    return panel * kUnits + i % kUnits;
+  }
+  template <class T>
+  __device__ __forceinline__ bool Has(const StepProduct<T>& product,
+                                      const StepRange& range, int i) const {
+    return i < kCount && Row(i) < range.rows && Unit(i) < product.weights.units;
+  }
+};
+
+// Of the thread's own element, if it has one only and the step has that.
+template <int kRows, int kUnits, class T, class StepEpilogue>
+__device__ __forceinline__ typename StepEpilogue::Operands ReadOperands(
+    const StepProduct<T>& product, const StepEpilogue& epilogue,
+    const StepRange& range, const TileElements<kRows, kUnits>& elements) {
+  if constexpr (TileElements<kRows, kUnits>::kOne) {
+    const auto i = static_cast<int>(threadIdx.x);
+    if (elements.Has(product, range, i)) {
+      return epilogue.Read(range.step, elements.Row(i), elements.Unit(i));
+    }
+  }
+  return {};
+}
+
 // The warps' sums of a tile are added up, in the warps' order, and those of a
-// unit handed to the epilogue. sums: of the block's warps, where SumAt says.
-template <int kRows, int kGates, int kUnits, bool kSliced, class T,
-          class Epilogue>
-__device__ __forceinline__ void FinishTile(const StepProduct<T>& product,
-                                           const Epilogue& epilogue,
-                                           const StepRange& range,
-                                           int64_t panel, int64_t row0,
-                                           const ComputeType<T>* sums) {
+// unit handed to the epilogue. operands: from ReadOperands. sums: of the
+// block's warps, where SumAt says.
+template <int kGates, bool kSliced, int kRows, int kUnits, class T,
+          class StepEpilogue>
+__device__ __forceinline__ void FinishTile(
+    const StepProduct<T>& product, const StepEpilogue& epilogue,
+    const StepRange& range, const TileElements<kRows, kUnits>& elements,
+    const typename StepEpilogue::Operands& operands,
+    const ComputeType<T>* sums) {
+  using Elements = TileElements<kRows, kUnits>;
   __syncthreads();
   // Not unrolled: of two epilogues none overlaps, since one may read what the
   // other writes.
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kUnits;
+  for (int i = static_cast<int>(threadIdx.x); i < Elements::kCount;
        i += kThreads) {
-    const int row = i / kUnits;
-    const int64_t unit = panel * kUnits + i % kUnits;
-    if (row0 + row >= range.rows || unit >= product.weights.units) continue;
+    if (!elements.Has(product, range, i)) continue;
+    const int64_t row = elements.Row(i);
+    const int64_t unit = elements.Unit(i);
     ComputeType<T> totals[kGates] = {};
     // Without a state nothing is multiplied: a weight may be infinite.
-    if (row0 + row < range.state_rows) {
+    if (row < range.state_rows) {
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
 #pragma unroll
         for (int warp = 0; warp < kWarps; ++warp) {
           totals[gate] +=
-              sums[SumAt<kRows>(warp, row, gate * kUnits + i % kUnits)];
+              sums[SumAt<kRows>(warp, i / kUnits, gate * kUnits + i % kUnits)];
         }
       }
     }
-    FinishUnit<kSliced>(product, epilogue, range.step, row0 + row, unit,
-                        totals);
+    if constexpr (Elements::kOne) {
+      FinishUnit<kSliced>(product, epilogue, range.step, row, unit, totals,
+                          operands);
+    } else {
+      FinishUnit<kSliced>(product, epilogue, range.step, row, unit, totals,
+                          epilogue.Read(range.step, row, unit));
+    }
   }
 }
 

@@ -33,6 +33,7 @@ __device__ __forceinline__ int LaneGate() {
 // A block's shared memory: first the states, then the warps' sums.
 template <int kRows, int kStates, class C>
 struct StepShape {
+  // Elements of the states, but for what parts them.
   static constexpr int kMemory = 32 * 1024 / static_cast<int>(sizeof(C));
   // Of few rows there is little to multiply while the next states are brought,
   // so that more of them are brought at once.
@@ -41,7 +42,12 @@ struct StepShape {
   static constexpr int kFours =
       std::min(kMost, kMemory / (kRows * kStates * kFour) / kWarps * kWarps);
   static constexpr int kChunks = kFours / kWarps;  // of a warp
-  static_assert(kFours > 0 && kRows * kWarps * kPanelColumns <= kMemory);
+  // From state to state: lanes of different ones meet different banks.
+  static constexpr int kStateFours = kRows * kFours + (kStates > 1 ? 1 : 0);
+  static constexpr int kBytes =
+      std::max(kStates * kStateFours * kFour, kRows* kWarps* kPanelColumns) *
+      static_cast<int>(sizeof(C));
+  static_assert(kFours > 0);
   static_assert(kStates <= kMostStates);
 };
 
@@ -66,12 +72,13 @@ __device__ __forceinline__ void MultiplyChunk(Four<S> column,
 }
 
 // sums[row] += the products of this lane's column with the depths that this
-// warp has of the panel.
-template <int kRows, int kStates, class T>
+// warp has of the panel. meanwhile(): while the first states come.
+template <int kRows, int kStates, class T, class Meanwhile>
 __device__ __forceinline__ void MultiplyColumn(const StepProduct<T>& product,
                                                const StepRange& range,
                                                int64_t panel, int64_t row0,
                                                int gate, StateFour<T>* memory,
+                                               const Meanwhile& meanwhile,
                                                ComputeType<T> (&sums)[kRows]) {
   using S = typename StorageOf<T>::Type;
   using Shape = StepShape<kRows, kStates, ComputeType<T>>;
@@ -80,7 +87,7 @@ __device__ __forceinline__ void MultiplyColumn(const StepProduct<T>& product,
       product.weights.slice > 0 || product.state_factors != nullptr;
   const int states = apart ? kStates : 1;
   const StateFour<T>* mine =
-      memory + (kStates > 1 && apart ? gate * kRows * Shape::kFours : 0);
+      memory + (kStates > 1 && apart ? gate * Shape::kStateFours : 0);
   const Four<S>* column =
       reinterpret_cast<const Four<S>*>(product.weights.packed) +
       panel * chunks * kPanelColumns + Lane();
@@ -100,8 +107,10 @@ __device__ __forceinline__ void MultiplyColumn(const StepProduct<T>& product,
     __syncthreads();  // the states before these have been read
     BringState<kRows, (kStates > 1)>(
         product, range, states,
-        {row0, first, Shape::kFours, Shape::kFours, kRows * Shape::kFours},
+        {row0, first, Shape::kFours, Shape::kFours, Shape::kStateFours},
         memory);
+    if (first == 0) meanwhile();
+    AwaitState();
     __syncthreads();
 #pragma unroll
     for (int i = 0; i < Shape::kChunks; ++i) {
@@ -125,16 +134,18 @@ template <int kRows, int kGates, int kStates, class T>
 struct CoreTile {
   using C = ComputeType<T>;
   using Shape = StepShape<kRows, kStates, C>;
-  static constexpr int kBytes = Shape::kMemory * static_cast<int>(sizeof(C));
+  static constexpr int kBytes = Shape::kBytes;
 
+  template <class Meanwhile>
   static __device__ __forceinline__ void Sum(const StepProduct<T>& product,
                                              const StepRange& range,
                                              int64_t panel, int64_t row0,
-                                             unsigned char* memory) {
+                                             unsigned char* memory,
+                                             const Meanwhile& meanwhile) {
     C sums[kRows] = {};
     MultiplyColumn<kRows, kStates>(
         product, range, panel, row0, LaneGate<kGates>(),
-        reinterpret_cast<StateFour<T>*>(memory), sums);
+        reinterpret_cast<StateFour<T>*>(memory), meanwhile, sums);
     __syncthreads();  // the states have been read
     StoreSums(sums, reinterpret_cast<C*>(memory));
   }
@@ -153,14 +164,19 @@ __global__ void __launch_bounds__(kThreads, 1)
     unsigned char value[Tile::kBytes];
   };
   __shared__ Memory memory;
-  const int64_t panels = product.weights.panels();
+  constexpr int kUnits = PanelUnits<T>(kGates, (kStates > 1));
+  const int64_t panels = (product.weights.units + kUnits - 1) / kUnits;
   const int64_t tiles = (range.rows + kRows - 1) / kRows * panels;
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t panel = tile % panels;
     const int64_t row0 = tile / panels * kRows;
-    Tile::Sum(product, range, panel, row0, memory.value);
-    FinishTile<kRows, kGates, PanelUnits<T>(kGates, (kStates > 1)), kSliced>(
-        product, epilogue, range, panel, row0,
+    const TileElements<kRows, kUnits> elements = {panel, row0};
+    typename Epilogue::Operands operands = {};
+    Tile::Sum(product, range, panel, row0, memory.value, [&] {
+      operands = ReadOperands(product, epilogue, range, elements);
+    });
+    FinishTile<kGates, kSliced>(
+        product, epilogue, range, elements, operands,
         reinterpret_cast<const ComputeType<T>*>(memory.value));
     __syncthreads();  // the sums have been read
   }

@@ -3,15 +3,21 @@
 //
 // What another multiprocessor has just stored comes from the second-level cache
 // at best, so the rows and depths are dealt out to all threads of a block, and
-// each asks for as much as it has registers for before it waits for any.
+// no thread waits for one read before it asks for the next. Where all begins at
+// multiples of 16 bytes they go past the registers.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_STATE_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_STATE_CUH_
 
+#include <cuda_pipeline.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <type_traits>
 
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/mma.cuh"
 #include "cc/kernels/cuda/step_panel.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -76,29 +82,115 @@ class StateItems {
   int column_;
 };
 
+// Four elements on their way through registers. Those of 16 bits in pairs: as
+// elements the compiler would part them as they come, and wait for each read.
+template <class T>
+using HeldFour = std::conditional_t<kTensorCores<T>, Pairs, StateFour<T>>;
+
+template <class T>
+__device__ __forceinline__ StateFour<T> AsElements(const HeldFour<T>& held) {
+  static_assert(sizeof(HeldFour<T>) == sizeof(StateFour<T>));
+  StateFour<T> out;
+  memcpy(&out, &held, sizeof(out));
+  return out;
+}
+
+// The j-th of what was zeros.
+template <class S>
+__device__ __forceinline__ void SetElement(S element, int j, Four<S>* to) {
+  to->value[j] = element;
+}
+template <class S>
+__device__ __forceinline__ void SetElement(S element, int j, Pairs* to) {
+  uint16_t bits;
+  memcpy(&bits, &element, sizeof(bits));
+  to->value[j / 2] |= static_cast<uint32_t>(bits) << (j % 2 * 16);
+}
+
 // Four elements that follow each other, of which the first `count` are there;
 // zeros for the others.
 template <class T>
-__device__ __forceinline__ StateFour<T> ReadFour(const T* from, int64_t count,
-                                                 bool aligned) {
-  StateFour<T> out = {};
+__device__ __forceinline__ HeldFour<T> ReadFour(const T* from, int64_t count,
+                                                bool aligned) {
   const auto* const stored =
       reinterpret_cast<const typename StorageOf<T>::Type*>(from);
+  HeldFour<T> out = {};
   if (aligned && count >= kFour) {
-    out = *reinterpret_cast<const StateFour<T>*>(stored);
+    out = *reinterpret_cast<const HeldFour<T>*>(from);
   } else {
 #pragma unroll
     for (int j = 0; j < kFour; ++j) {
-      if (j < count) out.value[j] = stored[j];
+      if (j < count) SetElement(stored[j], j, &out);
     }
   }
   return out;
 }
 
-// states: how many there are. to: [state][row][fours] of a tile's rows that
-// have a state; zeros where there is no such depth. Nothing is written for
-// other rows: what is made of them is read by nobody. kFactors: whether the
-// product may have factors of its state.
+// What a thread copies at once, past the registers and the first-level cache.
+struct alignas(16) Copied {
+  uint32_t value[4];
+};
+
+// Whether columns and slices of a state begin and end with a Copied.
+template <class T>
+__device__ __forceinline__ bool CanCopy(const PackedWeights<T>& weights,
+                                        const T* state) {
+  constexpr auto kElements =
+      static_cast<int>(sizeof(Copied) / sizeof(typename StorageOf<T>::Type));
+  return weights.depth % kElements == 0 && weights.slice % kElements == 0 &&
+         reinterpret_cast<uintptr_t>(state) % sizeof(Copied) == 0;
+}
+
+// BringState where CanCopy says so and there are no factors of the state.
+template <class T>
+__device__ __forceinline__ void CopyState(const StepProduct<T>& product,
+                                          const T* state, int states, int rows,
+                                          const StatePart& part,
+                                          StateFour<T>* to) {
+  constexpr auto kElements =
+      static_cast<int>(sizeof(Copied) / sizeof(typename StorageOf<T>::Type));
+  const PackedWeights<T>& weights = product.weights;
+  const int across = part.fours * kFour / kElements;  // of a row
+  // A row has 2 to the power of `bits` threads: no division.
+  int bits = 5;
+  while (bits < 8 && across >> (bits + 1) > 0) ++bits;
+  static_assert(kLanes == 1 << 5 && kThreads == 1 << 8);
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int first_row = thread >> bits;
+  const int first_across = thread & ((1 << bits) - 1);
+  for (int which = 0; which < states; ++which) {
+    const int64_t in_column = part.first * kFour;
+    const int64_t depth = which * weights.slice + in_column;
+    const int64_t left =
+        std::min(weights.column - in_column, weights.depth - depth);
+    // There are so many; zeros for the others.
+    const auto count = static_cast<int>(
+        std::max<int64_t>(0, std::min<int64_t>(across, left / kElements)));
+    for (int row = first_row; row < rows; row += kThreads >> bits) {
+      const auto* const from = reinterpret_cast<const Copied*>(
+          Offset(state, (part.row0 + row) * weights.depth + depth));
+      auto* const out = reinterpret_cast<Copied*>(
+          to + which * part.state_stride + row * part.row_stride);
+#pragma unroll 4
+      for (int n = first_across; n < across; n += 1 << bits) {
+        if (n < count) {
+          __pipeline_memcpy_async(out + n, from + n, sizeof(Copied));
+        } else {
+          out[n] = {};
+        }
+      }
+    }
+  }
+  __pipeline_commit();
+}
+
+// Before the barrier that comes before the state is read.
+__device__ __forceinline__ void AwaitState() { __pipeline_wait_prior(0); }
+
+// Begins to bring a state; AwaitState ends it. states: how many there are. to:
+// [state][row][fours] of a tile's rows that have a state; zeros where there is
+// no such depth. Nothing is written for other rows: what is made of them is
+// read by nobody. kFactors: whether the product may have factors of its state.
 template <int kRows, bool kFactors, class T>
 __device__ __forceinline__ void BringState(const StepProduct<T>& product,
                                            const StepRange& range, int states,
@@ -112,15 +204,19 @@ __device__ __forceinline__ void BringState(const StepProduct<T>& product,
   const PackedWeights<T>& weights = product.weights;
   const T* const state = product.state.At(range.state);
   const T* const factors = kFactors ? product.state_factors : nullptr;
+  const auto rows =
+      static_cast<int>(std::min<int64_t>(kRows, range.state_rows - part.row0));
+  if (factors == nullptr && CanCopy(weights, state)) {
+    CopyState(product, state, states, rows, part, to);
+    return;
+  }
   const bool aligned =
       weights.depth % kFour == 0 && weights.slice % kFour == 0 &&
       reinterpret_cast<uintptr_t>(state) % sizeof(StateFour<T>) == 0;
-  const auto rows =
-      static_cast<int>(std::min<int64_t>(kRows, range.state_rows - part.row0));
   StateItems items(states, part.fours, static_cast<int>(threadIdx.x));
   while (items.group() * kGroup < rows) {
-    StateFour<T> in[kItems][kGroup];
-    StateFour<T> factor[kFactors ? kItems : 1][kGroup];
+    HeldFour<T> in[kItems][kGroup];
+    HeldFour<T> factor[kFactors ? kItems : 1][kGroup];
     StateItems stored = items;
 #pragma unroll
     for (int n = 0; n < kItems; ++n) {
@@ -149,15 +245,16 @@ __device__ __forceinline__ void BringState(const StepProduct<T>& product,
       for (int r = 0; r < kGroup; ++r) {
         const int row = stored.group() * kGroup + r;
         if (row >= rows) continue;
+        StateFour<T> out = AsElements<T>(in[n][r]);
         if (kFactors && factors != nullptr) {
+          const StateFour<T> times = AsElements<T>(factor[n][r]);
 #pragma unroll
           for (int j = 0; j < kFour; ++j) {
-            Round(Widen(in[n][r].value[j]) * Widen(factor[n][r].value[j]),
-                  &in[n][r].value[j]);
+            Round(Widen(out.value[j]) * Widen(times.value[j]), &out.value[j]);
           }
         }
         to[stored.which() * part.state_stride + row * part.row_stride +
-           stored.four()] = in[n][r];
+           stored.four()] = out;
       }
       stored.Next();
     }

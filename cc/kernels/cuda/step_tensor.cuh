@@ -43,8 +43,8 @@ struct TensorPanel {
   }
 };
 
-// The states of a tile and of `chunks` chunks of a column, from the first one
-// on, to where MultiplyTensorChunk reads them.
+// Begins to bring the states of a tile and of `chunks` chunks of a column, from
+// the first one on, to where MultiplyTensorChunk reads them.
 template <int kRows, int kStates, bool kFactors, class T>
 __device__ __forceinline__ void BringForTensorCores(
     const StepProduct<T>& product, const StepRange& range, int64_t row0,
@@ -144,10 +144,13 @@ struct TensorTile {
       kWarps * kRows * kPanelColumns * static_cast<int>(sizeof(float));
   static constexpr int kBytes = std::max(kStateBytes, kSumBytes);
 
+  // meanwhile(): while the first states come.
+  template <class Meanwhile>
   static __device__ __forceinline__ void Sum(const StepProduct<T>& product,
                                              const StepRange& range,
                                              int64_t panel, int64_t row0,
-                                             unsigned char* memory) {
+                                             unsigned char* memory,
+                                             const Meanwhile& meanwhile) {
     Pairs* const states = reinterpret_cast<Pairs*>(memory);
     const int64_t chunks = product.weights.chunks();
     const Pairs* const weights =
@@ -170,6 +173,8 @@ struct TensorTile {
       __syncthreads();  // the states before these have been read
       BringForTensorCores<kRows, kStates, (kStates > 1)>(product, range, row0,
                                                          first, count, states);
+      if (first == 0) meanwhile();
+      AwaitState();
       __syncthreads();
 #pragma unroll
       for (int i = 0; i < kWarpChunks; ++i) {

@@ -137,6 +137,12 @@ inline constexpr std::size_t kMostExchanged = 64;
 // What a lane has given, until the next but one exchange.
 const void* OfLane(int lane);
 
+// Copies that come when their thread waits for those that it has committed
+// (cuda_pipeline.h).
+void CopyLater(void* to, const void* from, std::size_t bytes);
+void CommitCopies();
+void AwaitCopies();
+
 // The dynamic shared memory of the block that runs at the moment. It ends where
 // an unreadable page begins, and is not empty at first.
 void* DynamicShared();

@@ -6,7 +6,10 @@
 #include <ucontext.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -25,6 +28,13 @@ namespace {
 constexpr std::size_t kStackBytes = 64 * 1024;
 constexpr unsigned kWarpThreads = 32;
 
+// A copy beside the thread that asked for it.
+struct Copy {
+  void* to;
+  const void* from;
+  std::size_t bytes;
+};
+
 struct Fiber {
   enum State { kNew, kWaiting, kWaitingForWarp, kWaitingForGrid, kDone };
   State state = kNew;
@@ -34,6 +44,8 @@ struct Fiber {
   // the next exchange before another has read this one's.
   alignas(8) unsigned char given[2][kMostExchanged];
   unsigned exchanges = 0;
+  std::vector<Copy> copies;
+  std::size_t committed = 0;  // of the copies
   jmp_buf resume;
   ucontext_t context;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
@@ -58,6 +70,8 @@ void RunBodies() {
   for (;;) {
     (*body)();
     current->state = Fiber::kDone;
+    current->copies.clear();
+    current->committed = 0;
     if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
   }
 }
@@ -257,6 +271,29 @@ const void* OfLane(int lane) {
   const unsigned one = first + static_cast<unsigned>(lane) % kWarpThreads;
   // As often as this lane: both have been at all exchanges of the warp.
   return current_block->fibers[one]->given[(current->exchanges - 1) % 2];
+}
+
+void CopyLater(void* to, const void* from, std::size_t bytes) {
+  const auto place = reinterpret_cast<std::uintptr_t>(to) |
+                     reinterpret_cast<std::uintptr_t>(from);
+  if ((bytes != 4 && bytes != 8 && bytes != 16) || place % bytes != 0) {
+    std::fprintf(stderr, "emulation: a copy to shared memory out of line\n");
+    std::abort();
+  }
+  current->copies.push_back({to, from, bytes});
+}
+
+void CommitCopies() { current->committed = current->copies.size(); }
+
+void AwaitCopies() {
+  std::vector<Copy>& copies = current->copies;
+  const auto end =
+      copies.begin() + static_cast<std::ptrdiff_t>(current->committed);
+  std::for_each(copies.begin(), end, [](const Copy& copy) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  });
+  copies.erase(copies.begin(), end);
+  current->committed = 0;
 }
 
 void* DynamicShared() { return current_block->shared; }

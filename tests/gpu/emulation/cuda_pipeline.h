@@ -1,0 +1,25 @@
+// Owns copies to shared memory that run beside their thread, for the emulation.
+// They come as late as they may: a missing wait is a missing copy.
+
+#ifndef BLOCKRNN_TESTS_GPU_EMULATION_CUDA_PIPELINE_H_
+#define BLOCKRNN_TESTS_GPU_EMULATION_CUDA_PIPELINE_H_
+
+#include <cstddef>
+#include <cstdlib>
+
+#include "tests/gpu/emulation/cuda_runtime.h"
+
+inline void __pipeline_memcpy_async(void* to, const void* from,
+                                    std::size_t bytes) {
+  ::emulation::CopyLater(to, from, bytes);
+}
+
+inline void __pipeline_commit() { ::emulation::CommitCopies(); }
+
+// prior: groups of copies that are not waited for.
+inline void __pipeline_wait_prior(std::size_t prior) {
+  if (prior != 0) std::abort();  // no kernel leaves any
+  ::emulation::AwaitCopies();
+}
+
+#endif  // BLOCKRNN_TESTS_GPU_EMULATION_CUDA_PIPELINE_H_
