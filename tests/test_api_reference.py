@@ -7,7 +7,7 @@ import re
 from types import ModuleType
 
 import pytest
-from children import ROOT, assert_ok, run_python
+from children import ROOT, assert_ok, run_code, run_python
 
 # What pdoc's template and Markdown make; anything else was text that looked like a tag.
 TAGS = set(
@@ -76,3 +76,9 @@ def test_no_text_is_taken_for_a_tag(pages):
 def test_pages_need_no_network(pages):
     for name, page in pages.items():
         assert not re.search(r"(?:src|href)=\"https?://[^\"]*\.(?:js|css)", page), name
+
+
+def test_what_is_loaded_on_its_first_use_is_listed_before(tfb):
+    """As completion in a shell asks for it."""
+    listed = run_code("import tf_blockrnn; print(*dir(tf_blockrnn))").stdout.split()
+    assert listed == sorted(tfb.__all__)

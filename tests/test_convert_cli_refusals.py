@@ -60,7 +60,7 @@ FAILURES = {
     "broken.pt out.npz --to npz": "broken.pt: the file is no state dict",
     "broken.onnx out.npz --to npz": "broken.onnx: the file is no ONNX model",
     "list.pt out.npz --to npz": "list.pt: the file has no state dict, but list",
-    "code.pt out.npz --to npz": "code.pt: the file is no state dict, .* without running code",
+    "code.pt out.npz --to npz": "code.pt: the file is no state dict, .* without running code\\n",
     "array.npz out.npz --to npz": "expected an .npz file, got an array of the shape",
     "other.npz out.npz --to npz": "no weights of tf_blockrnn: the array 'format' is missing",
     "before.npz out.npy --to cudnn": "before.npz: cuDNN's gru resets after the product",

@@ -98,6 +98,23 @@ def test_a_missed_goal_is_told(demo, capsys):
     assert "Not below the goal of 3.0 bits per character: GRU" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "argument, value, said",
+    [
+        ("--steps", "0", "must be at least 1, got 0"),
+        ("--units", "-3", "must be at least 1, got -3"),
+        ("--seconds", "0", "must be at least 1, got 0"),
+        ("--seed", "-1", "must be at least 0, got -1"),
+        ("--units", "many", "invalid integer value: 'many'"),
+        ("--out", "/nowhere/plot.png", "no such folder: /nowhere"),
+    ],
+)
+def test_an_argument_that_does_not_fit_is_told_at_once(demo, capsys, argument, value, said):
+    with pytest.raises(SystemExit, match="2"):
+        demo.main([argument, value])
+    assert f"argument {argument}: {said}" in capsys.readouterr().err
+
+
 def test_without_matplotlib_it_says_what_to_do(demo, capsys, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(

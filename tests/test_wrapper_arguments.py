@@ -90,7 +90,7 @@ def test_parts_of_tuples(tfb, changed, message):
 
 
 def test_one_tensor_is_no_state_of_an_lstm(tfb):
-    with refused("lstm: initial_state[0] must have 2 dims, [B, P], got shape [4]"):
+    with refused("lstm: initial_state[0] must have 2 dims, [B, H], got shape [4]"):
         sequence_call(tfb, "lstm", initial_state=some(B, H))
 
 

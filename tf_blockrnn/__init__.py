@@ -83,6 +83,10 @@ _LAZY = {
 }
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> _Any:
     if name in _LAZY:
         module = _importlib.import_module(f"tf_blockrnn.{_LAZY[name]}")

@@ -127,10 +127,12 @@ def _dims(gates: int, call: Mapping[str, Any]) -> dict[str, str]:
     """Of the arguments that a function over whole sequences may have."""
     gated = f"{gates}H" if gates > 1 else "H"
     steps = "T B" if call["time_major"] else "B T"
-    state = "P" if "w_p" in call else "H"
+    # Without w_p, P = H: what w_h says it is.
+    rows = "P" if "w_p" in call else "H"
+    state = "H" if call.get("w_p") is None else "P"
     width = gated if call["w_x"] is None else "I"
     return {
-        "w_h": f"{state} {gated}",
+        "w_h": f"{rows} {gated}",
         "w_p": "P H",
         "x": f"{steps} {width}",
         "w_x": f"I {gated}",
@@ -215,7 +217,8 @@ def _no_tensor(arguments: Sequence[_Argument]) -> str | None:
 def _wrong_type(arguments: Sequence[_Argument]) -> str | None:
     """Of the tensors; what is none takes the type of those that are."""
     floats = [a for a in arguments if a.name not in _HAVE_TYPES_OF_THEIR_OWN]
-    types = {a.name: tf.as_dtype(a.value.dtype) for a in floats if tf.is_tensor(a.value)}
+    # A variable of TensorFlow 1 has a reference type.
+    types = {a.name: tf.as_dtype(a.value.dtype).base_dtype for a in floats if tf.is_tensor(a.value)}
     if not types:
         types = {a.name: tf.convert_to_tensor(a.value).dtype for a in floats[:1]}
     (first, expected), *others = types.items()
@@ -261,7 +264,7 @@ def _wrong_dims(argument: _Argument, sizes: dict[str, int]) -> str | None:
     if shape.rank != len(dims):
         s = "" if len(dims) == 1 else "s"
         return f"{name} must have {len(dims)} dim{s}, {form}, got shape {shape.as_list()}"
-    if all([_fits(dim, size, sizes) for dim, size in zip(dims, shape, strict=True)]):
+    if all([_fits(dim, size, sizes) for dim, size in zip(dims, shape.as_list(), strict=True)]):
         return None
     known = ", ".join(str(_expected(dim, sizes)) for dim in dims).replace("None", "?")
     return f"{name} must have shape {form} = [{known}], got shape {shape.as_list()}"

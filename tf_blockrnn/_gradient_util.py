@@ -25,7 +25,7 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
         return _made_as_zeros(cotangent)
     # An eager tape takes its zeros from a cache, one tensor per shape, type and device.
     current = context.context()
-    key = (tuple(cotangent.shape), cotangent.dtype, current.device_name)
+    key = (tuple(cotangent.shape.as_list()), cotangent.dtype, current.device_name)
     if current.zeros_cache().get(key) is cotangent:
         return True
     # That cache keeps no large tensors. To read one is little beside the pass that it may save, and
@@ -71,10 +71,23 @@ def needed(op: tf.Operation, index: int) -> bool:
     return index not in (getattr(op, "skip_input_indices", None) or ())
 
 
+def known_dim(tensor: tf.Tensor, axis: int) -> int | None:
+    """A dim of a tensor of known rank, if it is known.
+
+    A number under `tf.compat.v1.disable_v2_tensorshape` too, which makes objects of dims.
+    """
+    return tf.compat.dimension_value(tensor.shape[axis])
+
+
+def dim(tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
+    """A dim of a tensor that should have that rank, as a number where it is known."""
+    known = known_dim(tensor, axis) if tensor.shape.rank == rank else None
+    return tf.shape(tensor)[axis] if known is None else known
+
+
 def columns(matrix: tf.Tensor) -> int | tf.Tensor:
     """The number of columns; a number where it is known, so that slices have static shapes."""
-    static = matrix.shape[1] if matrix.shape.rank == 2 else None
-    return tf.shape(matrix)[1] if static is None else static
+    return dim(matrix, 1, 2)
 
 
 def wide(tensor: tf.Tensor) -> tf.Tensor:
@@ -144,9 +157,8 @@ def sequence_length(
         return tf.cast(integers(f"{function}: seq_len_max", seq_len_max), tf.int64)
     if x.shape.rank == 0:
         return 0  # the op refuses such an x
-    if x.shape.rank is None or x.shape[0] is None:
-        return tf.shape(x, out_type=tf.int64)[0]
-    return x.shape[0]
+    steps = None if x.shape.rank is None else known_dim(x, 0)
+    return tf.shape(x, out_type=tf.int64)[0] if steps is None else steps
 
 
 def steps_before(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
@@ -163,8 +175,7 @@ def counted(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
 
 def width(sequence: tf.Tensor) -> int | tf.Tensor:
     """The last dim; a number where it is known, so that slices have static shapes."""
-    static = sequence.shape[2] if sequence.shape.rank == 3 else None
-    return tf.shape(sequence)[2] if static is None else static
+    return dim(sequence, 2, 3)
 
 
 def last_two(sequence: tf.Tensor) -> tf.Tensor:
@@ -225,9 +236,17 @@ def gradient_of(
         tf.identity(tensor) for tensor in inputs
     ]  # else a tensor given twice is taken for one
     if not tf.executing_eagerly():
+
+        def gradients(inputs: Sequence[tf.Tensor], cotangents: Sequence[tf.Tensor]) -> list:
+            return tf.gradients(list(function(*inputs)), inputs, grad_ys=cotangents)
+
+        if not tf.compat.v1.control_flow_v2_enabled():
+            # TensorFlow gets numbers wrong where the gradient of a loop of version 1 is itself
+            # differentiated. Those of a function are of version 2.
+            gradients = tf.function(gradients, autograph=False)
         # No tape: none records while TensorFlow asks for this in forward mode.
         with recorded_where_of_use():
-            return tf.gradients(list(function(*inputs)), inputs, grad_ys=list(cotangents))
+            return gradients(inputs, list(cotangents))
     with tf.GradientTape() as tape:
         for tensor in inputs:
             tape.watch(tensor)

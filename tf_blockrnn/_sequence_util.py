@@ -70,8 +70,7 @@ def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tens
     """
     if tensor.shape.rank not in (None, rank):
         raise _other_rank(argument, tensor.shape, rank)
-    known = tensor.shape[axis] if tensor.shape.rank == rank else None
-    return tf.shape(tensor)[axis] if known is None else known
+    return util.dim(tensor, axis, rank)
 
 
 def zero_state(op: str, x: tf.Tensor, time_major: bool, units: int | tf.Tensor) -> tf.Tensor:

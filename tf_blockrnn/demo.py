@@ -347,16 +347,34 @@ def report(outcomes: Sequence[Outcome], goal: float) -> bool:
     return not missed
 
 
+def _at_least(lowest: int) -> Callable[[str], int]:
+    def integer(text: str) -> int:  # argparse calls what is none "invalid integer value"
+        value = int(text)
+        if value < lowest:
+            raise argparse.ArgumentTypeError(f"must be at least {lowest}, got {value}")
+        return value
+
+    return integer
+
+
+def _plot_path(text: str) -> str:
+    """Refused before the models are trained, which takes minutes."""
+    if text != NO_PLOT and not os.path.isdir(os.path.dirname(text) or "."):
+        raise argparse.ArgumentTypeError(f"no such folder: {os.path.dirname(text)}")
+    return text
+
+
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tf_blockrnn demo", description=__doc__)
-    parser.add_argument("--out", default="demo.png", help=f"the plot; {NO_PLOT!r} for no plot")
-    parser.add_argument("--seconds", type=float, default=160, help="time to take, about")
-    parser.add_argument("--steps", type=int, default=1200, help="training steps at most, per model")
-    parser.add_argument("--units", type=int, default=192, help="size of the recurrent layer")
-    parser.add_argument("--goal", type=float, default=2.6, help="exit with 1 unless below, in bits")
-    parser.add_argument("--seed", type=int, default=1)
+    add = parser.add_argument
+    add("--out", type=_plot_path, default="demo.png", help=f"the plot; {NO_PLOT!r} for no plot")
+    add("--seconds", type=_at_least(1), default=160, help="time to take, about")
+    add("--steps", type=_at_least(1), default=1200, help="training steps at most, per model")
+    add("--units", type=_at_least(1), default=192, help="size of the recurrent layer")
+    add("--goal", type=float, default=2.6, help="exit with 1 unless below, in bits")
+    add("--seed", type=_at_least(0), default=1)
     names = [kind.name for kind in KINDS]
-    parser.add_argument("--models", nargs="+", choices=names, default=names)
+    add("--models", nargs="+", choices=names, default=names)
     return parser.parse_args(argv)
 
 

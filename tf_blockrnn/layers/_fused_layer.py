@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_blockrnn import _loader, _sequence_util
+from tf_blockrnn import _gradient_util, _loader, _sequence_util
 from tf_blockrnn.layers import _fusing
 
 # On a tensor: it is the initial state that a layer made for this very call, which is zero and
@@ -204,8 +204,7 @@ def _zeros(batch: int | tf.Tensor, size: int, dtype: tf.DType) -> tf.Tensor:
 
 def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
     """A dim; a number where it is known."""
-    static = tensor.shape[axis]
-    return tf.shape(tensor)[axis] if static is None else static
+    return _gradient_util.dim(tensor, axis, tensor.shape.rank)
 
 
 def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
@@ -217,7 +216,8 @@ def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
     mask = tf.cast(mask, tf.bool)
     if mask.shape.rank == 3:
         mask = tf.squeeze(mask, -1)
-    if mask.shape.rank == 2 and mask.shape[0] == 1 and sequences.shape[0] != 1:
+    one_for_all = mask.shape.rank == 2 and _gradient_util.known_dim(mask, 0) == 1
+    if one_for_all and _gradient_util.known_dim(sequences, 0) != 1:
         mask = tf.broadcast_to(mask, [_size(sequences, 0), _size(mask, 1)])
     return mask
 

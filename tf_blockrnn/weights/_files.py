@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import pickle
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -182,9 +183,11 @@ def _state_dict(path: str) -> dict[str, Any]:
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # pickle's, torch's and zipfile's own kinds
+        # pickle's come with advice of PyTorch's, how to let the file run its code.
+        cause = "" if isinstance(error, pickle.UnpicklingError) else f": {said(error)}"
         raise ValueError(
             "the file is no state dict, torch.save(module.state_dict(), ...), that PyTorch loads "
-            f"without running code: {said(error)}"
+            f"without running code{cause}"
         ) from None
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
