@@ -15,6 +15,7 @@
 
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/persistent_plan.h"
+#include "cc/kernels/cuda/step_core.cuh"
 #include "cc/kernels/cuda/step_panel.cuh"
 #include "cc/kernels/cuda/step_product.cuh"
 #include "cc/kernels/cuda/step_state.cuh"
@@ -130,18 +131,6 @@ __device__ __forceinline__ void KeepWeights(const PersistentShare<Work>& share,
   });
 }
 
-// sums[row] += states[row] · this lane's column, of the chunks that this warp
-// has.
-template <int kRows, class S, class C>
-__device__ __forceinline__ void MultiplyKept(const Four<S>* column,
-                                             const Four<C>* states, int chunks,
-                                             C (&sums)[kRows]) {
-#pragma unroll 2
-  for (int chunk = Warp(); chunk < chunks; chunk += kWarps) {
-    MultiplyChunk(column[chunk * kPanelColumns], states + chunk, chunks, sums);
-  }
-}
-
 // The sums of one panel and tile by CUDA cores, to where FinishTile reads them;
 // the state in parts that there is shared memory for. meanwhile(): while the
 // first of them comes.
@@ -154,12 +143,14 @@ __device__ __forceinline__ void SumKept(
   using C = ComputeType<T>;
   constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
   static_assert(kSlices <= kMostStates);
+  constexpr int kColumns = LaneColumns<T>(Work::kGates);
+  using Lanes = CoreLanes<kColumns>;
   auto* const states =
       reinterpret_cast<Four<C>*>(shared.memory + shared.states_at);
-  const int gate = LaneGate<Work::kGates>();
+  const int gate = kSlices > 1 ? LaneGate<Work::kGates, kColumns>() : 0;
   const int64_t chunks = work.product.weights.chunks();
   const int64_t at_once = work.stage.chunks_at_once;
-  C sums[kRows] = {};
+  CoreSums<kRows, kColumns, C> sums;
   for (int64_t first = 0; first < chunks; first += at_once) {
     const auto count = static_cast<int>(std::min(at_once, chunks - first));
     // Lanes of different slices meet different banks.
@@ -170,8 +161,14 @@ __device__ __forceinline__ void SumKept(
     if (first == 0) meanwhile();
     AwaitState();
     __syncthreads();
-    MultiplyKept(panel + first * kPanelColumns + Lane(),
-                 states + (kSlices > 1 ? gate * slice_stride : 0), count, sums);
+    const Four<C>* const weights = panel + first * kPanelColumns;
+#pragma unroll 2
+    for (int chunk = Lanes::group() * kWarps + Warp(); chunk < count;
+         chunk += Lanes::kGroups * kWarps) {
+      CoreWeights<kColumns, C> w;
+      w.Read(weights + chunk * kPanelColumns);
+      MultiplyChunk(w, states + gate * slice_stride + chunk, count, &sums);
+    }
   }
   // The sums before these have been read: every thread has been at a barrier
   // since.

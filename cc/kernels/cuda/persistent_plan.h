@@ -75,6 +75,7 @@ namespace internal {
 
 inline constexpr int64_t kSharedAlignment = 16;
 inline constexpr int64_t kWarpsOfABlock = 8;
+inline constexpr int64_t kMostLaneGroups = 4;  // CoreLanes in step_core.cuh
 inline constexpr int64_t kColumnsOfAPanel = 32;
 inline constexpr int64_t kRoundedBytes = 2;  // of the state of tensor cores
 
@@ -102,8 +103,9 @@ inline int64_t StateBytes(const PersistentProduct& product, int rows,
          product.compute_bytes;
 }
 
-// As many chunks as all warps have as many of; 0 or less where there is no
-// room.
+// As many chunks as all warps, and without tensor cores all groups of their
+// lanes, have as many of: a sum's order is that of the steps one by one. 0 or
+// less where there is no room.
 inline int64_t ChunksThatFit(const PersistentProduct& product, int rows,
                              int64_t bytes) {
   if (product.tensor_cores) {
@@ -111,7 +113,8 @@ inline int64_t ChunksThatFit(const PersistentProduct& product, int rows,
     const int64_t chunks = bytes / StateBytes(product, rows, 1);
     return (chunks - 1) / kWarpsOfABlock * kWarpsOfABlock;
   }
-  return bytes / StateBytes(product, rows, kWarpsOfABlock) * kWarpsOfABlock;
+  constexpr int64_t kEach = kWarpsOfABlock * kMostLaneGroups;
+  return bytes / StateBytes(product, rows, kEach) * kEach;
 }
 
 inline int TileRows(const PersistentProduct* products, int num_products) {

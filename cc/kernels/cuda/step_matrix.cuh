@@ -121,7 +121,17 @@ class StepMatrix {
   const StepMatrixShape& shape() const { return shape_; }
 
   // How the weights are packed for few rows, whoever multiplies them.
-  PackedWeights<T> PackedForFew() const { return Packed(kGates); }
+  PackedWeights<T> PackedForFew() const {
+    PackedWeights<T> weights = Packed(kGates);
+    weights.lane_columns = LaneColumns<T>(kGates);
+    return weights;
+  }
+
+  PackedWeights<T> PackedForMany() const {
+    PackedWeights<T> weights = Packed(kSums);
+    weights.lane_columns = kManyLaneColumns<T>;
+    return weights;
+  }
 
   // To be called before Prepare where a persistent kernel keeps the weights.
   void Keep() { kept_ = true; }
@@ -132,7 +142,7 @@ class StepMatrix {
         rows * kSums * units * depth >= host.blas_step_work) {
       return by_blas_.Prepare(host, from, units, depth, rows);
     }
-    product_.weights = Packed(kSums);
+    product_.weights = PackedForMany();
     many_ =
         !kept_ && !apart && Blocks(rows, kManyStepRows<T>) >= kManyStepBlocks;
     if (!many_) product_.weights = PackedForFew();

@@ -21,11 +21,13 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kFours = kChunk<T> / kFour;
   const int64_t chunks = to.chunks();
   const int64_t all = to.panels() * chunks;
-  const int gate = Lane() / static_cast<int>(to.panel_units());
+  const int across = kPanelColumns / to.lane_columns;
+  const int64_t in_panel = Lane() % across * to.lane_columns + Lane() / across;
+  const int64_t gate = in_panel / to.panel_units();
   for (int64_t n = int64_t{blockIdx.x} * kWarps + Warp(); n < all;
        n += int64_t{gridDim.x} * kWarps) {
     const int64_t unit =
-        n / chunks * to.panel_units() + Lane() % to.panel_units();
+        n / chunks * to.panel_units() + in_panel % to.panel_units();
     const int64_t depth0 = n % chunks * kChunk<T>;
     const bool column = gate < to.gates && unit < to.units;
 #pragma unroll

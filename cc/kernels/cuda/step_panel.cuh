@@ -1,7 +1,7 @@
 // Owns how the product of a step is cut: into panels of 32 columns of the
 // weights and tiles of rows; how the weights are packed for it, what a step is,
 // and the end of a tile, where the warps' sums are added and handed to the
-// epilogue. How they are multiplied stands in step_product.cuh and
+// epilogue. How they are multiplied stands in step_core.cuh and
 // step_tensor.cuh.
 //
 // A panel has all gates of a few units, a column for each. Where the product
@@ -44,6 +44,23 @@ BLOCKRNN_HOST_DEVICE constexpr int PanelUnits(int gates, bool apart) {
                                   : units;
 }
 
+// Columns of a panel that a lane of CUDA cores has, which share what it reads
+// of the state (step_core.cuh): of one gate, in all kernels that read the
+// weights of so many gates, and not more than there are registers for their
+// sums.
+template <class T>
+BLOCKRNN_HOST_DEVICE constexpr int LaneColumns(int gates) {
+  if (kTensorCores<T>) return 1;
+  const bool wide = sizeof(ComputeType<T>) > 4;
+  return wide || kPanelColumns / gates % 4 != 0 ? 2 : 4;
+}
+// The same for kManyStepRows.
+template <class T>
+inline constexpr int kManyLaneColumns = kTensorCores<T> ||
+                                                sizeof(ComputeType<T>) > 4
+                                            ? 1
+                                            : 2;
+
 // Rows of a block of StepKernel: as many as its shared memory holds, or a
 // quarter of them, a tile of tensor cores, where that makes too few blocks.
 template <class T>
@@ -61,7 +78,8 @@ struct alignas(sizeof(S) < 8 ? 4 * sizeof(S) : 16) Four {
 };
 
 // A matrix of weights, packed: [panels, chunks, 32 columns, kChunk depths],
-// zeros where there is no such unit or depth.
+// zeros where there is no such unit or depth. The columns of a panel that the
+// lanes have first, then those that they have second.
 template <class T>
 struct PackedWeights {
   int64_t units = 0;
@@ -70,6 +88,7 @@ struct PackedWeights {
   int64_t slice = 0;   // from the first depth of a gate to the next one's
   int gates = 0;       // or slices
   bool apart = false;  // each with a state of its own
+  int lane_columns = 1;
   T* packed = nullptr;
 
   BLOCKRNN_HOST_DEVICE int64_t chunks() const {
