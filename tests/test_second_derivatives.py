@@ -185,7 +185,23 @@ def test_forward_mode_through_a_function_is_that_of_eager_calls(tfb, case):
         compare.assert_close(of_function, eager, BOUND)
 
 
-@pytest.mark.parametrize("case", ["gru after", "rnn tanh"])
+@pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
+def test_forward_mode_needs_no_branch(tfb, case, monkeypatch):
+    """Its cotangents are seen to be no zeros, so that the fused gradient is not traced beside."""
+
+    def branch(*_, **__):
+        raise AssertionError("a branch in forward mode")
+
+    monkeypatch.setattr(tf, "cond", branch)
+    call = Case(case, steps=2, batch=2)  # sizes that nothing has been traced for
+    tensors = [tf.constant(v) for v in call.inputs.values()]
+    tangents = [tf.constant(random_array(v.shape, [8])) for v in call.inputs.values()]
+    with tf.autodiff.ForwardAccumulator(tensors, tangents) as accumulator:
+        outputs = call.call(tfb, dict(zip(call.inputs, tensors, strict=True)))
+    assert all(np.any(accumulator.jvp(y)) for y in outputs)
+
+
+@pytest.mark.parametrize("case", ["lstm", "gru after", "rnn tanh"])
 def test_forward_mode_agrees_with_backward_mode(tfb, case):
     """⟨J·v, J·v⟩ = ⟨Jᵀ·J·v, v⟩."""
     call = Case(case)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -57,13 +58,27 @@ def any_nonzero(values: tf.Tensor) -> tf.Tensor:
 
 
 def _made_as_zeros(tensor: tf.Tensor) -> bool:
+    value = _made_of(tensor)
+    return value is not None and not np.any(value)
+
+
+def made_nonzero(tensor: tf.Tensor) -> bool:
+    """Whether a tensor of a graph is made there, of a number other than zero.
+
+    As the cotangents are by which TensorFlow finds a derivative in forward mode.
+    """
+    value = _made_of(tensor)
+    return value is not None and bool(np.any(value))
+
+
+def _made_of(tensor: tf.Tensor) -> Any:
+    """What a tensor of a graph holds if it is made there, or a number that is all it holds."""
     op = tensor.op
     if op.type == "Const":
-        return not np.any(tf.get_static_value(tensor))
+        return tf.get_static_value(tensor)
     if op.type == "Fill":
-        value = tf.get_static_value(op.inputs[1])
-        return value is not None and not np.any(value)
-    return op.type == "ZerosLike"
+        return tf.get_static_value(op.inputs[1])
+    return {"ZerosLike": 0, "OnesLike": 1}.get(op.type)
 
 
 def needed(op: tf.Operation, index: int) -> bool:

@@ -196,6 +196,8 @@ def gradients(
     # Only the values tell: a persistent tape around a tf.function, or a tape around another, hands
     # over a cotangent for each output, and most are zeros.
     unknown = [tf.convert_to_tensor(gate) for gate in gates if not util.known_zero(gate)]
+    if any(util.made_nonzero(gate) for gate in unknown):
+        return list(composed())
     nonzero = tf.reduce_any([util.any_nonzero(gate) for gate in unknown])
     with util.recorded_where_of_use():
         return tf.cond(nonzero, lambda: list(composed()), lambda: list(fused()))
