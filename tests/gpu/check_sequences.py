@@ -51,8 +51,10 @@ LARGE = (
     sequences.Call("gru", (2, 130, 2, 420)),
     sequences.Call("gru_after", (2, 130, 2, 124), "half"),
 )
-# More depths than a block takes at once; with blocks of few threads' rows.
+# More depths than a block takes at once, with blocks of few threads' rows; and none at all.
 DEEP = (
+    sequences.Call("lstm", (3, 3, 5, 0), proj=2),
+    sequences.Call("lstm", (3, 3, 5, 0), "half", proj=2),
     sequences.Call("lstm", (2, 3, 5, 270), proj=261),
     sequences.Call("gru", (2, 3, 5, 530), "double"),
 )

@@ -33,7 +33,8 @@ struct LstmSequenceGradArrays {
   LstmSequenceBackwardArgs<T> args;
   C* cs_grad;    // [B, H], from the step after
   C* peepholes;  // [3, B, H], with peepholes
-  // With a projection, else nullptr:
+  bool projects;
+  // With a projection, else nullptr, as they are without any units:
   T* step_d_h;  // [B, P]
   T* d_h;       // [block rows, P]
   T* m;         // [block rows, H], o ∘ tanh(cs)
@@ -150,7 +151,7 @@ struct LstmSequenceGradOutput {
                                            int64_t unit) const {
     Operands in = {};
     of.ReadPlace(step, b, unit, &in.cell.place, &in.h_grads);
-    if (step >= 0 && own.m == nullptr) {
+    if (step >= 0 && !own.projects) {
       in.cell = Cell().ReadAt(in.cell.place, step, b, unit);
     }
     return in;
@@ -163,7 +164,7 @@ struct LstmSequenceGradOutput {
     if (!of.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
     const RowPlace& place = in.cell.place;
     of.d_h_before[state] = place.skipped ? d_h : C(0);
-    if (own.m == nullptr) {
+    if (!own.projects) {
       Cell().Cell(step, b, unit, d_h, in.cell);
       return;
     }
@@ -238,6 +239,7 @@ class LstmSequenceBackwardCall {
   Error Prepare() {
     const int64_t size = shape_.batch * shape_.units;
     arrays_.args = args_;
+    arrays_.projects = projects();
     w_p_.SetShape({shape_.units, args_.proj, shape_.batch});
     Error error = nullptr;
     if ((error = projects() ? sequence_.Prepare(w_p_) : sequence_.Prepare()) ||

@@ -1,8 +1,9 @@
-// Owns the persistent kernel: all steps of a block in one launch. What a step
-// computes is cc/kernels/cuda/step_product.cuh's, and so are its epilogues;
-// here each block of threads keeps its panels of the weights in shared memory,
-// and waits for all others after each product. Which block has what stands in
-// persistent_plan.h.
+// Owns the persistent kernel: all steps of a block in one launch. How a tile is
+// cut, brought, multiplied and ended is StepKernel's way as well
+// (step_panel.cuh, step_state.cuh, step_core.cuh, step_tensor.cuh), and so are
+// the epilogues; here each block of threads keeps its panels of the weights in
+// shared memory, and waits for all others after each product. Which block has
+// what stands in persistent_plan.h.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_PERSISTENT_CUH_
 #define BLOCKRNN_KERNELS_CUDA_PERSISTENT_CUH_
@@ -145,6 +146,7 @@ __device__ __forceinline__ void SumKept(
   static_assert(kSlices <= kMostStates);
   constexpr int kColumns = LaneColumns<T>(Work::kGates);
   using Lanes = CoreLanes<kColumns>;
+  static_assert(Lanes::kGroups <= internal::kMostLaneGroups);
   auto* const states =
       reinterpret_cast<Four<C>*>(shared.memory + shared.states_at);
   const int gate = kSlices > 1 ? LaneGate<Work::kGates, kColumns>() : 0;

@@ -162,8 +162,9 @@ class SequenceBackward {
     return nullptr;
   }
 
-  // The steps of a block, the last one first: epilogue(step, row, unit, sums of
-  // dz of the step after · w_hᵀ), then the step's other products.
+  // The steps of a block, the last one first: the epilogue (step_panel.cuh)
+  // with the sums of dz of the step after · w_hᵀ, then the step's other
+  // products.
   template <class Epilogue, class... Works>
   Error RunSteps(const StepBlock& block, const Epilogue& epilogue,
                  const Works&... others) const {

@@ -126,8 +126,8 @@ class SequenceForward {
                                         cell_.width, args_.h_last);
   }
 
-  // The steps of a block: epilogue(step, row, unit, sums of h · w_h), then the
-  // step's other products.
+  // The steps of a block: the epilogue (step_panel.cuh) with the sums of
+  // h · w_h, then the step's other products.
   template <class Epilogue, class... Works>
   Error RunSteps(const StepBlock& block, const Epilogue& epilogue,
                  const Works&... others) const {

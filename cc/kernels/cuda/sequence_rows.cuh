@@ -73,9 +73,19 @@ struct RowMap {
   }
   // All of it, once for all that a kernel has to read there.
   BLOCKRNN_HOST_DEVICE RowPlace Place(int64_t step, int64_t b) const {
+    // What lengths say is asked for together.
+    int64_t rows_before = step * batch;
+    int64_t length = steps;
+    int64_t row = b;
+    if (order != nullptr) {
+      rows_before = before[step];
+      length = lengths[b];
+      row = order[b];
+    }
+    const int64_t t = backwards ? length - 1 - step : step;
     RowPlace place;
-    place.in_steps = Before(step) + b;
-    place.in_memory = InMemory(step, b);
+    place.in_steps = rows_before + b;
+    place.in_memory = time_major ? t * batch + row : row * steps + t;
     place.saved = saved_in_steps ? place.in_steps : place.in_memory;
     place.skipped = mask != nullptr && mask[place.in_memory] == 0;
     return place;

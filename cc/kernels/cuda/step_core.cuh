@@ -176,8 +176,10 @@ struct CoreTile {
         reinterpret_cast<const Four<C>*>(product.weights.packed) +
         panel * chunks * kPanelColumns;
     CoreSums<kRows, kColumns, C> sums;
+    int64_t first = 0;
+    // At least once: without any depth there are operands, too.
 #pragma unroll 1
-    for (int64_t first = 0; first < chunks; first += Shape::kFours) {
+    do {
       // The weights are on their way while the states are brought.
       CoreWeights<kColumns, C> w[kChunks];
 #pragma unroll
@@ -202,7 +204,8 @@ struct CoreTile {
         MultiplyChunk(w[i], shared + gate * Shape::kStateFours + ChunkOf(i),
                       Shape::kFours, &sums);
       }
-    }
+      first += Shape::kFours;
+    } while (first < chunks);
     __syncthreads();  // the states have been read
     StoreSums(sums, reinterpret_cast<C*>(memory));
   }

@@ -38,7 +38,7 @@ template <class T>
 Error Pack(const Host& host, const StepWeights<T>& from,
            PackedWeights<T>* weights);
 
-// epilogue(step, row, unit, sums) with the sums that a BLAS has left in
+// The epilogue of a step (step_panel.cuh) with the sums that a BLAS has left in
 // products[rows, kSums · units]; zeros behind the rows that it multiplied.
 template <int kSums, class C, class Epilogue>
 struct BlasStepElement {

@@ -145,7 +145,7 @@ struct StepRange {
 // element, a row and a unit:
 //   Operands  what else it needs of device memory
 //   Read(step, row, unit) → Operands, which no other element's epilogue of
-//     the same step writes: they come while the state does
+//     the same product writes: they come while the state does
 //   operator()(step, row, unit, sums, operands)
 
 // What the epilogue gets of the sums of a unit's columns: all of them, or, of

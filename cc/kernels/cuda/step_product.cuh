@@ -22,7 +22,7 @@
 
 namespace blockrnn::cuda {
 
-// epilogue(step, row, unit, sums) for all rows of a step and all units.
+// The epilogue (step_panel.cuh) for all rows of a step and all units.
 // kStates: how many states a block may have to hold, one or one for each gate.
 template <int kRows, int kGates, int kStates, bool kSliced, class T,
           class Epilogue>

@@ -158,6 +158,9 @@ __device__ __forceinline__ void CopyState(const StepProduct<T>& product,
   const auto thread = static_cast<int>(threadIdx.x);
   const int first_row = thread >> bits;
   const int first_across = thread & ((1 << bits) - 1);
+  const int row_step = kThreads >> bits;
+  const int64_t from_step = row_step * weights.depth;
+  const int64_t to_step = row_step * part.row_stride * kFour / kElements;
   for (int which = 0; which < states; ++which) {
     const int64_t in_column = part.first * kFour;
     const int64_t depth = which * weights.slice + in_column;
@@ -166,17 +169,24 @@ __device__ __forceinline__ void CopyState(const StepProduct<T>& product,
     // There are so many; zeros for the others.
     const auto count = static_cast<int>(
         std::max<int64_t>(0, std::min<int64_t>(across, left / kElements)));
-    for (int row = first_row; row < rows; row += kThreads >> bits) {
-      const auto* const from = reinterpret_cast<const Copied*>(
-          Offset(state, (part.row0 + row) * weights.depth + depth));
-      auto* const out = reinterpret_cast<Copied*>(
-          to + which * part.state_stride + row * part.row_stride);
-#pragma unroll 4
-      for (int n = first_across; n < across; n += 1 << bits) {
-        if (n < count) {
-          __pipeline_memcpy_async(out + n, from + n, sizeof(Copied));
-        } else {
-          out[n] = {};
+#pragma unroll 1
+    for (int n = first_across; n < across; n += 1 << bits) {
+      const T* from = Offset(state, (part.row0 + first_row) * weights.depth +
+                                        depth + int64_t{n} * kElements);
+      auto* out = reinterpret_cast<Copied*>(to + which * part.state_stride +
+                                            first_row * part.row_stride) +
+                  n;
+      if (n < count) {
+#pragma unroll 8
+        for (int row = first_row; row < rows; row += row_step) {
+          __pipeline_memcpy_async(out, from, sizeof(Copied));
+          from = Offset(from, from_step);
+          out += to_step;
+        }
+      } else {
+        for (int row = first_row; row < rows; row += row_step) {
+          *out = {};
+          out += to_step;
         }
       }
     }

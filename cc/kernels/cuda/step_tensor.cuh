@@ -157,8 +157,10 @@ struct TensorTile {
         reinterpret_cast<const Pairs*>(product.weights.packed) +
         panel * chunks * kPanelColumns * kChunkPairs;
     TensorSums<kRows> sums;
+    int64_t first = 0;
+    // At least once: without any depth there are operands, too.
 #pragma unroll 1
-    for (int64_t first = 0; first < chunks; first += kChunks) {
+    do {
       // The weights are on their way while the states are brought.
       TensorWeights<Panel::kParts> w[kWarpChunks];
 #pragma unroll
@@ -171,8 +173,10 @@ struct TensorTile {
       const auto count =
           static_cast<int>(std::min<int64_t>(kChunks, chunks - first));
       __syncthreads();  // the states before these have been read
-      BringForTensorCores<kRows, kStates, (kStates > 1)>(product, range, row0,
-                                                         first, count, states);
+      if (count > 0) {
+        BringForTensorCores<kRows, kStates, (kStates > 1)>(
+            product, range, row0, first, count, states);
+      }
       if (first == 0) meanwhile();
       AwaitState();
       __syncthreads();
@@ -185,7 +189,8 @@ struct TensorTile {
               &sums);
         }
       }
-    }
+      first += kChunks;
+    } while (first < chunks);
     __syncthreads();  // the states have been read
     StoreSums(sums, reinterpret_cast<float*>(memory));
   }
