@@ -22,7 +22,13 @@ else:
     v1.disable_v2_behavior()
 
 import second_cases  # noqa: E402  after the switches
-from wrapper_calls import GATES, sequence_arguments, sequence_call  # noqa: E402
+from wrapper_calls import (  # noqa: E402
+    GATES,
+    LAYERS,
+    layer_gradient,
+    sequence_arguments,
+    sequence_call,
+)
 
 import tf_blockrnn as tfb  # noqa: E402
 
@@ -43,19 +49,10 @@ def second(cases: list[str]) -> dict[str, np.ndarray]:
 
 
 def shapes() -> dict[str, np.ndarray]:
-    import keras
-
     from tf_blockrnn import layers
 
     found = {name: sequence_call(tfb, name)[0].numpy() for name in GATES}
-    for name in ("LSTM", "GRU", "SimpleRNN"):
-        x = tf.ones([2, 3, 5])
-        keras.utils.set_random_seed(1)
-        ours = getattr(layers, name)(4)
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(ours(x, mask=tf.ones([1, 3], tf.bool)) ** 2)
-        found[name] = tape.gradient(loss, ours.trainable_variables[1]).numpy()
-    return found
+    return found | {name: layer_gradient(layers, name).numpy() for name in LAYERS}
 
 
 def session() -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 B, T, IN, H, P = 2, 3, 5, 4, 3
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
+LAYERS = ("LSTM", "GRU", "SimpleRNN")
 BLOCK_FUNCTIONS = ("block_lstm", "block_lstm_v2", "block_gru")
 CELLS = ("lstm_block_cell", "gru_block_cell")
 
@@ -31,6 +32,16 @@ def sequence_arguments(name):
 
 def sequence_call(tfb, name, **changed):
     return getattr(tfb, name)(**{**sequence_arguments(name), **changed})
+
+
+def layer_gradient(layers, name):
+    """Of a layer's recurrent weights, with a mask that is one for all rows."""
+    keras.utils.set_random_seed(1)
+    layer = getattr(layers, name)(H)
+    with tf.GradientTape() as tape:
+        outputs = layer(tf.ones([B, T, IN]), mask=tf.ones([1, T], tf.bool))
+        loss = tf.reduce_sum(outputs**2)
+    return tape.gradient(loss, layer.trainable_variables[1])
 
 
 def refused(message):

@@ -52,9 +52,12 @@ struct RowMap {
   BLOCKRNN_HOST_DEVICE int64_t Active(int64_t step) const {
     return Before(step + 1) - Before(step);
   }
-  // The row of a sequence array that has time t of a row.
+  // The row of a sequence array that has time t of a row of the batch.
+  BLOCKRNN_HOST_DEVICE int64_t RowAt(int64_t t, int64_t batch_row) const {
+    return time_major ? t * batch + batch_row : batch_row * steps + t;
+  }
   BLOCKRNN_HOST_DEVICE int64_t At(int64_t t, int64_t b) const {
-    return time_major ? t * batch + BatchRow(b) : BatchRow(b) * steps + t;
+    return RowAt(t, BatchRow(b));
   }
   // The row of x, h and the mask.
   BLOCKRNN_HOST_DEVICE int64_t InMemory(int64_t step, int64_t b) const {
@@ -76,16 +79,15 @@ struct RowMap {
     // What lengths say is asked for together.
     int64_t rows_before = step * batch;
     int64_t length = steps;
-    int64_t row = b;
+    int64_t batch_row = b;
     if (order != nullptr) {
       rows_before = before[step];
       length = lengths[b];
-      row = order[b];
+      batch_row = order[b];
     }
-    const int64_t t = backwards ? length - 1 - step : step;
     RowPlace place;
     place.in_steps = rows_before + b;
-    place.in_memory = time_major ? t * batch + row : row * steps + t;
+    place.in_memory = RowAt(backwards ? length - 1 - step : step, batch_row);
     place.saved = saved_in_steps ? place.in_steps : place.in_memory;
     place.skipped = mask != nullptr && mask[place.in_memory] == 0;
     return place;
