@@ -29,7 +29,8 @@ SEEDED = (5, 6)
 
 def bit_calls() -> list[Call]:
     """One row, few rows with many units, many rows with few, uneven, and large enough that every
-    thread gets work; both directions, which may run at once; dropout whose mask is drawn apart."""
+    thread gets work; both directions, which may run at once; dropout whose mask is drawn apart;
+    x · w_x within the steps on one thread and ahead of them on two, the last block of few rows."""
     calls = []
     for mode in cudnn_ops.MODES:
         projected = 40 if mode == "lstm" else 0
@@ -40,6 +41,7 @@ def bit_calls() -> list[Call]:
             Call(Network(mode, 1, 2, 9, 65), 3, 130, tuple(k % 4 for k in range(130))),
             Call(Network(mode, 3, 1, 96, 96, projected, skip=True), 4, 40, (4,) * 20 + (2,) * 20),
             Call(Network(mode, 2, 2, 24, 40), 6, 50, dropout=0.3, seeds=SEEDED),
+            Call(Network(mode, 1, 1, 64, 64), 65, 16),
         ]
     return calls
 

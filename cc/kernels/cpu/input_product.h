@@ -44,6 +44,10 @@ bool JoinsStep(const StepLoop& loop, StepSplit split, int num_threads) {
          loop.rows >= kRowsThatNeverWait;
 }
 
+// Weights that stream begin the rows of a tile one by one, and would keep the
+// last gate's share (below) of the last one alone.
+static_assert(kRowsToJoinStep > internal::kStreamTileRows);
+
 // The weights of the input, and what is added.
 template <class T, int kGates>
 struct InputWeights {
@@ -114,7 +118,7 @@ class InputProduct {
     std::copy(offsets.at, offsets.at + kGates, product.gate_offset);
     product.num_parts = 1;
     product.parts[0] = {x_, input_, View()};
-    product.packs_always = may_join_;
+    product.bits_of_packed = may_join_;
     const auto keep = [this](const GateRun<C>& run) { KeepStart(run); };
     return ProductWithEpilogue{product, keep};
   }
@@ -144,8 +148,6 @@ class InputProduct {
                      epilogue(tile, RowView<C>{apart, kUnits});
                    });
   }
-
-  int64_t panels() const { return panels_; }
 
  private:
   // A panel of what the product with the state begins with; behind it, the last

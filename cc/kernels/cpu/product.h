@@ -49,9 +49,8 @@ struct Product {
   int64_t gate_offset[kGates] = {};
   int num_parts = 0;
   ProductPart<ComputeType<T>, W> parts[2];
-  // Packs the weights for few rows as well: sums have the bits that
-  // PackedWeights give, whose elements may be another type's.
-  bool packs_always = false;
+  // Sums have the bits that PackedWeights give, for few rows as well.
+  bool bits_of_packed = false;
 
   int64_t Depth() const {
     int64_t depth = 0;
@@ -137,10 +136,15 @@ inline constexpr int64_t kMostPanelsInGroup = 4;
 // Rows that share a packing: their sums, 1 KB each, stay in the cache as well.
 inline constexpr int64_t kMostRowsInBlock = 264;
 
+// Packed weights may be elements of another type, and transposed weights stream
+// as dot products, lane by lane: sums of either would have other bits.
 template <class T, int kGates, class W>
 bool Streams(const Product<T, kGates, W>& product) {
-  constexpr bool kSameBits = std::is_same_v<PanelElement<T>, ComputeType<T>>;
-  return product.rows <= kStreamRows && (kSameBits || !product.packs_always);
+  if (product.rows > kStreamRows) return false;
+  if (!product.bits_of_packed) return true;
+  if (!std::is_same_v<PanelElement<T>, ComputeType<T>>) return false;
+  return std::none_of(product.parts, product.parts + product.num_parts,
+                      [](const auto& part) { return part.weights.transposed; });
 }
 
 template <class T, int kGates, class W>
