@@ -88,16 +88,59 @@ def test_messages_name_the_argument_that_is_wrong(tfb):
     )
 
 
+def _refused_by_op(function, tensors, match):
+    """Eagerly, while a graph is built, and when one of unknown shapes runs."""
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+        function(*tensors)
+    specs = [tf.TensorSpec(t.shape, t.dtype) for t in tensors]
+    with pytest.raises(ValueError, match=match):
+        tf.function(function).get_concrete_function(*specs)
+    unknown = [tf.TensorSpec(None, t.dtype) for t in tensors]
+    concrete = tf.function(function).get_concrete_function(*unknown)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+        concrete(*tensors)
+
+
 def test_a_projection_to_nothing_is_refused(tfb):
     b, h = 2, 3
-    with pytest.raises(tf.errors.InvalidArgumentError, match="w_p must .* P above 0"):
-        tfb.lstm(
+
+    def lstm(w_p, w_h, h_prev):
+        return tfb.lstm(
             tf.zeros([b, 4, 5]),
             tf.zeros([5, 4 * h]),
-            tf.zeros([0, 4 * h]),
+            w_h,
             tf.zeros([4 * h]),
-            w_p=tf.zeros([0, h]),
+            initial_state=(h_prev, tf.zeros([b, h])),
+            w_p=w_p,
         )
+
+    tensors = [tf.zeros([0, h]), tf.zeros([0, 4 * h]), tf.zeros([b, 0])]
+    _refused_by_op(lstm, tensors, r"w_p must have shape \[P, H\] with P above 0")
+
+
+@pytest.mark.parametrize("left_out", ["w_ru_x", "w_c_x"])
+def test_weights_of_the_input_are_left_out_together(tfb, left_out):
+    t, b, h = 4, 2, 3
+    weights = {"w_ru_x": tf.zeros([3 * h, 2 * h]), "w_c_x": tf.zeros([3 * h, h])}
+    weights[left_out] = tf.zeros([0])
+
+    def gru(w_ru_x, w_c_x):
+        return tfb.raw_ops.GRUSequence(
+            x=tf.zeros([t, b, 3 * h]),
+            h_prev=tf.zeros([b, h]),
+            w_ru_x=w_ru_x,
+            w_ru_h=tf.zeros([h, 2 * h]),
+            w_c_x=w_c_x,
+            w_c_h=tf.zeros([h, h]),
+            b_ru=tf.zeros([2 * h]),
+            b_c=tf.zeros([h]),
+            mask=tf.zeros([0], tf.bool),
+            sequence_lengths=tf.zeros([0], tf.int32),
+            recurrent_dropout=tf.zeros([0]),
+        )
+
+    match = rf"w_ru_x and w_c_x must be left out together, got \[0\] for {left_out} alone"
+    _refused_by_op(gru, list(weights.values()), match)
 
 
 def test_an_unknown_activation_is_refused(tfb):

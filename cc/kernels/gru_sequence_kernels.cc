@@ -1,8 +1,6 @@
 // Owns the kernels of GRUSequence, GRUAfterSequence and their gradients. The
 // order of inputs and outputs is that of cc/ops/gru_sequence_ops.cc.
 
-#include <string>
-
 #include "cc/core/gate_layout.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu_host.h"
@@ -16,16 +14,6 @@ namespace {
 
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
-
-// Both matrices of the input, w_ru_x and w_c_x, or none.
-absl::Status CheckInputWeights(OpKernelContext* ctx, int w_ru_x, int w_c_x) {
-  const bool left_out = IsProjected(ctx, w_ru_x);
-  if (left_out == IsProjected(ctx, w_c_x)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      OpName(ctx) +
-      ": w_ru_x and w_c_x must be left out together, got [0] for " +
-      (left_out ? "w_ru_x" : "w_c_x") + " alone");
-}
 
 template <class T, class Device>
 class GruSequenceOp
@@ -50,11 +38,6 @@ class GruSequenceOp
     kDropout
   };
   enum Out { kH, kHLast, kR, kU, kC };
-
-  absl::Status CheckMore(OpKernelContext* ctx, const Bindings&,
-                         GruSequenceForwardArgs<T>*) const override {
-    return CheckInputWeights(ctx, kWRuX, kWCX);
-  }
 
   void Fill(OpKernelContext* ctx,
             GruSequenceForwardArgs<T>* args) const override {
@@ -112,11 +95,6 @@ class GruSequenceGradOp
     kBRuGrad,
     kBCGrad
   };
-
-  absl::Status CheckMore(OpKernelContext* ctx, const Bindings&,
-                         GruSequenceBackwardArgs<T>*) const override {
-    return CheckInputWeights(ctx, kWRuX, kWCX);
-  }
 
   void Fill(OpKernelContext* ctx,
             GruSequenceBackwardArgs<T>* args) const override {

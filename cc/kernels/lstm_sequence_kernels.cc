@@ -2,9 +2,7 @@
 // and outputs is that of cc/ops/lstm_sequence_ops.cc.
 
 #include <cstdint>
-#include <string>
 
-#include "absl/status/status.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu_host.h"
@@ -30,17 +28,10 @@ struct Peepholes {
       : wci(all), wcf(all + units), wco(all + 2 * units) {}
 };
 
-// The projection, if w_p is not left out. An engine knows it by a P above 0.
-template <class T, class Args>
-absl::Status GetProjection(OpKernelContext* ctx, int w_p, const Bindings& bound,
-                           Args* args) {
-  if (ctx->input(w_p).dims() == 1) return absl::OkStatus();
-  args->w_p = Input<T>(ctx, w_p);
-  args->proj = bound['P'];
-  if (args->proj > 0) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      OpName(ctx) + ": w_p must have shape [P, H] with P above 0, got [0, " +
-      std::to_string(bound['H']) + "]");
+// P, if w_p is not left out; else 0, by which an engine knows that there is no
+// projection.
+int64_t SizeOfProjection(OpKernelContext* ctx, int w_p) {
+  return ctx->input(w_p).dims() == 1 ? 0 : ctx->input(w_p).dim_size(0);
 }
 
 template <class T, class Device>
@@ -70,13 +61,8 @@ class LstmSequenceOp
   };
   enum Out { kH, kHLast, kCsLast, kI, kCs, kF, kO, kCi };
 
-  absl::Status CheckMore(OpKernelContext* ctx, const Bindings& bound,
-                         LstmSequenceForwardArgs<T>* args) const override {
-    return GetProjection<T>(ctx, kWP, bound, args);
-  }
-
-  int64_t Projected(const LstmSequenceForwardArgs<T>& args) const override {
-    return args.proj;
+  int64_t ProjectionSize(OpKernelContext* ctx) const override {
+    return SizeOfProjection(ctx, kWP);
   }
 
   void Fill(OpKernelContext* ctx,
@@ -96,6 +82,8 @@ class LstmSequenceOp
     args->cs_prev = Input<T>(ctx, kCsPrev);
     args->w_x = Input<T>(ctx, kWX);
     args->w_h = Input<T>(ctx, kWH);
+    args->w_p = OptionalInput<T>(ctx, kWP);
+    args->proj = ProjectionSize(ctx);
     args->b = Input<T>(ctx, kB);
     args->h = Output<T>(ctx, kH);
     args->h_last = Output<T>(ctx, kHLast);
@@ -154,13 +142,8 @@ class LstmSequenceGradOp
     kWPGrad
   };
 
-  absl::Status CheckMore(OpKernelContext* ctx, const Bindings& bound,
-                         LstmSequenceBackwardArgs<T>* args) const override {
-    return GetProjection<T>(ctx, kWP, bound, args);
-  }
-
-  int64_t Projected(const LstmSequenceBackwardArgs<T>& args) const override {
-    return args.proj;
+  int64_t ProjectionSize(OpKernelContext* ctx) const override {
+    return SizeOfProjection(ctx, kWP);
   }
 
   void Fill(OpKernelContext* ctx,
@@ -184,6 +167,8 @@ class LstmSequenceGradOp
     args->cs_prev = Input<T>(ctx, kCsPrev);
     args->w_x = Input<T>(ctx, kWX);
     args->w_h = Input<T>(ctx, kWH);
+    args->w_p = OptionalInput<T>(ctx, kWP);
+    args->proj = ProjectionSize(ctx);
     args->h = Input<T>(ctx, kH);
     args->i = Input<T>(ctx, kI);
     args->cs = Input<T>(ctx, kCs);

@@ -45,13 +45,12 @@ class SequenceKernel : public ContractKernel {
     OP_REQUIRES_OK(ctx,
                    lengths.Make(ctx, at_.sequence_lengths, args.shape.steps));
     args.shape.lengths = lengths.data();
-    args.shape.projected_input = IsProjected(ctx, at_.w_x);
-    OP_REQUIRES_OK(ctx, CheckMore(ctx, bound, &args));
+    args.shape.projected_input = HasInputProducts(ctx, at_.w_x);
     OP_REQUIRES_OK(ctx,
                    AllocateOutputs(
                        ctx, bound,
                        pass_ == Pass::kForward ? Wanted::kUsed : Wanted::kAll));
-    if (NoState(bound, Projected(args))) {
+    if (NoState(bound, ProjectionSize(ctx))) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
@@ -65,14 +64,10 @@ class SequenceKernel : public ContractKernel {
   bool is_training() const { return options_.is_training; }
 
  private:
-  // What the contract does not say, before there are outputs.
-  virtual absl::Status CheckMore(tensorflow::OpKernelContext*, const Bindings&,
-                                 Args*) const {
-    return absl::OkStatus();
-  }
-
   // The size that the state is projected to, or 0.
-  virtual int64_t Projected(const Args&) const { return 0; }
+  virtual int64_t ProjectionSize(tensorflow::OpKernelContext*) const {
+    return 0;
+  }
 
   // All else that the engine takes.
   virtual void Fill(tensorflow::OpKernelContext* ctx, Args* args) const = 0;

@@ -42,7 +42,7 @@ absl::Status ZeroOutput(tensorflow::OpKernelContext* ctx, const Device& device,
   tensorflow::Tensor* tensor = ctx->mutable_output(index);
   if (tensor == nullptr || tensor->NumElements() == 0) return absl::OkStatus();
   const int64_t bytes = static_cast<int64_t>(tensor->TotalBytes());
-  // A scalar has no output here, and a dim of 0 no bytes.
+  // No output is a scalar, and dim 0 is not 0, since there are elements.
   const int64_t skip = bytes / tensor->dim_size(0) * from;
   return device.FillZero(ctx, static_cast<char*>(tensor->data()) + skip,
                          bytes - skip);
@@ -74,8 +74,8 @@ inline SequenceShape SequenceShapeOf(const Bindings& bound,
           bound['H'], options.time_major, options.go_backwards};
 }
 
-// Whether x is multiplied with the weights already, w_x being left out.
-inline bool IsProjected(tensorflow::OpKernelContext* ctx, int w_x) {
+// Whether x is its products with the weights already, w_x being left out.
+inline bool HasInputProducts(tensorflow::OpKernelContext* ctx, int w_x) {
   return ctx->input(w_x).dims() == 1;
 }
 

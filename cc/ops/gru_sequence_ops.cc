@@ -1,6 +1,9 @@
 // Owns the signatures, contracts and docs of GRUSequence, GRUAfterSequence and
 // their gradients.
 
+#include <string>
+
+#include "absl/status/status.h"
 #include "cc/ops/op_contract.h"
 #include "cc/ops/sequence_attrs.h"
 #include "cc/ops/shape_fn.h"
@@ -8,6 +11,21 @@
 
 namespace blockrnn {
 namespace {
+
+// Both matrices of the input, or none. They stand at these places in both ops.
+absl::Status CheckInputWeights(const std::string& op, const InputShapes& shapes,
+                               const Bindings&) {
+  constexpr int kWRuX = 2;
+  constexpr int kWCX = 4;
+  if (shapes.rank(kWRuX) == kUnknown || shapes.rank(kWCX) == kUnknown) {
+    return absl::OkStatus();
+  }
+  const bool left_out = shapes.rank(kWRuX) == 1;
+  if (left_out == (shapes.rank(kWCX) == 1)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      op + ": w_ru_x and w_c_x must be left out together, got [0] for " +
+      (left_out ? "w_ru_x" : "w_c_x") + " alone");
+}
 
 // In front of the number of steps of what is saved for the backward, K stands
 // for is_training: 1 or 0.
@@ -19,6 +37,7 @@ const OpContract& kGruSequence = RegisterContract({
     "h[T,B,H|B,T,H] h_last[B,H] r[K*T,B,H|B,K*T,H] u[K*T,B,H|B,K*T,H] "
     "c[K*T,B,H|B,K*T,H]",
     "time_major",
+    &CheckInputWeights,
 });
 
 const OpContract& kGruSequenceGrad = RegisterContract({
@@ -30,6 +49,7 @@ const OpContract& kGruSequenceGrad = RegisterContract({
     "x_grad=x h_prev_grad[B,H] w_ru_x_grad=w_ru_x w_ru_h_grad[H,2H] "
     "w_c_x_grad=w_c_x w_c_h_grad[H,H] b_ru_grad[2H] b_c_grad[H]",
     "time_major",
+    &CheckInputWeights,
 });
 
 const OpContract& kGruAfterSequence = RegisterContract({

@@ -1,5 +1,8 @@
 // Owns the signatures, contracts and docs of LSTMSequence and LSTMSequenceGrad.
 
+#include <string>
+
+#include "absl/status/status.h"
 #include "cc/ops/op_contract.h"
 #include "cc/ops/sequence_attrs.h"
 #include "cc/ops/shape_fn.h"
@@ -7,6 +10,16 @@
 
 namespace blockrnn {
 namespace {
+
+// An engine knows a projection by a P above 0.
+template <int kWP>
+absl::Status CheckProjection(const std::string& op, const InputShapes& shapes,
+                             const Bindings& bound) {
+  if (shapes.rank(kWP) != 2 || bound['P'] != 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      op + ": w_p must have shape [P, H] with P above 0, got [0, " +
+      DimText(bound['H']) + "]");
+}
 
 // In front of the number of steps of what is saved for the backward, K stands
 // for is_training: 1 or 0.
@@ -19,6 +32,7 @@ const OpContract& kLstmSequence = RegisterContract({
     "cs[K*T,B,H|B,K*T,H] f[K*T,B,H|B,K*T,H] o[K*T,B,H|B,K*T,H] "
     "ci[K*T,B,H|B,K*T,H]",
     "time_major",
+    &CheckProjection<9>,
 });
 
 const OpContract& kLstmSequenceGrad = RegisterContract({
@@ -32,6 +46,7 @@ const OpContract& kLstmSequenceGrad = RegisterContract({
     "x_grad=x h_prev_grad[B,P] cs_prev_grad[B,H] w_x_grad=w_x "
     "w_h_grad[P,4H] b_grad[4H] peepholes_grad=peepholes w_p_grad=w_p",
     "time_major",
+    &CheckProjection<18>,
 });
 
 REGISTER_OP("BlockRNN>LSTMSequence")
@@ -168,8 +183,9 @@ REGISTER_OP("BlockRNN>LSTMSequenceGrad")
     .Doc(R"doc(
 Computes the gradient of LSTMSequence, given those of h, cs and the last states.
 
-The equations are those of BlockLSTMGrad, from the last step done to the first.
-The clip is straight-through: its derivative is taken as 1. A skipped step hands
+The equations are those of BlockLSTMGrad, with gates in the order i, f, ci, o,
+from the last step done to the first. With a projection, h_grad in them is
+d_h · w_p, and w_p_grad is Σ d_hᵀ · (o ∘ tanh(cs)). The clip is straight-through: its derivative is taken as 1. A skipped step hands
 the gradients of the state on as they are; past a row's length x_grad is zeros.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.

@@ -221,13 +221,13 @@ std::string KnownFactors(const ShapePattern& shape, const Bindings& bound) {
   return text;
 }
 
-// Whether the input stands for none, or may, as far as its shape is known.
+// Whether the input is left out (shape [0]), or may turn out to be.
 bool LeftOut(const InputShapes& shapes, int input) {
   return shapes.rank(input) == 1 &&
          (shapes.dim(input, 0) == 0 || shapes.dim(input, 0) == kUnknown);
 }
 
-// " or [0]", or when that is allowed.
+// " or [0]", with the condition where there is one.
 std::string OrLeftOut(const ArgumentPattern& input) {
   if (!input.optional) return "";
   if (input.left_out_if.empty()) return " or [0]";
@@ -255,6 +255,7 @@ std::map<std::string, std::unique_ptr<OpContract>>& Registry() {
 OpContract::OpContract(const ContractText& text)
     : op_(text.op),
       alternative_attr_(text.alternative_attr),
+      rule_(text.rule),
       inputs_(ParseArguments(text.inputs, {})),
       outputs_(ParseArguments(text.outputs, inputs_)) {
   op_ = op_.substr(op_.find('>') + 1);  // npos + 1 is 0
@@ -305,7 +306,8 @@ absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
     }
     again = later && progress;
   } while (again);
-  return CheckLeftOut(shapes, alternative, *bound);
+  const absl::Status status = CheckLeftOut(shapes, alternative, *bound);
+  return status.ok() && rule_ != nullptr ? rule_(op_, shapes, *bound) : status;
 }
 
 absl::Status OpContract::CheckLeftOut(const InputShapes& shapes,
@@ -318,11 +320,7 @@ absl::Status OpContract::CheckLeftOut(const InputShapes& shapes,
     const Value right = Evaluate(equal[1], bound);
     if (left.unknowns > 0 || right.unknowns > 0) continue;
     if (left.overflow || right.overflow || left.known != right.known) {
-      const ShapePattern& shape = inputs_[i].shape(alternative);
-      return absl::InvalidArgumentError(
-          op_ + ": " + inputs_[i].name + " must have shape " + Symbolic(shape) +
-          Numeric(shape, bound) + OrLeftOut(inputs_[i]) + ", got " +
-          Given(shapes, i));
+      return Mismatch(shapes, i, alternative, bound);
     }
   }
   return absl::OkStatus();

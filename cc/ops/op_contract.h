@@ -74,6 +74,12 @@ class InputShapes {
   virtual int64_t dim(int input, int index) const = 0;  // or kUnknown
 };
 
+// What a contract's notation can't say about inputs whose shapes fit it; both
+// shapes and symbols as far as they are known.
+using ContractRule = absl::Status (*)(const std::string& op,
+                                      const InputShapes& shapes,
+                                      const Bindings& bound);
+
 // What an op's author writes; see the notation above.
 struct ContractText {
   const char* op;  // its full name, with the namespace
@@ -81,6 +87,7 @@ struct ContractText {
   const char* outputs;
   // The bool attr that picks among alternatives; nullptr when there are none.
   const char* alternative_attr = nullptr;
+  ContractRule rule = nullptr;  // nullptr: the notation says it all
 };
 
 class OpContract {
@@ -116,6 +123,7 @@ class OpContract {
 
   std::string op_;
   const char* alternative_attr_;
+  ContractRule rule_;
   std::vector<ArgumentPattern> inputs_;
   std::vector<ArgumentPattern> outputs_;
 };
