@@ -51,9 +51,10 @@ def test_the_floor_of_training_has_both_ways_and_all_products():
     assert cases.floor(two_layers, GPU) == pytest.approx(2 * cases.floor(train, GPU))
 
 
-def _row(ours: float, cudnn: float, **changes):
+def _row(ours: float, cudnn: float, cudnn_ran: bool = True, **changes):
     case = dataclasses.replace(CASE, **changes)
-    return report.row(case, GPU, {"ours": [[ours, ours]], "cudnn": [[cudnn], [cudnn]]}, 2)
+    samples = {"ours": [[ours, ours]], "cudnn": [[cudnn], [cudnn]]}
+    return report.row(case, GPU, samples, 2, cudnn_ran=cudnn_ran)
 
 
 def test_a_row_has_ratio_and_shares():
@@ -87,6 +88,36 @@ def test_goals_are_told_reached_or_missed():
     failed = report.goals([*good, report.failed_row(CASE, "the two disagree by 1")])
     assert failed[-1] == "1 cases FAILED"
     assert all(line.endswith("not measured") for line in report.goals([]))
+
+
+def test_what_ran_as_pytorchs_own_kernels_is_no_goals_and_shown():
+    other = _row(1.0, 0.5, cudnn_ran=False, dtype="bfloat16")
+    lines = report.goals([_row(1.0, 2.5), other])
+    assert [line.rsplit(" ", 1)[1] for line in lines[:3]] == ["reached"] * 3
+    assert lines[3] == "1 cases against PyTorch's own kernels, not cuDNN: in no goal"
+    result = {"gpu": dataclasses.asdict(GPU), "libraries": {}, "rows": [_row(1.0, 2.5), other]}
+    assert report.text(result).count("(not cuDNN)") == 1
+
+
+def test_whether_cudnn_ran_is_seen_by_its_operations():
+    """On the CPU it does not; a stand-in for its operation is seen, in a backward too."""
+    torch = pytest.importorskip("torch")
+    from bench.gpu import build
+
+    x = torch.ones(2, 3, 4, requires_grad=True)
+    module = torch.nn.LSTM(4, 5)
+
+    def train():
+        output = module(x)[0]
+        return torch.autograd.grad(output.sum(), x)
+
+    (grad,), ran = build.cudnn_ran(train)
+    assert grad.shape == x.shape and not ran
+    library = torch.library.Library("blockrnn_bench_test", "DEF")
+    library.define("_cudnn_rnn(Tensor x) -> Tensor")
+    library.impl("_cudnn_rnn", lambda x: x.clone(), "CPU")
+    found, ran = build.cudnn_ran(lambda: torch.ops.blockrnn_bench_test._cudnn_rnn(x.detach()))
+    assert ran and found.equal(x)
 
 
 def test_a_result_is_printed_and_drawn(tmp_path):

@@ -41,6 +41,11 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--seconds", type=float, default=0.15, help="per contender and case")
     add("--step-by-step", action="store_true", help="ours without its persistent kernels")
     add("--in-turn", action="store_true", help="our layers one after the other, not in pairs")
+    add(
+        "--library",
+        type=pathlib.Path,
+        help="is kept, and taken as long as the sources are the same; tests/gpu/run.py's will do",
+    )
     add("--out", type=pathlib.Path, default=_RESULTS / "gpu.json")
     add("--resume", action="store_true", help="keep the cases that --out has, and add to them")
     return parser.parse_args(argv)
@@ -85,7 +90,8 @@ def measure(
         ours = contenders.Ours(problem, library, **switches)
         try:
             theirs.joins = True
-            error = contenders.disagreement(ours.run(), theirs.run())
+            found, cudnn_ran = build.cudnn_ran(theirs.run)
+            error = contenders.disagreement(ours.run(), found)
             theirs.joins = False
             if not error <= contenders.MOST_DISAGREEMENT[case.dtype]:
                 return report.failed_row(case, f"the two disagree by {error:.2g}")
@@ -95,7 +101,8 @@ def measure(
                 name: contenders.event_runner(contender.run, stream, gpu.clock_hz)
                 for name, contender in (("ours", ours), ("cudnn", theirs))
             }
-            return report.row(case, gpu, timing.alternate(runners, plan), kernels)
+            samples = timing.alternate(runners, plan)
+            return report.row(case, gpu, samples, kernels, cudnn_ran=cudnn_ran)
         finally:
             ours.close()
 
@@ -120,9 +127,8 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
     plan = timing.Plan(rounds=arguments.rounds, seconds=arguments.seconds)
     switches = {"persistent": not arguments.step_by_step, "pairs": not arguments.in_turn}
     with tempfile.TemporaryDirectory() as folder:
-        path = pathlib.Path(folder) / "engine.so"
-        say("building the engine")
-        build.build(path, os.cpu_count() or 1)
+        say("building the engine, unless --library has it")
+        path = build.build(arguments.library, pathlib.Path(folder), os.cpu_count() or 1)
         library = contenders.load(path)
         result = {
             "machine": machine.stamp(machine.cores()),

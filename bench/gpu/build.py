@@ -9,6 +9,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "gpu"))
 
 import run as checks  # noqa: E402  (tests/gpu/run.py)
+from torch_calls import cudnn_ran  # noqa: E402, F401  (tests/gpu/torch_calls.py)
 
 
 def missing() -> str | None:
@@ -24,7 +25,6 @@ def missing() -> str | None:
     return None if torch.cuda.is_available() else "no CUDA in this PyTorch"
 
 
-def build(library: pathlib.Path, jobs: int) -> None:
-    sources = [*checks.engine_sources(), pathlib.Path(__file__).with_name("shim.cu.cc")]
-    compiler = checks.nvcc_command(checks.find_nvcc(), [checks.architecture()], strict=False)
-    checks.build(compiler, sources, library, jobs)
+def build(kept: pathlib.Path | None, folder: pathlib.Path, jobs: int) -> pathlib.Path:
+    """The library, which is the checks' too. kept: as gpu_library of tests/gpu/run.py has it."""
+    return checks.gpu_library(kept, folder, checks.find_nvcc(), jobs)[0]

@@ -60,7 +60,7 @@ class Problem:
 
 
 class Cudnn:
-    """PyTorch's module, whose kernels on a GPU are cuDNN's."""
+    """PyTorch's module, whose kernels on a GPU are cuDNN's, but for bfloat16 with an old one."""
 
     def __init__(self, problem: Problem):
         self.problem = problem
@@ -199,7 +199,7 @@ def event_runner(function: Callable[[], object], stream: torch.cuda.Stream, cloc
 
 
 def libraries(library: ctypes.CDLL) -> dict[str, object]:
-    """What computes on both sides. An old cuDNN has no bfloat16; PyTorch's own kernels run then."""
+    """What computes on both sides."""
     library.blockrnn_bench_cublas.restype = ctypes.c_char_p
     path = library.blockrnn_bench_cublas()
     return {

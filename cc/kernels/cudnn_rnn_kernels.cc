@@ -150,11 +150,16 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
     const tensorflow::Tensor& given = ctx->input(index);
     const auto given_bytes = static_cast<int64_t>(given.TotalBytes());
     // Where the host reads no tensors the engine checks the header, and gives
-    // gradients of NaN where it is of another call.
+    // gradients of NaN where it is of another call. It reads words of 8 bytes
+    // there, and only tensors that TensorFlow allocated are sure to lie so: not
+    // those from DLPack.
+    const bool aligned =
+        reinterpret_cast<std::uintptr_t>(given.data()) % sizeof(int64_t) == 0;
     const std::string mismatch =
         Device::kHostReads
             ? ReserveMismatch(given.data(), given_bytes, header, layout)
-            : ReserveSizeMismatch(given_bytes, layout);
+        : aligned ? ReserveSizeMismatch(given_bytes, layout)
+                  : "does not begin at a multiple of 8 bytes";
     if (mismatch.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         op(), ": reserve_space must be that of the forward call, [",

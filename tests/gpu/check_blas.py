@@ -7,6 +7,7 @@ opens cuBLAS itself, PyTorch's copy where PyTorch is.
 from __future__ import annotations
 
 import ctypes
+import ctypes.util
 import itertools
 import pathlib
 import sys
@@ -211,6 +212,9 @@ def main() -> None:
     if arguments.small:  # cuBLAS' kernels are not ours to sanitize
         return
     blas = Blas(arguments.library)
+    if arguments.emulated and ctypes.util.find_library("cublas") is None:
+        # A search in vain must not be the last one.
+        assert blas.found() is None and blas.library.blockrnn_blas_problem()
     stand_in = blas.engine.load_cublas(arguments.cublas, arguments.small)
     if blas.found() is None:
         sys.exit(f"no cuBLAS to check with: {blas.library.blockrnn_blas_problem().decode()}")

@@ -12,7 +12,9 @@ def arguments_of(doc: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--library", required=True)
     parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
-    parser.add_argument("--small", action="store_true", help="few shapes, for a slow sanitizer")
+    parser.add_argument(
+        "--small", action="store_true", help="few shapes; on a GPU for a sanitizer, which is slow"
+    )
     parser.add_argument("--cublas", help="the emulation's; else PyTorch's, or the system's")
     return parser.parse_args()
 

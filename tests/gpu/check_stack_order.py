@@ -172,7 +172,8 @@ def two_grids(stack: Stack) -> int:
     ):
         call = Call(Network(mode, layers, directions, 40, 512), 50, 4, (50, 17, 31, 50))
         before = stack.engine.persistent_blocks()
-        compare_stack(stack, call, "float")
+        # Of relu's numbers the first that are taken for both shapes: the others cost seconds.
+        compare_stack(stack, call, "float", seed=4)
         ran = stack.engine.persistent_blocks() - before
         if stack.engine.is_large():
             assert ran >= blocks, f"{mode}: {ran} of {blocks} blocks of steps were persistent"

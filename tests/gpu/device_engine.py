@@ -90,6 +90,7 @@ class Engine:
             setattr(self, "_" + name, self._checked(function))
         self.library.blockrnn_persistent_blocks.restype = ctypes.c_int64
         self.may_use_blas = True
+        self.sanitized = False  # whether a sanitizer watches, which may refuse persistent kernels
 
     @staticmethod
     def _checked(function):
@@ -129,6 +130,19 @@ class Engine:
     def persistent_blocks(self) -> int:
         """Blocks of steps that ran as a persistent kernel, in all calls so far."""
         return self.library.blockrnn_persistent_blocks()
+
+    def expect_persistent(self, before: int, least: int, what: object) -> None:
+        """At least that many persistent blocks since there were `before`; told under a sanitizer,
+        which needs room on the device itself, so that a grid may not fit and the steps go one by
+        one, as they should."""
+        ran = self.persistent_blocks() - before
+        said = (
+            f"{what}: {ran} blocks of steps were persistent, at least {least} without a sanitizer"
+        )
+        if ran < least and self.sanitized:
+            print(said, flush=True)
+        else:
+            assert ran >= least, said
 
     def put(self, host: np.ndarray) -> ctypes.c_void_p:
         device = ctypes.c_void_p()

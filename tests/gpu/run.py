@@ -5,10 +5,12 @@ python tests/gpu/run.py --require-gpu   the same, but no GPU is a failure
 python tests/gpu/run.py --emulate       on the CPU: g++ and tests/gpu/emulation, no CUDA at all
 python tests/gpu/run.py --compile-only  nvcc for sm_80 and sm_90, and what ptxas says; no GPU
 
-On a GPU the whole takes a while. In parts, with the library built once:
+On a GPU the whole takes a while. In parts, with the library built once for all of them (and for
+`python -m bench.gpu`); --sanitizers without names is none of them:
 
-python tests/gpu/run.py --require-gpu --library engine.so --sanitizers
-python tests/gpu/run.py --require-gpu --library engine.so --checks --sanitizers memcheck
+python tests/gpu/run.py --require-gpu --library .build/gpu/engine.so --sanitizers
+python tests/gpu/run.py --require-gpu --library .build/gpu/engine.so --only-sanitizers \
+  --checks check.py check_stack.py --sanitizers memcheck
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import ctypes
+import hashlib
 import os
 import pathlib
 import shutil
@@ -29,6 +32,8 @@ import check_ptxas
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SHIMS = sorted(HERE.glob("shim*.cu.cc"))
+# A GPU's library is the checks' and the benchmark's, so that it is built once.
+GPU_SHIMS = [*SHIMS, ROOT / "bench/gpu/shim.cu.cc"]
 EMULATION = [HERE / f"emulation/{name}.cc" for name in ("device", "threads", "memory", "streams")]
 CHECKS = (
     *("check.py", "check_blas.py", "check_sequences.py", "check_integers.py"),
@@ -37,8 +42,13 @@ CHECKS = (
 )
 ARCHITECTURES = (80, 90)
 PTX = 80  # that all are made from
-# No initcheck: the checks fill what is not written yet with NaN, which a comparison finds.
-SANITIZERS = ("memcheck", "racecheck", "synccheck")
+# What does nothing on the device with --small: to a sanitizer that is an error.
+NOT_SANITIZED = ("check_blas.py", "check_failures.py", "check_cudnn.py")
+# Each with options of its own. No initcheck: the checks fill what is not written yet with NaN,
+# which a comparison finds. A call of CUDA that fails is not memcheck's to report: the engine
+# does so, and where a persistent kernel is refused it goes step by step. Warnings of racecheck
+# count as they are: no library's kernels run with --small, and its manual wants them mended too.
+SANITIZERS = {"memcheck": ("--report-api-errors", "no"), "racecheck": (), "synccheck": ()}
 
 
 def engine_sources() -> list[pathlib.Path]:
@@ -51,15 +61,15 @@ def run(command: list, **options) -> subprocess.CompletedProcess:
     return subprocess.run([str(part) for part in command], check=False, **options)
 
 
-def compile_all(commands: list[list], jobs: int) -> str:
-    """Runs the compilers, and returns what they say; ends the program if one fails."""
+def compile_all(commands: list[list], jobs: int) -> list[str]:
+    """Runs the compilers, and returns what each says; ends the program if one fails."""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         done = list(pool.map(lambda c: run(c, text=True, **options), commands))
     for process in done:
         if process.returncode:
             sys.exit(f"{' '.join(process.args)}\n{process.stdout}")
-    return "".join(process.stdout for process in done)
+    return [process.stdout for process in done]
 
 
 def build(
@@ -68,9 +78,10 @@ def build(
     library: pathlib.Path,
     jobs: int,
     levels: dict[pathlib.Path, str] | None = None,
-) -> str:
-    """levels: options of some sources alone."""
-    objects = [library.parent / (source.name + ".o") for source in sources]
+) -> dict[pathlib.Path, str]:
+    """What the compiler says of each source. levels: options of some sources alone."""
+    # Two sources may have the same name.
+    objects = [library.parent / f"{n}_{source.name}.o" for n, source in enumerate(sources)]
     said = compile_all(
         [
             [*compiler, *filter(None, [(levels or {}).get(source)]), "-c", source, "-o", target]
@@ -79,7 +90,8 @@ def build(
         jobs,
     )
     linker = [part for part in compiler if part not in ("-x", "cu", "-dc")]
-    return said + compile_all([[*linker, "-shared", *objects, "-o", library]], 1)
+    compile_all([[*linker, "-shared", *objects, "-o", library]], 1)
+    return dict(zip(sources, said, strict=True))
 
 
 def build_emulation(library: pathlib.Path, cublas: pathlib.Path, jobs: int) -> None:
@@ -105,11 +117,66 @@ def nvcc_command(nvcc: str, architectures: Sequence[int], *, strict: bool) -> li
     return [*command, "-lineinfo", "-I", str(ROOT), "-x", "cu"]
 
 
-def find_nvcc() -> str | None:
+def build_gpu(
+    nvcc: str, architectures: Sequence[int], library: pathlib.Path, jobs: int, *, strict: bool
+) -> str:
+    """What ptxas says of the engine's kernels; the shims have some too, which nobody uses."""
+    compiler = nvcc_command(nvcc, architectures, strict=strict)
+    said = build(compiler, [*engine_sources(), *GPU_SHIMS], library, jobs)
+    for line in "".join(said.values()).splitlines():
+        if "warning" in line:
+            print(line)
+    return "".join(said[source] for source in engine_sources())
+
+
+def origin(compiler: list[str]) -> str:
+    """A hash of all that a library is made from: of the compiler, its options and the sources."""
+    found = hashlib.sha256(repr(compiler).encode())
+    found.update(run([compiler[0], "--version"], stdout=subprocess.PIPE).stdout)
+    for folder in ("cc", "tests/gpu", "bench/gpu"):
+        for source in sorted((ROOT / folder).rglob("*")):
+            if source.suffix in (".h", ".cuh", ".cc"):
+                text = source.read_bytes()
+                found.update(f"{source.relative_to(ROOT)} {len(text)} ".encode() + text)
+    return found.hexdigest()
+
+
+def gpu_library(
+    kept: pathlib.Path | None, folder: pathlib.Path, nvcc: str, jobs: int
+) -> tuple[pathlib.Path, str]:
+    """The library for the GPU of this machine, and what ptxas says of it.
+
+    kept: taken as it is if it was built from what is there now, and else written, with its origin
+    and the report beside it. None: the library is in `folder`, where it is built.
+    """
+    architectures = [architecture()]
+    library = folder / "engine.so"
+    if kept is None:
+        # Another compiler's warnings are to be read, not to keep the checks from running.
+        return library, build_gpu(nvcc, architectures, library, jobs, strict=False)
+    kept = kept.resolve()
+    report = kept.with_name(kept.name + ".built")
+    now = origin(nvcc_command(nvcc, architectures, strict=False))
+    before, _, said = (report.read_text() if report.exists() else "").partition("\n")
+    if kept.exists() and before == now:
+        return kept, said
+    said = build_gpu(nvcc, architectures, library, jobs, strict=False)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)  # whatever ends the copy, no old origin is beside a new library
+    shutil.copy(library, kept)
+    report.write_text(f"{now}\n{said}")
+    return kept, said
+
+
+def find_tool(name: str) -> str | None:
     home = os.environ.get("CUDA_HOME")
-    places = [f"{home}/bin/nvcc"] if home else []
-    places += [shutil.which("nvcc"), "/usr/local/cuda/bin/nvcc"]
+    places = [f"{home}/bin/{name}"] if home else []
+    places += [shutil.which(name), f"/usr/local/cuda/bin/{name}"]
     return next((place for place in places if place and os.path.exists(place)), None)
+
+
+def find_nvcc() -> str | None:
+    return find_tool("nvcc")
 
 
 def count_gpus() -> int:
@@ -176,65 +243,76 @@ def check(
                 sys.exit(done.returncode)
 
 
-def sanitize(kinds: Sequence[str], nvcc: str, library: pathlib.Path) -> None:
-    beside = pathlib.Path(nvcc).parent / "compute-sanitizer"
-    tool = shutil.which("compute-sanitizer") or (str(beside) if beside.exists() else None)
-    if tool is None:
-        print("not run: compute-sanitizer (not found)")
-        return
+def sanitize(kinds: Sequence[str], names: Sequence[str], tool: str, library: pathlib.Path) -> None:
     for kind in kinds:
         print(f"compute-sanitizer {kind}", flush=True)
-        check(CHECKS, library, "--small", under=(tool, "--tool", kind, "--error-exitcode", "1"))
+        under = (tool, "--tool", kind, "--error-exitcode", "1", *SANITIZERS[kind])
+        check([n for n in names if n not in NOT_SANITIZED], library, "--small", under=under)
 
 
-def main() -> None:
+def on_the_gpu(arguments: argparse.Namespace, folder: pathlib.Path) -> None:
+    nvcc, sanitizer = find_nvcc(), find_tool("compute-sanitizer")
+    missing = "no GPU" if count_gpus() == 0 else "no nvcc" if nvcc is None else None
+    if missing:
+        print(f"not run: {missing}")
+        sys.exit(1 if arguments.require_gpu else 0)
+    unsanitized = bool(arguments.sanitizers) and sanitizer is None
+    if unsanitized and arguments.require_gpu:
+        sys.exit("no compute-sanitizer in CUDA_HOME, PATH or /usr/local/cuda")
+    library, said = gpu_library(arguments.library, folder, nvcc, arguments.jobs)
+    report_ptxas(said)
+    if not arguments.only_sanitizers:
+        check(arguments.checks, library)
+    if unsanitized:
+        print("not run: compute-sanitizer (not found)")
+    else:
+        sanitize(arguments.sanitizers, arguments.checks, sanitizer, library)
+    if not (arguments.only_sanitizers and unsanitized):
+        print("ok: the CUDA engine on the GPU")
+
+
+def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--emulate", action="store_true")
-    parser.add_argument("--compile-only", action="store_true")
-    parser.add_argument("--require-gpu", action="store_true")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument(
-        "--library", type=pathlib.Path, help="is kept; as it is if it is there. For a GPU"
-    )
-    parser.add_argument("--checks", nargs="*", choices=CHECKS, default=CHECKS, metavar="CHECK.py")
-    parser.add_argument("--sanitizers", nargs="*", choices=SANITIZERS, default=SANITIZERS)
-    arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        library = pathlib.Path(folder) / "engine.so"
+    add = parser.add_argument
+    add("--emulate", action="store_true")
+    add("--compile-only", action="store_true")
+    add("--require-gpu", action="store_true")
+    add("--jobs", type=int, default=os.cpu_count() or 1)
+    add(
+        "--library", type=pathlib.Path,
+        help="is kept, and taken as long as the sources are the same. For a GPU",
+    )  # fmt: skip
+    add("--checks", nargs="+", choices=CHECKS, default=CHECKS, metavar="CHECK.py")
+    add("--sanitizers", nargs="*", choices=tuple(SANITIZERS), default=tuple(SANITIZERS))
+    add("--only-sanitizers", action="store_true", help="no check runs without one")
+    arguments = parser.parse_args(argv)
+    if arguments.only_sanitizers and (
+        not arguments.sanitizers or set(arguments.checks) <= set(NOT_SANITIZED)
+    ):
+        parser.error("--only-sanitizers leaves nothing to run")
+    return arguments
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    arguments = arguments_of(argv)
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        library = folder / "engine.so"
         if arguments.emulate:
             cublas = library.with_name("libcublas.so.12")
             build_emulation(library, cublas, arguments.jobs)
             options = ("--emulated", "--cublas", str(cublas))
             check(arguments.checks, library, *options, jobs=arguments.jobs)
             print("ok: the CUDA engine in the emulation on the CPU")
-            return
-        nvcc = find_nvcc()
-        if arguments.compile_only:
+        elif arguments.compile_only:
+            nvcc = find_nvcc()
             if nvcc is None:
                 sys.exit("no nvcc in CUDA_HOME, PATH or /usr/local/cuda")
-            compiler = nvcc_command(nvcc, ARCHITECTURES, strict=True)
-            report_ptxas(build(compiler, engine_sources(), library, arguments.jobs))
-            return
-        missing = "no GPU" if count_gpus() == 0 else "no nvcc" if nvcc is None else None
-        if missing:
-            print(f"not run: {missing}")
-            sys.exit(1 if arguments.require_gpu else 0)
-        kept = arguments.library and arguments.library.resolve()
-        if kept is None or not kept.exists():
-            # Another compiler's warnings are to be read, not to keep the checks from running.
-            compiler = nvcc_command(nvcc, [architecture()], strict=False)
-            said = build(compiler, [*engine_sources(), *SHIMS], library, arguments.jobs)
-            for line in said.splitlines():
-                if "warning" in line:
-                    print(line)
-            report_ptxas(said)
-            if kept is not None:
-                shutil.copy(library, kept)
-        check(arguments.checks, kept or library)
-        sanitize(arguments.sanitizers, nvcc, kept or library)
-        print("ok: the CUDA engine on the GPU")
+            report_ptxas(build_gpu(nvcc, ARCHITECTURES, library, arguments.jobs, strict=True))
+        else:
+            on_the_gpu(arguments, folder)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
 // Owns the way to cuBLAS for whoever calls the engine. Free of CUDA's headers.
 //
-// cuBLAS is opened once in a process, at the first call: the copy that is
-// loaded already (TensorFlow opens one before it shows a GPU), else the one
-// that the dynamic linker finds. There is a handle for each device and stream,
-// kept for the life of the process.
+// cuBLAS is opened once in a process, by the first call that finds it: the copy
+// that is loaded already (TensorFlow opens one before it shows a GPU), else the
+// one that the dynamic linker finds. There is a handle for each device and
+// stream, kept for the life of the process.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CUBLAS_H_
 #define BLOCKRNN_KERNELS_CUDA_CUBLAS_H_

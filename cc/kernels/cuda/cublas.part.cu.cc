@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -25,16 +26,14 @@ using cublas::Api;
 struct Library {
   Api api = {};
   std::string path;
-  std::string problem;  // empty: all is well
+  const char* problem = nullptr;  // nullptr: all is well
 };
 
 template <class Function>
-void Find(void* opened, const char* name, Function* function,
-          Library* library) {
+void Find(void* opened, const char* name, const char* problem,
+          Function* function, Library* library) {
   *function = reinterpret_cast<Function>(dlsym(opened, name));
-  if (*function == nullptr && library->problem.empty()) {
-    library->problem = std::string("cuBLAS has no ") + name;
-  }
+  if (*function == nullptr) library->problem = problem;
 }
 
 Library OpenLibrary() {
@@ -51,7 +50,8 @@ Library OpenLibrary() {
     return library;
   }
   Api& api = library.api;
-#define BLOCKRNN_FIND(name) Find(opened, #name, &api.name, &library)
+#define BLOCKRNN_FIND(name) \
+  Find(opened, #name, "cuBLAS has no " #name, &api.name, &library)
   BLOCKRNN_FIND(cublasCreate_v2);
   BLOCKRNN_FIND(cublasDestroy_v2);
   BLOCKRNN_FIND(cublasSetStream_v2);
@@ -63,23 +63,39 @@ Library OpenLibrary() {
   BLOCKRNN_FIND(cublasGetStatusString);
 #undef BLOCKRNN_FIND
   Dl_info where;
-  if (library.problem.empty() &&
+  if (library.problem == nullptr &&
       dladdr(reinterpret_cast<void*>(api.cublasCreate_v2), &where) != 0) {
     library.path = where.dli_fname;
   }
   return library;
 }
 
+// nullptr where there is none, and why in `problem`.
+//
+// Only what is found is remembered: whoever asks before TensorFlow has opened
+// its copy must not take cuBLAS from the ops that come later. Each op asks, but
+// an op on a GPU comes after TensorFlow has opened that copy and shown the GPU.
+// So a search in vain, of some 100 µs, is not one that is made again and again.
+//
 // Never closed: TensorFlow's threads may still compute while the process ends.
-const Library& TheLibrary() {
-  static const Library* const library = new Library(OpenLibrary());
-  return *library;
+const Library* TheLibrary(const char** problem = nullptr) {
+  static std::atomic<const Library*> found{nullptr};
+  if (const Library* library = found.load()) return library;
+  static std::mutex* const mutex = new std::mutex;
+  const std::lock_guard<std::mutex> lock(*mutex);
+  if (const Library* library = found.load()) return library;
+  Library library = OpenLibrary();
+  if (problem != nullptr) *problem = library.problem;
+  if (library.problem != nullptr) return nullptr;
+  found.store(new Library(std::move(library)));
+  return found.load();
 }
 
+// Of a call of cuBLAS, so there is one.
 Error Check(int status) {
   if (status == cublas::kSuccess) return nullptr;
   if (status == cublas::kAllocationFailed) return kOutOfMemory;
-  return TheLibrary().api.cublasGetStatusString(status);
+  return TheLibrary()->api.cublasGetStatusString(status);
 }
 
 // What a handle is told stands between its calls, so one thread at a time.
@@ -195,9 +211,11 @@ int Multiply(const Api& api, cublas::Handle handle, const BlasProduct& p,
 }  // namespace
 
 CublasFound FindCublas() {
-  const Library& library = TheLibrary();
-  if (library.problem.empty()) return {library.path.c_str(), nullptr};
-  return {nullptr, library.problem.c_str()};
+  CublasFound found;
+  if (const Library* library = TheLibrary(&found.problem)) {
+    found.path = library->path.c_str();
+  }
+  return found;
 }
 
 CublasCall::CublasCall(bool allow_tf32) : allow_tf32_(allow_tf32) {
@@ -206,7 +224,7 @@ CublasCall::CublasCall(bool allow_tf32) : allow_tf32_(allow_tf32) {
 }
 
 const Blas* CublasCall::blas() const {
-  return TheLibrary().problem.empty() ? &blas_ : nullptr;
+  return TheLibrary() != nullptr ? &blas_ : nullptr;
 }
 
 Error CublasCall::WorkspaceFor(const Host& host, std::size_t bytes,
@@ -239,7 +257,8 @@ Error CublasCall::Product(void* context, const BlasProduct& product,
   void* workspace = nullptr;
   if (Error error = self->WorkspaceFor(host, bytes, &workspace)) return error;
 
-  const Api& api = TheLibrary().api;
+  // There is one, or blas() had not given this function.
+  const Api& api = TheLibrary()->api;
   StreamHandle& shared = HandleFor(device, host.stream);
   const std::lock_guard<std::mutex> lock(shared.mutex);
   if (shared.handle == nullptr) {
