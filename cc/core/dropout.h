@@ -16,7 +16,8 @@ C DropoutScale(float rate) {
   return rate < 1 ? 1 / (1 - static_cast<C>(rate)) : C(0);
 }
 
-// An element is kept where its number, of 2³², is at least rate · 2³².
+// Each element has a random number of 0..2³² − 1, and is kept where that is at
+// least rate · 2³².
 struct DropoutRule {
   bool keeps = false;  // any
   uint32_t least = 0;

@@ -41,6 +41,9 @@ inline constexpr int kGruAfterGates = 3;
 inline constexpr GruAfterGateLayout kGruRuc = {0, 1, 2};
 // Keras (z, r, h).
 inline constexpr GruAfterGateLayout kGruUrc = {1, 0, 2};
+static_assert(kGruRuc.c == kGruAfterGates - 1 &&
+                  kGruUrc.c == kGruAfterGates - 1,
+              "engines keep the candidate's share of x apart as the last gate");
 
 }  // namespace blockrnn
 

@@ -48,7 +48,8 @@ struct LstmStep {
 //
 // kPeephole and kClip are template arguments, not a multiplication by zero: a
 // NaN or infinity in the state must not reach a gate that does not read it.
-// use_peephole: where one code does for both, with kPeephole.
+// With kPeephole, use_peephole decides at run time: the CUDA engine has one
+// kernel for both.
 template <class Activations, bool kPeephole, bool kClip, class Value>
 BLOCKRNN_HOST_DEVICE LstmStep<Value> LstmForward(
     const LstmPreActivations<Value>& bar, Value cs_prev,

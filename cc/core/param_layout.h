@@ -117,7 +117,7 @@ class ParamLayout {
   }
 
   int64_t BiasOffset(int64_t pseudo) const {
-    return MatrixOffset(g_.pseudo_layers()) + pseudo * 2 * gate_rows();
+    return MatrixOffset(g_.pseudo_layers()) + pseudo * (2 * gate_rows());
   }
 
   RnnGeometry g_;

@@ -105,12 +105,13 @@ ReserveHeader MakeReserveHeader(const Args& args, int64_t element_size,
   return header;
 }
 
+// The arrays that are kept of each pseudo-layer, in their order.
+enum LstmKept { kKeptI, kKeptF, kKeptO, kKeptCi, kKeptCs, kLstmArrays };
+enum GruKept { kKeptR, kKeptU, kKeptC, kKeptHc, kGruArrays };
+
 // Where everything stands, in bytes from the reserve space's beginning.
 class ReserveLayout {
  public:
-  // Arrays that are kept of each pseudo-layer.
-  static constexpr int kLstmArrays = 5;  // i, f, o, ci, cs
-  static constexpr int kGruArrays = 4;   // r, u, c, hc
   static int Arrays(RnnMode mode) {
     switch (mode) {
       case RnnMode::kLstm:
@@ -159,9 +160,11 @@ class ReserveLayout {
 
   int64_t total() const { return total_; }
 
-  // The index-th array [N, H] of a pseudo-layer, in the order given above.
+  // An array [N, H] of a pseudo-layer: LstmKept or GruKept.
   int64_t Array(int64_t pseudo, int index) const {
-    return kReserveHeaderBytes + (pseudo * arrays_ + index) * array_bytes_;
+    // Empty arrays may be without number: what they are counted by comes last.
+    return kReserveHeaderBytes + pseudo * (arrays_ * array_bytes_) +
+           index * array_bytes_;
   }
   // h and the mask of a layer, which is not the last.
   int64_t H(int64_t layer) const { return h_offset_ + layer * h_bytes_; }
@@ -230,7 +233,7 @@ class ReserveLayout {
 inline std::string ReserveSizeMismatch(int64_t bytes,
                                        const ReserveLayout& layout) {
   if (bytes == layout.total()) return "";
-  return "has " + std::to_string(bytes) + " bytes, and this call's " +
+  return "has " + std::to_string(bytes) + " bytes, but this call's has " +
          std::to_string(layout.total());
 }
 

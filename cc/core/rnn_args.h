@@ -63,11 +63,15 @@ struct RnnBackwardArgs {
 };
 
 // Counters of Philox4x32 that a forward with dropout uses: one for four
-// elements of what goes from layer to layer.
+// elements of what goes up from a layer.
+inline int64_t DropoutBlocksOfLayer(const RnnGeometry& geometry, int64_t steps,
+                                    int64_t batch) {
+  const int64_t elements = steps * batch * geometry.OutputWidth();
+  return elements / 4 + (elements % 4 != 0 ? 1 : 0);
+}
 inline int64_t DropoutBlocks(const RnnGeometry& geometry, int64_t steps,
                              int64_t batch) {
-  const int64_t elements = steps * batch * geometry.OutputWidth();
-  return (geometry.layers - 1) * (elements / 4 + (elements % 4 != 0 ? 1 : 0));
+  return (geometry.layers - 1) * DropoutBlocksOfLayer(geometry, steps, batch);
 }
 
 }  // namespace blockrnn

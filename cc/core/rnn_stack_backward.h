@@ -88,8 +88,8 @@ class RnnStackBackward {
     return plan_.template Mask<const uint8_t>(args_.reserve, layer - 1);
   }
 
-  // Some steps of what a layer reads: the gradient of its output, without what
-  // the layer above did not see of it, and its own input, dropped again.
+  // For some steps, before a layer's backward: masks the gradient that the
+  // layer above gave, and makes the layer's own input again by its mask.
   Status Drop(int64_t layer, const StepSpan& steps, const Host& host) const {
     if (!drops_) return Status{};
     const ElementSpan span = plan_.Elements(steps);
@@ -156,11 +156,11 @@ class RnnStackBackward {
     args.cs_prev = plan_.State(args_.input_c, pseudo, g.units);
     args.proj = g.projected ? g.proj : 0;
     args.w_p = plan_.Params(args_.params, pseudo).w_p;
-    args.i = Kept(pseudo, 0);
-    args.f = Kept(pseudo, 1);
-    args.o = Kept(pseudo, 2);
-    args.ci = Kept(pseudo, 3);
-    args.cs = Kept(pseudo, 4);
+    args.i = Kept(pseudo, kKeptI);
+    args.f = Kept(pseudo, kKeptF);
+    args.o = Kept(pseudo, kKeptO);
+    args.ci = Kept(pseudo, kKeptCi);
+    args.cs = Kept(pseudo, kKeptCs);
     args.cs_last_grad = plan_.State(args_.output_c_backprop, pseudo, g.units);
     args.cs_prev_grad = plan_.State(args_.input_c_backprop, pseudo, g.units);
     args.w_p_grad = grads.w_p;
@@ -173,10 +173,10 @@ class RnnStackBackward {
     GruAfterSequenceBackwardArgs<T> args;
     Fill(pseudo, grads, &args);
     args.layout = kGruRuc;
-    args.r = Kept(pseudo, 0);
-    args.u = Kept(pseudo, 1);
-    args.c = Kept(pseudo, 2);
-    args.hc = Kept(pseudo, 3);
+    args.r = Kept(pseudo, kKeptR);
+    args.u = Kept(pseudo, kKeptU);
+    args.c = Kept(pseudo, kKeptC);
+    args.hc = Kept(pseudo, kKeptHc);
     args.b_x_grad = grads.b_x;
     args.b_h_grad = grads.b_h;
     return args;

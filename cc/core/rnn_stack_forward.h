@@ -104,9 +104,8 @@ class RnnStackForward {
     if (dropped_ == nullptr) status = engine_.Allocate(elements, &dropped_);
     if (Engine::Failed(status)) return status;
     x_ = dropped_;
-    const RnnGeometry& g = args_.geometry;
     const int64_t counters =
-        DropoutBlocks(g, args_.steps, args_.batch) / (g.layers - 1);
+        DropoutBlocksOfLayer(args_.geometry, args_.steps, args_.batch);
     return engine_.DrawMask(PhiloxSkip(args_.philox, layer * counters),
                             args_.dropout, elements, Mask(layer));
   }
@@ -167,11 +166,11 @@ class RnnStackForward {
     args.w_p = params.w_p;
     args.b = params.b_x;
     args.b_h = params.b_h;
-    args.i = Kept(pseudo, 0);
-    args.f = Kept(pseudo, 1);
-    args.o = Kept(pseudo, 2);
-    args.ci = Kept(pseudo, 3);
-    args.cs = Kept(pseudo, 4);
+    args.i = Kept(pseudo, kKeptI);
+    args.f = Kept(pseudo, kKeptF);
+    args.o = Kept(pseudo, kKeptO);
+    args.ci = Kept(pseudo, kKeptCi);
+    args.cs = Kept(pseudo, kKeptCs);
     args.cs_last = plan_.State(args_.output_c, pseudo, g.units);
     return args;
   }
@@ -182,10 +181,10 @@ class RnnStackForward {
     args.layout = kGruRuc;
     args.b_x = params.b_x;
     args.b_h = params.b_h;
-    args.r = Kept(pseudo, 0);
-    args.u = Kept(pseudo, 1);
-    args.c = Kept(pseudo, 2);
-    args.hc = Kept(pseudo, 3);
+    args.r = Kept(pseudo, kKeptR);
+    args.u = Kept(pseudo, kKeptU);
+    args.c = Kept(pseudo, kKeptC);
+    args.hc = Kept(pseudo, kKeptHc);
     return args;
   }
 

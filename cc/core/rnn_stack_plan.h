@@ -92,7 +92,6 @@ class RnnStackPlan {
                  ValidRows(args.steps, args.batch, args.lengths),
                  kElementBytes<T>, drops) {}
 
-  const RnnGeometry& geometry() const { return geometry_; }
   const ParamLayout& params() const { return params_; }
   const ReserveLayout& reserve() const { return reserve_; }
 

@@ -47,8 +47,8 @@ struct SequenceShape {
   // Where things stand in memory.
   int64_t state_stride = 1;  // from the state of a row of the batch to the next
                              // one's, in states: a state may be one of several
-  int64_t h_width = 0;       // elements of a row of h and h_grad, of which this
-                             // sequence has as many as its state; 0: no others
+  int64_t h_width = 0;       // elements from one row of h (and h_grad) to the
+                             // next; 0: the width of the state
   bool weights_by_unit = false;  // weights and their gradients are transposed:
                                  // w_x is [gates · H, I]
   bool saved_in_steps = false;   // what is kept for the backward alone (the
@@ -58,7 +58,6 @@ struct SequenceShape {
 
   CellDims cell() const { return {batch, input, units}; }
   bool HasInputWeights() const { return !skip_input && !projected_input; }
-  int64_t rows() const { return steps * batch; }
 
   // Steps that row b of the batch has.
   int64_t Length(int64_t b) const {
@@ -260,8 +259,9 @@ struct RnnSequenceForwardArgs {
   const T* w_h = nullptr;                // [H, H]
   const T* b = nullptr;                  // [H]
   const T* b_h = nullptr;                // [H], added to b; nullptr: zeros
-  T* h = nullptr;                        // [steps, batch, H]
-  T* h_last = nullptr;  // [B, H]; nullptr where nobody wants it
+  // Outputs; each may be nullptr where nobody wants it.
+  T* h = nullptr;       // [steps, batch, H]
+  T* h_last = nullptr;  // [B, H]
 };
 
 template <class T>

@@ -30,22 +30,25 @@ class BlockGruOp : public ContractKernel {
     OP_REQUIRES_OK(
         ctx, ZeroOutputs(ctx, device_, 0, num_outputs(), args.shape.steps));
     if (NoState(bound)) return;
-    args.x = Input<T>(ctx, 1);
-    args.h_prev = Input<T>(ctx, 2);
-    args.w_ru_x = Input<T>(ctx, 3);
+    args.x = Input<T>(ctx, kX);
+    args.h_prev = Input<T>(ctx, kHPrev);
+    args.w_ru_x = Input<T>(ctx, kWRu);
     args.w_ru_h = args.w_ru_x + bound['I'] * kGruGates * bound['H'];
-    args.w_c_x = Input<T>(ctx, 4);
+    args.w_c_x = Input<T>(ctx, kWC);
     args.w_c_h = args.w_c_x + bound['I'] * bound['H'];
-    args.b_ru = Input<T>(ctx, 5);
-    args.b_c = Input<T>(ctx, 6);
-    args.r = Output<T>(ctx, 0);
-    args.u = Output<T>(ctx, 1);
-    args.c = Output<T>(ctx, 2);
-    args.h = Output<T>(ctx, 3);
+    args.b_ru = Input<T>(ctx, kBRu);
+    args.b_c = Input<T>(ctx, kBC);
+    args.r = Output<T>(ctx, kR);
+    args.u = Output<T>(ctx, kU);
+    args.c = Output<T>(ctx, kC);
+    args.h = Output<T>(ctx, kH);
     OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }
 
  private:
+  enum In { kSeqLenMax, kX, kHPrev, kWRu, kWC, kBRu, kBC };
+  enum Out { kR, kU, kC, kH };
+
   Device device_;
 };
 
@@ -65,32 +68,48 @@ class BlockGruGradOp : public ContractKernel {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
       return;
     }
-    OP_REQUIRES_OK(ctx, ZeroOutput(ctx, device_, 0, args.shape.steps));
+    OP_REQUIRES_OK(ctx, ZeroOutput(ctx, device_, kXGrad, args.shape.steps));
     const int64_t w_ru_h = bound['I'] * kGruGates * bound['H'];
     const int64_t w_c_h = bound['I'] * bound['H'];
-    args.x = Input<T>(ctx, 1);
-    args.h_prev = Input<T>(ctx, 2);
-    args.w_ru_x = Input<T>(ctx, 3);
+    args.x = Input<T>(ctx, kX);
+    args.h_prev = Input<T>(ctx, kHPrev);
+    args.w_ru_x = Input<T>(ctx, kWRu);
     args.w_ru_h = args.w_ru_x + w_ru_h;
-    args.w_c_x = Input<T>(ctx, 4);
+    args.w_c_x = Input<T>(ctx, kWC);
     args.w_c_h = args.w_c_x + w_c_h;
-    args.r = Input<T>(ctx, 7);
-    args.u = Input<T>(ctx, 8);
-    args.c = Input<T>(ctx, 9);
-    args.h = Input<T>(ctx, 10);
-    args.h_grad = Input<T>(ctx, 11);
-    args.x_grad = Output<T>(ctx, 0);
-    args.h_prev_grad = Output<T>(ctx, 1);
-    args.w_ru_x_grad = Output<T>(ctx, 2);
+    args.r = Input<T>(ctx, kR);
+    args.u = Input<T>(ctx, kU);
+    args.c = Input<T>(ctx, kC);
+    args.h = Input<T>(ctx, kH);
+    args.h_grad = Input<T>(ctx, kHGrad);
+    args.x_grad = Output<T>(ctx, kXGrad);
+    args.h_prev_grad = Output<T>(ctx, kHPrevGrad);
+    args.w_ru_x_grad = Output<T>(ctx, kWRuGrad);
     args.w_ru_h_grad = args.w_ru_x_grad + w_ru_h;
-    args.w_c_x_grad = Output<T>(ctx, 3);
+    args.w_c_x_grad = Output<T>(ctx, kWCGrad);
     args.w_c_h_grad = args.w_c_x_grad + w_c_h;
-    args.b_ru_grad = Output<T>(ctx, 4);
-    args.b_c_grad = Output<T>(ctx, 5);
+    args.b_ru_grad = Output<T>(ctx, kBRuGrad);
+    args.b_c_grad = Output<T>(ctx, kBCGrad);
     OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }
 
  private:
+  enum In {
+    kSeqLenMax,
+    kX,
+    kHPrev,
+    kWRu,
+    kWC,
+    kBRu,
+    kBC,
+    kR,
+    kU,
+    kC,
+    kH,
+    kHGrad
+  };
+  enum Out { kXGrad, kHPrevGrad, kWRuGrad, kWCGrad, kBRuGrad, kBCGrad };
+
   Device device_;
 };
 

@@ -41,26 +41,29 @@ class BlockLstmOp : public ContractKernel {
     if (NoState(bound)) return;
     args.layout = kV2 ? kLstmIfco : kLstmIcfo;
     args.options = options_;
-    args.x = Input<T>(ctx, 1);
-    args.cs_prev = Input<T>(ctx, 2);
-    args.h_prev = Input<T>(ctx, 3);
-    args.w_x = Input<T>(ctx, 4);
+    args.x = Input<T>(ctx, kX);
+    args.cs_prev = Input<T>(ctx, kCsPrev);
+    args.h_prev = Input<T>(ctx, kHPrev);
+    args.w_x = Input<T>(ctx, kW);
     args.w_h = args.w_x + bound['I'] * kLstmGates * bound['H'];
-    args.wci = Input<T>(ctx, 5);
-    args.wcf = Input<T>(ctx, 6);
-    args.wco = Input<T>(ctx, 7);
-    args.b = Input<T>(ctx, 8);
-    args.i = Output<T>(ctx, 0);
-    args.cs = Output<T>(ctx, 1);
-    args.f = Output<T>(ctx, 2);
-    args.o = Output<T>(ctx, 3);
-    args.ci = Output<T>(ctx, 4);
-    args.co = Output<T>(ctx, 5);
-    args.h = Output<T>(ctx, 6);
+    args.wci = Input<T>(ctx, kWci);
+    args.wcf = Input<T>(ctx, kWcf);
+    args.wco = Input<T>(ctx, kWco);
+    args.b = Input<T>(ctx, kB);
+    args.i = Output<T>(ctx, kI);
+    args.cs = Output<T>(ctx, kCs);
+    args.f = Output<T>(ctx, kF);
+    args.o = Output<T>(ctx, kO);
+    args.ci = Output<T>(ctx, kCi);
+    args.co = Output<T>(ctx, kCo);
+    args.h = Output<T>(ctx, kH);
     OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }
 
  private:
+  enum In { kSeqLenMax, kX, kCsPrev, kHPrev, kW, kWci, kWcf, kWco, kB };
+  enum Out { kI, kCs, kF, kO, kCi, kCo, kH };
+
   Device device_;
   LstmOptions options_;
 };
@@ -90,40 +93,67 @@ class BlockLstmGradOp : public ContractKernel {
     }
     args.layout = kV2 ? kLstmIfco : kLstmIcfo;
     args.use_peephole = use_peephole_;
-    args.x = Input<T>(ctx, 1);
-    args.cs_prev = Input<T>(ctx, 2);
-    args.h_prev = Input<T>(ctx, 3);
-    args.w_x = Input<T>(ctx, 4);
+    args.x = Input<T>(ctx, kX);
+    args.cs_prev = Input<T>(ctx, kCsPrev);
+    args.h_prev = Input<T>(ctx, kHPrev);
+    args.w_x = Input<T>(ctx, kW);
     const int64_t w_h = bound['I'] * kLstmGates * bound['H'];
     args.w_h = args.w_x + w_h;
-    args.wci = Input<T>(ctx, 5);
-    args.wcf = Input<T>(ctx, 6);
-    args.wco = Input<T>(ctx, 7);
-    args.i = Input<T>(ctx, 9);
-    args.cs = Input<T>(ctx, 10);
-    args.f = Input<T>(ctx, 11);
-    args.o = Input<T>(ctx, 12);
-    args.ci = Input<T>(ctx, 13);
-    args.co = Input<T>(ctx, 14);
-    args.h = Input<T>(ctx, 15);
-    args.cs_grad = Input<T>(ctx, 16);
-    args.h_grad = Input<T>(ctx, 17);
+    args.wci = Input<T>(ctx, kWci);
+    args.wcf = Input<T>(ctx, kWcf);
+    args.wco = Input<T>(ctx, kWco);
+    args.i = Input<T>(ctx, kI);
+    args.cs = Input<T>(ctx, kCs);
+    args.f = Input<T>(ctx, kF);
+    args.o = Input<T>(ctx, kO);
+    args.ci = Input<T>(ctx, kCi);
+    args.co = Input<T>(ctx, kCo);
+    args.h = Input<T>(ctx, kH);
+    args.cs_grad = Input<T>(ctx, kCsGrad);
+    args.h_grad = Input<T>(ctx, kHGrad);
     args.x_grad = Output<T>(ctx, kXGrad);
-    args.cs_prev_grad = Output<T>(ctx, 1);
-    args.h_prev_grad = Output<T>(ctx, 2);
-    args.w_x_grad = Output<T>(ctx, 3);
+    args.cs_prev_grad = Output<T>(ctx, kCsPrevGrad);
+    args.h_prev_grad = Output<T>(ctx, kHPrevGrad);
+    args.w_x_grad = Output<T>(ctx, kWGrad);
     args.w_h_grad = args.w_x_grad + w_h;
     args.wci_grad = Output<T>(ctx, kWciGrad);
-    args.wcf_grad = Output<T>(ctx, kWciGrad + 1);
+    args.wcf_grad = Output<T>(ctx, kWcfGrad);
     args.wco_grad = Output<T>(ctx, kWcoGrad);
-    args.b_grad = Output<T>(ctx, 7);
+    args.b_grad = Output<T>(ctx, kBGrad);
     OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }
 
  private:
-  static constexpr int kXGrad = 0;
-  static constexpr int kWciGrad = 4;
-  static constexpr int kWcoGrad = 6;
+  enum In {
+    kSeqLenMax,
+    kX,
+    kCsPrev,
+    kHPrev,
+    kW,
+    kWci,
+    kWcf,
+    kWco,
+    kB,
+    kI,
+    kCs,
+    kF,
+    kO,
+    kCi,
+    kCo,
+    kH,
+    kCsGrad,
+    kHGrad
+  };
+  enum Out {
+    kXGrad,
+    kCsPrevGrad,
+    kHPrevGrad,
+    kWGrad,
+    kWciGrad,
+    kWcfGrad,
+    kWcoGrad,
+    kBGrad
+  };
 
   Device device_;
   bool use_peephole_ = false;

@@ -75,8 +75,9 @@ absl::Status CpuHost::ToStatus(cpu::Status status) const {
       return absl::OkStatus();
     case cpu::Status::kOutOfMemory:
       return absl::ResourceExhaustedError(
-          op.type_string() +
-          ": no memory for scratch: " + std::string(allocation_.message()));
+          op.type_string() + ": no memory for scratch: " +
+          (allocation_.ok() ? "its size overflows"
+                            : std::string(allocation_.message())));
     case cpu::Status::kCancelled:
       return absl::CancelledError(op.type_string() + " was cancelled");
   }

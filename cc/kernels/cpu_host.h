@@ -47,7 +47,7 @@ class CpuHost {
 };
 
 template <class T>
-const cpu::CellFunctions<T>& CellFunctionsOf(const cpu::Engine& engine) {
+const cpu::EngineFunctions<T>& EngineFunctionsOf(const cpu::Engine& engine) {
   if constexpr (std::is_same_v<T, float>) {
     return engine.f32;
   } else if constexpr (std::is_same_v<T, double>) {
@@ -71,7 +71,7 @@ class CpuDevice {
   explicit CpuDevice(tensorflow::OpKernelConstruction* ctx) {
     const auto& engine = CpuEngine();
     OP_REQUIRES_OK(ctx, engine.status());
-    functions_ = &CellFunctionsOf<T>(**engine);
+    functions_ = &EngineFunctionsOf<T>(**engine);
   }
 
   absl::Status Run(tensorflow::OpKernelContext* ctx,
@@ -154,7 +154,7 @@ class CpuDevice {
     return host.ToStatus(status);
   }
 
-  const cpu::CellFunctions<T>* functions_ = nullptr;
+  const cpu::EngineFunctions<T>* functions_ = nullptr;
 };
 
 }  // namespace blockrnn

@@ -23,20 +23,23 @@ class GruBlockCellOp : public ContractKernel {
     OP_REQUIRES_OK(ctx, Prepare(ctx, &bound));
     GruCellForwardArgs<T> args;
     args.dims = CellDimsOf(bound);
-    args.x = Input<T>(ctx, 0);
-    args.h_prev = Input<T>(ctx, 1);
-    args.w_ru = Input<T>(ctx, 2);
-    args.w_c = Input<T>(ctx, 3);
-    args.b_ru = Input<T>(ctx, 4);
-    args.b_c = Input<T>(ctx, 5);
-    args.r = Output<T>(ctx, 0);
-    args.u = Output<T>(ctx, 1);
-    args.c = Output<T>(ctx, 2);
-    args.h = Output<T>(ctx, 3);
+    args.x = Input<T>(ctx, kX);
+    args.h_prev = Input<T>(ctx, kHPrev);
+    args.w_ru = Input<T>(ctx, kWRu);
+    args.w_c = Input<T>(ctx, kWC);
+    args.b_ru = Input<T>(ctx, kBRu);
+    args.b_c = Input<T>(ctx, kBC);
+    args.r = Output<T>(ctx, kR);
+    args.u = Output<T>(ctx, kU);
+    args.c = Output<T>(ctx, kC);
+    args.h = Output<T>(ctx, kH);
     OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }
 
  private:
+  enum In { kX, kHPrev, kWRu, kWC, kBRu, kBC };
+  enum Out { kR, kU, kC, kH };
+
   Device device_;
 };
 
@@ -51,21 +54,24 @@ class GruBlockCellGradOp : public ContractKernel {
     OP_REQUIRES_OK(ctx, Prepare(ctx, &bound));
     GruCellBackwardArgs<T> args;
     args.dims = CellDimsOf(bound);
-    args.h_prev = Input<T>(ctx, 1);
-    args.w_ru = Input<T>(ctx, 2);
-    args.w_c = Input<T>(ctx, 3);
-    args.r = Input<T>(ctx, 6);
-    args.u = Input<T>(ctx, 7);
-    args.c = Input<T>(ctx, 8);
-    args.d_h = Input<T>(ctx, 9);
-    args.d_x = Output<T>(ctx, 0);
-    args.d_h_prev = Output<T>(ctx, 1);
-    args.d_c_bar = Output<T>(ctx, 2);
-    args.d_r_bar_u_bar = Output<T>(ctx, 3);
+    args.h_prev = Input<T>(ctx, kHPrev);
+    args.w_ru = Input<T>(ctx, kWRu);
+    args.w_c = Input<T>(ctx, kWC);
+    args.r = Input<T>(ctx, kR);
+    args.u = Input<T>(ctx, kU);
+    args.c = Input<T>(ctx, kC);
+    args.d_h = Input<T>(ctx, kDH);
+    args.d_x = Output<T>(ctx, kDX);
+    args.d_h_prev = Output<T>(ctx, kDHPrev);
+    args.d_c_bar = Output<T>(ctx, kDCBar);
+    args.d_r_bar_u_bar = Output<T>(ctx, kDRBarUBar);
     OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }
 
  private:
+  enum In { kX, kHPrev, kWRu, kWC, kBRu, kBC, kR, kU, kC, kDH };
+  enum Out { kDX, kDHPrev, kDCBar, kDRBarUBar };
+
   Device device_;
 };
 

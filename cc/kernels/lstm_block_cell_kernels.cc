@@ -28,25 +28,28 @@ class LstmBlockCellOp : public ContractKernel {
     LstmCellForwardArgs<T> args;
     args.dims = CellDimsOf(bound);
     args.options = options_;
-    args.x = Input<T>(ctx, 0);
-    args.cs_prev = Input<T>(ctx, 1);
-    args.h_prev = Input<T>(ctx, 2);
-    args.w = Input<T>(ctx, 3);
-    args.wci = Input<T>(ctx, 4);
-    args.wcf = Input<T>(ctx, 5);
-    args.wco = Input<T>(ctx, 6);
-    args.b = Input<T>(ctx, 7);
-    args.i = Output<T>(ctx, 0);
-    args.cs = Output<T>(ctx, 1);
-    args.f = Output<T>(ctx, 2);
-    args.o = Output<T>(ctx, 3);
-    args.ci = Output<T>(ctx, 4);
-    args.co = Output<T>(ctx, 5);
-    args.h = Output<T>(ctx, 6);
+    args.x = Input<T>(ctx, kX);
+    args.cs_prev = Input<T>(ctx, kCsPrev);
+    args.h_prev = Input<T>(ctx, kHPrev);
+    args.w = Input<T>(ctx, kW);
+    args.wci = Input<T>(ctx, kWci);
+    args.wcf = Input<T>(ctx, kWcf);
+    args.wco = Input<T>(ctx, kWco);
+    args.b = Input<T>(ctx, kB);
+    args.i = Output<T>(ctx, kI);
+    args.cs = Output<T>(ctx, kCs);
+    args.f = Output<T>(ctx, kF);
+    args.o = Output<T>(ctx, kO);
+    args.ci = Output<T>(ctx, kCi);
+    args.co = Output<T>(ctx, kCo);
+    args.h = Output<T>(ctx, kH);
     OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }
 
  private:
+  enum In { kX, kCsPrev, kHPrev, kW, kWci, kWcf, kWco, kB };
+  enum Out { kI, kCs, kF, kO, kCi, kCo, kH };
+
   Device device_;
   LstmOptions options_;
 };
@@ -65,26 +68,26 @@ class LstmBlockCellGradOp : public ContractKernel {
     LstmCellBackwardArgs<T> args;
     args.dims = CellDimsOf(bound);
     args.use_peephole = use_peephole_;
-    args.cs_prev = Input<T>(ctx, 1);
-    args.wci = Input<T>(ctx, 4);
-    args.wcf = Input<T>(ctx, 5);
-    args.wco = Input<T>(ctx, 6);
-    args.i = Input<T>(ctx, 8);
-    args.cs = Input<T>(ctx, 9);
-    args.f = Input<T>(ctx, 10);
-    args.o = Input<T>(ctx, 11);
-    args.ci = Input<T>(ctx, 12);
-    args.co = Input<T>(ctx, 13);
-    args.cs_grad = Input<T>(ctx, 14);
-    args.h_grad = Input<T>(ctx, 15);
-    args.cs_prev_grad = Output<T>(ctx, 0);
-    args.dicfo = Output<T>(ctx, 1);
-    args.wci_grad = Output<T>(ctx, 2);
-    args.wcf_grad = Output<T>(ctx, 3);
-    args.wco_grad = Output<T>(ctx, 4);
+    args.cs_prev = Input<T>(ctx, kCsPrev);
+    args.wci = Input<T>(ctx, kWci);
+    args.wcf = Input<T>(ctx, kWcf);
+    args.wco = Input<T>(ctx, kWco);
+    args.i = Input<T>(ctx, kI);
+    args.cs = Input<T>(ctx, kCs);
+    args.f = Input<T>(ctx, kF);
+    args.o = Input<T>(ctx, kO);
+    args.ci = Input<T>(ctx, kCi);
+    args.co = Input<T>(ctx, kCo);
+    args.cs_grad = Input<T>(ctx, kCsGrad);
+    args.h_grad = Input<T>(ctx, kHGrad);
+    args.cs_prev_grad = Output<T>(ctx, kCsPrevGrad);
+    args.dicfo = Output<T>(ctx, kDicfo);
+    args.wci_grad = Output<T>(ctx, kWciGrad);
+    args.wcf_grad = Output<T>(ctx, kWcfGrad);
+    args.wco_grad = Output<T>(ctx, kWcoGrad);
     if (!use_peephole_) {
       // The engine leaves these alone, and their length need not be H.
-      for (int output = 2; output <= 4; ++output) {
+      for (int output = kWciGrad; output <= kWcoGrad; ++output) {
         OP_REQUIRES_OK(
             ctx, device_.FillZero(ctx, Output<T>(ctx, output),
                                   ctx->mutable_output(output)->TotalBytes()));
@@ -94,6 +97,26 @@ class LstmBlockCellGradOp : public ContractKernel {
   }
 
  private:
+  enum In {
+    kX,
+    kCsPrev,
+    kHPrev,
+    kW,
+    kWci,
+    kWcf,
+    kWco,
+    kB,
+    kI,
+    kCs,
+    kF,
+    kO,
+    kCi,
+    kCo,
+    kCsGrad,
+    kHGrad
+  };
+  enum Out { kCsPrevGrad, kDicfo, kWciGrad, kWcfGrad, kWcoGrad };
+
   Device device_;
   bool use_peephole_ = false;
 };

@@ -8,45 +8,30 @@
 namespace blockrnn {
 namespace {
 
-// Peepholes that are not in use may have any length, as in TensorFlow;
-// their gradients are zeros of that length.
-const OpContract& kBlockLstm = RegisterContract({
-    "BlockRNN>BlockLSTM",
+// Of both versions, which differ in the order of gates. Peepholes that are not
+// in use may have any length, as in TensorFlow; their gradients are zeros of
+// that length.
+constexpr char kInputs[] =
     "seq_len_max[] x[T,B,I] cs_prev[B,H] h_prev[B,H] w[I+H,4H] wci[H|?] "
-    "wcf[H|?] wco[H|?] b[4H]",
-    "i[T,B,H] cs[T,B,H] f[T,B,H] o[T,B,H] ci[T,B,H] co[T,B,H] h[T,B,H]",
-    "use_peephole",
-});
-
-const OpContract& kBlockLstmV2 = RegisterContract({
-    "BlockRNN>BlockLSTMV2",
+    "wcf[H|?] wco[H|?] b[4H]";
+constexpr char kOutputs[] =
+    "i[T,B,H] cs[T,B,H] f[T,B,H] o[T,B,H] ci[T,B,H] co[T,B,H] h[T,B,H]";
+constexpr char kGradInputs[] =
     "seq_len_max[] x[T,B,I] cs_prev[B,H] h_prev[B,H] w[I+H,4H] wci[H|?] "
-    "wcf[H|?] wco[H|?] b[4H]",
-    "i[T,B,H] cs[T,B,H] f[T,B,H] o[T,B,H] ci[T,B,H] co[T,B,H] h[T,B,H]",
-    "use_peephole",
-});
-
-const OpContract& kBlockLstmGrad = RegisterContract({
-    "BlockRNN>BlockLSTMGrad",
-    "seq_len_max[] x[T,B,I] cs_prev[B,H] h_prev[B,H] w[I+H,4H] wci[H|?] "
-    "wcf[H|?] wco[H|?] b[4H] "
-    "i[T,B,H] cs[T,B,H] f[T,B,H] o[T,B,H] ci[T,B,H] co[T,B,H] h[T,B,H] "
-    "cs_grad[T,B,H] h_grad[T,B,H]",
+    "wcf[H|?] wco[H|?] b[4H] i[T,B,H] cs[T,B,H] f[T,B,H] o[T,B,H] ci[T,B,H] "
+    "co[T,B,H] h[T,B,H] cs_grad[T,B,H] h_grad[T,B,H]";
+constexpr char kGradOutputs[] =
     "x_grad[T,B,I] cs_prev_grad[B,H] h_prev_grad[B,H] w_grad[I+H,4H] "
-    "wci_grad=wci wcf_grad=wcf wco_grad=wco b_grad[4H]",
-    "use_peephole",
-});
+    "wci_grad=wci wcf_grad=wcf wco_grad=wco b_grad[4H]";
 
-const OpContract& kBlockLstmGradV2 = RegisterContract({
-    "BlockRNN>BlockLSTMGradV2",
-    "seq_len_max[] x[T,B,I] cs_prev[B,H] h_prev[B,H] w[I+H,4H] wci[H|?] "
-    "wcf[H|?] wco[H|?] b[4H] "
-    "i[T,B,H] cs[T,B,H] f[T,B,H] o[T,B,H] ci[T,B,H] co[T,B,H] h[T,B,H] "
-    "cs_grad[T,B,H] h_grad[T,B,H]",
-    "x_grad[T,B,I] cs_prev_grad[B,H] h_prev_grad[B,H] w_grad[I+H,4H] "
-    "wci_grad=wci wcf_grad=wcf wco_grad=wco b_grad[4H]",
-    "use_peephole",
-});
+const OpContract& kBlockLstm =
+    RegisterContract({"BlockRNN>BlockLSTM", kInputs, kOutputs, "use_peephole"});
+const OpContract& kBlockLstmV2 = RegisterContract(
+    {"BlockRNN>BlockLSTMV2", kInputs, kOutputs, "use_peephole"});
+const OpContract& kBlockLstmGrad = RegisterContract(
+    {"BlockRNN>BlockLSTMGrad", kGradInputs, kGradOutputs, "use_peephole"});
+const OpContract& kBlockLstmGradV2 = RegisterContract(
+    {"BlockRNN>BlockLSTMGradV2", kGradInputs, kGradOutputs, "use_peephole"});
 
 REGISTER_OP("BlockRNN>BlockLSTM")
     .Input("seq_len_max: int64")

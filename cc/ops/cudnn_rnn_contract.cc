@@ -142,9 +142,9 @@ absl::Status CheckCudnnRnnSizes(const std::string& op,
   sizes->units = bound['H'];
   if (sizes->layers == 0) return NoLayer(op, attrs, bound);
   if (sizes->units != kUnknown && attrs.num_proj > sizes->units) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        op, ": num_proj, for which input_c has H units, must be in 0..H = 0..",
-        sizes->units, ", got ", attrs.num_proj));
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": num_proj must be in 0..H = 0..", sizes->units,
+                     " (H is the last dim of input_c), got ", attrs.num_proj));
   }
   if (attrs.input_mode == RnnInputMode::kSkip && sizes->input != kUnknown &&
       sizes->units != kUnknown && sizes->input != sizes->units) {

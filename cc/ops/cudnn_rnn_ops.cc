@@ -154,8 +154,8 @@ std::string WithShapes(const char* text, int version, const char* first,
 
 std::string ForwardDoc(int version) {
   return absl::StrCat(
-      "Computes a stack of recurrent layers as cuDNN does, on the CPU.\n",
-      kEquations, version == 3 ? kVersion3 : "", kParamsDoc, kReserve,
+      "Computes a stack of recurrent layers as cuDNN does.\n", kEquations,
+      version == 3 ? kVersion3 : "", kParamsDoc, kReserve,
       "\nA sequence, batch, input or state of size 0 is allowed. half and "
       "bfloat16 are\ncomputed in float32.\n\n",
       WithShapes(kForwardStart, version, "[B, T, I]", "[B, L·D, P]",

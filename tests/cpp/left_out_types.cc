@@ -7,23 +7,23 @@
 namespace blockrnn::cpu {
 
 template <class T>
-CellFunctions<T> MakeCellFunctions();
+EngineFunctions<T> MakeEngineFunctions();
 
 #if defined(BLOCKRNN_FLOAT_ONLY)
 template <>
-CellFunctions<Eigen::bfloat16> MakeCellFunctions() {
+EngineFunctions<Eigen::bfloat16> MakeEngineFunctions() {
   return {};
 }
 #endif
 
 #if defined(BLOCKRNN_FLOAT_ONLY) || defined(BLOCKRNN_FLOAT_AND_BFLOAT16)
 template <>
-CellFunctions<Eigen::half> MakeCellFunctions() {
+EngineFunctions<Eigen::half> MakeEngineFunctions() {
   return {};
 }
 
 template <>
-CellFunctions<double> MakeCellFunctions() {
+EngineFunctions<double> MakeEngineFunctions() {
   return {};
 }
 #endif

@@ -7,9 +7,11 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "cc/kernels/cpu/engine.h"
+#include "tests/cpp/random.h"
 #include "tests/cpp/reference.h"
 #include "tests/cpp/storage.h"
 
@@ -86,6 +88,21 @@ inline std::vector<Op>& Ops() {
 inline bool AddOp(const Op& op) {
   Ops().push_back(op);
   return true;
+}
+
+// The op must be there.
+inline const Op& FindOp(const std::string& name) {
+  for (const Op& op : Ops()) {
+    if (name == op.name) return op;
+  }
+  std::abort();
+}
+
+// Of elements in [-1, 1).
+inline Tensor RandomTensor(int64_t count, Random* random) {
+  Tensor tensor(count);
+  for (Real& element : tensor) element = random->Signed();
+  return tensor;
 }
 
 // The engine's functions for a storage type, found by that type.

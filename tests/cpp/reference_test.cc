@@ -5,7 +5,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <string>
 #include <vector>
@@ -19,13 +18,6 @@ namespace blockrnn::test {
 namespace {
 
 using Values = std::vector<Tensor>;
-
-const Op& FindOp(const std::string& name) {
-  for (const Op& op : Ops()) {
-    if (name == op.name) return op;
-  }
-  std::abort();
-}
 
 void ExpectNear(const std::string& what, double got, double want,
                 double tolerance, Failures* failures) {
@@ -113,12 +105,6 @@ struct Gradient {
     }
   }
 };
-
-Tensor RandomTensor(int64_t count, Random* random) {
-  Tensor tensor(count);
-  for (Real& element : tensor) element = random->Signed();
-  return tensor;
-}
 
 Values RandomInputs(const Op& op, const Dims& dims, int variant,
                     Random* random) {

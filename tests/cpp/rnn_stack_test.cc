@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -24,13 +23,6 @@
 namespace blockrnn::test {
 namespace {
 
-const Op& FindOp(const std::string& name) {
-  for (const Op& op : Ops()) {
-    if (name == op.name) return op;
-  }
-  std::abort();
-}
-
 // Every combination, on a shape with lengths of 0 to T.
 void EveryCombination(const char* name, Failures* failures) {
   Case c;
@@ -47,12 +39,6 @@ void EveryCombination(const char* name, Failures* failures) {
       failures->Add(RunAndCompare(c));
     }
   }
-}
-
-Tensor RandomTensor(std::size_t count, Random* random) {
-  Tensor tensor(count);
-  for (Real& element : tensor) element = random->Signed();
-  return tensor;
 }
 
 double Dot(const Tensor& a, const Tensor& b) {
@@ -362,7 +348,7 @@ void DirectionsInTurn(Failures* failures) {
 
 // Without units there may be more layers than anyone can count.
 void LayersWithoutUnits(Failures* failures) {
-  constexpr int64_t kLayers = int64_t{1} << 60;
+  constexpr int64_t kLayers = int64_t{1} << 61;
   Call call(Geometry(RnnMode::kLstm, kLayers, 3, 0), 2, 2, false);
   call.Run(failures);
   RnnBackwardArgs<float> args;

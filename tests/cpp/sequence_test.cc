@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <string>
 #include <vector>
@@ -21,19 +20,6 @@ namespace blockrnn::test {
 namespace {
 
 using Values = std::vector<Tensor>;
-
-const Op& FindOp(const std::string& name) {
-  for (const Op& op : Ops()) {
-    if (name == op.name) return op;
-  }
-  std::abort();
-}
-
-Tensor RandomTensor(std::size_t count, Random* random) {
-  Tensor tensor(count);
-  for (Real& element : tensor) element = random->Signed();
-  return tensor;
-}
 
 Values RandomInputs(const Op& op, const Dims& dims, int variant,
                     Random* random) {

@@ -11,19 +11,20 @@
 #include <vector>
 
 #include "tests/cpp/check.h"
+#include "tests/cpp/tolerances.h"
 
 namespace blockrnn::test {
 namespace {
 
 using V = cpu::Vec<float>;
 
-// Off by 4 units in the last place at the most.
+// Off by kSigmoidUnits in the last place at the most.
 bool GoodSigmoid(double got, double want) {
   if (std::isnan(want)) return std::isnan(got);
   const double normal =
       std::max(want, double{std::numeric_limits<float>::min()});
   const double unit = std::ldexp(1, std::ilogb(normal) - 23);
-  return std::abs(got - want) <= 4 * unit;
+  return std::abs(got - want) <= kSigmoidUnits * unit;
 }
 
 void SigmoidOfFloat(Failures* failures) {

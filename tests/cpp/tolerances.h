@@ -19,6 +19,10 @@ inline double ComputeEpsilon(Type type) {
                                : std::numeric_limits<float>::epsilon();
 }
 
+// simd.h promises 3 units in the last place of float; the reference is rounded
+// as well.
+inline constexpr double kSigmoidUnits = 4;
+
 // The formula of oneDNN's benchdnn: errors of a sum of n terms grow like log₂ n
 // when it is summed by lanes and blocks; a backward pass has two sums in a row;
 // 4 is its headroom, which here also pays for the few units in the last place

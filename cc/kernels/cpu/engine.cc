@@ -11,11 +11,14 @@
 
 extern "C" __attribute__((visibility("default"))) const blockrnn::cpu::Engine*
 blockrnn_cpu_engine() {
-  using blockrnn::cpu::MakeCellFunctions;
+  using blockrnn::cpu::MakeEngineFunctions;
   static const blockrnn::cpu::Engine engine = {
-      blockrnn::cpu::kEngineVersion,    BLOCKRNN_ISA,
-      MakeCellFunctions<Eigen::half>(), MakeCellFunctions<Eigen::bfloat16>(),
-      MakeCellFunctions<float>(),       MakeCellFunctions<double>(),
+      blockrnn::cpu::kEngineVersion,
+      BLOCKRNN_ISA,
+      MakeEngineFunctions<Eigen::half>(),
+      MakeEngineFunctions<Eigen::bfloat16>(),
+      MakeEngineFunctions<float>(),
+      MakeEngineFunctions<double>(),
   };
   return &engine;
 }

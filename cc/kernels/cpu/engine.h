@@ -44,7 +44,7 @@ struct Host {
 };
 
 template <class T>
-struct CellFunctions {
+struct EngineFunctions {
   Status (*gru_cell_forward)(const GruCellForwardArgs<T>&, const Host&);
   Status (*gru_cell_backward)(const GruCellBackwardArgs<T>&, const Host&);
   Status (*lstm_cell_forward)(const LstmCellForwardArgs<T>&, const Host&);
@@ -73,10 +73,10 @@ inline constexpr int kEngineVersion = 5;
 struct Engine {
   int version;
   const char* isa;  // "generic", "x86-64-v2", … (engine.bzl)
-  CellFunctions<Eigen::half> f16;
-  CellFunctions<Eigen::bfloat16> bf16;
-  CellFunctions<float> f32;
-  CellFunctions<double> f64;
+  EngineFunctions<Eigen::half> f16;
+  EngineFunctions<Eigen::bfloat16> bf16;
+  EngineFunctions<float> f32;
+  EngineFunctions<double> f64;
 };
 
 // The one exported symbol: extern "C" const Engine* blockrnn_cpu_engine().

@@ -4,6 +4,7 @@
 
 namespace blockrnn::cpu {
 
-template CellFunctions<Eigen::bfloat16> MakeCellFunctions<Eigen::bfloat16>();
+template EngineFunctions<Eigen::bfloat16>
+MakeEngineFunctions<Eigen::bfloat16>();
 
 }  // namespace blockrnn::cpu

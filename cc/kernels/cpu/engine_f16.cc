@@ -4,6 +4,6 @@
 
 namespace blockrnn::cpu {
 
-template CellFunctions<Eigen::half> MakeCellFunctions<Eigen::half>();
+template EngineFunctions<Eigen::half> MakeEngineFunctions<Eigen::half>();
 
 }  // namespace blockrnn::cpu

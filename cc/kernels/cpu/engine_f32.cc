@@ -4,6 +4,6 @@
 
 namespace blockrnn::cpu {
 
-template CellFunctions<float> MakeCellFunctions<float>();
+template EngineFunctions<float> MakeEngineFunctions<float>();
 
 }  // namespace blockrnn::cpu

@@ -4,6 +4,6 @@
 
 namespace blockrnn::cpu {
 
-template CellFunctions<double> MakeCellFunctions<double>();
+template EngineFunctions<double> MakeEngineFunctions<double>();
 
 }  // namespace blockrnn::cpu

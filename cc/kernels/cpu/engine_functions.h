@@ -21,7 +21,7 @@
 namespace blockrnn::cpu {
 
 template <class T>
-CellFunctions<T> MakeCellFunctions() {
+EngineFunctions<T> MakeEngineFunctions() {
   return {
       &WithCrew<&GruCellForward<T, StandardActivations>>,
       &WithCrew<&GruCellBackward<T>>,
@@ -40,10 +40,10 @@ CellFunctions<T> MakeCellFunctions() {
   };
 }
 
-extern template CellFunctions<Eigen::half> MakeCellFunctions();
-extern template CellFunctions<Eigen::bfloat16> MakeCellFunctions();
-extern template CellFunctions<float> MakeCellFunctions();
-extern template CellFunctions<double> MakeCellFunctions();
+extern template EngineFunctions<Eigen::half> MakeEngineFunctions();
+extern template EngineFunctions<Eigen::bfloat16> MakeEngineFunctions();
+extern template EngineFunctions<float> MakeEngineFunctions();
+extern template EngineFunctions<double> MakeEngineFunctions();
 
 }  // namespace blockrnn::cpu
 

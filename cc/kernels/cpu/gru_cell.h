@@ -38,8 +38,8 @@ Status GruCellForward(const GruCellForwardArgs<T>& args, const Host& host) {
   Product<T, kGruGates> gates;
   gates.rows = rows;
   gates.units = units;
-  gates.gate_offset[kGruRu.r] = 0;
-  gates.gate_offset[kGruRu.u] = units;
+  const GateOffsets<kGruGates> offsets(units);
+  std::copy(offsets.at, offsets.at + kGruGates, gates.gate_offset);
   gates.num_parts = 2;
   const int64_t ld_ru = kGruGates * units;
   gates.parts[0] = {{x, input}, input, {args.w_ru, ld_ru}};

@@ -107,7 +107,8 @@ class GruSequenceBackward {
     loop.stages = 2;
     loop.rows = shape_.batch;
     loop.panels = w_c_h_t_.panels();
-    loop.multiplies = static_cast<double>(shape_.batch) * units_ * units_ * 3;
+    loop.multiplies =
+        static_cast<double>(shape_.batch) * units_ * units_ * (kGruGates + 1);
     const StepSplit split = ChooseSplit(loop, host_.num_threads);
     loop.steps = block.steps;
     return RunSteps(host_, loop, split, rows_,
@@ -248,10 +249,10 @@ class GruSequenceBackward {
   const DroppedStates<T, kGruGates> dropped_;
   BlockGradients<C> d_ru_;  // [block rows + B, 2H], pre-activations
   C* d_c_;                  // [block rows, H], pre-activations
-  C* h_r_;                  // [block rows, H], h before the step ∘ r
-  C* h_r_t_;                // [H + 1, block rows], the last row ones
-  C* d_h_;                  // [B, H]
-  C* d_h_before_;           // [B, H], less what comes through r̄ and ū
+  C* h_r_;         // [block rows, H], h before the step ∘ r ∘ factors of c
+  C* h_r_t_;       // [H + 1, block rows], the last row ones
+  C* d_h_;         // [B, H]
+  C* d_h_before_;  // [B, H], less what comes through r̄ and ū
   const WeightGrad<T> w_ru_x_grad_;
   const WeightGrad<T> w_ru_h_grad_;
   const WeightGrad<T> w_c_x_grad_;

@@ -43,13 +43,13 @@ class GruSequenceForward {
         state_(&scratch_, factors_, shape_.batch),
         loop_(Loop()),
         split_(ChooseSplit(loop_, host.num_threads)),
-        w_ru_h_(host, &scratch_, WeightView<T>{args.w_ru_h, 2 * units_},
+        w_ru_h_(host, &scratch_, WeightView<T>{args.w_ru_h, kGruGates * units_},
                 GateOffsets<kGruGates>(units_).at, units_, units_,
                 rows_.FewUses() && !factors_),
         w_c_h_(host, &scratch_, WeightView<T>{args.w_c_h, units_}, {0}, units_,
                units_, rows_.FewUses()),
         x_ru_(host, &scratch_, shape_, rows_,
-              {args.w_ru_x, 2 * units_, false, args.b_ru},
+              {args.w_ru_x, kGruGates * units_, false, args.b_ru},
               JoinsStep<T>(loop_, split_, host.num_threads)),
         x_c_(host, &scratch_, shape_, rows_,
              {args.w_c_x, units_, false, args.b_c, nullptr, kGruGates * units_},
@@ -107,8 +107,9 @@ class GruSequenceForward {
     loop.stages = 2;
     loop.rows = shape_.batch;
     loop.panels = CeilDiv(units_, kPanelUnits<C, kGruGates>);
-    loop.multiplies = static_cast<double>(shape_.batch) * units_ * units_ * 3;
-    loop.input_weights = static_cast<double>(shape_.input) * units_ * 3;
+    const double columns = (kGruGates + 1) * static_cast<double>(units_);
+    loop.multiplies = shape_.batch * units_ * columns;
+    loop.input_weights = shape_.input * columns;
     return loop;
   }
 

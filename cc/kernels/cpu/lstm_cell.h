@@ -134,7 +134,8 @@ Status LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
   Product<T, kLstmGates> gates;
   gates.rows = rows;
   gates.units = units;
-  for (int g = 0; g < kLstmGates; ++g) gates.gate_offset[g] = g * units;
+  const GateOffsets<kLstmGates> offsets(units);
+  std::copy(offsets.at, offsets.at + kLstmGates, gates.gate_offset);
   gates.num_parts = 2;
   const int64_t ldw = kLstmGates * units;
   gates.parts[0] = {{x, input}, input, {args.w, ldw}};

@@ -118,8 +118,8 @@ class LstmSequenceBackward {
     loop.stages = projects_ ? 2 : 1;
     loop.rows = shape_.batch;
     loop.panels = w_h_t_.panels();
-    loop.multiplies =
-        static_cast<double>(shape_.batch) * width_ * (ldz_ + args_.proj);
+    loop.multiplies = static_cast<double>(shape_.batch) * width_ *
+                      (ldz_ + (projects_ ? units_ : 0));
     loop.steps = rows_.steps();
     const StepSplit split = ChooseSplit(loop, host_.num_threads);
     loop.steps = block.steps;
@@ -191,6 +191,7 @@ class LstmSequenceBackward {
   EIGEN_ALWAYS_INLINE void CellUnits(int64_t step, const GateRun<C>& run,
                                      const MGrad& m_grad) {
     const int64_t saved_at = rows_.Saved(step, run.row) * units_;
+    const int64_t cs_grad_at = rows_.InMemory(step, run.row) * units_;
     const bool skip = Skipped(step, run.row);
     C* dz = dz_.Of(step) + run.row * ldz_;
     const T* cs_prev = step == 0
@@ -205,7 +206,7 @@ class LstmSequenceBackward {
       const V h_grad = m_grad(j, lanes);
       V cs_grad = Load<C>(cs_grad_state, lanes);
       if (args_.cs_grad != nullptr) {
-        cs_grad = cs_grad + saved_value(args_.cs_grad);
+        cs_grad = cs_grad + Load<C>(args_.cs_grad + cs_grad_at + unit, lanes);
       }
       if (skip) {
         Store(cs_grad_state, cs_grad, lanes);
@@ -338,8 +339,8 @@ class LstmSequenceBackward {
   const WeightGrad<T> w_p_grad_;  // [P, H]
   C* peephole_grads_ = nullptr;   // [3, B, H]
   C* d_h_ = nullptr;              // [block rows, P], with a projection
-  C* d_h_t_ = nullptr;            // [P, block rows], with one
-  C* m_ = nullptr;                // [block rows, H], o ∘ tanh(cs), with one
+  C* d_h_t_ = nullptr;  // [P + 1, block rows], the last row ones, with one
+  C* m_ = nullptr;      // [block rows, H], o ∘ tanh(cs), with one
 };
 
 }  // namespace internal

@@ -22,8 +22,8 @@ inline void Pause() {
 #endif
 }
 
-// Whether the host has taken the call back. Workers ask between pieces of work
-// that take some milliseconds; what one of them has seen, all know.
+// Whether the host has taken the call back. Workers ask before each task of a
+// product and each stage of a step; what one of them has seen, all know.
 class Cancellation {
  public:
   explicit Cancellation(const Host& host) : host_(host) {}

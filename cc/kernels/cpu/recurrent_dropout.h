@@ -224,8 +224,8 @@ class DroppedStates {
     dropped_t_ = scratch->Array<C>(operands.TransposedSize(width));
   }
 
-  // The block's share of [grad; bias] = [state ∘ factors, 1]ᵀ · dz, dz[rows,
-  // ld] as are the columns of grad.
+  // The block's share of [grad; bias] = [state ∘ factors, 1]ᵀ · dz. dz is
+  // [rows, ld], its columns in the order of grad's.
   Status AddGradients(const C* dz, int64_t units, C* grad, C* bias,
                       ProductMemory<T>* memory) const {
     if (!factors_) return Status::kOk;

@@ -41,7 +41,6 @@ class WeightGrad {
 
   // [rows, width]
   C* sums() const { return sums_; }
-  int64_t width() const { return width_; }
 
   // The first block of steps puts its sums there; without one they are zeros.
   void Begin(const SequenceRows& rows) const {
@@ -116,9 +115,11 @@ auto SumOverRows(const RowSum<C>& sum) {
   Product<T, 1, C> product;
   product.rows = end - first;
   product.units = sum.width;
-  product.num_parts = 1;
-  product.parts[0] = {
-      {sum.left_t + first * stride, stride}, sum.rows.count, sum.right};
+  if (product.rows > 0) {
+    product.num_parts = 1;
+    product.parts[0] = {
+        {sum.left_t + first * stride, stride}, sum.rows.count, sum.right};
+  }
   const auto keep = [sum, first](const GateRun<C>& run) {
     const int64_t row = first + run.row;
     C* to = row < sum.left ? sum.grad + row * sum.ld_grad : sum.bias;
@@ -249,7 +250,6 @@ class BlockGradients {
   }
 
   C* data() const { return data_; }
-  int64_t width() const { return width_; }
   // Of the first row of a step, or of the step after the block.
   C* Of(int64_t step) const {
     const int64_t row = step == block_.end()

@@ -6,10 +6,10 @@
 // padded, at either end, costs as little as one that is shorter. What is
 // skipped between takes part.
 //
-// Rows are taken by what they have so, the longest first, so those that a step
-// has are the first ones, and a step costs what it has. `b` below is a row's
-// place in that order. Where no row is shorter than the others b is the row of
-// the batch.
+// Rows are sorted by the number of steps that they take part in, the longest
+// first. So the rows of a step are always the first ones, and a step costs what
+// they cost. `b` below is a row's place in that order, and the row of the batch
+// where no row is shorter than another.
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_ROWS_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_ROWS_H_

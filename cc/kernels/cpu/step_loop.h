@@ -162,7 +162,7 @@ class StageTeam {
   alignas(64) std::atomic<int64_t> done_{0};
 };
 
-// A share of the panels of a stage: part `piece` of `pieces`.
+// Part `piece` of `pieces` of something that is counted: panels, rows.
 struct Share {
   int piece = 0;
   int pieces = 1;
