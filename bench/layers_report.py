@@ -72,10 +72,10 @@ def _calls(result: dict[str, Any]) -> list[str]:
         out.append(
             f"{cell.upper()} at B, T, I, H = {dims(result['call_shape'])}: a tf.function with the"
             f" layer takes {cost['function_layer_us']:.0f} us, with the op alone"
-            f" {cost['function_op_us']:.0f} us; the layer costs {above:.0f} us"
-            f" (target under {target:g}, {_verdict(above < target)}). Called eagerly, without a"
-            f" tf.function: {cost['eager_layer_us']:.0f} us, {cost['eager_op_us']:.0f} us,"
-            f" {cost['eager_above_us']:.0f} us."
+            f" {cost['function_op_us']:.0f} us; call by call, the layer takes {above:.0f} us more"
+            f" in the median (target under {target:g}, {_verdict(above < target)}). Called eagerly,"
+            f" without a tf.function: layer {cost['eager_layer_us']:.0f} us, op"
+            f" {cost['eager_op_us']:.0f} us, difference {cost['eager_above_us']:.0f} us."
         )
     return out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -172,7 +173,8 @@ def _sequence_summary(rows: Sequence[dict[str, Any]], kind: str, peak: float) ->
         if large:
             text += (
                 f"; where B >= {PEAK_FROM['B']} and H >= {PEAK_FROM['H']},"
-                f" {100 * min(large):.0f} to {100 * max(large):.0f}% of the product peak"
+                f" {math.floor(100 * min(large))} to {math.floor(100 * max(large))}% of the product"
+                f" peak"
                 f" (target {100 * target['peak']:.0f})"
             )
         out.append(text + ".")

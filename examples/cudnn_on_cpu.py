@@ -1,6 +1,7 @@
 """Runs a model on a CPU that was saved where cuDNN ran, and trains it on.
 
     python examples/cudnn_on_cpu.py
+    PYTHONPATH=. python examples/cudnn_on_cpu.py  # in a checkout, without a wheel
 
 It makes a SavedModel that holds TensorFlow's own CudnnRNNV3, in a process without tf_blockrnn; asks
 TensorFlow alone to run it, which fails where there is no GPU; imports tf_blockrnn, runs the very

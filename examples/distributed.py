@@ -1,6 +1,7 @@
 """Trains one model on one device, on two devices, and on two machines, with the same result.
 
     python examples/distributed.py
+    PYTHONPATH=. python examples/distributed.py  # in a checkout, without a wheel
 
 The devices are halves of this CPU, the machines are processes that talk over the loopback device:
 

@@ -1,6 +1,7 @@
 """Makes a Keras model faster, and gives it back to people who do not have this package.
 
     python examples/ship_model.py
+    PYTHONPATH=. python examples/ship_model.py  # in a checkout, without a wheel
 
 A model of plain Keras layers is converted, timed beside the original and trained on; then it is
 restored to plain Keras, saved, and loaded by a process in which this package cannot be imported.

@@ -1,6 +1,7 @@
 """Runs a recurrent model on a stream, a chunk at a time, and gets what the whole would give.
 
     python examples/streaming.py
+    PYTHONPATH=. python examples/streaming.py  # in a checkout, without a wheel
 
 A model without state stands for the trained one. Its twin has stateful layers and a batch of one
 and takes its weights: each call goes on where the last one ended, whatever the size of a chunk, and

@@ -2,6 +2,7 @@
 
     python -m pip install --no-deps --requirement=requirements-examples.txt
     python examples/vowels.py
+    PYTHONPATH=. python examples/vowels.py  # in a checkout, without a wheel
 
 The data are the JapaneseVowels series of Kudo, Toyama and Shimbo (1999,
 https://archive.ics.uci.edu/dataset/128/japanese+vowels): 640 recordings, each 7 to 29 frames of 12

@@ -69,6 +69,7 @@ FAILURES = {
     "torn.onnx out.npz --to npz": "torn.onnx: .*gone.bin",
     "empty.keras out.npz --to npz": "empty.keras: the file is no whole Keras model: .*config.json",
     "empty.pt out.npz --to npz": "empty.pt: the file is no state dict, .*: EOFError",
+    "unknown.keras out.npz --to npz": "unknown.keras: .* class that is not known here, Gone; save",
 }
 
 
@@ -99,6 +100,9 @@ def files(convert, npz):
     pathlib.Path("empty.pt").touch()
     dense = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
     dense.save("dense.keras")
+    # A class of a program that is not here when its model is read.
+    gone = type("Gone", (keras.layers.Dense,), {"__module__": "gone"})
+    keras.Sequential([keras.Input([3]), gone(2)]).save("unknown.keras")
     torch.save(torch.nn.Linear(3, 2).state_dict(), "dense.pt")
     torch.save([1, 2], "list.pt")
     pathlib.Path("code.pt").write_bytes(pickle.dumps(Code()))

@@ -92,8 +92,19 @@ def test_other_forms_of_arguments(tf, kind):
     assert_same([ours(x.astype("float64"))], [peer(x)])
     if kind != "LSTM":
         assert_same([ours(x, initial_state=states[0])], [peer(x, initial_state=states[0])])
+    one_for_all = [state[:1] for state in states]
+    for rows in (x, x[:1]):
+        both = [values(layer, rows, one_for_all, mask=MASK[: len(rows)]) for layer in (ours, peer)]
+        assert_same(*both)
     integers = np.arange(BATCH * TIME * INPUT).reshape(BATCH, TIME, INPUT) % 3
     assert_same([ours(integers)], [peer(integers.astype("float32"))])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("backwards", [1, np.True_, 0])
+def test_numbers_are_truth_values(kind, backwards):
+    ours, peer = pair(kind, go_backwards=backwards, return_sequences=True)
+    assert_same([ours(sequence(), mask=MASK)], [peer(sequence(), mask=MASK)])
 
 
 def _both_refuse(layers, *arguments, **call):

@@ -358,6 +358,12 @@ def test_what_is_no_source(weights):
         ([*arrays, *arrays], {"cell": "gru"}, ValueError, "and then, where they are"),
         ([a[..., :-1] for a in arrays], {"cell": "gru"}, ValueError, "kernel must have the shape"),
         (keras.layers.Dense(2), {}, TypeError, "expected a layer or cell of Keras'"),
+        (
+            keras.Sequential([]),
+            {},
+            TypeError,
+            "got Sequential; pass the recurrent ones of its layers",
+        ),
         (keras.layers.RNN(_Cell()), {}, TypeError, "got _Cell"),
         ([], {}, TypeError, "expected a layer or a list that is not empty"),
         (np.zeros(3), {}, TypeError, "expected a layer or a list that is not empty"),

@@ -250,6 +250,20 @@ def test_none_is_no_option(tfb, name, option, kind):
         tf.function(call)()
 
 
+@pytest.mark.parametrize("name", GATES)
+def test_numbers_are_truth_values(tfb, name):
+    x = some(B, T, IN)
+    for value in (1, np.True_, np.int64(1), 0, np.False_):
+        for option in ("time_major", "go_backwards"):
+            got, _ = sequence_call(tfb, name, x=x, **{option: value})
+            want, _ = sequence_call(tfb, name, x=x, **{option: bool(value)})
+            np.testing.assert_array_equal(got, want)
+    for value in ("yes", tf.constant(True)):
+        kind = type(value).__name__
+        with refused(f"{name}: go_backwards must be a bool, got a value of type {kind}"):
+            sequence_call(tfb, name, x=x, go_backwards=value)
+
+
 def test_none_is_no_clip(tfb):
     large = tf.fill([B, H], 9.0)
 

@@ -18,6 +18,11 @@ def _is_command() -> bool:
     return _sys.orig_argv[-len(_sys.argv)].removeprefix("-m") == "tf_blockrnn"
 
 
+if _is_command():
+    # TensorFlow's own notes about itself would stand before what a command prints.
+    _os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+
 def _extends_tensorflow() -> bool:
     """Whether TensorFlow's own ops get from us what they lack."""
     switch = _os.environ.get("TF_BLOCKRNN_EXTEND_TF", "")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import numbers
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tf_blockrnn import _gradient_util as util
+from tf_blockrnn import _tensors
 
 # AttributeError: of what TensorFlow takes for a tensor and is none.
 _REFUSALS = (tf.errors.InvalidArgumentError, ValueError, TypeError, AttributeError)
@@ -48,7 +49,8 @@ def in_own_names(gates: int | None = None, **tuples: str) -> Callable[[Callable]
     """Makes what a function raises name its own arguments.
 
     Where they tell nothing it raises what it would have raised anyway. None is refused for each
-    option whose type is bool or float: an op would take its own default, another than ours.
+    option whose type is bool or float: an op would take its own default, another than ours. Numbers
+    are taken for a bool, as Python and Keras take them; ops would not.
 
     Args:
       gates: of a function over whole sequences. None: of a function whose arguments have the names
@@ -62,10 +64,8 @@ def in_own_names(gates: int | None = None, **tuples: str) -> Callable[[Callable]
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            for name, value in kwargs.items():
-                if value is None and name in options:
-                    wanted = f"{function.__name__}: {name} must be a {options[name]}"
-                    raise util.refusal(f"{wanted}, got None")
+            for name in options.keys() & kwargs.keys():
+                kwargs[name] = _option(f"{function.__name__}: {name}", options[name], kwargs[name])
             try:
                 return function(*args, **kwargs)
             except _REFUSALS as error:
@@ -74,11 +74,20 @@ def in_own_names(gates: int | None = None, **tuples: str) -> Callable[[Callable]
                 fault = _fault(contract, args, kwargs)
                 if fault is None:
                     raise
-                raise util.refusal(f"{function.__name__}: {fault}") from error
+                raise _tensors.refusal(f"{function.__name__}: {fault}") from error
 
         return call
 
     return decorate
+
+
+def _option(what: str, hint: str, value: Any) -> Any:
+    """The value of an option, of type bool or float, as an op takes it."""
+    if hint == "bool" and isinstance(value, (bool, np.bool_, numbers.Integral)):
+        return bool(value)
+    if value is None or hint == "bool":
+        raise _tensors.refusal(f"{what} must be a {hint}, {_got(value)}")
+    return value
 
 
 @tf.autograph.experimental.do_not_convert

@@ -1,4 +1,4 @@
-"""What the gradients of all op families share."""
+"""What gradients of several op families share; at the end, what those of whole sequences do."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context, record
+
+from tf_blockrnn import _tensors
 
 
 def known_zero(cotangent: tf.Tensor | None) -> bool:
@@ -86,23 +88,9 @@ def needed(op: tf.Operation, index: int) -> bool:
     return index not in (getattr(op, "skip_input_indices", None) or ())
 
 
-def known_dim(tensor: tf.Tensor, axis: int) -> int | None:
-    """A dim of a tensor of known rank, if it is known.
-
-    A number under `tf.compat.v1.disable_v2_tensorshape` too, which makes objects of dims.
-    """
-    return tf.compat.dimension_value(tensor.shape[axis])
-
-
-def dim(tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
-    """A dim of a tensor that should have that rank, as a number where it is known."""
-    known = known_dim(tensor, axis) if tensor.shape.rank == rank else None
-    return tf.shape(tensor)[axis] if known is None else known
-
-
 def columns(matrix: tf.Tensor) -> int | tf.Tensor:
     """The number of columns; a number where it is known, so that slices have static shapes."""
-    return dim(matrix, 1, 2)
+    return _tensors.dim(matrix, 1, 2)
 
 
 def wide(tensor: tf.Tensor) -> tf.Tensor:
@@ -129,91 +117,6 @@ def input_gradients(
     """[d_a, d_b] = d_bar · wᵀ: the gradients of a and b in [a, b] · w, given its own."""
     product = tf.raw_ops.MatMul(a=d_bar, b=weights, transpose_b=True)
     return tf.split(product, [columns(a), columns(b)], axis=1)
-
-
-# What the functions and gradients of whole sequences share.
-
-
-def refusal(message: str) -> Exception:
-    """The error for an argument that does not fit, of the type that TensorFlow has for its ops."""
-    if tf.executing_eagerly():
-        return tf.errors.InvalidArgumentError(None, None, message)
-    return ValueError(message)
-
-
-def as_tensor(value: tf.Tensor, dtype: tf.DType | None = None) -> tf.Tensor:
-    """An argument as a tensor; numbers and arrays become one of that dtype."""
-    if isinstance(value, tf.Tensor):  # to ask costs a fraction of what the conversion does
-        return value
-    return tf.convert_to_tensor(value, None if tf.is_tensor(value) else dtype)
-
-
-def integers(argument: str, value: int | tf.Tensor) -> tf.Tensor:
-    """An argument that must be of integers.
-
-    Raises:
-      tf.errors.InvalidArgumentError: it is not (ValueError while a graph is built).
-    """
-    tensor = as_tensor(value)
-    if not tensor.dtype.is_integer:
-        raise refusal(f"{argument} must be of an integer type, got {tensor.dtype.name}")
-    return tensor
-
-
-def sequence_length(
-    function: str, x: tf.Tensor, seq_len_max: int | tf.Tensor | None
-) -> tf.Tensor | int:
-    """The number of steps of x, [T, B, width], that count: all of them when None is said.
-
-    Raises:
-      tf.errors.InvalidArgumentError: seq_len_max is no integer.
-    """
-    if seq_len_max is not None:
-        return tf.cast(integers(f"{function}: seq_len_max", seq_len_max), tf.int64)
-    if x.shape.rank == 0:
-        return 0  # the op refuses such an x
-    steps = None if x.shape.rank is None else known_dim(x, 0)
-    return tf.shape(x, out_type=tf.int64)[0] if steps is None else steps
-
-
-def steps_before(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-    """[T, 1, 1]: whether a step counts."""
-    count = tf.range(tf.shape(steps, out_type=tf.int64)[0])
-    return (count < seq_len_max)[:, tf.newaxis, tf.newaxis]
-
-
-def counted(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-    """The steps that count; zeros for the others, as even 0 times a NaN in them is a NaN."""
-    in_wide = wide(steps)
-    return tf.where(steps_before(seq_len_max, steps), in_wide, tf.zeros_like(in_wide))
-
-
-def width(sequence: tf.Tensor) -> int | tf.Tensor:
-    """The last dim; a number where it is known, so that slices have static shapes."""
-    return dim(sequence, 2, 3)
-
-
-def last_two(sequence: tf.Tensor) -> tf.Tensor:
-    """The sequence as a matrix, a row for each step and row of the batch."""
-    # Not -1 for the rows: of a sequence without columns they could not be told.
-    shape = tf.shape(sequence, out_type=tf.int64)
-    return tf.reshape(sequence, [shape[0] * shape[1], shape[2]])
-
-
-def before(first: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-    """The state before each step, given the one before the first and those after each."""
-    return tf.concat([first[tf.newaxis], steps], axis=0)[: tf.shape(steps)[0]]
-
-
-def split_first(on_before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """From gradients of the states before the steps: that of the first, those after each step."""
-    rest = tf.concat([on_before[1:], tf.zeros_like(on_before[:1])], axis=0)
-    return tf.reduce_sum(on_before[:1], axis=0), rest  # a sum, as there may be no step
-
-
-def sum_of_products(rows: tf.Tensor, d_bar: tf.Tensor) -> tf.Tensor:
-    """Σ over steps of rowsᵀ · d_bar."""
-    return tf.raw_ops.MatMul(a=last_two(rows), b=last_two(d_bar), transpose_a=True)
 
 
 def add(tensor: tf.Tensor, *terms: tf.Tensor | None) -> tf.Tensor:
@@ -267,3 +170,46 @@ def gradient_of(
             tape.watch(tensor)
         outputs = function(*inputs)
     return tape.gradient(outputs, inputs, output_gradients=list(cotangents))
+
+
+# Of whole sequences.
+
+
+def steps_before(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    """[T, 1, 1]: whether a step counts."""
+    count = tf.range(tf.shape(steps, out_type=tf.int64)[0])
+    return (count < seq_len_max)[:, tf.newaxis, tf.newaxis]
+
+
+def counted(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    """The steps that count; zeros for the others, as even 0 times a NaN in them is a NaN."""
+    in_wide = wide(steps)
+    return tf.where(steps_before(seq_len_max, steps), in_wide, tf.zeros_like(in_wide))
+
+
+def width(sequence: tf.Tensor) -> int | tf.Tensor:
+    """The last dim; a number where it is known, so that slices have static shapes."""
+    return _tensors.dim(sequence, 2, 3)
+
+
+def last_two(sequence: tf.Tensor) -> tf.Tensor:
+    """The sequence as a matrix, a row for each step and row of the batch."""
+    # Not -1 for the rows: of a sequence without columns they could not be told.
+    shape = tf.shape(sequence, out_type=tf.int64)
+    return tf.reshape(sequence, [shape[0] * shape[1], shape[2]])
+
+
+def before(first: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
+    """The state before each step, given the one before the first and those after each."""
+    return tf.concat([first[tf.newaxis], steps], axis=0)[: tf.shape(steps)[0]]
+
+
+def split_first(on_before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """From gradients of the states before the steps: that of the first, those after each step."""
+    rest = tf.concat([on_before[1:], tf.zeros_like(on_before[:1])], axis=0)
+    return tf.reduce_sum(on_before[:1], axis=0), rest  # a sum, as there may be no step
+
+
+def sum_of_products(rows: tf.Tensor, d_bar: tf.Tensor) -> tf.Tensor:
+    """Σ over steps of rowsᵀ · d_bar."""
+    return tf.raw_ops.MatMul(a=last_two(rows), b=last_two(d_bar), transpose_a=True)

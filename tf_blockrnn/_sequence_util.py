@@ -10,19 +10,10 @@ import tensorflow as tf
 from tensorflow.python.eager import context, record
 
 from tf_blockrnn import _gradient_util as util
+from tf_blockrnn import _tensors
 
 # Elements of zeros that are kept, at most. To make so few takes longer than a small op.
 _MOST_KEPT = 10_000
-
-
-@functools.cache
-def _none_eager(dtype: tf.DType) -> tf.Tensor:
-    return tf.zeros([0], dtype)
-
-
-def none(dtype: tf.DType) -> tf.Tensor:
-    """What an op takes for an input that is left out."""
-    return _none_eager(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
 
 
 @functools.lru_cache(maxsize=64)
@@ -41,8 +32,8 @@ def inputs(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """x and w_h as tensors. Numbers and arrays take the dtype of the first of all that are."""
     dtype = next((t.dtype for t in _each((w_h, *others, x)) if tf.is_tensor(t)), None)
-    w_h = util.as_tensor(w_h, dtype)
-    return util.as_tensor(x, w_h.dtype), w_h
+    w_h = _tensors.as_tensor(w_h, dtype)
+    return _tensors.as_tensor(x, w_h.dtype), w_h
 
 
 def _each(arguments: Sequence[tf.Tensor | Sequence[tf.Tensor] | None]) -> Iterator[tf.Tensor]:
@@ -59,7 +50,7 @@ def in_dtype(given: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def _other_rank(argument: str, shape: tf.TensorShape, rank: int) -> Exception:
-    return util.refusal(f"{argument} must have {rank} dims, got shape {list(shape)}")
+    return _tensors.refusal(f"{argument} must have {rank} dims, got shape {list(shape)}")
 
 
 def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
@@ -70,7 +61,7 @@ def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tens
     """
     if tensor.shape.rank not in (None, rank):
         raise _other_rank(argument, tensor.shape, rank)
-    return util.dim(tensor, axis, rank)
+    return _tensors.dim(tensor, axis, rank)
 
 
 def zero_state(op: str, x: tf.Tensor, time_major: bool, units: int | tf.Tensor) -> tf.Tensor:
@@ -92,7 +83,7 @@ def or_left_out(argument: str, given: tf.Tensor | None, rank: int, dtype: tf.DTy
       tf.errors.InvalidArgumentError: it is of another rank.
     """
     if given is None:
-        return none(dtype)
+        return _tensors.none(dtype)
     given = in_dtype(given, dtype)
     shape = given.shape  # a tuple if it is a Keras variable's
     found = shape.rank if isinstance(shape, tf.TensorShape) else len(shape)
@@ -128,9 +119,9 @@ def steps(
 
 def _mask(op: str, mask: tf.Tensor | None) -> tf.Tensor:
     if mask is not None:
-        mask = util.as_tensor(mask)
+        mask = _tensors.as_tensor(mask)
         if not (mask.dtype.is_bool or mask.dtype.is_integer):
-            raise util.refusal(
+            raise _tensors.refusal(
                 f"{op}: mask must be of bool or of an integer type, got {mask.dtype.name}"
             )
         if not mask.dtype.is_bool:
@@ -142,8 +133,8 @@ def _lengths(
     op: str, x: tf.Tensor, batch_axis: int, sequence_lengths: tf.Tensor | None
 ) -> tf.Tensor:
     if sequence_lengths is None:
-        return none(tf.int32)
-    lengths = util.integers(f"{op}: sequence_lengths", sequence_lengths)
+        return _tensors.none(tf.int32)
+    lengths = _tensors.integers(f"{op}: sequence_lengths", sequence_lengths)
     if lengths.shape.rank in (None, 1) and not lengths.shape.num_elements():
         lengths = _none_left_out(op, lengths, dim(f"{op}: x", x, batch_axis, 3))
     return lengths if lengths.dtype in (tf.int32, tf.int64) else tf.cast(lengths, tf.int64)
@@ -154,7 +145,7 @@ def _none_left_out(op: str, lengths: tf.Tensor, batch: int | tf.Tensor) -> tf.Te
     wanted = f"{op}: sequence_lengths must have shape [B]"
     if lengths.shape.num_elements() == 0 and isinstance(batch, int):
         if batch > 0:
-            raise util.refusal(f"{wanted} = [{batch}], got shape [0]")
+            raise _tensors.refusal(f"{wanted} = [{batch}], got shape [0]")
         return lengths
     # What is left shows when the graph runs.
     given = tf.size(lengths)
@@ -165,9 +156,27 @@ def _none_left_out(op: str, lengths: tf.Tensor, batch: int | tf.Tensor) -> tf.Te
         return tf.identity(lengths)
 
 
+def sequence_length(
+    function: str, x: tf.Tensor, seq_len_max: int | tf.Tensor | None
+) -> tf.Tensor | int:
+    """The number of steps of x, [T, B, width], that count: all of them when None is said.
+
+    Raises:
+      tf.errors.InvalidArgumentError: seq_len_max is no integer.
+    """
+    if seq_len_max is not None:
+        return tf.cast(_tensors.integers(f"{function}: seq_len_max", seq_len_max), tf.int64)
+    if x.shape.rank == 0:
+        return 0  # the op refuses such an x
+    steps = None if x.shape.rank is None else _tensors.known_dim(x, 0)
+    return tf.shape(x, out_type=tf.int64)[0] if steps is None else steps
+
+
 def or_none(cotangent: tf.Tensor) -> tf.Tensor:
     """A cotangent, or what stands for one that is zeros."""
-    return none(cotangent.dtype) if util.known_zero(cotangent) else tf.convert_to_tensor(cotangent)
+    if util.known_zero(cotangent):
+        return _tensors.none(cotangent.dtype)
+    return tf.convert_to_tensor(cotangent)
 
 
 def check_training(op: tf.Operation) -> None:

@@ -14,7 +14,8 @@ import tensorflow as tf
 
 from tf_blockrnn import _arguments as arguments
 from tf_blockrnn import _gradient_util as util
-from tf_blockrnn import _loader
+from tf_blockrnn import _loader, _tensors
+from tf_blockrnn import _sequence_util as sequence_util
 
 _ops = _loader.load()
 
@@ -59,8 +60,8 @@ def block_gru(
       >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f}")
       0.175991 0.000000
     """
-    x = util.as_tensor(x, getattr(w_ru, "dtype", None))
-    length = util.sequence_length("block_gru", x, seq_len_max)
+    x = _tensors.as_tensor(x, getattr(w_ru, "dtype", None))
+    length = sequence_util.sequence_length("block_gru", x, seq_len_max)
     return _ops.block_rnn_block_gru(length, x, h_prev, w_ru, w_c, b_ru, b_c, name=name)
 
 
@@ -74,7 +75,7 @@ class _Inputs(NamedTuple):
     b_c: tf.Tensor
 
 
-class _Steps(NamedTuple):
+class _Outputs(NamedTuple):
     """The outputs of the op, or their cotangents."""
 
     r: tf.Tensor
@@ -104,7 +105,7 @@ class _Direct(NamedTuple):
 
 
 def _direct(
-    inputs: _Inputs, outputs: _Steps, cotangents: _Steps, valid: tf.Tensor
+    inputs: _Inputs, outputs: _Outputs, cotangents: _Outputs, valid: tf.Tensor
 ) -> _Direct | None:
     """None when there is nothing but zeros.
 
@@ -134,7 +135,7 @@ def _direct(
     return _Direct(d_ru, d_c_bar, tf.linalg.matmul(d_ru, w_ru_h, transpose_b=True) + d_hr * r)
 
 
-def _add_direct(back: _Backward, inputs: _Inputs, outputs: _Steps, direct: _Direct) -> _Backward:
+def _add_direct(back: _Backward, inputs: _Inputs, outputs: _Outputs, direct: _Direct) -> _Backward:
     """Adds what the direct gradients contribute at their own steps to all but the state."""
     x = util.counted(inputs.seq_len_max, inputs.x)
     h_before = util.wide(util.before(inputs.h_prev, outputs.h))
@@ -160,8 +161,8 @@ def _add_direct(back: _Backward, inputs: _Inputs, outputs: _Steps, direct: _Dire
 
 @tf.RegisterGradient("BlockRNN>BlockGRU")
 def _gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    inputs, outputs = _Inputs(*op.inputs), _Steps(*op.outputs)
-    cotangents = _Steps(*cotangents)
+    inputs, outputs = _Inputs(*op.inputs), _Outputs(*op.outputs)
+    cotangents = _Outputs(*cotangents)
     h_grad = tf.convert_to_tensor(cotangents.h)
     valid = util.steps_before(inputs.seq_len_max, outputs.h)
     direct = _direct(inputs, outputs, cotangents, valid)

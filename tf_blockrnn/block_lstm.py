@@ -16,7 +16,8 @@ import tensorflow as tf
 
 from tf_blockrnn import _arguments as arguments
 from tf_blockrnn import _gradient_util as util
-from tf_blockrnn import _loader
+from tf_blockrnn import _loader, _tensors
+from tf_blockrnn import _sequence_util as sequence_util
 from tf_blockrnn.lstm_block_cell import TUPLES, Peepholes, peephole_weights
 
 _ops = _loader.load()
@@ -67,11 +68,11 @@ def block_lstm(
       >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f} {steps.h[2, 0, 0]:.6f}")
       0.448484 0.709648 0.000000
     """
-    x = util.as_tensor(x, getattr(w, "dtype", None))
+    x = _tensors.as_tensor(x, getattr(w, "dtype", None))
     cs_prev, h_prev = state
     wci, wcf, wco = peephole_weights(peepholes, x, w)
     return _ops.block_rnn_block_lstm(
-        util.sequence_length("block_lstm", x, seq_len_max),
+        sequence_util.sequence_length("block_lstm", x, seq_len_max),
         x,
         cs_prev,
         h_prev,
@@ -105,7 +106,7 @@ def block_lstm_v2(
       x: input, [T, B, I]; half, bfloat16, float32 or float64, as all others.
       state: (cs_prev, h_prev), cell state and output before the first step, each [B, H].
       w: weights, [I+H, 4H]; the rows of x first, then those of h_prev; columns i, f, ci, o.
-      b: biases, [4H], in the order of w; what stands for a forget bias belongs into it.
+      b: biases, [4H], in the order of w; add a forget bias to these, if there is to be one.
       peepholes: (wci, wcf, wco), each [H]; None for a cell without.
       seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
       cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
@@ -129,11 +130,11 @@ def block_lstm_v2(
       >>> steps.h.shape
       TensorShape([3, 1, 2])
     """
-    x = util.as_tensor(x, getattr(w, "dtype", None))
+    x = _tensors.as_tensor(x, getattr(w, "dtype", None))
     cs_prev, h_prev = state
     wci, wcf, wco = peephole_weights(peepholes, x, w)
     return _ops.block_rnn_block_lstmv2(
-        util.sequence_length("block_lstm_v2", x, seq_len_max),
+        sequence_util.sequence_length("block_lstm_v2", x, seq_len_max),
         x,
         cs_prev,
         h_prev,
@@ -160,7 +161,7 @@ class _Inputs(NamedTuple):
     b: tf.Tensor
 
 
-class _Steps(NamedTuple):
+class _Outputs(NamedTuple):
     """The outputs of the op, or their cotangents."""
 
     i: tf.Tensor
@@ -197,7 +198,7 @@ class _Direct(NamedTuple):
     d_o: tf.Tensor
 
 
-def _direct(outputs: _Steps, cotangents: _Steps, valid: tf.Tensor) -> _Direct | None:
+def _direct(outputs: _Outputs, cotangents: _Outputs, valid: tf.Tensor) -> _Direct | None:
     """σ' = σ(1 − σ), tanh' = 1 − tanh²; None when there is nothing but zeros."""
     slopes = {
         "i": lambda gate: gate * (1 - gate),
@@ -246,7 +247,7 @@ def _reach(direct: _Direct, inputs: _Inputs, v2: bool, use_peephole: bool) -> _R
 def _add_direct(
     back: _Backward,
     inputs: _Inputs,
-    outputs: _Steps,
+    outputs: _Outputs,
     direct: _Direct,
     *,
     v2: bool,
@@ -275,8 +276,8 @@ def _add_direct(
     )
 
 
-def _gradient(op: tf.Operation, cotangents: _Steps, v2: bool) -> list[tf.Tensor | None]:
-    inputs, outputs = _Inputs(*op.inputs), _Steps(*op.outputs)
+def _gradient(op: tf.Operation, cotangents: _Outputs, v2: bool) -> list[tf.Tensor | None]:
+    inputs, outputs = _Inputs(*op.inputs), _Outputs(*op.outputs)
     use_peephole = op.get_attr("use_peephole")
     valid = util.steps_before(inputs.seq_len_max, outputs.h)
     direct = _direct(outputs, cotangents, valid)
@@ -307,9 +308,9 @@ def _gradient(op: tf.Operation, cotangents: _Steps, v2: bool) -> list[tf.Tensor 
 
 @tf.RegisterGradient("BlockRNN>BlockLSTM")
 def _gradient_v1(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    return _gradient(op, _Steps(*cotangents), v2=False)
+    return _gradient(op, _Outputs(*cotangents), v2=False)
 
 
 @tf.RegisterGradient("BlockRNN>BlockLSTMV2")
 def _gradient_v2(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    return _gradient(op, _Steps(*cotangents), v2=True)
+    return _gradient(op, _Outputs(*cotangents), v2=True)

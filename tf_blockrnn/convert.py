@@ -37,6 +37,7 @@ def convert_model(model: keras.Model) -> keras.Model:
     optimizer and the metrics start afresh. XLA cannot compile the ops; where jit_compile=True asks
     for it, Keras warns and does without. A subclassed model that creates its layers in its
     constructor creates Keras' again when it is loaded from a `.keras` file; convert it again then.
+    Its copy is built and has never been called: call it once before `export`.
 
     Custom layers and models are copied through their `get_config`. What was set on them after the
     constructor, and is not in the config, is lost: a warning names the numbers, strings and truth

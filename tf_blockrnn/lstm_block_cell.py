@@ -22,8 +22,7 @@ import tensorflow as tf
 
 from tf_blockrnn import _arguments as arguments
 from tf_blockrnn import _gradient_util as util
-from tf_blockrnn import _loader
-from tf_blockrnn import _sequence_util as sequence_util
+from tf_blockrnn import _loader, _tensors
 
 _ops = _loader.load()
 
@@ -45,7 +44,7 @@ def peephole_weights(peepholes: Peepholes | None, x: tf.Tensor, w: tf.Tensor) ->
     if peepholes is not None:
         return peepholes
     typed = x if isinstance(x, (tf.Tensor, tf.Variable)) else w
-    unused = sequence_util.none(tf.as_dtype(getattr(typed, "dtype", tf.float32)))
+    unused = _tensors.none(tf.as_dtype(getattr(typed, "dtype", tf.float32)))
     return Peepholes(unused, unused, unused)
 
 

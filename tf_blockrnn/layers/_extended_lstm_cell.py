@@ -6,6 +6,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_blockrnn.layers import _fusing
+
 _GATES = 4
 
 
@@ -32,9 +34,9 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
     kernel has as many rows. The clip is straight-through: its derivative counts as 1.
     """
 
+    @_fusing.with_signature_of(keras.layers.LSTMCell.__init__)
     def __init__(
         self,
-        units: int,
         *args: Any,
         use_peephole: bool = False,
         cell_clip: float | None = None,
@@ -43,7 +45,7 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
     ):
         _check_positive("cell_clip", cell_clip, numbers.Real, "a number")
         _check_positive("projection", projection, numbers.Integral, "a whole number")
-        super().__init__(units, *args, **kwargs)
+        super().__init__(*args, **kwargs)
         self.use_peephole = bool(use_peephole)
         self.cell_clip = None if cell_clip is None else float(cell_clip)
         self.projection = None if projection is None else int(projection)

@@ -17,7 +17,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_blockrnn import _gradient_util, _loader, _sequence_util
+from tf_blockrnn import _loader, _sequence_util, _tensors
 from tf_blockrnn.layers import _fusing
 
 # On a tensor: it is the initial state that a layer made for this very call, which is zero and
@@ -47,6 +47,13 @@ class FusedLayer:
         options: as `tf_blockrnn.lstm`, `gru` and `simple_rnn` take them.
         """
         raise NotImplementedError
+
+    def _bias_or_zeros(self) -> tf.Tensor:
+        """The cell's bias, for `_run_op`; without one zeros, [G·H] for G gates."""
+        dtype = self.cell.compute_dtype
+        if self.cell.bias is None:
+            return tf.zeros([self._GATES * self.cell.units], dtype)
+        return _fusing.weight_in_dtype(self.cell.bias, dtype)
 
     def _say_if_not_fused(self) -> None:
         """Last line of a layer's constructor."""
@@ -107,11 +114,12 @@ class FusedLayer:
             _fusing.say_once(self, "layer", reason, stacklevel=2)
             return super().inner_loop(sequences, initial_state, mask, training=training)
         states = list(initial_state) if keras.tree.is_nested(initial_state) else [initial_state]
+        states = [_of_each_row(state, sequences) for state in states]
         mask = _as_bool(mask, sequences)
         x, w_x, dropout = self._drop(sequences, training)
         zero_states = all(hasattr(state, _MADE_HERE) for state in states)
         outputs, states = self._run_op(
-            x, w_x, states, mask=mask, go_backwards=self.go_backwards, **dropout
+            x, w_x, states, mask=mask, go_backwards=bool(self.go_backwards), **dropout
         )
         if not self.return_sequences:
             last = self._last_output(states[0], mask, zero_states)
@@ -204,7 +212,7 @@ def _zeros(batch: int | tf.Tensor, size: int, dtype: tf.DType) -> tf.Tensor:
 
 def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
     """A dim; a number where it is known."""
-    return _gradient_util.dim(tensor, axis, tensor.shape.rank)
+    return _tensors.dim(tensor, axis, tensor.shape.rank)
 
 
 def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
@@ -216,10 +224,15 @@ def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
     mask = tf.cast(mask, tf.bool)
     if mask.shape.rank == 3:
         mask = tf.squeeze(mask, -1)
-    one_for_all = mask.shape.rank == 2 and _gradient_util.known_dim(mask, 0) == 1
-    if one_for_all and _gradient_util.known_dim(sequences, 0) != 1:
-        mask = tf.broadcast_to(mask, [_size(sequences, 0), _size(mask, 1)])
-    return mask
+    return _of_each_row(mask, sequences)
+
+
+def _of_each_row(rows: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
+    """A state or mask, of whose rows there may be one for all, as Keras' own operations take it."""
+    one_for_all = rows.shape.rank == 2 and _tensors.known_dim(rows, 0) == 1
+    if not one_for_all or _tensors.known_dim(sequences, 0) == 1:
+        return rows
+    return tf.broadcast_to(rows, [_size(sequences, 0), _size(rows, 1)])
 
 
 def _where(keep: tf.Tensor, values: tf.Tensor) -> tf.Tensor:

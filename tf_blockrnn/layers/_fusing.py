@@ -74,14 +74,23 @@ def weight_in_dtype(weight: Any, dtype: str) -> Any:
 
 
 def with_signature_of(function: Callable) -> Callable[[Callable], Callable]:
-    """Decorates a function that hands all that it takes on to the given one.
+    """Decorates a function that hands on to the given one what it takes.
+
+    All but keyword-only arguments of its own; these are shown before the given one's **kwargs.
 
     functools.wraps would not do: Keras reads a constructor's arguments in two ways, of which one
     follows what it sets and the other does not.
     """
 
     def decorate(decorated: Callable) -> Callable:
-        decorated.__signature__ = inspect.signature(function)
+        own = [
+            parameter
+            for parameter in inspect.signature(decorated).parameters.values()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+        ]
+        signature = inspect.signature(function)
+        *parameters, kwargs = signature.parameters.values()
+        decorated.__signature__ = signature.replace(parameters=[*parameters, *own, kwargs])
         return decorated
 
     return decorate

@@ -75,14 +75,10 @@ class GRU(FusedLayer, keras.layers.GRU):
 
     def _run_op(self, x, w_x, states, **options):
         cell, dtype = self.cell, self.cell.compute_dtype
-        b_h = None
-        if cell.bias is None:
-            b_x = tf.zeros([self._GATES * cell.units], dtype)
-        elif cell.reset_after:
+        b_x, b_h = self._bias_or_zeros(), None
+        if cell.reset_after and cell.bias is not None:
             # tf.unstack costs several times its op in eager mode.
-            b_x, b_h = tf.raw_ops.Unpack(value=_fusing.weight_in_dtype(cell.bias, dtype), num=2)
-        else:
-            b_x = _fusing.weight_in_dtype(cell.bias, dtype)
+            b_x, b_h = tf.raw_ops.Unpack(value=b_x, num=2)
         outputs, state = sequences.gru(
             x,
             w_x,

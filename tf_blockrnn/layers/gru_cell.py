@@ -6,6 +6,7 @@ import keras
 import tensorflow as tf
 
 from tf_blockrnn import raw_ops
+from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._fused_cell import FusedCell
 
 
@@ -65,8 +66,9 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
     True
     """
 
-    def __init__(self, units: int, *args: Any, **kwargs: Any):
-        super().__init__(units, *args, **kwargs)
+    @_fusing.with_signature_of(keras.layers.GRUCell.__init__)
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
         self._init_fused()
 
     def _own_reason(self) -> str | None:

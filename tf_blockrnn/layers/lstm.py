@@ -4,7 +4,6 @@ import inspect
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tf_blockrnn import sequences
 from tf_blockrnn.layers import _fusing
@@ -90,16 +89,16 @@ class LSTM(FusedLayer, keras.layers.LSTM):
     _GATES = 4
     _CELLS = (keras.layers.LSTMCell, ExtendedLSTMCell)
 
+    @_fusing.with_signature_of(keras.layers.LSTM.__init__)
     def __init__(
         self,
-        units: int,
         *args: Any,
         use_peephole: bool = False,
         cell_clip: float | None = None,
         projection: int | None = None,
         **kwargs: Any,
     ):
-        super().__init__(units, *args, **kwargs)
+        super().__init__(*args, **kwargs)
         if use_peephole or cell_clip is not None or projection is not None:
             self._extend(use_peephole=use_peephole, cell_clip=cell_clip, projection=projection)
         self._say_if_not_fused()
@@ -139,11 +138,6 @@ class LSTM(FusedLayer, keras.layers.LSTM):
 
     def _run_op(self, x, w_x, states, **options):
         cell, dtype = self.cell, self.cell.compute_dtype
-        bias = (
-            tf.zeros([self._GATES * cell.units], dtype)
-            if cell.bias is None
-            else _fusing.weight_in_dtype(cell.bias, dtype)
-        )
         if self.use_peephole:
             peepholes = (cell.wci, cell.wcf, cell.wco)
             options["peepholes"] = [_fusing.weight_in_dtype(weight, dtype) for weight in peepholes]
@@ -153,7 +147,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
             x,
             w_x,
             _fusing.weight_in_dtype(cell.recurrent_kernel, dtype),
-            bias,
+            self._bias_or_zeros(),
             initial_state=states,
             cell_clip=self.cell_clip or 0.0,
             **options,

@@ -3,7 +3,6 @@
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._fused_layer import FusedLayer
@@ -74,16 +73,11 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
         cell, dtype = self.cell, self.cell.compute_dtype
         if len(states) != 1:
             raise ValueError(f"SimpleRNN has one state, got {len(states)} initial states.")
-        bias = (
-            tf.zeros([self._GATES * cell.units], dtype)
-            if cell.bias is None
-            else _fusing.weight_in_dtype(cell.bias, dtype)
-        )
         outputs, state = simple_rnn(
             x,
             w_x,
             _fusing.weight_in_dtype(cell.recurrent_kernel, dtype),
-            bias,
+            self._bias_or_zeros(),
             activation="relu" if cell.activation in _fusing.RELU else "tanh",
             initial_state=states[0],
             **options,

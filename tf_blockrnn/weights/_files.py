@@ -129,7 +129,17 @@ def _read_keras(path: str, question: Question) -> Answer:
     del layers
     # Of a config Keras takes what it finds for what should be there: hence the AttributeError.
     with whole("Keras model", *DAMAGE, AttributeError):
-        model = keras.models.load_model(path, compile=False)
+        try:
+            model = keras.models.load_model(path, compile=False)
+        except TypeError as error:
+            unknown = re.search(r"Could not locate class '(\w+)'", str(error))
+            if unknown is None:
+                raise
+            # Keras adds the whole model's config.
+            raise ValueError(
+                f"the model has a class that is not known here, {unknown[1]}; save its weights, "
+                "model.save_weights('model.weights.h5'), and convert that file"
+            ) from None
     chosen = _chosen(dict(_recurrent_layers(model)), question.layers)
     for layer in chosen.values():  # of one that goes backwards the cell alone is read below
         check_computes_as_known(layer)

@@ -127,8 +127,10 @@ def _flat(cell: Any) -> list[keras.layers.Layer]:
     if isinstance(cell, keras.layers.StackedRNNCells):
         return [one for inner in cell.cells for one in _flat(inner)]
     if not isinstance(cell, _CELLS):
+        of_model = "; pass the recurrent ones of its layers"
+        hint = of_model if isinstance(cell, keras.Model) else ""
         raise TypeError(
             "expected a layer or cell of Keras' or tf_blockrnn's GRU, LSTM or SimpleRNN, "
-            f"Bidirectional, a list of them or lists of arrays, got {type(cell).__name__}"
+            f"Bidirectional, a list of them or lists of arrays, got {type(cell).__name__}{hint}"
         )
     return [cell]

@@ -119,11 +119,11 @@ def write_torch(job: Job) -> Written:
     """A state dict."""
     import torch
 
-    from tf_blockrnn.weights.torch import _to_tensor, to_torch
+    from tf_blockrnn.weights.torch import to_tensor, to_torch
 
     _refuse_reverse(job, "a PyTorch state dict")
     state = to_torch(job.weights)
-    torch.save({name: _to_tensor(array) for name, array in state.items()}, job.path)
+    torch.save({name: to_tensor(array) for name, array in state.items()}, job.path)
 
     def place(number: int, way: str, array: str, one: DirectionWeights) -> str:
         del one

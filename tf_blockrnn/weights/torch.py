@@ -43,7 +43,8 @@ def _to_array(tensor: Any) -> np.ndarray:
     return tensor.numpy()
 
 
-def _to_tensor(array: np.ndarray) -> Any:
+def to_tensor(array: np.ndarray) -> Any:
+    """A PyTorch tensor of an array; PyTorch's own way knows no bfloat16 of NumPy."""
     import torch
 
     if array.dtype == _BFLOAT16:
@@ -298,5 +299,5 @@ def _load(state: dict[str, np.ndarray], cell: str, module: Any) -> dict[str, np.
         raise ValueError(f"the weights are of {cell}, the module's cell is {own}")
     if hasattr(module, "weight_ih"):  # a cell, whose names have no number
         state = {name.removesuffix("_l0"): array for name, array in state.items()}
-    module.load_state_dict({name: _to_tensor(array) for name, array in state.items()})
+    module.load_state_dict({name: to_tensor(array) for name, array in state.items()})
     return state

@@ -1,0 +1,57 @@
+"""Arguments as tensors: their type, their dims, what stands for none, and how one is refused."""
+
+from __future__ import annotations
+
+import functools
+
+import tensorflow as tf
+
+
+def refusal(message: str) -> Exception:
+    """The error for an argument that does not fit, of the type that TensorFlow has for its ops."""
+    if tf.executing_eagerly():
+        return tf.errors.InvalidArgumentError(None, None, message)
+    return ValueError(message)
+
+
+def as_tensor(value: tf.Tensor, dtype: tf.DType | None = None) -> tf.Tensor:
+    """An argument as a tensor; numbers and arrays become one of that dtype."""
+    if isinstance(value, tf.Tensor):  # to ask costs a fraction of what the conversion does
+        return value
+    return tf.convert_to_tensor(value, None if tf.is_tensor(value) else dtype)
+
+
+def integers(argument: str, value: int | tf.Tensor) -> tf.Tensor:
+    """An argument that must be of integers.
+
+    Raises:
+      tf.errors.InvalidArgumentError: it is not (ValueError while a graph is built).
+    """
+    tensor = as_tensor(value)
+    if not tensor.dtype.is_integer:
+        raise refusal(f"{argument} must be of an integer type, got {tensor.dtype.name}")
+    return tensor
+
+
+def known_dim(tensor: tf.Tensor, axis: int) -> int | None:
+    """A dim of a tensor of known rank, if it is known.
+
+    A number under `tf.compat.v1.disable_v2_tensorshape` too, which makes objects of dims.
+    """
+    return tf.compat.dimension_value(tensor.shape[axis])
+
+
+def dim(tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
+    """A dim of a tensor that should have that rank, as a number where it is known."""
+    known = known_dim(tensor, axis) if tensor.shape.rank == rank else None
+    return tf.shape(tensor)[axis] if known is None else known
+
+
+@functools.cache
+def _none_eager(dtype: tf.DType) -> tf.Tensor:
+    return tf.zeros([0], dtype)
+
+
+def none(dtype: tf.DType) -> tf.Tensor:
+    """What an op takes for an input that is left out."""
+    return _none_eager(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
