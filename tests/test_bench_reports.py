@@ -161,8 +161,10 @@ def test_targets_of_layers_are_told_reached_or_missed():
     assert "3, missed" not in layers_report.text(reached)
     assert "| both, masked, training | **2.97** |" in layers_report.markdown(missed)
     assert "3, reached" not in layers_report.text(missed)
-    assert "costs 10 us (target under 60, reached)" in layers_report.text(reached)
-    assert "costs 61 us (target under 60, missed)" in layers_report.text(missed)
+    assert "takes 10 us more in the median (target under 60, reached)" in layers_report.text(
+        reached
+    )
+    assert "takes 61 us more in the median (target under 60, missed)" in layers_report.text(missed)
     assert "GRU, cost of a call: why not." in layers_report.text(reached)
     # A mean over what is left after a failure reaches nothing.
     reached["rows"][0]["layer_ratios"].clear()
