@@ -95,6 +95,10 @@ class Peer:
     def empty(self) -> Callable[[], object]:
         return tensorflow_base.empty(self._tf)
 
+    def product(self, size: int) -> Callable[[], object]:
+        """TensorFlow's: some processors run it at twice the speed of other libraries' products."""
+        return tensorflow_base.product(self._tf, size)
+
     def _raw_ops(self, op: str) -> Any:
         raw_ops = self._library.raw_ops
         if not hasattr(raw_ops, op):
