@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.tables import percent
+
 _LIBRARIES = {"keras": "Keras", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
 # What the product peak may change by within a run on a machine that does nothing else.
 _PEAK_DRIFT = 0.05
@@ -56,7 +58,7 @@ def not_quiet(result: dict[str, Any]) -> str:
         what = "time lies" if len(above) == 1 else "times lie"
         signs.append(
             f"{len(above)} float32 {what} above the peak, ours and others', at up to"
-            f" {100 * max(above):.0f}% of it, so it was measured too low"
+            f" {percent(max(above))} of it, so it was measured too low"
         )
     return f"**The machine was not quiet in this run**: {'; '.join(signs)}." if signs else ""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +9,15 @@ from typing import Any
 from bench import timing
 from bench.peers import is_ours
 from bench.provenance import measured
-from bench.tables import KINDS, dims, markdown_table, number, text_table, why_missing
+from bench.tables import (
+    KINDS,
+    dims,
+    markdown_table,
+    number,
+    percent,
+    text_table,
+    why_missing,
+)
 
 # What sequences are to reach against the fastest peer, whole tf.function call, float32: at each
 # shape, and on geometric mean; and the share of the measured product peak where B >= 48, H >= 256.
@@ -147,7 +154,7 @@ def _sequence_lines(rows: Sequence[dict[str, Any]], names: Sequence[str], peak: 
         for name in ours:
             entry = row["peers"].get(name, {})
             share = entry["gflops"] / peak if "gflops" in entry and peak else None
-            line.append(("-" if share is None else f"{100 * share:.0f}%", None))
+            line.append(("-" if share is None else percent(share), None))
         lines.append(line)
     return head, lines
 
@@ -173,8 +180,7 @@ def _sequence_summary(rows: Sequence[dict[str, Any]], kind: str, peak: float) ->
         if large:
             text += (
                 f"; where B >= {PEAK_FROM['B']} and H >= {PEAK_FROM['H']},"
-                f" {math.floor(100 * min(large))} to {math.floor(100 * max(large))}% of the product"
-                f" peak"
+                f" {percent(min(large))} to {percent(max(large))} of the product peak"
                 f" (target {100 * target['peak']:.0f})"
             )
         out.append(text + ".")

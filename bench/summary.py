@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from bench import layers_report, report, timing
 from bench.peers import is_ours
 from bench.provenance import measured
-from bench.tables import KINDS, markdown_table
+from bench.tables import KINDS, markdown_table, percent
 
 # What the block cells are to reach on mean over TensorFlow's.
 _CELL_MEAN = 2.0
@@ -76,7 +75,7 @@ def _sequence_line(
     target = report.TARGETS[kind]
     ratios = [row["ratios"][name] for row in rows]
     shares = _shares(rows, name, peak)
-    low = f"{math.floor(100 * min(shares))}%" if shares else "-"
+    low = percent(min(shares)) if shares else "-"
     return [
         what,
         _bold(timing.geometric_mean(ratios), target["mean"]),

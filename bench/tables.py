@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,11 @@ def number(value: float) -> str:
     if value >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
+
+def percent(share: float) -> str:
+    """Rounded down: 89.6% has not reached 90."""
+    return f"{math.floor(100 * share)}%"
 
 
 def why_missing(entry: dict[str, Any]) -> str:

@@ -100,7 +100,7 @@ def test_what_ran_as_pytorchs_own_kernels_is_no_goals_and_shown():
 
 
 def test_whether_cudnn_ran_is_seen_by_its_operations():
-    """On the CPU it does not; a stand-in for its operation is seen, in a backward too."""
+    """On the CPU it does not; a stand-in for its operation is seen, unless it only lays out."""
     torch = pytest.importorskip("torch")
     from bench.gpu import build
 
@@ -114,10 +114,13 @@ def test_whether_cudnn_ran_is_seen_by_its_operations():
     (grad,), ran = build.cudnn_ran(train)
     assert grad.shape == x.shape and not ran
     library = torch.library.Library("blockrnn_bench_test", "DEF")
-    library.define("_cudnn_rnn(Tensor x) -> Tensor")
-    library.impl("_cudnn_rnn", lambda x: x.clone(), "CPU")
-    found, ran = build.cudnn_ran(lambda: torch.ops.blockrnn_bench_test._cudnn_rnn(x.detach()))
-    assert ran and found.equal(x)
+    computes = {"_cudnn_rnn": True, "_cudnn_rnn_backward": True, "_cudnn_rnn_flatten_weight": False}
+    for name, expected in computes.items():
+        library.define(f"{name}(Tensor x) -> Tensor")
+        library.impl(name, lambda x: x.clone(), "CPU")
+        operation = getattr(torch.ops.blockrnn_bench_test, name)
+        found, ran = build.cudnn_ran(lambda operation=operation: operation(x.detach()))
+        assert ran == expected and found.equal(x)
 
 
 def test_a_result_is_printed_and_drawn(tmp_path):

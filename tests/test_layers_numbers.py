@@ -103,8 +103,9 @@ def test_other_forms_of_arguments(tf, kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backwards", [1, np.True_, 0])
 def test_numbers_are_truth_values(kind, backwards):
-    ours, peer = pair(kind, go_backwards=backwards, return_sequences=True)
-    assert_same([ours(sequence(), mask=MASK)], [peer(sequence(), mask=MASK)])
+    both = pair(kind, go_backwards=backwards, return_sequences=True)
+    for states in (None, initial_states(kind)):
+        assert_same(*(values(layer, sequence(), states, mask=MASK) for layer in both))
 
 
 def _both_refuse(layers, *arguments, **call):

@@ -19,8 +19,8 @@ def _is_command() -> bool:
 
 
 if _is_command():
-    # TensorFlow's own notes about itself would stand before what a command prints.
-    _os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    # Fewer of TensorFlow's notes about itself before what a command prints; its warnings stay.
+    _os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 
 def _extends_tensorflow() -> bool:

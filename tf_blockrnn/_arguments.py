@@ -64,8 +64,9 @@ def in_own_names(gates: int | None = None, **tuples: str) -> Callable[[Callable]
 
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> Any:
-            for name in options.keys() & kwargs.keys():
-                kwargs[name] = _option(f"{function.__name__}: {name}", options[name], kwargs[name])
+            for name, hint in options.items():
+                if name in kwargs:
+                    kwargs[name] = _option(f"{function.__name__}: {name}", hint, kwargs[name])
             try:
                 return function(*args, **kwargs)
             except _REFUSALS as error:

@@ -96,7 +96,7 @@ class Peer:
         return tensorflow_base.empty(self._tf)
 
     def product(self, size: int) -> Callable[[], object]:
-        """TensorFlow's: some processors run it at twice the speed of other libraries' products."""
+        """TensorFlow's, which on some processors has twice the speed of other libraries'."""
         return tensorflow_base.product(self._tf, size)
 
     def _raw_ops(self, op: str) -> Any:

@@ -162,7 +162,7 @@ class ReserveLayout {
 
   // An array [N, H] of a pseudo-layer: LstmKept or GruKept.
   int64_t Array(int64_t pseudo, int index) const {
-    // Empty arrays may be without number: what they are counted by comes last.
+    // In this order nothing overflows: of arrays of 0 bytes there may be 2^61.
     return kReserveHeaderBytes + pseudo * (arrays_ * array_bytes_) +
            index * array_bytes_;
   }

@@ -184,9 +184,11 @@ REGISTER_OP("BlockRNN>LSTMSequenceGrad")
 Computes the gradient of LSTMSequence, given those of h, cs and the last states.
 
 The equations are those of BlockLSTMGrad, with gates in the order i, f, ci, o,
-from the last step done to the first. With a projection, h_grad in them is
-d_h · w_p, and w_p_grad is Σ d_hᵀ · (o ∘ tanh(cs)). The clip is straight-through: its derivative is taken as 1. A skipped step hands
-the gradients of the state on as they are; past a row's length x_grad is zeros.
+from the last step done to the first. With a projection, where d_h is the
+gradient of the projected state, h_grad in them is d_h · w_p, and w_p_grad is
+Σ d_hᵀ · (o ∘ tanh(cs)). The clip is straight-through: its derivative is taken
+as 1. A skipped step hands the gradients of the state on as they are; past a
+row's length x_grad is zeros.
 
 x: The input, `[T, B, I]`, or `[B, T, I]` without time_major.
 h_prev: The state before the first step, `[B, P]`; P is H without a projection.

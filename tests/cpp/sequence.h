@@ -62,12 +62,13 @@ inline constexpr int kPlainOrder = 12;  // every step counts, in order
 
 // Shapes that are not shared out; over rows, within a block of steps and over
 // more of them, which are short where the input is wide; over units, the same.
-// step_loop_test.cc checks that they are. In the last one, x joins the step on
-// one thread, and on two it is multiplied ahead, in few rows.
+// step_loop_test.cc checks that they are. In the last two, of the simple RNN
+// and of the cells with gates, x joins the step on one thread, and on two it is
+// multiplied ahead, in few rows.
 inline const std::vector<Dims>& SharedSequences() {
   static const std::vector<Dims> shapes = {
-      {3, 5, 7, 4},   {40, 7, 56, 9},    {130, 140, 33, 8},
-      {3, 5, 150, 3}, {7, 140, 110, 70}, {16, 40, 300, 1},
+      {3, 5, 7, 4},      {40, 7, 56, 9},   {130, 140, 33, 8}, {3, 5, 150, 3},
+      {7, 140, 110, 70}, {16, 40, 300, 1}, {16, 40, 150, 1},
   };
   return shapes;
 }

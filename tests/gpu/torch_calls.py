@@ -26,4 +26,7 @@ def cudnn_ran(function: Callable[[], T]) -> tuple[T, bool]:
 
     with Watch():
         result = function()
-    return result, any("cudnn_rnn" in name for name in names)
+    # "aten::_cudnn_rnn" and its backward; _cudnn_rnn_flatten_weight only lays weights out.
+    return result, any(
+        name.split(".")[0].endswith(("::_cudnn_rnn", "::_cudnn_rnn_backward")) for name in names
+    )

@@ -139,7 +139,7 @@ class FusedLayer:
         if mask is not None and self.zero_output_for_mask:
             outputs = _where(mask, outputs)
         elif mask is not None and not zero_states:
-            count = tf.cumsum(tf.cast(mask, tf.int32), axis=1, reverse=self.go_backwards)
+            count = tf.cumsum(tf.cast(mask, tf.int32), axis=1, reverse=bool(self.go_backwards))
             outputs = _where(count > 0, outputs)
         return tf.reverse(outputs, [1]) if self.go_backwards else outputs
 
@@ -228,7 +228,7 @@ def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
 
 
 def _of_each_row(rows: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
-    """A state or mask, of whose rows there may be one for all, as Keras' own operations take it."""
+    """A state or mask; one row for all, as Keras takes it, is repeated where its shape is known."""
     one_for_all = rows.shape.rank == 2 and _tensors.known_dim(rows, 0) == 1
     if not one_for_all or _tensors.known_dim(sequences, 0) == 1:
         return rows

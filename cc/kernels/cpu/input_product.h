@@ -44,8 +44,9 @@ bool JoinsStep(const StepLoop& loop, StepSplit split, int num_threads) {
          loop.rows >= kRowsThatNeverWait;
 }
 
-// Weights that stream begin the rows of a tile one by one, and would keep the
-// last gate's share (below) of the last one alone.
+// Within a step, the product with x that a tile begins with puts the last
+// gate's share of all its rows into one buffer. Streamed weights begin a tile
+// row by row, and each row would overwrite it.
 static_assert(kRowsToJoinStep > internal::kStreamTileRows);
 
 // The weights of the input, and what is added.
