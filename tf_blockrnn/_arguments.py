@@ -84,7 +84,7 @@ def in_own_names(gates: int | None = None, **tuples: str) -> Callable[[Callable]
 
 def _option(what: str, hint: str, value: Any) -> Any:
     """The value of an option, of type bool or float, as an op takes it."""
-    if hint == "bool" and isinstance(value, (bool, np.bool_, numbers.Integral)):
+    if hint == "bool" and isinstance(value, (numbers.Integral, np.bool_)):
         return bool(value)
     if value is None or hint == "bool":
         raise _tensors.refusal(f"{what} must be a {hint}, {_got(value)}")
