@@ -33,6 +33,39 @@ def test_threads_do_not_change_the_bits(tfb):
         assert not differing, f"1 and {threads} threads differ: {differing[:10]}"
 
 
+ON_THE_CALLERS_THREAD = """
+import compare, numpy as np, tensorflow as tf, tf_blockrnn
+
+B, H = 4096, 64
+subnormal = np.full([B, H], 2e-39, np.float32)
+known = dict(
+    x=np.zeros([B, H]), h_prev=np.zeros([B, H]), w_ru=np.zeros([2 * H, 2 * H]),
+    w_c=np.zeros([2 * H, H]), b_ru=np.zeros(2 * H), b_c=np.zeros(H),
+    r=np.full([B, H], 0.5), u=np.full([B, H], 0.5), c=np.zeros([B, H]),
+)
+known = {name: value.astype(np.float32) for name, value in known.items()}
+with tf.Graph().as_default() as graph:
+    d_h = tf.compat.v1.placeholder(tf.float32, [B, H])
+    gradients = tf_blockrnn.raw_ops.GRUBlockCellGrad(d_h=d_h, **known)
+seen = set()
+for inter_op in (1, -1, -1, -1):  # -1: no thread of its own for an op
+    config = tf.compat.v1.ConfigProto(
+        inter_op_parallelism_threads=inter_op, intra_op_parallelism_threads=4
+    )
+    with tf.compat.v1.Session(graph=graph, config=config) as session:
+        found = session.run(gradients, {d_h: subnormal})
+    seen.add(b"".join(compare.bits(value) for value in found))
+print(len(seen))
+"""
+
+
+def test_the_callers_thread_rounds_as_the_pools_do(tfb):
+    """TensorFlow's own threads take subnormal numbers for zero; a session's caller does not."""
+    del tfb
+    result = children.run_python(["-c", ON_THE_CALLERS_THREAD], fresh=True)
+    assert children.assert_ok(result, "the sessions").split()[-1] == "1"
+
+
 def _bits(outputs):
     return [compare.bits(value) for value in outputs]
 

@@ -4,6 +4,7 @@
 #ifndef BLOCKRNN_KERNELS_CPU_HOST_H_
 #define BLOCKRNN_KERNELS_CPU_HOST_H_
 
+#include <cfenv>
 #include <cstddef>
 #include <cstring>
 #include <mutex>
@@ -17,6 +18,8 @@
 #include "cc/kernels/cpu_engine_loader.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/platform/denormal.h"
+#include "tensorflow/core/platform/setround.h"
 
 namespace blockrnn {
 
@@ -150,6 +153,9 @@ class CpuDevice {
                    cpu::Status (*function)(const Args&, const cpu::Host&),
                    const Args& args) const {
     CpuHost host(ctx);
+    // As on the pool's threads: a session may run a kernel on its caller's.
+    const tensorflow::port::ScopedFlushDenormal flush;
+    const tensorflow::port::ScopedSetRound round(FE_TONEAREST);
     const cpu::Status status = function(args, host.host());
     return host.ToStatus(status);
   }

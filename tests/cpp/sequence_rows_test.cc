@@ -87,8 +87,25 @@ void EveryStepHasItsPlace(Failures* failures) {
   }
 }
 
+// What a block has in scratch is rows as wide as the state too.
+void WideStatesHaveSmallBlocks(Failures* failures) {
+  SequenceShape shape;
+  shape.steps = 512;
+  shape.batch = 16;
+  shape.input = shape.units = 8;
+  TestHost host(HostOptions{});
+  cpu::Scratch scratch(host.host());
+  constexpr int64_t kWidth = 4096;
+  const SequenceRows narrow(shape, nullptr, &scratch);
+  const SequenceRows wide(shape, nullptr, &scratch, kWidth);
+  failures->Expect(wide.MostRowsInBlock() < narrow.MostRowsInBlock() / 8,
+                   "a block of states of 4,096 has as many rows as one of 8");
+}
+
 const bool kTests[] = {
     AddTest("sequence_rows/every_step_has_its_place", &EveryStepHasItsPlace),
+    AddTest("sequence_rows/wide_states_have_small_blocks",
+            &WideStatesHaveSmallBlocks),
 };
 
 }  // namespace

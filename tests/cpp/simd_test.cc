@@ -55,7 +55,33 @@ void SigmoidOfFloat(Failures* failures) {
   }
 }
 
-const bool kTest = AddTest("simd/sigmoid_of_float", &SigmoidOfFloat);
+// What is stored must not depend on where in a row it stands.
+template <class T>
+void LastLanesAreConvertedAsAll(const char* type, Failures* failures) {
+  for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 9973) {
+    const auto pattern = static_cast<uint32_t>(bits);
+    float value;
+    std::memcpy(&value, &pattern, sizeof(value));
+    T all[V::kSize] = {};
+    T first = T(0);
+    cpu::Store(all, V(value));
+    cpu::Store(&first, V(value), cpu::FirstLanes{1});
+    if (std::memcmp(all, &first, sizeof(T)) == 0) continue;
+    std::ostringstream what;
+    what << value << " stored as " << type << " is " << static_cast<float>(*all)
+         << ", and in the last lanes of a row " << static_cast<float>(first);
+    failures->Add(what.str());
+    return;
+  }
+}
+
+void LastLanes(Failures* failures) {
+  LastLanesAreConvertedAsAll<Eigen::half>("half", failures);
+  LastLanesAreConvertedAsAll<Eigen::bfloat16>("bfloat16", failures);
+}
+
+const bool kTests[] = {AddTest("simd/sigmoid_of_float", &SigmoidOfFloat),
+                       AddTest("simd/last_lanes", &LastLanes)};
 
 }  // namespace
 }  // namespace blockrnn::test

@@ -28,7 +28,9 @@ enum class Status : int {
 
 // What an engine call borrows. Any of the engine's threads may call any of the
 // functions, several at a time: the directions of a layer run side by side, and
-// each takes threads and scratch of its own.
+// each takes threads and scratch of its own. Bits are the same whichever thread
+// does what if all round alike and all, or none, take subnormal numbers for
+// zero.
 struct Host {
   void* context = nullptr;
   // Threads worth using, the calling one counted.

@@ -4,6 +4,7 @@
 #ifndef BLOCKRNN_KERNELS_CPU_GRU_CELL_H_
 #define BLOCKRNN_KERNELS_CPU_GRU_CELL_H_
 
+#include <algorithm>
 #include <cstdint>
 
 #include "cc/core/activations.h"

@@ -50,7 +50,7 @@ class GruSequenceBackward {
         w_c_h_t_(host, &scratch_, WeightView<T>{args.w_c_h, units_, true}, {0},
                  units_, units_, rows_.FewUses()),
         operands_(host, &scratch_, shape_, rows_,
-                  {args.h, units_, args.h_prev, units_}),
+                  {args.h, units_, args.h_prev, units_, !factors_}),
         dropped_(host, &scratch_, rows_, operands_, factors_),
         d_ru_(&scratch_, rows_, ld_ru_),
         d_c_(scratch_.Array<C>(rows_.MostRowsInBlock() * units_)),

@@ -164,7 +164,7 @@ class RnnSequenceBackward {
         w_h_t_(host, &scratch_, rows_, Transposed(args.w_h, units_), units_,
                factors_),
         operands_(host, &scratch_, shape_, rows_,
-                  {args.h, ld_h_, args.h_prev, units_}),
+                  {args.h, ld_h_, args.h_prev, units_, !factors_}),
         dropped_(host, &scratch_, rows_, operands_, factors_),
         dz_(&scratch_, rows_, units_),
         d_h_before_(scratch_.Array<C>(shape_.batch * units_)),

@@ -84,12 +84,6 @@ void ZeroRow(int64_t count, C* to) {
   std::fill(to, to + count, C(0));
 }
 
-// The outputs of a computation that was done in scratch, if it was.
-template <class C, class T>
-void KeepRounded(const C* computed, int64_t count, T* out) {
-  if constexpr (!std::is_same_v<C, T>) CopyRow(computed, count, out);
-}
-
 // to[j] += from[j], which may be a 16-bit type.
 template <class From, class C>
 void AddRow(const From* from, int64_t count, C* to) {

@@ -147,6 +147,7 @@ class BlockOperands {
     int64_t ld = 0;
     const T* first = nullptr;  // [B, width], before the first step
     int64_t width = 0;
+    bool multiplied = true;  // or h_t() is not asked for
   };
 
   BlockOperands(const Host& host, Scratch* scratch, const SequenceShape& shape,
@@ -159,7 +160,9 @@ class BlockOperands {
         before_(scratch->Array<StateBefore>(rows.MostRowsInBlock())),
         wide_x_(WideRowsScratch<T>(scratch, rows.MostRowsInBlock(), input_)),
         x_t_(scratch->Array<C>((input_ + 1) * MostStride())),
-        h_t_(scratch->Array<C>((states.width + 1) * MostStride())) {}
+        h_t_(states.multiplied
+                 ? scratch->Array<C>((states.width + 1) * MostStride())
+                 : nullptr) {}
 
   void Enter(const StepBlock& block, const T* x) {
     block_.Enter(block);
@@ -175,7 +178,9 @@ class BlockOperands {
         WideRows(host_, block_.In(x, input_), rows, input_, wide_x_);
     Transpose([&](int64_t m) { return Kept(m) ? wide.Row(m) : nullptr; },
               input_, x_t_);
-    Transpose([&](int64_t m) { return before_[m].h; }, states_.width, h_t_);
+    if (states_.multiplied) {
+      Transpose([&](int64_t m) { return before_[m].h; }, states_.width, h_t_);
+    }
   }
 
   // out[j, m] = row(m)[j] or 0 where row(m) is nullptr, and a row of ones.
@@ -226,7 +231,7 @@ class BlockOperands {
   StateBefore* before_;  // of each row of the block
   C* wide_x_;
   C* x_t_;  // [I + 1, block rows], the last row ones
-  C* h_t_;  // [P + 1, block rows], the last row ones
+  C* h_t_;  // [P + 1, block rows], the last row ones; nullptr unless multiplied
 };
 
 // Gradients of pre-activations, [rows of a block, width], and behind them those

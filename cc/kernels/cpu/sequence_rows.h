@@ -36,10 +36,14 @@ struct StepBlock {
 
 class SequenceRows {
  public:
-  // Scratch::ok() tells whether there was memory for it.
+  // Scratch::ok() tells whether there was memory for it. `state_width` is that
+  // of h, where it may be wider than there are units.
   SequenceRows(const SequenceShape& shape, const uint8_t* mask,
-               Scratch* scratch)
-      : shape_(shape), mask_(mask), steps_(shape.batch == 0 ? 0 : shape.steps) {
+               Scratch* scratch, int64_t state_width = 0)
+      : shape_(shape),
+        mask_(mask),
+        widest_(std::max({shape.units, shape.input, state_width, int64_t{1}})),
+        steps_(shape.batch == 0 ? 0 : shape.steps) {
     if (steps_ == 0 || (shape.lengths == nullptr && mask == nullptr)) return;
     Span* spans = scratch->Array<Span>(shape.batch);
     if (!scratch->ok()) {
@@ -169,9 +173,8 @@ class SequenceRows {
   // docs/notes/step_loop.md.
   int64_t RowsInBlock() const {
     constexpr int64_t kFewest = 480;
-    constexpr int64_t kElements = 1 << 16;  // of the wider one of x and h
-    return std::max(kFewest, kElements / std::max({shape_.units, shape_.input,
-                                                   int64_t{1}}));
+    constexpr int64_t kElements = 1 << 16;  // of the widest one of x, h and cs
+    return std::max(kFewest, kElements / widest_);
   }
 
   // The steps of a row of the batch that are not skipped ends.
@@ -238,6 +241,7 @@ class SequenceRows {
 
   const SequenceShape& shape_;
   const uint8_t* const mask_;
+  const int64_t widest_;
   int64_t steps_;
   const Span* spans_ = nullptr;      // [B], by row of the batch
   const int64_t* active_ = nullptr;  // [T + 1]

@@ -5,6 +5,7 @@
 #ifndef BLOCKRNN_KERNELS_CPU_SIMD_H_
 #define BLOCKRNN_KERNELS_CPU_SIMD_H_
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <type_traits>
@@ -192,19 +193,21 @@ EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, AllLanes) {
   }
 }
 
-// The first n lanes one by one. Functions of their own: what converts a value
-// of 16 bits is long, and is wanted at the end of a row only.
+// The first n lanes, converted as all lanes are: vector instructions round NaN
+// and subnormal numbers otherwise than Eigen's types do. Functions of their
+// own: what converts a value of 16 bits is long, and is wanted at the end of a
+// row only.
 template <class C, class T>
 EIGEN_DONT_INLINE Vec<C> LoadEachLane(const T* p, int n) {
-  C wide[Vec<C>::kSize] = {};
-  for (int j = 0; j < n; ++j) wide[j] = static_cast<C>(p[j]);
-  return Load<C>(wide, AllLanes());
+  T lanes[Vec<C>::kSize] = {};
+  std::copy_n(p, n, lanes);
+  return Load<C>(lanes, AllLanes());
 }
 template <class C, class T>
 EIGEN_DONT_INLINE void StoreEachLane(T* p, Vec<C> v, int n) {
-  C wide[Vec<C>::kSize];
-  Store(wide, v, AllLanes());
-  for (int j = 0; j < n; ++j) p[j] = static_cast<T>(wide[j]);
+  T lanes[Vec<C>::kSize];
+  Store(lanes, v, AllLanes());
+  std::copy_n(lanes, n, p);
 }
 
 // Lanes past the first n are zero and their memory is not touched. Units are

@@ -32,7 +32,7 @@ struct StepLoop {
   int64_t steps = 0;
   int stages = 1;
   int64_t rows = 0;          // of the batch
-  int64_t panels = 0;        // of the stage that has most
+  int64_t panels = 0;        // of the stage that multiplies most
   double multiplies = 0;     // of one step, all rows
   double input_weights = 0;  // that x would bring into a step
 };
@@ -193,10 +193,11 @@ Status RunSteps(const Host& host, const StepLoop& loop, StepSplit split,
   if (split == StepSplit::kUnits) {
     const int pieces = static_cast<int>(std::min<int64_t>(
         {host.num_threads, loop.panels, StageTeam::kMostPieces}));
+    const Range rows = rows_of(Share());
     const auto work = [&](int64_t stage, int piece) {
       if (cancellation.Seen()) return false;
       body(stage / loop.stages, static_cast<int>(stage % loop.stages),
-           Share{piece, pieces}, rows_of(Share()));
+           Share{piece, pieces}, rows);
       return true;
     };
     const auto call = [](const void* f, int64_t stage, int piece) {
