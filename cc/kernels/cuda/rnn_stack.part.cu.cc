@@ -13,8 +13,8 @@
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/rnn_stack_choice.cuh"
 #include "cc/kernels/cuda/rnn_stack_dropout.cuh"
-#include "cc/kernels/cuda/rnn_stack_pairs.cuh"
 #include "cc/kernels/cuda/rnn_stack_reserve.cuh"
 #include "cc/kernels/cuda/rnn_stack_streams.cuh"
 
@@ -31,11 +31,11 @@ class RnnStackEngine {
   static constexpr ReserveDevice kReserveDevice = kDevice;
   static bool Failed(Error error) { return error != nullptr; }
 
-  // Of a stack's arguments, forward or backward; pair_steps: ChoosePairs.
+  // Of a stack's arguments, forward or backward; streams: ChooseStreams.
   template <class Args>
-  RnnStackEngine(const Host& host, const Args& args, int64_t pair_steps)
-      : host_(host),
-        streams_(host, args.geometry, {0, args.steps}, pair_steps) {}
+  RnnStackEngine(const Host& host, const Args& args,
+                 const StackStreams& streams)
+      : host_(host), streams_(host, args.geometry, {0, args.steps}, streams) {}
 
   Error Allocate(int64_t elements, T** array) const {
     std::byte* bytes = nullptr;
@@ -114,17 +114,17 @@ BackwardOutputs<T> OutputsOf(const RnnBackwardArgs<T>& args) {
 
 template <class T>
 Error RnnForward(const RnnForwardArgs<T>& args, const Host& host) {
-  int64_t pair_steps = 0;
-  if (Error error = ChoosePairs(host, args, &pair_steps)) return error;
-  RnnStackEngine<T> engine(host, args, pair_steps);
+  StackStreams streams;
+  if (Error error = ChooseStreams(host, args, &streams)) return error;
+  RnnStackEngine<T> engine(host, args, streams);
   return RnnStackForward<T, RnnStackEngine<T>>(args, &engine).Run();
 }
 
 template <class T>
 Error RnnBackward(const RnnBackwardArgs<T>& args, const Host& host) {
-  int64_t pair_steps = 0;
-  if (Error error = ChoosePairs(host, args, &pair_steps)) return error;
-  RnnStackEngine<T> engine(host, args, pair_steps);
+  StackStreams streams;
+  if (Error error = ChooseStreams(host, args, &streams)) return error;
+  RnnStackEngine<T> engine(host, args, streams);
   if (Error error =
           RnnStackBackward<T, RnnStackEngine<T>>(args, &engine).Run()) {
     return error;

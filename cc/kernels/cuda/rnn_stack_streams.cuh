@@ -108,14 +108,22 @@ class StepRecords {
   int64_t awaited_ = 0;
 };
 
+// How a stack runs.
+struct StackStreams {
+  int64_t pair_steps = 0;  // of a block, where layers run in pairs; else 0
+  bool directions_in_turn = false;  // each with the whole device
+};
+
 class LayerStreams {
  public:
-  // pair_steps: of a block, where layers run in pairs; else 0.
   LayerStreams(const Host& host, const RnnGeometry& geometry,
-               const StepSpan& all_steps, int64_t pair_steps)
+               const StepSpan& all_steps, const StackStreams& streams)
       : directions_(geometry.directions),
+        at_once_(streams.directions_in_turn
+                     ? 1
+                     : static_cast<int>(geometry.directions)),
         all_steps_(all_steps),
-        pair_steps_(pair_steps),
+        pair_steps_(streams.pair_steps),
         layers_left_(geometry.layers),
         side_(host.stream),
         main_host_(host, nullptr),
@@ -133,14 +141,20 @@ class LayerStreams {
     --layers_left_;
     if (leads_) return RunSecond(layer, take, body);
     if (pair_steps_ > 0 && layers_left_ > 0) return RunFirst(layer, take, body);
-    const int at_once = static_cast<int>(directions_);
-    const Host& host = main_host_.For(at_once);
+    const Host& host = main_host_.For(at_once_);
     if (Error error = take(all_steps_, host)) return error;
-    if (directions_ == 1) return RunOne(layer, 0, &main_host_, host, body);
+    if (at_once_ == 1) {
+      for (int64_t direction = 0; direction < directions_; ++direction) {
+        if (Error error = RunOne(layer, direction, &main_host_, host, body)) {
+          return error;
+        }
+      }
+      return nullptr;
+    }
     if (Error error = Fork()) return error;
     // The second direction first: its allocations wait for the caller's stream,
     // which has nothing of this layer yet.
-    Error error = RunOne(layer, 1, &side_host_, side_host_.For(at_once), body);
+    Error error = RunOne(layer, 1, &side_host_, side_host_.For(at_once_), body);
     if (error == nullptr) error = RunOne(layer, 0, &main_host_, host, body);
     // After a failure too.
     const Error joined = side_.Join();
@@ -211,6 +225,7 @@ class LayerStreams {
   }
 
   const int64_t directions_;
+  const int at_once_;  // directions
   const StepSpan all_steps_;
   const int64_t pair_steps_;
   int64_t layers_left_;
