@@ -239,6 +239,29 @@ def test_dropout_acts_between_layers_only_and_in_training_only(tfb, mode):
     assert np.all(call.forward(tfb.raw_ops, tensors).output.numpy() == 1)
 
 
+@pytest.mark.parametrize("name", ["CudnnRNN", "CudnnRNNV2", "CudnnRNNV3"])
+def test_calls_in_a_function_wait_for_none_and_serve_somebody(tfb, name):
+    """Stateful ops run one after another there, wanted or not, but for those that draw numbers."""
+    state, params = tf.zeros([1, 1, 2]), tf.zeros([56])
+    lengths = {"sequence_lengths": [4]} if name == "CudnnRNNV3" else {}
+
+    @tf.function
+    def function(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            for _ in range(2):
+                out = getattr(tfb.raw_ops, name)(
+                    input=x, input_h=state, input_c=state, params=params, **lengths
+                )
+        return tape.gradient(out.output, x)
+
+    graph = function.get_concrete_function(tf.ones([4, 1, 3])).graph
+    assert not graph.control_outputs
+    calls = [op for op in graph.get_operations() if op.type.startswith("BlockRNN>CudnnRNN")]
+    assert len(calls) == 3
+    assert not any(op.control_inputs for op in calls)
+
+
 @pytest.mark.parametrize("name", ["ours", "stock"])
 def test_share_out_of_range_is_refused(tfb, name):
     raw_ops = tfb.raw_ops if name == "ours" else tf.raw_ops

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tensorflow as tf
+from tensorflow.python.framework import auto_control_deps
 
 from tf_blockrnn import _loader
 
@@ -55,6 +56,22 @@ def _gradient(backprop: Callable, attrs: tuple[str, ...]) -> Callable:
 
     return gradient
 
+
+def _run_in_any_order(ops: frozenset[str]) -> None:
+    """Keeps a tf.function from running the ops one after another, and from running unused ones.
+
+    They are stateful, as two calls draw two masks of dropout, and for no other reason. TensorFlow
+    names its own CudnnRNN ops in a list of such; there is no public way onto it.
+    """
+    known = "SKIPPED_ORDER_INSENSITIVE_STATEFUL_OPS"
+    if hasattr(auto_control_deps, known):
+        setattr(auto_control_deps, known, getattr(auto_control_deps, known) | ops)
+
+
+_VERSIONS = ("", "V2", "V3")
+_run_in_any_order(
+    frozenset(f"BlockRNN>CudnnRNN{name}{v}" for name in ("", "Backprop") for v in _VERSIONS)
+)
 
 for _name, _backprop, _attrs in (
     ("CudnnRNN", _ops.block_rnn_cudnn_rnn_backprop, _ATTRS),

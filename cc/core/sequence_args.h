@@ -56,7 +56,6 @@ struct SequenceShape {
                                  // after step, in each the rows that have it,
                                  // the longest first
 
-  CellDims cell() const { return {batch, input, units}; }
   bool HasInputWeights() const { return !skip_input && !projected_input; }
 
   // Steps that row b of the batch has.

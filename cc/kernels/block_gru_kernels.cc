@@ -25,7 +25,7 @@ class BlockGruOp : public ContractKernel {
     Bindings bound;
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
     GruSequenceForwardArgs<T> args;
-    OP_REQUIRES_OK(ctx, SequenceShapeOf(ctx, bound, &args.shape));
+    OP_REQUIRES_OK(ctx, GetFirstSteps(ctx, bound, &args.shape));
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kUsed));
     OP_REQUIRES_OK(
         ctx, ZeroOutputs(ctx, device_, 0, num_outputs(), args.shape.steps));
@@ -62,7 +62,7 @@ class BlockGruGradOp : public ContractKernel {
     Bindings bound;
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
     GruSequenceBackwardArgs<T> args;
-    OP_REQUIRES_OK(ctx, SequenceShapeOf(ctx, bound, &args.shape));
+    OP_REQUIRES_OK(ctx, GetFirstSteps(ctx, bound, &args.shape));
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kAll));
     if (NoState(bound)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));

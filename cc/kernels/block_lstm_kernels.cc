@@ -34,7 +34,7 @@ class BlockLstmOp : public ContractKernel {
     Bindings bound;
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
     LstmSequenceForwardArgs<T> args;
-    OP_REQUIRES_OK(ctx, SequenceShapeOf(ctx, bound, &args.shape));
+    OP_REQUIRES_OK(ctx, GetFirstSteps(ctx, bound, &args.shape));
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kUsed));
     OP_REQUIRES_OK(
         ctx, ZeroOutputs(ctx, device_, 0, num_outputs(), args.shape.steps));
@@ -80,7 +80,7 @@ class BlockLstmGradOp : public ContractKernel {
     Bindings bound;
     OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
     LstmSequenceBackwardArgs<T> args;
-    OP_REQUIRES_OK(ctx, SequenceShapeOf(ctx, bound, &args.shape));
+    OP_REQUIRES_OK(ctx, GetFirstSteps(ctx, bound, &args.shape));
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, Wanted::kAll));
     if (NoState(bound)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));

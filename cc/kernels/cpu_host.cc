@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/kernels/kernel_util.h"
 #include "tensorflow/core/framework/cancellation.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/tensor_shape.h"
@@ -69,19 +70,19 @@ bool CpuHost::Cancelled(void* context) {
 }
 
 absl::Status CpuHost::ToStatus(cpu::Status status) const {
-  const auto& op = ctx_->op_kernel();
+  const std::string op = OpName(ctx_);
   switch (status) {
     case cpu::Status::kOk:
       return absl::OkStatus();
     case cpu::Status::kOutOfMemory:
       return absl::ResourceExhaustedError(
-          op.type_string() + ": no memory for scratch: " +
+          op + ": no memory for scratch: " +
           (allocation_.ok() ? "its size overflows"
                             : std::string(allocation_.message())));
     case cpu::Status::kCancelled:
-      return absl::CancelledError(op.type_string() + " was cancelled");
+      return absl::CancelledError(op + " was cancelled");
   }
-  return absl::InternalError(op.type_string() + ": unknown engine status " +
+  return absl::InternalError(op + ": unknown engine status " +
                              std::to_string(static_cast<int>(status)));
 }
 

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "cc/kernels/kernel_util.h"
 #include "tensorflow/core/framework/device_base.h"
 #include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/platform/tensor_float_32_utils.h"
@@ -57,8 +58,7 @@ void* CudaHost::Allocate(void* context, std::size_t bytes) {
 
 absl::Status CudaHost::ToStatus(cuda::Error error) const {
   if (error == nullptr) return absl::OkStatus();
-  const std::string message =
-      ctx_->op_kernel().type_string() + ": " + std::string(error);
+  const std::string message = OpName(ctx_) + ": " + std::string(error);
   if (std::string(error) == cuda::kOutOfMemory) {
     return absl::ResourceExhaustedError(message);
   }

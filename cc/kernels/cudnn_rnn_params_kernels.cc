@@ -1,7 +1,7 @@
 // Owns the kernels of CudnnRNNParamsSize and of the converters between params
 // and their canonical form, under our names on every device and, on CPUs, under
-// TensorFlow's. The order of
-// inputs and outputs is that of cc/ops/cudnn_rnn_params_ops.cc.
+// TensorFlow's. The order of inputs and outputs is that of
+// cc/ops/cudnn_rnn_params_ops.cc.
 
 #include <cstdint>
 #include <limits>

@@ -50,6 +50,11 @@ absl::Status OutputShape(const OpContract& contract,
 
 }  // namespace
 
+std::string OpName(OpKernelContext* ctx) {
+  const std::string& op = ctx->op_kernel().type_string();
+  return op.substr(op.find('>') + 1);
+}
+
 absl::Status CheckInputs(OpKernelContext* ctx, const OpContract& contract,
                          int alternative, Bindings* bound) {
   return contract.Check(RunTimeShapes(ctx), alternative, bound);

@@ -87,11 +87,7 @@ class LstmBlockCellGradOp : public ContractKernel {
     args.wco_grad = Output<T>(ctx, kWcoGrad);
     if (!use_peephole_) {
       // The engine leaves these alone, and their length need not be H.
-      for (int output = kWciGrad; output <= kWcoGrad; ++output) {
-        OP_REQUIRES_OK(
-            ctx, device_.FillZero(ctx, Output<T>(ctx, output),
-                                  ctx->mutable_output(output)->TotalBytes()));
-      }
+      OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, kWciGrad, kWcoGrad + 1));
     }
     OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }

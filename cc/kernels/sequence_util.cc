@@ -29,13 +29,8 @@ int64_t LengthAt(const Tensor& lengths, int64_t b) {
 
 }  // namespace
 
-std::string OpName(OpKernelContext* ctx) {
-  const std::string& op = ctx->op_kernel().type_string();
-  return op.substr(op.find('>') + 1);
-}
-
-absl::Status SequenceShapeOf(OpKernelContext* ctx, const Bindings& bound,
-                             SequenceShape* shape) {
+absl::Status GetFirstSteps(OpKernelContext* ctx, const Bindings& bound,
+                           SequenceShape* shape) {
   const int64_t steps = *Input<int64_t>(ctx, 0);
   if (steps < 0 || steps > bound['T']) {
     return OutOfRange(ctx, "seq_len_max", bound['T'], steps);
@@ -63,16 +58,6 @@ absl::Status RowLengths::Make(OpKernelContext* ctx, int lengths,
                               int64_t steps) {
   const Tensor& given = ctx->input(lengths);
   const int64_t batch = given.NumElements();
-  bool all = true;
-  for (int64_t b = 0; b < batch; ++b) {
-    const int64_t length = LengthAt(given, b);
-    if (length < 0 || length > steps) {
-      return OutOfRange(ctx, "sequence_lengths[" + std::to_string(b) + "]",
-                        steps, length);
-    }
-    all = all && length == steps;
-  }
-  if (all) return absl::OkStatus();
   // An engine takes them in host memory, whatever its device.
   tensorflow::AllocatorAttributes on_host;
   on_host.set_on_host(true);
@@ -80,8 +65,18 @@ absl::Status RowLengths::Make(OpKernelContext* ctx, int lengths,
       tensorflow::DT_INT64, TensorShape({batch}), &made_, on_host);
   if (!status.ok()) return status;
   auto* const made = static_cast<int64_t*>(made_.data());
-  for (int64_t b = 0; b < batch; ++b) made[b] = LengthAt(given, b);
-  data_ = made;
+  bool all = true;
+  for (int64_t b = 0; b < batch; ++b) {
+    // What is checked is the copy: memory that others have too, as a NumPy
+    // array's, may change meanwhile.
+    made[b] = LengthAt(given, b);
+    if (made[b] < 0 || made[b] > steps) {
+      return OutOfRange(ctx, "sequence_lengths[" + std::to_string(b) + "]",
+                        steps, made[b]);
+    }
+    all = all && made[b] == steps;
+  }
+  if (!all) data_ = made;
   return absl::OkStatus();
 }
 

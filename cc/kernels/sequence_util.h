@@ -1,11 +1,10 @@
 // Owns what the kernels of whole sequences share: their attrs, the checks of
-// seq_len_max and sequence_lengths, and outputs that are zeros.
+// seq_len_max and sequence_lengths, and inputs that may be left out.
 
 #ifndef BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
 #define BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
 
 #include <cstdint>
-#include <string>
 
 #include "absl/status/status.h"
 #include "cc/core/sequence_args.h"
@@ -20,9 +19,6 @@ namespace blockrnn {
 inline constexpr char kLengthsInput[] = "sequence_lengths";
 inline constexpr char kSeqLenMaxInput[] = "seq_len_max";
 
-// The op's name in messages, without the namespace.
-std::string OpName(tensorflow::OpKernelContext* ctx);
-
 // Whether no state has a number in it: all that is not empty is zero then, and
 // the engine, whose time grows with the steps, is not asked.
 // projected: the size that the state is projected to, or 0.
@@ -31,32 +27,8 @@ inline bool NoState(const Bindings& bound, int64_t projected = 0) {
 }
 
 // The first seq_len_max steps of a time-major sequence. seq_len_max is input 0.
-absl::Status SequenceShapeOf(tensorflow::OpKernelContext* ctx,
-                             const Bindings& bound, SequenceShape* shape);
-
-// Fills an output with zeros, from index `from` of its first dim on; nothing to
-// do for one that nobody uses.
-template <class Device>
-absl::Status ZeroOutput(tensorflow::OpKernelContext* ctx, const Device& device,
-                        int index, int64_t from = 0) {
-  tensorflow::Tensor* tensor = ctx->mutable_output(index);
-  if (tensor == nullptr || tensor->NumElements() == 0) return absl::OkStatus();
-  const int64_t bytes = static_cast<int64_t>(tensor->TotalBytes());
-  // No output is a scalar, and dim 0 is not 0, since there are elements.
-  const int64_t skip = bytes / tensor->dim_size(0) * from;
-  return device.FillZero(ctx, static_cast<char*>(tensor->data()) + skip,
-                         bytes - skip);
-}
-
-template <class Device>
-absl::Status ZeroOutputs(tensorflow::OpKernelContext* ctx, const Device& device,
-                         int begin, int end, int64_t from = 0) {
-  for (int index = begin; index < end; ++index) {
-    const absl::Status status = ZeroOutput(ctx, device, index, from);
-    if (!status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
+absl::Status GetFirstSteps(tensorflow::OpKernelContext* ctx,
+                           const Bindings& bound, SequenceShape* shape);
 
 // The attrs that the ops of our own have, as LSTMSequence.
 struct SequenceOptions {
