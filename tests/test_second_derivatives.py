@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 import tolerances
 from second_cases import BOUND, CASES, LENGTHS, MASK, B, Case, H, I, T, random_array, weighted
+from tensorflow.python.eager import forwardprop
 
 all_cases = pytest.mark.parametrize("case", CASES)
 
@@ -219,6 +220,31 @@ def test_forward_mode_agrees_with_backward_mode(tfb, case):
     forward = sum(np.sum(y * y) for y in pushed)
     backward = sum(np.sum(pulled[k] * tangents[k]) for k in tensors)
     compare.assert_close(forward, backward, BOUND)
+
+
+PLAIN = {"lstm": "lstm", "gru": "gru after", "simple_rnn": "rnn tanh"}
+LEFT_OUT = ("mask", "sequence_lengths", "recurrent_dropout")
+
+
+@pytest.mark.parametrize("case", ["lstm all", "gru after products", "gru before products"])
+def test_forward_mode_where_ranks_are_unknown(tfb, case, monkeypatch):
+    """As they are in gradients that TensorFlow traces for more than some 30 shapes of an op."""
+    monkeypatch.setattr(forwardprop, "_TRACE_COUNT_LIMIT", 0)
+    full = Case(case)
+    attrs = {name: value for name, value in full.options.items() if name not in LEFT_OUT}
+    plain = Case(PLAIN[full.name], **attrs)
+    for name in LEFT_OUT:
+        plain.options.pop(name, None)
+    for call in (full, plain, Case(case, steps=2)):
+        tensors = call.tensors()
+        pulled = call.second(tfb, tensors)
+        tangents = {k: _along(gradient, 9) for k, gradient in pulled.items()}
+        with tf.autodiff.ForwardAccumulator(
+            list(tensors.values()), [tf.constant(v) for v in tangents.values()]
+        ) as accumulator:
+            first = call.first(tfb, tensors)
+        want = sum(np.sum(pulled[k] * tangents[k]) for k in tensors)
+        compare.assert_close(accumulator.jvp(first), want, BOUND)
 
 
 def test_a_hessian_is_symmetric(tfb):

@@ -22,6 +22,38 @@ from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _sequence_walk as walks
 
 
+def _all_given(given: NamedTuple, gates: int) -> NamedTuple:
+    """The inputs of a Grad op with `walks.as_given` for each that may be left out.
+
+    w_x is left out where x is the product itself: then it is the identity, of one gate or more.
+    """
+    h_prev, x = given.h_prev, given.x
+
+    def identity(size: tf.Tensor, columns: slice = slice(None)) -> tf.Tensor:
+        return tf.eye(size, dtype=x.dtype)[:, columns]
+
+    neutral = {
+        "mask": (2, lambda: tf.ones(tf.shape(given.h)[:2], tf.bool)),
+        "h_grad": (3, lambda: tf.zeros_like(given.h)),
+        "cs_grad": (3, lambda: tf.zeros_like(given.cs)),
+        "h_last_grad": (2, lambda: tf.zeros_like(h_prev)),
+        "cs_last_grad": (2, lambda: tf.zeros_like(given.cs_prev)),
+        "recurrent_dropout": (3, lambda: tf.ones([gates, *tf.unstack(tf.shape(h_prev))], x.dtype)),
+        "peepholes": (2, lambda: tf.zeros([3, tf.shape(given.cs_prev)[1]], x.dtype)),
+        "w_p": (2, lambda: identity(tf.shape(h_prev)[1])),
+        "w_x": (2, lambda: identity(tf.shape(x)[2])),
+        "w_ru_x": (2, lambda: identity(tf.shape(x)[2], slice(2 * tf.shape(h_prev)[1]))),
+        "w_c_x": (2, lambda: identity(tf.shape(x)[2], slice(2 * tf.shape(h_prev)[1], None))),
+    }
+    return given._replace(
+        **{
+            name: walks.as_given(getattr(given, name), *neutral[name])
+            for name in given._fields
+            if name in neutral
+        }
+    )
+
+
 class LSTMGrad(NamedTuple):
     """The inputs of LSTMSequenceGrad."""
 
@@ -80,6 +112,7 @@ def lstm_gradients(
     given: LSTMGrad, order: walks.Order, gates: Sequence[tf.Tensor | None] = (None,) * 4
 ) -> list[tf.Tensor]:
     """The outputs of LSTMSequenceGrad; gates are cotangents of i, f, o and ci, None for zeros."""
+    own, given = given, _all_given(given, gates=4)
     walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
     weights = walks.weights_of(given.w_h, given.recurrent_dropout)
     w_p = None if given.w_p.shape.rank == 1 else util.wide(given.w_p)
@@ -118,6 +151,9 @@ def lstm_gradients(
         peepholes_grad = tf.stack([walks.summed(weight) for weight in through])
     if w_p is not None:
         w_p_grad = util.sum_of_products(walk.done(back.after[0]), o * tf.tanh(cs))
+    w_x_grad = walks.as_it_was(own.w_x, w_x_grad)
+    peepholes_grad = walks.as_it_was(own.peepholes, peepholes_grad)
+    w_p_grad = walks.as_it_was(own.w_p, w_p_grad)
     return walks.rounded(
         [x_grad, *back.first, w_x_grad, w_h_grad, walks.summed(bar), peepholes_grad, w_p_grad],
         given.x.dtype,
@@ -170,6 +206,7 @@ def gru_gradients(
     given: GRUGrad, order: walks.Order, gates: Sequence[tf.Tensor | None] = (None,) * 3
 ) -> list[tf.Tensor]:
     """The outputs of GRUSequenceGrad; gates are cotangents of r, u and c, None for zeros."""
+    own, given = given, _all_given(given, gates=3)
     walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
     dropout = walks.weights_of(given.w_ru_h, given.recurrent_dropout).dropout
     of_ru = walks.Weights(util.wide(given.w_ru_h), None if dropout is None else dropout[:2])
@@ -209,9 +246,9 @@ def gru_gradients(
         [
             x_grad,
             *back.first,
-            w_ru_x_grad,
+            walks.as_it_was(own.w_ru_x, w_ru_x_grad),
             of_ru.gradient(h_before, bars[:2]),
-            w_c_x_grad,
+            walks.as_it_was(own.w_c_x, w_c_x_grad),
             of_c.gradient(h_before * kept[1], [bars.c]),
             walks.summed(ru_bar),
             walks.summed(bars.c),
@@ -259,6 +296,7 @@ def gru_after_gradients(
 ) -> list[tf.Tensor]:
     """The outputs of GRUAfterSequenceGrad; gates are cotangents of r, u, c, hc, None for zeros."""
     reset_first = tf.compat.as_str(gate_order) == "ruc"  # some ops give their attrs as bytes
+    own, given = given, _all_given(given, gates=3)
     walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
     weights = walks.weights_of(given.w_h, given.recurrent_dropout)
     h_before = walk.before(given.h_prev, given.h)
@@ -287,6 +325,7 @@ def gru_after_gradients(
     bar = tf.concat(of_x, axis=2)
     x_grad, w_x_grad = walks.input_gradients(walk, given.x, given.w_x, bar)
     b_h_grad = walks.summed(tf.concat(of_h, axis=2))
+    w_x_grad = walks.as_it_was(own.w_x, w_x_grad)
     w_h_grad = weights.gradient(h_before, of_h)
     return walks.rounded(
         [x_grad, *back.first, w_x_grad, w_h_grad, walks.summed(bar), b_h_grad], given.x.dtype
@@ -310,6 +349,7 @@ class RNNGrad(NamedTuple):
 
 def rnn_gradients(given: RNNGrad, order: walks.Order, activation: str) -> list[tf.Tensor]:
     """The outputs of RNNSequenceGrad: d_h̄ = d_h ∘ (1 − h∘h), or d_h where h > 0."""
+    own, given = given, _all_given(given, gates=1)
     walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
     weights = walks.weights_of(given.w_h, given.recurrent_dropout)
     h = walk.read(given.h)
@@ -326,6 +366,7 @@ def rnn_gradients(given: RNNGrad, order: walks.Order, activation: str) -> list[t
     )
     bar = walk.done(bar_of(back.after[0], h))
     x_grad, w_x_grad = walks.input_gradients(walk, given.x, given.w_x, bar)
+    w_x_grad = walks.as_it_was(own.w_x, w_x_grad)
     w_h_grad = weights.gradient(walk.before(given.h_prev, given.h), [bar])
     return walks.rounded(
         [x_grad, *back.first, w_x_grad, w_h_grad, walks.summed(bar)], given.x.dtype

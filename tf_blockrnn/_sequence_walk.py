@@ -134,6 +134,29 @@ def walk_back(
     return Back(after, tuple(grads[0] for grads in before))
 
 
+def as_given(tensor: tf.Tensor, rank: int, neutral: Callable[[], tf.Tensor]) -> tf.Tensor:
+    """An input of which only a run shows whether it is [0], left out: then what changes nothing.
+
+    Elsewhere a rank of 1 tells. Forward mode traces one gradient for all shapes that it has met,
+    though, and that of an input which is left out at times is then unknown.
+    """
+    if tensor.shape.rank is not None:
+        return tensor
+    tensor = tf.cond(_is_left_out(tensor), neutral, lambda: tensor)
+    return tf.ensure_shape(tensor, [None] * rank)
+
+
+def as_it_was(tensor: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
+    """The gradient of what `as_given` stands for: zeros, [0], where the tensor is left out."""
+    if tensor.shape.rank is not None:
+        return gradient
+    return tf.cond(_is_left_out(tensor), lambda: tf.zeros_like(tensor), lambda: gradient)
+
+
+def _is_left_out(tensor: tf.Tensor) -> tf.Tensor:
+    return tf.equal(tf.rank(tensor), 1)
+
+
 def optional(given: tf.Tensor, otherwise: Callable[[], tf.Tensor]) -> tf.Tensor:
     """An input of an op in the type computed in; [0] stands for one that is left out."""
     return otherwise() if given.shape.rank == 1 else util.wide(given)

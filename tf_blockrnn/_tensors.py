@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 
 def refusal(message: str) -> Exception:
@@ -47,11 +48,14 @@ def dim(tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
     return tf.shape(tensor)[axis] if known is None else known
 
 
-@functools.cache
-def _none_eager(dtype: tf.DType) -> tf.Tensor:
+@functools.lru_cache(maxsize=64)
+def _none_eager(dtype: tf.DType, device: str | None) -> tf.Tensor:
+    del device  # part of the key: where it is made
     return tf.zeros([0], dtype)
 
 
 def none(dtype: tf.DType) -> tf.Tensor:
     """What an op takes for an input that is left out."""
-    return _none_eager(dtype) if tf.executing_eagerly() else tf.zeros([0], dtype)
+    if not tf.executing_eagerly():
+        return tf.zeros([0], dtype)
+    return _none_eager(dtype, context.context().device_name)
