@@ -198,6 +198,7 @@ def test_cudnn_is_not_asked_for_what_it_lacks(tf, tfb, monkeypatch):
         raise AssertionError("cuDNN was asked")
 
     layer = make(use_peephole=True)
+    layer.use_cudnn = "auto"  # as keras.layers.Bidirectional does with a layer that it is given
     want = layer(sequence())
     monkeypatch.setattr(backend, "lstm", refuse)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])

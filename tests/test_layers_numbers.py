@@ -108,6 +108,21 @@ def test_numbers_are_truth_values(kind, backwards):
         assert_same(*(values(layer, sequence(), states, mask=MASK) for layer in both))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_variables_are_inputs_and_tensors_weights(kind):
+    """A learned sequence, say, and weights that are dropped or made by another network."""
+    both = pair(kind)
+    masks = keras.ops.convert_to_tensor(np.random.default_rng(4).random(64) > 0.5)
+    for x in (keras.Variable(sequence()), sequence()):
+        for states in (None, initial_states(kind)):
+            assert_same(*([layer(x, initial_state=states)] for layer in both))
+        for layer in both:
+            for name in ("kernel", "recurrent_kernel", "bias"):
+                weight = keras.ops.convert_to_tensor(getattr(layer.cell, name))
+                kept = keras.ops.reshape(masks[: keras.ops.size(weight)], weight.shape)
+                setattr(layer.cell, name, weight * keras.ops.cast(kept, weight.dtype))
+
+
 def _both_refuse(layers, *arguments, **call):
     for layer in layers:
         with pytest.raises(Exception) as raised:

@@ -95,8 +95,10 @@ class FusedLayer:
         self._supports_jit = value
 
     def call(self, sequences, initial_state=None, mask=None, training=False):
-        if initial_state is None and not self.stateful and self.fused:
-            initial_state = self._zero_states(sequences)
+        if self.fused:
+            sequences = _tensors.as_tensor(sequences)  # of a keras.Variable too
+            if initial_state is None and not self.stateful:
+                initial_state = self._zero_states(sequences)
         return super().call(sequences, initial_state=initial_state, mask=mask, training=training)
 
     def _zero_states(self, sequences: tf.Tensor) -> list[tf.Tensor] | None:

@@ -66,11 +66,12 @@ def in_dtype(tensor: Any, dtype: str) -> Any:
 
 
 def weight_in_dtype(weight: Any, dtype: str) -> Any:
-    """What a Keras variable holds, in the given type.
+    """What a Keras variable holds, or a tensor in the place of one, in the given type.
 
-    If it has the type it is TensorFlow's variable: ops read that faster than Python does.
+    If a variable has the type it is TensorFlow's: ops read that faster than Python does.
     """
-    return in_dtype(weight.value, dtype)
+    held = weight.value if isinstance(weight, keras.Variable) else tf.convert_to_tensor(weight)
+    return in_dtype(held, dtype)
 
 
 def with_signature_of(function: Callable) -> Callable[[Callable], Callable]:

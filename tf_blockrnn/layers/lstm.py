@@ -110,14 +110,22 @@ class LSTM(FusedLayer, keras.layers.LSTM):
                 "use_cudnn=True was given together with use_peephole, cell_clip or projection, "
                 "and Keras has no cuDNN path with these."
             )
-        # Keras' path to cuDNN reads three weights of the cell and would leave the others out.
-        self.use_cudnn = False
         plain = self.cell
         arguments = {name: getattr(plain, name) for name in _CELL_ARGUMENTS}
         # Or Keras would go on counting what the plain cell holds as this layer's.
         self._tracker.untrack(plain)
         self.cell = ExtendedLSTMCell(**arguments, dtype=plain.dtype_policy, **extras)
         self.state_size = list(self.cell.state_size)
+
+    @property
+    def use_cudnn(self) -> bool | str:
+        # Keras' path to cuDNN reads three weights of the cell and would leave the others out;
+        # and keras.layers.Bidirectional gives one direction's value to the other.
+        return self._use_cudnn if type(self.cell) is not ExtendedLSTMCell else False
+
+    @use_cudnn.setter
+    def use_cudnn(self, value: bool | str) -> None:
+        self._use_cudnn = value
 
     @property
     def use_peephole(self) -> bool:
