@@ -83,14 +83,12 @@ def main() -> None:
     if arguments.small:
         return
     if importlib.util.find_spec("torch") is None:
-        print("not run: no PyTorch to compare with")
-        return
+        check_program.not_run("no PyTorch to compare with")
     import torch_witness
 
     torch = torch_witness.torch
     if not arguments.emulated and not torch.cuda.is_available():
-        print("not run: this PyTorch has no CUDA to compare with")
-        return
+        check_program.not_run("this PyTorch has no CUDA to compare with")
     torch.set_num_threads(1)  # small sizes
     warnings.filterwarnings("ignore", "LSTM with projections", UserWarning)  # of oneDNN
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False

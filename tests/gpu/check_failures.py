@@ -98,8 +98,7 @@ def stacks(stack: Stack) -> int:
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
     if not arguments.emulated:
-        print("not run: calls that fail (in the emulation alone)")
-        return
+        check_program.not_run("calls that fail (in the emulation alone)")
     stack = Stack(arguments.library)
     stack.engine.load_cublas(arguments.cublas, arguments.small)
     calls = sequences.Sequences(stack.engine)

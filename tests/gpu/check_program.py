@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
+import traceback
 from collections.abc import Callable, Mapping
+from typing import NoReturn
+
+NOT_RUN = 77  # the exit code of a program that cannot check anything here
 
 
 def arguments_of(doc: str) -> argparse.Namespace:
@@ -19,9 +24,24 @@ def arguments_of(doc: str) -> argparse.Namespace:
     return parser.parse_args()
 
 
+def not_run(why: str) -> NoReturn:
+    print(f"not run: {why}")
+    sys.exit(NOT_RUN)
+
+
 def run(checks: Mapping[str, Callable[[], int]]) -> None:
-    """Each check by its name; it says how many cases it had."""
+    """Each check by its name; it says how many cases it had. One that fails ends no other, but an
+    error of the device, which stays, fails all that come after it."""
+    failed = []
     for name, check in checks.items():
         start = time.monotonic()
-        count = check()
-        print(f"ok  {name}: {count} cases, {time.monotonic() - start:.1f} s", flush=True)
+        try:
+            said = f"ok  {name}: {check()} cases"
+        except Exception:
+            traceback.print_exc(file=sys.stdout)
+            failed.append(name)
+            said = f"FAILED  {name}"
+        print(f"{said}, {time.monotonic() - start:.1f} s", flush=True)
+    if failed:
+        print(f"failed: {'; '.join(failed)}")
+        sys.exit(1)

@@ -1,6 +1,6 @@
 """Checks the CUDA engine's whole sequences in a library that run.py has built.
 
-Needs Python and NumPy. Every check prints one line; the first that fails ends the run.
+Needs Python and NumPy. Every check prints one line, and what failed if it fails.
 """
 
 from __future__ import annotations

@@ -69,6 +69,14 @@ PersistentProduct Backward(int64_t rows, int64_t units, int gates,
   return product;
 }
 
+// The second product of a GRU's step, after that of two gates: the candidate's
+// sums are of four slices of the depth, forward and backward.
+PersistentProduct Candidate(int64_t rows, int64_t units, int weight_bytes) {
+  PersistentProduct product = Backward(rows, units, 4, weight_bytes);
+  product.chunks = CeilDiv(product.chunks, 4);
+  return product;
+}
+
 PersistentPlan Plan(const PersistentDevice& device, int64_t steps,
                     const std::vector<PersistentProduct>& products) {
   return PlanPersistent(device, steps, products.data(),
@@ -226,6 +234,19 @@ void Choices() {
       0);
   EXPECT(Plan(kH200, kSteps, {Forward(8, 1024, 3, 4), Forward(8, 1024, 3, 4)})
              .rows == 0);
+  // Those of a GRU of 1024 units fit in float32, backward with the state of the
+  // gates in parts.
+  const std::vector<PersistentProduct> gru = {Forward(8, 1024, 2, 4),
+                                              Candidate(8, 1024, 4)};
+  const PersistentPlan forward = Plan(kH200, kSteps, gru);
+  CheckPlan(kH200, gru, forward);
+  EXPECT(forward.stages[0].chunks_at_once == 256);
+  const std::vector<PersistentProduct> gru_grad = {Backward(8, 1024, 2, 4),
+                                                   Candidate(8, 1024, 4)};
+  const PersistentPlan backward = Plan(kH200, kSteps, gru_grad);
+  CheckPlan(kH200, gru_grad, backward);
+  EXPECT(backward.stages[0].chunks_at_once == 224);
+  EXPECT(backward.stages[1].chunks_at_once == 64);
 }
 
 void Refusals() {

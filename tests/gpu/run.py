@@ -11,6 +11,9 @@ On a GPU the whole takes a while. In parts, with the library built once for all 
 python tests/gpu/run.py --require-gpu --library .build/gpu/engine.so --sanitizers
 python tests/gpu/run.py --require-gpu --library .build/gpu/engine.so --only-sanitizers \
   --checks check.py check_stack.py --sanitizers memcheck
+
+On a machine that is lent for minutes add --keep-going --timeout 120: whatever fails or hangs, all
+that is named is run, and the last lines say what became of each.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ import tempfile
 from collections.abc import Sequence
 
 import check_ptxas
+import runner
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -43,7 +47,7 @@ CHECKS = (
 ARCHITECTURES = (80, 90)
 PTX = 80  # that all are made from
 # What does nothing on the device with --small: to a sanitizer that is an error.
-NOT_SANITIZED = ("check_blas.py", "check_failures.py", "check_cudnn.py")
+NOT_SANITIZED = ("check_blas.py", "check_integers.py", "check_failures.py", "check_cudnn.py")
 # Each with options of its own. No initcheck: the checks fill what is not written yet with NaN,
 # which a comparison finds. A call of CUDA that fails is not memcheck's to report: the engine
 # does so, and where a persistent kernel is refused it goes step by step. Warnings of racecheck
@@ -208,46 +212,24 @@ def architecture() -> int:
     return 10 * parts[0] + parts[1]
 
 
-def report_ptxas(text: str) -> None:
-    print("\n".join(check_ptxas.summary(check_ptxas.parse(text))))
-    if wrong := check_ptxas.check(text):
-        sys.exit("\n".join(wrong))
+def report_ptxas(text: str) -> str:
+    """Prints what ptxas says, and returns what is wrong with it."""
+    print("\n".join(check_ptxas.summary(check_ptxas.parse(text))), flush=True)
+    return "\n".join(check_ptxas.check(text))
 
 
-def check(
+def sanitize(
+    checks: runner.Runner,
+    kinds: Sequence[str],
     names: Sequence[str],
+    tool: str,
     library: pathlib.Path,
-    *options: str,
-    under: tuple[str, ...] = (),
-    jobs: int = 1,
 ) -> None:
-    """The checks; `jobs` at a time, which is for the emulation: a GPU has one at a time."""
-
-    def one(name: str) -> subprocess.CompletedProcess:
-        command = [*under, sys.executable, HERE / name, "--library", library, *options]
-        return run(command, text=True, stdout=subprocess.PIPE if jobs > 1 else None)
-
-    # NumPy's threads would spin beside the other job, for products that are too small for them.
-    os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
-        # Without the pool where there is one job: nothing must begin that is not to be waited for.
-        results = pool.map(one, names) if jobs > 1 else map(one, names)
-        for name, done in zip(names, results, strict=True):
-            print(done.stdout or "", end="", flush=True)
-            if done.returncode:
-                pool.shutdown(cancel_futures=True)
-            if done.returncode < 0:
-                signal = -done.returncode
-                sys.exit(f"{name} was killed by signal {signal}: an access outside an array?")
-            if done.returncode:
-                sys.exit(done.returncode)
-
-
-def sanitize(kinds: Sequence[str], names: Sequence[str], tool: str, library: pathlib.Path) -> None:
     for kind in kinds:
         print(f"compute-sanitizer {kind}", flush=True)
         under = (tool, "--tool", kind, "--error-exitcode", "1", *SANITIZERS[kind])
-        check([n for n in names if n not in NOT_SANITIZED], library, "--small", under=under)
+        sanitized = [name for name in names if name not in NOT_SANITIZED]
+        checks.run(sanitized, library, "--small", kind=kind, under=under)
 
 
 def on_the_gpu(arguments: argparse.Namespace, folder: pathlib.Path) -> None:
@@ -256,19 +238,19 @@ def on_the_gpu(arguments: argparse.Namespace, folder: pathlib.Path) -> None:
     if missing:
         print(f"not run: {missing}")
         sys.exit(1 if arguments.require_gpu else 0)
-    unsanitized = bool(arguments.sanitizers) and sanitizer is None
-    if unsanitized and arguments.require_gpu:
-        sys.exit("no compute-sanitizer in CUDA_HOME, PATH or /usr/local/cuda")
+    checks = runner.Runner(keep_going=arguments.keep_going, timeout=arguments.timeout)
+    kinds = arguments.sanitizers
+    if kinds and sanitizer is None:
+        outcome = "failed" if arguments.require_gpu else "not run"
+        checks.add("compute-sanitizer", outcome, "not in CUDA_HOME, PATH or /usr/local/cuda")
+        kinds = ()
     library, said = gpu_library(arguments.library, folder, nvcc, arguments.jobs)
-    report_ptxas(said)
+    if wrong := report_ptxas(said):
+        checks.add("ptxas", "failed", wrong)
     if not arguments.only_sanitizers:
-        check(arguments.checks, library)
-    if unsanitized:
-        print("not run: compute-sanitizer (not found)")
-    else:
-        sanitize(arguments.sanitizers, arguments.checks, sanitizer, library)
-    if not (arguments.only_sanitizers and unsanitized):
-        print("ok: the CUDA engine on the GPU")
+        checks.run(arguments.checks, library)
+    sanitize(checks, kinds, arguments.checks, sanitizer, library)
+    checks.finish("ok: the CUDA engine on the GPU")
 
 
 def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -287,6 +269,11 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--checks", nargs="+", choices=CHECKS, default=CHECKS, metavar="CHECK.py")
     add("--sanitizers", nargs="*", choices=tuple(SANITIZERS), default=tuple(SANITIZERS))
     add("--only-sanitizers", action="store_true", help="no check runs without one")
+    add("--keep-going", action="store_true", help="a failure does not end the run")
+    add(
+        "--timeout", type=float, metavar="SECONDS",
+        help="for each check program and each sanitizer's run of it; more is a failure",
+    )  # fmt: skip
     arguments = parser.parse_args(argv)
     if arguments.only_sanitizers and (
         not arguments.sanitizers or set(arguments.checks) <= set(NOT_SANITIZED)
@@ -303,14 +290,18 @@ def main(argv: Sequence[str] | None = None) -> None:
         if arguments.emulate:
             cublas = library.with_name("libcublas.so.12")
             build_emulation(library, cublas, arguments.jobs)
-            options = ("--emulated", "--cublas", str(cublas))
-            check(arguments.checks, library, *options, jobs=arguments.jobs)
-            print("ok: the CUDA engine in the emulation on the CPU")
+            checks = runner.Runner(
+                keep_going=arguments.keep_going, timeout=arguments.timeout, jobs=arguments.jobs
+            )
+            checks.run(arguments.checks, library, "--emulated", "--cublas", str(cublas))
+            checks.finish("ok: the CUDA engine in the emulation on the CPU")
         elif arguments.compile_only:
             nvcc = find_nvcc()
             if nvcc is None:
                 sys.exit("no nvcc in CUDA_HOME, PATH or /usr/local/cuda")
-            report_ptxas(build_gpu(nvcc, ARCHITECTURES, library, arguments.jobs, strict=True))
+            said = build_gpu(nvcc, ARCHITECTURES, library, arguments.jobs, strict=True)
+            if wrong := report_ptxas(said):
+                sys.exit(wrong)
         else:
             on_the_gpu(arguments, folder)
 
