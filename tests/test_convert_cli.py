@@ -271,6 +271,48 @@ def test_layers_of_a_pytorch_model(convert, npz, weights):
     refused(convert, "rnn.pt out.npz --to npz", 2, "say with --cell which cell it is")
 
 
+class NormedCell(torch.nn.LSTMCell):
+    """An LSTM with a norm: its recurrent weights alone do not say what it computes."""
+
+    def __init__(self):
+        super().__init__(3, 4)
+        self.norm = torch.nn.LayerNorm(16)
+
+
+def test_a_pytorch_cell_that_is_no_plain_one(convert, npz, weights):
+    """Is refused; at the top, where the rest may be the model's other parts, that is told."""
+    model = torch.nn.ModuleDict({"cell": NormedCell(), "head": torch.nn.Linear(4, 2)})
+    torch.save(model.state_dict(), "in.pt")
+    words = "no weight of a recurrent layer: cell.norm.weight, cell.norm.bias$"
+    for line in ("in.pt out.npz --to npz", "in.pt out.npz --to npz --layer cell"):
+        refused(convert, line, 1, words)
+    state = model["cell"].state_dict()
+    torch.save(state, "top.pt")
+    output = converted(convert, "top.pt out.npz --to npz")
+    assert "the state dict also has what stays behind: norm.weight, norm.bias\n" in output
+    plain = {key: value for key, value in state.items() if not key.startswith("norm.")}
+    assert npz.from_npz("out.npz") == weights.from_torch(plain)
+
+
+def test_initial_states_of_onnx(convert, npz):
+    """One that the graph computes stays behind; the node with a learned one is refused."""
+    make(npz, Stack("lstm", layers=2, dtype="float32"))
+    converted(convert, "in.npz plain.onnx --to onnx")
+    model = onnx.load("plain.onnx")
+    first, second = (node for node in model.graph.node if node.op_type == "LSTM")
+    for name, value in (("zeros", np.zeros), ("learned", np.ones)):
+        state = value([1, 3, 4], "f4")
+        model.graph.initializer.append(onnx.numpy_helper.from_array(state, name))
+    model.graph.node.insert(0, onnx.helper.make_node("Identity", ["zeros"], ["computed"]))
+    first.input.extend(["", "computed", "zeros"])
+    second.input.extend(["", "learned", "zeros"])
+    onnx.save(model, "in.onnx")
+    output = converted(convert, "in.onnx out.npz --to npz --layer lstm_0")
+    assert "lstm_0: initial_h is computed by the graph, or given to it, and stays behind" in output
+    assert "initial_c" not in output
+    refused(convert, "in.onnx out.npz --to npz --layer lstm_1", 1, "lstm_1: initial_h is not zero")
+
+
 def test_tensorflow_1_checkpoint(convert, npz, weights):
     network = tf1_graphs.NETWORKS["LSTMBlockCell, all"]
     tf1_graphs.run(network, "model.ckpt-7")

@@ -50,7 +50,7 @@ def test_h5_of_keras_3(convert, npz, weights):
     names = {"bidirectional": (0, ""), "gru": (1, ""), "simple_rnn": (2, " --cell rnn_tanh")}
     for name, (index, cell) in names.items():
         output = converted(convert, f"model.weights.h5 out.npz --to npz --layer {name}{cell}")
-        assert "activations and go_backwards are not in it" in output
+        assert "the file has weights alone: activations, go_backwards and" in output
         assert npz.from_npz("out.npz") == weights.from_keras(layers[index])
     line = "model.weights.h5 out.npz --to npz --layer simple_rnn"
     refused(convert, line, 2, r"has 1 gate\(s\): say with --cell")
@@ -65,6 +65,31 @@ def test_h5_weights_of_our_lstm(tfb, convert, npz, weights, bias):
     model.save_weights("ours.weights.h5")
     converted(convert, "ours.weights.h5 out.npz --to npz")
     assert npz.from_npz("out.npz") == weights.from_keras(layer)
+
+
+def test_what_h5_weights_do_not_say(tfb, convert, npz, weights):
+    """The clip, and how a gru without biases resets, are options."""
+    clipped = tfb.layers.LSTM(4, cell_clip=0.25)
+    keras.Sequential([keras.Input((None, 3)), clipped]).save_weights("clip.weights.h5")
+    line = "clip.weights.h5 out.npz --to npz"
+    assert "an lstm's clip (--cell-clip) are not in it" in converted(convert, line)
+    converted(convert, f"{line} --cell-clip 0.25")
+    assert npz.from_npz("out.npz") == weights.from_keras(clipped)
+    refused(convert, f"{line} --reset after", 2, "--reset is for a gru, lstm is of the cell lstm")
+
+    for reset in ("before", "after"):
+        gru = keras.layers.GRU(4, use_bias=False, reset_after=reset == "after")
+        keras.Sequential([keras.Input((None, 3)), gru]).save_weights("gru.weights.h5")
+        line = "gru.weights.h5 out.npz --to npz"
+        refused(convert, line, 2, "gru: say with --reset whether the gru resets before or after")
+        converted(convert, f"{line} --reset {reset}")
+        assert npz.from_npz("out.npz") == weights.from_keras(gru)
+    refused(convert, f"{line} --reset after --cell-clip 1", 1, "cell_clip is for lstm")
+
+    keras.Sequential([keras.Input((None, 3)), clipped]).save("whole.h5")
+    line = "whole.h5 out.npz --to npz"
+    refused(convert, f"{line} --cell-clip 1", 2, "--cell-clip is of no use with a Keras model")
+    refused(convert, f"{line} --reset after", 2, "--reset is of no use with a Keras model")
 
 
 def test_h5_weights_of_keras_2(convert, npz, weights):

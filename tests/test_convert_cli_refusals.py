@@ -47,6 +47,8 @@ USAGE = {
     "in.npz out.npz --to npz --layer gru": "--layer is of no use with weights of tf_blockrnn",
     "in.npz out.npz --to npz --forget-bias 0": "--forget-bias is of no use with",
     "one.onnx out.npz --to npz --cell gru": "--cell is of no use with an ONNX model",
+    "one.onnx out.npz --to npz --reset after": "--reset is of no use with an ONNX model",
+    "in.npz out.npz --to npz --reset never": "argument --reset: invalid choice: 'never'",
     "one.onnx out.npz --to npz --layer lstm": "has no recurrent node 'lstm'; it has gru_0",
     "dense.keras out.npz --to npz": "the file has no recurrent layer",
     "dense.pt out.npz --to npz": "the file has no recurrent layer",

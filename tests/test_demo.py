@@ -107,12 +107,20 @@ def test_a_missed_goal_is_told(demo, capsys):
         ("--seed", "-1", "must be at least 0, got -1"),
         ("--units", "many", "invalid integer value: 'many'"),
         ("--out", "/nowhere/plot.png", "no such folder: /nowhere"),
+        ("--out", ".", "is a folder: ."),
+        ("--out", "plot", "must end in one of ."),
+        ("--out", "plot.xyz", "must end in one of ."),
     ],
 )
 def test_an_argument_that_does_not_fit_is_told_at_once(demo, capsys, argument, value, said):
     with pytest.raises(SystemExit, match="2"):
         demo.main([argument, value])
     assert f"argument {argument}: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("path", ["none", "plot.png", "plot.PDF"])
+def test_plots_that_fit_are_taken(demo, path):
+    assert demo._plot_path(path) == path
 
 
 def test_without_matplotlib_it_says_what_to_do(demo, capsys, monkeypatch):

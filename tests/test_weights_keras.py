@@ -213,6 +213,37 @@ def test_layers_are_what_was_asked_for(weights, tmp_path):
     assert weights.from_keras(loaded.layers) == described
 
 
+@pytest.mark.parametrize("package", ["keras", "tf_blockrnn"])
+@pytest.mark.parametrize("cell", weight_stacks.CELLS)
+def test_stateful_layers_go_on_where_they_were(weights, cell, package):
+    """Two calls, each with half of the steps, compute what one does with all of them."""
+    stack = Stack(cell, layers=2)
+    described = weight_stacks.random_weights(stack)
+    options = {"package": package, "return_sequences": True, "stateful": True}
+    with pytest.raises(ValueError, match="stateful=True.* batch size must be static"):
+        weights.to_keras_layers(described, **options)
+    layers = weights.to_keras_layers(described, batch_size=weight_stacks.BATCH, **options)
+    x = weight_stacks.inputs(stack)
+    got = np.concatenate([run_layers(layers, half) for half in np.split(x, 2)])
+    assert_close(got, weight_stacks.run(described, x).output, weight_stacks.bound(stack), stack)
+
+
+def test_stateful_layers_of_two_directions(weights):
+    """In a second call with the same steps each direction goes on after its own last one."""
+    stack = Stack("gru", directions=2)
+    described = weight_stacks.random_weights(stack)
+    options = {"return_sequences": True, "stateful": True, "batch_size": weight_stacks.BATCH}
+    layers = weights.to_keras_layers(described, **options)
+    x = weight_stacks.inputs(stack)
+    run_layers(layers, x)
+    forward, backward = np.split(run_layers(layers, x), 2, axis=-1)
+    want = weight_stacks.run(described, np.concatenate([x, x])).output
+    want_forward, want_backward = np.split(want, 2, axis=-1)
+    bound = weight_stacks.bound(stack)
+    assert_close(forward, want_forward[len(x) :], bound, "forward")
+    assert_close(backward, want_backward[: len(x)], bound, "backward")
+
+
 def test_one_direction_alone_may_have_a_bias(weights):
     """As RecurrentWeights may say, and Keras may hold."""
     biased = weight_stacks.random_weights(Stack("lstm", biases=ONE)).layers[0].forward

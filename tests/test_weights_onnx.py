@@ -318,6 +318,27 @@ def test_weights_may_be_constants_but_not_computed(weights):
         weights.from_onnx(model_of(node, rest, nodes=[computed, node]))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("place, what", [(5, "initial_h"), (6, "initial_c")])
+def test_initial_states_must_not_be_learned(tf, weights, module, place, what, dtype):
+    node, arrays = random_node("LSTM", 1)
+    kind = tf.as_dtype(dtype).as_numpy_dtype
+    arrays = {name: array.astype(kind) for name, array in arrays.items()}
+    want = weights.from_onnx(node, arrays)
+    node.input[place] = "S"
+    zeros = {**arrays, "S": np.zeros([1, 2, 4], kind)}
+    assert weights.from_onnx(node, zeros) == want
+    assert weights.from_onnx(model_of(node, zeros)) == {"node": want}
+    learned = {**arrays, "S": np.zeros([1, 2, 4], kind)}
+    learned["S"][0, 1, 2] = 0.5
+    for source in ((node, learned), (model_of(node, learned),)):
+        with pytest.raises(weights.UnsupportedError, match=f"node: {what} is not zero"):
+            weights.from_onnx(*source)
+    # One that the graph is given is no parameter.
+    assert weights.from_onnx(node, arrays) == want
+    assert module.onnx_layers(model_of(node, arrays))["node"].states == {what: None}
+
+
 def test_nodes_are_found_in_control_flow_and_without_names(weights):
     node, arrays = random_node("GRU", 1)
     node.name = ""

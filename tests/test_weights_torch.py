@@ -135,6 +135,8 @@ def test_prefix(weights):
     read = weights.from_torch(state, prefix="encoder.")
     own = {name: v.numpy() for name, v in state.items() if name.startswith("encoder.")}
     assert same_state(weights.to_torch(read, prefix="encoder."), own)
+    with pytest.raises(weights.UnsupportedError, match="head.bias; prefix chooses the keys of one"):
+        weights.from_torch({"weight_ih_l0": state["encoder.weight_ih_l0"], **state})
     with pytest.raises(ValueError, match="no recurrent weights under the prefix ''.*'encoder.'"):
         weights.from_torch({k: v for k, v in state.items() if "ih_l0" in k})
     with pytest.raises(ValueError, match="no recurrent weights under the prefix 'head.bias'"):

@@ -81,7 +81,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cell-clip",
         type=float,
-        help="of a TensorFlow 1 checkpoint: what the cells were made with, by default none",
+        help="of .h5 weights or a TensorFlow 1 checkpoint: what the cells were made with, by "
+        "default none",
+    )
+    parser.add_argument(
+        "--reset",
+        choices=("before", "after"),
+        help="of .h5 weights of a gru without biases, which would tell it: whether the reset gate "
+        "acts before the product or after it",
     )
     parser.add_argument(
         "--package",
@@ -173,6 +180,7 @@ def _convert(options: argparse.Namespace) -> None:
         scope=options.scope,
         forget_bias=options.forget_bias,
         cell_clip=options.cell_clip,
+        reset=options.reset,
     )
     bar = _Bar()
     try:

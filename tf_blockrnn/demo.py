@@ -359,9 +359,25 @@ def _at_least(lowest: int) -> Callable[[str], int]:
 
 def _plot_path(text: str) -> str:
     """Refused before the models are trained, which takes minutes."""
-    if text != NO_PLOT and not os.path.isdir(os.path.dirname(text) or "."):
+    if text == NO_PLOT:
+        return text
+    if not os.path.isdir(os.path.dirname(text) or "."):
         raise argparse.ArgumentTypeError(f"no such folder: {os.path.dirname(text)}")
+    if os.path.isdir(text):
+        raise argparse.ArgumentTypeError(f"is a folder: {text}")
+    if _has_matplotlib():  # main says what to do where it is missing
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+        known = FigureCanvasAgg.get_supported_filetypes()
+        if os.path.splitext(text)[1].lower().removeprefix(".") not in known:
+            raise argparse.ArgumentTypeError(
+                f"must end in one of .{', .'.join(sorted(known))}, got {text!r}"
+            )
     return text
+
+
+def _has_matplotlib() -> bool:
+    return importlib.util.find_spec("matplotlib") is not None
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -383,7 +399,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     start = time.monotonic()
     arguments = _arguments(argv)
     end = start + arguments.seconds
-    if arguments.out != NO_PLOT and importlib.util.find_spec("matplotlib") is None:
+    if arguments.out != NO_PLOT and not _has_matplotlib():
         print(
             "The plot needs matplotlib, which is not installed. Either install it "
             f"(pip install matplotlib) or run the demo with --out {NO_PLOT}.",

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tf_blockrnn.weights._damage import said, whole
-from tf_blockrnn.weights._h5 import DAMAGE, layers_of, units_of
+from tf_blockrnn.weights._h5 import DAMAGE, H5Layer, layers_of, units_of
 from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
 
 _T = TypeVar("_T")
@@ -34,7 +34,9 @@ class Question:
     Args:
       layers: names of layers; none where there is but one.
       cell: where the file does not say it: what the reader's framework calls it.
-      scope, forget_bias, cell_clip: of a TensorFlow 1 checkpoint.
+      scope, forget_bias: of a TensorFlow 1 checkpoint.
+      cell_clip: of a TensorFlow 1 checkpoint or Keras' HDF5 weights.
+      reset: of Keras' HDF5 weights of a gru without biases: "before" or "after" the product.
     """
 
     layers: tuple[str, ...] = ()
@@ -42,6 +44,7 @@ class Question:
     scope: str | None = None
     forget_bias: float | None = None
     cell_clip: float | None = None
+    reset: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,17 +167,39 @@ def _read_h5(path: str, question: Question) -> Answer:
         with whole("HDF5 file", *DAMAGE):
             has_model = "model_config" in file.attrs
         if has_model:
+            _refuse_useless(question, _KINDS[".keras"])
             return _read_keras(path, question)
         chosen = _chosen(layers_of(file), question.layers)
+    parts = [_from_h5(layer, question, name) for name, layer in chosen.items()]
+    note = (
+        "the file has weights alone: activations, go_backwards and an lstm's clip (--cell-clip) "
+        "are not in it"
+    )
+    return Answer(stacked(parts), tuple(chosen), notes=(note,))
+
+
+def _from_h5(layer: H5Layer, question: Question, name: str) -> RecurrentWeights:
     from tf_blockrnn.weights.keras import from_keras
 
-    parts = []
-    for name, layer in chosen.items():
-        arrays = layer.parts()
-        cell = _cell_of_gates(layer.cells[0].arrays, question.cell, name)
-        parts.append(from_keras(arrays, cell=cell, bidirectional=layer.backward is not None))
-    note = "the file has weights alone: activations and go_backwards are not in it"
-    return Answer(stacked(parts), tuple(chosen), notes=(note,))
+    arrays = layer.parts()
+    cell = _cell_of_gates(layer.cells[0].arrays, question.cell, name)
+    if question.reset and cell != "gru":
+        raise UsageError(f"--reset is for a gru, {name} is of the cell {cell}")
+    try:
+        return from_keras(
+            arrays,
+            cell=cell,
+            reset_after=question.reset == "after" if question.reset else None,
+            cell_clip=question.cell_clip or 0.0,
+            bidirectional=layer.backward is not None,
+        )
+    except ValueError as error:
+        if "reset_after must be given" in str(error):
+            raise UsageError(
+                f"{name}: say with --reset whether the gru resets before or after the product, "
+                "which the file does not tell without biases"
+            ) from None
+        raise
 
 
 def _cell_of_gates(arrays: list[np.ndarray], given: str | None, name: str) -> str:
@@ -212,20 +237,23 @@ def _read_torch(path: str, question: Question) -> Answer:
 
     state = _state_dict(path)
     own = re.compile(r"(.*?)(weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(_l\d+(_reverse)?)?")
-    found: dict[str, dict[str, Any]] = {}
-    for key, value in state.items():
-        if match := own.fullmatch(key):
-            found.setdefault(match[1].rstrip("."), {})[key.removeprefix(match[1])] = value
+    prefixes = {key: match[1] for key in state if (match := own.fullmatch(key))}
+    found = {prefix.rstrip("."): prefix for prefix in prefixes.values()}
     chosen = _chosen(found, question.layers)
-    parts = []
-    for name, arrays in chosen.items():
+    parts, notes = [], []
+    for name, prefix in chosen.items():
+        arrays = state
+        if not prefix:  # where the state dict of a whole model has all of its other parts too
+            arrays = {key: state[key] for key, above in prefixes.items() if not above}
+            if others := [key for key in state if key not in arrays]:
+                notes.append(f"the state dict also has what stays behind: {', '.join(others)}")
         try:
-            parts.append(from_torch(arrays, cell=question.cell))
+            parts.append(from_torch(arrays, cell=question.cell, prefix=prefix))
         except ValueError as error:
             if "cell must be given" in str(error):
                 raise UsageError(f"{name}: say with --cell which cell it is: {error}") from None
             raise
-    return Answer(stacked(parts), tuple(chosen))
+    return Answer(stacked(parts), tuple(chosen), notes=tuple(notes))
 
 
 # ---- ONNX, TensorFlow 1, our own
@@ -235,7 +263,7 @@ def _read_onnx(path: str, question: Question) -> Answer:
     import onnx
     from google.protobuf.message import DecodeError
 
-    from tf_blockrnn.weights.onnx import from_onnx, onnx_layers
+    from tf_blockrnn.weights.onnx import from_layer, onnx_layers
 
     try:
         model = onnx.load(path)
@@ -245,8 +273,14 @@ def _read_onnx(path: str, question: Question) -> Answer:
     reverse = {node.direction == "reverse" for node in nodes.values()}
     if len(reverse) > 1:
         raise UnsupportedError("some nodes go in reverse and some do not: that is no stack here")
-    parts = [from_onnx(node, reverse=True) for node in nodes.values()]
-    return Answer(stacked(parts), tuple(nodes), reverse.pop())
+    parts = [from_layer(node, name, reverse=True) for name, node in nodes.items()]
+    notes = [
+        f"{name}: {state} is computed by the graph, or given to it, and stays behind"
+        for name, node in nodes.items()
+        for state, value in node.states.items()
+        if value is None
+    ]
+    return Answer(stacked(parts), tuple(nodes), reverse.pop(), tuple(notes))
 
 
 def _read_tf1(path: str, question: Question) -> Answer:
@@ -295,7 +329,9 @@ _TF1 = _Kind(
 )
 _KINDS = {
     ".keras": _Kind("a Keras model", _read_keras, frozenset({"layers"})),
-    ".h5": _Kind("a Keras file of HDF5", _read_h5, frozenset({"layers", "cell"})),
+    ".h5": _Kind(
+        "a Keras file of HDF5", _read_h5, frozenset({"layers", "cell", "cell_clip", "reset"})
+    ),
     ".pt": _Kind("a PyTorch state dict", _read_torch, frozenset({"layers", "cell"})),
     ".pth": _Kind("a PyTorch state dict", _read_torch, frozenset({"layers", "cell"})),
     ".onnx": _Kind("an ONNX model", _read_onnx, frozenset({"layers"})),
@@ -321,6 +357,14 @@ def _kind_of(path: str) -> tuple[str, _Kind]:
     return path, kind
 
 
+def _refuse_useless(question: Question, kind: _Kind) -> None:
+    for field in dataclasses.fields(question):
+        given = getattr(question, field.name)
+        if given not in (None, ()) and field.name not in kind.options:
+            option = field.name.replace("_", "-").replace("layers", "layer")
+            raise UsageError(f"--{option} is of no use with {kind.name}")
+
+
 def read(path: str, question: Question) -> Answer:
     """Reads the weights in a file.
 
@@ -330,9 +374,5 @@ def read(path: str, question: Question) -> Answer:
       Whatever the framework raises of a file that is damaged.
     """
     path, kind = _kind_of(path)
-    for field in dataclasses.fields(question):
-        given = getattr(question, field.name)
-        if given not in (None, ()) and field.name not in kind.options:
-            option = field.name.replace("_", "-").replace("layers", "layer")
-            raise UsageError(f"--{option} is of no use with {kind.name}")
+    _refuse_useless(question, kind)
     return kind.read(path, question)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tf_blockrnn.weights.layer import UnsupportedError
 
 if TYPE_CHECKING:
@@ -63,6 +65,16 @@ def cell_of(layer: OnnxLayer, name: str) -> str:
             f"{', '.join(attributes['activations'])}"
         )
     return cells.pop()
+
+
+def refuse_learned_states(layer: OnnxLayer, name: str) -> None:
+    """Refuses initial states that are parameters; exporters write zeros for those that are none."""
+    for what, value in layer.states.items():
+        if value is not None and np.any(value):
+            raise UnsupportedError(
+                f"{name}: {what} is not zero: the weights here have no place for the initial state "
+                "that a network has learned"
+            )
 
 
 def sizes_of(layer: OnnxLayer, name: str) -> tuple[int, int]:

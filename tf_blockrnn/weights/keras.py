@@ -234,6 +234,7 @@ def to_keras_layers(
     package: str = "keras",
     return_sequences: bool = False,
     merge_mode: str | None = "concat",
+    batch_size: int | None = None,
     **arguments: Any,
 ) -> list[keras.layers.Layer]:
     """Builds Keras layers that have the weights.
@@ -243,6 +244,7 @@ def to_keras_layers(
       package: whose layers: "keras", or "tf_blockrnn".
       return_sequences: of the top layer; those below it return sequences anyhow.
       merge_mode: of the top layer, where it has two directions; below it is "concat".
+      batch_size: B of the inputs, an int, which layers need with `stateful=True`; None for any.
       **arguments: further arguments of each GRU, LSTM or SimpleRNN; `dtype` is the weights' type
         unless it is given.
 
@@ -252,7 +254,8 @@ def to_keras_layers(
 
     Raises:
       UnsupportedError: peepholes, a projection or a clip, for Keras' own layers.
-      ValueError: `package` is none of the two, or Keras refuses an argument.
+      ValueError: `package` is none of the two, or Keras refuses an argument, as it does
+        `stateful=True` without a `batch_size`.
 
     Example:
       >>> import keras, numpy as np
@@ -284,7 +287,7 @@ def to_keras_layers(
                 merge_mode=merge_mode if top else "concat",
                 dtype=arguments["dtype"],
             )
-        layer.build((None, None, described.forward.input_size))
+        layer.build((batch_size, None, described.forward.input_size))
         layer.set_weights(arrays[number])
         layers.append(layer)
     return layers

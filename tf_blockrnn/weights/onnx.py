@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_blockrnn.weights._onnx_checks import ORDER, cell_of, sizes_of
+from tf_blockrnn.weights._onnx_checks import ORDER, cell_of, refuse_learned_states, sizes_of
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
@@ -40,6 +40,7 @@ _PEEPHOLES = ("wci", "wco", "wcf")
 
 # Where the weights stand among a node's inputs.
 INPUTS = {"W": 1, "R": 2, "B": 3, "P": 7}
+_STATES = {"initial_h": 5, "initial_c": 6}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -50,11 +51,14 @@ class OnnxLayer:
       op_type: "LSTM", "GRU" or "RNN".
       arrays: "W", "R" and, where the node has them, "B" and "P".
       attributes: those of the node, by name; strings as str.
+      states: "initial_h" and "initial_c", where the node has them; None for one that the graph
+        computes or is given.
     """
 
     op_type: str
     arrays: dict[str, np.ndarray]
     attributes: dict[str, Any]
+    states: dict[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
 
     @property
     def direction(self) -> str:
@@ -111,17 +115,25 @@ def _nodes(
 
 def _read_node(node: onnx.NodeProto, initializers: Mapping[str, Any]) -> OnnxLayer:
     name = node.name or node.op_type
+
+    def values(places: dict[str, int]) -> dict[str, str]:
+        """The names of the values at these places, where there are any."""
+        inputs = dict(enumerate(node.input))
+        return {what: inputs[place] for what, place in places.items() if inputs.get(place)}
+
     arrays = {}
-    for what, place in INPUTS.items():
-        if place >= len(node.input) or not node.input[place]:
-            continue
-        if node.input[place] not in initializers:
+    for what, value in values(INPUTS).items():
+        if value not in initializers:
             raise UnsupportedError(
-                f"{name}: {what}, the value {node.input[place]!r}, is neither an initializer nor a "
-                "constant: what the graph computes, or is given, has no weights to convert"
+                f"{name}: {what}, the value {value!r}, is neither an initializer nor a constant: "
+                "what the graph computes, or is given, has no weights to convert"
             )
-        arrays[what] = _to_array(initializers[node.input[place]])
-    return OnnxLayer(node.op_type, arrays, _attributes(node))
+        arrays[what] = _to_array(initializers[value])
+    states = {
+        what: _to_array(initializers[value]) if value in initializers else None
+        for what, value in values(_STATES).items()
+    }
+    return OnnxLayer(node.op_type, arrays, _attributes(node), states)
 
 
 def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
@@ -158,8 +170,10 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
     return layers
 
 
-def _from_layer(layer: OnnxLayer, name: str, reverse: bool) -> RecurrentWeights:
+def from_layer(layer: OnnxLayer, name: str, reverse: bool) -> RecurrentWeights:
+    """What from_onnx gives of an OnnxLayer; errors begin with the name."""
     cell = cell_of(layer, name)
+    refuse_learned_states(layer, name)
     if layer.direction == "reverse" and not reverse:
         raise UnsupportedError(
             f"{name} goes from the last step to the first, which its weights do not say: "
@@ -212,7 +226,8 @@ def from_onnx(
 
     Raises:
       UnsupportedError: other activations than the cells here have, clip, input_forget, weights
-        that the graph computes, or the direction "reverse" without `reverse`.
+        that the graph computes, an initial state that is not zero (one that the graph computes or
+        is given is not read), or the direction "reverse" without `reverse`.
       ValueError: a shape does not fit, or the package onnx does not know a type.
       TypeError: source is none of these, or initializers are given with a model.
 
@@ -227,13 +242,13 @@ def from_onnx(
       ('gru', True, 5)
     """
     if isinstance(source, OnnxLayer):
-        return _from_layer(source, source.op_type, reverse)
+        return from_layer(source, source.op_type, reverse)
     kind = getattr(getattr(source, "DESCRIPTOR", None), "name", type(source).__name__)
     if kind == "ModelProto":
         if initializers is not None:
             raise TypeError("from_onnx: a model has its initializers itself")
         layers = onnx_layers(source)
-        return {name: _from_layer(layer, name, reverse) for name, layer in layers.items()}
+        return {name: from_layer(layer, name, reverse) for name, layer in layers.items()}
     if kind != "NodeProto":
         raise TypeError(f"from_onnx: expected a ModelProto, NodeProto or OnnxLayer, got {kind}")
     if source.op_type not in ORDER:
@@ -241,7 +256,7 @@ def from_onnx(
     if not isinstance(initializers, Mapping):
         initializers = {tensor.name: tensor for tensor in initializers or ()}
     layer = _read_node(source, initializers)
-    return _from_layer(layer, source.name or source.op_type, reverse)
+    return from_layer(layer, source.name or source.op_type, reverse)
 
 
 def _refuse(weights: RecurrentWeights, reverse: bool, layout: int) -> None:

@@ -95,9 +95,9 @@ def _sorted_out(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool],
     if not found:
         raise _no_weights_error(state, prefix)
     if unknown:
+        hint = "" if prefix else "; prefix chooses the keys of one layer"
         raise UnsupportedError(
-            f"the state dict has what is no weight of a recurrent layer: {', '.join(unknown)}; "
-            "prefix chooses the keys of one layer"
+            f"the state dict has what is no weight of a recurrent layer: {', '.join(unknown)}{hint}"
         )
     return found
 
