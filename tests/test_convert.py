@@ -188,6 +188,153 @@ def test_trainable_and_dtype_policy_are_kept(tfb):
     assert not tfb.convert_model(model).trainable_variables
 
 
+class Twice(keras.layers.Layer):
+    """Holds a layer by itself and in a wrapper."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.dense = keras.layers.Dense(INPUTS)
+        self.wrapper = keras.layers.TimeDistributed(self.dense)
+
+    def build(self, shape):
+        self.wrapper.build(shape)
+
+    def call(self, x):
+        return self.wrapper(x)
+
+
+def test_a_layer_in_a_frozen_wrapper_may_be_trainable(tfb):
+    twice = Twice()
+    model = keras.Sequential([keras.Input((None, INPUTS)), twice, keras.layers.GRU(UNITS)])
+    twice.wrapper.trainable = False
+    twice.dense.trainable = True
+    copy = tfb.convert_model(model).layers[0]
+    assert copy.dense.trainable and not copy.wrapper.trainable
+    assert all(weight.trainable for weight in copy.dense.weights)
+
+
+def test_what_single_variables_say_is_kept(tfb):
+    """What is trainable, penalties, bounds, and LoRA's factors, which Keras would merge."""
+    penalty, bound_ = keras.regularizers.L2(0.1), keras.constraints.NonNeg()
+    x = keras.Input((None, INPUTS))
+    gru = keras.layers.GRU(UNITS, return_sequences=True, kernel_regularizer="l1")
+    lstm = keras.layers.LSTM(UNITS, return_sequences=True, bias_regularizer="l2")
+    dense = keras.layers.Dense(2, bias_regularizer=penalty)
+    y = dense(keras.layers.Bidirectional(lstm)(gru(x)))
+    model = keras.Model(x, keras.layers.RNN(keras.layers.LSTMCell(UNITS))(y))
+    dense.enable_lora(1)
+    dense.lora_alpha = 3.0
+    dense.lora_kernel_b.assign(tf.ones_like(dense.lora_kernel_b.value))
+    gru.cell.recurrent_kernel.trainable = False
+    gru.cell.kernel.regularizer = None
+    gru.cell.bias.constraint = bound_
+    model.layers[2].forward_layer.cell.kernel.regularizer = penalty
+    model.layers[-1].cell.bias.trainable = False
+    fused = tfb.convert_model(model)
+    plain = tfb.restore_model(fused)
+    x = convert_models.inputs("sequential")
+    for copy in (fused, plain):
+        assert_same_state(state(copy), state(model))
+        for of_copy, variable in zip(copy.variables, model.variables, strict=True):
+            assert of_copy.trainable == variable.trainable, variable.path
+            for name in ("regularizer", "constraint"):
+                its, own = getattr(of_copy, name), getattr(variable, name)
+                assert type(its) is type(own) and (own is None or vars(its) == vars(own))
+        assert copy.layers[1].cell.bias.constraint is bound_
+        made_again = copy.layers[3].bias.regularizer
+        assert made_again is copy.layers[3].bias_regularizer and made_again is not penalty
+        assert [float(loss) for loss in copy.losses] == [float(loss) for loss in model.losses]
+        assert_predicts(copy, model(x), x)
+    assert recurrent_types(fused) != recurrent_types(model) == recurrent_types(plain)
+    # The variables 3 + 6 + 4 + 3, less those of above and the kernel to which LoRA adds.
+    assert len(fused.trainable_variables) == 16 - 3
+
+
+@pytest.mark.parametrize("mode", ["int8", "float8"])
+def test_quantized_layers(tfb, mode):
+    """quantize() makes the variables in another order than a layer that is built quantized."""
+    layers = [keras.layers.Dense(INPUTS), keras.layers.GRU(UNITS), keras.layers.Dense(2)]
+    model = keras.Sequential([keras.Input((None, INPUTS)), *layers])
+    for layer in (layers[0], layers[2]):
+        layer.quantize(mode)
+    layers[0].bias.trainable = False
+    if mode == "int8":
+        layers[2].enable_lora(1)
+        layers[2].lora_kernel_b.assign(tf.ones_like(layers[2].lora_kernel_b.value))
+    x = convert_models.inputs("sequential")
+    fused = tfb.convert_model(model)
+    assert_predicts(fused, model(x), x)
+    for layer, of_copy in zip(layers, fused.layers, strict=True):
+        by_name, wanted = ({v.path.split("/")[-1]: v for v in m.weights} for m in (of_copy, layer))
+        assert by_name.keys() == wanted.keys()
+        for name, variable in wanted.items():
+            np.testing.assert_array_equal(by_name[name], variable, err_msg=name)
+            assert by_name[name].trainable == variable.trainable, name
+
+
+def test_flags_set_on_layers_are_kept(tfb):
+    convolution = keras.layers.Conv1D(INPUTS, 3, padding="same")
+    dense = keras.layers.TimeDistributed(keras.layers.Dense(INPUTS))
+    convolution.supports_masking, dense.layer.autocast = True, False
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(9, INPUTS, mask_zero=True),
+            convolution,
+            dense,
+            keras.layers.LSTM(UNITS),
+        ]
+    )
+    x = np.array([[1, 2, 0, 0], [3, 4, 5, 6]])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fused = tfb.convert_model(model)
+        plain = tfb.restore_model(fused)
+        for copy in (fused, plain):
+            assert copy.layers[1].supports_masking and copy.layers[2].layer.autocast is False
+            assert_predicts(copy, model(x), x)
+
+
+def test_a_rate_that_was_lowered_to_0_and_back(tfb):
+    """Keras' layer has a seed generator only if it was made with a rate above 0."""
+    drop = keras.layers.Dropout(0.5)
+    model = keras.Sequential([keras.Input((None, INPUTS)), keras.layers.GRU(UNITS), drop])
+    x = convert_models.inputs("sequential")
+    model(x, training=True)  # The seed generator has moved on.
+    drop.rate = 0.0
+    copies = tfb.convert_model(model), tfb.restore_model(model)
+    drop.rate = 0.5
+    want = model(x, training=True)
+    for copy in copies:
+        assert copy.layers[1].rate == 0.0
+        assert_predicts(copy, model(x), x)
+        copy.layers[1].rate = 0.5
+        assert_close(copy(x, training=True), want, BOUND)
+
+
+def test_a_rate_that_was_0_at_first(tfb):
+    noise = keras.layers.GaussianNoise(0.0)
+    model = keras.Sequential([keras.Input((None, INPUTS)), noise, keras.layers.GRU(UNITS)])
+    noise.stddev = 0.5
+    x = convert_models.inputs("sequential")
+    for copy in (tfb.convert_model(model), tfb.restore_model(model)):
+        assert copy.layers[0].stddev == 0.5
+        assert_predicts(copy, model(x), x)
+        # The original has no generator and cannot do this.
+        assert np.abs(copy(x, training=True) - copy(x)).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["GRU", "LSTM", "SimpleRNN", "GRUCell", "LSTMCell"])
+def test_activity_regularizers_go_there_and_back(tfb, name):
+    options = {"reset_after": False} if name == "GRUCell" else {}
+    layer = getattr(keras.layers, name)(UNITS, activity_regularizer="l2", **options)
+    layer = keras.layers.RNN(layer) if name.endswith("Cell") else layer
+    model = keras.Sequential([keras.Input((None, INPUTS)), layer])
+    plain = tfb.restore_model(tfb.convert_model(model))
+    assert plain.get_config() == model.get_config()
+    assert recurrent_types(plain) == recurrent_types(model)
+
+
 def own_loss(target, output):
     return keras.ops.mean(keras.ops.abs(target - output))
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 
 import convert_models
 import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 from convert_checks import assert_predicts, assert_same_state, recurrent_types, state
-from convert_models import INPUTS, UNITS
+from convert_models import INPUTS, STEPS, UNITS
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +80,180 @@ def test_refuses_what_it_cannot_make_again(tfb):
     model = convert_models.make("cells")
     model.extra = keras.layers.Dense(2)  # No config tells of it.
     model.extra.build((None, 3))
-    with pytest.raises(ValueError, match="has 14 variables, and 12 when made again"):
+    with pytest.raises(ValueError, match="has 11 weights, and 9 when made again"):
+        tfb.convert_model(model)
+
+
+def _built(layer):
+    layer.build((None, None, INPUTS))
+    return layer
+
+
+class Helper:
+    """Nothing of Keras'."""
+
+    def __init__(self, layer):
+        self.layer = layer
+
+    def __call__(self, x):
+        return self.layer(x)
+
+
+WAYS = {
+    "function": tf.function,
+    "partial": lambda layer: functools.partial(layer, training=False),
+    "closure": lambda layer: lambda x: layer(x),
+    "method": lambda layer: layer.__call__,
+    "object": Helper,
+    "built": lambda layer: _built(layer).call,
+}
+
+
+class Reaching(keras.Model):
+    """Calls a layer through what its constructor makes of it, and another as it should be."""
+
+    def __init__(self, way, **kwargs):
+        super().__init__(**kwargs)
+        self.way = way
+        self.first = keras.layers.LSTM(UNITS, return_sequences=True)
+        self.recurrent = keras.layers.GRU(UNITS, name="reached")
+        self.made = WAYS[way](self.recurrent)
+
+    def call(self, x):
+        return self.first(x)[:, -1] + self.made(x)
+
+    def get_config(self):
+        return {**super().get_config(), "way": self.way}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_refuses_layers_that_are_reached_by_what_has_no_copy(tfb, way):
+    x = convert_models.inputs("sequential")
+    words = "layer '.*' uses its layer 'reached' through something that has no copy"
+    model = Reaching(way)
+    fresh = tfb.convert_model(model)  # Nothing is built yet, so nothing is run.
+    for copy in (fresh, tf.function(fresh)):
+        with pytest.raises(ValueError, match=words):
+            copy(x)
+    want = model(x)
+    for convert in (tfb.convert_model, tfb.restore_model):
+        with (
+            pytest.warns(UserWarning, match="cannot be built automatically"),
+            pytest.raises(ValueError, match=words),
+        ):
+            convert(model)
+    np.testing.assert_array_equal(model(x), want)
+
+
+class Early(keras.layers.Layer):
+    """Calls what it has made of a layer before there is a copy of that."""
+
+    def __init__(self, way, **kwargs):
+        super().__init__(**kwargs)
+        self.way = way
+        self.recurrent = _built(keras.layers.GRU(UNITS))
+        self.function = tf.function(lambda x: self.recurrent(x))
+        if way == "attribute":
+            self.function(tf.zeros([1, STEPS, INPUTS]))
+        if way == "method":
+            self.run(tf.zeros([1, STEPS, INPUTS]))
+
+    def build(self, shape):
+        if self.way == "build":
+            self.late = _built(keras.layers.GRU(UNITS))
+            self.function = tf.function(self.late)  # Called while Keras builds the model.
+
+    @tf.function
+    def run(self, x):
+        return self.recurrent(x)
+
+    def call(self, x):
+        return self.run(x) if self.way == "method" else self.function(x)
+
+
+@pytest.mark.parametrize("way", ["attribute", "method", "build"])
+def test_refuses_what_was_traced_too_early(tfb, way):
+    x = convert_models.inputs("sequential")
+    model = keras.Sequential([keras.Input((None, INPUTS)), Early(way, name="early")])
+    want = np.asarray(model(x))
+    name = "run" if way == "method" else "function"
+    with pytest.raises(ValueError, match=f"layer 'early' calls its tf.function '{name}' before"):
+        tfb.convert_model(model)
+    np.testing.assert_array_equal(model(x), want)
+    fine = keras.Sequential([keras.Input((None, INPUTS)), Early("", name="fine")])
+    assert_predicts(tfb.convert_model(fine), fine(x), x)
+
+
+class Reading(keras.layers.Layer):
+    """Reads the weights of a layer without calling it."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.recurrent = keras.layers.GRU(UNITS)
+        self.dense = _built(keras.layers.Dense(UNITS))
+        self.project = self.dense.call
+
+    def call(self, x):
+        return self.recurrent(x) + self.project(x)[:, 0]
+
+
+def test_weights_of_the_constructor_are_nan(tfb):
+    x = convert_models.inputs("sequential")
+    model = keras.Sequential([keras.Input((None, INPUTS)), Reading()])
+    assert np.isnan(tfb.convert_model(model)(x)).all()
+    assert np.isfinite(model(x)).all()
+
+
+SHARED = keras.layers.LSTM(UNITS, return_sequences=True)
+
+
+class Reached(keras.Model):
+    """A layer in a set, one in a function that finds it, in a closure one without weights."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.shared = SHARED  # The same in the model and in what is made again.
+        self.towers = {keras.layers.GRU(UNITS)}
+        self.activation = activation = keras.layers.Activation("tanh")
+        self.curve = lambda x: activation(x)
+        self.made = tf.function(lambda x: self.shared(x))
+
+    def build(self, shape):
+        # A layer made of one that is exchanged already.
+        self.stack = keras.Sequential([self.shared, keras.layers.GRU(UNITS)])
+        self.stack.build(shape)
+        super().build(shape)
+
+    def call(self, x):
+        return self.curve(
+            sum(tower(x) for tower in self.towers) + self.stack(self.made(x)[..., :4])
+        )
+
+
+def test_follows_sets_and_what_finds_the_layer_itself(tfb):
+    x = convert_models.inputs("sequential")
+    model = Reached()
+    want = model(x)
+    fused = tfb.convert_model(model)
+    assert_predicts(fused, want, x)
+    assert fused.shared is not SHARED and type(fused.shared) is tfb.layers.LSTM
+    np.testing.assert_array_equal(model(x), want)
+    assert_predicts(tfb.restore_model(fused), want, x)
+
+
+class Noisy(keras.layers.Layer):
+    """Its config does not hold how many generators it has."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.generators = [keras.random.SeedGenerator(1)]
+
+
+def test_refuses_other_seed_generators(tfb):
+    noisy = Noisy(name="noisy")
+    noisy.generators.append(keras.random.SeedGenerator(2))
+    model = keras.Sequential([keras.layers.GRU(UNITS), noisy])
+    with pytest.raises(ValueError, match="'noisy' has 2 seed generators, and 1 when made again"):
         tfb.convert_model(model)
 
 

@@ -10,15 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import tempfile
+import inspect
 import types
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import keras
+import tensorflow as tf
 from keras.src.models.functional import Functional
 from keras.src.saving.serialization_lib import SerializableDict
+
+from tf_blockrnn._copy_state import copy_flags, copy_state
 
 _GATED = (keras.layers.GRU, keras.layers.LSTM, keras.layers.GRUCell, keras.layers.LSTMCell)
 _KNOWN_PACKAGES = ("keras", "tf_blockrnn")
@@ -42,11 +46,11 @@ def copy_model(model: keras.Model, class_of: ClassOf) -> keras.Model:
       ValueError: the model, or a part of it, cannot be made again from its config.
     """
     with _found_by_name(model):
-        copier = _Copier(class_of)
+        copier = _Copier(model, class_of)
         copy = copier.copy(model)
         copier.build()
         for pair in copier.states():
-            _copy_state(*pair)
+            copy_state(*pair)
         _check_variables(model, copy)
         _compile_like(model, copy)
     _warn_of_values(copier.states())
@@ -62,7 +66,9 @@ def made_again(cls: type, layer: keras.Layer) -> keras.Layer:
         for name, owner in (("implementation", cell), ("use_cudnn", layer)):
             if hasattr(owner, name):
                 config[name] = getattr(owner, name)
-    return cls.from_config(config)
+    made = cls.from_config(config)
+    copy_flags(layer, made)  # Before a call, which warns of a mask that gets lost.
+    return made
 
 
 class _Pair(NamedTuple):
@@ -74,11 +80,13 @@ class _Pair(NamedTuple):
 class _Copier:
     """One copy in the making."""
 
-    def __init__(self, class_of: ClassOf):
+    def __init__(self, model: keras.Model, class_of: ClassOf):
         self._class_of = functools.cache(class_of)
+        self._originals = {id(layer) for layer in model._flatten_layers()}
         self._copies: dict[int, Any] = {}  # By the id of the original: what is shared stays so.
         self._pairs: list[_Pair] = []  # A part stands before what holds it.
         self._holders: list[tuple[keras.Layer, keras.Layer]] = []
+        self._misuses: list[str] = []  # Of parts that have been exchanged.
 
     def copy(self, original: Any) -> Any:
         """The copy of a layer, a model or an operation of a functional model; not always built."""
@@ -130,7 +138,7 @@ class _Copier:
         return copy
 
     def _exchange_parts(self, original: keras.Layer, copy: keras.Layer) -> None:
-        exchanged = {}
+        exchanged, replaced = {}, []
         # The copy may have fewer parts: those that build() makes come later.
         for part, made in zip(original._layers, list(copy._layers), strict=False):
             wanted = self.copy(part)
@@ -142,14 +150,41 @@ class _Copier:
                     f"layer {original.name!r}: made again from its config it has a "
                     f"{type(made).__name__} where the original has a {type(part).__name__}"
                 )
+            if made.built:  # A tf.function traced from here on must find weights, as it did there.
+                _build_one(part, wanted)
             exchanged[id(made)] = wanted
+            replaced.append((part, made))
             copy._tracker.replace_tracked_value("layers", made, wanted)
-        if exchanged:
-            for name, value in list(vars(copy).items()):
-                if not name.startswith("_self_"):  # TensorFlow's own notes, which setattr keeps.
-                    new = _exchanged(value, exchanged)
-                    if new is not value:
-                        setattr(copy, name, new)
+        if not exchanged:
+            return
+        for name, value in list(vars(copy).items()):
+            if not name.startswith("_self_"):  # TensorFlow's own notes, which setattr keeps.
+                new = _exchanged(value, exchanged)
+                if new is not value:
+                    setattr(copy, name, new)
+        self._retire(copy, replaced)
+
+    def _retire(self, holder: keras.Layer, replaced: list[tuple[keras.Layer, keras.Layer]]) -> None:
+        """Lets nothing compute with layers of the constructor that the copies have replaced.
+
+        A tf.function, a closure or another object may still have one. It would compute with random
+        weights.
+        """
+        copies = [copy for copy in self._copies.values() if isinstance(copy, keras.Layer)]
+        kept = self._originals | {id(part) for copy in copies for part in copy._flatten_layers()}
+        weights = []
+        for original, made in replaced:
+            if original.built and not original.weights and not hasattr(original, "save_assets"):
+                continue  # It computes what the copy does.
+            refuse = _refusal(holder, original, self._misuses)
+            for layer in made._flatten_layers():
+                if id(layer) not in kept:
+                    layer.call = layer.quantized_call = refuse
+                    weights += layer._trainable_variables + layer._non_trainable_variables
+        _refuse_traced(holder, weights)
+        for weight in weights:  # Whatever else reads them shall show.
+            if keras.backend.is_float_dtype(weight.dtype):
+                weight.assign(keras.ops.full_like(weight, float("nan")))
 
     def build(self) -> None:
         """Builds what is built in the original."""
@@ -160,6 +195,8 @@ class _Copier:
             self._exchange_parts(*holder)
         for pair in self._pairs:
             _build_like(*pair)
+        if self._misuses:  # Keras does not hand on what goes wrong while it builds a model.
+            raise ValueError(self._misuses[0])
 
     def states(self) -> Iterator[tuple[keras.Layer, keras.Layer]]:
         """All originals and copies that have a state of their own, the holder before its parts."""
@@ -189,7 +226,7 @@ def _parts(layer: keras.Layer) -> list[keras.Layer]:
 
 
 def _exchanged(value: Any, copies: dict[int, keras.Layer]) -> Any:
-    """`value` with layers exchanged; lists and dicts are changed in place."""
+    """`value` with layers exchanged; lists, dicts and sets are changed in place."""
     if isinstance(value, keras.Layer):
         return copies.get(id(value), value)
     if isinstance(value, (dict, list)):
@@ -197,11 +234,46 @@ def _exchanged(value: Any, copies: dict[int, keras.Layer]) -> Any:
             new = _exchanged(part, copies)
             if new is not part:
                 value[key] = new
+    elif isinstance(value, set):
+        for part in list(value):
+            new = _exchanged(part, copies)
+            if new is not part:
+                value.remove(part)
+                value.add(new)
     elif isinstance(value, tuple):
         parts = [_exchanged(part, copies) for part in value]
         if any(new is not part for new, part in zip(parts, value, strict=True)):
             return type(value)(*parts) if hasattr(value, "_fields") else type(value)(parts)
     return value
+
+
+def _refusal(holder: keras.Layer, part: keras.Layer, misuses: list[str]) -> Callable:
+    """A call for a layer that must not be called any more; it notes that it was."""
+    message = (
+        f"layer {holder.name!r} uses its layer {part.name!r} through something that has no "
+        "copy (a tf.function, functools.partial, a closure or another object); make it read the "
+        "layer from an attribute at each call"
+    )
+
+    def refuse(*args, **kwargs):
+        misuses.append(message)
+        raise ValueError(message)
+
+    return refuse
+
+
+def _refuse_traced(holder: keras.Layer, weights: list[keras.Variable]) -> None:
+    """Finds a tf.function that was traced with the weights already, and so calls no layer again."""
+    ids = {id(weight.value) for weight in weights}
+    for name in dir(holder) if ids else ():
+        value = inspect.getattr_static(holder, name)
+        if isinstance(value, tf.types.experimental.PolymorphicFunction):
+            traces = getattr(holder, name)._list_all_concrete_functions()
+            if any(id(variable) in ids for trace in traces for variable in trace.variables):
+                raise ValueError(
+                    f"layer {holder.name!r} calls its tf.function {name!r} before its layers can "
+                    "be exchanged for their copies, in its constructor or build()"
+                )
 
 
 def _build_like(original: keras.Layer, copy: keras.Layer, whole: bool) -> None:
@@ -222,40 +294,20 @@ def _build_one(original: keras.Layer, copy: keras.Layer) -> None:
     copy.built = True  # A model is not, after that.
 
 
-def _copy_state(original: keras.Layer, copy: keras.Layer) -> None:
-    """Copies all but the parts' own, through the methods by which Keras saves it."""
-    copy.trainable = original.trainable
-    if copy.dtype_policy != original.dtype_policy:
-        copy.dtype_policy = original.dtype_policy
-    variables: dict[str, Any] = {}
-    original.save_own_variables(variables)
-    if variables:
-        copy.load_own_variables(variables)
-    if hasattr(original, "save_assets"):
-        with tempfile.TemporaryDirectory() as folder:
-            original.save_assets(folder)
-            copy.load_assets(folder)
-    for seed, seed_copy in zip(original._seed_generators, copy._seed_generators, strict=True):
-        seed_copy.state.assign(seed.state)
-    if isinstance(original, keras.layers.RNN):
-        # Of a stateful layer; Keras neither counts them as variables nor saves them.
-        states, state_copies = (keras.tree.flatten(layer.states) for layer in (original, copy))
-        for state, state_copy in zip(states, state_copies, strict=True):
-            if state is not None:
-                state_copy.assign(state)
-
-
 def _check_variables(original: keras.Model, copy: keras.Model) -> None:
     """Finds what is not in the configs: layers added by hand, say."""
     wanted, made = (
-        [f"{variable.name} {tuple(variable.shape)}" for variable in model.variables]
+        Counter(
+            f"{weight.name} {tuple(weight.shape)}{' trainable' * weight.trainable}"
+            for weight in model.weights
+        )
         for model in (original, copy)
     )
     if wanted != made:
-        differences = sorted(set(wanted) ^ set(made))
+        differences = sorted((wanted - made) + (made - wanted))
         raise ValueError(
-            f"model {original.name!r} has {len(wanted)} variables, and {len(made)} when made again "
-            f"from its config; these differ: {', '.join(differences)}"
+            f"model {original.name!r} has {wanted.total()} weights, and {made.total()} when made "
+            f"again from its config; these differ: {', '.join(differences)}"
         )
 
 

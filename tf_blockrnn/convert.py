@@ -11,6 +11,7 @@ import keras
 from tf_blockrnn import layers
 from tf_blockrnn._copy_model import copy_model, made_again
 from tf_blockrnn.layers import _fusing
+from tf_blockrnn.layers._extended_lstm_cell import extra_config
 
 _NAMES = ("GRU", "LSTM", "SimpleRNN", "GRUCell", "LSTMCell")
 _FUSED = {getattr(keras.layers, name): getattr(layers, name) for name in _NAMES}
@@ -24,9 +25,10 @@ def convert_model(model: keras.Model) -> keras.Model:
     Every `keras.layers.GRU`, `LSTM` and `SimpleRNN`, and every `GRUCell` and `LSTMCell` in a
     `keras.layers.RNN`, becomes its namesake in `tf_blockrnn.layers`: in Sequential, functional and
     nested models, in `Bidirectional`, `TimeDistributed` and other wrappers, and in the attributes
-    of custom layers and subclassed models (layers themselves, and lists, tuples and dicts of them).
-    Names, weights, states of stateful layers, seed generators, statistics, vocabularies and
-    `trainable` are kept, and a layer that is shared stays shared. The original is not changed.
+    of custom layers and subclassed models (layers themselves, and lists, tuples, dicts and sets of
+    them). Names, weights, states of stateful layers, seed generators, statistics, vocabularies,
+    `supports_masking`, `trainable` and what single variables say (`trainable`, regularizer,
+    constraint) are kept, and a layer that is shared stays shared. The original is not changed.
 
     What stays as it is: a layer that the ops cannot compute (another activation, a GRUCell with
     reset_after, a GPU in sight where the build has no CUDA), because it would gain nothing and need
@@ -45,6 +47,11 @@ def convert_model(model: keras.Model) -> keras.Model:
     copy calls those of the original. While it copies, they have other names (`__name__`), so that
     Keras does not mistake one for another; do not save a model in another thread meanwhile.
 
+    What a constructor makes of a layer with weights, as `tf.function(self.rnn)`, a
+    `functools.partial` or a closure over it, has no copy. Its use is an error, here if the model is
+    run to build it, else when the copy is called; `tf.function(lambda x: self.rnn(x))`, which finds
+    the layer when it is called, is fine. Who reads such a layer's weights without a call gets NaN.
+
     Args:
       model: any Keras model that `get_config` describes.
 
@@ -55,8 +62,9 @@ def convert_model(model: keras.Model) -> keras.Model:
       TypeError: model is no Keras model.
       NotImplementedError: a custom layer or a subclassed model has no `get_config`.
       ValueError: a subclass of Sequential or Functional whose constructor takes other arguments, a
-        part whose copy turns out to have other variables, or two classes of one name, or functions
-        registered by one name, where Keras has but the name to find them.
+        part whose copy turns out to have other variables or seed generators, a layer that is used
+        through something that has no copy, or two classes of one name, or functions registered by
+        one name, where Keras has but the name to find them.
       RuntimeError: Keras' backend is not TensorFlow.
 
     Example:
@@ -150,9 +158,7 @@ def _attempt(fused: type, layer: keras.Layer) -> keras.Layer:
 
 
 def _refuse_extras(plain: type, layer: keras.Layer) -> None:
-    config = layer.get_config()
-    known = plain.from_config({"units": 1}).get_config()
-    extras = [name for name, value in config.items() if name not in known and value]
+    extras = extra_config(layer) if isinstance(layer, (layers.LSTM, layers.LSTMCell)) else {}
     if extras:
         raise ValueError(
             f"restore_model: layer {layer.name!r} has {', '.join(extras)}, "
