@@ -221,6 +221,27 @@ def test_empty_batches_and_sequences(tf, kind):
     assert not np.any(output) and not np.any(states)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("arguments", [{}, {"zero_output_for_mask": True}, {"go_backwards": True}])
+def test_no_step_has_an_output(tf, kind, arguments):
+    """Whatever the states are that the call is given, and returns."""
+    states = initial_states(kind)
+    specs = [tf.TensorSpec([BATCH, None, INPUT]), [tf.TensorSpec([BATCH, UNITS]) for _ in states]]
+    given = np.zeros((BATCH, 0, INPUT), np.float32), states
+    for mask in (None, np.zeros((BATCH, 0), bool)):
+        of_mask = [] if mask is None else [tf.TensorSpec([BATCH, None], tf.bool)]
+        found = []
+        for layer in pair(kind, return_state=True, **arguments):
+
+            def call(x, states, mask=None, layer=layer):
+                return layer(x, initial_state=states, mask=mask)
+
+            graph = tf.function(call, input_signature=specs + of_mask)
+            found.append(graph(*given, *([] if mask is None else [mask])))
+        assert not np.any(found[0][0])
+        assert_same(*found)
+
+
 # ---- states from call to call
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -210,6 +211,26 @@ def test_none_is_no_tensor(tfb, name):
     for argument in ("mask", "sequence_lengths", "recurrent_dropout"):
         with refused(f"{name}: {argument} must be a tensor, got a value of type list"):
             sequence_call(tfb, name, **{argument: [None, None]})
+
+
+def test_what_has_no_elements_to_list_is_no_tuple(tfb):
+    symbolic = keras.KerasTensor((2, 5))
+    for argument in ("initial_state", "peepholes"):
+        with refused(f"lstm: {argument} must be ("):
+            sequence_call(tfb, "lstm", **{argument: symbolic})
+
+
+@pytest.mark.parametrize("value", ["words", b"bytes", 1j], ids=str)
+@all_functions
+def test_what_is_no_number_is_named(tfb, name, value):
+    with refused(f"{name}: w_h must be"):
+        sequence_call(tfb, name, w_h=value)
+    cell = {"h_prev": tf.ones([2, 5]), "w_ru": tf.ones([9, 10]), "w_c": tf.ones([9, 5])}
+    biases = {"b_ru": tf.ones([10]), "b_c": tf.ones([5])}
+    for argument in ("x", *cell):
+        given = {"x": tf.ones([2, 4]), **cell, **biases, argument: value}
+        with refused(f"gru_block_cell: {argument} must be a tensor of type float32, got a value"):
+            tfb.gru_block_cell.gru_block_cell(**given)
 
 
 @pytest.mark.parametrize("argument,count", [("initial_state", 2), ("peepholes", 3)])

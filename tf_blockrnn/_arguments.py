@@ -20,8 +20,15 @@ import tensorflow as tf
 
 from tf_blockrnn import _tensors
 
-# AttributeError: of what TensorFlow takes for a tensor and is none.
-_REFUSALS = (tf.errors.InvalidArgumentError, ValueError, TypeError, AttributeError)
+# AttributeError: of what TensorFlow takes for a tensor and is none; NotImplementedError: of what
+# Keras and TensorFlow have for a tensor whose elements are not known.
+_REFUSALS = (
+    tf.errors.InvalidArgumentError,
+    ValueError,
+    TypeError,
+    AttributeError,
+    NotImplementedError,
+)
 _DTYPES = {tf.half: "half", **{t: t.name for t in (tf.bfloat16, tf.float32, tf.float64)}}
 _HAVE_TYPES_OF_THEIR_OWN = ("mask", "sequence_lengths")
 
@@ -167,7 +174,7 @@ def _listed(value: Any) -> list | None:
     """The tensors of a tuple of them, or along the first dim of one; None where that tells none."""
     try:
         return None if value is None else list(value)
-    except (TypeError, ValueError, tf.errors.InvalidArgumentError):
+    except _REFUSALS:
         return None
 
 
@@ -194,7 +201,7 @@ def _too_long(call: Mapping[str, Any]) -> str | None:
     for name in ("sequence_lengths", "seq_len_max"):
         try:
             longest = int(np.asarray(call.get(name), object).max())
-        except (*_REFUSALS, NotImplementedError):
+        except _REFUSALS:
             continue  # none, or no numbers, or none that are known
         if longest > tf.int64.max:
             return f"{name} must be in 0..T, got {longest}"
@@ -237,6 +244,13 @@ def _wrong_type(arguments: Sequence[_Argument]) -> str | None:
     for name, found in others:
         if found != expected:
             return f"{name} must be of type {expected.name}, as {first} is, got {found.name}"
+    for name, value, _ in floats:
+        if tf.is_tensor(value) or value is None:
+            continue
+        try:
+            tf.convert_to_tensor(value, expected)
+        except _REFUSALS:
+            return f"{name} must be a tensor of type {expected.name}, {_got(value)}"
     return None
 
 

@@ -75,7 +75,7 @@ def simple_rnn(
       >>> print(" ".join(f"{step:.4f}" for step in outputs[1, :, 0]), f"{state[1, 0]:.4f}")
       0.3799 0.0000 0.0000 0.3799
     """
-    if activation not in ("tanh", "relu"):
+    if not isinstance(activation, str) or activation not in ("tanh", "relu"):
         raise ValueError(f'simple_rnn: activation must be "tanh" or "relu", got {activation!r}')
     x, w_h = util.inputs(x, w_h, w_x, b, initial_state, recurrent_dropout)
     h_prev = initial_state

@@ -80,9 +80,9 @@ def lstm(
       time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
       go_backwards: whether the last step is done first: with sequence_lengths, the last within
         them. Each output stands where its input does.
-      forget_bias: added to the forget gate's pre-activation.
-      cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
-        ignores the clip.
+      forget_bias: added to the forget gate's pre-activation; a float32 number, whatever x is.
+      cell_clip: bound of the cell state, a float32 number too; None, or what is not above 0, is
+        none. The gradient ignores the clip.
       name: of the op in a graph.
 
     Returns:
@@ -254,7 +254,7 @@ def gru(
       >>> print(" ".join(f"{step:.4f}" for step in outputs[1, :, 0]), f"{state[1, 0]:.4f}")
       0.1525 0.0000 0.0000 0.1525
     """
-    if gate_order not in ("ruc", "urc"):
+    if not isinstance(gate_order, str) or gate_order not in ("ruc", "urc"):
         raise ValueError(f'gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
     x, w_h = util.inputs(x, w_h, w_x, b_x, b_h, initial_state, recurrent_dropout)
     h_prev = initial_state

@@ -124,18 +124,25 @@ class FusedLayer:
             x, w_x, states, mask=mask, go_backwards=bool(self.go_backwards), **dropout
         )
         if not self.return_sequences:
-            last = self._last_output(states[0], mask, zero_states)
+            last = self._last_output(states[0], mask, zero_states, _size(sequences, 1))
             return last, last, states
         return states[0], self._all_outputs(outputs, mask, zero_states), states
 
     # ---- Keras' rules of masks and order
 
-    def _last_output(self, state: tf.Tensor, mask: tf.Tensor | None, zero_states: bool):
-        if mask is None:
+    def _last_output(
+        self, state: tf.Tensor, mask: tf.Tensor | None, zero_states: bool, steps: int | tf.Tensor
+    ):
+        if mask is not None and self.zero_output_for_mask:
+            last = mask[:, :1] if self.go_backwards else mask[:, -1:]  # there may be no step
+            return _where(tf.reduce_any(last, axis=1), state)
+        if zero_states:
             return state
-        if self.zero_output_for_mask:
-            return _where(mask[:, 0 if self.go_backwards else -1], state)
-        return state if zero_states else _where(tf.reduce_any(mask, axis=1), state)
+        if mask is not None:
+            return _where(tf.reduce_any(mask, axis=1), state)
+        if isinstance(steps, int) and steps > 0:
+            return state
+        return tf.where(steps > 0, state, tf.zeros([], state.dtype))
 
     def _all_outputs(self, outputs: tf.Tensor, mask: tf.Tensor | None, zero_states: bool):
         if mask is not None and self.zero_output_for_mask:

@@ -51,7 +51,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
       units: H, the size of the cell state and, without a projection, of the output.
       *args, **kwargs: as for `keras.layers.LSTM`.
       use_peephole: whether the gates see the cell state.
-      cell_clip: bound of the cell state, above 0; None for no bound.
+      cell_clip: bound of the cell state, above 0, a float32 number; None for no bound.
       projection: size of the projected output; None for no projection.
 
     Call arguments:
