@@ -220,6 +220,14 @@ def test_what_has_no_elements_to_list_is_no_tuple(tfb):
             sequence_call(tfb, "lstm", **{argument: symbolic})
 
 
+@pytest.mark.parametrize("value", [np.array(["urc", "ruc"]), tf.zeros([], tf.int8), None], ids=str)
+def test_what_is_no_string_is_no_choice(tfb, value):
+    with pytest.raises(ValueError, match="gru: gate_order must be .*, got "):
+        sequence_call(tfb, "gru", gate_order=value)
+    with pytest.raises(ValueError, match="simple_rnn: activation must be .*, got "):
+        sequence_call(tfb, "simple_rnn", activation=value)
+
+
 @pytest.mark.parametrize("value", ["words", b"bytes", 1j], ids=str)
 @all_functions
 def test_what_is_no_number_is_named(tfb, name, value):

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "cc/ops/cudnn_rnn_contract.h"
+#include "cc/ops/op_contract.h"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/platform/errors.h"
 

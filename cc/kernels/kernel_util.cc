@@ -51,8 +51,7 @@ absl::Status OutputShape(const OpContract& contract,
 }  // namespace
 
 std::string OpName(OpKernelContext* ctx) {
-  const std::string& op = ctx->op_kernel().type_string();
-  return op.substr(op.find('>') + 1);
+  return WithoutNamespace(ctx->op_kernel().type_string());
 }
 
 absl::Status CheckInputs(OpKernelContext* ctx, const OpContract& contract,

@@ -49,10 +49,6 @@ std::string PartsText(const RnnGeometry& g) {
 
 }  // namespace
 
-std::string WithoutNamespace(const std::string& op) {
-  return op.substr(op.find('>') + 1);  // npos + 1 is 0
-}
-
 absl::Status ReadCudnnRnnAttrs(const std::string& op, FindAttr find,
                                CudnnRnnAttrs* attrs) {
   // TensorFlow has compared the node with the op, so these four are there.

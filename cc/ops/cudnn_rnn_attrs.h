@@ -32,9 +32,6 @@ struct CudnnRnnAttrs {
   bool projected() const { return num_proj > 0; }
 };
 
-// "CudnnRNNV3", from its name with or without our namespace.
-std::string WithoutNamespace(const std::string& op);
-
 // A node's attr by its name; nullptr where it has none.
 using FindAttr =
     absl::FunctionRef<const tensorflow::AttrValue*(const char* name)>;

@@ -252,13 +252,16 @@ std::map<std::string, std::unique_ptr<OpContract>>& Registry() {
 
 }  // namespace
 
+std::string WithoutNamespace(const std::string& op) {
+  return op.substr(op.find('>') + 1);  // npos + 1 is 0
+}
+
 OpContract::OpContract(const ContractText& text)
-    : op_(text.op),
+    : op_(WithoutNamespace(text.op)),
       alternative_attr_(text.alternative_attr),
       rule_(text.rule),
       inputs_(ParseArguments(text.inputs, {})),
       outputs_(ParseArguments(text.outputs, inputs_)) {
-  op_ = op_.substr(op_.find('>') + 1);  // npos + 1 is 0
   for (const ArgumentPattern& input : inputs_) {
     if (input.alternatives.size() > 1 && alternative_attr_ == nullptr) {
       Malformed(text.inputs, "alternatives without an attr to pick one");

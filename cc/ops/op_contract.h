@@ -26,6 +26,10 @@
 
 namespace blockrnn {
 
+// An op's name in messages, "CudnnRNNV3", from that with our namespace or
+// without.
+std::string WithoutNamespace(const std::string& op);
+
 inline constexpr int64_t kUnknown = -1;
 
 // The values of a contract's symbols, by letter; kUnknown until bound.
