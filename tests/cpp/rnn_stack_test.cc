@@ -165,6 +165,16 @@ struct Call {
             args.steps * args.batch, 4,          args.dropout > 0};
   }
 
+  // Numbers from -most to most, the same in every call.
+  void Randomize(float most) {
+    Random random(1);
+    for (auto* values : {&input, &h, &params}) {
+      for (float& value : *values) {
+        value = most * static_cast<float>(random.Signed());
+      }
+    }
+  }
+
   // What it took of the host, in bytes.
   std::size_t Run(Failures* failures, const HostOptions& options = {}) {
     TestHost host(options);
@@ -328,12 +338,7 @@ void DirectionsInTurn(Failures* failures) {
   g.directions = 2;
   const auto output = [&](int num_threads, Pool pool) {
     Call call(g, 3, 2, false);
-    Random random(1);
-    for (auto* values : {&call.input, &call.h, &call.params}) {
-      for (float& value : *values) {
-        value = static_cast<float>(random.Signed()) / 32;
-      }
-    }
+    call.Randomize(1.0F / 32);
     HostOptions options;
     options.num_threads = num_threads;
     options.pool = pool;
@@ -343,6 +348,27 @@ void DirectionsInTurn(Failures* failures) {
   const std::vector<float> want = output(1, Pool::kThreads);
   for (const Pool pool : kPools) {
     failures->Expect(output(3, pool) == want, "three threads, other bits");
+  }
+}
+
+// Rows that are many enough for x to join the step on one thread, and too few
+// on two, where the last of those multiplied ahead are few.
+void RowsThatEndEarly(Failures* failures) {
+  // A wide x: blocks of 480 rows, and 16 are left.
+  constexpr int64_t kInput = 140;
+  std::vector<int64_t> lengths(8, 56);
+  lengths[0] = 104;
+  for (const RnnMode mode : {RnnMode::kTanh, RnnMode::kLstm, RnnMode::kGru}) {
+    const auto output = [&](int num_threads) {
+      Call call(Geometry(mode, 1, kInput, 80), lengths[0], 8, false);
+      call.args.lengths = lengths.data();
+      call.Randomize(1.0F / 8);
+      HostOptions options;
+      options.num_threads = num_threads;
+      call.Run(failures, options);
+      return call.output;
+    };
+    failures->Expect(output(2) == output(1), "two threads, other bits");
   }
 }
 
@@ -382,6 +408,7 @@ const bool kTests[] = {
     AddTest("stack/header", &WritesItsHeader),
     AddTest("stack/memory_of_many_layers", &MemoryOfManyLayers),
     AddTest("stack/directions_in_turn", &DirectionsInTurn),
+    AddTest("stack/rows_that_end_early", &RowsThatEndEarly),
     AddTest("stack/layers_without_units", &LayersWithoutUnits),
 };
 

@@ -5,7 +5,7 @@
 //   to begin with. Each weight is read once for many rows.
 // - within: the tile that a step multiplies with the state begins with its rows
 //   of x, and nothing is kept. Saves memory and passes over it, but a step
-//   reads w_x as it reads w_h; good where the step has many rows.
+//   reads w_x as it reads w_h; good for all but the fewest rows.
 
 #ifndef BLOCKRNN_KERNELS_CPU_INPUT_PRODUCT_H_
 #define BLOCKRNN_KERNELS_CPU_INPUT_PRODUCT_H_
@@ -24,30 +24,44 @@
 
 namespace blockrnn::cpu {
 
-// Rows of a step, for one worker, from which on x joins the step: enough tiles
-// that reading the weights once more costs less than keeping the sums. Measured
+// Rows of a step, for one worker, from which on x joins the step: with fewer,
+// reading w_x once more costs more than keeping the sums. A loop of few steps
+// wants more of them, since within it w_x is packed whole. Measured
 // (docs/notes/step_loop.md).
-inline constexpr int64_t kRowsToJoinStep = 16;
+inline constexpr int64_t kRowsToJoinStep = 3;
+inline constexpr int64_t kRowsToJoinFewSteps = 16;
 
-// Bytes of both weights together that still come from the last-level cache in
-// each step, and rows that are many enough not to wait for more. Measured
-// likewise.
+// Bytes of both weights together that rows do not wait for in each step: so
+// many for each of them, up to those that still come from the last-level cache;
+// and rows that are many enough not to wait for more. Measured likewise.
+inline constexpr double kBytesPerRowToJoinStep = 2 << 20;
 inline constexpr double kBytesToJoinStep = 20 << 20;
 inline constexpr int64_t kRowsThatNeverWait = 48;
 
-template <class T>
-bool JoinsStep(const StepLoop& loop, StepSplit split, int num_threads) {
-  const int64_t workers = split == StepSplit::kRows ? num_threads : 1;
-  if (loop.rows < kRowsToJoinStep * workers) return false;
-  const double weights = loop.multiplies / loop.rows + loop.input_weights;
-  return weights * kPackedBytes<T> <= kBytesToJoinStep ||
-         loop.rows >= kRowsThatNeverWait;
+// Within a step, the product with x that a tile begins with puts the last
+// gate's share of all its rows into one buffer. Streamed weights, those of few
+// rows and steps, begin a tile row by row, and each row would overwrite it.
+static_assert(kRowsToJoinFewSteps > internal::kStreamTileRows);
+
+// Whether x joins the steps of some sequence with so many of them, and rows.
+inline bool MayJoinStep(int64_t steps, int64_t rows) {
+  return rows >= (steps < kStepsToPack ? kRowsToJoinFewSteps : kRowsToJoinStep);
 }
 
-// Within a step, the product with x that a tile begins with puts the last
-// gate's share of all its rows into one buffer. Streamed weights begin a tile
-// row by row, and each row would overwrite it.
-static_assert(kRowsToJoinStep > internal::kStreamTileRows);
+template <class T>
+bool JoinsStep(const StepLoop& loop, const SequenceRows& sequence,
+               StepSplit split, int num_threads) {
+  // Of all steps: rows may end before the longest does.
+  const int64_t mean_rows =
+      sequence.Total() / std::max<int64_t>(sequence.steps(), 1);
+  const int64_t workers = split == StepSplit::kRows ? num_threads : 1;
+  const int64_t rows = mean_rows / workers;
+  if (!MayJoinStep(sequence.steps(), rows)) return false;
+  if (mean_rows >= kRowsThatNeverWait) return true;
+  const double weights = loop.multiplies / loop.rows + loop.input_weights;
+  return weights * kPackedBytes<T> <=
+         std::min(kBytesPerRowToJoinStep * rows, kBytesToJoinStep);
+}
 
 // The weights of the input, and what is added.
 template <class T, int kGates>
@@ -82,7 +96,7 @@ class InputProduct {
         panels_(CeilDiv(shape.units, kUnits)),
         weights_(weights),
         within_(within && shape.HasInputWeights()),
-        may_join_(shape.batch >= kRowsToJoinStep),
+        may_join_(MayJoinStep(rows.steps(), shape.batch)),
         shape_(shape),
         block_(rows, scratch),
         bias_(scratch->Array<C>(panels_ * kStartWidth)),
