@@ -4,7 +4,7 @@
 # or in the environment, that Python and its TensorFlow are used as they are.
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-matrix test-asan test-tsan demo bench docs lint format wheel doctor clean
+.PHONY: help build test test-matrix test-plain test-asan test-tsan test-fuzz demo bench docs lint format wheel doctor clean
 
 # The words of an origin: command line, environment, environment override.
 ifneq ($(and $(PYTHON),$(filter command environment,$(origin PYTHON))),)
@@ -21,6 +21,7 @@ endif
 
 # A worker of pytest takes about half a gigabyte.
 PYTEST_WORKERS ?= 2
+FUZZ_SECONDS ?= 600
 # What make passes on to demo and bench.
 ARGS ?=
 MATRIX := 2.19 2.20 2.21
@@ -32,8 +33,10 @@ help:
 	@echo 'make build        the libraries, into tf_blockrnn/ (PYTHON=<python>: for the TensorFlow of that Python)'
 	@echo 'make test         the tests, the engine under sanitizers among them in short'
 	@echo 'make test-matrix  the Python tests on TensorFlow $(MATRIX), each in its own environment'
+	@echo 'make test-plain   the engine tests in full by every instruction set of this machine'
 	@echo 'make test-asan    the engine tests in full under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make test-tsan    the engine tests in full under ThreadSanitizer'
+	@echo 'make test-fuzz    searches the engine for FUZZ_SECONDS with libFuzzer (clang++)'
 	@echo 'make demo         trains a character model on real text (ARGS=...)'
 	@echo 'make bench        measures the ops against their peers (ARGS=...)'
 	@echo 'make docs         the API reference from the docstrings, as HTML, into docs/api/'
@@ -73,8 +76,11 @@ $(MATRIX:%=test-tf%): test-tf%: .venv-tf%/stamp
 	.venv-tf$*/bin/python tools/build.py --output .build/tf$*/tf_blockrnn
 	cd .build/tf$* && $(CURDIR)/.venv-tf$*/bin/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
 
-test-asan test-tsan: test-%: $(ENVIRONMENT)
+test-plain test-asan test-tsan: test-%: $(ENVIRONMENT)
 	PYTHON=$(PYTHON) bash tests/cpp/run.sh $* full
+
+test-fuzz: $(ENVIRONMENT)
+	PYTHON=$(PYTHON) bash tests/cpp/run.sh fuzz $(FUZZ_SECONDS)
 
 demo: build
 	$(PYTHON) -m tf_blockrnn demo $(ARGS)

@@ -124,27 +124,29 @@ def option_bits(raw_ops) -> dict[str, str]:
 
 def numbers(raw_ops) -> int:
     """The oracle's numbers in every type, by the instruction set that this process uses."""
-    import tf_blockrnn
-
     for op in sequence_ops.OPS.values():
         for dtype in block_cells.DTYPES:
             sequence_checks.check_numbers(raw_ops, op, dtype, "eager", sequence_ops.ODD_CASES[4:11])
     for name in sequence_functions.FUNCTIONS:
         for dtype in block_cells.DTYPES:
+            compute = None
             for dims in ((7, 17, 15, 33), (4, 1, 30, 70)):
                 function, inputs, mask, lengths = _masked(name, dims, dtype)
-                got = sequence_functions.call(
-                    tf_blockrnn,
-                    function,
-                    inputs,
-                    time_major=True,
-                    mask=mask,
-                    sequence_lengths=lengths,
-                )
-                want = sequence_functions.Oracle(function, inputs, mask, lengths).outputs()
-                bound = tolerances.bound(dtype, dims[0] * (dims[2] + dims[3]))
+                arguments = tf.nest.map_structure(tf.constant, (inputs, mask, lengths))
+                compute = compute or _with_gradients(function, arguments)
+                got, gradients = compute(*arguments)
+                oracle = sequence_functions.Oracle(function, inputs, mask, lengths)
+                want, what = oracle.outputs(), f"{name} {dtype} {dims}"
+                steps, batch, width, units = dims
+                bound = tolerances.bound(dtype, steps * (width + units))
                 for mine, expected in zip(got, want, strict=True):
-                    compare.assert_close(mine.numpy(), expected, bound, f"{name} {dtype} {dims}")
+                    compare.assert_close(mine.numpy(), expected, bound, what)
+                expected = oracle.gradients([np.ones_like(value) for value in want])
+                bound = tolerances.composed_bound(
+                    dtype, steps * max(width + units, 4 * units, batch)
+                )
+                for key, gradient in gradients.items():
+                    compare.assert_close(gradient.numpy(), expected[key], bound, f"{key}, {what}")
     return len(sequence_ops.OPS)
 
 

@@ -94,8 +94,8 @@ def test_reference_is_pytorchs(mode):
 def test_reference_is_onnx_runtimes(mode):
     import cudnn_witnesses
 
-    for directions in (1, 2):
-        net = cudnn_reference.Network(mode, 1, directions, 5, 7)
+    for layers, directions in ((1, 1), (1, 2), (3, 1), (2, 2)):
+        net = cudnn_reference.Network(mode, layers, directions, 5, 7)
         arguments = _arguments(net)
         found = cudnn_witnesses.onnx_run(net, **arguments, lengths=[4, 1, 3, 2])
         want = cudnn_reference.Run(net, **arguments, lengths=[4, 1, 3, 2]).outputs()

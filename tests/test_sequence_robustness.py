@@ -213,10 +213,8 @@ def _bits(outputs):
     return [compare.bits(value) for value in outputs]
 
 
-def _buffers(function, inputs):
+def _buffers(function, tensors):
     """(name, outputs) for the same numbers in every kind of buffer that TensorFlow has."""
-    tensors = sequence_ops.tensors_of(inputs)
-    valid = tensors.pop("seq_len_max")
     zero = tf.zeros([], tensors["x"].dtype)
     variables = {k: tf.Variable(v) for k, v in tensors.items()}
 
@@ -224,39 +222,62 @@ def _buffers(function, inputs):
     # given on to an output. The addend comes from outside, so it cannot be folded away.
     @tf.function
     def temporaries(values, addend):
-        return function({k: v + addend for k, v in values.items()}, valid)
+        return function({k: v + addend for k, v in values.items()})
 
     # Parts of a larger buffer, which need not be aligned as a whole tensor is.
     @tf.function
     def slices(values):
         doubled = {k: tf.concat([v[:1], v], axis=0) for k, v in values.items()}
-        return function({k: v[1:] for k, v in doubled.items()}, valid)
+        return function({k: v[1:] for k, v in doubled.items()})
 
-    yield "arguments", tf.function(function)(tensors, valid)
-    yield "variables", tf.function(lambda: function(variables, valid))()
+    yield "arguments", tf.function(function)(tensors)
+    yield "variables", tf.function(lambda: function(variables))()
     yield "temporaries", temporaries(tensors, zero)
     for name in tensors:
 
         @tf.function
         def one_temporary(values, addend, name=name):
-            return function({**values, name: values[name] + addend}, valid)
+            return function({**values, name: values[name] + addend})
 
         yield f"{name} a temporary", one_temporary(tensors, zero)
     yield "slices", slices(tensors)
-    yield "eager temporaries", function({k: v + zero for k, v in tensors.items()}, valid)
+    yield "eager temporaries", function({k: v + zero for k, v in tensors.items()})
 
 
 @cases
 @pytest.mark.parametrize("dtype", ["bfloat16", "float"])
 def test_buffers_do_not_change_the_bits(tfb, op, attrs, dtype):
-    def function(values, valid):
+    inputs = sequence_ops.random_inputs(op, (4, 9, 17, 32), block_cells.numpy_type(dtype), valid=3)
+    tensors = sequence_ops.tensors_of(inputs)
+    valid = tensors.pop("seq_len_max")
+
+    def function(values):
         return getattr(tfb.raw_ops, op.name)(seq_len_max=valid, **values, **attrs)
 
-    dims = (4, 9, 17, 32)
-    inputs = sequence_ops.random_inputs(op, dims, block_cells.numpy_type(dtype), valid=3)
     want = _bits(sequence_ops.call(tfb.raw_ops, op, inputs, attrs))
-    for name, outputs in _buffers(function, inputs):
+    for name, outputs in _buffers(function, tensors):
         assert _bits(outputs) == want, name
+
+
+@pytest.mark.parametrize("name", sequence_functions.FUNCTIONS)
+@pytest.mark.parametrize("dtype", ["bfloat16", "float"])
+def test_buffers_do_not_change_the_bits_of_functions(tfb, name, dtype):
+    """The ops under tf_blockrnn.lstm and gru with a mask and lengths, and their Grad ops."""
+    function, dims = sequence_functions.FUNCTIONS[name], (4, 9, 17, 32)
+    inputs = sequence_functions.random_inputs(function, dims, block_cells.numpy_type(dtype))
+    mask, lengths = sequence_functions.patterns(dims)["lengths and holes"]
+    options = {"mask": tf.constant(mask), "sequence_lengths": tf.constant(lengths)}
+
+    def compute(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            outputs = sequence_functions.call(tfb, function, values, time_major=True, **options)
+        return [*outputs, *tape.gradient(outputs, values).values()]
+
+    tensors = {k: tf.constant(v) for k, v in inputs.items()}
+    want = _bits(compute(tensors))
+    for kind, outputs in _buffers(compute, tensors):
+        assert _bits(outputs) == want, kind
 
 
 @cases

@@ -331,6 +331,27 @@ void MemoryOfManyLayers(Failures* failures) {
   }
 }
 
+// Without a backward nothing is kept but the outputs of two layers.
+void MemoryWithoutBackward(Failures* failures) {
+  constexpr int64_t kSteps = 300;
+  for (const int64_t directions : {1, 2}) {
+    for (const RnnMode mode :
+         {RnnMode::kTanh, RnnMode::kLstm, RnnMode::kGru}) {
+      RnnGeometry g = Geometry(mode, 4, 40, 20);
+      g.directions = directions;
+      const auto bytes = [&](bool trains) {
+        Call call(g, kSteps, 7, trains);
+        return call.Run(failures) + call.reserve.size();
+      };
+      const std::size_t infers = bytes(false);
+      const std::size_t trains = bytes(true);
+      failures->Expect(infers * 4 < trains * 3,
+                       "inference takes " + std::to_string(infers) +
+                           " bytes, training " + std::to_string(trains));
+    }
+  }
+}
+
 // Directions whose weights are too large to be read side by side.
 void DirectionsInTurn(Failures* failures) {
   constexpr int64_t kUnits = 1600;  // 2 · 10 MB of recurrent weights
@@ -407,6 +428,7 @@ const bool kTests[] = {
     AddTest("stack/whole_reserve_space", &WritesAllOfItsReserve),
     AddTest("stack/header", &WritesItsHeader),
     AddTest("stack/memory_of_many_layers", &MemoryOfManyLayers),
+    AddTest("stack/memory_without_backward", &MemoryWithoutBackward),
     AddTest("stack/directions_in_turn", &DirectionsInTurn),
     AddTest("stack/rows_that_end_early", &RowsThatEndEarly),
     AddTest("stack/layers_without_units", &LayersWithoutUnits),
