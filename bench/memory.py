@@ -1,4 +1,4 @@
-"""Peak memory of forward and backward: BlockLSTMV2 of this project against TensorFlow's.
+"""Peak memory of forward and backward: this project's LSTMs against TensorFlow's BlockLSTMV2.
 
 Each in a fresh process, `python -m bench.memory PEER CELL B T I H`, which prints one JSON line: how
 far the peak of the resident set rose above where it was before the first call of this shape. A
@@ -18,12 +18,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench import data, machine
-from bench.peers import PEERS, base
+from bench.peers import PEERS, base, is_ours
 from bench.process import environment, root
 from bench.progress import Progress
+from bench.provenance import measured
 from bench.shapes import Case
+from bench.tables import dims, markdown_table, text_table, why_missing
 
-_PEERS = ("ours", "tf_raw")
+_OURS, _THEIRS = ("ours", "ours_block"), "tf_raw"
 _CALLS = 3  # a leak, or a second set of buffers, shows in the later calls
 _SMALL = (2, 3, 4, 5)
 
@@ -84,15 +86,55 @@ def run(shapes: Sequence[tuple[int, int, int, int]], threads: int) -> dict[str, 
     for shape in shapes:
         bar.start(f"memory lstm train {shape}")
         row: dict[str, Any] = {"cell": "lstm", "shape": list(shape), "peers": {}}
-        for name in _PEERS:
+        for name in (*_OURS, _THEIRS):
             bar.note(name)
             row["peers"][name] = _measure(name, "lstm", shape, threads)
         sizes = {n: e["bytes"] for n, e in row["peers"].items() if "bytes" in e}
-        if len(sizes) == len(_PEERS):
-            row["ratio"] = sizes["tf_raw"] / max(sizes["ours"], 1)
+        if _THEIRS in sizes:
+            some = {name: sizes[name] for name in _OURS if name in sizes}
+            row["ratios"] = {name: sizes[_THEIRS] / max(own, 1) for name, own in some.items()}
         rows.append(row)
         bar.done("  ".join(f"{n} {b / 2**20:.1f} MiB" for n, b in sizes.items()))
     return {"schema": 1, "bench": "memory", "machine": machine.stamp(threads), "rows": rows}
+
+
+def _table(result: dict[str, Any]) -> tuple[list[str], list[list[str]], list[bool]]:
+    """Head, cells, and of each row whether any of ours takes more than TensorFlow."""
+    names = list(dict.fromkeys(name for row in result["rows"] for name in row["peers"]))
+    ours = [name for name in names if is_ours(name)]
+    head = ["B, T, I, H", *(f"{n} MiB" for n in names), *(f"tf_raw / {n}" for n in ours)]
+    rows, lost = [], []
+    for row in result["rows"]:
+        entries, ratios = (row["peers"][n] for n in names), row.get("ratios", {})
+        sizes = [
+            f"{e['bytes'] / 2**20:.1f}" if "bytes" in e else why_missing(e)[:60] for e in entries
+        ]
+        shown = [f"{ratios[n]:.2f}" if n in ratios else "-" for n in ours]
+        rows.append([dims(row["shape"]), *sizes, *shown])
+        lost.append(any(ratio < 1 for ratio in ratios.values()))
+    return head, rows, lost
+
+
+def text(result: dict[str, Any]) -> str:
+    """Peak memory of training as text."""
+    head, rows, lost = _table(result)
+    marks = ["<< more than TensorFlow" if more else "" for more in lost]
+    return text_table([*head, ""], [[*row, m] for row, m in zip(rows, marks, strict=True)])
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """Peak memory of training at all shapes."""
+    head, rows, lost = _table(result)
+    lines = [
+        [f"**{name}**" if more else name, *cells]
+        for (name, *cells), more in zip(rows, lost, strict=True)
+    ]
+    intro = (
+        "What the peak of the resident set rises by in forward and backward: `tf_blockrnn.lstm`"
+        " (`ours`) and our `BlockLSTMV2` (`ours_block`) with their gradients, TensorFlow's"
+        " `BlockLSTMV2` and `BlockLSTMGradV2` (`tf_raw`), each in a fresh process."
+    )
+    return "\n\n".join([intro, markdown_table(head, lines), measured(result)])
 
 
 if __name__ == "__main__":

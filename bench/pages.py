@@ -11,7 +11,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from bench import calls, layers_report, limits, report, summary
+from bench import calls, layers_report, limits, memory, report, summary
 
 # A section's name is the one of the result that it is made from.
 _Sections = dict[str, Callable[[dict[str, Any]], str]]
@@ -26,7 +26,7 @@ _ALL_ROWS: _Sections = {
     "stacks": report.sequences_markdown,
     "bfloat16": report.bfloat16_markdown,
     "layers": layers_report.markdown,
-    "memory": report.memory_markdown,
+    "memory": memory.markdown,
 }  # fmt: skip
 PAGES: dict[str, _Sections] = {
     "README.md": summary.SECTIONS,

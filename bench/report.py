@@ -26,6 +26,10 @@ TARGETS = {
     "infer": {"each": 1.0, "mean": 1.3, "peak": 0.9},
 }
 PEAK_FROM = {"B": 48, "H": 256}
+# What our block ops are to reach over TensorFlow's own, and the most that a batch of rows half as
+# long may take of the time of full ones.
+_OVER_TENSORFLOW = {"each": 0.95, "mean": 2.0}
+_HALF_LENGTHS = 0.6
 _MEANING = {
     "stacks": " Two layers, both directions. `spread`: rows of all lengths from 1 to T; `half`: all"
     " rows half as long; else all rows have T steps."
@@ -187,7 +191,24 @@ def _sequence_summary(rows: Sequence[dict[str, Any]], kind: str, peak: float) ->
     return out
 
 
-def _saved_by_lengths(rows: Sequence[dict[str, Any]]) -> list[str]:
+def over_tensorflow(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """TensorFlow's own block op over ours, its Grad op with it in training."""
+    ratios = [
+        row["peers"]["tf_raw"]["median_ms"] / row["peers"]["ours_block"]["median_ms"]
+        for row in rows
+        if all("median_ms" in row["peers"].get(name, {}) for name in ("ours_block", "tf_raw"))
+    ]
+    if not ratios:
+        return []
+    each, mean = _OVER_TENSORFLOW["each"], _OVER_TENSORFLOW["mean"]
+    return [
+        f"ours_block over tf_raw: geometric mean {timing.geometric_mean(ratios):.2f} (target"
+        f" {mean}), lowest {min(ratios):.2f}, under {each} at {sum(r < each for r in ratios)} of"
+        f" {len(ratios)} shapes."
+    ]
+
+
+def saved_by_lengths(rows: Sequence[dict[str, Any]]) -> list[str]:
     """What rows of half the length, and of all lengths, take of the time of full ones."""
     times: dict[tuple[str, str], dict[tuple[int, ...], float]] = {}
     for row in rows:
@@ -199,12 +220,22 @@ def _saved_by_lengths(rows: Sequence[dict[str, Any]]) -> list[str]:
     for (name, lengths), some in times.items():
         full = times.get((name, "full"), {})
         shares = [ms / full[shape] for shape, ms in some.items() if shape in full]
-        if lengths != "full" and shares and is_ours(name):
-            out.append(
-                f"{name}: {lengths} lengths take {min(shares):.2f} to {max(shares):.2f} of the"
-                f" time of full ones, geometric mean {timing.geometric_mean(shares):.2f}."
-            )
+        if lengths == "full" or not shares or not is_ours(name):
+            continue
+        text = (
+            f"{name}: {lengths} lengths take {min(shares):.2f} to {max(shares):.2f} of the"
+            f" time of full ones, geometric mean {timing.geometric_mean(shares):.2f}"
+        )
+        if lengths == "half":
+            above = sum(share > _HALF_LENGTHS for share in shares)
+            text += f", above {_HALF_LENGTHS} (the target) at {above} of {len(shares)} shapes"
+        out.append(text + ".")
     return out
+
+
+def _sentences(rows: Sequence[dict[str, Any]], kind: str, peak: float) -> list[str]:
+    """All that is said below a table."""
+    return [*_sequence_summary(rows, kind, peak), *over_tensorflow(rows), *saved_by_lengths(rows)]
 
 
 # Heading, contender and type of what bfloat16 is measured against; the first is ours.
@@ -271,7 +302,7 @@ def sequences_text(result: dict[str, Any]) -> str:
         ]
         table = [[t for t, _ in line] + [m] for line, m in zip(lines, marks, strict=True)]
         parts += ["", f"{cell.upper()} {KINDS[kind]}", text_table([*head, ""], table)]
-        parts += _sequence_summary(rows, kind, peak) + _saved_by_lengths(rows)
+        parts += _sentences(rows, kind, peak)
     missing = {
         (name, why_missing(entry))
         for row in result["rows"]
@@ -311,8 +342,7 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
         head, lines = _sequence_lines(rows, peer_names(rows), peak)
         table = [_bold_losses(line) for line in lines]
         parts += [f"**{cell.upper()}, {KINDS[kind]}**", markdown_table(head, table)]
-        sentences = _sequence_summary(rows, kind, peak) + _saved_by_lengths(rows)
-        parts += [text.replace("*", "\\*") for text in sentences]
+        parts += [text.replace("*", "\\*") for text in _sentences(rows, kind, peak)]
     notes = "; ".join(f"{n}: {note}" for n, note in result["peer_notes"].items() if note)
     parts += [
         f"Contenders: {notes}."
@@ -326,38 +356,6 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
         measured(result),
     ]
     return "\n\n".join(parts)
-
-
-def memory_text(result: dict[str, Any]) -> str:
-    """Peak memory of training as text."""
-    rows = []
-    for row in result["rows"]:
-        cells = []
-        for entry in row["peers"].values():
-            known = "bytes" in entry
-            cells.append(f"{entry['bytes'] / 2**20:.1f}" if known else why_missing(entry)[:60])
-        ratio = row.get("ratio")
-        mark = "<< more than TensorFlow" if ratio and ratio < 1 else ""
-        rows.append([dims(row["shape"]), *cells, f"{ratio:.2f}" if ratio else "-", mark])
-    return text_table(["B, T, I, H", "ours MiB", "TensorFlow MiB", "ratio", ""], rows)
-
-
-def memory_markdown(result: dict[str, Any]) -> str:
-    """Peak memory of training at all shapes."""
-    rows = []
-    for row in result["rows"]:
-        sizes = [
-            f"{e['bytes'] / 2**20:.0f}" if "bytes" in e else "-" for e in row["peers"].values()
-        ]
-        ratio = f"{row['ratio']:.2f}" if "ratio" in row else "-"
-        rows.append([_lost_in_bold(dims(row["shape"]), row.get("ratio", 1) < 1), *sizes, ratio])
-    table = markdown_table(["B, T, I, H", "ours MiB", "TensorFlow MiB", "ratio"], rows)
-    intro = (
-        "What the peak of the resident set rises by in forward and backward: `tf_blockrnn.lstm`"
-        " with its gradient, TensorFlow's `BlockLSTMV2` and `BlockLSTMGradV2`, each in a fresh"
-        " process."
-    )
-    return "\n\n".join([intro, table, measured(result)])
 
 
 def replace_section(page: str, name: str, text: str) -> str:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from bench import calls, layers_report, machine, op_cases, pages, report, shapes, timing
+from bench import calls, layers_report, machine, memory, op_cases, pages, report, shapes, timing
 from bench.peers import PEERS
 
 _RESULTS = pathlib.Path(__file__).resolve().parent / "results"
@@ -119,7 +119,7 @@ _TEXT: dict[str, Callable[[dict[str, Any]], str]] = {
     "bfloat16": report.sequences_text,
     "layers": layers_report.text,
     "calls": calls.text,
-    "memory": report.memory_text,
+    "memory": memory.text,
 }
 
 
@@ -255,8 +255,6 @@ def _calls(args: argparse.Namespace) -> None:
 
 
 def _memory(args: argparse.Namespace) -> None:
-    from bench import memory
-
     default = shapes.SEQUENCE_SHAPES_QUICK if args.quick else shapes.MEMORY_SHAPES
     chosen = [shapes.parse(s, 4) for s in args.shapes] if args.shapes else default
     result = memory.run(chosen, args.threads)

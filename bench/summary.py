@@ -105,6 +105,16 @@ def _sequence_table(result: dict[str, Any]) -> tuple[str, int, int]:
     return markdown_table(head, lines), _lost(ratios), len(ratios)
 
 
+def _more_targets(result: dict[str, Any]) -> list[str]:
+    """What has targets of its own beside those of the table, one line for each group of rows."""
+    lines = [
+        f"- {cell.upper()} {KINDS[kind]}: {text}"
+        for (cell, kind), rows in report.groups(result).items()
+        for text in (*report.over_tensorflow(rows), *report.saved_by_lengths(rows))
+    ]
+    return ["\n".join(lines)] if lines else []
+
+
 def _sequences(intro: str, plot: tuple[str, str]) -> Callable[[dict[str, Any]], str]:
     def section(result: dict[str, Any]) -> str:
         table, slower, rows = _sequence_table(result)
@@ -112,7 +122,8 @@ def _sequences(intro: str, plot: tuple[str, str]) -> Callable[[dict[str, Any]], 
         closing = _all_rows(result, slower, rows, "slower than the fastest peer")
         ours = (f"`{n}` is {note}." for n, note in result["peer_notes"].items() if is_ours(n))
         beginning = " ".join([intro, *ours])
-        return "\n\n".join([beginning, f"![{description}]({_PLOTS}/{file})", table, closing])
+        plotted = f"![{description}]({_PLOTS}/{file})"
+        return "\n\n".join([beginning, plotted, table, *_more_targets(result), closing])
 
     return section
 
@@ -148,10 +159,11 @@ def _layers(result: dict[str, Any]) -> str:
 
 
 def _memory(result: dict[str, Any]) -> str:
-    ratios = [row["ratio"] for row in result["rows"] if "ratio" in row]
+    ratios = [ratio for row in result["rows"] for ratio in row.get("ratios", {}).values()]
     return "\n\n".join([
         "What the peak of resident memory rises by in training, TensorFlow's `BlockLSTMV2` and its"
-        f" Grad over `tf_blockrnn.lstm`: {min(ratios):.2f} to {max(ratios):.2f}, geometric mean"
+        " Grad over `tf_blockrnn.lstm` and our `BlockLSTMV2`:"
+        f" {min(ratios):.2f} to {max(ratios):.2f}, geometric mean"
         f" {timing.geometric_mean(ratios):.2f} (above 1 we take less).",
         _all_rows(result, _lost(ratios), len(ratios), "above TensorFlow's"),
     ])  # fmt: skip

@@ -12,6 +12,7 @@ from bench import (
     layers,
     layers_report,
     limits,
+    memory,
     pages,
     provenance,
     report,
@@ -99,7 +100,36 @@ def test_what_lengths_save_is_told():
     half = {"median_ms": 4.4, "gflops": 1.0}
     result["rows"].append(dict(result["rows"][0], lengths="half", peers={"ours": half}))
     assert "ours: half lengths take 0.55 to 0.55 of the time" in report.sequences_text(result)
+    assert "above 0.6 (the target) at 0 of 1 shapes" in report.sequences_text(result)
     assert "64, 10, 256, 256 half" in report.sequences_text(result)
+    half["median_ms"] = 5.2
+    assert "above 0.6 (the target) at 1 of 1 shapes" in summary.SECTIONS["sequences"](result)
+
+
+def test_the_block_ops_are_held_against_tensorflows():
+    result = _sequence_result(8.0)
+    assert "ours_block over tf_raw" not in report.sequences_text(result)
+    peers = result["rows"][0]["peers"]
+    peers["ours_block"], peers["tf_raw"] = ({"median_ms": ms, "gflops": 1.0} for ms in (20.0, 18.0))
+    told = "ours_block over tf_raw: geometric mean 0.90 (target 2.0), lowest 0.90, under 0.95 at 1"
+    for text in (report.sequences_markdown(result), summary.SECTIONS["sequences"](result)):
+        assert told in text
+
+
+def test_more_memory_than_tensorflow_is_shown_as_lost():
+    machine = _sequence_result(1.0)["machine"]
+    sizes = {"ours": 2**20, "ours_block": 2**22, "tf_raw": 2**21}
+    row = {
+        "cell": "lstm", "shape": [1, 2, 3, 4], "ratios": {"ours": 2.0, "ours_block": 0.5},
+        "peers": {name: {"bytes": size} for name, size in sizes.items()},
+    }  # fmt: skip
+    result = {"bench": "memory", "machine": machine, "rows": [row]}
+    assert "**1, 2, 3, 4** | 1.0 | 4.0 | 2.0 | 2.00 | 0.50 |" in memory.markdown(result)
+    assert "<< more than TensorFlow" in memory.text(result)
+    assert "0.50 to 2.00, geometric mean 1.00" in summary.SECTIONS["memory"](result)
+    assert "1 of 2 rows are above TensorFlow's" in summary.SECTIONS["memory"](result)
+    del row["ratios"]["ours_block"]
+    assert "<<" not in memory.text(result)
 
 
 def test_the_gain_of_bfloat16_is_shown():
