@@ -43,6 +43,8 @@ struct Host {
   void* (*allocate)(void* context, std::size_t bytes) = nullptr;
   // Whether to give up early; may be nullptr.
   bool (*cancelled)(void* context) = nullptr;
+  // Sequences that share the caches at a time, that of the call counted.
+  int sequences_at_once = 1;
 };
 
 template <class T>

@@ -52,7 +52,7 @@ class GruAfterSequenceForward {
         x_(host, &scratch_, shape_, rows_,
            {args.w_x, LdW(shape_.input), shape_.weights_by_unit, args.b_x,
             args.b_h},
-           JoinsStep<T>(loop_, rows_, split_, host.num_threads)) {}
+           JoinsStep<T>(loop_, rows_, split_, host)) {}
 
   Status Run() {
     const int64_t batch = shape_.batch;

@@ -50,10 +50,10 @@ class GruSequenceForward {
                units_, rows_.FewUses()),
         x_ru_(host, &scratch_, shape_, rows_,
               {args.w_ru_x, kGruGates * units_, false, args.b_ru},
-              JoinsStep<T>(loop_, rows_, split_, host.num_threads)),
+              JoinsStep<T>(loop_, rows_, split_, host)),
         x_c_(host, &scratch_, shape_, rows_,
              {args.w_c_x, units_, false, args.b_c, nullptr, kGruGates * units_},
-             JoinsStep<T>(loop_, rows_, split_, host.num_threads)) {}
+             JoinsStep<T>(loop_, rows_, split_, host)) {}
 
   Status Run() {
     const int64_t batch = shape_.batch;

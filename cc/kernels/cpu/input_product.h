@@ -31,12 +31,14 @@ namespace blockrnn::cpu {
 inline constexpr int64_t kRowsToJoinStep = 3;
 inline constexpr int64_t kRowsToJoinFewSteps = 16;
 
-// Bytes of both weights together that rows do not wait for in each step: so
-// many for each of them, up to those that still come from the last-level cache;
-// and rows that are many enough not to wait for more. Measured likewise.
+// Bytes of both weights together that a worker's rows do not wait for in each
+// step: so many for each of them, up to those that still come from the
+// last-level cache, of which sequences at once have a share each. And rows that
+// are many enough not to wait for more, alone and at once. Measured likewise.
 inline constexpr double kBytesPerRowToJoinStep = 2 << 20;
 inline constexpr double kBytesToJoinStep = 20 << 20;
-inline constexpr int64_t kRowsThatNeverWait = 48;
+inline constexpr int64_t kRowsThatNeverWait = 24;
+inline constexpr int64_t kRowsAtOnceThatNeverWait = 32;
 
 // Within a step, the product with x that a tile begins with puts the last
 // gate's share of all its rows into one buffer. Streamed weights, those of few
@@ -50,16 +52,19 @@ inline bool MayJoinStep(int64_t steps, int64_t rows) {
 
 template <class T>
 bool JoinsStep(const StepLoop& loop, const SequenceRows& sequence,
-               StepSplit split, int num_threads) {
+               StepSplit split, const Host& host) {
   // Of all steps: rows may end before the longest does.
   const int64_t mean_rows =
       sequence.Total() / std::max<int64_t>(sequence.steps(), 1);
-  const int64_t workers = split == StepSplit::kRows ? num_threads : 1;
+  const int64_t workers = split == StepSplit::kRows ? host.num_threads : 1;
   const int64_t rows = mean_rows / workers;
   if (!MayJoinStep(sequence.steps(), rows)) return false;
-  if (mean_rows >= kRowsThatNeverWait) return true;
+  const bool alone = host.sequences_at_once == 1;
+  if (rows >= (alone ? kRowsThatNeverWait : kRowsAtOnceThatNeverWait)) {
+    return true;
+  }
   const double weights = loop.multiplies / loop.rows + loop.input_weights;
-  return weights * kPackedBytes<T> <=
+  return weights * kPackedBytes<T> * host.sequences_at_once <=
          std::min(kBytesPerRowToJoinStep * rows, kBytesToJoinStep);
 }
 

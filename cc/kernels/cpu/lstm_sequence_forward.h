@@ -55,7 +55,7 @@ class LstmSequenceForward {
         x_(host, &scratch_, shape_, rows_,
            {args.w_x, LdW(shape_.input), shape_.weights_by_unit, args.b,
             args.b_h},
-           JoinsStep<T>(loop_, rows_, split_, host.num_threads)) {}
+           JoinsStep<T>(loop_, rows_, split_, host)) {}
 
   Status Run() {
     const int64_t batch = shape_.batch;

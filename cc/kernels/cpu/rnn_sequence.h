@@ -54,7 +54,7 @@ class RnnSequenceForward {
         x_(host, &scratch_, shape_, rows_,
            {args.w_x, shape_.weights_by_unit ? shape_.input : units_,
             shape_.weights_by_unit, args.b, args.b_h},
-           JoinsStep<T>(loop_, rows_, split_, host.num_threads)) {}
+           JoinsStep<T>(loop_, rows_, split_, host)) {}
 
   Status Run() {
     const int64_t batch = shape_.batch;

@@ -39,9 +39,9 @@ class Directions {
       : host_(host),
         directions_(directions),
         parallel_(side_by_side),
-        hosts_{
-            {host, parallel_ ? (host.num_threads + 1) / 2 : host.num_threads},
-            {host, std::max(host.num_threads / 2, 1)}} {}
+        hosts_{{host, parallel_ ? (host.num_threads + 1) / 2 : host.num_threads,
+                parallel_ ? 2 : 1},
+               {host, std::max(host.num_threads / 2, 1), 2}} {}
 
   // body(pseudo, host) → Status for each direction of `layer`.
   template <class Body>

@@ -14,9 +14,11 @@ namespace blockrnn::cpu {
 // The host of one sequence at a time.
 class LayerHost {
  public:
-  LayerHost(const Host& lender, int num_threads) : lender_(lender) {
+  LayerHost(const Host& lender, int num_threads, int sequences_at_once)
+      : lender_(lender) {
     host_.context = this;
     host_.num_threads = num_threads;
+    host_.sequences_at_once = sequences_at_once;
     if (lender.schedule != nullptr) host_.schedule = &Schedule;
     host_.allocate = &Allocate;
     if (lender.cancelled != nullptr) host_.cancelled = &Cancelled;
