@@ -335,8 +335,7 @@ void MemoryOfManyLayers(Failures* failures) {
 void MemoryWithoutBackward(Failures* failures) {
   constexpr int64_t kSteps = 300;
   for (const int64_t directions : {1, 2}) {
-    for (const RnnMode mode :
-         {RnnMode::kTanh, RnnMode::kLstm, RnnMode::kGru}) {
+    for (const RnnMode mode : {RnnMode::kTanh, RnnMode::kLstm, RnnMode::kGru}) {
       RnnGeometry g = Geometry(mode, 4, 40, 20);
       g.directions = directions;
       const auto bytes = [&](bool trains) {
