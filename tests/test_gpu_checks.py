@@ -48,7 +48,8 @@ def build(compiler, sources, library, jobs):
 
 def call(command, timeout, captured):
     words = [pathlib.Path(word).name for word in map(str, command)]
-    kept = [w for w in words if w.startswith("check") or w in (*run.SANITIZERS, "--small")]
+    options = (*run.SANITIZERS, "--small", "--unfilled")
+    kept = [w for w in words if w.startswith("check") or w in options]
     print(*kept)
     return next((codes[w] for w in kept if w in codes), 0), ""
 
@@ -100,6 +101,7 @@ def test_the_checks_of_a_gpu_come_in_parts(parts):
     code, said, _ = parts()
     assert code == 0 and said.count("check_stack.py\n") == 1
     assert said.count("check_stack.py --small\n") == 3
+    assert said.count("\ninitcheck check_stack.py --small --unfilled\n") == 1
     assert parts(*two, "--sanitizers", "memcheck")[1] == plain + memcheck + _OK
     only = (*two, "--only-sanitizers")
     assert parts(*only, "--sanitizers", "memcheck")[1] == memcheck + _OK

@@ -271,7 +271,7 @@ def conversions(engine) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    engine = device_engine.Engine(arguments.library)
+    engine = device_engine.Engine(arguments.library, unfilled=arguments.unfilled)
     vary = engine.library.emulation_vary if arguments.emulated else None
     dims = SMALL_DIMS if arguments.small else block_cells.ODD_DIMS + block_cells.EMPTY_DIMS
 

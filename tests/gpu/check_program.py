@@ -20,6 +20,9 @@ def arguments_of(doc: str) -> argparse.Namespace:
     parser.add_argument(
         "--small", action="store_true", help="few shapes; on a GPU for a sanitizer, which is slow"
     )
+    parser.add_argument(
+        "--unfilled", action="store_true", help="scratch is left as it is, and not full of NaN"
+    )
     parser.add_argument("--cublas", help="the emulation's; else PyTorch's, or the system's")
     return parser.parse_args()
 

@@ -342,7 +342,7 @@ def no_scratch(engine) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    engine = device_engine.Engine(arguments.library)
+    engine = device_engine.Engine(arguments.library, unfilled=arguments.unfilled)
     engine.load_cublas(arguments.cublas, arguments.small)
     calls = sequences.Sequences(engine)
     vary = engine.library.emulation_vary if arguments.emulated else None

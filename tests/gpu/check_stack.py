@@ -315,7 +315,7 @@ def _foreign_headers(stack: Stack, call: Call, arrays, found) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    stack = Stack(arguments.library)
+    stack = Stack(arguments.library, unfilled=arguments.unfilled)
     stack.engine.load_cublas(arguments.cublas, arguments.small)
     checks = {
         "slopes that are not certain": uncertain_slopes,

@@ -190,7 +190,7 @@ def two_grids(stack: Stack) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    stack = Stack(arguments.library)
+    stack = Stack(arguments.library, unfilled=arguments.unfilled)
     stack.engine.load_cublas(arguments.cublas, arguments.small)
     library, emulated = stack.engine.library, arguments.emulated
     vary = (library.emulation_vary, library.emulation_vary_streams) if emulated else (None, None)

@@ -225,7 +225,7 @@ def without(engine, library) -> int:
 
 def main() -> None:
     arguments = check_program.arguments_of(__doc__)
-    engine = device_engine.Engine(arguments.library)
+    engine = device_engine.Engine(arguments.library, unfilled=arguments.unfilled)
     engine.sanitized = arguments.small and not arguments.emulated
     calls = sequences.Sequences(engine)
     library = engine.library

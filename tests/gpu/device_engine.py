@@ -66,8 +66,10 @@ def decode(stored: np.ndarray, dtype: str) -> np.ndarray:
 class Engine:
     """The engine on the one device that the library finds."""
 
-    def __init__(self, library: str | pathlib.Path):
+    def __init__(self, library: str | pathlib.Path, *, unfilled: bool = False):
+        """unfilled: scratch is left as it is, else it is full of NaN."""
         self.library = ctypes.CDLL(str(library))
+        self.library.blockrnn_fill_scratch(not unfilled)
         size, pointer = ctypes.c_size_t, ctypes.c_void_p
         for name, arguments in {
             "allocate": (size, ctypes.POINTER(pointer)),

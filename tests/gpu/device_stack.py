@@ -49,8 +49,8 @@ DEFAULT = Options()
 class Stack:
     """The engine's stacks, as the shim gives them. Arrays are those of a Call, as float64."""
 
-    def __init__(self, library: str):
-        self.engine = device_engine.Engine(library)
+    def __init__(self, library: str, *, unfilled: bool = False):
+        self.engine = device_engine.Engine(library, unfilled=unfilled)
         self._run = self.engine.library.blockrnn_stack
         self._run.restype = ctypes.c_char_p
         self._reserve_bytes = self.engine.library.blockrnn_stack_reserve_bytes

@@ -48,11 +48,18 @@ ARCHITECTURES = (80, 90)
 PTX = 80  # that all are made from
 # What does nothing on the device with --small: to a sanitizer that is an error.
 NOT_SANITIZED = ("check_blas.py", "check_integers.py", "check_failures.py", "check_cudnn.py")
-# Each with options of its own. No initcheck: the checks fill what is not written yet with NaN,
-# which a comparison finds. A call of CUDA that fails is not memcheck's to report: the engine
+# Each with options of its own. A call of CUDA that fails is not memcheck's to report: the engine
 # does so, and where a persistent kernel is refused it goes step by step. Warnings of racecheck
 # count as they are: no library's kernels run with --small, and its manual wants them mended too.
-SANITIZERS = {"memcheck": ("--report-api-errors", "no"), "racecheck": (), "synccheck": ()}
+SANITIZERS = {
+    "memcheck": ("--report-api-errors", "no"),
+    "racecheck": (),
+    "synccheck": (),
+    "initcheck": (),
+}
+# Of the programs: what was filled with NaN is initialised to initcheck. Outputs are all the same,
+# because the checks read between them too; there a comparison finds what nobody wrote.
+SANITIZED_OPTIONS = {"initcheck": ("--unfilled",)}
 
 
 def engine_sources() -> list[pathlib.Path]:
@@ -229,7 +236,8 @@ def sanitize(
         print(f"compute-sanitizer {kind}", flush=True)
         under = (tool, "--tool", kind, "--error-exitcode", "1", *SANITIZERS[kind])
         sanitized = [name for name in names if name not in NOT_SANITIZED]
-        checks.run(sanitized, library, "--small", kind=kind, under=under)
+        options = ("--small", *SANITIZED_OPTIONS.get(kind, ()))
+        checks.run(sanitized, library, *options, kind=kind, under=under)
 
 
 def on_the_gpu(arguments: argparse.Namespace, folder: pathlib.Path) -> None:

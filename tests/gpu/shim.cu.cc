@@ -170,6 +170,10 @@ EXPORT int64_t blockrnn_persistent_blocks() {
   return blockrnn::cuda::persistent_blocks;
 }
 
+EXPORT void blockrnn_fill_scratch(int fills) {
+  blockrnn::cuda::fills_scratch = fills != 0;
+}
+
 EXPORT Error blockrnn_allocate(std::size_t bytes, void** device) {
   *device = nullptr;  // as TensorFlow has it for tensors without elements
   if (bytes == 0) return nullptr;
