@@ -119,11 +119,11 @@ def test_doctor_tells_what_runs_on_a_gpu(tfb, capability, architectures, said):
 @pytest.mark.parametrize(
     ("version", "built", "said"),
     [
-        (13000, "13.0.88", "of CUDA 13.0: ok"),
-        (13010, "12.9.1", "of CUDA 13.1: ok"),
-        (12020, "12.9.1", "of CUDA 12.2: ok"),  # an older minor version does
-        (12080, "13.0.88", "of CUDA 12.8: TOO OLD"),
-        (0, "13.0.88", "of CUDA 0.0: TOO OLD"),
+        ("13.0", "13.0.88", "of CUDA 13.0: ok"),
+        ("13.1", "12.9.1", "of CUDA 13.1: ok"),
+        ("12.2", "12.9.1", "of CUDA 12.2: ok"),  # an older minor version does
+        ("12.8", "13.0.88", "of CUDA 12.8: TOO OLD"),
+        ("", "13.0.88", "none: the ops fail"),
     ],
 )
 def test_doctor_tells_a_driver_that_is_too_old(tfb, version, built, said):
@@ -131,25 +131,52 @@ def test_doctor_tells_a_driver_that_is_too_old(tfb, version, built, said):
     from tf_blockrnn import _doctor
 
     assert _doctor._driver(version, built).startswith(said)
-    assert _doctor._driver_version() >= 0
 
 
-def test_doctor_has_a_line_for_each_gpu(tf, tfb, monkeypatch):
+class _Driver:
+    """A stand-in for libcuda.so.1."""
+
+    @staticmethod
+    def cuDriverGetVersion(version):  # noqa: N802
+        version._obj.value = 12080
+        return 0
+
+
+def test_what_is_found_of_a_gpu(tf, tfb, monkeypatch):
+    """build_info() has it, and the doctor a line for each GPU."""
     from tf_blockrnn import _doctor
 
-    cuda = {"version": "13.0", "architectures": ["sm_90"], "missing": ""}
+    def found(gpus, cublas=("/lib/libcublas.so", ""), missing=""):
+        monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: gpus)
+        monkeypatch.setattr(tfb._loader, "find_cublas", lambda: cublas)
+        cuda = {"version": "13.0", "architectures": ["sm_90"], "missing": missing}
+        facts = {"tensorflow": "", "compiler": "", "cuda": cuda}
+        monkeypatch.setattr(tfb._loader, "_read_build_info", lambda: facts)
+        gpu = tfb.build_info()["gpu"]
+        return gpu, dict(_doctor._cuda(cuda, gpu))
+
     details = {"device_name": "A GPU", "compute_capability": (9, 0)}
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: ["one", "two"])
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
-    monkeypatch.setattr(tfb._loader, "find_cublas", lambda: ("/lib/libcublas.so", ""))
-    lines = dict(_doctor._cuda(cuda))
+    monkeypatch.setattr(tfb._loader.ctypes, "CDLL", _with(_Driver, tfb._loader.ctypes.CDLL))
+    gpu, lines = found(["one", "two"])
+    assert gpu == {
+        "devices": [details, details],
+        "driver": "12.8",
+        "cublas": "/lib/libcublas.so",
+        "cublas_problem": "",
+    }
     assert list(lines) == ["CUDA", "GPU 0", "GPU 1", "driver", "cuBLAS"]
-    assert lines["cuBLAS"] == "/lib/libcublas.so"
-    monkeypatch.setattr(tfb._loader, "find_cublas", lambda: ("", "no libcublas"))
-    assert "no libcublas" in dict(_doctor._cuda(cuda))["cuBLAS"]
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [])
-    assert list(dict(_doctor._cuda(cuda))) == ["CUDA"]
-    assert dict(_doctor._cuda({"missing": "no nvcc"}))["CUDA"].endswith("no nvcc")
+    assert lines["cuBLAS"] == "/lib/libcublas.so" and "12.8: TOO OLD" in lines["driver"]
+    assert "no libcublas" in found(["one"], ("", "no libcublas"))[1]["cuBLAS"]
+    gpu, lines = found([])
+    assert gpu["cublas"] == gpu["cublas_problem"] == "" and list(lines) == ["CUDA"]
+    gpu, lines = found(["one"], missing="no nvcc")
+    assert gpu["cublas"] == "" and lines["CUDA"].endswith("no nvcc")
+
+
+def _with(driver, real):
+    """ctypes.CDLL with another driver."""
+    return lambda name, *rest: driver if name == "libcuda.so.1" else real(name, *rest)
 
 
 def test_cublas_is_found_or_missed_in_words(tfb, built):

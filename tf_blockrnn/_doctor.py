@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import sys
 
 import numpy as np
@@ -54,42 +52,31 @@ def _gpu(details: dict, architectures: list[str]) -> str:
     return f"{name}, sm_{major}{minor}: {kernels}"
 
 
-def _driver_version() -> int:
-    """The newest CUDA that the driver runs, 12080 for 12.8; 0 where there is none."""
-    version = ctypes.c_int(0)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
-    return version.value
-
-
-def _driver(version: int, built: str) -> str:
+def _driver(version: str, built: str) -> str:
     """Whether a driver runs what was built with this CUDA: that of its major version or newer."""
-    major, minor = version // 1000, version % 1000 // 10
+    if not version:
+        return "none: the ops fail on a GPU"
     needed = int(built.split(".")[0])
-    verdict = "ok" if major >= needed else f"TOO OLD for CUDA {needed}: the ops fail on a GPU"
-    return f"of CUDA {major}.{minor}: {verdict}"
+    well = int(version.split(".")[0]) >= needed
+    verdict = "ok" if well else f"TOO OLD for CUDA {needed}: the ops fail on a GPU"
+    return f"of CUDA {version}: {verdict}"
 
 
-def _cublas() -> str:
-    path, problem = _loader.find_cublas()
-    return path or f"none, the kernels' own products are used ({problem})"
-
-
-def _cuda(cuda: dict) -> list[tuple[str, str]]:
-    """Names and values of the lines about CUDA."""
+def _cuda(cuda: dict, found: dict) -> list[tuple[str, str]]:
+    """Names and values of the lines about CUDA: what was built, and what is here."""
     if cuda["missing"]:
         return [("CUDA", f"not in this build: {cuda['missing']}")]
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = found["devices"]
     seen = f"{len(gpus) or 'no'} GPU{'' if len(gpus) == 1 else 's'}"
     built = f"built with {cuda['version']} for {', '.join(cuda['architectures'])}"
     lines = [("CUDA", f"{built}; TensorFlow sees {seen}")]
-    for number, gpu in enumerate(gpus):
-        details = tf.config.experimental.get_device_details(gpu)
+    for number, details in enumerate(gpus):
         lines.append((f"GPU {number}", _gpu(details, cuda["architectures"])))
     if not gpus:
         return lines
-    driver = ("driver", _driver(_driver_version(), cuda["version"]))
-    return [*lines, driver, ("cuBLAS", _cublas())]
+    without = f"none, the kernels' own products are used ({found['cublas_problem']})"
+    driver = ("driver", _driver(found["driver"], cuda["version"]))
+    return [*lines, driver, ("cuBLAS", found["cublas"] or without)]
 
 
 # Sums of 24 float32 products of numbers around 1, through gates of slope below 1; a wrong gate
@@ -110,7 +97,7 @@ def main(arguments: list[str]) -> int:
             ("compiler", info["compiler"]),
             ("instruction set", isa or "none: no CPU engine can be opened"),
             ("available", ", ".join(info["cpu_isas_available"])),
-            *_cuda(info["cuda"]),
+            *_cuda(info["cuda"], info["gpu"]),
         ]
     )
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import json
@@ -114,6 +115,26 @@ def find_cublas() -> tuple[str, str]:
     return _text("blockrnn_cublas"), _text("blockrnn_cublas_problem")
 
 
+def _driver() -> str:
+    """The newest CUDA that the driver runs, "12.8" say, and "" where there is none."""
+    version = ctypes.c_int(0)
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    return f"{version.value // 1000}.{version.value % 1000 // 10}" if version.value else ""
+
+
+def _found_gpus(cuda: dict[str, Any]) -> dict[str, Any]:
+    """What of a GPU's is on this machine; `cuda` is that of the build."""
+    import tensorflow as tf
+
+    devices = [
+        tf.config.experimental.get_device_details(gpu)
+        for gpu in tf.config.list_physical_devices("GPU")
+    ]
+    path, problem = find_cublas() if devices and not cuda["missing"] else ("", "")
+    return {"devices": devices, "driver": _driver(), "cublas": path, "cublas_problem": problem}
+
+
 def build_info() -> dict[str, Any]:
     """Says what this build is and what it uses here.
 
@@ -125,7 +146,11 @@ def build_info() -> dict[str, Any]:
       cpu_isa: the instruction set in use, "" when no CPU engine can be opened;
       cpu_isas_available: those that are built and that this processor runs, plainest first;
       cuda: a dict of version, architectures and missing, which says why there is no CUDA in this
-        build and is "" when there is.
+        build and is "" when there is;
+      gpu: a dict of devices, a list of what TensorFlow knows of each GPU that it sees (device_name
+        and compute_capability); driver, the newest CUDA that the driver runs, as text, "" without
+        a driver; cublas, the path of the cuBLAS that the ops use, and cublas_problem, why there is
+        none, both "" without a GPU or without CUDA in this build.
 
     Example:
       >>> import tf_blockrnn
@@ -140,4 +165,5 @@ def build_info() -> dict[str, Any]:
         "cpu_isa": _text("blockrnn_cpu_isa"),
         "cpu_isas_available": [name for name in _text("blockrnn_cpu_isas").split(",") if name],
         "cuda": info["cuda"],
+        "gpu": _found_gpus(info["cuda"]),
     }
