@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench import calls, layers_report, limits, memory, report, summary
+from bench.gpu import report as gpu_report
 
 # A section's name is the one of the result that it is made from.
 _Sections = dict[str, Callable[[dict[str, Any]], str]]
@@ -27,9 +28,10 @@ _ALL_ROWS: _Sections = {
     "bfloat16": report.bfloat16_markdown,
     "layers": layers_report.markdown,
     "memory": memory.markdown,
+    "gpu": gpu_report.markdown,
 }  # fmt: skip
 PAGES: dict[str, _Sections] = {
-    "README.md": summary.SECTIONS,
+    "README.md": {**summary.SECTIONS, "gpu": gpu_report.summary_markdown},
     "docs/benchmarks.md": _ALL_ROWS,
     "docs/speed.md": {
         "sequences": limits.markdown,

@@ -13,6 +13,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench import pages  # noqa: E402
 from bench.gpu import cases, report  # noqa: E402
 
 GPU = cases.Gpu("a GPU", (9, 0), 132, 1e9, 228 * 1024)
@@ -46,8 +47,10 @@ def test_the_floor_of_training_has_both_ways_and_all_products():
     step = 50 * cases.step_floor(CASE, GPU)
     products = cases.floor(CASE, GPU) - step
     assert products > 0
+    assert 50 * cases.step_floor(train, GPU) == pytest.approx(2 * step)
     assert cases.floor(train, GPU) == pytest.approx(2 * step + 4 * products)
     two_layers = dataclasses.replace(train, layers=2)
+    assert cases.step_floor(two_layers, GPU) == 2 * cases.step_floor(train, GPU)
     assert cases.floor(two_layers, GPU) == pytest.approx(2 * cases.floor(train, GPU))
 
 
@@ -135,6 +138,35 @@ def test_a_result_is_printed_and_drawn(tmp_path):
         and "reached" in text
     )
     assert report.plot(result, tmp_path / "gpu.png").stat().st_size > 1000
+
+
+def test_pages_have_a_section_of_a_result(tmp_path):
+    """In place of the words that stand there without one."""
+    lost = _row(2.0, 1.0, units=64, kind="train")
+    result = {
+        "machine": {"commit": "abc", "time": "2030-01-02T03:04:05"},
+        "gpu": dataclasses.asdict(GPU),
+        "libraries": {"cudnn": 91002},
+        "rows": [_row(1.0, 2.5), lost, report.failed_row(CASE, "why")],
+    }
+    (tmp_path / "docs").mkdir()
+    for page in ("README.md", "docs/benchmarks.md"):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert "<!-- bench:begin gpu -->" in text
+        (tmp_path / page).write_text(text, encoding="utf-8")
+    (tmp_path / "gpu.json").write_text(json.dumps(result))
+    assert all("gpu" in line for line in pages.write(tmp_path, tmp_path)[:2])
+    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
+    rows = (tmp_path / "docs/benchmarks.md").read_text(encoding="utf-8")
+    for page in (readme, rows):
+        assert f"commit abc on {GPU.name} with cudnn 91002; 2030-01-02." in page
+        assert "- slowest case: 0.50× cuDNN, goal 0.9×: MISSED" in page
+        assert "- 1 cases FAILED" in page
+    assert "1 of 2 rows are slower than cuDNN" in readme and "bench/results/gpu.png" in readme
+    (line,) = [line for line in rows.splitlines() if "**0.500**" in line]
+    assert line.startswith("| lstm, training, float, 1, 8, 50, 64 | 2000 | 1000 |")
+    stopped = report.markdown({**result, "stopped": "an error"})
+    assert "- stopped, cases are missing: an error\n" in stopped
 
 
 def test_a_result_is_added_to():

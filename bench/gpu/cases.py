@@ -86,17 +86,18 @@ _L2_BYTES_PER_CLOCK = 5120  # of the whole GPU, as the A100's paper has it
 
 
 def step_floor(case: Case, gpu: Gpu) -> float:
-    """Seconds of the product with the state of one step, one direction of time, at the least:
-    the weights have to be read, and multiplied."""
+    """Seconds of a step's products with the recurrent weights, of all layers, at the least: one
+    with the state, and in training one with its gradient. The weights have to be read, and
+    multiplied."""
     reading = case.recurrent_bytes() / gpu.weights_rate(case.recurrent_bytes())
-    return max(reading, case.product_flops() / gpu.product_rate(case.dtype))
+    product = max(reading, case.product_flops() / gpu.product_rate(case.dtype))
+    return case.layers * product * (2 if case.kind == "train" else 1)
 
 
 def floor(case: Case, gpu: Gpu) -> float:
     """Seconds of a call at the least: all steps and large products of its layers. Layers that run
     side by side share the device, so it is the same for them."""
-    products = case.steps * case.product_flops() / gpu.product_rate(case.dtype)
-    steps = case.steps * step_floor(case, gpu)
-    # Backward: the steps again, and the gradients of the input and of both matrices.
-    backward = steps + 3 * products if case.kind == "train" else 0.0
-    return case.layers * (steps + products + backward)
+    product = case.steps * case.product_flops() / gpu.product_rate(case.dtype)
+    # Of the inputs; in training also the gradients of the inputs and of both matrices.
+    large = 4 if case.kind == "train" else 1
+    return case.steps * step_floor(case, gpu) + case.layers * large * product

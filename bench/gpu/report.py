@@ -103,6 +103,7 @@ _HEAD = (
     "cell", "", "type", "layers", "B, T, H", "ours ms", "cuDNN ms", "ratio", "µs a step",
     "its floor", "share of floor", "persistent kernels",
 )  # fmt: skip
+_OF_CASE = _HEAD.index("ours ms")  # those before it say what was measured
 
 
 def _cells(r: dict[str, Any]) -> list[str]:
@@ -127,6 +128,49 @@ def text(result: dict[str, Any]) -> str:
     if "stopped" in result:
         lines.append(f"STOPPED, cases are missing: {result['stopped']}")
     return "\n".join(lines)
+
+
+def _stamp(result: dict[str, Any]) -> str:
+    machine, gpu = result["machine"], result["gpu"]
+    found = ", ".join(f"{name} {version}" for name, version in result["libraries"].items())
+    said = f"Measured at commit {machine.get('commit') or 'unknown'} on {gpu['name']} with {found};"
+    return f"{said} {machine['time'][:10]}."
+
+
+def _is_lost(r: dict[str, Any]) -> bool:
+    return "ratio" in r and r["ratio"] < 1
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """All rows, slower ones in bold."""
+    rows = []
+    for r in sorted(result["rows"], key=lambda r: dataclasses.astuple(_case(r))):
+        cells = _cells(r)
+        ratio = _HEAD.index("ratio")
+        cells[ratio] = f"**{cells[ratio]}**" if _is_lost(r) else cells[ratio]
+        rows.append([", ".join(filter(None, cells[:_OF_CASE])), *cells[_OF_CASE:]])
+    head = [", ".join(filter(None, _HEAD[:_OF_CASE])), *_HEAD[_OF_CASE:]]
+    return "\n\n".join([tables.markdown_table(head, rows), _goals_markdown(result)])
+
+
+def _goals_markdown(result: dict[str, Any]) -> str:
+    lines = [f"- {line}" for line in goals(result["rows"])]
+    if "stopped" in result:
+        lines.append(f"- stopped, cases are missing: {result['stopped']}")
+    return "\n".join([*lines, "", _stamp(result)])
+
+
+def summary_markdown(result: dict[str, Any]) -> str:
+    """What the README says of them."""
+    rows = measured(result["rows"])
+    return "\n\n".join([
+        "cuDNN's time over ours, through PyTorch's modules, by events on the device; means are"
+        " geometric.",
+        "![Speed of the ops on a GPU against cuDNN](bench/results/gpu.png)",
+        _goals_markdown(result),
+        f"{sum(map(_is_lost, rows))} of {len(rows)} rows are slower than cuDNN:"
+        " [all rows](docs/benchmarks.md#gpu).",
+    ])  # fmt: skip
 
 
 def plot(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
