@@ -210,16 +210,17 @@ def over_tensorflow(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def saved_by_lengths(rows: Sequence[dict[str, Any]]) -> list[str]:
     """What rows of half the length, and of all lengths, take of the time of full ones."""
-    times: dict[tuple[str, str], dict[tuple[int, ...], float]] = {}
+    times: dict[tuple[str, str], dict[tuple[Any, ...], float]] = {}
     for row in rows:
         for name, entry in row["peers"].items():
             if "median_ms" in entry:
                 key = name, row.get("lengths", "full")
-                times.setdefault(key, {})[tuple(row["shape"])] = entry["median_ms"]
+                case = row["cell"], row["kind"], *row["shape"]
+                times.setdefault(key, {})[case] = entry["median_ms"]
     out = []
     for (name, lengths), some in times.items():
         full = times.get((name, "full"), {})
-        shares = [ms / full[shape] for shape, ms in some.items() if shape in full]
+        shares = [ms / full[case] for case, ms in some.items() if case in full]
         if lengths == "full" or not shares or not is_ours(name):
             continue
         text = (

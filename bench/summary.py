@@ -106,12 +106,13 @@ def _sequence_table(result: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def _more_targets(result: dict[str, Any]) -> list[str]:
-    """What has targets of its own beside those of the table, one line for each group of rows."""
+    """What has targets of its own beside those of the table; lengths over all groups of rows."""
     lines = [
         f"- {cell.upper()} {KINDS[kind]}: {text}"
         for (cell, kind), rows in report.groups(result).items()
-        for text in (*report.over_tensorflow(rows), *report.saved_by_lengths(rows))
+        for text in report.over_tensorflow(rows)
     ]
+    lines += [f"- {text}" for text in report.saved_by_lengths(result["rows"])]
     return ["\n".join(lines)] if lines else []
 
 

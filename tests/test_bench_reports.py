@@ -239,7 +239,8 @@ def test_pages_are_what_the_results_give(tmp_path, page):
     text = (ROOT / page).read_text(encoding="utf-8")
     (tmp_path / page).write_text(text, encoding="utf-8")
     (line,) = pages.write(tmp_path, ROOT / "bench/results")
-    assert ", ".join(pages.PAGES[page]) in line  # none of its sections is missing
+    with_result = (n for n in pages.PAGES[page] if (ROOT / f"bench/results/{n}.json").exists())
+    assert ", ".join(with_result) in line  # none of its sections is missing
     again = (tmp_path / page).read_text(encoding="utf-8")
     assert again == text, f"`python -m bench readme` writes {page} anew"
 
