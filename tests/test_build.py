@@ -294,7 +294,7 @@ def test_wheel_installs_and_runs_in_an_empty_environment(tmp_path, tf):
     asked = metadata(wheel)
     assert asked["Requires-Python"] == ">=3.11"
     assert sorted(asked.get_all("Requires-Dist")) == [
-        "keras>=3.8",
+        "keras>=3.11",
         "numpy",
         f'tensorflow-cpu~={minor}.0; extra == "tensorflow-cpu"',
         f'tensorflow~={minor}.0; extra == "tensorflow"',

@@ -22,6 +22,18 @@ import runner
 GPU = runner.HERE
 
 
+@pytest.mark.parametrize("shim", run.GPU_SHIMS, ids=lambda path: path.name)
+def test_shims_compile_for_a_gpu(tmp_path, shim):
+    """The package's build compiles the engine alone; a warning is an error here, too."""
+    nvcc = run.find_nvcc()
+    if nvcc is None:
+        pytest.skip("not run: no nvcc")
+    command = [*run.nvcc_command(nvcc, [run.PTX], strict=True), "-c", shim]
+    done = run.run([*command, "-o", tmp_path / "shim.o"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "shim.o").stat().st_size > 0
+
+
 def test_no_gpu_is_said():
     """Without a GPU the harness says so and succeeds; asked for one, it fails."""
     command = [sys.executable, "-c", "import run; run.count_gpus = lambda: 0; run.main()"]
