@@ -147,7 +147,12 @@ def test_pages_have_a_section_of_a_result(tmp_path):
         "machine": {"commit": "abc", "time": "2030-01-02T03:04:05"},
         "gpu": dataclasses.asdict(GPU),
         "libraries": {"cudnn": 91002},
-        "rows": [_row(1.0, 2.5), lost, report.failed_row(CASE, "why")],
+        "rows": [
+            _row(1.0, 2.5),
+            lost,
+            _row(1.0, 0.4, cudnn_ran=False, dtype="bfloat16"),  # counts against no cuDNN
+            report.failed_row(CASE, "why"),
+        ],
     }
     (tmp_path / "docs").mkdir()
     for page in ("README.md", "docs/benchmarks.md"):

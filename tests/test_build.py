@@ -194,6 +194,11 @@ def test_build_info(tfb, tf):
     # Either it was compiled for something or there is a reason.
     assert bool(info["cuda"]["architectures"]) != bool(info["cuda"]["missing"])
     assert bool(info["cuda"]["architectures"]) == bool(info["cuda"]["version"])
+    gpu = info["gpu"]
+    assert len(gpu["devices"]) == len(tf.config.list_physical_devices("GPU"))
+    looked = bool(gpu["devices"] and info["cuda"]["architectures"])
+    assert bool(gpu["cublas"] or gpu["cublas_problem"]) == looked
+    assert gpu["driver"] or not gpu["devices"]
 
 
 def test_importing_the_package_does_not_import_its_layers():
