@@ -78,8 +78,8 @@ def test_includes(path):
         ("cc/kernels/cpu/a.cc", '"absl/status/status.h"'),
         ("cc/kernels/cpu/a.cc", '"cc/kernels/kernel_util.h"'),
         ("cc/kernels/cuda/a.cu.cc", "<tsl/platform/errors.h>"),
-        ("cc/kernels/cuda/a.cu.cc", '"cc/kernels/cpu/simd.h"'),
-        ("cc/kernels/a.cc", '"cc/kernels/cpu/simd.h"'),
+        ("cc/kernels/cuda/a.cu.cc", '"cc/kernels/cpu/gemm/simd.h"'),
+        ("cc/kernels/a.cc", '"cc/kernels/cpu/gemm/simd.h"'),
         ("cc/ops/a.cc", '"cc/kernels/kernel_util.h"'),
     ],
 )

@@ -10,7 +10,7 @@
 
 #include "cc/core/param_layout.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cuda/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 
@@ -102,21 +102,21 @@ void Fill(void* const* pointers, Fields*... fields) {
 
 template <class T>
 Error Forward(const PlainBench& plain, void* const* pointers,
-              const Host& host) {
-  auto args = ArgsOf<RnnForwardArgs<T>>(plain);
+              const HostInterface& host) {
+  auto args = ArgsOf<RnnStackForwardArgs<T>>(plain);
   Fill(pointers, &args.input, &args.input_h, &args.input_c, &args.params,
        &args.output, &args.output_h, &args.output_c, &args.reserve);
-  return RnnForward(args, host);
+  return Run(args, host);
 }
 
 template <class T>
 Error Backward(const PlainBench& plain, void* const* pointers,
-               const Host& host) {
-  auto args = ArgsOf<RnnBackwardArgs<T>>(plain);
+               const HostInterface& host) {
+  auto args = ArgsOf<RnnStackBackwardArgs<T>>(plain);
   Fill(pointers, &args.input, &args.input_h, &args.input_c, &args.params,
        &args.output, &args.output_backprop, &args.reserve, &args.input_backprop,
        &args.input_h_backprop, &args.input_c_backprop, &args.params_backprop);
-  return RnnBackward(args, host);
+  return Run(args, host);
 }
 
 Error Run(bool backward, Bench* bench, void* stream, void* const* pointers) {
@@ -124,7 +124,7 @@ Error Run(bool backward, Bench* bench, void* stream, void* const* pointers) {
   Arena& arena = backward ? bench->backward : bench->forward;
   arena.Begin();
   CublasCall cublas(plain.allow_tf32 != 0);
-  Host host;
+  HostInterface host;
   host.context = &arena;
   host.stream = stream;
   host.allocate = &Arena::Allocate;

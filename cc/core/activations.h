@@ -41,7 +41,7 @@ BLOCKRNN_HOST_DEVICE double WherePositive(double x, double v) {
 }
 
 // Value is float, double, or a SIMD vector with functions of the same names
-// (cc/kernels/cpu/simd.h), which the calls below find by their argument.
+// (cc/kernels/cpu/gemm/simd.h), which the calls below find by their argument.
 struct StandardActivations {
   template <class Value>
   static BLOCKRNN_HOST_DEVICE Value Gate(Value x) {

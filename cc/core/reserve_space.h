@@ -80,7 +80,7 @@ inline uint64_t LengthsHash(int64_t steps, int64_t batch,
   return all ? 0 : hash;
 }
 
-// The header of a call; Args is RnnForwardArgs or RnnBackwardArgs.
+// The header of a call; Args is RnnStackForwardArgs or RnnStackBackwardArgs.
 template <class Args>
 ReserveHeader MakeReserveHeader(const Args& args, int64_t element_size,
                                 ReserveDevice device) {

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "cc/core/gate_layout.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_plan.h"
 #include "cc/core/sequence_args.h"
 
@@ -19,9 +19,9 @@ template <class T, class Engine>
 class RnnStackBackward {
  public:
   using Status = typename Engine::Status;
-  using Host = typename Engine::Host;
+  using HostInterface = typename Engine::HostInterface;
 
-  RnnStackBackward(const RnnBackwardArgs<T>& args, Engine* engine)
+  RnnStackBackward(const RnnStackBackwardArgs<T>& args, Engine* engine)
       : args_(args),
         engine_(*engine),
         drops_(args.dropout > 0),
@@ -39,10 +39,10 @@ class RnnStackBackward {
       x_grad_[0] = layer == 0 ? args_.input_backprop : between_[layer % 2];
       status = engine_.RunLayer(
           layer,
-          [&](const StepSpan& steps, const Host& host) {
+          [&](const StepSpan& steps, const HostInterface& host) {
             return Drop(layer, steps, host);
           },
-          [&](const Pseudo& pseudo, const Host& host) {
+          [&](const Pseudo& pseudo, const HostInterface& host) {
             return Sequence(pseudo, host);
           });
       if (Engine::Failed(status)) return status;
@@ -90,7 +90,8 @@ class RnnStackBackward {
 
   // For some steps, before a layer's backward: masks the gradient that the
   // layer above gave, and makes the layer's own input again by its mask.
-  Status Drop(int64_t layer, const StepSpan& steps, const Host& host) const {
+  Status Drop(int64_t layer, const StepSpan& steps,
+              const HostInterface& host) const {
     if (!drops_) return Status{};
     const ElementSpan span = plan_.Elements(steps);
     Status status{};
@@ -103,7 +104,7 @@ class RnnStackBackward {
                              Below(layer), dropped_, host);
   }
 
-  Status Sequence(const Pseudo& pseudo, const Host& host) {
+  Status Sequence(const Pseudo& pseudo, const HostInterface& host) {
     const PseudoParams<T> grads = plan_.Params(args_.params_backprop, pseudo);
     Status status{};
     switch (args_.geometry.mode) {
@@ -182,16 +183,16 @@ class RnnStackBackward {
     return args;
   }
 
-  RnnSequenceBackwardArgs<T> RnnArgs(const Pseudo& pseudo,
-                                     const PseudoParams<T>& grads) const {
-    RnnSequenceBackwardArgs<T> args;
+  SimpleRnnBackwardArgs<T> RnnArgs(const Pseudo& pseudo,
+                                   const PseudoParams<T>& grads) const {
+    SimpleRnnBackwardArgs<T> args;
     Fill(pseudo, grads, &args);
     args.relu = args_.geometry.mode == RnnMode::kRelu;
     args.b_grad = grads.b_x;
     return args;
   }
 
-  const RnnBackwardArgs<T>& args_;
+  const RnnStackBackwardArgs<T>& args_;
   Engine& engine_;
   const bool drops_;
   const RnnStackPlan<T> plan_;

@@ -5,7 +5,7 @@
 //
 // An engine lends what a stack is made of, as a class Engine:
 //
-//   using Status, Host;                  of the engine's functions
+//   using Status, HostInterface;                  of the engine's functions
 //   static bool Failed(Status);
 //   static constexpr ReserveDevice kReserveDevice;
 //   Status Allocate(elements, T** array);                scratch
@@ -31,7 +31,7 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/philox.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_plan.h"
 #include "cc/core/sequence_args.h"
 
@@ -41,9 +41,9 @@ template <class T, class Engine>
 class RnnStackForward {
  public:
   using Status = typename Engine::Status;
-  using Host = typename Engine::Host;
+  using HostInterface = typename Engine::HostInterface;
 
-  RnnStackForward(const RnnForwardArgs<T>& args, Engine* engine)
+  RnnStackForward(const RnnStackForwardArgs<T>& args, Engine* engine)
       : args_(args),
         engine_(*engine),
         drops_(args.reserve != nullptr && args.dropout > 0),
@@ -59,10 +59,10 @@ class RnnStackForward {
       if (Engine::Failed(status)) return status;
       status = engine_.RunLayer(
           layer,
-          [&](const StepSpan& steps, const Host& host) {
+          [&](const StepSpan& steps, const HostInterface& host) {
             return Drop(layer, steps, host);
           },
-          [&](const Pseudo& pseudo, const Host& host) {
+          [&](const Pseudo& pseudo, const HostInterface& host) {
             return Sequence(pseudo, host);
           });
       if (Engine::Failed(status)) return status;
@@ -112,7 +112,8 @@ class RnnStackForward {
 
   // Some steps of what a layer takes in. What the layer below put out stays: it
   // is the state that its own backward reads.
-  Status Drop(int64_t layer, const StepSpan& steps, const Host& host) const {
+  Status Drop(int64_t layer, const StepSpan& steps,
+              const HostInterface& host) const {
     if (!drops_ || layer == 0) return Status{};
     return engine_.ApplyMask(Mask(layer - 1), args_.dropout,
                              plan_.Elements(steps), below_, dropped_, host);
@@ -126,7 +127,7 @@ class RnnStackForward {
     return engine_.FinishReserve(plan_.reserve(), header, args_.reserve);
   }
 
-  Status Sequence(const Pseudo& pseudo, const Host& host) {
+  Status Sequence(const Pseudo& pseudo, const HostInterface& host) {
     switch (args_.geometry.mode) {
       case RnnMode::kLstm:
         return engine_.Run(LstmArgs(pseudo), host);
@@ -188,8 +189,8 @@ class RnnStackForward {
     return args;
   }
 
-  RnnSequenceForwardArgs<T> RnnArgs(const Pseudo& pseudo) const {
-    RnnSequenceForwardArgs<T> args;
+  SimpleRnnForwardArgs<T> RnnArgs(const Pseudo& pseudo) const {
+    SimpleRnnForwardArgs<T> args;
     const PseudoParams<const T> params = Fill(pseudo, &args);
     args.relu = args_.geometry.mode == RnnMode::kRelu;
     args.b = params.b_x;
@@ -197,7 +198,7 @@ class RnnStackForward {
     return args;
   }
 
-  const RnnForwardArgs<T>& args_;
+  const RnnStackForwardArgs<T>& args_;
   Engine& engine_;
   const bool drops_;
   const RnnStackPlan<T> plan_;

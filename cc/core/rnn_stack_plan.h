@@ -10,8 +10,8 @@
 #include "cc/core/param_layout.h"
 #include "cc/core/portable.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
 #include "cc/core/rnn_geometry.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/core/sequence_args.h"
 
 namespace Eigen {
@@ -79,7 +79,7 @@ struct ElementSpan {
 template <class T>
 class RnnStackPlan {
  public:
-  // Args is RnnForwardArgs<T> or RnnBackwardArgs<T>.
+  // Args is RnnStackForwardArgs<T> or RnnStackBackwardArgs<T>.
   template <class Args>
   RnnStackPlan(const Args& args, bool drops)
       : geometry_(args.geometry),

@@ -245,9 +245,10 @@ struct GruAfterSequenceBackwardArgs {
   T* b_h_grad = nullptr;                 // [3H]
 };
 
-// h = act(x · w_x + h_prev · w_h + b), act relu or tanh: cc/core/rnn_cell.h.
+// h = act(x · w_x + h_prev · w_h + b), act relu or tanh:
+// cc/core/simple_rnn_cell.h.
 template <class T>
-struct RnnSequenceForwardArgs {
+struct SimpleRnnForwardArgs {
   SequenceShape shape;
   bool relu = false;
   const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
@@ -264,7 +265,7 @@ struct RnnSequenceForwardArgs {
 };
 
 template <class T>
-struct RnnSequenceBackwardArgs {
+struct SimpleRnnBackwardArgs {
   SequenceShape shape;
   bool relu = false;
   const uint8_t* mask = nullptr;         // [steps, batch], or nullptr

@@ -117,7 +117,7 @@ absl::StatusOr<const cpu::Engine*> OpenEngine() {
         std::string("tf_blockrnn: cannot open the CPU engine: ") + dlerror());
   }
   const auto function =
-      reinterpret_cast<cpu::EngineFunction>(dlsym(library, cpu::kEngineSymbol));
+      reinterpret_cast<cpu::EngineSymbolFunction>(dlsym(library, cpu::kEngineSymbol));
   const cpu::Engine* engine = function == nullptr ? nullptr : function();
   if (engine == nullptr) {
     return absl::FailedPreconditionError("tf_blockrnn: " + path +

@@ -13,7 +13,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu_engine_loader.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -31,7 +31,7 @@ class CpuHost {
   CpuHost(const CpuHost&) = delete;
   CpuHost& operator=(const CpuHost&) = delete;
 
-  const cpu::Host& host() const { return host_; }
+  const cpu::HostInterface& host() const { return host_; }
 
   // What the op is to answer when the engine answers `status`.
   absl::Status ToStatus(cpu::Status status) const;
@@ -42,7 +42,7 @@ class CpuHost {
   static bool Cancelled(void* context);
 
   tensorflow::OpKernelContext* ctx_;
-  cpu::Host host_;
+  cpu::HostInterface host_;
   // Several of the engine's threads may allocate at a time.
   std::mutex mutex_;
   absl::InlinedVector<tensorflow::Tensor, 4> scratch_;  // under mutex_
@@ -77,62 +77,14 @@ class CpuDevice {
     functions_ = &EngineFunctionsOf<T>(**engine);
   }
 
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruCellForwardArgs<T>& args) const {
-    return Run(ctx, functions_->gru_cell_forward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruCellBackwardArgs<T>& args) const {
-    return Run(ctx, functions_->gru_cell_backward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const LstmCellForwardArgs<T>& args) const {
-    return Run(ctx, functions_->lstm_cell_forward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const LstmCellBackwardArgs<T>& args) const {
-    return Run(ctx, functions_->lstm_cell_backward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const LstmSequenceForwardArgs<T>& args) const {
-    return Run(ctx, functions_->lstm_sequence_forward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const LstmSequenceBackwardArgs<T>& args) const {
-    return Run(ctx, functions_->lstm_sequence_backward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruSequenceForwardArgs<T>& args) const {
-    return Run(ctx, functions_->gru_sequence_forward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruSequenceBackwardArgs<T>& args) const {
-    return Run(ctx, functions_->gru_sequence_backward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruAfterSequenceForwardArgs<T>& args) const {
-    return Run(ctx, functions_->gru_after_sequence_forward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruAfterSequenceBackwardArgs<T>& args) const {
-    return Run(ctx, functions_->gru_after_sequence_backward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const RnnSequenceForwardArgs<T>& args) const {
-    return Run(ctx, functions_->rnn_sequence_forward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const RnnSequenceBackwardArgs<T>& args) const {
-    return Run(ctx, functions_->rnn_sequence_backward, args);
-  }
-
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const RnnForwardArgs<T>& args) const {
-    return Run(ctx, functions_->rnn_forward, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const RnnBackwardArgs<T>& args) const {
-    return Run(ctx, functions_->rnn_backward, args);
+  template <class Args>
+  absl::Status Run(tensorflow::OpKernelContext* ctx, const Args& args) const {
+    CpuHost host(ctx);
+    // As on the pool's threads: a session may run a kernel on its caller's.
+    const tensorflow::port::ScopedFlushDenormal flush;
+    const tensorflow::port::ScopedSetRound round(FE_TONEAREST);
+    const cpu::Status status = functions_->Run(args, host.host());
+    return host.ToStatus(status);
   }
 
   absl::Status FillZero(tensorflow::OpKernelContext*, void* data,
@@ -148,18 +100,6 @@ class CpuDevice {
   }
 
  private:
-  template <class Args>
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   cpu::Status (*function)(const Args&, const cpu::Host&),
-                   const Args& args) const {
-    CpuHost host(ctx);
-    // As on the pool's threads: a session may run a kernel on its caller's.
-    const tensorflow::port::ScopedFlushDenormal flush;
-    const tensorflow::port::ScopedSetRound round(FE_TONEAREST);
-    const cpu::Status status = function(args, host.host());
-    return host.ToStatus(status);
-  }
-
   const cpu::EngineFunctions<T>* functions_ = nullptr;
 };
 

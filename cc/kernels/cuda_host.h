@@ -10,7 +10,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/cublas.h"
 #include "cc/kernels/cuda/engine.h"
@@ -27,7 +27,7 @@ class CudaHost {
   CudaHost(const CudaHost&) = delete;
   CudaHost& operator=(const CudaHost&) = delete;
 
-  const cuda::Host& host() const { return host_; }
+  const cuda::HostInterface& host() const { return host_; }
 
   // What the op is to answer when the engine answers `error`.
   absl::Status ToStatus(cuda::Error error) const;
@@ -37,7 +37,7 @@ class CudaHost {
 
   tensorflow::OpKernelContext* ctx_;
   cuda::CublasCall cublas_;
-  cuda::Host host_;
+  cuda::HostInterface host_;
   absl::InlinedVector<tensorflow::Tensor, 4> scratch_;
 };
 
@@ -51,62 +51,10 @@ class CudaDevice {
 
   explicit CudaDevice(tensorflow::OpKernelConstruction*) {}
 
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruCellForwardArgs<T>& args) const {
-    return Run(ctx, &cuda::GruCellForward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruCellBackwardArgs<T>& args) const {
-    return Run(ctx, &cuda::GruCellBackward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const LstmCellForwardArgs<T>& args) const {
-    return Run(ctx, &cuda::LstmCellForward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const LstmCellBackwardArgs<T>& args) const {
-    return Run(ctx, &cuda::LstmCellBackward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const LstmSequenceForwardArgs<T>& args) const {
-    return Run(ctx, &cuda::LstmSequenceForward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const LstmSequenceBackwardArgs<T>& args) const {
-    return Run(ctx, &cuda::LstmSequenceBackward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruSequenceForwardArgs<T>& args) const {
-    return Run(ctx, &cuda::GruSequenceForward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruSequenceBackwardArgs<T>& args) const {
-    return Run(ctx, &cuda::GruSequenceBackward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruAfterSequenceForwardArgs<T>& args) const {
-    return Run(ctx, &cuda::GruAfterSequenceForward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const GruAfterSequenceBackwardArgs<T>& args) const {
-    return Run(ctx, &cuda::GruAfterSequenceBackward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const RnnSequenceForwardArgs<T>& args) const {
-    return Run(ctx, &cuda::RnnSequenceForward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const RnnSequenceBackwardArgs<T>& args) const {
-    return Run(ctx, &cuda::RnnSequenceBackward<T>, args);
-  }
-
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const RnnForwardArgs<T>& args) const {
-    return Run(ctx, &cuda::RnnForward<T>, args);
-  }
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   const RnnBackwardArgs<T>& args) const {
-    return Run(ctx, &cuda::RnnBackward<T>, args);
+  template <class Args>
+  absl::Status Run(tensorflow::OpKernelContext* ctx, const Args& args) const {
+    CudaHost host(ctx);
+    return host.ToStatus(cuda::Run(args, host.host()));
   }
 
   absl::Status FillZero(tensorflow::OpKernelContext* ctx, void* data,
@@ -121,15 +69,6 @@ class CudaDevice {
     if (bytes == 0) return absl::OkStatus();
     CudaHost host(ctx);
     return host.ToStatus(cuda::Copy(from, bytes, to, host.host()));
-  }
-
- private:
-  template <class Args>
-  absl::Status Run(tensorflow::OpKernelContext* ctx,
-                   cuda::Error (*function)(const Args&, const cuda::Host&),
-                   const Args& args) const {
-    CudaHost host(ctx);
-    return host.ToStatus(function(args, host.host()));
   }
 };
 

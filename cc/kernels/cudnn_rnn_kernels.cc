@@ -8,7 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cpu_host.h"
 #include "cc/kernels/cudnn_rnn_util.h"
 #include "cc/kernels/kernel_util.h"
@@ -61,7 +61,7 @@ class CudnnRnnOp : public CudnnRnnKernel {
     }
     call.bound[kReserveSymbol] = bytes / static_cast<int64_t>(sizeof(T));
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, call.bound));
-    RnnForwardArgs<T> args;
+    RnnStackForwardArgs<T> args;
     Fill<T>(ctx, call, &args);
     args.output = Output<T>(ctx, 0);
     args.output_h = Output<T>(ctx, 1);
@@ -113,7 +113,7 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
   void Compute(OpKernelContext* ctx) override {
     CudnnRnnCall call;
     OP_REQUIRES_OK(ctx, Check(ctx, &call));
-    RnnBackwardArgs<T> args;
+    RnnStackBackwardArgs<T> args;
     Fill<T>(ctx, call, &args);
     const int first = first_backward_input();
     args.output = Input<T>(ctx, first);
@@ -139,7 +139,8 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
 
  private:
   absl::Status CheckReserve(OpKernelContext* ctx, const CudnnRnnCall& call,
-                            const RnnBackwardArgs<T>& args, int index) const {
+                            const RnnStackBackwardArgs<T>& args,
+                            int index) const {
     int64_t bytes = 0;
     TF_RETURN_IF_ERROR(
         ReserveBytes(op(), call, sizeof(T), args.dropout, &bytes));

@@ -25,7 +25,7 @@ absl::Status GetActivation(OpKernelConstruction* ctx, bool* relu) {
 
 template <class T, class Device>
 class RnnSequenceOp
-    : public SequenceKernel<T, RnnSequenceForwardArgs<T>, Device> {
+    : public SequenceKernel<T, SimpleRnnForwardArgs<T>, Device> {
  public:
   explicit RnnSequenceOp(OpKernelConstruction* ctx)
       : RnnSequenceOp::SequenceKernel(ctx, Pass::kForward,
@@ -38,7 +38,7 @@ class RnnSequenceOp
   enum Out { kH, kHLast };
 
   void Fill(OpKernelContext* ctx,
-            RnnSequenceForwardArgs<T>* args) const override {
+            SimpleRnnForwardArgs<T>* args) const override {
     args->relu = relu_;
     args->x = Input<T>(ctx, kX);
     args->h_prev = Input<T>(ctx, kHPrev);
@@ -54,7 +54,7 @@ class RnnSequenceOp
 
 template <class T, class Device>
 class RnnSequenceGradOp
-    : public SequenceKernel<T, RnnSequenceBackwardArgs<T>, Device> {
+    : public SequenceKernel<T, SimpleRnnBackwardArgs<T>, Device> {
  public:
   explicit RnnSequenceGradOp(OpKernelConstruction* ctx)
       : RnnSequenceGradOp::SequenceKernel(ctx, Pass::kBackward,
@@ -78,7 +78,7 @@ class RnnSequenceGradOp
   enum Out { kXGrad, kHPrevGrad, kWXGrad, kWHGrad, kBGrad };
 
   void Fill(OpKernelContext* ctx,
-            RnnSequenceBackwardArgs<T>* args) const override {
+            SimpleRnnBackwardArgs<T>* args) const override {
     args->relu = relu_;
     args->x = Input<T>(ctx, kX);
     args->h_prev = Input<T>(ctx, kHPrev);

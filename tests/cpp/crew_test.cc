@@ -1,8 +1,6 @@
 // The helpers of one call: every closure runs once, whoever comes and when, and
 // the pool is asked for no more threads than the call may use.
 
-#include "cc/kernels/cpu/crew.h"
-
 #include <atomic>
 #include <mutex>
 #include <string>
@@ -10,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cc/kernels/cpu/threads/worker_pool.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/test_host.h"
 
@@ -29,7 +28,7 @@ class ManualPool {
     };
   }
 
-  const cpu::Host& host() const { return host_; }
+  const cpu::HostInterface& host() const { return host_; }
   int asked() const { return static_cast<int>(asked_.size()); }
 
   // Runs what the pool was asked for from the `first` time on, on this thread.
@@ -38,7 +37,7 @@ class ManualPool {
   }
 
  private:
-  cpu::Host host_;
+  cpu::HostInterface host_;
   std::mutex mutex_;
   std::vector<std::pair<void (*)(void*), void*>> asked_;
 };

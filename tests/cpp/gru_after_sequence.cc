@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cc/core/activations.h"
-#include "cc/kernels/cpu/gru_after_sequence_backward.h"
-#include "cc/kernels/cpu/gru_after_sequence_forward.h"
+#include "cc/kernels/cpu/cells/gru_after_backward.h"
+#include "cc/kernels/cpu/cells/gru_after_forward.h"
 #include "tests/cpp/gru_sequence_variants.h"
 #include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
@@ -149,8 +149,7 @@ struct Forward {
                                                                     *call.host);
       }
     }
-    return Functions(static_cast<T*>(nullptr))
-        .gru_after_sequence_forward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 
@@ -284,8 +283,7 @@ struct Backward {
     args.w_h_grad = tensors.Out();
     args.b_x_grad = tensors.Out();
     args.b_h_grad = tensors.Out();
-    return Functions(static_cast<T*>(nullptr))
-        .gru_after_sequence_backward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 

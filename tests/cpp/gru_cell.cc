@@ -3,14 +3,13 @@
 // The identity activations need the engine's own template, so this file is
 // compiled for the instruction set of the engine under test.
 
-#include "cc/kernels/cpu/gru_cell.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <vector>
 
 #include "cc/core/activations.h"
+#include "cc/kernels/cpu/cells/gru_block_cell.h"
 #include "tests/cpp/op.h"
 
 namespace blockrnn::test {
@@ -96,8 +95,7 @@ struct Forward {
         return cpu::GruCellForward<T, IdentityActivations>(args, *call.host);
       }
     }
-    return Functions(static_cast<T*>(nullptr))
-        .gru_cell_forward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 
@@ -189,8 +187,7 @@ struct Backward {
     args.d_h_prev = tensors.Out();
     args.d_c_bar = tensors.Out();
     args.d_r_bar_u_bar = tensors.Out();
-    return Functions(static_cast<T*>(nullptr))
-        .gru_cell_backward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 

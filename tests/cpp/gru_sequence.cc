@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "cc/core/activations.h"
-#include "cc/kernels/cpu/gru_sequence_backward.h"
-#include "cc/kernels/cpu/gru_sequence_forward.h"
+#include "cc/kernels/cpu/cells/gru_backward.h"
+#include "cc/kernels/cpu/cells/gru_forward.h"
 #include "tests/cpp/gru_sequence_variants.h"
 #include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
@@ -143,8 +143,7 @@ struct Forward {
                                                                *call.host);
       }
     }
-    return Functions(static_cast<T*>(nullptr))
-        .gru_sequence_forward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 
@@ -307,8 +306,7 @@ struct Backward {
     args.w_c_h_grad = tensors.Out();
     args.b_ru_grad = tensors.Out();
     args.b_c_grad = tensors.Out();
-    return Functions(static_cast<T*>(nullptr))
-        .gru_sequence_backward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 

@@ -161,7 +161,7 @@ class Tensors {
 
 cpu::Status CallEngine(const Case& c, const std::vector<void*>& inputs,
                        const std::vector<void*>& outputs,
-                       const cpu::Host& host) {
+                       const cpu::HostInterface& host) {
   EngineCall call;
   call.type = c.type;
   call.dims = c.dims;

@@ -3,8 +3,6 @@
 // The identity activations need the engine's own template, so this file is
 // compiled for the instruction set of the engine under test.
 
-#include "cc/kernels/cpu/lstm_cell.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -12,6 +10,7 @@
 #include <vector>
 
 #include "cc/core/activations.h"
+#include "cc/kernels/cpu/cells/lstm_block_cell.h"
 #include "tests/cpp/op.h"
 
 namespace blockrnn::test {
@@ -123,8 +122,7 @@ struct Forward {
         return cpu::LstmCellForward<T, IdentityActivations>(args, *call.host);
       }
     }
-    return Functions(static_cast<T*>(nullptr))
-        .lstm_cell_forward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 
@@ -228,8 +226,7 @@ struct Backward {
     args.wci_grad = tensors.Out();
     args.wcf_grad = tensors.Out();
     args.wco_grad = tensors.Out();
-    return Functions(static_cast<T*>(nullptr))
-        .lstm_cell_backward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 

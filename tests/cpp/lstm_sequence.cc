@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cc/core/activations.h"
-#include "cc/kernels/cpu/lstm_sequence_backward.h"
-#include "cc/kernels/cpu/lstm_sequence_forward.h"
+#include "cc/kernels/cpu/cells/lstm_backward.h"
+#include "cc/kernels/cpu/cells/lstm_forward.h"
 #include "tests/cpp/lstm_sequence_variants.h"
 #include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
@@ -170,8 +170,7 @@ struct Forward {
                                                                 *call.host);
       }
     }
-    return Functions(static_cast<T*>(nullptr))
-        .lstm_sequence_forward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 

@@ -219,8 +219,7 @@ struct Backward {
     args.wco_grad = tensors.Out();
     args.b_grad = tensors.Out();
     args.w_p_grad = tensors.Out();
-    return Functions(static_cast<T*>(nullptr))
-        .lstm_sequence_backward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 

@@ -50,7 +50,7 @@ struct EngineCall {
   bool identity = false;
   const void* const* inputs = nullptr;
   void* const* outputs = nullptr;
-  const cpu::Host* host = nullptr;
+  const cpu::HostInterface* host = nullptr;
 };
 
 struct Op {

@@ -10,8 +10,8 @@
 #include "cc/core/param_layout.h"
 #include "cc/core/philox.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
 #include "cc/core/rnn_geometry.h"
+#include "cc/core/rnn_stack_args.h"
 #include "tests/cpp/check.h"
 
 namespace blockrnn::test {
@@ -294,8 +294,8 @@ void ReserveOverflows(Failures* failures) {
 
 constexpr int64_t kLengths[] = {2, 0, 5};
 
-RnnForwardArgs<float> ReserveCall() {
-  RnnForwardArgs<float> args;
+RnnStackForwardArgs<float> ReserveCall() {
+  RnnStackForwardArgs<float> args;
   args.geometry = Geometry(RnnMode::kLstm, 2, 2, 3, 5);
   args.steps = 5;
   args.batch = 3;
@@ -305,7 +305,7 @@ RnnForwardArgs<float> ReserveCall() {
 }
 
 std::string Mismatch(const std::vector<char>& reserve,
-                     const RnnForwardArgs<float>& args,
+                     const RnnStackForwardArgs<float>& args,
                      int64_t element_size = 4) {
   const ReserveHeader header =
       MakeReserveHeader(args, element_size, ReserveDevice::kCpu);
@@ -315,7 +315,7 @@ std::string Mismatch(const std::vector<char>& reserve,
                          header, layout);
 }
 
-std::vector<char> MakeReserve(const RnnForwardArgs<float>& args) {
+std::vector<char> MakeReserve(const RnnStackForwardArgs<float>& args) {
   const ReserveHeader header = MakeReserveHeader(args, 4, ReserveDevice::kCpu);
   const ReserveLayout layout(args.geometry, args.steps, args.batch,
                              header.valid_rows, 4, args.dropout > 0);
@@ -335,11 +335,11 @@ void ReserveOfAnotherCall(Failures* failures) {
   const std::vector<char> reserve = MakeReserve(ReserveCall());
   failures->Add(Mismatch(reserve, ReserveCall()));
   const auto expect = [&](const char* word, const auto& change) {
-    RnnForwardArgs<float> args = ReserveCall();
+    RnnStackForwardArgs<float> args = ReserveCall();
     change(&args);
     ExpectTold(Mismatch(reserve, args), word, failures);
   };
-  using Args = RnnForwardArgs<float>;
+  using Args = RnnStackForwardArgs<float>;
   expect("rnn_mode", [](Args* a) { a->geometry.mode = RnnMode::kGru; });
   expect("layers is 2, this call's 3", [](Args* a) { a->geometry.layers = 3; });
   expect("directions", [](Args* a) { a->geometry.directions = 1; });
@@ -384,7 +384,7 @@ void ReserveThatIsNone(Failures* failures) {
 // The same lengths said in two ways are the same.
 void ReserveOfFullLengths(Failures* failures) {
   constexpr int64_t kAll[] = {5, 5, 5};
-  RnnForwardArgs<float> args = ReserveCall();
+  RnnStackForwardArgs<float> args = ReserveCall();
   args.lengths = nullptr;
   const std::vector<char> reserve = MakeReserve(args);
   args.lengths = kAll;

@@ -4,8 +4,6 @@
 // The identity activations need the engine's own template, so this file is
 // compiled for the instruction set of the engine under test.
 
-#include "cc/kernels/cpu/rnn_sequence.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -13,6 +11,7 @@
 #include <vector>
 
 #include "cc/core/activations.h"
+#include "cc/kernels/cpu/cells/simple_rnn.h"
 #include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/tolerances.h"
@@ -153,7 +152,7 @@ struct Forward {
     const Variant v(call.variant);
     const SequenceCall sequence(v.StepsOf(call.dims));
     Arguments<T> tensors(call);
-    RnnSequenceForwardArgs<T> args;
+    SimpleRnnForwardArgs<T> args;
     sequence.Fill(&args);
     args.relu = v.relu;
     args.x = tensors.In();
@@ -167,12 +166,10 @@ struct Forward {
     args.h_last = tensors.OutIf(v.wants_last);
     if constexpr (std::is_floating_point_v<T>) {
       if (call.identity) {
-        return cpu::RnnSequenceForward<T, IdentityActivations>(args,
-                                                               *call.host);
+        return cpu::SimpleRnnForward<T, IdentityActivations>(args, *call.host);
       }
     }
-    return Functions(static_cast<T*>(nullptr))
-        .rnn_sequence_forward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 
@@ -271,7 +268,7 @@ struct Backward {
     const Variant v(call.variant);
     const SequenceCall sequence(v.StepsOf(call.dims));
     Arguments<T> tensors(call);
-    RnnSequenceBackwardArgs<T> args;
+    SimpleRnnBackwardArgs<T> args;
     sequence.Fill(&args);
     args.relu = v.relu;
     args.x = tensors.In();
@@ -287,8 +284,7 @@ struct Backward {
     args.w_x_grad = tensors.Out();
     args.w_h_grad = tensors.Out();
     args.b_grad = tensors.Out();
-    return Functions(static_cast<T*>(nullptr))
-        .rnn_sequence_backward(args, *call.host);
+    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "tests/cpp/guarded_block.h"
 #include "tests/cpp/heap.h"
 #include "tests/cpp/op.h"
@@ -137,9 +137,10 @@ struct Forward {
   }
 
   template <class T>
-  static RnnForwardArgs<T> Args(const Stack& s, std::vector<int64_t>* lengths,
-                                Arguments<T>* tensors) {
-    RnnForwardArgs<T> args;
+  static RnnStackForwardArgs<T> Args(const Stack& s,
+                                     std::vector<int64_t>* lengths,
+                                     Arguments<T>* tensors) {
+    RnnStackForwardArgs<T> args;
     FillCommon(s, lengths, &args);
     args.philox = Stack::Philox();
     args.input = tensors->In();
@@ -154,14 +155,14 @@ struct Forward {
     const Stack s(call.dims, call.variant);
     std::vector<int64_t> lengths;
     Arguments<T> tensors(call);
-    RnnForwardArgs<T> args = Args<T>(s, &lengths, &tensors);
+    RnnStackForwardArgs<T> args = Args<T>(s, &lengths, &tensors);
     args.output = tensors.Out();
     args.output_h = tensors.Out();
     args.output_c = tensors.Out();
     const GuardedBlock reserve = MakeReserve(args, SizeOf(call.type));
     if (s.trains) args.reserve = reserve.data();
     const cpu::Status status =
-        Functions(static_cast<T*>(nullptr)).rnn_forward(args, *call.host);
+        Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
     return reserve.Intact() ? status : kBrokenReserve;
   }
 };
@@ -220,7 +221,7 @@ struct Backward {
     const auto& functions = Functions(static_cast<T*>(nullptr));
     std::vector<int64_t> lengths;
     Arguments<T> tensors(call);
-    RnnForwardArgs<T> forward = Forward::Args<T>(s, &lengths, &tensors);
+    RnnStackForwardArgs<T> forward = Forward::Args<T>(s, &lengths, &tensors);
     const GuardedBlock reserve = MakeReserve(forward, SizeOf(call.type));
     forward.reserve = reserve.data();
     const GuardedBlock output =
@@ -233,10 +234,10 @@ struct Backward {
     {
       const HeapIsDry heap(false);
       TestHost host{HostOptions()};
-      const cpu::Status status = functions.rnn_forward(forward, host.host());
+      const cpu::Status status = functions.Run(forward, host.host());
       if (status != cpu::Status::kOk) return kNoForward;
     }
-    RnnBackwardArgs<T> args;
+    RnnStackBackwardArgs<T> args;
     lengths.clear();
     FillCommon(s, &lengths, &args);
     args.input = forward.input;
@@ -252,7 +253,7 @@ struct Backward {
     args.input_h_backprop = tensors.Out();
     args.input_c_backprop = tensors.Out();
     args.params_backprop = tensors.Out();
-    return functions.rnn_backward(args, *call.host);
+    return functions.Run(args, *call.host);
   }
 };
 

@@ -11,7 +11,7 @@
 
 #include "cc/core/param_layout.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/harness.h"
 #include "tests/cpp/random.h"
@@ -179,7 +179,7 @@ struct Call {
   std::size_t Run(Failures* failures, const HostOptions& options = {}) {
     TestHost host(options);
     const cpu::Status status =
-        blockrnn_cpu_engine()->f32.rnn_forward(args, host.host());
+        blockrnn_cpu_engine()->f32.Run(args, host.host());
     failures->Expect(status == cpu::Status::kOk, "the status is not kOk");
     host.FreeScratch();
     host.FinishClosures();
@@ -194,7 +194,7 @@ struct Call {
 
   std::vector<float> input, h, c, params, output, output_h, output_c;
   std::vector<unsigned char> reserve;
-  RnnForwardArgs<float> args;
+  RnnStackForwardArgs<float> args;
 };
 
 RnnGeometry Geometry(RnnMode mode, int64_t layers, int64_t input,
@@ -397,15 +397,14 @@ void LayersWithoutUnits(Failures* failures) {
   constexpr int64_t kLayers = int64_t{1} << 61;
   Call call(Geometry(RnnMode::kLstm, kLayers, 3, 0), 2, 2, false);
   call.Run(failures);
-  RnnBackwardArgs<float> args;
+  RnnStackBackwardArgs<float> args;
   args.geometry = call.args.geometry;
   args.steps = 2;
   args.batch = 2;
   std::vector<float> input_grad(12, 1);
   args.input_backprop = input_grad.data();
   const TestHost host{HostOptions()};
-  const cpu::Status status =
-      blockrnn_cpu_engine()->f32.rnn_backward(args, host.host());
+  const cpu::Status status = blockrnn_cpu_engine()->f32.Run(args, host.host());
   failures->Expect(status == cpu::Status::kOk, "the status is not kOk");
   failures->Expect(input_grad == std::vector<float>(12, 0),
                    "input_backprop is not zeros");

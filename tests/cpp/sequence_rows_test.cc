@@ -1,14 +1,14 @@
 // The rows of a sequence alone: a row takes part from its first step that
 // counts to its last, whatever pads it, and each of its steps has one place.
 
-#include "cc/kernels/cpu/sequence_rows.h"
+#include "cc/kernels/cpu/sequence/sequence_rows.h"
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cpu/scratch.h"
+#include "cc/kernels/cpu/threads/scratch.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"

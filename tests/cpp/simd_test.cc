@@ -1,6 +1,6 @@
 // The activations that are not Eigen's, over all of their range.
 
-#include "cc/kernels/cpu/simd.h"
+#include "cc/kernels/cpu/gemm/simd.h"
 
 #include <algorithm>
 #include <cmath>

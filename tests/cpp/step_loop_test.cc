@@ -2,7 +2,7 @@
 // panels and rows, after the stages before it, whoever comes to help and when;
 // and it ends soon after somebody says so.
 
-#include "cc/kernels/cpu/step_loop.h"
+#include "cc/kernels/cpu/sequence/step_loop.h"
 
 #include <algorithm>
 #include <atomic>
@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "cc/kernels/cpu/scratch.h"
-#include "cc/kernels/cpu/sequence_rows.h"
+#include "cc/kernels/cpu/sequence/sequence_rows.h"
+#include "cc/kernels/cpu/threads/scratch.h"
 #include "tests/cpp/check.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"

@@ -40,7 +40,7 @@ class TestHost {
   TestHost(const TestHost&) = delete;
   TestHost& operator=(const TestHost&) = delete;
 
-  const cpu::Host& host() const { return host_; }
+  const cpu::HostInterface& host() const { return host_; }
 
   // After the engine call, in this order. Scratch is freed first, as a host is
   // free to do, and only then the closures left over run.
@@ -67,7 +67,7 @@ class TestHost {
   static bool Cancelled(void* context);
 
   const HostOptions options_;
-  cpu::Host host_;
+  cpu::HostInterface host_;
   std::atomic<int> polls_{0};
   std::condition_variable all_ran_;
   // The engine's threads call at the same time: all of these under mutex_,

@@ -12,7 +12,7 @@
 
 namespace blockrnn::cuda {
 
-// That ran in all calls so far; for Host::persistent_blocks.
+// That ran in all calls so far; for HostInterface::persistent_blocks.
 inline int64_t persistent_blocks = 0;
 
 // False for initcheck, to which memory that was filled is initialised.
@@ -32,7 +32,7 @@ struct Scratch {
     for (void* array : arrays) static_cast<void>(cudaFree(array));
   }
 
-  // For Host::allocate; context is a Scratch.
+  // For HostInterface::allocate; context is a Scratch.
   static void* Allocate(void* context, std::size_t bytes) {
     auto* const self = static_cast<Scratch*>(context);
     void* array = nullptr;

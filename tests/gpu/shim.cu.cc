@@ -93,16 +93,16 @@ LstmCellBackwardArgs<T> LstmBackwardArgs(Call call) {
 }
 
 template <class T>
-Error Run(const Call& call, const Host& host) {
+Error Run(const Call& call, const HostInterface& host) {
   switch (call.function) {
     case Function::kGruForward:
-      return GruCellForward(GruForwardArgs<T>(call), host);
+      return Run(GruForwardArgs<T>(call), host);
     case Function::kGruBackward:
-      return GruCellBackward(GruBackwardArgs<T>(call), host);
+      return Run(GruBackwardArgs<T>(call), host);
     case Function::kLstmForward:
-      return LstmCellForward(LstmForwardArgs<T>(call), host);
+      return Run(LstmForwardArgs<T>(call), host);
     case Function::kLstmBackward:
-      return LstmCellBackward(LstmBackwardArgs<T>(call), host);
+      return Run(LstmBackwardArgs<T>(call), host);
     case Function::kGruForwardIdentity:
       return GruForward<T, IdentityActivations>(GruForwardArgs<T>(call), host);
     case Function::kLstmForwardIdentity:
@@ -112,7 +112,7 @@ Error Run(const Call& call, const Host& host) {
   return "unknown function";
 }
 
-Error Run(DType dtype, const Call& call, const Host& host) {
+Error Run(DType dtype, const Call& call, const HostInterface& host) {
   switch (dtype) {
     case DType::kHalf:
       return Run<Eigen::half>(call, host);
@@ -193,7 +193,7 @@ EXPORT Error blockrnn_to_host(void* host, const void* device,
 }
 
 EXPORT Error blockrnn_fill_zero(void* device, std::size_t bytes) {
-  blockrnn::cuda::Host host;
+  blockrnn::cuda::HostInterface host;
   if (Error error = blockrnn::cuda::TheStream(&host.stream)) return error;
   // What lies there was copied on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
@@ -209,7 +209,7 @@ EXPORT Error blockrnn_call(int function, int dtype, const int64_t* dims,
   using blockrnn::cuda::Call;
   blockrnn::cuda::Scratch scratch;
   scratch.calls_left = scratch_calls;
-  blockrnn::cuda::Host host;
+  blockrnn::cuda::HostInterface host;
   host.context = &scratch;
   host.allocate = &blockrnn::cuda::Scratch::Allocate;
   if (Error error = blockrnn::cuda::TheStream(&host.stream)) return error;

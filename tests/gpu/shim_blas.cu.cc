@@ -64,7 +64,7 @@ EXPORT Error blockrnn_blas(const PlainProduct* plain, const void* a,
       return error;
     }
   }
-  Host host;
+  HostInterface host;
   host.context = &scratch;
   host.stream = stream;
   host.allocate = &Scratch::Allocate;

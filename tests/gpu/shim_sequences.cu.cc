@@ -86,31 +86,31 @@ struct Call {
 };
 
 template <class T>
-Error RnnForwardCall(Call call, const Host& host) {
-  RnnSequenceForwardArgs<T> a;
+Error RnnForwardCall(Call call, const HostInterface& host) {
+  SimpleRnnForwardArgs<T> a;
   a.shape = call.Shape();
   a.relu = call.plain.relu != 0;
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
             &a.b, &a.b_h, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    return RnnSequenceForwardCall<T, IdentityActivations>(a, host).Run();
+    return SimpleRnnForwardCall<T, IdentityActivations>(a, host).Run();
   }
-  return RnnSequenceForward(a, host);
+  return Run(a, host);
 }
 
 template <class T>
-Error RnnBackwardCall(Call call, const Host& host) {
-  RnnSequenceBackwardArgs<T> a;
+Error RnnBackwardCall(Call call, const HostInterface& host) {
+  SimpleRnnBackwardArgs<T> a;
   a.shape = call.Shape();
   a.relu = call.plain.relu != 0;
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
             &a.h, &a.h_grad, &a.h_last_grad, &a.x_grad, &a.h_prev_grad,
             &a.w_x_grad, &a.w_h_grad, &a.b_grad);
-  return RnnSequenceBackward(a, host);
+  return Run(a, host);
 }
 
 template <class T>
-Error LstmForwardCall(Call call, const Host& host) {
+Error LstmForwardCall(Call call, const HostInterface& host) {
   LstmSequenceForwardArgs<T> a;
   a.shape = call.Shape();
   a.layout = call.plain.layout == 0 ? kLstmIcfo : kLstmIfco;
@@ -124,11 +124,11 @@ Error LstmForwardCall(Call call, const Host& host) {
   if (call.plain.identity != 0) {
     return LstmSequenceForwardCall<T, IdentityActivations>(a, host).Run();
   }
-  return LstmSequenceForward(a, host);
+  return Run(a, host);
 }
 
 template <class T>
-Error LstmBackwardCall(Call call, const Host& host) {
+Error LstmBackwardCall(Call call, const HostInterface& host) {
   LstmSequenceBackwardArgs<T> a;
   a.shape = call.Shape();
   a.layout = call.plain.layout == 0 ? kLstmIcfo : kLstmIfco;
@@ -141,11 +141,11 @@ Error LstmBackwardCall(Call call, const Host& host) {
   call.Fill(&a.x_grad, &a.cs_prev_grad, &a.h_prev_grad, &a.w_x_grad,
             &a.w_h_grad, &a.w_p_grad, &a.wci_grad, &a.wcf_grad, &a.wco_grad,
             &a.b_grad);
-  return LstmSequenceBackward(a, host);
+  return Run(a, host);
 }
 
 template <class T>
-Error GruForwardCall(Call call, const Host& host) {
+Error GruForwardCall(Call call, const HostInterface& host) {
   GruSequenceForwardArgs<T> a;
   a.shape = call.Shape();
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_ru_x,
@@ -154,11 +154,11 @@ Error GruForwardCall(Call call, const Host& host) {
   if (call.plain.identity != 0) {
     return GruSequenceForwardCall<T, IdentityActivations>(a, host).Run();
   }
-  return GruSequenceForward(a, host);
+  return Run(a, host);
 }
 
 template <class T>
-Error GruBackwardCall(Call call, const Host& host) {
+Error GruBackwardCall(Call call, const HostInterface& host) {
   GruSequenceBackwardArgs<T> a;
   a.shape = call.Shape();
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_ru_x,
@@ -166,11 +166,11 @@ Error GruBackwardCall(Call call, const Host& host) {
   call.Fill(&a.r, &a.u, &a.c, &a.h, &a.h_grad, &a.h_last_grad);
   call.Fill(&a.x_grad, &a.h_prev_grad, &a.w_ru_x_grad, &a.w_ru_h_grad,
             &a.w_c_x_grad, &a.w_c_h_grad, &a.b_ru_grad, &a.b_c_grad);
-  return GruSequenceBackward(a, host);
+  return Run(a, host);
 }
 
 template <class T>
-Error GruAfterForwardCall(Call call, const Host& host) {
+Error GruAfterForwardCall(Call call, const HostInterface& host) {
   GruAfterSequenceForwardArgs<T> a;
   a.shape = call.Shape();
   a.layout = call.plain.layout == 0 ? kGruRuc : kGruUrc;
@@ -180,11 +180,11 @@ Error GruAfterForwardCall(Call call, const Host& host) {
   if (call.plain.identity != 0) {
     return GruAfterSequenceForwardCall<T, IdentityActivations>(a, host).Run();
   }
-  return GruAfterSequenceForward(a, host);
+  return Run(a, host);
 }
 
 template <class T>
-Error GruAfterBackwardCall(Call call, const Host& host) {
+Error GruAfterBackwardCall(Call call, const HostInterface& host) {
   GruAfterSequenceBackwardArgs<T> a;
   a.shape = call.Shape();
   a.layout = call.plain.layout == 0 ? kGruRuc : kGruUrc;
@@ -192,11 +192,11 @@ Error GruAfterBackwardCall(Call call, const Host& host) {
   call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_grad, &a.h_last_grad);
   call.Fill(&a.x_grad, &a.h_prev_grad, &a.w_x_grad, &a.w_h_grad, &a.b_x_grad,
             &a.b_h_grad);
-  return GruAfterSequenceBackward(a, host);
+  return Run(a, host);
 }
 
 template <class T>
-Error Run(const Call& call, const Host& host) {
+Error Run(const Call& call, const HostInterface& host) {
   switch (static_cast<Function>(call.plain.function)) {
     case kRnnForward:
       return RnnForwardCall<T>(call, host);
@@ -218,7 +218,7 @@ Error Run(const Call& call, const Host& host) {
   return "unknown function";
 }
 
-Error RunTyped(const Call& call, const Host& host) {
+Error RunTyped(const Call& call, const HostInterface& host) {
   switch (static_cast<DType>(call.plain.dtype)) {
     case kHalf:
       return Run<Eigen::half>(call, host);
@@ -251,7 +251,7 @@ EXPORT blockrnn::cuda::Error blockrnn_sequence(const PlainSequence* plain,
   Scratch scratch;
   scratch.calls_left = plain->scratch_calls;
   scratch.stream = stream;
-  Host host;
+  HostInterface host;
   host.context = &scratch;
   host.stream = stream;
   host.allocate = &Scratch::Allocate;

@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_plan.h"
 #include "cc/kernels/cuda/cublas.h"
 #include "cc/kernels/cuda/engine.h"
@@ -79,8 +79,8 @@ void FillCommon(const PlainStack& plain, const int64_t* lengths,
 
 template <class T>
 Error Forward(const PlainStack& plain, const int64_t* lengths,
-              Pointers pointers, const Host& host) {
-  RnnForwardArgs<T> args;
+              Pointers pointers, const HostInterface& host) {
+  RnnStackForwardArgs<T> args;
   FillCommon<T>(plain, lengths, &pointers, &args);
   pointers.Fill(&args.output, &args.output_h, &args.output_c, &args.reserve);
   for (int n = 0; n < 2; ++n) {
@@ -89,30 +89,30 @@ Error Forward(const PlainStack& plain, const int64_t* lengths,
   for (int n = 0; n < 4; ++n) {
     args.philox.counter[n] = static_cast<uint32_t>(plain.philox[2 + n]);
   }
-  return RnnForward(args, host);
+  return Run(args, host);
 }
 
 template <class T>
 Error Backward(const PlainStack& plain, const int64_t* lengths,
-               Pointers pointers, const Host& host) {
-  RnnBackwardArgs<T> args;
+               Pointers pointers, const HostInterface& host) {
+  RnnStackBackwardArgs<T> args;
   FillCommon<T>(plain, lengths, &pointers, &args);
   pointers.Fill(&args.output, &args.output_backprop, &args.output_h_backprop,
                 &args.output_c_backprop, &args.reserve, &args.input_backprop,
                 &args.input_h_backprop, &args.input_c_backprop,
                 &args.params_backprop);
-  return RnnBackward(args, host);
+  return Run(args, host);
 }
 
 template <class T>
 Error Run(bool backward, const PlainStack& plain, const int64_t* lengths,
-          void* const* pointers, const Host& host) {
+          void* const* pointers, const HostInterface& host) {
   const auto run = backward ? &Backward<T> : &Forward<T>;
   return run(plain, lengths, Pointers(pointers), host);
 }
 
 Error Run(bool backward, const PlainStack& plain, const int64_t* lengths,
-          void* const* pointers, const Host& host) {
+          void* const* pointers, const HostInterface& host) {
   switch (plain.dtype) {
     case 0:
       return Run<Eigen::half>(backward, plain, lengths, pointers, host);
@@ -151,7 +151,7 @@ EXPORT Error blockrnn_stack(int backward, const PlainStack* plain,
   scratch.calls_left = plain->scratch_calls;
   if (Error error = TheStream(&scratch.stream)) return error;
   CublasCall cublas(false);
-  Host host;
+  HostInterface host;
   host.context = &scratch;
   host.stream = scratch.stream;
   host.allocate = &Scratch::Allocate;

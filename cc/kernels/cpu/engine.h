@@ -9,9 +9,7 @@
 
 #include <cstddef>
 
-#include "cc/core/cell_args.h"
-#include "cc/core/rnn_args.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/engine_args.h"
 
 namespace Eigen {
 struct half;
@@ -22,8 +20,10 @@ namespace blockrnn::cpu {
 
 enum class Status : int {
   kOk = 0,
-  kOutOfMemory = 1,  // Host::allocate gave nothing; the outputs are undefined
-  kCancelled = 2,    // Host::cancelled said so; the outputs are undefined
+  kOutOfMemory =
+      1,  // HostInterface::allocate gave nothing; the outputs are undefined
+  kCancelled =
+      2,  // HostInterface::cancelled said so; the outputs are undefined
 };
 
 // What an engine call borrows. Any of the engine's threads may call any of the
@@ -31,7 +31,7 @@ enum class Status : int {
 // each takes threads and scratch of its own. Bits are the same whichever thread
 // does what if all round alike and all, or none, take subnormal numbers for
 // zero.
-struct Host {
+struct HostInterface {
   void* context = nullptr;
   // Threads worth using, the calling one counted.
   int num_threads = 1;
@@ -47,32 +47,29 @@ struct Host {
   int sequences_at_once = 1;
 };
 
-template <class T>
-struct EngineFunctions {
-  Status (*gru_cell_forward)(const GruCellForwardArgs<T>&, const Host&);
-  Status (*gru_cell_backward)(const GruCellBackwardArgs<T>&, const Host&);
-  Status (*lstm_cell_forward)(const LstmCellForwardArgs<T>&, const Host&);
-  Status (*lstm_cell_backward)(const LstmCellBackwardArgs<T>&, const Host&);
-  Status (*gru_sequence_forward)(const GruSequenceForwardArgs<T>&, const Host&);
-  Status (*gru_sequence_backward)(const GruSequenceBackwardArgs<T>&,
-                                  const Host&);
-  Status (*gru_after_sequence_forward)(const GruAfterSequenceForwardArgs<T>&,
-                                       const Host&);
-  Status (*gru_after_sequence_backward)(const GruAfterSequenceBackwardArgs<T>&,
-                                        const Host&);
-  Status (*lstm_sequence_forward)(const LstmSequenceForwardArgs<T>&,
-                                  const Host&);
-  Status (*lstm_sequence_backward)(const LstmSequenceBackwardArgs<T>&,
-                                   const Host&);
-  Status (*rnn_sequence_forward)(const RnnSequenceForwardArgs<T>&, const Host&);
-  Status (*rnn_sequence_backward)(const RnnSequenceBackwardArgs<T>&,
-                                  const Host&);
-  Status (*rnn_forward)(const RnnForwardArgs<T>&, const Host&);
-  Status (*rnn_backward)(const RnnBackwardArgs<T>&, const Host&);
+// One function of an engine.
+template <class Args>
+struct EngineFunction {
+  Status (*run)(const Args& args, const HostInterface& host);
 };
 
+template <class T, class List>
+struct FunctionTable;
+template <class T, template <class> class... Args>
+struct FunctionTable<T, ArgsList<Args...>> : EngineFunction<Args<T>>... {
+  template <class A>
+  Status Run(const A& args, const HostInterface& host) const {
+    return EngineFunction<A>::run(args, host);
+  }
+};
+
+// The functions for storage type T; Run(args, host) calls the one that takes
+// these arguments.
+template <class T>
+using EngineFunctions = FunctionTable<T, EngineArgs>;
+
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 5;
+inline constexpr int kEngineVersion = 6;
 
 struct Engine {
   int version;
@@ -85,7 +82,7 @@ struct Engine {
 
 // The one exported symbol: extern "C" const Engine* blockrnn_cpu_engine().
 inline constexpr char kEngineSymbol[] = "blockrnn_cpu_engine";
-using EngineFunction = const Engine* (*)();
+using EngineSymbolFunction = const Engine* (*)();
 
 }  // namespace blockrnn::cpu
 

@@ -1,6 +1,6 @@
 // Owns the border between the engine and a BLAS: large products of matrices
 // that are all there is to a kernel. Free of CUDA's and cuBLAS' headers. The
-// engine works without one: Host::blas may be nullptr.
+// engine works without one: HostInterface::blas may be nullptr.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_BLAS_H_
 #define BLOCKRNN_KERNELS_CUDA_BLAS_H_
@@ -49,7 +49,7 @@ struct Blas {
   void* context = nullptr;
   // Queues the product on host.stream. The same product gives the same bits.
   Error (*product)(void* context, const BlasProduct& product,
-                   const Host& host) = nullptr;
+                   const HostInterface& host) = nullptr;
 };
 
 }  // namespace blockrnn::cuda

@@ -8,53 +8,51 @@
 namespace blockrnn::cuda {
 
 template <class T>
-Error GruCellForward(const GruCellForwardArgs<T>& args, const Host& host) {
+Error Run(const GruCellForwardArgs<T>& args, const HostInterface& host) {
   return GruForward<T, StandardActivations>(args, host);
 }
 
 template <class T>
-Error GruCellBackward(const GruCellBackwardArgs<T>& args, const Host& host) {
+Error Run(const GruCellBackwardArgs<T>& args, const HostInterface& host) {
   return GruBackward(args, host);
 }
 
-template Error GruCellForward(const GruCellForwardArgs<Eigen::half>&,
-                              const Host&);
-template Error GruCellForward(const GruCellForwardArgs<Eigen::bfloat16>&,
-                              const Host&);
-template Error GruCellForward(const GruCellForwardArgs<float>&, const Host&);
-template Error GruCellForward(const GruCellForwardArgs<double>&, const Host&);
+template Error Run(const GruCellForwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const GruCellForwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const GruCellForwardArgs<float>&, const HostInterface&);
+template Error Run(const GruCellForwardArgs<double>&, const HostInterface&);
 
-template Error GruCellBackward(const GruCellBackwardArgs<Eigen::half>&,
-                               const Host&);
-template Error GruCellBackward(const GruCellBackwardArgs<Eigen::bfloat16>&,
-                               const Host&);
-template Error GruCellBackward(const GruCellBackwardArgs<float>&, const Host&);
-template Error GruCellBackward(const GruCellBackwardArgs<double>&, const Host&);
+template Error Run(const GruCellBackwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const GruCellBackwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const GruCellBackwardArgs<float>&, const HostInterface&);
+template Error Run(const GruCellBackwardArgs<double>&, const HostInterface&);
 
 template <class T>
-Error LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host) {
+Error Run(const LstmCellForwardArgs<T>& args, const HostInterface& host) {
   return LstmForward<T, StandardActivations>(args, host);
 }
 
 template <class T>
-Error LstmCellBackward(const LstmCellBackwardArgs<T>& args, const Host& host) {
+Error Run(const LstmCellBackwardArgs<T>& args, const HostInterface& host) {
   return LstmBackward(args, host);
 }
 
-template Error LstmCellForward(const LstmCellForwardArgs<Eigen::half>&,
-                               const Host&);
-template Error LstmCellForward(const LstmCellForwardArgs<Eigen::bfloat16>&,
-                               const Host&);
-template Error LstmCellForward(const LstmCellForwardArgs<float>&, const Host&);
-template Error LstmCellForward(const LstmCellForwardArgs<double>&, const Host&);
+template Error Run(const LstmCellForwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const LstmCellForwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const LstmCellForwardArgs<float>&, const HostInterface&);
+template Error Run(const LstmCellForwardArgs<double>&, const HostInterface&);
 
-template Error LstmCellBackward(const LstmCellBackwardArgs<Eigen::half>&,
-                                const Host&);
-template Error LstmCellBackward(const LstmCellBackwardArgs<Eigen::bfloat16>&,
-                                const Host&);
-template Error LstmCellBackward(const LstmCellBackwardArgs<float>&,
-                                const Host&);
-template Error LstmCellBackward(const LstmCellBackwardArgs<double>&,
-                                const Host&);
+template Error Run(const LstmCellBackwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const LstmCellBackwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const LstmCellBackwardArgs<float>&, const HostInterface&);
+template Error Run(const LstmCellBackwardArgs<double>&, const HostInterface&);
 
 }  // namespace blockrnn::cuda

@@ -41,8 +41,9 @@ class CublasCall {
   };
 
   static Error Product(void* context, const BlasProduct& product,
-                       const Host& host);
-  Error WorkspaceFor(const Host& host, std::size_t bytes, void** memory);
+                       const HostInterface& host);
+  Error WorkspaceFor(const HostInterface& host, std::size_t bytes,
+                     void** memory);
 
   Blas blas_;
   bool allow_tf32_;

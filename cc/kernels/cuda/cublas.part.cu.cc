@@ -185,7 +185,7 @@ int OperationOf(const BlasMatrix& matrix) {
 }
 
 // C = 0, for products of no depth.
-Error Clear(const BlasProduct& p, const Host& host) {
+Error Clear(const BlasProduct& p, const HostInterface& host) {
   const std::size_t size = SizeOf(p.c_type);
   return ToError(cudaMemset2DAsync(p.c, StrideOfC(p) * size, 0,
                                    p.columns * size, p.rows,
@@ -227,7 +227,7 @@ const Blas* CublasCall::blas() const {
   return TheLibrary() != nullptr ? &blas_ : nullptr;
 }
 
-Error CublasCall::WorkspaceFor(const Host& host, std::size_t bytes,
+Error CublasCall::WorkspaceFor(const HostInterface& host, std::size_t bytes,
                                void** memory) {
   for (const Workspace& workspace : workspaces_) {
     if (workspace.stream == host.stream) {
@@ -242,7 +242,7 @@ Error CublasCall::WorkspaceFor(const Host& host, std::size_t bytes,
 }
 
 Error CublasCall::Product(void* context, const BlasProduct& product,
-                          const Host& host) {
+                          const HostInterface& host) {
   if (product.rows == 0 || product.columns == 0) {
     return nullptr;
   }

@@ -10,7 +10,7 @@
 #include <cstdint>
 
 #include "cc/core/cell_args.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/core/sequence_args.h"
 
 namespace Eigen {
@@ -25,13 +25,13 @@ using Error = const char*;
 
 struct Blas;  // cc/kernels/cuda/blas.h
 
-struct Host;
+struct HostInterface;
 
 // Who follows a call over a whole sequence, block of steps by block. Functions
 // that are nullptr are not wanted.
 struct BlockWatch {
   using Told = Error (*)(void* context, std::int64_t first, std::int64_t steps,
-                         const Host& host);
+                         const HostInterface& host);
 
   void* context = nullptr;
   Told enter = nullptr;  // before anything is queued that reads these steps
@@ -40,7 +40,7 @@ struct BlockWatch {
 };
 
 // What an engine call borrows.
-struct Host {
+struct HostInterface {
   void* context = nullptr;
   void* stream = nullptr;  // a cudaStream_t; device memory below belongs to it
   // Device scratch of that many bytes, aligned to 256, which the host keeps
@@ -67,56 +67,48 @@ struct Host {
   std::int64_t* persistent_blocks = nullptr;
 };
 
-// T is float, double, Eigen::half or Eigen::bfloat16; all pointers are to
-// device memory, but those to the lengths of rows, which are to host memory and
-// need not outlive the call.
+// The engine's functions, each identified by the struct of its arguments
+// (cc/core/engine_args.h). T is float, double, Eigen::half or Eigen::bfloat16;
+// all pointers are to device memory, but those to the lengths of rows, which
+// are to host memory and need not outlive the call.
 template <class T>
-Error GruCellForward(const GruCellForwardArgs<T>& args, const Host& host);
+Error Run(const GruCellForwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error GruCellBackward(const GruCellBackwardArgs<T>& args, const Host& host);
+Error Run(const GruCellBackwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error LstmCellForward(const LstmCellForwardArgs<T>& args, const Host& host);
+Error Run(const LstmCellForwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error LstmCellBackward(const LstmCellBackwardArgs<T>& args, const Host& host);
-
-// Whole sequences.
+Error Run(const LstmCellBackwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
-                          const Host& host);
+Error Run(const LstmSequenceForwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error LstmSequenceBackward(const LstmSequenceBackwardArgs<T>& args,
-                           const Host& host);
+Error Run(const LstmSequenceBackwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error GruSequenceForward(const GruSequenceForwardArgs<T>& args,
-                         const Host& host);
+Error Run(const GruSequenceForwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error GruSequenceBackward(const GruSequenceBackwardArgs<T>& args,
-                          const Host& host);
+Error Run(const GruSequenceBackwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error GruAfterSequenceForward(const GruAfterSequenceForwardArgs<T>& args,
-                              const Host& host);
+Error Run(const GruAfterSequenceForwardArgs<T>& args,
+          const HostInterface& host);
 template <class T>
-Error GruAfterSequenceBackward(const GruAfterSequenceBackwardArgs<T>& args,
-                               const Host& host);
+Error Run(const GruAfterSequenceBackwardArgs<T>& args,
+          const HostInterface& host);
 template <class T>
-Error RnnSequenceForward(const RnnSequenceForwardArgs<T>& args,
-                         const Host& host);
+Error Run(const SimpleRnnForwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error RnnSequenceBackward(const RnnSequenceBackwardArgs<T>& args,
-                          const Host& host);
-
-// Stacks of layers and directions: the cuDNN ops.
+Error Run(const SimpleRnnBackwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error RnnForward(const RnnForwardArgs<T>& args, const Host& host);
+Error Run(const RnnStackForwardArgs<T>& args, const HostInterface& host);
 template <class T>
-Error RnnBackward(const RnnBackwardArgs<T>& args, const Host& host);
+Error Run(const RnnStackBackwardArgs<T>& args, const HostInterface& host);
 
 // Sets `bytes` bytes of device memory to zero.
-Error FillZero(void* device, std::size_t bytes, const Host& host);
+Error FillZero(void* device, std::size_t bytes, const HostInterface& host);
 // Copies `bytes` bytes of device memory to others.
-Error Copy(const void* from, std::size_t bytes, void* to, const Host& host);
+Error Copy(const void* from, std::size_t bytes, void* to,
+           const HostInterface& host);
 
-// What Error is when Host::allocate gave nothing.
+// What Error is when HostInterface::allocate gave nothing.
 inline constexpr char kOutOfMemory[] = "out of device memory";
 
 }  // namespace blockrnn::cuda

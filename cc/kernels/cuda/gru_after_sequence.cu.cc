@@ -8,33 +8,33 @@
 namespace blockrnn::cuda {
 
 template <class T>
-Error GruAfterSequenceForward(const GruAfterSequenceForwardArgs<T>& args,
-                              const Host& host) {
+Error Run(const GruAfterSequenceForwardArgs<T>& args,
+          const HostInterface& host) {
   return GruAfterSequenceForwardCall<T>(args, host).Run();
 }
 
-template Error GruAfterSequenceForward(
-    const GruAfterSequenceForwardArgs<Eigen::half>&, const Host&);
-template Error GruAfterSequenceForward(
-    const GruAfterSequenceForwardArgs<Eigen::bfloat16>&, const Host&);
-template Error GruAfterSequenceForward(
-    const GruAfterSequenceForwardArgs<float>&, const Host&);
-template Error GruAfterSequenceForward(
-    const GruAfterSequenceForwardArgs<double>&, const Host&);
+template Error Run(const GruAfterSequenceForwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const GruAfterSequenceForwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const GruAfterSequenceForwardArgs<float>&,
+                   const HostInterface&);
+template Error Run(const GruAfterSequenceForwardArgs<double>&,
+                   const HostInterface&);
 
 template <class T>
-Error GruAfterSequenceBackward(const GruAfterSequenceBackwardArgs<T>& args,
-                               const Host& host) {
+Error Run(const GruAfterSequenceBackwardArgs<T>& args,
+          const HostInterface& host) {
   return GruAfterSequenceBackwardCall<T>(args, host).Run();
 }
 
-template Error GruAfterSequenceBackward(
-    const GruAfterSequenceBackwardArgs<Eigen::half>&, const Host&);
-template Error GruAfterSequenceBackward(
-    const GruAfterSequenceBackwardArgs<Eigen::bfloat16>&, const Host&);
-template Error GruAfterSequenceBackward(
-    const GruAfterSequenceBackwardArgs<float>&, const Host&);
-template Error GruAfterSequenceBackward(
-    const GruAfterSequenceBackwardArgs<double>&, const Host&);
+template Error Run(const GruAfterSequenceBackwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const GruAfterSequenceBackwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const GruAfterSequenceBackwardArgs<float>&,
+                   const HostInterface&);
+template Error Run(const GruAfterSequenceBackwardArgs<double>&,
+                   const HostInterface&);
 
 }  // namespace blockrnn::cuda

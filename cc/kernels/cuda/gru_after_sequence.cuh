@@ -126,7 +126,7 @@ template <class T, class Activations = StandardActivations>
 class GruAfterSequenceForwardCall {
  public:
   GruAfterSequenceForwardCall(const GruAfterSequenceForwardArgs<T>& args,
-                              const Host& host)
+                              const HostInterface& host)
       : args_(args),
         sequence_(args, host,
                   {{args.w_x, args.b_x, args.b_h, kGruAfterGates},
@@ -157,7 +157,7 @@ template <class T>
 class GruAfterSequenceBackwardCall {
  public:
   GruAfterSequenceBackwardCall(const GruAfterSequenceBackwardArgs<T>& args,
-                               const Host& host)
+                               const HostInterface& host)
       : args_(args),
         host_(host),
         columns_(kGruAfterGates * args.shape.units),
@@ -202,7 +202,7 @@ class GruAfterSequenceBackwardCall {
   }
 
   const GruAfterSequenceBackwardArgs<T>& args_;
-  const Host& host_;
+  const HostInterface& host_;
   const int64_t columns_;  // 3H
   SequenceBackward<T, GruAfterSequenceBackwardArgs<T>, kGruAfterGates>
       sequence_;

@@ -55,7 +55,7 @@ struct GruStateEpilogue {
 };
 
 template <class T, class Activations>
-Error GruForward(const GruCellForwardArgs<T>& args, const Host& host) {
+Error GruForward(const GruCellForwardArgs<T>& args, const HostInterface& host) {
   using C = ComputeType<T>;
   const auto [rows, input, units] = args.dims;
   const int64_t gates = kGruGates * units;
@@ -160,7 +160,8 @@ struct GruGradEpilogue {
 };
 
 template <class T>
-Error GruBackward(const GruCellBackwardArgs<T>& args, const Host& host) {
+Error GruBackward(const GruCellBackwardArgs<T>& args,
+                  const HostInterface& host) {
   using C = ComputeType<T>;
   const auto [rows, input, units] = args.dims;
   const int64_t gates = kGruGates * units;

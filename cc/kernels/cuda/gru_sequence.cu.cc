@@ -8,33 +8,28 @@
 namespace blockrnn::cuda {
 
 template <class T>
-Error GruSequenceForward(const GruSequenceForwardArgs<T>& args,
-                         const Host& host) {
+Error Run(const GruSequenceForwardArgs<T>& args, const HostInterface& host) {
   return GruSequenceForwardCall<T>(args, host).Run();
 }
 
-template Error GruSequenceForward(const GruSequenceForwardArgs<Eigen::half>&,
-                                  const Host&);
-template Error GruSequenceForward(
-    const GruSequenceForwardArgs<Eigen::bfloat16>&, const Host&);
-template Error GruSequenceForward(const GruSequenceForwardArgs<float>&,
-                                  const Host&);
-template Error GruSequenceForward(const GruSequenceForwardArgs<double>&,
-                                  const Host&);
+template Error Run(const GruSequenceForwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const GruSequenceForwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const GruSequenceForwardArgs<float>&, const HostInterface&);
+template Error Run(const GruSequenceForwardArgs<double>&, const HostInterface&);
 
 template <class T>
-Error GruSequenceBackward(const GruSequenceBackwardArgs<T>& args,
-                          const Host& host) {
+Error Run(const GruSequenceBackwardArgs<T>& args, const HostInterface& host) {
   return GruSequenceBackwardCall<T>(args, host).Run();
 }
 
-template Error GruSequenceBackward(const GruSequenceBackwardArgs<Eigen::half>&,
-                                   const Host&);
-template Error GruSequenceBackward(
-    const GruSequenceBackwardArgs<Eigen::bfloat16>&, const Host&);
-template Error GruSequenceBackward(const GruSequenceBackwardArgs<float>&,
-                                   const Host&);
-template Error GruSequenceBackward(const GruSequenceBackwardArgs<double>&,
-                                   const Host&);
+template Error Run(const GruSequenceBackwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const GruSequenceBackwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const GruSequenceBackwardArgs<float>&, const HostInterface&);
+template Error Run(const GruSequenceBackwardArgs<double>&,
+                   const HostInterface&);
 
 }  // namespace blockrnn::cuda

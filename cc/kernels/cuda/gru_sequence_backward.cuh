@@ -136,7 +136,7 @@ template <class T>
 class GruSequenceBackwardCall {
  public:
   GruSequenceBackwardCall(const GruSequenceBackwardArgs<T>& args,
-                          const Host& host)
+                          const HostInterface& host)
       : args_(args),
         host_(host),
         shape_(args.shape),
@@ -208,7 +208,7 @@ class GruSequenceBackwardCall {
   }
 
   const GruSequenceBackwardArgs<T>& args_;
-  const Host& host_;
+  const HostInterface& host_;
   const SequenceShape& shape_;
   const int64_t units_;
   SequenceBackward<T, GruSequenceBackwardArgs<T>, kGruGates> sequence_;

@@ -130,7 +130,7 @@ template <class T, class Activations = StandardActivations>
 class GruSequenceForwardCall {
  public:
   GruSequenceForwardCall(const GruSequenceForwardArgs<T>& args,
-                         const Host& host)
+                         const HostInterface& host)
       : args_(args),
         host_(host),
         shape_(args.shape),
@@ -177,7 +177,7 @@ class GruSequenceForwardCall {
   }
 
   const GruSequenceForwardArgs<T>& args_;
-  const Host& host_;
+  const HostInterface& host_;
   const SequenceShape& shape_;
   SequenceForward<T, GruSequenceForwardArgs<T>, kGruGates> sequence_;
   InputProduct<T> c_;

@@ -65,7 +65,7 @@ template <class T>
 class BlockInput {
  public:
   // zero_skipped: nothing of a skipped step's x may be seen.
-  Error Prepare(const Host& host, const SequenceShape& shape,
+  Error Prepare(const HostInterface& host, const SequenceShape& shape,
                 const SequenceRows& rows, const T* x, bool zero_skipped) {
     rows_ = &rows;
     x_ = x;
@@ -74,7 +74,7 @@ class BlockInput {
     if (in_place_ || !shape.HasInputWeights()) return nullptr;
     return AllocateStored(host, rows.MostRowsInBlock() * input_, &gathered_);
   }
-  Error Enter(const Host& host, const StepBlock& block) {
+  Error Enter(const HostInterface& host, const StepBlock& block) {
     if (in_place_) {
       block_x_ = Offset(x_, rows_->Before(block.first) * input_);
       return nullptr;
@@ -119,7 +119,7 @@ class InputProduct {
            shape.input * static_cast<int64_t>(sizeof(C));
   }
 
-  Error Prepare(const Host& host, const SequenceShape& shape,
+  Error Prepare(const HostInterface& host, const SequenceShape& shape,
                 const SequenceRows& rows, const T* x,
                 const InputWeights<T>& weights) {
     rows_ = &rows;
@@ -148,7 +148,7 @@ class InputProduct {
   }
 
   // x: the block's rows.
-  Error Enter(const Host& host, const StepBlock& block, const T* x) {
+  Error Enter(const HostInterface& host, const StepBlock& block, const T* x) {
     input_.first = rows_->Before(block.first);
     if (!multiplies_) return nullptr;
     input_.products = product_.c;

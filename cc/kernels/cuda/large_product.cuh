@@ -31,7 +31,8 @@ struct LargeProduct {
 };
 
 template <class T>
-Error RunLargeProduct(const Host& host, const LargeProduct<T>& product);
+Error RunLargeProduct(const HostInterface& host,
+                      const LargeProduct<T>& product);
 
 }  // namespace blockrnn::cuda
 

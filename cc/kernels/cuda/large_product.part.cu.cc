@@ -153,7 +153,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <class T>
-Error RunBlas(const Host& host, const LargeProduct<T>& product) {
+Error RunBlas(const HostInterface& host, const LargeProduct<T>& product) {
   BlasProduct blas;
   blas.rows = product.rows;
   blas.columns = product.columns;
@@ -171,7 +171,8 @@ Error RunBlas(const Host& host, const LargeProduct<T>& product) {
 }  // namespace
 
 template <class T>
-Error RunLargeProduct(const Host& host, const LargeProduct<T>& product) {
+Error RunLargeProduct(const HostInterface& host,
+                      const LargeProduct<T>& product) {
   if (product.rows == 0 || product.columns == 0) return nullptr;
   if (product.depth == 0 && product.accumulate) return nullptr;
   if (host.blas != nullptr) return RunBlas(host, product);
@@ -180,10 +181,13 @@ Error RunLargeProduct(const Host& host, const LargeProduct<T>& product) {
                 product);
 }
 
-template Error RunLargeProduct(const Host&, const LargeProduct<Eigen::half>&);
-template Error RunLargeProduct(const Host&,
+template Error RunLargeProduct(const HostInterface&,
+                               const LargeProduct<Eigen::half>&);
+template Error RunLargeProduct(const HostInterface&,
                                const LargeProduct<Eigen::bfloat16>&);
-template Error RunLargeProduct(const Host&, const LargeProduct<float>&);
-template Error RunLargeProduct(const Host&, const LargeProduct<double>&);
+template Error RunLargeProduct(const HostInterface&,
+                               const LargeProduct<float>&);
+template Error RunLargeProduct(const HostInterface&,
+                               const LargeProduct<double>&);
 
 }  // namespace blockrnn::cuda

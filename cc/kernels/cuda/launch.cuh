@@ -65,7 +65,8 @@ inline Error ToError(cudaError_t code) {
 // Queues kernel(params...) with one block for each tile, or none at all: an
 // empty grid is an error to CUDA.
 template <class... Params>
-Error Launch(void (*kernel)(Params...), int64_t tiles, const Host& host,
+Error Launch(void (*kernel)(Params...), int64_t tiles,
+             const HostInterface& host,
              const std::common_type_t<Params>&... params) {
   if (tiles == 0) return nullptr;
   constexpr int64_t kMostBlocks = 0x7fffffff;  // CUDA's limit of gridDim.x
@@ -78,7 +79,7 @@ Error Launch(void (*kernel)(Params...), int64_t tiles, const Host& host,
 
 // Gives *array room for `count` elements of device scratch.
 template <class C>
-Error Allocate(const Host& host, int64_t count, C** array) {
+Error Allocate(const HostInterface& host, int64_t count, C** array) {
   *array = nullptr;
   if (count == 0) return nullptr;
   *array = static_cast<C*>(
@@ -88,7 +89,7 @@ Error Allocate(const Host& host, int64_t count, C** array) {
 
 // The same for elements of T, which may be declared only.
 template <class T>
-Error AllocateStored(const Host& host, int64_t count, T** array) {
+Error AllocateStored(const HostInterface& host, int64_t count, T** array) {
   typename StorageOf<T>::Type* stored = nullptr;
   const Error error = Allocate(host, count, &stored);
   *array = reinterpret_cast<T*>(stored);
@@ -98,7 +99,7 @@ Error AllocateStored(const Host& host, int64_t count, T** array) {
 // The output itself where T is computed as such, else scratch of its size: what
 // is rounded to T in an output goes on unrounded to the next kernel.
 template <class T>
-Error ComputedInPlace(const Host& host, T* output, int64_t count,
+Error ComputedInPlace(const HostInterface& host, T* output, int64_t count,
                       ComputeType<T>** array) {
   if constexpr (std::is_same_v<T, ComputeType<T>>) {
     *array = output;

@@ -47,7 +47,8 @@ struct LstmEpilogue {
 };
 
 template <class T, class Activations>
-Error LstmForward(const LstmCellForwardArgs<T>& args, const Host& host) {
+Error LstmForward(const LstmCellForwardArgs<T>& args,
+                  const HostInterface& host) {
   const auto [rows, input, units] = args.dims;
   const int64_t gates = kLstmGates * units;
   Product<T, T, T, kLstmGates, false> product;
@@ -109,7 +110,8 @@ struct LstmGradElement {
 
 // Pointwise: the products with wᵀ belong to the caller of the op.
 template <class T>
-Error LstmBackward(const LstmCellBackwardArgs<T>& args, const Host& host) {
+Error LstmBackward(const LstmCellBackwardArgs<T>& args,
+                   const HostInterface& host) {
   const int64_t rows = args.dims.batch;
   const int64_t units = args.dims.units;
   if (!args.use_peephole) {

@@ -7,18 +7,17 @@
 namespace blockrnn::cuda {
 
 template <class T>
-Error LstmSequenceBackward(const LstmSequenceBackwardArgs<T>& args,
-                           const Host& host) {
+Error Run(const LstmSequenceBackwardArgs<T>& args, const HostInterface& host) {
   return LstmSequenceBackwardCall<T>(args, host).Run();
 }
 
-template Error LstmSequenceBackward(
-    const LstmSequenceBackwardArgs<Eigen::half>&, const Host&);
-template Error LstmSequenceBackward(
-    const LstmSequenceBackwardArgs<Eigen::bfloat16>&, const Host&);
-template Error LstmSequenceBackward(const LstmSequenceBackwardArgs<float>&,
-                                    const Host&);
-template Error LstmSequenceBackward(const LstmSequenceBackwardArgs<double>&,
-                                    const Host&);
+template Error Run(const LstmSequenceBackwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const LstmSequenceBackwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const LstmSequenceBackwardArgs<float>&,
+                   const HostInterface&);
+template Error Run(const LstmSequenceBackwardArgs<double>&,
+                   const HostInterface&);
 
 }  // namespace blockrnn::cuda

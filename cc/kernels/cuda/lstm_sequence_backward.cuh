@@ -203,7 +203,7 @@ class LstmSequenceBackwardCall {
   using C = ComputeType<T>;
 
   LstmSequenceBackwardCall(const LstmSequenceBackwardArgs<T>& args,
-                           const Host& host)
+                           const HostInterface& host)
       : args_(args),
         host_(host),
         shape_(args.shape),
@@ -303,7 +303,7 @@ class LstmSequenceBackwardCall {
   }
 
   const LstmSequenceBackwardArgs<T>& args_;
-  const Host& host_;
+  const HostInterface& host_;
   const SequenceShape& shape_;
   const int64_t width_;  // P
   SequenceBackward<T, LstmSequenceBackwardArgs<T>, kLstmGates> sequence_;

@@ -7,18 +7,16 @@
 namespace blockrnn::cuda {
 
 template <class T>
-Error LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
-                          const Host& host) {
+Error Run(const LstmSequenceForwardArgs<T>& args, const HostInterface& host) {
   return LstmSequenceForwardCall<T>(args, host).Run();
 }
 
-template Error LstmSequenceForward(const LstmSequenceForwardArgs<Eigen::half>&,
-                                   const Host&);
-template Error LstmSequenceForward(
-    const LstmSequenceForwardArgs<Eigen::bfloat16>&, const Host&);
-template Error LstmSequenceForward(const LstmSequenceForwardArgs<float>&,
-                                   const Host&);
-template Error LstmSequenceForward(const LstmSequenceForwardArgs<double>&,
-                                   const Host&);
+template Error Run(const LstmSequenceForwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const LstmSequenceForwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const LstmSequenceForwardArgs<float>&, const HostInterface&);
+template Error Run(const LstmSequenceForwardArgs<double>&,
+                   const HostInterface&);
 
 }  // namespace blockrnn::cuda

@@ -143,7 +143,7 @@ class LstmSequenceForwardCall {
   using C = ComputeType<T>;
 
   LstmSequenceForwardCall(const LstmSequenceForwardArgs<T>& args,
-                          const Host& host)
+                          const HostInterface& host)
       : args_(args),
         host_(host),
         shape_(args.shape),
@@ -204,7 +204,7 @@ class LstmSequenceForwardCall {
   }
 
   const LstmSequenceForwardArgs<T>& args_;
-  const Host& host_;
+  const HostInterface& host_;
   const SequenceShape& shape_;
   SequenceForward<T, LstmSequenceForwardArgs<T>, kLstmGates> sequence_;
   StepMatrix<T, kSlices, true> w_p_;

@@ -9,13 +9,14 @@
 
 namespace blockrnn::cuda {
 
-Error FillZero(void* device, std::size_t bytes, const Host& host) {
+Error FillZero(void* device, std::size_t bytes, const HostInterface& host) {
   if (bytes == 0) return nullptr;
   return ToError(cudaMemsetAsync(device, 0, bytes,
                                  static_cast<cudaStream_t>(host.stream)));
 }
 
-Error Copy(const void* from, std::size_t bytes, void* to, const Host& host) {
+Error Copy(const void* from, std::size_t bytes, void* to,
+           const HostInterface& host) {
   if (bytes == 0) return nullptr;
   return ToError(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice,
                                  static_cast<cudaStream_t>(host.stream)));

@@ -196,7 +196,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <class Product, class Epilogue>
-Error RunProduct(const Host& host, const Product& product,
+Error RunProduct(const HostInterface& host, const Product& product,
                  const Epilogue& epilogue) {
   const Tiles<kManyRows* kWarps> many = {product.rows, product.units};
   if (many.count() >= kManyTiles) {

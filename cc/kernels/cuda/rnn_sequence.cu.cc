@@ -8,33 +8,27 @@
 namespace blockrnn::cuda {
 
 template <class T>
-Error RnnSequenceForward(const RnnSequenceForwardArgs<T>& args,
-                         const Host& host) {
-  return RnnSequenceForwardCall<T>(args, host).Run();
+Error Run(const SimpleRnnForwardArgs<T>& args, const HostInterface& host) {
+  return SimpleRnnForwardCall<T>(args, host).Run();
 }
 
-template Error RnnSequenceForward(const RnnSequenceForwardArgs<Eigen::half>&,
-                                  const Host&);
-template Error RnnSequenceForward(
-    const RnnSequenceForwardArgs<Eigen::bfloat16>&, const Host&);
-template Error RnnSequenceForward(const RnnSequenceForwardArgs<float>&,
-                                  const Host&);
-template Error RnnSequenceForward(const RnnSequenceForwardArgs<double>&,
-                                  const Host&);
+template Error Run(const SimpleRnnForwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const SimpleRnnForwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const SimpleRnnForwardArgs<float>&, const HostInterface&);
+template Error Run(const SimpleRnnForwardArgs<double>&, const HostInterface&);
 
 template <class T>
-Error RnnSequenceBackward(const RnnSequenceBackwardArgs<T>& args,
-                          const Host& host) {
-  return RnnSequenceBackwardCall<T>(args, host).Run();
+Error Run(const SimpleRnnBackwardArgs<T>& args, const HostInterface& host) {
+  return SimpleRnnBackwardCall<T>(args, host).Run();
 }
 
-template Error RnnSequenceBackward(const RnnSequenceBackwardArgs<Eigen::half>&,
-                                   const Host&);
-template Error RnnSequenceBackward(
-    const RnnSequenceBackwardArgs<Eigen::bfloat16>&, const Host&);
-template Error RnnSequenceBackward(const RnnSequenceBackwardArgs<float>&,
-                                   const Host&);
-template Error RnnSequenceBackward(const RnnSequenceBackwardArgs<double>&,
-                                   const Host&);
+template Error Run(const SimpleRnnBackwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const SimpleRnnBackwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const SimpleRnnBackwardArgs<float>&, const HostInterface&);
+template Error Run(const SimpleRnnBackwardArgs<double>&, const HostInterface&);
 
 }  // namespace blockrnn::cuda

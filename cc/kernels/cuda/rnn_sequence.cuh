@@ -1,6 +1,6 @@
 // Owns a simple RNN over a whole sequence on the GPU, forward and backward. The
-// equations are in cc/core/rnn_cell.h; here stand the order of the products and
-// what is kept from step to step.
+// equations are in cc/core/simple_rnn_cell.h; here stand the order of the
+// products and what is kept from step to step.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_RNN_SEQUENCE_CUH_
 #define BLOCKRNN_KERNELS_CUDA_RNN_SEQUENCE_CUH_
@@ -8,8 +8,8 @@
 #include <cstdint>
 
 #include "cc/core/activations.h"
-#include "cc/core/rnn_cell.h"
 #include "cc/core/sequence_args.h"
+#include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/sequence_backward.cuh"
 #include "cc/kernels/cuda/sequence_forward.cuh"
@@ -48,9 +48,9 @@ struct RnnSequenceCell {
     C value = in.h_prev;
     if (!in.place.skipped) {
       const C h_bar = in.bars[0] + sums[0];
-      value =
-          AsStored<T>(relu ? blockrnn::RnnForward<Activations, true>(h_bar)
-                           : blockrnn::RnnForward<Activations, false>(h_bar));
+      value = AsStored<T>(
+          relu ? blockrnn::SimpleRnnStep<Activations, true>(h_bar)
+               : blockrnn::SimpleRnnStep<Activations, false>(h_bar));
     }
     of.StoreH(in.place, step, b, unit, value);
   }
@@ -85,8 +85,8 @@ struct RnnSequenceGradCell {
     const bool skip = in.place.skipped;
     C d_h_bar = C(0);
     if (!skip) {
-      d_h_bar = relu ? blockrnn::RnnBackward<true>(in.h, d_h)
-                     : blockrnn::RnnBackward<false>(in.h, d_h);
+      d_h_bar = relu ? blockrnn::SimpleRnnStepGrad<true>(in.h, d_h)
+                     : blockrnn::SimpleRnnStepGrad<false>(in.h, d_h);
     }
     of.d_h_before[b * of.width + unit] = skip ? d_h : C(0);
     of.StoreDz(in.place, step, b, unit, d_h_bar);
@@ -94,10 +94,10 @@ struct RnnSequenceGradCell {
 };
 
 template <class T, class Activations = StandardActivations>
-class RnnSequenceForwardCall {
+class SimpleRnnForwardCall {
  public:
-  RnnSequenceForwardCall(const RnnSequenceForwardArgs<T>& args,
-                         const Host& host)
+  SimpleRnnForwardCall(const SimpleRnnForwardArgs<T>& args,
+                       const HostInterface& host)
       : relu_(args.relu),
         sequence_(
             args, host,
@@ -113,17 +113,17 @@ class RnnSequenceForwardCall {
 
  private:
   const bool relu_;
-  SequenceForward<T, RnnSequenceForwardArgs<T>, 1> sequence_;
+  SequenceForward<T, SimpleRnnForwardArgs<T>, 1> sequence_;
 };
 
 // For each block of steps, the last one first: its steps, then
 //   x_grad = d_h_bar · w_xᵀ    w_x_grad += xᵀ · d_h_bar
 //   w_h_grad += h before the stepᵀ · d_h_bar    b_grad += Σ d_h_bar
 template <class T>
-class RnnSequenceBackwardCall {
+class SimpleRnnBackwardCall {
  public:
-  RnnSequenceBackwardCall(const RnnSequenceBackwardArgs<T>& args,
-                          const Host& host)
+  SimpleRnnBackwardCall(const SimpleRnnBackwardArgs<T>& args,
+                        const HostInterface& host)
       : relu_(args.relu),
         sequence_(args, host,
                   {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad,
@@ -148,7 +148,7 @@ class RnnSequenceBackwardCall {
   }
 
   const bool relu_;
-  SequenceBackward<T, RnnSequenceBackwardArgs<T>, 1> sequence_;
+  SequenceBackward<T, SimpleRnnBackwardArgs<T>, 1> sequence_;
 };
 
 }  // namespace blockrnn::cuda

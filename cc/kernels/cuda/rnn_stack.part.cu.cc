@@ -6,7 +6,7 @@
 
 #include "cc/core/philox.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_args.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_backward.h"
 #include "cc/core/rnn_stack_forward.h"
 #include "cc/core/rnn_stack_plan.h"
@@ -27,13 +27,13 @@ template <class T>
 class RnnStackEngine {
  public:
   using Status = Error;
-  using Host = cuda::Host;
+  using HostInterface = cuda::HostInterface;
   static constexpr ReserveDevice kReserveDevice = kDevice;
   static bool Failed(Error error) { return error != nullptr; }
 
   // Of a stack's arguments, forward or backward; streams: ChooseStreams.
   template <class Args>
-  RnnStackEngine(const Host& host, const Args& args,
+  RnnStackEngine(const HostInterface& host, const Args& args,
                  const StackStreams& streams)
       : host_(host), streams_(host, args.geometry, {0, args.steps}, streams) {}
 
@@ -50,25 +50,29 @@ class RnnStackEngine {
     return streams_.Run(layer, take, body);
   }
 
-  Error Run(const LstmSequenceForwardArgs<T>& args, const Host& host) const {
-    return LstmSequenceForward(args, host);
+  Error Run(const LstmSequenceForwardArgs<T>& args,
+            const HostInterface& host) const {
+    return cuda::Run(args, host);
   }
-  Error Run(const LstmSequenceBackwardArgs<T>& args, const Host& host) const {
-    return LstmSequenceBackward(args, host);
+  Error Run(const LstmSequenceBackwardArgs<T>& args,
+            const HostInterface& host) const {
+    return cuda::Run(args, host);
   }
   Error Run(const GruAfterSequenceForwardArgs<T>& args,
-            const Host& host) const {
-    return GruAfterSequenceForward(args, host);
+            const HostInterface& host) const {
+    return cuda::Run(args, host);
   }
   Error Run(const GruAfterSequenceBackwardArgs<T>& args,
-            const Host& host) const {
-    return GruAfterSequenceBackward(args, host);
+            const HostInterface& host) const {
+    return cuda::Run(args, host);
   }
-  Error Run(const RnnSequenceForwardArgs<T>& args, const Host& host) const {
-    return RnnSequenceForward(args, host);
+  Error Run(const SimpleRnnForwardArgs<T>& args,
+            const HostInterface& host) const {
+    return cuda::Run(args, host);
   }
-  Error Run(const RnnSequenceBackwardArgs<T>& args, const Host& host) const {
-    return RnnSequenceBackward(args, host);
+  Error Run(const SimpleRnnBackwardArgs<T>& args,
+            const HostInterface& host) const {
+    return cuda::Run(args, host);
   }
 
   Error DrawMask(const PhiloxState& philox, float rate, int64_t elements,
@@ -76,7 +80,7 @@ class RnnStackEngine {
     return cuda::DrawMask(host_, philox, rate, elements, mask);
   }
   Error ApplyMask(const uint8_t* mask, float rate, const ElementSpan& span,
-                  const T* from, T* to, const Host& host) const {
+                  const T* from, T* to, const HostInterface& host) const {
     return cuda::ApplyMask(host, mask, rate, span, from, to);
   }
   Error FinishReserve(const ReserveLayout& layout, const ReserveHeader& header,
@@ -89,17 +93,18 @@ class RnnStackEngine {
   Error AddGradients(const T* other, int64_t elements, T* grad) const {
     return cuda::AddGradients(host_, other, elements, grad);
   }
-  Error Copy(const T* from, int64_t elements, T* to, const Host& host) const {
+  Error Copy(const T* from, int64_t elements, T* to,
+             const HostInterface& host) const {
     return cuda::Copy(from, elements * kElementBytes<T>, to, host);
   }
 
  private:
-  const Host& host_;
+  const HostInterface& host_;
   LayerStreams streams_;
 };
 
 template <class T>
-BackwardOutputs<T> OutputsOf(const RnnBackwardArgs<T>& args) {
+BackwardOutputs<T> OutputsOf(const RnnStackBackwardArgs<T>& args) {
   const RnnGeometry& g = args.geometry;
   const int64_t states = g.pseudo_layers() * args.batch;
   // Without an lstm there is no gradient of input_c here.
@@ -113,7 +118,7 @@ BackwardOutputs<T> OutputsOf(const RnnBackwardArgs<T>& args) {
 }  // namespace
 
 template <class T>
-Error RnnForward(const RnnForwardArgs<T>& args, const Host& host) {
+Error Run(const RnnStackForwardArgs<T>& args, const HostInterface& host) {
   StackStreams streams;
   if (Error error = ChooseStreams(host, args, &streams)) return error;
   RnnStackEngine<T> engine(host, args, streams);
@@ -121,7 +126,7 @@ Error RnnForward(const RnnForwardArgs<T>& args, const Host& host) {
 }
 
 template <class T>
-Error RnnBackward(const RnnBackwardArgs<T>& args, const Host& host) {
+Error Run(const RnnStackBackwardArgs<T>& args, const HostInterface& host) {
   StackStreams streams;
   if (Error error = ChooseStreams(host, args, &streams)) return error;
   RnnStackEngine<T> engine(host, args, streams);
@@ -134,15 +139,18 @@ Error RnnBackward(const RnnBackwardArgs<T>& args, const Host& host) {
                        OutputsOf(args));
 }
 
-template Error RnnForward(const RnnForwardArgs<Eigen::half>&, const Host&);
-template Error RnnForward(const RnnForwardArgs<Eigen::bfloat16>&, const Host&);
-template Error RnnForward(const RnnForwardArgs<float>&, const Host&);
-template Error RnnForward(const RnnForwardArgs<double>&, const Host&);
+template Error Run(const RnnStackForwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const RnnStackForwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const RnnStackForwardArgs<float>&, const HostInterface&);
+template Error Run(const RnnStackForwardArgs<double>&, const HostInterface&);
 
-template Error RnnBackward(const RnnBackwardArgs<Eigen::half>&, const Host&);
-template Error RnnBackward(const RnnBackwardArgs<Eigen::bfloat16>&,
-                           const Host&);
-template Error RnnBackward(const RnnBackwardArgs<float>&, const Host&);
-template Error RnnBackward(const RnnBackwardArgs<double>&, const Host&);
+template Error Run(const RnnStackBackwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const RnnStackBackwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const RnnStackBackwardArgs<float>&, const HostInterface&);
+template Error Run(const RnnStackBackwardArgs<double>&, const HostInterface&);
 
 }  // namespace blockrnn::cuda

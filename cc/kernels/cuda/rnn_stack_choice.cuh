@@ -12,8 +12,8 @@
 #include <cstdint>
 
 #include "cc/core/gate_layout.h"
-#include "cc/core/rnn_args.h"
 #include "cc/core/rnn_geometry.h"
+#include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/rnn_stack_streams.cuh"
 #include "cc/kernels/cuda/step_loop.cuh"
@@ -35,7 +35,7 @@ struct StackMatrices {
 
 template <class T, int kGates>
 StackMatrices<T, ForwardMatrix<T, kGates>> MatricesOf(
-    const RnnForwardArgs<T>& args) {
+    const RnnStackForwardArgs<T>& args) {
   const RnnGeometry& g = args.geometry;
   StackMatrices<T, ForwardMatrix<T, kGates>> matrices;
   matrices.state.SetShape({g.units, g.proj, args.batch});
@@ -44,7 +44,7 @@ StackMatrices<T, ForwardMatrix<T, kGates>> MatricesOf(
 }
 template <class T, int kGates>
 StackMatrices<T, BackwardMatrix<T, kGates>> MatricesOf(
-    const RnnBackwardArgs<T>& args) {
+    const RnnStackBackwardArgs<T>& args) {
   const RnnGeometry& g = args.geometry;
   StackMatrices<T, BackwardMatrix<T, kGates>> matrices;
   matrices.state.SetShape({g.proj, kGates * g.units, args.batch});
@@ -53,8 +53,8 @@ StackMatrices<T, BackwardMatrix<T, kGates>> MatricesOf(
 }
 
 template <int kGates, class T, template <class> class Args>
-Error IsPersistentCell(const Host& host, int64_t steps, const Args<T>& args,
-                       bool* persistent) {
+Error IsPersistentCell(const HostInterface& host, int64_t steps,
+                       const Args<T>& args, bool* persistent) {
   auto matrices = MatricesOf<T, kGates>(args);
   StepLoop loop;
   const Error error =
@@ -68,9 +68,9 @@ Error IsPersistentCell(const Host& host, int64_t steps, const Args<T>& args,
 // Whether one kernel does so many steps of a layer, beside `at_once` - 1 others
 // of its kind.
 template <class Args>
-Error IsPersistent(const Host& host, int at_once, int64_t steps,
+Error IsPersistent(const HostInterface& host, int at_once, int64_t steps,
                    const Args& args, bool* persistent) {
-  Host share = host;
+  HostInterface share = host;
   share.side_by_side *= at_once;
   switch (args.geometry.mode) {
     case RnnMode::kLstm:
@@ -83,7 +83,8 @@ Error IsPersistent(const Host& host, int at_once, int64_t steps,
 }
 
 template <class Args>
-Error ChoosePairs(const Host& host, const Args& args, StackStreams* streams) {
+Error ChoosePairs(const HostInterface& host, const Args& args,
+                  StackStreams* streams) {
   if (args.geometry.layers < 2 || host.overlap_steps < 1 ||
       args.steps < 2 * host.overlap_steps) {
     return nullptr;
@@ -103,7 +104,8 @@ Error ChoosePairs(const Host& host, const Args& args, StackStreams* streams) {
 // are taken for faster than two launches in each step; two at once, with half
 // of it each, for faster than both. Not measured yet.
 template <class Args>
-Error ChooseTurns(const Host& host, const Args& args, StackStreams* streams) {
+Error ChooseTurns(const HostInterface& host, const Args& args,
+                  StackStreams* streams) {
   bool halves = false;
   if (Error error = IsPersistent(host, 2, args.steps, args, &halves)) {
     return error;
@@ -113,7 +115,8 @@ Error ChooseTurns(const Host& host, const Args& args, StackStreams* streams) {
 }
 
 template <class Args>
-Error ChooseStreams(const Host& host, const Args& args, StackStreams* streams) {
+Error ChooseStreams(const HostInterface& host, const Args& args,
+                    StackStreams* streams) {
   return args.geometry.directions == 1 ? ChoosePairs(host, args, streams)
                                        : ChooseTurns(host, args, streams);
 }

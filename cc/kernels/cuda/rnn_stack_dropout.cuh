@@ -27,7 +27,8 @@ struct ForEachElement {
 };
 
 template <class Element>
-Error RunForEach(const Host& host, int64_t count, const Element& element) {
+Error RunForEach(const HostInterface& host, int64_t count,
+                 const Element& element) {
   return RunPointwise(host, (count + kLanes - 1) / kLanes, kLanes,
                       ForEachElement<Element>{count, element});
 }
@@ -58,8 +59,8 @@ struct MaskByte {
   }
 };
 
-inline Error DrawMask(const Host& host, const PhiloxState& philox, float rate,
-                      int64_t elements, uint8_t* mask) {
+inline Error DrawMask(const HostInterface& host, const PhiloxState& philox,
+                      float rate, int64_t elements, uint8_t* mask) {
   return RunForEach(host, (elements + 7) / 8,
                     MaskByte{philox, DropoutRule(rate), elements, mask});
 }
@@ -83,7 +84,7 @@ struct MaskedElement {
 };
 
 template <class T>
-Error ApplyMask(const Host& host, const uint8_t* mask, float rate,
+Error ApplyMask(const HostInterface& host, const uint8_t* mask, float rate,
                 const ElementSpan& span, const T* from, T* to) {
   const ComputeType<T> scale = DropoutScale<ComputeType<T>>(rate);
   return RunForEach(host, span.elements(),
@@ -102,7 +103,7 @@ struct AddedElement {
 };
 
 template <class T>
-Error AddGradients(const Host& host, const T* other, int64_t elements,
+Error AddGradients(const HostInterface& host, const T* other, int64_t elements,
                    T* grad) {
   return RunForEach(host, elements, AddedElement<T>{other, grad});
 }

@@ -73,7 +73,8 @@ static __global__ void __launch_bounds__(kThreads)
   }
 }
 
-inline Error FinishReserve(const Host& host, const ReserveLayout& layout,
+inline Error FinishReserve(const HostInterface& host,
+                           const ReserveLayout& layout,
                            const ReserveHeader& header, void* reserve) {
   const ReserveLayout::AllGaps gaps = layout.gaps();
   int64_t most = 0;
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // NaN in all outputs unless the reserve space begins with this header.
 template <class T>
-Error RefuseReserve(const Host& host, const void* reserve,
+Error RefuseReserve(const HostInterface& host, const void* reserve,
                     const ReserveHeader& expected,
                     const BackwardOutputs<T>& outputs) {
   int64_t most = 0;

@@ -54,12 +54,12 @@ class SideStream {
 class StreamHost {
  public:
   // side: what its work is queued on, or nullptr for the lender's own stream.
-  StreamHost(const Host& lender, SideStream* side);
+  StreamHost(const HostInterface& lender, SideStream* side);
   StreamHost(const StreamHost&) = delete;
   StreamHost& operator=(const StreamHost&) = delete;
 
   // Of a sequence that is one of `side_by_side`, when the side stream is open.
-  const Host& For(int side_by_side, const BlockWatch* watch = nullptr);
+  const HostInterface& For(int side_by_side, const BlockWatch* watch = nullptr);
 
   // The sequence is queued, and its scratch the next one's, which runs after it
   // on the same stream.
@@ -68,15 +68,16 @@ class StreamHost {
  private:
   static void* AllocateFromPool(void* context, std::size_t bytes);
   static void* AllocateFromLender(void* context, std::size_t bytes);
-  static Error Product(void* context, const BlasProduct& product, const Host&);
+  static Error Product(void* context, const BlasProduct& product,
+                       const HostInterface&);
 
-  const Host& lender_;
+  const HostInterface& lender_;
   SideStream* const side_;
   ScratchPool scratch_;
   Blas blas_;
-  Host host_;
+  HostInterface host_;
   // For the BLAS, which keeps its scratch from layer to layer.
-  Host unpooled_;
+  HostInterface unpooled_;
 };
 
 // How far the first layer of a pair is, for the second.
@@ -116,7 +117,7 @@ struct StackStreams {
 
 class LayerStreams {
  public:
-  LayerStreams(const Host& host, const RnnGeometry& geometry,
+  LayerStreams(const HostInterface& host, const RnnGeometry& geometry,
                const StepSpan& all_steps, const StackStreams& streams)
       : directions_(geometry.directions),
         at_once_(streams.directions_in_turn
@@ -141,7 +142,7 @@ class LayerStreams {
     --layers_left_;
     if (leads_) return RunSecond(layer, take, body);
     if (pair_steps_ > 0 && layers_left_ > 0) return RunFirst(layer, take, body);
-    const Host& host = main_host_.For(at_once_);
+    const HostInterface& host = main_host_.For(at_once_);
     if (Error error = take(all_steps_, host)) return error;
     if (at_once_ == 1) {
       for (int64_t direction = 0; direction < directions_; ++direction) {
@@ -169,7 +170,7 @@ class LayerStreams {
     const Take& take;
 
     static Error Enter(void* context, int64_t first, int64_t steps,
-                       const Host& host) {
+                       const HostInterface& host) {
       const auto* const self = static_cast<const Second*>(context);
       if (Error error = self->records->Await(
               steps, static_cast<cudaStream_t>(host.stream))) {
@@ -180,7 +181,7 @@ class LayerStreams {
   };
 
   static Error RecordBlock(void* records, int64_t, int64_t steps,
-                           const Host& host) {
+                           const HostInterface& host) {
     return static_cast<StepRecords*>(records)->Record(
         steps, static_cast<cudaStream_t>(host.stream));
   }
@@ -193,7 +194,7 @@ class LayerStreams {
     leads_ = true;
     records_.Clear();
     const BlockWatch watch = {&records_, nullptr, &RecordBlock, pair_steps_};
-    const Host& host = side_host_.For(2, &watch);
+    const HostInterface& host = side_host_.For(2, &watch);
     if (Error error = take(all_steps_, host)) return error;
     return RunOne(layer, 0, &side_host_, host, body);
   }
@@ -217,7 +218,7 @@ class LayerStreams {
 
   template <class Body>
   Error RunOne(int64_t layer, int64_t direction, StreamHost* lender,
-               const Host& host, const Body& body) const {
+               const HostInterface& host, const Body& body) const {
     const Error error =
         body(Pseudo{layer, direction, layer * directions_ + direction}, host);
     lender->Recycle();

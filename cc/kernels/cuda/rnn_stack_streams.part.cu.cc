@@ -91,7 +91,7 @@ Error StepRecords::Await(int64_t steps, cudaStream_t stream) {
   return ToError(cudaStreamWaitEvent(stream, event_[found - done_], 0));
 }
 
-StreamHost::StreamHost(const Host& lender, SideStream* side)
+StreamHost::StreamHost(const HostInterface& lender, SideStream* side)
     : lender_(lender), side_(side), host_(lender), unpooled_(lender) {
   host_.context = this;
   host_.allocate = &AllocateFromPool;
@@ -104,7 +104,8 @@ StreamHost::StreamHost(const Host& lender, SideStream* side)
   host_.blas = &blas_;
 }
 
-const Host& StreamHost::For(int side_by_side, const BlockWatch* watch) {
+const HostInterface& StreamHost::For(int side_by_side,
+                                     const BlockWatch* watch) {
   host_.side_by_side = lender_.side_by_side * side_by_side;
   host_.watch = watch;
   if (side_ != nullptr) {
@@ -132,7 +133,7 @@ void* StreamHost::AllocateFromLender(void* context, std::size_t bytes) {
 }
 
 Error StreamHost::Product(void* context, const BlasProduct& product,
-                          const Host&) {
+                          const HostInterface&) {
   auto* const self = static_cast<StreamHost*>(context);
   const Blas& blas = *self->lender_.blas;
   return blas.product(blas.context, product, self->unpooled_);

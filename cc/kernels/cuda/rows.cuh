@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 }
 
 template <class Element>
-Error RunPointwise(const Host& host, int64_t rows, int64_t units,
+Error RunPointwise(const HostInterface& host, int64_t rows, int64_t units,
                    const Element& element) {
   const Tiles<kWarps> tiles = {rows, units};
   return Launch(PointwiseKernel<Element>, tiles.count(), host, tiles, element);
@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(kThreads)
 // element(row, unit, sums) for all of [rows, units], then its sums over the
 // rows, which are zeros where there is no row.
 template <int kSums, class T, class Element>
-Error RunPointwiseWithSums(const Host& host, int64_t rows, int64_t units,
-                           const Element& element,
+Error RunPointwiseWithSums(const HostInterface& host, int64_t rows,
+                           int64_t units, const Element& element,
                            const SumOutputs<T, kSums>& out) {
   using C = ComputeType<T>;
   const Tiles<kSliceRows> tiles = {rows, units};

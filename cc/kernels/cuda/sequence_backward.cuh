@@ -124,7 +124,7 @@ class SequenceBackward {
  public:
   using C = ComputeType<T>;
 
-  SequenceBackward(const Args& args, const Host& host,
+  SequenceBackward(const Args& args, const HostInterface& host,
                    const BackwardCell<T>& cell)
       : args_(args), host_(host), shape_(args.shape), cell_(cell) {}
 
@@ -274,7 +274,7 @@ class SequenceBackward {
   }
 
   const Args& args_;
-  const Host& host_;
+  const HostInterface& host_;
   const SequenceShape& shape_;
   const BackwardCell<T> cell_;
   SequenceRows rows_;

@@ -79,7 +79,7 @@ class SequenceForward {
  public:
   using C = ComputeType<T>;
 
-  SequenceForward(const Args& args, const Host& host,
+  SequenceForward(const Args& args, const HostInterface& host,
                   const ForwardCell<T>& cell)
       : args_(args), host_(host), shape_(args.shape), cell_(cell) {}
 
@@ -202,7 +202,7 @@ class SequenceForward {
   }
 
   const Args& args_;
-  const Host& host_;
+  const HostInterface& host_;
   const SequenceShape& shape_;
   const ForwardCell<T> cell_;
   SequenceRows rows_;

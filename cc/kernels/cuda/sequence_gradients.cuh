@@ -31,14 +31,14 @@ class WeightGrad {
   using C = ComputeType<T>;
 
   // out: `count` elements; nullptr: not wanted.
-  Error Prepare(const Host& host, T* out, int64_t count) {
+  Error Prepare(const HostInterface& host, T* out, int64_t count) {
     out_ = out;
     count_ = count;
     if (out == nullptr || count == 0) return nullptr;
     if (Error error = ComputedInPlace(host, out, count, &sums_)) return error;
     return FillZero(sums_, static_cast<std::size_t>(count) * sizeof(C), host);
   }
-  Error Finish(const Host& host) const {
+  Error Finish(const HostInterface& host) const {
     if (std::is_same_v<T, C> || sums_ == nullptr) return nullptr;
     return SequencePasses<T>::RoundTo(host, sums_, count_, out_);
   }
@@ -58,7 +58,8 @@ struct BlockArray {
   T* data = nullptr;
   int64_t stride = 0;
 
-  Error Prepare(const Host& host, const SequenceRows& rows, int64_t width) {
+  Error Prepare(const HostInterface& host, const SequenceRows& rows,
+                int64_t width) {
     stride = width;
     return AllocateStored(host, rows.MostRowsInBlock() * width, &data);
   }
@@ -92,7 +93,7 @@ struct WeightSum {
 };
 
 template <class T>
-Error AddWeights(const Host& host, const WeightSum<T>& sum,
+Error AddWeights(const HostInterface& host, const WeightSum<T>& sum,
                  const WeightGrad<T>& grad) {
   if (grad.sums() == nullptr) return nullptr;
   LargeProduct<T> product;
@@ -127,7 +128,7 @@ class BiasGrad {
  public:
   using C = ComputeType<T>;
 
-  Error Prepare(const Host& host, const SequenceRows& rows, T* out,
+  Error Prepare(const HostInterface& host, const SequenceRows& rows, T* out,
                 int64_t width) {
     if (Error error = grad_.Prepare(host, out, width)) return error;
     if (grad_.sums() == nullptr) return nullptr;
@@ -135,14 +136,14 @@ class BiasGrad {
     return Allocate(host, slices * width, &slices_);
   }
   // += Σ gates over a block's rows.
-  Error Add(const Host& host, const StepBlock& block,
+  Error Add(const HostInterface& host, const StepBlock& block,
             const GateColumns<T>& gates) const {
     if (grad_.sums() == nullptr) return nullptr;
     return SequencePasses<T>::AddRows(host, gates.data, gates.stride,
                                       block.rows, gates.width, slices_,
                                       grad_.sums());
   }
-  Error Finish(const Host& host) const { return grad_.Finish(host); }
+  Error Finish(const HostInterface& host) const { return grad_.Finish(host); }
 
  private:
   WeightGrad<T> grad_;
@@ -154,7 +155,7 @@ template <class T>
 class InputWeightsGrad {
  public:
   // w_grad: [I, width], b_grad: [width]; nullptr: not wanted.
-  Error Prepare(const Host& host, const SequenceShape& shape,
+  Error Prepare(const HostInterface& host, const SequenceShape& shape,
                 const SequenceRows& rows, T* w_grad, T* b_grad, int64_t width) {
     shape_ = &shape;
     if (Error error =
@@ -165,7 +166,7 @@ class InputWeightsGrad {
     return b_grad_.Prepare(host, rows, b_grad, width);
   }
   // x: the block's rows.
-  Error Add(const Host& host, const StepBlock& block, const T* x,
+  Error Add(const HostInterface& host, const StepBlock& block, const T* x,
             const GateColumns<T>& gates) const {
     const WeightSum<T> sum = {
         block.rows, x,           shape_->input,          gates,
@@ -173,7 +174,7 @@ class InputWeightsGrad {
     if (Error error = AddWeights(host, sum, w_grad_)) return error;
     return b_grad_.Add(host, block, gates);
   }
-  Error Finish(const Host& host) const {
+  Error Finish(const HostInterface& host) const {
     if (Error error = w_grad_.Finish(host)) return error;
     return b_grad_.Finish(host);
   }
@@ -197,7 +198,7 @@ class InputGrad {
                : 0;
   }
 
-  Error Prepare(const Host& host, const SequenceShape& shape,
+  Error Prepare(const HostInterface& host, const SequenceShape& shape,
                 const SequenceRows& rows, T* x_grad) {
     shape_ = &shape;
     rows_ = &rows;
@@ -214,7 +215,7 @@ class InputGrad {
   // The product with the weights of some gates, w[I, gates.width] of rows that
   // have `all` elements, or with weights_by_unit w[gates.width, I]. `first` and
   // `last` of those that a block has.
-  Error Add(const Host& host, const StepBlock& block,
+  Error Add(const HostInterface& host, const StepBlock& block,
             const GateColumns<T>& gates, const T* w, int64_t all, bool first,
             bool last) const {
     if (!Wanted()) return nullptr;
@@ -261,7 +262,7 @@ class InputGrad {
 template <class T>
 class StateWeightsGrad {
  public:
-  Error Prepare(const Host& host, const SequenceShape& shape,
+  Error Prepare(const HostInterface& host, const SequenceShape& shape,
                 const SequenceRows& rows, const States<T>& states,
                 const T* factors) {
     shape_ = &shape;
@@ -272,7 +273,7 @@ class StateWeightsGrad {
   }
 
   // gates: [block rows, count · H], the gradient [width, count · H].
-  Error Add(const Host& host, const StepBlock& block,
+  Error Add(const HostInterface& host, const StepBlock& block,
             const BlockArray<T>& gates, int64_t first_column, int count,
             const WeightGrad<T>& grad) const {
     if (grad.sums() == nullptr) return nullptr;

@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class Pass>
-Error RunRows(const Host& host, int64_t rows, const Pass& pass) {
+Error RunRows(const HostInterface& host, int64_t rows, const Pass& pass) {
   return Launch(RowsKernel<Pass>, (rows + kWarps - 1) / kWarps, host, rows,
                 pass);
 }
@@ -65,8 +65,8 @@ struct PairPass {
 };
 
 template <class Pass>
-Error RunPairs(const Host& host, const RowMap& map, const StepBlock& block,
-               const Pass& pass) {
+Error RunPairs(const HostInterface& host, const RowMap& map,
+               const StepBlock& block, const Pass& pass) {
   return RunRows(host, block.steps * block.widest,
                  PairPass<Pass>{{map, block.first, block.widest}, pass});
 }
@@ -250,23 +250,23 @@ struct RoundElement {
 }  // namespace
 
 template <class T>
-Error SequencePasses<T>::GatherInput(const Host& host, const RowMap& map,
-                                     const StepBlock& block, const T* x,
-                                     int64_t width, T* out) {
+Error SequencePasses<T>::GatherInput(const HostInterface& host,
+                                     const RowMap& map, const StepBlock& block,
+                                     const T* x, int64_t width, T* out) {
   return RunPairs(host, map, block, GatherInputPass<T>{x, width, out});
 }
 
 template <class T>
-Error SequencePasses<T>::GatherStates(const Host& host, const RowMap& map,
-                                      const StepBlock& block,
+Error SequencePasses<T>::GatherStates(const HostInterface& host,
+                                      const RowMap& map, const StepBlock& block,
                                       const States<T>& states, const T* factors,
                                       T* out) {
   return RunPairs(host, map, block, GatherStatesPass<T>{states, factors, out});
 }
 
 template <class T>
-Error SequencePasses<T>::ScatterRows(const Host& host, const RowMap& map,
-                                     const StepBlock& block,
+Error SequencePasses<T>::ScatterRows(const HostInterface& host,
+                                     const RowMap& map, const StepBlock& block,
                                      const ComputeType<T>* rows, int64_t width,
                                      T* out) {
   if (out == nullptr) return nullptr;
@@ -274,8 +274,8 @@ Error SequencePasses<T>::ScatterRows(const Host& host, const RowMap& map,
 }
 
 template <class T>
-Error SequencePasses<T>::StoreGates(const Host& host, const RowMap& map,
-                                    const StepBlock& block,
+Error SequencePasses<T>::StoreGates(const HostInterface& host,
+                                    const RowMap& map, const StepBlock& block,
                                     const SequenceShape& shape, const T* gates,
                                     int64_t count, T* x_grad) {
   if (shape.HasInputWeights() || x_grad == nullptr) return nullptr;
@@ -285,22 +285,23 @@ Error SequencePasses<T>::StoreGates(const Host& host, const RowMap& map,
 }
 
 template <class T>
-Error SequencePasses<T>::ZeroPast(const Host& host, const RowMap& map, T* out,
-                                  int64_t width, int64_t ld) {
+Error SequencePasses<T>::ZeroPast(const HostInterface& host, const RowMap& map,
+                                  T* out, int64_t width, int64_t ld) {
   if (map.order == nullptr || out == nullptr) return nullptr;
   return RunRows(host, map.steps * map.batch,
                  ZeroPastPass<T>{map, out, width, ld});
 }
 
 template <class T>
-Error SequencePasses<T>::BeginStates(const Host& host, const RowMap& map,
-                                     const T* from, int64_t width,
-                                     ComputeType<T>* to, T* stored) {
+Error SequencePasses<T>::BeginStates(const HostInterface& host,
+                                     const RowMap& map, const T* from,
+                                     int64_t width, ComputeType<T>* to,
+                                     T* stored) {
   return RunRows(host, map.batch, BeginPass<T>{map, from, width, to, stored});
 }
 
 template <class T>
-Error SequencePasses<T>::EndStates(const Host& host, const RowMap& map,
+Error SequencePasses<T>::EndStates(const HostInterface& host, const RowMap& map,
                                    const ComputeType<T>* even,
                                    const ComputeType<T>* odd, int64_t width,
                                    T* to) {
@@ -314,8 +315,8 @@ int64_t SequencePasses<T>::Slices(int64_t count) {
 }
 
 template <class T>
-Error SequencePasses<T>::AddRows(const Host& host, const T* rows, int64_t ld,
-                                 int64_t count, int64_t width,
+Error SequencePasses<T>::AddRows(const HostInterface& host, const T* rows,
+                                 int64_t ld, int64_t count, int64_t width,
                                  ComputeType<T>* slices, ComputeType<T>* sums) {
   using C = ComputeType<T>;
   const Tiles<kSliceRows> tiles = {count, width};
@@ -329,8 +330,9 @@ Error SequencePasses<T>::AddRows(const Host& host, const T* rows, int64_t ld,
 }
 
 template <class T>
-Error SequencePasses<T>::RoundTo(const Host& host, const ComputeType<T>* sums,
-                                 int64_t count, T* out) {
+Error SequencePasses<T>::RoundTo(const HostInterface& host,
+                                 const ComputeType<T>* sums, int64_t count,
+                                 T* out) {
   if (out == nullptr) return nullptr;
   // Rows that keep the kernel's warps busy; the last one by itself.
   constexpr int64_t kWidth = 1024;

@@ -108,7 +108,7 @@ struct StepBlock {
 class SequenceRows {
  public:
   // row_bytes: scratch that a row of a block of steps takes.
-  Error Prepare(const Host& host, const SequenceShape& shape,
+  Error Prepare(const HostInterface& host, const SequenceShape& shape,
                 const uint8_t* mask, int64_t row_bytes);
 
   const RowMap& map() const { return map_; }
@@ -176,12 +176,12 @@ class SequenceRows {
 };
 
 // Tells who watches the call.
-inline Error Enter(const Host& host, const StepBlock& block) {
+inline Error Enter(const HostInterface& host, const StepBlock& block) {
   const BlockWatch* const watch = host.watch;
   if (watch == nullptr || watch->enter == nullptr) return nullptr;
   return watch->enter(watch->context, block.first, block.steps, host);
 }
-inline Error Leave(const Host& host, const StepBlock& block) {
+inline Error Leave(const HostInterface& host, const StepBlock& block) {
   const BlockWatch* const watch = host.watch;
   if (watch == nullptr || watch->leave == nullptr) return nullptr;
   return watch->leave(watch->context, block.first, block.steps, host);

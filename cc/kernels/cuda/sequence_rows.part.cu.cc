@@ -33,7 +33,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // As parameters of kernels and not as a copy: a copy of memory that is not
 // pinned may make the host wait for the stream.
-Error ToDevice(const Host& host, const int64_t* numbers, int64_t count,
+Error ToDevice(const HostInterface& host, const int64_t* numbers, int64_t count,
                int64_t* out) {
   for (int64_t done = 0; done < count; done += kNumbers) {
     Numbers part = {};
@@ -77,8 +77,9 @@ void OrderRows(const SequenceShape& shape, int64_t* order, int64_t* lengths,
 
 }  // namespace
 
-Error SequenceRows::Prepare(const Host& host, const SequenceShape& shape,
-                            const uint8_t* mask, int64_t row_bytes) {
+Error SequenceRows::Prepare(const HostInterface& host,
+                            const SequenceShape& shape, const uint8_t* mask,
+                            int64_t row_bytes) {
   map_.steps = shape.steps;
   map_.batch = shape.batch;
   map_.state_stride = shape.state_stride;

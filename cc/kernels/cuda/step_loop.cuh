@@ -82,7 +82,7 @@ class StepLoop {
  public:
   // matrices: of a step's products, in their order, before they are prepared.
   template <class... Matrices>
-  Error Plan(const Host& host, int64_t steps, Matrices&... matrices) {
+  Error Plan(const HostInterface& host, int64_t steps, Matrices&... matrices) {
     // The persistent kernel knows no factors of a state.
     if ((matrices.shape().apart || ...)) return nullptr;
     if (Error error = Choose(host, steps, {Describe(matrices)...})) {
@@ -95,8 +95,9 @@ class StepLoop {
   bool persistent() const { return plan_.rows > 0; }
 
   template <class... Works>
-  Error Run(const Host& host, const SequenceRows& rows, const StepBlock& block,
-            bool backwards, const Works&... works) const {
+  Error Run(const HostInterface& host, const SequenceRows& rows,
+            const StepBlock& block, bool backwards,
+            const Works&... works) const {
     if (persistent()) {
       constexpr std::index_sequence_for<Works...> kStages;
       const BlockSteps steps = {rows.map(), rows.steps(), block, backwards};
@@ -122,11 +123,12 @@ class StepLoop {
   }
 
  private:
-  Error Choose(const Host& host, int64_t steps,
+  Error Choose(const HostInterface& host, int64_t steps,
                std::initializer_list<PersistentProduct> products);
 
   template <class OneWork>
-  static Error RunOne(const Host& host, StepRange range, const OneWork& work) {
+  static Error RunOne(const HostInterface& host, StepRange range,
+                      const OneWork& work) {
     if (work.of_this_step) range.state_rows = range.rows;
     return work.matrix.Run(host, range, work.epilogue);
   }
@@ -139,8 +141,8 @@ class StepLoop {
   }
 
   template <std::size_t... kStages, class... Works>
-  cudaError_t RunPersistent(std::index_sequence<kStages...>, const Host& host,
-                            const BlockSteps& steps,
+  cudaError_t RunPersistent(std::index_sequence<kStages...>,
+                            const HostInterface& host, const BlockSteps& steps,
                             const Works&... works) const {
     static_assert(sizeof...(Works) <= kMostPersistentStages);
     constexpr bool kByTensorCores =
@@ -160,8 +162,8 @@ class StepLoop {
   }
 
   template <class... Params, class... Works>
-  cudaError_t LaunchTogether(void (*kernel)(Params...), const Host& host,
-                             const BlockSteps& steps,
+  cudaError_t LaunchTogether(void (*kernel)(Params...),
+                             const HostInterface& host, const BlockSteps& steps,
                              const Works&... works) const {
     // Always the same number, since other threads may set it too.
     const cudaError_t code = cudaFuncSetAttribute(

@@ -37,7 +37,7 @@ Error AskDevice(PersistentDevice* device) {
 
 }  // namespace
 
-Error StepLoop::Choose(const Host& host, int64_t steps,
+Error StepLoop::Choose(const HostInterface& host, int64_t steps,
                        std::initializer_list<PersistentProduct> products) {
   if (!host.persistent) return nullptr;
   if (Error error = AskDevice(&device_)) return error;

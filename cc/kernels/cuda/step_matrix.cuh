@@ -35,7 +35,7 @@ struct StepWeights {
 
 // Allocates and fills weights->packed; all else is given.
 template <class T>
-Error Pack(const Host& host, const StepWeights<T>& from,
+Error Pack(const HostInterface& host, const StepWeights<T>& from,
            PackedWeights<T>* weights);
 
 // The epilogue of a step (step_panel.cuh) with the sums that a BLAS has left in
@@ -69,8 +69,8 @@ class BlasStep {
 
   explicit operator bool() const { return product_.b != nullptr; }
 
-  Error Prepare(const Host& host, const StepWeights<T>& from, int64_t units,
-                int64_t depth, int64_t rows) {
+  Error Prepare(const HostInterface& host, const StepWeights<T>& from,
+                int64_t units, int64_t depth, int64_t rows) {
     // All strides of `from` but one follow from the other: a matrix.
     product_.columns = kSums * units;
     product_.depth = depth;
@@ -85,7 +85,7 @@ class BlasStep {
   }
 
   template <class Epilogue>
-  Error Run(const Host& host, const Alternating<T>& state,
+  Error Run(const HostInterface& host, const Alternating<T>& state,
             const StepRange& range, const Epilogue& epilogue) const {
     LargeProduct<T> product = product_;
     product.rows = range.state_rows;
@@ -136,7 +136,7 @@ class StepMatrix {
   // To be called before Prepare where a persistent kernel keeps the weights.
   void Keep() { kept_ = true; }
 
-  Error Prepare(const Host& host, const StepWeights<T>& from) {
+  Error Prepare(const HostInterface& host, const StepWeights<T>& from) {
     const auto [units, depth, rows, apart] = shape_;
     if (!kept_ && !apart && host.blas != nullptr && rows > kFewStepRows<T> &&
         rows * kSums * units * depth >= host.blas_step_work) {
@@ -154,7 +154,7 @@ class StepMatrix {
   const StepProduct<T>& product() const { return product_; }
 
   template <class Epilogue>
-  Error Run(const Host& host, const StepRange& range,
+  Error Run(const HostInterface& host, const StepRange& range,
             const Epilogue& epilogue) const {
     if (by_blas_) return by_blas_.Run(host, product_.state, range, epilogue);
     if (many_) {

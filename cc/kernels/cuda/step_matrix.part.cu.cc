@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 template <class T>
-Error Pack(const Host& host, const StepWeights<T>& from,
+Error Pack(const HostInterface& host, const StepWeights<T>& from,
            PackedWeights<T>* weights) {
   const int64_t chunks = weights->panels() * weights->chunks();
   if (Error error = AllocateStored(host, chunks * kPanelColumns * kChunk<T>,
@@ -65,13 +65,13 @@ Error Pack(const Host& host, const StepWeights<T>& from,
                 *weights);
 }
 
-template Error Pack(const Host&, const StepWeights<Eigen::half>&,
+template Error Pack(const HostInterface&, const StepWeights<Eigen::half>&,
                     PackedWeights<Eigen::half>*);
-template Error Pack(const Host&, const StepWeights<Eigen::bfloat16>&,
+template Error Pack(const HostInterface&, const StepWeights<Eigen::bfloat16>&,
                     PackedWeights<Eigen::bfloat16>*);
-template Error Pack(const Host&, const StepWeights<float>&,
+template Error Pack(const HostInterface&, const StepWeights<float>&,
                     PackedWeights<float>*);
-template Error Pack(const Host&, const StepWeights<double>&,
+template Error Pack(const HostInterface&, const StepWeights<double>&,
                     PackedWeights<double>*);
 
 }  // namespace blockrnn::cuda

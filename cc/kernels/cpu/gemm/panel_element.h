@@ -1,0 +1,162 @@
+// Owns what the panels of a product are made of: values of the type that is
+// computed in or, for bfloat16 where the processor multiplies it (AVX512-BF16),
+// pairs of values that are neighbours in the depth of the product.
+//
+// One instruction multiplies two pairs and adds both products to a float32 sum:
+// twice the multiply-adds of float32, from half the bytes. What is not bfloat16
+// yet is rounded to it (to nearest, ties to even); denormals count as zero.
+
+#ifndef BLOCKRNN_KERNELS_CPU_GEMM_PANEL_ELEMENT_H_
+#define BLOCKRNN_KERNELS_CPU_GEMM_PANEL_ELEMENT_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cc/kernels/cpu/gemm/simd.h"
+
+namespace blockrnn::cpu {
+
+// How elements of type P are read, made and stored.
+template <class P>
+struct Elements {
+  // Values that an element has in the depth of the product.
+  static constexpr int kDepth = 1;
+
+  static EIGEN_ALWAYS_INLINE Vec<P> Load(const P* p) { return cpu::Load<P>(p); }
+  static EIGEN_ALWAYS_INLINE void Store(P* p, const Vec<P>& v) {
+    cpu::Store(p, v);
+  }
+
+  // The first elements of a row whose k values lie in the depth, zeros past
+  // them.
+  template <class T>
+  static EIGEN_ALWAYS_INLINE Vec<P> Along(const T* row, int64_t k) {
+    if (k >= Vec<P>::kSize) return cpu::Load<P>(row);
+    return cpu::Load<P>(row, FirstLanes{static_cast<int>(k)});
+  }
+
+  // An element of each of some neighbouring units: the values of `row` and of
+  // the rows below it in the depth, of which k are left; zeros past them.
+  template <class T, class Lanes>
+  static EIGEN_ALWAYS_INLINE Vec<P> Across(const T* row, int64_t /*ldw*/,
+                                           int64_t /*k*/, Lanes lanes) {
+    return cpu::Load<P>(row, lanes);
+  }
+};
+
+#if defined(__AVX512BF16__)
+
+struct BFloat16Pair {
+  uint32_t bits;  // the lower half is the one of lower depth
+};
+
+template <>
+struct Vec<BFloat16Pair> {
+  using Packet = Vec<float>::Packet;  // bits, never read as float
+  static constexpr int kSize = Vec<float>::kSize;
+
+  Vec() = default;
+  explicit Vec(const Packet& p) : packet(p) {}
+  explicit Vec(const __m512i& bits) : packet(_mm512_castsi512_ps(bits)) {}
+  // All lanes the same.
+  explicit Vec(BFloat16Pair value)
+      : Vec(_mm512_set1_epi32(static_cast<int>(value.bits))) {}
+  explicit Vec(int zero) : Vec(_mm512_set1_epi32(zero)) {}
+
+  __m512bh pairs() const {
+    return reinterpret_cast<__m512bh>(_mm512_castps_si512(packet));
+  }
+
+  Packet packet;
+};
+
+EIGEN_ALWAYS_INLINE Vec<float> MulAdd(const Vec<BFloat16Pair>& a,
+                                      const Vec<BFloat16Pair>& b,
+                                      const Vec<float>& c) {
+  return Vec<float>(_mm512_dpbf16_ps(c.packet, a.pairs(), b.pairs()));
+}
+
+template <>
+struct Elements<BFloat16Pair> {
+  using V = Vec<BFloat16Pair>;
+  static constexpr int kDepth = 2;
+
+  static EIGEN_ALWAYS_INLINE V Load(const BFloat16Pair* p) {
+    return V(_mm512_loadu_si512(p));
+  }
+  static EIGEN_ALWAYS_INLINE void Store(BFloat16Pair* p, const V& v) {
+    _mm512_storeu_ps(p, v.packet);
+  }
+
+  static EIGEN_ALWAYS_INLINE V Along(const Eigen::bfloat16* row, int64_t k) {
+    return V(_mm512_maskz_loadu_epi16(FirstBits(k), row));
+  }
+  static EIGEN_ALWAYS_INLINE V Along(const float* row, int64_t k) {
+    const uint32_t first = FirstBits(k);
+    const auto load = [](uint32_t mask, const float* p) {
+      return _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), p);
+    };
+    const __m512bh pairs =
+        _mm512_cvtne2ps_pbh(load(first >> 16, row + 16), load(first, row));
+    return V(reinterpret_cast<__m512i>(pairs));
+  }
+
+  template <class T, class Lanes>
+  static EIGEN_ALWAYS_INLINE V Across(const T* row, int64_t ldw, int64_t k,
+                                      Lanes lanes) {
+    const __m512i low = Halves(row, lanes);
+    if (k == 1) return V(low);
+    const __m512i high = Halves(row + ldw, lanes);
+    return V(_mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+  }
+
+ private:
+  static EIGEN_ALWAYS_INLINE uint32_t FirstBits(int64_t n) {
+    return n >= 32 ? ~0u : (1u << n) - 1u;
+  }
+
+  // 16 values as bfloat16, zero-extended to 32 bits.
+  static EIGEN_ALWAYS_INLINE __m512i Halves(const Eigen::bfloat16* p,
+                                            AllLanes) {
+    return _mm512_cvtepu16_epi32(
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static EIGEN_ALWAYS_INLINE __m512i Halves(const Eigen::bfloat16* p,
+                                            FirstLanes lanes) {
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
+        static_cast<__mmask16>(FirstBits(lanes.n)), p));
+  }
+  template <class Lanes>
+  static EIGEN_ALWAYS_INLINE __m512i Halves(const float* p, Lanes lanes) {
+    return _mm512_cvtepu16_epi32(reinterpret_cast<__m256i>(
+        _mm512_cvtneps_pbh(cpu::Load<float>(p, lanes).packet)));
+  }
+};
+
+// The type of a panel's elements for storage type T.
+template <class T>
+using PanelElement = std::conditional_t<std::is_same_v<T, Eigen::bfloat16>,
+                                        BFloat16Pair, ComputeType<T>>;
+
+#else
+
+template <class T>
+using PanelElement = ComputeType<T>;
+
+#endif
+
+// Elements that a depth of k takes.
+template <class P>
+constexpr int64_t NumElements(int64_t k) {
+  return (k + Elements<P>::kDepth - 1) / Elements<P>::kDepth;
+}
+
+// Bytes that a weight takes in a panel.
+template <class T>
+inline constexpr double kPackedBytes =
+    static_cast<double>(sizeof(PanelElement<T>)) /
+    Elements<PanelElement<T>>::kDepth;
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_GEMM_PANEL_ELEMENT_H_

@@ -1,0 +1,168 @@
+// Owns operands of products, and products whose weights are read as they stand:
+// few rows use each weight once, or a few times while it is in a register.
+
+#ifndef BLOCKRNN_KERNELS_CPU_GEMM_STREAMED_GEMM_H_
+#define BLOCKRNN_KERNELS_CPU_GEMM_STREAMED_GEMM_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cc/kernels/cpu/gemm/panel.h"
+#include "cc/kernels/cpu/gemm/simd.h"
+
+namespace blockrnn::cpu {
+
+// Rows of an operand, evenly spaced; with `index`, some of them.
+template <class C>
+struct RowView {
+  const C* data = nullptr;
+  int64_t stride = 0;  // elements from row to row
+  const int64_t* index = nullptr;
+
+  const C* Row(int64_t m) const {
+    return data + (index == nullptr ? m : index[m]) * stride;
+  }
+  // The same from column k on.
+  RowView From(int64_t k) const { return {data + k, stride, index}; }
+  // The same from row m on.
+  RowView FromRow(int64_t m) const {
+    if (index != nullptr) return {data, stride, index + m};
+    return {data + m * stride, stride};
+  }
+};
+
+template <class C, class W>
+struct ProductPart {
+  RowView<C> a;  // [rows, k]
+  int64_t k = 0;
+  WeightView<W> weights;
+};
+
+namespace internal {
+
+template <int kRows, class C>
+EIGEN_ALWAYS_INLINE RowPointers<C, kRows> RowsFrom(const RowView<C>& view,
+                                                   int64_t m) {
+  RowPointers<C, kRows> out;
+  BLOCKRNN_UNROLL
+  for (int r = 0; r < kRows; ++r) out.row[r] = view.Row(m + r);
+  return out;
+}
+
+// sums[m, 0 … count) += a[m, 0 … kSteps) · w[0 … kSteps, 0 … count)
+template <class C, int kRows, int kSteps, class T>
+void StreamRowsOfWeights(const RowPointers<C, kRows>& a, const T* w,
+                         int64_t ldw, int64_t count, C* sums, int64_t ld_sums) {
+  Vec<C> broadcast[kRows][kSteps];
+  BLOCKRNN_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    BLOCKRNN_UNROLL
+    for (int p = 0; p < kSteps; ++p) broadcast[m][p] = Vec<C>(a.row[m][p]);
+  }
+  ForEachVector<C>(count, [&](int64_t j, auto lanes) {
+    Vec<C> sum[kRows];
+    BLOCKRNN_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      sum[m] = Load<C>(sums + m * ld_sums + j, lanes);
+    }
+    BLOCKRNN_UNROLL
+    for (int p = 0; p < kSteps; ++p) {
+      Vec<C> weight = Load<C>(w + p * ldw + j, lanes);
+      if constexpr (kRows > 1) KeepInRegister(&weight);
+      BLOCKRNN_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        sum[m] = MulAdd(broadcast[m][p], weight, sum[m]);
+      }
+    }
+    BLOCKRNN_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      Store(sums + m * ld_sums + j, sum[m], lanes);
+    }
+  });
+}
+
+// sums[m, j] += Σ_k a[m, k] · w[j, k] for kUnits rows of w: lane by lane, the
+// lanes added at the end.
+template <class C, int kRows, int kUnits, class T>
+void StreamDotProducts(const RowPointers<C, kRows>& a, const T* w, int64_t ldw,
+                       int64_t k, C* sums, int64_t ld_sums) {
+  Vec<C> sum[kRows][kUnits];
+  BLOCKRNN_UNROLL
+  for (auto& row : sum) {
+    BLOCKRNN_UNROLL
+    for (auto& v : row) v = Vec<C>(0);
+  }
+  ForEachVector<C>(k, [&](int64_t p, auto lanes) {
+    Vec<C> x[kRows];
+    BLOCKRNN_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      x[m] = Load<C>(a.row[m] + p, lanes);
+      if constexpr (kUnits > 1) KeepInRegister(&x[m]);
+    }
+    BLOCKRNN_UNROLL
+    for (int j = 0; j < kUnits; ++j) {
+      Vec<C> weight = Load<C>(w + j * ldw + p, lanes);
+      if constexpr (kRows > 1) KeepInRegister(&weight);
+      BLOCKRNN_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        sum[m][j] = MulAdd(x[m], weight, sum[m][j]);
+      }
+    }
+  });
+  BLOCKRNN_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    BLOCKRNN_UNROLL
+    for (int j = 0; j < kUnits; ++j) {
+      sums[m * ld_sums + j] += SumLanes(sum[m][j]);
+    }
+  }
+}
+
+// Rows that use a weight while it is in a register.
+inline constexpr int kStreamTileRows = 4;
+
+// sums += a · w for all rows, w read once from memory: what the first rows have
+// read is in the first-level cache for the others.
+template <class C, class W>
+void StreamPart(const ProductPart<C, W>& part, int64_t rows, int64_t column,
+                int64_t count, C* sums, int64_t ld_sums) {
+  const WeightView<W>& view = part.weights;
+  const auto for_row_tiles = [&](const auto& body) {
+    for (int64_t m = 0; m < rows; m += kStreamTileRows) {
+      WithRows<kStreamTileRows>(rows - m, [&](auto tile_rows) {
+        body(tile_rows, m, sums + m * ld_sums);
+      });
+    }
+  };
+  if (view.transposed) {
+    const auto units = [&](auto num_units, int64_t j) {
+      for_row_tiles([&](auto tile_rows, int64_t m, C* out) {
+        StreamDotProducts<C, tile_rows(), num_units()>(
+            RowsFrom<tile_rows()>(part.a, m), view.w + (column + j) * view.ldw,
+            view.ldw, part.k, out + j, ld_sums);
+      });
+    };
+    int64_t j = 0;
+    for (; j + 4 <= count; j += 4) units(std::integral_constant<int, 4>(), j);
+    for (; j < count; ++j) units(std::integral_constant<int, 1>(), j);
+    return;
+  }
+  const auto steps = [&](auto num_steps, int64_t p) {
+    for_row_tiles([&](auto tile_rows, int64_t m, C* out) {
+      StreamRowsOfWeights<C, tile_rows(), num_steps()>(
+          RowsFrom<tile_rows()>(part.a.From(p), m),
+          view.w + p * view.ldw + column, view.ldw, count, out, ld_sums);
+    });
+  };
+  // 8 streams through memory at a time: enough for the prefetchers to run
+  // ahead, few enough that they keep track of them.
+  int64_t p = 0;
+  for (; p + 8 <= part.k; p += 8) steps(std::integral_constant<int, 8>(), p);
+  for (; p + 3 <= part.k; p += 3) steps(std::integral_constant<int, 3>(), p);
+  for (; p < part.k; ++p) steps(std::integral_constant<int, 1>(), p);
+}
+
+}  // namespace internal
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_GEMM_STREAMED_GEMM_H_

@@ -1,0 +1,164 @@
+// Owns what the CPU lends to a stack of recurrent layers
+// (cc/core/rnn_stack_forward.h), and the engine's functions for it.
+
+#ifndef BLOCKRNN_KERNELS_CPU_STACK_RNN_STACK_H_
+#define BLOCKRNN_KERNELS_CPU_STACK_RNN_STACK_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "cc/core/philox.h"
+#include "cc/core/reserve_space.h"
+#include "cc/core/rnn_stack_args.h"
+#include "cc/core/rnn_stack_backward.h"
+#include "cc/core/rnn_stack_forward.h"
+#include "cc/core/rnn_stack_plan.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cpu/cells/gru_after_backward.h"
+#include "cc/kernels/cpu/cells/gru_after_forward.h"
+#include "cc/kernels/cpu/cells/lstm_backward.h"
+#include "cc/kernels/cpu/cells/lstm_forward.h"
+#include "cc/kernels/cpu/cells/simple_rnn.h"
+#include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/stack/directions.h"
+#include "cc/kernels/cpu/stack/dropout.h"
+#include "cc/kernels/cpu/threads/scratch.h"
+
+namespace blockrnn::cpu {
+
+namespace internal {
+
+// What forward and backward have in common.
+template <class T>
+class RnnStackEngine {
+ public:
+  using Status = cpu::Status;
+  using HostInterface = cpu::HostInterface;
+  static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
+  static bool Failed(Status status) { return status != Status::kOk; }
+
+  // Of a stack's arguments, forward or backward.
+  template <class Args>
+  RnnStackEngine(const HostInterface& host, const Args& args)
+      : host_(host),
+        scratch_(host),
+        all_steps_{0, args.steps},
+        directions_(
+            host, args.geometry.directions,
+            SideBySide<T>(args.geometry, args.batch, host.num_threads)) {}
+
+  Status Allocate(int64_t elements, T** array) {
+    *array = scratch_.Array<T>(elements);
+    return scratch_.ok() ? Status::kOk : Status::kOutOfMemory;
+  }
+
+  template <class Take, class Body>
+  Status RunLayer(int64_t layer, const Take& take, const Body& body) {
+    const Status status = take(all_steps_, host_);
+    return Failed(status) ? status : directions_.Run(layer, body);
+  }
+
+  // span: as RunLayer takes all steps at once, a whole array.
+  Status ApplyMask(const uint8_t* mask, float rate, const ElementSpan& span,
+                   const T* from, T* to, const HostInterface& host) const {
+    cpu::ApplyMask(host, mask, rate, span.elements(), from, to);
+    return Status::kOk;
+  }
+
+ protected:
+  const HostInterface& host_;
+
+ private:
+  Scratch scratch_;
+  const StepSpan all_steps_;
+  Directions directions_;
+};
+
+template <class T, class Activations>
+class RnnStackForwardEngine : public RnnStackEngine<T> {
+ public:
+  using RnnStackEngine<T>::RnnStackEngine;
+
+  Status Run(const LstmSequenceForwardArgs<T>& args,
+             const HostInterface& host) const {
+    return cpu::LstmSequenceForward<T, Activations>(args, host);
+  }
+  Status Run(const GruAfterSequenceForwardArgs<T>& args,
+             const HostInterface& host) const {
+    return cpu::GruAfterSequenceForward<T, Activations>(args, host);
+  }
+  Status Run(const SimpleRnnForwardArgs<T>& args,
+             const HostInterface& host) const {
+    return cpu::SimpleRnnForward<T, Activations>(args, host);
+  }
+
+  Status DrawMask(const PhiloxState& philox, float rate, int64_t elements,
+                  uint8_t* mask) const {
+    cpu::DrawMask(this->host_, philox, rate, elements, mask);
+    return Status::kOk;
+  }
+
+  Status FinishReserve(const ReserveLayout& layout, const ReserveHeader& header,
+                       void* reserve) const {
+    layout.ClearGaps(reserve);
+    std::memset(reserve, 0, kReserveHeaderBytes);
+    std::memcpy(reserve, &header, sizeof(header));
+    return Status::kOk;
+  }
+};
+
+template <class T>
+class RnnStackBackwardEngine : public RnnStackEngine<T> {
+ public:
+  using RnnStackEngine<T>::RnnStackEngine;
+
+  Status Run(const LstmSequenceBackwardArgs<T>& args,
+             const HostInterface& host) const {
+    return cpu::LstmSequenceBackward<T>(args, host);
+  }
+  Status Run(const GruAfterSequenceBackwardArgs<T>& args,
+             const HostInterface& host) const {
+    return cpu::GruAfterSequenceBackward<T>(args, host);
+  }
+  Status Run(const SimpleRnnBackwardArgs<T>& args,
+             const HostInterface& host) const {
+    return cpu::SimpleRnnBackward<T>(args, host);
+  }
+
+  Status FillZero(int64_t elements, T* array) const {
+    std::fill_n(array, elements, T(0));
+    return Status::kOk;
+  }
+  Status AddGradients(const T* other, int64_t elements, T* grad) const {
+    cpu::AddGradients(this->host_, other, elements, grad);
+    return Status::kOk;
+  }
+  Status Copy(const T* from, int64_t elements, T* to,
+              const HostInterface&) const {
+    std::copy_n(from, elements, to);
+    return Status::kOk;
+  }
+};
+
+}  // namespace internal
+
+template <class T, class Activations>
+Status RnnStackForward(const RnnStackForwardArgs<T>& args,
+                       const HostInterface& host) {
+  using Engine = internal::RnnStackForwardEngine<T, Activations>;
+  Engine engine(host, args);
+  return blockrnn::RnnStackForward<T, Engine>(args, &engine).Run();
+}
+
+template <class T>
+Status RnnStackBackward(const RnnStackBackwardArgs<T>& args,
+                        const HostInterface& host) {
+  using Engine = internal::RnnStackBackwardEngine<T>;
+  Engine engine(host, args);
+  return blockrnn::RnnStackBackward<T, Engine>(args, &engine).Run();
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_STACK_RNN_STACK_H_
