@@ -1,13 +1,13 @@
 // Owns where every matrix and bias stands in the flat params of the cuDNN ops:
 //
-//   for each pseudo-layer   W of each gate [H, width of its input]
+//   for each layer direction   W of each gate [H, width of its input]
 //                           R of each gate [H, P]
 //                           the projection [P, H], where there is one
-//   for each pseudo-layer   bW of each gate [H], then bR of each gate [H]
+//   for each layer direction   bW of each gate [H], then bR of each gate [H]
 //
 // Gate order: lstm i, f, g, o; gru r, u, h̃. All of it is dense, so the
-// matrices of one kind of a pseudo-layer are one matrix [gates · H, width].
-// With skip_input the pseudo-layers of layer 0 have no W.
+// matrices of one kind of a layer direction are one matrix [gates · H, width].
+// With skip_input the layer directions of layer 0 have no W.
 
 #ifndef BLOCKRNN_CORE_PARAM_LAYOUT_H_
 #define BLOCKRNN_CORE_PARAM_LAYOUT_H_
@@ -50,48 +50,49 @@ class ParamLayout {
   // Of a geometry that Count has a number for.
   explicit ParamLayout(const RnnGeometry& geometry) : g_(geometry) {}
 
-  int64_t size() const { return BiasOffset(g_.pseudo_layers()); }
+  int64_t size() const { return BiasOffset(g_.layer_directions()); }
 
-  // What a pseudo-layer has, all its gates below one another.
-  Block Input(int64_t pseudo) const {  // [gates · H, width], or no columns
-    return {MatrixOffset(pseudo), gate_rows(), InputCols(pseudo)};
+  // What a layer direction has, all its gates below one another.
+  Block Input(int64_t dir) const {  // [gates · H, width], or no columns
+    return {MatrixOffset(dir), gate_rows(), InputCols(dir)};
   }
-  Block Recurrent(int64_t pseudo) const {  // [gates · H, P]
-    return {End(Input(pseudo)), gate_rows(), g_.proj};
+  Block Recurrent(int64_t dir) const {  // [gates · H, P]
+    return {End(Input(dir)), gate_rows(), g_.proj};
   }
-  Block Projection(int64_t pseudo) const {  // [P, H], or no rows
-    return {End(Recurrent(pseudo)), g_.projected ? g_.proj : 0, g_.units};
+  Block Projection(int64_t dir) const {  // [P, H], or no rows
+    return {End(Recurrent(dir)), g_.projected ? g_.proj : 0, g_.units};
   }
-  Block InputBias(int64_t pseudo) const {  // bW [gates · H, 1]
-    return {BiasOffset(pseudo), gate_rows(), 1};
+  Block InputBias(int64_t dir) const {  // bW [gates · H, 1]
+    return {BiasOffset(dir), gate_rows(), 1};
   }
-  Block RecurrentBias(int64_t pseudo) const {  // bR [gates · H, 1]
-    return {BiasOffset(pseudo) + gate_rows(), gate_rows(), 1};
+  Block RecurrentBias(int64_t dir) const {  // bR [gates · H, 1]
+    return {BiasOffset(dir) + gate_rows(), gate_rows(), 1};
   }
 
   // The canonical weights and biases, gate by gate, in the order in which they
-  // stand in params: of each pseudo-layer W, R and the projection, or bW, bR.
-  int64_t num_weights() const { return g_.pseudo_layers() * weights(); }
-  int64_t num_biases() const { return g_.pseudo_layers() * biases(); }
+  // stand in params: of each layer direction W, R and the projection, or bW,
+  // bR.
+  int64_t num_weights() const { return g_.layer_directions() * weights(); }
+  int64_t num_biases() const { return g_.layer_directions() * biases(); }
 
   Block Weight(int64_t index) const {  // [H, width], [H, P] or [P, H]
-    const int64_t pseudo = index / weights();
-    const int64_t in_pseudo = index % weights();
-    if (in_pseudo < g_.gates()) return Gate(Input(pseudo), in_pseudo);
-    if (in_pseudo < biases()) {
-      return Gate(Recurrent(pseudo), in_pseudo - g_.gates());
+    const int64_t dir = index / weights();
+    const int64_t in_direction = index % weights();
+    if (in_direction < g_.gates()) return Gate(Input(dir), in_direction);
+    if (in_direction < biases()) {
+      return Gate(Recurrent(dir), in_direction - g_.gates());
     }
-    return Projection(pseudo);
+    return Projection(dir);
   }
   Block Bias(int64_t index) const {  // [H, 1]
-    const int64_t pseudo = index / biases();
-    return {BiasOffset(pseudo) + index % biases() * g_.units, g_.units, 1};
+    const int64_t dir = index / biases();
+    return {BiasOffset(dir) + index % biases() * g_.units, g_.units, 1};
   }
 
  private:
   int64_t gate_rows() const { return g_.gates() * g_.units; }
 
-  // Of one pseudo-layer.
+  // Of one layer direction.
   int64_t weights() const { return biases() + (g_.projected ? 1 : 0); }
   int64_t biases() const { return 2 * g_.gates(); }
 
@@ -101,23 +102,22 @@ class ParamLayout {
     return {all.offset + gate * g_.units * all.cols, g_.units, all.cols};
   }
 
-  int64_t InputCols(int64_t pseudo) const {
-    const int64_t layer = pseudo / g_.directions;
+  int64_t InputCols(int64_t dir) const {
+    const int64_t layer = dir / g_.directions;
     return layer == 0 && g_.skip_input ? 0 : g_.InputWidth(layer);
   }
 
-  // Where the matrices of a pseudo-layer begin.
-  int64_t MatrixOffset(int64_t pseudo) const {
-    const int64_t lowest = pseudo < g_.directions ? pseudo : g_.directions;
+  // Where the matrices of a layer direction begin.
+  int64_t MatrixOffset(int64_t dir) const {
+    const int64_t lowest = dir < g_.directions ? dir : g_.directions;
     const int64_t state =
         gate_rows() * g_.proj + (g_.projected ? g_.proj * g_.units : 0);
-    return pseudo * state +
-           lowest * gate_rows() * (g_.skip_input ? 0 : g_.input) +
-           (pseudo - lowest) * gate_rows() * g_.OutputWidth();
+    return dir * state + lowest * gate_rows() * (g_.skip_input ? 0 : g_.input) +
+           (dir - lowest) * gate_rows() * g_.OutputWidth();
   }
 
-  int64_t BiasOffset(int64_t pseudo) const {
-    return MatrixOffset(g_.pseudo_layers()) + pseudo * (2 * gate_rows());
+  int64_t BiasOffset(int64_t dir) const {
+    return MatrixOffset(g_.layer_directions()) + dir * (2 * gate_rows());
   }
 
   RnnGeometry g_;

@@ -2,7 +2,8 @@
 // that says of which call it is, and where everything stands behind it.
 //
 //   header       128 bytes
-//   the steps    for each pseudo-layer lstm i, f, o, ci, cs; gru r, u, c, hc;
+//   the steps    for each layer direction lstm i, f, o, ci, cs; gru r, u, c,
+//   hc;
 //                rnn nothing; each [N, H], N the sum of the lengths
 //   h            for each layer but the last [T·B, D·P], before dropout
 //   the masks    with dropout, for each layer but the last a bit per element
@@ -105,9 +106,9 @@ ReserveHeader MakeReserveHeader(const Args& args, int64_t element_size,
   return header;
 }
 
-// The arrays that are kept of each pseudo-layer, in their order.
-enum LstmKept { kKeptI, kKeptF, kKeptO, kKeptCi, kKeptCs, kLstmArrays };
-enum GruKept { kKeptR, kKeptU, kKeptC, kKeptHc, kGruArrays };
+// The arrays that are kept of each layer direction, in their order.
+enum LstmSaved { kSavedI, kSavedF, kSavedO, kSavedCi, kSavedCs, kLstmArrays };
+enum GruSaved { kSavedR, kSavedU, kSavedC, kSavedHc, kGruArrays };
 
 // Where everything stands, in bytes from the reserve space's beginning.
 class ReserveLayout {
@@ -135,7 +136,7 @@ class ReserveLayout {
     const CheckedInt mask =
         dropout ? elements.DivideUp(8).RoundUp(kAlign) : CheckedInt(0);
     return (CheckedInt(kReserveHeaderBytes) +
-            CheckedInt(g.pseudo_layers()) * Arrays(g.mode) * array +
+            CheckedInt(g.layer_directions()) * Arrays(g.mode) * array +
             CheckedInt(g.layers - 1) * (h + mask))
         .value();
   }
@@ -143,7 +144,7 @@ class ReserveLayout {
   // Of a call that Bytes has a number for.
   ReserveLayout(const RnnGeometry& g, int64_t steps, int64_t batch,
                 int64_t valid_rows, int64_t element_size, bool dropout)
-      : pseudo_layers_(g.pseudo_layers()),
+      : layer_directions_(g.layer_directions()),
         between_(g.layers - 1),
         arrays_(Arrays(g.mode)),
         array_used_(valid_rows * g.units * element_size),
@@ -153,17 +154,17 @@ class ReserveLayout {
     h_bytes_ = Aligned(h_used_);
     mask_used_ = dropout ? (elements + 7) / 8 : 0;
     mask_bytes_ = Aligned(mask_used_);
-    h_offset_ = Array(pseudo_layers_, 0);
+    h_offset_ = Array(layer_directions_, 0);
     mask_offset_ = H(between_);
     total_ = Mask(between_);
   }
 
   int64_t total() const { return total_; }
 
-  // An array [N, H] of a pseudo-layer: LstmKept or GruKept.
-  int64_t Array(int64_t pseudo, int index) const {
+  // An array [N, H] of a layer direction: LstmSaved or GruSaved.
+  int64_t Array(int64_t dir, int index) const {
     // In this order nothing overflows: of arrays of 0 bytes there may be 2^61.
-    return kReserveHeaderBytes + pseudo * (arrays_ * array_bytes_) +
+    return kReserveHeaderBytes + dir * (arrays_ * array_bytes_) +
            index * array_bytes_;
   }
   // h and the mask of a layer, which is not the last.
@@ -184,10 +185,10 @@ class ReserveLayout {
     Gaps of[3];
   };
   AllGaps gaps() const {
-    return {
-        {GapsBehind(kReserveHeaderBytes, pseudo_layers_ * arrays_, array_used_),
-         GapsBehind(h_offset_, between_, h_used_),
-         GapsBehind(mask_offset_, between_, mask_used_)}};
+    return {{GapsBehind(kReserveHeaderBytes, layer_directions_ * arrays_,
+                        array_used_),
+             GapsBehind(h_offset_, between_, h_used_),
+             GapsBehind(mask_offset_, between_, mask_used_)}};
   }
 
   // Zeros in the gaps, so that all of a reserve space is written and follows
@@ -214,7 +215,7 @@ class ReserveLayout {
     return {offset, stride == used ? 0 : count, used, stride};
   }
 
-  int64_t pseudo_layers_;
+  int64_t layer_directions_;
   int64_t between_;  // L - 1
   int arrays_;
   int64_t array_used_;

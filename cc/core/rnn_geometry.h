@@ -1,7 +1,7 @@
 // Owns what makes up a stack of recurrent layers in cuDNN's sense: the cell,
 // how many layers and directions, and the widths.
 //
-// Layers and directions are counted together: pseudo-layer D · layer +
+// Layers and directions are counted together: layer direction D · layer +
 // direction, first the forward direction of a layer, then its backward one.
 
 #ifndef BLOCKRNN_CORE_RNN_GEOMETRY_H_
@@ -37,7 +37,7 @@ struct RnnGeometry {
     }
   }
 
-  int64_t pseudo_layers() const { return layers * directions; }
+  int64_t layer_directions() const { return layers * directions; }
 
   // D · P, the width of what a layer puts out.
   int64_t OutputWidth() const { return directions * proj; }

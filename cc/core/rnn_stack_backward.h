@@ -19,7 +19,7 @@ template <class T, class Engine>
 class RnnStackBackward {
  public:
   using Status = typename Engine::Status;
-  using HostInterface = typename Engine::HostInterface;
+  using Context = typename Engine::Context;
 
   RnnStackBackward(const RnnStackBackwardArgs<T>& args, Engine* engine)
       : args_(args),
@@ -39,11 +39,11 @@ class RnnStackBackward {
       x_grad_[0] = layer == 0 ? args_.input_backprop : between_[layer % 2];
       status = engine_.RunLayer(
           layer,
-          [&](const StepSpan& steps, const HostInterface& host) {
-            return Drop(layer, steps, host);
+          [&](const StepSpan& steps, const Context& context) {
+            return Drop(layer, steps, context);
           },
-          [&](const Pseudo& pseudo, const HostInterface& host) {
-            return Sequence(pseudo, host);
+          [&](const LayerDirection& dir, const Context& context) {
+            return Sequence(dir, context);
           });
       if (Engine::Failed(status)) return status;
       if (g.directions == 2) {
@@ -91,102 +91,104 @@ class RnnStackBackward {
   // For some steps, before a layer's backward: masks the gradient that the
   // layer above gave, and makes the layer's own input again by its mask.
   Status Drop(int64_t layer, const StepSpan& steps,
-              const HostInterface& host) const {
+              const Context& context) const {
     if (!drops_) return Status{};
     const ElementSpan span = plan_.Elements(steps);
     Status status{};
     if (layer + 1 < args_.geometry.layers) {
       status = engine_.ApplyMask(MaskBelow(layer + 1), args_.dropout, span,
-                                 above_, above_, host);
+                                 above_, above_, context);
     }
     if (Engine::Failed(status) || layer == 0) return status;
     return engine_.ApplyMask(MaskBelow(layer), args_.dropout, span,
-                             Below(layer), dropped_, host);
+                             Below(layer), dropped_, context);
   }
 
-  Status Sequence(const Pseudo& pseudo, const HostInterface& host) {
-    const PseudoParams<T> grads = plan_.Params(args_.params_backprop, pseudo);
+  Status Sequence(const LayerDirection& dir, const Context& context) {
+    const LayerDirectionParams<T> grads =
+        plan_.Params(args_.params_backprop, dir);
     Status status{};
     switch (args_.geometry.mode) {
       case RnnMode::kLstm:
-        status = engine_.Run(LstmArgs(pseudo, grads), host);
+        status = engine_.Run(LstmArgs(dir, grads), context);
         break;
       case RnnMode::kGru:
-        return engine_.Run(GruArgs(pseudo, grads), host);
+        return engine_.Run(GruArgs(dir, grads), context);
       default:
-        status = engine_.Run(RnnArgs(pseudo, grads), host);
+        status = engine_.Run(RnnArgs(dir, grads), context);
         break;
     }
     if (Engine::Failed(status)) return status;
     // bW and bR are only ever added, so one's gradient is the other's.
     return engine_.Copy(grads.b_x,
                         args_.geometry.gates() * args_.geometry.units,
-                        grads.b_h, host);
+                        grads.b_h, context);
   }
 
   // The fields that the arguments of all cells have.
   template <class Args>
-  void Fill(const Pseudo& pseudo, const PseudoParams<T>& grads,
+  void Fill(const LayerDirection& dir, const LayerDirectionParams<T>& grads,
             Args* args) const {
     const int64_t width = args_.geometry.proj;
-    const PseudoParams<const T> params = plan_.Params(args_.params, pseudo);
-    args->shape = plan_.Shape(pseudo);
+    const LayerDirectionParams<const T> params =
+        plan_.Params(args_.params, dir);
+    args->shape = plan_.Shape(dir);
     args->x = x_;
-    args->h_prev = plan_.State(args_.input_h, pseudo, width);
+    args->h_prev = plan_.State(args_.input_h, dir, width);
     args->w_x = params.w_x;
     args->w_h = params.w_h;
-    args->h = plan_.Columns(h_, pseudo);
-    args->h_grad = plan_.Columns(h_grad_, pseudo);
-    args->h_last_grad = plan_.State(args_.output_h_backprop, pseudo, width);
-    args->x_grad = x_grad_[pseudo.direction];
-    args->h_prev_grad = plan_.State(args_.input_h_backprop, pseudo, width);
+    args->h = plan_.Columns(h_, dir);
+    args->h_grad = plan_.Columns(h_grad_, dir);
+    args->h_last_grad = plan_.State(args_.output_h_backprop, dir, width);
+    args->x_grad = x_grad_[dir.direction];
+    args->h_prev_grad = plan_.State(args_.input_h_backprop, dir, width);
     args->w_x_grad = grads.w_x;
     args->w_h_grad = grads.w_h;
   }
 
-  const T* Kept(const Pseudo& pseudo, int index) const {
-    return plan_.template Array<const T>(args_.reserve, pseudo, index);
+  const T* Saved(const LayerDirection& dir, int index) const {
+    return plan_.template Array<const T>(args_.reserve, dir, index);
   }
 
-  LstmSequenceBackwardArgs<T> LstmArgs(const Pseudo& pseudo,
-                                       const PseudoParams<T>& grads) const {
+  LstmSequenceBackwardArgs<T> LstmArgs(
+      const LayerDirection& dir, const LayerDirectionParams<T>& grads) const {
     const RnnGeometry& g = args_.geometry;
     LstmSequenceBackwardArgs<T> args;
-    Fill(pseudo, grads, &args);
+    Fill(dir, grads, &args);
     args.layout = kLstmIfco;
-    args.cs_prev = plan_.State(args_.input_c, pseudo, g.units);
+    args.cs_prev = plan_.State(args_.input_c, dir, g.units);
     args.proj = g.projected ? g.proj : 0;
-    args.w_p = plan_.Params(args_.params, pseudo).w_p;
-    args.i = Kept(pseudo, kKeptI);
-    args.f = Kept(pseudo, kKeptF);
-    args.o = Kept(pseudo, kKeptO);
-    args.ci = Kept(pseudo, kKeptCi);
-    args.cs = Kept(pseudo, kKeptCs);
-    args.cs_last_grad = plan_.State(args_.output_c_backprop, pseudo, g.units);
-    args.cs_prev_grad = plan_.State(args_.input_c_backprop, pseudo, g.units);
+    args.w_p = plan_.Params(args_.params, dir).w_p;
+    args.i = Saved(dir, kSavedI);
+    args.f = Saved(dir, kSavedF);
+    args.o = Saved(dir, kSavedO);
+    args.ci = Saved(dir, kSavedCi);
+    args.cs = Saved(dir, kSavedCs);
+    args.cs_last_grad = plan_.State(args_.output_c_backprop, dir, g.units);
+    args.cs_prev_grad = plan_.State(args_.input_c_backprop, dir, g.units);
     args.w_p_grad = grads.w_p;
     args.b_grad = grads.b_x;
     return args;
   }
 
-  GruAfterSequenceBackwardArgs<T> GruArgs(const Pseudo& pseudo,
-                                          const PseudoParams<T>& grads) const {
+  GruAfterSequenceBackwardArgs<T> GruArgs(
+      const LayerDirection& dir, const LayerDirectionParams<T>& grads) const {
     GruAfterSequenceBackwardArgs<T> args;
-    Fill(pseudo, grads, &args);
+    Fill(dir, grads, &args);
     args.layout = kGruRuc;
-    args.r = Kept(pseudo, kKeptR);
-    args.u = Kept(pseudo, kKeptU);
-    args.c = Kept(pseudo, kKeptC);
-    args.hc = Kept(pseudo, kKeptHc);
+    args.r = Saved(dir, kSavedR);
+    args.u = Saved(dir, kSavedU);
+    args.c = Saved(dir, kSavedC);
+    args.hc = Saved(dir, kSavedHc);
     args.b_x_grad = grads.b_x;
     args.b_h_grad = grads.b_h;
     return args;
   }
 
-  SimpleRnnBackwardArgs<T> RnnArgs(const Pseudo& pseudo,
-                                   const PseudoParams<T>& grads) const {
+  SimpleRnnBackwardArgs<T> RnnArgs(const LayerDirection& dir,
+                                   const LayerDirectionParams<T>& grads) const {
     SimpleRnnBackwardArgs<T> args;
-    Fill(pseudo, grads, &args);
+    Fill(dir, grads, &args);
     args.relu = args_.geometry.mode == RnnMode::kRelu;
     args.b_grad = grads.b_x;
     return args;

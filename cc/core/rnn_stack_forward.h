@@ -5,23 +5,23 @@
 //
 // An engine lends what a stack is made of, as a class Engine:
 //
-//   using Status, HostInterface;                  of the engine's functions
+//   using Status, Context;               of the engine's functions
 //   static bool Failed(Status);
 //   static constexpr ReserveDevice kReserveDevice;
 //   Status Allocate(elements, T** array);                scratch
-//   Status RunLayer(layer, take, body);  body(pseudo, host) → Status for each
+//   Status RunLayer(layer, take, body);  body(dir, context) → Status for each
 //                                        direction, maybe side by side, and
-//                                        before it take(steps, host) → Status
-//                                        for all steps; or, beside the layer
-//                                        before, for each block of them when
-//                                        that layer has done it
-//   Status Run(args, host);              of each cell's sequence
+//                                        before it take(steps, context) →
+//                                        Status for all steps; or, beside the
+//                                        layer before, for each block of them
+//                                        when that layer has done it
+//   Status Run(args, context);              of each cell's sequence
 //   Status DrawMask(philox, rate, elements, mask);
-//   Status ApplyMask(mask, rate, span, from, to, host);  may be in place
+//   Status ApplyMask(mask, rate, span, from, to, context);  may be in place
 //   Status FinishReserve(layout, header, reserve);       forward only
 //   Status FillZero(elements, array);                    the rest backward only
 //   Status AddGradients(other, elements, grad);          grad += other
-//   Status Copy(from, elements, to, host);
+//   Status Copy(from, elements, to, context);
 
 #ifndef BLOCKRNN_CORE_RNN_STACK_FORWARD_H_
 #define BLOCKRNN_CORE_RNN_STACK_FORWARD_H_
@@ -41,7 +41,7 @@ template <class T, class Engine>
 class RnnStackForward {
  public:
   using Status = typename Engine::Status;
-  using HostInterface = typename Engine::HostInterface;
+  using Context = typename Engine::Context;
 
   RnnStackForward(const RnnStackForwardArgs<T>& args, Engine* engine)
       : args_(args),
@@ -59,11 +59,11 @@ class RnnStackForward {
       if (Engine::Failed(status)) return status;
       status = engine_.RunLayer(
           layer,
-          [&](const StepSpan& steps, const HostInterface& host) {
-            return Drop(layer, steps, host);
+          [&](const StepSpan& steps, const Context& context) {
+            return Drop(layer, steps, context);
           },
-          [&](const Pseudo& pseudo, const HostInterface& host) {
-            return Sequence(pseudo, host);
+          [&](const LayerDirection& dir, const Context& context) {
+            return Sequence(dir, context);
           });
       if (Engine::Failed(status)) return status;
       below_ = x_ = h_;
@@ -113,10 +113,10 @@ class RnnStackForward {
   // Some steps of what a layer takes in. What the layer below put out stays: it
   // is the state that its own backward reads.
   Status Drop(int64_t layer, const StepSpan& steps,
-              const HostInterface& host) const {
+              const Context& context) const {
     if (!drops_ || layer == 0) return Status{};
     return engine_.ApplyMask(Mask(layer - 1), args_.dropout,
-                             plan_.Elements(steps), below_, dropped_, host);
+                             plan_.Elements(steps), below_, dropped_, context);
   }
 
   // Last, so that a forward that did not end leaves no header.
@@ -127,71 +127,73 @@ class RnnStackForward {
     return engine_.FinishReserve(plan_.reserve(), header, args_.reserve);
   }
 
-  Status Sequence(const Pseudo& pseudo, const HostInterface& host) {
+  Status Sequence(const LayerDirection& dir, const Context& context) {
     switch (args_.geometry.mode) {
       case RnnMode::kLstm:
-        return engine_.Run(LstmArgs(pseudo), host);
+        return engine_.Run(LstmArgs(dir), context);
       case RnnMode::kGru:
-        return engine_.Run(GruArgs(pseudo), host);
+        return engine_.Run(GruArgs(dir), context);
       default:
-        return engine_.Run(RnnArgs(pseudo), host);
+        return engine_.Run(RnnArgs(dir), context);
     }
   }
 
   // The fields that the arguments of all cells have.
   template <class Args>
-  PseudoParams<const T> Fill(const Pseudo& pseudo, Args* args) const {
+  LayerDirectionParams<const T> Fill(const LayerDirection& dir,
+                                     Args* args) const {
     const int64_t width = args_.geometry.proj;
-    const PseudoParams<const T> params = plan_.Params(args_.params, pseudo);
-    args->shape = plan_.Shape(pseudo);
+    const LayerDirectionParams<const T> params =
+        plan_.Params(args_.params, dir);
+    args->shape = plan_.Shape(dir);
     args->x = x_;
-    args->h_prev = plan_.State(args_.input_h, pseudo, width);
+    args->h_prev = plan_.State(args_.input_h, dir, width);
     args->w_x = params.w_x;
     args->w_h = params.w_h;
-    args->h = plan_.Columns(h_, pseudo);
-    args->h_last = plan_.State(args_.output_h, pseudo, width);
+    args->h = plan_.Columns(h_, dir);
+    args->h_last = plan_.State(args_.output_h, dir, width);
     return params;
   }
 
-  T* Kept(const Pseudo& pseudo, int index) const {
-    return plan_.template Array<T>(args_.reserve, pseudo, index);
+  T* Saved(const LayerDirection& dir, int index) const {
+    return plan_.template Array<T>(args_.reserve, dir, index);
   }
 
-  LstmSequenceForwardArgs<T> LstmArgs(const Pseudo& pseudo) const {
+  LstmSequenceForwardArgs<T> LstmArgs(const LayerDirection& dir) const {
     const RnnGeometry& g = args_.geometry;
     LstmSequenceForwardArgs<T> args;
-    const PseudoParams<const T> params = Fill(pseudo, &args);
+    const LayerDirectionParams<const T> params = Fill(dir, &args);
     args.layout = kLstmIfco;
-    args.cs_prev = plan_.State(args_.input_c, pseudo, g.units);
+    args.cs_prev = plan_.State(args_.input_c, dir, g.units);
     args.proj = g.projected ? g.proj : 0;
     args.w_p = params.w_p;
     args.b = params.b_x;
     args.b_h = params.b_h;
-    args.i = Kept(pseudo, kKeptI);
-    args.f = Kept(pseudo, kKeptF);
-    args.o = Kept(pseudo, kKeptO);
-    args.ci = Kept(pseudo, kKeptCi);
-    args.cs = Kept(pseudo, kKeptCs);
-    args.cs_last = plan_.State(args_.output_c, pseudo, g.units);
+    args.i = Saved(dir, kSavedI);
+    args.f = Saved(dir, kSavedF);
+    args.o = Saved(dir, kSavedO);
+    args.ci = Saved(dir, kSavedCi);
+    args.cs = Saved(dir, kSavedCs);
+    args.cs_last = plan_.State(args_.output_c, dir, g.units);
     return args;
   }
 
-  GruAfterSequenceForwardArgs<T> GruArgs(const Pseudo& pseudo) const {
+  GruAfterSequenceForwardArgs<T> GruArgs(const LayerDirection& dir) const {
     GruAfterSequenceForwardArgs<T> args;
-    const PseudoParams<const T> params = Fill(pseudo, &args);
+    const LayerDirectionParams<const T> params = Fill(dir, &args);
     args.layout = kGruRuc;
     args.b_x = params.b_x;
     args.b_h = params.b_h;
-    args.r = Kept(pseudo, kKeptR);
-    args.u = Kept(pseudo, kKeptU);
-    args.c = Kept(pseudo, kKeptC);
-    args.hc = Kept(pseudo, kKeptHc);
+    args.r = Saved(dir, kSavedR);
+    args.u = Saved(dir, kSavedU);
+    args.c = Saved(dir, kSavedC);
+    args.hc = Saved(dir, kSavedHc);
     return args;
   }
 
-  SimpleRnnForwardArgs<T> RnnArgs(const Pseudo& pseudo) const {
+  SimpleRnnForwardArgs<T> RnnArgs(const LayerDirection& dir) const {
     SimpleRnnForwardArgs<T> args;
-    const PseudoParams<const T> params = Fill(pseudo, &args);
+    const LayerDirectionParams<const T> params = Fill(dir, &args);
     args.relu = args_.geometry.mode == RnnMode::kRelu;
     args.b = params.b_x;
     args.b_h = params.b_h;

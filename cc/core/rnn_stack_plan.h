@@ -1,5 +1,5 @@
-// Owns where the parts of a pseudo-layer stand: its parameters, states, columns
-// and what is kept of it.
+// Owns where the parts of a layer direction stand: its parameters, states,
+// columns and what is kept of it.
 
 #ifndef BLOCKRNN_CORE_RNN_STACK_PLAN_H_
 #define BLOCKRNN_CORE_RNN_STACK_PLAN_H_
@@ -38,9 +38,9 @@ P* At(P* p, int64_t offset) {
                               offset * kElementBytes<std::remove_const_t<P>>);
 }
 
-// The parts of params, or of their gradient, that a pseudo-layer has.
+// The parts of params, or of their gradient, that a layer direction has.
 template <class P>
-struct PseudoParams {
+struct LayerDirectionParams {
   P* w_x;  // [gates · H, width]; nullptr with skip_input
   P* w_h;  // [gates · H, P]
   P* w_p;  // [P, H]; nullptr without a projection
@@ -49,10 +49,10 @@ struct PseudoParams {
 };
 
 // One direction of one layer.
-struct Pseudo {
+struct LayerDirection {
   int64_t layer = 0;
   int64_t direction = 0;
-  int64_t index = 0;  // of all pseudo-layers
+  int64_t index = 0;  // of all layer directions
 };
 
 // Steps [first, first + steps).
@@ -110,17 +110,17 @@ class RnnStackPlan {
     return steps_ * batch_ * geometry_.InputWidth(layer);
   }
 
-  SequenceShape Shape(const Pseudo& pseudo) const {
+  SequenceShape Shape(const LayerDirection& dir) const {
     SequenceShape shape;
-    shape.skip_input = pseudo.layer == 0 && geometry_.skip_input;
+    shape.skip_input = dir.layer == 0 && geometry_.skip_input;
     shape.steps = steps_;
     shape.batch = batch_;
-    shape.input = geometry_.InputWidth(pseudo.layer);
+    shape.input = geometry_.InputWidth(dir.layer);
     shape.units = geometry_.units;
     shape.time_major = time_major_;
-    shape.backwards = pseudo.direction == 1;
+    shape.backwards = dir.direction == 1;
     shape.lengths = lengths_;
-    shape.state_stride = time_major_ ? 1 : geometry_.pseudo_layers();
+    shape.state_stride = time_major_ ? 1 : geometry_.layer_directions();
     shape.h_width = geometry_.OutputWidth();
     shape.weights_by_unit = true;
     shape.saved_in_steps = true;
@@ -128,9 +128,9 @@ class RnnStackPlan {
   }
 
   template <class P>
-  PseudoParams<P> Params(P* params, const Pseudo& pseudo) const {
-    const int64_t n = pseudo.index;
-    const bool skip = pseudo.layer == 0 && geometry_.skip_input;
+  LayerDirectionParams<P> Params(P* params, const LayerDirection& dir) const {
+    const int64_t n = dir.index;
+    const bool skip = dir.layer == 0 && geometry_.skip_input;
     return {skip ? nullptr : At(params, params_.Input(n).offset),
             At(params, params_.Recurrent(n).offset),
             geometry_.projected ? At(params, params_.Projection(n).offset)
@@ -141,21 +141,21 @@ class RnnStackPlan {
 
   // The first row's state in states of this width, P or H.
   template <class P>
-  P* State(P* states, const Pseudo& pseudo, int64_t width) const {
-    return At(states, pseudo.index * width * (time_major_ ? batch_ : 1));
+  P* State(P* states, const LayerDirection& dir, int64_t width) const {
+    return At(states, dir.index * width * (time_major_ ? batch_ : 1));
   }
 
   // This direction's columns of [steps, batch, D·P].
   template <class P>
-  P* Columns(P* h, const Pseudo& pseudo) const {
-    return At(h, pseudo.direction * geometry_.proj);
+  P* Columns(P* h, const LayerDirection& dir) const {
+    return At(h, dir.direction * geometry_.proj);
   }
 
   // Arrays in a reserve space; nullptr where there is none. Bytes is void or
   // const void.
   template <class P, class Bytes>
-  P* Array(Bytes* reserve, const Pseudo& pseudo, int index) const {
-    return In<P>(reserve, reserve_.Array(pseudo.index, index));
+  P* Array(Bytes* reserve, const LayerDirection& dir, int index) const {
+    return In<P>(reserve, reserve_.Array(dir.index, index));
   }
   template <class P, class Bytes>
   P* H(Bytes* reserve, int64_t layer) const {

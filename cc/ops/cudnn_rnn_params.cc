@@ -14,7 +14,7 @@ absl::Status CheckCount(const std::string& op, const RnnGeometry& geometry,
   if (given == expected) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(op, ": ", attr, " must be ", expected, ", ",
-                   expected / geometry.pseudo_layers(),
+                   expected / geometry.layer_directions(),
                    " for each of L*D = ", geometry.layers, "*",
                    geometry.directions, " layers and directions, got ", given));
 }

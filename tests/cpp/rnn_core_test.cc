@@ -252,7 +252,7 @@ void ReserveHasNoOverlaps(Failures* failures) {
         end = at + (bytes + 63) / 64 * 64;
       };
       const int arrays = ReserveLayout::Arrays(g.mode);
-      for (int64_t n = 0; n < g.pseudo_layers(); ++n) {
+      for (int64_t n = 0; n < g.layer_directions(); ++n) {
         for (int k = 0; k < arrays; ++k) {
           expect(layout.Array(n, k), kValid * g.units * kSize);
         }

@@ -137,8 +137,8 @@ struct Call {
   Call(const RnnGeometry& geometry, int64_t steps, int64_t batch, bool trains,
        float dropout = 0)
       : input(steps * batch * geometry.input, 1),
-        h(geometry.pseudo_layers() * batch * geometry.proj, 1),
-        c(geometry.pseudo_layers() * batch * geometry.units, 1),
+        h(geometry.layer_directions() * batch * geometry.proj, 1),
+        c(geometry.layer_directions() * batch * geometry.units, 1),
         params(ParamLayout(geometry).size(), 1),
         output(steps * batch * geometry.OutputWidth()),
         output_h(h.size()),

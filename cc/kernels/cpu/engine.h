@@ -1,8 +1,8 @@
-// Owns the border between the CPU engine and whoever calls it: a table of
-// functions, and what the engine borrows from its host. The engine is compiled
-// once per instruction set into a library of its own, which exports nothing but
-// kEngineSymbol; so no inline function of one instruction set can be linked in
-// place of another's.
+// Defines the interface between the CPU engine and its caller: a table of
+// functions, and the callbacks through which the caller provides threads,
+// memory and cancellation. The engine is compiled once per instruction set into
+// a library of its own, which exports nothing but kEngineSymbol; so no inline
+// function of one instruction set can be linked in place of another's.
 
 #ifndef BLOCKRNN_KERNELS_CPU_ENGINE_H_
 #define BLOCKRNN_KERNELS_CPU_ENGINE_H_
@@ -26,25 +26,22 @@ enum class Status : int {
       2,  // HostInterface::cancelled said so; the outputs are undefined
 };
 
-// What an engine call borrows. Any of the engine's threads may call any of the
-// functions, several at a time: the directions of a layer run side by side, and
-// each takes threads and scratch of its own. Bits are the same whichever thread
-// does what if all round alike and all, or none, take subnormal numbers for
-// zero.
+// What the caller provides to an engine call. Any of the engine's threads may
+// call any of the functions, several at a time. Results have the same bits
+// whichever thread does what, if all threads round alike and all, or none,
+// flush subnormal numbers to zero.
 struct HostInterface {
   void* context = nullptr;
-  // Threads worth using, the calling one counted.
+  // Threads worth using, the calling one included.
   int num_threads = 1;
   // Queues run(arg) on another thread. It may start late, even after the engine
   // call has returned, but runs once. Not called when num_threads is 1.
   void (*schedule)(void* context, void (*run)(void* arg), void* arg) = nullptr;
-  // Scratch of that many bytes, aligned to 64, which the host frees after the
-  // call; nullptr when there is none to be had.
+  // Scratch of that many bytes, aligned to 64, which the caller frees after the
+  // call; nullptr when there is no memory.
   void* (*allocate)(void* context, std::size_t bytes) = nullptr;
   // Whether to give up early; may be nullptr.
   bool (*cancelled)(void* context) = nullptr;
-  // Sequences that share the caches at a time, that of the call counted.
-  int sequences_at_once = 1;
 };
 
 // One function of an engine.

@@ -1,5 +1,6 @@
-// Owns the list of the engine's functions for one storage type. Each type is
-// instantiated in a source file of its own, so that they compile side by side.
+// Defines the table of the engine's functions for one storage type. Each type
+// is instantiated in a source file of its own, so that they compile in
+// parallel.
 
 #ifndef BLOCKRNN_KERNELS_CPU_ENGINE_FUNCTIONS_H_
 #define BLOCKRNN_KERNELS_CPU_ENGINE_FUNCTIONS_H_
@@ -16,27 +17,34 @@
 #include "cc/kernels/cpu/cells/simple_rnn.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/stack/rnn_stack.h"
-#include "cc/kernels/cpu/threads/worker_pool.h"
+#include "cc/kernels/cpu/threads/executor.h"
 
 namespace blockrnn::cpu {
+
+// An engine function as its caller sees it.
+template <auto kFunction, class Args>
+Status WithExecutor(const Args& args, const HostInterface& host) {
+  const Executor executor(host);
+  return kFunction(args, executor);
+}
 
 template <class T>
 EngineFunctions<T> MakeEngineFunctions() {
   return {
-      {&WithCrew<&GruCellForward<T, StandardActivations>>},
-      {&WithCrew<&GruCellBackward<T>>},
-      {&WithCrew<&LstmCellForward<T, StandardActivations>>},
-      {&WithCrew<&LstmCellBackward<T>>},
-      {&WithCrew<&GruSequenceForward<T, StandardActivations>>},
-      {&WithCrew<&GruSequenceBackward<T>>},
-      {&WithCrew<&GruAfterSequenceForward<T, StandardActivations>>},
-      {&WithCrew<&GruAfterSequenceBackward<T>>},
-      {&WithCrew<&LstmSequenceForward<T, StandardActivations>>},
-      {&WithCrew<&LstmSequenceBackward<T>>},
-      {&WithCrew<&SimpleRnnForward<T, StandardActivations>>},
-      {&WithCrew<&SimpleRnnBackward<T>>},
-      {&WithCrew<&RnnStackForward<T, StandardActivations>>},
-      {&WithCrew<&RnnStackBackward<T>>},
+      {&WithExecutor<&GruCellForward<T, StandardActivations>>},
+      {&WithExecutor<&GruCellBackward<T>>},
+      {&WithExecutor<&LstmCellForward<T, StandardActivations>>},
+      {&WithExecutor<&LstmCellBackward<T>>},
+      {&WithExecutor<&GruSequenceForward<T, StandardActivations>>},
+      {&WithExecutor<&GruSequenceBackward<T>>},
+      {&WithExecutor<&GruAfterSequenceForward<T, StandardActivations>>},
+      {&WithExecutor<&GruAfterSequenceBackward<T>>},
+      {&WithExecutor<&LstmSequenceForward<T, StandardActivations>>},
+      {&WithExecutor<&LstmSequenceBackward<T>>},
+      {&WithExecutor<&SimpleRnnForward<T, StandardActivations>>},
+      {&WithExecutor<&SimpleRnnBackward<T>>},
+      {&WithExecutor<&RnnStackForward<T, StandardActivations>>},
+      {&WithExecutor<&RnnStackBackward<T>>},
   };
 }
 

@@ -27,7 +27,7 @@ template <class T>
 class RnnStackEngine {
  public:
   using Status = Error;
-  using HostInterface = cuda::HostInterface;
+  using Context = cuda::HostInterface;
   static constexpr ReserveDevice kReserveDevice = kDevice;
   static bool Failed(Error error) { return error != nullptr; }
 
@@ -106,7 +106,7 @@ class RnnStackEngine {
 template <class T>
 BackwardOutputs<T> OutputsOf(const RnnStackBackwardArgs<T>& args) {
   const RnnGeometry& g = args.geometry;
-  const int64_t states = g.pseudo_layers() * args.batch;
+  const int64_t states = g.layer_directions() * args.batch;
   // Without an lstm there is no gradient of input_c here.
   const int64_t c = args.input_c_backprop != nullptr ? states * g.units : 0;
   return {{args.input_backprop, args.input_h_backprop, args.input_c_backprop,

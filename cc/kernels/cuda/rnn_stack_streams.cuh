@@ -220,7 +220,8 @@ class LayerStreams {
   Error RunOne(int64_t layer, int64_t direction, StreamHost* lender,
                const HostInterface& host, const Body& body) const {
     const Error error =
-        body(Pseudo{layer, direction, layer * directions_ + direction}, host);
+        body(LayerDirection{layer, direction, layer * directions_ + direction},
+             host);
     lender->Recycle();
     return error;
   }

@@ -1,125 +1,27 @@
-// Owns one LSTM step on the CPU. The equations are in cc/core/lstm_cell.h; here
-// stand the order of the passes and what each takes in and out.
+// Implements one LSTM step on the CPU: LSTMBlockCell and its gradient. The
+// equations are in cc/core/lstm_cell.h.
 
 #ifndef BLOCKRNN_KERNELS_CPU_CELLS_LSTM_BLOCK_CELL_H_
 #define BLOCKRNN_KERNELS_CPU_CELLS_LSTM_BLOCK_CELL_H_
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "cc/core/activations.h"
 #include "cc/core/cell_args.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
+#include "cc/kernels/cpu/cells/lstm_peepholes.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 
 namespace blockrnn::cpu {
 
-namespace internal {
-
-// Calls f with a std::bool_constant. The question is put for each run of units:
-// a loop over them is compiled for either answer, and nothing around it is.
-template <class F>
-EIGEN_ALWAYS_INLINE void WithFlag(bool flag, const F& f) {
-  if (flag) {
-    f(std::true_type());
-  } else {
-    f(std::false_type());
-  }
-}
-
-template <bool kPeephole, class C, class T, class Lanes>
-EIGEN_ALWAYS_INLINE LstmPeepholes<Vec<C>> LoadPeepholes(
-    const T* wci, const T* wcf, const T* wco, int64_t unit, Lanes lanes) {
-  LstmPeepholes<Vec<C>> out = {Vec<C>(0), Vec<C>(0), Vec<C>(0)};
-  if constexpr (kPeephole) {
-    out.wci = Load<C>(wci + unit, lanes);
-    out.wcf = Load<C>(wcf + unit, lanes);
-    out.wco = Load<C>(wco + unit, lanes);
-  }
-  return out;
-}
-
-// Where one row of a step stands: [H] each. Outputs may be nullptr. S is the
-// type that the state is kept in.
-template <class T, class S>
-struct LstmForwardRow {
-  const S* cs_prev;
-  T* i;
-  T* cs;
-  T* f;
-  T* o;
-  T* ci;
-  T* co;
-  T* h;
-};
-
-// What is the same for all rows of a call.
-template <class T>
-struct LstmForwardCall {
-  LstmOptions options;
-  const T* wci;
-  const T* wcf;
-  const T* wco;
-};
-
-// Calls each(run, cells) for the rows of a tile, and each may call cells(row,
-// state) for what to do with one: the equations, whose outputs go to the row;
-// state(unit, lanes, step) may keep what came out. bar(run, j, lanes) gives the
-// pre-activations of the units run.unit + j and on. A function for each of the
-// flags: all four in one would be too much to inline the activations into.
-template <class Activations, bool kPeephole, bool kClip, class T, class C,
-          class Bar, class Each>
-EIGEN_DONT_INLINE void LstmForwardRows(const LstmForwardCall<T>& call,
-                                       const GateTile<C>& tile, const Bar& bar,
-                                       const Each& each) {
-  using V = Vec<C>;
-  const V forget_bias(static_cast<C>(call.options.forget_bias));
-  const V cell_clip(static_cast<C>(call.options.cell_clip));
-  tile.ForEachRow([&](const GateRun<C>& run) {
-    each(run, [&](const auto& row, const auto& state) {
-      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        const int64_t at = run.unit + j;
-        const LstmStep<V> out = LstmForward<Activations, kPeephole, kClip>(
-            bar(run, j, lanes), Load<C>(row.cs_prev + at, lanes),
-            LoadPeepholes<kPeephole, C>(call.wci, call.wcf, call.wco, at,
-                                        lanes),
-            forget_bias, cell_clip);
-        const auto store = [&](T* to, const V& v) {
-          if (to != nullptr) Store(to + at, v, lanes);
-        };
-        store(row.i, out.i);
-        store(row.cs, out.cs);
-        store(row.f, out.f);
-        store(row.o, out.o);
-        store(row.ci, out.ci);
-        store(row.co, out.co);
-        store(row.h, out.h);
-        state(at, lanes, out);
-      });
-    });
-  });
-}
-
-template <class Activations, class T, class C, class Bar, class Each>
-void LstmForwardTile(const LstmForwardCall<T>& call, const GateTile<C>& tile,
-                     const Bar& bar, const Each& each) {
-  WithFlag(call.options.use_peephole, [&](auto peephole) {
-    WithFlag(call.options.cell_clip > 0, [&](auto clip) {
-      LstmForwardRows<Activations, peephole(), clip()>(call, tile, bar, each);
-    });
-  });
-}
-
-}  // namespace internal
-
 // [x, h_prev] · w with everything else as its epilogue.
 template <class T, class Activations>
 Status LstmCellForward(const LstmCellForwardArgs<T>& args,
-                       const HostInterface& host) {
+                       const Executor& executor) {
   using C = ComputeType<T>;
   using V = Vec<C>;
   const int64_t rows = args.dims.batch;
@@ -127,12 +29,12 @@ Status LstmCellForward(const LstmCellForwardArgs<T>& args,
   const int64_t units = args.dims.units;
   const LstmGateLayout layout = kLstmIcfo;
 
-  Scratch scratch(host);
-  const C* x = Widened(host, &scratch, args.x, rows, input);
-  const C* h_prev = Widened(host, &scratch, args.h_prev, rows, units);
+  Scratch scratch(executor);
+  const C* x = Widened(executor, &scratch, args.x, rows, input);
+  const C* h_prev = Widened(executor, &scratch, args.h_prev, rows, units);
   if (!scratch.ok()) return Status::kOutOfMemory;
 
-  Product<T, kLstmGates> gates;
+  Gemm<T, kLstmGates> gates;
   gates.rows = rows;
   gates.units = units;
   const GateOffsets<kLstmGates> offsets(units);
@@ -142,30 +44,40 @@ Status LstmCellForward(const LstmCellForwardArgs<T>& args,
   gates.parts[0] = {{x, input}, input, {args.w, ldw}};
   gates.parts[1] = {{h_prev, units}, units, {args.w + input * ldw, ldw}};
 
-  const internal::LstmForwardCall<T> call = {args.options, args.wci, args.wcf,
-                                             args.wco};
-  const auto bar = [&](const GateRun<C>& run, int64_t j, auto lanes) {
-    const auto gate = [&](int g) {
-      return Load<C>(run.gates + g * run.gate_stride + j, lanes) +
-             Load<C>(args.b + g * units + run.unit + j, lanes);
-    };
-    return LstmPreActivations<V>{gate(layout.i), gate(layout.ci),
-                                 gate(layout.f), gate(layout.o)};
+  const V forget_bias(static_cast<C>(args.options.forget_bias));
+  const V cell_clip(static_cast<C>(args.options.cell_clip));
+  const auto cells = [&](const GateRun<C>& run, auto peephole, auto clip) {
+    const int64_t at = run.row * units + run.unit;
+    ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+      const auto bar = [&](int gate) {
+        return Load<C>(run.gates + gate * run.gate_stride + j, lanes) +
+               Load<C>(args.b + gate * units + run.unit + j, lanes);
+      };
+      const LstmPreActivations<V> bars = {bar(layout.i), bar(layout.ci),
+                                          bar(layout.f), bar(layout.o)};
+      const LstmStep<V> out = LstmForward<Activations, peephole(), clip()>(
+          bars, Load<C>(args.cs_prev + at + j, lanes),
+          LoadPeepholes<peephole(), C>(args, run.unit + j, lanes), forget_bias,
+          cell_clip);
+      Store(args.i + at + j, out.i, lanes);
+      Store(args.cs + at + j, out.cs, lanes);
+      Store(args.f + at + j, out.f, lanes);
+      Store(args.o + at + j, out.o, lanes);
+      Store(args.ci + at + j, out.ci, lanes);
+      Store(args.co + at + j, out.co, lanes);
+      Store(args.h + at + j, out.h, lanes);
+    });
   };
-  const auto each = [&](const GateRun<C>& run, const auto& cells) {
-    const int64_t at = run.row * units;
-    cells(
-        internal::LstmForwardRow<T, T>{args.cs_prev + at, args.i + at,
-                                       args.cs + at, args.f + at, args.o + at,
-                                       args.ci + at, args.co + at, args.h + at},
-        [](int64_t, auto, const LstmStep<V>&) {});
+  const auto epilogue = [&](const GateTile<C>& tile) {
+    WithFlag(args.options.use_peephole, [&](auto peephole) {
+      WithFlag(args.options.cell_clip > 0, [&](auto clip) {
+        tile.ForEachRow(
+            [&](const GateRun<C>& run) { cells(run, peephole, clip); });
+      });
+    });
   };
-  const auto epilogue = [&](const GateRun<C>& run) {
-    internal::LstmForwardTile<Activations>(call, GateTile<C>{1, 0, run}, bar,
-                                           each);
-  };
-  ProductMemory<T> memory(host);
-  return RunProducts(host, &memory, ProductWithEpilogue{gates, epilogue});
+  GemmScratch<T> gemm_scratch(executor);
+  return RunGemms(executor, &gemm_scratch, GemmWithEpilogue{gates, epilogue});
 }
 
 namespace internal {
@@ -194,8 +106,7 @@ void LstmBackwardRow(const LstmCellBackwardArgs<T>& args, int64_t row,
     const LstmStepGrad<V> out = LstmBackward<kPeephole>(
         step, cs_prev, Load<C>(args.cs_grad + at + j, lanes),
         Load<C>(args.h_grad + at + j, lanes),
-        LoadPeepholes<kPeephole, C>(args.wci, args.wcf, args.wco, begin + j,
-                                    lanes));
+        LoadPeepholes<kPeephole, C>(args, begin + j, lanes));
     Store(dicfo + layout.i * units + j, out.di, lanes);
     Store(dicfo + layout.ci * units + j, out.dci, lanes);
     Store(dicfo + layout.f * units + j, out.df, lanes);
@@ -218,18 +129,18 @@ void LstmBackwardRow(const LstmCellBackwardArgs<T>& args, int64_t row,
 // rows whoever does it.
 template <class T>
 Status LstmCellBackwardWithPeepholes(const LstmCellBackwardArgs<T>& args,
-                                     const HostInterface& host) {
+                                     const Executor& executor) {
   using C = ComputeType<T>;
   const int64_t units = args.dims.units;
   // A cache line of T or more for each of the arrays.
   constexpr int64_t kUnitsPerTask = 64;
   const int64_t tasks = (units + kUnitsPerTask - 1) / kUnitsPerTask;
-  Scratch scratch(host);
+  Scratch scratch(executor);
   C* sums = scratch.Array<C>(3 * units);
   if (!scratch.ok()) return Status::kOutOfMemory;
-  const int64_t enough = 1 + args.dims.batch * units / kElementsPerTask;
+  const int64_t enough = 1 + args.dims.batch * units / Tuning::kElementsPerTask;
   ParallelFor(
-      host, NumWorkers(host, std::min(tasks, enough)), tasks,
+      executor, NumWorkers(executor, std::min(tasks, enough)), tasks,
       [&](int, int64_t task) {
         const int64_t begin = task * kUnitsPerTask;
         const int64_t end = std::min(begin + kUnitsPerTask, units);
@@ -252,16 +163,16 @@ Status LstmCellBackwardWithPeepholes(const LstmCellBackwardArgs<T>& args,
 
 }  // namespace internal
 
-// Pointwise: the products with wᵀ belong to the caller of the op.
+// Pointwise: the GEMMs with wᵀ are left to the caller of the op.
 template <class T>
 Status LstmCellBackward(const LstmCellBackwardArgs<T>& args,
-                        const HostInterface& host) {
+                        const Executor& executor) {
   if (args.use_peephole) {
-    return internal::LstmCellBackwardWithPeepholes(args, host);
+    return internal::LstmCellBackwardWithPeepholes(args, executor);
   }
   const int64_t units = args.dims.units;
   ParallelForRows(
-      host, args.dims.batch, units, [&](int64_t begin, int64_t end) {
+      executor, args.dims.batch, units, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
           internal::LstmBackwardRow<false>(args, row, 0, units, nullptr);
         }

@@ -1,263 +1,210 @@
-// Owns the forward pass of an LSTM over a whole sequence on the CPU. The
-// equations are in cc/core/lstm_cell.h; here stand the order of the products
-// and what is kept from step to step.
+// Implements the forward pass of an LSTM over a sequence on the CPU, as a cell
+// of sequence_forward.h. The equations are in cc/core/lstm_cell.h.
 
 #ifndef BLOCKRNN_KERNELS_CPU_CELLS_LSTM_FORWARD_H_
 #define BLOCKRNN_KERNELS_CPU_CELLS_LSTM_FORWARD_H_
 
-#include <algorithm>
+#include <array>
 #include <cstdint>
 
+#include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cpu/cells/lstm_block_cell.h"
+#include "cc/kernels/cpu/cells/lstm_peepholes.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
-#include "cc/kernels/cpu/sequence/recurrent_dropout.h"
-#include "cc/kernels/cpu/sequence/sequence_passes.h"
-#include "cc/kernels/cpu/sequence/sequence_rows.h"
-#include "cc/kernels/cpu/sequence/step_loop.h"
+#include "cc/kernels/cpu/sequence/padding.h"
+#include "cc/kernels/cpu/sequence/row_passes.h"
+#include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {
 
-namespace internal {
-
-// Step after step, in the products' epilogues:
-//   x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs)
-//   m · w_pᵀ  →  h         with a projection; else h is m
-template <class T, class Activations>
-class LstmSequenceForward {
+// Stage 0:  x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs)
+// Stage 1:  m · w_pᵀ  →  h         with a projection; else h is m
+template <class StorageType, class Activations>
+class LstmForwardCell {
  public:
+  using T = StorageType;
+  using Args = LstmSequenceForwardArgs<T>;
   using C = ComputeType<T>;
   using V = Vec<C>;
+  using Context = ForwardContext<T, kLstmGates>;
+  static constexpr int kGates = kLstmGates;
+  static constexpr bool kInPlace = false;
 
-  LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
-                      const HostInterface& host)
+  static ForwardShape Shape(const Args& args) {
+    const int64_t width = args.proj > 0 ? args.proj : args.shape.units;
+    return {width, args.proj > 0 ? 2 : 1,
+            static_cast<double>(kLstmGates * width + args.proj), kLstmGates};
+  }
+
+  LstmForwardCell(const Args& args, const Context& context)
       : args_(args),
-        host_(host),
-        shape_(args.shape),
+        context_(context),
         units_(args.shape.units),
-        width_(args.proj > 0 ? args.proj : args.shape.units),
-        ld_h_(shape_.h_width > 0 ? shape_.h_width : width_),
-        scratch_(host),
-        rows_(shape_, args.mask, &scratch_),
-        factors_(rows_, args.recurrent_dropout, width_),
-        state_(&scratch_, factors_, shape_.batch),
-        loop_(Loop()),
-        split_(ChooseSplit(loop_, host.num_threads)),
-        w_h_(host, &scratch_,
-             WeightView<T>{args.w_h, LdW(width_), shape_.weights_by_unit},
-             GateOffsets<kLstmGates>(units_).at, width_, units_,
-             rows_.FewUses() && !factors_),
-        w_p_(host, &scratch_, WeightView<T>{args.w_p, units_, true}, {0},
-             args.proj > 0 ? units_ : 0, args.proj, rows_.FewUses()),
-        x_(host, &scratch_, shape_, rows_,
-           {args.w_x, LdW(shape_.input), shape_.weights_by_unit, args.b,
-            args.b_h},
-           JoinsStep<T>(loop_, rows_, split_, host)) {}
+        w_h_(context.executor, context.scratch,
+             WeightView<T>{args.w_h, LeadingDim(context.factors.width()),
+                           args.shape.weights_by_unit},
+             GateOffsets<kLstmGates>(units_).at, context.factors.width(),
+             units_, context.streams_weights && !context.factors),
+        w_p_(context.executor, context.scratch,
+             WeightView<T>{args.w_p, units_, true}, {0},
+             args.proj > 0 ? units_ : 0, args.proj, context.streams_weights),
+        x_(context.executor, context.scratch, args.shape, context.rows,
+           {args.w_x, LeadingDim(args.shape.input), args.shape.weights_by_unit,
+            args.b, args.b_h},
+           context.fuses_input),
+        // In one copy, since a unit reads only its own.
+        cs_(context.scratch->template Array<C>(args.shape.batch * units_)),
+        m_(args.proj > 0
+               ? context.scratch->template Array<C>(args.shape.batch * units_)
+               : nullptr) {}
 
-  Status Run() {
-    const int64_t batch = shape_.batch;
-    // h in two copies, since other workers still read the old one while the new
-    // one is written; cs in one, since a unit reads only its own.
-    for (C*& h : h_) h = scratch_.Array<C>(batch * width_);
-    cs_ = scratch_.Array<C>(batch * units_);
-    if (args_.proj > 0) m_ = scratch_.Array<C>(batch * units_);
-    if (!scratch_.ok()) return Status::kOutOfMemory;
-    for (int64_t b = 0; b < batch; ++b) {
-      const int64_t state = rows_.State(b);
-      CopyRow(args_.h_prev + state * width_, width_, h_[0] + b * width_);
-      state_.Keep(0, b, 0, width_, h_[0] + b * width_);
-      CopyRow(args_.cs_prev + state * units_, units_, cs_ + b * units_);
+  void Begin() const {
+    for (int64_t b = 0; b < args_.shape.batch; ++b) {
+      CopyRow(args_.cs_prev + context_.rows.StateRow(b) * units_, units_,
+              cs_ + b * units_);
     }
-    ZeroUnusedOutputs();
-    for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
-         block = rows_.BlockFrom(block.end())) {
-      Status status = x_.Enter(block, args_.x);
-      if (status != Status::kOk) return status;
-      loop_.steps = block.steps;
-      status = RunSteps(
-          host_, loop_, split_, rows_,
-          [&](int64_t k, int stage, Share share, Range rows) {
-            const int64_t step = block.first + k;
-            if (stage == 0) {
-              Cells(step, share.Of(w_h_.panels()), rows_.At(step, rows));
-            } else {
-              Project(step, share.Of(w_p_.panels()), rows_.At(step, rows));
-            }
-          });
-      if (status != Status::kOk) return status;
+  }
+
+  Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
+
+  void Step(int64_t step, int stage, Share share, Range rows) const {
+    if (stage == 0) {
+      x_.Multiply(step, context_.h.Operand(step), w_h_, share.Of(w_h_.panels()),
+                  rows, [&](const GateTile<C>& tile, const RowView<C>&) {
+                    Cells(step, tile);
+                  });
+    } else {
+      MultiplyPacked({{m_, units_}}, w_p_, share.Of(w_p_.panels()), rows,
+                     BeginAtZero(),
+                     [&](const GateTile<C>& tile) { Project(step, tile); });
     }
-    const auto h_last = [&](int64_t b) {
-      return h_[rows_.Length(b) % 2] + b * width_;
-    };
-    const auto cs_last = [&](int64_t b) { return cs_ + b * units_; };
-    CarryOverSkippedEnds(host_, rows_, args_.h_prev, h_last, args_.h, width_,
-                         ld_h_);
-    // What is kept in steps has no skipped ends: there is no mask then.
-    if (!shape_.saved_in_steps) {
-      CarryOverSkippedEnds(host_, rows_, args_.cs_prev, cs_last, args_.cs,
-                           units_, units_);
+  }
+
+  void Finish() const {
+    const auto last = [&](int64_t b) { return cs_ + b * units_; };
+    // What is saved in steps has no padding: there is no mask then.
+    if (!args_.shape.saved_in_steps) {
+      CarryStatesOverPadding(context_.executor, context_.rows, args_.cs_prev,
+                             last, args_.cs, units_, units_);
     }
-    for (int64_t b = 0; b < batch; ++b) {
-      const int64_t state = rows_.State(b);
-      if (args_.h_last != nullptr) {
-        CopyRow(h_last(b), width_, args_.h_last + state * width_);
-      }
-      if (args_.cs_last != nullptr) {
-        CopyRow(cs_last(b), units_, args_.cs_last + state * units_);
-      }
+    if (args_.cs_last == nullptr) return;
+    for (int64_t b = 0; b < args_.shape.batch; ++b) {
+      CopyRow(last(b), units_,
+              args_.cs_last + context_.rows.StateRow(b) * units_);
     }
-    return Status::kOk;
+  }
+
+  std::array<T*, 6> SavedForBackward() const {
+    return {args_.i, args_.cs, args_.f, args_.o, args_.ci, args_.co};
   }
 
  private:
-  int64_t LdW(int64_t depth) const {
-    return shape_.weights_by_unit ? depth : kLstmGates * units_;
+  // From row to row of w_x or w_h.
+  int64_t LeadingDim(int64_t depth) const {
+    return args_.shape.weights_by_unit ? depth : kLstmGates * args_.shape.units;
   }
 
-  StepLoop Loop() const {
-    StepLoop loop;
-    loop.steps = rows_.steps();
-    loop.stages = args_.proj > 0 ? 2 : 1;
-    loop.rows = shape_.batch;
-    loop.panels = CeilDiv(units_, kPanelUnits<C, kLstmGates>);
-    loop.multiplies = static_cast<double>(shape_.batch) * units_ *
-                      (kLstmGates * width_ + args_.proj);
-    loop.input_weights =
-        static_cast<double>(shape_.input) * units_ * kLstmGates;
-    return loop;
+  void Cells(int64_t step, const GateTile<C>& tile) const {
+    WithFlag(args_.options.use_peephole, [&](auto peephole) {
+      WithFlag(args_.options.cell_clip > 0,
+               [&](auto clip) { Cells<peephole(), clip()>(step, tile); });
+    });
   }
 
-  void ZeroUnusedOutputs() {
-    ZeroUnused(host_, rows_, args_.h, width_, ld_h_);
-    if (shape_.saved_in_steps) return;
-    for (T* out : {args_.i, args_.cs, args_.f, args_.o, args_.ci, args_.co}) {
-      ZeroUnused(host_, rows_, out, units_, units_);
-    }
-  }
-
-  T* At(T* p, int64_t row, int64_t width) const {
-    return p == nullptr ? nullptr : p + row * width;
-  }
-
-  void Cells(int64_t step, Range panels, Range rows) {
-    const LstmForwardCall<T> call = {args_.options, args_.wci, args_.wcf,
-                                     args_.wco};
-    const LstmGateLayout layout = args_.layout;
-    C* const h_out = h_[(step + 1) % 2];
-    C* const out_state = m_ == nullptr ? h_out : m_;
-    const auto bar = [&](const GateRun<C>& run, int64_t j, auto lanes) {
-      const auto gate = [&](int g) {
-        return Load<C>(run.gates + g * run.gate_stride + j, lanes);
-      };
-      return LstmPreActivations<V>{gate(layout.i), gate(layout.ci),
-                                   gate(layout.f), gate(layout.o)};
-    };
-    const auto each = [&](const GateRun<C>& run, const auto& cells) {
-      const int64_t saved = rows_.Saved(step, run.row);
-      const int64_t state = run.row * units_;
-      const LstmForwardRow<T, C> row = {
-          cs_ + state,
-          At(args_.i, saved, units_),
-          At(args_.cs, saved, units_),
-          At(args_.f, saved, units_),
-          At(args_.o, saved, units_),
-          At(args_.ci, saved, units_),
-          At(args_.co, saved, units_),
-          m_ == nullptr ? HRow(step, run.row) : nullptr};
-      if (rows_.Skipped(step, run.row)) {
-        Skip(run, row);
-        if (m_ == nullptr) Carry(step, run);
+  // A function for each of the flags: all four in one would be too much to
+  // inline the activations into.
+  template <bool kPeephole, bool kClip>
+  EIGEN_DONT_INLINE void Cells(int64_t step, const GateTile<C>& tile) const {
+    const V forget_bias(static_cast<C>(args_.options.forget_bias));
+    const V cell_clip(static_cast<C>(args_.options.cell_clip));
+    const bool projects = m_ != nullptr;
+    C* const m = projects ? m_ : context_.h.Next(step);
+    tile.ForEachRow([&](const GateRun<C>& run) {
+      if (context_.rows.IsMasked(step, run.row)) {
+        Masked(step, run);
         return;
       }
-      cells(row, [&](int64_t unit, auto lanes, const LstmStep<V>& out) {
-        Store(cs_ + state + unit, out.cs, lanes);
-        Store(out_state + state + unit, out.h, lanes);
+      const int64_t state = run.row * units_ + run.unit;
+      const int64_t saved = SavedAt(step, run);
+      T* const h = projects ? nullptr : context_.h.OutputRow(step, run.row);
+      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+        // 1. Load the pre-activations and the previous cell state.
+        const auto bar = [&](int gate) {
+          return Load<C>(run.gates + gate * run.gate_stride + j, lanes);
+        };
+        const LstmPreActivations<V> bars = {
+            bar(args_.layout.i), bar(args_.layout.ci), bar(args_.layout.f),
+            bar(args_.layout.o)};
+        const V cs_prev = Load<C>(cs_ + state + j, lanes);
+        // 2. Equations.
+        const LstmStep<V> out = LstmForward<Activations, kPeephole, kClip>(
+            bars, cs_prev,
+            LoadPeepholes<kPeephole, C>(args_, run.unit + j, lanes),
+            forget_bias, cell_clip);
+        // 3. Store.
+        StoreIf(args_.i, saved + j, out.i, lanes);
+        StoreIf(args_.cs, saved + j, out.cs, lanes);
+        StoreIf(args_.f, saved + j, out.f, lanes);
+        StoreIf(args_.o, saved + j, out.o, lanes);
+        StoreIf(args_.ci, saved + j, out.ci, lanes);
+        StoreIf(args_.co, saved + j, out.co, lanes);
+        StoreIf(h, run.unit + j, out.h, lanes);
+        Store(cs_ + state + j, out.cs, lanes);
+        Store(m + state + j, out.h, lanes);
       });
-      if (m_ == nullptr) Keep(step, run);
-    };
-    const auto epilogue = [&](const GateTile<C>& tile, const RowView<C>&) {
-      LstmForwardTile<Activations>(call, tile, bar, each);
-    };
-    x_.Multiply(step, state_.Of(step, h_[step % 2]), w_h_, panels, rows,
-                epilogue);
+      if (!projects) context_.h.Finish(step, run);
+    });
   }
 
-  void Project(int64_t step, Range panels, Range rows) {
-    C* const h_out = h_[(step + 1) % 2];
-    const auto epilogue = [&](const GateRun<C>& run) {
-      if (rows_.Skipped(step, run.row)) {
-        Carry(step, run);
+  void Project(int64_t step, const GateTile<C>& tile) const {
+    const int64_t width = args_.proj;
+    tile.ForEachRow([&](const GateRun<C>& run) {
+      if (context_.rows.IsMasked(step, run.row)) {
+        context_.h.Carry(step, run);
         return;
       }
-      CopyRow(run.gates, run.count, h_out + run.row * width_ + run.unit);
-      T* h = HRow(step, run.row);
+      CopyRow(run.gates, run.count,
+              context_.h.Next(step) + run.row * width + run.unit);
+      T* const h = context_.h.OutputRow(step, run.row);
       if (h != nullptr) CopyRow(run.gates, run.count, h + run.unit);
-      Keep(step, run);
-    };
-    MultiplyPacked({{m_, units_}}, w_p_, panels, rows, BeginAtZero(),
-                   RowByRow{epilogue});
+      context_.h.Finish(step, run);
+    });
   }
 
-  T* HRow(int64_t step, int64_t b) const {
-    return At(args_.h, rows_.InMemory(step, b), ld_h_);
-  }
-
-  // A skipped step: nothing of its own, and the cell state as it was.
-  void Skip(const GateRun<C>& run, const LstmForwardRow<T, C>& row) const {
-    for (T* out : {row.i, row.f, row.o, row.ci, row.co}) {
-      if (out != nullptr) ZeroRow(run.count, out + run.unit);
+  // A masked step has no gates, and carries the states.
+  void Masked(int64_t step, const GateRun<C>& run) const {
+    const int64_t saved = SavedAt(step, run);
+    for (T* out : {args_.i, args_.f, args_.o, args_.ci, args_.co}) {
+      if (out != nullptr) ZeroRow(run.count, out + saved);
     }
-    if (row.cs != nullptr) {
-      CopyRow(row.cs_prev + run.unit, run.count, row.cs + run.unit);
+    if (args_.cs != nullptr) {
+      CopyRow(cs_ + run.row * units_ + run.unit, run.count, args_.cs + saved);
     }
+    if (m_ == nullptr) context_.h.Carry(step, run);
   }
 
-  // h as it was.
-  void Carry(int64_t step, const GateRun<C>& run) {
-    const int64_t state = run.row * width_ + run.unit;
-    const C* before = h_[step % 2] + state;
-    CopyRow(before, run.count, h_[(step + 1) % 2] + state);
-    T* h = HRow(step, run.row);
-    if (h != nullptr) CopyRow(before, run.count, h + run.unit);
-    Keep(step, run);
+  int64_t SavedAt(int64_t step, const GateRun<C>& run) const {
+    return context_.rows.SavedRow(step, run.row) * units_ + run.unit;
   }
 
-  // For the step after, which reads it.
-  void Keep(int64_t step, const GateRun<C>& run) const {
-    state_.Keep(step + 1, run.row, run.unit, run.count,
-                h_[(step + 1) % 2] + run.row * width_ + run.unit);
-  }
-
-  const LstmSequenceForwardArgs<T>& args_;
-  const HostInterface& host_;
-  const SequenceShape& shape_;
+  const Args& args_;
+  const Context context_;
   const int64_t units_;
-  const int64_t width_;  // P
-  const int64_t ld_h_;
-  Scratch scratch_;
-  const SequenceRows rows_;
-  const StateFactors<T> factors_;
-  const StateOperand<T, kLstmGates> state_;
-  StepLoop loop_;
-  const StepSplit split_;
   const PackedWeights<T, kLstmGates> w_h_;
   const PackedWeights<T, 1> w_p_;  // w_pᵀ
-  InputProduct<T, kLstmGates> x_;
-  C* h_[2] = {};     // [B, P], before and after a step
-  C* cs_ = nullptr;  // [B, H]
-  C* m_ = nullptr;   // [B, H], what is projected; nullptr without a projection
+  InputGemm<T, kLstmGates> x_;
+  C* const cs_;  // [B, H]
+  C* const m_;   // [B, H], what is projected; nullptr without a projection
 };
-
-}  // namespace internal
 
 template <class T, class Activations>
 Status LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
-                           const HostInterface& host) {
-  return internal::LstmSequenceForward<T, Activations>(args, host).Run();
+                           const Executor& executor) {
+  return SequenceForward<LstmForwardCell<T, Activations>>(args, executor).Run();
 }
 
 }  // namespace blockrnn::cpu

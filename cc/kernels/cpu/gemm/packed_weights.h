@@ -1,6 +1,6 @@
-// Owns weights that a call uses at every step, and the product of a few rows
-// with some of their panels. They are packed once, into panels of full depth,
-// or, where the steps are too few to pay for that, read as they stand.
+// Defines weights that a call uses at every step, and the GEMM of a few rows
+// with some of their panels. The weights are packed once, into panels of full
+// depth, or, where the steps are too few to pay for that, streamed in place.
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_PACKED_WEIGHTS_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_PACKED_WEIGHTS_H_
@@ -11,24 +11,16 @@
 #include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/streamed_gemm.h"
-#include "cc/kernels/cpu/threads/parallel.h"
+#include "cc/kernels/cpu/range.h"
+#include "cc/kernels/cpu/threads/parallel_for.h"
 #include "cc/kernels/cpu/threads/scratch.h"
+#include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {
 
-// A half-open range of panels or rows.
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-};
-
-// Steps of a few rows that pay for packing the weights: packing reads and
-// writes what a step reads. Measured (docs/notes/step_loop.md).
-inline constexpr int64_t kStepsToPack = 12;
-
-// Whether weights are read as they stand in a loop of so many steps and rows.
+// Whether a loop of so many steps and rows streams its weights.
 inline bool StreamsWeights(int64_t steps, int64_t rows) {
-  return rows <= internal::kStreamTileRows && steps < kStepsToPack;
+  return rows <= internal::kStreamTileRows && steps < Blocking::kStepsToPack;
 }
 
 // Of storage type T.
@@ -40,7 +32,7 @@ class PackedWeights {
 
   // Weights of the given depth and units, packed in parallel into scratch
   // unless they are `streamed`. Scratch::ok() tells whether there was any.
-  PackedWeights(const HostInterface& host, Scratch* scratch,
+  PackedWeights(const Executor& executor, Scratch* scratch,
                 const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
                 int64_t depth, int64_t units, bool streamed = false)
       : view_(view),
@@ -53,12 +45,12 @@ class PackedWeights {
     P* packed = scratch->Array<P>(panels_ * Stride());
     if (packed == nullptr) return;
     packed_ = packed;
-    constexpr int64_t kGroup = kUnits * internal::kMostPanelsInGroup;
+    constexpr int64_t kGroup = kUnits * Tuning::kPanelsPerGroup;
     const int64_t tasks = CeilDiv(units, kGroup);
     const double elements = static_cast<double>(depth) * units * kGates;
     const int workers =
-        NumWorkers(host, std::min<int64_t>(tasks, 1 + elements / 64e3));
-    ParallelFor(host, workers, tasks, [&](int, int64_t task) {
+        NumWorkers(executor, std::min<int64_t>(tasks, 1 + elements / 64e3));
+    ParallelFor(executor, workers, tasks, [&](int, int64_t task) {
       const int64_t unit = task * kGroup;
       PackPanels(view, gate_offset, depth, unit, std::min(kGroup, units - unit),
                  Stride(), packed + unit / kUnits * Stride());
@@ -70,7 +62,7 @@ class PackedWeights {
   int64_t panels() const { return panels_; }
   const P* Panel(int64_t panel) const { return packed_ + panel * Stride(); }
 
-  // Where they stand, if nothing is packed.
+  // The weights in place, of which nothing is packed.
   bool streamed() const { return streamed_; }
   const WeightView<T>& view() const { return view_; }
   int64_t GateOffset(int gate) const { return gate_offset_[gate]; }
@@ -90,7 +82,7 @@ class PackedWeights {
   int64_t panels_;
 };
 
-// The rows that a product takes: the same for all gates, or, `gate_stride`
+// The rows of a GEMM's left operand: the same for all gates, or, `gate_stride`
 // elements from one gate to the next, rows of its own for each.
 template <class C>
 struct GateRows {
@@ -98,8 +90,8 @@ struct GateRows {
   int64_t gate_stride = 0;
 };
 
-// Where the tile stands that MultiplyPacked is at, and how many vectors of each
-// gate it uses.
+// The place of the tile that MultiplyPacked computes, and how many vectors of
+// each gate it uses.
 template <int kVectors>
 struct TilePlace {
   int64_t row;
@@ -117,23 +109,23 @@ struct BeginAtZero {
 
 namespace internal {
 
-// Products of a few rows with weights that are not packed: long runs of units,
-// as the weights stand, of which the tiles then take their part.
+// GEMMs of a few rows with weights that are not packed: long runs of adjacent
+// units, of which the tiles then take their part.
 template <class T, int kGates>
-class StreamedProducts {
+class StreamedGemm {
  public:
   using C = ComputeType<T>;
   static constexpr int64_t kMostPanels = 32;  // at a time
 
-  StreamedProducts(const RowView<C>& a, const PackedWeights<T, kGates>& w,
-                   Range panels, Range rows)
+  StreamedGemm(const RowView<C>& a, const PackedWeights<T, kGates>& w,
+               Range panels, Range rows)
       : a_(a.FromRow(rows.begin)),
         w_(w),
         panels_(panels),
         rows_(rows),
         here_{panels.begin, panels.begin} {}
 
-  // sums = what begin puts into a tile + its part of the products.
+  // sums = what begin puts into a tile + its part of the GEMM.
   template <class Begin>
   EIGEN_DONT_INLINE void Tile(int64_t panel, int64_t row, int64_t size,
                               const Begin& begin, C* sums) {
@@ -144,12 +136,12 @@ class StreamedProducts {
       cpu::Tile<C, 1, kPanelVectors<kGates>> tile;
       begin(TilePlace<kGateVectors<kGates>>{row + r, panel}, &tile);
       tile.Store(sums, kPanelWidth<C, kGates>);
-      const C* product =
-          products_ + (row + r - rows_.begin) * kGates * count_ + unit;
-      for (int gate = 0; gate < kGates; ++gate, product += count_) {
+      const C* from =
+          panel_sums_ + (row + r - rows_.begin) * kGates * count_ + unit;
+      for (int gate = 0; gate < kGates; ++gate, from += count_) {
         C* sum = sums + gate * kUnits;
         ForEachVector<C>(used, [&](int64_t j, auto lanes) {
-          Store(sum + j, Load<C>(sum + j) + Load<C>(product + j, lanes));
+          Store(sum + j, Load<C>(sum + j) + Load<C>(from + j, lanes));
         });
       }
     }
@@ -158,17 +150,17 @@ class StreamedProducts {
  private:
   static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
 
-  // The products of the panels from `first` on.
+  // The sums of the panels from `first` on.
   void Multiply(int64_t first) {
     here_ = {first, std::min(first + kMostPanels, panels_.end)};
     count_ = std::min(here_.end * kUnits, w_.units()) - first * kUnits;
     const int64_t num_rows = rows_.end - rows_.begin;
     const int64_t ld = kGates * count_;
-    std::fill(products_, products_ + num_rows * ld, C(0));
-    const ProductPart<C, T> part = {a_, w_.depth(), w_.view()};
+    std::fill(panel_sums_, panel_sums_ + num_rows * ld, C(0));
+    const GemmOperands<C, T> part = {a_, w_.depth(), w_.view()};
     for (int gate = 0; gate < kGates; ++gate) {
       StreamPart(part, num_rows, w_.GateOffset(gate) + first * kUnits, count_,
-                 products_ + gate * count_, ld);
+                 panel_sums_ + gate * count_, ld);
     }
   }
 
@@ -176,15 +168,14 @@ class StreamedProducts {
   const PackedWeights<T, kGates>& w_;
   const Range panels_;
   const Range rows_;
-  Range here_;         // the panels whose products there are
+  Range here_;         // the panels whose sums there are
   int64_t count_ = 0;  // their units
-  alignas(64) C products_[kStreamTileRows * kMostPanels *
-                          kPanelWidth<C, kGates>];  // [rows, gates, count]
+  alignas(64) C panel_sums_[kStreamTileRows * kMostPanels *
+                            kPanelWidth<C, kGates>];  // [rows, gates, count]
 };
 
-// sums = what begin puts into a tile of `size` rows from `row` on + a · w. A
-// function of its own, whatever the epilogue is: there is one for each size of
-// a tile.
+// sums = what begin puts into a tile of `size` rows from `row` on + a · w. Not
+// inlined into every epilogue's code: there is one body per tile size.
 template <int kOperands, class T, int kGates, class Begin>
 EIGEN_DONT_INLINE void MultiplyTile(const GateRows<ComputeType<T>>& a,
                                     const PackedWeights<T, kGates>& w,
@@ -207,8 +198,8 @@ EIGEN_DONT_INLINE void MultiplyTile(const GateRows<ComputeType<T>>& a,
 }  // namespace internal
 
 // Calls f(panel, row, size) for tiles of some rows and panels, panels being the
-// outer loop. The tiles are as even as can be: one of one row costs nearly what
-// one of three costs.
+// outer loop. The tiles are as even as can be: a tile of one row costs nearly
+// as much as one of three.
 template <class F>
 EIGEN_ALWAYS_INLINE void ForEachTile(Range panels, Range rows, const F& f) {
   const int64_t tiles = CeilDiv(rows.end - rows.begin, kTileRows);
@@ -224,10 +215,10 @@ EIGEN_ALWAYS_INLINE void ForEachTile(Range panels, Range rows, const F& f) {
 
 // For some rows and panels: what begin(place, tile) puts into the tile + a · w,
 // then epilogue(GateTile). Panels are the outer loop, so each is read from
-// memory once. An epilogue has the rows of a tile together, so that it loads
-// constants of the activations once for them. A Begin is a type that many
-// epilogues share, or the product is compiled for each of them. Weights that
-// are streamed take the same rows for all gates.
+// memory once. An epilogue gets the rows of a tile together, so that it loads
+// the activations' constants once for them. A Begin should be a type that many
+// epilogues share, since the GEMM is compiled anew for each. Streamed weights
+// take the same rows for all gates.
 template <class T, int kGates, class Begin, class Epilogue>
 void MultiplyPacked(const GateRows<ComputeType<T>>& a,
                     const PackedWeights<T, kGates>& w, Range panels, Range rows,
@@ -235,7 +226,7 @@ void MultiplyPacked(const GateRows<ComputeType<T>>& a,
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
-  internal::StreamedProducts<T, kGates> streamed(a.rows, w, panels, rows);
+  internal::StreamedGemm<T, kGates> streamed(a.rows, w, panels, rows);
   ForEachTile(panels, rows, [&](int64_t panel, int64_t row, int64_t size) {
     const int64_t unit = panel * kUnits;
     const int64_t count = std::min(kUnits, w.units() - unit);
@@ -251,10 +242,10 @@ void MultiplyPacked(const GateRows<ComputeType<T>>& a,
   });
 }
 
-// The epilogue alone, for a product with zeros.
+// The epilogue alone, for a GEMM with zeros.
 template <class T, int kGates, class Epilogue>
-void ZeroProduct(const PackedWeights<T, kGates>& w, Range panels, Range rows,
-                 const Epilogue& epilogue) {
+void ZeroGemm(const PackedWeights<T, kGates>& w, Range panels, Range rows,
+              const Epilogue& epilogue) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   alignas(64) const C sums[kPanelWidth<C, kGates>] = {};

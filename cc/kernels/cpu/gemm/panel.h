@@ -1,6 +1,6 @@
-// Owns the packed form of a weight matrix and the inner loop over it.
+// Defines the packed form of a weight matrix and the GEMM's inner loop over it.
 //
-// A panel is kPanelVectors SIMD vectors wide and as deep as the product. It
+// A panel is kPanelVectors SIMD vectors wide and as deep as the GEMM (K). It
 // holds, k by k, the weights of a few neighbouring units for all the gates that
 // the epilogue needs together: with G gates, kPanelVectors / G vectors of units
 // for each gate, so that a finished tile of rows × panel has everything that
@@ -9,8 +9,8 @@
 //
 //     panel[k] = [gate 0: units u … u+n) | gate 1: the same units | …]
 //
-// Its elements are values, or pairs of values that lie next to each other in
-// the depth (panel_element.h).
+// Its elements are values, or pairs of values that are adjacent in depth
+// (panel_element.h).
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_PANEL_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_PANEL_H_
@@ -20,6 +20,7 @@
 
 #include "cc/kernels/cpu/gemm/panel_element.h"
 #include "cc/kernels/cpu/gemm/simd.h"
+#include "cc/kernels/cpu/range.h"
 
 namespace blockrnn::cpu {
 
@@ -55,7 +56,7 @@ struct GateOffsets {
   int64_t at[kGates];
 };
 
-// Where the weights of a product stand. Unit u of gate g is column
+// The weights of a GEMM in memory. Unit u of gate g is column
 // gate_offset[g] + u of w, or, transposed, that row of it.
 template <class T>
 struct WeightView {
@@ -99,7 +100,7 @@ void TransposeRows(const Rows& row, int64_t k, int lanes, P* out,
   }
 }
 
-// Where unit `unit` of a gate stands in panels that start panel_stride apart.
+// The offset of unit `unit` of a gate in panels that start panel_stride apart.
 template <class C, int kGates>
 int64_t PanelOffset(int gate, int64_t unit, int64_t panel_stride) {
   constexpr int kUnits = kPanelUnits<C, kGates>;
@@ -107,7 +108,7 @@ int64_t PanelOffset(int gate, int64_t unit, int64_t panel_stride) {
 }
 
 // Rows of weights between a prefetch and its use; measured in
-// docs/notes/products.md.
+// docs/notes/gemm.md.
 inline constexpr int64_t kPackAhead = 8;
 
 // Packs depth k of `units` neighbouring units for each gate into panels that
@@ -136,7 +137,7 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
     } else {
       for (int64_t p = 0; p < k; p += kDepth) {
         const T* row = view.w + p * view.ldw + column;
-        // Rows lie far apart, so the hardware does not see them coming.
+        // Rows are far apart, so the hardware does not prefetch them.
         for (int64_t ahead = kPackAhead; ahead < kPackAhead + kDepth; ++ahead) {
           if (p + ahead >= k) break;
           for (int64_t j = 0; j < units; j += 64 / sizeof(T)) {
@@ -150,8 +151,8 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
         });
       }
     }
-    const int64_t filled = (units + kSize - 1) / kSize * kSize;
-    const int64_t end = (units + kUnits - 1) / kUnits * kUnits;
+    const int64_t filled = RoundUp(units, kSize);
+    const int64_t end = RoundUp(units, kUnits);
     for (int64_t j = filled; j < end; j += kSize) {
       for (int64_t p = 0; p < elements; ++p) {
         Elements<P>::Store(out(j) + p * kWidth, Vec<P>(0));
@@ -173,8 +174,7 @@ struct Tile {
     }
   }
   // From or to rows of a whole panel's width, ld elements apart: of every
-  // kEach vectors the first kUsed. What is neither computed nor read would take
-  // registers from the others.
+  // kEach vectors the first kUsed. The others would only take registers.
   template <int kEach = kVectors, int kUsed = kEach>
   void Load(const C* from, int64_t ld) {
     BLOCKRNN_UNROLL
@@ -242,8 +242,8 @@ EIGEN_ALWAYS_INLINE void MultiplyElements(const RowPointers<P, kRows>& a,
   }
 }
 
-// Depth of which the rows are made into elements at a time, if they have to be:
-// 3 KB for a tile, and little work beside that of a panel.
+// Depth to which rows are converted to elements at a time, where they have to
+// be: 3 KB for a tile, and little work beside that of a panel.
 inline constexpr int64_t kDepthAtOnce = 256;
 
 // The same for rows of values, k of them.
@@ -299,8 +299,6 @@ EIGEN_ALWAYS_INLINE void WithTile(int64_t rows, int64_t used, const F& f) {
     WithRows<kTileRows>(rows, [&](auto tile_rows) { f(tile_rows, vectors); });
   });
 }
-
-inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace blockrnn::cpu
 

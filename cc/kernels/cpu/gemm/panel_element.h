@@ -1,10 +1,11 @@
-// Owns what the panels of a product are made of: values of the type that is
-// computed in or, for bfloat16 where the processor multiplies it (AVX512-BF16),
-// pairs of values that are neighbours in the depth of the product.
+// Defines the elements of panels: values of the compute type or, for bfloat16
+// where the processor multiplies it (AVX512-BF16), pairs of values that are
+// adjacent in depth.
 //
-// One instruction multiplies two pairs and adds both products to a float32 sum:
-// twice the multiply-adds of float32, from half the bytes. What is not bfloat16
-// yet is rounded to it (to nearest, ties to even); denormals count as zero.
+// One instruction multiplies two pairs and adds both results to a float32 sum:
+// twice the multiply-adds of float32, from half the bytes. Values that are not
+// bfloat16 yet are rounded to it (to nearest, ties to even); subnormal numbers
+// count as zero.
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_PANEL_ELEMENT_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_PANEL_ELEMENT_H_
@@ -16,10 +17,10 @@
 
 namespace blockrnn::cpu {
 
-// How elements of type P are read, made and stored.
+// How elements of type P are loaded, made and stored.
 template <class P>
 struct Elements {
-  // Values that an element has in the depth of the product.
+  // Values in depth that an element has.
   static constexpr int kDepth = 1;
 
   static EIGEN_ALWAYS_INLINE Vec<P> Load(const P* p) { return cpu::Load<P>(p); }
@@ -27,16 +28,15 @@ struct Elements {
     cpu::Store(p, v);
   }
 
-  // The first elements of a row whose k values lie in the depth, zeros past
-  // them.
+  // The first elements of a row of k values in depth, zeros past them.
   template <class T>
   static EIGEN_ALWAYS_INLINE Vec<P> Along(const T* row, int64_t k) {
     if (k >= Vec<P>::kSize) return cpu::Load<P>(row);
     return cpu::Load<P>(row, FirstLanes{static_cast<int>(k)});
   }
 
-  // An element of each of some neighbouring units: the values of `row` and of
-  // the rows below it in the depth, of which k are left; zeros past them.
+  // An element of each of some adjacent units: the values of `row` and of the
+  // rows that follow it in depth, of which k are left; zeros past them.
   template <class T, class Lanes>
   static EIGEN_ALWAYS_INLINE Vec<P> Across(const T* row, int64_t /*ldw*/,
                                            int64_t /*k*/, Lanes lanes) {

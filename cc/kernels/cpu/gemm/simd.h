@@ -1,6 +1,6 @@
-// Owns the SIMD vector of the engine: a thin value type over Eigen's packet of
-// the instruction set that this library is compiled for, and the memory edge
-// where half and bfloat16 become float32.
+// Defines the SIMD vector of the engine, a thin value type over Eigen's packet
+// of the instruction set that this library is compiled for, and the loads and
+// stores that convert half and bfloat16 from and to float32.
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_SIMD_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_SIMD_H_
@@ -16,9 +16,9 @@
 
 #include "Eigen/Core"
 
-// Before a loop over the rows or vectors of a tile: what it goes through is to
-// be registers, and the compiler's own measure leaves the larger ones in
-// memory.
+// Before a loop over the rows or vectors of a tile, which must be unrolled for
+// them to be in registers; by its own measure the compiler leaves the larger
+// tiles in memory.
 #if defined(BLOCKRNN_NO_UNROLL)
 #define BLOCKRNN_UNROLL
 #elif defined(__clang__)
@@ -144,9 +144,9 @@ EIGEN_ALWAYS_INLINE Vec<C> WherePositive(const Vec<C>& x, const Vec<C>& v) {
       Eigen::internal::pcmp_le(x.packet, zero.packet), zero.packet, v.packet));
 }
 
-// Makes the compiler load a value once and keep it. It would rather read memory
-// again for each use, which is as many loads as there are multiply-adds, and
-// double where a vector lies in two cache lines.
+// Makes the compiler load a value once into a register. It would rather read
+// memory again for each use, which is as many loads as there are multiply-adds,
+// and double where a vector lies in two cache lines.
 template <class C>
 EIGEN_ALWAYS_INLINE void KeepInRegister(Vec<C>* v) {
 #if defined(__x86_64__)
@@ -194,9 +194,8 @@ EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, AllLanes) {
 }
 
 // The first n lanes, converted as all lanes are: vector instructions round NaN
-// and subnormal numbers otherwise than Eigen's types do. Functions of their
-// own: what converts a value of 16 bits is long, and is wanted at the end of a
-// row only.
+// and subnormal numbers differently from Eigen's types. Not inlined: converting
+// 16-bit values takes much code and is needed at the end of a row only.
 template <class C, class T>
 EIGEN_DONT_INLINE Vec<C> LoadEachLane(const T* p, int n) {
   T lanes[Vec<C>::kSize] = {};
@@ -212,7 +211,7 @@ EIGEN_DONT_INLINE void StoreEachLane(T* p, Vec<C> v, int n) {
 
 // Lanes past the first n are zero and their memory is not touched. Units are
 // rarely a multiple of the vector, and every row of weights ends in such a
-// load: where the processor has masks they are used.
+// load, so masked instructions are used where the processor has them.
 template <class C, class T>
 EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p, FirstLanes lanes) {
 #if defined(__AVX512F__)

@@ -1,5 +1,6 @@
-// Owns operands of products, and products whose weights are read as they stand:
-// few rows use each weight once, or a few times while it is in a register.
+// Implements GEMMs that stream their weights in place: few rows use each weight
+// once, or a few times while it is in a register. Defines the operands of all
+// GEMMs.
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_STREAMED_GEMM_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_STREAMED_GEMM_H_
@@ -32,7 +33,7 @@ struct RowView {
 };
 
 template <class C, class W>
-struct ProductPart {
+struct GemmOperands {
   RowView<C> a;  // [rows, k]
   int64_t k = 0;
   WeightView<W> weights;
@@ -81,8 +82,8 @@ void StreamRowsOfWeights(const RowPointers<C, kRows>& a, const T* w,
   });
 }
 
-// sums[m, j] += Σ_k a[m, k] · w[j, k] for kUnits rows of w: lane by lane, the
-// lanes added at the end.
+// sums[m, j] += Σ_k a[m, k] · w[j, k] for kUnits rows of w: one sum per
+// lane, the lanes added at the end.
 template <class C, int kRows, int kUnits, class T>
 void StreamDotProducts(const RowPointers<C, kRows>& a, const T* w, int64_t ldw,
                        int64_t k, C* sums, int64_t ld_sums) {
@@ -121,10 +122,10 @@ void StreamDotProducts(const RowPointers<C, kRows>& a, const T* w, int64_t ldw,
 // Rows that use a weight while it is in a register.
 inline constexpr int kStreamTileRows = 4;
 
-// sums += a · w for all rows, w read once from memory: what the first rows have
-// read is in the first-level cache for the others.
+// sums += a · w for all rows, w read once from memory: for the later rows it is
+// in the first-level cache.
 template <class C, class W>
-void StreamPart(const ProductPart<C, W>& part, int64_t rows, int64_t column,
+void StreamPart(const GemmOperands<C, W>& part, int64_t rows, int64_t column,
                 int64_t count, C* sums, int64_t ld_sums) {
   const WeightView<W>& view = part.weights;
   const auto for_row_tiles = [&](const auto& body) {
@@ -155,7 +156,7 @@ void StreamPart(const ProductPart<C, W>& part, int64_t rows, int64_t column,
     });
   };
   // 8 streams through memory at a time: enough for the prefetchers to run
-  // ahead, few enough that they keep track of them.
+  // ahead, few enough for them to track.
   int64_t p = 0;
   for (; p + 8 <= part.k; p += 8) steps(std::integral_constant<int, 8>(), p);
   for (; p + 3 <= part.k; p += 3) steps(std::integral_constant<int, 3>(), p);

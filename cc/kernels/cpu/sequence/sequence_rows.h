@@ -1,10 +1,10 @@
-// Owns which rows of the batch take part in each step of a sequence, and where
-// what belongs to a step and row stands in memory.
+// Defines which rows of the batch take part in each step of a sequence, and
+// which row of the arrays in memory belongs to a step and row.
 //
-// A row takes part from the first of its steps that the mask does not skip to
-// the last one: `step` below counts from that first one, so a row that is
-// padded, at either end, costs as little as one that is shorter. What is
-// skipped between takes part.
+// Leading and trailing padding, the steps that a mask leaves out at either end
+// of a row, takes no step: `step` below counts from the first step that is not
+// padding, so a padded row costs as little as a shorter one. Steps that a mask
+// leaves out in between are masked: they take part, and carry the state.
 //
 // Rows are sorted by the number of steps that they take part in, the longest
 // first. So the rows of a step are always the first ones, and a step costs what
@@ -18,10 +18,10 @@
 #include <cstdint>
 
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cpu/gemm/gemm.h"
-#include "cc/kernels/cpu/gemm/packed_weights.h"
-#include "cc/kernels/cpu/sequence/step_loop.h"
+#include "cc/kernels/cpu/gemm/streamed_gemm.h"
+#include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/threads/scratch.h"
+#include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {
 
@@ -52,10 +52,10 @@ class SequenceRows {
     }
     bool shorter = false;
     for (int64_t b = 0; b < shape.batch; ++b) {
-      spans[b] = SpanOf(b);
+      spans[b] = SpanOfRow(b);
       shorter |= spans[b].steps < shape.steps;
     }
-    if (shorter) Order(spans, scratch);
+    if (shorter) Sort(spans, scratch);
   }
 
   const SequenceShape& shape() const { return shape_; }
@@ -63,17 +63,15 @@ class SequenceRows {
   // Of the longest row.
   int64_t steps() const { return steps_; }
   // Rows of a step.
-  int64_t Active(int64_t step) const {
+  int64_t ActiveRows(int64_t step) const {
     if (active_ != nullptr) return active_[step];
     return step < steps_ ? shape_.batch : 0;
   }
   // Rows of all steps before a step.
-  int64_t Before(int64_t step) const {
+  int64_t RowsBefore(int64_t step) const {
     return before_ != nullptr ? before_[step] : step * shape_.batch;
   }
-  int64_t Total() const { return Before(steps_); }
-  // Whether the steps are too few to pack their weights for.
-  bool FewUses() const { return StreamsWeights(steps_, shape_.batch); }
+  int64_t TotalRows() const { return RowsBefore(steps_); }
   int64_t BatchRow(int64_t b) const {
     return order_ != nullptr ? order_[b] : b;
   }
@@ -83,40 +81,40 @@ class SequenceRows {
   }
 
   // The row of x, h and the mask.
-  int64_t InMemory(int64_t step, int64_t b) const {
-    return OfSequence(First(b) + step, b);
+  int64_t MemoryRow(int64_t step, int64_t b) const {
+    return SequenceRow(FirstStep(b) + step, b);
   }
-  // The row of what is kept for the backward alone.
-  int64_t Saved(int64_t step, int64_t b) const {
-    return shape_.saved_in_steps ? Before(step) + b : InMemory(step, b);
+  // The row of what is saved for backward alone.
+  int64_t SavedRow(int64_t step, int64_t b) const {
+    return shape_.saved_in_steps ? RowsBefore(step) + b : MemoryRow(step, b);
   }
-  // The state of a row, among all that stand together.
-  int64_t State(int64_t b) const { return BatchRow(b) * shape_.state_stride; }
-  bool Skipped(int64_t step, int64_t b) const {
-    return mask_ != nullptr && mask_[InMemory(step, b)] == 0;
+  // The row of an array of states.
+  int64_t StateRow(int64_t b) const {
+    return BatchRow(b) * shape_.state_stride;
+  }
+  bool IsMasked(int64_t step, int64_t b) const {
+    return mask_ != nullptr && mask_[MemoryRow(step, b)] == 0;
   }
 
-  // Steps of the sequence that not all rows take part in.
+  // Whether there are steps of the sequence that not all rows take part in.
   bool HasUnused() const { return spans_ != nullptr; }
-  // Whether a mask may skip some of them: only then are there states to carry.
-  bool HasSkippedEnds() const { return HasUnused() && mask_ != nullptr; }
-  // Those that a row has, skipped before its first one and behind its last one,
-  // as the sequence counts them.
-  Range SkippedBefore(int64_t b) const { return {0, First(b)}; }
-  Range SkippedBehind(int64_t b) const {
-    return {First(b) + Length(b), shape_.Length(BatchRow(b))};
+  // Whether some of these may be padding: only then are there states to carry.
+  bool HasPadding() const { return HasUnused() && mask_ != nullptr; }
+  // A row's padding, as the sequence counts steps.
+  Range LeadingPadding(int64_t b) const { return {0, FirstStep(b)}; }
+  Range TrailingPadding(int64_t b) const {
+    return {FirstStep(b) + Length(b), shape_.Length(BatchRow(b))};
   }
-  // The row of x, h and the mask of such a step.
-  int64_t OfSequence(int64_t step, int64_t b) const {
+  // MemoryRow of a step that is counted with the leading padding.
+  int64_t SequenceRow(int64_t step, int64_t b) const {
     return shape_.Row(step, BatchRow(b));
   }
-  // f(row of x, h and the mask) for them, and for what is past the row's
-  // length.
+  // f(memory row) for a row's padding, and for what is past its length.
   template <class F>
-  void ForEachUnused(int64_t b, const F& f) const {
-    for (const Range& steps : {SkippedBefore(b), SkippedBehind(b)}) {
+  void ForEachUnusedRow(int64_t b, const F& f) const {
+    for (const Range& steps : {LeadingPadding(b), TrailingPadding(b)}) {
       for (int64_t step = steps.begin; step < steps.end; ++step) {
-        f(OfSequence(step, b));
+        f(SequenceRow(step, b));
       }
     }
     const int64_t row = BatchRow(b);
@@ -126,80 +124,75 @@ class SequenceRows {
   }
 
   // Those of some rows that a step has.
-  Range At(int64_t step, Range rows) const {
-    const int64_t end = std::min(rows.end, Active(step));
+  Range ActiveRange(int64_t step, Range rows) const {
+    const int64_t end = std::min(rows.end, ActiveRows(step));
     return {std::min(rows.begin, end), end};
   }
 
   // A share of the rows, by what there is to do.
-  Range operator()(Share share) const {
+  Range RowsOfShare(Share share) const {
     if (order_ == nullptr) return share.Of(shape_.batch);
-    const Range steps = share.Of(Total());
+    const Range steps = share.Of(TotalRows());
     return {RowAfter(steps.begin), RowAfter(steps.end)};
   }
 
-  // Rows of a block at the most.
-  int64_t MostRowsInBlock() const {
-    return std::min(Total(), RowsInBlock() - 1 + shape_.batch);
+  // Rows that a block has at most.
+  int64_t MaxRowsInBlock() const {
+    return std::min(TotalRows(), RowsPerBlock() - 1 + shape_.batch);
   }
-  // The block that begins with a step; empty behind the last.
+  // The block that begins with a step; empty past the last.
   StepBlock BlockFrom(int64_t first) const {
-    const int64_t most = RowsInBlock();
+    const int64_t most = RowsPerBlock();
     StepBlock block = {first, 0, 0};
     while (block.end() < steps_ && block.rows < most) {
-      block.rows += Active(block.end());
+      block.rows += ActiveRows(block.end());
       ++block.steps;
     }
     return block;
   }
   // The block that ends before a step; empty before the first.
   StepBlock BlockBefore(int64_t end) const {
-    const int64_t most = RowsInBlock();
+    const int64_t most = RowsPerBlock();
     StepBlock block = {end, 0, 0};
     while (block.first > 0 && block.rows < most) {
       --block.first;
       ++block.steps;
-      block.rows += Active(block.first);
+      block.rows += ActiveRows(block.first);
     }
     return block;
   }
 
  private:
-  // Rows (steps × batch) from which on a block takes no further step. Enough
-  // that a product with them runs at full speed and that there is much to do
-  // between two points where threads meet, few enough that what it leaves for
-  // the steps (or they for it) mostly stays in the last-level cache, and that
-  // its memory is small beside the sequence's own. Measured; see
-  // docs/notes/step_loop.md.
-  int64_t RowsInBlock() const {
-    constexpr int64_t kFewest = 480;
-    constexpr int64_t kElements = 1 << 16;  // of the widest one of x, h and cs
-    return std::max(kFewest, kElements / widest_);
+  // Rows from which on a block takes no further step.
+  int64_t RowsPerBlock() const {
+    return std::max(Blocking::kRowsPerBlock,
+                    Blocking::kElementsPerBlock / widest_);
   }
 
-  // The steps of a row of the batch that are not skipped ends.
+  // The steps of a row of the batch that are not padding.
   struct Span {
     int64_t first = 0;
     int64_t steps = 0;
   };
-  Span SpanOf(int64_t row) const {
+  Span SpanOfRow(int64_t row) const {
     Span span = {0, shape_.Length(row)};
     if (mask_ == nullptr) return span;
-    const auto skipped = [&](int64_t step) {
+    const auto masked = [&](int64_t step) {
       return mask_[shape_.Row(step, row)] == 0;
     };
-    while (span.steps > 0 && skipped(span.steps - 1)) --span.steps;
-    while (span.steps > 0 && skipped(span.first)) {
+    while (span.steps > 0 && masked(span.steps - 1)) --span.steps;
+    while (span.steps > 0 && masked(span.first)) {
       ++span.first;
       --span.steps;
     }
     return span;
   }
-  int64_t First(int64_t b) const {
+  int64_t FirstStep(int64_t b) const {
     return spans_ != nullptr ? spans_[BatchRow(b)].first : 0;
   }
 
-  void Order(const Span* spans, Scratch* scratch) {
+  // A stable counting sort.
+  void Sort(const Span* spans, Scratch* scratch) {
     int64_t* active = scratch->Array<int64_t>(shape_.steps + 1);
     int64_t* before = scratch->Array<int64_t>(shape_.steps + 1);
     int64_t* order = scratch->Array<int64_t>(shape_.batch);
@@ -207,8 +200,8 @@ class SequenceRows {
       steps_ = 0;
       return;
     }
-    // active[s]: rows of more than s steps. Rows of s steps come right behind
-    // them; `before` is first their next place, then the sums of `active`.
+    // active[s]: rows of more than s steps, which precede the rows of s steps;
+    // `before` is first the next place of those, then the sums of `active`.
     std::fill(active, active + shape_.steps + 1, 0);
     for (int64_t b = 0; b < shape_.batch; ++b) ++active[spans[b].steps];
     int64_t longer = 0;
@@ -249,38 +242,38 @@ class SequenceRows {
   const int64_t* order_ = nullptr;   // [B]
 };
 
-// Where the rows of a block stand in memory.
+// The memory rows of the rows of a block.
 class BlockRows {
  public:
   BlockRows(const SequenceRows& rows, Scratch* scratch)
       : rows_(rows),
-        in_memory_(scratch->Array<int64_t>(rows.MostRowsInBlock())) {}
+        memory_rows_(scratch->Array<int64_t>(rows.MaxRowsInBlock())) {}
 
   void Enter(const StepBlock& block) {
     block_ = block;
-    int64_t* next = in_memory_;
+    int64_t* next = memory_rows_;
     for (int64_t step = block.first; step < block.end(); ++step) {
-      for (int64_t b = 0; b < rows_.Active(step); ++b) {
-        *next++ = rows_.InMemory(step, b);
+      for (int64_t b = 0; b < rows_.ActiveRows(step); ++b) {
+        *next++ = rows_.MemoryRow(step, b);
       }
     }
   }
 
   const StepBlock& block() const { return block_; }
   // The first row of a step of the block, among the block's.
-  int64_t Of(int64_t step) const {
-    return rows_.Before(step) - rows_.Before(block_.first);
+  int64_t FirstRow(int64_t step) const {
+    return rows_.RowsBefore(step) - rows_.RowsBefore(block_.first);
   }
-  int64_t InMemory(int64_t row) const { return in_memory_[row]; }
+  int64_t MemoryRow(int64_t row) const { return memory_rows_[row]; }
   template <class C>
-  RowView<C> In(const C* sequence, int64_t width) const {
-    return {sequence, width, in_memory_};
+  RowView<C> View(const C* sequence, int64_t width) const {
+    return {sequence, width, memory_rows_};
   }
 
  private:
   const SequenceRows& rows_;
   StepBlock block_;
-  int64_t* in_memory_;  // of each row of the block
+  int64_t* memory_rows_;  // of each row of the block
 };
 
 }  // namespace blockrnn::cpu

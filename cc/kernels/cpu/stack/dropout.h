@@ -1,5 +1,5 @@
-// Owns dropout between the layers of a stack: drawing a mask, and applying it
-// in the forward and to gradients.
+// Implements dropout between the layers of a stack: drawing a mask, and
+// applying it to activations and to gradients.
 
 #ifndef BLOCKRNN_KERNELS_CPU_STACK_DROPOUT_H_
 #define BLOCKRNN_KERNELS_CPU_STACK_DROPOUT_H_
@@ -11,14 +11,14 @@
 #include "cc/core/philox.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/simd.h"
-#include "cc/kernels/cpu/sequence/row_passes.h"
+#include "cc/kernels/cpu/threads/parallel_for.h"
 
 namespace blockrnn::cpu {
 
 // Draws the mask of `elements` elements: four to a counter, from `state` on.
-// The mask has a bit per element, the lowest of a byte first, zeros behind the
-// last.
-inline void DrawMask(const HostInterface& host, const PhiloxState& state,
+// The mask has a bit per element, the lowest of a byte first, zeros past
+// the last.
+inline void DrawMask(const Executor& executor, const PhiloxState& state,
                      float rate, int64_t elements, uint8_t* mask) {
   constexpr int kCounters = 16;
   constexpr int kBytes = kCounters / 2;
@@ -41,16 +41,16 @@ inline void DrawMask(const HostInterface& host, const PhiloxState& state,
           static_cast<uint8_t>(nibble[2 * n] | nibble[2 * n + 1] << 4);
     }
   };
-  ParallelForRows(host, (bytes + kBytes - 1) / kBytes, 4 * kCounters,
+  ParallelForRows(executor, (bytes + kBytes - 1) / kBytes, 4 * kCounters,
                   [&](int64_t begin, int64_t end) {
                     for (int64_t row = begin; row < end; ++row) draw(row);
                   });
   if (elements % 8 != 0) mask[bytes - 1] &= (1 << (elements % 8)) - 1;
 }
 
-// dropped[j] = kept · scale or, whatever stands there, 0. May be in place.
+// dropped[j] = from[j] · scale or, whatever from[j] is, 0. May be in place.
 template <class T>
-void ApplyMask(const HostInterface& host, const uint8_t* mask, float rate,
+void ApplyMask(const Executor& executor, const uint8_t* mask, float rate,
                int64_t elements, const T* from, T* dropped) {
   using C = ComputeType<T>;
   const C scale = DropoutScale<C>(rate);
@@ -66,19 +66,21 @@ void ApplyMask(const HostInterface& host, const uint8_t* mask, float rate,
       dropped[8 * byte + k] = static_cast<T>(value[k]);
     }
   };
-  ParallelForRows(host, (elements + 7) / 8, 8, [&](int64_t begin, int64_t end) {
-    const int64_t whole = std::min(end, elements / 8);
-    for (int64_t byte = begin; byte < whole; ++byte) apply(byte, 8);
-    if (whole < end) apply(whole, elements % 8);
-  });
+  ParallelForRows(executor, (elements + 7) / 8, 8,
+                  [&](int64_t begin, int64_t end) {
+                    const int64_t whole = std::min(end, elements / 8);
+                    for (int64_t byte = begin; byte < whole; ++byte)
+                      apply(byte, 8);
+                    if (whole < end) apply(whole, elements % 8);
+                  });
 }
 
-// grad[j] += other[j]: what two directions have to say about the same input.
+// grad[j] += other[j]: the gradients that two directions give their input.
 template <class T>
-void AddGradients(const HostInterface& host, const T* other, int64_t elements,
+void AddGradients(const Executor& executor, const T* other, int64_t elements,
                   T* grad) {
   using C = ComputeType<T>;
-  ParallelForRows(host, elements, 1, [&](int64_t begin, int64_t end) {
+  ParallelForRows(executor, elements, 1, [&](int64_t begin, int64_t end) {
     ForEachVector<C>(end - begin, [&](int64_t j, auto lanes) {
       Store(
           grad + begin + j,

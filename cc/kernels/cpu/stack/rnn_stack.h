@@ -1,5 +1,5 @@
-// Owns what the CPU lends to a stack of recurrent layers
-// (cc/core/rnn_stack_forward.h), and the engine's functions for it.
+// Implements the engine that a stack of recurrent layers runs on
+// (cc/core/rnn_stack_forward.h), and the functions for stacks, on the CPU.
 
 #ifndef BLOCKRNN_KERNELS_CPU_STACK_RNN_STACK_H_
 #define BLOCKRNN_KERNELS_CPU_STACK_RNN_STACK_H_
@@ -34,19 +34,19 @@ template <class T>
 class RnnStackEngine {
  public:
   using Status = cpu::Status;
-  using HostInterface = cpu::HostInterface;
+  using Context = Executor;
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
   static bool Failed(Status status) { return status != Status::kOk; }
 
   // Of a stack's arguments, forward or backward.
   template <class Args>
-  RnnStackEngine(const HostInterface& host, const Args& args)
-      : host_(host),
-        scratch_(host),
+  RnnStackEngine(const Executor& executor, const Args& args)
+      : executor_(executor),
+        scratch_(executor),
         all_steps_{0, args.steps},
-        directions_(
-            host, args.geometry.directions,
-            SideBySide<T>(args.geometry, args.batch, host.num_threads)) {}
+        directions_(executor, args.geometry.directions,
+                    RunsConcurrently<T>(args.geometry, args.batch,
+                                        executor.num_threads())) {}
 
   Status Allocate(int64_t elements, T** array) {
     *array = scratch_.Array<T>(elements);
@@ -55,19 +55,19 @@ class RnnStackEngine {
 
   template <class Take, class Body>
   Status RunLayer(int64_t layer, const Take& take, const Body& body) {
-    const Status status = take(all_steps_, host_);
+    const Status status = take(all_steps_, executor_);
     return Failed(status) ? status : directions_.Run(layer, body);
   }
 
   // span: as RunLayer takes all steps at once, a whole array.
   Status ApplyMask(const uint8_t* mask, float rate, const ElementSpan& span,
-                   const T* from, T* to, const HostInterface& host) const {
-    cpu::ApplyMask(host, mask, rate, span.elements(), from, to);
+                   const T* from, T* to, const Executor& executor) const {
+    cpu::ApplyMask(executor, mask, rate, span.elements(), from, to);
     return Status::kOk;
   }
 
  protected:
-  const HostInterface& host_;
+  const Executor& executor_;
 
  private:
   Scratch scratch_;
@@ -81,21 +81,21 @@ class RnnStackForwardEngine : public RnnStackEngine<T> {
   using RnnStackEngine<T>::RnnStackEngine;
 
   Status Run(const LstmSequenceForwardArgs<T>& args,
-             const HostInterface& host) const {
-    return cpu::LstmSequenceForward<T, Activations>(args, host);
+             const Executor& executor) const {
+    return cpu::LstmSequenceForward<T, Activations>(args, executor);
   }
   Status Run(const GruAfterSequenceForwardArgs<T>& args,
-             const HostInterface& host) const {
-    return cpu::GruAfterSequenceForward<T, Activations>(args, host);
+             const Executor& executor) const {
+    return cpu::GruAfterSequenceForward<T, Activations>(args, executor);
   }
   Status Run(const SimpleRnnForwardArgs<T>& args,
-             const HostInterface& host) const {
-    return cpu::SimpleRnnForward<T, Activations>(args, host);
+             const Executor& executor) const {
+    return cpu::SimpleRnnForward<T, Activations>(args, executor);
   }
 
   Status DrawMask(const PhiloxState& philox, float rate, int64_t elements,
                   uint8_t* mask) const {
-    cpu::DrawMask(this->host_, philox, rate, elements, mask);
+    cpu::DrawMask(this->executor_, philox, rate, elements, mask);
     return Status::kOk;
   }
 
@@ -114,16 +114,16 @@ class RnnStackBackwardEngine : public RnnStackEngine<T> {
   using RnnStackEngine<T>::RnnStackEngine;
 
   Status Run(const LstmSequenceBackwardArgs<T>& args,
-             const HostInterface& host) const {
-    return cpu::LstmSequenceBackward<T>(args, host);
+             const Executor& executor) const {
+    return cpu::LstmSequenceBackward<T>(args, executor);
   }
   Status Run(const GruAfterSequenceBackwardArgs<T>& args,
-             const HostInterface& host) const {
-    return cpu::GruAfterSequenceBackward<T>(args, host);
+             const Executor& executor) const {
+    return cpu::GruAfterSequenceBackward<T>(args, executor);
   }
   Status Run(const SimpleRnnBackwardArgs<T>& args,
-             const HostInterface& host) const {
-    return cpu::SimpleRnnBackward<T>(args, host);
+             const Executor& executor) const {
+    return cpu::SimpleRnnBackward<T>(args, executor);
   }
 
   Status FillZero(int64_t elements, T* array) const {
@@ -131,11 +131,10 @@ class RnnStackBackwardEngine : public RnnStackEngine<T> {
     return Status::kOk;
   }
   Status AddGradients(const T* other, int64_t elements, T* grad) const {
-    cpu::AddGradients(this->host_, other, elements, grad);
+    cpu::AddGradients(this->executor_, other, elements, grad);
     return Status::kOk;
   }
-  Status Copy(const T* from, int64_t elements, T* to,
-              const HostInterface&) const {
+  Status Copy(const T* from, int64_t elements, T* to, const Executor&) const {
     std::copy_n(from, elements, to);
     return Status::kOk;
   }
@@ -145,17 +144,17 @@ class RnnStackBackwardEngine : public RnnStackEngine<T> {
 
 template <class T, class Activations>
 Status RnnStackForward(const RnnStackForwardArgs<T>& args,
-                       const HostInterface& host) {
+                       const Executor& executor) {
   using Engine = internal::RnnStackForwardEngine<T, Activations>;
-  Engine engine(host, args);
+  Engine engine(executor, args);
   return blockrnn::RnnStackForward<T, Engine>(args, &engine).Run();
 }
 
 template <class T>
 Status RnnStackBackward(const RnnStackBackwardArgs<T>& args,
-                        const HostInterface& host) {
+                        const Executor& executor) {
   using Engine = internal::RnnStackBackwardEngine<T>;
-  Engine engine(host, args);
+  Engine engine(executor, args);
   return blockrnn::RnnStackBackward<T, Engine>(args, &engine).Run();
 }
 

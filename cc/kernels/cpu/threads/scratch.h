@@ -1,4 +1,4 @@
-// Owns scratch memory of one engine call, all of it from the host.
+// Defines scratch memory of one engine call, all of it from the host.
 
 #ifndef BLOCKRNN_KERNELS_CPU_THREADS_SCRATCH_H_
 #define BLOCKRNN_KERNELS_CPU_THREADS_SCRATCH_H_
@@ -6,13 +6,13 @@
 #include <cstdint>
 #include <limits>
 
-#include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/threads/executor.h"
 
 namespace blockrnn::cpu {
 
 class Scratch {
  public:
-  explicit Scratch(const HostInterface& host) : host_(host) {}
+  explicit Scratch(const Executor& executor) : executor_(executor) {}
 
   // count elements, aligned to 64 bytes; nullptr for 0 elements or when there
   // is no memory, which ok() then tells.
@@ -23,8 +23,7 @@ class Scratch {
         std::numeric_limits<int64_t>::max() / static_cast<int64_t>(sizeof(C));
     void* p = nullptr;
     if (count > 0 && count <= kMost) {
-      p = host_.allocate(host_.context,
-                         static_cast<std::size_t>(count) * sizeof(C));
+      p = executor_.Allocate(static_cast<std::size_t>(count) * sizeof(C));
     }
     ok_ = p != nullptr;
     return static_cast<C*>(p);
@@ -33,7 +32,7 @@ class Scratch {
   bool ok() const { return ok_; }
 
  private:
-  const HostInterface& host_;
+  const Executor& executor_;
   bool ok_ = true;
 };
 

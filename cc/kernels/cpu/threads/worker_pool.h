@@ -1,181 +1,113 @@
-// Owns the helpers of one engine call. A call has many parallel sections, most
-// of them shorter than it takes to wake a thread. A thread of the host's pool
-// that has come to help stays: it looks for a while whether there is more to do
-// before it goes back. So the pool is asked for no more threads than the call
-// may use; a pool that is asked for each section anew wakes another one each
+// Defines the workers of one engine call. A call has many parallel sections,
+// most of them shorter than it takes to wake a thread. So a thread of the
+// host's pool that has come stays: an idle worker spins for about 50 µs before
+// it returns to the pool. The pool is asked for no more threads than the call
+// may use; a pool that is asked anew for each section wakes another thread each
 // time, which then takes the core from one that is at work.
 
 #ifndef BLOCKRNN_KERNELS_CPU_THREADS_WORKER_POOL_H_
 #define BLOCKRNN_KERNELS_CPU_THREADS_WORKER_POOL_H_
 
-#include <algorithm>
 #include <atomic>
-#include <cstddef>
 #include <mutex>
-#include <new>
 
 #include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu/threads/parallel.h"
+#include "cc/kernels/cpu/threads/shared_work.h"
 
 namespace blockrnn::cpu {
 
-// Lives on the heap and is counted: a helper may start when the call is over.
-class Crew {
+class WorkerPool final : public SharedWork {
  public:
-  using Run = void (*)(void* arg);
+  explicit WorkerPool(const HostInterface& host)
+      : context_(host.context),
+        schedule_(host.schedule),
+        max_workers_(host.num_threads - 1) {}
 
-  explicit Crew(const HostInterface& pool)
-      : context_(pool.context),
-        schedule_(pool.schedule),
-        most_helpers_(pool.num_threads - 1) {}
-
-  // Queues run(arg) for the helpers, and asks the pool for one more unless
-  // there are enough of them.
-  void Schedule(Run run, void* arg) {
-    switch (Queue({run, arg})) {
+  // Queues one run of `work`, with a reference of it, and asks the host for one
+  // more thread unless there are enough.
+  void Schedule(SharedWork* work) {
+    switch (Enqueue(work)) {
       case Queued::kYes:
         return;
-      case Queued::kAndHelperMissing:
-        schedule_(context_, &Crew::Help, this);
+      case Queued::kYesButWorkerMissing:
+        schedule_(context_, &SharedWork::RunWorker, this);
         return;
       case Queued::kNo:
-        schedule_(context_, run, arg);
+        schedule_(context_, &SharedWork::RunWorker, work);
     }
   }
 
-  // The call is over: what nobody has come for is done here, and helpers go.
-  // The last one deletes the crew.
-  void Dismiss() {
-    over_.store(true, std::memory_order_relaxed);
-    Closure closure;
-    while (Take(&closure)) closure.run(closure.arg);
+  // The call is over: what no worker has come for is done here, and the workers
+  // leave. The last one deletes the pool.
+  void Close() {
+    closed_.store(true, std::memory_order_relaxed);
+    while (SharedWork* work = Take()) RunWorker(work);
     Unref();
   }
 
  private:
-  static constexpr int kMostQueued = 256;
+  static constexpr int kQueueSize = 256;
+  // Spins of an idle worker, about 50 µs.
+  static constexpr int kSpins = 2000;
 
-  // Looks before a helper goes back, some 50 µs.
-  static constexpr int kLooks = 2000;
+  enum class Queued { kYes, kYesButWorkerMissing, kNo };
 
-  struct Closure {
-    Run run;
-    void* arg;
-  };
-
-  enum class Queued { kYes, kAndHelperMissing, kNo };
-
-  Queued Queue(Closure closure) {
+  Queued Enqueue(SharedWork* work) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const int queued = queued_.load(std::memory_order_relaxed);
-    if (queued == kMostQueued) return Queued::kNo;
-    queue_[(first_ + queued) % kMostQueued] = closure;
+    if (queued == kQueueSize) return Queued::kNo;
+    queue_[(first_ + queued) % kQueueSize] = work;
     queued_.store(queued + 1, std::memory_order_relaxed);
-    if (helpers_ == most_helpers_) return Queued::kYes;
-    ++helpers_;
-    references_.fetch_add(1, std::memory_order_relaxed);
-    return Queued::kAndHelperMissing;
+    if (workers_ == max_workers_) return Queued::kYes;
+    ++workers_;
+    Ref();
+    return Queued::kYesButWorkerMissing;
   }
 
-  bool Take(Closure* closure) {
+  SharedWork* Take() {
     const std::lock_guard<std::mutex> lock(mutex_);
-    return TakeLocked(closure);
+    return TakeLocked();
   }
 
-  bool TakeLocked(Closure* closure) {
+  SharedWork* TakeLocked() {
     const int queued = queued_.load(std::memory_order_relaxed);
-    if (queued == 0) return false;
-    *closure = queue_[first_];
-    first_ = (first_ + 1) % kMostQueued;
+    if (queued == 0) return nullptr;
+    SharedWork* const work = queue_[first_];
+    first_ = (first_ + 1) % kQueueSize;
     queued_.store(queued - 1, std::memory_order_relaxed);
-    return true;
+    return work;
   }
 
-  // Whether there is more to do, after a while; if not, there is a helper less.
-  bool TakeOrLeave(Closure* closure) {
-    for (int looks = 0; looks < kLooks; ++looks) {
-      if (over_.load(std::memory_order_relaxed) ||
+  // The next work, for which it spins a while; nullptr when there is none, and
+  // then there is one worker less.
+  SharedWork* TakeOrLeave() {
+    for (int spins = 0; spins < kSpins; ++spins) {
+      if (closed_.load(std::memory_order_relaxed) ||
           queued_.load(std::memory_order_relaxed) > 0) {
         break;
       }
       Pause();
     }
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (TakeLocked(closure)) return true;
-    --helpers_;
-    return false;
+    SharedWork* const work = TakeLocked();
+    if (work == nullptr) --workers_;
+    return work;
   }
 
-  // The closure that the pool gets.
-  static void Help(void* crew) {
-    auto* self = static_cast<Crew*>(crew);
-    Closure closure;
-    while (self->TakeOrLeave(&closure)) closure.run(closure.arg);
-    self->Unref();
-  }
-
-  void Unref() {
-    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  void Work() override {
+    while (SharedWork* work = TakeOrLeave()) RunWorker(work);
   }
 
   void* const context_;
-  void (*const schedule_)(void* context, Run run, void* arg);
-  const int most_helpers_;
-  std::atomic<int> references_{1};
-  std::atomic<bool> over_{false};
+  void (*const schedule_)(void* context, void (*run)(void* arg), void* arg);
+  const int max_workers_;
+  std::atomic<bool> closed_{false};
   std::mutex mutex_;
-  int helpers_ = 0;  // that the pool was asked for and that have not left
-  int first_ = 0;    // of the queue
+  int workers_ = 0;             // asked for and not gone yet; under mutex_
+  int first_ = 0;               // of the queue; under mutex_
   std::atomic<int> queued_{0};  // written with the mutex held
-  Closure queue_[kMostQueued];
+  SharedWork* queue_[kQueueSize];
 };
-
-// The host of a call whose helpers stay.
-class CrewHost {
- public:
-  explicit CrewHost(const HostInterface& lender)
-      : lender_(lender), host_(lender) {
-    if (lender.num_threads <= 1 || lender.schedule == nullptr) return;
-    crew_ = new (std::nothrow) Crew(lender);
-    if (crew_ == nullptr) return;
-    host_.context = this;
-    host_.schedule = &Schedule;
-    host_.allocate = &Allocate;
-    if (lender.cancelled != nullptr) host_.cancelled = &Cancelled;
-  }
-  ~CrewHost() {
-    if (crew_ != nullptr) crew_->Dismiss();
-  }
-  CrewHost(const CrewHost&) = delete;
-  CrewHost& operator=(const CrewHost&) = delete;
-
-  const HostInterface& host() const { return host_; }
-
- private:
-  static const HostInterface& Lender(void* context) {
-    return static_cast<CrewHost*>(context)->lender_;
-  }
-  static void Schedule(void* context, void (*run)(void* arg), void* arg) {
-    static_cast<CrewHost*>(context)->crew_->Schedule(run, arg);
-  }
-  static void* Allocate(void* context, std::size_t bytes) {
-    return Lender(context).allocate(Lender(context).context, bytes);
-  }
-  static bool Cancelled(void* context) {
-    return Lender(context).cancelled(Lender(context).context);
-  }
-
-  const HostInterface& lender_;
-  HostInterface host_;
-  Crew* crew_ = nullptr;
-};
-
-// An engine function, with helpers that stay until it is over.
-template <auto kCall, class Args>
-Status WithCrew(const Args& args, const HostInterface& lender) {
-  const CrewHost crew(lender);
-  return kCall(args, crew.host());
-}
 
 }  // namespace blockrnn::cpu
 

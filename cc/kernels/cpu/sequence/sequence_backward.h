@@ -1,0 +1,252 @@
+// Implements the backward pass over a sequence, for any cell: the order of the
+// GEMMs, the gradients that a step hands to the previous one, and the sums that
+// are the weights' gradients. What a step computes is the cell's
+// (cc/kernels/cpu/cells).
+//
+//   for each block of steps, the last one first:
+//     for each step:  dz · w_hᵀ of the next step  →  d_h  →  the cell's
+//     epilogue
+//                     the cell's second GEMM, where it has one
+//     x_grad = dz · w_xᵀ    w_x_grad += xᵀ · dz
+//     [w_h_grad; b_grad] += [h before the step, 1]ᵀ · dz
+//
+// dz are the gradients of the pre-activations that h · w_h is a part of.
+//
+// A cell is a struct with
+//
+//   using T, Args;                storage type; arguments of the call
+//   static constexpr int kGates;  of dz
+//   static BackwardShape Shape(args);
+//   Cell(args, const BackwardContext<T, kGates>&);  takes scratch and weights
+//   void Begin();                                   its own last gradients
+//   void StateGrad(step, tile);                     epilogue of dz · w_hᵀ
+//   void SecondStage(step, panels, rows);           where it has two stages
+//   std::array<InputGradPart<T>, n> InputParts();   dz as x and w_x see it
+//   RowSum<C> MoreWeights();                        one more sum over a block
+//   void Finish();                                  its own first gradients
+//   void ForEachWeightGrad(f);                      but for w_h's and its bias'
+
+#ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_BACKWARD_H_
+#define BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_BACKWARD_H_
+
+#include <array>
+#include <cstdint>
+
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cpu/gemm/gemm.h"
+#include "cc/kernels/cpu/gemm/packed_weights.h"
+#include "cc/kernels/cpu/range.h"
+#include "cc/kernels/cpu/sequence/padding.h"
+#include "cc/kernels/cpu/sequence/recurrent_dropout.h"
+#include "cc/kernels/cpu/sequence/row_passes.h"
+#include "cc/kernels/cpu/sequence/sequence_rows.h"
+#include "cc/kernels/cpu/sequence/step_loop.h"
+#include "cc/kernels/cpu/sequence/weight_gradients.h"
+#include "cc/kernels/cpu/threads/executor.h"
+#include "cc/kernels/cpu/threads/scratch.h"
+
+namespace blockrnn::cpu {
+
+// The sizes and recurrent weights of a cell.
+template <class T>
+struct BackwardShape {
+  int64_t width = 0;       // of h: P with a projection, else H
+  int stages = 1;          // GEMMs of a step, each with its epilogue
+  double columns = 0;      // of all recurrent matrices, at depth `width`
+  const T* w_h = nullptr;  // [width, gates · H], or transposed
+  T* w_h_grad = nullptr;
+  T* b_h_grad = nullptr;  // [gates · H], the sums of dz
+};
+
+// A view of wᵀ, w being [depth, columns] or with weights_by_unit its transpose.
+template <class T>
+WeightView<T> TransposedWeights(const SequenceShape& shape, const T* w,
+                                int64_t depth, int64_t columns) {
+  return {w, shape.weights_by_unit ? depth : columns, !shape.weights_by_unit};
+}
+
+// What the driver provides to a cell.
+template <class T, int kGates>
+struct BackwardContext {
+  const Executor& executor;
+  Scratch* scratch;
+  const SequenceRows& rows;
+  const StateFactors<T>& factors;
+  const BlockOperands<T>& operands;
+  const BlockGradients<ComputeType<T>>& dz;  // [block rows, gates · H]
+  ComputeType<T>* d_h;   // [B, width], the gradient of the state before a
+                         // step but for what comes through w_h
+  int64_t ld_h;          // of h and h_grad
+  bool streams_weights;  // the loop is too short to pack them
+};
+
+template <class Cell>
+class SequenceBackward {
+ public:
+  using T = typename Cell::T;
+  using C = ComputeType<T>;
+  using Args = typename Cell::Args;
+  static constexpr int kGates = Cell::kGates;
+
+  SequenceBackward(const Args& args, const Executor& executor)
+      : args_(args),
+        executor_(executor),
+        shape_(args.shape),
+        of_cell_(Cell::Shape(args)),
+        width_(of_cell_.width),
+        ld_h_(shape_.h_width > 0 ? shape_.h_width : width_),
+        ldz_(kGates * shape_.units),
+        scratch_(executor),
+        gemm_scratch_(executor),
+        rows_(shape_, args.mask, &scratch_, width_),
+        factors_(rows_, args.recurrent_dropout, width_),
+        w_h_t_(executor, &scratch_, rows_,
+               TransposedWeights(shape_, of_cell_.w_h, width_, ldz_),
+               shape_.units, factors_),
+        operands_(executor, &scratch_, shape_, rows_,
+                  {args.h, ld_h_, args.h_prev, width_, !factors_}),
+        dropped_(executor, &scratch_, rows_, operands_, factors_),
+        dz_(&scratch_, rows_, ldz_),
+        d_h_(scratch_.Array<C>(shape_.batch * width_)),
+        w_h_grad_(&scratch_, of_cell_.w_h_grad, width_, ldz_,
+                  shape_.weights_by_unit),
+        b_h_grad_(&scratch_, of_cell_.b_h_grad, 1, ldz_),
+        cell_(args, {executor, &scratch_, rows_, factors_, operands_, dz_, d_h_,
+                     ld_h_, StreamsWeights(rows_.steps(), rows_.batch())}) {}
+
+  Status Run() {
+    if (!scratch_.ok()) return Status::kOutOfMemory;
+    Begin();
+    for (StepBlock block = rows_.BlockBefore(rows_.steps()); block.steps > 0;
+         block = rows_.BlockBefore(block.first)) {
+      dz_.Enter(block);
+      operands_.Enter(block, args_.x);
+      Status status = Steps(block);
+      if (status == Status::kOk) status = Weights();
+      if (status != Status::kOk) return status;
+    }
+    Finish();
+    return Status::kOk;
+  }
+
+ private:
+  StateGrads<T> HGrads() const { return {args_.h_grad, width_, ld_h_}; }
+
+  template <class F>
+  void ForEachWeightGrad(const F& f) const {
+    f(w_h_grad_);
+    f(b_h_grad_);
+    cell_.ForEachWeightGrad(f);
+  }
+
+  void Begin() {
+    BeginStateGrads(executor_, rows_, args_.h_last_grad, HGrads(), d_h_);
+    cell_.Begin();
+    ZeroUnused(executor_, rows_, args_.x_grad, shape_.input, shape_.input);
+    ForEachWeightGrad([&](const WeightGrad<T>& grad) { grad.Begin(rows_); });
+  }
+
+  Status Steps(const StepBlock& block) {
+    StepLoop loop;
+    loop.steps = rows_.steps();
+    loop.stages = of_cell_.stages;
+    loop.rows = shape_.batch;
+    loop.panels = w_h_t_.panels();
+    loop.macs = static_cast<double>(shape_.batch) *
+                static_cast<double>(width_) * of_cell_.columns;
+    const StepSplit split = ChooseSplit(loop, executor_.num_threads());
+    loop.steps = block.steps;
+    return RunSteps(
+        executor_, loop, split,
+        [&](Share share) { return rows_.RowsOfShare(share); },
+        [&](int64_t k, int stage, Share share, Range all) {
+          const int64_t step = block.end() - 1 - k;
+          const Range rows = rows_.ActiveRange(step, all);
+          if (stage == 1) {
+            cell_.SecondStage(step, share, rows);
+            return;
+          }
+          w_h_t_.MultiplyNextStep(
+              step, dz_.Step(step + 1), share.Of(w_h_t_.panels()), rows,
+              [&](const GateTile<C>& tile) { cell_.StateGrad(step, tile); });
+        });
+  }
+
+  Status Weights() {
+    const auto parts = cell_.InputParts();
+    const SummedRows rows = operands_.summed();
+    const int64_t input = operands_.input();
+    StoreInputGrad(executor_, shape_, operands_.block(), parts, args_.x_grad);
+    const Status status =
+        dropped_.AddGradients(dz_.data(), shape_.units, w_h_grad_.sums(),
+                              b_h_grad_.sums(), &gemm_scratch_);
+    if (status != Status::kOk) return status;
+    const auto sum_of_part = [&](std::size_t n) {
+      if (n >= parts.size()) return SumOverRows<T>(rows, RowSum<C>());
+      const InputGradPart<T>& part = parts[n];
+      return SumOverRows<T>(rows, RowSum<C>{operands_.x_t(),
+                                            input,
+                                            {part.dz, part.ld},
+                                            part.gates * shape_.units,
+                                            part.w_x_grad,
+                                            part.ld_grad,
+                                            part.b_grad});
+    };
+    const RowSum<C> h_sum = {operands_.h_t(),
+                             width_,
+                             {dz_.data(), ldz_},
+                             ldz_,
+                             factors_ ? nullptr : w_h_grad_.sums(),
+                             ldz_,
+                             factors_ ? nullptr : b_h_grad_.sums()};
+    return RunGemms(
+        executor_, &gemm_scratch_,
+        InputGradGemm(shape_, operands_.block(), parts, args_.x_grad),
+        sum_of_part(0), sum_of_part(1), SumOverRows<T>(rows, h_sum),
+        SumOverRows<T>(rows, cell_.MoreWeights()));
+  }
+
+  void Finish() {
+    FinishStateGrads(executor_, rows_, HGrads(), d_h_);
+    w_h_t_.MultiplyFirstStep(
+        executor_, dz_.data(), [&](const GateTile<C>& tile) {
+          tile.ForEachRow([&](const GateRun<C>& run) { StoreHPrevGrad(run); });
+        });
+    cell_.Finish();
+    ForEachWeightGrad(
+        [&](const WeightGrad<T>& grad) { grad.Finish(executor_); });
+  }
+
+  void StoreHPrevGrad(const GateRun<C>& run) const {
+    const C* d_h = d_h_ + run.row * width_ + run.unit;
+    T* out = args_.h_prev_grad + rows_.StateRow(run.row) * width_ + run.unit;
+    ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+      Store(out + j, Load<C>(run.gates + j, lanes) + Load<C>(d_h + j, lanes),
+            lanes);
+    });
+  }
+
+  const Args& args_;
+  const Executor& executor_;
+  const SequenceShape& shape_;
+  const BackwardShape<T> of_cell_;
+  const int64_t width_;
+  const int64_t ld_h_;
+  const int64_t ldz_;
+  Scratch scratch_;
+  GemmScratch<T> gemm_scratch_;
+  const SequenceRows rows_;
+  const StateFactors<T> factors_;
+  const StateGradWeights<T, kGates> w_h_t_;
+  BlockOperands<T> operands_;
+  const DroppedStates<T, kGates> dropped_;
+  BlockGradients<C> dz_;          // [block rows + B, gates · H]
+  C* d_h_;                        // [B, width]
+  const WeightGrad<T> w_h_grad_;  // [width, gates · H]
+  const WeightGrad<T> b_h_grad_;  // [gates · H]
+  Cell cell_;
+};
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_BACKWARD_H_

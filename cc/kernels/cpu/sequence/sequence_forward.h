@@ -1,0 +1,245 @@
+// Implements the forward pass over a sequence, for any cell: the order of the
+// GEMMs, what a step hands to the next one, and the outputs at both ends. What
+// a step computes is the cell's (cc/kernels/cpu/cells).
+//
+//   for each block of steps:  x · w_x + b of the block, where it is hoisted
+//     for each step:          [x · w_x + b] + h · w_h  →  the cell's epilogue
+//                             the cell's second GEMM, where it has one
+//
+// A cell is a struct with
+//
+//   using T, Args;                  storage type; arguments of the call
+//   static constexpr int kGates;    of the GEMM h · w_h
+//   static constexpr bool kInPlace; whether a step's last stage may overwrite
+//                                   h: no later GEMM of the step reads it
+//   static ForwardShape Shape(args);
+//   Cell(args, const ForwardContext<T, kGates>&);  takes scratch and weights
+//   void Begin();                                  its own first state
+//   Status Enter(block);                           x · w_x + b of a block
+//   void Step(step, stage, share, rows);           a GEMM and its epilogue
+//   void Finish();                                 its own last state
+//   std::array<T*, n> SavedForBackward();          [steps, batch, H] each
+
+#ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
+#define BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
+
+#include <cstdint>
+
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cpu/gemm/packed_weights.h"
+#include "cc/kernels/cpu/gemm/panel.h"
+#include "cc/kernels/cpu/range.h"
+#include "cc/kernels/cpu/sequence/input_gemm.h"
+#include "cc/kernels/cpu/sequence/padding.h"
+#include "cc/kernels/cpu/sequence/recurrent_dropout.h"
+#include "cc/kernels/cpu/sequence/row_passes.h"
+#include "cc/kernels/cpu/sequence/sequence_rows.h"
+#include "cc/kernels/cpu/sequence/step_loop.h"
+#include "cc/kernels/cpu/threads/executor.h"
+#include "cc/kernels/cpu/threads/scratch.h"
+
+namespace blockrnn::cpu {
+
+// The sizes of a cell.
+struct ForwardShape {
+  int64_t width = 0;   // of h: P with a projection, else H
+  int stages = 1;      // GEMMs of a step, each with its epilogue
+  double columns = 0;  // of all recurrent matrices, times their depth over H
+  int64_t gates = 0;   // that have input weights
+};
+
+// The state h of all rows, as steps read and write it.
+template <class T, int kGates>
+class HiddenState {
+ public:
+  using C = ComputeType<T>;
+
+  // h: [steps, batch, ld], where the states go; or nullptr.
+  HiddenState(const SequenceRows& rows, const StateFactors<T>& factors,
+              bool in_place, T* h, Scratch* scratch)
+      : rows_(rows),
+        factors_(factors),
+        width_(factors.width()),
+        ld_(rows.shape().h_width > 0 ? rows.shape().h_width : width_),
+        size_(rows.batch() * width_),
+        h_(h) {
+    state_[0] = scratch->Array<C>(size_);
+    // Other workers still read the previous state while this one is written.
+    state_[1] = in_place ? state_[0] : scratch->Array<C>(size_);
+    if (!factors) return;
+    for (C*& copies : dropped_) copies = scratch->Array<C>(kGates * size_);
+  }
+
+  void Begin(const T* h_prev) const {
+    for (int64_t b = 0; b < rows_.batch(); ++b) {
+      C* const state = state_[0] + b * width_;
+      CopyRow(h_prev + rows_.StateRow(b) * width_, width_, state);
+      Drop(0, b, 0, width_, state);
+    }
+  }
+
+  // Before a step and after it, [B, width].
+  const C* Previous(int64_t step) const { return state_[step % 2]; }
+  C* Next(int64_t step) const { return state_[(step + 1) % 2]; }
+  // The output's row of a step, [width]; or nullptr.
+  T* OutputRow(int64_t step, int64_t b) const {
+    return RowPointer(h_, rows_.MemoryRow(step, b), ld_);
+  }
+
+  // What the GEMM of a step multiplies: the state before it or, with recurrent
+  // dropout, a copy for each gate.
+  GateRows<C> Operand(int64_t step) const {
+    if (!factors_) return {{Previous(step), width_}};
+    return {{dropped_[step % 2], width_}, size_};
+  }
+
+  // To be called when a step has stored some units of Next(step).
+  void Finish(int64_t step, const GateRun<C>& run) const {
+    Drop(step + 1, run.row, run.unit, run.count,
+         Next(step) + run.row * width_ + run.unit);
+  }
+
+  // Carries some units over a masked step.
+  void Carry(int64_t step, const GateRun<C>& run) const {
+    const int64_t at = run.row * width_ + run.unit;
+    const C* const previous = Previous(step) + at;
+    CopyRow(previous, run.count, Next(step) + at);
+    T* const h = OutputRow(step, run.row);
+    if (h != nullptr) CopyRow(previous, run.count, h + run.unit);
+    Finish(step, run);
+  }
+
+  // Zeros and carried states where no step was; the rows' final states to
+  // h_last[B, width], which may be nullptr.
+  void ZeroUnusedOutput(const Executor& executor) const {
+    ZeroUnused(executor, rows_, h_, width_, ld_);
+  }
+  void End(const Executor& executor, const T* h_prev, T* h_last) const {
+    const auto last = [&](int64_t b) {
+      return state_[rows_.Length(b) % 2] + b * width_;
+    };
+    CarryStatesOverPadding(executor, rows_, h_prev, last, h_, width_, ld_);
+    if (h_last == nullptr) return;
+    for (int64_t b = 0; b < rows_.batch(); ++b) {
+      CopyRow(last(b), width_, h_last + rows_.StateRow(b) * width_);
+    }
+  }
+
+ private:
+  // The factors' products with what `step` begins with.
+  void Drop(int64_t step, int64_t b, int64_t unit, int64_t count,
+            const C* state) const {
+    if (!factors_) return;
+    for (int gate = 0; gate < kGates; ++gate) {
+      C* copy = dropped_[step % 2] + gate * size_ + b * width_;
+      factors_.Multiply(gate, b, unit, count, state, copy + unit);
+    }
+  }
+
+  const SequenceRows& rows_;
+  const StateFactors<T>& factors_;
+  const int64_t width_;
+  const int64_t ld_;
+  const int64_t size_;
+  T* const h_;
+  C* state_[2] = {};    // [B, width], of even and odd steps
+  C* dropped_[2] = {};  // [gates, B, width], of even and odd steps
+};
+
+// What the driver provides to a cell.
+template <class T, int kGates>
+struct ForwardContext {
+  const Executor& executor;
+  Scratch* scratch;
+  const SequenceRows& rows;
+  const StateFactors<T>& factors;
+  const HiddenState<T, kGates>& h;
+  bool fuses_input;
+  bool streams_weights;  // the loop is too short to pack them
+};
+
+template <class Cell>
+class SequenceForward {
+ public:
+  using T = typename Cell::T;
+  using C = ComputeType<T>;
+  using Args = typename Cell::Args;
+
+  SequenceForward(const Args& args, const Executor& executor)
+      : args_(args),
+        executor_(executor),
+        scratch_(executor),
+        forward_shape_(Cell::Shape(args)),
+        rows_(args.shape, args.mask, &scratch_, forward_shape_.width),
+        factors_(rows_, args.recurrent_dropout, forward_shape_.width),
+        loop_(Loop()),
+        split_(ChooseSplit(loop_, executor.num_threads())),
+        h_(rows_, factors_, Cell::kInPlace, args.h, &scratch_),
+        cell_(args, {executor, &scratch_, rows_, factors_, h_,
+                     FusesInput<T>(loop_, rows_, split_, executor),
+                     StreamsWeights(rows_.steps(), rows_.batch())}) {}
+
+  Status Run() {
+    if (!scratch_.ok()) return Status::kOutOfMemory;
+    h_.Begin(args_.h_prev);
+    cell_.Begin();
+    ZeroUnusedOutputs();
+    for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
+         block = rows_.BlockFrom(block.end())) {
+      Status status = cell_.Enter(block);
+      if (status != Status::kOk) return status;
+      loop_.steps = block.steps;
+      status = RunSteps(
+          executor_, loop_, split_,
+          [&](Share share) { return rows_.RowsOfShare(share); },
+          [&](int64_t k, int stage, Share share, Range rows) {
+            const int64_t step = block.first + k;
+            cell_.Step(step, stage, share, rows_.ActiveRange(step, rows));
+          });
+      if (status != Status::kOk) return status;
+    }
+    h_.End(executor_, args_.h_prev, args_.h_last);
+    cell_.Finish();
+    return Status::kOk;
+  }
+
+ private:
+  StepLoop Loop() const {
+    const SequenceShape& shape = args_.shape;
+    const auto units = static_cast<double>(shape.units);
+    StepLoop loop;
+    loop.steps = rows_.steps();
+    loop.stages = forward_shape_.stages;
+    loop.rows = shape.batch;
+    loop.panels = CeilDiv(shape.units, kPanelUnits<C, Cell::kGates>);
+    loop.macs =
+        static_cast<double>(shape.batch) * units * forward_shape_.columns;
+    loop.input_weights = static_cast<double>(shape.input) * units *
+                         static_cast<double>(forward_shape_.gates);
+    return loop;
+  }
+
+  void ZeroUnusedOutputs() {
+    h_.ZeroUnusedOutput(executor_);
+    // Saved in steps, only rows that take part are there.
+    if (args_.shape.saved_in_steps) return;
+    for (T* saved : cell_.SavedForBackward()) {
+      ZeroUnused(executor_, rows_, saved, args_.shape.units, args_.shape.units);
+    }
+  }
+
+  const Args& args_;
+  const Executor& executor_;
+  Scratch scratch_;
+  const ForwardShape forward_shape_;
+  const SequenceRows rows_;
+  const StateFactors<T> factors_;
+  StepLoop loop_;
+  const StepSplit split_;
+  const HiddenState<T, Cell::kGates> h_;
+  Cell cell_;
+};
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_

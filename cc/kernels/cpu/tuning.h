@@ -1,0 +1,108 @@
+// Defines the tuning parameters of the CPU engine: the constants that were
+// measured rather than derived. None of them changes a bit of any result except
+// those of `Blocking`, which fix the order of sums and so must not depend on
+// the machine.
+//
+// The measurements are in docs/notes/gemm.md and docs/notes/step_loop.md.
+
+#ifndef BLOCKRNN_KERNELS_CPU_TUNING_H_
+#define BLOCKRNN_KERNELS_CPU_TUNING_H_
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace blockrnn::cpu {
+
+// What fixes the order of sums: the same on every machine.
+struct Blocking {
+  // Up to so many rows a GEMM streams its weights, above it packs them.
+  static constexpr int64_t kStreamRows = 16;
+  // Depth to which a group of panels is packed at a time. A group of 4 takes
+  // 256 KB, which leaves room in a second-level cache of 1 MB (or just fits one
+  // of 512 KB) beside the rows of A.
+  static constexpr int64_t kPackedDepth = 256;
+  // A loop of fewer steps, with few rows, streams its weights: packing them
+  // reads and writes what a step reads.
+  static constexpr int64_t kStepsToPack = 12;
+  // Rows of a step from which on the input GEMM may be fused into it, on some
+  // number of threads: the sums are then those of packed weights.
+  static constexpr int64_t kRowsToFuseInput = 3;
+  static constexpr int64_t kRowsToFuseInputFewSteps = 16;
+  // A block of steps is closed once it has so many rows (steps × batch), or so
+  // many elements of the widest of x, h and cs. Enough that a GEMM over the
+  // block runs at full speed and that barriers are far apart; few enough that
+  // what a block hands to its steps mostly stays in the last-level cache.
+  static constexpr int64_t kRowsPerBlock = 480;
+  static constexpr int64_t kElementsPerBlock = 1 << 16;
+};
+
+struct Tuning {
+  // Panels packed side by side: a row of weights is then read in runs of 256
+  // bytes and more. With single panels, 64 bytes from each row, packing wide
+  // weights is bound by address translation.
+  static constexpr int64_t kPanelsPerGroup = 4;
+  // Rows that share a packing: their sums, 1 KB each, stay in the second-level
+  // cache as well.
+  static constexpr int64_t kRowsPerPacking = 264;
+  // Elements that a task of a pointwise pass takes at least; below, waking a
+  // worker costs more than the work.
+  static constexpr int64_t kElementsPerTask = 16 * 1024;
+  // Multiply-adds of a GEMM that are worth one more worker, whose waking costs
+  // a few tens of microseconds; reading a weight or writing a result costs as
+  // much as `kMacsPerElement` of them, which counts where rows are few.
+  static constexpr double kMacsPerWorker = 1e6;
+  static constexpr double kMacsPerElement = 4;
+  // The same for a loop over steps.
+  static constexpr double kMacsPerLoopWorker = 1e6;
+  // A step is split by units from so many multiply-adds per stage on: a barrier
+  // takes half a microsecond, which is 25,000 of them at full speed. With rows
+  // enough for a tile per worker it pays only where the weights are large.
+  static constexpr double kMacsPerBarrier = 60e3;
+  static constexpr double kMacsPerBarrierWithTiles = 2e6;
+  // Rows per worker from which on a loop is split by rows, and those that fill
+  // a tile or so.
+  static constexpr int64_t kRowsPerWorker = 12;
+  static constexpr int64_t kRowsPerWorkerTile = 4;
+
+  // Rows that hide the time that both weights take to come from memory, with
+  // one sequence running and with several.
+  static constexpr int64_t kRowsThatHideMemory = 24;
+  static constexpr int64_t kRowsThatHideMemoryConcurrent = 32;
+  // Bytes of w_x and w_h together that each row of a step hides.
+  static constexpr double kBytesHiddenPerRow = 2 << 20;
+  // Rows from which on the directions of a layer always run concurrently.
+  static constexpr int64_t kRowsForConcurrentDirections = 16;
+
+  // The last-level cache that a core can count on.
+  double last_level_cache = 32 << 20;
+  // w_x and w_h together may be so large for the input GEMM to be fused: what
+  // still comes from the last-level cache in every step.
+  double FusedWeightBytes() const { return last_level_cache * 5 / 8; }
+  // The recurrent weights of both directions of a layer may be so large
+  // together for the directions to run concurrently with few rows.
+  double ConcurrentWeightBytes() const { return last_level_cache / 2; }
+};
+
+// The parameters of this machine. The cache's size is capped at the 32 MB that
+// the rules were measured with: virtual machines report the sum of a package's
+// caches, of which a core sees one.
+inline const Tuning& MachineTuning() {
+  static const Tuning tuning = [] {
+    Tuning of_machine;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (bytes > 0) {
+      of_machine.last_level_cache =
+          std::min(static_cast<double>(bytes), of_machine.last_level_cache);
+    }
+#endif
+    return of_machine;
+  }();
+  return tuning;
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_TUNING_H_
