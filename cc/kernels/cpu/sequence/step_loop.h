@@ -59,14 +59,16 @@ inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads) {
 }
 
 // Stages that workers go through together, each split into pieces, with a
-// barrier after each stage. Body: bool(int64_t stage, int piece), false if the
-// work is not wanted any more.
-inline constexpr int kMaxPieces = 64;
-template <class Body>
+// barrier after each stage.
 class StagedSection final : public SharedWork {
  public:
-  StagedSection(int64_t stages, int pieces, const Body& body)
-      : stages_(stages), pieces_(pieces), body_(body) {}
+  // Returns false if the work is not wanted any more.
+  using Piece = bool (*)(const void* body, int64_t stage, int piece);
+
+  static constexpr int kMaxPieces = 64;
+
+  StagedSection(int64_t stages, int pieces, Piece do_piece, const void* body)
+      : stages_(stages), pieces_(pieces), do_piece_(do_piece), body_(body) {}
 
   // Goes through the stages that are left, the worker's own piece first.
   void Work() override {
@@ -103,7 +105,9 @@ class StagedSection final : public SharedWork {
     if (next_stage_[piece].value.load(std::memory_order_relaxed) == stage &&
         next_stage_[piece].value.compare_exchange_strong(
             expected, stage + 1, std::memory_order_acq_rel)) {
-      if (!body_(stage, piece)) over_.store(true, std::memory_order_relaxed);
+      if (!do_piece_(body_, stage, piece)) {
+        over_.store(true, std::memory_order_relaxed);
+      }
       done_.fetch_add(1, std::memory_order_release);
     }
   }
@@ -129,7 +133,8 @@ class StagedSection final : public SharedWork {
 
   const int64_t stages_;
   const int pieces_;
-  const Body& body_;
+  const Piece do_piece_;
+  const void* const body_;
   std::atomic<int> next_home_{1};
   std::atomic<bool> over_{false};  // what is left is only counted
   std::atomic<bool> joined_[kMaxPieces] = {};
@@ -155,8 +160,8 @@ Status RunSteps(const Executor& executor, const StepLoop& loop, StepSplit split,
                 const RowsOf& rows_of, const Body& body) {
   Cancellation cancellation(executor);
   if (split == StepSplit::kUnits && executor.HasWorkers()) {
-    const auto pieces = static_cast<int>(
-        std::min<int64_t>({executor.num_threads(), loop.panels, kMaxPieces}));
+    const auto pieces = static_cast<int>(std::min<int64_t>(
+        {executor.num_threads(), loop.panels, StagedSection::kMaxPieces}));
     const Range rows = rows_of(Share());
     const auto piece_of_stage = [&](int64_t stage, int piece) {
       if (cancellation.Seen()) return false;
@@ -164,9 +169,12 @@ Status RunSteps(const Executor& executor, const StepLoop& loop, StepSplit split,
            Share{piece, pieces}, rows);
       return true;
     };
-    using Section = StagedSection<decltype(piece_of_stage)>;
+    const auto call = [](const void* body_of_stage, int64_t stage, int piece) {
+      using Work = decltype(piece_of_stage);
+      return (*static_cast<const Work*>(body_of_stage))(stage, piece);
+    };
     auto* const section = new (std::nothrow)
-        Section(loop.steps * loop.stages, pieces, piece_of_stage);
+        StagedSection(loop.steps * loop.stages, pieces, call, &piece_of_stage);
     if (section != nullptr) {
       executor.Schedule(section, pieces - 1);
       section->WorkAs(0);

@@ -16,12 +16,12 @@
 
 namespace blockrnn::cpu {
 
-// Body: void(int worker, int64_t task).
-template <class Body>
 class ParallelSection final : public SharedWork {
  public:
-  ParallelSection(int64_t num_tasks, const Body& body)
-      : num_tasks_(num_tasks), body_(body) {}
+  using Task = void (*)(const void* body, int worker, int64_t task);
+
+  ParallelSection(int64_t num_tasks, Task task, const void* body)
+      : num_tasks_(num_tasks), task_(task), body_(body) {}
 
   // Takes tasks until none is left.
   void Work() override {
@@ -31,7 +31,7 @@ class ParallelSection final : public SharedWork {
     int64_t done = 0;
     for (; task < num_tasks_;
          task = next_task_.fetch_add(1, std::memory_order_relaxed)) {
-      body_(worker, task);
+      task_(body_, worker, task);
       ++done;
     }
     // Release: whoever sees the count sees what the tasks wrote.
@@ -48,7 +48,8 @@ class ParallelSection final : public SharedWork {
 
  private:
   const int64_t num_tasks_;
-  const Body& body_;
+  const Task task_;
+  const void* const body_;
   std::atomic<int> next_worker_{0};
   alignas(64) std::atomic<int64_t> next_task_{0};
   alignas(64) std::atomic<int64_t> tasks_done_{0};
@@ -67,9 +68,12 @@ template <class Body>
 void ParallelFor(const Executor& executor, int workers, int64_t num_tasks,
                  const Body& body) {
   workers = std::min(workers, NumWorkers(executor, num_tasks));
-  ParallelSection<Body>* section = nullptr;
+  ParallelSection* section = nullptr;
   if (workers > 1 && executor.HasWorkers()) {
-    section = new (std::nothrow) ParallelSection<Body>(num_tasks, body);
+    const auto call = [](const void* b, int worker, int64_t task) {
+      (*static_cast<const Body*>(b))(worker, task);
+    };
+    section = new (std::nothrow) ParallelSection(num_tasks, call, &body);
   }
   if (section == nullptr) {
     for (int64_t task = 0; task < num_tasks; ++task) body(0, task);
