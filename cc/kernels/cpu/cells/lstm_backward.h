@@ -11,6 +11,7 @@
 #include "cc/core/lstm_cell.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/cells/lstm_peepholes.h"
+#include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/padding.h"

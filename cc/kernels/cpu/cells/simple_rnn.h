@@ -10,6 +10,7 @@
 
 #include "cc/core/sequence_args.h"
 #include "cc/core/simple_rnn_cell.h"
+#include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"

@@ -18,6 +18,7 @@
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/gemm/streamed_gemm.h"
+#include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
 #include "cc/kernels/cpu/threads/scratch.h"
@@ -59,36 +60,6 @@ struct Gemm {
   double Elements() const {
     return static_cast<double>(units) * kGates *
            static_cast<double>(Depth() + rows);
-  }
-};
-
-// A run of finished units of one row; gate g of unit `unit + j` is
-// gates[g * gate_stride + j].
-template <class C>
-struct GateRun {
-  int64_t row = 0;
-  int64_t unit = 0;
-  int64_t count = 0;
-  const C* gates = nullptr;
-  int64_t gate_stride = 0;
-};
-
-// What an epilogue gets: the same units of `rows` rows, row_stride elements
-// from one to the next.
-template <class C>
-struct GateTile {
-  int64_t rows = 0;
-  int64_t row_stride = 0;
-  GateRun<C> first;
-
-  template <class F>
-  EIGEN_ALWAYS_INLINE void ForEachRow(const F& f) const {
-    GateRun<C> run = first;
-    for (int64_t left = rows; left > 0; --left) {
-      f(run);
-      ++run.row;
-      run.gates += row_stride;
-    }
   }
 };
 

@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/streamed_gemm.h"
+#include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
 #include "cc/kernels/cpu/threads/scratch.h"
@@ -80,14 +80,6 @@ class PackedWeights {
   int64_t depth_;
   int64_t units_;
   int64_t panels_;
-};
-
-// The rows of a GEMM's left operand: the same for all gates, or, `gate_stride`
-// elements from one gate to the next, rows of its own for each.
-template <class C>
-struct GateRows {
-  RowView<C> rows;
-  int64_t gate_stride = 0;
 };
 
 // The place of the tile that MultiplyPacked computes, and how many vectors of

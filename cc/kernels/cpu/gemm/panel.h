@@ -20,6 +20,7 @@
 
 #include "cc/kernels/cpu/gemm/panel_element.h"
 #include "cc/kernels/cpu/gemm/simd.h"
+#include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
 
 namespace blockrnn::cpu {
@@ -54,20 +55,6 @@ struct GateOffsets {
     for (int g = 0; g < kGates; ++g) at[g] = g * units;
   }
   int64_t at[kGates];
-};
-
-// The weights of a GEMM in memory. Unit u of gate g is column
-// gate_offset[g] + u of w, or, transposed, that row of it.
-template <class T>
-struct WeightView {
-  const T* w = nullptr;
-  int64_t ldw = 0;  // elements from one row of w to the next
-  bool transposed = false;
-
-  // The same from depth k on.
-  WeightView From(int64_t k) const {
-    return {w + (transposed ? k : k * ldw), ldw, transposed};
-  }
 };
 
 // out[p * ld_out + j] = element p of row(j) for j < lanes and 0 for the other
@@ -199,11 +186,6 @@ struct Tile {
   }
 };
 
-template <class C, int kRows>
-struct RowPointers {
-  const C* row[kRows];
-};
-
 // tile += a · panel for kRows rows of a, in the order of k, one multiply-add
 // for each element: the bits of a sum do not depend on the tile it is in. Only
 // the first kUsed vectors of each gate are computed: a last panel is seldom
@@ -277,19 +259,6 @@ EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
       panel += NumElements<P>(depth) * kVectors * Vec<P>::kSize;
     }
   }
-}
-
-// Calls f(std::integral_constant<int, n>) for the n in [1, kMost] that `rows`
-// is, or for kMost.
-template <int kMost, class F>
-EIGEN_ALWAYS_INLINE void WithRows(int64_t rows, const F& f) {
-  if constexpr (kMost > 1) {
-    if (rows < kMost) {
-      WithRows<kMost - 1>(rows, f);
-      return;
-    }
-  }
-  f(std::integral_constant<int, kMost>());
 }
 
 // The same for a tile's rows and its used vectors of each gate.

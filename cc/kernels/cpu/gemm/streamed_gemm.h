@@ -1,6 +1,5 @@
 // Implements GEMMs that stream their weights in place: few rows use each weight
-// once, or a few times while it is in a register. Defines the operands of all
-// GEMMs.
+// once, or a few times while it is in a register.
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_STREAMED_GEMM_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_STREAMED_GEMM_H_
@@ -8,47 +7,12 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/simd.h"
+#include "cc/kernels/cpu/gemm/tile.h"
 
 namespace blockrnn::cpu {
 
-// Rows of an operand, evenly spaced; with `index`, some of them.
-template <class C>
-struct RowView {
-  const C* data = nullptr;
-  int64_t stride = 0;  // elements from row to row
-  const int64_t* index = nullptr;
-
-  const C* Row(int64_t m) const {
-    return data + (index == nullptr ? m : index[m]) * stride;
-  }
-  // The same from column k on.
-  RowView From(int64_t k) const { return {data + k, stride, index}; }
-  // The same from row m on.
-  RowView FromRow(int64_t m) const {
-    if (index != nullptr) return {data, stride, index + m};
-    return {data + m * stride, stride};
-  }
-};
-
-template <class C, class W>
-struct GemmOperands {
-  RowView<C> a;  // [rows, k]
-  int64_t k = 0;
-  WeightView<W> weights;
-};
-
 namespace internal {
-
-template <int kRows, class C>
-EIGEN_ALWAYS_INLINE RowPointers<C, kRows> RowsFrom(const RowView<C>& view,
-                                                   int64_t m) {
-  RowPointers<C, kRows> out;
-  BLOCKRNN_UNROLL
-  for (int r = 0; r < kRows; ++r) out.row[r] = view.Row(m + r);
-  return out;
-}
 
 // sums[m, 0 … count) += a[m, 0 … kSteps) · w[0 … kSteps, 0 … count)
 template <class C, int kRows, int kSteps, class T>

@@ -10,7 +10,7 @@
 
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/simd.h"
-#include "cc/kernels/cpu/gemm/streamed_gemm.h"
+#include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
 #include "cc/kernels/cpu/threads/scratch.h"

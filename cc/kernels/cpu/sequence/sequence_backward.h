@@ -58,6 +58,80 @@ struct BackwardShape {
   T* b_h_grad = nullptr;  // [gates · H], the sums of dz
 };
 
+// The states before the steps of a block, times the factors of one gate at a
+// time: the left operand of the recurrent weights' gradient. Nothing without
+// factors.
+template <class T, int kGates>
+class DroppedStates {
+ public:
+  using C = ComputeType<T>;
+
+  DroppedStates(const Executor& executor, Scratch* scratch,
+                const SequenceRows& rows, const BlockOperands<T>& operands,
+                const StateFactors<T>& factors)
+      : executor_(executor),
+        rows_(rows),
+        operands_(operands),
+        factors_(factors) {
+    if (!factors) return;
+    const int64_t width = factors.width();
+    dropped_ = scratch->Array<C>(rows.MaxRowsInBlock() * width);
+    dropped_t_ = scratch->Array<C>(operands.TransposedSize(width));
+  }
+
+  // The block's share of [grad; bias] = [state ∘ factors, 1]ᵀ · dz. dz is
+  // [rows, ld], its columns in the order of grad's.
+  Status AddGradients(const C* dz, int64_t units, C* grad, C* bias,
+                      GemmScratch<T>* gemm_scratch) const {
+    if (!factors_) return Status::kOk;
+    const int64_t width = factors_.width();
+    const int64_t ld = kGates * units;
+    for (int gate = 0; gate < kGates; ++gate) {
+      Drop(gate);
+      const int64_t column = gate * units;
+      const Status status = RunGemms(
+          executor_, gemm_scratch,
+          SumOverRows<T>(operands_.summed(),
+                         {dropped_t_, width, WeightView<C>{dz + column, ld},
+                          units, grad + column, ld, bias + column}));
+      if (status != Status::kOk) return status;
+    }
+    return Status::kOk;
+  }
+
+ private:
+  void Drop(int gate) const {
+    const int64_t width = factors_.width();
+    const StepBlock& block = operands_.block().block();
+    ParallelForRows(executor_, block.steps,
+                    rows_.ActiveRows(block.first) * width,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t step = block.first + begin;
+                           step < block.first + end; ++step) {
+                        const int64_t first = operands_.FirstRow(step);
+                        for (int64_t b = 0; b < rows_.ActiveRows(step); ++b) {
+                          if (operands_.IsMasked(first + b)) continue;
+                          factors_.Multiply(gate, b, 0, width,
+                                            operands_.PreviousState(step, b),
+                                            dropped_ + (first + b) * width);
+                        }
+                      }
+                    });
+    operands_.Transpose(
+        [&](int64_t m) {
+          return operands_.IsMasked(m) ? nullptr : dropped_ + m * width;
+        },
+        width, dropped_t_);
+  }
+
+  const Executor& executor_;
+  const SequenceRows& rows_;
+  const BlockOperands<T>& operands_;
+  const StateFactors<T>& factors_;
+  C* dropped_ = nullptr;    // [block rows, width], of one gate
+  C* dropped_t_ = nullptr;  // [width + 1, block rows], the last row ones
+};
+
 // A view of wᵀ, w being [depth, columns] or with weights_by_unit its transpose.
 template <class T>
 WeightView<T> TransposedWeights(const SequenceShape& shape, const T* w,

@@ -18,7 +18,7 @@
 #include <cstdint>
 
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cpu/gemm/streamed_gemm.h"
+#include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/threads/scratch.h"
 #include "cc/kernels/cpu/tuning.h"

@@ -23,7 +23,7 @@
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
-#include "cc/kernels/cpu/threads/shared_work.h"
+#include "cc/kernels/cpu/threads/worker_pool.h"
 #include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {

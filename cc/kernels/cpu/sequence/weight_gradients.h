@@ -13,7 +13,7 @@
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/panel.h"
-#include "cc/kernels/cpu/gemm/streamed_gemm.h"
+#include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"

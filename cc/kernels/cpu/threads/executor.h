@@ -11,7 +11,6 @@
 
 #include "cc/core/scratch_pool.h"
 #include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu/threads/shared_work.h"
 #include "cc/kernels/cpu/threads/worker_pool.h"
 
 namespace blockrnn::cpu {
@@ -22,7 +21,8 @@ class Executor {
   explicit Executor(const HostInterface& host)
       : host_(host), num_threads_(std::max(host.num_threads, 1)) {
     if (num_threads_ > 1 && host.schedule != nullptr) {
-      workers_ = new (std::nothrow) WorkerPool(host);
+      workers_ = new (std::nothrow)
+          WorkerPool(host.context, host.schedule, num_threads_ - 1);
     }
   }
   // Of the sequences that a call runs one after another: some of its threads,

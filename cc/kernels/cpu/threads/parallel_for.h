@@ -11,7 +11,7 @@
 #include <new>
 
 #include "cc/kernels/cpu/threads/executor.h"
-#include "cc/kernels/cpu/threads/shared_work.h"
+#include "cc/kernels/cpu/threads/worker_pool.h"
 #include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {

@@ -10,18 +10,76 @@
 
 #include <atomic>
 #include <mutex>
-
-#include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu/threads/shared_work.h"
+#include <thread>
 
 namespace blockrnn::cpu {
 
+// Work that several threads share. Lives on the heap and is counted, because a
+// worker may start when the call is over; it then finds nothing to do and only
+// drops its reference.
+class SharedWork {
+ public:
+  SharedWork(const SharedWork&) = delete;
+  SharedWork& operator=(const SharedWork&) = delete;
+
+  void Ref() { references_.fetch_add(1, std::memory_order_relaxed); }
+  void Unref() {
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  // What a worker runs, which has a reference of its own.
+  static void RunWorker(void* work) {
+    auto* self = static_cast<SharedWork*>(work);
+    self->Work();
+    self->Unref();
+  }
+
+ protected:
+  // Begins with one reference, the caller's.
+  SharedWork() = default;
+  virtual ~SharedWork() = default;
+
+  virtual void Work() = 0;
+
+ private:
+  std::atomic<int> references_{1};
+};
+
+// Between two reads of what another thread is about to write.
+inline void Pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// A wait by spinning, which after a while offers the core to other threads.
+class SpinWait {
+ public:
+  explicit SpinWait(int spins_before_yield = 10000)
+      : spins_before_yield_(spins_before_yield) {}
+
+  void Once() {
+    if (++spins_ > spins_before_yield_) {
+      std::this_thread::yield();
+    } else {
+      Pause();
+    }
+  }
+  int spins() const { return spins_; }
+
+ private:
+  const int spins_before_yield_;
+  int spins_ = 0;
+};
+
 class WorkerPool final : public SharedWork {
  public:
-  explicit WorkerPool(const HostInterface& host)
-      : context_(host.context),
-        schedule_(host.schedule),
-        max_workers_(host.num_threads - 1) {}
+  // Queues run(arg) on a thread of the host.
+  using ScheduleFunction = void (*)(void* context, void (*run)(void* arg),
+                                    void* arg);
+
+  WorkerPool(void* context, ScheduleFunction schedule, int max_workers)
+      : context_(context), schedule_(schedule), max_workers_(max_workers) {}
 
   // Queues one run of `work`, with a reference of it, and asks the host for one
   // more thread unless there are enough.
@@ -99,7 +157,7 @@ class WorkerPool final : public SharedWork {
   }
 
   void* const context_;
-  void (*const schedule_)(void* context, void (*run)(void* arg), void* arg);
+  const ScheduleFunction schedule_;
   const int max_workers_;
   std::atomic<bool> closed_{false};
   std::mutex mutex_;

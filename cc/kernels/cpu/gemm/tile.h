@@ -1,0 +1,124 @@
+// Defines views of the operands of GEMMs, and the tiles of results that their
+// epilogues get.
+
+#ifndef BLOCKRNN_KERNELS_CPU_GEMM_TILE_H_
+#define BLOCKRNN_KERNELS_CPU_GEMM_TILE_H_
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cc/kernels/cpu/gemm/simd.h"
+
+namespace blockrnn::cpu {
+
+// The weights of a GEMM in memory. Unit u of gate g is column
+// gate_offset[g] + u of w, or, transposed, that row of it.
+template <class T>
+struct WeightView {
+  const T* w = nullptr;
+  int64_t ldw = 0;  // elements from one row of w to the next
+  bool transposed = false;
+
+  // The same from depth k on.
+  WeightView From(int64_t k) const {
+    return {w + (transposed ? k : k * ldw), ldw, transposed};
+  }
+};
+
+// Rows of an operand, evenly spaced; with `index`, some of them.
+template <class C>
+struct RowView {
+  const C* data = nullptr;
+  int64_t stride = 0;  // elements from row to row
+  const int64_t* index = nullptr;
+
+  const C* Row(int64_t m) const {
+    return data + (index == nullptr ? m : index[m]) * stride;
+  }
+  // The same from column k on.
+  RowView From(int64_t k) const { return {data + k, stride, index}; }
+  // The same from row m on.
+  RowView FromRow(int64_t m) const {
+    if (index != nullptr) return {data, stride, index + m};
+    return {data + m * stride, stride};
+  }
+};
+
+template <class C, class W>
+struct GemmOperands {
+  RowView<C> a;  // [rows, k]
+  int64_t k = 0;
+  WeightView<W> weights;
+};
+
+// The rows of a GEMM's left operand: the same for all gates, or, `gate_stride`
+// elements from one gate to the next, rows of its own for each.
+template <class C>
+struct GateRows {
+  RowView<C> rows;
+  int64_t gate_stride = 0;
+};
+
+// A run of finished units of one row; gate g of unit `unit + j` is
+// gates[g * gate_stride + j].
+template <class C>
+struct GateRun {
+  int64_t row = 0;
+  int64_t unit = 0;
+  int64_t count = 0;
+  const C* gates = nullptr;
+  int64_t gate_stride = 0;
+};
+
+// What an epilogue gets: the same units of `rows` rows, row_stride elements
+// from one to the next.
+template <class C>
+struct GateTile {
+  int64_t rows = 0;
+  int64_t row_stride = 0;
+  GateRun<C> first;
+
+  template <class F>
+  EIGEN_ALWAYS_INLINE void ForEachRow(const F& f) const {
+    GateRun<C> run = first;
+    for (int64_t left = rows; left > 0; --left) {
+      f(run);
+      ++run.row;
+      run.gates += row_stride;
+    }
+  }
+};
+
+template <class C, int kRows>
+struct RowPointers {
+  const C* row[kRows];
+};
+
+// Calls f(std::integral_constant<int, n>) for the n in [1, kMost] that `rows`
+// is, or for kMost.
+template <int kMost, class F>
+EIGEN_ALWAYS_INLINE void WithRows(int64_t rows, const F& f) {
+  if constexpr (kMost > 1) {
+    if (rows < kMost) {
+      WithRows<kMost - 1>(rows, f);
+      return;
+    }
+  }
+  f(std::integral_constant<int, kMost>());
+}
+
+namespace internal {
+
+template <int kRows, class C>
+EIGEN_ALWAYS_INLINE RowPointers<C, kRows> RowsFrom(const RowView<C>& view,
+                                                   int64_t m) {
+  RowPointers<C, kRows> out;
+  BLOCKRNN_UNROLL
+  for (int r = 0; r < kRows; ++r) out.row[r] = view.Row(m + r);
+  return out;
+}
+
+}  // namespace internal
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_GEMM_TILE_H_
