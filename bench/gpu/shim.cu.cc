@@ -11,7 +11,7 @@
 #include "cc/core/param_layout.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
-#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

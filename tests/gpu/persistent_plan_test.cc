@@ -2,7 +2,7 @@
 // somebody's and nobody's twice, all blocks can run at once, shared memory is
 // enough and its parts are apart; and which of the usual shapes are chosen.
 
-#include "cc/kernels/cuda/persistent_plan.h"
+#include "cc/kernels/cuda/step/persistent_plan.h"
 
 #include <cstdint>
 #include <cstdio>

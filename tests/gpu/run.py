@@ -63,9 +63,7 @@ SANITIZED_OPTIONS = {"initcheck": ("--unfilled",)}
 
 
 def engine_sources() -> list[pathlib.Path]:
-    """What is compiled; parts.cu.cc includes the rest."""
-    sources = sorted((ROOT / "cc/kernels/cuda").glob("*.cu.cc"))
-    return [source for source in sources if not source.name.endswith(".part.cu.cc")]
+    return sorted((ROOT / "cc/kernels/cuda").rglob("*.cu.cc"))
 
 
 def run(command: list, **options) -> subprocess.CompletedProcess:

@@ -10,9 +10,9 @@
 #include "cc/core/activations.h"
 #include "cc/core/cell_args.h"
 #include "cc/kernels/cuda/engine.h"
-#include "cc/kernels/cuda/gru_block_cell.cuh"
+#include "cc/kernels/cuda/cells/gru_block_cell.cuh"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/lstm_block_cell.cuh"
+#include "cc/kernels/cuda/cells/lstm_block_cell.cuh"
 #include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

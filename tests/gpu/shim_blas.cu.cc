@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "cc/kernels/cuda/blas.h"
-#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/blas/blas.h"
+#include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 

@@ -9,13 +9,13 @@
 #include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/engine.h"
-#include "cc/kernels/cuda/gru_after_sequence.cuh"
-#include "cc/kernels/cuda/gru_sequence_forward.cuh"
+#include "cc/kernels/cuda/cells/gru_after_sequence.cuh"
+#include "cc/kernels/cuda/cells/gru_sequence_forward.cuh"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/lstm_sequence_forward.cuh"
-#include "cc/kernels/cuda/rnn_sequence.cuh"
+#include "cc/kernels/cuda/cells/lstm_sequence_forward.cuh"
+#include "cc/kernels/cuda/cells/simple_rnn_sequence.cuh"
 #include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))

@@ -10,7 +10,7 @@
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_plan.h"
-#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "tests/gpu/scratch.cuh"

@@ -23,7 +23,7 @@ namespace blockrnn::cuda {
 // nullptr for success, else a static text that says what failed.
 using Error = const char*;
 
-struct Blas;  // cc/kernels/cuda/blas.h
+struct Blas;  // cc/kernels/cuda/blas/blas.h
 
 struct HostInterface;
 

@@ -27,7 +27,7 @@
 // the block before left there, as a GPU does.
 #define __shared__ static
 // Where a kernel has its dynamic shared memory
-// (cc/kernels/cuda/persistent.cuh).
+// (cc/kernels/cuda/step/persistent.cuh).
 #define BLOCKRNN_DYNAMIC_SHARED(name) \
   auto* const name = static_cast<unsigned char*>(::emulation::DynamicShared())
 #define __syncthreads() ::emulation::Barrier(__FILE__, __LINE__)

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/kernels/cuda/mma.cuh"
+#include "cc/kernels/cuda/step/mma.cuh"
 #include "tests/gpu/emulation/cooperative_groups.h"
 #include "tests/gpu/emulation/cuda_runtime.h"
 

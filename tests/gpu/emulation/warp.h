@@ -83,7 +83,7 @@ bool Mma(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&c)[4]) {
 
 }  // namespace emulation
 
-// Where a kernel has the instruction (cc/kernels/cuda/mma.cuh).
+// Where a kernel has the instruction (cc/kernels/cuda/step/mma.cuh).
 #define BLOCKRNN_EMULATED_MMA(type, a, b, c) ::emulation::Mma<type>(a, b, c)
 
 template <class V>
