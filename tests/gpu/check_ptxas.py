@@ -84,7 +84,7 @@ def summary(kernels: list[Kernel]) -> list[str]:
     for kernel in kernels:
         name = re.sub(r"^void |\(anonymous namespace\)::", "", names[kernel.symbol])
         template = (
-            re.match(r"ProductKernel<\d+|\w+", name).group(0).replace("<", ", rows per warp ")
+            re.match(r"GateGemmKernel<\d+|\w+", name).group(0).replace("<", ", rows per warp ")
         )
         groups.setdefault((template, kernel.architecture), []).append(kernel)
     return [

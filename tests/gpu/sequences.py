@@ -185,9 +185,9 @@ class _Memory:
         """Of an array by the name of its field, without what follows a dot."""
         if name in ("h", "h_grad"):
             return "h"
-        if name in (*sequence_oracle.saved_names(self.call.cell), "cs_grad"):
+        if name in sequence_oracle.saved_names(self.call.cell):
             return "saved"
-        if name in ("x", "mask"):
+        if name in ("x", "mask", "cs_grad"):
             return "sequence"
         if name.split("_")[0] in ("h", "cs") and ("prev" in name or "last" in name):
             return "state"

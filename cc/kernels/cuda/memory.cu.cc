@@ -1,4 +1,4 @@
-// Owns the engine's functions that compute nothing.
+// Implements the engine's functions that fill and copy device memory.
 
 #include <cuda_runtime.h>
 

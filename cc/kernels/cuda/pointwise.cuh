@@ -1,5 +1,5 @@
-// Owns work on [rows, units] without a product: a pointwise pass, and sums over
-// the rows in an order that follows from the shape alone.
+// Implements kernels over [rows, units] without a GEMM: pointwise passes, and
+// sums over the rows in an order that depends on the shape alone.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_POINTWISE_CUH_
 #define BLOCKRNN_KERNELS_CUDA_POINTWISE_CUH_
@@ -11,8 +11,9 @@
 
 namespace blockrnn::cuda {
 
-// element(row, unit) for all of [rows, units]. As with ProductKernel the
-// compiler takes the registers that it needs.
+// Calls element(row, unit) for all of [rows, units]. One block per
+// multiprocessor is requested, as for GateGemmKernel, so that registers do not
+// spill.
 template <class Element>
 __global__ void __launch_bounds__(kThreads, 1)
     PointwiseKernel(Tiles<kWarps> tiles, Element element) {
@@ -30,15 +31,15 @@ Error RunPointwise(const HostInterface& host, int64_t rows, int64_t units,
   return Launch(PointwiseKernel<Element>, tiles.count(), host, tiles, element);
 }
 
-// Rows that one block adds up. Each of its warps takes every kWarps-th of them.
+// Rows that one block adds up. Each of its warps takes every kWarps-th one.
 inline constexpr int kSliceRows = 32;
 
-// Σ over the block's warps, in their order, of what each lane brings; all warps
-// get it. All threads of the block must call it.
+// Sums each lane's value over the block's warps, in their order; all warps get
+// the result. All threads of the block must call it.
 template <class C>
 __device__ C SumOverWarps(C value) {
   __shared__ C values[kWarps][kLanes];
-  __syncthreads();  // the values of the call before have been read
+  __syncthreads();  // the previous values have been read
   values[Warp()][Lane()] = value;
   __syncthreads();
   C sum = C(0);
@@ -47,8 +48,9 @@ __device__ C SumOverWarps(C value) {
   return sum;
 }
 
-// element(row, unit, sums) for all of [rows, units]. It adds to kSums sums over
-// the rows; what a slice of rows comes to goes to slices[slice, kSums, units].
+// Calls element(row, unit, sums), which adds to kSums sums over the rows, for
+// all of [rows, units]. The sums of a slice of rows go to slices[slice, kSums,
+// units].
 template <int kSums, class C, class Element>
 __global__ void __launch_bounds__(kThreads)
     SumSlicesKernel(Tiles<kSliceRows> tiles, Element element, C* slices) {
@@ -103,8 +105,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// element(row, unit, sums) for all of [rows, units], then its sums over the
-// rows, which are zeros where there is no row.
+// Calls element(row, unit, sums) for all of [rows, units] and stores the sums
+// over the rows, which are zeros if there is no row.
 template <int kSums, class T, class Element>
 Error RunPointwiseWithSums(const HostInterface& host, int64_t rows,
                            int64_t units, const Element& element,

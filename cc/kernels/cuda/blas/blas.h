@@ -1,6 +1,6 @@
-// Owns the border between the engine and a BLAS: large products of matrices
-// that are all there is to a kernel. Free of CUDA's and cuBLAS' headers. The
-// engine works without one: HostInterface::blas may be nullptr.
+// Declares the interface between the engine and a BLAS, which computes the
+// GEMMs that need no epilogue. Includes neither CUDA's nor cuBLAS' headers. The
+// engine also works without a BLAS: HostInterface::blas may be nullptr.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_BLAS_BLAS_H_
 #define BLOCKRNN_KERNELS_CUDA_BLAS_BLAS_H_
@@ -21,16 +21,16 @@ inline constexpr BlasType kBlasTypeOf =
     : std::is_same_v<T, double>          ? BlasType::kDouble
                                          : BlasType::kFloat;
 
-// A matrix in device memory, row after row.
+// A row-major matrix in device memory.
 struct BlasMatrix {
   const void* data = nullptr;
   int64_t stride = 0;       // elements from row to row, as it lies in memory
-  bool transposed = false;  // the transpose of what lies in memory is meant
+  bool transposed = false;  // the memory holds the transpose
 };
 
 // C = A · B, or C += A · B. The sums are accumulated in float32, or float64 for
 // kDouble.
-struct BlasProduct {
+struct BlasGemm {
   int64_t rows = 0;     // of A and C
   int64_t columns = 0;  // of B and C
   int64_t depth = 0;    // columns of A, rows of B; 0: A · B is zeros
@@ -43,13 +43,14 @@ struct BlasProduct {
   bool accumulate = false;  // C += A · B
 };
 
-// What the engine calls. One for each call of an engine function: it may keep
-// scratch of the host until then.
+// The BLAS of one call of an engine function: it may hold scratch of the host
+// until that call returns.
 struct Blas {
   void* context = nullptr;
-  // Queues the product on host.stream. The same product gives the same bits.
-  Error (*product)(void* context, const BlasProduct& product,
-                   const HostInterface& host) = nullptr;
+  // Queues the GEMM on host.stream. Deterministic: the same GEMM gives the same
+  // bits.
+  Error (*gemm)(void* context, const BlasGemm& gemm,
+                const HostInterface& host) = nullptr;
 };
 
 }  // namespace blockrnn::cuda

@@ -1,5 +1,5 @@
-// Owns the calls of cuBLAS, which lays matrices down column after column: what
-// is A · B to the engine is Bᵀ · Aᵀ to it, of the same memory.
+// Implements the calls of cuBLAS, whose matrices are column-major: A · B of the
+// engine is Bᵀ · Aᵀ of cuBLAS on the same memory.
 
 #include "cc/kernels/cuda/blas/cublas.h"
 
@@ -70,15 +70,16 @@ Library OpenLibrary() {
   return library;
 }
 
-// nullptr where there is none, and why in `problem`.
+// Returns nullptr if there is no cuBLAS, and the reason in `problem`.
 //
-// Only what is found is remembered: whoever asks before TensorFlow has opened
-// its copy must not take cuBLAS from the ops that come later. Each op asks, but
-// an op on a GPU comes after TensorFlow has opened that copy and shown the GPU.
-// So a search in vain, of some 100 µs, is not one that is made again and again.
+// Only success is cached: a call before TensorFlow has opened its copy must not
+// deprive later ops of cuBLAS. An op that runs on a GPU comes after TensorFlow
+// has opened that copy, so the search, which takes some 100 µs, is not repeated
+// in vain.
 //
-// Never closed: TensorFlow's threads may still compute while the process ends.
-const Library* TheLibrary(const char** problem = nullptr) {
+// The library is never closed: TensorFlow's threads may still compute while the
+// process ends.
+const Library* FindLibrary(const char** problem = nullptr) {
   static std::atomic<const Library*> found{nullptr};
   if (const Library* library = found.load()) return library;
   static std::mutex* const mutex = new std::mutex;
@@ -91,14 +92,15 @@ const Library* TheLibrary(const char** problem = nullptr) {
   return found.load();
 }
 
-// Of a call of cuBLAS, so there is one.
+// The status of a call of cuBLAS, so the library has been found.
 Error Check(int status) {
   if (status == cublas::kSuccess) return nullptr;
   if (status == cublas::kAllocationFailed) return kOutOfMemory;
-  return TheLibrary()->api.cublasGetStatusString(status);
+  return FindLibrary()->api.cublasGetStatusString(status);
 }
 
-// What a handle is told stands between its calls, so one thread at a time.
+// The state of a handle lasts from one of its calls to the next, so one thread
+// at a time may use it.
 struct StreamHandle {
   std::mutex mutex;
   cublas::Handle handle = nullptr;
@@ -117,13 +119,13 @@ StreamHandle& HandleFor(int device, void* stream) {
 Error Create(const Api& api, cublas::Handle* out) {
   cublas::Handle handle = nullptr;
   const int created = api.cublasCreate_v2(&handle);
-  // What it says where the device has no memory left for the handle's own.
+  // cuBLAS' answer if the device has no memory left for the handle itself.
   if (created == cublas::kNotInitialized) return kOutOfMemory;
   if (Error error = Check(created)) return error;
   for (const int status :
        {api.cublasSetPointerMode_v2(handle, cublas::kPointersToHost),
         api.cublasSetAtomicsMode(handle, cublas::kNoAtomics),
-        api.cublasSetMathMode(handle, cublas::kWholeReductions)}) {
+        api.cublasSetMathMode(handle, cublas::kFullPrecisionReductions)}) {
     if (Error error = Check(status)) {
       static_cast<void>(api.cublasDestroy_v2(handle));
       return error;
@@ -133,7 +135,7 @@ Error Create(const Api& api, cublas::Handle* out) {
   return nullptr;
 }
 
-// As cuBLAS' documentation advises for a device.
+// The sizes that cuBLAS' documentation recommends.
 Error WorkspaceBytes(int device, std::size_t* bytes) {
   constexpr std::size_t kMegabyte = std::size_t{1} << 20;
   int major = 0;
@@ -145,7 +147,7 @@ Error WorkspaceBytes(int device, std::size_t* bytes) {
   return nullptr;
 }
 
-int TypeOf(BlasType type) {
+int DataType(BlasType type) {
   switch (type) {
     case BlasType::kHalf:
       return cublas::kReal16;
@@ -159,60 +161,62 @@ int TypeOf(BlasType type) {
   return -1;
 }
 
-std::size_t SizeOf(BlasType type) {
+std::size_t ElementBytes(BlasType type) {
   return type == BlasType::kDouble ? 8 : type == BlasType::kFloat ? 4 : 2;
 }
 
-int ComputeOf(BlasType type, bool allow_tf32) {
+int GemmCompute(BlasType type, bool allow_tf32) {
   if (type == BlasType::kDouble) return cublas::kCompute64;
   return type == BlasType::kFloat && allow_tf32 ? cublas::kCompute32FastTf32
                                                 : cublas::kCompute32;
 }
 
-// The stride of a matrix of one row is its caller's affair, but not to cuBLAS.
-int64_t StrideOf(const BlasMatrix& matrix, int64_t rows, int64_t columns) {
+// The engine leaves the stride of a single row unspecified; cuBLAS checks it.
+int64_t LeadingDimension(const BlasMatrix& matrix, int64_t rows,
+                         int64_t columns) {
   const int64_t rows_in_memory = matrix.transposed ? columns : rows;
   const int64_t width = matrix.transposed ? rows : columns;
   return rows_in_memory == 1 ? width : matrix.stride;
 }
 
-int64_t StrideOfC(const BlasProduct& p) {
+int64_t LeadingDimensionOfC(const BlasGemm& p) {
   return p.rows == 1 ? p.columns : p.c_stride;
 }
 
-int OperationOf(const BlasMatrix& matrix) {
+int Transposition(const BlasMatrix& matrix) {
   return matrix.transposed ? cublas::kTranspose : cublas::kNoTranspose;
 }
 
-// C = 0, for products of no depth.
-Error Clear(const BlasProduct& p, const HostInterface& host) {
-  const std::size_t size = SizeOf(p.c_type);
-  return ToError(cudaMemset2DAsync(p.c, StrideOfC(p) * size, 0,
+// C = 0, for GEMMs with a depth of 0.
+Error Clear(const BlasGemm& p, const HostInterface& host) {
+  const std::size_t size = ElementBytes(p.c_type);
+  return ToError(cudaMemset2DAsync(p.c, LeadingDimensionOfC(p) * size, 0,
                                    p.columns * size, p.rows,
                                    static_cast<cudaStream_t>(host.stream)));
 }
 
-int Multiply(const Api& api, cublas::Handle handle, const BlasProduct& p,
+int Multiply(const Api& api, cublas::Handle handle, const BlasGemm& p,
              int compute) {
   const bool wide = p.type == BlasType::kDouble;
   const float one32 = 1.0f, add32 = p.accumulate ? 1.0f : 0.0f;
   const double one64 = 1.0, add64 = p.accumulate ? 1.0 : 0.0;
   const void* const alpha = wide ? static_cast<const void*>(&one64) : &one32;
   const void* const beta = wide ? static_cast<const void*>(&add64) : &add32;
-  const int type = TypeOf(p.type);
-  const int64_t stride_a = StrideOf(p.a, p.rows, p.depth);
-  const int64_t stride_b = StrideOf(p.b, p.depth, p.columns);
-  return api.cublasGemmEx_64(
-      handle, OperationOf(p.b), OperationOf(p.a), p.columns, p.rows, p.depth,
-      alpha, p.b.data, type, stride_b, p.a.data, type, stride_a, beta, p.c,
-      TypeOf(p.c_type), StrideOfC(p), compute, cublas::kDefaultAlgorithm);
+  const int type = DataType(p.type);
+  const int64_t stride_a = LeadingDimension(p.a, p.rows, p.depth);
+  const int64_t stride_b = LeadingDimension(p.b, p.depth, p.columns);
+  return api.cublasGemmEx_64(handle, Transposition(p.b), Transposition(p.a),
+                             p.columns, p.rows, p.depth, alpha, p.b.data, type,
+                             stride_b, p.a.data, type, stride_a, beta, p.c,
+                             DataType(p.c_type), LeadingDimensionOfC(p),
+                             compute, cublas::kDefaultAlgorithm);
 }
 
 }  // namespace
 
 CublasFound FindCublas() {
   CublasFound found;
-  if (const Library* library = TheLibrary(&found.problem)) {
+  if (const Library* library = FindLibrary(&found.problem)) {
     found.path = library->path.c_str();
   }
   return found;
@@ -220,11 +224,11 @@ CublasFound FindCublas() {
 
 CublasCall::CublasCall(bool allow_tf32) : allow_tf32_(allow_tf32) {
   blas_.context = this;
-  blas_.product = &CublasCall::Product;
+  blas_.gemm = &CublasCall::RunGemm;
 }
 
 const Blas* CublasCall::blas() const {
-  return TheLibrary() != nullptr ? &blas_ : nullptr;
+  return FindLibrary() != nullptr ? &blas_ : nullptr;
 }
 
 Error CublasCall::WorkspaceFor(const HostInterface& host, std::size_t bytes,
@@ -241,13 +245,13 @@ Error CublasCall::WorkspaceFor(const HostInterface& host, std::size_t bytes,
   return nullptr;
 }
 
-Error CublasCall::Product(void* context, const BlasProduct& product,
+Error CublasCall::RunGemm(void* context, const BlasGemm& gemm,
                           const HostInterface& host) {
-  if (product.rows == 0 || product.columns == 0) {
+  if (gemm.rows == 0 || gemm.columns == 0) {
     return nullptr;
   }
-  if (product.depth == 0) {
-    return product.accumulate ? nullptr : Clear(product, host);
+  if (gemm.depth == 0) {
+    return gemm.accumulate ? nullptr : Clear(gemm, host);
   }
   auto* const self = static_cast<CublasCall*>(context);
   int device = 0;
@@ -257,14 +261,15 @@ Error CublasCall::Product(void* context, const BlasProduct& product,
   void* workspace = nullptr;
   if (Error error = self->WorkspaceFor(host, bytes, &workspace)) return error;
 
-  // There is one, or blas() had not given this function.
-  const Api& api = TheLibrary()->api;
+  // The library has been found, or blas() would not have returned this
+  // function.
+  const Api& api = FindLibrary()->api;
   StreamHandle& shared = HandleFor(device, host.stream);
   const std::lock_guard<std::mutex> lock(shared.mutex);
   if (shared.handle == nullptr) {
     if (Error error = Create(api, &shared.handle)) return error;
   }
-  // In this order: a new stream makes cuBLAS forget the workspace.
+  // In this order: setting the stream resets the workspace.
   if (Error error = Check(api.cublasSetStream_v2(shared.handle, host.stream))) {
     return error;
   }
@@ -272,8 +277,8 @@ Error CublasCall::Product(void* context, const BlasProduct& product,
           Check(api.cublasSetWorkspace_v2(shared.handle, workspace, bytes))) {
     return error;
   }
-  return Check(Multiply(api, shared.handle, product,
-                        ComputeOf(product.type, self->allow_tf32_)));
+  return Check(Multiply(api, shared.handle, gemm,
+                        GemmCompute(gemm.type, self->allow_tf32_)));
 }
 
 }  // namespace blockrnn::cuda

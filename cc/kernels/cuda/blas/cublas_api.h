@@ -1,6 +1,6 @@
-// Owns the part of cuBLAS' interface that the engine calls, declared by hand:
-// cuBLAS is opened at run time, and the machine that builds the engine need not
-// have it. Where its header is at hand the compiler compares the two.
+// Declares by hand the part of cuBLAS' interface that the engine calls: cuBLAS
+// is opened at run time, and the machine that builds the engine need not have
+// it. If its header is available, the compiler compares the two.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_BLAS_CUBLAS_API_H_
 #define BLOCKRNN_KERNELS_CUDA_BLAS_CUBLAS_API_H_
@@ -18,16 +18,17 @@
 
 namespace blockrnn::cuda::cublas {
 
-// Of cuBLAS' enumerations the values that are used; each is an int to C.
-inline constexpr int kSuccess = 0;             // cublasStatus_t
-inline constexpr int kNotInitialized = 1;      // cublasStatus_t
-inline constexpr int kAllocationFailed = 3;    // cublasStatus_t
-inline constexpr int kNoTranspose = 0;         // cublasOperation_t
-inline constexpr int kTranspose = 1;           // cublasOperation_t
-inline constexpr int kPointersToHost = 0;      // cublasPointerMode_t
-inline constexpr int kNoAtomics = 0;           // cublasAtomicsMode_t
-inline constexpr int kWholeReductions = 16;    // cublasMath_t: sums of split
-                                               // products are not rounded
+// The values of cuBLAS' enumerations that are used; all are passed as int.
+inline constexpr int kSuccess = 0;           // cublasStatus_t
+inline constexpr int kNotInitialized = 1;    // cublasStatus_t
+inline constexpr int kAllocationFailed = 3;  // cublasStatus_t
+inline constexpr int kNoTranspose = 0;       // cublasOperation_t
+inline constexpr int kTranspose = 1;         // cublasOperation_t
+inline constexpr int kPointersToHost = 0;    // cublasPointerMode_t
+inline constexpr int kNoAtomics = 0;         // cublasAtomicsMode_t
+inline constexpr int kFullPrecisionReductions =
+    16;                                        // cublasMath_t: sums of split
+                                               // GEMMs are not rounded
 inline constexpr int kCompute32 = 68;          // cublasComputeType_t
 inline constexpr int kCompute32FastTf32 = 77;  // cublasComputeType_t
 inline constexpr int kCompute64 = 70;          // cublasComputeType_t
@@ -48,7 +49,7 @@ struct Api {
   int (*cublasSetPointerMode_v2)(Handle, int mode);
   int (*cublasSetAtomicsMode)(Handle, int mode);
   int (*cublasSetMathMode)(Handle, int mode);
-  // Column after column: c = alpha · op(a) · op(b) + beta · c, c [m, n].
+  // Column-major: c = alpha · op(a) · op(b) + beta · c, c [m, n].
   int (*cublasGemmEx_64)(Handle, int transpose_a, int transpose_b, int64_t m,
                          int64_t n, int64_t k, const void* alpha, const void* a,
                          int a_type, int64_t a_stride, const void* b,
@@ -60,8 +61,8 @@ struct Api {
 
 #if BLOCKRNN_HAS_CUBLAS_HEADER
 
-// Two types that are handed over alike: the same, or an enumeration and an int,
-// or two pointers.
+// Whether two parameter types are passed alike: the same type, an enumeration
+// and an int, or two pointers.
 template <class Ours, class Theirs>
 inline constexpr bool kAlike = std::is_same_v<Ours, Theirs> ||
                                (std::is_same_v<Ours, int> &&
@@ -97,7 +98,7 @@ static_assert(kAllocationFailed == CUBLAS_STATUS_ALLOC_FAILED);
 static_assert(kNoTranspose == CUBLAS_OP_N && kTranspose == CUBLAS_OP_T);
 static_assert(kPointersToHost == CUBLAS_POINTER_MODE_HOST);
 static_assert(kNoAtomics == CUBLAS_ATOMICS_NOT_ALLOWED);
-static_assert(kWholeReductions ==
+static_assert(kFullPrecisionReductions ==
               CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION);
 static_assert(kCompute32 == CUBLAS_COMPUTE_32F);
 static_assert(kCompute32FastTf32 == CUBLAS_COMPUTE_32F_FAST_TF32);

@@ -1,9 +1,10 @@
-// Owns the engine's own kernel for large products, for machines without a BLAS.
+// Implements the engine's own kernel for large GEMMs, for machines without a
+// BLAS.
 //
 // A block computes a square tile of c, each thread a square of it in registers.
-// It goes through the depth kDepth at a time: while one step's operands are
-// multiplied out of shared memory, the next step's are on their way into
-// registers. Each sum is added up in the order of the depth.
+// The block walks the depth kDepth at a time: while it multiplies the operands
+// of one step in shared memory, those of the next step are being loaded into
+// registers. Each sum is accumulated in the order of the depth.
 
 #include "cc/kernels/cuda/blas/large_gemm.cuh"
 
@@ -26,15 +27,15 @@ constexpr int kFetches = kTile * kDepth / kThreads;  // of a thread, for a step
 static_assert(kAcross * kAcross == kThreads);
 static_assert(kFetches * kThreads == kTile * kDepth);
 
-// The operands of a step in shared memory, depth after depth. A row is longer
-// than it need be, so that writing along the depth meets several banks.
+// The operands of a step in shared memory, depth-major. A row is padded by one
+// element, so that writes along the depth hit several banks.
 template <class C>
 struct Operands {
   C a[kDepth][kTile + 1];
   C b[kDepth][kTile + 1];
 };
 
-// A matrix [lines, depth], a line being a row of a or a column of b.
+// A matrix [lines, depth]; a line is a row of a or a column of b.
 template <class T>
 struct Lines {
   const T* data;
@@ -44,12 +45,12 @@ struct Lines {
   int64_t depth;
 };
 
-// Where the n-th element that this thread carries stands in a step's operand.
+// The position in a step's operand of the n-th element that this thread loads.
 struct Place {
   int line;
   int depth;
 };
-__device__ __forceinline__ Place PlaceOf(bool along_depth, int n) {
+__device__ __forceinline__ Place FindPlace(bool along_depth, int n) {
   const int i = static_cast<int>(threadIdx.x) + n * kThreads;
   return along_depth ? Place{i / kDepth, i % kDepth}
                      : Place{i % kTile, i / kTile};
@@ -60,7 +61,7 @@ __device__ __forceinline__ void Fetch(const Lines<T>& lines, int64_t line0,
                                       int64_t depth0, C (&out)[kFetches]) {
 #pragma unroll
   for (int n = 0; n < kFetches; ++n) {
-    const Place place = PlaceOf(lines.along_depth, n);
+    const Place place = FindPlace(lines.along_depth, n);
     const int64_t line = line0 + place.line;
     const int64_t depth = depth0 + place.depth;
     const int64_t at = lines.along_depth ? line * lines.stride + depth
@@ -76,7 +77,7 @@ __device__ __forceinline__ void Share(bool along_depth,
                                       C (&out)[kDepth][kTile + 1]) {
 #pragma unroll
   for (int n = 0; n < kFetches; ++n) {
-    const Place place = PlaceOf(along_depth, n);
+    const Place place = FindPlace(along_depth, n);
     out[place.depth][place.line] = fetched[n];
   }
 }
@@ -103,23 +104,23 @@ __device__ __forceinline__ void Multiply(const Operands<C>& operands, int row,
   }
 }
 
-__host__ __device__ inline int64_t TilesOf(int64_t lines) {
+__host__ __device__ inline int64_t CountTiles(int64_t lines) {
   return (lines + kTile - 1) / kTile;
 }
 
 template <class T>
 __global__ void __launch_bounds__(kThreads, 1)
-    LargeProductKernel(LargeProduct<T> product) {
+    LargeGemmKernel(LargeGemm<T> gemm) {
   using C = ComputeType<T>;
   __shared__ Operands<C> operands;
-  const Lines<T> a = {product.a, product.a_stride, !product.a_transposed,
-                      product.rows, product.depth};
-  const Lines<T> b = {product.b, product.b_stride, product.b_transposed,
-                      product.columns, product.depth};
+  const Lines<T> a = {gemm.a, gemm.a_stride, !gemm.a_transposed, gemm.rows,
+                      gemm.depth};
+  const Lines<T> b = {gemm.b, gemm.b_stride, gemm.b_transposed, gemm.columns,
+                      gemm.depth};
   const int row = static_cast<int>(threadIdx.x) / kAcross;
   const int column = static_cast<int>(threadIdx.x) % kAcross;
-  const int64_t across = TilesOf(product.columns);
-  const int64_t tiles = TilesOf(product.rows) * across;
+  const int64_t across = CountTiles(gemm.columns);
+  const int64_t tiles = CountTiles(gemm.rows) * across;
   for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const int64_t row0 = tile / across * kTile;
     const int64_t column0 = tile % across * kTile;
@@ -129,8 +130,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     Fetch(a, row0, 0, fetched_a);
     Fetch(b, column0, 0, fetched_b);
 #pragma unroll 1
-    for (int64_t depth = 0; depth < product.depth; depth += kDepth) {
-      __syncthreads();  // the operands of the step before have been read
+    for (int64_t depth = 0; depth < gemm.depth; depth += kDepth) {
+      __syncthreads();  // the previous operands have been read
       Share(a.along_depth, fetched_a, operands.a);
       Share(b.along_depth, fetched_b, operands.b);
       __syncthreads();
@@ -144,50 +145,46 @@ __global__ void __launch_bounds__(kThreads, 1)
 #pragma unroll
       for (int j = 0; j < kSquare; ++j) {
         const int64_t c = column0 + column + j * kAcross;
-        if (r >= product.rows || c >= product.columns) continue;
-        C* const out = product.c + r * product.c_stride + c;
-        *out = product.accumulate ? *out + sums[i][j] : sums[i][j];
+        if (r >= gemm.rows || c >= gemm.columns) continue;
+        C* const out = gemm.c + r * gemm.c_stride + c;
+        *out = gemm.accumulate ? *out + sums[i][j] : sums[i][j];
       }
     }
   }
 }
 
 template <class T>
-Error RunBlas(const HostInterface& host, const LargeProduct<T>& product) {
-  BlasProduct blas;
-  blas.rows = product.rows;
-  blas.columns = product.columns;
-  blas.depth = product.depth;
+Error RunBlas(const HostInterface& host, const LargeGemm<T>& gemm) {
+  BlasGemm blas;
+  blas.rows = gemm.rows;
+  blas.columns = gemm.columns;
+  blas.depth = gemm.depth;
   blas.type = kBlasTypeOf<T>;
   blas.c_type = kBlasTypeOf<ComputeType<T>>;
-  blas.a = {product.a, product.a_stride, product.a_transposed};
-  blas.b = {product.b, product.b_stride, product.b_transposed};
-  blas.c = product.c;
-  blas.c_stride = product.c_stride;
-  blas.accumulate = product.accumulate;
-  return host.blas->product(host.blas->context, blas, host);
+  blas.a = {gemm.a, gemm.a_stride, gemm.a_transposed};
+  blas.b = {gemm.b, gemm.b_stride, gemm.b_transposed};
+  blas.c = gemm.c;
+  blas.c_stride = gemm.c_stride;
+  blas.accumulate = gemm.accumulate;
+  return host.blas->gemm(host.blas->context, blas, host);
 }
 
 }  // namespace
 
 template <class T>
-Error RunLargeProduct(const HostInterface& host,
-                      const LargeProduct<T>& product) {
-  if (product.rows == 0 || product.columns == 0) return nullptr;
-  if (product.depth == 0 && product.accumulate) return nullptr;
-  if (host.blas != nullptr) return RunBlas(host, product);
-  return Launch(LargeProductKernel<T>,
-                TilesOf(product.rows) * TilesOf(product.columns), host,
-                product);
+Error RunLargeGemm(const HostInterface& host, const LargeGemm<T>& gemm) {
+  if (gemm.rows == 0 || gemm.columns == 0) return nullptr;
+  if (gemm.depth == 0 && gemm.accumulate) return nullptr;
+  if (host.blas != nullptr) return RunBlas(host, gemm);
+  return Launch(LargeGemmKernel<T>,
+                CountTiles(gemm.rows) * CountTiles(gemm.columns), host, gemm);
 }
 
-template Error RunLargeProduct(const HostInterface&,
-                               const LargeProduct<Eigen::half>&);
-template Error RunLargeProduct(const HostInterface&,
-                               const LargeProduct<Eigen::bfloat16>&);
-template Error RunLargeProduct(const HostInterface&,
-                               const LargeProduct<float>&);
-template Error RunLargeProduct(const HostInterface&,
-                               const LargeProduct<double>&);
+template Error RunLargeGemm(const HostInterface&,
+                            const LargeGemm<Eigen::half>&);
+template Error RunLargeGemm(const HostInterface&,
+                            const LargeGemm<Eigen::bfloat16>&);
+template Error RunLargeGemm(const HostInterface&, const LargeGemm<float>&);
+template Error RunLargeGemm(const HostInterface&, const LargeGemm<double>&);
 
 }  // namespace blockrnn::cuda

@@ -1,6 +1,6 @@
-// Owns the large products of a sequence, which are all there is to a kernel:
-// x · W of a block of steps, and the gradients of x and of the weights. The
-// host's BLAS does them where there is one, else the kernel here.
+// Declares the large GEMMs of a sequence, which need no epilogue: x · W of a
+// block of steps, and the gradients of x and of the weights. The host's BLAS
+// computes them if there is one, else the engine's own kernel.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_BLAS_LARGE_GEMM_CUH_
 #define BLOCKRNN_KERNELS_CUDA_BLAS_LARGE_GEMM_CUH_
@@ -13,9 +13,9 @@
 
 namespace blockrnn::cuda {
 
-// c = a · b or c += a · b, of elements T with sums of ComputeType<T>.
+// c = a · b or c += a · b, on elements T with sums of ComputeType<T>.
 template <class T>
-struct LargeProduct {
+struct LargeGemm {
   int64_t rows = 0;     // of a and c
   int64_t columns = 0;  // of b and c
   int64_t depth = 0;    // 0: a · b is zeros
@@ -31,8 +31,7 @@ struct LargeProduct {
 };
 
 template <class T>
-Error RunLargeProduct(const HostInterface& host,
-                      const LargeProduct<T>& product);
+Error RunLargeGemm(const HostInterface& host, const LargeGemm<T>& gemm);
 
 }  // namespace blockrnn::cuda
 

@@ -1,12 +1,12 @@
-// Owns the product of activations with weights, C = A · W or A · Wᵀ, A in up to
-// two parts side by side ([x, h] without a copy), with an epilogue that gets
-// the finished sums of all gates of a unit while they are in registers.
+// Implements the GEMM of a block cell, C = A · W or A · Wᵀ, A in up to two
+// parts ([x, h] without a copy), with an epilogue that gets the finished sums
+// of all gates of a unit while they are in registers.
 //
 // A block computes a tile of rows × kLanes units with all gates of those units.
-// It goes through the depth of the product kDepth at a time: while one step's
-// A and W are multiplied out of shared memory, the next step's are on their way
-// from device memory into registers. Each sum is added up in the order of the
-// depth: neither the tile's size nor the grid changes it.
+// It walks the depth kDepth at a time: while it multiplies the A and W of one
+// step in shared memory, those of the next step are being loaded from device
+// memory into registers. Each sum is accumulated in the order of the depth:
+// neither the tile's size nor the grid changes it.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_BLOCK_CELL_GEMM_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_BLOCK_CELL_GEMM_CUH_
@@ -18,21 +18,22 @@
 
 namespace blockrnn::cuda {
 
-// A warp's width, so that a warp reads along the depth as well as along units.
+// The width of a warp, so that its reads are coalesced along the depth as well
+// as along units.
 inline constexpr int kDepth = 32;
 static_assert(kDepth == kLanes, "FetchStep lets a lane be a unit or a depth");
 inline constexpr int kLoads = kDepth / kWarps;
 
-// Rows of a tile for each warp. With kFewRows a product is cut into more
-// blocks, with kManyRows a weight that was read is used more often.
+// Rows of a tile per warp. kFewRows cuts a GEMM into more blocks, kManyRows
+// reuses each loaded weight more often.
 inline constexpr int kFewRows = 1;
 inline constexpr int kManyRows = 4;
-// Blocks that are enough to use kManyRows: about one for each multiprocessor of
-// a large GPU. Not measured yet.
+// With at least so many blocks kManyRows is used: about one for each
+// multiprocessor of a large GPU. Not measured yet.
 inline constexpr int64_t kManyTiles = 128;
 
 template <class A, class W>
-struct ProductPart {
+struct GateGemmPart {
   const A* a = nullptr;  // [rows, depth]
   int64_t a_stride = 0;  // from row to row
   const W* w = nullptr;  // [depth, gates · units]; transposed [units, depth]
@@ -41,7 +42,7 @@ struct ProductPart {
 };
 
 template <class A1, class A2, class W, int kGates, bool kTransposed>
-struct Product {
+struct GateGemm {
   static_assert(kGates == 1 || !kTransposed);
   using Compute = ComputeType<W>;
   static constexpr int kNumGates = kGates;
@@ -49,26 +50,26 @@ struct Product {
 
   int64_t rows = 0;
   int64_t units = 0;
-  ProductPart<A1, W> first;
-  ProductPart<A2, W> second;
+  GateGemmPart<A1, W> first;
+  GateGemmPart<A2, W> second;
 };
 
-// What one thread carries of a step, from device memory to shared memory.
+// What one thread moves of a step, from device memory to shared memory.
 template <class C, int kRows, int kGates>
 struct Fragment {
   C a[kRows];
   C w[kGates][kLoads];
 };
 
-// The operands of one step in shared memory. A row of w is one longer than it
-// need be, so that a warp that writes along the depth meets 32 banks.
+// The operands of one step in shared memory. A row of w is padded by one
+// element, so that a warp that writes along the depth hits 32 banks.
 template <class C, int kRows, int kGates>
 struct Operands {
   C a[kRows * kWarps][kDepth];
   C w[kGates][kDepth][kLanes + 1];
 };
 
-// Reads depths depth0 … depth0 + kDepth of a part, zeros where it has ended.
+// Loads depths depth0 … depth0 + kDepth of a part, zeros past its end.
 template <bool kTransposed, class Part, class C, int kRows, int kGates>
 __device__ __forceinline__ void FetchStep(
     const Tiles<kRows * kWarps>& tiles, int64_t tile, const Part& part,
@@ -100,7 +101,7 @@ __device__ __forceinline__ void FetchStep(
   }
 }
 
-// Puts what FetchStep has read where all threads of the block see it.
+// Stores what FetchStep loaded to shared memory.
 template <bool kTransposed, class C, int kRows, int kGates>
 __device__ __forceinline__ void ShareStep(
     const Fragment<C, kRows, kGates>& fragment,
@@ -141,35 +142,35 @@ __device__ __forceinline__ void MultiplyStep(
   }
 }
 
-// epilogue(row, unit, sums of the gates) for every element of the product.
-// With one block asked for, the compiler takes the registers that it needs;
-// without, it spills some of them to make room for another block.
-template <int kRows, class Product, class Epilogue>
+// Calls epilogue(row, unit, sums of the gates) for every element of the GEMM.
+// One block per multiprocessor is requested; otherwise the compiler spills
+// registers to make room for another one.
+template <int kRows, class GateGemm, class Epilogue>
 __global__ void __launch_bounds__(kThreads, 1)
-    ProductKernel(Product product, Epilogue epilogue) {
-  using C = typename Product::Compute;
-  constexpr int kGates = Product::kNumGates;
-  constexpr bool kTransposed = Product::kIsTransposed;
+    GateGemmKernel(GateGemm gemm, Epilogue epilogue) {
+  using C = typename GateGemm::Compute;
+  constexpr int kGates = GateGemm::kNumGates;
+  constexpr bool kTransposed = GateGemm::kIsTransposed;
   __shared__ Operands<C, kRows, kGates> operands;
 
-  const Tiles<kRows* kWarps> tiles = {product.rows, product.units};
-  const int64_t first_end = (product.first.depth + kDepth - 1) / kDepth;
-  const int64_t end = first_end + (product.second.depth + kDepth - 1) / kDepth;
+  const Tiles<kRows* kWarps> tiles = {gemm.rows, gemm.units};
+  const int64_t first_end = (gemm.first.depth + kDepth - 1) / kDepth;
+  const int64_t end = first_end + (gemm.second.depth + kDepth - 1) / kDepth;
   for (int64_t tile = blockIdx.x; tile < tiles.count(); tile += gridDim.x) {
     Fragment<C, kRows, kGates> fragment;
     const auto fetch = [&](int64_t step) {
       if (step < first_end) {
-        FetchStep<kTransposed>(tiles, tile, product.first, step * kDepth,
+        FetchStep<kTransposed>(tiles, tile, gemm.first, step * kDepth,
                                fragment);
       } else {
-        FetchStep<kTransposed>(tiles, tile, product.second,
+        FetchStep<kTransposed>(tiles, tile, gemm.second,
                                (step - first_end) * kDepth, fragment);
       }
     };
     C sums[kRows][kGates] = {};
     if (end > 0) fetch(0);
     for (int64_t step = 0; step < end; ++step) {
-      __syncthreads();  // the operands of the step before have been read
+      __syncthreads();  // the previous operands have been read
       ShareStep<kTransposed>(fragment, operands);
       __syncthreads();
       if (step + 1 < end) fetch(step + 1);
@@ -177,8 +178,9 @@ __global__ void __launch_bounds__(kThreads, 1)
     }
     const int64_t unit = tiles.first_unit(tile) + Lane();
     const int64_t row0 = tiles.first_row(tile) + Warp() * kRows;
-    // One epilogue to compile, not one for each row. The sums move up to it, as
-    // an index at run time would have them leave the registers.
+    // The epilogue is compiled once, not once for each row. The sums are
+    // shifted down to it, since indexing them at run time would force them out
+    // of registers.
 #pragma unroll 1
     for (int i = 0; i < kRows; ++i) {
       if (row0 + i < tiles.rows && unit < tiles.units) {
@@ -195,17 +197,17 @@ __global__ void __launch_bounds__(kThreads, 1)
   }
 }
 
-template <class Product, class Epilogue>
-Error RunProduct(const HostInterface& host, const Product& product,
-                 const Epilogue& epilogue) {
-  const Tiles<kManyRows* kWarps> many = {product.rows, product.units};
+template <class GateGemm, class Epilogue>
+Error RunGateGemm(const HostInterface& host, const GateGemm& gemm,
+                  const Epilogue& epilogue) {
+  const Tiles<kManyRows* kWarps> many = {gemm.rows, gemm.units};
   if (many.count() >= kManyTiles) {
-    return Launch(ProductKernel<kManyRows, Product, Epilogue>, many.count(),
-                  host, product, epilogue);
+    return Launch(GateGemmKernel<kManyRows, GateGemm, Epilogue>, many.count(),
+                  host, gemm, epilogue);
   }
-  const Tiles<kFewRows* kWarps> few = {product.rows, product.units};
-  return Launch(ProductKernel<kFewRows, Product, Epilogue>, few.count(), host,
-                product, epilogue);
+  const Tiles<kFewRows* kWarps> few = {gemm.rows, gemm.units};
+  return Launch(GateGemmKernel<kFewRows, GateGemm, Epilogue>, few.count(), host,
+                gemm, epilogue);
 }
 
 }  // namespace blockrnn::cuda

@@ -1,9 +1,10 @@
-// Owns the engine's functions of single steps for every type.
+// Instantiates the engine's functions of single steps.
 
 #include "cc/core/activations.h"
 #include "cc/kernels/cuda/cells/gru_block_cell.cuh"
 #include "cc/kernels/cuda/cells/lstm_block_cell.cuh"
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/instantiate.h"
 
 namespace blockrnn::cuda {
 
@@ -17,19 +18,8 @@ Error Run(const GruCellBackwardArgs<T>& args, const HostInterface& host) {
   return GruBackward(args, host);
 }
 
-template Error Run(const GruCellForwardArgs<Eigen::half>&,
-                   const HostInterface&);
-template Error Run(const GruCellForwardArgs<Eigen::bfloat16>&,
-                   const HostInterface&);
-template Error Run(const GruCellForwardArgs<float>&, const HostInterface&);
-template Error Run(const GruCellForwardArgs<double>&, const HostInterface&);
-
-template Error Run(const GruCellBackwardArgs<Eigen::half>&,
-                   const HostInterface&);
-template Error Run(const GruCellBackwardArgs<Eigen::bfloat16>&,
-                   const HostInterface&);
-template Error Run(const GruCellBackwardArgs<float>&, const HostInterface&);
-template Error Run(const GruCellBackwardArgs<double>&, const HostInterface&);
+BLOCKRNN_INSTANTIATE_RUN(GruCellForwardArgs)
+BLOCKRNN_INSTANTIATE_RUN(GruCellBackwardArgs)
 
 template <class T>
 Error Run(const LstmCellForwardArgs<T>& args, const HostInterface& host) {
@@ -41,18 +31,7 @@ Error Run(const LstmCellBackwardArgs<T>& args, const HostInterface& host) {
   return LstmBackward(args, host);
 }
 
-template Error Run(const LstmCellForwardArgs<Eigen::half>&,
-                   const HostInterface&);
-template Error Run(const LstmCellForwardArgs<Eigen::bfloat16>&,
-                   const HostInterface&);
-template Error Run(const LstmCellForwardArgs<float>&, const HostInterface&);
-template Error Run(const LstmCellForwardArgs<double>&, const HostInterface&);
-
-template Error Run(const LstmCellBackwardArgs<Eigen::half>&,
-                   const HostInterface&);
-template Error Run(const LstmCellBackwardArgs<Eigen::bfloat16>&,
-                   const HostInterface&);
-template Error Run(const LstmCellBackwardArgs<float>&, const HostInterface&);
-template Error Run(const LstmCellBackwardArgs<double>&, const HostInterface&);
+BLOCKRNN_INSTANTIATE_RUN(LstmCellForwardArgs)
+BLOCKRNN_INSTANTIATE_RUN(LstmCellBackwardArgs)
 
 }  // namespace blockrnn::cuda

@@ -1,9 +1,10 @@
-// Owns the engine's GRU with the reset after the product over a whole sequence,
-// forward and backward, for every type.
+// Instantiates the engine's GRU with the reset after the GEMM over a whole
+// sequence, forward and backward.
 
 #include "cc/kernels/cuda/cells/gru_after_sequence.cuh"
 
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/instantiate.h"
 
 namespace blockrnn::cuda {
 
@@ -13,14 +14,7 @@ Error Run(const GruAfterSequenceForwardArgs<T>& args,
   return GruAfterSequenceForwardCall<T>(args, host).Run();
 }
 
-template Error Run(const GruAfterSequenceForwardArgs<Eigen::half>&,
-                   const HostInterface&);
-template Error Run(const GruAfterSequenceForwardArgs<Eigen::bfloat16>&,
-                   const HostInterface&);
-template Error Run(const GruAfterSequenceForwardArgs<float>&,
-                   const HostInterface&);
-template Error Run(const GruAfterSequenceForwardArgs<double>&,
-                   const HostInterface&);
+BLOCKRNN_INSTANTIATE_RUN(GruAfterSequenceForwardArgs)
 
 template <class T>
 Error Run(const GruAfterSequenceBackwardArgs<T>& args,
@@ -28,13 +22,6 @@ Error Run(const GruAfterSequenceBackwardArgs<T>& args,
   return GruAfterSequenceBackwardCall<T>(args, host).Run();
 }
 
-template Error Run(const GruAfterSequenceBackwardArgs<Eigen::half>&,
-                   const HostInterface&);
-template Error Run(const GruAfterSequenceBackwardArgs<Eigen::bfloat16>&,
-                   const HostInterface&);
-template Error Run(const GruAfterSequenceBackwardArgs<float>&,
-                   const HostInterface&);
-template Error Run(const GruAfterSequenceBackwardArgs<double>&,
-                   const HostInterface&);
+BLOCKRNN_INSTANTIATE_RUN(GruAfterSequenceBackwardArgs)
 
 }  // namespace blockrnn::cuda

@@ -1,6 +1,6 @@
-// Owns a GRU, reset after the product, over a whole sequence on the GPU,
-// forward and backward. The equations are in cc/core/gru_cell.h; here stand the
-// order of the products and what is kept from step to step.
+// Implements a GRU with the reset after the GEMM over a whole sequence on the
+// GPU, forward and backward. The equations are in cc/core/gru_cell.h; this file
+// has the order of the GEMMs and what is handed from step to step.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_GRU_AFTER_SEQUENCE_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_GRU_AFTER_SEQUENCE_CUH_
@@ -24,15 +24,15 @@ static_assert(kGruRuc.c == 2 && kGruUrc.c == 2);
 
 // x · w_x + b_x, and h · w_h + b_h  →  r, u, hc, c, h
 //
-// The candidate's gate is the last in every layout.
+// The candidate's gate is the last one in every layout.
 template <class T, class Activations>
 struct GruAfterSequenceCell {
   using C = ComputeType<T>;
-  ForwardStep<T> of;
+  ForwardStep<T> common;
   GruAfterSequenceForwardArgs<T> args;
 
   struct Operands {
-    RowPlace place;
+    StepRow row;
     C bars[kGruAfterGates];  // but for the sums
     C b_hc;
     C h_prev;
@@ -41,10 +41,10 @@ struct GruAfterSequenceCell {
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
     Operands in;
-    in.place = of.rows.Place(step, b);
-    of.template ReadInput<kGruAfterGates - 1>(in.place, unit, in.bars);
-    in.b_hc = of.input.StateBias(kGruAfterGates - 1, unit);
-    in.h_prev = of.HBefore(step, b, unit);
+    in.row = FindStepRow(common.rows, step, b);
+    common.template ReadInput<kGruAfterGates - 1>(in.row, unit, in.bars);
+    in.b_hc = common.input.StateBias(kGruAfterGates - 1, unit);
+    in.h_prev = common.PreviousH(step, b, unit);
     return in;
   }
 
@@ -53,7 +53,7 @@ struct GruAfterSequenceCell {
                              const Operands& in) const {
     GruAfterStep<C> out = {C(0), C(0), C(0), in.h_prev};
     C hc = C(0);
-    if (!in.place.skipped) {
+    if (!in.row.masked) {
       const C first = in.bars[0] + sums[0];
       const C second = in.bars[1] + sums[1];
       const bool r_first = args.layout.r == 0;
@@ -62,27 +62,27 @@ struct GruAfterSequenceCell {
                                          r_first ? second : first, in.bars[2],
                                          hc, in.h_prev);
     }
-    const int64_t at = in.place.saved * args.shape.units + unit;
+    const int64_t at = in.row.saved * args.shape.units + unit;
     StoreIf(args.r, at, out.r);
     StoreIf(args.u, at, out.u);
     StoreIf(args.c, at, out.c);
     StoreIf(args.hc, at, hc);
-    of.StoreH(in.place, step, b, unit, out.h);
+    common.StoreH(in.row, step, b, unit, out.h);
   }
 };
 
-// [d_r_bar d_u_bar d_hc] · w_hᵀ of the step after  →  d_h  →  d_r_bar, d_u_bar,
-// d_hc, d_c_bar, in the layout's order; as step -1, the gradient of the first
+// [d_r_bar d_u_bar d_hc] · w_hᵀ of the next step  →  d_h  →  d_r_bar, d_u_bar,
+// d_hc, d_c_bar, in the layout's order; as step -1, the gradient of the initial
 // state.
 template <class T>
 struct GruAfterSequenceGradCell {
   using C = ComputeType<T>;
-  BackwardStep<T> of;  // dz: on the side of h
+  BackwardStep<T> common;  // dz: on the side of h
   GruAfterSequenceBackwardArgs<T> args;
   T* dz_x;  // [block rows, 3H], on the side of x
 
   struct Operands {
-    RowPlace place;
+    StepRow row;
     typename BackwardStep<T>::HGrads h_grads;
     GruAfterStep<C> saved;
     C hc;
@@ -92,12 +92,12 @@ struct GruAfterSequenceGradCell {
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
     Operands in = {};
-    of.ReadPlace(step, b, unit, &in.place, &in.h_grads);
+    common.ReadRow(step, b, unit, &in.row, &in.h_grads);
     if (step < 0) return in;
-    const int64_t at = in.place.saved * args.shape.units + unit;
+    const int64_t at = in.row.saved * args.shape.units + unit;
     in.saved = {Load(args.r, at), Load(args.u, at), Load(args.c, at), C(0)};
     in.hc = Load(args.hc, at);
-    in.h_prev = of.HBefore(step, b, unit);
+    in.h_prev = common.PreviousH(step, b, unit);
     return in;
   }
 
@@ -105,16 +105,16 @@ struct GruAfterSequenceGradCell {
                              const C (&sums)[1], const Operands& in) const {
     const int64_t units = args.shape.units;
     C d_h = C(0);
-    if (!of.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
+    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
     GruAfterStepGrad<C> out = {C(0), C(0), C(0), C(0), d_h};
-    if (!in.place.skipped) {
+    if (!in.row.masked) {
       out = GruAfterBackward(in.saved, in.hc, in.h_prev, d_h);
     }
-    of.d_h_before[b * units + unit] = out.d_h_prev;
+    common.d_h_direct[b * units + unit] = out.d_h_prev;
     const auto store = [&](int gate, C from_h, C from_x) {
       const int64_t column = gate * units + unit;
-      of.StoreDz(in.place, step, b, column, from_h);
-      Store(dz_x, of.BlockRow(in.place) * of.columns + column, from_x);
+      common.StoreDz(in.row, step, b, column, from_h);
+      Store(dz_x, common.BlockRow(in.row) * common.columns + column, from_x);
     };
     store(args.layout.r, out.d_r_bar, out.d_r_bar);
     store(args.layout.u, out.d_u_bar, out.d_u_bar);
@@ -151,8 +151,8 @@ class GruAfterSequenceForwardCall {
 };
 
 // For each block of steps, the last one first: its steps, then
-//   x_grad = dz_x · w_xᵀ    w_x_grad += xᵀ · dz_x    b_x_grad += Σ dz_x
-//   w_h_grad += h before the stepᵀ · dz_h            b_h_grad += Σ dz_h
+//   x_grad = dz_x · w_xᵀ    w_x_grad += xᵀ · dz_x        b_x_grad += Σ dz_x
+//   w_h_grad += h of the previous stepᵀ · dz_h           b_h_grad += Σ dz_h
 template <class T>
 class GruAfterSequenceBackwardCall {
  public:

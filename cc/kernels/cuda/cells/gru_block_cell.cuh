@@ -1,5 +1,5 @@
-// Owns one GRU step on the GPU. The equations are in cc/core/gru_cell.h; here
-// stand the order of the kernels and what each takes in and out.
+// Implements one GRU step on the GPU. The equations are in cc/core/gru_cell.h;
+// this file has the order of the kernels and the inputs and outputs of each.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_GRU_BLOCK_CELL_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_GRU_BLOCK_CELL_CUH_
@@ -66,28 +66,28 @@ Error GruForward(const GruCellForwardArgs<T>& args, const HostInterface& host) {
   }
   if (Error error = Allocate(host, rows * units, &h_prev_r)) return error;
 
-  Product<T, T, T, kGruGates, false> to_gates;
+  GateGemm<T, T, T, kGruGates, false> to_gates;
   to_gates.rows = rows;
   to_gates.units = units;
   to_gates.first = {args.x, input, args.w_ru, gates, input};
   to_gates.second = {args.h_prev, units, Offset(args.w_ru, input * gates),
                      gates, units};
   if (Error error =
-          RunProduct(host, to_gates,
-                     GruGatesEpilogue<T, Activations>{args, u, h_prev_r})) {
+          RunGateGemm(host, to_gates,
+                      GruGatesEpilogue<T, Activations>{args, u, h_prev_r})) {
     return error;
   }
 
-  Product<T, C, T, 1, false> to_state;
+  GateGemm<T, C, T, 1, false> to_state;
   to_state.rows = rows;
   to_state.units = units;
   to_state.first = {args.x, input, args.w_c, units, input};
   to_state.second = {h_prev_r, units, Offset(args.w_c, input * units), units,
                      units};
-  return RunProduct(host, to_state, GruStateEpilogue<T, Activations>{args, u});
+  return RunGateGemm(host, to_state, GruStateEpilogue<T, Activations>{args, u});
 }
 
-// What the kernels of one backward step hand on unrounded.
+// Intermediate results of a backward step, unrounded.
 template <class T>
 struct GruBackwardScratch {
   using C = ComputeType<T>;
@@ -113,9 +113,9 @@ struct GruStateGradElement {
   }
 };
 
-// What the sums of a backward product become. One kernel does for all three
-// products; all threads take the same branch.
-enum class GruGradProduct {
+// The GEMMs of a backward step. One kernel serves all three; all threads take
+// the same branch.
+enum class GruGradGemm {
   kReset,  // d_c_bar · w_cᵀ, h columns  →  d_hr, d_r_bar
   kInput,  // d_c_bar · w_cᵀ + [d_r_bar d_u_bar] · w_ruᵀ, x columns  →  d_x
   kPrevious,  // [d_r_bar d_u_bar] · w_ruᵀ, h columns  →  d_h_prev
@@ -126,16 +126,16 @@ struct GruGradEpilogue {
   using C = ComputeType<T>;
   GruCellBackwardArgs<T> args;
   GruBackwardScratch<T> scratch;
-  GruGradProduct product;
+  GruGradGemm gemm;
 
   __device__ void operator()(int64_t row, int64_t unit,
                              const C (&sums)[1]) const {
-    switch (product) {
-      case GruGradProduct::kReset:
+    switch (gemm) {
+      case GruGradGemm::kReset:
         return Reset(row, unit, sums[0]);
-      case GruGradProduct::kInput:
+      case GruGradGemm::kInput:
         return Store(args.d_x, row * args.dims.input + unit, sums[0]);
-      case GruGradProduct::kPrevious:
+      case GruGradGemm::kPrevious:
         return Previous(row * args.dims.units + unit, sums[0]);
     }
   }
@@ -181,31 +181,31 @@ Error GruBackward(const GruCellBackwardArgs<T>& args,
     return error;
   }
 
-  using BackwardProduct = Product<C, C, T, 1, true>;
-  const auto run = [&](const BackwardProduct& product, GruGradProduct which) {
-    return RunProduct(host, product, GruGradEpilogue<T>{args, scratch, which});
+  using BackwardGemm = GateGemm<C, C, T, 1, true>;
+  const auto run = [&](const BackwardGemm& gemm, GruGradGemm which) {
+    return RunGateGemm(host, gemm, GruGradEpilogue<T>{args, scratch, which});
   };
-  BackwardProduct to_reset;
+  BackwardGemm to_reset;
   to_reset.rows = rows;
   to_reset.units = units;
   to_reset.first = {scratch.d_c_bar, units, Offset(args.w_c, input * units),
                     units, units};
-  if (Error error = run(to_reset, GruGradProduct::kReset)) return error;
+  if (Error error = run(to_reset, GruGradGemm::kReset)) return error;
 
-  // Without units both parts are empty, and d_x is the zeros that it must be.
-  BackwardProduct to_x;
+  // Without units both parts are empty, and d_x becomes zeros.
+  BackwardGemm to_x;
   to_x.rows = rows;
   to_x.units = input;
   to_x.first = {scratch.d_c_bar, units, args.w_c, units, units};
   to_x.second = {scratch.d_ru_bar, gates, args.w_ru, gates, gates};
-  if (Error error = run(to_x, GruGradProduct::kInput)) return error;
+  if (Error error = run(to_x, GruGradGemm::kInput)) return error;
 
-  BackwardProduct to_h;
+  BackwardGemm to_h;
   to_h.rows = rows;
   to_h.units = units;
   to_h.first = {scratch.d_ru_bar, gates, Offset(args.w_ru, input * gates),
                 gates, gates};
-  return run(to_h, GruGradProduct::kPrevious);
+  return run(to_h, GruGradGemm::kPrevious);
 }
 
 }  // namespace blockrnn::cuda

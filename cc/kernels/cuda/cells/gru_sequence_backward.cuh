@@ -1,6 +1,6 @@
-// Owns the backward pass of a GRU, reset before the product, over a whole
-// sequence on the GPU. The equations are in cc/core/gru_cell.h; here stand the
-// order of the products and what is kept from step to step.
+// Implements the backward pass of a GRU with the reset before the GEMM over a
+// whole sequence on the GPU. The equations are in cc/core/gru_cell.h; this file
+// has the order of the GEMMs and what is handed from step to step.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_GRU_SEQUENCE_BACKWARD_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_GRU_SEQUENCE_BACKWARD_CUH_
@@ -22,7 +22,7 @@
 
 namespace blockrnn::cuda {
 
-// What both stages of a backward step have besides.
+// The arrays of both stages of a backward step.
 template <class T>
 struct GruSequenceGradArrays {
   using C = ComputeType<T>;
@@ -32,16 +32,16 @@ struct GruSequenceGradArrays {
   T* h_r;  // [block rows, H], h ∘ r with its factors
 };
 
-// [d_r_bar d_u_bar] · w_ru_hᵀ of the step after  →  d_h, d_c_bar, d_u_bar; as
-// step -1, the gradient of the first state.
+// [d_r_bar d_u_bar] · w_ru_hᵀ of the next step  →  d_h, d_c_bar, d_u_bar; as
+// step -1, the gradient of the initial state.
 template <class T>
 struct GruSequenceGradState {
   using C = ComputeType<T>;
-  BackwardStep<T> of;
-  GruSequenceGradArrays<T> own;
+  BackwardStep<T> common;
+  GruSequenceGradArrays<T> arrays;
 
   struct Operands {
-    RowPlace place;
+    StepRow row;
     typename BackwardStep<T>::HGrads h_grads;
     C r;
     C u;
@@ -52,35 +52,35 @@ struct GruSequenceGradState {
 
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
-    const GruSequenceBackwardArgs<T>& args = own.args;
+    const GruSequenceBackwardArgs<T>& args = arrays.args;
     Operands in = {};
-    of.ReadPlace(step, b, unit, &in.place, &in.h_grads);
+    common.ReadRow(step, b, unit, &in.row, &in.h_grads);
     if (step < 0) return in;
-    const int64_t at = in.place.saved * of.width + unit;
+    const int64_t at = in.row.saved * common.width + unit;
     in.r = Load(args.r, at);
     in.u = Load(args.u, at);
     in.c = Load(args.c, at);
-    in.h_prev = of.HBefore(step, b, unit);
-    in.factor = CandidateFactor(args, of.rows, b, unit);
+    in.h_prev = common.PreviousH(step, b, unit);
+    in.factor = CandidateFactor(args, common.rows, b, unit);
     return in;
   }
 
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
                              const C (&sums)[1], const Operands& in) const {
-    const int64_t units = of.width;
+    const int64_t units = common.width;
     C d_h = C(0);
-    if (!of.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
+    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
     GruStateGrad<C> out = {C(0), C(0)};
     C h_r = C(0);
-    if (!in.place.skipped) {
+    if (!in.row.masked) {
       out = GruBackwardState(d_h, in.u, in.c, in.h_prev);
       h_r = in.h_prev * in.r * in.factor;
     }
-    own.d_h[b * units + unit] = d_h;
-    Store(own.d_c, b * units + unit, out.d_c_bar);
-    of.StoreDz(in.place, step, b, kGruRu.u * units + unit, out.d_u_bar);
-    of.StoreBlockDz(in.place, kGruCandidate * units + unit, out.d_c_bar);
-    Store(own.h_r, of.BlockRow(in.place) * units + unit, h_r);
+    arrays.d_h[b * units + unit] = d_h;
+    Store(arrays.d_c, b * units + unit, out.d_c_bar);
+    common.StoreDz(in.row, step, b, kGruRu.u * units + unit, out.d_u_bar);
+    common.StoreBlockDz(in.row, kGruCandidate * units + unit, out.d_c_bar);
+    Store(arrays.h_r, common.BlockRow(in.row) * units + unit, h_r);
   }
 };
 
@@ -88,11 +88,11 @@ struct GruSequenceGradState {
 template <class T>
 struct GruSequenceGradReset {
   using C = ComputeType<T>;
-  BackwardStep<T> of;
-  GruSequenceGradArrays<T> own;
+  BackwardStep<T> common;
+  GruSequenceGradArrays<T> arrays;
 
   struct Operands {
-    RowPlace place;
+    StepRow row;
     C d_h;
     C r;
     C u;
@@ -102,36 +102,36 @@ struct GruSequenceGradReset {
 
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
-    const GruSequenceBackwardArgs<T>& args = own.args;
+    const GruSequenceBackwardArgs<T>& args = arrays.args;
     Operands in;
-    in.place = of.rows.Place(step, b);
-    in.d_h = own.d_h[b * of.width + unit];
-    const int64_t at = in.place.saved * of.width + unit;
+    in.row = FindStepRow(common.rows, step, b);
+    in.d_h = arrays.d_h[b * common.width + unit];
+    const int64_t at = in.row.saved * common.width + unit;
     in.r = Load(args.r, at);
     in.u = Load(args.u, at);
-    in.h_prev = of.HBefore(step, b, unit);
-    in.factor = CandidateFactor(args, of.rows, b, unit);
+    in.h_prev = common.PreviousH(step, b, unit);
+    in.factor = CandidateFactor(args, common.rows, b, unit);
     return in;
   }
 
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
                              const C (&sums)[1], const Operands& in) const {
-    const int64_t units = of.width;
+    const int64_t units = common.width;
     C d_r_bar = C(0);
-    C d_h_before = in.d_h;
-    if (!in.place.skipped) {
+    C d_h_direct = in.d_h;
+    if (!in.row.masked) {
       const C d_hr = sums[0] * in.factor;
       d_r_bar = GruBackwardReset(d_hr, in.h_prev, in.r);
-      d_h_before = GruBackwardPrevious(C(0), d_hr, in.r, in.d_h, in.u);
+      d_h_direct = GruBackwardPrevious(C(0), d_hr, in.r, in.d_h, in.u);
     }
-    of.d_h_before[b * units + unit] = d_h_before;
-    of.StoreDz(in.place, step, b, kGruRu.r * units + unit, d_r_bar);
+    common.d_h_direct[b * units + unit] = d_h_direct;
+    common.StoreDz(in.row, step, b, kGruRu.r * units + unit, d_r_bar);
   }
 };
 
 // For each block of steps, the last one first: its steps, then
 //   x_grad = [d_r_bar d_u_bar] · w_ru_xᵀ + d_c_bar · w_c_xᵀ
-//   and the sums over rows that the weights' gradients are.
+//   and the gradients of the weights, which are sums over rows.
 template <class T>
 class GruSequenceBackwardCall {
  public:
@@ -178,7 +178,7 @@ class GruSequenceBackwardCall {
     }
     arrays_.args = args_;
     arrays_.h_r = h_r_.data;
-    w_c_h_t_.product().state = {arrays_.d_c, arrays_.d_c};
+    w_c_h_t_.gemm().state = {arrays_.d_c, arrays_.d_c};
     return w_c_h_grad_.Prepare(host_, args_.w_c_h_grad, units_ * units_);
   }
 
@@ -192,7 +192,7 @@ class GruSequenceBackwardCall {
     return AddCandidate(block);
   }
 
-  // What the candidate brings to x and to its weights.
+  // What the candidate adds to the gradients of x and of its weights.
   Error AddCandidate(const StepBlock& block) {
     const GateColumns<T> candidate =
         ColumnsOf(sequence_.dz(), kGruGates * units_, units_);

@@ -1,6 +1,6 @@
-// Owns the forward pass of a GRU, reset before the product, over a whole
-// sequence on the GPU. The equations are in cc/core/gru_cell.h; here stand the
-// order of the products and what is kept from step to step.
+// Implements the forward pass of a GRU with the reset before the GEMM over a
+// whole sequence on the GPU. The equations are in cc/core/gru_cell.h; this file
+// has the order of the GEMMs and what is handed from step to step.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_GRU_SEQUENCE_FORWARD_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_GRU_SEQUENCE_FORWARD_CUH_
@@ -22,14 +22,14 @@
 
 namespace blockrnn::cuda {
 
-// Gates of the factors of dropout and of gradients: r, u, then the candidate.
+// The gates of dropout factors and of gradients: r, u, then the candidate.
 inline constexpr int kGruCandidate = kGruGates;
 inline constexpr int kGruAllGates = kGruGates + 1;
 
-// The candidate's factor of dropout; 1 without any.
+// The candidate's dropout factor; 1 without dropout.
 template <class Args>
 __device__ __forceinline__ auto CandidateFactor(const Args& args,
-                                                const RowMap& rows, int64_t b,
+                                                const RowOrder& rows, int64_t b,
                                                 int64_t unit) {
   using C = decltype(Load(args.recurrent_dropout, 0));
   if (args.recurrent_dropout == nullptr) return C(1);
@@ -37,7 +37,7 @@ __device__ __forceinline__ auto CandidateFactor(const Args& args,
   return Load(args.recurrent_dropout, row * args.shape.units + unit);
 }
 
-// What both stages of a step have besides.
+// The arrays of both stages of a step.
 template <class T>
 struct GruSequenceArrays {
   using C = ComputeType<T>;
@@ -51,11 +51,11 @@ struct GruSequenceArrays {
 template <class T, class Activations>
 struct GruSequenceGates {
   using C = ComputeType<T>;
-  ForwardStep<T> of;
-  GruSequenceArrays<T> own;
+  ForwardStep<T> common;
+  GruSequenceArrays<T> arrays;
 
   struct Operands {
-    RowPlace place;
+    StepRow row;
     C bars[kGruGates];  // but for the sums
     C h_prev;
     C factor;
@@ -64,29 +64,29 @@ struct GruSequenceGates {
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
     Operands in;
-    in.place = of.rows.Place(step, b);
-    of.template ReadInput<0>(in.place, unit, in.bars);
-    in.h_prev = of.HBefore(step, b, unit);
-    in.factor = CandidateFactor(own.args, of.rows, b, unit);
+    in.row = FindStepRow(common.rows, step, b);
+    common.template ReadInput<0>(in.row, unit, in.bars);
+    in.h_prev = common.PreviousH(step, b, unit);
+    in.factor = CandidateFactor(arrays.args, common.rows, b, unit);
     return in;
   }
 
   __device__ void operator()(int64_t, int64_t b, int64_t unit,
                              const C (&sums)[kGruGates],
                              const Operands& in) const {
-    const int64_t units = of.width;
+    const int64_t units = common.width;
     GruGates<C> out = {C(0), C(0), C(0)};
-    if (!in.place.skipped) {
+    if (!in.row.masked) {
       const auto bar = [&](int gate) { return in.bars[gate] + sums[gate]; };
       out =
           GruForwardGates<Activations>(bar(kGruRu.r), bar(kGruRu.u), in.h_prev);
       out.h_prev_r *= in.factor;
     }
-    const int64_t at = in.place.saved * units + unit;
-    StoreIf(own.args.r, at, out.r);
-    StoreIf(own.args.u, at, out.u);
-    own.u[b * units + unit] = out.u;
-    Store(own.h_r, b * units + unit, out.h_prev_r);
+    const int64_t at = in.row.saved * units + unit;
+    StoreIf(arrays.args.r, at, out.r);
+    StoreIf(arrays.args.u, at, out.u);
+    arrays.u[b * units + unit] = out.u;
+    Store(arrays.h_r, b * units + unit, out.h_prev_r);
   }
 };
 
@@ -94,11 +94,11 @@ struct GruSequenceGates {
 template <class T, class Activations>
 struct GruSequenceCandidate {
   using C = ComputeType<T>;
-  ForwardStep<T> of;
-  GruSequenceArrays<T> own;
+  ForwardStep<T> common;
+  GruSequenceArrays<T> arrays;
 
   struct Operands {
-    RowPlace place;
+    StepRow row;
     C bars[1];  // but for the sum
     C u;
     C h_prev;
@@ -107,25 +107,25 @@ struct GruSequenceCandidate {
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
     Operands in;
-    in.place = of.rows.Place(step, b);
-    own.input_c.Read(in.place, unit, in.bars);
-    in.u = own.u[b * of.width + unit];
-    in.h_prev = of.HBefore(step, b, unit);
+    in.row = FindStepRow(common.rows, step, b);
+    arrays.input_c.Read(in.row, unit, in.bars);
+    in.u = arrays.u[b * common.width + unit];
+    in.h_prev = common.PreviousH(step, b, unit);
     return in;
   }
 
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
                              const C (&sums)[1], const Operands& in) const {
     GruState<C> out = {C(0), in.h_prev};
-    if (!in.place.skipped) {
+    if (!in.row.masked) {
       out = GruForwardState<Activations>(in.bars[0] + sums[0], in.u, in.h_prev);
     }
-    StoreIf(own.args.c, in.place.saved * of.width + unit, out.c);
-    of.StoreH(in.place, step, b, unit, out.h);
+    StoreIf(arrays.args.c, in.row.saved * common.width + unit, out.c);
+    common.StoreH(in.row, step, b, unit, out.h);
   }
 };
 
-// The state is written in place: a step's first stage has read it.
+// The state is updated in place: the first stage of a step has read it.
 template <class T, class Activations = StandardActivations>
 class GruSequenceForwardCall {
  public:
@@ -162,12 +162,12 @@ class GruSequenceForwardCall {
       return error;
     }
     arrays_.args = args_;
-    w_c_h_.product().state = {arrays_.h_r, arrays_.h_r};
+    w_c_h_.gemm().state = {arrays_.h_r, arrays_.h_r};
     return sequence_.ZeroSaved({args_.r, args_.u, args_.c});
   }
 
   Error Steps(const StepBlock& block) {
-    if (Error error = c_.Enter(host_, block, sequence_.x())) return error;
+    if (Error error = c_.RunBlock(host_, block, sequence_.x())) return error;
     arrays_.input_c = c_.input();
     const ForwardStep<T> step = sequence_.step();
     return sequence_.RunSteps(
@@ -180,7 +180,7 @@ class GruSequenceForwardCall {
   const HostInterface& host_;
   const SequenceShape& shape_;
   SequenceForward<T, GruSequenceForwardArgs<T>, kGruGates> sequence_;
-  InputProduct<T> c_;
+  InputGemm<T> c_;
   StepMatrix<T, kSlices, true> w_c_h_;
   GruSequenceArrays<T> arrays_ = {};
 };

@@ -1,5 +1,6 @@
-// Owns one LSTM step on the GPU. The equations are in cc/core/lstm_cell.h; here
-// stand the kernels and what each takes in and out.
+// Implements one LSTM step on the GPU. The equations are in
+// cc/core/lstm_cell.h; this file has the kernels and the inputs and outputs of
+// each.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_BLOCK_CELL_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_BLOCK_CELL_CUH_
@@ -20,7 +21,7 @@ template <class T, class Activations>
 struct LstmEpilogue {
   using C = ComputeType<T>;
   LstmCellForwardArgs<T> args;
-  C cell_clip;  // infinity where nothing is clipped
+  C cell_clip;  // infinity: not clipped
 
   __device__ void operator()(int64_t row, int64_t unit,
                              const C (&sums)[kLstmGates]) const {
@@ -51,15 +52,14 @@ Error LstmForward(const LstmCellForwardArgs<T>& args,
                   const HostInterface& host) {
   const auto [rows, input, units] = args.dims;
   const int64_t gates = kLstmGates * units;
-  Product<T, T, T, kLstmGates, false> product;
-  product.rows = rows;
-  product.units = units;
-  product.first = {args.x, input, args.w, gates, input};
-  product.second = {args.h_prev, units, Offset(args.w, input * gates), gates,
-                    units};
+  GateGemm<T, T, T, kLstmGates, false> gemm;
+  gemm.rows = rows;
+  gemm.units = units;
+  gemm.first = {args.x, input, args.w, gates, input};
+  gemm.second = {args.h_prev, units, Offset(args.w, input * gates), gates,
+                 units};
   const ComputeType<T> cell_clip = CellClip<ComputeType<T>>(args.options);
-  return RunProduct(host, product,
-                    LstmEpilogue<T, Activations>{args, cell_clip});
+  return RunGateGemm(host, gemm, LstmEpilogue<T, Activations>{args, cell_clip});
 }
 
 // cs_grad, h_grad  →  dicfo, cs_prev_grad, and the terms of the peepholes' sums
@@ -108,7 +108,7 @@ struct LstmGradElement {
   }
 };
 
-// Pointwise: the products with wᵀ belong to the caller of the op.
+// Pointwise: the GEMMs with wᵀ are done by the caller of the op.
 template <class T>
 Error LstmBackward(const LstmCellBackwardArgs<T>& args,
                    const HostInterface& host) {

@@ -1,6 +1,6 @@
-// Owns what the options of an LSTM are to its kernels: the peephole weights of
-// a unit, and the clip. Neither is a template argument, which would make four
-// kernels to compile of one whose time is its product's.
+// Defines how kernels read the options of an LSTM: the peephole weights of a
+// unit, and the clip. Neither is a template argument: that would compile four
+// kernels instead of one, whose time is its GEMM's.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_PEEPHOLES_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_PEEPHOLES_CUH_
@@ -14,7 +14,7 @@
 
 namespace blockrnn::cuda {
 
-// Without peepholes nothing is read.
+// Reads nothing without peepholes.
 template <class Args>
 __device__ __forceinline__ auto LoadPeepholes(const Args& args, int64_t unit,
                                               bool use_peephole) {
@@ -27,7 +27,7 @@ __device__ __forceinline__ auto LoadPeepholes(const Args& args, int64_t unit,
   return out;
 }
 
-// The bound of the cell state: infinity where it is not clipped.
+// The bound of the cell state: infinity if it is not clipped.
 template <class C>
 C CellClip(const LstmOptions& options) {
   return options.cell_clip > 0  // false for NaN

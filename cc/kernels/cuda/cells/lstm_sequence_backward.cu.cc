@@ -1,8 +1,9 @@
-// Owns the engine's LSTM over a whole sequence, backward, for every type.
+// Instantiates the engine's LSTM over a whole sequence, backward.
 
 #include "cc/kernels/cuda/cells/lstm_sequence_backward.cuh"
 
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/instantiate.h"
 
 namespace blockrnn::cuda {
 
@@ -11,13 +12,6 @@ Error Run(const LstmSequenceBackwardArgs<T>& args, const HostInterface& host) {
   return LstmSequenceBackwardCall<T>(args, host).Run();
 }
 
-template Error Run(const LstmSequenceBackwardArgs<Eigen::half>&,
-                   const HostInterface&);
-template Error Run(const LstmSequenceBackwardArgs<Eigen::bfloat16>&,
-                   const HostInterface&);
-template Error Run(const LstmSequenceBackwardArgs<float>&,
-                   const HostInterface&);
-template Error Run(const LstmSequenceBackwardArgs<double>&,
-                   const HostInterface&);
+BLOCKRNN_INSTANTIATE_RUN(LstmSequenceBackwardArgs)
 
 }  // namespace blockrnn::cuda

@@ -1,6 +1,6 @@
-// Owns the backward pass of an LSTM over a whole sequence on the GPU. The
-// equations are in cc/core/lstm_cell.h; here stand the order of the products
-// and what is kept from step to step.
+// Implements the backward pass of an LSTM over a whole sequence on the GPU. The
+// equations are in cc/core/lstm_cell.h; this file has the order of the GEMMs
+// and what is handed from step to step.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_BACKWARD_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_BACKWARD_CUH_
@@ -26,7 +26,7 @@
 
 namespace blockrnn::cuda {
 
-// What both stages of a step have besides.
+// The arrays of both stages of a step.
 template <class T>
 struct LstmSequenceGradArrays {
   using C = ComputeType<T>;
@@ -34,7 +34,7 @@ struct LstmSequenceGradArrays {
   C* cs_grad;    // [B, H], from the step after
   C* peepholes;  // [3, B, H], with peepholes
   bool projects;
-  // With a projection, else nullptr, as they are without any units:
+  // nullptr without a projection or without units:
   T* step_d_h;  // [B, P]
   T* d_h;       // [block rows, P]
   T* m;         // [block rows, H], o ∘ tanh(cs)
@@ -44,11 +44,11 @@ struct LstmSequenceGradArrays {
 template <class T>
 struct LstmSequenceGradCell {
   using C = ComputeType<T>;
-  BackwardStep<T> of;
-  LstmSequenceGradArrays<T> own;
+  BackwardStep<T> common;
+  LstmSequenceGradArrays<T> arrays;
 
   struct Operands {
-    RowPlace place;
+    StepRow row;
     C cs_grad;  // through all but m
     LstmStep<C> saved;
     C cs_prev;
@@ -57,16 +57,15 @@ struct LstmSequenceGradCell {
 
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
-    return ReadAt(of.rows.Place(step, b), step, b, unit);
+    return ReadAt(FindStepRow(common.rows, step, b), step, b, unit);
   }
-  __device__ __forceinline__ Operands ReadAt(const RowPlace& place,
-                                             int64_t step, int64_t b,
-                                             int64_t unit) const {
-    const LstmSequenceBackwardArgs<T>& args = own.args;
+  __device__ __forceinline__ Operands ReadAt(const StepRow& row, int64_t step,
+                                             int64_t b, int64_t unit) const {
+    const LstmSequenceBackwardArgs<T>& args = arrays.args;
     const int64_t units = args.shape.units;
-    const int64_t at = place.saved * units + unit;
+    const int64_t at = row.saved * units + unit;
     Operands in;
-    in.place = place;
+    in.row = row;
     in.saved.i = Load(args.i, at);
     in.saved.cs = Load(args.cs, at);
     in.saved.f = Load(args.f, at);
@@ -74,12 +73,15 @@ struct LstmSequenceGradCell {
     in.saved.ci = Load(args.ci, at);
     in.saved.co = args.co == nullptr ? C(0) : Load(args.co, at);
     in.saved.h = C(0);  // the equations do not read it
-    in.cs_prev = step == 0
-                     ? Load(args.cs_prev, of.rows.State(b) * units + unit)
-                     : Load(args.cs, of.rows.Saved(step - 1, b) * units + unit);
+    in.cs_prev =
+        step == 0
+            ? Load(args.cs_prev, common.rows.StateRow(b) * units + unit)
+            : Load(args.cs, common.rows.SavedRow(step - 1, b) * units + unit);
     in.peepholes = LoadPeepholes(args, unit, args.use_peephole);
-    in.cs_grad = own.cs_grad[b * units + unit];
-    if (args.cs_grad != nullptr) in.cs_grad += Load(args.cs_grad, at);
+    in.cs_grad = arrays.cs_grad[b * units + unit];
+    if (args.cs_grad != nullptr) {
+      in.cs_grad += Load(args.cs_grad, row.memory * units + unit);
+    }
     return in;
   }
 
@@ -89,12 +91,12 @@ struct LstmSequenceGradCell {
   }
   __device__ __forceinline__ void Cell(int64_t step, int64_t b, int64_t unit,
                                        C d_m, const Operands& in) const {
-    const LstmSequenceBackwardArgs<T>& args = own.args;
+    const LstmSequenceBackwardArgs<T>& args = arrays.args;
     const int64_t units = args.shape.units;
     const int64_t state = b * units + unit;
     LstmStepGrad<C> out = {C(0), C(0), C(0), C(0), in.cs_grad};
     C m = C(0);
-    if (!in.place.skipped) {
+    if (!in.row.masked) {
       LstmStep<C> saved = in.saved;
       if (args.co == nullptr) saved.co = Tanh(saved.cs);
       out = blockrnn::LstmBackward<true>(saved, in.cs_prev, in.cs_grad, d_m,
@@ -102,80 +104,79 @@ struct LstmSequenceGradCell {
       if (args.use_peephole) AddPeepholes(state, out, in.cs_prev, saved.cs);
       m = saved.o * saved.co;
     }
-    own.cs_grad[state] = out.cs_prev_grad;
-    StoreGates(in.place, step, b, unit, out);
-    if (own.m != nullptr) {
-      Store(own.m, of.BlockRow(in.place) * units + unit, m);
+    arrays.cs_grad[state] = out.cs_prev_grad;
+    StoreGates(in.row, step, b, unit, out);
+    if (arrays.m != nullptr) {
+      Store(arrays.m, common.BlockRow(in.row) * units + unit, m);
     }
   }
 
  private:
-  // A sum for each row of the batch, which no other thread has.
+  // One sum for each row of the batch, which only this thread updates.
   __device__ __forceinline__ void AddPeepholes(int64_t state,
                                                const LstmStepGrad<C>& out,
                                                C cs_prev, C cs) const {
-    const int64_t stride = own.args.shape.batch * own.args.shape.units;
-    own.peepholes[state] += out.di * cs_prev;
-    own.peepholes[stride + state] += out.df * cs_prev;
-    own.peepholes[2 * stride + state] += out.d_o * cs;
+    const int64_t stride = arrays.args.shape.batch * arrays.args.shape.units;
+    arrays.peepholes[state] += out.di * cs_prev;
+    arrays.peepholes[stride + state] += out.df * cs_prev;
+    arrays.peepholes[2 * stride + state] += out.d_o * cs;
   }
 
-  __device__ __forceinline__ void StoreGates(const RowPlace& place,
-                                             int64_t step, int64_t b,
-                                             int64_t unit,
+  __device__ __forceinline__ void StoreGates(const StepRow& row, int64_t step,
+                                             int64_t b, int64_t unit,
                                              const LstmStepGrad<C>& out) const {
-    const int64_t units = own.args.shape.units;
-    const LstmGateLayout& layout = own.args.layout;
-    of.StoreDz(place, step, b, layout.i * units + unit, out.di);
-    of.StoreDz(place, step, b, layout.ci * units + unit, out.dci);
-    of.StoreDz(place, step, b, layout.f * units + unit, out.df);
-    of.StoreDz(place, step, b, layout.o * units + unit, out.d_o);
+    const int64_t units = arrays.args.shape.units;
+    const LstmGateLayout& layout = arrays.args.layout;
+    common.StoreDz(row, step, b, layout.i * units + unit, out.di);
+    common.StoreDz(row, step, b, layout.ci * units + unit, out.dci);
+    common.StoreDz(row, step, b, layout.f * units + unit, out.df);
+    common.StoreDz(row, step, b, layout.o * units + unit, out.d_o);
   }
 };
 
-// dZ · w_hᵀ of the step after  →  d_h, which is d_m without a projection; as
-// step -1, the gradient of the first state
+// dZ · w_hᵀ of the next step  →  d_h, which is d_m without a projection; as
+// step -1, the gradient of the initial state
 template <class T>
 struct LstmSequenceGradOutput {
   using C = ComputeType<T>;
-  BackwardStep<T> of;
-  LstmSequenceGradArrays<T> own;
+  BackwardStep<T> common;
+  LstmSequenceGradArrays<T> arrays;
 
   struct Operands {
     typename BackwardStep<T>::HGrads h_grads;
-    // Without a projection; with one, the place alone.
+    // Without a projection; with one, only the row.
     typename LstmSequenceGradCell<T>::Operands cell;
   };
 
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
     Operands in = {};
-    of.ReadPlace(step, b, unit, &in.cell.place, &in.h_grads);
-    if (step >= 0 && !own.projects) {
-      in.cell = Cell().ReadAt(in.cell.place, step, b, unit);
+    common.ReadRow(step, b, unit, &in.cell.row, &in.h_grads);
+    if (step >= 0 && !arrays.projects) {
+      in.cell = Cell().ReadAt(in.cell.row, step, b, unit);
     }
     return in;
   }
 
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
                              const C (&sums)[1], const Operands& in) const {
-    const int64_t state = b * of.width + unit;
+    const int64_t state = b * common.width + unit;
     C d_h = C(0);
-    if (!of.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
-    const RowPlace& place = in.cell.place;
-    of.d_h_before[state] = place.skipped ? d_h : C(0);
-    if (!own.projects) {
+    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
+    const StepRow& row = in.cell.row;
+    common.d_h_direct[state] = row.masked ? d_h : C(0);
+    if (!arrays.projects) {
       Cell().Cell(step, b, unit, d_h, in.cell);
       return;
     }
-    const C kept = place.skipped ? C(0) : d_h;
-    Store(own.step_d_h, state, kept);
-    Store(own.d_h, of.BlockRow(place) * of.width + unit, kept);
+    const C step_d_h = row.masked ? C(0) : d_h;
+    Store(arrays.step_d_h, state, step_d_h);
+    Store(arrays.d_h, common.BlockRow(row) * common.width + unit, step_d_h);
   }
 
  private:
   __device__ __forceinline__ LstmSequenceGradCell<T> Cell() const {
-    return {of, own};
+    return {common, arrays};
   }
 };
 
@@ -196,7 +197,7 @@ struct PeepholeSums {
 
 // For each block of steps, the last one first: its steps, then
 //   x_grad = dZ · w_xᵀ    w_x_grad += xᵀ · dZ    w_p_grad += d_hᵀ · m
-//   w_h_grad += h before the stepᵀ · dZ          b_grad += Σ dZ
+//   w_h_grad += h of the previous stepᵀ · dZ     b_grad += Σ dZ
 template <class T>
 class LstmSequenceBackwardCall {
  public:
@@ -220,8 +221,8 @@ class LstmSequenceBackwardCall {
              [&](const StepBlock& block) { return RunBlock(block); })) ||
         (error = sequence_.RunBeforeFirst(Output())) ||
         (error = sequence_.Finish()) || (error = w_p_grad_.Finish(host_)) ||
-        (error = SequencePasses<T>::EndStates(
-             host_, sequence_.rows().map(), arrays_.cs_grad, arrays_.cs_grad,
+        (error = SequencePasses<T>::StoreFinalStates(
+             host_, sequence_.rows().order(), arrays_.cs_grad, arrays_.cs_grad,
              shape_.units, args_.cs_prev_grad))) {
       return error;
     }
@@ -244,8 +245,8 @@ class LstmSequenceBackwardCall {
     Error error = nullptr;
     if ((error = projects() ? sequence_.Prepare(w_p_) : sequence_.Prepare()) ||
         (error = Allocate(host_, size, &arrays_.cs_grad)) ||
-        (error = SequencePasses<T>::BeginStates(
-             host_, sequence_.rows().map(), args_.cs_last_grad, shape_.units,
+        (error = SequencePasses<T>::LoadInitialStates(
+             host_, sequence_.rows().order(), args_.cs_last_grad, shape_.units,
              arrays_.cs_grad)) ||
         (error = PrepareProjection()) || !args_.use_peephole ||
         (error = Allocate(host_, 3 * size, &arrays_.peepholes))) {
@@ -270,7 +271,7 @@ class LstmSequenceBackwardCall {
     }
     arrays_.d_h = d_h_.data;
     arrays_.m = m_.data;
-    w_p_.product().state = {arrays_.step_d_h, arrays_.step_d_h};
+    w_p_.gemm().state = {arrays_.step_d_h, arrays_.step_d_h};
     return nullptr;
   }
 

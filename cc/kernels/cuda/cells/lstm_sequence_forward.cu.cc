@@ -1,8 +1,9 @@
-// Owns the engine's LSTM over a whole sequence, forward, for every type.
+// Instantiates the engine's LSTM over a whole sequence, forward.
 
 #include "cc/kernels/cuda/cells/lstm_sequence_forward.cuh"
 
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/instantiate.h"
 
 namespace blockrnn::cuda {
 
@@ -11,12 +12,6 @@ Error Run(const LstmSequenceForwardArgs<T>& args, const HostInterface& host) {
   return LstmSequenceForwardCall<T>(args, host).Run();
 }
 
-template Error Run(const LstmSequenceForwardArgs<Eigen::half>&,
-                   const HostInterface&);
-template Error Run(const LstmSequenceForwardArgs<Eigen::bfloat16>&,
-                   const HostInterface&);
-template Error Run(const LstmSequenceForwardArgs<float>&, const HostInterface&);
-template Error Run(const LstmSequenceForwardArgs<double>&,
-                   const HostInterface&);
+BLOCKRNN_INSTANTIATE_RUN(LstmSequenceForwardArgs)
 
 }  // namespace blockrnn::cuda

@@ -1,6 +1,6 @@
-// Owns the forward pass of an LSTM over a whole sequence on the GPU. The
-// equations are in cc/core/lstm_cell.h; here stand the order of the products
-// and what is kept from step to step.
+// Implements the forward pass of an LSTM over a whole sequence on the GPU. The
+// equations are in cc/core/lstm_cell.h; this file has the order of the GEMMs
+// and what is handed from step to step.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_FORWARD_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_FORWARD_CUH_
@@ -23,14 +23,14 @@
 
 namespace blockrnn::cuda {
 
-// What both stages of a step have besides.
+// The arrays of both stages of a step.
 template <class T>
 struct LstmSequenceArrays {
   using C = ComputeType<T>;
   LstmSequenceForwardArgs<T> args;
-  C cell_clip;  // infinity where nothing is clipped
+  C cell_clip;  // infinity: not clipped
   C* cs;        // [B, H]
-  T* m;         // [B, H], what is projected; nullptr: no projection
+  T* m;         // [B, H], the input of the projection, or nullptr
 };
 
 // x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs), which is h
@@ -38,11 +38,11 @@ struct LstmSequenceArrays {
 template <class T, class Activations>
 struct LstmSequenceCell {
   using C = ComputeType<T>;
-  ForwardStep<T> of;
-  LstmSequenceArrays<T> own;
+  ForwardStep<T> common;
+  LstmSequenceArrays<T> arrays;
 
   struct Operands {
-    RowPlace place;
+    StepRow row;
     C bars[kLstmGates];  // but for the sums
     C cs_prev;
     LstmPeepholes<C> peepholes;
@@ -50,11 +50,11 @@ struct LstmSequenceCell {
 
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
-    const LstmSequenceForwardArgs<T>& args = own.args;
+    const LstmSequenceForwardArgs<T>& args = arrays.args;
     Operands in;
-    in.place = of.rows.Place(step, b);
-    of.template ReadInput<kLstmGates>(in.place, unit, in.bars);
-    in.cs_prev = own.cs[b * args.shape.units + unit];
+    in.row = FindStepRow(common.rows, step, b);
+    common.template ReadInput<kLstmGates>(in.row, unit, in.bars);
+    in.cs_prev = arrays.cs[b * args.shape.units + unit];
     in.peepholes = LoadPeepholes(args, unit, args.options.use_peephole);
     return in;
   }
@@ -62,19 +62,19 @@ struct LstmSequenceCell {
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
                              const C (&sums)[kLstmGates],
                              const Operands& in) const {
-    const LstmSequenceForwardArgs<T>& args = own.args;
+    const LstmSequenceForwardArgs<T>& args = arrays.args;
     const int64_t units = args.shape.units;
     const int64_t state = b * units + unit;
-    const int64_t at = in.place.saved * units + unit;
-    if (in.place.skipped) {
+    const int64_t at = in.row.saved * units + unit;
+    if (in.row.masked) {
       StoreIf(args.i, at, C(0));
       StoreIf(args.f, at, C(0));
       StoreIf(args.o, at, C(0));
       StoreIf(args.ci, at, C(0));
       StoreIf(args.co, at, C(0));
       StoreIf(args.cs, at, in.cs_prev);
-      if (own.m == nullptr) {
-        of.StoreH(in.place, step, b, unit, of.HBefore(step, b, unit));
+      if (arrays.m == nullptr) {
+        common.StoreH(in.row, step, b, unit, common.PreviousH(step, b, unit));
       }
       return;
     }
@@ -85,25 +85,25 @@ struct LstmSequenceCell {
     StoreIf(args.o, at, out.o);
     StoreIf(args.ci, at, out.ci);
     StoreIf(args.co, at, out.co);
-    own.cs[state] = out.cs;
-    if (own.m != nullptr) {
-      Store(own.m, state, out.h);
+    arrays.cs[state] = out.cs;
+    if (arrays.m != nullptr) {
+      Store(arrays.m, state, out.h);
     } else {
-      of.StoreH(in.place, step, b, unit, out.h);
+      common.StoreH(in.row, step, b, unit, out.h);
     }
   }
 
  private:
   __device__ __forceinline__ LstmStep<C> Compute(const C (&sums)[kLstmGates],
                                                  const Operands& in) const {
-    const LstmSequenceForwardArgs<T>& args = own.args;
+    const LstmSequenceForwardArgs<T>& args = arrays.args;
     C bars[kLstmGates];
 #pragma unroll
     for (int gate = 0; gate < kLstmGates; ++gate) {
       bars[gate] = in.bars[gate] + sums[gate];
     }
-    // Not an index: the gates are in registers. o is the last, i the first in
-    // both layouts.
+    // Selected, not indexed: the gates stay in registers. i is the first and o
+    // the last one in both layouts.
     const bool icfo = args.layout.ci == kLstmIcfo.ci;
     LstmPreActivations<C> bar;
     bar.i_bar = bars[kLstmIcfo.i];
@@ -112,7 +112,7 @@ struct LstmSequenceCell {
     bar.o_bar = bars[kLstmIcfo.o];
     const C forget_bias = C(args.options.forget_bias);
     return blockrnn::LstmForward<Activations, true, true>(
-        bar, in.cs_prev, in.peepholes, forget_bias, own.cell_clip,
+        bar, in.cs_prev, in.peepholes, forget_bias, arrays.cell_clip,
         args.options.use_peephole);
   }
 };
@@ -122,18 +122,18 @@ static_assert(kLstmIcfo.i == kLstmIfco.i && kLstmIcfo.o == kLstmIfco.o);
 template <class T>
 struct LstmSequenceProjection {
   using C = ComputeType<T>;
-  ForwardStep<T> of;
+  ForwardStep<T> common;
 
-  using Operands = RowPlace;
+  using Operands = StepRow;
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t) const {
-    return of.rows.Place(step, b);
+    return FindStepRow(common.rows, step, b);
   }
 
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1], const Operands& place) const {
-    of.StoreH(place, step, b, unit,
-              place.skipped ? of.HBefore(step, b, unit) : sums[0]);
+                             const C (&sums)[1], const Operands& row) const {
+    common.StoreH(row, step, b, unit,
+                  row.masked ? common.PreviousH(step, b, unit) : sums[0]);
   }
 };
 
@@ -159,9 +159,9 @@ class LstmSequenceForwardCall {
              [&](const StepBlock& block) { return Steps(block); }))) {
       return error;
     }
-    return SequencePasses<T>::EndStates(host_, sequence_.rows().map(),
-                                        arrays_.cs, arrays_.cs, shape_.units,
-                                        args_.cs_last);
+    return SequencePasses<T>::StoreFinalStates(host_, sequence_.rows().order(),
+                                               arrays_.cs, arrays_.cs,
+                                               shape_.units, args_.cs_last);
   }
 
  private:
@@ -175,9 +175,9 @@ class LstmSequenceForwardCall {
     Error error = nullptr;
     if ((error = projects() ? sequence_.Prepare(w_p_) : sequence_.Prepare()) ||
         (error = Allocate(host_, shape_.batch * units, &arrays_.cs)) ||
-        (error = SequencePasses<T>::BeginStates(host_, sequence_.rows().map(),
-                                                args_.cs_prev, units,
-                                                arrays_.cs)) ||
+        (error = SequencePasses<T>::LoadInitialStates(
+             host_, sequence_.rows().order(), args_.cs_prev, units,
+             arrays_.cs)) ||
         (error = PrepareProjection())) {
       return error;
     }
@@ -191,7 +191,7 @@ class LstmSequenceForwardCall {
     if (Error error = AllocateStored(host_, shape_.batch * units, &arrays_.m)) {
       return error;
     }
-    w_p_.product().state = {arrays_.m, arrays_.m};
+    w_p_.gemm().state = {arrays_.m, arrays_.m};
     return w_p_.Prepare(host_, {args_.w_p, units, 0, 1});
   }
 

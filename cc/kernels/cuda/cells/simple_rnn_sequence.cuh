@@ -1,6 +1,6 @@
-// Owns a simple RNN over a whole sequence on the GPU, forward and backward. The
-// equations are in cc/core/simple_rnn_cell.h; here stand the order of the
-// products and what is kept from step to step.
+// Implements a simple RNN over a whole sequence on the GPU, forward and
+// backward. The equations are in cc/core/simple_rnn_cell.h; this file has the
+// order of the GEMMs and what is handed from step to step.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_SIMPLE_RNN_SEQUENCE_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_SIMPLE_RNN_SEQUENCE_CUH_
@@ -20,16 +20,16 @@ namespace blockrnn::cuda {
 
 // x · w_x + b + h · w_h  →  h
 //
-// The state is rounded as it is stored: relu's slope jumps at 0, and the
-// backward reads the stored state.
+// The state is rounded when it is stored: relu's slope jumps at 0, and backward
+// reads the stored state.
 template <class T, class Activations>
-struct RnnSequenceCell {
+struct SimpleRnnCell {
   using C = ComputeType<T>;
-  ForwardStep<T> of;
+  ForwardStep<T> common;
   bool relu;
 
   struct Operands {
-    RowPlace place;
+    StepRow row;
     C bars[1];  // but for the sum
     C h_prev;
   };
@@ -37,35 +37,35 @@ struct RnnSequenceCell {
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
     Operands in;
-    in.place = of.rows.Place(step, b);
-    of.template ReadInput<1>(in.place, unit, in.bars);
-    in.h_prev = of.HBefore(step, b, unit);
+    in.row = FindStepRow(common.rows, step, b);
+    common.template ReadInput<1>(in.row, unit, in.bars);
+    in.h_prev = common.PreviousH(step, b, unit);
     return in;
   }
 
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
                              const C (&sums)[1], const Operands& in) const {
     C value = in.h_prev;
-    if (!in.place.skipped) {
+    if (!in.row.masked) {
       const C h_bar = in.bars[0] + sums[0];
       value = AsStored<T>(
           relu ? blockrnn::SimpleRnnStep<Activations, true>(h_bar)
                : blockrnn::SimpleRnnStep<Activations, false>(h_bar));
     }
-    of.StoreH(in.place, step, b, unit, value);
+    common.StoreH(in.row, step, b, unit, value);
   }
 };
 
-// d_h_bar · w_hᵀ of the step after  →  d_h  →  d_h_bar; as step -1, the
-// gradient of the first state.
+// d_h_bar · w_hᵀ of the next step  →  d_h  →  d_h_bar; as step -1, the gradient
+// of the initial state.
 template <class T>
-struct RnnSequenceGradCell {
+struct SimpleRnnGradCell {
   using C = ComputeType<T>;
-  BackwardStep<T> of;
+  BackwardStep<T> common;
   bool relu;
 
   struct Operands {
-    RowPlace place;
+    StepRow row;
     typename BackwardStep<T>::HGrads h_grads;
     C h;
   };
@@ -73,23 +73,23 @@ struct RnnSequenceGradCell {
   __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
                                            int64_t unit) const {
     Operands in = {};
-    of.ReadPlace(step, b, unit, &in.place, &in.h_grads);
-    if (step >= 0) in.h = of.HAt(in.place.in_memory, unit);
+    common.ReadRow(step, b, unit, &in.row, &in.h_grads);
+    if (step >= 0) in.h = common.StoredH(in.row.memory, unit);
     return in;
   }
 
   __device__ void operator()(int64_t step, int64_t b, int64_t unit,
                              const C (&sums)[1], const Operands& in) const {
     C d_h = C(0);
-    if (!of.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
-    const bool skip = in.place.skipped;
+    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
+    const bool masked = in.row.masked;
     C d_h_bar = C(0);
-    if (!skip) {
+    if (!masked) {
       d_h_bar = relu ? blockrnn::SimpleRnnStepGrad<true>(in.h, d_h)
                      : blockrnn::SimpleRnnStepGrad<false>(in.h, d_h);
     }
-    of.d_h_before[b * of.width + unit] = skip ? d_h : C(0);
-    of.StoreDz(in.place, step, b, unit, d_h_bar);
+    common.d_h_direct[b * common.width + unit] = masked ? d_h : C(0);
+    common.StoreDz(in.row, step, b, unit, d_h_bar);
   }
 };
 
@@ -107,7 +107,7 @@ class SimpleRnnForwardCall {
     if (Error error = sequence_.Prepare()) return error;
     return sequence_.Run([&](const StepBlock& block) {
       return sequence_.RunSteps(
-          block, RnnSequenceCell<T, Activations>{sequence_.step(), relu_});
+          block, SimpleRnnCell<T, Activations>{sequence_.step(), relu_});
     });
   }
 
@@ -118,7 +118,7 @@ class SimpleRnnForwardCall {
 
 // For each block of steps, the last one first: its steps, then
 //   x_grad = d_h_bar · w_xᵀ    w_x_grad += xᵀ · d_h_bar
-//   w_h_grad += h before the stepᵀ · d_h_bar    b_grad += Σ d_h_bar
+//   w_h_grad += h of the previous stepᵀ · d_h_bar    b_grad += Σ d_h_bar
 template <class T>
 class SimpleRnnBackwardCall {
  public:
@@ -141,7 +141,7 @@ class SimpleRnnBackwardCall {
   }
 
  private:
-  RnnSequenceGradCell<T> Cell() const { return {sequence_.step(), relu_}; }
+  SimpleRnnGradCell<T> Cell() const { return {sequence_.step(), relu_}; }
   Error RunBlock(const StepBlock& block) {
     if (Error error = sequence_.RunSteps(block, Cell())) return error;
     return sequence_.AddGradients(block, sequence_.dz());

@@ -1,6 +1,6 @@
-// Owns x · w_x + b, what every step of a sequence adds to its product with the
-// state: one large product for a block of steps, to which the steps' epilogues
-// add the bias; or, without w_x, x itself.
+// Implements x · w_x + b, which every step of a sequence adds to its recurrent
+// GEMM: one large GEMM for a block of steps, to which the steps' epilogues add
+// the bias; or, without w_x, x itself.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_SEQUENCE_INPUT_GEMM_CUH_
 #define BLOCKRNN_KERNELS_CUDA_SEQUENCE_INPUT_GEMM_CUH_
@@ -17,33 +17,33 @@
 
 namespace blockrnn::cuda {
 
-// What an epilogue reads of it.
+// What an epilogue reads.
 template <class T>
 struct StepInput {
   using C = ComputeType<T>;
 
-  const C* products = nullptr;  // [block rows, width]; nullptr: no w_x
-  int64_t width = 0;            // gates · H
-  int64_t first = 0;            // rows of all steps before the block
-  const T* x = nullptr;         // [steps, batch, I], read only without w_x
-  int64_t input = 0;            // I
-  int64_t column = 0;           // of the first gate in x
-  int64_t gate_stride = 0;      // from a gate to the next one in x
-  int64_t units = 0;            // H
-  const T* b = nullptr;         // [gates · H]
-  const T* b_h = nullptr;       // [gates · H]; nullptr: zeros
+  const C* gemms = nullptr;  // [block rows, width]; nullptr: no w_x
+  int64_t width = 0;         // gates · H
+  int64_t first = 0;         // rows of all steps before the block
+  const T* x = nullptr;      // [steps, batch, I], read only without w_x
+  int64_t input = 0;         // I
+  int64_t column = 0;        // of the first gate in x
+  int64_t gate_stride = 0;   // from a gate to the next one in x
+  int64_t units = 0;         // H
+  const T* b = nullptr;      // [gates · H]
+  const T* b_h = nullptr;    // [gates · H]; nullptr: zeros
 
-  // x · w_x + b of all gates. They are asked for together: a branch for each
-  // would wait for the gate before it.
+  // x · w_x + b of all gates. All loads are issued together: a branch for each
+  // gate would wait for the previous one.
   template <int kGates>
-  __device__ __forceinline__ void Read(const RowPlace& place, int64_t unit,
+  __device__ __forceinline__ void Read(const StepRow& row, int64_t unit,
                                        C (&out)[kGates]) const {
-    if (products != nullptr) {
-      const C* const from = products + (place.in_steps - first) * width + unit;
+    if (gemms != nullptr) {
+      const C* const from = gemms + (row.packed - first) * width + unit;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) out[gate] = from[gate * units];
     } else {
-      const int64_t from = place.in_memory * input + column + unit;
+      const int64_t from = row.memory * input + column + unit;
 #pragma unroll
       for (int gate = 0; gate < kGates; ++gate) {
         out[gate] = Load(x, from + gate * gate_stride);
@@ -59,30 +59,30 @@ struct StepInput {
   }
 };
 
-// The rows of x that a block has, in the order of its steps: where they stand,
-// or copied.
+// The rows of x of a block, in the order of its steps: in place, or gathered.
 template <class T>
 class BlockInput {
  public:
-  // zero_skipped: nothing of a skipped step's x may be seen.
+  // zero_masked: the x of masked steps is replaced by zeros.
   Error Prepare(const HostInterface& host, const SequenceShape& shape,
-                const SequenceRows& rows, const T* x, bool zero_skipped) {
+                const SequenceRows& rows, const T* x, bool zero_masked) {
     rows_ = &rows;
     x_ = x;
     input_ = shape.input;
-    in_place_ = rows.InOrder() && !(zero_skipped && rows.map().mask != nullptr);
+    in_place_ =
+        rows.IsPacked() && !(zero_masked && rows.order().mask != nullptr);
     if (in_place_ || !shape.HasInputWeights()) return nullptr;
-    return AllocateStored(host, rows.MostRowsInBlock() * input_, &gathered_);
+    return AllocateStored(host, rows.MaxRowsInBlock() * input_, &gathered_);
   }
-  Error Enter(const HostInterface& host, const StepBlock& block) {
+  Error LoadBlock(const HostInterface& host, const StepBlock& block) {
     if (in_place_) {
-      block_x_ = Offset(x_, rows_->Before(block.first) * input_);
+      block_x_ = Offset(x_, rows_->RowsBefore(block.first) * input_);
       return nullptr;
     }
     block_x_ = gathered_;
     if (gathered_ == nullptr) return nullptr;
-    return SequencePasses<T>::GatherInput(host, rows_->map(), block, x_, input_,
-                                          gathered_);
+    return SequencePasses<T>::GatherInput(host, rows_->order(), block, x_,
+                                          input_, gathered_);
   }
 
   // [block rows, I]
@@ -97,7 +97,7 @@ class BlockInput {
   const T* block_x_ = nullptr;
 };
 
-// The weights of the input, and what is added.
+// The input's weights and biases.
 template <class T>
 struct InputWeights {
   const T* w = nullptr;    // [I, gates · H], or transposed
@@ -108,11 +108,11 @@ struct InputWeights {
 };
 
 template <class T>
-class InputProduct {
+class InputGemm {
  public:
   using C = ComputeType<T>;
 
-  // Scratch that a row of a block takes, of all gates together.
+  // Scratch for a row of a block, for all gates together.
   static int64_t RowBytes(const SequenceShape& shape, int64_t gates) {
     if (!shape.HasInputWeights()) return 0;
     return gates * shape.units * static_cast<int64_t>(sizeof(C)) +
@@ -137,24 +137,25 @@ class InputProduct {
       }
       return nullptr;
     }
-    product_.columns = input_.width;
-    product_.depth = shape.input;
-    product_.a_stride = shape.input;
-    product_.b = weights.w;
-    product_.b_stride = shape.weights_by_unit ? shape.input : input_.width;
-    product_.b_transposed = shape.weights_by_unit;
-    product_.c_stride = input_.width;
-    return Allocate(host, rows.MostRowsInBlock() * input_.width, &product_.c);
+    gemm_.columns = input_.width;
+    gemm_.depth = shape.input;
+    gemm_.a_stride = shape.input;
+    gemm_.b = weights.w;
+    gemm_.b_stride = shape.weights_by_unit ? shape.input : input_.width;
+    gemm_.b_transposed = shape.weights_by_unit;
+    gemm_.c_stride = input_.width;
+    return Allocate(host, rows.MaxRowsInBlock() * input_.width, &gemm_.c);
   }
 
   // x: the block's rows.
-  Error Enter(const HostInterface& host, const StepBlock& block, const T* x) {
-    input_.first = rows_->Before(block.first);
+  Error RunBlock(const HostInterface& host, const StepBlock& block,
+                 const T* x) {
+    input_.first = rows_->RowsBefore(block.first);
     if (!multiplies_) return nullptr;
-    input_.products = product_.c;
-    product_.rows = block.rows;
-    product_.a = x;
-    return RunLargeProduct(host, product_);
+    input_.gemms = gemm_.c;
+    gemm_.rows = block.rows;
+    gemm_.a = x;
+    return RunLargeGemm(host, gemm_);
   }
 
   const StepInput<T>& input() const { return input_; }
@@ -162,7 +163,7 @@ class InputProduct {
  private:
   const SequenceRows* rows_ = nullptr;
   bool multiplies_ = false;
-  LargeProduct<T> product_;
+  LargeGemm<T> gemm_;
   StepInput<T> input_;
 };
 

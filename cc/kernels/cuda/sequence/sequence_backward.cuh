@@ -1,7 +1,7 @@
-// Owns what the backward calls over a whole sequence share on the GPU: the
-// order of events, the recurrent product of a step, and the gradients that are
-// products over all rows of a block of steps. What a step makes of its product
-// is the cell's.
+// Implements what the backward calls over a whole sequence share on the GPU:
+// their sequence of operations, the recurrent GEMM of a step, and the gradients
+// that are GEMMs over all rows of a block of steps. The cells supply the
+// epilogues.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_SEQUENCE_SEQUENCE_BACKWARD_CUH_
 #define BLOCKRNN_KERNELS_CUDA_SEQUENCE_SEQUENCE_BACKWARD_CUH_
@@ -22,12 +22,13 @@
 
 namespace blockrnn::cuda {
 
-// What the epilogues of every cell have (StepEpilogue in step_panel.cuh).
+// The part of an epilogue (StepEpilogue in step_panel.cuh) that all cells
+// share.
 template <class T>
 struct BackwardStep {
   using C = ComputeType<T>;
 
-  RowMap rows;
+  RowOrder rows;
   int64_t first = 0;          // rows of all steps before the block
   const T* h_prev = nullptr;  // [B, width]
   const T* h = nullptr;       // [steps, batch, ld_h]
@@ -35,72 +36,71 @@ struct BackwardStep {
   T* h_prev_grad = nullptr;   // [B, width]
   int64_t width = 0;          // of the state
   int64_t ld_h = 0;
-  C* d_h_before = nullptr;  // [B, width], of the state before a step, but
-                            // for what comes through w_h
-  Alternating<T> step_dz;   // [B, step_columns], of the gates of w_h
+  C* d_h_direct = nullptr;  // [B, width], gradient of the previous state,
+                            // without for what comes through w_h
+  DoubleBuffer<T> step_dz;  // [B, step_columns], of the gates of w_h
   int64_t step_columns = 0;
   T* dz = nullptr;  // [block rows, columns], these gates first
   int64_t columns = 0;
 
-  // The gradient of h after a step, but for what comes through w_h.
+  // The gradient of h after a step, without the part through w_h.
   struct HGrads {
-    C before;  // through all else of the step after it
-    C given;
+    C direct;  // through all but w_h of the next step
+    C output;
   };
 
   // The row of a block's arrays.
-  __device__ __forceinline__ int64_t BlockRow(const RowPlace& place) const {
-    return place.in_steps - first;
+  __device__ __forceinline__ int64_t BlockRow(const StepRow& row) const {
+    return row.packed - first;
   }
-  __device__ __forceinline__ C HAt(int64_t in_memory, int64_t unit) const {
-    return Load(h, in_memory * ld_h + unit);
+  __device__ __forceinline__ C StoredH(int64_t memory_row, int64_t unit) const {
+    return Load(h, memory_row * ld_h + unit);
   }
-  __device__ __forceinline__ C HBefore(int64_t step, int64_t b,
-                                       int64_t unit) const {
-    return step == 0 ? Load(h_prev, rows.State(b) * width + unit)
-                     : HAt(rows.InMemory(step - 1, b), unit);
+  __device__ __forceinline__ C PreviousH(int64_t step, int64_t b,
+                                         int64_t unit) const {
+    return step == 0 ? Load(h_prev, rows.StateRow(b) * width + unit)
+                     : StoredH(rows.MemoryRow(step - 1, b), unit);
   }
-  // Of step -1 there is no place.
-  __device__ __forceinline__ void ReadPlace(int64_t step, int64_t b,
-                                            int64_t unit, RowPlace* place,
-                                            HGrads* grads) const {
-    grads->before = d_h_before[b * width + unit];
-    grads->given = C(0);
+  // Step -1 has no row.
+  __device__ __forceinline__ void ReadRow(int64_t step, int64_t b, int64_t unit,
+                                          StepRow* row, HGrads* grads) const {
+    grads->direct = d_h_direct[b * width + unit];
+    grads->output = C(0);
     if (step < 0) return;
-    *place = rows.Place(step, b);
+    *row = FindStepRow(rows, step, b);
     if (h_grad != nullptr) {
-      grads->given = Load(h_grad, place->in_memory * ld_h + unit);
+      grads->output = Load(h_grad, row->memory * ld_h + unit);
     }
   }
-  // *d_h = the gradient of h after a step, of which `sum` comes through w_h of
-  // the step after it. After step -1 that is the first state's; it is stored,
-  // and nothing is left to do.
+  // *d_h = the gradient of h after a step; `sum` is its part through w_h of the
+  // next step. For step -1 that is the gradient of the initial state, which is
+  // stored; returns whether there is more to do.
   __device__ __forceinline__ bool GradOfH(int64_t step, int64_t b, int64_t unit,
                                           C sum, const HGrads& grads,
                                           C* d_h) const {
-    *d_h = sum + grads.before + grads.given;
+    *d_h = sum + grads.direct + grads.output;
     if (step >= 0) return true;
-    StoreIf(h_prev_grad, rows.State(b) * width + unit, *d_h);
+    StoreIf(h_prev_grad, rows.StateRow(b) * width + unit, *d_h);
     return false;
   }
   // column: of a gate and unit, among the gates of w_h.
-  __device__ __forceinline__ void StoreDz(const RowPlace& place, int64_t step,
+  __device__ __forceinline__ void StoreDz(const StepRow& row, int64_t step,
                                           int64_t b, int64_t column,
                                           C value) const {
-    Store(step_dz.At(step), b * step_columns + column, value);
-    StoreBlockDz(place, column, value);
+    Store(step_dz.Buffer(step), b * step_columns + column, value);
+    StoreBlockDz(row, column, value);
   }
   // column: among all gates.
-  __device__ __forceinline__ void StoreBlockDz(const RowPlace& place,
+  __device__ __forceinline__ void StoreBlockDz(const StepRow& row,
                                                int64_t column, C value) const {
-    Store(dz, BlockRow(place) * columns + column, value);
+    Store(dz, BlockRow(row) * columns + column, value);
   }
 };
 
-// What a cell is to SequenceBackward.
+// What a cell passes to SequenceBackward.
 template <class T>
 struct BackwardCell {
-  // Of the gates that w_h has; gradients that are nullptr are not wanted.
+  // Of the gates of w_h; a gradient that is nullptr is not computed.
   const T* w_x = nullptr;  // [I, gates · H], or transposed
   const T* w_h = nullptr;  // [width, gates · H], or transposed
   T* w_x_grad = nullptr;
@@ -111,14 +111,14 @@ struct BackwardCell {
   int64_t own_columns = 0;  // of the cell's own arrays of block rows
 };
 
-// The events of a call in their order, to which a cell adds what is its own:
+// The operations of a call in their order, to which a cell adds its own:
 //   Prepare         rows and x; how steps are run; weights; the last state's
 //                   gradient
-//   Run             for each block, the last one first, as the cell's work
-//                   RunSteps and AddGradients
-//   RunBeforeFirst  the gradient of the first state
+//   Run             calls the cell for each block, the last one first; the cell
+//                   calls RunSteps and AddGradients
+//   RunBeforeFirst  the gradient of the initial state
 //   Finish          what was summed over the blocks
-// kGates: of the recurrent product.
+// kGates: of the recurrent GEMM.
 template <class T, class Args, int kGates>
 class SequenceBackward {
  public:
@@ -128,8 +128,8 @@ class SequenceBackward {
                    const BackwardCell<T>& cell)
       : args_(args), host_(host), shape_(args.shape), cell_(cell) {}
 
-  // others: the matrices of a step's other products, in their order, which are
-  // to be prepared after this.
+  // others: the matrices of a step's other GEMMs, in their order, which must be
+  // prepared after this.
   template <class... Matrices>
   Error Prepare(Matrices&... others) {
     w_h_t_.SetShape({cell_.width, gate_columns(), shape_.batch,
@@ -147,24 +147,24 @@ class SequenceBackward {
                              cell_.width * gate_columns());
   }
 
-  // work(block) for each block of steps, the last one first.
+  // Calls work(block) for each block of steps, the last one first.
   template <class BlockWork>
   Error Run(const BlockWork& work) {
     for (StepBlock block = rows_.BlockBefore(rows_.steps()); block.steps > 0;
          block = rows_.BlockBefore(block.first)) {
-      step_.first = rows_.Before(block.first);
+      step_.first = rows_.RowsBefore(block.first);
       Error error = nullptr;
-      if ((error = Enter(host_, block)) || (error = work(block)) ||
-          (error = Leave(host_, block))) {
+      if ((error = BeforeBlock(host_, block)) || (error = work(block)) ||
+          (error = AfterBlock(host_, block))) {
         return error;
       }
     }
     return nullptr;
   }
 
-  // The steps of a block, the last one first: the epilogue (step_panel.cuh)
-  // with the sums of dz of the step after · w_hᵀ, then the step's other
-  // products.
+  // Runs the steps of a block, the last one first: the epilogue
+  // (step_panel.cuh) on the sums of the next step's dz · w_hᵀ, then the step's
+  // other GEMMs.
   template <class Epilogue, class... Works>
   Error RunSteps(const StepBlock& block, const Epilogue& epilogue,
                  const Works&... others) const {
@@ -172,16 +172,16 @@ class SequenceBackward {
                      others...);
   }
 
-  // What a block's gates bring to the gradients of x, w_x, w_h and the bias.
-  // dz_x: theirs on the side of x, dz() where that is the same as on the side
-  // of h. Gates that are not w_h's are left to the cell, the last of them to
-  // end the sum that x's gradient is.
+  // Adds a block's part to the gradients of x, w_x, w_h and the bias. dz_x: the
+  // gates' gradients on the side of x; dz() if they equal those on the side of
+  // h. Gates without a part in w_h are left to the cell; the last one of them
+  // finishes the gradient of x.
   Error AddGradients(const StepBlock& block, const BlockArray<T>& dz_x) {
     const GateColumns<T> gates = ColumnsOf(dz_x, 0, gate_columns());
     Error error = nullptr;
-    if ((error = x_.Enter(host_, block)) ||
+    if ((error = x_.LoadBlock(host_, block)) ||
         (error = SequencePasses<T>::StoreGates(
-             host_, rows_.map(), block, shape_, dz_x.data,
+             host_, rows_.order(), block, shape_, dz_x.data,
              kGates + cell_.more_gates, args_.x_grad)) ||
         (error = w_x_grad_.Add(host_, block, x_.data(), gates)) ||
         (error = x_grad_.Add(host_, block, gates, cell_.w_x, gates.width, true,
@@ -191,10 +191,11 @@ class SequenceBackward {
     return state_grad_.Add(host_, block, dz_, 0, kGates, w_h_grad_);
   }
 
-  // Step -1, with the epilogue of the steps.
+  // Runs step -1, with the epilogue of the steps.
   template <class Epilogue>
   Error RunBeforeFirst(const Epilogue& epilogue) const {
-    return w_h_t_.Run(host_, {-1, shape_.batch, rows_.Active(0), 0}, epilogue);
+    return w_h_t_.Run(host_, {-1, shape_.batch, rows_.ActiveRows(0), 0},
+                      epilogue);
   }
 
   Error Finish() const {
@@ -202,13 +203,13 @@ class SequenceBackward {
     return w_h_grad_.Finish(host_);
   }
 
-  // What the epilogues of a block have.
+  // For the epilogues of a block.
   const BackwardStep<T>& step() const { return step_; }
   const SequenceRows& rows() const { return rows_; }
-  // The gradients of the gates' pre-activations, on the side of h: [block rows,
+  // The gradients of the gates' pre-activations on the side of h, [block rows,
   // all gates · H].
   const BlockArray<T>& dz() const { return dz_; }
-  // The block's rows of x, and what sums the gradient of it.
+  // The block's rows of x, and the sum of the gradient of x.
   const T* x() const { return x_.data(); }
   const InputGrad<T>& x_grad() const { return x_grad_; }
 
@@ -216,7 +217,7 @@ class SequenceBackward {
   int64_t ld_h() const {
     return shape_.h_width > 0 ? shape_.h_width : cell_.width;
   }
-  // Of the gates of w_h, and of all.
+  // Of the gates of w_h, and of all gates.
   int64_t gate_columns() const { return kGates * shape_.units; }
   int64_t all_columns() const {
     return (kGates + cell_.more_gates) * shape_.units;
@@ -240,7 +241,7 @@ class SequenceBackward {
   }
 
   Error PrepareState() {
-    step_.rows = rows_.map();
+    step_.rows = rows_.order();
     step_.h_prev = args_.h_prev;
     step_.h = args_.h;
     step_.h_grad = args_.h_grad;
@@ -255,17 +256,17 @@ class SequenceBackward {
     Error error = nullptr;
     if ((error = AllocateStored(host_, gates_size, &step_.step_dz.even)) ||
         (error = AllocateStored(host_, gates_size, &step_.step_dz.odd)) ||
-        (error = Allocate(host_, size, &step_.d_h_before))) {
+        (error = Allocate(host_, size, &step_.d_h_direct))) {
       return error;
     }
-    StepProduct<T>& product = w_h_t_.product();
-    product.state = step_.step_dz;
-    product.order = step_.rows.order;
-    product.sum_factors = args_.recurrent_dropout;
-    // Slices of one gate have the same factors.
-    if (kGates > 1) product.factors_stride = size;
-    return SequencePasses<T>::BeginStates(host_, step_.rows, args_.h_last_grad,
-                                          cell_.width, step_.d_h_before);
+    StepGemm<T>& gemm = w_h_t_.gemm();
+    gemm.state = step_.step_dz;
+    gemm.order = step_.rows.batch_rows;
+    gemm.sum_factors = args_.recurrent_dropout;
+    // Slices of a single gate share its factors.
+    if (kGates > 1) gemm.factors_stride = size;
+    return SequencePasses<T>::LoadInitialStates(
+        host_, step_.rows, args_.h_last_grad, cell_.width, step_.d_h_direct);
   }
 
   StepWeights<T> TransposedWeights() const {

@@ -1,9 +1,10 @@
-// Owns the gradients of a sequence's input and weights, which are large
-// products over all rows of a block of steps: their left sides, and sums that
-// go on from block to block.
+// Implements the gradients of a sequence's input and weights, which are large
+// GEMMs over all rows of a block of steps: their left operands, and sums that
+// continue from block to block.
 //
-// 16-bit types round the gates' gradients before these products, as tensor
-// cores need it; the sums are in float32. From step to step nothing is rounded.
+// With 16-bit types the gates' gradients are rounded before these GEMMs, as
+// tensor cores require; the sums are in float32. From step to step nothing is
+// rounded.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_SEQUENCE_SEQUENCE_GRADIENTS_CUH_
 #define BLOCKRNN_KERNELS_CUDA_SEQUENCE_SEQUENCE_GRADIENTS_CUH_
@@ -23,14 +24,14 @@
 
 namespace blockrnn::cuda {
 
-// The gradient of weights, summed in the type that is computed in: in the
-// output itself where it has that type.
+// The gradient of weights, accumulated in the compute type: in the output
+// itself if it has that type.
 template <class T>
 class WeightGrad {
  public:
   using C = ComputeType<T>;
 
-  // out: `count` elements; nullptr: not wanted.
+  // out: `count` elements; nullptr: not computed.
   Error Prepare(const HostInterface& host, T* out, int64_t count) {
     out_ = out;
     count_ = count;
@@ -43,7 +44,7 @@ class WeightGrad {
     return SequencePasses<T>::RoundTo(host, sums_, count_, out_);
   }
 
-  // nullptr where there is nothing to be summed.
+  // nullptr if nothing is to be computed.
   C* sums() const { return sums_; }
 
  private:
@@ -52,7 +53,7 @@ class WeightGrad {
   C* sums_ = nullptr;
 };
 
-// Rows of a block in the type of the storage.
+// Rows of a block in the storage type.
 template <class T>
 struct BlockArray {
   T* data = nullptr;
@@ -61,7 +62,7 @@ struct BlockArray {
   Error Prepare(const HostInterface& host, const SequenceRows& rows,
                 int64_t width) {
     stride = width;
-    return AllocateStored(host, rows.MostRowsInBlock() * width, &data);
+    return AllocateStored(host, rows.MaxRowsInBlock() * width, &data);
   }
 };
 
@@ -79,8 +80,8 @@ GateColumns<T> ColumnsOf(const BlockArray<T>& array, int64_t first,
   return {Offset(array.data, first), array.stride, width};
 }
 
-// grad += leftᵀ · gates over a block's rows, in `first` columns and those after
-// them; the gradient is [left, all], or its transpose with by_unit.
+// grad += leftᵀ · gates over a block's rows, in the columns from `first` on;
+// the gradient is [left, all], or its transpose with by_unit.
 template <class T>
 struct WeightSum {
   int64_t rows = 0;
@@ -96,30 +97,30 @@ template <class T>
 Error AddWeights(const HostInterface& host, const WeightSum<T>& sum,
                  const WeightGrad<T>& grad) {
   if (grad.sums() == nullptr) return nullptr;
-  LargeProduct<T> product;
-  product.depth = sum.rows;
-  product.accumulate = true;
-  product.a_transposed = true;
+  LargeGemm<T> gemm;
+  gemm.depth = sum.rows;
+  gemm.accumulate = true;
+  gemm.a_transposed = true;
   if (sum.by_unit) {
-    product.rows = sum.gates.width;
-    product.columns = sum.left_width;
-    product.a = sum.gates.data;
-    product.a_stride = sum.gates.stride;
-    product.b = sum.left;
-    product.b_stride = sum.left_width;
-    product.c = grad.sums() + sum.first * sum.left_width;
-    product.c_stride = sum.left_width;
+    gemm.rows = sum.gates.width;
+    gemm.columns = sum.left_width;
+    gemm.a = sum.gates.data;
+    gemm.a_stride = sum.gates.stride;
+    gemm.b = sum.left;
+    gemm.b_stride = sum.left_width;
+    gemm.c = grad.sums() + sum.first * sum.left_width;
+    gemm.c_stride = sum.left_width;
   } else {
-    product.rows = sum.left_width;
-    product.columns = sum.gates.width;
-    product.a = sum.left;
-    product.a_stride = sum.left_width;
-    product.b = sum.gates.data;
-    product.b_stride = sum.gates.stride;
-    product.c = grad.sums() + sum.first;
-    product.c_stride = sum.all;
+    gemm.rows = sum.left_width;
+    gemm.columns = sum.gates.width;
+    gemm.a = sum.left;
+    gemm.a_stride = sum.left_width;
+    gemm.b = sum.gates.data;
+    gemm.b_stride = sum.gates.stride;
+    gemm.c = grad.sums() + sum.first;
+    gemm.c_stride = sum.all;
   }
-  return RunLargeProduct(host, product);
+  return RunLargeGemm(host, gemm);
 }
 
 // The gradient of a bias.
@@ -132,7 +133,7 @@ class BiasGrad {
                 int64_t width) {
     if (Error error = grad_.Prepare(host, out, width)) return error;
     if (grad_.sums() == nullptr) return nullptr;
-    const int64_t slices = SequencePasses<T>::Slices(rows.MostRowsInBlock());
+    const int64_t slices = SequencePasses<T>::Slices(rows.MaxRowsInBlock());
     return Allocate(host, slices * width, &slices_);
   }
   // += Σ gates over a block's rows.
@@ -150,11 +151,11 @@ class BiasGrad {
   C* slices_ = nullptr;
 };
 
-// The gradients of the weights that some gates have for x, and of their bias.
+// The gradients of some gates' weights for x and of their bias.
 template <class T>
 class InputWeightsGrad {
  public:
-  // w_grad: [I, width], b_grad: [width]; nullptr: not wanted.
+  // w_grad: [I, width], b_grad: [width]; nullptr: not computed.
   Error Prepare(const HostInterface& host, const SequenceShape& shape,
                 const SequenceRows& rows, T* w_grad, T* b_grad, int64_t width) {
     shape_ = &shape;
@@ -185,13 +186,13 @@ class InputWeightsGrad {
   BiasGrad<T> b_grad_;
 };
 
-// The gradient of x: gates · w_xᵀ, brought to where the rows stand in memory.
+// The gradient of x: gates · w_xᵀ, scattered to the rows in memory.
 template <class T>
 class InputGrad {
  public:
   using C = ComputeType<T>;
 
-  // Scratch that a row of a block takes.
+  // Scratch for a row of a block.
   static int64_t RowBytes(const SequenceShape& shape) {
     return shape.HasInputWeights()
                ? shape.input * static_cast<int64_t>(sizeof(C))
@@ -203,38 +204,38 @@ class InputGrad {
     shape_ = &shape;
     rows_ = &rows;
     x_grad_ = x_grad;
-    if (Error error = SequencePasses<T>::ZeroPast(host, rows.map(), x_grad,
-                                                  shape.input, shape.input)) {
+    if (Error error = SequencePasses<T>::ZeroPadding(
+            host, rows.order(), x_grad, shape.input, shape.input)) {
       return error;
     }
-    in_place_ = std::is_same_v<T, C> && rows.InOrder();
+    in_place_ = std::is_same_v<T, C> && rows.IsPacked();
     if (!Wanted() || in_place_) return nullptr;
-    return Allocate(host, rows.MostRowsInBlock() * shape.input, &sums_);
+    return Allocate(host, rows.MaxRowsInBlock() * shape.input, &sums_);
   }
 
-  // The product with the weights of some gates, w[I, gates.width] of rows that
-  // have `all` elements, or with weights_by_unit w[gates.width, I]. `first` and
-  // `last` of those that a block has.
+  // Adds the GEMM with the weights of some gates, w[I, gates.width] with rows
+  // of `all` elements, or w[gates.width, I] with weights_by_unit. `first` and
+  // `last`: whether it is the block's first and last one.
   Error Add(const HostInterface& host, const StepBlock& block,
             const GateColumns<T>& gates, const T* w, int64_t all, bool first,
             bool last) const {
     if (!Wanted()) return nullptr;
     const int64_t input = shape_->input;
-    LargeProduct<T> product;
-    product.rows = block.rows;
-    product.columns = input;
-    product.depth = gates.width;
-    product.a = gates.data;
-    product.a_stride = gates.stride;
-    product.b = w;
-    product.b_stride = shape_->weights_by_unit ? input : all;
-    product.b_transposed = !shape_->weights_by_unit;
-    product.c = Sums(block);
-    product.c_stride = input;
-    product.accumulate = !first;
-    if (Error error = RunLargeProduct(host, product)) return error;
+    LargeGemm<T> gemm;
+    gemm.rows = block.rows;
+    gemm.columns = input;
+    gemm.depth = gates.width;
+    gemm.a = gates.data;
+    gemm.a_stride = gates.stride;
+    gemm.b = w;
+    gemm.b_stride = shape_->weights_by_unit ? input : all;
+    gemm.b_transposed = !shape_->weights_by_unit;
+    gemm.c = Sums(block);
+    gemm.c_stride = input;
+    gemm.accumulate = !first;
+    if (Error error = RunLargeGemm(host, gemm)) return error;
     if (in_place_ || !last) return nullptr;
-    return SequencePasses<T>::ScatterRows(host, rows_->map(), block, sums_,
+    return SequencePasses<T>::ScatterRows(host, rows_->order(), block, sums_,
                                           input, x_grad_);
   }
 
@@ -245,7 +246,7 @@ class InputGrad {
   C* Sums(const StepBlock& block) const {
     if constexpr (std::is_same_v<T, C>) {
       if (in_place_)
-        return x_grad_ + rows_->Before(block.first) * shape_->input;
+        return x_grad_ + rows_->RowsBefore(block.first) * shape_->input;
     }
     return sums_;
   }
@@ -257,8 +258,8 @@ class InputGrad {
   C* sums_ = nullptr;  // [block rows, I]
 };
 
-// The gradient of the recurrent weights: the states before the steps, times the
-// factors of dropout where there are any, and the gates.
+// The gradient of the recurrent weights: the previous states, times the dropout
+// factors if there are any, and the gates.
 template <class T>
 class StateWeightsGrad {
  public:
@@ -286,7 +287,7 @@ class StateWeightsGrad {
               ? nullptr
               : Offset(factors_, part * rows_->batch() * states_.width);
       if (Error error = SequencePasses<T>::GatherStates(
-              host, rows_->map(), block, states_, factors, gathered_.data)) {
+              host, rows_->order(), block, states_, factors, gathered_.data)) {
         return error;
       }
       WeightSum<T> sum;

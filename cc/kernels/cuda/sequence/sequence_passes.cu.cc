@@ -1,4 +1,4 @@
-// Owns the kernels of these passes, for every type.
+// Implements the kernels of these passes for every type.
 
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 
@@ -16,8 +16,8 @@ namespace blockrnn::cuda {
 
 namespace {
 
-// pass(row) for each row, by a warp: what a row costs to find is paid once for
-// all its elements.
+// Calls pass(row) for each row, by a warp: a row's indices are computed once
+// for all its elements.
 template <class Pass>
 __global__ void __launch_bounds__(kThreads)
     RowsKernel(int64_t rows, Pass pass) {
@@ -33,26 +33,26 @@ Error RunRows(const HostInterface& host, int64_t rows, const Pass& pass) {
                 pass);
 }
 
-// Pairs of a block's steps and its rows, those that a step lacks included.
+// All pairs of a block's steps and rows, including those that a step lacks.
 struct BlockPairs {
-  RowMap map;
+  RowOrder order;
   int64_t first = 0;   // step
   int64_t widest = 0;  // rows of that step, which has the most
 
   struct Pair {
     int64_t step;
     int64_t b;
-    int64_t row;  // of the block; -1 where there is none
+    int64_t row;  // of the block; -1: the step lacks it
   };
   __device__ Pair At(int64_t n) const {
     const int64_t step = first + n / widest;
     const int64_t b = n % widest;
-    const int64_t row = map.Before(step) - map.Before(first) + b;
-    return {step, b, b < map.Active(step) ? row : -1};
+    const int64_t row = order.RowsBefore(step) - order.RowsBefore(first) + b;
+    return {step, b, b < order.ActiveRows(step) ? row : -1};
   }
 };
 
-// pass(pair) for each pair, by a warp.
+// Calls pass(pair) for each pair, by a warp.
 template <class Pass>
 struct PairPass {
   BlockPairs pairs;
@@ -60,15 +60,15 @@ struct PairPass {
 
   __device__ void operator()(int64_t n) const {
     const BlockPairs::Pair pair = pairs.At(n);
-    if (pair.row >= 0) pass(pairs.map, pair);
+    if (pair.row >= 0) pass(pairs.order, pair);
   }
 };
 
 template <class Pass>
-Error RunPairs(const HostInterface& host, const RowMap& map,
+Error RunPairs(const HostInterface& host, const RowOrder& order,
                const StepBlock& block, const Pass& pass) {
   return RunRows(host, block.steps * block.widest,
-                 PairPass<Pass>{{map, block.first, block.widest}, pass});
+                 PairPass<Pass>{{order, block.first, block.widest}, pass});
 }
 
 template <class T>
@@ -78,12 +78,12 @@ struct GatherInputPass {
   int64_t width;
   T* out;
 
-  __device__ void operator()(const RowMap& map,
+  __device__ void operator()(const RowOrder& order,
                              const BlockPairs::Pair& pair) const {
-    const bool skip = map.Skipped(pair.step, pair.b);
-    const int64_t from = map.InMemory(pair.step, pair.b) * width;
+    const bool masked = order.IsMasked(pair.step, pair.b);
+    const int64_t from = order.MemoryRow(pair.step, pair.b) * width;
     for (int64_t j = Lane(); j < width; j += kLanes) {
-      Store(out, pair.row * width + j, skip ? C(0) : Load(x, from + j));
+      Store(out, pair.row * width + j, masked ? C(0) : Load(x, from + j));
     }
   }
 };
@@ -95,18 +95,19 @@ struct GatherStatesPass {
   const T* factors;
   T* out;
 
-  __device__ void operator()(const RowMap& map,
+  __device__ void operator()(const RowOrder& order,
                              const BlockPairs::Pair& pair) const {
     const int64_t width = states.width;
-    const bool skip = map.Skipped(pair.step, pair.b);
+    const bool masked = order.IsMasked(pair.step, pair.b);
     const bool first = pair.step == 0;
     const T* from = first ? states.first : states.h;
-    const int64_t at = first ? map.State(pair.b) * width
-                             : map.InMemory(pair.step - 1, pair.b) * states.ld;
-    const int64_t factors_at = map.BatchRow(pair.b) * width;
+    const int64_t at = first
+                           ? order.StateRow(pair.b) * width
+                           : order.MemoryRow(pair.step - 1, pair.b) * states.ld;
+    const int64_t factors_at = order.BatchRow(pair.b) * width;
     for (int64_t j = Lane(); j < width; j += kLanes) {
-      C value = skip ? C(0) : Load(from, at + j);
-      if (factors != nullptr && !skip) value *= Load(factors, factors_at + j);
+      C value = masked ? C(0) : Load(from, at + j);
+      if (factors != nullptr && !masked) value *= Load(factors, factors_at + j);
       Store(out, pair.row * width + j, value);
     }
   }
@@ -118,9 +119,9 @@ struct ScatterPass {
   int64_t width;
   T* out;
 
-  __device__ void operator()(const RowMap& map,
+  __device__ void operator()(const RowOrder& order,
                              const BlockPairs::Pair& pair) const {
-    const int64_t to = map.InMemory(pair.step, pair.b) * width;
+    const int64_t to = order.MemoryRow(pair.step, pair.b) * width;
     for (int64_t j = Lane(); j < width; j += kLanes) {
       Store(out, to + j, rows[pair.row * width + j]);
     }
@@ -136,10 +137,11 @@ struct StoreGatesPass {
   bool sum;
   T* x_grad;
 
-  __device__ void operator()(const RowMap& map,
+  __device__ void operator()(const RowOrder& order,
                              const BlockPairs::Pair& pair) const {
     const int64_t width = count * units;
-    const int64_t to = map.InMemory(pair.step, pair.b) * (sum ? units : width);
+    const int64_t to =
+        order.MemoryRow(pair.step, pair.b) * (sum ? units : width);
     const int64_t from = pair.row * width;
     for (int64_t j = Lane(); j < (sum ? units : width); j += kLanes) {
       C value = Load(gates, from + j);
@@ -153,17 +155,17 @@ struct StoreGatesPass {
 
 // For each time and row: n = t · batch + b.
 template <class T>
-struct ZeroPastPass {
-  RowMap map;
+struct ZeroPaddingPass {
+  RowOrder order;
   T* out;
   int64_t width;
   int64_t ld;
 
   __device__ void operator()(int64_t n) const {
-    const int64_t t = n / map.batch;
-    const int64_t b = n % map.batch;
-    if (t < map.Length(b)) return;
-    const int64_t to = map.At(t, b) * ld;
+    const int64_t t = n / order.batch;
+    const int64_t b = n % order.batch;
+    if (t < order.ActiveSteps(b)) return;
+    const int64_t to = order.TimeRow(t, b) * ld;
     for (int64_t j = Lane(); j < width; j += kLanes) {
       Store(out, to + j, ComputeType<T>(0));
     }
@@ -171,16 +173,16 @@ struct ZeroPastPass {
 };
 
 template <class T>
-struct BeginPass {
+struct InitialStatesPass {
   using C = ComputeType<T>;
-  RowMap map;
+  RowOrder order;
   const T* from;
   int64_t width;
   C* to;
   T* stored;
 
   __device__ void operator()(int64_t b) const {
-    const int64_t at = map.State(b) * width;
+    const int64_t at = order.StateRow(b) * width;
     for (int64_t j = Lane(); j < width; j += kLanes) {
       const C value = from == nullptr ? C(0) : Load(from, at + j);
       to[b * width + j] = value;
@@ -190,17 +192,17 @@ struct BeginPass {
 };
 
 template <class T>
-struct EndPass {
+struct FinalStatesPass {
   using C = ComputeType<T>;
-  RowMap map;
+  RowOrder order;
   const C* even;
   const C* odd;
   int64_t width;
   T* to;
 
   __device__ void operator()(int64_t b) const {
-    const C* from = map.Length(b) % 2 == 0 ? even : odd;
-    const int64_t at = map.State(b) * width;
+    const C* from = order.ActiveSteps(b) % 2 == 0 ? even : odd;
+    const int64_t at = order.StateRow(b) * width;
     for (int64_t j = Lane(); j < width; j += kLanes) {
       Store(to, at + j, from[b * width + j]);
     }
@@ -251,62 +253,71 @@ struct RoundElement {
 
 template <class T>
 Error SequencePasses<T>::GatherInput(const HostInterface& host,
-                                     const RowMap& map, const StepBlock& block,
-                                     const T* x, int64_t width, T* out) {
-  return RunPairs(host, map, block, GatherInputPass<T>{x, width, out});
+                                     const RowOrder& order,
+                                     const StepBlock& block, const T* x,
+                                     int64_t width, T* out) {
+  return RunPairs(host, order, block, GatherInputPass<T>{x, width, out});
 }
 
 template <class T>
 Error SequencePasses<T>::GatherStates(const HostInterface& host,
-                                      const RowMap& map, const StepBlock& block,
+                                      const RowOrder& order,
+                                      const StepBlock& block,
                                       const States<T>& states, const T* factors,
                                       T* out) {
-  return RunPairs(host, map, block, GatherStatesPass<T>{states, factors, out});
+  return RunPairs(host, order, block,
+                  GatherStatesPass<T>{states, factors, out});
 }
 
 template <class T>
 Error SequencePasses<T>::ScatterRows(const HostInterface& host,
-                                     const RowMap& map, const StepBlock& block,
+                                     const RowOrder& order,
+                                     const StepBlock& block,
                                      const ComputeType<T>* rows, int64_t width,
                                      T* out) {
   if (out == nullptr) return nullptr;
-  return RunPairs(host, map, block, ScatterPass<T>{rows, width, out});
+  return RunPairs(host, order, block, ScatterPass<T>{rows, width, out});
 }
 
 template <class T>
 Error SequencePasses<T>::StoreGates(const HostInterface& host,
-                                    const RowMap& map, const StepBlock& block,
+                                    const RowOrder& order,
+                                    const StepBlock& block,
                                     const SequenceShape& shape, const T* gates,
                                     int64_t count, T* x_grad) {
   if (shape.HasInputWeights() || x_grad == nullptr) return nullptr;
-  return RunPairs(host, map, block,
+  return RunPairs(host, order, block,
                   StoreGatesPass<T>{gates, count, shape.units,
                                     !shape.projected_input, x_grad});
 }
 
 template <class T>
-Error SequencePasses<T>::ZeroPast(const HostInterface& host, const RowMap& map,
-                                  T* out, int64_t width, int64_t ld) {
-  if (map.order == nullptr || out == nullptr) return nullptr;
-  return RunRows(host, map.steps * map.batch,
-                 ZeroPastPass<T>{map, out, width, ld});
+Error SequencePasses<T>::ZeroPadding(const HostInterface& host,
+                                     const RowOrder& order, T* out,
+                                     int64_t width, int64_t ld) {
+  if (!order.HasPadding() || out == nullptr) return nullptr;
+  return RunRows(host, order.steps * order.batch,
+                 ZeroPaddingPass<T>{order, out, width, ld});
 }
 
 template <class T>
-Error SequencePasses<T>::BeginStates(const HostInterface& host,
-                                     const RowMap& map, const T* from,
-                                     int64_t width, ComputeType<T>* to,
-                                     T* stored) {
-  return RunRows(host, map.batch, BeginPass<T>{map, from, width, to, stored});
+Error SequencePasses<T>::LoadInitialStates(const HostInterface& host,
+                                           const RowOrder& order, const T* from,
+                                           int64_t width, ComputeType<T>* to,
+                                           T* stored) {
+  return RunRows(host, order.batch,
+                 InitialStatesPass<T>{order, from, width, to, stored});
 }
 
 template <class T>
-Error SequencePasses<T>::EndStates(const HostInterface& host, const RowMap& map,
-                                   const ComputeType<T>* even,
-                                   const ComputeType<T>* odd, int64_t width,
-                                   T* to) {
+Error SequencePasses<T>::StoreFinalStates(const HostInterface& host,
+                                          const RowOrder& order,
+                                          const ComputeType<T>* even,
+                                          const ComputeType<T>* odd,
+                                          int64_t width, T* to) {
   if (to == nullptr) return nullptr;
-  return RunRows(host, map.batch, EndPass<T>{map, even, odd, width, to});
+  return RunRows(host, order.batch,
+                 FinalStatesPass<T>{order, even, odd, width, to});
 }
 
 template <class T>
@@ -334,7 +345,7 @@ Error SequencePasses<T>::RoundTo(const HostInterface& host,
                                  const ComputeType<T>* sums, int64_t count,
                                  T* out) {
   if (out == nullptr) return nullptr;
-  // Rows that keep the kernel's warps busy; the last one by itself.
+  // Rows that keep the kernel's warps busy; the last one separately.
   constexpr int64_t kWidth = 1024;
   const int64_t rows = count / kWidth;
   if (Error error = RunPointwise(host, rows, kWidth,

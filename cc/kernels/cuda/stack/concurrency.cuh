@@ -1,9 +1,9 @@
-// Owns the choice of what of a stack runs side by side, by what a persistent
-// kernel can do in half of the device. The layers of one direction run in
-// pairs, the second of a pair some steps behind the first, where the steps of
-// each fit a half: larger layers have work for all of it, and are better one
-// after the other. The directions of a layer run side by side, but where their
-// steps fit the whole device and no half of it.
+// Chooses what of a stack runs concurrently, by what a persistent kernel can do
+// on half of the device. The layers of a unidirectional stack run in pairs, the
+// second one some steps behind the first, if the steps of each fit on half of
+// the device; larger layers use all of it and run sequentially. The two
+// directions of a layer run concurrently, unless their steps fit on the whole
+// device but not on half of it.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STACK_CONCURRENCY_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STACK_CONCURRENCY_CUH_
@@ -21,10 +21,10 @@
 
 namespace blockrnn::cuda {
 
-// Blocks of steps that a layer is cut into at the most. Two layers with n
-// blocks each take as long as n + 1 of them, and each block begins with
-// launches and brings its weights again. Not measured yet.
-inline constexpr int64_t kMostPairBlocks = 8;
+// The maximum number of blocks of steps that a layer is cut into. Two layers
+// with n blocks each take as long as n + 1 blocks, and each block costs
+// launches and another load of its weights. Not measured yet.
+inline constexpr int64_t kMaxPairBlocks = 8;
 
 // The matrices of a step.
 template <class T, class StateMatrix>
@@ -34,7 +34,7 @@ struct StackMatrices {
 };
 
 template <class T, int kGates>
-StackMatrices<T, ForwardMatrix<T, kGates>> MatricesOf(
+StackMatrices<T, ForwardMatrix<T, kGates>> MakeMatrices(
     const RnnStackForwardArgs<T>& args) {
   const RnnGeometry& g = args.geometry;
   StackMatrices<T, ForwardMatrix<T, kGates>> matrices;
@@ -43,7 +43,7 @@ StackMatrices<T, ForwardMatrix<T, kGates>> MatricesOf(
   return matrices;
 }
 template <class T, int kGates>
-StackMatrices<T, BackwardMatrix<T, kGates>> MatricesOf(
+StackMatrices<T, BackwardMatrix<T, kGates>> MakeMatrices(
     const RnnStackBackwardArgs<T>& args) {
   const RnnGeometry& g = args.geometry;
   StackMatrices<T, BackwardMatrix<T, kGates>> matrices;
@@ -55,7 +55,7 @@ StackMatrices<T, BackwardMatrix<T, kGates>> MatricesOf(
 template <int kGates, class T, template <class> class Args>
 Error IsPersistentCell(const HostInterface& host, int64_t steps,
                        const Args<T>& args, bool* persistent) {
-  auto matrices = MatricesOf<T, kGates>(args);
+  auto matrices = MakeMatrices<T, kGates>(args);
   StepLoop loop;
   const Error error =
       args.geometry.projected
@@ -65,13 +65,13 @@ Error IsPersistentCell(const HostInterface& host, int64_t steps,
   return error;
 }
 
-// Whether one kernel does so many steps of a layer, beside `at_once` - 1 others
-// of its kind.
+// Whether one kernel runs so many steps of a layer while `concurrent_calls` - 1
+// others of its kind run concurrently.
 template <class Args>
-Error IsPersistent(const HostInterface& host, int at_once, int64_t steps,
-                   const Args& args, bool* persistent) {
+Error IsPersistent(const HostInterface& host, int concurrent_calls,
+                   int64_t steps, const Args& args, bool* persistent) {
   HostInterface share = host;
-  share.side_by_side *= at_once;
+  share.concurrent_calls *= concurrent_calls;
   switch (args.geometry.mode) {
     case RnnMode::kLstm:
       return IsPersistentCell<kLstmGates>(share, steps, args, persistent);
@@ -89,36 +89,37 @@ Error ChoosePairs(const HostInterface& host, const Args& args,
       args.steps < 2 * host.overlap_steps) {
     return nullptr;
   }
-  // As many steps in each: the last block brings its weights for all of its
-  // own.
+  // Blocks of equal size: a short last block would load its weights for a few
+  // steps only.
   const int64_t blocks =
-      std::min(args.steps / host.overlap_steps, kMostPairBlocks);
-  const int64_t of_block = (args.steps + blocks - 1) / blocks;
+      std::min(args.steps / host.overlap_steps, kMaxPairBlocks);
+  const int64_t block_steps = (args.steps + blocks - 1) / blocks;
   bool persistent = false;
-  const Error error = IsPersistent(host, 2, of_block, args, &persistent);
-  if (error == nullptr && persistent) streams->pair_steps = of_block;
+  const Error error = IsPersistent(host, 2, block_steps, args, &persistent);
+  if (error == nullptr && persistent) streams->pair_steps = block_steps;
   return error;
 }
 
-// Two kernels that keep the weights, each with the whole device in its turn,
-// are taken for faster than two launches in each step; two at once, with half
-// of it each, for faster than both. Not measured yet.
+// Two persistent kernels one after the other, each on the whole device, are
+// assumed to be faster than two launches in each step; two at once, each on
+// half of it, faster than both. Not measured yet.
 template <class Args>
-Error ChooseTurns(const HostInterface& host, const Args& args,
-                  StackStreams* streams) {
+Error ChooseDirections(const HostInterface& host, const Args& args,
+                       StackStreams* streams) {
   bool halves = false;
   if (Error error = IsPersistent(host, 2, args.steps, args, &halves)) {
     return error;
   }
   if (halves) return nullptr;
-  return IsPersistent(host, 1, args.steps, args, &streams->directions_in_turn);
+  return IsPersistent(host, 1, args.steps, args,
+                      &streams->sequential_directions);
 }
 
 template <class Args>
 Error ChooseStreams(const HostInterface& host, const Args& args,
                     StackStreams* streams) {
   return args.geometry.directions == 1 ? ChoosePairs(host, args, streams)
-                                       : ChooseTurns(host, args, streams);
+                                       : ChooseDirections(host, args, streams);
 }
 
 }  // namespace blockrnn::cuda

@@ -1,5 +1,5 @@
-// Owns dropout between the layers of a stack on the GPU, and what else goes
-// over arrays element by element. The masks have the bits of the CPU's.
+// Implements dropout between the layers of a stack on the GPU, and other
+// elementwise passes. The masks have the bits of the CPU's.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STACK_DROPOUT_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STACK_DROPOUT_CUH_
@@ -14,7 +14,7 @@
 
 namespace blockrnn::cuda {
 
-// element(j) for all j below `count`, in rows of a warp.
+// Calls element(j) for all j < count, in rows of a warp.
 template <class Element>
 struct ForEachElement {
   int64_t count;
@@ -33,8 +33,8 @@ Error RunForEach(const HostInterface& host, int64_t count,
                       ForEachElement<Element>{count, element});
 }
 
-// Draws a byte of the mask: eight elements, four to a counter, the first in the
-// lowest bit; zeros behind the last.
+// Draws a byte of the mask: eight elements, four from each counter, the first
+// in the lowest bit; zeros past the last one.
 struct MaskByte {
   PhiloxState philox;
   DropoutRule rule;
@@ -65,8 +65,8 @@ inline Error DrawMask(const HostInterface& host, const PhiloxState& philox,
                     MaskByte{philox, DropoutRule(rate), elements, mask});
 }
 
-// to[j] = kept · scale or, whatever stands there, 0, for the elements of a
-// span. May be in place.
+// to[j] = from[j] · scale where the mask keeps it, else 0 whatever from[j] is,
+// for the elements of a span. May run in place.
 template <class T>
 struct MaskedElement {
   ElementSpan span;
@@ -78,8 +78,8 @@ struct MaskedElement {
   __device__ void operator()(int64_t n) const {
     using C = ComputeType<T>;
     const int64_t j = span.At(n);
-    const bool kept = ((mask[j / 8] >> (j % 8)) & 1) != 0;
-    Store(to, j, kept ? Load(from, j) * scale : C(0));
+    const bool keeps = ((mask[j / 8] >> (j % 8)) & 1) != 0;
+    Store(to, j, keeps ? Load(from, j) * scale : C(0));
   }
 };
 
@@ -91,7 +91,8 @@ Error ApplyMask(const HostInterface& host, const uint8_t* mask, float rate,
                     MaskedElement<T>{span, mask, scale, from, to});
 }
 
-// grad[j] += other[j]: what two directions have to say about the same input.
+// grad[j] += other[j]: the sum of the two directions' gradients of the same
+// input.
 template <class T>
 struct AddedElement {
   const T* other;

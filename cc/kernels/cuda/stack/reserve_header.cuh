@@ -1,11 +1,11 @@
-// Owns the header of a reserve space in device memory: writing it behind a
-// forward, and its check behind a backward.
+// Implements the header of a reserve space in device memory: forward writes it,
+// backward checks it.
 //
 // The host cannot read it without waiting for the device, which would cost more
-// than many a backward. So the host checks the size alone, which with the
-// call's own geometry is all that memory safety needs, and the device the
-// header: gradients of a reserve space that is not of the call are NaN, all of
-// them, and never numbers that look right.
+// than many a backward call. So the host checks only the size, which with the
+// call's own geometry is sufficient for memory safety, and the device checks
+// the header: with the reserve space of another op all gradients are NaN, never
+// plausible numbers.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STACK_RESERVE_HEADER_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STACK_RESERVE_HEADER_CUH_
@@ -27,7 +27,7 @@ inline constexpr int kUsedHeaderWords =
     sizeof(ReserveHeader) / sizeof(ReserveWord);
 static_assert(sizeof(ReserveHeader) % sizeof(ReserveWord) == 0);
 
-// The header as it lies in memory, zeros behind it.
+// The header's bytes, padded with zeros.
 struct HeaderWords {
   ReserveWord of[kHeaderWords] = {};
 
@@ -36,7 +36,7 @@ struct HeaderWords {
   }
 };
 
-// The index of this thread in the grid, and how many there are.
+// The index of this thread in the grid, and their number.
 __device__ __forceinline__ int64_t GridThread() {
   return static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
 }
@@ -44,13 +44,13 @@ __device__ __forceinline__ int64_t GridThreads() {
   return static_cast<int64_t>(gridDim.x) * kThreads;
 }
 
-// Blocks for `count` elements that hardly ever are to be written.
+// Blocks for `count` elements that are rarely written.
 inline int64_t FewBlocks(int64_t count) {
-  constexpr int64_t kMostBlocks = 256;
-  return std::clamp<int64_t>((count + kThreads - 1) / kThreads, 1, kMostBlocks);
+  constexpr int64_t kMaxBlocks = 256;
+  return std::clamp<int64_t>((count + kThreads - 1) / kThreads, 1, kMaxBlocks);
 }
 
-// Writes the header, and zeros to the gaps behind the arrays.
+// Writes the header, and zeroes the gaps past the arrays.
 static __global__ void __launch_bounds__(kThreads)
     FinishReserveKernel(ReserveLayout::AllGaps gaps, HeaderWords header,
                         unsigned char* reserve) {
@@ -85,7 +85,7 @@ inline Error FinishReserve(const HostInterface& host,
                 HeaderWords(header), static_cast<unsigned char*>(reserve));
 }
 
-// All that a backward puts out.
+// All outputs of a backward call.
 template <class T>
 struct BackwardOutputs {
   static constexpr int kArrays = 4;
@@ -95,7 +95,7 @@ struct BackwardOutputs {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    RefuseReserveKernel(const ReserveWord* reserve, HeaderWords expected,
+    RejectReserveKernel(const ReserveWord* reserve, HeaderWords expected,
                         BackwardOutputs<T> outputs) {
   bool same = true;
 #pragma unroll
@@ -113,16 +113,16 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// NaN in all outputs unless the reserve space begins with this header.
+// Sets all outputs to NaN unless the reserve space begins with this header.
 template <class T>
-Error RefuseReserve(const HostInterface& host, const void* reserve,
+Error RejectReserve(const HostInterface& host, const void* reserve,
                     const ReserveHeader& expected,
                     const BackwardOutputs<T>& outputs) {
   int64_t most = 0;
   for (const int64_t elements : outputs.elements) {
     most = std::max(most, elements);
   }
-  return Launch(RefuseReserveKernel<T>, FewBlocks(most), host,
+  return Launch(RejectReserveKernel<T>, FewBlocks(most), host,
                 static_cast<const ReserveWord*>(reserve), HeaderWords(expected),
                 outputs);
 }

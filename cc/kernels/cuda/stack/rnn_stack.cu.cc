@@ -1,5 +1,5 @@
-// Owns the engine's functions for stacks of layers, for every type: what a GPU
-// lends to a stack (cc/core/rnn_stack_forward.h).
+// Implements the engine's functions for stacks of layers: what the driver in
+// cc/core/rnn_stack_forward.h needs from a device.
 
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "cc/core/rnn_stack_plan.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/instantiate.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/stack/concurrency.cuh"
 #include "cc/kernels/cuda/stack/dropout.cuh"
@@ -31,7 +32,7 @@ class RnnStackEngine {
   static constexpr ReserveDevice kReserveDevice = kDevice;
   static bool Failed(Error error) { return error != nullptr; }
 
-  // Of a stack's arguments, forward or backward; streams: ChooseStreams.
+  // args: of a stack, forward or backward; streams: from ChooseStreams.
   template <class Args>
   RnnStackEngine(const HostInterface& host, const Args& args,
                  const StackStreams& streams)
@@ -104,10 +105,10 @@ class RnnStackEngine {
 };
 
 template <class T>
-BackwardOutputs<T> OutputsOf(const RnnStackBackwardArgs<T>& args) {
+BackwardOutputs<T> BackwardOutputsOf(const RnnStackBackwardArgs<T>& args) {
   const RnnGeometry& g = args.geometry;
   const int64_t states = g.pseudo_layers() * args.batch;
-  // Without an lstm there is no gradient of input_c here.
+  // Only an LSTM has a gradient of input_c.
   const int64_t c = args.input_c_backprop != nullptr ? states * g.units : 0;
   return {{args.input_backprop, args.input_h_backprop, args.input_c_backprop,
            args.params_backprop},
@@ -134,23 +135,12 @@ Error Run(const RnnStackBackwardArgs<T>& args, const HostInterface& host) {
           RnnStackBackward<T, RnnStackEngine<T>>(args, &engine).Run()) {
     return error;
   }
-  return RefuseReserve(host, args.reserve,
+  return RejectReserve(host, args.reserve,
                        MakeReserveHeader(args, kElementBytes<T>, kDevice),
-                       OutputsOf(args));
+                       BackwardOutputsOf(args));
 }
 
-template Error Run(const RnnStackForwardArgs<Eigen::half>&,
-                   const HostInterface&);
-template Error Run(const RnnStackForwardArgs<Eigen::bfloat16>&,
-                   const HostInterface&);
-template Error Run(const RnnStackForwardArgs<float>&, const HostInterface&);
-template Error Run(const RnnStackForwardArgs<double>&, const HostInterface&);
-
-template Error Run(const RnnStackBackwardArgs<Eigen::half>&,
-                   const HostInterface&);
-template Error Run(const RnnStackBackwardArgs<Eigen::bfloat16>&,
-                   const HostInterface&);
-template Error Run(const RnnStackBackwardArgs<float>&, const HostInterface&);
-template Error Run(const RnnStackBackwardArgs<double>&, const HostInterface&);
+BLOCKRNN_INSTANTIATE_RUN(RnnStackForwardArgs)
+BLOCKRNN_INSTANTIATE_RUN(RnnStackBackwardArgs)
 
 }  // namespace blockrnn::cuda

@@ -1,4 +1,4 @@
-// Owns the streams beside those of the callers.
+// Implements the engine's own streams.
 
 #include "cc/kernels/cuda/stack/streams.cuh"
 
@@ -16,7 +16,7 @@
 namespace blockrnn::cuda {
 namespace {
 
-// The stream beside `main` on the current device, made at the first call.
+// The stream beside `main` on the current device, created by the first call.
 Error FindSideStream(cudaStream_t main, cudaStream_t* side) {
   // Never destroyed: at the end of the process CUDA may be gone before them.
   static auto* const mutex = new std::mutex;
@@ -38,7 +38,7 @@ Error FindSideStream(cudaStream_t main, cudaStream_t* side) {
 }  // namespace
 
 SideStream::~SideStream() {
-  // What waits for it goes on waiting.
+  // Streams that already wait for the event are not affected.
   if (event_ != nullptr) static_cast<void>(cudaEventDestroy(event_));
 }
 
@@ -50,8 +50,8 @@ Error SideStream::Open() {
   return ToError(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
 }
 
-// A wait is for what the event has recorded when the wait is queued, so one
-// event serves all.
+// cudaStreamWaitEvent captures the event's state when it is queued, so one
+// event serves all waits.
 Error SideStream::Order(cudaStream_t first, cudaStream_t then) {
   if (Error error = ToError(cudaEventRecord(event_, first))) return error;
   return ToError(cudaStreamWaitEvent(then, event_, 0));
@@ -71,7 +71,7 @@ StepRecords::~StepRecords() {
 
 Error StepRecords::Record(int64_t steps, cudaStream_t stream) {
   recorded_ += steps;
-  if (count_ < kMostEvents) ++count_;
+  if (count_ < kMaxEvents) ++count_;
   const int last = count_ - 1;
   if (last == events_) {
     if (Error error = ToError(
@@ -91,23 +91,23 @@ Error StepRecords::Await(int64_t steps, cudaStream_t stream) {
   return ToError(cudaStreamWaitEvent(stream, event_[found - done_], 0));
 }
 
-StreamHost::StreamHost(const HostInterface& lender, SideStream* side)
-    : lender_(lender), side_(side), host_(lender), unpooled_(lender) {
+StreamHost::StreamHost(const HostInterface& parent, SideStream* side)
+    : parent_(parent), side_(side), host_(parent), unpooled_(parent) {
   host_.context = this;
   host_.allocate = &AllocateFromPool;
   unpooled_.context = this;
-  unpooled_.allocate = &AllocateFromLender;
+  unpooled_.allocate = &AllocateFromParent;
   unpooled_.blas = nullptr;
-  if (lender.blas == nullptr) return;
+  if (parent.blas == nullptr) return;
   blas_.context = this;
-  blas_.product = &Product;
+  blas_.gemm = &RunGemm;
   host_.blas = &blas_;
 }
 
-const HostInterface& StreamHost::For(int side_by_side,
-                                     const BlockWatch* watch) {
-  host_.side_by_side = lender_.side_by_side * side_by_side;
-  host_.watch = watch;
+const HostInterface& StreamHost::For(int concurrent_calls,
+                                     const BlockObserver* observer) {
+  host_.concurrent_calls = parent_.concurrent_calls * concurrent_calls;
+  host_.observer = observer;
   if (side_ != nullptr) {
     host_.stream = side_->stream();
     unpooled_.stream = side_->stream();
@@ -118,25 +118,25 @@ const HostInterface& StreamHost::For(int side_by_side,
 void* StreamHost::AllocateFromPool(void* context, std::size_t bytes) {
   auto* const self = static_cast<StreamHost*>(context);
   if (void* const data = self->scratch_.Take(bytes)) return data;
-  void* const data = AllocateFromLender(context, bytes);
+  void* const data = AllocateFromParent(context, bytes);
   if (data != nullptr) self->scratch_.Add(data, bytes);
   return data;
 }
 
-// What the lender gives is free once the work that is queued on its stream by
-// now is done, of whomever it is.
-void* StreamHost::AllocateFromLender(void* context, std::size_t bytes) {
+// The parent's memory is free once the work queued on the parent's stream by
+// now is done, whoever queued it.
+void* StreamHost::AllocateFromParent(void* context, std::size_t bytes) {
   auto* const self = static_cast<StreamHost*>(context);
-  void* const data = self->lender_.allocate(self->lender_.context, bytes);
+  void* const data = self->parent_.allocate(self->parent_.context, bytes);
   if (data == nullptr || self->side_ == nullptr) return data;
   return self->side_->Fork() == nullptr ? data : nullptr;
 }
 
-Error StreamHost::Product(void* context, const BlasProduct& product,
+Error StreamHost::RunGemm(void* context, const BlasGemm& gemm,
                           const HostInterface&) {
   auto* const self = static_cast<StreamHost*>(context);
-  const Blas& blas = *self->lender_.blas;
-  return blas.product(blas.context, product, self->unpooled_);
+  const Blas& blas = *self->parent_.blas;
+  return blas.gemm(blas.context, gemm, self->unpooled_);
 }
 
 }  // namespace blockrnn::cuda

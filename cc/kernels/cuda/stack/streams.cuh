@@ -1,6 +1,6 @@
-// Owns what runs side by side on the GPU, on the caller's stream and on one
-// beside it: the directions of a layer, or layers in pairs, the second of which
-// does a block of steps when the first has done it.
+// Implements what runs concurrently on the GPU, on the caller's stream and a
+// second one (the side stream): the directions of a layer, or layers in pairs,
+// of which the second runs a block of steps once the first has computed it.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STACK_STREAMS_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STACK_STREAMS_CUH_
@@ -18,9 +18,9 @@
 
 namespace blockrnn::cuda {
 
-// The stream beside a caller's. There is one for each, kept for the life of the
-// process; several calls may use it at a time, since they wait for nothing that
-// is not queued yet.
+// The second stream for a caller's stream. There is one for each, which lives
+// as long as the process; several calls may share it, since they only wait for
+// work that is already queued.
 class SideStream {
  public:
   explicit SideStream(void* stream)
@@ -29,16 +29,16 @@ class SideStream {
   SideStream(const SideStream&) = delete;
   SideStream& operator=(const SideStream&) = delete;
 
-  // Before anything else; may be called again.
+  // Must be called first; may be called again.
   Error Open();
 
   void* stream() const { return side_; }
 
-  // What is queued beside the caller's stream from now on waits for what is
-  // queued on that by now.
+  // Makes the side stream wait for all work queued on the caller's stream so
+  // far.
   Error Fork() { return Order(main_, side_); }
-  // The other way round. What is queued beside the caller's stream uses memory
-  // of the caller: where that can't be made to wait, the host does.
+  // Makes the caller's stream wait for the side stream, whose work uses memory
+  // of the caller. If that fails the host waits instead.
   Error Join();
 
  private:
@@ -49,38 +49,40 @@ class SideStream {
   cudaEvent_t event_ = nullptr;
 };
 
-// The host of the sequences of a stream, one after another, with scratch that
-// each has in its turn.
+// The HostInterface of the calls on one stream, one after another, which share
+// their scratch.
 class StreamHost {
  public:
-  // side: what its work is queued on, or nullptr for the lender's own stream.
-  StreamHost(const HostInterface& lender, SideStream* side);
+  // side: the stream that the work is queued on, or nullptr for the parent's
+  // own.
+  StreamHost(const HostInterface& parent, SideStream* side);
   StreamHost(const StreamHost&) = delete;
   StreamHost& operator=(const StreamHost&) = delete;
 
-  // Of a sequence that is one of `side_by_side`, when the side stream is open.
-  const HostInterface& For(int side_by_side, const BlockWatch* watch = nullptr);
+  // For a call that is one of `concurrent_calls`; the side stream must be open.
+  const HostInterface& For(int concurrent_calls,
+                           const BlockObserver* observer = nullptr);
 
-  // The sequence is queued, and its scratch the next one's, which runs after it
-  // on the same stream.
+  // Releases the scratch of a call that is queued to the next one, which runs
+  // after it on the same stream.
   void Recycle() { scratch_.Recycle(); }
 
  private:
   static void* AllocateFromPool(void* context, std::size_t bytes);
-  static void* AllocateFromLender(void* context, std::size_t bytes);
-  static Error Product(void* context, const BlasProduct& product,
+  static void* AllocateFromParent(void* context, std::size_t bytes);
+  static Error RunGemm(void* context, const BlasGemm& gemm,
                        const HostInterface&);
 
-  const HostInterface& lender_;
+  const HostInterface& parent_;
   SideStream* const side_;
   ScratchPool scratch_;
   Blas blas_;
   HostInterface host_;
-  // For the BLAS, which keeps its scratch from layer to layer.
+  // For the BLAS, whose scratch lives from layer to layer.
   HostInterface unpooled_;
 };
 
-// How far the first layer of a pair is, for the second.
+// The progress of the first layer of a pair, for the second one.
 class StepRecords {
  public:
   StepRecords() = default;
@@ -91,19 +93,19 @@ class StepRecords {
   // For the next pair.
   void Clear() { count_ = recorded_ = awaited_ = 0; }
 
-  // The first layer has queued `steps` more.
+  // The first layer has queued `steps` more steps.
   Error Record(int64_t steps, cudaStream_t stream);
-  // What the second layer queues from now on waits for `steps` more. Not before
-  // all has been recorded.
+  // Makes what the second layer queues from now on wait for `steps` more steps.
+  // Only after all of them have been recorded.
   Error Await(int64_t steps, cudaStream_t stream);
 
  private:
-  // With more blocks the last event stands for all from there on.
-  static constexpr int kMostEvents = 16;
+  // With more blocks the last event covers all remaining ones.
+  static constexpr int kMaxEvents = 16;
 
-  int events_ = 0;  // that have been made
-  cudaEvent_t event_[kMostEvents] = {};
-  int64_t done_[kMostEvents] = {};  // steps, when the event comes
+  int events_ = 0;  // that have been created
+  cudaEvent_t event_[kMaxEvents] = {};
+  int64_t done_[kMaxEvents] = {};  // steps before the event
   int count_ = 0;
   int64_t recorded_ = 0;
   int64_t awaited_ = 0;
@@ -111,8 +113,8 @@ class StepRecords {
 
 // How a stack runs.
 struct StackStreams {
-  int64_t pair_steps = 0;  // of a block, where layers run in pairs; else 0
-  bool directions_in_turn = false;  // each with the whole device
+  int64_t pair_steps = 0;  // of a block, if layers run in pairs; else 0
+  bool sequential_directions = false;  // each with the whole device
 };
 
 class LayerStreams {
@@ -120,19 +122,19 @@ class LayerStreams {
   LayerStreams(const HostInterface& host, const RnnGeometry& geometry,
                const StepSpan& all_steps, const StackStreams& streams)
       : directions_(geometry.directions),
-        at_once_(streams.directions_in_turn
-                     ? 1
-                     : static_cast<int>(geometry.directions)),
+        concurrent_directions_(streams.sequential_directions
+                                   ? 1
+                                   : static_cast<int>(geometry.directions)),
         all_steps_(all_steps),
         pair_steps_(streams.pair_steps),
         layers_left_(geometry.layers),
         side_(host.stream),
         main_host_(host, nullptr),
         side_host_(host, &side_) {}
-  // Between the layers of a pair: what the first has queued uses memory of the
-  // caller.
+  // Between the layers of a pair: the queued work of the first one uses memory
+  // of the caller.
   ~LayerStreams() {
-    if (leads_) static_cast<void>(side_.Join());
+    if (first_queued_) static_cast<void>(side_.Join());
   }
 
   // take(steps, host) → Error and body(pseudo, host) → Error as in
@@ -140,11 +142,11 @@ class LayerStreams {
   template <class Take, class Body>
   Error Run(int64_t layer, const Take& take, const Body& body) {
     --layers_left_;
-    if (leads_) return RunSecond(layer, take, body);
+    if (first_queued_) return RunSecond(layer, take, body);
     if (pair_steps_ > 0 && layers_left_ > 0) return RunFirst(layer, take, body);
-    const HostInterface& host = main_host_.For(at_once_);
+    const HostInterface& host = main_host_.For(concurrent_directions_);
     if (Error error = take(all_steps_, host)) return error;
-    if (at_once_ == 1) {
+    if (concurrent_directions_ == 1) {
       for (int64_t direction = 0; direction < directions_; ++direction) {
         if (Error error = RunOne(layer, direction, &main_host_, host, body)) {
           return error;
@@ -154,23 +156,24 @@ class LayerStreams {
     }
     if (Error error = Fork()) return error;
     // The second direction first: its allocations wait for the caller's stream,
-    // which has nothing of this layer yet.
-    Error error = RunOne(layer, 1, &side_host_, side_host_.For(at_once_), body);
+    // on which nothing of this layer is queued yet.
+    Error error = RunOne(layer, 1, &side_host_,
+                         side_host_.For(concurrent_directions_), body);
     if (error == nullptr) error = RunOne(layer, 0, &main_host_, host, body);
-    // After a failure too.
+    // Also after a failure.
     const Error joined = side_.Join();
     return error != nullptr ? error : joined;
   }
 
  private:
-  // The second layer of a pair, as it follows the first.
+  // The second layer of a pair, which follows the first.
   template <class Take>
   struct Second {
     StepRecords* records;
     const Take& take;
 
-    static Error Enter(void* context, int64_t first, int64_t steps,
-                       const HostInterface& host) {
+    static Error BeforeBlock(void* context, int64_t first, int64_t steps,
+                             const HostInterface& host) {
       const auto* const self = static_cast<const Second*>(context);
       if (Error error = self->records->Await(
               steps, static_cast<cudaStream_t>(host.stream))) {
@@ -186,15 +189,16 @@ class LayerStreams {
         steps, static_cast<cudaStream_t>(host.stream));
   }
 
-  // On the side stream: its allocations wait for the caller's stream, which has
-  // nothing of the pair yet.
+  // On the side stream: its allocations wait for the caller's stream, on which
+  // nothing of the pair is queued yet.
   template <class Take, class Body>
   Error RunFirst(int64_t layer, const Take& take, const Body& body) {
     if (Error error = Fork()) return error;
-    leads_ = true;
+    first_queued_ = true;
     records_.Clear();
-    const BlockWatch watch = {&records_, nullptr, &RecordBlock, pair_steps_};
-    const HostInterface& host = side_host_.For(2, &watch);
+    const BlockObserver observer = {&records_, nullptr, &RecordBlock,
+                                    pair_steps_};
+    const HostInterface& host = side_host_.For(2, &observer);
     if (Error error = take(all_steps_, host)) return error;
     return RunOne(layer, 0, &side_host_, host, body);
   }
@@ -202,11 +206,11 @@ class LayerStreams {
   template <class Take, class Body>
   Error RunSecond(int64_t layer, const Take& take, const Body& body) {
     Second<Take> second = {&records_, take};
-    const BlockWatch watch = {&second, &Second<Take>::Enter, nullptr,
-                              pair_steps_};
+    const BlockObserver observer = {&second, &Second<Take>::BeforeBlock,
+                                    nullptr, pair_steps_};
     const Error error =
-        RunOne(layer, 0, &main_host_, main_host_.For(2, &watch), body);
-    leads_ = false;
+        RunOne(layer, 0, &main_host_, main_host_.For(2, &observer), body);
+    first_queued_ = false;
     const Error joined = side_.Join();
     return error != nullptr ? error : joined;
   }
@@ -217,20 +221,21 @@ class LayerStreams {
   }
 
   template <class Body>
-  Error RunOne(int64_t layer, int64_t direction, StreamHost* lender,
+  Error RunOne(int64_t layer, int64_t direction, StreamHost* parent,
                const HostInterface& host, const Body& body) const {
     const Error error =
         body(Pseudo{layer, direction, layer * directions_ + direction}, host);
-    lender->Recycle();
+    parent->Recycle();
     return error;
   }
 
   const int64_t directions_;
-  const int at_once_;  // directions
+  const int concurrent_directions_;  // directions
   const StepSpan all_steps_;
   const int64_t pair_steps_;
   int64_t layers_left_;
-  bool leads_ = false;  // the first layer of a pair is queued, not the second
+  bool first_queued_ =
+      false;  // the first layer of a pair is queued, not the second
   SideStream side_;
   StepRecords records_;
   StreamHost main_host_;

@@ -1,5 +1,5 @@
-// Owns the one instruction of tensor cores that the engine uses, and what
-// stands in for it where a device has none for the type.
+// Defines the one tensor core instruction that the engine uses, and its
+// replacement for devices that lack it for a type.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_MMA_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_MMA_CUH_
@@ -17,19 +17,19 @@
 
 namespace blockrnn::cuda {
 
-// Four elements of 16 bits as the two registers that hold them, the first one
-// in the lower half of the first.
+// Four 16-bit elements in two registers, the first one in the lower half of the
+// first register.
 struct alignas(8) Pairs {
   uint32_t value[2];
 };
 
-// c[16, 8] += a[16, 16] · b[16, 8]: mma.m16n8k16 of the PTX ISA. Of its lanes,
-// g = lane / 4 and t = lane % 4:
-//   a  rows g, g + 8, g, g + 8 and of each the depths 2t, 2t + 1, of the last
+// c[16, 8] += a[16, 16] · b[16, 8]: mma.m16n8k16 of the PTX ISA. With g = lane
+// / 4 and t = lane % 4 a lane holds
+//   a  rows g, g + 8, g, g + 8, and of each the depths 2t, 2t + 1; in the last
 //      two registers 2t + 8, 2t + 9
 //   b  column g, depths 2t, 2t + 1 and 2t + 8, 2t + 9
 //   c  row g, columns 2t, 2t + 1; row g + 8, the same columns
-// All lanes of a warp call it together. Returns whether the device has it.
+// All lanes of a warp must call it together. Returns whether the device has it.
 #ifdef BLOCKRNN_EMULATED_MMA
 template <class S>
 bool TensorMma(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&c)[4]) {
@@ -75,15 +75,15 @@ __device__ __forceinline__ float WidenHigh(uint32_t pair) {
   return WidenLow<S>(pair >> 16);
 }
 
-// *c += the products of two pairs.
+// *c += the dot product of two pairs.
 template <class S>
 __device__ __forceinline__ void AddPairs(uint32_t a, uint32_t b, float* c) {
   *c += WidenLow<S>(a) * WidenLow<S>(b);
   *c += WidenHigh<S>(a) * WidenHigh<S>(b);
 }
 
-// The same without tensor cores, before sm_80: slow, but right. A lane asks the
-// others for the rows and the columns of its own elements of c.
+// The same without tensor cores, before sm_80: slow but correct. A lane reads
+// the rows and columns of its own elements of c from the other lanes.
 template <class S>
 __device__ __forceinline__ void PlainMma(const uint32_t (&a)[4],
                                          const uint32_t (&b)[2],

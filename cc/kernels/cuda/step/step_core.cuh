@@ -1,12 +1,12 @@
-// Owns how float and double are multiplied within a step, by CUDA cores: a
-// chunk of the state in shared memory with a chunk of a panel's weights, and
-// the way of the sums to where FinishTile reads them. step_tensor.cuh is the
-// other.
+// Implements the multiplication within a step on CUDA cores, for float and
+// double: a chunk of the state in shared memory with a chunk of a panel's
+// weights, and the path of the sums to where FinishTile reads them.
+// step_tensor.cuh is the counterpart for tensor cores.
 //
-// Shared memory hands a warp 128 bytes in a cycle, whether or not its lanes
-// read the same: what all lanes read of the state costs as much as 32 columns
-// of weights. So with few rows a lane has several columns for what it reads,
-// and lanes with the same columns share the depth.
+// Shared memory delivers 128 bytes per cycle to a warp, whether or not its
+// lanes read the same address: a broadcast of the state costs as much as 32
+// columns of weights. So with few rows a lane has several columns for each
+// value that it reads, and lanes with the same columns split the depth.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_STEP_CORE_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_STEP_CORE_CUH_
@@ -21,7 +21,7 @@
 
 namespace blockrnn::cuda {
 
-// Where a warp's lanes are in a panel: kAcross lanes have kColumns columns
+// How the lanes of a warp map to a panel: kAcross lanes have kColumns columns
 // each, and there are as many groups of them as a lane has columns.
 template <int kColumns>
 struct CoreLanes {
@@ -34,8 +34,8 @@ struct CoreLanes {
   }
 };
 
-// The gate of a lane's columns, which have the same one; columns that are left
-// over are zeros.
+// The gate of a lane's columns, which all have the same one; unused columns are
+// zeros.
 template <int kGates, int kColumns>
 __device__ __forceinline__ int LaneGate() {
   constexpr int kUnits = kPanelColumns / kGates;
@@ -46,26 +46,27 @@ __device__ __forceinline__ int LaneGate() {
 // A block's shared memory: first the states, then the warps' sums.
 template <int kRows, int kStates, class C>
 struct StepShape {
-  // Elements of the states, but for what parts them.
+  // Elements of the states, without padding.
   static constexpr int kMemory = 32 * 1024 / static_cast<int>(sizeof(C));
-  // Of few rows there is little to multiply while the next states are brought,
-  // so that more of them are brought at once.
-  static constexpr int kMost = kRows > kFewStepRows<C> ? 32 : 64;
-  // Four depths, a chunk, each; all warps have as many of them.
-  static constexpr int kFours =
-      std::min(kMost, kMemory / (kRows * kStates * kFour) / kWarps * kWarps);
+  // With few rows there is little to compute while the next states are being
+  // loaded, so more of them are loaded at once.
+  static constexpr int kMaxFours = kRows > kFewStepRows<C> ? 32 : 64;
+  // Fours of depths, each a chunk; the same number for all warps.
+  static constexpr int kFours = std::min(
+      kMaxFours, kMemory / (kRows * kStates * kFour) / kWarps * kWarps);
   static constexpr int kChunks = kFours / kWarps;  // of a warp
-  // From state to state: lanes of different ones meet different banks.
+  // From state to state, padded so that lanes of different ones hit different
+  // banks.
   static constexpr int kStateFours = kRows * kFours + (kStates > 1 ? 1 : 0);
   static constexpr int kStateElements = kStates * kStateFours * kFour;
   static constexpr int kSumElements = kRows * kWarps * kPanelColumns;
   static constexpr int kBytes =
       std::max(kStateElements, kSumElements) * static_cast<int>(sizeof(C));
   static_assert(kFours > 0);
-  static_assert(kStates <= kMostStates);
+  static_assert(kStates <= kMaxStates);
 };
 
-// What a lane has of a chunk of a panel's weights: of each of its columns.
+// A lane's part of a chunk of a panel's weights: that of each of its columns.
 template <int kColumns, class C>
 struct CoreWeights {
   Four<C> column[kColumns];
@@ -80,7 +81,7 @@ struct CoreWeights {
   }
 };
 
-// A lane's sums, of its columns.
+// A lane's sums of its columns.
 template <int kRows, int kColumns, class C>
 struct CoreSums {
   C value[kColumns][kRows] = {};
@@ -105,10 +106,10 @@ __device__ __forceinline__ void MultiplyChunk(
   }
 }
 
-// Adds up the sums of lanes with the same columns and leaves a warp's sums
-// where FinishTile reads them, each lane those of one column. Every lane of a
-// warp calls it: they exchange halves of what they have until each has one
-// column.
+// Adds up the sums of lanes with the same columns and stores a warp's sums
+// where FinishTile reads them, each lane those of one column. All lanes of a
+// warp must call it: they exchange halves of their sums until each has one
+// column left.
 template <int kRows, int kColumns, class C>
 __device__ __forceinline__ void StoreSums(
     const CoreSums<kRows, kColumns, C>& sums, C* memory) {
@@ -139,13 +140,12 @@ __device__ __forceinline__ void StoreSums(
   }
 #pragma unroll
   for (int row = 0; row < kRows; ++row) {
-    memory[SumAt<kRows>(Warp(), row, Lanes::first_column() + group)] =
+    memory[SumIndex<kRows>(Warp(), row, Lanes::first_column() + group)] =
         left[0][row];
   }
 }
 
-// A tile of StepKernel by CUDA cores: what it has of shared memory, and the way
-// of its sums there.
+// A tile of StepKernel on CUDA cores: its shared memory and its multiplication.
 template <int kRows, int kGates, int kStates, class T>
 struct CoreTile {
   using C = ComputeType<T>;
@@ -155,32 +155,31 @@ struct CoreTile {
                                       : LaneColumns<T>(kGates);
   using Lanes = CoreLanes<kColumns>;
   static constexpr int kBytes = Shape::kBytes;
-  // Of a lane, brought at once.
+  // Chunks that a lane loads at once.
   static constexpr int kChunks = Shape::kChunks / Lanes::kGroups;
   static_assert(Shape::kChunks % Lanes::kGroups == 0);
 
-  // meanwhile(): while the first states come.
-  template <class Meanwhile>
-  static __device__ __forceinline__ void Sum(const StepProduct<T>& product,
-                                             const StepRange& range,
-                                             int64_t panel, int64_t row0,
-                                             unsigned char* memory,
-                                             const Meanwhile& meanwhile) {
+  // while_loading() runs while the first states are being loaded.
+  template <class WhileLoading>
+  static __device__ __forceinline__ void Sum(
+      const StepGemm<T>& gemm, const StepRange& range, int64_t panel,
+      int64_t row0, unsigned char* memory, const WhileLoading& while_loading) {
     auto* const shared = reinterpret_cast<Four<C>*>(memory);
-    const int64_t chunks = product.weights.chunks();
-    const bool apart =
-        product.weights.slice > 0 || product.state_factors != nullptr;
-    const int states = apart ? kStates : 1;
-    const int gate = kStates > 1 && apart ? LaneGate<kGates, kColumns>() : 0;
+    const int64_t chunks = gemm.weights.chunks();
+    const bool state_per_gate =
+        gemm.weights.slice > 0 || gemm.state_factors != nullptr;
+    const int states = state_per_gate ? kStates : 1;
+    const int gate =
+        kStates > 1 && state_per_gate ? LaneGate<kGates, kColumns>() : 0;
     const auto* const weights =
-        reinterpret_cast<const Four<C>*>(product.weights.packed) +
+        reinterpret_cast<const Four<C>*>(gemm.weights.packed) +
         panel * chunks * kPanelColumns;
     CoreSums<kRows, kColumns, C> sums;
     int64_t first = 0;
-    // At least once: without any depth there are operands, too.
+    // At least once: even with a depth of 0 operands must be read.
 #pragma unroll 1
     do {
-      // The weights are on their way while the states are brought.
+      // The weights are being loaded at the same time as the states.
       CoreWeights<kColumns, C> w[kChunks];
 #pragma unroll
       for (int i = 0; i < kChunks; ++i) {
@@ -191,13 +190,13 @@ struct CoreTile {
           w[i] = {};
         }
       }
-      __syncthreads();  // the states before these have been read
-      BringState<kRows, (kStates > 1)>(
-          product, range, states,
+      __syncthreads();  // the previous states have been read
+      LoadState<kRows, (kStates > 1)>(
+          gemm, range, states,
           {row0, first, Shape::kFours, Shape::kFours, Shape::kStateFours},
           shared);
-      if (first == 0) meanwhile();
-      AwaitState();
+      if (first == 0) while_loading();
+      WaitForState();
       __syncthreads();
 #pragma unroll
       for (int i = 0; i < kChunks; ++i) {

@@ -1,5 +1,5 @@
-// Owns how the steps of a block are queued: a persistent kernel for all of
-// them, or a launch for each product of each step.
+// Implements how the steps of a block are queued: as one persistent kernel for
+// all of them, or as a launch for each GEMM of each step.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_STEP_LOOP_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_STEP_LOOP_CUH_
@@ -22,12 +22,10 @@
 
 namespace blockrnn::cuda {
 
-// The steps of a block in the order they are done: the first one first, each
-// with the state before it; or backwards, each with what the step after it
-// left.
+// The steps of a block in the order in which they run: forward each reads the
+// state that the previous step computed, backward what the next step computed.
 struct BlockSteps {
-  RowMap rows;  // its pointers are to the device or to the host
-  int64_t all_steps = 0;
+  RowOrder rows;
   StepBlock block;
   bool backwards = false;
 
@@ -36,46 +34,44 @@ struct BlockSteps {
     range.step =
         backwards ? block.first + block.steps - 1 - n : block.first + n;
     range.state = backwards ? range.step + 1 : range.step;
-    range.rows = rows.Active(range.step);
-    range.state_rows = !backwards ? range.rows
-                       : range.step + 1 < all_steps
-                           ? rows.Active(range.step + 1)
-                           : 0;
+    range.rows = rows.ActiveRows(range.step);
+    // The last step has no next one, whose state would be read.
+    range.state_rows = backwards ? rows.ActiveRows(range.step + 1) : range.rows;
     return range;
   }
 };
 
-// A product of a step: its weights, what is done to its sums, and whether its
-// state is the step's own (PersistentWork).
+// A GEMM of a step: its weights, its epilogue, and whether it reads a state of
+// this same step (PersistentWork).
 template <class T, int kGates, bool kSliced, class Epilogue>
 struct StepWork {
   using OnDevice = PersistentWork<T, kGates, kSliced, Epilogue>;
 
   const StepMatrix<T, kGates, kSliced>& matrix;
   Epilogue epilogue;
-  bool of_this_step = false;
+  bool reads_this_step = false;
 };
 
 template <class T, int kGates, bool kSliced, class Epilogue>
 StepWork<T, kGates, kSliced, Epilogue> Work(
     const StepMatrix<T, kGates, kSliced>& matrix, const Epilogue& epilogue,
-    bool of_this_step = false) {
-  return {matrix, epilogue, of_this_step};
+    bool reads_this_step = false) {
+  return {matrix, epilogue, reads_this_step};
 }
 
-// What the choice of a persistent kernel asks of a product.
+// The description of a GEMM from which PlanPersistent chooses.
 template <class T, int kGates, bool kSliced>
-PersistentProduct Describe(const StepMatrix<T, kGates, kSliced>& matrix) {
+PersistentGemm Describe(const StepMatrix<T, kGates, kSliced>& matrix) {
   const PackedWeights<T> weights = matrix.PackedForFew();
-  PersistentProduct product;
-  product.rows = matrix.shape().rows;
-  product.panels = weights.panels();
-  product.chunks = weights.chunks();
-  product.slices = kSliced ? kGates : 1;
-  product.tensor_cores = kTensorCores<T>;
-  product.weight_bytes = sizeof(typename StorageOf<T>::Type);
-  product.compute_bytes = sizeof(ComputeType<T>);
-  return product;
+  PersistentGemm gemm;
+  gemm.rows = matrix.shape().rows;
+  gemm.panels = weights.panels();
+  gemm.chunks = weights.chunks();
+  gemm.slices = kSliced ? kGates : 1;
+  gemm.tensor_cores = kTensorCores<T>;
+  gemm.weight_bytes = sizeof(typename StorageOf<T>::Type);
+  gemm.compute_bytes = sizeof(ComputeType<T>);
+  return gemm;
 }
 
 inline Error QueryDevice(PersistentDevice* device) {
@@ -101,11 +97,12 @@ inline Error QueryDevice(PersistentDevice* device) {
 
 class StepLoop {
  public:
-  // matrices: of a step's products, in their order, before they are prepared.
+  // matrices: those of a step's GEMMs, in their order, before they are
+  // prepared.
   template <class... Matrices>
   Error Plan(const HostInterface& host, int64_t steps, Matrices&... matrices) {
-    // The persistent kernel knows no factors of a state.
-    if ((matrices.shape().apart || ...)) return nullptr;
+    // The persistent kernel does not support factors of a state.
+    if ((matrices.shape().state_per_gate || ...)) return nullptr;
     if (Error error = Choose(host, steps, {Describe(matrices)...})) {
       return error;
     }
@@ -121,9 +118,9 @@ class StepLoop {
             const Works&... works) const {
     if (persistent()) {
       constexpr std::index_sequence_for<Works...> kStages;
-      const BlockSteps steps = {rows.map(), rows.steps(), block, backwards};
+      const BlockSteps steps = {rows.order(), block, backwards};
       const cudaError_t code = RunPersistent(kStages, host, steps, works...);
-      // The process may have been given fewer multiprocessors than there are;
+      // The process may have fewer multiprocessors than the device (MPS, MIG);
       // then nothing has been queued.
       if (code != cudaErrorCooperativeLaunchTooLarge) {
         if (code == cudaSuccess && host.persistent_blocks != nullptr) {
@@ -133,7 +130,7 @@ class StepLoop {
       }
       static_cast<void>(ToError(code));
     }
-    const BlockSteps steps = {rows.host_map(), rows.steps(), block, backwards};
+    const BlockSteps steps = {rows.host_order(), block, backwards};
     for (int64_t n = 0; n < block.steps; ++n) {
       const StepRange range = steps(n);
       Error error = nullptr;
@@ -145,26 +142,26 @@ class StepLoop {
 
  private:
   Error Choose(const HostInterface& host, int64_t steps,
-               std::initializer_list<PersistentProduct> products) {
+               std::initializer_list<PersistentGemm> gemms) {
     if (!host.persistent) return nullptr;
     if (Error error = QueryDevice(&device_)) return error;
-    device_.multiprocessors /= host.side_by_side;
-    plan_ = PlanPersistent(device_, steps, products.begin(),
-                           static_cast<int>(products.size()));
+    device_.multiprocessors /= host.concurrent_calls;
+    plan_ = PlanPersistent(device_, steps, gemms.begin(),
+                           static_cast<int>(gemms.size()));
     return nullptr;
   }
 
   template <class OneWork>
   static Error RunOne(const HostInterface& host, StepRange range,
                       const OneWork& work) {
-    if (work.of_this_step) range.state_rows = range.rows;
+    if (work.reads_this_step) range.state_rows = range.rows;
     return work.matrix.Run(host, range, work.epilogue);
   }
 
   template <class OneWork>
   typename OneWork::OnDevice ForDevice(const OneWork& work,
                                        std::size_t stage) const {
-    return {work.matrix.product(), work.epilogue, work.of_this_step,
+    return {work.matrix.gemm(), work.epilogue, work.reads_this_step,
             plan_.stages[stage]};
   }
 
@@ -172,7 +169,7 @@ class StepLoop {
   cudaError_t RunPersistent(std::index_sequence<kStages...>,
                             const HostInterface& host, const BlockSteps& steps,
                             const Works&... works) const {
-    static_assert(sizeof...(Works) <= kMostPersistentStages);
+    static_assert(sizeof...(Works) <= kMaxPersistentStages);
     constexpr bool kByTensorCores =
         (kTensorCores<typename Works::OnDevice::Element> && ...);
     constexpr int kMany =
@@ -193,7 +190,7 @@ class StepLoop {
   cudaError_t LaunchTogether(void (*kernel)(Params...),
                              const HostInterface& host, const BlockSteps& steps,
                              const Works&... works) const {
-    // Always the same number, since other threads may set it too.
+    // Always the same value, since other threads may set it too.
     const cudaError_t code = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
         static_cast<int>(device_.shared_bytes));

@@ -1,4 +1,4 @@
-// Owns how weights are packed for the products of steps.
+// Implements the packing of weights for the GEMMs of steps.
 
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 
@@ -13,7 +13,7 @@ namespace blockrnn::cuda {
 
 namespace {
 
-// A warp for each chunk of a panel, a lane for each of its columns.
+// A warp packs a chunk of a panel, each lane one of its columns.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     PackKernel(StepWeights<T> from, PackedWeights<T> to) {

@@ -1,10 +1,10 @@
-// Owns the way of a step's state from device memory to shared memory, for every
-// kernel that multiplies it.
+// Implements the load of a step's state from device memory to shared memory,
+// for every kernel that multiplies it.
 //
-// What another multiprocessor has just stored comes from the second-level cache
-// at best, so the rows and depths are dealt out to all threads of a block, and
-// no thread waits for one read before it asks for the next. Where all begins at
-// multiples of 16 bytes they go past the registers.
+// What another multiprocessor has just stored comes from the L2 cache at best.
+// So rows and depths are distributed over all threads of a block, and no thread
+// waits for one load before it issues the next. If everything is aligned to 16
+// bytes the loads bypass the registers.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_STEP_STATE_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_STEP_STATE_CUH_
@@ -26,11 +26,11 @@ namespace blockrnn::cuda {
 template <class T>
 using StateFour = Four<typename StorageOf<T>::Type>;
 
-// States that a product may have: one for each of its slices or gates.
-inline constexpr int kMostStates = 4;
+// The maximum number of states of a GEMM: one for each of its slices or gates.
+inline constexpr int kMaxStates = 4;
 
-// What is brought of a product's states, and where it stands there. All but
-// row0 in Fours of depths.
+// The part of a GEMM's states that is loaded, and its layout in shared memory.
+// All but row0 in units of four depths.
 struct StatePart {
   int64_t row0 = 0;
   int64_t first = 0;  // of a column
@@ -39,8 +39,8 @@ struct StatePart {
   int state_stride = 0;
 };
 
-// The items that a state is brought in, each four depths of a few rows, as they
-// are dealt out: depths first, then states, then rows.
+// The items in which a state is loaded, four depths of a few rows each, in the
+// order in which they are distributed: depths first, then states, then rows.
 class StateItems {
  public:
   __device__ __forceinline__ StateItems(int states, int fours, int thread)
@@ -51,19 +51,19 @@ class StateItems {
         group_(thread / columns_),
         column_(thread % columns_) {}
 
-  // Of rows.
+  // The group of rows.
   __device__ __forceinline__ int group() const { return group_; }
-  // Of the states.
+  // The index of the state.
   __device__ __forceinline__ int which() const {
-    static_assert(kMostStates == 4);
+    static_assert(kMaxStates == 4);
     return (column_ >= fours_) + (column_ >= 2 * fours_) +
            (column_ >= 3 * fours_);
   }
   __device__ __forceinline__ int four() const {
     return column_ - which() * fours_;
   }
-  // This thread's next one. Without a division, of which each would take as
-  // long as some reads.
+  // Advances to this thread's next item. Avoids divisions, each of which would
+  // take as long as several loads.
   __device__ __forceinline__ void Next() {
     group_ += more_groups_;
     column_ += more_columns_;
@@ -82,8 +82,9 @@ class StateItems {
   int column_;
 };
 
-// Four elements on their way through registers. Those of 16 bits in pairs: as
-// elements the compiler would part them as they come, and wait for each read.
+// Four elements on their way through registers. 16-bit ones are packed in
+// pairs: the compiler would unpack single elements as they arrive, and wait for
+// each load.
 template <class T>
 using HeldFour = std::conditional_t<kTensorCores<T>, Pairs, StateFour<T>>;
 
@@ -95,7 +96,7 @@ __device__ __forceinline__ StateFour<T> AsElements(const HeldFour<T>& held) {
   return out;
 }
 
-// The j-th of what was zeros.
+// Sets the j-th element, which was zero.
 template <class S>
 __device__ __forceinline__ void SetElement(S element, int j, Four<S>* to) {
   to->value[j] = element;
@@ -107,8 +108,8 @@ __device__ __forceinline__ void SetElement(S element, int j, Pairs* to) {
   to->value[j / 2] |= static_cast<uint32_t>(bits) << (j % 2 * 16);
 }
 
-// Four elements that follow each other, of which the first `count` are there;
-// zeros for the others.
+// Loads four consecutive elements, of which the first `count` exist; the others
+// are zeros.
 template <class T>
 __device__ __forceinline__ HeldFour<T> ReadFour(const T* from, int64_t count,
                                                 bool aligned) {
@@ -126,12 +127,12 @@ __device__ __forceinline__ HeldFour<T> ReadFour(const T* from, int64_t count,
   return out;
 }
 
-// What a thread copies at once, past the registers and the first-level cache.
+// What a thread copies at once, bypassing the registers and the L1 cache.
 struct alignas(16) Copied {
   uint32_t value[4];
 };
 
-// Whether columns and slices of a state begin and end with a Copied.
+// Whether columns and slices of a state begin and end at a multiple of Copied.
 template <class T>
 __device__ __forceinline__ bool CanCopy(const PackedWeights<T>& weights,
                                         const T* state) {
@@ -141,17 +142,17 @@ __device__ __forceinline__ bool CanCopy(const PackedWeights<T>& weights,
          reinterpret_cast<uintptr_t>(state) % sizeof(Copied) == 0;
 }
 
-// BringState where CanCopy says so and there are no factors of the state.
+// LoadState if CanCopy is true and the state has no factors.
 template <class T>
-__device__ __forceinline__ void CopyState(const StepProduct<T>& product,
+__device__ __forceinline__ void CopyState(const StepGemm<T>& gemm,
                                           const T* state, int states, int rows,
                                           const StatePart& part,
                                           StateFour<T>* to) {
   constexpr auto kElements =
       static_cast<int>(sizeof(Copied) / sizeof(typename StorageOf<T>::Type));
-  const PackedWeights<T>& weights = product.weights;
+  const PackedWeights<T>& weights = gemm.weights;
   const int across = part.fours * kFour / kElements;  // of a row
-  // A row has 2 to the power of `bits` threads: no division.
+  // A row is copied by 2 to the power of `bits` threads: no division.
   int bits = 5;
   while (bits < 8 && across >> (bits + 1) > 0) ++bits;
   static_assert(kLanes == 1 << 5 && kThreads == 1 << 8);
@@ -166,7 +167,7 @@ __device__ __forceinline__ void CopyState(const StepProduct<T>& product,
     const int64_t depth = which * weights.slice + in_column;
     const int64_t left =
         std::min(weights.column - in_column, weights.depth - depth);
-    // There are so many; zeros for the others.
+    // Elements that exist; the others are zeros.
     const auto count = static_cast<int>(
         std::max<int64_t>(0, std::min<int64_t>(across, left / kElements)));
 #pragma unroll 1
@@ -194,30 +195,30 @@ __device__ __forceinline__ void CopyState(const StepProduct<T>& product,
   __pipeline_commit();
 }
 
-// Before the barrier that comes before the state is read.
-__device__ __forceinline__ void AwaitState() { __pipeline_wait_prior(0); }
+// Must come before the barrier after which the state is read.
+__device__ __forceinline__ void WaitForState() { __pipeline_wait_prior(0); }
 
-// Begins to bring a state; AwaitState ends it. states: how many there are. to:
-// [state][row][fours] of a tile's rows that have a state; zeros where there is
-// no such depth. Nothing is written for other rows: what is made of them is
-// read by nobody. kFactors: whether the product may have factors of its state.
+// Starts loading a state; WaitForState ends it. states: their number. to:
+// [state][row][fours] of the tile's rows that have a state; zeros past the last
+// depth. Other rows are left unwritten: nothing reads what is computed from
+// them. kFactors: whether the state may have factors.
 template <int kRows, bool kFactors, class T>
-__device__ __forceinline__ void BringState(const StepProduct<T>& product,
-                                           const StepRange& range, int states,
-                                           const StatePart& part,
-                                           StateFour<T>* to) {
+__device__ __forceinline__ void LoadState(const StepGemm<T>& gemm,
+                                          const StepRange& range, int states,
+                                          const StatePart& part,
+                                          StateFour<T>* to) {
   constexpr int kGroup = std::min(kRows, 4);  // rows of an item
   // On their way to a thread together: of 32 registers, with their factors.
   constexpr int kItems =
       std::max(1, 128 / (static_cast<int>(sizeof(StateFour<T>)) * kGroup *
                          (kFactors ? 2 : 1)));
-  const PackedWeights<T>& weights = product.weights;
-  const T* const state = product.state.At(range.state);
-  const T* const factors = kFactors ? product.state_factors : nullptr;
+  const PackedWeights<T>& weights = gemm.weights;
+  const T* const state = gemm.state.Buffer(range.state);
+  const T* const factors = kFactors ? gemm.state_factors : nullptr;
   const auto rows =
       static_cast<int>(std::min<int64_t>(kRows, range.state_rows - part.row0));
   if (factors == nullptr && CanCopy(weights, state)) {
-    CopyState(product, state, states, rows, part, to);
+    CopyState(gemm, state, states, rows, part, to);
     return;
   }
   const bool aligned =
@@ -242,8 +243,8 @@ __device__ __forceinline__ void BringState(const StepProduct<T>& product,
             ReadFour(Offset(state, (part.row0 + row) * weights.depth + depth),
                      count, aligned);
         if (!kFactors || factors == nullptr) continue;
-        const int64_t at = items.which() * product.factors_stride +
-                           product.BatchRow(part.row0 + row) * weights.depth +
+        const int64_t at = items.which() * gemm.factors_stride +
+                           gemm.BatchRow(part.row0 + row) * weights.depth +
                            depth;
         factor[n][r] = ReadFour(Offset(factors, at), count, false);
       }

@@ -1,11 +1,11 @@
-// Owns how half and bfloat16 are multiplied within a step, by tensor cores
-// (mma.cuh): a chunk of the state in shared memory with a chunk of a panel's
-// weights, and the way of the sums to where FinishTile reads them.
+// Implements the multiplication within a step on tensor cores (mma.cuh), for
+// half and bfloat16: a chunk of the state in shared memory with a chunk of a
+// panel's weights, and the path of the sums to where FinishTile reads them.
 //
 // One instruction takes 16 rows of the state, 16 depths and eight of the
-// panel's columns. Which depth of a chunk is which of the instruction's is free
-// as long as both of its operands agree; a lane has four that follow each
-// other, and so reads them at once.
+// panel's columns. The order of the depths within a chunk is free as long as
+// both operands use the same one: each lane takes four consecutive depths,
+// which it loads at once.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_STEP_TENSOR_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_STEP_TENSOR_CUH_
@@ -25,17 +25,17 @@ namespace blockrnn::cuda {
 inline constexpr int kChunkPairs = kTensorDepths / kFour;
 
 // From row to row of a state in shared memory, in Pairs. Half a warp reads 32
-// bytes of each of four rows at once: of other banks, if rows are an odd number
-// of chunks, of 32 bytes each, apart.
+// bytes of each of four rows at once; they hit different banks if the rows are
+// an odd number of chunks (32 bytes each) apart.
 BLOCKRNN_HOST_DEVICE constexpr int TensorRowStride(int chunks) {
   return (chunks | 1) * kChunkPairs;
 }
 
-// A panel's parts of eight columns, and the state of each.
+// A panel's groups of eight columns, and the state that each multiplies.
 template <int kGates, int kStates, class T>
 struct TensorPanel {
   static constexpr int kUnits = PanelUnits<T>(kGates, (kStates > 1));
-  // Those that are left over have no unit.
+  // Unused columns have no unit.
   static constexpr int kParts =
       (kGates * kUnits + kTensorColumns - 1) / kTensorColumns;
   static constexpr int State(int part) {
@@ -43,23 +43,23 @@ struct TensorPanel {
   }
 };
 
-// Begins to bring the states of a tile and of `chunks` chunks of a column, from
-// the first one on, to where MultiplyTensorChunk reads them.
+// Starts loading the states of a tile, `chunks` chunks of a column from
+// first_chunk on, to where MultiplyTensorChunk reads them.
 template <int kRows, int kStates, bool kFactors, class T>
-__device__ __forceinline__ void BringForTensorCores(
-    const StepProduct<T>& product, const StepRange& range, int64_t row0,
+__device__ __forceinline__ void LoadStateForTensorCores(
+    const StepGemm<T>& gemm, const StepRange& range, int64_t row0,
     int64_t first_chunk, int chunks, Pairs* states) {
   static_assert(sizeof(Pairs) == sizeof(StateFour<T>));
-  static_assert(kStates <= kMostStates);
+  static_assert(kStates <= kMaxStates);
   const int stride = TensorRowStride(chunks);
-  BringState<kRows, kFactors>(product, range, kStates,
-                              {row0, first_chunk * kChunkPairs,
-                               chunks * kChunkPairs, stride, kRows * stride},
-                              reinterpret_cast<StateFour<T>*>(states));
+  LoadState<kRows, kFactors>(gemm, range, kStates,
+                             {row0, first_chunk * kChunkPairs,
+                              chunks * kChunkPairs, stride, kRows * stride},
+                             reinterpret_cast<StateFour<T>*>(states));
 }
 
-// A warp's sums of a panel: of 16 rows each, of eight columns each, what a lane
-// has of them.
+// A lane's part of a warp's sums of a panel: for each 16 rows and each eight
+// columns.
 template <int kRows>
 struct TensorSums {
   static constexpr int kTiles = kRows / kTensorRows;
@@ -67,7 +67,7 @@ struct TensorSums {
   float value[kTiles][kParts][4] = {};
 };
 
-// What a lane has of a chunk of a panel's weights.
+// A lane's part of a chunk of a panel's weights.
 template <int kParts>
 struct TensorWeights {
   Pairs part[kParts];
@@ -105,7 +105,7 @@ __device__ __forceinline__ void MultiplyTensorChunk(
   }
 }
 
-// Leaves a warp's sums where FinishTile reads them.
+// Stores a warp's sums where FinishTile reads them.
 template <int kRows>
 __device__ __forceinline__ void StoreSums(const TensorSums<kRows>& sums,
                                           float* memory) {
@@ -119,21 +119,22 @@ __device__ __forceinline__ void StoreSums(const TensorSums<kRows>& sums,
       const int row = tile * kTensorRows + Lane() / 4;
       const int column = p * kTensorColumns + Lane() % 4 * 2;
       const float(&mine)[4] = sums.value[tile][p];
-      *reinterpret_cast<Two*>(memory + SumAt<kRows>(Warp(), row, column)) = {
+      *reinterpret_cast<Two*>(memory + SumIndex<kRows>(Warp(), row, column)) = {
           {mine[0], mine[1]}};
       *reinterpret_cast<Two*>(memory +
-                              SumAt<kRows>(Warp(), row + kTensorRows / 2,
-                                           column)) = {{mine[2], mine[3]}};
+                              SumIndex<kRows>(Warp(), row + kTensorRows / 2,
+                                              column)) = {{mine[2], mine[3]}};
     }
   }
 }
 
-// A tile of StepKernel by tensor cores: what it has of shared memory, first the
-// states, then the warps' sums; and the way of its sums there.
+// A tile of StepKernel on tensor cores: its shared memory (first the states,
+// then the warps' sums) and its multiplication.
 template <int kRows, int kGates, int kStates, class T>
 struct TensorTile {
   using Panel = TensorPanel<kGates, kStates, T>;
-  // Of a warp, brought at once: as in StepShape, more of few rows.
+  // Chunks of a warp that are loaded at once; as in StepShape, more with few
+  // rows.
   static constexpr int kWarpChunks =
       kRows == kTensorRows && kStates == 1 ? 4 : 2;
   static constexpr int kChunks = kWarpChunks * kWarps;
@@ -144,24 +145,22 @@ struct TensorTile {
       kWarps * kRows * kPanelColumns * static_cast<int>(sizeof(float));
   static constexpr int kBytes = std::max(kStateBytes, kSumBytes);
 
-  // meanwhile(): while the first states come.
-  template <class Meanwhile>
-  static __device__ __forceinline__ void Sum(const StepProduct<T>& product,
-                                             const StepRange& range,
-                                             int64_t panel, int64_t row0,
-                                             unsigned char* memory,
-                                             const Meanwhile& meanwhile) {
+  // while_loading() runs while the first states are being loaded.
+  template <class WhileLoading>
+  static __device__ __forceinline__ void Sum(
+      const StepGemm<T>& gemm, const StepRange& range, int64_t panel,
+      int64_t row0, unsigned char* memory, const WhileLoading& while_loading) {
     Pairs* const states = reinterpret_cast<Pairs*>(memory);
-    const int64_t chunks = product.weights.chunks();
+    const int64_t chunks = gemm.weights.chunks();
     const Pairs* const weights =
-        reinterpret_cast<const Pairs*>(product.weights.packed) +
+        reinterpret_cast<const Pairs*>(gemm.weights.packed) +
         panel * chunks * kPanelColumns * kChunkPairs;
     TensorSums<kRows> sums;
     int64_t first = 0;
-    // At least once: without any depth there are operands, too.
+    // At least once: even with a depth of 0 operands must be read.
 #pragma unroll 1
     do {
-      // The weights are on their way while the states are brought.
+      // The weights are being loaded at the same time as the states.
       TensorWeights<Panel::kParts> w[kWarpChunks];
 #pragma unroll
       for (int i = 0; i < kWarpChunks; ++i) {
@@ -172,13 +171,13 @@ struct TensorTile {
       }
       const auto count =
           static_cast<int>(std::min<int64_t>(kChunks, chunks - first));
-      __syncthreads();  // the states before these have been read
+      __syncthreads();  // the previous states have been read
       if (count > 0) {
-        BringForTensorCores<kRows, kStates, (kStates > 1)>(
-            product, range, row0, first, count, states);
+        LoadStateForTensorCores<kRows, kStates, (kStates > 1)>(
+            gemm, range, row0, first, count, states);
       }
-      if (first == 0) meanwhile();
-      AwaitState();
+      if (first == 0) while_loading();
+      WaitForState();
       __syncthreads();
 #pragma unroll
       for (int i = 0; i < kWarpChunks; ++i) {
