@@ -1,4 +1,4 @@
-"""Reads what ptxas says of the kernels (nvcc -Xptxas=-v) and refuses those that it had to degrade.
+"""Reads the report of ptxas (nvcc -Xptxas=-v) and rejects kernels that spill or exceed limits.
 
 python tests/gpu/check_ptxas.py REPORT...
 

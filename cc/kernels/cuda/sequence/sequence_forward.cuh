@@ -15,8 +15,8 @@
 #include "cc/kernels/cuda/sequence/input_gemm.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/sequence/step_loop.cuh"
 #include "cc/kernels/cuda/step/step_gemm.cuh"
-#include "cc/kernels/cuda/step/step_loop.cuh"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 

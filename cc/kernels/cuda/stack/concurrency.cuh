@@ -15,8 +15,8 @@
 #include "cc/core/rnn_geometry.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/sequence/step_loop.cuh"
 #include "cc/kernels/cuda/stack/streams.cuh"
-#include "cc/kernels/cuda/step/step_loop.cuh"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 
 namespace blockrnn::cuda {

@@ -1,8 +1,8 @@
 // Implements how the steps of a block are queued: as one persistent kernel for
 // all of them, or as a launch for each GEMM of each step.
 
-#ifndef BLOCKRNN_KERNELS_CUDA_STEP_STEP_LOOP_CUH_
-#define BLOCKRNN_KERNELS_CUDA_STEP_STEP_LOOP_CUH_
+#ifndef BLOCKRNN_KERNELS_CUDA_SEQUENCE_STEP_LOOP_CUH_
+#define BLOCKRNN_KERNELS_CUDA_SEQUENCE_STEP_LOOP_CUH_
 
 #include <cuda_runtime.h>
 
@@ -215,4 +215,4 @@ class StepLoop {
 
 }  // namespace blockrnn::cuda
 
-#endif  // BLOCKRNN_KERNELS_CUDA_STEP_STEP_LOOP_CUH_
+#endif  // BLOCKRNN_KERNELS_CUDA_SEQUENCE_STEP_LOOP_CUH_
