@@ -44,7 +44,7 @@ INCLUDE_RULES = {
         r"cc/ops/.*",
         r"cc/kernels/[^/]*",
         r"cc/kernels/(cpu|cuda)/engine\.h",
-        r"cc/kernels/cuda/cublas\.h",
+        r"cc/kernels/cuda/blas/cublas\.h",
     ],
 }
 

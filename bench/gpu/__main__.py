@@ -2,7 +2,7 @@
 
 The CUDA engine against cuDNN: LSTM or GRU, inference and training, event by event on the device.
 Results go to bench/results/gpu.json and gpu.png, and are written after each case; with --resume
-what is there already stays. Without a GPU it says so and stops.
+what is there already stays. Without a GPU it reports that and stops.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add(
         "--library",
         type=pathlib.Path,
-        help="is kept, and taken as long as the sources are the same; tests/gpu/run.py's will do",
+        help="kept, and reused until the sources change; may be that of tests/gpu/run.py",
     )
     add("--out", type=pathlib.Path, default=_RESULTS / "gpu.json")
     add("--resume", action="store_true", help="keep the cases that --out has, and add to them")

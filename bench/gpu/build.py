@@ -25,6 +25,6 @@ def missing() -> str | None:
     return None if torch.cuda.is_available() else "no CUDA in this PyTorch"
 
 
-def build(kept: pathlib.Path | None, folder: pathlib.Path, jobs: int) -> pathlib.Path:
-    """The library, which is the checks' too. kept: as gpu_library of tests/gpu/run.py has it."""
-    return checks.gpu_library(kept, folder, checks.find_nvcc(), jobs)[0]
+def build(cached: pathlib.Path | None, folder: pathlib.Path, jobs: int) -> pathlib.Path:
+    """The library, which the checks use too. cached: as in gpu_library of tests/gpu/run.py."""
+    return checks.gpu_library(cached, folder, checks.find_nvcc(), jobs)[0]

@@ -86,7 +86,7 @@ _L2_BYTES_PER_CLOCK = 5120  # of the whole GPU, as the A100's paper has it
 
 
 def step_floor(case: Case, gpu: Gpu) -> float:
-    """Seconds of a step's products with the recurrent weights, of all layers, at the least: one
+    """Minimum seconds of a step's GEMMs with the recurrent weights, of all layers: one
     with the state, and in training one with its gradient. The weights have to be read, and
     multiplied."""
     reading = case.recurrent_bytes() / gpu.weights_rate(case.recurrent_bytes())
@@ -95,8 +95,8 @@ def step_floor(case: Case, gpu: Gpu) -> float:
 
 
 def floor(case: Case, gpu: Gpu) -> float:
-    """Seconds of a call at the least: all steps and large products of its layers. Layers that run
-    side by side share the device, so it is the same for them."""
+    """Minimum seconds of a call: all steps and large GEMMs of its layers. Layers that run
+    concurrently share the device, so it is the same for them."""
     product = case.steps * case.product_flops() / gpu.product_rate(case.dtype)
     # Of the inputs; in training also the gradients of the inputs and of both matrices.
     large = 4 if case.kind == "train" else 1

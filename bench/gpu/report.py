@@ -72,7 +72,7 @@ def measured(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _against_cudnn(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What PyTorch did by its own kernels says nothing of cuDNN."""
+    """What PyTorch ran on its own kernels is no measurement of cuDNN."""
     return [r for r in measured(rows) if r["cudnn_ran"]]
 
 

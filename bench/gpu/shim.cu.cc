@@ -1,6 +1,6 @@
-// Owns the C functions through which bench/gpu calls the engine: stacks of one
-// direction on memory and a stream of the caller's. Nothing waits for the
-// device.
+// Defines the C functions through which bench/gpu calls the engine:
+// unidirectional stacks on memory and a stream of the caller. Nothing waits for
+// the device.
 
 #include <cuda_runtime.h>
 
@@ -11,7 +11,7 @@
 #include "cc/core/param_layout.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
-#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -26,8 +26,8 @@ struct PlainBench {
 namespace blockrnn::cuda {
 namespace {
 
-// Scratch that is kept from call to call, as TensorFlow's allocator keeps it:
-// the n-th array of a call is the n-th one of the call before.
+// Scratch that is reused from call to call, as TensorFlow's allocator does: the
+// n-th array of a call is the n-th one of the previous call.
 class Arena {
  public:
   ~Arena() {
@@ -119,7 +119,8 @@ Error Backward(const PlainBench& plain, void* const* pointers,
   return Run(args, host);
 }
 
-Error Run(bool backward, Bench* bench, void* stream, void* const* pointers) {
+Error RunBench(bool backward, Bench* bench, void* stream,
+               void* const* pointers) {
   const PlainBench& plain = bench->plain;
   Arena& arena = backward ? bench->backward : bench->forward;
   arena.Begin();
@@ -169,12 +170,12 @@ EXPORT void blockrnn_bench_sizes(const PlainBench* plain, int64_t* params,
                  .value_or(-1);
 }
 
-// pointers: in the order of the argument structs' fields, but for the
-// gradients of the last states. Null for success, else the error.
+// pointers: in the order of the argument structs' fields, except for the
+// gradients of the final states. Null for success, else the error.
 EXPORT Error blockrnn_bench_run(int backward, void* bench, void* stream,
                                 void* const* pointers) {
-  return blockrnn::cuda::Run(backward != 0, static_cast<Bench*>(bench), stream,
-                             pointers);
+  return blockrnn::cuda::RunBench(backward != 0, static_cast<Bench*>(bench),
+                                  stream, pointers);
 }
 
 EXPORT const char* blockrnn_bench_cublas() {

@@ -1,7 +1,7 @@
-// Owns the activation functions of a cell, as a policy that every equation
-// takes: StandardActivations in the product, IdentityActivations in a test that
-// feeds small integers and compares exactly (products, layouts and indices show
-// every slip, and rounding none).
+// Defines the activation functions of a cell, as a policy that every equation
+// takes: StandardActivations in the engines, IdentityActivations in tests that
+// feed small integers and compare exactly, so that any mistake in a GEMM,
+// layout or index shows and rounding does not.
 
 #ifndef BLOCKRNN_CORE_ACTIVATIONS_H_
 #define BLOCKRNN_CORE_ACTIVATIONS_H_

@@ -1,6 +1,6 @@
-// Owns the arguments of one cell step, as an engine (CPU or CUDA) takes them:
-// dims and typed pointers, each with its shape. All arrays are row-major and
-// dense; none of the outputs overlaps an input or another output. T is the
+// Defines the arguments of one cell step, as an engine (CPU or CUDA) takes
+// them: dims and typed pointers, each with its shape. All arrays are row-major
+// and dense; none of the outputs overlaps an input or another output. T is the
 // storage type: half and bfloat16 are computed in float32.
 //
 // An engine trusts these: whoever fills them has checked every size.

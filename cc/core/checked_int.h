@@ -1,5 +1,5 @@
-// Owns sums and products of sizes that may not fit: sizes come from whoever
-// calls an op, and a wrapped one would be a buffer too small.
+// Defines checked sums and products of sizes: sizes come from the caller of an
+// op, and one that wraps around would be a buffer that is too small.
 
 #ifndef BLOCKRNN_CORE_CHECKED_INT_H_
 #define BLOCKRNN_CORE_CHECKED_INT_H_

@@ -1,4 +1,4 @@
-// Owns the rule of dropout: what of its random number decides that an element
+// Defines the rule of dropout: how its random number decides whether an element
 // is kept, and by what it is then multiplied.
 
 #ifndef BLOCKRNN_CORE_DROPOUT_H_

@@ -1,4 +1,4 @@
-// Owns the order in which gates stand in weights, biases and gate gradients.
+// Defines the order of gates in weights, biases and gate gradients.
 // Each number is a gate's block of H columns.
 
 #ifndef BLOCKRNN_CORE_GATE_LAYOUT_H_

@@ -1,5 +1,5 @@
-// Owns the equations of one GRU step in both its forms, the reset before the
-// product with the state and after it, forward beside backward. Value is one
+// Defines the equations of one GRU step, forward and backward, in both forms:
+// with the reset before the GEMM with the state, and after it. Value is one
 // unit of one row: a float, a double or a SIMD vector. A bar marks a
 // pre-activation; d_v is the gradient of v.
 

@@ -1,4 +1,4 @@
-// Owns the equations of one LSTM step, forward beside backward. Value is one
+// Defines the equations of one LSTM step, forward and backward. Value is one
 // unit of one row: a float, a double or a SIMD vector. A bar marks a
 // pre-activation; dv is the gradient of v's pre-activation, cs_grad and h_grad
 // those of the outputs.

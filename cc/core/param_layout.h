@@ -1,4 +1,5 @@
-// Owns where every matrix and bias stands in the flat params of the cuDNN ops:
+// Defines the place of every matrix and bias in the flat params of the cuDNN
+// ops:
 //
 //   for each layer direction   W of each gate [H, width of its input]
 //                           R of each gate [H, P]

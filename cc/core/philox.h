@@ -1,7 +1,7 @@
-// Owns the random numbers of dropout: Philox4x32-10, a generator that makes
-// four numbers of a key and a counter and keeps nothing (J. K. Salmon et al.,
-// "Parallel random numbers: as easy as 1, 2, 3", SC 2011). So any part of a
-// mask can be drawn by itself, on any thread, and is always the same.
+// Implements the random numbers of dropout: Philox4x32-10, a stateless
+// generator that makes four numbers from a key and a counter (J. K. Salmon et
+// al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011). So any part of
+// a mask can be drawn by itself, on any thread, and is always the same.
 
 #ifndef BLOCKRNN_CORE_PHILOX_H_
 #define BLOCKRNN_CORE_PHILOX_H_

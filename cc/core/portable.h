@@ -1,5 +1,4 @@
-// Owns the one macro that lets an equation be compiled for a host and for a
-// GPU.
+// Defines the macro with which an equation compiles for a host and for a GPU.
 
 #ifndef BLOCKRNN_CORE_PORTABLE_H_
 #define BLOCKRNN_CORE_PORTABLE_H_

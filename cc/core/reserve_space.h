@@ -1,5 +1,5 @@
-// Owns what the forward of the cuDNN ops keeps for their backward: a header
-// that says of which call it is, and where everything stands behind it.
+// Defines the reserve space, what the forward of the cuDNN ops saves for their
+// backward: a header that identifies the call, then the arrays.
 //
 //   header       128 bytes
 //   the steps    for each layer direction lstm i, f, o, ci, cs; gru r, u, c,
@@ -12,7 +12,7 @@
 // In bytes, all rounded up to 64 one by one:
 //   128 + L·D·k·(N·H·e) + (L-1)·(T·B·D·P·e) + (L-1)·(T·B·D·P/8 with dropout),
 // k 5 for lstm, 4 for gru, 0 for rnn; e the bytes of an element. The op's own
-// outputs are not kept twice.
+// outputs are not saved twice.
 
 #ifndef BLOCKRNN_CORE_RESERVE_SPACE_H_
 #define BLOCKRNN_CORE_RESERVE_SPACE_H_

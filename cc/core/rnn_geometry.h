@@ -1,5 +1,5 @@
-// Owns what makes up a stack of recurrent layers in cuDNN's sense: the cell,
-// how many layers and directions, and the widths.
+// Defines the geometry of a stack of recurrent layers in cuDNN's sense: the
+// cell, how many layers and directions, and the widths.
 //
 // Layers and directions are counted together: layer direction D · layer +
 // direction, first the forward direction of a layer, then its backward one.

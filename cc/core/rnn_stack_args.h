@@ -1,8 +1,8 @@
-// Owns the arguments of a whole stack of layers and directions (the cuDNN ops),
-// as an engine takes them. T is the storage type: half and bfloat16 are
+// Defines the arguments of a whole stack of layers and directions (the cuDNN
+// ops), as an engine takes them. T is the storage type: half and bfloat16 are
 // computed in float32. None of the outputs overlaps an input or another output.
 //
-// Sequences are [steps, batch, …] in the words of cc/core/sequence_args.h:
+// Sequences are [steps, batch, …] in the notation of cc/core/sequence_args.h:
 // [T, B, …] with time_major, else [B, T, …]. States are [L·D, B, width] with
 // time_major, else [B, L·D, width].
 //

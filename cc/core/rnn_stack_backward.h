@@ -1,6 +1,6 @@
-// Owns the backward of a stack of recurrent layers: the last layer first, and
-// in each its directions, whose gradients by their common input are added. What
-// an engine lends to it stands in cc/core/rnn_stack_forward.h.
+// Implements the backward pass of a stack of recurrent layers: the last layer
+// first, and in each its directions, whose gradients of their common input are
+// added. What an engine provides is described in cc/core/rnn_stack_forward.h.
 
 #ifndef BLOCKRNN_CORE_RNN_STACK_BACKWARD_H_
 #define BLOCKRNN_CORE_RNN_STACK_BACKWARD_H_

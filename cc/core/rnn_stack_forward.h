@@ -1,20 +1,21 @@
-// Owns the forward of a stack of recurrent layers: layer after layer, and in
-// each its directions, as whole sequences. Their equations are those of the
-// sequences; here stand the order, what each sequence is given, and what is
-// kept for the backward.
+// Implements the forward pass of a stack of recurrent layers: layer after
+// layer, and in each its directions, as whole sequences. The equations are
+// those of the sequences; this file has the order, the arguments of each
+// sequence, and what is saved for backward.
 //
-// An engine lends what a stack is made of, as a class Engine:
+// An engine provides the parts of a stack, as a class Engine:
 //
 //   using Status, Context;               of the engine's functions
 //   static bool Failed(Status);
 //   static constexpr ReserveDevice kReserveDevice;
 //   Status Allocate(elements, T** array);                scratch
 //   Status RunLayer(layer, take, body);  body(dir, context) → Status for each
-//                                        direction, maybe side by side, and
+//                                        direction, possibly concurrently, and
 //                                        before it take(steps, context) →
-//                                        Status for all steps; or, beside the
-//                                        layer before, for each block of them
-//                                        when that layer has done it
+//                                        Status for all steps; or, overlapped
+//                                        with the previous layer, for each
+//                                        block of them when that layer has
+//                                        finished it
 //   Status Run(args, context);              of each cell's sequence
 //   Status DrawMask(philox, rate, elements, mask);
 //   Status ApplyMask(mask, rate, span, from, to, context);  may be in place

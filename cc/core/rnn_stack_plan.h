@@ -1,5 +1,5 @@
-// Owns where the parts of a layer direction stand: its parameters, states,
-// columns and what is kept of it.
+// Defines the places of the parts of a layer direction: its parameters, states,
+// columns and what is saved of it.
 
 #ifndef BLOCKRNN_CORE_RNN_STACK_PLAN_H_
 #define BLOCKRNN_CORE_RNN_STACK_PLAN_H_

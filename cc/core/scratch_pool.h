@@ -1,5 +1,5 @@
-// Owns scratch that is used again: what one layer of a stack had, the next one
-// gets. A host frees scratch when the engine call is over, which here is all
+// Implements the reuse of scratch by the layers of a stack, one after another.
+// A host frees scratch only when the engine call is over, which is after all
 // layers: without reuse a stack of ten would hold ten times what it works with.
 
 #ifndef BLOCKRNN_CORE_SCRATCH_POOL_H_

@@ -1,20 +1,19 @@
-// Owns the arguments of a whole sequence, as an engine takes them: dims, typed
-// pointers with their shapes, and how rows and steps stand in memory. T is the
-// storage type: half and bfloat16 are computed in float32.
+// Defines the arguments of a whole sequence, as an engine takes them: dims,
+// typed pointers with their shapes, and the layout of rows and steps in memory.
+// T is the storage type: half and bfloat16 are computed in float32.
 //
 // A sequence array, written [steps, batch, …] below, is dense and either
 // time-major, [T, B, …], or batch-major, [B, T, …]; all of one call are alike.
 // Rows may have lengths of their own: a row takes part in its first steps only,
 // with `backwards` from the last of them to the first. Past it the outputs that
-// are sequences are zeros, and what stands in the inputs is not read.
+// are sequences are zeros, and the inputs are not read.
 //
 // A mask has a byte for each step and row, in the same order; where it is 0 the
-// step is skipped: the state is carried over it, and the outputs of the step
-// are the carried state (h, cs) or zero (all others). No mask: every step
-// counts.
+// step is masked: the state is carried over it, and the outputs of the step are
+// the carried state (h, cs) or zero (all others). No mask: every step counts.
 //
 // Recurrent dropout: factors by which the state before a step is multiplied in
-// its products with the recurrent weights, other ones for each gate, in the
+// its GEMM with the recurrent weights, different ones for each gate, in the
 // order of the weights' gates, and the same at all steps. nullptr: none.
 //
 // An engine trusts these: whoever fills them has checked every size.
@@ -44,17 +43,17 @@ struct SequenceShape {
   bool projected_input =
       false;  // I is gates · H, and x is x · w_x of all gates
 
-  // Where things stand in memory.
+  // The layout in memory.
   int64_t state_stride = 1;  // from the state of a row of the batch to the next
                              // one's, in states: a state may be one of several
   int64_t h_width = 0;       // elements from one row of h (and h_grad) to the
                              // next; 0: the width of the state
   bool weights_by_unit = false;  // weights and their gradients are transposed:
                                  // w_x is [gates · H, I]
-  bool saved_in_steps = false;   // what is kept for the backward alone (the
-                                 // gates, cs) is in the order it is made: step
-                                 // after step, in each the rows that have it,
-                                 // the longest first
+  // Arrays that are saved for backward alone (the gates, cs) are in the order of
+  // cc/core/row_order.h: step after step, in each the active rows. x, h, the
+  // mask and all gradients, cs_grad too, stay in memory order.
+  bool saved_in_steps = false;
 
   bool HasInputWeights() const { return !skip_input && !projected_input; }
 

@@ -1,4 +1,4 @@
-// Owns the equations of a simple recurrent cell (Elman 1990), forward and
+// Defines the equations of a simple recurrent cell (Elman 1990), forward and
 // backward.
 //
 //   h = act(x · w_x + h_prev · w_h + b)     act: tanh, or relu(v) = max(v, 0)

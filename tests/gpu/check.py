@@ -19,7 +19,7 @@ import device_engine
 import numpy as np
 import tolerances
 
-# Enough tiles for the product's larger tile: of the gates, then of d_x.
+# Enough tiles for the larger tile of the GEMM: of the gates, then of d_x.
 LARGE_DIMS = ((289, 9, 417), (290, 421, 33))
 # More slices than warps in the peepholes' sums.
 LONG_DIMS = ((1, 1, 1), (300, 1, 5), (1000, 1, 33))
@@ -84,7 +84,7 @@ def numbers(engine, dims_list, emulated: bool) -> int:
 
 
 def large(engine) -> int:
-    """The product's larger tile."""
+    """The larger tile of the GEMM."""
     count = 0
     for op, dims in itertools.product(block_cells.OPS.values(), LARGE_DIMS):
         for dtype in ("float", "bfloat16"):

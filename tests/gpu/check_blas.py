@@ -1,7 +1,7 @@
-"""Checks the engine's way to cuBLAS in a library that run.py has built: every layout and type.
+"""Checks the engine's calls of cuBLAS in a library that run.py has built: every layout and type.
 
-In the emulation it opens the stand-in, which also refuses what the engine must not do. On a GPU it
-opens cuBLAS itself, PyTorch's copy where PyTorch is.
+In the emulation it opens the substitute, which also rejects what the engine must not do. On a GPU
+it opens cuBLAS itself, PyTorch's copy if PyTorch is installed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ EMPTY_DIMS = ((0, 3, 2), (3, 0, 2))
 _UNWRITTEN = 0xFF  # NaN in every type
 
 
-class _Product(ctypes.Structure):
-    """As the shim's PlainProduct."""
+class _Gemm(ctypes.Structure):
+    """The shim's PlainGemm."""
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
@@ -51,7 +51,7 @@ class Blas:
         self._run = self.library.blockrnn_blas
         self._run.restype = ctypes.c_char_p
         self._run.argtypes = (
-            ctypes.POINTER(_Product),
+            ctypes.POINTER(_Gemm),
             *(ctypes.c_void_p,) * 3,
             *(ctypes.c_int,) * 3,
         )
@@ -60,11 +60,11 @@ class Blas:
         path = self.library.blockrnn_blas_path()
         return path.decode() if path is not None else None
 
-    def run(self, product, a, b, c, *, tf32=False, repeats=1, scratch_calls=1) -> np.ndarray:
+    def run(self, gemm, a, b, c, *, tf32=False, repeats=1, scratch_calls=1) -> np.ndarray:
         """The array that c becomes."""
         device = [self.engine.put(array) for array in (a, b, c)]
         try:
-            error = self._run(ctypes.byref(product), *device, tf32, repeats, scratch_calls)
+            error = self._run(ctypes.byref(gemm), *device, tf32, repeats, scratch_calls)
             if error is not None:
                 raise device_engine.EngineError(error.decode())
             return self.engine.fetch(device[2], c)
@@ -94,22 +94,22 @@ def check_one(blas, dims, dtype, c_dtype, transposed, pad, accumulate) -> None:
         rng.standard_normal(shape) / 2
         for shape in ((rows, depth), (depth, columns), (rows, columns))
     )
-    stored, product = {}, _Product(rows, columns, depth)
+    stored, gemm = {}, _Gemm(rows, columns, depth)
     for name, values, turned in (("a", a, transposed[0]), ("b", b, transposed[1])):
         memory, stride = laid_out(values, pad, turned)
         stored[name] = device_engine.encode(memory, dtype)
-        setattr(product, name + "_stride", stride)
-        setattr(product, name + "_transposed", turned)
+        setattr(gemm, name + "_stride", stride)
+        setattr(gemm, name + "_transposed", turned)
     # What lies between the rows of c must stay; without `accumulate` its elements are not read.
-    memory, product.c_stride = laid_out(before, pad, False)
+    memory, gemm.c_stride = laid_out(before, pad, False)
     written = ~np.isnan(memory)
     if not accumulate:
         memory = np.full_like(memory, np.nan)
     c = device_engine.encode(memory, c_dtype)
-    product.type = device_engine.DTYPES.index(dtype)
-    product.c_type = device_engine.DTYPES.index(c_dtype)
-    product.accumulate = accumulate
-    got = blas.run(product, stored["a"], stored["b"], c)
+    gemm.type = device_engine.DTYPES.index(dtype)
+    gemm.c_type = device_engine.DTYPES.index(c_dtype)
+    gemm.accumulate = accumulate
+    got = blas.run(gemm, stored["a"], stored["b"], c)
 
     def exact(values, name):
         return device_engine.decode(device_engine.encode(values, name), name)
@@ -138,53 +138,53 @@ def layouts(blas) -> int:
 def empty(blas) -> int:
     """Nothing to write: nothing is called, not even for scratch."""
     for rows, columns, depth in EMPTY_DIMS:
-        product = _Product(rows, columns, depth, 2, 2, depth, 0, columns, 0, columns)
+        gemm = _Gemm(rows, columns, depth, 2, 2, depth, 0, columns, 0, columns)
         nothing = np.zeros(0, np.float32)
-        blas.run(product, nothing, nothing, nothing, scratch_calls=0)
+        blas.run(gemm, nothing, nothing, nothing, scratch_calls=0)
     return len(EMPTY_DIMS)
 
 
-def square(size: int) -> tuple[_Product, list[np.ndarray]]:
+def square(size: int) -> tuple[_Gemm, list[np.ndarray]]:
     rng = np.random.default_rng(size)
-    product = _Product(size, size, size, 2, 2, size, 0, size, 0, size)
-    return product, [rng.standard_normal((size, size)).astype(np.float32) for _ in range(3)]
+    gemm = _Gemm(size, size, size, 2, 2, size, 0, size, 0, size)
+    return gemm, [rng.standard_normal((size, size)).astype(np.float32) for _ in range(3)]
 
 
 def scratch(blas) -> int:
     """A refused workspace is reported; one call of the engine asks for one only."""
-    product, arrays = square(4)
+    gemm, arrays = square(4)
     try:
-        blas.run(product, *arrays, scratch_calls=0)
+        blas.run(gemm, *arrays, scratch_calls=0)
     except device_engine.EngineError as error:
         assert str(error) == device_engine.OUT_OF_MEMORY, error
     else:
         raise AssertionError("no error without scratch")
-    blas.run(product, *arrays, repeats=3)
+    blas.run(gemm, *arrays, repeats=3)
     return 2
 
 
 def refused_handles(blas, stand_in) -> int:
     """cuBLAS has no memory for a handle, or fails to set it up: no handle is left, and the next
-    call makes one. Before any product, which would leave a handle behind."""
-    product, arrays = square(4)
+    call makes one. Before any GEMM, which would leave a handle behind."""
+    gemm, arrays = square(4)
     for allowed in (0, 1):
         stand_in.stand_in_allow_handles(allowed)
         try:
-            blas.run(product, *arrays)
+            blas.run(gemm, *arrays)
         except device_engine.EngineError as error:
             assert str(error) == device_engine.OUT_OF_MEMORY, error
         else:
             raise AssertionError(f"no error with {allowed} calls allowed")
         assert stand_in.stand_in_handles() == 0, "a handle was left"
     stand_in.stand_in_allow_handles(1 << 30)
-    blas.run(product, *arrays)
+    blas.run(gemm, *arrays)
     assert stand_in.stand_in_handles() == 1
     return 3
 
 
 def same_bits(blas) -> int:
-    product, arrays = square(200)
-    seen = {compare.bits(blas.run(product, *arrays)) for _ in range(5)}
+    gemm, arrays = square(200)
+    seen = {compare.bits(blas.run(gemm, *arrays)) for _ in range(5)}
     assert len(seen) == 1, "bits differ"
     return 5
 
@@ -199,10 +199,10 @@ def tf32(blas, stand_in) -> int:
 
     cases = (("float", False, 0), ("float", True, 1), ("half", True, 0), ("double", True, 0))
     for dtype, allowed, want in cases:
-        product, arrays = square(4)
-        product.type = product.c_type = device_engine.DTYPES.index(dtype)
+        gemm, arrays = square(4)
+        gemm.type = gemm.c_type = device_engine.DTYPES.index(dtype)
         before = asked()
-        blas.run(product, *(device_engine.encode(a, dtype) for a in arrays), tf32=allowed)
+        blas.run(gemm, *(device_engine.encode(a, dtype) for a in arrays), tf32=allowed)
         assert asked() - before == want, (dtype, allowed)
     return len(cases)
 

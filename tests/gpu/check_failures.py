@@ -76,7 +76,7 @@ def whole_sequences(calls) -> int:
 
 
 def stacks(stack: Stack) -> int:
-    """Directions side by side and layers in pairs; work runs as late as it may."""
+    """Concurrent directions and layers in pairs; work runs as late as possible."""
     library, count = stack.engine.library, 0
     library.emulation_vary_streams(1)
     cases = itertools.product(cudnn_calls.MODES, ((2, 2, 2), (3, 1, 8)), (False, True))

@@ -2,7 +2,7 @@
 
 Forward the activations do nothing; backward what the forward has saved is integers, whatever
 forward would give them. So nothing rounds before it is stored, but the state of 16-bit types for a
-step's product, and a product, a layout or an index that slips shows in any type.
+step's GEMM, and a wrong GEMM, layout or index shows in any type.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def check_backward(engine, call: sequences.Call) -> None:
 
 
 def with_types(found, dtypes):
-    """All calls twice, each time with another type and another way of its products."""
+    """All calls twice, each time with another type and another implementation of its GEMMs."""
     types = itertools.cycle(itertools.product((1 << 40, 1), dtypes))
     for call in check_sequences.with_modes(found * 2):
         blas_step_work, dtype = next(types)
@@ -107,7 +107,7 @@ def forward(engine, cell: str) -> int:
 
 
 def backward(engine, cell: str) -> int:
-    """16-bit types round the gates' gradients for the large products, so they are not exact."""
+    """16-bit types round the gates' gradients for the large GEMMs, so they are not exact."""
     found = list(with_types(calls(cell), ("float", "double")))
     for call in found:
         check_backward(engine, call)

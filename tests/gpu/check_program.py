@@ -1,4 +1,4 @@
-"""What the programs that run.py starts have in common: arguments, and checks one by one."""
+"""What the programs that run.py starts share: the command line, and running the checks."""
 
 from __future__ import annotations
 
@@ -13,16 +13,14 @@ NOT_RUN = 77  # the exit code of a program that cannot check anything here
 
 
 def arguments_of(doc: str) -> argparse.Namespace:
-    """The command line, the same for all; what a program has no use for it leaves alone."""
+    """The command line, the same for all programs, each of which ignores what it does not need."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--library", required=True)
     parser.add_argument("--emulated", action="store_true", help="the library is the emulation")
     parser.add_argument(
         "--small", action="store_true", help="few shapes; on a GPU for a sanitizer, which is slow"
     )
-    parser.add_argument(
-        "--unfilled", action="store_true", help="scratch is left as it is, and not full of NaN"
-    )
+    parser.add_argument("--unfilled", action="store_true", help="do not fill scratch with NaN")
     parser.add_argument("--cublas", help="the emulation's; else PyTorch's, or the system's")
     return parser.parse_args()
 
@@ -33,18 +31,18 @@ def not_run(why: str) -> NoReturn:
 
 
 def run(checks: Mapping[str, Callable[[], int]]) -> None:
-    """Each check by its name; it says how many cases it had. One that fails ends no other, but an
-    error of the device, which stays, fails all that come after it."""
+    """Runs each check, which returns its number of cases. A failure does not stop the others, but
+    an error of the device is sticky and fails all that follow."""
     failed = []
     for name, check in checks.items():
         start = time.monotonic()
         try:
-            said = f"ok  {name}: {check()} cases"
+            line = f"ok  {name}: {check()} cases"
         except Exception:
             traceback.print_exc(file=sys.stdout)
             failed.append(name)
-            said = f"FAILED  {name}"
-        print(f"{said}, {time.monotonic() - start:.1f} s", flush=True)
+            line = f"FAILED  {name}"
+        print(f"{line}, {time.monotonic() - start:.1f} s", flush=True)
     if failed:
         print(f"failed: {'; '.join(failed)}")
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""Reads what ptxas says of the kernels (nvcc -Xptxas=-v) and refuses those that it had to degrade.
+"""Reads the report of ptxas (nvcc -Xptxas=-v) and rejects kernels that spill or exceed limits.
 
 python tests/gpu/check_ptxas.py REPORT...
 
@@ -84,7 +84,7 @@ def summary(kernels: list[Kernel]) -> list[str]:
     for kernel in kernels:
         name = re.sub(r"^void |\(anonymous namespace\)::", "", names[kernel.symbol])
         template = (
-            re.match(r"ProductKernel<\d+|\w+", name).group(0).replace("<", ", rows per warp ")
+            re.match(r"GateGemmKernel<\d+|\w+", name).group(0).replace("<", ", rows per warp ")
         )
         groups.setdefault((template, kernel.architecture), []).append(kernel)
     return [

@@ -44,7 +44,7 @@ EMPTY_DIMS = (
     (4, 3, 0, 0),
     (0, 0, 0, 0),
 )
-# Enough rows and units for the step products' larger tiles, forward and backward.
+# Enough rows and units for the larger tiles of a step's GEMM, forward and backward.
 LARGE = (
     sequences.Call("rnn", (2, 130, 2, 420)),
     sequences.Call("lstm", (2, 130, 2, 104), "double", peephole=True),
@@ -118,7 +118,7 @@ def variants(cell: str) -> list[sequences.Call]:
 
 
 def with_modes(calls):
-    """Each call in one of four modes: with a BLAS or the engine's own products, persistent or not.
+    """Each call in one of four modes: with a BLAS or the engine's own GEMMs, persistent or not.
 
     So over a few calls all of them meet all of both.
     """
@@ -141,7 +141,7 @@ def given_backward(call, values, want, seed=0):
     for name, shape in shapes.items():
         given[name] = sequences.stored(rng.normal(size=shape), call.dtype)
     for name in (*call.without, *(("b", "b_x") if call.cell == "gru" else ())):
-        # Of the inputs a name in `without` says that the gradient is not wanted.
+        # An input named in `without` gets no gradient.
         if name.endswith("_grad") or name == "co":
             given.pop(name, None)
     return given
@@ -163,7 +163,7 @@ def check_forward(engine, call, values) -> dict[str, np.ndarray]:
     want = sequence_oracle.forward(call.cell, values, call.oracle_options())
     got = engine.forward(call, spoil(call, values, ("x",)))
     t, _, i, h = call.dims
-    # A state of 16 bits is rounded for its product as well; seen: 0.73 of the bound.
+    # A 16-bit state is also rounded for its GEMM; observed: 0.73 of the bound.
     bound = tolerances.bound(call.dtype, max(t, 1) * (i + max(h, call.width)))
     for name, value in got.items():
         numbers = device_engine.decode(value, call.dtype)
@@ -233,7 +233,7 @@ def large(engine, calls) -> int:
 
 
 def blas_steps(engine) -> int:
-    """Variants with each step's product by the BLAS, all whose weights lie otherwise among them."""
+    """Variants with each step's GEMM in the BLAS, in every layout of the weights."""
     count = 0
     for cell in CELLS:
         for number, call in enumerate(variants(cell)):
@@ -277,7 +277,7 @@ def same_bits(engine, vary) -> int:
 
 
 def layouts_agree(engine) -> int:
-    """How arrays lie in memory changes no bit."""
+    """The layout of arrays in memory changes no bit."""
     count = 0
     for cell in CELLS:
         base = sequences.Call(cell, DIMS, lengths=LENGTHS, mask=True)
@@ -310,7 +310,7 @@ def not_multiplied(engine) -> int:
         )
         values = sequences.random_values(call)
         want = sequence_oracle.forward(cell, values, call.oracle_options())
-        values["w_h"][:, 0] = np.nan  # of a gate whose product follows the others
+        values["w_h"][:, 0] = np.nan  # of a gate whose GEMM follows the others
         check_backward(engine, call, values, want)
         count += 1
     return count
@@ -352,7 +352,7 @@ def main() -> None:
         checks["sequences, sizes"] = lambda: sizes(calls, ODD_DIMS + EMPTY_DIMS)
         checks["sequences, steps by the BLAS"] = lambda: blas_steps(calls)
         checks["sequences, larger tiles"] = lambda: large(calls, LARGE)
-        checks["sequences, deep products"] = lambda: large(calls, DEEP)
+        checks["sequences, deep GEMMs"] = lambda: large(calls, DEEP)
         checks["sequences, not multiplied"] = lambda: not_multiplied(calls)
         checks["sequences, failed allocations"] = lambda: no_scratch(calls)
         checks["sequences, layouts agree"] = lambda: layouts_agree(calls)

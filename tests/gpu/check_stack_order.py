@@ -1,6 +1,6 @@
 """Checks in what order the work of stacks runs, in a library that run.py has built.
 
-Layers in pairs and directions side by side; the same bits on every run and, in the emulation, under
+Layers in pairs and concurrent directions; the same bits on every run and, in the emulation, under
 every order of work that the engine's streams leave open; their scratch, and their shares of the
 device.
 """
@@ -159,7 +159,7 @@ def shares_of_the_device(stack: Stack) -> int:
             blocks = library.emulation_largest_grid()
             most = multiprocessors // at_once
             assert most // 2 < blocks <= most, f"{mode}: {blocks} blocks, {at_once} at once"
-    # Steps for which half of the device is too small: the directions have it in turn.
+    # Steps for which half of the device is too small: the directions run sequentially.
     call = Call(Network("lstm", 1, 2, 4, 128), 9, 3)
     library.emulation_largest_grid()
     compare_stack(stack, call, "float")

@@ -235,7 +235,7 @@ def main() -> None:
     if not arguments.small:
         checks["tensor cores, rows alone"] = lambda: rows_alone(calls)
         checks["tensor cores, many rows"] = lambda: many(calls, library, arguments.emulated)
-        checks["tensor cores, deep products"] = lambda: deep(calls)
+        checks["tensor cores, deep GEMMs"] = lambda: deep(calls)
     if arguments.emulated:
         checks["tensor cores, any rows"] = lambda: any_rows(calls)
         checks["tensor cores, devices"] = lambda: devices(calls, library)

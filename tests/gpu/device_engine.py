@@ -33,7 +33,7 @@ _UNWRITTEN = 0xFF  # NaN in every type
 
 
 class EngineError(Exception):
-    """What the engine or CUDA says."""
+    """An error of the engine or of CUDA."""
 
 
 class _Options(ctypes.Structure):
@@ -92,7 +92,7 @@ class Engine:
             setattr(self, "_" + name, self._checked(function))
         self.library.blockrnn_persistent_blocks.restype = ctypes.c_int64
         self.may_use_blas = True
-        self.sanitized = False  # whether a sanitizer watches, which may refuse persistent kernels
+        self.sanitized = False  # under a sanitizer persistent kernels may be refused
 
     @staticmethod
     def _checked(function):
@@ -106,8 +106,8 @@ class Engine:
     def load_cublas(self, path: str | None, small: bool) -> ctypes.CDLL | None:
         """Loads the cuBLAS that the engine then finds, before anything asks for it.
 
-        path: the emulation's stand-in, which is returned. None: PyTorch's copy, if there is one.
-        small: it is not to be used: a sanitizer watches, and cuBLAS' kernels are not ours.
+        path: the emulation's substitute, which is returned. None: PyTorch's copy, if there is one.
+        small: do not use cuBLAS: this is a sanitizer's run, and its kernels are not ours.
         """
         self.may_use_blas = not small
         if small:
@@ -134,17 +134,16 @@ class Engine:
         return self.library.blockrnn_persistent_blocks()
 
     def expect_persistent(self, before: int, least: int, what: object) -> None:
-        """At least that many persistent blocks since there were `before`; told under a sanitizer,
-        which needs room on the device itself, so that a grid may not fit and the steps go one by
-        one, as they should."""
+        """Asserts that at least so many blocks were persistent since there were `before`. Under a
+        sanitizer, which takes up part of the device so that a grid may not fit, only prints it."""
         ran = self.persistent_blocks() - before
-        said = (
+        message = (
             f"{what}: {ran} blocks of steps were persistent, at least {least} without a sanitizer"
         )
         if ran < least and self.sanitized:
-            print(said, flush=True)
+            print(message, flush=True)
         else:
-            assert ran >= least, said
+            assert ran >= least, message
 
     def put(self, host: np.ndarray) -> ctypes.c_void_p:
         device = ctypes.c_void_p()
@@ -154,7 +153,7 @@ class Engine:
         return device
 
     def fetch(self, device: ctypes.c_void_p, like: np.ndarray) -> np.ndarray:
-        """What lies there now, as an array of the type and shape of `like`."""
+        """The current contents, as an array of the type and shape of `like`."""
         host = np.empty_like(like)
         if host.nbytes:
             self._to_host(host.ctypes.data, device, host.nbytes)

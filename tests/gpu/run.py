@@ -3,7 +3,7 @@
 python tests/gpu/run.py                 on the GPU of this machine, with compute-sanitizer
 python tests/gpu/run.py --require-gpu   the same, but no GPU is a failure
 python tests/gpu/run.py --emulate       on the CPU: g++ and tests/gpu/emulation, no CUDA at all
-python tests/gpu/run.py --compile-only  nvcc for sm_80 and sm_90, and what ptxas says; no GPU
+python tests/gpu/run.py --compile-only  nvcc for sm_80 and sm_90, and the report of ptxas; no GPU
 
 On a GPU the whole takes a while. In parts, with the library built once for all of them (and for
 `python -m bench.gpu`); --sanitizers without names is none of them:
@@ -46,26 +46,24 @@ CHECKS = (
 )
 ARCHITECTURES = (80, 90)
 PTX = 80  # that all are made from
-# What does nothing on the device with --small: to a sanitizer that is an error.
+# These do nothing on the device with --small, which a sanitizer reports as an error.
 NOT_SANITIZED = ("check_blas.py", "check_integers.py", "check_failures.py", "check_cudnn.py")
-# Each with options of its own. A call of CUDA that fails is not memcheck's to report: the engine
-# does so, and where a persistent kernel is refused it goes step by step. Warnings of racecheck
-# count as they are: no library's kernels run with --small, and its manual wants them mended too.
+# Each with its options. memcheck need not report failing CUDA calls: the engine does, and after a
+# refused persistent kernel it continues step by step. Warnings of racecheck count as errors: with
+# --small no library's kernels run, and its manual recommends fixing them too.
 SANITIZERS = {
     "memcheck": ("--report-api-errors", "no"),
     "racecheck": (),
     "synccheck": (),
     "initcheck": (),
 }
-# Of the programs: what was filled with NaN is initialised to initcheck. Outputs are all the same,
-# because the checks read between them too; there a comparison finds what nobody wrote.
+# For the programs: initcheck regards what was filled with NaN as initialised. Outputs are filled,
+# because the checks also read the gaps; there a comparison finds elements that were not written.
 SANITIZED_OPTIONS = {"initcheck": ("--unfilled",)}
 
 
 def engine_sources() -> list[pathlib.Path]:
-    """What is compiled; parts.cu.cc includes the rest."""
-    sources = sorted((ROOT / "cc/kernels/cuda").glob("*.cu.cc"))
-    return [source for source in sources if not source.name.endswith(".part.cu.cc")]
+    return sorted((ROOT / "cc/kernels/cuda").rglob("*.cu.cc"))
 
 
 def run(command: list, **options) -> subprocess.CompletedProcess:
@@ -73,7 +71,7 @@ def run(command: list, **options) -> subprocess.CompletedProcess:
 
 
 def compile_all(commands: list[list], jobs: int) -> list[str]:
-    """Runs the compilers, and returns what each says; ends the program if one fails."""
+    """Runs the compilers and returns the output of each; ends the program if one fails."""
     with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
         options = {"cwd": ROOT, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         done = list(pool.map(lambda c: run(c, text=True, **options), commands))
@@ -90,10 +88,10 @@ def build(
     jobs: int,
     levels: dict[pathlib.Path, str] | None = None,
 ) -> dict[pathlib.Path, str]:
-    """What the compiler says of each source. levels: options of some sources alone."""
+    """Returns the compiler's output for each source. levels: options of single sources."""
     # Two sources may have the same name.
     objects = [library.parent / f"{n}_{source.name}.o" for n, source in enumerate(sources)]
-    said = compile_all(
+    outputs = compile_all(
         [
             [*compiler, *filter(None, [(levels or {}).get(source)]), "-c", source, "-o", target]
             for source, target in zip(sources, objects, strict=True)
@@ -102,16 +100,16 @@ def build(
     )
     linker = [part for part in compiler if part not in ("-x", "cu", "-dc")]
     compile_all([[*linker, "-shared", *objects, "-o", library]], 1)
-    return dict(zip(sources, said, strict=True))
+    return dict(zip(sources, outputs, strict=True))
 
 
 def build_emulation(library: pathlib.Path, cublas: pathlib.Path, jobs: int) -> None:
-    """The engine in `library`, and a stand-in for cuBLAS."""
+    """Builds the engine into `library`, and a substitute for cuBLAS."""
     compiler = [os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden"]
     compiler += ["-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas"]
     # Some distributions' g++ checks longjmp, which cannot know of stacks other than its own.
     compiler += ["-U_FORTIFY_SOURCE", "-I", ROOT, "-isystem", HERE / "emulation"]
-    # The shims' own kernels see a few small integers; all others call the emulation's functions.
+    # The shims' kernels only see a few small integers; all others run the emulation's functions.
     levels = {**dict.fromkeys(SHIMS, "-Og"), **dict.fromkeys(EMULATION, "-O2")}
     # What takes longest to compile first, so that the jobs end together.
     build(compiler, [*reversed(SHIMS), *engine_sources(), *EMULATION], library, jobs, levels)
@@ -120,7 +118,7 @@ def build_emulation(library: pathlib.Path, cublas: pathlib.Path, jobs: int) -> N
 
 
 def nvcc_command(nvcc: str, architectures: Sequence[int], *, strict: bool) -> list[str]:
-    """As cc/kernels/cuda/engine.bzl calls it. strict: a warning is an error."""
+    """The flags of cc/kernels/cuda/engine.bzl. strict: warnings are errors."""
     errors = ("-Werror=all-warnings", "-Xcompiler=-Werror") if strict else ()
     command = [nvcc, "-std=c++17", "-O1", "--expt-relaxed-constexpr", *errors]
     command += ["-Xcompiler=-fPIC,-Wall,-Wextra,-fvisibility=hidden", "-Xptxas=-v"]
@@ -131,17 +129,17 @@ def nvcc_command(nvcc: str, architectures: Sequence[int], *, strict: bool) -> li
 def build_gpu(
     nvcc: str, architectures: Sequence[int], library: pathlib.Path, jobs: int, *, strict: bool
 ) -> str:
-    """What ptxas says of the engine's kernels; the shims have some too, which nobody uses."""
+    """Returns the report of ptxas for the engine's kernels, without the shims' unused copies."""
     compiler = nvcc_command(nvcc, architectures, strict=strict)
-    said = build(compiler, [*engine_sources(), *GPU_SHIMS], library, jobs)
-    for line in "".join(said.values()).splitlines():
+    outputs = build(compiler, [*engine_sources(), *GPU_SHIMS], library, jobs)
+    for line in "".join(outputs.values()).splitlines():
         if "warning" in line:
             print(line)
-    return "".join(said[source] for source in engine_sources())
+    return "".join(outputs[source] for source in engine_sources())
 
 
 def origin(compiler: list[str]) -> str:
-    """A hash of all that a library is made from: of the compiler, its options and the sources."""
+    """A hash of everything that a library is built from: the compiler, its options, the sources."""
     found = hashlib.sha256(repr(compiler).encode())
     found.update(run([compiler[0], "--version"], stdout=subprocess.PIPE).stdout)
     for folder in ("cc", "tests/gpu", "bench/gpu"):
@@ -153,30 +151,30 @@ def origin(compiler: list[str]) -> str:
 
 
 def gpu_library(
-    kept: pathlib.Path | None, folder: pathlib.Path, nvcc: str, jobs: int
+    cached: pathlib.Path | None, folder: pathlib.Path, nvcc: str, jobs: int
 ) -> tuple[pathlib.Path, str]:
-    """The library for the GPU of this machine, and what ptxas says of it.
+    """The library for the GPU of this machine, and the report of ptxas.
 
-    kept: taken as it is if it was built from what is there now, and else written, with its origin
-    and the report beside it. None: the library is in `folder`, where it is built.
+    cached: reused if it was built from the current sources, else written, together with its origin
+    and the report. None: the library is built in `folder`.
     """
     architectures = [architecture()]
     library = folder / "engine.so"
-    if kept is None:
-        # Another compiler's warnings are to be read, not to keep the checks from running.
+    if cached is None:
+        # Warnings of another compiler are printed, but do not prevent the checks.
         return library, build_gpu(nvcc, architectures, library, jobs, strict=False)
-    kept = kept.resolve()
-    report = kept.with_name(kept.name + ".built")
+    cached = cached.resolve()
+    report = cached.with_name(cached.name + ".built")
     now = origin(nvcc_command(nvcc, architectures, strict=False))
-    before, _, said = (report.read_text() if report.exists() else "").partition("\n")
-    if kept.exists() and before == now:
-        return kept, said
-    said = build_gpu(nvcc, architectures, library, jobs, strict=False)
-    kept.parent.mkdir(parents=True, exist_ok=True)
-    report.unlink(missing_ok=True)  # whatever ends the copy, no old origin is beside a new library
-    shutil.copy(library, kept)
-    report.write_text(f"{now}\n{said}")
-    return kept, said
+    before, _, ptxas = (report.read_text() if report.exists() else "").partition("\n")
+    if cached.exists() and before == now:
+        return cached, ptxas
+    ptxas = build_gpu(nvcc, architectures, library, jobs, strict=False)
+    cached.parent.mkdir(parents=True, exist_ok=True)
+    report.unlink(missing_ok=True)  # if the copy fails, no old origin describes a new library
+    shutil.copy(library, cached)
+    report.write_text(f"{now}\n{ptxas}")
+    return cached, ptxas
 
 
 def find_tool(name: str) -> str | None:
@@ -191,7 +189,7 @@ def find_nvcc() -> str | None:
 
 
 def count_gpus() -> int:
-    """As the driver says; 0 without one."""
+    """As the driver reports; 0 without a driver."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -220,7 +218,7 @@ def architecture() -> int:
 
 
 def report_ptxas(text: str) -> str:
-    """Prints what ptxas says, and returns what is wrong with it."""
+    """Prints a summary of the report of ptxas and returns its problems."""
     print("\n".join(check_ptxas.summary(check_ptxas.parse(text))), flush=True)
     return "\n".join(check_ptxas.check(text))
 
@@ -252,8 +250,8 @@ def on_the_gpu(arguments: argparse.Namespace, folder: pathlib.Path) -> None:
         outcome = "failed" if arguments.require_gpu else "not run"
         checks.add("compute-sanitizer", outcome, "not in CUDA_HOME, PATH or /usr/local/cuda")
         kinds = ()
-    library, said = gpu_library(arguments.library, folder, nvcc, arguments.jobs)
-    if wrong := report_ptxas(said):
+    library, ptxas = gpu_library(arguments.library, folder, nvcc, arguments.jobs)
+    if wrong := report_ptxas(ptxas):
         checks.add("ptxas", "failed", wrong)
     if not arguments.only_sanitizers:
         checks.run(arguments.checks, library)
@@ -272,7 +270,7 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--jobs", type=int, default=os.cpu_count() or 1)
     add(
         "--library", type=pathlib.Path,
-        help="is kept, and taken as long as the sources are the same. For a GPU",
+        help="kept, and reused until the sources change. For a GPU",
     )  # fmt: skip
     add("--checks", nargs="+", choices=CHECKS, default=CHECKS, metavar="CHECK.py")
     add("--sanitizers", nargs="*", choices=tuple(SANITIZERS), default=tuple(SANITIZERS))
@@ -307,8 +305,8 @@ def main(argv: Sequence[str] | None = None) -> None:
             nvcc = find_nvcc()
             if nvcc is None:
                 sys.exit("no nvcc in CUDA_HOME, PATH or /usr/local/cuda")
-            said = build_gpu(nvcc, ARCHITECTURES, library, arguments.jobs, strict=True)
-            if wrong := report_ptxas(said):
+            ptxas = build_gpu(nvcc, ARCHITECTURES, library, arguments.jobs, strict=True)
+            if wrong := report_ptxas(ptxas):
                 sys.exit(wrong)
         else:
             on_the_gpu(arguments, folder)

@@ -1,4 +1,4 @@
-"""Runs the check programs for run.py, and tells what became of each."""
+"""Runs the check programs for run.py and reports the outcome of each."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def call(command: list, timeout: float | None, *, captured: bool) -> tuple[int | None, str]:
-    """The exit code, None if the program ran out of time, and its output where it is captured."""
+    """The exit code, None if the program ran out of time, and its output if captured."""
     process = subprocess.Popen(
         [str(part) for part in command],
         text=True,
         stdout=subprocess.PIPE if captured else None,
-        # NumPy's threads would spin beside the other job, for products that are too small for them.
+        # NumPy's threads would compete with the other job, for GEMMs that are too small for them.
         env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        # What has a limit is ended with all that it started: a sanitizer's program has the GPU.
+        # At a time limit its child processes are killed too: a sanitizer's program holds the GPU.
         process_group=None if timeout is None else 0,
     )
     try:
-        said, _ = process.communicate(timeout=timeout)
-        return process.returncode, said or ""
+        output, _ = process.communicate(timeout=timeout)
+        return process.returncode, output or ""
     except BaseException as error:
         if timeout is None:
             process.kill()
@@ -40,10 +40,10 @@ def call(command: list, timeout: float | None, *, captured: bool) -> tuple[int |
 
 
 class Runner:
-    """Runs check programs, each for `timeout` seconds at most, and keeps what became of them.
+    """Runs check programs, each for at most `timeout` seconds, and records their outcomes.
 
-    The first failure ends the whole run, but with keep_going. jobs: programs at a time, which is
-    for the emulation: a GPU has one at a time.
+    The first failure ends the whole run, unless keep_going. jobs: concurrent programs, for the
+    emulation only: a GPU runs one at a time.
     """
 
     def __init__(self, *, keep_going: bool, timeout: float | None, jobs: int = 1):
@@ -53,11 +53,11 @@ class Runner:
     def add(self, name: str, outcome: str, why: str = "") -> None:
         """outcome: "passed", "failed", "timed out" or "not run"."""
         self._names[outcome].append(name)
-        said = f"{name} {outcome}: {why}"
+        message = f"{name} {outcome}: {why}"
         if outcome in ("failed", "timed out") and not self._keep_going:
-            sys.exit(said)
+            sys.exit(message)
         if why:
-            print(said, flush=True)
+            print(message, flush=True)
 
     def run(
         self,
@@ -67,7 +67,7 @@ class Runner:
         kind: str = "",
         under: tuple[str, ...] = (),
     ) -> None:
-        """under: the sanitizer's command, and kind which it is."""
+        """under: the sanitizer's command; kind: its name."""
 
         def one(name: str) -> tuple[int | None, str]:
             command = [*under, sys.executable, HERE / name, "--library", library, *options]
@@ -75,11 +75,10 @@ class Runner:
 
         pool = concurrent.futures.ThreadPoolExecutor(self._jobs)
         try:
-            # Without the pool where there is one job: nothing must begin that is not to be waited
-            # for.
+            # With one job the pool is not used: it would start programs that nothing waits for.
             results = pool.map(one, names) if self._jobs > 1 else map(one, names)
-            for name, (code, said) in zip(names, results, strict=True):
-                print(said, end="", flush=True)
+            for name, (code, output) in zip(names, results, strict=True):
+                print(output, end="", flush=True)
                 self.add(f"{kind} {name}".lstrip(), *self._outcome(code))
         finally:
             pool.shutdown(cancel_futures=True)
@@ -90,7 +89,7 @@ class Runner:
         if code < 0:
             return "failed", f"killed by signal {-code}: an access outside an array?"
         if code == check_program.NOT_RUN:
-            return "not run", ""  # it has said why
+            return "not run", ""  # the program has printed the reason
         return ("failed", f"exit code {code}") if code else ("passed", "")
 
     def finish(self, ok: str) -> None:

@@ -1,5 +1,6 @@
-// Owns the device scratch of one engine call in the checks, filled with what
-// shows where nobody wrote, or left as it is for a sanitizer that looks itself.
+// Defines the device scratch of one engine call in the checks, filled with a
+// pattern that reveals what was not written, or left as it is for a sanitizer
+// that detects this itself.
 
 #ifndef BLOCKRNN_TESTS_GPU_SCRATCH_CUH_
 #define BLOCKRNN_TESTS_GPU_SCRATCH_CUH_
@@ -12,19 +13,19 @@
 
 namespace blockrnn::cuda {
 
-// That ran in all calls so far; for HostInterface::persistent_blocks.
+// Counted over all calls so far; for HostInterface::persistent_blocks.
 inline int64_t persistent_blocks = 0;
 
-// False for initcheck, to which memory that was filled is initialised.
+// False for initcheck, which regards filled memory as initialised.
 inline bool fills_scratch = true;
 
-// Freed after the device is done with it.
+// Freed when the device is done with it.
 struct Scratch {
   int64_t calls_left = 0;  // allocations that succeed
   cudaStream_t stream = nullptr;
-  // The emulation aligns the end of an array, so that a step past it is seen;
-  // with an alignment the beginning is aligned instead, as scratch that is used
-  // for several things has to be.
+  // The emulation aligns the end of an array, so that an access past it is
+  // detected; with an alignment the beginning is aligned instead, as scratch
+  // that serves several purposes must be.
   std::size_t alignment = 1;
   std::vector<void*> arrays;
 
@@ -41,8 +42,8 @@ struct Scratch {
     if (cudaMalloc(&array, bytes) != cudaSuccess) return nullptr;
     self->arrays.push_back(array);
     if (!fills_scratch) return array;
-    // NaN in every type; on the call's stream, as the work of whoever had the
-    // memory before.
+    // NaN in every type; on the call's stream, like the work of the memory's
+    // previous user.
     const cudaError_t code = cudaMemsetAsync(array, 0xff, bytes, self->stream);
     return code == cudaSuccess ? array : nullptr;
   }

@@ -1,7 +1,7 @@
 """Whole sequences on the CUDA engine: what a call is, and how its arrays lie in memory.
 
 The numbers of a call are those of sequence_oracle.py, [T, B, …] and a column for each gate and
-unit. Here they are brought into the layout that the call's shape says, and back.
+unit. Here they are converted to the layout of the call's shape, and back.
 """
 
 from __future__ import annotations
@@ -89,11 +89,11 @@ class Call:
     cell_clip: float = 0.0
     state_bias: bool = True  # whether b_h is given
     keeps: bool = True  # whether what is for the backward alone is wanted
-    without: tuple[str, ...] = ()  # outputs that nobody wants, gradients that are not given
+    without: tuple[str, ...] = ()  # outputs that are not computed, gradients that are not given
     with_blas: bool = False
     persistent: bool = False
     block_bytes: int = 0
-    blas_step_work: int = 1 << 40  # multiplications of a step that a BLAS is to do
+    blas_step_work: int = 1 << 40  # multiply-adds from which on a BLAS runs a step
     scratch_calls: int = 1 << 40
 
     @property
@@ -185,9 +185,9 @@ class _Memory:
         """Of an array by the name of its field, without what follows a dot."""
         if name in ("h", "h_grad"):
             return "h"
-        if name in (*sequence_oracle.saved_names(self.call.cell), "cs_grad"):
+        if name in sequence_oracle.saved_names(self.call.cell):
             return "saved"
-        if name in ("x", "mask"):
+        if name in ("x", "mask", "cs_grad"):
             return "sequence"
         if name.split("_")[0] in ("h", "cs") and ("prev" in name or "last" in name):
             return "state"
@@ -211,7 +211,7 @@ class _Memory:
         return tuple(like)
 
     def view(self, name: str, memory: np.ndarray) -> np.ndarray:
-        """Where the oracle's array stands in memory, for all but what is saved in steps."""
+        """The oracle's array within the memory, for everything that is not saved in steps."""
         kind = self.kind(name)
         if kind in ("h", "sequence", "saved") and not self.call.time_major:
             memory = np.swapaxes(memory, 0, 1)
@@ -249,7 +249,7 @@ class _Memory:
         return np.array(self.view(name, memory))
 
     def untouched(self, name: str, memory: np.ndarray) -> bool:
-        """Whether what is not this sequence's is as it was."""
+        """Whether everything that does not belong to this sequence is unchanged."""
         rest = memory.copy()
         if self.kind(name) in ("h", "state"):
             self.view(name, rest).view(np.uint8)[...] = _UNWRITTEN

@@ -1,5 +1,5 @@
-// Owns the C functions through which the checks of tests/gpu call the CUDA
-// engine: device memory, one call, and the errors as text (null for success).
+// Defines the C functions through which the checks in tests/gpu call the CUDA
+// engine: device memory, single calls, and errors as text (null for success).
 // Compiled by nvcc for a GPU, or by a host compiler for the emulation.
 
 #include <cuda_runtime.h>
@@ -9,10 +9,10 @@
 
 #include "cc/core/activations.h"
 #include "cc/core/cell_args.h"
+#include "cc/kernels/cuda/cells/gru_block_cell.cuh"
+#include "cc/kernels/cuda/cells/lstm_block_cell.cuh"
 #include "cc/kernels/cuda/engine.h"
-#include "cc/kernels/cuda/gru_block_cell.cuh"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/lstm_block_cell.cuh"
 #include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -20,7 +20,7 @@
 namespace blockrnn::cuda {
 namespace {
 
-// Has a value for every type of the engine, in the order of engine.py.
+// One value for each type of the engine, in the order of device_engine.py.
 enum class DType : int { kHalf, kBfloat16, kFloat, kDouble };
 
 enum class Function : int {
@@ -93,7 +93,7 @@ LstmCellBackwardArgs<T> LstmBackwardArgs(Call call) {
 }
 
 template <class T>
-Error Run(const Call& call, const HostInterface& host) {
+Error RunTyped(const Call& call, const HostInterface& host) {
   switch (call.function) {
     case Function::kGruForward:
       return Run(GruForwardArgs<T>(call), host);
@@ -112,21 +112,21 @@ Error Run(const Call& call, const HostInterface& host) {
   return "unknown function";
 }
 
-Error Run(DType dtype, const Call& call, const HostInterface& host) {
+Error RunCall(DType dtype, const Call& call, const HostInterface& host) {
   switch (dtype) {
     case DType::kHalf:
-      return Run<Eigen::half>(call, host);
+      return RunTyped<Eigen::half>(call, host);
     case DType::kBfloat16:
-      return Run<Eigen::bfloat16>(call, host);
+      return RunTyped<Eigen::bfloat16>(call, host);
     case DType::kFloat:
-      return Run<float>(call, host);
+      return RunTyped<float>(call, host);
     case DType::kDouble:
-      return Run<double>(call, host);
+      return RunTyped<double>(call, host);
   }
   return "unknown type";
 }
 
-// A stream that the default stream does not wait for, as TensorFlow's.
+// A stream that the default stream does not wait for, like TensorFlow's.
 Error TheStream(void** stream) {
   static cudaStream_t the_stream = nullptr;
   if (the_stream == nullptr) {
@@ -144,7 +144,7 @@ Error TheStream(void** stream) {
 using blockrnn::cuda::Error;
 using blockrnn::cuda::ToError;
 
-// 0 where CUDA finds no driver or no device.
+// 0 if CUDA finds no driver or no device.
 EXPORT int blockrnn_device_count() {
   int count = 0;
   return ToError(cudaGetDeviceCount(&count)) == nullptr ? count : 0;
@@ -157,7 +157,7 @@ EXPORT int blockrnn_multiprocessors() {
   return count;
 }
 
-// Shared memory that a block may have.
+// The maximum shared memory of a block.
 EXPORT int blockrnn_shared_bytes() {
   int bytes = 0;
   static_cast<void>(cudaDeviceGetAttribute(
@@ -195,7 +195,7 @@ EXPORT Error blockrnn_to_host(void* host, const void* device,
 EXPORT Error blockrnn_fill_zero(void* device, std::size_t bytes) {
   blockrnn::cuda::HostInterface host;
   if (Error error = blockrnn::cuda::TheStream(&host.stream)) return error;
-  // What lies there was copied on the default stream.
+  // The memory was filled on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   if (Error error = blockrnn::cuda::FillZero(device, bytes, host)) return error;
   return ToError(cudaStreamSynchronize(static_cast<cudaStream_t>(host.stream)));
@@ -214,13 +214,13 @@ EXPORT Error blockrnn_call(int function, int dtype, const int64_t* dims,
   host.allocate = &blockrnn::cuda::Scratch::Allocate;
   if (Error error = blockrnn::cuda::TheStream(&host.stream)) return error;
   scratch.stream = static_cast<cudaStream_t>(host.stream);
-  // The copies and fills above it ran on the default stream.
+  // The previous copies and fills ran on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   const Call call = {static_cast<blockrnn::cuda::Function>(function),
                      {dims[0], dims[1], dims[2]},
                      *options,
                      pointers};
-  const Error error = blockrnn::cuda::Run(
+  const Error error = blockrnn::cuda::RunCall(
       static_cast<blockrnn::cuda::DType>(dtype), call, host);
   const Error later =
       ToError(cudaStreamSynchronize(static_cast<cudaStream_t>(host.stream)));

@@ -1,5 +1,6 @@
-// Owns the C functions through which the checks of tests/gpu call the engine's
-// BLAS: one product (null for success, else the error), and what was found.
+// Defines the C functions through which the checks in tests/gpu call the
+// engine's BLAS: one GEMM (null for success, else the error), and which library
+// was found.
 
 #include <cuda_runtime.h>
 
@@ -7,8 +8,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "cc/kernels/cuda/blas.h"
-#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/blas/blas.h"
+#include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 
@@ -41,8 +42,8 @@ struct Scratch {
 
 using blockrnn::cuda::Error;
 
-// Fields of BlasProduct in their order. NOLINTNEXTLINE: it mirrors a struct.
-struct PlainProduct {
+// Fields of BlasGemm in their order. NOLINTNEXTLINE: it mirrors a struct.
+struct PlainGemm {
   int64_t rows, columns, depth;
   int64_t type, c_type;
   int64_t a_stride, a_transposed;
@@ -50,9 +51,9 @@ struct PlainProduct {
   int64_t c_stride, accumulate;
 };
 
-// One product, `repeats` times in one call of the BLAS.
-EXPORT Error blockrnn_blas(const PlainProduct* plain, const void* a,
-                           const void* b, void* c, int allow_tf32, int repeats,
+// One GEMM, `repeats` times in one call of the BLAS.
+EXPORT Error blockrnn_blas(const PlainGemm* plain, const void* a, const void* b,
+                           void* c, int allow_tf32, int repeats,
                            int scratch_calls) {
   using namespace blockrnn::cuda;  // NOLINT: of this function alone
   Scratch scratch;
@@ -68,23 +69,22 @@ EXPORT Error blockrnn_blas(const PlainProduct* plain, const void* a,
   host.context = &scratch;
   host.stream = stream;
   host.allocate = &Scratch::Allocate;
-  BlasProduct product;
-  product.rows = plain->rows;
-  product.columns = plain->columns;
-  product.depth = plain->depth;
-  product.type = static_cast<BlasType>(plain->type);
-  product.c_type = static_cast<BlasType>(plain->c_type);
-  product.a = {a, plain->a_stride, plain->a_transposed != 0};
-  product.b = {b, plain->b_stride, plain->b_transposed != 0};
-  product.c = c;
-  product.c_stride = plain->c_stride;
-  product.accumulate = plain->accumulate != 0;
+  BlasGemm gemm;
+  gemm.rows = plain->rows;
+  gemm.columns = plain->columns;
+  gemm.depth = plain->depth;
+  gemm.type = static_cast<BlasType>(plain->type);
+  gemm.c_type = static_cast<BlasType>(plain->c_type);
+  gemm.a = {a, plain->a_stride, plain->a_transposed != 0};
+  gemm.b = {b, plain->b_stride, plain->b_transposed != 0};
+  gemm.c = c;
+  gemm.c_stride = plain->c_stride;
+  gemm.accumulate = plain->accumulate != 0;
   CublasCall call(allow_tf32 != 0);
   if (call.blas() == nullptr) return FindCublas().problem;
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   for (int n = 0; n < repeats; ++n) {
-    if (Error error =
-            call.blas()->product(call.blas()->context, product, host)) {
+    if (Error error = call.blas()->gemm(call.blas()->context, gemm, host)) {
       return error;
     }
   }

@@ -1,5 +1,5 @@
-// Owns the C function through which the checks of tests/gpu call the engine's
-// whole sequences: one call, null for success, else the error.
+// Defines the C function through which the checks in tests/gpu call the
+// engine's whole sequences: one call; null for success, else the error.
 
 #include <cuda_runtime.h>
 
@@ -9,18 +9,19 @@
 #include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/blas/cublas.h"
+#include "cc/kernels/cuda/cells/gru_after_sequence.cuh"
+#include "cc/kernels/cuda/cells/gru_sequence_forward.cuh"
+#include "cc/kernels/cuda/cells/lstm_sequence_forward.cuh"
+#include "cc/kernels/cuda/cells/simple_rnn_sequence.cuh"
 #include "cc/kernels/cuda/engine.h"
-#include "cc/kernels/cuda/gru_after_sequence.cuh"
-#include "cc/kernels/cuda/gru_sequence_forward.cuh"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/lstm_sequence_forward.cuh"
-#include "cc/kernels/cuda/rnn_sequence.cuh"
 #include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// All of a call but its pointers. NOLINTNEXTLINE: sequences.py mirrors it.
+// All arguments of a call except its pointers. NOLINTNEXTLINE: sequences.py
+// mirrors it.
 struct PlainSequence {
   int64_t function, dtype;
   int64_t steps, batch, input, units, proj;
@@ -38,7 +39,7 @@ struct PlainSequence {
 namespace blockrnn::cuda {
 namespace {
 
-// Has a value for every type of the engine, in the order of device_engine.py.
+// One value for each type of the engine, in the order of device_engine.py.
 enum DType { kHalf, kBfloat16, kFloat, kDouble };
 
 enum Function {
@@ -196,7 +197,7 @@ Error GruAfterBackwardCall(Call call, const HostInterface& host) {
 }
 
 template <class T>
-Error Run(const Call& call, const HostInterface& host) {
+Error RunFunction(const Call& call, const HostInterface& host) {
   switch (static_cast<Function>(call.plain.function)) {
     case kRnnForward:
       return RnnForwardCall<T>(call, host);
@@ -221,13 +222,13 @@ Error Run(const Call& call, const HostInterface& host) {
 Error RunTyped(const Call& call, const HostInterface& host) {
   switch (static_cast<DType>(call.plain.dtype)) {
     case kHalf:
-      return Run<Eigen::half>(call, host);
+      return RunFunction<Eigen::half>(call, host);
     case kBfloat16:
-      return Run<Eigen::bfloat16>(call, host);
+      return RunFunction<Eigen::bfloat16>(call, host);
     case kFloat:
-      return Run<float>(call, host);
+      return RunFunction<float>(call, host);
     case kDouble:
-      return Run<double>(call, host);
+      return RunFunction<double>(call, host);
   }
   return "unknown type";
 }
@@ -236,7 +237,8 @@ Error RunTyped(const Call& call, const HostInterface& host) {
 }  // namespace blockrnn::cuda
 
 // pointers: to device memory, in the order of the argument struct's fields.
-// lengths: to host memory, or null; they are spoilt once the call is queued.
+// lengths: in host memory, or null; they are overwritten once the call is
+// queued.
 EXPORT blockrnn::cuda::Error blockrnn_sequence(const PlainSequence* plain,
                                                void* const* pointers,
                                                int64_t* lengths) {
@@ -263,7 +265,7 @@ EXPORT blockrnn::cuda::Error blockrnn_sequence(const PlainSequence* plain,
   host.blas_step_work = plain->blas_step_work;
   const CublasCall cublas(false);
   if (plain->with_blas != 0) host.blas = cublas.blas();
-  // The copies and fills above it ran on the default stream.
+  // The previous copies and fills ran on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   const Error error = RunTyped({*plain, pointers, lengths}, host);
   for (int64_t b = 0; lengths != nullptr && b < plain->batch; ++b) {

@@ -1,4 +1,4 @@
-// Owns the C functions through which the checks of tests/gpu call stacks of
+// Defines the C functions through which the checks in tests/gpu call stacks of
 // layers: one call (null for success, else the error), and the size of a
 // reserve space.
 
@@ -10,7 +10,7 @@
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_plan.h"
-#include "cc/kernels/cuda/cublas.h"
+#include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "tests/gpu/scratch.cuh"
@@ -46,7 +46,7 @@ RnnGeometry GeometryOf(const PlainStack& plain) {
   return g;
 }
 
-// Hands out pointers in the order of the fields.
+// Returns pointers in the order of the fields.
 class Pointers {
  public:
   explicit Pointers(void* const* next) : next_(next) {}
@@ -105,27 +105,28 @@ Error Backward(const PlainStack& plain, const int64_t* lengths,
 }
 
 template <class T>
-Error Run(bool backward, const PlainStack& plain, const int64_t* lengths,
-          void* const* pointers, const HostInterface& host) {
+Error RunTyped(bool backward, const PlainStack& plain, const int64_t* lengths,
+               void* const* pointers, const HostInterface& host) {
   const auto run = backward ? &Backward<T> : &Forward<T>;
   return run(plain, lengths, Pointers(pointers), host);
 }
 
-Error Run(bool backward, const PlainStack& plain, const int64_t* lengths,
-          void* const* pointers, const HostInterface& host) {
+Error RunTyped(bool backward, const PlainStack& plain, const int64_t* lengths,
+               void* const* pointers, const HostInterface& host) {
   switch (plain.dtype) {
     case 0:
-      return Run<Eigen::half>(backward, plain, lengths, pointers, host);
+      return RunTyped<Eigen::half>(backward, plain, lengths, pointers, host);
     case 1:
-      return Run<Eigen::bfloat16>(backward, plain, lengths, pointers, host);
+      return RunTyped<Eigen::bfloat16>(backward, plain, lengths, pointers,
+                                       host);
     case 2:
-      return Run<float>(backward, plain, lengths, pointers, host);
+      return RunTyped<float>(backward, plain, lengths, pointers, host);
     default:
-      return Run<double>(backward, plain, lengths, pointers, host);
+      return RunTyped<double>(backward, plain, lengths, pointers, host);
   }
 }
 
-// A stream that the default stream does not wait for, as TensorFlow's.
+// A stream that the default stream does not wait for, like TensorFlow's.
 Error TheStream(cudaStream_t* stream) {
   static cudaStream_t the_stream = nullptr;
   if (the_stream == nullptr) {
@@ -159,11 +160,11 @@ EXPORT Error blockrnn_stack(int backward, const PlainStack* plain,
   if (plain->with_blas != 0) host.blas = cublas.blas();
   if (plain->block_bytes > 0) host.block_bytes = plain->block_bytes;
   if (plain->overlap_steps >= 0) host.overlap_steps = plain->overlap_steps;
-  // The copies before it ran on the default stream.
+  // The previous copies ran on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
-  const Error error = Run(backward != 0, *plain, lengths, pointers, host);
-  // Of the call's own stream alone: what goes on beside it, unawaited, comes
-  // too late.
+  const Error error = RunTyped(backward != 0, *plain, lengths, pointers, host);
+  // Waits for the call's own stream only: work on another stream that nothing
+  // waits for comes too late.
   const Error later = ToError(cudaStreamSynchronize(scratch.stream));
   return error != nullptr ? error : later;
 }

@@ -3,8 +3,8 @@
 load("@local_cuda//:facts.bzl", "CUDA_ARCHITECTURES", "CUDA_LIBRARY_DIRECTORY", "CUDA_NVCC")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
-# The kernels use nothing that came after Ampere, whose PTX does for what is newer: half of nvcc's time is spent before
-# ptxas makes the machine code of each architecture.
+# The kernels use no feature newer than Ampere's, so newer architectures are compiled from its PTX: half of nvcc's time
+# is spent before ptxas generates the machine code of each architecture.
 _NEWEST_USED = 80
 
 def _nvcc_flags():
@@ -41,7 +41,7 @@ def _cuda_objects_impl(ctx):
         ctx.actions.run_shell(
             inputs = depset([source] + ctx.files.hdrs, transitive = [compilation.headers]),
             outputs = [object, report],
-            # ptxas says how many registers each kernel takes; that is kept, not shown, unless the compilation fails.
+            # ptxas reports the registers of each kernel. The report is a file, and shown only if the compilation fails.
             command = 'report=$1; shift; "$@" > "$report" 2>&1 || { cat "$report" >&2; exit 1; }',
             arguments = [report.path, CUDA_NVCC, "-ccbin", find_cpp_toolchain(ctx).compiler_executable] +
                         _nvcc_flags() + includes + ["-x", "cu", "-c", source.path, "-o", object.path],
@@ -67,11 +67,8 @@ _cuda_objects = rule(
     fragments = ["cpp"],
 )
 
-def cuda_engine(name, srcs, hdrs, parts):
-    """A cc_library of the engine, with BLOCKRNN_CUDA=1 for who depends on it; only its headers where nothing compiles.
-
-    parts: sources that others of them include.
-    """
+def cuda_engine(name, srcs, hdrs):
+    """A cc_library of the engine, which defines BLOCKRNN_CUDA=1 for its users; the headers alone where there is no nvcc."""
     if not (CUDA_NVCC and srcs):
         native.cc_library(name = name, hdrs = hdrs, deps = ["//cc/core"])
         native.filegroup(name = name + "_ptxas")
@@ -79,7 +76,7 @@ def cuda_engine(name, srcs, hdrs, parts):
     _cuda_objects(
         name = name + "_objects",
         srcs = srcs,
-        hdrs = hdrs + parts,
+        hdrs = hdrs,
         deps = ["//cc/core", "@local_tensorflow//:eigen"],
     )
     native.filegroup(name = name + "_ptxas", srcs = [name + "_objects"], output_group = "ptxas")

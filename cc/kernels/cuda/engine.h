@@ -1,7 +1,7 @@
-// Owns the border between the CUDA engine and whoever calls it. Free of
-// TensorFlow and of CUDA headers, so a host compiler reads it and a machine
-// without TensorFlow builds the engine. Everything is queued on the caller's
-// stream; nothing waits for the device.
+// Declares the interface of the CUDA engine. Includes neither TensorFlow nor
+// CUDA, so that any host compiler can read it and the engine can be built
+// without TensorFlow. All work is queued on the caller's stream; nothing waits
+// for the device.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_ENGINE_H_
 #define BLOCKRNN_KERNELS_CUDA_ENGINE_H_
@@ -20,57 +20,61 @@ struct bfloat16;
 
 namespace blockrnn::cuda {
 
-// nullptr for success, else a static text that says what failed.
+// nullptr for success, else a static message.
 using Error = const char*;
 
-struct Blas;  // cc/kernels/cuda/blas.h
+struct Blas;  // cc/kernels/cuda/blas/blas.h
 
 struct HostInterface;
 
-// Who follows a call over a whole sequence, block of steps by block. Functions
-// that are nullptr are not wanted.
-struct BlockWatch {
-  using Told = Error (*)(void* context, std::int64_t first, std::int64_t steps,
-                         const HostInterface& host);
+// Follows a call over a whole sequence, one block of steps after the other.
+// Callbacks may be nullptr.
+struct BlockObserver {
+  using Callback = Error (*)(void* context, std::int64_t first,
+                             std::int64_t steps, const HostInterface& host);
 
   void* context = nullptr;
-  Told enter = nullptr;  // before anything is queued that reads these steps
-  Told leave = nullptr;  // when all is queued that they need
-  std::int64_t most_steps = 0;  // of a block
+  // Before work is queued that reads these steps.
+  Callback before_block = nullptr;
+  // After all work is queued that computes these steps.
+  Callback after_block = nullptr;
+  std::int64_t max_steps = 0;  // of a block
 };
 
-// What an engine call borrows.
+// The stream, memory and libraries that an engine call uses.
 struct HostInterface {
   void* context = nullptr;
   void* stream = nullptr;  // a cudaStream_t; device memory below belongs to it
-  // Device scratch of that many bytes, aligned to 256, which the host keeps
-  // until the work queued on the stream is done; nullptr when there is none.
+  // Returns that many bytes of device scratch, aligned to 256, which must stay
+  // valid until the work queued on the stream is done; nullptr if out of
+  // memory.
   void* (*allocate)(void* context, std::size_t bytes) = nullptr;
-  // Whether kernels may be launched whose blocks all run at once.
+  // Whether persistent kernels may be used, whose blocks must all be resident
+  // at once (cooperative launches).
   bool persistent = true;
-  // Calls that run side by side, each on a stream of its own, and each with
-  // such kernels in its part of the device: so they wait for none of each
-  // other.
-  int side_by_side = 1;
-  const Blas* blas = nullptr;  // large products; nullptr: the engine's own
-  // About how much scratch a block of steps may take. More of it makes the
-  // large products, of which each block has a few, larger.
+  // Calls that run concurrently, each on its own stream. Each launches such
+  // kernels on its share of the multiprocessors only, so that they never wait
+  // for each other.
+  int concurrent_calls = 1;
+  const Blas* blas = nullptr;  // large GEMMs; nullptr: the engine's own kernel
+  // Approximate scratch for a block of steps. More of it makes the large GEMMs,
+  // of which each block has a few, larger.
   std::size_t block_bytes = std::size_t{128} << 20;
-  // Multiplications from which on a step's own product is left to the BLAS:
-  // there its launches cost less than it gains. An estimate, not measured yet.
+  // Multiply-adds from which on the GEMM of a step is left to the BLAS, where
+  // its launches cost less than it gains. An estimate, not measured yet.
   std::int64_t blas_step_work = 80'000'000;
-  // Layers of a stack run side by side in blocks of at least that many steps;
-  // 0: one after the other. An estimate, not measured yet.
+  // Layers of a stack run concurrently in blocks of at least that many steps;
+  // 0: sequentially. An estimate, not measured yet.
   std::int64_t overlap_steps = 16;
-  const BlockWatch* watch = nullptr;
-  // Where given, counts the blocks of steps that ran as a persistent kernel.
+  const BlockObserver* observer = nullptr;
+  // If not nullptr, counts the blocks of steps that ran as a persistent kernel.
   std::int64_t* persistent_blocks = nullptr;
 };
 
 // The engine's functions, each identified by the struct of its arguments
 // (cc/core/engine_args.h). T is float, double, Eigen::half or Eigen::bfloat16;
-// all pointers are to device memory, but those to the lengths of rows, which
-// are to host memory and need not outlive the call.
+// all pointers are to device memory, except for the lengths of rows, which are
+// in host memory and need not outlive the call.
 template <class T>
 Error Run(const GruCellForwardArgs<T>& args, const HostInterface& host);
 template <class T>
@@ -104,11 +108,11 @@ Error Run(const RnnStackBackwardArgs<T>& args, const HostInterface& host);
 
 // Sets `bytes` bytes of device memory to zero.
 Error FillZero(void* device, std::size_t bytes, const HostInterface& host);
-// Copies `bytes` bytes of device memory to others.
+// Copies `bytes` bytes within device memory.
 Error Copy(const void* from, std::size_t bytes, void* to,
            const HostInterface& host);
 
-// What Error is when HostInterface::allocate gave nothing.
+// The Error when HostInterface::allocate returns nullptr.
 inline constexpr char kOutOfMemory[] = "out of device memory";
 
 }  // namespace blockrnn::cuda

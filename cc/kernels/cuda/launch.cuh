@@ -1,5 +1,6 @@
-// Owns the way from the host to the device: shape of the blocks, launches and
-// scratch, each with its error. Nothing here waits for the device.
+// Defines how the host reaches the device: the shape of thread blocks, kernel
+// launches and scratch memory, each with its error. Nothing here waits for the
+// device.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_LAUNCH_CUH_
 #define BLOCKRNN_KERNELS_CUDA_LAUNCH_CUH_
@@ -17,8 +18,9 @@
 
 namespace blockrnn::cuda {
 
-// Every kernel has blocks of kWarps warps. A lane of a warp takes a unit, so
-// that a warp reads and writes neighbours; the warps take rows.
+// Every kernel has blocks of kWarps warps. The lanes of a warp take
+// neighbouring units, so that its reads and writes are coalesced; the warps
+// take rows.
 inline constexpr int kLanes = 32;
 inline constexpr int kWarps = 8;
 inline constexpr int kThreads = kLanes * kWarps;
@@ -31,7 +33,7 @@ __device__ __forceinline__ int Warp() {
 }
 
 // [rows, units] cut into tiles of kTileRows rows and kLanes units. A block
-// takes every gridDim.x-th tile, so any grid covers all of them.
+// takes every gridDim.x-th tile, so a grid of any size covers all of them.
 template <int kTileRows>
 struct Tiles {
   int64_t rows = 0;
@@ -43,7 +45,7 @@ struct Tiles {
   BLOCKRNN_HOST_DEVICE int64_t down() const {
     return rows / kTileRows + (rows % kTileRows != 0);
   }
-  // 0 where there is nothing to do.
+  // 0 where the matrix is empty.
   BLOCKRNN_HOST_DEVICE int64_t count() const { return across() * down(); }
   BLOCKRNN_HOST_DEVICE int64_t first_row(int64_t tile) const {
     return tile / across() * kTileRows;
@@ -55,29 +57,30 @@ struct Tiles {
 
 inline Error ToError(cudaError_t code) {
   if (code == cudaSuccess) return nullptr;
-  // CUDA also keeps the error for whoever asks next; it is reported here.
+  // Clears the error that CUDA also keeps for cudaGetLastError: it is reported
+  // here.
   static_cast<void>(cudaGetLastError());
-  // Of CUDA's own, for a kernel's code or a stream, as much as of the host's.
+  // CUDA may run out of memory of its own, for a kernel's code or a stream.
   if (code == cudaErrorMemoryAllocation) return kOutOfMemory;
   return cudaGetErrorString(code);
 }
 
-// Queues kernel(params...) with one block for each tile, or none at all: an
-// empty grid is an error to CUDA.
+// Queues kernel(params...) with one block for each tile, or nothing if there is
+// no tile: to CUDA an empty grid is an error.
 template <class... Params>
 Error Launch(void (*kernel)(Params...), int64_t tiles,
              const HostInterface& host,
              const std::common_type_t<Params>&... params) {
   if (tiles == 0) return nullptr;
-  constexpr int64_t kMostBlocks = 0x7fffffff;  // CUDA's limit of gridDim.x
+  constexpr int64_t kMaxBlocks = 0x7fffffff;  // CUDA's limit of gridDim.x
   cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(static_cast<unsigned>(std::min(tiles, kMostBlocks)));
+  config.gridDim = dim3(static_cast<unsigned>(std::min(tiles, kMaxBlocks)));
   config.blockDim = dim3(kThreads);
   config.stream = static_cast<cudaStream_t>(host.stream);
   return ToError(cudaLaunchKernelEx(&config, kernel, params...));
 }
 
-// Gives *array room for `count` elements of device scratch.
+// Allocates device scratch for `count` elements.
 template <class C>
 Error Allocate(const HostInterface& host, int64_t count, C** array) {
   *array = nullptr;
@@ -87,7 +90,7 @@ Error Allocate(const HostInterface& host, int64_t count, C** array) {
   return *array == nullptr ? kOutOfMemory : nullptr;
 }
 
-// The same for elements of T, which may be declared only.
+// The same for elements of T, which may be an incomplete type.
 template <class T>
 Error AllocateStored(const HostInterface& host, int64_t count, T** array) {
   typename StorageOf<T>::Type* stored = nullptr;
@@ -96,8 +99,8 @@ Error AllocateStored(const HostInterface& host, int64_t count, T** array) {
   return error;
 }
 
-// The output itself where T is computed as such, else scratch of its size: what
-// is rounded to T in an output goes on unrounded to the next kernel.
+// Returns the output itself if T is also the compute type, else scratch of its
+// size: the next kernel reads the values before they were rounded to T.
 template <class T>
 Error ComputedInPlace(const HostInterface& host, T* output, int64_t count,
                       ComputeType<T>** array) {

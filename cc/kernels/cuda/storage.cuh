@@ -1,9 +1,10 @@
-// Owns how numbers lie in device memory and how they are computed: half and
-// bfloat16 are read and written as such and computed in float32.
+// Defines how numbers are stored in device memory and in which type they are
+// computed: half and bfloat16 are loaded and stored as such, and computed in
+// float32.
 //
-// The engine's interface only declares Eigen's 16-bit types, so that it needs
-// no Eigen. They have the bits of CUDA's own, and arithmetic on a pointer to
-// one is done here.
+// The engine's interface only declares Eigen's 16-bit types, so that it does
+// not depend on Eigen. They have the bits of CUDA's types; pointer arithmetic
+// on them goes through the functions below.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STORAGE_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STORAGE_CUH_
@@ -33,7 +34,7 @@ struct StorageOf<Eigen::bfloat16> {
   using Type = __nv_bfloat16;
 };
 
-// What an element is computed and accumulated in.
+// The type in which elements are computed and accumulated.
 template <class T>
 using ComputeType =
     std::conditional_t<std::is_same_v<T, double>, double, float>;
@@ -77,7 +78,7 @@ __device__ __forceinline__ void Store(T* p, int64_t index, ComputeType<T> v) {
   Round(v, reinterpret_cast<typename StorageOf<T>::Type*>(p) + index);
 }
 
-// v as it is read again once it is stored.
+// v after it is stored as T and loaded again.
 template <class T>
 __device__ __forceinline__ ComputeType<T> AsStored(ComputeType<T> v) {
   typename StorageOf<T>::Type stored;
@@ -85,14 +86,14 @@ __device__ __forceinline__ ComputeType<T> AsStored(ComputeType<T> v) {
   return Widen(stored);
 }
 
-// Store where somebody wants it.
+// Stores v unless p is nullptr.
 template <class T>
 __device__ __forceinline__ void StoreIf(T* p, int64_t index, ComputeType<T> v) {
   if (p != nullptr) Store(p, index, v);
 }
 
-// Stores v to the output, and unrounded to `computed` where that is another
-// array (ComputedInPlace).
+// Stores v to the output, and unrounded to `computed` if that is another array
+// (ComputedInPlace).
 template <class T>
 __device__ __forceinline__ void StoreBoth(T* out, ComputeType<T>* computed,
                                           int64_t index, ComputeType<T> v) {

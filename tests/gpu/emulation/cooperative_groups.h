@@ -1,4 +1,4 @@
-// Owns the barrier of a whole grid for the emulation.
+// Defines the grid barrier for the emulation.
 
 #ifndef BLOCKRNN_TESTS_GPU_EMULATION_COOPERATIVE_GROUPS_H_
 #define BLOCKRNN_TESTS_GPU_EMULATION_COOPERATIVE_GROUPS_H_

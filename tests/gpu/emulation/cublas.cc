@@ -1,6 +1,7 @@
-// Owns a stand-in for cuBLAS in the emulation, built as libcublas.so.12: what
-// the engine calls of it, one element after the other. It refuses what cuBLAS
-// refuses, and what cuBLAS would take but the engine must not do.
+// Implements a substitute for cuBLAS in the emulation, built as
+// libcublas.so.12: the functions that the engine calls, one element after the
+// other. It rejects what cuBLAS rejects, and what cuBLAS would accept but the
+// engine must not do.
 
 #include <cstddef>
 #include <cstdint>
@@ -39,7 +40,7 @@ constexpr std::size_t kLeastWorkspace = std::size_t{4} << 20;
 using Enqueue = int (*)(void* stream, int (*work)(void*), void* data);
 Enqueue enqueue = nullptr;
 
-// And whether the call that asks is to fail.
+// Whether the calling function is to fail.
 using FailsNow = int (*)();
 FailsNow fails_now = [] { return 0; };
 
@@ -78,7 +79,7 @@ void StoreAs(int type, void* p, int64_t at, double value) {
   }
 }
 
-// Column after column, as it lies in memory.
+// Column-major.
 struct Matrix {
   const void* data;
   int type;
@@ -199,7 +200,7 @@ EXPORT int cublasGemmEx_64(cublasContext* handle, int transpose_a,
                            int c_type, int64_t c_stride, int compute,
                            int algorithm) {
   if (fails_now()) return kExecutionFailed;
-  // The default stream, sums whose order differs, sums that are rounded, or
+  // The default stream, sums whose order varies, sums that are rounded, or
   // cuBLAS' own scratch, which streams share.
   if (enqueue == nullptr || handle->stream == nullptr ||
       handle->workspace == nullptr || handle->pointer_mode != 0 ||
@@ -245,14 +246,14 @@ EXPORT void stand_in_connect(Enqueue to_enqueue, FailsNow to_fail) {
   fails_now = to_fail;
 }
 
-// How many calls that make a handle or set its math succeed from now on.
+// How many more calls that create a handle or set its math mode succeed.
 EXPORT void stand_in_allow_handles(int allowed) {
   calls_to_handles_left = allowed;
 }
 
 EXPORT int stand_in_handles() { return handles; }
 
-// Products so far, and those of them that may use TF32.
+// GEMMs so far, and those of them that may use TF32.
 EXPORT void stand_in_calls(int* all, int* tf32) {
   *all = calls;
   *tf32 = tf32_calls;

@@ -1,5 +1,5 @@
-// Owns bfloat16 for the emulation: its bits, and conversion to and from float,
-// to nearest, ties to even.
+// Defines bfloat16 for the emulation: its bits, and conversion to and from
+// float (round to nearest, ties to even).
 
 #ifndef BLOCKRNN_TESTS_GPU_EMULATION_CUDA_BF16_H_
 #define BLOCKRNN_TESTS_GPU_EMULATION_CUDA_BF16_H_

@@ -1,5 +1,5 @@
-// Owns half precision for the emulation: its bits, and conversion to and from
-// float, to nearest, ties to even.
+// Defines half precision for the emulation: its bits, and conversion to and
+// from float (round to nearest, ties to even).
 
 #ifndef BLOCKRNN_TESTS_GPU_EMULATION_CUDA_FP16_H_
 #define BLOCKRNN_TESTS_GPU_EMULATION_CUDA_FP16_H_

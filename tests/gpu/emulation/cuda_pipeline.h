@@ -1,5 +1,5 @@
-// Owns copies to shared memory that run beside their thread, for the emulation.
-// They come as late as they may: a missing wait is a missing copy.
+// Defines asynchronous copies to shared memory for the emulation. They are done
+// as late as possible, so that a missing wait is a missing copy.
 
 #ifndef BLOCKRNN_TESTS_GPU_EMULATION_CUDA_PIPELINE_H_
 #define BLOCKRNN_TESTS_GPU_EMULATION_CUDA_PIPELINE_H_

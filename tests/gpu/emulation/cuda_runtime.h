@@ -1,13 +1,14 @@
-// Owns the part of CUDA that the engine uses, for a host compiler: a kernel's
-// threads run on the CPU one after the other, each up to its next barrier. It
-// stands in for <cuda_runtime.h> where the engine's logic (indices, edges,
-// barriers, order of sums) is checked without a GPU. What it cannot show: a
-// race within one stretch between barriers that no order of the threads brings
-// out, memory models, and speed.
+// Declares the part of CUDA that the engine uses, for a host compiler: a
+// kernel's threads run on the CPU one after the other, each up to its next
+// barrier. It replaces <cuda_runtime.h> where the engine's logic (indices,
+// edges, barriers, order of sums) is checked without a GPU. What it cannot
+// show: a race between two barriers that no order of the threads reveals,
+// memory models, and speed.
 //
 // The blocks of a launch run one after the other. Those of a cooperative launch
-// run by turns, each up to the next barrier of the grid; there a kernel may
-// have dynamic shared memory only, since static is one for all blocks.
+// run round robin, each up to the next grid barrier; such a kernel may only
+// have dynamic shared memory, since static shared memory is the same for all
+// blocks.
 
 #ifndef BLOCKRNN_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_
 #define BLOCKRNN_TESTS_GPU_EMULATION_CUDA_RUNTIME_H_
@@ -23,11 +24,11 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-// One block runs at a time, so its shared memory is one for all. It keeps what
-// the block before left there, as a GPU does.
+// One block runs at a time, so there is one shared memory for all. It holds
+// what the previous block left there, as on a GPU.
 #define __shared__ static
 // Where a kernel has its dynamic shared memory
-// (cc/kernels/cuda/persistent.cuh).
+// (cc/kernels/cuda/step/persistent.cuh).
 #define BLOCKRNN_DYNAMIC_SHARED(name) \
   auto* const name = static_cast<unsigned char*>(::emulation::DynamicShared())
 #define __syncthreads() ::emulation::Barrier(__FILE__, __LINE__)
@@ -39,7 +40,7 @@ struct dim3 {
   unsigned z = 1;
 };
 
-// Of the thread that runs at the moment.
+// Of the thread that is running.
 extern dim3 threadIdx;
 extern dim3 blockIdx;
 extern dim3 blockDim;
@@ -122,53 +123,52 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 
 namespace emulation {
 
-// Where a thread waits for all others of its block.
+// Waits for all other threads of the block.
 void Barrier(const char* file, int line);
 
-// Where a thread waits for all others of the grid.
+// Waits for all other threads of the grid.
 void GridBarrier();
 
-// Hands `bytes` bytes, at most kMostExchanged, to the other lanes of the warp
-// and waits for what they hand over at the same place. `place` is compared by
-// its address.
+// Passes `bytes` bytes, at most kMostExchanged, to the other lanes of the warp
+// and waits for theirs at the same place. `place` is compared by its address.
 void GiveToWarp(const void* mine, std::size_t bytes, const char* place);
 inline constexpr std::size_t kMostExchanged = 64;
 
-// What a lane has given, until the next but one exchange.
+// What a lane has passed, valid until the next exchange but one.
 const void* OfLane(int lane);
 
-// Copies that come when their thread waits for those that it has committed
+// Copies that are done when their thread waits for those that it has committed
 // (cuda_pipeline.h).
 void CopyLater(void* to, const void* from, std::size_t bytes);
 void CommitCopies();
 void AwaitCopies();
 
-// The dynamic shared memory of the block that runs at the moment. It ends where
-// an unreadable page begins, and is not empty at first.
+// The dynamic shared memory of the running block. It ends at an unreadable
+// page, and initially holds arbitrary values.
 void* DynamicShared();
 
 // Queues `thread` for every thread of every block.
 cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
                    std::function<void()> thread);
 
-// Runs `work` when the stream comes to it: at once, unless the checks ask for
+// Runs `work` when the stream reaches it: at once, unless the checks request
 // another order (streams.cc).
 cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
-// Whether the call that asks is the one that is to fail (device.cc).
+// Whether the calling function is the one that is to fail (device.cc).
 bool FailsNow();
 
 cudaError_t SetMostShared(const void* kernel, std::size_t bytes);
 
-// Blocks that a multiprocessor has room for at once.
+// Blocks that fit on a multiprocessor at once.
 cudaError_t MostBlocks(int* blocks, const void* kernel, int threads,
                        std::size_t dynamic_shared);
 
 }  // namespace emulation
 
-// The arguments are copied, as CUDA copies them: the launch may come after the
-// caller's are gone. By value and caught so, since a tuple for each kernel
-// costs as much to compile as a small kernel.
+// The arguments are copied, as CUDA does: the launch may come after the
+// caller's are gone. Captured by value, since a tuple for each kernel takes as
+// long to compile as a small kernel.
 template <class... Params>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,
                                void (*kernel)(Params...),

@@ -1,5 +1,5 @@
-// Owns the emulated device: what it answers, which launches it takes, and the
-// switches by which the checks vary what a GPU leaves open.
+// Implements the emulated device: its properties, which launches it accepts,
+// and the switches by which the checks vary what a GPU leaves unspecified.
 
 #include <algorithm>
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace {
 
 constexpr unsigned kMostThreads = 1024;
 
-// What no kernel may depend on; the checks try several.
+// What no kernel may depend on; the checks try several values.
 bool reverse_order = false;  // of the blocks, and of the threads of a block
 unsigned most_blocks = 0x7fffffff;
 
@@ -34,10 +34,10 @@ constexpr int kMostThreadsAtOnce = 2048;  // of a multiprocessor
 int capability = 8;                       // major
 int multiplied = 0;                       // by tensor cores, so far
 
-// Calls until one fails; negative: none is to.
+// Calls until one fails; negative: none fails.
 int calls_to_failure = -1;
 
-// What a kernel asked for; without, it gets as much as any.
+// The dynamic shared memory that a kernel requested; 0: the default maximum.
 std::map<const void*, std::size_t> shared_asked;
 
 bool SharedAllowed(const void* kernel, std::size_t bytes) {
@@ -56,7 +56,7 @@ bool IsCooperative(const cudaLaunchConfig_t& config) {
   return false;
 }
 
-// Of a multiprocessor; 0 where the kernel has not asked for that much.
+// Of a multiprocessor; 0 if the kernel has not requested that much.
 int BlocksAtOnce(const void* kernel, int threads, std::size_t dynamic_shared) {
   if (!SharedAllowed(kernel, dynamic_shared)) return 0;
   const std::size_t by_shared =
@@ -181,21 +181,23 @@ EXPORT unsigned emulation_largest_grid() {
   return std::exchange(emulation::largest_grid, 0);
 }
 
-// Another device: fewer or more multiprocessors, and shared memory for a block.
+// Sets another device: fewer or more multiprocessors, and shared memory of a
+// block.
 EXPORT void emulation_device(int multiprocessors, std::size_t most_shared) {
   emulation::multiprocessors = multiprocessors;
   emulation::most_shared = most_shared;
 }
 
-// As where a process has been given only a part of the device: cooperative
-// launches of more blocks than these fail. Returns how many have not so far.
+// Emulates a process that was given only a part of the device: cooperative
+// launches with more blocks than these fail. Returns how many have failed so
+// far.
 EXPORT int emulation_allow_together(unsigned blocks) {
   emulation::most_together = blocks;
   return emulation::launches_together;
 }
 
-// One call of CUDA or cuBLAS fails, after `calls` that do not; none where they
-// are negative. Returns whether the one that was to fail before has.
+// One call of CUDA or cuBLAS fails, after `calls` that succeed; none if
+// negative. Returns whether the previous one that was to fail has failed.
 EXPORT int emulation_fail_call(int calls) {
   static bool waited = false;
   const bool failed = waited && emulation::calls_to_failure < 0;
@@ -204,10 +206,10 @@ EXPORT int emulation_fail_call(int calls) {
   return failed ? 1 : 0;
 }
 
-// A device before or after the tensor cores that the kernels use: 7 or 8.
+// A device older or newer than the tensor cores that the kernels use: 7 or 8.
 EXPORT void emulation_capability(int major) { emulation::capability = major; }
 
-// Multiplications by tensor cores since the last call, of a warp each.
+// Tensor core multiplications of a warp since the last call.
 EXPORT int emulation_multiplied() {
   return std::exchange(emulation::multiplied, 0);
 }

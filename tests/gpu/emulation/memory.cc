@@ -1,4 +1,5 @@
-// Owns the memory of the emulated device: arrays between unreadable pages.
+// Implements the memory of the emulated device: arrays between unreadable
+// pages.
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -16,16 +17,16 @@ namespace {
 
 constexpr unsigned char kUnwritten = 0xff;  // NaN in every type
 
-// An array ends where an unreadable page begins, so the first element past it
-// kills the process. Before it lie bytes that must keep their value.
+// An array ends at an unreadable page, so an access past its end kills the
+// process. In front of it lie guard bytes that must keep their value.
 struct Allocation {
   unsigned char* pages;
   std::size_t bytes_mapped;
 };
 std::map<void*, Allocation> allocations;
 
-// Pages of freed arrays, unreadable, by their size: to map new ones costs more
-// than most kernels of the checks.
+// Pages of freed arrays, unreadable, by their size: mapping new ones takes
+// longer than most kernels of the checks.
 std::map<std::size_t, std::vector<unsigned char*>> freed;
 constexpr std::size_t kMostFreed = std::size_t{1} << 20;  // larger: unmapped
 
@@ -33,7 +34,7 @@ std::size_t PageBytes() {
   return static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
 }
 
-// Unreadable pages; nullptr where there are none.
+// Allocates unreadable pages; nullptr on failure.
 unsigned char* TakePages(std::size_t bytes) {
   std::vector<unsigned char*>& known = freed[bytes];
   if (!known.empty()) {

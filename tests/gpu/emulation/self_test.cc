@@ -1,6 +1,6 @@
-// Shows that the emulation finds what it is there to find: each mode of this
-// program makes one mistake of the kind that a kernel can have, and says what
-// the emulation made of it.
+// Shows that the emulation detects what it is meant to: each mode of this
+// program makes one mistake that a kernel can make, and prints how the
+// emulation reported it.
 
 #include <algorithm>
 #include <cmath>
@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/kernels/cuda/mma.cuh"
+#include "cc/kernels/cuda/step/mma.cuh"
 #include "tests/gpu/emulation/cooperative_groups.h"
 #include "tests/gpu/emulation/cuda_runtime.h"
 
@@ -54,7 +54,7 @@ __global__ void Cross(int* out) {
   out[threadIdx.x] = 1;
 }
 
-// Each block reads its neighbour's value of the step before, twice.
+// Each block reads its neighbour's value of the previous step, twice.
 template <bool kWait>
 __global__ void ShiftOverGrid(int* out, int* values) {
   auto* const own = static_cast<int*>(emulation::DynamicShared());
@@ -130,7 +130,8 @@ cudaLaunchConfig_t Config(unsigned blocks) {
   return config;
 }
 
-// The emulated instruction and what stands in for it, written apart, agree.
+// The emulated instruction and the engine's replacement, written independently,
+// agree.
 template <class S>
 bool MultiplicationsAgree() {
   void* memory = nullptr;

@@ -1,7 +1,7 @@
-// Owns the emulated streams and events. Work runs when it is queued; or, as the
-// checks ask, only when the host waits, and then as much of one stream as its
-// events allow before the next stream has its turn, or piece by piece in turns
-// of chance. An order that the engine left to chance comes out so.
+// Implements the emulated streams and events. Work runs when it is queued; or,
+// at the checks' request, only when the host waits, and then as much of one
+// stream as its events allow before the next stream runs, or piece by piece in
+// random order. So an order that the engine left unspecified shows.
 
 #include <algorithm>
 #include <cstdint>
@@ -18,8 +18,8 @@
 
 namespace {
 
-// How often an event has been recorded, and how often the device has come to
-// that.
+// How often an event has been recorded, and how many of these records the
+// device has reached.
 struct Records {
   uint64_t queued = 0;
   uint64_t done = 0;
@@ -51,7 +51,7 @@ struct EmulatedEvent {
 
 namespace {
 
-// In the order in which they were made. None is ever destroyed.
+// In the order in which they were created. None is ever destroyed.
 std::vector<std::unique_ptr<EmulatedStream>>& Streams() {
   static auto* const streams = new std::vector<std::unique_ptr<EmulatedStream>>;
   return *streams;
@@ -81,7 +81,7 @@ void RunOne(EmulatedStream* stream) {
 
 cudaError_t TakeFailure() { return std::exchange(failure, cudaSuccess); }
 
-// Runs until `stream` is empty, other streams as far as their turn comes.
+// Runs until `stream` is empty, and other streams as far as their turn comes.
 cudaError_t Drain(EmulatedStream* stream) {
   while (!stream->items.empty()) {
     EmulatedStream* const next = NextToRun();
@@ -147,7 +147,8 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return code;
 }
 
-// Nothing to wait for is no error to CUDA; here it is, for who waits means it.
+// To CUDA waiting for nothing is no error; here it is one, since it is never
+// intended.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned) {
   if (emulation::FailsNow()) return cudaErrorLaunchFailure;
@@ -163,7 +164,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes,
     });
   }
   if (kind != cudaMemcpyHostToDevice) return cudaErrorInvalidValue;
-  // From memory that is not pinned CUDA has copied before it returns.
+  // From memory that is not pinned CUDA copies before it returns.
   const auto* const begin = static_cast<const char*>(from);
   return emulation::Enqueue(
       stream, [to, staged = std::vector<char>(begin, begin + bytes), kind] {
@@ -190,15 +191,15 @@ cudaError_t cudaMemset2DAsync(void* device, std::size_t pitch, int value,
   });
 }
 
-// 0: work runs when it is queued. 1, 2: when the host waits; the stream that
-// was made first goes first, or last. 3 and more: by chance, of that seed.
+// 0: work runs when it is queued. 1, 2: when the host waits; the oldest stream
+// runs first, or last. 3 and more: in random order, with that seed.
 EXPORT void emulation_vary_streams(int new_order) {
   order = static_cast<Order>(std::min<int>(new_order, kByChance));
   chance = static_cast<uint32_t>(new_order);
 }
 
-// For the stand-in of cuBLAS, a library of its own, which asks by itself
-// whether a call fails.
+// For the substitute of cuBLAS, a library of its own, which checks by itself
+// whether a call is to fail.
 EXPORT int emulation_enqueue(void* stream, int (*work)(void*), void* data) {
   const auto run = [work, data] {
     return work(data) == 0 ? cudaSuccess : cudaErrorLaunchFailure;

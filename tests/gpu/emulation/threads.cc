@@ -1,4 +1,5 @@
-// Owns the emulated threads: fibers, each run to its next barrier.
+// Implements the emulated threads: fibers, each of which runs to its next
+// barrier.
 
 #include "tests/gpu/emulation/threads.h"
 
@@ -28,7 +29,7 @@ namespace {
 constexpr std::size_t kStackBytes = 64 * 1024;
 constexpr unsigned kWarpThreads = 32;
 
-// A copy beside the thread that asked for it.
+// An asynchronous copy.
 struct Copy {
   void* to;
   const void* from;
@@ -40,7 +41,7 @@ struct Fiber {
   State state = kNew;
   const char* file = nullptr;  // of the barrier
   int line = 0;
-  // What it has given to its warp, now and the time before: a lane may come to
+  // What it has passed to its warp, now and the time before: a lane may reach
   // the next exchange before another has read this one's.
   alignas(8) unsigned char given[2][kMostExchanged];
   unsigned exchanges = 0;
@@ -64,8 +65,8 @@ const std::function<void()>* body = nullptr;
 jmp_buf scheduler;
 bool reverse = false;
 
-// The main function of a fiber. It runs one thread after the other, since to
-// make a fiber costs more than many a kernel.
+// The main function of a fiber. It runs one thread after the other, since
+// creating a fiber takes longer than many kernels.
 void RunBodies() {
   for (;;) {
     (*body)();
@@ -101,7 +102,7 @@ bool SamePlace(const Fiber& a, const Fiber& b) {
          (anywhere || (a.file == b.file && a.line == b.line));
 }
 
-// If any lane waits for its warp, a whole warp waits at one and the same place.
+// If any lane waits for its warp, the whole warp waits at the same place.
 bool WarpAgrees(const Block& block, unsigned first, unsigned lanes) {
   unsigned waiting = lanes;  // one of those that do
   for (unsigned n = 0; n < lanes; ++n) {
@@ -119,7 +120,7 @@ bool WarpAgrees(const Block& block, unsigned first, unsigned lanes) {
   return true;
 }
 
-// All threads end together or wait at one and the same barrier.
+// All threads end together or wait at the same barrier.
 bool Agree(const Block& block, unsigned threads) {
   const Fiber& first = *block.fibers[0];
   for (unsigned t = 1; t < threads; ++t) {
@@ -182,7 +183,7 @@ bool RunOneByOne(unsigned count, unsigned threads) {
   return true;
 }
 
-// All blocks to a barrier of the grid, then all to the next.
+// All blocks to a grid barrier, then all to the next.
 bool RunTogether(unsigned count, unsigned threads) {
   do {
     for (unsigned n = 0; n < count; ++n) {
@@ -201,7 +202,7 @@ bool RunTogether(unsigned count, unsigned threads) {
   return true;
 }
 
-// Room for `count` blocks at once.
+// Makes room for `count` blocks at once.
 bool Prepare(unsigned count, unsigned threads, std::size_t shared) {
   if (blocks.size() < count) blocks.resize(count);
   for (unsigned b = 0; b < count; ++b) {

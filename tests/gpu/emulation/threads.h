@@ -1,4 +1,4 @@
-// Owns the run of one launch's threads; what they call while they run is
+// Declares how the threads of one launch run; what they call while they run is
 // declared in cuda_runtime.h.
 
 #ifndef BLOCKRNN_TESTS_GPU_EMULATION_THREADS_H_
@@ -19,7 +19,7 @@ struct Grid {
   bool reverse = false;      // the last block, warp and thread first
 };
 
-// thread() for every thread of every block.
+// Calls thread() for every thread of every block.
 cudaError_t RunGrid(const Grid& grid, const std::function<void()>& thread);
 
 }  // namespace emulation

@@ -1,6 +1,6 @@
-// Owns what the lanes of a warp do together, for the emulation: shuffles, and
-// the tensor cores' multiplication as the PTX ISA defines it (mma.m16n8k16),
-// written from its tables of fragments and not from the kernels.
+// Defines the warp-wide operations for the emulation: shuffles, and the tensor
+// cores' multiplication as the PTX ISA defines it (mma.m16n8k16), written from
+// its tables of fragments and not from the kernels.
 
 #ifndef BLOCKRNN_TESTS_GPU_EMULATION_WARP_H_
 #define BLOCKRNN_TESTS_GPU_EMULATION_WARP_H_
@@ -15,8 +15,8 @@
 
 namespace emulation {
 
-// Whether the device has tensor cores for both 16-bit types:
-// emulation_capability says what it is.
+// Whether the device has tensor cores for both 16-bit types, as set by
+// emulation_capability.
 bool HasTensorCores();
 
 // Counts a multiplication, once for each warp.
@@ -25,13 +25,13 @@ void CountMma();
 inline float MmaElement(__half v) { return __half2float(v); }
 inline float MmaElement(__nv_bfloat16 v) { return __bfloat162float(v); }
 
-// What a lane brings to a multiplication: a0 … a7 and b0 … b3.
+// A lane's operands of a multiplication: a0 … a7 and b0 … b3.
 struct MmaFragments {
   float a[8];
   float b[4];
 };
 
-// Which lane has A[row, k], and as which element.
+// Which lane holds A[row, k], and as which element.
 inline int LaneOfA(int row, int k) { return row % 8 * 4 + k % 8 / 2; }
 inline int ElementOfA(int row, int k) {
   return (k >= 8 ? 4 : 0) + (row >= 8 ? 2 : 0) + k % 2;
@@ -53,7 +53,7 @@ void Unpack(const uint32_t* registers, int count, float* out) {
 }
 
 // c0, c1 are row lane / 4, columns lane % 4 · 2 and the next one; c2, c3 those
-// of the row eight below. The order of a sum is the hardware's own; here all
+// of the row eight below. The order of a sum is up to the hardware; here all
 // products are added exactly, or nearly so, and rounded once.
 template <class S>
 bool Mma(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&c)[4]) {
@@ -83,7 +83,7 @@ bool Mma(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&c)[4]) {
 
 }  // namespace emulation
 
-// Where a kernel has the instruction (cc/kernels/cuda/mma.cuh).
+// Where a kernel has the instruction (cc/kernels/cuda/step/mma.cuh).
 #define BLOCKRNN_EMULATED_MMA(type, a, b, c) ::emulation::Mma<type>(a, b, c)
 
 template <class V>

@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "cc/kernels/cpu/range.h"
+#include "cc/core/row_order.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
@@ -35,10 +35,11 @@ template <class T, class Last>
 void CarryStatesOverPadding(const Executor& executor, const SequenceRows& rows,
                             const T* first, const Last& last, T* p,
                             int64_t width, int64_t ld) {
-  if (!rows.HasPadding() || p == nullptr) return;
-  const auto carry = [&](int64_t b, const Range& steps, const auto* state) {
+  if (!rows.HasMaskedPadding() || p == nullptr) return;
+  const auto carry = [&](int64_t b, const StepInterval& steps,
+                         const auto* state) {
     for (int64_t step = steps.begin; step < steps.end; ++step) {
-      CopyRow(state, width, p + rows.SequenceRow(step, b) * ld);
+      CopyRow(state, width, p + rows.MemoryRow(step, b) * ld);
     }
   };
   ParallelForEachRow(
@@ -59,10 +60,10 @@ struct StateGrads {
   // grad[width] += those of some steps of a row, the last one first.
   template <class C>
   void AddTo(C* grad, const SequenceRows& rows, int64_t b,
-             const Range& steps) const {
+             const StepInterval& steps) const {
     if (data == nullptr) return;
     for (int64_t step = steps.end - 1; step >= steps.begin; --step) {
-      AddRow(data + rows.SequenceRow(step, b) * ld, width, grad);
+      AddRow(data + rows.MemoryRow(step, b) * ld, width, grad);
     }
   }
 };
@@ -73,7 +74,7 @@ template <class T, class C>
 void BeginStateGrads(const Executor& executor, const SequenceRows& rows,
                      const T* last_grad, const StateGrads<T>& grads, C* grad) {
   const int64_t width = grads.width;
-  const int64_t most_steps = rows.HasPadding() ? rows.shape().steps : 1;
+  const int64_t most_steps = rows.HasMaskedPadding() ? rows.shape().steps : 1;
   ParallelForEachRow(
       executor, rows.batch(), most_steps * width, [&](int64_t b) {
         C* const to = grad + b * width;
@@ -82,7 +83,7 @@ void BeginStateGrads(const Executor& executor, const SequenceRows& rows,
         } else {
           ZeroRow(width, to);
         }
-        if (rows.HasPadding()) {
+        if (rows.HasMaskedPadding()) {
           grads.AddTo(to, rows, b, rows.TrailingPadding(b));
         }
       });
@@ -93,7 +94,7 @@ void BeginStateGrads(const Executor& executor, const SequenceRows& rows,
 template <class T, class C>
 void FinishStateGrads(const Executor& executor, const SequenceRows& rows,
                       const StateGrads<T>& grads, C* grad) {
-  if (!rows.HasPadding()) return;
+  if (!rows.HasMaskedPadding()) return;
   ParallelForEachRow(
       executor, rows.batch(), rows.shape().steps * grads.width, [&](int64_t b) {
         grads.AddTo(grad + b * grads.width, rows, b, rows.LeadingPadding(b));

@@ -116,7 +116,7 @@ class HiddenState {
   }
   void End(const Executor& executor, const T* h_prev, T* h_last) const {
     const auto last = [&](int64_t b) {
-      return state_[rows_.Length(b) % 2] + b * width_;
+      return state_[rows_.ActiveSteps(b) % 2] + b * width_;
     };
     CarryStatesOverPadding(executor, rows_, h_prev, last, h_, width_, ld_);
     if (h_last == nullptr) return;

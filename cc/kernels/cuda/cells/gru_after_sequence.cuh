@@ -1,0 +1,215 @@
+// Implements a GRU with the reset after the GEMM over a whole sequence on the
+// GPU, forward and backward. The equations are in cc/core/gru_cell.h; this file
+// has the order of the GEMMs and what is handed from step to step.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_CELLS_GRU_AFTER_SEQUENCE_CUH_
+#define BLOCKRNN_KERNELS_CUDA_CELLS_GRU_AFTER_SEQUENCE_CUH_
+
+#include <cstdint>
+
+#include "cc/core/activations.h"
+#include "cc/core/gate_layout.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/sequence/sequence_backward.cuh"
+#include "cc/kernels/cuda/sequence/sequence_forward.cuh"
+#include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
+#include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+static_assert(kGruRuc.c == 2 && kGruUrc.c == 2);
+
+// x · w_x + b_x, and h · w_h + b_h  →  r, u, hc, c, h
+//
+// The candidate's gate is the last one in every layout.
+template <class T, class Activations>
+struct GruAfterSequenceCell {
+  using C = ComputeType<T>;
+  ForwardStep<T> common;
+  GruAfterSequenceForwardArgs<T> args;
+
+  struct Operands {
+    StepRow row;
+    C bars[kGruAfterGates];  // but for the sums
+    C b_hc;
+    C h_prev;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in;
+    in.row = FindStepRow(common.rows, step, b);
+    common.template ReadInput<kGruAfterGates - 1>(in.row, unit, in.bars);
+    in.b_hc = common.input.StateBias(kGruAfterGates - 1, unit);
+    in.h_prev = common.PreviousH(step, b, unit);
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&sums)[kGruAfterGates],
+                             const Operands& in) const {
+    GruAfterStep<C> out = {C(0), C(0), C(0), in.h_prev};
+    C hc = C(0);
+    if (!in.row.masked) {
+      const C first = in.bars[0] + sums[0];
+      const C second = in.bars[1] + sums[1];
+      const bool r_first = args.layout.r == 0;
+      hc = sums[2] + in.b_hc;
+      out = GruAfterForward<Activations>(r_first ? first : second,
+                                         r_first ? second : first, in.bars[2],
+                                         hc, in.h_prev);
+    }
+    const int64_t at = in.row.saved * args.shape.units + unit;
+    StoreIf(args.r, at, out.r);
+    StoreIf(args.u, at, out.u);
+    StoreIf(args.c, at, out.c);
+    StoreIf(args.hc, at, hc);
+    common.StoreH(in.row, step, b, unit, out.h);
+  }
+};
+
+// [d_r_bar d_u_bar d_hc] · w_hᵀ of the next step  →  d_h  →  d_r_bar, d_u_bar,
+// d_hc, d_c_bar, in the layout's order; as step -1, the gradient of the initial
+// state.
+template <class T>
+struct GruAfterSequenceGradCell {
+  using C = ComputeType<T>;
+  BackwardStep<T> common;  // dz: on the side of h
+  GruAfterSequenceBackwardArgs<T> args;
+  T* dz_x;  // [block rows, 3H], on the side of x
+
+  struct Operands {
+    StepRow row;
+    typename BackwardStep<T>::HGrads h_grads;
+    GruAfterStep<C> saved;
+    C hc;
+    C h_prev;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in = {};
+    common.ReadRow(step, b, unit, &in.row, &in.h_grads);
+    if (step < 0) return in;
+    const int64_t at = in.row.saved * args.shape.units + unit;
+    in.saved = {Load(args.r, at), Load(args.u, at), Load(args.c, at), C(0)};
+    in.hc = Load(args.hc, at);
+    in.h_prev = common.PreviousH(step, b, unit);
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&sums)[1], const Operands& in) const {
+    const int64_t units = args.shape.units;
+    C d_h = C(0);
+    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
+    GruAfterStepGrad<C> out = {C(0), C(0), C(0), C(0), d_h};
+    if (!in.row.masked) {
+      out = GruAfterBackward(in.saved, in.hc, in.h_prev, d_h);
+    }
+    common.d_h_direct[b * units + unit] = out.d_h_prev;
+    const auto store = [&](int gate, C from_h, C from_x) {
+      const int64_t column = gate * units + unit;
+      common.StoreDz(in.row, step, b, column, from_h);
+      Store(dz_x, common.BlockRow(in.row) * common.columns + column, from_x);
+    };
+    store(args.layout.r, out.d_r_bar, out.d_r_bar);
+    store(args.layout.u, out.d_u_bar, out.d_u_bar);
+    store(args.layout.c, out.d_hc, out.d_c_bar);
+  }
+};
+
+template <class T, class Activations = StandardActivations>
+class GruAfterSequenceForwardCall {
+ public:
+  GruAfterSequenceForwardCall(const GruAfterSequenceForwardArgs<T>& args,
+                              const HostInterface& host)
+      : args_(args),
+        sequence_(args, host,
+                  {{args.w_x, args.b_x, args.b_h, kGruAfterGates},
+                   args.w_h,
+                   args.shape.units}) {}
+
+  Error Run() {
+    Error error = nullptr;
+    if ((error = sequence_.Prepare()) ||
+        (error = sequence_.ZeroSaved({args_.r, args_.u, args_.c, args_.hc}))) {
+      return error;
+    }
+    return sequence_.Run([&](const StepBlock& block) {
+      return sequence_.RunSteps(
+          block, GruAfterSequenceCell<T, Activations>{sequence_.step(), args_});
+    });
+  }
+
+ private:
+  const GruAfterSequenceForwardArgs<T>& args_;
+  SequenceForward<T, GruAfterSequenceForwardArgs<T>, kGruAfterGates> sequence_;
+};
+
+// For each block of steps, the last one first: its steps, then
+//   x_grad = dz_x · w_xᵀ    w_x_grad += xᵀ · dz_x        b_x_grad += Σ dz_x
+//   w_h_grad += h of the previous stepᵀ · dz_h           b_h_grad += Σ dz_h
+template <class T>
+class GruAfterSequenceBackwardCall {
+ public:
+  GruAfterSequenceBackwardCall(const GruAfterSequenceBackwardArgs<T>& args,
+                               const HostInterface& host)
+      : args_(args),
+        host_(host),
+        columns_(kGruAfterGates * args.shape.units),
+        sequence_(args, host,
+                  {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad,
+                   args.b_x_grad, args.shape.units, /*more_gates=*/0,
+                   /*own_columns=*/columns_}) {}
+
+  Error Run() {
+    Error error = nullptr;
+    if ((error = Prepare()) ||
+        (error = sequence_.Run(
+             [&](const StepBlock& block) { return RunBlock(block); })) ||
+        (error = sequence_.RunBeforeFirst(Cell())) ||
+        (error = sequence_.Finish())) {
+      return error;
+    }
+    return b_h_grad_.Finish(host_);
+  }
+
+ private:
+  GruAfterSequenceGradCell<T> Cell() const {
+    return {sequence_.step(), args_, dz_x_.data};
+  }
+
+  Error Prepare() {
+    Error error = nullptr;
+    if ((error = sequence_.Prepare()) ||
+        (error = dz_x_.Prepare(host_, sequence_.rows(), columns_))) {
+      return error;
+    }
+    return b_h_grad_.Prepare(host_, sequence_.rows(), args_.b_h_grad, columns_);
+  }
+
+  Error RunBlock(const StepBlock& block) {
+    Error error = nullptr;
+    if ((error = sequence_.RunSteps(block, Cell())) ||
+        (error = sequence_.AddGradients(block, dz_x_))) {
+      return error;
+    }
+    return b_h_grad_.Add(host_, block, ColumnsOf(sequence_.dz(), 0, columns_));
+  }
+
+  const GruAfterSequenceBackwardArgs<T>& args_;
+  const HostInterface& host_;
+  const int64_t columns_;  // 3H
+  SequenceBackward<T, GruAfterSequenceBackwardArgs<T>, kGruAfterGates>
+      sequence_;
+  BlockArray<T> dz_x_;  // [block rows, 3H]
+  BiasGrad<T> b_h_grad_;
+};
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_CELLS_GRU_AFTER_SEQUENCE_CUH_

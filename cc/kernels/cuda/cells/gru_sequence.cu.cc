@@ -1,0 +1,25 @@
+// Instantiates the engine's GRU with the reset before the GEMM over a whole
+// sequence, forward and backward.
+
+#include "cc/kernels/cuda/cells/gru_sequence_backward.cuh"
+#include "cc/kernels/cuda/cells/gru_sequence_forward.cuh"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/instantiate.h"
+
+namespace blockrnn::cuda {
+
+template <class T>
+Error Run(const GruSequenceForwardArgs<T>& args, const HostInterface& host) {
+  return GruSequenceForwardCall<T>(args, host).Run();
+}
+
+BLOCKRNN_INSTANTIATE_RUN(GruSequenceForwardArgs)
+
+template <class T>
+Error Run(const GruSequenceBackwardArgs<T>& args, const HostInterface& host) {
+  return GruSequenceBackwardCall<T>(args, host).Run();
+}
+
+BLOCKRNN_INSTANTIATE_RUN(GruSequenceBackwardArgs)
+
+}  // namespace blockrnn::cuda

@@ -1,0 +1,224 @@
+// Implements the backward pass of a GRU with the reset before the GEMM over a
+// whole sequence on the GPU. The equations are in cc/core/gru_cell.h; this file
+// has the order of the GEMMs and what is handed from step to step.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_CELLS_GRU_SEQUENCE_BACKWARD_CUH_
+#define BLOCKRNN_KERNELS_CUDA_CELLS_GRU_SEQUENCE_BACKWARD_CUH_
+
+#include <cstdint>
+
+#include "cc/core/gate_layout.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/cells/gru_sequence_forward.cuh"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/sequence_backward.cuh"
+#include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
+#include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/sequence/step_loop.cuh"
+#include "cc/kernels/cuda/step/step_matrix.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+// The arrays of both stages of a backward step.
+template <class T>
+struct GruSequenceGradArrays {
+  using C = ComputeType<T>;
+  GruSequenceBackwardArgs<T> args;
+  T* d_c;  // [B, H], d_c_bar of a step
+  C* d_h;  // [B, H], of a step
+  T* h_r;  // [block rows, H], h ∘ r with its factors
+};
+
+// [d_r_bar d_u_bar] · w_ru_hᵀ of the next step  →  d_h, d_c_bar, d_u_bar; as
+// step -1, the gradient of the initial state.
+template <class T>
+struct GruSequenceGradState {
+  using C = ComputeType<T>;
+  BackwardStep<T> common;
+  GruSequenceGradArrays<T> arrays;
+
+  struct Operands {
+    StepRow row;
+    typename BackwardStep<T>::HGrads h_grads;
+    C r;
+    C u;
+    C c;
+    C h_prev;
+    C factor;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    const GruSequenceBackwardArgs<T>& args = arrays.args;
+    Operands in = {};
+    common.ReadRow(step, b, unit, &in.row, &in.h_grads);
+    if (step < 0) return in;
+    const int64_t at = in.row.saved * common.width + unit;
+    in.r = Load(args.r, at);
+    in.u = Load(args.u, at);
+    in.c = Load(args.c, at);
+    in.h_prev = common.PreviousH(step, b, unit);
+    in.factor = CandidateFactor(args, common.rows, b, unit);
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&sums)[1], const Operands& in) const {
+    const int64_t units = common.width;
+    C d_h = C(0);
+    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
+    GruStateGrad<C> out = {C(0), C(0)};
+    C h_r = C(0);
+    if (!in.row.masked) {
+      out = GruBackwardState(d_h, in.u, in.c, in.h_prev);
+      h_r = in.h_prev * in.r * in.factor;
+    }
+    arrays.d_h[b * units + unit] = d_h;
+    Store(arrays.d_c, b * units + unit, out.d_c_bar);
+    common.StoreDz(in.row, step, b, kGruRu.u * units + unit, out.d_u_bar);
+    common.StoreBlockDz(in.row, kGruCandidate * units + unit, out.d_c_bar);
+    Store(arrays.h_r, common.BlockRow(in.row) * units + unit, h_r);
+  }
+};
+
+// d_c_bar · w_c_hᵀ  →  d_hr  →  d_r_bar, and d_hr ∘ r + d_h ∘ u
+template <class T>
+struct GruSequenceGradReset {
+  using C = ComputeType<T>;
+  BackwardStep<T> common;
+  GruSequenceGradArrays<T> arrays;
+
+  struct Operands {
+    StepRow row;
+    C d_h;
+    C r;
+    C u;
+    C h_prev;
+    C factor;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    const GruSequenceBackwardArgs<T>& args = arrays.args;
+    Operands in;
+    in.row = FindStepRow(common.rows, step, b);
+    in.d_h = arrays.d_h[b * common.width + unit];
+    const int64_t at = in.row.saved * common.width + unit;
+    in.r = Load(args.r, at);
+    in.u = Load(args.u, at);
+    in.h_prev = common.PreviousH(step, b, unit);
+    in.factor = CandidateFactor(args, common.rows, b, unit);
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&sums)[1], const Operands& in) const {
+    const int64_t units = common.width;
+    C d_r_bar = C(0);
+    C d_h_direct = in.d_h;
+    if (!in.row.masked) {
+      const C d_hr = sums[0] * in.factor;
+      d_r_bar = GruBackwardReset(d_hr, in.h_prev, in.r);
+      d_h_direct = GruBackwardPrevious(C(0), d_hr, in.r, in.d_h, in.u);
+    }
+    common.d_h_direct[b * units + unit] = d_h_direct;
+    common.StoreDz(in.row, step, b, kGruRu.r * units + unit, d_r_bar);
+  }
+};
+
+// For each block of steps, the last one first: its steps, then
+//   x_grad = [d_r_bar d_u_bar] · w_ru_xᵀ + d_c_bar · w_c_xᵀ
+//   and the gradients of the weights, which are sums over rows.
+template <class T>
+class GruSequenceBackwardCall {
+ public:
+  GruSequenceBackwardCall(const GruSequenceBackwardArgs<T>& args,
+                          const HostInterface& host)
+      : args_(args),
+        host_(host),
+        shape_(args.shape),
+        units_(args.shape.units),
+        sequence_(args, host,
+                  {args.w_ru_x, args.w_ru_h, args.w_ru_x_grad, args.w_ru_h_grad,
+                   args.b_ru_grad, units_, /*more_gates=*/1,
+                   /*own_columns=*/units_}) {}
+
+  Error Run() {
+    Error error = nullptr;
+    if ((error = Prepare()) ||
+        (error = sequence_.Run(
+             [&](const StepBlock& block) { return RunBlock(block); })) ||
+        (error = sequence_.RunBeforeFirst(State())) ||
+        (error = sequence_.Finish()) || (error = w_c_x_grad_.Finish(host_))) {
+      return error;
+    }
+    return w_c_h_grad_.Finish(host_);
+  }
+
+ private:
+  GruSequenceGradState<T> State() const { return {sequence_.step(), arrays_}; }
+  GruSequenceGradReset<T> Reset() const { return {sequence_.step(), arrays_}; }
+
+  Error Prepare() {
+    const int64_t size = shape_.batch * units_;
+    w_c_h_t_.SetShape({units_, units_, shape_.batch});
+    Error error = nullptr;
+    if ((error = sequence_.Prepare(w_c_h_t_)) ||
+        (error = w_c_h_t_.Prepare(host_, {args_.w_c_h, units_, 0, 1})) ||
+        (error = h_r_.Prepare(host_, sequence_.rows(), units_)) ||
+        (error = AllocateStored(host_, size, &arrays_.d_c)) ||
+        (error = Allocate(host_, size, &arrays_.d_h)) ||
+        (error =
+             w_c_x_grad_.Prepare(host_, shape_, sequence_.rows(),
+                                 args_.w_c_x_grad, args_.b_c_grad, units_))) {
+      return error;
+    }
+    arrays_.args = args_;
+    arrays_.h_r = h_r_.data;
+    w_c_h_t_.gemm().state = {arrays_.d_c, arrays_.d_c};
+    return w_c_h_grad_.Prepare(host_, args_.w_c_h_grad, units_ * units_);
+  }
+
+  Error RunBlock(const StepBlock& block) {
+    Error error = nullptr;
+    if ((error = sequence_.RunSteps(block, State(),
+                                    Work(w_c_h_t_, Reset(), true))) ||
+        (error = sequence_.AddGradients(block, sequence_.dz()))) {
+      return error;
+    }
+    return AddCandidate(block);
+  }
+
+  // What the candidate adds to the gradients of x and of its weights.
+  Error AddCandidate(const StepBlock& block) {
+    const GateColumns<T> candidate =
+        ColumnsOf(sequence_.dz(), kGruGates * units_, units_);
+    Error error = nullptr;
+    if ((error = sequence_.x_grad().Add(host_, block, candidate, args_.w_c_x,
+                                        units_, false, true)) ||
+        (error = w_c_x_grad_.Add(host_, block, sequence_.x(), candidate))) {
+      return error;
+    }
+    const WeightSum<T> h_r = {block.rows, h_r_.data, units_, candidate,
+                              0,          units_,    false};
+    return AddWeights(host_, h_r, w_c_h_grad_);
+  }
+
+  const GruSequenceBackwardArgs<T>& args_;
+  const HostInterface& host_;
+  const SequenceShape& shape_;
+  const int64_t units_;
+  SequenceBackward<T, GruSequenceBackwardArgs<T>, kGruGates> sequence_;
+  StepMatrix<T, kSlices, true> w_c_h_t_;
+  BlockArray<T> h_r_;  // [block rows, H]
+  GruSequenceGradArrays<T> arrays_ = {};
+  InputWeightsGrad<T> w_c_x_grad_;
+  WeightGrad<T> w_c_h_grad_;
+};
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_CELLS_GRU_SEQUENCE_BACKWARD_CUH_

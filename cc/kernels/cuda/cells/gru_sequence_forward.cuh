@@ -1,0 +1,190 @@
+// Implements the forward pass of a GRU with the reset before the GEMM over a
+// whole sequence on the GPU. The equations are in cc/core/gru_cell.h; this file
+// has the order of the GEMMs and what is handed from step to step.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_CELLS_GRU_SEQUENCE_FORWARD_CUH_
+#define BLOCKRNN_KERNELS_CUDA_CELLS_GRU_SEQUENCE_FORWARD_CUH_
+
+#include <cstdint>
+
+#include "cc/core/activations.h"
+#include "cc/core/gate_layout.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/input_gemm.cuh"
+#include "cc/kernels/cuda/sequence/sequence_forward.cuh"
+#include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/sequence/step_loop.cuh"
+#include "cc/kernels/cuda/step/step_matrix.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+// The gates of dropout factors and of gradients: r, u, then the candidate.
+inline constexpr int kGruCandidate = kGruGates;
+inline constexpr int kGruAllGates = kGruGates + 1;
+
+// The candidate's dropout factor; 1 without dropout.
+template <class Args>
+__device__ __forceinline__ auto CandidateFactor(const Args& args,
+                                                const RowOrder& rows, int64_t b,
+                                                int64_t unit) {
+  using C = decltype(Load(args.recurrent_dropout, 0));
+  if (args.recurrent_dropout == nullptr) return C(1);
+  const int64_t row = kGruCandidate * rows.batch + rows.BatchRow(b);
+  return Load(args.recurrent_dropout, row * args.shape.units + unit);
+}
+
+// The arrays of both stages of a step.
+template <class T>
+struct GruSequenceArrays {
+  using C = ComputeType<T>;
+  GruSequenceForwardArgs<T> args;
+  StepInput<T> input_c;
+  C* u;    // [B, H]
+  T* h_r;  // [B, H], h ∘ r, times the candidate's factors
+};
+
+// x · w_ru_x + b_ru + h · w_ru_h  →  r, u, h ∘ r
+template <class T, class Activations>
+struct GruSequenceGates {
+  using C = ComputeType<T>;
+  ForwardStep<T> common;
+  GruSequenceArrays<T> arrays;
+
+  struct Operands {
+    StepRow row;
+    C bars[kGruGates];  // but for the sums
+    C h_prev;
+    C factor;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in;
+    in.row = FindStepRow(common.rows, step, b);
+    common.template ReadInput<0>(in.row, unit, in.bars);
+    in.h_prev = common.PreviousH(step, b, unit);
+    in.factor = CandidateFactor(arrays.args, common.rows, b, unit);
+    return in;
+  }
+
+  __device__ void operator()(int64_t, int64_t b, int64_t unit,
+                             const C (&sums)[kGruGates],
+                             const Operands& in) const {
+    const int64_t units = common.width;
+    GruGates<C> out = {C(0), C(0), C(0)};
+    if (!in.row.masked) {
+      const auto bar = [&](int gate) { return in.bars[gate] + sums[gate]; };
+      out =
+          GruForwardGates<Activations>(bar(kGruRu.r), bar(kGruRu.u), in.h_prev);
+      out.h_prev_r *= in.factor;
+    }
+    const int64_t at = in.row.saved * units + unit;
+    StoreIf(arrays.args.r, at, out.r);
+    StoreIf(arrays.args.u, at, out.u);
+    arrays.u[b * units + unit] = out.u;
+    Store(arrays.h_r, b * units + unit, out.h_prev_r);
+  }
+};
+
+// x · w_c_x + b_c + (h ∘ r) · w_c_h  →  c, h
+template <class T, class Activations>
+struct GruSequenceCandidate {
+  using C = ComputeType<T>;
+  ForwardStep<T> common;
+  GruSequenceArrays<T> arrays;
+
+  struct Operands {
+    StepRow row;
+    C bars[1];  // but for the sum
+    C u;
+    C h_prev;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in;
+    in.row = FindStepRow(common.rows, step, b);
+    arrays.input_c.Read(in.row, unit, in.bars);
+    in.u = arrays.u[b * common.width + unit];
+    in.h_prev = common.PreviousH(step, b, unit);
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&sums)[1], const Operands& in) const {
+    GruState<C> out = {C(0), in.h_prev};
+    if (!in.row.masked) {
+      out = GruForwardState<Activations>(in.bars[0] + sums[0], in.u, in.h_prev);
+    }
+    StoreIf(arrays.args.c, in.row.saved * common.width + unit, out.c);
+    common.StoreH(in.row, step, b, unit, out.h);
+  }
+};
+
+// The state is updated in place: the first stage of a step has read it.
+template <class T, class Activations = StandardActivations>
+class GruSequenceForwardCall {
+ public:
+  GruSequenceForwardCall(const GruSequenceForwardArgs<T>& args,
+                         const HostInterface& host)
+      : args_(args),
+        host_(host),
+        shape_(args.shape),
+        sequence_(args, host,
+                  {{args.w_ru_x, args.b_ru, nullptr, kGruGates},
+                   args.w_ru_h,
+                   args.shape.units,
+                   /*more_gates=*/1,
+                   /*in_place=*/true}) {}
+
+  Error Run() {
+    if (Error error = Prepare()) return error;
+    return sequence_.Run([&](const StepBlock& block) { return Steps(block); });
+  }
+
+ private:
+  Error Prepare() {
+    const int64_t units = shape_.units;
+    const int64_t batch = shape_.batch;
+    w_c_h_.SetShape({units, units, batch});
+    Error error = nullptr;
+    if ((error = sequence_.Prepare(w_c_h_)) ||
+        (error = w_c_h_.Prepare(host_, {args_.w_c_h, 1, 0, units})) ||
+        (error = c_.Prepare(
+             host_, shape_, sequence_.rows(), args_.x,
+             {args_.w_c_x, args_.b_c, nullptr, 1, kGruGates * units})) ||
+        (error = Allocate(host_, batch * units, &arrays_.u)) ||
+        (error = AllocateStored(host_, batch * units, &arrays_.h_r))) {
+      return error;
+    }
+    arrays_.args = args_;
+    w_c_h_.gemm().state = {arrays_.h_r, arrays_.h_r};
+    return sequence_.ZeroSaved({args_.r, args_.u, args_.c});
+  }
+
+  Error Steps(const StepBlock& block) {
+    if (Error error = c_.RunBlock(host_, block, sequence_.x())) return error;
+    arrays_.input_c = c_.input();
+    const ForwardStep<T> step = sequence_.step();
+    return sequence_.RunSteps(
+        block, GruSequenceGates<T, Activations>{step, arrays_},
+        Work(w_c_h_, GruSequenceCandidate<T, Activations>{step, arrays_},
+             true));
+  }
+
+  const GruSequenceForwardArgs<T>& args_;
+  const HostInterface& host_;
+  const SequenceShape& shape_;
+  SequenceForward<T, GruSequenceForwardArgs<T>, kGruGates> sequence_;
+  InputGemm<T> c_;
+  StepMatrix<T, kSlices, true> w_c_h_;
+  GruSequenceArrays<T> arrays_ = {};
+};
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_CELLS_GRU_SEQUENCE_FORWARD_CUH_

@@ -1,0 +1,17 @@
+// Instantiates the engine's LSTM over a whole sequence, backward.
+
+#include "cc/kernels/cuda/cells/lstm_sequence_backward.cuh"
+
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/instantiate.h"
+
+namespace blockrnn::cuda {
+
+template <class T>
+Error Run(const LstmSequenceBackwardArgs<T>& args, const HostInterface& host) {
+  return LstmSequenceBackwardCall<T>(args, host).Run();
+}
+
+BLOCKRNN_INSTANTIATE_RUN(LstmSequenceBackwardArgs)
+
+}  // namespace blockrnn::cuda

@@ -1,0 +1,320 @@
+// Implements the backward pass of an LSTM over a whole sequence on the GPU. The
+// equations are in cc/core/lstm_cell.h; this file has the order of the GEMMs
+// and what is handed from step to step.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_BACKWARD_CUH_
+#define BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_BACKWARD_CUH_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cc/core/activations.h"
+#include "cc/core/gate_layout.h"
+#include "cc/core/lstm_cell.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/cells/lstm_peepholes.cuh"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/pointwise.cuh"
+#include "cc/kernels/cuda/sequence/sequence_backward.cuh"
+#include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
+#include "cc/kernels/cuda/sequence/sequence_passes.cuh"
+#include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/sequence/step_loop.cuh"
+#include "cc/kernels/cuda/step/step_matrix.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+// The arrays of both stages of a step.
+template <class T>
+struct LstmSequenceGradArrays {
+  using C = ComputeType<T>;
+  LstmSequenceBackwardArgs<T> args;
+  C* cs_grad;    // [B, H], from the step after
+  C* peepholes;  // [3, B, H], with peepholes
+  bool projects;
+  // nullptr without a projection or without units:
+  T* step_d_h;  // [B, P]
+  T* d_h;       // [block rows, P]
+  T* m;         // [block rows, H], o ∘ tanh(cs)
+};
+
+// d_m  →  dZ = [di dci df do], in the layout's order
+template <class T>
+struct LstmSequenceGradCell {
+  using C = ComputeType<T>;
+  BackwardStep<T> common;
+  LstmSequenceGradArrays<T> arrays;
+
+  struct Operands {
+    StepRow row;
+    C cs_grad;  // through all but m
+    LstmStep<C> saved;
+    C cs_prev;
+    LstmPeepholes<C> peepholes;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    return ReadAt(FindStepRow(common.rows, step, b), step, b, unit);
+  }
+  __device__ __forceinline__ Operands ReadAt(const StepRow& row, int64_t step,
+                                             int64_t b, int64_t unit) const {
+    const LstmSequenceBackwardArgs<T>& args = arrays.args;
+    const int64_t units = args.shape.units;
+    const int64_t at = row.saved * units + unit;
+    Operands in;
+    in.row = row;
+    in.saved.i = Load(args.i, at);
+    in.saved.cs = Load(args.cs, at);
+    in.saved.f = Load(args.f, at);
+    in.saved.o = Load(args.o, at);
+    in.saved.ci = Load(args.ci, at);
+    in.saved.co = args.co == nullptr ? C(0) : Load(args.co, at);
+    in.saved.h = C(0);  // the equations do not read it
+    in.cs_prev =
+        step == 0
+            ? Load(args.cs_prev, common.rows.StateRow(b) * units + unit)
+            : Load(args.cs, common.rows.SavedRow(step - 1, b) * units + unit);
+    in.peepholes = LoadPeepholes(args, unit, args.use_peephole);
+    in.cs_grad = arrays.cs_grad[b * units + unit];
+    if (args.cs_grad != nullptr) {
+      in.cs_grad += Load(args.cs_grad, row.memory * units + unit);
+    }
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&d_m)[1], const Operands& in) const {
+    Cell(step, b, unit, d_m[0], in);
+  }
+  __device__ __forceinline__ void Cell(int64_t step, int64_t b, int64_t unit,
+                                       C d_m, const Operands& in) const {
+    const LstmSequenceBackwardArgs<T>& args = arrays.args;
+    const int64_t units = args.shape.units;
+    const int64_t state = b * units + unit;
+    LstmStepGrad<C> out = {C(0), C(0), C(0), C(0), in.cs_grad};
+    C m = C(0);
+    if (!in.row.masked) {
+      LstmStep<C> saved = in.saved;
+      if (args.co == nullptr) saved.co = Tanh(saved.cs);
+      out = blockrnn::LstmBackward<true>(saved, in.cs_prev, in.cs_grad, d_m,
+                                         in.peepholes, args.use_peephole);
+      if (args.use_peephole) AddPeepholes(state, out, in.cs_prev, saved.cs);
+      m = saved.o * saved.co;
+    }
+    arrays.cs_grad[state] = out.cs_prev_grad;
+    StoreGates(in.row, step, b, unit, out);
+    if (arrays.m != nullptr) {
+      Store(arrays.m, common.BlockRow(in.row) * units + unit, m);
+    }
+  }
+
+ private:
+  // One sum for each row of the batch, which only this thread updates.
+  __device__ __forceinline__ void AddPeepholes(int64_t state,
+                                               const LstmStepGrad<C>& out,
+                                               C cs_prev, C cs) const {
+    const int64_t stride = arrays.args.shape.batch * arrays.args.shape.units;
+    arrays.peepholes[state] += out.di * cs_prev;
+    arrays.peepholes[stride + state] += out.df * cs_prev;
+    arrays.peepholes[2 * stride + state] += out.d_o * cs;
+  }
+
+  __device__ __forceinline__ void StoreGates(const StepRow& row, int64_t step,
+                                             int64_t b, int64_t unit,
+                                             const LstmStepGrad<C>& out) const {
+    const int64_t units = arrays.args.shape.units;
+    const LstmGateLayout& layout = arrays.args.layout;
+    common.StoreDz(row, step, b, layout.i * units + unit, out.di);
+    common.StoreDz(row, step, b, layout.ci * units + unit, out.dci);
+    common.StoreDz(row, step, b, layout.f * units + unit, out.df);
+    common.StoreDz(row, step, b, layout.o * units + unit, out.d_o);
+  }
+};
+
+// dZ · w_hᵀ of the next step  →  d_h, which is d_m without a projection; as
+// step -1, the gradient of the initial state
+template <class T>
+struct LstmSequenceGradOutput {
+  using C = ComputeType<T>;
+  BackwardStep<T> common;
+  LstmSequenceGradArrays<T> arrays;
+
+  struct Operands {
+    typename BackwardStep<T>::HGrads h_grads;
+    // Without a projection; with one, only the row.
+    typename LstmSequenceGradCell<T>::Operands cell;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    Operands in = {};
+    common.ReadRow(step, b, unit, &in.cell.row, &in.h_grads);
+    if (step >= 0 && !arrays.projects) {
+      in.cell = Cell().ReadAt(in.cell.row, step, b, unit);
+    }
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&sums)[1], const Operands& in) const {
+    const int64_t state = b * common.width + unit;
+    C d_h = C(0);
+    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
+    const StepRow& row = in.cell.row;
+    common.d_h_direct[state] = row.masked ? d_h : C(0);
+    if (!arrays.projects) {
+      Cell().Cell(step, b, unit, d_h, in.cell);
+      return;
+    }
+    const C step_d_h = row.masked ? C(0) : d_h;
+    Store(arrays.step_d_h, state, step_d_h);
+    Store(arrays.d_h, common.BlockRow(row) * common.width + unit, step_d_h);
+  }
+
+ private:
+  __device__ __forceinline__ LstmSequenceGradCell<T> Cell() const {
+    return {common, arrays};
+  }
+};
+
+// peepholes[3, B, H]  →  the sums over the batch
+template <class C>
+struct PeepholeSums {
+  const C* peepholes;
+  int64_t batch;
+  int64_t units;
+
+  __device__ void operator()(int64_t row, int64_t unit, C (&sums)[3]) const {
+#pragma unroll
+    for (int which = 0; which < 3; ++which) {
+      sums[which] += peepholes[(which * batch + row) * units + unit];
+    }
+  }
+};
+
+// For each block of steps, the last one first: its steps, then
+//   x_grad = dZ · w_xᵀ    w_x_grad += xᵀ · dZ    w_p_grad += d_hᵀ · m
+//   w_h_grad += h of the previous stepᵀ · dZ     b_grad += Σ dZ
+template <class T>
+class LstmSequenceBackwardCall {
+ public:
+  using C = ComputeType<T>;
+
+  LstmSequenceBackwardCall(const LstmSequenceBackwardArgs<T>& args,
+                           const HostInterface& host)
+      : args_(args),
+        host_(host),
+        shape_(args.shape),
+        width_(args.proj > 0 ? args.proj : args.shape.units),
+        sequence_(args, host,
+                  {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad,
+                   args.b_grad, width_, /*more_gates=*/0,
+                   /*own_columns=*/width_ + args.shape.units}) {}
+
+  Error Run() {
+    Error error = nullptr;
+    if ((error = Prepare()) ||
+        (error = sequence_.Run(
+             [&](const StepBlock& block) { return RunBlock(block); })) ||
+        (error = sequence_.RunBeforeFirst(Output())) ||
+        (error = sequence_.Finish()) || (error = w_p_grad_.Finish(host_)) ||
+        (error = SequencePasses<T>::StoreFinalStates(
+             host_, sequence_.rows().order(), arrays_.cs_grad, arrays_.cs_grad,
+             shape_.units, args_.cs_prev_grad))) {
+      return error;
+    }
+    return AddPeepholes();
+  }
+
+ private:
+  bool projects() const { return args_.proj > 0; }
+
+  LstmSequenceGradOutput<T> Output() const {
+    return {sequence_.step(), arrays_};
+  }
+  LstmSequenceGradCell<T> Cell() const { return {sequence_.step(), arrays_}; }
+
+  Error Prepare() {
+    const int64_t size = shape_.batch * shape_.units;
+    arrays_.args = args_;
+    arrays_.projects = projects();
+    w_p_.SetShape({shape_.units, args_.proj, shape_.batch});
+    Error error = nullptr;
+    if ((error = projects() ? sequence_.Prepare(w_p_) : sequence_.Prepare()) ||
+        (error = Allocate(host_, size, &arrays_.cs_grad)) ||
+        (error = SequencePasses<T>::LoadInitialStates(
+             host_, sequence_.rows().order(), args_.cs_last_grad, shape_.units,
+             arrays_.cs_grad)) ||
+        (error = PrepareProjection()) || !args_.use_peephole ||
+        (error = Allocate(host_, 3 * size, &arrays_.peepholes))) {
+      return error;
+    }
+    return FillZero(arrays_.peepholes,
+                    static_cast<std::size_t>(3 * size) * sizeof(C), host_);
+  }
+
+  Error PrepareProjection() {
+    if (!projects()) return nullptr;
+    const int64_t units = shape_.units;
+    Error error = nullptr;
+    if ((error = d_h_.Prepare(host_, sequence_.rows(), args_.proj)) ||
+        (error = m_.Prepare(host_, sequence_.rows(), units)) ||
+        (error = AllocateStored(host_, shape_.batch * args_.proj,
+                                &arrays_.step_d_h)) ||
+        (error = w_p_.Prepare(host_, {args_.w_p, 1, 0, units})) ||
+        (error =
+             w_p_grad_.Prepare(host_, args_.w_p_grad, args_.proj * units))) {
+      return error;
+    }
+    arrays_.d_h = d_h_.data;
+    arrays_.m = m_.data;
+    w_p_.gemm().state = {arrays_.step_d_h, arrays_.step_d_h};
+    return nullptr;
+  }
+
+  Error RunBlock(const StepBlock& block) {
+    Error error = nullptr;
+    if ((error = Steps(block)) ||
+        (error = sequence_.AddGradients(block, sequence_.dz())) ||
+        !projects()) {
+      return error;
+    }
+    const int64_t units = shape_.units;
+    const WeightSum<T> d_h = {
+        block.rows, d_h_.data, width_, ColumnsOf(m_, 0, units),
+        0,          units,     false};
+    return AddWeights(host_, d_h, w_p_grad_);
+  }
+
+  Error Steps(const StepBlock& block) const {
+    if (!projects()) return sequence_.RunSteps(block, Output());
+    return sequence_.RunSteps(block, Output(), Work(w_p_, Cell(), true));
+  }
+
+  Error AddPeepholes() const {
+    if (!args_.use_peephole) return nullptr;
+    const SumOutputs<T, 3> sums = {
+        {args_.wci_grad, args_.wcf_grad, args_.wco_grad}};
+    return RunPointwiseWithSums(
+        host_, shape_.batch, shape_.units,
+        PeepholeSums<C>{arrays_.peepholes, shape_.batch, shape_.units}, sums);
+  }
+
+  const LstmSequenceBackwardArgs<T>& args_;
+  const HostInterface& host_;
+  const SequenceShape& shape_;
+  const int64_t width_;  // P
+  SequenceBackward<T, LstmSequenceBackwardArgs<T>, kLstmGates> sequence_;
+  StepMatrix<T, kSlices, true> w_p_;
+  BlockArray<T> d_h_;  // [block rows, P], with a projection
+  BlockArray<T> m_;    // [block rows, H], with one
+  LstmSequenceGradArrays<T> arrays_ = {};
+  WeightGrad<T> w_p_grad_;
+};
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_BACKWARD_CUH_

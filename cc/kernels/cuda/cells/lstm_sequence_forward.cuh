@@ -1,0 +1,216 @@
+// Implements the forward pass of an LSTM over a whole sequence on the GPU. The
+// equations are in cc/core/lstm_cell.h; this file has the order of the GEMMs
+// and what is handed from step to step.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_FORWARD_CUH_
+#define BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_FORWARD_CUH_
+
+#include <cstdint>
+
+#include "cc/core/activations.h"
+#include "cc/core/gate_layout.h"
+#include "cc/core/lstm_cell.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/cells/lstm_peepholes.cuh"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/sequence_forward.cuh"
+#include "cc/kernels/cuda/sequence/sequence_passes.cuh"
+#include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/sequence/step_loop.cuh"
+#include "cc/kernels/cuda/step/step_matrix.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+// The arrays of both stages of a step.
+template <class T>
+struct LstmSequenceArrays {
+  using C = ComputeType<T>;
+  LstmSequenceForwardArgs<T> args;
+  C cell_clip;  // infinity: not clipped
+  C* cs;        // [B, H]
+  T* m;         // [B, H], the input of the projection, or nullptr
+};
+
+// x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs), which is h
+// without a projection
+template <class T, class Activations>
+struct LstmSequenceCell {
+  using C = ComputeType<T>;
+  ForwardStep<T> common;
+  LstmSequenceArrays<T> arrays;
+
+  struct Operands {
+    StepRow row;
+    C bars[kLstmGates];  // but for the sums
+    C cs_prev;
+    LstmPeepholes<C> peepholes;
+  };
+
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t unit) const {
+    const LstmSequenceForwardArgs<T>& args = arrays.args;
+    Operands in;
+    in.row = FindStepRow(common.rows, step, b);
+    common.template ReadInput<kLstmGates>(in.row, unit, in.bars);
+    in.cs_prev = arrays.cs[b * args.shape.units + unit];
+    in.peepholes = LoadPeepholes(args, unit, args.options.use_peephole);
+    return in;
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&sums)[kLstmGates],
+                             const Operands& in) const {
+    const LstmSequenceForwardArgs<T>& args = arrays.args;
+    const int64_t units = args.shape.units;
+    const int64_t state = b * units + unit;
+    const int64_t at = in.row.saved * units + unit;
+    if (in.row.masked) {
+      StoreIf(args.i, at, C(0));
+      StoreIf(args.f, at, C(0));
+      StoreIf(args.o, at, C(0));
+      StoreIf(args.ci, at, C(0));
+      StoreIf(args.co, at, C(0));
+      StoreIf(args.cs, at, in.cs_prev);
+      if (arrays.m == nullptr) {
+        common.StoreH(in.row, step, b, unit, common.PreviousH(step, b, unit));
+      }
+      return;
+    }
+    const LstmStep<C> out = Compute(sums, in);
+    StoreIf(args.i, at, out.i);
+    StoreIf(args.cs, at, out.cs);
+    StoreIf(args.f, at, out.f);
+    StoreIf(args.o, at, out.o);
+    StoreIf(args.ci, at, out.ci);
+    StoreIf(args.co, at, out.co);
+    arrays.cs[state] = out.cs;
+    if (arrays.m != nullptr) {
+      Store(arrays.m, state, out.h);
+    } else {
+      common.StoreH(in.row, step, b, unit, out.h);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ LstmStep<C> Compute(const C (&sums)[kLstmGates],
+                                                 const Operands& in) const {
+    const LstmSequenceForwardArgs<T>& args = arrays.args;
+    C bars[kLstmGates];
+#pragma unroll
+    for (int gate = 0; gate < kLstmGates; ++gate) {
+      bars[gate] = in.bars[gate] + sums[gate];
+    }
+    // Selected, not indexed: the gates stay in registers. i is the first and o
+    // the last one in both layouts.
+    const bool icfo = args.layout.ci == kLstmIcfo.ci;
+    LstmPreActivations<C> bar;
+    bar.i_bar = bars[kLstmIcfo.i];
+    bar.ci_bar = icfo ? bars[kLstmIcfo.ci] : bars[kLstmIfco.ci];
+    bar.f_bar = icfo ? bars[kLstmIcfo.f] : bars[kLstmIfco.f];
+    bar.o_bar = bars[kLstmIcfo.o];
+    const C forget_bias = C(args.options.forget_bias);
+    return blockrnn::LstmForward<Activations, true, true>(
+        bar, in.cs_prev, in.peepholes, forget_bias, arrays.cell_clip,
+        args.options.use_peephole);
+  }
+};
+static_assert(kLstmIcfo.i == kLstmIfco.i && kLstmIcfo.o == kLstmIfco.o);
+
+// m · w_pᵀ  →  h
+template <class T>
+struct LstmSequenceProjection {
+  using C = ComputeType<T>;
+  ForwardStep<T> common;
+
+  using Operands = StepRow;
+  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
+                                           int64_t) const {
+    return FindStepRow(common.rows, step, b);
+  }
+
+  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
+                             const C (&sums)[1], const Operands& row) const {
+    common.StoreH(row, step, b, unit,
+                  row.masked ? common.PreviousH(step, b, unit) : sums[0]);
+  }
+};
+
+template <class T, class Activations = StandardActivations>
+class LstmSequenceForwardCall {
+ public:
+  using C = ComputeType<T>;
+
+  LstmSequenceForwardCall(const LstmSequenceForwardArgs<T>& args,
+                          const HostInterface& host)
+      : args_(args),
+        host_(host),
+        shape_(args.shape),
+        sequence_(args, host,
+                  {{args.w_x, args.b, args.b_h, kLstmGates},
+                   args.w_h,
+                   args.proj > 0 ? args.proj : args.shape.units}) {}
+
+  Error Run() {
+    Error error = nullptr;
+    if ((error = Prepare()) ||
+        (error = sequence_.Run(
+             [&](const StepBlock& block) { return Steps(block); }))) {
+      return error;
+    }
+    return SequencePasses<T>::StoreFinalStates(host_, sequence_.rows().order(),
+                                               arrays_.cs, arrays_.cs,
+                                               shape_.units, args_.cs_last);
+  }
+
+ private:
+  bool projects() const { return args_.proj > 0; }
+
+  Error Prepare() {
+    const int64_t units = shape_.units;
+    arrays_.args = args_;
+    arrays_.cell_clip = CellClip<C>(args_.options);
+    w_p_.SetShape({args_.proj, units, shape_.batch});
+    Error error = nullptr;
+    if ((error = projects() ? sequence_.Prepare(w_p_) : sequence_.Prepare()) ||
+        (error = Allocate(host_, shape_.batch * units, &arrays_.cs)) ||
+        (error = SequencePasses<T>::LoadInitialStates(
+             host_, sequence_.rows().order(), args_.cs_prev, units,
+             arrays_.cs)) ||
+        (error = PrepareProjection())) {
+      return error;
+    }
+    return sequence_.ZeroSaved(
+        {args_.i, args_.cs, args_.f, args_.o, args_.ci, args_.co});
+  }
+
+  Error PrepareProjection() {
+    if (!projects()) return nullptr;
+    const int64_t units = shape_.units;
+    if (Error error = AllocateStored(host_, shape_.batch * units, &arrays_.m)) {
+      return error;
+    }
+    w_p_.gemm().state = {arrays_.m, arrays_.m};
+    return w_p_.Prepare(host_, {args_.w_p, units, 0, 1});
+  }
+
+  Error Steps(const StepBlock& block) const {
+    const ForwardStep<T> step = sequence_.step();
+    const LstmSequenceCell<T, Activations> cell = {step, arrays_};
+    if (!projects()) return sequence_.RunSteps(block, cell);
+    return sequence_.RunSteps(
+        block, cell, Work(w_p_, LstmSequenceProjection<T>{step}, true));
+  }
+
+  const LstmSequenceForwardArgs<T>& args_;
+  const HostInterface& host_;
+  const SequenceShape& shape_;
+  SequenceForward<T, LstmSequenceForwardArgs<T>, kLstmGates> sequence_;
+  StepMatrix<T, kSlices, true> w_p_;
+  LstmSequenceArrays<T> arrays_ = {};
+};
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_FORWARD_CUH_

@@ -1,0 +1,365 @@
+// Implements the kernels of these passes for every type.
+
+#include "cc/kernels/cuda/sequence/sequence_passes.cuh"
+
+#include <cstdint>
+#include <type_traits>
+
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/pointwise.cuh"
+#include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+namespace {
+
+// Calls pass(row) for each row, by a warp: a row's indices are computed once
+// for all its elements.
+template <class Pass>
+__global__ void __launch_bounds__(kThreads)
+    RowsKernel(int64_t rows, Pass pass) {
+  for (int64_t row = int64_t{blockIdx.x} * kWarps + Warp(); row < rows;
+       row += int64_t{gridDim.x} * kWarps) {
+    pass(row);
+  }
+}
+
+template <class Pass>
+Error RunRows(const HostInterface& host, int64_t rows, const Pass& pass) {
+  return Launch(RowsKernel<Pass>, (rows + kWarps - 1) / kWarps, host, rows,
+                pass);
+}
+
+// All pairs of a block's steps and rows, including those that a step lacks.
+struct BlockPairs {
+  RowOrder order;
+  int64_t first = 0;   // step
+  int64_t widest = 0;  // rows of that step, which has the most
+
+  struct Pair {
+    int64_t step;
+    int64_t b;
+    int64_t row;  // of the block; -1: the step lacks it
+  };
+  __device__ Pair At(int64_t n) const {
+    const int64_t step = first + n / widest;
+    const int64_t b = n % widest;
+    const int64_t row = order.RowsBefore(step) - order.RowsBefore(first) + b;
+    return {step, b, b < order.ActiveRows(step) ? row : -1};
+  }
+};
+
+// Calls pass(pair) for each pair, by a warp.
+template <class Pass>
+struct PairPass {
+  BlockPairs pairs;
+  Pass pass;
+
+  __device__ void operator()(int64_t n) const {
+    const BlockPairs::Pair pair = pairs.At(n);
+    if (pair.row >= 0) pass(pairs.order, pair);
+  }
+};
+
+template <class Pass>
+Error RunPairs(const HostInterface& host, const RowOrder& order,
+               const StepBlock& block, const Pass& pass) {
+  return RunRows(host, block.steps * block.widest,
+                 PairPass<Pass>{{order, block.first, block.widest}, pass});
+}
+
+template <class T>
+struct GatherInputPass {
+  using C = ComputeType<T>;
+  const T* x;
+  int64_t width;
+  T* out;
+
+  __device__ void operator()(const RowOrder& order,
+                             const BlockPairs::Pair& pair) const {
+    const bool masked = order.IsMasked(pair.step, pair.b);
+    const int64_t from = order.MemoryRow(pair.step, pair.b) * width;
+    for (int64_t j = Lane(); j < width; j += kLanes) {
+      Store(out, pair.row * width + j, masked ? C(0) : Load(x, from + j));
+    }
+  }
+};
+
+template <class T>
+struct GatherStatesPass {
+  using C = ComputeType<T>;
+  States<T> states;
+  const T* factors;
+  T* out;
+
+  __device__ void operator()(const RowOrder& order,
+                             const BlockPairs::Pair& pair) const {
+    const int64_t width = states.width;
+    const bool masked = order.IsMasked(pair.step, pair.b);
+    const bool first = pair.step == 0;
+    const T* from = first ? states.first : states.h;
+    const int64_t at = first
+                           ? order.StateRow(pair.b) * width
+                           : order.MemoryRow(pair.step - 1, pair.b) * states.ld;
+    const int64_t factors_at = order.BatchRow(pair.b) * width;
+    for (int64_t j = Lane(); j < width; j += kLanes) {
+      C value = masked ? C(0) : Load(from, at + j);
+      if (factors != nullptr && !masked) value *= Load(factors, factors_at + j);
+      Store(out, pair.row * width + j, value);
+    }
+  }
+};
+
+template <class T>
+struct ScatterPass {
+  const ComputeType<T>* rows;
+  int64_t width;
+  T* out;
+
+  __device__ void operator()(const RowOrder& order,
+                             const BlockPairs::Pair& pair) const {
+    const int64_t to = order.MemoryRow(pair.step, pair.b) * width;
+    for (int64_t j = Lane(); j < width; j += kLanes) {
+      Store(out, to + j, rows[pair.row * width + j]);
+    }
+  }
+};
+
+template <class T>
+struct StoreGatesPass {
+  using C = ComputeType<T>;
+  const T* gates;
+  int64_t count;
+  int64_t units;
+  bool sum;
+  T* x_grad;
+
+  __device__ void operator()(const RowOrder& order,
+                             const BlockPairs::Pair& pair) const {
+    const int64_t width = count * units;
+    const int64_t to =
+        order.MemoryRow(pair.step, pair.b) * (sum ? units : width);
+    const int64_t from = pair.row * width;
+    for (int64_t j = Lane(); j < (sum ? units : width); j += kLanes) {
+      C value = Load(gates, from + j);
+      for (int64_t gate = 1; sum && gate < count; ++gate) {
+        value += Load(gates, from + gate * units + j);
+      }
+      Store(x_grad, to + j, value);
+    }
+  }
+};
+
+// For each time and row: n = t · batch + b.
+template <class T>
+struct ZeroPaddingPass {
+  RowOrder order;
+  T* out;
+  int64_t width;
+  int64_t ld;
+
+  __device__ void operator()(int64_t n) const {
+    const int64_t t = n / order.batch;
+    const int64_t b = n % order.batch;
+    if (t < order.ActiveSteps(b)) return;
+    const int64_t to = order.TimeRow(t, b) * ld;
+    for (int64_t j = Lane(); j < width; j += kLanes) {
+      Store(out, to + j, ComputeType<T>(0));
+    }
+  }
+};
+
+template <class T>
+struct InitialStatesPass {
+  using C = ComputeType<T>;
+  RowOrder order;
+  const T* from;
+  int64_t width;
+  C* to;
+  T* stored;
+
+  __device__ void operator()(int64_t b) const {
+    const int64_t at = order.StateRow(b) * width;
+    for (int64_t j = Lane(); j < width; j += kLanes) {
+      const C value = from == nullptr ? C(0) : Load(from, at + j);
+      to[b * width + j] = value;
+      StoreIf(stored, b * width + j, value);
+    }
+  }
+};
+
+template <class T>
+struct FinalStatesPass {
+  using C = ComputeType<T>;
+  RowOrder order;
+  const C* even;
+  const C* odd;
+  int64_t width;
+  T* to;
+
+  __device__ void operator()(int64_t b) const {
+    const C* from = order.ActiveSteps(b) % 2 == 0 ? even : odd;
+    const int64_t at = order.StateRow(b) * width;
+    for (int64_t j = Lane(); j < width; j += kLanes) {
+      Store(to, at + j, from[b * width + j]);
+    }
+  }
+};
+
+template <class T>
+struct RowElement {
+  const T* rows;
+  int64_t ld;
+
+  __device__ void operator()(int64_t row, int64_t unit,
+                             ComputeType<T> (&sums)[1]) const {
+    sums[0] += Load(rows, row * ld + unit);
+  }
+};
+
+// sums[units] += Σ slices[num_slices, units]
+template <class C>
+__global__ void __launch_bounds__(kThreads)
+    AccumulateSlicesKernel(Tiles<1> tiles, int64_t num_slices, const C* slices,
+                           C* sums) {
+  for (int64_t tile = blockIdx.x; tile < tiles.count(); tile += gridDim.x) {
+    const int64_t unit = tiles.first_unit(tile) + Lane();
+    C sum = C(0);
+    if (unit < tiles.units) {
+      for (int64_t slice = Warp(); slice < num_slices; slice += kWarps) {
+        sum += slices[slice * tiles.units + unit];
+      }
+    }
+    const C total = SumOverWarps(sum);
+    if (Warp() == 0 && unit < tiles.units) sums[unit] += total;
+  }
+}
+
+template <class T>
+struct RoundElement {
+  const ComputeType<T>* sums;
+  int64_t width;
+  T* out;
+
+  __device__ void operator()(int64_t row, int64_t unit) const {
+    Store(out, row * width + unit, sums[row * width + unit]);
+  }
+};
+
+}  // namespace
+
+template <class T>
+Error SequencePasses<T>::GatherInput(const HostInterface& host,
+                                     const RowOrder& order,
+                                     const StepBlock& block, const T* x,
+                                     int64_t width, T* out) {
+  return RunPairs(host, order, block, GatherInputPass<T>{x, width, out});
+}
+
+template <class T>
+Error SequencePasses<T>::GatherStates(const HostInterface& host,
+                                      const RowOrder& order,
+                                      const StepBlock& block,
+                                      const States<T>& states, const T* factors,
+                                      T* out) {
+  return RunPairs(host, order, block,
+                  GatherStatesPass<T>{states, factors, out});
+}
+
+template <class T>
+Error SequencePasses<T>::ScatterRows(const HostInterface& host,
+                                     const RowOrder& order,
+                                     const StepBlock& block,
+                                     const ComputeType<T>* rows, int64_t width,
+                                     T* out) {
+  if (out == nullptr) return nullptr;
+  return RunPairs(host, order, block, ScatterPass<T>{rows, width, out});
+}
+
+template <class T>
+Error SequencePasses<T>::StoreGates(const HostInterface& host,
+                                    const RowOrder& order,
+                                    const StepBlock& block,
+                                    const SequenceShape& shape, const T* gates,
+                                    int64_t count, T* x_grad) {
+  if (shape.HasInputWeights() || x_grad == nullptr) return nullptr;
+  return RunPairs(host, order, block,
+                  StoreGatesPass<T>{gates, count, shape.units,
+                                    !shape.projected_input, x_grad});
+}
+
+template <class T>
+Error SequencePasses<T>::ZeroPadding(const HostInterface& host,
+                                     const RowOrder& order, T* out,
+                                     int64_t width, int64_t ld) {
+  if (!order.HasPadding() || out == nullptr) return nullptr;
+  return RunRows(host, order.steps * order.batch,
+                 ZeroPaddingPass<T>{order, out, width, ld});
+}
+
+template <class T>
+Error SequencePasses<T>::LoadInitialStates(const HostInterface& host,
+                                           const RowOrder& order, const T* from,
+                                           int64_t width, ComputeType<T>* to,
+                                           T* stored) {
+  return RunRows(host, order.batch,
+                 InitialStatesPass<T>{order, from, width, to, stored});
+}
+
+template <class T>
+Error SequencePasses<T>::StoreFinalStates(const HostInterface& host,
+                                          const RowOrder& order,
+                                          const ComputeType<T>* even,
+                                          const ComputeType<T>* odd,
+                                          int64_t width, T* to) {
+  if (to == nullptr) return nullptr;
+  return RunRows(host, order.batch,
+                 FinalStatesPass<T>{order, even, odd, width, to});
+}
+
+template <class T>
+int64_t SequencePasses<T>::Slices(int64_t count) {
+  return Tiles<kSliceRows>{count, 1}.down();
+}
+
+template <class T>
+Error SequencePasses<T>::AddRows(const HostInterface& host, const T* rows,
+                                 int64_t ld, int64_t count, int64_t width,
+                                 ComputeType<T>* slices, ComputeType<T>* sums) {
+  using C = ComputeType<T>;
+  const Tiles<kSliceRows> tiles = {count, width};
+  if (Error error = Launch(SumSlicesKernel<1, C, RowElement<T>>, tiles.count(),
+                           host, tiles, RowElement<T>{rows, ld}, slices)) {
+    return error;
+  }
+  const Tiles<1> all = {1, width};
+  return Launch(AccumulateSlicesKernel<C>, all.count(), host, all, tiles.down(),
+                slices, sums);
+}
+
+template <class T>
+Error SequencePasses<T>::RoundTo(const HostInterface& host,
+                                 const ComputeType<T>* sums, int64_t count,
+                                 T* out) {
+  if (out == nullptr) return nullptr;
+  // Rows that keep the kernel's warps busy; the last one separately.
+  constexpr int64_t kWidth = 1024;
+  const int64_t rows = count / kWidth;
+  if (Error error = RunPointwise(host, rows, kWidth,
+                                 RoundElement<T>{sums, kWidth, out})) {
+    return error;
+  }
+  const int64_t done = rows * kWidth;
+  return RunPointwise(host, 1, count - done,
+                      RoundElement<T>{sums + done, kWidth, Offset(out, done)});
+}
+
+template struct SequencePasses<Eigen::half>;
+template struct SequencePasses<Eigen::bfloat16>;
+template struct SequencePasses<float>;
+template struct SequencePasses<double>;
+
+}  // namespace blockrnn::cuda

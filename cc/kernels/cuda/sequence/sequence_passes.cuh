@@ -1,0 +1,85 @@
+// Declares the passes over a sequence that need no equation: gathering rows in
+// the order of steps and scattering them back, initial and final states, sums
+// over rows, and zeros past the rows' lengths. An output that is nullptr is not
+// computed.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_SEQUENCE_SEQUENCE_PASSES_CUH_
+#define BLOCKRNN_KERNELS_CUDA_SEQUENCE_SEQUENCE_PASSES_CUH_
+
+#include <cstdint>
+
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+// The states of a sequence in memory.
+template <class T>
+struct States {
+  const T* h = nullptr;  // [steps, batch, ld]
+  int64_t ld = 0;
+  const T* first = nullptr;  // [B, width], before the first step
+  int64_t width = 0;
+};
+
+template <class T>
+struct SequencePasses {
+  // out[block rows, width] = the rows of x[steps, batch, width], zeros where a
+  // step is masked.
+  static Error GatherInput(const HostInterface& host, const RowOrder& order,
+                           const StepBlock& block, const T* x, int64_t width,
+                           T* out);
+
+  // out[block rows, width] = the previous states of the steps, times factors[B,
+  // width] if not nullptr; zeros where a step is masked.
+  static Error GatherStates(const HostInterface& host, const RowOrder& order,
+                            const StepBlock& block, const States<T>& states,
+                            const T* factors, T* out);
+
+  // The block's rows of out[steps, batch, width] = rows[block rows, width].
+  static Error ScatterRows(const HostInterface& host, const RowOrder& order,
+                           const StepBlock& block, const ComputeType<T>* rows,
+                           int64_t width, T* out);
+
+  // x_grad without w_x, from gates[block rows, count · units]: a copy with
+  // projected_input, the sums over the gates with skip_input.
+  static Error StoreGates(const HostInterface& host, const RowOrder& order,
+                          const StepBlock& block, const SequenceShape& shape,
+                          const T* gates, int64_t count, T* x_grad);
+
+  // Zeroes the first `width` elements of the rows of out[steps, batch, ld] past
+  // each row's length.
+  static Error ZeroPadding(const HostInterface& host, const RowOrder& order,
+                           T* out, int64_t width, int64_t ld);
+
+  // to[B, width] and stored[B, width] = the rows' states in `from`, or zeros if
+  // that is nullptr.
+  static Error LoadInitialStates(const HostInterface& host,
+                                 const RowOrder& order, const T* from,
+                                 int64_t width, ComputeType<T>* to,
+                                 T* stored = nullptr);
+
+  // The states of `to` = the rows' final states: from[length % 2][B, width].
+  static Error StoreFinalStates(const HostInterface& host,
+                                const RowOrder& order,
+                                const ComputeType<T>* even,
+                                const ComputeType<T>* odd, int64_t width,
+                                T* to);
+
+  // sums[width] += Σ rows[count, ld] in an order that depends on the count
+  // alone; slices[Slices(count), width] is scratch.
+  static int64_t Slices(int64_t count);
+  static Error AddRows(const HostInterface& host, const T* rows, int64_t ld,
+                       int64_t count, int64_t width, ComputeType<T>* slices,
+                       ComputeType<T>* sums);
+
+  // out[count] = sums[count], rounded.
+  static Error RoundTo(const HostInterface& host, const ComputeType<T>* sums,
+                       int64_t count, T* out);
+};
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_SEQUENCE_SEQUENCE_PASSES_CUH_

@@ -1,0 +1,218 @@
+// Implements how the steps of a block are queued: as one persistent kernel for
+// all of them, or as a launch for each GEMM of each step.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_SEQUENCE_STEP_LOOP_CUH_
+#define BLOCKRNN_KERNELS_CUDA_SEQUENCE_STEP_LOOP_CUH_
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <utility>
+
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/step/persistent.cuh"
+#include "cc/kernels/cuda/step/persistent_plan.h"
+#include "cc/kernels/cuda/step/step_matrix.cuh"
+#include "cc/kernels/cuda/step/step_panel.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+// The steps of a block in the order in which they run: forward each reads the
+// state that the previous step computed, backward what the next step computed.
+struct BlockSteps {
+  RowOrder rows;
+  StepBlock block;
+  bool backwards = false;
+
+  BLOCKRNN_HOST_DEVICE StepRange operator()(int64_t n) const {
+    StepRange range;
+    range.step =
+        backwards ? block.first + block.steps - 1 - n : block.first + n;
+    range.state = backwards ? range.step + 1 : range.step;
+    range.rows = rows.ActiveRows(range.step);
+    // The last step has no next one, whose state would be read.
+    range.state_rows = backwards ? rows.ActiveRows(range.step + 1) : range.rows;
+    return range;
+  }
+};
+
+// A GEMM of a step: its weights, its epilogue, and whether it reads a state of
+// this same step (PersistentWork).
+template <class T, int kGates, bool kSliced, class Epilogue>
+struct StepWork {
+  using OnDevice = PersistentWork<T, kGates, kSliced, Epilogue>;
+
+  const StepMatrix<T, kGates, kSliced>& matrix;
+  Epilogue epilogue;
+  bool reads_this_step = false;
+};
+
+template <class T, int kGates, bool kSliced, class Epilogue>
+StepWork<T, kGates, kSliced, Epilogue> Work(
+    const StepMatrix<T, kGates, kSliced>& matrix, const Epilogue& epilogue,
+    bool reads_this_step = false) {
+  return {matrix, epilogue, reads_this_step};
+}
+
+// The description of a GEMM from which PlanPersistent chooses.
+template <class T, int kGates, bool kSliced>
+PersistentGemm Describe(const StepMatrix<T, kGates, kSliced>& matrix) {
+  const PackedWeights<T> weights = matrix.PackedForFew();
+  PersistentGemm gemm;
+  gemm.rows = matrix.shape().rows;
+  gemm.panels = weights.panels();
+  gemm.chunks = weights.chunks();
+  gemm.slices = kSliced ? kGates : 1;
+  gemm.tensor_cores = kTensorCores<T>;
+  gemm.weight_bytes = sizeof(typename StorageOf<T>::Type);
+  gemm.compute_bytes = sizeof(ComputeType<T>);
+  return gemm;
+}
+
+inline Error QueryDevice(PersistentDevice* device) {
+  int current = 0;
+  int cooperative = 0;
+  int multiprocessors = 0;
+  int shared_bytes = 0;
+  Error error = nullptr;
+  if ((error = ToError(cudaGetDevice(&current))) ||
+      (error = ToError(cudaDeviceGetAttribute(
+           &cooperative, cudaDevAttrCooperativeLaunch, current))) ||
+      (error = ToError(cudaDeviceGetAttribute(
+           &multiprocessors, cudaDevAttrMultiProcessorCount, current))) ||
+      (error = ToError(cudaDeviceGetAttribute(
+           &shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current)))) {
+    return error;
+  }
+  device->cooperative = cooperative != 0;
+  device->multiprocessors = multiprocessors;
+  device->shared_bytes = shared_bytes;
+  return nullptr;
+}
+
+class StepLoop {
+ public:
+  // matrices: those of a step's GEMMs, in their order, before they are
+  // prepared.
+  template <class... Matrices>
+  Error Plan(const HostInterface& host, int64_t steps, Matrices&... matrices) {
+    // The persistent kernel does not support factors of a state.
+    if ((matrices.shape().state_per_gate || ...)) return nullptr;
+    if (Error error = Choose(host, steps, {Describe(matrices)...})) {
+      return error;
+    }
+    if (persistent()) (matrices.Keep(), ...);
+    return nullptr;
+  }
+
+  bool persistent() const { return plan_.rows > 0; }
+
+  template <class... Works>
+  Error Run(const HostInterface& host, const SequenceRows& rows,
+            const StepBlock& block, bool backwards,
+            const Works&... works) const {
+    if (persistent()) {
+      constexpr std::index_sequence_for<Works...> kStages;
+      const BlockSteps steps = {rows.order(), block, backwards};
+      const cudaError_t code = RunPersistent(kStages, host, steps, works...);
+      // The process may have fewer multiprocessors than the device (MPS, MIG);
+      // then nothing has been queued.
+      if (code != cudaErrorCooperativeLaunchTooLarge) {
+        if (code == cudaSuccess && host.persistent_blocks != nullptr) {
+          ++*host.persistent_blocks;
+        }
+        return ToError(code);
+      }
+      static_cast<void>(ToError(code));
+    }
+    const BlockSteps steps = {rows.host_order(), block, backwards};
+    for (int64_t n = 0; n < block.steps; ++n) {
+      const StepRange range = steps(n);
+      Error error = nullptr;
+      static_cast<void>(((error = RunOne(host, range, works)) || ...));
+      if (error) return error;
+    }
+    return nullptr;
+  }
+
+ private:
+  Error Choose(const HostInterface& host, int64_t steps,
+               std::initializer_list<PersistentGemm> gemms) {
+    if (!host.persistent) return nullptr;
+    if (Error error = QueryDevice(&device_)) return error;
+    device_.multiprocessors /= host.concurrent_calls;
+    plan_ = PlanPersistent(device_, steps, gemms.begin(),
+                           static_cast<int>(gemms.size()));
+    return nullptr;
+  }
+
+  template <class OneWork>
+  static Error RunOne(const HostInterface& host, StepRange range,
+                      const OneWork& work) {
+    if (work.reads_this_step) range.state_rows = range.rows;
+    return work.matrix.Run(host, range, work.epilogue);
+  }
+
+  template <class OneWork>
+  typename OneWork::OnDevice ForDevice(const OneWork& work,
+                                       std::size_t stage) const {
+    return {work.matrix.gemm(), work.epilogue, work.reads_this_step,
+            plan_.stages[stage]};
+  }
+
+  template <std::size_t... kStages, class... Works>
+  cudaError_t RunPersistent(std::index_sequence<kStages...>,
+                            const HostInterface& host, const BlockSteps& steps,
+                            const Works&... works) const {
+    static_assert(sizeof...(Works) <= kMaxPersistentStages);
+    constexpr bool kByTensorCores =
+        (kTensorCores<typename Works::OnDevice::Element> && ...);
+    constexpr int kMany =
+        kByTensorCores ? kTensorPersistentRows : kManyPersistentRows;
+    if constexpr (sizeof...(Works) == 1 && !kByTensorCores) {
+      if (plan_.rows == kFewPersistentRows) {
+        return LaunchTogether(PersistentKernel<kFewPersistentRows, BlockSteps,
+                                               typename Works::OnDevice...>,
+                              host, steps, ForDevice(works, kStages)...);
+      }
+    }
+    return LaunchTogether(
+        PersistentKernel<kMany, BlockSteps, typename Works::OnDevice...>, host,
+        steps, ForDevice(works, kStages)...);
+  }
+
+  template <class... Params, class... Works>
+  cudaError_t LaunchTogether(void (*kernel)(Params...),
+                             const HostInterface& host, const BlockSteps& steps,
+                             const Works&... works) const {
+    // Always the same value, since other threads may set it too.
+    const cudaError_t code = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+        static_cast<int>(device_.shared_bytes));
+    if (code != cudaSuccess) return code;
+    cudaLaunchAttribute cooperative = {};
+    cooperative.id = cudaLaunchAttributeCooperative;
+    cooperative.val.cooperative = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(static_cast<unsigned>(plan_.blocks));
+    config.blockDim = dim3(kThreads);
+    config.dynamicSmemBytes = static_cast<std::size_t>(plan_.shared_bytes);
+    config.stream = static_cast<cudaStream_t>(host.stream);
+    config.attrs = &cooperative;
+    config.numAttrs = 1;
+    return cudaLaunchKernelEx(&config, kernel, steps, steps.block.steps,
+                              plan_.sums_at, plan_.states_at, works...);
+  }
+
+  PersistentDevice device_;
+  PersistentPlan plan_;
+};
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_SEQUENCE_STEP_LOOP_CUH_

@@ -1,0 +1,196 @@
+// Chooses how the steps of a block run: with one launch each, or with one
+// persistent kernel for all of them, whose thread blocks hold their part of the
+// recurrent weights in shared memory and meet at a barrier after each GEMM.
+// Host code without CUDA, so that it is tested without a GPU.
+//
+// A GEMM of a step is cut as step_panel.cuh describes, into panels of 32
+// columns of weights and tiles of rows. A thread block has the same panels for
+// all steps, and some of the tiles. There is at most one block for each
+// multiprocessor, so that all of them are resident at once, as the barrier
+// requires.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_PLAN_H_
+#define BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_PLAN_H_
+
+#include <algorithm>
+#include <cstdint>
+
+namespace blockrnn::cuda {
+
+// The properties of the device that matter.
+struct PersistentDevice {
+  bool cooperative = false;     // can launch a grid with a barrier
+  int64_t multiprocessors = 0;  // that this process may use
+  int64_t shared_bytes = 0;     // dynamic shared memory of one block, at most
+};
+
+// One GEMM of a step.
+struct PersistentGemm {
+  int64_t rows = 0;       // of the largest step
+  int64_t panels = 0;     // of 32 columns
+  int64_t chunks = 0;     // of a column: of 4 depths, or 16 of tensor cores
+  int slices = 1;         // columns that read different parts of the state
+  int weight_bytes = 0;   // of an element
+  int compute_bytes = 0;  // of a sum and, without tensor cores, of the state
+  bool tensor_cores = false;
+};
+
+// How a persistent kernel runs one GEMM. Its block b has the panels p with p %
+// panel_groups == b % panel_groups and the tiles t with t % row_groups == b /
+// panel_groups.
+struct PersistentStage {
+  int64_t panel_groups = 0;
+  int64_t row_groups = 0;
+  int64_t weights_at = 0;       // bytes, in shared memory
+  int64_t chunks_per_load = 0;  // of the state in shared memory
+};
+
+inline constexpr int kMaxPersistentStages = 2;
+
+struct PersistentPlan {
+  int rows = 0;  // of a tile; 0: one launch for each step
+  int64_t blocks = 0;
+  int64_t sums_at = 0;    // bytes, in shared memory
+  int64_t states_at = 0;  // bytes, in shared memory
+  int64_t shared_bytes = 0;
+  PersistentStage stages[kMaxPersistentStages];
+};
+
+// Rows of a tile: for one or two rows, whose steps are bound by latency, and
+// for more. Steps with two GEMMs use the larger tiles only, which halves the
+// number of kernels to compile.
+inline constexpr int kFewPersistentRows = 2;
+inline constexpr int kManyPersistentRows = 8;
+// Of a tile for tensor cores, however few rows there are: in either case a step
+// is bound by reading the weights from shared memory.
+inline constexpr int kTensorPersistentRows = 16;
+
+// With fewer steps the weights are not read often enough to be worth loading
+// into shared memory.
+inline constexpr int64_t kMinPersistentSteps = 4;
+// Tiles that a block computes one after the other. With more of them the GEMMs
+// take so long that neither the launch of a step nor the reading of its weights
+// matters, and the larger tiles of StepKernel win. Not measured yet.
+inline constexpr int64_t kMaxPersistentTiles = 4;
+
+namespace internal {
+
+inline constexpr int64_t kSharedAlignment = 16;
+inline constexpr int64_t kWarpsOfABlock = 8;
+inline constexpr int64_t kMaxLaneGroups = 4;  // CoreLanes in step_core.cuh
+inline constexpr int64_t kColumnsOfAPanel = 32;
+inline constexpr int64_t kRoundedBytes = 2;  // of the state for tensor cores
+
+inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+inline int64_t DepthsOfAChunk(const PersistentGemm& gemm) {
+  return gemm.tensor_cores ? 16 : 4;
+}
+
+inline int64_t PanelBytes(const PersistentGemm& gemm) {
+  return gemm.chunks * DepthsOfAChunk(gemm) * kColumnsOfAPanel *
+         gemm.weight_bytes;
+}
+
+// The states of all slices. Each is followed by a chunk, so that lanes of
+// different slices hit different banks; for tensor cores each row is padded to
+// an odd number of chunks (TensorRowStride).
+inline int64_t StateBytes(const PersistentGemm& gemm, int rows,
+                          int64_t chunks) {
+  if (gemm.tensor_cores) {
+    return gemm.slices * rows * (chunks | 1) * DepthsOfAChunk(gemm) *
+           kRoundedBytes;
+  }
+  return gemm.slices * (rows * chunks + 1) * DepthsOfAChunk(gemm) *
+         gemm.compute_bytes;
+}
+
+// A multiple of the number of warps (without tensor cores: of all groups of
+// their lanes), so that sums are accumulated in the same order as step by step.
+// 0 or less if there is no room.
+inline int64_t ChunksThatFit(const PersistentGemm& gemm, int rows,
+                             int64_t bytes) {
+  if (gemm.tensor_cores) {
+    // An even number is padded by one.
+    const int64_t chunks = bytes / StateBytes(gemm, rows, 1);
+    return (chunks - 1) / kWarpsOfABlock * kWarpsOfABlock;
+  }
+  constexpr int64_t kEach = kWarpsOfABlock * kMaxLaneGroups;
+  return bytes / StateBytes(gemm, rows, kEach) * kEach;
+}
+
+inline int TileRows(const PersistentGemm* gemms, int num_gemms) {
+  if (gemms[0].tensor_cores) return kTensorPersistentRows;
+  return num_gemms == 1 && gemms[0].rows <= kFewPersistentRows
+             ? kFewPersistentRows
+             : kManyPersistentRows;
+}
+
+}  // namespace internal
+
+// gemms: those of one step, in their order; at most kMaxPersistentStages, all
+// on tensor cores or none.
+inline PersistentPlan PlanPersistent(const PersistentDevice& device,
+                                     int64_t steps, const PersistentGemm* gemms,
+                                     int num_gemms) {
+  using internal::CeilDiv;
+  const PersistentPlan no;
+  if (!device.cooperative || device.multiprocessors < 1 ||
+      steps < kMinPersistentSteps) {
+    return no;
+  }
+  PersistentPlan plan;
+  plan.rows = internal::TileRows(gemms, num_gemms);
+  int64_t at = 0;
+  int64_t sum_bytes = 0;
+  for (int s = 0; s < num_gemms; ++s) {
+    const PersistentGemm& gemm = gemms[s];
+    PersistentStage& stage = plan.stages[s];
+    if (gemm.rows == 0 || gemm.panels == 0 || gemm.chunks == 0) {
+      return no;
+    }
+    // As few panels per block as possible, then as many blocks for the rows as
+    // multiprocessors are left.
+    const int64_t panels = CeilDiv(gemm.panels, device.multiprocessors);
+    const int64_t tiles = CeilDiv(gemm.rows, plan.rows);
+    stage.panel_groups = CeilDiv(gemm.panels, panels);
+    stage.row_groups =
+        std::min(tiles, device.multiprocessors / stage.panel_groups);
+    if (CeilDiv(tiles, stage.row_groups) * panels > kMaxPersistentTiles) {
+      return no;
+    }
+    stage.weights_at = at;
+    at += panels * internal::PanelBytes(gemm);
+    sum_bytes = std::max(sum_bytes, internal::kWarpsOfABlock *
+                                        internal::kColumnsOfAPanel * plan.rows *
+                                        gemm.compute_bytes);
+    plan.blocks = std::max(plan.blocks, stage.panel_groups * stage.row_groups);
+  }
+  plan.sums_at = at;
+  // With tensor cores the sums overwrite the states, which costs a barrier of
+  // the block: shared memory is worth more there.
+  plan.states_at = gemms[0].tensor_cores ? at : at + sum_bytes;
+  const int64_t left = device.shared_bytes - plan.states_at;
+  if (left < sum_bytes && gemms[0].tensor_cores) return no;
+  int64_t state_bytes = 0;
+  for (int s = 0; s < num_gemms; ++s) {
+    const PersistentGemm& gemm = gemms[s];
+    PersistentStage& stage = plan.stages[s];
+    // All of the state, or as large a part of it as fits.
+    stage.chunks_per_load = gemm.chunks;
+    if (internal::StateBytes(gemm, plan.rows, gemm.chunks) > left) {
+      stage.chunks_per_load = internal::ChunksThatFit(gemm, plan.rows, left);
+      if (stage.chunks_per_load <= 0) return no;
+    }
+    state_bytes =
+        std::max(state_bytes,
+                 internal::StateBytes(gemm, plan.rows, stage.chunks_per_load));
+  }
+  plan.shared_bytes =
+      std::max(plan.states_at + state_bytes, plan.sums_at + sum_bytes);
+  return plan;
+}
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_PLAN_H_

@@ -1,0 +1,217 @@
+// Defines a matrix of weights that every step multiplies with a state: how it
+// is packed once for all steps, and the choice of who multiplies it, the kernel
+// of step_gemm.cuh for few or for many rows, or a BLAS.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_STEP_STEP_MATRIX_CUH_
+#define BLOCKRNN_KERNELS_CUDA_STEP_STEP_MATRIX_CUH_
+
+#include <cstdint>
+
+#include "cc/kernels/cuda/blas/large_gemm.cuh"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/pointwise.cuh"
+#include "cc/kernels/cuda/step/step_gemm.cuh"
+#include "cc/kernels/cuda/step/step_panel.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+// Slices of a GEMM with a single gate.
+inline constexpr int kSlices = 4;
+
+// With at least so many blocks kManyStepRows is used. Not measured yet.
+inline constexpr int64_t kManyStepBlocks = 64;
+
+// The layout of the weights: an element is at unit · unit_stride + gate ·
+// gate_stride + depth · depth_stride.
+template <class T>
+struct StepWeights {
+  const T* w = nullptr;
+  int64_t unit_stride = 0;
+  int64_t gate_stride = 0;  // not with slices
+  int64_t depth_stride = 0;
+};
+
+// Allocates and fills weights->packed; all other fields are inputs.
+template <class T>
+Error Pack(const HostInterface& host, const StepWeights<T>& from,
+           PackedWeights<T>* weights);
+
+// Runs the epilogue of a step (step_panel.cuh) on the sums that a BLAS left in
+// gemms[rows, kSums · units]; zeros past the rows that it multiplied.
+template <int kSums, class C, class Epilogue>
+struct BlasStepElement {
+  const C* gemms;
+  int64_t units;
+  StepRange range;
+  Epilogue epilogue;
+
+  __device__ void operator()(int64_t row, int64_t unit) const {
+    const auto operands = epilogue.Read(range.step, row, unit);
+    C sums[kSums] = {};
+    if (row < range.state_rows) {
+#pragma unroll
+      for (int gate = 0; gate < kSums; ++gate) {
+        sums[gate] = gemms[(row * kSums + gate) * units + unit];
+      }
+    }
+    epilogue(range.step, row, unit, sums, operands);
+  }
+};
+
+// A step's GEMM in the host's BLAS, for many rows and large weights: there it
+// beats StepKernel by more than its launches cost.
+template <class T, int kSums>
+class BlasStep {
+ public:
+  using C = ComputeType<T>;
+
+  explicit operator bool() const { return gemm_.b != nullptr; }
+
+  Error Prepare(const HostInterface& host, const StepWeights<T>& from,
+                int64_t units, int64_t depth, int64_t rows) {
+    // All strides of `from` but one are implied by it: a matrix.
+    gemm_.columns = kSums * units;
+    gemm_.depth = depth;
+    gemm_.a_stride = depth;
+    gemm_.b = from.w;
+    gemm_.b_transposed = from.depth_stride == 1;
+    gemm_.b_stride = gemm_.b_transposed ? from.unit_stride : from.depth_stride;
+    gemm_.c_stride = gemm_.columns;
+    units_ = units;
+    return Allocate(host, rows * gemm_.columns, &gemm_.c);
+  }
+
+  template <class Epilogue>
+  Error Run(const HostInterface& host, const DoubleBuffer<T>& state,
+            const StepRange& range, const Epilogue& epilogue) const {
+    LargeGemm<T> gemm = gemm_;
+    gemm.rows = range.state_rows;
+    gemm.a = state.Buffer(range.state);
+    if (Error error = RunLargeGemm(host, gemm)) return error;
+    return RunPointwise(
+        host, range.rows, units_,
+        BlasStepElement<kSums, C, Epilogue>{gemm.c, units_, range, epilogue});
+  }
+
+ private:
+  LargeGemm<T> gemm_;
+  int64_t units_ = 0;
+};
+
+// The dimensions of a StepMatrix.
+struct StepMatrixShape {
+  int64_t units = 0;
+  int64_t depth = 0;
+  int64_t rows = 0;             // of the largest step
+  bool state_per_gate = false;  // each gate has factors of its own
+};
+
+// The matrix of a step's GEMM with kGates sums for each unit; with kSliced,
+// with a single sum that is split into kGates slices.
+template <class T, int kGates, bool kSliced>
+class StepMatrix {
+ public:
+  using C = ComputeType<T>;
+
+  // Must be called first.
+  void SetShape(const StepMatrixShape& shape) { shape_ = shape; }
+  const StepMatrixShape& shape() const { return shape_; }
+
+  // How the weights are packed for few rows, whichever kernel multiplies them.
+  PackedWeights<T> PackedForFew() const {
+    PackedWeights<T> weights = Packed(kGates);
+    weights.lane_columns = LaneColumns<T>(kGates);
+    return weights;
+  }
+
+  PackedWeights<T> PackedForMany() const {
+    PackedWeights<T> weights = Packed(kSums);
+    weights.lane_columns = kManyLaneColumns<T>;
+    return weights;
+  }
+
+  // Must be called before Prepare if a persistent kernel holds the weights in
+  // shared memory.
+  void Keep() { resident_ = true; }
+
+  Error Prepare(const HostInterface& host, const StepWeights<T>& from) {
+    const auto [units, depth, rows, state_per_gate] = shape_;
+    if (!resident_ && !state_per_gate && host.blas != nullptr &&
+        rows > kFewStepRows<T> &&
+        rows * kSums * units * depth >= host.blas_step_work) {
+      return by_blas_.Prepare(host, from, units, depth, rows);
+    }
+    gemm_.weights = PackedForMany();
+    many_ = !resident_ && !state_per_gate &&
+            Blocks(rows, kManyStepRows<T>) >= kManyStepBlocks;
+    if (!many_) gemm_.weights = PackedForFew();
+    return Pack(host, from, &gemm_.weights);
+  }
+
+  // Where the states and factors are set.
+  StepGemm<T>& gemm() { return gemm_; }
+  const StepGemm<T>& gemm() const { return gemm_; }
+
+  template <class Epilogue>
+  Error Run(const HostInterface& host, const StepRange& range,
+            const Epilogue& epilogue) const {
+    if (by_blas_) return by_blas_.Run(host, gemm_.state, range, epilogue);
+    if (many_) {
+      constexpr int kRows = kManyStepRows<T>;
+      return Launch(StepKernel<kRows, kSums, 1, kSliced, T, Epilogue>,
+                    Blocks(range.rows, kRows), host, gemm_, range, epilogue);
+    }
+    constexpr int kRows = kFewStepRows<T>;
+    // For tensor cores gates that share a state are packed in another way than
+    // gates with a state each.
+    if constexpr (kTensorCores<T> && !kSliced) {
+      if (!shape_.state_per_gate) {
+        return Launch(StepKernel<kRows, kGates, 1, kSliced, T, Epilogue>,
+                      Blocks(range.rows, kRows), host, gemm_, range, epilogue);
+      }
+    }
+    return Launch(StepKernel<kRows, kGates, kGates, kSliced, T, Epilogue>,
+                  Blocks(range.rows, kRows), host, gemm_, range, epilogue);
+  }
+
+ private:
+  static constexpr int kSums = kSliced ? 1 : kGates;
+
+  // With `columns` columns for each unit; if these are more than the sums they
+  // are slices.
+  PackedWeights<T> Packed(int columns) const {
+    PackedWeights<T> weights;
+    weights.units = shape_.units;
+    weights.depth = weights.column = shape_.depth;
+    weights.gates = columns;
+    weights.state_per_gate = kSliced ? columns > kSums : shape_.state_per_gate;
+    if (columns > kSums) {
+      weights.slice = weights.column = (shape_.depth + columns - 1) / columns;
+    }
+    return weights;
+  }
+  int64_t Blocks(int64_t rows, int64_t block_rows) const {
+    return (rows + block_rows - 1) / block_rows * gemm_.weights.panels();
+  }
+
+  StepMatrixShape shape_;
+  StepGemm<T> gemm_;
+  BlasStep<T, kSums> by_blas_;
+  bool many_ = false;
+  bool resident_ = false;
+};
+
+// The recurrent weights of a cell's gates: forward with a sum for each gate,
+// backward with a single one, the gradient of the state. A single gate is
+// sliced in both directions.
+template <class T, int kGates>
+using ForwardMatrix =
+    StepMatrix<T, kGates == 1 ? kSlices : kGates, kGates == 1>;
+template <class T, int kGates>
+using BackwardMatrix = StepMatrix<T, kGates == 1 ? kSlices : kGates, true>;
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_STEP_STEP_MATRIX_CUH_
