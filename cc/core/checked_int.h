@@ -9,7 +9,7 @@
 
 namespace blockrnn {
 
-// A non-negative size, or the knowledge that it does not fit. A product with 0
+// A non-negative size, or a mark that it does not fit. A product with 0
 // is 0 only where the other factor fits.
 class CheckedInt {
  public:

@@ -10,7 +10,8 @@
 
 namespace blockrnn {
 
-// What is kept is scaled, so that its mean stays. With a rate of 1 nothing is.
+// Elements that are kept are scaled, so that the mean stays the same. With a
+// rate of 1 none is kept.
 template <class C>
 C DropoutScale(float rate) {
   return rate < 1 ? 1 / (1 - static_cast<C>(rate)) : C(0);

@@ -29,7 +29,7 @@ struct GruGateLayout {
 inline constexpr int kGruGates = 2;
 inline constexpr GruGateLayout kGruRu = {0, 1};
 
-// GRU with the reset after the product: three gates in each of its matrices.
+// GRU with the reset after the GEMM: three gates in each of its matrices.
 struct GruAfterGateLayout {
   int r;
   int u;
@@ -41,9 +41,9 @@ inline constexpr int kGruAfterGates = 3;
 inline constexpr GruAfterGateLayout kGruRuc = {0, 1, 2};
 // Keras (z, r, h).
 inline constexpr GruAfterGateLayout kGruUrc = {1, 0, 2};
-static_assert(kGruRuc.c == kGruAfterGates - 1 &&
-                  kGruUrc.c == kGruAfterGates - 1,
-              "engines keep the candidate's share of x apart as the last gate");
+static_assert(
+    kGruRuc.c == kGruAfterGates - 1 && kGruUrc.c == kGruAfterGates - 1,
+    "engines treat the candidate's share of x apart, as the last gate");
 
 }  // namespace blockrnn
 

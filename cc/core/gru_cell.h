@@ -78,7 +78,7 @@ BLOCKRNN_HOST_DEVICE Value GruBackwardPrevious(Value dh1, Value d_hr, Value r,
   return dh1 + d_hr * r + d_h * u;
 }
 
-// Reset after the product. What it shares with the other form is above.
+// Reset after the GEMM. What it shares with the other form is above.
 //
 // r = σ(r̄)   u = σ(ū)   c = tanh(x̄ + r ∘ hc)   h = u ∘ h_prev + (1 − u) ∘ c
 //     where x̄ = x · W_c + b_x,c and hc = h_prev · R_c + b_h,c
@@ -111,7 +111,7 @@ struct GruAfterStepGrad {
   Value d_u_bar;
   Value d_c_bar;
   Value d_hc;
-  Value d_h_prev;  // what does not come through the product with the state
+  Value d_h_prev;  // what does not come through the GEMM with the state
 };
 
 // d_c_bar, d_u_bar as above     d_hc = d_c_bar ∘ r

@@ -71,7 +71,7 @@ class ParamLayout {
   }
 
   // The canonical weights and biases, gate by gate, in the order in which they
-  // stand in params: of each layer direction W, R and the projection, or bW,
+  // are in params: of each layer direction W, R and the projection, or bW,
   // bR.
   int64_t num_weights() const { return g_.layer_directions() * weights(); }
   int64_t num_biases() const { return g_.layer_directions() * biases(); }

@@ -106,11 +106,11 @@ ReserveHeader MakeReserveHeader(const Args& args, int64_t element_size,
   return header;
 }
 
-// The arrays that are kept of each layer direction, in their order.
+// The arrays that are saved of each layer direction, in their order.
 enum LstmSaved { kSavedI, kSavedF, kSavedO, kSavedCi, kSavedCs, kLstmArrays };
 enum GruSaved { kSavedR, kSavedU, kSavedC, kSavedHc, kGruArrays };
 
-// Where everything stands, in bytes from the reserve space's beginning.
+// The offsets of everything, in bytes from the reserve space's beginning.
 class ReserveLayout {
  public:
   static int Arrays(RnnMode mode) {
@@ -173,8 +173,8 @@ class ReserveLayout {
     return mask_offset_ + layer * mask_bytes_;
   }
 
-  // What rounding up leaves behind arrays: from `offset` on `count` of them,
-  // one every `stride` bytes, of which `used` are the array's.
+  // The gaps that rounding up leaves after arrays: from `offset` on `count` of
+  // them, one every `stride` bytes, of which `used` are the array's.
   struct Gaps {
     int64_t offset = 0;
     int64_t count = 0;  // 0 where there is no gap

@@ -70,7 +70,7 @@ struct ElementSpan {
   int64_t stride = 0;
 
   int64_t elements() const { return rows * count; }
-  // Where the n-th of them stands.
+  // The offset of the n-th of them.
   BLOCKRNN_HOST_DEVICE int64_t At(int64_t n) const {
     return rows == 1 ? first + n : first + n / count * stride + n % count;
   }

@@ -120,7 +120,7 @@ struct RowOrder {
     return mask != nullptr && mask[MemoryRow(step, b)] == 0;
   }
 
-  // The masked steps before a row's active ones and behind them, within its
+  // The masked steps before a row's active ones and after them, within its
   // length and counted as MemoryRow counts. Host only, as all that follows.
   StepInterval LeadingPadding(int64_t b) const {
     return {leading == nullptr ? 0 : -leading[BatchRow(b)], 0};
@@ -174,7 +174,7 @@ inline void SortRows(const SequenceShape& shape, const int64_t* counts,
   std::fill(places, places + shape.steps + 1, int64_t{0});
   for (int64_t row = 0; row < shape.batch; ++row) ++places[counts[row]];
   // From the number of rows with so many active steps to the first one's place,
-  // behind all rows that have more.
+  // after all rows that have more.
   int64_t longer = 0;
   for (int64_t step = shape.steps; step >= 0; --step) {
     const int64_t equal = places[step];

@@ -50,8 +50,8 @@ struct SequenceShape {
                              // next; 0: the width of the state
   bool weights_by_unit = false;  // weights and their gradients are transposed:
                                  // w_x is [gates · H, I]
-  // Arrays that are saved for backward alone (the gates, cs) are in the order of
-  // cc/core/row_order.h: step after step, in each the active rows. x, h, the
+  // Arrays that are saved for backward alone (the gates, cs) are in the order
+  // of cc/core/row_order.h: step after step, in each the active rows. x, h, the
   // mask and all gradients, cs_grad too, stay in memory order.
   bool saved_in_steps = false;
 
@@ -73,7 +73,7 @@ struct SequenceShape {
 };
 
 // BlockLSTM: cc/core/lstm_cell.h, step after step. With a projection,
-// h = w_p · (o ∘ tanh(cs)), and P stands for its size; without, P is H.
+// h = w_p · (o ∘ tanh(cs)), and P is its size; without, P is H.
 template <class T>
 struct LstmSequenceForwardArgs {
   SequenceShape shape;
@@ -196,7 +196,7 @@ struct GruSequenceBackwardArgs {
   T* b_c_grad = nullptr;                 // [H]
 };
 
-// GRU with the reset after the product, as Keras' default and cuDNN's. The
+// GRU with the reset after the GEMM, as Keras' default and cuDNN's. The
 // candidate's gate is the last in every layout.
 template <class T>
 struct GruAfterSequenceForwardArgs {

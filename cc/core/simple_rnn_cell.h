@@ -20,8 +20,8 @@ BLOCKRNN_HOST_DEVICE Value SimpleRnnStep(Value h_bar) {
   }
 }
 
-// d_h_bar = d_h ∘ act'(h_bar), which h alone tells: 1 − h² for tanh; for relu 1
-// where h is above 0, else 0.
+// d_h_bar = d_h ∘ act'(h_bar), which follows from h alone: 1 − h² for tanh; for
+// relu 1 where h is above 0, else 0.
 template <bool kRelu, class Value>
 BLOCKRNN_HOST_DEVICE Value SimpleRnnStepGrad(Value h, Value d_h) {
   if constexpr (kRelu) {

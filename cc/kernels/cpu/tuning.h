@@ -39,9 +39,9 @@ struct Blocking {
 };
 
 struct Tuning {
-  // Panels packed side by side: a row of weights is then read in runs of 256
-  // bytes and more. With single panels, 64 bytes from each row, packing wide
-  // weights is bound by address translation.
+  // Adjacent panels packed together: a row of weights is then read in runs of
+  // 256 bytes and more. With single panels, 64 bytes from each row, packing
+  // wide weights is bound by address translation.
   static constexpr int64_t kPanelsPerGroup = 4;
   // Rows that share a packing: their sums, 1 KB each, stay in the second-level
   // cache as well.

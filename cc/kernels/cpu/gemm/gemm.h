@@ -78,7 +78,7 @@ struct Split {
 inline constexpr int64_t kPackedDepth = Blocking::kPackedDepth;
 
 // Packed weights may be elements of another type, and transposed weights stream
-// as dot products, lane by lane: sums of either would have other bits.
+// as dot products, with a sum per lane: either would have other bits.
 template <class T, int kGates, class W>
 bool Streams(const Gemm<T, kGates, W>& gemm) {
   if (gemm.rows > Blocking::kStreamRows) return false;
@@ -121,7 +121,7 @@ Split SplitGemm(const Gemm<T, kGates, W>& gemm, int workers) {
   return split;
 }
 
-// Sums that one worker keeps for the tasks of a split, and elements of panels.
+// Sums and panel elements that one worker needs for the tasks of a split.
 template <class T, int kGates, class W>
 int64_t TaskSums(const Gemm<T, kGates, W>& gemm, const Split& split) {
   return std::min(split.rows_per_task, gemm.rows) * kGates *

@@ -31,7 +31,7 @@ class PackedWeights {
   static constexpr int64_t kUnits = kPanelUnits<P, kGates>;
 
   // Weights of the given depth and units, packed in parallel into scratch
-  // unless they are `streamed`. Scratch::ok() tells whether there was any.
+  // unless they are `streamed`. Scratch::ok() reports whether there was any.
   PackedWeights(const Executor& executor, Scratch* scratch,
                 const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
                 int64_t depth, int64_t units, bool streamed = false)

@@ -78,7 +78,7 @@ class InputGemm {
   static constexpr int64_t kWidth = kPanelWidth<C, kGates>;
   static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
 
-  // `fused`: see above. Scratch::ok() tells whether there was memory.
+  // `fused`: see above. Scratch::ok() reports whether there was memory.
   InputGemm(const Executor& executor, Scratch* scratch,
             const SequenceShape& shape, const SequenceRows& rows,
             const InputWeights<T, kGates>& weights, bool fused)

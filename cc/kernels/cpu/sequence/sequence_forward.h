@@ -126,7 +126,7 @@ class HiddenState {
   }
 
  private:
-  // The factors' products with what `step` begins with.
+  // Multiplies the state that `step` begins with by the factors.
   void Drop(int64_t step, int64_t b, int64_t unit, int64_t count,
             const C* state) const {
     if (!factors_) return;

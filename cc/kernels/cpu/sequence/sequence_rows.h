@@ -29,8 +29,8 @@ struct StepBlock {
 
 class SequenceRows {
  public:
-  // Scratch::ok() tells whether there was memory for it. `state_width` is that
-  // of h, where it may be wider than there are units.
+  // Scratch::ok() reports whether there was memory for it. `state_width` is
+  // that of h, where it may be wider than there are units.
   SequenceRows(const SequenceShape& shape, const uint8_t* mask,
                Scratch* scratch, int64_t state_width = 0)
       : shape_(shape),

@@ -30,7 +30,7 @@ class WeightGrad {
 
   WeightGrad() = default;
   // out: [rows, width], or its transpose with by_unit; nullptr: not wanted.
-  // Scratch::ok() tells whether there was memory.
+  // Scratch::ok() reports whether there was memory.
   WeightGrad(Scratch* scratch, T* out, int64_t rows, int64_t width,
              bool by_unit = false)
       : out_(out), rows_(rows), width_(width), by_unit_(by_unit) {

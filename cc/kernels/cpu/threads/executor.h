@@ -45,10 +45,10 @@ class Executor {
   int concurrent_sequences() const { return concurrent_sequences_; }
   bool HasWorkers() const { return workers_ != nullptr && num_threads_ > 1; }
 
-  // Runs `work` on up to `helpers` workers beside the calling thread, which
+  // Runs `work` on up to that many workers beside the calling thread, which
   // goes on at once. It may run late, even after the call, but as often.
-  void Schedule(SharedWork* work, int helpers) const {
-    for (int helper = 0; helper < helpers; ++helper) {
+  void Schedule(SharedWork* work, int workers) const {
+    for (int n = 0; n < workers; ++n) {
       work->Ref();
       workers_->Schedule(work);
     }

@@ -15,7 +15,7 @@ class Scratch {
   explicit Scratch(const Executor& executor) : executor_(executor) {}
 
   // count elements, aligned to 64 bytes; nullptr for 0 elements or when there
-  // is no memory, which ok() then tells.
+  // is no memory, which ok() then reports.
   template <class C>
   C* Array(int64_t count) {
     if (count == 0 || !ok_) return nullptr;
