@@ -17,9 +17,10 @@ namespace blockrnn::cuda {
 namespace {
 
 // Calls pass(row) for each row, by a warp: a row's indices are computed once
-// for all its elements.
+// for all its elements. As in PointwiseKernel one block per multiprocessor is
+// requested, so that registers do not spill.
 template <class Pass>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     RowsKernel(int64_t rows, Pass pass) {
   for (int64_t row = int64_t{blockIdx.x} * kWarps + Warp(); row < rows;
        row += int64_t{gridDim.x} * kWarps) {
