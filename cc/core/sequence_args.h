@@ -72,53 +72,70 @@ struct SequenceShape {
   }
 };
 
+// What the calls of all cells take. P is H but for an LSTM with a projection;
+// G are the gates that the recurrent weights have.
+template <class T>
+struct SequenceInputs {
+  SequenceShape shape;
+  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
+  const T* x = nullptr;                  // [steps, batch, I]
+  const T* h_prev = nullptr;             // [B, P], the state before the first
+                                         // step
+  const T* recurrent_dropout = nullptr;  // [G, B, P], or nullptr
+};
+
+// Outputs of all forward calls; each may be nullptr where it is not wanted.
+template <class T>
+struct SequenceForwardArgs : SequenceInputs<T> {
+  T* h = nullptr;       // [steps, batch, P]
+  T* h_last = nullptr;  // [B, P], the state after the last step
+};
+
+// The gradient of a forward call, whose outputs are taken unchanged.
+template <class T>
+struct SequenceBackwardArgs : SequenceInputs<T> {
+  const T* h = nullptr;            // [steps, batch, P]
+  const T* h_grad = nullptr;       // [steps, batch, P]; nullptr: zeros
+  const T* h_last_grad = nullptr;  // [B, P]; nullptr: zeros
+  T* x_grad = nullptr;             // [steps, batch, I]
+  T* h_prev_grad = nullptr;        // [B, P]
+};
+
 // BlockLSTM: cc/core/lstm_cell.h, step after step. With a projection,
 // h = w_p · (o ∘ tanh(cs)), and P is its size; without, P is H.
 template <class T>
-struct LstmSequenceForwardArgs {
-  SequenceShape shape;
+struct LstmSequenceForwardArgs : SequenceForwardArgs<T> {
   LstmGateLayout layout = kLstmIcfo;
   LstmOptions options;
-  const uint8_t* mask = nullptr;  // [steps, batch], or nullptr
-  const T* x = nullptr;           // [steps, batch, I]
-  const T* cs_prev = nullptr;     // [B, H], the state before the first step
-  const T* h_prev = nullptr;      // [B, P]
-  const T* recurrent_dropout = nullptr;  // [4, B, P]
-  const T* w_x = nullptr;                // [I, 4H]
-  const T* w_h = nullptr;                // [P, 4H]
-  int64_t proj = 0;        // P where there is a projection, else 0
-  const T* w_p = nullptr;  // [P, H]; read only with one
-  const T* wci = nullptr;  // [H]; read only with use_peephole
-  const T* wcf = nullptr;  // [H]; read only with use_peephole
-  const T* wco = nullptr;  // [H]; read only with use_peephole
-  const T* b = nullptr;    // [4H]
-  const T* b_h = nullptr;  // [4H], added to b; nullptr: zeros
-  // Outputs; each may be nullptr where nobody wants it.
+  const T* cs_prev = nullptr;  // [B, H], the state before the first step
+  const T* w_x = nullptr;      // [I, 4H]
+  const T* w_h = nullptr;      // [P, 4H]
+  int64_t proj = 0;            // P where there is a projection, else 0
+  const T* w_p = nullptr;      // [P, H]; read only with one
+  const T* wci = nullptr;      // [H]; read only with use_peephole
+  const T* wcf = nullptr;      // [H]; read only with use_peephole
+  const T* wco = nullptr;      // [H]; read only with use_peephole
+  const T* b = nullptr;        // [4H]
+  const T* b_h = nullptr;      // [4H], added to b; nullptr: zeros
+  // Outputs; each may be nullptr where it is not wanted.
   T* i = nullptr;        // [steps, batch, H]
   T* cs = nullptr;       // [steps, batch, H]
   T* f = nullptr;        // [steps, batch, H]
   T* o = nullptr;        // [steps, batch, H]
   T* ci = nullptr;       // [steps, batch, H]
   T* co = nullptr;       // [steps, batch, H]
-  T* h = nullptr;        // [steps, batch, P]
   T* cs_last = nullptr;  // [B, H], the state after the last step
-  T* h_last = nullptr;   // [B, P]
 };
 
 // The gradient of it. i, cs, f, o, ci, h are the outputs of the forward call,
 // unchanged.
 template <class T>
-struct LstmSequenceBackwardArgs {
-  SequenceShape shape;
+struct LstmSequenceBackwardArgs : SequenceBackwardArgs<T> {
   LstmGateLayout layout = kLstmIcfo;
   bool use_peephole = false;
-  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
-  const T* x = nullptr;                  // [steps, batch, I]
-  const T* cs_prev = nullptr;            // [B, H]
-  const T* h_prev = nullptr;             // [B, P]
-  const T* recurrent_dropout = nullptr;  // [4, B, P]
-  const T* w_x = nullptr;                // [I, 4H]
-  const T* w_h = nullptr;                // [P, 4H]
+  const T* cs_prev = nullptr;       // [B, H]
+  const T* w_x = nullptr;           // [I, 4H]
+  const T* w_h = nullptr;           // [P, 4H]
   int64_t proj = 0;                 // P where there is a projection, else 0
   const T* w_p = nullptr;           // [P, H]; read only with one
   const T* wci = nullptr;           // [H]; read only with use_peephole
@@ -130,14 +147,9 @@ struct LstmSequenceBackwardArgs {
   const T* o = nullptr;             // [steps, batch, H]
   const T* ci = nullptr;            // [steps, batch, H]
   const T* co = nullptr;            // [steps, batch, H]; nullptr: tanh(cs)
-  const T* h = nullptr;             // [steps, batch, P]
   const T* cs_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
-  const T* h_grad = nullptr;        // [steps, batch, P]; nullptr: zeros
   const T* cs_last_grad = nullptr;  // [B, H]; nullptr: zeros
-  const T* h_last_grad = nullptr;   // [B, P]; nullptr: zeros
-  T* x_grad = nullptr;              // [steps, batch, I]
   T* cs_prev_grad = nullptr;        // [B, H]
-  T* h_prev_grad = nullptr;         // [B, P]
   T* w_x_grad = nullptr;            // [I, 4H]; not without w_x
   T* w_h_grad = nullptr;            // [P, 4H]
   T* w_p_grad = nullptr;            // [P, H]; written only with a projection
@@ -149,138 +161,87 @@ struct LstmSequenceBackwardArgs {
 
 // BlockGRU: cc/core/gru_cell.h, step after step.
 template <class T>
-struct GruSequenceForwardArgs {
-  SequenceShape shape;
-  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
-  const T* x = nullptr;                  // [steps, batch, I]
-  const T* h_prev = nullptr;             // [B, H]
-  const T* recurrent_dropout = nullptr;  // [3, B, H], gates r, u, c
-  const T* w_ru_x = nullptr;             // [I, 2H], gates r, u
-  const T* w_ru_h = nullptr;             // [H, 2H], gates r, u
-  const T* w_c_x = nullptr;              // [I, H]
-  const T* w_c_h = nullptr;              // [H, H]
-  const T* b_ru = nullptr;               // [2H]
-  const T* b_c = nullptr;                // [H]
-  // Outputs; each may be nullptr where nobody wants it.
-  T* r = nullptr;       // [steps, batch, H]
-  T* u = nullptr;       // [steps, batch, H]
-  T* c = nullptr;       // [steps, batch, H]
-  T* h = nullptr;       // [steps, batch, H]
-  T* h_last = nullptr;  // [B, H]
+struct GruSequenceForwardArgs : SequenceForwardArgs<T> {
+  const T* w_ru_x = nullptr;  // [I, 2H], gates r, u
+  const T* w_ru_h = nullptr;  // [H, 2H], gates r, u
+  const T* w_c_x = nullptr;   // [I, H]
+  const T* w_c_h = nullptr;   // [H, H]
+  const T* b_ru = nullptr;    // [2H]
+  const T* b_c = nullptr;     // [H]
+  // Outputs; each may be nullptr where it is not wanted.
+  T* r = nullptr;  // [steps, batch, H]
+  T* u = nullptr;  // [steps, batch, H]
+  T* c = nullptr;  // [steps, batch, H]
 };
 
 template <class T>
-struct GruSequenceBackwardArgs {
-  SequenceShape shape;
-  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
-  const T* x = nullptr;                  // [steps, batch, I]
-  const T* h_prev = nullptr;             // [B, H]
-  const T* recurrent_dropout = nullptr;  // [3, B, H], gates r, u, c
-  const T* w_ru_x = nullptr;             // [I, 2H], gates r, u
-  const T* w_ru_h = nullptr;             // [H, 2H], gates r, u
-  const T* w_c_x = nullptr;              // [I, H]
-  const T* w_c_h = nullptr;              // [H, H]
-  const T* r = nullptr;                  // [steps, batch, H]
-  const T* u = nullptr;                  // [steps, batch, H]
-  const T* c = nullptr;                  // [steps, batch, H]
-  const T* h = nullptr;                  // [steps, batch, H]
-  const T* h_grad = nullptr;             // [steps, batch, H]; nullptr: zeros
-  const T* h_last_grad = nullptr;        // [B, H]; nullptr: zeros
-  T* x_grad = nullptr;                   // [steps, batch, I]
-  T* h_prev_grad = nullptr;              // [B, H]
-  T* w_ru_x_grad = nullptr;              // [I, 2H]
-  T* w_ru_h_grad = nullptr;              // [H, 2H]
-  T* w_c_x_grad = nullptr;               // [I, H]
-  T* w_c_h_grad = nullptr;               // [H, H]
-  T* b_ru_grad = nullptr;                // [2H]
-  T* b_c_grad = nullptr;                 // [H]
+struct GruSequenceBackwardArgs : SequenceBackwardArgs<T> {
+  const T* w_ru_x = nullptr;  // [I, 2H], gates r, u
+  const T* w_ru_h = nullptr;  // [H, 2H], gates r, u
+  const T* w_c_x = nullptr;   // [I, H]
+  const T* w_c_h = nullptr;   // [H, H]
+  const T* r = nullptr;       // [steps, batch, H]
+  const T* u = nullptr;       // [steps, batch, H]
+  const T* c = nullptr;       // [steps, batch, H]
+  T* w_ru_x_grad = nullptr;   // [I, 2H]
+  T* w_ru_h_grad = nullptr;   // [H, 2H]
+  T* w_c_x_grad = nullptr;    // [I, H]
+  T* w_c_h_grad = nullptr;    // [H, H]
+  T* b_ru_grad = nullptr;     // [2H]
+  T* b_c_grad = nullptr;      // [H]
 };
 
 // GRU with the reset after the GEMM, as Keras' default and cuDNN's. The
 // candidate's gate is the last in every layout.
 template <class T>
-struct GruAfterSequenceForwardArgs {
-  SequenceShape shape;
+struct GruAfterSequenceForwardArgs : SequenceForwardArgs<T> {
   GruAfterGateLayout layout = kGruRuc;
-  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
-  const T* x = nullptr;                  // [steps, batch, I]
-  const T* h_prev = nullptr;             // [B, H]
-  const T* recurrent_dropout = nullptr;  // [3, B, H]
-  const T* w_x = nullptr;                // [I, 3H]
-  const T* w_h = nullptr;                // [H, 3H]
-  const T* b_x = nullptr;                // [3H]
-  const T* b_h = nullptr;                // [3H]
-  // Outputs; each may be nullptr where nobody wants it.
-  T* r = nullptr;       // [steps, batch, H]
-  T* u = nullptr;       // [steps, batch, H]
-  T* c = nullptr;       // [steps, batch, H]
-  T* hc = nullptr;      // [steps, batch, H], h_prev · R_c + b_h,c
-  T* h = nullptr;       // [steps, batch, H]
-  T* h_last = nullptr;  // [B, H]
+  const T* w_x = nullptr;  // [I, 3H]
+  const T* w_h = nullptr;  // [H, 3H]
+  const T* b_x = nullptr;  // [3H]
+  const T* b_h = nullptr;  // [3H]
+  // Outputs; each may be nullptr where it is not wanted.
+  T* r = nullptr;   // [steps, batch, H]
+  T* u = nullptr;   // [steps, batch, H]
+  T* c = nullptr;   // [steps, batch, H]
+  T* hc = nullptr;  // [steps, batch, H], h_prev · R_c + b_h,c
 };
 
 template <class T>
-struct GruAfterSequenceBackwardArgs {
-  SequenceShape shape;
+struct GruAfterSequenceBackwardArgs : SequenceBackwardArgs<T> {
   GruAfterGateLayout layout = kGruRuc;
-  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
-  const T* x = nullptr;                  // [steps, batch, I]
-  const T* h_prev = nullptr;             // [B, H]
-  const T* recurrent_dropout = nullptr;  // [3, B, H]
-  const T* w_x = nullptr;                // [I, 3H]
-  const T* w_h = nullptr;                // [H, 3H]
-  const T* r = nullptr;                  // [steps, batch, H]
-  const T* u = nullptr;                  // [steps, batch, H]
-  const T* c = nullptr;                  // [steps, batch, H]
-  const T* hc = nullptr;                 // [steps, batch, H]
-  const T* h = nullptr;                  // [steps, batch, H]
-  const T* h_grad = nullptr;             // [steps, batch, H]; nullptr: zeros
-  const T* h_last_grad = nullptr;        // [B, H]; nullptr: zeros
-  T* x_grad = nullptr;                   // [steps, batch, I]
-  T* h_prev_grad = nullptr;              // [B, H]
-  T* w_x_grad = nullptr;                 // [I, 3H]; not without w_x
-  T* w_h_grad = nullptr;                 // [H, 3H]
-  T* b_x_grad = nullptr;                 // [3H]
-  T* b_h_grad = nullptr;                 // [3H]
+  const T* w_x = nullptr;  // [I, 3H]
+  const T* w_h = nullptr;  // [H, 3H]
+  const T* r = nullptr;    // [steps, batch, H]
+  const T* u = nullptr;    // [steps, batch, H]
+  const T* c = nullptr;    // [steps, batch, H]
+  const T* hc = nullptr;   // [steps, batch, H]
+  T* w_x_grad = nullptr;   // [I, 3H]; not without w_x
+  T* w_h_grad = nullptr;   // [H, 3H]
+  T* b_x_grad = nullptr;   // [3H]
+  T* b_h_grad = nullptr;   // [3H]
 };
 
 // h = act(x · w_x + h_prev · w_h + b), act relu or tanh:
 // cc/core/simple_rnn_cell.h.
 template <class T>
-struct SimpleRnnForwardArgs {
-  SequenceShape shape;
+struct SimpleRnnForwardArgs : SequenceForwardArgs<T> {
   bool relu = false;
-  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
-  const T* x = nullptr;                  // [steps, batch, I]
-  const T* h_prev = nullptr;             // [B, H]
-  const T* recurrent_dropout = nullptr;  // [1, B, H]
-  const T* w_x = nullptr;                // [I, H]
-  const T* w_h = nullptr;                // [H, H]
-  const T* b = nullptr;                  // [H]
-  const T* b_h = nullptr;                // [H], added to b; nullptr: zeros
-  // Outputs; each may be nullptr where nobody wants it.
-  T* h = nullptr;       // [steps, batch, H]
-  T* h_last = nullptr;  // [B, H]
+  const T* w_x = nullptr;  // [I, H]
+  const T* w_h = nullptr;  // [H, H]
+  const T* b = nullptr;    // [H]
+  const T* b_h = nullptr;  // [H], added to b; nullptr: zeros
+  // Outputs; each may be nullptr where it is not wanted.
 };
 
 template <class T>
-struct SimpleRnnBackwardArgs {
-  SequenceShape shape;
+struct SimpleRnnBackwardArgs : SequenceBackwardArgs<T> {
   bool relu = false;
-  const uint8_t* mask = nullptr;         // [steps, batch], or nullptr
-  const T* x = nullptr;                  // [steps, batch, I]
-  const T* h_prev = nullptr;             // [B, H]
-  const T* recurrent_dropout = nullptr;  // [1, B, H]
-  const T* w_x = nullptr;                // [I, H]
-  const T* w_h = nullptr;                // [H, H]
-  const T* h = nullptr;                  // [steps, batch, H]
-  const T* h_grad = nullptr;             // [steps, batch, H]; nullptr: zeros
-  const T* h_last_grad = nullptr;        // [B, H]; nullptr: zeros
-  T* x_grad = nullptr;                   // [steps, batch, I]
-  T* h_prev_grad = nullptr;              // [B, H]
-  T* w_x_grad = nullptr;                 // [I, H]; not without w_x
-  T* w_h_grad = nullptr;                 // [H, H]
-  T* b_grad = nullptr;                   // [H]
+  const T* w_x = nullptr;  // [I, H]
+  const T* w_h = nullptr;  // [H, H]
+  T* w_x_grad = nullptr;   // [I, H]; not without w_x
+  T* w_h_grad = nullptr;   // [H, H]
+  T* b_grad = nullptr;     // [H]
 };
 
 }  // namespace blockrnn
