@@ -13,16 +13,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import block_cells
 import check_program
-import compare
-import cudnn_calls
-import cudnn_reference
 import device_engine
 import numpy as np
-import tolerances
-from cudnn_calls import Call
-from cudnn_reference import Network
 from device_stack import (
     DEFAULT,
     Options,
@@ -32,6 +25,9 @@ from device_stack import (
     reference,
     slopes_are_certain,
 )
+from helpers import block_cells, compare, cudnn_calls, cudnn_reference, tolerances
+from helpers.cudnn_calls import Call
+from helpers.cudnn_reference import Network
 
 _HEADER_BYTES = 128
 _USED_HEADER_BYTES = 112

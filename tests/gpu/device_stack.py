@@ -8,11 +8,10 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 
-import cudnn_calls
-import cudnn_reference
 import device_engine
 import numpy as np
-from cudnn_calls import Call
+from helpers import cudnn_calls, cudnn_reference
+from helpers.cudnn_calls import Call
 
 _UNWRITTEN = 0xFF  # NaN in every type
 GRADIENTS = ("input_backprop", "input_h_backprop", "input_c_backprop", "params_backprop")
