@@ -10,7 +10,7 @@ import pytest
 from helpers import compare, cudnn_ops, masked_ops, sequence_ops, tolerances
 from helpers.children import ROOT, run_python
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
+from helpers.reference.stack import Network
 
 # Tests of ours against an oracle, which ask nothing of a device. Those that compare bits with
 # TensorFlow's own names are not among them: on a GPU those are cuDNN's.

@@ -12,9 +12,10 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import compare, cudnn_ops, cudnn_reference, tolerances
+from helpers import compare, cudnn_ops, tolerances
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
+from helpers.reference import stack
+from helpers.reference.stack import Network
 
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
 
@@ -23,7 +24,7 @@ def _transparent(units, directions=1, layers=2, bias=0.0, dtype="float"):
     """The network and its params; with masks m1, m2, … the output is m1 ∘ m2 ∘ … + bias."""
     net = Network("rnn_relu", layers, directions, units, units, skip=True)
     params = np.zeros(net.params_size(), cudnn_ops.numpy_type(dtype))
-    weights, biases = cudnn_reference.canonical(net, params)
+    weights, biases = stack.canonical(net, params)
     for k in range(directions, net.pseudo_layers):
         # Direction d of a layer takes up what direction d of the layer below gives.
         eye = np.eye(units)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import compare, cudnn_ops, cudnn_reference, tolerances
+from helpers import compare, cudnn_ops, tolerances
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
+from helpers.reference import stack
+from helpers.reference.stack import Network
 
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
 dtypes = pytest.mark.parametrize("dtype", cudnn_ops.DTYPES)
@@ -288,7 +289,7 @@ def test_the_network_is_what_the_reference_reads(tfb):
     net = Network("lstm", 1, 2, 2, 2, 1)
     call = Call(net, 2, 1)
     arrays = call.random("double")
-    size = cudnn_reference.Network.params_size(net)
+    size = stack.Network.params_size(net)
     base = call.forward(tfb.raw_ops, call.tensors(arrays)).output.numpy()
     for k in range(size):
         moved = {**arrays, "params": arrays["params"].copy()}

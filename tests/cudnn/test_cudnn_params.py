@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import cudnn_ops, cudnn_reference
+from helpers import cudnn_ops
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
+from helpers.reference import stack
+from helpers.reference.stack import Network
 
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
 names = pytest.mark.parametrize("name", ["ours", "stock"])
@@ -131,7 +132,7 @@ def test_canonical_and_back_is_the_identity(tfb, mode, dtype, name):
     raw_ops = _raw_ops(tfb, name)
     for net in cudnn_ops.networks(mode):
         params = _unique(net.params_size(), dtype)
-        weights, biases = cudnn_reference.canonical(net, params)
+        weights, biases = stack.canonical(net, params)
         shapes = [v.shape for v in weights], [v.shape for v in biases]
         assert shapes == net.canonical_shapes()
         for version in (1, 2) if not net.num_proj else (2,):

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 from helpers import children, compare, cudnn_ops, tolerances
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
 from helpers.programs import cudnn_saved_model_child as maker
+from helpers.reference.stack import Network
 
 CALL = Call(
     Network("lstm", maker.LAYERS, 2, maker.INPUTS, maker.UNITS),

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from helpers import cudnn_ops, cudnn_params_perturbation
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
+from helpers.reference.stack import Network
 from tensorflow.python.framework import kernels, op_def_registry
 
 NAMES = (

@@ -19,7 +19,7 @@ import torch_calls
 from device_stack import Options, Stack, cotangents_of, exact, reference, slopes_are_certain
 from helpers import compare, cudnn_calls, tolerances
 from helpers.cudnn_calls import Call
-from helpers.cudnn_reference import Network
+from helpers.reference.stack import Network
 
 LENGTHS = (5, 2, 1, 4)  # cuDNN knows no row without steps
 

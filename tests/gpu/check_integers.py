@@ -18,9 +18,9 @@ import check_program
 import check_sequences
 import device_engine
 import numpy as np
-import sequence_oracle
 import sequences
 from helpers import block_cells
+from helpers.reference import sequence as sequence_oracle
 
 CELLS = sequences.FUNCTIONS
 SIZES = ((5, 9, 8, 33), (4, 2, 70, 11), (5, 33, 3, 10))  # panels, tiles and slices end inside

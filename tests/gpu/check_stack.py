@@ -25,9 +25,10 @@ from device_stack import (
     reference,
     slopes_are_certain,
 )
-from helpers import block_cells, compare, cudnn_calls, cudnn_reference, tolerances
+from helpers import block_cells, compare, cudnn_calls, tolerances
 from helpers.cudnn_calls import Call
-from helpers.cudnn_reference import Network
+from helpers.reference import stack
+from helpers.reference.stack import Network
 
 _HEADER_BYTES = 128
 _USED_HEADER_BYTES = 112
@@ -71,7 +72,7 @@ def uncertain_slopes() -> int:
     for step, row, unit in ((0, 0, 0), (1, 2, 3), (2, 0, 2)):
         # Without weights of the state, and with this bias, one argument of the first layer is 1e-8.
         near = {name: value.copy() for name, value in arrays.items()}
-        weights, biases = cudnn_reference.canonical(call.net, near["params"])
+        weights, biases = stack.canonical(call.net, near["params"])
         weights[1][unit], biases[1][unit] = 0.0, 0.0
         biases[0][unit] = 1e-8 - weights[0][unit] @ near["input"][step, row]
         run = reference(call, "float", near)

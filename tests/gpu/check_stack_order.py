@@ -22,7 +22,7 @@ from check_stack import compare_stack, masks_of
 from device_stack import DEFAULT, Options, Stack, cotangents_of, exact
 from helpers import compare, cudnn_calls
 from helpers.cudnn_calls import Call
-from helpers.cudnn_reference import Network
+from helpers.reference.stack import Network
 
 
 def layers_in_pairs(stack: Stack) -> int:

@@ -20,9 +20,9 @@ import check_program
 import check_sequences
 import device_engine
 import numpy as np
-import sequence_oracle
 import sequences
 from helpers import compare
+from helpers.reference import sequence as sequence_oracle
 
 CELLS = sequences.FUNCTIONS
 DTYPES = ("half", "bfloat16")

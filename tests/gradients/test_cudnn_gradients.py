@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 from helpers import compare, cudnn_ops, tolerances
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
+from helpers.reference.stack import Network
 
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
 versions = pytest.mark.parametrize("version", [1, 2, 3])

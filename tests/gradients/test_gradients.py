@@ -8,12 +8,13 @@ import contextlib
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, children, compare, reference, tolerances
+from helpers import block_cells, children, compare, tolerances
+from helpers.reference import block_ops
 
 DIMS = (3, 2, 5)
 VJPS = {
-    "GRUBlockCell": reference.gru_block_cell_vjp,
-    "LSTMBlockCell": reference.lstm_block_cell_vjp,
+    "GRUBlockCell": block_ops.gru_block_cell_vjp,
+    "LSTMBlockCell": block_ops.lstm_block_cell_vjp,
 }
 # The clip is straight-through, so differences can only be taken where it does not act.
 CASES = [
@@ -179,11 +180,11 @@ def test_gradient_through_two_steps(tfb):
         second = tfb.raw_ops.GRUBlockCell(**{**tensors, "h_prev": first}).h
     got = tape.gradient(second, tensors, output_gradients=tf.constant(d_h))
 
-    h = reference.gru_block_cell(**inputs)[3]
-    late = reference.gru_block_cell_vjp(
+    h = block_ops.gru_block_cell(**inputs)[3]
+    late = block_ops.gru_block_cell_vjp(
         **{**inputs, "h_prev": h}, cotangents=(None, None, None, d_h)
     )
-    early = reference.gru_block_cell_vjp(**inputs, cotangents=(None, None, None, late[1]))
+    early = block_ops.gru_block_cell_vjp(**inputs, cotangents=(None, None, None, late[1]))
     bound = tolerances.composed_bound("double", 2 * block_cells.reduction_length(dims))
     for position, name in enumerate(op.inputs):
         want = early[position] + (late[position] if name != "h_prev" else 0.0)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from helpers import reference
+from helpers.reference import block_ops
 
 _BH = ("B", "H")
 
@@ -68,20 +68,20 @@ GRU = Op(
     "GRUBlockCell",
     _GRU_INPUTS,
     {"r": _BH, "u": _BH, "c": _BH, "h": _BH},
-    reference.gru_block_cell,
+    block_ops.gru_block_cell,
 )
 GRU_GRAD = Op(
     "GRUBlockCellGrad",
     {**_GRU_INPUTS, "r": _BH, "u": _BH, "c": _BH, "d_h": _BH},
     {"d_x": ("B", "I"), "d_h_prev": _BH, "d_c_bar": _BH, "d_r_bar_u_bar": ("B", "2H")},
-    reference.gru_block_cell_grad,
+    block_ops.gru_block_cell_grad,
     backward=True,
 )
 LSTM = Op(
     "LSTMBlockCell",
     _LSTM_INPUTS,
     {name: _BH for name in ("i", "cs", "f", "o", "ci", "co", "h")},
-    reference.lstm_block_cell,
+    block_ops.lstm_block_cell,
     (
         {},  # the defaults: forget_bias 1, cell_clip 3, no peephole
         {"use_peephole": True, "forget_bias": 0.5, "cell_clip": 0.25},
@@ -102,7 +102,7 @@ LSTM_GRAD = Op(
         "wcf_grad": ("P",),
         "wco_grad": ("P",),
     },
-    reference.lstm_block_cell_grad,
+    block_ops.lstm_block_cell_grad,
     _PEEPHOLE_CASES,
     backward=True,
 )

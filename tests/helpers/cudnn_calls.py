@@ -11,8 +11,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from helpers import block_cells, cudnn_reference, tolerances
-from helpers.cudnn_reference import Network
+from helpers import block_cells, tolerances
+from helpers.reference import stack
+from helpers.reference.stack import Network
 
 MODES = ("rnn_relu", "rnn_tanh", "lstm", "gru")
 
@@ -82,14 +83,14 @@ class Call:
         """From the layout of the reference to that of the op, or back."""
         return array if self.time_major or np.ndim(array) < 3 else np.swapaxes(array, 0, 1)
 
-    def run(self, arrays, masks=None) -> cudnn_reference.Run:
+    def run(self, arrays, masks=None) -> stack.Run:
         """The reference's forward."""
         kind = arrays["input"].dtype
 
         def stored(values):
             return values.astype(kind).astype(np.float64) if kind.itemsize < 4 else values
 
-        return cudnn_reference.Run(
+        return stack.Run(
             self.net, *arrays.values(), lengths=self.lengths, masks=masks, stored=stored
         )
 

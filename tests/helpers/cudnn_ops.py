@@ -10,9 +10,10 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from helpers import compare, cudnn_calls, cudnn_reference, tolerances
+from helpers import compare, cudnn_calls, tolerances
 from helpers.cudnn_calls import LENGTHS, MODES, lengths_of, networks, numpy_type
-from helpers.cudnn_reference import Network
+from helpers.reference import stack
+from helpers.reference.stack import Network
 
 __all__ = ["LENGTHS", "MODES", "lengths_of", "networks", "numpy_type"]  # of cudnn_calls
 
@@ -77,7 +78,7 @@ class Call(cudnn_calls.Call):
         )
 
 
-def check_outputs(call: Call, outputs, run: cudnn_reference.Run, dtype, what: str) -> None:
+def check_outputs(call: Call, outputs, run: stack.Run, dtype, what: str) -> None:
     """Values, shapes and types of a forward call, and zeros past the lengths."""
     bound = tolerances.stack_bound(dtype, call.longest_sum(), call.net.layers)
     for name, want in run.outputs().items():

@@ -12,7 +12,7 @@ import numpy as np
 
 from helpers import cudnn_perturbation, perturbation
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import GATES, Network
+from helpers.reference.stack import GATES, Network
 
 NETWORKS = (
     Network("lstm", 2, 1, 5, 4),

@@ -12,7 +12,7 @@ import numpy as np
 
 from helpers import cudnn_ops, perturbation
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
+from helpers.reference.stack import Network
 
 # No two lengths agree; all do; batch-major, both directions and I + H = 4H; projected; skipped.
 BASES = (

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from helpers import cudnn_ops
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
+from helpers.reference.stack import Network
 
 
 def reserve_calls() -> list[Call]:

@@ -1,4 +1,4 @@
-"""What PyTorch and ONNX Runtime compute for a network of cudnn_reference, on the CPU.
+"""What PyTorch and ONNX Runtime compute for a network of stack, on the CPU.
 
 Both use the same cells as cuDNN. Their own order of gates and weights is part of what is checked.
 PyTorch's part is in torch_witness.py, which needs no ONNX Runtime.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 
-from helpers import cudnn_reference
+from helpers.reference import stack
 from helpers.torch_witness import torch_blocks, torch_module, torch_run, torch_suffix
 
 __all__ = ["onnx_run", "torch_blocks", "torch_module", "torch_run", "torch_suffix"]
@@ -105,7 +105,7 @@ def _onnx_model(net, params) -> bytes:
     }
     attributes["hidden_size"] = net.units
     attributes["direction"] = "bidirectional" if net.directions == 2 else "forward"
-    weights, biases = cudnn_reference.canonical(net, params.astype(np.float32))
+    weights, biases = stack.canonical(net, params.astype(np.float32))
     per_layer = len(weights) // net.layers
     layers, states = range(net.layers), _onnx_states(net)
     nodes, constants, below = [], [_onnx_constant("merged", np.array([0, 0, -1]))], "x"

@@ -6,106 +6,38 @@ Written from the functions' documentation. Sequences are [T, B, …] here, whate
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
-from helpers import sequence_reference
-
-# Columns of the GRU's weights in Keras' order: u, r, c.
-_URC = (1, 0, 2)
-
-
-def _thirds(array, order):
-    parts = np.split(array, 3, axis=-1)
-    return np.concatenate([parts[k] for k in order], axis=-1)
+from helpers.reference import sequence
 
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """One way to call lstm or gru: the shape of each weight, the options, the oracle's cell.
-
-    `cell` makes a sequence_reference.Cell of the weights; `gradients` takes the gradients of its
-    weights to those of the function's.
-    """
+    """One way to call lstm or gru: the shape of each weight, the options, the reference's cell."""
 
     name: str
     weights: Mapping[str, tuple[str, ...]]
     options: Mapping[str, object]
     states: int
-    cell: Callable
-    gradients: Callable
-
-
-def _lstm_cell(w_x, w_h, b, wci=None, wcf=None, wco=None):
-    peepholes = (wci, wcf, wco) if wci is not None else (np.zeros(0),) * 3
-    return sequence_reference.lstm_cell(
-        np.concatenate([w_x, w_h]),
-        *peepholes,
-        b,
-        order="ifco",
-        forget_bias=0.5,
-        cell_clip=1.25,
-        use_peephole=wci is not None,
-    )
-
-
-def _lstm_gradients(weights, w, wci, wcf, wco, b):
-    w_x, w_h = np.split(w, [len(weights["w_x"])])
-    return {"w_x": w_x, "w_h": w_h, "b": b, "wci": wci, "wcf": wcf, "wco": wco}
-
-
-def _before_cell(w_x, w_h, b_x, b_h):
-    w, units = np.concatenate([w_x, w_h]), w_h.shape[0]
-    b = b_x + b_h
-    return sequence_reference.gru_cell(
-        w[:, : 2 * units], w[:, 2 * units :], b[: 2 * units], b[2 * units :]
-    )
-
-
-def _before_gradients(weights, w_ru, w_c, b_ru, b_c):
-    w_x, w_h = np.split(np.concatenate([w_ru, w_c], axis=1), [len(weights["w_x"])])
-    b = np.concatenate([b_ru, b_c])
-    return {"w_x": w_x, "w_h": w_h, "b_x": b, "b_h": b}
-
-
-def _after_gradients(weights, w_x, w_h, b_x, b_h):
-    del weights
-    return {"w_x": w_x, "w_h": w_h, "b_x": b_x, "b_h": b_h}
-
-
-def _in_urc(cell, gradients):
-    return (
-        lambda **weights: cell(**{k: _thirds(v, _URC) for k, v in weights.items()}),
-        lambda *args: {k: _thirds(v, _URC) for k, v in gradients(*args).items()},
-    )
+    cell: str
+    gates: tuple[str, ...]
 
 
 _LSTM = {"w_x": ("I", "4H"), "w_h": ("H", "4H"), "b": ("4H",)}
 _PEEPHOLES = {"wci": ("H",), "wcf": ("H",), "wco": ("H",)}
 _GRU = {"w_x": ("I", "3H"), "w_h": ("H", "3H"), "b_x": ("3H",), "b_h": ("3H",)}
 _CLIP = {"forget_bias": 0.5, "cell_clip": 1.25}
+_BEFORE = {"reset_after": False}
+_IFCO, _RUC, _URC = ("i", "f", "ci", "o"), ("r", "u", "c"), ("u", "r", "c")
 FUNCTIONS = {
-    "lstm": Function("lstm", _LSTM, _CLIP, 2, _lstm_cell, _lstm_gradients),
-    "lstm-peephole": Function(
-        "lstm", {**_LSTM, **_PEEPHOLES}, _CLIP, 2, _lstm_cell, _lstm_gradients
-    ),
-    "gru-after": Function("gru", _GRU, {}, 1, sequence_reference.gru_after_cell, _after_gradients),
-    "gru-after-urc": Function(
-        "gru",
-        _GRU,
-        {"gate_order": "urc"},
-        1,
-        *_in_urc(sequence_reference.gru_after_cell, _after_gradients),
-    ),
-    "gru-before": Function("gru", _GRU, {"reset_after": False}, 1, _before_cell, _before_gradients),
-    "gru-before-urc": Function(
-        "gru",
-        _GRU,
-        {"reset_after": False, "gate_order": "urc"},
-        1,
-        *_in_urc(_before_cell, _before_gradients),
-    ),
+    "lstm": Function("lstm", _LSTM, _CLIP, 2, "lstm", _IFCO),
+    "lstm-peephole": Function("lstm", {**_LSTM, **_PEEPHOLES}, _CLIP, 2, "lstm", _IFCO),
+    "gru-after": Function("gru", _GRU, {}, 1, "gru_after", _RUC),
+    "gru-after-urc": Function("gru", _GRU, {"gate_order": "urc"}, 1, "gru_after", _URC),
+    "gru-before": Function("gru", _GRU, _BEFORE, 1, "gru", _RUC),
+    "gru-before-urc": Function("gru", _GRU, {**_BEFORE, "gate_order": "urc"}, 1, "gru", _URC),
 }
 
 
@@ -143,52 +75,41 @@ def call(module, function: Function, inputs: Mapping, *, with_state=True, **opti
     return (outputs, *state) if function.states == 2 else (outputs, state)
 
 
-def _keep(dims, mask, lengths):
-    """[T, B] of both; True where a step counts."""
-    keep = np.ones(dims[:2], bool) if mask is None else np.asarray(mask, bool)
-    return keep if lengths is None else keep & _within(dims, lengths)
-
-
-def _within(dims, lengths):
-    return np.arange(dims[0])[:, None] < np.asarray(lengths)[None, :]
-
-
 class Oracle:
     """What a call with these arguments must give; arrays [T, B, …], float64."""
 
     def __init__(self, function, inputs, mask=None, lengths=None, go_backwards=False):
-        values = {k: v.astype(np.float64) for k, v in inputs.items()}
-        self._function, self._x = function, values.pop("x")
-        h, cs = values.pop("h"), values.pop("cs", None)
-        # The reference has cs first.
-        self._state = (h,) if cs is None else (cs, h)
-        self._weights = values
-        self._cell = function.cell(**values)
-        self._dims, self._lengths = self._x.shape, lengths
-        self._mask, self._backwards = _keep(self._dims, mask, lengths), go_backwards
+        names = {"h": "h_prev", "cs": "cs_prev"}
+        self._function = function
+        self._values = {names.get(k, k): v for k, v in inputs.items()}
+        if mask is not None:
+            self._values["mask"] = mask
+        numbers = {k: v for k, v in function.options.items() if k in _CLIP}
+        self._options = sequence.Options(
+            function.gates,
+            backwards=go_backwards,
+            lengths=None if lengths is None else tuple(lengths),
+            **numbers,
+        )
+        self._outputs = sequence.forward(function.cell, self._values, self._options)
+
+    def _names(self):
+        return ("h", "h_last", "cs_last")[: 1 + self._function.states]
 
     def outputs(self):
         """(outputs, last h[, last cs])."""
-        outputs, last, _ = sequence_reference.forward(
-            self._cell, self._x, self._state, self._mask, self._backwards
-        )
-        h = outputs[-1]
-        if self._lengths is not None:
-            h = np.where(_within(self._dims, self._lengths)[..., None], h, 0.0)
-        return (h, *last[::-1])
+        return tuple(self._outputs[name] for name in self._names())
 
     def gradients(self, cotangents) -> dict[str, np.ndarray]:
         """By the names of the inputs; cotangents of what outputs() gives, None for zeros."""
-        d_h, *d_last = (None if c is None else c.astype(np.float64) for c in cotangents)
-        if d_h is not None and self._lengths is not None:
-            d_h = np.where(_within(self._dims, self._lengths)[..., None], d_h, 0.0)
-        inner = [None] * (self._cell.outputs - 1) + [d_h]
-        d_x, *grads = sequence_reference.backward(
-            self._cell, self._x, self._state, inner, d_last[::-1], self._mask, self._backwards
-        )
-        states, weights = grads[: len(self._state)], grads[len(self._state) :]
-        found = {"x": d_x, **dict(zip(("h", "cs"), states[::-1], strict=False))}
-        return found | self._function.gradients(self._weights, *weights)
+        given = zip(self._names(), cotangents, strict=True)
+        values = self._values | self._outputs
+        values |= {f"{name}_grad": c for name, c in given if c is not None}
+        found = sequence.backward(self._function.cell, values, self._options)
+        if self._function.cell == "gru":
+            found["b_h"] = found["b_x"]
+        names = {"h_prev": "h", "cs_prev": "cs"}
+        return {names.get(k, k): v for k, v in found.items()}
 
 
 def patterns(dims, seed: int = 0) -> dict[str, tuple]:

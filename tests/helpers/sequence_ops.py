@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from helpers import block_cells, sequence_reference
+from helpers import block_cells
+from helpers.reference import block_ops
 
 _BH = ("B", "H")
 _TBH = ("T", "B", "H")
@@ -68,7 +69,7 @@ LSTM = Op(
     "BlockLSTM",
     _LSTM_INPUTS,
     _LSTM_OUTPUTS,
-    sequence_reference.block_lstm,
+    block_ops.block_lstm,
     (
         {},  # the defaults: forget_bias 1, cell_clip 3, no peephole
         {"use_peephole": True, "forget_bias": 0.5, "cell_clip": 0.25},
@@ -79,7 +80,7 @@ LSTM_GRAD = Op(
     "BlockLSTMGrad",
     _LSTM_GRAD_INPUTS,
     _gradients(_LSTM_INPUTS),
-    sequence_reference.block_lstm_grad,
+    block_ops.block_lstm_grad,
     _PEEPHOLE_CASES,
     backward=True,
 )
@@ -87,23 +88,23 @@ LSTM_V2 = Op(
     "BlockLSTMV2",
     _LSTM_INPUTS,
     _LSTM_OUTPUTS,
-    functools.partial(sequence_reference.block_lstm, order="ifco", forget_bias=0.0, cell_clip=0.0),
+    functools.partial(block_ops.block_lstm, order="ifco", forget_bias=0.0, cell_clip=0.0),
     ({}, {"use_peephole": True, "cell_clip": 0.25}),
 )
 LSTM_GRAD_V2 = Op(
     "BlockLSTMGradV2",
     _LSTM_GRAD_INPUTS,
     _gradients(_LSTM_INPUTS),
-    functools.partial(sequence_reference.block_lstm_grad, order="ifco"),
+    functools.partial(block_ops.block_lstm_grad, order="ifco"),
     _PEEPHOLE_CASES,
     backward=True,
 )
-GRU = Op("BlockGRU", _GRU_INPUTS, _GRU_OUTPUTS, sequence_reference.block_gru, stock=False)
+GRU = Op("BlockGRU", _GRU_INPUTS, _GRU_OUTPUTS, block_ops.block_gru, stock=False)
 GRU_GRAD = Op(
     "BlockGRUGrad",
     {**_GRU_INPUTS, **_GRU_OUTPUTS, "h_grad": _TBH},
     _gradients(_GRU_INPUTS),
-    sequence_reference.block_gru_grad,
+    block_ops.block_gru_grad,
     backward=True,
     stock=False,
 )
@@ -112,11 +113,11 @@ GRU_OPS = (GRU, GRU_GRAD)
 OPS = {op.name: op for op in (*LSTM_OPS, *GRU_OPS)}
 FORWARD_OPS = tuple(op for op in OPS.values() if not op.backward)
 VJPS = {
-    "BlockLSTM": sequence_reference.block_lstm_vjp,
+    "BlockLSTM": block_ops.block_lstm_vjp,
     "BlockLSTMV2": functools.partial(
-        sequence_reference.block_lstm_vjp, order="ifco", forget_bias=0.0, cell_clip=0.0
+        block_ops.block_lstm_vjp, order="ifco", forget_bias=0.0, cell_clip=0.0
     ),
-    "BlockGRU": sequence_reference.block_gru_vjp,
+    "BlockGRU": block_ops.block_gru_vjp,
 }
 
 # ((T, B, I, H), seq_len_max). Ones, primes, a vector's width less or more one, few rows with many

@@ -1,4 +1,4 @@
-"""What PyTorch computes for a network of cudnn_reference: on a GPU that is what cuDNN computes.
+"""What PyTorch computes for a network of stack: on a GPU that is what cuDNN computes.
 
 Its own order of gates and weights is part of what is checked.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from helpers import cudnn_reference
+from helpers.reference import stack
 
 _TORCH = {
     "lstm": (torch.nn.LSTM, {}),
@@ -18,15 +18,15 @@ _TORCH = {
 }
 
 
-def torch_suffix(net: cudnn_reference.Network, pseudo: int) -> str:
+def torch_suffix(net: stack.Network, pseudo: int) -> str:
     """How PyTorch names the parameters of a pseudo-layer."""
     layer, direction = divmod(pseudo, net.directions)
     return f"l{layer}" + ("_reverse" if direction else "")
 
 
-def torch_blocks(net: cudnn_reference.Network, params: np.ndarray) -> dict[str, np.ndarray]:
+def torch_blocks(net: stack.Network, params: np.ndarray) -> dict[str, np.ndarray]:
     """PyTorch's parameters: the canonical blocks of each kind, below one another, unchanged."""
-    weights, biases = cudnn_reference.canonical(net, params)
+    weights, biases = stack.canonical(net, params)
     per_layer, g = len(net.matrices(0)), net.gates
     blocks = {}
     for k in range(net.pseudo_layers):
@@ -42,7 +42,7 @@ def torch_blocks(net: cudnn_reference.Network, params: np.ndarray) -> dict[str, 
 
 
 def torch_module(
-    net: cudnn_reference.Network, params: np.ndarray, device="cpu", dtype=torch.float64
+    net: stack.Network, params: np.ndarray, device="cpu", dtype=torch.float64
 ) -> torch.nn.Module:
     """The module with these params."""
     kind, options = _TORCH[net.mode]

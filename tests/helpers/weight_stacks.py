@@ -20,7 +20,7 @@ STEPS, BATCH = 4, 3
 
 @dataclasses.dataclass(frozen=True)
 class Stack:
-    """What weights to make: sizes as in cudnn_reference.Network, and which biases there are."""
+    """What weights to make: sizes as in stack.Network, and which biases there are."""
 
     cell: str
     layers: int = 1

@@ -9,7 +9,7 @@ import warnings
 import keras
 import numpy as np
 import pytest
-from helpers import cell_pairs, reference, tolerances
+from helpers import cell_pairs, tolerances
 from helpers.cell_pairs import (
     BATCH,
     INPUT,
@@ -25,6 +25,7 @@ from helpers.cell_pairs import (
 )
 from helpers.children import assert_ok, run_python
 from helpers.compare import assert_close
+from helpers.reference import block_ops
 
 
 @pytest.fixture(autouse=True)
@@ -236,14 +237,15 @@ def test_peepholes_and_clip(use_peephole, cell_clip):
     b_i, b_f, b_c, b_o = np.split(bias, 4)
     x = sequence().astype("float64")
     h = cs = np.zeros((BATCH, UNITS))
+    unused = dict.fromkeys(("wci", "wcf", "wco"), np.zeros(UNITS))
     for t in range(TIME):
-        step = reference.lstm_block_cell(
-            x[:, t],
-            cs,
-            h,
-            np.concatenate([i, c, f, o], axis=1),
-            *(peepholes or [np.zeros(UNITS)] * 3),
-            np.concatenate([b_i, b_c, b_f, b_o]),
+        step = block_ops.lstm_block_cell(
+            x=x[:, t],
+            cs_prev=cs,
+            h_prev=h,
+            w=np.concatenate([i, c, f, o], axis=1),
+            **unused | dict(zip(names[3:], peepholes, strict=True)),
+            b=np.concatenate([b_i, b_c, b_f, b_o]),
             forget_bias=0.0,
             cell_clip=cell_clip or 0.0,
             use_peephole=use_peephole,

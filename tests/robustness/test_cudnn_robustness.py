@@ -15,8 +15,8 @@ from helpers import (
     cudnn_reserve,
 )
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
 from helpers.programs import cudnn_child, cudnn_params_perturbation_child, cudnn_perturbation_child
+from helpers.reference.stack import Network
 
 MAX_CRASHES = 5
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)

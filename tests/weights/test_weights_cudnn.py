@@ -8,7 +8,7 @@ import tensorflow as tf
 from helpers import cudnn_ops, weight_stacks
 from helpers.compare import assert_close
 from helpers.cudnn_ops import Call, bits
-from helpers.cudnn_reference import Network
+from helpers.reference.stack import Network
 from helpers.weight_stacks import Stack
 
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)

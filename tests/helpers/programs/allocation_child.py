@@ -21,7 +21,7 @@ import numpy as np
 import tensorflow as tf
 
 from helpers import block_cells, compare, cudnn_ops, sequence_ops
-from helpers.cudnn_reference import Network
+from helpers.reference.stack import Network
 
 MB = 2**20
 STEP = MB // 4

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from helpers import cancelling, cudnn_ops, cudnn_reserve
 from helpers.cudnn_ops import Call
-from helpers.cudnn_reference import Network
+from helpers.reference.stack import Network
 
 DTYPES = ("bfloat16", "float", "double")
 CALLERS = 16

@@ -13,14 +13,9 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from helpers import (
-    built_graphs,
-    cudnn_ops,
-    cudnn_params_perturbation,
-    cudnn_perturbation,
-    cudnn_reference,
-)
+from helpers import built_graphs, cudnn_ops, cudnn_params_perturbation, cudnn_perturbation
 from helpers.programs import cudnn_perturbation_child, perturbation_child
+from helpers.reference import stack
 
 
 def made_calls(what: str) -> Iterator[tuple]:
@@ -95,7 +90,7 @@ def check_outputs(made, tensors, outputs) -> str | None:
         flat = [np.ravel(v) for k in ("weights", "biases") for v in tensors[k]]
         right = cudnn_ops.bits([got]) == cudnn_ops.bits([np.concatenate(flat)])
     else:
-        weights, biases = cudnn_reference.canonical(net, tensors["params"].numpy())
+        weights, biases = stack.canonical(net, tensors["params"].numpy())
         right = cudnn_ops.bits(outputs.weights) == cudnn_ops.bits(weights)
         right = right and cudnn_ops.bits(outputs.biases) == cudnn_ops.bits(biases)
     return None if right else "legal, but wrong"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import block_cells, compare, reference, tolerances
+from helpers import block_cells, compare, tolerances
+from helpers.reference import block_ops
 
 DIMS = (3, 4, 5)
 
@@ -32,9 +33,9 @@ def test_lstm_vjp_is_the_derivative_of_the_forward(use_peephole):
     attrs = {"use_peephole": use_peephole, "cell_clip": 0.0}  # the clip is straight-through
 
     def forward(**moved):
-        return reference.lstm_block_cell(**moved, **attrs)
+        return block_ops.lstm_block_cell(**moved, **attrs)
 
-    gradients = reference.lstm_block_cell_vjp(**inputs, cotangents=cotangents, **attrs)
+    gradients = block_ops.lstm_block_cell_vjp(**inputs, cotangents=cotangents, **attrs)
     for name, got in zip(op.inputs, gradients, strict=True):
         want = _differences(forward, inputs, cotangents, name)
         compare.assert_close(got, want, tolerances.FINITE_DIFFERENCES, name)
@@ -45,19 +46,19 @@ def test_gru_vjp_is_the_derivative_of_the_forward():
     inputs = block_cells.random_inputs(op, DIMS, np.float64)
     rng = np.random.default_rng(1)
     cotangents = [rng.normal(size=(3, 5)) for _ in op.outputs]
-    gradients = reference.gru_block_cell_vjp(**inputs, cotangents=cotangents)
+    gradients = block_ops.gru_block_cell_vjp(**inputs, cotangents=cotangents)
     for name, got in zip(op.inputs, gradients, strict=True):
-        want = _differences(reference.gru_block_cell, inputs, cotangents, name)
+        want = _differences(block_ops.gru_block_cell, inputs, cotangents, name)
         compare.assert_close(got, want, tolerances.FINITE_DIFFERENCES, name)
 
 
 def test_grad_oracles_agree_with_the_vjps():
     bound = tolerances.bound("double", 10, backward=True)
     inputs = block_cells.random_inputs(block_cells.GRU, DIMS, np.float64)
-    r, u, c, _ = reference.gru_block_cell(**inputs)
+    r, u, c, _ = block_ops.gru_block_cell(**inputs)
     d_h = np.random.default_rng(2).normal(size=(3, 5))
-    got = reference.gru_block_cell_grad(**inputs, r=r, u=u, c=c, d_h=d_h)
-    want = reference.gru_block_cell_vjp(**inputs, cotangents=(None, None, None, d_h))
+    got = block_ops.gru_block_cell_grad(**inputs, r=r, u=u, c=c, d_h=d_h)
+    want = block_ops.gru_block_cell_vjp(**inputs, cotangents=(None, None, None, d_h))
     compare.assert_close(got[0], want[0], bound, "d_x")
     compare.assert_close(got[1], want[1], bound, "d_h_prev")
     compare.assert_close(got[3].sum(0), want[4], bound, "d_b_ru")
@@ -65,13 +66,17 @@ def test_grad_oracles_agree_with_the_vjps():
 
     inputs = block_cells.random_inputs(block_cells.LSTM, DIMS, np.float64)
     attrs = {"use_peephole": True}
-    outputs = reference.lstm_block_cell(**inputs, cell_clip=0.0, **attrs)
+    outputs = block_ops.lstm_block_cell(**inputs, cell_clip=0.0, **attrs)
     cs_grad = np.random.default_rng(3).normal(size=(3, 5))
-    got = reference.lstm_block_cell_grad(
-        *inputs.values(), *outputs[:6], cs_grad=cs_grad, h_grad=d_h, **attrs
+    got = block_ops.lstm_block_cell_grad(
+        **inputs,
+        **dict(zip(block_ops.LSTM_OUTPUTS[:6], outputs[:6], strict=True)),
+        cs_grad=cs_grad,
+        h_grad=d_h,
+        **attrs,
     )
     cotangents = (None, cs_grad, None, None, None, None, d_h)
-    want = reference.lstm_block_cell_vjp(**inputs, cotangents=cotangents, cell_clip=0.0, **attrs)
+    want = block_ops.lstm_block_cell_vjp(**inputs, cotangents=cotangents, cell_clip=0.0, **attrs)
     compare.assert_close(got[0], want[1], bound, "cs_prev_grad")
     compare.assert_close(got[1].sum(0), want[7], bound, "b_grad")
     for position in (2, 3, 4):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import compare, cudnn_ops, cudnn_reference, tolerances
+from helpers import compare, cudnn_ops, tolerances
+from helpers.reference import stack
 
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
 STEPS, BATCH = 4, 4
@@ -43,7 +44,7 @@ def test_backward_is_the_difference_of_forward(mode):
             "lengths": LENGTHS if number % 3 else None,
             "masks": masks if number % 2 else None,
         }
-        run = cudnn_reference.Run(net, **arguments, **options)
+        run = stack.Run(net, **arguments, **options)
         cotangents = _cotangents(run)
         gradients = run.backward(*cotangents)
         for name, output in zip(arguments, gradients, strict=True):
@@ -53,7 +54,7 @@ def test_backward_is_the_difference_of_forward(mode):
                 totals = []
                 for sign in (step, -step):
                     moved = {**arguments, name: arguments[name] + sign * direction}
-                    outputs = cudnn_reference.Run(net, **moved, **options).outputs().values()
+                    outputs = stack.Run(net, **moved, **options).outputs().values()
                     totals.append(
                         sum((c * o).sum() for c, o in zip(cotangents, outputs, strict=True))
                     )
@@ -73,7 +74,7 @@ def test_reference_is_pytorchs(mode):
             continue  # PyTorch has neither
         for lengths in (None, np.array([4, 2, 1, 3])):
             arguments = _arguments(net, seed=number)
-            run = cudnn_reference.Run(net, **arguments, lengths=lengths)
+            run = stack.Run(net, **arguments, lengths=lengths)
             cotangents = _cotangents(run)
             found = cudnn_witnesses.torch_run(
                 net, **arguments, lengths=lengths, cotangents=cotangents
@@ -92,10 +93,10 @@ def test_reference_is_onnx_runtimes(mode):
     from helpers import cudnn_witnesses
 
     for layers, directions in ((1, 1), (1, 2), (3, 1), (2, 2)):
-        net = cudnn_reference.Network(mode, layers, directions, 5, 7)
+        net = stack.Network(mode, layers, directions, 5, 7)
         arguments = _arguments(net)
         found = cudnn_witnesses.onnx_run(net, **arguments, lengths=[4, 1, 3, 2])
-        want = cudnn_reference.Run(net, **arguments, lengths=[4, 1, 3, 2]).outputs()
+        want = stack.Run(net, **arguments, lengths=[4, 1, 3, 2]).outputs()
         assert len(found) == 2 + (mode == "lstm")
         for name, value in found.items():
             bound = tolerances.bound("float", STEPS * (5 + 7))
@@ -106,6 +107,6 @@ def test_reference_is_onnx_runtimes(mode):
 def test_reference_gives_the_published_sums(case):
     net, (steps, batch), total = cudnn_ops.GOLDEN[case]
     arguments = {k: np.ones_like(v) for k, v in _arguments(net, 0, steps, batch).items()}
-    outputs = cudnn_reference.Run(net, **arguments).outputs().values()
+    outputs = stack.Run(net, **arguments).outputs().values()
     got = sum(value.sum() for value in outputs)
     compare.assert_close(got, total, tolerances.GOLDEN, case)
