@@ -95,20 +95,6 @@ def test_oracle_agrees_with_tensorflows_own_op(tf, op, attrs, dims):
         compare.assert_close(getattr(got, name), want[name], bound, f"{op.name} {name}")
 
 
-@pytest.mark.parametrize("change", ["x", "w", "b", "cs_prev"])
-def test_the_comparison_sees_one_wrong_element(change):
-    """A bound that lets a wrong element through would make every other test worthless."""
-    dims = (65, 130, 63)
-    inputs = block_cells.random_inputs(block_cells.LSTM, dims, np.float64)
-    want = block_cells.oracle(block_cells.LSTM, inputs, {})
-    inputs[change].flat[0] += 0.1
-    wrong = block_cells.oracle(block_cells.LSTM, inputs, {})
-    bound = tolerances.bound("float", block_cells.reduction_length(dims))
-    with pytest.raises(AssertionError):
-        for name in want:
-            compare.assert_close(wrong[name], want[name], bound)
-
-
 def test_legality_oracle():
     op = block_cells.LSTM
     shapes = op.shapes((2, 3, 4))
