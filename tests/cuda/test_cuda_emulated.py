@@ -6,6 +6,8 @@ segmentation fault, is a failed test.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import pathlib
 import subprocess
@@ -15,7 +17,9 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 
+import check_program
 import check_ptxas
+import run
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GPU = ROOT / "tests" / "gpu"
@@ -29,11 +33,51 @@ ptxas info    : Used {registers} registers, used 1 barriers, {shared} bytes smem
 """
 
 
-def test_kernels_in_the_emulation():
-    command = [sys.executable, GPU / "run.py", "--emulate", "--jobs", "2"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("ok: the CUDA engine in the emulation on the CPU\n")
+@contextlib.contextmanager
+def _alone(lock: pathlib.Path):
+    """No other process is inside with the same file."""
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield  # closing the file unlocks it
+
+
+@pytest.fixture(scope="session")
+def emulation(tmp_path_factory, worker_id):
+    """The engine's library and a stand-in for cuBLAS, built once for all workers of the run.
+
+    Or why they could not be built, so that no worker tries again.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        folder = folder.parent  # that all workers share
+    folder = folder / "emulation"
+    folder.mkdir(exist_ok=True)
+    library, cublas = folder / "engine.so", folder / "libcublas.so.12"
+    built, failed = folder / "built", folder / "failed"
+    with _alone(folder / "lock"):
+        if not built.exists() and not failed.exists():
+            try:
+                # Workers that wait use no processor, so the compilers may have two.
+                run.build_emulation(library, cublas, jobs=2)
+                built.touch()
+            except SystemExit as error:
+                failed.write_text(str(error))
+    assert built.exists(), failed.read_text()
+    return library, cublas
+
+
+@pytest.mark.parametrize("check", run.CHECKS)
+def test_kernels_in_the_emulation(emulation, check):
+    library, cublas = emulation
+    command = [sys.executable, GPU / check, "--library", library, "--emulated", "--cublas", cublas]
+    done = subprocess.run(
+        command, env=run.runner.environment(), capture_output=True, text=True, timeout=600
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode >= 0, f"killed by a signal: an access outside an array?\n{said}"
+    if check == "check_cudnn.py" and done.returncode == check_program.NOT_RUN:
+        pytest.skip(done.stdout.strip())  # it compares with cuDNN's own numbers
+    assert done.returncode == 0, said
 
 
 def test_kernels_on_the_gpu():

@@ -168,6 +168,26 @@ not run: check_blas.py
 """
 
 
+def test_the_emulation_runs_every_check(monkeypatch, capsys):
+    """Its library is built once, and each program is told where the stand-in for cuBLAS is."""
+    built, called = [], []
+
+    def build(library, cublas, jobs):
+        built.append((library.parent == cublas.parent, jobs))
+
+    def call(command, timeout, captured):
+        called.append([pathlib.Path(word).name for word in map(str, command)])
+        return 0, ""
+
+    monkeypatch.setattr(run, "build_emulation", build)
+    monkeypatch.setattr(runner, "call", call)
+    run.main(["--emulate", "--jobs", "1"])
+    assert built == [(True, 1)]
+    options = ["--library", "engine.so", "--emulated", "--cublas", "libcublas.so.12"]
+    assert [words[1:] for words in called] == [[check, *options] for check in run.CHECKS]
+    assert capsys.readouterr().out == "ok: the CUDA engine in the emulation on the CPU\n"
+
+
 def test_a_failure_ends_the_run_unless_it_is_to_go_on(parts):
     """Then all is run, with sanitizers too, and the last lines tell of all."""
     named = ("--checks", *_ENDS, "check_persistent.py", "--sanitizers", "memcheck")

@@ -1,7 +1,7 @@
 """Every tolerance of the tests, and why it is what it is.
 
-All are bounds on |got - want| / |want| in the L2 norm over a whole array, and, ELEMENT_FACTOR
-times as large, on the error of each element (`element_scale`).
+All are bounds on |got - want| / |want| in the L2 norm over a whole array, and,
+`element_factor` times as large, on the error of each element (`element_scale`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,16 @@ def type_name(dtype) -> str:
     return _ALIASES.get(name, name)
 
 
-# How much larger than the bound on the norm an element's relative error may be. A norm bounds the
-# root mean square of the errors, and the largest of n errors that are normally distributed is
-# sqrt(2 ln n) times that: 4.8 for 100,000. In the suite's 63,000 comparisons the norm is half its
-# bound at most, but for arrays of a few elements; 0.5 · 4.8 = 2.4. Seen: 1.8, in half.
-ELEMENT_FACTOR = 2.5
+def element_factor(size: int) -> float:
+    """How much larger than the bound on the norm an element's relative error may be.
+
+    A norm bounds the root mean square of the errors, and the largest of n errors is above that. An
+    element of a weight gradient is a sum of products, whose distribution falls off exponentially
+    where there are few of them, and so the largest of n grows with ln n. Of the suite's 80,000
+    comparisons, those of the CUDA engine included, the largest error seen is 0.24 ln n, and 1.8
+    in arrays of less than 20,000 elements. It is 2.6 for 5,000 elements, 3.8 for 300,000.
+    """
+    return max(2.0, 0.3 * math.log(max(size, 1)))
 
 
 def element_scale(want: np.ndarray) -> np.ndarray:
