@@ -27,7 +27,8 @@ def _total(call, raw_ops, tensors, cotangents) -> float:
 
 
 @modes
-def test_backprop_is_the_difference_of_forward(tfb, mode):
+@pytest.mark.parametrize("lengths, time_major", [(None, True), ((3, 0, 2), False)], ids=str)
+def test_backprop_is_the_difference_of_forward(tfb, mode, lengths, time_major):
     """Element by element, through input, input_h, input_c and params, in float64."""
     step = tolerances.FINITE_DIFFERENCE_STEP
     nets = [net for net in cudnn_ops.networks(mode) if net.params_size() < 400]
@@ -35,8 +36,7 @@ def test_backprop_is_the_difference_of_forward(tfb, mode):
         (layers, d, skip, mode == "lstm") for layers in (1, 2) for d in (1, 2) for skip in (0, 1)
     }
     for number, net in enumerate(nets):
-        lengths = (None, (3, 0, 2))[number % 2]
-        call = Call(net, 3, 3, lengths, time_major=number % 3 > 0)
+        call = Call(net, 3, 3, lengths, time_major=time_major)
         arrays = call.random("double", seed=number)
         cotangents = call.cotangents("double")
         tensors = call.tensors(arrays)

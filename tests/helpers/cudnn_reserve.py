@@ -101,16 +101,17 @@ def _random_bytes(raw_ops, call, tensors, cotangents, outputs) -> int:
     """Garbage behind a right header gives garbage, and garbage before it an error: no crash."""
     rng = np.random.default_rng(1)
     whole = outputs.reserve_space.numpy()
-    for number in range(20):
+    headers = [False, True] * 10
+    for right_header in headers:
         space = rng.integers(0, 256, whole.nbytes, np.uint8).view(np.float32)
-        if number % 2:
+        if right_header:
             space[:32] = whole[:32]
             call.backward(
                 raw_ops, tensors, outputs._replace(reserve_space=tf.constant(space)), cotangents
             )
         else:
             _refused(raw_ops, call, tensors, cotangents, outputs, tf.constant(space), "garbage")
-    return number
+    return len(headers)
 
 
 def _of_another_type(raw_ops) -> None:

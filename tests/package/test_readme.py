@@ -114,14 +114,3 @@ def test_named_files_and_verbs_exist(page):
     folders = "|".join(f.name for f in ROOT.iterdir() if f.is_dir() and f.name[0] != ".")
     for path in re.findall(rf"`((?:{folders})/[\w./-]+)`", text):
         assert (ROOT / pathlib.Path(path)).exists(), path
-
-
-def test_readme_tells_how_to_use_it_before_how_fast_it_is():
-    headings = re.findall(r"^## (.+)$", README, flags=re.MULTILINE)
-    last_of_use = headings.index("When something is wrong")
-    assert last_of_use < headings.index("Speed")
-    assert len(README.splitlines()) < 500
-
-
-def test_architecture_is_two_pages_at_most():
-    assert len((ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8").split()) <= 1000

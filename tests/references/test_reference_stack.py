@@ -29,7 +29,9 @@ def _cotangents(run, seed=1):
 
 
 @modes
-def test_backward_is_the_difference_of_forward(mode):
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["all steps", "lengths"])
+@pytest.mark.parametrize("dropout", [False, True], ids=["all", "dropout"])
+def test_backward_is_the_difference_of_forward(mode, lengths, dropout):
     """Along random directions of every argument, masks of dropout and lengths included.
 
     Along a random direction every wrong term of a gradient shows.
@@ -41,8 +43,8 @@ def test_backward_is_the_difference_of_forward(mode):
         shape = (STEPS, BATCH, net.directions * net.width)
         masks = [rng.integers(0, 2, shape) / 0.5 for _ in range(net.layers - 1)]
         options = {
-            "lengths": LENGTHS if number % 3 else None,
-            "masks": masks if number % 2 else None,
+            "lengths": lengths,
+            "masks": masks if dropout else None,
         }
         run = stack.Run(net, **arguments, **options)
         cotangents = _cotangents(run)

@@ -170,23 +170,30 @@ def test_masks_lengths_layouts_and_directions(tfb, key, dropout, projected):
         )
 
 
+# (T, B, I, H), the pattern, and what the call is: one row, a few, rows for more than one tile, and
+# more than a panel of units.
+SIZES = (
+    ((1, 1, 3, 7), "none", {"projected": False, "time_major": False, "backwards": False}),
+    (
+        (3, 2, 5, 33),
+        "lengths and holes",
+        {"projected": False, "time_major": True, "backwards": True},
+    ),
+    ((4, 20, 17, 40), "none", {"projected": True, "time_major": False, "backwards": False}),
+    (
+        (2, 130, 3, 66),
+        "lengths and holes",
+        {"projected": True, "time_major": True, "backwards": False},
+    ),
+)
+
+
 @all_variants
 @pytest.mark.parametrize("dtype", block_cells.DTYPES)
 def test_every_type_and_size(tfb, key, dtype):
-    """One row, a few, rows for more than one tile, and more than a panel of units."""
-    for number, dims in enumerate(((1, 1, 3, 7), (3, 2, 5, 33), (4, 20, 17, 40), (2, 130, 3, 66))):
-        pattern = sequence_functions.patterns(dims)["lengths and holes" if number % 2 else "none"]
-        _check(
-            tfb,
-            VARIANTS[key],
-            dims,
-            dtype,
-            pattern,
-            dropout=True,
-            projected=number >= 2,
-            time_major=bool(number % 2),
-            backwards=number == 1,
-        )
+    for dims, kind, how in SIZES:
+        pattern = sequence_functions.patterns(dims)[kind]
+        _check(tfb, VARIANTS[key], dims, dtype, pattern, dropout=True, **how)
 
 
 @all_variants
