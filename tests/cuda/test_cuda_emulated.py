@@ -70,9 +70,7 @@ def emulation(tmp_path_factory, worker_id):
 def test_kernels_in_the_emulation(emulation, check):
     library, cublas = emulation
     command = [sys.executable, GPU / check, "--library", library, "--emulated", "--cublas", cublas]
-    done = subprocess.run(
-        command, env=run.runner.environment(), capture_output=True, text=True, timeout=600
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     said = done.stdout + done.stderr
     assert done.returncode >= 0, f"killed by a signal: an access outside an array?\n{said}"
     if check == "check_cudnn.py" and done.returncode == check_program.NOT_RUN:

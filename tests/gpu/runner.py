@@ -15,18 +15,14 @@ import check_program
 HERE = pathlib.Path(__file__).resolve().parent
 
 
-def environment() -> dict[str, str]:
-    """NumPy's threads would spin beside the other job, for GEMMs that are too small for them."""
-    return {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
-
-
 def call(command: list, timeout: float | None, *, captured: bool) -> tuple[int | None, str]:
     """The exit code, None if the program ran out of time, and its output where it is captured."""
     process = subprocess.Popen(
         [str(part) for part in command],
         text=True,
         stdout=subprocess.PIPE if captured else None,
-        env=environment(),
+        # NumPy's threads would spin beside the other job, for products that are too small for them.
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
         # What has a limit is ended with all that it started: a sanitizer's program has the GPU.
         process_group=None if timeout is None else 0,
     )
