@@ -25,12 +25,12 @@ def _transparent(units, directions=1, layers=2, bias=0.0, dtype="float"):
     net = Network("rnn_relu", layers, directions, units, units, skip=True)
     params = np.zeros(net.params_size(), cudnn_ops.numpy_type(dtype))
     weights, biases = stack.canonical(net, params)
-    for k in range(directions, net.pseudo_layers):
+    for k in range(directions, net.layer_directions):
         # Direction d of a layer takes up what direction d of the layer below gives.
         eye = np.eye(units)
         parts = [eye if d == k % directions else 0 * eye for d in range(directions)]
         weights[2 * k][:] = np.concatenate(parts, axis=1)
-        if k >= net.pseudo_layers - directions:
+        if k >= net.layer_directions - directions:
             biases[2 * k][:] = bias
     return net, params
 

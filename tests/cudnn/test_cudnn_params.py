@@ -157,7 +157,7 @@ def test_canonical_order_is_pytorchs(tfb, mode):
         module = cudnn_witnesses.torch_module(net, params)
         got = _to_canonical(tfb.raw_ops, net, tf.constant(params))
         g, per_layer = net.gates, len(net.matrices(0))
-        for k in range(net.pseudo_layers):
+        for k in range(net.layer_directions):
             suffix = cudnn_witnesses.torch_suffix(net, k)
             own = got.weights[k * per_layer : (k + 1) * per_layer]
             own_biases = got.biases[2 * g * k : 2 * g * (k + 1)]

@@ -32,7 +32,7 @@ from helpers.reference.stack import Network
 
 _HEADER_BYTES = 128
 _USED_HEADER_BYTES = 112
-_ARRAYS = {"lstm": 5, "gru": 4, "rnn_relu": 0, "rnn_tanh": 0}  # kept for each pseudo-layer
+_ARRAYS = {"lstm": 5, "gru": 4, "rnn_relu": 0, "rnn_tanh": 0}  # kept for each layer direction
 
 
 def compare_stack(stack: Stack, call: Call, dtype: str, options=DEFAULT, seed=0, masks=None):
@@ -201,7 +201,7 @@ def reserve_parts(call: Call, dtype: str):
         parts.append((name, begin, begin + used, end))
         begin = end
 
-    for k, n in itertools.product(range(net.pseudo_layers), range(_ARRAYS[net.mode])):
+    for k, n in itertools.product(range(net.layer_directions), range(_ARRAYS[net.mode])):
         add(f"array {n} of {k}", sum(lengths) * net.units * size)
     for layer in range(net.layers - 1):
         add(f"h {layer}", elements * size)

@@ -168,7 +168,7 @@ def slopes_are_certain(run: stack.Run, dtype: str) -> bool:
 
 
 def _arguments(run: stack.Run, k: int, dtype) -> np.ndarray:
-    """What relu is applied to in a pseudo-layer, each step's computed in `dtype`."""
+    """What relu is applied to in a layer direction, each step's computed in `dtype`."""
     values = {name: value.astype(dtype) for name, value in run.sequences[k].items()}
     z = run.states_before(k).astype(dtype) @ values["w_h"] + (values["b"] + values["b_h"])
     x = run.layer_inputs[k // run.net.directions].astype(dtype)

@@ -55,8 +55,8 @@ class Call:
         net = self.net
         return {
             "input": (self.steps, self.batch, net.inputs),
-            "input_h": (net.pseudo_layers, self.batch, net.width),
-            "input_c": (net.pseudo_layers, self.batch, net.units),
+            "input_h": (net.layer_directions, self.batch, net.width),
+            "input_c": (net.layer_directions, self.batch, net.units),
             "params": (net.params_size(),),
         }
 

@@ -18,9 +18,9 @@ _TORCH = {
 }
 
 
-def torch_suffix(net: stack.Network, pseudo: int) -> str:
-    """How PyTorch names the parameters of a pseudo-layer."""
-    layer, direction = divmod(pseudo, net.directions)
+def torch_suffix(net: stack.Network, number: int) -> str:
+    """How PyTorch names the parameters of a layer direction."""
+    layer, direction = divmod(number, net.directions)
     return f"l{layer}" + ("_reverse" if direction else "")
 
 
@@ -29,7 +29,7 @@ def torch_blocks(net: stack.Network, params: np.ndarray) -> dict[str, np.ndarray
     weights, biases = stack.canonical(net, params)
     per_layer, g = len(net.matrices(0)), net.gates
     blocks = {}
-    for k in range(net.pseudo_layers):
+    for k in range(net.layer_directions):
         suffix = torch_suffix(net, k)
         own, own_biases = weights[k * per_layer :], biases[2 * g * k :]
         blocks[f"weight_ih_{suffix}"] = np.concatenate(own[:g])

@@ -16,8 +16,8 @@ def _arguments(net, seed=0, steps=STEPS, batch=BATCH):
     rng = np.random.default_rng(seed)
     shapes = {
         "x": (steps, batch, net.inputs),
-        "input_h": (net.pseudo_layers, batch, net.width),
-        "input_c": (net.pseudo_layers, batch, net.units),
+        "input_h": (net.layer_directions, batch, net.width),
+        "input_c": (net.layer_directions, batch, net.units),
         "params": (net.params_size(),),
     }
     return {k: rng.uniform(-0.9, 0.9, shape) for k, shape in shapes.items()}
@@ -85,7 +85,7 @@ def test_reference_is_pytorchs(mode):
             blocks = cudnn_witnesses.torch_blocks(net, gradients.pop("params_backprop"))
             want = run.outputs() | gradients | blocks
             bound = tolerances.bound("double", 1000, backward=True)
-            assert len(found) >= 4 + 4 * net.pseudo_layers
+            assert len(found) >= 4 + 4 * net.layer_directions
             for name, value in found.items():
                 compare.assert_close(want[name], value, bound, f"{net} {name} {lengths}")
 

@@ -66,7 +66,7 @@ def unique(count: int, dtype: str) -> np.ndarray:
 
 
 def run_op(net: Network, params: np.ndarray, x: np.ndarray) -> list[np.ndarray]:
-    zeros = [np.zeros([net.pseudo_layers, x.shape[1], n]) for n in (net.width, net.units)]
+    zeros = [np.zeros([net.layer_directions, x.shape[1], n]) for n in (net.width, net.units)]
     call = Call(net, x.shape[0], x.shape[1])
     arrays = dict(zip(("input", "input_h", "input_c", "params"), (x, *zeros, params), strict=True))
     result = call.forward(tf.raw_ops, call.tensors(arrays), is_training=False)

@@ -37,12 +37,12 @@ class Network:
         return self.num_proj or self.units
 
     @property
-    def pseudo_layers(self) -> int:
+    def layer_directions(self) -> int:
         return self.layers * self.directions
 
-    def matrices(self, pseudo: int) -> list[tuple[int, int]]:
-        """Shapes of the matrices of a pseudo-layer, in their order."""
-        if pseudo >= self.directions:
+    def matrices(self, number: int) -> list[tuple[int, int]]:
+        """Shapes of the matrices of a layer direction, in their order."""
+        if number >= self.directions:
             columns = self.directions * self.width
         else:
             columns = 0 if self.skip else self.inputs
@@ -52,8 +52,8 @@ class Network:
 
     def canonical_shapes(self) -> tuple[list[tuple[int, int]], list[tuple[int]]]:
         """Shapes of all weights and of all biases, in canonical order."""
-        weights = [shape for k in range(self.pseudo_layers) for shape in self.matrices(k)]
-        return weights, [(self.units,)] * (2 * self.gates * self.pseudo_layers)
+        weights = [shape for k in range(self.layer_directions) for shape in self.matrices(k)]
+        return weights, [(self.units,)] * (2 * self.gates * self.layer_directions)
 
     def params_size(self) -> int:
         weights, biases = self.canonical_shapes()
@@ -93,7 +93,7 @@ def _weight_views(net: Network, params: np.ndarray) -> list[dict[str, np.ndarray
         return params[offsets[begin] : offsets[end]].reshape(shape)
 
     found = []
-    for k in range(net.pseudo_layers):
+    for k in range(net.layer_directions):
         first, first_bias = k * per_layer, len(weights) + 2 * g * k
         views = {"w_h": joined(first + g, first + 2 * g, columns, net.width).T}
         if not (net.skip and k < net.directions):
