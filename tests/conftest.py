@@ -7,18 +7,12 @@ for it, and a test that needs a GPU says that it was not run.
 from __future__ import annotations
 
 import os
-import pathlib
-import sys
 
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # The oracles' products are small, and threads for them would only wait for each other, busily.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-_TESTS = pathlib.Path(__file__).resolve().parent
-for _path in (str(_TESTS), str(_TESTS.parent)):
-    if _path not in sys.path:
-        sys.path.insert(0, _path)
 
 
 def pytest_addoption(parser):

@@ -12,12 +12,10 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import block_cells
 import check_program
-import compare
 import device_engine
 import numpy as np
-import tolerances
+from helpers import block_cells, compare, tolerances
 
 # Enough tiles for the larger tile of the GEMM: of the gates, then of d_x.
 LARGE_DIMS = ((289, 9, 417), (290, 421, 33))

@@ -14,12 +14,10 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import block_cells
 import check_program
-import compare
 import device_engine
 import numpy as np
-import tolerances
+from helpers import block_cells, compare, tolerances
 
 # rows, columns, depth; one row and one column, whose strides mean nothing, and a depth of none.
 DIMS = ((1, 1, 1), (5, 7, 3), (1, 6, 4), (6, 1, 4), (3, 5, 1), (4, 3, 0), (1, 3, 0), (17, 9, 33))

@@ -14,14 +14,12 @@ import warnings
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check_program
-import compare
-import cudnn_calls
 import device_engine
-import tolerances
 import torch_calls
-from cudnn_calls import Call
-from cudnn_reference import Network
 from device_stack import Options, Stack, cotangents_of, exact, reference, slopes_are_certain
+from helpers import compare, cudnn_calls, tolerances
+from helpers.cudnn_calls import Call
+from helpers.reference.stack import Network
 
 LENGTHS = (5, 2, 1, 4)  # cuDNN knows no row without steps
 
@@ -84,7 +82,7 @@ def main() -> None:
         return
     if importlib.util.find_spec("torch") is None:
         check_program.not_run("no PyTorch to compare with")
-    import torch_witness
+    from helpers import torch_witness
 
     torch = torch_witness.torch
     if not arguments.emulated and not torch.cuda.is_available():

@@ -16,18 +16,16 @@ from collections.abc import Callable
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import block_cells
 import check_program
-import compare
-import cudnn_calls
 import device_engine
-import sequence_oracle
 import sequences
 from check import encoded_inputs
 from check_sequences import LENGTHS, given_backward, variants
-from cudnn_calls import Call
-from cudnn_reference import Network
 from device_stack import Options, Stack, cotangents_of, exact
+from helpers import block_cells, compare, cudnn_calls
+from helpers.cudnn_calls import Call
+from helpers.reference import sequence as sequence_oracle
+from helpers.reference.stack import Network
 
 
 def each_fails(library, run: Callable[[], dict]) -> int:

@@ -14,13 +14,13 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import block_cells
 import check_program
 import check_sequences
 import device_engine
 import numpy as np
-import sequence_oracle
 import sequences
+from helpers import block_cells
+from helpers.reference import sequence as sequence_oracle
 
 CELLS = sequences.FUNCTIONS
 SIZES = ((5, 9, 8, 33), (4, 2, 70, 11), (5, 33, 3, 10))  # panels, tiles and slices end inside

@@ -16,10 +16,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check_program
 import check_sequences
-import compare
 import device_engine
-import sequence_oracle
 import sequences
+from helpers import compare
+from helpers.reference import sequence as sequence_oracle
 
 CELLS = sequences.FUNCTIONS
 ANY = 2**31 - 1

@@ -12,14 +12,12 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import block_cells
 import check_program
-import compare
 import device_engine
 import numpy as np
-import sequence_oracle
 import sequences
-import tolerances
+from helpers import block_cells, compare, tolerances
+from helpers.reference import sequence as sequence_oracle
 
 CELLS = sequences.FUNCTIONS
 DIMS = (5, 4, 3, 6)  # T, B, I, H

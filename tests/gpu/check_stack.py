@@ -13,16 +13,9 @@ import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
-import block_cells
 import check_program
-import compare
-import cudnn_calls
-import cudnn_reference
 import device_engine
 import numpy as np
-import tolerances
-from cudnn_calls import Call
-from cudnn_reference import Network
 from device_stack import (
     DEFAULT,
     Options,
@@ -32,10 +25,14 @@ from device_stack import (
     reference,
     slopes_are_certain,
 )
+from helpers import block_cells, compare, cudnn_calls, tolerances
+from helpers.cudnn_calls import Call
+from helpers.reference import stack
+from helpers.reference.stack import Network
 
 _HEADER_BYTES = 128
 _USED_HEADER_BYTES = 112
-_ARRAYS = {"lstm": 5, "gru": 4, "rnn_relu": 0, "rnn_tanh": 0}  # kept for each pseudo-layer
+_ARRAYS = {"lstm": 5, "gru": 4, "rnn_relu": 0, "rnn_tanh": 0}  # kept for each layer direction
 
 
 def compare_stack(stack: Stack, call: Call, dtype: str, options=DEFAULT, seed=0, masks=None):
@@ -75,7 +72,7 @@ def uncertain_slopes() -> int:
     for step, row, unit in ((0, 0, 0), (1, 2, 3), (2, 0, 2)):
         # Without weights of the state, and with this bias, one argument of the first layer is 1e-8.
         near = {name: value.copy() for name, value in arrays.items()}
-        weights, biases = cudnn_reference.canonical(call.net, near["params"])
+        weights, biases = stack.canonical(call.net, near["params"])
         weights[1][unit], biases[1][unit] = 0.0, 0.0
         biases[0][unit] = 1e-8 - weights[0][unit] @ near["input"][step, row]
         run = reference(call, "float", near)
@@ -204,7 +201,7 @@ def reserve_parts(call: Call, dtype: str):
         parts.append((name, begin, begin + used, end))
         begin = end
 
-    for k, n in itertools.product(range(net.pseudo_layers), range(_ARRAYS[net.mode])):
+    for k, n in itertools.product(range(net.layer_directions), range(_ARRAYS[net.mode])):
         add(f"array {n} of {k}", sum(lengths) * net.units * size)
     for layer in range(net.layers - 1):
         add(f"h {layer}", elements * size)

@@ -17,13 +17,12 @@ import sys
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check_program
-import compare
-import cudnn_calls
 import device_engine
 from check_stack import compare_stack, masks_of
-from cudnn_calls import Call
-from cudnn_reference import Network
 from device_stack import DEFAULT, Options, Stack, cotangents_of, exact
+from helpers import compare, cudnn_calls
+from helpers.cudnn_calls import Call
+from helpers.reference.stack import Network
 
 
 def layers_in_pairs(stack: Stack) -> int:

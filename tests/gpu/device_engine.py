@@ -11,8 +11,8 @@ import importlib
 import pathlib
 from collections.abc import Mapping, Sequence
 
-import block_cells
 import numpy as np
+from helpers import block_cells
 
 DTYPES = ("half", "bfloat16", "float", "double")  # the order of the shim's DType
 FUNCTIONS = (  # the order of the shim's Function

@@ -8,11 +8,11 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 
-import cudnn_calls
-import cudnn_reference
 import device_engine
 import numpy as np
-from cudnn_calls import Call
+from helpers import cudnn_calls
+from helpers.cudnn_calls import Call
+from helpers.reference import stack
 
 _UNWRITTEN = 0xFF  # NaN in every type
 GRADIENTS = ("input_backprop", "input_h_backprop", "input_c_backprop", "params_backprop")
@@ -143,7 +143,7 @@ def reference(call: Call, dtype: str, arrays, masks=None):
         return _as_type(values, dtype) if dtype in ("half", "bfloat16") else values
 
     values = [arrays[k] for k in call.shapes()]
-    return cudnn_reference.Run(call.net, *values, lengths=call.lengths, masks=masks, stored=stored)
+    return stack.Run(call.net, *values, lengths=call.lengths, masks=masks, stored=stored)
 
 
 # How far from 0 relu's arguments must be, in standard deviations of what float32 rounds off in one
@@ -151,7 +151,7 @@ def reference(call: Call, dtype: str, arrays, masks=None):
 _CERTAIN = 16
 
 
-def slopes_are_certain(run: cudnn_reference.Run, dtype: str) -> bool:
+def slopes_are_certain(run: stack.Run, dtype: str) -> bool:
     """Whether relu has the same slopes in whatever order float32 adds.
 
     Among 10⁵ arguments there may be one as near 0 as its rounding error. Its slope is 0 in one
@@ -159,7 +159,7 @@ def slopes_are_certain(run: cudnn_reference.Run, dtype: str) -> bool:
     """
     if run.net.mode != "rnn_relu" or dtype == "double":
         return True
-    for k in run.steps:
+    for k in range(len(run.sequences)):
         exactly, rounded = (_arguments(run, k, d) for d in (np.float64, np.float32))
         error = np.sqrt(np.mean((rounded - exactly) ** 2)) if exactly.size else 0.0
         if np.any(np.abs(exactly) < _CERTAIN * error):
@@ -167,15 +167,13 @@ def slopes_are_certain(run: cudnn_reference.Run, dtype: str) -> bool:
     return True
 
 
-def _arguments(run: cudnn_reference.Run, k: int, dtype) -> np.ndarray:
-    """What relu is applied to in a pseudo-layer, each step's computed in `dtype`."""
-    cell, steps = run.cells[k], run.steps[k]
-    times = [step.t for step in steps]
-    x = run.layer_inputs[k // run.net.directions][times].astype(dtype)
-    h = np.reshape([step.h_prev for step in steps], (*x.shape[:2], run.net.units)).astype(dtype)
-    z = h @ cell.r[0].T.astype(dtype) + (cell.b_w + cell.b_r)[0].astype(dtype)
-    z += x if cell.w is None else x @ cell.w[0].T.astype(dtype)
-    return z[run.alive[times]]
+def _arguments(run: stack.Run, k: int, dtype) -> np.ndarray:
+    """What relu is applied to in a layer direction, each step's computed in `dtype`."""
+    values = {name: value.astype(dtype) for name, value in run.sequences[k].items()}
+    z = run.states_before(k).astype(dtype) @ values["w_h"] + (values["b"] + values["b_h"])
+    x = run.layer_inputs[k // run.net.directions].astype(dtype)
+    z += x @ values["w_x"] if "w_x" in values else x
+    return z[run.alive]
 
 
 def cotangents_of(call: Call, dtype: str, seed: int = 1):

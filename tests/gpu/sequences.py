@@ -11,7 +11,7 @@ import dataclasses
 
 import device_engine
 import numpy as np
-import sequence_oracle
+from helpers.reference import sequence as sequence_oracle
 
 FUNCTIONS = ("rnn", "lstm", "gru", "gru_after")  # forward, then backward, in the shim's Function
 GATES = {

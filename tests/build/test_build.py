@@ -1,0 +1,392 @@
+"""What the build leaves behind: which file may include which, what the libraries export and need,
+the loader's refusals, the doctor, the wheel, how make calls the build."""
+
+from __future__ import annotations
+
+import email
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import zipfile
+
+import pytest
+from helpers.children import ROOT, assert_ok, run_python
+
+from tools import build
+
+PACKAGE = ROOT / "tf_blockrnn"
+
+# Which includes a file may have, by the longest prefix of its path: patterns of whole names. The
+# arrows point from the ops and their kernels to the engines and from there to the core.
+STANDARD = r"[a-z_0-9]+"  # <vector>
+EIGEN = r"(unsupported/)?Eigen/.*"
+INTRINSICS = r"immintrin\.h"  # the compiler's own
+CUDA = r"(cuda_.*|cublas_v2\.h|cooperative_groups\.h)"
+POSIX = r"(dlfcn|unistd)\.h"
+TENSORFLOW = r"(tensorflow|absl|tsl|xla)/.*"
+INCLUDE_RULES = {
+    "cc/core/": [STANDARD, r"cc/core/.*"],
+    "cc/kernels/cpu/": [STANDARD, INTRINSICS, EIGEN, r"cc/core/.*", r"cc/kernels/cpu/.*"],
+    "cc/kernels/cuda/": [STANDARD, POSIX, EIGEN, CUDA, r"cc/core/.*", r"cc/kernels/cuda/.*"],
+    "cc/ops/": [STANDARD, TENSORFLOW, r"cc/core/.*", r"cc/ops/.*"],
+    "cc/kernels/": [
+        STANDARD,
+        POSIX,
+        EIGEN,
+        TENSORFLOW,
+        r"cc/core/.*",
+        r"cc/ops/.*",
+        r"cc/kernels/[^/]*",
+        r"cc/kernels/(cpu|cuda)/engine\.h",
+        r"cc/kernels/cuda/blas/cublas\.h",
+    ],
+}
+
+
+def forbidden_includes(path: str, text: str) -> list[str]:
+    """The includes of a file that the rules do not allow; `path` is relative to the root."""
+    folder = max((prefix for prefix in INCLUDE_RULES if path.startswith(prefix)), key=len)
+    included = re.findall(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', text, flags=re.MULTILINE)
+    allowed = re.compile("|".join(INCLUDE_RULES[folder]))
+    return [name for name in included if not allowed.fullmatch(name)]
+
+
+SOURCES = sorted(
+    path.relative_to(ROOT).as_posix()
+    for path in (ROOT / "cc").rglob("*")
+    if path.suffix in (".cc", ".h", ".cuh")
+)
+
+
+@pytest.mark.parametrize("path", SOURCES)
+def test_includes(path):
+    assert not forbidden_includes(path, (ROOT / path).read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "path, include",
+    [
+        ("cc/core/a.h", '"Eigen/Core"'),
+        ("cc/core/a.h", '"cc/kernels/cpu/engine.h"'),
+        ("cc/kernels/cpu/a.cc", '"tensorflow/core/framework/tensor.h"'),
+        ("cc/kernels/cpu/a.cc", '"absl/status/status.h"'),
+        ("cc/kernels/cpu/a.cc", '"cc/kernels/kernel_util.h"'),
+        ("cc/kernels/cuda/a.cu.cc", "<tsl/platform/errors.h>"),
+        ("cc/kernels/cuda/a.cu.cc", '"cc/kernels/cpu/gemm/simd.h"'),
+        ("cc/kernels/a.cc", '"cc/kernels/cpu/gemm/simd.h"'),
+        ("cc/ops/a.cc", '"cc/kernels/kernel_util.h"'),
+    ],
+)
+def test_include_rules_see_a_wrong_arrow(path, include):
+    assert forbidden_includes(path, f"#include <vector>\n  # include {include}\n")
+
+
+def objdump(option: str, library: pathlib.Path) -> str:
+    return assert_ok(
+        subprocess.run(
+            ["objdump", option, str(library)], capture_output=True, text=True, check=False
+        ),
+        "objdump",
+    )
+
+
+def defined_symbols(library: pathlib.Path) -> set[str]:
+    """What other libraries can link to."""
+    lines = objdump("-T", library).splitlines()
+    return {line.split()[-1] for line in lines if re.match(r"[0-9a-f]{16} ", line)} - {
+        line.split()[-1] for line in lines if "*UND*" in line
+    }
+
+
+ENGINES = sorted(PACKAGE.glob("libblockrnn_cpu_*.so"))
+
+
+def test_an_engine_is_built():
+    assert ENGINES
+
+
+@pytest.mark.parametrize("library", ENGINES, ids=lambda path: path.name)
+def test_engine_exports_one_symbol(library):
+    assert defined_symbols(library) == {"blockrnn_cpu_engine"}
+
+
+def test_ops_library_exports_its_own_names_only():
+    names = defined_symbols(PACKAGE / "libblockrnn_ops.so")
+    assert names
+    assert all(name.startswith("blockrnn_") for name in names)
+
+
+@pytest.mark.parametrize("library", sorted(PACKAGE.glob("*.so")), ids=lambda path: path.name)
+def test_libraries_need_no_gpu_library(library):
+    needed = re.findall(r"NEEDED\s+(\S+)", objdump("-p", library))
+    # ld-linux holds __tls_get_addr.
+    allowed = r"(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux.*)\.so.*"
+    if "ops" in library.name:
+        allowed += r"|libtensorflow_framework\.so.*"
+    assert [name for name in needed if not re.fullmatch(allowed, name)] == []
+
+
+@pytest.fixture
+def package_copy(tmp_path):
+    """A copy of the package to break."""
+    return shutil.copytree(PACKAGE, tmp_path / "tf_blockrnn")
+
+
+def import_error(package_copy) -> str:
+    """What an import of the copy says, all of which must be an ImportError."""
+    result = run_python(["-c", "import tf_blockrnn"], cwd=package_copy.parent)
+    assert result.returncode == 1
+    last_line = result.stderr.strip().splitlines()[-1]
+    assert last_line.startswith("ImportError: ")
+    return last_line
+
+
+def test_another_tensorflow_is_refused_before_loading(package_copy, tf):
+    info = json.loads((package_copy / "_build_info.json").read_text())
+    info["tensorflow"] = "2.4.1"
+    (package_copy / "_build_info.json").write_text(json.dumps(info))
+    # Loading this would say something else.
+    (package_copy / "libblockrnn_ops.so").write_bytes(b"no library")
+    message = import_error(package_copy)
+    assert "2.4.1" in message
+    assert tf.__version__ in message
+    assert f"make build PYTHON={sys.executable}" in message
+
+
+def test_another_patch_version_is_taken(package_copy):
+    info = json.loads((package_copy / "_build_info.json").read_text())
+    minor = ".".join(info["tensorflow"].split(".")[:2])
+    info["tensorflow"] = f"{minor}.99"
+    (package_copy / "_build_info.json").write_text(json.dumps(info))
+    code = "import tf_blockrnn; print(tf_blockrnn.__file__)"
+    result = run_python(["-c", code], cwd=package_copy.parent)
+    assert assert_ok(result, "import").startswith(str(package_copy))
+
+
+@pytest.mark.parametrize("missing", ["libblockrnn_ops.so", "_build_info.json"])
+def test_missing_libraries_say_how_to_build_them(package_copy, missing):
+    (package_copy / missing).unlink()
+    message = import_error(package_copy)
+    assert str(package_copy) in message
+    assert f"make build PYTHON={sys.executable}" in message
+
+
+def test_broken_library_says_how_to_build_it(package_copy):
+    (package_copy / "libblockrnn_ops.so").write_bytes(b"no library")
+    assert f"make build PYTHON={sys.executable}" in import_error(package_copy)
+
+
+def test_build_info(tfb, tf):
+    info = tfb.build_info()
+    assert info["version"] == tfb.__version__
+    assert info["tensorflow"].split(".")[:2] == tf.__version__.split(".")[:2]
+    assert info["compiler"]
+    assert info["cpu_isa"] in info["cpu_isas_available"]
+    assert set(info["cpu_isas_available"]) <= {
+        path.stem.removeprefix("libblockrnn_cpu_") for path in ENGINES
+    }
+    # Either it was compiled for something or there is a reason.
+    assert bool(info["cuda"]["architectures"]) != bool(info["cuda"]["missing"])
+    assert bool(info["cuda"]["architectures"]) == bool(info["cuda"]["version"])
+    gpu = info["gpu"]
+    assert len(gpu["devices"]) == len(tf.config.list_physical_devices("GPU"))
+    looked = bool(gpu["devices"] and info["cuda"]["architectures"])
+    assert bool(gpu["cublas"] or gpu["cublas_problem"]) == looked
+    assert gpu["driver"] or not gpu["devices"]
+
+
+def test_importing_the_package_does_not_import_its_layers():
+    code = "import sys, tf_blockrnn; sys.exit('tf_blockrnn.layers' in sys.modules)"
+    assert_ok(run_python(["-c", code]), "import")
+    code = "import tf_blockrnn; tf_blockrnn.layers.GRUCell"
+    assert_ok(run_python(["-c", code]), "import")
+
+
+def test_doctor_is_content(tfb):
+    report = assert_ok(run_python(["-m", "tf_blockrnn", "doctor"]), "doctor")
+    info = tfb.build_info()
+    for fact in (info["version"], info["tensorflow"], info["compiler"], info["cpu_isa"]):
+        assert fact in report
+    assert ", ".join(info["cpu_isas_available"]) in report
+    assert (info["cuda"]["missing"] or ", ".join(info["cuda"]["architectures"])) in report
+    assert re.search(r"^GRUBlockCell +ok", report, flags=re.MULTILINE)
+
+
+def test_doctor_reports_an_engine_that_cannot_be_opened():
+    result = run_python(["-m", "tf_blockrnn", "doctor"], TF_BLOCKRNN_CPU_ISA="x86-64-v0")
+    assert result.returncode == 1
+    assert "no CPU engine can be opened" in result.stdout
+    assert re.search(r"^GRUBlockCell +FAILED.*x86-64-v0", result.stdout, flags=re.MULTILINE)
+
+
+def test_doctor_sees_wrong_numbers(package_copy):
+    raw_ops = package_copy / "raw_ops.py"
+    doctored = "\n_right = GRUBlockCell\n" + (
+        "def GRUBlockCell(**arguments):\n"
+        "    result = _right(**arguments)\n"
+        "    return result._replace(h=result.h + 0.001)\n"
+    )
+    raw_ops.write_text(raw_ops.read_text() + doctored)
+    result = run_python(["-m", "tf_blockrnn", "doctor"], cwd=package_copy.parent)
+    assert result.returncode == 1
+    assert re.search(r"^GRUBlockCell +WRONG", result.stdout, flags=re.MULTILINE)
+
+
+def test_tensorflows_cudnn_ops_keep_to_the_switch(tfb):
+    """No kernel for any of them, and every one of ours."""
+    code = (
+        "import tf_blockrnn\n"
+        "from tensorflow.python.framework import kernels\n"
+        "def on_cpu(op):\n"
+        "    found = kernels.get_registered_kernels_for_op(op).kernel\n"
+        "    return any(kernel.device_type == 'CPU' for kernel in found)\n"
+        "ops = [name for name in tf_blockrnn.raw_ops.__all__ if name.startswith('Cudnn')]\n"
+        "print(sum(map(on_cpu, ops)), sum(on_cpu(f'BlockRNN>{op}') for op in ops))\n"
+    )
+    del tfb
+    for switch, theirs in (("0", "0"), ("1", "11"), ("", "11")):
+        out = assert_ok(run_python(["-c", code], TF_BLOCKRNN_EXTEND_TF=switch), "import")
+        assert out.split() == [theirs, "11"], f"TF_BLOCKRNN_EXTEND_TF={switch}"
+
+
+@pytest.mark.parametrize("switch", ["false", "no", "00", " 0", "2"])
+def test_no_other_switch_is_taken_for_one(switch):
+    """Python refuses it before the library is loaded, to which all but 0 is on."""
+    message = f"ImportError: TF_BLOCKRNN_EXTEND_TF must be 0 or 1, or not set; it is {switch!r}"
+    result = run_python(["-c", "import tf_blockrnn"], TF_BLOCKRNN_EXTEND_TF=switch)
+    assert result.returncode == 1 and message in result.stderr
+
+
+def test_doctor_tells_of_a_wrong_switch():
+    command = ["-m", "tf_blockrnn", "doctor"]
+    result = run_python(command, fresh=True, cwd=ROOT, TF_BLOCKRNN_EXTEND_TF="no")
+    assert result.returncode == 1
+    assert "FAILED: ImportError: TF_BLOCKRNN_EXTEND_TF must be 0 or 1" in result.stdout
+
+
+def test_unknown_verb_shows_the_usage():
+    result = run_python(["-m", "tf_blockrnn", "frobnicate"])
+    assert result.returncode == 2
+    assert "doctor" in result.stderr
+
+
+def metadata(wheel: pathlib.Path) -> email.message.Message:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(archive.read(name))
+
+
+# Installed where the tests run, but not with the wheel.
+DEVELOPMENT = ["matplotlib", "onnx", "onnxruntime", "pytest", "torch"]
+
+
+def test_wheel_installs_and_runs_in_an_empty_environment(tmp_path, tf):
+    made = assert_ok(
+        run_python([str(ROOT / "tools" / "wheel.py"), "--output", str(tmp_path)]), "wheel"
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    assert f"{sys.executable} -m pip install {wheel}" in made
+    minor = ".".join(tf.__version__.split(".")[:2])
+    assert re.fullmatch(
+        rf"tf_blockrnn-[0-9.]+\+tf{re.escape(minor)}-py3-none-(many)?linux_\w+\.whl", wheel.name
+    )
+    asked = metadata(wheel)
+    assert asked["Requires-Python"] == ">=3.11"
+    assert sorted(asked.get_all("Requires-Dist")) == [
+        "keras>=3.11",
+        "numpy",
+        f'tensorflow-cpu~={minor}.0; extra == "tensorflow-cpu"',
+        f'tensorflow~={minor}.0; extra == "tensorflow"',
+    ]
+    environment = tmp_path / "environment"
+    assert_ok(run_python(["-m", "venv", "--without-pip", str(environment)]), "venv")
+    python = environment / "bin" / "python"
+    # --no-index: what the wheel needs comes from this environment, seen through a .pth file.
+    install = ["--quiet", "install", "--no-deps", "--no-index", str(wheel)]
+    assert_ok(run_python(["-m", "pip", "--python", str(python), *install]), "pip install")
+    (site_packages,) = environment.glob("lib/python*/site-packages")
+    shared = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    (site_packages / "shared.pth").write_text("\n".join(shared))
+    code = (
+        # What is None cannot be imported.
+        f"import sys; sys.modules.update(dict.fromkeys({DEVELOPMENT}))\n"
+        "import tf_blockrnn, tensorflow as tf\n"
+        "import tf_blockrnn.layers, tf_blockrnn.weights\n"
+        "layer = tf_blockrnn.layers.GRU(3)\n"
+        "assert layer(tf.ones([1, 4, 2])).shape == (1, 3) and layer.fused, layer.why_not_fused\n"
+        "cell = tf_blockrnn.raw_ops.GRUBlockCell(x=tf.ones([1, 2]), h_prev=tf.fill([1, 2], 0.1),"
+        " w_ru=tf.fill([4, 4], 0.5), w_c=tf.fill([4, 2], 0.5), b_ru=tf.ones([4]),"
+        " b_c=tf.zeros([2]))\n"
+        "print(tf_blockrnn.__file__)\n"
+        "print(f'{cell.h[0, 0]:.6f}')\n"
+    )
+    # -I: neither this folder nor PYTHONPATH.
+    isolated = subprocess.run(
+        [str(python), "-I", "-c", code],
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    where, h = assert_ok(isolated, "the op").split()
+    assert where.startswith(str(site_packages))
+    assert h == "0.175991"  # published for TensorFlow's own op
+
+
+@pytest.mark.parametrize(
+    "argument, variable, python",
+    [
+        ("", None, ".venv/bin/python"),
+        ("", "", ".venv/bin/python"),
+        ("", "given/python", "given/python"),
+        ("PYTHON=named/python", None, "named/python"),
+        ("PYTHON=named/python", "given/python", "named/python"),
+    ],
+)
+def test_make_takes_python_as_argument_or_from_the_environment(argument, variable, python):
+    # What a make that runs these tests has told its children.
+    inherited = re.compile("PYTHON|MFLAGS|MAKE.*")
+    env = {name: value for name, value in os.environ.items() if not inherited.fullmatch(name)}
+    if variable is not None:
+        env["PYTHON"] = variable
+    command = ["make", "--dry-run", "build", *argument.split()]
+    result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    lines = assert_ok(result, "make").splitlines()
+    assert lines[-1] == f"{python} tools/build.py"
+    # Said, for nobody sees a variable that is set.
+    assert ("PYTHON=given/python, from the environment" in lines) == (python == "given/python")
+
+
+def test_cache_of_the_build_forgets_what_is_not_used(tmp_path):
+    now, day = time.time(), 24 * 60 * 60
+    used = {"old": (40, 40), "read": (1, 40), "written": (40, 1), "young": (29, 29)}
+    for name, (read, written) in used.items():
+        entry = tmp_path / "cas" / name[:2] / name
+        entry.parent.mkdir(parents=True)
+        entry.write_text(name)
+        os.utime(entry, (now - read * day, now - written * day))
+    build.drop_unused(tmp_path)
+    left = {entry.name for entry in tmp_path.rglob("*") if entry.is_file()}
+    assert left == {"read", "written", "young"}
+    build.drop_unused(tmp_path / "none")
+
+
+def test_build_without_cuda_says_why(monkeypatch):
+    """The facts alone: they cost no compilation. Without nvcc the build itself is the test."""
+    monkeypatch.setenv("TF_BLOCKRNN_CUDA", "0")
+    with build.lock():
+        made = build.bazel_build("//:build_info")
+        info = json.loads((made / "_build_info.json").read_text())
+    assert info["cuda"] == {
+        "version": "",
+        "architectures": [],
+        "missing": "switched off by TF_BLOCKRNN_CUDA=0",
+    }

@@ -1,0 +1,98 @@
+"""Every public name of the package has an example in its docstring, which runs as it says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import inspect
+
+import pytest
+from helpers import children
+
+FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+
+_RECORD = "a record of named values, which other names' examples return or take"
+_REGISTERED = "the gradient that TensorFlow calls, registered by its op's name"
+# Public modules and names without an example, each with the reason. A module covers its names.
+WITHOUT = {
+    "tf_blockrnn": "a package; its names have examples where they are defined",
+    "tf_blockrnn.layers": "a package; its names have examples where they are defined",
+    "tf_blockrnn.weights": "a package; its names have examples where they are defined",
+    "tf_blockrnn.convert_cli": "a command line, which test_convert_cli.py runs",
+    "tf_blockrnn.demo": "a program, which test_demo.py runs",
+    "tf_blockrnn.gru_block_cell.gradient": _REGISTERED,
+    "tf_blockrnn.lstm_block_cell.gradient": _REGISTERED,
+    "tf_blockrnn.lstm_block_cell.Peepholes": _RECORD,
+    "tf_blockrnn.sequences.LSTMState": _RECORD,
+    "tf_blockrnn.weights.layer.LayerWeights": _RECORD,
+    "tf_blockrnn.weights.onnx.OnnxLayer": _RECORD,
+    "tf_blockrnn.weights.tf1.TF1Cell": _RECORD,
+    "tf_blockrnn.weights.layer.UnsupportedError": "an exception, which converters raise",
+    # Used by other modules of the package alone, and by name no part of the documented interface.
+    "tf_blockrnn.lstm_block_cell.peephole_weights": "internal: shared by the block LSTMs",
+    "tf_blockrnn.weights.onnx.from_layer": "internal: from_onnx after its checks",
+    "tf_blockrnn.weights.torch.to_tensor": "internal: shared by the converters to PyTorch",
+}
+
+
+def _modules():
+    """By their files: the package's folder also holds libraries that are no Python modules."""
+    files = (children.ROOT / "tf_blockrnn").rglob("*.py")
+    names = {".".join(f.relative_to(children.ROOT).with_suffix("").parts) for f in files}
+    # Importing a program runs it.
+    return sorted({n.removesuffix(".__init__") for n in names if not n.endswith(".__main__")})
+
+
+MODULES = _modules()
+PUBLIC = [name for name in MODULES if "._" not in name]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples(tfb, name):
+    """They run; a public module has one, unless it is listed with a reason."""
+    del tfb
+    module = importlib.import_module(name)
+    outcome = doctest.testmod(module, optionflags=FLAGS)
+    assert outcome.failed == 0, f"{outcome.failed} of {outcome.attempted} examples in {name} fail"
+    if name in PUBLIC:
+        assert (outcome.attempted > 0) != (name in WITHOUT), f"{outcome.attempted} in {name}"
+
+
+def _own_names(module) -> dict[str, object]:
+    """The public functions and classes that a module defines."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isfunction(value) or inspect.isclass(value))
+        and value.__module__ == module.__name__
+    }
+
+
+def _has_example(value) -> bool:
+    """In its own docstring, or in that of a method."""
+    own = [value, *(vars(value).values() if inspect.isclass(value) else ())]
+    return any(">>>" in (getattr(one, "__doc__", None) or "") for one in own)
+
+
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in WITHOUT])
+def test_public_names_have_examples(tfb, name):
+    del tfb
+    found = _own_names(importlib.import_module(name))
+    # TensorFlow generates the raw ops from their definitions; the module says how they are called.
+    if name != "tf_blockrnn.raw_ops":
+        missing = {f"{name}.{key}" for key, value in found.items() if not _has_example(value)}
+        listed = {one for one in WITHOUT if one.rpartition(".")[0] == name} - set(MODULES)
+        assert missing == listed, "examples are missing, or are listed as missing and are not"
+
+
+def test_every_name_of_a_package_is_of_a_public_module_or_has_an_example(tfb):
+    """What is re-exported must be covered where it is defined."""
+    del tfb
+    for package in ("tf_blockrnn", "tf_blockrnn.layers", "tf_blockrnn.weights"):
+        module = importlib.import_module(package)
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value) or inspect.isclass(value):
+                home = value.__module__
+                assert home in PUBLIC or _has_example(value), f"{package}.{name} of {home}"

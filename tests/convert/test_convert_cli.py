@@ -1,0 +1,363 @@
+"""`python -m tf_blockrnn convert`, on tiny files of every kind."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+
+import keras
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from helpers import children, convert_command, tf1_graphs, tolerances, weight_stacks
+from helpers.compare import assert_close, bits
+from helpers.convert_command import converted, make, refused
+from helpers.weight_stacks import Stack
+
+LSTM = Stack("lstm", layers=2, directions=2, dtype="float32")
+GRU = Stack("gru", dtype="float32")
+RELU = Stack("rnn_relu", layers=2, dtype="float32")
+stacks = pytest.mark.parametrize("stack", [LSTM, GRU, RELU], ids=lambda stack: stack.cell)
+
+
+@pytest.fixture(scope="module")
+def weights(tfb):
+    return tfb.weights
+
+
+@pytest.fixture(scope="module")
+def npz(tfb):
+    del tfb
+    from tf_blockrnn.weights import npz as module
+
+    return module
+
+
+@pytest.fixture
+def convert(tfb, tmp_path, monkeypatch, capsys):
+    del tfb
+    monkeypatch.chdir(tmp_path)
+    return convert_command.runner(capsys)
+
+
+def assert_keras_computes(model, described, stack: Stack) -> None:
+    x = weight_stacks.inputs(stack).astype(stack.dtype)
+    got = keras.ops.convert_to_numpy(model(x.swapaxes(0, 1))).swapaxes(0, 1)
+    bound = tolerances.stack_bound(stack.dtype, stack.reduction_length, stack.layers)
+    assert_close(got, weight_stacks.run(described, x).output, bound, "the model's output")
+
+
+# ---- what each kind of file gives
+
+
+@stacks
+@pytest.mark.parametrize("end, to", [("pt", "torch"), ("onnx", "onnx"), ("npz", "npz")])
+def test_there_and_back(convert, npz, stack, end, to):
+    """A file that keeps both biases gives back every bit; the table says where each array went."""
+    described = make(npz, stack)
+    output = converted(convert, f"in.npz there.{end} --to {to}")
+    options = ""
+    if to == "torch" and stack is RELU:
+        options = " --cell rnn_relu"
+    if to == "onnx" and stack.layers > 1:
+        options = f" --layer {stack.cell}_0,{stack.cell}_1"
+    converted(convert, f"there.{end} back.npz --to npz{options}")
+    assert npz.from_npz("back.npz") == described
+
+    rows = re.findall(r"^layer (\d) (\w+) (\w+) +\[([\d, ]+)\] +(\S.*)$", output, re.MULTILINE)
+    want = [
+        (str(number), way, name, ", ".join(map(str, getattr(one, name).shape)))
+        for number, way, one in described.named_directions()
+        for name in ("w_x", "w_h", "b_x", "b_h")
+    ]
+    assert [row[:4] for row in rows] == want
+    places = [row[4] for row in rows]
+    assert len(set(places)) == len(places)
+    if to == "torch":
+        assert sorted(places) == sorted(torch.load("there.pt", weights_only=True))
+    if to == "onnx":
+        names = {tensor.name for tensor in onnx.load("there.onnx").graph.initializer}
+        assert {place.partition("[")[0] for place in places} <= names
+    if to == "npz":
+        assert set(places) <= set(np.load("there.npz"))
+
+
+def test_places_in_onnx_are_right(convert, npz):
+    described = make(npz, Stack("lstm", directions=2, peepholes=True, dtype="float32"))
+    output = converted(convert, "in.npz there.onnx --to onnx")
+    arrays = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in onnx.load("there.onnx").graph.initializer
+    }
+    found = re.findall(r"^layer 0 (\w+) (\w+) .*  lstm_0\.(.*)$", output, re.MULTILINE)
+    assert len(found) == 2 * 7
+    for way, name, place in found:
+        what, _, index = place.partition("[")
+        there = eval(f"array[{index}", {"array": arrays[f"lstm_0.{what}"]})
+        array = getattr(getattr(described.layers[0], way), name)
+        assert sorted(there.ravel()) == sorted(array.ravel()), place
+
+
+@stacks
+def test_keras_model_computes_the_same(convert, npz, stack):
+    described = make(npz, stack)
+    output = converted(convert, "in.npz model.keras --to keras")
+    model = keras.models.load_model("model.keras")
+    assert_keras_computes(model, described, stack)
+    for layer in model.layers:
+        assert f"  {layer.name}/" in output
+    assert (", summed" in output) == (stack is not GRU)
+
+    names = ",".join(layer.name for layer in model.layers)
+    converted(convert, f"model.keras back.npz --to npz --layer {names}")
+    back = npz.from_npz("back.npz")
+    for (_, _, got), (_, _, want) in zip(
+        back.named_directions(), described.named_directions(), strict=True
+    ):
+        assert bits(got.w_x) == bits(want.w_x)
+        assert bits(got.b_x) == bits(want.b_x if stack is GRU else want.bias)
+
+
+def test_our_layers_hold_what_kerass_do_not(convert, npz):
+    stack = Stack("lstm", proj=2, peepholes=True, cell_clip=0.5, dtype="float32")
+    described = make(npz, stack)
+    refused(convert, "in.npz out.keras --to keras", 1, "in.npz: .*Keras")
+    output = converted(convert, "in.npz out.keras --to keras --package tf_blockrnn")
+    assert "I = 3, H = 4, P = 2, clip 0.5, float32" in output
+    assert_keras_computes(keras.models.load_model("out.keras"), described, stack)
+    converted(convert, "out.keras back.npz --to npz")
+    back = npz.from_npz("back.npz")
+    assert back.cell_clip == 0.5
+    assert bits(back.layers[0].forward.w_p) == bits(described.layers[0].forward.w_p)
+
+
+def test_cudnn_params_and_geometry(convert, npz, weights):
+    described = make(npz, Stack("lstm", layers=2, directions=2, proj=2, dtype="float32"))
+    output = converted(convert, "in.npz params.npy --to cudnn")
+    params = np.load("params.npy")
+    assert bits(params) == bits(weights.to_cudnn(described))
+    (geometry,) = re.findall(r"^geometry: (.*)$", output, re.MULTILINE)
+    back = weights.from_cudnn(params, **eval(f"dict({geometry})"))
+    assert back == described
+    rows = re.findall(r"^layer (\d) (\w+) (\w+) .*  params\[(\d+):(\d+)\]$", output, re.MULTILINE)
+    assert len(rows) == 4 * 5
+    for number, way, name, begin, end in rows:
+        array = getattr(getattr(described.layers[int(number)], way), name)
+        there = params[int(begin) : int(end)]
+        assert sorted(there) == sorted(array.ravel()), (number, way, name)
+
+
+def test_places_in_cudnn_leave_room_for_biases_that_are_missing(convert, npz):
+    make(npz, dataclasses.replace(GRU, biases=("b_h",)))
+    output = converted(convert, "in.npz params.npy --to cudnn")
+    params = np.load("params.npy")
+    begin, end = map(int, re.search(r"b_h .*  params\[(\d+):(\d+)\]", output).groups())
+    described = npz.from_npz("in.npz")
+    assert bits(params[begin:end]) == bits(described.layers[0].forward.b_h.ravel())
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_types(tf, convert, npz, dtype):
+    dtype = tf.bfloat16.as_numpy_dtype if dtype == "bfloat16" else dtype
+    described = make(npz, dataclasses.replace(GRU, dtype=dtype))
+    for end, to, layer in (("pt", "torch", ""), ("onnx", "onnx", "")):
+        converted(convert, f"in.npz there.{end} --to {to}")
+        converted(convert, f"there.{end} back.npz --to npz {layer}")
+        assert npz.from_npz("back.npz") == described
+    if described.dtype.name == "bfloat16":
+        refused(convert, "in.npz out.npy --to cudnn", 1, "an .npy file has no bfloat16")
+
+
+# ---- layers that go backwards alone
+
+
+def test_reverse_in_onnx_is_go_backwards_in_keras(convert, npz):
+    stack = Stack("gru", dtype="float32")
+    layer = keras.layers.GRU(stack.units, go_backwards=True, return_sequences=True, name="way")
+    model = keras.Sequential([keras.Input((None, stack.inputs)), layer])
+    model.save("in.keras")
+    converted(convert, "in.keras there.onnx --to onnx")
+    x = weight_stacks.inputs(stack).astype("f4")
+    want = keras.ops.convert_to_numpy(model(x.swapaxes(0, 1))).swapaxes(0, 1)
+    session = onnxruntime.InferenceSession("there.onnx", providers=["CPUExecutionProvider"])
+    (y,) = session.run(["Y"], {"X": x})
+    bound = tolerances.parity_bound("float", stack.reduction_length)
+    assert_close(y, want[::-1], bound, "Y")  # Keras' outputs stand last step first
+
+    assert "last step first" in converted(convert, "there.onnx back.keras --to keras")
+    back = keras.models.load_model("back.keras").layers[-1]
+    assert back.go_backwards
+    assert [bits(w) for w in back.get_weights()] == [bits(w) for w in layer.get_weights()]
+    for end, to in (("pt", "torch"), ("npy", "cudnn"), ("npz", "npz")):
+        words = "cannot say that layers of one direction go from the last step to the first"
+        refused(convert, f"there.onnx out.{end} --to {to}", 1, words)
+
+
+def test_backwards_layers_are_no_stack(convert, npz, weights):
+    described = make(npz, Stack("gru", layers=2, dtype="float32"))
+    from tf_blockrnn.weights.onnx_model import to_onnx_model
+
+    onnx.save(to_onnx_model(described, reverse=True), "reverse.onnx")
+    line = "reverse.onnx out.keras --to keras --layer gru_0,gru_1"
+    refused(convert, line, 1, "Keras can stack no layers")
+    model = keras.Sequential(
+        [
+            keras.Input((None, 3)),
+            keras.layers.GRU(4, return_sequences=True, go_backwards=True, name="one"),
+            keras.layers.GRU(4, name="two"),
+        ]
+    )
+    model.save("in.keras")
+    refused(convert, "in.keras out.pt --to torch --layer one,two", 1, "go_backwards can be no part")
+    mixed = to_onnx_model(described, reverse=True)
+    (way,) = [a for a in mixed.graph.node[0].attribute if a.name == "direction"]
+    way.s = b"forward"
+    onnx.save(mixed, "mixed.onnx")
+    line = "mixed.onnx out.onnx --to onnx --layer gru_0,gru_1"
+    refused(convert, line, 1, "some nodes go in reverse and some do not")
+
+
+# ---- finding layers
+
+
+def test_layers_of_nested_keras_models(convert, npz):
+    inner = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(4, name="deep")])
+    both = keras.layers.Bidirectional(keras.layers.LSTM(2, name="one"), "sum", name="both")
+    x = keras.Input((5, 6, 3))
+    hidden = keras.layers.TimeDistributed(inner, name="each")(x)
+    hidden = keras.layers.Dense(4)(both(hidden))
+    keras.Model(x, hidden).save("in.keras")
+    refused(convert, "in.keras out.pt --to torch", 2, r"several recurrent layers: each/\S*deep, ")
+    name = re.search(r"layers: (\S+deep)", convert("in.keras out.pt --to torch")[2])[1]
+    converted(convert, f"in.keras out.npz --to npz --layer {name}")
+    deep = npz.from_npz("out.npz").layers[0].forward
+    assert bits(np.concatenate(list(deep.w_x), -1)) == bits(inner.layers[-1].get_weights()[0])
+    output = converted(convert, "in.keras out.npz --to npz --layer both")
+    assert "both: merge_mode 'sum' is no weight and stays behind" in output
+    assert npz.from_npz("out.npz").directions == 2
+    line = f"in.keras out.npz --to npz --layer {name},{name}"
+    refused(convert, line, 2, "--layer has '.*deep' more than once")
+
+
+class Tagger(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(5, 3)
+        self.encoder = torch.nn.ModuleDict({"rnn": torch.nn.LSTM(3, 4, 2, bidirectional=True)})
+        self.cell = torch.nn.LSTMCell(8, 4)
+        self.head = torch.nn.Linear(4, 2)
+
+
+def test_layers_of_a_pytorch_model(convert, npz, weights):
+    tagger = Tagger()
+    torch.save({"epoch": 3, "state_dict": tagger.state_dict()}, "in.pth")
+    refused(convert, "in.pth out.npz --to npz", 2, "several recurrent layers: encoder.rnn, cell")
+    converted(convert, "in.pth out.npz --to npz --layer encoder.rnn")
+    rnn = weights.from_torch(tagger.encoder["rnn"])
+    assert npz.from_npz("out.npz") == rnn
+    converted(convert, "in.pth out.npz --to npz --layer encoder.rnn,cell")
+    layers = [*rnn.layers, *weights.from_torch(tagger.cell).layers]
+    assert npz.from_npz("out.npz") == dataclasses.replace(rnn, layers=layers)
+    line = "in.pth out.npz --to npz --layer cell,encoder.rnn"
+    refused(convert, line, 1, "layer 1: I must be the width of layer 0's output, 4, got 3")
+    torch.save(torch.nn.RNN(3, 4).state_dict(), "rnn.pt")
+    refused(convert, "rnn.pt out.npz --to npz", 2, "say with --cell which cell it is")
+
+
+class NormedCell(torch.nn.LSTMCell):
+    """An LSTM with a norm: its recurrent weights alone do not say what it computes."""
+
+    def __init__(self):
+        super().__init__(3, 4)
+        self.norm = torch.nn.LayerNorm(16)
+
+
+def test_a_pytorch_cell_that_is_no_plain_one(convert, npz, weights):
+    """Is refused; at the top, where the rest may be the model's other parts, that is told."""
+    model = torch.nn.ModuleDict({"cell": NormedCell(), "head": torch.nn.Linear(4, 2)})
+    torch.save(model.state_dict(), "in.pt")
+    words = "no weight of a recurrent layer: cell.norm.weight, cell.norm.bias$"
+    for line in ("in.pt out.npz --to npz", "in.pt out.npz --to npz --layer cell"):
+        refused(convert, line, 1, words)
+    state = model["cell"].state_dict()
+    torch.save(state, "top.pt")
+    output = converted(convert, "top.pt out.npz --to npz")
+    assert "the state dict also has what stays behind: norm.weight, norm.bias\n" in output
+    plain = {key: value for key, value in state.items() if not key.startswith("norm.")}
+    assert npz.from_npz("out.npz") == weights.from_torch(plain)
+
+
+def test_initial_states_of_onnx(convert, npz):
+    """One that the graph computes stays behind; the node with a learned one is refused."""
+    make(npz, Stack("lstm", layers=2, dtype="float32"))
+    converted(convert, "in.npz plain.onnx --to onnx")
+    model = onnx.load("plain.onnx")
+    first, second = (node for node in model.graph.node if node.op_type == "LSTM")
+    for name, value in (("zeros", np.zeros), ("learned", np.ones)):
+        state = value([1, 3, 4], "f4")
+        model.graph.initializer.append(onnx.numpy_helper.from_array(state, name))
+    model.graph.node.insert(0, onnx.helper.make_node("Identity", ["zeros"], ["computed"]))
+    first.input.extend(["", "computed", "zeros"])
+    second.input.extend(["", "learned", "zeros"])
+    onnx.save(model, "in.onnx")
+    output = converted(convert, "in.onnx out.npz --to npz --layer lstm_0")
+    assert "lstm_0: initial_h is computed by the graph, or given to it, and stays behind" in output
+    assert "initial_c" not in output
+    refused(convert, "in.onnx out.npz --to npz --layer lstm_1", 1, "lstm_1: initial_h is not zero")
+
+
+def test_tensorflow_1_checkpoint(convert, npz, weights):
+    network = tf1_graphs.NETWORKS["LSTMBlockCell, all"]
+    tf1_graphs.run(network, "model.ckpt-7")
+    line = "model.ckpt-7 out.npz --to npz"
+    words = r"say with --cell .* it holds rnn/lstm_cell: LSTMCell or LSTMBlockCell"
+    refused(convert, line, 2, words)
+    refused(convert, f"{line} --cell GRUCell", 1, "there is no GRUCell in this checkpoint")
+    refused(convert, f"{line} --cell LSTMCell --layer 0", 2, "use --scope, not --layer")
+    options = "--cell LSTMBlockCell --scope rnn --forget-bias 0.5 --cell-clip 0.3"
+    for source in ("model.ckpt-7", "model.ckpt-7.index"):
+        converted(convert, f"{source} out.npz --to npz {options}")
+        want = weights.from_tf1(
+            "model.ckpt-7", cell="LSTMBlockCell", forget_bias=0.5, cell_clip=0.3
+        )
+        assert npz.from_npz("out.npz") == want
+
+
+def test_tensorflow_1_to_keras_computes_the_same(convert):
+    network = tf1_graphs.NETWORKS["LSTMBlockFusedCell"]
+    outputs, _ = tf1_graphs.run(network, "model")
+    converted(convert, "model out.keras --to keras --cell LSTMBlockFusedCell")
+    stack = Stack("lstm", inputs=tf1_graphs.INPUTS)
+    x = weight_stacks.inputs(stack).astype("f4")
+    got = keras.models.load_model("out.keras")(x.swapaxes(0, 1))
+    bound = tolerances.parity_bound("float", stack.reduction_length)
+    assert_close(keras.ops.convert_to_numpy(got).swapaxes(0, 1), outputs, bound)
+
+
+# ---- the command itself
+
+
+def test_a_bar_on_a_terminal(convert, npz, monkeypatch):
+    make(npz, GRU)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    status, output, errors = convert("in.npz out.npz --to npz")
+    assert status == 0
+    assert errors.startswith("\rconvert [") and "100%  done" in errors
+    assert "convert [" not in output
+
+
+def test_the_verb(npz, tmp_path):
+    make(npz, GRU, tmp_path / "in.npz")
+    arguments = [str(tmp_path / "in.npz"), str(tmp_path / "out.pt"), "--to", "torch"]
+    result = children.run_python(["-m", "tf_blockrnn", "convert", *arguments])
+    output = children.assert_ok(result, "convert")
+    assert "gru (reset after), 1 layer, one direction, I = 3, H = 4, float32" in output
+    assert sorted(torch.load(tmp_path / "out.pt", weights_only=True)) == [
+        "bias_hh_l0",
+        "bias_ih_l0",
+        "weight_hh_l0",
+        "weight_ih_l0",
+    ]

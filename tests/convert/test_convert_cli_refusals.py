@@ -1,0 +1,251 @@
+"""What `python -m tf_blockrnn convert` refuses, and that it says why and leaves no file behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+import pickle
+import sys
+import zipfile
+
+import keras
+import numpy as np
+import onnx
+import pytest
+import torch
+from helpers import convert_command
+from helpers.convert_command import converted, make, refused
+from helpers.weight_stacks import Stack
+
+GRU = Stack("gru", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def npz(tfb):
+    del tfb
+    from tf_blockrnn.weights import npz as module
+
+    return module
+
+
+@pytest.fixture
+def convert(tfb, tmp_path, monkeypatch, capsys):
+    del tfb
+    monkeypatch.chdir(tmp_path)
+    return convert_command.runner(capsys)
+
+
+USAGE = {
+    "": "the following arguments are required: IN, OUT, --to",
+    "in.npz out.npz": "required: --to",
+    "in.npz out.npz --to tensorflow": "invalid choice",
+    "nothing.npz out.npz --to npz": "nothing.npz: there is no such file",
+    "in.npz out.keras --to torch": r"OUT must end in .pt or .pth with --to torch, got 'out.keras'",
+    "in.npz nowhere/out.npz --to npz": "nowhere: there is no such folder",
+    "in.npz in.npz --to npz": "IN and OUT are the same file",
+    "in.npz out.npz --to npz --package tf_blockrnn": "--package is for --to keras",
+    "in.npz out.npz --to npz --layer gru": "--layer is of no use with weights of tf_blockrnn",
+    "in.npz out.npz --to npz --forget-bias 0": "--forget-bias is of no use with",
+    "one.onnx out.npz --to npz --cell gru": "--cell is of no use with an ONNX model",
+    "one.onnx out.npz --to npz --reset after": "--reset is of no use with an ONNX model",
+    "in.npz out.npz --to npz --reset never": "argument --reset: invalid choice: 'never'",
+    "one.onnx out.npz --to npz --layer lstm": "has no recurrent node 'lstm'; it has gru_0",
+    "dense.keras out.npz --to npz": "the file has no recurrent layer",
+    "dense.pt out.npz --to npz": "the file has no recurrent layer",
+    "text.txt out.npz --to npz": "expected .keras, .h5, .* or the prefix of a TensorFlow 1",
+}
+FAILURES = {
+    "broken.npz out.npz --to npz": "broken.npz: ",
+    "broken.keras out.npz --to npz": "broken.keras: ",
+    "broken.h5 out.npz --to npz": "broken.h5: ",
+    "broken out.npz --to npz --cell GRUCell": "broken: ",
+    "broken.pt out.npz --to npz": "broken.pt: the file is no state dict",
+    "broken.onnx out.npz --to npz": "broken.onnx: the file is no ONNX model",
+    "list.pt out.npz --to npz": "list.pt: the file has no state dict, but list",
+    "code.pt out.npz --to npz": "code.pt: the file is no state dict, .* without running code\\n",
+    "array.npz out.npz --to npz": "expected an .npz file, got an array of the shape",
+    "other.npz out.npz --to npz": "no weights of tf_blockrnn: the array 'format' is missing",
+    "before.npz out.npy --to cudnn": "before.npz: cuDNN's gru resets after the product",
+    "before.npz out.pt --to torch": "before.npz: PyTorch's gru resets after the product",
+    "clip.npz out.onnx --to onnx": "cell_clip = 2: ONNX's clip bounds",
+    "torn.onnx out.npz --to npz": "torn.onnx: .*gone.bin",
+    "empty.keras out.npz --to npz": "empty.keras: the file is no whole Keras model: .*config.json",
+    "empty.pt out.npz --to npz": "empty.pt: the file is no state dict, .*: EOFError",
+    "unknown.keras out.npz --to npz": "unknown.keras: .* class that is not known here, Gone; save",
+}
+
+
+class Code:
+    """What a pickle of it would run when it is loaded without care."""
+
+    def __reduce__(self):
+        return print, ("this must not run",)
+
+
+@pytest.fixture
+def files(convert, npz):
+    """One file of each kind that is refused, where `convert` runs."""
+    make(npz, GRU)
+    make(npz, dataclasses.replace(GRU, reset_after=False), "before.npz")
+    make(npz, Stack("lstm", cell_clip=2.0), "clip.npz")
+    converted(convert, "in.npz one.onnx --to onnx")
+    # A model whose data, in a file beside it, is gone.
+    onnx.save(
+        onnx.load("one.onnx"),
+        "torn.onnx",
+        save_as_external_data=True,
+        location="gone.bin",
+        size_threshold=0,
+    )
+    pathlib.Path("gone.bin").unlink()
+    zipfile.ZipFile("empty.keras", "w").close()
+    pathlib.Path("empty.pt").touch()
+    dense = keras.Sequential([keras.Input([3]), keras.layers.Dense(2)])
+    dense.save("dense.keras")
+    # A class of a program that is not here when its model is read.
+    gone = type("Gone", (keras.layers.Dense,), {"__module__": "gone"})
+    keras.Sequential([keras.Input([3]), gone(2)]).save("unknown.keras")
+    torch.save(torch.nn.Linear(3, 2).state_dict(), "dense.pt")
+    torch.save([1, 2], "list.pt")
+    pathlib.Path("code.pt").write_bytes(pickle.dumps(Code()))
+    for name in ("pt", "onnx", "npz", "keras", "h5"):
+        pathlib.Path(f"broken.{name}").write_bytes(b"\x08this is no such file")
+    pathlib.Path("broken.index").write_bytes(b"this is no checkpoint")
+    pathlib.Path("text.txt").write_text("text")
+    with open("array.npz", "wb") as file:
+        np.save(file, np.ones([2]))
+    np.savez("other.npz", w=np.ones([2]))
+
+
+def test_usage(convert, files):
+    for line, words in USAGE.items():
+        refused(convert, line, 2, words)
+
+
+def test_failures(convert, files):
+    for line, words in FAILURES.items():
+        refused(convert, line, 1, words)
+
+
+def damage(path: str | pathlib.Path, mark: bytes, offset: int, value: int) -> None:
+    """Gives the byte that far behind the last such mark another value."""
+    data = bytearray(pathlib.Path(path).read_bytes())
+    place = data.rindex(mark) + offset
+    assert data[place] != value
+    data[place] = value
+    pathlib.Path(path).write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    "path, mark, offset, value, words",
+    [
+        ("in.npz", b"PK\1\2", 6, 255, "no whole .npz file: zip file version 25.5"),
+        ("in.onnx", b"\x10\x01B\x07gru_0.W", 1, 65, "'gru_0.W' has an unknown data_type, 65"),
+        ("in.weights.h5", b"SNOD", 0, 0, "no whole HDF5 file: "),
+        ("in.h5", b"SNOD", 0, 0, "no whole Keras model: "),
+        # The size of the type of the attribute.
+        ("in.h5", b"model_config\0", 31, 64, "no whole HDF5 file: "),
+        ("in.h5", b"DTypePolicy", 0, 0xE4, "no whole Keras model: 'str' object has no attribute"),
+        ("in.h5", b"batch_shape", 0, ord("m"), "InputLayer.* You must pass a `shape` argument"),
+    ],
+)
+def test_files_that_are_damaged_are_refused(convert, npz, path, mark, offset, value, words):
+    make(npz, GRU)
+    converted(convert, "in.npz in.onnx --to onnx")
+    both = keras.layers.Bidirectional(keras.layers.GRU(4))
+    model = keras.Sequential([keras.Input((None, 3)), both])
+    model.save("in.h5")
+    model.save_weights("in.weights.h5")
+    damage(path, mark, offset, value)
+    refused(convert, f"{path} out.npz --to npz", 1, f"convert: {path}: .*{words}")
+
+
+def test_a_failure_leaves_the_old_file(convert, npz):
+    make(npz, dataclasses.replace(GRU, reset_after=False))
+    pathlib.Path("out.pt").write_text("as it was")
+    refused(convert, "in.npz out.pt --to torch", 1, "resets after")
+    assert pathlib.Path("out.pt").read_text() == "as it was"
+
+
+def test_a_model_that_onnx_refuses_is_not_written(convert, npz, monkeypatch):
+    make(npz, GRU)
+
+    def check_model(*arguments, **options):
+        raise onnx.checker.ValidationError("no such model")
+
+    monkeypatch.setattr(onnx.checker, "check_model", check_model)
+    refused(convert, "in.npz out.onnx --to onnx", 1, "in.npz: no such model")
+
+
+def test_a_subclass_that_goes_backwards_is_refused(convert):
+    """Of such a layer the cell is read, which is a plain one."""
+
+    @keras.saving.register_keras_serializable("tests")
+    class Negative(keras.layers.LSTM):
+        def call(self, sequences, initial_state=None, mask=None, training=False):
+            return -super().call(sequences, initial_state, mask, training)
+
+    keras.Sequential([keras.Input((None, 3)), Negative(4, go_backwards=True)]).save("in.keras")
+    line = "in.keras out.onnx --to onnx"
+    refused(convert, line, 1, "Negative has a call of its own")
+
+
+def test_a_missing_package_is_named(convert, npz, monkeypatch):
+    make(npz, GRU)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    refused(convert, "in.npz out.onnx --to onnx", 1, "needs the package onnx: it is missing")
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"format": np.array("another")}, "format must be 'tf_blockrnn.weights', got 'another'"),
+        ({"version": np.array(2)}, "version must be 1, got 2: another release"),
+        ({"layers.0.forward.w_h": None}, "not whole: layers.0.forward.w_h is missing"),
+        ({"layers.1.forward.b_x": np.ones([3, 4])}, "not whole: layers.1.forward.w_x is missing"),
+        ({"layers.0.sideways.w_x": np.ones([3, 3, 4])}, "unknown name, 'layers.0.sideways.w_x'"),
+        ({"cell": np.array("lstm")}, "reset_after is for gru"),
+    ],
+)
+def test_npz_files_that_are_not_whole_are_refused(npz, tmp_path, change, words):
+    path = tmp_path / "in.npz"
+    make(npz, GRU, path)
+    arrays = {**np.load(path), **change}
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    with pytest.raises(ValueError, match=words):
+        npz.from_npz(path)
+
+
+@pytest.mark.parametrize(
+    "mark, offset, value, words",
+    [
+        # An entry of the directory of a zip file: the version that it needs, its flags, its method.
+        (b"PK\1\2", 6, 255, "zip file version 25.5"),
+        (b"PK\1\2", 8, 1, "is encrypted"),
+        (b"PK\1\2", 10, 99, "compression method is not supported"),
+        (b"PK\5\6", 0, 0, "is not a zip file"),
+        # Of an array so large that it is not read at once, so that no checksum is looked at before.
+        (b", 40, 200), }", 12, ord(" "), "EOF in multi-line"),
+    ],
+)
+def test_npz_files_that_are_damaged_are_refused(npz, tmp_path, mark, offset, value, words):
+    path = tmp_path / "in.npz"
+    make(npz, dataclasses.replace(GRU, inputs=40, units=200), path)
+    damage(path, mark, offset, value)
+    with pytest.raises(ValueError, match=f"the file is no whole .npz file: .*{words}"):
+        npz.from_npz(path)
+
+
+def test_npz_files_of_anything_else_are_refused(npz, tmp_path):
+    path = tmp_path / "in.npz"
+    path.touch()
+    with pytest.raises(ValueError, match="no whole .npz file: No data left"):
+        npz.from_npz(path)
+    make(npz, GRU, path)
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("layers.0.forward.wci.npy", b"\xff")
+    with pytest.raises(ValueError, match="not whole: layers.0.forward.wci is no array"):
+        npz.from_npz(path)
+    damage(path, b"PK\1\2", 10, zipfile.ZIP_DEFLATED)
+    with pytest.raises(ValueError, match="no whole .npz file: .*while decompressing"):
+        npz.from_npz(path)

@@ -1,0 +1,173 @@
+"""The CUDA kernels on the CPU: index, edge and barrier logic against the oracle, without a GPU.
+
+Each run is a child process, so that an access outside an array, which the emulation turns into a
+segmentation fault, is a failed test.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
+
+import check_program
+import check_ptxas
+import run
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+GPU = ROOT / "tests" / "gpu"
+REPORTS = ROOT / ".build" / "ptxas"  # tools/build.py leaves them there
+
+_REPORT = """\
+ptxas info    : Compiling entry function '_Z6Kernelv' for 'sm_80'
+ptxas info    : Function properties for _Z6Kernelv
+    {stack} bytes stack frame, {stores} bytes spill stores, {loads} bytes spill loads
+ptxas info    : Used {registers} registers, used 1 barriers, {shared} bytes smem, 416 bytes cmem[0]
+"""
+
+
+@contextlib.contextmanager
+def _alone(lock: pathlib.Path):
+    """No other process is inside with the same file."""
+    with open(lock, "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield  # closing the file unlocks it
+
+
+@pytest.fixture(scope="session")
+def emulation(tmp_path_factory, worker_id):
+    """The engine's library and a stand-in for cuBLAS, built once for all workers of the run.
+
+    Or why they could not be built, so that no worker tries again.
+    """
+    folder = tmp_path_factory.getbasetemp()
+    if worker_id != "master":
+        folder = folder.parent  # that all workers share
+    folder = folder / "emulation"
+    folder.mkdir(exist_ok=True)
+    library, cublas = folder / "engine.so", folder / "libcublas.so.12"
+    built, failed = folder / "built", folder / "failed"
+    with _alone(folder / "lock"):
+        if not built.exists() and not failed.exists():
+            try:
+                # Workers that wait use no processor, so the compilers may have two.
+                run.build_emulation(library, cublas, jobs=2)
+                built.touch()
+            except SystemExit as error:
+                failed.write_text(str(error))
+    assert built.exists(), failed.read_text()
+    return library, cublas
+
+
+@pytest.mark.parametrize("check", run.CHECKS)
+def test_kernels_in_the_emulation(emulation, check):
+    library, cublas = emulation
+    command = [sys.executable, GPU / check, "--library", library, "--emulated", "--cublas", cublas]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    said = done.stdout + done.stderr
+    assert done.returncode >= 0, f"killed by a signal: an access outside an array?\n{said}"
+    if check == "check_cudnn.py" and done.returncode == check_program.NOT_RUN:
+        pytest.skip(done.stdout.strip())  # it compares with cuDNN's own numbers
+    assert done.returncode == 0, said
+
+
+def test_kernels_on_the_gpu():
+    """The same checks, and compute-sanitizer's, where there is a GPU and nvcc."""
+    command = [sys.executable, GPU / "run.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
+    if done.stdout.startswith("not run:"):
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def self_test(tmp_path_factory):
+    program = tmp_path_factory.mktemp("emulation") / "self_test"
+    names = ("self_test.cc", "device.cc", "threads.cc", "memory.cc", "streams.cc")
+    sources = [GPU / "emulation" / name for name in names]
+    compiler = os.environ.get("CXX", "g++")
+    options = ["-std=c++17", "-O1", "-U_FORTIFY_SOURCE", "-Wno-unknown-pragmas"]
+    includes = ["-I", ROOT, "-isystem", GPU / "emulation"]
+    subprocess.run([compiler, *options, *includes, *sources, "-o", program], check=True)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("mode", "outcome"),
+    [
+        ("barrier", "agree"),
+        ("missing barrier", "differ"),
+        ("inside", "no error"),
+        ("past the end", None),
+        ("before the start", "unspecified launch failure"),
+        ("missed barrier", "unspecified launch failure"),
+        ("two barriers", "unspecified launch failure"),
+        ("empty grid", "invalid configuration argument"),
+        ("default stream", "invalid resource handle"),
+        ("grid barrier", "agree"),
+        ("missing grid barrier", "differ"),
+        ("parted grid", "unspecified launch failure"),
+        ("grid and block", "unspecified launch failure"),
+        ("not cooperative", "unspecified launch failure"),
+        ("too many blocks", "too many blocks in cooperative launch"),
+        ("shared unasked", "invalid argument"),
+        ("shared asked", "no error"),
+        ("past the shared", None),
+        ("mma", "agree"),
+        ("parted warp", "unspecified launch failure"),
+        ("warp and block", "unspecified launch failure"),
+        ("mma and shuffle", "unspecified launch failure"),
+    ],
+)
+def test_emulation_finds(self_test, mode, outcome):
+    """outcome: what it says; None for a death by signal."""
+    done = subprocess.run([self_test, mode], capture_output=True, text=True, check=False)
+    if outcome is None:
+        assert done.returncode < 0, done.stdout
+    else:
+        assert (done.returncode, done.stdout.strip()) == (0, outcome), done.stderr
+
+
+def test_plan_of_persistent_kernels(tmp_path):
+    program = tmp_path / "plan_test"
+    command = [os.environ.get("CXX", "g++"), "-std=c++17", "-O1", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(
+        [*command, "-I", ROOT, GPU / "persistent_plan_test.cc", "-o", program], check=True
+    )
+    done = subprocess.run([program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+
+
+@pytest.mark.parametrize(
+    ("changes", "wrong"),
+    [
+        ({}, None),
+        ({"stores": 8, "loads": 8}, "16 bytes of stack frame and spills"),
+        ({"stack": 24}, "24 bytes of stack frame and spills"),
+        ({"registers": 257}, "257 registers"),
+        ({"shared": 50000}, "50000 bytes of shared memory"),
+    ],
+)
+def test_ptxas_report_is_read(changes, wrong):
+    fields = {"stack": 0, "stores": 0, "loads": 0, "registers": 64, "shared": 1024, **changes}
+    found = check_ptxas.check(_REPORT.format(**fields))
+    assert len(found) == (wrong is not None), found
+    assert wrong is None or wrong in found[0]
+
+
+def test_ptxas_report_without_kernels_is_refused():
+    assert check_ptxas.check("ptxas info    : 0 bytes gmem\n") == ["no kernel in the report"]
+
+
+def test_no_kernel_of_the_build_spills():
+    reports = sorted(REPORTS.glob("*.ptxas.txt"))
+    if not reports:
+        pytest.skip("not run: this build has no CUDA")
+    assert check_ptxas.check("\n".join(path.read_text() for path in reports)) == []

@@ -1,0 +1,301 @@
+"""The cuDNN RNN ops against the reference, PyTorch, ONNX Runtime and published sums."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import compare, cudnn_ops, tolerances
+from helpers.cudnn_ops import Call
+from helpers.reference import stack
+from helpers.reference.stack import Network
+
+modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
+dtypes = pytest.mark.parametrize("dtype", cudnn_ops.DTYPES)
+layouts = pytest.mark.parametrize("time_major", [True, False], ids=["TB", "BT"])
+
+
+def _same_network_otherwise(tfb, call, found):
+    """TensorFlow's own names, the older versions, no training: the same bits."""
+    tensors, outputs, gradients, cotangents = found
+    values, backprops = cudnn_ops.bits(outputs[:3]), cudnn_ops.bits(gradients)
+    stock = call.forward(tf.raw_ops, tensors)
+    assert cudnn_ops.bits(stock) == cudnn_ops.bits(outputs), call
+    stock = call.backward(tf.raw_ops, tensors, stock, cotangents)
+    assert cudnn_ops.bits(stock) == backprops, call
+    quick = call.forward(tfb.raw_ops, tensors, is_training=False)
+    assert cudnn_ops.bits(quick[:3]) == values, call
+    assert quick.reserve_space.shape == [0] and quick.reserve_space.dtype == tensors["input"].dtype
+    if call.lengths is None and call.time_major and not call.net.num_proj:
+        for version, raw_ops in ((1, tfb.raw_ops), (2, tfb.raw_ops), (1, tf.raw_ops)):
+            old = Call(**{**vars(call), "version": version})
+            given = {k: v for k, v in tensors.items() if k != "sequence_lengths"}
+            got = old.forward(raw_ops, given)
+            assert cudnn_ops.bits(got[:3]) == values, old
+            got = old.backward(raw_ops, given, got, cotangents)
+            assert cudnn_ops.bits(got) == backprops, old
+
+
+@modes
+@layouts
+@pytest.mark.parametrize("lengths", cudnn_ops.LENGTHS)
+def test_every_network(tfb, mode, time_major, lengths):
+    """Directions, layers, projections, skipped inputs; forward and backward in float64."""
+    for number, net in enumerate(cudnn_ops.networks(mode)):
+        steps, batch = ((4, 3), (1, 5), (6, 1), (3, 4))[number % 4]
+        call = Call(net, steps, batch, cudnn_ops.lengths_of(lengths, steps, batch), time_major)
+        found = cudnn_ops.check(tfb.raw_ops, call, seed=number)
+        _same_network_otherwise(tfb, call, found)
+
+
+@modes
+@dtypes
+def test_every_type(tfb, mode, dtype):
+    for number, call in enumerate(cudnn_ops.odd_calls(mode)):
+        found = cudnn_ops.check(tfb.raw_ops, call, dtype, seed=number)
+        _same_network_otherwise(tfb, call, found)
+
+
+@modes
+def test_auto_select_skips_where_it_can(tfb, mode):
+    for net in (Network(mode, 2, 1, 4, 4, skip=True), Network(mode, 2, 2, 3, 4)):
+        cudnn_ops.check(tfb.raw_ops, Call(net, auto_select=True))
+        cudnn_ops.check(tfb.raw_ops, Call(net, auto_select=True, version=1))
+
+
+@modes
+@dtypes
+def test_empty_dims(tfb, mode, dtype):
+    """What is empty is empty; the rest is computed: states pass through, gradients are zero."""
+    for steps, batch, inputs, units in (
+        (0, 3, 2, 3), (3, 0, 2, 3), (3, 2, 0, 3), (3, 2, 2, 0), (0, 0, 2, 3), (3, 2, 0, 0),
+        (0, 0, 0, 0),
+    ):  # fmt: skip
+        for layers, directions, time_major in ((1, 1, True), (2, 2, False), (3, 2, True)):
+            net = Network(mode, layers, directions, inputs, units)
+            call = Call(net, steps, batch, time_major=time_major)
+            _, outputs, gradients, cotangents = cudnn_ops.check(tfb.raw_ops, call, dtype)
+            if steps == 0:
+                got = call.laid_out(gradients.input_h_backprop.numpy())
+                np.testing.assert_array_equal(got, cotangents[1])
+                assert not np.any(gradients.params_backprop.numpy())
+
+
+@modes
+def test_numbers_do_not_depend_on_what_memory_held(tfb, mode):
+    """Freed buffers full of NaN are given out again; an element that is not written would show."""
+    net = Network(mode, 2, 2, 5, 7)
+    for lengths in ((0, 0, 0, 0), (6, 0, 2, 5), None):
+        call = Call(net, 6, 4, lengths)
+        tensors = call.tensors(call.random("float"))
+        want = call.forward(tfb.raw_ops, tensors)
+        cotangents = call.cotangents("float")
+        want_gradients = call.backward(tfb.raw_ops, tensors, want, cotangents)
+        shapes = [v.shape for v in (*want, *want_gradients) if v.dtype == tf.float32]
+        held = [tf.fill(shape, np.float32(np.nan)) for shape in shapes for _ in range(3)]
+        del held
+        got = call.forward(tfb.raw_ops, tensors)
+        assert cudnn_ops.bits(got[:3]) == cudnn_ops.bits(want[:3])
+        gradients = call.backward(tfb.raw_ops, tensors, got, cotangents)
+        assert cudnn_ops.bits(gradients) == cudnn_ops.bits(want_gradients)
+
+
+@modes
+@layouts
+def test_padding_reaches_nothing(tfb, mode, time_major):
+    """NaN past the lengths, in the input, the output and its gradient, changes no bit."""
+    lengths = (6, 0, 2, 5)
+    for net in (Network(mode, 2, 2, 5, 7), Network(mode, 3, 1, 4, 4, skip=True)):
+        call = Call(net, 6, 4, lengths, time_major)
+        arrays, cotangents = call.random("float"), call.cotangents("float")
+        past = np.arange(6)[:, None] >= np.array(lengths)
+        spoiled = {k: np.copy(v) for k, v in arrays.items()}
+        spoiled["input"][past] = np.nan
+        found = []
+        for given in (arrays, spoiled):
+            tensors = call.tensors(given)
+            outputs = call.forward(tfb.raw_ops, tensors)
+            found.append(cudnn_ops.bits(outputs))
+            if given is spoiled:
+                cotangents = [np.copy(c) for c in cotangents]
+                cotangents[0][past] = np.nan
+                output = call.laid_out(np.copy(outputs.output))
+                output[past] = np.nan
+                outputs = outputs._replace(output=tf.constant(call.laid_out(output)))
+            found.append(cudnn_ops.bits(call.backward(tfb.raw_ops, tensors, outputs, cotangents)))
+        assert found[:2] == found[2:]
+
+
+@modes
+def test_half_empty_batches_compute_what_single_rows_do(tfb, mode):
+    """A row of a padded batch gives what it gives alone, without padding."""
+    net, lengths = Network(mode, 2, 2, 5, 7), (6, 1, 3, 4)
+    call = Call(net, 6, 4, lengths)
+    arrays = call.random("double")
+    got = call.forward(tfb.raw_ops, call.tensors(arrays))
+    for row, length in enumerate(lengths):
+        one = Call(net, length, 1)
+        cut = {k: v[:, row : row + 1] for k, v in arrays.items() if k != "params"}
+        cut |= {"input": cut["input"][:length], "params": arrays["params"]}
+        want = one.forward(tfb.raw_ops, one.tensors(cut))
+        bound = tolerances.bound("double", call.longest_sum())
+        compare.assert_close(got.output[:length, row], want.output[:, 0], bound)
+        compare.assert_close(got.output_h[:, row], want.output_h[:, 0], bound)
+
+
+@modes
+def test_special_values_flow(tfb, mode):
+    """A NaN or infinity goes where the equations take it, and stays in its row."""
+    call = Call(Network(mode, 2, 2, 4, 5), 3, 3)
+    for name in ("input", "input_h", "input_c", "params"):
+        if name == "input_c" and mode != "lstm":
+            continue
+        for special in (np.nan, np.inf, -np.inf):
+            arrays = call.random("float")
+            arrays[name].flat[1] = special
+            with np.errstate(all="ignore"):
+                want = call.run(arrays)
+            outputs = call.forward(tfb.raw_ops, call.tensors(arrays))
+            bound = tolerances.stack_bound("float", call.longest_sum(), 2)
+            for key, value in want.outputs().items():
+                compare.assert_close(getattr(outputs, key), value, bound, f"{key} {name}={special}")
+            if name != "params":
+                rows = np.isfinite(outputs.output.numpy()).all(axis=(0, 2))
+                assert rows[1:].all(), f"{name}={special} reaches another row"
+
+
+@modes
+def test_input_c_is_ignored_but_for_lstm(tfb, mode):
+    """Its shape is free then, its gradient zeros of that shape, output_c a scalar zero."""
+    if mode == "lstm":
+        pytest.skip("not run: lstm reads input_c")
+    call = Call(Network(mode, 2, 1, 3, 4))
+    arrays = call.random("float")
+    want = None
+    for shape in ((2, 3, 4), (), (0,), (1,), (2, 3, 4, 5), (0, 7)):
+        for raw_ops in (tfb.raw_ops, tf.raw_ops):
+            for version in (1, 2, 3):
+                call = Call(call.net, version=version)
+                tensors = call.tensors(arrays) | {"input_c": tf.fill(shape, np.float32(np.nan))}
+                outputs = call.forward(raw_ops, tensors)
+                assert outputs.output_c.shape == [] and outputs.output_c.numpy() == 0
+                cotangents = call.cotangents("float")
+                cotangents[2] = np.float32(np.nan)
+                got = call.backward(raw_ops, tensors, outputs, cotangents)
+                assert got.input_c_backprop.shape == list(shape)
+                assert not np.any(got.input_c_backprop.numpy())
+                found = cudnn_ops.bits([*outputs[:3], *got[:2], got[3]])
+                want = want or found
+                assert found == want, (shape, version)
+
+
+@modes
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_published_sums(tfb, mode, version):
+    net, (steps, batch), total = cudnn_ops.GOLDEN[mode]
+    call = Call(net, steps, batch, version=version)
+    tensors = call.tensors({k: np.ones(v, np.float32) for k, v in call.shapes().items()})
+    for raw_ops in (tfb.raw_ops, tf.raw_ops):
+        for is_training in (True, False):
+            outputs = call.forward(raw_ops, tensors, is_training=is_training)
+            got = sum(np.sum(v, dtype=np.float64) for v in outputs[:3])
+            compare.assert_close(got, total, tolerances.GOLDEN, mode)
+
+
+@modes
+def test_pytorch_agrees(tfb, mode):
+    """Multi-layer, bidirectional, packed lengths, proj_size; outputs and all gradients."""
+    from helpers import cudnn_witnesses
+
+    for num_proj in (0, 3) if mode == "lstm" else (0,):
+        for directions in (1, 2):
+            net = Network(mode, 3, directions, 6, 7, num_proj)
+            for lengths in (None, (5, 2, 1, 4)):
+                call = Call(net, 5, 4, lengths)
+                arrays, cotangents = call.random("double"), call.cotangents("double")
+                want = cudnn_witnesses.torch_run(net, *arrays.values(), lengths, cotangents)
+                tensors = call.tensors(arrays)
+                outputs = call.forward(tfb.raw_ops, tensors)
+                got = call.backward(tfb.raw_ops, tensors, outputs, cotangents)
+                found = outputs._asdict() | got._asdict()
+                blocks = cudnn_witnesses.torch_blocks(net, found["params_backprop"].numpy())
+                bound = tolerances.bound("double", call.longest_sum(), backward=True)
+                for name, value in want.items():
+                    mine = blocks[name] if name in blocks else found[name].numpy()
+                    compare.assert_close(mine, value, bound, f"{call} {name}")
+
+
+@modes
+def test_onnx_runtime_agrees(tfb, mode):
+    """Inference in float32 with lengths."""
+    from helpers import cudnn_witnesses
+
+    for layers, directions in ((1, 1), (1, 2), (3, 1), (2, 2)):
+        call = Call(Network(mode, layers, directions, 6, 17), 5, 4, (5, 2, 1, 4))
+        arrays = call.random("float")
+        got = call.forward(tfb.raw_ops, call.tensors(arrays), is_training=False)
+        want = cudnn_witnesses.onnx_run(call.net, *arrays.values(), call.lengths)
+        bound = 2 * tolerances.bound("float", call.longest_sum())
+        for name, value in want.items():
+            compare.assert_close(getattr(got, name), value, bound, f"{call} {name}")
+
+
+def test_identities_are_exact(tfb):
+    """rnn_relu of small whole numbers: products, layout and indexing compare exactly."""
+    for lengths in (None, (5, 0, 2, 4)):
+        for dtype in cudnn_ops.DTYPES:
+            net = Network("rnn_relu", 2, 2, 3, 4)
+            call = Call(net, 5, 4, lengths, time_major=False)
+            rng = np.random.default_rng(4)
+            arrays = {
+                name: rng.integers(-1, 2, shape).astype(cudnn_ops.numpy_type(dtype))
+                for name, shape in call.shapes().items()
+            }
+            arrays["params"] *= rng.integers(0, 3, net.params_size()) == 0
+            run = call.run(arrays)
+            # Exact in every type, as long as no number leaves half's or bfloat16's whole numbers.
+            assert 4 < np.abs(run.output).max() <= 256
+            outputs = call.forward(tfb.raw_ops, call.tensors(arrays))
+            for name, want in run.outputs().items():
+                got = call.laid_out(getattr(outputs, name).numpy()).astype(np.float64)
+                np.testing.assert_array_equal(got, want)
+
+
+def test_gradients_are_exact_for_whole_numbers(tfb):
+    """The same for Backprop: what stands in params_backprop stands where it belongs."""
+    for lengths in (None, (3, 0, 2, 1)):
+        net = Network("rnn_relu", 2, 2, 3, 4)
+        call = Call(net, 3, 4, lengths)
+        rng = np.random.default_rng(5)
+        arrays = {
+            name: rng.integers(-1, 2, shape).astype(np.float32)
+            for name, shape in call.shapes().items()
+        }
+        cotangents = [
+            rng.integers(-2, 3, np.shape(c)).astype(np.float32) for c in call.cotangents("float")
+        ]
+        tensors = call.tensors(arrays)
+        outputs = call.forward(tfb.raw_ops, tensors)
+        got = call.backward(tfb.raw_ops, tensors, outputs, cotangents)
+        run = call.run(arrays)
+        wants = run.backward(*cotangents)
+        assert all(np.abs(w).max() < 2**24 for w in wants.values())
+        for name, want in wants.items():
+            np.testing.assert_array_equal(getattr(got, name).numpy(), want, name)
+
+
+def test_the_network_is_what_the_reference_reads(tfb):
+    """One parameter after the other moves the output as the reference says; none is unread."""
+    net = Network("lstm", 1, 2, 2, 2, 1)
+    call = Call(net, 2, 1)
+    arrays = call.random("double")
+    size = stack.Network.params_size(net)
+    base = call.forward(tfb.raw_ops, call.tensors(arrays)).output.numpy()
+    for k in range(size):
+        moved = {**arrays, "params": arrays["params"].copy()}
+        moved["params"][k] += 0.5
+        got = call.forward(tfb.raw_ops, call.tensors(moved)).output.numpy()
+        assert np.any(got != base), k
+        compare.assert_close(
+            got, call.run(moved).output, tolerances.bound("double", call.longest_sum())
+        )

@@ -1,0 +1,85 @@
+"""Tapes around functions and around each other: when the fused gradient is taken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import compare
+from helpers.second_cases import BOUND, Case, weighted
+
+
+@pytest.fixture
+def loops(tfb, monkeypatch):
+    """Grows whenever a gradient is computed by the loop of TensorFlow's ops."""
+    runs = []
+    for name in ("lstm_gradients", "gru_gradients", "gru_after_gradients"):
+        _count_runs(monkeypatch, tfb.sequences.composed, name, runs)
+    return runs
+
+
+@pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
+def test_a_persistent_tape_around_a_function_takes_the_fused_gradient(tfb, loops, case):
+    """It hands over a cotangent for each output of the op, also for those that nobody read."""
+    call = Case(case)
+    tensors = call.tensors()
+    found = []
+    for run in (tf.function, lambda function: function):
+        function = run(lambda given: call.call(tfb, given)[0])
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(tensors)
+            total = weighted(function(tensors))
+        found.append(tape.gradient(total, tensors["w_h"]))
+    assert not loops
+    compare.assert_close(*found, BOUND)
+
+
+@pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
+def test_a_persistent_tape_around_a_function_builds_no_second_derivative(tfb, monkeypatch, case):
+    """Which would take half a minute: a loop, its gradient, and the gradient of that."""
+
+    def never(*_):
+        raise AssertionError("a second derivative was built")
+
+    monkeypatch.setattr(tfb.sequences.composed, "_gradient_of_grad", never)
+    call = Case(case)
+    variables = {k: tf.Variable(v) for k, v in call.inputs.items()}
+    function = tf.function(
+        lambda: call.call(tfb, {k: v.read_value() for k, v in variables.items()})[0]
+    )
+    with tf.GradientTape(persistent=True) as tape:
+        total = weighted(function())
+    assert tape.gradient(total, variables["w_h"]) is not None
+
+
+def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, loops):
+    call = Case("lstm")
+    tensors = call.tensors()
+    found = []
+    for run in (tf.function, lambda function: function):
+        function = run(lambda given: call.call(tfb, given)[0])
+        loops.clear()
+        with tf.GradientTape() as outer:
+            outer.watch(tensors["w_h"])
+            with tf.GradientTape() as inner:
+                inner.watch(tensors["w_h"])
+                total = weighted(function(tensors))
+            first = inner.gradient(total, tensors["w_h"])
+            assert not loops
+            again = weighted(first)
+        found.append((first, outer.gradient(again, tensors["w_h"])))
+        assert loops
+    for of_function, eager in zip(*found, strict=True):
+        compare.assert_close(of_function, eager, BOUND)
+
+
+def _count_runs(monkeypatch, module, name, runs):
+    """Adds to runs whenever a function's result is computed, be it in a graph."""
+    function = getattr(module, name)
+
+    def counted(*args):
+        run = tf.numpy_function(lambda: runs.append(name) or np.int32(0), [], tf.int32)
+        with tf.control_dependencies([run]):
+            return [tf.identity(gradient) for gradient in function(*args)]
+
+    monkeypatch.setattr(module, name, counted)

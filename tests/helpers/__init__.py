@@ -1,0 +1,1 @@
+"""What the tests share: references, comparisons, tolerances, calls of the ops, child programs."""

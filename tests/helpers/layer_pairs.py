@@ -1,0 +1,114 @@
+"""A layer of ours and Keras' own with the same weights, and what comes of both."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from helpers import tolerances
+from helpers.compare import assert_close
+
+BATCH, TIME, INPUT, UNITS = 5, 4, 2, 3
+REDUCTION = (INPUT + UNITS) * TIME
+
+# Each kind of layer: the class and the arguments that make it of this kind.
+KINDS = {
+    "GRU": ("GRU", {}),
+    "GRU-before": ("GRU", {"reset_after": False}),
+    "LSTM": ("LSTM", {}),
+    "RNN-tanh": ("SimpleRNN", {}),
+    "RNN-relu": ("SimpleRNN", {"activation": "relu"}),
+}
+
+# The ops that a kind of layer runs on.
+OPS = {
+    "GRU": "BlockRNN>GRUAfterSequence",
+    "GRU-before": "BlockRNN>GRUSequence",
+    "LSTM": "BlockRNN>LSTMSequence",
+    "RNN-tanh": "BlockRNN>RNNSequence",
+    "RNN-relu": "BlockRNN>RNNSequence",
+}
+
+# A row padded on the right, one on the left, one with holes, one of padding only, and a full one.
+MASK = np.array([[1, 1, 1, 0], [0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]], bool)
+
+
+def make_ours(kind: str, units: int = UNITS, **arguments):
+    from tf_blockrnn import layers
+
+    name, own = KINDS[kind]
+    return getattr(layers, name)(units, **{**own, **arguments})
+
+
+def make_peer(kind: str, units: int = UNITS, **arguments):
+    name, own = KINDS[kind]
+    return getattr(keras.layers, name)(units, **{**own, **arguments})
+
+
+def randomise(layer, seed: int = 11) -> None:
+    """Random weights, biases included: with Keras' zeros a wrong order of gates would not show."""
+    random = np.random.default_rng(seed)
+    layer.set_weights([random.normal(0, 0.6, w.shape) for w in layer.get_weights()])
+
+
+def pair(kind: str, dtype: str = "float32", shape=(BATCH, TIME, INPUT), **arguments) -> list:
+    """Ours and Keras', built, with the same random weights; what `peer` holds is for Keras' only.
+
+    Keras' initializer of recurrent kernels knows no bfloat16, hence the zeros, set below.
+    """
+    for_peer = arguments.pop("peer", {})
+    arguments = {"dtype": dtype, "recurrent_initializer": "zeros", **arguments}
+    both = [make_ours(kind, **arguments), make_peer(kind, **arguments, **for_peer)]
+    for layer in both:
+        layer.build(shape)
+    randomise(both[0])
+    both[1].set_weights(both[0].get_weights())
+    assert both[0].fused, both[0].why_not_fused
+    return both
+
+
+def sequence(batch: int = BATCH, time: int = TIME, seed: int = 5) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(batch, time, INPUT)).astype(np.float32)
+
+
+def initial_states(kind: str, batch: int = BATCH, units: int = UNITS) -> list[np.ndarray]:
+    random = np.random.default_rng(3)
+    count = 2 if kind == "LSTM" else 1
+    return [random.normal(size=(batch, units)).astype(np.float32) for _ in range(count)]
+
+
+def values(layer, x, states=None, **call) -> list[tf.Tensor]:
+    """Outputs, states where the layer returns them, and the gradients of everything.
+
+    The loss weights each number by itself, so that one in the wrong place shows.
+    """
+    # The layers cast, so that the states given get their gradients in the type they came in.
+    x = tf.convert_to_tensor(x)
+    states = None if states is None else [tf.convert_to_tensor(state) for state in states]
+    watched = [x, *(states or [])]
+    with tf.GradientTape() as tape:
+        tape.watch(watched)
+        outputs = keras.tree.flatten(layer(x, initial_state=states, **call))
+        loss = tf.add_n([tf.reduce_sum(tf.sin(tf.cast(y, tf.float64))) for y in outputs])
+    gradients = tape.gradient(
+        loss, [*watched, *layer.trainable_variables], unconnected_gradients="zero"
+    )
+    return [*outputs, *gradients]
+
+
+def assert_same(mine, theirs, dtype: str = "float32", steps: int = 1, what: str = "") -> None:
+    """All values of the same type and within rounding; steps: sequences that feed one another."""
+    bound = tolerances.composed_bound(dtype, steps * REDUCTION)
+    for number, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+        assert a.dtype == b.dtype, f"{what} value {number}"
+        assert_close(a, b, bound, f"{what} value {number}")
+
+
+def op_types(function, *arguments) -> list[str]:
+    """The types of all nodes in a tf.function's graph and in the functions that it calls."""
+    definition = function.get_concrete_function(*arguments).graph.as_graph_def()
+    nodes = list(definition.node)
+    for each in definition.library.function:
+        nodes += each.node_def
+    return [node.op for node in nodes]

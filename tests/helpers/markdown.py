@@ -1,0 +1,36 @@
+"""The examples of a Markdown page: their code, what they promise to print, what they print."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import linecache
+import re
+
+
+def python_blocks(page: str) -> list[str]:
+    """The code between ```python fences."""
+    return re.findall(r"^```python\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+
+
+def promised(code: str) -> list[str]:
+    """What the comments at the end of `print(...)` lines say will be printed, in order."""
+    lines = code.splitlines()
+    calls = [
+        node
+        for node in ast.walk(ast.parse(code))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "print"
+    ]
+    ends = sorted(call.end_lineno for call in calls)
+    return [lines[end - 1].rpartition("  # ")[2] for end in ends]
+
+
+def run_block(code: str, name: str) -> list[str]:
+    """Runs an example as a program of its own and gives the lines that it prints."""
+    printed = io.StringIO()
+    # A tf.function reads its source back through this cache.
+    linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, name, "exec"), {"__name__": name})
+    return printed.getvalue().splitlines()

@@ -1,0 +1,261 @@
+"""Checks of the whole-sequence ops that need a process of their own: its threads, its instructions.
+
+Usage: sequence_child.py THREADS CHECK...; THREADS is the size of the intra-op pool. Ends with 0
+when every check held. The last line of standard output is JSON: {check: what it found}.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import hashlib
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from helpers import (
+    block_cells,
+    cancelling,
+    compare,
+    sequence_checks,
+    sequence_functions,
+    sequence_ops,
+    tolerances,
+)
+
+# (T, B, I, H): one row, few rows with many units, many rows with few, uneven, and large enough
+# that every thread gets work, over rows as over units.
+DIMS = (
+    (3, 1, 1, 1),
+    (5, 7, 17, 15),
+    (4, 1, 100, 257),
+    (3, 3, 128, 384),
+    (5, 257, 33, 33),
+    (4, 64, 100, 128),
+    (3, 130, 65, 129),
+)
+CALLERS = 16
+
+
+def digest(tensors) -> str:
+    sha = hashlib.sha256()
+    for value in tensors:
+        sha.update(compare.bits(value))
+    return sha.hexdigest()
+
+
+def bits(raw_ops) -> dict[str, str]:
+    """A digest of every op's outputs; twice, and both must agree."""
+    found = {}
+    for op, attrs in sequence_ops.op_cases():
+        for dtype in block_cells.DTYPES:
+            for dims in DIMS:
+                inputs = sequence_ops.random_inputs(
+                    op, dims, block_cells.numpy_type(dtype), valid=max(dims[0] - 1, 1)
+                )
+                key = f"{op.name} {dtype} {dims} {dict(attrs)}"
+                found[key] = digest(sequence_ops.call(raw_ops, op, inputs, attrs))
+                if found[key] != digest(sequence_ops.call(raw_ops, op, inputs, attrs)):
+                    sys.exit(f"two runs differ: {key}")
+    return found
+
+
+def _masked(name, dims, dtype):
+    """Inputs, mask and lengths of a call of lstm or gru."""
+    function = sequence_functions.FUNCTIONS[name]
+    inputs = sequence_functions.random_inputs(function, dims, block_cells.numpy_type(dtype))
+    return function, inputs, *sequence_functions.patterns(dims)["lengths and holes"]
+
+
+def _with_gradients(function, arguments):
+    """A graph for arguments like these, of all sizes: tracing it takes longer than the calls."""
+    import tf_blockrnn
+
+    sizes_unknown = tf.nest.map_structure(
+        lambda t: tf.TensorSpec([None] * t.shape.rank, t.dtype), arguments
+    )
+
+    @tf.function(input_signature=sizes_unknown, autograph=False)
+    def compute(tensors, mask, lengths):
+        options = {"time_major": True, "mask": mask, "sequence_lengths": lengths}
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = sequence_functions.call(tf_blockrnn, function, tensors, **options)
+        return outputs, tape.gradient(outputs, tensors)
+
+    return compute.get_concrete_function()
+
+
+def function_bits(raw_ops) -> dict[str, str]:
+    """A digest of lstm's and gru's outputs and gradients, with a mask and lengths."""
+    del raw_ops
+    found = {}
+    for name in sequence_functions.FUNCTIONS:
+        for dtype in ("bfloat16", "float"):
+            compute = None
+            for dims in DIMS[1:]:
+                function, *arguments = _masked(name, dims, dtype)
+                arguments = tf.nest.map_structure(tf.constant, arguments)
+                compute = compute or _with_gradients(function, arguments)
+                outputs, gradients = compute(*arguments)
+                found[f"{name} {dtype} {dims}"] = digest([*outputs, *gradients.values()])
+    return found
+
+
+def option_bits(raw_ops) -> dict[str, str]:
+    """The same with recurrent dropout, projections and the simple RNN."""
+    del raw_ops
+    import tf_blockrnn
+    from helpers import sequence_variants
+
+    found = {}
+    for name, variant in sequence_variants.VARIANTS.items():
+        for dtype in ("bfloat16", "float"):
+            for dims in DIMS[2:]:
+                inputs = sequence_variants.inputs_of(
+                    variant, dims, block_cells.numpy_type(dtype), dropout=True, projected=False
+                )
+                outputs, gradients = sequence_variants.differentiated_sum(
+                    tf_blockrnn, variant, {k: tf.constant(v) for k, v in inputs.items()}
+                )
+                values = [*outputs, *gradients.values()]
+                found[f"{name} dropout {dtype} {dims}"] = digest(values)
+    return found
+
+
+def numbers(raw_ops) -> int:
+    """The oracle's numbers in every type, by the instruction set that this process uses."""
+    for op in sequence_ops.OPS.values():
+        for dtype in block_cells.DTYPES:
+            sequence_checks.check_numbers(raw_ops, op, dtype, "eager", sequence_ops.ODD_CASES[4:11])
+    for name in sequence_functions.FUNCTIONS:
+        for dtype in block_cells.DTYPES:
+            compute = None
+            for dims in ((7, 17, 15, 33), (4, 1, 30, 70)):
+                function, inputs, mask, lengths = _masked(name, dims, dtype)
+                arguments = tf.nest.map_structure(tf.constant, (inputs, mask, lengths))
+                compute = compute or _with_gradients(function, arguments)
+                got, gradients = compute(*arguments)
+                oracle = sequence_functions.Oracle(function, inputs, mask, lengths)
+                want, what = oracle.outputs(), f"{name} {dtype} {dims}"
+                steps, batch, width, units = dims
+                bound = tolerances.bound(dtype, steps * (width + units))
+                for mine, expected in zip(got, want, strict=True):
+                    compare.assert_close(mine.numpy(), expected, bound, what)
+                expected = oracle.gradients([np.ones_like(value) for value in want])
+                bound = tolerances.composed_bound(
+                    dtype, steps * max(width + units, 4 * units, batch)
+                )
+                for key, gradient in gradients.items():
+                    compare.assert_close(gradient.numpy(), expected[key], bound, f"{key}, {what}")
+    return len(sequence_ops.OPS)
+
+
+def load(raw_ops) -> int:
+    """Many threads × mixed sizes, eagerly and on shared functions: the bits of a serial run."""
+    jobs = []
+    for op, attrs in sequence_ops.op_cases():
+        runs = [sequence_ops.caller(raw_ops, op, attrs, mode) for mode in ("eager", "graph")]
+        for dims in ((2, 1, 3, 5), (4, 33, 24, 40), (3, 2, 64, 200), (3, 0, 4, 4), (5, 90, 8, 3)):
+            inputs = sequence_ops.random_inputs(op, dims, np.float32)
+            tensors = sequence_ops.tensors_of(inputs)
+            for run in runs:
+                jobs.append((run, tensors, digest(run(tensors)), f"{op.name} {dims}"))
+
+    def work(caller):
+        for k in np.random.default_rng(caller).permutation(len(jobs))[: len(jobs) // 2]:
+            run, tensors, want, what = jobs[k]
+            if digest(run(tensors)) != want:
+                return what
+        return None
+
+    with concurrent.futures.ThreadPoolExecutor(CALLERS) as pool:
+        wrong = [w for w in pool.map(work, range(CALLERS)) if w]
+    if wrong:
+        sys.exit(f"not the bits of a serial run: {wrong}")
+    return len(jobs)
+
+
+def loops(raw_ops) -> int:
+    """Inside tf.data.map and as many branches of one graph, which may all run at once."""
+    values = sequence_ops.random_inputs(sequence_ops.GRU, (6, 16, 24, 40), np.float32)
+    tensors = sequence_ops.tensors_of(values)
+    x = tensors.pop("x")
+
+    def sequence(scale):
+        return raw_ops.BlockGRU(x=x * scale, **tensors).h
+
+    scales = np.linspace(-2, 2, 24, dtype=np.float32)
+    want = [compare.bits(sequence(s)) for s in scales]
+    for parallel in (1, 8):
+        data = tf.data.Dataset.from_tensor_slices(scales)
+        got = [compare.bits(v) for v in data.map(sequence, num_parallel_calls=parallel)]
+        if got != want:
+            sys.exit(f"tf.data.map with {parallel} parallel calls differs")
+    branches = tf.function(lambda: [sequence(tf.constant(s)) for s in scales])
+    for _ in range(3):
+        if [compare.bits(v) for v in branches()] != want:
+            sys.exit("parallel branches differ")
+    return len(scales)
+
+
+# (op, dtype, steps of a trial, steps of the call that is cancelled, (B, I, H)): one row, which
+# splits over units, and many rows. A step costs much more than the memory of its outputs.
+CANCELLED = (
+    ("BlockLSTM", 10, 600, (1, 1, 1536)),
+    ("BlockLSTMGradV2", 10, 600, (1, 1, 1536)),
+    ("BlockGRU", 3, 120, (64, 1, 1024)),
+    ("BlockGRUGrad", 3, 120, (64, 1, 1024)),
+)
+
+
+def cancellation(raw_ops) -> dict[str, list[float]]:
+    """A call that is cancelled ends as Cancelled, in a fraction of the time that it would take.
+
+    The time is that of a short call, many times over, so it holds on any machine.
+    """
+    found = {}
+    for name, trial, steps, dims in CANCELLED:
+        op = sequence_ops.OPS[name]
+        function = _function(raw_ops, op)
+        short = _tensors(op, (trial, *dims))
+        short_time = cancelling.seconds(function, short)
+        full = short_time * steps / trial
+        tensors = _tensors(op, (steps, *dims))
+        found[name] = cancelling.check_stops(name, function, tensors, short_time, full)
+        # And what comes after is not cancelled.
+        function(short)
+    return found
+
+
+def _function(raw_ops, op):
+    return tf.function(lambda t: getattr(raw_ops, op.name)(**t, **op.attr_cases[-1]))
+
+
+def _tensors(op, dims):
+    """All of one number: drawing millions of random ones would take longer than the call."""
+    tensors = {
+        name: tf.fill(shape, np.float32(0.01))
+        for name, shape in op.shapes(dims).items()
+        if name != "seq_len_max"
+    }
+    return {"seq_len_max": tf.constant(dims[0], tf.int64), **tensors}
+
+
+def main() -> None:
+    tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
+    tf.config.threading.set_inter_op_parallelism_threads(2)
+    import tf_blockrnn
+
+    checks = {
+        f.__name__: f
+        for f in (bits, function_bits, option_bits, numbers, load, loops, cancellation)
+    }
+    found = {name: checks[name](tf_blockrnn.raw_ops) for name in sys.argv[2:]}
+    found["isa"] = tf_blockrnn.build_info()["cpu_isa"]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Calls of the sequence functions whose second derivatives are tested."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from helpers import tolerances
+
+T, B, I, H, P = 3, 3, 2, 3, 2  # noqa: E741  the contracts' names
+BOUND = tolerances.second_bound("double", T * (I + H))
+MASK = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0]], bool)  # [T, B]
+LENGTHS = np.array([2, 3, 1], np.int32)
+GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
+
+# The function, its options, and what is given to it beside: "mask", "lengths" ("lengths64" in
+# int64), "dropout", "peepholes", "projection", "products" (x is x · w_x).
+CASES = {
+    "lstm": ("lstm", {}, ""),
+    "lstm mask dropout": ("lstm", {"forget_bias": 0.5}, "mask dropout"),
+    "lstm lengths peepholes": ("lstm", {"go_backwards": True}, "lengths peepholes"),
+    "lstm all": (
+        "lstm",
+        {"time_major": True, "go_backwards": True},
+        "mask lengths64 dropout peepholes projection",
+    ),
+    "lstm products": ("lstm", {"time_major": True}, "lengths products projection"),
+    "gru after": ("gru", {}, "lengths dropout"),
+    "gru after urc": (
+        "gru",
+        {"gate_order": "urc", "go_backwards": True},
+        "mask lengths dropout",
+    ),
+    "gru after products": ("gru", {"gate_order": "urc", "time_major": True}, "products mask"),
+    "gru before": ("gru", {"reset_after": False}, "lengths dropout"),
+    "gru before all": (
+        "gru",
+        {"reset_after": False, "go_backwards": True, "gate_order": "urc"},
+        "mask lengths dropout",
+    ),
+    "gru before products": ("gru", {"reset_after": False, "time_major": True}, "products mask"),
+    "rnn tanh": ("simple_rnn", {}, "lengths dropout"),
+    "rnn tanh all": ("simple_rnn", {"go_backwards": True, "time_major": True}, "mask lengths"),
+    "rnn relu": ("simple_rnn", {"activation": "relu"}, "products mask dropout"),
+}
+
+
+def random_array(shape, seed):
+    return np.random.default_rng(seed).normal(size=shape) * 0.7
+
+
+class Case:
+    """A call of a function: what has gradients by name, what has none, how it is called."""
+
+    def __init__(self, case, steps=T, batch=B, dtype=np.float64, **more):
+        self.name, options, given = CASES[case]
+        given = given.replace("lengths64", "lengths int64").split()
+        gates = GATES[self.name]
+        width = gates * H
+        state = P if "projection" in given else H
+        self.options = {**options, **more}
+        major = self.options.get("time_major", False)
+        two = (steps, batch) if major else (batch, steps)
+        shapes = {"x": (*two, width if "products" in given else I), "h": (batch, state)}
+        if self.name == "lstm":
+            shapes["cs"] = (batch, H)
+        if "products" not in given:
+            shapes["w_x"] = (I, width)
+        shapes["w_h"] = (state, width)
+        shapes |= {b: (width,) for b in (("b_x", "b_h") if self.name == "gru" else ("b",))}
+        if "peepholes" in given:
+            shapes["peepholes"] = (3, H)
+        if "projection" in given:
+            shapes["w_p"] = (P, H)
+        self.outputs = [(*two, state), (batch, state), (batch, H)][
+            : len(shapes.keys() & {"cs"}) + 2
+        ]
+        self.inputs = {
+            name: random_array(shape, [seed]).astype(dtype)
+            for seed, (name, shape) in enumerate(shapes.items())
+        }
+        # What the outputs' gradients are is an input of the first gradient, too.
+        self.cotangents = {
+            f"cotangent {k}": random_array(shape, [50 + k]).astype(dtype)
+            for k, shape in enumerate(self.outputs)
+        }
+        if "dropout" in given:
+            factors = np.random.default_rng(99).random((gates, batch, state)) > 0.3
+            self.options["recurrent_dropout"] = tf.constant((factors / 0.7).astype(dtype))
+        if "mask" in given:
+            mask = MASK[:steps, :batch]
+            self.options["mask"] = tf.constant(mask if major else mask.T)
+        if "lengths" in given:
+            lengths = np.minimum(LENGTHS[:batch], steps)
+            self.options["sequence_lengths"] = tf.constant(
+                lengths, tf.int64 if "int64" in given else tf.int32
+            )
+
+    def call(self, tfb, tensors):
+        """The outputs and the last states."""
+        given = {k: v for k, v in tensors.items() if not k.startswith("cotangent")}
+        x, w_x, w_h = given.pop("x"), given.pop("w_x", None), given.pop("w_h")
+        h, cs = given.pop("h"), given.pop("cs", None)
+        if "peepholes" in given:
+            given["peepholes"] = tuple(tf.unstack(given["peepholes"], 3))
+        given["initial_state"] = h if cs is None else (h, cs)
+        outputs, state = getattr(tfb, self.name)(x, w_x, w_h, **given, **self.options)
+        return [outputs, *(state if cs is not None else [state])]
+
+    def first(self, tfb, tensors):
+        """A number of all first gradients, each weighted by itself."""
+        inputs = {k: v for k, v in tensors.items() if not k.startswith("cotangent")}
+        cotangents = [v for k, v in tensors.items() if k.startswith("cotangent")]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = self.call(tfb, inputs)
+        found = tape.gradient(outputs, inputs, output_gradients=cotangents)
+        return tf.add_n([weighted(gradient) for gradient in found.values()])
+
+    def second(self, tfb, tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            total = self.first(tfb, tensors)
+        return tape.gradient(total, tensors)
+
+    def tensors(self):
+        return {k: tf.constant(v) for k, v in {**self.inputs, **self.cotangents}.items()}
+
+
+def weighted(gradient):
+    """A sum in which each element counts by itself, and not linearly."""
+    count = tf.cast(tf.reshape(tf.range(tf.size(gradient)), tf.shape(gradient)), gradient.dtype)
+    return tf.reduce_sum(tf.sin(gradient + count))

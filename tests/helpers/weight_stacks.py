@@ -1,0 +1,138 @@
+"""Descriptions of weights for tests, and what they compute, in NumPy float64.
+
+Written from the equations at the top of tf_blockrnn/weights/layer.py and not from any converter:
+what a converter gives must make its framework compute what `run` does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from helpers import tolerances
+
+GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+CELLS = tuple(GATES)
+STEPS, BATCH = 4, 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Stack:
+    """What weights to make: sizes as in stack.Network, and which biases there are."""
+
+    cell: str
+    layers: int = 1
+    directions: int = 1
+    inputs: int = 3
+    units: int = 4
+    proj: int = 0
+    biases: tuple[str, ...] = ("b_x", "b_h")
+    reset_after: bool = True
+    peepholes: bool = False
+    cell_clip: float = 0.0
+    dtype: Any = "float64"
+
+    @property
+    def reduction_length(self) -> int:
+        """Terms that feed into one another, for the bounds."""
+        width = self.directions * max(self.inputs, self.units, self.proj) + self.units + 2
+        return STEPS * self.layers * width
+
+
+def random_weights(stack: Stack, seed: int = 0):
+    """Weights in a range where no activation saturates."""
+    from tf_blockrnn import weights
+
+    rng, gates = np.random.default_rng(seed), GATES[stack.cell]
+    width = stack.proj or stack.units
+
+    def array(*shape: int) -> np.ndarray:
+        return rng.uniform(-0.7, 0.7, shape).astype(stack.dtype)
+
+    def direction(inputs: int):
+        arrays = {"w_x": (gates, inputs, stack.units), "w_h": (gates, width, stack.units)}
+        arrays |= {name: (gates, stack.units) for name in stack.biases}
+        if stack.peepholes:
+            arrays |= dict.fromkeys(("wci", "wcf", "wco"), (stack.units,))
+        if stack.proj:
+            arrays["w_p"] = (stack.proj, stack.units)
+        return weights.DirectionWeights(**{k: array(*shape) for k, shape in arrays.items()})
+
+    layers = [
+        weights.LayerWeights(
+            *(
+                direction(stack.directions * width if number else stack.inputs)
+                for _ in range(stack.directions)
+            )
+        )
+        for number in range(stack.layers)
+    ]
+    reset_after = stack.reset_after if stack.cell == "gru" else None
+    return weights.RecurrentWeights(stack.cell, layers, reset_after, stack.cell_clip)
+
+
+def inputs(stack: Stack, seed: int = 7) -> np.ndarray:
+    """x, [T, B, I]."""
+    return np.random.default_rng(seed).normal(size=(STEPS, BATCH, stack.inputs))
+
+
+def bound(stack: Stack) -> float:
+    """Between a framework's float64 and `run`."""
+    return tolerances.stack_bound("double", stack.reduction_length, stack.layers)
+
+
+class Result(NamedTuple):
+    """What a stack computes from zero states."""
+
+    output: np.ndarray  # [T, B, D · P]
+    h: np.ndarray  # [L · D, B, P], each direction's after its last step
+    c: np.ndarray  # [L · D, B, H], zeros where the cell has no cell state
+
+
+def _sigma(x: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+def _lstm(one, clip: float, of_x: np.ndarray, of_h: np.ndarray, h, c):
+    del h
+    pre_i, pre_f, pre_c, pre_o = of_x + of_h
+    zeros = np.zeros(one.units)
+    wci, wcf, wco = one.peepholes or (zeros, zeros, zeros)
+    c = _sigma(pre_f + c * wcf) * c + _sigma(pre_i + c * wci) * np.tanh(pre_c)
+    c = np.clip(c, -clip, clip) if clip else c
+    h = _sigma(pre_o + c * wco) * np.tanh(c)
+    return (h if one.w_p is None else h @ one.w_p.T), c
+
+
+def _step(weights, one, x: np.ndarray, h: np.ndarray, c: np.ndarray):
+    zeros = np.zeros([one.gates, one.units])
+    b_x, b_h = (zeros if b is None else b for b in (one.b_x, one.b_h))
+    of_x = [x @ w + b for w, b in zip(one.w_x, b_x, strict=True)]
+    of_h = [h @ w + b for w, b in zip(one.w_h, b_h, strict=True)]
+    if weights.cell == "lstm":
+        return _lstm(one, weights.cell_clip, np.array(of_x), np.array(of_h), h, c)
+    if weights.cell == "gru":
+        r, u = _sigma(of_x[0] + of_h[0]), _sigma(of_x[1] + of_h[1])
+        reset = r * of_h[2] if weights.reset_after else (r * h) @ one.w_h[2] + b_h[2]
+        return u * h + (1 - u) * np.tanh(of_x[2] + reset), c
+    pre = of_x[0] + of_h[0]
+    return (np.tanh(pre) if weights.cell == "rnn_tanh" else np.maximum(pre, 0)), c
+
+
+def run(weights, x: np.ndarray) -> Result:
+    """The whole stack over x, [T, B, I]."""
+    weights, states = weights.astype(np.float64), []
+    for layer in weights.layers:
+        outputs = []
+        for number, one in enumerate(layer):
+            h, c = np.zeros([x.shape[1], one.output_size]), np.zeros([x.shape[1], one.units])
+            steps = np.zeros([len(x), *h.shape])
+            for t in range(len(x))[:: -1 if number else 1]:
+                h, c = _step(weights, one, x[t], h, c)
+                steps[t] = h
+            outputs.append(steps)
+            states.append((h, c))
+        x = np.concatenate(outputs, axis=-1)
+    return Result(x, np.array([h for h, _ in states]), np.array([c for _, c in states]))

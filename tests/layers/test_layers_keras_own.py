@@ -1,0 +1,72 @@
+"""Keras' own tests of its recurrent layers, which its wheel carries, with ours in their place."""
+
+from __future__ import annotations
+
+import ast
+import collections
+import json
+import pathlib
+
+import keras
+import pytest
+from helpers import children
+
+FILES = ("lstm_test.py", "gru_test.py", "simple_rnn_test.py", "bidirectional_test.py")
+
+# What Keras' tests skip by themselves here, and why. Nothing else may be skipped, nothing may fail.
+SKIPPED = {
+    "test_torch_cudnn_bidirectional_gru_dispatch_fires": "is of the torch backend",
+    "test_torch_cudnn_dispatch_fires": "is of the torch backend",
+}
+
+
+def test_names(file: pathlib.Path) -> set[str]:
+    """The tests that stand in a file, read without running it."""
+    found = {
+        node.name
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+    return found
+
+
+test_names.__test__ = False  # it is none itself
+
+
+@pytest.fixture(scope="module")
+def run(tfb):
+    from keras.src.layers import rnn
+
+    folder = pathlib.Path(rnn.__file__).parent
+    files = [folder / name for name in FILES]
+    missing = [file.name for file in files if not file.exists()]
+    assert not missing, f"this wheel of Keras does not carry {missing}"
+    child = children.PROGRAMS / "keras_own_child.py"
+    result = children.run_python([str(child), *map(str, files)], timeout=300)
+    out = children.assert_ok(result, "Keras' own tests")
+    return files, json.loads(out.strip().splitlines()[-1])
+
+
+# How many there are, with their parameters, in the versions of Keras that were looked at.
+COUNTS = {"3.15": {"passed": 32, "skipped": 2}}
+
+
+def test_all_pass(run):
+    files, report = run
+    outcomes = {tuple(name.split("::")): outcome for name, outcome in report["outcomes"].items()}
+    assert set(outcomes.values()) <= {"passed", "skipped"}
+    assert {name[-1] for name, outcome in outcomes.items() if outcome == "skipped"} <= set(SKIPPED)
+    # Each test that stands in the files ran; parameters add a number to the name.
+    for file in files:
+        for test in test_names(file):
+            ran = [name for name in outcomes if name[0] == file.name and name[-1].startswith(test)]
+            assert ran, f"{file.name}: {test} did not run"
+    version = ".".join(keras.__version__.split(".")[:2])
+    if version in COUNTS:
+        assert dict(collections.Counter(outcomes.values())) == COUNTS[version]
+
+
+def test_they_ran_on_the_ops(run):
+    fused = run[1]["fused"]
+    assert set(fused) == {"GRU", "LSTM", "SimpleRNN"}
+    assert min(fused.values()) >= 10

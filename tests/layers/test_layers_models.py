@@ -1,0 +1,239 @@
+"""GRU, LSTM and SimpleRNN in models: trained, saved, loaded by each other, exported, in threads."""
+
+from __future__ import annotations
+
+import concurrent.futures
+
+import keras
+import numpy as np
+import pytest
+from helpers import children, tolerances
+from helpers.compare import assert_close
+from helpers.layer_pairs import (
+    INPUT,
+    OPS,
+    REDUCTION,
+    TIME,
+    assert_same,
+    make_ours,
+    make_peer,
+    op_types,
+    randomise,
+    sequence,
+    values,
+)
+
+WORDS = 9
+
+
+@pytest.fixture(autouse=True)
+def _package(tfb):
+    keras.utils.set_random_seed(7)
+
+
+def words(rows=6, steps=TIME + 2):
+    """Padded with zeros on the right, on the left, and in between."""
+    found = np.random.default_rng(4).integers(0, WORDS, (rows, steps))
+    found[0, 3:] = 0
+    found[1, :3] = 0
+    return found
+
+
+def build(make):
+    """All three layers in one model, behind masks, in both directions."""
+    inputs = keras.Input((None,), dtype="int32")
+    y = keras.layers.Embedding(WORDS, INPUT, mask_zero=True)(inputs)
+    y = keras.layers.Bidirectional(make("LSTM", 3, return_sequences=True))(y)
+    y = make("GRU", 4, return_sequences=True, go_backwards=True, name="gru")(y)
+    y = keras.layers.TimeDistributed(keras.layers.Dense(3))(y)
+    y, state = make("RNN-tanh", 3, return_state=True, name="simple_rnn")(y)
+    y = keras.layers.Concatenate()([y, state])
+    return keras.Model(inputs, keras.layers.Dense(1)(y))
+
+
+@pytest.fixture(scope="module")
+def models(tfb):
+    """Ours and Keras' with the same weights; and the losses of three epochs of fit of each."""
+    keras.utils.set_random_seed(7)
+    both = [build(make) for make in (make_ours, make_peer)]
+    randomise(both[0])
+    both[1].set_weights(both[0].get_weights())
+    losses = []
+    for model in both:
+        model.compile(keras.optimizers.SGD(0.05), "mse")
+        done = model.fit(words(), np.ones((6, 1)), batch_size=3, epochs=3, shuffle=False, verbose=0)
+        losses.append(done.history["loss"])
+    return *both, losses
+
+
+def test_fit_evaluate_and_predict_equal_keras(models):
+    ours, peer, losses = models
+    bound = tolerances.composed_bound("float32", 6 * REDUCTION)
+    assert_close(*losses, bound, "losses")
+    assert losses[0][-1] < losses[0][0]
+    for mine, its in zip(ours.get_weights(), peer.get_weights(), strict=True):
+        assert_close(mine, its, bound, "weights")
+    x, y = words(), np.ones((6, 1))
+    assert_close(ours.evaluate(x, y, verbose=0), peer.evaluate(x, y, verbose=0), bound)
+    assert_close(ours.predict(x, verbose=0), peer.predict(x, verbose=0), bound)
+    layers = [layer for layer in ours._flatten_layers() if hasattr(layer, "why_not_fused")]
+    assert len(layers) == 4 and all(layer.fused for layer in layers)
+
+
+def test_the_whole_model_runs_without_a_loop(tf, models):
+    types = op_types(tf.function(models[0]), tf.constant(words(), tf.int32))
+    assert {OPS[kind]: types.count(OPS[kind]) for kind in ("LSTM", "GRU", "RNN-tanh")} == {
+        OPS["LSTM"]: 2,
+        OPS["GRU"]: 1,
+        OPS["RNN-tanh"]: 1,
+    }
+    assert not {"While", "StatelessWhile"} & set(types)
+
+
+def test_each_loads_the_others_files(models, tmp_path):
+    ours, peer, _ = models
+    bound = tolerances.composed_bound("float32", 3 * REDUCTION)
+    for source, make in ((ours, make_peer), (peer, make_ours)):
+        for name in ("model.keras", "model.weights.h5"):
+            path = tmp_path / f"{make.__name__}_{name}"
+            source.save(path) if path.suffix == ".keras" else source.save_weights(path)
+            target = build(make)
+            target.load_weights(path)
+            for mine, its in zip(target.get_weights(), source.get_weights(), strict=True):
+                np.testing.assert_array_equal(mine, its)
+            assert_close(target(words()), source(words()), bound)
+
+
+LOADS = """
+import sys, numpy as np, keras, tensorflow as tf
+at, x = sys.argv[1], np.load(sys.argv[1] + "/x.npy")
+
+# Without the package: Keras' own layers take the place of ours.
+family = ("GRU", "LSTM", "SimpleRNN")
+names = {f"tf_blockrnn>{name}": getattr(keras.layers, name) for name in family}
+model = keras.saving.load_model(at + "/model.keras", custom_objects=names)
+assert type(model.get_layer("gru")) is keras.layers.GRU and "tf_blockrnn" not in sys.modules
+np.save(at + "/keras.npy", model(x))
+
+import tf_blockrnn.layers
+model = keras.saving.load_model(at + "/model.keras")
+assert model.get_layer("gru").fused
+np.save(at + "/ours.npy", model(x))
+
+exported = tf.saved_model.load(at + "/exported")
+np.save(at + "/exported.npy", exported.serve(x))
+"""
+
+
+def test_a_saved_model_loads_in_a_fresh_process(models, tmp_path):
+    ours = models[0]
+    ours.save(tmp_path / "model.keras")
+    ours.export(tmp_path / "exported", verbose=False)
+    np.save(tmp_path / "x.npy", words().astype("int32"))
+    (tmp_path / "loads.py").write_text(LOADS)
+    run = children.run_python([str(tmp_path / "loads.py"), str(tmp_path)], timeout=120)
+    children.assert_ok(run, "loading")
+    want = ours(words())
+    bound = tolerances.composed_bound("float32", 3 * REDUCTION)
+    for name in ("ours", "keras", "exported"):
+        assert_close(np.load(tmp_path / f"{name}.npy"), want, bound, name)
+
+
+def test_tensorflow_lite_takes_what_restore_model_gives(tf, tfb):
+    """Its converter knows no ops but its own; that the README says."""
+    model = keras.Sequential(
+        [
+            keras.Input((TIME, INPUT), batch_size=1),
+            make_ours("LSTM", 5, return_sequences=True),
+            make_ours("GRU", 4),
+        ]
+    )
+    randomise(model)
+    x = sequence(1)
+    convert = tf.lite.TFLiteConverter.from_keras_model
+    with pytest.raises(Exception, match="neither a custom op nor a flex op"):
+        convert(model).convert()
+    interpreter = tf.lite.Interpreter(model_content=convert(tfb.restore_model(model)).convert())
+    interpreter.allocate_tensors()
+    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
+    interpreter.invoke()
+    (output,) = interpreter.get_output_details()
+    bound = tolerances.composed_bound("float32", 2 * REDUCTION)
+    assert_close(interpreter.get_tensor(output["index"]), model(x), bound)
+
+
+def test_clones_and_copies(models):
+    ours = models[0]
+    clone = keras.models.clone_model(ours)
+    clone.set_weights(ours.get_weights())
+    np.testing.assert_array_equal(clone(words()), ours(words()))
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_fit_in_mixed_precision(policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        model = keras.Sequential([keras.Input((None, INPUT)), make_ours("GRU"), make_dense()])
+        model.compile("sgd", "mse")
+        assert model.layers[0].compute_dtype == policy.removeprefix("mixed_")
+        done = model.fit(sequence(), np.ones((5, 1)), epochs=2, verbose=0)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert np.isfinite(done.history["loss"]).all() and model.layers[0].fused
+
+
+def make_dense():
+    return keras.layers.Dense(1, dtype="float32")
+
+
+def test_threads_share_one_function_and_one_layer(tf):
+    """Gradients on several threads at once are the bits of one thread's."""
+    layer = make_ours("LSTM", return_sequences=True)
+    layer.build((None, None, INPUT))
+    randomise(layer)
+    compiled = tf.function(lambda x: values(layer, x, training=True))
+    work = [tf.constant(sequence(rows)) for rows in (1, 2, 3, 5)] * 2
+    want = [[np.asarray(value) for value in compiled(x)] for x in work]
+    eager = [[np.asarray(value) for value in values(layer, x)] for x in work]
+
+    def run(number):
+        return [compiled(work[number]), values(layer, work[number])]
+
+    with concurrent.futures.ThreadPoolExecutor(len(work)) as pool:
+        got = list(pool.map(run, range(len(work)), timeout=120))
+    for number, found in enumerate(got):
+        for mine, its in zip(found, (want[number], eager[number]), strict=True):
+            for a, b in zip(mine, its, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_a_subclassed_model_with_a_custom_loop(tf):
+    class Model(keras.Model):
+        def __init__(self, make):
+            super().__init__()
+            self.encoder = make("LSTM", 4, return_sequences=True, return_state=True)
+            self.decoder = make("LSTM", 4)
+
+        def call(self, x, training=False):
+            outputs, h, c = self.encoder(x, training=training)
+            return self.decoder(outputs, initial_state=[h, c], training=training)
+
+    both = [Model(make) for make in (make_ours, make_peer)]
+    for model in both:
+        model(sequence())
+    randomise(both[0])
+    both[1].set_weights(both[0].get_weights())
+    results = []
+    for model in both:
+        optimizer = keras.optimizers.SGD(0.1)
+
+        @tf.function
+        def step(x, model=model, optimizer=optimizer):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(model(x, training=True) ** 2)
+            weights = model.trainable_variables
+            optimizer.apply_gradients(zip(tape.gradient(loss, weights), weights, strict=True))
+            return loss
+
+        results.append([step(tf.constant(sequence())) for _ in range(3)])
+    assert_same(*results, steps=6)

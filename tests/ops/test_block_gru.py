@@ -1,0 +1,131 @@
+"""BlockGRU and BlockGRUGrad: signature, numbers, lengths, gradients."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from helpers import block_cells, compare, sequence_ops
+from helpers import sequence_checks as checks
+
+all_ops = pytest.mark.parametrize("op", sequence_ops.GRU_OPS, ids=lambda op: op.name)
+all_dtypes = pytest.mark.parametrize("dtype", block_cells.DTYPES)
+modes = pytest.mark.parametrize("mode", ["eager", "graph"])
+GRU = sequence_ops.GRU
+
+
+@all_ops
+def test_signature_is_the_contracts(tf, tfb, op):
+    """TensorFlow has no such op to compare with, so it is the contract's own words."""
+    from tensorflow.python.framework import op_def_registry
+
+    op_def = op_def_registry.get(f"BlockRNN>{op.name}")
+    assert [a.name for a in op_def.input_arg] == list(op.inputs)
+    assert [a.name for a in op_def.output_arg] == list(op.outputs)
+    for argument in (*op_def.input_arg, *op_def.output_arg):
+        if argument.name == "seq_len_max":
+            assert argument.type == tf.int64.as_datatype_enum
+        else:
+            assert argument.type_attr == "T"
+    (attr,) = op_def.attr
+    assert (attr.name, attr.type) == ("T", "type")
+    assert set(attr.allowed_values.list.type) == {
+        tf.as_dtype(d).as_datatype_enum for d in block_cells.DTYPES
+    }
+    assert not op_def.is_stateful
+    parameters = inspect.signature(getattr(tfb.raw_ops, op.name)).parameters
+    assert list(parameters) == [*op.inputs, "name"]
+
+
+@all_ops
+@all_dtypes
+def test_numbers(tfb, op, dtype):
+    checks.check_numbers(tfb.raw_ops, op, dtype, "eager", sequence_ops.ODD_CASES)
+
+
+@all_ops
+def test_numbers_in_a_graph(tfb, op):
+    checks.check_numbers(tfb.raw_ops, op, "float", "graph", sequence_ops.ODD_CASES[3:8])
+
+
+@all_ops
+@pytest.mark.parametrize("dtype", ["bfloat16", "float"])
+@modes
+def test_numbers_of_empty_dims(tfb, op, dtype, mode):
+    checks.check_empty(tfb.raw_ops, op, dtype, mode)
+
+
+@all_ops
+@all_dtypes
+def test_every_length(tfb, op, dtype):
+    checks.check_every_length(tfb.raw_ops, op, dtype, "eager")
+
+
+@all_ops
+@pytest.mark.parametrize("dtype", ["half", "float"])
+def test_what_is_past_the_length_is_not_read(tfb, op, dtype):
+    checks.check_past_is_not_read(tfb.raw_ops, op, dtype)
+
+
+@all_ops
+@pytest.mark.parametrize("dtype", ["bfloat16", "float"])
+def test_special_values(tfb, op, dtype):
+    checks.check_special_values(tfb.raw_ops, op, dtype)
+
+
+@all_dtypes
+def test_steps_are_those_of_the_cell(tfb, dtype):
+    """TensorFlow's only GRU is the cell; ours, step after step, is the sequence."""
+    dims = (4, 3, 5, 17)
+    inputs = sequence_ops.random_inputs(GRU, dims, block_cells.numpy_type(dtype))
+    got = sequence_ops.call(tfb.raw_ops, GRU, inputs, {})
+    weights = {k: inputs[k] for k in ("w_ru", "w_c", "b_ru", "b_c")}
+    h = inputs["h_prev"]
+    bound = 2 * checks.sequence_bound(GRU, dims, dtype)
+    for t in range(dims[0]):
+        step = tfb.raw_ops.GRUBlockCell(x=inputs["x"][t], h_prev=h, **weights)
+        for name in GRU.outputs:
+            compare.assert_close(
+                getattr(got, name)[t].numpy(), getattr(step, name).numpy(), bound, f"{name} {t}"
+            )
+        h = step.h
+
+
+@pytest.mark.parametrize("valid", [1, 2, 3])
+def test_gradient_is_the_finite_difference(tfb, valid):
+    checks.check_finite_differences(tfb.raw_ops, GRU, {}, valid)
+
+
+@modes
+def test_gradient_is_the_oracles_for_every_cotangent(tfb, mode):
+    cases = [((4, 3, 2, 5), 4), ((4, 3, 2, 5), 2)]
+    checks.check_gradients(tfb.raw_ops, GRU, {}, "double", mode, cases)
+
+
+@all_dtypes
+def test_gradient_in_every_type(tfb, dtype):
+    cases = [((1, 2, 8, 16), 1), ((5, 7, 17, 15), 4), ((3, 33, 9, 31), 3)]
+    everything, only_h = (True,) * 4, (False,) * 3 + (True,)
+    checks.check_gradients(tfb.raw_ops, GRU, {}, dtype, "eager", cases, (everything, only_h))
+
+
+@modes
+def test_gradient_of_empty_dims_and_of_no_steps(tfb, mode):
+    """An empty batch has weight gradients of zero; T = 0 passes on what it was given."""
+    cases = [(dims, None) for dims in sequence_ops.EMPTY_DIMS] + [((4, 3, 2, 5), 0)]
+    everything, only_h = (True,) * 4, (False,) * 3 + (True,)
+    checks.check_gradients(tfb.raw_ops, GRU, {}, "double", mode, cases, (everything, only_h))
+
+
+@modes
+def test_cotangents_past_the_length_are_ignored(tfb, mode):
+    checks.check_cotangents_past_the_length(tfb.raw_ops, GRU, {}, mode)
+
+
+def test_gradient_with_unknown_shapes(tfb):
+    checks.check_unknown_shapes(tfb.raw_ops, GRU, {})
+
+
+def test_gradient_is_one_pass(tfb):
+    """h alone, the usual case, costs one Grad op and no product besides it."""
+    checks.check_one_pass(tfb.raw_ops, GRU, {}, (False, False, False, True))

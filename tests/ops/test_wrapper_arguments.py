@@ -1,0 +1,446 @@
+"""What the public functions over sequences say of arguments that do not fit, in their own names."""
+
+from __future__ import annotations
+
+import re
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers.wrapper_calls import (
+    BLOCK_FUNCTIONS,
+    GATES,
+    IN,
+    B,
+    H,
+    P,
+    T,
+    as_keras,
+    block_call,
+    refused,
+    sequence_arguments,
+    sequence_call,
+    some,
+)
+
+all_functions = pytest.mark.parametrize("name", GATES)
+
+
+WRONG_SHAPES = [
+    ("lstm", "w_h", [4, 15], "must have shape [P, 4H] = [4, ?], got shape [4, 15]"),
+    ("lstm", "w_x", [6, 16], "must have shape [I, 4H] = [5, 16], got shape [6, 16]"),
+    ("lstm", "b", [15], "must have shape [4H] = [16], got shape [15]"),
+    ("lstm", "x", [2, 5], "must have 3 dims, got shape [2, 5]"),
+    ("lstm", "w_p", [3, 4], "must have shape [P, H] = [4, 4], got shape [3, 4]"),
+    ("lstm", "recurrent_dropout", [2, 4], "must have 3 dims, got shape [2, 4]"),
+    ("gru", "w_x", [6, 12], "must have shape [I, 3H] = [5, 12], got shape [6, 12]"),
+    ("gru", "w_x", [5, 11], "must have shape [I, 3H] = [5, 12], got shape [5, 11]"),
+    ("gru", "w_h", [4, 11], "must have shape [H, 3H] = [4, 12], got shape [4, 11]"),
+    ("gru", "b_x", [9], "must have shape [3H] = [12], got shape [9]"),
+    ("gru", "b_x", [], "must have 1 dim, [3H], got shape []"),
+    ("gru", "b_h", [9], "must have shape [3H] = [12], got shape [9]"),
+    ("gru", "initial_state", [2, 5], "must have shape [B, H] = [2, 4], got shape [2, 5]"),
+    ("simple_rnn", "w_h", [4, 3], "must have shape [H, H] = [4, 4], got shape [4, 3]"),
+    ("simple_rnn", "w_x", [6, 4], "must have shape [I, H] = [5, 4], got shape [6, 4]"),
+    ("simple_rnn", "b", [3], "must have shape [H] = [4], got shape [3]"),
+]
+
+
+@pytest.mark.parametrize("name,argument,shape,message", WRONG_SHAPES)
+def test_a_wrong_shape_is_put_on_its_argument(tfb, name, argument, shape, message):
+    for options in ({"reset_after": False}, {"reset_after": True}) if name == "gru" else ({},):
+        with refused(f"{name}: {argument} {message}"):
+            sequence_call(tfb, name, **{argument: some(*shape)}, **options)
+
+
+def test_a_wrong_shape_in_a_graph_is_a_value_error_of_the_same_words(tfb):
+    run = tf.function(lambda w_h: sequence_call(tfb, "lstm", w_h=w_h))
+    with pytest.raises(ValueError, match=re.escape("lstm: w_h must have shape [P, 4H] = [4, ?]")):
+        run(some(4, 15))
+
+
+def test_without_w_x_the_width_of_x_is_that_of_the_gates(tfb):
+    with refused("gru: x must have shape [B, T, 3H] = [2, 3, 12], got shape [2, 3, 5]"):
+        sequence_call(tfb, "gru", w_x=None)
+
+
+def test_time_major_is_in_the_shapes_that_are_asked_for(tfb):
+    with refused("lstm: mask must have shape [T, B] = [2, 3], got shape [3, 2]"):
+        sequence_call(tfb, "lstm", time_major=True, mask=tf.ones([3, 2], tf.bool))
+
+
+@pytest.mark.parametrize(
+    "changed,message",
+    [
+        ({"peepholes": ()}, "peepholes must be (wci, wcf, wco), got 0 of them"),
+        ({"peepholes": [(H,), (H,)]}, "peepholes must be (wci, wcf, wco), got 2 of them"),
+        (
+            {"peepholes": [(H,), (3,), (H,)]},
+            "peepholes[1] must have shape [H] = [4], got shape [3]",
+        ),
+        ({"initial_state": [(B, H)]}, "initial_state must be (h, cs), got 1 of them"),
+        ({"initial_state": [(B, H)] * 3}, "initial_state must be (h, cs), got 3 of them"),
+        ({"initial_state": [(B, H), (B, 5)]}, "initial_state[1] must have shape [B, H] = [2, 4]"),
+    ],
+)
+def test_parts_of_tuples(tfb, changed, message):
+    changed = {key: tuple(some(*shape) for shape in shapes) for key, shapes in changed.items()}
+    with refused(f"lstm: {message}"):
+        sequence_call(tfb, "lstm", **changed)
+
+
+def test_one_tensor_is_no_state_of_an_lstm(tfb):
+    with refused("lstm: initial_state[0] must have 2 dims, [B, H], got shape [4]"):
+        sequence_call(tfb, "lstm", initial_state=some(B, H))
+
+
+@pytest.mark.parametrize("wrong", [0.0, tf.constant(0.0), object()])
+def test_what_is_no_tuple(tfb, wrong):
+    kind = type(wrong).__name__
+    with refused(f"lstm: initial_state must be (h, cs), got a value of type {kind}"):
+        sequence_call(tfb, "lstm", initial_state=wrong)
+    with refused(f"lstm: peepholes must be (wci, wcf, wco), got a value of type {kind}"):
+        sequence_call(tfb, "lstm", peepholes=wrong)
+
+
+def test_a_tensor_of_a_graph_is_no_tuple(tfb):
+    message = "lstm: initial_state must be (h, cs), got a value of type SymbolicTensor"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        tf.function(lambda states: sequence_call(tfb, "lstm", initial_state=states))(some(2, B, H))
+
+
+@pytest.mark.parametrize("name", ["gru", "simple_rnn"])
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_a_tuple_is_no_state(tfb, name, mode):
+    run = tf.function if mode == "graph" else (lambda function: function)
+    call = run(lambda *states: sequence_call(tfb, name, initial_state=states))
+    error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
+    for count in (1, 2):
+        wanted = f"{name}: initial_state must have 2 dims, [B, H], got shape [{count}, 2, 4]"
+        with pytest.raises(error, match=re.escape(wanted)):
+            call(*[some(B, H)] * count)
+    with refused(f"{name}: initial_state must be a tensor, got a value of type tuple"):
+        sequence_call(tfb, name, initial_state=(None,))
+
+
+def test_what_a_projection_makes_of_the_shapes(tfb):
+    weights = {"w_h": some(P, 4 * H), "w_p": some(P, H)}
+    outputs, state = sequence_call(tfb, "lstm", **weights)
+    assert outputs.shape == (B, T, P) and state.cs.shape == (B, H)
+    with refused("lstm: w_p must have shape [P, H] = [3, 4], or be None where P = H, got None"):
+        sequence_call(tfb, "lstm", w_h=weights["w_h"])
+    with refused("lstm: initial_state[0] must have shape [B, P] = [2, 3], got shape [2, 4]"):
+        sequence_call(tfb, "lstm", **weights, initial_state=(some(B, H), some(B, H)))
+
+
+# Types.
+
+
+@all_functions
+def test_a_tensor_of_another_type_is_named(tfb, name):
+    with refused(f"{name}: x must be of type float32, as w_h is, got float64"):
+        sequence_call(tfb, name, x=tf.ones([B, T, IN], tf.float64))
+    with refused(f"{name}: w_h must be of type half, bfloat16, float32, float64, got int32"):
+        sequence_call(
+            tfb, name, **{k: tf.cast(v, tf.int32) for k, v in sequence_arguments(name).items()}
+        )
+
+
+@all_functions
+def test_numbers_and_arrays_take_the_type_of_the_tensors(tfb, name):
+    options = {"reset_after": False} if name == "gru" else {}
+    want, _ = sequence_call(tfb, name, **options)
+    arrays = {k: v.numpy().astype(np.float64) for k, v in sequence_arguments(name).items()}
+    for argument, array in arrays.items():
+        for given in (array, array.astype(np.float32).tolist()):
+            got, _ = sequence_call(tfb, name, **{argument: given}, **options)
+            np.testing.assert_array_equal(got, want, argument)
+    del arrays["w_h"]
+    graph = tf.function(lambda: sequence_call(tfb, name, **arrays, **options)[0])
+    np.testing.assert_array_equal(graph(), want)
+
+
+@all_functions
+@pytest.mark.parametrize("dtype", [tf.half, tf.float32])
+def test_arrays_take_the_type_of_the_only_tensor(tfb, name, dtype):
+    tensors = _all_arguments(name, dtype)
+    arrays = tf.nest.map_structure(lambda tensor: tensor.numpy().astype(np.float64), tensors)
+    want, _ = sequence_call(tfb, name, **tensors)
+    for argument, tensor in tensors.items():
+        for only in (tensor, tf.nest.map_structure(tf.Variable, tensor), as_keras(tensor)):
+            got, _ = sequence_call(tfb, name, **{**arrays, argument: only})
+            np.testing.assert_array_equal(got, want, argument)
+
+
+def test_with_arrays_alone_the_weights_say_the_type(tfb):
+    weights = {k: v.numpy() for k, v in sequence_arguments("lstm").items() if k != "x"}
+    assert tfb.lstm(np.ones([B, T, IN]), **weights)[0].dtype == tf.float32
+    weights = {k: v.astype(np.float64) for k, v in weights.items()}
+    assert tfb.lstm(np.ones([B, T, IN]).tolist(), **weights)[0].dtype == tf.float64
+
+
+def test_tensors_that_are_not_dense(tfb):
+    ragged = tf.RaggedTensor.from_tensor(some(B, T, IN), lengths=[3, 1])
+    with refused("x must be a dense tensor, got a RaggedTensor; pass its to_tensor(), with seq"):
+        sequence_call(tfb, "gru", x=ragged)
+    outputs, _ = sequence_call(
+        tfb, "gru", x=ragged.to_tensor(), sequence_lengths=ragged.row_lengths()
+    )
+    assert outputs.shape == (B, T, H)
+    with refused("gru: w_x must be a dense tensor, got a SparseTensor"):
+        sequence_call(tfb, "gru", w_x=tf.sparse.from_dense(some(IN, 3 * H)))
+
+
+# None.
+
+
+@all_functions
+def test_none_is_no_tensor(tfb, name):
+    for argument in sequence_arguments(name):
+        if argument not in ("w_x", "b_h"):
+            with refused(f"{name}: {argument} must be a tensor, got None"):
+                sequence_call(tfb, name, **{argument: None})
+            graph = tf.function(
+                lambda argument=argument: sequence_call(tfb, name, **{argument: None})
+            )
+            with pytest.raises(ValueError, match=f"{name}: {argument} must be a tensor, got None"):
+                graph()
+    with refused(f"{name}: w_h must be a tensor, got None"):
+        sequence_call(tfb, name, w_x=None, w_h=None)
+    for argument in ("mask", "sequence_lengths", "recurrent_dropout"):
+        with refused(f"{name}: {argument} must be a tensor, got a value of type list"):
+            sequence_call(tfb, name, **{argument: [None, None]})
+
+
+def test_what_has_no_elements_to_list_is_no_tuple(tfb):
+    symbolic = keras.KerasTensor((2, 5))
+    for argument in ("initial_state", "peepholes"):
+        with refused(f"lstm: {argument} must be ("):
+            sequence_call(tfb, "lstm", **{argument: symbolic})
+
+
+@pytest.mark.parametrize("value", [np.array(["urc", "ruc"]), tf.zeros([], tf.int8), None], ids=str)
+def test_what_is_no_string_is_no_choice(tfb, value):
+    with pytest.raises(ValueError, match="gru: gate_order must be .*, got "):
+        sequence_call(tfb, "gru", gate_order=value)
+    with pytest.raises(ValueError, match="simple_rnn: activation must be .*, got "):
+        sequence_call(tfb, "simple_rnn", activation=value)
+
+
+@pytest.mark.parametrize("value", ["words", b"bytes", 1j], ids=str)
+@all_functions
+def test_what_is_no_number_is_named(tfb, name, value):
+    with refused(f"{name}: w_h must be"):
+        sequence_call(tfb, name, w_h=value)
+    cell = {"h_prev": tf.ones([2, 5]), "w_ru": tf.ones([9, 10]), "w_c": tf.ones([9, 5])}
+    biases = {"b_ru": tf.ones([10]), "b_c": tf.ones([5])}
+    for argument in ("x", *cell):
+        given = {"x": tf.ones([2, 4]), **cell, **biases, argument: value}
+        with refused(f"gru_block_cell: {argument} must be a tensor of type float32, got a value"):
+            tfb.gru_block_cell.gru_block_cell(**given)
+
+
+@pytest.mark.parametrize("argument,count", [("initial_state", 2), ("peepholes", 3)])
+def test_none_is_no_part_of_a_tuple(tfb, argument, count):
+    with refused(f"lstm: {argument}[0] must be a tensor, got None"):
+        sequence_call(tfb, "lstm", **{argument: (None,) * count})
+
+
+@pytest.mark.parametrize(
+    "name,option,kind",
+    [
+        ("lstm", "time_major", "bool"),
+        ("lstm", "go_backwards", "bool"),
+        ("lstm", "forget_bias", "float"),
+        ("gru", "reset_after", "bool"),
+        ("gru", "time_major", "bool"),
+        ("gru", "go_backwards", "bool"),
+        ("simple_rnn", "time_major", "bool"),
+        ("simple_rnn", "go_backwards", "bool"),
+        ("block_lstm", "forget_bias", "float"),
+        ("lstm_block_cell", "forget_bias", "float"),
+    ],
+)
+def test_none_is_no_option(tfb, name, option, kind):
+    """To an op it is its own default."""
+
+    def call():
+        if name in GATES:
+            return sequence_call(
+                tfb, name, x=some(B, B, IN), **{option: None}
+            )  # either order would do
+        return block_call(tfb, name, **{option: None})
+
+    message = f"{name}: {option} must be a {kind}, got None"
+    with refused(message):
+        call()
+    with pytest.raises(ValueError, match=message):
+        tf.function(call)()
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_numbers_are_truth_values(tfb, name):
+    x = some(B, T, IN)
+    for value in (1, np.True_, np.int64(1), 0, np.False_):
+        for option in ("time_major", "go_backwards"):
+            got, _ = sequence_call(tfb, name, x=x, **{option: value})
+            want, _ = sequence_call(tfb, name, x=x, **{option: bool(value)})
+            np.testing.assert_array_equal(got, want)
+    for value in ("yes", tf.constant(True)):
+        kind = type(value).__name__
+        with refused(f"{name}: go_backwards must be a bool, got a value of type {kind}"):
+            sequence_call(tfb, name, x=x, go_backwards=value)
+
+
+def test_none_is_no_clip(tfb):
+    large = tf.fill([B, H], 9.0)
+
+    def states(**clip):
+        _, state = sequence_call(tfb, "lstm", initial_state=(large, large), forget_bias=9.0, **clip)
+        yield state.cs
+        for name in ("lstm_block_cell", "block_lstm", "block_lstm_v2"):
+            yield block_call(tfb, name, state=(large, large), **clip).cs
+
+    for none, zero, one in zip(
+        states(cell_clip=None), states(cell_clip=0.0), states(cell_clip=1.0), strict=True
+    ):
+        np.testing.assert_array_equal(none, zero)
+        assert tf.reduce_max(none) > 3.0 and tf.reduce_max(one) == 1.0
+
+
+# Keras' variables.
+
+
+def _all_arguments(name, dtype=tf.float32):
+    """Every tensor that a function takes."""
+    arguments = {
+        **sequence_arguments(name),
+        "initial_state": some(B, H),
+        "recurrent_dropout": some(GATES[name], B, H),
+    }
+    if name == "lstm":
+        arguments["initial_state"] = (some(B, H), some(B, H))
+        arguments |= {"peepholes": (some(H), some(H), some(H)), "w_p": some(H, H)}
+    return tf.nest.map_structure(lambda tensor: tf.cast(tensor, dtype), arguments)
+
+
+@pytest.mark.parametrize(
+    "name,options", [*((name, {}) for name in GATES), ("gru", {"reset_after": False})]
+)
+def test_every_argument_may_be_a_variable_of_keras(tfb, name, options):
+    arguments = _all_arguments(name) | {
+        "mask": tf.ones([B, T], tf.int32),
+        "sequence_lengths": tf.constant([3, 1]),
+    }
+    want, _ = sequence_call(tfb, name, **arguments, **options)
+    alone = [{**arguments, key: as_keras(value)} for key, value in arguments.items()]
+    for given in (*alone, as_keras(arguments)):
+        graph = tf.function(lambda given=given: sequence_call(tfb, name, **given, **options)[0])
+        for got in (sequence_call(tfb, name, **given, **options)[0], graph()):
+            np.testing.assert_array_equal(got, want)
+
+
+def test_peepholes_of_keras_get_their_gradient(tfb):
+    peepholes = as_keras((some(H), some(H), some(H)))
+    with tf.GradientTape() as tape:
+        outputs, _ = sequence_call(tfb, "lstm", peepholes=peepholes)
+    for gradient in tape.gradient(outputs, [each.value for each in peepholes]):
+        assert tf.reduce_any(gradient != 0)
+
+
+# Biases that a sum would broadcast.
+
+
+@pytest.mark.parametrize("reset_after", [False, True])
+@pytest.mark.parametrize("shapes", [([12], [1]), ([12], []), ([1], [12]), ([1], [1])])
+def test_biases_do_not_broadcast(tfb, reset_after, shapes):
+    b_x, b_h = (some(*shape) for shape in shapes)
+    with refused("gru: b_"):
+        sequence_call(tfb, "gru", b_x=b_x, b_h=b_h, reset_after=reset_after)
+    unknown = tf.function(
+        lambda b_x, b_h: sequence_call(tfb, "gru", b_x=b_x, b_h=b_h, reset_after=reset_after),
+        input_signature=[tf.TensorSpec(None)] * 2,
+    )
+    unknown(some(12), some(12))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        unknown(b_x, b_h)
+
+
+# What the ops take for an input that is left out, a caller says with None.
+
+
+@all_functions
+@pytest.mark.parametrize(
+    "argument,dtype",
+    [
+        ("w_x", tf.float32),
+        ("mask", tf.bool),
+        ("recurrent_dropout", tf.float32),
+        ("sequence_lengths", tf.int64),
+    ],
+)
+def test_an_empty_argument_is_not_left_out(tfb, name, argument, dtype):
+    x = some(B, T, GATES[name] * H) if argument == "w_x" else some(B, T, IN)
+    with refused(f"{name}: {argument} must have"):
+        sequence_call(tfb, name, x=x, **{argument: tf.zeros([0], dtype)})
+    unknown = tf.function(
+        lambda given: sequence_call(tfb, name, x=x, **{argument: given}),
+        input_signature=[tf.TensorSpec(None, dtype)],
+    )
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        unknown(tf.zeros([0], dtype))
+
+
+@pytest.mark.parametrize("shape", [[None], None])
+def test_lengths_whose_number_shows_at_run_time(tfb, shape):
+    signature = [tf.TensorSpec([None, T, IN]), tf.TensorSpec(shape, tf.int32)]
+    function = tf.function(
+        lambda x, lengths: sequence_call(tfb, "lstm", x=x, sequence_lengths=lengths)[0],
+        input_signature=signature,
+    )
+    x, lengths = some(B, T, IN), tf.constant([3, 1])
+    want, _ = sequence_call(tfb, "lstm", x=x, sequence_lengths=lengths)
+    np.testing.assert_array_equal(function(x, lengths), want)
+    assert function(x[:0], lengths[:0]).shape == (0, T, H)
+    for wrong in (lengths[:0], lengths[:1]):
+        with refused("lstm: sequence_lengths must have shape [B]; B and the size given are"):
+            function(x, wrong)
+
+
+def test_an_empty_batch_has_no_lengths(tfb):
+    outputs, _ = sequence_call(
+        tfb, "gru", x=some(0, T, IN), sequence_lengths=tf.zeros([0], tf.int32)
+    )
+    assert outputs.shape == (0, T, H)
+
+
+@all_functions
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_a_mask_is_of_bool_or_of_integers(tfb, name, mode):
+    mask = tf.constant([[1, 0, 1], [1, 1, 0]])
+    run = tf.function if mode == "graph" else (lambda function: function)
+    call = run(lambda mask: sequence_call(tfb, name, mask=mask)[0])
+    np.testing.assert_array_equal(call(mask), call(tf.cast(mask, tf.bool)))
+    error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
+    with pytest.raises(error, match=f"{name}: mask must be of bool or of an integer type, got fl"):
+        call(tf.cast(mask, tf.float32))
+
+
+# Lengths beyond int64.
+
+
+@pytest.mark.parametrize("name", [*GATES, *BLOCK_FUNCTIONS])
+def test_a_length_beyond_int64_is_given_as_it_is(tfb, name):
+    length = 2**63 + 1
+    for given in (
+        [length, 1],
+        np.array([length, 1], np.uint64),
+        tf.constant([length, 1], tf.uint64),
+    ):
+        argument = "sequence_lengths" if name in GATES else "seq_len_max"
+        with refused(f"{name}: {argument} must be in 0..T, got {length}"):
+            if name in GATES:
+                sequence_call(tfb, name, sequence_lengths=given)
+            else:
+                block_call(tfb, name, seq_len_max=given[0])

@@ -1,0 +1,231 @@
+"""The ops under load, in others' loops, in a saved model, short of memory and imported again."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import block_cells, children, compare
+
+CHECKS = ("shared_functions", "while_loop", "data_map", "parallel_branches", "map_fn")
+
+
+@pytest.mark.parametrize("intra, inter", [(2, 2), (1, 1), (8, 4)])
+def test_calls_at_once(tfb, intra, inter):
+    """32 threads × mixed sizes, loops, tf.data, many branches; down to a pool of one thread.
+
+    A deadlock is a timeout.
+    """
+    del tfb
+    result = children.run_python(
+        [str(children.PROGRAMS / "load_child.py"), str(intra), str(inter)], timeout=400
+    )
+    out = children.assert_ok(result, f"{intra} intra-op, {inter} inter-op threads")
+    assert [line for line in out.splitlines() if line.startswith("ok")] == [
+        f"ok {check}" for check in CHECKS
+    ]
+
+
+def test_too_little_memory_is_resource_exhausted(tfb):
+    """Never other numbers and never an abort; outputs and scratch both run short."""
+    del tfb
+    outcomes = children.with_little_memory("cells")
+    assert len(outcomes) == 7
+    for call, counts in outcomes.items():
+        assert counts.get("no output", 0) >= 3, (call, counts)
+    for call in ("GRUBlockCell half", "GRUBlockCellGrad bfloat16", "GRUBlockCell float"):
+        assert outcomes[call].get("no scratch", 0) >= 1, (call, outcomes[call])
+
+
+@pytest.mark.parametrize("op, attrs", block_cells.op_cases())
+def test_unknown_batch(tfb, op, attrs):
+    """One graph for all batches: known I and H, a batch that comes with the data."""
+    function = getattr(tfb.raw_ops, op.name)
+    base = op.shapes((1, 5, 7))
+    signature = {
+        name: tf.TensorSpec(
+            [None if e == "B" else d for e, d in zip(op.inputs[name], shape, strict=True)],
+            tf.float32,
+        )
+        for name, shape in base.items()
+    }
+    graph = tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
+    for batch in (0, 1, 2, 33, 100):
+        inputs = block_cells.random_inputs(op, (batch, 5, 7), np.float32)
+        tensors = {k: tf.constant(v) for k, v in inputs.items()}
+        want = block_cells.call(tfb.raw_ops, op, inputs, attrs)
+        for name, got in graph(tensors)._asdict().items():
+            assert compare.bits(got) == compare.bits(getattr(want, name)), name
+    assert graph.experimental_get_tracing_count() == 1
+
+
+class _Model(tf.Module):
+    """A trainable step of each family, and its gradient, as a SavedModel holds them."""
+
+    def __init__(self, raw_ops):
+        super().__init__()
+        self._raw_ops = raw_ops
+        gru = block_cells.random_inputs(block_cells.GRU, (4, 6, 5), np.float32)
+        lstm = block_cells.random_inputs(block_cells.LSTM, (4, 6, 5), np.float32)
+        states = ("x", "h_prev", "cs_prev")
+        self.gru = {k: tf.Variable(v) for k, v in gru.items() if k not in states}
+        self.lstm = {k: tf.Variable(v) for k, v in lstm.items() if k not in states}
+
+    @tf.function(
+        input_signature=[
+            tf.TensorSpec([None, 6], tf.float32),
+            tf.TensorSpec([None, 5], tf.float32),
+        ]
+    )
+    def step(self, x, h):
+        with tf.GradientTape() as tape:
+            gru = self._raw_ops.GRUBlockCell(x=x, h_prev=h, **self.gru)
+            lstm = self._raw_ops.LSTMBlockCell(
+                x=x,
+                cs_prev=h,
+                h_prev=gru.h,
+                **self.lstm,
+                cell_clip=0.5,
+                forget_bias=0.25,
+                use_peephole=True,
+            )
+            total = tf.reduce_sum(lstm.h)
+        gradients = tape.gradient(total, [self.gru["w_ru"], self.lstm["w"], self.lstm["wco"]])
+        return [gru.h, lstm.cs, lstm.h, *gradients]
+
+
+_LOAD = """
+import sys
+import numpy as np
+import tensorflow as tf
+{imported}
+model = tf.saved_model.load(sys.argv[1])
+data = np.load(sys.argv[1] + "/data.npz")
+outputs = model.step(tf.constant(data["x"]), tf.constant(data["h"]))
+np.savez(sys.argv[1] + "/outputs.npz", *[o.numpy() for o in outputs])
+print("loaded")
+"""
+
+
+def test_saved_model_round_trip(tfb, tmp_path):
+    """Another process loads what this one saved, and gets the same bits."""
+    model = _Model(tfb.raw_ops)
+    folder = str(tmp_path / "model")
+    rng = np.random.default_rng(3)
+    x, h = (rng.normal(size=(9, n)).astype(np.float32) for n in (6, 5))
+    want = [v.numpy() for v in model.step(tf.constant(x), tf.constant(h))]
+    tf.saved_model.save(model, folder)
+    np.savez(folder + "/data.npz", x=x, h=h)
+    program = tmp_path / "load.py"
+    program.write_text(_LOAD.format(imported="import tf_blockrnn"))
+    children.assert_ok(children.run_python([str(program), folder]), "loading")
+    got = list(np.load(folder + "/outputs.npz").values())
+    assert [compare.bits(v) for v in got] == [compare.bits(v) for v in want]
+    # Without the package it must fail with the op's name, so that a reader knows what to import.
+    program.write_text(_LOAD.format(imported=""))
+    result = children.run_python([str(program), folder])
+    assert result.returncode != 0 and "loaded" not in result.stdout
+    assert "BlockRNN>GRUBlockCell" in result.stderr
+
+
+_QUIET = """
+import tensorflow as tf
+import tf_blockrnn
+x, h = tf.ones([2, 3]), tf.ones([2, 4])
+@tf.function
+def step(x, h):
+    with tf.GradientTape() as tape:
+        tape.watch([x, h])
+        new = tf_blockrnn.raw_ops.GRUBlockCell(
+            x=x, h_prev=h, w_ru=tf.ones([7, 8]), w_c=tf.ones([7, 4]), b_ru=tf.ones([8]),
+            b_c=tf.ones([4])).h
+        new = tf_blockrnn.raw_ops.LSTMBlockCell(
+            x=x, cs_prev=h, h_prev=new, w=tf.ones([7, 16]), wci=tf.ones([4]), wcf=tf.ones([4]),
+            wco=tf.ones([4]), b=tf.ones([16])).h
+        new = tf_blockrnn.gru_block_cell.gru_block_cell(
+            x, new, tf.ones([7, 8]), tf.ones([7, 4]), tf.ones([8]), tf.ones([4])).h
+        new = tf_blockrnn.lstm_block_cell.lstm_block_cell(
+            x, (h, new), tf.ones([7, 16]), tf.ones([16])).h
+    return tape.gradient(new, [x, h])
+step(x, h)
+"""
+
+
+def test_a_tf_function_warns_of_nothing(tfb, tmp_path):
+    """AutoGraph says so, four lines for each, when it meets a function that it cannot read."""
+    del tfb
+    program = tmp_path / "program.py"  # a file: AutoGraph converts nothing without its source
+    program.write_text(_QUIET)
+    result = children.run_python([str(program)])
+    children.assert_ok(result, "the function")
+    assert "WARNING:tensorflow" not in result.stdout + result.stderr, result.stderr[-2000:]
+
+
+_IMPORTS = """
+import sys
+import tensorflow as tf
+from tensorflow.python.framework import ops
+import numpy as np
+from helpers import block_cells
+
+def is_ours(name):
+    return name.partition(".")[0] == "tf_blockrnn"
+
+def taped(cell):
+    inputs = block_cells.random_inputs(block_cells.GRU, (2, 3, 4), np.float32)
+    tensors = {k: tf.constant(v) for k, v in inputs.items()}
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        h = cell(**tensors).h
+    return lambda: [value.numpy().tobytes() for value in tape.gradient(h, tensors).values()]
+
+def check():
+    # Each gradient is there, and is that of the module of its name.
+    registry = ops.gradient_registry
+    gradients = {op: registry.lookup(op) for op in registry.list()}
+    ours = {op: f for op, f in gradients.items() if f and is_ours(f.__module__)}
+    for op, gradient in ours.items():
+        assert gradient.__globals__ is vars(sys.modules[gradient.__module__]), op
+    print(*sorted(ours))
+"""
+_IMPORTED_AGAIN = """
+import tf_blockrnn as old
+ours, tensorflows = old.raw_ops.GRUBlockCell, tf.raw_ops.GRUBlockCell
+before = [taped(ours), taped(tensorflows)]
+want = [taped(ours)(), taped(tensorflows)()]
+for name in filter(is_ours, list(sys.modules)):
+    del sys.modules[name]
+import tf_blockrnn
+assert tf_blockrnn is not old
+assert [gradient() for gradient in before] == want
+assert [taped(ours)(), taped(tensorflows)()] == want
+assert taped(tf_blockrnn.raw_ops.GRUBlockCell)() == want[0]
+check()
+"""
+_IMPORT_BREAKS_OFF = """
+register = tf.RegisterGradient
+def fail(op):
+    if op == "BlockRNN>LSTMBlockCellGrad":  # the second one of its module
+        raise OSError("no more")
+    return register(op)
+tf.RegisterGradient = fail
+for _ in range(2):
+    try:
+        import tf_blockrnn
+    except OSError as error:
+        assert str(error) == "no more"
+tf.RegisterGradient = register
+import tf_blockrnn
+check()
+"""
+
+
+def test_the_package_can_be_imported_again(tfb):
+    """Dropped from sys.modules, or where something went wrong in between, which shows each time."""
+    del tfb
+    want, *got = (
+        children.assert_ok(children.run_code(_IMPORTS + program), "importing")
+        for program in ("import tf_blockrnn\ncheck()", _IMPORTED_AGAIN, _IMPORT_BREAKS_OFF)
+    )
+    assert "BlockRNN>LSTMBlockCellGrad" in want
+    assert got == [want, want]

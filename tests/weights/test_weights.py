@@ -1,0 +1,205 @@
+"""The description of weights itself: what it holds, what it refuses, and how it is loaded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers import children, weight_stacks
+from helpers.weight_stacks import Stack
+
+
+@pytest.fixture(scope="module")
+def weights(tfb):
+    del tfb
+    from tf_blockrnn import weights
+
+    return weights
+
+
+def arrays(gates=3, inputs=5, units=4, proj=0):
+    width = proj or units
+    return {
+        "w_x": np.ones([gates, inputs, units]),
+        "w_h": np.ones([gates, width, units]),
+        "b_x": np.ones([gates, units]),
+        "b_h": np.ones([gates, units]),
+        **({"w_p": np.ones([proj, units])} if proj else {}),
+    }
+
+
+def lstm_arrays(**sizes):
+    peepholes = {name: np.ones([4]) for name in ("wci", "wcf", "wco")}
+    return {**arrays(gates=4, **sizes), **peepholes}
+
+
+def test_sizes_and_gates(weights):
+    one = weights.DirectionWeights(**lstm_arrays(proj=2))
+    layer = weights.LayerWeights(one, one)
+    above = weights.DirectionWeights(**lstm_arrays(inputs=4, proj=2))
+    stack = weights.RecurrentWeights("lstm", [layer, weights.LayerWeights(above)], cell_clip=2)
+    assert (one.gates, one.input_size, one.units, one.output_size) == (4, 5, 4, 2)
+    assert (layer.directions, layer.output_size) == (2, 4)
+    assert (stack.num_layers, stack.directions, stack.input_size) == (2, None, 5)
+    assert stack.gates == ("i", "f", "c", "o") and stack.cell_clip == 2.0
+    assert [(n, name) for n, name, _ in stack.named_directions()] == [
+        (0, "forward"),
+        (0, "backward"),
+        (1, "forward"),
+    ]
+
+
+def test_bias_is_the_sum_or_the_only_one(weights):
+    given = arrays()
+    only = {name: given[name] for name in ("w_x", "w_h")}
+    assert np.array_equal(weights.DirectionWeights(**given).bias, 2 * given["b_x"])
+    for name in ("b_x", "b_h"):
+        one = weights.DirectionWeights(**only, **{name: given[name] * 3})
+        assert one.has_bias and np.array_equal(one.bias, given[name] * 3)
+    none = weights.DirectionWeights(**only)
+    assert none.bias is None and not none.has_bias
+
+
+@pytest.mark.parametrize("name", list(lstm_arrays(proj=2)))
+def test_each_shape_and_type_is_checked_by_name(weights, name):
+    given = lstm_arrays(proj=2)
+    for wrong in (given[name][..., :-1], given[name][None]):
+        # w_x sets the sizes: what does not fit it then is another array.
+        named = r"w_h|b_x|w_p|w_x must have" if name == "w_x" else f"^({name}|w_h) must have"
+        with pytest.raises(ValueError, match=named):
+            weights.DirectionWeights(**{**given, name: wrong})
+    with pytest.raises(ValueError, match=f"^{name} must be of a floating-point type, got int64"):
+        weights.DirectionWeights(**{**given, name: given[name].astype(np.int64)})
+    named = "of w_x's type float32" if name == "w_x" else f"^{name} must be of w_x's type float64"
+    with pytest.raises(ValueError, match=named):
+        weights.DirectionWeights(**{**given, name: given[name].astype(np.float32)})
+
+
+def test_errors_give_both_shapes(weights):
+    given = {**arrays(), "b_h": np.ones([3, 7])}
+    with pytest.raises(ValueError) as error:
+        weights.DirectionWeights(**given)
+    assert str(error.value) == (
+        "b_h must have the shape [G, H] = [3, 4] beside w_x [G, I, H] = [3, 5, 4], got [3, 7]"
+    )
+
+
+def test_peepholes_go_together(weights):
+    given = lstm_arrays()
+    del given["wcf"]
+    with pytest.raises(ValueError, match="wci, wcf and wco go together, got wci and wco alone"):
+        weights.DirectionWeights(**given)
+
+
+def test_directions_must_be_alike(weights):
+    one = weights.DirectionWeights(**arrays())
+    for other, named in (
+        (weights.DirectionWeights(**arrays(inputs=6)), "I of forward, which is 5, got 6"),
+        (weights.DirectionWeights(**arrays(units=2)), "H of forward, which is 4, got 2"),
+        (weights.DirectionWeights(**arrays(gates=1)), "number of gates of forward"),
+        (one.astype(np.float32), "type of forward, which is float64, got float32"),
+    ):
+        with pytest.raises(ValueError, match=f"backward must have the {named}"):
+            weights.LayerWeights(one, other)
+
+
+def test_a_stack_must_fit_its_cell(weights):
+    gru = weights.LayerWeights(weights.DirectionWeights(**arrays()))
+    lstm = weights.LayerWeights(weights.DirectionWeights(**arrays(gates=4)))
+    peep = arrays(gates=3) | {name: np.ones([4]) for name in ("wci", "wcf", "wco")}
+    peep = weights.LayerWeights(weights.DirectionWeights(**peep))
+    projected = weights.LayerWeights(weights.DirectionWeights(**arrays(proj=2)))
+    single = gru.forward.astype(np.float32)
+    fitting = weights.LayerWeights(weights.DirectionWeights(**arrays(inputs=4)).astype(np.float32))
+    for arguments, named in (
+        (("elman", [gru]), "cell must be one of lstm, gru, rnn_tanh, rnn_relu, got 'elman'"),
+        (("gru", [], True), "layers must not be empty"),
+        (("gru", [gru]), "a gru needs reset_after"),
+        (("lstm", [lstm], True), "reset_after is for gru, lstm has no reset gate"),
+        (("lstm", [gru]), "layer 0, forward: w_x must have 4 gates for lstm, got 3"),
+        (("gru", [peep], True), "layer 0, forward: peepholes are for lstm, not for gru"),
+        (("gru", [projected], True), "layer 0, forward: a projection w_p is for lstm"),
+        (("gru", [gru], True, 1.0), "cell_clip is for lstm"),
+        (("lstm", [lstm], None, -1.0), "cell_clip must be 0 for none or above 0, got -1"),
+        (("lstm", [lstm], None, float("nan")), "cell_clip must be 0 for none or above 0, got nan"),
+        (("gru", [gru, gru], True), "layer 1: I must be the width of layer 0's output, 4, got 5"),
+        (("gru", [gru, fitting], True), "layer 1, forward: all layers must be of the first one's"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            weights.RecurrentWeights(*arguments)
+    assert weights.RecurrentWeights("gru", [weights.LayerWeights(single)], 1).reset_after is True
+
+
+def test_nothing_can_be_changed(weights):
+    given = arrays()
+    one = weights.DirectionWeights(**given)
+    given["w_x"][:] = 7
+    assert np.all(one.w_x == 1), "the caller's array is the description's"
+    with pytest.raises(ValueError, match="read-only"):
+        one.w_x[0] = 2
+    with pytest.raises(AttributeError):
+        one.w_x = given["w_x"]
+    stack = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], True)
+    with pytest.raises(AttributeError):
+        stack.cell = "lstm"
+    assert isinstance(stack.layers, tuple)
+
+
+def test_equal_is_bit_for_bit(weights):
+    stack = Stack("lstm", layers=2, directions=2, peepholes=True, proj=2)
+    one, same = (weight_stacks.random_weights(stack) for _ in range(2))
+    assert one == same and not one != same
+    assert one != weight_stacks.random_weights(stack, seed=1)
+    assert one != one.astype(np.float32)
+    assert one.astype(np.float32).astype(np.float32) == one.astype(np.float32)
+    given = arrays()
+    base = weights.DirectionWeights(**given)
+    for name, other in (("b_h", None), ("b_x", np.where([[True]], given["b_x"], 0) * -1.0)):
+        assert base != weights.DirectionWeights(**{**given, name: other})
+    zeros = {name: array * 0 for name, array in given.items()}
+    negative = {**zeros, "w_x": -zeros["w_x"]}
+    assert weights.DirectionWeights(**zeros) != weights.DirectionWeights(**negative)
+    nans = {**given, "w_x": given["w_x"] * np.nan}
+    assert weights.DirectionWeights(**nans) == weights.DirectionWeights(**nans)
+    assert base != "something else"
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_types(tf, weights, dtype):
+    stack = weight_stacks.random_weights(Stack("gru")).astype(tf.as_dtype(dtype).as_numpy_dtype)
+    assert stack.dtype.name == dtype == stack.layers[0].forward.b_h.dtype.name
+
+
+def test_empty_sizes_are_sizes(weights):
+    one = weights.DirectionWeights(**arrays(inputs=0, units=0))
+    assert (one.input_size, one.units) == (0, 0)
+
+
+def test_reorder(weights):
+    from tf_blockrnn.weights.layer import reorder
+
+    del weights
+    got = reorder(np.arange(8).reshape(4, 2), "icfo", "ifco")
+    assert got[:, 0].tolist() == [0, 4, 2, 6]
+    for order, gates in (("icfo", "ifcx"), ("ifc", "ifc")):
+        with pytest.raises(ValueError, match="cannot bring 4 gates"):
+            reorder(np.zeros([4, 2]), order, gates)
+
+
+def test_importing_loads_no_framework():
+    """torch and onnx are for who has them, and layers take a second."""
+    code = (
+        "import sys, tf_blockrnn.weights as w\n"
+        "assert w.RecurrentWeights and 'from_torch' in dir(w)\n"
+        "unwanted = ('torch', 'onnx', 'onnxruntime', 'tf_blockrnn.layers')\n"
+        "loaded = [name for name in unwanted if name in sys.modules]\n"
+        "assert not loaded, loaded\n"
+        "assert w.from_keras and 'tf_blockrnn.layers' in sys.modules\n"
+    )
+    children.assert_ok(children.run_code(code), "importing tf_blockrnn.weights")
+
+
+def test_names(weights):
+    for name in weights.__all__:
+        assert getattr(weights, name) is not None
+    with pytest.raises(AttributeError, match="has no attribute 'from_nowhere'"):
+        weights.from_nowhere  # noqa: B018

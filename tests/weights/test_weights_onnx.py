@@ -1,0 +1,398 @@
+"""Weights from and to ONNX nodes, against ONNX Runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from helpers import tolerances, weight_stacks
+from helpers.compare import assert_close
+from helpers.weight_stacks import Stack
+from onnx import helper, numpy_helper
+
+NO_BIAS: tuple[str, ...] = ()
+STACKS = [
+    stack
+    for cell in weight_stacks.CELLS
+    for stack in (
+        Stack(cell, dtype="float32"),
+        Stack(cell, biases=NO_BIAS, dtype="float32"),
+        Stack(cell, layers=2, directions=2, dtype="float32"),
+    )
+] + [
+    Stack("gru", layers=2, reset_after=False, dtype="float32"),
+    Stack("lstm", directions=2, peepholes=True, dtype="float32"),
+    Stack("lstm", peepholes=True, biases=NO_BIAS, dtype="float32"),
+]
+stacks = pytest.mark.parametrize("stack", STACKS, ids=str)
+
+# ONNX's names for the gates of each op, in its order, and ours.
+GATES = {"LSTM": ("iofc", "ifco"), "GRU": ("zrh", "rzh"), "RNN": ("h", "h")}
+
+
+@pytest.fixture(scope="module")
+def weights(tfb):
+    del tfb
+    from tf_blockrnn import weights
+
+    return weights
+
+
+@pytest.fixture(scope="module")
+def module(tfb):
+    del tfb
+    from tf_blockrnn.weights import onnx as module
+
+    return module
+
+
+@pytest.fixture(scope="module")
+def to_onnx_model(tfb):
+    del tfb
+    from tf_blockrnn.weights import onnx_model
+
+    return onnx_model.to_onnx_model
+
+
+def run_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(None, {"X": x}), strict=True))
+
+
+def assert_computes(outputs: dict[str, np.ndarray], stack: Stack, want) -> None:
+    """That the outputs of a model of `to_onnx_model` are those of the reference."""
+    bound = tolerances.stack_bound("float", stack.reduction_length, stack.layers)
+    assert_close(outputs["Y"], want.output, bound, "Y")
+    rows = stack.directions
+    for layer, (name, states) in itertools.product(
+        range(stack.layers), [("Y_h", want.h), ("Y_c", want.c)]
+    ):
+        if name == "Y_h" or stack.cell == "lstm":
+            part = states[layer * rows : (layer + 1) * rows]
+            assert_close(outputs[f"{name}_{layer}"], part, bound, f"{name} of layer {layer}")
+
+
+@stacks
+def test_to_model_computes_the_same(to_onnx_model, stack):
+    described = weight_stacks.random_weights(stack)
+    x = weight_stacks.inputs(stack).astype(np.float32)
+    outputs = run_onnxruntime(to_onnx_model(described), x)
+    assert_computes(outputs, stack, weight_stacks.run(described, x))
+
+
+@pytest.mark.parametrize("cell", weight_stacks.CELLS)
+def test_reverse_model_computes_the_same_backwards(to_onnx_model, cell):
+    stack = Stack(cell, layers=2, dtype="float32")
+    described = weight_stacks.random_weights(stack)
+    x = weight_stacks.inputs(stack).astype(np.float32)
+    outputs = run_onnxruntime(to_onnx_model(described, reverse=True), x)
+    want = weight_stacks.run(described, x[::-1])
+    assert_computes(outputs, stack, want._replace(output=want.output[::-1]))
+
+
+def in_layout_0(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with each node of layout 1 as ONNX's text says what that is: of layout 0 with
+    transposed inputs and outputs. ONNX Runtime has no kernels for layout 1.
+    """
+    to_steps_first = {0: [1, 0, 2]}  # X: [B, T, I]
+    to_batch_first = {0: [2, 0, 1, 3], 1: [1, 0, 2], 2: [1, 0, 2]}  # Y: [T, D, B, H]; Y_h, Y_c
+    nodes = []
+    for node in model.graph.node:
+        (layout,) = [a for a in node.attribute if a.name == "layout"] or [None]
+        if layout is None:
+            nodes.append(node)
+            continue
+        assert layout.i == 1
+        layout.i = 0
+        before, after = [], []
+        for n, order in to_steps_first.items():
+            inside = f"{node.input[n]}, steps first"
+            before.append(helper.make_node("Transpose", [node.input[n]], [inside], perm=order))
+            node.input[n] = inside
+        for n, outside in enumerate(list(node.output)):
+            inside = f"{outside}, layout 0"
+            after.append(helper.make_node("Transpose", [inside], [outside], perm=to_batch_first[n]))
+            node.output[n] = inside
+        nodes += [*before, node, *after]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh"])
+@pytest.mark.parametrize("directions", [1, 2])
+def test_layout_1_computes_the_same_batch_first(to_onnx_model, cell, directions):
+    stack = Stack(cell, layers=2, directions=directions, dtype="float32")
+    described = weight_stacks.random_weights(stack)
+    x = weight_stacks.inputs(stack).astype(np.float32)
+    model = in_layout_0(to_onnx_model(described, layout=1))
+    outputs = run_onnxruntime(model, x.swapaxes(0, 1))
+    outputs = {name: value.swapaxes(0, 1) for name, value in outputs.items()}
+    assert_computes(outputs, stack, weight_stacks.run(described, x))
+
+
+@stacks
+def test_round_trip_keeps_every_bit(weights, module, to_onnx_model, stack):
+    described = weight_stacks.random_weights(stack)
+    model = onnx.load_from_string(to_onnx_model(described).SerializeToString())
+    for got in (
+        list(weights.from_onnx(model).values()),
+        [weights.from_onnx(layer) for layer in weights.to_onnx(described)],
+    ):
+        assert [one.layers[0] for one in got] == list(described.layers)
+        assert {(one.cell, one.reset_after) for one in got} == {
+            (described.cell, described.reset_after)
+        }
+    assert list(module.onnx_layers(model)) == [f"{stack.cell}_{n}" for n in range(stack.layers)]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_types(tf, weights, to_onnx_model, dtype):
+    dtype = tf.bfloat16.as_numpy_dtype if dtype == "bfloat16" else dtype
+    described = weight_stacks.random_weights(Stack("gru", dtype=dtype))
+    model = to_onnx_model(described)
+    (got,) = weights.from_onnx(model).values()
+    assert got == described
+    assert got.dtype == described.dtype
+    assert model.opset_import[0].version == (22 if got.dtype.name == "bfloat16" else 14)
+
+
+def random_node(op_type: str, directions: int, biases: bool = True, **attributes):
+    """A node of random weights, made by ONNX's own means, and its weights by name."""
+    rng, gates = np.random.default_rng(5), len(GATES[op_type][0])
+    shapes = {"W": (gates * 4, 3), "R": (gates * 4, 4)}
+    if biases:
+        shapes["B"] = (2 * gates * 4,)
+    if op_type == "LSTM":
+        shapes["P"] = (12,)
+    arrays = {
+        name: rng.uniform(-0.7, 0.7, (directions, *shape)).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+    inputs = ["X", "W", "R", "B" if biases else "", "", "", "", "P"]
+    node = helper.make_node(
+        op_type,
+        inputs if op_type == "LSTM" else inputs[:4],
+        ["Y"],
+        "node",
+        hidden_size=4,
+        direction="bidirectional" if directions == 2 else "forward",
+        **attributes,
+    )
+    return node, arrays
+
+
+def model_of(node: onnx.NodeProto, arrays: dict[str, np.ndarray], **graph) -> onnx.ModelProto:
+    steps = helper.make_tensor_value_info("X", 1, ["T", "B", 3])
+    outputs = helper.make_tensor_value_info("Y", 1, ["T", "D", "B", 4])
+    graph = {
+        "nodes": [node],
+        "initializer": [numpy_helper.from_array(a, name) for name, a in arrays.items()],
+        **graph,
+    }
+    graph = helper.make_graph(name="graph", inputs=[steps], outputs=[outputs], **graph)
+    imports = [helper.make_opsetid("", 14)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=8)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize(
+    "op_type, attributes",
+    [
+        ("LSTM", {}),
+        ("LSTM", {"activations": ["Sigmoid", "Tanh", "Tanh"], "input_forget": 0}),
+        ("GRU", {"linear_before_reset": 0}),
+        ("GRU", {"linear_before_reset": 1, "activations": ["Sigmoid", "Tanh"]}),
+        ("RNN", {"activations": ["Tanh"]}),
+        ("RNN", {"activations": ["Relu"]}),
+        ("RNN", {}),
+    ],
+)
+def test_from_node_computes_the_same(weights, op_type, attributes, directions):
+    if "activations" in attributes:
+        attributes = {**attributes, "activations": attributes["activations"] * directions}
+    node, arrays = random_node(op_type, directions, **attributes)
+    described = weights.from_onnx(node, arrays)
+    stack = Stack(described.cell, directions=directions)
+    x = weight_stacks.inputs(stack).astype(np.float32)
+    y = run_onnxruntime(model_of(node, arrays), x)["Y"]  # [T, D, B, H]
+    got = y.swapaxes(1, 2).reshape(*y.shape[:1], y.shape[2], -1)
+    want = weight_stacks.run(described, x).output
+    assert_close(got, want, tolerances.stack_bound("float", stack.reduction_length, 1), "Y")
+
+
+UNSUPPORTED = {
+    "activations": ("LSTM", {"activations": ["Sigmoid", "Tanh", "Relu"]}, "activations must be"),
+    "hard": ("GRU", {"activations": ["HardSigmoid", "Tanh"]}, "HardSigmoid"),
+    "few": ("LSTM", {"activations": ["Sigmoid"]}, "Sigmoid, Tanh, Tanh"),
+    "clip": ("LSTM", {"clip": 3.0}, "clip = 3"),
+    "input_forget": ("LSTM", {"input_forget": 1}, "input_forget"),
+    "unknown": ("RNN", {"new_attribute": 1}, "new_attribute"),
+    "one_way": ("RNN", {"direction": "reverse"}, "reverse=True"),
+}
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_what_cannot_be_read_is_refused(weights, name):
+    op_type, attributes, words = UNSUPPORTED[name]
+    node, arrays = random_node(op_type, 1)
+    for key in attributes:
+        for old in [a for a in node.attribute if a.name == key]:
+            node.attribute.remove(old)
+    node.attribute.extend(helper.make_attribute(*item) for item in attributes.items())
+    with pytest.raises(weights.UnsupportedError, match=words) as raised:
+        weights.from_onnx(node, arrays)
+    assert "node" in str(raised.value)
+
+
+def test_activations_must_be_those_of_both_directions(weights):
+    node, arrays = random_node("RNN", 2, activations=["Tanh", "Relu"])
+    with pytest.raises(weights.UnsupportedError, match="in each direction, got Tanh, Relu"):
+        weights.from_onnx(node, arrays)
+
+
+@pytest.mark.parametrize(
+    "what, array, words",
+    [
+        ("W", np.zeros([1, 15, 3], "f4"), r"W must have the shape .* = \[1, 16, 3\], got"),
+        ("W", np.zeros([16, 3], "f4"), r"W must have three dims, got \[16, 3\]"),
+        ("R", np.zeros([1, 20, 5], "f4"), "R must have hidden_size = 4 columns, got 5"),
+        ("R", np.zeros([2, 16, 4], "f4"), r"R must have the shape .* = \[1, 16, 4\]"),
+        ("B", np.zeros([1, 16], "f4"), r"B must have the shape .* = \[1, 32\]"),
+        ("P", np.zeros([1, 16], "f4"), r"P must have the shape .* = \[1, 12\]"),
+        ("P", np.zeros([1, 12], "f8"), "wci must be of w_x's type float32, got float64"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(weights, what, array, words):
+    node, arrays = random_node("LSTM", 1)
+    with pytest.raises(ValueError, match=words):
+        weights.from_onnx(node, {**arrays, what: array})
+
+
+def test_other_sources_are_refused(weights, module):
+    node, arrays = random_node("GRU", 1)
+    with pytest.raises(TypeError, match="ModelProto, NodeProto or OnnxLayer, got dict"):
+        weights.from_onnx(arrays)
+    with pytest.raises(TypeError, match="has its initializers itself"):
+        weights.from_onnx(model_of(node, arrays), arrays)
+    with pytest.raises(weights.UnsupportedError, match="expected LSTM, GRU or RNN, got Relu"):
+        weights.from_onnx(helper.make_node("Relu", ["X"], ["Y"]))
+    with pytest.raises(ValueError, match="GRU: R is missing"):
+        weights.from_onnx(module.OnnxLayer("GRU", {"W": arrays["W"]}, {}))
+    sideways = module.OnnxLayer("GRU", arrays, {"direction": "sideways"})
+    with pytest.raises(ValueError, match="direction must be .* got 'sideways'"):
+        weights.from_onnx(sideways)
+
+
+def test_initializers_may_be_tensors(weights):
+    node, arrays = random_node("GRU", 1)
+    tensors = [numpy_helper.from_array(a, name) for name, a in arrays.items()]
+    want = weights.from_onnx(node, arrays)
+    assert weights.from_onnx(node, tensors) == want
+    assert weights.from_onnx(node, {tensor.name: tensor for tensor in tensors}) == want
+
+
+def test_weights_may_be_constants_but_not_computed(weights):
+    node, arrays = random_node("GRU", 1)
+    want = weights.from_onnx(node, arrays)
+    tensors = {name: numpy_helper.from_array(a, name) for name, a in arrays.items()}
+    constants = [
+        helper.make_node("Constant", [], [name], value=value) for name, value in tensors.items()
+    ]
+    model = model_of(node, {}, nodes=[*constants, node])
+    assert weights.from_onnx(model) == {"node": want}
+    computed = helper.make_node("Neg", ["R_"], ["R"])
+    rest = {"W": arrays["W"], "B": arrays["B"], "R_": arrays["R"]}
+    with pytest.raises(weights.UnsupportedError, match="node: R, the value 'R', is neither"):
+        weights.from_onnx(model_of(node, rest, nodes=[computed, node]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("place, what", [(5, "initial_h"), (6, "initial_c")])
+def test_initial_states_must_not_be_learned(tf, weights, module, place, what, dtype):
+    node, arrays = random_node("LSTM", 1)
+    kind = tf.as_dtype(dtype).as_numpy_dtype
+    arrays = {name: array.astype(kind) for name, array in arrays.items()}
+    want = weights.from_onnx(node, arrays)
+    node.input[place] = "S"
+    zeros = {**arrays, "S": np.zeros([1, 2, 4], kind)}
+    assert weights.from_onnx(node, zeros) == want
+    assert weights.from_onnx(model_of(node, zeros)) == {"node": want}
+    learned = {**arrays, "S": np.zeros([1, 2, 4], kind)}
+    learned["S"][0, 1, 2] = 0.5
+    for source in ((node, learned), (model_of(node, learned),)):
+        with pytest.raises(weights.UnsupportedError, match=f"node: {what} is not zero"):
+            weights.from_onnx(*source)
+    # One that the graph is given is no parameter.
+    assert weights.from_onnx(node, arrays) == want
+    assert module.onnx_layers(model_of(node, arrays))["node"].states == {what: None}
+
+
+def test_nodes_are_found_in_control_flow_and_without_names(weights):
+    node, arrays = random_node("GRU", 1)
+    node.name = ""
+    bodies = [
+        helper.make_graph([node], f"body{n}", [], [helper.make_tensor_value_info("Y", 1, None)])
+        for n in range(2)
+    ]
+    choice = helper.make_node("If", ["C"], ["Z"], then_branch=bodies[0], else_branch=bodies[1])
+    found = weights.from_onnx(model_of(node, arrays, nodes=[node, choice]))
+    want = weights.from_onnx(node, arrays)
+    assert found == {"gru_0": want, "gru_1": want, "gru_2": want}
+
+
+def test_names_that_repeat_are_told_apart(weights):
+    node, arrays = random_node("GRU", 1)
+    assert list(weights.from_onnx(model_of(node, arrays, nodes=[node, node]))) == ["node", "node_1"]
+
+
+@pytest.mark.parametrize(
+    "stack, words",
+    [
+        (Stack("lstm", proj=2), "layer 0, forward: ONNX's LSTM has no projection"),
+        (Stack("lstm", cell_clip=2.0), "cell_clip = 2"),
+    ],
+    ids=["projection", "clip"],
+)
+def test_what_onnx_cannot_hold_is_refused(weights, to_onnx_model, stack, words):
+    described = weight_stacks.random_weights(stack)
+    for write in (weights.to_onnx, to_onnx_model):
+        with pytest.raises(weights.UnsupportedError, match=words):
+            write(described)
+
+
+def test_wrong_arguments_are_refused(weights):
+    both = weight_stacks.random_weights(Stack("gru", directions=2))
+    with pytest.raises(ValueError, match="reverse is for layers of one direction"):
+        weights.to_onnx(both, reverse=True)
+    with pytest.raises(ValueError, match="layout must be 0 or 1, got 2"):
+        weights.to_onnx(both, layout=2)
+
+
+def test_a_bias_or_peephole_that_is_missing_becomes_zeros(weights):
+    one = weight_stacks.random_weights(Stack("lstm", biases=("b_x",), peepholes=True))
+    forward = one.layers[0].forward
+    plain = dataclasses.replace(forward, wci=None, wcf=None, wco=None)
+    mixed = weights.RecurrentWeights("lstm", [weights.LayerWeights(forward, plain)])
+    (node,) = weights.to_onnx(mixed)
+    back = weights.from_onnx(node).layers[0]
+    assert not back.forward.b_h.any() and not back.backward.wco.any()
+    assert dataclasses.replace(back.forward, b_h=None) == forward
+    assert np.array_equal(back.backward.b_x, plain.b_x)
+
+
+def test_arrays_need_no_onnx(weights, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    described = weight_stacks.random_weights(Stack("gru"))
+    (node,) = weights.to_onnx(described)
+    assert weights.from_onnx(node) == described

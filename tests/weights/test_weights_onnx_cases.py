@@ -1,0 +1,123 @@
+"""Weights from ONNX nodes, against ONNX's own test cases."""
+
+from __future__ import annotations
+
+import importlib
+from unittest import mock
+
+import numpy as np
+import pytest
+from helpers import tolerances
+from helpers.compare import assert_close
+from onnx import helper
+from onnx.backend.test.case import node as node_cases
+
+OP_TYPES = ("GRU", "LSTM", "RNN")
+
+
+@pytest.fixture(scope="module")
+def weights(tfb):
+    del tfb
+    from tf_blockrnn import weights
+
+    return weights
+
+
+def collect_cases() -> dict:
+    """ONNX's cases of the three ops; making those of all ops takes seconds."""
+
+    def import_ours(package) -> None:
+        for name in ("gru", "lstm", "rnn"):
+            importlib.import_module(f"{package.__name__}.{name}")
+
+    with mock.patch.object(node_cases, "import_recursive", import_ours):
+        cases = node_cases.collect_testcases(None)
+    return {case.name: case for case in cases if case.model.graph.node[0].op_type in OP_TYPES}
+
+
+CASES = collect_cases()
+
+
+def test_all_cases_are_there():
+    """The cases of onnx 1.22; later ones have more, and all run."""
+    assert set(CASES) >= {
+        "test_gru_batchwise",
+        "test_gru_defaults",
+        "test_gru_seq_length",
+        "test_gru_with_initial_bias",
+        "test_lstm_batchwise",
+        "test_lstm_defaults",
+        "test_lstm_with_initial_bias",
+        "test_lstm_with_peepholes",
+        "test_rnn_seq_length",
+        "test_simple_rnn_batchwise",
+        "test_simple_rnn_defaults",
+        "test_simple_rnn_with_initial_bias",
+    }
+
+
+def run_direction(tfb, described, number: int, x, steps: dict, states: list):
+    """One direction by our ops: outputs and last states."""
+    one = list(described.layers[0])[number]
+
+    def joined(array: np.ndarray) -> np.ndarray:
+        return np.concatenate(list(array), axis=-1)
+
+    zeros = np.zeros([one.gates, one.units], one.dtype)
+    b_x, b_h = (joined(zeros if b is None else b) for b in (one.b_x, one.b_h))
+    w_x, w_h = joined(one.w_x), joined(one.w_h)
+    states = [state[number] for state in states]
+    if described.cell == "lstm":
+        outputs, last = tfb.lstm(
+            x,
+            w_x,
+            w_h,
+            b_x + b_h,
+            initial_state=tuple(states) or None,
+            peepholes=one.peepholes,
+            **steps,
+        )
+        return outputs, *last
+    state = states[0] if states else None
+    if described.cell == "gru":
+        reset_after = described.reset_after
+        return tfb.gru(x, w_x, w_h, b_x, b_h, initial_state=state, reset_after=reset_after, **steps)
+    activation = described.cell.removeprefix("rnn_")
+    return tfb.simple_rnn(
+        x, w_x, w_h, b_x + b_h, activation=activation, initial_state=state, **steps
+    )
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case_of_onnx(tfb, weights, name):
+    """ONNX's own inputs and outputs, by our ops with the weights that we read."""
+    case = CASES[name]
+    node = case.model.graph.node[0]
+    ((inputs, wants),) = case.data_sets
+    values = dict(zip([i for i in node.input if i], inputs, strict=True))
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    direction = attributes.get("direction", b"forward").decode()
+    described = weights.from_onnx(node, values, reverse=True)
+
+    batch_first = attributes.get("layout", 0) == 1
+    places = dict(enumerate(node.input))
+    steps = {"time_major": not batch_first, "sequence_lengths": values.get(places.get(4))}
+    states = [values[places[n]] for n in (5, 6) if places.get(n) in values]
+    states = [state.swapaxes(0, 1) if batch_first else state for state in states]
+    backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+    results = [
+        run_direction(tfb, described, n, values["X"], {**steps, "go_backwards": way}, states)
+        for n, way in enumerate(backwards)
+    ]
+    outputs, *lasts = (np.stack(parts) for parts in zip(*results, strict=True))
+    y = outputs.transpose(1, 2, 0, 3) if batch_first else outputs.swapaxes(0, 1)
+    got = [y, *(last.swapaxes(0, 1) if batch_first else last for last in lasts)]
+
+    # The cases are computed in float32, by NumPy.
+    length = values["X"].shape[1 if batch_first else 0]
+    terms = length * (described.input_size + described.layers[0].forward.units)
+    for output, value in zip(node.output, got, strict=False):
+        if output:
+            want = dict(zip([o for o in node.output if o], wants, strict=True))[output]
+            assert value.shape == want.shape, output
+            assert_close(value, want, tolerances.parity_bound("float", terms), output)
