@@ -149,11 +149,11 @@ def _check(function: str, model: Any) -> None:
 def _attempt(fused: type, layer: keras.Layer) -> keras.Layer:
     """A layer of Keras made fused, if the ops can compute what it does; it tells."""
     # A layer that is not fused warns of it, once. This one is only tried.
-    said = set(_fusing._said)
+    said = set(_fusing._warned)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         attempt = made_again(fused, layer)
-    _fusing._said.intersection_update(said)
+    _fusing._warned.intersection_update(said)
     return attempt
 
 
