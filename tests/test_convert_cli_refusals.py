@@ -71,7 +71,7 @@ FAILURES = {
     "torn.onnx out.npz --to npz": "torn.onnx: .*gone.bin",
     "empty.keras out.npz --to npz": "empty.keras: .* not an intact Keras model: .*config.json",
     "empty.pt out.npz --to npz": "empty.pt: the file is not a state dict, .*: EOFError",
-    "unknown.keras out.npz --to npz": "unknown.keras: .* class that is not known here, Gone; save",
+    "unknown.keras out.npz --to npz": "unknown.keras: .* unknown class, Gone; save",
 }
 
 

@@ -39,7 +39,7 @@ def test_says_what_it_leaves(tfb):
     for part in (
         r"bent (activation is relu",
         "late (reset_after is True",
-        "own (Own is a subclass",
+        "own (Own is a custom subclass",
     ):
         assert part in message
     assert "fits" not in message
@@ -339,5 +339,5 @@ def test_classes_of_one_name(tfb):
         pass
 
     good.compile("sgd", "MeanSquaredError", metrics=[MeanSquaredError(name="own")])
-    with pytest.raises(ValueError, match="by the same name, 'MeanSquaredError'"):
+    with pytest.raises(ValueError, match="under the same name, 'MeanSquaredError'"):
         tfb.convert_model(good)

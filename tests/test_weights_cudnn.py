@@ -172,7 +172,7 @@ def test_what_cudnn_cannot_hold(weights):
     ):
         with pytest.raises(weights.UnsupportedError, match=named):
             weights.to_cudnn(described)
-    with pytest.raises(weights.UnsupportedError, match="the identity; w_x of layer 0, forward is"):
+    with pytest.raises(weights.UnsupportedError, match="w_x of layer 0, forward is not the id"):
         weights.to_cudnn(random(Stack("gru", inputs=4)), input_mode="skip_input")
     with pytest.raises(ValueError, match="skip_input needs I = H, here I is 3 and H 4"):
         weights.to_cudnn(random(Stack("gru")), input_mode="skip_input")

@@ -386,7 +386,7 @@ def test_what_is_no_source(weights):
         (arrays, {"cell": "lstm"}, ValueError, r"bias of lstm must have the shape \[G \* H\], got"),
         (arrays[:1], {"cell": "gru"}, ValueError, "expected .kernel, recurrent_kernel, ..."),
         (arrays, {"cell": "gru", "bidirectional": True}, ValueError, "even number of arrays, got"),
-        ([*arrays, *arrays], {"cell": "gru"}, ValueError, "and then, where they are"),
+        ([*arrays, *arrays], {"cell": "gru"}, ValueError, "then optionally bias"),
         ([a[..., :-1] for a in arrays], {"cell": "gru"}, ValueError, "kernel must have the shape"),
         (keras.layers.Dense(2), {}, TypeError, "expected a layer or cell of Keras'"),
         (

@@ -58,7 +58,16 @@ def copy_model(model: keras.Model, class_of: ClassOf) -> keras.Model:
 
 
 def recreate(cls: type, layer: keras.Layer) -> keras.Layer:
-    """Creates a layer of the given class from the config of the given one, not built."""
+    """Creates a layer of the given class from the config of the given one, not built.
+
+    Example:
+      >>> import keras
+      >>> from tf_blockrnn import layers
+      >>> from tf_blockrnn._copy_model import recreate
+      >>> layer = recreate(layers.GRU, keras.layers.GRU(4, name="gru"))
+      >>> layer.name, layer.units, layer.fused
+      ('gru', 4, True)
+    """
     config = layer.get_config()
     if isinstance(layer, _GATED) and cls.__module__.split(".")[0] in _KNOWN_PACKAGES:
         # Arguments that Keras omits from the config.

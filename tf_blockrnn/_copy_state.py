@@ -9,7 +9,18 @@ import keras
 
 
 def copy_state(original: keras.Layer, copy: keras.Layer) -> None:
-    """Copies a layer's own state, without that of its parts, by Keras' saving methods."""
+    """Copies a layer's own state, without that of its parts, by Keras' saving methods.
+
+    Example:
+      >>> import keras, numpy as np
+      >>> from tf_blockrnn._copy_state import copy_state
+      >>> original, copy = keras.layers.Dense(2), keras.layers.Dense(2)
+      >>> original.build((None, 3)), copy.build((None, 3))
+      (None, None)
+      >>> copy_state(original, copy)
+      >>> bool(np.all(original.kernel == copy.kernel))
+      True
+    """
     copy._trainable = original._trainable  # The public setter would also set all parts.
     copy_flags(original, copy)
     if copy.dtype_policy != original.dtype_policy:

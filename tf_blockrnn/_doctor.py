@@ -53,7 +53,13 @@ def _gpu(details: dict, architectures: list[str]) -> str:
 
 
 def _driver(version: str, built: str) -> str:
-    """Whether the driver supports the CUDA version of the build or a newer major version."""
+    """Whether the driver supports the major CUDA version of the build, as text.
+
+    Example:
+      >>> from tf_blockrnn import _doctor
+      >>> _doctor._driver("13.1", built="13.0"), _doctor._driver("12.4", built="13.0")
+      ('of CUDA 13.1: ok', 'of CUDA 12.4: TOO OLD for CUDA 13: the ops fail on a GPU')
+    """
     if not version:
         return "none: the ops fail on a GPU"
     needed = int(built.split(".")[0])

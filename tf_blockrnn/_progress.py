@@ -5,7 +5,16 @@ from typing import TextIO
 
 
 class Progress:
-    """A progress bar: one rewritten line on a terminal, otherwise a line per tenth."""
+    """A progress bar: one rewritten line on a terminal, otherwise a line per tenth.
+
+    Example:
+      >>> import io
+      >>> from tf_blockrnn._progress import Progress
+      >>> stream = io.StringIO()
+      >>> Progress("work", stream).show(0.5, "half done")
+      >>> stream.getvalue()
+      'work [############............]  50%  half done\\n'
+    """
 
     def __init__(self, label: str, stream: TextIO | None = None):
         self.label = label

@@ -12,7 +12,13 @@ from tf_blockrnn._version import VERSION
 
 
 def show(lines: Iterable[tuple[str, str]]) -> None:
-    """Prints names and values."""
+    """Prints names and values.
+
+    Example:
+      >>> from tf_blockrnn import _report
+      >>> _report.show([("compiler", "g++ 12")])
+      compiler         g++ 12
+    """
     for name, value in lines:
         print(f"{name:<16} {value}")
 

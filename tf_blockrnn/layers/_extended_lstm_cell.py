@@ -32,6 +32,13 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
     The weights after Keras' own are `wci`, `wcf`, `wco`, each `[units]` and initially zero, and
     `w_p`, `[projection, units]`. With a projection the state h has its width, and the recurrent
     kernel has as many rows. The clip is straight-through: its derivative counts as 1.
+
+    Example:
+      >>> import keras, numpy as np
+      >>> from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
+      >>> layer = keras.layers.RNN(ExtendedLSTMCell(4, projection=2))
+      >>> tuple(layer(np.ones([1, 5, 3], "float32")).shape)
+      (1, 2)
     """
 
     @_fusing.with_signature_of(keras.layers.LSTMCell.__init__)

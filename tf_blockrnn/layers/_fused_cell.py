@@ -82,6 +82,11 @@ class FusedCell:
     """Mixin over a Keras cell that runs on the fused op where the op supports its configuration.
 
     A subclass defines `_own_reason` and `_pack_weights`.
+
+    Example:
+      >>> from tf_blockrnn import layers
+      >>> layers.GRUCell(4, reset_after=False).fused
+      True
     """
 
     def _init_fused(self) -> None:

@@ -29,6 +29,11 @@ class FusedLayer:
     """Mixin over a Keras recurrent layer that uses the fused op where it supports the layer.
 
     A subclass defines `_ACTIVATIONS`, `_CELLS`, `_GATES` and `_run_op`.
+
+    Example:
+      >>> from tf_blockrnn import layers
+      >>> layers.LSTM(4, recurrent_dropout=0.1).why_not_fused is None
+      True
     """
 
     # For each argument that is an activation, the functions that the op computes.

@@ -57,6 +57,12 @@ def in_dtype(tensor: Any, dtype: str) -> Any:
 
     Raises:
       ValueError: it is complex; tf.cast would drop the imaginary part.
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from tf_blockrnn.layers import _fusing
+      >>> _fusing.in_dtype(tf.ones([2], tf.float64), "float32").dtype.name
+      'float32'
     """
     if tensor.dtype.name == dtype:
         return tensor

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message, or the error's type if the message is empty."""
+    """The first line of an error's message, or the error's type if the message is empty.
+
+    Example:
+      >>> from tf_blockrnn.weights._damage import first_line
+      >>> first_line(ValueError("two\\nlines")), first_line(EOFError())
+      ('two', 'EOFError')
+    """
     # str() of a KeyError quotes its text.
     text = error.args[0] if isinstance(error, KeyError) and error.args else error
     lines = str(text).strip().splitlines()

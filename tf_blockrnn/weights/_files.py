@@ -65,7 +65,17 @@ class FileContents:
 
 
 def stacked(parts: Sequence[RecurrentWeights]) -> RecurrentWeights:
-    """Joins stacks, from the input up, into one."""
+    """Joins stacks, from the input up, into one.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights._files import stacked
+      >>> one = weights.DirectionWeights(np.ones([1, 4, 4]), np.ones([1, 4, 4]))
+      >>> rnn = weights.RecurrentWeights("rnn_tanh", [weights.LayerWeights(one)])
+      >>> stacked([rnn, rnn]).num_layers
+      2
+    """
     first = parts[0]
     for part in parts:
         if (part.cell, part.reset_after, part.cell_clip) != (

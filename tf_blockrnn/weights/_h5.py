@@ -119,6 +119,13 @@ class H5Layer:
 def units_of(arrays: list[np.ndarray]) -> int:
     """H: the rows of the recurrent kernel, or the columns of the projection [P, H], which is the
     last array if there is one.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn.weights._h5 import units_of
+      >>> kernel, recurrent, projection = np.ones([5, 16]), np.ones([2, 16]), np.ones([2, 4])
+      >>> units_of([kernel, recurrent, projection])
+      4
     """
     last, recurrent = arrays[-1], arrays[1]
     # The two biases of a gru are a matrix too, but have the columns of all gates.

@@ -75,7 +75,15 @@ def to_direction(arrays: Arrays, form: Form) -> DirectionWeights:
 
 
 def parse(arrays: Sequence[np.ndarray], gates: int) -> Arrays:
-    """The arrays of get_weights() of one direction, identified by position and shape."""
+    """The arrays of get_weights() of one direction, identified by position and shape.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn.weights._keras_arrays import parse
+      >>> arrays = parse([np.ones([5, 8]), np.ones([2, 8]), np.ones([8])], gates=4)
+      >>> arrays.bias.shape, arrays.peepholes
+      ((8,), None)
+    """
     given = [np.asarray(array) for array in arrays]
     shapes = [list(array.shape) for array in given]
     if len(given) < 2:

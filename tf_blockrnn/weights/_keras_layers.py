@@ -49,7 +49,14 @@ def check_computes_as_known(layer: keras.layers.Layer) -> None:
 
 
 def form_of(cell: keras.layers.Layer) -> Form:
-    """The form of a cell; refuses activations that RecurrentWeights cannot represent."""
+    """The form of a cell; refuses activations that RecurrentWeights cannot represent.
+
+    Example:
+      >>> import keras
+      >>> from tf_blockrnn.weights._keras_layers import form_of
+      >>> form_of(keras.layers.GRUCell(4))
+      Form(cell='gru', reset_after=True, cell_clip=0.0)
+    """
     if isinstance(cell, keras.layers.SimpleRNNCell):
         if cell.activation in RELU:
             return Form("rnn_relu")

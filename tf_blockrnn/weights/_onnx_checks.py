@@ -78,7 +78,16 @@ def refuse_learned_states(layer: OnnxLayer, name: str) -> None:
 
 
 def sizes_of(layer: OnnxLayer, name: str) -> tuple[int, int]:
-    """(D, H) of a node, after checking that the shapes of its arrays are consistent."""
+    """(D, H) of a node, after checking that the shapes of its arrays are consistent.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn.weights._onnx_checks import sizes_of
+      >>> from tf_blockrnn.weights.onnx import OnnxLayer
+      >>> layer = OnnxLayer("RNN", {"W": np.ones([1, 4, 3]), "R": np.ones([1, 4, 4])}, {})
+      >>> sizes_of(layer, "rnn_0")
+      (1, 4)
+    """
     for what in ("W", "R"):
         if what not in layer.arrays:
             raise ValueError(f"{name}: {what} is missing")

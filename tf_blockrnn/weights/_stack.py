@@ -14,6 +14,17 @@ def require_plain_stack(weights: RecurrentWeights, target: str) -> None:
 
     Raises:
       UnsupportedError: with the part that is not supported and the reason.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights._stack import require_plain_stack
+      >>> one = weights.DirectionWeights(np.ones([4, 5, 3]), np.ones([4, 3, 3]))
+      >>> lstm = weights.RecurrentWeights("lstm", [weights.LayerWeights(one)], cell_clip=3.0)
+      >>> require_plain_stack(lstm, "PyTorch")
+      Traceback (most recent call last):
+      ...
+      tf_blockrnn.weights.layer.UnsupportedError: PyTorch's lstm has no cell_clip, here it is 3.0
     """
     if weights.cell == "gru" and not weights.reset_after:
         raise UnsupportedError(

@@ -42,7 +42,15 @@ class Written:
 
 
 def arrays_of(one: DirectionWeights) -> dict[str, np.ndarray]:
-    """The arrays that are not None, by name."""
+    """The arrays that are not None, by name.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights._targets import arrays_of
+      >>> list(arrays_of(weights.DirectionWeights(np.ones([3, 5, 4]), np.ones([3, 4, 4]))))
+      ['w_x', 'w_h']
+    """
     named = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
     return {name: array for name, array in named.items() if array is not None}
 

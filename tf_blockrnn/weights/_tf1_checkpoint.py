@@ -173,7 +173,13 @@ def _place(scope: str) -> _Place:
 
 
 def is_named(scope: str, cell: Cell) -> bool:
-    """Whether the scope has TensorFlow's name for such a cell, possibly with a number."""
+    """Whether the scope has TensorFlow's name for such a cell, possibly with a number.
+
+    Example:
+      >>> from tf_blockrnn.weights import _tf1_checkpoint as tf1
+      >>> tf1.is_named("rnn/lstm_cell_1", tf1.CELLS["LSTMCell"])
+      True
+    """
     return bool(re.fullmatch(cell.scope + r"(_\d+)?", scope.rpartition("/")[2]))
 
 

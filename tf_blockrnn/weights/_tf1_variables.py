@@ -51,7 +51,17 @@ def refuse(weights: RecurrentWeights, name: str, cell: Cell) -> None:
 
 
 def scope_of(weights: RecurrentWeights, name: str, number: int, direction_name: str) -> str:
-    """The scope in which TensorFlow's own functions create a cell of such a network."""
+    """The scope in which TensorFlow's own functions create a cell of such a network.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights._tf1_variables import scope_of
+      >>> one = weights.DirectionWeights(np.ones([4, 5, 3]), np.ones([4, 3, 3]))
+      >>> lstm = weights.RecurrentWeights("lstm", [weights.LayerWeights(one, one)])
+      >>> scope_of(lstm, "LSTMCell", 0, "backward")
+      'bidirectional_rnn/bw/lstm_cell'
+    """
     cell = tf1.CELLS[name]
     if name == "LSTMBlockFusedCell":
         return cell.scope

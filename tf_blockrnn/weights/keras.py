@@ -78,7 +78,7 @@ def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
         return form
     biases = [one.bias for one in directions if one.bias is not None]
     if not biases:
-        raise ValueError("reset_after must be given for a gru without biases, whose shape has it")
+        raise ValueError("reset_after must be given for a gru without biases")
     return form._replace(reset_after=biases[0].ndim == 2)
 
 
