@@ -1,4 +1,4 @@
-"""What pyproject.toml cannot say: version, extras and tags follow from the built libraries."""
+"""The metadata that depends on the built libraries: version, extras and wheel tags."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _GLIBC_OF_LIBSTDCXX = [
 
 
 def tensorflow_minor() -> str:
-    """The minor version of the TensorFlow that the libraries are for."""
+    """The minor version of the TensorFlow that the libraries were built for."""
     facts = json.loads((PACKAGE / "_build_info.json").read_text(encoding="utf-8"))
     return ".".join(facts["tensorflow"].split(".")[:2])
 
@@ -42,7 +42,7 @@ def version() -> str:
 
 
 def platform_tag() -> str:
-    """The oldest manylinux whose glibc and libstdc++ have all that the libraries ask for."""
+    """The oldest manylinux whose glibc and libstdc++ have all symbols that the libraries need."""
     symbols = "".join(
         subprocess.run(
             ["objdump", "-T", str(library)], check=True, capture_output=True, text=True
@@ -55,19 +55,19 @@ def platform_tag() -> str:
     )
     enough = [minor for patch, minor in _GLIBC_OF_LIBSTDCXX if patch >= libstdcxx]
     if not enough:
-        return f"linux_{platform.machine()}"  # newer than any policy known here: make no promise
+        return f"linux_{platform.machine()}"  # newer than all policies listed here
     return f"manylinux_2_{max(17, glibc, enough[0])}_{platform.machine()}"
 
 
 class Wheel(bdist_wheel):
-    """The libraries know no Python: any Python 3, one platform."""
+    """The libraries do not depend on the Python version: any Python 3, one platform."""
 
     def get_tag(self) -> tuple[str, str, str]:
         return "py3", "none", platform_tag()
 
 
 class WithLibraries(Distribution):
-    """Goes to platlib, for it is not pure Python."""
+    """Installs to platlib, because the package is not pure Python."""
 
     def has_ext_modules(self) -> bool:
         return True
@@ -76,8 +76,8 @@ class WithLibraries(Distribution):
 setup(
     version=version(),
     # Not plain requirements: tensorflow, tensorflow-cpu and the vendors' builds all provide the
-    # module, pip has no "any of them", and would install the one named here over another. The
-    # loader checks the version of whichever is there.
+    # module; pip cannot require any one of them, and would install the one named here over another.
+    # The loader checks the version of the installed one.
     extras_require={
         flavour: [f"{flavour}~={tensorflow_minor()}.0"]
         for flavour in ("tensorflow", "tensorflow-cpu")

@@ -1,8 +1,8 @@
-"""What a call costs beside its op: one sequence called in each of the ways that TensorFlow has.
+"""The cost of a call beside its op: one sequence called in every way that TensorFlow offers.
 
 A tf.function runs on a thread of TensorFlow's executor, which the caller wakes and waits for. An op
-inside of a graph has no such price: its time is what each of ten more in a graph adds, one after
-the other, each beginning with the state that the one before ended with.
+inside a graph does not have this cost: its time is what each of ten more ops in a graph adds. They
+run sequentially, each starting from the final state of the previous one.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ OP = "op in a graph"
 _MORE_OPS = 10
 _ONE, _MANY = "graph of one", "graph of many"
 _EMPTY = "empty function"
-# What a table shows, in its order.
+# The columns of a table.
 _COLUMNS = (OP, "eager, tensors", "eager", "concrete function", "tf.function", _EMPTY)
 
 
-def _ways(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], object]]:
+def _call_modes(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], object]]:
     """The contenders of a row."""
     arrays = data.make(case)
     x = tf.constant(arrays.x)
@@ -38,7 +38,7 @@ def _ways(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], object]]:
         state, outputs = None, []
         for _ in range(ops):
             h, state = function(x, *given, initial_state=state, time_major=True)
-            outputs.append(h)  # all are returned: what nobody uses is not written
+            outputs.append(h)  # all are returned, since outputs that are not used are not written
         return outputs
 
     def graph(ops: int) -> Callable[[], object]:
@@ -58,16 +58,16 @@ def _ways(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], object]]:
 
 
 def _row(samples: dict[str, list[list[float]]], case: Case) -> dict[str, Any]:
-    ways = {name: timing.summary(turns) for name, turns in samples.items()}
-    one, many = (ways.pop(name)["median_ms"] for name in (_ONE, _MANY))
-    ways[OP] = {"median_ms": (many - one) / _MORE_OPS}
-    return {"cell": case.cell, "shape": list(case.shape), "ways": ways}
+    modes = {name: timing.summary(rounds) for name, rounds in samples.items()}
+    one, many = (modes.pop(name)["median_ms"] for name in (_ONE, _MANY))
+    modes[OP] = {"median_ms": (many - one) / _MORE_OPS}
+    return {"cell": case.cell, "shape": list(case.shape), "ways": modes}
 
 
 def run(
     shapes: Sequence[tuple[int, int, int, int]], plan: timing.Plan, threads: int
 ) -> dict[str, Any]:
-    """Measures inference at all `shapes`; gives the result as it goes into the JSON."""
+    """Measures inference at all `shapes`; returns the result as it is stored in the JSON."""
     machine.warn_if_busy()
     stamp = machine.stamp(threads)
     tf = tensorflow_base.start(threads)
@@ -78,14 +78,14 @@ def run(
     try:
         for case in cases:
             bar.start(f"{case.cell} {case.shape}")
-            ways = _ways(tf, tf_blockrnn, case)
-            runners = {name: timing.in_process(way) for name, way in ways.items()}
+            modes = _call_modes(tf, tf_blockrnn, case)
+            runners = {name: timing.in_process(mode) for name, mode in modes.items()}
             rows.append(_row(timing.alternate(runners, plan, bar.note), case))
             bar.done(", ".join(f"{name} {text}" for name, text in _times(rows[-1]).items()))
     except KeyboardInterrupt:
         if not rows:
             raise
-        interrupted = True  # minutes of measuring are not to be thrown away
+        interrupted = True  # keep minutes of measurements
     stamp["load_at_end"] = machine.load()
     return {
         "schema": 1,

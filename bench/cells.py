@@ -16,15 +16,15 @@ from bench import machine, op_cases, timing
 from bench.peers import tensorflow_base
 from bench.progress import Progress
 
-# A ratio under this breaks the promise made in the README; under 1 it is only shown.
+# A ratio under this misses the target in the README; under 1 it is only marked.
 FLOOR = 0.95
-# Both contenders must compute the same thing, or the comparison means nothing. Loose: a chain of 32
-# float32 cells, summed in another order.
+# Both contenders must compute the same thing, or the comparison is meaningless. The bound is loose:
+# a chain of 32 float32 cells, summed in another order.
 _MAX_DIFFERENCE = 1e-3
 
 
 def _difference(ours: Sequence[Any], theirs: Sequence[Any]) -> float:
-    """The largest difference of any output, against that output's largest value."""
+    """The largest difference of any output, relative to that output's largest value."""
     worst = 0.0
     for a, b in zip(ours, theirs, strict=True):
         a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
@@ -55,7 +55,7 @@ def _measure(
     for name in contenders:
         row[name] = timing.summary(samples[name], per=calls)
     row["ratio"] = row["tf"]["median_ms"] / row["ours"]["median_ms"]
-    # A second opinion: the two come apart when something else had the cores.
+    # A cross-check: the two ratios differ when other processes used the cores.
     row["ratio_of_minima"] = row["tf"]["min_ms"] / row["ours"]["min_ms"]
     return row
 
@@ -83,9 +83,9 @@ def run(
     threads: int,
     null: bool = False,
 ) -> dict[str, Any]:
-    """Measures all `ops` at all `shapes`; gives the result as it goes into the JSON.
+    """Measures all `ops` at all `shapes`; returns the result as it is stored in the JSON.
 
-    With `null`, TensorFlow's op takes our place too: what the ratios then differ from 1 by is the
+    With `null`, TensorFlow's op replaces ours: the deviation of the ratios from 1 is then the
     noise of the method on this machine. Raises ImportError when the library is not built.
     """
     machine.warn_if_busy()
@@ -124,7 +124,7 @@ def run(
     except KeyboardInterrupt:
         if not result["rows"]:
             raise
-        result["interrupted"] = True  # minutes of measuring are not to be thrown away
+        result["interrupted"] = True  # keep minutes of measurements
     result["summary"] = summarise(result["rows"])
     stamp["load_at_end"] = machine.load()
     return result

@@ -1,7 +1,7 @@
 """Weights and inputs of a sequence case, the same for every peer, in one canonical layout.
 
-Each peer turns them into its own layout, so all compute the same numbers and the bench can check
-that they do (reset before and after the product are two different GRUs, compared apart).
+Each peer converts them to its own layout, so all compute the same numbers and the bench can check
+that they do (reset before and after the GEMM are two different GRUs, compared separately).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.shapes import GATES, Case
 
 @dataclasses.dataclass(frozen=True)
 class Weights:
-    """One direction of one layer, I its input size."""
+    """The weights of one layer direction; I is its input size."""
 
     w: np.ndarray  # [gates, I, H]   input weights
     r: np.ndarray  # [gates, H, H]   recurrent weights
@@ -24,13 +24,13 @@ class Weights:
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
-    """All float32. Gates in order: LSTM i, f, g, o; GRU r, u, c. The initial state is zero."""
+    """All float32. Gate orders: LSTM i, f, g, o; GRU r, u, c. The initial state is zero."""
 
     x: np.ndarray  # [T, B, I]
-    weights: tuple[Weights, ...]  # of each layer, and in it of each direction
+    weights: tuple[Weights, ...]  # layer by layer, each direction of it
     cotangent: np.ndarray  # [T, B, D * H]   the loss is sum(h * cotangent)
 
-    # Of the first layer, for who runs only one.
+    # Of the first layer direction, for peers that run only one.
     @property
     def w(self) -> np.ndarray:
         return self.weights[0].w
@@ -68,7 +68,7 @@ def make(case: Case) -> Arrays:
         cotangent=normal(case.steps, case.batch, case.directions * units),
     )
     if case.as_layer:
-        # What stands at the steps of padding is each library's own: nobody may depend on it.
+        # The outputs at steps of padding differ between libraries: no peer may depend on them.
         arrays.cotangent[~case.valid()] = 0
     return arrays
 

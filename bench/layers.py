@@ -1,7 +1,7 @@
 """Layers of a model: ours against Keras', with and without XLA, and PyTorch's.
 
-The cases and the processes are those of sequences.py; what is added are masks, recurrent dropout,
-the ratio to Keras, and what a call of our layer costs above the op that it runs.
+The cases and the processes are those of sequences.py; this module adds masks, recurrent dropout,
+the ratio to Keras, and the cost of a call of our layer beyond the op that it runs.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from bench.shapes import Case
 
 OURS = "ours_layer"
 KERAS = ("keras", "keras_xla")
-# What is to be reached against the faster of Keras' two in training, on mean over the shapes.
+# Targets for the mean over the shapes in training, relative to the faster of Keras' two paths.
 TARGETS = {"masked": 3.0, "recurrent_dropout": 3.0}
-# Microseconds that a call of a layer in a tf.function may take above the op.
+# Microseconds that a call of a layer in a tf.function may take in addition to the op.
 CALL_TARGET_US = 60.0
-# A step of almost no work: what is left is the price of the call.
+# A step of almost no work, so that the cost of the call dominates.
 _CALL_SHAPE = (1, 1, 16, 16)
 _CALL_PLAN = timing.Plan(rounds=20, seconds=1.0)
 
 
 def measure_calls(threads: int, plan: timing.Plan, log: TextIO) -> dict[str, dict[str, Any]]:
-    """What a call costs above the op, by cell: times in microseconds, or why there are none."""
+    """The cost of a call beyond the op, by cell: microseconds, or the reason why there are none."""
     pool, out = sequences.Pool(threads, log), {}
     try:
         for cell in ("lstm", "gru"):
@@ -46,7 +46,7 @@ def measure_calls(threads: int, plan: timing.Plan, log: TextIO) -> dict[str, dic
 
 
 def compare(row: dict[str, Any]) -> None:
-    """Adds a row's ratios of the faster Keras' and of PyTorch's time to ours, where there are."""
+    """Adds to a row the ratios of the faster Keras' and of PyTorch's time to ours, if measured."""
     medians = {n: e["median_ms"] for n, e in row["peers"].items() if "median_ms" in e}
     keras = [medians[name] for name in KERAS if name in medians]
     others = {"keras": min(keras, default=None), "torch": medians.get("torch")}
@@ -64,9 +64,9 @@ def groups(result: dict[str, Any]) -> dict[tuple[str, str, str], list[dict[str, 
 
 
 def summarise(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Our mean against Keras and PyTorch, losses and the target, by variant, kind and cell.
+    """Our mean relative to Keras and PyTorch, losses and target, by variant, kind and cell.
 
-    Where there is a target, of both cells together too.
+    Where there is a target, also for both cells together.
     """
     by_key = groups(result)
     for variant in TARGETS:
@@ -100,7 +100,7 @@ def run(
     quick: bool = False,
     log: TextIO | None = None,
 ) -> dict[str, Any]:
-    """Measures all `cases`; gives the result as it goes into the JSON."""
+    """Measures all `cases`; returns the result as it is stored in the JSON."""
     with contextlib.ExitStack() as stack:
         log = log or stack.enter_context(tempfile.TemporaryFile("w"))
         calls = {}

@@ -15,7 +15,7 @@ _OTHERS = {"keras": "Keras", "torch": "PyTorch"}
 
 
 def title(variant: str, kind: str) -> str:
-    """What a table is of."""
+    """The title of a table."""
     return f"{_VARIANTS[variant]}, {KINDS[kind]}"
 
 
@@ -24,7 +24,7 @@ def _verdict(reached: bool) -> str:
 
 
 def _target(entry: dict[str, Any]) -> str:
-    """A row's target against Keras, if it has one, and what became of it."""
+    """A row's target relative to Keras, if it has one, and whether it was reached."""
     target = entry.get("target")
     if not target:
         return ""
@@ -62,7 +62,7 @@ def _summary(result: dict[str, Any], lost: str) -> tuple[list[str], list[list[st
 
 
 def _calls(result: dict[str, Any]) -> list[str]:
-    """What a call of a layer costs above the op, a sentence for each cell."""
+    """The cost of a call of a layer beyond the op, a sentence for each cell."""
     out, target = [], result["call_target_us"]
     for cell, cost in result["calls"].items():
         if "function_above_us" not in cost:
@@ -72,9 +72,9 @@ def _calls(result: dict[str, Any]) -> list[str]:
         out.append(
             f"{cell.upper()} at B, T, I, H = {dims(result['call_shape'])}: a tf.function with the"
             f" layer takes {cost['function_layer_us']:.0f} us, with the op alone"
-            f" {cost['function_op_us']:.0f} us; call by call, the layer takes {above:.0f} us more"
-            f" in the median (target under {target:g}, {_verdict(above < target)}). Called eagerly,"
-            f" without a tf.function: layer {cost['eager_layer_us']:.0f} us, op"
+            f" {cost['function_op_us']:.0f} us; in alternating calls, the layer takes {above:.0f}"
+            f" us more in the median (target under {target:g}, {_verdict(above < target)}). Called"
+            f" eagerly, without a tf.function: layer {cost['eager_layer_us']:.0f} us, op"
             f" {cost['eager_op_us']:.0f} us, difference {cost['eager_above_us']:.0f} us."
         )
     return out
@@ -83,7 +83,7 @@ def _calls(result: dict[str, Any]) -> list[str]:
 def _table(
     by_cell: dict[str, list[dict[str, Any]]], lost: str
 ) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of one variant and kind; a ratio at which we lose, in the format `lost`."""
+    """Head and rows of one variant and kind; a ratio below 1 is in the format `lost`."""
     rows = [row for some in by_cell.values() for row in some]
     peers = [n for n in _COLUMNS if any("median_ms" in r["peers"].get(n, {}) for r in rows)]
     others = [n for n in _OTHERS if any(n in r["layer_ratios"] for r in rows)]
@@ -112,7 +112,7 @@ def _tables(result: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]
 
 
 def _missing(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Who has no time and why."""
+    """The contenders without a time, with the reasons."""
     missing = {
         (name, why_missing(entry))
         for row in rows
@@ -123,7 +123,7 @@ def _missing(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def text(result: dict[str, Any]) -> str:
-    """The whole result as text; << marks what is slower than a peer or than its target."""
+    """All of the result as text; << marks times slower than a peer or than the target."""
     parts = []
     for name, by_cell in _tables(result).items():
         parts += [name, text_table(*_table(by_cell, "<< {}")), ""]
@@ -132,20 +132,20 @@ def text(result: dict[str, Any]) -> str:
 
 
 def summary_markdown(result: dict[str, Any]) -> list[str]:
-    """The paragraphs that stand for all rows: means, losses, and what a call costs."""
+    """The paragraphs that summarise all rows: means, losses, and the cost of a call."""
     return [markdown_table(*_summary(result, "**{}**")), *_calls(result)]
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """All rows, those that we lose in bold."""
+    """All rows; those where we are slower are bold."""
     parts = [
         "Our layers, Keras' in a `tf.function`, the same with `jit_compile=True`, and PyTorch's;"
-        " float32, all contenders turn by turn in one run, in training forward and backward to the"
+        " float32, all contenders alternating in one run; training is forward and backward to the"
         " input and all weights. `/ ours` is the other's time over ours: above 1 we are faster,"
-        " bold where we are slower or below the target. Keras counts with the faster of its two."
-        " `masked`: rows of random lengths, T / 2 on average, padded on the right, which"
-        " PyTorch takes as a packed sequence. `recurrent dropout`: 0.3, which PyTorch has not."
-        " Means are geometric. `python -m bench layers` measures again.",
+        " bold where we are slower or below the target. For Keras the faster of its two paths"
+        " counts. `masked`: rows of random lengths, T / 2 on average, padded on the right, which"
+        " PyTorch takes as a packed sequence. `recurrent dropout`: 0.3, which PyTorch does not"
+        " have. Means are geometric. `python -m bench layers` measures again.",
         *summary_markdown(result),
     ]
     for name, by_cell in _tables(result).items():

@@ -1,7 +1,7 @@
-"""What our time at a shape that missed its target consists of, as a Markdown table.
+"""The parts of our time at each shape that missed its target, as a Markdown table.
 
-A call takes at least what an empty tf.function takes, and its products at least what they take at
-the product peak. The fastest peer's time over the sum of both is the highest ratio that any op
+A call takes at least as long as an empty tf.function, and its GEMMs at least as long as they take
+at the GEMM peak. The fastest peer's time over the sum of both is the highest ratio that any op
 could reach on that machine.
 """
 
@@ -14,30 +14,30 @@ from bench import report, timing
 from bench.provenance import measured
 from bench.tables import KINDS, markdown_table, number
 
-# The contender that each bench is about.
+# Our contender in each bench.
 _OURS = {"sequences": "ours", "stacks": "ours_cudnn"}
 
 
 def _parts(ours: str, row: dict[str, Any], result: dict[str, Any]) -> dict[str, float]:
     """Our time in ms, its two lower bounds, and the ratios reached and reachable."""
-    products = 1e-6 * row["flops"] / result["peak_gflops"]
+    gemms = 1e-6 * row["flops"] / result["peak_gflops"]
     call = result["empty_call_ms"]
     fastest = row["peers"][row["fastest"]]["median_ms"]
     return {
         "ours": row["peers"][ours]["median_ms"],
         "call": call,
-        "products": products,
+        "gemms": gemms,
         "ratio": row["ratios"][ours],
-        "highest": fastest / (call + products),
+        "highest": fastest / (call + gemms),
     }
 
 
 def _line(name: str, row: dict[str, Any], parts: dict[str, float]) -> list[str]:
-    rest = parts["ours"] - parts["call"] - parts["products"]
+    rest = parts["ours"] - parts["call"] - parts["gemms"]
     fastest = row["peers"][row["fastest"]]["median_ms"]
     return [
         f"{name}, {report.label(row)}",
-        *(number(parts[key]) for key in ("ours", "call", "products")),
+        *(number(parts[key]) for key in ("ours", "call", "gemms")),
         number(max(rest, 0.0)),
         f"{row['fastest']} {number(fastest)}",
         f"{parts['ratio']:.2f}",
@@ -53,7 +53,7 @@ def _mean(name: str, parts: Sequence[dict[str, float]], target: float) -> str:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The rows of our function or stack under their targets, and all means."""
+    """The rows of our function or stack below their targets, and all means."""
     ours = _OURS[result["bench"]]
     lines, means = [], []
     for (cell, kind), rows in report.groups(result).items():
@@ -66,7 +66,7 @@ def markdown(result: dict[str, Any]) -> str:
             if id(row) in parts and row["ratios"][ours] < target["each"]
         ]
     head = [
-        "B, T, I, H", "ours ms", "of it the call", "products at peak", "all else",
+        "B, T, I, H", "ours ms", "of it the call", "GEMMs at peak", "all else",
         "fastest peer, ms", "ratio", "highest possible",
     ]  # fmt: skip
     return "\n\n".join([

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-# Instruction sets that decide how fast a float32 or bfloat16 product can be.
+# Instruction sets that determine how fast a float32 or bfloat16 GEMM can be.
 _FLAGS = (
     "sse4_2", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512dq", "avx512vl",
     "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16",
@@ -58,7 +58,7 @@ def _memory_gib() -> float | None:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that take part, as far as they are installed."""
+    """Versions of the packages that take part, if installed."""
     out = {"python": platform.python_version()}
     for name in _PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -77,12 +77,12 @@ def _commit() -> str | None:
 
 
 def load() -> float:
-    """Runnable processes on average over the last minute: what else the machine was doing."""
+    """The average number of runnable processes over the last minute: the machine's other work."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else float("nan")
 
 
 def stamp(threads: int) -> dict[str, object]:
-    """Processor, instruction sets, caches, versions, threads and the load just now."""
+    """Processor, instruction sets, caches, versions, threads and the current load."""
     info = _cpuinfo()
     have = set(info.get("flags", info.get("Features", "")).split())
     return {
@@ -105,7 +105,7 @@ def stamp(threads: int) -> dict[str, object]:
 
 
 def warn_if_busy() -> None:
-    """Says so when the machine has other work: such numbers should not be published."""
+    """Prints a note when the machine has other work: such numbers should not be published."""
     now = load()
     if now > 0.5:
         print(f"note: the machine is busy (load {now}); the times below are noisy", file=sys.stderr)

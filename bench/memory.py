@@ -1,8 +1,8 @@
 """Peak memory of forward and backward: this project's LSTMs against TensorFlow's BlockLSTMV2.
 
-Each in a fresh process, `python -m bench.memory PEER CELL B T I H`, which prints one JSON line: how
-far the peak of the resident set rose above where it was before the first call of this shape. A
-small shape goes before, so that code pages, thread stacks and tracing are not counted.
+Each runs in a fresh process, `python -m bench.memory PEER CELL B T I H`, which prints one JSON
+line: how far the peak of the resident set rose above its value before the first call of this
+shape. A small shape runs first, so that code pages, thread stacks and tracing are not counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _resident_bytes() -> int:
 
 
 def _reset_peak() -> None:
-    """Linux: forget the peak of the imports. Where that fails, the peak only starts higher."""
+    """Resets the peak left by the imports (Linux). If that fails, the peak only starts higher."""
     with contextlib.suppress(OSError):
         pathlib.Path("/proc/self/clear_refs").write_text("5")
 
@@ -49,7 +49,7 @@ def _peak_bytes() -> int:
 
 
 def measure_here(name: str, cell: str, shape: tuple[int, int, int, int]) -> dict[str, Any]:
-    """In this process: {"bytes"} that the peak rises by, or {"absent"} with the reason."""
+    """In this process: {"bytes"}, the rise of the peak, or {"absent"} with the reason."""
     entry = PEERS[name]
     try:
         peer = importlib.import_module(f"bench.peers.{entry.module}").Peer(
@@ -80,7 +80,7 @@ def _measure(name: str, cell: str, shape: Sequence[int], threads: int) -> dict[s
 
 
 def run(shapes: Sequence[tuple[int, int, int, int]], threads: int) -> dict[str, Any]:
-    """Peak memory at all `shapes`; gives the result as it goes into the JSON."""
+    """Peak memory at all `shapes`; returns the result as it is stored in the JSON."""
     bar = Progress(len(shapes))
     rows = []
     for shape in shapes:
@@ -99,7 +99,7 @@ def run(shapes: Sequence[tuple[int, int, int, int]], threads: int) -> dict[str, 
 
 
 def _table(result: dict[str, Any]) -> tuple[list[str], list[list[str]], list[bool]]:
-    """Head, cells, and of each row whether any of ours takes more than TensorFlow."""
+    """Head, cells, and for each row whether any of ours takes more than TensorFlow."""
     names = list(dict.fromkeys(name for row in result["rows"] for name in row["peers"]))
     ours = [name for name in names if is_ours(name)]
     head = ["B, T, I, H", *(f"{n} MiB" for n in names), *(f"tf_raw / {n}" for n in ours)]
@@ -130,7 +130,7 @@ def markdown(result: dict[str, Any]) -> str:
         for (name, *cells), more in zip(rows, lost, strict=True)
     ]
     intro = (
-        "What the peak of the resident set rises by in forward and backward: `tf_blockrnn.lstm`"
+        "The rise of the peak resident set in forward and backward: `tf_blockrnn.lstm`"
         " (`ours`) and our `BlockLSTMV2` (`ours_block`) with their gradients, TensorFlow's"
         " `BlockLSTMV2` and `BlockLSTMGradV2` (`tf_raw`), each in a fresh process."
     )

@@ -1,12 +1,12 @@
-"""The four block cell ops as things to time: inputs, and a chain of calls in one graph.
+"""The four block cell ops as benchmark cases: inputs, and a chain of calls in one graph.
 
 Why a chain: calling a tf.function from Python costs tens of microseconds, more than a small cell
-does. A cell is used inside a loop, its state handed on from step to step, so that is what is timed:
-one tf.function that holds `calls` ops, each taking the state (or the cotangent of the state) of the
-one before. That divides the cost of the function call by `calls`, leaves in what the graph executor
-costs per op, which a user pays too, and keeps the graph optimiser from merging equal ops. The
-weights are the same at each call, as in a loop. Both contenders are timed in the same chain, so
-what is left of the call's cost only draws the ratio towards 1.
+takes. A cell is used inside a loop that passes its state from step to step, so that is what is
+timed: one tf.function with `calls` ops, each taking the state (or the gradient of the state) of the
+previous one. This divides the cost of the function call by `calls`, includes the graph executor's
+cost per op, which users pay too, and keeps the graph optimiser from merging equal ops. The weights
+are the same at each call, as in a loop. Both contenders are timed in the same chain, so the
+remaining cost of the call only moves the ratio towards 1.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ Shape = tuple[int, int, int]
 
 
 def flops(op: str, shape: Shape) -> int:
-    """Floating point operations of the products in one call; LSTMBlockCellGrad has none."""
+    """Floating point operations of the GEMMs in one call; LSTMBlockCellGrad has none."""
     batch, inputs, units = shape
     gates = {"GRUBlockCell": 3, "GRUBlockCellGrad": 3, "LSTMBlockCell": 4, "LSTMBlockCellGrad": 0}
     return 2 * batch * (inputs + units) * gates[op] * units
 
 
 def calls_per_chain(op: str, shape: Shape) -> int:
-    """How many calls one measured tf.function holds."""
+    """The number of calls in one measured tf.function."""
     work = flops(op, shape)
     return _MAX_CALLS if not work else max(_MIN_CALLS, min(_MAX_CALLS, int(_CHAIN_FLOPS / work)))
 
 
 @dataclasses.dataclass(frozen=True)
 class Chain:
-    """A tf.function of `calls` ops in a row; calling it gives the last one's outputs."""
+    """A tf.function of `calls` consecutive ops; calling it returns the outputs of the last one."""
 
     function: Callable[[], Any]
     calls: int
@@ -58,7 +58,7 @@ def make_inputs(op: str, shape: Shape) -> dict[str, Any]:
         return tf.constant(rng.standard_normal(dims), tf.float32)
 
     def weight(*dims: int) -> tf.Tensor:
-        # As wide as Keras' and PyTorch's own initialisers, so that no gate is saturated.
+        # The range of Keras' and PyTorch's initialisers, so that no gate saturates.
         bound = 1.0 / np.sqrt(units)
         return tf.constant(rng.uniform(-bound, bound, dims), tf.float32)
 
@@ -93,8 +93,8 @@ def make_inputs(op: str, shape: Shape) -> dict[str, Any]:
     return args
 
 
-# What each op hands on to the next call of the chain: argument from output.
-_HANDED_ON = {
+# What each op passes to the next call of the chain: argument from output.
+_RECURRENT_ARGS = {
     "GRUBlockCell": {"h_prev": "h"},
     "GRUBlockCellGrad": {"d_h": "d_h_prev"},
     "LSTMBlockCell": {"cs_prev": "cs", "h_prev": "h"},
@@ -107,22 +107,22 @@ def make_chain(op: str, raw_ops: Any, args: dict[str, Any], calls: int) -> Chain
     import tensorflow as tf
 
     function = getattr(raw_ops, op)
-    handed_on = _HANDED_ON[op]
+    recurrent_args = _RECURRENT_ARGS[op]
 
     @tf.function(jit_compile=False, autograph=False)
     def chain():
-        state = {name: args[name] for name in handed_on}
+        state = {name: args[name] for name in recurrent_args}
         for _ in range(calls):
             out = function(**(args | state))
-            state = {name: getattr(out, field) for name, field in handed_on.items()}
-        # All outputs of the last op: both contenders are compared on them.
+            state = {name: getattr(out, field) for name, field in recurrent_args.items()}
+        # All outputs of the last op, on which both contenders are compared.
         return tuple(out)
 
     return Chain(chain.get_concrete_function(), calls)
 
 
 def call_cost_ms(repeats: int = 2000) -> float:
-    """Milliseconds that calling a tf.function costs when it does next to nothing."""
+    """Milliseconds that calling a tf.function takes when it does almost nothing."""
     import tensorflow as tf
 
     from bench import timing

@@ -1,7 +1,7 @@
-"""The pages that tell results: which section of which page is made from which result.
+"""The pages that show results: which section of which page is generated from which result.
 
 A page has `<!-- bench:begin NAME -->` and `<!-- bench:end NAME -->` around each section. README.md
-has the summaries, docs/benchmarks.md all rows, docs/speed.md what our times consist of.
+has the summaries, docs/benchmarks.md all rows, docs/speed.md the parts of our times.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from bench import calls, layers_report, limits, memory, report, summary
 from bench.gpu import report as gpu_report
 
-# A section's name is the one of the result that it is made from.
+# A section has the name of the result that it is generated from.
 _Sections = dict[str, Callable[[dict[str, Any]], str]]
 
 _PLOTS = "../bench/results"
 _ALL_ROWS: _Sections = {
     "cells": report.cells_markdown,
     "sequences": lambda result: report.sequences_markdown(result, [
-        ("Share of the product peak", f"{_PLOTS}/sequences_peak.png"),
+        ("Share of the GEMM peak", f"{_PLOTS}/sequences_peak.png"),
         ("Cost against T, B and H", f"{_PLOTS}/sequences_cost.png"),
     ]),
     "stacks": report.sequences_markdown,
@@ -42,7 +42,7 @@ PAGES: dict[str, _Sections] = {
 
 
 def _rewritten(page: str, sections: _Sections, results: pathlib.Path) -> tuple[str, list[str]]:
-    """The page with its sections made anew, and the names of those."""
+    """The page with its sections regenerated, and their names."""
     done = []
     for name, markdown in sections.items():
         file = results / f"{name}.json"
@@ -54,9 +54,9 @@ def _rewritten(page: str, sections: _Sections, results: pathlib.Path) -> tuple[s
 
 
 def write(root: pathlib.Path, results: pathlib.Path) -> list[str]:
-    """Writes each section that a page under `root` has markers for and that there is a result of.
+    """Writes each section for which a page under `root` has markers and `results` has a result.
 
-    Gives a line of text for each page.
+    Returns a line of text for each page.
     """
     lines = []
     for name, sections in PAGES.items():

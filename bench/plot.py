@@ -16,7 +16,7 @@ from bench import layers_report, provenance, report, timing  # noqa: E402
 from bench.peers import is_ours  # noqa: E402
 from bench.tables import KINDS, dims  # noqa: E402
 
-# Okabe and Ito's colours: told apart by colour-blind readers too.
+# Okabe and Ito's colours, which colour-blind readers can distinguish.
 _FASTER, _SLOWER, _LINE = "#0072B2", "#D55E00", "#444444"
 _PEER_STYLE = {
     "ours": ("#0072B2", "o"),
@@ -62,7 +62,7 @@ def _ratio_bars(axis: Any, labels: Sequence[str], ratios: Sequence[float], title
 
 
 def cells(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
-    """Ratio to TensorFlow's op at each shape, a panel per op."""
+    """The ratio to TensorFlow's op at each shape, a subplot per op."""
     ops = list(result["summary"])
     figure, axes = plt.subplots(
         1, len(ops), figsize=(3.6 * len(ops), 1.4 + 0.28 * len(result["rows"]) / len(ops)),
@@ -80,7 +80,7 @@ def cells(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
     return _save(figure, path)
 
 
-def _panels(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+def _subplots(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
     """The rows of the grids by (cell, kind)."""
     out: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in result["rows"]:
@@ -90,18 +90,19 @@ def _panels(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]
 
 
 def sequence_ratios(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
-    """Our ratio to the fastest peer at each shape; None when we have no time anywhere."""
-    panels = {}
-    for (cell, kind), rows in _panels(result).items():
+    """Our ratio to the fastest peer at each shape; None if we have no times."""
+    subplots = {}
+    for (cell, kind), rows in _subplots(result).items():
         for name in dict.fromkeys(n for row in rows for n in row["ratios"]):
-            panels[cell, kind, name] = [row for row in rows if name in row["ratios"]]
-    if not panels:
+            subplots[cell, kind, name] = [row for row in rows if name in row["ratios"]]
+    if not subplots:
         return None
     figure, axes = plt.subplots(
-        1, len(panels), figsize=(4.4 * len(panels), 1.4 + 0.28 * max(map(len, panels.values()))),
+        1, len(subplots),
+        figsize=(4.4 * len(subplots), 1.4 + 0.28 * max(map(len, subplots.values()))),
         squeeze=False, layout="constrained",
     )  # fmt: skip
-    for axis, ((cell, kind, name), rows) in zip(axes[0], panels.items(), strict=True):
+    for axis, ((cell, kind, name), rows) in zip(axes[0], subplots.items(), strict=True):
         ratios = [row["ratios"][name] for row in rows]
         form = "" if cell == "lstm" else f" ({name})"
         _ratio_bars(
@@ -115,17 +116,17 @@ def sequence_ratios(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path 
 
 
 def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
-    """Each contender's share of the measured product peak at each shape."""
-    panels, peak = _panels(result), result["peak_gflops"]
-    if not panels or not peak:
+    """Each contender's share of the measured GEMM peak at each shape."""
+    subplots, peak = _subplots(result), result["peak_gflops"]
+    if not subplots or not peak:
         return None
-    rows_most = max(map(len, panels.values()))
+    rows_most = max(map(len, subplots.values()))
     figure, axes = plt.subplots(
-        1, len(panels), figsize=(3.4 * len(panels), 2.0 + 0.3 * rows_most), sharex=True,
+        1, len(subplots), figsize=(3.4 * len(subplots), 2.0 + 0.3 * rows_most), sharex=True,
         squeeze=False, layout="constrained",
     )  # fmt: skip
     seen = {}
-    for axis, ((cell, kind), rows) in zip(axes[0], panels.items(), strict=True):
+    for axis, ((cell, kind), rows) in zip(axes[0], subplots.items(), strict=True):
         for place, row in enumerate(rows):
             for name, entry in row["peers"].items():
                 if "gflops" not in entry:
@@ -142,13 +143,13 @@ def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | Non
         axis.axvline(100, color=_LINE, linewidth=1)
         axis.grid(alpha=0.3)
         axis.set_title(f"{cell.upper()} {KINDS[kind]}", fontsize=10)
-    figure.supxlabel(f"% of the measured float32 product peak, {peak:.0f} GFLOP/s", fontsize=9)
+    figure.supxlabel(f"% of the measured float32 GEMM peak, {peak:.0f} GFLOP/s", fontsize=9)
     figure.legend(seen.values(), seen.keys(), loc="outside upper center", ncols=5, fontsize=8)
     return _save(figure, path)
 
 
 def cost(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
-    """Time of a call against T, B and H, the others fixed: lines, if all is well."""
+    """The time of a call against T, B and H, the others fixed; ideally straight lines."""
     sweeps: dict[tuple[str, str], dict[str, list[dict[str, Any]]]] = {}
     for row in result["rows"]:
         if row["set"].startswith("sweep-"):
@@ -179,7 +180,7 @@ def cost(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
                 )  # fmt: skip
             if result["peak_gflops"]:
                 limit = [1e-6 * row["flops"] / result["peak_gflops"] for row in rows]
-                (seen["product peak"],) = axis.plot(values, limit, ":", color=_LINE)
+                (seen["GEMM peak"],) = axis.plot(values, limit, ":", color=_LINE)
             axis.set_xscale("log", base=2)
             axis.set_yscale("log")
             axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")

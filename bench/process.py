@@ -18,11 +18,11 @@ _ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
 class PeerError(Exception):
-    """The peer answered with an error, or died."""
+    """The peer answered with an error, or its process ended."""
 
 
 class PeerAbsent(Exception):
-    """The peer is not there, or does not do this case."""
+    """The peer is not available, or does not support this case."""
 
 
 def root() -> pathlib.Path:
@@ -49,10 +49,10 @@ def environment(name: str, threads: int) -> dict[str, str]:
 
 
 class PeerProcess:
-    """One peer in a process of its own, which is stopped while it is not its turn.
+    """One peer in a process of its own, which is stopped while other peers are measured.
 
-    Stopped by signal, because thread pools go on spinning for milliseconds after a call, on a core
-    that the next contender needs.
+    It is stopped by a signal, because thread pools continue to spin for milliseconds after a call,
+    on a core that the next contender needs.
     """
 
     def __init__(self, name: str, threads: int, log: TextIO) -> None:
@@ -85,11 +85,11 @@ class PeerProcess:
         return answer
 
     def runner(self) -> timing.Runner:
-        """The prepared case as something that timing.alternate can time."""
+        """The prepared case as a Runner for timing.alternate."""
         return lambda calls, warm: self.ask(do="run", calls=calls, warm=warm)["times"]
 
     def alive(self) -> bool:
-        """Whether the process is still there."""
+        """Whether the process is still running."""
         return self._process.poll() is None
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ import time
 
 
 class Progress:
-    """Counts cases; `note` says what runs just now, `done` what a case gave."""
+    """Counts cases; `note` shows what is running, `done` the result of a case."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -18,24 +18,24 @@ class Progress:
         self._live = sys.stderr.isatty()
 
     def announce(self, text: str) -> None:
-        """Something that takes a while and is no case."""
+        """Shows an activity that takes time and is not a case."""
         print(text, file=sys.stderr, flush=True)
 
     def start(self, label: str) -> None:
-        """A new case begins."""
+        """Begins a new case."""
         self._count += 1
         self._label = label
         self.note("")
 
     def note(self, text: str) -> None:
-        """What is being done in the case."""
+        """Shows the current activity within the case."""
         if self._live:
             width = shutil.get_terminal_size().columns - 1
             line = f"{self._head()} {self._label}  {text}"[:width]
             print("\r" + line.ljust(width), end="", file=sys.stderr, flush=True)
 
     def done(self, text: str) -> None:
-        """The case is over."""
+        """Ends the case."""
         begin, end = ("\r", "\033[K") if self._live else ("", "")  # \033[K clears the rest
         print(f"{begin}{self._head()} {self._label}  {text}{end}", file=sys.stderr, flush=True)
 

@@ -1,4 +1,4 @@
-"""What a result was measured on: machine, versions, date, commit, and whether it was quiet."""
+"""The provenance of a result: machine, versions, date, commit, and whether it was quiet."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from bench.tables import percent
 
 _LIBRARIES = {"keras": "Keras", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
-# What the product peak may change by within a run on a machine that does nothing else.
+# The change of the GEMM peak within a run that is normal on a machine without other work.
 _PEAK_DRIFT = 0.05
 
 
@@ -23,7 +23,7 @@ def machine_line(result: dict[str, Any]) -> str:
         and result["bench"] not in ("cells", "calls", "memory")
         and (key, result["bench"]) != ("onnxruntime", "layers")
     ]
-    # The widest set of each kind says enough.
+    # The widest set of each kind is sufficient.
     wide = [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve") if f in m["flags"]]
     return (
         f"{m['cpu']} (family, model, stepping {'/'.join(m['cpu_family_model_stepping'])}),"
@@ -32,7 +32,7 @@ def machine_line(result: dict[str, Any]) -> str:
 
 
 def _above_peak(result: dict[str, Any]) -> list[float]:
-    """The shares of the float32 product peak that no float32 time can truly have had."""
+    """The shares of the float32 GEMM peak that are above 1, which no true time can have."""
     peak = result.get("peak_gflops")
     shares = [
         entry["gflops"] / peak
@@ -45,20 +45,19 @@ def _above_peak(result: dict[str, Any]) -> list[float]:
 
 
 def not_quiet(result: dict[str, Any]) -> str:
-    """What in a result shows that the machine had other work; empty when nothing does."""
+    """The signs in a result that the machine had other work; empty if there are none."""
     signs = []
     peaks = [peak["gflops"] for peak in result.get("peaks", ()) if peak["gflops"]]
     if peaks and 1 - min(peaks) / max(peaks) > _PEAK_DRIFT:
         signs.append(
-            f"its product peak was {peaks[0]:.0f} GFLOP/s at the start and {peaks[-1]:.0f} at the"
-            " end"
+            f"its GEMM peak was {peaks[0]:.0f} GFLOP/s at the start and {peaks[-1]:.0f} at the end"
         )
     above = _above_peak(result)
     if above:
         what = "time lies" if len(above) == 1 else "times lie"
         signs.append(
-            f"{len(above)} float32 {what} above the peak, ours and others', at up to"
-            f" {percent(max(above))} of it, so it was measured too low"
+            f"{len(above)} float32 {what} above the peak, of ours and of others, at up to"
+            f" {percent(max(above))} of it, so the peak was measured too low"
         )
     return f"**The machine was not quiet in this run**: {'; '.join(signs)}." if signs else ""
 
@@ -66,5 +65,5 @@ def not_quiet(result: dict[str, Any]) -> str:
 def measured(result: dict[str, Any]) -> str:
     """Where, when and at which commit, and whether the machine was quiet."""
     commit, _, dirty = (result["machine"].get("commit") or "unknown").partition("-")
-    at = f"commit {commit}" + (" with changes of its own" if dirty else "")
+    at = f"commit {commit}" + (" with uncommitted changes" if dirty else "")
     return f"Measured at {at} on {machine_line(result)}. {not_quiet(result)}".rstrip()

@@ -19,36 +19,36 @@ from bench.tables import (
     why_missing,
 )
 
-# What sequences are to reach against the fastest peer, whole tf.function call, float32: at each
-# shape, and on geometric mean; and the share of the measured product peak where B >= 48, H >= 256.
+# Targets of sequences relative to the fastest peer, complete tf.function call, float32: at each
+# shape, and on geometric mean; and the share of the measured GEMM peak where B >= 48, H >= 256.
 TARGETS = {
     "train": {"each": 1.2, "mean": 2.0, "peak": 0.8},
     "infer": {"each": 1.0, "mean": 1.3, "peak": 0.9},
 }
 PEAK_FROM = {"B": 48, "H": 256}
-# What our block ops are to reach over TensorFlow's own, and the most that a batch of rows half as
-# long may take of the time of full ones.
+# Targets of our block ops relative to TensorFlow's own, and the largest share of the time of full
+# rows that a batch of rows of half the length may take.
 _OVER_TENSORFLOW = {"each": 0.95, "mean": 2.0}
 _HALF_LENGTHS = 0.6
 _MEANING = {
     "stacks": " Two layers, both directions. `spread`: rows of all lengths from 1 to T; `half`: all"
-    " rows half as long; else all rows have T steps."
+    " rows half as long; otherwise all rows have T steps."
 }
 
 
 def _call_cost(result: dict[str, Any]) -> list[str]:
-    """What of the small rows is TensorFlow's."""
+    """TensorFlow's share of the small rows."""
     cost = result.get("empty_call_ms")
     if not cost:
         return []
     return [
-        f"Calling a tf.function that does nothing takes {number(cost)} ms here; no row of ours can"
-        " be below that."
+        f"Calling an empty tf.function takes {number(cost)} ms here; none of our rows can be below"
+        " that."
     ]
 
 
 def label(row: dict[str, Any]) -> str:
-    """What a row of sequences was measured at: B, T, I, H and what is not as usual."""
+    """The label of a row of sequences: B, T, I, H and every property that is not the default."""
     special = {"lengths": "full", "dtype": "float32"}
     more = [row[key] for key, usual in special.items() if row.get(key, usual) != usual]
     return " ".join([dims(row["shape"]), *more])
@@ -59,7 +59,7 @@ def _lost_in_bold(text: str, lost: bool) -> str:
 
 
 def cells_text(result: dict[str, Any]) -> str:
-    """The whole cells result as text, slower rows marked."""
+    """All of the cells result as text, slower rows marked."""
     floor = result["floor"]
     rows = []
     for row in result["rows"]:
@@ -95,7 +95,7 @@ def cells_text(result: dict[str, Any]) -> str:
             f" under {floor} at {s['under_floor']}"
         )
     cost = 1e3 * result["function_call_ms"]
-    parts.append(f"Calling a tf.function costs {cost:.0f} us, shared by the ops in it.")
+    parts.append(f"Calling a tf.function takes {cost:.0f} us, shared by the ops in it.")
     if result["null"]:
         parts.append("Null run: both contenders are TensorFlow's; the ratios are the noise.")
     return "\n".join(parts)
@@ -132,7 +132,7 @@ def groups(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]
 
 
 def peer_names(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Those with any time in these rows."""
+    """The peers that have a time in any of these rows."""
     return list(dict.fromkeys(n for r in rows for n, e in r["peers"].items() if "median_ms" in e))
 
 
@@ -184,7 +184,7 @@ def _sequence_summary(rows: Sequence[dict[str, Any]], kind: str, peak: float) ->
         if large:
             text += (
                 f"; where B >= {PEAK_FROM['B']} and H >= {PEAK_FROM['H']},"
-                f" {percent(min(large))} to {percent(max(large))} of the product peak"
+                f" {percent(min(large))} to {percent(max(large))} of the GEMM peak"
                 f" (target {100 * target['peak']:.0f})"
             )
         out.append(text + ".")
@@ -192,7 +192,7 @@ def _sequence_summary(rows: Sequence[dict[str, Any]], kind: str, peak: float) ->
 
 
 def over_tensorflow(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """TensorFlow's own block op over ours, its Grad op with it in training."""
+    """Our block op relative to TensorFlow's own, in training together with the Grad ops."""
     ratios = [
         row["peers"]["tf_raw"]["median_ms"] / row["peers"]["ours_block"]["median_ms"]
         for row in rows
@@ -209,7 +209,7 @@ def over_tensorflow(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def saved_by_lengths(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """What rows of half the length, and of all lengths, take of the time of full ones."""
+    """The time of rows of half the length, and of spread lengths, relative to full ones."""
     times: dict[tuple[str, str], dict[tuple[Any, ...], float]] = {}
     for row in rows:
         for name, entry in row["peers"].items():
@@ -235,11 +235,11 @@ def saved_by_lengths(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _sentences(rows: Sequence[dict[str, Any]], kind: str, peak: float) -> list[str]:
-    """All that is said below a table."""
+    """All sentences below a table."""
     return [*_sequence_summary(rows, kind, peak), *over_tensorflow(rows), *saved_by_lengths(rows)]
 
 
-# Heading, contender and type of what bfloat16 is measured against; the first is ours.
+# Heading, contender and type of each column of the bfloat16 table; the first is ours.
 _BFLOAT16 = (
     ("bfloat16, AVX512-BF16", "ours", "bfloat16"),
     ("bfloat16, AVX-512 alone", "ours_v4", "bfloat16"),
@@ -262,13 +262,13 @@ def bfloat16_times(result: dict[str, Any]) -> dict[tuple[Any, ...], dict[str, fl
 
 
 def bfloat16_gains(times: dict[str, float]) -> dict[str, float]:
-    """The others' times over ours, by heading."""
+    """The times of the others over ours, by heading."""
     ours, *others = (heading for heading, *_ in _BFLOAT16)
     return {name: times[name] / times[ours] for name in others if name in times and ours in times}
 
 
 def bfloat16_markdown(result: dict[str, Any]) -> str:
-    """What bfloat16 takes with the processor's instructions for it, without, and float32."""
+    """The times of bfloat16 with and without AVX512-BF16, and of float32."""
     headings, rows = [heading for heading, *_ in _BFLOAT16], []
     for (cell, kind, shape), times in bfloat16_times(result).items():
         gains = bfloat16_gains(times)
@@ -284,7 +284,7 @@ def bfloat16_markdown(result: dict[str, Any]) -> str:
     head = ["B, T, I, H", *(f"{heading}, ms" for heading in headings)]
     head += ["gain of AVX512-BF16", "gain over float32", "gain over PyTorch"]
     return "\n\n".join([
-        "Median ms of one call of `tf_blockrnn.lstm` and `gru`, all contenders turn by turn in one"
+        "Median ms of one call of `tf_blockrnn.lstm` and `gru`, all contenders alternating in one"
         " run; bold where the first column is not the fastest.",
         markdown_table(head, rows),
         measured(result),
@@ -292,9 +292,9 @@ def bfloat16_markdown(result: dict[str, Any]) -> str:
 
 
 def sequences_text(result: dict[str, Any]) -> str:
-    """The whole sequences result as text; * is the fastest peer, << a row that we lose."""
+    """All of the sequences result as text; * is the fastest peer, << a row where we are slower."""
     peak = result["peak_gflops"]
-    parts = [f"float32 product peak, measured: {peak:.0f} GFLOP/s ({result['peaks'][0]['by']})"]
+    parts = [f"float32 GEMM peak, measured: {peak:.0f} GFLOP/s ({result['peaks'][0]['by']})"]
     for (cell, kind), rows in groups(result).items():
         head, lines = _sequence_lines(rows, peer_names(rows), peak)
         marks = [
@@ -328,15 +328,15 @@ def _bold_losses(line: Sequence[tuple[str, float | None]]) -> list[str]:
 
 
 def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] = ()) -> str:
-    """All rows, those that we lose in bold; `plots` are (description, address)."""
+    """All rows; those where we are slower are bold. `plots` are (description, address)."""
     peak = result["peak_gflops"]
     parts = [
-        "Median ms of one call, float32, all contenders turn by turn in one run."
+        "Median ms of one call, float32, all contenders alternating in one run."
         + _MEANING.get(result["bench"], "")
         + " `/ fastest` is"
         " the time of the fastest peer (\\*) over ours: above 1 we are faster, bold where we are"
-        " slower. `of peak` is the work of the products against a large product on the same"
-        f" machine ({peak:.0f} GFLOP/s). `make bench` measures again.",
+        " slower. `of peak` is the speed of the GEMMs relative to a large GEMM on the same machine"
+        f" ({peak:.0f} GFLOP/s). `make bench` measures again.",
         *(f"![{description}]({address})" for description, address in plots),
     ]
     for (cell, kind), rows in groups(result).items():
@@ -348,8 +348,8 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
     parts += [
         f"Contenders: {notes}."
         + (
-            " The GRU of `ours_block` has the reset gate before the product, as has any peer called"
-            " `_before`; all others have it after."
+            " The GRU of `ours_block` has the reset gate before the GEMM, and so do the peers"
+            " whose names end in `_before`; all others have it after."
             if "ours_block" in result["peer_notes"]
             else ""
         ),
@@ -360,7 +360,7 @@ def sequences_markdown(result: dict[str, Any], plots: Sequence[tuple[str, str]] 
 
 
 def replace_section(page: str, name: str, text: str) -> str:
-    """`page` with `text` between its markers of `name`. Raises ValueError when they are missing."""
+    """`page` with `text` between its markers of `name`; ValueError if they are missing."""
     begin, end = f"<!-- bench:begin {name} -->", f"<!-- bench:end {name} -->"
     pattern = re.compile(re.escape(begin) + r".*?" + re.escape(end), re.DOTALL)
     if not pattern.search(page):

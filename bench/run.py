@@ -2,8 +2,8 @@
 
 VERB: cells, sequences, stacks, bfloat16, layers, calls, memory, all, show or readme.
 
-No verb is `all`. A whole run takes over an hour on two cores, most of it the sequences and stacks;
-`--seconds` and `--rounds` trade time for calm.
+The default verb is `all`. A complete run takes over an hour on two cores, most of it for the
+sequences and stacks; `--seconds` and `--rounds` trade time for less noise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bench.peers import PEERS
 _RESULTS = pathlib.Path(__file__).resolve().parent / "results"
 _QUICK = timing.Plan(rounds=2, seconds=0.02)
 _DEFAULT = timing.Plan()
-# Sweeps show how the cost grows. Keras' graphs take seconds to make at each of their many shapes.
+# Sweeps show how the cost grows. Keras is left out: tracing its graphs takes seconds per shape.
 _SWEEP_PEERS = ("ours", "ours_block", "tf_raw", "torch", "onnxruntime")
 
 
@@ -33,8 +33,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     verbs = parser.add_subparsers(dest="verb", required=True)
     common = argparse.ArgumentParser(add_help=False)
     add = common.add_argument
-    add("--quick", action="store_true", help="tiny shapes and times: does the bench work?")
-    add("--rounds", type=int, help=f"turns of each contender (default {_DEFAULT.rounds})")
+    add("--quick", action="store_true", help="tiny shapes and times, to test the bench itself")
+    add("--rounds", type=int, help=f"rounds of each contender (default {_DEFAULT.rounds})")
     add("--seconds", type=float, help=f"per contender and case (default {_DEFAULT.seconds})")
     add("--shapes", nargs="+", metavar="BxIxH|BxTxIxH", help="these shapes only")
     add("--threads", type=int, default=machine.cores(), help="default: all cores")
@@ -58,21 +58,23 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     verbs.add_parser(
         "bfloat16",
         parents=[common, peers],
-        help="whole sequences, with and without the processor's own instructions",
+        help="whole sequences, with and without the processor's bfloat16 instructions",
     )
     layers = verbs.add_parser(
         "layers",
         parents=[common, peers],
-        help="Keras layers: ours against Keras' and PyTorch's, masks and recurrent dropout too",
+        help="Keras layers against Keras' and PyTorch's: plain, masked, with recurrent dropout",
     )
     layers.add_argument("--variants", nargs="+", choices=tuple(shapes.LAYER_VARIANTS))
-    verbs.add_parser("calls", parents=[common], help="what a call costs beside its op")
+    verbs.add_parser("calls", parents=[common], help="the cost of a call beside its op")
     verbs.add_parser("memory", parents=[common], help="peak memory of training, against TensorFlow")
     verbs.add_parser("all", parents=[common], help="all of them, one after another")
     readme = verbs.add_parser(
         "readme", help="write the sections of README.md and docs/ from the results"
     )
-    readme.add_argument("--root", type=pathlib.Path, default=pathlib.Path(), help="of the pages")
+    readme.add_argument(
+        "--root", type=pathlib.Path, default=pathlib.Path(), help="folder of the pages"
+    )
     readme.add_argument("--results", type=pathlib.Path, default=_RESULTS)
     show = verbs.add_parser("show", help="print the tables of a result again and redo its plots")
     show.add_argument("file", type=pathlib.Path, help="a JSON file that the bench wrote")
@@ -88,7 +90,7 @@ def _plan(args: argparse.Namespace) -> timing.Plan:
 
 
 def _folder(args: argparse.Namespace, result: dict[str, Any]) -> pathlib.Path:
-    """Where the result goes: a run that left something out must not replace a whole one."""
+    """The folder of the result: a partial run must not replace a complete one."""
     names = ("quick", "only", "shapes", "sets", "peers", "null", "variants")
     partial = result.get("interrupted") or any(getattr(args, name, None) for name in names)
     return args.out or (_RESULTS / "partial" if partial else _RESULTS)
@@ -124,7 +126,7 @@ _TEXT: dict[str, Callable[[dict[str, Any]], str]] = {
 
 
 def _as_json(result: dict[str, Any]) -> str:
-    """A line for each entry and for each row, so that two runs can be compared line by line."""
+    """JSON with a line for each entry and each row, so that two runs can be compared by diff."""
     entries = []
     for key, value in result.items():
         text = json.dumps(value)
@@ -135,7 +137,7 @@ def _as_json(result: dict[str, Any]) -> str:
 
 
 def _finish(result: dict[str, Any], folder: pathlib.Path) -> None:
-    """JSON, plots, table."""
+    """Writes the JSON and the plots, prints the table."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{result['bench']}.json"
     file.write_text(_as_json(result), encoding="utf-8")
@@ -155,7 +157,7 @@ def _cells(args: argparse.Namespace) -> None:
 
 
 def _only(args: argparse.Namespace, cells: Sequence[str]) -> list[tuple[str, str]]:
-    """The (cell, kind) that the arguments ask for."""
+    """The (cell, kind) that the arguments select."""
     only = set(getattr(args, "only", None) or ())
     some = [c for c in cells if c in only or not only & {"lstm", "gru", "rnn"}]
     kinds = [k for k in ("infer", "train") if k in only or not only & {"infer", "train"}]
@@ -163,7 +165,7 @@ def _only(args: argparse.Namespace, cells: Sequence[str]) -> list[tuple[str, str
 
 
 def _cases(args: argparse.Namespace) -> list[tuple[str, shapes.Case]]:
-    """All (set, case) that the arguments ask for."""
+    """All (set, case) that the arguments select."""
     if args.shapes:
         by_set = {"chosen": [shapes.parse(s, 4) for s in args.shapes]}
     elif args.quick:
@@ -198,7 +200,7 @@ def _varied(
 
 
 def _peers(args: argparse.Namespace, cases: Sequence[tuple[str, shapes.Case]]) -> list[str]:
-    """Those that are asked for and do any of the cases."""
+    """The selected peers that support any of the cases."""
     default = [name for name, entry in PEERS.items() if entry.default]
     peers = getattr(args, "peers", None) or default
     return [name for name in peers if any(PEERS[name].does(case) for _, case in cases)]
@@ -278,7 +280,7 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one verb; gives the exit code."""
+    """Runs one verb; returns the exit code."""
     args = _arguments(argv)
     verbs = {
         "cells": _cells, "sequences": _sequences, "stacks": _stacks, "bfloat16": _bfloat16,
@@ -286,7 +288,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "memory": _memory, "all": _all,
         "readme": _readme, "show": _show,
     }  # fmt: skip
-    # `timeout` and Ctrl-C end a run the same way: with what it has so far.
+    # `timeout` and Ctrl-C end a run the same way: with the results so far.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     verbs[args.verb](args)
     return 0

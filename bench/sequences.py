@@ -1,8 +1,8 @@
-"""Whole sequences: this project against the other ways to run an LSTM or GRU on a CPU.
+"""Whole sequences: this project against other implementations of LSTM and GRU on a CPU.
 
-Every peer in a process of its own (their thread pools and allocators must not meet), all given the
-same numbers, timed turn by turn. The float32 product peak of the machine, measured in the same run,
-is the limit that all are held against.
+Every peer runs in a process of its own (thread pools and allocators must not interact); all get the
+same numbers and are timed alternately. The float32 GEMM peak of the machine, measured in the same
+run, is the limit that all are compared with.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.process import PeerAbsent, PeerError, PeerProcess
 from bench.progress import Progress
 from bench.shapes import Case
 
-# Peers of one form must agree this well, relative to the norm: sums over hundreds of steps, and in
+# The tolerance between peers of one form, relative to the norm: sums over hundreds of steps, and in
 # bfloat16 states and gradients that some libraries round at every step.
 _AGREE = {"float32": 1e-3, "bfloat16": 0.05}
 _PEAK_SIZES = (1024, 2048)
@@ -32,32 +32,32 @@ Checks = dict[str, dict[str, float]]
 
 
 class Pool:
-    """The peer processes, started when first needed and again when one has died."""
+    """The peer processes, started when first needed, and restarted after they have ended."""
 
     def __init__(self, threads: int, log: TextIO) -> None:
         self._threads, self._log = threads, log
         self._processes: dict[str, PeerProcess] = {}
 
     def get(self, name: str) -> PeerProcess:
-        """The running process of the peer `name`."""
+        """The running process of peer `name`."""
         process = self._processes.get(name)
         if process is None or not process.alive():
             process = self._processes[name] = PeerProcess(name, self._threads, self._log)
         return process
 
     def close(self) -> None:
-        """Ends them all."""
+        """Ends all processes."""
         for process in self._processes.values():
             process.close()
 
 
 def measure_peak(pool: Pool, names: Iterable[str]) -> dict[str, Any]:
-    """The best float32 product of any library that has one: {"gflops", "by"}; zero if none has."""
+    """The fastest float32 GEMM of all peers that have one: {"gflops", "by"}; zero if none has."""
     best: dict[str, Any] = {"gflops": 0.0, "by": None}
     for name in names:
         for size in _PEAK_SIZES:
             try:
-                answer = pool.get(name).ask(do="product", size=size, calls=_PEAK_CALLS)
+                answer = pool.get(name).ask(do="gemm", size=size, calls=_PEAK_CALLS)
             except (PeerAbsent, PeerError):
                 break
             gflops = 2e-9 * size**3 / min(answer["times"])
@@ -68,7 +68,7 @@ def measure_peak(pool: Pool, names: Iterable[str]) -> dict[str, Any]:
 
 
 def measure_call(pool: Pool, names: Iterable[str]) -> list[float]:
-    """The median ms of calling a tf.function that does nothing, in a process of ours if any."""
+    """The median ms of calling an empty tf.function, in a process of one of our contenders."""
     for name in filter(is_ours, names):
         with contextlib.suppress(PeerAbsent, PeerError):
             times = pool.get(name).ask(do="empty", calls=_EMPTY_CALLS)["times"]
@@ -77,24 +77,24 @@ def measure_call(pool: Pool, names: Iterable[str]) -> list[float]:
 
 
 def form(name: str, cell: str) -> str:
-    """Which function a peer computes: there are two GRUs, and one LSTM."""
+    """The function that a peer computes: there are two GRUs, and one LSTM."""
     return PEERS[name].gru_form if cell == "gru" else ""
 
 
 def _distance(a: dict[str, float], b: dict[str, float]) -> float:
-    """How far apart two outcomes are, relative to the norms of b."""
+    """The distance of two outcomes, relative to the norms of b."""
     # |loss_a - loss_b| is at most |h_a - h_b| |cotangent|, so the norm of h is its scale.
     gaps = [abs(a[key] - b[key]) / max(b["h_norm"], 1e-30) for key in ("h_norm", "loss")]
     if "x_grad_norm" in a and "x_grad_norm" in b:
         gaps.append(abs(a["x_grad_norm"] - b["x_grad_norm"]) / max(b["x_grad_norm"], 1e-30))
-    # Spelt out, because max() of a list with a NaN depends on its order.
+    # Explicit, because max() of a list with a NaN depends on its order.
     return max(gaps) if all(map(math.isfinite, gaps)) else math.inf
 
 
 def disagreement(checks: Checks, dtype: str = "float32") -> dict[str, str]:
-    """Those that did not compute what the others did, with how far off they are.
+    """The peers whose results differ from the others', with the difference.
 
-    The reference is the one that most others agree with. When no two agree, all are refused.
+    The reference is the one that most others agree with. If no two agree, all are rejected.
     """
     agree = _AGREE[dtype]
     if len(checks) < 2:
@@ -112,7 +112,7 @@ def disagreement(checks: Checks, dtype: str = "float32") -> dict[str, str]:
 
 
 def _prepare(pool: Pool, case: Case, names: Sequence[str], bar: Progress) -> dict[str, Any]:
-    """Makes all peers ready; gives each one's entry: {"check"}, {"absent"} or {"error"}."""
+    """Prepares all peers; returns each one's entry: {"check"}, {"absent"} or {"error"}."""
     entries: dict[str, Any] = {}
     for name in names:
         bar.note(f"preparing {name}")
@@ -129,12 +129,12 @@ def _prepare(pool: Pool, case: Case, names: Sequence[str], bar: Progress) -> dic
             if "check" in entry and form(name, case.cell) == which
         }
         for name, text in disagreement(checks, case.dtype).items():
-            entries[name] = {"error": text}  # a time for another function is no time
+            entries[name] = {"error": text}  # the time of another function does not count
     return entries
 
 
 def compare(row: dict[str, Any]) -> None:
-    """Adds to a row its fastest peer and our ratios to it: above 1, we are faster."""
+    """Adds to a row its fastest peer and our ratios to it; above 1 we are faster."""
     peers = row["peers"]
     medians = {n: e["median_ms"] for n, e in peers.items() if "median_ms" in e}
     others = {n: ms for n, ms in medians.items() if not is_ours(n)}
@@ -155,9 +155,9 @@ def _measure(
     except PeerError as error:
         samples = {}
         for name in runners:
-            entries[name] = {"error": f"the case was broken off: {error}"}
-    for name, turns in samples.items():
-        entries[name] |= timing.summary(turns)
+            entries[name] = {"error": f"the case was aborted: {error}"}
+    for name, rounds in samples.items():
+        entries[name] |= timing.summary(rounds)
         entries[name]["gflops"] = 1e-6 * case.flops() / entries[name]["median_ms"]
     row: dict[str, Any] = {
         "cell": case.cell,
@@ -196,8 +196,8 @@ def run(
 ) -> dict[str, Any]:
     """Measures all `cases` (each with the name of the set it belongs to) for all `peers`.
 
-    In a sweep only those take part that are also in `sweep_peers`. Gives the result as it goes into
-    the JSON, which calls it `bench`. What the peers print goes to `log`.
+    A sweep runs only the peers that are also in `sweep_peers`. Returns the result as it is stored
+    in the JSON, under the name `bench`. The output of the peers is written to `log`.
     """
     machine.warn_if_busy()
     stamp = machine.stamp(threads)
@@ -208,7 +208,7 @@ def run(
     with tempfile.TemporaryFile("w") as scratch:
         pool = Pool(threads, log or scratch)
         try:
-            bar.announce("starting the peers, measuring the product peak")
+            bar.announce("starting the peers, measuring the GEMM peak")
             peaks = [measure_peak(pool, peers)]
             for group, case in cases:
                 what = case.variant or ("" if case.lengths == "full" else case.lengths)
@@ -216,14 +216,14 @@ def run(
                 some = [p for p in peers if p in sweep_peers or not group.startswith("sweep")]
                 names = [p for p in some if PEERS[p].does(case)]
                 rows.append({"set": group} | _measure(pool, case, names, plan, bar))
-                # Each time anew: the call of a process that did nothing before is faster.
+                # Measured for each row: the call of a process that was idle before is faster.
                 calls += measure_call(pool, peers)
                 bar.done(_line(rows[-1]))
             peaks.append(measure_peak(pool, peers))
         except KeyboardInterrupt:
             if not rows:
                 raise
-            interrupted = True  # minutes of measuring are not to be thrown away
+            interrupted = True  # keep minutes of measurements
         finally:
             pool.close()
     stamp["load_at_end"] = machine.load()
@@ -232,7 +232,7 @@ def run(
         "bench": bench,
         "machine": stamp,
         "plan": {"rounds": plan.rounds, "seconds": plan.seconds},
-        # Taken before and after; the better one counts: the limit is what the machine can do.
+        # Measured before and after; the higher one counts, as the limit of the machine.
         "peaks": peaks,
         "empty_call_ms": statistics.median(calls) if calls else None,
         "peak_gflops": max(peak["gflops"] for peak in peaks),

@@ -1,4 +1,4 @@
-"""The shapes that are measured, as data, and the size of the work they stand for."""
+"""The measured shapes, as data, and the amount of work in each."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-# (B, I, H): batch, input size, units. Small batches, where reading the weights is the cost; odd
-# sizes, which no vector width and no panel divides; large ones, where the product is the cost.
+# (B, I, H): batch, input size, units. Small batches, bound by reading the weights; odd sizes, which
+# are no multiples of a vector or panel; large ones, bound by the GEMM.
 CELL_SHAPES: tuple[tuple[int, int, int], ...] = (
     (1, 64, 64),
     (1, 512, 512),
@@ -38,18 +38,18 @@ GRID: tuple[tuple[int, int, int, int], ...] = (
     (128, 30, 1024, 1024),
 )
 
-# Shapes picked because they are likely to go badly for us, each with the reason.
+# Shapes chosen because they are likely to be slow in our ops, each with the reason.
 HARD: tuple[tuple[int, int, int, int], ...] = (
-    (1, 1000, 16, 16),  # 1,000 steps of almost no work: the cost of one step is all there is
-    (3, 77, 129, 257),  # nothing divides anything
-    (256, 20, 64, 512),  # few steps, small input: packing the weights is paid back slowly
+    (1, 1000, 16, 16),  # 1,000 steps of almost no work: the overhead per step dominates
+    (3, 77, 129, 257),  # no dim is a multiple of a tile, panel or vector
+    (256, 20, 64, 512),  # few steps, small input: packing the weights pays off slowly
     (2, 200, 512, 512),  # too small a batch to split, weights too large for one core's cache
-    (1, 1, 512, 512),  # one step: the whole price of a sequence call for one cell
-    (512, 10, 16, 16),  # wide and tiny: memory traffic and gate functions, hardly a product
-    (8, 50, 1024, 128),  # the input product dominates
+    (1, 1, 512, 512),  # one step: the overhead of a sequence call for one cell
+    (512, 10, 16, 16),  # wide and tiny: memory traffic and gates, hardly any GEMM
+    (8, 50, 1024, 128),  # the input GEMM dominates
 )
 
-# Cost against one dim, the others fixed at this base.
+# The cost as a function of one dim, with the others fixed at this base.
 SWEEP_BASE = {"B": 32, "T": 50, "I": 128, "H": 128}
 SWEEPS: dict[str, tuple[int, ...]] = {
     "T": (10, 25, 50, 100, 200, 400),
@@ -59,7 +59,7 @@ SWEEPS: dict[str, tuple[int, ...]] = {
 
 SEQUENCE_SHAPES_QUICK: tuple[tuple[int, int, int, int], ...] = ((1, 5, 8, 8), (3, 4, 7, 9))
 
-# Where calling may cost as much as the work.
+# Shapes where the call may cost as much as the work.
 CALL_SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (1, 1, 512, 512),
     (1, 100, 64, 64),
@@ -71,7 +71,7 @@ CALL_SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (32, 50, 128, 128),
 )
 
-# Peak memory of training: where the kept activations, or the weights, are the cost.
+# Shapes for peak memory of training, where the residuals, or the weights, dominate.
 MEMORY_SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (64, 100, 256, 256),
     (64, 35, 650, 650),
@@ -80,7 +80,7 @@ MEMORY_SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (256, 100, 64, 512),
 )
 
-# Shapes of bfloat16: where the product is the cost, and where reading the weights is.
+# Shapes of bfloat16, bound by the GEMM or by reading the weights.
 BFLOAT16: tuple[tuple[int, int, int, int], ...] = (
     (1, 50, 1024, 1024),
     (16, 100, 512, 512),
@@ -89,7 +89,7 @@ BFLOAT16: tuple[tuple[int, int, int, int], ...] = (
     (128, 30, 1024, 1024),
 )
 
-# What a layer is measured with: fields of a Case, and the kinds that it makes sense for.
+# The variants of a layer: fields of a Case, and the kinds that each applies to.
 LAYER_VARIANTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "plain": ({}, ("infer", "train")),
     "masked": ({"lengths": "random"}, ("infer", "train")),
@@ -98,7 +98,7 @@ LAYER_VARIANTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
-# How long the rows of a batch are, as a share of T on average.
+# The average length of the rows of a batch, as a share of T.
 LENGTHS = {"full": 1.0, "spread": 0.5, "half": 0.5}
 
 
@@ -117,9 +117,9 @@ class Case:
     # "half": all rows T / 2; "spread": evenly from 1 to T; "random": the same in random order;
     # "full": all T.
     lengths: str = "full"
-    dtype: str = "float32"  # what is stored
+    dtype: str = "float32"  # the type in memory
     as_layer: bool = False  # called as a layer of a model, where `lengths` is a mask
-    recurrent_dropout: float = 0.0  # share of the state's values that are dropped, of a layer
+    recurrent_dropout: float = 0.0  # the rate, for layers only
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -128,12 +128,12 @@ class Case:
 
     @property
     def is_stack(self) -> bool:
-        """Whether it is more than one layer in one direction with rows of one length."""
+        """Whether it is more than a single layer direction with rows of one length."""
         return (self.layers, self.directions, self.lengths) != (1, 1, "full")
 
     @property
     def variant(self) -> str:
-        """Which variant of a layer it is, or "" for an op."""
+        """The variant of a layer, or "" for an op."""
         if not self.as_layer:
             return ""
         if self.recurrent_dropout:
@@ -152,7 +152,7 @@ class Case:
         return spread
 
     def valid(self) -> np.ndarray:
-        """[T, B], true where a row has the step."""
+        """[T, B], true where a step is within the row's length."""
         return np.arange(self.steps)[:, None] < np.array(self.row_lengths())
 
     def input_sizes(self) -> list[int]:
@@ -160,10 +160,10 @@ class Case:
         return [self.inputs] + [self.directions * self.units] * (self.layers - 1)
 
     def flops(self) -> int:
-        """Floating point operations of the products alone.
+        """Floating point operations of the GEMMs alone.
 
-        Forward: [x, h]·w at each step. The backward has two products of that size: one to the
-        input and state, one to the weights.
+        Forward: [x, h]·w at each step. The backward pass has two GEMMs of that size: one for the
+        gradients of the input and state, one for those of the weights.
         """
         depth = sum(inputs + self.units for inputs in self.input_sizes())
         gates = GATES[self.cell] * self.units * self.directions

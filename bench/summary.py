@@ -1,4 +1,4 @@
-"""The README's sections: of each bench the plot, means, losses, targets and a link to all rows."""
+"""The README's sections: for each bench the plot, means, losses, targets and a link to all rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.peers import is_ours
 from bench.provenance import measured
 from bench.tables import KINDS, markdown_table, percent
 
-# What the block cells are to reach on mean over TensorFlow's.
+# The target of the block cells: their mean speed relative to TensorFlow's.
 _CELL_MEAN = 2.0
 _PLOTS = "bench/results"
 _PAGE = "docs/benchmarks.md"
@@ -31,7 +31,7 @@ def _lost(ratios: Sequence[float]) -> int:
 
 
 def _all_rows(result: dict[str, Any], lost: int, rows: int, how: str) -> str:
-    """How many rows we lose, where they stand, and what they were measured on."""
+    """The number of rows where we are slower, a link to all rows, and their provenance."""
     link = f"[all rows]({_PAGE}#{result['bench']})"
     return f"{lost} of {rows} rows are {how}: {link}. {measured(result)}"
 
@@ -47,8 +47,8 @@ def _cells(result: dict[str, Any]) -> str:
         ])  # fmt: skip
     head = ["", "mean", "target", "geometric mean", "lowest", "target", "slower at"]
     return "\n\n".join([
-        "TensorFlow's time over ours, one step, float32; bold: under the target.",
-        f"![Speed of the block cells against TensorFlow's own]({_PLOTS}/cells.png)",
+        "TensorFlow's time over ours, one step, float32; bold: below the target.",
+        f"![Speed of the block cells relative to TensorFlow's own]({_PLOTS}/cells.png)",
         markdown_table(head, lines),
         _all_rows(
             result, sum(s["slower"] for s in some.values()), len(result["rows"]),
@@ -58,7 +58,7 @@ def _cells(result: dict[str, Any]) -> str:
 
 
 def _shares(rows: Sequence[dict[str, Any]], name: str, peak: float) -> list[float]:
-    """The shares of the product peak at the shapes that have a target for it."""
+    """The shares of the GEMM peak at the shapes that have a target for it."""
     return [
         row["peers"][name]["gflops"] / peak
         for row in rows
@@ -106,7 +106,7 @@ def _sequence_table(result: dict[str, Any]) -> tuple[str, int, int]:
 
 
 def _more_targets(result: dict[str, Any]) -> list[str]:
-    """What has targets of its own beside those of the table; lengths over all groups of rows."""
+    """Sentences about the targets that are not in the table; lengths over all groups of rows."""
     lines = [
         f"- {cell.upper()} {KINDS[kind]}: {text}"
         for (cell, kind), rows in report.groups(result).items()
@@ -141,7 +141,7 @@ def _bfloat16(result: dict[str, Any]) -> str:
     ]
     theirs = [gain for gains in groups.values() for gain in gains.get(others[-1], ())]
     return "\n\n".join([
-        "The time of others over ours in bfloat16 with AVX512-BF16: geometric mean (lowest).",
+        "Times of the others over ours in bfloat16 with AVX512-BF16: geometric mean (lowest).",
         markdown_table(["", *(f"over {other}" for other in others)], lines),
         _all_rows(result, _lost(theirs), len(theirs), f"slower than {others[-1]}"),
     ])  # fmt: skip
@@ -152,8 +152,8 @@ def _layers(result: dict[str, Any]) -> str:
     slower = sum(any(ratio < 1 for ratio in some.values()) for some in ratios)
     return "\n\n".join([
         "Keras' time (the better of with and without XLA) and PyTorch's over ours, float32; means"
-        " are geometric, bold: we are slower, or below the target.",
-        f"![Speed of the layers against Keras and PyTorch]({_PLOTS}/layers.png)",
+        " are geometric; bold: we are slower, or below the target.",
+        f"![Speed of the layers relative to Keras and PyTorch]({_PLOTS}/layers.png)",
         *layers_report.summary_markdown(result),
         _all_rows(result, slower, len(ratios), "slower than Keras or PyTorch"),
     ])  # fmt: skip
@@ -162,10 +162,10 @@ def _layers(result: dict[str, Any]) -> str:
 def _memory(result: dict[str, Any]) -> str:
     ratios = [ratio for row in result["rows"] for ratio in row.get("ratios", {}).values()]
     return "\n\n".join([
-        "What the peak of resident memory rises by in training, TensorFlow's `BlockLSTMV2` and its"
+        "The rise of peak resident memory in training, TensorFlow's `BlockLSTMV2` and its"
         " Grad over `tf_blockrnn.lstm` and our `BlockLSTMV2`:"
         f" {min(ratios):.2f} to {max(ratios):.2f}, geometric mean"
-        f" {timing.geometric_mean(ratios):.2f} (above 1 we take less).",
+        f" {timing.geometric_mean(ratios):.2f} (above 1 we use less).",
         _all_rows(result, _lost(ratios), len(ratios), "above TensorFlow's"),
     ])  # fmt: skip
 
@@ -174,14 +174,14 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "cells": _cells,
     "sequences": _sequences(
         "The fastest peer's time over ours, one call, float32; peers are TensorFlow's ops, Keras"
-        " with and without XLA, PyTorch and ONNX Runtime. Means are geometric; bold: under the"
+        " with and without XLA, PyTorch and ONNX Runtime. Means are geometric; bold: below the"
         " target.",
-        ("Speed against the fastest peer", "sequences_ratio.png"),
+        ("Speed relative to the fastest peer", "sequences_ratio.png"),
     ),
     "stacks": _sequences(
         "The same for the cuDNN ops: two layers, both directions, rows of full and of different"
         " lengths, against PyTorch and ONNX Runtime.",
-        ("Speed of stacks against the fastest peer", "stacks_ratio.png"),
+        ("Speed of stacks relative to the fastest peer", "stacks_ratio.png"),
     ),
     "bfloat16": _bfloat16,
     "layers": _layers,

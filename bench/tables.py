@@ -1,4 +1,4 @@
-"""What all tables of results share: numbers, shapes and columns as text."""
+"""Functions shared by all tables of results: numbers, shapes and columns as text."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def number(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Rounded down: 89.6% has not reached 90."""
+    """The share in percent, rounded down: 89.6% does not reach 90."""
     return f"{math.floor(100 * share)}%"
 
 
 def why_missing(entry: dict[str, Any]) -> str:
-    """Why a contender has no number."""
+    """The reason why a contender has no number."""
     return entry.get("absent") or entry.get("error") or "no reason given"
 
 
@@ -45,6 +45,6 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same for a README; the text columns after the first are right-aligned too."""
+    """The same in Markdown; the text columns after the first are right-aligned too."""
     lines = ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
     return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows])

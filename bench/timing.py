@@ -1,8 +1,8 @@
-"""Alternating measurement of things that can be called, and its summary.
+"""Alternating measurement of functions, and its summary.
 
-Why alternating: clocks, neighbours and temperature drift over seconds. A, B, A, B, ... lets a drift
-hit all alike; all of A and then all of B does not. Why medians: one interrupt moves a mean, and on
-a shared machine the minimum is the luck of the longest run.
+Why alternating: clock frequency, other processes and temperature drift over seconds. In the order
+A, B, A, B, ... a drift affects all contenders alike; with all of A before all of B it does not. Why
+medians: one interrupt moves a mean, and on a shared machine the minimum depends on chance.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-# A pause before each turn: the threads of whoever was before spin for a while when they have
-# nothing left to do, and would take our time.
+# A pause before each round of a contender: the idle threads of the previous one spin for a while,
+# and would take processor time from it.
 _SETTLE_SECONDS = 0.03
-# Calls before each turn that do not count, as many as fit into this: they bring the caches and the
-# thread pool back after somebody else's turn.
+# Untimed calls before each round, as many as fit into this time: they warm up the caches and the
+# thread pool after another contender has run.
 _WARM_SECONDS = 0.005
-# A call longer than this needs no such warm call: a cold start costs it nothing that shows.
+# A call longer than this needs no untimed call: the effect of a cold start is negligible.
 _LONG_CALL_SECONDS = 0.5
-_MAX_CALLS_PER_TURN = 1000
+_MAX_CALLS_PER_ROUND = 1000
 _MIN_ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """How long to measure: `seconds` for each contender and case, dealt out over `rounds` turns."""
+    """How long to measure: `seconds` for each contender and case, spread over `rounds`."""
 
     rounds: int = 10
     seconds: float = 1.0
 
 
 class Runner(Protocol):
-    """Runs `warm` calls untimed, then `calls` calls; gives the seconds of each of those."""
+    """Runs `warm` calls untimed, then `calls` calls; returns the seconds of each of the latter."""
 
     def __call__(self, calls: int, warm: int) -> list[float]: ...
 
 
 def timed_calls(function: Callable[[], object], calls: int, warm: int) -> list[float]:
-    """Seconds of each of `calls` calls of `function`, after `warm` calls that do not count."""
+    """Seconds of each of `calls` calls of `function`, after `warm` untimed calls."""
     for _ in range(warm):
         function()
     times = []
     collecting = gc.isenabled()
-    gc.disable()  # a collection in the middle of a call is not the call's cost
+    gc.disable()  # a garbage collection during a call is not part of the call's cost
     try:
         for _ in range(calls):
             start = time.perf_counter()
@@ -60,50 +60,50 @@ def timed_calls(function: Callable[[], object], calls: int, warm: int) -> list[f
 
 
 def in_process(function: Callable[[], object]) -> Runner:
-    """A Runner of a plain function."""
+    """A Runner for a plain function."""
     return lambda calls, warm: timed_calls(function, calls, warm)
 
 
 def _estimate(runner: Runner) -> float:
     """Seconds of one warm call."""
-    first = runner(1, 1)[0]  # the untimed call pays for tracing, compiling, packing
+    first = runner(1, 1)[0]  # the untimed call includes tracing, compiling and packing
     return first if first > 0.1 else statistics.median(runner(5, 2))
 
 
 def alternate(
     runners: Mapping[str, Runner], plan: Plan, progress: Callable[[str], None] = lambda _: None
 ) -> dict[str, list[list[float]]]:
-    """Times all `runners` turn by turn; gives each one's seconds per call, a list per turn.
+    """Times all `runners` alternately; returns each one's seconds per call, a list per round.
 
-    A contender whose single call is long sits out the later rounds, but has at least three turns
-    (fewer when the plan has fewer).
+    A contender whose single call is long skips the later rounds, but takes part in at least three
+    (fewer if the plan has fewer).
     """
-    seconds, turns = {}, {}
+    seconds, rounds = {}, {}
     for name, runner in runners.items():
         progress(f"warm-up {name}")
         seconds[name] = max(_estimate(runner), 1e-7)
         wanted = math.ceil(2 * plan.seconds / seconds[name])
-        turns[name] = max(min(_MIN_ROUNDS, plan.rounds), min(plan.rounds, wanted))
+        rounds[name] = max(min(_MIN_ROUNDS, plan.rounds), min(plan.rounds, wanted))
     samples: dict[str, list[list[float]]] = {name: [] for name in runners}
     names = list(runners)
     for round_index in range(plan.rounds):
-        shift = round_index % max(len(names), 1)  # nobody is always second in line
+        shift = round_index % max(len(names), 1)  # rotate the order of the contenders
         for name in names[shift:] + names[:shift]:
-            if round_index >= turns[name]:
+            if round_index >= rounds[name]:
                 continue
             progress(f"round {round_index + 1}/{plan.rounds} {name}")
             call = seconds[name]
             calls = int(plan.seconds / plan.rounds / call)
-            calls = min(max(calls, 1), _MAX_CALLS_PER_TURN)
+            calls = min(max(calls, 1), _MAX_CALLS_PER_ROUND)
             warm = 0 if call > _LONG_CALL_SECONDS else max(1, min(20, int(_WARM_SECONDS / call)))
             time.sleep(_SETTLE_SECONDS)
             samples[name].append(runners[name](calls, warm))
     return samples
 
 
-def summary(turns: Sequence[Sequence[float]], per: int = 1) -> dict[str, object]:
-    """Median, minimum and quartiles in ms over all calls of all turns, each divided by `per`."""
-    flat = sorted(1e3 * t / per for turn in turns for t in turn)
+def summary(rounds: Sequence[Sequence[float]], per: int = 1) -> dict[str, object]:
+    """Median, minimum and quartiles in ms over all calls of all rounds, each divided by `per`."""
+    flat = sorted(1e3 * t / per for times in rounds for t in times)
     quartiles = statistics.quantiles(flat, n=4, method="inclusive") if len(flat) > 1 else flat * 3
     return {
         "median_ms": statistics.median(flat),
@@ -111,15 +111,15 @@ def summary(turns: Sequence[Sequence[float]], per: int = 1) -> dict[str, object]
         "p25_ms": quartiles[0],
         "p75_ms": quartiles[2],
         "calls": len(flat),
-        "turn_medians_ms": [1e3 * statistics.median(turn) / per for turn in turns],
+        "turn_medians_ms": [1e3 * statistics.median(times) / per for times in rounds],
     }
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """The mean for ratios: 2 and 1/2 give 1. NaN when there is nothing to take a mean of."""
+    """The mean for ratios: 2 and 1/2 give 1. NaN if there are no values."""
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
 def arithmetic_mean(values: Sequence[float]) -> float:
-    """The plain mean. NaN when there is nothing to take a mean of."""
+    """The arithmetic mean. NaN if there are no values."""
     return sum(values) / len(values) if values else math.nan

@@ -1,11 +1,11 @@
-"""Runs a model on a CPU that was saved where cuDNN ran, and trains it on.
+"""Runs a model on a CPU that was saved on a machine with cuDNN, and continues its training.
 
     python examples/cudnn_on_cpu.py
     PYTHONPATH=. python examples/cudnn_on_cpu.py  # in a checkout, without a wheel
 
-It makes a SavedModel that holds TensorFlow's own CudnnRNNV3, in a process without tf_blockrnn; asks
-TensorFlow alone to run it, which fails where there is no GPU; imports tf_blockrnn, runs the very
-same files, and fine-tunes them.
+It creates a SavedModel with TensorFlow's own CudnnRNNV3, in a process without tf_blockrnn; runs it
+with TensorFlow alone, which fails without a GPU; imports tf_blockrnn, runs the same files, and
+fine-tunes the model.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Tagger(tf.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        # Of each direction four matrices [H, I], four [H, H] and eight biases [H].
+        # For each direction four matrices [H, I], four [H, H] and eight biases [H].
         size = DIRECTIONS * 4 * UNITS * (INPUTS + UNITS + 2)
         self.params = tf.Variable(tf.random.stateless_uniform([size], [1, 2], -0.2, 0.2))
         self.w = tf.Variable(
@@ -56,28 +56,28 @@ class Tagger(tf.Module):
 
 
 def save(folder: str) -> None:
-    """What another machine has done long ago."""
+    """Saves the model, as another machine would have done."""
     tf.saved_model.save(Tagger(), folder)
 
 
 def without_the_package(folder: str, x: tf.Tensor, lengths: tf.Tensor) -> None:
-    """TensorFlow has the op, and no kernel of it for CPUs."""
+    """Without the package, TensorFlow has the op, but no CPU kernel for it."""
     try:
         tf.saved_model.load(folder)(x, lengths)
     except tf.errors.OpError as error:
         print(f"TensorFlow alone:\n  {type(error).__name__}: {error.message.splitlines()[0]}")
     else:
-        print("TensorFlow alone: runs it, so there is a GPU.")
+        print("TensorFlow alone: it runs, so there is a GPU.")
 
 
 def with_the_package(folder: str, x: tf.Tensor, lengths: tf.Tensor) -> None:
-    """The recipe: import, load, call. Training goes on in the same way."""
+    """With the package: import, load, call. Training works in the same way."""
     import tf_blockrnn
 
     model = tf.saved_model.load(folder)
     y = model(x, lengths)
 
-    print(f"With tf_blockrnn {tf_blockrnn.__version__}:\n  outputs {y.shape}, of which row 1 has")
+    print(f"With tf_blockrnn {tf_blockrnn.__version__}:\n  outputs {y.shape}, in row 1")
     print("  " + " ".join(f"{step:+.4f}" for step in y[1, :, 0]))
     target = tf.reduce_sum(x, axis=2, keepdims=True)
     variables = [model.params, model.w]
@@ -93,7 +93,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--save", metavar="FOLDER", help="make the SavedModel and no more")
+    parser.add_argument("--save", metavar="FOLDER", help="only create the SavedModel")
     arguments = parser.parse_args()
     if arguments.save:
         save(arguments.save)

@@ -3,14 +3,14 @@
     python examples/distributed.py
     PYTHONPATH=. python examples/distributed.py  # in a checkout, without a wheel
 
-The devices are halves of this CPU, the machines are processes that talk over the loopback device:
+The devices are halves of this CPU, the machines are processes connected by the loopback interface:
 
 - one device: `model.fit`, in this process;
 - two devices: `model.fit` under MirroredStrategy;
-- two machines: MultiWorkerMirroredStrategy and a loop of one's own. Keras' `fit` fails there, with
-  Keras' own layers as well (seen with Keras 3.15).
+- two machines: MultiWorkerMirroredStrategy and a custom training loop. Keras' `fit` fails there,
+  even with Keras' own layers (observed with Keras 3.15).
 
-The batches are the same each time, and so are the weights in the end but for rounding.
+The batches are the same each time, and the final weights agree up to rounding.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ADDRESS = "127.0.0.1"
 
 
 def build() -> keras.Model:
-    """From a series with a mask to a number."""
+    """A model from a masked series to a number."""
     keras.utils.set_random_seed(1)
     return keras.Sequential(
         [
@@ -51,7 +51,7 @@ def build() -> keras.Model:
 
 
 def batches(count: int) -> tf.data.Dataset:
-    """Series of numbers, one of them marked, which is to be named at the end."""
+    """Series of numbers, one of which is marked; the model has to output the marked one."""
     random = np.random.default_rng(2)
     x = np.zeros((count * BATCH, STEPS, 2), np.float32)
     y = np.zeros((count * BATCH, 1), np.float32)
@@ -63,13 +63,13 @@ def batches(count: int) -> tf.data.Dataset:
         wanted[:] = series[marked, 0]
     data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH)
     options = tf.data.Options()
-    # Each batch is split among the machines, instead of each batch going to one of them.
+    # Splits each batch among the machines, instead of sending each batch to one of them.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
     return data.with_options(options)
 
 
 def fit(strategy: tf.distribute.Strategy, data: tf.data.Dataset, epochs: int) -> keras.Model:
-    """Keras does everything."""
+    """Trains with Keras' `fit`."""
     with strategy.scope():
         model = build()
         model.compile(keras.optimizers.Adam(0.01), "mse")
@@ -79,7 +79,7 @@ def fit(strategy: tf.distribute.Strategy, data: tf.data.Dataset, epochs: int) ->
 
 
 def loop(strategy: tf.distribute.Strategy, data: tf.data.Dataset, epochs: int) -> keras.Model:
-    """A loop of one's own; each replica has its part of a batch."""
+    """Trains with a custom loop, in which each replica has its part of a batch."""
     with strategy.scope():
         model = build()
         optimizer = keras.optimizers.Adam(0.01)
@@ -87,7 +87,7 @@ def loop(strategy: tf.distribute.Strategy, data: tf.data.Dataset, epochs: int) -
 
     def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
         with tf.GradientTape() as tape:
-            # Gradients of replicas are added up, so each is a part of the mean.
+            # The gradients of the replicas are added, so each loss is divided by the full batch.
             loss = tf.reduce_sum((model(x, training=True) - y) ** 2) / BATCH
         gradients = tape.gradient(loss, model.trainable_variables)
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
@@ -110,7 +110,7 @@ def one_device(count: int, epochs: int) -> keras.Model:
 
 
 def two_devices(count: int, epochs: int) -> keras.Model:
-    # Before anything else of TensorFlow runs.
+    # This must be called before TensorFlow creates its devices.
     cpu = tf.config.list_physical_devices("CPU")[0]
     halves = [tf.config.LogicalDeviceConfiguration() for _ in range(2)]
     tf.config.set_logical_device_configuration(cpu, halves)
@@ -118,16 +118,16 @@ def two_devices(count: int, epochs: int) -> keras.Model:
 
 
 def two_machines(count: int, epochs: int) -> keras.Model:
-    # Likewise; it waits for the other machine.
+    # Likewise; the strategy waits for the other machine.
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     return loop(strategy, batches(count), epochs)
 
 
-WAYS = {way.__name__: way for way in (two_devices, two_machines)}
+SETUPS = {setup.__name__: setup for setup in (two_devices, two_machines)}
 
 
 def cluster() -> list[dict[str, str]]:
-    """What tells each of two machines of both: TF_CONFIG, here with free ports of this machine."""
+    """TF_CONFIG of both machines, which lists them both, here with free ports of this machine."""
     sockets = [socket.create_server((ADDRESS, 0)) for _ in range(2)]
     workers = [f"{ADDRESS}:{each.getsockname()[1]}" for each in sockets]
     for each in sockets:
@@ -138,13 +138,13 @@ def cluster() -> list[dict[str, str]]:
     ]
 
 
-def start(way: str, folder: str, short: bool) -> list[np.ndarray]:
-    """Runs a way in processes of its own, shows what it says, and gives the weights."""
-    environments = cluster() if way == "two_machines" else [{}]
+def start(setup: str, folder: str, short: bool) -> list[np.ndarray]:
+    """Runs a setup in separate processes, shows their output, and returns the weights."""
+    environments = cluster() if setup == "two_machines" else [{}]
     begin = time.perf_counter()
     processes = []
     for index, environment in enumerate(environments):
-        command = [sys.executable, __file__, "--way", way, "--weights", f"{folder}/{index}.npz"]
+        command = [sys.executable, __file__, "--setup", setup, "--weights", f"{folder}/{index}.npz"]
         with open(f"{folder}/{index}.log", "w") as log:
             processes.append(
                 subprocess.Popen(
@@ -154,7 +154,7 @@ def start(way: str, folder: str, short: bool) -> list[np.ndarray]:
                     stderr=log,
                 )
             )
-    print(f"{way.replace('_', ' ')}: ", end="", flush=True)
+    print(f"{setup.replace('_', ' ')}: ", end="", flush=True)
     try:
         for index, process in enumerate(processes):
             if process.wait(timeout=600):
@@ -163,7 +163,7 @@ def start(way: str, folder: str, short: bool) -> list[np.ndarray]:
         for process in processes:
             process.kill()
             process.wait()
-    print(f"  {time.perf_counter() - begin:.1f} s, the start of the processes included")
+    print(f"  {time.perf_counter() - begin:.1f} s, including the start of the processes")
     with np.load(f"{folder}/0.npz") as weights:
         return list(weights.values())
 
@@ -172,21 +172,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--short", action="store_true", help="a few batches")
-    parser.add_argument("--way", choices=WAYS, help=argparse.SUPPRESS)  # for the processes
+    parser.add_argument("--short", action="store_true", help="only a few batches")
+    parser.add_argument("--setup", choices=SETUPS, help=argparse.SUPPRESS)  # for the processes
     parser.add_argument("--weights", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     size = (4, 2) if arguments.short else (40, 5)  # batches, epochs
-    if arguments.way:
-        np.savez(arguments.weights, *WAYS[arguments.way](*size).get_weights())
+    if arguments.setup:
+        np.savez(arguments.weights, *SETUPS[arguments.setup](*size).get_weights())
         return
     print("one device: ", end="", flush=True)
-    alone = one_device(*size).get_weights()
+    expected = one_device(*size).get_weights()
     with tempfile.TemporaryDirectory() as folder:
-        for way in WAYS:
-            together = start(way, folder, arguments.short)
+        for setup in SETUPS:
+            distributed = start(setup, folder, arguments.short)
             difference = max(
-                np.abs(mine - its).max() for mine, its in zip(together, alone, strict=True)
+                np.abs(one - other).max() for one, other in zip(distributed, expected, strict=True)
             )
             print(f"  weights differ from those of one device by {difference:.1e}")
 

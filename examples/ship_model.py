@@ -1,10 +1,10 @@
-"""Makes a Keras model faster, and gives it back to people who do not have this package.
+"""Converts a Keras model to the fused layers, and back for people who do not have this package.
 
     python examples/ship_model.py
     PYTHONPATH=. python examples/ship_model.py  # in a checkout, without a wheel
 
-A model of plain Keras layers is converted, timed beside the original and trained on; then it is
-restored to plain Keras, saved, and loaded by a process in which this package cannot be imported.
+A model of plain Keras layers is converted, compared in speed with the original, and trained; then
+it is restored to plain Keras, saved, and loaded by a process that cannot import this package.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import tf_blockrnn
 
 INPUTS, CLASSES = 16, 4
 
-# What the people who get the model run.
+# The program of the people who receive the model.
 RECEIVER = """
 import sys
 sys.modules["tf_blockrnn"] = None  # As if it were not installed: importing it fails.
@@ -51,7 +51,7 @@ def build(units: int) -> keras.Model:
 
 
 def examples(batch: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
-    """Noise of different lengths with a trend in one of the inputs, which is to be named."""
+    """Noise of different lengths with a trend in one of the inputs, which is the class."""
     random = np.random.default_rng(3)
     x = random.normal(size=(batch, steps, INPUTS)).astype(np.float32)
     y = random.integers(0, CLASSES, batch)
@@ -61,7 +61,7 @@ def examples(batch: int, steps: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def milliseconds(models: list[keras.Model], x: np.ndarray, rounds: int) -> list[float]:
-    """Medians of one call in a tf.function, the models in turns."""
+    """The median time of a call in a tf.function, with the models called alternately."""
     functions, x = [tf.function(model) for model in models], tf.constant(x)
     for function in functions:
         function(x)
@@ -76,7 +76,7 @@ def milliseconds(models: list[keras.Model], x: np.ndarray, rounds: int) -> list[
 
 
 def receive(model: pathlib.Path, x: np.ndarray) -> np.ndarray:
-    """What a process without this package makes of a file."""
+    """The predictions of a process without this package that loads the file."""
     given, result = model.with_name("x.npy"), model.with_name("y.npy")
     np.save(given, x)
     subprocess.run([sys.executable, "-c", RECEIVER, model, given, result], check=True)
@@ -109,7 +109,7 @@ def main() -> None:
     )
 
     losses = fused.fit(x, y, epochs=5, batch_size=16, verbose=0).history["loss"]
-    print(f"Trained on: loss {losses[0]:.4f}, then {losses[-1]:.4f}")
+    print(f"Trained: loss {losses[0]:.4f}, then {losses[-1]:.4f}")
 
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "model.keras"

@@ -1,11 +1,11 @@
-"""Runs a recurrent model on a stream, a chunk at a time, and gets what the whole would give.
+"""Runs a recurrent model on a stream in chunks, with the same results as on the whole sequence.
 
     python examples/streaming.py
     PYTHONPATH=. python examples/streaming.py  # in a checkout, without a wheel
 
-A model without state stands for the trained one. Its twin has stateful layers and a batch of one
-and takes its weights: each call goes on where the last one ended, whatever the size of a chunk, and
-`reset_state` begins a new stream.
+A stateless model represents the trained one. A second model has stateful layers, a batch of one and
+the same weights: each call continues from the final state of the previous one, whatever the size of
+a chunk, and `reset_state` begins a new stream.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CHUNK = 5  # frames
 
 
 def build(stateful: bool) -> keras.Model:
-    """Two LSTM layers and a score for each frame; on one stream where it keeps its states."""
+    """Two LSTM layers and scores for each frame; a stateful model takes one stream."""
     return keras.Sequential(
         [
             keras.Input(batch_shape=(1 if stateful else None, None, CHANNELS)),
@@ -39,7 +39,7 @@ def build(stateful: bool) -> keras.Model:
 
 
 def reset(model: keras.Model) -> None:
-    """The next frame is the first of a new stream."""
+    """Resets the states, so that the next frame is the first of a new stream."""
     for layer in model.layers:
         if isinstance(layer, keras.layers.RNN):
             layer.reset_state()
@@ -81,7 +81,7 @@ def main() -> None:
         print(
             f"{what:13}: {len(sizes)} calls for {at} frames, median "
             f"{np.median(milliseconds):.2f} ms, 99 of 100 within "
-            f"{np.percentile(milliseconds, 99):.2f} ms; off the whole by {difference:.1e}"
+            f"{np.percentile(milliseconds, 99):.2f} ms; largest difference {difference:.1e}"
         )
 
 

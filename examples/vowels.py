@@ -1,4 +1,4 @@
-"""Tells nine speakers apart by how they say two vowels: sequences of different lengths, masked.
+"""Classifies nine speakers by two vowels that they say: masked sequences of different lengths.
 
     python -m pip install --no-deps --requirement=requirements-examples.txt
     python examples/vowels.py
@@ -7,11 +7,11 @@
 The data are the JapaneseVowels series of Kudo, Toyama and Shimbo (1999,
 https://archive.ics.uci.edu/dataset/128/japanese+vowels): 640 recordings, each 7 to 29 frames of 12
 linear prediction coefficients. They are read from the files of the aeon wheel, which is not
-imported, so what it needs is not needed here. With --data any other folder that has
-JapaneseVowels_TRAIN.ts and JapaneseVowels_TEST.ts will do.
+imported, so its dependencies are not required. --data selects another folder with
+JapaneseVowels_TRAIN.ts and JapaneseVowels_TEST.ts.
 
-tf.data hands over batches of ragged series; each is padded to its own longest, with a mask. Two
-directions of a GRU with dropout, recurrent dropout included, run on the fused ops.
+tf.data provides batches of ragged series; each batch is padded to its longest series, with a mask.
+Both directions of a GRU with dropout and recurrent dropout run on the fused ops.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ UNITS, BATCH = 64, 16
 
 
 def data_folder() -> pathlib.Path:
-    """Where the installed aeon keeps the series."""
+    """The folder of the series in the installed aeon package."""
     try:
         aeon = importlib.metadata.distribution("aeon")
     except importlib.metadata.PackageNotFoundError:
         raise SystemExit(
-            "The data come with aeon, which is not installed. Run\n  python -m pip install "
-            "--no-deps --requirement=requirements-examples.txt\nor give a folder with --data."
+            "The data are part of aeon, which is not installed. Run\n  python -m pip install "
+            "--no-deps --requirement=requirements-examples.txt\nor specify a folder with --data."
         ) from None
     return pathlib.Path(aeon.locate_file("aeon/datasets/data/JapaneseVowels"))
 
@@ -49,7 +49,7 @@ def data_folder() -> pathlib.Path:
 def read(file: pathlib.Path) -> tuple[list[np.ndarray], np.ndarray]:
     """The series, each [T, 12], and the speakers, from 0, of a file in the .ts format.
 
-    A line of it is a series: channels between colons, and last the speaker, from 1.
+    Each line is a series: channels separated by colons, and at the end the speaker, from 1.
     """
     series, speakers = [], []
     for line in file.read_text().splitlines():
@@ -70,7 +70,7 @@ def pad(series: tf.RaggedTensor, speakers: tf.Tensor) -> tuple[dict[str, tf.Tens
 def batches(
     series: list[np.ndarray], speakers: np.ndarray, seed: int | None = None
 ) -> tf.data.Dataset:
-    """Ragged batches of the series, made dense; with a seed, shuffled anew in each epoch."""
+    """Padded batches of the series; with a seed, shuffled anew in each epoch."""
     ragged = tf.RaggedTensor.from_row_lengths(np.concatenate(series), [len(s) for s in series])
     data = tf.data.Dataset.from_tensor_slices((ragged, speakers))
     if seed is not None:
@@ -79,7 +79,7 @@ def batches(
 
 
 def build(frames: np.ndarray) -> keras.Model:
-    """A model from series and their mask to one score per speaker; `frames` set its scale."""
+    """A model from series and mask to one score per speaker; `frames` determine its scaling."""
     series = keras.Input((None, CHANNELS), name="series")
     mask = keras.Input((None,), dtype="bool", name="mask")
     x = keras.layers.Normalization(mean=frames.mean(0), variance=frames.var(0))(series)
@@ -91,7 +91,7 @@ def build(frames: np.ndarray) -> keras.Model:
 
 
 def train(folder: pathlib.Path, epochs: int, seed: int) -> float:
-    """Trains a model, tells how it goes, and gives its accuracy on the test series."""
+    """Trains a model, prints its progress, and returns its accuracy on the test series."""
     keras.utils.set_random_seed(seed)
     train_series, train_speakers = read(folder / "JapaneseVowels_TRAIN.ts")
     test_series, test_speakers = read(folder / "JapaneseVowels_TEST.ts")

@@ -1,4 +1,16 @@
-"""Fused recurrent ops for TensorFlow. The names here are the public ones."""
+"""Fused recurrent ops for TensorFlow and Keras: LSTM, GRU and simple RNN.
+
+`__all__` lists the public names.
+
+Example:
+  >>> import tensorflow as tf
+  >>> import tf_blockrnn
+  >>> x = tf.ones([2, 5, 3])  # batch, steps, inputs
+  >>> w_x, w_h, b = tf.ones([3, 16]), tf.ones([4, 16]), tf.zeros([16])
+  >>> outputs, state = tf_blockrnn.lstm(x, w_x, w_h, b)
+  >>> outputs.shape.as_list(), state.h.shape.as_list()
+  ([2, 5, 4], [2, 4])
+"""
 
 import importlib as _importlib
 import os as _os
@@ -12,30 +24,30 @@ from tf_blockrnn._version import VERSION as __version__
 
 def _is_command() -> bool:
     """Whether this is imported for `python -m tf_blockrnn`."""
-    # Python puts "-m" here while it looks for the module, which it was given before the arguments.
+    # While Python searches for the module of `-m`, sys.argv[0] is "-m".
     if _sys.argv[:1] != ["-m"]:
         return False
     return _sys.orig_argv[-len(_sys.argv)].removeprefix("-m") == "tf_blockrnn"
 
 
 if _is_command():
-    # Fewer of TensorFlow's notes about itself before what a command prints; its warnings stay.
+    # Hides TensorFlow's informational messages before the output of a command; keeps its warnings.
     _os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
 
 
 def _extends_tensorflow() -> bool:
-    """Whether TensorFlow's own ops get from us what they lack."""
+    """Whether to add gradients and CPU kernels to TensorFlow's own ops."""
     switch = _os.environ.get("TF_BLOCKRNN_EXTEND_TF", "")
     if switch not in ("", "0", "1"):
         raise ImportError(f"TF_BLOCKRNN_EXTEND_TF must be 0 or 1, or not set; it is {switch!r}")
     return switch != "0"
 
 
-# Why the ops are missing: kept for the command alone, whose doctor is to tell it.
+# The reason why the ops are missing; only for the command, whose doctor reports it.
 _problem: Exception | None = None
 try:
     _extends = _extends_tensorflow()  # before the library is loaded, which reads the switch too
-    # First: under another TensorFlow more may fail, and this says what is wrong.
+    # First, because its error explains failures under another version of TensorFlow.
     _load()
     from tf_blockrnn._old_gradients import forget as _forget
 
@@ -54,7 +66,7 @@ try:
 
     if _extends:
         _extend()
-except Exception as _error:  # a TensorFlow that does not fit raises more than ImportError
+except Exception as _error:  # an incompatible TensorFlow raises other errors than ImportError too
     if not _is_command():
         raise
     _problem = _error
@@ -79,7 +91,7 @@ __all__ = [
 ]
 
 
-# Keras takes seconds to import and the ops do not need it: what does is loaded on its first use.
+# Keras takes seconds to import and the ops do not need it: modules that do are imported lazily.
 _LAZY = {
     "convert_model": "convert",
     "layers": "layers",

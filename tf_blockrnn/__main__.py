@@ -11,9 +11,9 @@ from tf_blockrnn import _report
 
 _USAGE = """usage: python -m tf_blockrnn <verb> [arguments]
 
-  doctor   what is installed and used here; checks an op against NumPy
+  doctor   reports the installed versions and engines; checks an op against NumPy
   demo     trains a character model on real text
-  convert  weights of recurrent layers from one framework's file to another's
+  convert  converts weights of recurrent layers between the files of frameworks
   bench    measures the ops against TensorFlow's own; in a checkout only"""
 
 
@@ -51,7 +51,7 @@ _VERBS = {"doctor": _doctor, "demo": _demo, "convert": _convert, "bench": _bench
 
 
 def main(arguments: list[str]) -> int:
-    """Runs a verb and gives the exit status."""
+    """Runs a verb and returns the exit status."""
     if not arguments or arguments[0] not in _VERBS:
         asked_for_help = bool(arguments) and arguments[0] in ("-h", "--help")
         print(_USAGE, file=sys.stdout if asked_for_help else sys.stderr)

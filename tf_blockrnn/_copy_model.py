@@ -1,9 +1,9 @@
-"""Copies of Keras models in which some layers are of another class.
+"""Copies of Keras models in which some layers have another class.
 
-`keras.models.clone_model` copies what Keras knows the graph of: Sequential and functional models,
-nested ones too. What holds layers otherwise (wrappers, custom layers, subclassed models) is made
-anew from its config, and its parts are exchanged for their copies. All else is copied by its config
-as a whole. The state comes last, when everything is built.
+`keras.models.clone_model` copies the models whose graph Keras knows: Sequential and functional
+models, including nested ones. Other objects with layers (wrappers, custom layers, subclassed
+models) are created again from their config, and their parts are exchanged for copies. All other
+layers are copied by their config as a whole. The state is copied last, when everything is built.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _GATED = (keras.layers.GRU, keras.layers.LSTM, keras.layers.GRUCell, keras.layer
 _KNOWN_PACKAGES = ("keras", "tf_blockrnn")
 _PLAIN_VALUES = (bool, int, float, str, type(None))
 
-# The class of a layer's copy, or None for a layer of no concern, which stays what it is.
+# The class of a layer's copy, or None for a layer whose class does not change.
 ClassOf = Callable[[keras.Layer], type | None]
 
 
@@ -37,13 +37,13 @@ def copy_model(model: keras.Model, class_of: ClassOf) -> keras.Model:
 
     Args:
       model: the original, which is not changed.
-      class_of: gives the classes of copies of recurrent layers and cells.
+      class_of: returns the class of the copy of a recurrent layer or cell.
 
     Returns:
       The copy, of the type of the original.
 
     Raises:
-      ValueError: the model, or a part of it, cannot be made again from its config.
+      ValueError: the model, or a part of it, cannot be created again from its config.
     """
     with _found_by_name(model):
         copier = _Copier(model, class_of)
@@ -57,36 +57,45 @@ def copy_model(model: keras.Model, class_of: ClassOf) -> keras.Model:
     return copy
 
 
-def made_again(cls: type, layer: keras.Layer) -> keras.Layer:
-    """A layer like the given one, of the given class, not built."""
+def recreate(cls: type, layer: keras.Layer) -> keras.Layer:
+    """Creates a layer of the given class from the config of the given one, not built.
+
+    Example:
+      >>> import keras
+      >>> from tf_blockrnn import layers
+      >>> from tf_blockrnn._copy_model import recreate
+      >>> layer = recreate(layers.GRU, keras.layers.GRU(4, name="gru"))
+      >>> layer.name, layer.units, layer.fused
+      ('gru', 4, True)
+    """
     config = layer.get_config()
     if isinstance(layer, _GATED) and cls.__module__.split(".")[0] in _KNOWN_PACKAGES:
-        # Arguments that Keras leaves out of the config.
+        # Arguments that Keras omits from the config.
         cell = getattr(layer, "cell", layer)
         for name, owner in (("implementation", cell), ("use_cudnn", layer)):
             if hasattr(owner, name):
                 config[name] = getattr(owner, name)
     made = cls.from_config(config)
-    copy_flags(layer, made)  # Before a call, which warns of a mask that gets lost.
+    copy_flags(layer, made)  # Before a call, which would warn that a mask is lost.
     return made
 
 
 class _Pair(NamedTuple):
     original: keras.Layer
     copy: keras.Layer
-    whole: bool  # Made by one config with all its parts, so these correspond by position.
+    by_config: bool  # Created from one config with all its parts, which correspond by position.
 
 
 class _Copier:
-    """One copy in the making."""
+    """The state of one copy operation."""
 
     def __init__(self, model: keras.Model, class_of: ClassOf):
         self._class_of = functools.cache(class_of)
         self._originals = {id(layer) for layer in model._flatten_layers()}
-        self._copies: dict[int, Any] = {}  # By the id of the original: what is shared stays so.
-        self._pairs: list[_Pair] = []  # A part stands before what holds it.
+        self._copies: dict[int, Any] = {}  # By the id of the original, which preserves sharing.
+        self._pairs: list[_Pair] = []  # A part precedes the object that contains it.
         self._holders: list[tuple[keras.Layer, keras.Layer]] = []
-        self._misuses: list[str] = []  # Of parts that have been exchanged.
+        self._misuses: list[str] = []  # Errors of calls of parts that have been exchanged.
 
     def copy(self, original: Any) -> Any:
         """The copy of a layer, a model or an operation of a functional model; not always built."""
@@ -101,21 +110,21 @@ class _Copier:
             return type(original).from_config(original.get_config())
         cls = self._class_of(original)
         if cls is None and self._holds(original):
-            return self._held(original)
-        copy = made_again(cls or type(original), original)
-        self._pairs.append(_Pair(original, copy, whole=True))
+            return self._copied_holder(original)
+        copy = recreate(cls or type(original), original)
+        self._pairs.append(_Pair(original, copy, by_config=True))
         return copy
 
     def _holds(self, layer: keras.Layer) -> bool:
-        """Whether there are layers of concern in a layer."""
+        """Whether a layer contains layers whose class changes."""
         if isinstance(layer, keras.layers.RNN) and type(layer) is not keras.layers.RNN:
-            return False  # Its cell is its own affair.
+            return False  # It creates its cell itself.
         return any(self._class_of(part) is not None or self._holds(part) for part in layer._layers)
 
     def _cloned(self, original: keras.Model) -> keras.Model:
         inputs = None
         if isinstance(original, Functional):
-            # Made by clone_model they would have other names.
+            # Inputs created by clone_model would have other names.
             inputs = keras.tree.map_structure(
                 lambda tensor: self.copy(tensor._keras_history.operation).output, original.input
             )
@@ -123,34 +132,34 @@ class _Copier:
         if type(copy) is not type(original):
             raise ValueError(
                 f"model {original.name!r}: {type(original).__name__} is a subclass of "
-                f"{type(copy).__name__} and cannot be made again, because its constructor takes "
+                f"{type(copy).__name__} and cannot be created again, because its constructor takes "
                 f"other arguments than that of {type(copy).__name__}"
             )
-        self._pairs.append(_Pair(original, copy, whole=False))
+        self._pairs.append(_Pair(original, copy, by_config=False))
         return copy
 
-    def _held(self, original: keras.Layer) -> keras.Layer:
-        copy = made_again(type(original), original)
-        self._copies[id(original)] = copy  # A part may refer to what holds it.
+    def _copied_holder(self, original: keras.Layer) -> keras.Layer:
+        copy = recreate(type(original), original)
+        self._copies[id(original)] = copy  # A part may refer to the object that contains it.
         self._exchange_parts(original, copy)
         self._holders.append((original, copy))
-        self._pairs.append(_Pair(original, copy, whole=False))
+        self._pairs.append(_Pair(original, copy, by_config=False))
         return copy
 
     def _exchange_parts(self, original: keras.Layer, copy: keras.Layer) -> None:
         exchanged, replaced = {}, []
-        # The copy may have fewer parts: those that build() makes come later.
+        # The copy may have fewer parts: those that build() creates come later.
         for part, made in zip(original._layers, list(copy._layers), strict=False):
             wanted = self.copy(part)
             if made is wanted:
                 continue
-            # The constructor makes Keras' own layer, where the original has one of ours by now.
+            # The constructor creates Keras' own layer, where the original may have one of ours.
             if not isinstance(part, type(made)):
                 raise ValueError(
-                    f"layer {original.name!r}: made again from its config it has a "
+                    f"layer {original.name!r}: created again from its config it has a "
                     f"{type(made).__name__} where the original has a {type(part).__name__}"
                 )
-            if made.built:  # A tf.function traced from here on must find weights, as it did there.
+            if made.built:  # A tf.function that is traced later must find weights.
                 _build_one(part, wanted)
             exchanged[id(made)] = wanted
             replaced.append((part, made))
@@ -158,70 +167,71 @@ class _Copier:
         if not exchanged:
             return
         for name, value in list(vars(copy).items()):
-            if not name.startswith("_self_"):  # TensorFlow's own notes, which setattr keeps.
+            if not name.startswith("_self_"):  # TensorFlow's tracking, which setattr maintains.
                 new = _exchanged(value, exchanged)
                 if new is not value:
                     setattr(copy, name, new)
         self._retire(copy, replaced)
 
     def _retire(self, holder: keras.Layer, replaced: list[tuple[keras.Layer, keras.Layer]]) -> None:
-        """Lets nothing compute with layers of the constructor that the copies have replaced.
+        """Disables the layers of the constructor that the copies have replaced.
 
-        A tf.function, a closure or another object may still have one. It would compute with random
-        weights.
+        A tf.function, a closure or another object may still refer to one, and would compute with
+        random weights.
         """
         copies = [copy for copy in self._copies.values() if isinstance(copy, keras.Layer)]
-        kept = self._originals | {id(part) for copy in copies for part in copy._flatten_layers()}
+        in_use = self._originals | {id(part) for copy in copies for part in copy._flatten_layers()}
         weights = []
         for original, made in replaced:
             if original.built and not original.weights and not hasattr(original, "save_assets"):
-                continue  # It computes what the copy does.
+                continue  # It computes the same as the copy.
             refuse = _refusal(holder, original, self._misuses)
             for layer in made._flatten_layers():
-                if id(layer) not in kept:
+                if id(layer) not in in_use:
                     layer.call = layer.quantized_call = refuse
                     weights += layer._trainable_variables + layer._non_trainable_variables
         _refuse_traced(holder, weights)
-        for weight in weights:  # Whatever else reads them shall show.
+        for weight in weights:  # Code that reads them otherwise gets NaN.
             if keras.backend.is_float_dtype(weight.dtype):
                 weight.assign(keras.ops.full_like(weight, float("nan")))
 
     def build(self) -> None:
-        """Builds what is built in the original."""
-        # What holds parts comes first, because it may build them, and may make more of them.
+        """Builds the copies of all layers that are built in the original."""
+        # Containers come first, because they may build their parts and may create more of them.
         for pair in reversed(self._pairs):
             _build_like(*pair)
         for holder in self._holders:
             self._exchange_parts(*holder)
         for pair in self._pairs:
             _build_like(*pair)
-        if self._misuses:  # Keras does not hand on what goes wrong while it builds a model.
+        if self._misuses:  # Keras does not propagate errors while it builds a model.
             raise ValueError(self._misuses[0])
 
     def states(self) -> Iterator[tuple[keras.Layer, keras.Layer]]:
-        """All originals and copies that have a state of their own, the holder before its parts."""
-        for original, copy, whole in reversed(self._pairs):
+        """All originals and copies with a state of their own, a container before its parts."""
+        for original, copy, by_config in reversed(self._pairs):
             yield original, copy
-            if not whole:
+            if not by_config:
                 continue
             parts, copies = _parts(original), _parts(copy)
             if len(parts) != len(copies):
                 raise ValueError(
                     f"layer {original.name!r} has {len(parts)} layers in it, and {len(copies)} "
-                    "when made again from its config"
+                    "when created again from its config"
                 )
             for part, part_copy in zip(parts, copies, strict=True):
                 if _is_custom(type(part)) and type(part_copy) is not type(part):
                     raise ValueError(
                         f"layer {part.name!r} in {original.name!r} is of class "
-                        f"{_full_name(type(part))}, and of {_full_name(type(part_copy))} when made "
-                        "again from its config; classes of one name cannot be told apart there"
+                        f"{_full_name(type(part))}, and of {_full_name(type(part_copy))} when "
+                        "created again from its config, where classes of one name cannot be told "
+                        "apart"
                     )
                 yield part, part_copy
 
 
 def _parts(layer: keras.Layer) -> list[keras.Layer]:
-    """All layers in a layer, of every depth."""
+    """All layers in a layer, at every depth."""
     return layer._flatten_layers(include_self=False)
 
 
@@ -248,10 +258,10 @@ def _exchanged(value: Any, copies: dict[int, keras.Layer]) -> Any:
 
 
 def _refusal(holder: keras.Layer, part: keras.Layer, misuses: list[str]) -> Callable:
-    """A call for a layer that must not be called any more; it notes that it was."""
+    """The call method of a layer that must not be called any more; it records the misuse."""
     message = (
-        f"layer {holder.name!r} uses its layer {part.name!r} through something that has no "
-        "copy (a tf.function, functools.partial, a closure or another object); make it read the "
+        f"layer {holder.name!r} uses its layer {part.name!r} through an object that cannot be "
+        "copied (a tf.function, functools.partial, a closure or another object); make it read the "
         "layer from an attribute at each call"
     )
 
@@ -263,7 +273,7 @@ def _refusal(holder: keras.Layer, part: keras.Layer, misuses: list[str]) -> Call
 
 
 def _refuse_traced(holder: keras.Layer, weights: list[keras.Variable]) -> None:
-    """Finds a tf.function that was traced with the weights already, and so calls no layer again."""
+    """Refuses a tf.function that was already traced with the weights and so calls no layer."""
     ids = {id(weight.value) for weight in weights}
     for name in dir(holder) if ids else ():
         value = inspect.getattr_static(holder, name)
@@ -276,11 +286,11 @@ def _refuse_traced(holder: keras.Layer, weights: list[keras.Variable]) -> None:
                 )
 
 
-def _build_like(original: keras.Layer, copy: keras.Layer, whole: bool) -> None:
+def _build_like(original: keras.Layer, copy: keras.Layer, by_config: bool) -> None:
     _build_one(original, copy)
-    if whole:
+    if by_config:
         for part, part_copy in zip(original._layers, copy._layers, strict=False):
-            _build_like(part, part_copy, whole)
+            _build_like(part, part_copy, by_config)
         _build_one(original, copy)
 
 
@@ -289,13 +299,13 @@ def _build_one(original: keras.Layer, copy: keras.Layer) -> None:
         return
     builds_nothing = type(original).build is keras.Layer.build
     if builds_nothing and not all(part.built for part in copy._layers):
-        return  # Keras would warn of it; the parts are next.
+        return  # Keras would warn; the parts are built next.
     copy.build_from_config(original.get_build_config())
-    copy.built = True  # A model is not, after that.
+    copy.built = True  # build_from_config does not set it for a model.
 
 
 def _check_variables(original: keras.Model, copy: keras.Model) -> None:
-    """Finds what is not in the configs: layers added by hand, say."""
+    """Checks that no variables are missing from the configs, such as layers added later."""
     wanted, made = (
         Counter(
             f"{weight.name} {tuple(weight.shape)}{' trainable' * weight.trainable}"
@@ -306,19 +316,19 @@ def _check_variables(original: keras.Model, copy: keras.Model) -> None:
     if wanted != made:
         differences = sorted((wanted - made) + (made - wanted))
         raise ValueError(
-            f"model {original.name!r} has {wanted.total()} weights, and {made.total()} when made "
-            f"again from its config; these differ: {', '.join(differences)}"
+            f"model {original.name!r} has {wanted.total()} weights, and {made.total()} when "
+            f"created again from its config; these differ: {', '.join(differences)}"
         )
 
 
 def _compile_like(original: keras.Model, copy: keras.Model) -> None:
     if original.compiled:
-        # Again where clone_model has done it: what is trainable is known only now.
+        # Repeated after clone_model: the trainable variables are known only now.
         copy.compile_from_config(original.get_compile_config())
 
 
 def _warn_of_values(pairs: Iterator[tuple[keras.Layer, keras.Layer]]) -> None:
-    """Says which plain values of custom layers were set after the constructor, and so are lost."""
+    """Warns of plain values of custom layers that were set after the constructor and are lost."""
     lost = {}
     for original, copy in pairs:
         if not _is_custom(type(original)):
@@ -327,14 +337,14 @@ def _warn_of_values(pairs: Iterator[tuple[keras.Layer, keras.Layer]]) -> None:
             if name.startswith("_") or name == "built" or not hasattr(copy, name):
                 continue
             other = getattr(copy, name)
-            # A NaN equals itself by its repr alone.
+            # Compared by repr, because a NaN is not equal to itself.
             if all(isinstance(v, _PLAIN_VALUES) for v in (value, other)) and repr(value) != repr(
                 other
             ):
                 lost[f"{original.name}.{name} is {value!r}, in the copy {other!r}"] = None
     if lost:
         warnings.warn(
-            f"Layers are copied by their configs, which do not hold these values: "
+            f"Layers are copied by their configs, which do not contain these values: "
             f"{'; '.join(lost)}.",
             stacklevel=4,
         )
@@ -342,14 +352,14 @@ def _warn_of_values(pairs: Iterator[tuple[keras.Layer, keras.Layer]]) -> None:
 
 @contextlib.contextmanager
 def _found_by_name(model: keras.Model) -> Iterator[None]:
-    """While it is open, Keras finds the model's own classes and functions by their names.
+    """A context in which Keras finds the model's own classes and functions by their names.
 
-    Functions have names of no one else meanwhile: by those that they have, Keras could not tell
-    them from one another, nor from its own. A lambda, which it would make again from bytecode,
-    without the names of its module, is found as well once it has another name.
+    Within it functions have unique names: by their own names Keras could not distinguish them from
+    each other or from Keras' functions. A unique name also lets Keras find a lambda, which it would
+    otherwise create again from bytecode, without the globals of its module.
     """
     compiled = getattr(getattr(model, "_compile_config", None), "config", None)
-    # Of a class Keras would give the class itself for a string.
+    # Keras would replace a string by the class that is registered under it.
     strings = {part for part in keras.tree.flatten(compiled) if isinstance(part, str)}
     custom: dict[str, Any] = {}
     names: list[tuple[types.FunctionType, str]] = []
@@ -364,13 +374,13 @@ def _found_by_name(model: keras.Model) -> Iterator[None]:
                 value.__name__ = f"{value.__name__.strip('<>')}[{number}]"
             name = keras.saving.get_registered_name(named)
             others = [custom.get(name), keras.saving.get_registered_object(name)]
-            # A layer of a wrong class would be noticed.
+            # A layer of a wrong class is detected elsewhere.
             if not isinstance(value, keras.Layer) and (
                 name in strings or any(other not in (None, named) for other in others)
             ):
                 raise ValueError(
-                    f"model {model.name!r} has {_full_name(named)}, and Keras knows another object "
-                    f"by the same name, {name!r}; give it a name of its own"
+                    f"model {model.name!r} has {_full_name(named)}, and another object is "
+                    f"registered in Keras under the same name, {name!r}; give it a unique name"
                 )
             custom[name] = named
         with keras.saving.custom_object_scope(custom):
@@ -381,7 +391,7 @@ def _found_by_name(model: keras.Model) -> Iterator[None]:
 
 
 def _referred_to(model: keras.Model) -> list[Any]:
-    """The functions, and the objects with a config, that a model reaches through its attributes."""
+    """The functions and the objects with a config that are reachable from a model's attributes."""
     reached, seen = [model], {id(model)}
     for value in reached:
         if isinstance(value, (list, tuple, set)):

@@ -1,4 +1,4 @@
-"""The state of a Keras layer, copied to another that was made from its config."""
+"""Copies the state of a Keras layer to another one that was created from its config."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ import keras
 
 
 def copy_state(original: keras.Layer, copy: keras.Layer) -> None:
-    """Copies all but the parts' own, through the methods by which Keras saves it."""
-    copy._trainable = original._trainable  # Set without the underscore it would go to all parts.
+    """Copies a layer's own state, without that of its parts, by Keras' saving methods.
+
+    Example:
+      >>> import keras, numpy as np
+      >>> from tf_blockrnn._copy_state import copy_state
+      >>> original, copy = keras.layers.Dense(2), keras.layers.Dense(2)
+      >>> original.build((None, 3)), copy.build((None, 3))
+      (None, None)
+      >>> copy_state(original, copy)
+      >>> bool(np.all(original.kernel == copy.kernel))
+      True
+    """
+    copy._trainable = original._trainable  # The public setter would also set all parts.
     copy_flags(original, copy)
     if copy.dtype_policy != original.dtype_policy:
         copy.dtype_policy = original.dtype_policy
@@ -25,7 +36,7 @@ def copy_state(original: keras.Layer, copy: keras.Layer) -> None:
             copy.load_assets(folder)
     _copy_seeds(original, copy)
     if isinstance(original, keras.layers.RNN):
-        # Of a stateful layer; Keras neither counts them as variables nor saves them.
+        # The states of a stateful layer, which Keras neither counts as variables nor saves.
         states, state_copies = (keras.tree.flatten(layer.states) for layer in (original, copy))
         for state, state_copy in zip(states, state_copies, strict=True):
             if state is not None:
@@ -33,37 +44,37 @@ def copy_state(original: keras.Layer, copy: keras.Layer) -> None:
 
 
 def copy_flags(original: keras.Layer, copy: keras.Layer) -> None:
-    """Copies what may be set on every layer and is in no config."""
+    """Copies the attributes that may be set on every layer and are not in its config."""
     for name in ("_supports_masking", "autocast"):
         if getattr(copy, name) != getattr(original, name):
             setattr(copy, name, getattr(original, name))
 
 
 def _copy_variables(original: keras.Layer, copy: keras.Layer) -> None:
-    """Copies the layer's own variables as they are, and what each says of itself.
+    """Copies the values and attributes of the layer's own variables.
 
-    Keras' methods load LoRA's factors as zeros, because they have saved the product in the kernel.
+    Keras' methods load LoRA's factors as zeros, because they save their product in the kernel.
     """
     own, own_copies = _own_variables(original), _own_variables(copy)
     if [v.name for v in own] != [v.name for v in own_copies]:
-        return  # copy_model finds and tells it.
+        return  # copy_model detects and reports it.
     for variable, variable_copy in zip(own, own_copies, strict=True):
         variable_copy.assign(variable)
         variable_copy.trainable = variable.trainable
         variable_copy.regularizer = _counterpart(variable.regularizer, original, copy)
         variable_copy.constraint = _counterpart(variable.constraint, original, copy)
     if hasattr(original, "lora_alpha"):
-        copy.lora_alpha = original.lora_alpha  # Dense and Embedding do not build with it.
+        copy.lora_alpha = original.lora_alpha  # Dense and Embedding do not restore it in build().
 
 
 def _own_variables(layer: keras.Layer) -> list[keras.Variable]:
-    """Those that are not its parts', by name: quantize() makes them in an order of its own."""
+    """The layer's own variables, sorted by name: quantize() creates them in another order."""
     own = layer._trainable_variables + layer._non_trainable_variables
     return sorted(own, key=lambda variable: variable.name)
 
 
 def _counterpart(value: Any, original: keras.Layer, copy: keras.Layer) -> Any:
-    """What the copy has in the place of an attribute of the original; without one the value."""
+    """The copy's attribute that corresponds to an attribute of the original, or the value."""
     for name, attribute in vars(original).items():
         if attribute is value and value is not None:
             return getattr(copy, name, value)
@@ -73,8 +84,8 @@ def _counterpart(value: Any, original: keras.Layer, copy: keras.Layer) -> Any:
 def _copy_seeds(original: keras.Layer, copy: keras.Layer) -> None:
     """Copies the states of seed generators.
 
-    Keras' Dropout and its like make one only for a rate above 0, and the rate may have been another
-    when the original was made. One that only the copy has stays as it is.
+    Layers like Keras' Dropout create one only for a rate above 0, and the rate may have been
+    another when the original was created. One that only the copy has is not changed.
     """
     for name, seed in vars(original).items():
         if isinstance(seed, keras.random.SeedGenerator) and getattr(copy, name, None) is None:
@@ -86,7 +97,7 @@ def _copy_seeds(original: keras.Layer, copy: keras.Layer) -> None:
     if seeds and len(seeds) != len(seed_copies):
         raise ValueError(
             f"layer {original.name!r} has {len(seeds)} seed generators, and {len(seed_copies)} "
-            "when made again from its config"
+            "when created again from its config"
         )
     for seed, seed_copy in zip(seeds, seed_copies, strict=False):
         seed_copy.state.assign(seed.state)

@@ -1,4 +1,4 @@
-"""Says what is installed and in use, and checks one op against NumPy."""
+"""Reports versions, engines and CUDA support, and checks one op against NumPy."""
 
 from __future__ import annotations
 
@@ -35,35 +35,41 @@ def _difference_from_numpy() -> float:
 
 
 def _gpu(details: dict, architectures: list[str]) -> str:
-    """What a GPU is, and which of the built kernels run on it."""
+    """A GPU's name and architecture, and which of the built kernels run on it."""
     name = details.get("device_name", "unknown")
     if "compute_capability" not in details:
         return name
     major, minor = details["compute_capability"]
     built = sorted(int(architecture.removeprefix("sm_")) for architecture in architectures)
-    # Machine code runs on its own architecture and later ones of the same major version; what is
-    # newer than all of them compiles the kernels from PTX.
+    # Machine code runs on its own architecture and later ones of the same major version; on newer
+    # GPUs the driver compiles the kernels from PTX.
     if any(number // 10 == major and number % 10 <= minor for number in built):
         kernels = "built for it"
     elif 10 * major + minor > built[-1]:
-        kernels = "compiled for it from PTX at the first use, which takes a while"
+        kernels = "compiled from PTX at the first use, which takes a while"
     else:
         kernels = "NOT built for it: the ops fail there"
     return f"{name}, sm_{major}{minor}: {kernels}"
 
 
 def _driver(version: str, built: str) -> str:
-    """Whether a driver runs what was built with this CUDA: that of its major version or newer."""
+    """Whether the driver supports the major CUDA version of the build, as text.
+
+    Example:
+      >>> from tf_blockrnn import _doctor
+      >>> _doctor._driver("13.1", built="13.0"), _doctor._driver("12.4", built="13.0")
+      ('of CUDA 13.1: ok', 'of CUDA 12.4: TOO OLD for CUDA 13: the ops fail on a GPU')
+    """
     if not version:
         return "none: the ops fail on a GPU"
     needed = int(built.split(".")[0])
-    well = int(version.split(".")[0]) >= needed
-    verdict = "ok" if well else f"TOO OLD for CUDA {needed}: the ops fail on a GPU"
+    is_new_enough = int(version.split(".")[0]) >= needed
+    verdict = "ok" if is_new_enough else f"TOO OLD for CUDA {needed}: the ops fail on a GPU"
     return f"of CUDA {version}: {verdict}"
 
 
 def _cuda(cuda: dict, found: dict) -> list[tuple[str, str]]:
-    """Names and values of the lines about CUDA: what was built, and what is here."""
+    """Names and values of the lines about CUDA: the build, and the GPUs found."""
     if cuda["missing"]:
         return [("CUDA", f"not in this build: {cuda['missing']}")]
     gpus = found["devices"]
@@ -74,7 +80,7 @@ def _cuda(cuda: dict, found: dict) -> list[tuple[str, str]]:
         lines.append((f"GPU {number}", _gpu(details, cuda["architectures"])))
     if not gpus:
         return lines
-    without = f"none, the kernels' own products are used ({found['cublas_problem']})"
+    without = f"none, the engine's own GEMM kernels are used ({found['cublas_problem']})"
     driver = ("driver", _driver(found["driver"], cuda["version"]))
     return [*lines, driver, ("cuBLAS", found["cublas"] or without)]
 
@@ -85,7 +91,7 @@ _TOLERANCE = 1e-5
 
 
 def main(arguments: list[str]) -> int:
-    """Prints the report; the status is 0 when all is well."""
+    """Prints the report; the exit status is 0 if there is no problem."""
     if arguments:
         print("doctor takes no arguments", file=sys.stderr)
         return 2
@@ -106,7 +112,7 @@ def main(arguments: list[str]) -> int:
         # TensorFlow puts {{node names}} before the message.
         _report.show([("GRUBlockCell", f"FAILED: {error.message.split('}} ')[-1]}")])
         return 1
-    well = difference < _TOLERANCE
-    verdict = "ok" if well else "WRONG"
+    is_right = difference < _TOLERANCE
+    verdict = "ok" if is_right else "WRONG"
     _report.show([("GRUBlockCell", f"{verdict}: {difference:.1e} from NumPy")])
-    return 0 if well and isa else 1
+    return 0 if is_right and isa else 1

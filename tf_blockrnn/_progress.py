@@ -1,11 +1,20 @@
-"""The progress bar of the verbs that take long."""
+"""The progress bar of the long-running verbs."""
 
 import sys
 from typing import TextIO
 
 
 class Progress:
-    """A progress bar: one line that is rewritten, or on no terminal a line per tenth."""
+    """A progress bar: one rewritten line on a terminal, otherwise a line per tenth.
+
+    Example:
+      >>> import io
+      >>> from tf_blockrnn._progress import Progress
+      >>> stream = io.StringIO()
+      >>> Progress("work", stream).show(0.5, "half done")
+      >>> stream.getvalue()
+      'work [############............]  50%  half done\\n'
+    """
 
     def __init__(self, label: str, stream: TextIO | None = None):
         self.label = label
@@ -14,7 +23,7 @@ class Progress:
         self._shown = -1
 
     def show(self, share: float, note: str) -> None:
-        """share: of the work that is done, 0..1."""
+        """Shows the share of the work that is done, 0..1, and a note."""
         share = min(1.0, share)
         if not self.live and int(share * 10) == self._shown:
             return

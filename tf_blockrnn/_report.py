@@ -1,4 +1,4 @@
-"""The lines of the doctor's report: their form, and those that can be told where nothing works."""
+"""The lines of the doctor's report: their format, and those that need no working ops."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from tf_blockrnn._version import VERSION
 
 
 def show(lines: Iterable[tuple[str, str]]) -> None:
-    """Prints names and values."""
+    """Prints names and values.
+
+    Example:
+      >>> from tf_blockrnn import _report
+      >>> _report.show([("compiler", "g++ 12")])
+      compiler         g++ 12
+    """
     for name, value in lines:
         print(f"{name:<16} {value}")
 
 
 def failure(error: Exception) -> str:
-    """An error as the value of a line."""
+    """The text of an error for a line of the report."""
     return f"FAILED: {type(error).__name__}: {error}"
 
 
@@ -30,7 +36,7 @@ def _version(module: str) -> str:
 
 
 def versions() -> list[tuple[str, str]]:
-    """What is installed, and which TensorFlow the libraries are for."""
+    """The installed versions, and the TensorFlow that the libraries were built for."""
     built_for = _loader.built_for()
     built = f"built for {built_for}" if built_for else "nothing is built"
     return [

@@ -1,4 +1,4 @@
-"""Arguments as tensors: their type, their dims, what stands for none, and how one is refused."""
+"""Arguments as tensors: their types and dims, placeholders for omitted inputs, and errors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tensorflow.python.eager import context
 
 
 def refusal(message: str) -> Exception:
-    """The error for an argument that does not fit, of the type that TensorFlow has for its ops."""
+    """The error for an invalid argument, of the same type as the errors of TensorFlow's ops."""
     if tf.executing_eagerly():
         return tf.errors.InvalidArgumentError(None, None, message)
     return ValueError(message)
 
 
 def as_tensor(value: tf.Tensor, dtype: tf.DType | None = None) -> tf.Tensor:
-    """An argument as a tensor; numbers and arrays become one of that dtype."""
-    if isinstance(value, tf.Tensor):  # to ask costs a fraction of what the conversion does
+    """An argument as a tensor; numbers and arrays are converted to `dtype`."""
+    if isinstance(value, tf.Tensor):  # the check is much cheaper than the conversion
         return value
     return tf.convert_to_tensor(value, None if tf.is_tensor(value) else dtype)
 
@@ -35,27 +35,33 @@ def integers(argument: str, value: int | tf.Tensor) -> tf.Tensor:
 
 
 def known_dim(tensor: tf.Tensor, axis: int) -> int | None:
-    """A dim of a tensor of known rank, if it is known.
+    """A dim of a tensor of known rank, or None if it is not known.
 
-    A number under `tf.compat.v1.disable_v2_tensorshape` too, which makes objects of dims.
+    It is an int also under `tf.compat.v1.disable_v2_tensorshape`, where dims are objects.
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from tf_blockrnn import _tensors
+      >>> _tensors.known_dim(tf.zeros([2, 3]), 1)
+      3
     """
     return tf.compat.dimension_value(tensor.shape[axis])
 
 
 def dim(tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
-    """A dim of a tensor that should have that rank, as a number where it is known."""
+    """A dim of a tensor that should have that rank, as an int if it is known."""
     known = known_dim(tensor, axis) if tensor.shape.rank == rank else None
     return tf.shape(tensor)[axis] if known is None else known
 
 
 @functools.lru_cache(maxsize=64)
 def _none_eager(dtype: tf.DType, device: str | None) -> tf.Tensor:
-    del device  # part of the key: where it is made
+    del device  # part of the cache key: the device of the tensor
     return tf.zeros([0], dtype)
 
 
 def none(dtype: tf.DType) -> tf.Tensor:
-    """What an op takes for an input that is left out."""
+    """The tensor that an op takes for an omitted input."""
     if not tf.executing_eagerly():
         return tf.zeros([0], dtype)
     return _none_eager(dtype, context.context().device_name)

@@ -1,4 +1,4 @@
-"""Models on the fused layers, and back to plain Keras."""
+"""Conversion of models to the fused layers, and back to plain Keras."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import keras
 
 from tf_blockrnn import layers
-from tf_blockrnn._copy_model import copy_model, made_again
+from tf_blockrnn._copy_model import copy_model, recreate
 from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._extended_lstm_cell import extra_config
 
@@ -26,45 +26,47 @@ def convert_model(model: keras.Model) -> keras.Model:
     `keras.layers.RNN`, becomes its namesake in `tf_blockrnn.layers`: in Sequential, functional and
     nested models, in `Bidirectional`, `TimeDistributed` and other wrappers, and in the attributes
     of custom layers and subclassed models (layers themselves, and lists, tuples, dicts and sets of
-    them). Names, weights, states of stateful layers, seed generators, statistics, vocabularies,
-    `supports_masking`, `trainable` and what single variables say (`trainable`, regularizer,
-    constraint) are kept, and a layer that is shared stays shared. The original is not changed.
+    them). The copy keeps names, weights, states of stateful layers, seed generators, statistics,
+    vocabularies, `supports_masking`, `trainable`, the attributes of single variables (`trainable`,
+    regularizer, constraint) and the sharing of layers. The original is not changed.
 
-    What stays as it is: a layer that the ops cannot compute (another activation, a GRUCell with
-    reset_after, a GPU in sight where the build has no CUDA), because it would gain nothing and need
-    this package; and a subclass of Keras' layers, whose changes would be lost. A warning names them
-    and says why.
+    Two kinds of layers are not converted: a layer that the ops do not support (another activation,
+    a GRUCell with reset_after, a visible GPU where the build has no CUDA), because it would gain
+    nothing and need this package; and a subclass of Keras' layers, whose changes would be lost. A
+    warning names them and the reasons.
 
     A compiled model is compiled again with the same configuration, as `clone_model` does it: the
-    optimizer and the metrics start afresh. XLA cannot compile the ops; where jit_compile=True asks
-    for it, Keras warns and does without. A subclassed model that creates its layers in its
-    constructor creates Keras' again when it is loaded from a `.keras` file; convert it again then.
-    Its copy is built and has never been called: call it once before `export`.
+    optimizer and the metrics are new. XLA cannot compile the ops; with jit_compile=True Keras warns
+    and compiles without XLA. A subclassed model that creates its layers in its constructor creates
+    Keras' again when it is loaded from a `.keras` file, and then has to be converted again. Its
+    copy is built but has never been called: call it once before `export`.
 
-    Custom layers and models are copied through their `get_config`. What was set on them after the
-    constructor, and is not in the config, is lost: a warning names the numbers, strings and truth
-    values, arrays and other objects it does not see. Functions are not copied, lambdas neither: the
-    copy calls those of the original. While it copies, they have other names (`__name__`), so that
-    Keras does not mistake one for another; do not save a model in another thread meanwhile.
+    Custom layers and models are copied through their `get_config`. Attributes that were set after
+    the constructor, and are not in the config, are lost: a warning names those that are numbers,
+    strings or bools, but not arrays and other objects. Functions and lambdas are not copied: the
+    copy calls those of the original. During the copy they have other names (`__name__`), so that
+    Keras does not confuse them; do not save a model in another thread meanwhile.
 
-    What a constructor makes of a layer with weights, as `tf.function(self.rnn)`, a
-    `functools.partial` or a closure over it, has no copy. Its use is an error, here if the model is
-    run to build it, else when the copy is called; `tf.function(lambda x: self.rnn(x))`, which finds
-    the layer when it is called, is fine. Who reads such a layer's weights without a call gets NaN.
+    Objects that a constructor creates from a layer with weights, such as `tf.function(self.rnn)`, a
+    `functools.partial` or a closure over it, cannot be copied. Their use is an error, here if the
+    model is called to build it, otherwise when the copy is called; `tf.function(lambda x:
+    self.rnn(x))`, which looks up the layer when it is called, works. Code that reads such a layer's
+    weights without calling it gets NaN.
 
     Args:
       model: any Keras model that `get_config` describes.
 
     Returns:
-      A new model of the same type, with equal predictions as far as configs and weights tell.
+      A new model of the same type, with equal predictions as far as configs and weights determine
+      them.
 
     Raises:
-      TypeError: model is no Keras model.
+      TypeError: model is not a Keras model.
       NotImplementedError: a custom layer or a subclassed model has no `get_config`.
       ValueError: a subclass of Sequential or Functional whose constructor takes other arguments, a
-        part whose copy turns out to have other variables or seed generators, a layer that is used
-        through something that has no copy, or two classes of one name, or functions registered by
-        one name, where Keras has but the name to find them.
+        part whose copy has other variables or seed generators, a layer that is used through an
+        object that cannot be copied, or two classes or registered functions with the same name,
+        where Keras can find them only by name.
       RuntimeError: Keras' backend is not TensorFlow.
 
     Example:
@@ -87,35 +89,36 @@ def convert_model(model: keras.Model) -> keras.Model:
             attempt = _attempt(fused, layer)
             if attempt.fused:
                 return fused
-            # Asked later, when the functions have their own names again.
+            # Evaluated later, when the functions have their own names again.
             left.append((layer.name, lambda: attempt.why_not_fused))
         elif isinstance(layer, _RECURRENT) and cls not in _RECURRENT:
-            left.append((layer.name, lambda: f"{cls.__name__} is a subclass of its own"))
+            left.append((layer.name, lambda: f"{cls.__name__} is a custom subclass"))
         return cls if cls in _RECURRENT else None
 
     copy = copy_model(model, class_of)
     if left:
         names = dict.fromkeys(f"{name} ({reason()})" for name, reason in left)
-        warnings.warn(f"convert_model left as they are: {', '.join(names)}.", stacklevel=2)
+        warnings.warn(f"convert_model did not convert: {', '.join(names)}.", stacklevel=2)
     return copy
 
 
 def restore_model(model: keras.Model) -> keras.Model:
     """Copies a model, with Keras' own layers in place of those of this package.
 
-    The opposite of `convert_model`, kept and lost alike. What it returns needs nothing of this
-    package: it can be saved, sent and loaded where only Keras is.
+    The inverse of `convert_model`, which describes what the copy keeps and loses. The result does
+    not depend on this package: it can be saved, shipped and loaded with Keras alone.
 
     Args:
       model: any Keras model that `get_config` describes.
 
     Returns:
-      A new model of the same type, with equal predictions as far as configs and weights tell.
+      A new model of the same type, with equal predictions as far as configs and weights determine
+      them.
 
     Raises:
-      TypeError: model is no Keras model.
-      ValueError: a layer uses what Keras' has not (peepholes, a clip, a projection), or a reason
-        that `convert_model` has.
+      TypeError: model is not a Keras model.
+      ValueError: a layer uses a feature that Keras' lacks (peepholes, a clip, a projection), or one
+        of the reasons of `convert_model`.
       RuntimeError: Keras' backend is not TensorFlow.
 
     Example:
@@ -147,13 +150,13 @@ def _check(function: str, model: Any) -> None:
 
 
 def _attempt(fused: type, layer: keras.Layer) -> keras.Layer:
-    """A layer of Keras made fused, if the ops can compute what it does; it tells."""
-    # A layer that is not fused warns of it, once. This one is only tried.
-    said = set(_fusing._said)
+    """The fused counterpart of a Keras layer; its `fused` says whether the ops support it."""
+    # A layer that is not fused warns once. This one is only a trial.
+    warned = set(_fusing._warned)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        attempt = made_again(fused, layer)
-    _fusing._said.intersection_update(said)
+        attempt = recreate(fused, layer)
+    _fusing._warned.intersection_update(warned)
     return attempt
 
 
@@ -162,5 +165,5 @@ def _refuse_extras(plain: type, layer: keras.Layer) -> None:
     if extras:
         raise ValueError(
             f"restore_model: layer {layer.name!r} has {', '.join(extras)}, "
-            f"which keras.layers.{plain.__name__} has not"
+            f"which keras.layers.{plain.__name__} does not have"
         )

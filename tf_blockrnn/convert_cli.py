@@ -1,7 +1,25 @@
 """`python -m tf_blockrnn convert IN OUT --to ...`: weights from one framework's file to another's.
 
-Exit status: 0 when OUT was written; 1 when IN cannot be read or OUT cannot hold it; 2 when the
-command does not say what to do. OUT is only touched once the whole of it is written.
+Exit status: 0 if OUT was written; 1 if IN cannot be read or OUT cannot represent it; 2 if the
+options are wrong or not sufficient. OUT is replaced only after it has been written completely.
+
+Example:
+  >>> import contextlib, tempfile
+  >>> import numpy as np
+  >>> from tf_blockrnn import convert_cli, weights
+  >>> one = weights.DirectionWeights(np.ones([3, 5, 4], "f4"), np.ones([3, 4, 4], "f4"))
+  >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
+  >>> with contextlib.chdir(tempfile.mkdtemp()):
+  ...     weights.to_npz(gru, "gru.npz")
+  ...     convert_cli.main(["gru.npz", "gru.npy", "--to", "cudnn"])
+  gru.npz: gru: gru (reset after), 1 layer, one direction, I = 5, H = 4, float32
+  array                shape      location
+  layer 0 forward w_x  [3, 5, 4]  params[0:60]
+  layer 0 forward w_h  [3, 4, 4]  params[60:108]
+  params: 132 of float32
+  geometry: rnn_mode='gru', num_units=4, input_size=5, num_layers=1, direction='unidirectional', ...
+  gru.npy: 656 bytes
+  0
 """
 
 from __future__ import annotations
@@ -26,18 +44,18 @@ IN is one of
   .h5                 a Keras model or weights, of Keras 2 or 3
   .pt, .pth           a PyTorch state dict
   .onnx               an ONNX model
-  .npz                what --to npz wrote
+  .npz                weights written by --to npz
   anything else       the prefix of a TensorFlow 1 checkpoint
 """
 
-_EPILOG = """Where IN has several layers, --layer chooses; a list, with commas between, becomes a
+_EPILOG = """If IN has several layers, --layer selects one; a list separated by commas becomes a
 stack, from the input up: --layer lstm_1,lstm_2
 
 Example:
   python -m tf_blockrnn convert model.ckpt-1000 model.keras --to keras --cell LSTMBlockCell
 """
 
-# What a file that is damaged, or none of its kind, makes the frameworks raise.
+# The errors that the frameworks raise for a corrupt file or a file of another kind.
 _FAILURES = (
     OSError,
     ValueError,
@@ -49,8 +67,8 @@ _FAILURES = (
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """The above, and what ONNX raises of a model with a fault or without its external data."""
-    onnx = sys.modules.get("onnx")  # which is only there if it was needed
+    """_FAILURES, and ONNX's error for an invalid model or one without its external data."""
+    onnx = sys.modules.get("onnx")  # imported only if it was needed
     return _FAILURES if onnx is None else (*_FAILURES, onnx.checker.ValidationError)
 
 
@@ -64,44 +82,43 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("source", metavar="IN", help="the file to read")
     parser.add_argument("target", metavar="OUT", help="the file to write")
-    parser.add_argument("--to", required=True, choices=TARGETS, help="what OUT shall be")
+    parser.add_argument("--to", required=True, choices=TARGETS, help="the format of OUT")
     parser.add_argument("--layer", metavar="NAME[,NAME...]", help="which layers of IN")
     parser.add_argument(
         "--cell",
-        help="of a state dict or .h5 weights: lstm, gru, rnn_tanh or rnn_relu, where the number "
-        "of gates does not say it; of a TensorFlow 1 checkpoint: the class of the cells",
+        help="for a state dict or .h5 weights: lstm, gru, rnn_tanh or rnn_relu, if the number "
+        "of gates does not determine it; for a TensorFlow 1 checkpoint: the class of the cells",
     )
-    parser.add_argument("--scope", help="of a TensorFlow 1 checkpoint: where the cells are")
+    parser.add_argument("--scope", help="for a TensorFlow 1 checkpoint: the scope of the cells")
     parser.add_argument(
         "--forget-bias",
         type=float,
-        help="of a TensorFlow 1 checkpoint: what the cells were made with, by default what "
-        "TensorFlow takes",
+        help="for a TensorFlow 1 checkpoint: the argument of the cells (default: TensorFlow's)",
     )
     parser.add_argument(
         "--cell-clip",
         type=float,
-        help="of .h5 weights or a TensorFlow 1 checkpoint: what the cells were made with, by "
-        "default none",
+        help="for .h5 weights or a TensorFlow 1 checkpoint: the argument of the cells (default: "
+        "none)",
     )
     parser.add_argument(
         "--reset",
         choices=("before", "after"),
-        help="of .h5 weights of a gru without biases, which would tell it: whether the reset gate "
-        "acts before the product or after it",
+        help="for .h5 weights of a gru without biases, whose shape would determine it: whether the "
+        "reset gate acts before or after the GEMM",
     )
     parser.add_argument(
         "--package",
         choices=("keras", "tf_blockrnn"),
         default="keras",
-        help="whose layers --to keras shall make; tf_blockrnn's can have peepholes, a projection "
-        "and a clip",
+        help="the package of the layers with --to keras; those of tf_blockrnn can have peepholes, "
+        "a projection and a clip",
     )
     return parser
 
 
 class _Bar:
-    """A progress bar on a terminal, nothing elsewhere."""
+    """A progress bar if stderr is a terminal."""
 
     def __init__(self):
         self._progress = None
@@ -134,11 +151,11 @@ def _check_target(options: argparse.Namespace) -> None:
         raise _files.UsageError("--package is for --to keras")
 
 
-def _write(answer: _files.Answer, options: argparse.Namespace) -> Written:
-    """Writes beside OUT, and moves it there when it is whole."""
+def _write(contents: _files.FileContents, options: argparse.Namespace) -> Written:
+    """Writes a temporary file beside OUT, and renames it to OUT when it is complete."""
     final = pathlib.Path(options.target)
     partial = final.with_name(f".{final.stem}.{os.getpid()}{final.suffix}")
-    job = Job(answer.weights, answer.reverse, str(partial), options.package)
+    job = Job(contents.weights, contents.reverse, str(partial), options.package)
     try:
         written = TARGETS[options.to].write(job)
         os.replace(partial, final)
@@ -147,25 +164,27 @@ def _write(answer: _files.Answer, options: argparse.Namespace) -> Written:
     return written
 
 
-def _in_words(weights: RecurrentWeights) -> str:
+def _description(weights: RecurrentWeights) -> str:
     first = weights.layers[0].forward
     reset = {None: "", True: " (reset after)", False: " (reset before)"}[weights.reset_after]
     layers = f"{weights.num_layers} layer" + ("s" if weights.num_layers > 1 else "")
-    ways = {1: "one direction", 2: "both directions", None: "mixed directions"}[weights.directions]
+    directions = {1: "one direction", 2: "both directions", None: "mixed directions"}[
+        weights.directions
+    ]
     sizes = f"I = {weights.input_size}, H = {first.units}"
     sizes += f", P = {first.output_size}" if first.w_p is not None else ""
     clip = f", clip {weights.cell_clip:g}" if weights.cell_clip else ""
-    return f"{weights.cell}{reset}, {layers}, {ways}, {sizes}{clip}, {weights.dtype.name}"
+    return f"{weights.cell}{reset}, {layers}, {directions}, {sizes}{clip}, {weights.dtype.name}"
 
 
 def _summary(weights: RecurrentWeights, written: Written) -> str:
-    """A table: each array, its shape and the place where it went."""
-    rows = [("array", "shape", "went to")]
-    for number, way, one in weights.named_directions():
+    """A table: each array, its shape and its location in OUT."""
+    rows = [("array", "shape", "location")]
+    for number, direction_name, one in weights.named_directions():
         for name, array in arrays_of(one).items():
             shape = f"[{', '.join(map(str, array.shape))}]"
-            place = written.places[number, way, name]
-            rows.append((f"layer {number} {way} {name}", shape, place))
+            place = written.places[number, direction_name, name]
+            rows.append((f"layer {number} {direction_name} {name}", shape, place))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "\n".join(
         f"{name:<{widths[0]}}  {shape:<{widths[1]}}  {place}" for name, shape, place in rows
@@ -174,7 +193,7 @@ def _summary(weights: RecurrentWeights, written: Written) -> str:
 
 def _convert(options: argparse.Namespace) -> None:
     _check_target(options)
-    question = _files.Question(
+    read_options = _files.ReadOptions(
         layers=tuple(options.layer.split(",")) if options.layer is not None else (),
         cell=options.cell,
         scope=options.scope,
@@ -185,21 +204,21 @@ def _convert(options: argparse.Namespace) -> None:
     bar = _Bar()
     try:
         bar.show(0.1, f"reading {options.source}")
-        answer = _files.read(options.source, question)
+        contents = _files.read(options.source, read_options)
         bar.show(0.5, f"writing {options.target}")
-        written = _write(answer, options)
+        written = _write(contents, options)
         bar.show(1.0, "done")
     finally:
         bar.done()
-    print(f"{options.source}: {', '.join(answer.layers)}: {_in_words(answer.weights)}")
-    print(_summary(answer.weights, written))
-    for line in (*answer.notes, *written.lines):
+    print(f"{options.source}: {', '.join(contents.layers)}: {_description(contents.weights)}")
+    print(_summary(contents.weights, written))
+    for line in (*contents.notes, *written.lines):
         print(line)
     print(f"{options.target}: {os.path.getsize(options.target)} bytes")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the command and gives the exit status."""
+    """Runs the command and returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
         _convert(options)
@@ -210,7 +229,7 @@ def main(arguments: Sequence[str]) -> int:
         print(f"convert: this needs the package {error.name}: it is missing", file=sys.stderr)
         return 1
     except _failures() as error:
-        words = " ".join(str(error).split()) or type(error).__name__  # Keras' take several lines
-        print(f"convert: {options.source}: {words}", file=sys.stderr)
+        message = " ".join(str(error).split()) or type(error).__name__  # Keras' have several lines
+        print(f"convert: {options.source}: {message}", file=sys.stderr)
         return 1
     return 0

@@ -1,11 +1,16 @@
-"""`python -m tf_blockrnn demo`: learns English, character by character, with the fused ops.
+"""`python -m tf_blockrnn demo`: trains a character model on English text with the fused ops.
 
-The text is the documentation that CPython carries (`pydoc_data.topics`). Each kind of model is
-trained through our ops, cell by cell or whole sequences at a time; the same model on Keras' own
-cell or layer runs the first steps beside it, in turns, which gives both speeds and shows that both
-learn the same.
+The text is CPython's own documentation (`pydoc_data.topics`). Each kind of model is trained with
+our ops, step by step in a cell or with one call per sequence. For the first steps the same model
+on Keras' own cell or layer is trained alternately with it, which measures both speeds and shows
+that both compute the same losses.
 
 To add a kind of model, add an entry to `KINDS`.
+
+Example:
+  >>> from tf_blockrnn import demo
+  >>> [kind.name for kind in demo.KINDS]
+  ['GRU cell', 'LSTM cell', 'GRU', 'LSTM']
 """
 
 import argparse
@@ -24,11 +29,11 @@ from tf_blockrnn import layers
 from tf_blockrnn._progress import Progress
 
 BATCH = 32
-WINDOW = 64  # characters; the gradient goes back this far
+WINDOW = 64  # characters; the length of truncated backpropagation
 EMBEDDING = 32
 PEAK_LEARNING_RATE = 8e-3
 WARMUP_STEPS = 60
-HELD_BACK = 0.1  # share of the text
+HELD_OUT = 0.1  # share of the text
 EVALUATIONS = 10  # per training
 SPEED_ROUNDS = 8
 STEPS_PER_ROUND = 5
@@ -37,9 +42,9 @@ NO_PLOT = "none"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of model: how to make its recurrent layer, ours and Keras', from the units.
+    """A kind of model: functions that create its recurrent layer, ours and Keras', from the units.
 
-    Layers take (x, initial_state) and give (outputs, *states); `cell.units` is their size.
+    Layers take (x, initial_state) and return (outputs, *states); `cell.units` is their size.
     """
 
     name: str
@@ -81,44 +86,44 @@ KINDS = (
 
 @dataclass
 class Outcome:
-    """What one kind of model gave. Curves are (characters seen, bits per character)."""
+    """The results of one kind of model. Curves are (characters seen, bits per character)."""
 
     name: str
     ours_per_second: float = 0.0
     peer_per_second: float = 0.0
     difference: float = 0.0  # largest, between the losses of our model and Keras' over the rounds
     train: list[tuple[int, float]] = field(default_factory=list)
-    held_back: list[tuple[int, float]] = field(default_factory=list)
+    held_out: list[tuple[int, float]] = field(default_factory=list)
     sample: str = ""
 
     @property
     def bits(self) -> float:
-        return self.held_back[-1][1]
+        return self.held_out[-1][1]
 
 
 class Text:
-    """The text as numbers: a part to learn from and a part that is held back."""
+    """The text as character numbers: a training part and a held-out part."""
 
     def __init__(self, seed: int):
         from pydoc_data.topics import topics
 
-        # Some topics contain others. A paragraph counts once, so that nothing that is held back
-        # was seen in training; and the topics are shuffled, so that both parts are alike.
+        # Some topics contain others. Each paragraph is used once, so that no held-out text is seen
+        # in training; and the topics are shuffled, so that both parts are similar.
         names = np.random.default_rng(seed).permutation(sorted(topics))
         paragraphs = {" ".join(p.split()): p for name in names for p in topics[name].split("\n\n")}
         text = "\n\n".join(p for key, p in paragraphs.items() if key)
         self.alphabet = sorted(set(text))
         number = {character: i for i, character in enumerate(self.alphabet)}
         ids = np.array([number[character] for character in text], np.int32)
-        cut = int(len(ids) * (1 - HELD_BACK))
-        self.train, self.held_back = ids[:cut], ids[cut:]
+        cut = int(len(ids) * (1 - HELD_OUT))
+        self.train, self.held_out = ids[:cut], ids[cut:]
 
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(self.alphabet[i] for i in ids)
 
 
 def windows(ids: np.ndarray) -> Iterator[np.ndarray]:
-    """One pass over the text as [BATCH, WINDOW + 1]: rows go on from window to window."""
+    """One pass over the text as [BATCH, WINDOW + 1]; each row continues in the next window."""
     row = (len(ids) - 1) // BATCH
     starts = np.arange(BATCH)[:, None] * row
     for begin in range(0, row - WINDOW + 1, WINDOW):
@@ -147,15 +152,15 @@ class CharacterModel:
         return self.recurrent.get_initial_state(batch)
 
     def copy_weights(self, other: "CharacterModel") -> None:
-        for mine, its in zip(self.variables, other.variables, strict=True):
-            mine.assign(its)
+        for variable, value in zip(self.variables, other.variables, strict=True):
+            variable.assign(value)
 
     def _predict(self, ids, states):
         hidden, *states = self.recurrent(self.embedding(ids), initial_state=states)
         return self.dense(hidden), states
 
     def _loss(self, window, states):
-        """Bits per character over a window, and the states after it."""
+        """Returns the bits per character over a window, and the states after it."""
         logits, states = self._predict(window[:, :-1], states)
         nats = tf.nn.sparse_softmax_cross_entropy_with_logits(window[:, 1:], logits)
         return tf.reduce_mean(nats) / np.log(2.0), states
@@ -176,7 +181,7 @@ class CharacterModel:
         return float(np.mean(bits))
 
     def generate(self, prompt: Sequence[int], length: int, temperature: float, seed: int):
-        """Numbers of `length` characters after the prompt."""
+        """Yields the numbers of `length` characters after the prompt."""
         random = np.random.default_rng(seed)
         logits, states = self.predict(np.array([prompt], np.int32), self.zero_states(1))
         for _ in range(length):
@@ -188,7 +193,7 @@ class CharacterModel:
 
 
 class Trainer:
-    """Takes a model through the text, window after window, pass after pass."""
+    """Trains a model on the text, window by window, in any number of passes."""
 
     def __init__(self, model: CharacterModel, ids: np.ndarray):
         self.model = model
@@ -202,9 +207,9 @@ class Trainer:
         return self.steps * BATCH * WINDOW
 
     def step(self, share: float = 0.0) -> float:
-        """One training step, when this share of the training is done; its bits per character.
+        """One training step after the given share of the training; returns bits per character.
 
-        The learning rate warms up, and falls as a cosine to the end.
+        The learning rate has a linear warm-up and a cosine decay.
         """
         rate = min(1.0, (self.steps + 1) / WARMUP_STEPS)
         rate *= 0.02 + 0.98 * 0.5 * (1.0 + np.cos(np.pi * min(1.0, share)))
@@ -220,13 +225,13 @@ class Trainer:
 
 
 def compare_speeds(ours: Trainer, peer: Trainer, seconds: float, outcome: Outcome) -> None:
-    """Trains both side by side in turns; fills in the speeds (medians of rounds)."""
-    progress = Progress(f"{outcome.name:9} beside Keras'")
+    """Trains both models alternately; fills in the speeds (medians of rounds)."""
+    progress = Progress(f"{outcome.name:9} against Keras'")
     deadline = time.monotonic() + seconds
     speeds, losses = {ours: [], peer: []}, {ours: [], peer: []}
     # Round 0 traces the functions and warms up; it does not count.
     for number in range(SPEED_ROUNDS + 1):
-        # Who goes first alternates too.
+        # The order of the two alternates too.
         for trainer in (ours, peer) if number % 2 else (peer, ours):
             begin = time.monotonic()
             losses[trainer] += [trainer.step() for _ in range(STEPS_PER_ROUND)]
@@ -243,21 +248,21 @@ def compare_speeds(ours: Trainer, peer: Trainer, seconds: float, outcome: Outcom
 
 
 def train(trainer: Trainer, text: Text, steps: int, deadline: float, outcome: Outcome) -> None:
-    """Trains up to the given number of steps, fewer if they would not end before the deadline."""
-    progress = Progress(f"{outcome.name:9} training     ")
+    """Trains for up to the given number of steps, or fewer if the deadline requires it."""
+    progress = Progress(f"{outcome.name:9} training      ")
     recent: list[float] = []
 
     def evaluate() -> None:
-        bits = trainer.model.bits_per_character(text.held_back)
-        outcome.held_back.append((trainer.characters, bits))
+        bits = trainer.model.bits_per_character(text.held_out)
+        outcome.held_out.append((trainer.characters, bits))
         if recent:
             outcome.train.append((trainer.characters, float(np.mean(recent))))
             recent.clear()
 
-    evaluate()  # traces the function, so that the next one tells how long one takes
+    evaluate()  # traces the function, so that the next one can be timed
     begin = time.monotonic()
     evaluate()
-    outcome.held_back.pop()
+    outcome.held_out.pop()
     deadline -= time.monotonic() - begin
     per_step = BATCH * WINDOW / outcome.ours_per_second
     per_step += EVALUATIONS * (time.monotonic() - begin) / steps
@@ -268,15 +273,15 @@ def train(trainer: Trainer, text: Text, steps: int, deadline: float, outcome: Ou
     while share < 1.0:
         bits = trainer.step(share)
         recent.append(bits)
-        # By steps, so that the numbers do not depend on the clock; by the clock only where the
-        # machine turns out slower than it looked.
+        # By steps, so that the results do not depend on the clock; by the clock only if the machine
+        # is slower than estimated.
         share = max(
             (trainer.steps - begin_steps) / (planned - begin_steps),
             (time.monotonic() - begin) / max(1e-3, deadline - begin),
         )
         if trainer.steps in evaluate_at or share >= 1.0:
             evaluate()
-        progress.show(share, f"{outcome.bits:.2f} bits/char held back, {bits:.2f} in training")
+        progress.show(share, f"{outcome.bits:.2f} bits/char held out, {bits:.2f} in training")
     progress.done()
 
 
@@ -291,7 +296,7 @@ def run_kind(kind: Kind, text: Text, units: int, steps: int, deadline: float, se
     share = 0.2 * (deadline - time.monotonic())
     compare_speeds(trainer, Trainer(peer, text.train), share, outcome)
     train(trainer, text, steps, deadline - 2.0, outcome)  # the sample takes about a second
-    outcome.sample = text.decode(list(ours.generate(text.held_back[:200], 320, 0.6, seed)))
+    outcome.sample = text.decode(list(ours.generate(text.held_out[:200], 320, 0.6, seed)))
     return outcome
 
 
@@ -305,7 +310,7 @@ def plot(outcomes: Sequence[Outcome], path: str) -> None:
     curves, bars = figure.subplots(1, 2, width_ratios=(3, 2))
     for number, outcome in enumerate(outcomes):
         for points, style, part in (
-            (outcome.held_back, "-", "held back"),
+            (outcome.held_out, "-", "held out"),
             (outcome.train, ":", "training"),
         ):
             seen, bits = np.array(points).T
@@ -328,17 +333,17 @@ def plot(outcomes: Sequence[Outcome], path: str) -> None:
 
 
 def report(outcomes: Sequence[Outcome], goal: float) -> bool:
-    """Prints samples and a table; whether every model reached the goal."""
+    """Prints samples and a table; returns whether every model reached the goal."""
     for outcome in outcomes:
         print(f"\n{outcome.name} writes:\n")
         print("\n".join(f"    {line}" for line in outcome.sample.strip().splitlines()))
     print(
-        "\nmodel      bits/char held back   chars/s here   with Keras' own   ratio"
+        "\nmodel      bits/char held out   chars/s here   with Keras' own   ratio"
         "   same loss within"
     )
     for o in outcomes:
         print(
-            f"{o.name:9}  {o.bits:19.3f}   {o.ours_per_second:12,.0f}   {o.peer_per_second:15,.0f}"
+            f"{o.name:9}  {o.bits:18.3f}   {o.ours_per_second:12,.0f}   {o.peer_per_second:15,.0f}"
             f"   {o.ours_per_second / o.peer_per_second:5.2f}   {o.difference:16.1e}"
         )
     missed = [outcome.name for outcome in outcomes if not outcome.bits < goal]
@@ -348,7 +353,7 @@ def report(outcomes: Sequence[Outcome], goal: float) -> bool:
 
 
 def _at_least(lowest: int) -> Callable[[str], int]:
-    def integer(text: str) -> int:  # argparse calls what is none "invalid integer value"
+    def integer(text: str) -> int:  # argparse uses the name: "invalid integer value"
         value = int(text)
         if value < lowest:
             raise argparse.ArgumentTypeError(f"must be at least {lowest}, got {value}")
@@ -358,14 +363,14 @@ def _at_least(lowest: int) -> Callable[[str], int]:
 
 
 def _plot_path(text: str) -> str:
-    """Refused before the models are trained, which takes minutes."""
+    """The path of the plot, checked before the models are trained, which takes minutes."""
     if text == NO_PLOT:
         return text
     if not os.path.isdir(os.path.dirname(text) or "."):
         raise argparse.ArgumentTypeError(f"no such folder: {os.path.dirname(text)}")
     if os.path.isdir(text):
         raise argparse.ArgumentTypeError(f"is a folder: {text}")
-    if _has_matplotlib():  # main says what to do where it is missing
+    if _has_matplotlib():  # main reports it if it is missing
         from matplotlib.backends.backend_agg import FigureCanvasAgg
 
         known = FigureCanvasAgg.get_supported_filetypes()
@@ -381,13 +386,14 @@ def _has_matplotlib() -> bool:
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m tf_blockrnn demo", description=__doc__)
+    description = __doc__.partition("\n\nTo add a kind of model")[0]
+    parser = argparse.ArgumentParser("python -m tf_blockrnn demo", description=description)
     add = parser.add_argument
     add("--out", type=_plot_path, default="demo.png", help=f"the plot; {NO_PLOT!r} for no plot")
-    add("--seconds", type=_at_least(1), default=160, help="time to take, about")
-    add("--steps", type=_at_least(1), default=1200, help="training steps at most, per model")
+    add("--seconds", type=_at_least(1), default=160, help="approximate total time")
+    add("--steps", type=_at_least(1), default=1200, help="maximum of training steps per model")
     add("--units", type=_at_least(1), default=192, help="size of the recurrent layer")
-    add("--goal", type=float, default=2.6, help="exit with 1 unless below, in bits")
+    add("--goal", type=float, default=2.6, help="bits per character; exit with 1 unless below")
     add("--seed", type=_at_least(0), default=1)
     names = [kind.name for kind in KINDS]
     add("--models", nargs="+", choices=names, default=names)
@@ -408,8 +414,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     text = Text(arguments.seed)
     print(
-        f"{len(text.train) + len(text.held_back):,} characters of CPython's own documentation, "
-        f"{len(text.held_back):,} of them held back; {arguments.units} units."
+        f"{len(text.train) + len(text.held_out):,} characters of CPython's own documentation, "
+        f"{len(text.held_out):,} of them held out; {arguments.units} units."
     )
     kinds = [kind for kind in KINDS if kind.name in arguments.models]
     outcomes = []

@@ -1,6 +1,7 @@
 """python tools/docs.py [--output FOLDER]: the API reference as static HTML, from the docstrings.
 
-What `tf_blockrnn.__all__` leads to is documented, so a new public module needs no line here.
+It documents all names reachable from `tf_blockrnn.__all__`, so a new public module needs no line
+here.
 """
 
 from __future__ import annotations
@@ -29,23 +30,23 @@ _EXAMPLE = re.compile(r"^Examples?:\n((?:[ \t]+.*\n|\n)+)", re.MULTILINE)
 
 
 def public_modules(name: str = PACKAGE) -> Iterator[str]:
-    """The module and those that its __all__ names, with theirs.
+    """The module and the modules in its __all__, recursively.
 
-    What a module loads on its first use only is loaded here: pdoc looks no further than its dict.
+    Lazily imported members are imported here, since pdoc reads only the module's dict.
     """
     module = importlib.import_module(name)
     yield name
     for member in module.__dict__.get("__all__", ()):
         value = getattr(module, member)
         vars(module)[member] = value
-        if hasattr(value, "__signature__"):  # pdoc asks what it wraps, which has another one
+        if hasattr(value, "__signature__"):  # pdoc reads that of the wrapped function
             inspect.unwrap(value).__signature__ = value.__signature__
         if isinstance(value, ModuleType):
             yield from public_modules(f"{name}.{member}")
 
 
 def fence_examples(docstring: str) -> str:
-    """Makes a code block of the examples, of which Markdown would make nested quotations."""
+    """Turns the examples into code blocks, which Markdown would render as nested quotations."""
 
     def block(found: re.Match[str]) -> str:
         code = textwrap.dedent(found[1]).strip()
@@ -55,7 +56,7 @@ def fence_examples(docstring: str) -> str:
 
 
 def write(folder: Path) -> list[str]:
-    """Writes the pages and returns the modules that have one; what pdoc warns of is an error."""
+    """Writes the pages and returns the modules that have one; pdoc's warnings are errors."""
     modules = list(public_modules())
     to_markdown = render.env.filters["to_markdown"]
 
@@ -65,7 +66,7 @@ def write(folder: Path) -> list[str]:
 
     render.env.filters["to_markdown"] = with_examples
     render.configure(docformat="google", show_source=False, footer_text=PACKAGE)
-    # Types are shown as users write them; and pdoc evaluates annotations of a NamedTuple as text.
+    # Types are shown as users write them; pdoc evaluates the annotations of a NamedTuple as text.
     sys.modules["tf"] = tf
     for kind in (tf.DType, tf.Tensor, tf.Variable):
         kind.__module__ = "tf"
@@ -73,7 +74,7 @@ def write(folder: Path) -> list[str]:
     wanted = "|".join(re.escape(name) for name in modules)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        # The package's folder holds what is not public, and libraries that are no Python modules.
+        # The package's folder also has private modules, and libraries that are no Python modules.
         pdoc.pdoc(PACKAGE, f"!(?!({wanted})$)", output_directory=folder)
     return modules
 

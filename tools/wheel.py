@@ -1,4 +1,4 @@
-"""Packs what the build left in tf_blockrnn/ into a wheel in dist/.
+"""Packs the built libraries and the Python files of tf_blockrnn/ into a wheel in dist/.
 
 python tools/wheel.py [--output FOLDER]
 """
@@ -19,7 +19,7 @@ _SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE"]
 
 
 def _has_setuptools() -> bool:
-    """Whether it is there and as new as pyproject.toml asks."""
+    """Whether setuptools is installed in the version that pyproject.toml requires."""
     try:
         return int(importlib.metadata.version("setuptools").split(".")[0]) >= 77
     except importlib.metadata.PackageNotFoundError:
@@ -27,7 +27,7 @@ def _has_setuptools() -> bool:
 
 
 def make_wheel(output: Path) -> Path:
-    """Builds the wheel away from the checkout, where no older build can add files to it."""
+    """Builds the wheel in a temporary folder, so that no older build can add files to it."""
     if not (ROOT / "tf_blockrnn" / "_build_info.json").exists():
         sys.exit("Nothing is built yet: run `make wheel`, which builds first.")
     with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +42,7 @@ def make_wheel(output: Path) -> Path:
                 shutil.copy(ROOT / name, stage)
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(made)]
         if _has_setuptools():
-            command.append("--no-build-isolation")  # nothing to fetch then
+            command.append("--no-build-isolation")  # so that pip downloads nothing
         subprocess.run([*command, str(stage)], check=True)
         (wheel,) = made.glob("*.whl")
         output.mkdir(parents=True, exist_ok=True)
@@ -53,7 +53,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
     wheel = make_wheel(parser.parse_args().output)
-    # In full: the folder may also hold wheels for other TensorFlows.
+    # The complete path: the folder may also contain wheels for other versions of TensorFlow.
     command = [sys.executable, "-m", "pip", "install", str(wheel)]
     print(f"To install it: {shlex.join(command)}")
 

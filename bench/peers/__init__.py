@@ -1,6 +1,6 @@
 """The contenders of the sequence bench: one small adapter each, run in a process of its own.
 
-To add one: a module with a class that has base.Peer's methods, and a line in PEERS.
+To add one, write a module with a class that has base.Peer's methods, and add a line to PEERS.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _CELLS = ("lstm", "gru", "rnn")
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """Where a peer stands and what it can do."""
+    """A peer's adapter and the cases that it supports."""
 
     module: str  # under bench.peers
-    option: str  # handed to the adapter's constructor
+    option: str  # passed to the adapter's constructor
     cells: tuple[str, ...] = ("lstm", "gru")
     kinds: tuple[str, ...] = ("infer", "train")
-    gru_form: str = "after"  # the reset gate acts "before" or "after" the recurrent product
-    default: bool = True  # runs unless asked otherwise
+    gru_form: str = "after"  # the reset gate acts "before" or "after" the recurrent GEMM
+    default: bool = True  # runs unless other peers are selected
     note: str = ""
     single: bool = True  # one layer, one direction, rows of one length
     stacks: bool = False  # any number of both, and lengths
@@ -32,7 +32,7 @@ class Entry:
     environment: tuple[tuple[str, str], ...] = ()  # of its process
 
     def does(self, case: Case) -> bool:
-        """Whether it takes part in such a case."""
+        """Whether it supports this case."""
         form = self.stacks if case.is_stack else self.single
         if case.as_layer:
             form = self.as_layer and (self.recurrent_dropout or not case.recurrent_dropout)

@@ -1,4 +1,4 @@
-"""What an adapter must have."""
+"""The interface of an adapter."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bench.shapes import Case
 
 
 class Absent(Exception):
-    """This peer cannot run here, or not this case; the message says why."""
+    """This peer cannot run here or does not support the case; the message has the reason."""
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What one call computed, for the check that all peers compute the same."""
+    """The results of one call, for the check that all peers compute the same."""
 
     h: np.ndarray  # [T, B, D * H]; zeros past the length of a row
     x_grad: np.ndarray | None = None  # [T, B, I], of a training call
@@ -26,10 +26,10 @@ class Outcome:
 
 @dataclasses.dataclass
 class Prepared:
-    """A case made ready: weights in the peer's layout, graph traced."""
+    """A case ready to run: weights in the peer's layout, graph traced."""
 
     call: Callable[[], object]  # one inference or training call; returns when it is finished
-    outcome: Callable[[], Outcome]  # runs the same computation and hands over its results
+    outcome: Callable[[], Outcome]  # runs the same computation and returns its results
 
 
 class Peer(Protocol):
@@ -41,7 +41,7 @@ class Peer(Protocol):
 
 
 def square(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Two matrices for measuring the product peak."""
+    """Two matrices for measuring the GEMM peak."""
     rng = np.random.default_rng(3)
     return (
         rng.standard_normal((size, size), dtype=np.float32),

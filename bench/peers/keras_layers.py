@@ -47,7 +47,7 @@ class Peer:
             layer = self._layers.GRU(case.units, reset_after=self._reset_after, **options)
             order = _GRU
         if self._ours and not layer.fused:
-            # A time of Keras' maths under our name would be a lie.
+            # Otherwise Keras' own operations would be measured under our name.
             raise RuntimeError(f"the layer does not run on the op: {layer.why_not_fused}")
         layer.build((case.batch, case.steps, case.inputs))
         bias = data.bias(arrays.b, order)
@@ -70,7 +70,7 @@ class Peer:
         given = self._mask(case)
 
         def batch_major(array: np.ndarray) -> np.ndarray:
-            # Keras takes [B, T, I]; it gets what it takes, and pays for no transpose made by us.
+            # Keras takes [B, T, I]: the transpose is made here, outside of the measured call.
             return np.ascontiguousarray(array.swapaxes(0, 1))
 
         def forward(x: Any) -> Any:
@@ -91,10 +91,9 @@ class Peer:
 
     @contextlib.contextmanager
     def _fixed_dropout(self, case: Case) -> Iterator[None]:
-        """Dropouts traced in here drop the same for every peer, in the order of Keras' gates.
+        """Dropouts traced in this context drop the same for all peers, in Keras' gate order.
 
-        XLA draws other numbers than TensorFlow, so what all peers compute can be compared in this
-        way only.
+        XLA draws other numbers than TensorFlow, so only this makes the peers' results comparable.
         """
         draws = 0
 
@@ -113,16 +112,16 @@ class Peer:
         return tensorflow_base.empty(self._tf)
 
     def call_cost(self, case: Case, arrays: data.Arrays, plan: timing.Plan) -> dict[str, float]:
-        """Microseconds of a call of our layer, of the op alone on the same weights, and between.
+        """Microseconds of a call of our layer, of the op on the same weights, and the difference.
 
-        Of a tf.function each, and of an eager call. Both give all outputs; turn by turn.
+        Each is measured in a tf.function and eagerly, alternately. Both return all outputs.
         """
         if not self._ours:
             raise base.Absent("has no op to compare its layers with")
         tf, layer, ours = self._tf, self._layer(case, arrays), self._ours
         w_x, w_h, bias = (weight.value for weight in layer.weights)
         x = tf.constant(arrays.x.swapaxes(0, 1))
-        if case.cell == "gru":  # who calls the op keeps its two biases apart
+        if case.cell == "gru":  # code that calls the op has two separate biases
             b_x, b_h = (tf.Variable(part) for part in tf.unstack(bias))
 
         def op(x: Any) -> Any:
@@ -137,12 +136,12 @@ class Peer:
             runners = {
                 name: timing.in_process(lambda call=call: call(x)) for name, call in calls.items()
             }
-            turns = {
+            rounds = {
                 name: [1e6 * statistics.median(turn) for turn in some]
                 for name, some in timing.alternate(runners, plan).items()
             }
-            out |= {f"{mode}_{name}_us": statistics.median(some) for name, some in turns.items()}
-            # Of neighbouring turns, so that a drift of the clock is in neither.
-            pairs = zip(turns["layer"], turns["op"], strict=True)
+            out |= {f"{mode}_{name}_us": statistics.median(some) for name, some in rounds.items()}
+            # The difference of consecutive rounds, which a drift of the clock hardly affects.
+            pairs = zip(rounds["layer"], rounds["op"], strict=True)
             out[f"{mode}_above_us"] = statistics.median(a - b for a, b in pairs)
         return out

@@ -53,9 +53,11 @@ class Peer:
                 )
             )
             if layer + 1 < case.layers:  # [T, D, B, H] to [T, B, D * H]
-                turned, below = f"turned{layer}", f"H{layer}"
-                nodes.append(helper.make_node("Transpose", names[3:], [turned], perm=[0, 2, 1, 3]))
-                nodes.append(helper.make_node("Reshape", [turned, "width"], [below]))
+                transposed, below = f"transposed{layer}", f"H{layer}"
+                nodes.append(
+                    helper.make_node("Transpose", names[3:], [transposed], perm=[0, 2, 1, 3])
+                )
+                nodes.append(helper.make_node("Reshape", [transposed, "width"], [below]))
         graph = helper.make_graph(
             nodes,
             "stack",
@@ -74,7 +76,7 @@ class Peer:
     def _constants(
         self, case: Case, arrays: data.Arrays, layer: int, names: Sequence[str]
     ) -> dict[str, np.ndarray]:
-        """The weights and biases of a layer, its directions one after the other."""
+        """The weights and biases of a layer, direction by direction."""
         first = layer * case.directions
         order = _ORDERS[case.cell]
         values: tuple[list[np.ndarray], ...] = ([], [], [])
@@ -92,7 +94,7 @@ class Peer:
         session = self._runtime.InferenceSession(
             self._model(case, arrays), options, providers=["CPUExecutionProvider"]
         )
-        # Bound once: no copy of the input or output is charged to it.
+        # Bound once, so that no copy of the input or output is measured.
         value = self._runtime.OrtValue
         y = value.ortvalue_from_shape_and_type(self._output(case), np.float32, "cpu")
         given = {"X": arrays.x, "lengths": np.array(case.row_lengths(), np.int32)}

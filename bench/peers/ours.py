@@ -15,7 +15,7 @@ _RESET_UPDATE, _CANDIDATE = (0, 1), (2,)
 
 
 def function_weights(cell: str, arrays: data.Arrays) -> list[np.ndarray]:
-    """What tf_blockrnn.lstm or gru takes after x."""
+    """The arguments of tf_blockrnn.lstm or gru after x."""
     order = tuple(range(GATES[cell]))  # both functions take the canonical order
     weights = [data.gates_beside(arrays.w, order), data.gates_beside(arrays.r, order)]
     bias = data.bias(arrays.b, order)
@@ -26,7 +26,8 @@ class Peer:
     """`option`: "function" is tf_blockrnn.lstm and gru, "block" is BlockLSTMV2 and BlockGRU,
     "cudnn" is CudnnRNNV3.
 
-    The backward is what a user gets: the tape, with the gradients that the package registers.
+    The backward pass is the one that users get: the tape, with the gradients that the package
+    registers.
     """
 
     def __init__(self, option: str, threads: int) -> None:
@@ -95,9 +96,9 @@ class Peer:
     def empty(self) -> Callable[[], object]:
         return tensorflow_base.empty(self._tf)
 
-    def product(self, size: int) -> Callable[[], object]:
-        """TensorFlow's, which on some processors has twice the speed of other libraries'."""
-        return tensorflow_base.product(self._tf, size)
+    def gemm(self, size: int) -> Callable[[], object]:
+        """TensorFlow's GEMM, which on some processors is twice as fast as other libraries'."""
+        return tensorflow_base.gemm(self._tf, size)
 
     def _raw_ops(self, op: str) -> Any:
         raw_ops = self._library.raw_ops

@@ -16,7 +16,7 @@ _ORDER = (0, 1, 2, 3)
 
 
 def block_lstm(tf: Any, raw_ops: Any, arrays: data.Arrays, grad_op: bool) -> tensorflow_base.Model:
-    """BlockLSTMV2 out of `raw_ops`, ours or TensorFlow's; backward by its Grad op or the tape."""
+    """BlockLSTMV2 of `raw_ops`, ours or TensorFlow's; backward by its Grad op or by the tape."""
     w = np.concatenate(
         [data.gates_beside(arrays.w, _ORDER), data.gates_beside(arrays.r, _ORDER)], axis=0
     )
@@ -56,10 +56,10 @@ class Peer:
 
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
         # Not by the tape: TensorFlow's registered gradient of BlockLSTMV2 calls BlockLSTMGrad,
-        # whose gates stand in another order, and gives wrong numbers (seen in 2.21; the bench's
-        # check of the outcomes found it).
+        # which has another gate order, and gives wrong numbers (observed in 2.21, by the bench's
+        # check of the outcomes).
         model = block_lstm(self._tf, self._tf.raw_ops, arrays, grad_op=True)
         return tensorflow_base.prepared(self._tf, model, case.kind == "train")
 
-    def product(self, size: int) -> Callable[[], object]:
-        return tensorflow_base.product(self._tf, size)
+    def gemm(self, size: int) -> Callable[[], object]:
+        return tensorflow_base.gemm(self._tf, size)

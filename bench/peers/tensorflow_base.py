@@ -1,4 +1,4 @@
-"""What the adapters on TensorFlow share: starting it, tracing, the product peak."""
+"""Functions shared by the adapters on TensorFlow: start-up, tracing, the GEMM peak."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def start(threads: int) -> Any:
 
 @dataclasses.dataclass
 class Model:
-    """One layer. `x` and `weights` are variables, as in a model, so nothing can be folded away."""
+    """One layer. `x` and `weights` are variables, as in a model, so no constant can be folded."""
 
     x: Any
     weights: list[Any]
@@ -37,7 +37,7 @@ class Model:
     batch_major: bool = False
     valid: np.ndarray | None = None  # [T, B], where h counts; everywhere when None
     xla: bool = False
-    # Trace another function inside this for the check of the outcome, which fixes what is random.
+    # The check of the outcome traces its own function within this context, which fixes the dropout.
     fixed: Callable[[], contextlib.AbstractContextManager[None]] | None = None
 
 
@@ -54,7 +54,7 @@ def prepared(tf: Any, model: Model, train: bool) -> base.Prepared:
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch(wanted)
             h = model.forward(model.x)
-        # The gradients of sum(h * cotangent), without paying for the sum itself.
+        # The gradients of sum(h * cotangent), without computing the sum itself.
         return (h, *tape.gradient(h, wanted, output_gradients=model.cotangent))
 
     def trace() -> Any:
@@ -80,7 +80,7 @@ def prepared(tf: Any, model: Model, train: bool) -> base.Prepared:
 
 
 def empty(tf: Any) -> Callable[[], object]:
-    """A tf.function that does nothing: no call of one can take less."""
+    """An empty tf.function: no call of one can take less."""
     x = tf.Variable(0.0)
 
     @tf.function
@@ -90,8 +90,8 @@ def empty(tf: Any) -> Callable[[], object]:
     return nothing.get_concrete_function()
 
 
-def product(tf: Any, size: int) -> Callable[[], object]:
-    """A float32 product of two [size, size] matrices."""
+def gemm(tf: Any, size: int) -> Callable[[], object]:
+    """A float32 GEMM of two [size, size] matrices."""
     a, b = (tf.Variable(m) for m in base.square(size))
 
     @tf.function

@@ -47,7 +47,7 @@ class Peer:
         return layer.to(getattr(torch, case.dtype))
 
     def _forward(self, case: Case, layer: Any) -> Callable[[Any], Any]:
-        """x -> h; rows of their own lengths are packed, as PyTorch wants it, and padded again."""
+        """x -> h; rows of different lengths are packed, as PyTorch requires, and padded again."""
         if case.lengths == "full":
             return lambda x: layer(x)[0]
         rnn = self._torch.nn.utils.rnn
@@ -80,7 +80,7 @@ class Peer:
 
         def step() -> tuple[Any, Any]:
             h = forward(x)
-            # The gradients of sum(h * cotangent), without paying for the sum itself.
+            # The gradients of sum(h * cotangent), without computing the sum itself.
             return h, torch.autograd.grad(h, wanted, cotangent)
 
         def outcome() -> base.Outcome:
@@ -89,7 +89,7 @@ class Peer:
 
         return base.Prepared(step, outcome)
 
-    def product(self, size: int) -> Callable[[], object]:
+    def gemm(self, size: int) -> Callable[[], object]:
         torch = self._torch
         a, b = (torch.from_numpy(m) for m in base.square(size))
         out = torch.empty_like(a)

@@ -4,13 +4,13 @@ Requests come on stdin, answers go to stdout: one JSON object per line, each ans
 
     {"do": "prepare", "case": fields of a Case}               -> {"check": {...}} or {"absent": why}
     {"do": "run", "calls": n, "warm": m}                      -> {"times": [seconds, ...]}
-    {"do": "product", "size": n, "calls": m}                  -> {"times": [...]} or {"absent": why}
+    {"do": "gemm", "size": n, "calls": m}                     -> {"times": [...]} or {"absent": why}
     {"do": "empty", "calls": m}                               -> {"times": [...]} or {"absent": why}
     {"do": "call_cost", "case": ..., "plan": fields of a Plan} -> {"function_above_us": ..., ...}
     end of input                                              -> the process ends
 
-Anything that goes wrong is {"error": text}. A library that prints on stdout does not disturb this:
-stdout is moved away before any is imported.
+Every failure is {"error": text}. A library that prints to stdout does not disturb the protocol:
+stdout is redirected before any library is imported.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _die_with_parent() -> None:
-    """A stopped worker could not notice that its parent is gone, so the kernel ends it (Linux)."""
+    """A stopped worker cannot notice that its parent is gone, so the kernel kills it (Linux)."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _own_stdout() -> TextIO:
-    """The real stdout for us alone; file descriptor 1 becomes stderr."""
+    """The real stdout, for the protocol only; file descriptor 1 becomes stderr."""
     private = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     return private
 
 
 class Server:
-    """One peer, and the case that it is ready for."""
+    """One peer and its prepared case."""
 
     def __init__(self, name: str, threads: int) -> None:
         entry = PEERS[name]
@@ -62,7 +62,7 @@ class Server:
         return getattr(self, "_" + request.pop("do"))(**request)
 
     def _prepare(self, case: dict[str, Any]) -> dict[str, Any]:
-        self._prepared = None  # first let go of the last one's memory
+        self._prepared = None  # free the memory of the previous case first
         gc.collect()
         made = Case(**case)
         arrays = data.make(made)
@@ -80,25 +80,25 @@ class Server:
     def _run(self, calls: int, warm: int) -> dict[str, Any]:
         return {"times": timing.timed_calls(self._prepared.call, calls, warm)}
 
-    def _product(self, size: int, calls: int) -> dict[str, Any]:
-        if not hasattr(self._peer, "product"):
-            return {"absent": "has no product to measure"}
-        return {"times": timing.timed_calls(self._peer.product(size), calls, 2)}
+    def _gemm(self, size: int, calls: int) -> dict[str, Any]:
+        if not hasattr(self._peer, "gemm"):
+            return {"absent": "has no GEMM to measure"}
+        return {"times": timing.timed_calls(self._peer.gemm(size), calls, 2)}
 
     def _call_cost(self, case: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
         if not hasattr(self._peer, "call_cost"):
-            return {"absent": "has no layer above an op to measure"}
+            return {"absent": "has no layer on an op to measure"}
         made = Case(**case)
         return self._peer.call_cost(made, data.make(made), timing.Plan(**plan))
 
     def _empty(self, calls: int) -> dict[str, Any]:
         if not hasattr(self._peer, "empty"):
-            return {"absent": "has no call of nothing to measure"}
+            return {"absent": "has no empty call to measure"}
         return {"times": timing.timed_calls(self._peer.empty(), calls, calls // 4)}
 
 
 def _guarded(function: Any, *args: Any) -> Any:
-    """What `function` gives, or why it cannot."""
+    """The result of `function`, or the reason of its failure."""
     try:
         return function(*args)
     except base.Absent as reason:
@@ -109,7 +109,7 @@ def _guarded(function: Any, *args: Any) -> Any:
 
 
 def main(name: str, threads: int) -> None:
-    """Serves until stdin ends."""
+    """Answers requests until stdin ends."""
     _die_with_parent()
     stdout = _own_stdout()
     server = _guarded(Server, name, threads)

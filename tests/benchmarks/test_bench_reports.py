@@ -50,7 +50,7 @@ def test_a_lost_row_is_shown_as_lost():
     assert "<<" in report.sequences_text(lost) and "<<" not in report.sequences_text(won)
     assert "**0.50**" in report.sequences_markdown(lost)
     assert "no time for keras: why not" in report.sequences_text(won)
-    assert "100% of the product peak" in report.sequences_text(won)
+    assert "100% of the GEMM peak" in report.sequences_text(won)
 
 
 def test_lost_rows_are_counted_where_the_rows_are_not_shown():
@@ -66,7 +66,7 @@ def test_a_machine_with_other_work_is_told():
     result = _sequence_result(8.0)
     result["machine"]["commit"] = "abc123-dirty"
     assert provenance.not_quiet(result) == ""
-    assert "commit abc123 with changes of its own on cpu" in provenance.measured(result)
+    assert "commit abc123 with uncommitted changes on cpu" in provenance.measured(result)
     result["peaks"].append({"gflops": 191.0})
     assert provenance.not_quiet(result) == ""  # within 5%
     result["peaks"].append({"gflops": 189.0})

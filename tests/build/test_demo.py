@@ -30,7 +30,7 @@ def text(demo):
 def bits_of_frequencies(text):
     """What a model reaches on the held-back part that knows how frequent each character is."""
     count = np.bincount(text.train, minlength=len(text.alphabet)) + 1.0
-    return float(-np.log2(count / count.sum())[text.held_back].mean())
+    return float(-np.log2(count / count.sum())[text.held_out].mean())
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +65,12 @@ def test_it_draws_the_plot(short_run):
     assert content.startswith(b"\x89PNG") and len(content) > 10_000
 
 
-def test_nothing_held_back_is_seen_in_training(text):
-    train, held_back = text.decode(text.train), text.decode(text.held_back)
-    assert len(train) > 8 * len(held_back) > 100_000
+def test_nothing_held_out_is_seen_in_training(text):
+    train, held_out = text.decode(text.train), text.decode(text.held_out)
+    assert len(train) > 8 * len(held_out) > 100_000
     seen = {" ".join(p.split()) for p in train.split("\n\n")}
     # The cut may go through a paragraph: the first one of the held-back part is half of one.
-    assert not seen & {" ".join(p.split()) for p in held_back.split("\n\n")[1:]}
+    assert not seen & {" ".join(p.split()) for p in held_out.split("\n\n")[1:]}
 
 
 def test_text_depends_on_the_seed_alone(demo, text):
@@ -91,7 +91,7 @@ def test_windows_go_on_from_row_to_row(demo):
 
 
 def test_a_missed_goal_is_told(demo, capsys):
-    outcome = demo.Outcome("GRU", 2.0, 1.0, held_back=[(0, 9.0), (10, 3.0)], sample="text")
+    outcome = demo.Outcome("GRU", 2.0, 1.0, held_out=[(0, 9.0), (10, 3.0)], sample="text")
     assert demo.report([outcome], 3.1)
     assert "Not below" not in capsys.readouterr().out
     assert not demo.report([outcome], 3.0)

@@ -49,7 +49,7 @@ def test_streaming():
     shown = run("streaming.py", "--short")
     assert len(re.findall(r"median [\d.]+ ms", shown)) == 3
     bound = tolerances.bound("float", reduction_length=200 * (128 + 128))
-    assert max(numbers(r"off the whole by (\S+)", shown, 3)) < bound
+    assert max(numbers(r"largest difference (\S+)", shown, 3)) < bound
 
 
 def test_ship_model():

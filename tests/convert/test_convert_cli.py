@@ -168,7 +168,7 @@ def test_types(tf, convert, npz, dtype):
         converted(convert, f"there.{end} back.npz --to npz {layer}")
         assert npz.from_npz("back.npz") == described
     if described.dtype.name == "bfloat16":
-        refused(convert, "in.npz out.npy --to cudnn", 1, "an .npy file has no bfloat16")
+        refused(convert, "in.npz out.npy --to cudnn", 1, "an .npy file cannot store bfloat16")
 
 
 # ---- layers that go backwards alone
@@ -192,7 +192,7 @@ def test_reverse_in_onnx_is_go_backwards_in_keras(convert, npz):
     assert back.go_backwards
     assert [bits(w) for w in back.get_weights()] == [bits(w) for w in layer.get_weights()]
     for end, to in (("pt", "torch"), ("npy", "cudnn"), ("npz", "npz")):
-        words = "cannot say that layers of one direction go from the last step to the first"
+        words = "does not record that layers of one direction go from the last step to the first"
         refused(convert, f"there.onnx out.{end} --to {to}", 1, words)
 
 
@@ -202,7 +202,7 @@ def test_backwards_layers_are_no_stack(convert, npz, weights):
 
     onnx.save(to_onnx_model(described, reverse=True), "reverse.onnx")
     line = "reverse.onnx out.keras --to keras --layer gru_0,gru_1"
-    refused(convert, line, 1, "Keras can stack no layers")
+    refused(convert, line, 1, "Keras cannot stack layers")
     model = keras.Sequential(
         [
             keras.Input((None, 3)),
@@ -211,13 +211,13 @@ def test_backwards_layers_are_no_stack(convert, npz, weights):
         ]
     )
     model.save("in.keras")
-    refused(convert, "in.keras out.pt --to torch --layer one,two", 1, "go_backwards can be no part")
+    refused(convert, "in.keras out.pt --to torch --layer one,two", 1, "go_backwards cannot be part")
     mixed = to_onnx_model(described, reverse=True)
     (way,) = [a for a in mixed.graph.node[0].attribute if a.name == "direction"]
     way.s = b"forward"
     onnx.save(mixed, "mixed.onnx")
     line = "mixed.onnx out.onnx --to onnx --layer gru_0,gru_1"
-    refused(convert, line, 1, "some nodes go in reverse and some do not")
+    refused(convert, line, 1, "must all be reverse or all forward")
 
 
 # ---- finding layers
@@ -236,7 +236,7 @@ def test_layers_of_nested_keras_models(convert, npz):
     deep = npz.from_npz("out.npz").layers[0].forward
     assert bits(np.concatenate(list(deep.w_x), -1)) == bits(inner.layers[-1].get_weights()[0])
     output = converted(convert, "in.keras out.npz --to npz --layer both")
-    assert "both: merge_mode 'sum' is no weight and stays behind" in output
+    assert "both: merge_mode 'sum' is not a weight and is not converted" in output
     assert npz.from_npz("out.npz").directions == 2
     line = f"in.keras out.npz --to npz --layer {name},{name}"
     refused(convert, line, 2, "--layer has '.*deep' more than once")
@@ -264,7 +264,7 @@ def test_layers_of_a_pytorch_model(convert, npz, weights):
     line = "in.pth out.npz --to npz --layer cell,encoder.rnn"
     refused(convert, line, 1, "layer 1: I must be the width of layer 0's output, 4, got 3")
     torch.save(torch.nn.RNN(3, 4).state_dict(), "rnn.pt")
-    refused(convert, "rnn.pt out.npz --to npz", 2, "say with --cell which cell it is")
+    refused(convert, "rnn.pt out.npz --to npz", 2, "specify its cell with --cell")
 
 
 class NormedCell(torch.nn.LSTMCell):
@@ -279,13 +279,13 @@ def test_a_pytorch_cell_that_is_no_plain_one(convert, npz, weights):
     """Is refused; at the top, where the rest may be the model's other parts, that is told."""
     model = torch.nn.ModuleDict({"cell": NormedCell(), "head": torch.nn.Linear(4, 2)})
     torch.save(model.state_dict(), "in.pt")
-    words = "no weight of a recurrent layer: cell.norm.weight, cell.norm.bias$"
+    words = "keys that are no recurrent weights: cell.norm.weight, cell.norm.bias$"
     for line in ("in.pt out.npz --to npz", "in.pt out.npz --to npz --layer cell"):
         refused(convert, line, 1, words)
     state = model["cell"].state_dict()
     torch.save(state, "top.pt")
     output = converted(convert, "top.pt out.npz --to npz")
-    assert "the state dict also has what stays behind: norm.weight, norm.bias\n" in output
+    assert "not converted from the state dict: norm.weight, norm.bias\n" in output
     plain = {key: value for key, value in state.items() if not key.startswith("norm.")}
     assert npz.from_npz("out.npz") == weights.from_torch(plain)
 
@@ -304,7 +304,9 @@ def test_initial_states_of_onnx(convert, npz):
     second.input.extend(["", "learned", "zeros"])
     onnx.save(model, "in.onnx")
     output = converted(convert, "in.onnx out.npz --to npz --layer lstm_0")
-    assert "lstm_0: initial_h is computed by the graph, or given to it, and stays behind" in output
+    assert (
+        "lstm_0: initial_h is computed by the graph or is its input, and is not converted" in output
+    )
     assert "initial_c" not in output
     refused(convert, "in.onnx out.npz --to npz --layer lstm_1", 1, "lstm_1: initial_h is not zero")
 
@@ -313,7 +315,7 @@ def test_tensorflow_1_checkpoint(convert, npz, weights):
     network = tf1_graphs.NETWORKS["LSTMBlockCell, all"]
     tf1_graphs.run(network, "model.ckpt-7")
     line = "model.ckpt-7 out.npz --to npz"
-    words = r"say with --cell .* it holds rnn/lstm_cell: LSTMCell or LSTMBlockCell"
+    words = r"specify with --cell .* it holds rnn/lstm_cell: LSTMCell or LSTMBlockCell"
     refused(convert, line, 2, words)
     refused(convert, f"{line} --cell GRUCell", 1, "there is no GRUCell in this checkpoint")
     refused(convert, f"{line} --cell LSTMCell --layer 0", 2, "use --scope, not --layer")

@@ -49,10 +49,10 @@ def test_h5_of_keras_3(convert, npz, weights):
     names = {"bidirectional": (0, ""), "gru": (1, ""), "simple_rnn": (2, " --cell rnn_tanh")}
     for name, (index, cell) in names.items():
         output = converted(convert, f"model.weights.h5 out.npz --to npz --layer {name}{cell}")
-        assert "the file has weights alone: activations, go_backwards and" in output
+        assert "the file has only weights: activations, go_backwards and" in output
         assert npz.from_npz("out.npz") == weights.from_keras(layers[index])
     line = "model.weights.h5 out.npz --to npz --layer simple_rnn"
-    refused(convert, line, 2, r"has 1 gate\(s\): say with --cell")
+    refused(convert, line, 2, r"has 1 gate\(s\): specify its cell with --cell")
     line = "model.weights.h5 out.npz --to npz --layer bidirectional,gru"
     refused(convert, line, 1, "must be of one kind, got lstm and gru, reset_after=True")
 
@@ -80,15 +80,17 @@ def test_what_h5_weights_do_not_say(tfb, convert, npz, weights):
         gru = keras.layers.GRU(4, use_bias=False, reset_after=reset == "after")
         keras.Sequential([keras.Input((None, 3)), gru]).save_weights("gru.weights.h5")
         line = "gru.weights.h5 out.npz --to npz"
-        refused(convert, line, 2, "gru: say with --reset whether the gru resets before or after")
+        refused(
+            convert, line, 2, "gru: specify with --reset whether the gru resets before or after"
+        )
         converted(convert, f"{line} --reset {reset}")
         assert npz.from_npz("out.npz") == weights.from_keras(gru)
     refused(convert, f"{line} --reset after --cell-clip 1", 1, "cell_clip is for lstm")
 
     keras.Sequential([keras.Input((None, 3)), clipped]).save("whole.h5")
     line = "whole.h5 out.npz --to npz"
-    refused(convert, f"{line} --cell-clip 1", 2, "--cell-clip is of no use with a Keras model")
-    refused(convert, f"{line} --reset after", 2, "--reset is of no use with a Keras model")
+    refused(convert, f"{line} --cell-clip 1", 2, "--cell-clip does not apply to a Keras model")
+    refused(convert, f"{line} --reset after", 2, "--reset does not apply to a Keras model")
 
 
 def test_h5_weights_of_keras_2(convert, npz, weights):
@@ -235,11 +237,14 @@ class Normed(keras.layers.LSTMCell):
     "cell, words",
     [
         (lambda: [keras.layers.LSTMCell(4), Identity()], "the cell identity has no arrays"),
-        (lambda: Around(keras.layers.LSTMCell(4)), "also has a cell around it, which is no lstm"),
-        (lambda: Normed(4), "also has norm/vars/0, norm/vars/1, which is no lstm"),
+        (
+            lambda: Around(keras.layers.LSTMCell(4)),
+            "also has a cell around it, which is not an lstm",
+        ),
+        (lambda: Normed(4), "also has norm/vars/0, norm/vars/1, which is not an lstm"),
         (
             lambda: [type("Mine", (keras.layers.LSTMCell,), {})(4), keras.layers.LSTMCell(4)],
-            "several cells, lstm_cell, mine, whose order the file does not say",
+            "several cells, lstm_cell, mine, whose order the file does not record",
         ),
     ],
     ids=["one cell unknown", "around", "norm", "order"],

@@ -44,10 +44,10 @@ USAGE = {
     "in.npz nowhere/out.npz --to npz": "nowhere: there is no such folder",
     "in.npz in.npz --to npz": "IN and OUT are the same file",
     "in.npz out.npz --to npz --package tf_blockrnn": "--package is for --to keras",
-    "in.npz out.npz --to npz --layer gru": "--layer is of no use with weights of tf_blockrnn",
-    "in.npz out.npz --to npz --forget-bias 0": "--forget-bias is of no use with",
-    "one.onnx out.npz --to npz --cell gru": "--cell is of no use with an ONNX model",
-    "one.onnx out.npz --to npz --reset after": "--reset is of no use with an ONNX model",
+    "in.npz out.npz --to npz --layer gru": "--layer does not apply to weights of tf_blockrnn",
+    "in.npz out.npz --to npz --forget-bias 0": "--forget-bias does not apply to",
+    "one.onnx out.npz --to npz --cell gru": "--cell does not apply to an ONNX model",
+    "one.onnx out.npz --to npz --reset after": "--reset does not apply to an ONNX model",
     "in.npz out.npz --to npz --reset never": "argument --reset: invalid choice: 'never'",
     "one.onnx out.npz --to npz --layer lstm": "has no recurrent node 'lstm'; it has gru_0",
     "dense.keras out.npz --to npz": "the file has no recurrent layer",
@@ -59,19 +59,19 @@ FAILURES = {
     "broken.keras out.npz --to npz": "broken.keras: ",
     "broken.h5 out.npz --to npz": "broken.h5: ",
     "broken out.npz --to npz --cell GRUCell": "broken: ",
-    "broken.pt out.npz --to npz": "broken.pt: the file is no state dict",
-    "broken.onnx out.npz --to npz": "broken.onnx: the file is no ONNX model",
-    "list.pt out.npz --to npz": "list.pt: the file has no state dict, but list",
-    "code.pt out.npz --to npz": "code.pt: the file is no state dict, .* without running code\\n",
+    "broken.pt out.npz --to npz": "broken.pt: the file is not a state dict",
+    "broken.onnx out.npz --to npz": "broken.onnx: the file is not an ONNX model",
+    "list.pt out.npz --to npz": "list.pt: the file has no state dict, but an object of list",
+    "code.pt out.npz --to npz": "code.pt: the file is not a state dict, .* without running code\\n",
     "array.npz out.npz --to npz": "expected an .npz file, got an array of the shape",
     "other.npz out.npz --to npz": "no weights of tf_blockrnn: the array 'format' is missing",
-    "before.npz out.npy --to cudnn": "before.npz: cuDNN's gru resets after the product",
-    "before.npz out.pt --to torch": "before.npz: PyTorch's gru resets after the product",
+    "before.npz out.npy --to cudnn": "before.npz: cuDNN's gru resets after the GEMM",
+    "before.npz out.pt --to torch": "before.npz: PyTorch's gru resets after the GEMM",
     "clip.npz out.onnx --to onnx": "cell_clip = 2: ONNX's clip bounds",
     "torn.onnx out.npz --to npz": "torn.onnx: .*gone.bin",
-    "empty.keras out.npz --to npz": "empty.keras: the file is no whole Keras model: .*config.json",
-    "empty.pt out.npz --to npz": "empty.pt: the file is no state dict, .*: EOFError",
-    "unknown.keras out.npz --to npz": "unknown.keras: .* class that is not known here, Gone; save",
+    "empty.keras out.npz --to npz": "empty.keras: .* not an intact Keras model: .*config.json",
+    "empty.pt out.npz --to npz": "empty.pt: the file is not a state dict, .*: EOFError",
+    "unknown.keras out.npz --to npz": "unknown.keras: .* unknown class, Gone; save",
 }
 
 
@@ -139,13 +139,19 @@ def damage(path: str | pathlib.Path, mark: bytes, offset: int, value: int) -> No
 @pytest.mark.parametrize(
     "path, mark, offset, value, words",
     [
-        ("in.npz", b"PK\1\2", 6, 255, "no whole .npz file: zip file version 25.5"),
+        ("in.npz", b"PK\1\2", 6, 255, "not an intact .npz file: zip file version 25.5"),
         ("in.onnx", b"\x10\x01B\x07gru_0.W", 1, 65, "'gru_0.W' has an unknown data_type, 65"),
-        ("in.weights.h5", b"SNOD", 0, 0, "no whole HDF5 file: "),
-        ("in.h5", b"SNOD", 0, 0, "no whole Keras model: "),
+        ("in.weights.h5", b"SNOD", 0, 0, "not an intact HDF5 file: "),
+        ("in.h5", b"SNOD", 0, 0, "not an intact Keras model: "),
         # The size of the type of the attribute.
-        ("in.h5", b"model_config\0", 31, 64, "no whole HDF5 file: "),
-        ("in.h5", b"DTypePolicy", 0, 0xE4, "no whole Keras model: 'str' object has no attribute"),
+        ("in.h5", b"model_config\0", 31, 64, "not an intact HDF5 file: "),
+        (
+            "in.h5",
+            b"DTypePolicy",
+            0,
+            0xE4,
+            "not an intact Keras model: 'str' object has no attribute",
+        ),
         ("in.h5", b"batch_shape", 0, ord("m"), "InputLayer.* You must pass a `shape` argument"),
     ],
 )
@@ -187,7 +193,7 @@ def test_a_subclass_that_goes_backwards_is_refused(convert):
 
     keras.Sequential([keras.Input((None, 3)), Negative(4, go_backwards=True)]).save("in.keras")
     line = "in.keras out.onnx --to onnx"
-    refused(convert, line, 1, "Negative has a call of its own")
+    refused(convert, line, 1, "Negative overrides call")
 
 
 def test_a_missing_package_is_named(convert, npz, monkeypatch):
@@ -200,9 +206,9 @@ def test_a_missing_package_is_named(convert, npz, monkeypatch):
     "change, words",
     [
         ({"format": np.array("another")}, "format must be 'tf_blockrnn.weights', got 'another'"),
-        ({"version": np.array(2)}, "version must be 1, got 2: another release"),
-        ({"layers.0.forward.w_h": None}, "not whole: layers.0.forward.w_h is missing"),
-        ({"layers.1.forward.b_x": np.ones([3, 4])}, "not whole: layers.1.forward.w_x is missing"),
+        ({"version": np.array(2)}, "version must be 1, got 2: it was written by another release"),
+        ({"layers.0.forward.w_h": None}, "incomplete: layers.0.forward.w_h is missing"),
+        ({"layers.1.forward.b_x": np.ones([3, 4])}, "incomplete: layers.1.forward.w_x is missing"),
         ({"layers.0.sideways.w_x": np.ones([3, 3, 4])}, "unknown name, 'layers.0.sideways.w_x'"),
         ({"cell": np.array("lstm")}, "reset_after is for gru"),
     ],
@@ -232,20 +238,20 @@ def test_npz_files_that_are_damaged_are_refused(npz, tmp_path, mark, offset, val
     path = tmp_path / "in.npz"
     make(npz, dataclasses.replace(GRU, inputs=40, units=200), path)
     damage(path, mark, offset, value)
-    with pytest.raises(ValueError, match=f"the file is no whole .npz file: .*{words}"):
+    with pytest.raises(ValueError, match=f"the file is not an intact .npz file: .*{words}"):
         npz.from_npz(path)
 
 
 def test_npz_files_of_anything_else_are_refused(npz, tmp_path):
     path = tmp_path / "in.npz"
     path.touch()
-    with pytest.raises(ValueError, match="no whole .npz file: No data left"):
+    with pytest.raises(ValueError, match="not an intact .npz file: No data left"):
         npz.from_npz(path)
     make(npz, GRU, path)
     with zipfile.ZipFile(path, "a") as file:
         file.writestr("layers.0.forward.wci.npy", b"\xff")
-    with pytest.raises(ValueError, match="not whole: layers.0.forward.wci is no array"):
+    with pytest.raises(ValueError, match="incomplete: layers.0.forward.wci is not an array"):
         npz.from_npz(path)
     damage(path, b"PK\1\2", 10, zipfile.ZIP_DEFLATED)
-    with pytest.raises(ValueError, match="no whole .npz file: .*while decompressing"):
+    with pytest.raises(ValueError, match="not an intact .npz file: .*while decompressing"):
         npz.from_npz(path)

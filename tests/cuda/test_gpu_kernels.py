@@ -99,7 +99,7 @@ def test_tensorflows_own_names_have_no_gpu_kernel_of_ours(tf, tfb):
         ((9, 0), ["sm_80", "sm_90"], "sm_90: built for it"),
         ((8, 0), ["sm_80", "sm_90"], "sm_80: built for it"),
         ((8, 9), ["sm_80", "sm_90"], "sm_89: built for it"),  # the code of an 8.0
-        ((10, 0), ["sm_80", "sm_90"], "sm_100: compiled for it from PTX"),
+        ((10, 0), ["sm_80", "sm_90"], "sm_100: compiled from PTX"),
         ((12, 1), ["sm_90", "sm_120"], "sm_121: built for it"),
         ((7, 5), ["sm_80", "sm_90"], "sm_75: NOT built for it"),
         ((8, 0), ["sm_86"], "sm_80: NOT built for it"),

@@ -342,7 +342,7 @@ UNFUSED = [
 def test_takes_keras_maths_and_says_so_once(monkeypatch, kind, arguments, reason):
     from tf_blockrnn.layers import _fusing
 
-    monkeypatch.setattr(_fusing, "_said", set())
+    monkeypatch.setattr(_fusing, "_warned", set())
     with pytest.warns(UserWarning, match=f"{kind}Cell.*{reason}") as said:
         ours, peer = layer_pair(kind, cell=arguments)
     assert [w.filename for w in said] == [cell_pairs.__file__]  # who made the cell

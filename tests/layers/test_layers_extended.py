@@ -157,9 +157,9 @@ def test_a_plain_layer_says_nothing_of_them():
     [
         ({"cell_clip": 0.0}, "cell_clip must be a number above 0"),
         ({"cell_clip": float("nan")}, "cell_clip must be a number above 0"),
-        ({"projection": 0}, "projection must be a whole number above 0"),
-        ({"projection": 2.5}, "projection must be a whole number above 0"),
-        ({"projection": "4"}, "projection must be a whole number above 0"),
+        ({"projection": 0}, "projection must be an integer above 0"),
+        ({"projection": 2.5}, "projection must be an integer above 0"),
+        ({"projection": "4"}, "projection must be an integer above 0"),
         ({"use_peephole": True, "use_cudnn": True}, "use_cudnn=True"),
     ],
 )

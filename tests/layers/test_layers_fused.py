@@ -187,7 +187,7 @@ UNFUSED = [
 def test_takes_keras_maths_and_says_so_once(tf, monkeypatch, kind, arguments, reason):
     from tf_blockrnn.layers import _fusing
 
-    monkeypatch.setattr(_fusing, "_said", set())
+    monkeypatch.setattr(_fusing, "_warned", set())
     dropping = {**arguments, "dropout": 0.3, "recurrent_dropout": 0.3, "seed": 5}
     with pytest.warns(UserWarning, match=f"{KINDS[kind][0]}.*{reason}.*layer.why_not") as said:
         ours = make_ours(kind, **dropping)
@@ -224,7 +224,7 @@ def test_a_cell_of_another_class_is_called(tf, monkeypatch):
     from tf_blockrnn import layers
     from tf_blockrnn.layers import _fusing
 
-    monkeypatch.setattr(_fusing, "_said", set())
+    monkeypatch.setattr(_fusing, "_warned", set())
 
     class Ours(layers.GRU):
         def __init__(self, units, **arguments):

@@ -181,7 +181,7 @@ def test_reorder(weights):
     got = reorder(np.arange(8).reshape(4, 2), "icfo", "ifco")
     assert got[:, 0].tolist() == [0, 4, 2, 6]
     for order, gates in (("icfo", "ifcx"), ("ifc", "ifc")):
-        with pytest.raises(ValueError, match="cannot bring 4 gates"):
+        with pytest.raises(ValueError, match="cannot reorder 4 gates"):
             reorder(np.zeros([4, 2]), order, gates)
 
 

@@ -282,7 +282,7 @@ def test_what_a_description_cannot_hold(weights):
         (built["gelu"], "activation must be tanh, got gelu"),
         (built["hard"], "recurrent_activation must be sigmoid, got hard_sigmoid"),
         (built["elu"], "activation must be tanh, got elu"),
-        (built["back"], "has go_backwards, which is no weight"),
+        (built["back"], "has go_backwards, which is not a weight"),
         (reversed_pair, "its forward layer has go_backwards"),
         ([built["sum"], built["before"]], "merge_mode must be 'concat', got 'sum'"),
         ([built["gru"], built["before"]], "all cells must be of one kind"),
@@ -333,23 +333,23 @@ class OtherStart(keras.layers.GRU):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Doubling(4), "Doubling has a call of its own"),
-        (lambda: keras.layers.RNN(OtherCell(4)), "OtherCell has a call of its own"),
-        (lambda: keras.layers.RNN([OtherCell(4)]), "OtherCell has a call of its own"),
+        (lambda: Doubling(4), "Doubling overrides call"),
+        (lambda: keras.layers.RNN(OtherCell(4)), "OtherCell overrides call"),
+        (lambda: keras.layers.RNN([OtherCell(4)]), "OtherCell overrides call"),
         (
             lambda: keras.layers.RNN(OtherStack([keras.layers.LSTMCell(4)])),
-            "OtherStack has a call of its own",
+            "OtherStack overrides call",
         ),
-        (lambda: OtherLoop(4), "OtherLoop has a inner_loop of its own"),
-        (lambda: OtherStart(4), "OtherStart has a get_initial_state of its own"),
-        (lambda: OtherDirections(keras.layers.GRU(4)), "OtherDirections has a call of its own"),
-        (lambda: keras.layers.Bidirectional(Doubling(4)), "Doubling has a call of its own"),
+        (lambda: OtherLoop(4), "OtherLoop overrides inner_loop"),
+        (lambda: OtherStart(4), "OtherStart overrides get_initial_state"),
+        (lambda: OtherDirections(keras.layers.GRU(4)), "OtherDirections overrides call"),
+        (lambda: keras.layers.Bidirectional(Doubling(4)), "Doubling overrides call"),
     ],
 )
 def test_subclasses_that_compute_something_else(weights, make, words):
     layer = make()
     layer.build((None, 5, 4))
-    with pytest.raises(weights.UnsupportedError, match=f"{words}, so that its weights may mean"):
+    with pytest.raises(weights.UnsupportedError, match=f"{words}, so its weights may have"):
         weights.from_keras(layer)
     inner = getattr(layer, "cell", None)
     if isinstance(inner, OtherCell):
@@ -375,7 +375,7 @@ def test_what_is_no_source(weights):
     for source, arguments, error, named in (
         (keras.layers.GRU(4), {}, ValueError, "has no weights yet"),
         (random_layer(keras.layers.GRU, 4), {"cell": "gru"}, ValueError, "cell must not be given"),
-        (arrays, {}, ValueError, "of arrays, cell must be one of"),
+        (arrays, {}, ValueError, "for arrays, cell must be one of"),
         (plain, {"cell": "gru"}, ValueError, "reset_after must be given for a gru without biases"),
         (
             arrays,
@@ -386,7 +386,7 @@ def test_what_is_no_source(weights):
         (arrays, {"cell": "lstm"}, ValueError, r"bias of lstm must have the shape \[G \* H\], got"),
         (arrays[:1], {"cell": "gru"}, ValueError, "expected .kernel, recurrent_kernel, ..."),
         (arrays, {"cell": "gru", "bidirectional": True}, ValueError, "even number of arrays, got"),
-        ([*arrays, *arrays], {"cell": "gru"}, ValueError, "and then, where they are"),
+        ([*arrays, *arrays], {"cell": "gru"}, ValueError, "then optionally bias"),
         ([a[..., :-1] for a in arrays], {"cell": "gru"}, ValueError, "kernel must have the shape"),
         (keras.layers.Dense(2), {}, TypeError, "expected a layer or cell of Keras'"),
         (

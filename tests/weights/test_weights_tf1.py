@@ -176,7 +176,7 @@ def test_scope_chooses_among_networks(weights):
 
 def test_a_cell_of_its_own_name_needs_its_scope(weights):
     variables = lstm_variables("rnn/mine")
-    with pytest.raises(ValueError, match="it holds rnn/mine/bias, rnn/mine/kernel. A cell of"):
+    with pytest.raises(ValueError, match="it holds rnn/mine/bias, rnn/mine/kernel. A cell with"):
         weights.from_tf1(Reader(variables), cell="LSTMCell")
     found = weights.from_tf1(Reader(variables), cell="LSTMCell", scope="rnn/mine")
     assert found.layers[0].forward.units == 4
@@ -243,7 +243,7 @@ def test_what_is_no_checkpoint_of_tensorflow_1_is_refused(tf, weights, tmp_path)
 PLAIN = ("b_x",)
 REFUSED = {
     "cell": (Stack("gru"), "LSTMCell", "LSTMCell has the cell lstm, the weights are of gru"),
-    "reset after": (Stack("gru"), "GRUBlockCell", "GRUBlockCell resets before the product"),
+    "reset after": (Stack("gru"), "GRUBlockCell", "GRUBlockCell resets before the GEMM"),
     "reset before": (Stack("gru", reset_after=False), "CudnnGRU", "CudnnGRU's gru resets after"),
     "clip": (Stack("lstm", cell_clip=2.0), "BasicLSTMCell", "BasicLSTMCell has no cell_clip"),
     "peepholes": (Stack("lstm", peepholes=True), "BasicLSTMCell", "has no peepholes, layer 0"),
@@ -264,7 +264,7 @@ def test_mixed_directions_and_wrong_options_are_refused(weights):
     one = weight_stacks.random_weights(Stack("lstm", layers=2, directions=2))
     first = dataclasses.replace(one.layers[1], backward=None)
     mixed = dataclasses.replace(one, layers=[one.layers[0], first])
-    with pytest.raises(weights.UnsupportedError, match="here they mix"):
+    with pytest.raises(weights.UnsupportedError, match="here they are mixed"):
         weights.to_tf1(mixed, cell="LSTMCell")
     with pytest.raises(ValueError, match="swapped_names is for GRUBlockCell, not for LSTMCell"):
         weights.to_tf1(one, cell="LSTMCell", swapped_names=True)

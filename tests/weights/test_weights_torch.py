@@ -135,7 +135,7 @@ def test_prefix(weights):
     read = weights.from_torch(state, prefix="encoder.")
     own = {name: v.numpy() for name, v in state.items() if name.startswith("encoder.")}
     assert same_state(weights.to_torch(read, prefix="encoder."), own)
-    with pytest.raises(weights.UnsupportedError, match="head.bias; prefix chooses the keys of one"):
+    with pytest.raises(weights.UnsupportedError, match="head.bias; prefix selects the keys of one"):
         weights.from_torch({"weight_ih_l0": state["encoder.weight_ih_l0"], **state})
     with pytest.raises(ValueError, match="no recurrent weights under the prefix ''.*'encoder.'"):
         weights.from_torch({k: v for k, v in state.items() if "ih_l0" in k})
@@ -193,7 +193,10 @@ def test_what_pytorch_cannot_hold(weights):
         (weight_stacks.random_weights(Stack("lstm", proj=4)), "proj_size.*P, H = 4, 4"),
         (other_size, "one size for all layers: .*H, P = 4, 4, layer 1, forward has 5, 5"),
         (mixed, "all layers in one direction or all in both"),
-        (_half_projected(weights), "projects all layers or none, layer 0 and layer 1"),
+        (
+            _half_projected(weights),
+            "has a projection in all layers or in none, layer 0 and layer 1",
+        ),
     ):
         with pytest.raises(weights.UnsupportedError, match=named):
             weights.to_torch(described)
@@ -210,7 +213,7 @@ def test_what_is_no_state_of_a_recurrent_layer(weights):
     state = weights.to_torch(weight_stacks.random_weights(Stack("gru", layers=2, directions=2)))
     short = {**state, "weight_hh_l1": state["weight_hh_l1"][:-1]}
     for changed, arguments, named in (
-        ({**state, "scale": np.ones(2)}, {}, "no weight of a recurrent layer: scale"),
+        ({**state, "scale": np.ones(2)}, {}, "keys that are no recurrent weights: scale"),
         ({**state, "weight_ih_l1": np.ones([4, 8])}, {}, "weight_ih_l1 must have 3 gates of 4"),
         ({**state, "weight_ih_l1": np.ones([9, 8])}, {}, "weight_ih_l1 must have a multiple of 4"),
         ({**state, "weight_ih_l1": np.ones([12])}, {}, "weight_ih_l1 must be a matrix"),

@@ -1,7 +1,14 @@
 """Keras layers on the fused ops of this package.
 
-Importing this module tells Keras of them; a program that only loads a saved model
+Importing this module registers the layers with Keras; a program that only loads a saved model
 needs `import tf_blockrnn.layers` for that.
+
+Example:
+  >>> import keras
+  >>> from tf_blockrnn import layers
+  >>> model = keras.Sequential([keras.Input((None, 3)), layers.LSTM(4), keras.layers.Dense(1)])
+  >>> model.output_shape, model.layers[0].fused
+  ((None, 1), True)
 """
 
 from tf_blockrnn.layers.gru import GRU

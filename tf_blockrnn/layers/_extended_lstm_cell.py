@@ -12,14 +12,14 @@ _GATES = 4
 
 
 def _check_positive(name: str, value: float | None, kind: type, kind_name: str) -> None:
-    # Not `<= 0`: a NaN is refused too.
+    # `value > 0` also refuses a NaN.
     if value is None or (isinstance(value, kind) and not isinstance(value, bool) and value > 0):
         return
-    raise ValueError(f"{name} must be {kind_name} above 0, or None for none; got {value!r}.")
+    raise ValueError(f"{name} must be {kind_name} above 0, or None; got {value!r}.")
 
 
 class ExtendedLSTMCell(keras.layers.LSTMCell):
-    """What Keras' LSTM cell lacks; without any of it, this is Keras' cell.
+    """Keras' LSTM cell with peepholes, a cell clip and a projection, each of them optional.
 
         i = sigmoid(x W_i + h_prev R_i + b_i [+ c_prev * wci])
         f = sigmoid(x W_f + h_prev R_f + b_f [+ c_prev * wcf])
@@ -29,9 +29,16 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
 
     (Gers, Schraudolph, Schmidhuber 2002; Sak, Senior, Beaufays 2014, arXiv:1402.1128.)
 
-    After Keras' own weights stand `wci`, `wcf`, `wco`, each `[units]` and zeros at first, and
-    `w_p`, `[projection, units]`. With a projection the state h is as wide as it, and the recurrent
+    The weights after Keras' own are `wci`, `wcf`, `wco`, each `[units]` and initially zero, and
+    `w_p`, `[projection, units]`. With a projection the state h has its width, and the recurrent
     kernel has as many rows. The clip is straight-through: its derivative counts as 1.
+
+    Example:
+      >>> import keras, numpy as np
+      >>> from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
+      >>> layer = keras.layers.RNN(ExtendedLSTMCell(4, projection=2))
+      >>> tuple(layer(np.ones([1, 5, 3], "float32")).shape)
+      (1, 2)
     """
 
     @_fusing.with_signature_of(keras.layers.LSTMCell.__init__)
@@ -44,7 +51,7 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
         **kwargs: Any,
     ):
         _check_positive("cell_clip", cell_clip, numbers.Real, "a number")
-        _check_positive("projection", projection, numbers.Integral, "a whole number")
+        _check_positive("projection", projection, numbers.Integral, "an integer")
         super().__init__(*args, **kwargs)
         self.use_peephole = bool(use_peephole)
         self.cell_clip = None if cell_clip is None else float(cell_clip)
@@ -55,7 +62,7 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
 
     @property
     def extended(self) -> bool:
-        """Whether there is anything that Keras' cell has not."""
+        """Whether any of the features that Keras' cell lacks is in use."""
         return bool(self.use_peephole or self.cell_clip or self.projection)
 
     def add_weight(self, *args: Any, **kwargs: Any) -> keras.Variable:
@@ -85,8 +92,8 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
         if training and 0.0 < self.recurrent_dropout < 1.0:
             recurrent_mask = self.get_recurrent_dropout_mask(h_prev)
         z_i, z_f, z_c, z_o = self._pre_activations(
-            _gate_products(inputs, self.kernel, inputs_mask),
-            _gate_products(h_prev, self.recurrent_kernel, recurrent_mask),
+            _gate_gemms(inputs, self.kernel, inputs_mask),
+            _gate_gemms(h_prev, self.recurrent_kernel, recurrent_mask),
         )
         if self.use_peephole:
             z_i = z_i + c_prev * self.wci
@@ -102,21 +109,21 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
             h = ops.matmul(h, ops.transpose(self.w_p))
         return h, [h, c]
 
-    def _pre_activations(self, of_inputs: list, of_state: list) -> list:
-        sums = [x + h for x, h in zip(of_inputs, of_state, strict=True)]
+    def _pre_activations(self, x_terms: list, h_terms: list) -> list:
+        sums = [x + h for x, h in zip(x_terms, h_terms, strict=True)]
         if self.bias is None:
             return sums
         biases = ops.split(self.bias, _GATES, axis=0)
         return [z + b for z, b in zip(sums, biases, strict=True)]
 
     def get_config(self):
-        # Ours only when they say something, so that keras.layers.LSTMCell takes the config of a
-        # plain cell.
+        # Our arguments only when they are in use, so that keras.layers.LSTMCell accepts the config
+        # of a plain cell.
         return {**super().get_config(), **extra_config(self)}
 
 
 def extra_config(cell: ExtendedLSTMCell) -> dict[str, Any]:
-    """The arguments that Keras' LSTM has not, those in use."""
+    """The arguments in use that Keras' LSTM does not have."""
     config = {}
     if cell.use_peephole:
         config["use_peephole"] = True
@@ -127,8 +134,8 @@ def extra_config(cell: ExtendedLSTMCell) -> dict[str, Any]:
     return config
 
 
-def _gate_products(values: Any, weights: Any, masks: Any) -> list:
-    """values · W for each gate; masks is one for all gates, or a list with one for each."""
+def _gate_gemms(values: Any, weights: Any, masks: Any) -> list:
+    """values · W for each gate; `masks` is one for all gates, or a list with one for each."""
     if isinstance(masks, (list, tuple)):
         columns = ops.split(weights, _GATES, axis=1)
         return [ops.matmul(values * m, w) for m, w in zip(masks, columns, strict=True)]

@@ -1,15 +1,15 @@
-"""What the fused cells share: when the op may be used, and its weights, made once per sequence.
+"""Base of the fused cells: whether the op can be used, and its weights, packed once per sequence.
 
-Keras keeps a cell's weights as kernel, recurrent kernel and bias; the ops want x's rows and h's
-rows in one matrix, with the gates in another order. To rearrange them costs about as much as
-a small step does, so it must not happen at every step.
+Keras stores a cell's weights as kernel, recurrent kernel and bias; the ops take the rows of x and
+those of h in one matrix, with the gates in another order. Rearranging them costs about as much as
+a small step, so it must not happen at every step.
 
-`keras.layers.RNN` gives a cell one sign before its loop and one after it: it fetches the dropout
-masks first ("so that the inner_loop is stateless") and resets them at the end. Between these
-two signs, the first step rearranges the weights and the others use the result. Keras runs the
-first step outside of its `tf.while_loop`, so inside the loop the result is a loop
-invariant, and its gradient is summed over the steps before it goes back through the rearrangement.
-A cell that is called by anything else rearranges at each call.
+`keras.layers.RNN` calls a cell once before its loop and once after it: it fetches the dropout
+masks first ("so that the inner_loop is stateless") and resets them at the end. Between these two
+calls, the first step rearranges the weights and the others use the result. Keras runs the first
+step outside of its `tf.while_loop`, so inside the loop the result is a loop invariant, and its
+gradient is summed over the steps before it goes back through the rearrangement. A cell that is
+called by other code rearranges the weights at each call.
 """
 
 import threading
@@ -21,7 +21,7 @@ import tensorflow as tf
 from tf_blockrnn.layers import _fusing
 
 try:
-    # Read only. Without it the weights are rearranged at each step: slower, the same numbers.
+    # Only read. Without it the weights are rearranged at each step: slower, with the same results.
     from keras.src.backend.common import global_state
 except ImportError:
     global_state = None
@@ -30,17 +30,17 @@ _ACTIVATIONS = {"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGM
 
 
 def _call_context() -> Any:
-    """The outermost Keras layer call that is running now in this thread, or None.
+    """The outermost Keras layer call that is running in this thread, or None.
 
-    Keras makes a new object for each, and drops it even when the call fails.
+    Keras creates a new object for each call, and drops it even when the call fails.
     """
     return global_state and global_state.get_global_attribute("current_call_ctx")
 
 
 def _reachable(tensor: tf.Tensor) -> bool:
-    """Whether code that runs now may use the tensor: same graph, or outside of the loop it is in.
+    """Whether the current graph is that of the tensor, or a control-flow body inside it.
 
-    Not through a tf.function's border: what is captured there may be used again by a later call.
+    A tf.function inside it does not count: a later call may use again what it has captured.
     """
     if tf.executing_eagerly():
         return not tf.is_symbolic_tensor(tensor)
@@ -55,7 +55,7 @@ def _reachable(tensor: tf.Tensor) -> bool:
 
 
 class _SequenceWeights(threading.local):
-    """The rearranged weights of the sequence that this thread is in, if it is in one."""
+    """The rearranged weights of the sequence that this thread is computing, if any."""
 
     def __init__(self):
         self.clear()
@@ -65,8 +65,8 @@ class _SequenceWeights(threading.local):
         self._weights = None
 
     def begin(self) -> None:
-        # A sequence that failed half-way never ended. Its weights must not be taken for those of
-        # a later call, hence the context: a failed call's context is gone.
+        # A sequence that failed half-way was never ended. The context keeps a later call from
+        # using its weights: the context of a failed call no longer exists.
         self._context = _call_context()
         self._weights = None
 
@@ -79,19 +79,24 @@ class _SequenceWeights(threading.local):
 
 
 class FusedCell:
-    """Mixin over a Keras cell: the fused op where it computes what the cell is asked for.
+    """Mixin over a Keras cell that runs on the fused op where the op supports its configuration.
 
-    A subclass gives `_own_reason` and `_pack_weights`.
+    A subclass defines `_own_reason` and `_pack_weights`.
+
+    Example:
+      >>> from tf_blockrnn import layers
+      >>> layers.GRUCell(4, reset_after=False).fused
+      True
     """
 
     def _init_fused(self) -> None:
-        """Last line of a cell's constructor."""
+        """To be called at the end of a cell's constructor."""
         self._sequence_weights = _SequenceWeights()
         reason = self.why_not_fused
         # XLA has no lowering for the ops; Keras asks this before it compiles a model with XLA.
         self.supports_jit = reason is not None
         if reason:
-            _fusing.say_once(self, "cell", reason, stacklevel=3)
+            _fusing.warn_once(self, "cell", reason, stacklevel=3)
 
     @property
     def fused(self) -> bool:
@@ -100,7 +105,7 @@ class FusedCell:
 
     @property
     def why_not_fused(self) -> str | None:
-        """Why this cell computes with Keras' own operations, or None if it runs on the op."""
+        """The reason why this cell uses Keras' own operations, or None if it runs on the op."""
         reason = _fusing.general_reason(self.compute_dtype)
         reason = reason or _fusing.activation_reason(self, _ACTIVATIONS)
         if reason:
@@ -108,7 +113,7 @@ class FusedCell:
         if self.recurrent_dropout:
             return "recurrent_dropout is not 0, the op has no dropout"
         if self.dropout and self.implementation == 1:
-            return "implementation=1 drops the inputs of each gate apart, the op has one input"
+            return "implementation=1 has a dropout mask for each gate, the op has one input"
         return self._own_reason()
 
     def get_dropout_mask(self, step_input):
@@ -122,11 +127,11 @@ class FusedCell:
         super().reset_dropout_mask()
 
     def _op_tensor(self, given: Any) -> tf.Tensor:
-        """An input or a state in the compute dtype."""
+        """An input or a state as a tensor in the compute dtype."""
         return _fusing.in_dtype(tf.convert_to_tensor(given), self.compute_dtype)
 
     def _op_input(self, inputs: Any, training: Any) -> tf.Tensor:
-        """x of the op: the inputs in the compute dtype, after the dropout of inputs."""
+        """The op's x: the inputs in the compute dtype, after the dropout of inputs."""
         x = self._op_tensor(inputs)
         if training and 0.0 < self.dropout < 1.0:
             x = x * super().get_dropout_mask(x)

@@ -1,14 +1,14 @@
-"""What the fused layers share: Keras' call with its inner loop done by one op.
+"""Base of the fused layers: Keras' call with its inner loop replaced by one op.
 
-`keras.layers.RNN.call` sees to initial states, statefulness and what is returned. It hands the
-loop over the steps to `inner_loop`, and this is what runs the op here. The op and Keras agree but
-for three things, which are put right behind it:
+`keras.layers.RNN.call` handles initial states, statefulness and the return value. It passes the
+loop over the steps to `inner_loop`, which runs the op here. The op and Keras agree except for three
+rules, which are applied to the outputs of the op:
 
-- A masked step gives the state of the step before again. Before a row's first step that counts,
-  Keras has zeros there and the op the initial state. They differ only if it is not zero.
-- With `zero_output_for_mask`, Keras gives zeros wherever a step is masked.
-- Going backwards, Keras gives the outputs in the order in which they were computed, the op leaves
-  each where its input stands.
+- A masked step repeats the previous state. Before a row's first unmasked step, Keras has zeros and
+  the op the initial state. They differ only if the initial state is not zero.
+- With `zero_output_for_mask`, Keras outputs zeros at every masked step.
+- Going backwards, Keras returns the outputs in the order of processing, the op in the order of the
+  inputs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,46 +20,51 @@ import tensorflow as tf
 from tf_blockrnn import _loader, _sequence_util, _tensors
 from tf_blockrnn.layers import _fusing
 
-# On a tensor: it is the initial state that a layer made for this very call, which is zero and
-# which nobody asks gradients of.
-_MADE_HERE = "_tf_blockrnn_zero_state"
+# Attribute of a tensor: it is the initial state that a layer created for this call, which is zero
+# and needs no gradient.
+_ZERO_STATE = "_tf_blockrnn_zero_state"
 
 
 class FusedLayer:
-    """Mixin over a Keras recurrent layer: the fused op where it computes what the layer is asked.
+    """Mixin over a Keras recurrent layer that uses the fused op where it supports the layer.
 
-    A subclass gives `_ACTIVATIONS`, `_CELLS`, `_GATES` and `_run_op`.
+    A subclass defines `_ACTIVATIONS`, `_CELLS`, `_GATES` and `_run_op`.
+
+    Example:
+      >>> from tf_blockrnn import layers
+      >>> layers.LSTM(4, recurrent_dropout=0.1).why_not_fused is None
+      True
     """
 
-    # For each argument that is an activation, those that the op computes.
+    # For each argument that is an activation, the functions that the op computes.
     _ACTIVATIONS: Mapping[str, Sequence[Callable]]
-    # The cells whose maths the op computes.
+    # The cells whose equations the op computes.
     _CELLS: tuple[type, ...]
     _GATES: int
 
     def _run_op(
         self, x: tf.Tensor, w_x: tf.Tensor | None, states: list[tf.Tensor], **options: Any
     ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-        """The outputs [B, T, H] and the last states, of the op.
+        """Runs the op; returns the outputs [B, T, H] and the last states.
 
-        x: [B, T, I], or already multiplied with the weights where w_x is None.
-        states: the initial ones.
-        options: as `tf_blockrnn.lstm`, `gru` and `simple_rnn` take them.
+        x: [B, T, I], or x · w_x if w_x is None.
+        states: the initial states.
+        options: those of `tf_blockrnn.lstm`, `gru` and `simple_rnn`.
         """
         raise NotImplementedError
 
     def _bias_or_zeros(self) -> tf.Tensor:
-        """The cell's bias, for `_run_op`; without one zeros, [G·H] for G gates."""
+        """The cell's bias, for `_run_op`; zeros [G·H] for G gates if it has none."""
         dtype = self.cell.compute_dtype
         if self.cell.bias is None:
             return tf.zeros([self._GATES * self.cell.units], dtype)
         return _fusing.weight_in_dtype(self.cell.bias, dtype)
 
-    def _say_if_not_fused(self) -> None:
-        """Last line of a layer's constructor."""
+    def _warn_if_not_fused(self) -> None:
+        """To be called at the end of a layer's constructor."""
         reason = self.why_not_fused
         if reason:
-            _fusing.say_once(self, "layer", reason, stacklevel=3)
+            _fusing.warn_once(self, "layer", reason, stacklevel=3)
 
     @property
     def fused(self) -> bool:
@@ -68,18 +73,21 @@ class FusedLayer:
 
     @property
     def why_not_fused(self) -> str | None:
-        """Why this layer computes with Keras' own operations, or None if it runs on the op."""
+        """The reason why this layer uses Keras' own operations, or None if it runs on the op."""
         cell = self.cell
         reason = _fusing.general_reason(cell.compute_dtype)
         reason = reason or _fusing.activation_reason(cell, self._ACTIVATIONS)
         if reason:
             return reason
         if type(cell) not in self._CELLS or "call" in vars(cell):
-            return f"its cell is of a class of its own, {type(cell).__name__}"
+            return f"its cell is of the custom class {type(cell).__name__}"
         if cell.recurrent_dropout and self._mask_count() != self._GATES:
-            return f"Keras {keras.__version__} has one mask of recurrent_dropout, the op one a gate"
+            return (
+                f"Keras {keras.__version__} has one recurrent_dropout mask for all gates, the op "
+                "one for each"
+            )
         if getattr(self, "use_cudnn", False) is True:
-            return "use_cudnn=True asks for cuDNN and nothing else"
+            return "use_cudnn=True requires cuDNN"
         missing = _loader.missing_cuda()
         if missing and tf.config.get_visible_devices("GPU"):
             return f"TensorFlow sees a GPU, and this build has no GPU kernels ({missing})"
@@ -102,7 +110,7 @@ class FusedLayer:
         return super().call(sequences, initial_state=initial_state, mask=mask, training=training)
 
     def _zero_states(self, sequences: tf.Tensor) -> list[tf.Tensor] | None:
-        """The initial states of a call that is given none, or None to let Keras make them."""
+        """The initial states of a call without any, or None to let Keras create them."""
         for made_by, known in ((type(self), keras.layers.RNN), (type(self.cell), self._CELLS[0])):
             if made_by.get_initial_state is not known.get_initial_state:
                 return None
@@ -113,13 +121,13 @@ class FusedLayer:
     def inner_loop(self, sequences, initial_state, mask, training=False):
         reason = self.why_not_fused
         if reason:
-            _fusing.say_once(self, "layer", reason, stacklevel=2)
+            _fusing.warn_once(self, "layer", reason, stacklevel=2)
             return super().inner_loop(sequences, initial_state, mask, training=training)
         states = list(initial_state) if keras.tree.is_nested(initial_state) else [initial_state]
-        states = [_of_each_row(state, sequences) for state in states]
+        states = [_for_each_row(state, sequences) for state in states]
         mask = _as_bool(mask, sequences)
         x, w_x, dropout = self._drop(sequences, training)
-        zero_states = all(hasattr(state, _MADE_HERE) for state in states)
+        zero_states = all(hasattr(state, _ZERO_STATE) for state in states)
         outputs, states = self._run_op(
             x, w_x, states, mask=mask, go_backwards=bool(self.go_backwards), **dropout
         )
@@ -128,7 +136,7 @@ class FusedLayer:
             return last, last, states
         return states[0], self._all_outputs(outputs, mask, zero_states), states
 
-    # ---- Keras' rules of masks and order
+    # ---- Keras' rules for masks and order
 
     def _last_output(
         self, state: tf.Tensor, mask: tf.Tensor | None, zero_states: bool, steps: int | tf.Tensor
@@ -155,8 +163,8 @@ class FusedLayer:
     # ---- dropout
 
     def _maybe_config_dropout_masks(self, cell, input_sequence, input_state):
-        # Keras leaves the masks on the cell, where another thread would find them. Here they are
-        # drawn in the inner loop and stay there.
+        # Keras stores the masks on the cell, where another thread would find them. Here they are
+        # drawn in the inner loop and are local to it.
         if not self.fused:
             super()._maybe_config_dropout_masks(cell, input_sequence, input_state)
 
@@ -166,7 +174,8 @@ class FusedLayer:
         """x and w_x for the op after the dropout of inputs, and the option for that of states.
 
         The masks are Keras' own: equal seeds give equal numbers. So they are drawn in Keras'
-        order; without training, when it draws them in vain, the seed moves on as far.
+        order; without training, when Keras draws masks that it does not use, the seed is advanced
+        by the same number of draws.
         """
         cell = self.cell
         x = _fusing.in_dtype(sequences, cell.compute_dtype)
@@ -175,26 +184,26 @@ class FusedLayer:
             for rate in (cell.dropout, cell.recurrent_dropout):
                 self._skip_masks(rate)
             return x, w_x, {}
-        of_inputs = self._draw_masks(cell.dropout, x, _size(x, 2))
-        of_state = self._draw_masks(cell.recurrent_dropout, x, self.state_size[0])
-        option = {} if of_state is None else {"recurrent_dropout": tf.stack(of_state)}
-        if of_inputs is None:
+        input_masks = self._draw_masks(cell.dropout, x, _size(x, 2))
+        state_masks = self._draw_masks(cell.recurrent_dropout, x, self.state_size[0])
+        option = {} if state_masks is None else {"recurrent_dropout": tf.stack(state_masks)}
+        if input_masks is None:
             return x, w_x, option
-        if len(of_inputs) == 1:
-            return x * of_inputs[0][:, tf.newaxis], w_x, option
-        columns = tf.split(w_x, len(of_inputs), axis=1)
-        products = [
+        if len(input_masks) == 1:
+            return x * input_masks[0][:, tf.newaxis], w_x, option
+        columns = tf.split(w_x, len(input_masks), axis=1)
+        gates = [
             tf.tensordot(x * mask[:, tf.newaxis], w, axes=1)
-            for mask, w in zip(of_inputs, columns, strict=True)
+            for mask, w in zip(input_masks, columns, strict=True)
         ]
-        return tf.concat(products, axis=-1), None, option
+        return tf.concat(gates, axis=-1), None, option
 
     def _mask_count(self) -> int:
-        # Of Keras' cells: one mask for all gates, or one for each with implementation=1.
+        # Keras' cells have one mask for all gates, or one for each with implementation=1.
         return getattr(self.cell, "dropout_mask_count", None) or 1
 
     def _draw_masks(self, rate: float, x: tf.Tensor, width: int) -> list[tf.Tensor] | None:
-        """The factors [B, width] of a dropout, or None where nothing is dropped."""
+        """The factors [B, width] of a dropout, or None if the dropout does not act."""
         if not self._drops(rate):
             return None
         ones = tf.ones([_size(x, 0), width], x.dtype)
@@ -215,17 +224,17 @@ class FusedLayer:
 
 def _zeros(batch: int | tf.Tensor, size: int, dtype: tf.DType) -> tf.Tensor:
     zeros = _sequence_util.zeros_to_read(batch, size, dtype)
-    setattr(zeros, _MADE_HERE, True)
+    setattr(zeros, _ZERO_STATE, True)
     return zeros
 
 
 def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
-    """A dim; a number where it is known."""
+    """A dim, as an int where it is known."""
     return _tensors.dim(tensor, axis, tensor.shape.rank)
 
 
 def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
-    """The mask as the ops take it, bool [B, T], of all that Keras' layers take."""
+    """The mask in the form of the ops, bool [B, T], from any form that Keras' layers accept."""
     if keras.tree.is_nested(mask):
         mask = mask[0]
     if mask is None:
@@ -233,11 +242,11 @@ def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
     mask = tf.cast(mask, tf.bool)
     if mask.shape.rank == 3:
         mask = tf.squeeze(mask, -1)
-    return _of_each_row(mask, sequences)
+    return _for_each_row(mask, sequences)
 
 
-def _of_each_row(rows: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
-    """A state or mask; one row for all, as Keras takes it, is repeated where its shape is known."""
+def _for_each_row(rows: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
+    """A state or mask [B, ...]; a single row, which Keras allows, is broadcast to all rows."""
     one_for_all = rows.shape.rank == 2 and _tensors.known_dim(rows, 0) == 1
     if not one_for_all or _tensors.known_dim(sequences, 0) == 1:
         return rows
@@ -245,5 +254,5 @@ def _of_each_row(rows: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
 
 
 def _where(keep: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """The values where keep, which lacks their last dim, is True, else zeros."""
+    """The values where `keep`, which lacks their last dim, is True, else zeros."""
     return tf.where(keep[..., tf.newaxis], values, tf.zeros([], values.dtype))

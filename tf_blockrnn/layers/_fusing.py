@@ -1,4 +1,4 @@
-"""What fused cells and layers share: when an op may stand in for Keras' maths, and saying so."""
+"""Functions shared by fused cells and layers: whether an op applies, warnings, and conversions."""
 
 import inspect
 import warnings
@@ -13,11 +13,11 @@ SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.math.sigmoid)
 RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
-_said: set[tuple[str, str]] = set()
+_warned: set[tuple[str, str]] = set()
 
 
 def general_reason(compute_dtype: str) -> str | None:
-    """Why no op can compute in this program and type, or None."""
+    """The reason why no op supports this backend or type, or None."""
     if keras.backend.backend() != "tensorflow":
         return f"the Keras backend is {keras.backend.backend()}, the op is TensorFlow's"
     if compute_dtype not in DTYPES:
@@ -26,28 +26,28 @@ def general_reason(compute_dtype: str) -> str | None:
 
 
 def activation_reason(owner: Any, known: Mapping[str, Sequence[Callable]]) -> str | None:
-    """Why an op cannot stand in for the owner's activations, or None.
+    """The reason why an op does not support the owner's activations, or None.
 
-    known: for each argument, the functions that the op computes, the one to name first.
+    known: for each argument, the functions that the op computes; the first one gives the name.
     """
     for argument, functions in known.items():
         activation = getattr(owner, argument)
         if activation not in functions:
-            name = getattr(activation, "__name__", "of another kind")
+            name = getattr(activation, "__name__", "a custom object")
             names = dict.fromkeys(function.__name__ for function in functions)
             return f"{argument} is {name}, the op has {' and '.join(names)}"
     return None
 
 
-def say_once(owner: Any, kind: str, reason: str, stacklevel: int) -> None:
-    """Warns that the owner, a "cell" or "layer", does without the op, unless it was said before."""
+def warn_once(owner: Any, kind: str, reason: str, stacklevel: int) -> None:
+    """Warns that the owner, a "cell" or "layer", does not use the op; once for each reason."""
     name = type(owner).__name__
-    if (name, reason) in _said:
+    if (name, reason) in _warned:
         return
-    _said.add((name, reason))
+    _warned.add((name, reason))
     warnings.warn(
-        f"tf_blockrnn.layers.{name} computes with Keras' own operations, not with the fused op: "
-        f"{reason}. (Said once; `{kind}.why_not_fused` tells it any time.)",
+        f"tf_blockrnn.layers.{name} falls back to Keras' own operations: {reason}. (This warning "
+        f"is given once; `{kind}.why_not_fused` has the reason.)",
         stacklevel=stacklevel + 1,
     )
 
@@ -56,7 +56,13 @@ def in_dtype(tensor: Any, dtype: str) -> Any:
     """The tensor in the given type.
 
     Raises:
-      ValueError: it is complex; tf.cast would leave the imaginary part out.
+      ValueError: it is complex; tf.cast would drop the imaginary part.
+
+    Example:
+      >>> import tensorflow as tf
+      >>> from tf_blockrnn.layers import _fusing
+      >>> _fusing.in_dtype(tf.ones([2], tf.float64), "float32").dtype.name
+      'float32'
     """
     if tensor.dtype.name == dtype:
         return tensor
@@ -66,21 +72,23 @@ def in_dtype(tensor: Any, dtype: str) -> Any:
 
 
 def weight_in_dtype(weight: Any, dtype: str) -> Any:
-    """What a Keras variable holds, or a tensor in the place of one, in the given type.
+    """The value of a Keras variable, or of a tensor in place of one, in the given type.
 
-    If a variable has the type it is TensorFlow's: ops read that faster than Python does.
+    A variable that has the type is returned as TensorFlow's variable, not as a tensor: an op reads
+    it faster than Python does.
     """
     held = weight.value if isinstance(weight, keras.Variable) else tf.convert_to_tensor(weight)
     return in_dtype(held, dtype)
 
 
 def with_signature_of(function: Callable) -> Callable[[Callable], Callable]:
-    """Decorates a function that hands on to the given one what it takes.
+    """Decorates a function that passes its arguments on to the given one.
 
-    All but keyword-only arguments of its own; these are shown before the given one's **kwargs.
+    The decorated function gets the signature of the given one, with its own keyword-only arguments
+    before **kwargs.
 
-    functools.wraps would not do: Keras reads a constructor's arguments in two ways, of which one
-    follows what it sets and the other does not.
+    functools.wraps does not work here: Keras reads a constructor's arguments by two methods, of
+    which only one follows `__wrapped__`.
     """
 
     def decorate(decorated: Callable) -> Callable:

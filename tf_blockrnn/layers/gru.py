@@ -12,11 +12,11 @@ from tf_blockrnn.layers._fused_layer import FusedLayer
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
 class GRU(FusedLayer, keras.layers.GRU):
-    """A `keras.layers.GRU` that does a whole sequence in one fused op.
+    """A `keras.layers.GRU` that computes a whole sequence in one fused op.
 
-    Constructor and call arguments, defaults, weights (names, shapes, order), config and numbers are
-    those of `keras.layers.GRU`; each loads the other's weights. A step is, with z, r, h for Keras'
-    gates and `reset_after=True`,
+    Constructor and call arguments, defaults, weights (names, shapes, order), config and results are
+    those of `keras.layers.GRU`, and each loads the other's weights. A step is, with z, r, h for
+    Keras' gates and `reset_after=True`,
 
         z = sigmoid(x W_z + b_z + h_prev R_z + d_z)
         r = sigmoid(x W_r + b_r + h_prev R_r + d_r)
@@ -26,11 +26,12 @@ class GRU(FusedLayer, keras.layers.GRU):
     (Cho et al. 2014, https://arxiv.org/abs/1406.1078v1), and with `reset_after=False`
     `c = tanh(x W_h + b_h + (r * h_prev) R_h)` and no d (version 3 of the paper).
 
-    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which changes
-    nothing) and `Bidirectional` are on the op too. Activations other than tanh and sigmoid, a cell
-    of another class, `use_cudnn=True`, or a GPU where this build has no CUDA are not: then the
-    layer computes as Keras' own does and says so once in a warning; `layer.fused` and
-    `layer.why_not_fused` tell. XLA does not compile the op; `model.compile` knows.
+    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which has no
+    effect) and `Bidirectional` are supported by the op too. Activations other than tanh and
+    sigmoid, a custom cell, `use_cudnn=True`, or a GPU where this build has no CUDA are not: the
+    layer then falls back to Keras' own operations and warns once; `layer.fused` and
+    `layer.why_not_fused` report it. XLA cannot compile the op, and `model.compile` takes this into
+    account.
 
     Args:
       units: H, the size of the state and the output.
@@ -39,8 +40,8 @@ class GRU(FusedLayer, keras.layers.GRU):
     Call arguments:
       sequences: `[batch, steps, features]`.
       initial_state: `[batch, units]`, or a list of this one tensor; zeros when None.
-      mask: `[batch, steps]`, True where a step counts; all do when None.
-      training: whether the dropouts act.
+      mask: `[batch, steps]`, False where a step is skipped; None skips no step.
+      training: whether the dropouts are applied.
 
     Returns:
       The output after the last step, `[batch, units]`, or with `return_sequences` the outputs of
@@ -71,13 +72,13 @@ class GRU(FusedLayer, keras.layers.GRU):
     @_fusing.with_signature_of(keras.layers.GRU.__init__)
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._say_if_not_fused()
+        self._warn_if_not_fused()
 
     def _run_op(self, x, w_x, states, **options):
         cell, dtype = self.cell, self.cell.compute_dtype
         b_x, b_h = self._bias_or_zeros(), None
         if cell.reset_after and cell.bias is not None:
-            # tf.unstack costs several times its op in eager mode.
+            # In eager mode tf.unstack takes several times as long as the op that it calls.
             b_x, b_h = tf.raw_ops.Unpack(value=b_x, num=2)
         outputs, state = sequences.gru(
             x,

@@ -22,7 +22,7 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
     """A `keras.layers.GRUCell` that computes a step in one fused op, `BlockRNN>GRUBlockCell`.
 
     Constructor arguments, defaults, weights (names, shapes, order) and config are those of
-    `keras.layers.GRUCell`, so weights and configs go from one to the other as they are. With
+    `keras.layers.GRUCell`, so weights and configs are interchangeable. With
     `reset_after=False` and z, r, h for Keras' gates (u, r, c in the op), a step is
 
         z = sigmoid(x W_z + h_prev R_z + b_z)
@@ -32,10 +32,10 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
 
     (Cho et al. 2014, https://arxiv.org/abs/1406.1078).
 
-    The op cannot do everything that Keras' cell can. With `reset_after=True` (**Keras' default**),
-    activations other than tanh and sigmoid, `recurrent_dropout`, or `dropout` with
-    `implementation=1`, the cell computes with Keras' own operations and says so once in a warning;
-    `cell.fused` and `cell.why_not_fused` tell.
+    The op does not support every configuration of Keras' cell. With `reset_after=True` (**Keras'
+    default**), activations other than tanh and sigmoid, `recurrent_dropout`, or `dropout` with
+    `implementation=1`, the cell falls back to Keras' own operations and warns once; `cell.fused`
+    and `cell.why_not_fused` report it.
 
     Args:
       units: H, the size of the state and the output.
@@ -44,10 +44,10 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
     Call arguments:
       inputs: `[batch, features]`.
       states: `[batch, units]`, or a list of this one tensor.
-      training: whether `dropout` acts.
+      training: whether `dropout` is applied.
 
     Returns:
-      The output h, `[batch, units]`, and the new states in the form in which they were given. Both
+      The output h, `[batch, units]`, and the new state, in a list if `states` is one. Both
       have the cell's compute dtype: float16, bfloat16, float32 or float64.
 
     Raises:
@@ -73,7 +73,7 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
 
     def _own_reason(self) -> str | None:
         if self.reset_after:
-            return "reset_after is True, the op resets before the product"
+            return "reset_after is True, the op resets before the GEMM"
         return None
 
     def _pack_weights(self) -> _Weights:

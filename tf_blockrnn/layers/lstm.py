@@ -10,7 +10,7 @@ from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell, extra_config
 from tf_blockrnn.layers._fused_layer import FusedLayer
 
-# What the constructor of Keras' cell takes and keeps under the same names.
+# The constructor arguments of Keras' cell that are attributes of the same names.
 _CELL_ARGUMENTS = [
     name
     for name, parameter in inspect.signature(keras.layers.LSTMCell).parameters.items()
@@ -20,10 +20,10 @@ _CELL_ARGUMENTS = [
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
 class LSTM(FusedLayer, keras.layers.LSTM):
-    """A `keras.layers.LSTM` that does a whole sequence in one fused op, `BlockRNN>LSTMSequence`.
+    """A `keras.layers.LSTM` that computes a sequence in one fused op, `BlockRNN>LSTMSequence`.
 
-    Constructor and call arguments, defaults, weights (names, shapes, order), config and numbers are
-    those of `keras.layers.LSTM`; each loads the other's weights. A step is
+    Constructor and call arguments, defaults, weights (names, shapes, order), config and results are
+    those of `keras.layers.LSTM`, and each loads the other's weights. A step is
 
         i = sigmoid(x W_i + h_prev R_i + b_i [+ c_prev * wci])
         f = sigmoid(x W_f + h_prev R_f + b_f [+ c_prev * wcf])
@@ -33,24 +33,25 @@ class LSTM(FusedLayer, keras.layers.LSTM):
 
     (Gers, Schraudolph, Schmidhuber 2002,
     https://www.jmlr.org/papers/volume3/gers02a/gers02a.pdf; the projection is that of Sak, Senior,
-    Beaufays 2014, https://arxiv.org/abs/1402.1128). The forget gate's
-    1 is in the bias (`unit_forget_bias`), as Keras has it.
+    Beaufays 2014, https://arxiv.org/abs/1402.1128). As in Keras, the forget bias of 1 is part of
+    the bias (`unit_forget_bias`).
 
-    Three arguments are more than Keras has. With peepholes there are three more weights `wci`,
-    `wcf`, `wco`, each `[units]`, after Keras' own; they start at zero. The clip is
+    Three arguments are additions to Keras'. With peepholes there are three more weights `wci`,
+    `wcf`, `wco`, each `[units]`, after Keras' own; they are initially zero. The clip is
     straight-through: its derivative counts as 1. With a projection there is one more weight `w_p`,
-    `[projection, units]`, and the outputs and the state h are `projection` wide.
+    `[projection, units]`, and the outputs and the state h have the width `projection`.
 
-    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which changes
-    nothing) and `Bidirectional` are on the op too. Activations other than tanh and sigmoid, a cell
-    of another class, `use_cudnn=True`, or a GPU where this build has no CUDA are not: then the
-    layer computes as Keras' own does and says so once in a warning; `layer.fused` and
-    `layer.why_not_fused` tell. XLA does not compile the op; `model.compile` knows.
+    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which has no
+    effect) and `Bidirectional` are supported by the op too. Activations other than tanh and
+    sigmoid, a custom cell, `use_cudnn=True`, or a GPU where this build has no CUDA are not: the
+    layer then falls back to Keras' own operations and warns once; `layer.fused` and
+    `layer.why_not_fused` report it. XLA cannot compile the op, and `model.compile` takes this into
+    account.
 
     Args:
       units: H, the size of the cell state and, without a projection, of the output.
       *args, **kwargs: as for `keras.layers.LSTM`.
-      use_peephole: whether the gates see the cell state.
+      use_peephole: whether the gates read the cell state through peepholes.
       cell_clip: bound of the cell state, above 0, a float32 number; None for no bound.
       projection: size of the projected output; None for no projection.
 
@@ -58,8 +59,8 @@ class LSTM(FusedLayer, keras.layers.LSTM):
       sequences: `[batch, steps, features]`.
       initial_state: a list of h, `[batch, projection or units]`, and c, `[batch, units]`; zeros
         when None.
-      mask: `[batch, steps]`, True where a step counts; all do when None.
-      training: whether the dropouts act.
+      mask: `[batch, steps]`, False where a step is skipped; None skips no step.
+      training: whether the dropouts are applied.
 
     Returns:
       The output after the last step, `[batch, projection or units]`, or with `return_sequences`
@@ -69,7 +70,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
 
     Raises:
       ValueError: an argument that Keras' layer refuses; a `cell_clip` or `projection` that is not
-        above 0; `use_cudnn=True` together with what cuDNN as Keras calls it has not.
+        above 0; `use_cudnn=True` together with a feature that Keras' cuDNN path lacks.
 
     Example:
 
@@ -101,10 +102,10 @@ class LSTM(FusedLayer, keras.layers.LSTM):
         super().__init__(*args, **kwargs)
         if use_peephole or cell_clip is not None or projection is not None:
             self._extend(use_peephole=use_peephole, cell_clip=cell_clip, projection=projection)
-        self._say_if_not_fused()
+        self._warn_if_not_fused()
 
     def _extend(self, **extras: Any) -> None:
-        """Takes a cell that has the extras in the place of Keras' own."""
+        """Replaces Keras' cell by one with the additional features."""
         if self.use_cudnn is True:
             raise ValueError(
                 "use_cudnn=True was given together with use_peephole, cell_clip or projection, "
@@ -112,15 +113,15 @@ class LSTM(FusedLayer, keras.layers.LSTM):
             )
         plain = self.cell
         arguments = {name: getattr(plain, name) for name in _CELL_ARGUMENTS}
-        # Or Keras would go on counting what the plain cell holds as this layer's.
+        # Otherwise Keras would still count the plain cell's variables as this layer's.
         self._tracker.untrack(plain)
         self.cell = ExtendedLSTMCell(**arguments, dtype=plain.dtype_policy, **extras)
         self.state_size = list(self.cell.state_size)
 
     @property
     def use_cudnn(self) -> bool | str:
-        # Keras' path to cuDNN reads three weights of the cell and would leave the others out;
-        # and keras.layers.Bidirectional gives one direction's value to the other.
+        # Keras' cuDNN path reads three weights of the cell and would ignore the others;
+        # and keras.layers.Bidirectional copies one direction's value to the other.
         return self._use_cudnn if type(self.cell) is not ExtendedLSTMCell else False
 
     @use_cudnn.setter
@@ -140,8 +141,8 @@ class LSTM(FusedLayer, keras.layers.LSTM):
         return getattr(self.cell, "projection", None)
 
     def get_config(self):
-        # Ours only when they say something, so that keras.layers.LSTM takes the config of a plain
-        # layer.
+        # Our arguments only when they are in use, so that keras.layers.LSTM accepts the config of
+        # a plain layer.
         return {**super().get_config(), **extra_config(self)}
 
     def _run_op(self, x, w_x, states, **options):

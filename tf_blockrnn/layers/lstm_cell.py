@@ -24,7 +24,7 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
     """A `keras.layers.LSTMCell` that computes a step in one fused op, `BlockRNN>LSTMBlockCell`.
 
     Constructor arguments, defaults, weights (names, shapes, order) and config are those of
-    `keras.layers.LSTMCell`, so weights and configs go from one to the other as they are. A step is
+    `keras.layers.LSTMCell`, so weights and configs are interchangeable. A step is
 
         i = sigmoid(x W_i + h_prev R_i + b_i [+ c_prev * wci])
         f = sigmoid(x W_f + h_prev R_f + b_f [+ c_prev * wcf])
@@ -34,29 +34,29 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
 
     (Gers, Schraudolph, Schmidhuber 2002,
     https://www.jmlr.org/papers/volume3/gers02a/gers02a.pdf; the projection is that of Sak, Senior,
-    Beaufays 2014, https://arxiv.org/abs/1402.1128). The forget gate's
-    1 is in the bias (`unit_forget_bias`), as Keras has it.
+    Beaufays 2014, https://arxiv.org/abs/1402.1128). As in Keras, the forget bias of 1 is part of
+    the bias (`unit_forget_bias`).
 
-    Three arguments are more than Keras has. With peepholes there are three more weights `wci`,
-    `wcf`, `wco`, each `[units]`, after Keras' own; they start at zero. The clip is
+    Three arguments are additions to Keras'. With peepholes there are three more weights `wci`,
+    `wcf`, `wco`, each `[units]`, after Keras' own; they are initially zero. The clip is
     straight-through: its derivative counts as 1. With a projection there is one more weight `w_p`,
-    `[projection, units]`, and h is `projection` wide.
+    `[projection, units]`, and h has the width `projection`.
 
     With a projection, activations other than tanh and sigmoid, `recurrent_dropout`, or `dropout`
-    with `implementation=1`, the cell computes with Keras' own operations and says so once in a
-    warning; `cell.fused` and `cell.why_not_fused` tell.
+    with `implementation=1`, the cell falls back to Keras' own operations and warns once;
+    `cell.fused` and `cell.why_not_fused` report it.
 
     Args:
       units: H, the size of the cell state and, without a projection, of the output.
       *args, **kwargs: as for `keras.layers.LSTMCell`.
-      use_peephole: whether the gates see the cell state.
+      use_peephole: whether the gates read the cell state through peepholes.
       cell_clip: bound of the cell state, above 0; None for no bound.
       projection: size of the projected output; None for no projection.
 
     Call arguments:
       inputs: `[batch, features]`.
       states: h, `[batch, projection or units]`, and c, `[batch, units]`.
-      training: whether `dropout` acts.
+      training: whether `dropout` is applied.
 
     Returns:
       The output h, `[batch, projection or units]`, and the new states `[h, c]`, in the cell's

@@ -11,20 +11,20 @@ from tf_blockrnn.rnn_sequence import simple_rnn
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
 class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
-    """A `keras.layers.SimpleRNN` that does a whole sequence in one op, `BlockRNN>RNNSequence`.
+    """A `keras.layers.SimpleRNN` that computes a sequence in one op, `BlockRNN>RNNSequence`.
 
-    Constructor and call arguments, defaults, weights (names, shapes, order), config and numbers are
-    those of `keras.layers.SimpleRNN`; each loads the other's weights. A step is
+    Constructor and call arguments, defaults, weights (names, shapes, order), config and results are
+    those of `keras.layers.SimpleRNN`, and each loads the other's weights. A step is
 
         h = activation(x W + h_prev R + b)
 
     (Elman 1990, https://doi.org/10.1207/s15516709cog1402_1).
 
-    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which changes
-    nothing) and `Bidirectional` are on the op too. Activations other than tanh and relu, a cell of
-    another class, or a GPU where this build has no CUDA are not: then the layer computes as Keras'
-    own does and says so once in a warning; `layer.fused` and `layer.why_not_fused` tell. XLA does
-    not compile the op; `model.compile` knows.
+    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which has no
+    effect) and `Bidirectional` are supported by the op too. Activations other than tanh and relu, a
+    custom cell, or a GPU where this build has no CUDA are not: the layer then falls back to Keras'
+    own operations and warns once; `layer.fused` and `layer.why_not_fused` report it. XLA cannot
+    compile the op, and `model.compile` takes this into account.
 
     Args:
       units: H, the size of the state and the output.
@@ -33,8 +33,8 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
     Call arguments:
       sequences: `[batch, steps, features]`.
       initial_state: `[batch, units]`, or a list of this one tensor; zeros when None.
-      mask: `[batch, steps]`, True where a step counts; all do when None.
-      training: whether the dropouts act.
+      mask: `[batch, steps]`, False where a step is skipped; None skips no step.
+      training: whether the dropouts are applied.
 
     Returns:
       The output after the last step, `[batch, units]`, or with `return_sequences` the outputs of
@@ -63,10 +63,10 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
     @_fusing.with_signature_of(keras.layers.SimpleRNN.__init__)
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
-        self._say_if_not_fused()
+        self._warn_if_not_fused()
 
     def _drops(self, rate):
-        # Unlike its other cells, this one of Keras' drops everything at a rate of 1.
+        # Unlike Keras' other cells, this one drops everything at a rate of 1.
         return rate > 0.0
 
     def _run_op(self, x, w_x, states, **options):

@@ -1,17 +1,25 @@
-"""Weights of recurrent layers, from one framework's arrangement to another's.
+"""Conversion of the weights of recurrent layers between frameworks.
 
-`RecurrentWeights` describes the weights of a layer or a stack of layers in NumPy arrays, in one
-order. Each framework has a function that reads it from there and one that writes it:
+`RecurrentWeights` describes the weights of a layer or a stack of layers as NumPy arrays, with one
+gate order. For each framework there is a function that reads weights and one that writes them:
 
     from_keras, to_keras, to_keras_layers    Keras' GRU, LSTM, SimpleRNN, and ours
     from_cudnn, to_cudnn                     params of TensorFlow's CudnnRNN ops
     from_torch, to_torch                     PyTorch's nn.GRU, LSTM, RNN and their state dicts
     from_onnx, to_onnx, to_onnx_model        ONNX GRU, LSTM and RNN nodes (onnx_layers lists them)
     from_tf1, to_tf1                         checkpoints of TensorFlow 1 (list_tf1 lists the cells)
-    from_npz, to_npz                         a file of NumPy's, without any framework
+    from_npz, to_npz                         an .npz file of NumPy, without any framework
 
-A conversion keeps every bit where the target has a place for it. What it cannot hold is an
-`UnsupportedError`, and what it can only hold as a sum (two biases in one) its docstring says.
+A conversion is exact, bit for bit, where the target can represent the weights. Otherwise it raises
+`UnsupportedError`. Where a target stores only a sum (of two biases), the docstring says so.
+
+Example:
+  >>> import numpy as np
+  >>> from tf_blockrnn import weights
+  >>> one = weights.DirectionWeights(w_x=np.ones([3, 5, 4]), w_h=np.ones([3, 4, 4]))
+  >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=False)
+  >>> [array.shape for array in weights.to_keras(gru)[0]]
+  [(5, 12), (4, 12)]
 """
 
 import importlib as _importlib
@@ -25,7 +33,7 @@ from tf_blockrnn.weights.layer import (
     UnsupportedError,
 )
 
-# A module is loaded with the first use of a function of it: Keras takes seconds.
+# A module is imported on the first use of one of its functions: Keras takes seconds.
 _MODULES = {
     "from_cudnn": "cudnn",
     "from_keras": "keras",

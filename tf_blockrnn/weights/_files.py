@@ -1,6 +1,6 @@
-"""Weights from the files of each framework, for the command line.
+"""Readers of weights from the files of each framework, for the command line.
 
-Each reader finds the recurrent layers in a file by name and gives those that are asked for: one,
+Each reader finds the recurrent layers in a file by name and returns the selected ones: one layer,
 or several, which become a stack.
 """
 
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tf_blockrnn.weights._damage import said, whole
+from tf_blockrnn.weights._damage import first_line, intact
 from tf_blockrnn.weights._h5 import DAMAGE, H5Layer, layers_of, units_of
 from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
 
@@ -24,19 +24,19 @@ _T = TypeVar("_T")
 
 
 class UsageError(ValueError):
-    """What was asked for does not go together, or does not say enough."""
+    """The options contradict each other, or are not sufficient."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
-    """What the reader of a file is told beside its name.
+class ReadOptions:
+    """The options for the reader of a file.
 
     Args:
-      layers: names of layers; none where there is but one.
-      cell: where the file does not say it: what the reader's framework calls it.
-      scope, forget_bias: of a TensorFlow 1 checkpoint.
-      cell_clip: of a TensorFlow 1 checkpoint or Keras' HDF5 weights.
-      reset: of Keras' HDF5 weights of a gru without biases: "before" or "after" the product.
+      layers: names of layers; empty if the file has only one.
+      cell: the framework's name of the cell, if the file does not record it.
+      scope, forget_bias: for a TensorFlow 1 checkpoint.
+      cell_clip: for a TensorFlow 1 checkpoint or Keras' HDF5 weights.
+      reset: for Keras' HDF5 weights of a gru without biases: "before" or "after" the GEMM.
     """
 
     layers: tuple[str, ...] = ()
@@ -48,14 +48,14 @@ class Question:
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
-    """What a file has.
+class FileContents:
+    """The contents of a file.
 
     Args:
-      weights: of the layers asked for.
+      weights: those of the selected layers.
       layers: their names in the file.
-      reverse: whether they go from the last step to the first, and only so.
-      notes: what the file says of them, or does not, that is no part of the weights.
+      reverse: whether they are layers of one direction from the last step to the first.
+      notes: properties of the layers, in the file or missing there, that are not part of weights.
     """
 
     weights: RecurrentWeights
@@ -65,7 +65,17 @@ class Answer:
 
 
 def stacked(parts: Sequence[RecurrentWeights]) -> RecurrentWeights:
-    """Joins stacks, from the input up, to one."""
+    """Joins stacks, from the input up, into one.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights._files import stacked
+      >>> one = weights.DirectionWeights(np.ones([1, 4, 4]), np.ones([1, 4, 4]))
+      >>> rnn = weights.RecurrentWeights("rnn_tanh", [weights.LayerWeights(one)])
+      >>> stacked([rnn, rnn]).num_layers
+      2
+    """
     first = parts[0]
     for part in parts:
         if (part.cell, part.reset_after, part.cell_clip) != (
@@ -87,15 +97,15 @@ def _kind(weights: RecurrentWeights) -> str:
 
 
 def _chosen(found: Mapping[str, _T], wanted: Sequence[str], what: str = "layer") -> dict[str, _T]:
-    """Those that are wanted, in that order; the only one where nothing is."""
+    """The selected layers, in that order; the only layer if none is selected."""
     if not found:
         raise UsageError(f"the file has no recurrent {what}")
     names = ", ".join(name or '""' for name in found)
     if not wanted:
         if len(found) > 1:
             raise UsageError(
-                f"the file has several recurrent {what}s: {names}. Choose with --layer; several, "
-                "with commas between, become a stack"
+                f"the file has several recurrent {what}s: {names}. Select with --layer; several, "
+                "separated by commas, become a stack"
             )
         return dict(found)
     for name in wanted:
@@ -122,7 +132,7 @@ def _recurrent_layers(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]
             yield from _recurrent_layers(inner, name + "/")
 
 
-def _read_keras(path: str, question: Question) -> Answer:
+def _read_keras(path: str, options: ReadOptions) -> FileContents:
     import keras
 
     from tf_blockrnn import layers  # registers ours
@@ -130,8 +140,8 @@ def _read_keras(path: str, question: Question) -> Answer:
     from tf_blockrnn.weights.keras import from_keras
 
     del layers
-    # Of a config Keras takes what it finds for what should be there: hence the AttributeError.
-    with whole("Keras model", *DAMAGE, AttributeError):
+    # Keras does not check the types in a config: hence the AttributeError.
+    with intact("Keras model", *DAMAGE, AttributeError):
         try:
             model = keras.models.load_model(path, compile=False)
         except TypeError as error:
@@ -140,64 +150,64 @@ def _read_keras(path: str, question: Question) -> Answer:
                 raise
             # Keras adds the whole model's config.
             raise ValueError(
-                f"the model has a class that is not known here, {unknown[1]}; save its weights, "
+                f"the model has an unknown class, {unknown[1]}; save its weights, "
                 "model.save_weights('model.weights.h5'), and convert that file"
             ) from None
-    chosen = _chosen(dict(_recurrent_layers(model)), question.layers)
-    for layer in chosen.values():  # of one that goes backwards the cell alone is read below
+    chosen = _chosen(dict(_recurrent_layers(model)), options.layers)
+    for layer in chosen.values():  # of a layer that goes backwards only the cell is read below
         check_computes_as_known(layer)
     backwards = [getattr(layer, "go_backwards", False) for layer in chosen.values()]
     if any(backwards) and len(chosen) > 1:
-        # Keras gives the outputs in the order in which it made them, so that the layer above such
-        # a layer would read them the other way round.
-        raise UnsupportedError("a layer with go_backwards can be no part of a stack")
+        # Keras returns the outputs in the order of processing, so the layer above such a layer
+        # would read them in reverse order.
+        raise UnsupportedError("a layer with go_backwards cannot be part of a stack")
     notes = [
-        f"{name}: merge_mode {layer.merge_mode!r} is no weight and stays behind"
+        f"{name}: merge_mode {layer.merge_mode!r} is not a weight and is not converted"
         for name, layer in chosen.items()
         if getattr(layer, "merge_mode", "concat") != "concat"
     ]
     sources = [layer.cell if any(backwards) else layer for layer in chosen.values()]
-    return Answer(from_keras(sources), tuple(chosen), any(backwards), tuple(notes))
+    return FileContents(from_keras(sources), tuple(chosen), any(backwards), tuple(notes))
 
 
-def _read_h5(path: str, question: Question) -> Answer:
+def _read_h5(path: str, options: ReadOptions) -> FileContents:
     import h5py
 
     with h5py.File(path, "r") as file:
-        with whole("HDF5 file", *DAMAGE):
+        with intact("HDF5 file", *DAMAGE):
             has_model = "model_config" in file.attrs
         if has_model:
-            _refuse_useless(question, _KINDS[".keras"])
-            return _read_keras(path, question)
-        chosen = _chosen(layers_of(file), question.layers)
-    parts = [_from_h5(layer, question, name) for name, layer in chosen.items()]
+            _refuse_unused(options, _KINDS[".keras"])
+            return _read_keras(path, options)
+        chosen = _chosen(layers_of(file), options.layers)
+    parts = [_from_h5(layer, options, name) for name, layer in chosen.items()]
     note = (
-        "the file has weights alone: activations, go_backwards and an lstm's clip (--cell-clip) "
+        "the file has only weights: activations, go_backwards and an lstm's clip (--cell-clip) "
         "are not in it"
     )
-    return Answer(stacked(parts), tuple(chosen), notes=(note,))
+    return FileContents(stacked(parts), tuple(chosen), notes=(note,))
 
 
-def _from_h5(layer: H5Layer, question: Question, name: str) -> RecurrentWeights:
+def _from_h5(layer: H5Layer, options: ReadOptions, name: str) -> RecurrentWeights:
     from tf_blockrnn.weights.keras import from_keras
 
     arrays = layer.parts()
-    cell = _cell_of_gates(layer.cells[0].arrays, question.cell, name)
-    if question.reset and cell != "gru":
+    cell = _cell_of_gates(layer.cells[0].arrays, options.cell, name)
+    if options.reset and cell != "gru":
         raise UsageError(f"--reset is for a gru, {name} is of the cell {cell}")
     try:
         return from_keras(
             arrays,
             cell=cell,
-            reset_after=question.reset == "after" if question.reset else None,
-            cell_clip=question.cell_clip or 0.0,
+            reset_after=options.reset == "after" if options.reset else None,
+            cell_clip=options.cell_clip or 0.0,
             bidirectional=layer.backward is not None,
         )
     except ValueError as error:
         if "reset_after must be given" in str(error):
             raise UsageError(
-                f"{name}: say with --reset whether the gru resets before or after the product, "
-                "which the file does not tell without biases"
+                f"{name}: specify with --reset whether the gru resets before or after the GEMM, "
+                "which a file without biases does not record"
             ) from None
         raise
 
@@ -205,7 +215,7 @@ def _from_h5(layer: H5Layer, question: Question, name: str) -> RecurrentWeights:
 def _cell_of_gates(arrays: list[np.ndarray], given: str | None, name: str) -> str:
     gates = arrays[1].shape[1] // units_of(arrays)
     if given is None and gates not in (3, 4):
-        raise UsageError(f"{name} has {gates} gate(s): say with --cell which cell it is")
+        raise UsageError(f"{name} has {gates} gate(s): specify its cell with --cell")
     return given or {3: "gru", 4: "lstm"}[gates]
 
 
@@ -217,49 +227,49 @@ def _state_dict(path: str) -> dict[str, Any]:
 
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # pickle's, torch's and zipfile's own kinds
-        # pickle's come with advice of PyTorch's, how to let the file run its code.
-        cause = "" if isinstance(error, pickle.UnpicklingError) else f": {said(error)}"
+    except Exception as error:  # errors of pickle, torch and zipfile
+        # Those of pickle contain PyTorch's advice how to let the file run code.
+        cause = "" if isinstance(error, pickle.UnpicklingError) else f": {first_line(error)}"
         raise ValueError(
-            "the file is no state dict, torch.save(module.state_dict(), ...), that PyTorch loads "
-            f"without running code{cause}"
+            "the file is not a state dict, torch.save(module.state_dict(), ...), that PyTorch can "
+            f"load without running code{cause}"
         ) from None
     for key in ("state_dict", "model_state_dict", "model"):
         if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
             found = found[key]
     if not isinstance(found, Mapping):
-        raise ValueError(f"the file has no state dict, but {type(found).__name__}")
+        raise ValueError(f"the file has no state dict, but an object of {type(found).__name__}")
     return dict(found)
 
 
-def _read_torch(path: str, question: Question) -> Answer:
+def _read_torch(path: str, options: ReadOptions) -> FileContents:
     from tf_blockrnn.weights.torch import from_torch
 
     state = _state_dict(path)
     own = re.compile(r"(.*?)(weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(_l\d+(_reverse)?)?")
     prefixes = {key: match[1] for key in state if (match := own.fullmatch(key))}
     found = {prefix.rstrip("."): prefix for prefix in prefixes.values()}
-    chosen = _chosen(found, question.layers)
+    chosen = _chosen(found, options.layers)
     parts, notes = [], []
     for name, prefix in chosen.items():
         arrays = state
-        if not prefix:  # where the state dict of a whole model has all of its other parts too
+        if not prefix:  # the state dict of a model also has the keys of its other parts
             arrays = {key: state[key] for key, above in prefixes.items() if not above}
             if others := [key for key in state if key not in arrays]:
-                notes.append(f"the state dict also has what stays behind: {', '.join(others)}")
+                notes.append(f"not converted from the state dict: {', '.join(others)}")
         try:
-            parts.append(from_torch(arrays, cell=question.cell, prefix=prefix))
+            parts.append(from_torch(arrays, cell=options.cell, prefix=prefix))
         except ValueError as error:
             if "cell must be given" in str(error):
-                raise UsageError(f"{name}: say with --cell which cell it is: {error}") from None
+                raise UsageError(f"{name}: specify its cell with --cell: {error}") from None
             raise
-    return Answer(stacked(parts), tuple(chosen), notes=tuple(notes))
+    return FileContents(stacked(parts), tuple(chosen), notes=tuple(notes))
 
 
 # ---- ONNX, TensorFlow 1, our own
 
 
-def _read_onnx(path: str, question: Question) -> Answer:
+def _read_onnx(path: str, options: ReadOptions) -> FileContents:
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -268,57 +278,57 @@ def _read_onnx(path: str, question: Question) -> Answer:
     try:
         model = onnx.load(path)
     except DecodeError as error:
-        raise ValueError(f"the file is no ONNX model: {error}") from None
-    nodes = _chosen(onnx_layers(model), question.layers, "node")
+        raise ValueError(f"the file is not an ONNX model: {error}") from None
+    nodes = _chosen(onnx_layers(model), options.layers, "node")
     reverse = {node.direction == "reverse" for node in nodes.values()}
     if len(reverse) > 1:
-        raise UnsupportedError("some nodes go in reverse and some do not: that is no stack here")
+        raise UnsupportedError("the nodes of a stack must all be reverse or all forward")
     parts = [from_layer(node, name, reverse=True) for name, node in nodes.items()]
     notes = [
-        f"{name}: {state} is computed by the graph, or given to it, and stays behind"
+        f"{name}: {state} is computed by the graph or is its input, and is not converted"
         for name, node in nodes.items()
         for state, value in node.states.items()
         if value is None
     ]
-    return Answer(stacked(parts), tuple(nodes), reverse.pop(), tuple(notes))
+    return FileContents(stacked(parts), tuple(nodes), reverse.pop(), tuple(notes))
 
 
-def _read_tf1(path: str, question: Question) -> Answer:
+def _read_tf1(path: str, options: ReadOptions) -> FileContents:
     from tf_blockrnn.weights.tf1 import from_tf1, list_tf1
 
-    if question.layers:
+    if options.layers:
         raise UsageError("a TensorFlow 1 checkpoint has scopes: use --scope, not --layer")
-    cell, scope = question.cell, question.scope or ""
+    cell, scope = options.cell, options.scope or ""
     if cell is None:
         held = list_tf1(path)
         below = [c for c in held if f"{c.scope}/".startswith(f"{scope}/".lstrip("/"))]
         listed = "; ".join(f"{c.scope}: {' or '.join(c.cells)}" for c in below or held)
         raise UsageError(
-            "say with --cell whose variables to read: "
+            "specify with --cell whose variables to read: "
             + (f"it holds {listed}" if held else "the checkpoint has no cell of a known name")
         )
     weights = from_tf1(
         path,
         cell=cell,
         scope=scope,
-        forget_bias=question.forget_bias,
-        cell_clip=question.cell_clip or 0.0,
+        forget_bias=options.forget_bias,
+        cell_clip=options.cell_clip or 0.0,
     )
-    return Answer(weights, (scope or cell,))
+    return FileContents(weights, (scope or cell,))
 
 
-def _read_npz(path: str, question: Question) -> Answer:
+def _read_npz(path: str, options: ReadOptions) -> FileContents:
     from tf_blockrnn.weights.npz import from_npz
 
-    return Answer(from_npz(path), (pathlib.Path(path).stem,))
+    return FileContents(from_npz(path), (pathlib.Path(path).stem,))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Kind:
-    """A kind of file: its reader and the options that it has a use for."""
+    """A kind of file: its reader and the options that apply to it."""
 
     name: str
-    read: Callable[[str, Question], Answer]
+    read: Callable[[str, ReadOptions], FileContents]
     options: frozenset[str]
 
 
@@ -330,7 +340,7 @@ _TF1 = _Kind(
 _KINDS = {
     ".keras": _Kind("a Keras model", _read_keras, frozenset({"layers"})),
     ".h5": _Kind(
-        "a Keras file of HDF5", _read_h5, frozenset({"layers", "cell", "cell_clip", "reset"})
+        "a Keras HDF5 file", _read_h5, frozenset({"layers", "cell", "cell_clip", "reset"})
     ),
     ".pt": _Kind("a PyTorch state dict", _read_torch, frozenset({"layers", "cell"})),
     ".pth": _Kind("a PyTorch state dict", _read_torch, frozenset({"layers", "cell"})),
@@ -340,7 +350,7 @@ _KINDS = {
 
 
 def _kind_of(path: str) -> tuple[str, _Kind]:
-    """The path, and what kind of file it is."""
+    """The path, and the kind of the file."""
     if re.search(r"\.(index|data-\d+-of-\d+)$", path):
         path = path.rpartition(".")[0]
     if os.path.exists(f"{path}.index"):
@@ -357,22 +367,22 @@ def _kind_of(path: str) -> tuple[str, _Kind]:
     return path, kind
 
 
-def _refuse_useless(question: Question, kind: _Kind) -> None:
-    for field in dataclasses.fields(question):
-        given = getattr(question, field.name)
+def _refuse_unused(options: ReadOptions, kind: _Kind) -> None:
+    for field in dataclasses.fields(options):
+        given = getattr(options, field.name)
         if given not in (None, ()) and field.name not in kind.options:
             option = field.name.replace("_", "-").replace("layers", "layer")
-            raise UsageError(f"--{option} is of no use with {kind.name}")
+            raise UsageError(f"--{option} does not apply to {kind.name}")
 
 
-def read(path: str, question: Question) -> Answer:
+def read(path: str, options: ReadOptions) -> FileContents:
     """Reads the weights in a file.
 
     Raises:
-      UsageError: there is no such file, or the question does not fit it.
-      UnsupportedError: the layers have what the weights here cannot say.
-      Whatever the framework raises of a file that is damaged.
+      UsageError: there is no such file, or an option does not apply to it.
+      UnsupportedError: RecurrentWeights cannot represent the layers.
+      Any error that the framework raises for a corrupt file.
     """
     path, kind = _kind_of(path)
-    _refuse_useless(question, kind)
-    return kind.read(path, question)
+    _refuse_unused(options, kind)
+    return kind.read(path, options)

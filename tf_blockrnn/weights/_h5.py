@@ -1,18 +1,18 @@
-"""The recurrent layers of Keras' HDF5 files of weights, which have paths and arrays, no classes.
+"""The recurrent layers in Keras' HDF5 weight files, which have paths and arrays, but no classes.
 
-Keras 3 numbers the arrays of a cell, and calls the groups above it after attributes:
+Keras 3 numbers the arrays of a cell, and names the groups above it after attributes:
 
     layers/lstm/cell/vars/0                            a layer of one cell
     layers/rnn/cell/cells/lstm_cell_1/vars/0           the second cell of a stack
     layers/bidirectional/backward_layer/cell/vars/0    one direction of two
 
-Keras 2 names the arrays, and calls the groups after layers, with the name of a top layer twice:
+Keras 2 names the arrays, and names the groups after layers, with the name of a top layer twice:
 
     lstm/lstm/lstm_cell/kernel:0
     bidirectional/bidirectional/backward_lstm/lstm_cell_2/kernel:0
 
-Two paths are only taken for parts of one layer where these forms say so: two layers that were
-taken for two directions of one would become another network, and nobody would be told.
+Two paths are treated as parts of one layer only if they have these forms: two layers mistaken for
+two directions of one layer would silently become another network.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._damage import whole
+from tf_blockrnn.weights._damage import intact
 from tf_blockrnn.weights.layer import UnsupportedError
 
-# What h5py raises of a damaged file beside OSError and ValueError.
+# What h5py raises for a corrupt file in addition to OSError and ValueError.
 DAMAGE = (KeyError, RuntimeError)
 
 _KERAS_2_ARRAYS = ("kernel", "recurrent_kernel", "bias")
 _KERAS_3_CELL = re.compile(
     r"(?P<cell>(?:(?P<layer>.+)/)?cell(?:/cells/(?P<name>[^/]+(?:/cells/[^/]+)*))?)/vars"
 )
-# Where a cell is that has another one inside: a residual one, say.
+# The path of a cell that contains another one, such as a residual cell.
 _IN_A_CELL = re.compile(r"/cell(/cells/[^/]+)*$")
 _KERAS_2_CELL = re.compile(
     r"(?P<cell>(?P<layer>.+?)(?:/(?P<name>(?:lstm|gru|simple_rnn)_cell(?:_\d+)?))?)"
@@ -42,7 +42,7 @@ _KERAS_2_CELL = re.compile(
 
 
 class _Group(NamedTuple):
-    """A group of the file: its own arrays, and the name of the layer that Keras 3 adds."""
+    """A group of the file: its own arrays, and the layer name that Keras 3 adds."""
 
     arrays: dict[str, np.ndarray]
     name: str | None
@@ -50,14 +50,14 @@ class _Group(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Cell:
-    """The arrays of one cell; `name` tells it from the others of its layer."""
+    """The arrays of one cell; `name` identifies it within its layer."""
 
     name: str
     arrays: list[np.ndarray]
-    others: list[str]  # arrays beside these: no cell that is known here has them
+    others: list[str]  # further arrays, which no supported cell has
 
     @property
-    def fits(self) -> bool:
+    def is_recurrent(self) -> bool:
         """Whether the shapes are those of a recurrent cell."""
         arrays = self.arrays
         if len(arrays) < 2 or arrays[0].ndim != 2 or arrays[1].ndim != 2:
@@ -68,7 +68,7 @@ class _Cell:
 
 @dataclasses.dataclass(frozen=True)
 class H5Layer:
-    """A layer as the file has it: the cells of one direction, or of both."""
+    """A layer in the file: the cells of one direction, or of both."""
 
     path: str
     keras_3: bool
@@ -76,26 +76,26 @@ class H5Layer:
     backward: list[_Cell] | None = None
 
     def parts(self) -> list[list[np.ndarray]]:
-        """The arrays of each layer of the stack; of two directions the forward ones come first.
+        """The arrays of each layer of the stack; with two directions the forward ones come first.
 
         Raises:
-          UnsupportedError: what the cells are to each other is not known.
+          UnsupportedError: a cell or the order of the cells is not supported.
         """
         cells = [*self.cells, *(self.backward or ())]
         for cell in cells:
-            if not cell.fits or cell.others:
+            if not cell.is_recurrent or cell.others:
                 shapes = ", ".join(str(list(array.shape)) for array in cell.arrays) or "no arrays"
                 also = f" and also has {', '.join(cell.others)}" if cell.others else ""
                 raise UnsupportedError(
                     f"{self.path}: the cell {cell.name or 'of the layer'} has {shapes}{also}, "
-                    "which is no lstm, gru or simple RNN"
+                    "which is not an lstm, gru or simple RNN"
                 )
         if self.backward is None:
             return [cell.arrays for cell in self._in_order()]
         if len(cells) > 2:
             raise UnsupportedError(
-                f"{self.path}: each direction is a stack of its own, whose directions meet at the "
-                "end only; a stack here has them meet in each layer"
+                f"{self.path}: each direction is a stack of its own, and their outputs are merged "
+                "only at the end; a stack here merges the directions of each layer"
             )
         return [[array for cell in cells for array in cell.arrays]]
 
@@ -111,17 +111,24 @@ class H5Layer:
             names = ", ".join(sorted(cell.name or '""' for cell in self.cells))
             raise UnsupportedError(
                 f"{self.path}: the layer has several cells, {names}, whose order the file does not "
-                "say; a file of the whole model has it"
+                "record; a file of the complete model does"
             )
         return [found[key] for key in sorted(found)]
 
 
 def units_of(arrays: list[np.ndarray]) -> int:
-    """H: the rows of the recurrent kernel, or the columns of the projection [P, H], the last array
-    of those that have one.
+    """H: the rows of the recurrent kernel, or the columns of the projection [P, H], which is the
+    last array if there is one.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn.weights._h5 import units_of
+      >>> kernel, recurrent, projection = np.ones([5, 16]), np.ones([2, 16]), np.ones([2, 4])
+      >>> units_of([kernel, recurrent, projection])
+      4
     """
     last, recurrent = arrays[-1], arrays[1]
-    # The two biases of a gru have a matrix too, but for all gates.
+    # The two biases of a gru are a matrix too, but have the columns of all gates.
     projected = len(arrays) > 2 and last.ndim == 2 and last.shape[1] != recurrent.shape[1]
     return (last.shape[1] if projected else len(recurrent)) or 1
 
@@ -140,24 +147,24 @@ def _groups(file: Any) -> dict[str, _Group]:
         if parent:
             groups[parent].arrays[leaf.removesuffix(":0")] = value[()]
 
-    with whole("HDF5 file", *DAMAGE):
+    with intact("HDF5 file", *DAMAGE):
         file.visititems(visit)
     return groups
 
 
 def _arrays_below(groups: dict[str, _Group], path: str) -> list[str]:
-    """The arrays of what a cell is made of beside its own: a norm, say."""
+    """The arrays of a cell's sublayers, such as a normalization."""
     return [
         f"{below.removeprefix(path + '/')}/{name}"
         for below, group in groups.items()
         for name in group.arrays
-        # The generator of a dropout's factors has a state, but no weights.
+        # The seed generator of a dropout has a state, but no weights.
         if below.startswith(f"{path}/") and "/seed_generator" not in below
     ]
 
 
 def _cell_at(groups: dict[str, _Group], path: str) -> tuple[str, bool, _Cell] | None:
-    """The path of the layer, whether it is of Keras 3, and the cell, where there is one."""
+    """The path of the layer, whether Keras 3 wrote it, and the cell; None if there is none."""
     arrays = groups[path].arrays
     if match := _KERAS_3_CELL.fullmatch(path):
         numbers = sorted((name for name in arrays if name.isdecimal()), key=int)
@@ -178,7 +185,7 @@ def _cell_at(groups: dict[str, _Group], path: str) -> tuple[str, bool, _Cell] | 
 
 
 def _stacks(groups: dict[str, _Group]) -> dict[str, H5Layer]:
-    """By their paths all layers of one direction, those below a Bidirectional too."""
+    """All layers of one direction by their paths, including those below a Bidirectional."""
     found: dict[str, H5Layer] = {}
     for path in groups:
         if at := _cell_at(groups, path):
@@ -186,43 +193,43 @@ def _stacks(groups: dict[str, _Group]) -> dict[str, H5Layer]:
             found.setdefault(layer, H5Layer(layer, keras_3, [])).cells.append(cell)
     stacks = {}
     for path, layer in found.items():
-        # A stack's own group stands among its cells' and has no arrays.
+        # The group of a stack itself is among those of its cells and has no arrays.
         cells = [c for c in layer.cells if c.name or c.arrays]
-        if any(cell.fits for cell in cells):
+        if any(cell.is_recurrent for cell in cells):
             stacks[path] = dataclasses.replace(layer, cells=cells)
     return stacks
 
 
 def _backward_of(layer: H5Layer, groups: dict[str, _Group]) -> str | None:
-    """Where the backward direction is if the layer is the forward one of a Bidirectional."""
+    """The path of the backward direction if the layer is the forward one of a Bidirectional."""
     parent, _, own = layer.path.rpartition("/")
     if not layer.keras_3:
-        # A layer's name alone above it is that of a model: its layers may have any names.
+        # A single name above the layer is that of a model, whose layers may have any names.
         paired = own.startswith("forward_") and "/" in parent
         return f"{parent}/backward_{own.removeprefix('forward_')}" if paired else None
     if not parent or own != "forward_layer":
         return None
-    # Bidirectional renames its layers; any layer may have attributes that are called like its own.
-    for way in ("forward", "backward"):
-        group = groups.get(f"{parent}/{way}_layer/vars")
-        if group and group.name is not None and not group.name.startswith(f"{way}_"):
+    # Bidirectional renames its layers; other layers may have attributes with the same names.
+    for direction_name in ("forward", "backward"):
+        group = groups.get(f"{parent}/{direction_name}_layer/vars")
+        if group and group.name is not None and not group.name.startswith(f"{direction_name}_"):
             return None
     return f"{parent}/backward_layer"
 
 
 def _short(path: str) -> str:
-    """The path without the parts that are no layers' names."""
+    """The path without the parts that are not names of layers."""
     parts = [part for part in path.split("/") if part not in ("layers", "model_weights")]
     # Keras 2 has the name of the layer twice.
     return "/".join(part for n, part in enumerate(parts) if n == 0 or part != parts[n - 1])
 
 
 def layers_of(file: Any) -> dict[str, H5Layer]:
-    """The recurrent layers of an open h5py.File by name: the path where a name is not one's own.
+    """The recurrent layers of an open h5py.File by name, or by path if a name is not unique.
 
     Raises:
-      ValueError: the file is damaged.
-      OSError: the same.
+      ValueError: the file is corrupt.
+      OSError: the file is corrupt.
     """
     groups = _groups(file)
     found = _stacks(groups)

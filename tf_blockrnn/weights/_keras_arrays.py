@@ -1,9 +1,9 @@
-"""Keras' arrangement of a recurrent layer's weights, in arrays alone.
+"""Keras' layout of a recurrent layer's weights, as NumPy arrays.
 
-Matrices are x·W with all gates side by side, `kernel` [I, G · H] and `recurrent_kernel` [P, G · H],
-where P is H but in our LSTM with a projection. The gates stand in the order i, f, c, o (lstm) and
-u, r, c (gru; Keras calls them z, r, h). There is one `bias` [G · H], but two of them, [2, 3H], in a
-gru with `reset_after`. Our LSTM can have peepholes and a projection after these.
+Matrices are those of x·W with the columns of all gates concatenated, `kernel` [I, G · H] and
+`recurrent_kernel` [P, G · H], where P is H except in our LSTM with a projection. The gate order is
+i, f, c, o (lstm) and u, r, c (gru; Keras calls them z, r, h). There is one `bias` [G · H], but two,
+[2, 3H], in a gru with `reset_after`. Our LSTM can have peepholes and a projection after these.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from tf_blockrnn.weights.layer import GATES, DirectionWeights, RecurrentWeights, reorder
 
-# The gates as Keras has them, in the names of RecurrentWeights.
+# Keras' gate orders, with the gate names of RecurrentWeights.
 _ORDERS = {**GATES, "gru": ("u", "r", "c")}
 
 
@@ -30,7 +30,7 @@ class Arrays(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What a cell is, beside its arrays."""
+    """The properties of a cell that its arrays do not have."""
 
     cell: str
     reset_after: bool | None = None
@@ -52,7 +52,7 @@ def _split(matrix: np.ndarray, form: Form, name: str) -> np.ndarray:
 
 
 def to_direction(arrays: Arrays, form: Form) -> DirectionWeights:
-    """The description of arrays in Keras' form."""
+    """The DirectionWeights of arrays in Keras' form."""
     biases: list[np.ndarray | None] = [None, None]
     if arrays.bias is not None:
         rows = 2 if form.reset_after else 1
@@ -75,7 +75,15 @@ def to_direction(arrays: Arrays, form: Form) -> DirectionWeights:
 
 
 def parse(arrays: Sequence[np.ndarray], gates: int) -> Arrays:
-    """The arrays of get_weights() of one direction, each known by its place and shape."""
+    """The arrays of get_weights() of one direction, identified by position and shape.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn.weights._keras_arrays import parse
+      >>> arrays = parse([np.ones([5, 8]), np.ones([2, 8]), np.ones([8])], gates=4)
+      >>> arrays.bias.shape, arrays.peepholes
+      ((8,), None)
+    """
     given = [np.asarray(array) for array in arrays]
     shapes = [list(array.shape) for array in given]
     if len(given) < 2:
@@ -90,7 +98,7 @@ def parse(arrays: Sequence[np.ndarray], gates: int) -> Arrays:
     projection = rest.pop(0) if rest and rest[0].ndim == 2 else None
     if rest:
         raise ValueError(
-            "expected [kernel, recurrent_kernel] and then, where they are, bias, wci, wcf, wco and "
+            "expected [kernel, recurrent_kernel], then optionally bias, wci, wcf, wco and "
             f"the projection; got arrays of shapes {shapes}"
         )
     return Arrays(given[0], given[1], bias, peepholes, projection)
@@ -115,7 +123,7 @@ def _bias_of(one: DirectionWeights, weights: RecurrentWeights) -> list[np.ndarra
 
 
 def to_arrays(one: DirectionWeights, weights: RecurrentWeights) -> list[np.ndarray]:
-    """What get_weights() of a Keras layer with one of the weights' directions gives."""
+    """The arrays of get_weights() of a Keras layer with this direction of the weights."""
     arrays = [_join(one.w_x, weights.cell), _join(one.w_h, weights.cell)]
     arrays += _bias_of(one, weights)
     arrays += [array.copy() for array in one.peepholes or ()]

@@ -1,4 +1,4 @@
-"""What Keras' recurrent layers and ours are: their cells, and the form and arrays of each cell."""
+"""Inspection of Keras' recurrent layers and ours: their cells, the form and arrays of each cell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _CELLS = (
     *(our_layers.GRUCell, our_layers.LSTMCell, ExtendedLSTMCell),
     *(keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell),
 )
-# The layers and cells whose outputs follow from their cells' weights as they do here.
+# The layers and cells whose outputs are computed from their cells' weights by our equations.
 _KNOWN = (
     *_CELLS,
     *(our_layers.GRU, our_layers.LSTM, our_layers.SimpleRNN),
@@ -32,24 +32,31 @@ def _read_activation(cell: keras.layers.Layer, argument: str, known: Sequence[An
     if found not in known:
         raise UnsupportedError(
             f"{cell.name}: {argument} must be {known[0].__name__}, "
-            f"got {getattr(found, '__name__', found)}; the weights mean something else then"
+            f"got {getattr(found, '__name__', found)}, with which the weights have another meaning"
         )
 
 
 def check_computes_as_known(layer: keras.layers.Layer) -> None:
-    """Refuses a subclass that may compute something else with the weights of a layer or cell."""
+    """Refuses a subclass that may use the weights of a layer or cell in another computation."""
     kind = type(layer)
     base = next((one for one in kind.__mro__ if one in _KNOWN), None)
     for method in ("__call__", "call", "inner_loop", "get_initial_state"):
         if base and getattr(kind, method, None) is not getattr(base, method, None):
             raise UnsupportedError(
-                f"{layer.name}: {kind.__name__} has a {method} of its own, so that its weights may "
-                f"mean something else than those of {base.__name__}"
+                f"{layer.name}: {kind.__name__} overrides {method}, so its weights may have "
+                f"another meaning than those of {base.__name__}"
             )
 
 
 def form_of(cell: keras.layers.Layer) -> Form:
-    """What a cell is; refuses activations that no description has."""
+    """The form of a cell; refuses activations that RecurrentWeights cannot represent.
+
+    Example:
+      >>> import keras
+      >>> from tf_blockrnn.weights._keras_layers import form_of
+      >>> form_of(keras.layers.GRUCell(4))
+      Form(cell='gru', reset_after=True, cell_clip=0.0)
+    """
     if isinstance(cell, keras.layers.SimpleRNNCell):
         if cell.activation in RELU:
             return Form("rnn_relu")
@@ -63,7 +70,7 @@ def form_of(cell: keras.layers.Layer) -> Form:
 
 
 def arrays_of(cell: keras.layers.Layer) -> Arrays:
-    """The weights of a cell that is built."""
+    """The weights of a built cell."""
     if not cell.built:
         raise ValueError(f"{cell.name} has no weights yet: build it, or call it once")
 
@@ -86,12 +93,12 @@ class Cells(NamedTuple):
 
     forward: list[keras.layers.Layer]
     backward: keras.layers.Layer | None = None
-    # Whether the output is that of the forward direction, then that of the backward one.
+    # Whether the output is the forward output concatenated with the backward one.
     concatenates: bool = True
 
 
 def cells_of(layer: keras.layers.Layer) -> Cells:
-    """The cells of a layer; refuses what a description cannot say of it."""
+    """The cells of a layer; refuses properties that RecurrentWeights cannot represent."""
     check_computes_as_known(layer)
     if isinstance(layer, keras.layers.Bidirectional):
         if layer.forward_layer.go_backwards:
@@ -101,15 +108,15 @@ def cells_of(layer: keras.layers.Layer) -> Cells:
         )
         if len(forward) > 1 or len(backward) > 1:
             raise UnsupportedError(
-                f"{layer.name}: each direction is a stack of its own, whose directions meet at the "
-                "end only; a stack here has them meet in each layer"
+                f"{layer.name}: each direction is a stack of its own, and their outputs are merged "
+                "only at the end; a stack here merges the directions of each layer"
             )
         return Cells(forward, backward[0], layer.merge_mode == "concat")
     if isinstance(layer, keras.layers.RNN):
         if layer.go_backwards:
             raise UnsupportedError(
-                f"{layer.name} has go_backwards, which is no weight and would be lost; "
-                "give its cell, or its get_weights(), to read the weights alone"
+                f"{layer.name} has go_backwards, which is not a weight and would be lost; "
+                "pass its cell, or its get_weights(), to read only the weights"
             )
         return Cells(_cells_of_rnn(layer))
     return Cells(_flat(layer))

@@ -1,4 +1,4 @@
-"""Checks of a recurrent ONNX node: which cell it is, and whether its arrays fit each other."""
+"""Checks of a recurrent ONNX node: which cell it is, and whether its arrays are consistent."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tf_blockrnn.weights.layer import UnsupportedError
 if TYPE_CHECKING:
     from tf_blockrnn.weights.onnx import OnnxLayer
 
-# ONNX's order of the gates, in our names for them.
+# ONNX's gate orders, with our gate names.
 ORDER = {"LSTM": "iofc", "GRU": "urc", "RNN": "h"}
 
-# The activations, of the gates first, that the cells here have.
+# The activations of our cells, those of the gates first.
 _ACTIVATIONS = {
     ("LSTM", ("sigmoid", "tanh", "tanh")): "lstm",
     ("GRU", ("sigmoid", "tanh")): "gru",
@@ -33,19 +33,19 @@ _KNOWN_ATTRIBUTES = {
     "input_forget",
     "layout",
     "linear_before_reset",
-    "output_sequence",  # of the first version of the ops: which outputs to give
+    "output_sequence",  # of the first version of the ops: which outputs to return
 }
 
 
 def cell_of(layer: OnnxLayer, name: str) -> str:
-    """The cell that a node computes; refuses what none of ours does."""
+    """The cell that a node computes; refuses nodes that none of our cells computes."""
     attributes = layer.attributes
     unknown = sorted(set(attributes) - _KNOWN_ATTRIBUTES)
     if unknown:
         raise UnsupportedError(f"{name}: unknown attributes {', '.join(unknown)}")
     if attributes.get("clip"):
         raise UnsupportedError(
-            f"{name}: clip = {attributes['clip']:g} bounds what goes into the activations; the "
+            f"{name}: clip = {attributes['clip']:g} bounds the pre-activations; the "
             "cells here have no such bound (cell_clip bounds the cell state)"
         )
     if attributes.get("input_forget"):
@@ -68,17 +68,26 @@ def cell_of(layer: OnnxLayer, name: str) -> str:
 
 
 def refuse_learned_states(layer: OnnxLayer, name: str) -> None:
-    """Refuses initial states that are parameters; exporters write zeros for those that are none."""
+    """Refuses initial states that are parameters; exporters write zeros if there are none."""
     for what, value in layer.states.items():
         if value is not None and np.any(value):
             raise UnsupportedError(
-                f"{name}: {what} is not zero: the weights here have no place for the initial state "
-                "that a network has learned"
+                f"{name}: {what} is not zero: RecurrentWeights cannot represent a learned initial "
+                "state"
             )
 
 
 def sizes_of(layer: OnnxLayer, name: str) -> tuple[int, int]:
-    """(D, H) of a node whose arrays have shapes that fit each other."""
+    """(D, H) of a node, after checking that the shapes of its arrays are consistent.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn.weights._onnx_checks import sizes_of
+      >>> from tf_blockrnn.weights.onnx import OnnxLayer
+      >>> layer = OnnxLayer("RNN", {"W": np.ones([1, 4, 3]), "R": np.ones([1, 4, 4])}, {})
+      >>> sizes_of(layer, "rnn_0")
+      (1, 4)
+    """
     for what in ("W", "R"):
         if what not in layer.arrays:
             raise ValueError(f"{name}: {what} is missing")

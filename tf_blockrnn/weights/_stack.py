@@ -1,4 +1,4 @@
-"""What cuDNN and PyTorch have in common: layers of one size, and one form of each cell."""
+"""Checks shared by cuDNN and PyTorch: layers of one size, and one form of each cell."""
 
 from __future__ import annotations
 
@@ -6,25 +6,36 @@ from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights, Unsupp
 
 
 def require_plain_stack(weights: RecurrentWeights, target: str) -> None:
-    """Refuses what neither of them can hold.
+    """Refuses weights that neither framework can represent.
 
     Args:
       weights: to be written.
       target: the name of the framework, for the error.
 
     Raises:
-      UnsupportedError: says what and why.
+      UnsupportedError: with the part that is not supported and the reason.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights._stack import require_plain_stack
+      >>> one = weights.DirectionWeights(np.ones([4, 5, 3]), np.ones([4, 3, 3]))
+      >>> lstm = weights.RecurrentWeights("lstm", [weights.LayerWeights(one)], cell_clip=3.0)
+      >>> require_plain_stack(lstm, "PyTorch")
+      Traceback (most recent call last):
+      ...
+      tf_blockrnn.weights.layer.UnsupportedError: PyTorch's lstm has no cell_clip, here it is 3.0
     """
     if weights.cell == "gru" and not weights.reset_after:
         raise UnsupportedError(
-            f"{target}'s gru resets after the product with w_h (reset_after=True); these weights "
-            "reset before it, which gives another candidate from the same numbers"
+            f"{target}'s gru resets after the GEMM with w_h (reset_after=True); these weights "
+            "reset before it, which computes another candidate from the same numbers"
         )
     if weights.cell_clip:
         raise UnsupportedError(f"{target}'s lstm has no cell_clip, here it is {weights.cell_clip}")
     if weights.directions is None:
         raise UnsupportedError(
-            f"{target} has all layers in one direction or all in both, here they mix"
+            f"{target} has all layers in one direction or all in both, here they are mixed"
         )
     for number, name, one in weights.named_directions():
         _require_plain(one, weights.layers[0].forward, f"layer {number}, {name}", target)
@@ -40,5 +51,5 @@ def _require_plain(one: DirectionWeights, first: DirectionWeights, where: str, t
         )
     if (one.w_p is None) != (first.w_p is None):
         raise UnsupportedError(
-            f"{target} projects all layers or none, layer 0 and {where} differ in that"
+            f"{target} has a projection in all layers or in none, layer 0 and {where} differ"
         )

@@ -1,6 +1,6 @@
-"""Weights into the files of each framework, for the command line.
+"""Writers of weights to the files of each framework, for the command line.
 
-Each writer gives, for every array of the weights, the place in the file where it went.
+Each writer returns, for every array of the weights, its location in the file.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ Place = tuple[int, str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What to write and where.
+    """The weights to write, and the file.
 
     Args:
       weights: the layers.
-      reverse: whether they go from the last step to the first, and only so.
-      path: of the file.
-      package: whose Keras layers.
+      reverse: whether they are layers of one direction from the last step to the first.
+      path: the path of the file.
+      package: the package of Keras layers.
     """
 
     weights: RecurrentWeights
@@ -35,14 +35,22 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Written:
-    """Where each array went, and what else there is to say."""
+    """The location of each array in the file, and further lines of the summary."""
 
     places: dict[Place, str]
     lines: tuple[str, ...] = ()
 
 
 def arrays_of(one: DirectionWeights) -> dict[str, np.ndarray]:
-    """The arrays that there are, by name."""
+    """The arrays that are not None, by name.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights._targets import arrays_of
+      >>> list(arrays_of(weights.DirectionWeights(np.ones([3, 5, 4]), np.ones([3, 4, 4]))))
+      ['w_x', 'w_h']
+    """
     named = {field.name: getattr(one, field.name) for field in dataclasses.fields(one)}
     return {name: array for name, array in named.items() if array is not None}
 
@@ -51,8 +59,8 @@ def _places(
     weights: RecurrentWeights, name: Callable[[int, str, str, DirectionWeights], str]
 ) -> dict[Place, str]:
     return {
-        (number, way, array): name(number, way, array, one)
-        for number, way, one in weights.named_directions()
+        (number, direction_name, array): name(number, direction_name, array, one)
+        for number, direction_name, one in weights.named_directions()
         for array in arrays_of(one)
     }
 
@@ -60,7 +68,8 @@ def _places(
 def _refuse_reverse(job: Job, target: str) -> None:
     if job.reverse:
         raise UnsupportedError(
-            f"{target} cannot say that layers of one direction go from the last step to the first"
+            f"{target} does not record that layers of one direction go from the last step to the "
+            "first"
         )
 
 
@@ -70,24 +79,24 @@ _KERAS_NAMES = {"w_x": "kernel", "w_h": "recurrent_kernel"}
 
 
 def write_keras(job: Job) -> Written:
-    """A Sequential model of the layers, of which each gives its outputs of all steps."""
+    """Writes a Sequential model of the layers, each of which returns its outputs of all steps."""
     import keras
 
     from tf_blockrnn.weights.keras import to_keras_layers
 
     weights = job.weights
     if job.reverse and weights.num_layers > 1:
-        # The outputs of such a layer stand in the order in which it made them.
-        raise UnsupportedError("Keras can stack no layers that go from the last step to the first")
+        # Such a layer returns its outputs in the order of processing.
+        raise UnsupportedError("Keras cannot stack layers that go from the last step to the first")
     backwards = {"go_backwards": True} if job.reverse else {}
     layers = to_keras_layers(weights, package=job.package, return_sequences=True, **backwards)
     inputs = keras.Input((None, weights.input_size), dtype=weights.dtype.name)
     keras.Sequential([inputs, *layers]).save(job.path)
 
-    def place(number: int, way: str, array: str, one: DirectionWeights) -> str:
+    def place(number: int, direction_name: str, array: str, one: DirectionWeights) -> str:
         layer = layers[number]
         if weights.layers[number].directions == 2:
-            inner = layer.forward_layer if way == "forward" else layer.backward_layer
+            inner = layer.forward_layer if direction_name == "forward" else layer.backward_layer
             name = f"{layer.name}/{inner.name}"
         else:
             name = layer.name
@@ -100,7 +109,7 @@ def write_keras(job: Job) -> Written:
 
     lines = ()
     if job.reverse:
-        lines = ("go_backwards: the outputs stand in the order of the steps done, last step first",)
+        lines = ("go_backwards: the outputs are in the order of processing, last step first",)
     return Written(_places(weights, place), lines)
 
 
@@ -116,7 +125,7 @@ _TORCH_NAMES = {
 
 
 def write_torch(job: Job) -> Written:
-    """A state dict."""
+    """Writes a state dict."""
     import torch
 
     from tf_blockrnn.weights.torch import to_tensor, to_torch
@@ -125,9 +134,11 @@ def write_torch(job: Job) -> Written:
     state = to_torch(job.weights)
     torch.save({name: to_tensor(array) for name, array in state.items()}, job.path)
 
-    def place(number: int, way: str, array: str, one: DirectionWeights) -> str:
+    def place(number: int, direction_name: str, array: str, one: DirectionWeights) -> str:
         del one
-        return f"{_TORCH_NAMES[array]}_l{number}" + ("_reverse" if way == "backward" else "")
+        return f"{_TORCH_NAMES[array]}_l{number}" + (
+            "_reverse" if direction_name == "backward" else ""
+        )
 
     return Written(_places(job.weights, place))
 
@@ -136,16 +147,16 @@ def write_torch(job: Job) -> Written:
 
 
 def write_onnx(job: Job) -> Written:
-    """A model of one node for each layer, for inputs [T, B, I]."""
+    """Writes a model with one node for each layer, for inputs [T, B, I]."""
     import onnx
 
     from tf_blockrnn.weights.onnx_model import to_onnx_model
 
     onnx.save(to_onnx_model(job.weights, reverse=job.reverse), job.path)
 
-    def place(number: int, way: str, array: str, one: DirectionWeights) -> str:
+    def place(number: int, direction_name: str, array: str, one: DirectionWeights) -> str:
         half, units = one.gates * one.units, one.units
-        node, direction = f"{job.weights.cell}_{number}", int(way == "backward")
+        node, direction = f"{job.weights.cell}_{number}", int(direction_name == "backward")
         within = {
             "w_x": f"W[{direction}]",
             "w_h": f"R[{direction}]",
@@ -164,25 +175,25 @@ def write_onnx(job: Job) -> Written:
 
 
 def write_cudnn(job: Job) -> Written:
-    """The flat params in an .npy file, which does not say what network they are of."""
+    """Writes the flat params to an .npy file, which does not record the network's geometry."""
     from tf_blockrnn.weights.cudnn import to_cudnn
 
     weights = job.weights
     _refuse_reverse(job, "cuDNN")
     if weights.dtype.name == "bfloat16":
-        raise UnsupportedError("an .npy file has no bfloat16; an .npz file of --to npz has")
+        raise UnsupportedError("an .npy file cannot store bfloat16; an .npz file of --to npz can")
     params = to_cudnn(weights)
     np.save(job.path, params)
 
     # All matrices in order, then all biases.
     places, position = {}, 0
     for names in (("w_x", "w_h", "w_p"), ("b_x", "b_h")):
-        for number, way, one in weights.named_directions():
+        for number, direction_name, one in weights.named_directions():
             sizes = {name: array.size for name, array in arrays_of(one).items()}
             sizes = {"b_x": one.gates * one.units, "b_h": one.gates * one.units, **sizes}
             for name in names:
                 end = position + sizes.get(name, 0)
-                places[number, way, name] = f"params[{position}:{end}]"
+                places[number, direction_name, name] = f"params[{position}:{end}]"
                 position = end
     first = weights.layers[0].forward
     arguments = {
@@ -195,27 +206,27 @@ def write_cudnn(job: Job) -> Written:
     }
     shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
     lines = (f"params: {params.size} of {params.dtype.name}", f"geometry: {shown}")
-    there = _places(weights, lambda number, way, array, one: places[number, way, array])
-    return Written(there, lines)
+    found = _places(weights, lambda number, name, array, _: places[number, name, array])
+    return Written(found, lines)
 
 
 # ---- our own
 
 
 def write_npz(job: Job) -> Written:
-    """The weights as they are."""
+    """Writes the weights without conversion."""
     from tf_blockrnn.weights.npz import to_npz
 
     _refuse_reverse(job, "an .npz file")
     to_npz(job.weights, job.path)
     return Written(
-        _places(job.weights, lambda number, way, array, one: f"layers.{number}.{way}.{array}")
+        _places(job.weights, lambda number, name, array, _: f"layers.{number}.{name}.{array}")
     )
 
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Something to convert to: the ends of its files' names, and its writer."""
+    """A format to convert to: the suffixes of its files, and its writer."""
 
     suffixes: tuple[str, ...]
     write: Callable[[Job], Written]

@@ -1,6 +1,6 @@
-"""Which variables the cells of TensorFlow 1 save, and where in a checkpoint they are.
+"""The variables that the cells of TensorFlow 1 save, and their search in a checkpoint.
 
-The table at the top of tf1.py in a form that finds and checks them.
+This is the table at the top of tf1.py as data, with the functions that find and check variables.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tf_blockrnn.weights.layer import GATES, UnsupportedError
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """What TensorFlow calls a cell's variables, and what the cell can have."""
+    """The names of a cell's variables, and the features of the cell."""
 
-    cell: str  # of RecurrentWeights
-    form: str  # of the variables: a key of MARKS
-    scope: str  # its own by default
+    cell: str  # the cell of RecurrentWeights
+    form: str  # the form of the variables: a key of MARKS
+    scope: str  # the default name of its scope
     forget_bias: float = 0.0
     peepholes: bool = False
     projection: bool = False
@@ -46,10 +46,10 @@ CELLS = {
     "CudnnRNNRelu": Cell("rnn_relu", "joined", "basic_rnn_cell", cudnn=True),
 }
 
-# The gates as the kernels have them, in the names of RecurrentWeights.
+# The gate orders of the kernels, with the gate names of RecurrentWeights.
 ORDERS = {**GATES, "lstm": ("i", "c", "f", "o")}
 
-# The variables that each form must have; the first is what a scope is known by.
+# The variables that each form must have; the first one identifies a scope.
 INPUT, HIDDEN = "candidate/input_projection/", "candidate/hidden_projection/"
 MARKS = {
     "joined": ("kernel", "bias"),
@@ -69,15 +69,15 @@ PROJECTION = "projection/kernel"
 
 
 class Checkpoint:
-    """The variables of a checkpoint by name, under the names of later releases too."""
+    """The variables of a checkpoint by their names in later releases."""
 
     def __init__(self, source: Any):
         if isinstance(source, (str, os.PathLike)):
             source = tf.train.load_checkpoint(os.fspath(source))
         if not hasattr(source, "get_variable_to_shape_map"):
             raise TypeError(
-                "from_tf1: expected the path of a checkpoint or what tf.train.load_checkpoint "
-                f"gives, got {type(source).__name__}"
+                "from_tf1: expected the path of a checkpoint or the result of "
+                f"tf.train.load_checkpoint, got {type(source).__name__}"
             )
         self.reader = source
         self.shapes = {
@@ -118,7 +118,7 @@ class Sizes(NamedTuple):
 
 
 def _shapes_of(form: str, gates: int, sizes: Sizes) -> list[tuple[int, ...]]:
-    """Those of the variables in MARKS."""
+    """The shapes of the variables in MARKS."""
     inputs, width, units = sizes
     gates_of_gru = [(inputs + units, 2 * units), (2 * units,)]
     if form == "joined":
@@ -129,7 +129,7 @@ def _shapes_of(form: str, gates: int, sizes: Sizes) -> list[tuple[int, ...]]:
 
 
 def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> Sizes | None:
-    """What the shapes of the variables in this scope say; None where they are not this cell's."""
+    """The sizes given by the shapes of the variables in this scope; None if another cell's."""
     marks = [join(scope, mark) for mark in MARKS[cell.form]]
     projection = join(scope, PROJECTION)
     peephole = any(join(scope, name) in checkpoint for name in PEEPHOLES.values())
@@ -152,41 +152,47 @@ def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> Sizes | None:
 
 
 class _Place(NamedTuple):
-    """Where in a network a scope's name says that its cell is."""
+    """The position of a cell in a network, given by the name of its scope."""
 
     group: str  # the name without the number of the layer and the direction
     layer: int
     backward: bool
-    stack_per_direction: bool  # fw and bw stand before the layer's number
+    stack_per_direction: bool  # fw and bw come before the layer's number
 
 
 def _place(scope: str) -> _Place:
     parts = scope.split("/")
     cells = [n for n, part in enumerate(parts) if re.fullmatch(r"cell_\d+", part)]
-    ways = [n for n, part in enumerate(parts) if part in ("fw", "bw")]
+    direction_parts = [n for n, part in enumerate(parts) if part in ("fw", "bw")]
     layer = int(parts[cells[-1]].removeprefix("cell_")) if cells else 0
-    backward = bool(ways) and parts[ways[-1]] == "bw"
-    outside = bool(cells and ways) and ways[-1] < cells[-1]
-    for n in cells[-1:] + ways[-1:]:
+    backward = bool(direction_parts) and parts[direction_parts[-1]] == "bw"
+    outside = bool(cells and direction_parts) and direction_parts[-1] < cells[-1]
+    for n in cells[-1:] + direction_parts[-1:]:
         parts[n] = "*"
     return _Place("/".join(parts), layer, backward, outside)
 
 
 def is_named(scope: str, cell: Cell) -> bool:
-    """Whether the scope has the name that TensorFlow gives such a cell, maybe with a number."""
+    """Whether the scope has TensorFlow's name for such a cell, possibly with a number.
+
+    Example:
+      >>> from tf_blockrnn.weights import _tf1_checkpoint as tf1
+      >>> tf1.is_named("rnn/lstm_cell_1", tf1.CELLS["LSTMCell"])
+      True
+    """
     return bool(re.fullmatch(cell.scope + r"(_\d+)?", scope.rpartition("/")[2]))
 
 
 def _in_network(scope: str) -> bool:
-    """Whether the scope stands where TensorFlow's networks have their cells."""
+    """Whether the scope is where TensorFlow's networks have their cells."""
     return bool(re.search(r"(^|/)(cell_\d+|fw|bw)/[^/]+$", scope))
 
 
 def fitting(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
     """The scopes below this one whose variables are those of such a cell.
 
-    A dense layer has a kernel and a bias too. So a scope must have the name of such a cell, or
-    stand in a network of cells.
+    A dense layer has a kernel and a bias too. So a scope must have the name of such a cell, or be
+    part of a network of cells.
     """
     mark = "/" + MARKS[cell.form][0]
     below = [name.removesuffix(mark) for name in sorted(checkpoint) if name.endswith(mark)]
@@ -208,7 +214,7 @@ def candidates(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
 
 
 def layers_of(scopes: list[str], name: str) -> list[list[str]]:
-    """The scopes below one, as [layer][direction]; refuses what is not one stack."""
+    """The scopes below one, as [layer][direction]; refuses scopes that do not form one stack."""
     places = {scope: _place(scope) for scope in scopes}
     groups = sorted({place.group for place in places.values()})
     if len(groups) > 1:
@@ -220,8 +226,8 @@ def layers_of(scopes: list[str], name: str) -> list[list[str]]:
     both = {backward for _, backward in found} == {False, True}
     if both and numbers > 1 and any(place.stack_per_direction for place in places.values()):
         raise UnsupportedError(
-            f"{groups[0]} has a stack for each direction, whose directions meet at the end only; a "
-            "stack here has them meet in each layer. Give the scope of one direction"
+            f"{groups[0]} has a stack for each direction, and their outputs are merged only at the "
+            "end; a stack here merges the directions of each layer. Give the scope of one direction"
         )
     directions = sorted({backward for _, backward in found})
     layers = [[(n, backward) for backward in directions] for n in range(numbers)]

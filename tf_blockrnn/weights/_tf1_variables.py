@@ -1,4 +1,4 @@
-"""The variables that TensorFlow 1's cells have for given weights, and where they stand."""
+"""The variables of TensorFlow 1's cells for given weights, and their scopes."""
 
 from __future__ import annotations
 
@@ -26,41 +26,54 @@ def refuse(weights: RecurrentWeights, name: str, cell: Cell) -> None:
         require_plain_stack(weights, name)
     if weights.reset_after and not cell.cudnn:
         raise UnsupportedError(
-            f"{name} resets before the product with w_h; these weights reset after it "
-            "(reset_after=True), which gives another candidate from the same numbers"
+            f"{name} resets before the GEMM with w_h; these weights reset after it "
+            "(reset_after=True), which computes another candidate from the same numbers"
         )
     if weights.cell_clip and not cell.cell_clip:
         raise UnsupportedError(f"{name} has no cell_clip, here it is {weights.cell_clip:g}")
     if weights.directions is None:
         raise UnsupportedError(
-            "TensorFlow 1 has names for layers all in one direction or all in both, here they mix"
+            "TensorFlow 1 has names for layers all in one direction or all in both, here they are "
+            "mixed"
         )
     if name == "LSTMBlockFusedCell" and (weights.num_layers, weights.directions) != (1, 1):
         raise UnsupportedError(
             f"{name} is one layer of one direction, here are {weights.num_layers} of "
             f"{weights.directions}"
         )
-    for number, way, direction in weights.named_directions():
+    for number, direction_name, direction in weights.named_directions():
         if direction.peepholes is not None and not cell.peepholes:
-            raise UnsupportedError(f"{name} has no peepholes, layer {number}, {way} has")
+            raise UnsupportedError(f"{name} has no peepholes, layer {number}, {direction_name} has")
         if direction.w_p is not None and not cell.projection:
-            raise UnsupportedError(f"{name} has no projection, layer {number}, {way} has")
+            raise UnsupportedError(
+                f"{name} has no projection, layer {number}, {direction_name} has"
+            )
 
 
-def scope_of(weights: RecurrentWeights, name: str, number: int, way: str) -> str:
-    """Where TensorFlow's own functions put a cell of such a network."""
+def scope_of(weights: RecurrentWeights, name: str, number: int, direction_name: str) -> str:
+    """The scope in which TensorFlow's own functions create a cell of such a network.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights._tf1_variables import scope_of
+      >>> one = weights.DirectionWeights(np.ones([4, 5, 3]), np.ones([4, 3, 3]))
+      >>> lstm = weights.RecurrentWeights("lstm", [weights.LayerWeights(one, one)])
+      >>> scope_of(lstm, "LSTMCell", 0, "backward")
+      'bidirectional_rnn/bw/lstm_cell'
+    """
     cell = tf1.CELLS[name]
     if name == "LSTMBlockFusedCell":
         return cell.scope
-    several = weights.num_layers > 1 or cell.cudnn  # which number a single layer too
+    several = weights.num_layers > 1 or cell.cudnn  # cuDNN layers number a single layer too
     if weights.directions == 1:
         return f"rnn/multi_rnn_cell/cell_{number}/{cell.scope}" if several else f"rnn/{cell.scope}"
-    both = f"bidirectional_rnn/{'fw' if way == 'forward' else 'bw'}/{cell.scope}"
+    both = f"bidirectional_rnn/{'fw' if direction_name == 'forward' else 'bw'}/{cell.scope}"
     return f"stack_bidirectional_rnn/cell_{number}/{both}" if several else both
 
 
 def _columns(array: np.ndarray, order: tuple[str, ...], gates: tuple[str, ...]) -> np.ndarray:
-    """[G, n, H] as [n, G·H], or [G, H] as [G·H], in the order of `order`."""
+    """[G, n, H] as [n, G·H], or [G, H] as [G·H], in the gate order `order`."""
     return np.concatenate(list(reorder(array, gates, order)), axis=-1)
 
 
@@ -78,7 +91,7 @@ def joined_variables(direction: DirectionWeights, cell: Cell, forget_bias: float
 
 
 def _rows(direction: DirectionWeights) -> np.ndarray:
-    """Rows of the input above rows of the state, [G, I+P, H]."""
+    """The rows of the input, then those of the state, [G, I+P, H]."""
     return np.concatenate([direction.w_x, direction.w_h], axis=1)
 
 
@@ -90,7 +103,7 @@ def _bias(direction: DirectionWeights) -> np.ndarray:
 
 
 def gru_variables(direction: DirectionWeights, cell: Cell, swapped: bool) -> dict:
-    """The same of a GRU, which has gates and a candidate."""
+    """The same for a GRU, which has variables for the gates and for the candidate."""
     kernel, bias = _rows(direction), _bias(direction)
     w_ru, b_ru = np.concatenate(list(kernel[:2]), axis=-1), bias[:2].reshape(-1)
     if cell.form == "gru_block":

@@ -1,8 +1,8 @@
-"""Weights as the params of TensorFlow's CudnnRNN ops, which are cuDNN's.
+"""Weights as the params of TensorFlow's CudnnRNN ops, in cuDNN's layout.
 
-Where each number stands in the flat params is known to the ops that split and join them, and
-nowhere else; they are what is called here. cuDNN's matrices are W·x, each [H, width]: those of
-`RecurrentWeights` transposed. Its order of gates is the one of `RecurrentWeights`.
+The layout of the flat params is defined by the ops that split and join them, and nowhere else;
+this module calls these ops. cuDNN's matrices are those of W·x, each [H, width]: those of
+`RecurrentWeights` transposed. Its gate order is the one of `RecurrentWeights`.
 
 Source: the help of `tf_blockrnn.raw_ops.CudnnRNNParamsToCanonicalV2`, and cuDNN's documentation of
 `cudnnGetRNNWeightParams`.
@@ -42,7 +42,7 @@ def _one_of(name: str, value: str, known: Sequence[str]) -> str:
 
 
 class _Network:
-    """The sizes of a network, as the ops take them, and the ops that split and join its params."""
+    """The sizes of a network as the ops take them, and the ops that split and join its params."""
 
     def __init__(
         self,
@@ -73,9 +73,9 @@ class _Network:
         }
 
     def _call(self, op: Any, **arguments: Any) -> Any:
-        """The op's result; what it refuses is an argument of the caller's."""
+        """The op's result; its errors refer to the caller's arguments."""
         try:
-            # Whatever graph is being built around this, numbers are wanted now.
+            # Computed eagerly even while a graph is being built.
             with tf.init_scope(), tf.device("/CPU:0"):
                 return op(**self._arguments, **arguments)
         except tf.errors.InvalidArgumentError as error:
@@ -129,14 +129,14 @@ def from_cudnn(
     input_mode: str = "linear_input",
     num_proj: int = 0,
 ) -> RecurrentWeights:
-    """Reads the params of a CudnnRNN op, flat or canonical, without losing a bit.
+    """Reads the params of a CudnnRNN op, flat or canonical, bit for bit.
 
-    The arguments are those of the op whose params these are. With skipped input the lowest layer
+    The arguments are those of the op that the params belong to. With skipped input the lowest layer
     has no matrices for its input: they become identity matrices, which compute the same.
 
     Args:
       params: the flat params, [n], or the canonical (weights, biases) as
-        `CudnnRNNParamsToCanonicalV2` gives them; half, bfloat16, float32 or float64.
+        `CudnnRNNParamsToCanonicalV2` returns them; half, bfloat16, float32 or float64.
       rnn_mode: "lstm", "gru", "rnn_tanh" or "rnn_relu".
       num_units: H.
       input_size: I.
@@ -149,8 +149,8 @@ def from_cudnn(
       The weights, with both biases.
 
     Raises:
-      ValueError: params have another number of elements, weights or biases than these sizes call
-        for, or a weight has another shape; a size or name is none that the ops know.
+      ValueError: the number of elements, weights or biases in params does not match the sizes, or a
+        weight has another shape; the ops do not support a size or name.
 
     Example:
       >>> import numpy as np
@@ -198,8 +198,8 @@ def _input_matrices(number: int, name: str, one: DirectionWeights, skip: bool) -
         return one.w_x.transpose(0, 2, 1)
     if not (one.w_x == np.eye(*one.w_x.shape[1:], dtype=one.dtype)).all():
         raise UnsupportedError(
-            "with skipped input cuDNN has no input matrices in the lowest layer, as if each were "
-            f"the identity; w_x of layer {number}, {name} is not"
+            "with skipped input cuDNN has no input matrices in the lowest layer, which is equal to "
+            f"identity matrices; w_x of layer {number}, {name} is not the identity"
         )
     return np.zeros([one.gates, one.units, 0], one.dtype)
 
@@ -213,8 +213,8 @@ def to_cudnn(
 ) -> np.ndarray | Canonical:
     """Writes weights as the params of a CudnnRNN op.
 
-    Nothing is added or rounded. A bias that there is none of becomes zeros, so that reading the
-    params back gives zeros and not None.
+    Nothing is added or rounded. A missing bias becomes zeros, so reading the params back gives
+    zeros and not None.
 
     Args:
       weights: all layers of one size, and all in one direction or all in both.
@@ -227,8 +227,8 @@ def to_cudnn(
       `CudnnRNNCanonicalToParamsV2`, matrices [H, width] (the projection [P, H]) and biases [H].
 
     Raises:
-      UnsupportedError: cuDNN has no place for the reset form, peepholes, clip or sizes.
-      ValueError: `input_mode` or `form` is none of these, or input_mode is "skip_input" where I is
+      UnsupportedError: cuDNN cannot represent the reset form, peepholes, clip or sizes.
+      ValueError: `input_mode` or `form` has another value, or input_mode is "skip_input" and I is
         not H.
 
     Example:

@@ -1,11 +1,11 @@
-"""Weights as Keras' GRU, LSTM and SimpleRNN keep them, and those of `tf_blockrnn.layers`.
+"""Weights in the form of Keras' GRU, LSTM and SimpleRNN, and of the layers in `tf_blockrnn.layers`.
 
-Keras' matrices are x·W with all gates side by side, `kernel` [I, G · H] and `recurrent_kernel`
-[H, G · H]. The gates stand in the order i, f, c, o (lstm) and u, r, c (gru; Keras calls them z, r,
-h). There is one `bias` [G · H], but two of them, [2, 3H], in a gru with `reset_after`. Source:
+Keras' matrices are those of x·W with the columns of all gates concatenated, `kernel` [I, G · H] and
+`recurrent_kernel` [H, G · H]. The gate order is i, f, c, o (lstm) and u, r, c (gru; Keras calls
+them z, r, h). There is one `bias` [G · H], but two, [2, 3H], in a gru with `reset_after`. Source:
 the weights and equations of `keras.layers.GRUCell`, `LSTMCell` and `SimpleRNNCell`.
 
-The LSTM of `tf_blockrnn.layers` can have more: peepholes, a projection and a clip.
+The LSTM of `tf_blockrnn.layers` can also have peepholes, a projection and a clip.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ def _from_arrays(
 
 
 def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
-    """The form with what the biases tell about a gru's reset."""
+    """The form, with a gru's reset_after derived from the shape of the biases if not given."""
     if form.cell != "gru" or form.reset_after is not None:
         return form
     biases = [one.bias for one in directions if one.bias is not None]
     if not biases:
-        raise ValueError("reset_after must be given for a gru without biases, which would tell it")
+        raise ValueError("reset_after must be given for a gru without biases")
     return form._replace(reset_after=biases[0].ndim == 2)
 
 
@@ -90,30 +90,31 @@ def from_keras(
     cell_clip: float = 0.0,
     bidirectional: bool = False,
 ) -> RecurrentWeights:
-    """Reads the weights of Keras' recurrent layers or ours, without losing a bit.
+    """Reads the weights of Keras' recurrent layers or ours, bit for bit.
 
-    What is no weight is not read: dropout, `return_sequences`, the `merge_mode` of the top layer.
+    Only weights are read: not dropout, `return_sequences` or the `merge_mode` of the top layer.
 
     Args:
       source: a GRU, LSTM or SimpleRNN layer, their cell, `RNN` or `StackedRNNCells` of such cells,
-        or `Bidirectional` of such a layer; a list of these is a stack. Or what `get_weights()`
-        of one layer gives, or a list of such lists; then the other arguments say what they are.
-      cell: of arrays, needed there: "lstm", "gru", "rnn_tanh" or "rnn_relu".
-      reset_after: of a gru's arrays; when None the shape of the bias tells.
-      cell_clip: of an lstm's arrays; 0 for none.
-      bidirectional: of arrays: whether each list has the forward arrays, then the backward ones.
+        or `Bidirectional` of such a layer; a list of these is a stack. Or the arrays of
+        `get_weights()` of one layer, or a list of such lists, described by the other arguments.
+      cell: only for arrays, and required there: "lstm", "gru", "rnn_tanh" or "rnn_relu".
+      reset_after: only for a gru's arrays; None derives it from the shape of the bias.
+      cell_clip: only for an lstm's arrays; 0 for no clip.
+      bidirectional: only for arrays: whether each list has the forward arrays, then the backward
+        ones.
 
     Returns:
-      The weights; the one bias of an lstm, a simple RNN or a gru that resets before the product
+      The weights; the single bias of an lstm, a simple RNN or a gru that resets before the GEMM
       is b_x, and b_h is None.
 
     Raises:
       UnsupportedError: another activation than tanh and sigmoid (or relu in a SimpleRNN), a
-        subclass that computes something of its own, layers of different kinds, go_backwards outside
+        subclass that overrides the computation, layers of different kinds, go_backwards outside
         of Bidirectional, or below another layer a merge mode that is not "concat".
-      ValueError: a layer has no weights yet; arrays do not fit; an argument is missing or, beside
-        layers, of no use.
-      TypeError: `source` is none of these.
+      ValueError: a layer has no weights yet; the shapes of arrays do not match; an argument is
+        missing, or was given together with layers.
+      TypeError: `source` has another type.
 
     Example:
       >>> import keras
@@ -138,11 +139,11 @@ def from_keras(
             "bidirectional": bidirectional,
         }
         if any(given.values()):
-            names = ", ".join(name for name, said in given.items() if said)
-            raise ValueError(f"layers say themselves what they are; {names} must not be given")
+            names = ", ".join(name for name, is_given in given.items() if is_given)
+            raise ValueError(f"{names} must not be given with layers, which define it")
         return _from_layers(source)
     if cell not in GATES:
-        raise ValueError(f"of arrays, cell must be one of {', '.join(GATES)}, got {cell!r}")
+        raise ValueError(f"for arrays, cell must be one of {', '.join(GATES)}, got {cell!r}")
     nested = isinstance(source[0], (list, tuple))
     return _from_arrays(
         source if nested else [source], Form(cell, reset_after, cell_clip), bidirectional
@@ -174,23 +175,23 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
     """Writes weights as the arrays that `set_weights` of Keras' layers takes.
 
     Where Keras has one bias (lstm, simple RNN, gru without reset_after) it is the sum b_x + b_h,
-    rounded to the weights' type; nothing is summed where only one of them is there. A gru with
-    reset_after keeps both, with zeros for one that is not there. Without any bias the arrays are
-    those of `use_bias=False`.
+    rounded to the weights' type; if only one of them exists, it is copied. A gru with
+    reset_after has both, with zeros for a missing one. Without any bias the arrays are those of
+    `use_bias=False`.
 
     Args:
-      weights: of any number of layers.
-      package: whose layers take the arrays: "keras"; or "tf_blockrnn", whose LSTM can have
+      weights: any number of layers.
+      package: the package of the layers: "keras"; or "tf_blockrnn", whose LSTM can have
         peepholes, a projection and a clip.
 
     Returns:
       For each layer a list: kernel [I, G · H], recurrent kernel [P, G · H], bias [G · H] or
-      [2, 3H], then wci, wcf, wco [H] and the projection [P, H] where there are. With two
+      [2, 3H], then wci, wcf, wco [H] and the projection [P, H] if they exist. With two
       directions the forward arrays come first, then the backward ones, as in `Bidirectional`.
 
     Raises:
       UnsupportedError: peepholes, a projection or a clip, for Keras' own layers.
-      ValueError: `package` is none of the two.
+      ValueError: `package` has another value.
 
     Example:
       >>> import keras, numpy as np
@@ -222,7 +223,7 @@ def _new_layer(
     if one.w_p is not None:
         special["projection"] = one.output_size
     if keras.dtype_policies.get(arguments["dtype"]).variable_dtype in ("float16", "bfloat16"):
-        # The default, an orthogonal matrix, is one that TensorFlow cannot make in 16 bits.
+        # TensorFlow cannot compute the default, an orthogonal matrix, in 16 bits.
         special["recurrent_initializer"] = "glorot_uniform"
     kind = getattr(module, _LAYERS[weights.cell])
     return kind(one.units, use_bias=one.has_bias, **{**special, **arguments})
@@ -237,24 +238,24 @@ def to_keras_layers(
     batch_size: int | None = None,
     **arguments: Any,
 ) -> list[keras.layers.Layer]:
-    """Builds Keras layers that have the weights.
+    """Builds Keras layers with these weights.
 
     Args:
-      weights: of any number of layers.
-      package: whose layers: "keras", or "tf_blockrnn".
-      return_sequences: of the top layer; those below it return sequences anyhow.
-      merge_mode: of the top layer, where it has two directions; below it is "concat".
-      batch_size: B of the inputs, an int, which layers need with `stateful=True`; None for any.
-      **arguments: further arguments of each GRU, LSTM or SimpleRNN; `dtype` is the weights' type
-        unless it is given.
+      weights: any number of layers.
+      package: the package of the layers: "keras" or "tf_blockrnn".
+      return_sequences: of the top layer; the layers below it always return sequences.
+      merge_mode: of the top layer, if it has two directions; below it is "concat".
+      batch_size: B of the inputs, an int, required with `stateful=True`; None for any.
+      **arguments: further arguments of each GRU, LSTM or SimpleRNN; `dtype` defaults to the type
+        of the weights.
 
     Returns:
-      A layer for each of the weights' layers, from the input up, with `Bidirectional` around it
-      where there are two directions. `to_keras` says what becomes of the biases.
+      One layer for each of the weights' layers, from the input up, wrapped in `Bidirectional`
+      if there are two directions. The biases are those of `to_keras`.
 
     Raises:
       UnsupportedError: peepholes, a projection or a clip, for Keras' own layers.
-      ValueError: `package` is none of the two, or Keras refuses an argument, as it does
+      ValueError: `package` has another value, or Keras refuses an argument, as it does
         `stateful=True` without a `batch_size`.
 
     Example:

@@ -1,6 +1,6 @@
-"""One description of recurrent layers' weights, which every converter reads or gives.
+"""The description of recurrent layers' weights that every converter reads or returns.
 
-With x·W (rows of a matrix are its inputs), `∘` elementwise and h', cs' of the step before:
+With x·W (rows of a matrix are its inputs), `∘` elementwise and h', cs' of the previous step:
 
     lstm:      i, f, o = σ(x · w_x + h' · w_h + b_x + b_h)    c likewise with tanh
                cs = f ∘ cs' + i ∘ c        h = o ∘ tanh(cs), then h = w_p · h with a projection
@@ -11,7 +11,7 @@ With x·W (rows of a matrix are its inputs), `∘` elementwise and h', cs' of th
                h = u ∘ h' + (1 − u) ∘ c
     rnn_tanh:  h = tanh(x · w_x + h' · w_h + b_x + b_h)    rnn_relu likewise
 
-A forget bias that a framework adds by itself is in b_x here.
+A forget bias that a framework adds in the cell is part of b_x here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-# The gates in the one order in which they stand in all arrays here.
+# The gate orders of all arrays in this package's descriptions of weights.
 GATES = {
     "lstm": ("i", "f", "c", "o"),
     "gru": ("r", "u", "c"),
@@ -34,11 +34,23 @@ _PEEPHOLES = ("wci", "wcf", "wco")
 
 
 class UnsupportedError(ValueError):
-    """A source has, or a target lacks, something that the conversion would lose."""
+    """The target of a conversion, or RecurrentWeights, cannot represent the source.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([3, 5, 4]), np.ones([3, 4, 4]))
+      >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=False)
+      >>> try:
+      ...     weights.to_torch(gru)
+      ... except weights.UnsupportedError as error:
+      ...     print(str(error).partition(";")[0])
+      PyTorch's gru resets after the GEMM with w_h (reset_after=True)
+    """
 
 
 def _floating(dtype: np.dtype) -> bool:
-    # bfloat16 is a type of its own kind to NumPy.
+    # NumPy does not class bfloat16 as floating.
     return np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16"
 
 
@@ -59,23 +71,23 @@ def _same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class DirectionWeights:
-    """The weights of one direction of one layer; G gates, I inputs, H units, P outputs.
+    """The weights of one layer direction; G gates, I inputs, H units, P outputs.
 
-    P is H without a projection. The arrays are copied and cannot be written to. Two descriptions
-    are equal when all their arrays are, bit for bit.
+    P is H without a projection. The arrays are copied and read-only. Two descriptions are equal if
+    all their arrays are equal, bit for bit.
 
     Args:
       w_x: weights of the input, [G, I, H].
       w_h: weights of the state, [G, P, H].
-      b_x: biases beside the input's product, [G, H], or None where there are none.
-      b_h: biases beside the state's product, [G, H], or None where there are none.
+      b_x: biases added to the input GEMM, [G, H], or None.
+      b_h: biases added to the recurrent GEMM, [G, H], or None.
       wci: peephole from the old cell state to the input gate, [H], or None.
       wcf: peephole from the old cell state to the forget gate, [H], or None.
       wco: peephole from the new cell state to the output gate, [H], or None.
       w_p: projection of the output, [P, H], or None.
 
     Raises:
-      ValueError: a shape or type does not fit the others, or only some peepholes are given.
+      ValueError: a shape or type does not match the others, or only some peepholes are given.
 
     Example:
       >>> import numpy as np
@@ -180,7 +192,7 @@ class DirectionWeights:
 
     @property
     def bias(self) -> np.ndarray | None:
-        """b_x + b_h, [G, H]; the one that there is, as it is; None where there is neither."""
+        """b_x + b_h, [G, H]; if only one exists, that one unchanged; None if neither does."""
         if self.b_x is None or self.b_h is None:
             return self.b_h if self.b_x is None else self.b_x
         return self.b_x + self.b_h
@@ -204,12 +216,20 @@ class LayerWeights:
     """The weights of one layer.
 
     Args:
-      forward: the direction that goes from the first step to the last.
-      backward: the one that goes from the last step to the first, or None. The layer's output is
-        the forward output, then the backward one.
+      forward: the direction from the first step to the last.
+      backward: the direction from the last step to the first, or None. The layer's output is the
+        concatenation of the forward output and the backward one.
 
     Raises:
-      ValueError: the two directions differ in a size, in their type or in what they have.
+      ValueError: the two directions differ in a size or in their type.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([4, 5, 3]), np.ones([4, 3, 3]))
+      >>> layer = weights.LayerWeights(forward=one, backward=one)
+      >>> layer.directions, layer.output_size
+      (2, 6)
     """
 
     forward: DirectionWeights
@@ -229,7 +249,7 @@ class LayerWeights:
                 )
 
     def __iter__(self) -> Iterator[DirectionWeights]:
-        """Forward, then backward where there is one."""
+        """Forward, then backward if there is one."""
         yield self.forward
         if self.backward is not None:
             yield self.backward
@@ -253,13 +273,13 @@ class RecurrentWeights:
 
     Args:
       cell: "lstm", "gru", "rnn_tanh" or "rnn_relu".
-      layers: from the input up. Layers may differ in size and direction.
-      reset_after: for gru alone, and needed there: whether the reset gate acts after the product
+      layers: the layers, from the input up. They may differ in size and direction.
+      reset_after: only for gru, and required there: whether the reset gate acts after the GEMM
         with w_h.
-      cell_clip: for lstm alone: bound of the cell state; 0 for none.
+      cell_clip: only for lstm: bound of the cell state; 0 for none.
 
     Raises:
-      ValueError: something does not fit the cell, or a layer the one below it.
+      ValueError: an argument or an array does not match the cell, or a layer the one below it.
 
     Example:
       >>> import numpy as np
@@ -286,7 +306,7 @@ class RecurrentWeights:
         if self.reset_after is not None:
             object.__setattr__(self, "reset_after", bool(self.reset_after))
         clip = float(self.cell_clip)
-        # Not `< 0`: a NaN is refused too.
+        # Not `clip < 0`, so that a NaN is refused too.
         if not clip >= 0:
             raise ValueError(f"cell_clip must be 0 for none or above 0, got {clip}")
         if clip and self.cell != "lstm":
@@ -339,7 +359,7 @@ class RecurrentWeights:
 
     @property
     def directions(self) -> int | None:
-        """D, 1 or 2; None where the layers differ in it."""
+        """D, 1 or 2; None if the layers differ."""
         found = {layer.directions for layer in self.layers}
         return found.pop() if len(found) == 1 else None
 
@@ -362,12 +382,12 @@ class RecurrentWeights:
 
 
 def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np.ndarray:
-    """The blocks along the first axis, which stand in one order of gates, in another.
+    """Reorders the blocks along the first axis from one gate order to another.
 
     Args:
-      array: [G, ...], its blocks in `order`.
-      order: names of the gates as they stand in `array`.
-      gates: the same names, as they shall stand.
+      array: [G, ...], its blocks in the gate order `order`.
+      order: the names of the gates in `array`.
+      gates: the same names, in the order of the result.
 
     Returns:
       A new array, [G, ...].
@@ -382,7 +402,5 @@ def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np
       [2.0, 1.0, 3.0]
     """
     if sorted(order) != sorted(gates) or len(array) != len(order):
-        raise ValueError(
-            f"cannot bring {len(array)} gates {list(order)} in the order {list(gates)}"
-        )
+        raise ValueError(f"cannot reorder {len(array)} gates {list(order)} to {list(gates)}")
     return np.stack([array[list(order).index(gate)] for gate in gates])

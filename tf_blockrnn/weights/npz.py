@@ -1,15 +1,15 @@
-"""RecurrentWeights as a file of NumPy's, without loss.
+"""RecurrentWeights as an .npz file of NumPy, without loss.
 
 An .npz file with these arrays:
 
-    format                   the text "tf_blockrnn.weights", and below the version, 1
-    version
+    format                   the text "tf_blockrnn.weights"
+    version                  the version of the format, 1
     cell                     the text "lstm", "gru", "rnn_tanh" or "rnn_relu"
-    dtype                    the name of the arrays' type; NumPy alone forgets bfloat16's
-    reset_after              bool; for a gru
-    cell_clip                float64; where there is a clip
-    layers.0.forward.w_x     each array of each direction of each layer, under its name in
-    layers.0.backward.b_h    DirectionWeights; what is None is not there
+    dtype                    the name of the arrays' type; NumPy does not store bfloat16's
+    reset_after              bool; only for a gru
+    cell_clip                float64; only with a clip
+    layers.0.forward.w_x     each array of each layer direction, under its name in
+    layers.0.backward.b_h    DirectionWeights; arrays that are None are left out
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import IO
 import numpy as np
 import tensorflow as tf
 
-from tf_blockrnn.weights._damage import whole
+from tf_blockrnn.weights._damage import intact
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 _FORMAT = "tf_blockrnn.weights"
@@ -34,17 +34,17 @@ _VERSION = 1
 _ARRAYS = tuple(field.name for field in dataclasses.fields(DirectionWeights))
 _NAME = re.compile(rf"layers\.(\d+)\.(forward|backward)\.({'|'.join(_ARRAYS)})")
 
-# What NumPy raises of a damaged file beside OSError and ValueError: RuntimeError of what a zip file
-# may be that Python does not read, TokenError of the header of an array.
+# What NumPy raises for a corrupt file in addition to OSError and ValueError: RuntimeError for zip
+# features that Python does not support, TokenError for the header of an array.
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, tokenize.TokenError)
 
 
 def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> None:
-    """Writes weights to an .npz file, without losing a bit.
+    """Writes weights to an .npz file, bit for bit.
 
     Args:
-      weights: any.
-      file: its path, or a file open for writing. A path without the end ".npz" gets it.
+      weights: any weights.
+      file: its path, or a file open for writing. ".npz" is appended to a path without it.
 
     Raises:
       OSError: the file cannot be written.
@@ -71,15 +71,15 @@ def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> No
         arrays["reset_after"] = np.array(weights.reset_after)
     if weights.cell_clip:
         arrays["cell_clip"] = np.array(weights.cell_clip)
-    for number, way, direction in weights.named_directions():
+    for number, direction_name, direction in weights.named_directions():
         for name in _ARRAYS:
             if getattr(direction, name) is not None:
-                arrays[f"layers.{number}.{way}.{name}"] = getattr(direction, name)
+                arrays[f"layers.{number}.{direction_name}.{name}"] = getattr(direction, name)
     np.savez(file, **arrays)
 
 
 def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
-    """Reads weights that `to_npz` wrote.
+    """Reads weights written by `to_npz`.
 
     Args:
       file: its path, or a file open for reading.
@@ -88,7 +88,7 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
       The weights, bit for bit.
 
     Raises:
-      ValueError: the file is none of these, or not whole.
+      ValueError: the file was not written by `to_npz`, or is corrupt or incomplete.
       OSError: the file cannot be read.
 
     Example:
@@ -108,19 +108,19 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
     directions: dict[tuple[int, str], dict[str, np.ndarray]] = {}
     for key, array in arrays.items():
         if match := _NAME.fullmatch(key):
-            number, way, name = match.groups()
-            # bfloat16 comes back as bytes without a type.
+            number, direction_name, name = match.groups()
+            # NumPy reads bfloat16 as bytes without a type.
             array = array.view(dtype) if array.dtype.kind == "V" else array
-            directions.setdefault((int(number), way), {})[name] = array
+            directions.setdefault((int(number), direction_name), {})[name] = array
         elif key.startswith("layers."):
             raise ValueError(f"the file has an array of an unknown name, {key!r}")
     numbers = 1 + max((number for number, _ in directions), default=-1)
     layers = [
         LayerWeights(
             *(
-                _direction(directions.get((n, way), {}), f"layers.{n}.{way}")
-                for way in ("forward", "backward")
-                if way == "forward" or (n, way) in directions
+                _direction(directions.get((n, name), {}), f"layers.{n}.{name}")
+                for name in ("forward", "backward")
+                if name == "forward" or (n, name) in directions
             )
         )
         for n in range(numbers)
@@ -131,16 +131,18 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
 
 
 def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
-    with whole(".npz file", *_DAMAGE):
-        found = np.load(file)  # never with pickles, which run code
+    with intact(".npz file", *_DAMAGE):
+        found = np.load(file)  # without pickles, which could run code
         if not isinstance(found, Mapping):
             shape = list(found.shape)
             raise ValueError(f"expected an .npz file, got an array of the shape {shape}")
         with found:
             arrays = dict(found)
     for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):  # what does not begin like one NumPy gives as bytes
-            raise ValueError(f"the file is not whole: {name} is no array")
+        if not isinstance(
+            array, np.ndarray
+        ):  # NumPy returns a member without array header as bytes
+            raise ValueError(f"the file is incomplete: {name} is not an array")
     return arrays
 
 
@@ -155,7 +157,7 @@ def _check_header(arrays: dict[str, np.ndarray]) -> None:
     if int(arrays["version"]) != _VERSION:
         raise ValueError(
             f"the file's version must be {_VERSION}, got {arrays['version']}: "
-            "another release of tf_blockrnn wrote it"
+            "it was written by another release of tf_blockrnn"
         )
 
 
@@ -166,5 +168,5 @@ def _dtype(name: str) -> np.dtype:
 def _direction(arrays: dict[str, np.ndarray], where: str) -> DirectionWeights:
     missing = [name for name in ("w_x", "w_h") if name not in arrays]
     if missing:
-        raise ValueError(f"the file is not whole: {where}.{missing[0]} is missing")
+        raise ValueError(f"the file is incomplete: {where}.{missing[0]} is missing")
     return DirectionWeights(**arrays)

@@ -1,16 +1,16 @@
 """ONNX's LSTM, GRU and RNN nodes, https://onnx.ai/onnx/operators/.
 
-A node keeps its weights transposed (rows are units) and joined, D directions first:
+A node stores its weights transposed (rows are units) and concatenated, D directions first:
 
-    W [D, G·H, I]    R [D, G·H, H]    B [D, 2·G·H], biases beside W, then beside R    P [D, 3·H]
+    W [D, G·H, I]    R [D, G·H, H]    B [D, 2·G·H], biases of W, then of R    P [D, 3·H]
 
     LSTM  gates i, o, f, c; peepholes P in the order i, o, f
-    GRU   gates z, r, h, here u, r, c (z multiplies the old state); linear_before_reset says
-          whether the reset gate acts after the product
+    GRU   gates z, r, h, here u, r, c (z multiplies the old state); linear_before_reset is 1
+          if the reset gate acts after the GEMM
     RNN   one gate, tanh or relu
 
-`layout` says how a node takes its sequences and states (1: batch first), and "reverse" in which
-order it does the steps. Neither touches the weights.
+`layout` is the layout of a node's sequences and states (1: batch first), and "reverse" is the
+order of its steps. Neither affects the weights.
 """
 
 from __future__ import annotations
@@ -38,21 +38,29 @@ _OP_TYPES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
 _PEEPHOLES = ("wci", "wco", "wcf")
 
-# Where the weights stand among a node's inputs.
+# The positions of the weights among a node's inputs.
 INPUTS = {"W": 1, "R": 2, "B": 3, "P": 7}
 _STATES = {"initial_h": 5, "initial_c": 6}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OnnxLayer:
-    """What one recurrent ONNX node has: a layer.
+    """The weights and attributes of one recurrent ONNX node, which is one layer.
 
     Args:
       op_type: "LSTM", "GRU" or "RNN".
-      arrays: "W", "R" and, where the node has them, "B" and "P".
+      arrays: "W", "R" and, if the node has them, "B" and "P".
       attributes: those of the node, by name; strings as str.
-      states: "initial_h" and "initial_c", where the node has them; None for one that the graph
-        computes or is given.
+      states: "initial_h" and "initial_c", if the node has them; None for a state that the graph
+        computes or takes as an input.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn.weights.onnx import OnnxLayer
+      >>> layer = OnnxLayer("RNN", {"W": np.ones([1, 4, 3]), "R": np.ones([1, 4, 4])},
+      ...                   {"direction": "reverse"})
+      >>> layer.op_type, layer.direction
+      ('RNN', 'reverse')
     """
 
     op_type: str
@@ -91,7 +99,7 @@ def _to_array(value: np.ndarray | onnx.TensorProto) -> np.ndarray:
 
 
 def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    """What the graph says the value of: initializers and the outputs of its Constant nodes."""
+    """The values that are constants in the graph: initializers and outputs of Constant nodes."""
     found = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
@@ -103,7 +111,7 @@ def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
 def _nodes(
     graph: onnx.GraphProto, outer: Mapping[str, Any]
 ) -> Iterator[tuple[onnx.NodeProto, Mapping[str, Any]]]:
-    """The recurrent nodes, those in the bodies of If, Loop and Scan too, and what they can see."""
+    """The recurrent nodes, also in bodies of If, Loop and Scan, each with its visible constants."""
     visible = {**outer, **_constants(graph)}
     for node in graph.node:
         if node.op_type in ORDER and node.domain in ("", "ai.onnx"):
@@ -117,7 +125,7 @@ def _read_node(node: onnx.NodeProto, initializers: Mapping[str, Any]) -> OnnxLay
     name = node.name or node.op_type
 
     def values(places: dict[str, int]) -> dict[str, str]:
-        """The names of the values at these places, where there are any."""
+        """The names of the values at these positions, if there are any."""
         inputs = dict(enumerate(node.input))
         return {what: inputs[place] for what, place in places.items() if inputs.get(place)}
 
@@ -126,7 +134,7 @@ def _read_node(node: onnx.NodeProto, initializers: Mapping[str, Any]) -> OnnxLay
         if value not in initializers:
             raise UnsupportedError(
                 f"{name}: {what}, the value {value!r}, is neither an initializer nor a constant: "
-                "what the graph computes, or is given, has no weights to convert"
+                "values that the graph computes or takes as inputs cannot be converted"
             )
         arrays[what] = _to_array(initializers[value])
     states = {
@@ -137,18 +145,18 @@ def _read_node(node: onnx.NodeProto, initializers: Mapping[str, Any]) -> OnnxLay
 
 
 def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
-    """Reads all recurrent nodes of a model, as they are.
+    """Reads all recurrent nodes of a model without conversion.
 
     Args:
       model: an onnx.ModelProto.
 
     Returns:
-      The LSTM, GRU and RNN nodes by name, in the order of the graph. One without a name of its own
-      is called like "lstm_0", with its place among them.
+      The LSTM, GRU and RNN nodes by name, in the order of the graph. A node without a name is
+      called "lstm_0" and so on, by its position among them.
 
     Raises:
       UnsupportedError: the weights of a node are computed by the graph.
-      ValueError: they are of a type that the package onnx does not know.
+      ValueError: they have a type that the package onnx does not support.
 
     Example:
       >>> import numpy as np
@@ -171,13 +179,13 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
 
 
 def from_layer(layer: OnnxLayer, name: str, reverse: bool) -> RecurrentWeights:
-    """What from_onnx gives of an OnnxLayer; errors begin with the name."""
+    """The result of from_onnx for an OnnxLayer; error messages begin with the name."""
     cell = cell_of(layer, name)
     refuse_learned_states(layer, name)
     if layer.direction == "reverse" and not reverse:
         raise UnsupportedError(
-            f"{name} goes from the last step to the first, which its weights do not say: "
-            "reverse=True reads the weights alone"
+            f"{name} goes from the last step to the first, which its weights do not record: "
+            "reverse=True reads only the weights"
         )
     directions, units = sizes_of(layer, name)
     order = ORDER[layer.op_type]
@@ -213,23 +221,23 @@ def from_onnx(
     """Reads the weights of ONNX's recurrent nodes.
 
     Args:
-      source: a model, all recurrent nodes of which are read; or one node (LSTM, GRU, RNN); or an
+      source: a model, of which all recurrent nodes are read; or one node (LSTM, GRU, RNN); or an
         OnnxLayer.
-      initializers: with a node: the values of its inputs by name, arrays or TensorProtos; or
+      initializers: only with a node: the values of its inputs by name, arrays or TensorProtos; or
         TensorProtos, which have names.
       reverse: whether to read nodes of the direction "reverse" too. They are layers of one
-        direction, to be run with go_backwards, and their weights do not say so.
+        direction, to be run with go_backwards; their weights do not record this.
 
     Returns:
-      Of a model, a dict from the name of each node to its weights; of a node its weights alone.
+      For a model, a dict from the name of each node to its weights; for a node, its weights.
       A node is one layer.
 
     Raises:
-      UnsupportedError: other activations than the cells here have, clip, input_forget, weights
+      UnsupportedError: activations other than those of the cells here, clip, input_forget, weights
         that the graph computes, an initial state that is not zero (one that the graph computes or
-        is given is not read), or the direction "reverse" without `reverse`.
-      ValueError: a shape does not fit, or the package onnx does not know a type.
-      TypeError: source is none of these, or initializers are given with a model.
+        takes as an input is not read), or the direction "reverse" without `reverse`.
+      ValueError: a shape does not match, or the package onnx does not support a type.
+      TypeError: source has another type, or initializers are given with a model.
 
     Example:
       >>> import numpy as np
@@ -246,7 +254,9 @@ def from_onnx(
     kind = getattr(getattr(source, "DESCRIPTOR", None), "name", type(source).__name__)
     if kind == "ModelProto":
         if initializers is not None:
-            raise TypeError("from_onnx: a model has its initializers itself")
+            raise TypeError(
+                "from_onnx: initializers must not be given with a model, which has its own"
+            )
         layers = onnx_layers(source)
         return {name: from_layer(layer, name, reverse) for name, layer in layers.items()}
     if kind != "NodeProto":
@@ -264,8 +274,8 @@ def _refuse(weights: RecurrentWeights, reverse: bool, layout: int) -> None:
         raise ValueError(f"to_onnx: layout must be 0 or 1, got {layout!r}")
     if weights.cell_clip:
         raise UnsupportedError(
-            f"to_onnx: cell_clip = {weights.cell_clip:g}: ONNX's clip bounds what goes into the "
-            "activations, not the cell state"
+            f"to_onnx: cell_clip = {weights.cell_clip:g}: ONNX's clip bounds the pre-activations, "
+            "not the cell state"
         )
     for number, name, direction in weights.named_directions():
         if direction.w_p is not None:
@@ -310,10 +320,10 @@ def _to_layer(
         "B": _biases(layer, cell),
         "P": _peepholes(layer),
     }
-    one_way = "reverse" if reverse else "forward"
+    single_direction = "reverse" if reverse else "forward"
     attributes = {
         "hidden_size": layer.forward.units,
-        "direction": "bidirectional" if layer.directions == 2 else one_way,
+        "direction": "bidirectional" if layer.directions == 2 else single_direction,
         "layout": layout,
     }
     if cell == "gru":
@@ -327,10 +337,10 @@ def _to_layer(
 def to_onnx(
     weights: RecurrentWeights, *, reverse: bool = False, layout: int = 0
 ) -> tuple[OnnxLayer, ...]:
-    """Gives the arrays and attributes of ONNX nodes that compute these layers, without ONNX.
+    """Returns the arrays and attributes of ONNX nodes for these layers, without the package onnx.
 
-    ONNX keeps both biases. One that is missing becomes zeros if the other is there, as do the
-    peepholes of one direction.
+    ONNX has both biases. If only one exists, the other becomes zeros, and likewise the peepholes
+    if only one direction has them.
 
     Args:
       weights: the layers.
@@ -338,8 +348,8 @@ def to_onnx(
       layout: 0 for nodes that take [T, B, I], 1 for [B, T, I].
 
     Returns:
-      One OnnxLayer for each layer: its op_type, its arrays "W" [D, G·H, I], "R" [D, G·H, H], and
-      where needed "B" [D, 2·G·H] and "P" [D, 3·H]; and its attributes.
+      One OnnxLayer for each layer: its op_type, its arrays "W" [D, G·H, I], "R" [D, G·H, H], and,
+      if needed, "B" [D, 2·G·H] and "P" [D, 3·H]; and its attributes.
 
     Raises:
       UnsupportedError: the weights have a projection or a cell_clip.

@@ -18,7 +18,7 @@ _OPSET_BFLOAT16 = 22
 
 
 class _Graph:
-    """The nodes of the layers, of which each takes what the one before gives."""
+    """The nodes of the layers, each of which takes the output of the previous one."""
 
     def __init__(self, cell: str, layers: tuple[OnnxLayer, ...], layout: int):
         self.nodes: list[onnx.NodeProto] = []
@@ -31,7 +31,7 @@ class _Graph:
             value = self._add(f"{cell}_{number}", number, layer, value, top)
 
     def _add(self, name: str, number: int, layer: OnnxLayer, value: str, top: bool) -> str:
-        """Adds a layer that takes the value; gives the name of its outputs."""
+        """Adds a layer with the input `value`; returns the name of its outputs."""
         directions, width = layer.arrays["W"].shape[0], layer.attributes["hidden_size"]
         states = [f"Y_h_{number}"] + [f"Y_c_{number}"] * (layer.op_type == "LSTM")
         shape = ["B", directions, width] if self._layout else [directions, "B", width]
@@ -59,16 +59,16 @@ class _Graph:
 def to_onnx_model(
     weights: RecurrentWeights, *, reverse: bool = False, layout: int = 0, opset: int | None = None
 ) -> onnx.ModelProto:
-    """Gives an ONNX model of these layers, one node each, that ONNX's checker has passed.
+    """Returns an ONNX model of these layers, one node each, checked by ONNX's checker.
 
     Its input is "X", [T, B, I], or [B, T, I] with layout 1. Its outputs are "Y", all steps of the
-    last layer, [T, B, D·H] or [B, T, D·H], and of each layer n the last states "Y_h_n" and, of an
-    LSTM, "Y_c_n", [D, B, H] or [B, D, H]. States begin at zero.
+    last layer, [T, B, D·H] or [B, T, D·H], and for each layer n the last states "Y_h_n" and, for an
+    LSTM, "Y_c_n", [D, B, H] or [B, D, H]. The initial states are zero.
 
     Args:
       weights: the layers.
       reverse: whether the layers, each of one direction, go from the last step to the first.
-      layout: 0 or 1. ONNX Runtime's CPU kernels take 0 alone.
+      layout: 0 or 1. ONNX Runtime's CPU kernels support only 0.
       opset: version of ONNX's operators; when None 14, or 22 for bfloat16.
 
     Returns:
@@ -115,7 +115,7 @@ def to_onnx_model(
         graph,
         producer_name="tf_blockrnn",
         opset_imports=imports,
-        # The oldest version of the format that has this opset: the most programs read it.
+        # The oldest version of the format with this opset, which most programs can read.
         ir_version=helper.find_min_ir_version_for(imports),
     )
     onnx.checker.check_model(model, full_check=True)

@@ -1,6 +1,6 @@
 """Checkpoints of TensorFlow 1's cells: tf.nn.rnn_cell, tf.contrib.rnn and tf.contrib.cudnn_rnn.
 
-A cell multiplies [x, h'] with one matrix, so rows of the input stand above rows of the state.
+A cell multiplies [x, h'] by one matrix: the rows of the input come first, then those of the state.
 Below the scope of a cell a checkpoint has
 
     BasicRNNCell, CudnnRNNTanh, CudnnRNNRelu
@@ -8,19 +8,19 @@ Below the scope of a cell a checkpoint has
     BasicLSTMCell, LSTMCell, LSTMBlockCell, LSTMBlockFusedCell, CudnnLSTM; gates i, c, f, o
         kernel [I+P, 4H], bias [4H]; with peepholes w_i_diag, w_f_diag, w_o_diag [H]; with a
         projection projection/kernel [H, P]
-    GRUCell, GRUBlockCellV2; gates r, u; reset before the product
+    GRUCell, GRUBlockCellV2; gates r, u; reset before the GEMM
         gates/kernel [I+H, 2H], gates/bias [2H], candidate/kernel [I+H, H], candidate/bias [H]
     GRUBlockCell, the same cell
         w_ru [I+H, 2H], b_ru [2H], w_c [I+H, H], b_c [H]; releases in the middle of TensorFlow 1
-        have the names of the two matrices swapped, and only the shapes tell
-    CudnnGRU; gates r, u; reset after the product
+        have the names of the two matrices swapped, and only the shapes tell them apart
+    CudnnGRU; gates r, u; reset after the GEMM
         gates/kernel [I+H, 2H], gates/bias [2H], and below candidate/input_projection and
         candidate/hidden_projection a kernel [I, H] or [H, H] and a bias [H]
 
-The first releases have weights and biases in place of kernel and bias. The forget bias, by default
-1, and the clip are arguments of the cell that no checkpoint has. The Cudnn layers save what their
-CudnnCompatible cells have: cuDNN's two biases as their sum, except the candidate's of a GRU; early
-releases add the two, as bias_cudnn_0 and bias_cudnn_1.
+The first releases use the names weights and biases for kernel and bias. The forget bias, by default
+1, and the clip are arguments of the cell that no checkpoint has. The Cudnn layers save the
+variables of their CudnnCompatible cells: cuDNN's two biases as their sum, except the candidate's of
+a GRU; early releases save the two in addition, as bias_cudnn_0 and bias_cudnn_1.
 
 Source: the cells' code in the releases of TensorFlow 1.
 """
@@ -49,23 +49,23 @@ from tf_blockrnn.weights.layer import (
 
 
 class TF1Cell(NamedTuple):
-    """A cell that a checkpoint holds."""
+    """A cell in a checkpoint."""
 
     scope: str
-    cells: tuple[str, ...]  # the names for `cell` that its variables fit
+    cells: tuple[str, ...]  # the values of `cell` that its variables match
     input_size: int
     units: int
 
 
 def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
-    """Lists the cells that a checkpoint of TensorFlow 1 holds.
+    """Lists the cells in a checkpoint of TensorFlow 1.
 
     Args:
-      checkpoint: its path, without ".index", or what `tf.train.load_checkpoint` gives.
+      checkpoint: its path, without ".index", or the result of `tf.train.load_checkpoint`.
 
     Returns:
-      A TF1Cell(scope, cells, input_size, units) for each scope whose variables are a cell's; more
-      than one of `cells` where cells save the same variables.
+      A TF1Cell(scope, cells, input_size, units) for each scope whose variables are those of a
+      cell; with more than one of `cells` if several cells save the same variables.
 
     Raises:
       TypeError: checkpoint is neither.
@@ -90,7 +90,7 @@ def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
             found.setdefault(scope, []).append(name)
     listed = []
     for scope, names in sorted(found.items()):
-        # A scope with the name of one kind of cell is no other kind's.
+        # A scope with the name of one kind of cell does not belong to another kind.
         called = [name for name in names if tf1.is_named(scope, tf1.CELLS[name])]
         sizes = tf1.sizes_of(read, scope, tf1.CELLS[names[0]])
         listed.append(TF1Cell(scope, tuple(called or names), sizes.inputs, sizes.units))
@@ -131,7 +131,7 @@ def _read_gru(checkpoint: Checkpoint, scope: str, cell: Cell, sizes: Sizes) -> D
     kernels, biases = ("candidate/kernel", "gates/kernel"), ("gates/bias", "candidate/bias")
     if cell.form == "gru_block":
         kernels, biases = ("w_c", "w_ru"), ("b_ru", "b_c")
-    # Only the widths tell which is which in a GRUBlockCell.
+    # Only the widths tell the two matrices of a GRUBlockCell apart.
     w_c, w_ru = sorted(
         (checkpoint.read(tf1.join(scope, name)) for name in kernels), key=lambda w: w.shape[1]
     )
@@ -176,7 +176,7 @@ def _forget_bias_of(name: str, given: float | None) -> float:
     return cell.forget_bias if given is None else float(given)
 
 
-def _nothing_found(checkpoint: Checkpoint, scope: str, name: str) -> ValueError:
+def _not_found_error(checkpoint: Checkpoint, scope: str, name: str) -> ValueError:
     if any(".ATTRIBUTES" in known for known in checkpoint.shapes):
         return ValueError(
             "this is an object-based checkpoint, as TensorFlow 2 saves: restore it into its model "
@@ -190,7 +190,7 @@ def _nothing_found(checkpoint: Checkpoint, scope: str, name: str) -> ValueError:
         names = sorted(checkpoint.shapes)
         hint = "it holds " + ", ".join(names[:8]) + (" and more" if len(names) > 8 else "")
     return ValueError(
-        f"there is no {name} {where}; {hint}. A cell of a name of its own needs its whole scope"
+        f"there is no {name} {where}; {hint}. A cell with a custom name needs its complete scope"
     )
 
 
@@ -204,27 +204,27 @@ def from_tf1(
 ) -> RecurrentWeights:
     """Reads the weights of TensorFlow 1's cells from a checkpoint.
 
-    Layers are found by the names that MultiRNNCell gives (cell_0, cell_1), directions by those of
-    the bidirectional functions (fw, bw). The matrices and the peepholes keep every bit; adding the
-    forget bias may round.
+    Layers are found by the names of MultiRNNCell (cell_0, cell_1), directions by those of the
+    bidirectional functions (fw, bw). The matrices and the peepholes are exact, bit for bit; adding
+    the forget bias may round.
 
     Args:
-      checkpoint: its path, without ".index", or what `tf.train.load_checkpoint` gives.
+      checkpoint: its path, without ".index", or the result of `tf.train.load_checkpoint`.
       cell: "BasicRNNCell", "GRUCell", "GRUBlockCell", "GRUBlockCellV2", "BasicLSTMCell",
         "LSTMCell", "LSTMBlockCell", "LSTMBlockFusedCell", "CudnnLSTM", "CudnnGRU", "CudnnRNNTanh"
-        or "CudnnRNNRelu". The CudnnCompatible cells save what the Cudnn layers do.
-      scope: that of a cell, as "rnn/lstm_cell", or one above it, below which there is one network
-        of such cells.
-      forget_bias: what the LSTM cells were made with; when None TensorFlow's default, 1, and 0 for
+        or "CudnnRNNRelu". The CudnnCompatible cells save the same variables as the Cudnn layers.
+      scope: that of a cell, such as "rnn/lstm_cell", or one above it that has one network of such
+        cells below it.
+      forget_bias: the argument of the LSTM cells; None is TensorFlow's default, 1, and 0 for
         CudnnLSTM. It is added to the bias.
-      cell_clip: what the cells were made with, 0 for none; LSTMCell and the LSTM block cells. The
-        block cells of early releases always clipped at 3.
+      cell_clip: the argument of the cells, 0 for none; only for LSTMCell and the LSTM block cells.
+        The block cells of early releases always clipped at 3.
 
     Returns:
-      The weights. b_h is None but for CudnnGRU, and for CudnnLSTM where both biases were saved.
+      The weights. b_h is None except for CudnnGRU, and for CudnnLSTM if both biases were saved.
 
     Raises:
-      ValueError: no such cell, or more than one network of them, is there; cell is none of these;
+      ValueError: there is no such cell, or more than one network of them; cell has another value;
         an argument is not for this cell.
       UnsupportedError: each direction is a stack of its own.
       TypeError: checkpoint is neither a path nor a reader.
@@ -252,8 +252,8 @@ def from_tf1(
     scope = scope.strip("/")
     scopes = tf1.candidates(read, scope, known)
     if not scopes:
-        raise _nothing_found(read, scope, cell)
-    # The scope of a cell itself is that cell, whatever its place in a network.
+        raise _not_found_error(read, scope, cell)
+    # The scope of a cell itself selects that cell, whatever its position in a network.
     stack = [scopes] if scopes == [scope] else tf1.layers_of(scopes, cell)
 
     def direction(own: str) -> DirectionWeights:
@@ -283,20 +283,22 @@ def to_tf1(
 
     Args:
       weights: the layers.
-      cell: a name that `from_tf1` takes. It decides the names of the variables below their scopes.
-      scope: what the names begin with. After it stand the scopes of dynamic_rnn, MultiRNNCell and
-        (stack_)bidirectional_rnn, as "rnn/multi_rnn_cell/cell_0/lstm_cell".
-      forget_bias: what the LSTM cells will be made with; when None TensorFlow's default, 1, and 0
-        for CudnnLSTM. It is taken off the bias. A cell_clip, too, the cells must be made with.
-      swapped_names: for GRUBlockCell: whether to name its matrices as the releases do that swap
-        them.
+      cell: a value of `cell` for `from_tf1`. It determines the names of the variables below their
+        scopes.
+      scope: the prefix of the names. It is followed by the scopes of dynamic_rnn, MultiRNNCell and
+        (stack_)bidirectional_rnn, such as "rnn/multi_rnn_cell/cell_0/lstm_cell".
+      forget_bias: the argument that the LSTM cells will have; None is TensorFlow's default, 1, and
+        0 for CudnnLSTM. It is subtracted from the bias. The cells also need the cell_clip of the
+        weights as an argument.
+      swapped_names: for GRUBlockCell: whether to swap the names of its matrices, as some releases
+        do.
 
     Returns:
       The arrays by the names of the variables.
 
     Raises:
-      UnsupportedError: these cells are of another kind, or lack something that the weights have.
-      ValueError: cell is none of these, or an argument is not for it.
+      UnsupportedError: these cells are of another kind, or lack a feature of the weights.
+      ValueError: cell has another value, or an argument is not for it.
 
     Example:
       >>> import numpy as np
@@ -313,8 +315,8 @@ def to_tf1(
         raise ValueError(f"swapped_names is for GRUBlockCell, not for {cell}")
     refuse(weights, cell, known)
     variables = {}
-    for number, way, direction in weights.named_directions():
-        own = tf1.join(scope.strip("/"), scope_of(weights, cell, number, way))
+    for number, direction_name, direction in weights.named_directions():
+        own = tf1.join(scope.strip("/"), scope_of(weights, cell, number, direction_name))
         if known.form == "joined":
             arrays = joined_variables(direction, known, added)
         else:

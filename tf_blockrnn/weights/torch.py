@@ -1,8 +1,8 @@
-"""Weights as PyTorch keeps them in nn.LSTM, nn.GRU and nn.RNN, and in their cells.
+"""Weights in the form of PyTorch's nn.LSTM, nn.GRU and nn.RNN, and of their cells.
 
-PyTorch's matrices are W·x with all gates below one another, `weight_ih_l0` [G · H, I], and its
-gates are in the order of `RecurrentWeights` (it calls them i, f, g, o and r, z, n). Source: the
-equations in PyTorch's documentation of `torch.nn.LSTM` and `torch.nn.GRU`.
+PyTorch's matrices are those of W·x with the rows of all gates concatenated, `weight_ih_l0`
+[G · H, I], and its gate order is the one of `RecurrentWeights` (it calls the gates i, f, g, o and
+r, z, n). Source: the equations in PyTorch's documentation of `torch.nn.LSTM` and `torch.nn.GRU`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _NAME = re.compile(r"(weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(?:_l(\d+)(_
 _CELL_OF_GATES = {4: "lstm", 3: "gru"}
 _BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
-# The arrays of one direction of one layer, by the names that they have without number and suffix.
+# The arrays of one layer direction, by their names without number and suffix.
 _Parts = dict[str, np.ndarray]
 
 
 def _to_array(tensor: Any) -> np.ndarray:
-    """An array of a tensor or array; NumPy's own way knows no bfloat16."""
+    """A tensor or array as an array; tensor.numpy() does not support bfloat16."""
     if isinstance(tensor, np.ndarray):
         return tensor
     import torch
@@ -44,7 +44,7 @@ def _to_array(tensor: Any) -> np.ndarray:
 
 
 def to_tensor(array: np.ndarray) -> Any:
-    """A PyTorch tensor of an array; PyTorch's own way knows no bfloat16 of NumPy."""
+    """An array as a PyTorch tensor; torch.from_numpy does not support bfloat16."""
     import torch
 
     if array.dtype == _BFLOAT16:
@@ -79,7 +79,7 @@ def _no_weights_error(state: Mapping[str, Any], prefix: str) -> ValueError:
     )
 
 
-def _sorted_out(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool], _Parts]:
+def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool], _Parts]:
     """The arrays of each (layer, whether backward)."""
     found: dict[tuple[int, bool], _Parts] = {}
     unknown = []
@@ -95,9 +95,9 @@ def _sorted_out(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool],
     if not found:
         raise _no_weights_error(state, prefix)
     if unknown:
-        hint = "" if prefix else "; prefix chooses the keys of one layer"
+        hint = "" if prefix else "; prefix selects the keys of one layer"
         raise UnsupportedError(
-            f"the state dict has what is no weight of a recurrent layer: {', '.join(unknown)}{hint}"
+            f"the state dict has keys that are no recurrent weights: {', '.join(unknown)}{hint}"
         )
     return found
 
@@ -167,24 +167,24 @@ def _cell_of_arrays(parts: _Parts, cell: str | None) -> str:
 
 
 def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> RecurrentWeights:
-    """Reads the weights of a PyTorch module or state dict, without losing a bit.
+    """Reads the weights of a PyTorch module or state dict, bit for bit.
 
-    Dropout, `batch_first` and the like are no weights and are not read.
+    Only weights are read, not dropout, `batch_first` and the like.
 
     Args:
       source: a torch.nn.LSTM, GRU or RNN, one of their cells, or a state dict: names to tensors or
         NumPy arrays.
-      cell: of a state dict: "lstm", "gru", "rnn_tanh" or "rnn_relu". Needed for the last two,
-        which look the same; otherwise the number of gates tells.
-      prefix: of a state dict: what the names of this layer begin with, as "encoder.rnn.".
+      cell: only for a state dict: "lstm", "gru", "rnn_tanh" or "rnn_relu". Required for the last
+        two, which have the same arrays; otherwise the number of gates determines it.
+      prefix: only for a state dict: the prefix of this layer's names, such as "encoder.rnn.".
 
     Returns:
       The weights; both biases, or neither with `bias=False`.
 
     Raises:
-      UnsupportedError: the state dict has names under the prefix that mean nothing to a recurrent
+      UnsupportedError: the state dict has names under the prefix that do not belong to a recurrent
         layer.
-      ValueError: a weight is missing, or its shape does not fit the others or the cell.
+      ValueError: a weight is missing, or its shape does not match the others or the cell.
       TypeError: `source` is neither a state dict nor one of these modules.
 
     Example:
@@ -202,7 +202,7 @@ def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> Rec
         if cell not in (None, own):
             raise ValueError(f"cell is {cell!r}, but the module's is {own!r}")
         state, cell = source.state_dict(), own
-    found = _sorted_out(state, prefix)
+    found = _by_direction(state, prefix)
     if (0, False) not in found:
         raise ValueError(f"the state dict has no {_key('weight_ih', 0, False)}")
     cell = _cell_of_arrays(found[0, False], cell)
@@ -248,25 +248,25 @@ def to_torch(
 ) -> dict[str, np.ndarray]:
     """Writes weights as a PyTorch state dict of NumPy arrays.
 
-    Nothing is added or rounded. PyTorch has both biases or none: where only one is there, as in
-    Keras' LSTM, the other one becomes zeros, and so it reads back.
+    Nothing is added or rounded. PyTorch has both biases or none: if only one exists, as in
+    Keras' LSTM, the other one becomes zeros, and is read back as zeros.
 
     Args:
       weights: all layers of one size, and all in one direction or all in both.
-      module: a torch.nn.LSTM, GRU or RNN, or one of their cells, into which they are loaded too; or
-        None.
-      prefix: what each name shall begin with.
+      module: a torch.nn.LSTM, GRU or RNN, or one of their cells, into which the weights are also
+        loaded; or None.
+      prefix: the prefix of each name.
 
     Returns:
       The state dict, in the order of PyTorch's names: `weight_ih_l0` [G · H, I], `weight_hh_l0`
-      [G · H, P], `bias_ih_l0`, `bias_hh_l0` [G · H], `weight_hr_l0` [P, H], with the end `_reverse`
-      for the backward direction; for a cell's module without the end `_l0`. For
+      [G · H, P], `bias_ih_l0`, `bias_hh_l0` [G · H], `weight_hr_l0` [P, H], with the suffix
+      `_reverse` for the backward direction; for a cell's module without the suffix `_l0`. For
       `load_state_dict`: `{name: torch.from_numpy(array) for name, array in ...}`.
 
     Raises:
-      UnsupportedError: PyTorch has no place for the reset form, peepholes, clip or sizes.
-      ValueError: the module is of another cell.
-      RuntimeError: the module's sizes are others (raised by PyTorch).
+      UnsupportedError: PyTorch cannot represent the reset form, peepholes, clip or sizes.
+      ValueError: the module has another cell.
+      RuntimeError: the module has other sizes (raised by PyTorch).
 
     Example:
       >>> import numpy as np
@@ -293,7 +293,7 @@ def to_torch(
 
 
 def _load(state: dict[str, np.ndarray], cell: str, module: Any) -> dict[str, np.ndarray]:
-    """Loads a state dict into a module; gives it in the names that the module has."""
+    """Loads a state dict into a module; returns it with the names of the module."""
     own = _cell_of_module(module)
     if own != cell:
         raise ValueError(f"the weights are of {cell}, the module's cell is {own}")
