@@ -4,7 +4,8 @@
 # or in the environment, that Python and its TensorFlow are used as they are.
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-matrix test-plain test-asan test-tsan test-fuzz demo bench docs lint format wheel doctor clean
+.PHONY: help build test test-matrix test-plain test-asan test-tsan test-fuzz dev demo bench docs compile-commands lint \
+	format wheel doctor clean
 
 # The words of an origin: command line, environment, environment override.
 ifneq ($(and $(PYTHON),$(filter command environment,$(origin PYTHON))),)
@@ -22,6 +23,11 @@ endif
 # A worker of pytest takes about half a gigabyte.
 PYTEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 600
+# What make dev compiles and runs: an instruction set or native, storage types, and gru, lstm, simple_rnn or rnn_stack
+# (all where it is empty).
+ISA ?= native
+TYPES ?= f32
+FAMILY ?=
 # What make passes on to demo and bench.
 ARGS ?=
 MATRIX := 2.19 2.20 2.21
@@ -30,21 +36,23 @@ MATRIX := 2.19 2.20 2.21
 demo bench docs doctor: export TF_CPP_MIN_LOG_LEVEL := 2
 
 help:
-	@echo 'make build        the libraries, into tf_blockrnn/ (PYTHON=<python>: for the TensorFlow of that Python)'
-	@echo 'make test         the tests, the engine under sanitizers among them in short'
-	@echo 'make test-matrix  the Python tests on TensorFlow $(MATRIX), each in its own environment'
-	@echo 'make test-plain   the engine tests in full by every instruction set of this machine'
-	@echo 'make test-asan    the engine tests in full under AddressSanitizer and UndefinedBehaviorSanitizer'
-	@echo 'make test-tsan    the engine tests in full under ThreadSanitizer'
-	@echo 'make test-fuzz    searches the engine for FUZZ_SECONDS with libFuzzer (clang++)'
-	@echo 'make demo         trains a character model on real text (ARGS=...)'
-	@echo 'make bench        measures the ops against their peers (ARGS=...)'
-	@echo 'make docs         the API reference from the docstrings, as HTML, into docs/api/'
-	@echo 'make lint         clang-format, clang-tidy and ruff, changing nothing'
-	@echo 'make format       formats the sources'
-	@echo 'make wheel        a wheel for that TensorFlow, into dist/'
-	@echo 'make doctor       what is installed and in use; checks an op against NumPy'
-	@echo 'make clean        removes what was built, not the environments'
+	@echo 'make build             the libraries, into tf_blockrnn/ (PYTHON=<python>: for the TensorFlow of that Python)'
+	@echo 'make test              the tests, the engine under sanitizers among them in short'
+	@echo 'make test-matrix       the Python tests on TensorFlow $(MATRIX), each in its own environment'
+	@echo 'make test-plain        the engine tests in full by every instruction set of this machine'
+	@echo 'make test-asan         the engine tests in full under AddressSanitizer and UndefinedBehaviorSanitizer'
+	@echo 'make test-tsan         the engine tests in full under ThreadSanitizer'
+	@echo 'make test-fuzz         searches the engine for FUZZ_SECONDS with libFuzzer (clang)'
+	@echo 'make dev               the engine tests, compiled fast (ISA=native TYPES="f32 bf16" FAMILY=lstm)'
+	@echo 'make demo              trains a character model on real text (ARGS=...)'
+	@echo 'make bench             measures the ops against their peers (ARGS=...)'
+	@echo 'make docs              the API reference from the docstrings, as HTML, into docs/api/'
+	@echo 'make compile-commands  compile_commands.json, for clangd and other tools'
+	@echo 'make lint              clang-format, clang-tidy and ruff, changing nothing'
+	@echo 'make format            formats the sources'
+	@echo 'make wheel             a wheel for that TensorFlow, into dist/'
+	@echo 'make doctor            what is installed and in use; checks an op against NumPy'
+	@echo 'make clean             removes what was built, not the environments'
 
 .venv/stamp: requirements.txt requirements-common.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
 	tools/make_venv.sh .venv requirements.txt requirements-dev.txt
@@ -64,8 +72,8 @@ build: $(ENVIRONMENT)
 
 test: build
 	$(PYTHON) -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
-	PYTHON=$(PYTHON) bash tests/cpp/run.sh asan short
-	PYTHON=$(PYTHON) bash tests/cpp/run.sh tsan short
+	$(PYTHON) tools/cpp_tests.py asan
+	$(PYTHON) tools/cpp_tests.py tsan
 
 test-matrix: $(MATRIX:%=test-tf%)
 
@@ -76,11 +84,17 @@ $(MATRIX:%=test-tf%): test-tf%: .venv-tf%/stamp
 	.venv-tf$*/bin/python tools/build.py --output .build/tf$*/tf_blockrnn
 	cd .build/tf$* && $(CURDIR)/.venv-tf$*/bin/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
 
-test-plain test-asan test-tsan: test-%: $(ENVIRONMENT)
-	PYTHON=$(PYTHON) bash tests/cpp/run.sh $* full
+test-plain: $(ENVIRONMENT)
+	$(PYTHON) tools/cpp_tests.py release --length full --isa all
+
+test-asan test-tsan: test-%: $(ENVIRONMENT)
+	$(PYTHON) tools/cpp_tests.py $* --length full
 
 test-fuzz: $(ENVIRONMENT)
-	PYTHON=$(PYTHON) bash tests/cpp/run.sh fuzz $(FUZZ_SECONDS)
+	$(PYTHON) tools/cpp_tests.py fuzz --seconds $(FUZZ_SECONDS)
+
+dev: $(ENVIRONMENT)
+	$(PYTHON) tools/cpp_tests.py dev --isa "$(ISA)" --types "$(TYPES)" --family "$(FAMILY)"
 
 demo: build
 	$(PYTHON) -m tf_blockrnn demo $(ARGS)
@@ -90,6 +104,9 @@ bench: build $(PEERS)
 
 docs: build
 	$(PYTHON) tools/docs.py
+
+compile-commands: $(ENVIRONMENT)
+	$(PYTHON) tools/compile_commands.py
 
 lint: $(ENVIRONMENT)
 	PYTHON=$(PYTHON) tools/lint.sh check
@@ -105,4 +122,4 @@ doctor: build
 
 clean:
 	python3 tools/build.py --clean
-	rm -rf .build dist docs/api tf_blockrnn/*.so tf_blockrnn/_build_info.json
+	rm -rf .build dist docs/api compile_commands.json tf_blockrnn/*.so tf_blockrnn/_build_info.json

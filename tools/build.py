@@ -27,21 +27,27 @@ BAZEL_MISSING = (
 )
 
 
+def apt_install(package: str) -> str:
+    """Installs a Debian package where that can be done; returns what apt-get reported if not."""
+    root = [] if os.geteuid() == 0 else ["sudo"] if sys.stdin.isatty() else ["sudo", "-n"]
+    if not shutil.which("apt-get") or (root and not shutil.which("sudo")):
+        return ""
+    print(f"Installing {package}", flush=True)
+    apt_get = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]
+    for command in (["update"], ["install", "-y", package]):
+        done = subprocess.run([*apt_get, *command], capture_output=True, text=True, check=False)
+    return f"{done.stdout}{done.stderr}\n"
+
+
 def find_bazel() -> str:
     """The Bazel on PATH, or the one of bazel-bootstrap, installed here where that can be done."""
     found = shutil.which("bazel") or shutil.which("bazelisk")
     if found:
         return found
-    root = [] if os.geteuid() == 0 else ["sudo"] if sys.stdin.isatty() else ["sudo", "-n"]
-    if not shutil.which("apt-get") or (root and not shutil.which("sudo")):
-        sys.exit(BAZEL_MISSING)
-    print("Installing bazel-bootstrap", flush=True)
-    apt_get = [*root, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "-q"]
-    for command in (["update"], ["install", "-y", "bazel-bootstrap"]):
-        done = subprocess.run([*apt_get, *command], capture_output=True, text=True, check=False)
+    report = apt_install("bazel-bootstrap")
     found = shutil.which("bazel")
     if not found:
-        sys.exit(f"{done.stdout}{done.stderr}\n{BAZEL_MISSING}")
+        sys.exit(f"{report}{BAZEL_MISSING}")
     return found
 
 
@@ -75,26 +81,34 @@ def lock() -> Iterator[None]:
         yield
 
 
-def bazel_build(target: str) -> Path:
-    """Runs Bazel for the TensorFlow of this Python and returns the folder of what it makes."""
-    bazel = find_bazel()
-    environment = {
-        **os.environ,
-        "PYTHON_BIN_PATH": sys.executable,
-        "TENSORFLOW_STAMP": tensorflow_stamp(),
-    }
-    # Kept over a change of TensorFlow and back.
-    command = [bazel, "build", "--disk_cache", str(CACHE), target]
-    if subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode:
-        sys.exit("The build failed.")
-    where = subprocess.run(
-        [bazel, "info", "bazel-bin"],
+def run_bazel(*command: str, capture: bool = False, **environment: str):
+    """Runs Bazel for the TensorFlow of this Python; returns the completed process."""
+    return subprocess.run(
+        [find_bazel(), *command],
         cwd=ROOT,
-        env=environment,
-        check=True,
-        capture_output=True,
+        env={
+            **os.environ,
+            "PYTHON_BIN_PATH": sys.executable,
+            "TENSORFLOW_STAMP": tensorflow_stamp(),
+            **environment,
+        },
+        check=False,
+        stdout=subprocess.PIPE if capture else None,
         text=True,
     )
+
+
+# Kept over a change of TensorFlow, instruction set or sanitizer and back.
+DISK_CACHE = ["--disk_cache", str(CACHE)]
+
+
+def bazel_build(target: str) -> Path:
+    """Builds a target and returns the folder of what Bazel makes."""
+    if run_bazel("build", *DISK_CACHE, target).returncode:
+        sys.exit("The build failed.")
+    where = run_bazel("info", "bazel-bin", capture=True)
+    if where.returncode:
+        sys.exit("The build failed.")
     return Path(where.stdout.strip())
 
 

@@ -13,6 +13,7 @@ for tool in clang-format clang-tidy; do
   fi
 done
 
+# *.cu.cc and the C++ tests among them.
 mapfile -t cpp < <(find cc tests -name '*.cc' -o -name '*.h' -o -name '*.cuh' | sort)
 if [[ "$1" == format ]]; then
   clang-format -i "${cpp[@]}"
@@ -29,7 +30,8 @@ include="$("${python}" -c "
 import importlib.util
 import pathlib
 print(pathlib.Path(importlib.util.find_spec('tensorflow').origin).parent / 'include')")"
-# The host compiler's view of our own code; v3 is enough to see the packet code. Not with nvcc's: *.cu.cc stay out.
+# The host compiler's view of our own code; v3 is enough to see the packet code. clang-tidy does not see *.cu.cc, which
+# are nvcc's, nor tests/cpp, which would take it more than a minute; clang-format sees both.
 find cc -name '*.cc' -not -name '*.cu.cc' -print0 | sort -z |
   xargs -0 -n 1 -P "$(nproc)" sh -c '
     clang-tidy --quiet "$2" -- -std=c++17 -O1 -march=x86-64-v3 -iquote . -isystem "$1" -DEIGEN_MAX_ALIGN_BYTES=64 \

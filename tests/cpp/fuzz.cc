@@ -1,5 +1,4 @@
-// The fuzzer's entry, for libFuzzer (run.sh fuzz), and a test that feeds it
-// pseudo-random bytes where there is none.
+// The fuzzer's entry, for libFuzzer and for fuzz_test.cc.
 
 #include "tests/cpp/fuzz.h"
 
@@ -9,9 +8,7 @@
 #include <iterator>
 #include <vector>
 
-#include "tests/cpp/check.h"
 #include "tests/cpp/harness.h"
-#include "tests/cpp/random.h"
 
 namespace blockrnn::test {
 namespace {
@@ -86,7 +83,7 @@ constexpr bool kComparesNumbers = true;
 #endif
 
 std::string Check(const Case& c) {
-  const Outcome outcome = Run(c);
+  const Outcome outcome = RunCase(c);
   std::string wrong = outcome.problem;
   const bool failed_allocation = c.host.fail_allocation >= 0 &&
                                  outcome.allocations > c.host.fail_allocation;
@@ -109,52 +106,11 @@ std::string Check(const Case& c) {
   return wrong.empty() ? "" : Describe(c) + ": " + wrong;
 }
 
-std::string ToHex(const std::vector<uint8_t>& bytes) {
-  std::string hex;
-  for (const uint8_t byte : bytes) {
-    constexpr char kDigits[] = "0123456789abcdef";
-    hex += kDigits[byte >> 4];
-    hex += kDigits[byte & 15];
-  }
-  return hex;
-}
-
-constexpr std::size_t kInputBytes = 16;
-
-void FuzzRandomly(Failures* failures) {
-  const int inputs =
-      (TestOptions().full ? 10000 : 750) * static_cast<int>(std::size(kTypes));
-  Random random(20240229);
-  for (int n = 0; n < inputs; ++n) {
-    std::vector<uint8_t> bytes(kInputBytes);
-    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(random.Bits());
-    const std::string wrong = RunFuzzInput(bytes.data(), bytes.size());
-    if (!wrong.empty()) {
-      failures->Add(wrong + " [--fuzz-input=" + ToHex(bytes) + "]");
-    }
-  }
-}
-
-const bool kFuzzRandomly = AddTest("fuzz", &FuzzRandomly);
-
 }  // namespace
 
 std::string RunFuzzInput(const uint8_t* data, std::size_t size) {
   Bytes bytes(data, size);
   return Check(ChooseCase(&bytes));
-}
-
-int RunFuzzHex(const std::string& hex) {
-  std::vector<uint8_t> bytes;
-  for (std::size_t i = 0; i + 1 < hex.size(); i += 2) {
-    bytes.push_back(static_cast<uint8_t>(
-        std::strtoul(hex.substr(i, 2).c_str(), nullptr, 16)));
-  }
-  Bytes choices(bytes.data(), bytes.size());
-  std::printf("%s\n", Describe(ChooseCase(&choices)).c_str());
-  const std::string wrong = RunFuzzInput(bytes.data(), bytes.size());
-  std::printf("%s\n", wrong.empty() ? "passed" : wrong.c_str());
-  return wrong.empty() ? 0 : 1;
 }
 
 }  // namespace blockrnn::test

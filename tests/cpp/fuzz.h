@@ -1,5 +1,5 @@
-// Owns the fuzzer: bytes choose an op, dims, attrs, a type, data and how the
-// host behaves; the outcome is compared with the reference.
+// Declares the fuzzer: bytes choose an op, dims, attrs, a type, data and how
+// the host behaves; the outcome is compared with the reference.
 
 #ifndef BLOCKRNN_TESTS_CPP_FUZZ_H_
 #define BLOCKRNN_TESTS_CPP_FUZZ_H_
@@ -12,9 +12,6 @@ namespace blockrnn::test {
 
 // What is wrong with the case that the bytes stand for; empty when nothing.
 std::string RunFuzzInput(const uint8_t* data, std::size_t size);
-
-// RunFuzzInput for bytes written as hexadecimal digits. Returns an exit status.
-int RunFuzzHex(const std::string& hex);
 
 }  // namespace blockrnn::test
 

@@ -1,18 +1,12 @@
 // The GRU over a sequence, reset before the product, and its gradient: tensors,
 // reference, engine call.
-//
-// The identity activations need the engine's own template, so this file is
-// compiled for the instruction set of the engine under test.
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
-#include "cc/core/activations.h"
-#include "cc/kernels/cpu/cells/gru_backward.h"
-#include "cc/kernels/cpu/cells/gru_forward.h"
 #include "tests/cpp/gru_sequence_variants.h"
+#include "tests/cpp/identity.h"
 #include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
 
@@ -137,13 +131,7 @@ struct Forward {
     args.c = tensors.OutIf(v.WantsGates());
     args.h = tensors.OutIf(v.WantsH());
     args.h_last = tensors.OutIf(v.WantsLast());
-    if constexpr (std::is_floating_point_v<T>) {
-      if (call.identity) {
-        return cpu::GruSequenceForward<T, IdentityActivations>(args,
-                                                               *call.host);
-      }
-    }
-    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+    return RunForward<T>(call, args);
   }
 };
 

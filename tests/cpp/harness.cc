@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <limits>
@@ -10,12 +9,11 @@
 
 #include "tests/cpp/heap.h"
 #include "tests/cpp/random.h"
+#include "tests/cpp/running_case.h"
 #include "tests/cpp/tolerances.h"
 
 namespace blockrnn::test {
 namespace {
-
-thread_local char running_case[256];
 
 const char* Name(Data data) {
   switch (data) {
@@ -234,10 +232,8 @@ std::string Describe(const Case& c) {
   return out.str();
 }
 
-const char* RunningCase() { return running_case; }
-
-Outcome Run(const Case& c) {
-  std::snprintf(running_case, sizeof(running_case), "%s", Describe(c).c_str());
+Outcome RunCase(const Case& c) {
+  SetRunningCase(Describe(c));
   Outcome outcome;
   TestHost host(c.host);
   {
@@ -295,7 +291,7 @@ std::string Compare(const Case& c, const Outcome& outcome) {
 }
 
 std::string RunAndCompare(const Case& c) {
-  const Outcome outcome = Run(c);
+  const Outcome outcome = RunCase(c);
   std::string wrong = outcome.problem;
   if (outcome.status == cpu::Status::kOk) {
     wrong += Compare(c, outcome);

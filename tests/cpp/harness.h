@@ -49,12 +49,9 @@ struct Outcome {
 // The case in one line, for messages.
 std::string Describe(const Case& c);
 
-// The case that this thread runs, for a message when it crashes.
-const char* RunningCase();
-
 // Calls the engine. The inputs follow from op, type, dims, variant, data and
 // seed; nothing else changes them.
-Outcome Run(const Case& c);
+Outcome RunCase(const Case& c);
 
 // The outputs by the reference; an unused one may be empty.
 std::vector<Tensor> Want(const Case& c);
@@ -63,7 +60,7 @@ std::vector<Tensor> Want(const Case& c);
 // the reference; empty when nothing is.
 std::string Compare(const Case& c, const Outcome& outcome);
 
-// Run and, when that says kOk, Compare; any other status is wrong as well.
+// RunCase and, when that says kOk, Compare; any other status is wrong as well.
 std::string RunAndCompare(const Case& c);
 
 }  // namespace blockrnn::test

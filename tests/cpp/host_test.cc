@@ -1,14 +1,12 @@
-// What must not change a result: threads, when and whether they come, where
-// tensors stand, other calls at the same time. And what must end a call well:
-// no memory, a cancelled step.
+// What must not change a result: threads, when and whether they start, the
+// alignment of tensors. And what must end a call in good order: no memory, a
+// cancelled step.
 
-#include <cstdint>
-#include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/cpp/heap.h"
 #include "tests/cpp/op_tests.h"
+#include "tests/cpp/same_bits.h"
 #include "tests/cpp/sequence.h"
 
 namespace blockrnn::test {
@@ -26,163 +24,95 @@ const std::vector<Dims>& Shapes(const Op& op) {
   return op.sequence ? SharedSequences() : kShapes;
 }
 
-// One that is not shared out and one that is.
-std::vector<Dims> TwoShapes(const Op& op) {
-  if (op.sequence) return {{3, 5, 7, 4}, {40, 7, 56, 9}};
-  return {{3, 5, 7}, {70, 33, 110}};
-}
+class Hosts : public OpTest {};
+INSTANTIATE_TEST_SUITE_P(EveryOp, Hosts,
+                         ::testing::ValuesIn(OpsAndTypes(&AnyOp)),
+                         OpAndTypeName);
 
-Case MakeCase(const Op& op, Type type, const Dims& dims, int variant) {
-  Case c;
-  c.op = &op;
-  c.type = type;
-  c.dims = dims;
-  c.variant = variant % op.variants;
-  return c;
-}
-
-Outcome ExpectSameBits(const Case& c, const Outcome& want, Failures* failures) {
-  Outcome got = Run(c);
-  failures->Expect(got.problem.empty(), Describe(c) + ": " + got.problem);
-  failures->Expect(got.status == cpu::Status::kOk,
-                   Describe(c) + ": the status is not kOk");
-  failures->Expect(got.outputs == want.outputs, Describe(c) + ": other bits");
-  return got;
-}
-
-void SameBits(const Op& op, Type type, Failures* failures) {
+TEST_P(Hosts, SameBits) {
   int turn = 0;
   int closures = 0;
   for (int variant = 0; variant < 2; ++variant) {
-    for (const Dims& dims : Shapes(op)) {
-      Case c = MakeCase(op, type, dims, variant);
-      const Outcome alone = Run(c);
-      failures->Expect(alone.problem.empty(), Describe(c) + alone.problem);
-      ExpectSameBits(c, alone, failures);
+    for (const Dims& dims : Shapes(op())) {
+      Case c = MakeCase(op(), type(), dims, variant);
+      const Outcome alone = RunCase(c);
+      EXPECT_EQ(alone.problem, "") << Describe(c);
+      ExpectSameBits(c, alone);
       c.offset = 1;
-      ExpectSameBits(c, alone, failures);
+      ExpectSameBits(c, alone);
       ++turn;
       for (const int threads : kThreads) {
         ++turn;
         for (int n = 0; n < 3; ++n) {
           // In the short form the pools take turns.
-          if (!TestOptions().full && n != turn % 3) continue;
+          if (!FullLength() && n != turn % 3) continue;
           c.offset = n % 2;
           c.host.num_threads = threads;
           c.host.pool = kPools[n];
-          closures += ExpectSameBits(c, alone, failures).closures;
+          closures += ExpectSameBits(c, alone).closures;
         }
       }
     }
   }
-  failures->Expect(closures > 0, "no shape was large enough for a thread");
+  EXPECT_GT(closures, 0) << "no shape was large enough for a thread";
 }
 
 // Each allocation of a call fails once. Only its own failure may stop a call.
-void OutOfMemory(const Op& op, Type type, Failures* failures) {
+TEST_P(Hosts, OutOfMemory) {
   // A call that allocates without end would otherwise never succeed.
   constexpr int kMostAllocations = 64;
-  for (int variant = 0; variant < op.variants; ++variant) {
-    for (const Dims& dims : TwoShapes(op)) {
-      Case c = MakeCase(op, type, dims, variant);
+  for (int variant = 0; variant < op().variants; ++variant) {
+    for (const Dims& dims : TwoShapes(op())) {
+      Case c = MakeCase(op(), type(), dims, variant);
       c.host.num_threads = 3;
       c.host.pool = Pool::kNever;
       for (int n = 0; n < kMostAllocations; ++n) {
         c.host.fail_allocation = n;
-        const Outcome outcome = Run(c);
-        failures->Expect(outcome.problem.empty(),
-                         Describe(c) + outcome.problem);
+        const Outcome outcome = RunCase(c);
+        EXPECT_EQ(outcome.problem, "") << Describe(c);
         if (outcome.allocations <= n) {
-          failures->Expect(outcome.status == cpu::Status::kOk,
-                           Describe(c) + ": nothing failed, and not kOk");
+          EXPECT_EQ(outcome.status, cpu::Status::kOk)
+              << Describe(c) << ": no allocation failed";
           break;
         }
-        failures->Expect(outcome.status == cpu::Status::kOutOfMemory,
-                         Describe(c) + ": the status is not kOutOfMemory");
-        failures->Expect(n + 1 < kMostAllocations,
-                         Describe(c) + ": too many allocations");
+        EXPECT_EQ(outcome.status, cpu::Status::kOutOfMemory) << Describe(c);
+        EXPECT_LT(n + 1, kMostAllocations) << Describe(c);
       }
     }
   }
 }
 
-void Cancelled(const Op& op, Type type, Failures* failures) {
-  for (const Dims& dims : TwoShapes(op)) {
+TEST_P(Hosts, Cancelled) {
+  for (const Dims& dims : TwoShapes(op())) {
     for (int cancel_at = 0; cancel_at < 3; ++cancel_at) {
-      Case c = MakeCase(op, type, dims, 1);
+      Case c = MakeCase(op(), type(), dims, 1);
       c.host.num_threads = 3;
       c.host.cancel_at = cancel_at;
-      const Outcome outcome = Run(c);
-      failures->Expect(outcome.problem.empty(), Describe(c) + outcome.problem);
+      const Outcome outcome = RunCase(c);
+      EXPECT_EQ(outcome.problem, "") << Describe(c);
       if (outcome.status == cpu::Status::kOk) {
-        failures->Add(Compare(c, outcome));
+        EXPECT_EQ(Compare(c, outcome), "") << Describe(c);
       } else {
-        failures->Expect(
-            outcome.status == cpu::Status::kCancelled &&
-                outcome.polls > cancel_at,
-            Describe(c) + ": cancelled for nothing, or another status");
+        EXPECT_EQ(outcome.status, cpu::Status::kCancelled) << Describe(c);
+        EXPECT_GT(outcome.polls, cancel_at) << Describe(c);
       }
     }
   }
 }
 
 // The same bits when everything that is not the host's scratch fails.
-void DryHeap(const Op& op, Type type, Failures* failures) {
-  if (!HeapCanRunDry()) return;
+TEST_P(Hosts, DryHeap) {
+  if (!HeapCanRunDry()) GTEST_SKIP() << "the sanitizer has its own heap";
   for (int variant = 0; variant < 2; ++variant) {
-    for (const Dims& dims : Shapes(op)) {
-      Case c = MakeCase(op, type, dims, variant);
+    for (const Dims& dims : Shapes(op())) {
+      Case c = MakeCase(op(), type(), dims, variant);
       c.host.num_threads = 3;
-      const Outcome want = Run(c);
+      const Outcome want = RunCase(c);
       c.heap_is_dry = true;
-      ExpectSameBits(c, want, failures);
+      ExpectSameBits(c, want);
     }
   }
 }
-
-// Several callers at a time on one pool, mixed ops, types and shapes: the bits
-// of calls that ran alone.
-void Concurrent(Failures* failures) {
-  constexpr int kCallers = 4;
-  const int rounds = TestOptions().full ? 60 : 12;
-  std::vector<Case> cases;
-  std::vector<Outcome> alone;
-  for (const Op& op : Ops()) {
-    for (const Type type : kTypes) {
-      if (!op.Takes(type)) continue;
-      for (const Dims& dims : TwoShapes(op)) {
-        cases.push_back(MakeCase(op, type, dims, 1));
-        alone.push_back(Run(cases.back()));
-      }
-    }
-  }
-  std::vector<Failures> found(kCallers);
-  std::vector<std::thread> callers;
-  for (int caller = 0; caller < kCallers; ++caller) {
-    callers.emplace_back([&, caller] {
-      for (int round = 0; round < rounds; ++round) {
-        // Steps that differ, so that callers meet in other pairs each time.
-        const std::size_t n =
-            (round * (2 * caller + 1) + 7 * caller) % cases.size();
-        Case c = cases[n];
-        c.host.num_threads = 3;
-        ExpectSameBits(c, alone[n], &found[caller]);
-      }
-    });
-  }
-  for (std::thread& caller : callers) caller.join();
-  for (const Failures& one : found) {
-    for (const std::string& what : one.all()) failures->Add(what);
-  }
-}
-
-const bool kTests[] = {
-    AddOpTest("same_bits", &SameBits),
-    AddOpTest("out_of_memory", &OutOfMemory),
-    AddOpTest("cancelled", &Cancelled),
-    AddOpTest("dry_heap", &DryHeap),
-    AddTest("concurrent_calls", &Concurrent),
-};
 
 }  // namespace
 }  // namespace blockrnn::test

@@ -9,19 +9,28 @@ namespace blockrnn::cpu {
 template <class T>
 EngineFunctions<T> MakeEngineFunctions();
 
-#if defined(BLOCKRNN_FLOAT_ONLY)
+#if !defined(BLOCKRNN_TEST_F16)
+template <>
+EngineFunctions<Eigen::half> MakeEngineFunctions() {
+  return {};
+}
+#endif
+
+#if !defined(BLOCKRNN_TEST_BF16)
 template <>
 EngineFunctions<Eigen::bfloat16> MakeEngineFunctions() {
   return {};
 }
 #endif
 
-#if defined(BLOCKRNN_FLOAT_ONLY) || defined(BLOCKRNN_FLOAT_AND_BFLOAT16)
+#if !defined(BLOCKRNN_TEST_F32)
 template <>
-EngineFunctions<Eigen::half> MakeEngineFunctions() {
+EngineFunctions<float> MakeEngineFunctions() {
   return {};
 }
+#endif
 
+#if !defined(BLOCKRNN_TEST_F64)
 template <>
 EngineFunctions<double> MakeEngineFunctions() {
   return {};

@@ -1,16 +1,11 @@
 // LSTMBlockCell and its gradient: tensors, reference, engine call.
-//
-// The identity activations need the engine's own template, so this file is
-// compiled for the instruction set of the engine under test.
 
 #include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <type_traits>
 #include <vector>
 
-#include "cc/core/activations.h"
-#include "cc/kernels/cpu/cells/lstm_block_cell.h"
+#include "tests/cpp/identity.h"
 #include "tests/cpp/op.h"
 
 namespace blockrnn::test {
@@ -117,12 +112,7 @@ struct Forward {
     args.ci = tensors.Out();
     args.co = tensors.Out();
     args.h = tensors.Out();
-    if constexpr (std::is_floating_point_v<T>) {
-      if (call.identity) {
-        return cpu::LstmCellForward<T, IdentityActivations>(args, *call.host);
-      }
-    }
-    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+    return RunForward<T>(call, args);
   }
 };
 

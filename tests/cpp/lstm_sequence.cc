@@ -1,16 +1,10 @@
 // The LSTM over a sequence: tensors, reference, engine call.
-//
-// The identity activations need the engine's own template, so this file is
-// compiled for the instruction set of the engine under test.
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
-#include "cc/core/activations.h"
-#include "cc/kernels/cpu/cells/lstm_backward.h"
-#include "cc/kernels/cpu/cells/lstm_forward.h"
+#include "tests/cpp/identity.h"
 #include "tests/cpp/lstm_sequence_variants.h"
 #include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
@@ -164,13 +158,7 @@ struct Forward {
     args.h = tensors.OutIf(v.WantsH());
     args.cs_last = tensors.OutIf(v.WantsLast());
     args.h_last = tensors.OutIf(v.WantsLast());
-    if constexpr (std::is_floating_point_v<T>) {
-      if (call.identity) {
-        return cpu::LstmSequenceForward<T, IdentityActivations>(args,
-                                                                *call.host);
-      }
-    }
-    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+    return RunForward<T>(call, args);
   }
 };
 

@@ -55,7 +55,7 @@ std::vector<Dims> Shapes(const Op& op) {
   if (!op.sequence) {
     shapes.insert(shapes.end(), kLargeShapes.begin(), kLargeShapes.end());
   }
-  if (TestOptions().full) {
+  if (FullLength()) {
     Random random(3);
     for (int n = 0; n < (op.sequence ? kSampledSequences : kSampledShapes);
          ++n) {
@@ -81,7 +81,7 @@ int64_t MostSteps(const Op& op, Data data) {
 
 // Small shapes take every variant; the others take turns. Of a sequence, which
 // has many, only ordinary numbers do in the short form.
-void ForEachCase(const Op& op, Type type, Data data, Failures* failures) {
+void ForEachCase(const Op& op, Type type, Data data) {
   uint64_t seed = 1;
   uint64_t turn = static_cast<uint64_t>(type) + 4 * static_cast<uint64_t>(data);
   for (Dims dims : Shapes(op)) {
@@ -89,7 +89,7 @@ void ForEachCase(const Op& op, Type type, Data data, Failures* failures) {
     const bool small =
         dims.batch * dims.steps * dims.units * (dims.input + 8) < 4000 &&
         (!op.sequence || data == Data::kPlain);
-    const bool all = small || (TestOptions().full && !op.sequence);
+    const bool all = small || (FullLength() && !op.sequence);
     for (int n = 0; n < (all ? op.variants : 1); ++n) {
       Case c;
       c.op = &op;
@@ -99,39 +99,39 @@ void ForEachCase(const Op& op, Type type, Data data, Failures* failures) {
       c.variant = all ? n : static_cast<int>(turn++ % op.variants);
       c.offset = static_cast<int>(seed % 2);
       c.seed = seed++;
-      failures->Add(RunAndCompare(c));
+      EXPECT_EQ(RunAndCompare(c), "");
+      if (EnoughFailures()) return;
     }
   }
 }
 
-void Plain(const Op& op, Type type, Failures* failures) {
-  ForEachCase(op, type, Data::kPlain, failures);
-}
-
-void Large(const Op& op, Type type, Failures* failures) {
-  ForEachCase(op, type, Data::kLarge, failures);
-}
-
-void Tiny(const Op& op, Type type, Failures* failures) {
-  ForEachCase(op, type, Data::kTiny, failures);
-}
-
-// NaN and infinity flow where the equations lead them, and nowhere else.
-void Specials(const Op& op, Type type, Failures* failures) {
-  ForEachCase(op, type, Data::kSpecials, failures);
-}
-
-void Integers(const Op& op, Type type, Failures* failures) {
-  // half and bfloat16 round the integers; their products are those of float.
-  if (!op.has_identity || SizeOf(type) < 4) return;
-  ForEachCase(op, type, Data::kIntegers, failures);
-}
-
-const bool kTests[] = {
-    AddOpTest("numbers", &Plain),           AddOpTest("numbers_large", &Large),
-    AddOpTest("numbers_tiny", &Tiny),       AddOpTest("specials", &Specials),
-    AddOpTest("exact_integers", &Integers),
+class Numbers : public OpTest {
+ protected:
+  void Check(Data data) const { ForEachCase(op(), type(), data); }
 };
+INSTANTIATE_TEST_SUITE_P(EveryOp, Numbers,
+                         ::testing::ValuesIn(OpsAndTypes(&AnyOp)),
+                         OpAndTypeName);
+
+TEST_P(Numbers, Plain) { Check(Data::kPlain); }
+TEST_P(Numbers, Large) { Check(Data::kLarge); }
+TEST_P(Numbers, Tiny) { Check(Data::kTiny); }
+// NaN and infinity flow where the equations lead them, and nowhere else.
+TEST_P(Numbers, Specials) { Check(Data::kSpecials); }
+
+// half and bfloat16 round the integers; their GEMMs are those of float.
+bool HoldsIntegers(const Op& op, Type type) {
+  return op.has_identity && SizeOf(type) >= 4;
+}
+
+class ExactIntegers : public Numbers {};
+// Stacks have no identity form.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(ExactIntegers);
+INSTANTIATE_TEST_SUITE_P(EveryOp, ExactIntegers,
+                         ::testing::ValuesIn(OpsAndTypes(&HoldsIntegers)),
+                         OpAndTypeName);
+
+TEST_P(ExactIntegers, AreExact) { Check(Data::kIntegers); }
 
 }  // namespace
 }  // namespace blockrnn::test

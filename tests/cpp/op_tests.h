@@ -1,46 +1,66 @@
-// Owns the tests that hold for every op: each is run once per op and type.
+// Declares the fixture of tests that hold for every op: each runs once per op
+// and type. Which ops there are depends on what the test binary is linked with.
 
 #ifndef BLOCKRNN_TESTS_CPP_OP_TESTS_H_
 #define BLOCKRNN_TESTS_CPP_OP_TESTS_H_
 
+#include <gtest/gtest.h>
+
+#include <ostream>
 #include <string>
 #include <vector>
 
-#include "tests/cpp/check.h"
 #include "tests/cpp/harness.h"
+#include "tests/cpp/test_length.h"
+
+namespace blockrnn::cpu {
+
+// How GoogleTest prints one.
+inline void PrintTo(Status status, std::ostream* out) {
+  constexpr const char* kNames[] = {"kOk", "kOutOfMemory", "kCancelled"};
+  const int number = static_cast<int>(status);
+  *out << (number >= 0 && number < 3 ? kNames[number] : "an unknown status");
+}
+
+}  // namespace blockrnn::cpu
 
 namespace blockrnn::test {
 
-struct OpTest {
-  const char* name;
-  void (*run)(const Op&, Type, Failures*);
+// A test that is wrong in a hundred cases is as wrong as in five.
+inline bool EnoughFailures() {
+  const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+  return info->result()->total_part_count() >= 5;
+}
+
+struct OpAndType {
+  const Op* op;
+  Type type;
 };
 
-inline std::vector<OpTest>& OpTests() {
-  static std::vector<OpTest> tests;
-  return tests;
-}
+class OpTest : public ::testing::TestWithParam<OpAndType> {
+ protected:
+  const Op& op() const { return *GetParam().op; }
+  Type type() const { return GetParam().type; }
+};
 
-// For the initialiser of a constant.
-inline bool AddOpTest(const char* name,
-                      void (*run)(const Op&, Type, Failures*)) {
-  OpTests().push_back({name, run});
-  return true;
-}
+inline bool AnyOp(const Op&, Type) { return true; }
+inline bool IsSequence(const Op& op, Type) { return op.sequence; }
 
-// Makes tests of them, when all ops are known.
-inline void ExpandOpTests() {
-  for (const OpTest& test : OpTests()) {
-    for (const Op& op : Ops()) {
-      for (const Type type : kTypes) {
-        if (!op.Takes(type)) continue;
-        AddTest(std::string(test.name) + "/" + op.name + "/" + Name(type),
-                [test, &op, type](Failures* failures) {
-                  test.run(op, type, failures);
-                });
-      }
+// The ops and types that a test is for.
+inline std::vector<OpAndType> OpsAndTypes(bool (*chosen)(const Op&, Type)) {
+  std::vector<OpAndType> all;
+  for (const Op& op : Ops()) {
+    for (const Type type : kTypes) {
+      if (op.Takes(type) && chosen(op, type)) all.push_back({&op, type});
     }
   }
+  return all;
+}
+
+// As GRUBlockCell_float.
+inline std::string OpAndTypeName(
+    const ::testing::TestParamInfo<OpAndType>& info) {
+  return std::string(info.param.op->name) + "_" + Name(info.param.type);
 }
 
 }  // namespace blockrnn::test

@@ -1,5 +1,7 @@
 // What stands where: params, the reserve space, the random numbers of dropout.
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -12,18 +14,11 @@
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_geometry.h"
 #include "cc/core/rnn_stack_args.h"
-#include "tests/cpp/check.h"
 
 namespace blockrnn::test {
 namespace {
 
 constexpr int64_t kMax = std::numeric_limits<int64_t>::max();
-
-void ExpectEqual(const std::string& what, int64_t got, int64_t want,
-                 Failures* failures) {
-  failures->Expect(got == want, what + " is " + std::to_string(got) +
-                                    ", must be " + std::to_string(want));
-}
 
 RnnGeometry Geometry(RnnMode mode, int64_t layers, int64_t directions,
                      int64_t input, int64_t units) {
@@ -67,79 +62,78 @@ std::string Describe(const RnnGeometry& g) {
 }
 
 // The canonical blocks stand one after another, with nothing between them.
-void ParamsHaveNoGaps(Failures* failures) {
+TEST(Params, NoGaps) {
   for (const RnnGeometry& g : Geometries()) {
     const ParamLayout layout(g);
     const std::string what = Describe(g);
     int64_t end = 0;
     for (int64_t n = 0; n < layout.num_weights(); ++n) {
       const ParamLayout::Block block = layout.Weight(n);
-      ExpectEqual(what + "offset of a weight", block.offset, end, failures);
+      EXPECT_EQ(block.offset, end) << what + "offset of a weight";
       end += block.rows * block.cols;
     }
     for (int64_t n = 0; n < layout.num_biases(); ++n) {
       const ParamLayout::Block block = layout.Bias(n);
-      ExpectEqual(what + "offset of a bias", block.offset, end, failures);
-      ExpectEqual(what + "rows of a bias", block.rows, g.units, failures);
-      ExpectEqual(what + "columns of a bias", block.cols, 1, failures);
+      EXPECT_EQ(block.offset, end) << what + "offset of a bias";
+      EXPECT_EQ(block.rows, g.units) << what + "rows of a bias";
+      EXPECT_EQ(block.cols, 1) << what + "columns of a bias";
       end += block.rows;
     }
-    ExpectEqual(what + "size", layout.size(), end, failures);
-    ExpectEqual(what + "count", ParamLayout::Count(g).value_or(-1), end,
-                failures);
+    EXPECT_EQ(layout.size(), end) << what + "size";
+    EXPECT_EQ(ParamLayout::Count(g).value_or(-1), end) << what + "count";
   }
 }
 
 // W of the gates, R of the gates, the projection, with their widths.
-void ParamsAreInOrder(Failures* failures) {
+TEST(Params, Order) {
   for (const RnnGeometry& g : Geometries()) {
     const ParamLayout layout(g);
     const std::string what = Describe(g);
     const int gates[] = {1, 1, 4, 3};
     const int64_t count = gates[static_cast<int>(g.mode)];
-    ExpectEqual(what + "weights", layout.num_weights(),
-                g.layers * g.directions * (2 * count + (g.projected ? 1 : 0)),
-                failures);
-    ExpectEqual(what + "biases", layout.num_biases(),
-                g.layers * g.directions * 2 * count, failures);
+    EXPECT_EQ(layout.num_weights(),
+              g.layers * g.directions * (2 * count + (g.projected ? 1 : 0)))
+        << what + "weights";
+    EXPECT_EQ(layout.num_biases(), g.layers * g.directions * 2 * count)
+        << what + "biases";
     int64_t weight = 0;
     int64_t bias = 0;
     const auto expect = [&](int64_t rows, int64_t cols) {
       const ParamLayout::Block block = layout.Weight(weight++);
-      ExpectEqual(what + "rows", block.rows, rows, failures);
-      ExpectEqual(what + "columns", block.cols, cols, failures);
+      EXPECT_EQ(block.rows, rows) << what + "rows";
+      EXPECT_EQ(block.cols, cols) << what + "columns";
     };
     for (int64_t n = 0; n < g.layers * g.directions; ++n) {
       const bool lowest = n < g.directions;
       const int64_t width =
           lowest ? (g.skip_input ? 0 : g.input) : g.directions * g.proj;
-      ExpectEqual(what + "W of all gates", layout.Input(n).offset,
-                  layout.Weight(weight).offset, failures);
+      EXPECT_EQ(layout.Input(n).offset, layout.Weight(weight).offset)
+          << what + "W of all gates";
       for (int64_t gate = 0; gate < count; ++gate) expect(g.units, width);
-      ExpectEqual(what + "rows of all gates", layout.Input(n).rows,
-                  count * g.units, failures);
-      ExpectEqual(what + "R of all gates", layout.Recurrent(n).offset,
-                  layout.Weight(weight).offset, failures);
+      EXPECT_EQ(layout.Input(n).rows, count * g.units)
+          << what + "rows of all gates";
+      EXPECT_EQ(layout.Recurrent(n).offset, layout.Weight(weight).offset)
+          << what + "R of all gates";
       for (int64_t gate = 0; gate < count; ++gate) expect(g.units, g.proj);
       if (g.projected) {
-        ExpectEqual(what + "projection", layout.Projection(n).offset,
-                    layout.Weight(weight).offset, failures);
+        EXPECT_EQ(layout.Projection(n).offset, layout.Weight(weight).offset)
+            << what + "projection";
         expect(g.proj, g.units);
       }
-      ExpectEqual(what + "bW", layout.InputBias(n).offset,
-                  layout.Bias(bias).offset, failures);
-      ExpectEqual(what + "bR", layout.RecurrentBias(n).offset,
-                  layout.Bias(bias + count).offset, failures);
+      EXPECT_EQ(layout.InputBias(n).offset, layout.Bias(bias).offset)
+          << what + "bW";
+      EXPECT_EQ(layout.RecurrentBias(n).offset,
+                layout.Bias(bias + count).offset)
+          << what + "bR";
       bias += 2 * count;
     }
   }
 }
 
 // Sizes as cuDNN's users know them: 4(HI + H² + 2H) and so on.
-void ParamsHaveKnownSizes(Failures* failures) {
+TEST(Params, KnownSizes) {
   const auto expect = [&](const RnnGeometry& g, int64_t want) {
-    ExpectEqual(Describe(g) + "size", ParamLayout::Count(g).value_or(-1), want,
-                failures);
+    EXPECT_EQ(ParamLayout::Count(g).value_or(-1), want) << Describe(g) + "size";
   };
   expect(Geometry(RnnMode::kLstm, 4, 1, 200, 200), 1286400);
   expect(Geometry(RnnMode::kLstm, 1, 2, 3, 5), 2 * (4 * (15 + 25) + 40));
@@ -157,10 +151,9 @@ void ParamsHaveKnownSizes(Failures* failures) {
   expect(Geometry(RnnMode::kGru, 3, 2, 3, 0), 0);
 }
 
-void ParamsOverflow(Failures* failures) {
+TEST(Params, Overflow) {
   const auto expect = [&](const RnnGeometry& g, bool fits) {
-    failures->Expect(ParamLayout::Count(g).has_value() == fits,
-                     Describe(g) + (fits ? "must fit" : "must overflow"));
+    EXPECT_EQ(ParamLayout::Count(g).has_value(), fits) << Describe(g);
   };
   constexpr RnnMode kLstm = RnnMode::kLstm;
   expect(Geometry(kLstm, 1, 1, 1, int64_t{1} << 62), false);
@@ -176,7 +169,7 @@ void ParamsOverflow(Failures* failures) {
 }
 
 // The vectors that the paper's authors publish with their code.
-void PhiloxKnownAnswers(Failures* failures) {
+TEST(Philox, KnownAnswers) {
   struct Known {
     PhiloxState state;
     uint32_t want[4];
@@ -194,14 +187,14 @@ void PhiloxKnownAnswers(Failures* failures) {
   for (const Known& known : kKnown) {
     const PhiloxNumbers<1> numbers = Philox4x32<1>(known.state);
     for (int n = 0; n < 4; ++n) {
-      ExpectEqual("number " + std::to_string(n), numbers.value[n][0],
-                  known.want[n], failures);
+      EXPECT_EQ(numbers.value[n][0], known.want[n])
+          << "number " + std::to_string(n);
     }
   }
 }
 
 // Many counters at a time are the same as one at a time, over every carry.
-void PhiloxCounters(Failures* failures) {
+TEST(Philox, Counters) {
   constexpr int kCounters = 16;
   for (int carries = 0; carries <= 4; ++carries) {
     PhiloxState state = {{1, 2}, {3, 4, 5, 6}};
@@ -215,8 +208,8 @@ void PhiloxCounters(Failures* failures) {
       const PhiloxState skipped = PhiloxSkip(state, n);
       const PhiloxNumbers<1> one = Philox4x32<1>(next);
       for (int k = 0; k < 4; ++k) {
-        ExpectEqual("digit", skipped.counter[k], next.counter[k], failures);
-        ExpectEqual("number", all.value[k][n], one.value[k][0], failures);
+        EXPECT_EQ(skipped.counter[k], next.counter[k]) << "digit";
+        EXPECT_EQ(all.value[k][n], one.value[k][0]) << "number";
       }
       for (uint32_t& digit : next.counter) {
         if (++digit != 0) break;
@@ -226,19 +219,19 @@ void PhiloxCounters(Failures* failures) {
   const PhiloxState far = PhiloxSkip({{0, 0}, {1, 0, 0, 0}}, ~uint64_t{0});
   const uint32_t want[] = {0, 0, 1, 0};
   for (int k = 0; k < 4; ++k) {
-    ExpectEqual("digit", far.counter[k], want[k], failures);
+    EXPECT_EQ(far.counter[k], want[k]) << "digit";
   }
 }
 
-void DropoutCounters(Failures* failures) {
+TEST(Philox, DropoutCounters) {
   RnnGeometry g = Geometry(RnnMode::kGru, 3, 2, 3, 5);
-  ExpectEqual("counters", DropoutBlocks(g, 7, 3), 2 * 53, failures);
+  EXPECT_EQ(DropoutBlocks(g, 7, 3), 2 * 53) << "counters";
   g.layers = 1;
-  ExpectEqual("counters", DropoutBlocks(g, 7, 3), 0, failures);
+  EXPECT_EQ(DropoutBlocks(g, 7, 3), 0) << "counters";
 }
 
 // Aligned, in order, without overlap, and as large as the formula says.
-void ReserveHasNoOverlaps(Failures* failures) {
+TEST(ReserveSpace, NoOverlaps) {
   for (const RnnGeometry& g : Geometries()) {
     for (const bool dropout : {false, true}) {
       constexpr int64_t kSteps = 7, kBatch = 3, kValid = 11, kSize = 4;
@@ -247,8 +240,8 @@ void ReserveHasNoOverlaps(Failures* failures) {
       const int64_t elements = kSteps * kBatch * g.directions * g.proj;
       int64_t end = kReserveHeaderBytes;
       const auto expect = [&](int64_t at, int64_t bytes) {
-        ExpectEqual(what + "place", at, end, failures);
-        ExpectEqual(what + "alignment", at % kReserveAlignment, 0, failures);
+        EXPECT_EQ(at, end) << what + "place";
+        EXPECT_EQ(at % kReserveAlignment, 0) << what + "alignment";
         end = at + (bytes + 63) / 64 * 64;
       };
       const int arrays = ReserveLayout::Arrays(g.mode);
@@ -263,33 +256,30 @@ void ReserveHasNoOverlaps(Failures* failures) {
       for (int64_t layer = 0; layer + 1 < g.layers && dropout; ++layer) {
         expect(layout.Mask(layer), (elements + 7) / 8);
       }
-      ExpectEqual(what + "total", layout.total(), end, failures);
-      ExpectEqual(
-          what + "bytes",
-          ReserveLayout::Bytes(g, kSteps, kBatch, kValid, kSize, dropout)
-              .value_or(-1),
-          end, failures);
+      EXPECT_EQ(layout.total(), end) << what + "total";
+      EXPECT_EQ(ReserveLayout::Bytes(g, kSteps, kBatch, kValid, kSize, dropout)
+                    .value_or(-1),
+                end)
+          << what + "bytes";
     }
   }
   const RnnGeometry tanh = Geometry(RnnMode::kTanh, 1, 2, 3, 5);
-  ExpectEqual("bytes of an rnn of one layer",
-              ReserveLayout(tanh, 7, 3, 21, 4, true).total(),
-              kReserveHeaderBytes, failures);
+  EXPECT_EQ(ReserveLayout(tanh, 7, 3, 21, 4, true).total(), kReserveHeaderBytes)
+      << "bytes of an rnn of one layer";
 }
 
-void ReserveOverflows(Failures* failures) {
+TEST(ReserveSpace, Overflow) {
   const RnnGeometry g = Geometry(RnnMode::kLstm, 2, 1, 1, 1 << 10);
   const auto fits = [&](int64_t steps, int64_t batch) {
     return ReserveLayout::Bytes(g, steps, batch, steps * batch, 4, true)
         .has_value();
   };
-  failures->Expect(fits(1 << 20, 1 << 10), "must fit");
-  failures->Expect(!fits(int64_t{1} << 51, 1), "must overflow");
-  failures->Expect(!fits(int64_t{1} << 40, int64_t{1} << 22), "must overflow");
-  failures->Expect(
-      !ReserveLayout::Bytes(g, int64_t{1} << 40, int64_t{1} << 40, 0, 4, false)
-           .has_value(),
-      "must overflow");
+  EXPECT_TRUE(fits(1 << 20, 1 << 10));
+  EXPECT_FALSE(fits(int64_t{1} << 51, 1));
+  EXPECT_FALSE(fits(int64_t{1} << 40, int64_t{1} << 22));
+  EXPECT_FALSE(
+      ReserveLayout::Bytes(g, int64_t{1} << 40, int64_t{1} << 40, 0, 4, false)
+          .has_value());
 }
 
 constexpr int64_t kLengths[] = {2, 0, 5};
@@ -324,20 +314,20 @@ std::vector<char> MakeReserve(const RnnStackForwardArgs<float>& args) {
   return reserve;
 }
 
-void ExpectTold(const std::string& told, const std::string& word,
-                Failures* failures) {
-  failures->Expect(told.find(word) != std::string::npos,
-                   "\"" + told + "\" does not say \"" + word + "\"");
+// A message that has `word` in it.
+void ExpectReported(const std::string& message, const std::string& word) {
+  EXPECT_NE(message.find(word), std::string::npos)
+      << "\"" << message << "\" does not name \"" << word << "\"";
 }
 
-// Each thing that differs is told by its name.
-void ReserveOfAnotherCall(Failures* failures) {
+// Everything that differs is reported by its name.
+TEST(ReserveSpace, OfAnotherCall) {
   const std::vector<char> reserve = MakeReserve(ReserveCall());
-  failures->Add(Mismatch(reserve, ReserveCall()));
+  EXPECT_EQ(Mismatch(reserve, ReserveCall()), "");
   const auto expect = [&](const char* word, const auto& change) {
     RnnStackForwardArgs<float> args = ReserveCall();
     change(&args);
-    ExpectTold(Mismatch(reserve, args), word, failures);
+    ExpectReported(Mismatch(reserve, args), word);
   };
   using Args = RnnStackForwardArgs<float>;
   expect("rnn_mode", [](Args* a) { a->geometry.mode = RnnMode::kGru; });
@@ -357,13 +347,13 @@ void ReserveOfAnotherCall(Failures* failures) {
     static constexpr int64_t kOthers[] = {2, 1, 4};
     a->lengths = kOthers;
   });
-  ExpectTold(Mismatch(reserve, ReserveCall(), 8), "element", failures);
+  ExpectReported(Mismatch(reserve, ReserveCall(), 8), "element");
 }
 
-void ReserveThatIsNone(Failures* failures) {
+TEST(ReserveSpace, NotAReserveSpace) {
   const std::vector<char> reserve = MakeReserve(ReserveCall());
   const auto expect = [&](const char* word, std::vector<char> changed) {
-    ExpectTold(Mismatch(changed, ReserveCall()), word, failures);
+    ExpectReported(Mismatch(changed, ReserveCall()), word);
   };
   const auto with = [&](std::size_t at, char byte) {
     std::vector<char> changed = reserve;
@@ -382,29 +372,14 @@ void ReserveThatIsNone(Failures* failures) {
 }
 
 // The same lengths said in two ways are the same.
-void ReserveOfFullLengths(Failures* failures) {
+TEST(ReserveSpace, FullLengths) {
   constexpr int64_t kAll[] = {5, 5, 5};
   RnnStackForwardArgs<float> args = ReserveCall();
   args.lengths = nullptr;
   const std::vector<char> reserve = MakeReserve(args);
   args.lengths = kAll;
-  failures->Add(Mismatch(reserve, args));
+  EXPECT_EQ(Mismatch(reserve, args), "");
 }
-
-const bool kTests[] = {
-    AddTest("params/no_gaps", &ParamsHaveNoGaps),
-    AddTest("params/order", &ParamsAreInOrder),
-    AddTest("params/known_sizes", &ParamsHaveKnownSizes),
-    AddTest("params/overflow", &ParamsOverflow),
-    AddTest("philox/known_answers", &PhiloxKnownAnswers),
-    AddTest("philox/counters", &PhiloxCounters),
-    AddTest("philox/dropout_counters", &DropoutCounters),
-    AddTest("reserve_space/no_overlaps", &ReserveHasNoOverlaps),
-    AddTest("reserve_space/overflow", &ReserveOverflows),
-    AddTest("reserve_space/of_another_call", &ReserveOfAnotherCall),
-    AddTest("reserve_space/that_is_none", &ReserveThatIsNone),
-    AddTest("reserve_space/full_lengths", &ReserveOfFullLengths),
-};
 
 }  // namespace
 }  // namespace blockrnn::test

@@ -1,17 +1,12 @@
 // The simple RNN over a sequence, and its gradient: tensors, reference, engine
 // call.
-//
-// The identity activations need the engine's own template, so this file is
-// compiled for the instruction set of the engine under test.
 
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <type_traits>
 #include <vector>
 
-#include "cc/core/activations.h"
-#include "cc/kernels/cpu/cells/simple_rnn.h"
+#include "tests/cpp/identity.h"
 #include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/tolerances.h"
@@ -164,12 +159,7 @@ struct Forward {
     args.recurrent_dropout = tensors.In();
     args.h = tensors.OutIf(v.wants_h);
     args.h_last = tensors.OutIf(v.wants_last);
-    if constexpr (std::is_floating_point_v<T>) {
-      if (call.identity) {
-        return cpu::SimpleRnnForward<T, IdentityActivations>(args, *call.host);
-      }
-    }
-    return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
+    return RunForward<T>(call, args);
   }
 };
 

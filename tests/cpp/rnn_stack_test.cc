@@ -2,18 +2,20 @@
 // of what there is, the reference against finite differences, published sums,
 // half and bfloat16, dropout's masks, the memory of many layers.
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cc/core/param_layout.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
-#include "tests/cpp/check.h"
-#include "tests/cpp/harness.h"
+#include "tests/cpp/op_tests.h"
 #include "tests/cpp/random.h"
 #include "tests/cpp/rnn_stack_reference.h"
 #include "tests/cpp/rnn_stack_variants.h"
@@ -23,21 +25,39 @@
 namespace blockrnn::test {
 namespace {
 
+using StackAndMode = std::tuple<OpAndType, RnnMode>;
+
+std::string StackAndModeName(
+    const ::testing::TestParamInfo<StackAndMode>& info) {
+  constexpr const char* kModes[] = {"relu", "tanh", "lstm", "gru"};
+  const auto& [tested, mode] = info.param;
+  return std::string(tested.op->name) + "_" + Name(tested.type) + "_" +
+         kModes[static_cast<int>(mode)];
+}
+
+class EveryStack : public ::testing::TestWithParam<StackAndMode> {};
+INSTANTIATE_TEST_SUITE_P(
+    EveryOp, EveryStack,
+    ::testing::Combine(::testing::ValuesIn(OpsAndTypes(&AnyOp)),
+                       ::testing::Values(RnnMode::kRelu, RnnMode::kTanh,
+                                         RnnMode::kLstm, RnnMode::kGru)),
+    StackAndModeName);
+
 // Every combination, on a shape with lengths of 0 to T.
-void EveryCombination(const char* name, Failures* failures) {
+TEST_P(EveryStack, AgreesWithTheReference) {
+  const auto [tested, mode] = GetParam();
   Case c;
-  c.op = &FindOp(name);
+  c.op = tested.op;
+  c.type = tested.type;
   c.dims = {7, 3, 5, 5};
-  const int combinations = static_cast<int>(AllStackChoices().size());
-  for (int n = 0; n < combinations; ++n) {
-    for (const Type type : {Type::kFloat, Type::kDouble}) {
-      if (!IsTested(type)) continue;
-      c.type = type;
-      c.variant = kStackSamples + n;
-      c.seed = n + 1;
-      c.host.num_threads = 1 + n % 3;
-      failures->Add(RunAndCompare(c));
-    }
+  const std::vector<StackChoice> choices = AllStackChoices();
+  for (int n = 0; n < static_cast<int>(choices.size()); ++n) {
+    if (choices[n].mode != mode) continue;
+    c.variant = kStackSamples + n;
+    c.seed = n + 1;
+    c.host.num_threads = 1 + n % 3;
+    EXPECT_EQ(RunAndCompare(c), "");
+    if (EnoughFailures()) return;
   }
 }
 
@@ -48,7 +68,7 @@ double Dot(const Tensor& a, const Tensor& b) {
 }
 
 // The reference's own gradients, by differences of its loss.
-void CheckReferenceGradient(int variant, Failures* failures) {
+void CheckReferenceGradient(int variant) {
   const Stack s({3, 2, 3, 4}, variant);
   Random random(variant + 1);
   Tensor in[] = {RandomTensor(s.steps * s.batch * s.input, &random),
@@ -79,55 +99,63 @@ void CheckReferenceGradient(int variant, Failures* failures) {
       const double want = (above - loss()) / (2 * kDifferenceStep);
       in[t][n] = before;
       const double value = (*gradients[t])[n].value;
-      failures->Expect(std::fabs(value - want) <= kDifferenceTolerance,
-                       "variant " + std::to_string(variant) + ": gradient " +
-                           std::to_string(t) + "[" + std::to_string(n) +
-                           "] is " + std::to_string(value) + ", must be " +
-                           std::to_string(want));
+      EXPECT_NEAR(value, want, kDifferenceTolerance)
+          << "variant " << variant << ", gradient " << t << "[" << n << "]";
     }
   }
 }
 
-void ReferenceGradient(Failures* failures) {
+TEST(RnnStack, ReferenceGradient) {
   for (int variant = 0; variant < kStackSamples; ++variant) {
-    CheckReferenceGradient(variant, failures);
+    CheckReferenceGradient(variant);
   }
 }
 
-// Between layers and for the backward all is rounded, so that these types are
-// compared by tensor.
-void NarrowTypes(const char* name, Failures* failures) {
+std::vector<OpAndType> NarrowOps() {
+  std::vector<OpAndType> all;
+  for (const char* name : {"RNNStack", "RNNStackGrad"}) {
+    for (const Type type : {Type::kHalf, Type::kBfloat16}) {
+      if (IsTested(type)) all.push_back({&FindOp(name), type});
+    }
+  }
+  return all;
+}
+
+class NarrowStacks : public OpTest {};
+// Neither type may be under test.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NarrowStacks);
+INSTANTIATE_TEST_SUITE_P(EveryOp, NarrowStacks,
+                         ::testing::ValuesIn(NarrowOps()), OpAndTypeName);
+
+// Between layers and for the backward all is rounded, so that of these types
+// the largest error of a tensor is compared with its largest element.
+TEST_P(NarrowStacks, AgreeWithTheReference) {
   Case c;
-  c.op = &FindOp(name);
+  c.op = &op();
+  c.type = type();
   c.dims = {7, 3, 5, 4};
-  for (const Type type : {Type::kHalf, Type::kBfloat16}) {
-    if (!IsTested(type)) continue;
-    for (int variant = 0; variant < kStackSamples; ++variant) {
-      // Its slope depends on which side of 0 a rounded number is.
-      if (StackChoiceOf(variant).mode == RnnMode::kRelu) continue;
-      c.type = type;
-      c.variant = variant;
-      const Outcome outcome = Run(c);
-      failures->Expect(
-          outcome.problem.empty() && outcome.status == cpu::Status::kOk,
-          Describe(c) + ": " + outcome.problem);
-      const auto specs = c.op->outputs(c.dims, variant);
-      const std::vector<Tensor> want = Want(c);
-      for (std::size_t t = 0; t < want.size(); ++t) {
-        if (!specs[t].used) continue;
-        double largest = 0, error = 0;
-        for (std::size_t n = 0; n < want[t].size(); ++n) {
-          const double got =
-              Decode(type, outcome.outputs[t].data() + n * SizeOf(type));
-          largest = std::max(largest, std::fabs(want[t][n].value));
-          const double difference = std::fabs(got - want[t][n].value);
-          // A NaN is larger than any error.
-          if (!(difference <= error)) error = difference;
-        }
-        failures->Expect(error <= RoundedBetween(type) * largest,
-                         Describe(c) + ": " + specs[t].name + " is off by " +
-                             std::to_string(error / largest));
+  for (int variant = 0; variant < kStackSamples; ++variant) {
+    // Its slope depends on which side of 0 a rounded number is.
+    if (StackChoiceOf(variant).mode == RnnMode::kRelu) continue;
+    c.variant = variant;
+    const Outcome outcome = RunCase(c);
+    EXPECT_EQ(outcome.problem, "") << Describe(c);
+    EXPECT_EQ(outcome.status, cpu::Status::kOk) << Describe(c);
+    const auto specs = c.op->outputs(c.dims, variant);
+    const std::vector<Tensor> want = Want(c);
+    for (std::size_t t = 0; t < want.size(); ++t) {
+      if (!specs[t].used) continue;
+      double largest = 0, error = 0;
+      for (std::size_t n = 0; n < want[t].size(); ++n) {
+        const double got =
+            Decode(type(), outcome.outputs[t].data() + n * SizeOf(type()));
+        largest = std::max(largest, std::fabs(want[t][n].value));
+        const double difference = std::fabs(got - want[t][n].value);
+        // A NaN is larger than any error.
+        if (!(difference <= error)) error = difference;
       }
+      EXPECT_LE(error, RoundedBetween(type()) * largest)
+          << Describe(c) << ": " << specs[t].name;
     }
   }
 }
@@ -176,14 +204,14 @@ struct Call {
   }
 
   // What it took of the host, in bytes.
-  std::size_t Run(Failures* failures, const HostOptions& options = {}) {
+  std::size_t Run(const HostOptions& options = {}) {
     TestHost host(options);
     const cpu::Status status =
         blockrnn_cpu_engine()->f32.Run(args, host.host());
-    failures->Expect(status == cpu::Status::kOk, "the status is not kOk");
+    EXPECT_EQ(status, cpu::Status::kOk);
     host.FreeScratch();
     host.FinishClosures();
-    failures->Add(host.Problems());
+    EXPECT_EQ(host.Problems(), "");
     return host.allocated_bytes();
   }
 
@@ -210,7 +238,7 @@ RnnGeometry Geometry(RnnMode mode, int64_t layers, int64_t input,
 
 // Inputs, states and params all ones: the sums that tests of cuDNN expect of
 // output, output_h and output_c.
-void GoldenSums(Failures* failures) {
+TEST(RnnStack, GoldenSums) {
   struct Golden {
     RnnMode mode;
     int64_t layers, input, units, batch, steps;
@@ -225,45 +253,43 @@ void GoldenSums(Failures* failures) {
   for (const Golden& golden : kGolden) {
     Call call(Geometry(golden.mode, golden.layers, golden.input, golden.units),
               golden.steps, golden.batch, false);
-    call.Run(failures);
+    call.Run();
     double sum = 0;
     for (const float v : call.output) sum += v;
     for (const float v : call.output_h) sum += v;
     if (golden.mode == RnnMode::kLstm) {
       for (const float v : call.output_c) sum += v;
     }
-    failures->Expect(std::fabs(sum - golden.want) <= kGoldenSum * golden.want,
-                     "mode " + std::to_string(static_cast<int>(golden.mode)) +
-                         ": the sum is " + std::to_string(sum) + ", must be " +
-                         std::to_string(golden.want));
+    EXPECT_NEAR(sum, golden.want, kGoldenSum * golden.want)
+        << "mode " << static_cast<int>(golden.mode);
   }
 }
 
 // 2^20 elements between two layers, of which as many are dropped as should be,
 // by a mask that the numbers' state decides.
-void DropoutRate(Failures* failures) {
+TEST(RnnStack, DropoutRate) {
   constexpr int64_t kSteps = 128, kBatch = 128, kUnits = 64;
   constexpr int64_t kElements = kSteps * kBatch * kUnits;
   for (const float rate : {0.0625f, 0.5f, 0.9f, 1.0f}) {
     Call call(Geometry(RnnMode::kTanh, 2, 1, kUnits), kSteps, kBatch, true,
               rate);
-    call.Run(failures);
+    call.Run();
     int64_t dropped = 0;
     for (int64_t n = 0; n < kElements; ++n) dropped += call.Kept(0, n) ? 0 : 1;
     const double want = static_cast<double>(rate) * kElements;
-    failures->Expect(
-        std::fabs(dropped - want) <= CountTolerance(rate, kElements),
-        "rate " + std::to_string(rate) + " drops " + std::to_string(dropped));
+    EXPECT_NEAR(static_cast<double>(dropped), want,
+                CountTolerance(rate, kElements))
+        << "rate " << rate;
   }
 }
 
-void DropoutMasks(Failures* failures) {
+TEST(RnnStack, DropoutMasks) {
   // 300 elements: whole vectors of numbers, whole bytes, and what is left.
   const RnnGeometry g = Geometry(RnnMode::kTanh, 3, 2, 10);
   const auto masks = [&](uint64_t skipped) {
     Call call(g, 10, 3, true, 0.5f);
     call.args.philox = PhiloxSkip(call.args.philox, skipped);
-    call.Run(failures);
+    call.Run();
     std::vector<bool> kept;
     for (int64_t layer = 0; layer < 2; ++layer) {
       for (int64_t n = 0; n < 300; ++n) kept.push_back(call.Kept(layer, n));
@@ -271,48 +297,49 @@ void DropoutMasks(Failures* failures) {
     return kept;
   };
   const std::vector<bool> first = masks(0);
-  failures->Expect(masks(0) == first, "one state, two masks");
-  failures->Expect(
-      !std::equal(first.begin(), first.begin() + 300, first.begin() + 300),
-      "two layers have one mask");
+  EXPECT_EQ(masks(0), first) << "one state, two masks";
+  EXPECT_TRUE(
+      !std::equal(first.begin(), first.begin() + 300, first.begin() + 300))
+      << "two layers have one mask";
   // The call after it begins where the counters of this one end.
   const std::vector<bool> next = masks(DropoutBlocks(g, 10, 3));
-  failures->Expect(next != first, "two calls have one mask");
+  EXPECT_TRUE(next != first) << "two calls have one mask";
   const std::vector<bool> second = masks(DropoutBlocks(g, 10, 3) / 2);
-  failures->Expect(
-      std::equal(second.begin(), second.begin() + 300, first.begin() + 300),
-      "the layers' counters are not one after another");
+  EXPECT_TRUE(
+      std::equal(second.begin(), second.begin() + 300, first.begin() + 300))
+      << "the layers' counters are not one after another";
 }
 
 // All of a reserve space follows from the call, gaps included.
-void WritesAllOfItsReserve(Failures* failures) {
+TEST(RnnStack, WritesAllOfItsReserveSpace) {
   for (const RnnMode mode : {RnnMode::kTanh, RnnMode::kLstm, RnnMode::kGru}) {
     const auto written = [&](unsigned char before) {
       Call call(Geometry(mode, 3, 3, 5), 4, 3, true, 0.5f);
       std::fill(call.reserve.begin(), call.reserve.end(), before);
-      call.Run(failures);
+      call.Run();
       return call.reserve;
     };
-    failures->Expect(written(0) == written(0xFF), "a byte is not written");
+    EXPECT_TRUE(written(0) == written(0xFF)) << "a byte is not written";
   }
 }
 
 // A forward says whose reserve space it is, an empty one too.
-void WritesItsHeader(Failures* failures) {
+TEST(RnnStack, WritesItsHeader) {
   for (const int64_t batch : {3, 0}) {
     Call call(Geometry(RnnMode::kLstm, 2, 3, 5), 4, batch, true, 0.5f);
-    call.Run(failures);
+    call.Run();
     const ReserveHeader want =
         MakeReserveHeader(call.args, 4, ReserveDevice::kCpu);
-    failures->Add(ReserveMismatch(call.reserve.data(),
-                                  static_cast<int64_t>(call.reserve.size()),
-                                  want, call.Layout()));
+    EXPECT_EQ(ReserveMismatch(call.reserve.data(),
+                              static_cast<int64_t>(call.reserve.size()), want,
+                              call.Layout()),
+              "");
   }
 }
 
 // Scratch is that of one layer (and, without a backward, of two outputs): not
 // more for more layers.
-void MemoryOfManyLayers(Failures* failures) {
+TEST(RnnStack, MemoryOfManyLayers) {
   for (const int64_t directions : {1, 2}) {
     for (const bool trains : {false, true}) {
       for (const RnnMode mode :
@@ -320,19 +347,18 @@ void MemoryOfManyLayers(Failures* failures) {
         const auto bytes = [&](int64_t layers) {
           RnnGeometry g = Geometry(mode, layers, 40, 20);
           g.directions = directions;
-          return Call(g, 9, 7, trains).Run(failures);
+          return Call(g, 9, 7, trains).Run();
         };
         const std::size_t few = bytes(3);
         const std::size_t many = bytes(30);
-        failures->Expect(many == few, "30 layers take " + std::to_string(many) +
-                                          " bytes, 3 " + std::to_string(few));
+        EXPECT_EQ(many, few);
       }
     }
   }
 }
 
 // Without a backward nothing is kept but the outputs of two layers.
-void MemoryWithoutBackward(Failures* failures) {
+TEST(RnnStack, MemoryWithoutBackward) {
   constexpr int64_t kSteps = 300;
   for (const int64_t directions : {1, 2}) {
     for (const RnnMode mode : {RnnMode::kTanh, RnnMode::kLstm, RnnMode::kGru}) {
@@ -340,19 +366,17 @@ void MemoryWithoutBackward(Failures* failures) {
       g.directions = directions;
       const auto bytes = [&](bool trains) {
         Call call(g, kSteps, 7, trains);
-        return call.Run(failures) + call.reserve.size();
+        return call.Run() + call.reserve.size();
       };
       const std::size_t infers = bytes(false);
       const std::size_t trains = bytes(true);
-      failures->Expect(infers * 4 < trains * 3,
-                       "inference takes " + std::to_string(infers) +
-                           " bytes, training " + std::to_string(trains));
+      EXPECT_LT(infers * 4, trains * 3);
     }
   }
 }
 
-// Directions whose weights are too large to be read side by side.
-void DirectionsInTurn(Failures* failures) {
+// Directions whose weights are too large to be read concurrently.
+TEST(RnnStack, SequentialDirections) {
   constexpr int64_t kUnits = 1600;  // 2 · 10 MB of recurrent weights
   RnnGeometry g = Geometry(RnnMode::kTanh, 1, 3, kUnits);
   g.directions = 2;
@@ -362,18 +386,18 @@ void DirectionsInTurn(Failures* failures) {
     HostOptions options;
     options.num_threads = num_threads;
     options.pool = pool;
-    call.Run(failures, options);
+    call.Run(options);
     return call.output;
   };
   const std::vector<float> want = output(1, Pool::kThreads);
   for (const Pool pool : kPools) {
-    failures->Expect(output(3, pool) == want, "three threads, other bits");
+    EXPECT_TRUE(output(3, pool) == want) << "three threads, other bits";
   }
 }
 
-// Rows that are many enough for x to join the step on one thread, and too few
-// on two, where the last of those multiplied ahead are few.
-void RowsThatEndEarly(Failures* failures) {
+// Rows that are many enough for the input GEMM to be fused into the step on one
+// thread, and too few on two, where the last of those hoisted are few.
+TEST(RnnStack, RowsThatEndEarly) {
   // A wide x: blocks of 480 rows, and 16 are left.
   constexpr int64_t kInput = 140;
   std::vector<int64_t> lengths(8, 56);
@@ -385,18 +409,18 @@ void RowsThatEndEarly(Failures* failures) {
       call.Randomize(1.0F / 8);
       HostOptions options;
       options.num_threads = num_threads;
-      call.Run(failures, options);
+      call.Run(options);
       return call.output;
     };
-    failures->Expect(output(2) == output(1), "two threads, other bits");
+    EXPECT_TRUE(output(2) == output(1)) << "two threads, other bits";
   }
 }
 
 // Without units there may be more layers than anyone can count.
-void LayersWithoutUnits(Failures* failures) {
+TEST(RnnStack, LayersWithoutUnits) {
   constexpr int64_t kLayers = int64_t{1} << 61;
   Call call(Geometry(RnnMode::kLstm, kLayers, 3, 0), 2, 2, false);
-  call.Run(failures);
+  call.Run();
   RnnStackBackwardArgs<float> args;
   args.geometry = call.args.geometry;
   args.steps = 2;
@@ -405,32 +429,9 @@ void LayersWithoutUnits(Failures* failures) {
   args.input_backprop = input_grad.data();
   const TestHost host{HostOptions()};
   const cpu::Status status = blockrnn_cpu_engine()->f32.Run(args, host.host());
-  failures->Expect(status == cpu::Status::kOk, "the status is not kOk");
-  failures->Expect(input_grad == std::vector<float>(12, 0),
-                   "input_backprop is not zeros");
+  EXPECT_EQ(status, cpu::Status::kOk);
+  EXPECT_EQ(input_grad, std::vector<float>(12, 0));
 }
-
-const bool kTests[] = {
-    AddTest("stack/every_combination/forward",
-            [](Failures* f) { EveryCombination("RNNStack", f); }),
-    AddTest("stack/every_combination/backward",
-            [](Failures* f) { EveryCombination("RNNStackGrad", f); }),
-    AddTest("stack/reference_gradient", &ReferenceGradient),
-    AddTest("stack/narrow_types/forward",
-            [](Failures* f) { NarrowTypes("RNNStack", f); }),
-    AddTest("stack/narrow_types/backward",
-            [](Failures* f) { NarrowTypes("RNNStackGrad", f); }),
-    AddTest("stack/golden_sums", &GoldenSums),
-    AddTest("stack/dropout_rate", &DropoutRate),
-    AddTest("stack/dropout_masks", &DropoutMasks),
-    AddTest("stack/whole_reserve_space", &WritesAllOfItsReserve),
-    AddTest("stack/header", &WritesItsHeader),
-    AddTest("stack/memory_of_many_layers", &MemoryOfManyLayers),
-    AddTest("stack/memory_without_backward", &MemoryWithoutBackward),
-    AddTest("stack/directions_in_turn", &DirectionsInTurn),
-    AddTest("stack/rows_that_end_early", &RowsThatEndEarly),
-    AddTest("stack/layers_without_units", &LayersWithoutUnits),
-};
 
 }  // namespace
 }  // namespace blockrnn::test

@@ -3,13 +3,13 @@
 
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/threads/scratch.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"
 
@@ -62,7 +62,7 @@ struct Sequence {
   const uint8_t* mask = nullptr;
 };
 
-void EveryStepHasItsPlace(Failures* failures) {
+TEST(SequenceRows, EveryStepHasItsPlace) {
   constexpr Dims kDims[] = {
       {1, 1, 1, 1}, {5, 1, 1, 9}, {13, 1, 1, 6}, {3, 1, 1, 1}};
   for (int order = 0; order < kNumOrders; ++order) {
@@ -76,19 +76,16 @@ void EveryStepHasItsPlace(Failures* failures) {
       const SequenceRows rows(sequence.shape, sequence.mask, &scratch);
       const Met got = Meet(rows, d);
       const Met want = Expected(steps, d);
-      const std::string where = " in order " + std::to_string(order) + " of " +
-                                std::to_string(d.batch) + " rows and " +
-                                std::to_string(d.steps) + " steps";
-      failures->Expect(got.taking_part == want.taking_part,
-                       "the steps that take part are others" + where);
-      failures->Expect(got.unused == want.unused,
-                       "the steps that take no part are others" + where);
+      SCOPED_TRACE(::testing::Message() << "order " << order << ", " << d.batch
+                                        << " rows, " << d.steps << " steps");
+      EXPECT_EQ(got.taking_part, want.taking_part);
+      EXPECT_EQ(got.unused, want.unused);
     }
   }
 }
 
 // What a block has in scratch is rows as wide as the state too.
-void WideStatesHaveSmallBlocks(Failures* failures) {
+TEST(SequenceRows, WideStatesHaveSmallBlocks) {
   SequenceShape shape;
   shape.steps = 512;
   shape.batch = 16;
@@ -98,15 +95,8 @@ void WideStatesHaveSmallBlocks(Failures* failures) {
   constexpr int64_t kWidth = 4096;
   const SequenceRows narrow(shape, nullptr, &scratch);
   const SequenceRows wide(shape, nullptr, &scratch, kWidth);
-  failures->Expect(wide.MostRowsInBlock() < narrow.MostRowsInBlock() / 8,
-                   "a block of states of 4,096 has as many rows as one of 8");
+  EXPECT_LT(wide.MostRowsInBlock(), narrow.MostRowsInBlock() / 8);
 }
-
-const bool kTests[] = {
-    AddTest("sequence_rows/every_step_has_its_place", &EveryStepHasItsPlace),
-    AddTest("sequence_rows/wide_states_have_small_blocks",
-            &WideStatesHaveSmallBlocks),
-};
 
 }  // namespace
 }  // namespace blockrnn::test

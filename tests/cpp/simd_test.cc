@@ -2,15 +2,15 @@
 
 #include "cc/kernels/cpu/gemm/simd.h"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#include <sstream>
 #include <vector>
 
-#include "tests/cpp/check.h"
 #include "tests/cpp/tolerances.h"
 
 namespace blockrnn::test {
@@ -27,7 +27,7 @@ bool GoodSigmoid(double got, double want) {
   return std::abs(got - want) <= kSigmoidUnits * unit;
 }
 
-void SigmoidOfFloat(Failures* failures) {
+TEST(Simd, SigmoidOfFloat) {
   const float inf = std::numeric_limits<float>::infinity();
   std::vector<float> inputs = {
       inf,    -inf,   std::nanf(""), 0.0f,   -0.0f,  1e30f,  -1e30f, 88.0f,
@@ -46,18 +46,15 @@ void SigmoidOfFloat(Failures* failures) {
     for (int j = 0; j < V::kSize; ++j) {
       const double x = inputs[i + j];
       const double want = 1 / (1 + std::exp(-x));
-      if (GoodSigmoid(got[j], want)) continue;
-      std::ostringstream what;
-      what << "of " << x << " it is " << got[j] << ", must be " << want;
-      failures->Add(what.str());
-      return;
+      ASSERT_TRUE(GoodSigmoid(got[j], want))
+          << "of " << x << " it is " << got[j] << ", must be " << want;
     }
   }
 }
 
 // What is stored must not depend on where in a row it stands.
 template <class T>
-void LastLanesAreConvertedAsAll(const char* type, Failures* failures) {
+void LastLanesAreConvertedAsAll(const char* type) {
   for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 9973) {
     const auto pattern = static_cast<uint32_t>(bits);
     float value;
@@ -66,22 +63,16 @@ void LastLanesAreConvertedAsAll(const char* type, Failures* failures) {
     T first = T(0);
     cpu::Store(all, V(value));
     cpu::Store(&first, V(value), cpu::FirstLanes{1});
-    if (std::memcmp(all, &first, sizeof(T)) == 0) continue;
-    std::ostringstream what;
-    what << value << " stored as " << type << " is " << static_cast<float>(*all)
-         << ", and in the last lanes of a row " << static_cast<float>(first);
-    failures->Add(what.str());
-    return;
+    ASSERT_EQ(std::memcmp(all, &first, sizeof(T)), 0)
+        << value << " stored as " << type << " is " << static_cast<float>(*all)
+        << ", and in the last lanes of a row " << static_cast<float>(first);
   }
 }
 
-void LastLanes(Failures* failures) {
-  LastLanesAreConvertedAsAll<Eigen::half>("half", failures);
-  LastLanesAreConvertedAsAll<Eigen::bfloat16>("bfloat16", failures);
+TEST(Simd, LastLanes) {
+  LastLanesAreConvertedAsAll<Eigen::half>("half");
+  LastLanesAreConvertedAsAll<Eigen::bfloat16>("bfloat16");
 }
-
-const bool kTests[] = {AddTest("simd/sigmoid_of_float", &SigmoidOfFloat),
-                       AddTest("simd/last_lanes", &LastLanes)};
 
 }  // namespace
 }  // namespace blockrnn::test

@@ -1,8 +1,10 @@
 // The loop over steps alone: each stage of each step is done once, for all
-// panels and rows, after the stages before it, whoever comes to help and when;
-// and it ends soon after somebody says so.
+// panels and rows, after the stages before it, whichever workers start and
+// when; and it ends soon after somebody says so.
 
 #include "cc/kernels/cpu/sequence/step_loop.h"
+
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,9 +17,9 @@
 
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 #include "cc/kernels/cpu/threads/scratch.h"
-#include "tests/cpp/check.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"
+#include "tests/cpp/test_length.h"
 
 namespace blockrnn::test {
 namespace {
@@ -108,7 +110,7 @@ std::string Describe(const StepLoop& loop, StepSplit split,
          " split=" + number(static_cast<int>(split)) +
          " threads=" + number(options.num_threads) +
          " pool=" + number(static_cast<int>(options.pool)) +
-         " cancel_at=" + number(options.cancel_at) + ": ";
+         " cancel_at=" + number(options.cancel_at);
 }
 
 struct Ran {
@@ -120,7 +122,7 @@ struct Ran {
 // Runs a loop; `held_up` makes some pieces take long. What the loop worked on
 // is gone before the closures that come late.
 Ran RunLoop(const StepLoop& loop, StepSplit split, const HostOptions& options,
-            bool held_up, Failures* failures) {
+            bool held_up) {
   TestHost host(options);
   auto record = std::make_unique<Record>(loop);
   Ran ran;
@@ -134,12 +136,13 @@ Ran RunLoop(const StepLoop& loop, StepSplit split, const HostOptions& options,
         record->Do(step, stage, share, rows);
       });
   ran.calls = record->calls();
-  failures->Add(ran.status == cpu::Status::kOk ? record->Problems()
-                                               : record->OrderProblems());
+  EXPECT_EQ(ran.status == cpu::Status::kOk ? record->Problems()
+                                           : record->OrderProblems(),
+            "");
   record.reset();
   host.FreeScratch();
   host.FinishClosures();
-  failures->Add(host.Problems());
+  EXPECT_EQ(host.Problems(), "");
   ran.polls = host.polls();
   return ran;
 }
@@ -161,17 +164,14 @@ std::vector<StepLoop> Loops() {
 }
 
 void ExpectWhole(const StepLoop& loop, StepSplit split,
-                 const HostOptions& options, bool held_up, Failures* failures) {
-  Failures found;
-  const Ran ran = RunLoop(loop, split, options, held_up, &found);
-  found.Expect(ran.status == cpu::Status::kOk, "the status is not kOk");
-  for (const std::string& what : found.all()) {
-    failures->Add(Describe(loop, split, options) + what);
-  }
+                 const HostOptions& options, bool held_up) {
+  SCOPED_TRACE(Describe(loop, split, options));
+  const Ran ran = RunLoop(loop, split, options, held_up);
+  EXPECT_EQ(ran.status, cpu::Status::kOk);
 }
 
 // With more threads than StageTeam::kMostPieces, too, and than the pool has.
-void OnceAndInOrder(Failures* failures) {
+TEST(StepLoop, OnceAndInOrder) {
   for (const StepLoop& loop : Loops()) {
     for (const StepSplit split : kSplits) {
       for (const int threads : {1, 2, 3, 8, 64, 65, 100}) {
@@ -179,7 +179,7 @@ void OnceAndInOrder(Failures* failures) {
           HostOptions options;
           options.num_threads = threads;
           options.pool = pool;
-          ExpectWhole(loop, split, options, false, failures);
+          ExpectWhole(loop, split, options, false);
         }
       }
     }
@@ -188,34 +188,34 @@ void OnceAndInOrder(Failures* failures) {
 
 // Workers that are held up in the middle of a piece, when others have run out
 // of patience and taken what was theirs.
-void HeldUpWorkers(Failures* failures) {
+TEST(StepLoop, HeldUpWorkers) {
   for (const StepSplit split : kSplits) {
     for (const int threads : {2, 3, 8}) {
       for (const Pool pool : kPools) {
         HostOptions options;
         options.num_threads = threads;
         options.pool = pool;
-        ExpectWhole(Loop(30, 2, 8, 8), split, options, true, failures);
+        ExpectWhole(Loop(30, 2, 8, 8), split, options, true);
       }
     }
   }
 }
 
-// Short loops one after another, as blocks of a sequence are: the helpers of
-// one are still about when the next begins.
-void LoopAfterLoop(Failures* failures) {
-  const int rounds = TestOptions().full ? 3000 : 300;
+// Short loops one after another, as blocks of a sequence are: the workers of
+// one still spin when the next begins.
+TEST(StepLoop, LoopAfterLoop) {
+  const int rounds = FullLength() ? 3000 : 300;
   for (int round = 0; round < rounds; ++round) {
     HostOptions options;
     options.num_threads = 2 + round % 7;
     ExpectWhole(Loop(1 + round % 5, 1 + round % 2, 9, 9),
                 round % 3 == 0 ? StepSplit::kRows : StepSplit::kUnits, options,
-                false, failures);
+                false);
   }
 }
 
 // Nobody starts a step after the first yes, and a step asks before it starts.
-void StopsWhenCancelled(Failures* failures) {
+TEST(StepLoop, StopsWhenCancelled) {
   const StepLoop loop = Loop(50, 2, 9, 9);
   for (const StepSplit split : kSplits) {
     for (const int threads : {1, 2, 3, 8}) {
@@ -225,16 +225,11 @@ void StopsWhenCancelled(Failures* failures) {
           options.num_threads = threads;
           options.pool = pool;
           options.cancel_at = cancel_at;
-          Failures found;
-          const Ran ran = RunLoop(loop, split, options, false, &found);
-          found.Expect(ran.status == cpu::Status::kCancelled,
-                       "the status is not kCancelled");
+          SCOPED_TRACE(Describe(loop, split, options));
+          const Ran ran = RunLoop(loop, split, options, false);
+          EXPECT_EQ(ran.status, cpu::Status::kCancelled);
           // Each time it was told to go on, it may do a step.
-          found.Expect(ran.calls <= int64_t{cancel_at} * loop.stages,
-                       std::to_string(ran.calls) + " pieces were done");
-          for (const std::string& what : found.all()) {
-            failures->Add(Describe(loop, split, options) + what);
-          }
+          EXPECT_LE(ran.calls, int64_t{cancel_at} * loop.stages);
         }
       }
     }
@@ -242,7 +237,7 @@ void StopsWhenCancelled(Failures* failures) {
 }
 
 // A step that takes long is left before it is over.
-void LooksWithinALargeStep(Failures* failures) {
+TEST(StepLoop, LooksWithinALargeStep) {
   StepLoop loop = Loop(1, 2, 4800, 2);
   loop.multiplies = 100e9;
   for (const StepSplit split : {StepSplit::kNone, StepSplit::kRows}) {
@@ -250,35 +245,27 @@ void LooksWithinALargeStep(Failures* failures) {
       HostOptions options;
       options.num_threads = threads;
       options.cancel_at = 50;
-      Failures found;
-      const Ran ran = RunLoop(loop, split, options, false, &found);
-      found.Expect(ran.status == cpu::Status::kCancelled,
-                   "the status is not kCancelled");
-      found.Expect(ran.calls <= options.cancel_at,
-                   std::to_string(ran.calls) + " pieces were done");
-      for (const std::string& what : found.all()) {
-        failures->Add(Describe(loop, split, options) + what);
-      }
+      SCOPED_TRACE(Describe(loop, split, options));
+      const Ran ran = RunLoop(loop, split, options, false);
+      EXPECT_EQ(ran.status, cpu::Status::kCancelled);
+      EXPECT_LE(ran.calls, options.cancel_at);
     }
   }
 }
 
 // A loop whose last step is over is not cancelled.
-void NotCancelledAfterTheEnd(Failures* failures) {
+TEST(StepLoop, NotCancelledAfterTheEnd) {
   const StepLoop loop = Loop(6, 2, 9, 9);
   for (const StepSplit split : kSplits) {
     for (const int threads : {1, 3}) {
       HostOptions options;
       options.num_threads = threads;
       options.cancel_at = 1 << 20;
-      Failures found;
-      const Ran whole = RunLoop(loop, split, options, false, &found);
+      SCOPED_TRACE(Describe(loop, split, options));
+      const Ran whole = RunLoop(loop, split, options, false);
       options.cancel_at = whole.polls;
-      const Ran ran = RunLoop(loop, split, options, false, &found);
-      found.Expect(ran.status == cpu::Status::kOk, "the status is not kOk");
-      for (const std::string& what : found.all()) {
-        failures->Add(Describe(loop, split, options) + what);
-      }
+      const Ran ran = RunLoop(loop, split, options, false);
+      EXPECT_EQ(ran.status, cpu::Status::kOk);
     }
   }
 }
@@ -287,7 +274,7 @@ void NotCancelledAfterTheEnd(Failures* failures) {
 // to split, within a block of steps and over more of them. Counted for the
 // simple RNN, whose stages are the smallest, in the widest panels that there
 // are.
-void SharedSequencesTakeEverySplit(Failures* failures) {
+TEST(StepLoop, SharedSequencesTakeEverySplit) {
   constexpr int64_t kWidestPanel = 64;
   for (const StepSplit split : kSplits) {
     for (const bool many_blocks : {false, true}) {
@@ -309,23 +296,11 @@ void SharedSequencesTakeEverySplit(Failures* failures) {
         taken |= (rows.BlockFrom(0).steps < dims.steps) == many_blocks &&
                  cpu::ChooseSplit(loop, 2) == split;
       }
-      failures->Expect(taken, "split " +
-                                  std::to_string(static_cast<int>(split)) +
-                                  " is not taken by any shape");
+      EXPECT_TRUE(taken) << "split " + std::to_string(static_cast<int>(split)) +
+                                " is not taken by any shape";
     }
   }
 }
-
-const bool kTests[] = {
-    AddTest("step_loop/shared_sequences_take_every_split",
-            &SharedSequencesTakeEverySplit),
-    AddTest("step_loop/once_and_in_order", &OnceAndInOrder),
-    AddTest("step_loop/held_up_workers", &HeldUpWorkers),
-    AddTest("step_loop/loop_after_loop", &LoopAfterLoop),
-    AddTest("step_loop/stops_when_cancelled", &StopsWhenCancelled),
-    AddTest("step_loop/looks_within_a_large_step", &LooksWithinALargeStep),
-    AddTest("step_loop/not_cancelled_after_the_end", &NotCancelledAfterTheEnd),
-};
 
 }  // namespace
 }  // namespace blockrnn::test

@@ -15,16 +15,21 @@ namespace blockrnn::test {
 
 enum class Type { kHalf, kBfloat16, kFloat, kDouble };
 
-// The types under test. A short run under a sanitizer compiles some of them
-// (run.sh), and left_out_types.cc stands in for the others.
-#if defined(BLOCKRNN_FLOAT_ONLY)
-inline constexpr Type kTypes[] = {Type::kFloat};
-#elif defined(BLOCKRNN_FLOAT_AND_BFLOAT16)
-inline constexpr Type kTypes[] = {Type::kBfloat16, Type::kFloat};
-#else
-inline constexpr Type kTypes[] = {Type::kHalf, Type::kBfloat16, Type::kFloat,
-                                  Type::kDouble};
+// The types under test: those that --//cc/kernels/cpu:types chooses.
+inline constexpr Type kTypes[] = {
+#if defined(BLOCKRNN_TEST_F16)
+    Type::kHalf,
 #endif
+#if defined(BLOCKRNN_TEST_BF16)
+    Type::kBfloat16,
+#endif
+#if defined(BLOCKRNN_TEST_F32)
+    Type::kFloat,
+#endif
+#if defined(BLOCKRNN_TEST_F64)
+    Type::kDouble,
+#endif
+};
 
 constexpr bool IsTested(Type type) {
   for (const Type tested : kTypes) {

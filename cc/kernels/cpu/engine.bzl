@@ -1,70 +1,104 @@
 """The CPU engine: the same sources once per instruction set, each into a library of its own."""
 
-load("//cc:copts.bzl", "COPTS")
+load("//cc:copts.bzl", "ENGINE_COPTS")
 
 # GCC 12 takes the _mm512_undefined_* of its own AVX-512 headers for uses of uninitialised variables.
 _AVX512 = ["-march=x86-64-v4", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 
-# Each base with what it is compiled with, and the sets that add to it for bfloat16 alone.
-_X86_64_BASES = {
-    "x86-64-v2": (["-march=x86-64-v2"], {}),
-    "x86-64-v3": (["-march=x86-64-v3"], {}),
-    "x86-64-v4": (_AVX512, {"x86-64-v4-bf16": ["-mavx512bf16"]}),
+# Each instruction set with what it is compiled with, and its base. A set that adds to its base for bfloat16 alone
+# has the objects of the other types in common with it.
+_ISAS = {
+    "generic": ([], "generic"),
+    "x86-64-v2": (["-march=x86-64-v2"], "x86-64-v2"),
+    "x86-64-v3": (["-march=x86-64-v3"], "x86-64-v3"),
+    "x86-64-v4": (_AVX512, "x86-64-v4"),
+    "x86-64-v4-bf16": (_AVX512 + ["-mavx512bf16"], "x86-64-v4"),
 }
 
-_ENGINE_COPTS = COPTS + [
-    # No rounding mode, trap or errno is ever looked at; NaN and infinity keep their meaning.
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    # A multiply-add is fused where the source says so and nowhere else: bits must not depend on inlining.
-    "-ffp-contract=off",
-    # Vectors are written as such. What the compiler would make of the loops over their last lanes takes a tenth of the
-    # time that it has, for nothing; loops of fixed counts (dropout's numbers) it still may.
-    "-fvect-cost-model=very-cheap",
-    # A packet type as a template argument loses an alignment attribute that Eigen states again where it counts.
-    "-Wno-ignored-attributes",
-    "-fvisibility=hidden",
-    "-fvisibility-inlines-hidden",
-]
+_TYPES = ["f16", "bf16", "f32", "f64"]
 
 _DEPS = ["//cc/core", "@local_tensorflow//:eigen"]
 
-def _base(base, base_copts, more_sets, srcs, hdrs, bfloat16_srcs):
-    """The engines of a base; the objects that its sets have in common are compiled once."""
-    common = "common_" + base
-    native.cc_library(
-        name = common,
-        srcs = srcs + hdrs,
-        copts = _ENGINE_COPTS + base_copts,
-        linkstatic = True,
-        deps = _DEPS,
-    )
-    sets = {base: []}
-    sets.update(more_sets)
-    names = []
-    for isa, copts in sets.items():
-        name = "libblockrnn_cpu_%s.so" % isa
-        names.append(name)
+# Of the instruction set that --//cc/kernels/cpu:isa names: options for code that includes more of the engine than
+# engine.h, the macro that holds the set's name, and the objects of the engine.
+ISA_COPTS = select({"//cc/kernels/cpu:isa_" + isa: copts for isa, (copts, _) in _ISAS.items()})
+ISA_DEFINES = select({"//cc/kernels/cpu:isa_" + isa: ["BLOCKRNN_ISA=\\\"%s\\\"" % isa] for isa in _ISAS})
+ISA_OBJECTS = select({"//cc/kernels/cpu:isa_" + isa: [":objects_" + isa] for isa in _ISAS})
+
+def type_defines():
+    """One macro per chosen type, for the tests."""
+    defines = []
+    for type in _TYPES:
+        defines += select({
+            "//cc/kernels/cpu:type_" + type: ["BLOCKRNN_TEST_%s=1" % type.upper()],
+            "//conditions:default": [],
+        })
+    return defines
+
+def _string_setting_impl(_):
+    return []
+
+string_setting = rule(implementation = _string_setting_impl, build_setting = config.string(flag = True))
+string_list_setting = rule(implementation = _string_setting_impl, build_setting = config.string_list(flag = True))
+
+def engine_settings(modes):
+    """The flags mode, isa and types (all of them by default), and a config_setting for each value.
+
+    generic runs on any processor; tools/cpp_tests.py names a better one.
+    """
+    string_setting(name = "mode", build_setting_default = "release")
+    string_setting(name = "isa", build_setting_default = "generic")
+    string_list_setting(name = "types", build_setting_default = _TYPES)
+    for setting, prefix, values in [("mode", "mode_", modes), ("isa", "isa_", _ISAS), ("types", "type_", _TYPES)]:
+        for value in values:
+            native.config_setting(
+                name = prefix + value,
+                flag_values = {":" + setting: value},
+                visibility = ["//visibility:public"],
+            )
+
+def _sources(type):
+    return select({
+        ":type_" + type: ["engine_%s.cc" % type],
+        "//conditions:default": [],
+    })
+
+def cpu_engines(name, hdrs):
+    """objects_<isa> for tests, libblockrnn_cpu_<isa>.so, and under `name` the libraries of this processor family.
+
+    Of a base, the objects that its sets have in common are compiled once.
+    """
+    for isa, (copts, base) in _ISAS.items():
+        if isa == base:
+            native.cc_library(
+                name = "common_" + base,
+                srcs = _sources("f16") + _sources("f32") + _sources("f64") + hdrs,
+                copts = ENGINE_COPTS + copts,
+                linkstatic = True,
+                deps = _DEPS,
+            )
+        native.cc_library(
+            name = "objects_" + isa,
+            srcs = ["engine.cc"] + _sources("bf16") + hdrs,
+            copts = ENGINE_COPTS + copts,
+            linkstatic = True,
+            local_defines = ["BLOCKRNN_ISA=\\\"%s\\\"" % isa],
+            deps = [":common_" + base] + _DEPS,
+            # Of a shared library nothing else asks for the one symbol.
+            alwayslink = True,
+        )
         native.cc_binary(
-            name = name,
-            srcs = bfloat16_srcs + hdrs,
-            copts = _ENGINE_COPTS + base_copts + copts + ["-DBLOCKRNN_ISA=\\\"%s\\\"" % isa],
+            name = "libblockrnn_cpu_%s.so" % isa,
             # One symbol leaves the library: nothing compiled for this instruction set can be linked in place of
             # another's.
             linkopts = ["-Wl,--version-script,$(location exports.lds)", "-Wl,-z,defs"],
             linkshared = True,
-            deps = [":exports.lds", ":" + common] + _DEPS,
+            deps = [":exports.lds", ":objects_" + isa],
         )
-    return names
-
-def cpu_engines(name, srcs, hdrs, bfloat16_srcs):
-    x86_64 = []
-    for base, (copts, more_sets) in _X86_64_BASES.items():
-        x86_64 += _base(base, copts, more_sets, srcs, hdrs, bfloat16_srcs)
     native.filegroup(
         name = name,
         srcs = select({
-            "@platforms//cpu:x86_64": x86_64,
-            "//conditions:default": _base("generic", [], {}, srcs, hdrs, bfloat16_srcs),
+            "@platforms//cpu:x86_64": ["libblockrnn_cpu_%s.so" % isa for isa in _ISAS if isa != "generic"],
+            "//conditions:default": ["libblockrnn_cpu_generic.so"],
         }),
     )

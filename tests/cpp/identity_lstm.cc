@@ -1,0 +1,43 @@
+// The forward functions of the LSTM with identity activations. Compiled for
+// the instruction set of the engine under test.
+
+#include "cc/core/activations.h"
+#include "cc/kernels/cpu/cells/lstm_block_cell.h"
+#include "cc/kernels/cpu/cells/lstm_forward.h"
+#include "tests/cpp/identity.h"
+
+namespace blockrnn::test {
+namespace {
+
+template <class T>
+cpu::Status Run(const LstmCellForwardArgs<T>& args,
+                const cpu::HostInterface& host) {
+  return cpu::LstmCellForward<T, IdentityActivations>(args, host);
+}
+template <class T>
+cpu::Status Run(const LstmSequenceForwardArgs<T>& args,
+                const cpu::HostInterface& host) {
+  return cpu::LstmSequenceForward<T, IdentityActivations>(args, host);
+}
+
+}  // namespace
+
+template <class Args>
+cpu::Status RunWithIdentity(const Args& args, const cpu::HostInterface& host) {
+  return Run(args, host);
+}
+
+#if defined(BLOCKRNN_TEST_F32)
+template cpu::Status RunWithIdentity(const LstmCellForwardArgs<float>&,
+                                     const cpu::HostInterface&);
+template cpu::Status RunWithIdentity(const LstmSequenceForwardArgs<float>&,
+                                     const cpu::HostInterface&);
+#endif
+#if defined(BLOCKRNN_TEST_F64)
+template cpu::Status RunWithIdentity(const LstmCellForwardArgs<double>&,
+                                     const cpu::HostInterface&);
+template cpu::Status RunWithIdentity(const LstmSequenceForwardArgs<double>&,
+                                     const cpu::HostInterface&);
+#endif
+
+}  // namespace blockrnn::test

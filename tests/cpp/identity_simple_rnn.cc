@@ -1,0 +1,33 @@
+// The forward functions of the simple RNN with identity activations. Compiled
+// for the instruction set of the engine under test.
+
+#include "cc/core/activations.h"
+#include "cc/kernels/cpu/cells/simple_rnn.h"
+#include "tests/cpp/identity.h"
+
+namespace blockrnn::test {
+namespace {
+
+template <class T>
+cpu::Status Run(const SimpleRnnForwardArgs<T>& args,
+                const cpu::HostInterface& host) {
+  return cpu::SimpleRnnForward<T, IdentityActivations>(args, host);
+}
+
+}  // namespace
+
+template <class Args>
+cpu::Status RunWithIdentity(const Args& args, const cpu::HostInterface& host) {
+  return Run(args, host);
+}
+
+#if defined(BLOCKRNN_TEST_F32)
+template cpu::Status RunWithIdentity(const SimpleRnnForwardArgs<float>&,
+                                     const cpu::HostInterface&);
+#endif
+#if defined(BLOCKRNN_TEST_F64)
+template cpu::Status RunWithIdentity(const SimpleRnnForwardArgs<double>&,
+                                     const cpu::HostInterface&);
+#endif
+
+}  // namespace blockrnn::test

@@ -1,0 +1,149 @@
+"""Builds and runs the C++ tests of the CPU engine, without TensorFlow's code.
+
+python tools/cpp_tests.py release|dev|asan|tsan [--length short|full] [--isa native|all|NAME]
+    [--types "f32 bf16"] [--family gru|lstm|simple_rnn|rnn_stack] [-- BAZEL_ARGUMENT...]
+python tools/cpp_tests.py fuzz [--seconds N]
+
+release is the engine as it is shipped, dev compiles fastest. asan is AddressSanitizer with
+UndefinedBehaviorSanitizer; in short it takes float and bfloat16 alone, tsan float alone. fuzz is
+libFuzzer and needs clang. The options of each are in .bazelrc and cc/copts.bzl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import build
+
+GOOGLETEST_MISSING = (
+    "GoogleTest's source is missing. Install libgtest-dev (Debian, Ubuntu: apt-get install "
+    "libgtest-dev), or set GOOGLETEST_SOURCE to a checkout of GoogleTest."
+)
+
+# The processor's flags that an instruction set of the engine needs, best set first.
+_X86_64_ISAS = {
+    "x86-64-v4-bf16": "avx512f avx512dq avx512cd avx512bw avx512vl avx512_bf16",
+    "x86-64-v4": "avx512f avx512dq avx512cd avx512bw avx512vl",
+    "x86-64-v3": "avx2 fma bmi2 f16c",
+    "x86-64-v2": "sse4_2 popcnt",
+}
+FAMILIES = ["gru", "lstm", "simple_rnn", "rnn_stack"]
+TYPES = ["f16", "bf16", "f32", "f64"]
+
+
+def machine_isas() -> list[str]:
+    """The engine's instruction sets that this machine runs, best first."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return ["generic"]
+    cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    flags = set(next(x for x in cpuinfo.splitlines() if x.startswith("flags")).split())
+    isas = [isa for isa, needed in _X86_64_ISAS.items() if flags.issuperset(needed.split())]
+    return [*isas, "generic"]
+
+
+def require_googletest() -> None:
+    """Ends the program with what to do where its source is missing and cannot be installed."""
+
+    def present() -> bool:
+        source = Path(os.environ.get("GOOGLETEST_SOURCE") or "/usr/src/googletest")
+        return (source / "googletest" / "src" / "gtest-all.cc").exists()
+
+    if not present():
+        report = "" if "GOOGLETEST_SOURCE" in os.environ else build.apt_install("libgtest-dev")
+        if not present():
+            sys.exit(f"{report}{GOOGLETEST_MISSING}")
+
+
+def find_clang() -> str:
+    for name in ["clang", *(f"clang-{version}" for version in range(20, 10, -1))]:
+        found = shutil.which(name)
+        if found:
+            return found
+    sys.exit("The fuzzer needs clang on PATH (Debian, Ubuntu: apt-get install clang).")
+
+
+def engine_flags(isa: str, types: list[str]) -> list[str]:
+    flags = [f"--//cc/kernels/cpu:isa={isa}"]
+    if types:
+        # Tests that show that a wrong number is seen take float.
+        chosen = [name for name in TYPES if name in types or name == "f32"]
+        flags.append(f"--//cc/kernels/cpu:types={','.join(chosen)}")
+    return flags
+
+
+def test(arguments: argparse.Namespace) -> int:
+    """Runs the tests for each instruction set; returns the worst exit status."""
+    isas = {"native": machine_isas()[:1], "all": machine_isas()}.get(arguments.isa)
+    flags = ["--config=full"] if arguments.length == "full" else []
+    if arguments.mode in ("asan", "tsan") and arguments.length == "short":
+        flags.append(f"--config={arguments.mode}-short")
+    elif arguments.mode != "release":
+        flags.append(f"--config={arguments.mode}")
+    target = f"//tests/cpp:{arguments.family}_test" if arguments.family else "//tests/cpp:all"
+    worst = 0
+    for isa in isas or [arguments.isa]:
+        print(f"== {arguments.mode} {arguments.length} {isa}", flush=True)
+        done = build.run_bazel(
+            "test",
+            *build.DISK_CACHE,
+            *flags,
+            *engine_flags(isa, arguments.types),
+            *arguments.bazel,
+            target,
+        )
+        worst = max(worst, done.returncode)
+    return worst
+
+
+def fuzz(seconds: int) -> int:
+    """Searches for so many seconds; what it finds stays in .build/corpus."""
+    compiler = find_clang()
+    done = build.run_bazel(
+        "build",
+        *build.DISK_CACHE,
+        "--config=fuzz",
+        f"--repo_env=CC={compiler}",
+        *engine_flags(machine_isas()[0], []),
+        "//tests/cpp:fuzzer",
+    )
+    if done.returncode:
+        return done.returncode
+    where = build.run_bazel(
+        "info", "--config=fuzz", f"--repo_env=CC={compiler}", "bazel-bin", capture=True
+    )
+    corpus = build.SCRATCH / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    fuzzer = Path(where.stdout.strip()) / "tests" / "cpp" / "fuzzer"
+    limits = [f"-max_total_time={seconds}", "-max_len=24", "-print_final_stats=1"]
+    return os.spawnve(
+        os.P_WAIT,
+        str(fuzzer),
+        [str(fuzzer), *limits, str(corpus)],
+        {**os.environ, "UBSAN_OPTIONS": "print_stacktrace=1"},
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("mode", choices=["release", "dev", "asan", "tsan", "fuzz"])
+    parser.add_argument("--length", choices=["short", "full"], default="short")
+    parser.add_argument("--isa", default="native")
+    parser.add_argument("--types", type=str.split, default=[])
+    parser.add_argument("--family", choices=["", *FAMILIES], default="")
+    parser.add_argument("--seconds", type=int, default=600)
+    parser.add_argument("bazel", nargs="*", help="passed on, behind --")
+    arguments = parser.parse_args()
+    unknown = set(arguments.types) - set(TYPES)
+    if unknown:
+        parser.error(f"unknown types {', '.join(sorted(unknown))}; there are {', '.join(TYPES)}")
+    require_googletest()
+    sys.exit(fuzz(arguments.seconds) if arguments.mode == "fuzz" else test(arguments))
+
+
+if __name__ == "__main__":
+    main()
