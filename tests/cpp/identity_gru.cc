@@ -5,6 +5,7 @@
 #include "cc/kernels/cpu/cells/gru_after_forward.h"
 #include "cc/kernels/cpu/cells/gru_block_cell.h"
 #include "cc/kernels/cpu/cells/gru_forward.h"
+#include "cc/kernels/cpu/threads/executor.h"
 #include "tests/cpp/identity.h"
 
 namespace blockrnn::test {
@@ -12,25 +13,26 @@ namespace {
 
 template <class T>
 cpu::Status Run(const GruCellForwardArgs<T>& args,
-                const cpu::HostInterface& host) {
-  return cpu::GruCellForward<T, IdentityActivations>(args, host);
+                const cpu::Executor& executor) {
+  return cpu::GruCellForward<T, IdentityActivations>(args, executor);
 }
 template <class T>
 cpu::Status Run(const GruSequenceForwardArgs<T>& args,
-                const cpu::HostInterface& host) {
-  return cpu::GruSequenceForward<T, IdentityActivations>(args, host);
+                const cpu::Executor& executor) {
+  return cpu::GruSequenceForward<T, IdentityActivations>(args, executor);
 }
 template <class T>
 cpu::Status Run(const GruAfterSequenceForwardArgs<T>& args,
-                const cpu::HostInterface& host) {
-  return cpu::GruAfterSequenceForward<T, IdentityActivations>(args, host);
+                const cpu::Executor& executor) {
+  return cpu::GruAfterSequenceForward<T, IdentityActivations>(args, executor);
 }
 
 }  // namespace
 
 template <class Args>
 cpu::Status RunWithIdentity(const Args& args, const cpu::HostInterface& host) {
-  return Run(args, host);
+  const cpu::Executor executor(host);
+  return Run(args, executor);
 }
 
 #if defined(BLOCKRNN_TEST_F32)

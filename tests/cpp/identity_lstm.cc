@@ -4,6 +4,7 @@
 #include "cc/core/activations.h"
 #include "cc/kernels/cpu/cells/lstm_block_cell.h"
 #include "cc/kernels/cpu/cells/lstm_forward.h"
+#include "cc/kernels/cpu/threads/executor.h"
 #include "tests/cpp/identity.h"
 
 namespace blockrnn::test {
@@ -11,20 +12,21 @@ namespace {
 
 template <class T>
 cpu::Status Run(const LstmCellForwardArgs<T>& args,
-                const cpu::HostInterface& host) {
-  return cpu::LstmCellForward<T, IdentityActivations>(args, host);
+                const cpu::Executor& executor) {
+  return cpu::LstmCellForward<T, IdentityActivations>(args, executor);
 }
 template <class T>
 cpu::Status Run(const LstmSequenceForwardArgs<T>& args,
-                const cpu::HostInterface& host) {
-  return cpu::LstmSequenceForward<T, IdentityActivations>(args, host);
+                const cpu::Executor& executor) {
+  return cpu::LstmSequenceForward<T, IdentityActivations>(args, executor);
 }
 
 }  // namespace
 
 template <class Args>
 cpu::Status RunWithIdentity(const Args& args, const cpu::HostInterface& host) {
-  return Run(args, host);
+  const cpu::Executor executor(host);
+  return Run(args, executor);
 }
 
 #if defined(BLOCKRNN_TEST_F32)

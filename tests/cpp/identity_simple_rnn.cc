@@ -3,6 +3,7 @@
 
 #include "cc/core/activations.h"
 #include "cc/kernels/cpu/cells/simple_rnn.h"
+#include "cc/kernels/cpu/threads/executor.h"
 #include "tests/cpp/identity.h"
 
 namespace blockrnn::test {
@@ -10,15 +11,16 @@ namespace {
 
 template <class T>
 cpu::Status Run(const SimpleRnnForwardArgs<T>& args,
-                const cpu::HostInterface& host) {
-  return cpu::SimpleRnnForward<T, IdentityActivations>(args, host);
+                const cpu::Executor& executor) {
+  return cpu::SimpleRnnForward<T, IdentityActivations>(args, executor);
 }
 
 }  // namespace
 
 template <class Args>
 cpu::Status RunWithIdentity(const Args& args, const cpu::HostInterface& host) {
-  return Run(args, host);
+  const cpu::Executor executor(host);
+  return Run(args, executor);
 }
 
 #if defined(BLOCKRNN_TEST_F32)

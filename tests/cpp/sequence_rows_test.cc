@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cc/core/sequence_args.h"
+#include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/scratch.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"
@@ -30,12 +31,12 @@ struct Met {
 Met Meet(const SequenceRows& rows, const Dims& d) {
   Met met(d);
   for (int64_t step = 0; step < rows.steps(); ++step) {
-    for (int64_t b = 0; b < rows.Active(step); ++b) {
-      ++met.taking_part[rows.InMemory(step, b)];
+    for (int64_t b = 0; b < rows.ActiveRows(step); ++b) {
+      ++met.taking_part[rows.MemoryRow(step, b)];
     }
   }
   for (int64_t b = 0; b < d.batch && rows.HasUnused(); ++b) {
-    rows.ForEachUnused(b, [&](int64_t row) { ++met.unused[row]; });
+    rows.ForEachUnusedRow(b, [&](int64_t row) { ++met.unused[row]; });
   }
   return met;
 }
@@ -72,7 +73,8 @@ TEST(SequenceRows, EveryStepHasItsPlace) {
       Sequence sequence;
       call.Fill(&sequence);
       TestHost host(HostOptions{});
-      cpu::Scratch scratch(host.host());
+      const cpu::Executor executor(host.host());
+      cpu::Scratch scratch(executor);
       const SequenceRows rows(sequence.shape, sequence.mask, &scratch);
       const Met got = Meet(rows, d);
       const Met want = Expected(steps, d);
@@ -91,11 +93,12 @@ TEST(SequenceRows, WideStatesHaveSmallBlocks) {
   shape.batch = 16;
   shape.input = shape.units = 8;
   TestHost host(HostOptions{});
-  cpu::Scratch scratch(host.host());
+  const cpu::Executor executor(host.host());
+  cpu::Scratch scratch(executor);
   constexpr int64_t kWidth = 4096;
   const SequenceRows narrow(shape, nullptr, &scratch);
   const SequenceRows wide(shape, nullptr, &scratch, kWidth);
-  EXPECT_LT(wide.MostRowsInBlock(), narrow.MostRowsInBlock() / 8);
+  EXPECT_LT(wide.MaxRowsInBlock(), narrow.MaxRowsInBlock() / 8);
 }
 
 }  // namespace

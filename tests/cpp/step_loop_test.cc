@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
+#include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/scratch.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"
@@ -126,15 +127,17 @@ Ran RunLoop(const StepLoop& loop, StepSplit split, const HostOptions& options,
   TestHost host(options);
   auto record = std::make_unique<Record>(loop);
   Ran ran;
-  ran.status = cpu::RunSteps(
-      host.host(), loop, split,
-      [&](Share share) { return share.Of(loop.rows); },
-      [&](int64_t step, int stage, Share share, Range rows) {
-        if (held_up && (3 * step + stage + share.piece) % 7 == 0) {
-          std::this_thread::sleep_for(std::chrono::microseconds(100));
-        }
-        record->Do(step, stage, share, rows);
-      });
+  {
+    const cpu::Executor executor(host.host());
+    ran.status = cpu::RunSteps(
+        executor, loop, split, [&](Share share) { return share.Of(loop.rows); },
+        [&](int64_t step, int stage, Share share, Range rows) {
+          if (held_up && (3 * step + stage + share.piece) % 7 == 0) {
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+          }
+          record->Do(step, stage, share, rows);
+        });
+  }
   ran.calls = record->calls();
   EXPECT_EQ(ran.status == cpu::Status::kOk ? record->Problems()
                                            : record->OrderProblems(),
@@ -170,7 +173,7 @@ void ExpectWhole(const StepLoop& loop, StepSplit split,
   EXPECT_EQ(ran.status, cpu::Status::kOk);
 }
 
-// With more threads than StageTeam::kMostPieces, too, and than the pool has.
+// With more threads than StagedSection::kMaxPieces, too, and than the pool has.
 TEST(StepLoop, OnceAndInOrder) {
   for (const StepLoop& loop : Loops()) {
     for (const StepSplit split : kSplits) {
@@ -239,7 +242,7 @@ TEST(StepLoop, StopsWhenCancelled) {
 // A step that takes long is left before it is over.
 TEST(StepLoop, LooksWithinALargeStep) {
   StepLoop loop = Loop(1, 2, 4800, 2);
-  loop.multiplies = 100e9;
+  loop.macs = 100e9;
   for (const StepSplit split : {StepSplit::kNone, StepSplit::kRows}) {
     for (const int threads : {1, 3}) {
       HostOptions options;
@@ -283,15 +286,15 @@ TEST(StepLoop, SharedSequencesTakeEverySplit) {
       for (const Dims& dims : SharedSequences()) {
         StepLoop loop = Loop(dims.steps, 1, dims.batch,
                              (dims.units + kWidestPanel - 1) / kWidestPanel);
-        loop.multiplies =
-            static_cast<double>(dims.batch * dims.units * dims.units);
+        loop.macs = static_cast<double>(dims.batch * dims.units * dims.units);
         SequenceShape shape;
         shape.steps = dims.steps;
         shape.batch = dims.batch;
         shape.input = dims.input;
         shape.units = dims.units;
         TestHost host(HostOptions{});
-        cpu::Scratch scratch(host.host());
+        const cpu::Executor executor(host.host());
+        cpu::Scratch scratch(executor);
         const cpu::SequenceRows rows(shape, nullptr, &scratch);
         taken |= (rows.BlockFrom(0).steps < dims.steps) == many_blocks &&
                  cpu::ChooseSplit(loop, 2) == split;

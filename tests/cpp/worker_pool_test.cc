@@ -16,7 +16,7 @@
 namespace blockrnn::test {
 namespace {
 
-using WorkerPool = cpu::Crew;
+using cpu::WorkerPool;
 
 // A host whose threads start when the test says so.
 class ManualHost {
@@ -45,67 +45,105 @@ class ManualHost {
   std::vector<std::pair<void (*)(void*), void*>> asked_;
 };
 
-void Count(void* count) { static_cast<std::atomic<int>*>(count)->fetch_add(1); }
+// Counts its runs, and itself while it lives.
+class Count : public cpu::SharedWork {
+ public:
+  Count(std::atomic<int>* runs, std::atomic<int>* alive)
+      : runs_(runs), alive_(alive) {
+    alive_->fetch_add(1);
+  }
+  ~Count() override { alive_->fetch_sub(1); }
+
+ protected:
+  void Work() override { runs_->fetch_add(1); }
+
+ private:
+  std::atomic<int>* const runs_;
+  std::atomic<int>* const alive_;
+};
+
+// A pool of a host's workers, and work for it. The work is gone once all its
+// runs are over.
+class Workers {
+ public:
+  explicit Workers(const cpu::HostInterface& host)
+      : pool_(new WorkerPool(host.context, host.schedule,
+                             host.num_threads - 1)) {}
+  ~Workers() { EXPECT_EQ(alive_, 0) << "work that nobody freed"; }
+
+  void Schedule(int runs) {
+    auto* const work = new Count(&runs_, &alive_);
+    for (int k = 0; k < runs; ++k) {
+      work->Ref();
+      pool_->Schedule(work);
+    }
+    work->Unref();
+  }
+  void Close() { pool_->Close(); }
+  int runs() const { return runs_; }
+
+ private:
+  WorkerPool* const pool_;
+  std::atomic<int> runs_{0};
+  std::atomic<int> alive_{0};
+};
 
 // A worker takes what comes while it runs, so the host is not asked again.
 TEST(WorkerPool, OneWorkerRunsAll) {
   ManualHost host(2);
-  auto* workers = new WorkerPool(host.host());
-  std::atomic<int> runs{0};
-  for (int k = 0; k < 5; ++k) workers->Schedule(&Count, &runs);
+  Workers workers(host.host());
+  workers.Schedule(5);
   EXPECT_EQ(host.asked(), 1);
   host.Run();
-  EXPECT_EQ(runs, 5);
-  workers->Schedule(&Count, &runs);
+  EXPECT_EQ(workers.runs(), 5);
+  workers.Schedule(1);
   EXPECT_EQ(host.asked(), 2) << "the worker had returned";
   host.Run(1);
-  workers->Dismiss();
-  EXPECT_EQ(runs, 6);
+  workers.Close();
+  EXPECT_EQ(workers.runs(), 6);
 }
 
 // The host is not asked for more threads than the call may use.
 TEST(WorkerPool, NoMoreThanTheCallMayUse) {
   ManualHost host(4);
-  auto* workers = new WorkerPool(host.host());
-  std::atomic<int> runs{0};
-  for (int k = 0; k < 9; ++k) workers->Schedule(&Count, &runs);
+  Workers workers(host.host());
+  workers.Schedule(9);
   EXPECT_EQ(host.asked(), 3);
-  workers->Dismiss();
-  EXPECT_EQ(runs, 9);
+  workers.Close();
+  EXPECT_EQ(workers.runs(), 9);
   host.Run();  // late: the call is over, and the last of them frees the pool
-  EXPECT_EQ(runs, 9) << "late workers ran something again";
+  EXPECT_EQ(workers.runs(), 9) << "late workers ran something again";
 }
 
 // A queue that is full, with no worker that starts, loses nothing.
 TEST(WorkerPool, FullQueue) {
   ManualHost host(2);
-  auto* workers = new WorkerPool(host.host());
-  std::atomic<int> runs{0};
-  for (int k = 0; k < 1000; ++k) workers->Schedule(&Count, &runs);
-  workers->Dismiss();
+  Workers workers(host.host());
+  workers.Schedule(1000);
+  workers.Close();
   host.Run();
-  EXPECT_EQ(runs, 1000);
+  EXPECT_EQ(workers.runs(), 1000);
 }
 
-// Closures that schedule others, from several threads, with workers that come
+// Work that schedules other work, from several threads, with workers that come
 // and go.
-struct Tree {
-  WorkerPool* workers;
-  std::atomic<int>* runs;
-  int depth;
-};
+class Tree : public cpu::SharedWork {
+ public:
+  Tree(WorkerPool* workers, std::atomic<int>* runs, int depth)
+      : workers_(workers), runs_(runs), depth_(depth) {}
 
-void Grow(void* arg) {
-  const auto* tree = static_cast<Tree*>(arg);
-  if (tree->depth > 0) {
-    for (int k = 0; k < 2; ++k) {
-      tree->workers->Schedule(
-          &Grow, new Tree{tree->workers, tree->runs, tree->depth - 1});
+  void Work() override {
+    for (int k = 0; k < 2 && depth_ > 0; ++k) {
+      workers_->Schedule(new Tree(workers_, runs_, depth_ - 1));
     }
+    runs_->fetch_add(1);
   }
-  tree->runs->fetch_add(1);
-  delete tree;
-}
+
+ private:
+  WorkerPool* const workers_;
+  std::atomic<int>* const runs_;
+  const int depth_;
+};
 
 TEST(WorkerPool, ConcurrentCalls) {
   constexpr int kDepth = 9, kTrees = 4, kRuns = kTrees * ((2 << kDepth) - 1);
@@ -114,15 +152,19 @@ TEST(WorkerPool, ConcurrentCalls) {
     options.num_threads = 4;
     options.pool = pool;
     TestHost host(options);
+    const cpu::HostInterface& interface = host.host();
     std::atomic<int> runs{0};
-    auto* workers = new WorkerPool(host.host());
+    auto* workers = new WorkerPool(interface.context, interface.schedule,
+                                   interface.num_threads - 1);
     std::vector<std::thread> callers;
     for (int k = 0; k < kTrees; ++k) {
-      callers.emplace_back([&] { Grow(new Tree{workers, &runs, kDepth}); });
+      callers.emplace_back([&] {
+        cpu::SharedWork::RunWorker(new Tree(workers, &runs, kDepth));
+      });
     }
     for (std::thread& caller : callers) caller.join();
     while (runs < kRuns) std::this_thread::yield();
-    workers->Dismiss();
+    workers->Close();
     host.FreeScratch();
     host.FinishClosures();
     EXPECT_EQ(host.Problems(), "");
