@@ -1,86 +1,108 @@
-// Defines how a kernel fills the pointers of an engine's argument struct: a
-// list of {member, name of the op's input or output}. Names become positions by
-// the op's row, at compile time where the row is known then; a name that the
-// row does not have is a compile error.
+// Fills the pointers of an engine's argument struct from an op's inputs and
+// outputs. Which goes where follows from the names, and is known when the
+// library is compiled: a name that matches nothing is a compile error.
 
 #ifndef BLOCKRNN_KERNELS_ARGUMENT_FIELDS_H_
 #define BLOCKRNN_KERNELS_ARGUMENT_FIELDS_H_
 
 #include <array>
 #include <cstddef>
+#include <iterator>
 #include <string_view>
 
+#include "cc/kernels/argument_members.h"
 #include "cc/kernels/kernel_util.h"
 #include "cc/ops/op_spec.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace blockrnn {
 
-// What a kernel lists.
-template <class Args, class T>
-struct InputField {
-  const T* Args::*member;
-  const char* name;
+// How an op's names differ from those of the engine's struct.
+struct FieldNames {
+  const char* renamed = "";  // "member=argument", separated by spaces
+  const char* unread = "";   // arguments of type T without a member
 };
 
 template <class Args, class T>
-struct OutputField {
-  T* Args::*member;
-  const char* name;
-};
-
-// What becomes of it.
-template <class Args, class T, size_t kInputs, size_t kOutputs>
-struct ArgumentFields {
-  struct Input {
-    const T* Args::*member = nullptr;
-    int index = 0;
-    bool optional = false;  // nullptr where it is left out
-  };
-  struct Output {
-    T* Args::*member = nullptr;
-    int index = 0;
-    bool saved = false;  // for backward; nullptr without is_training
-  };
-  std::array<Input, kInputs> inputs = {};
-  std::array<Output, kOutputs> outputs = {};
+class ArgumentFields {
+ public:
+  // Members that the row has no argument for stay nullptr.
+  constexpr ArgumentFields(const OpSpec& row, const FieldNames& names) {
+    for (const auto& member : Members::in) {
+      const int index = Find(row.inputs, member.name, names.renamed);
+      if (index < 0) continue;
+      const bool optional = Has(row.inputs, index, "]?");
+      inputs_[num_inputs_++] = {member.member, index, optional};
+    }
+    for (const auto& member : Members::out) {
+      const int index = Find(row.outputs, member.name, names.renamed);
+      if (index < 0) continue;
+      outputs_[num_outputs_++] = {member.member, index,
+                                  Has(row.outputs, index, "[K*")};
+    }
+    CheckAllFound(row.inputs, names.unread, inputs_, num_inputs_);
+    CheckAllFound(row.outputs, names.unread, outputs_, num_outputs_);
+  }
 
   void Fill(tensorflow::OpKernelContext* ctx, bool is_training,
             Args* args) const {
-    for (const Input& input : inputs) {
-      args->*input.member = input.optional && LeftOut(ctx, input.index)
-                                ? nullptr
-                                : blockrnn::Input<T>(ctx, input.index);
+    for (int i = 0; i < num_inputs_; ++i) {
+      const Field<const T>& input = inputs_[i];
+      if (input.may_lack && LeftOut(ctx, input.index)) continue;
+      args->*input.member = Input<T>(ctx, input.index);
     }
-    for (const Output& output : outputs) {
-      if (output.saved && !is_training) continue;
-      args->*output.member = blockrnn::Output<T>(ctx, output.index);
+    for (int i = 0; i < num_outputs_; ++i) {
+      const Field<T>& output = outputs_[i];
+      if (output.may_lack && !is_training) continue;
+      args->*output.member = Output<T>(ctx, output.index);
     }
   }
-};
 
-// The fields by the row's positions.
-template <class Args, class T, size_t kInputs, size_t kOutputs>
-constexpr ArgumentFields<Args, T, kInputs, kOutputs> Fields(
-    const OpSpec& row, const InputField<Args, T> (&inputs)[kInputs],
-    const OutputField<Args, T> (&outputs)[kOutputs]) {
-  ArgumentFields<Args, T, kInputs, kOutputs> fields;
-  for (size_t i = 0; i < kInputs; ++i) {
-    const int index = InputAt(row, inputs[i].name);
-    const std::string_view text = ArgumentText(row.inputs, index);
-    fields.inputs[i].member = inputs[i].member;
-    fields.inputs[i].index = index;
-    fields.inputs[i].optional = text.find("]?") != std::string_view::npos;
+ private:
+  using Members = ArgumentMembers<Args>;
+
+  template <class Element>
+  struct Field {
+    Element* Args::*member = nullptr;
+    int index = 0;
+    // Stays nullptr where an input is left out; where an output, saved for
+    // backward, is empty without is_training.
+    bool may_lack = false;
+  };
+
+  static constexpr bool Has(std::string_view list, int index,
+                            std::string_view mark) {
+    return ArgumentText(list, index).find(mark) != std::string_view::npos;
   }
-  for (size_t i = 0; i < kOutputs; ++i) {
-    const int index = OutputAt(row, outputs[i].name);
-    const std::string_view text = ArgumentText(row.outputs, index);
-    fields.outputs[i].member = outputs[i].member;
-    fields.outputs[i].index = index;
-    fields.outputs[i].saved = text.find("[K*") != std::string_view::npos;
+
+  static constexpr int Find(std::string_view list, std::string_view member,
+                            std::string_view renamed) {
+    while (!renamed.empty()) {
+      std::string_view pair = NextPart(&renamed, ' ');
+      if (NextPart(&pair, '=') == member) return IndexIn(list, pair);
+    }
+    return FindArgument(list, member);
   }
-  return fields;
-}
+
+  template <class Fields>
+  static constexpr void CheckAllFound(std::string_view list,
+                                      std::string_view unread,
+                                      const Fields& fields, int count) {
+    for (int index = 0; !list.empty(); ++index) {
+      const std::string_view argument = NextPart(&list, ' ');
+      const std::string_view name = ArgumentName(argument);
+      bool found = argument[name.size()] == ':' ||  // of another type than T
+                   FindArgument(unread, name) >= 0;
+      for (int i = 0; i < count; ++i) found |= fields[i].index == index;
+      if (!found) NoSuchName(name);
+    }
+  }
+
+  std::array<Field<const T>, std::size(Members::in)> inputs_ = {};
+  std::array<Field<T>, std::size(Members::out)> outputs_ = {};
+  int num_inputs_ = 0;
+  int num_outputs_ = 0;
+};
 
 }  // namespace blockrnn
 

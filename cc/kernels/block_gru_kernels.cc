@@ -14,15 +14,7 @@ struct BlockGru : OpMapping {
   using OpMapping::OpMapping;
   using Args = GruSequenceForwardArgs<T>;
   static constexpr const OpSpec& kRow = Row("BlockGRU");
-  static constexpr auto kFields = Fields<Args, T>(
-      kRow,
-      {{&Args::x, "x"},
-       {&Args::h_prev, "h_prev"},
-       {&Args::w_ru_x, "w_ru"},
-       {&Args::w_c_x, "w_c"},
-       {&Args::b_ru, "b_ru"},
-       {&Args::b_c, "b_c"}},
-      {{&Args::r, "r"}, {&Args::u, "u"}, {&Args::c, "c"}, {&Args::h, "h"}});
+  static constexpr FieldNames kNames = {"w_ru_x=w_ru w_c_x=w_c", ""};
 
   void Complete(tensorflow::OpKernelContext*, const Bindings& bound,
                 Args* args) const {
@@ -37,23 +29,9 @@ struct BlockGruGrad : OpMapping {
   using OpMapping::OpMapping;
   using Args = GruSequenceBackwardArgs<T>;
   static constexpr const OpSpec& kRow = Row("BlockGRUGrad");
-  static constexpr auto kFields =
-      Fields<Args, T>(kRow,
-                      {{&Args::x, "x"},
-                       {&Args::h_prev, "h_prev"},
-                       {&Args::w_ru_x, "w_ru"},
-                       {&Args::w_c_x, "w_c"},
-                       {&Args::r, "r"},
-                       {&Args::u, "u"},
-                       {&Args::c, "c"},
-                       {&Args::h, "h"},
-                       {&Args::h_grad, "h_grad"}},
-                      {{&Args::x_grad, "x_grad"},
-                       {&Args::h_prev_grad, "h_prev_grad"},
-                       {&Args::w_ru_x_grad, "w_ru_grad"},
-                       {&Args::w_c_x_grad, "w_c_grad"},
-                       {&Args::b_ru_grad, "b_ru_grad"},
-                       {&Args::b_c_grad, "b_c_grad"}});
+  static constexpr FieldNames kNames = {
+      "w_ru_x=w_ru w_c_x=w_c w_ru_x_grad=w_ru_grad w_c_x_grad=w_c_grad",
+      "b_ru b_c"};
 
   void Complete(tensorflow::OpKernelContext*, const Bindings& bound,
                 Args* args) const {

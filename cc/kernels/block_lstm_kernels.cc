@@ -12,28 +12,11 @@
 namespace blockrnn {
 
 template <class T, bool kV2>
-struct BlockLstmOf : OpMapping {
+struct BlockLstmOf : LstmMapping {
+  using LstmMapping::LstmMapping;
   using Args = LstmSequenceForwardArgs<T>;
   static constexpr const OpSpec& kRow = Row(kV2 ? "BlockLSTMV2" : "BlockLSTM");
-  static constexpr auto kFields = Fields<Args, T>(kRow,
-                                                  {{&Args::x, "x"},
-                                                   {&Args::cs_prev, "cs_prev"},
-                                                   {&Args::h_prev, "h_prev"},
-                                                   {&Args::w_x, "w"},
-                                                   {&Args::wci, "wci"},
-                                                   {&Args::wcf, "wcf"},
-                                                   {&Args::wco, "wco"},
-                                                   {&Args::b, "b"}},
-                                                  {{&Args::i, "i"},
-                                                   {&Args::cs, "cs"},
-                                                   {&Args::f, "f"},
-                                                   {&Args::o, "o"},
-                                                   {&Args::ci, "ci"},
-                                                   {&Args::co, "co"},
-                                                   {&Args::h, "h"}});
-
-  explicit BlockLstmOf(tensorflow::OpKernelConstruction* ctx)
-      : options(LstmOptionsOf(ctx)) {}
+  static constexpr FieldNames kNames = {"w_x=w", ""};
 
   void Complete(tensorflow::OpKernelContext*, const Bindings& bound,
                 Args* args) const {
@@ -41,44 +24,15 @@ struct BlockLstmOf : OpMapping {
     args->options = options;
     args->w_h = args->w_x + bound['I'] * kLstmGates * bound['H'];
   }
-
-  LstmOptions options;
 };
 
 template <class T, bool kV2>
-struct BlockLstmGradOf : OpMapping {
+struct BlockLstmGradOf : LstmMapping {
+  using LstmMapping::LstmMapping;
   using Args = LstmSequenceBackwardArgs<T>;
   static constexpr const OpSpec& kRow =
       Row(kV2 ? "BlockLSTMGradV2" : "BlockLSTMGrad");
-  static constexpr auto kFields =
-      Fields<Args, T>(kRow,
-                      {{&Args::x, "x"},
-                       {&Args::cs_prev, "cs_prev"},
-                       {&Args::h_prev, "h_prev"},
-                       {&Args::w_x, "w"},
-                       {&Args::wci, "wci"},
-                       {&Args::wcf, "wcf"},
-                       {&Args::wco, "wco"},
-                       {&Args::i, "i"},
-                       {&Args::cs, "cs"},
-                       {&Args::f, "f"},
-                       {&Args::o, "o"},
-                       {&Args::ci, "ci"},
-                       {&Args::co, "co"},
-                       {&Args::h, "h"},
-                       {&Args::cs_grad, "cs_grad"},
-                       {&Args::h_grad, "h_grad"}},
-                      {{&Args::x_grad, "x_grad"},
-                       {&Args::cs_prev_grad, "cs_prev_grad"},
-                       {&Args::h_prev_grad, "h_prev_grad"},
-                       {&Args::w_x_grad, "w_grad"},
-                       {&Args::wci_grad, "wci_grad"},
-                       {&Args::wcf_grad, "wcf_grad"},
-                       {&Args::wco_grad, "wco_grad"},
-                       {&Args::b_grad, "b_grad"}});
-
-  explicit BlockLstmGradOf(tensorflow::OpKernelConstruction* ctx)
-      : options(LstmOptionsOf(ctx)) {}
+  static constexpr FieldNames kNames = {"w_x=w w_x_grad=w_grad", "b"};
 
   void Complete(tensorflow::OpKernelContext*, const Bindings& bound,
                 Args* args) const {
@@ -88,8 +42,6 @@ struct BlockLstmGradOf : OpMapping {
     args->w_h = args->w_x + of_x;
     args->w_h_grad = args->w_x_grad + of_x;
   }
-
-  LstmOptions options;
 };
 
 template <class T>

@@ -87,15 +87,8 @@ class CudnnRnnOp : public CudnnRnnKernel {
 
  private:
   using Args = RnnStackForwardArgs<T>;
-  static constexpr auto kFields =
-      Fields<Args, T>(Row("CudnnRNN"),
-                      {{&Args::input, "input"},
-                       {&Args::input_h, "input_h"},
-                       {&Args::input_c, "input_c"},
-                       {&Args::params, "params"}},
-                      {{&Args::output, "output"},
-                       {&Args::output_h, "output_h"},
-                       {&Args::output_c, "output_c"}});
+  static constexpr ArgumentFields<Args, T> kFields{Row("CudnnRNN"),
+                                                   {"", "reserve_space"}};
 
   float dropout() const { return attrs().is_training ? attrs().dropout : 0; }
 
@@ -125,24 +118,10 @@ template <class T, class Device>
 class CudnnRnnBackpropOp : public CudnnRnnKernel {
  public:
   explicit CudnnRnnBackpropOp(OpKernelConstruction* ctx)
-      : CudnnRnnKernel(ctx), device_(ctx) {
-    if (!ctx->status().ok()) return;
-    const OpSpec& row = Row(op());
-    reserve_space_ = InputAt(row, "reserve_space");
-    fields_ = Fields<Args, T>(row,
-                              {{&Args::input, "input"},
-                               {&Args::input_h, "input_h"},
-                               {&Args::input_c, "input_c"},
-                               {&Args::params, "params"},
-                               {&Args::output, "output"},
-                               {&Args::output_backprop, "output_backprop"},
-                               {&Args::output_h_backprop, "output_h_backprop"},
-                               {&Args::output_c_backprop, "output_c_backprop"}},
-                              {{&Args::input_backprop, "input_backprop"},
-                               {&Args::input_h_backprop, "input_h_backprop"},
-                               {&Args::input_c_backprop, "input_c_backprop"},
-                               {&Args::params_backprop, "params_backprop"}});
-  }
+      : CudnnRnnKernel(ctx),
+        device_(ctx),
+        reserve_space_(InputAt(Row(op()), "reserve_space")),
+        fields_(Row(op()), {"", "output_h output_c reserve_space"}) {}
 
   void Compute(OpKernelContext* ctx) override {
     CudnnRnnCall call;
@@ -196,8 +175,8 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
   }
 
   Device device_;
-  int reserve_space_ = 0;
-  ArgumentFields<Args, T, 8, 4> fields_;
+  const int reserve_space_;
+  const ArgumentFields<Args, T> fields_;
 };
 
 [[maybe_unused]] const bool cudnn_rnn_registered =

@@ -7,7 +7,7 @@
 //   struct Example : OpMapping {
 //     using Args = …;                                  // the engine's
 //     static constexpr const OpSpec& kRow = Row("Example");
-//     static constexpr auto kFields = Fields<Args, T>(kRow, {…}, {…});
+//     static constexpr FieldNames kNames = {…};        // where they differ
 //     explicit Example(OpKernelConstruction* ctx);     // reads attrs, if any
 //     void Complete(…) const;                          // sets all else, if any
 //   };
@@ -31,6 +31,8 @@
 namespace blockrnn {
 
 struct OpMapping {
+  static constexpr FieldNames kNames = {};
+
   OpMapping() = default;
   explicit OpMapping(tensorflow::OpKernelConstruction*) {}
 
@@ -65,7 +67,7 @@ class EngineKernel : public ContractKernel {
       return;
     }
     OP_REQUIRES_OK(ctx, ZeroUnwritten(ctx, args));
-    Op::kFields.Fill(ctx, options_.is_training, &args);
+    kFields.Fill(ctx, options_.is_training, &args);
     mapping_.Complete(ctx, bound, &args);
     OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }
@@ -74,6 +76,7 @@ class EngineKernel : public ContractKernel {
   using Op = Mapping<T>;
   using Args = typename Op::Args;
   static constexpr const OpSpec& kRow = Op::kRow;
+  static constexpr ArgumentFields<Args, T> kFields{kRow, Op::kNames};
 
   enum class Kind {
     kCell,   // one step

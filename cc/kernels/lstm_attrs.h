@@ -5,23 +5,25 @@
 
 #include "absl/status/status.h"
 #include "cc/core/cell_args.h"
+#include "cc/kernels/engine_kernel.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
 namespace blockrnn {
 
-// Those that the op has; it has none of a forget bias where that is 0.
-inline LstmOptions LstmOptionsOf(tensorflow::OpKernelConstruction* ctx) {
+struct LstmMapping : OpMapping {
+  // Those that the op has; what it does not have keeps its default.
+  explicit LstmMapping(tensorflow::OpKernelConstruction* ctx) {
+    const auto read = [ctx](const char* name, auto* value) {
+      if (!ctx->HasAttr(name)) return;
+      OP_REQUIRES_OK(ctx, ctx->GetAttr(name, value));
+    };
+    read("forget_bias", &options.forget_bias);
+    read("cell_clip", &options.cell_clip);
+    read("use_peephole", &options.use_peephole);
+  }
+
   LstmOptions options;
-  const auto read = [ctx](const char* name, auto* value) {
-    if (!ctx->HasAttr(name)) return;
-    const absl::Status status = ctx->GetAttr(name, value);
-    if (!status.ok()) ctx->SetStatus(status);
-  };
-  read("forget_bias", &options.forget_bias);
-  read("cell_clip", &options.cell_clip);
-  read("use_peephole", &options.use_peephole);
-  return options;
-}
+};
 
 }  // namespace blockrnn
 

@@ -30,32 +30,12 @@ int64_t ProjectionSize(tensorflow::OpKernelContext* ctx, int w_p) {
 }  // namespace
 
 template <class T>
-struct LstmSequence : OpMapping {
+struct LstmSequence : LstmMapping {
+  using LstmMapping::LstmMapping;
   using Args = LstmSequenceForwardArgs<T>;
   static constexpr const OpSpec& kRow = Row("LSTMSequence");
   static constexpr int kWP = InputAt(kRow, "w_p");
-  static constexpr auto kFields =
-      Fields<Args, T>(kRow,
-                      {{&Args::x, "x"},
-                       {&Args::h_prev, "h_prev"},
-                       {&Args::cs_prev, "cs_prev"},
-                       {&Args::w_x, "w_x"},
-                       {&Args::w_h, "w_h"},
-                       {&Args::w_p, "w_p"},
-                       {&Args::wci, "peepholes"},
-                       {&Args::b, "b"},
-                       {&Args::recurrent_dropout, "recurrent_dropout"}},
-                      {{&Args::h, "h"},
-                       {&Args::h_last, "h_last"},
-                       {&Args::cs_last, "cs_last"},
-                       {&Args::i, "i"},
-                       {&Args::cs, "cs"},
-                       {&Args::f, "f"},
-                       {&Args::o, "o"},
-                       {&Args::ci, "ci"}});
-
-  explicit LstmSequence(tensorflow::OpKernelConstruction* ctx)
-      : options(LstmOptionsOf(ctx)) {}
+  static constexpr FieldNames kNames = {"wci=peepholes", ""};
 
   void Complete(tensorflow::OpKernelContext* ctx, const Bindings& bound,
                 Args* args) const {
@@ -65,8 +45,6 @@ struct LstmSequence : OpMapping {
         SplitPeepholes(bound['H'], args->wci, &args->wcf, &args->wco);
     args->proj = ProjectionSize(ctx, kWP);
   }
-
-  LstmOptions options;
 };
 
 template <class T>
@@ -75,34 +53,8 @@ struct LstmSequenceGrad : OpMapping {
   using Args = LstmSequenceBackwardArgs<T>;
   static constexpr const OpSpec& kRow = Row("LSTMSequenceGrad");
   static constexpr int kWP = InputAt(kRow, "w_p");
-  static constexpr auto kFields =
-      Fields<Args, T>(kRow,
-                      {{&Args::x, "x"},
-                       {&Args::h_prev, "h_prev"},
-                       {&Args::cs_prev, "cs_prev"},
-                       {&Args::w_x, "w_x"},
-                       {&Args::w_h, "w_h"},
-                       {&Args::w_p, "w_p"},
-                       {&Args::wci, "peepholes"},
-                       {&Args::h, "h"},
-                       {&Args::i, "i"},
-                       {&Args::cs, "cs"},
-                       {&Args::f, "f"},
-                       {&Args::o, "o"},
-                       {&Args::ci, "ci"},
-                       {&Args::h_grad, "h_grad"},
-                       {&Args::h_last_grad, "h_last_grad"},
-                       {&Args::cs_last_grad, "cs_last_grad"},
-                       {&Args::cs_grad, "cs_grad"},
-                       {&Args::recurrent_dropout, "recurrent_dropout"}},
-                      {{&Args::x_grad, "x_grad"},
-                       {&Args::h_prev_grad, "h_prev_grad"},
-                       {&Args::cs_prev_grad, "cs_prev_grad"},
-                       {&Args::w_x_grad, "w_x_grad"},
-                       {&Args::w_h_grad, "w_h_grad"},
-                       {&Args::b_grad, "b_grad"},
-                       {&Args::wci_grad, "peepholes_grad"},
-                       {&Args::w_p_grad, "w_p_grad"}});
+  static constexpr FieldNames kNames = {"wci=peepholes wci_grad=peepholes_grad",
+                                        ""};
 
   void Complete(tensorflow::OpKernelContext* ctx, const Bindings& bound,
                 Args* args) const {

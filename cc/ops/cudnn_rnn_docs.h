@@ -95,7 +95,8 @@ inline constexpr OpDoc kCudnnRnnDocs[] = {
      {"Computes the gradient of CudnnRNNV3, given those of its outputs.\n",
       kStackGradDoc}},
     {"CudnnRNNParamsSize",
-     {"Computes how many elements the params of a CudnnRNN have.\n", kParamsDoc,
+     {"Computes params_size, the number of elements of a CudnnRNN's params.\n",
+      kParamsDoc,
       "The number does not depend on T. dropout, seed and seed2 are not "
       "used.\n"}},
     {"CudnnRNNParamsToCanonical", {kToCanonicalDoc, kParamsDoc, kCanonicalDoc}},

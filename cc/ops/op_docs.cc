@@ -204,6 +204,7 @@ std::string ShapeText(const OpSpec& row, const OpContract& contract,
                         contract.inputs()[shape.same_as].name);
   }
   if (shape.dims.empty()) return ", a scalar";
+  if (argument.alternatives.size() == 1 && shape.dims[0].any) return ", `[?]`";
   std::string text = absl::StrCat(", ", Dims(shape));
   if (argument.alternatives.size() > 1) {
     absl::StrAppend(&text, ", or ", Dims(argument.alternatives[1]), " without ",
