@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context, record
 
+from tf_blockrnn import _signatures as signatures
 from tf_blockrnn import _tensors
 
 
@@ -83,9 +84,10 @@ def _made_of(tensor: tf.Tensor) -> Any:
     return {"ZerosLike": 0, "OnesLike": 1}.get(op.type)
 
 
-def needed(op: tf.Operation, index: int) -> bool:
+def needed(op: tf.Operation, name: str) -> bool:
     """Whether anyone asks for the gradient of this input; a graph prunes what nobody asks for."""
-    return index not in (getattr(op, "skip_input_indices", None) or ())
+    skipped = getattr(op, "skip_input_indices", None)
+    return not skipped or signatures.of(op.type).inputs._fields.index(name) not in skipped
 
 
 def columns(matrix: tf.Tensor) -> int | tf.Tensor:
@@ -170,6 +172,30 @@ def gradient_of(
             tape.watch(tensor)
         outputs = function(*inputs)
     return tape.gradient(outputs, inputs, output_gradients=list(cotangents))
+
+
+def gradient_of_call(
+    op: tf.Operation,
+    cotangents: Sequence[tf.Tensor],
+    function: Callable[[NamedTuple], Sequence[tf.Tensor]],
+    without: Collection[str],
+) -> list[tf.Tensor | None]:
+    """The gradient of an op that `function` computes, too, from its inputs as a namedtuple.
+
+    None for those inputs that are not numbers or are listed in `without`.
+    """
+    inputs = signatures.inputs_of(op)
+    used = {
+        name: tensor
+        for name, tensor in zip(inputs._fields, inputs, strict=True)
+        if tensor.dtype.is_floating and name not in without
+    }
+
+    def replaced(*tensors: tf.Tensor) -> Sequence[tf.Tensor]:
+        return function(inputs._replace(**dict(zip(used, tensors, strict=True))))
+
+    found = gradient_of(replaced, list(used.values()), cotangents)
+    return signatures.gradients(op, dict(zip(used, found, strict=True)))
 
 
 # Of whole sequences.

@@ -13,13 +13,17 @@ op, as cotangents of its outputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tf_blockrnn import _gradient_util as util
+from tf_blockrnn import _sequence_util as sequence_util
 from tf_blockrnn import _sequence_walk as walks
+from tf_blockrnn import _signatures as signatures
+
+Attrs = Mapping[str, Any]  # of an op
 
 
 def _all_given(given: NamedTuple, gates: int) -> NamedTuple:
@@ -54,31 +58,6 @@ def _all_given(given: NamedTuple, gates: int) -> NamedTuple:
     )
 
 
-class LSTMGrad(NamedTuple):
-    """The inputs of LSTMSequenceGrad."""
-
-    x: tf.Tensor
-    h_prev: tf.Tensor
-    cs_prev: tf.Tensor
-    w_x: tf.Tensor
-    w_h: tf.Tensor
-    peepholes: tf.Tensor
-    mask: tf.Tensor
-    sequence_lengths: tf.Tensor
-    h: tf.Tensor
-    i: tf.Tensor
-    cs: tf.Tensor
-    f: tf.Tensor
-    o: tf.Tensor
-    ci: tf.Tensor
-    h_grad: tf.Tensor
-    h_last_grad: tf.Tensor
-    cs_last_grad: tf.Tensor
-    cs_grad: tf.Tensor
-    w_p: tf.Tensor
-    recurrent_dropout: tf.Tensor
-
-
 class _LSTMBars(NamedTuple):
     """Gradients of the pre-activations in the order of the weights, and of the cell state."""
 
@@ -109,11 +88,11 @@ def _lstm_bars(
 
 
 def lstm_gradients(
-    given: LSTMGrad, order: walks.Order, gates: Sequence[tf.Tensor | None] = (None,) * 4
+    given: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]
 ) -> list[tf.Tensor]:
     """The outputs of LSTMSequenceGrad; gates are cotangents of i, f, o and ci, None for zeros."""
     own, given = given, _all_given(given, gates=4)
-    walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
+    walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
     weights = walks.weights_of(given.w_h, given.recurrent_dropout)
     w_p = None if given.w_p.shape.rank == 1 else util.wide(given.w_p)
     wci, wcf, wco = (
@@ -160,26 +139,6 @@ def lstm_gradients(
     )
 
 
-class GRUGrad(NamedTuple):
-    """The inputs of GRUSequenceGrad."""
-
-    x: tf.Tensor
-    h_prev: tf.Tensor
-    w_ru_x: tf.Tensor
-    w_ru_h: tf.Tensor
-    w_c_x: tf.Tensor
-    w_c_h: tf.Tensor
-    mask: tf.Tensor
-    sequence_lengths: tf.Tensor
-    h: tf.Tensor
-    r: tf.Tensor
-    u: tf.Tensor
-    c: tf.Tensor
-    h_grad: tf.Tensor
-    h_last_grad: tf.Tensor
-    recurrent_dropout: tf.Tensor
-
-
 class _GRUBars(NamedTuple):
     r: tf.Tensor
     u: tf.Tensor
@@ -203,11 +162,11 @@ def _gru_bars(
 
 
 def gru_gradients(
-    given: GRUGrad, order: walks.Order, gates: Sequence[tf.Tensor | None] = (None,) * 3
+    given: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]
 ) -> list[tf.Tensor]:
     """The outputs of GRUSequenceGrad; gates are cotangents of r, u and c, None for zeros."""
     own, given = given, _all_given(given, gates=3)
-    walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
+    walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
     dropout = walks.weights_of(given.w_ru_h, given.recurrent_dropout).dropout
     of_ru = walks.Weights(util.wide(given.w_ru_h), None if dropout is None else dropout[:2])
     of_c = walks.Weights(util.wide(given.w_c_h), None if dropout is None else dropout[2:])
@@ -257,25 +216,6 @@ def gru_gradients(
     )
 
 
-class GRUAfterGrad(NamedTuple):
-    """The inputs of GRUAfterSequenceGrad."""
-
-    x: tf.Tensor
-    h_prev: tf.Tensor
-    w_x: tf.Tensor
-    w_h: tf.Tensor
-    mask: tf.Tensor
-    sequence_lengths: tf.Tensor
-    h: tf.Tensor
-    r: tf.Tensor
-    u: tf.Tensor
-    c: tf.Tensor
-    hc: tf.Tensor
-    h_grad: tf.Tensor
-    h_last_grad: tf.Tensor
-    recurrent_dropout: tf.Tensor
-
-
 def _gru_after_bars(d_h: tf.Tensor, kept: Sequence[tf.Tensor]) -> _GRUBars:
     """After the product: d_hc = d_c̄ ∘ r + own, d_r̄ = (d_c̄ ∘ hc + d_r) ∘ r(1−r)."""
     h_before, r, u, c, hc, d_r, d_u, d_c, d_hc = kept
@@ -289,15 +229,12 @@ def _gru_after_bars(d_h: tf.Tensor, kept: Sequence[tf.Tensor]) -> _GRUBars:
 
 
 def gru_after_gradients(
-    given: GRUAfterGrad,
-    order: walks.Order,
-    gate_order: str | bytes,
-    gates: Sequence[tf.Tensor | None] = (None,) * 4,
+    given: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]
 ) -> list[tf.Tensor]:
     """The outputs of GRUAfterSequenceGrad; gates are cotangents of r, u, c, hc, None for zeros."""
-    reset_first = tf.compat.as_str(gate_order) == "ruc"  # some ops give their attrs as bytes
+    reset_first = tf.compat.as_str(attrs["gate_order"]) == "ruc"  # some ops give bytes
     own, given = given, _all_given(given, gates=3)
-    walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
+    walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
     weights = walks.weights_of(given.w_h, given.recurrent_dropout)
     h_before = walk.before(given.h_prev, given.h)
     kept = (
@@ -332,30 +269,19 @@ def gru_after_gradients(
     )
 
 
-class RNNGrad(NamedTuple):
-    """The inputs of RNNSequenceGrad."""
-
-    x: tf.Tensor
-    h_prev: tf.Tensor
-    w_x: tf.Tensor
-    w_h: tf.Tensor
-    mask: tf.Tensor
-    sequence_lengths: tf.Tensor
-    h: tf.Tensor
-    h_grad: tf.Tensor
-    h_last_grad: tf.Tensor
-    recurrent_dropout: tf.Tensor
-
-
-def rnn_gradients(given: RNNGrad, order: walks.Order, activation: str) -> list[tf.Tensor]:
-    """The outputs of RNNSequenceGrad: d_h̄ = d_h ∘ (1 − h∘h), or d_h where h > 0."""
+def rnn_gradients(
+    given: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]
+) -> list[tf.Tensor]:
+    """The outputs of RNNSequenceGrad: d_h̄ = d_h ∘ (1 − h∘h), or d_h where h > 0; no gates."""
+    del gates
+    relu = tf.compat.as_str(attrs["activation"]) == "relu"
     own, given = given, _all_given(given, gates=1)
-    walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
+    walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
     weights = walks.weights_of(given.w_h, given.recurrent_dropout)
     h = walk.read(given.h)
 
     def bar_of(d_h: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
-        return d_h * (tf.cast(h > 0, h.dtype) if activation == "relu" else 1 - h * h)
+        return d_h * (tf.cast(h > 0, h.dtype) if relu else 1 - h * h)
 
     back = walks.walk_back(
         walk,
@@ -373,56 +299,47 @@ def rnn_gradients(given: RNNGrad, order: walks.Order, activation: str) -> list[t
     )
 
 
-def order_of(op: tf.Operation) -> walks.Order:
-    """How steps stand in the sequences of an op; the fields are its attrs."""
-    return walks.Order(*(op.get_attr(name) for name in walks.Order._fields))
+def _order(attrs: Attrs) -> walks.Order:
+    """How steps stand in the sequences of an op."""
+    return walks.Order(*(attrs[name] for name in walks.Order._fields))
 
 
-def _gradient_of_grad(
-    op: tf.Operation,
-    cotangents: Sequence[tf.Tensor],
-    gradients: Callable[[Sequence[tf.Tensor]], list[tf.Tensor]],
-) -> list[tf.Tensor | None]:
-    """The gradient of a Grad op: none for the mask, the lengths and, last, the dropout."""
-    inputs = list(op.inputs)
-    used = [k for k, tensor in enumerate(inputs[:-1]) if tensor.dtype.is_floating]
+def register(
+    name: str,
+    fused: Callable[..., Sequence[tf.Tensor]],
+    gradients: Callable[[NamedTuple, Attrs, Sequence[tf.Tensor | None]], list[tf.Tensor]],
+) -> None:
+    """Registers the gradients of an op over whole sequences and of its Grad op.
 
-    def function(*tensors: tf.Tensor) -> list[tf.Tensor]:
-        replaced = dict(zip(used, tensors, strict=True))
-        return gradients([replaced.get(k, tensor) for k, tensor in enumerate(inputs)])
+    Args:
+      name: of the forward op, without the namespace.
+      fused: the Grad op.
+      gradients: makes the same of its inputs and attrs, for cotangents of the gates as well.
+    """
+    forward, backward = f"BlockRNN>{name}", f"BlockRNN>{name}Grad"
+    call = signatures.Backward(forward, backward, "_grad")
 
-    found = util.gradient_of(function, [inputs[k] for k in used], cotangents)
-    by_position = dict(zip(used, found, strict=True))
-    return [by_position.get(k) for k in range(len(inputs))]
+    @tf.RegisterGradient(forward)
+    def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        if "is_training" in call.forward.attrs:
+            sequence_util.check_training(op)
+        gates = [cotangents[k] for k in call.untaken]
+        taken = [
+            None if k in call.untaken else sequence_util.or_none(cotangent)
+            for k, cotangent in enumerate(cotangents)
+        ]
+        given, attrs = call.inputs(op, taken), call.attrs(op)
+        grads = sequence_util.gradients(
+            gates, lambda: fused(*given, **attrs), lambda: gradients(given, attrs, gates)
+        )
+        return call.gradients(grads)
 
-
-@tf.RegisterGradient("BlockRNN>LSTMSequenceGrad")
-def _of_lstm_grad(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    return _gradient_of_grad(
-        op, cotangents, lambda inputs: lstm_gradients(LSTMGrad(*inputs), order_of(op))
-    )
-
-
-@tf.RegisterGradient("BlockRNN>GRUSequenceGrad")
-def _of_gru_grad(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    return _gradient_of_grad(
-        op, cotangents, lambda inputs: gru_gradients(GRUGrad(*inputs), order_of(op))
-    )
-
-
-@tf.RegisterGradient("BlockRNN>GRUAfterSequenceGrad")
-def _of_gru_after_grad(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    gate_order = op.get_attr("gate_order")
-    return _gradient_of_grad(
-        op,
-        cotangents,
-        lambda inputs: gru_after_gradients(GRUAfterGrad(*inputs), order_of(op), gate_order),
-    )
-
-
-@tf.RegisterGradient("BlockRNN>RNNSequenceGrad")
-def _of_rnn_grad(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    activation = tf.compat.as_str(op.get_attr("activation"))
-    return _gradient_of_grad(
-        op, cotangents, lambda inputs: rnn_gradients(RNNGrad(*inputs), order_of(op), activation)
-    )
+    @tf.RegisterGradient(backward)
+    def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        attrs, no_gates = call.attrs(op), [None] * len(call.untaken)
+        return util.gradient_of_call(
+            op,
+            cotangents,
+            lambda given: gradients(given, attrs, no_gates),
+            without={"recurrent_dropout"},
+        )

@@ -16,6 +16,7 @@ from tf_blockrnn import _arguments as arguments
 from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader, _tensors
 from tf_blockrnn import _sequence_util as sequence_util
+from tf_blockrnn import _signatures as signatures
 
 _ops = _loader.load()
 
@@ -62,35 +63,16 @@ def block_gru(
     """
     x = _tensors.as_tensor(x, getattr(w_ru, "dtype", None))
     length = sequence_util.sequence_length("block_gru", x, seq_len_max)
-    return _ops.block_rnn_block_gru(length, x, h_prev, w_ru, w_c, b_ru, b_c, name=name)
-
-
-class _Inputs(NamedTuple):
-    seq_len_max: tf.Tensor
-    x: tf.Tensor
-    h_prev: tf.Tensor
-    w_ru: tf.Tensor
-    w_c: tf.Tensor
-    b_ru: tf.Tensor
-    b_c: tf.Tensor
-
-
-class _Outputs(NamedTuple):
-    """The outputs of the op, or their cotangents."""
-
-    r: tf.Tensor
-    u: tf.Tensor
-    c: tf.Tensor
-    h: tf.Tensor
-
-
-class _Backward(NamedTuple):
-    x_grad: tf.Tensor
-    h_prev_grad: tf.Tensor
-    w_ru_grad: tf.Tensor
-    w_c_grad: tf.Tensor
-    b_ru_grad: tf.Tensor
-    b_c_grad: tf.Tensor
+    return _ops.block_rnn_block_gru(
+        seq_len_max=length,
+        x=x,
+        h_prev=h_prev,
+        w_ru=w_ru,
+        w_c=w_c,
+        b_ru=b_ru,
+        b_c=b_c,
+        name=name,
+    )
 
 
 class _Direct(NamedTuple):
@@ -105,7 +87,7 @@ class _Direct(NamedTuple):
 
 
 def _direct(
-    inputs: _Inputs, outputs: _Outputs, cotangents: _Outputs, valid: tf.Tensor
+    inputs: NamedTuple, outputs: NamedTuple, cotangents: NamedTuple, valid: tf.Tensor
 ) -> _Direct | None:
     """None when there is nothing but zeros.
 
@@ -114,16 +96,17 @@ def _direct(
     d_hr    = d_c_bar · w_c_hᵀ
     d_r_bar = (d_r + d_hr ∘ h_before) ∘ r ∘ (1 − r)
     """
-    if all(util.known_zero(gate) for gate in cotangents[:3]):
+    gates = (cotangents.r, cotangents.u, cotangents.c)
+    if all(util.known_zero(gate) for gate in gates):
         return None
     zeros = tf.zeros_like(util.wide(outputs.h))
     d_r, d_u, d_c = (
         zeros
         if util.known_zero(gate)
         else tf.where(valid, util.wide(tf.convert_to_tensor(gate)), zeros)
-        for gate in cotangents[:3]
+        for gate in gates
     )
-    r, u, c = (util.wide(gate) for gate in outputs[:3])
+    r, u, c = (util.wide(gate) for gate in (outputs.r, outputs.u, outputs.c))
     width = util.width(inputs.x)
     w_ru_h, w_c_h = (util.wide(w)[width:] for w in (inputs.w_ru, inputs.w_c))
     h_before = util.wide(util.before(inputs.h_prev, outputs.h))
@@ -135,7 +118,9 @@ def _direct(
     return _Direct(d_ru, d_c_bar, tf.linalg.matmul(d_ru, w_ru_h, transpose_b=True) + d_hr * r)
 
 
-def _add_direct(back: _Backward, inputs: _Inputs, outputs: _Outputs, direct: _Direct) -> _Backward:
+def _add_direct(
+    back: NamedTuple, inputs: NamedTuple, outputs: NamedTuple, direct: _Direct
+) -> NamedTuple:
     """Adds what the direct gradients contribute at their own steps to all but the state."""
     x = util.counted(inputs.seq_len_max, inputs.x)
     h_before = util.wide(util.before(inputs.h_prev, outputs.h))
@@ -159,17 +144,22 @@ def _add_direct(back: _Backward, inputs: _Inputs, outputs: _Outputs, direct: _Di
     )
 
 
+_backward = signatures.Backward("BlockRNN>BlockGRU", "BlockRNN>BlockGRUGrad", "_grad")
+
+
 @tf.RegisterGradient("BlockRNN>BlockGRU")
 def _gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    inputs, outputs = _Inputs(*op.inputs), _Outputs(*op.outputs)
-    cotangents = _Outputs(*cotangents)
-    h_grad = tf.convert_to_tensor(cotangents.h)
+    inputs, outputs = signatures.inputs_of(op), signatures.outputs_of(op)
+    given = _backward.inputs(op, cotangents)
+    h_grad = tf.convert_to_tensor(given.h_grad)
     valid = util.steps_before(inputs.seq_len_max, outputs.h)
-    direct = _direct(inputs, outputs, cotangents, valid)
-    if direct is None:
-        return [None, *_ops.block_rnn_block_gru_grad(*inputs, *outputs, h_grad)]
-    h_first, h_rest = util.split_first(direct.h_before)
-    h_grad = util.add(h_grad, h_rest)
-    back = _Backward(*_ops.block_rnn_block_gru_grad(*inputs, *outputs, h_grad))
-    back = _add_direct(back, inputs, outputs, direct)
-    return [None, *back._replace(h_prev_grad=util.add(back.h_prev_grad, h_first))]
+    direct = _direct(inputs, outputs, signatures.outputs_of(op, cotangents), valid)
+    h_first = None
+    if direct is not None:
+        h_first, h_rest = util.split_first(direct.h_before)
+        h_grad = util.add(h_grad, h_rest)
+    back = _ops.block_rnn_block_gru_grad(*given._replace(h_grad=h_grad))
+    if direct is not None:
+        back = _add_direct(back, inputs, outputs, direct)
+        back = back._replace(h_prev_grad=util.add(back.h_prev_grad, h_first))
+    return _backward.gradients(back)

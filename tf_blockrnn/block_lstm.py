@@ -10,6 +10,7 @@ Zaremba et al. 2014, arXiv:1409.2329.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -18,6 +19,7 @@ from tf_blockrnn import _arguments as arguments
 from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader, _tensors
 from tf_blockrnn import _sequence_util as sequence_util
+from tf_blockrnn import _signatures as signatures
 from tf_blockrnn.lstm_block_cell import TUPLES, Peepholes, peephole_weights
 
 _ops = _loader.load()
@@ -72,15 +74,15 @@ def block_lstm(
     cs_prev, h_prev = state
     wci, wcf, wco = peephole_weights(peepholes, x, w)
     return _ops.block_rnn_block_lstm(
-        sequence_util.sequence_length("block_lstm", x, seq_len_max),
-        x,
-        cs_prev,
-        h_prev,
-        w,
-        wci,
-        wcf,
-        wco,
-        b,
+        seq_len_max=sequence_util.sequence_length("block_lstm", x, seq_len_max),
+        x=x,
+        cs_prev=cs_prev,
+        h_prev=h_prev,
+        w=w,
+        wci=wci,
+        wcf=wcf,
+        wco=wco,
+        b=b,
         forget_bias=forget_bias,
         cell_clip=0.0 if cell_clip is None else cell_clip,
         use_peephole=peepholes is not None,
@@ -134,54 +136,19 @@ def block_lstm_v2(
     cs_prev, h_prev = state
     wci, wcf, wco = peephole_weights(peepholes, x, w)
     return _ops.block_rnn_block_lstmv2(
-        sequence_util.sequence_length("block_lstm_v2", x, seq_len_max),
-        x,
-        cs_prev,
-        h_prev,
-        w,
-        wci,
-        wcf,
-        wco,
-        b,
+        seq_len_max=sequence_util.sequence_length("block_lstm_v2", x, seq_len_max),
+        x=x,
+        cs_prev=cs_prev,
+        h_prev=h_prev,
+        w=w,
+        wci=wci,
+        wcf=wcf,
+        wco=wco,
+        b=b,
         cell_clip=0.0 if cell_clip is None else cell_clip,
         use_peephole=peepholes is not None,
         name=name,
     )
-
-
-class _Inputs(NamedTuple):
-    seq_len_max: tf.Tensor
-    x: tf.Tensor
-    cs_prev: tf.Tensor
-    h_prev: tf.Tensor
-    w: tf.Tensor
-    wci: tf.Tensor
-    wcf: tf.Tensor
-    wco: tf.Tensor
-    b: tf.Tensor
-
-
-class _Outputs(NamedTuple):
-    """The outputs of the op, or their cotangents."""
-
-    i: tf.Tensor
-    cs: tf.Tensor
-    f: tf.Tensor
-    o: tf.Tensor
-    ci: tf.Tensor
-    co: tf.Tensor
-    h: tf.Tensor
-
-
-class _Backward(NamedTuple):
-    x_grad: tf.Tensor
-    cs_prev_grad: tf.Tensor
-    h_prev_grad: tf.Tensor
-    w_grad: tf.Tensor
-    wci_grad: tf.Tensor
-    wcf_grad: tf.Tensor
-    wco_grad: tf.Tensor
-    b_grad: tf.Tensor
 
 
 class _Direct(NamedTuple):
@@ -198,7 +165,7 @@ class _Direct(NamedTuple):
     d_o: tf.Tensor
 
 
-def _direct(outputs: _Outputs, cotangents: _Outputs, valid: tf.Tensor) -> _Direct | None:
+def _direct(outputs: NamedTuple, cotangents: NamedTuple, valid: tf.Tensor) -> _Direct | None:
     """σ' = σ(1 − σ), tanh' = 1 − tanh²; None when there is nothing but zeros."""
     slopes = {
         "i": lambda gate: gate * (1 - gate),
@@ -235,7 +202,7 @@ class _Reach(NamedTuple):
     h_before: tf.Tensor
 
 
-def _reach(direct: _Direct, inputs: _Inputs, v2: bool, use_peephole: bool) -> _Reach:
+def _reach(direct: _Direct, inputs: NamedTuple, v2: bool, use_peephole: bool) -> _Reach:
     w_h = util.wide(inputs.w)[util.width(inputs.x) :]
     h_before = tf.linalg.matmul(_in_order(direct, v2), w_h, transpose_b=True)
     if not use_peephole:
@@ -245,14 +212,14 @@ def _reach(direct: _Direct, inputs: _Inputs, v2: bool, use_peephole: bool) -> _R
 
 
 def _add_direct(
-    back: _Backward,
-    inputs: _Inputs,
-    outputs: _Outputs,
+    back: NamedTuple,
+    inputs: NamedTuple,
+    outputs: NamedTuple,
     direct: _Direct,
     *,
     v2: bool,
     use_peephole: bool,
-) -> _Backward:
+) -> NamedTuple:
     """Adds what the direct gradients contribute at their own steps to all but the states."""
     d_bar = _in_order(direct, v2)
     x, w = util.counted(inputs.seq_len_max, inputs.x), util.wide(inputs.w)
@@ -276,41 +243,40 @@ def _add_direct(
     )
 
 
-def _gradient(op: tf.Operation, cotangents: _Outputs, v2: bool) -> list[tf.Tensor | None]:
-    inputs, outputs = _Inputs(*op.inputs), _Outputs(*op.outputs)
-    use_peephole = op.get_attr("use_peephole")
-    valid = util.steps_before(inputs.seq_len_max, outputs.h)
-    direct = _direct(outputs, cotangents, valid)
-    cs_grad = tf.convert_to_tensor(cotangents.cs)
-    h_grad = tf.convert_to_tensor(cotangents.h)
-    cs_first = h_first = None
-    if not util.known_zero(cotangents.co):
-        co = util.wide(outputs.co)
-        through_co = (1 - co * co) * util.wide(tf.convert_to_tensor(cotangents.co))
-        cs_grad = util.add(cs_grad, through_co)
-    if direct is not None:
-        reach = _reach(direct, inputs, v2, use_peephole)
-        h_first, h_rest = util.split_first(reach.h_before)
-        h_grad = util.add(h_grad, h_rest)
-        if use_peephole:
-            cs_first, cs_rest = util.split_first(reach.cs_before)
-            cs_grad = util.add(cs_grad, reach.cs, cs_rest)
-    run = _ops.block_rnn_block_lstm_grad_v2 if v2 else _ops.block_rnn_block_lstm_grad
-    back = _Backward(*run(*inputs, *outputs, cs_grad, h_grad, use_peephole=use_peephole))
-    if direct is not None:
-        back = _add_direct(back, inputs, outputs, direct, v2=v2, use_peephole=use_peephole)
-        back = back._replace(
-            cs_prev_grad=util.add(back.cs_prev_grad, cs_first),
-            h_prev_grad=util.add(back.h_prev_grad, h_first),
-        )
-    return [None, *back]
+def _register(forward: str, run: Callable[..., NamedTuple], v2: bool) -> None:
+    """Registers the gradient of one of the two ops; `run` is its gradient op."""
+    backward = signatures.Backward(forward, forward.replace("LSTM", "LSTMGrad"), "_grad")
+
+    @tf.RegisterGradient(forward)
+    def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        inputs, outputs = signatures.inputs_of(op), signatures.outputs_of(op)
+        own = signatures.outputs_of(op, cotangents)
+        use_peephole = op.get_attr("use_peephole")
+        valid = util.steps_before(inputs.seq_len_max, outputs.h)
+        direct = _direct(outputs, own, valid)
+        cs_grad, h_grad = tf.convert_to_tensor(own.cs), tf.convert_to_tensor(own.h)
+        cs_first = h_first = None
+        if not util.known_zero(own.co):
+            co = util.wide(outputs.co)
+            through_co = (1 - co * co) * util.wide(tf.convert_to_tensor(own.co))
+            cs_grad = util.add(cs_grad, through_co)
+        if direct is not None:
+            reach = _reach(direct, inputs, v2, use_peephole)
+            h_first, h_rest = util.split_first(reach.h_before)
+            h_grad = util.add(h_grad, h_rest)
+            if use_peephole:
+                cs_first, cs_rest = util.split_first(reach.cs_before)
+                cs_grad = util.add(cs_grad, reach.cs, cs_rest)
+        given = backward.inputs(op, cotangents)._replace(cs_grad=cs_grad, h_grad=h_grad)
+        back = run(*given, use_peephole=use_peephole)
+        if direct is not None:
+            back = _add_direct(back, inputs, outputs, direct, v2=v2, use_peephole=use_peephole)
+            back = back._replace(
+                cs_prev_grad=util.add(back.cs_prev_grad, cs_first),
+                h_prev_grad=util.add(back.h_prev_grad, h_first),
+            )
+        return backward.gradients(back)
 
 
-@tf.RegisterGradient("BlockRNN>BlockLSTM")
-def _gradient_v1(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    return _gradient(op, _Outputs(*cotangents), v2=False)
-
-
-@tf.RegisterGradient("BlockRNN>BlockLSTMV2")
-def _gradient_v2(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    return _gradient(op, _Outputs(*cotangents), v2=True)
+_register("BlockRNN>BlockLSTM", _ops.block_rnn_block_lstm_grad, v2=False)
+_register("BlockRNN>BlockLSTMV2", _ops.block_rnn_block_lstm_grad_v2, v2=True)

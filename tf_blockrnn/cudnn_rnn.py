@@ -28,33 +28,21 @@ import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
 
 from tf_blockrnn import _loader
+from tf_blockrnn import _signatures as signatures
 
 _ops = _loader.load()
 
-# The attrs that both directions have; version 3 has more.
-_ATTRS = ("rnn_mode", "input_mode", "direction", "dropout", "seed", "seed2")
 
+def _register(version: str, backprop: Callable) -> None:
+    """Registers the gradient of a forward op, which is one call of its Backprop op."""
+    forward = f"BlockRNN>CudnnRNN{version}"
+    call = signatures.Backward(forward, f"BlockRNN>CudnnRNNBackprop{version}", "_backprop")
 
-def _gradient(backprop: Callable, attrs: tuple[str, ...]) -> Callable:
-    """The gradient of a forward op, which is one call of its Backprop op."""
-
+    @tf.RegisterGradient(forward)
     def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         if not op.get_attr("is_training"):
             raise ValueError(f"{op.type}: for a gradient is_training must be set to True")
-        output, output_h, output_c, *reserved = op.outputs
-        grads = backprop(
-            *op.inputs,
-            output,
-            output_h,
-            output_c,
-            *cotangents[:3],
-            *reserved,
-            **{name: op.get_attr(name) for name in attrs},
-        )
-        # sequence_lengths have none.
-        return [*grads, *[None] * (len(op.inputs) - len(grads))]
-
-    return gradient
+        return call.gradients(backprop(*call.inputs(op, cotangents), **call.attrs(op)))
 
 
 def _run_in_any_order(ops: frozenset[str]) -> None:
@@ -73,9 +61,6 @@ _run_in_any_order(
     frozenset(f"BlockRNN>CudnnRNN{name}{v}" for name in ("", "Backprop") for v in _VERSIONS)
 )
 
-for _name, _backprop, _attrs in (
-    ("CudnnRNN", _ops.block_rnn_cudnn_rnn_backprop, _ATTRS),
-    ("CudnnRNNV2", _ops.block_rnn_cudnn_rnn_backprop_v2, _ATTRS),
-    ("CudnnRNNV3", _ops.block_rnn_cudnn_rnn_backprop_v3, (*_ATTRS, "num_proj", "time_major")),
-):
-    tf.RegisterGradient(f"BlockRNN>{_name}")(_gradient(_backprop, _attrs))
+_register("", _ops.block_rnn_cudnn_rnn_backprop)
+_register("V2", _ops.block_rnn_cudnn_rnn_backprop_v2)
+_register("V3", _ops.block_rnn_cudnn_rnn_backprop_v3)

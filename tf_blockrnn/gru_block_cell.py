@@ -18,8 +18,10 @@ import tensorflow as tf
 from tf_blockrnn import _arguments as arguments
 from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader
+from tf_blockrnn import _signatures as signatures
 
 _ops = _loader.load()
+_GRAD = "BlockRNN>GRUBlockCellGrad"
 
 
 @arguments.in_own_names()
@@ -59,7 +61,9 @@ def gru_block_cell(
       >>> print(f"{step.h[0, 0]:.6f}")
       0.175991
     """
-    return _ops.block_rnn_gru_block_cell(x, h_prev, w_ru, w_c, b_ru, b_c, name=name)
+    return _ops.block_rnn_gru_block_cell(
+        x=x, h_prev=h_prev, w_ru=w_ru, w_c=w_c, b_ru=b_ru, b_c=b_c, name=name
+    )
 
 
 class _Backward(NamedTuple):
@@ -69,30 +73,17 @@ class _Backward(NamedTuple):
     d_r_bar_u_bar: tf.Tensor
 
 
-class _Step(NamedTuple):
-    """What the equations of the gradient read of a step; of x no more than its shape."""
-
-    x: tf.Tensor
-    h_prev: tf.Tensor
-    w_ru: tf.Tensor
-    w_c: tf.Tensor
-    r: tf.Tensor
-    u: tf.Tensor
-    c: tf.Tensor
-
-
 def _plus(term: tf.Tensor, cotangent: tf.Tensor | None) -> tf.Tensor:
     return term if cotangent is None else term + cotangent
 
 
 def _backward(
-    step: _Step,
-    d_h: tf.Tensor,
+    given: NamedTuple,
     d_r: tf.Tensor | None = None,
     d_u: tf.Tensor | None = None,
     d_c: tf.Tensor | None = None,
 ) -> _Backward:
-    """GRUBlockCellGrad in TensorFlow's ops, for any cotangents: None stands for zeros.
+    """GRUBlockCellGrad in TensorFlow's ops, for its inputs and any cotangents: None for zeros.
 
     d_c_bar = (d_h ∘ (1 − u) + d_c) ∘ (1 − c∘c)
     d_u_bar = (d_h ∘ (h_prev − c) + d_u) ∘ u ∘ (1 − u)
@@ -101,62 +92,57 @@ def _backward(
     [dx₁, dh₁] = [d_r_bar d_u_bar] · w_ruᵀ
     d_x = dx₁ + dx₂        d_h_prev = dh₁ + d_hr ∘ r + d_h ∘ u
     """
-    dtype = step.h_prev.dtype
-    h_prev, w_ru, w_c, r, u, c = (util.wide(tensor) for tensor in step[1:])
+    dtype = given.h_prev.dtype
+    h_prev, w_ru, w_c = (util.wide(tensor) for tensor in (given.h_prev, given.w_ru, given.w_c))
+    r, u, c = (util.wide(tensor) for tensor in (given.r, given.u, given.c))
     d_h, d_r, d_u, d_c = (
         None if cotangent is None else util.wide(tf.convert_to_tensor(cotangent))
-        for cotangent in (d_h, d_r, d_u, d_c)
+        for cotangent in (given.d_h, d_r, d_u, d_c)
     )
     d_c_bar = _plus(d_h * (1 - u), d_c) * (1 - c * c)
     d_u_bar = _plus(d_h * (h_prev - c), d_u) * u * (1 - u)
-    d_x2, d_hr = util.input_gradients(d_c_bar, w_c, step.x, h_prev)
+    d_x2, d_hr = util.input_gradients(d_c_bar, w_c, given.x, h_prev)
     d_r_bar = _plus(d_hr * h_prev, d_r) * r * (1 - r)
     d_r_bar_u_bar = tf.concat([d_r_bar, d_u_bar], axis=1)
-    d_x1, d_h1 = util.input_gradients(d_r_bar_u_bar, w_ru, step.x, h_prev)
+    d_x1, d_h1 = util.input_gradients(d_r_bar_u_bar, w_ru, given.x, h_prev)
     outputs = (d_x1 + d_x2, d_h1 + d_hr * r + d_h * u, d_c_bar, d_r_bar_u_bar)
     return _Backward(*(tf.cast(tensor, dtype) for tensor in outputs))
 
 
-def gradient(
-    op: tf.Operation, d_r: tf.Tensor, d_u: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor
-) -> list[tf.Tensor | None]:
+def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
     """The gradient of a GRUBlockCell op, TensorFlow's or ours, for cotangents of all four outputs.
 
     d_w_ru = [x, h_prev]ᵀ · d_r_bar_u_bar         d_b_ru = Σ_batch d_r_bar_u_bar
     d_w_c  = [x, h_prev ∘ r]ᵀ · d_c_bar           d_b_c  = Σ_batch d_c_bar
     """
-    x, h_prev, w_ru, w_c, b_ru, b_c = op.inputs
-    r, u, c, _ = op.outputs
-    gates = [None if util.known_zero(cotangent) else cotangent for cotangent in (d_r, d_u, d_c)]
+    inputs, outputs = signatures.inputs_of(op), signatures.outputs_of(op)
+    own = signatures.outputs_of(op, cotangents)
+    given = signatures.collect(
+        signatures.of(_GRAD).inputs, inputs, outputs, d_h=tf.convert_to_tensor(own.h)
+    )
+    gates = [None if util.known_zero(gate) else gate for gate in (own.r, own.u, own.c)]
     if all(gate is None for gate in gates):
-        back = _ops.block_rnn_gru_block_cell_grad(
-            x, h_prev, w_ru, w_c, b_ru, b_c, r, u, c, tf.convert_to_tensor(d_h)
-        )
+        back = _ops.block_rnn_gru_block_cell_grad(*given)
     else:
         # The cotangents of the gates meet the products, so the fused op, which knows only d_h,
         # would have to run and then everything once more for the rest. This runs once.
-        back = _backward(_Step(x, h_prev, w_ru, w_c, r, u, c), d_h, *gates)
-    d_w_ru = d_w_c = d_b_ru = d_b_c = None
-    if util.needed(op, 2):
-        d_w_ru = util.weight_gradient([x, h_prev], back.d_r_bar_u_bar)
-    if util.needed(op, 3):
-        d_w_c = util.weight_gradient([x, h_prev * r], back.d_c_bar)
-    if util.needed(op, 4):
-        d_b_ru = util.bias_gradient(back.d_r_bar_u_bar)
-    if util.needed(op, 5):
-        d_b_c = util.bias_gradient(back.d_c_bar)
-    return [back.d_x, back.d_h_prev, d_w_ru, d_w_c, d_b_ru, d_b_c]
+        back = _backward(given, *gates)
+    found = {"x": back.d_x, "h_prev": back.d_h_prev}
+    if util.needed(op, "w_ru"):
+        found["w_ru"] = util.weight_gradient([inputs.x, inputs.h_prev], back.d_r_bar_u_bar)
+    if util.needed(op, "w_c"):
+        found["w_c"] = util.weight_gradient([inputs.x, inputs.h_prev * outputs.r], back.d_c_bar)
+    if util.needed(op, "b_ru"):
+        found["b_ru"] = util.bias_gradient(back.d_r_bar_u_bar)
+    if util.needed(op, "b_c"):
+        found["b_c"] = util.bias_gradient(back.d_c_bar)
+    return signatures.gradients(op, found)
 
 
 tf.RegisterGradient("BlockRNN>GRUBlockCell")(gradient)
 
 
-@tf.RegisterGradient("BlockRNN>GRUBlockCellGrad")
+@tf.RegisterGradient(_GRAD)
 def _second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
     """The gradient of the gradient, for second derivatives and forward mode: right, not fused."""
-    x, h_prev, w_ru, w_c, _, _, r, u, c, d_h = op.inputs
-    used = [h_prev, w_ru, w_c, r, u, c, d_h]
-    grads = util.gradient_of(
-        lambda *inputs: _backward(_Step(x, *inputs[:6]), inputs[6]), used, cotangents
-    )
-    return [None, *grads[:3], None, None, *grads[3:]]
+    return util.gradient_of_call(op, cotangents, _backward, without={"x", "b_ru", "b_c"})

@@ -23,8 +23,10 @@ import tensorflow as tf
 from tf_blockrnn import _arguments as arguments
 from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader, _tensors
+from tf_blockrnn import _signatures as signatures
 
 _ops = _loader.load()
+_GRAD = "BlockRNN>LSTMBlockCellGrad"
 
 
 class Peepholes(NamedTuple):
@@ -93,34 +95,19 @@ def lstm_block_cell(
     cs_prev, h_prev = state
     wci, wcf, wco = peephole_weights(peepholes, x, w)
     return _ops.block_rnn_lstm_block_cell(
-        x,
-        cs_prev,
-        h_prev,
-        w,
-        wci,
-        wcf,
-        wco,
-        b,
+        x=x,
+        cs_prev=cs_prev,
+        h_prev=h_prev,
+        w=w,
+        wci=wci,
+        wcf=wcf,
+        wco=wco,
+        b=b,
         forget_bias=forget_bias,
         cell_clip=0.0 if cell_clip is None else cell_clip,
         use_peephole=peepholes is not None,
         name=name,
     )
-
-
-class _Step(NamedTuple):
-    """What the equations of the gradient read of a step; wci, wcf and wco only with peepholes."""
-
-    cs_prev: tf.Tensor
-    wci: tf.Tensor
-    wcf: tf.Tensor
-    wco: tf.Tensor
-    i: tf.Tensor
-    cs: tf.Tensor
-    f: tf.Tensor
-    o: tf.Tensor
-    ci: tf.Tensor
-    co: tf.Tensor
 
 
 class _Backward(NamedTuple):
@@ -131,11 +118,13 @@ class _Backward(NamedTuple):
     wco_grad: tf.Tensor
 
 
-def _backward(step: _Step, cs_grad: tf.Tensor, h_grad: tf.Tensor, use_peephole: bool) -> _Backward:
-    """LSTMBlockCellGrad in TensorFlow's ops; its equations stand in cc/core/lstm_cell.h."""
-    dtype = step.cs_prev.dtype
-    cs_prev, wci, wcf, wco, i, cs, f, o, ci, co = (util.wide(tensor) for tensor in step)
-    cs_grad, h_grad = util.wide(cs_grad), util.wide(h_grad)
+def _backward(given: NamedTuple, use_peephole: bool) -> _Backward:
+    """LSTMBlockCellGrad in TensorFlow's ops, for its inputs: as in cc/core/lstm_cell.h."""
+    dtype = given.cs_prev.dtype
+    given = given._make(util.wide(tensor) for tensor in given)
+    cs_prev, cs_grad, h_grad = given.cs_prev, given.cs_grad, given.h_grad
+    wci, wcf, wco = given.wci, given.wcf, given.wco
+    i, cs, f, o, ci, co = given.i, given.cs, given.f, given.o, given.ci, given.co
     d_o = o * (1 - o) * h_grad * co
     dcs = (1 - co * co) * h_grad * o + cs_grad
     if use_peephole:
@@ -163,7 +152,7 @@ class _GateGradients(NamedTuple):
 
 
 def _gate_gradients(
-    step: _Step, i: tf.Tensor, ci: tf.Tensor, f: tf.Tensor, o: tf.Tensor
+    step: NamedTuple, i: tf.Tensor, ci: tf.Tensor, f: tf.Tensor, o: tf.Tensor
 ) -> _GateGradients:
     """Takes the gates' cotangents to their pre-activations: σ' = σ(1 − σ), tanh' = 1 − tanh²."""
 
@@ -188,7 +177,7 @@ def _gate_gradients(
 
 
 def _add_gates(
-    back: _Backward, step: _Step, gates: _GateGradients, use_peephole: bool
+    back: _Backward, step: NamedTuple, gates: _GateGradients, use_peephole: bool
 ) -> _Backward:
     """Completes the fused gradient by what the gates' own cotangents add; it is linear in them."""
     zeros = tf.zeros_like(util.wide(step.cs_prev))
@@ -214,9 +203,8 @@ def _add_gates(
 
 
 def _cell_gradient(
-    step: _Step,
+    step: NamedTuple,
     gates: _GateGradients,
-    cs_grad: tf.Tensor,
     co_grad: tf.Tensor,
     use_peephole: bool,
 ) -> tf.Tensor:
@@ -230,7 +218,7 @@ def _cell_gradient(
         through_co = (1 - co * co) * util.wide(tf.convert_to_tensor(co_grad))
     if use_peephole and gates.d_o is not None:
         through_o = gates.d_o * util.wide(step.wco)
-    return util.add(tf.convert_to_tensor(cs_grad), through_co, through_o)
+    return util.add(tf.convert_to_tensor(step.cs_grad), through_co, through_o)
 
 
 def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
@@ -239,58 +227,47 @@ def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]
     [d_x, d_h_prev] = dicfo · wᵀ
     d_w = [x, h_prev]ᵀ · dicfo                    d_b = Σ_batch dicfo
     """
-    x, cs_prev, h_prev, w, wci, wcf, wco, b = op.inputs
-    i_grad, cs_grad, f_grad, o_grad, ci_grad, co_grad, h_grad = cotangents
-    i, cs, f, o, ci, co, _ = op.outputs
+    inputs, outputs = signatures.inputs_of(op), signatures.outputs_of(op)
+    own = signatures.outputs_of(op, cotangents)
     use_peephole = op.get_attr("use_peephole")
-    step = _Step(cs_prev, wci, wcf, wco, i, cs, f, o, ci, co)
-    gates = _gate_gradients(step, i=i_grad, ci=ci_grad, f=f_grad, o=o_grad)
-    cs_grad = _cell_gradient(step, gates, cs_grad, co_grad, use_peephole)
-    fused = _ops.block_rnn_lstm_block_cell_grad(
-        x,
-        cs_prev,
-        h_prev,
-        w,
-        wci,
-        wcf,
-        wco,
-        b,
-        i,
-        cs,
-        f,
-        o,
-        ci,
-        co,
-        cs_grad,
-        tf.convert_to_tensor(h_grad),
-        use_peephole=use_peephole,
+    step = signatures.collect(
+        signatures.of(_GRAD).inputs,
+        inputs,
+        outputs,
+        cs_grad=own.cs,
+        h_grad=tf.convert_to_tensor(own.h),
     )
-    back = _Backward(*fused)
+    gates = _gate_gradients(step, i=own.i, ci=own.ci, f=own.f, o=own.o)
+    step = step._replace(cs_grad=_cell_gradient(step, gates, own.co, use_peephole))
+    back = _ops.block_rnn_lstm_block_cell_grad(*step, use_peephole=use_peephole)
     if any(gate is not None for gate in gates):
         back = _add_gates(back, step, gates, use_peephole)
-    d_x = d_h_prev = d_w = d_b = None
-    if util.needed(op, 0) or util.needed(op, 2):
-        d_x, d_h_prev = util.input_gradients(back.dicfo, w, x, h_prev)
-    if util.needed(op, 3):
-        d_w = util.weight_gradient([x, h_prev], back.dicfo)
-    if util.needed(op, 7):
-        d_b = util.bias_gradient(back.dicfo)
-    peepholes = (back.wci_grad, back.wcf_grad, back.wco_grad)
-    return [d_x, back.cs_prev_grad, d_h_prev, d_w, *peepholes, d_b]
+    grads = {
+        "cs_prev": back.cs_prev_grad,
+        "wci": back.wci_grad,
+        "wcf": back.wcf_grad,
+        "wco": back.wco_grad,
+    }
+    if util.needed(op, "x") or util.needed(op, "h_prev"):
+        x, h_prev = util.input_gradients(back.dicfo, inputs.w, inputs.x, inputs.h_prev)
+        grads.update(x=x, h_prev=h_prev)
+    if util.needed(op, "w"):
+        grads["w"] = util.weight_gradient([inputs.x, inputs.h_prev], back.dicfo)
+    if util.needed(op, "b"):
+        grads["b"] = util.bias_gradient(back.dicfo)
+    return signatures.gradients(op, grads)
 
 
 tf.RegisterGradient("BlockRNN>LSTMBlockCell")(gradient)
 
 
-@tf.RegisterGradient("BlockRNN>LSTMBlockCellGrad")
+@tf.RegisterGradient(_GRAD)
 def _second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
     """The gradient of the gradient, for second derivatives and forward mode: right, not fused."""
     use_peephole = op.get_attr("use_peephole")
-    x, cs_prev, h_prev, w, wci, wcf, wco, b, i, cs, f, o, ci, co, cs_grad, h_grad = op.inputs
-    used = [cs_prev, wci, wcf, wco, i, cs, f, o, ci, co, cs_grad, h_grad]
-    grads = util.gradient_of(
-        lambda *inputs: _backward(_Step(*inputs[:10]), inputs[10], inputs[11], use_peephole),
-        used,
+    return util.gradient_of_call(
+        op,
         cotangents,
+        lambda given: _backward(given, use_peephole),
+        without={"x", "h_prev", "w", "b"},
     )
-    return [None, grads[0], None, None, *grads[1:4], None, *grads[4:]]

@@ -82,14 +82,17 @@ def simple_rnn(
     if h_prev is None:
         units = util.dim("simple_rnn: w_h", w_h, 0, 2)
         h_prev = util.zero_state("simple_rnn", x, time_major, units)
+    steps = util.steps("simple_rnn", x, time_major, mask, sequence_lengths)
+    dropout = util.or_left_out("simple_rnn: recurrent_dropout", recurrent_dropout, 3, x.dtype)
     result = _ops.block_rnn_rnn_sequence(
-        x,
-        h_prev,
-        util.or_left_out("simple_rnn: w_x", w_x, 2, x.dtype),
-        w_h,
-        b,
-        *util.steps("simple_rnn", x, time_major, mask, sequence_lengths),
-        util.or_left_out("simple_rnn: recurrent_dropout", recurrent_dropout, 3, x.dtype),
+        x=x,
+        h_prev=h_prev,
+        w_x=util.or_left_out("simple_rnn: w_x", w_x, 2, x.dtype),
+        w_h=w_h,
+        b=b,
+        mask=steps.mask,
+        sequence_lengths=steps.sequence_lengths,
+        recurrent_dropout=dropout,
         activation=activation,
         time_major=time_major,
         go_backwards=go_backwards,
@@ -98,13 +101,4 @@ def simple_rnn(
     return result.h, result.h_last
 
 
-@tf.RegisterGradient("BlockRNN>RNNSequence")
-def _gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    x, h_prev, w_x, w_h, _, mask, lengths, dropout = op.inputs
-    h, _ = op.outputs
-    states = (util.or_none(cotangent) for cotangent in cotangents)
-    given = composed.RNNGrad(x, h_prev, w_x, w_h, mask, lengths, h, *states, dropout)
-    grads = _ops.block_rnn_rnn_sequence_grad(
-        *given, activation=op.get_attr("activation"), **composed.order_of(op)._asdict()
-    )
-    return [*grads, None, None, None]
+composed.register("RNNSequence", _ops.block_rnn_rnn_sequence_grad, composed.rnn_gradients)

@@ -112,17 +112,21 @@ def lstm(
         h_prev = cs_prev = util.zero_state("lstm", x, time_major, state)
         if (type(state), type(cell_state)) != (int, int) or state != cell_state:
             cs_prev = util.zero_state("lstm", x, time_major, cell_state)
+    steps = util.steps("lstm", x, time_major, mask, sequence_lengths)
     result = _ops.block_rnn_lstm_sequence(
-        x,
-        h_prev,
-        cs_prev,
-        util.or_left_out("lstm: w_x", w_x, 2, x.dtype),
-        w_h,
-        b,
-        _stacked(peepholes, x.dtype),
-        *util.steps("lstm", x, time_major, mask, sequence_lengths),
-        util.or_left_out("lstm: w_p", w_p, 2, x.dtype),
-        util.or_left_out("lstm: recurrent_dropout", recurrent_dropout, 3, x.dtype),
+        x=x,
+        h_prev=h_prev,
+        cs_prev=cs_prev,
+        w_x=util.or_left_out("lstm: w_x", w_x, 2, x.dtype),
+        w_h=w_h,
+        b=b,
+        peepholes=_stacked(peepholes, x.dtype),
+        mask=steps.mask,
+        sequence_lengths=steps.sequence_lengths,
+        w_p=util.or_left_out("lstm: w_p", w_p, 2, x.dtype),
+        recurrent_dropout=util.or_left_out(
+            "lstm: recurrent_dropout", recurrent_dropout, 3, x.dtype
+        ),
         forget_bias=forget_bias,
         cell_clip=0.0 if cell_clip is None else cell_clip,
         time_major=time_major,
@@ -142,19 +146,6 @@ def _stacked(peepholes: Peepholes | None, dtype: tf.DType) -> tf.Tensor:
     return tf.stack([_tensors.as_tensor(weights, dtype) for weights in (wci, wcf, wco)])
 
 
-class _ResetBefore(NamedTuple):
-    """What the op takes whose reset gate acts before the product, in its order of the gates."""
-
-    x: tf.Tensor
-    h_prev: tf.Tensor
-    w_ru_x: tf.Tensor
-    w_ru_h: tf.Tensor
-    w_c_x: tf.Tensor
-    w_c_h: tf.Tensor
-    b_ru: tf.Tensor
-    b_c: tf.Tensor
-
-
 def _in_order(array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
     """An argument of gru with its gates in the order r, u, c."""
     if gate_order == "ruc":
@@ -164,13 +155,10 @@ def _in_order(array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
 
 
 def _reset_before(
-    x: tf.Tensor,
-    h_prev: tf.Tensor,
-    w_x: tf.Tensor | None,
-    w_h: tf.Tensor,
-    b: tf.Tensor,
-    gate_order: str,
-) -> _ResetBefore:
+    x: tf.Tensor, w_x: tf.Tensor | None, w_h: tf.Tensor, b: tf.Tensor, gate_order: str
+) -> dict[str, tf.Tensor]:
+    """What the op takes whose reset gate acts before the product, in its order of the gates."""
+
     def gates(array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         first, second, c = tf.split(array, _GRU_GATES, axis=-1)
         return tf.concat([first, second] if gate_order == "ruc" else [second, first], axis=-1), c
@@ -180,8 +168,16 @@ def _reset_before(
         w_ru_x = w_c_x = _tensors.none(x.dtype)
     else:
         w_ru_x, w_c_x = gates(util.or_left_out("gru: w_x", w_x, 2, x.dtype))
-    w_ru_h, w_c_h = gates(w_h)
-    return _ResetBefore(x, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, *gates(b))
+    (w_ru_h, w_c_h), (b_ru, b_c) = gates(w_h), gates(b)
+    return {
+        "x": x,
+        "w_ru_x": w_ru_x,
+        "w_ru_h": w_ru_h,
+        "w_c_x": w_c_x,
+        "w_c_h": w_c_h,
+        "b_ru": b_ru,
+        "b_c": b_c,
+    }
 
 
 def _sum(b_x: tf.Tensor, b_h: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
@@ -262,7 +258,12 @@ def gru(
         h_prev = util.zero_state("gru", x, time_major, util.dim("gru: w_h", w_h, 0, 2))
     steps = util.steps("gru", x, time_major, mask, sequence_lengths)
     dropout = util.or_left_out("gru: recurrent_dropout", recurrent_dropout, 3, x.dtype)
-    attrs = {
+    shared = {
+        "x": x,
+        "h_prev": h_prev,
+        "mask": steps.mask,
+        "sequence_lengths": steps.sequence_lengths,
+        "recurrent_dropout": dropout,
         "time_major": time_major,
         "go_backwards": go_backwards,
         "is_training": util.is_training(),
@@ -272,86 +273,18 @@ def gru(
         w_x = util.or_left_out("gru: w_x", w_x, 2, x.dtype)
         b_h = tf.zeros_like(util.in_dtype(b_x, x.dtype)) if b_h is None else b_h
         result = _ops.block_rnn_gru_after_sequence(
-            x, h_prev, w_x, w_h, b_x, b_h, *steps, dropout, gate_order=gate_order, **attrs
+            w_x=w_x, w_h=w_h, b_x=b_x, b_h=b_h, gate_order=gate_order, **shared
         )
     else:
         if recurrent_dropout is not None:
-            dropout = _in_order(dropout, 0, gate_order)
-        inputs = _reset_before(x, h_prev, w_x, w_h, _sum(b_x, b_h, x.dtype), gate_order)
-        result = _ops.block_rnn_gru_sequence(*inputs, *steps, dropout, **attrs)
+            shared["recurrent_dropout"] = _in_order(dropout, 0, gate_order)
+        shared |= _reset_before(x, w_x, w_h, _sum(b_x, b_h, x.dtype), gate_order)
+        result = _ops.block_rnn_gru_sequence(**shared)
     return result.h, result.h_last
 
 
-@tf.RegisterGradient("BlockRNN>LSTMSequence")
-def _lstm_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    x, h_prev, cs_prev, w_x, w_h, _, peepholes, mask, lengths, w_p, dropout = op.inputs
-    h, _, _, i, cs, f, o, ci = op.outputs
-    h_grad, h_last_grad, cs_last_grad, i_grad, cs_grad, f_grad, o_grad, ci_grad = cotangents
-    util.check_training(op)
-    order = composed.order_of(op)
-    given = composed.LSTMGrad(
-        x,
-        h_prev,
-        cs_prev,
-        w_x,
-        w_h,
-        peepholes,
-        mask,
-        lengths,
-        h,
-        i,
-        cs,
-        f,
-        o,
-        ci,
-        util.or_none(h_grad),
-        util.or_none(h_last_grad),
-        util.or_none(cs_last_grad),
-        util.or_none(cs_grad),
-        w_p,
-        dropout,
-    )
-    gates = (i_grad, f_grad, o_grad, ci_grad)
-    *before, w_p_grad = util.gradients(
-        gates,
-        lambda: _ops.block_rnn_lstm_sequence_grad(*given, **order._asdict()),
-        lambda: composed.lstm_gradients(given, order, gates),
-    )
-    return [*before, None, None, w_p_grad, None]
-
-
-@tf.RegisterGradient("BlockRNN>GRUSequence")
-def _gru_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    *inputs, _, _, mask, lengths, dropout = op.inputs
-    h, _, *saved = op.outputs
-    h_grad, h_last_grad, *gates = cotangents
-    util.check_training(op)
-    order = composed.order_of(op)
-    states = (util.or_none(h_grad), util.or_none(h_last_grad))
-    given = composed.GRUGrad(*inputs, mask, lengths, h, *saved, *states, dropout)
-    grads = util.gradients(
-        gates,
-        lambda: _ops.block_rnn_gru_sequence_grad(*given, **order._asdict()),
-        lambda: composed.gru_gradients(given, order, gates),
-    )
-    return [*grads, None, None, None]
-
-
-@tf.RegisterGradient("BlockRNN>GRUAfterSequence")
-def _gru_after_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-    *inputs, _, _, mask, lengths, dropout = op.inputs
-    h, _, *saved = op.outputs
-    h_grad, h_last_grad, *gates = cotangents
-    util.check_training(op)
-    order = composed.order_of(op)
-    states = (util.or_none(h_grad), util.or_none(h_last_grad))
-    given = composed.GRUAfterGrad(*inputs, mask, lengths, h, *saved, *states, dropout)
-    gate_order = op.get_attr("gate_order")
-    grads = util.gradients(
-        gates,
-        lambda: _ops.block_rnn_gru_after_sequence_grad(
-            *given, gate_order=gate_order, **order._asdict()
-        ),
-        lambda: composed.gru_after_gradients(given, order, gate_order, gates),
-    )
-    return [*grads, None, None, None]
+composed.register("LSTMSequence", _ops.block_rnn_lstm_sequence_grad, composed.lstm_gradients)
+composed.register("GRUSequence", _ops.block_rnn_gru_sequence_grad, composed.gru_gradients)
+composed.register(
+    "GRUAfterSequence", _ops.block_rnn_gru_after_sequence_grad, composed.gru_after_gradients
+)

@@ -1,6 +1,5 @@
-// Owns the kernels of CudnnRNN and CudnnRNNBackprop, under our names on every
-// device and, on CPUs, where it has none, under TensorFlow's. The order of
-// inputs and outputs is that of cc/ops/cudnn_rnn_ops.cc.
+// Implements the kernels of CudnnRNN and CudnnRNNBackprop, under our names on
+// every device and, on CPUs, where it has none, under TensorFlow's.
 
 #include <cstdint>
 #include <optional>
@@ -9,11 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
+#include "cc/kernels/argument_fields.h"
 #include "cc/kernels/cpu_host.h"
 #include "cc/kernels/cudnn_rnn_util.h"
 #include "cc/kernels/kernel_util.h"
 #include "cc/kernels/register_kernels.h"
 #include "cc/ops/cudnn_rnn_contract.h"
+#include "cc/ops/op_table.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/util/guarded_philox_random.h"
@@ -39,11 +40,17 @@ absl::Status ReserveBytes(const std::string& op, const CudnnRnnCall& call,
   return absl::OkStatus();
 }
 
+// The outputs that both ops begin with are the same in all versions.
+constexpr int kOutputC = OutputAt(Row("CudnnRNN"), "output_c");
+constexpr int kReserveSpace = OutputAt(Row("CudnnRNN"), "reserve_space");
+constexpr int kInputCBackprop =
+    OutputAt(Row("CudnnRNNBackprop"), "input_c_backprop");
+
 template <class T, class Device>
 class CudnnRnnOp : public CudnnRnnKernel {
  public:
   explicit CudnnRnnOp(OpKernelConstruction* ctx)
-      : CudnnRnnKernel(ctx, false), device_(ctx) {
+      : CudnnRnnKernel(ctx), device_(ctx) {
     if (!ctx->status().ok()) return;
     // Without dropout seeds are of no matter, not even where TensorFlow is
     // asked for determinism and refuses seeds of 0.
@@ -60,19 +67,18 @@ class CudnnRnnOp : public CudnnRnnKernel {
                      ReserveBytes(op(), call, sizeof(T), dropout(), &bytes));
     }
     call.bound[kReserveSymbol] = bytes / static_cast<int64_t>(sizeof(T));
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, call.bound));
-    RnnStackForwardArgs<T> args;
-    Fill<T>(ctx, call, &args);
-    args.output = Output<T>(ctx, 0);
-    args.output_h = Output<T>(ctx, 1);
-    if (attrs().lstm()) {
-      args.output_c = Output<T>(ctx, 2);
-    } else {
-      OP_REQUIRES_OK(ctx, device_.FillZero(ctx, Output<T>(ctx, 2),
-                                           sizeof(T)));  // a scalar
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, call.bound, Wanted::kAll));
+    Args args;
+    Begin(call, &args);
+    // In all versions these are in the same places.
+    kFields.Fill(ctx, true, &args);
+    if (!attrs().lstm()) {
+      args.input_c = nullptr;
+      args.output_c = nullptr;
+      OP_REQUIRES_OK(ctx, ZeroOutput(ctx, device_, kOutputC));  // a scalar
     }
     if (keeps) {
-      args.reserve = Output<T>(ctx, 3);
+      args.reserve = Output<T>(ctx, kReserveSpace);
       args.dropout = dropout();
       args.philox = Draw(call);
     }
@@ -80,13 +86,17 @@ class CudnnRnnOp : public CudnnRnnKernel {
   }
 
  private:
+  using Args = RnnStackForwardArgs<T>;
+  static constexpr ArgumentFields<Args, T> kFields{Row("CudnnRNN"),
+                                                   {"", "reserve_space"}};
+
   float dropout() const { return attrs().is_training ? attrs().dropout : 0; }
 
   // Whether to fill reserve_space: not where nobody trains, nor where a graph
   // does not use it. Masks have no other place.
   bool Keeps(OpKernelContext* ctx, const RnnGeometry& geometry) const {
-    return attrs().is_training &&
-           (ctx->output_required(3) || (dropout() > 0 && geometry.layers > 1));
+    return attrs().is_training && (ctx->output_required(kReserveSpace) ||
+                                   (dropout() > 0 && geometry.layers > 1));
   }
 
   // Random numbers that no other call has.
@@ -108,39 +118,35 @@ template <class T, class Device>
 class CudnnRnnBackpropOp : public CudnnRnnKernel {
  public:
   explicit CudnnRnnBackpropOp(OpKernelConstruction* ctx)
-      : CudnnRnnKernel(ctx, true), device_(ctx) {}
+      : CudnnRnnKernel(ctx),
+        device_(ctx),
+        reserve_space_(InputAt(Row(op()), "reserve_space")),
+        fields_(Row(op()), {"", "output_h output_c reserve_space"}) {}
 
   void Compute(OpKernelContext* ctx) override {
     CudnnRnnCall call;
     OP_REQUIRES_OK(ctx, Check(ctx, &call));
-    RnnStackBackwardArgs<T> args;
-    Fill<T>(ctx, call, &args);
-    const int first = first_backward_input();
-    args.output = Input<T>(ctx, first);
-    args.output_backprop = Input<T>(ctx, first + 3);
-    args.output_h_backprop = Input<T>(ctx, first + 4);
+    Args args;
+    Begin(call, &args);
     args.dropout = attrs().dropout;
-    OP_REQUIRES_OK(ctx, CheckReserve(ctx, call, args, first + 6));
-    args.reserve = Input<T>(ctx, first + 6);
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, call.bound));
-    args.input_backprop = Output<T>(ctx, 0);
-    args.input_h_backprop = Output<T>(ctx, 1);
-    if (attrs().lstm()) {
-      args.output_c_backprop = Input<T>(ctx, first + 5);
-      args.input_c_backprop = Output<T>(ctx, 2);
-    } else {
-      OP_REQUIRES_OK(ctx,
-                     device_.FillZero(ctx, Output<T>(ctx, 2),
-                                      ctx->mutable_output(2)->TotalBytes()));
+    OP_REQUIRES_OK(ctx, CheckReserve(ctx, call, args));
+    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, call.bound, Wanted::kAll));
+    fields_.Fill(ctx, true, &args);
+    args.reserve = Input<T>(ctx, reserve_space_);
+    if (!attrs().lstm()) {
+      args.input_c = nullptr;
+      args.output_c_backprop = nullptr;
+      args.input_c_backprop = nullptr;
+      OP_REQUIRES_OK(ctx, ZeroOutput(ctx, device_, kInputCBackprop));
     }
-    args.params_backprop = Output<T>(ctx, 3);
     OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
   }
 
  private:
+  using Args = RnnStackBackwardArgs<T>;
+
   absl::Status CheckReserve(OpKernelContext* ctx, const CudnnRnnCall& call,
-                            const RnnStackBackwardArgs<T>& args,
-                            int index) const {
+                            const Args& args) const {
     int64_t bytes = 0;
     TF_RETURN_IF_ERROR(
         ReserveBytes(op(), call, sizeof(T), args.dropout, &bytes));
@@ -148,7 +154,7 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
         MakeReserveHeader(args, sizeof(T), Device::kReserveDevice);
     const ReserveLayout layout(call.geometry, call.steps, call.batch,
                                header.valid_rows, sizeof(T), args.dropout > 0);
-    const tensorflow::Tensor& given = ctx->input(index);
+    const tensorflow::Tensor& given = ctx->input(reserve_space_);
     const auto given_bytes = static_cast<int64_t>(given.TotalBytes());
     // Where the host reads no tensors the engine checks the header, and gives
     // gradients of NaN where it is of another call. It reads words of 8 bytes
@@ -169,20 +175,17 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
   }
 
   Device device_;
+  const int reserve_space_;
+  const ArgumentFields<Args, T> fields_;
 };
 
-constexpr char kHostReserved[] = "host_reserved";
-
 [[maybe_unused]] const bool cudnn_rnn_registered =
-    RegisterKernelsForBoth<CudnnRnnOp>("CudnnRNN") &&
-    RegisterKernelsForBoth<CudnnRnnOp>("CudnnRNNV2", {kHostReserved}) &&
-    RegisterKernelsForBoth<CudnnRnnOp>("CudnnRNNV3",
-                                       {kLengthsInput, kHostReserved}) &&
-    RegisterKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackprop") &&
-    RegisterKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackpropV2",
-                                               {kHostReserved}) &&
-    RegisterKernelsForBoth<CudnnRnnBackpropOp>("CudnnRNNBackpropV3",
-                                               {kLengthsInput, kHostReserved});
+    RegisterKernels<CudnnRnnOp>(Row("CudnnRNN")) &&
+    RegisterKernels<CudnnRnnOp>(Row("CudnnRNNV2")) &&
+    RegisterKernels<CudnnRnnOp>(Row("CudnnRNNV3")) &&
+    RegisterKernels<CudnnRnnBackpropOp>(Row("CudnnRNNBackprop")) &&
+    RegisterKernels<CudnnRnnBackpropOp>(Row("CudnnRNNBackpropV2")) &&
+    RegisterKernels<CudnnRnnBackpropOp>(Row("CudnnRNNBackpropV3"));
 
 }  // namespace
 }  // namespace blockrnn

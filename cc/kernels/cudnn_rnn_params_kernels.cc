@@ -1,7 +1,6 @@
-// Owns the kernels of CudnnRNNParamsSize and of the converters between params
-// and their canonical form, under our names on every device and, on CPUs, under
-// TensorFlow's. The order of inputs and outputs is that of
-// cc/ops/cudnn_rnn_params_ops.cc.
+// Implements the kernels of CudnnRNNParamsSize and of the converters between
+// params and their canonical form, under our names on every device and, on
+// CPUs, under TensorFlow's.
 
 #include <cstdint>
 #include <limits>
@@ -17,6 +16,7 @@
 #include "cc/ops/cudnn_rnn_attrs.h"
 #include "cc/ops/cudnn_rnn_params.h"
 #include "cc/ops/op_contract.h"
+#include "cc/ops/op_table.h"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/tensor.h"
@@ -37,40 +37,34 @@ absl::Status ToShape(const std::vector<int64_t>& dims, TensorShape* shape) {
 }
 
 // A kernel whose first inputs are the sizes of a network.
-class NetworkKernel : public tensorflow::OpKernel {
+class NetworkKernel : public ContractKernel {
  protected:
-  explicit NetworkKernel(OpKernelConstruction* ctx)
-      : OpKernel(ctx), op_(WithoutNamespace(type_string())) {
-    contract_ = FindContract("BlockRNN>" + op_);
-    OP_REQUIRES(ctx, contract_ != nullptr,
-                absl::InternalError(op_ + " has no contract"));
-    OP_REQUIRES_OK(ctx, ReadCudnnRnnAttrs(ctx, &attrs_));
+  explicit NetworkKernel(OpKernelConstruction* ctx) : ContractKernel(ctx) {
+    const absl::StatusOr<CudnnRnnAttrs> attrs = CudnnRnnAttrsOf(ctx);
+    OP_REQUIRES_OK(ctx, attrs.status());
+    attrs_ = *attrs;
   }
-
-  const std::string& op() const { return op_; }
 
   // The network and how many numbers its params have.
   absl::Status GetNetwork(OpKernelContext* ctx, RnnGeometry* geometry,
                           int64_t* params) const {
     Bindings bound;
-    TF_RETURN_IF_ERROR(CheckInputs(ctx, *contract_, 0, &bound));
+    TF_RETURN_IF_ERROR(CheckInputs(ctx, &bound));
     CudnnRnnSizes sizes;
     TF_RETURN_IF_ERROR(GetSize(ctx, kNumLayers, &sizes.layers));
     TF_RETURN_IF_ERROR(GetSize(ctx, kNumUnits, &sizes.units));
     TF_RETURN_IF_ERROR(GetSize(ctx, kInputSize, &sizes.input));
-    TF_RETURN_IF_ERROR(CheckNetworkSizes(op_, attrs_, sizes));
+    TF_RETURN_IF_ERROR(CheckNetworkSizes(op(), attrs_, sizes));
     *geometry = CudnnRnnGeometry(attrs_, sizes);
-    return CountParams(op_, *geometry, params);
+    return CountParams(op(), *geometry, params);
   }
 
  private:
   absl::Status GetSize(OpKernelContext* ctx, int input, int64_t* size) const {
     *size = *Input<int32_t>(ctx, input);
-    return CheckNetworkInput(op_, input, *size);
+    return CheckNetworkInput(op(), input, *size);
   }
 
-  std::string op_;
-  const OpContract* contract_ = nullptr;
   CudnnRnnAttrs attrs_;
 };
 
@@ -210,21 +204,16 @@ class CudnnRnnCanonicalToParamsOp : public CanonicalKernel {
   Device device_;
 };
 
-constexpr char kLayers[] = "num_layers";
-constexpr char kUnits[] = "num_units";
-constexpr char kInputs[] = "input_size";
-
 [[maybe_unused]] const bool cudnn_rnn_params_registered =
-    RegisterKernelsForBoth<CudnnRnnParamsSizeOp>(
-        "CudnnRNNParamsSize", {kLayers, kUnits, kInputs, "params_size"}) &&
-    RegisterKernelsForBoth<CudnnRnnParamsToCanonicalOp>(
-        "CudnnRNNParamsToCanonical", {kLayers, kUnits, kInputs}) &&
-    RegisterKernelsForBoth<CudnnRnnParamsToCanonicalOp>(
-        "CudnnRNNParamsToCanonicalV2", {kLayers, kUnits, kInputs}) &&
-    RegisterKernelsForBoth<CudnnRnnCanonicalToParamsOp>(
-        "CudnnRNNCanonicalToParams", {kLayers, kUnits, kInputs}) &&
-    RegisterKernelsForBoth<CudnnRnnCanonicalToParamsOp>(
-        "CudnnRNNCanonicalToParamsV2", {kLayers, kUnits, kInputs});
+    RegisterKernels<CudnnRnnParamsSizeOp>(Row("CudnnRNNParamsSize")) &&
+    RegisterKernels<CudnnRnnParamsToCanonicalOp>(
+        Row("CudnnRNNParamsToCanonical")) &&
+    RegisterKernels<CudnnRnnParamsToCanonicalOp>(
+        Row("CudnnRNNParamsToCanonicalV2")) &&
+    RegisterKernels<CudnnRnnCanonicalToParamsOp>(
+        Row("CudnnRNNCanonicalToParams")) &&
+    RegisterKernels<CudnnRnnCanonicalToParamsOp>(
+        Row("CudnnRNNCanonicalToParamsV2"));
 
 }  // namespace
 }  // namespace blockrnn

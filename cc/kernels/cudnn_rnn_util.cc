@@ -4,6 +4,7 @@
 
 #include "cc/ops/cudnn_rnn_contract.h"
 #include "cc/ops/op_contract.h"
+#include "cc/ops/op_table.h"
 #include "tensorflow/core/framework/node_def_util.h"
 #include "tensorflow/core/platform/errors.h"
 
@@ -13,32 +14,34 @@ namespace {
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 
-// 1, 2 or 3, as the op's name says.
-int VersionOf(const std::string& op) {
-  const char last = op.back();
-  return last == '2' ? 2 : last == '3' ? 3 : 1;
-}
+// The same in all versions of both ops.
+constexpr int kParams = InputAt(Row("CudnnRNN"), "params");
+static_assert(kParams == InputAt(Row("CudnnRNNBackpropV3"), "params"));
 
 }  // namespace
 
-absl::Status ReadCudnnRnnAttrs(OpKernelConstruction* ctx,
-                               CudnnRnnAttrs* attrs) {
+absl::StatusOr<CudnnRnnAttrs> CudnnRnnAttrsOf(OpKernelConstruction* ctx) {
   const tensorflow::AttrSlice node(ctx->def());
   const auto find = [&node](const char* name) { return node.Find(name); };
-  return ReadCudnnRnnAttrs(WithoutNamespace(ctx->def().op()), find, attrs);
+  CudnnRnnAttrs attrs;
+  TF_RETURN_IF_ERROR(
+      ReadCudnnRnnAttrs(WithoutNamespace(ctx->def().op()), find, &attrs));
+  return attrs;
 }
 
-CudnnRnnKernel::CudnnRnnKernel(OpKernelConstruction* ctx, bool backward)
-    : OpKernel(ctx), version_(VersionOf(type_string())) {
-  OP_REQUIRES_OK(ctx, ReadCudnnRnnAttrs(ctx, &attrs_));
-  contract_ = &CudnnRnnContract(version_, backward, attrs_);
-  alternative_ = attrs_.time_major ? 0 : 1;
+CudnnRnnKernel::CudnnRnnKernel(OpKernelConstruction* ctx,
+                               const absl::StatusOr<CudnnRnnAttrs>& attrs)
+    : ContractKernel(ctx, CudnnRnnContract(WithoutNamespace(ctx->def().op()),
+                                           attrs.value_or(CudnnRnnAttrs()))) {
+  OP_REQUIRES_OK(ctx, attrs.status());
+  attrs_ = *attrs;
+  sequence_lengths_ = FindArgument(Row(op()).inputs, "sequence_lengths");
 }
 
 absl::Status CudnnRnnKernel::Check(OpKernelContext* ctx,
                                    CudnnRnnCall* call) const {
   call->bound = CudnnRnnBindings(attrs_);
-  TF_RETURN_IF_ERROR(CheckInputs(ctx, *contract_, alternative_, &call->bound));
+  TF_RETURN_IF_ERROR(CheckInputs(ctx, &call->bound));
   CudnnRnnSizes sizes;
   TF_RETURN_IF_ERROR(CheckCudnnRnnSizes(op(), attrs_, call->bound, &sizes));
   call->geometry = CudnnRnnGeometry(attrs_, sizes);
@@ -46,8 +49,8 @@ absl::Status CudnnRnnKernel::Check(OpKernelContext* ctx,
   call->batch = call->bound['B'];
   TF_RETURN_IF_ERROR(
       CheckParams(op(), call->geometry, ctx->input(kParams).NumElements()));
-  if (version_ < 3) return absl::OkStatus();
-  return call->lengths.Make(ctx, kSequenceLengths, call->steps);
+  if (sequence_lengths_ < 0) return absl::OkStatus();
+  return call->lengths.Make(ctx, sequence_lengths_, call->steps);
 }
 
 }  // namespace blockrnn

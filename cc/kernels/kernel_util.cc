@@ -50,71 +50,57 @@ absl::Status OutputShape(const OpContract& contract,
 
 }  // namespace
 
+std::string WithoutNamespace(const std::string& op) {
+  return op.substr(op.find('>') + 1);  // npos + 1 is 0
+}
+
 std::string OpName(OpKernelContext* ctx) {
   return WithoutNamespace(ctx->op_kernel().type_string());
 }
 
-absl::Status CheckInputs(OpKernelContext* ctx, const OpContract& contract,
-                         int alternative, Bindings* bound) {
-  return contract.Check(RunTimeShapes(ctx), alternative, bound);
-}
-
-absl::Status AllocateOutputs(OpKernelContext* ctx, const OpContract& contract,
-                             int alternative, const Bindings& bound,
-                             Wanted wanted) {
-  for (int i = 0; i < ctx->num_outputs(); ++i) {
-    if (wanted == Wanted::kUsed && !ctx->output_required(i)) continue;
-    const ArgumentPattern& output = contract.outputs()[i];
-    const ShapePattern& pattern = output.shape(alternative);
-    TensorShape shape;
-    if (pattern.same_as >= 0) {
-      shape = ctx->input(pattern.same_as).shape();
-    } else {
-      TF_RETURN_IF_ERROR(
-          OutputShape(contract, output, alternative, bound, &shape));
-    }
-    Tensor* tensor = nullptr;
-    TF_RETURN_IF_ERROR(ctx->allocate_output(i, shape, &tensor));
+ContractKernel::ContractKernel(OpKernelConstruction* ctx,
+                               const OpContract* contract)
+    : OpKernel(ctx), contract_(contract) {
+  if (contract_ == nullptr) {
+    contract_ = FindContract(WithoutNamespace(type_string()));
   }
-  return absl::OkStatus();
-}
-
-ContractKernel::ContractKernel(OpKernelConstruction* ctx) : OpKernel(ctx) {
-  contract_ = FindContract(type_string());
-  OP_REQUIRES(
-      ctx,
-      contract_ != nullptr &&
-          static_cast<int>(contract_->inputs().size()) == num_inputs() &&
-          static_cast<int>(contract_->outputs().size()) == num_outputs(),
-      absl::InternalError(type_string() + " has no matching contract"));
+  OP_REQUIRES(ctx, contract_ != nullptr,
+              absl::InternalError(type_string() + " has no contract"));
   for (const ArgumentPattern& output : contract_->outputs()) {
     OP_REQUIRES(
         ctx, output.shape(0).dims.size() <= kMaxRank,
         absl::InternalError(type_string() + ": rank of " + output.name));
   }
-  if (contract_->alternative_attr() != nullptr) {
+  if (const char* const attr = contract_->row().alternative_attr) {
     bool first = false;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr(contract_->alternative_attr(), &first));
+    OP_REQUIRES_OK(ctx, ctx->GetAttr(attr, &first));
     alternative_ = first ? 0 : 1;
   }
 }
 
-absl::Status ContractKernel::Prepare(OpKernelContext* ctx,
-                                     Bindings* bound) const {
-  TF_RETURN_IF_ERROR(CheckInputs(ctx, bound));
-  return AllocateOutputs(ctx, *bound, Wanted::kAll);
-}
-
 absl::Status ContractKernel::CheckInputs(OpKernelContext* ctx,
                                          Bindings* bound) const {
-  return blockrnn::CheckInputs(ctx, *contract_, alternative_, bound);
+  return contract_->Check(RunTimeShapes(ctx), alternative_, bound);
 }
 
 absl::Status ContractKernel::AllocateOutputs(OpKernelContext* ctx,
                                              const Bindings& bound,
                                              Wanted wanted) const {
-  return blockrnn::AllocateOutputs(ctx, *contract_, alternative_, bound,
-                                   wanted);
+  for (int i = 0; i < ctx->num_outputs(); ++i) {
+    if (wanted == Wanted::kUsed && !ctx->output_required(i)) continue;
+    const ArgumentPattern& output = contract_->outputs()[i];
+    const ShapePattern& pattern = output.shape(alternative_);
+    TensorShape shape;
+    if (pattern.same_as >= 0) {
+      shape = ctx->input(pattern.same_as).shape();
+    } else {
+      TF_RETURN_IF_ERROR(
+          OutputShape(*contract_, output, alternative_, bound, &shape));
+    }
+    Tensor* tensor = nullptr;
+    TF_RETURN_IF_ERROR(ctx->allocate_output(i, shape, &tensor));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace blockrnn

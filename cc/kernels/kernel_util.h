@@ -1,5 +1,5 @@
-// Owns what every kernel does around its engine call: the check of the inputs
-// against the op's contract, the outputs, and typed views of both.
+// Declares what every kernel does around its engine call: the check of the
+// inputs against the op's contract, the outputs, and typed views of both.
 
 #ifndef BLOCKRNN_KERNELS_KERNEL_UTIL_H_
 #define BLOCKRNN_KERNELS_KERNEL_UTIL_H_
@@ -7,7 +7,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "cc/core/cell_args.h"
 #include "cc/ops/op_contract.h"
 #include "tensorflow/core/framework/op_kernel.h"
 
@@ -19,33 +18,29 @@ enum class Wanted {
   kUsed,
 };
 
-// The op's name in messages, without the namespace.
+// An op's name, "CudnnRNNV3", from that with our namespace or without.
+std::string WithoutNamespace(const std::string& op);
 std::string OpName(tensorflow::OpKernelContext* ctx);
-
-// Checks all inputs that the contract knows. alternative: 0 when the contract's
-// attr is true or there is none, else 1.
-absl::Status CheckInputs(tensorflow::OpKernelContext* ctx,
-                         const OpContract& contract, int alternative,
-                         Bindings* bound);
-// Allocates all outputs, which take no input's buffer.
-absl::Status AllocateOutputs(tensorflow::OpKernelContext* ctx,
-                             const OpContract& contract, int alternative,
-                             const Bindings& bound, Wanted wanted);
 
 // A kernel of an op that has one contract.
 class ContractKernel : public tensorflow::OpKernel {
  public:
-  explicit ContractKernel(tensorflow::OpKernelConstruction* ctx);
+  // contract: that of the op when nullptr.
+  explicit ContractKernel(tensorflow::OpKernelConstruction* ctx,
+                          const OpContract* contract = nullptr);
 
  protected:
-  // Checks all inputs, then allocates all outputs, which take no input's
-  // buffer. Everything is refused here, before the engine sees a pointer.
-  absl::Status Prepare(tensorflow::OpKernelContext* ctx, Bindings* bound) const;
+  const std::string& op() const { return contract_->op(); }
 
-  // The two halves of it, for kernels that do more between or leave out outputs
-  // that nobody wants.
+  // 0 when the attr that picks among alternatives is true or there is none,
+  // else 1.
+  int alternative() const { return alternative_; }
+
+  // Checks all inputs. Everything is refused here, before the engine sees a
+  // pointer.
   absl::Status CheckInputs(tensorflow::OpKernelContext* ctx,
                            Bindings* bound) const;
+  // Allocates all outputs, which take no input's buffer.
   absl::Status AllocateOutputs(tensorflow::OpKernelContext* ctx,
                                const Bindings& bound, Wanted wanted) const;
 
@@ -54,13 +49,14 @@ class ContractKernel : public tensorflow::OpKernel {
   int alternative_ = 0;
 };
 
-inline CellDims CellDimsOf(const Bindings& bound) {
-  return {bound['B'], bound['I'], bound['H']};
-}
-
 template <class T>
 const T* Input(tensorflow::OpKernelContext* ctx, int index) {
   return static_cast<const T*>(ctx->input(index).data());
+}
+
+// Whether an input that may be left out is.
+inline bool LeftOut(tensorflow::OpKernelContext* ctx, int index) {
+  return ctx->input(index).dims() == 1 && ctx->input(index).NumElements() == 0;
 }
 
 template <class T>

@@ -1,13 +1,14 @@
-// Owns the list of types and devices that every op is registered for.
+// Registers a kernel for every type and device that its op's row asks for.
 
 #ifndef BLOCKRNN_KERNELS_REGISTER_KERNELS_H_
 #define BLOCKRNN_KERNELS_REGISTER_KERNELS_H_
 
 #include <cstdlib>
-#include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include "cc/kernels/cpu_host.h"
+#include "cc/ops/op_spec.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/types.h"
@@ -17,17 +18,20 @@
 
 namespace blockrnn {
 
-// The inputs and outputs that a kernel has in host memory whatever its device.
-using HostArguments = std::initializer_list<const char*>;
-
 // One kernel class for one type on one device. What REGISTER_KERNEL_BUILDER
 // expands to, which being a macro cannot loop over types.
 template <class Kernel, class T>
-void RegisterKernel(const char* op, const char* device,
-                    HostArguments host_arguments) {
-  tensorflow::KernelDefBuilder builder(op);
+void RegisterKernel(const OpSpec& row, const std::string& op,
+                    const char* device) {
+  tensorflow::KernelDefBuilder builder(op.c_str());
   builder.Device(device).TypeConstraint<T>("T");
-  for (const char* argument : host_arguments) builder.HostMemory(argument);
+  for (std::string_view list : {row.inputs, row.outputs}) {
+    while (!list.empty()) {
+      const std::string_view argument = NextPart(&list, ' ');
+      if (argument.find("@host") == std::string_view::npos) continue;
+      builder.HostMemory(std::string(ArgumentName(argument)).c_str());
+    }
+  }
   tensorflow::kernel_factory::OpKernelRegistrar(
       builder.Build(), op,
       [](tensorflow::OpKernelConstruction* ctx) -> tensorflow::OpKernel* {
@@ -44,31 +48,6 @@ void ForEachType(const Body& body) {
   body(double());
 }
 
-// Kernel<T, Device> is what an op needs of it: constructed from an
-// OpKernelConstruction, with the work done by a Device. On the CPU:
-template <template <class T, class Device> class Kernel>
-void RegisterCpuKernels(const char* op, HostArguments host_arguments = {}) {
-  ForEachType([&](auto element) {
-    using T = decltype(element);
-    RegisterKernel<Kernel<T, CpuDevice<T>>, T>(op, tensorflow::DEVICE_CPU,
-                                               host_arguments);
-  });
-}
-
-// On all devices that this build has.
-template <template <class T, class Device> class Kernel>
-bool RegisterKernels(const char* op, HostArguments host_arguments = {}) {
-  RegisterCpuKernels<Kernel>(op, host_arguments);
-#if BLOCKRNN_CUDA
-  ForEachType([&](auto element) {
-    using T = decltype(element);
-    RegisterKernel<Kernel<T, CudaDevice<T>>, T>(op, tensorflow::DEVICE_GPU,
-                                                host_arguments);
-  });
-#endif
-  return true;
-}
-
 // Whether TensorFlow's own ops get from us what they lack. The same switch is
 // asked for gradients in tf_blockrnn/__init__.py.
 inline bool ExtendsTensorFlow() {
@@ -76,15 +55,26 @@ inline bool ExtendsTensorFlow() {
   return set == nullptr || std::string(set) != "0";
 }
 
-// The same under our name; and on the CPU under TensorFlow's, for ops of which
-// TensorFlow has no CPU kernel. op: without our namespace.
+// Kernel<T, Device> is what an op needs of it: constructed from an
+// OpKernelConstruction, with the work done by a Device. Under our name it is
+// registered for all devices that this build has, under TensorFlow's for the
+// CPU, where the row says so.
 template <template <class T, class Device> class Kernel>
-bool RegisterKernelsForBoth(const std::string& op,
-                            HostArguments host_arguments = {}) {
-  if (ExtendsTensorFlow()) {
-    RegisterCpuKernels<Kernel>(op.c_str(), host_arguments);
-  }
-  return RegisterKernels<Kernel>(("BlockRNN>" + op).c_str(), host_arguments);
+bool RegisterKernels(const OpSpec& row) {
+  const std::string op = std::string(kNamespace) + row.name;
+  ForEachType([&](auto element) {
+    using T = decltype(element);
+    using CpuKernel = Kernel<T, CpuDevice<T>>;
+    RegisterKernel<CpuKernel, T>(row, op, tensorflow::DEVICE_CPU);
+    if ((row.flags & kServesTensorFlow) != 0 && ExtendsTensorFlow()) {
+      RegisterKernel<CpuKernel, T>(row, row.name, tensorflow::DEVICE_CPU);
+    }
+#if BLOCKRNN_CUDA
+    RegisterKernel<Kernel<T, CudaDevice<T>>, T>(row, op,
+                                                tensorflow::DEVICE_GPU);
+#endif
+  });
+  return true;
 }
 
 }  // namespace blockrnn

@@ -29,9 +29,9 @@ int64_t LengthAt(const Tensor& lengths, int64_t b) {
 
 }  // namespace
 
-absl::Status GetFirstSteps(OpKernelContext* ctx, const Bindings& bound,
-                           SequenceShape* shape) {
-  const int64_t steps = *Input<int64_t>(ctx, 0);
+absl::Status GetFirstSteps(OpKernelContext* ctx, int index,
+                           const Bindings& bound, SequenceShape* shape) {
+  const int64_t steps = *Input<int64_t>(ctx, index);
   if (steps < 0 || steps > bound['T']) {
     return OutOfRange(ctx, "seq_len_max", bound['T'], steps);
   }

@@ -1,5 +1,5 @@
-// Owns what the kernels of whole sequences share: their attrs, the checks of
-// seq_len_max and sequence_lengths, and inputs that may be left out.
+// Declares what the kernels of whole sequences share: their attrs and the
+// checks of seq_len_max and sequence_lengths.
 
 #ifndef BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
 #define BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
@@ -15,19 +15,8 @@
 
 namespace blockrnn {
 
-// Inputs that the kernels of every device read on the host.
-inline constexpr char kLengthsInput[] = "sequence_lengths";
-inline constexpr char kSeqLenMaxInput[] = "seq_len_max";
-
-// Whether no state has a number in it: all that is not empty is zero then, and
-// the engine, whose time grows with the steps, is not asked.
-// projected: the size that the state is projected to, or 0.
-inline bool NoState(const Bindings& bound, int64_t projected = 0) {
-  return bound['B'] == 0 || (bound['H'] == 0 && projected == 0);
-}
-
-// The first seq_len_max steps of a time-major sequence. seq_len_max is input 0.
-absl::Status GetFirstSteps(tensorflow::OpKernelContext* ctx,
+// The first seq_len_max steps of a time-major sequence. index: of that input.
+absl::Status GetFirstSteps(tensorflow::OpKernelContext* ctx, int index,
                            const Bindings& bound, SequenceShape* shape);
 
 // The attrs that the ops of our own have, as LSTMSequence.
@@ -46,11 +35,6 @@ inline SequenceShape SequenceShapeOf(const Bindings& bound,
           bound['H'], options.time_major, options.go_backwards};
 }
 
-// Whether x is its products with the weights already, w_x being left out.
-inline bool HasInputProducts(tensorflow::OpKernelContext* ctx, int w_x) {
-  return ctx->input(w_x).dims() == 1;
-}
-
 // The lengths of the rows as an engine takes them.
 class RowLengths {
  public:
@@ -66,14 +50,6 @@ class RowLengths {
   const int64_t* data_ = nullptr;
   tensorflow::Tensor made_;
 };
-
-// An input that may be left out: nullptr then.
-template <class T>
-const T* OptionalInput(tensorflow::OpKernelContext* ctx, int index) {
-  return ctx->input(index).dims() == 1 && ctx->input(index).NumElements() == 0
-             ? nullptr
-             : Input<T>(ctx, index);
-}
 
 }  // namespace blockrnn
 

@@ -1,6 +1,6 @@
-// Owns the shape contracts of CudnnRNN and CudnnRNNBackprop in their three
-// versions, which depend on the mode and the projection, and the checks that go
-// beyond what a contract's text can say.
+// Declares which variant of its contract a call of CudnnRNN or CudnnRNNBackprop
+// has, which depends on the mode and the projection, and the checks that go
+// beyond what the contract says.
 
 #ifndef BLOCKRNN_OPS_CUDNN_RNN_CONTRACT_H_
 #define BLOCKRNN_OPS_CUDNN_RNN_CONTRACT_H_
@@ -16,11 +16,11 @@ namespace blockrnn {
 // The symbol of the number of elements of reserve_space.
 inline constexpr char kReserveSymbol = 'S';
 
-// version: 1, 2 or 3.
-const OpContract& CudnnRnnContract(int version, bool backward,
+// op: without our namespace.
+const OpContract* CudnnRnnContract(const std::string& op,
                                    const CudnnRnnAttrs& attrs);
 
-// What the attrs give a contract to begin with.
+// The symbols that the attrs bind.
 Bindings CudnnRnnBindings(const CudnnRnnAttrs& attrs);
 
 // Refuses bound sizes that do not go with each other or the attrs, as far as

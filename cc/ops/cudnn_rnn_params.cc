@@ -1,6 +1,7 @@
 #include "cc/ops/cudnn_rnn_params.h"
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,12 +24,12 @@ absl::Status CheckCount(const std::string& op, const RnnGeometry& geometry,
 
 absl::Status CheckNetworkInput(const std::string& op, int input,
                                int64_t value) {
-  static constexpr const char* kNames[kNetworkInputs] = {
-      "num_layers", "num_units", "input_size"};
   const int64_t least = input == kNumLayers ? 1 : 0;
   if (value >= least) return absl::OkStatus();
+  const std::string_view name =
+      ArgumentName(ArgumentText(Row("CudnnRNNParamsSize").inputs, input));
   return absl::InvalidArgumentError(absl::StrCat(
-      op, ": ", kNames[input], " must be at least ", least, ", got ", value));
+      op, ": ", name, " must be at least ", least, ", got ", value));
 }
 
 absl::Status CheckNetworkSizes(const std::string& op,

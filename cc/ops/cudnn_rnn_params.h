@@ -12,11 +12,21 @@
 #include "absl/status/status.h"
 #include "cc/core/param_layout.h"
 #include "cc/ops/cudnn_rnn_attrs.h"
+#include "cc/ops/op_table.h"
 
 namespace blockrnn {
 
-// The inputs that all ops here begin with.
-enum NetworkInput { kNumLayers, kNumUnits, kInputSize, kNetworkInputs };
+// The inputs that all ops here begin with, and how many they are.
+inline constexpr int kNumLayers =
+    InputAt(Row("CudnnRNNParamsSize"), "num_layers");
+inline constexpr int kNumUnits =
+    InputAt(Row("CudnnRNNParamsSize"), "num_units");
+inline constexpr int kInputSize =
+    InputAt(Row("CudnnRNNParamsSize"), "input_size");
+inline constexpr int kNetworkInputs =
+    InputAt(Row("CudnnRNNParamsToCanonical"), "params");
+static_assert(kNetworkInputs ==
+              InputAt(Row("CudnnRNNCanonicalToParams"), "weights"));
 
 // Refuses a value of such an input that no network has.
 absl::Status CheckNetworkInput(const std::string& op, int input, int64_t value);

@@ -1,12 +1,14 @@
 #include "cc/ops/op_contract.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
-#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include "cc/ops/op_table.h"
 
 namespace blockrnn {
 namespace {
@@ -81,41 +83,56 @@ int IndexOf(const std::vector<ArgumentPattern>& inputs,
   Malformed(name, "no input of this name");
 }
 
-// inputs: what `name=x` may refer to.
+// `[dims]` with its marks, or `=x`.
+void ParseShapes(const std::string& text,
+                 const std::vector<ArgumentPattern>& inputs,
+                 ArgumentPattern* argument) {
+  if (text.front() == '=') {
+    ShapePattern shape;
+    shape.same_as = IndexOf(inputs, text.substr(1));
+    argument->alternatives.push_back(std::move(shape));
+    return;
+  }
+  const size_t close = text.find(']');
+  if (text.front() != '[' || close == std::string::npos) {
+    Malformed(text, "expected [dims] or =input");
+  }
+  for (const std::string& alternative : Split(text.substr(1, close - 1), '|')) {
+    argument->alternatives.push_back(ParseShape(alternative));
+  }
+  if (close + 1 == text.size()) return;
+  if (text[close + 1] != '?') Malformed(text, "expected nothing more, or ?");
+  argument->optional = true;
+  if (close + 2 == text.size()) return;
+  for (const std::string& side : Split(text.substr(close + 2), '=')) {
+    argument->left_out_if.push_back(ParseDim(side));
+  }
+  if (argument->left_out_if.size() != 2) Malformed(text, "expected P=H");
+}
+
+// inputs: what `name=x` may refer to, in a list of outputs; nullptr in one of
+// inputs.
 std::vector<ArgumentPattern> ParseArguments(
-    const std::string& text, const std::vector<ArgumentPattern>& inputs) {
+    std::string_view list, Variant variant,
+    const std::vector<ArgumentPattern>* inputs) {
   std::vector<ArgumentPattern> arguments;
-  for (std::string part : Split(text, ' ')) {
-    if (part.empty()) continue;
+  while (!list.empty()) {
+    const std::string part(NextPart(&list, ' '));
     ArgumentPattern argument;
-    const size_t mark = part.find("]?");
-    argument.optional = mark != std::string::npos;
-    if (argument.optional) {
-      if (mark + 2 < part.size()) {
-        for (const std::string& side : Split(part.substr(mark + 2), '=')) {
-          argument.left_out_if.push_back(ParseDim(side));
-        }
-        if (argument.left_out_if.size() != 2) Malformed(part, "expected P=H");
-      }
-      part.resize(mark + 1);
+    argument.name = ArgumentName(part);
+    const size_t shapes = part.find_first_of("[=");
+    if (shapes == std::string::npos) Malformed(part, "expected name[dims]");
+    std::string text = part.substr(shapes);
+    if (variant != Variant::kAllGiven) {
+      std::replace(text.begin(), text.end(), 'P', 'H');
     }
-    const size_t equals = part.find('=');
-    const size_t open = part.find('[');
-    if (equals != std::string::npos) {
-      argument.name = part.substr(0, equals);
-      ShapePattern shape;
-      shape.same_as = IndexOf(inputs, part.substr(equals + 1));
-      argument.alternatives.push_back(std::move(shape));
-    } else {
-      if (open == std::string::npos || part.back() != ']') {
-        Malformed(part, "expected name[dims]");
-      }
-      argument.name = part.substr(0, open);
-      const std::string dims = part.substr(open + 1, part.size() - open - 2);
-      for (const std::string& alternative : Split(dims, '|')) {
-        argument.alternatives.push_back(ParseShape(alternative));
+    if (text.back() == '!') {
+      text.pop_back();
+      if (variant == Variant::kNoCellState) {
+        text = inputs == nullptr ? "[*]" : "[]";
       }
     }
+    ParseShapes(text, inputs == nullptr ? arguments : *inputs, &argument);
     arguments.push_back(std::move(argument));
   }
   return arguments;
@@ -243,28 +260,16 @@ std::string Given(const InputShapes& shapes, int input) {
   return Join(dims);
 }
 
-std::map<std::string, std::unique_ptr<OpContract>>& Registry() {
-  // Never destroyed: kernels may outlive this library's static objects.
-  static auto* const registry =
-      new std::map<std::string, std::unique_ptr<OpContract>>();
-  return *registry;
-}
-
 }  // namespace
 
-std::string WithoutNamespace(const std::string& op) {
-  return op.substr(op.find('>') + 1);  // npos + 1 is 0
-}
-
-OpContract::OpContract(const ContractText& text)
-    : op_(WithoutNamespace(text.op)),
-      alternative_attr_(text.alternative_attr),
-      rule_(text.rule),
-      inputs_(ParseArguments(text.inputs, {})),
-      outputs_(ParseArguments(text.outputs, inputs_)) {
+OpContract::OpContract(const OpSpec& row, Variant variant)
+    : row_(&row),
+      op_(row.name),
+      inputs_(ParseArguments(row.inputs, variant, nullptr)),
+      outputs_(ParseArguments(row.outputs, variant, &inputs_)) {
   for (const ArgumentPattern& input : inputs_) {
-    if (input.alternatives.size() > 1 && alternative_attr_ == nullptr) {
-      Malformed(text.inputs, "alternatives without an attr to pick one");
+    if (input.alternatives.size() > 1 && row.alternative_attr == nullptr) {
+      Malformed(row.inputs, "alternatives without an attr to pick one");
     }
   }
 }
@@ -280,8 +285,9 @@ absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
     bool progress = false;
     for (int i = 0; i < static_cast<int>(inputs_.size()); ++i) {
       const ShapePattern& shape = inputs_[i].shape(alternative);
+      if (shape.any) continue;
       const int rank = shapes.rank(i);
-      if (shape.any || rank == kUnknown) continue;
+      if (rank == kUnknown) continue;
       if (inputs_[i].optional && LeftOut(shapes, i)) continue;
       if (rank != static_cast<int>(shape.dims.size())) {
         return Mismatch(shapes, i, alternative, *bound);
@@ -310,7 +316,8 @@ absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
     again = later && progress;
   } while (again);
   const absl::Status status = CheckLeftOut(shapes, alternative, *bound);
-  return status.ok() && rule_ != nullptr ? rule_(op_, shapes, *bound) : status;
+  if (!status.ok() || row_->rule == nullptr) return status;
+  return row_->rule(*this, shapes, *bound);
 }
 
 absl::Status OpContract::CheckLeftOut(const InputShapes& shapes,
@@ -373,16 +380,21 @@ std::string DimText(int64_t dim) {
   return dim == kUnknown ? "?" : std::to_string(dim);
 }
 
-const OpContract& RegisterContract(const ContractText& text) {
-  std::unique_ptr<OpContract>& entry = Registry()[text.op];
-  if (entry != nullptr) Malformed(text.op, "registered twice");
-  entry = std::make_unique<OpContract>(text);
-  return *entry;
-}
-
-const OpContract* FindContract(const std::string& op) {
-  const auto found = Registry().find(op);
-  return found == Registry().end() ? nullptr : found->second.get();
+const OpContract* FindContract(std::string_view op, Variant variant) {
+  // Never destroyed: kernels may outlive this library's static objects.
+  static const auto* const contracts = [] {
+    auto* const all = new std::vector<OpContract>();
+    for (const OpSpec& row : kOpTable) {
+      for (int v = 0; v < kVariants; ++v) {
+        all->emplace_back(row, static_cast<Variant>(v));
+      }
+    }
+    return all;
+  }();
+  const OpSpec* const row = FindRow(op);
+  if (row == nullptr) return nullptr;
+  return &(
+      *contracts)[(row - kOpTable) * kVariants + static_cast<int>(variant)];
 }
 
 }  // namespace blockrnn

@@ -1,15 +1,18 @@
-// Owns the shape contract of every op: one line of text per op, in the notation
-// of its documentation, from which both the shape function (cc/ops/shape_fn.h)
-// and the kernel's check (cc/kernels/kernel_util.h) come. So both refuse the
-// same calls, in the same words.
+// Defines the shape contract of an op, which is read from its row of the op
+// table. The shape function (cc/ops/shape_fn.h) and the kernel's check
+// (cc/kernels/kernel_util.h) both come from it, so they refuse the same calls,
+// in the same words.
 //
-// A contract lists arguments, `name[dims]`, separated by spaces:
+// A row lists arguments, `name:type[dims]` (cc/ops/op_spec.h), with these
+// shapes:
 //   dims      separated by commas; none for a scalar
 //   dim       a sum of products: B, 4H, I+H, L*D; or ?, for any length
 //   [H|?]     alternatives, picked by an attr: the first when it is true
 //   [*]       any shape at all
 //   name[…]?  may be left out: an input of shape [0] then
 //   name[…]?P=H   may be left out where P is H
+//   name[…]!  has this shape only in a cell with a cell state; else an input
+//             has any, and an output is a scalar
 //   name=x    the shape of the input x (in outputs)
 // A symbol is one upper case letter. It takes its value from the first dim that
 // has no other unknown in it; every other dim must agree.
@@ -20,15 +23,13 @@
 #include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "cc/ops/op_spec.h"
 
 namespace blockrnn {
-
-// An op's name in messages, "CudnnRNNV3", from that with our namespace or
-// without.
-std::string WithoutNamespace(const std::string& op);
 
 inline constexpr int64_t kUnknown = -1;
 
@@ -78,29 +79,22 @@ class InputShapes {
   virtual int64_t dim(int input, int index) const = 0;  // or kUnknown
 };
 
-// What a contract's notation can't say about inputs whose shapes fit it; both
-// shapes and symbols as far as they are known.
-using ContractRule = absl::Status (*)(const std::string& op,
-                                      const InputShapes& shapes,
-                                      const Bindings& bound);
-
-// What an op's author writes; see the notation above.
-struct ContractText {
-  const char* op;  // its full name, with the namespace
-  const char* inputs;
-  const char* outputs;
-  // The bool attr that picks among alternatives; nullptr when there are none.
-  const char* alternative_attr = nullptr;
-  ContractRule rule = nullptr;  // nullptr: the notation says it all
+// What the mode of a cuDNN RNN makes of its row; all other ops are kAllGiven.
+enum class Variant {
+  kAllGiven,      // as the row is written
+  kNoProjection,  // P is written H
+  kNoCellState,   // nor has anything marked ! a shape
 };
+inline constexpr int kVariants = 3;
 
 class OpContract {
  public:
-  // Aborts on a malformed text: it is a constant of this library.
-  explicit OpContract(const ContractText& text);
+  // Aborts on a malformed row: it is a constant of this library.
+  explicit OpContract(const OpSpec& row, Variant variant = Variant::kAllGiven);
+
+  const OpSpec& row() const { return *row_; }
 
   const std::string& op() const { return op_; }  // without the namespace
-  const char* alternative_attr() const { return alternative_attr_; }
   const std::vector<ArgumentPattern>& inputs() const { return inputs_; }
   const std::vector<ArgumentPattern>& outputs() const { return outputs_; }
 
@@ -125,9 +119,8 @@ class OpContract {
   std::string Overflow(const ArgumentPattern& argument, int alternative,
                        const DimPattern& dim, const Bindings& bound) const;
 
+  const OpSpec* row_;
   std::string op_;
-  const char* alternative_attr_;
-  ContractRule rule_;
   std::vector<ArgumentPattern> inputs_;
   std::vector<ArgumentPattern> outputs_;
 };
@@ -135,11 +128,10 @@ class OpContract {
 // A dim as messages have it; kUnknown is "?".
 std::string DimText(int64_t dim);
 
-// Makes a contract known by its op's full name; called as the library loads.
-const OpContract& RegisterContract(const ContractText& text);
-
-// nullptr when there is none.
-const OpContract* FindContract(const std::string& op);
+// The contract of an op, by its name without our namespace; nullptr: the table
+// has no such op.
+const OpContract* FindContract(std::string_view op,
+                               Variant variant = Variant::kAllGiven);
 
 }  // namespace blockrnn
 

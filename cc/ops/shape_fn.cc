@@ -47,17 +47,21 @@ DimensionHandle UnknownLike(const OpContract& contract, int alternative,
 absl::Status GetAlternative(const OpContract& contract, InferenceContext* c,
                             int* alternative) {
   *alternative = 0;
-  if (contract.alternative_attr() == nullptr) return absl::OkStatus();
+  const char* const attr = contract.row().alternative_attr;
+  if (attr == nullptr) return absl::OkStatus();
   bool first = false;
-  TF_RETURN_IF_ERROR(c->GetAttr(contract.alternative_attr(), &first));
+  TF_RETURN_IF_ERROR(c->GetAttr(attr, &first));
   *alternative = first ? 0 : 1;
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status InferShapes(const OpContract& contract, InferenceContext* c,
-                         Bindings bound) {
+absl::Status InferShapes(const OpContract& contract, InferenceContext* c) {
+  Bindings bound;
+  if (const auto* is_training = c->GetAttr("is_training")) {
+    bound[kSavedSymbol] = is_training->b() ? 1 : 0;
+  }
   TF_RETURN_IF_ERROR(CheckStaticShapes(contract, c, &bound));
   return InferOutputs(contract, c, bound);
 }

@@ -1,4 +1,4 @@
-// Owns the step from an op's contract to its shape function.
+// Declares what makes an op's shape function of its contract.
 
 #ifndef BLOCKRNN_OPS_SHAPE_FN_H_
 #define BLOCKRNN_OPS_SHAPE_FN_H_
@@ -9,13 +9,17 @@
 
 namespace blockrnn {
 
-// Checks the inputs' static shapes as far as they are known, and infers the
-// outputs' from them. bound: symbols that attrs give.
-absl::Status InferShapes(const OpContract& contract,
-                         tensorflow::shape_inference::InferenceContext* c,
-                         Bindings bound = {});
+// In front of the number of steps of what is saved for backward, K is 1 with
+// is_training, else 0.
+inline constexpr char kSavedSymbol = 'K';
 
-// The two halves of it, for ops that check more than a contract says.
+// Checks the inputs' static shapes as far as they are known, and infers the
+// outputs' from them.
+absl::Status InferShapes(const OpContract& contract,
+                         tensorflow::shape_inference::InferenceContext* c);
+
+// The two halves of it, for ops that check more than a contract says. bound:
+// symbols that attrs give.
 absl::Status CheckStaticShapes(const OpContract& contract,
                                tensorflow::shape_inference::InferenceContext* c,
                                Bindings* bound);

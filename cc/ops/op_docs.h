@@ -1,0 +1,36 @@
+// Declares the docs of the ops. Of an op only the summary and the equations are
+// written; the lines on its arguments and attrs are made of its row and of
+// fragments that all ops share.
+
+#ifndef BLOCKRNN_OPS_OP_DOCS_H_
+#define BLOCKRNN_OPS_OP_DOCS_H_
+
+#include <string>
+
+#include "cc/ops/op_contract.h"
+
+namespace blockrnn {
+
+// What is said of an argument or attr. Of an argument its shape comes between
+// `what` and `more`.
+struct ArgumentDoc {
+  const char* name;
+  const char* what;
+  const char* more = "";
+};
+
+struct OpDoc {
+  const char* op;
+  // The first begins with a summary of one line. TensorFlow takes a line that
+  // begins with `word:` for the doc of an argument, so none does.
+  const char* paragraphs[6];
+  // What differs from the shared fragments.
+  ArgumentDoc own[4] = {};
+};
+
+// The text for TensorFlow's Doc(). Aborts where something is not documented.
+std::string DocOf(const OpContract& contract);
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_OPS_OP_DOCS_H_
