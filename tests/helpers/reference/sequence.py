@@ -44,6 +44,7 @@ class _Cell:
     """
 
     saved: tuple[str, ...] = ()
+    unrounded: tuple[str, ...] = ()  # further outputs of the reference, which no op has
     states: tuple[str, ...] = ("h",)
     input_bias = "b"
 
@@ -190,14 +191,18 @@ class _GruBefore(_Cell):
 
 
 class _SimpleRnn(_Cell):
+    # The state before it was rounded, of which the activation's derivative is taken where it is
+    # given: near 1, what tanh lacks of 1 is far smaller than what rounding changes.
+    unrounded = ("h_unrounded",)
+
     def step(self, t, rows, h):
         h_bar = self.from_x(t, rows)["h"] + self.from_h(h, rows)["h"]
         options = self.options
         h = simple_rnn.forward(h_bar, relu=options.relu, identity=options.identity)
-        return (options.stored(h),), {}
+        return (options.stored(h),), {"h_unrounded": h}
 
     def step_backward(self, t, rows, before, saved, grads):
-        h = self.values["h"][t, rows]
+        h = self.values.get("h_unrounded", self.values["h"])[t, rows]
         d_bars = {"h": simple_rnn.backward(h, grads["h"], relu=self.options.relu)}
         self.to_x(t, rows, d_bars)
         self.to_bias("b", d_bars)
@@ -251,11 +256,11 @@ def states_before(values: Mapping, options: Options) -> np.ndarray:
 
 
 def forward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarray]:
-    """h, what is saved for backward, and the last states, by name."""
+    """h, what is saved for backward, and the last states, by name; of a simple RNN h_unrounded."""
     kind, values = CELLS[cell], _f64(values)
     steps, batch = values["x"].shape[:2]
     width, units = values["w_h"].shape[0], values["w_h"].shape[1] // len(options.gates)
-    out = {name: np.zeros((steps, batch, units)) for name in kind.saved}
+    out = {name: np.zeros((steps, batch, units)) for name in (*kind.saved, *kind.unrounded)}
     out["h"] = np.zeros((steps, batch, width))
     state = {name: values[_INITIAL[name]].copy() for name in kind.states}
     running, order = kind(values, options), _Steps(values, options)
