@@ -23,7 +23,6 @@ def compile_actions(isa: str) -> list[list[str]]:
         "aquery",
         f'mnemonic("CppCompile", {_TARGETS})',
         "--output=jsonproto",
-        "--config=dev",
         *cpp_tests.engine_flags(isa, []),
         capture=True,
     )

@@ -30,7 +30,7 @@ TEST(Ops, ConcurrentCalls) {
   for (int caller = 0; caller < kCallers; ++caller) {
     callers.emplace_back([&, caller] {
       for (int round = 0; round < rounds; ++round) {
-        // Steps that differ, so that callers meet in other pairs each time.
+        // Steps that differ, so that other pairs of calls coincide each time.
         const std::size_t n =
             (round * (2 * caller + 1) + 7 * caller) % cases.size();
         Case c = cases[n];

@@ -1,4 +1,4 @@
-// Owns the choices of attributes and of tensors that the tests of both GRUs
+// Defines the choices of attributes and of tensors that the tests of both GRUs
 // over a sequence make, forward and backward: variant for variant the same.
 
 #ifndef BLOCKRNN_TESTS_CPP_GRU_SEQUENCE_VARIANTS_H_

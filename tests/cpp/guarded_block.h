@@ -1,5 +1,6 @@
-// Owns memory with a guard zone on each side. A write outside shows as a broken
-// canary; under AddressSanitizer the zones are poisoned, so a read shows too.
+// Defines memory with a guard zone on each side. A write outside shows as a
+// broken canary; under AddressSanitizer the zones are poisoned, so a read shows
+// too.
 
 #ifndef BLOCKRNN_TESTS_CPP_GUARDED_BLOCK_H_
 #define BLOCKRNN_TESTS_CPP_GUARDED_BLOCK_H_

@@ -1,4 +1,4 @@
-// Owns one engine call under test: drawing its inputs, guarding its memory,
+// Declares one engine call under test: drawing its inputs, guarding its memory,
 // running it, and comparing what came out with the reference.
 
 #ifndef BLOCKRNN_TESTS_CPP_HARNESS_H_

@@ -1,4 +1,4 @@
-// Owns a heap that can run dry for one thread: the engine takes its scratch
+// Declares a heap that can run dry for one thread: the engine takes its scratch
 // from its host, and must neither crash nor change a number when an allocation
 // of its own (or of Eigen inside it) gives nothing.
 

@@ -1,5 +1,5 @@
-// Tables of no functions for the types that are not under test: a call of one
-// crashes.
+// Tables of no functions for the types that are not under test, so that the
+// engine links without them: a call of one crashes.
 
 #include "cc/kernels/cpu/engine.h"
 #include "tests/cpp/storage.h"

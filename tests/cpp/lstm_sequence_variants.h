@@ -1,5 +1,5 @@
-// Owns the choices of attributes and of tensors that the tests of the LSTM over
-// a sequence make, forward and backward: variant for variant the same.
+// Defines the choices of attributes and of tensors that the tests of the LSTM
+// over a sequence make, forward and backward: variant for variant the same.
 
 #ifndef BLOCKRNN_TESTS_CPP_LSTM_SEQUENCE_VARIANTS_H_
 #define BLOCKRNN_TESTS_CPP_LSTM_SEQUENCE_VARIANTS_H_

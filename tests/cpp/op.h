@@ -1,4 +1,4 @@
-// Owns what the tests know of an op: its tensors, its reference and how the
+// Defines what the tests know of an op: its tensors, its reference and how the
 // engine is called for it. An op family is one file that fills an Op for each
 // of its ops and registers it; every test and the fuzzer then cover it.
 

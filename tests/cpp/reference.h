@@ -1,6 +1,6 @@
-// Owns the arithmetic of the references: double, by naive loops, with std::exp
-// and std::tanh, and shares nothing with cc/core. A Real also carries the size
-// of what went into it, which is what its tolerance is relative to.
+// Implements the arithmetic of the references: double, by naive loops, with
+// std::exp and std::tanh, and shares nothing with cc/core. A Real also carries
+// the size of what went into it, which is what its tolerance is relative to.
 
 #ifndef BLOCKRNN_TESTS_CPP_REFERENCE_H_
 #define BLOCKRNN_TESTS_CPP_REFERENCE_H_

@@ -1,4 +1,5 @@
-// What stands where: params, the reserve space, the random numbers of dropout.
+// Layouts and counters: params, the reserve space, the random numbers of
+// dropout.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// Owns the equations that the reference of a stack has for one step of one row,
-// and their gradients.
+// Implements the equations that the reference of a stack has for one step of
+// one row, and their gradients.
 
 #ifndef BLOCKRNN_TESTS_CPP_RNN_STACK_CELL_REFERENCE_H_
 #define BLOCKRNN_TESTS_CPP_RNN_STACK_CELL_REFERENCE_H_
@@ -15,7 +15,7 @@
 
 namespace blockrnn::test::stack {
 
-// Where the first elements of a pseudo-layer's parts stand in params.
+// Where the parts of a layer direction begin in params.
 struct Parts {
   int64_t width = 0;         // of its input
   std::vector<int64_t> w;    // [H, width] by gate; none: x itself

@@ -1,4 +1,4 @@
-// Owns the reference of a stack of recurrent layers: row by row and step by
+// Declares the reference of a stack of recurrent layers: row by row and step by
 // step, with loops over single numbers, from the equations of cuDNN's manual.
 // It shares nothing with cc/core but the names of modes.
 

@@ -357,7 +357,7 @@ TEST(RnnStack, MemoryOfManyLayers) {
   }
 }
 
-// Without a backward nothing is kept but the outputs of two layers.
+// Without a backward nothing is saved but the outputs of two layers.
 TEST(RnnStack, MemoryWithoutBackward) {
   constexpr int64_t kSteps = 300;
   for (const int64_t directions : {1, 2}) {

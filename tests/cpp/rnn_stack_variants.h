@@ -1,5 +1,5 @@
-// Owns the choices that the tests of stacks make, forward and backward: variant
-// for variant the same.
+// Defines the choices that the tests of stacks make, forward and backward:
+// variant for variant the same.
 
 #ifndef BLOCKRNN_TESTS_CPP_RNN_STACK_VARIANTS_H_
 #define BLOCKRNN_TESTS_CPP_RNN_STACK_VARIANTS_H_
@@ -102,7 +102,7 @@ struct Stack {
   int64_t Row(int64_t t, int64_t b) const {
     return choice.time_major ? t * batch + b : b * steps + t;
   }
-  // Where row b's state of a pseudo-layer begins in states of this width.
+  // Where row b's state of a layer direction begins in states of this width.
   int64_t State(int64_t pseudo, int64_t b, int64_t width) const {
     return (choice.time_major ? pseudo * batch + b : b * pseudos + pseudo) *
            width;

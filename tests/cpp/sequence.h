@@ -1,5 +1,5 @@
-// Owns what the tests of sequences share: masks and lengths, how steps stand in
-// memory (written apart from SequenceShape::Row), and the inputs that a
+// Defines what the tests of sequences share: masks and lengths, where steps are
+// in memory (written apart from SequenceShape::Row), and the inputs that a
 // sequence needs so that a test of many steps says something.
 
 #ifndef BLOCKRNN_TESTS_CPP_SEQUENCE_H_
@@ -63,8 +63,8 @@ inline constexpr int kPlainOrder = 12;  // every step counts, in order
 // Shapes that are not shared out; over rows, within a block of steps and over
 // more of them, which are short where the input is wide; over units, the same.
 // step_loop_test.cc checks that they are. In the last two, of the simple RNN
-// and of the cells with gates, x joins the step on one thread, and on two it is
-// multiplied ahead, in few rows.
+// and of the cells with gates, the input GEMM is fused into the step on one
+// thread, and hoisted in few rows on two.
 inline const std::vector<Dims>& SharedSequences() {
   static const std::vector<Dims> shapes = {
       {3, 5, 7, 4},      {40, 7, 56, 9},   {130, 140, 33, 8}, {3, 5, 150, 3},

@@ -52,7 +52,7 @@ TEST(Simd, SigmoidOfFloat) {
   }
 }
 
-// What is stored must not depend on where in a row it stands.
+// What is stored must not depend on its place in a row.
 template <class T>
 void LastLanesAreConvertedAsAll(const char* type) {
   for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 9973) {

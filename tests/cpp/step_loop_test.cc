@@ -231,7 +231,7 @@ TEST(StepLoop, StopsWhenCancelled) {
           SCOPED_TRACE(Describe(loop, split, options));
           const Ran ran = RunLoop(loop, split, options, false);
           EXPECT_EQ(ran.status, cpu::Status::kCancelled);
-          // Each time it was told to go on, it may do a step.
+          // Each poll that did not cancel it allows one step.
           EXPECT_LE(ran.calls, int64_t{cancel_at} * loop.stages);
         }
       }

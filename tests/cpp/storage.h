@@ -1,4 +1,4 @@
-// Owns the storage types as the tests see them: how a number stands in memory.
+// Defines the storage types as the tests see them: the bytes of a number.
 // Written from the formats (IEEE 754 binary16; bfloat16 as the upper half of
 // binary32), not from Eigen, which is what the engine uses.
 

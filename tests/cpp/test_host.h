@@ -1,5 +1,5 @@
-// Owns the hosts that the engine is tested with: threads that help, that come
-// late, or that never come, and scratch that can run out.
+// Declares the hosts that the engine is tested with: threads that start at
+// once, late or never, and scratch that can run out.
 
 #ifndef BLOCKRNN_TESTS_CPP_TEST_HOST_H_
 #define BLOCKRNN_TESTS_CPP_TEST_HOST_H_

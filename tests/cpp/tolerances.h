@@ -1,5 +1,5 @@
-// Owns how far a result may be from the reference, and why. No other file has
-// a number of this kind.
+// Defines how far a result may be from the reference, and why. No other file
+// has a number of this kind.
 
 #ifndef BLOCKRNN_TESTS_CPP_TOLERANCES_H_
 #define BLOCKRNN_TESTS_CPP_TOLERANCES_H_
