@@ -136,8 +136,9 @@ def main() -> None:
     parser.add_argument("--types", type=str.split, default=[])
     parser.add_argument("--family", choices=["", *FAMILIES], default="")
     parser.add_argument("--seconds", type=int, default=600)
-    parser.add_argument("bazel", nargs="*", help="passed on, behind --")
-    arguments = parser.parse_args()
+    end = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    arguments = parser.parse_args(sys.argv[1:end])
+    arguments.bazel = sys.argv[end + 1 :]
     unknown = set(arguments.types) - set(TYPES)
     if unknown:
         parser.error(f"unknown types {', '.join(sorted(unknown))}; there are {', '.join(TYPES)}")
