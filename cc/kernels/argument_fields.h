@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cstddef>
-#include <iterator>
 #include <string_view>
 
 #include "cc/kernels/argument_members.h"
@@ -28,13 +27,14 @@ class ArgumentFields {
  public:
   // Members that the row has no argument for stay nullptr.
   constexpr ArgumentFields(const OpSpec& row, const FieldNames& names) {
-    for (const auto& member : Members::in) {
+    constexpr Members kMembers;
+    for (const auto& member : kMembers.in()) {
       const int index = Find(row.inputs, member.name, names.renamed);
       if (index < 0) continue;
       const bool optional = Has(row.inputs, index, "]?");
       inputs_[num_inputs_++] = {member.member, index, optional};
     }
-    for (const auto& member : Members::out) {
+    for (const auto& member : kMembers.out()) {
       const int index = Find(row.outputs, member.name, names.renamed);
       if (index < 0) continue;
       outputs_[num_outputs_++] = {member.member, index,
@@ -64,7 +64,7 @@ class ArgumentFields {
   }
 
  private:
-  using Members = ArgumentMembers<Args>;
+  using Members = ArgumentMembers<Args, T>;
 
   template <class Element>
   struct Field {
@@ -103,8 +103,8 @@ class ArgumentFields {
     }
   }
 
-  std::array<Field<const T>, std::size(Members::in)> inputs_ = {};
-  std::array<Field<T>, std::size(Members::out)> outputs_ = {};
+  std::array<Field<const T>, Members::kMax> inputs_ = {};
+  std::array<Field<T>, Members::kMax> outputs_ = {};
   int num_inputs_ = 0;
   int num_outputs_ = 0;
 };

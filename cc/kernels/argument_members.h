@@ -1,195 +1,89 @@
-// Lists the pointers in the argument structs of the engines, each by its name,
-// which is that of the op's input or output unless the op renames it
+// Finds the pointers in the argument structs of the engines by name. The name
+// is that of the op's input or output, unless the op renames it
 // (cc/kernels/argument_fields.h).
 
 #ifndef BLOCKRNN_KERNELS_ARGUMENT_MEMBERS_H_
 #define BLOCKRNN_KERNELS_ARGUMENT_MEMBERS_H_
 
+#include <type_traits>
+
 #include "cc/core/engine_args.h"
+
+// The names of all of them: a template cannot list the members of a struct, but
+// it can ask whether there is one of a given name.
+// clang-format off
+#define BLOCKRNN_ARGUMENT_NAMES(F)                                             \
+  F(x) F(h_prev) F(cs_prev) F(recurrent_dropout) F(w) F(w_x) F(w_h) F(w_p)     \
+  F(w_ru) F(w_c) F(w_ru_x) F(w_ru_h) F(w_c_x) F(w_c_h) F(wci) F(wcf) F(wco)    \
+  F(b) F(b_x) F(b_h) F(b_ru) F(b_c) F(i) F(cs) F(f) F(o) F(ci) F(co) F(r) F(u) \
+  F(c) F(hc) F(h) F(h_last) F(cs_last) F(d_h) F(d_x) F(d_h_prev) F(d_c_bar)    \
+  F(d_r_bar_u_bar) F(dicfo) F(h_grad) F(cs_grad) F(h_last_grad)                \
+  F(cs_last_grad) F(x_grad) F(h_prev_grad) F(cs_prev_grad) F(w_x_grad)         \
+  F(w_h_grad) F(w_p_grad) F(w_ru_x_grad) F(w_ru_h_grad) F(w_c_x_grad)          \
+  F(w_c_h_grad) F(wci_grad) F(wcf_grad) F(wco_grad) F(b_grad) F(b_x_grad)      \
+  F(b_h_grad) F(b_ru_grad) F(b_c_grad) F(input) F(input_h) F(input_c)          \
+  F(params) F(output) F(output_h) F(output_c) F(output_backprop)               \
+  F(output_h_backprop) F(output_c_backprop) F(input_backprop)                  \
+  F(input_h_backprop) F(input_c_backprop) F(params_backprop)
+// clang-format on
 
 namespace blockrnn {
 
+// Of a struct with pointers to elements of type T: those that an engine reads,
+// and those that it writes.
 template <class Args, class T>
-struct InputMember {
-  const T* Args::*member;
-  const char* name;
+class ArgumentMembers {
+ public:
+  static constexpr int kMax = 32;
+
+  template <class Element>
+  struct Member {
+    Element* Args::*member = nullptr;
+    const char* name = nullptr;
+  };
+  template <class Element>
+  struct List {
+    Member<Element> members[kMax] = {};
+    int size = 0;
+
+    constexpr const Member<Element>* begin() const { return members; }
+    constexpr const Member<Element>* end() const { return members + size; }
+  };
+
+  constexpr ArgumentMembers() {
+#define BLOCKRNN_ADD(name)                                          \
+  Add(#name, [](auto tag) -> decltype(&decltype(tag)::type::name) { \
+    return &decltype(tag)::type::name;                              \
+  });
+    BLOCKRNN_ARGUMENT_NAMES(BLOCKRNN_ADD)
+#undef BLOCKRNN_ADD
+  }
+
+  constexpr const List<const T>& in() const { return in_; }
+  constexpr const List<T>& out() const { return out_; }
+
+ private:
+  struct Tag {
+    using type = Args;
+  };
+
+  // find(tag): the pointer to the member, where there is one.
+  template <class Find>
+  constexpr void Add(const char* name, const Find& find) {
+    if constexpr (std::is_invocable_v<Find, Tag>) AddTo(name, find(Tag()));
+  }
+  template <class Base>
+  constexpr void AddTo(const char* name, const T* Base::*member) {
+    in_.members[in_.size++] = {member, name};
+  }
+  template <class Base>
+  constexpr void AddTo(const char* name, T* Base::*member) {
+    out_.members[out_.size++] = {member, name};
+  }
+
+  List<const T> in_;
+  List<T> out_;
 };
-
-template <class Args, class T>
-struct OutputMember {
-  T* Args::*member;
-  const char* name;
-};
-
-// Of each struct: `in`, what an engine reads, and `out`, what it writes.
-template <class Args>
-struct ArgumentMembers;
-
-// clang-format off
-
-// {pointer to the member, its name}: a template cannot tell a name.
-#define MEMBER(name) {&A::name, #name}
-
-template <class T>
-struct ArgumentMembers<GruCellForwardArgs<T>> {
-  using A = GruCellForwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(x), MEMBER(h_prev), MEMBER(w_ru), MEMBER(w_c), MEMBER(b_ru),
-      MEMBER(b_c)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(r), MEMBER(u), MEMBER(c), MEMBER(h)};
-};
-
-template <class T>
-struct ArgumentMembers<GruCellBackwardArgs<T>> {
-  using A = GruCellBackwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(h_prev), MEMBER(w_ru), MEMBER(w_c), MEMBER(r), MEMBER(u),
-      MEMBER(c), MEMBER(d_h)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(d_x), MEMBER(d_h_prev), MEMBER(d_c_bar), MEMBER(d_r_bar_u_bar)};
-};
-
-template <class T>
-struct ArgumentMembers<LstmCellForwardArgs<T>> {
-  using A = LstmCellForwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(x), MEMBER(cs_prev), MEMBER(h_prev), MEMBER(w), MEMBER(wci),
-      MEMBER(wcf), MEMBER(wco), MEMBER(b)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(i), MEMBER(cs), MEMBER(f), MEMBER(o), MEMBER(ci), MEMBER(co),
-      MEMBER(h)};
-};
-
-template <class T>
-struct ArgumentMembers<LstmCellBackwardArgs<T>> {
-  using A = LstmCellBackwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(cs_prev), MEMBER(wci), MEMBER(wcf), MEMBER(wco), MEMBER(i),
-      MEMBER(cs), MEMBER(f), MEMBER(o), MEMBER(ci), MEMBER(co), MEMBER(cs_grad),
-      MEMBER(h_grad)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(cs_prev_grad), MEMBER(dicfo), MEMBER(wci_grad), MEMBER(wcf_grad),
-      MEMBER(wco_grad)};
-};
-
-template <class T>
-struct ArgumentMembers<LstmSequenceForwardArgs<T>> {
-  using A = LstmSequenceForwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(x), MEMBER(cs_prev), MEMBER(h_prev), MEMBER(recurrent_dropout),
-      MEMBER(w_x), MEMBER(w_h), MEMBER(w_p), MEMBER(wci), MEMBER(wcf),
-      MEMBER(wco), MEMBER(b), MEMBER(b_h)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(i), MEMBER(cs), MEMBER(f), MEMBER(o), MEMBER(ci), MEMBER(co),
-      MEMBER(h), MEMBER(cs_last), MEMBER(h_last)};
-};
-
-template <class T>
-struct ArgumentMembers<LstmSequenceBackwardArgs<T>> {
-  using A = LstmSequenceBackwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(x), MEMBER(cs_prev), MEMBER(h_prev), MEMBER(recurrent_dropout),
-      MEMBER(w_x), MEMBER(w_h), MEMBER(w_p), MEMBER(wci), MEMBER(wcf),
-      MEMBER(wco), MEMBER(i), MEMBER(cs), MEMBER(f), MEMBER(o), MEMBER(ci),
-      MEMBER(co), MEMBER(h), MEMBER(cs_grad), MEMBER(h_grad),
-      MEMBER(cs_last_grad), MEMBER(h_last_grad)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(x_grad), MEMBER(cs_prev_grad), MEMBER(h_prev_grad),
-      MEMBER(w_x_grad), MEMBER(w_h_grad), MEMBER(w_p_grad), MEMBER(wci_grad),
-      MEMBER(wcf_grad), MEMBER(wco_grad), MEMBER(b_grad)};
-};
-
-template <class T>
-struct ArgumentMembers<GruSequenceForwardArgs<T>> {
-  using A = GruSequenceForwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(x), MEMBER(h_prev), MEMBER(recurrent_dropout), MEMBER(w_ru_x),
-      MEMBER(w_ru_h), MEMBER(w_c_x), MEMBER(w_c_h), MEMBER(b_ru), MEMBER(b_c)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(r), MEMBER(u), MEMBER(c), MEMBER(h), MEMBER(h_last)};
-};
-
-template <class T>
-struct ArgumentMembers<GruSequenceBackwardArgs<T>> {
-  using A = GruSequenceBackwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(x), MEMBER(h_prev), MEMBER(recurrent_dropout), MEMBER(w_ru_x),
-      MEMBER(w_ru_h), MEMBER(w_c_x), MEMBER(w_c_h), MEMBER(r), MEMBER(u),
-      MEMBER(c), MEMBER(h), MEMBER(h_grad), MEMBER(h_last_grad)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(x_grad), MEMBER(h_prev_grad), MEMBER(w_ru_x_grad),
-      MEMBER(w_ru_h_grad), MEMBER(w_c_x_grad), MEMBER(w_c_h_grad),
-      MEMBER(b_ru_grad), MEMBER(b_c_grad)};
-};
-
-template <class T>
-struct ArgumentMembers<GruAfterSequenceForwardArgs<T>> {
-  using A = GruAfterSequenceForwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(x), MEMBER(h_prev), MEMBER(recurrent_dropout), MEMBER(w_x),
-      MEMBER(w_h), MEMBER(b_x), MEMBER(b_h)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(r), MEMBER(u), MEMBER(c), MEMBER(hc), MEMBER(h), MEMBER(h_last)};
-};
-
-template <class T>
-struct ArgumentMembers<GruAfterSequenceBackwardArgs<T>> {
-  using A = GruAfterSequenceBackwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(x), MEMBER(h_prev), MEMBER(recurrent_dropout), MEMBER(w_x),
-      MEMBER(w_h), MEMBER(r), MEMBER(u), MEMBER(c), MEMBER(hc), MEMBER(h),
-      MEMBER(h_grad), MEMBER(h_last_grad)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(x_grad), MEMBER(h_prev_grad), MEMBER(w_x_grad), MEMBER(w_h_grad),
-      MEMBER(b_x_grad), MEMBER(b_h_grad)};
-};
-
-template <class T>
-struct ArgumentMembers<SimpleRnnForwardArgs<T>> {
-  using A = SimpleRnnForwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(x), MEMBER(h_prev), MEMBER(recurrent_dropout), MEMBER(w_x),
-      MEMBER(w_h), MEMBER(b), MEMBER(b_h)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(h), MEMBER(h_last)};
-};
-
-template <class T>
-struct ArgumentMembers<SimpleRnnBackwardArgs<T>> {
-  using A = SimpleRnnBackwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(x), MEMBER(h_prev), MEMBER(recurrent_dropout), MEMBER(w_x),
-      MEMBER(w_h), MEMBER(h), MEMBER(h_grad), MEMBER(h_last_grad)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(x_grad), MEMBER(h_prev_grad), MEMBER(w_x_grad), MEMBER(w_h_grad),
-      MEMBER(b_grad)};
-};
-
-template <class T>
-struct ArgumentMembers<RnnStackForwardArgs<T>> {
-  using A = RnnStackForwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(input), MEMBER(input_h), MEMBER(input_c), MEMBER(params)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(output), MEMBER(output_h), MEMBER(output_c)};
-};
-
-template <class T>
-struct ArgumentMembers<RnnStackBackwardArgs<T>> {
-  using A = RnnStackBackwardArgs<T>;
-  static constexpr InputMember<A, T> in[] = {
-      MEMBER(input), MEMBER(input_h), MEMBER(input_c), MEMBER(params),
-      MEMBER(output), MEMBER(output_backprop), MEMBER(output_h_backprop),
-      MEMBER(output_c_backprop)};
-  static constexpr OutputMember<A, T> out[] = {
-      MEMBER(input_backprop), MEMBER(input_h_backprop),
-      MEMBER(input_c_backprop), MEMBER(params_backprop)};
-};
-
-#undef MEMBER
-
-// clang-format on
 
 }  // namespace blockrnn
 

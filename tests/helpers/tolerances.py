@@ -38,6 +38,17 @@ def element_factor(size: int) -> float:
     return max(2.0, 0.3 * math.log(max(size, 1)))
 
 
+def stored_slope_factor(mode: str, dtype) -> float:
+    """How much larger still an element's error may be in the backward of a stack.
+
+    The slope of tanh in a simple RNN is 1 - h², of the h that forward stored: that is all that
+    backward is given. Where tanh saturates, as it does behind dropout that scales x tenfold, the
+    slope is smaller than what h lost when it was rounded to 16 bits, and the term of a sum that has
+    it may be wrong by more than itself. The norm over all elements stays within its bound.
+    """
+    return 4.0 if mode == "rnn_tanh" and type_name(dtype) in ("half", "bfloat16") else 1.0
+
+
 def element_scale(want: np.ndarray) -> np.ndarray:
     """What the error of each element is relative to: the larger of |want| and its usual size.
 
