@@ -116,8 +116,8 @@ absl::StatusOr<const cpu::Engine*> OpenEngine() {
     return absl::FailedPreconditionError(
         std::string("tf_blockrnn: cannot open the CPU engine: ") + dlerror());
   }
-  const auto function =
-      reinterpret_cast<cpu::EngineSymbolFunction>(dlsym(library, cpu::kEngineSymbol));
+  const auto function = reinterpret_cast<cpu::EngineSymbolFunction>(
+      dlsym(library, cpu::kEngineSymbol));
   const cpu::Engine* engine = function == nullptr ? nullptr : function();
   if (engine == nullptr) {
     return absl::FailedPreconditionError("tf_blockrnn: " + path +
