@@ -1,4 +1,4 @@
-// Owns the tests' random numbers: the same on every machine and library.
+// Defines the tests' random numbers: the same on every machine and library.
 
 #ifndef BLOCKRNN_TESTS_CPP_RANDOM_H_
 #define BLOCKRNN_TESTS_CPP_RANDOM_H_

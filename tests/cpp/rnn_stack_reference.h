@@ -1,4 +1,4 @@
-// Owns the reference of a stack of recurrent layers: row by row and step by
+// Declares the reference of a stack of recurrent layers: row by row and step by
 // step, with loops over single numbers, from the equations of cuDNN's manual.
 // It shares nothing with cc/core but the names of modes.
 
@@ -18,8 +18,8 @@ int64_t StackParams(const Stack& stack);
 
 struct StackInputs {
   const Tensor& input;    // [steps, batch, I]
-  const Tensor& input_h;  // [pseudo-layers, batch, P]
-  const Tensor& input_c;  // [pseudo-layers, batch, H]
+  const Tensor& input_h;  // [layer directions, batch, P]
+  const Tensor& input_c;  // [layer directions, batch, H]
   const Tensor& params;
 };
 
