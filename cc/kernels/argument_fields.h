@@ -40,6 +40,11 @@ class ArgumentFields {
       outputs_[num_outputs_++] = {member.member, index,
                                   Has(row.outputs, index, "[K*")};
     }
+    std::string_view unread = names.unread;
+    while (!unread.empty()) {
+      const std::string_view name = NextPart(&unread, ' ');
+      if (!HasInput(row, name) && !HasOutput(row, name)) NoSuchName(name);
+    }
     CheckAllFound(row.inputs, names.unread, inputs_, num_inputs_);
     CheckAllFound(row.outputs, names.unread, outputs_, num_outputs_);
   }

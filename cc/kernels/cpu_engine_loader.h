@@ -1,4 +1,4 @@
-// Owns the choice of the CPU engine: which of the libraries beside this one
+// Declares the choice of the CPU engine: which of the libraries beside this one
 // (libblockrnn_cpu_<isa>.so, one per instruction set) is opened. The best one
 // that the processor runs, unless the environment variable TF_BLOCKRNN_CPU_ISA
 // names another.

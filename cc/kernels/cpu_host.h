@@ -1,5 +1,5 @@
-// Owns what the CPU engine borrows from TensorFlow during one call: the
-// intra-op threads, scratch memory and the news of a cancellation.
+// Declares what the CPU engine uses of TensorFlow during one call: the intra-op
+// threads, scratch memory and the state of the cancellation.
 
 #ifndef BLOCKRNN_KERNELS_CPU_HOST_H_
 #define BLOCKRNN_KERNELS_CPU_HOST_H_
@@ -67,7 +67,7 @@ const cpu::EngineFunctions<T>& EngineFunctionsOf(const cpu::Engine& engine) {
 template <class T>
 class CpuDevice {
  public:
-  // Tensors are in host memory, so what stands in them can be checked.
+  // Tensors are in host memory, so their contents can be checked.
   static constexpr bool kHostReads = true;
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
 

@@ -1,6 +1,5 @@
-// Owns what the CUDA engine borrows from TensorFlow during one call: the
-// stream, device scratch and cuBLAS. Included only where the CUDA engine is
-// linked in.
+// Declares what the CUDA engine uses of TensorFlow during one call: the stream,
+// device scratch and cuBLAS. Included only where the CUDA engine is linked in.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_HOST_H_
 #define BLOCKRNN_KERNELS_CUDA_HOST_H_

@@ -108,7 +108,7 @@ class EngineKernel : public ContractKernel {
           lengths->Make(ctx, kLengths, args->shape.steps);
       if (!status.ok()) return status;
       args->shape.lengths = lengths->data();
-      // Whether x is its products with the weights already.
+      // Whether x is already multiplied by the weights.
       constexpr int kWX = HasInput(kRow, "w_x") ? InputAt(kRow, "w_x")
                                                 : InputAt(kRow, "w_ru_x");
       args->shape.projected_input = ctx->input(kWX).dims() == 1;

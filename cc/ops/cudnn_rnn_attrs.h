@@ -1,4 +1,4 @@
-// Owns what the attrs and sizes of a call in the cuDNN RNN family mean and
+// Declares what the attrs and sizes of a call in the cuDNN RNN family mean and
 // which of them go together. Shape functions and kernels both ask here, so they
 // refuse the same calls in the same words.
 

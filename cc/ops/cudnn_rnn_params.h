@@ -1,6 +1,6 @@
-// Owns what a call of CudnnRNNParamsSize and of the converters between params
-// and their canonical form must look like. Shape functions and kernels both ask
-// here.
+// Declares what a call of CudnnRNNParamsSize and of the converters between
+// params and their canonical form must look like. Shape functions and kernels
+// both ask here.
 
 #ifndef BLOCKRNN_OPS_CUDNN_RNN_PARAMS_H_
 #define BLOCKRNN_OPS_CUDNN_RNN_PARAMS_H_

@@ -30,8 +30,8 @@ constexpr ArgumentDoc kShared[] = {
      "Left out where x is x · w_x already, of that width."},
     {"w_h", "Weights of the state", "Columns in the order of w_x."},
     {"w_ru_x", "Weights of the input to the gates r, u",
-     "Left out, together with w_c_x, where x is its products with both "
-     "already, in the order r, u, c."},
+     "Left out, together with w_c_x, where x is already multiplied by both, "
+     "in the order r, u, c."},
     {"w_ru_h", "Weights of the state to the gates r, u"},
     {"w_c_x", "Weights of the input to the candidate"},
     {"w_c_h", "Weights of the state to the candidate"},
