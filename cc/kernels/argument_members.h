@@ -1,5 +1,5 @@
-// Lists the pointers in the argument structs of the engines, each by its name,
-// which is that of the op's input or output unless the op renames it
+// Defines the lists of the pointers in the engines' argument structs, each with
+// its name, which is that of the op's input or output unless the op renames it
 // (cc/kernels/argument_fields.h).
 
 #ifndef BLOCKRNN_KERNELS_ARGUMENT_MEMBERS_H_
@@ -27,7 +27,7 @@ struct ArgumentMembers;
 
 // clang-format off
 
-// {pointer to the member, its name}: a template cannot tell a name.
+// {pointer to the member, its name}: a template cannot obtain the name.
 #define MEMBER(name) {&A::name, #name}
 
 template <class T>

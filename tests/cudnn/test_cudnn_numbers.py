@@ -253,7 +253,7 @@ def test_identities_are_exact(tfb):
             }
             arrays["params"] *= rng.integers(0, 3, net.params_size()) == 0
             run = call.run(arrays)
-            # Exact in every type, as long as every number is an integer that half and bfloat16 can represent.
+            # Exact in every type while half and bfloat16 can represent every integer in it.
             assert 4 < np.abs(run.output).max() <= 256
             outputs = call.forward(tfb.raw_ops, call.tensors(arrays))
             for name, want in run.outputs().items():
