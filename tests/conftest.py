@@ -1,7 +1,7 @@
 """Fixtures that every test module shares.
 
 Nothing is skipped silently: a package that does not import is an error of every test that asks
-for it, and a test that needs a GPU says that it was not run.
+for it, and a test that needs a GPU reports that it was not run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# The oracles' products are small, and threads for them would only wait for each other, busily.
+# The oracles' GEMMs are small, and their threads would only spin on each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
@@ -54,7 +54,7 @@ def tfb(tf):
 
 @pytest.fixture(params=["CPU", "GPU"])
 def device(request, tf):
-    """Each kind of device in turn, as a name for tf.device."""
+    """Each kind of device, one after the other, as a name for tf.device."""
     if request.param == "GPU" and not tf.config.list_physical_devices("GPU"):
         pytest.skip("not run: no GPU")
     return f"/{request.param}:0"

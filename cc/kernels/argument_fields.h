@@ -1,6 +1,6 @@
-// Fills the pointers of an engine's argument struct from an op's inputs and
-// outputs. Which goes where follows from the names, and is known when the
-// library is compiled: a name that matches nothing is a compile error.
+// Implements filling the pointers of an engine's argument struct from an op's
+// inputs and outputs. They are matched by name when the library is compiled: a
+// name that matches nothing is a compile error.
 
 #ifndef BLOCKRNN_KERNELS_ARGUMENT_FIELDS_H_
 #define BLOCKRNN_KERNELS_ARGUMENT_FIELDS_H_
@@ -25,7 +25,7 @@ struct FieldNames {
 template <class Args, class T>
 class ArgumentFields {
  public:
-  // Members that the row has no argument for stay nullptr.
+  // Members without an argument in the row stay nullptr.
   constexpr ArgumentFields(const OpSpec& row, const FieldNames& names) {
     constexpr Members kMembers;
     for (const auto& member : kMembers.in()) {
@@ -70,8 +70,8 @@ class ArgumentFields {
   struct Field {
     Element* Args::*member = nullptr;
     int index = 0;
-    // Stays nullptr where an input is left out; where an output, saved for
-    // backward, is empty without is_training.
+    // Stays nullptr for an input that is left out, and for an output saved for
+    // backward that is empty without is_training.
     bool may_lack = false;
   };
 
@@ -96,7 +96,7 @@ class ArgumentFields {
     for (int index = 0; !list.empty(); ++index) {
       const std::string_view argument = NextPart(&list, ' ');
       const std::string_view name = ArgumentName(argument);
-      bool found = argument[name.size()] == ':' ||  // of another type than T
+      bool found = argument[name.size()] == ':' ||  // of a type other than T
                    FindArgument(unread, name) >= 0;
       for (int i = 0; i < count; ++i) found |= fields[i].index == index;
       if (!found) NoSuchName(name);

@@ -19,12 +19,12 @@ struct Isa {
   bool supported;
 };
 
-// From plain to best.
+// From the baseline to the best.
 std::vector<Isa> AllIsas() {
   std::vector<Isa> isas = {{"generic", true}};
 #if defined(__x86_64__)
-  // These ask for the operating system's consent too. What else belongs to a
-  // level came in the same processors.
+  // These checks include the operating system's support. The other features of
+  // a level came with the same processors.
   __builtin_cpu_init();
   const bool v2 =
       __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt");

@@ -11,8 +11,8 @@
 
 namespace blockrnn {
 
-// The engine, opened on the first call; from then on the same answer. Never
-// null when ok.
+// The engine, opened on the first call; later calls return the same. Never null
+// if ok.
 const absl::StatusOr<const cpu::Engine*>& CpuEngine();
 
 }  // namespace blockrnn
@@ -22,8 +22,8 @@ extern "C" {
 // The instruction set in use, or nullptr when no engine can be opened.
 const char* blockrnn_cpu_isa();
 
-// Those that are built and that this processor runs, best last, separated by
-// commas.
+// The instruction sets that are built and that this processor supports, best
+// last, separated by commas.
 const char* blockrnn_cpu_isas();
 
 }  // extern "C"

@@ -18,7 +18,7 @@ namespace blockrnn {
 
 using tensorflow::OpKernelContext;
 
-// TensorFlow's own promise, which the engine's relies on.
+// The engine relies on TensorFlow's guarantee.
 static_assert(tensorflow::Allocator::kAllocatorAlignment >= 64);
 
 CpuHost::CpuHost(OpKernelContext* ctx) : ctx_(ctx) {
@@ -50,7 +50,7 @@ void* CpuHost::Allocate(void* context, std::size_t bytes) {
         absl::ResourceExhaustedError("scratch of " + std::to_string(bytes));
     return nullptr;
   }
-  // An empty tensor has no address, which would read as a failure.
+  // An empty tensor has no address, which would count as a failure.
   const int64_t size = std::max<int64_t>(1, static_cast<int64_t>(bytes));
   tensorflow::Tensor scratch;
   const absl::Status status = self->ctx_->allocate_temp(

@@ -1,5 +1,5 @@
-// Declares what the CPU engine uses of TensorFlow during one call: the intra-op
-// threads, scratch memory and the state of the cancellation.
+// Declares how TensorFlow's intra-op threads, its memory and its cancellation
+// are provided to the CPU engine during one call.
 
 #ifndef BLOCKRNN_KERNELS_CPU_HOST_H_
 #define BLOCKRNN_KERNELS_CPU_HOST_H_
@@ -23,8 +23,8 @@
 
 namespace blockrnn {
 
-// Lives as long as the engine call. The engine may have work queued beyond it,
-// which then touches nothing of the host.
+// Lives as long as the engine call. The engine's queued work may run later, but
+// then does not access the host.
 class CpuHost {
  public:
   explicit CpuHost(tensorflow::OpKernelContext* ctx);
@@ -33,7 +33,7 @@ class CpuHost {
 
   const cpu::HostInterface& host() const { return host_; }
 
-  // What the op is to answer when the engine answers `status`.
+  // The op's status if the engine returns `status`.
   absl::Status ToStatus(cpu::Status status) const;
 
  private:
@@ -43,7 +43,7 @@ class CpuHost {
 
   tensorflow::OpKernelContext* ctx_;
   cpu::HostInterface host_;
-  // Several of the engine's threads may allocate at a time.
+  // Several of the engine's threads may allocate concurrently.
   std::mutex mutex_;
   absl::InlinedVector<tensorflow::Tensor, 4> scratch_;  // under mutex_
   absl::Status allocation_;  // the last failure of Allocate; under mutex_
@@ -80,7 +80,8 @@ class CpuDevice {
   template <class Args>
   absl::Status Run(tensorflow::OpKernelContext* ctx, const Args& args) const {
     CpuHost host(ctx);
-    // As on the pool's threads: a session may run a kernel on its caller's.
+    // As on the pool's threads: a session may run a kernel on its caller's
+    // thread.
     const tensorflow::port::ScopedFlushDenormal flush;
     const tensorflow::port::ScopedSetRound round(FE_TONEAREST);
     const cpu::Status status = functions_->Run(args, host.host());

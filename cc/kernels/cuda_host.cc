@@ -46,7 +46,7 @@ void* CudaHost::Allocate(void* context, std::size_t bytes) {
   if (bytes > static_cast<std::size_t>(std::numeric_limits<int64_t>::max())) {
     return nullptr;
   }
-  // An empty tensor has no address, which would read as a failure.
+  // An empty tensor has no address, which would count as a failure.
   const int64_t size = std::max<int64_t>(1, static_cast<int64_t>(bytes));
   tensorflow::Tensor scratch;
   const absl::Status status = self->ctx_->allocate_temp(

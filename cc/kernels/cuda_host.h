@@ -1,5 +1,6 @@
-// Declares what the CUDA engine uses of TensorFlow during one call: the stream,
-// device scratch and cuBLAS. Included only where the CUDA engine is linked in.
+// Declares how TensorFlow's stream and device memory, and cuBLAS, are provided
+// to the CUDA engine during one call. Included only where the CUDA engine is
+// linked in.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_HOST_H_
 #define BLOCKRNN_KERNELS_CUDA_HOST_H_
@@ -18,8 +19,8 @@
 
 namespace blockrnn {
 
-// Lives as long as the call that queues the work. TensorFlow hands its scratch
-// only to later work on the same stream.
+// Lives as long as the call that queues the work. TensorFlow reuses its scratch
+// only for later work on the same stream.
 class CudaHost {
  public:
   explicit CudaHost(tensorflow::OpKernelContext* ctx);
@@ -28,7 +29,7 @@ class CudaHost {
 
   const cuda::HostInterface& host() const { return host_; }
 
-  // What the op is to answer when the engine answers `error`.
+  // The op's status if the engine returns `error`.
   absl::Status ToStatus(cuda::Error error) const;
 
  private:
@@ -75,7 +76,7 @@ class CudaDevice {
 
 extern "C" {
 
-// The path of the cuBLAS that is used, or nullptr, and then why there is none.
+// The path of the cuBLAS in use, or nullptr and the reason why there is none.
 const char* blockrnn_cublas();
 const char* blockrnn_cublas_problem();
 

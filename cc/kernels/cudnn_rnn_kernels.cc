@@ -25,7 +25,7 @@ namespace {
 using tensorflow::OpKernelConstruction;
 using tensorflow::OpKernelContext;
 
-// The bytes that a forward call keeps for its backward.
+// The bytes that a forward call saves for backward.
 absl::Status ReserveBytes(const std::string& op, const CudnnRnnCall& call,
                           int64_t element_size, float dropout, int64_t* bytes) {
   const std::optional<int64_t> counted = ReserveLayout::Bytes(
@@ -52,8 +52,8 @@ class CudnnRnnOp : public CudnnRnnKernel {
   explicit CudnnRnnOp(OpKernelConstruction* ctx)
       : CudnnRnnKernel(ctx), device_(ctx) {
     if (!ctx->status().ok()) return;
-    // Without dropout seeds are of no matter, not even where TensorFlow is
-    // asked for determinism and refuses seeds of 0.
+    // Without dropout seeds do not matter, not even where TensorFlow's
+    // determinism is enabled and refuses seeds of 0.
     if (dropout() > 0) OP_REQUIRES_OK(ctx, random_.Init(ctx));
   }
 
@@ -70,7 +70,7 @@ class CudnnRnnOp : public CudnnRnnKernel {
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, call.bound, Wanted::kAll));
     Args args;
     Begin(call, &args);
-    // In all versions these are in the same places.
+    // These have the same indices in all versions.
     kFields.Fill(ctx, true, &args);
     if (!attrs().lstm()) {
       args.input_c = nullptr;
@@ -92,14 +92,14 @@ class CudnnRnnOp : public CudnnRnnKernel {
 
   float dropout() const { return attrs().is_training ? attrs().dropout : 0; }
 
-  // Whether to fill reserve_space: not where nobody trains, nor where a graph
-  // does not use it. Masks have no other place.
+  // Whether to fill reserve_space: not in inference, nor where a graph does not
+  // use it. Dropout masks are stored nowhere else.
   bool Keeps(OpKernelContext* ctx, const RnnGeometry& geometry) const {
     return attrs().is_training && (ctx->output_required(kReserveSpace) ||
                                    (dropout() > 0 && geometry.layers > 1));
   }
 
-  // Random numbers that no other call has.
+  // Random numbers that no other call uses.
   PhiloxState Draw(const CudnnRnnCall& call) {
     PhiloxState state;
     if (dropout() <= 0) return state;
@@ -156,10 +156,10 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
                                header.valid_rows, sizeof(T), args.dropout > 0);
     const tensorflow::Tensor& given = ctx->input(reserve_space_);
     const auto given_bytes = static_cast<int64_t>(given.TotalBytes());
-    // Where the host reads no tensors the engine checks the header, and gives
-    // gradients of NaN where it is of another call. It reads words of 8 bytes
-    // there, and only tensors that TensorFlow allocated are sure to lie so: not
-    // those from DLPack.
+    // Where the host does not read tensors, the engine checks the header, and
+    // gives gradients of NaN if it is of another call. It reads words of 8
+    // bytes, and only tensors that TensorFlow allocated are certain to be so
+    // aligned: not those from DLPack.
     const bool aligned =
         reinterpret_cast<std::uintptr_t>(given.data()) % sizeof(int64_t) == 0;
     const std::string mismatch =

@@ -45,7 +45,7 @@ class NetworkKernel : public ContractKernel {
     attrs_ = *attrs;
   }
 
-  // The network and how many numbers its params have.
+  // The network and the number of elements of its params.
   absl::Status GetNetwork(OpKernelContext* ctx, RnnGeometry* geometry,
                           int64_t* params) const {
     Bindings bound;
@@ -110,8 +110,8 @@ class CanonicalKernel : public NetworkKernel {
     return CheckCanonicalCounts(op(), *geometry, counts_);
   }
 
-  // body(name, index in its list, index in both, block, shape) for all weights,
-  // then all biases, until one is not ok.
+  // Calls body(name, index in its list, index in both lists, block, shape) for
+  // all weights, then for all biases, until a status is not ok.
   template <class Body>
   absl::Status ForEach(const ParamLayout& layout, const Body& body) const {
     for (int64_t i = 0; i < counts_.weights; ++i) {
@@ -172,7 +172,8 @@ class CudnnRnnCanonicalToParamsOp : public CanonicalKernel {
     int64_t params = 0;
     OP_REQUIRES_OK(ctx, GetCanonicalNetwork(ctx, &geometry, &params));
     const ParamLayout layout(geometry);
-    // All shapes before the allocation, which a wrong size could make huge.
+    // Checks all shapes before the allocation, which a wrong size could make
+    // huge.
     OP_REQUIRES_OK(
         ctx, ForEach(layout, [&](const char* name, int64_t index, int64_t input,
                                  const ParamLayout::Block&,

@@ -22,7 +22,7 @@ namespace blockrnn {
 absl::StatusOr<CudnnRnnAttrs> CudnnRnnAttrsOf(
     tensorflow::OpKernelConstruction* ctx);
 
-// What a check finds out about a call.
+// The sizes of a call, which its check determines.
 struct CudnnRnnCall {
   Bindings bound;
   RnnGeometry geometry;
@@ -35,7 +35,7 @@ struct CudnnRnnCall {
 // TensorFlow's.
 class CudnnRnnKernel : public ContractKernel {
  protected:
-  // attrs: of the node; not ok where it is wrong.
+  // attrs: of the node; not ok if the node is invalid.
   CudnnRnnKernel(tensorflow::OpKernelConstruction* ctx,
                  const absl::StatusOr<CudnnRnnAttrs>& attrs);
   explicit CudnnRnnKernel(tensorflow::OpKernelConstruction* ctx)
@@ -47,8 +47,8 @@ class CudnnRnnKernel : public ContractKernel {
   absl::Status Check(tensorflow::OpKernelContext* ctx,
                      CudnnRnnCall* call) const;
 
-  // Sets what the arguments of forward and backward have in common beside
-  // pointers to inputs. They live no longer than the call.
+  // Sets the arguments, other than pointers to inputs, that forward and
+  // backward share. They live no longer than the call.
   template <class Args>
   void Begin(const CudnnRnnCall& call, Args* args) const {
     args->geometry = call.geometry;

@@ -1,15 +1,15 @@
-// Implements the kernel of an op that is one call of an engine: what is
-// checked, in which order, what is allocated, and when the engine is not called
-// at all. What differs from op to op follows from its row of the op table; the
-// op itself says only how its arguments map onto the engine's:
+// Implements the kernel of an op that is one call of an engine: the checks and
+// their order, the allocations, and the cases in which the engine is not
+// called. What differs between ops follows from their rows of the op table; an
+// op defines only the mapping of its arguments onto the engine's:
 //
 //   template <class T>
 //   struct Example : OpMapping {
 //     using Args = …;                                  // the engine's
 //     static constexpr const OpSpec& kRow = Row("Example");
-//     static constexpr FieldNames kNames = {…};        // where they differ
+//     static constexpr FieldNames kNames = {…};        // names that differ
 //     explicit Example(OpKernelConstruction* ctx);     // reads attrs, if any
-//     void Complete(…) const;                          // sets all else, if any
+//     void Complete(…) const;                          // sets the rest, if any
 //   };
 
 #ifndef BLOCKRNN_KERNELS_ENGINE_KERNEL_H_
@@ -36,7 +36,8 @@ struct OpMapping {
   OpMapping() = default;
   explicit OpMapping(tensorflow::OpKernelConstruction*) {}
 
-  // Sets what is no pointer to an input or output, and pointers into those.
+  // Sets members other than pointers to inputs or outputs, and pointers into
+  // those.
   template <class Args>
   void Complete(tensorflow::OpKernelContext*, const Bindings&, Args*) const {}
 };
@@ -60,7 +61,7 @@ class EngineKernel : public ContractKernel {
     RowLengths lengths;
     OP_REQUIRES_OK(ctx, Begin(ctx, bound, &lengths, &args));
     OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, kWanted));
-    // Where no state has an element, all that is not empty is zero; the
+    // If the states have no elements, every output is empty or zero, but the
     // engine's time would grow with the steps. P is bound by a projection.
     if (bound['B'] == 0 || (bound['H'] == 0 && bound['P'] <= 0)) {
       OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
@@ -88,12 +89,12 @@ class EngineKernel : public ContractKernel {
                                     ? Kind::kRows
                                     : Kind::kCell;
   static constexpr bool kBackward = HasOutput(kRow, "x_grad");
-  // Engines take outputs that nobody wants as nullptr when they do a sequence
-  // forward.
+  // Engines accept nullptr for unused outputs of the forward pass over a
+  // sequence.
   static constexpr Wanted kWanted =
       kKind == Kind::kCell || kBackward ? Wanted::kAll : Wanted::kUsed;
 
-  // Checks the inputs' values, and sets the sizes.
+  // Checks the values of the inputs and sets the sizes.
   absl::Status Begin(tensorflow::OpKernelContext* ctx, const Bindings& bound,
                      RowLengths* lengths, Args* args) const {
     if constexpr (kKind == Kind::kCell) {
@@ -108,7 +109,7 @@ class EngineKernel : public ContractKernel {
           lengths->Make(ctx, kLengths, args->shape.steps);
       if (!status.ok()) return status;
       args->shape.lengths = lengths->data();
-      // Whether x is already multiplied by the weights.
+      // Whether the input is x · w_x.
       constexpr int kWX = HasInput(kRow, "w_x") ? InputAt(kRow, "w_x")
                                                 : InputAt(kRow, "w_ru_x");
       args->shape.projected_input = ctx->input(kWX).dims() == 1;
@@ -118,7 +119,7 @@ class EngineKernel : public ContractKernel {
     return absl::OkStatus();
   }
 
-  // Fills outputs, or parts of them, that the engine leaves alone.
+  // Fills the outputs, or parts of them, that the engine does not write.
   absl::Status ZeroUnwritten(tensorflow::OpKernelContext* ctx,
                              const Args& args) const {
     if constexpr (kKind == Kind::kSteps) {
@@ -131,7 +132,7 @@ class EngineKernel : public ContractKernel {
     if constexpr (HasOutput(kRow, "wci_grad")) {
       constexpr int kWci = OutputAt(kRow, "wci_grad");
       static_assert(OutputAt(kRow, "wco_grad") == kWci + 2);
-      // Without use_peephole, and their length need not be H then.
+      // Without use_peephole; their length need not be H then.
       if (alternative() == 1) return ZeroOutputs(ctx, device_, kWci, kWci + 3);
     }
     return absl::OkStatus();

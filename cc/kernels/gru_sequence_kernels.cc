@@ -22,7 +22,7 @@ struct GruSequenceGrad : OpMapping {
   static constexpr const OpSpec& kRow = Row("GRUSequenceGrad");
 };
 
-// The attr that both ops have whose reset gate is applied after the GEMM.
+// The attr of the two ops with reset after.
 struct GateOrder : OpMapping {
   explicit GateOrder(tensorflow::OpKernelConstruction* ctx) {
     std::string order;

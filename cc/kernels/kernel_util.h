@@ -1,5 +1,5 @@
-// Declares what every kernel does around its engine call: the check of the
-// inputs against the op's contract, the outputs, and typed views of both.
+// Declares what every kernel does around its engine call: checking the inputs
+// against the op's contract, allocating the outputs, and typed views of both.
 
 #ifndef BLOCKRNN_KERNELS_KERNEL_UTIL_H_
 #define BLOCKRNN_KERNELS_KERNEL_UTIL_H_
@@ -14,33 +14,34 @@ namespace blockrnn {
 
 enum class Wanted {
   kAll,
-  // Those that the graph uses; all in eager mode. Output() is null elsewhere.
+  // The outputs that the graph uses; all in eager mode. Output() of any other
+  // is null.
   kUsed,
 };
 
-// An op's name, "CudnnRNNV3", from that with our namespace or without.
+// An op's name, "CudnnRNNV3", from its name with or without our namespace.
 std::string WithoutNamespace(const std::string& op);
 std::string OpName(tensorflow::OpKernelContext* ctx);
 
 // A kernel of an op that has one contract.
 class ContractKernel : public tensorflow::OpKernel {
  public:
-  // contract: that of the op when nullptr.
+  // contract: nullptr for that of the op.
   explicit ContractKernel(tensorflow::OpKernelConstruction* ctx,
                           const OpContract* contract = nullptr);
 
  protected:
   const std::string& op() const { return contract_->op(); }
 
-  // 0 when the attr that picks among alternatives is true or there is none,
+  // 0 if the attr that selects an alternative is true or does not exist,
   // else 1.
   int alternative() const { return alternative_; }
 
-  // Checks all inputs. Everything is refused here, before the engine sees a
-  // pointer.
+  // Checks all inputs. Every malformed call is refused here, before the engine
+  // gets a pointer.
   absl::Status CheckInputs(tensorflow::OpKernelContext* ctx,
                            Bindings* bound) const;
-  // Allocates all outputs, which take no input's buffer.
+  // Allocates all outputs; none reuses the buffer of an input.
   absl::Status AllocateOutputs(tensorflow::OpKernelContext* ctx,
                                const Bindings& bound, Wanted wanted) const;
 
@@ -54,7 +55,7 @@ const T* Input(tensorflow::OpKernelContext* ctx, int index) {
   return static_cast<const T*>(ctx->input(index).data());
 }
 
-// Whether an input that may be left out is.
+// Whether an optional input is left out.
 inline bool LeftOut(tensorflow::OpKernelContext* ctx, int index) {
   return ctx->input(index).dims() == 1 && ctx->input(index).NumElements() == 0;
 }
@@ -65,8 +66,8 @@ T* Output(tensorflow::OpKernelContext* ctx, int index) {
   return tensor == nullptr ? nullptr : static_cast<T*>(tensor->data());
 }
 
-// Fills an output with zeros, from index `from` of its first dim on; nothing to
-// do for one that nobody uses.
+// Fills an output with zeros, from index `from` of its first dim on; does
+// nothing for an unused output.
 template <class Device>
 absl::Status ZeroOutput(tensorflow::OpKernelContext* ctx, const Device& device,
                         int index, int64_t from = 0) {

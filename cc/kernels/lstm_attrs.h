@@ -1,4 +1,4 @@
-// Reads the attrs of the LSTM ops.
+// Implements reading the attrs of the LSTM ops.
 
 #ifndef BLOCKRNN_KERNELS_LSTM_ATTRS_H_
 #define BLOCKRNN_KERNELS_LSTM_ATTRS_H_
@@ -11,7 +11,7 @@
 namespace blockrnn {
 
 struct LstmMapping : OpMapping {
-  // Those that the op has; what it does not have keeps its default.
+  // Reads the attrs that the op has; the others have their defaults.
   explicit LstmMapping(tensorflow::OpKernelConstruction* ctx) {
     const auto read = [ctx](const char* name, auto* value) {
       if (!ctx->HasAttr(name)) return;

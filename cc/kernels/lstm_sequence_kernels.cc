@@ -11,8 +11,8 @@ namespace blockrnn {
 
 namespace {
 
-// The op has the three peephole weights in one array, [3, H]; nullptr for none.
-// wci is set to it; the other two follow.
+// The op has the three peephole weights in one array, [3, H], or nullptr. wci
+// points to it; the other two are its second and third row.
 template <class Weights>
 bool SplitPeepholes(int64_t units, Weights* wci, Weights** wcf, Weights** wco) {
   if (wci == nullptr) return false;
@@ -21,8 +21,7 @@ bool SplitPeepholes(int64_t units, Weights* wci, Weights** wcf, Weights** wco) {
   return true;
 }
 
-// P, if w_p is not left out; else 0, by which an engine knows that there is no
-// projection.
+// P, or 0 if w_p is left out, which means no projection to an engine.
 int64_t ProjectionSize(tensorflow::OpKernelContext* ctx, int w_p) {
   return ctx->input(w_p).dims() == 1 ? 0 : ctx->input(w_p).dim_size(0);
 }

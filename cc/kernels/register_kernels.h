@@ -1,4 +1,5 @@
-// Registers a kernel for every type and device that its op's row asks for.
+// Defines the registration of a kernel for every type and device in its op's
+// row.
 
 #ifndef BLOCKRNN_KERNELS_REGISTER_KERNELS_H_
 #define BLOCKRNN_KERNELS_REGISTER_KERNELS_H_
@@ -18,8 +19,8 @@
 
 namespace blockrnn {
 
-// One kernel class for one type on one device. What REGISTER_KERNEL_BUILDER
-// expands to, which being a macro cannot loop over types.
+// Registers one kernel class for one type on one device. This is what
+// REGISTER_KERNEL_BUILDER expands to; as a macro it cannot loop over types.
 template <class Kernel, class T>
 void RegisterKernel(const OpSpec& row, const std::string& op,
                     const char* device) {
@@ -39,7 +40,7 @@ void RegisterKernel(const OpSpec& row, const std::string& op,
       });
 }
 
-// body(an element) for each type that every op is registered for.
+// Calls body(an element) for each type that every op is registered for.
 template <class Body>
 void ForEachType(const Body& body) {
   body(Eigen::half());
@@ -48,17 +49,16 @@ void ForEachType(const Body& body) {
   body(double());
 }
 
-// Whether TensorFlow's own ops get from us what they lack. The same switch is
-// asked for gradients in tf_blockrnn/__init__.py.
+// Whether to register the kernels that TensorFlow's own ops lack. The same
+// switch controls gradients in tf_blockrnn/__init__.py.
 inline bool ExtendsTensorFlow() {
   const char* const set = std::getenv("TF_BLOCKRNN_EXTEND_TF");
   return set == nullptr || std::string(set) != "0";
 }
 
-// Kernel<T, Device> is what an op needs of it: constructed from an
-// OpKernelConstruction, with the work done by a Device. Under our name it is
-// registered for all devices that this build has, under TensorFlow's for the
-// CPU, where the row says so.
+// Kernel<T, Device> is constructed from an OpKernelConstruction, and a Device
+// does its work. It is registered under our name for all devices of this build
+// and, if the row requires it, under TensorFlow's name for the CPU.
 template <template <class T, class Device> class Kernel>
 bool RegisterKernels(const OpSpec& row) {
   const std::string op = std::string(kNamespace) + row.name;

@@ -58,7 +58,7 @@ absl::Status RowLengths::Make(OpKernelContext* ctx, int lengths,
                               int64_t steps) {
   const Tensor& given = ctx->input(lengths);
   const int64_t batch = given.NumElements();
-  // An engine takes them in host memory, whatever its device.
+  // An engine reads them in host memory, whatever its device.
   tensorflow::AllocatorAttributes on_host;
   on_host.set_on_host(true);
   const absl::Status status = ctx->allocate_temp(
@@ -67,8 +67,8 @@ absl::Status RowLengths::Make(OpKernelContext* ctx, int lengths,
   auto* const made = static_cast<int64_t*>(made_.data());
   bool all = true;
   for (int64_t b = 0; b < batch; ++b) {
-    // What is checked is the copy: memory that others have too, as a NumPy
-    // array's, may change meanwhile.
+    // The copy is checked: memory that is shared, such as a NumPy array's, may
+    // change meanwhile.
     made[b] = LengthAt(given, b);
     if (made[b] < 0 || made[b] > steps) {
       return OutOfRange(ctx, "sequence_lengths[" + std::to_string(b) + "]",

@@ -19,11 +19,11 @@ namespace blockrnn {
 absl::Status GetFirstSteps(tensorflow::OpKernelContext* ctx, int index,
                            const Bindings& bound, SequenceShape* shape);
 
-// The attrs that the ops of our own have, as LSTMSequence.
+// The attrs of our own ops, such as LSTMSequence.
 struct SequenceOptions {
   bool time_major = true;
   bool go_backwards = false;
-  bool is_training = true;  // of forward ops that keep gates
+  bool is_training = true;  // of forward ops that save gates
 };
 
 absl::Status GetSequenceOptions(tensorflow::OpKernelConstruction* ctx,
@@ -35,15 +35,15 @@ inline SequenceShape SequenceShapeOf(const Bindings& bound,
           bound['H'], options.time_major, options.go_backwards};
 }
 
-// The lengths of the rows as an engine takes them.
+// The lengths of the rows in the engine's form.
 class RowLengths {
  public:
-  // Refuses lengths outside 0..T. lengths: the index of that input, which has
-  // one of each row, or none at all, and is in host memory.
+  // Refuses lengths outside 0..T. lengths: the index of that input, which has a
+  // length for each row or is empty, and is in host memory.
   absl::Status Make(tensorflow::OpKernelContext* ctx, int lengths,
                     int64_t steps);
 
-  // In host memory; nullptr when all rows have all steps.
+  // In host memory; nullptr if all rows have all steps.
   const int64_t* data() const { return data_; }
 
  private:

@@ -1,5 +1,5 @@
-// Declares the rules and shape functions that rows of the op table name beside
-// their contract.
+// Declares the rules and shape functions that rows of the op table refer to in
+// addition to their contract.
 
 #ifndef BLOCKRNN_OPS_CONTRACT_RULES_H_
 #define BLOCKRNN_OPS_CONTRACT_RULES_H_
@@ -9,7 +9,7 @@
 
 namespace blockrnn {
 
-// An engine knows a projection by a P above 0. w_p: the index of that input.
+// To an engine, P > 0 means a projection. w_p: the index of that input.
 absl::Status CheckProjection(const OpContract& contract,
                              const InputShapes& shapes, const Bindings& bound,
                              int w_p);
@@ -20,7 +20,7 @@ absl::Status ProjectionAt(const OpContract& contract, const InputShapes& shapes,
   return CheckProjection(contract, shapes, bound, kWP);
 }
 
-// Both matrices of the input are left out, or none.
+// The two matrices of the input are left out both or not at all.
 absl::Status CheckLeftOutTogether(const OpContract& contract,
                                   const InputShapes& shapes, int first,
                                   int second);

@@ -10,7 +10,7 @@
 namespace blockrnn {
 namespace {
 
-// The op's allowed values leave no others.
+// The op's allowed values exclude all others.
 RnnMode ModeOf(const std::string& name) {
   if (name == "rnn_relu") return RnnMode::kRelu;
   if (name == "rnn_tanh") return RnnMode::kTanh;
@@ -25,7 +25,7 @@ RnnInputMode InputModeOf(const std::string& name) {
 }
 
 // "for each of L*D = 2*1 layers and directions 4 matrices [H, width] of the
-// input, …": the parts that params are made of.
+// input, …": the parts of params.
 std::string PartsText(const RnnGeometry& g) {
   const int gates = g.gates();
   std::string text = absl::StrCat(
@@ -51,7 +51,7 @@ std::string PartsText(const RnnGeometry& g) {
 
 absl::Status ReadCudnnRnnAttrs(const std::string& op, FindAttr find,
                                CudnnRnnAttrs* attrs) {
-  // TensorFlow has compared the node with the op, so these four are there.
+  // TensorFlow has validated the node against the op, so these four exist.
   const std::string& mode = find("rnn_mode")->s();
   attrs->mode = ModeOf(mode);
   attrs->input_mode = InputModeOf(find("input_mode")->s());

@@ -1,6 +1,6 @@
-// Declares what the attrs and sizes of a call in the cuDNN RNN family mean and
-// which of them go together. Shape functions and kernels both ask here, so they
-// refuse the same calls in the same words.
+// Declares the meaning of the attrs and sizes of a call in the cuDNN RNN family
+// and which of them are compatible. Shape functions and kernels both use this,
+// so they refuse the same calls with the same messages.
 
 #ifndef BLOCKRNN_OPS_CUDNN_RNN_ATTRS_H_
 #define BLOCKRNN_OPS_CUDNN_RNN_ATTRS_H_
@@ -18,7 +18,7 @@ namespace blockrnn {
 
 enum class RnnInputMode { kLinear, kSkip, kAuto };
 
-// The attrs of all ops of the family; one that an op lacks keeps its default.
+// The attrs of all ops of the family; one that an op lacks has its default.
 struct CudnnRnnAttrs {
   RnnMode mode = RnnMode::kLstm;
   RnnInputMode input_mode = RnnInputMode::kLinear;
@@ -36,13 +36,13 @@ struct CudnnRnnAttrs {
 using FindAttr =
     absl::FunctionRef<const tensorflow::AttrValue*(const char* name)>;
 
-// Reads the attrs and refuses what no input can make right: a dropout that is
-// no share, a projection that is negative or not of an lstm. `op` is for
+// Reads the attrs and refuses values that are invalid for any input: a dropout
+// outside [0, 1), a projection that is negative or not of an lstm. `op` is for
 // messages.
 absl::Status ReadCudnnRnnAttrs(const std::string& op, FindAttr find,
                                CudnnRnnAttrs* attrs);
 
-// The sizes of a network; kUnknown where a shape function does not know one.
+// The sizes of a network; kUnknown for one that a shape function cannot know.
 struct CudnnRnnSizes {
   int64_t layers = kUnknown;  // L
   int64_t input = kUnknown;   // I
@@ -53,16 +53,16 @@ struct CudnnRnnSizes {
   }
 };
 
-// Of known sizes that go together with the attrs.
+// Of known sizes that are compatible with the attrs.
 RnnGeometry CudnnRnnGeometry(const CudnnRnnAttrs& attrs,
                              const CudnnRnnSizes& sizes);
 
-// How many elements params have, or why there is no such number.
+// The number of elements of params, or the reason why there is none.
 absl::Status CountParams(const std::string& op, const RnnGeometry& geometry,
                          int64_t* count);
 
-// Refuses params of another size than CountParams', saying what that is made
-// of.
+// Refuses params of a size other than CountParams'; the message lists their
+// parts.
 absl::Status CheckParams(const std::string& op, const RnnGeometry& geometry,
                          int64_t given);
 

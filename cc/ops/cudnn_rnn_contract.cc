@@ -7,7 +7,7 @@
 namespace blockrnn {
 namespace {
 
-// input_h without a layer, which the text of a contract cannot refuse.
+// Refuses input_h without a layer, which the text of a contract cannot do.
 absl::Status NoLayer(const std::string& op, const CudnnRnnAttrs& attrs,
                      const Bindings& bound) {
   const char* const symbol = attrs.projected() ? "P" : "H";

@@ -1,6 +1,6 @@
-// Declares which variant of its contract a call of CudnnRNN or CudnnRNNBackprop
-// has, which depends on the mode and the projection, and the checks that go
-// beyond what the contract says.
+// Declares the selection of the variant of its contract for a call of CudnnRNN
+// or CudnnRNNBackprop, by mode and projection, and the checks that a contract
+// cannot express.
 
 #ifndef BLOCKRNN_OPS_CUDNN_RNN_CONTRACT_H_
 #define BLOCKRNN_OPS_CUDNN_RNN_CONTRACT_H_
@@ -23,8 +23,8 @@ const OpContract* CudnnRnnContract(const std::string& op,
 // The symbols that the attrs bind.
 Bindings CudnnRnnBindings(const CudnnRnnAttrs& attrs);
 
-// Refuses bound sizes that do not go with each other or the attrs, as far as
-// they are known; gives the sizes.
+// Refuses bound sizes that are incompatible with each other or the attrs, as
+// far as they are known; returns the sizes.
 absl::Status CheckCudnnRnnSizes(const std::string& op,
                                 const CudnnRnnAttrs& attrs,
                                 const Bindings& bound, CudnnRnnSizes* sizes);

@@ -1,6 +1,6 @@
-// Declares what a call of CudnnRNNParamsSize and of the converters between
-// params and their canonical form must look like. Shape functions and kernels
-// both ask here.
+// Declares the checks of a call of CudnnRNNParamsSize and of the converters
+// between params and their canonical form. Shape functions and kernels both use
+// them.
 
 #ifndef BLOCKRNN_OPS_CUDNN_RNN_PARAMS_H_
 #define BLOCKRNN_OPS_CUDNN_RNN_PARAMS_H_
@@ -16,7 +16,7 @@
 
 namespace blockrnn {
 
-// The inputs that all ops here begin with, and how many they are.
+// The first inputs of all ops here, and their number.
 inline constexpr int kNumLayers =
     InputAt(Row("CudnnRNNParamsSize"), "num_layers");
 inline constexpr int kNumUnits =
@@ -28,16 +28,16 @@ inline constexpr int kNetworkInputs =
 static_assert(kNetworkInputs ==
               InputAt(Row("CudnnRNNCanonicalToParams"), "weights"));
 
-// Refuses a value of such an input that no network has.
+// Refuses a value of such an input that is invalid for any network.
 absl::Status CheckNetworkInput(const std::string& op, int input, int64_t value);
 
-// Refuses sizes that do not go with each other or the attrs, as far as they are
-// known.
+// Refuses sizes that are incompatible with each other or the attrs, as far as
+// they are known.
 absl::Status CheckNetworkSizes(const std::string& op,
                                const CudnnRnnAttrs& attrs,
                                const CudnnRnnSizes& sizes);
 
-// How many weights and biases a node has, and the attrs that say so.
+// The numbers of weights and biases of a node, and the attrs that give them.
 struct CanonicalCounts {
   const char* weights_attr;
   const char* biases_attr;
@@ -47,7 +47,7 @@ struct CanonicalCounts {
 
 CanonicalCounts GetCanonicalCounts(FindAttr find);
 
-// Refuses other counts than the network has.
+// Refuses counts other than the network's.
 absl::Status CheckCanonicalCounts(const std::string& op,
                                   const RnnGeometry& geometry,
                                   const CanonicalCounts& counts);

@@ -37,7 +37,7 @@ absl::Status CheckStaticParams(const std::string& op,
   return CheckParams(op, CudnnRnnGeometry(attrs, sizes), c->Value(given));
 }
 
-// Leaves `value` unknown where the input is no constant.
+// Leaves `value` unknown unless the input is a constant.
 absl::Status GetConstant(const std::string& op, int input, InferenceContext* c,
                          int64_t* value) {
   const tensorflow::Tensor* given = c->input_tensor(input);

@@ -140,7 +140,7 @@ gradient of the projected state, h_grad in them is d_h · w_p, and w_p_grad is
 Σ d_hᵀ · (o ∘ tanh(cs)). The clip is straight-through: its derivative is taken
 as 1.
 )doc",
-      kSkippedGradDoc}},
+      kMaskedGradDoc}},
 };
 
 }  // namespace blockrnn

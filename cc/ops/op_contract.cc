@@ -110,8 +110,8 @@ void ParseShapes(const std::string& text,
   if (argument->left_out_if.size() != 2) Malformed(text, "expected P=H");
 }
 
-// inputs: what `name=x` may refer to, in a list of outputs; nullptr in one of
-// inputs.
+// inputs: those that `name=x` in a list of outputs may refer to; nullptr in a
+// list of inputs.
 std::vector<ArgumentPattern> ParseArguments(
     std::string_view list, Variant variant,
     const std::vector<ArgumentPattern>* inputs) {
@@ -222,7 +222,7 @@ std::string Numeric(const ShapePattern& shape, const Bindings& bound) {
   return any_known ? " = " + Join(dims) : "";
 }
 
-// " with D = 2": what is known of dims that are not.
+// " with D = 2": the symbols that are known, of dims that are not.
 std::string KnownFactors(const ShapePattern& shape, const Bindings& bound) {
   std::string text;
   for (const DimPattern& dim : shape.dims) {
@@ -238,7 +238,7 @@ std::string KnownFactors(const ShapePattern& shape, const Bindings& bound) {
   return text;
 }
 
-// Whether the input is left out (shape [0]), or may turn out to be.
+// Whether the input is left out (shape [0]) or, of an unknown shape, may be.
 bool LeftOut(const InputShapes& shapes, int input) {
   return shapes.rank(input) == 1 &&
          (shapes.dim(input, 0) == 0 || shapes.dim(input, 0) == kUnknown);
@@ -276,9 +276,9 @@ OpContract::OpContract(const OpSpec& row, Variant variant)
 
 absl::Status OpContract::Check(const InputShapes& shapes, int alternative,
                                Bindings* bound) const {
-  // Every symbol of a fully known call is bound on the first pass. Further ones
-  // are for shape functions, where a later input may tell what an earlier one
-  // leaves open.
+  // Every symbol of a fully known call is bound in the first pass. Further
+  // passes are for shape functions, where a later input may determine what an
+  // earlier one leaves unknown.
   bool again;
   do {
     bool later = false;

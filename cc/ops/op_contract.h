@@ -1,13 +1,13 @@
 // Defines the shape contract of an op, which is read from its row of the op
 // table. The shape function (cc/ops/shape_fn.h) and the kernel's check
-// (cc/kernels/kernel_util.h) both come from it, so they refuse the same calls,
-// in the same words.
+// (cc/kernels/kernel_util.h) both come from it, so they refuse the same calls
+// with the same messages.
 //
 // A row lists arguments, `name:type[dims]` (cc/ops/op_spec.h), with these
 // shapes:
 //   dims      separated by commas; none for a scalar
 //   dim       a sum of products: B, 4H, I+H, L*D; or ?, for any length
-//   [H|?]     alternatives, picked by an attr: the first when it is true
+//   [H|?]     alternatives, selected by an attr: the first if it is true
 //   [*]       any shape at all
 //   name[…]?  may be left out: an input of shape [0] then
 //   name[…]?P=H   may be left out where P is H
@@ -15,7 +15,7 @@
 //             has any, and an output is a scalar
 //   name=x    the shape of the input x (in outputs)
 // A symbol is one upper case letter. It takes its value from the first dim that
-// has no other unknown in it; every other dim must agree.
+// has no other unknown; every other dim must agree.
 
 #ifndef BLOCKRNN_OPS_OP_CONTRACT_H_
 #define BLOCKRNN_OPS_OP_CONTRACT_H_
@@ -57,7 +57,7 @@ struct DimPattern {
 
 struct ShapePattern {
   bool any = false;  // [*]
-  int same_as = -1;  // the input whose shape this is
+  int same_as = -1;  // the input that has the same shape
   std::vector<DimPattern> dims;
 };
 
@@ -71,7 +71,7 @@ struct ArgumentPattern {
   }
 };
 
-// The shapes of a call's inputs, as a kernel or a shape function has them.
+// The shapes of a call's inputs, known to a kernel or a shape function.
 class InputShapes {
  public:
   virtual ~InputShapes() = default;
@@ -79,7 +79,7 @@ class InputShapes {
   virtual int64_t dim(int input, int index) const = 0;  // or kUnknown
 };
 
-// What the mode of a cuDNN RNN makes of its row; all other ops are kAllGiven.
+// How the mode of a cuDNN RNN modifies its row; all other ops are kAllGiven.
 enum class Variant {
   kAllGiven,      // as the row is written
   kNoProjection,  // P is written H
@@ -99,9 +99,9 @@ class OpContract {
   const std::vector<ArgumentPattern>& outputs() const { return outputs_; }
 
   // Binds the symbols to the shapes of the inputs, as far as those are known,
-  // or says which input is wrong, what it must be and what it is. Symbols that
-  // are bound beforehand (from attrs) stay as they are. Rank comes before dims,
-  // and all arithmetic is checked.
+  // or reports which input is wrong, its required shape and its shape. Symbols
+  // that are bound beforehand (from attrs) stay as they are. Ranks are checked
+  // before dims, and all arithmetic is checked for overflow.
   absl::Status Check(const InputShapes& shapes, int alternative,
                      Bindings* bound) const;
 
@@ -111,7 +111,7 @@ class OpContract {
                          int64_t* value) const;
 
  private:
-  // Whether what is left out may be.
+  // Whether every input that is left out may be.
   absl::Status CheckLeftOut(const InputShapes& shapes, int alternative,
                             const Bindings& bound) const;
   absl::Status Mismatch(const InputShapes& shapes, int input, int alternative,
@@ -125,7 +125,7 @@ class OpContract {
   std::vector<ArgumentPattern> outputs_;
 };
 
-// A dim as messages have it; kUnknown is "?".
+// A dim as printed in messages; kUnknown is "?".
 std::string DimText(int64_t dim);
 
 // The contract of an op, by its name without our namespace; nullptr: the table

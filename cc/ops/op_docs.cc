@@ -16,7 +16,7 @@
 namespace blockrnn {
 namespace {
 
-// An argument or attr that is named alike in several ops.
+// An argument or attr that has the same name in several ops.
 constexpr ArgumentDoc kShared[] = {
     {"x", "The input"},
     {"h_prev", "The state before the first step"},
@@ -219,7 +219,7 @@ std::string ShapeText(const OpSpec& row, const OpContract& contract,
   return text;
 }
 
-// A line of `name: text`, broken at 80 columns, with what follows indented.
+// A line of `name: text`, wrapped at 80 columns, continuation lines indented.
 void AppendLine(std::string_view name, std::string_view text,
                 std::string* doc) {
   absl::StrAppend(doc, name, ":");
@@ -258,7 +258,7 @@ std::string DocOf(const OpContract& contract) {
   while (!attrs.empty()) {
     std::string_view attr = NextPart(&attrs, ';');
     const std::string_view name = NextPart(&attr, ':');
-    // That T is the type of the arguments shows in the signature.
+    // The signature shows that T is the type of the arguments.
     if (name == "T" || name == "S") continue;
     AppendLine(name, TextOf(row, doc, name).what, &text);
   }

@@ -1,6 +1,6 @@
-// Declares the docs of the ops. Of an op only the summary and the equations are
-// written; the lines on its arguments and attrs are made of its row and of
-// fragments that all ops share.
+// Declares the docs of the ops. For each op only the summary and the equations
+// are written; the lines on its arguments and attrs are generated from its row
+// and from fragments that all ops share.
 
 #ifndef BLOCKRNN_OPS_OP_DOCS_H_
 #define BLOCKRNN_OPS_OP_DOCS_H_
@@ -11,8 +11,8 @@
 
 namespace blockrnn {
 
-// What is said of an argument or attr. Of an argument its shape comes between
-// `what` and `more`.
+// The doc of an argument or attr. The shape of an argument comes between `what`
+// and `more`.
 struct ArgumentDoc {
   const char* name;
   const char* what;
@@ -24,11 +24,11 @@ struct OpDoc {
   // The first begins with a summary of one line. TensorFlow takes a line that
   // begins with `word:` for the doc of an argument, so none does.
   const char* paragraphs[6];
-  // What differs from the shared fragments.
+  // The docs that differ from the shared fragments.
   ArgumentDoc own[4] = {};
 };
 
-// The text for TensorFlow's Doc(). Aborts where something is not documented.
+// The text for TensorFlow's Doc(). Aborts if an argument or attr has no doc.
 std::string DocOf(const OpContract& contract);
 
 }  // namespace blockrnn

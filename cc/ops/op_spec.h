@@ -28,8 +28,8 @@ class Bindings;
 class InputShapes;
 class OpContract;
 
-// What the contract's notation cannot say about inputs whose shapes fit it;
-// shapes and symbols as far as they are known.
+// A check that the contract's notation cannot express, of inputs whose shapes
+// fit it; shapes and symbols as far as they are known.
 using ContractRule = absl::Status (*)(const OpContract& contract,
                                       const InputShapes& shapes,
                                       const Bindings& bound);
@@ -39,7 +39,8 @@ using ShapeFn =
 
 enum OpFlags : unsigned {
   kStateful = 1,
-  // TensorFlow has an op of this name without a CPU kernel: ours serves it too.
+  // TensorFlow has an op of this name without a CPU kernel: ours is registered
+  // for it too.
   kServesTensorFlow = 2,
 };
 
@@ -48,10 +49,11 @@ struct OpSpec {
   const char* inputs;
   const char* outputs;
   const char* attrs;
-  // The bool attr that picks among alternative shapes; nullptr: there are none.
+  // The bool attr that selects among alternative shapes; nullptr if there are
+  // none.
   const char* alternative_attr = nullptr;
   ContractRule rule = nullptr;
-  ShapeFn shape_fn = nullptr;  // nullptr: the contract says it all
+  ShapeFn shape_fn = nullptr;  // nullptr: derived from the contract alone
   unsigned flags = 0;
 };
 
@@ -59,7 +61,7 @@ inline constexpr char kNamespace[] = "BlockRNN>";
 
 // ------------------------------------------------------- reading a row's text
 
-// The text up to the first separator, which `rest` then begins behind.
+// The text up to the first separator; `rest` then begins after it.
 constexpr std::string_view NextPart(std::string_view* rest, char separator) {
   const size_t end = rest->find(separator);
   const std::string_view part = rest->substr(0, end);
@@ -87,7 +89,7 @@ constexpr bool HasOutput(const OpSpec& row, std::string_view name) {
   return FindArgument(row.outputs, name) >= 0;
 }
 
-// In a constant expression, a call of it is a compile error.
+// Calling it in a constant expression is a compile error.
 [[noreturn]] inline void NoSuchName(std::string_view name) {
   std::fprintf(stderr, "tf_blockrnn's op table has no \"%.*s\" here\n",
                static_cast<int>(name.size()), name.data());

@@ -1,5 +1,5 @@
-// Defines the op table: one row for each op, which is all that is written of a
-// signature. The docs are in cc/ops/*_docs.h.
+// Defines the op table: one row for each op, from which its signature is
+// generated. The docs are in cc/ops/*_docs.h.
 
 #ifndef BLOCKRNN_OPS_OP_TABLE_H_
 #define BLOCKRNN_OPS_OP_TABLE_H_
@@ -14,7 +14,7 @@ namespace op_table {
 
 // -------------------------------------------------- attrs that several have
 
-// Macros, since string literals alone are joined by standing side by side.
+// Macros, since only adjacent string literals are concatenated.
 #define BLOCKRNN_T "T: {half, bfloat16, float, double};"
 #define BLOCKRNN_SEQUENCE_TYPES BLOCKRNN_T "Tlen: {int32, int64} = DT_INT32;"
 #define BLOCKRNN_ORDER       \
@@ -46,8 +46,8 @@ namespace op_table {
 #define BLOCKRNN_NETWORK \
   "num_layers:int32@host[] num_units:int32@host[] input_size:int32@host[]"
 
-// In front of the number of steps of what is saved for backward, K is
-// is_training: 1 or 0.
+// K is the factor is_training, 1 or 0, of the number of steps of what is saved
+// for backward.
 inline constexpr char kLstmSequenceInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] b[4H] "
     "peepholes[3,H]? " BLOCKRNN_ROWS " w_p[P,H]?P=H recurrent_dropout[4,B,P]?";
@@ -354,7 +354,7 @@ constexpr const OpSpec* FindRow(std::string_view name) {
   return nullptr;
 }
 
-// The same for an op that must be there.
+// The same for an op that must exist.
 constexpr const OpSpec& Row(std::string_view name) {
   const OpSpec* const row = FindRow(name);
   if (row == nullptr) NoSuchName(name);

@@ -26,7 +26,7 @@ std::string TensorFlowSpec(std::string_view argument) {
                       argument.substr(0, argument.find_first_of("@[=")));
 }
 
-// What REGISTER_OP expands to, which being a macro takes no row.
+// What REGISTER_OP expands to; as a macro it cannot be given a row.
 void RegisterOp(const OpSpec& row) {
   const OpContract& contract = *FindContract(row.name);
   const std::string name = absl::StrCat(kNamespace, row.name);

@@ -27,8 +27,8 @@ class StaticShapes : public InputShapes {
   InferenceContext* c_;
 };
 
-// An input's dim that is this pattern and nothing else, so that TensorFlow sees
-// that, say, an unknown batch stays the same; else a new unknown.
+// An input's dim with exactly this pattern, so that TensorFlow knows that, for
+// example, an unknown batch is the same one; else a new unknown.
 DimensionHandle UnknownLike(const OpContract& contract, int alternative,
                             const DimPattern& pattern, InferenceContext* c) {
   for (int i = 0; i < c->num_inputs(); ++i) {

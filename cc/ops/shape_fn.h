@@ -1,4 +1,4 @@
-// Declares what makes an op's shape function of its contract.
+// Declares the derivation of an op's shape function from its contract.
 
 #ifndef BLOCKRNN_OPS_SHAPE_FN_H_
 #define BLOCKRNN_OPS_SHAPE_FN_H_
@@ -9,8 +9,8 @@
 
 namespace blockrnn {
 
-// In front of the number of steps of what is saved for backward, K is 1 with
-// is_training, else 0.
+// K, a factor of the number of steps of what is saved for backward, is 1 with
+// is_training and else 0.
 inline constexpr char kSavedSymbol = 'K';
 
 // Checks the inputs' static shapes as far as they are known, and infers the
@@ -18,8 +18,8 @@ inline constexpr char kSavedSymbol = 'K';
 absl::Status InferShapes(const OpContract& contract,
                          tensorflow::shape_inference::InferenceContext* c);
 
-// The two halves of it, for ops that check more than a contract says. bound:
-// symbols that attrs give.
+// The two halves of it, for ops that check more than their contract. bound:
+// symbols that follow from attrs.
 absl::Status CheckStaticShapes(const OpContract& contract,
                                tensorflow::shape_inference::InferenceContext* c,
                                Bindings* bound);

@@ -39,8 +39,8 @@ sequence_lengths, the last that the row has. Every output is at the position of
 its input, whatever the order.
 )doc";
 
-inline constexpr char kSkippedGradDoc[] =
-    R"doc(A skipped step passes the gradient of the state on unchanged; from a row's
+inline constexpr char kMaskedGradDoc[] =
+    R"doc(A masked step passes the gradient of the state on unchanged; from a row's
 length on x_grad is zeros.
 )doc";
 

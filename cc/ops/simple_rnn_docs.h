@@ -33,7 +33,7 @@ plus h_prev_grad of the next step:
     x_grad = d_h̄ · w_xᵀ
     h_prev_grad = d_h̄ · w_hᵀ
 )doc",
-      kSkippedGradDoc}},
+      kMaskedGradDoc}},
 };
 
 }  // namespace blockrnn

@@ -205,7 +205,7 @@ def test_a_peer_that_computes_something_else_is_found():
     assert set(sequences.disagreement(checks)) == {"c"}
     not_a_number = dict(right, loss=float("nan"))
     assert set(sequences.disagreement(checks | {"d": not_a_number})) == {"c", "d"}
-    # Two that differ: nobody knows which is right.
+    # Two that differ: it is unknown which is right.
     assert set(sequences.disagreement({"a": right, "b": dict(right, loss=3.0)})) == {"a", "b"}
 
 

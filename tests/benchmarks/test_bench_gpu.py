@@ -31,7 +31,7 @@ def test_the_floor_of_a_step_is_the_slower_of_reading_and_multiplying():
     # 64 MB do not: the second-level cache.
     large = dataclasses.replace(one_row, units=2048)
     assert cases.step_floor(large, GPU) == pytest.approx(4 * 2048**2 * 4 / (5120 * 1e9))
-    # Many rows: the product itself.
+    # Many rows: the GEMM itself.
     rows = dataclasses.replace(CASE, batch=128)
     flops = 2 * 128 * 4 * 1024**2
     assert cases.step_floor(rows, GPU) == pytest.approx(flops / (2 * 128 * 132 * 1e9))
@@ -138,7 +138,7 @@ def test_a_result_is_printed_and_drawn(tmp_path):
 
 
 def test_pages_have_a_section_of_a_result(tmp_path):
-    """In place of the words that stand there without one."""
+    """It replaces the text for pages without a result."""
     lost = _row(2.0, 1.0, units=64, kind="train")
     result = {
         "machine": {"commit": "abc", "time": "2030-01-02T03:04:05"},

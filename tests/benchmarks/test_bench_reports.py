@@ -74,12 +74,12 @@ def test_a_machine_with_other_work_is_told():
     above = _sequence_result(4.0)
     assert "1 float32 time lies above the peak" in provenance.not_quiet(above)
     assert "at up to 125%" in provenance.not_quiet(above)
-    above["rows"][0]["dtype"] = "bfloat16"  # the peak is of float32 products
+    above["rows"][0]["dtype"] = "bfloat16"  # the peak is of float32 GEMMs
     assert provenance.not_quiet(above) == ""
 
 
-def test_what_no_op_could_reach_is_told():
-    # 5 ms of products at the peak and 3 ms of the call, against 10 ms of the fastest peer.
+def test_what_no_op_could_reach_is_reported():
+    # 5 ms of GEMMs at the peak and 3 ms of the call, against 10 ms of the fastest peer.
     missed = limits.markdown(_sequence_result(20.0) | {"empty_call_ms": 3.0})
     row = "LSTM inference, 64, 10, 256, 256 | 20.0 | 3.00 | 5.00 | 12.0 | torch 10.0 | 0.50 | 1.25"
     assert row in missed

@@ -53,7 +53,7 @@ def test_every_public_name_has_its_place(tfb, pages):
 
 
 def test_docstrings_arrive_whole(tfb, pages):
-    """The help of an op, a signature as users write it, and examples that stand as code."""
+    """The help of an op, a signature as users write it, and examples in code blocks."""
     raw_ops = pages["tf_blockrnn.raw_ops"]
     for name in tfb.raw_ops.__all__:
         section = raw_ops.split(f'<section id="{name}">')[1].split("</section>")[0]

@@ -141,7 +141,7 @@ def package_copy(tmp_path):
 
 
 def import_error(package_copy) -> str:
-    """What an import of the copy says, all of which must be an ImportError."""
+    """The message of the ImportError that an import of the copy must raise."""
     result = run_python(["-c", "import tf_blockrnn"], cwd=package_copy.parent)
     assert result.returncode == 1
     last_line = result.stderr.strip().splitlines()[-1]
@@ -153,7 +153,7 @@ def test_another_tensorflow_is_refused_before_loading(package_copy, tf):
     info = json.loads((package_copy / "_build_info.json").read_text())
     info["tensorflow"] = "2.4.1"
     (package_copy / "_build_info.json").write_text(json.dumps(info))
-    # Loading this would say something else.
+    # Loading this would raise another error.
     (package_copy / "libblockrnn_ops.so").write_bytes(b"no library")
     message = import_error(package_copy)
     assert "2.4.1" in message
@@ -354,7 +354,7 @@ def test_wheel_installs_and_runs_in_an_empty_environment(tmp_path, tf):
     ],
 )
 def test_make_takes_python_as_argument_or_from_the_environment(argument, variable, python):
-    # What a make that runs these tests has told its children.
+    # The variables that a make that runs these tests passes to its children.
     inherited = re.compile("PYTHON|MFLAGS|MAKE.*")
     env = {name: value for name, value in os.environ.items() if not inherited.fullmatch(name)}
     if variable is not None:
@@ -363,7 +363,7 @@ def test_make_takes_python_as_argument_or_from_the_environment(argument, variabl
     result = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     lines = assert_ok(result, "make").splitlines()
     assert lines[-1] == f"{python} tools/build.py"
-    # Said, for nobody sees a variable that is set.
+    # Reported, since a variable in the environment is easily overlooked.
     assert ("PYTHON=given/python, from the environment" in lines) == (python == "given/python")
 
 

@@ -1,4 +1,4 @@
-"""Every public name of the package has an example in its docstring, which runs as it says."""
+"""Every public name of the package has an example in its docstring, which runs as shown."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from helpers.children import ROOT, assert_ok, environment
 
 @pytest.fixture
 def hollow_copy(tmp_path):
-    """A copy of the package whose libraries nobody can load, made in no time."""
+    """A copy of the package whose libraries cannot be loaded; quick to make."""
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     copy = shutil.copytree(ROOT / "tf_blockrnn", tmp_path / "tf_blockrnn", ignore=ignored)
     (copy / "libblockrnn_ops.so").touch()

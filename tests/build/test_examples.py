@@ -15,7 +15,7 @@ def run(name: str, *arguments: str) -> str:
 
 
 def numbers(pattern: str, shown: str, count: int) -> list[float]:
-    """All numbers that stand for the group of a pattern; there must be so many."""
+    """All numbers that a pattern's group matches; there must be so many."""
     found = [float(number) for number in re.findall(pattern, shown)]
     assert len(found) == count, shown
     return found
@@ -36,7 +36,7 @@ def test_cudnn_on_cpu():
 
 
 def test_vowels():
-    """Needs the series of aeon, of which the example says how to get them."""
+    """Needs the series of aeon; the example describes how to get them."""
     shown = run("vowels.py", "--short")
     assert "270 series to train, 370 to test, 7 to 29 frames" in shown
     assert "On the fused ops: True" in shown
@@ -45,7 +45,7 @@ def test_vowels():
 
 
 def test_streaming():
-    """Chunks of every size give what the whole gives."""
+    """Chunks of every size give the same as the complete sequence."""
     shown = run("streaming.py", "--short")
     assert len(re.findall(r"median [\d.]+ ms", shown)) == 3
     bound = tolerances.bound("float", reduction_length=200 * (128 + 128))

@@ -1,4 +1,4 @@
-"""What the README says is so: its examples run, its tables and names match the code."""
+"""Checks the README: its examples run, its tables and names match the code."""
 
 from __future__ import annotations
 

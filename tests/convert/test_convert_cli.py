@@ -56,7 +56,7 @@ def assert_keras_computes(model, described, stack: Stack) -> None:
 @stacks
 @pytest.mark.parametrize("end, to", [("pt", "torch"), ("onnx", "onnx"), ("npz", "npz")])
 def test_there_and_back(convert, npz, stack, end, to):
-    """A file that keeps both biases gives back every bit; the table says where each array went."""
+    """A file with both biases gives back every bit; the table shows where each array went."""
     described = make(npz, stack)
     output = converted(convert, f"in.npz there.{end} --to {to}")
     options = ""
@@ -185,7 +185,7 @@ def test_reverse_in_onnx_is_go_backwards_in_keras(convert, npz):
     session = onnxruntime.InferenceSession("there.onnx", providers=["CPUExecutionProvider"])
     (y,) = session.run(["Y"], {"X": x})
     bound = tolerances.parity_bound("float", stack.reduction_length)
-    assert_close(y, want[::-1], bound, "Y")  # Keras' outputs stand last step first
+    assert_close(y, want[::-1], bound, "Y")  # Keras' outputs are in the order last step first
 
     assert "last step first" in converted(convert, "there.onnx back.keras --to keras")
     back = keras.models.load_model("back.keras").layers[-1]
@@ -276,7 +276,7 @@ class NormedCell(torch.nn.LSTMCell):
 
 
 def test_a_pytorch_cell_that_is_no_plain_one(convert, npz, weights):
-    """Is refused; at the top, where the rest may be the model's other parts, that is told."""
+    """Is refused; at the top, where the rest may be the model's other parts, it is reported."""
     model = torch.nn.ModuleDict({"cell": NormedCell(), "head": torch.nn.Linear(4, 2)})
     torch.save(model.state_dict(), "in.pt")
     words = "keys that are no recurrent weights: cell.norm.weight, cell.norm.bias$"

@@ -1,4 +1,4 @@
-"""What `python -m tf_blockrnn convert` refuses, and that it says why and leaves no file behind."""
+"""What `python -m tf_blockrnn convert` refuses; it reports the reason and leaves no file behind."""
 
 from __future__ import annotations
 

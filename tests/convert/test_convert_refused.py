@@ -300,7 +300,7 @@ def test_warns_of_values_set_after_the_constructor(tfb):
 
 
 def test_classes_of_one_name(tfb):
-    """Are told apart where they are at hand, and refused where only their name is."""
+    """Are distinguished if the classes are given, and refused if only their name is."""
 
     def scale(by):
         class Scale(keras.layers.Layer):

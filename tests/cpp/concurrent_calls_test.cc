@@ -1,4 +1,4 @@
-// Calls of all ops at the same time.
+// Tests concurrent calls of all ops.
 
 #include <cstddef>
 #include <thread>
@@ -10,8 +10,8 @@
 namespace blockrnn::test {
 namespace {
 
-// Several callers at a time on one pool, mixed ops, types and shapes: the bits
-// of calls that ran alone.
+// Several callers on one pool, with mixed ops, types and shapes, get the same
+// bits as calls that run alone.
 TEST(Ops, ConcurrentCalls) {
   constexpr int kCallers = 4;
   const int rounds = FullLength() ? 60 : 12;
@@ -30,7 +30,7 @@ TEST(Ops, ConcurrentCalls) {
   for (int caller = 0; caller < kCallers; ++caller) {
     callers.emplace_back([&, caller] {
       for (int round = 0; round < rounds; ++round) {
-        // Steps that differ, so that other pairs of calls coincide each time.
+        // Different strides, so that other pairs of calls overlap each time.
         const std::size_t n =
             (round * (2 * caller + 1) + 7 * caller) % cases.size();
         Case c = cases[n];

@@ -1,4 +1,4 @@
-// The fuzzer's entry, for libFuzzer and for fuzz_test.cc.
+// Implements the fuzzer's entry point, for libFuzzer and for fuzz_test.cc.
 
 #include "tests/cpp/fuzz.h"
 
@@ -74,8 +74,8 @@ Case ChooseCase(Bytes* bytes) {
   return c;
 }
 
-// Of threads alone it is another matter what they compute, and to compute that
-// with ThreadSanitizer takes longer than all else.
+// Under ThreadSanitizer only data races are looked for: the numbers do not
+// depend on it, and the reference would take most of the time.
 #if defined(__SANITIZE_THREAD__)
 constexpr bool kComparesNumbers = false;
 #else

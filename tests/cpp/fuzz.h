@@ -10,7 +10,7 @@
 
 namespace blockrnn::test {
 
-// What is wrong with the case that the bytes stand for; empty when nothing.
+// What is wrong with the case that the bytes encode; empty if nothing is.
 std::string RunFuzzInput(const uint8_t* data, std::size_t size);
 
 }  // namespace blockrnn::test

@@ -1,6 +1,6 @@
-// Feeds the fuzzer pseudo-random bytes, for where there is no libFuzzer. With
-// BLOCKRNN_FUZZ_INPUT=HEX in the environment it runs that one input, as a
-// failure prints it.
+// Feeds pseudo-random bytes to the fuzzer, for builds without libFuzzer. With
+// BLOCKRNN_FUZZ_INPUT=HEX in the environment, in the form that a failure
+// prints, it runs that one input.
 
 #include "tests/cpp/fuzz.h"
 

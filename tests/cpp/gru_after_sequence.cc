@@ -1,5 +1,5 @@
-// The GRU over a sequence, reset after the product, and its gradient: tensors,
-// reference, engine call.
+// Defines the tests' view of the GRU over a sequence with reset after, and of
+// its gradient: tensors, reference, engine call.
 
 #include <algorithm>
 #include <cstdint>
@@ -13,8 +13,8 @@
 namespace blockrnn::test {
 namespace {
 
-// The columns of weights and biases in which the gates stand, H each: r, u, c
-// as cuDNN has it or, in every other variant, u, r, c as Keras has it.
+// The columns of the gates in weights and biases, H each: r, u, c in cuDNN's
+// order or, in every other variant, u, r, c in Keras' order.
 struct Columns {
   explicit Columns(int variant) : r(variant % 2), u(1 - variant % 2) {}
   GruAfterGateLayout Layout() const { return r == 0 ? kGruRuc : kGruUrc; }
@@ -171,7 +171,7 @@ struct Backward {
             {"b_h_grad", 3 * d.units}};
   }
 
-  // Makes them what the forward op can have put out.
+  // Makes the inputs consistent with what the forward op can output.
   static void Prepare(const Dims& d, int variant, bool identity,
                       std::vector<Tensor>* inputs) {
     std::vector<Tensor>& in = *inputs;
@@ -182,9 +182,9 @@ struct Backward {
       for (const int factor : {2, 3, 4}) MakeFinite(&in[factor]);
     }
     for (const int gate : {5, 6, 7, 8}) {
-      steps.ClearSkipped(d.units, &in[gate]);
+      steps.ZeroMasked(d.units, &in[gate]);
     }
-    steps.CarryOverSkipped(in[1], d.units, &in[9]);
+    steps.CarryOverMasked(in[1], d.units, &in[9]);
     for (const int saved : {5, 6, 7, 8, 9, 10}) {
       steps.SpoilPast(d.units, &in[saved]);
     }
@@ -202,14 +202,14 @@ struct Backward {
     const Columns columns(variant);
     const Tensor &x = in[0], &w_x = in[2], &w_h = in[3], &r = in[5];
     const Tensor &u = in[6], &c = in[7], &hc = in[8], &h = in[9];
-    // A tensor that is not given is zeros.
+    // A tensor that is not given counts as zeros.
     const Tensor h_grad = v.GivesHGrad() ? in[10] : Tensor(in[10].size());
     Tensor h_state_grad = v.GivesLastGrad() ? in[11] : Tensor(in[11].size());
     const int64_t units = d.units;
     const RecurrentDropout dropout(v.order, in[4], d.batch, units, units);
     const Real one(1);
     Tensor x_grad(x.size());
-    // Of the gates as they come from x and as they come from h.
+    // Gradients of the gates' sums over x and of their sums over h.
     Tensor d_x(3 * units), d_h(3 * units);
     std::vector<Sum> w_x_grad(w_x.size()), w_h_grad(w_h.size());
     std::vector<Sum> b_x_grad(3 * units), b_h_grad(3 * units);

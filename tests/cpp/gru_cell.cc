@@ -1,4 +1,5 @@
-// GRUBlockCell and its gradient: tensors, reference, engine call.
+// Defines the tests' view of GRUBlockCell and its gradient: tensors, reference,
+// engine call.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// The references of the GRUs: against published numbers, against
-// finite differences of themselves, and the sequence's against the cell's.
+// Tests the references of the GRUs against published numbers and against finite
+// differences of themselves, and the sequence's against the cell's.
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// The GRU over a sequence, reset before the product, and its gradient: tensors,
-// reference, engine call.
+// Defines the tests' view of the GRU over a sequence with reset before, and of
+// its gradient: tensors, reference, engine call.
 
 #include <algorithm>
 #include <cstdint>
@@ -72,7 +72,7 @@ struct Forward {
         if (steps.Past(step, b)) continue;
         const int64_t row = steps.At(step, b);
         const Real* const x_row = x.data() + row * steps.InputWidth();
-        // The candidate's share of x, where it has the shares of the gates.
+        // The candidate's columns of x · w_x, where these are the input.
         const Real* const x_c =
             v.order.projected_input ? x_row + 2 * units : x_row;
         Real* const state = h_state.data() + b * units;
@@ -169,7 +169,7 @@ struct Backward {
             {"b_c_grad", d.units}};
   }
 
-  // Makes them what the forward op can have put out.
+  // Makes the inputs consistent with what the forward op can output.
   static void Prepare(const Dims& d, int variant, bool identity,
                       std::vector<Tensor>* inputs) {
     std::vector<Tensor>& in = *inputs;
@@ -179,8 +179,8 @@ struct Backward {
     if (v.order.mask != Mask::kNone) {
       for (const int factor : {2, 3, 4, 5, 6}) MakeFinite(&in[factor]);
     }
-    for (const int gate : {7, 8, 9}) steps.ClearSkipped(d.units, &in[gate]);
-    steps.CarryOverSkipped(in[1], d.units, &in[10]);
+    for (const int gate : {7, 8, 9}) steps.ZeroMasked(d.units, &in[gate]);
+    steps.CarryOverMasked(in[1], d.units, &in[10]);
     for (const int saved : {7, 8, 9, 10, 11}) {
       steps.SpoilPast(d.units, &in[saved]);
     }
@@ -198,7 +198,7 @@ struct Backward {
     const Tensor &x = in[0], &w_ru_x = in[2], &w_ru_h = in[3], &w_c_x = in[4];
     const Tensor &w_c_h = in[5], &r = in[7], &u = in[8], &c = in[9];
     const Tensor& h = in[10];
-    // A tensor that is not given is zeros.
+    // A tensor that is not given counts as zeros.
     const Tensor h_grad = v.GivesHGrad() ? in[11] : Tensor(in[11].size());
     Tensor h_state_grad = v.GivesLastGrad() ? in[12] : Tensor(in[12].size());
     const int64_t units = d.units;

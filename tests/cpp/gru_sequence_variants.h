@@ -1,5 +1,5 @@
-// Defines the choices of attributes and of tensors that the tests of both GRUs
-// over a sequence make, forward and backward: variant for variant the same.
+// Defines the variants (attributes and optional tensors) that the tests of both
+// GRUs over a sequence use, the same for the forward and the backward op.
 
 #ifndef BLOCKRNN_TESTS_CPP_GRU_SEQUENCE_VARIANTS_H_
 #define BLOCKRNN_TESTS_CPP_GRU_SEQUENCE_VARIANTS_H_
@@ -19,7 +19,7 @@ class GruVariant {
 
   Steps StepsOf(const Dims& d) const { return Steps(d, order, 3); }
 
-  // Whether the forward op is asked for an output.
+  // Whether the forward op computes an output.
   bool WantsGates() const { return wants_ <= kTraining; }
   bool WantsH() const { return wants_ != kLast; }
   bool WantsLast() const { return wants_ == kAll || wants_ == kLast; }

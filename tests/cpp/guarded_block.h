@@ -1,6 +1,6 @@
-// Defines memory with a guard zone on each side. A write outside shows as a
-// broken canary; under AddressSanitizer the zones are poisoned, so a read shows
-// too.
+// Defines memory with a guard zone on each side. A write outside is seen as a
+// broken canary; under AddressSanitizer the zones are poisoned, so that a read
+// is seen too.
 
 #ifndef BLOCKRNN_TESTS_CPP_GUARDED_BLOCK_H_
 #define BLOCKRNN_TESTS_CPP_GUARDED_BLOCK_H_
@@ -26,7 +26,7 @@ namespace blockrnn::test {
 class GuardedBlock {
  public:
   // The data start `offset` bytes past an address that is aligned to 64 bytes
-  // and, so that nobody relies on more, not to 128.
+  // but not to 128, so that no code can rely on more.
   GuardedBlock(std::size_t bytes, std::size_t offset)
       : front_(kGuard + offset), bytes_(bytes) {
     const std::size_t total = front_ + bytes_ + kGuard;
@@ -52,7 +52,7 @@ class GuardedBlock {
   unsigned char* data() const { return base_ + front_; }
   std::size_t size() const { return bytes_; }
 
-  // Whether nobody wrote outside the data. Takes the poison away.
+  // Whether the guard zones are intact. Unpoisons them.
   bool Intact() const {
     Unpoison();
     const auto is_canary = [](unsigned char c) { return c == kCanary; };

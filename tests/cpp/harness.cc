@@ -36,7 +36,7 @@ const char* Name(Pool pool) {
   return pool == Pool::kLate ? "late" : "never";
 }
 
-// −1, 0 or 1; with `density`, a weight is 0 as often as keeps sums small.
+// −1, 0 or 1; with `density`, enough weights are 0 for sums to stay small.
 double DrawInteger(Random* random, double density) {
   if (random->Unit() >= density) return 0;
   return static_cast<double>(random->Below(3) - 1);
@@ -49,7 +49,7 @@ double DrawOrdinary(Random* random, Fill fill, double weight_size) {
     case Fill::kWeight:
       return weight_size * random->Signed();
     case Fill::kGate: {
-      // A gate that is shut or open makes a gradient exactly zero.
+      // A gate that is 0 or 1 makes a gradient exactly zero.
       const int64_t end = random->Below(16);
       return end < 2 ? static_cast<double>(end) : random->Unit();
     }
@@ -83,7 +83,7 @@ double Draw(const Case& c, Fill fill, Random* random) {
   }
 }
 
-// The inputs as numbers of the case's type.
+// The inputs, rounded to the case's type.
 std::vector<Tensor> DrawInputs(const Case& c) {
   Random random(c.seed);
   std::vector<Tensor> inputs;
@@ -110,7 +110,7 @@ class Tensors {
     for (const TensorSpec& spec : specs) {
       const GuardedBlock& block =
           blocks_.emplace_back(spec.count * size, c.offset * size);
-      // All ones is a NaN of every type: an output that is not written shows.
+      // All ones is a NaN of every type: an output that is not written is seen.
       std::fill_n(block.data(), block.size(), 0xFF);
     }
   }
@@ -123,7 +123,8 @@ class Tensors {
     }
   }
 
-  // What the engine gets: nothing for an empty tensor, as TensorFlow does.
+  // The pointers that the engine gets: nullptr for an empty tensor, as from
+  // TensorFlow.
   std::vector<void*> Pointers(bool hide_unused) const {
     std::vector<void*> pointers;
     for (std::size_t t = 0; t < blocks_.size(); ++t) {
@@ -258,7 +259,8 @@ Outcome RunCase(const Case& c) {
       }
     }
   }
-  // The tensors are gone by now. A closure that comes this late must not look.
+  // The tensors are freed by now. A closure that runs this late must not read
+  // them.
   host.FreeScratch();
   host.FinishClosures();
   outcome.problem += host.Problems();

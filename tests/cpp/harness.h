@@ -1,5 +1,5 @@
-// Declares one engine call under test: drawing its inputs, guarding its memory,
-// running it, and comparing what came out with the reference.
+// Declares the harness of one engine call under test: it draws the inputs,
+// guards the memory, runs the call and compares the outputs with the reference.
 
 #ifndef BLOCKRNN_TESTS_CPP_HARNESS_H_
 #define BLOCKRNN_TESTS_CPP_HARNESS_H_
@@ -37,8 +37,8 @@ struct Case {
 
 struct Outcome {
   cpu::Status status = cpu::Status::kOk;
-  // What went wrong but for the numbers: memory touched that is not the
-  // engine's, an exception, a host's rule broken. Empty when nothing.
+  // Errors other than wrong numbers: an access outside the engine's memory, an
+  // exception, a violated rule of the host. Empty if there is none.
   std::string problem;
   std::vector<std::vector<unsigned char>> outputs;
   int allocations = 0;
@@ -56,11 +56,11 @@ Outcome RunCase(const Case& c);
 // The outputs by the reference; an unused one may be empty.
 std::vector<Tensor> Want(const Case& c);
 
-// What is wrong with the numbers of an outcome whose status is kOk, against
-// the reference; empty when nothing is.
+// How the numbers of an outcome whose status is kOk differ from the reference;
+// empty if they do not.
 std::string Compare(const Case& c, const Outcome& outcome);
 
-// RunCase and, when that says kOk, Compare; any other status is wrong as well.
+// RunCase and, if its status is kOk, Compare; any other status is an error.
 std::string RunAndCompare(const Case& c);
 
 }  // namespace blockrnn::test

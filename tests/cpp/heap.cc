@@ -1,4 +1,4 @@
-// A heap that can run dry for one thread, by standing in front of glibc's.
+// Implements a heap that can run dry for one thread, by interposing glibc's.
 
 #include "tests/cpp/heap.h"
 
@@ -38,7 +38,7 @@ bool HeapCanRunDry() { return false; }
 
 using blockrnn::test::heap_is_dry;
 
-// glibc's own functions, under the names that it keeps for this.
+// glibc's own functions, under the names that it exports for interposition.
 extern "C" {
 
 void* __libc_malloc(std::size_t size) noexcept;                       // NOLINT

@@ -1,6 +1,6 @@
 // Declares a heap that can run dry for one thread: the engine takes its scratch
 // from its host, and must neither crash nor change a number when an allocation
-// of its own (or of Eigen inside it) gives nothing.
+// of its own (or of Eigen inside it) fails.
 
 #ifndef BLOCKRNN_TESTS_CPP_HEAP_H_
 #define BLOCKRNN_TESTS_CPP_HEAP_H_

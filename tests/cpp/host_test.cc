@@ -1,6 +1,6 @@
-// What must not change a result: threads, when and whether they start, the
-// alignment of tensors. And what must end a call in good order: no memory, a
-// cancelled step.
+// Tests that a result does not depend on threads, on when and whether they
+// start, or on the alignment of tensors; and that a call ends cleanly when
+// memory runs out or the step is cancelled.
 
 #include <vector>
 
@@ -12,9 +12,8 @@
 namespace blockrnn::test {
 namespace {
 
-// A small one, where the engine does not share its work out, and ones where it
-// does: few rows and many, in products and (33,000 elements) in pointwise
-// passes.
+// A small shape, whose work the engine does not split, and shapes where it
+// does: few rows and many, in GEMMs and (33,000 elements) in pointwise passes.
 const std::vector<Dims> kShapes = {
     {3, 5, 7}, {4, 200, 260}, {17, 90, 190}, {70, 33, 110}, {300, 3, 110},
 };
@@ -30,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(EveryOp, Hosts,
                          OpAndTypeName);
 
 TEST_P(Hosts, SameBits) {
-  int turn = 0;
+  int counter = 0;
   int closures = 0;
   for (int variant = 0; variant < 2; ++variant) {
     for (const Dims& dims : Shapes(op())) {
@@ -40,12 +39,12 @@ TEST_P(Hosts, SameBits) {
       ExpectSameBits(c, alone);
       c.offset = 1;
       ExpectSameBits(c, alone);
-      ++turn;
+      ++counter;
       for (const int threads : kThreads) {
-        ++turn;
+        ++counter;
         for (int n = 0; n < 3; ++n) {
-          // In the short form the pools take turns.
-          if (!FullLength() && n != turn % 3) continue;
+          // In the short form the pools alternate.
+          if (!FullLength() && n != counter % 3) continue;
           c.offset = n % 2;
           c.host.num_threads = threads;
           c.host.pool = kPools[n];
@@ -57,7 +56,8 @@ TEST_P(Hosts, SameBits) {
   EXPECT_GT(closures, 0) << "no shape was large enough for a thread";
 }
 
-// Each allocation of a call fails once. Only its own failure may stop a call.
+// Each allocation of a call fails once. Nothing but a failed allocation may
+// stop a call.
 TEST_P(Hosts, OutOfMemory) {
   // A call that allocates without end would otherwise never succeed.
   constexpr int kMostAllocations = 64;
@@ -100,7 +100,7 @@ TEST_P(Hosts, Cancelled) {
   }
 }
 
-// The same bits when everything that is not the host's scratch fails.
+// The same bits when every allocation other than the host's scratch fails.
 TEST_P(Hosts, DryHeap) {
   if (!HeapCanRunDry()) GTEST_SKIP() << "the sanitizer has its own heap";
   for (int variant = 0; variant < 2; ++variant) {

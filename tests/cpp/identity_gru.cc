@@ -1,5 +1,5 @@
-// The forward functions of the GRUs with identity activations. Compiled for
-// the instruction set of the engine under test.
+// Instantiates the forward functions of the GRUs with identity activations.
+// Compiled for the instruction set of the engine under test.
 
 #include "cc/core/activations.h"
 #include "cc/kernels/cpu/cells/gru_after_forward.h"

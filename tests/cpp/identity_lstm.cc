@@ -1,5 +1,5 @@
-// The forward functions of the LSTM with identity activations. Compiled for
-// the instruction set of the engine under test.
+// Instantiates the forward functions of the LSTM with identity activations.
+// Compiled for the instruction set of the engine under test.
 
 #include "cc/core/activations.h"
 #include "cc/kernels/cpu/cells/lstm_block_cell.h"

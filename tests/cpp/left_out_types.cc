@@ -1,5 +1,5 @@
-// Tables of no functions for the types that are not under test, so that the
-// engine links without them: a call of one crashes.
+// Defines empty function tables for the types that are not under test; a call
+// through one crashes.
 
 #include "cc/kernels/cpu/engine.h"
 #include "tests/cpp/storage.h"

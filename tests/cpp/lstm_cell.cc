@@ -1,4 +1,5 @@
-// LSTMBlockCell and its gradient: tensors, reference, engine call.
+// Defines the tests' view of LSTMBlockCell and its gradient: tensors,
+// reference, engine call.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,8 +15,8 @@ namespace {
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Halves, so that the identity form stays exact. A clip of 0, below 0 or NaN is
-// none; one of infinity clips nothing.
+// Multiples of ½, so that the identity form stays exact. A clip of 0, below 0
+// or NaN is no clip; one of infinity clips nothing.
 constexpr LstmOptions kVariants[] = {
     {1.0f, 0.0f, false},       {1.0f, 0.5f, true},  {0.0f, 0.0f, true},
     {-2.5f, 0.5f, false},      {1.0f, kNan, true},  {0.5f, kInfinity, true},

@@ -1,5 +1,5 @@
-// The references of the LSTM: against published numbers, against
-// finite differences of themselves, and the sequence's against the cell's.
+// Tests the references of the LSTM against published numbers and against finite
+// differences of themselves, and the sequence's against the cell's.
 
 #include <gtest/gtest.h>
 
@@ -27,8 +27,8 @@ Tensor Stacked(const Tensor& above, const Tensor& below) {
   return stacked;
 }
 
-// Of the LSTM, the plain variant has peepholes and a forget bias of 1, which
-// the cell has without a clip in its variant 4.
+// The plain variant of the LSTM has peepholes and a forget bias of 1; the cell
+// has the same, without a clip, in its variant 4.
 constexpr int kLstmCellVariant = 4;
 
 // Two layers of size 2; the second reads the first one's h.

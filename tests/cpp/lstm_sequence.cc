@@ -1,4 +1,5 @@
-// The LSTM over a sequence: tensors, reference, engine call.
+// Defines the tests' view of the LSTM over a sequence: tensors, reference,
+// engine call.
 
 #include <algorithm>
 #include <cstdint>

@@ -1,4 +1,5 @@
-// The gradient of the LSTM over a sequence: tensors, reference, engine call.
+// Defines the tests' view of the gradient of the LSTM over a sequence: tensors,
+// reference, engine call.
 
 #include <algorithm>
 #include <cstdint>
@@ -58,7 +59,7 @@ struct Backward {
             {"w_p_grad", width * d.units, {}, v.projects}};
   }
 
-  // Makes them what the forward op can have put out.
+  // Makes the inputs consistent with what the forward op can output.
   static void Prepare(const Dims& d, int variant, bool identity,
                       std::vector<Tensor>* inputs) {
     std::vector<Tensor>& in = *inputs;
@@ -77,10 +78,10 @@ struct Backward {
       if (!v.give_co) std::fill(in[11].begin(), in[11].end(), Real(0));
     }
     for (const int gate : {10, 12, 13, 14, 15}) {
-      steps.ClearSkipped(d.units, &in[gate]);
+      steps.ZeroMasked(d.units, &in[gate]);
     }
-    steps.CarryOverSkipped(in[1], d.units, &in[11]);
-    steps.CarryOverSkipped(in[2], width, &in[16]);
+    steps.CarryOverMasked(in[1], d.units, &in[11]);
+    steps.CarryOverMasked(in[2], width, &in[16]);
     steps.SpoilPast(steps.InputWidth(), &in[0]);
     for (const int saved : {10, 11, 12, 13, 14, 15, 17}) {
       steps.SpoilPast(d.units, &in[saved]);
@@ -104,7 +105,7 @@ struct Backward {
     const Tensor &cs = in[11], &f = in[12], &o = in[13], &ci = in[14];
     const Tensor& h = in[16];
     const auto specs = Inputs(d, variant);
-    // A tensor that is not given is zeros.
+    // A tensor that is not given counts as zeros.
     const auto given = [&](int t) {
       return specs[t].used ? in[t] : Tensor(in[t].size());
     };
@@ -223,7 +224,7 @@ struct Backward {
   }
 };
 
-// It reads activations as given, so it has an identity form as it is.
+// The backward reads activations as given, so it has an identity form as it is.
 const bool kAdded =
     AddOp({"LSTMGrad", true, true, kNumOrders, &Backward::Inputs,
            &Backward::Outputs, &Backward::Reduction, &Backward::Reference,

@@ -1,5 +1,5 @@
-// Defines the choices of attributes and of tensors that the tests of the LSTM
-// over a sequence make, forward and backward: variant for variant the same.
+// Defines the variants (attributes and optional tensors) that the tests of the
+// LSTM over a sequence use, the same for the forward and the backward op.
 
 #ifndef BLOCKRNN_TESTS_CPP_LSTM_SEQUENCE_VARIANTS_H_
 #define BLOCKRNN_TESTS_CPP_LSTM_SEQUENCE_VARIANTS_H_
@@ -39,13 +39,13 @@ class LstmVariant {
   const bool give_co;  // to the backward op
   const bool projects;
 
-  // P: of h, of which a projection makes less than there are units.
+  // P: the width of h, which a projection makes less than the number of units.
   int64_t Width(const Dims& d) const {
     return projects ? (d.units + 1) / 2 : d.units;
   }
   Steps StepsOf(const Dims& d) const { return Steps(d, order, 4); }
 
-  // Whether the forward op is asked for an output.
+  // Whether the forward op computes an output.
   bool WantsGates() const { return wants_ <= Want::kTraining; }  // and cs
   bool WantsCo() const { return wants_ == Want::kAll; }
   bool WantsH() const { return wants_ != Want::kLast; }
@@ -66,7 +66,7 @@ class LstmVariant {
   static constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
   static constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-  // Halves, so that the identity form stays exact.
+  // Multiples of ½, so that the identity form stays exact.
   static constexpr LstmOptions kOptions[kNumOrders] = {
       {1.0f, 0.0f, false}, {0.5f, 0.5f, true},      {1.0f, 0.0f, true},
       {0.0f, 0.0f, false}, {1.0f, -1.0f, false},    {-2.5f, 0.5f, false},

@@ -1,5 +1,4 @@
-// Runs the tests of a binary, and reports which call of the engine crashed or
-// did not end.
+// Runs the tests of a binary, and reports which engine call crashed or hung.
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Every op, type and choice of attrs against the reference, on shapes that
-// hurt, and exactly on integers.
+// Tests every op, type and choice of attrs against the reference on shapes at
+// the engine's boundaries, and exactly on integers.
 
 #include <algorithm>
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace blockrnn::test {
 namespace {
 
 // batch, input, units. Empty dims; one; each side of 4, 8 and 16 lanes; H ≠ I;
-// each side of a tile of rows, of a run of units, of 64, 128 and 256.
+// each side of a tile of rows, of a panel of units, of 64, 128 and 256.
 const std::vector<Dims> kSmallShapes = {
     {0, 0, 0},    {0, 3, 5},    {1, 0, 0},   {1, 0, 3},   {1, 3, 0},
     {2, 0, 7},    {9, 0, 17},   {9, 17, 0},  {40, 5, 0},  {40, 0, 5},
@@ -29,7 +29,7 @@ const std::vector<Dims> kLargeShapes = {
     {65, 3, 258}, {125, 7, 20},  {18, 260, 40},
 };
 
-// Every combination of these is too much; a fixed sample of them is drawn.
+// All combinations of these would take too long; a fixed sample is drawn.
 constexpr int64_t kBatches[] = {0,  1,  2,  3,  4,  5,  6,  7, 8,
                                 11, 12, 13, 16, 17, 33, 64, 70};
 constexpr int64_t kWidths[] = {0,  1,  2,  3,  4,  5,   7,   8,   9,
@@ -38,8 +38,8 @@ constexpr int64_t kWidths[] = {0,  1,  2,  3,  4,  5,   7,   8,   9,
 constexpr int kSampledShapes = 300;
 
 // batch, input, units, steps. Empty dims; one; the ends of vectors; many steps
-// and many rows, in one block of steps (SequenceRows::RowsInBlock) and, where
-// the input is wide, over the end of one.
+// and many rows, in one block of steps (SequenceRows::MaxRowsInBlock) and,
+// where the input is wide, over the end of one.
 const std::vector<Dims> kSequenceShapes = {
     {0, 0, 0, 0},     {0, 3, 5, 2},     {1, 0, 0, 3},     {1, 3, 0, 2},
     {1, 0, 3, 2},     {3, 2, 5, 0},     {1, 1, 1, 1},     {2, 3, 5, 1},
@@ -70,7 +70,7 @@ std::vector<Dims> Shapes(const Op& op) {
   return shapes;
 }
 
-// Many steps with what is not ordinary say nothing: large numbers make a
+// Over many steps only ordinary numbers test anything: large numbers make a
 // sequence chaotic, one NaN is soon everywhere, and integers grow.
 int64_t MostSteps(const Op& op, Data data) {
   constexpr int64_t kFewSteps = 3;
@@ -79,11 +79,13 @@ int64_t MostSteps(const Op& op, Data data) {
   return data == Data::kLarge ? 2 : kFewSteps;
 }
 
-// Small shapes take every variant; the others take turns. Of a sequence, which
-// has many, only ordinary numbers do in the short form.
+// Small shapes run every variant; larger ones alternate between them. For a
+// sequence, which has many, the short form runs them all on ordinary numbers
+// only.
 void ForEachCase(const Op& op, Type type, Data data) {
   uint64_t seed = 1;
-  uint64_t turn = static_cast<uint64_t>(type) + 4 * static_cast<uint64_t>(data);
+  uint64_t counter =
+      static_cast<uint64_t>(type) + 4 * static_cast<uint64_t>(data);
   for (Dims dims : Shapes(op)) {
     dims.steps = std::min(dims.steps, MostSteps(op, data));
     const bool small =
@@ -96,7 +98,7 @@ void ForEachCase(const Op& op, Type type, Data data) {
       c.type = type;
       c.dims = dims;
       c.data = data;
-      c.variant = all ? n : static_cast<int>(turn++ % op.variants);
+      c.variant = all ? n : static_cast<int>(counter++ % op.variants);
       c.offset = static_cast<int>(seed % 2);
       c.seed = seed++;
       EXPECT_EQ(RunAndCompare(c), "");
@@ -116,7 +118,7 @@ INSTANTIATE_TEST_SUITE_P(EveryOp, Numbers,
 TEST_P(Numbers, Plain) { Check(Data::kPlain); }
 TEST_P(Numbers, Large) { Check(Data::kLarge); }
 TEST_P(Numbers, Tiny) { Check(Data::kTiny); }
-// NaN and infinity flow where the equations lead them, and nowhere else.
+// NaN and infinity propagate as in the equations, and no further.
 TEST_P(Numbers, Specials) { Check(Data::kSpecials); }
 
 // half and bfloat16 round the integers; their GEMMs are those of float.

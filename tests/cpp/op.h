@@ -1,4 +1,4 @@
-// Defines what the tests know of an op: its tensors, its reference and how the
+// Defines how the tests describe an op: its tensors, its reference and how the
 // engine is called for it. An op family is one file that fills an Op for each
 // of its ops and registers it; every test and the fuzzer then cover it.
 
@@ -29,7 +29,7 @@ struct Dims {
 // How an input is drawn.
 enum class Fill {
   kState,   // in [−1, 1]
-  kWeight,  // such that a product with it is about as large as its factor
+  kWeight,  // sized so that a GEMM does not change the magnitude of numbers
   kGate,    // in [0, 1], the ends included
 };
 
@@ -38,7 +38,7 @@ struct TensorSpec {
   int64_t count;
   Fill fill = Fill::kState;  // of an input
   // An input that is not read is given as nullptr. An output that is not
-  // written must keep what was there.
+  // written must hold what was there before.
   bool used = true;
 };
 
@@ -66,15 +66,15 @@ struct Op {
   std::vector<Tensor> (*reference)(const Dims&, int variant, Activations,
                                    const std::vector<Tensor>& inputs);
   cpu::Status (*call)(const EngineCall&);
-  // An op of many steps: its tests take shapes with Dims::steps.
+  // An op over a sequence: its tests use shapes with Dims::steps.
   bool sequence = false;
   // Sums with identity activations grow with every step; so many are exact.
   int64_t exact_steps = 1;
   // Makes drawn inputs such as the op may be given; may be nullptr.
   void (*prepare)(const Dims&, int variant, bool identity,
                   std::vector<Tensor>* inputs) = nullptr;
-  // Rounds what goes from one part of it to another to its storage type, so
-  // that half and bfloat16 need tests of their own (rnn_stack_test.cc).
+  // Whether intermediate results are rounded to the storage type, so that half
+  // and bfloat16 need tests of their own (rnn_stack_test.cc).
   bool wide_types_only = false;
 
   bool Takes(Type type) const { return !wide_types_only || SizeOf(type) >= 4; }
@@ -90,7 +90,7 @@ inline bool AddOp(const Op& op) {
   return true;
 }
 
-// The op must be there.
+// The op must be registered.
 inline const Op& FindOp(const std::string& name) {
   for (const Op& op : Ops()) {
     if (name == op.name) return op;
@@ -126,7 +126,7 @@ class Arguments {
   explicit Arguments(const EngineCall& call) : call_(call) {}
   const T* In() { return static_cast<const T*>(call_.inputs[next_input_++]); }
   T* Out() { return static_cast<T*>(call_.outputs[next_output_++]); }
-  // For an output that the op may be asked to leave out.
+  // For an output that a call may leave out.
   T* OutIf(bool wanted) {
     T* const output = Out();
     return wanted ? output : nullptr;
@@ -145,7 +145,7 @@ cpu::Status CallIfTested(const EngineCall& call) {
   std::abort();
 }
 
-// Family::Call<T>(call) for the T that the call says.
+// Family::Call<T>(call) for the T of the call.
 template <class Family>
 cpu::Status CallWithType(const EngineCall& call) {
   switch (call.type) {

@@ -15,7 +15,7 @@
 
 namespace blockrnn::cpu {
 
-// How GoogleTest prints one.
+// How GoogleTest prints a parameter.
 inline void PrintTo(Status status, std::ostream* out) {
   constexpr const char* kNames[] = {"kOk", "kOutOfMemory", "kCancelled"};
   const int number = static_cast<int>(status);
@@ -26,7 +26,7 @@ inline void PrintTo(Status status, std::ostream* out) {
 
 namespace blockrnn::test {
 
-// A test that is wrong in a hundred cases is as wrong as in five.
+// After a few failed cases, more of them add no information.
 inline bool EnoughFailures() {
   const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
   return info->result()->total_part_count() >= 5;

@@ -1,5 +1,5 @@
-// Implements recurrent dropout as the references do it: each gate reads the
-// state before a step times factors of its own.
+// Implements recurrent dropout for the references: each gate reads the state
+// before a step, multiplied by factors of its own.
 
 #ifndef BLOCKRNN_TESTS_CPP_RECURRENT_DROPOUT_H_
 #define BLOCKRNN_TESTS_CPP_RECURRENT_DROPOUT_H_

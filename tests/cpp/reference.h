@@ -1,6 +1,6 @@
-// Implements the arithmetic of the references: double, by naive loops, with
-// std::exp and std::tanh, and shares nothing with cc/core. A Real also carries
-// the size of what went into it, which is what its tolerance is relative to.
+// Defines the arithmetic of the references: double, naive loops, std::exp and
+// std::tanh, nothing shared with cc/core. A Real also carries the size of what
+// was summed up in it, which is what its tolerance is relative to.
 
 #ifndef BLOCKRNN_TESTS_CPP_REFERENCE_H_
 #define BLOCKRNN_TESTS_CPP_REFERENCE_H_
@@ -39,7 +39,7 @@ inline Real operator*(const Real& a, const Real& b) {
                      std::fabs(value)};
 }
 
-// Adds up products. Its scale is the sum of the terms' sizes, not that of each
+// A sum of products. Its scale is the sum of the terms' sizes, not that of each
 // partial sum: how a sum's error grows with its length is in the tolerance.
 class Sum {
  public:

@@ -1,5 +1,5 @@
-// Layouts and counters: params, the reserve space, the random numbers of
-// dropout.
+// Tests the layout of params and of the reserve space, and the random numbers
+// of dropout.
 
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ std::string Describe(const RnnGeometry& g) {
          (g.skip_input ? " skip_input: " : ": ");
 }
 
-// The canonical blocks stand one after another, with nothing between them.
+// The canonical blocks are contiguous, with nothing between them.
 TEST(Params, NoGaps) {
   for (const RnnGeometry& g : Geometries()) {
     const ParamLayout layout(g);
@@ -131,7 +131,7 @@ TEST(Params, Order) {
   }
 }
 
-// Sizes as cuDNN's users know them: 4(HI + H² + 2H) and so on.
+// The sizes that cuDNN documents: 4(HI + H² + 2H) and so on.
 TEST(Params, KnownSizes) {
   const auto expect = [&](const RnnGeometry& g, int64_t want) {
     EXPECT_EQ(ParamLayout::Count(g).value_or(-1), want) << Describe(g) + "size";
@@ -194,7 +194,8 @@ TEST(Philox, KnownAnswers) {
   }
 }
 
-// Many counters at a time are the same as one at a time, over every carry.
+// Many counters at a time give the same numbers as one at a time, also where
+// any digit carries.
 TEST(Philox, Counters) {
   constexpr int kCounters = 16;
   for (int carries = 0; carries <= 4; ++carries) {
@@ -206,10 +207,10 @@ TEST(Philox, Counters) {
     const PhiloxNumbers<kCounters> all = Philox4x32<kCounters>(state);
     PhiloxState next = state;
     for (int n = 0; n < kCounters; ++n) {
-      const PhiloxState skipped = PhiloxSkip(state, n);
+      const PhiloxState advanced = PhiloxSkip(state, n);
       const PhiloxNumbers<1> one = Philox4x32<1>(next);
       for (int k = 0; k < 4; ++k) {
-        EXPECT_EQ(skipped.counter[k], next.counter[k]) << "digit";
+        EXPECT_EQ(advanced.counter[k], next.counter[k]) << "digit";
         EXPECT_EQ(all.value[k][n], one.value[k][0]) << "number";
       }
       for (uint32_t& digit : next.counter) {
@@ -372,7 +373,7 @@ TEST(ReserveSpace, NotAReserveSpace) {
   expect("device", with(12, 2));
 }
 
-// The same lengths said in two ways are the same.
+// The same lengths, given in two forms, count as the same.
 TEST(ReserveSpace, FullLengths) {
   constexpr int64_t kAll[] = {5, 5, 5};
   RnnStackForwardArgs<float> args = ReserveCall();

@@ -1,5 +1,5 @@
-// The simple RNN over a sequence, and its gradient: tensors, reference, engine
-// call.
+// Defines the tests' view of the simple RNN over a sequence and of its
+// gradient: tensors, reference, engine call.
 
 #include <algorithm>
 #include <cmath>
@@ -36,9 +36,9 @@ struct Variant {
   const bool gives_last_grad;
 };
 
-// A step reads the state as the step before it has stored it, so the reference
-// must know as what: the probe, an input that the engine does not get, is
-// another number in each of the storage types that round.
+// A step reads the state as the previous step has stored it, so the reference
+// must know the storage type: the probe, an input that the engine does not get,
+// is rounded to a different number in each of the 16-bit types.
 class StoredState {
  public:
   static constexpr double kProbe = 1 + 0x1p-9 + 0x1p-20;
@@ -187,7 +187,7 @@ struct Backward {
             {"b_grad", d.units}};
   }
 
-  // Makes them what the forward op can have put out.
+  // Makes the inputs consistent with what the forward op can output.
   static void Prepare(const Dims& d, int variant, bool identity,
                       std::vector<Tensor>* inputs) {
     std::vector<Tensor>& in = *inputs;
@@ -204,7 +204,7 @@ struct Backward {
     for (Real& element : in[5]) {
       if (v.relu && element.value < 0) element = 0;
     }
-    steps.CarryOverSkipped(in[1], d.units, &in[5]);
+    steps.CarryOverMasked(in[1], d.units, &in[5]);
     steps.SpoilPast(steps.InputWidth(), &in[0]);
     for (const int output : {5, 6}) steps.SpoilPast(d.units, &in[output]);
   }
@@ -217,7 +217,7 @@ struct Backward {
     const Variant v(variant);
     const Steps steps = v.StepsOf(d);
     const Tensor &x = in[0], &w_x = in[2], &w_h = in[3], &h = in[5];
-    // A tensor that is not given is zeros.
+    // A tensor that is not given counts as zeros.
     const Tensor h_grad = v.gives_h_grad ? in[6] : Tensor(in[6].size());
     Tensor h_state_grad = v.gives_last_grad ? in[7] : Tensor(in[7].size());
     const int64_t units = d.units;

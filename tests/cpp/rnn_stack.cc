@@ -1,5 +1,5 @@
-// Stacks of recurrent layers and their gradient: tensors, reference, engine
-// call.
+// Defines the tests' view of stacks of recurrent layers and of their gradient:
+// tensors, reference, engine call.
 
 #include <algorithm>
 #include <cmath>
@@ -21,12 +21,12 @@
 namespace blockrnn::test {
 namespace {
 
-// Statuses that are none.
+// Values that are no status.
 constexpr auto kBrokenReserve = static_cast<cpu::Status>(98);
 constexpr auto kNoForward = static_cast<cpu::Status>(99);
 
 int64_t StateCount(const Stack& s, int64_t width) {
-  return s.pseudos * s.batch * width;
+  return s.layer_directions * s.batch * width;
 }
 
 // What is common to the arguments of both directions of a call; its lengths
@@ -68,7 +68,7 @@ GuardedBlock MakeArray(const EngineCall& call, int64_t count) {
   return GuardedBlock(count * SizeOf(call.type), 0);
 }
 
-// Nobody reads what a row has past its length.
+// What a row has past its length is never read.
 void SpoilPadding(const Stack& s, int64_t width, Tensor* sequence) {
   for (int64_t b = 0; b < s.batch; ++b) {
     for (int64_t t = s.Length(b); t < s.steps; ++t) {
@@ -80,8 +80,8 @@ void SpoilPadding(const Stack& s, int64_t width, Tensor* sequence) {
   }
 }
 
-// Keeps what is undefined, a 0 or a bound that says nothing out of the test:
-// gradients that a length cuts off times weights that are not finite, and sums
+// Excludes what is undefined or would make the tolerance meaningless: zero
+// gradients past a row's length times weights that are not finite, and sums
 // that grow from step to step or, with relu, without bound.
 void CalmParams(const Stack& s, Tensor* params) {
   MakeFinite(params);
@@ -213,8 +213,8 @@ struct Backward {
     return {out.input, out.input_h, out.input_c, out.params};
   }
 
-  // Runs the forward for what the backward reads; only the backward's host is
-  // the one under test.
+  // Runs the forward op for the inputs of the backward op; only the host of the
+  // backward op is under test.
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     const Stack s(call.dims, call.variant);

@@ -1,5 +1,5 @@
-// Implements the equations that the reference of a stack has for one step of
-// one row, and their gradients.
+// Implements the equations of one step of one row, and their gradients, for the
+// reference of a stack.
 
 #ifndef BLOCKRNN_TESTS_CPP_RNN_STACK_CELL_REFERENCE_H_
 #define BLOCKRNN_TESTS_CPP_RNN_STACK_CELL_REFERENCE_H_
@@ -15,7 +15,7 @@
 
 namespace blockrnn::test::stack {
 
-// Where the parts of a layer direction begin in params.
+// The positions of a layer direction's weights and biases in params.
 struct Parts {
   int64_t width = 0;         // of its input
   std::vector<int64_t> w;    // [H, width] by gate; none: x itself
@@ -37,7 +37,7 @@ struct Step {
   Tensor h;                    // [P]
 };
 
-// Whether roundoff may have it on the other side of 0.
+// Whether roundoff may have changed its sign.
 inline bool IsUndecided(const Real& x) {
   return std::fabs(x.value) <= kReluUndecided * x.scale;
 }
@@ -55,7 +55,7 @@ inline Real ReluGradient(const Real& h, const Real& d) {
   return h.value <= 0 ? Real(0) : d;
 }
 
-// The gate sums of one unit, as they come from x and as they come from h.
+// The gate sums of one unit, over x and over h.
 struct GateSums {
   Sum x;
   Sum h;
@@ -67,7 +67,7 @@ struct GateSums {
   }
 };
 
-// The equations of one pseudo-layer's steps, and their gradient.
+// The equations of the steps of one layer direction, and their gradient.
 class Cell {
  public:
   Cell(const Stack& s, const Parts& parts, const Tensor& params)
@@ -104,7 +104,7 @@ class Cell {
     const Tensor d_m =
         s_.projected ? FromProjection(step, *d_h, params_grad) : *d_h;
     std::array<Tensor, 4> d_x, d_r;  // by the gates' sums
-    Tensor kept(s_.proj);            // of d_h, that passes by the gates
+    Tensor direct(s_.proj);          // of d_h, that does not pass the gates
     for (int64_t g = 0; g < s_.Gates(); ++g) {
       d_x[g].resize(s_.units);
       d_r[g].resize(s_.units);
@@ -132,7 +132,7 @@ class Cell {
           d[2] = d_m[j] * (one - u) * (one - c * c);
           d[0] = d[2] * step.hc[j] * r * (one - r);
           d[1] = d_m[j] * (step.h_prev[j] - c) * u * (one - u);
-          kept[j] = d_m[j] * u;
+          direct[j] = d_m[j] * u;
           d_from_h_factor = r;
           break;
         }
@@ -150,7 +150,7 @@ class Cell {
     }
     *d_h =
         ThroughWeights(d_r, parts_.r, step.h_prev.data(), s_.proj, params_grad);
-    for (int64_t k = 0; k < s_.proj; ++k) (*d_h)[k] = (*d_h)[k] + kept[k];
+    for (int64_t k = 0; k < s_.proj; ++k) (*d_h)[k] = (*d_h)[k] + direct[k];
     AddBiases(d_x, parts_.b_w, params_grad);
     AddBiases(d_r, parts_.b_r, params_grad);
     return ThroughWeights(d_x, parts_.w, step.x, parts_.width, params_grad);

@@ -13,7 +13,7 @@ using stack::Parts;
 using stack::Step;
 
 struct ParamParts {
-  std::vector<Parts> pseudos;
+  std::vector<Parts> layer_directions;
   int64_t count = 0;
 };
 
@@ -24,9 +24,9 @@ ParamParts PartsOf(const Stack& s) {
     all.count += size;
     return at;
   };
-  for (int64_t n = 0; n < s.pseudos; ++n) {
+  for (int64_t n = 0; n < s.layer_directions; ++n) {
     const int64_t layer = n / s.choice.directions;
-    Parts& parts = all.pseudos.emplace_back();
+    Parts& parts = all.layer_directions.emplace_back();
     parts.width = s.InputWidth(layer);
     for (int64_t gate = 0; gate < s.Gates(); ++gate) {
       if (layer == 0 && s.choice.skip_input) break;
@@ -37,7 +37,7 @@ ParamParts PartsOf(const Stack& s) {
     }
     if (s.projected) parts.w_p = take(s.proj * s.units);
   }
-  for (Parts& parts : all.pseudos) {
+  for (Parts& parts : all.layer_directions) {
     for (auto* biases : {&parts.b_w, &parts.b_r}) {
       for (int64_t gate = 0; gate < s.Gates(); ++gate) {
         biases->push_back(take(s.units));
@@ -47,7 +47,7 @@ ParamParts PartsOf(const Stack& s) {
   return all;
 }
 
-// The four numbers of a counter, by the paper's recipe.
+// The four numbers of a counter, as in the paper.
 std::array<uint32_t, 4> Philox(PhiloxState s) {
   auto& c = s.counter;
   for (int round = 0; round < 10; ++round) {
@@ -72,7 +72,7 @@ void Next(PhiloxState* state) {
   }
 }
 
-// 0 or 1 / (1 - rate) for each element between the layers, mask after mask.
+// 0 or 1 / (1 - rate) for each element between the layers, mask by mask.
 std::vector<Tensor> Masks(const Stack& s) {
   std::vector<Tensor> masks;
   PhiloxState state = Stack::Philox();
@@ -150,7 +150,7 @@ class Run {
   }
 
  private:
-  int64_t Pseudo(int64_t layer, int64_t d) const {
+  int64_t LayerDirection(int64_t layer, int64_t d) const {
     return layer * s_.choice.directions + d;
   }
 
@@ -160,12 +160,13 @@ class Run {
   }
 
   void ForwardRow(int64_t layer, int64_t d, int64_t b, Tensor* h) {
-    const int64_t pseudo = Pseudo(layer, d);
-    const Parts& parts = params_.pseudos[pseudo];
+    const int64_t layer_direction = LayerDirection(layer, d);
+    const Parts& parts = params_.layer_directions[layer_direction];
     const Cell cell(s_, parts, in_.params);
     Step step;
-    step.h = Slice(in_.input_h, s_.State(pseudo, b, s_.proj), s_.proj);
-    step.c = Slice(in_.input_c, s_.State(pseudo, b, s_.units), s_.units);
+    step.h = Slice(in_.input_h, s_.State(layer_direction, b, s_.proj), s_.proj);
+    step.c =
+        Slice(in_.input_c, s_.State(layer_direction, b, s_.units), s_.units);
     auto& steps = steps_.emplace_back();
     for (int64_t n = 0; n < s_.Length(b); ++n) {
       step.h_prev = step.h;
@@ -178,24 +179,24 @@ class Run {
       steps.push_back(step);
     }
     std::copy(step.h.begin(), step.h.end(),
-              out_.output_h.begin() + s_.State(pseudo, b, s_.proj));
+              out_.output_h.begin() + s_.State(layer_direction, b, s_.proj));
     std::copy(step.c.begin(), step.c.end(),
-              out_.output_c.begin() + s_.State(pseudo, b, s_.units));
+              out_.output_c.begin() + s_.State(layer_direction, b, s_.units));
   }
 
   void BackwardRow(int64_t layer, int64_t d, int64_t b,
                    const StackOutputs& grads, const Tensor& h_grad,
                    StackGradients* out, Tensor* x_grad,
                    std::vector<Sum>* params_grad) const {
-    const int64_t pseudo = Pseudo(layer, d);
-    const Parts& parts = params_.pseudos[pseudo];
+    const int64_t layer_direction = LayerDirection(layer, d);
+    const Parts& parts = params_.layer_directions[layer_direction];
     const Cell cell(s_, parts, in_.params);
-    const int64_t at_h = s_.State(pseudo, b, s_.proj);
-    const int64_t at_c = s_.State(pseudo, b, s_.units);
+    const int64_t at_h = s_.State(layer_direction, b, s_.proj);
+    const int64_t at_c = s_.State(layer_direction, b, s_.units);
     Tensor d_h(s_.proj), d_c(s_.units);
     if (!grads.output_h.empty()) d_h = Slice(grads.output_h, at_h, s_.proj);
     if (!grads.output_c.empty()) d_c = Slice(grads.output_c, at_c, s_.units);
-    const auto& steps = steps_[pseudo * s_.batch + b];
+    const auto& steps = steps_[layer_direction * s_.batch + b];
     for (int64_t n = s_.Length(b) - 1; n >= 0; --n) {
       const int64_t row = Row(d, b, n);
       for (int64_t k = 0; k < s_.proj; ++k) {
@@ -216,7 +217,7 @@ class Run {
   const ParamParts params_;
   std::vector<Tensor> masks_;
   std::vector<Tensor> inputs_;            // of each layer
-  std::vector<std::vector<Step>> steps_;  // of each pseudo-layer and row
+  std::vector<std::vector<Step>> steps_;  // of each layer direction and row
   StackOutputs out_;
 };
 

@@ -18,8 +18,8 @@ int64_t StackParams(const Stack& stack);
 
 struct StackInputs {
   const Tensor& input;    // [steps, batch, I]
-  const Tensor& input_h;  // [pseudo-layers, batch, P]
-  const Tensor& input_c;  // [pseudo-layers, batch, H]
+  const Tensor& input_h;  // [layer directions, batch, P]
+  const Tensor& input_c;  // [layer directions, batch, H]
   const Tensor& params;
 };
 

@@ -1,6 +1,6 @@
-// What the tests of every op do not show of stacks of layers: every combination
-// of what there is, the reference against finite differences, published sums,
-// half and bfloat16, dropout's masks, the memory of many layers.
+// Tests what the tests of every op do not cover for stacks of layers: every
+// combination of modes and options, the reference against finite differences,
+// published sums, half and bfloat16, dropout masks, the memory of many layers.
 
 #include <gtest/gtest.h>
 
@@ -72,8 +72,8 @@ void CheckReferenceGradient(int variant) {
   const Stack s({3, 2, 3, 4}, variant);
   Random random(variant + 1);
   Tensor in[] = {RandomTensor(s.steps * s.batch * s.input, &random),
-                 RandomTensor(s.pseudos * s.batch * s.proj, &random),
-                 RandomTensor(s.pseudos * s.batch * s.units, &random),
+                 RandomTensor(s.layer_directions * s.batch * s.proj, &random),
+                 RandomTensor(s.layer_directions * s.batch * s.units, &random),
                  RandomTensor(StackParams(s), &random)};
   const StackInputs inputs = {in[0], in[1], in[2], in[3]};
   const bool drops = s.choice.dropout;
@@ -127,8 +127,8 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(NarrowStacks);
 INSTANTIATE_TEST_SUITE_P(EveryOp, NarrowStacks,
                          ::testing::ValuesIn(NarrowOps()), OpAndTypeName);
 
-// Between layers and for the backward all is rounded, so that of these types
-// the largest error of a tensor is compared with its largest element.
+// What passes between layers and to the backward pass is rounded, so for these
+// types the largest error of a tensor is compared with its largest element.
 TEST_P(NarrowStacks, AgreeWithTheReference) {
   Case c;
   c.op = &op();
@@ -203,7 +203,7 @@ struct Call {
     }
   }
 
-  // What it took of the host, in bytes.
+  // The scratch that it took from the host, in bytes.
   std::size_t Run(const HostOptions& options = {}) {
     TestHost host(options);
     const cpu::Status status =
@@ -265,8 +265,8 @@ TEST(RnnStack, GoldenSums) {
   }
 }
 
-// 2^20 elements between two layers, of which as many are dropped as should be,
-// by a mask that the numbers' state decides.
+// Of 2^20 elements between two layers the expected share is dropped, by a mask
+// that depends on the state of the random numbers.
 TEST(RnnStack, DropoutRate) {
   constexpr int64_t kSteps = 128, kBatch = 128, kUnits = 64;
   constexpr int64_t kElements = kSteps * kBatch * kUnits;
@@ -284,24 +284,24 @@ TEST(RnnStack, DropoutRate) {
 }
 
 TEST(RnnStack, DropoutMasks) {
-  // 300 elements: whole vectors of numbers, whole bytes, and what is left.
+  // 300 elements: full vectors of numbers, full bytes, and a remainder.
   const RnnGeometry g = Geometry(RnnMode::kTanh, 3, 2, 10);
-  const auto masks = [&](uint64_t skipped) {
+  const auto masks = [&](uint64_t offset) {
     Call call(g, 10, 3, true, 0.5f);
-    call.args.philox = PhiloxSkip(call.args.philox, skipped);
+    call.args.philox = PhiloxSkip(call.args.philox, offset);
     call.Run();
-    std::vector<bool> kept;
+    std::vector<bool> mask;
     for (int64_t layer = 0; layer < 2; ++layer) {
-      for (int64_t n = 0; n < 300; ++n) kept.push_back(call.Kept(layer, n));
+      for (int64_t n = 0; n < 300; ++n) mask.push_back(call.Kept(layer, n));
     }
-    return kept;
+    return mask;
   };
   const std::vector<bool> first = masks(0);
   EXPECT_EQ(masks(0), first) << "one state, two masks";
   EXPECT_TRUE(
       !std::equal(first.begin(), first.begin() + 300, first.begin() + 300))
       << "two layers have one mask";
-  // The call after it begins where the counters of this one end.
+  // The next call begins where the counters of this one end.
   const std::vector<bool> next = masks(DropoutBlocks(g, 10, 3));
   EXPECT_TRUE(next != first) << "two calls have one mask";
   const std::vector<bool> second = masks(DropoutBlocks(g, 10, 3) / 2);
@@ -310,7 +310,7 @@ TEST(RnnStack, DropoutMasks) {
       << "the layers' counters are not one after another";
 }
 
-// All of a reserve space follows from the call, gaps included.
+// A call determines every byte of its reserve space, gaps included.
 TEST(RnnStack, WritesAllOfItsReserveSpace) {
   for (const RnnMode mode : {RnnMode::kTanh, RnnMode::kLstm, RnnMode::kGru}) {
     const auto written = [&](unsigned char before) {
@@ -323,7 +323,7 @@ TEST(RnnStack, WritesAllOfItsReserveSpace) {
   }
 }
 
-// A forward says whose reserve space it is, an empty one too.
+// The forward op writes the header of its reserve space, even of an empty one.
 TEST(RnnStack, WritesItsHeader) {
   for (const int64_t batch : {3, 0}) {
     Call call(Geometry(RnnMode::kLstm, 2, 3, 5), 4, batch, true, 0.5f);
@@ -337,8 +337,8 @@ TEST(RnnStack, WritesItsHeader) {
   }
 }
 
-// Scratch is that of one layer (and, without a backward, of two outputs): not
-// more for more layers.
+// Scratch is that of one layer (and, in inference, of two outputs), and does
+// not grow with the number of layers.
 TEST(RnnStack, MemoryOfManyLayers) {
   for (const int64_t directions : {1, 2}) {
     for (const bool trains : {false, true}) {
@@ -357,7 +357,7 @@ TEST(RnnStack, MemoryOfManyLayers) {
   }
 }
 
-// Without a backward nothing is saved but the outputs of two layers.
+// In inference nothing is stored but the outputs of two layers.
 TEST(RnnStack, MemoryWithoutBackward) {
   constexpr int64_t kSteps = 300;
   for (const int64_t directions : {1, 2}) {
@@ -395,8 +395,8 @@ TEST(RnnStack, SequentialDirections) {
   }
 }
 
-// Rows that are many enough for the input GEMM to be fused into the step on one
-// thread, and too few on two, where the last of those hoisted are few.
+// Enough rows for the input GEMM to be fused into the step on one thread and
+// too few on two, where the last hoisted GEMM has few rows.
 TEST(RnnStack, RowsThatEndEarly) {
   // A wide x: blocks of 480 rows, and 16 are left.
   constexpr int64_t kInput = 140;
@@ -416,7 +416,7 @@ TEST(RnnStack, RowsThatEndEarly) {
   }
 }
 
-// Without units there may be more layers than anyone can count.
+// Without units there may be any number of layers.
 TEST(RnnStack, LayersWithoutUnits) {
   constexpr int64_t kLayers = int64_t{1} << 61;
   Call call(Geometry(RnnMode::kLstm, kLayers, 3, 0), 2, 2, false);

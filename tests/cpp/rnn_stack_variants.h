@@ -1,5 +1,5 @@
-// Defines the choices that the tests of stacks make, forward and backward:
-// variant for variant the same.
+// Defines the variants (modes, attributes and optional tensors) that the tests
+// of stacks use, the same for the forward and the backward op.
 
 #ifndef BLOCKRNN_TESTS_CPP_RNN_STACK_VARIANTS_H_
 #define BLOCKRNN_TESTS_CPP_RNN_STACK_VARIANTS_H_
@@ -24,9 +24,10 @@ struct StackChoice {
   bool dropout = false;
 };
 
-// The ones that the tests of every op take. Such tests show that a wrong number
-// is seen, for which the bound on roundoff must not be that of many layers: so
-// variant 0, and 12 for many steps, are one layer where every step counts.
+// The variants that the tests of every op use. Among those tests are ones that
+// a wrong number is seen, for which the bound on roundoff must not be that of
+// many layers: so variant 0, and 12 for many steps, are one layer without
+// padding.
 inline constexpr StackChoice kStackSample[] = {
     {RnnMode::kTanh, 1, 1, false, false, false, false, false},
     {RnnMode::kGru, 2, 2, false, false, true, false, true},
@@ -87,7 +88,7 @@ struct Stack {
         units(dims.units),
         projected(choice.projected && units > 0),
         proj(projected ? (units + 1) / 2 : units),
-        pseudos(choice.layers * choice.directions),
+        layer_directions(choice.layers * choice.directions),
         trains(variant % 4 != 3),
         gives_output_grad(variant % 3 != 2),
         gives_state_grads(variant % 3 != 1) {}
@@ -103,8 +104,9 @@ struct Stack {
     return choice.time_major ? t * batch + b : b * steps + t;
   }
   // Where row b's state of a layer direction begins in states of this width.
-  int64_t State(int64_t pseudo, int64_t b, int64_t width) const {
-    return (choice.time_major ? pseudo * batch + b : b * pseudos + pseudo) *
+  int64_t State(int64_t layer_direction, int64_t b, int64_t width) const {
+    return (choice.time_major ? layer_direction * batch + b
+                              : b * layer_directions + layer_direction) *
            width;
   }
   bool IsLstm() const { return choice.mode == RnnMode::kLstm; }
@@ -117,7 +119,7 @@ struct Stack {
     return layer == 0 ? input : OutputWidth();
   }
   float Dropout() const { return choice.dropout ? kDropout : 0.0f; }
-  // A carry goes through all digits of the counter while a mask is drawn.
+  // A carry propagates through all digits of the counter within a mask.
   static PhiloxState Philox() {
     return {{0x12345678u, 0x9abcdef0u},
             {0xfffffffau, 0xffffffffu, 0xffffffffu, 7u}};
@@ -130,8 +132,8 @@ struct Stack {
   const int64_t units;
   const bool projected;
   const int64_t proj;
-  const int64_t pseudos;
-  // What the forward op is asked for, and the backward op given.
+  const int64_t layer_directions;
+  // What the forward op computes, and which gradients the backward op gets.
   const bool trains;
   const bool gives_output_grad;
   const bool gives_state_grads;

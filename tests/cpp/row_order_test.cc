@@ -1,4 +1,4 @@
-// Property tests of the order of rows, on random lengths and masks in every
+// Tests properties of the order of rows, on random lengths and masks in every
 // memory order.
 
 #include "cc/core/row_order.h"
@@ -94,7 +94,7 @@ class RandomCall {
   std::optional<std::vector<uint8_t>> mask_;
 };
 
-// Its order, in storage of exactly the size that was asked for.
+// The order of a call, in storage of exactly the size that it needs.
 class OrderOf {
  public:
   explicit OrderOf(const RandomCall& call)
@@ -207,8 +207,8 @@ TEST_F(RowOrderProperties, RowsOfAStepAreThoseWithMoreActiveSteps) {
   });
 }
 
-// An active step is where the shape says, as many steps behind the row's first
-// active one.
+// An active step is at the row of memory that the shape gives, counted from the
+// row's first active step.
 TEST_F(RowOrderProperties, MemoryRowsFollowTheShape) {
   ForEachCall([](const RandomCall& call, const RowOrder& order) {
     const SequenceShape& shape = call.shape();
@@ -244,7 +244,7 @@ TEST_F(RowOrderProperties, EveryRowOfMemoryIsActiveOrPaddingOnce) {
       });
     }
     EXPECT_EQ(visits, std::vector<int>(visits.size(), 1));
-    // What counts is active.
+    // Every unmasked step is active.
     for (int64_t row = 0; row < call.shape().batch; ++row) {
       for (int64_t step = 0; step < call.shape().Length(row); ++step) {
         if (call.Masked(step, row)) continue;
@@ -254,8 +254,8 @@ TEST_F(RowOrderProperties, EveryRowOfMemoryIsActiveOrPaddingOnce) {
   });
 }
 
-// Leading padding, active steps, trailing padding: one behind the other, and a
-// row's length together.
+// Leading padding, active steps and trailing padding are consecutive and add up
+// to the row's length.
 TEST_F(RowOrderProperties, PaddingAndActiveStepsPartitionTheLength) {
   ForEachCall([](const RandomCall& call, const RowOrder& order) {
     const SequenceShape& shape = call.shape();

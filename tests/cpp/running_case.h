@@ -1,4 +1,4 @@
-// Declares where a test run is, for a message when it crashes.
+// Declares a record of the running test case, for a message when it crashes.
 
 #ifndef BLOCKRNN_TESTS_CPP_RUNNING_CASE_H_
 #define BLOCKRNN_TESTS_CPP_RUNNING_CASE_H_

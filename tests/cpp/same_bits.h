@@ -1,5 +1,4 @@
-// Defines what tests of equal bits have in common: their shapes and the
-// comparison.
+// Defines the shapes and the comparison that tests of equal bits share.
 
 #ifndef BLOCKRNN_TESTS_CPP_SAME_BITS_H_
 #define BLOCKRNN_TESTS_CPP_SAME_BITS_H_
@@ -11,7 +10,7 @@
 
 namespace blockrnn::test {
 
-// One shape that one thread works on alone, and one that several share.
+// One shape that a single thread computes, and one that is split.
 inline std::vector<Dims> TwoShapes(const Op& op) {
   if (op.sequence) return {{3, 5, 7, 4}, {40, 7, 56, 9}};
   return {{3, 5, 7}, {70, 33, 110}};
@@ -26,7 +25,7 @@ inline Case MakeCase(const Op& op, Type type, const Dims& dims, int variant) {
   return c;
 }
 
-// Calls the engine again; only the bits that it gave before are right.
+// Calls the engine again and expects the same bits as before.
 inline Outcome ExpectSameBits(const Case& c, const Outcome& want) {
   Outcome got = RunCase(c);
   EXPECT_EQ(got.problem, "") << Describe(c);

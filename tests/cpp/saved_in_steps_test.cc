@@ -1,7 +1,7 @@
 // Tests SequenceShape::saved_in_steps on the engine's interface: what is saved
-// for backward lies in the order of steps, and nothing else changes by a bit.
-// In particular cs_grad, the gradient of the output cs, stays in the order of
-// memory.
+// for backward is stored in the order of steps, and nothing else changes by a
+// bit. In particular cs_grad, the gradient of the output cs, stays in the order
+// of memory.
 
 #include <cstdint>
 #include <cstdlib>
@@ -91,7 +91,7 @@ class SavedInSteps : public testing::TestWithParam<Layout> {
   const uint8_t* mask() const { return mask_.empty() ? nullptr : mask_.data(); }
 
   // Compares the active rows of an array that was saved in the order of memory
-  // and in the order of steps, which has no others.
+  // with those saved in the order of steps, which has no other rows.
   void ExpectSameSaved(const Array& in_memory, const Array& in_steps,
                        const char* name) const {
     SequenceShape shape = shape_;

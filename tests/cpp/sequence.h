@@ -1,6 +1,6 @@
-// Defines what the tests of sequences share: masks and lengths, where steps are
-// in memory (written apart from SequenceShape::Row), and the inputs that a
-// sequence needs so that a test of many steps says something.
+// Defines what the tests of sequences share: masks and lengths, the layout of
+// steps in memory (independent of SequenceShape::Row), and inputs that make a
+// test of many steps meaningful.
 
 #ifndef BLOCKRNN_TESTS_CPP_SEQUENCE_H_
 #define BLOCKRNN_TESTS_CPP_SEQUENCE_H_
@@ -21,11 +21,11 @@ namespace blockrnn::test {
 
 enum class Mask {
   kNone,     // no mask is given
-  kNothing,  // every step of every row is skipped
-  kRows,     // some rows are skipped altogether
+  kNothing,  // every step of every row is masked
+  kRows,     // some rows are masked completely
   kHoles,
-  kLeft,   // each row starts late, some never
-  kRight,  // each row ends early, some before they start
+  kLeft,   // leading padding in each row; some are all padding
+  kRight,  // trailing padding in each row; some are all padding
 };
 
 // The attributes that sequences of all cells have.
@@ -34,12 +34,12 @@ struct Order {
   bool time_major;
   bool backwards;
   bool lengths = false;  // each row has its own
-  bool drops = false;    // the state, by factors, in the recurrent products
+  bool drops = false;    // recurrent dropout: factors of the state
   bool projected_input = false;
 };
 
-// One for each variant of a sequence's test, of any cell. The tests of threads
-// take the first two, those of many steps the plain one.
+// One for each variant of a sequence's test, for every cell. The tests of
+// threads use the first two, those of many steps the plain one.
 inline constexpr Order kOrders[] = {
     {Mask::kNone, true, false, false, false, false},
     {Mask::kHoles, true, false, true, true, false},
@@ -58,13 +58,13 @@ inline constexpr Order kOrders[] = {
     {Mask::kNone, true, false, true, false, false},
 };
 inline constexpr int kNumOrders = sizeof(kOrders) / sizeof(kOrders[0]);
-inline constexpr int kPlainOrder = 12;  // every step counts, in order
+inline constexpr int kPlainOrder = 12;  // no step masked, forwards
 
-// Shapes that are not shared out; over rows, within a block of steps and over
-// more of them, which are short where the input is wide; over units, the same.
-// step_loop_test.cc checks that they are. In the last two, of the simple RNN
-// and of the cells with gates, the input GEMM is fused into the step on one
-// thread, and hoisted in few rows on two.
+// Shapes that are not split; that are split over rows, within a block of steps
+// and over several blocks, which are short where the input is wide; and that
+// are split over units, the same. step_loop_test.cc checks the splits. In the
+// last two, for the simple RNN and for the cells with gates, the input GEMM is
+// fused into the step on one thread, and hoisted, with few rows, on two.
 inline const std::vector<Dims>& SharedSequences() {
   static const std::vector<Dims> shapes = {
       {3, 5, 7, 4},      {40, 7, 56, 9},   {130, 140, 33, 8}, {3, 5, 150, 3},
@@ -101,8 +101,8 @@ inline void AddOuter(const Real* a, int64_t depth, const Tensor& d,
   }
 }
 
-// The steps of a sequence in the order in which they are done, those that a row
-// has and, behind them, those that are past its length.
+// The steps of a sequence in the order in which they are computed: those of a
+// row and, after them, those past its length.
 class Steps {
  public:
   Steps(const Dims& dims, const Order& order, int64_t gates)
@@ -120,7 +120,7 @@ class Steps {
     return order_.time_major ? t * dims_.batch + b : b * dims_.steps + t;
   }
 
-  // Whether row b does not have the step.
+  // Whether the step is past row b's length.
   bool Past(int64_t step, int64_t b) const { return step >= Length(b); }
 
   bool Counts(int64_t step, int64_t b) const {
@@ -155,8 +155,8 @@ class Steps {
     return shape;
   }
 
-  // The mask as an engine takes it, guarded; nothing where there is none. Any
-  // byte but 0 counts.
+  // The mask in the engine's form, guarded; nullptr where there is none. Any
+  // nonzero byte is an unmasked step.
   std::optional<GuardedBlock> MaskBytes() const {
     if (order_.mask == Mask::kNone) return std::nullopt;
     const HeapIsDry heap(false);
@@ -207,10 +207,10 @@ class Steps {
     AddOuter(x.data() + row * dims_.input, dims_.input, d, w_x_grad);
   }
 
-  // Makes `states` [steps, batch, width] such that a skipped step has the state
-  // of the step before it, or `initial` [B, width].
-  void CarryOverSkipped(const Tensor& initial, int64_t width,
-                        Tensor* states) const {
+  // Makes `states` [steps, batch, width] such that a masked step has the state
+  // of the previous step, or `initial` [B, width].
+  void CarryOverMasked(const Tensor& initial, int64_t width,
+                       Tensor* states) const {
     for (int64_t step = 0; step < dims_.steps; ++step) {
       for (int64_t b = 0; b < dims_.batch; ++b) {
         if (Counts(step, b) || Past(step, b)) continue;
@@ -222,8 +222,8 @@ class Steps {
     }
   }
 
-  // Makes `outputs` [steps, batch, width] zero where a step is skipped.
-  void ClearSkipped(int64_t width, Tensor* outputs) const {
+  // Makes `outputs` [steps, batch, width] zero where a step is masked.
+  void ZeroMasked(int64_t width, Tensor* outputs) const {
     for (int64_t step = 0; step < dims_.steps; ++step) {
       for (int64_t b = 0; b < dims_.batch; ++b) {
         if (!Counts(step, b)) FillRow(step, b, width, 0, outputs);
@@ -231,7 +231,7 @@ class Steps {
     }
   }
 
-  // Nobody reads what an input has past a row's length.
+  // What an input has past a row's length is never read.
   void SpoilPast(int64_t width, Tensor* input) const {
     for (int64_t step = 0; step < dims_.steps; ++step) {
       for (int64_t b = 0; b < dims_.batch; ++b) {
@@ -242,7 +242,7 @@ class Steps {
     }
   }
 
-  // The state of row b before a step that it has.
+  // The state of row b before an unmasked step.
   const Real* Before(int64_t step, int64_t b, const Tensor& initial,
                      const Tensor& states, int64_t width) const {
     return step == 0 ? initial.data() + b * width
@@ -272,8 +272,7 @@ class Steps {
   const int64_t gates_;
 };
 
-// What the arguments of all cells have beside tensors. Lives as long as the
-// call.
+// The arguments of all cells other than tensors. Lives as long as the call.
 class SequenceCall {
  public:
   explicit SequenceCall(const Steps& steps)
@@ -303,8 +302,8 @@ inline Tensor Totals(const std::vector<Sum>& sums) {
 }
 
 // Weights of a state, [H, width]. Over many steps a bound on roundoff grows
-// with Σ |w| of a column, and soon says nothing. At a half to one it stays
-// within bounds, while every weight still matters.
+// with Σ |w| of a column, and soon becomes meaningless. With a sum of ½ to 1 it
+// stays small, while every weight still matters.
 inline void CalmRecurrentWeights(const Dims& dims, Tensor* w) {
   constexpr int64_t kFewSteps = 4;
   if (dims.steps <= kFewSteps || dims.units == 0) return;
@@ -332,8 +331,8 @@ inline void SparseIntegers(int64_t depth, int64_t gates, int64_t units,
   }
 }
 
-// A gradient through a skipped step is a product of weights with zeros or no
-// product at all: of weights that are not finite it may be either.
+// A gradient through a masked step is a GEMM of zeros with the weights, or none
+// is computed: the two differ for weights that are not finite.
 inline void MakeFinite(Tensor* w) {
   for (Real& element : *w) {
     if (!std::isfinite(element.value)) element = 0;

@@ -1,5 +1,5 @@
-// The rows of a sequence alone: a row takes part from its first step that
-// counts to its last, whatever pads it, and each of its steps has one place.
+// Tests SequenceRows: a row is active from its first unmasked step to its last,
+// whatever its padding, and each of its steps has one place.
 
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 
@@ -19,7 +19,7 @@ namespace {
 
 using cpu::SequenceRows;
 
-// Times that each row of [steps, batch, …] is met.
+// How often each row of [steps, batch, …] is visited.
 struct Met {
   explicit Met(const Dims& d)
       : taking_part(d.steps * d.batch), unused(d.steps * d.batch) {}
@@ -41,7 +41,8 @@ Met Meet(const SequenceRows& rows, const Dims& d) {
   return met;
 }
 
-// What should be: the steps of row b between its first and its last that count.
+// The expected value: the steps of row b from its first unmasked one to its
+// last.
 Met Expected(const Steps& steps, const Dims& d) {
   Met met(d);
   for (int64_t b = 0; b < d.batch; ++b) {
@@ -57,7 +58,7 @@ Met Expected(const Steps& steps, const Dims& d) {
   return met;
 }
 
-// What SequenceCall fills.
+// The arguments that SequenceCall fills in.
 struct Sequence {
   SequenceShape shape;
   const uint8_t* mask = nullptr;
@@ -86,7 +87,7 @@ TEST(SequenceRows, EveryStepHasItsPlace) {
   }
 }
 
-// What a block has in scratch is rows as wide as the state too.
+// The scratch of a block also has rows as wide as the state.
 TEST(SequenceRows, WideStatesHaveSmallBlocks) {
   SequenceShape shape;
   shape.steps = 512;

@@ -1,5 +1,5 @@
-// What only a sequence can do: share its steps out over rows and over units,
-// and stop between its steps.
+// Tests what only sequences do: splitting their steps over rows and over units,
+// and stopping between steps.
 
 #include "tests/cpp/sequence.h"
 
@@ -37,11 +37,11 @@ INSTANTIATE_TEST_SUITE_P(EveryOp, SequenceGradients,
                          ::testing::ValuesIn(OpsAndTypes(&IsSequenceGradient)),
                          OpAndTypeName);
 
-// Shapes that are shared out over rows and over units, of which there are more
-// than a panel has, with what else a sequence may have: what one worker writes
-// for the next step must not be what another still reads.
+// Shapes that are split over rows and over units, of which there are more than
+// a panel has, with all options of a sequence: a worker must not overwrite, for
+// the next step, what another worker still reads.
 TEST_P(SharedSteps, AgreeWithTheReference) {
-  // The longest shape takes the reference long.
+  // The reference is slow for the longest shape.
   constexpr int64_t kMostSteps = 10;
   Case c;
   c.op = &op();
@@ -60,12 +60,13 @@ TEST_P(SharedSteps, AgreeWithTheReference) {
   }
 }
 
-// A call asks before every step at least, and stops at the first yes.
+// A call checks for cancellation before every step at least, and stops once it
+// is cancelled.
 TEST_P(Sequences, CancelledBetweenSteps) {
   Case c;
   c.op = &op();
   c.type = type();
-  // Not shared out, over rows, over units.
+  // Not split, split over rows, split over units.
   for (const Dims& dims :
        {Dims{3, 5, 7, 30}, Dims{40, 2, 33, 30}, Dims{2, 2, 150, 4}}) {
     for (const int threads : {1, 3}) {
@@ -86,8 +87,8 @@ TEST_P(Sequences, CancelledBetweenSteps) {
   }
 }
 
-// The products of the weights' gradients ask as well, between their pieces.
-TEST_P(SequenceGradients, CancelledBetweenProducts) {
+// The GEMMs of the weights' gradients check too, between their tasks.
+TEST_P(SequenceGradients, CancelledBetweenGemms) {
   Case c;
   c.op = &op();
   c.type = type();

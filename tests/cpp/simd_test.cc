@@ -1,4 +1,4 @@
-// The activations that are not Eigen's, over all of their range.
+// Tests the activations that are not Eigen's over their full range.
 
 #include "cc/kernels/cpu/gemm/simd.h"
 
@@ -32,7 +32,7 @@ TEST(Simd, SigmoidOfFloat) {
   std::vector<float> inputs = {
       inf,    -inf,   std::nanf(""), 0.0f,   -0.0f,  1e30f,  -1e30f, 88.0f,
       -87.3f, -88.0f, -88.4f,        -89.0f, -90.0f, -104.f, 16.6f,  -16.6f};
-  // Some of all there are, of either sign, infinite and NaN as well.
+  // A sample of all floats, of either sign, infinite and NaN included.
   for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 9973) {
     const auto pattern = static_cast<uint32_t>(bits);
     float value;
@@ -52,7 +52,7 @@ TEST(Simd, SigmoidOfFloat) {
   }
 }
 
-// What is stored must not depend on its place in a row.
+// What is stored must not depend on its position in a row.
 template <class T>
 void LastLanesAreConvertedAsAll(const char* type) {
   for (uint64_t bits = 0; bits < uint64_t{1} << 32; bits += 9973) {

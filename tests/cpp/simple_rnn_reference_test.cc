@@ -1,4 +1,4 @@
-// The reference of the simple RNN against finite differences of itself.
+// Tests the reference of the simple RNN against finite differences of itself.
 
 #include <gtest/gtest.h>
 

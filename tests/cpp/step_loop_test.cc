@@ -1,6 +1,6 @@
-// The loop over steps alone: each stage of each step is done once, for all
-// panels and rows, after the stages before it, whichever workers start and
-// when; and it ends soon after somebody says so.
+// Tests the loop over steps alone: each stage of each step runs once, for all
+// panels and rows, after the previous stages, whichever workers start and when;
+// and the loop ends soon after a cancellation.
 
 #include "cc/kernels/cpu/sequence/step_loop.h"
 
@@ -30,10 +30,10 @@ using cpu::Share;
 using cpu::StepLoop;
 using cpu::StepSplit;
 
-// What a loop did. A cell is a panel of a row. A stage writes its number to its
-// cells, and before that reads the number of the stage before it in all cells
-// of its rows. No atomics: where the loop does not order two accesses, this is
-// a race, which ThreadSanitizer sees.
+// Records what a loop did. A cell is a panel of a row. A stage writes its
+// number to its cells, and before that reads the number of the previous stage
+// in all cells of its rows. No atomics: where the loop does not order two
+// accesses, this is a race, which ThreadSanitizer sees.
 class Record {
  public:
   explicit Record(const StepLoop& loop)
@@ -50,7 +50,7 @@ class Record {
       return;
     }
     const int64_t number = step * loop_.stages + stage;
-    // The other half was written by the stage before and is not written again
+    // The other half was written by the previous stage and is not written again
     // before all of this one is done.
     const std::vector<int64_t>& before = cells_[(number + 1) % 2];
     std::vector<int64_t>& mine = cells_[number % 2];
@@ -120,8 +120,8 @@ struct Ran {
   int polls;
 };
 
-// Runs a loop; `held_up` makes some pieces take long. What the loop worked on
-// is gone before the closures that come late.
+// Runs a loop; `held_up` makes some pieces take long. The loop's data are freed
+// before the late closures run.
 Ran RunLoop(const StepLoop& loop, StepSplit split, const HostOptions& options,
             bool held_up) {
   TestHost host(options);
@@ -189,8 +189,8 @@ TEST(StepLoop, OnceAndInOrder) {
   }
 }
 
-// Workers that are held up in the middle of a piece, when others have run out
-// of patience and taken what was theirs.
+// Workers that are held up in the middle of a piece, after others have stopped
+// waiting and taken their remaining pieces.
 TEST(StepLoop, HeldUpWorkers) {
   for (const StepSplit split : kSplits) {
     for (const int threads : {2, 3, 8}) {
@@ -217,7 +217,8 @@ TEST(StepLoop, LoopAfterLoop) {
   }
 }
 
-// Nobody starts a step after the first yes, and a step asks before it starts.
+// No worker starts a step after the cancellation, which is checked before each
+// step.
 TEST(StepLoop, StopsWhenCancelled) {
   const StepLoop loop = Loop(50, 2, 9, 9);
   for (const StepSplit split : kSplits) {
@@ -231,7 +232,7 @@ TEST(StepLoop, StopsWhenCancelled) {
           SCOPED_TRACE(Describe(loop, split, options));
           const Ran ran = RunLoop(loop, split, options, false);
           EXPECT_EQ(ran.status, cpu::Status::kCancelled);
-          // Each poll that did not cancel it allows one step.
+          // Each check that reports no cancellation permits one step.
           EXPECT_LE(ran.calls, int64_t{cancel_at} * loop.stages);
         }
       }
@@ -239,8 +240,8 @@ TEST(StepLoop, StopsWhenCancelled) {
   }
 }
 
-// A step that takes long is left before it is over.
-TEST(StepLoop, LooksWithinALargeStep) {
+// A long step is abandoned before its end.
+TEST(StepLoop, ChecksWithinALargeStep) {
   StepLoop loop = Loop(1, 2, 4800, 2);
   loop.macs = 100e9;
   for (const StepSplit split : {StepSplit::kNone, StepSplit::kRows}) {
@@ -273,10 +274,9 @@ TEST(StepLoop, NotCancelledAfterTheEnd) {
   }
 }
 
-// The shapes that the sequences are tested with on many threads take each way
-// to split, within a block of steps and over more of them. Counted for the
-// simple RNN, whose stages are the smallest, in the widest panels that there
-// are.
+// The shapes with which sequences are tested on many threads cover each split,
+// within a block of steps and over several blocks. Counted for the simple RNN,
+// whose stages are the smallest, with the widest panels.
 TEST(StepLoop, SharedSequencesTakeEverySplit) {
   constexpr int64_t kWidestPanel = 64;
   for (const StepSplit split : kSplits) {

@@ -1,6 +1,6 @@
-// Defines the storage types as the tests see them: the bytes of a number.
+// Implements the storage types for the tests: the bits of a number in memory.
 // Written from the formats (IEEE 754 binary16; bfloat16 as the upper half of
-// binary32), not from Eigen, which is what the engine uses.
+// binary32), not with Eigen, which the engine uses.
 
 #ifndef BLOCKRNN_TESTS_CPP_STORAGE_H_
 #define BLOCKRNN_TESTS_CPP_STORAGE_H_
@@ -15,7 +15,7 @@ namespace blockrnn::test {
 
 enum class Type { kHalf, kBfloat16, kFloat, kDouble };
 
-// The types under test: those that --//cc/kernels/cpu:types chooses.
+// The types under test: those that --//cc/kernels/cpu:types selects.
 inline constexpr Type kTypes[] = {
 #if defined(BLOCKRNN_TEST_F16)
     Type::kHalf,

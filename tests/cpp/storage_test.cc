@@ -1,5 +1,5 @@
-// The storage types as the tests read and write them, and that a write outside
-// a guarded block is seen.
+// Tests the tests' own storage types, and that a write outside a guarded block
+// is seen.
 
 #include "tests/cpp/storage.h"
 
@@ -13,7 +13,7 @@
 namespace blockrnn::test {
 namespace {
 
-// Known patterns, and every 16-bit one there and back.
+// Known patterns, and a round trip of every 16-bit one.
 TEST(Storage, KnownPatterns) {
   const auto bits = [](Type type, double value) {
     uint16_t patterns[4] = {};  // room for the widest type

@@ -61,7 +61,7 @@ ThreadPool& SharedPool() {
   return pool;
 }
 
-// 0 … 255 µs, about as long as a small engine call: some closures come during
+// 0 … 255 µs, about as long as a small engine call: some closures run during
 // the call and some after it.
 std::chrono::microseconds NextDelay() {
   static std::atomic<uint32_t> count{0};
@@ -87,7 +87,7 @@ void TestHost::Schedule(void* context, void (*run)(void*), void* arg) {
     const std::lock_guard<std::mutex> lock(self->mutex_);
     ++self->closures_;
     if (self->options_.pool == Pool::kNever) {
-      self->kept_.push_back({run, arg});
+      self->queued_.push_back({run, arg});
       return;
     }
     ++self->outstanding_;
@@ -111,8 +111,8 @@ void* TestHost::Allocate(void* context, std::size_t bytes) {
     self->allocated_bytes_ += bytes;
     data = self->scratch_.emplace_back(bytes, 0).data();
   }
-  // All ones is a NaN of every type: scratch that is read before it is written
-  // shows in the result.
+  // All ones is a NaN of every type: reading scratch before it is written is
+  // seen in the result.
   std::fill_n(data, bytes, 0xFF);
   return data;
 }
@@ -133,8 +133,8 @@ void TestHost::FreeScratch() {
 }
 
 void TestHost::FinishClosures() {
-  for (const Closure& closure : kept_) closure.run(closure.arg);
-  kept_.clear();
+  for (const Closure& closure : queued_) closure.run(closure.arg);
+  queued_.clear();
   std::unique_lock<std::mutex> lock(mutex_);
   all_ran_.wait(lock, [this] { return outstanding_ == 0; });
 }

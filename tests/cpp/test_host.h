@@ -28,8 +28,8 @@ inline constexpr Pool kPools[] = {Pool::kThreads, Pool::kLate, Pool::kNever};
 struct HostOptions {
   int num_threads = 1;  // with 1 there is no schedule function
   Pool pool = Pool::kThreads;
-  int fail_allocation = -1;  // this call of allocate, from 0, gives nothing
-  int cancel_at = -1;        // cancelled says yes from this call on, from 0
+  int fail_allocation = -1;  // this call of allocate, from 0, fails
+  int cancel_at = -1;        // `cancelled` is true from this call on, from 0
 };
 
 // One engine call's host.
@@ -42,12 +42,12 @@ class TestHost {
 
   const cpu::HostInterface& host() const { return host_; }
 
-  // After the engine call, in this order. Scratch is freed first, as a host is
-  // free to do, and only then the closures left over run.
+  // After the engine call, in this order. Scratch is freed first, which a host
+  // may do, and only then the remaining closures run.
   void FreeScratch();
   void FinishClosures();
 
-  // What the engine did to its host that it must not; empty when nothing.
+  // The rules of the host interface that the engine violated; empty if none.
   // After both of the above.
   const std::string& Problems() const { return problems_; }
   // Of calls that are over.
@@ -77,7 +77,7 @@ class TestHost {
   std::size_t allocated_bytes_ = 0;
   int closures_ = 0;
   std::vector<GuardedBlock> scratch_;
-  std::vector<Closure> kept_;  // Pool::kNever
+  std::vector<Closure> queued_;  // Pool::kNever
   int outstanding_ = 0;
   std::string problems_;
 };

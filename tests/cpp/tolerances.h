@@ -1,5 +1,5 @@
 // Defines how far a result may be from the reference, and why. No other file
-// has a number of this kind.
+// defines a tolerance.
 
 #ifndef BLOCKRNN_TESTS_CPP_TOLERANCES_H_
 #define BLOCKRNN_TESTS_CPP_TOLERANCES_H_
@@ -35,10 +35,10 @@ inline double RelativeTolerance(Type type, bool backward, int64_t reduction) {
   return 4 * (backward ? 2 : 1) * levels * ComputeEpsilon(type);
 }
 
-// Where the processor multiplies bfloat16, what goes into a product is rounded
+// Where the processor multiplies bfloat16, the operands of a GEMM are rounded
 // to it: by half of the last of 8 bits, again relative to what is added up. A
-// step has up to two such products in a row, forward, and as many backward,
-// which reads what the forward gave.
+// step has up to two such GEMMs in a row, forward, and as many backward, which
+// reads the results of the forward pass.
 inline double RoundedOperands(bool backward, int64_t steps) {
   return (backward ? 4 : 2) * static_cast<double>(steps) * std::ldexp(1.0, -8);
 }
@@ -49,8 +49,8 @@ inline double AbsoluteTolerance(Type type) {
                                : double{std::numeric_limits<float>::min()};
 }
 
-// And those instructions take what is smaller than the smallest normal number
-// for zero, each operand and each sum: of every term that much may be missing.
+// Those instructions also flush what is smaller than the smallest normal number
+// to zero, each operand and each sum: that much of every term may be missing.
 inline double FlushedOperands(int64_t terms) {
   return 2 * static_cast<double>(terms) *
          double{std::numeric_limits<float>::min()};
@@ -86,13 +86,13 @@ inline double SeenAfterManySteps(bool backward) {
 
 // A sum that goes into a relu may have either sign when it is this part of what
 // was added up: some hundred roundoffs of float. What follows from it may then
-// be anything, which a scale like this says.
+// be anything, which a scale of this size expresses.
 inline constexpr double kReluUndecided = 1e-5;
 inline constexpr double kAnything = 1e30;
 
-// Of the largest element of a tensor, where half or bfloat16 round everything
-// that goes from layer to layer and to the backward: eight roundoffs of layers,
-// directions and steps one after another.
+// Relative to the largest element of a tensor, where half or bfloat16 round
+// everything that passes from layer to layer and to the backward pass: eight
+// roundoffs of layers, directions and steps in a row.
 inline double RoundedBetween(Type type) {
   return 8 * std::ldexp(1.0, -FractionBits(type));
 }

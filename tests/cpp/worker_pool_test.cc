@@ -1,4 +1,4 @@
-// The workers of one call: every closure runs once, whichever worker starts and
+// Tests the worker pool: every closure runs once, whichever worker starts and
 // when, and the host is asked for no more threads than the call may use.
 
 #include "cc/kernels/cpu/threads/worker_pool.h"
@@ -18,7 +18,7 @@ namespace {
 
 using cpu::WorkerPool;
 
-// A host whose threads start when the test says so.
+// A host whose threads start when the test starts them.
 class ManualHost {
  public:
   explicit ManualHost(int num_threads) {
@@ -69,7 +69,7 @@ class Workers {
   explicit Workers(const cpu::HostInterface& host)
       : pool_(new WorkerPool(host.context, host.schedule,
                              host.num_threads - 1)) {}
-  ~Workers() { EXPECT_EQ(alive_, 0) << "work that nobody freed"; }
+  ~Workers() { EXPECT_EQ(alive_, 0) << "work that was not freed"; }
 
   void Schedule(int runs) {
     auto* const work = new Count(&runs_, &alive_);
@@ -88,7 +88,8 @@ class Workers {
   std::atomic<int> alive_{0};
 };
 
-// A worker takes what comes while it runs, so the host is not asked again.
+// A worker also runs work that is added while it runs, so the host is not asked
+// again.
 TEST(WorkerPool, OneWorkerRunsAll) {
   ManualHost host(2);
   Workers workers(host.host());

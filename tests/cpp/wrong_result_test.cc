@@ -1,5 +1,5 @@
-// What the other tests rely on: that a wrong result is seen, in every element
-// and after many steps; and that the engine under test is the one meant.
+// Tests what the other tests rely on: that a wrong result is seen, in every
+// element and after many steps, and that the intended engine is under test.
 
 #include <cmath>
 #include <cstddef>
@@ -14,7 +14,7 @@
 namespace blockrnn::test {
 namespace {
 
-// How wrong an element is made is of the size of float's roundoff.
+// The change to an element is of the size of float's roundoff.
 bool IsFloat(const Op&, Type type) { return type == Type::kFloat; }
 bool IsFloatSequence(const Op& op, Type type) {
   return op.sequence && type == Type::kFloat;
@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(EveryOp, WrongResultAfterManySteps,
                          ::testing::ValuesIn(OpsAndTypes(&IsFloatSequence)),
                          OpAndTypeName);
 
-// Each output element in turn is made NaN, and then a little wrong.
+// Each output element is made NaN and then slightly wrong, one at a time.
 TEST_P(WrongResult, IsSeen) {
   Case c;
   c.op = &op();

@@ -127,7 +127,7 @@ def self_test(tmp_path_factory):
     ],
 )
 def test_emulation_finds(self_test, mode, outcome):
-    """outcome: what it says; None for a death by signal."""
+    """outcome: what it prints; None if a signal ended it."""
     done = subprocess.run([self_test, mode], capture_output=True, text=True, check=False)
     if outcome is None:
         assert done.returncode < 0, done.stdout

@@ -1,4 +1,4 @@
-"""How tests/gpu/run.py runs its checks, without a GPU: what is run, and what is said of it."""
+"""How tests/gpu/run.py runs its checks, without a GPU: what is run, and what is reported."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_shims_compile_for_a_gpu(tmp_path, shim):
 
 
 def test_no_gpu_is_said():
-    """Without a GPU the harness says so and succeeds; asked for one, it fails."""
+    """Without a GPU the harness reports it and succeeds; if a GPU is required, it fails."""
     command = [sys.executable, "-c", "import run; run.count_gpus = lambda: 0; run.main()"]
     for options, code in (([], 0), (["--require-gpu"], 1)):
         done = subprocess.run(
@@ -45,8 +45,8 @@ def test_no_gpu_is_said():
 
 
 # A stand-in for GPU, compiler and sanitizer. The first argument is a source that may change, the
-# second "sanitizer" or "none", the third the codes of checks that do not pass (_ENDS); said is
-# what is left of the checks' commands.
+# second "sanitizer" or "none", the third the codes of checks that do not pass (_ENDS). It prints
+# the essential words of the checks' commands.
 _PARTS = """
 import json, pathlib, sys
 import run, runner
@@ -61,15 +61,15 @@ def build(compiler, sources, library, jobs):
 def call(command, timeout, captured):
     words = [pathlib.Path(word).name for word in map(str, command)]
     options = (*run.SANITIZERS, "--small", "--unfilled")
-    kept = [w for w in words if w.startswith("check") or w in options]
-    print(*kept)
-    return next((codes[w] for w in kept if w in codes), 0), ""
+    shown = [w for w in words if w.startswith("check") or w in options]
+    print(*shown)
+    return next((codes[w] for w in shown if w in codes), 0), ""
 
 run.count_gpus, run.architecture = lambda: 1, lambda: 90
 run.find_tool = lambda name: {"nvcc": "nvcc", "compute-sanitizer": tool}[name]
 tool = None if tool == "none" else tool
 run.origin = lambda compiler: source.read_text()
-run.report_ptxas = lambda said: "spills" if "spills" in said else ""
+run.report_ptxas = lambda report: "spills" if "spills" in report else ""
 run.build, runner.call = build, call
 run.main(sys.argv[4:])
 """
@@ -78,7 +78,7 @@ _OK = "ok: the CUDA engine on the GPU\n"
 
 @pytest.fixture
 def parts(tmp_path):
-    """run.py with stand-ins and a library that it keeps: (code, what it says)."""
+    """run.py with stand-ins and a library that it stores: (code, standard output and error)."""
     source = tmp_path / "source"
     source.write_text("first")
 
@@ -86,9 +86,9 @@ def parts(tmp_path):
         if text is not None:
             source.write_text(text)
         command = [sys.executable, "-c", _PARTS, source, tool, json.dumps(codes or {}), *options]
-        kept = ["--library", tmp_path / "new" / "engine.so"]
+        library = ["--library", tmp_path / "new" / "engine.so"]
         done = subprocess.run(
-            [*command, *kept], cwd=GPU, capture_output=True, text=True, check=False
+            [*command, *library], cwd=GPU, capture_output=True, text=True, check=False
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -100,7 +100,7 @@ def test_a_library_is_built_once_for_the_same_sources(parts):
     assert parts(*one)[:2] == (0, f"built\ncheck.py\n{_OK}")
     assert parts(*one)[:2] == (0, f"check.py\n{_OK}")
     assert parts(*one, text="second")[:2] == (0, f"built\ncheck.py\n{_OK}")
-    # Kept though its kernels spill, and still refused.
+    # Stored although its kernels spill, and still refused.
     assert parts(*one, text="spills")[:2] == (1, "built\n")
     assert parts(*one)[:2] == (1, "")
 
@@ -169,7 +169,7 @@ not run: check_blas.py
 
 
 def test_the_emulation_runs_every_check(monkeypatch, capsys):
-    """Its library is built once, and each program is told where the stand-in for cuBLAS is."""
+    """Its library is built once, and each program gets the path of the stand-in for cuBLAS."""
     built, called = [], []
 
     def build(library, cublas, jobs):

@@ -1,5 +1,5 @@
-"""What can be said of the GPU kernels without a GPU: which are registered, with what in host
-memory, and what the doctor says of GPUs."""
+"""What can be tested of the GPU kernels without a GPU: which are registered, with what in host
+memory, and what the doctor reports about GPUs."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_tensorflows_own_names_have_no_gpu_kernel_of_ours(tf, tfb):
         assert {k.device_type for k in _kernels(name)} <= {"CPU"}, name
 
 
-# ---- what the doctor says
+# ---- what the doctor reports
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def _masks(raw_ops, calls_and_tensors) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("dropout", [0.5, 0.1, 0.9, 0.001])
 def test_rate_and_scale_over_a_million_draws(tfb, dropout):
-    """The share of zeros is the rate within the statistical bound, along every axis; what is kept
+    """The share of zeros is the rate within the statistical bound, along every axis; the rest
     is 1 / (1 - rate)."""
     steps, batch, units = 40, 800, 32
     dropout = float(np.float32(dropout))  # as the attr has it
@@ -90,7 +90,7 @@ def test_draws_do_not_depend_on_one_another(tfb, directions):
     for name, (a, b) in pairs.items():
         bound = tolerances.share_bound(dropout**2, a.size, len(pairs))
         assert abs(np.mean(a & b) - dropout**2) <= bound, name
-    # Two layers' masks: a number is kept when neither drops it.
+    # Two layers' masks: a number remains if neither drops it.
     call, tensors = _transparent_call(
         steps, batch, units, dropout, directions=directions, layers=3, seeds=(3, 4)
     )

@@ -241,7 +241,7 @@ def test_onnx_runtime_agrees(tfb, mode):
 
 
 def test_identities_are_exact(tfb):
-    """rnn_relu of small whole numbers: products, layout and indexing compare exactly."""
+    """rnn_relu of small integers: GEMMs, layout and indexing compare exactly."""
     for lengths in (None, (5, 0, 2, 4)):
         for dtype in cudnn_ops.DTYPES:
             net = Network("rnn_relu", 2, 2, 3, 4)
@@ -253,7 +253,7 @@ def test_identities_are_exact(tfb):
             }
             arrays["params"] *= rng.integers(0, 3, net.params_size()) == 0
             run = call.run(arrays)
-            # Exact in every type, as long as no number leaves half's or bfloat16's whole numbers.
+            # Exact in every type while half and bfloat16 can represent every integer in it.
             assert 4 < np.abs(run.output).max() <= 256
             outputs = call.forward(tfb.raw_ops, call.tensors(arrays))
             for name, want in run.outputs().items():
@@ -262,7 +262,7 @@ def test_identities_are_exact(tfb):
 
 
 def test_gradients_are_exact_for_whole_numbers(tfb):
-    """The same for Backprop: what stands in params_backprop stands where it belongs."""
+    """The same for Backprop: every element of params_backprop is in its place."""
     for lengths in (None, (3, 0, 2, 1)):
         net = Network("rnn_relu", 2, 2, 3, 4)
         call = Call(net, 3, 4, lengths)
@@ -285,7 +285,7 @@ def test_gradients_are_exact_for_whole_numbers(tfb):
 
 
 def test_the_network_is_what_the_reference_reads(tfb):
-    """One parameter after the other moves the output as the reference says; none is unread."""
+    """Each parameter changes the output as in the reference; none is unread."""
     net = Network("lstm", 1, 2, 2, 2, 1)
     call = Call(net, 2, 1)
     arrays = call.random("double")

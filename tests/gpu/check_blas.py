@@ -98,7 +98,7 @@ def check_one(blas, dims, dtype, c_dtype, transposed, pad, accumulate) -> None:
         stored[name] = device_engine.encode(memory, dtype)
         setattr(gemm, name + "_stride", stride)
         setattr(gemm, name + "_transposed", turned)
-    # What lies between the rows of c must stay; without `accumulate` its elements are not read.
+    # The gaps between the rows of c must not change; c is read only with `accumulate`.
     memory, gemm.c_stride = laid_out(before, pad, False)
     written = ~np.isnan(memory)
     if not accumulate:

@@ -1,7 +1,7 @@
 """Checks in the emulation that every call of CUDA and cuBLAS that fails is reported.
 
 Of each call of the engine that is tried its first call of them fails, then its second, and so on.
-The engine must say so, leave no work behind that uses the call's memory, and do the next call as
+The engine must report it, leave no work behind that uses the call's memory, and do the next call as
 ever.
 """
 

@@ -27,11 +27,11 @@ DEVICE = (4, 64 * 1024)  # multiprocessors, bytes of shared memory: the emulatio
 # Each with calls of these (T, B, I, H).
 DEVICES = (
     (DEVICE, ((4, 1, 2, 5), (4, 2, 3, 30), (5, 3, 1, 9), (4, 8, 2, 31))),
-    ((13, 64 * 1024), ((4, 33, 2, 20), (5, 17, 3, 40))),  # tiles of rows, shared out and in turn
-    ((3, 64 * 1024), ((4, 3, 2, 64), (4, 2, 2, 41))),  # panels in turn
+    ((13, 64 * 1024), ((4, 33, 2, 20), (5, 17, 3, 40))),  # tiles of rows: split, and one by one
+    ((3, 64 * 1024), ((4, 3, 2, 64), (4, 2, 2, 41))),  # panels one by one
     ((8, 21 * 1024), ((4, 9, 3, 64),)),  # the state of the backward in parts
     ((16, 21 * 1024), ((4, 9, 3, 64),)),
-    ((20, 256 * 1024), ((4, 8, 2, 264),)),  # more of the state than threads bring at once
+    ((20, 256 * 1024), ((4, 8, 2, 264),)),  # more of the state than the threads load at once
 )
 # Persistent on a large device.
 LARGE = {
@@ -47,8 +47,8 @@ def persistent(call: sequences.Call) -> sequences.Call:
 
 
 def variants(engine, cell: str) -> int:
-    """Every way in which arrays lie, rows end and steps are skipped; no dropout, which has its
-    own sums for each gate and goes step by step."""
+    """Every layout, with padding and masked steps; no dropout, which has separate sums for each
+    gate and is computed step by step."""
     calls = [c for c in check_sequences.variants(cell) if not c.dropout]
     before = engine.engine.persistent_blocks()
     for call in calls:
@@ -70,7 +70,7 @@ def types(engine) -> int:
 
 
 def check_persistent_call(engine, call: sequences.Call) -> None:
-    """And that its steps were a persistent kernel both ways."""
+    """And that its steps were a persistent kernel, forward and backward."""
     before = engine.engine.persistent_blocks()
     check_sequences.check_call(engine, call)
     engine.engine.expect_persistent(before, 2, call)

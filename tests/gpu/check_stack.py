@@ -32,7 +32,12 @@ from helpers.reference.stack import Network
 
 _HEADER_BYTES = 128
 _USED_HEADER_BYTES = 112
-_ARRAYS = {"lstm": 5, "gru": 4, "rnn_relu": 0, "rnn_tanh": 0}  # kept for each layer direction
+_ARRAYS = {
+    "lstm": 5,
+    "gru": 4,
+    "rnn_relu": 0,
+    "rnn_tanh": 0,
+}  # saved per layer direction
 
 
 def compare_stack(stack: Stack, call: Call, dtype: str, options=DEFAULT, seed=0, masks=None):
@@ -178,7 +183,7 @@ def philox(key, counter, count: int) -> np.ndarray:
 
 
 def mask_bits(call: Call, options: Options, layer: int) -> np.ndarray:
-    """Which elements of a layer's output are kept, in the order of memory."""
+    """Which elements of a layer's output dropout retains, in the order of memory."""
     elements = call.steps * call.batch * call.net.directions * call.net.width
     per_layer = -(-elements // 4)
     state = sum(digit << (32 * n) for n, digit in enumerate(options.philox[2:]))
@@ -260,7 +265,7 @@ def _dropped_nan(stack: Stack) -> int:
 
 
 def reserve_space(stack: Stack) -> int:
-    """All of it is written, always alike; a foreign header gives NaN in all gradients."""
+    """All of it is written, always alike; the header of another op gives NaN in all gradients."""
     count = 0
     for mode in cudnn_calls.MODES:
         net = Network(mode, 2, 2, 3, 5, 3 if mode == "lstm" else 0)
@@ -297,7 +302,7 @@ def _foreign_headers(stack: Stack, call: Call, arrays, found) -> int:
     cotangents = cotangents_of(call, "half")
     want = stack.backward(call, "half", arrays, found, cotangents)
     assert all(np.isfinite(device_engine.decode(v, "half")).all() for v in want.values())
-    # A bit of each 8 bytes, and behind the header, where nothing is said.
+    # A bit of each 8 bytes, and past the header's fields, where nothing is compared.
     for byte in (*range(0, _USED_HEADER_BYTES, 7), _USED_HEADER_BYTES, _HEADER_BYTES - 1):
         reserve = found["reserve"].copy()
         reserve[byte] ^= 1 << (byte % 8)

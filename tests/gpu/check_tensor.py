@@ -1,7 +1,7 @@
 """Checks the tensor cores inside the steps of half and bfloat16.
 
 That the steps of a persistent kernel have the bits of the steps one by one, for sizes at which
-rows, units and depths end inside what one instruction multiplies; that rows know nothing of each
+rows, units and depths end inside what one instruction multiplies; that rows do not affect each
 other; in the emulation also how many multiplications tensor cores did, and that a device without
 them gives the same numbers.
 """

@@ -1,6 +1,6 @@
 """Stacks of layers of the CUDA engine through ctypes, and the reference for what they compute.
 
-Arrays are those of a `Call` of cudnn_calls.py, in float64; what comes back is as it lies in memory.
+Arrays are those of a `Call` of cudnn_calls.py, in float64; results are in memory layout.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whole sequences on the CUDA engine: what a call is, and how its arrays lie in memory.
+"""Whole sequences on the CUDA engine: what a call is, and the layout of its arrays.
 
 The numbers of a call are those of sequence_oracle.py, [T, B, …] and a column for each gate and
 unit. Here they are converted to the layout of the call's shape, and back.
@@ -194,7 +194,7 @@ class _Memory:
         return "weights" if name in ("w_x", "w_h") else "plain"
 
     def shape(self, name: str, like) -> tuple[int, ...]:
-        """As it lies in memory; `like` the shape in the oracle."""
+        """In memory layout; `like` the shape in the oracle."""
         t, b = self.call.dims[:2]
         kind = self.kind(name)
         if kind in ("h", "sequence") or (kind == "saved" and not self.call.saved_in_steps):
@@ -374,7 +374,7 @@ class Sequences:
 
 
 def _columns(call: Call, name: str) -> slice:
-    """Of the gates that a name's part after the dot says."""
+    """Of the gates that the part of a name after the dot lists."""
     h = call.dims[3]
     if "." not in name:
         return slice(None)

@@ -127,7 +127,7 @@ def test_lengths_have_no_gradient(tfb, mode, name):
 @graphs
 @names
 def test_no_gradient_without_training(tfb, version, graph, name):
-    """An error that says so, as TensorFlow's; and Backprop itself refuses such a call, too."""
+    """A clear error, as TensorFlow's; and Backprop itself refuses such a call, too."""
     call = Call(Network("lstm", 1, 1, 3, 4), version=version)
     tensors = call.tensors(call.random("float"))
     raw_ops = _raw_ops(tfb, name)

@@ -1,4 +1,4 @@
-"""The registered gradients: every cotangent, every input, and no work that nobody asked for."""
+"""The registered gradients: every cotangent, every input, and no unnecessary work."""
 
 from __future__ import annotations
 
@@ -267,16 +267,16 @@ def _executed_ops():
 
 
 # What a backward pass of the last output alone may run: one Grad op, and for the weights one
-# product each (for the LSTM one more gives [d_x, d_h_prev], which its Grad op does not).
-_PRODUCTS = {"GRUBlockCell": 2, "LSTMBlockCell": 2}
-_PRODUCT_TYPES = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum")
+# GEMM each (for the LSTM one more gives [d_x, d_h_prev], which its Grad op does not).
+_GEMMS = {"GRUBlockCell": 2, "LSTMBlockCell": 2}
+_GEMM_TYPES = ("MatMul", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Einsum")
 
 
 def _assert_one_pass(counts, op):
     assert counts[f"BlockRNN>{op.name}Grad"] == 1, dict(counts)
-    products = sum(counts[k] for k in _PRODUCT_TYPES)
-    assert products == _PRODUCTS[op.name], dict(counts)
-    # No element-wise pass of zeros either; h_prev ∘ r, for the GRU's weights, is the one product.
+    gemms = sum(counts[k] for k in _GEMM_TYPES)
+    assert gemms == _GEMMS[op.name], dict(counts)
+    # No element-wise pass of zeros either; h_prev ∘ r, for the GRU's weights, is the only Mul.
     assert counts["Mul"] <= 1, dict(counts)
 
 

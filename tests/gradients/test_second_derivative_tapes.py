@@ -20,7 +20,7 @@ def loops(tfb, monkeypatch):
 
 @pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
 def test_a_persistent_tape_around_a_function_takes_the_fused_gradient(tfb, loops, case):
-    """It hands over a cotangent for each output of the op, also for those that nobody read."""
+    """It passes a cotangent for each output of the op, also for unused ones."""
     call = Case(case)
     tensors = call.tensors()
     found = []

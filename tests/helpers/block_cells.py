@@ -111,7 +111,7 @@ OPS = {op.name: op for op in (GRU, GRU_GRAD, LSTM, LSTM_GRAD)}
 DTYPES = ("half", "bfloat16", "float", "double")
 
 # (B, I, H). Ones, primes, a vector's width (4, 8, 16 or 32 numbers) less or more one, I = H and
-# I != H both ways, and sizes past one block of a blocked product.
+# I != H both ways, and sizes past one block of a blocked GEMM.
 ODD_DIMS = (
     (1, 1, 1),
     (1, 1, 17),
@@ -133,7 +133,7 @@ ODD_DIMS = (
     (130, 65, 129),
     (1, 257, 300),
 )
-# With few rows and with many, which a blocked product treats apart.
+# With few rows and with many, which a blocked GEMM treats differently.
 EMPTY_DIMS = (
     (0, 3, 5),
     (3, 0, 5),

@@ -88,7 +88,7 @@ def _flat(tensors: Mapping) -> list:
 
 
 def _like(tensors: Mapping, flat: list) -> dict:
-    """The arguments again, made of what stands in the list."""
+    """The arguments again, made of the elements of the list."""
     rest = iter(flat)
     return {
         k: [next(rest) for _ in v] if isinstance(v, list) else next(rest)
@@ -97,7 +97,7 @@ def _like(tensors: Mapping, flat: list) -> dict:
 
 
 def _runner(session, feeds, outputs) -> Callable:
-    """What runs the op and says what its kernel says; Session.run adds where it was built."""
+    """Runs the op and raises its kernel's own message; Session.run adds where it was built."""
     fetches = tf.nest.flatten(outputs)
     options = config_pb2.CallableOptions(
         feed=[t.name for t in feeds], fetch=[t.name for t in fetches]

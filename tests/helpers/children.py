@@ -38,7 +38,7 @@ def run_python(
     cwd: str | os.PathLike = ".",
     **extra: str,
 ) -> subprocess.CompletedProcess:
-    """Runs this Python with `arguments`; the caller looks at returncode, stdout and stderr.
+    """Runs this Python with `arguments`; the caller checks returncode, stdout and stderr.
 
     A fork of a process that has imported TensorFlow does it, unless it must be a `fresh` one: for
     variables of the environment that Python, malloc or TensorFlow read as they start. What -c and
@@ -114,7 +114,7 @@ def with_little_memory(group: str) -> dict[str, dict[str, int]]:
 
 
 def assert_ok(result: subprocess.CompletedProcess, what: str) -> str:
-    """Fails with the child's own words unless it ended with 0; gives its standard output."""
+    """Fails with the child's output unless its exit status is 0; returns its standard output."""
     tail = (result.stdout[-3000:] + "\n" + result.stderr[-3000:]).strip()
     assert result.returncode == 0, f"{what} ended with {result.returncode}:\n{tail}"
     return result.stdout

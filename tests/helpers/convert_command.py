@@ -38,7 +38,7 @@ def converted(convert: Run, line: str) -> str:
 def refused(convert: Run, line: str, status: int, words: str) -> None:
     """That the command fails with this status and words, and leaves no file behind.
 
-    What is wrong with a file it says in one line.
+    It reports what is wrong with a file in one line.
     """
     before = sorted(pathlib.Path().iterdir())
     got, output, errors = convert(line)

@@ -17,7 +17,7 @@ from helpers.reference.stack import Network
 
 MODES = ("rnn_relu", "rnn_tanh", "lstm", "gru")
 
-# (I, H) of the networks below, in turn; skip_input needs I = H.
+# (I, H) of the networks below, cycled through; skip_input needs I = H.
 _SIZES = ((3, 4), (5, 2), (1, 3), (4, 5), (2, 1))
 
 

@@ -256,7 +256,7 @@ def modes_and_names(calls, has_static) -> Iterator[tuple]:
     """(call, mode, name) of every call that is made.
 
     Both names have one implementation, and the graphs of unknown shapes call the kernel just as an
-    eager call does: they take turns there. A graph of known shapes is built anew for every call,
+    eager call does: they alternate there. A graph of known shapes is built anew for every call,
     which is slow: for the calls that has_static picks, and every tenth of the others; and for
     TensorFlow's names, whose shape functions are not ours, every fifth.
     """

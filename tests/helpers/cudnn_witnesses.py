@@ -24,7 +24,7 @@ _ONNX = {
 
 
 def _field(number: int, value) -> bytes:
-    """One field of a protocol buffer: a whole number, or bytes, text or a message as bytes."""
+    """One field of a protocol buffer: an integer, or bytes, text or a message as bytes."""
     if isinstance(value, int):
         return _varint(number << 3) + _varint(value)
     data = value.encode() if isinstance(value, str) else value

@@ -1,6 +1,6 @@
 """The ops under tf_blockrnn.lstm, gru and simple_rnn, for tests of malformed calls.
 
-Each stands here twice, time-major and batch-major, as that decides which shapes are legal. Their
+Each is listed twice, time-major and batch-major, as that decides which shapes are legal. Their
 numbers are tested through the functions (test_sequences.py, test_sequence_options.py). P is H here.
 """
 
@@ -25,7 +25,7 @@ _AFTER_WEIGHTS = {"w_x": ("I", "3H"), "w_h": ("H", "3H")}
 _RNN_WEIGHTS = {"w_x": ("I", "H"), "w_h": ("H", "H")}
 _PEEPHOLES = {"peepholes": ("3", "H")}
 _PROJECTION = {"w_p": ("H", "H")}
-# How many gates' products x holds where the weights of the input are left out.
+# How many gates x · w_x has columns for, where w_x is left out.
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _INPUT_WEIGHTS = ("w_x", "w_ru_x", "w_c_x")
 

@@ -95,7 +95,7 @@ def calls(op: block_cells.Op) -> Iterator[Call]:
 def modes(number: int, call: Call, legal: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
     """The modes of a call: all where x is as in `legal`, or where nothing or everything is changed.
 
-    Elsewhere the two kinds of graphs, in which the same contract refuses, take turns.
+    Elsewhere the two kinds of graphs, in which the same contract refuses, alternate.
     """
     if call.shapes["x"] == legal["x"] or not 0 < len(call.changed) <= 3:
         return MODES

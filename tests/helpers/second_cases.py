@@ -14,7 +14,7 @@ LENGTHS = np.array([2, 3, 1], np.int32)
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
 
 # The function, its options, and what is given to it beside: "mask", "lengths" ("lengths64" in
-# int64), "dropout", "peepholes", "projection", "products" (x is x · w_x).
+# int64), "dropout", "peepholes", "projection", "products" (the input is x · w_x).
 CASES = {
     "lstm": ("lstm", {}, ""),
     "lstm mask dropout": ("lstm", {"forget_bias": 0.5}, "mask dropout"),

@@ -1,7 +1,7 @@
 """What the tests know of the six whole-sequence ops: arguments, dims, attributes, random inputs.
 
 Written from the op contracts, as block_cells.py is for the cells. The dims are expressions over T
-(steps), B, I, H and P (length of a peephole). seq_len_max stands apart: an int64 scalar, 0..T.
+(steps), B, I, H and P (length of a peephole). seq_len_max is not among them: an int64 scalar, 0..T.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ VJPS = {
 }
 
 # ((T, B, I, H), seq_len_max). Ones, primes, a vector's width less or more one, few rows with many
-# units and many rows with few, sizes past one block of a blocked product.
+# units and many rows with few, sizes past one block of a blocked GEMM.
 ODD_CASES = (
     ((1, 1, 1, 1), 1),
     ((2, 1, 1, 17), 2),

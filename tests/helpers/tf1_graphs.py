@@ -25,7 +25,7 @@ UNITS, INPUTS = 4, 3
 
 @dataclasses.dataclass(frozen=True)
 class Network:
-    """A network to build, and what `from_tf1` must be told of it."""
+    """A network to build, and the arguments that `from_tf1` needs for it."""
 
     cell: str
     build: Callable[[tf.Tensor], tf.Tensor]  # x and outputs, [T, B, ·]

@@ -65,9 +65,9 @@ def element_scale(want: np.ndarray) -> np.ndarray:
 
 def _accumulated(eps: float, reduction_length: int, backward: bool) -> float:
     # The formula of oneDNN's benchdnn for recurrent layers. Errors of a sum of n terms grow like
-    # log2 n when it is added in a tree (as blocked and vectorised products do); 4 covers the
+    # log2 n when it is added in a tree (as blocked and vectorised GEMMs do); 4 covers the
     # activations, which err by a few units in the last place; a backward pass reads twice as many
-    # products. A sum of one term still rounds, so the logarithm counts as 1 at least.
+    # GEMMs. A sum of one term still rounds, so the logarithm counts as 1 at least.
     return (
         4.0
         * (2.0 if backward else 1.0)
@@ -110,7 +110,7 @@ def composed_bound(dtype, reduction_length: int) -> float:
     if name in ("float", "double"):
         return _accumulated(EPS[name], reduction_length, backward=True)
     # It is several ops in a row, and each rounds to `dtype` what the next one reads: the gates,
-    # their gradients, the products. About eight roundings of eps / 2 lie on a path, and 1 - u and
+    # their gradients, the GEMMs. About eight roundings of eps / 2 lie on a path, and 1 - u and
     # 1 - c∘c may double one; sums are in float32, so their length does not matter. Seen: 2.2 eps.
     return 8.0 * EPS[name]
 
@@ -140,7 +140,7 @@ def stack_bound(dtype, reduction_length: int, layers: int, backward: bool = Fals
 def gpu_gradient_bound(dtype, reduction_length: int) -> float:
     """For a backward of the CUDA engine over a whole sequence.
 
-    In 16 bits it rounds the gates' gradients before the products that make the gradients of x, of
+    In 16 bits it rounds the gates' gradients before the GEMMs that make the gradients of x, of
     the weights and of the state, as tensor cores need it: another eps / 2 for each term. Seen: 1.1
     eps, but 2.3 where the gradient of a bias, a sum, cancels.
     """
@@ -171,6 +171,6 @@ def share_bound(probability: float, draws: int, shares: int = 1) -> float:
     return sigmas * math.sqrt(probability * (1.0 - probability) / draws) + 0.5 / draws
 
 
-# What examples/vowels.py says of itself. Its short form had 97.8% to 98.6% with the seeds 1 to 6,
+# What examples/vowels.py prints. Its short form had 97.8% to 98.6% with the seeds 1 to 6,
 # the long one 98.1% to 99.2%; a wrong mask or direction costs more than the rest.
 VOWELS_ACCURACY = 0.95

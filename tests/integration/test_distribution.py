@@ -38,7 +38,7 @@ def assert_same_weights(file, ways, wanted):
 
 
 def test_training_moves_the_weights(wanted):
-    """Else the other tests would compare what nobody has trained."""
+    """Otherwise the other tests would compare untrained weights."""
     for before, after in zip(child.model().get_weights(), wanted, strict=True):
         assert np.abs(after - before).max() > 1e-4
 

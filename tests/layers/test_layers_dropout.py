@@ -32,7 +32,7 @@ def _package(tfb):
 
 def dropping_pair(kind, dropout, recurrent, **arguments):
     """With equal seeds. Keras' own tries its cuDNN path first, whose dropout of inputs fails when
-    there is a mask for each gate; so it is kept from that."""
+    there is a mask for each gate; so that path is switched off."""
     peer = {} if kind.startswith("RNN") else {"use_cudnn": False}
     return pair(kind, dropout=dropout, recurrent_dropout=recurrent, seed=13, peer=peer, **arguments)
 

@@ -1,4 +1,4 @@
-"""Where GRU, LSTM and SimpleRNN run on the op, where they do not, and that they say so."""
+"""Where GRU, LSTM and SimpleRNN run on the op, where they do not, and that they report it."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ SMALL = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_graph_is_small(tf, kind):
-    """What runs, after TensorFlow dropped what nobody uses, is the op, weights and constants."""
+    """What runs, after TensorFlow has pruned unused nodes, is the op, weights and constants."""
     ours = make_ours(kind)
     ours.build((1, TIME, INPUT))
     compiled = tf.function(ours)

@@ -21,7 +21,7 @@ SKIPPED = {
 
 
 def test_names(file: pathlib.Path) -> set[str]:
-    """The tests that stand in a file, read without running it."""
+    """The tests that a file defines, read without running it."""
     found = {
         node.name
         for node in ast.walk(ast.parse(file.read_text()))
@@ -56,7 +56,7 @@ def test_all_pass(run):
     outcomes = {tuple(name.split("::")): outcome for name, outcome in report["outcomes"].items()}
     assert set(outcomes.values()) <= {"passed", "skipped"}
     assert {name[-1] for name, outcome in outcomes.items() if outcome == "skipped"} <= set(SKIPPED)
-    # Each test that stands in the files ran; parameters add a number to the name.
+    # Each test that the files define ran; parameters add a number to the name.
     for file in files:
         for test in test_names(file):
             ran = [name for name in outcomes if name[0] == file.name and name[-1].startswith(test)]

@@ -140,7 +140,7 @@ def test_a_saved_model_loads_in_a_fresh_process(models, tmp_path):
 
 
 def test_tensorflow_lite_takes_what_restore_model_gives(tf, tfb):
-    """Its converter knows no ops but its own; that the README says."""
+    """Its converter supports no ops but its own, as the README says."""
     model = keras.Sequential(
         [
             keras.Input((TIME, INPUT), batch_size=1),

@@ -16,7 +16,7 @@ GRU = sequence_ops.GRU
 
 @all_ops
 def test_signature_is_the_contracts(tf, tfb, op):
-    """TensorFlow has no such op to compare with, so it is the contract's own words."""
+    """TensorFlow has no such op to compare with, so this compares with the contract's text."""
     from tensorflow.python.framework import op_def_registry
 
     op_def = op_def_registry.get(f"BlockRNN>{op.name}")
@@ -127,5 +127,5 @@ def test_gradient_with_unknown_shapes(tfb):
 
 
 def test_gradient_is_one_pass(tfb):
-    """h alone, the usual case, costs one Grad op and no product besides it."""
+    """h alone, the usual case, costs one Grad op and no GEMM besides it."""
     checks.check_one_pass(tfb.raw_ops, GRU, {}, (False, False, False, True))

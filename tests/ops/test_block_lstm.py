@@ -232,6 +232,6 @@ def test_gradient_with_unknown_shapes(tfb, op, attrs):
 
 @pytest.mark.parametrize("op, attrs", SMOOTH)
 def test_gradient_is_one_pass(tfb, op, attrs):
-    """h and cs together, the usual case, cost one Grad op and no product besides it."""
+    """h and cs together, the usual case, cost one Grad op and no GEMM besides it."""
     used = (False, True, False, False, False, False, True)
     checks.check_one_pass(tfb.raw_ops, op, attrs, used)

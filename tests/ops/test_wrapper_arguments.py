@@ -1,4 +1,4 @@
-"""What the public functions over sequences say of arguments that do not fit, in their own names."""
+"""How the public functions over sequences report invalid arguments, by the caller's names."""
 
 from __future__ import annotations
 
@@ -367,7 +367,7 @@ def test_biases_do_not_broadcast(tfb, reset_after, shapes):
         unknown(b_x, b_h)
 
 
-# What the ops take for an input that is left out, a caller says with None.
+# Callers pass None for an input that is left out.
 
 
 @all_functions

@@ -112,7 +112,7 @@ def test_children_of_1_2_and_8_threads(tfb):
     masks = [f["masks"] for f in found.values()]
     assert len({m["seeded"] for m in masks}) == 1, "the same seeds, other masks"
     assert len({m["unseeded"] for m in masks}) == len(masks), "no seeds, but the same mask"
-    # Wrong, cut, foreign and damaged reserve spaces; dims past 32 bits.
+    # Wrong, truncated, corrupt and other ops' reserve spaces; dims past 32 bits.
     count = len(cudnn_reserve.reserve_calls())
     assert found[2]["reserve"]["foreign"] == count * (count - 1)
     assert found[2]["reserve"]["bytes"] >= 2 * 100

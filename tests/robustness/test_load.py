@@ -152,7 +152,7 @@ step(x, h)
 
 
 def test_a_tf_function_warns_of_nothing(tfb, tmp_path):
-    """AutoGraph says so, four lines for each, when it meets a function that it cannot read."""
+    """AutoGraph warns, with four lines for each function whose source it cannot read."""
     del tfb
     program = tmp_path / "program.py"  # a file: AutoGraph converts nothing without its source
     program.write_text(_QUIET)

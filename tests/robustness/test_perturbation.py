@@ -1,4 +1,4 @@
-"""Malformed calls: none crashes, none is accepted, every message says what is wrong.
+"""Malformed calls: none crashes, none is accepted, every message states what is wrong.
 
 Thousands of them per op, in three modes, in child processes.
 """

@@ -1,6 +1,6 @@
 """Public reports of crashes in TensorFlow's block cells: none of them crashes ours.
 
-Each is a call as it was published, reduced to shapes. All stand in one child process and are made
+Each is a call as it was published, reduced to shapes. All run in one child process, each
 in three modes: eager, in a tf.function with the shapes known, and with them unknown.
 """
 

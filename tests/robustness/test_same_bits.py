@@ -59,7 +59,7 @@ print(len(seen))
 
 
 def test_the_callers_thread_rounds_as_the_pools_do(tfb):
-    """TensorFlow's own threads take subnormal numbers for zero; a session's caller does not."""
+    """TensorFlow's own threads flush subnormal numbers to zero; a session's caller does not."""
     del tfb
     result = children.run_python(["-c", ON_THE_CALLERS_THREAD], fresh=True)
     assert children.assert_ok(result, "the sessions").split()[-1] == "1"

@@ -80,7 +80,7 @@ def _oracle(variant, values, keep, within, backwards):
     outputs = {}
     for t in list(range(len(keep)))[:: -1 if backwards else 1]:
         new_h, new_cs = _step(variant, dtype, values, parts, t, h, cs)
-        # Not a product with the mask, which would let a NaN through.
+        # Not a multiplication by the mask, which would propagate a NaN.
         h, cs = tf.where(keep[t], new_h, h), tf.where(keep[t], new_cs, cs)
         outputs[t] = tf.where(within[t], h, tf.zeros_like(h))
     stacked = tf.stack([outputs[t] for t in range(len(keep))])
@@ -215,7 +215,7 @@ def test_factors_of_one_change_nothing_but_the_order_of_sums(tfb, key):
 
 @all_variants
 def test_dropped_units_do_not_reach_the_next_step(tfb, key):
-    """With every factor 0 each step stands by itself, as after a state of zeros."""
+    """With every factor 0 each step is independent, as after a state of zeros."""
     variant = VARIANTS[key]
     inputs = inputs_of(variant, DIMS, np.float64, dropout=True, projected=False)
     inputs["dropout"] = np.zeros_like(inputs["dropout"])

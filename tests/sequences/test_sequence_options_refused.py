@@ -38,7 +38,7 @@ def test_malformed_options_are_refused(tfb):
         for shape in ((2 * gates, b, h), (gates, b + 1, h)):
             wrong = zeros(shape, np.float32)
             _refused(tfb, key, "recurrent_dropout must have shape", dropout=wrong)
-    # The function says it of x, the op, in a graph of unknown shapes, of w_x.
+    # The function names x in its message; the op, in a graph of unknown shapes, names w_x.
     _refused(tfb, "lstm", r"x must have shape \[T, B, 4H\]|w_x must .* where I = 4H", w_x=None)
     for key in ("gru-after", "gru-before"):
         match = r"x must have shape \[T, B, 3H\]|w_(ru_)?x must .* where I = 3H"

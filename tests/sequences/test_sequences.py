@@ -210,7 +210,7 @@ def _bits(values):
 
 
 def _spoiled(inputs, kind):
-    """NaN in x wherever a step is skipped; the pattern, and which steps count."""
+    """NaN in x wherever a step is masked; the pattern, and which steps are not."""
     mask, lengths = sequence_functions.patterns(DIMS)[kind]
     keep = np.ones(DIMS[:2], bool) if mask is None else mask
     if lengths is not None:
@@ -223,7 +223,7 @@ SKIPPING = ("holes", "lengths", "rows without a step", "lengths and holes", "not
 
 
 def _clean_and_spoiled(tfb, name, kind, time_major):
-    """Outputs and gradients of both; and which steps count."""
+    """Outputs and gradients of both; and which steps are unmasked."""
     inputs = sequence_functions.random_inputs(FUNCTIONS[name], DIMS, np.float32)
     spoiled, pattern, keep = _spoiled(inputs, kind)
     options = _options(*pattern, time_major, False)
@@ -235,8 +235,8 @@ def _clean_and_spoiled(tfb, name, kind, time_major):
 @all_functions
 @layouts
 @pytest.mark.parametrize("kind", SKIPPING)
-def test_skipped_steps_are_not_read(tfb, name, time_major, kind):
-    """NaN in x at skipped steps, as padding may hold, changes no bit; its own gradient is zero."""
+def test_masked_steps_are_not_read(tfb, name, time_major, kind):
+    """NaN in x at masked steps, as padding may hold, changes no bit; its own gradient is zero."""
     (want, want_gradients), (got, gradients), keep = _clean_and_spoiled(tfb, name, kind, time_major)
     assert _bits(got) == _bits(want)
     assert not np.any(gradients["x"][~keep])
@@ -364,7 +364,7 @@ def test_graph_of_unknown_shapes(tfb, name, time_major):
 
 @all_functions
 def test_a_tape_does_not_change_the_outputs(tfb, name):
-    """Without one nothing is kept for a gradient."""
+    """Without one nothing is saved for backward."""
     for dims in (DIMS, (7, 17, 15, 33)):
         pattern = sequence_functions.patterns(dims)["lengths and holes"]
         inputs = sequence_functions.random_inputs(FUNCTIONS[name], dims, np.float32)

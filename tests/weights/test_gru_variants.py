@@ -1,4 +1,4 @@
-"""What docs/gru_variants.md says is so: its examples run, and its claims hold in the frameworks."""
+"""Checks docs/gru_variants.md: its examples run, and its claims hold in the frameworks."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_chung_s_update_gate_is_the_other_one_negated(weights):
 
 @pytest.mark.parametrize("reset_after", [True, False])
 def test_when_two_biases_are_one(weights, reset_after):
-    """Those of r and z always; those of c only where the reset is before the product."""
+    """Those of r and z always; those of c only with reset before."""
     stack = Stack("gru", reset_after=reset_after)
     one = weight_stacks.random_weights(stack).layers[0].forward
     x = weight_stacks.inputs(stack)

@@ -41,7 +41,7 @@ def network_of(stack: Stack, skip: bool = False) -> Network:
 
 
 def arguments(net: Network) -> dict[str, object]:
-    """What from_cudnn has to be told of a network."""
+    """The arguments that from_cudnn needs for a network."""
     attrs = Call(net).attrs()
     return {
         **{name: attrs[name] for name in ("rnn_mode", "direction", "input_mode", "num_proj")},
@@ -83,8 +83,8 @@ def test_there_and_back_keeps_every_bit(tfb, weights, mode, dtype):
         read = weights.from_cudnn(params, **arguments(net))
         assert read.dtype == params.dtype
         assert (read.num_layers, read.directions) == (net.layers, net.directions)
-        # The identity that stands for a skipped input is of width I, so that it says itself how
-        # it may be written.
+        # The identity in place of a skipped input has width I, from which follows how it may be
+        # written.
         input_mode = arguments(net)["input_mode"]
         flat = weights.to_cudnn(read, input_mode=input_mode)
         assert bits([flat]) == bits([params]), net

@@ -44,7 +44,7 @@ def _small_blocks() -> Iterator[None]:
     """
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-    # A block that is kept parts each from the next.
+    # A block that stays allocated separates each from the next.
     blocks = [libc.malloc(size) for _ in range(256) for size in (16 * 1024, 2048)]
     for block in blocks[::2]:
         libc.free(block)

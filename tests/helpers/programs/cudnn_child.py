@@ -236,7 +236,7 @@ def _huge(raw_ops, mode, dims) -> None:
 
 
 def _too_large():
-    """Shapes that would agree if a dim were cut to 32 bits or a product wrapped around."""
+    """Shapes that would agree if a dim were cut to 32 bits or a multiplication overflowed."""
     for batch, other in ((2**32 + 1, 1), (2**32, 0), (1, 2**32 + 1)):
         yield {
             "input": (1, batch, 0), "input_h": (1, other, 0), "input_c": (0,), "params": (0,),

@@ -97,7 +97,7 @@ def check_outputs(made, tensors, outputs) -> str | None:
 
 
 def outcome(raw_ops, made, mode, name, counts) -> str | None:
-    """Makes one call; says what is wrong with what became of it, if anything."""
+    """Makes one call; returns what is wrong with its outcome, if anything."""
     tensors = _tensors(made)
     try:
         outputs = _call(raw_ops, made, mode, name, tensors)

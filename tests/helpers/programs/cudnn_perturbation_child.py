@@ -128,7 +128,7 @@ def check_outputs(made, tensors, outputs) -> str | None:
 
 
 def outcome(maker, made, mode, name, counts) -> str | None:
-    """Makes one call; says what is wrong with what became of it, if anything."""
+    """Makes one call; returns what is wrong with its outcome, if anything."""
     tensors = maker.tensors(made)
     try:
         outputs = maker.call(made, mode, name, tensors)
@@ -138,11 +138,11 @@ def outcome(maker, made, mode, name, counts) -> str | None:
             return None
         if cudnn_perturbation.meant(made) is not None:
             return f"legal, but refused: {error}"
-        # Attrs are known whenever a graph is built; Python says ValueError then.
+        # Attrs are known whenever a graph is built; Python raises ValueError then.
         building = mode == "static" or (mode == "unknown" and made.attrs)
         if not building and not isinstance(error, tf.errors.InvalidArgumentError):
             return f"{type(error).__name__}, not InvalidArgumentError: {error}"
-        # TensorFlow's own shape functions speak for its names.
+        # TensorFlow's own shape functions answer for its names.
         if mode == "static" and name == "stock" and isinstance(error, ValueError):
             return None
         if mode == "static" and name == "ours" and not isinstance(error, ValueError):

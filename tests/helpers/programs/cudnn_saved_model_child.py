@@ -72,7 +72,7 @@ class Stock(tf.Module):
 
     @tf.function(input_signature=[_X, _LENGTHS, tf.TensorSpec(None, tf.float32)])
     def train(self, x, lengths, target):
-        """One step of gradient descent; the Backprop op stands in the saved graph."""
+        """One step of gradient descent; the Backprop op is in the saved graph."""
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean((self._run(x, lengths).output - target) ** 2)
         self.params.assign_sub(RATE * tape.gradient(loss, self.params))

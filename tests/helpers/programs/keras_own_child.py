@@ -1,7 +1,7 @@
 """Runs test files of Keras with this package's layers in the place of Keras' own.
 
 A program: takes the files, writes a line of JSON at the end. `outcomes` has one entry for each
-test, `fused` says how often a layer of ours ran on its op meanwhile.
+test, `fused` is how often a layer of ours ran on its op meanwhile.
 """
 
 from __future__ import annotations

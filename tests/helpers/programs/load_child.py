@@ -1,4 +1,4 @@
-"""Many calls at once, in the pools that it is told to use; every result must be that of one call.
+"""Many concurrent calls, in the given pools; every result must be that of a single call.
 
 Usage: load_child.py INTRA INTER. Ends with 0 and prints "ok" for each check that held. A deadlock
 shows as the parent's timeout.

@@ -100,7 +100,7 @@ def complaint(op, call, error) -> str | None:
 
 
 def outcome(op, caller, call, mode, counts) -> str | None:
-    """Makes one call; says what is wrong with what became of it, if anything."""
+    """Makes one call; returns what is wrong with its outcome, if anything."""
     tensors = {name: tensor(name, call) for name in call.shapes}
     legal = masked_ops.is_legal(op, call.shapes, call.valid)
     try:

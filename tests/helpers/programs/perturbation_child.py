@@ -2,7 +2,7 @@
 
 A process of its own: a call that kills it is a failed test and not a dead run.
 Usage: perturbation_child.py OP FIRST PROGRESS_FILE [MODULE]
-FIRST is the number of the first call to make; the number of the call in progress stands in
+FIRST is the number of the first call to make; the number of the call in progress is in
 PROGRESS_FILE. The last line of standard output is JSON. MODULE gives raw_ops (default tf_blockrnn).
 """
 
@@ -111,7 +111,7 @@ def made(op) -> Iterator[tuple]:
 
 
 def outcome(op, caller, call, mode, attrs, counts) -> str | None:
-    """Makes one call; says what is wrong with what became of it, if anything."""
+    """Makes one call; returns what is wrong with its outcome, if anything."""
     tensors = {
         name: tensor(tuple(shape), call.types.get(name, "float"))
         for name, shape in call.shapes.items()

@@ -1,4 +1,4 @@
-"""Prints a digest of every op's outputs and gradients, for the threads that it is told to use.
+"""Prints a digest of every op's outputs and gradients, for the given numbers of threads.
 
 Usage: same_bits_child.py THREADS. The last line of standard output is JSON: {call: digest}.
 Everything runs twice; a second run that differs is an error.

@@ -82,7 +82,7 @@ def made(what: str) -> Iterator[tuple]:
 
 
 def outcome(op, caller, call, mode, attrs, counts) -> str | None:
-    """Makes one call; says what is wrong with what became of it, if anything."""
+    """Makes one call; returns what is wrong with its outcome, if anything."""
     tensors = {name: tensor(name, call) for name in call.shapes}
     legal = sequence_ops.is_legal(op, call.shapes, attrs, call.valid)
     try:

@@ -55,7 +55,7 @@ def shapes() -> dict[str, np.ndarray]:
 
 
 def session() -> dict[str, np.ndarray]:
-    """With a placeholder that says no sizes, and weights that are reference variables."""
+    """With a placeholder of unknown shape, and weights that are reference variables."""
     found = {}
     for name in GATES:
         given = dict(sequence_arguments(name))

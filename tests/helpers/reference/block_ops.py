@@ -4,7 +4,7 @@ Every function takes the op's inputs by their names, anything that NumPy can mak
 computes in float64. Weights are [I + H, columns]; a peephole that is not used may have any length.
 
 The `*_vjp` functions are whole vector-Jacobian products: a cotangent for every output of the
-forward op (None stands for zeros), a gradient for every input, weights and biases included.
+forward op (None means zeros), a gradient for every input, weights and biases included.
 """
 
 from __future__ import annotations
