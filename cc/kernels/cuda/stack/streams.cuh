@@ -224,7 +224,8 @@ class LayerStreams {
   Error RunOne(int64_t layer, int64_t direction, StreamHost* parent,
                const HostInterface& host, const Body& body) const {
     const Error error =
-        body(LayerDirection{layer, direction, layer * directions_ + direction}, host);
+        body(LayerDirection{layer, direction, layer * directions_ + direction},
+             host);
     parent->Recycle();
     return error;
   }
