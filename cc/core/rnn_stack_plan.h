@@ -31,7 +31,7 @@ inline constexpr int64_t kElementBytes<Eigen::bfloat16> = 2;
 
 // p + offset elements; an array without elements or that is not given stays so.
 template <class P>
-P* At(P* p, int64_t offset) {
+P* PointerAt(P* p, int64_t offset) {
   using Byte = std::conditional_t<std::is_const_v<P>, const char, char>;
   if (p == nullptr) return nullptr;
   return reinterpret_cast<P*>(reinterpret_cast<Byte*>(p) +
@@ -71,7 +71,7 @@ struct ElementSpan {
 
   int64_t elements() const { return rows * count; }
   // The offset of the n-th of them.
-  BLOCKRNN_HOST_DEVICE int64_t At(int64_t n) const {
+  BLOCKRNN_HOST_DEVICE int64_t OffsetOf(int64_t n) const {
     return rows == 1 ? first + n : first + n / count * stride + n % count;
   }
 };
@@ -131,24 +131,25 @@ class RnnStackPlan {
   LayerDirectionParams<P> Params(P* params, const LayerDirection& dir) const {
     const int64_t n = dir.index;
     const bool skip = dir.layer == 0 && geometry_.skip_input;
-    return {skip ? nullptr : At(params, params_.Input(n).offset),
-            At(params, params_.Recurrent(n).offset),
-            geometry_.projected ? At(params, params_.Projection(n).offset)
-                                : nullptr,
-            At(params, params_.InputBias(n).offset),
-            At(params, params_.RecurrentBias(n).offset)};
+    return {skip ? nullptr : PointerAt(params, params_.Input(n).offset),
+            PointerAt(params, params_.Recurrent(n).offset),
+            geometry_.projected
+                ? PointerAt(params, params_.Projection(n).offset)
+                : nullptr,
+            PointerAt(params, params_.InputBias(n).offset),
+            PointerAt(params, params_.RecurrentBias(n).offset)};
   }
 
   // The first row's state in states of this width, P or H.
   template <class P>
   P* State(P* states, const LayerDirection& dir, int64_t width) const {
-    return At(states, dir.index * width * (time_major_ ? batch_ : 1));
+    return PointerAt(states, dir.index * width * (time_major_ ? batch_ : 1));
   }
 
   // This direction's columns of [steps, batch, D·P].
   template <class P>
   P* Columns(P* h, const LayerDirection& dir) const {
-    return At(h, dir.direction * geometry_.proj);
+    return PointerAt(h, dir.direction * geometry_.proj);
   }
 
   // Arrays in a reserve space; nullptr where there is none. Bytes is void or

@@ -64,10 +64,10 @@ struct SequenceShape {
 
   // The row of [steps · batch, …] that the step-th step done has for `b`.
   int64_t Row(int64_t step, int64_t b) const {
-    return At(backwards ? Length(b) - 1 - step : step, b);
+    return TimeRow(backwards ? Length(b) - 1 - step : step, b);
   }
   // The row that step t of `b`, in the order of memory, has.
-  int64_t At(int64_t t, int64_t b) const {
+  int64_t TimeRow(int64_t t, int64_t b) const {
     return time_major ? t * batch + b : b * steps + t;
   }
 };

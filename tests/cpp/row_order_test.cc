@@ -51,7 +51,7 @@ class RandomCall {
     for (int64_t row = 0; mask_.has_value() && row < shape_.batch; ++row) {
       text << ' ';
       for (int64_t t = 0; t < shape_.steps; ++t) {
-        text << int{(*mask_)[shape_.At(t, row)]};
+        text << int{(*mask_)[shape_.TimeRow(t, row)]};
       }
     }
     return text.str();
@@ -83,7 +83,7 @@ class RandomCall {
                             : kind == 1 ? t >= begin && t < end
                             : kind == 2 ? true
                                         : t >= begin && t < end && OneOf(2);
-        (*mask_)[shape_.At(t, row)] = counts ? 1 : 0;
+        (*mask_)[shape_.TimeRow(t, row)] = counts ? 1 : 0;
       }
     }
   }
@@ -223,7 +223,7 @@ TEST_F(RowOrderProperties, MemoryRowsFollowTheShape) {
                   call.Masked(active.begin + step, row));
       }
       for (int64_t t = 0; t < shape.steps; ++t) {
-        EXPECT_EQ(order.TimeRow(t, b), shape.At(t, row));
+        EXPECT_EQ(order.TimeRow(t, b), shape.TimeRow(t, row));
       }
     }
   });

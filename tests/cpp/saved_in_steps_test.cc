@@ -83,9 +83,9 @@ class SavedInSteps : public testing::TestWithParam<Layout> {
     shape_.lengths = layout.lengths ? lengths_ : nullptr;
     if (!layout.mask) return;
     mask_.assign(kRows, 1);
-    for (const int64_t t : {0, 1, 3, 5}) mask_[shape_.At(t, 1)] = 0;
-    mask_[shape_.At(5, 3)] = 0;
-    mask_[shape_.At(2, 4)] = 0;
+    for (const int64_t t : {0, 1, 3, 5}) mask_[shape_.TimeRow(t, 1)] = 0;
+    mask_[shape_.TimeRow(5, 3)] = 0;
+    mask_[shape_.TimeRow(2, 4)] = 0;
   }
 
   const uint8_t* mask() const { return mask_.empty() ? nullptr : mask_.data(); }

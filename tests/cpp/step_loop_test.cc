@@ -54,7 +54,7 @@ class Record {
     // before all of this one is done.
     const std::vector<int64_t>& before = cells_[(number + 1) % 2];
     std::vector<int64_t>& mine = cells_[number % 2];
-    const Range panels = share.Of(loop_.panels);
+    const Range panels = share.RangeOf(loop_.panels);
     for (int64_t row = rows.begin; row < rows.end; ++row) {
       for (int64_t panel = 0; panel < loop_.panels; ++panel) {
         if (before[row * loop_.panels + panel] != number - 1) {
@@ -130,7 +130,8 @@ Ran RunLoop(const StepLoop& loop, StepSplit split, const HostOptions& options,
   {
     const cpu::Executor executor(host.host());
     ran.status = cpu::RunSteps(
-        executor, loop, split, [&](Share share) { return share.Of(loop.rows); },
+        executor, loop, split,
+        [&](Share share) { return share.RangeOf(loop.rows); },
         [&](int64_t step, int stage, Share share, Range rows) {
           if (held_up && (3 * step + stage + share.piece) % 7 == 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(100));

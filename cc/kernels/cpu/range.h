@@ -14,8 +14,6 @@ inline int64_t RoundUp(int64_t a, int64_t b) { return CeilDiv(a, b) * b; }
 struct Range {
   int64_t begin = 0;
   int64_t end = 0;
-
-  int64_t size() const { return end - begin; }
 };
 
 // Part `piece` of `pieces` equal parts of something that is counted.
@@ -23,7 +21,7 @@ struct Share {
   int piece = 0;
   int pieces = 1;
 
-  Range Of(int64_t count) const {
+  Range RangeOf(int64_t count) const {
     return {count * piece / pieces, count * (piece + 1) / pieces};
   }
 };

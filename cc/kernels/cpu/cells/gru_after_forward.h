@@ -58,8 +58,9 @@ class GruAfterForwardCell {
   Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
 
   void Step(int64_t step, int, Share share, Range rows) const {
-    x_.Multiply(step, context_.h.Operand(step), w_h_, share.Of(w_h_.panels()),
-                rows, [&](const GateTile<C>& tile, const RowView<C>& xc) {
+    x_.Multiply(step, context_.h.Operand(step), w_h_,
+                share.RangeOf(w_h_.panels()), rows,
+                [&](const GateTile<C>& tile, const RowView<C>& xc) {
                   Cells(step, tile, xc);
                 });
   }

@@ -95,8 +95,8 @@ class GruBackwardCell {
 
   void SecondStage(int64_t step, Share share, Range rows) const {
     const C* const d_c = d_c_ + context_.operands.FirstRow(step) * units_;
-    MultiplyPacked({{d_c, units_}}, w_c_h_t_, share.Of(w_c_h_t_.panels()), rows,
-                   BeginAtZero(),
+    MultiplyPacked({{d_c, units_}}, w_c_h_t_, share.RangeOf(w_c_h_t_.panels()),
+                   rows, BeginAtZero(),
                    [&](const GateTile<C>& tile) { ResetGrad(step, tile); });
   }
 

@@ -73,13 +73,14 @@ class GruForwardCell {
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
       x_ru_.Multiply(step, context_.h.Operand(step), w_ru_h_,
-                     share.Of(w_ru_h_.panels()), rows,
+                     share.RangeOf(w_ru_h_.panels()), rows,
                      [&](const GateTile<C>& tile, const RowView<C>&) {
                        Gates(step, tile);
                      });
     } else {
-      x_c_.Multiply(step, {{h_r_, units_}}, w_c_h_, share.Of(w_c_h_.panels()),
-                    rows, [&](const GateTile<C>& tile, const RowView<C>&) {
+      x_c_.Multiply(step, {{h_r_, units_}}, w_c_h_,
+                    share.RangeOf(w_c_h_.panels()), rows,
+                    [&](const GateTile<C>& tile, const RowView<C>&) {
                       Candidate(step, tile);
                     });
     }

@@ -94,7 +94,7 @@ class LstmBackwardCell {
 
   void SecondStage(int64_t step, Share share, Range rows) const {
     const C* const d_h = d_h_ + context_.operands.FirstRow(step) * width_;
-    MultiplyPacked({{d_h, width_}}, w_p_, share.Of(w_p_.panels()), rows,
+    MultiplyPacked({{d_h, width_}}, w_p_, share.RangeOf(w_p_.panels()), rows,
                    BeginAtZero(), [&](const GateTile<C>& tile) {
                      tile.ForEachRow([&](const GateRun<C>& run) {
                        GateGrads(step, run, [&](int64_t j, auto lanes) {

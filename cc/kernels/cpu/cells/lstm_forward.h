@@ -74,12 +74,13 @@ class LstmForwardCell {
 
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
-      x_.Multiply(step, context_.h.Operand(step), w_h_, share.Of(w_h_.panels()),
-                  rows, [&](const GateTile<C>& tile, const RowView<C>&) {
+      x_.Multiply(step, context_.h.Operand(step), w_h_,
+                  share.RangeOf(w_h_.panels()), rows,
+                  [&](const GateTile<C>& tile, const RowView<C>&) {
                     Cells(step, tile);
                   });
     } else {
-      MultiplyPacked({{m_, units_}}, w_p_, share.Of(w_p_.panels()), rows,
+      MultiplyPacked({{m_, units_}}, w_p_, share.RangeOf(w_p_.panels()), rows,
                      BeginAtZero(),
                      [&](const GateTile<C>& tile) { Project(step, tile); });
     }

@@ -58,7 +58,8 @@ class SimpleRnnForwardCell {
 
   void Step(int64_t step, int, Share share, Range rows) const {
     x_.Multiply(
-        step, context_.h.Operand(step), w_h_, share.Of(w_h_.panels()), rows,
+        step, context_.h.Operand(step), w_h_, share.RangeOf(w_h_.panels()),
+        rows,
         [&](const GateTile<C>& tile, const RowView<C>&) { Cells(step, tile); });
   }
 

@@ -132,8 +132,8 @@ class StateGradWeights {
     const bool over_rows = batch >= pieces * kTileRows;
     ParallelFor(executor, pieces, pieces, [&](int, int64_t piece) {
       const Share share = {static_cast<int>(piece), pieces};
-      MultiplyNextStep(-1, d, (over_rows ? Share() : share).Of(panels()),
-                       (over_rows ? share : Share()).Of(batch), epilogue);
+      MultiplyNextStep(-1, d, (over_rows ? Share() : share).RangeOf(panels()),
+                       (over_rows ? share : Share()).RangeOf(batch), epilogue);
     });
   }
 

@@ -241,7 +241,7 @@ class SequenceBackward {
             return;
           }
           w_h_t_.MultiplyNextStep(
-              step, dz_.Step(step + 1), share.Of(w_h_t_.panels()), rows,
+              step, dz_.Step(step + 1), share.RangeOf(w_h_t_.panels()), rows,
               [&](const GateTile<C>& tile) { cell_.StateGrad(step, tile); });
         });
   }

@@ -86,8 +86,8 @@ class SequenceRows {
 
   // A share of the rows, by what there is to do.
   Range RowsOfShare(Share share) const {
-    if (!order_.HasPadding()) return share.Of(shape_.batch);
-    const Range steps = share.Of(TotalRows());
+    if (!order_.HasPadding()) return share.RangeOf(shape_.batch);
+    const Range steps = share.RangeOf(TotalRows());
     return {RowAfter(steps.begin), RowAfter(steps.end)};
   }
 

@@ -45,7 +45,7 @@ struct BlockPairs {
     int64_t b;
     int64_t row;  // of the block; -1: the step lacks it
   };
-  __device__ Pair At(int64_t n) const {
+  __device__ Pair PairAt(int64_t n) const {
     const int64_t step = first + n / widest;
     const int64_t b = n % widest;
     const int64_t row = order.RowsBefore(step) - order.RowsBefore(first) + b;
@@ -60,7 +60,7 @@ struct PairPass {
   Pass pass;
 
   __device__ void operator()(int64_t n) const {
-    const BlockPairs::Pair pair = pairs.At(n);
+    const BlockPairs::Pair pair = pairs.PairAt(n);
     if (pair.row >= 0) pass(pairs.order, pair);
   }
 };

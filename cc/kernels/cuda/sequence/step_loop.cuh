@@ -106,7 +106,7 @@ class StepLoop {
     if (Error error = Choose(host, steps, {Describe(matrices)...})) {
       return error;
     }
-    if (persistent()) (matrices.Keep(), ...);
+    if (persistent()) (matrices.KeepResident(), ...);
     return nullptr;
   }
 

@@ -77,7 +77,7 @@ struct MaskedElement {
 
   __device__ void operator()(int64_t n) const {
     using C = ComputeType<T>;
-    const int64_t j = span.At(n);
+    const int64_t j = span.OffsetOf(n);
     const bool keeps = ((mask[j / 8] >> (j % 8)) & 1) != 0;
     Store(to, j, keeps ? Load(from, j) * scale : C(0));
   }

@@ -134,7 +134,7 @@ class StepMatrix {
 
   // Must be called before Prepare if a persistent kernel holds the weights in
   // shared memory.
-  void Keep() { resident_ = true; }
+  void KeepResident() { resident_ = true; }
 
   Error Prepare(const HostInterface& host, const StepWeights<T>& from) {
     const auto [units, depth, rows, state_per_gate] = shape_;
