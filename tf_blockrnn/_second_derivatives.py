@@ -300,7 +300,7 @@ def rnn_gradients(
 
 
 def _order(attrs: Attrs) -> walks.Order:
-    """How steps stand in the sequences of an op."""
+    """The layout of steps in the sequences of an op."""
     return walks.Order(*(attrs[name] for name in walks.Order._fields))
 
 

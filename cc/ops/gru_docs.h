@@ -10,7 +10,7 @@ namespace blockrnn {
 
 inline constexpr char kGruStepDoc[] =
     R"doc(T is the number of steps of a sequence, B of rows, I of inputs, H of units; `∘` is
-elementwise, σ the logistic function, and `[a, b]` are columns side by side.
+elementwise, σ the logistic function, and `[a, b]` concatenates columns.
 h_prev is the state before the step:
 
     [r̄ ū] = [x, h_prev] · w_ru + b_ru        r = σ(r̄)   u = σ(ū)

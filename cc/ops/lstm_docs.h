@@ -10,7 +10,7 @@ namespace blockrnn {
 
 inline constexpr char kLstmWordsDoc[] =
     R"doc(T is the number of steps of a sequence, B of rows, I of inputs, H of units; `∘` is
-elementwise, σ the logistic function, and `[a, b]` are columns side by side.
+elementwise, σ the logistic function, and `[a, b]` concatenates columns.
 cs_prev and h_prev are the states before the step. The terms in brackets after a
 + are added only with peepholes, and cs is clipped only where cell_clip is above
 0:
