@@ -49,20 +49,15 @@ try:
     _extends = _extends_tensorflow()  # before the library is loaded, which reads the switch too
     # First, because its error explains failures under another version of TensorFlow.
     _load()
-    from tf_blockrnn._old_gradients import forget as _forget
-
-    _forget()  # before the modules below register theirs
-    from tf_blockrnn import (
-        block_gru,
-        block_lstm,
-        cudnn_rnn,
-        gru_block_cell,
-        lstm_block_cell,
-        raw_ops,
-    )
-    from tf_blockrnn._extend_tf import extend as _extend
-    from tf_blockrnn.rnn_sequence import simple_rnn
-    from tf_blockrnn.sequences import LSTMState, gru, lstm
+    from tf_blockrnn import raw_ops
+    from tf_blockrnn._ops import cudnn_rnn as _cudnn_rnn  # noqa: F401, registers gradients
+    from tf_blockrnn._ops.block_gru import block_gru
+    from tf_blockrnn._ops.block_lstm import block_lstm, block_lstm_v2
+    from tf_blockrnn._ops.extend_tf import extend as _extend
+    from tf_blockrnn._ops.gru_block_cell import gru_block_cell
+    from tf_blockrnn._ops.lstm_block_cell import lstm_block_cell
+    from tf_blockrnn._ops.sequences import LSTMState, gru, lstm
+    from tf_blockrnn._ops.simple_rnn import simple_rnn
 
     if _extends:
         _extend()
@@ -76,9 +71,9 @@ __all__ = [
     "__version__",
     "block_gru",
     "block_lstm",
+    "block_lstm_v2",
     "build_info",
     "convert_model",
-    "cudnn_rnn",
     "gru",
     "gru_block_cell",
     "layers",

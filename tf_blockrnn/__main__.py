@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import tf_blockrnn
-from tf_blockrnn import _report
+from tf_blockrnn._cli import report
 
 _USAGE = """usage: python -m tf_blockrnn <verb> [arguments]
 
@@ -19,9 +19,9 @@ _USAGE = """usage: python -m tf_blockrnn <verb> [arguments]
 
 def _doctor(arguments: list[str]) -> int:
     if tf_blockrnn._problem is not None:
-        _report.show([*_report.versions(), ("import", _report.failure(tf_blockrnn._problem))])
+        report.show([*report.versions(), ("import", report.failure(tf_blockrnn._problem))])
         return 1
-    from tf_blockrnn import _doctor as doctor
+    from tf_blockrnn._cli import doctor
 
     return doctor.main(arguments)
 
@@ -33,9 +33,9 @@ def _demo(arguments: list[str]) -> int:
 
 
 def _convert(arguments: list[str]) -> int:
-    from tf_blockrnn import convert_cli
+    from tf_blockrnn._cli import convert
 
-    return convert_cli.main(arguments)
+    return convert.main(arguments)
 
 
 def _bench(arguments: list[str]) -> int:
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
         return 0 if asked_for_help else 2
     verb = _VERBS[arguments[0]]
     if tf_blockrnn._problem is not None and verb is not _doctor:
-        print(_report.failure(tf_blockrnn._problem), file=sys.stderr)
+        print(report.failure(tf_blockrnn._problem), file=sys.stderr)
         return 1
     return verb(arguments[1:])
 

@@ -26,7 +26,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import layers
-from tf_blockrnn._progress import Progress
+from tf_blockrnn._cli.progress import Progress
 
 BATCH = 32
 WINDOW = 64  # characters; the length of truncated backpropagation

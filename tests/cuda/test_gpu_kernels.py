@@ -108,12 +108,12 @@ def test_tensorflows_own_names_have_no_gpu_kernel_of_ours(tf, tfb):
 )
 def test_doctor_tells_what_runs_on_a_gpu(tfb, capability, architectures, said):
     del tfb
-    from tf_blockrnn import _doctor
+    from tf_blockrnn._cli import doctor
 
     details = {"device_name": "A GPU", "compute_capability": capability}
-    line = _doctor._gpu(details, architectures)
+    line = doctor._gpu(details, architectures)
     assert line.startswith("A GPU, ") and said in line
-    assert _doctor._gpu({}, architectures) == "unknown"
+    assert doctor._gpu({}, architectures) == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_doctor_tells_what_runs_on_a_gpu(tfb, capability, architectures, said):
 )
 def test_doctor_tells_a_driver_that_is_too_old(tfb, version, built, said):
     del tfb
-    from tf_blockrnn import _doctor
+    from tf_blockrnn._cli import doctor
 
-    assert _doctor._driver(version, built).startswith(said)
+    assert doctor._driver(version, built).startswith(said)
 
 
 class _Driver:
@@ -144,7 +144,7 @@ class _Driver:
 
 def test_what_is_found_of_a_gpu(tf, tfb, monkeypatch):
     """build_info() has it, and the doctor a line for each GPU."""
-    from tf_blockrnn import _doctor
+    from tf_blockrnn._cli import doctor
 
     def found(gpus, cublas=("/lib/libcublas.so", ""), missing=""):
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: gpus)
@@ -153,7 +153,7 @@ def test_what_is_found_of_a_gpu(tf, tfb, monkeypatch):
         facts = {"tensorflow": "", "compiler": "", "cuda": cuda}
         monkeypatch.setattr(tfb._loader, "_read_build_info", lambda: facts)
         gpu = tfb.build_info()["gpu"]
-        return gpu, dict(_doctor._cuda(cuda, gpu))
+        return gpu, dict(doctor._cuda(cuda, gpu))
 
     details = {"device_name": "A GPU", "compute_capability": (9, 0)}
     monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)

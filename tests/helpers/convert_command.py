@@ -14,12 +14,12 @@ Run = Callable[[str], tuple[int, str, str]]
 
 def runner(capsys) -> Run:
     """A function from the command's arguments to its exit status, output and errors."""
-    from tf_blockrnn import convert_cli
+    from tf_blockrnn._cli import convert
 
     def run(line: str) -> tuple[int, str, str]:
         capsys.readouterr()
         try:
-            status = convert_cli.main(line.split())
+            status = convert.main(line.split())
         except SystemExit as end:  # argparse's way
             status = end.code
         shown = capsys.readouterr()

@@ -142,9 +142,9 @@ def step(x, h):
         new = tf_blockrnn.raw_ops.LSTMBlockCell(
             x=x, cs_prev=h, h_prev=new, w=tf.ones([7, 16]), wci=tf.ones([4]), wcf=tf.ones([4]),
             wco=tf.ones([4]), b=tf.ones([16])).h
-        new = tf_blockrnn.gru_block_cell.gru_block_cell(
+        new = tf_blockrnn.gru_block_cell(
             x, new, tf.ones([7, 8]), tf.ones([7, 4]), tf.ones([8]), tf.ones([4])).h
-        new = tf_blockrnn.lstm_block_cell.lstm_block_cell(
+        new = tf_blockrnn.lstm_block_cell(
             x, (h, new), tf.ones([7, 16]), tf.ones([16])).h
     return tape.gradient(new, [x, h])
 step(x, h)

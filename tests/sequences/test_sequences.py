@@ -272,9 +272,9 @@ def test_what_is_left_out_is_zero(tfb, name):
 
 
 def test_zeros_are_kept_where_they_are_few_and_eager(tfb):
-    from tf_blockrnn import _sequence_util
+    from tf_blockrnn._ops import sequence_util
 
-    make = _sequence_util.zeros_to_read
+    make = sequence_util.zeros_to_read
     few = make(3, 5, tf.float32)
     assert make(3, 5, tf.float32) is few
     np.testing.assert_array_equal(few, np.zeros([3, 5]))

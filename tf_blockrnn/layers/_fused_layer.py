@@ -17,7 +17,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_blockrnn import _loader, _sequence_util, _tensors
+from tf_blockrnn import _loader
+from tf_blockrnn._ops import sequence_util, tensors
 from tf_blockrnn.layers import _fusing
 
 # Attribute of a tensor: it is the initial state that a layer created for this call, which is zero
@@ -104,7 +105,7 @@ class FusedLayer:
 
     def call(self, sequences, initial_state=None, mask=None, training=False):
         if self.fused:
-            sequences = _tensors.as_tensor(sequences)  # of a keras.Variable too
+            sequences = tensors.as_tensor(sequences)  # of a keras.Variable too
             if initial_state is None and not self.stateful:
                 initial_state = self._zero_states(sequences)
         return super().call(sequences, initial_state=initial_state, mask=mask, training=training)
@@ -223,14 +224,14 @@ class FusedLayer:
 
 
 def _zeros(batch: int | tf.Tensor, size: int, dtype: tf.DType) -> tf.Tensor:
-    zeros = _sequence_util.zeros_to_read(batch, size, dtype)
+    zeros = sequence_util.zeros_to_read(batch, size, dtype)
     setattr(zeros, _ZERO_STATE, True)
     return zeros
 
 
 def _size(tensor: tf.Tensor, axis: int) -> int | tf.Tensor:
     """A dim, as an int where it is known."""
-    return _tensors.dim(tensor, axis, tensor.shape.rank)
+    return tensors.dim(tensor, axis, tensor.shape.rank)
 
 
 def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
@@ -247,8 +248,8 @@ def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
 
 def _for_each_row(rows: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
     """A state or mask [B, ...]; a single row, which Keras allows, is broadcast to all rows."""
-    one_for_all = rows.shape.rank == 2 and _tensors.known_dim(rows, 0) == 1
-    if not one_for_all or _tensors.known_dim(sequences, 0) == 1:
+    one_for_all = rows.shape.rank == 2 and tensors.known_dim(rows, 0) == 1
+    if not one_for_all or tensors.known_dim(sequences, 0) == 1:
         return rows
     return tf.broadcast_to(rows, [_size(sequences, 0), _size(rows, 1)])
 

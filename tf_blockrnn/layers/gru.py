@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tf_blockrnn import sequences
+from tf_blockrnn._ops import sequences
 from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._fused_layer import FusedLayer
 

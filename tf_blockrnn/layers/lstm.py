@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from tf_blockrnn import sequences
+from tf_blockrnn._ops import sequences
 from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell, extra_config
 from tf_blockrnn.layers._fused_layer import FusedLayer

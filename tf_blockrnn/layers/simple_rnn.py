@@ -4,9 +4,9 @@ from typing import Any
 
 import keras
 
+from tf_blockrnn._ops.simple_rnn import simple_rnn
 from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._fused_layer import FusedLayer
-from tf_blockrnn.rnn_sequence import simple_rnn
 
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import tensorflow as tf
 from tensorflow.python.eager import context, record
 
-from tf_blockrnn import _gradient_util as util
-from tf_blockrnn import _tensors
+from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops import tensors
 
 # Elements of zeros that are kept, at most. To make so few takes longer than a small op.
 _MOST_KEPT = 10_000
@@ -32,8 +32,8 @@ def inputs(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """x and w_h as tensors. Numbers and arrays take the dtype of the first of all that are."""
     dtype = next((t.dtype for t in _each((w_h, *others, x)) if tf.is_tensor(t)), None)
-    w_h = _tensors.as_tensor(w_h, dtype)
-    return _tensors.as_tensor(x, w_h.dtype), w_h
+    w_h = tensors.as_tensor(w_h, dtype)
+    return tensors.as_tensor(x, w_h.dtype), w_h
 
 
 def _each(arguments: Sequence[tf.Tensor | Sequence[tf.Tensor] | None]) -> Iterator[tf.Tensor]:
@@ -50,7 +50,7 @@ def in_dtype(given: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 
 def _other_rank(argument: str, shape: tf.TensorShape, rank: int) -> Exception:
-    return _tensors.refusal(f"{argument} must have {rank} dims, got shape {list(shape)}")
+    return tensors.refusal(f"{argument} must have {rank} dims, got shape {list(shape)}")
 
 
 def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
@@ -61,7 +61,7 @@ def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tens
     """
     if tensor.shape.rank not in (None, rank):
         raise _other_rank(argument, tensor.shape, rank)
-    return _tensors.dim(tensor, axis, rank)
+    return tensors.dim(tensor, axis, rank)
 
 
 def zero_state(op: str, x: tf.Tensor, time_major: bool, units: int | tf.Tensor) -> tf.Tensor:
@@ -83,7 +83,7 @@ def or_left_out(argument: str, given: tf.Tensor | None, rank: int, dtype: tf.DTy
       tf.errors.InvalidArgumentError: it is of another rank.
     """
     if given is None:
-        return _tensors.none(dtype)
+        return tensors.none(dtype)
     given = in_dtype(given, dtype)
     shape = given.shape  # a tuple if it is a Keras variable's
     found = shape.rank if isinstance(shape, tf.TensorShape) else len(shape)
@@ -119,9 +119,9 @@ def steps(
 
 def _mask(op: str, mask: tf.Tensor | None) -> tf.Tensor:
     if mask is not None:
-        mask = _tensors.as_tensor(mask)
+        mask = tensors.as_tensor(mask)
         if not (mask.dtype.is_bool or mask.dtype.is_integer):
-            raise _tensors.refusal(
+            raise tensors.refusal(
                 f"{op}: mask must be of bool or of an integer type, got {mask.dtype.name}"
             )
         if not mask.dtype.is_bool:
@@ -133,8 +133,8 @@ def _lengths(
     op: str, x: tf.Tensor, batch_axis: int, sequence_lengths: tf.Tensor | None
 ) -> tf.Tensor:
     if sequence_lengths is None:
-        return _tensors.none(tf.int32)
-    lengths = _tensors.integers(f"{op}: sequence_lengths", sequence_lengths)
+        return tensors.none(tf.int32)
+    lengths = tensors.integers(f"{op}: sequence_lengths", sequence_lengths)
     if lengths.shape.rank in (None, 1) and not lengths.shape.num_elements():
         lengths = _none_left_out(op, lengths, dim(f"{op}: x", x, batch_axis, 3))
     return lengths if lengths.dtype in (tf.int32, tf.int64) else tf.cast(lengths, tf.int64)
@@ -145,7 +145,7 @@ def _none_left_out(op: str, lengths: tf.Tensor, batch: int | tf.Tensor) -> tf.Te
     wanted = f"{op}: sequence_lengths must have shape [B]"
     if lengths.shape.num_elements() == 0 and isinstance(batch, int):
         if batch > 0:
-            raise _tensors.refusal(f"{wanted} = [{batch}], got shape [0]")
+            raise tensors.refusal(f"{wanted} = [{batch}], got shape [0]")
         return lengths
     # What is left shows when the graph runs.
     given = tf.size(lengths)
@@ -165,17 +165,17 @@ def sequence_length(
       tf.errors.InvalidArgumentError: seq_len_max is no integer.
     """
     if seq_len_max is not None:
-        return tf.cast(_tensors.integers(f"{function}: seq_len_max", seq_len_max), tf.int64)
+        return tf.cast(tensors.integers(f"{function}: seq_len_max", seq_len_max), tf.int64)
     if x.shape.rank == 0:
         return 0  # the op refuses such an x
-    steps = None if x.shape.rank is None else _tensors.known_dim(x, 0)
+    steps = None if x.shape.rank is None else tensors.known_dim(x, 0)
     return tf.shape(x, out_type=tf.int64)[0] if steps is None else steps
 
 
 def or_none(cotangent: tf.Tensor) -> tf.Tensor:
     """A cotangent, or what stands for one that is zeros."""
     if util.known_zero(cotangent):
-        return _tensors.none(cotangent.dtype)
+        return tensors.none(cotangent.dtype)
     return tf.convert_to_tensor(cotangent)
 
 

@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_blockrnn import _arguments as arguments
-from tf_blockrnn import _gradient_util as util
 from tf_blockrnn import _loader
-from tf_blockrnn import _signatures as signatures
+from tf_blockrnn._ops import arguments, signatures
+from tf_blockrnn._ops import gradient_util as util
 
 _ops = _loader.load()
 _GRAD = "BlockRNN>GRUBlockCellGrad"
@@ -54,7 +53,7 @@ def gru_block_cell(
 
     Example:
       >>> import tensorflow as tf
-      >>> from tf_blockrnn.gru_block_cell import gru_block_cell
+      >>> from tf_blockrnn._ops.gru_block_cell import gru_block_cell
       >>> step = gru_block_cell(
       ...     tf.ones([1, 2]), tf.fill([1, 2], 0.1), w_ru=tf.fill([4, 4], 0.5),
       ...     w_c=tf.fill([4, 2], 0.5), b_ru=tf.ones([4]), b_c=tf.zeros([2]))
@@ -139,10 +138,10 @@ def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]
     return signatures.gradients(op, found)
 
 
-tf.RegisterGradient("BlockRNN>GRUBlockCell")(gradient)
+util.register_gradient("BlockRNN>GRUBlockCell")(gradient)
 
 
-@tf.RegisterGradient(_GRAD)
+@util.register_gradient(_GRAD)
 def _second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
     """The gradient of the gradient, for second derivatives and forward mode: right, not fused."""
     return util.gradient_of_call(op, cotangents, _backward, without={"x", "b_ru", "b_c"})

@@ -6,12 +6,13 @@ options are wrong or not sufficient. OUT is replaced only after it has been writ
 Example:
   >>> import contextlib, tempfile
   >>> import numpy as np
-  >>> from tf_blockrnn import convert_cli, weights
+  >>> from tf_blockrnn._cli import convert
+  >>> from tf_blockrnn import weights
   >>> one = weights.DirectionWeights(np.ones([3, 5, 4], "f4"), np.ones([3, 4, 4], "f4"))
   >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
   >>> with contextlib.chdir(tempfile.mkdtemp()):
   ...     weights.to_npz(gru, "gru.npz")
-  ...     convert_cli.main(["gru.npz", "gru.npy", "--to", "cudnn"])
+  ...     convert.main(["gru.npz", "gru.npy", "--to", "cudnn"])
   gru.npz: gru: gru (reset after), 1 layer, one direction, I = 5, H = 4, float32
   array                shape      location
   layer 0 forward w_x  [3, 5, 4]  params[0:60]
@@ -33,7 +34,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tf_blockrnn._progress import Progress
+from tf_blockrnn._cli.progress import Progress
 from tf_blockrnn.weights import RecurrentWeights, _files
 from tf_blockrnn.weights._targets import TARGETS, Job, Written, arrays_of
 

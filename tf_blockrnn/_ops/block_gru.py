@@ -12,11 +12,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_blockrnn import _arguments as arguments
-from tf_blockrnn import _gradient_util as util
-from tf_blockrnn import _loader, _tensors
-from tf_blockrnn import _sequence_util as sequence_util
-from tf_blockrnn import _signatures as signatures
+from tf_blockrnn import _loader
+from tf_blockrnn._ops import arguments, sequence_util, signatures, tensors
+from tf_blockrnn._ops import gradient_util as util
 
 _ops = _loader.load()
 
@@ -54,14 +52,14 @@ def block_gru(
 
     Example:
       >>> import tensorflow as tf
-      >>> from tf_blockrnn.block_gru import block_gru
+      >>> from tf_blockrnn._ops.block_gru import block_gru
       >>> steps = block_gru(
       ...     tf.ones([3, 1, 2]), tf.fill([1, 2], 0.1), w_ru=tf.fill([4, 4], 0.5),
       ...     w_c=tf.fill([4, 2], 0.5), b_ru=tf.ones([4]), b_c=tf.zeros([2]), seq_len_max=1)
       >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f}")
       0.175991 0.000000
     """
-    x = _tensors.as_tensor(x, getattr(w_ru, "dtype", None))
+    x = tensors.as_tensor(x, getattr(w_ru, "dtype", None))
     length = sequence_util.sequence_length("block_gru", x, seq_len_max)
     return _ops.block_rnn_block_gru(
         seq_len_max=length,
@@ -147,7 +145,7 @@ def _add_direct(
 _backward = signatures.Backward("BlockRNN>BlockGRU", "BlockRNN>BlockGRUGrad", "_grad")
 
 
-@tf.RegisterGradient("BlockRNN>BlockGRU")
+@util.register_gradient("BlockRNN>BlockGRU")
 def _gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
     inputs, outputs = signatures.inputs_of(op), signatures.outputs_of(op)
     given = _backward.inputs(op, cotangents)

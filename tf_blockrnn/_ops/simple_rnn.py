@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from tf_blockrnn import _arguments as arguments
 from tf_blockrnn import _loader
-from tf_blockrnn import _second_derivatives as composed
-from tf_blockrnn import _sequence_util as util
+from tf_blockrnn._ops import arguments
+from tf_blockrnn._ops import second_derivatives as composed
+from tf_blockrnn._ops import sequence_util as util
 
 _ops = _loader.load()
 

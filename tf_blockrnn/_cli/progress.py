@@ -9,7 +9,7 @@ class Progress:
 
     Example:
       >>> import io
-      >>> from tf_blockrnn._progress import Progress
+      >>> from tf_blockrnn._cli.progress import Progress
       >>> stream = io.StringIO()
       >>> Progress("work", stream).show(0.5, "half done")
       >>> stream.getvalue()

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_blockrnn import _gradient_util as util
-from tf_blockrnn import _sequence_util as sequence_util
-from tf_blockrnn import _sequence_walk as walks
-from tf_blockrnn import _signatures as signatures
+from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops import sequence_util, signatures
+from tf_blockrnn._ops import sequence_walk as walks
 
 Attrs = Mapping[str, Any]  # of an op
 
@@ -319,7 +318,7 @@ def register(
     forward, backward = f"BlockRNN>{name}", f"BlockRNN>{name}Grad"
     call = signatures.Backward(forward, backward, "_grad")
 
-    @tf.RegisterGradient(forward)
+    @util.register_gradient(forward)
     def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         if "is_training" in call.forward.attrs:
             sequence_util.check_training(op)
@@ -334,7 +333,7 @@ def register(
         )
         return call.gradients(grads)
 
-    @tf.RegisterGradient(backward)
+    @util.register_gradient(backward)
     def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         attrs, no_gates = call.attrs(op), [None] * len(call.untaken)
         return util.gradient_of_call(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_blockrnn import _gradient_util as util
+from tf_blockrnn._ops import gradient_util as util
 
 
 class Order(NamedTuple):

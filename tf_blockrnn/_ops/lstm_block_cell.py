@@ -20,10 +20,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_blockrnn import _arguments as arguments
-from tf_blockrnn import _gradient_util as util
-from tf_blockrnn import _loader, _tensors
-from tf_blockrnn import _signatures as signatures
+from tf_blockrnn import _loader
+from tf_blockrnn._ops import arguments, signatures, tensors
+from tf_blockrnn._ops import gradient_util as util
 
 _ops = _loader.load()
 _GRAD = "BlockRNN>LSTMBlockCellGrad"
@@ -46,7 +45,7 @@ def peephole_weights(peepholes: Peepholes | None, x: tf.Tensor, w: tf.Tensor) ->
     if peepholes is not None:
         return peepholes
     typed = x if isinstance(x, (tf.Tensor, tf.Variable)) else w
-    unused = _tensors.none(tf.as_dtype(getattr(typed, "dtype", tf.float32)))
+    unused = tensors.none(tf.as_dtype(getattr(typed, "dtype", tf.float32)))
     return Peepholes(unused, unused, unused)
 
 
@@ -85,7 +84,7 @@ def lstm_block_cell(
 
     Example:
       >>> import tensorflow as tf
-      >>> from tf_blockrnn.lstm_block_cell import lstm_block_cell
+      >>> from tf_blockrnn._ops.lstm_block_cell import lstm_block_cell
       >>> tenth = tf.fill([1, 2], 0.1)
       >>> step = lstm_block_cell(
       ...     tf.ones([1, 2]), (tenth, tenth), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]))
@@ -258,10 +257,10 @@ def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]
     return signatures.gradients(op, grads)
 
 
-tf.RegisterGradient("BlockRNN>LSTMBlockCell")(gradient)
+util.register_gradient("BlockRNN>LSTMBlockCell")(gradient)
 
 
-@tf.RegisterGradient(_GRAD)
+@util.register_gradient(_GRAD)
 def _second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
     """The gradient of the gradient, for second derivatives and forward mode: right, not fused."""
     use_peephole = op.get_attr("use_peephole")

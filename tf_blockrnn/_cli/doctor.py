@@ -7,7 +7,8 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from tf_blockrnn import _loader, _report, raw_ops
+from tf_blockrnn import _loader, raw_ops
+from tf_blockrnn._cli import report
 
 
 def _sigmoid(value: np.ndarray) -> np.ndarray:
@@ -56,8 +57,8 @@ def _driver(version: str, built: str) -> str:
     """Whether the driver supports the major CUDA version of the build, as text.
 
     Example:
-      >>> from tf_blockrnn import _doctor
-      >>> _doctor._driver("13.1", built="13.0"), _doctor._driver("12.4", built="13.0")
+      >>> from tf_blockrnn._cli import doctor
+      >>> doctor._driver("13.1", built="13.0"), doctor._driver("12.4", built="13.0")
       ('of CUDA 13.1: ok', 'of CUDA 12.4: TOO OLD for CUDA 13: the ops fail on a GPU')
     """
     if not version:
@@ -97,9 +98,9 @@ def main(arguments: list[str]) -> int:
         return 2
     info = _loader.build_info()
     isa = info["cpu_isa"]
-    _report.show(
+    report.show(
         [
-            *_report.versions(),
+            *report.versions(),
             ("compiler", info["compiler"]),
             ("instruction set", isa or "none: no CPU engine can be opened"),
             ("available", ", ".join(info["cpu_isas_available"])),
@@ -110,9 +111,9 @@ def main(arguments: list[str]) -> int:
         difference = _difference_from_numpy()
     except tf.errors.OpError as error:
         # TensorFlow puts {{node names}} before the message.
-        _report.show([("GRUBlockCell", f"FAILED: {error.message.split('}} ')[-1]}")])
+        report.show([("GRUBlockCell", f"FAILED: {error.message.split('}} ')[-1]}")])
         return 1
     is_right = difference < _TOLERANCE
     verdict = "ok" if is_right else "WRONG"
-    _report.show([("GRUBlockCell", f"{verdict}: {difference:.1e} from NumPy")])
+    report.show([("GRUBlockCell", f"{verdict}: {difference:.1e} from NumPy")])
     return 0 if is_right and isa else 1

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tf_blockrnn import _tensors
+from tf_blockrnn._ops import tensors
 
 # AttributeError: of what TensorFlow takes for a tensor and is none; NotImplementedError: of what
 # Keras and TensorFlow have for a tensor whose elements are not known.
@@ -82,7 +82,7 @@ def in_own_names(gates: int | None = None, **tuples: str) -> Callable[[Callable]
                 fault = _fault(contract, args, kwargs)
                 if fault is None:
                     raise
-                raise _tensors.refusal(f"{function.__name__}: {fault}") from error
+                raise tensors.refusal(f"{function.__name__}: {fault}") from error
 
         return call
 
@@ -94,7 +94,7 @@ def _option(what: str, hint: str, value: Any) -> Any:
     if hint == "bool" and isinstance(value, (numbers.Integral, np.bool_)):
         return bool(value)
     if value is None or hint == "bool":
-        raise _tensors.refusal(f"{what} must be a {hint}, {_got(value)}")
+        raise tensors.refusal(f"{what} must be a {hint}, {_got(value)}")
     return value
 
 

@@ -21,11 +21,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_blockrnn import _arguments as arguments
-from tf_blockrnn import _loader, _tensors
-from tf_blockrnn import _second_derivatives as composed
-from tf_blockrnn import _sequence_util as util
-from tf_blockrnn.lstm_block_cell import Peepholes
+from tf_blockrnn import _loader
+from tf_blockrnn._ops import arguments, tensors
+from tf_blockrnn._ops import second_derivatives as composed
+from tf_blockrnn._ops import sequence_util as util
+from tf_blockrnn._ops.lstm_block_cell import Peepholes
 
 _ops = _loader.load()
 _LSTM_GATES, _GRU_GATES = 4, 3
@@ -140,10 +140,10 @@ def lstm(
 def _stacked(peepholes: Peepholes | None, dtype: tf.DType) -> tf.Tensor:
     """[3, H], as the op takes them."""
     if peepholes is None:
-        return _tensors.none(dtype)
+        return tensors.none(dtype)
     wci, wcf, wco = peepholes
     # As tensors: tf.stack takes no Keras variables.
-    return tf.stack([_tensors.as_tensor(weights, dtype) for weights in (wci, wcf, wco)])
+    return tf.stack([tensors.as_tensor(weights, dtype) for weights in (wci, wcf, wco)])
 
 
 def _in_order(array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
@@ -165,7 +165,7 @@ def _reset_before(
 
     if w_x is None:
         x = _in_order(x, -1, gate_order)
-        w_ru_x = w_c_x = _tensors.none(x.dtype)
+        w_ru_x = w_c_x = tensors.none(x.dtype)
     else:
         w_ru_x, w_c_x = gates(util.or_left_out("gru: w_x", w_x, 2, x.dtype))
     (w_ru_h, w_c_h), (b_ru, b_c) = gates(w_h), gates(b)

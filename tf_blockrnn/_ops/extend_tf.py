@@ -5,10 +5,9 @@ Kernels for TensorFlow's CudnnRNN ops on CPUs come with the library (cc/kernels/
 
 from __future__ import annotations
 
-import tensorflow as tf
-
-from tf_blockrnn.gru_block_cell import gradient as gru_block_cell_gradient
-from tf_blockrnn.lstm_block_cell import gradient as lstm_block_cell_gradient
+from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops.gru_block_cell import gradient as gru_block_cell_gradient
+from tf_blockrnn._ops.lstm_block_cell import gradient as lstm_block_cell_gradient
 
 _GRADIENTS = {
     "GRUBlockCell": gru_block_cell_gradient,
@@ -22,7 +21,4 @@ def extend() -> None:
     Called on import, unless TF_BLOCKRNN_EXTEND_TF=0. The gradients run this package's Grad ops.
     """
     for op, gradient in _GRADIENTS.items():
-        try:
-            tf.RegisterGradient(op)(gradient)
-        except KeyError:
-            pass  # there is one already: TensorFlow's, or another package's
+        util.register_gradient(op)(gradient)

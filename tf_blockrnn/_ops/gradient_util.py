@@ -10,8 +10,22 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context, record
 
-from tf_blockrnn import _signatures as signatures
-from tf_blockrnn import _tensors
+from tf_blockrnn._ops import signatures, tensors
+
+
+def register_gradient(op: str) -> Callable[[Callable], Callable]:
+    """Decorates the gradient of an op, unless the op has one.
+
+    It has one where another package registered it, and where this package was imported before in
+    this process: TensorFlow keeps the first, which does the same.
+    """
+
+    def decorate(gradient: Callable) -> Callable:
+        with contextlib.suppress(KeyError):
+            tf.RegisterGradient(op)(gradient)
+        return gradient
+
+    return decorate
 
 
 def known_zero(cotangent: tf.Tensor | None) -> bool:
@@ -92,7 +106,7 @@ def needed(op: tf.Operation, name: str) -> bool:
 
 def columns(matrix: tf.Tensor) -> int | tf.Tensor:
     """The number of columns; a number where it is known, so that slices have static shapes."""
-    return _tensors.dim(matrix, 1, 2)
+    return tensors.dim(matrix, 1, 2)
 
 
 def wide(tensor: tf.Tensor) -> tf.Tensor:
@@ -215,7 +229,7 @@ def counted(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
 
 def width(sequence: tf.Tensor) -> int | tf.Tensor:
     """The last dim; a number where it is known, so that slices have static shapes."""
-    return _tensors.dim(sequence, 2, 3)
+    return tensors.dim(sequence, 2, 3)
 
 
 def last_two(sequence: tf.Tensor) -> tf.Tensor:

@@ -15,8 +15,8 @@ def show(lines: Iterable[tuple[str, str]]) -> None:
     """Prints names and values.
 
     Example:
-      >>> from tf_blockrnn import _report
-      >>> _report.show([("compiler", "g++ 12")])
+      >>> from tf_blockrnn._cli import report
+      >>> report.show([("compiler", "g++ 12")])
       compiler         g++ 12
     """
     for name, value in lines:

@@ -41,8 +41,8 @@ def known_dim(tensor: tf.Tensor, axis: int) -> int | None:
 
     Example:
       >>> import tensorflow as tf
-      >>> from tf_blockrnn import _tensors
-      >>> _tensors.known_dim(tf.zeros([2, 3]), 1)
+      >>> from tf_blockrnn._ops import tensors
+      >>> tensors.known_dim(tf.zeros([2, 3]), 1)
       3
     """
     return tf.compat.dimension_value(tensor.shape[axis])

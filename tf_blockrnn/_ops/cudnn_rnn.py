@@ -28,7 +28,8 @@ import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
 
 from tf_blockrnn import _loader
-from tf_blockrnn import _signatures as signatures
+from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops import signatures
 
 _ops = _loader.load()
 
@@ -38,7 +39,7 @@ def _register(version: str, backprop: Callable) -> None:
     forward = f"BlockRNN>CudnnRNN{version}"
     call = signatures.Backward(forward, f"BlockRNN>CudnnRNNBackprop{version}", "_backprop")
 
-    @tf.RegisterGradient(forward)
+    @util.register_gradient(forward)
     def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         if not op.get_attr("is_training"):
             raise ValueError(f"{op.type}: for a gradient is_training must be set to True")

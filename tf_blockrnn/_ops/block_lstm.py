@@ -15,12 +15,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tf_blockrnn import _arguments as arguments
-from tf_blockrnn import _gradient_util as util
-from tf_blockrnn import _loader, _tensors
-from tf_blockrnn import _sequence_util as sequence_util
-from tf_blockrnn import _signatures as signatures
-from tf_blockrnn.lstm_block_cell import TUPLES, Peepholes, peephole_weights
+from tf_blockrnn import _loader
+from tf_blockrnn._ops import arguments, sequence_util, signatures, tensors
+from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops.lstm_block_cell import TUPLES, Peepholes, peephole_weights
 
 _ops = _loader.load()
 
@@ -62,7 +60,7 @@ def block_lstm(
 
     Example:
       >>> import tensorflow as tf
-      >>> from tf_blockrnn.block_lstm import block_lstm
+      >>> from tf_blockrnn._ops.block_lstm import block_lstm
       >>> tenth = tf.fill([1, 2], 0.1)
       >>> steps = block_lstm(
       ...     tf.ones([3, 1, 2]), (tenth, tenth), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]),
@@ -70,7 +68,7 @@ def block_lstm(
       >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f} {steps.h[2, 0, 0]:.6f}")
       0.448484 0.709648 0.000000
     """
-    x = _tensors.as_tensor(x, getattr(w, "dtype", None))
+    x = tensors.as_tensor(x, getattr(w, "dtype", None))
     cs_prev, h_prev = state
     wci, wcf, wco = peephole_weights(peepholes, x, w)
     return _ops.block_rnn_block_lstm(
@@ -125,14 +123,14 @@ def block_lstm_v2(
 
     Example:
       >>> import tensorflow as tf
-      >>> from tf_blockrnn.block_lstm import block_lstm_v2
+      >>> from tf_blockrnn._ops.block_lstm import block_lstm_v2
       >>> zero = tf.zeros([1, 2])
       >>> steps = block_lstm_v2(
       ...     tf.ones([3, 1, 2]), (zero, zero), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]))
       >>> steps.h.shape
       TensorShape([3, 1, 2])
     """
-    x = _tensors.as_tensor(x, getattr(w, "dtype", None))
+    x = tensors.as_tensor(x, getattr(w, "dtype", None))
     cs_prev, h_prev = state
     wci, wcf, wco = peephole_weights(peepholes, x, w)
     return _ops.block_rnn_block_lstmv2(
@@ -247,7 +245,7 @@ def _register(forward: str, run: Callable[..., NamedTuple], v2: bool) -> None:
     """Registers the gradient of one of the two ops; `run` is its gradient op."""
     backward = signatures.Backward(forward, forward.replace("LSTM", "LSTMGrad"), "_grad")
 
-    @tf.RegisterGradient(forward)
+    @util.register_gradient(forward)
     def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         inputs, outputs = signatures.inputs_of(op), signatures.outputs_of(op)
         own = signatures.outputs_of(op, cotangents)

@@ -1,0 +1,1 @@
+"""The verbs of `python -m tf_blockrnn`."""

@@ -1,0 +1,1 @@
+"""The public functions of the ops, their gradients, and what these share."""
