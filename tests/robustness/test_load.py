@@ -180,23 +180,26 @@ def check(package):
     for cell in (package.raw_ops.GRUBlockCell, tf.raw_ops.GRUBlockCell):
         print(*[np.frombuffer(each, np.float32).sum() for each in taped(cell)()])
     x, w, b = tf.ones([2, 3, 4]), tf.fill([7, 12], 0.1), tf.zeros([12])
-    functions = [
-        lambda w: package.block_lstm(x, w, b).h,
+    twice = [
         lambda w: package.lstm_block_cell(x[0], w, b, state_prev=(x[0, :, :3], x[0, :, :3])).h,
-        lambda w: package.block_gru(x, w[:, :6], w[:, 6:9], b[:6], b[:3]).h,
         lambda w: package.lstm(x, w[:4], w[4:], b)[0],
         lambda w: package.gru(x, w[:4, :9], w[4:, :9], b[:9])[0],
         lambda w: package.simple_rnn(x, w[:4, :3], w[4:, :3], b[:3])[0],
     ]
-    for function in functions:
-        with tf.GradientTape() as outer:
-            outer.watch(w)
-            with tf.GradientTape() as tape:
-                tape.watch(w)
+    once = [
+        lambda w: package.block_lstm(x, w, b).h,
+        lambda w: package.block_gru(x, w[:, :6], w[:, 6:9], b[:6], b[:3]).h,
+    ]
+    for function in (*once, *twice):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(w)
+            with tf.GradientTape() as inner:
+                inner.watch(w)
                 total = tf.reduce_sum(function(w))
-            first = tape.gradient(total, w)
-            norm = tf.reduce_sum(first**2)
-        print(float(norm), float(tf.reduce_sum(outer.gradient(norm, w))))
+            norm = tf.reduce_sum(inner.gradient(total, w) ** 2)
+        print(float(norm))
+        if function in twice:
+            print(float(tf.reduce_sum(tape.gradient(norm, w))))
 """
 _IMPORTED_AGAIN = """
 import tf_blockrnn as old
@@ -242,5 +245,5 @@ def test_the_package_can_be_imported_again(tfb):
             _IMPORT_BREAKS_OFF,
         )
     )
-    assert len(want.split()) == 24 and "nan" not in want
+    assert len(want.split()) == 22 and "nan" not in want
     assert got == [want, want]
