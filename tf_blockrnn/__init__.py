@@ -89,8 +89,12 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> _Any:
+def _lazy(name: str) -> _Any:
     if name in _LAZY:
         module = _importlib.import_module(f"tf_blockrnn.{_LAZY[name]}")
         return module if name == _LAZY[name] else getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if not _TYPE_CHECKING:  # to a type checker it would mean that every name is there
+    __getattr__ = _lazy

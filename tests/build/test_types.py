@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -24,7 +25,7 @@ layer = layers.LSTM(4)
 weights.from_npz("weights.npz")
 """
 _WRONG = {
-    'tf_blockrnn.lstm(1, 2, 3, 4, forget_biass=1.0)': 'Unexpected keyword argument "forget_biass"',
+    "tf_blockrnn.lstm(1, 2, 3, 4, forget_biass=1.0)": 'Unexpected keyword argument "forget_biass"',
     "tf_blockrnn.lstm(x, w, w, b, go_backwards='no')": "go_backwards",
     "tf_blockrnn.lstm_block_cell(x, w, b)": 'Missing named argument "state_prev"',
     "state.c": '"LSTMState" has no attribute "c"',
@@ -41,7 +42,7 @@ def test_a_users_program_type_checks(tmp_path):
     result = subprocess.run(
         [sys.executable, "-m", "mypy", "--ignore-missing-imports", "--follow-imports=silent"]
         + ["--no-incremental", "--cache-dir", str(tmp_path / "cache"), str(program)],
-        env={"MYPYPATH": str(ROOT), "PATH": ""},
+        env={**os.environ, "MYPYPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=300,
