@@ -14,7 +14,7 @@ Example:
 
 import importlib as _importlib
 import os as _os
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import TYPE_CHECKING
 from typing import Any as _Any
 
 from tf_blockrnn import _loader
@@ -59,7 +59,7 @@ _LAZY = {
     "restore_model": "convert",
     "weights": "weights",
 }
-if _TYPE_CHECKING:
+if TYPE_CHECKING:
     from tf_blockrnn import layers, weights
     from tf_blockrnn.convert import convert_model, restore_model
 
@@ -96,5 +96,5 @@ def _lazy(name: str) -> _Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-if not _TYPE_CHECKING:  # to a type checker it would mean that every name is there
+if not TYPE_CHECKING:  # to a type checker it would mean that every name is there
     __getattr__ = _lazy
