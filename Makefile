@@ -97,7 +97,7 @@ dev: $(ENVIRONMENT)
 	$(PYTHON) tools/cpp_tests.py dev --isa "$(ISA)" --types "$(TYPES)" --family "$(FAMILY)"
 
 demo: build
-	$(PYTHON) -m tf_blockrnn demo $(ARGS)
+	PYTHONPATH=. $(PYTHON) examples/demo.py $(ARGS)
 
 bench: build $(PEERS)
 	$(PYTHON) -m tf_blockrnn bench $(ARGS)

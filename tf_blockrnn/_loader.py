@@ -22,6 +22,15 @@ _lock = threading.Lock()
 _ops: ModuleType | None = None
 
 
+def import_error(message: str) -> ImportError:
+    """The error that an import of the package raises.
+
+    It carries the package's name: `python -m tf_blockrnn` then prints the message in one line and
+    no traceback, as runpy does for a package that cannot be found.
+    """
+    return ImportError(message, name="tf_blockrnn")
+
+
 def _how_to_build() -> str:
     return (
         f"In a checkout of tf_blockrnn run `make build PYTHON={sys.executable}` and use it from "
@@ -41,23 +50,15 @@ def _minor(version: str) -> str:
 
 def _read_build_info() -> dict[str, Any]:
     if not _BUILD_INFO.exists() or not _OPS_LIBRARY.exists():
-        raise ImportError(f"tf_blockrnn has no built libraries in {_FOLDER}. {_how_to_build()}")
+        raise import_error(f"tf_blockrnn has no built libraries in {_FOLDER}. {_how_to_build()}")
     return json.loads(_BUILD_INFO.read_text(encoding="utf-8"))
-
-
-def built_for() -> str:
-    """The TensorFlow that the build says it is for, "" where it says nothing."""
-    try:
-        return json.loads(_BUILD_INFO.read_text(encoding="utf-8"))["tensorflow"]
-    except (OSError, ValueError, KeyError):
-        return ""
 
 
 def _check_tensorflow(version: str) -> None:
     """Refuses before anything is loaded: C++ of another minor version crashes rather than fails."""
     wanted = _read_build_info()["tensorflow"]
     if _minor(wanted) != _minor(version):
-        raise ImportError(
+        raise import_error(
             f"tf_blockrnn was built for TensorFlow {wanted}, but this is TensorFlow "
             f"{version}. {_how_to_build()}"
         )
@@ -74,15 +75,24 @@ def _hide_from_autograph(ops: ModuleType) -> None:
             function.autograph_info__ = {}
 
 
+def _tensorflow() -> ModuleType:
+    try:
+        import tensorflow
+    except Exception as error:  # an incompatible one raises other errors than ImportError, too
+        raise import_error(
+            f"tf_blockrnn cannot import TensorFlow: {type(error).__name__}: {error}"
+        ) from error
+    return tensorflow
+
+
 def load() -> ModuleType:
     """Gives the module of generated op functions; loads the library on the first call.
 
     Raises:
-      ImportError: nothing is built, or it was built for another TensorFlow.
+      ImportError: TensorFlow cannot be imported, nothing is built, or it was built for another
+        TensorFlow.
     """
-    # Not above: the doctor asks for the build's facts where TensorFlow cannot be imported, too.
-    import tensorflow as tf
-
+    tf = _tensorflow()
     global _ops
     with _lock:
         if _ops is None:
@@ -90,7 +100,7 @@ def load() -> ModuleType:
             try:
                 _ops = tf.load_op_library(str(_OPS_LIBRARY))
             except tf.errors.OpError as error:
-                raise ImportError(
+                raise import_error(
                     f"TensorFlow {tf.__version__} cannot load {_OPS_LIBRARY}: {error.message} "
                     f"{_how_to_build()}"
                 ) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import io
 import re
@@ -9,16 +10,15 @@ import re
 import numpy as np
 import pytest
 from helpers import tolerances
-from helpers.children import run_python
+from helpers.children import ROOT, run_python
 
 UNITS = 64
 
 
 @pytest.fixture(scope="module")
 def demo(tfb):
-    from tf_blockrnn import demo
-
-    return demo
+    del tfb
+    return importlib.import_module("examples.demo")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def bits_of_frequencies(text):
 def short_run(demo, bits_of_frequencies, tmp_path_factory):
     """The command as a person gives it, with fewer steps; its process and its plot."""
     plot = tmp_path_factory.mktemp("demo") / "plot.png"
-    command = ["-m", "tf_blockrnn", "demo", "--steps", "200", "--seconds", "60"]
+    command = [str(ROOT / "examples" / "demo.py"), "--steps", "200", "--seconds", "60"]
     command += ["--units", str(UNITS), "--goal", str(bits_of_frequencies), "--out", str(plot)]
     return run_python(command, timeout=300), plot
 

@@ -14,7 +14,6 @@ FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 _RECORD = "a record of named values, which other names' examples return or take"
 # Public modules and names without an example, each with the reason. A module covers its names.
 WITHOUT = {
-    "tf_blockrnn._ops.sequences.LSTMState": _RECORD,
     "tf_blockrnn.weights.tf1.TF1Cell": _RECORD,
     # Used by other modules of the package alone, and by name no part of the documented interface.
     "tf_blockrnn.weights.onnx.from_layer": "internal: from_onnx after its checks",

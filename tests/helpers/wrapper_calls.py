@@ -48,24 +48,22 @@ def refused(message):
     return pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(message))
 
 
+def state_name(name):
+    return "state_prev" if name in CELLS else "initial_state"
+
+
 def block_arguments(name):
     arguments = {"x": some(B, IN) if name in CELLS else some(T, B, IN)}
     if "gru" in name:
         weights = {"w_ru": some(IN + H, 2 * H), "w_c": some(IN + H, H)}
-        return {
-            **arguments,
-            "h_prev": some(B, H),
-            **weights,
-            "b_ru": some(2 * H),
-            "b_c": some(H),
-        }
+        biases = {"b_ru": some(2 * H), "b_c": some(H)}
+        return {**arguments, **weights, **biases, state_name(name): some(B, H)}
     weights = {"w": some(IN + H, 4 * H), "b": some(4 * H)}
-    return {**arguments, "state": (some(B, H), some(B, H)), **weights}
+    return {**arguments, **weights, state_name(name): (some(B, H), some(B, H))}
 
 
 def block_call(tfb, name, **changed):
-    function = getattr(getattr(tfb, name.removesuffix("_v2")), name)
-    return function(**{**block_arguments(name), **changed})
+    return getattr(tfb, name)(**{**block_arguments(name), **changed})
 
 
 def as_keras(tensors):

@@ -17,6 +17,7 @@ from helpers.wrapper_calls import (
     block_call,
     refused,
     some,
+    state_name,
 )
 
 
@@ -54,14 +55,15 @@ def test_whatever_x_is_given_as(tfb, name):
         graph = tf.function(_block_of(tfb, name, given))
         np.testing.assert_array_equal(graph(), want)
     for scalar in (1.0, some()):
-        with refused("x must have shape [T, B, I], got []"):
+        with refused(f"{name}: x must have 3 dims, [T, B, I], got shape []"):
             _block(tfb, name, scalar)
 
 
 @cells_too
 def test_none_is_no_tensor_of_a_block(tfb, name):
     for argument in block_arguments(name):
-        if argument != "state":
+        is_tuple = argument == state_name(name) and "lstm" in name
+        if not is_tuple and argument != "initial_state":
             message = f"{name}: {argument} must be a tensor, got None"
             with refused(message):
                 block_call(tfb, name, **{argument: None})
@@ -72,10 +74,11 @@ def test_none_is_no_tensor_of_a_block(tfb, name):
 
 @with_tuples
 @pytest.mark.parametrize(
-    "argument,parts,count", [("state", "cs_prev, h_prev", 2), ("peepholes", "wci, wcf, wco", 3)]
+    "argument,parts,count", [("state", "h, cs", 2), ("peepholes", "wci, wcf, wco", 3)]
 )
 def test_tuples_of_a_block(tfb, name, argument, parts, count):
     sizes = (B, H) if argument == "state" else (H,)
+    argument = state_name(name) if argument == "state" else argument
     for wrong in (0, 1, count + 1):
         with refused(f"{name}: {argument} must be ({parts}), got {wrong} of them"):
             block_call(tfb, name, **{argument: [some(*sizes)] * wrong})
@@ -83,7 +86,7 @@ def test_tuples_of_a_block(tfb, name, argument, parts, count):
         block_call(tfb, name, **{argument: 0.0})
     with refused(f"{name}: {argument}[0] must be a tensor, got None"):
         block_call(tfb, name, **{argument: (None,) * count})
-    if argument == "state":
+    if argument == "state_prev":
         with refused(f"{name}: {argument} must be ({parts}), got None"):
             block_call(tfb, name, **{argument: None})
 
@@ -96,7 +99,8 @@ def test_tensors_that_do_not_fit_a_block(tfb, name):
     weights, bias = ("w_c", "b_c") if "gru" in name else ("w", "b")
     with refused(f"{name}: {weights} must be a dense tensor, got a SparseTensor"):
         block_call(tfb, name, **{weights: tf.sparse.from_dense(some(IN + H, H))})
-    with refused(f"{name}: {bias} must be of type float32, as x is, got float64"):
+    first = "w_ru" if "gru" in name else "w"
+    with refused(f"{name}: {bias} must be of type float32, as {first} is, got float64"):
         block_call(tfb, name, **{bias: tf.zeros([H], tf.float64)})
 
 
@@ -114,7 +118,60 @@ def test_every_tensor_of_a_block_may_be_a_variable_of_keras(tfb, name):
 @with_tuples
 def test_weights_of_a_block_without_peepholes_take_the_type_of_x(tfb, name):
     weights = {
-        k: v.numpy().astype(np.float64) for k, v in block_arguments(name).items() if k in "wb"
+        k: v.numpy().astype(np.float64) for k, v in block_arguments(name).items() if k in ("w", "b")
     }
     want = block_call(tfb, name).h
     np.testing.assert_array_equal(block_call(tfb, name, **weights).h, want)
+
+
+@cells_too
+def test_a_wrong_shape_is_put_on_its_argument(tfb, name):
+    weights, bias = ("w_c", "b_c") if "gru" in name else ("w", "b")
+    form, size = ("H", H) if "gru" in name else ("4H", 4 * H)
+    with refused(f"{name}: {bias} must have shape [{form}] = [{size}], got shape [3]"):
+        block_call(tfb, name, **{bias: some(3)})
+    x = block_arguments(name)["x"]
+    with refused(f"{name}: x must have shape [") as error:
+        block_call(tfb, name, x=tf.concat([x, x], axis=-1))
+    assert f", {IN}], got shape [" in str(error.value), weights
+
+
+@with_tuples
+def test_the_state_is_h_and_cs(tfb, name):
+    """As in lstm, and as TensorFlow's ops do not have it: equal shapes would hide it."""
+    h, cs = some(B, H), some(B, H) * 7
+    state = tfb.LSTMState(h=h, cs=cs)
+    got = block_call(tfb, name, **{state_name(name): state})
+    np.testing.assert_array_equal(block_call(tfb, name, **{state_name(name): (h, cs)}).h, got.h)
+    ops = {"block_lstm": "BlockLSTM", "block_lstm_v2": "BlockLSTMV2"}
+    given = block_arguments(name)
+    del given[state_name(name)]
+    none = {f"wc{gate}": tf.zeros([0]) for gate in "ifo"}
+    options = {"cell_clip": 0.0, **({} if name == "block_lstm_v2" else {"forget_bias": 0.0})}
+    options |= {} if name in CELLS else {"seq_len_max": tf.constant(T, tf.int64)}
+    raw = getattr(tfb.raw_ops, ops.get(name, "LSTMBlockCell"))
+    want = raw(**given, **none, **options, h_prev=h, cs_prev=cs)
+    for mine, expected in zip(got, want, strict=True):
+        np.testing.assert_array_equal(mine, expected)
+    assert got._fields == want._fields
+
+
+@with_tuples
+def test_calls_in_the_order_of_tensorflow_are_refused(tfb, name):
+    """The state was (cs, h) and came after x, or by the name of state."""
+    given = block_arguments(name)
+    state = given.pop(state_name(name))
+    with pytest.raises(TypeError, match="positional"):
+        getattr(tfb, name)(given["x"], state, given["w"], given["b"])
+    with pytest.raises(TypeError, match="state"):
+        getattr(tfb, name)(**given, state=state)
+
+
+@all_block_functions
+def test_without_a_state_a_block_starts_from_zeros(tfb, name):
+    given = block_arguments(name)
+    zeros = tf.nest.map_structure(tf.zeros_like, given.pop("initial_state"))
+    want = getattr(tfb, name)(**given, initial_state=zeros)
+    for graph in (False, True):
+        function = tf.function(getattr(tfb, name)) if graph else getattr(tfb, name)
+        np.testing.assert_array_equal(function(**given).h, want.h)

@@ -22,6 +22,7 @@ from helpers.wrapper_calls import (
     sequence_arguments,
     sequence_call,
     some,
+    state_name,
 )
 
 all_functions = pytest.mark.parametrize("name", GATES)
@@ -29,12 +30,13 @@ all_functions = pytest.mark.parametrize("name", GATES)
 
 WRONG_SHAPES = [
     ("lstm", "w_h", [4, 15], "must have shape [P, 4H] = [4, ?], got shape [4, 15]"),
-    ("lstm", "w_x", [6, 16], "must have shape [I, 4H] = [5, 16], got shape [6, 16]"),
+    ("lstm", "x", [2, 3, 6], "must have shape [B, T, I] = [2, 3, 5], got shape [2, 3, 6]"),
+    ("gru", "x", [2, 3, 6], "must have shape [B, T, I] = [2, 3, 5], got shape [2, 3, 6]"),
+    ("simple_rnn", "x", [2, 3, 6], "must have shape [B, T, I] = [2, 3, 5], got shape [2, 3, 6]"),
     ("lstm", "b", [15], "must have shape [4H] = [16], got shape [15]"),
     ("lstm", "x", [2, 5], "must have 3 dims, got shape [2, 5]"),
     ("lstm", "w_p", [3, 4], "must have shape [P, H] = [4, 4], got shape [3, 4]"),
     ("lstm", "recurrent_dropout", [2, 4], "must have 3 dims, got shape [2, 4]"),
-    ("gru", "w_x", [6, 12], "must have shape [I, 3H] = [5, 12], got shape [6, 12]"),
     ("gru", "w_x", [5, 11], "must have shape [I, 3H] = [5, 12], got shape [5, 11]"),
     ("gru", "w_h", [4, 11], "must have shape [H, 3H] = [4, 12], got shape [4, 11]"),
     ("gru", "b_x", [9], "must have shape [3H] = [12], got shape [9]"),
@@ -42,7 +44,6 @@ WRONG_SHAPES = [
     ("gru", "b_h", [9], "must have shape [3H] = [12], got shape [9]"),
     ("gru", "initial_state", [2, 5], "must have shape [B, H] = [2, 4], got shape [2, 5]"),
     ("simple_rnn", "w_h", [4, 3], "must have shape [H, H] = [4, 4], got shape [4, 3]"),
-    ("simple_rnn", "w_x", [6, 4], "must have shape [I, H] = [5, 4], got shape [6, 4]"),
     ("simple_rnn", "b", [3], "must have shape [H] = [4], got shape [3]"),
 ]
 
@@ -213,11 +214,14 @@ def test_none_is_no_tensor(tfb, name):
             sequence_call(tfb, name, **{argument: [None, None]})
 
 
-def test_what_has_no_elements_to_list_is_no_tuple(tfb):
-    symbolic = keras.KerasTensor((2, 5))
-    for argument in ("initial_state", "peepholes"):
-        with refused(f"lstm: {argument} must be ("):
-            sequence_call(tfb, "lstm", **{argument: symbolic})
+@all_functions
+def test_a_symbolic_tensor_of_keras_gets_the_help_of_keras(tfb, name):
+    """Which says to put the call into a layer."""
+    symbolic = keras.KerasTensor((B, T, IN))
+    arguments = ["x", "w_h", "initial_state", "mask"]
+    for argument in arguments + (["peepholes"] if name == "lstm" else []):
+        with pytest.raises(ValueError, match="You can only use it as input to a Keras layer"):
+            sequence_call(tfb, name, **{argument: symbolic})
 
 
 @pytest.mark.parametrize("value", [np.array(["urc", "ruc"]), tf.zeros([], tf.int8), None], ids=str)
@@ -233,12 +237,12 @@ def test_what_is_no_string_is_no_choice(tfb, value):
 def test_what_is_no_number_is_named(tfb, name, value):
     with refused(f"{name}: w_h must be"):
         sequence_call(tfb, name, w_h=value)
-    cell = {"h_prev": tf.ones([2, 5]), "w_ru": tf.ones([9, 10]), "w_c": tf.ones([9, 5])}
+    cell = {"state_prev": tf.ones([2, 5]), "w_ru": tf.ones([9, 10]), "w_c": tf.ones([9, 5])}
     biases = {"b_ru": tf.ones([10]), "b_c": tf.ones([5])}
     for argument in ("x", *cell):
         given = {"x": tf.ones([2, 4]), **cell, **biases, argument: value}
         with refused(f"gru_block_cell: {argument} must be a tensor of type float32, got a value"):
-            tfb.gru_block_cell.gru_block_cell(**given)
+            tfb.gru_block_cell(**given)
 
 
 @pytest.mark.parametrize("argument,count", [("initial_state", 2), ("peepholes", 3)])
@@ -300,7 +304,9 @@ def test_none_is_no_clip(tfb):
         _, state = sequence_call(tfb, "lstm", initial_state=(large, large), forget_bias=9.0, **clip)
         yield state.cs
         for name in ("lstm_block_cell", "block_lstm", "block_lstm_v2"):
-            yield block_call(tfb, name, state=(large, large), **clip).cs
+            state = {state_name(name): (large, large)}
+            bias = {} if name == "block_lstm_v2" else {"forget_bias": 1.0}
+            yield block_call(tfb, name, **state, **bias, **clip).cs
 
     for none, zero, one in zip(
         states(cell_clip=None), states(cell_clip=0.0), states(cell_clip=1.0), strict=True

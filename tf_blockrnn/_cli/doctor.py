@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import importlib
+import platform
 import sys
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import _loader, raw_ops
-from tf_blockrnn._cli import report
+from tf_blockrnn._version import VERSION
+
+
+def _show(lines: Iterable[tuple[str, str]]) -> None:
+    for name, value in lines:
+        print(f"{name:<16} {value}")
+
+
+def _version(module: str) -> str:
+    try:
+        return importlib.import_module(module).__version__
+    except Exception as error:  # a broken package raises anything
+        return f"FAILED: {type(error).__name__}: {error}"
+
+
+def _versions(built_for: str) -> list[tuple[str, str]]:
+    """The installed versions, and the TensorFlow that the libraries were built for."""
+    return [
+        ("tf_blockrnn", VERSION),
+        ("Python", f"{platform.python_version()} at {sys.executable}"),
+        ("TensorFlow", f"{tf.__version__}, built for {built_for}"),
+        ("Keras, NumPy", f"{_version('keras')}, {np.__version__}"),
+    ]
 
 
 def _sigmoid(value: np.ndarray) -> np.ndarray:
@@ -98,9 +123,9 @@ def main(arguments: list[str]) -> int:
         return 2
     info = _loader.build_info()
     isa = info["cpu_isa"]
-    report.show(
+    _show(
         [
-            *report.versions(),
+            *_versions(info["tensorflow"]),
             ("compiler", info["compiler"]),
             ("instruction set", isa or "none: no CPU engine can be opened"),
             ("available", ", ".join(info["cpu_isas_available"])),
@@ -111,9 +136,9 @@ def main(arguments: list[str]) -> int:
         difference = _difference_from_numpy()
     except tf.errors.OpError as error:
         # TensorFlow puts {{node names}} before the message.
-        report.show([("GRUBlockCell", f"FAILED: {error.message.split('}} ')[-1]}")])
+        _show([("GRUBlockCell", f"FAILED: {error.message.split('}} ')[-1]}")])
         return 1
     is_right = difference < _TOLERANCE
     verdict = "ok" if is_right else "WRONG"
-    report.show([("GRUBlockCell", f"{verdict}: {difference:.1e} from NumPy")])
+    _show([("GRUBlockCell", f"{verdict}: {difference:.1e} from NumPy")])
     return 0 if is_right and isa else 1

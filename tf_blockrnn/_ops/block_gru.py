@@ -13,63 +13,77 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import arguments, sequence_util, signatures, tensors
+from tf_blockrnn._ops import arguments, sequence_util, signatures
 from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops.types import GRUOutputs
 
 _ops = _loader.load()
 
 
-@arguments.in_own_names()
+@arguments.checked(
+    {
+        "w_ru": "I+H 2H",
+        "w_c": "I+H H",
+        "b_ru": "2H",
+        "b_c": "H",
+        "x": "T B I",
+        "initial_state?": "B H",
+    }
+)
 def block_gru(
     x: tf.Tensor,
-    h_prev: tf.Tensor,
     w_ru: tf.Tensor,
     w_c: tf.Tensor,
     b_ru: tf.Tensor,
     b_c: tf.Tensor,
     *,
+    initial_state: tf.Tensor | None = None,
     seq_len_max: int | tf.Tensor | None = None,
     name: str | None = None,
-) -> NamedTuple:
+) -> GRUOutputs:
     """Computes a GRU over a sequence (Cho et al. 2014, arXiv:1406.1078), differentiable throughout.
 
     Args:
       x: input, [T, B, I]; half, bfloat16, float32 or float64, as all others.
-      h_prev: state before the first step, [B, H].
-      w_ru: weights of the gates r, u, [I+H, 2H]; the rows of x first, then those of h_prev.
+      w_ru: weights of the gates r, u, [I+H, 2H]; the rows of x first, then those of the state.
       w_c: weights of the candidate, [I+H, H].
       b_ru: biases of the gates r, u, [2H].
       b_c: bias of the candidate, [H].
+      initial_state: state before the first step, [B, H]; zeros when None.
       seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
       name: of the op in a graph.
 
     Returns:
-      A namedtuple (r, u, c, h), each [T, B, H]: reset gate, update gate, candidate, state.
+      GRUOutputs(r, u, c, h), each [T, B, H]: reset gate, update gate, candidate, state.
 
     Raises:
       tf.errors.InvalidArgumentError: a shape or type does not fit (ValueError while a graph is
         built), or seq_len_max is not in 0..T or not an integer.
 
     Example:
-      >>> import tensorflow as tf
-      >>> from tf_blockrnn._ops.block_gru import block_gru
-      >>> steps = block_gru(
-      ...     tf.ones([3, 1, 2]), tf.fill([1, 2], 0.1), w_ru=tf.fill([4, 4], 0.5),
-      ...     w_c=tf.fill([4, 2], 0.5), b_ru=tf.ones([4]), b_c=tf.zeros([2]), seq_len_max=1)
+      >>> import tensorflow as tf, tf_blockrnn
+      >>> steps = tf_blockrnn.block_gru(
+      ...     tf.ones([3, 1, 2]), w_ru=tf.fill([4, 4], 0.5), w_c=tf.fill([4, 2], 0.5),
+      ...     b_ru=tf.ones([4]), b_c=tf.zeros([2]), initial_state=tf.fill([1, 2], 0.1),
+      ...     seq_len_max=1)
       >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f}")
       0.175991 0.000000
     """
-    x = tensors.as_tensor(x, getattr(w_ru, "dtype", None))
-    length = sequence_util.sequence_length("block_gru", x, seq_len_max)
-    return _ops.block_rnn_block_gru(
-        seq_len_max=length,
-        x=x,
-        h_prev=h_prev,
-        w_ru=w_ru,
-        w_c=w_c,
-        b_ru=b_ru,
-        b_c=b_c,
-        name=name,
+    x, w_c = sequence_util.inputs(x, w_c, w_ru, b_ru, b_c, initial_state)
+    if initial_state is None:
+        units = sequence_util.dim("block_gru: w_c", w_c, 1, 2)
+        initial_state = sequence_util.zero_state("block_gru", x, True, units)
+    return GRUOutputs._make(
+        _ops.block_rnn_block_gru(
+            seq_len_max=sequence_util.sequence_length("block_gru", x, seq_len_max),
+            x=x,
+            h_prev=initial_state,
+            w_ru=w_ru,
+            w_c=w_c,
+            b_ru=b_ru,
+            b_c=b_c,
+            name=name,
+        )
     )
 
 

@@ -16,33 +16,58 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import arguments, sequence_util, signatures, tensors
+from tf_blockrnn._ops import arguments, sequence_util, signatures
 from tf_blockrnn._ops import gradient_util as util
-from tf_blockrnn._ops.lstm_block_cell import TUPLES, Peepholes, peephole_weights
+from tf_blockrnn._ops.lstm_block_cell import PEEPHOLES, STATE, peepholes_or_none
+from tf_blockrnn._ops.types import LSTMOutputs
 
 _ops = _loader.load()
 
 
-@arguments.in_own_names(**TUPLES)
+_SHAPES = {
+    "w": "I+H 4H",
+    "b": "4H",
+    "x": "T B I",
+    "initial_state?": STATE,
+    "peepholes?": PEEPHOLES,
+}
+
+
+def _initial_state(
+    function: str, x: tf.Tensor, w: tf.Tensor, given: tuple[tf.Tensor, tf.Tensor] | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """(h, cs) before the first step."""
+    if given is not None:
+        return given
+    units = sequence_util.dim(f"{function}: w", w, 1, 2) // 4
+    zeros = sequence_util.zero_state(function, x, True, units)
+    return zeros, zeros
+
+
+@arguments.checked(_SHAPES, floats=("forget_bias",))
 def block_lstm(
     x: tf.Tensor,
-    state: tuple[tf.Tensor, tf.Tensor],
     w: tf.Tensor,
     b: tf.Tensor,
-    peepholes: Peepholes | None = None,
     *,
+    initial_state: tuple[tf.Tensor, tf.Tensor] | None = None,
+    peepholes: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None = None,
     seq_len_max: int | tf.Tensor | None = None,
-    forget_bias: float = 1.0,
-    cell_clip: float | None = 3.0,
+    forget_bias: float = 0.0,
+    cell_clip: float | None = None,
     name: str | None = None,
-) -> NamedTuple:
+) -> LSTMOutputs:
     """Computes an LSTM over a sequence (arXiv:1409.2329), differentiable in all inputs.
+
+    The state is (h, cs), as in `lstm`. TensorFlow's op has the other order, a forget bias of 1 and
+    a clip of 3: `raw_ops.BlockLSTM` has its defaults.
 
     Args:
       x: input, [T, B, I]; half, bfloat16, float32 or float64, as all others.
-      state: (cs_prev, h_prev), cell state and output before the first step, each [B, H].
-      w: weights, [I+H, 4H]; the rows of x first, then those of h_prev; columns i, ci, f, o.
+      w: weights, [I+H, 4H]; the rows of x first, then those of h; columns i, ci, f, o.
       b: biases, [4H], in the order of w.
+      initial_state: LSTMState or a tuple (h, cs): output and cell state before the first step, each
+        [B, H]; zeros when None.
       peepholes: (wci, wcf, wco), each [H]; None for a cell without.
       seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
       forget_bias: added to the forget gate's pre-activation.
@@ -51,7 +76,7 @@ def block_lstm(
       name: of the op in a graph.
 
     Returns:
-      A namedtuple (i, cs, f, o, ci, co, h), each [T, B, H]: input gate, cell state, forget gate,
+      LSTMOutputs(i, cs, f, o, ci, co, h), each [T, B, H]: input gate, cell state, forget gate,
       output gate, cell input, tanh of the cell state, output.
 
     Raises:
@@ -59,54 +84,59 @@ def block_lstm(
         while a graph is built), or seq_len_max is not in 0..T or not an integer.
 
     Example:
-      >>> import tensorflow as tf
-      >>> from tf_blockrnn._ops.block_lstm import block_lstm
+      >>> import tensorflow as tf, tf_blockrnn
       >>> tenth = tf.fill([1, 2], 0.1)
-      >>> steps = block_lstm(
-      ...     tf.ones([3, 1, 2]), (tenth, tenth), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]),
+      >>> steps = tf_blockrnn.block_lstm(
+      ...     tf.ones([3, 1, 2]), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]),
+      ...     initial_state=tf_blockrnn.LSTMState(h=tenth, cs=tenth), forget_bias=1.0,
       ...     seq_len_max=2)
       >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f} {steps.h[2, 0, 0]:.6f}")
       0.448484 0.709648 0.000000
     """
-    x = tensors.as_tensor(x, getattr(w, "dtype", None))
-    cs_prev, h_prev = state
-    wci, wcf, wco = peephole_weights(peepholes, x, w)
-    return _ops.block_rnn_block_lstm(
-        seq_len_max=sequence_util.sequence_length("block_lstm", x, seq_len_max),
-        x=x,
-        cs_prev=cs_prev,
-        h_prev=h_prev,
-        w=w,
-        wci=wci,
-        wcf=wcf,
-        wco=wco,
-        b=b,
-        forget_bias=forget_bias,
-        cell_clip=0.0 if cell_clip is None else cell_clip,
-        use_peephole=peepholes is not None,
-        name=name,
+    x, w = sequence_util.inputs(x, w, b, initial_state, peepholes)
+    h_prev, cs_prev = _initial_state("block_lstm", x, w, initial_state)
+    wci, wcf, wco = peepholes_or_none(peepholes, x.dtype)
+    return LSTMOutputs._make(
+        _ops.block_rnn_block_lstm(
+            seq_len_max=sequence_util.sequence_length("block_lstm", x, seq_len_max),
+            x=x,
+            cs_prev=cs_prev,
+            h_prev=h_prev,
+            w=w,
+            wci=wci,
+            wcf=wcf,
+            wco=wco,
+            b=b,
+            forget_bias=forget_bias,
+            cell_clip=0.0 if cell_clip is None else cell_clip,
+            use_peephole=peepholes is not None,
+            name=name,
+        )
     )
 
 
-@arguments.in_own_names(**TUPLES)
+@arguments.checked(_SHAPES)
 def block_lstm_v2(
     x: tf.Tensor,
-    state: tuple[tf.Tensor, tf.Tensor],
     w: tf.Tensor,
     b: tf.Tensor,
-    peepholes: Peepholes | None = None,
     *,
+    initial_state: tuple[tf.Tensor, tf.Tensor] | None = None,
+    peepholes: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None = None,
     seq_len_max: int | tf.Tensor | None = None,
-    cell_clip: float | None = 0.0,
+    cell_clip: float | None = None,
     name: str | None = None,
-) -> NamedTuple:
+) -> LSTMOutputs:
     """Computes an LSTM over a sequence (arXiv:1409.2329), gates in Keras' and cuDNN's order.
+
+    The state is (h, cs), as in `lstm`; `raw_ops.BlockLSTMV2` has the other order.
 
     Args:
       x: input, [T, B, I]; half, bfloat16, float32 or float64, as all others.
-      state: (cs_prev, h_prev), cell state and output before the first step, each [B, H].
-      w: weights, [I+H, 4H]; the rows of x first, then those of h_prev; columns i, f, ci, o.
+      w: weights, [I+H, 4H]; the rows of x first, then those of h; columns i, f, ci, o.
       b: biases, [4H], in the order of w; add a forget bias to these, if there is to be one.
+      initial_state: LSTMState or a tuple (h, cs): output and cell state before the first step, each
+        [B, H]; zeros when None.
       peepholes: (wci, wcf, wco), each [H]; None for a cell without.
       seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
       cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
@@ -114,7 +144,7 @@ def block_lstm_v2(
       name: of the op in a graph.
 
     Returns:
-      A namedtuple (i, cs, f, o, ci, co, h), each [T, B, H]: input gate, cell state, forget gate,
+      LSTMOutputs(i, cs, f, o, ci, co, h), each [T, B, H]: input gate, cell state, forget gate,
       output gate, cell input, tanh of the cell state, output.
 
     Raises:
@@ -122,30 +152,30 @@ def block_lstm_v2(
         built), or seq_len_max is not in 0..T or not an integer.
 
     Example:
-      >>> import tensorflow as tf
-      >>> from tf_blockrnn._ops.block_lstm import block_lstm_v2
-      >>> zero = tf.zeros([1, 2])
-      >>> steps = block_lstm_v2(
-      ...     tf.ones([3, 1, 2]), (zero, zero), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]))
+      >>> import tensorflow as tf, tf_blockrnn
+      >>> steps = tf_blockrnn.block_lstm_v2(
+      ...     tf.ones([3, 1, 2]), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]))
       >>> steps.h.shape
       TensorShape([3, 1, 2])
     """
-    x = tensors.as_tensor(x, getattr(w, "dtype", None))
-    cs_prev, h_prev = state
-    wci, wcf, wco = peephole_weights(peepholes, x, w)
-    return _ops.block_rnn_block_lstmv2(
-        seq_len_max=sequence_util.sequence_length("block_lstm_v2", x, seq_len_max),
-        x=x,
-        cs_prev=cs_prev,
-        h_prev=h_prev,
-        w=w,
-        wci=wci,
-        wcf=wcf,
-        wco=wco,
-        b=b,
-        cell_clip=0.0 if cell_clip is None else cell_clip,
-        use_peephole=peepholes is not None,
-        name=name,
+    x, w = sequence_util.inputs(x, w, b, initial_state, peepholes)
+    h_prev, cs_prev = _initial_state("block_lstm_v2", x, w, initial_state)
+    wci, wcf, wco = peepholes_or_none(peepholes, x.dtype)
+    return LSTMOutputs._make(
+        _ops.block_rnn_block_lstmv2(
+            seq_len_max=sequence_util.sequence_length("block_lstm_v2", x, seq_len_max),
+            x=x,
+            cs_prev=cs_prev,
+            h_prev=h_prev,
+            w=w,
+            wci=wci,
+            wcf=wcf,
+            wco=wco,
+            b=b,
+            cell_clip=0.0 if cell_clip is None else cell_clip,
+            use_peephole=peepholes is not None,
+            name=name,
+        )
     )
 
 

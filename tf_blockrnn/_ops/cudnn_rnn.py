@@ -49,14 +49,17 @@ def _register(version: str, backprop: Callable) -> None:
 def _run_in_any_order(ops: frozenset[str]) -> None:
     """Keeps a tf.function from running the ops one after another, and from running unused ones.
 
-    They are stateful, as two calls draw two masks of dropout, and for no other reason. TensorFlow
-    names its own CudnnRNN ops in a list of such; there is no public way onto it.
+    They have to be stateful, as TensorFlow's are, since two calls draw two masks of dropout. A
+    tf.function therefore orders them among all stateful ops, except those in a list of TensorFlow
+    that has its own CudnnRNN ops and no public access. Where a version of TensorFlow has no such
+    list, the results are the same and the ops only run in sequence.
     """
-    known = "SKIPPED_ORDER_INSENSITIVE_STATEFUL_OPS"
-    if hasattr(auto_control_deps, known):
-        setattr(auto_control_deps, known, getattr(auto_control_deps, known) | ops)
+    exempt = getattr(auto_control_deps, _EXEMPT, None)
+    if isinstance(exempt, frozenset):
+        setattr(auto_control_deps, _EXEMPT, exempt | ops)
 
 
+_EXEMPT = "SKIPPED_ORDER_INSENSITIVE_STATEFUL_OPS"
 _VERSIONS = ("", "V2", "V3")
 _run_in_any_order(
     frozenset(f"BlockRNN>CudnnRNN{name}{v}" for name in ("", "Backprop") for v in _VERSIONS)

@@ -18,50 +18,62 @@ import tensorflow as tf
 from tf_blockrnn import _loader
 from tf_blockrnn._ops import arguments, signatures
 from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops.types import GRUOutputs
 
 _ops = _loader.load()
 _GRAD = "BlockRNN>GRUBlockCellGrad"
 
 
-@arguments.in_own_names()
+@arguments.checked(
+    {
+        "w_ru": "I+H 2H",
+        "w_c": "I+H H",
+        "b_ru": "2H",
+        "b_c": "H",
+        "x": "B I",
+        "state_prev": "B H",
+    }
+)
 def gru_block_cell(
     x: tf.Tensor,
-    h_prev: tf.Tensor,
     w_ru: tf.Tensor,
     w_c: tf.Tensor,
     b_ru: tf.Tensor,
     b_c: tf.Tensor,
+    *,
+    state_prev: tf.Tensor,
     name: str | None = None,
-) -> NamedTuple:
+) -> GRUOutputs:
     """Computes one step of a GRU (Cho et al. 2014, arXiv:1406.1078), differentiable in all inputs.
 
     Args:
       x: input, [B, I]; half, bfloat16, float32 or float64, as all others.
-      h_prev: state before the step, [B, H].
-      w_ru: weights of the gates r, u, [I+H, 2H]; the rows of x first, then those of h_prev.
+      w_ru: weights of the gates r, u, [I+H, 2H]; the rows of x first, then those of the state.
       w_c: weights of the candidate, [I+H, H].
       b_ru: biases of the gates r, u, [2H].
       b_c: bias of the candidate, [H].
+      state_prev: state before the step, [B, H].
       name: of the op in a graph.
 
     Returns:
-      A namedtuple (r, u, c, h), each [B, H]: reset gate, update gate, candidate, new state.
+      GRUOutputs(r, u, c, h), each [B, H]: reset gate, update gate, candidate, new state.
 
     Raises:
       tf.errors.InvalidArgumentError: a shape or type does not fit (ValueError while a graph is
         built).
 
     Example:
-      >>> import tensorflow as tf
-      >>> from tf_blockrnn._ops.gru_block_cell import gru_block_cell
-      >>> step = gru_block_cell(
-      ...     tf.ones([1, 2]), tf.fill([1, 2], 0.1), w_ru=tf.fill([4, 4], 0.5),
-      ...     w_c=tf.fill([4, 2], 0.5), b_ru=tf.ones([4]), b_c=tf.zeros([2]))
+      >>> import tensorflow as tf, tf_blockrnn
+      >>> step = tf_blockrnn.gru_block_cell(
+      ...     tf.ones([1, 2]), w_ru=tf.fill([4, 4], 0.5), w_c=tf.fill([4, 2], 0.5),
+      ...     b_ru=tf.ones([4]), b_c=tf.zeros([2]), state_prev=tf.fill([1, 2], 0.1))
       >>> print(f"{step.h[0, 0]:.6f}")
       0.175991
     """
-    return _ops.block_rnn_gru_block_cell(
-        x=x, h_prev=h_prev, w_ru=w_ru, w_c=w_c, b_ru=b_ru, b_c=b_c, name=name
+    return GRUOutputs._make(
+        _ops.block_rnn_gru_block_cell(
+            x=x, h_prev=state_prev, w_ru=w_ru, w_c=w_c, b_ru=b_ru, b_c=b_c, name=name
+        )
     )
 
 

@@ -23,51 +23,54 @@ import tensorflow as tf
 from tf_blockrnn import _loader
 from tf_blockrnn._ops import arguments, signatures, tensors
 from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops.types import LSTMOutputs
 
 _ops = _loader.load()
 _GRAD = "BlockRNN>LSTMBlockCellGrad"
 
 
-class Peepholes(NamedTuple):
-    """The diagonal weights from the cell state to the gates i, f and o, each [H]."""
-
-    wci: tf.Tensor
-    wcf: tf.Tensor
-    wco: tf.Tensor
+STATE = {"h": "B H", "cs": "B H"}
+PEEPHOLES = {"wci": "H", "wcf": "H", "wco": "H"}
 
 
-# For arguments.in_own_names: the tensors of the arguments that are tuples.
-TUPLES = {"state": "cs_prev, h_prev", "peepholes": ", ".join(Peepholes._fields)}
+def peepholes_or_none(
+    peepholes: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None, dtype: tf.DType
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """The peepholes, or what an op takes for them in a cell without."""
+    return (tensors.none(dtype),) * 3 if peepholes is None else peepholes
 
 
-def peephole_weights(peepholes: Peepholes | None, x: tf.Tensor, w: tf.Tensor) -> Peepholes:
-    """What an op that may have peepholes takes for them; x tells the type, or w if x is none."""
-    if peepholes is not None:
-        return peepholes
-    typed = x if isinstance(x, (tf.Tensor, tf.Variable)) else w
-    unused = tensors.none(tf.as_dtype(getattr(typed, "dtype", tf.float32)))
-    return Peepholes(unused, unused, unused)
-
-
-@arguments.in_own_names(**TUPLES)
+@arguments.checked(
+    {
+        "w": "I+H 4H",
+        "b": "4H",
+        "x": "B I",
+        "state_prev": STATE,
+        "peepholes?": PEEPHOLES,
+    },
+    floats=("forget_bias",),
+)
 def lstm_block_cell(
     x: tf.Tensor,
-    state: tuple[tf.Tensor, tf.Tensor],
     w: tf.Tensor,
     b: tf.Tensor,
-    peepholes: Peepholes | None = None,
     *,
-    forget_bias: float = 1.0,
-    cell_clip: float | None = 3.0,
+    state_prev: tuple[tf.Tensor, tf.Tensor],
+    peepholes: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None = None,
+    forget_bias: float = 0.0,
+    cell_clip: float | None = None,
     name: str | None = None,
-) -> NamedTuple:
+) -> LSTMOutputs:
     """Computes one step of an LSTM (arXiv:1409.2329), differentiable in all inputs.
+
+    The state is (h, cs), as in `lstm`. TensorFlow's op has the other order, a forget bias of 1 and
+    a clip of 3: `raw_ops.LSTMBlockCell` has its defaults.
 
     Args:
       x: input, [B, I]; half, bfloat16, float32 or float64, as all others.
-      state: (cs_prev, h_prev), cell state and output before the step, each [B, H].
-      w: weights, [I+H, 4H]; the rows of x first, then those of h_prev; columns i, ci, f, o.
+      w: weights, [I+H, 4H]; the rows of x first, then those of h; columns i, ci, f, o.
       b: biases, [4H], in the order of w.
+      state_prev: LSTMState or a tuple (h, cs): output and cell state before the step, each [B, H].
       peepholes: (wci, wcf, wco), each [H]; None for a cell without.
       forget_bias: added to the forget gate's pre-activation.
       cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
@@ -75,37 +78,42 @@ def lstm_block_cell(
       name: of the op in a graph.
 
     Returns:
-      A namedtuple (i, cs, f, o, ci, co, h), each [B, H]: input gate, new cell state, forget gate,
-      output gate, cell input, tanh of the cell state, output.
+      LSTMOutputs(i, cs, f, o, ci, co, h), each [B, H]: input gate, new cell state, forget gate,
+      output gate, cell input, tanh of the cell state, output. The next step's state is
+      LSTMState(h, cs).
 
     Raises:
       tf.errors.InvalidArgumentError: a shape or type does not fit, or forget_bias is None
         (ValueError while a graph is built).
 
     Example:
-      >>> import tensorflow as tf
-      >>> from tf_blockrnn._ops.lstm_block_cell import lstm_block_cell
+      >>> import tensorflow as tf, tf_blockrnn
       >>> tenth = tf.fill([1, 2], 0.1)
-      >>> step = lstm_block_cell(
-      ...     tf.ones([1, 2]), (tenth, tenth), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]))
+      >>> step = tf_blockrnn.lstm_block_cell(
+      ...     tf.ones([1, 2]), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]),
+      ...     state_prev=tf_blockrnn.LSTMState(h=tenth, cs=tenth), forget_bias=1.0)
       >>> print(f"{step.cs[0, 0]:.6f} {step.h[0, 0]:.6f}")
       0.689673 0.448484
     """
-    cs_prev, h_prev = state
-    wci, wcf, wco = peephole_weights(peepholes, x, w)
-    return _ops.block_rnn_lstm_block_cell(
-        x=x,
-        cs_prev=cs_prev,
-        h_prev=h_prev,
-        w=w,
-        wci=wci,
-        wcf=wcf,
-        wco=wco,
-        b=b,
-        forget_bias=forget_bias,
-        cell_clip=0.0 if cell_clip is None else cell_clip,
-        use_peephole=peepholes is not None,
-        name=name,
+    h_prev, cs_prev = state_prev
+    typed = x if isinstance(x, (tf.Tensor, tf.Variable)) else w
+    dtype = tf.as_dtype(getattr(typed, "dtype", tf.float32))
+    wci, wcf, wco = peepholes_or_none(peepholes, dtype)
+    return LSTMOutputs._make(
+        _ops.block_rnn_lstm_block_cell(
+            x=x,
+            cs_prev=cs_prev,
+            h_prev=h_prev,
+            w=w,
+            wci=wci,
+            wcf=wcf,
+            wco=wco,
+            b=b,
+            forget_bias=forget_bias,
+            cell_clip=0.0 if cell_clip is None else cell_clip,
+            use_peephole=peepholes is not None,
+            name=name,
+        )
     )
 
 

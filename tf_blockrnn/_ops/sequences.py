@@ -17,28 +17,34 @@ arXiv:1402.1128 (projection); Gal and Ghahramani 2016, arXiv:1512.05287 (recurre
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import tensorflow as tf
 
 from tf_blockrnn import _loader
 from tf_blockrnn._ops import arguments, tensors
 from tf_blockrnn._ops import second_derivatives as composed
 from tf_blockrnn._ops import sequence_util as util
-from tf_blockrnn._ops.lstm_block_cell import Peepholes
+from tf_blockrnn._ops.types import LSTMState
 
 _ops = _loader.load()
 _LSTM_GATES, _GRU_GATES = 4, 3
 
 
-class LSTMState(NamedTuple):
-    """The state of an LSTM: output h, [B, P], and cell state cs, [B, H]."""
-
-    h: tf.Tensor
-    cs: tf.Tensor
-
-
-@arguments.in_own_names(_LSTM_GATES, initial_state="h, cs", peepholes="wci, wcf, wco")
+@arguments.checked(
+    {
+        "w_h": "P 4H",
+        "w_x?": "I 4H",
+        "w_p?": "P H",
+        "b": "4H",
+        "x": "B T I",
+        "initial_state?": {"h": "B P", "cs": "B H"},
+        "peepholes?": {"wci": "H", "wcf": "H", "wco": "H"},
+        "recurrent_dropout?": "4 B P",
+        "sequence_lengths?": "B",
+        "mask?": "B T",
+    },
+    flags=("time_major", "go_backwards"),
+    floats=("forget_bias",),
+)
 def lstm(
     x: tf.Tensor,
     w_x: tf.Tensor | None,
@@ -46,7 +52,7 @@ def lstm(
     b: tf.Tensor,
     *,
     initial_state: tuple[tf.Tensor, tf.Tensor] | None = None,
-    peepholes: Peepholes | None = None,
+    peepholes: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None = None,
     w_p: tf.Tensor | None = None,
     recurrent_dropout: tf.Tensor | None = None,
     sequence_lengths: tf.Tensor | None = None,
@@ -54,7 +60,7 @@ def lstm(
     time_major: bool = False,
     go_backwards: bool = False,
     forget_bias: float = 0.0,
-    cell_clip: float | None = 0.0,
+    cell_clip: float | None = None,
     name: str | None = None,
 ) -> tuple[tf.Tensor, LSTMState]:
     """Computes an LSTM over whole sequences (arXiv:1409.2329), differentiable in all inputs.
@@ -137,7 +143,7 @@ def lstm(
     return result.h, LSTMState(result.h_last, result.cs_last)
 
 
-def _stacked(peepholes: Peepholes | None, dtype: tf.DType) -> tf.Tensor:
+def _stacked(peepholes: tuple[tf.Tensor, ...] | None, dtype: tf.DType) -> tf.Tensor:
     """[3, H], as the op takes them."""
     if peepholes is None:
         return tensors.none(dtype)
@@ -187,7 +193,20 @@ def _sum(b_x: tf.Tensor, b_h: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
     return b_x if b_h is None else tf.add_n([b_x, util.in_dtype(b_h, dtype)])
 
 
-@arguments.in_own_names(_GRU_GATES)
+@arguments.checked(
+    {
+        "w_h": "H 3H",
+        "w_x?": "I 3H",
+        "b_x": "3H",
+        "b_h?": "3H",
+        "x": "B T I",
+        "initial_state?": "B H",
+        "recurrent_dropout?": "3 B H",
+        "sequence_lengths?": "B",
+        "mask?": "B T",
+    },
+    flags=("reset_after", "time_major", "go_backwards"),
+)
 def gru(
     x: tf.Tensor,
     w_x: tf.Tensor | None,

@@ -19,7 +19,19 @@ from tf_blockrnn._ops import sequence_util as util
 _ops = _loader.load()
 
 
-@arguments.in_own_names(gates=1)
+@arguments.checked(
+    {
+        "w_h": "H H",
+        "w_x?": "I H",
+        "b": "H",
+        "x": "B T I",
+        "initial_state?": "B H",
+        "recurrent_dropout?": "1 B H",
+        "sequence_lengths?": "B",
+        "mask?": "B T",
+    },
+    flags=("time_major", "go_backwards"),
+)
 def simple_rnn(
     x: tf.Tensor,
     w_x: tf.Tensor | None,

@@ -137,7 +137,7 @@ class LayerStreams {
     if (first_queued_) static_cast<void>(side_.Join());
   }
 
-  // take(steps, host) → Error and body(pseudo, host) → Error as in
+  // take(steps, host) → Error and body(direction, host) → Error as in
   // cc/core/rnn_stack_forward.h.
   template <class Take, class Body>
   Error Run(int64_t layer, const Take& take, const Body& body) {

@@ -1,4 +1,4 @@
-"""`python -m tf_blockrnn demo`: trains a character model on English text with the fused ops.
+"""`make demo`: trains a character model on English text with the fused ops.
 
 The text is CPython's own documentation (`pydoc_data.topics`). Each kind of model is trained with
 our ops, step by step in a cell or with one call per sequence. For the first steps the same model
@@ -6,11 +6,6 @@ on Keras' own cell or layer is trained alternately with it, which measures both 
 that both compute the same losses.
 
 To add a kind of model, add an entry to `KINDS`.
-
-Example:
-  >>> from tf_blockrnn import demo
-  >>> [kind.name for kind in demo.KINDS]
-  ['GRU cell', 'LSTM cell', 'GRU', 'LSTM']
 """
 
 import argparse
@@ -387,7 +382,7 @@ def _has_matplotlib() -> bool:
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     description = __doc__.partition("\n\nTo add a kind of model")[0]
-    parser = argparse.ArgumentParser("python -m tf_blockrnn demo", description=description)
+    parser = argparse.ArgumentParser("demo.py", description=description)
     add = parser.add_argument
     add("--out", type=_plot_path, default="demo.png", help=f"the plot; {NO_PLOT!r} for no plot")
     add("--seconds", type=_at_least(1), default=160, help="approximate total time")
