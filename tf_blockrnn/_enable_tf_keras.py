@@ -15,8 +15,11 @@ own. Keras' `call` runs instead wherever the op does not compute the same:
 - a graph that is traced while a SavedModel is written, so that the file has no op of ours. A
   `tf.function` that was traced before, such as an endpoint of `ExportArchive`, is written as is.
 
-The masks of `dropout` and `recurrent_dropout` are drawn by the layer or its cell, in Keras' order,
-so equal seeds give equal numbers.
+The masks of dropout are drawn by the layer or its cell, in Keras' order, so equal seeds give equal
+numbers. One case is left to Keras for that: with `recurrent_dropout`, and with `dropout` where cuDNN
+could not run the layer (SimpleRNN, `reset_after=False`, `use_bias=False`, version 1's layers), Keras
+draws in a graph inside its loop, new masks at each step, and the op has one mask for all steps. Such
+a layer trains on Keras' operations there; inference, eager calls and `unroll` run on the op.
 """
 
 from __future__ import annotations
@@ -165,7 +168,7 @@ def _call_op(
     if mask is not None:
         mask = tf.cast(mask, tf.bool)
         mask = tf.squeeze(mask, -1) if mask.shape.rank == 3 else mask
-    if not _fit(layer, x, states, mask):
+    if not _fit(layer, x, states, mask) or _draws_at_each_step(layer, training):
         return None
 
     x, w_x, dropout = _drop(layer, kind, x, states[0], training)
@@ -267,6 +270,18 @@ def _run_simple_rnn(cell, x, w_x, states, **options):
 # ---- dropout
 
 
+def _is_inference(training: Any) -> bool:
+    return training is not None and not tf.is_tensor(training) and not training
+
+
+def _draws_at_each_step(layer: Any, training: Any) -> bool:
+    """Whether Keras draws masks inside its loop: the loop's body is a graph that has none yet."""
+    if tf.executing_eagerly() or layer.unroll or _is_inference(training):
+        return False
+    drops = layer.cell.dropout or layer.cell.recurrent_dropout
+    return bool(drops) and not getattr(layer, "_could_use_gpu_kernel", False)
+
+
 def _drop(
     layer: Any, kind: _Kind, x: tf.Tensor, h: tf.Tensor, training: Any
 ) -> tuple[tf.Tensor, tf.Tensor | None, dict[str, tf.Tensor]]:
@@ -281,7 +296,7 @@ def _drop(
         return x if masks is None else x * masks[0], w_x, {}
 
     layer._maybe_reset_cell_dropout_mask(cell)
-    if training is not None and not tf.is_tensor(training) and not training:
+    if _is_inference(training):
         return x, w_x, {}
     # Otherwise with masks of the cell, the same at all steps.
     time_axis, _ = _time_and_batch_axes(layer)
