@@ -16,10 +16,11 @@ own. Keras' `call` runs instead wherever the op does not compute the same:
   `tf.function` that was traced before, such as an endpoint of `ExportArchive`, is written as is.
 
 The masks of dropout are drawn by the layer or its cell, in Keras' order, so equal seeds give equal
-numbers. One case is left to Keras for that: with `recurrent_dropout`, and with `dropout` where cuDNN
-could not run the layer (SimpleRNN, `reset_after=False`, `use_bias=False`, version 1's layers), Keras
-draws in a graph inside its loop, new masks at each step, and the op has one mask for all steps. Such
-a layer trains on Keras' operations there; inference, eager calls and `unroll` run on the op.
+numbers. Keras has one case that the op, whose masks are the same at all steps, does not compute: in
+a graph, with `recurrent_dropout`, or with `dropout` where cuDNN could not run the layer (SimpleRNN,
+`reset_after=False`, `use_bias=False`, version 1's layers), it draws inside its loop, new masks at
+each step. Such a layer trains on Keras' operations in a graph, unless it has `unroll`; inference and
+eager calls run on the op.
 """
 
 from __future__ import annotations

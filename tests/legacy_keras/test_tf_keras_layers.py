@@ -39,17 +39,24 @@ OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("masked", [False, True], ids=["all", "masked"])
-@pytest.mark.parametrize("given", [False, True], ids=["zeros", "states"])
-@pytest.mark.parametrize("option", OPTIONS)
-@pytest.mark.parametrize("kind", KINDS)
-def test_layer_numbers(kind, option, given, masked):
-    x, mask = sequence(), tf.constant(MASK) if masked else None
+# Version 1's layers differ in their `call`, which hands all on to that of the base.
+CASES = [
+    (kind, option)
+    for kind in KINDS
+    for option in OPTIONS
+    if "-v1" not in kind or option in ("plain", "zero-output")
+]
+
+
+@pytest.mark.parametrize("call", ["plain", "masked", "masked-states"])
+@pytest.mark.parametrize(("kind", "option"), CASES)
+def test_layer_numbers(kind, option, call):
+    x, mask = sequence(), None if call == "plain" else tf.constant(MASK)
     if OPTIONS[option].get("time_major"):
         x = tf.transpose(x, [1, 0, 2])
         mask = None if mask is None else tf.transpose(mask)
     layer = make(kind, x, **OPTIONS[option])
-    states = initial_states(kind) if given else None
+    states = initial_states(kind) if call == "masked-states" else None
     assert_same(*both(lambda: values(layer, x, states, mask=mask)))
     with fused():
         assert fused_ops(lambda x: layer(x, mask=mask, initial_state=states), x) == {KINDS[kind][2]}
@@ -92,12 +99,12 @@ def test_dropout_draws_as_keras_does(kind, option, training):
 
 
 @pytest.mark.parametrize("option", DROPOUTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "-v1" not in kind])
 def test_dropout_in_a_graph(kind, option):
     layer = make(kind, sequence(), **DROPOUTS[option])
-    assert_same(*both(lambda: tf.function(values)(layer, sequence(), training=True)))
-    at_each_step = option != "unroll" and not layer.get_config().get("unroll")
-    at_each_step &= not getattr(layer, "_could_use_gpu_kernel", False)
+    at_each_step = not (layer.unroll or getattr(layer, "_could_use_gpu_kernel", False))
+    if not at_each_step:  # else the steps of Keras' parallel loop draw in an order that varies
+        assert_same(*both(lambda: tf.function(values)(layer, sequence(), training=True)))
     with fused():
         trained = fused_ops(lambda x: layer(x, training=True), sequence())
         assert trained == (set() if at_each_step else {KINDS[kind][2]})
@@ -167,13 +174,12 @@ def test_ragged_inputs():
     rows = tf.RaggedTensor.from_tensor(sequence(), lengths=[4, 1, 2, 3, 4])
     for options in ({}, {"return_sequences": True}):
         layer = make("LSTM", sequence(), **options)
-        assert_same(*both(lambda layer=layer: [tf.convert_to_tensor(layer(rows))]))
+        assert_same(*both(lambda layer=layer: tf.nest.flatten(layer(rows), True)))
 
 
-def test_one_state_and_one_mask_for_all_rows():
-    layer = make("GRU", sequence(), return_sequences=True)
-    state = initial_states("GRU")[0][:1]
-    assert_same(*both(lambda: values(layer, sequence(), [state], mask=tf.constant(MASK[:1]))))
+def test_one_mask_for_all_rows():
+    layer = make("GRU", sequence(), unroll=True, return_sequences=True)
+    assert_same(*both(lambda: values(layer, sequence(), mask=tf.constant(MASK[:1]))))
 
 
 def test_errors_are_keras_own():
