@@ -19,8 +19,8 @@ The masks of dropout are drawn by the layer or its cell, in Keras' order, so equ
 numbers. Keras has one case that the op, whose masks are the same at all steps, does not compute: in
 a graph, with `recurrent_dropout`, or with `dropout` where cuDNN could not run the layer (SimpleRNN,
 `reset_after=False`, `use_bias=False`, version 1's layers), it draws inside its loop, new masks at
-each step. Such a layer trains on Keras' operations in a graph, unless it has `unroll`; inference and
-eager calls run on the op.
+each step. Such a layer trains on Keras' operations in a graph, unless it has `unroll`; inference
+and eager calls run on the op.
 """
 
 from __future__ import annotations
