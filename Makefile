@@ -4,12 +4,13 @@
 # or in the environment, that Python and its TensorFlow are used as they are.
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-matrix test-plain test-asan test-tsan test-fuzz dev demo bench docs compile-commands lint \
+.PHONY: help build test test-tf-keras test-matrix test-plain test-asan test-tsan test-fuzz dev demo bench docs compile-commands lint \
 	format wheel doctor clean
 
 # The words of an origin: command line, environment, environment override.
 ifneq ($(and $(PYTHON),$(filter command environment,$(origin PYTHON))),)
 ENVIRONMENT :=
+LEGACY_KERAS :=
 PEERS :=
 ifneq ($(filter environment,$(origin PYTHON)),)
 $(info PYTHON=$(PYTHON), from the environment)
@@ -17,6 +18,7 @@ endif
 else
 override PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/stamp
+LEGACY_KERAS := .venv/stamp-tf-keras
 PEERS := .venv/stamp-bench
 endif
 
@@ -38,6 +40,7 @@ demo bench docs doctor: export TF_CPP_MIN_LOG_LEVEL := 2
 help:
 	@echo 'make build             the libraries, into tf_blockrnn/ (PYTHON=<python>: for the TensorFlow of that Python)'
 	@echo 'make test              the tests, the engine under sanitizers among them in short'
+	@echo 'make test-tf-keras     the tests on tf_keras (Keras 2), with TF_USE_LEGACY_KERAS=1; make test has them too'
 	@echo 'make test-matrix       the Python tests on TensorFlow $(MATRIX), each in its own environment'
 	@echo 'make test-plain        the engine tests in full by every instruction set of this machine'
 	@echo 'make test-asan         the engine tests in full under AddressSanitizer and UndefinedBehaviorSanitizer'
@@ -61,6 +64,12 @@ help:
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement=requirements-bench.txt
 	touch $@
 
+# Without its dependencies: it asks for tensorflow, which tensorflow-cpu stands for.
+.venv/stamp-tf-keras: .venv/stamp requirements-tf-keras.txt
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		--requirement=requirements-tf-keras.txt
+	touch $@
+
 .venv-tf2.21/stamp: requirements.txt requirements-common.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
 	tools/make_venv.sh .venv-tf2.21 requirements.txt requirements-dev.txt
 
@@ -70,12 +79,16 @@ help:
 build: $(ENVIRONMENT)
 	$(PYTHON) tools/build.py
 
-test: build
+test: build test-tf-keras
 	$(PYTHON) -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
 	$(PYTHON) tools/cpp_tests.py asan
 	$(PYTHON) tools/cpp_tests.py tsan
 
-test-matrix: $(MATRIX:%=test-tf%)
+# A process has one tf.keras, so these tests need one of their own.
+test-tf-keras: build $(LEGACY_KERAS)
+	TF_USE_LEGACY_KERAS=1 $(PYTHON) -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests/legacy_keras
+
+test-matrix: $(MATRIX:%=test-tf%) test-tf-keras
 
 # A copy of the tree, so that the libraries in tf_blockrnn/ stay what they are.
 .PHONY: $(MATRIX:%=test-tf%)
