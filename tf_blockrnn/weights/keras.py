@@ -79,7 +79,7 @@ def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
     biases = [one.bias for one in directions if one.bias is not None]
     if not biases:
         raise ValueError("reset_after must be given for a gru without biases")
-    return form._replace(reset_after=biases[0].ndim == 2)
+    return form._replace(reset_after=biases[0].ndim == 2)  # of a CuDNNGRU too
 
 
 def from_keras(
