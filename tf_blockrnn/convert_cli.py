@@ -40,16 +40,18 @@ from tf_blockrnn.weights._targets import TARGETS, Job, Written, arrays_of
 _DESCRIPTION = """Converts the weights of recurrent layers between frameworks.
 
 IN is one of
-  .keras              a Keras model
-  .h5                 a Keras model or weights, of Keras 2 or 3
-  .pt, .pth           a PyTorch state dict
-  .onnx               an ONNX model
-  .npz                weights written by --to npz
-  anything else       the prefix of a TensorFlow 1 checkpoint
+  a Keras model, .keras or HDF5, or HDF5 weights, of Keras 2 or 3
+  a PyTorch state dict
+  an ONNX model
+  weights written by --to npz
+  the prefix of a TensorFlow 1 checkpoint
+It is recognized by its content, whatever its name. What a file does not record is printed as
+assumed.
 """
 
 _EPILOG = """If IN has several layers, --layer selects one; a list separated by commas becomes a
 stack, from the input up: --layer lstm_1,lstm_2
+In Keras and ONNX models the graph must show that they are one.
 
 Example:
   python -m tf_blockrnn convert model.ckpt-1000 model.keras --to keras --cell LSTMBlockCell
@@ -86,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--layer", metavar="NAME[,NAME...]", help="which layers of IN")
     parser.add_argument(
         "--cell",
-        help="for a state dict or .h5 weights: lstm, gru, rnn_tanh or rnn_relu, if the number "
+        help="for a state dict or HDF5 weights: lstm, gru, rnn_tanh or rnn_relu, if the number "
         "of gates does not determine it; for a TensorFlow 1 checkpoint: the class of the cells",
     )
     parser.add_argument("--scope", help="for a TensorFlow 1 checkpoint: the scope of the cells")
@@ -98,13 +100,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cell-clip",
         type=float,
-        help="for .h5 weights or a TensorFlow 1 checkpoint: the argument of the cells (default: "
+        help="for HDF5 weights or a TensorFlow 1 checkpoint: the argument of the cells (default: "
         "none)",
     )
     parser.add_argument(
         "--reset",
         choices=("before", "after"),
-        help="for .h5 weights of a gru without biases, whose shape would determine it: whether the "
+        help="for HDF5 weights of a gru without biases, whose shape would determine it: whether the "
         "reset gate acts before or after the GEMM",
     )
     parser.add_argument(

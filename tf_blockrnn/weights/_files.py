@@ -6,17 +6,20 @@ or several, which become a stack.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pathlib
 import pickle
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tf_blockrnn.weights._damage import first_line, intact
+from tf_blockrnn.weights._file_kinds import kind_of
 from tf_blockrnn.weights._h5 import DAMAGE, H5Layer, layers_of, units_of
 from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
 
@@ -90,6 +93,15 @@ def stacked(parts: Sequence[RecurrentWeights]) -> RecurrentWeights:
     return dataclasses.replace(first, layers=layers)
 
 
+def _assumed_order(chosen: Mapping[str, Any]) -> tuple[str, ...]:
+    """A note for files that do not record how layers are connected."""
+    if len(chosen) < 2:
+        return ()
+    return (
+        f"assumed: {', '.join(chosen)} feed one another in this order, and nothing is between them",
+    )
+
+
 def _kind(weights: RecurrentWeights) -> str:
     clip = f", cell_clip={weights.cell_clip:g}" if weights.cell_clip else ""
     reset = "" if weights.reset_after is None else f", reset_after={weights.reset_after}"
@@ -132,30 +144,49 @@ def _recurrent_layers(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]
             yield from _recurrent_layers(inner, name + "/")
 
 
-def _read_keras(path: str, options: ReadOptions) -> FileContents:
+@contextlib.contextmanager
+def _with_ending(path: str, ending: str) -> Iterator[str]:
+    """The path, or one with the ending by which Keras recognizes a file."""
+    if path.endswith(ending):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        named = os.path.join(folder, f"model{ending}")
+        os.symlink(os.path.abspath(path), named)
+        yield named
+
+
+def _read_keras(path: str, options: ReadOptions, ending: str = ".keras") -> FileContents:
     import keras
 
     from tf_blockrnn import layers  # registers ours
+    from tf_blockrnn.weights._keras_2_layers import CUSTOM_OBJECTS
+    from tf_blockrnn.weights._keras_graph import check_stack, has_initial_state
     from tf_blockrnn.weights._keras_layers import check_computes_as_known
     from tf_blockrnn.weights.keras import from_keras
 
     del layers
     # Keras does not check the types in a config: hence the AttributeError.
-    with intact("Keras model", *DAMAGE, AttributeError):
+    with intact("Keras model", *DAMAGE, AttributeError), _with_ending(path, ending) as named:
         try:
-            model = keras.models.load_model(path, compile=False)
-        except TypeError as error:
-            unknown = re.search(r"Could not locate class '(\w+)'", str(error))
+            model = keras.models.load_model(named, CUSTOM_OBJECTS, compile=False)
+        except UnsupportedError:
+            raise
+        except (TypeError, ValueError) as error:
+            unknown = re.search(
+                r"Could not locate class '(\w+)'|Unknown layer: '(\w+)'", str(error)
+            )
             if unknown is None:
                 raise
             # Keras adds the whole model's config.
             raise ValueError(
-                f"the model has an unknown class, {unknown[1]}; save its weights, "
+                f"the model has an unknown class, {unknown[1] or unknown[2]}; save its weights, "
                 "model.save_weights('model.weights.h5'), and convert that file"
             ) from None
     chosen = _chosen(dict(_recurrent_layers(model)), options.layers)
     for layer in chosen.values():  # of a layer that goes backwards only the cell is read below
         check_computes_as_known(layer)
+    check_stack(list(chosen.values()), model)
     backwards = [getattr(layer, "go_backwards", False) for layer in chosen.values()]
     if any(backwards) and len(chosen) > 1:
         # Keras returns the outputs in the order of processing, so the layer above such a layer
@@ -165,6 +196,11 @@ def _read_keras(path: str, options: ReadOptions) -> FileContents:
         f"{name}: merge_mode {layer.merge_mode!r} is not a weight and is not converted"
         for name, layer in chosen.items()
         if getattr(layer, "merge_mode", "concat") != "concat"
+    ]
+    notes += [
+        f"{name}: its initial state is computed by the model or is its input, and is not converted"
+        for name, layer in chosen.items()
+        if has_initial_state(layer)
     ]
     sources = [layer.cell if any(backwards) else layer for layer in chosen.values()]
     return FileContents(from_keras(sources), tuple(chosen), any(backwards), tuple(notes))
@@ -177,15 +213,18 @@ def _read_h5(path: str, options: ReadOptions) -> FileContents:
         with intact("HDF5 file", *DAMAGE):
             has_model = "model_config" in file.attrs
         if has_model:
-            _refuse_unused(options, _KINDS[".keras"])
-            return _read_keras(path, options)
+            _refuse_unused(options, _KINDS["keras"])
+            return _read_keras(path, options, ending=".h5")
         chosen = _chosen(layers_of(file), options.layers)
     parts = [_from_h5(layer, options, name) for name, layer in chosen.items()]
-    note = (
+    notes = (
         "the file has only weights: activations, go_backwards and an lstm's clip (--cell-clip) "
-        "are not in it"
+        "are not in it",
+        "assumed: layers of Keras' own classes with their default activations in Keras 3, tanh and "
+        "sigmoid; before 2.3 the default recurrent_activation of Keras' LSTM and GRU was another",
+        *_assumed_order(chosen),
     )
-    return FileContents(stacked(parts), tuple(chosen), notes=(note,))
+    return FileContents(stacked(parts), tuple(chosen), notes=notes)
 
 
 def _from_h5(layer: H5Layer, options: ReadOptions, name: str) -> RecurrentWeights:
@@ -263,6 +302,10 @@ def _read_torch(path: str, options: ReadOptions) -> FileContents:
             if "cell must be given" in str(error):
                 raise UsageError(f"{name}: specify its cell with --cell: {error}") from None
             raise
+    notes += [
+        "assumed: modules of PyTorch's own classes, whose weights are all that a state dict has",
+        *_assumed_order(chosen),
+    ]
     return FileContents(stacked(parts), tuple(chosen), notes=tuple(notes))
 
 
@@ -273,17 +316,21 @@ def _read_onnx(path: str, options: ReadOptions) -> FileContents:
     import onnx
     from google.protobuf.message import DecodeError
 
-    from tf_blockrnn.weights.onnx import from_layer, onnx_layers
+    from tf_blockrnn.weights._onnx_graph import check_stack
+    from tf_blockrnn.weights._onnx_nodes import named_nodes, read_node
+    from tf_blockrnn.weights.onnx import from_onnx
 
     try:
         model = onnx.load(path)
     except DecodeError as error:
         raise ValueError(f"the file is not an ONNX model: {error}") from None
-    nodes = _chosen(onnx_layers(model), options.layers, "node")
+    chosen = _chosen(named_nodes(model), options.layers, "node")
+    check_stack(model, list(chosen.values()))
+    nodes = {name: read_node(found) for name, found in chosen.items()}
     reverse = {node.direction == "reverse" for node in nodes.values()}
     if len(reverse) > 1:
         raise UnsupportedError("the nodes of a stack must all be reverse or all forward")
-    parts = [from_layer(node, name, reverse=True) for name, node in nodes.items()]
+    parts = [from_onnx(node, reverse=True) for node in nodes.values()]
     notes = [
         f"{name}: {state} is computed by the graph or is its input, and is not converted"
         for name, node in nodes.items()
@@ -294,6 +341,7 @@ def _read_onnx(path: str, options: ReadOptions) -> FileContents:
 
 
 def _read_tf1(path: str, options: ReadOptions) -> FileContents:
+    from tf_blockrnn.weights._tf1_checkpoint import CELLS
     from tf_blockrnn.weights.tf1 import from_tf1, list_tf1
 
     if options.layers:
@@ -314,7 +362,33 @@ def _read_tf1(path: str, options: ReadOptions) -> FileContents:
         forget_bias=options.forget_bias,
         cell_clip=options.cell_clip or 0.0,
     )
-    return FileContents(weights, (scope or cell,))
+    return FileContents(weights, (scope or cell,), notes=_assumptions_of_tf1(CELLS[cell], options))
+
+
+def _assumptions_of_tf1(cell: Any, options: ReadOptions) -> tuple[str, ...]:
+    """What a checkpoint does not record, and what is taken for it."""
+    notes = []
+    if cell.cell == "lstm":
+        given = options.forget_bias
+        notes.append(
+            f"assumed: forget_bias={cell.forget_bias:g}, TensorFlow's default (--forget-bias)"
+            if given is None
+            else f"given: forget_bias={given:g}"
+        )
+    if cell.cell_clip and not options.cell_clip:
+        notes.append(
+            "assumed: no cell_clip (--cell-clip); the LSTM block cells of early releases clip at 3"
+        )
+    elif cell.cell_clip:
+        notes.append(f"given: cell_clip={options.cell_clip:g}")
+    if cell.cell == "lstm" and cell.projection:
+        notes.append("assumed: no proj_clip, which would bound the projection")
+    notes.append(
+        f"assumed: the default activation, {'relu' if cell.cell == 'rnn_relu' else 'tanh'}; no "
+        "wrapper that changes inputs or outputs; the directions and the order of the layers as "
+        "the scopes name them"
+    )
+    return tuple(notes)
 
 
 def _read_npz(path: str, options: ReadOptions) -> FileContents:
@@ -332,20 +406,27 @@ class _Kind:
     options: frozenset[str]
 
 
-_TF1 = _Kind(
-    "a TensorFlow 1 checkpoint",
-    _read_tf1,
-    frozenset({"layers", "cell", "scope", "forget_bias", "cell_clip"}),
-)
 _KINDS = {
-    ".keras": _Kind("a Keras model", _read_keras, frozenset({"layers"})),
-    ".h5": _Kind(
-        "a Keras HDF5 file", _read_h5, frozenset({"layers", "cell", "cell_clip", "reset"})
+    "keras": _Kind("a Keras model", _read_keras, frozenset({"layers"})),
+    "h5": _Kind("a Keras HDF5 file", _read_h5, frozenset({"layers", "cell", "cell_clip", "reset"})),
+    "torch": _Kind("a PyTorch state dict", _read_torch, frozenset({"layers", "cell"})),
+    "onnx": _Kind("an ONNX model", _read_onnx, frozenset({"layers"})),
+    "npz": _Kind("weights of tf_blockrnn", _read_npz, frozenset()),
+    "tf1": _Kind(
+        "a TensorFlow 1 checkpoint",
+        _read_tf1,
+        frozenset({"layers", "cell", "scope", "forget_bias", "cell_clip"}),
     ),
-    ".pt": _Kind("a PyTorch state dict", _read_torch, frozenset({"layers", "cell"})),
-    ".pth": _Kind("a PyTorch state dict", _read_torch, frozenset({"layers", "cell"})),
-    ".onnx": _Kind("an ONNX model", _read_onnx, frozenset({"layers"})),
-    ".npz": _Kind("weights of tf_blockrnn", _read_npz, frozenset()),
+}
+# Decides only if the content is of no known format, so that the reader reports what is wrong.
+_BY_ENDING = {
+    ".keras": "keras",
+    ".h5": "h5",
+    ".hdf5": "h5",
+    ".pt": "torch",
+    ".pth": "torch",
+    ".onnx": "onnx",
+    ".npz": "npz",
 }
 
 
@@ -354,17 +435,19 @@ def _kind_of(path: str) -> tuple[str, _Kind]:
     if re.search(r"\.(index|data-\d+-of-\d+)$", path):
         path = path.rpartition(".")[0]
     if os.path.exists(f"{path}.index"):
-        return path, _TF1
+        return path, _KINDS["tf1"]
     if not os.path.exists(path):
         raise UsageError(f"{path}: there is no such file")
-    if os.path.isdir(path) and os.path.exists(os.path.join(path, "checkpoint")):
-        return path, _TF1
-    kind = _KINDS.get(pathlib.Path(path).suffix)
+    if os.path.isdir(path):
+        if os.path.exists(os.path.join(path, "checkpoint")):
+            return path, _KINDS["tf1"]
+        raise UsageError(f"{path}: it is a folder without a TensorFlow 1 checkpoint")
+    kind = kind_of(path) or _BY_ENDING.get(pathlib.Path(path).suffix)
     if kind is None:
         raise UsageError(
-            f"{path}: expected {', '.join(_KINDS)} or the prefix of a TensorFlow 1 checkpoint"
+            f"{path}: its content is none of {', '.join(kind.name for kind in _KINDS.values())}"
         )
-    return path, kind
+    return path, _KINDS[kind]
 
 
 def _refuse_unused(options: ReadOptions, kind: _Kind) -> None:

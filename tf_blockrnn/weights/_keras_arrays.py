@@ -30,7 +30,9 @@ class Arrays(NamedTuple):
 
     kernel: np.ndarray  # [I, G · H]
     recurrent_kernel: np.ndarray  # [P, G · H]
-    bias: np.ndarray | None = None  # [G · H]; or [2, G · H], of the input GEMM and the recurrent one
+    bias: np.ndarray | None = (
+        None  # [G · H]; or [2, G · H], of the input GEMM and the recurrent one
+    )
     peepholes: np.ndarray | None = None  # [3, H]
     w_p: np.ndarray | None = None  # [P, H]
     cudnn: bool = False  # whether the arrays were those of a CuDNNLSTM or CuDNNGRU

@@ -111,6 +111,8 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
             number, direction_name, name = match.groups()
             # NumPy reads bfloat16 as bytes without a type.
             array = array.view(dtype) if array.dtype.kind == "V" else array
+            if array.dtype.name != dtype.name:
+                raise ValueError(f"{key} must be of the type {dtype.name}, got {array.dtype.name}")
             directions.setdefault((int(number), direction_name), {})[name] = array
         elif key.startswith("layers."):
             raise ValueError(f"the file has an array of an unknown name, {key!r}")
