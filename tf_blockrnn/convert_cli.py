@@ -106,8 +106,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--reset",
         choices=("before", "after"),
-        help="for HDF5 weights of a gru without biases, whose shape would determine it: whether the "
-        "reset gate acts before or after the GEMM",
+        help="for HDF5 weights of a gru without biases, whose shape would determine it: whether "
+        "the reset gate acts before or after the GEMM",
     )
     parser.add_argument(
         "--package",

@@ -12,6 +12,7 @@ import os
 import pathlib
 import pickle
 import re
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
@@ -146,14 +147,35 @@ def _recurrent_layers(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]
 
 @contextlib.contextmanager
 def _with_ending(path: str, ending: str) -> Iterator[str]:
-    """The path, or one with the ending by which Keras recognizes a file."""
-    if path.endswith(ending):
+    """The path, or one with the ending by which Keras recognizes a file.
+
+    A copy of an HDF5 model with CuDNN layers has a config in which Keras finds them.
+    """
+    config = _model_config(path) if ending == ".h5" else ""
+    if path.endswith(ending) and "CuDNN" not in config:
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
         named = os.path.join(folder, f"model{ending}")
-        os.symlink(os.path.abspath(path), named)
+        if "CuDNN" in config:
+            import h5py
+
+            from tf_blockrnn.weights._keras_2_layers import as_custom_objects
+
+            shutil.copyfile(path, named)
+            with h5py.File(named, "r+") as file:
+                file.attrs["model_config"] = as_custom_objects(config)
+        else:
+            os.symlink(os.path.abspath(path), named)
         yield named
+
+
+def _model_config(path: str) -> str:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        config = file.attrs["model_config"]
+    return config.decode() if isinstance(config, bytes) else str(config)
 
 
 def _read_keras(path: str, options: ReadOptions, ending: str = ".keras") -> FileContents:
@@ -169,7 +191,8 @@ def _read_keras(path: str, options: ReadOptions, ending: str = ".keras") -> File
     # Keras does not check the types in a config: hence the AttributeError.
     with intact("Keras model", *DAMAGE, AttributeError), _with_ending(path, ending) as named:
         try:
-            model = keras.models.load_model(named, CUSTOM_OBJECTS, compile=False)
+            with keras.saving.custom_object_scope(CUSTOM_OBJECTS):
+                model = keras.models.load_model(named, compile=False)
         except UnsupportedError:
             raise
         except (TypeError, ValueError) as error:

@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import keras
@@ -66,3 +67,23 @@ class CuDNNGRU(keras.layers.GRU):
 
 
 CUSTOM_OBJECTS = {"CuDNNLSTM": CuDNNLSTM, "CuDNNGRU": CuDNNGRU}
+
+
+def as_custom_objects(model_config: str) -> str:
+    """A model's config, in JSON, in which these classes are custom ones and not Keras' own.
+
+    Keras looks for its own only among its modules, and finds nothing there.
+
+    Example:
+      >>> from tf_blockrnn.weights._keras_2_layers import as_custom_objects
+      >>> as_custom_objects('{"class_name": "CuDNNGRU", "module": "keras.layers", "config": {}}')
+      '{"class_name": "CuDNNGRU", "module": null, "config": {}, "registered_name": "CuDNNGRU"}'
+    """
+
+    def changed(found: dict[str, Any]) -> dict[str, Any]:
+        name = found.get("class_name")
+        if name in CUSTOM_OBJECTS and "module" in found:
+            found |= {"module": None, "registered_name": name}
+        return found
+
+    return json.dumps(json.loads(model_config, object_hook=changed))

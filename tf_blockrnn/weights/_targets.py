@@ -157,14 +157,14 @@ def write_onnx(job: Job) -> Written:
     onnx.save(to_onnx_model(job.weights, reverse=job.reverse), job.path)
 
     def place(number: int, direction_name: str, array: str, one: DirectionWeights) -> str:
-        half, units = one.gates * one.units, one.units
+        half = one.gates * one.units
         node, direction = f"{job.weights.cell}_{number}", int(direction_name == "backward")
         within = {
             "w_x": f"W[{direction}]",
             "w_h": f"R[{direction}]",
             "b_x": f"B[{direction}, :{half}]",
             "b_h": f"B[{direction}, {half}:]",
-            "peepholes": f"P[{direction}], rows i, o, f of {units}",
+            "peepholes": f"P[{direction}]",
         }
         return f"{node}.{within[array]}"
 

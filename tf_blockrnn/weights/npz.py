@@ -111,8 +111,6 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
             number, direction_name, name = match.groups()
             # NumPy reads bfloat16 as bytes without a type.
             array = array.view(dtype) if array.dtype.kind == "V" else array
-            if array.dtype.name != dtype.name:
-                raise ValueError(f"{key} must be of the type {dtype.name}, got {array.dtype.name}")
             directions.setdefault((int(number), direction_name), {})[name] = array
         elif key.startswith("layers."):
             raise ValueError(f"the file has an array of an unknown name, {key!r}")
@@ -127,6 +125,9 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
         )
         for n in range(numbers)
     ]
+    for key, array in arrays.items():
+        if _NAME.fullmatch(key) and array.dtype.kind != "V" and array.dtype.name != dtype.name:
+            raise ValueError(f"{key} must be of the type {dtype.name}, got {array.dtype.name}")
     reset_after = bool(arrays["reset_after"]) if "reset_after" in arrays else None
     clip = float(arrays.get("cell_clip", 0.0))
     return RecurrentWeights(str(arrays["cell"]), layers, reset_after, clip)
