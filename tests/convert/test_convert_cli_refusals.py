@@ -52,7 +52,7 @@ USAGE = {
     "one.onnx out.npz --to npz --layer lstm": "has no recurrent node 'lstm'; it has gru_0",
     "dense.keras out.npz --to npz": "the file has no recurrent layer",
     "dense.pt out.npz --to npz": "the file has no recurrent layer",
-    "text.txt out.npz --to npz": "its content is none of a Keras model, .* a TensorFlow 1 checkpoint",
+    "text.txt out.npz --to npz": "its content is none of a Keras model, .* a TensorFlow 1 checkp",
 }
 FAILURES = {
     "broken.npz out.npz --to npz": "broken.npz: ",

@@ -458,10 +458,8 @@ def test_arrays_of_cudnn_layers(weights, gates, cell):
         # The memory of a block, row by row, is that of cuDNN's matrix [H, I] or [H, H].
         w_x = kernel[:, columns].ravel().reshape(units, inputs)
         w_h = recurrent[:, columns].ravel().reshape(units, units)
-        x, h = rng.uniform(size=inputs), rng.uniform(size=units)
-        np.testing.assert_array_equal(x @ one.w_x[gate], w_x @ x)
+        np.testing.assert_array_equal(one.w_x[gate], w_x.T)
         np.testing.assert_array_equal(one.w_h[gate], w_h.T)
-        np.testing.assert_allclose(h @ one.w_h[gate], w_h @ h)
         assert bits(one.b_x[gate]) == bits(bias[columns])
         assert bits(one.b_h[gate]) == bits(bias[gates * units :][columns])
     assert read.reset_after is (True if cell == "gru" else None)

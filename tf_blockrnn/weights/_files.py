@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import os
 import pathlib
 import pickle
@@ -149,22 +150,26 @@ def _recurrent_layers(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]
 def _with_ending(path: str, ending: str) -> Iterator[str]:
     """The path, or one with the ending by which Keras recognizes a file.
 
-    A copy of an HDF5 model with CuDNN layers has a config in which Keras finds them.
+    A copy of an HDF5 model of Keras 2 has a config that Keras 3 can read.
     """
-    config = _model_config(path) if ending == ".h5" else ""
-    if path.endswith(ending) and "CuDNN" not in config:
+    before = after = ""
+    if ending == ".h5":
+        from tf_blockrnn.weights._keras_2_layers import for_keras_3
+
+        before = _model_config(path)
+        after = for_keras_3(before)
+    changed = bool(before) and json.loads(before) != json.loads(after)
+    if path.endswith(ending) and not changed:
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
         named = os.path.join(folder, f"model{ending}")
-        if "CuDNN" in config:
+        if changed:
             import h5py
-
-            from tf_blockrnn.weights._keras_2_layers import as_custom_objects
 
             shutil.copyfile(path, named)
             with h5py.File(named, "r+") as file:
-                file.attrs["model_config"] = as_custom_objects(config)
+                file.attrs["model_config"] = after
         else:
             os.symlink(os.path.abspath(path), named)
         yield named
@@ -184,8 +189,7 @@ def _read_keras(path: str, options: ReadOptions, ending: str = ".keras") -> File
     from tf_blockrnn import layers  # registers ours
     from tf_blockrnn.weights._keras_2_layers import CUSTOM_OBJECTS
     from tf_blockrnn.weights._keras_graph import check_stack, has_initial_state
-    from tf_blockrnn.weights._keras_layers import check_computes_as_known
-    from tf_blockrnn.weights.keras import from_keras
+    from tf_blockrnn.weights._keras_layers import check_computes_as_known, from_layers
 
     del layers
     # Keras does not check the types in a config: hence the AttributeError.
@@ -226,7 +230,7 @@ def _read_keras(path: str, options: ReadOptions, ending: str = ".keras") -> File
         if has_initial_state(layer)
     ]
     sources = [layer.cell if any(backwards) else layer for layer in chosen.values()]
-    return FileContents(from_keras(sources), tuple(chosen), any(backwards), tuple(notes))
+    return FileContents(from_layers(sources), tuple(chosen), any(backwards), tuple(notes))
 
 
 def _read_h5(path: str, options: ReadOptions) -> FileContents:

@@ -69,21 +69,27 @@ class CuDNNGRU(keras.layers.GRU):
 CUSTOM_OBJECTS = {"CuDNNLSTM": CuDNNLSTM, "CuDNNGRU": CuDNNGRU}
 
 
-def as_custom_objects(model_config: str) -> str:
-    """A model's config, in JSON, in which these classes are custom ones and not Keras' own.
+def for_keras_3(model_config: str) -> str:
+    """The config of a model in an HDF5 file, in JSON, as Keras 3 can read it.
 
-    Keras looks for its own only among its modules, and finds nothing there.
+    These classes become custom ones: Keras looks for its own only among its modules. The shape of
+    the first layer's input, which Keras 3 takes to be without the batch, and the list of layers
+    that was the config of a Sequential until Keras 2.2.2, get the form of Keras 3.
 
     Example:
-      >>> from tf_blockrnn.weights._keras_2_layers import as_custom_objects
-      >>> as_custom_objects('{"class_name": "CuDNNGRU", "module": "keras.layers", "config": {}}')
+      >>> from tf_blockrnn.weights._keras_2_layers import for_keras_3
+      >>> for_keras_3('{"class_name": "CuDNNGRU", "module": "keras.layers", "config": {}}')
       '{"class_name": "CuDNNGRU", "module": null, "config": {}, "registered_name": "CuDNNGRU"}'
     """
 
     def changed(found: dict[str, Any]) -> dict[str, Any]:
-        name = found.get("class_name")
+        name, config = found.get("class_name"), found.get("config")
         if name in CUSTOM_OBJECTS and "module" in found:
             found |= {"module": None, "registered_name": name}
+        if name == "Sequential" and isinstance(config, list):
+            found["config"] = {"name": "sequential", "layers": config}
+        if name != "InputLayer" and isinstance(config, dict) and "batch_input_shape" in config:
+            config["input_shape"] = config.pop("batch_input_shape")[1:]
         return found
 
     return json.dumps(json.loads(model_config, object_hook=changed))

@@ -12,9 +12,9 @@ from tf_blockrnn import layers as our_layers
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
 from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
 from tf_blockrnn.weights._keras_2_layers import CuDNNGRU, CuDNNGRUCell, CuDNNLSTM, CuDNNLSTMCell
-from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse
+from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse, to_direction
 from tf_blockrnn.weights._overrides import check_overrides
-from tf_blockrnn.weights.layer import GATES, UnsupportedError
+from tf_blockrnn.weights.layer import GATES, LayerWeights, RecurrentWeights, UnsupportedError
 
 _CELLS = (
     *(CuDNNGRUCell, CuDNNLSTMCell),
@@ -145,3 +145,24 @@ def _flat(cell: Any) -> list[keras.layers.Layer]:
             f"Bidirectional, a list of them or lists of arrays, got {type(cell).__name__}{hint}"
         )
     return [cell]
+
+
+def from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
+    """The weights of layers that are known to be a stack."""
+    layers: list[LayerWeights] = []
+    forms: list[Form] = []
+    for number, source in enumerate(sources):
+        cells = cells_of(source)
+        if not cells.concatenates and number + 1 < len(sources):
+            raise UnsupportedError(
+                f"{source.name}: below another layer its merge_mode must be 'concat', "
+                f"got {source.merge_mode!r}"
+            )
+        for cell in cells.forward:
+            both = [cell] if cells.backward is None else [cell, cells.backward]
+            forms += [form_of(one) for one in both]
+            layers.append(LayerWeights(*(to_direction(arrays_of(c), form_of(c)) for c in both)))
+    for form in forms:
+        if form != forms[0]:
+            raise UnsupportedError(f"all cells must be of one kind, got {forms[0]} and {form}")
+    return RecurrentWeights(forms[0].cell, layers, forms[0].reset_after, forms[0].cell_clip)

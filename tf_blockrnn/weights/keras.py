@@ -19,7 +19,7 @@ import numpy as np
 
 from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse, to_arrays, to_direction
 from tf_blockrnn.weights._keras_graph import check_stack
-from tf_blockrnn.weights._keras_layers import arrays_of, cells_of, form_of
+from tf_blockrnn.weights._keras_layers import from_layers
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
@@ -38,28 +38,6 @@ _DEFINED = {
 
 
 # ---- from Keras
-
-
-def _from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
-    if all(isinstance(one, (keras.layers.RNN, keras.layers.Bidirectional)) for one in sources):
-        check_stack(sources)
-    layers: list[LayerWeights] = []
-    forms: list[Form] = []
-    for number, source in enumerate(sources):
-        cells = cells_of(source)
-        if not cells.concatenates and number + 1 < len(sources):
-            raise UnsupportedError(
-                f"{source.name}: below another layer its merge_mode must be 'concat', "
-                f"got {source.merge_mode!r}"
-            )
-        for cell in cells.forward:
-            both = [cell] if cells.backward is None else [cell, cells.backward]
-            forms += [form_of(one) for one in both]
-            layers.append(LayerWeights(*(to_direction(arrays_of(c), form_of(c)) for c in both)))
-    for form in forms:
-        if form != forms[0]:
-            raise UnsupportedError(f"all cells must be of one kind, got {forms[0]} and {form}")
-    return RecurrentWeights(forms[0].cell, layers, forms[0].reset_after, forms[0].cell_clip)
 
 
 def _from_arrays(
@@ -155,7 +133,9 @@ def from_keras(
         if any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
             raise ValueError(f"{names} must not be given with layers, which define it")
-        return _from_layers(source)
+        if all(isinstance(one, (keras.layers.RNN, keras.layers.Bidirectional)) for one in source):
+            check_stack(source)
+        return from_layers(source)
     if cell not in GATES:
         raise ValueError(f"for arrays, cell must be one of {', '.join(GATES)}, got {cell!r}")
     nested = isinstance(source[0], (list, tuple))
