@@ -35,6 +35,7 @@ import tensorflow as tf
 
 from tf_blockrnn._progress import Progress
 from tf_blockrnn.weights import RecurrentWeights, _files
+from tf_blockrnn.weights._file_options import FileContents, ReadOptions, UsageError
 from tf_blockrnn.weights._targets import TARGETS, Job, Written, arrays_of
 
 _DESCRIPTION = """Converts the weights of recurrent layers between frameworks.
@@ -139,21 +140,21 @@ class _Bar:
 def _check_target(options: argparse.Namespace) -> None:
     suffixes = TARGETS[options.to].suffixes
     if pathlib.Path(options.target).suffix not in suffixes:
-        raise _files.UsageError(
+        raise UsageError(
             f"OUT must end in {' or '.join(suffixes)} with --to {options.to}, "
             f"got {options.target!r}"
         )
     folder = os.path.dirname(os.path.abspath(options.target))
     if not os.path.isdir(folder):
-        raise _files.UsageError(f"{folder}: there is no such folder")
+        raise UsageError(f"{folder}: there is no such folder")
     if os.path.exists(options.target) and os.path.exists(options.source):
         if os.path.samefile(options.source, options.target):
-            raise _files.UsageError("IN and OUT are the same file")
+            raise UsageError("IN and OUT are the same file")
     if options.package != "keras" and options.to != "keras":
-        raise _files.UsageError("--package is for --to keras")
+        raise UsageError("--package is for --to keras")
 
 
-def _write(contents: _files.FileContents, options: argparse.Namespace) -> Written:
+def _write(contents: FileContents, options: argparse.Namespace) -> Written:
     """Writes a temporary file beside OUT, and renames it to OUT when it is complete."""
     final = pathlib.Path(options.target)
     partial = final.with_name(f".{final.stem}.{os.getpid()}{final.suffix}")
@@ -195,7 +196,7 @@ def _summary(weights: RecurrentWeights, written: Written) -> str:
 
 def _convert(options: argparse.Namespace) -> None:
     _check_target(options)
-    read_options = _files.ReadOptions(
+    read_options = ReadOptions(
         layers=tuple(options.layer.split(",")) if options.layer is not None else (),
         cell=options.cell,
         scope=options.scope,
@@ -224,7 +225,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         _convert(options)
-    except _files.UsageError as error:
+    except UsageError as error:
         print(f"convert: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:

@@ -6,284 +6,27 @@ or several, which become a stack.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import os
 import pathlib
 import pickle
 import re
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any
 
-import numpy as np
-
-from tf_blockrnn.weights._damage import first_line, intact
+from tf_blockrnn.weights._damage import first_line
 from tf_blockrnn.weights._file_kinds import kind_of
-from tf_blockrnn.weights._h5 import DAMAGE, H5Layer, layers_of, units_of
-from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
-
-_T = TypeVar("_T")
-
-
-class UsageError(ValueError):
-    """The options contradict each other, or are not sufficient."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ReadOptions:
-    """The options for the reader of a file.
-
-    Args:
-      layers: names of layers; empty if the file has only one.
-      cell: the framework's name of the cell, if the file does not record it.
-      scope, forget_bias: for a TensorFlow 1 checkpoint.
-      cell_clip: for a TensorFlow 1 checkpoint or Keras' HDF5 weights.
-      reset: for Keras' HDF5 weights of a gru without biases: "before" or "after" the GEMM.
-    """
-
-    layers: tuple[str, ...] = ()
-    cell: str | None = None
-    scope: str | None = None
-    forget_bias: float | None = None
-    cell_clip: float | None = None
-    reset: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class FileContents:
-    """The contents of a file.
-
-    Args:
-      weights: those of the selected layers.
-      layers: their names in the file.
-      reverse: whether they are layers of one direction from the last step to the first.
-      notes: properties of the layers, in the file or missing there, that are not part of weights.
-    """
-
-    weights: RecurrentWeights
-    layers: tuple[str, ...]
-    reverse: bool = False
-    notes: tuple[str, ...] = ()
-
-
-def stacked(parts: Sequence[RecurrentWeights]) -> RecurrentWeights:
-    """Joins stacks, from the input up, into one.
-
-    Example:
-      >>> import numpy as np
-      >>> from tf_blockrnn import weights
-      >>> from tf_blockrnn.weights._files import stacked
-      >>> one = weights.DirectionWeights(np.ones([1, 4, 4]), np.ones([1, 4, 4]))
-      >>> rnn = weights.RecurrentWeights("rnn_tanh", [weights.LayerWeights(one)])
-      >>> stacked([rnn, rnn]).num_layers
-      2
-    """
-    first = parts[0]
-    for part in parts:
-        if (part.cell, part.reset_after, part.cell_clip) != (
-            first.cell,
-            first.reset_after,
-            first.cell_clip,
-        ):
-            raise UnsupportedError(
-                f"the layers of a stack must be of one kind, got {_kind(first)} and {_kind(part)}"
-            )
-    layers = [layer for part in parts for layer in part.layers]
-    return dataclasses.replace(first, layers=layers)
-
-
-def _assumed_order(chosen: Mapping[str, Any]) -> tuple[str, ...]:
-    """A note for files that do not record how layers are connected."""
-    if len(chosen) < 2:
-        return ()
-    return (
-        f"assumed: {', '.join(chosen)} feed one another in this order, and nothing is between them",
-    )
-
-
-def _kind(weights: RecurrentWeights) -> str:
-    clip = f", cell_clip={weights.cell_clip:g}" if weights.cell_clip else ""
-    reset = "" if weights.reset_after is None else f", reset_after={weights.reset_after}"
-    return weights.cell + reset + clip
-
-
-def _chosen(found: Mapping[str, _T], wanted: Sequence[str], what: str = "layer") -> dict[str, _T]:
-    """The selected layers, in that order; the only layer if none is selected."""
-    if not found:
-        raise UsageError(f"the file has no recurrent {what}")
-    names = ", ".join(name or '""' for name in found)
-    if not wanted:
-        if len(found) > 1:
-            raise UsageError(
-                f"the file has several recurrent {what}s: {names}. Select with --layer; several, "
-                "separated by commas, become a stack"
-            )
-        return dict(found)
-    for name in wanted:
-        if name not in found:
-            raise UsageError(f"the file has no recurrent {what} {name!r}; it has {names}")
-        if list(wanted).count(name) > 1:
-            raise UsageError(f"--layer has {name!r} more than once")
-    return {name: found[name] for name in wanted}
-
-
-# ---- Keras
-
-
-def _recurrent_layers(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    import keras
-
-    for inner in getattr(layer, "layers", None) or [getattr(layer, "layer", None)]:
-        if inner is None or inner is layer:
-            continue
-        name = prefix + inner.name
-        if isinstance(inner, (keras.layers.RNN, keras.layers.Bidirectional)):
-            yield name, inner
-        else:
-            yield from _recurrent_layers(inner, name + "/")
-
-
-@contextlib.contextmanager
-def _with_ending(path: str, ending: str) -> Iterator[str]:
-    """The path, or one with the ending by which Keras recognizes a file.
-
-    A copy of an HDF5 model of Keras 2 has a config that Keras 3 can read.
-    """
-    before = after = ""
-    if ending == ".h5":
-        from tf_blockrnn.weights._keras_2_layers import for_keras_3
-
-        before = _model_config(path)
-        after = for_keras_3(before)
-    changed = bool(before) and json.loads(before) != json.loads(after)
-    if path.endswith(ending) and not changed:
-        yield path
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        named = os.path.join(folder, f"model{ending}")
-        if changed:
-            import h5py
-
-            shutil.copyfile(path, named)
-            with h5py.File(named, "r+") as file:
-                file.attrs["model_config"] = after
-        else:
-            os.symlink(os.path.abspath(path), named)
-        yield named
-
-
-def _model_config(path: str) -> str:
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        config = file.attrs["model_config"]
-    return config.decode() if isinstance(config, bytes) else str(config)
-
-
-def _read_keras(path: str, options: ReadOptions, ending: str = ".keras") -> FileContents:
-    import keras
-
-    from tf_blockrnn import layers  # registers ours
-    from tf_blockrnn.weights._keras_2_layers import CUSTOM_OBJECTS
-    from tf_blockrnn.weights._keras_graph import check_stack, has_initial_state
-    from tf_blockrnn.weights._keras_layers import check_computes_as_known, from_layers
-
-    del layers
-    # Keras does not check the types in a config: hence the AttributeError.
-    with intact("Keras model", *DAMAGE, AttributeError), _with_ending(path, ending) as named:
-        try:
-            with keras.saving.custom_object_scope(CUSTOM_OBJECTS):
-                model = keras.models.load_model(named, compile=False)
-        except UnsupportedError:
-            raise
-        except (TypeError, ValueError) as error:
-            unknown = re.search(
-                r"Could not locate class '(\w+)'|Unknown layer: '(\w+)'", str(error)
-            )
-            if unknown is None:
-                raise
-            # Keras adds the whole model's config.
-            raise ValueError(
-                f"the model has an unknown class, {unknown[1] or unknown[2]}; save its weights, "
-                "model.save_weights('model.weights.h5'), and convert that file"
-            ) from None
-    chosen = _chosen(dict(_recurrent_layers(model)), options.layers)
-    for layer in chosen.values():  # of a layer that goes backwards only the cell is read below
-        check_computes_as_known(layer)
-    check_stack(list(chosen.values()), model)
-    backwards = [getattr(layer, "go_backwards", False) for layer in chosen.values()]
-    if any(backwards) and len(chosen) > 1:
-        # Keras returns the outputs in the order of processing, so the layer above such a layer
-        # would read them in reverse order.
-        raise UnsupportedError("a layer with go_backwards cannot be part of a stack")
-    notes = [
-        f"{name}: merge_mode {layer.merge_mode!r} is not a weight and is not converted"
-        for name, layer in chosen.items()
-        if getattr(layer, "merge_mode", "concat") != "concat"
-    ]
-    notes += [
-        f"{name}: its initial state is computed by the model or is its input, and is not converted"
-        for name, layer in chosen.items()
-        if has_initial_state(layer)
-    ]
-    sources = [layer.cell if any(backwards) else layer for layer in chosen.values()]
-    return FileContents(from_layers(sources), tuple(chosen), any(backwards), tuple(notes))
-
-
-def _read_h5(path: str, options: ReadOptions) -> FileContents:
-    import h5py
-
-    with h5py.File(path, "r") as file:
-        with intact("HDF5 file", *DAMAGE):
-            has_model = "model_config" in file.attrs
-        if has_model:
-            _refuse_unused(options, _KINDS["keras"])
-            return _read_keras(path, options, ending=".h5")
-        chosen = _chosen(layers_of(file), options.layers)
-    parts = [_from_h5(layer, options, name) for name, layer in chosen.items()]
-    notes = (
-        "the file has only weights: activations, go_backwards and an lstm's clip (--cell-clip) "
-        "are not in it",
-        "assumed: layers of Keras' own classes with their default activations in Keras 3, tanh and "
-        "sigmoid; before 2.3 the default recurrent_activation of Keras' LSTM and GRU was another",
-        *_assumed_order(chosen),
-    )
-    return FileContents(stacked(parts), tuple(chosen), notes=notes)
-
-
-def _from_h5(layer: H5Layer, options: ReadOptions, name: str) -> RecurrentWeights:
-    from tf_blockrnn.weights.keras import from_keras
-
-    arrays = layer.parts()
-    cell = _cell_of_gates(layer.cells[0].arrays, options.cell, name)
-    if options.reset and cell != "gru":
-        raise UsageError(f"--reset is for a gru, {name} is of the cell {cell}")
-    try:
-        return from_keras(
-            arrays,
-            cell=cell,
-            reset_after=options.reset == "after" if options.reset else None,
-            cell_clip=options.cell_clip or 0.0,
-            bidirectional=layer.backward is not None,
-        )
-    except ValueError as error:
-        if "reset_after must be given" in str(error):
-            raise UsageError(
-                f"{name}: specify with --reset whether the gru resets before or after the GEMM, "
-                "which a file without biases does not record"
-            ) from None
-        raise
-
-
-def _cell_of_gates(arrays: list[np.ndarray], given: str | None, name: str) -> str:
-    gates = arrays[1].shape[1] // units_of(arrays)
-    if given is None and gates not in (3, 4):
-        raise UsageError(f"{name} has {gates} gate(s): specify its cell with --cell")
-    return given or {3: "gru", 4: "lstm"}[gates]
-
+from tf_blockrnn.weights._file_options import (
+    FileContents,
+    ReadOptions,
+    UsageError,
+    assumed_order,
+    refuse_unused,
+    select,
+    stacked,
+)
+from tf_blockrnn.weights._keras_files import MODEL_OPTIONS, read_h5, read_keras
+from tf_blockrnn.weights.layer import UnsupportedError
 
 # ---- PyTorch
 
@@ -315,7 +58,7 @@ def _read_torch(path: str, options: ReadOptions) -> FileContents:
     own = re.compile(r"(.*?)(weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(_l\d+(_reverse)?)?")
     prefixes = {key: match[1] for key in state if (match := own.fullmatch(key))}
     found = {prefix.rstrip("."): prefix for prefix in prefixes.values()}
-    chosen = _chosen(found, options.layers)
+    chosen = select(found, options.layers)
     parts, notes = [], []
     for name, prefix in chosen.items():
         arrays = state
@@ -331,7 +74,7 @@ def _read_torch(path: str, options: ReadOptions) -> FileContents:
             raise
     notes += [
         "assumed: modules of PyTorch's own classes, whose weights are all that a state dict has",
-        *_assumed_order(chosen),
+        *assumed_order(chosen),
     ]
     return FileContents(stacked(parts), tuple(chosen), notes=tuple(notes))
 
@@ -351,7 +94,7 @@ def _read_onnx(path: str, options: ReadOptions) -> FileContents:
         model = onnx.load(path)
     except DecodeError as error:
         raise ValueError(f"the file is not an ONNX model: {error}") from None
-    chosen = _chosen(named_nodes(model), options.layers, "node")
+    chosen = select(named_nodes(model), options.layers, "node")
     check_stack(model, list(chosen.values()))
     nodes = {name: read_node(found) for name, found in chosen.items()}
     reverse = {node.direction == "reverse" for node in nodes.values()}
@@ -434,8 +177,8 @@ class _Kind:
 
 
 _KINDS = {
-    "keras": _Kind("a Keras model", _read_keras, frozenset({"layers"})),
-    "h5": _Kind("a Keras HDF5 file", _read_h5, frozenset({"layers", "cell", "cell_clip", "reset"})),
+    "keras": _Kind("a Keras model", read_keras, MODEL_OPTIONS),
+    "h5": _Kind("a Keras HDF5 file", read_h5, frozenset({"layers", "cell", "cell_clip", "reset"})),
     "torch": _Kind("a PyTorch state dict", _read_torch, frozenset({"layers", "cell"})),
     "onnx": _Kind("an ONNX model", _read_onnx, frozenset({"layers"})),
     "npz": _Kind("weights of tf_blockrnn", _read_npz, frozenset()),
@@ -477,14 +220,6 @@ def _kind_of(path: str) -> tuple[str, _Kind]:
     return path, _KINDS[kind]
 
 
-def _refuse_unused(options: ReadOptions, kind: _Kind) -> None:
-    for field in dataclasses.fields(options):
-        given = getattr(options, field.name)
-        if given not in (None, ()) and field.name not in kind.options:
-            option = field.name.replace("_", "-").replace("layers", "layer")
-            raise UsageError(f"--{option} does not apply to {kind.name}")
-
-
 def read(path: str, options: ReadOptions) -> FileContents:
     """Reads the weights in a file.
 
@@ -494,5 +229,5 @@ def read(path: str, options: ReadOptions) -> FileContents:
       Any error that the framework raises for a corrupt file.
     """
     path, kind = _kind_of(path)
-    _refuse_unused(options, kind)
+    refuse_unused(options, kind.name, kind.options)
     return kind.read(path, options)
