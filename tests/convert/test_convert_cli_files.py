@@ -128,6 +128,31 @@ def test_keras_2_cudnn_layers_with_time_first_are_refused(convert):
     refused(convert, "old.h5 out.npz --to npz", 1, "time_major=True are not supported")
 
 
+def test_a_gru_of_releases_without_reset_after(convert, npz):
+    """It resets before the GEMM; without biases no shape would tell."""
+    gru = keras.layers.GRU(4, reset_after=False, use_bias=False, name="gru")
+    keras.Sequential([keras.Input((5, 3)), gru]).save("in.h5")
+    with h5py.File("in.h5", "r+") as file:
+        config = json.loads(file.attrs["model_config"])
+        for layer in config["config"]["layers"]:
+            layer["config"].pop("reset_after", None)
+        file.attrs["model_config"] = json.dumps(config)
+    converted(convert, "in.h5 out.npz --to npz")
+    assert npz.from_npz("out.npz").reset_after is False
+
+
+def test_a_sequential_whose_config_is_a_list(convert, npz):
+    one = cudnn_arrays("GRU", 3, 0)
+    layers = [layer_config("GRU", "one", batch_input_shape=[None, 5, 3])]
+    with h5py.File("old.h5", "w") as file:
+        file.attrs["model_config"] = json.dumps({"class_name": "Sequential", "config": layers})
+        group = file.create_group("model_weights")
+        group.attrs["layer_names"] = [b"one"]
+        write_group(group, "one", {f"one/{name}": array for name, array in one.items()})
+    converted(convert, "old.h5 out.npz --to npz")
+    assert npz.from_npz("out.npz").layers[0].forward.units == UNITS
+
+
 @pytest.mark.parametrize("path", ["in.keras", "in.h5"])
 def test_keras_layers_that_are_no_stack(convert, path):
     inputs = keras.Input((5, 4))

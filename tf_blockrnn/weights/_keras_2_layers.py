@@ -74,7 +74,8 @@ def for_keras_3(model_config: str) -> str:
 
     These classes become custom ones: Keras looks for its own only among its modules. The shape of
     the first layer's input, which Keras 3 takes to be without the batch, and the list of layers
-    that was the config of a Sequential until Keras 2.2.2, get the form of Keras 3.
+    that was the config of a Sequential until Keras 2.2.2, get the form of Keras 3. A GRU of releases
+    without `reset_after` resets before the GEMM, which is not the default of Keras 3.
 
     Example:
       >>> from tf_blockrnn.weights._keras_2_layers import for_keras_3
@@ -86,6 +87,8 @@ def for_keras_3(model_config: str) -> str:
         name, config = found.get("class_name"), found.get("config")
         if name in CUSTOM_OBJECTS and "module" in found:
             found |= {"module": None, "registered_name": name}
+        if name == "GRU" and isinstance(config, dict):
+            config.setdefault("reset_after", False)
         if name == "Sequential" and isinstance(config, list):
             found["config"] = {"name": "sequential", "layers": config}
         if name != "InputLayer" and isinstance(config, dict) and "batch_input_shape" in config:
