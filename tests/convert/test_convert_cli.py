@@ -93,7 +93,7 @@ def test_places_in_onnx_are_right(convert, npz):
         for tensor in onnx.load("there.onnx").graph.initializer
     }
     found = re.findall(r"^layer 0 (\w+) (\w+) .*  lstm_0\.(.*)$", output, re.MULTILINE)
-    assert len(found) == 2 * 7
+    assert len(found) == 2 * 5
     for way, name, place in found:
         what, _, index = place.partition("[")
         there = eval(f"array[{index}", {"array": arrays[f"lstm_0.{what}"]})

@@ -52,7 +52,7 @@ USAGE = {
     "one.onnx out.npz --to npz --layer lstm": "has no recurrent node 'lstm'; it has gru_0",
     "dense.keras out.npz --to npz": "the file has no recurrent layer",
     "dense.pt out.npz --to npz": "the file has no recurrent layer",
-    "text.txt out.npz --to npz": "expected .keras, .h5, .* or the prefix of a TensorFlow 1",
+    "text.txt out.npz --to npz": "its content is none of a Keras model, .* a TensorFlow 1 checkp",
 }
 FAILURES = {
     "broken.npz out.npz --to npz": "broken.npz: ",
@@ -208,7 +208,10 @@ def test_a_missing_package_is_named(convert, npz, monkeypatch):
         ({"format": np.array("another")}, "format must be 'tf_blockrnn.weights', got 'another'"),
         ({"version": np.array(2)}, "version must be 1, got 2: it was written by another release"),
         ({"layers.0.forward.w_h": None}, "incomplete: layers.0.forward.w_h is missing"),
-        ({"layers.1.forward.b_x": np.ones([3, 4])}, "incomplete: layers.1.forward.w_x is missing"),
+        (
+            {"layers.1.forward.b_x": np.ones([3, 4], "f4")},
+            "incomplete: layers.1.forward.w_x is missing",
+        ),
         ({"layers.0.sideways.w_x": np.ones([3, 3, 4])}, "unknown name, 'layers.0.sideways.w_x'"),
         ({"cell": np.array("lstm")}, "reset_after is for gru"),
     ],
@@ -249,8 +252,8 @@ def test_npz_files_of_anything_else_are_refused(npz, tmp_path):
         npz.from_npz(path)
     make(npz, GRU, path)
     with zipfile.ZipFile(path, "a") as file:
-        file.writestr("layers.0.forward.wci.npy", b"\xff")
-    with pytest.raises(ValueError, match="incomplete: layers.0.forward.wci is not an array"):
+        file.writestr("layers.0.forward.peepholes.npy", b"\xff")
+    with pytest.raises(ValueError, match="incomplete: layers.0.forward.peepholes is not an array"):
         npz.from_npz(path)
     damage(path, b"PK\1\2", 10, zipfile.ZIP_DEFLATED)
     with pytest.raises(ValueError, match="not an intact .npz file: .*while decompressing"):

@@ -55,7 +55,7 @@ def random_weights(stack: Stack, seed: int = 0):
         arrays = {"w_x": (gates, inputs, stack.units), "w_h": (gates, width, stack.units)}
         arrays |= {name: (gates, stack.units) for name in stack.biases}
         if stack.peepholes:
-            arrays |= dict.fromkeys(("wci", "wcf", "wco"), (stack.units,))
+            arrays["peepholes"] = (3, stack.units)
         if stack.proj:
             arrays["w_p"] = (stack.proj, stack.units)
         return weights.DirectionWeights(**{k: array(*shape) for k, shape in arrays.items()})
@@ -99,7 +99,7 @@ def _lstm(one, clip: float, of_x: np.ndarray, of_h: np.ndarray, h, c):
     del h
     pre_i, pre_f, pre_c, pre_o = of_x + of_h
     zeros = np.zeros(one.units)
-    wci, wcf, wco = one.peepholes or (zeros, zeros, zeros)
+    wci, wcf, wco = (zeros, zeros, zeros) if one.peepholes is None else one.peepholes
     c = _sigma(pre_f + c * wcf) * c + _sigma(pre_i + c * wci) * np.tanh(pre_c)
     c = np.clip(c, -clip, clip) if clip else c
     h = _sigma(pre_o + c * wco) * np.tanh(c)

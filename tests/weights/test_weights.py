@@ -28,8 +28,7 @@ def arrays(gates=3, inputs=5, units=4, proj=0):
 
 
 def lstm_arrays(**sizes):
-    peepholes = {name: np.ones([4]) for name in ("wci", "wcf", "wco")}
-    return {**arrays(gates=4, **sizes), **peepholes}
+    return {**arrays(gates=4, **sizes), "peepholes": np.ones([3, 4])}
 
 
 def test_sizes_and_gates(weights):
@@ -67,7 +66,7 @@ def test_each_shape_and_type_is_checked_by_name(weights, name):
         named = r"w_h|b_x|w_p|w_x must have" if name == "w_x" else f"^({name}|w_h) must have"
         with pytest.raises(ValueError, match=named):
             weights.DirectionWeights(**{**given, name: wrong})
-    with pytest.raises(ValueError, match=f"^{name} must be of a floating-point type, got int64"):
+    with pytest.raises(ValueError, match=f"^{name} must be of the type float16, .*, got int64"):
         weights.DirectionWeights(**{**given, name: given[name].astype(np.int64)})
     named = "of w_x's type float32" if name == "w_x" else f"^{name} must be of w_x's type float64"
     with pytest.raises(ValueError, match=named):
@@ -83,11 +82,28 @@ def test_errors_give_both_shapes(weights):
     )
 
 
-def test_peepholes_go_together(weights):
-    given = lstm_arrays()
-    del given["wcf"]
-    with pytest.raises(ValueError, match="wci, wcf and wco go together, got wci and wco alone"):
+def test_types_that_no_framework_has_are_refused(weights):
+    given = {name: array.astype(np.longdouble) for name, array in arrays().items()}
+    with pytest.raises(ValueError, match="w_x must be of the type .*, got (longdouble|float128)"):
         weights.DirectionWeights(**given)
+
+
+def test_byte_order_is_the_machine_s(weights):
+    given = arrays()
+    swapped = {name: array.astype(">f8") for name, array in given.items()}
+    one = weights.DirectionWeights(**swapped)
+    assert one.dtype.isnative and one == weights.DirectionWeights(**given)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_cast_does_not_make_infinities(weights, dtype):
+    large = 1e6 if dtype == "float16" else 1e300
+    one = weights.DirectionWeights(**{**arrays(), "b_h": np.full([3, 4], -large)})
+    gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], True)
+    with pytest.raises(ValueError, match=f"b_h has values out of {dtype}'s range, such as -1e"):
+        gru.astype(dtype)
+    infinite = weights.DirectionWeights(**{**arrays(), "b_h": np.full([3, 4], np.inf)})
+    assert np.all(np.isinf(infinite.astype(dtype).b_h))
 
 
 def test_directions_must_be_alike(weights):
@@ -105,7 +121,7 @@ def test_directions_must_be_alike(weights):
 def test_a_stack_must_fit_its_cell(weights):
     gru = weights.LayerWeights(weights.DirectionWeights(**arrays()))
     lstm = weights.LayerWeights(weights.DirectionWeights(**arrays(gates=4)))
-    peep = arrays(gates=3) | {name: np.ones([4]) for name in ("wci", "wcf", "wco")}
+    peep = arrays(gates=3) | {"peepholes": np.ones([3, 4])}
     peep = weights.LayerWeights(weights.DirectionWeights(**peep))
     projected = weights.LayerWeights(weights.DirectionWeights(**arrays(proj=2)))
     single = gru.forward.astype(np.float32)

@@ -197,3 +197,12 @@ def test_what_does_not_fit(weights):
             weights.from_cudnn(wrong, **{**arguments(net), **changed})
     with pytest.raises(ValueError, match="form must be one of flat, canonical, got 'list'"):
         weights.to_cudnn(weight_stacks.random_weights(Stack("gru")), form="list")
+
+
+def test_lists_of_numbers_are_not_rounded(weights):
+    """TensorFlow would make float32 of them."""
+    described = weight_stacks.random_weights(Stack("gru"))
+    matrices, biases = weights.to_cudnn(described, form="canonical")
+    lists = [a.tolist() for a in matrices], [a.tolist() for a in biases]
+    sizes = {"rnn_mode": "gru", "num_units": 4, "input_size": 3}
+    assert weights.from_cudnn(lists, **sizes) == described

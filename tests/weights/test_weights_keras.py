@@ -153,6 +153,15 @@ def test_our_lstm_has_more(weights, stack):
     assert weights.from_keras(arrays, **options) == described
     with pytest.raises(weights.UnsupportedError, match='LSTM has .package="tf_blockrnn".'):
         weights.to_keras(described)
+    if not stack.cell_clip:
+        assert weights.from_keras(
+            weights.to_keras(described, package="tf_blockrnn"), **options
+        ) == (described)
+        return
+    with pytest.raises(
+        weights.UnsupportedError, match="do not record the cell_clip, here 0.25; to"
+    ):
+        weights.to_keras(described, package="tf_blockrnn")
 
 
 def test_our_layers_and_keras_take_each_other_s(weights):
@@ -262,6 +271,7 @@ def test_what_a_description_cannot_hold(weights):
         "hard": random_layer(keras.layers.LSTM, 4, recurrent_activation="hard_sigmoid"),
         "elu": random_layer(keras.layers.SimpleRNN, 4, activation="elu"),
         "back": random_layer(keras.layers.GRU, 4, go_backwards=True),
+        "all": random_layer(keras.layers.GRU, 4, return_sequences=True),
         "sum": random_layer(
             keras.layers.Bidirectional,
             keras.layers.GRU(4, return_sequences=True, dtype="float64"),
@@ -285,8 +295,9 @@ def test_what_a_description_cannot_hold(weights):
         (built["back"], "has go_backwards, which is not a weight"),
         (reversed_pair, "its forward layer has go_backwards"),
         ([built["sum"], built["before"]], "merge_mode must be 'concat', got 'sum'"),
-        ([built["gru"], built["before"]], "all cells must be of one kind"),
-        ([built["gru"], built["lstm"]], "all cells must be of one kind"),
+        ([built["all"], built["before"]], "all cells must be of one kind"),
+        ([built["all"], built["lstm"]], "all cells must be of one kind"),
+        ([built["gru"], built["before"]], "returns only its last step .return_sequences=False."),
         (built["two"], "each direction is a stack of its own"),
     ):
         with pytest.raises(weights.UnsupportedError, match=named):
@@ -330,6 +341,17 @@ class OtherStart(keras.layers.GRU):
         return [1 + state for state in super().get_initial_state(batch_size)]
 
 
+class OtherMask(keras.layers.LSTM):
+    def compute_mask(self, _, mask):
+        return None
+
+
+def patched(layer):
+    """The layer with a call of its own."""
+    layer.call = lambda sequences, **options: sequences
+    return layer
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -342,6 +364,8 @@ class OtherStart(keras.layers.GRU):
         ),
         (lambda: OtherLoop(4), "OtherLoop overrides inner_loop"),
         (lambda: OtherStart(4), "OtherStart overrides get_initial_state"),
+        (lambda: OtherMask(4), "OtherMask overrides compute_mask"),
+        (lambda: patched(keras.layers.GRU(4)), "GRU overrides call"),
         (lambda: OtherDirections(keras.layers.GRU(4)), "OtherDirections overrides call"),
         (lambda: keras.layers.Bidirectional(Doubling(4)), "Doubling overrides call"),
     ],
@@ -417,3 +441,48 @@ def test_to_pytorch_and_back(weights):
     described = weight_stacks.random_weights(Stack("gru", layers=3, directions=2))
     layers = weights.to_keras_layers(weights.from_torch(weights.to_torch(described)))
     assert weights.from_keras(layers) == described
+
+
+@pytest.mark.parametrize("gates, cell", [(4, "lstm"), (3, "gru")])
+def test_arrays_of_cudnn_layers(weights, gates, cell):
+    """From first principles: what cuDNN computes with each block as its matrix, and two biases."""
+    inputs, units, rng = 3, 4, np.random.default_rng(8)
+    kernel = rng.uniform(-1, 1, [inputs, gates * units])
+    recurrent = rng.uniform(-1, 1, [units, gates * units])
+    bias = rng.uniform(-1, 1, [2 * gates * units])
+    read = weights.from_keras([kernel, recurrent, bias], cell=cell)
+    one = read.layers[0].forward
+    names = "ifco" if cell == "lstm" else "urc"
+    for number, name in enumerate(names):
+        gate, columns = read.gates.index(name), slice(number * units, (number + 1) * units)
+        # The memory of a block, row by row, is that of cuDNN's matrix [H, I] or [H, H].
+        w_x = kernel[:, columns].ravel().reshape(units, inputs)
+        w_h = recurrent[:, columns].ravel().reshape(units, units)
+        np.testing.assert_array_equal(one.w_x[gate], w_x.T)
+        np.testing.assert_array_equal(one.w_h[gate], w_h.T)
+        assert bits(one.b_x[gate]) == bits(bias[columns])
+        assert bits(one.b_h[gate]) == bits(bias[gates * units :][columns])
+    assert read.reset_after is (True if cell == "gru" else None)
+    both = [kernel, recurrent, bias, kernel + 1, recurrent, bias]
+    assert weights.from_keras(both, cell=cell, bidirectional=True).layers[0].forward == one
+    if cell == "gru":
+        with pytest.raises(ValueError, match=r"reset_after=False must .* \[2, 12\] of a CuDNNGRU"):
+            weights.from_keras([kernel, recurrent, bias], cell=cell, reset_after=False)
+
+
+def test_layers_do_not_round_without_a_dtype(weights):
+    described = weight_stacks.random_weights(Stack("gru"))
+    assert weights.to_keras_layers(described)[0].get_weights()[0].dtype == np.float64
+    single = weights.to_keras_layers(described, dtype="float32")
+    assert weights.from_keras(single) == described.astype(np.float32)
+    one = weights.DirectionWeights(np.full([3, 3, 4], 1e6), np.ones([3, 4, 4]))
+    large = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], True)
+    with pytest.raises(ValueError, match="w_x has values out of float16's range"):
+        weights.to_keras_layers(large, dtype="float16")
+
+
+@pytest.mark.parametrize("argument", ["reset_after", "activation", "units", "cell_clip"])
+def test_layers_take_no_argument_that_the_weights_define(weights, argument):
+    described = weight_stacks.random_weights(Stack("gru", biases=NONE))
+    with pytest.raises(ValueError, match=f"{argument} must not be given: the weights define it"):
+        weights.to_keras_layers(described, **{argument: None})

@@ -270,7 +270,7 @@ def test_activations_must_be_those_of_both_directions(weights):
         ("R", np.zeros([2, 16, 4], "f4"), r"R must have the shape .* = \[1, 16, 4\]"),
         ("B", np.zeros([1, 16], "f4"), r"B must have the shape .* = \[1, 32\]"),
         ("P", np.zeros([1, 16], "f4"), r"P must have the shape .* = \[1, 12\]"),
-        ("P", np.zeros([1, 12], "f8"), "wci must be of w_x's type float32, got float64"),
+        ("P", np.zeros([1, 12], "f8"), "peepholes must be of w_x's type float32, got float64"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(weights, what, array, words):
@@ -382,11 +382,11 @@ def test_wrong_arguments_are_refused(weights):
 def test_a_bias_or_peephole_that_is_missing_becomes_zeros(weights):
     one = weight_stacks.random_weights(Stack("lstm", biases=("b_x",), peepholes=True))
     forward = one.layers[0].forward
-    plain = dataclasses.replace(forward, wci=None, wcf=None, wco=None)
+    plain = dataclasses.replace(forward, peepholes=None)
     mixed = weights.RecurrentWeights("lstm", [weights.LayerWeights(forward, plain)])
     (node,) = weights.to_onnx(mixed)
     back = weights.from_onnx(node).layers[0]
-    assert not back.forward.b_h.any() and not back.backward.wco.any()
+    assert not back.forward.b_h.any() and not back.backward.peepholes.any()
     assert dataclasses.replace(back.forward, b_h=None) == forward
     assert np.array_equal(back.backward.b_x, plain.b_x)
 

@@ -156,9 +156,8 @@ def test_list_tells_which_cells_fit(list_tf1):
         "c/lstm_cell_1/bias": numbers(16),
         "c/lstm_cell_1/projection/kernel": numbers(4, 2),
     }
-    alike = ("BasicLSTMCell", "LSTMCell", "LSTMBlockCell", "LSTMBlockFusedCell", "CudnnLSTM")
+    # A cell with a custom name may be any.
     assert list_tf1(Reader(variables)) == (
-        ("a/cell_0/mine", alike, 3, 4),
         ("b/lstm_cell", ("LSTMCell", "LSTMBlockCell"), 3, 4),
         ("c/lstm_cell_1", ("LSTMCell",), 3, 4),
     )
@@ -182,6 +181,58 @@ def test_a_cell_of_its_own_name_needs_its_scope(weights):
     assert found.layers[0].forward.units == 4
     root = {name.removeprefix("rnn/mine/"): value for name, value in variables.items()}
     assert weights.from_tf1(Reader(root), cell="LSTMCell") == found
+
+
+COUPLED = "coupled_input_forget_gate_lstm_cell"
+
+
+@pytest.mark.parametrize("cell", ["LSTMCell", "BasicLSTMCell", "LSTMBlockCell", "CudnnLSTM"])
+@pytest.mark.parametrize("where", ["rnn", "rnn/multi_rnn_cell/cell_0", "bidirectional_rnn/fw"])
+def test_a_cell_of_three_gates_is_no_lstm(weights, list_tf1, cell, where):
+    """Its kernel, [3 + 4, 3 * 4], has the shape of that of an LSTM with I = 4, H = 3."""
+    scope = f"{where}/{COUPLED}"
+    variables = {f"{scope}/kernel": numbers(7, 12), f"{scope}/bias": numbers(12)}
+    assert list_tf1(Reader(variables)) == ()
+    for above in ("", where):
+        with pytest.raises(ValueError, match=f"there is no {cell} "):
+            weights.from_tf1(Reader(variables), cell=cell, scope=above)
+    with pytest.raises(weights.UnsupportedError, match=f"name of another kind of cell, {COUPLED}"):
+        weights.from_tf1(Reader(variables), cell=cell, scope=scope)
+
+
+@pytest.mark.parametrize("where", ["rnn/multi_rnn_cell/cell_0", "bidirectional_rnn/fw"])
+def test_cells_of_a_network_need_their_names_too(weights, where):
+    variables = lstm_variables(f"{where}/mine")
+    with pytest.raises(ValueError, match="A cell with a custom name needs its complete scope"):
+        weights.from_tf1(Reader(variables), cell="LSTMCell")
+    found = weights.from_tf1(Reader(variables), cell="LSTMCell", scope=f"{where}/mine")
+    assert found.layers[0].forward.units == 4
+
+
+def test_a_scope_with_other_variables_is_no_cell(weights, list_tf1):
+    """Of a norm within the cell, say; the variables of an optimizer are no others."""
+    variables = lstm_variables("rnn/lstm_cell")
+    slots = {f"rnn/lstm_cell/{name}/Adam_1": value for name, value in [("kernel", numbers(7, 16))]}
+    want = weights.from_tf1(Reader(variables), cell="LSTMCell")
+    assert weights.from_tf1(Reader(variables | slots), cell="LSTMCell") == want
+    norm = {"rnn/lstm_cell/input/gamma": numbers(4)}
+    assert list_tf1(Reader(variables | norm)) == ()
+    for scope in ("", "rnn/lstm_cell"):
+        with pytest.raises(ValueError, match="there is no LSTMCell"):
+            weights.from_tf1(Reader(variables | norm), cell="LSTMCell", scope=scope)
+
+
+def test_the_cell_must_be_the_one_that_the_scope_names(weights):
+    """A CudnnLSTM has no forget bias, an LSTMCell has 1."""
+    scope = "rnn/cudnn_compatible_lstm_cell"
+    with pytest.raises(weights.UnsupportedError, match="of another kind of cell, cudnn_compatible"):
+        weights.from_tf1(Reader(lstm_variables(scope)), cell="LSTMCell", scope=scope)
+
+
+def test_some_peepholes_are_an_error(weights):
+    variables = lstm_variables("rnn/lstm_cell") | {"rnn/lstm_cell/w_i_diag": numbers(4)}
+    with pytest.raises(ValueError, match="has peepholes, but no w_f_diag and w_o_diag"):
+        weights.from_tf1(Reader(variables), cell="LSTMCell")
 
 
 def test_names_of_the_first_releases(weights):

@@ -242,3 +242,80 @@ def test_modules_of_another_kind(weights):
     for wrong in (torch.nn.Linear(2, 2), "a path"):
         with pytest.raises(TypeError, match="expected a state dict or one of torch.nn's"):
             weights.from_torch(wrong)
+
+
+def test_loading_does_not_round(weights):
+    """What load_state_dict does without a word needs a dtype; a wider type holds all values."""
+    described = weight_stacks.random_weights(Stack("lstm"))
+    single = make_module(Stack("lstm"), torch.float32)
+    before = numpy_state(single)
+    words = "weight_ih_l0 is of the type float32, .* all values of float64.*dtype='float32'"
+    with pytest.raises(weights.UnsupportedError, match=words):
+        weights.to_torch(described, single)
+    assert same_state(numpy_state(single), before)
+    state = weights.to_torch(described, single, dtype="float32")
+    assert same_state(numpy_state(single), state)
+    assert weights.from_torch(single) == described.astype(np.float32)
+    narrow = described.astype(np.float32)
+    wide = make_module(Stack("lstm"))
+    weights.to_torch(narrow, wide)
+    assert weights.from_torch(wide) == narrow.astype(np.float64)
+
+
+def test_loading_does_not_overflow(weights):
+    one = weights.DirectionWeights(np.full([1, 3, 4], 1e6, "f4"), np.ones([1, 4, 4], "f4"))
+    described = weights.RecurrentWeights("rnn_tanh", [weights.LayerWeights(one)])
+    half = make_module(Stack("rnn_tanh"), torch.float16)
+    with pytest.raises(weights.UnsupportedError, match="which does not represent all values"):
+        weights.to_torch(described, half)
+    with pytest.raises(ValueError, match="w_x has values out of float16's range, such as 1e.06"):
+        weights.to_torch(described, half, dtype="float16")
+
+
+class Negated(torch.nn.LSTM):
+    def forward(self, x, state=None):
+        output, state = super().forward(x, state)
+        return -output, state
+
+
+class NegatedCell(torch.nn.GRUCell):
+    def forward(self, x, state=None):
+        return -super().forward(x, state)
+
+
+class Renamed(torch.nn.LSTM):
+    """Computes what an LSTM does."""
+
+    def __init__(self, inputs):
+        super().__init__(inputs, 4)
+        self.note = "a constructor of its own"
+
+    def reset_parameters(self):
+        for parameter in self.parameters():
+            torch.nn.init.uniform_(parameter)
+
+    def extra_repr(self):
+        return self.note
+
+    def embed(self, x):
+        return self(x)[1][0]
+
+
+def test_subclasses_that_compute_something_else(weights):
+    described = weight_stacks.random_weights(Stack("lstm", dtype="float32"))
+    for module, words in (
+        (Negated(3, 4), "Negated overrides forward"),
+        (NegatedCell(3, 4), "NegatedCell overrides forward"),
+    ):
+        with pytest.raises(weights.UnsupportedError, match=words):
+            weights.from_torch(module)
+    with pytest.raises(weights.UnsupportedError, match="Negated overrides forward"):
+        weights.to_torch(described, Negated(3, 4))
+    patched = torch.nn.LSTM(3, 4)
+    patched.forward = lambda x: x
+    with pytest.raises(weights.UnsupportedError, match="LSTM overrides forward"):
+        weights.from_torch(patched)
+    mine, plain = Renamed(3), torch.nn.LSTM(3, 4)
+    plain.load_state_dict(mine.state_dict())
+    assert weights.from_torch(mine) == weights.from_torch(plain)
+    assert weights.from_torch(Negated(3, 4).state_dict()).cell == "lstm"

@@ -36,21 +36,24 @@ import tensorflow as tf
 
 from tf_blockrnn._cli.progress import Progress
 from tf_blockrnn.weights import RecurrentWeights, _files
+from tf_blockrnn.weights._file_options import FileContents, ReadOptions, UsageError
 from tf_blockrnn.weights._targets import TARGETS, Job, Written, arrays_of
 
 _DESCRIPTION = """Converts the weights of recurrent layers between frameworks.
 
 IN is one of
-  .keras              a Keras model
-  .h5                 a Keras model or weights, of Keras 2 or 3
-  .pt, .pth           a PyTorch state dict
-  .onnx               an ONNX model
-  .npz                weights written by --to npz
-  anything else       the prefix of a TensorFlow 1 checkpoint
+  a Keras model, .keras or HDF5, or HDF5 weights, of Keras 2 or 3
+  a PyTorch state dict
+  an ONNX model
+  weights written by --to npz
+  the prefix of a TensorFlow 1 checkpoint
+It is recognized by its content, whatever its name. What a file does not record is printed as
+assumed.
 """
 
 _EPILOG = """If IN has several layers, --layer selects one; a list separated by commas becomes a
 stack, from the input up: --layer lstm_1,lstm_2
+In Keras and ONNX models the graph must show that they are one.
 
 Example:
   python -m tf_blockrnn convert model.ckpt-1000 model.keras --to keras --cell LSTMBlockCell
@@ -87,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--layer", metavar="NAME[,NAME...]", help="which layers of IN")
     parser.add_argument(
         "--cell",
-        help="for a state dict or .h5 weights: lstm, gru, rnn_tanh or rnn_relu, if the number "
+        help="for a state dict or HDF5 weights: lstm, gru, rnn_tanh or rnn_relu, if the number "
         "of gates does not determine it; for a TensorFlow 1 checkpoint: the class of the cells",
     )
     parser.add_argument("--scope", help="for a TensorFlow 1 checkpoint: the scope of the cells")
@@ -99,14 +102,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--cell-clip",
         type=float,
-        help="for .h5 weights or a TensorFlow 1 checkpoint: the argument of the cells (default: "
+        help="for HDF5 weights or a TensorFlow 1 checkpoint: the argument of the cells (default: "
         "none)",
     )
     parser.add_argument(
         "--reset",
         choices=("before", "after"),
-        help="for .h5 weights of a gru without biases, whose shape would determine it: whether the "
-        "reset gate acts before or after the GEMM",
+        help="for HDF5 weights of a gru without biases, whose shape would determine it: whether "
+        "the reset gate acts before or after the GEMM",
     )
     parser.add_argument(
         "--package",
@@ -138,21 +141,21 @@ class _Bar:
 def _check_target(options: argparse.Namespace) -> None:
     suffixes = TARGETS[options.to].suffixes
     if pathlib.Path(options.target).suffix not in suffixes:
-        raise _files.UsageError(
+        raise UsageError(
             f"OUT must end in {' or '.join(suffixes)} with --to {options.to}, "
             f"got {options.target!r}"
         )
     folder = os.path.dirname(os.path.abspath(options.target))
     if not os.path.isdir(folder):
-        raise _files.UsageError(f"{folder}: there is no such folder")
+        raise UsageError(f"{folder}: there is no such folder")
     if os.path.exists(options.target) and os.path.exists(options.source):
         if os.path.samefile(options.source, options.target):
-            raise _files.UsageError("IN and OUT are the same file")
+            raise UsageError("IN and OUT are the same file")
     if options.package != "keras" and options.to != "keras":
-        raise _files.UsageError("--package is for --to keras")
+        raise UsageError("--package is for --to keras")
 
 
-def _write(contents: _files.FileContents, options: argparse.Namespace) -> Written:
+def _write(contents: FileContents, options: argparse.Namespace) -> Written:
     """Writes a temporary file beside OUT, and renames it to OUT when it is complete."""
     final = pathlib.Path(options.target)
     partial = final.with_name(f".{final.stem}.{os.getpid()}{final.suffix}")
@@ -194,7 +197,7 @@ def _summary(weights: RecurrentWeights, written: Written) -> str:
 
 def _convert(options: argparse.Namespace) -> None:
     _check_target(options)
-    read_options = _files.ReadOptions(
+    read_options = ReadOptions(
         layers=tuple(options.layer.split(",")) if options.layer is not None else (),
         cell=options.cell,
         scope=options.scope,
@@ -223,7 +226,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     try:
         _convert(options)
-    except _files.UsageError as error:
+    except UsageError as error:
         print(f"convert: {error}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:

@@ -35,6 +35,8 @@ from tf_blockrnn.weights.layer import (
 
 # A module is imported on the first use of one of its functions: Keras takes seconds.
 _MODULES = {
+    "OnnxLayer": "onnx",
+    "TF1Cell": "tf1",
     "from_cudnn": "cudnn",
     "from_keras": "keras",
     "from_npz": "npz",

@@ -4,6 +4,12 @@ Matrices are those of x·W with the columns of all gates concatenated, `kernel` 
 `recurrent_kernel` [P, G · H], where P is H except in our LSTM with a projection. The gate order is
 i, f, c, o (lstm) and u, r, c (gru; Keras calls them z, r, h). There is one `bias` [G · H], but two,
 [2, 3H], in a gru with `reset_after`. Our LSTM can have peepholes and a projection after these.
+
+The CuDNNLSTM and CuDNNGRU of Keras 2 have the same shapes except for the `bias` [2 · G · H], the
+biases of the input GEMM and then those of the recurrent one, and the same gate orders; but each
+block of columns holds the elements of cuDNN's matrix, which is that of W·x. So a block of `kernel`
+[I, H] is the matrix [H, I] reshaped, and a block of `recurrent_kernel` is transposed. Source:
+`_convert_rnn_weights` in tf_keras/src/saving/legacy/hdf5_format.py.
 """
 
 from __future__ import annotations
@@ -24,9 +30,12 @@ class Arrays(NamedTuple):
 
     kernel: np.ndarray  # [I, G · H]
     recurrent_kernel: np.ndarray  # [P, G · H]
-    bias: np.ndarray | None = None  # [G · H], or [2, 3H]
-    peepholes: tuple[np.ndarray, ...] | None = None  # wci, wcf, wco
-    projection: np.ndarray | None = None  # [P, H]
+    bias: np.ndarray | None = (
+        None  # [G · H]; or [2, G · H], of the input GEMM and the recurrent one
+    )
+    peepholes: np.ndarray | None = None  # [3, H]
+    w_p: np.ndarray | None = None  # [P, H]
+    cudnn: bool = False  # whether the arrays were those of a CuDNNLSTM or CuDNNGRU
 
 
 class Form(NamedTuple):
@@ -55,13 +64,13 @@ def to_direction(arrays: Arrays, form: Form) -> DirectionWeights:
     """The DirectionWeights of arrays in Keras' form."""
     biases: list[np.ndarray | None] = [None, None]
     if arrays.bias is not None:
-        rows = 2 if form.reset_after else 1
+        rows = 2 if form.reset_after or arrays.cudnn else 1
         bias = arrays.bias.reshape(1, -1) if arrays.bias.ndim == 1 else arrays.bias
-        if len(bias) != rows:
+        if len(bias) != rows or (arrays.cudnn and form.reset_after is False):
             of = form.cell if form.cell != "gru" else f"gru with reset_after={form.reset_after}"
             raise ValueError(
                 f"bias of {of} must have the shape {'[2, 3 * H]' if rows == 2 else '[G * H]'}, "
-                f"got {list(arrays.bias.shape)}"
+                f"got {list(arrays.bias.shape)}{' of a CuDNNGRU' if arrays.cudnn else ''}"
             )
         split = _split(bias, form, "bias")
         biases[:rows] = [split[:, row] for row in range(rows)]
@@ -69,13 +78,26 @@ def to_direction(arrays: Arrays, form: Form) -> DirectionWeights:
         _split(arrays.kernel, form, "kernel"),
         _split(arrays.recurrent_kernel, form, "recurrent_kernel"),
         *biases,
-        *(arrays.peepholes or (None, None, None)),
-        w_p=arrays.projection,
+        peepholes=arrays.peepholes,
+        w_p=arrays.w_p,
     )
+
+
+def _from_cudnn_layout(
+    kernel: np.ndarray, recurrent_kernel: np.ndarray, bias: np.ndarray, gates: int
+) -> Arrays:
+    """The weights of a CuDNNLSTM or CuDNNGRU in the layout of an LSTM or GRU."""
+    units = len(recurrent_kernel)
+    blocks = [block.reshape(units, len(kernel)).T for block in np.split(kernel, gates, axis=1)]
+    recurrent = [block.T for block in np.split(recurrent_kernel, gates, axis=1)]
+    both = bias.reshape(2, -1)
+    return Arrays(np.hstack(blocks), np.hstack(recurrent), both, cudnn=True)
 
 
 def parse(arrays: Sequence[np.ndarray], gates: int) -> Arrays:
     """The arrays of get_weights() of one direction, identified by position and shape.
+
+    Those of a CuDNNLSTM or CuDNNGRU are identified by their bias.
 
     Example:
       >>> import numpy as np
@@ -91,17 +113,24 @@ def parse(arrays: Sequence[np.ndarray], gates: int) -> Arrays:
     _check_columns(given[0], gates, "kernel")
     units = given[0].shape[1] // gates
     rest = given[2:]
+    if gates > 1 and [array.shape for array in rest] == [(2 * gates * units,)]:
+        if given[1].shape != (units, gates * units):
+            raise ValueError(
+                f"recurrent_kernel must have the shape {[units, gates * units]} beside kernel "
+                f"{shapes[0]} and bias {shapes[2]}, got {shapes[1]}"
+            )
+        return _from_cudnn_layout(*given, gates)
     bias = rest.pop(0) if rest and rest[0].shape[-1:] == (gates * units,) else None
     peepholes = None
     if len(rest) >= 3 and all(array.shape == (units,) for array in rest[:3]):
-        peepholes, rest = tuple(rest[:3]), rest[3:]
-    projection = rest.pop(0) if rest and rest[0].ndim == 2 else None
+        peepholes, rest = np.stack(rest[:3]), rest[3:]
+    w_p = rest.pop(0) if rest and rest[0].ndim == 2 else None
     if rest:
         raise ValueError(
             "expected [kernel, recurrent_kernel], then optionally bias, wci, wcf, wco and "
-            f"the projection; got arrays of shapes {shapes}"
+            f"the projection w_p; got arrays of shapes {shapes}"
         )
-    return Arrays(given[0], given[1], bias, peepholes, projection)
+    return Arrays(given[0], given[1], bias, peepholes, w_p)
 
 
 def _join(by_gate: np.ndarray, cell: str) -> np.ndarray:
@@ -126,5 +155,5 @@ def to_arrays(one: DirectionWeights, weights: RecurrentWeights) -> list[np.ndarr
     """The arrays of get_weights() of a Keras layer with this direction of the weights."""
     arrays = [_join(one.w_x, weights.cell), _join(one.w_h, weights.cell)]
     arrays += _bias_of(one, weights)
-    arrays += [array.copy() for array in one.peepholes or ()]
+    arrays += [] if one.peepholes is None else [row.copy() for row in one.peepholes]
     return arrays if one.w_p is None else [*arrays, one.w_p.copy()]

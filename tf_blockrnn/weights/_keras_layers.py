@@ -11,16 +11,20 @@ import numpy as np
 from tf_blockrnn import layers as our_layers
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
 from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
-from tf_blockrnn.weights._keras_arrays import Arrays, Form
-from tf_blockrnn.weights.layer import UnsupportedError
+from tf_blockrnn.weights._keras_2_layers import CuDNNGRU, CuDNNGRUCell, CuDNNLSTM, CuDNNLSTMCell
+from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse, to_direction
+from tf_blockrnn.weights._overrides import check_overrides
+from tf_blockrnn.weights.layer import GATES, LayerWeights, RecurrentWeights, UnsupportedError
 
 _CELLS = (
+    *(CuDNNGRUCell, CuDNNLSTMCell),
     *(our_layers.GRUCell, our_layers.LSTMCell, ExtendedLSTMCell),
     *(keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell),
 )
 # The layers and cells whose outputs are computed from their cells' weights by our equations.
 _KNOWN = (
     *_CELLS,
+    *(CuDNNGRU, CuDNNLSTM),
     *(our_layers.GRU, our_layers.LSTM, our_layers.SimpleRNN),
     *(keras.layers.GRU, keras.layers.LSTM, keras.layers.SimpleRNN),
     *(keras.layers.RNN, keras.layers.StackedRNNCells, keras.layers.Bidirectional),
@@ -38,14 +42,9 @@ def _read_activation(cell: keras.layers.Layer, argument: str, known: Sequence[An
 
 def check_computes_as_known(layer: keras.layers.Layer) -> None:
     """Refuses a subclass that may use the weights of a layer or cell in another computation."""
-    kind = type(layer)
-    base = next((one for one in kind.__mro__ if one in _KNOWN), None)
-    for method in ("__call__", "call", "inner_loop", "get_initial_state"):
-        if base and getattr(kind, method, None) is not getattr(base, method, None):
-            raise UnsupportedError(
-                f"{layer.name}: {kind.__name__} overrides {method}, so its weights may have "
-                f"another meaning than those of {base.__name__}"
-            )
+    base = next((one for one in type(layer).__mro__ if one in _KNOWN), None)
+    if base is not None:
+        check_overrides(layer, base, layer.name)
 
 
 def form_of(cell: keras.layers.Layer) -> Form:
@@ -76,14 +75,19 @@ def arrays_of(cell: keras.layers.Layer) -> Arrays:
 
     def array(name: str) -> np.ndarray | None:
         variable = getattr(cell, name, None)
+        if variable is not None and not isinstance(variable, keras.Variable):
+            raise UnsupportedError(f"{cell.name}: {name} is computed, it is not a variable")
         return None if variable is None else keras.ops.convert_to_numpy(variable.value)
 
+    if isinstance(cell, (CuDNNGRUCell, CuDNNLSTMCell)):
+        names = ("kernel", "recurrent_kernel", "bias")
+        return parse([array(name) for name in names], len(GATES[form_of(cell).cell]))
     peepholes = tuple(array(name) for name in ("wci", "wcf", "wco"))
     return Arrays(
         array("kernel"),
         array("recurrent_kernel"),
         array("bias"),
-        None if peepholes[0] is None else peepholes,
+        None if peepholes[0] is None else np.stack(peepholes),
         array("w_p"),
     )
 
@@ -141,3 +145,24 @@ def _flat(cell: Any) -> list[keras.layers.Layer]:
             f"Bidirectional, a list of them or lists of arrays, got {type(cell).__name__}{hint}"
         )
     return [cell]
+
+
+def from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
+    """The weights of layers that are known to be a stack."""
+    layers: list[LayerWeights] = []
+    forms: list[Form] = []
+    for number, source in enumerate(sources):
+        cells = cells_of(source)
+        if not cells.concatenates and number + 1 < len(sources):
+            raise UnsupportedError(
+                f"{source.name}: below another layer its merge_mode must be 'concat', "
+                f"got {source.merge_mode!r}"
+            )
+        for cell in cells.forward:
+            both = [cell] if cells.backward is None else [cell, cells.backward]
+            forms += [form_of(one) for one in both]
+            layers.append(LayerWeights(*(to_direction(arrays_of(c), form_of(c)) for c in both)))
+    for form in forms:
+        if form != forms[0]:
+            raise UnsupportedError(f"all cells must be of one kind, got {forms[0]} and {form}")
+    return RecurrentWeights(forms[0].cell, layers, forms[0].reset_after, forms[0].cell_clip)

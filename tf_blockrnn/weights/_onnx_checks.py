@@ -9,7 +9,7 @@ import numpy as np
 from tf_blockrnn.weights.layer import UnsupportedError
 
 if TYPE_CHECKING:
-    from tf_blockrnn.weights.onnx import OnnxLayer
+    from tf_blockrnn.weights._onnx_nodes import OnnxLayer
 
 # ONNX's gate orders, with our gate names.
 ORDER = {"LSTM": "iofc", "GRU": "urc", "RNN": "h"}
@@ -83,7 +83,7 @@ def sizes_of(layer: OnnxLayer, name: str) -> tuple[int, int]:
     Example:
       >>> import numpy as np
       >>> from tf_blockrnn.weights._onnx_checks import sizes_of
-      >>> from tf_blockrnn.weights.onnx import OnnxLayer
+      >>> from tf_blockrnn.weights import OnnxLayer
       >>> layer = OnnxLayer("RNN", {"W": np.ones([1, 4, 3]), "R": np.ones([1, 4, 4])}, {})
       >>> sizes_of(layer, "rnn_0")
       (1, 4)

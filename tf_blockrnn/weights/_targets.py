@@ -105,7 +105,8 @@ def write_keras(job: Job) -> Written:
                 return f"{name}/bias[{int(array == 'b_h')}]"
             both = one.b_x is not None and one.b_h is not None
             return f"{name}/bias" + (", summed" if both else "")
-        return f"{name}/{_KERAS_NAMES.get(array, array)}"
+        names = ("wci", "wcf", "wco") if array == "peepholes" else (_KERAS_NAMES.get(array, array),)
+        return ", ".join(f"{name}/{one}" for one in names)
 
     lines = ()
     if job.reverse:
@@ -128,7 +129,8 @@ def write_torch(job: Job) -> Written:
     """Writes a state dict."""
     import torch
 
-    from tf_blockrnn.weights.torch import to_tensor, to_torch
+    from tf_blockrnn.weights._torch_tensors import to_tensor
+    from tf_blockrnn.weights.torch import to_torch
 
     _refuse_reverse(job, "a PyTorch state dict")
     state = to_torch(job.weights)
@@ -155,16 +157,14 @@ def write_onnx(job: Job) -> Written:
     onnx.save(to_onnx_model(job.weights, reverse=job.reverse), job.path)
 
     def place(number: int, direction_name: str, array: str, one: DirectionWeights) -> str:
-        half, units = one.gates * one.units, one.units
+        half = one.gates * one.units
         node, direction = f"{job.weights.cell}_{number}", int(direction_name == "backward")
         within = {
             "w_x": f"W[{direction}]",
             "w_h": f"R[{direction}]",
             "b_x": f"B[{direction}, :{half}]",
             "b_h": f"B[{direction}, {half}:]",
-            "wci": f"P[{direction}, :{units}]",
-            "wco": f"P[{direction}, {units}:{2 * units}]",
-            "wcf": f"P[{direction}, {2 * units}:]",
+            "peepholes": f"P[{direction}]",
         }
         return f"{node}.{within[array]}"
 

@@ -64,8 +64,21 @@ MARKS = {
         f"{HIDDEN}bias",
     ),
 }
-PEEPHOLES = {"wci": "w_i_diag", "wcf": "w_f_diag", "wco": "w_o_diag"}
+PEEPHOLES = ("w_i_diag", "w_f_diag", "w_o_diag")
 PROJECTION = "projection/kernel"
+# The biases that the Cudnn layers of early releases save in addition.
+_CUDNN_BIASES = ("bias_cudnn_0", "bias_cudnn_1", "bias_cudnn 0", "bias_cudnn 1")
+
+# Other cells of tf.contrib, some of which have variables of the same names and fitting shapes.
+_OTHER_CELLS = {
+    *("attention_cell_wrapper", "bidirectional_grid_lstm_cell", "cfn_cell", "conv_lstm_cell"),
+    *("conv_1d_lstm_cell", "conv_2d_lstm_cell", "conv_3d_lstm_cell"),
+    *("coupled_input_forget_gate_lstm_cell", "glstm_cell", "grid_lstm_cell", "highway_wrapper"),
+    *("ind_rnn_cell", "indrnn_cell", "indy_gru_cell", "indy_lstm_cell", "intersection_rnn_cell"),
+    *("layer_norm_basic_lstm_cell", "layer_norm_lstm_cell", "minimal_rnn_cell", "nas_cell"),
+    *("ntm_cell", "phased_lstm_cell", "sru_cell", "time_freq_lstm_cell", "ugrnn_cell"),
+    *("weight_norm_lstm_cell",),
+}
 
 
 class Checkpoint:
@@ -128,12 +141,24 @@ def _shapes_of(form: str, gates: int, sizes: Sizes) -> list[tuple[int, ...]]:
     return [(inputs + units, units), *gates_of_gru, (units,)]
 
 
+def _unknown(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
+    """The variables in a scope that such a cell does not have, except those of optimizers."""
+    known = [*MARKS[cell.form], *PEEPHOLES, PROJECTION, *_CUDNN_BIASES]
+    if not scope:  # the scope of all variables of the model
+        return []
+    below = [name.removeprefix(f"{scope}/") for name in checkpoint if name.startswith(f"{scope}/")]
+    # An optimizer and a moving average save variables below those of the cell.
+    return [own for own in below if not any(own == k or own.startswith(f"{k}/") for k in known)]
+
+
 def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> Sizes | None:
     """The sizes given by the shapes of the variables in this scope; None if another cell's."""
     marks = [join(scope, mark) for mark in MARKS[cell.form]]
     projection = join(scope, PROJECTION)
-    peephole = any(join(scope, name) in checkpoint for name in PEEPHOLES.values())
+    peephole = any(join(scope, name) in checkpoint for name in PEEPHOLES)
     if any(mark not in checkpoint for mark in marks):
+        return None
+    if _unknown(checkpoint, scope, cell):
         return None
     if (peephole and not cell.peepholes) or (projection in checkpoint and not cell.projection):
         return None
@@ -183,16 +208,24 @@ def is_named(scope: str, cell: Cell) -> bool:
     return bool(re.fullmatch(cell.scope + r"(_\d+)?", scope.rpartition("/")[2]))
 
 
-def _in_network(scope: str) -> bool:
-    """Whether the scope is where TensorFlow's networks have their cells."""
-    return bool(re.search(r"(^|/)(cell_\d+|fw|bw)/[^/]+$", scope))
+def other_cell_of(scope: str, cell: Cell) -> str | None:
+    """The name of another kind of cell that the scope has; None if it has none.
+
+    Example:
+      >>> from tf_blockrnn.weights import _tf1_checkpoint as tf1
+      >>> tf1.other_cell_of("rnn/nas_cell_1", tf1.CELLS["LSTMCell"])
+      'nas_cell'
+    """
+    name = re.sub(r"_\d+$", "", scope.rpartition("/")[2])
+    known = _OTHER_CELLS | {one.scope for one in CELLS.values()}
+    return name if name in known and name != cell.scope else None
 
 
 def fitting(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
-    """The scopes below this one whose variables are those of such a cell.
+    """The scopes below this one with the name and the variables of such a cell.
 
-    A dense layer has a kernel and a bias too. So a scope must have the name of such a cell, or be
-    part of a network of cells.
+    The variables alone do not identify a cell: a dense layer has a kernel and a bias too, and the
+    kernel of a cell with three gates may have the shape of an LSTM's.
     """
     mark = "/" + MARKS[cell.form][0]
     below = [name.removesuffix(mark) for name in sorted(checkpoint) if name.endswith(mark)]
@@ -200,17 +233,24 @@ def fitting(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
         own
         for own in below
         if own.startswith(f"{scope}/" if scope else "")
-        and (is_named(own, cell) or _in_network(own))
+        and is_named(own, cell)
         and sizes_of(checkpoint, own, cell)
     ]
 
 
 def candidates(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
-    """The scopes to read such cells from: this one, or those below it."""
+    """The scopes to read such cells from: this one, or those below it.
+
+    Raises:
+      UnsupportedError: this one has the name of another kind of cell.
+    """
     if sizes_of(checkpoint, scope, cell):
+        if other := other_cell_of(scope, cell):
+            raise UnsupportedError(
+                f"the scope {scope!r} has the name of another kind of cell, {other}"
+            )
         return [scope]
-    found = fitting(checkpoint, scope, cell)
-    return [own for own in found if is_named(own, cell)] or found
+    return fitting(checkpoint, scope, cell)
 
 
 def layers_of(scopes: list[str], name: str) -> list[list[str]]:

@@ -84,8 +84,8 @@ def joined_variables(direction: DirectionWeights, cell: Cell, forget_bias: float
     if cell.cell == "lstm":
         bias[gates.index("f")] -= forget_bias
     arrays = {"kernel": _columns(kernel, order, gates), "bias": _columns(bias, order, gates)}
-    for name, leaf in tf1.PEEPHOLES.items():
-        arrays[leaf] = getattr(direction, name)
+    if direction.peepholes is not None:
+        arrays |= zip(tf1.PEEPHOLES, direction.peepholes, strict=True)
     arrays[tf1.PROJECTION] = None if direction.w_p is None else direction.w_p.T
     return arrays
 

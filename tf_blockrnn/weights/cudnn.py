@@ -170,7 +170,7 @@ def from_cudnn(
                 f"params must be an array or (weights, biases), got a sequence of {len(params)}"
             )
         # The join checks each number and shape.
-        params = network.join(*params)
+        params = network.join(*([np.asarray(array) for array in part] for part in params))
     matrices, biases = (iter(arrays) for arrays in network.split(np.asarray(params)))
     layers = []
     for number in range(num_layers):

@@ -18,7 +18,8 @@ import keras
 import numpy as np
 
 from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse, to_arrays, to_direction
-from tf_blockrnn.weights._keras_layers import arrays_of, cells_of, form_of
+from tf_blockrnn.weights._keras_graph import check_stack
+from tf_blockrnn.weights._keras_layers import from_layers
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
@@ -29,29 +30,14 @@ from tf_blockrnn.weights.layer import (
 
 _LAYERS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "SimpleRNN"}
 _PACKAGES = ("keras", "tf_blockrnn")
+# The arguments of layers that weights define.
+_DEFINED = {
+    *("units", "use_bias", "reset_after", "activation", "recurrent_activation"),
+    *("use_peephole", "peepholes", "cell_clip", "projection"),
+}
 
 
 # ---- from Keras
-
-
-def _from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
-    layers: list[LayerWeights] = []
-    forms: list[Form] = []
-    for number, source in enumerate(sources):
-        cells = cells_of(source)
-        if not cells.concatenates and number + 1 < len(sources):
-            raise UnsupportedError(
-                f"{source.name}: below another layer its merge_mode must be 'concat', "
-                f"got {source.merge_mode!r}"
-            )
-        for cell in cells.forward:
-            both = [cell] if cells.backward is None else [cell, cells.backward]
-            forms += [form_of(one) for one in both]
-            layers.append(LayerWeights(*(to_direction(arrays_of(c), form_of(c)) for c in both)))
-    for form in forms:
-        if form != forms[0]:
-            raise UnsupportedError(f"all cells must be of one kind, got {forms[0]} and {form}")
-    return RecurrentWeights(forms[0].cell, layers, forms[0].reset_after, forms[0].cell_clip)
 
 
 def _from_arrays(
@@ -79,7 +65,7 @@ def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
     biases = [one.bias for one in directions if one.bias is not None]
     if not biases:
         raise ValueError("reset_after must be given for a gru without biases")
-    return form._replace(reset_after=biases[0].ndim == 2)
+    return form._replace(reset_after=biases[0].ndim == 2)  # of a CuDNNGRU too
 
 
 def from_keras(
@@ -92,12 +78,17 @@ def from_keras(
 ) -> RecurrentWeights:
     """Reads the weights of Keras' recurrent layers or ours, bit for bit.
 
-    Only weights are read: not dropout, `return_sequences` or the `merge_mode` of the top layer.
+    Only weights are read: not dropout, or `return_sequences` and `merge_mode` of the top layer. A
+    list of layers must be a stack in their model too, if they are in one: between two of them only
+    layers that return their input at inference, such as Dropout, are allowed. A subclass may add
+    to the constructor, to the config and to how weights are created and saved; one that overrides
+    anything else is refused.
 
     Args:
       source: a GRU, LSTM or SimpleRNN layer, their cell, `RNN` or `StackedRNNCells` of such cells,
         or `Bidirectional` of such a layer; a list of these is a stack. Or the arrays of
-        `get_weights()` of one layer, or a list of such lists, described by the other arguments.
+        `get_weights()` of one layer, or a list of such lists, described by the other arguments;
+        also those of a CuDNNLSTM or CuDNNGRU of Keras 2.
       cell: only for arrays, and required there: "lstm", "gru", "rnn_tanh" or "rnn_relu".
       reset_after: only for a gru's arrays; None derives it from the shape of the bias.
       cell_clip: only for an lstm's arrays; 0 for no clip.
@@ -106,12 +97,13 @@ def from_keras(
 
     Returns:
       The weights; the single bias of an lstm, a simple RNN or a gru that resets before the GEMM
-      is b_x, and b_h is None.
+      is b_x, and b_h is None. CuDNN layers have both.
 
     Raises:
       UnsupportedError: another activation than tanh and sigmoid (or relu in a SimpleRNN), a
-        subclass that overrides the computation, layers of different kinds, go_backwards outside
-        of Bidirectional, or below another layer a merge mode that is not "concat".
+        subclass that overrides the computation, layers of different kinds or that are not a stack
+        in their model, go_backwards outside of Bidirectional, or below another layer a merge mode
+        that is not "concat" or `return_sequences=False`.
       ValueError: a layer has no weights yet; the shapes of arrays do not match; an argument is
         missing, or was given together with layers.
       TypeError: `source` has another type.
@@ -141,7 +133,9 @@ def from_keras(
         if any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
             raise ValueError(f"{names} must not be given with layers, which define it")
-        return _from_layers(source)
+        if all(isinstance(one, (keras.layers.RNN, keras.layers.Bidirectional)) for one in source):
+            check_stack(source)
+        return from_layers(source)
     if cell not in GATES:
         raise ValueError(f"for arrays, cell must be one of {', '.join(GATES)}, got {cell!r}")
     nested = isinstance(source[0], (list, tuple))
@@ -177,12 +171,14 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
     Where Keras has one bias (lstm, simple RNN, gru without reset_after) it is the sum b_x + b_h,
     rounded to the weights' type; if only one of them exists, it is copied. A gru with
     reset_after has both, with zeros for a missing one. Without any bias the arrays are those of
-    `use_bias=False`.
+    `use_bias=False`. The layer must have the same `reset_after` and activation, which are not
+    among the arrays, and the same type: `set_weights` rounds without a word. `to_keras_layers`
+    returns such layers.
 
     Args:
       weights: any number of layers.
       package: the package of the layers: "keras"; or "tf_blockrnn", whose LSTM can have
-        peepholes, a projection and a clip.
+        peepholes and a projection.
 
     Returns:
       For each layer a list: kernel [I, G · H], recurrent kernel [P, G · H], bias [G · H] or
@@ -190,7 +186,7 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
       directions the forward arrays come first, then the backward ones, as in `Bidirectional`.
 
     Raises:
-      UnsupportedError: peepholes, a projection or a clip, for Keras' own layers.
+      UnsupportedError: a cell_clip; peepholes or a projection, for Keras' own layers.
       ValueError: `package` has another value.
 
     Example:
@@ -203,6 +199,15 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
       >>> layer.set_weights(weights.to_keras(gru)[0])
     """
     _check_package(weights, package)
+    if weights.cell_clip:
+        raise UnsupportedError(
+            f"the arrays of layers do not record the cell_clip, here {weights.cell_clip:g}; "
+            "to_keras_layers returns layers, which do"
+        )
+    return _to_arrays(weights)
+
+
+def _to_arrays(weights: RecurrentWeights) -> list[list[np.ndarray]]:
     return [
         [array for one in layer for array in to_arrays(one, weights)] for layer in weights.layers
     ]
@@ -246,8 +251,8 @@ def to_keras_layers(
       return_sequences: of the top layer; the layers below it always return sequences.
       merge_mode: of the top layer, if it has two directions; below it is "concat".
       batch_size: B of the inputs, an int, required with `stateful=True`; None for any.
-      **arguments: further arguments of each GRU, LSTM or SimpleRNN; `dtype` defaults to the type
-        of the weights.
+      **arguments: further arguments of each GRU, LSTM or SimpleRNN, but none that the weights
+        define; `dtype` defaults to the type of the weights, which are rounded to a narrower one.
 
     Returns:
       One layer for each of the weights' layers, from the input up, wrapped in `Bidirectional`
@@ -255,8 +260,9 @@ def to_keras_layers(
 
     Raises:
       UnsupportedError: peepholes, a projection or a clip, for Keras' own layers.
-      ValueError: `package` has another value, or Keras refuses an argument, as it does
-        `stateful=True` without a `batch_size`.
+      ValueError: `package` has another value, an argument is defined by the weights, a value is
+        out of the range of `dtype`, or Keras refuses an argument, as it does `stateful=True`
+        without a `batch_size`.
 
     Example:
       >>> import keras, numpy as np
@@ -267,12 +273,16 @@ def to_keras_layers(
       >>> tuple(model(np.ones([1, 5, 3])).shape)
       (1, 5, 4)
     """
-    arrays = to_keras(weights, package=package)
+    _check_package(weights, package)
+    if defined := sorted(_DEFINED.intersection(arguments)):
+        raise ValueError(f"{', '.join(defined)} must not be given: the weights define it")
+    arguments = {"dtype": weights.dtype.name, **arguments}
+    weights = weights.astype(keras.dtype_policies.get(arguments["dtype"]).variable_dtype)
+    arrays = _to_arrays(weights)
     if package == "keras":
         module = keras.layers
     else:
         from tf_blockrnn import layers as module
-    arguments = {"dtype": weights.dtype.name, **arguments}
     layers = []
     for number, described in enumerate(weights.layers):
         top = number + 1 == weights.num_layers

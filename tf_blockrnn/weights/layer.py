@@ -4,7 +4,8 @@ With x·W (rows of a matrix are its inputs), `∘` elementwise and h', cs' of th
 
     lstm:      i, f, o = σ(x · w_x + h' · w_h + b_x + b_h)    c likewise with tanh
                cs = f ∘ cs' + i ∘ c        h = o ∘ tanh(cs), then h = w_p · h with a projection
-               peepholes add wci ∘ cs' to i, wcf ∘ cs' to f and wco ∘ cs to o, before σ
+               peepholes, with the rows wci, wcf, wco, add wci ∘ cs' to i, wcf ∘ cs' to f and
+               wco ∘ cs to o, before σ
     gru:       r, u = σ(x · w_x + h' · w_h + b_x + b_h)
                c = tanh(x · w_x + b_x + r ∘ (h' · w_h + b_h))    with reset_after, or
                c = tanh(x · w_x + b_x + (r ∘ h') · w_h + b_h)    without
@@ -30,7 +31,8 @@ GATES = {
 }
 
 _DIRECTIONS = ("forward", "backward")
-_PEEPHOLES = ("wci", "wcf", "wco")
+# The types that the ops and the frameworks have.
+_TYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 class UnsupportedError(ValueError):
@@ -49,17 +51,38 @@ class UnsupportedError(ValueError):
     """
 
 
-def _floating(dtype: np.dtype) -> bool:
-    # NumPy does not class bfloat16 as floating.
-    return np.issubdtype(dtype, np.floating) or dtype.name == "bfloat16"
-
-
 def _frozen_array(name: str, value: np.ndarray) -> np.ndarray:
     array = np.array(value, order="C", copy=True)
-    if not _floating(array.dtype):
-        raise ValueError(f"{name} must be of a floating-point type, got {array.dtype.name}")
+    if array.dtype.name not in _TYPES:
+        raise ValueError(f"{name} must be of the type {', '.join(_TYPES)}, got {array.dtype.name}")
+    # Files of NumPy and HDF5 may have the other byte order.
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     array.flags.writeable = False
     return array
+
+
+def _converted(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The array in another type; refuses finite values that become infinite there."""
+    with np.errstate(over="ignore"):
+        result = array.astype(dtype)
+    lost = np.isfinite(array) & ~np.isfinite(result)
+    if lost.any():
+        raise ValueError(
+            f"{name} has values out of {np.dtype(dtype).name}'s range, such as {array[lost][0]:g}"
+        )
+    return result
+
+
+def is_exact_in(dtype: np.dtype, target: np.dtype) -> bool:
+    """Whether a type represents all values of another one.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn.weights import layer
+      >>> layer.is_exact_in(np.float16, np.float32), layer.is_exact_in(np.float64, np.float32)
+      (True, False)
+    """
+    return bool(np.can_cast(dtype, target, "safe"))
 
 
 def _same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
@@ -81,13 +104,13 @@ class DirectionWeights:
       w_h: weights of the state, [G, P, H].
       b_x: biases added to the input GEMM, [G, H], or None.
       b_h: biases added to the recurrent GEMM, [G, H], or None.
-      wci: peephole from the old cell state to the input gate, [H], or None.
-      wcf: peephole from the old cell state to the forget gate, [H], or None.
-      wco: peephole from the new cell state to the output gate, [H], or None.
+      peepholes: the rows wci, wcf, wco, [3, H], or None: the weights from the old cell state to the
+        gates i and f, and from the new one to o.
       w_p: projection of the output, [P, H], or None.
 
     Raises:
-      ValueError: a shape or type does not match the others, or only some peepholes are given.
+      ValueError: a shape or type does not match the others, or the type is none of float16,
+        bfloat16, float32 and float64.
 
     Example:
       >>> import numpy as np
@@ -101,9 +124,7 @@ class DirectionWeights:
     w_h: np.ndarray
     b_x: np.ndarray | None = None
     b_h: np.ndarray | None = None
-    wci: np.ndarray | None = None
-    wcf: np.ndarray | None = None
-    wco: np.ndarray | None = None
+    peepholes: np.ndarray | None = None
     w_p: np.ndarray | None = None
 
     def __post_init__(self):
@@ -116,9 +137,6 @@ class DirectionWeights:
             raise ValueError(f"w_x must have the shape [G, I, H], got {list(self.w_x.shape)}")
         self._check_shapes()
         self._check_types()
-        given = [name for name in _PEEPHOLES if getattr(self, name) is not None]
-        if given and len(given) < len(_PEEPHOLES):
-            raise ValueError(f"wci, wcf and wco go together, got {' and '.join(given)} alone")
 
     def _fields(self) -> Iterator[tuple[str, np.ndarray | None]]:
         for field in dataclasses.fields(self):
@@ -135,9 +153,7 @@ class DirectionWeights:
             "w_h": ("[G, P, H]", (gates, width, units)),
             "b_x": ("[G, H]", (gates, units)),
             "b_h": ("[G, H]", (gates, units)),
-            "wci": ("[H]", (units,)),
-            "wcf": ("[H]", (units,)),
-            "wco": ("[H]", (units,)),
+            "peepholes": ("[3, H]", (3, units)),
             "w_p": ("[P, H]", (width, units)),
         }
         for name, (symbols, shape) in expected.items():
@@ -181,11 +197,6 @@ class DirectionWeights:
         return self.w_x.dtype
 
     @property
-    def peepholes(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """(wci, wcf, wco), or None."""
-        return None if self.wci is None else (self.wci, self.wcf, self.wco)
-
-    @property
     def has_bias(self) -> bool:
         """Whether there is any bias."""
         return not (self.b_x is None and self.b_h is None)
@@ -198,9 +209,16 @@ class DirectionWeights:
         return self.b_x + self.b_h
 
     def astype(self, dtype: np.dtype) -> DirectionWeights:
-        """The same weights in another floating-point type."""
+        """The same weights in another type, rounded if it is narrower.
+
+        Raises:
+          ValueError: a finite value is out of the type's range.
+        """
         return DirectionWeights(
-            *(None if array is None else array.astype(dtype) for _, array in self._fields())
+            *(
+                None if array is None else _converted(name, array, dtype)
+                for name, array in self._fields()
+            )
         )
 
     def __eq__(self, other: object) -> bool:
@@ -374,7 +392,23 @@ class RecurrentWeights:
         return self.layers[0].forward.dtype
 
     def astype(self, dtype: np.dtype) -> RecurrentWeights:
-        """The same weights in another floating-point type."""
+        """The same weights in another type, rounded if it is narrower.
+
+        Raises:
+          ValueError: a finite value is out of the type's range.
+
+        Example:
+          >>> import numpy as np
+          >>> from tf_blockrnn import weights
+          >>> one = weights.DirectionWeights(np.full([1, 1, 1], 1e6), np.ones([1, 1, 1]))
+          >>> rnn = weights.RecurrentWeights("rnn_tanh", [weights.LayerWeights(one)])
+          >>> rnn.astype("float32").dtype.name
+          'float32'
+          >>> rnn.astype("float16")
+          Traceback (most recent call last):
+          ...
+          ValueError: w_x has values out of float16's range, such as 1e+06
+        """
         layers = [LayerWeights(*(d.astype(dtype) for d in layer)) for layer in self.layers]
         return dataclasses.replace(self, layers=layers)
 

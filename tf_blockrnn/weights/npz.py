@@ -125,6 +125,9 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
         )
         for n in range(numbers)
     ]
+    for key, array in arrays.items():
+        if _NAME.fullmatch(key) and array.dtype.kind != "V" and array.dtype.name != dtype.name:
+            raise ValueError(f"{key} must be of the type {dtype.name}, got {array.dtype.name}")
     reset_after = bool(arrays["reset_after"]) if "reset_after" in arrays else None
     clip = float(arrays.get("cell_clip", 0.0))
     return RecurrentWeights(str(arrays["cell"]), layers, reset_after, clip)

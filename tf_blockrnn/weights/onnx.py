@@ -15,13 +15,13 @@ order of its steps. Neither affects the weights.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tf_blockrnn.weights._onnx_checks import ORDER, cell_of, refuse_learned_states, sizes_of
+from tf_blockrnn.weights._onnx_nodes import NamedNode, OnnxLayer, named_nodes, read_node
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
@@ -36,112 +36,8 @@ if TYPE_CHECKING:
 
 _OP_TYPES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
 
-_PEEPHOLES = ("wci", "wco", "wcf")
-
-# The positions of the weights among a node's inputs.
-INPUTS = {"W": 1, "R": 2, "B": 3, "P": 7}
-_STATES = {"initial_h": 5, "initial_c": 6}
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class OnnxLayer:
-    """The weights and attributes of one recurrent ONNX node, which is one layer.
-
-    Args:
-      op_type: "LSTM", "GRU" or "RNN".
-      arrays: "W", "R" and, if the node has them, "B" and "P".
-      attributes: those of the node, by name; strings as str.
-      states: "initial_h" and "initial_c", if the node has them; None for a state that the graph
-        computes or takes as an input.
-
-    Example:
-      >>> import numpy as np
-      >>> from tf_blockrnn.weights.onnx import OnnxLayer
-      >>> layer = OnnxLayer("RNN", {"W": np.ones([1, 4, 3]), "R": np.ones([1, 4, 4])},
-      ...                   {"direction": "reverse"})
-      >>> layer.op_type, layer.direction
-      ('RNN', 'reverse')
-    """
-
-    op_type: str
-    arrays: dict[str, np.ndarray]
-    attributes: dict[str, Any]
-    states: dict[str, np.ndarray | None] = dataclasses.field(default_factory=dict)
-
-    @property
-    def direction(self) -> str:
-        """ "forward", "reverse" or "bidirectional"."""
-        return self.attributes.get("direction", "forward")
-
-
-def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
-    from onnx import helper
-
-    def text(value: Any) -> Any:
-        if isinstance(value, (list, tuple)):
-            return [text(v) for v in value]
-        return value.decode() if isinstance(value, bytes) else value
-
-    return {a.name: text(helper.get_attribute_value(a)) for a in node.attribute}
-
-
-def _to_array(value: np.ndarray | onnx.TensorProto) -> np.ndarray:
-    if isinstance(value, np.ndarray):
-        return value
-    from onnx import numpy_helper
-
-    try:
-        return numpy_helper.to_array(value)
-    except KeyError:
-        raise ValueError(
-            f"the tensor {value.name!r} has an unknown data_type, {value.data_type}"
-        ) from None
-
-
-def _constants(graph: onnx.GraphProto) -> dict[str, onnx.TensorProto]:
-    """The values that are constants in the graph: initializers and outputs of Constant nodes."""
-    found = {tensor.name: tensor for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            tensors = [a.t for a in node.attribute if a.name == "value"]
-            found |= dict(zip(node.output, tensors, strict=False))
-    return found
-
-
-def _nodes(
-    graph: onnx.GraphProto, outer: Mapping[str, Any]
-) -> Iterator[tuple[onnx.NodeProto, Mapping[str, Any]]]:
-    """The recurrent nodes, also in bodies of If, Loop and Scan, each with its visible constants."""
-    visible = {**outer, **_constants(graph)}
-    for node in graph.node:
-        if node.op_type in ORDER and node.domain in ("", "ai.onnx"):
-            yield node, visible
-        for attribute in node.attribute:
-            for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _nodes(body, visible)
-
-
-def _read_node(node: onnx.NodeProto, initializers: Mapping[str, Any]) -> OnnxLayer:
-    name = node.name or node.op_type
-
-    def values(places: dict[str, int]) -> dict[str, str]:
-        """The names of the values at these positions, if there are any."""
-        inputs = dict(enumerate(node.input))
-        return {what: inputs[place] for what, place in places.items() if inputs.get(place)}
-
-    arrays = {}
-    for what, value in values(INPUTS).items():
-        if value not in initializers:
-            raise UnsupportedError(
-                f"{name}: {what}, the value {value!r}, is neither an initializer nor a constant: "
-                "values that the graph computes or takes as inputs cannot be converted"
-            )
-        arrays[what] = _to_array(initializers[value])
-    states = {
-        what: _to_array(initializers[value]) if value in initializers else None
-        for what, value in values(_STATES).items()
-    }
-    return OnnxLayer(node.op_type, arrays, _attributes(node), states)
+# The gates of the peepholes, in ONNX's order and in that of RecurrentWeights.
+_PEEPHOLES, _ROWS = "iof", "ifo"
 
 
 def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
@@ -169,17 +65,12 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
       >>> {name: layer.arrays["W"].shape for name, layer in layers.items()}
       {'lstm_0': (1, 12, 5)}
     """
-    layers = {}
-    for number, (node, visible) in enumerate(_nodes(model.graph, {})):
-        name = node.name or f"{node.op_type.lower()}_{number}"
-        if name in layers:  # bodies of control flow may repeat one
-            name = f"{name}_{number}"
-        layers[name] = _read_node(node, visible)
-    return layers
+    return {name: read_node(found) for name, found in named_nodes(model).items()}
 
 
-def from_layer(layer: OnnxLayer, name: str, reverse: bool) -> RecurrentWeights:
-    """The result of from_onnx for an OnnxLayer; error messages begin with the name."""
+def _from_layer(layer: OnnxLayer, reverse: bool) -> RecurrentWeights:
+    """The result of from_onnx for an OnnxLayer; error messages begin with its name."""
+    name = layer.name or layer.op_type
     cell = cell_of(layer, name)
     refuse_learned_states(layer, name)
     if layer.direction == "reverse" and not reverse:
@@ -196,13 +87,13 @@ def from_layer(layer: OnnxLayer, name: str, reverse: bool) -> RecurrentWeights:
     def direction(number: int) -> DirectionWeights:
         parts = {what: array[number] for what, array in layer.arrays.items()}
         b_x, b_h = np.split(parts["B"], 2) if "B" in parts else (None, None)
-        peepholes = np.split(parts["P"], 3) if "P" in parts else [None] * 3
+        peepholes = np.split(parts["P"], 3) if "P" in parts else None
         return DirectionWeights(
             w_x=gates(parts["W"]).transpose(0, 2, 1),
             w_h=gates(parts["R"]).transpose(0, 2, 1),
             b_x=None if b_x is None else gates(b_x),
             b_h=None if b_h is None else gates(b_h),
-            **dict(zip(_PEEPHOLES, peepholes, strict=True)),
+            peepholes=None if peepholes is None else reorder(peepholes, _PEEPHOLES, _ROWS),
         )
 
     reset_after = bool(layer.attributes.get("linear_before_reset", 0)) if cell == "gru" else None
@@ -242,7 +133,7 @@ def from_onnx(
     Example:
       >>> import numpy as np
       >>> from tf_blockrnn import weights
-      >>> from tf_blockrnn.weights.onnx import OnnxLayer
+      >>> from tf_blockrnn.weights import OnnxLayer
       >>> node = OnnxLayer("GRU", {"W": np.ones([1, 9, 5]), "R": np.ones([1, 9, 3])},
       ...                  {"linear_before_reset": 1})
       >>> gru = weights.from_onnx(node)
@@ -250,23 +141,22 @@ def from_onnx(
       ('gru', True, 5)
     """
     if isinstance(source, OnnxLayer):
-        return from_layer(source, source.op_type, reverse)
+        return _from_layer(source, reverse)
     kind = getattr(getattr(source, "DESCRIPTOR", None), "name", type(source).__name__)
     if kind == "ModelProto":
         if initializers is not None:
             raise TypeError(
                 "from_onnx: initializers must not be given with a model, which has its own"
             )
-        layers = onnx_layers(source)
-        return {name: from_layer(layer, name, reverse) for name, layer in layers.items()}
+        return {name: _from_layer(one, reverse) for name, one in onnx_layers(source).items()}
     if kind != "NodeProto":
         raise TypeError(f"from_onnx: expected a ModelProto, NodeProto or OnnxLayer, got {kind}")
     if source.op_type not in ORDER:
         raise UnsupportedError(f"from_onnx: expected LSTM, GRU or RNN, got {source.op_type}")
     if not isinstance(initializers, Mapping):
         initializers = {tensor.name: tensor for tensor in initializers or ()}
-    layer = _read_node(source, initializers)
-    return from_layer(layer, source.name or source.op_type, reverse)
+    found = NamedNode(source.name or source.op_type, source, None, initializers)
+    return _from_layer(read_node(found), reverse)
 
 
 def _refuse(weights: RecurrentWeights, reverse: bool, layout: int) -> None:
@@ -305,9 +195,9 @@ def _biases(layer: LayerWeights, cell: str) -> np.ndarray | None:
 def _peepholes(layer: LayerWeights) -> np.ndarray | None:
     if all(d.peepholes is None for d in layer):
         return None
-    zeros = np.zeros(layer.forward.units, layer.forward.dtype)
-    rows = [[getattr(d, name) for name in _PEEPHOLES] for d in layer]
-    return np.stack([np.concatenate([zeros if v is None else v for v in row]) for row in rows])
+    zeros = np.zeros([3, layer.forward.units], layer.forward.dtype)
+    rows = [zeros if d.peepholes is None else d.peepholes for d in layer]
+    return np.stack([reorder(one, _ROWS, _PEEPHOLES).reshape(-1) for one in rows])
 
 
 def _to_layer(

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tf_blockrnn.weights._onnx_nodes import INPUTS, OnnxLayer
 from tf_blockrnn.weights.layer import RecurrentWeights
-from tf_blockrnn.weights.onnx import INPUTS, OnnxLayer, to_onnx
+from tf_blockrnn.weights.onnx import to_onnx
 
 if TYPE_CHECKING:
     import onnx

@@ -49,10 +49,23 @@ from tf_blockrnn.weights.layer import (
 
 
 class TF1Cell(NamedTuple):
-    """A cell in a checkpoint."""
+    """A cell in a checkpoint, as `list_tf1` returns it.
+
+    Args:
+      scope: the name of the variables up to the cell: a value of `scope` for `from_tf1`.
+      cells: the values of `cell` for `from_tf1` that its name and variables match.
+      input_size: I.
+      units: H.
+
+    Example:
+      >>> from tf_blockrnn.weights import TF1Cell
+      >>> cell = TF1Cell("rnn/lstm_cell", ("LSTMCell", "LSTMBlockCell"), input_size=3, units=4)
+      >>> cell.cells[0]
+      'LSTMCell'
+    """
 
     scope: str
-    cells: tuple[str, ...]  # the values of `cell` that its variables match
+    cells: tuple[str, ...]
     input_size: int
     units: int
 
@@ -64,8 +77,8 @@ def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
       checkpoint: its path, without ".index", or the result of `tf.train.load_checkpoint`.
 
     Returns:
-      A TF1Cell(scope, cells, input_size, units) for each scope whose variables are those of a
-      cell; with more than one of `cells` if several cells save the same variables.
+      A TF1Cell(scope, cells, input_size, units) for each scope whose name and variables are those
+      of a cell; with more than one of `cells` if several cells save the same variables.
 
     Raises:
       TypeError: checkpoint is neither.
@@ -90,10 +103,8 @@ def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
             found.setdefault(scope, []).append(name)
     listed = []
     for scope, names in sorted(found.items()):
-        # A scope with the name of one kind of cell does not belong to another kind.
-        called = [name for name in names if tf1.is_named(scope, tf1.CELLS[name])]
         sizes = tf1.sizes_of(read, scope, tf1.CELLS[names[0]])
-        listed.append(TF1Cell(scope, tuple(called or names), sizes.inputs, sizes.units))
+        listed.append(TF1Cell(scope, tuple(names), sizes.inputs, sizes.units))
     return tuple(listed)
 
 
@@ -114,16 +125,17 @@ def _read_joined(
     if cell.cell == "lstm":
         b_x[gates.index("f")] += forget_bias
     projection = checkpoint.read_if_there(tf1.join(scope, tf1.PROJECTION))
+    rows = [checkpoint.read_if_there(tf1.join(scope, leaf)) for leaf in tf1.PEEPHOLES]
+    missing = [leaf for leaf, row in zip(tf1.PEEPHOLES, rows, strict=True) if row is None]
+    if 0 < len(missing) < len(rows):
+        raise ValueError(f"{scope} has peepholes, but no {' and '.join(missing)}")
     return DirectionWeights(
         w_x=kernel[:, : sizes.inputs],
         w_h=kernel[:, sizes.inputs :],
         b_x=b_x,
         b_h=None if b_h is None else _gates(b_h, order, gates),
+        peepholes=None if missing else np.stack(rows),
         w_p=None if projection is None else projection.T,
-        **{
-            name: checkpoint.read_if_there(tf1.join(scope, leaf))
-            for name, leaf in tf1.PEEPHOLES.items()
-        },
     )
 
 
@@ -214,7 +226,9 @@ def from_tf1(
         "LSTMCell", "LSTMBlockCell", "LSTMBlockFusedCell", "CudnnLSTM", "CudnnGRU", "CudnnRNNTanh"
         or "CudnnRNNRelu". The CudnnCompatible cells save the same variables as the Cudnn layers.
       scope: that of a cell, such as "rnn/lstm_cell", or one above it that has one network of such
-        cells below it.
+        cells below it. Cells below a scope are found by TensorFlow's names for them; one with a
+        custom name needs its complete scope. A scope that contains other variables, or has the
+        name of another kind of cell, is refused.
       forget_bias: the argument of the LSTM cells; None is TensorFlow's default, 1, and 0 for
         CudnnLSTM. It is added to the bias.
       cell_clip: the argument of the cells, 0 for none; only for LSTMCell and the LSTM block cells.
@@ -226,7 +240,8 @@ def from_tf1(
     Raises:
       ValueError: there is no such cell, or more than one network of them; cell has another value;
         an argument is not for this cell.
-      UnsupportedError: each direction is a stack of its own.
+      UnsupportedError: each direction is a stack of its own, or the scope has the name of another
+        kind of cell.
       TypeError: checkpoint is neither a path nor a reader.
       tf.errors.NotFoundError: there is no such checkpoint (raised by TensorFlow).
 

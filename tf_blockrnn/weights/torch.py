@@ -12,61 +12,44 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from tf_blockrnn.weights._overrides import check_overrides
 from tf_blockrnn.weights._stack import require_plain_stack
+from tf_blockrnn.weights._torch_tensors import to_array, to_tensor
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
     LayerWeights,
     RecurrentWeights,
     UnsupportedError,
+    is_exact_in,
 )
 
 _NAME = re.compile(r"(weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(?:_l(\d+)(_reverse)?)?")
 _CELL_OF_GATES = {4: "lstm", 3: "gru"}
-_BFLOAT16 = tf.bfloat16.as_numpy_dtype
 
 # The arrays of one layer direction, by their names without number and suffix.
 _Parts = dict[str, np.ndarray]
 
 
-def _to_array(tensor: Any) -> np.ndarray:
-    """A tensor or array as an array; tensor.numpy() does not support bfloat16."""
-    if isinstance(tensor, np.ndarray):
-        return tensor
-    import torch
-
-    tensor = tensor.detach().cpu().contiguous()
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(_BFLOAT16)
-    return tensor.numpy()
-
-
-def to_tensor(array: np.ndarray) -> Any:
-    """An array as a PyTorch tensor; torch.from_numpy does not support bfloat16."""
-    import torch
-
-    if array.dtype == _BFLOAT16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
 def _cell_of_module(module: Any) -> str:
+    """The cell of a module; refuses subclasses that may compute something else."""
     import torch
 
-    if isinstance(module, torch.nn.RNNBase):
+    own = torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN
+    cells = torch.nn.LSTMCell, torch.nn.GRUCell, torch.nn.RNNCell
+    base = next((one for one in type(module).__mro__ if one in (*own, *cells)), None)
+    if base is None:
+        raise TypeError(
+            "expected a state dict or one of torch.nn's LSTM, GRU, RNN, LSTMCell, GRUCell, "
+            f"RNNCell, got {type(module).__name__}"
+        )
+    check_overrides(module, base, type(module).__name__)
+    if base in own:
         return module.mode.lower()
-    if isinstance(module, torch.nn.LSTMCell):
-        return "lstm"
-    if isinstance(module, torch.nn.GRUCell):
-        return "gru"
-    if isinstance(module, torch.nn.RNNCell):
+    if base is torch.nn.RNNCell:
         return f"rnn_{module.nonlinearity}"
-    raise TypeError(
-        "expected a state dict or one of torch.nn's LSTM, GRU, RNN, LSTMCell, GRUCell, RNNCell, "
-        f"got {type(module).__name__}"
-    )
+    return base.__name__.removesuffix("Cell").lower()
 
 
 def _no_weights_error(state: Mapping[str, Any], prefix: str) -> ValueError:
@@ -91,7 +74,7 @@ def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool
             unknown.append(key)
             continue
         kind, layer, backward = match.groups()
-        found.setdefault((int(layer or 0), bool(backward)), {})[kind] = _to_array(value)
+        found.setdefault((int(layer or 0), bool(backward)), {})[kind] = to_array(value)
     if not found:
         raise _no_weights_error(state, prefix)
     if unknown:
@@ -169,7 +152,10 @@ def _cell_of_arrays(parts: _Parts, cell: str | None) -> str:
 def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> RecurrentWeights:
     """Reads the weights of a PyTorch module or state dict, bit for bit.
 
-    Only weights are read, not dropout, `batch_first` and the like.
+    Only weights are read, not dropout, `batch_first` and the like. A subclass may add to the
+    constructor, to the description and to how weights are created and saved; one that overrides
+    anything else may compute something else with its weights, and is refused. Its `state_dict()`
+    can be read.
 
     Args:
       source: a torch.nn.LSTM, GRU or RNN, one of their cells, or a state dict: names to tensors or
@@ -183,7 +169,7 @@ def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> Rec
 
     Raises:
       UnsupportedError: the state dict has names under the prefix that do not belong to a recurrent
-        layer.
+        layer, or the module is of a subclass that overrides the computation.
       ValueError: a weight is missing, or its shape does not match the others or the cell.
       TypeError: `source` is neither a state dict nor one of these modules.
 
@@ -244,18 +230,24 @@ def _state_of(one: DirectionWeights, biased: bool) -> _Parts:
 
 
 def to_torch(
-    weights: RecurrentWeights, module: Any = None, *, prefix: str = ""
+    weights: RecurrentWeights,
+    module: Any = None,
+    *,
+    prefix: str = "",
+    dtype: np.typing.DTypeLike | None = None,
 ) -> dict[str, np.ndarray]:
     """Writes weights as a PyTorch state dict of NumPy arrays.
 
-    Nothing is added or rounded. PyTorch has both biases or none: if only one exists, as in
-    Keras' LSTM, the other one becomes zeros, and is read back as zeros.
+    Nothing is added, and nothing is rounded unless `dtype` requests it. PyTorch has both biases or
+    none: if only one exists, as in Keras' LSTM, the other one becomes zeros, and is read back as
+    zeros.
 
     Args:
       weights: all layers of one size, and all in one direction or all in both.
       module: a torch.nn.LSTM, GRU or RNN, or one of their cells, into which the weights are also
         loaded; or None.
       prefix: the prefix of each name.
+      dtype: the type to convert the weights to; None for their own.
 
     Returns:
       The state dict, in the order of PyTorch's names: `weight_ih_l0` [G · H, I], `weight_hh_l0`
@@ -264,8 +256,10 @@ def to_torch(
       `load_state_dict`: `{name: torch.from_numpy(array) for name, array in ...}`.
 
     Raises:
-      UnsupportedError: PyTorch cannot represent the reset form, peepholes, clip or sizes.
-      ValueError: the module has another cell.
+      UnsupportedError: PyTorch cannot represent the reset form, peepholes, clip or sizes; or the
+        module's type does not represent all values of the weights' type, and no `dtype` allows to
+        round them; or the module overrides the computation, as in `from_torch`.
+      ValueError: the module has another cell, or a value is out of the range of `dtype`.
       RuntimeError: the module has other sizes (raised by PyTorch).
 
     Example:
@@ -280,6 +274,7 @@ def to_torch(
       ((2, 3), [0.0, 0.0])
     """
     _refuse_what_torch_lacks(weights)
+    weights = weights if dtype is None else weights.astype(dtype)
     biased = any(one.has_bias for _, _, one in weights.named_directions())
     biased = biased or getattr(module, "bias", False)
     state = {
@@ -292,11 +287,26 @@ def to_torch(
     return {prefix + name: array for name, array in state.items()}
 
 
+def _check_types(state: dict[str, np.ndarray], module: Any) -> None:
+    """Refuses to load into narrower parameters: load_state_dict rounds without a word."""
+    import torch
+
+    given = next(iter(state.values())).dtype
+    for name, parameter in module.named_parameters():
+        held = to_array(torch.empty(0, dtype=parameter.dtype)).dtype
+        if not is_exact_in(given, held):
+            raise UnsupportedError(
+                f"the module's {name} is of the type {held.name}, which does not represent all "
+                f"values of {given.name}, the weights' type: dtype={held.name!r} rounds them"
+            )
+
+
 def _load(state: dict[str, np.ndarray], cell: str, module: Any) -> dict[str, np.ndarray]:
     """Loads a state dict into a module; returns it with the names of the module."""
     own = _cell_of_module(module)
     if own != cell:
         raise ValueError(f"the weights are of {cell}, the module's cell is {own}")
+    _check_types(state, module)
     if hasattr(module, "weight_ih"):  # a cell, whose names have no number
         state = {name.removesuffix("_l0"): array for name, array in state.items()}
     module.load_state_dict({name: to_tensor(array) for name, array in state.items()})

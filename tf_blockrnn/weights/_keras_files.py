@@ -1,0 +1,182 @@
+"""Readers of Keras' files for the command line: .keras, and HDF5 models or weights."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from tf_blockrnn.weights._damage import intact
+from tf_blockrnn.weights._file_options import (
+    FileContents,
+    ReadOptions,
+    UsageError,
+    assumed_order,
+    refuse_unused,
+    select,
+    stacked,
+)
+from tf_blockrnn.weights._h5 import DAMAGE, H5Layer, layers_of, units_of
+from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
+
+# The fields of ReadOptions that apply to a complete model.
+MODEL_OPTIONS = frozenset({"layers"})
+
+
+def _recurrent_layers(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    import keras
+
+    for inner in getattr(layer, "layers", None) or [getattr(layer, "layer", None)]:
+        if inner is None or inner is layer:
+            continue
+        name = prefix + inner.name
+        if isinstance(inner, (keras.layers.RNN, keras.layers.Bidirectional)):
+            yield name, inner
+        else:
+            yield from _recurrent_layers(inner, name + "/")
+
+
+@contextlib.contextmanager
+def _with_ending(path: str, ending: str) -> Iterator[str]:
+    """The path, or one with the ending by which Keras recognizes a file.
+
+    A copy of an HDF5 model of Keras 2 has a config that Keras 3 can read.
+    """
+    before = after = ""
+    if ending == ".h5":
+        from tf_blockrnn.weights._keras_2_layers import for_keras_3
+
+        before = _model_config(path)
+        after = for_keras_3(before)
+    changed = bool(before) and json.loads(before) != json.loads(after)
+    if path.endswith(ending) and not changed:
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        named = os.path.join(folder, f"model{ending}")
+        if changed:
+            import h5py
+
+            shutil.copyfile(path, named)
+            with h5py.File(named, "r+") as file:
+                file.attrs["model_config"] = after
+        else:
+            os.symlink(os.path.abspath(path), named)
+        yield named
+
+
+def _model_config(path: str) -> str:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        config = file.attrs["model_config"]
+    return config.decode() if isinstance(config, bytes) else str(config)
+
+
+def read_keras(path: str, options: ReadOptions, ending: str = ".keras") -> FileContents:
+    import keras
+
+    from tf_blockrnn import layers  # registers ours
+    from tf_blockrnn.weights._keras_2_layers import CUSTOM_OBJECTS
+    from tf_blockrnn.weights._keras_graph import check_stack, has_initial_state
+    from tf_blockrnn.weights._keras_layers import check_computes_as_known, from_layers
+
+    del layers
+    # Keras does not check the types in a config: hence the AttributeError.
+    with intact("Keras model", *DAMAGE, AttributeError), _with_ending(path, ending) as named:
+        try:
+            with keras.saving.custom_object_scope(CUSTOM_OBJECTS):
+                model = keras.models.load_model(named, compile=False)
+        except UnsupportedError:
+            raise
+        except (TypeError, ValueError) as error:
+            unknown = re.search(
+                r"Could not locate class '(\w+)'|Unknown layer: '(\w+)'", str(error)
+            )
+            if unknown is None:
+                raise
+            # Keras adds the whole model's config.
+            raise ValueError(
+                f"the model has an unknown class, {unknown[1] or unknown[2]}; save its weights, "
+                "model.save_weights('model.weights.h5'), and convert that file"
+            ) from None
+    chosen = select(dict(_recurrent_layers(model)), options.layers)
+    for layer in chosen.values():  # of a layer that goes backwards only the cell is read below
+        check_computes_as_known(layer)
+    check_stack(list(chosen.values()), model)
+    backwards = [getattr(layer, "go_backwards", False) for layer in chosen.values()]
+    if any(backwards) and len(chosen) > 1:
+        # Keras returns the outputs in the order of processing, so the layer above such a layer
+        # would read them in reverse order.
+        raise UnsupportedError("a layer with go_backwards cannot be part of a stack")
+    notes = [
+        f"{name}: merge_mode {layer.merge_mode!r} is not a weight and is not converted"
+        for name, layer in chosen.items()
+        if getattr(layer, "merge_mode", "concat") != "concat"
+    ]
+    notes += [
+        f"{name}: its initial state is computed by the model or is its input, and is not converted"
+        for name, layer in chosen.items()
+        if has_initial_state(layer)
+    ]
+    sources = [layer.cell if any(backwards) else layer for layer in chosen.values()]
+    return FileContents(from_layers(sources), tuple(chosen), any(backwards), tuple(notes))
+
+
+def read_h5(path: str, options: ReadOptions) -> FileContents:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        with intact("HDF5 file", *DAMAGE):
+            has_model = "model_config" in file.attrs
+        if has_model:
+            refuse_unused(options, "a Keras model", MODEL_OPTIONS)
+            return read_keras(path, options, ending=".h5")
+        chosen = select(layers_of(file), options.layers)
+    parts = [_from_h5(layer, options, name) for name, layer in chosen.items()]
+    notes = (
+        "the file has only weights: activations, go_backwards and an lstm's clip (--cell-clip) "
+        "are not in it",
+        "assumed: layers of Keras' own classes with their default activations in Keras 3, tanh and "
+        "sigmoid; before 2.3 the default recurrent_activation of Keras' LSTM and GRU was another",
+        *assumed_order(chosen),
+    )
+    return FileContents(stacked(parts), tuple(chosen), notes=notes)
+
+
+def _from_h5(layer: H5Layer, options: ReadOptions, name: str) -> RecurrentWeights:
+    from tf_blockrnn.weights.keras import from_keras
+
+    arrays = layer.parts()
+    cell = _cell_of_gates(layer.cells[0].arrays, options.cell, name)
+    if options.reset and cell != "gru":
+        raise UsageError(f"--reset is for a gru, {name} is of the cell {cell}")
+    try:
+        return from_keras(
+            arrays,
+            cell=cell,
+            reset_after=options.reset == "after" if options.reset else None,
+            cell_clip=options.cell_clip or 0.0,
+            bidirectional=layer.backward is not None,
+        )
+    except ValueError as error:
+        if "reset_after must be given" in str(error):
+            raise UsageError(
+                f"{name}: specify with --reset whether the gru resets before or after the GEMM, "
+                "which a file without biases does not record"
+            ) from None
+        raise
+
+
+def _cell_of_gates(arrays: list[np.ndarray], given: str | None, name: str) -> str:
+    gates = arrays[1].shape[1] // units_of(arrays)
+    if given is None and gates not in (3, 4):
+        raise UsageError(f"{name} has {gates} gate(s): specify its cell with --cell")
+    return given or {3: "gru", 4: "lstm"}[gates]
