@@ -49,7 +49,7 @@ try:
     _extends = _extends_tensorflow()  # before the library is loaded, which reads the switch too
     # First, because its error explains failures under another version of TensorFlow.
     _load()
-    from tf_blockrnn import raw_ops
+    from tf_blockrnn import _integrations, raw_ops
     from tf_blockrnn._ops import cudnn_rnn as _cudnn_rnn  # noqa: F401, registers gradients
     from tf_blockrnn._ops.block_gru import block_gru
     from tf_blockrnn._ops.block_lstm import block_lstm, block_lstm_v2
@@ -104,3 +104,8 @@ def __getattr__(name: str) -> _Any:
         module = _importlib.import_module(f"tf_blockrnn.{_LAZY[name]}")
         return module if name == _LAZY[name] else getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+if _problem is None:
+    # Last: if Keras is imported already, this imports the layers.
+    _integrations.register()
