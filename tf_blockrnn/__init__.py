@@ -61,6 +61,7 @@ try:
 
     if _extends:
         _extend()
+    _integrations.register()
 except Exception as _error:  # an incompatible TensorFlow raises other errors than ImportError too
     if not _is_command():
         raise
@@ -104,8 +105,3 @@ def __getattr__(name: str) -> _Any:
         module = _importlib.import_module(f"tf_blockrnn.{_LAZY[name]}")
         return module if name == _LAZY[name] else getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-if _problem is None:
-    # Last: if Keras is imported already, this imports the layers.
-    _integrations.register()

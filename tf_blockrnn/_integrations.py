@@ -1,27 +1,37 @@
-"""Registers the layers with Keras, and the ONNX conversion with tf2onnx, when these are imported.
+"""Makes the layers known to Keras, and the ops to tf2onnx, when those are imported.
 
-A saved model names its layers `tf_blockrnn>LSTM`, and Keras finds only names that are registered.
-Importing Keras takes seconds and the ops do not need it, so the package imports it for nobody.
+The ops need neither, and importing Keras takes seconds, so this package imports them for nobody.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
 from types import ModuleType
+from typing import Any
 
 from tf_blockrnn import _import_hook
 
+_PACKAGE = "tf_blockrnn"
+# The classes that are registered as serializable, all in tf_blockrnn.layers.
+_LAYERS = ("GRU", "GRUCell", "LSTM", "LSTMCell", "SimpleRNN")
 
-def _legacy_keras() -> bool:
-    """Whether `tf.keras` is tf_keras, whose models cannot hold our layers."""
-    return os.environ.get("TF_USE_LEGACY_KERAS") in ("1", "true", "True")
+
+def _deferred(name: str) -> type:
+    """What Keras makes of a layer's saved config until tf_blockrnn.layers is imported."""
+
+    def from_config(config: dict[str, Any]) -> Any:
+        """An instance of the layer, whose module registers the class itself in place of this."""
+        layers = importlib.import_module("tf_blockrnn.layers")
+        return getattr(layers, name).from_config(config)
+
+    return type(name, (), {"from_config": staticmethod(from_config)})
 
 
 def _register_layers(keras: ModuleType) -> None:
-    del keras
-    if not _legacy_keras():
-        importlib.import_module("tf_blockrnn.layers")
+    """Lets Keras load saved models and pickles: they name a layer `tf_blockrnn>LSTM`."""
+    registered = keras.saving.get_custom_objects()
+    for name in _LAYERS:
+        registered.setdefault(f"{_PACKAGE}>{name}", _deferred(name))
 
 
 def _register_handlers(tfonnx: ModuleType) -> None:
@@ -29,7 +39,7 @@ def _register_handlers(tfonnx: ModuleType) -> None:
 
 
 def register() -> None:
-    """Watches for the imports of Keras and of tf2onnx."""
+    """Does so where they are imported already, and else once they are."""
     _import_hook.when_imported("keras", _register_layers)
     # The module whose functions convert a graph; all entry points of tf2onnx import it.
     _import_hook.when_imported("tf2onnx.tfonnx", _register_handlers)

@@ -63,14 +63,23 @@ class Emitter:
         return name in self._graph.outputs or bool(self._graph.find_output_consumers(name))
 
     def numpy_dtype(self, tensor: str) -> np.dtype:
-        """float16 or float32."""
+        """float16 or float32.
+
+        Raises:
+          Unsupported: it is of another type.
+        """
         onnx = importlib.import_module("onnx")
         found = self._graph.get_dtype(tensor)
-        for dtype in ("float32", "float16"):
-            if found == onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype)):
-                return np.dtype(dtype)
-        name = onnx.TensorProto.DataType.Name(found).lower()
-        raise Unsupported(f"it computes in {name}, and ONNX Runtime in float32 and float16 only")
+        name = onnx.TensorProto.DataType.Name(found)
+        # tf2onnx takes bfloat16 for float16, but not in constants: any input that is left out.
+        constants = [self.constant_or_none(each) for each in self._inputs]
+        if any(value is not None and value.dtype.name == "bfloat16" for value in constants):
+            name = "BFLOAT16"
+        if name not in ("FLOAT", "FLOAT16"):
+            raise Unsupported(
+                f"it computes in {name.lower()}, and ONNX Runtime in float and float16 only"
+            )
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(found))
 
     def constant_or_none(self, tensor: str) -> np.ndarray | None:
         """The value of an input that is a constant."""
