@@ -37,7 +37,7 @@ _extends = _extends_tensorflow()  # before the library is loaded, which reads th
 _loader.load()
 
 # ruff: noqa: E402
-from tf_blockrnn import raw_ops
+from tf_blockrnn import _integrations, raw_ops
 from tf_blockrnn._ops import cudnn_rnn as _cudnn_rnn  # noqa: F401, registers gradients
 from tf_blockrnn._ops.block_gru import block_gru
 from tf_blockrnn._ops.block_lstm import block_lstm, block_lstm_v2
@@ -50,6 +50,7 @@ from tf_blockrnn._ops.types import GRUOutputs, LSTMOutputs, LSTMState
 
 if _extends:
     _extend()
+_integrations.register()
 
 # Keras takes seconds to import and the ops do not need it: what does is imported at its first use.
 # Each such name is in `_LAZY` with its module, below for type checkers, and in `__all__`.

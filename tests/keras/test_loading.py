@@ -1,0 +1,252 @@
+"""Saved and pickled models in processes that have imported `tf_blockrnn` and nothing of its own."""
+
+from __future__ import annotations
+
+import pickle
+import textwrap
+
+import keras
+import numpy as np
+import pytest
+from helpers.children import assert_ok, run_code
+
+X = np.linspace(-1, 1, 2 * 4 * 3, dtype=np.float32).reshape(2, 4, 3)
+
+
+@pytest.fixture(scope="module")
+def saved(tfb, tmp_path_factory):
+    """A folder with a model in each form, and what it computes."""
+    folder = tmp_path_factory.mktemp("saved")
+    model = keras.Sequential(
+        [
+            keras.Input((None, 3)),
+            keras.layers.Bidirectional(tfb.layers.LSTM(3, return_sequences=True)),
+            tfb.layers.GRU(3, return_sequences=True),
+            keras.layers.RNN(tfb.layers.GRUCell(3, reset_after=False), return_sequences=True),
+            tfb.layers.SimpleRNN(2),
+        ]
+    )
+    model.save(folder / "model.keras")
+    model.save(folder / "model.h5")
+    model.export(folder / "exported", verbose=False)
+    (folder / "model.pickle").write_bytes(pickle.dumps(model))
+    np.savez(folder / "numbers.npz", x=X, y=model(X))
+    return folder
+
+
+def assert_computes(saved, program: str) -> None:
+    """That a program, in which `folder` is where the files are, sets `y` to the right numbers."""
+    code = textwrap.dedent(program).format(folder=str(saved))
+    code = f"""
+import numpy as np
+numbers = np.load({str(saved / "numbers.npz")!r})
+x, want = numbers["x"], numbers["y"]
+{code}
+np.testing.assert_allclose(np.asarray(y), want, rtol=1e-6, atol=1e-6)
+"""
+    assert_ok(run_code(code), "the program")
+
+
+ORDERS = [
+    "import tf_blockrnn; import keras",
+    "import keras; import tf_blockrnn",
+    "import tf_blockrnn; import tensorflow as tf; keras = tf.keras",
+    "import tensorflow as tf; keras = tf.keras; keras.layers; import tf_blockrnn",
+    "import tf_blockrnn; import keras.src.saving; import keras",
+]
+
+
+@pytest.mark.parametrize("imports", ORDERS)
+@pytest.mark.parametrize("name", ["model.keras", "model.h5"])
+def test_saved_model_file(saved, imports, name):
+    assert_computes(
+        saved, f"{imports}\ny = keras.models.load_model('{{folder}}/{name}', compile=False)(x)"
+    )
+
+
+@pytest.mark.parametrize("imports", ["import tf_blockrnn", *ORDERS])
+def test_pickle(saved, imports):
+    assert_computes(
+        saved,
+        f"{imports}; import pickle\ny = pickle.load(open('{{folder}}/model.pickle', 'rb'))(x)",
+    )
+
+
+def test_saved_model_by_tensorflow(saved):
+    """It needs the ops alone, and so none of the layers."""
+    assert_computes(
+        saved,
+        """
+        import sys
+        import tensorflow as tf
+        import tf_blockrnn
+        loaded = tf.saved_model.load("{folder}/exported")
+        y = loaded.serve(x)
+        assert "tf_blockrnn.layers" not in sys.modules
+        """,
+    )
+
+
+def test_saved_model_as_a_layer(saved):
+    assert_computes(
+        saved,
+        """
+        import tf_blockrnn, keras
+        y = keras.layers.TFSMLayer("{folder}/exported", call_endpoint="serve")(x)
+        """,
+    )
+
+
+def test_threads(saved):
+    """The first import of Keras is in several threads at once, and none finds a layer missing."""
+    assert_computes(
+        saved,
+        """
+        import concurrent.futures
+        import tf_blockrnn
+
+        def load(_):
+            import keras
+            return np.asarray(keras.saving.load_model("{folder}/model.keras")(x))
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            results = list(pool.map(load, range(8)))
+        for y in results:
+            np.testing.assert_allclose(y, want, rtol=1e-6, atol=1e-6)
+        """,
+    )
+
+
+def test_import_of_the_package_imports_no_layers_for_the_registration(tfb):
+    """TensorFlow may have imported Keras by then, and the layers cost as much as the package."""
+    del tfb
+    code = """
+import sys
+import tensorflow
+had = set(sys.modules)
+import tf_blockrnn
+added = {name.split(".")[0] for name in set(sys.modules) - had}
+assert not added & {"keras", "tf2onnx", "onnx", "tf_keras"}, added
+import keras
+assert "tf_blockrnn.layers" not in sys.modules
+"""
+    assert_ok(run_code(code), "import")
+
+
+def test_every_serializable_class_is_registered(tfb):
+    """Those that the layers register themselves, in the process that has imported them."""
+    from tf_blockrnn import _integrations
+
+    registered = keras.saving.get_custom_objects()
+    own = {f"tf_blockrnn>{name}" for name in tfb.layers.__all__}
+    assert own == {f"tf_blockrnn>{name}" for name in _integrations._LAYERS}
+    assert own <= {name for name, value in registered.items() if issubclass(value, keras.Layer)}
+
+
+# ---- the hook itself
+
+
+MODULE = """
+import importlib.resources
+assert type(__spec__.loader).__module__.startswith("_frozen_importlib"), __spec__.loader
+assert __loader__ is __spec__.loader
+data = (importlib.resources.files(__name__) / "data.txt").read_text()
+"""
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A folder with the package `watched`, and one, `broken`, that fails when it is imported."""
+    for name, source in (("watched", MODULE), ("broken", "raise RuntimeError('broken')")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(source)
+        (tmp_path / name / "data.txt").write_text("text")
+        (tmp_path / name / "part.py").write_text("class C: pass")
+    return tmp_path
+
+
+HOOK_PROGRAMS = {
+    "later, and again at a reload": """
+        when_imported("watched", note)
+        when_imported("watched", note)
+        assert calls == []
+        import watched
+        assert calls == [watched, watched] and watched.data == "text"
+        importlib.reload(watched)
+        assert len(calls) == 4
+    """,
+    "at once where it is imported": """
+        import watched
+        when_imported("watched", note)
+        assert calls == [watched]
+    """,
+    "submodules and pickles": """
+        import pickle, inspect
+        when_imported("watched.part", note)
+        import watched
+        assert calls == []
+        from watched.part import C
+        assert calls == [sys.modules["watched.part"]]
+        assert type(pickle.loads(pickle.dumps(C()))) is C and inspect.getsource(C)
+    """,
+    "only looked for": """
+        when_imported("watched", note)
+        assert importlib.util.find_spec("watched").loader.is_package("watched")
+        assert importlib.util.find_spec("watched").loader.get_code("watched")
+        assert calls == [] and "watched" not in sys.modules
+    """,
+    "failed imports": """
+        when_imported("broken", note)
+        when_imported("missing", note)
+        for name, error in (("broken", RuntimeError), ("missing", ModuleNotFoundError)) * 2:
+            try:
+                importlib.import_module(name)
+            except error as raised:
+                assert name in str(raised)
+            else:
+                raise AssertionError(name)
+            assert name not in sys.modules
+        assert calls == []
+    """,
+    "failed callbacks": """
+        import warnings
+        def fail(module):
+            raise ValueError("no use")
+        when_imported("watched", fail)
+        when_imported("watched", note)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            import watched
+        assert calls == [watched]
+        (warning,) = caught
+        assert "watched" in str(warning.message) and "no use" in str(warning.message)
+    """,
+    "in another thread that is importing it": """
+        import threading, time
+        started = threading.Event()
+        sys.modules["events"] = started
+        import pathlib
+        pathlib.Path("watched/__init__.py").write_text(
+            "import sys, time\\nsys.modules['events'].set()\\ntime.sleep(0.5)\\ndone = True")
+        thread = threading.Thread(target=importlib.import_module, args=["watched"])
+        thread.start()
+        started.wait()
+        when_imported("watched", lambda module: calls.append(module.done))
+        assert calls == [True]
+        thread.join()
+    """,
+}
+
+
+@pytest.mark.parametrize("name", HOOK_PROGRAMS)
+def test_hook(tfb, package, name):
+    del tfb
+    start = f"""
+import importlib, importlib.util, os, sys
+os.chdir({str(package)!r})
+sys.path.insert(0, {str(package)!r})
+from tf_blockrnn._import_hook import when_imported
+calls = []
+note = calls.append
+"""
+    assert_ok(run_code(start + textwrap.dedent(HOOK_PROGRAMS[name])), name)

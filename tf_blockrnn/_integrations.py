@@ -1,0 +1,45 @@
+"""Makes the layers known to Keras, and the ops to tf2onnx, when those are imported.
+
+The ops need neither, and importing Keras takes seconds, so this package imports them for nobody.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+from tf_blockrnn import _import_hook
+
+_PACKAGE = "tf_blockrnn"
+# The classes that are registered as serializable, all in tf_blockrnn.layers.
+_LAYERS = ("GRU", "GRUCell", "LSTM", "LSTMCell", "SimpleRNN", "SimpleRNNCell")
+
+
+def _deferred(name: str) -> type:
+    """What Keras makes of a layer's saved config until tf_blockrnn.layers is imported."""
+
+    def from_config(config: dict[str, Any]) -> Any:
+        """An instance of the layer, whose module registers the class itself in place of this."""
+        layers = importlib.import_module("tf_blockrnn.layers")
+        return getattr(layers, name).from_config(config)
+
+    return type(name, (), {"from_config": staticmethod(from_config)})
+
+
+def _register_layers(keras: ModuleType) -> None:
+    """Lets Keras load saved models and pickles: they name a layer `tf_blockrnn>LSTM`."""
+    registered = keras.saving.get_custom_objects()
+    for name in _LAYERS:
+        registered.setdefault(f"{_PACKAGE}>{name}", _deferred(name))
+
+
+def _register_handlers(tfonnx: ModuleType) -> None:
+    importlib.import_module("tf_blockrnn._onnx_export").register(tfonnx)
+
+
+def register() -> None:
+    """Does so where they are imported already, and else once they are."""
+    _import_hook.when_imported("keras", _register_layers)
+    # The module whose functions convert a graph; all entry points of tf2onnx import it.
+    _import_hook.when_imported("tf2onnx.tfonnx", _register_handlers)
