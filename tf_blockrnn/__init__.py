@@ -74,8 +74,11 @@ __all__ = [
     "block_lstm_v2",
     "build_info",
     "convert_model",
+    "disable_keras",
+    "enable_keras",
     "gru",
     "gru_block_cell",
+    "keras_enabled",
     "layers",
     "lstm",
     "lstm_block_cell",
@@ -89,6 +92,9 @@ __all__ = [
 # Keras takes seconds to import and the ops do not need it: modules that do are imported lazily.
 _LAZY = {
     "convert_model": "convert",
+    "disable_keras": "_enable_keras",
+    "enable_keras": "_enable_keras",
+    "keras_enabled": "_enable_keras",
     "layers": "layers",
     "restore_model": "convert",
     "weights": "weights",
