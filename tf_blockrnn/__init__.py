@@ -73,9 +73,9 @@ __all__ = [
     "block_lstm",
     "block_lstm_v2",
     "build_info",
-    "convert_model",
     "disable_keras",
     "enable_keras",
+    "fuse_model",
     "gru",
     "gru_block_cell",
     "keras_enabled",
@@ -83,20 +83,20 @@ __all__ = [
     "lstm",
     "lstm_block_cell",
     "raw_ops",
-    "restore_model",
     "simple_rnn",
+    "unfuse_model",
     "weights",
 ]
 
 
 # Keras takes seconds to import and the ops do not need it: modules that do are imported lazily.
 _LAZY = {
-    "convert_model": "convert",
     "disable_keras": "_enable_keras",
     "enable_keras": "_enable_keras",
     "keras_enabled": "_enable_keras",
+    "fuse_model": "_fuse",
     "layers": "layers",
-    "restore_model": "convert",
+    "unfuse_model": "_fuse",
     "weights": "weights",
 }
 
