@@ -55,14 +55,18 @@ _integrations.register()
 # Keras takes seconds to import and the ops do not need it: what does is imported at its first use.
 # Each such name is in `_LAZY` with its module, below for type checkers, and in `__all__`.
 _LAZY = {
-    "convert_model": "convert",
+    "disable_keras": "_enable_keras",
+    "enable_keras": "_enable_keras",
+    "fuse_model": "_fuse",
+    "keras_enabled": "_enable_keras",
     "layers": "layers",
-    "restore_model": "convert",
+    "unfuse_model": "_fuse",
     "weights": "weights",
 }
 if TYPE_CHECKING:
     from tf_blockrnn import layers, weights
-    from tf_blockrnn.convert import convert_model, restore_model
+    from tf_blockrnn._enable_keras import disable_keras, enable_keras, keras_enabled
+    from tf_blockrnn._fuse import fuse_model, unfuse_model
 
 __all__ = [
     "GRUOutputs",
@@ -73,15 +77,18 @@ __all__ = [
     "block_lstm",
     "block_lstm_v2",
     "build_info",
-    "convert_model",
+    "disable_keras",
+    "enable_keras",
+    "fuse_model",
     "gru",
     "gru_block_cell",
+    "keras_enabled",
     "layers",
     "lstm",
     "lstm_block_cell",
     "raw_ops",
-    "restore_model",
     "simple_rnn",
+    "unfuse_model",
     "weights",
 ]
 

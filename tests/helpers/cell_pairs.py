@@ -6,22 +6,40 @@ import keras
 import numpy as np
 
 BATCH, TIME, INPUT, UNITS = 3, 5, 4, 6
-KINDS = ("GRU", "LSTM")
+# Each kind of cell: the class and the arguments that make it of this kind.
+_CELLS = {
+    "GRU": ("GRUCell", {}),
+    "GRU-before": ("GRUCell", {"reset_after": False}),
+    "LSTM": ("LSTMCell", {}),
+    "RNN-tanh": ("SimpleRNNCell", {}),
+    "RNN-relu": ("SimpleRNNCell", {"activation": "relu"}),
+}
+KINDS = tuple(_CELLS)
+# The ops that a kind of cell runs on.
+OPS = {
+    "GRU": "BlockRNN>GRUAfterSequence",
+    "GRU-before": "BlockRNN>GRUSequence",
+    "LSTM": "BlockRNN>LSTMSequence",
+    "RNN-tanh": "BlockRNN>RNNSequence",
+    "RNN-relu": "BlockRNN>RNNSequence",
+}
 REDUCTION = (INPUT + UNITS) * TIME
+
+
+def class_name(kind):
+    return _CELLS[kind][0]
 
 
 def make_ours(kind, units=UNITS, **arguments):
     from tf_blockrnn import layers
 
-    if kind == "GRU":
-        arguments.setdefault("reset_after", False)
-    return getattr(layers, f"{kind}Cell")(units, **arguments)
+    name, own = _CELLS[kind]
+    return getattr(layers, name)(units, **{**own, **arguments})
 
 
 def make_peer(kind, units=UNITS, **arguments):
-    if kind == "GRU":
-        arguments.setdefault("reset_after", False)
-    return getattr(keras.layers, f"{kind}Cell")(units, **arguments)
+    name, own = _CELLS[kind]
+    return getattr(keras.layers, name)(units, **{**own, **arguments})
 
 
 def randomise(layer):

@@ -17,6 +17,7 @@ from helpers.cell_pairs import (
     REDUCTION,
     TIME,
     UNITS,
+    class_name,
     layer_pair,
     make_ours,
     make_peer,
@@ -41,18 +42,25 @@ def _package(tfb):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_takes_every_argument_of_keras(kind):
-    parameters = inspect.signature(getattr(keras.layers, f"{kind}Cell")).parameters
+    parameters = inspect.signature(getattr(keras.layers, class_name(kind))).parameters
     defaults = {
         name: p.default
         for name, p in parameters.items()
         if p.default is not inspect.Parameter.empty
     }
-    if kind == "GRU":
+    if kind == "GRU-before":
         defaults["reset_after"] = False
+    if kind == "RNN-relu":
+        defaults["activation"] = "relu"
     by_name = make_ours(kind, **defaults, name="cell").get_config()
     by_position = type(make_ours(kind))(UNITS, *defaults.values(), name="cell").get_config()
     assert set(defaults) <= set(by_name)
     assert by_position == by_name
+    ours = inspect.signature(type(make_ours(kind))).parameters
+    assert {n: ours[n].default for n in parameters} == {
+        n: parameters[n].default for n in parameters
+    }
+    assert list(ours)[: len(parameters) - 1] == list(parameters)[:-1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -89,7 +97,7 @@ def test_config_round_trip():
         again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(cell))
         assert type(again) is type(cell) and again.get_config() == cell.get_config()
         # A plain cell's config is one that Keras' own cell takes, and the other way round.
-        peer = getattr(keras.layers, f"{kind}Cell").from_config(cell.get_config())
+        peer = getattr(keras.layers, class_name(kind)).from_config(cell.get_config())
         assert type(cell).from_config(peer.get_config()).get_config() == cell.get_config()
 
 
@@ -130,7 +138,6 @@ def test_outputs_and_gradients_equal_keras(tf, kind, dtype):
         {"unroll": True},
         {"go_backwards": True, "return_sequences": True},
         {"cell": {"use_bias": False}},
-        {"cell": {"implementation": 1}},
     ],
     ids=str,
 )
@@ -188,7 +195,7 @@ def test_cell_on_its_own(kind):
     x = random.normal(size=(BATCH, INPUT)).astype("float32")
     states = [random.normal(size=(BATCH, UNITS)).astype("float32") for _ in range(2)]
     bound = tolerances.composed_bound("float32", INPUT + UNITS)
-    for given in [states[0], states[:1]] if kind == "GRU" else [states]:
+    for given in [states] if kind == "LSTM" else [states[0], states[:1]]:
         mine, its = ours(x, given), peer(x, given)
         assert isinstance(mine[1], list) == isinstance(its[1], list)
         for a, b in zip(keras.tree.flatten(mine), keras.tree.flatten(its), strict=True):
@@ -198,7 +205,7 @@ def test_cell_on_its_own(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_complex_numbers_are_refused(tf, kind):
     cell = make_ours(kind)
-    real = tf.ones([BATCH, INPUT]), [tf.ones([BATCH, UNITS])] * (1 if kind == "GRU" else 2)
+    real = tf.ones([BATCH, INPUT]), [tf.ones([BATCH, UNITS])] * (2 if kind == "LSTM" else 1)
     cell(*real)
     imaginary = tf.nest.map_structure(lambda tensor: tf.complex(tensor, tensor), real)
     for given in ((imaginary[0], real[1]), (real[0], imaginary[1])):
@@ -206,22 +213,70 @@ def test_complex_numbers_are_refused(tf, kind):
             cell(*given)
 
 
+DROPOUTS = [
+    {"dropout": 0.5},
+    {"recurrent_dropout": 0.5},
+    {"dropout": 0.25, "recurrent_dropout": 0.5},
+    {"dropout": 0.5, "implementation": 1},
+    {"dropout": 1.0, "recurrent_dropout": 1.0},
+]
+
+
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("arguments", DROPOUTS, ids=str)
 @pytest.mark.parametrize("unroll", [True, False])
-def test_input_dropout_equals_keras(tf, kind, unroll):
-    ours, peer = layer_pair(kind, cell={"dropout": 0.5, "seed": 13}, unroll=unroll)
+def test_dropout_equals_keras(tf, kind, arguments, unroll):
+    if kind.startswith("RNN") and "implementation" in arguments:
+        pytest.skip("Keras' cell has no implementations")
+    ours, peer = layer_pair(kind, cell={**arguments, "seed": 13}, unroll=unroll)
     x = sequence()
     bound = tolerances.composed_bound("float32", REDUCTION)
     assert ours.cell.fused
-    # A call draws a mask even when it does not train, so the calls of both must keep pace.
-    plain = ours(x)
-    assert_close(plain, peer(x), bound)
-    dropped = ours(x, training=True)
-    assert_close(dropped, peer(x, training=True), bound)
-    assert np.abs(np.asarray(dropped) - np.asarray(plain)).max() > 1e-3
-    train = [tf.function(lambda x, layer=layer: layer(x, training=True)) for layer in (ours, peer)]
-    for _ in range(2):
-        assert_close(train[0](x), train[1](x), bound)
+    # A call may draw a mask even when it does not train, so the calls of both must keep pace.
+    assert_close(ours(x), peer(x), bound)
+
+    def train(layer):
+        with tf.GradientTape() as tape:
+            y = layer(x, training=True)
+            loss = tf.reduce_sum(tf.sin(y))
+        return [y, *tape.gradient(loss, layer.trainable_variables)]
+
+    for run in (train, tf.function(train)):
+        for _ in range(2):
+            for mine, its in zip(run(ours), run(peer), strict=True):
+                assert_close(mine, its, bound)
+
+
+@pytest.mark.parametrize("kind", ["GRU", "GRU-before", "LSTM"])
+def test_implementation_1_equals_keras(tf, kind):
+    ours, peer = layer_pair(kind, cell={"implementation": 1})
+    bound = tolerances.composed_bound("float32", REDUCTION)
+    assert ours.cell.fused
+    assert_close(ours(sequence()), peer(sequence()), bound)
+
+
+def test_inputs_of_another_rank_are_those_of_keras(tf):
+    ours, peer = make_ours("RNN-tanh"), make_peer("RNN-tanh")
+    x, h = tf.ones([2, 3, INPUT]), tf.ones([2, 3, UNITS])
+    for cell in (ours, peer):
+        cell.build((None, 3, INPUT))
+    peer.set_weights(ours.get_weights())
+    np.testing.assert_array_equal(ours(x, [h])[0], peer(x, [h])[0])
+
+
+def test_projection_equals_keras_operations(tf):
+    from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
+
+    arguments = {"projection": 3, "use_peephole": True, "cell_clip": 0.5, "dtype": "float64"}
+    ours, peer = make_ours("LSTM", **arguments), ExtendedLSTMCell(UNITS, **arguments)
+    layers = [keras.layers.RNN(cell, dtype="float64") for cell in (ours, peer)]
+    for layer in layers:
+        layer.build((BATCH, TIME, INPUT))
+    randomise(layers[0])
+    layers[1].set_weights(layers[0].get_weights())
+    assert ours.fused
+    bound = tolerances.composed_bound("float64", REDUCTION)
+    assert_close(layers[0](sequence()), layers[1](sequence()), bound)
 
 
 @pytest.mark.parametrize("use_peephole", [True, False])
@@ -321,20 +376,17 @@ def test_keras_does_not_compile_with_xla():
     with pytest.warns(UserWarning, match="jit_compile"):
         model.compile("sgd", "mse", jit_compile=True)
     model.fit(sequence(), np.zeros((BATCH, UNITS)), verbose=0)
-    unfused = keras.layers.RNN(make_ours("GRU", reset_after=True))
+    unfused = keras.layers.RNN(make_ours("GRU", activation="relu"))
     assert model_supports_jit(keras.Sequential([keras.Input((TIME, INPUT)), unfused]))
 
 
 # ---- fused where it can be, and saying so where not
 
 UNFUSED = [
-    ("GRU", {"reset_after": True}, "reset_after"),
     ("GRU", {"activation": "relu"}, "activation is relu"),
-    ("GRU", {"recurrent_activation": "hard_sigmoid"}, "recurrent_activation is hard_sigmoid"),
-    ("GRU", {"recurrent_dropout": 0.5, "seed": 1}, "recurrent_dropout"),
+    ("GRU-before", {"recurrent_activation": "hard_sigmoid"}, "recurrent_activation is hard_sigm"),
     ("LSTM", {"activation": None}, "activation is linear"),
-    ("LSTM", {"recurrent_dropout": 0.5, "seed": 1}, "recurrent_dropout"),
-    ("LSTM", {"dropout": 0.5, "implementation": 1, "seed": 1}, "implementation=1"),
+    ("RNN-tanh", {"activation": "gelu"}, "activation is gelu, the op has tanh and relu"),
 ]
 
 
@@ -343,7 +395,7 @@ def test_takes_keras_maths_and_says_so_once(monkeypatch, kind, arguments, reason
     from tf_blockrnn.layers import _fusing
 
     monkeypatch.setattr(_fusing, "_warned", set())
-    with pytest.warns(UserWarning, match=f"{kind}Cell.*{reason}") as said:
+    with pytest.warns(UserWarning, match=f"{class_name(kind)}.*{reason}") as said:
         ours, peer = layer_pair(kind, cell=arguments)
     assert [w.filename for w in said] == [cell_pairs.__file__]  # who made the cell
     with warnings.catch_warnings():
@@ -355,16 +407,18 @@ def test_takes_keras_maths_and_says_so_once(monkeypatch, kind, arguments, reason
         np.testing.assert_array_equal(ours(x, training=training), peer(x, training=training))
 
 
-def test_fused_cells_say_nothing():
+def test_fused_cells_say_nothing(tfb):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for kind in KINDS:
             assert make_ours(kind).why_not_fused is None
             assert make_ours(kind, activation=keras.ops.tanh).fused
+        for kind in ("GRUCell", "LSTMCell", "SimpleRNNCell"):
+            assert getattr(tfb.layers, kind)(UNITS).fused
 
 
 @pytest.mark.parametrize("extra", [{"use_peephole": True}, {"cell_clip": 0.125}], ids=str)
-@pytest.mark.parametrize("other", [{"activation": "relu"}, {"recurrent_dropout": 0.1}], ids=str)
+@pytest.mark.parametrize("other", [{"activation": "relu"}], ids=str)
 @pytest.mark.filterwarnings("ignore:tf_blockrnn")
 def test_keras_maths_leaves_out_no_peepholes_and_no_clip(extra, other):
     layers = [keras.layers.RNN(make_ours("LSTM", **other, **more)) for more in (extra, {})]
@@ -380,7 +434,9 @@ def test_keras_maths_leaves_out_no_peepholes_and_no_clip(extra, other):
 # ---- documentation
 
 
-@pytest.mark.parametrize("module", ["gru_cell", "lstm_cell"])
+@pytest.mark.parametrize(
+    "module", ["gru_cell", "lstm_cell", "simple_rnn_cell", "_fused_cell", "_extended_lstm_cell"]
+)
 def test_examples_run(module):
     import importlib
 

@@ -16,5 +16,6 @@ from tf_blockrnn.layers.gru_cell import GRUCell
 from tf_blockrnn.layers.lstm import LSTM
 from tf_blockrnn.layers.lstm_cell import LSTMCell
 from tf_blockrnn.layers.simple_rnn import SimpleRNN
+from tf_blockrnn.layers.simple_rnn_cell import SimpleRNNCell
 
-__all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "SimpleRNN"]
+__all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "SimpleRNN", "SimpleRNNCell"]

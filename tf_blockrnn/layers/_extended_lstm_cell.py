@@ -41,10 +41,31 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
       (1, 2)
     """
 
-    @_fusing.with_signature_of(keras.layers.LSTMCell.__init__)
+    # Of a cell that was created as a Keras cell.
+    use_peephole: bool = False
+    cell_clip: float | None = None
+    projection: int | None = None
+
     def __init__(
         self,
-        *args: Any,
+        units: int,
+        activation: _fusing.Activation = "tanh",
+        recurrent_activation: _fusing.Activation = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: _fusing.Initializer = "glorot_uniform",
+        recurrent_initializer: _fusing.Initializer = "orthogonal",
+        bias_initializer: _fusing.Initializer = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: _fusing.Regularizer = None,
+        recurrent_regularizer: _fusing.Regularizer = None,
+        bias_regularizer: _fusing.Regularizer = None,
+        kernel_constraint: _fusing.Constraint = None,
+        recurrent_constraint: _fusing.Constraint = None,
+        bias_constraint: _fusing.Constraint = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        *,
         use_peephole: bool = False,
         cell_clip: float | None = None,
         projection: int | None = None,
@@ -52,7 +73,26 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
     ):
         _check_positive("cell_clip", cell_clip, numbers.Real, "a number")
         _check_positive("projection", projection, numbers.Integral, "an integer")
-        super().__init__(*args, **kwargs)
+        super().__init__(
+            units,
+            activation=activation,
+            recurrent_activation=recurrent_activation,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            recurrent_initializer=recurrent_initializer,
+            bias_initializer=bias_initializer,
+            unit_forget_bias=unit_forget_bias,
+            kernel_regularizer=kernel_regularizer,
+            recurrent_regularizer=recurrent_regularizer,
+            bias_regularizer=bias_regularizer,
+            kernel_constraint=kernel_constraint,
+            recurrent_constraint=recurrent_constraint,
+            bias_constraint=bias_constraint,
+            dropout=dropout,
+            recurrent_dropout=recurrent_dropout,
+            seed=seed,
+            **kwargs,
+        )
         self.use_peephole = bool(use_peephole)
         self.cell_clip = None if cell_clip is None else float(cell_clip)
         self.projection = None if projection is None else int(projection)
@@ -71,7 +111,11 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
         return super().add_weight(*args, **kwargs)
 
     def build(self, input_shape):
-        super().build(input_shape)
+        # Keras keeps this bound method with the instance, and the cell may have become a Keras cell
+        # since then: `super()` would refuse it.
+        keras.layers.LSTMCell.build(self, input_shape)
+        if not isinstance(self, ExtendedLSTMCell):
+            return
         if self.use_peephole:
             self.wci, self.wcf, self.wco = (
                 self.add_weight(shape=(self.units,), name=name, initializer="zeros")

@@ -1,6 +1,8 @@
 """Functions shared by fused cells and layers: whether an op applies, warnings, and conversions."""
 
 import inspect
+import os
+import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,6 +13,12 @@ import tensorflow as tf
 TANH = (keras.activations.tanh, keras.ops.tanh, tf.math.tanh)
 SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.math.sigmoid)
 RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
+# The types of a constructor's arguments, as Keras accepts them: an object, a name or a config.
+Activation = str | dict | Callable | None
+Initializer = str | dict | Callable | None
+Regularizer = str | dict | Callable | None
+Constraint = str | dict | Callable | None
+
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 
 _warned: set[tuple[str, str]] = set()
@@ -39,15 +47,65 @@ def activation_reason(owner: Any, known: Mapping[str, Sequence[Callable]]) -> st
     return None
 
 
+def _legacy_error(owner: Any) -> TypeError:
+    name = type(owner).__name__
+    return TypeError(
+        f"tf_blockrnn.layers.{name} is a layer of Keras 3 and cannot be part of a tf_keras (legacy "
+        f"Keras) model. Use tf_keras.layers.{name.removesuffix('Cell')} and call "
+        "tf_blockrnn.enable_keras(): tf_keras' own layers then run on the fused ops."
+    )
+
+
+def refuse_legacy_keras(owner: Any) -> None:
+    """To be called at the start of a constructor: refuses a program whose tf.keras is tf_keras.
+
+    Raises:
+      TypeError: TF_USE_LEGACY_KERAS is set and tf_keras is in use. tf_keras would refuse the layer
+        later, with an error that does not give the reason.
+    """
+    # TensorFlow's own reading of the variable.
+    legacy = os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
+    if legacy and "tf_keras" in sys.modules:
+        raise _legacy_error(owner)
+
+
+def refuse_legacy_tensors(owner: Any, arguments: Sequence[Any]) -> None:
+    """Refuses symbolic tensors of tf_keras.
+
+    Raises:
+      TypeError: one of the arguments is such a tensor, or a list with one.
+    """
+    for argument in arguments:
+        for value in argument if isinstance(argument, (list, tuple)) else (argument,):
+            kind = type(value)
+            if kind.__name__ == "KerasTensor" and kind.__module__.startswith("tf_keras."):
+                raise _legacy_error(owner)
+
+
 def warn_once(owner: Any, kind: str, reason: str, stacklevel: int) -> None:
     """Warns that the owner, a "cell" or "layer", does not use the op; once for each reason."""
     name = type(owner).__name__
+    _warn_once(
+        f"tf_blockrnn.layers.{name}",
+        reason,
+        f"(This warning is given once; `{kind}.why_not_fused` has the reason.)",
+        stacklevel + 1,
+    )
+
+
+def warn_once_of_keras(layer: Any, reason: str, stacklevel: int) -> None:
+    """Warns that a layer of plain Keras does not use the op although `enable_keras` is on; once."""
+    name = f"{type(layer).__module__.split('.')[0]}'s {type(layer).__name__}"
+    text = "(tf_blockrnn.enable_keras() is on. This warning is given once.)"
+    _warn_once(name, reason, text, stacklevel + 1)
+
+
+def _warn_once(name: str, reason: str, remark: str, stacklevel: int) -> None:
     if (name, reason) in _warned:
         return
     _warned.add((name, reason))
     warnings.warn(
-        f"tf_blockrnn.layers.{name} falls back to Keras' own operations: {reason}. (This warning "
-        f"is given once; `{kind}.why_not_fused` has the reason.)",
+        f"{name} falls back to Keras' own operations: {reason}. {remark}",
         stacklevel=stacklevel + 1,
     )
 

@@ -6,8 +6,44 @@ import keras
 import tensorflow as tf
 
 from tf_blockrnn._ops import sequences
-from tf_blockrnn.layers import _fusing
+from tf_blockrnn.layers import _fused_call, _fusing
 from tf_blockrnn.layers._fused_layer import FusedLayer
+
+_GATES = 3
+
+
+def _run_op(
+    cell: Any,
+    x: tf.Tensor,
+    w_x: tf.Tensor | None,
+    states: list[tf.Tensor],
+    options: dict[str, Any],
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    b_x, b_h = _fused_call.bias_or_zeros(cell, _GATES), None
+    if cell.reset_after and cell.bias is not None:
+        # In eager mode tf.unstack takes several times as long as the op that it calls.
+        b_x, b_h = tf.raw_ops.Unpack(value=b_x, num=2)
+    outputs, state = sequences.gru(
+        x,
+        w_x,
+        _fusing.weight_in_dtype(cell.recurrent_kernel, cell.compute_dtype),
+        b_x,
+        b_h,
+        initial_state=states[0],
+        reset_after=cell.reset_after,
+        gate_order="urc",
+        **options,
+    )
+    return outputs, [state]
+
+
+SPEC = _fused_call.LayerSpec(
+    keras_class=keras.layers.GRU,
+    cells=(keras.layers.GRUCell,),
+    activations={"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGMOID},
+    gates=_GATES,
+    run_op=_run_op,
+)
 
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
@@ -65,30 +101,62 @@ class GRU(FusedLayer, keras.layers.GRU):
     'activation is relu, the op has tanh'
     """
 
-    _ACTIVATIONS = {"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGMOID}
-    _GATES = 3
-    _CELLS = (keras.layers.GRUCell,)
+    _SPEC = SPEC
 
-    @_fusing.with_signature_of(keras.layers.GRU.__init__)
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._warn_if_not_fused()
-
-    def _run_op(self, x, w_x, states, **options):
-        cell, dtype = self.cell, self.cell.compute_dtype
-        b_x, b_h = self._bias_or_zeros(), None
-        if cell.reset_after and cell.bias is not None:
-            # In eager mode tf.unstack takes several times as long as the op that it calls.
-            b_x, b_h = tf.raw_ops.Unpack(value=b_x, num=2)
-        outputs, state = sequences.gru(
-            x,
-            w_x,
-            _fusing.weight_in_dtype(cell.recurrent_kernel, dtype),
-            b_x,
-            b_h,
-            initial_state=states[0],
-            reset_after=cell.reset_after,
-            gate_order="urc",
-            **options,
+    def __init__(
+        self,
+        units: int,
+        activation: _fusing.Activation = "tanh",
+        recurrent_activation: _fusing.Activation = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: _fusing.Initializer = "glorot_uniform",
+        recurrent_initializer: _fusing.Initializer = "orthogonal",
+        bias_initializer: _fusing.Initializer = "zeros",
+        kernel_regularizer: _fusing.Regularizer = None,
+        recurrent_regularizer: _fusing.Regularizer = None,
+        bias_regularizer: _fusing.Regularizer = None,
+        activity_regularizer: _fusing.Regularizer = None,
+        kernel_constraint: _fusing.Constraint = None,
+        recurrent_constraint: _fusing.Constraint = None,
+        bias_constraint: _fusing.Constraint = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        reset_after: bool = True,
+        use_cudnn: bool | str = "auto",
+        **kwargs: Any,
+    ):
+        _fusing.refuse_legacy_keras(self)
+        super().__init__(
+            units,
+            activation=activation,
+            recurrent_activation=recurrent_activation,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            recurrent_initializer=recurrent_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            recurrent_regularizer=recurrent_regularizer,
+            bias_regularizer=bias_regularizer,
+            activity_regularizer=activity_regularizer,
+            kernel_constraint=kernel_constraint,
+            recurrent_constraint=recurrent_constraint,
+            bias_constraint=bias_constraint,
+            dropout=dropout,
+            recurrent_dropout=recurrent_dropout,
+            seed=seed,
+            return_sequences=return_sequences,
+            return_state=return_state,
+            go_backwards=go_backwards,
+            stateful=stateful,
+            unroll=unroll,
+            reset_after=reset_after,
+            use_cudnn=use_cudnn,
+            **kwargs,
         )
-        return outputs, [state]
+        self._warn_if_not_fused()

@@ -1,50 +1,47 @@
-"""A Keras GRU cell on the op GRUBlockCell."""
+"""A Keras GRU cell on the ops GRUAfterSequence and GRUSequence."""
 
-from typing import Any, NamedTuple
+import contextlib
+import weakref
+from typing import Any
 
 import keras
 import tensorflow as tf
 
 from tf_blockrnn import raw_ops
-from tf_blockrnn.layers import _fusing
+from tf_blockrnn._ops import sequence_util, tensors
+from tf_blockrnn.layers import _fused_call, _fusing
 from tf_blockrnn.layers._fused_cell import FusedCell
-
-
-class _Weights(NamedTuple):
-    w_ru: tf.Tensor  # [I+H, 2H]
-    w_c: tf.Tensor  # [I+H, H]
-    b_ru: tf.Tensor  # [2H]
-    b_c: tf.Tensor  # [H]
+from tf_blockrnn.layers.gru import SPEC
 
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
 class GRUCell(FusedCell, keras.layers.GRUCell):
-    """A `keras.layers.GRUCell` that computes a step in one fused op, `BlockRNN>GRUBlockCell`.
+    """A `keras.layers.GRUCell` that computes a step in one fused op.
 
     Constructor arguments, defaults, weights (names, shapes, order) and config are those of
-    `keras.layers.GRUCell`, so weights and configs are interchangeable. With
-    `reset_after=False` and z, r, h for Keras' gates (u, r, c in the op), a step is
+    `keras.layers.GRUCell`, so weights and configs are interchangeable. A step is, with z, r, h for
+    Keras' gates and `reset_after=True`,
 
-        z = sigmoid(x W_z + h_prev R_z + b_z)
-        r = sigmoid(x W_r + h_prev R_r + b_r)
-        c = tanh(x W_h + (h_prev * r) R_h + b_h)
+        z = sigmoid(x W_z + b_z + h_prev R_z + d_z)
+        r = sigmoid(x W_r + b_r + h_prev R_r + d_r)
+        c = tanh(x W_h + b_h + r * (h_prev R_h + d_h))
         h = z * h_prev + (1 - z) * c
 
-    (Cho et al. 2014, https://arxiv.org/abs/1406.1078).
+    (Cho et al. 2014, https://arxiv.org/abs/1406.1078v1), and with `reset_after=False`
+    `c = tanh(x W_h + b_h + (r * h_prev) R_h)` and no d (version 3 of the paper).
 
-    The op does not support every configuration of Keras' cell. With `reset_after=True` (**Keras'
-    default**), activations other than tanh and sigmoid, `recurrent_dropout`, or `dropout` with
-    `implementation=1`, the cell falls back to Keras' own operations and warns once; `cell.fused`
-    and `cell.why_not_fused` report it.
+    `dropout` and `recurrent_dropout` are supported by the op too. Activations other than tanh and
+    sigmoid, or a GPU where this build has no CUDA are not: the cell then falls back to Keras' own
+    operations and warns once; `cell.fused` and `cell.why_not_fused` report it.
 
     Args:
       units: H, the size of the state and the output.
-      *args, **kwargs: as for `keras.layers.GRUCell`.
+      activation ... seed, **kwargs: as for `keras.layers.GRUCell`.
 
     Call arguments:
       inputs: `[batch, features]`.
       states: `[batch, units]`, or a list of this one tensor.
-      training: whether `dropout` is applied.
+      training: whether the dropouts are applied.
 
     Returns:
       The output h, `[batch, units]`, and the new state, in a list if `states` is one. Both
@@ -58,7 +55,7 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
     >>> import numpy as np
     >>> import keras
     >>> import tf_blockrnn
-    >>> cell = tf_blockrnn.layers.GRUCell(4, reset_after=False)
+    >>> cell = tf_blockrnn.layers.GRUCell(4)
     >>> layer = keras.layers.RNN(cell, return_sequences=True)
     >>> tuple(layer(np.ones((2, 5, 3), "float32")).shape)
     (2, 5, 4)
@@ -66,31 +63,126 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
     True
     """
 
-    @_fusing.with_signature_of(keras.layers.GRUCell.__init__)
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._init_fused()
+    _SPEC = SPEC
+    # The graph in which keras.layers.RNN is building its loop, while it does.
+    _loop_graph: weakref.ref | None = None
 
-    def _own_reason(self) -> str | None:
+    def __init__(
+        self,
+        units: int,
+        activation: _fusing.Activation = "tanh",
+        recurrent_activation: _fusing.Activation = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: _fusing.Initializer = "glorot_uniform",
+        recurrent_initializer: _fusing.Initializer = "orthogonal",
+        bias_initializer: _fusing.Initializer = "zeros",
+        kernel_regularizer: _fusing.Regularizer = None,
+        recurrent_regularizer: _fusing.Regularizer = None,
+        bias_regularizer: _fusing.Regularizer = None,
+        kernel_constraint: _fusing.Constraint = None,
+        recurrent_constraint: _fusing.Constraint = None,
+        bias_constraint: _fusing.Constraint = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        reset_after: bool = True,
+        seed: int | None = None,
+        **kwargs: Any,
+    ):
+        _fusing.refuse_legacy_keras(self)
+        super().__init__(
+            units,
+            activation=activation,
+            recurrent_activation=recurrent_activation,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            recurrent_initializer=recurrent_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            recurrent_regularizer=recurrent_regularizer,
+            bias_regularizer=bias_regularizer,
+            kernel_constraint=kernel_constraint,
+            recurrent_constraint=recurrent_constraint,
+            bias_constraint=bias_constraint,
+            dropout=dropout,
+            recurrent_dropout=recurrent_dropout,
+            reset_after=reset_after,
+            seed=seed,
+            **kwargs,
+        )
+        self._warn_if_not_fused()
+
+    def get_dropout_mask(self, step_input):
+        # keras.layers.RNN calls this before its loop, whether there is dropout or not.
+        if not tf.executing_eagerly():
+            self._loop_graph = weakref.ref(tf.compat.v1.get_default_graph())
+        return super().get_dropout_mask(step_input)
+
+    def reset_dropout_mask(self):
+        # keras.layers.RNN calls this after its loop.
+        self._loop_graph = None
+        super().reset_dropout_mask()
+
+    def _run_op(self, x, w_x, states, options):
         if self.reset_after:
-            return "reset_after is True, the op resets before the GEMM"
-        return None
-
-    def _pack_weights(self) -> _Weights:
-        (w_z, w_r, w_h), (b_z, b_r, b_h) = self._gate_columns(3)
-        return _Weights(
-            w_ru=tf.concat([w_r, w_z], axis=1),
-            w_c=w_h,
-            b_ru=tf.concat([b_r, b_z], axis=0),
-            b_c=b_h,
+            return super()._run_op(x, w_x, states, options)
+        none = tensors.none(x.dtype)
+        w_ru_h, w_c_h, b_ru, b_c, w_ru_x, w_c_x = self._packed(with_kernel=w_x is not None)
+        if w_x is None:
+            x = _in_order_ruc(x, axis=2)
+        dropout = options.get("recurrent_dropout")
+        step = raw_ops.GRUSequence(
+            x=x,
+            h_prev=states[0],
+            w_ru_x=w_ru_x,
+            w_ru_h=w_ru_h,
+            w_c_x=w_c_x,
+            w_c_h=w_c_h,
+            b_ru=b_ru,
+            b_c=b_c,
+            mask=tensors.none(tf.bool),
+            sequence_lengths=tensors.none(tf.int32),
+            recurrent_dropout=none if dropout is None else _in_order_ruc(dropout, axis=0),
+            time_major=True,
+            is_training=sequence_util.is_training(),
         )
+        return step.h, [step.h_last]
 
-    def call(self, inputs, states, training=False):
-        if not self.fused:
-            return super().call(inputs, states, training=training)
-        nested = isinstance(states, (list, tuple))
-        h_prev = self._op_tensor(states[0] if nested else states)
-        step = raw_ops.GRUBlockCell(
-            x=self._op_input(inputs, training), h_prev=h_prev, **self._op_weights()._asdict()
-        )
-        return step.h, [step.h] if nested else step.h
+    def _packed(self, with_kernel: bool) -> list[tf.Tensor]:
+        """The weights as the op GRUSequence takes them, which resets before the GEMM.
+
+        [w_ru_h, w_c_h, b_ru, b_c, w_ru_x, w_c_x]; the last two `[0]` without the kernel.
+        """
+        with self._outside_of_loop():
+            dtype = self.compute_dtype
+            weights = [
+                _fusing.weight_in_dtype(self.recurrent_kernel, dtype),
+                _fused_call.bias_or_zeros(self, SPEC.gates),
+            ]
+            if with_kernel:
+                weights.append(_fusing.weight_in_dtype(self.kernel, dtype))
+            packed = []
+            for weight in weights:
+                z, r, c = tf.split(weight, SPEC.gates, axis=-1)
+                packed += [tf.concat([r, z], axis=-1), c]
+        return packed if with_kernel else [*packed, *[tensors.none(tf.as_dtype(dtype))] * 2]
+
+    def _outside_of_loop(self) -> contextlib.AbstractContextManager:
+        """The graph in which keras.layers.RNN runs its `tf.while_loop`, inside that loop's body.
+
+        There the packed weights are a loop invariant: packing costs as much as a small step. In
+        every other place, which includes loops of other code, the weights are packed where they
+        are used, because they may be assigned between two steps.
+        """
+        wanted = self._loop_graph and self._loop_graph()
+        graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+        while graph is not wanted and getattr(graph, "is_control_flow_graph", False):
+            graph = graph.outer_graph
+        if wanted is None or graph is not wanted:
+            return contextlib.nullcontext()
+        return graph.as_default()
+
+
+def _in_order_ruc(gates: tf.Tensor, axis: int) -> tf.Tensor:
+    """Gates z, r, c along an axis in the order r, z, c."""
+    z, r, c = tf.split(gates, SPEC.gates, axis=axis)
+    return tf.concat([r, z, c], axis=axis)

@@ -1,21 +1,73 @@
 """A Keras LSTM layer on the op LSTMSequence."""
 
-import inspect
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tf_blockrnn._ops import sequences
-from tf_blockrnn.layers import _fusing
+from tf_blockrnn.layers import _fused_call, _fusing
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell, extra_config
 from tf_blockrnn.layers._fused_layer import FusedLayer
 
-# The constructor arguments of Keras' cell that are attributes of the same names.
-_CELL_ARGUMENTS = [
-    name
-    for name, parameter in inspect.signature(keras.layers.LSTMCell).parameters.items()
-    if parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
-] + ["implementation", "name", "trainable"]
+_GATES = 4
+
+
+def _run_op(
+    cell: Any,
+    x: tf.Tensor,
+    w_x: tf.Tensor | None,
+    states: list[tf.Tensor],
+    options: dict[str, Any],
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    dtype = cell.compute_dtype
+    if getattr(cell, "use_peephole", False):
+        peepholes = (cell.wci, cell.wcf, cell.wco)
+        options["peepholes"] = [_fusing.weight_in_dtype(weight, dtype) for weight in peepholes]
+    if getattr(cell, "projection", None) is not None:
+        options["w_p"] = _fusing.weight_in_dtype(cell.w_p, dtype)
+    outputs, state = sequences.lstm(
+        x,
+        w_x,
+        _fusing.weight_in_dtype(cell.recurrent_kernel, dtype),
+        _fused_call.bias_or_zeros(cell, _GATES),
+        initial_state=states,
+        cell_clip=getattr(cell, "cell_clip", None) or 0.0,
+        **options,
+    )
+    return outputs, list(state)
+
+
+SPEC = _fused_call.LayerSpec(
+    keras_class=keras.layers.LSTM,
+    cells=(keras.layers.LSTMCell, ExtendedLSTMCell),
+    activations={"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGMOID},
+    gates=_GATES,
+    run_op=_run_op,
+)
+
+
+def _extended_cell(
+    units: int, arguments: dict[str, Any], of_layer: dict[str, Any]
+) -> ExtendedLSTMCell:
+    """The cell with the additional features, made as `keras.layers.LSTM` makes Keras' cell."""
+    return ExtendedLSTMCell(
+        units,
+        **arguments,
+        dtype=of_layer.get("dtype"),
+        trainable=of_layer.get("trainable", True),
+        name="lstm_cell",
+        implementation=of_layer.pop("implementation", 2),
+    )
+
+
+def _without_cudnn(use_cudnn: bool | str) -> bool | str:
+    if use_cudnn not in ("auto", False):
+        raise ValueError(
+            f"use_cudnn={use_cudnn!r} was given together with use_peephole, cell_clip or "
+            'projection. Keras has no cuDNN path with these: it must be "auto" or False.'
+        )
+    return use_cudnn
 
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
@@ -86,47 +138,90 @@ class LSTM(FusedLayer, keras.layers.LSTM):
     ['kernel', 'recurrent_kernel', 'bias', 'wci', 'wcf', 'wco']
     """
 
-    _ACTIVATIONS = {"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGMOID}
-    _GATES = 4
-    _CELLS = (keras.layers.LSTMCell, ExtendedLSTMCell)
+    _SPEC = SPEC
 
-    @_fusing.with_signature_of(keras.layers.LSTM.__init__)
     def __init__(
         self,
-        *args: Any,
+        units: int,
+        activation: _fusing.Activation = "tanh",
+        recurrent_activation: _fusing.Activation = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: _fusing.Initializer = "glorot_uniform",
+        recurrent_initializer: _fusing.Initializer = "orthogonal",
+        bias_initializer: _fusing.Initializer = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: _fusing.Regularizer = None,
+        recurrent_regularizer: _fusing.Regularizer = None,
+        bias_regularizer: _fusing.Regularizer = None,
+        activity_regularizer: _fusing.Regularizer = None,
+        kernel_constraint: _fusing.Constraint = None,
+        recurrent_constraint: _fusing.Constraint = None,
+        bias_constraint: _fusing.Constraint = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        use_cudnn: bool | str = "auto",
+        *,
         use_peephole: bool = False,
         cell_clip: float | None = None,
         projection: int | None = None,
         **kwargs: Any,
     ):
-        super().__init__(*args, **kwargs)
+        _fusing.refuse_legacy_keras(self)
+        of_cell = {
+            "activation": activation,
+            "recurrent_activation": recurrent_activation,
+            "use_bias": use_bias,
+            "kernel_initializer": kernel_initializer,
+            "recurrent_initializer": recurrent_initializer,
+            "bias_initializer": bias_initializer,
+            "unit_forget_bias": unit_forget_bias,
+            "kernel_regularizer": kernel_regularizer,
+            "recurrent_regularizer": recurrent_regularizer,
+            "bias_regularizer": bias_regularizer,
+            "kernel_constraint": kernel_constraint,
+            "recurrent_constraint": recurrent_constraint,
+            "bias_constraint": bias_constraint,
+            "dropout": dropout,
+            "recurrent_dropout": recurrent_dropout,
+            "seed": seed,
+        }
+        of_layer = {
+            "activity_regularizer": activity_regularizer,
+            "return_sequences": return_sequences,
+            "return_state": return_state,
+            "go_backwards": go_backwards,
+            "stateful": stateful,
+            "unroll": unroll,
+        }
+        extras = {"use_peephole": use_peephole, "cell_clip": cell_clip, "projection": projection}
         if use_peephole or cell_clip is not None or projection is not None:
-            self._extend(use_peephole=use_peephole, cell_clip=cell_clip, projection=projection)
+            cell = _extended_cell(units, {**of_cell, **extras}, kwargs)
+            # Past the constructor of keras.layers.LSTM, which creates Keras' cell.
+            super(keras.layers.LSTM, self).__init__(cell, **of_layer, **kwargs)
+            self.input_spec = keras.InputSpec(ndim=3)
+            self.use_cudnn = _without_cudnn(use_cudnn)
+        else:
+            super().__init__(units, **of_cell, **of_layer, use_cudnn=use_cudnn, **kwargs)
         self._warn_if_not_fused()
-
-    def _extend(self, **extras: Any) -> None:
-        """Replaces Keras' cell by one with the additional features."""
-        if self.use_cudnn is True:
-            raise ValueError(
-                "use_cudnn=True was given together with use_peephole, cell_clip or projection, "
-                "and Keras has no cuDNN path with these."
-            )
-        plain = self.cell
-        arguments = {name: getattr(plain, name) for name in _CELL_ARGUMENTS}
-        # Otherwise Keras would still count the plain cell's variables as this layer's.
-        self._tracker.untrack(plain)
-        self.cell = ExtendedLSTMCell(**arguments, dtype=plain.dtype_policy, **extras)
-        self.state_size = list(self.cell.state_size)
 
     @property
     def use_cudnn(self) -> bool | str:
         # Keras' cuDNN path reads three weights of the cell and would ignore the others;
         # and keras.layers.Bidirectional copies one direction's value to the other.
-        return self._use_cudnn if type(self.cell) is not ExtendedLSTMCell else False
+        if "use_cudnn" not in vars(self):
+            raise AttributeError("use_cudnn")  # the constructor has not come so far
+        return vars(self)["use_cudnn"] if type(self.cell) is not ExtendedLSTMCell else False
 
     @use_cudnn.setter
     def use_cudnn(self, value: bool | str) -> None:
-        self._use_cudnn = value
+        # Where Keras' layer has it, so that a layer may change its class.
+        vars(self)["use_cudnn"] = value
 
     @property
     def use_peephole(self) -> bool:
@@ -144,21 +239,3 @@ class LSTM(FusedLayer, keras.layers.LSTM):
         # Our arguments only when they are in use, so that keras.layers.LSTM accepts the config of
         # a plain layer.
         return {**super().get_config(), **extra_config(self)}
-
-    def _run_op(self, x, w_x, states, **options):
-        cell, dtype = self.cell, self.cell.compute_dtype
-        if self.use_peephole:
-            peepholes = (cell.wci, cell.wcf, cell.wco)
-            options["peepholes"] = [_fusing.weight_in_dtype(weight, dtype) for weight in peepholes]
-        if self.projection is not None:
-            options["w_p"] = _fusing.weight_in_dtype(cell.w_p, dtype)
-        outputs, state = sequences.lstm(
-            x,
-            w_x,
-            _fusing.weight_in_dtype(cell.recurrent_kernel, dtype),
-            self._bias_or_zeros(),
-            initial_state=states,
-            cell_clip=self.cell_clip or 0.0,
-            **options,
-        )
-        return outputs, list(state)

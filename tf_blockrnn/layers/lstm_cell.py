@@ -1,27 +1,18 @@
-"""A Keras LSTM cell on the op LSTMBlockCell."""
+"""A Keras LSTM cell on the op LSTMSequence."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
-import tensorflow as tf
 
-from tf_blockrnn import raw_ops
 from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
 from tf_blockrnn.layers._fused_cell import FusedCell
-
-
-class _Weights(NamedTuple):
-    w: tf.Tensor  # [I+H, 4H]
-    wci: tf.Tensor  # [H], or [0] without peepholes
-    wcf: tf.Tensor  # [H], or [0] without peepholes
-    wco: tf.Tensor  # [H], or [0] without peepholes
-    b: tf.Tensor  # [4H]
+from tf_blockrnn.layers.lstm import SPEC
 
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
 class LSTMCell(FusedCell, ExtendedLSTMCell):
-    """A `keras.layers.LSTMCell` that computes a step in one fused op, `BlockRNN>LSTMBlockCell`.
+    """A `keras.layers.LSTMCell` that computes a step in one fused op, `BlockRNN>LSTMSequence`.
 
     Constructor arguments, defaults, weights (names, shapes, order) and config are those of
     `keras.layers.LSTMCell`, so weights and configs are interchangeable. A step is
@@ -42,13 +33,13 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
     straight-through: its derivative counts as 1. With a projection there is one more weight `w_p`,
     `[projection, units]`, and h has the width `projection`.
 
-    With a projection, activations other than tanh and sigmoid, `recurrent_dropout`, or `dropout`
-    with `implementation=1`, the cell falls back to Keras' own operations and warns once;
-    `cell.fused` and `cell.why_not_fused` report it.
+    `dropout` and `recurrent_dropout` are supported by the op too. Activations other than tanh and
+    sigmoid, or a GPU where this build has no CUDA are not: the cell then falls back to Keras' own
+    operations and warns once; `cell.fused` and `cell.why_not_fused` report it.
 
     Args:
       units: H, the size of the cell state and, without a projection, of the output.
-      *args, **kwargs: as for `keras.layers.LSTMCell`.
+      activation ... seed, **kwargs: as for `keras.layers.LSTMCell`.
       use_peephole: whether the gates read the cell state through peepholes.
       cell_clip: bound of the cell state, above 0; None for no bound.
       projection: size of the projected output; None for no projection.
@@ -56,7 +47,7 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
     Call arguments:
       inputs: `[batch, features]`.
       states: h, `[batch, projection or units]`, and c, `[batch, units]`.
-      training: whether `dropout` is applied.
+      training: whether the dropouts are applied.
 
     Returns:
       The output h, `[batch, projection or units]`, and the new states `[h, c]`, in the cell's
@@ -79,42 +70,55 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
     ['kernel', 'recurrent_kernel', 'bias', 'wci', 'wcf', 'wco']
     """
 
-    @_fusing.with_signature_of(ExtendedLSTMCell.__init__)
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._init_fused()
+    _SPEC = SPEC
 
-    def _own_reason(self) -> str | None:
-        if self.projection is not None:
-            return "projection is given, the op has none"
-        return None
-
-    def _pack_weights(self) -> _Weights:
-        (w_i, w_f, w_c, w_o), (b_i, b_f, b_c, b_o) = self._gate_columns(4)
-        if self.use_peephole:
-            peepholes = [
-                _fusing.weight_in_dtype(weight, self.compute_dtype)
-                for weight in (self.wci, self.wcf, self.wco)
-            ]
-        else:
-            peepholes = [tf.zeros([0], self.compute_dtype)] * 3
-        return _Weights(
-            tf.concat([w_i, w_c, w_f, w_o], axis=1),
-            *peepholes,
-            tf.concat([b_i, b_c, b_f, b_o], axis=0),
+    def __init__(
+        self,
+        units: int,
+        activation: _fusing.Activation = "tanh",
+        recurrent_activation: _fusing.Activation = "sigmoid",
+        use_bias: bool = True,
+        kernel_initializer: _fusing.Initializer = "glorot_uniform",
+        recurrent_initializer: _fusing.Initializer = "orthogonal",
+        bias_initializer: _fusing.Initializer = "zeros",
+        unit_forget_bias: bool = True,
+        kernel_regularizer: _fusing.Regularizer = None,
+        recurrent_regularizer: _fusing.Regularizer = None,
+        bias_regularizer: _fusing.Regularizer = None,
+        kernel_constraint: _fusing.Constraint = None,
+        recurrent_constraint: _fusing.Constraint = None,
+        bias_constraint: _fusing.Constraint = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        *,
+        use_peephole: bool = False,
+        cell_clip: float | None = None,
+        projection: int | None = None,
+        **kwargs: Any,
+    ):
+        _fusing.refuse_legacy_keras(self)
+        super().__init__(
+            units,
+            activation=activation,
+            recurrent_activation=recurrent_activation,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            recurrent_initializer=recurrent_initializer,
+            bias_initializer=bias_initializer,
+            unit_forget_bias=unit_forget_bias,
+            kernel_regularizer=kernel_regularizer,
+            recurrent_regularizer=recurrent_regularizer,
+            bias_regularizer=bias_regularizer,
+            kernel_constraint=kernel_constraint,
+            recurrent_constraint=recurrent_constraint,
+            bias_constraint=bias_constraint,
+            dropout=dropout,
+            recurrent_dropout=recurrent_dropout,
+            seed=seed,
+            use_peephole=use_peephole,
+            cell_clip=cell_clip,
+            projection=projection,
+            **kwargs,
         )
-
-    def call(self, inputs, states, training=False):
-        if not self.fused:
-            return super().call(inputs, states, training=training)
-        h_prev, cs_prev = (self._op_tensor(state) for state in states)
-        step = raw_ops.LSTMBlockCell(
-            x=self._op_input(inputs, training),
-            cs_prev=cs_prev,
-            h_prev=h_prev,
-            **self._op_weights()._asdict(),
-            forget_bias=0.0,
-            cell_clip=self.cell_clip or 0.0,
-            use_peephole=self.use_peephole,
-        )
-        return step.h, [step.h, step.cs]
+        self._warn_if_not_fused()

@@ -3,10 +3,42 @@
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tf_blockrnn._ops.simple_rnn import simple_rnn
-from tf_blockrnn.layers import _fusing
+from tf_blockrnn.layers import _fused_call, _fusing
 from tf_blockrnn.layers._fused_layer import FusedLayer
+
+
+def _run_op(
+    cell: Any,
+    x: tf.Tensor,
+    w_x: tf.Tensor | None,
+    states: list[tf.Tensor],
+    options: dict[str, Any],
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    if len(states) != 1:
+        raise ValueError(f"SimpleRNN has one state, got {len(states)} initial states.")
+    outputs, state = simple_rnn(
+        x,
+        w_x,
+        _fusing.weight_in_dtype(cell.recurrent_kernel, cell.compute_dtype),
+        _fused_call.bias_or_zeros(cell, gates=1),
+        activation="relu" if cell.activation in _fusing.RELU else "tanh",
+        initial_state=states[0],
+        **options,
+    )
+    return outputs, [state]
+
+
+SPEC = _fused_call.LayerSpec(
+    keras_class=keras.layers.SimpleRNN,
+    cells=(keras.layers.SimpleRNNCell,),
+    activations={"activation": _fusing.TANH + _fusing.RELU},
+    gates=1,
+    run_op=_run_op,
+    drops_at_one=True,
+)
 
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
@@ -56,30 +88,56 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
     True
     """
 
-    _ACTIVATIONS = {"activation": _fusing.TANH + _fusing.RELU}
-    _GATES = 1
-    _CELLS = (keras.layers.SimpleRNNCell,)
+    _SPEC = SPEC
 
-    @_fusing.with_signature_of(keras.layers.SimpleRNN.__init__)
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        self._warn_if_not_fused()
-
-    def _drops(self, rate):
-        # Unlike Keras' other cells, this one drops everything at a rate of 1.
-        return rate > 0.0
-
-    def _run_op(self, x, w_x, states, **options):
-        cell, dtype = self.cell, self.cell.compute_dtype
-        if len(states) != 1:
-            raise ValueError(f"SimpleRNN has one state, got {len(states)} initial states.")
-        outputs, state = simple_rnn(
-            x,
-            w_x,
-            _fusing.weight_in_dtype(cell.recurrent_kernel, dtype),
-            self._bias_or_zeros(),
-            activation="relu" if cell.activation in _fusing.RELU else "tanh",
-            initial_state=states[0],
-            **options,
+    def __init__(
+        self,
+        units: int,
+        activation: _fusing.Activation = "tanh",
+        use_bias: bool = True,
+        kernel_initializer: _fusing.Initializer = "glorot_uniform",
+        recurrent_initializer: _fusing.Initializer = "orthogonal",
+        bias_initializer: _fusing.Initializer = "zeros",
+        kernel_regularizer: _fusing.Regularizer = None,
+        recurrent_regularizer: _fusing.Regularizer = None,
+        bias_regularizer: _fusing.Regularizer = None,
+        activity_regularizer: _fusing.Regularizer = None,
+        kernel_constraint: _fusing.Constraint = None,
+        recurrent_constraint: _fusing.Constraint = None,
+        bias_constraint: _fusing.Constraint = None,
+        dropout: float = 0.0,
+        recurrent_dropout: float = 0.0,
+        seed: int | None = None,
+        return_sequences: bool = False,
+        return_state: bool = False,
+        go_backwards: bool = False,
+        stateful: bool = False,
+        unroll: bool = False,
+        **kwargs: Any,
+    ):
+        _fusing.refuse_legacy_keras(self)
+        super().__init__(
+            units,
+            activation=activation,
+            use_bias=use_bias,
+            kernel_initializer=kernel_initializer,
+            recurrent_initializer=recurrent_initializer,
+            bias_initializer=bias_initializer,
+            kernel_regularizer=kernel_regularizer,
+            recurrent_regularizer=recurrent_regularizer,
+            bias_regularizer=bias_regularizer,
+            activity_regularizer=activity_regularizer,
+            kernel_constraint=kernel_constraint,
+            recurrent_constraint=recurrent_constraint,
+            bias_constraint=bias_constraint,
+            dropout=dropout,
+            recurrent_dropout=recurrent_dropout,
+            seed=seed,
+            return_sequences=return_sequences,
+            return_state=return_state,
+            go_backwards=go_backwards,
+            stateful=stateful,
+            unroll=unroll,
+            **kwargs,
         )
-        return outputs, [state]
+        self._warn_if_not_fused()

@@ -1,4 +1,4 @@
-"""What the tests of conversion compare: kinds of layers, states and predictions."""
+"""What the tests of fusing compare: kinds of layers, states and predictions."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from helpers import tolerances
 from helpers.compare import assert_close
-from helpers.convert_models import STEPS, UNITS
+from helpers.fuse_models import STEPS, UNITS
 
-KINDS = ("GRU", "LSTM", "SimpleRNN", "GRUCell", "LSTMCell")
+KINDS = ("GRU", "LSTM", "SimpleRNN", "GRUCell", "LSTMCell", "SimpleRNNCell")
 
 
 def bound(calls=1):

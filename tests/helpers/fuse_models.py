@@ -1,4 +1,4 @@
-"""Keras models of every kind that holds recurrent layers, for the tests of conversion."""
+"""Keras models of every kind that holds recurrent layers, for the tests of fusing."""
 
 from __future__ import annotations
 
@@ -71,7 +71,12 @@ def shared():
 
 def cells():
     x = _input()
-    stack = [keras.layers.LSTMCell(UNITS), keras.layers.GRUCell(UNITS, reset_after=False)]
+    stack = [
+        keras.layers.LSTMCell(UNITS),
+        keras.layers.GRUCell(UNITS, reset_after=False),
+        keras.layers.GRUCell(UNITS),
+        keras.layers.SimpleRNNCell(UNITS),
+    ]
     y = keras.layers.RNN(stack, return_sequences=True)(x)
     return keras.Model(x, keras.layers.RNN(keras.layers.LSTMCell(UNITS))(y))
 

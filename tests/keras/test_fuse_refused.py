@@ -1,0 +1,295 @@
+"""What fuse_model and unfuse_model leave as it is, warn of or refuse."""
+
+from __future__ import annotations
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import fuse_models
+from helpers.fuse_checks import assert_predicts, recurrent_types
+from helpers.fuse_models import INPUTS, STEPS, UNITS
+
+
+@pytest.fixture(autouse=True)
+def layers(tfb):
+    keras.utils.set_random_seed(3)
+    return tfb.layers
+
+
+class Own(keras.layers.GRU):
+    """A custom subclass of Keras' GRU."""
+
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        return 2.0 * super().call(sequences, initial_state, mask, training)
+
+
+def test_says_what_it_leaves(tfb):
+    x = keras.Input((None, INPUTS))
+    y = keras.layers.LSTM(UNITS, return_sequences=True, name="fits")(x)
+    y = keras.layers.LSTM(UNITS, activation="relu", return_sequences=True, name="bent")(y)
+    cell = keras.layers.GRUCell(UNITS, recurrent_activation="hard_sigmoid", name="late")
+    y = keras.layers.RNN(cell, return_sequences=True)(y)
+    model = keras.Model(x, Own(UNITS, name="own")(y))
+    x = fuse_models.inputs("sequential")
+    want, kinds = np.asarray(model(x)), recurrent_types(model)
+    with pytest.warns(UserWarning, match="fuse_model did not fuse") as said:
+        tfb.fuse_model(model)
+    assert [w.filename for w in said] == [__file__]
+    (message,) = {str(warning.message) for warning in said}
+    for part in (
+        r"bent (activation is relu",
+        "late (recurrent_activation is hard_sigmoid",
+        "own (Own is a custom subclass",
+    ):
+        assert part in message
+    assert "fits" not in message
+    assert recurrent_types(model) == [tfb.layers.LSTM, *kinds[1:]]
+    assert type(model.get_layer("own")) is Own
+    assert_predicts(model, want, x)
+
+
+def test_does_not_fuse_where_no_gpu_kernels_are(tfb, monkeypatch):
+    from tf_blockrnn import _loader
+
+    model = keras.Sequential([keras.Input((None, INPUTS)), keras.layers.GRU(UNITS)])
+    model.add(keras.layers.RepeatVector(2))
+    model.add(keras.layers.RNN(keras.layers.LSTMCell(UNITS)))
+    kinds = recurrent_types(model)
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])
+    monkeypatch.setattr(_loader, "missing_cuda", lambda: "built without CUDA")
+    with pytest.warns(UserWarning, match="gru.*no GPU kernels.*lstm_cell.*no GPU kernels"):
+        tfb.fuse_model(model)
+    assert recurrent_types(model) == kinds
+
+
+@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize(
+    "arguments", [{"use_peephole": True}, {"cell_clip": 1.0}, {"projection": 3}], ids=str
+)
+def test_refuses_what_keras_has_not(tfb, layers, arguments, copy):
+    x = keras.Input((None, INPUTS))
+    y = layers.GRU(UNITS, return_sequences=True)(x)
+    more = layers.LSTM(UNITS, name="more", **arguments)
+    y = keras.layers.Bidirectional(more, name="both")(y)
+    model = keras.Model(x, y)
+    kinds, words = recurrent_types(model), next(iter(arguments))
+    with pytest.raises(ValueError, match=rf"(for|back)ward_more' has {words}"):
+        tfb.unfuse_model(model, copy=copy)
+    assert recurrent_types(model) == kinds  # nothing was changed before it
+    cell = keras.layers.RNN(layers.LSTMCell(UNITS, name="cell", **arguments))
+    with pytest.raises(ValueError, match=rf"'cell' has {words}, which keras.layers.LSTMCell"):
+        tfb.unfuse_model(keras.Sequential([cell]), copy=copy)
+
+
+def test_refuses_subclasses_of_our_layers(tfb, layers):
+    class Mine(layers.GRU):
+        pass
+
+    model = keras.Sequential([layers.LSTM(UNITS, return_sequences=True), Mine(2, name="mine")])
+    with pytest.raises(ValueError, match="'mine' is of Mine, a custom subclass"):
+        tfb.unfuse_model(model)
+    assert type(model.layers[0]) is layers.LSTM
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tfb.fuse_model(model)
+    assert type(model.layers[1]) is Mine
+
+
+def test_refuses_other_objects(tfb):
+    for function in (tfb.fuse_model, tfb.unfuse_model):
+        with pytest.raises(TypeError, match="model must be a keras.Model, got GRU"):
+            function(keras.layers.GRU(UNITS))
+
+
+def test_names_enable_keras_for_models_of_tf_keras(tfb):
+    base = type("Model", (), {"__module__": "tf_keras.src.engine.training"})
+    for cls in (base, type("Net", (base,), {"__module__": "__main__"})):
+        for function in (tfb.fuse_model, tfb.unfuse_model):
+            with pytest.raises(TypeError, match="model of tf_keras.*tf_blockrnn.enable_keras"):
+                function(cls())
+
+
+def test_an_error_leaves_the_model_as_it_was(tfb):
+    class Fails(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.r = keras.layers.GRU(UNITS)
+
+        def call(self, x):
+            return self.r(x)
+
+        def make_test_function(self, force=False):
+            if force:
+                raise RuntimeError("no new function")
+            return super().make_test_function()
+
+    model, x = Fails(), fuse_models.inputs("sequential")
+    model.compile("sgd", "mse", jit_compile=True)
+    target = np.ones((len(x), UNITS), "float32")
+    model.fit(x, target, verbose=0)
+    model.evaluate(x, target, verbose=0)
+    functions = model.train_function, model.test_function
+    with pytest.raises(RuntimeError, match="no new function"):
+        tfb.fuse_model(model)
+    assert type(model.r) is keras.layers.GRU and model.jit_compile is True
+    assert (model.train_function, model.test_function) == functions
+
+
+# ---- copies
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["sequential", "functional", "bidirectional", "time_distributed", "cells", "small"],
+)
+def test_copies_leave_the_original_alone(tfb, name):
+    model, x = fuse_models.make(name), fuse_models.inputs(name)
+    want, kinds, config = keras.tree.flatten(model(x)), recurrent_types(model), model.get_config()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fused = tfb.fuse_model(model, copy=True)
+        plain = tfb.unfuse_model(fused, copy=True)
+    assert type(fused) is type(model) and plain.get_config() == config
+    assert not {id(v) for v in model.variables} & {id(v) for v in fused.variables}
+    assert [v.name for v in fused.variables] == [v.name for v in model.variables]
+    assert [a.name for a in fused._flatten_layers()] == [a.name for a in model._flatten_layers()]
+    assert recurrent_types(model) == kinds == recurrent_types(plain)
+    assert recurrent_types(fused) == [getattr(tfb.layers, cls.__name__) for cls in kinds]
+    assert_predicts(fused, model(x), x)
+    for mine, its in zip(keras.tree.flatten(plain(x)), want, strict=True):
+        np.testing.assert_array_equal(mine, its)
+    for variable in fused.trainable_variables:
+        variable.assign_add(tf.ones_like(variable.value))
+    for mine, its in zip(keras.tree.flatten(model(x)), want, strict=True):
+        np.testing.assert_array_equal(mine, its)
+
+
+def test_text_is_copied_with_its_vocabulary(tfb):
+    model, x = fuse_models.make("text"), fuse_models.inputs("text")
+    assert_predicts(tfb.fuse_model(model, copy=True), model(x), x)
+
+
+def named_like_kerass(target, output):
+    return 3.0 * keras.ops.mean(keras.ops.abs(target - output))
+
+
+named_like_kerass.__name__ = "mean_squared_error"
+
+
+def test_functions_of_the_compiled_model_are_its_own(tfb):
+    model = keras.Sequential([keras.Input((None, INPUTS)), keras.layers.LSTM(UNITS)])
+    model.compile("sgd", named_like_kerass, metrics=[named_like_kerass])
+    x, target = fuse_models.inputs("sequential"), np.ones((3, UNITS), "float32")
+    fused = tfb.fuse_model(model, copy=True)
+    assert fused.loss is named_like_kerass
+    got, want = (m.evaluate(x, target, verbose=0) for m in (fused, model))
+    np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+class Named(keras.Model):
+    """A functional model whose constructor takes something else."""
+
+    def __init__(self, units):
+        x = keras.Input((None, INPUTS))
+        super().__init__(x, keras.layers.GRU(units)(x))
+
+
+class Bare(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.r = keras.layers.GRU(UNITS)
+
+    def call(self, x):
+        return self.r(x)
+
+
+class Times(keras.layers.Layer):
+    """With a factor that its config does not contain."""
+
+    factor = 1.0
+
+    def call(self, x):
+        return x * self.factor
+
+
+def bare():
+    model = Bare()
+    model(np.zeros((1, STEPS, INPUTS), "float32"))
+    return model
+
+
+def extra_layer():
+    model = fuse_models.make("cells")
+    model.extra = keras.layers.Dense(2)
+    model.extra.build((None, 3))
+    return model
+
+
+def changed_value():
+    times = Times(name="times")
+    model = keras.Sequential([keras.Input((None, INPUTS)), times, keras.layers.GRU(UNITS)])
+    times.factor = 5.0
+    return model
+
+
+def two_of_one_name():
+    def activation(by):
+        def curve(x):
+            return by * x
+
+        return curve
+
+    dense = [keras.layers.Dense(INPUTS, activation=activation(by)) for by in (1.0, 2.0)]
+    return keras.Sequential([keras.Input((None, INPUTS)), *dense, keras.layers.GRU(UNITS)])
+
+
+def like_kerass():
+    def relu(x):
+        return 2.0 * x
+
+    dense = keras.layers.Dense(INPUTS, activation=relu)
+    return keras.Sequential([keras.Input((None, INPUTS)), dense, keras.layers.GRU(UNITS)])
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Named(UNITS), ""),
+        (bare, ""),
+        (extra_layer, "layers instead of"),
+        (lambda: fuse_models.make("shared"), "layers instead of"),
+        (changed_value, "times.factor is 5.0"),
+        (two_of_one_name, "'curve'"),
+    ],
+    ids=[
+        "other constructor",
+        "bare",
+        "extra layer",
+        "shared in a wrapper",
+        "changed value",
+        "two of one name",
+    ],
+)
+def test_models_that_cannot_be_copied_are_fused_in_place(tfb, make, words):
+    model, x = make(), fuse_models.inputs("sequential")
+    kinds, want = recurrent_types(model), np.asarray(model(x))
+    for function in (tfb.fuse_model, tfb.unfuse_model):
+        with pytest.raises(
+            ValueError, match=rf"(?s)cannot be copied: .*{words}.*Change it in place"
+        ):
+            function(model, copy=True)
+    assert recurrent_types(model) == kinds
+    assert_predicts(tfb.fuse_model(model), want, x)
+
+
+def test_a_function_named_like_one_of_keras_is_copied_or_refused(tfb):
+    model, x = like_kerass(), fuse_models.inputs("sequential")
+    try:
+        copy = tfb.fuse_model(model, copy=True)
+    except ValueError:
+        return
+    assert copy.layers[0].activation is model.layers[0].activation
+    assert_predicts(copy, model(x), x)

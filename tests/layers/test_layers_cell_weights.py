@@ -1,0 +1,146 @@
+"""The Keras cells run one op for each step, and never use old weights."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+from helpers import tolerances
+from helpers.cell_pairs import BATCH, KINDS, OPS, REDUCTION, layer_pair, sequence
+from helpers.compare import assert_close
+
+pytestmark = pytest.mark.usefixtures("tfb")
+
+
+def nodes_by_function(function, x):
+    """Op types in the graph of a tf.function, and in each function that it calls."""
+    definition = function.get_concrete_function(x).graph.as_graph_def()
+    found = {"": [node.op for node in definition.node]}
+    for each in definition.library.function:
+        found[each.signature.name] = [node.op for node in each.node_def]
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_op_for_each_step(tf, kind):
+    ours, _ = layer_pair(kind, return_sequences=True)
+    functions = nodes_by_function(tf.function(ours), tf.constant(sequence()))
+    bodies = {name: ops for name, ops in functions.items() if name and OPS[kind] in ops}
+    assert len(bodies) == 1
+    for ops in bodies.values():
+        assert ops.count(OPS[kind]) == 1
+        # The weights are not copied at each step.
+        assert not {"ConcatV2", "Split", "MatMul"} & set(ops)
+    if kind == "GRU-before":
+        assert {"ConcatV2", "Split"} <= set(functions[""])
+
+
+class Doubling(keras.layers.Layer):
+    """Steps a cell, doubles its weights and steps again; with Keras' protocol for dropout masks."""
+
+    def __init__(self, cell, loop, protocol):
+        super().__init__()
+        self.cell, self.loop, self.protocol = cell, loop, protocol
+
+    def step(self, states, x):
+        _, states = self.cell(x, states)
+        for weight in self.cell.trainable_variables:
+            weight.assign(2.0 * weight)
+        return states
+
+    def call(self, x):
+        import tensorflow as tf
+
+        states = self.cell.get_initial_state(BATCH)
+        if self.protocol:
+            self.cell.get_dropout_mask(x)
+        if self.loop:
+            states = tf.while_loop(
+                lambda n, *_: n < 3, lambda n, *s: (n + 1, *self.step(list(s), x)), [0, *states]
+            )[1:]
+        else:
+            for _ in range(3):
+                states = self.step(states, x)
+        if self.protocol:
+            self.cell.reset_dropout_mask()
+        return states[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(("loop", "protocol"), [(False, False), (False, True), (True, False)])
+def test_weights_assigned_between_two_steps(tf, kind, graph, loop, protocol):
+    ours, peer = layer_pair(kind)
+    x = tf.constant(sequence()[:, 0])
+    got = []
+    for layer in (ours, peer):
+        outer = Doubling(layer.cell, loop, protocol)
+        got.append((tf.function(outer) if graph else outer)(x))
+    assert_close(*got, tolerances.composed_bound("float32", 8 * REDUCTION))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_loop_of_a_layer_in_a_loop_of_the_user(tf, kind):
+    """Weights that are assigned between two calls of keras.layers.RNN, in one graph."""
+    ours, peer = layer_pair(kind)
+    x = tf.constant(sequence())
+
+    def run(layer):
+        def body(n, total):
+            total += layer(x)
+            for weight in layer.trainable_variables:
+                weight.assign(1.5 * weight)
+            return n + 1, total
+
+        return tf.while_loop(lambda n, _: n < 3, body, [0, tf.zeros_like(layer(x))])[1]
+
+    bound = tolerances.composed_bound("float32", 8 * REDUCTION)
+    assert_close(tf.function(run)(ours), tf.function(run)(peer), bound)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_of_a_failed_sequence_are_not_used_again(tf, kind):
+    ours, peer = layer_pair(kind)
+
+    class Fails(type(ours.cell)):
+        steps = 0
+
+        def call(self, inputs, states, training=False):
+            Fails.steps += 1
+            if Fails.steps == 3:
+                raise RuntimeError("step 3")
+            return super().call(inputs, states, training=training)
+
+    ours.cell.__class__ = Fails
+    x = tf.constant(sequence())
+    with pytest.raises(RuntimeError, match="step 3"):
+        ours(x)
+    for layer in (ours, peer):
+        layer.set_weights([2 * w for w in layer.get_weights()])
+    states = ours.get_initial_state(BATCH)
+    bound = tolerances.composed_bound("float32", REDUCTION)
+    assert_close(ours.cell(x[:, 0], states)[0], peer.cell(x[:, 0], states)[0], bound)
+    assert_close(ours(x), peer(x), bound)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("first_step_too", [True, False])
+def test_steps_in_a_tf_function_see_new_weights(tf, kind, first_step_too):
+    ours, peer = layer_pair(kind)
+
+    class Compiled(type(ours.cell)):
+        def call(self, inputs, states, training=False):
+            self.steps += 1
+            if self.steps == 1 and not first_step_too:
+                return super().call(inputs, states)
+            return self.compiled(inputs, states)
+
+    cell = ours.cell
+    cell.compiled = tf.function(cell.call)
+    cell.__class__ = Compiled
+    x = tf.constant(sequence())
+    bound = tolerances.composed_bound("float32", REDUCTION)
+    for scale in (1.0, 2.0):
+        for layer in (ours, peer):
+            layer.set_weights([scale * w for w in layer.get_weights()])
+        cell.steps = 0
+        assert_close(ours(x), peer(x), bound)

@@ -1,0 +1,202 @@
+"""The switch that lets plain Keras layers run on the fused ops.
+
+While it is on, `call` of `keras.layers.GRU`, `LSTM` and `SimpleRNN` is a function of this module,
+which asks for each call whether the op supports the layer; and `supports_jit` of these classes is
+a property. Both are attributes of the classes, so existing layers and subclasses have them too, and
+nothing of it is stored in a layer.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+_lock = threading.RLock()
+# What is to be set again: (class, name of the attribute, the value or _ABSENT).
+_replaced: list[tuple[type, str, Any]] = []
+_ABSENT = object()
+_CALL = ("self", "sequences", "initial_state", "mask", "training")
+
+
+class _Before:
+    """What `enable_keras` returns: as a context manager it restores the state before the call."""
+
+    def __init__(self, keras3: bool, legacy: bool):
+        self._keras3 = keras3
+        self._legacy = legacy
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *error: Any) -> None:
+        with _lock:
+            if not self._keras3:
+                _disable_keras3()
+            legacy = _legacy_switch()
+            if legacy is not None and not self._legacy:
+                legacy.disable()
+
+
+def enable_keras() -> _Before:
+    """Runs plain Keras layers on the fused ops, in the whole process, until `disable_keras`.
+
+    From now on `keras.layers.GRU`, `LSTM` and `SimpleRNN`, existing and new, in models of any
+    origin, in `Bidirectional` and in subclasses, compute a sequence in the op that the layer of the
+    same name in `tf_blockrnn.layers` uses, under the same conditions, with the same results and
+    random dropout masks as before. A configuration that the op does not support, a subclass
+    with its own `inner_loop` or cell, and a call within a function that XLA compiles run on Keras'
+    own operations, with one warning for each reason. Models, weights and saved files are plain
+    Keras ones: they load without this package.
+
+    `tf_keras` (Keras 2) is included if it has been imported or TF_USE_LEGACY_KERAS is set.
+
+    A second call changes nothing, and one `disable_keras` ends all. The switch may be called from
+    any thread and acts on all of them. A graph that was traced before, such as that of a
+    `tf.function` or of a model's `fit` and `predict`, keeps what it was traced with: switch before
+    the first call, or compile the model again. XLA cannot compile the ops: meanwhile
+    `model.compile` resolves `jit_compile=True` for a model with such layers to False and warns,
+    and "auto" to False.
+
+    Returns:
+      A context manager; at its exit the state before this call is restored.
+
+    Raises:
+      RuntimeError: Keras runs on another backend than TensorFlow, or this version of Keras has
+        other layers than the supported ones.
+
+    Example:
+      >>> import keras, numpy as np, tf_blockrnn
+      >>> model = keras.Sequential([keras.Input((None, 3)), keras.layers.LSTM(4)])
+      >>> with tf_blockrnn.enable_keras():
+      ...     on_the_op = model(np.ones([2, 5, 3]))
+      >>> bool(np.allclose(on_the_op, model(np.ones([2, 5, 3])), atol=1e-6))
+      True
+      >>> tf_blockrnn.keras_enabled()
+      False
+    """
+    with _lock:
+        legacy = _legacy_switch()
+        before = _Before(bool(_replaced), legacy is not None and legacy.enabled())
+        _enable_keras3(required=legacy is None)
+        if legacy is not None:
+            legacy.enable()
+        return before
+
+
+def disable_keras() -> None:
+    """Lets plain Keras layers run on Keras' own operations again; see `enable_keras`.
+
+    Graphs that were traced meanwhile keep the ops, and a model compiled meanwhile its
+    `jit_compile`.
+
+    Example:
+      >>> import tf_blockrnn
+      >>> _ = tf_blockrnn.enable_keras()
+      >>> tf_blockrnn.disable_keras()
+      >>> tf_blockrnn.keras_enabled()
+      False
+    """
+    with _lock:
+        _disable_keras3()
+        legacy = _legacy_switch()
+        if legacy is not None:
+            legacy.disable()
+
+
+def keras_enabled() -> bool:
+    """Whether plain Keras layers, those of Keras 3 or of tf_keras, run on the fused ops.
+
+    Example:
+      >>> import tf_blockrnn
+      >>> with tf_blockrnn.enable_keras():
+      ...     tf_blockrnn.keras_enabled()
+      True
+    """
+    with _lock:
+        legacy = _legacy_switch()
+        return bool(_replaced) or (legacy is not None and legacy.enabled())
+
+
+def _legacy_switch() -> ModuleType | None:
+    """The module that does the same for tf_keras, or None where tf_keras is not in use."""
+    if "tf_keras" not in sys.modules:
+        # TensorFlow's own reading of the variable.
+        legacy = os.environ.get("TF_USE_LEGACY_KERAS") in ("true", "True", "1")
+        if not legacy or importlib.util.find_spec("tf_keras") is None:
+            return None
+    from tf_blockrnn import _enable_tf_keras
+
+    return _enable_tf_keras
+
+
+def _enable_keras3(required: bool) -> None:
+    if _replaced:
+        return
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        if not required:
+            return
+        raise RuntimeError(
+            f"The Keras backend is {keras.backend.backend()}, and the fused ops are TensorFlow's: "
+            "set KERAS_BACKEND=tensorflow before keras is imported."
+        )
+    from tf_blockrnn.layers import _fused_call, gru, lstm, simple_rnn
+
+    specs = [module.SPEC for module in (gru, lstm, simple_rnn)]
+    for spec in specs:
+        if tuple(inspect.signature(spec.keras_class.call).parameters) != _CALL:
+            raise RuntimeError(
+                f"keras.layers.{spec.keras_class.__name__}.call of Keras {keras.__version__} has "
+                "other arguments than those of the supported versions."
+            )
+    for spec in specs:
+        _replace(spec.keras_class, "call", _fused_or_keras(spec, spec.keras_class.call))
+        jit = _fused_call.supports_jit(
+            lambda layer, spec=spec: _fused_call.why_not_fused(layer, spec) is None
+        )
+        _replace(spec.keras_class, "supports_jit", jit)
+
+
+def _replace(owner: type, name: str, value: Any) -> None:
+    _replaced.append((owner, name, vars(owner).get(name, _ABSENT)))
+    setattr(owner, name, value)
+
+
+def _disable_keras3() -> None:
+    while _replaced:
+        owner, name, value = _replaced.pop()
+        if value is _ABSENT:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, value)
+
+
+def _fused_or_keras(spec: Any, keras_call: Callable) -> Callable:
+    """The `call` of a Keras layer's class: on the op where it supports the layer."""
+    from tf_blockrnn.layers import _fused_call, _fusing
+    from tf_blockrnn.layers._fused_layer import FusedLayer
+
+    @functools.wraps(keras_call)
+    def call(self, sequences, initial_state=None, mask=None, training=False):
+        own = isinstance(self, FusedLayer)  # which has come here because it is not fused
+        reason = None
+        if not own:
+            _fused_call.check_dense(self, sequences)
+            reason = _fused_call.why_not_fused(self, spec) or _fused_call.why_not_here()
+            if reason:
+                _fusing.warn_once_of_keras(self, reason, stacklevel=2)
+        if own or reason or _fused_call.keras_raises(self, sequences):
+            return keras_call(
+                self, sequences, initial_state=initial_state, mask=mask, training=training
+            )
+        return _fused_call.call(self, spec, sequences, initial_state, mask, training)
+
+    return call

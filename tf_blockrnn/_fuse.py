@@ -1,0 +1,312 @@
+"""Models of Keras' recurrent layers on the fused ops, and back: `fuse_model` and `unfuse_model`.
+
+A fused layer is a subclass of Keras' layer with the same weights and attributes, so a layer is
+fused by assigning its `__class__`. Nothing is created again: the model, its layers, variables,
+optimizer and metrics remain the same objects. Only functions that were traced before must be traced
+again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import keras
+
+from tf_blockrnn import layers
+from tf_blockrnn._copy_model import copy_model
+from tf_blockrnn.layers._extended_lstm_cell import extra_config
+from tf_blockrnn.layers._fused_cell import FusedCell
+from tf_blockrnn.layers._fused_layer import FusedLayer
+
+_LAYERS = ("GRU", "LSTM", "SimpleRNN")
+_CELLS = ("GRUCell", "LSTMCell", "SimpleRNNCell")
+_FUSED = {getattr(keras.layers, name): getattr(layers, name) for name in _LAYERS + _CELLS}
+_PLAIN = {fused: plain for plain, fused in _FUSED.items()}
+# Their cells are parts of them, and remain Keras'.
+_KERAS_LAYERS = tuple(getattr(keras.layers, name) for name in _LAYERS)
+_FUNCTIONS = ("train", "test", "predict")
+
+
+class _Change(NamedTuple):
+    layer: keras.Layer
+    to: type
+
+
+def fuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
+    """Lets the recurrent layers of a model run on the fused ops, in place.
+
+    Every `keras.layers.GRU`, `LSTM` and `SimpleRNN`, and every `GRUCell`, `LSTMCell` and
+    `SimpleRNNCell` of a `keras.layers.RNN` or of other code, becomes its namesake in
+    `tf_blockrnn.layers`. It remains the same object, with the same name, weights and state: the
+    optimizer, the compiled configuration, `trainable`, shared layers and every reference to the
+    layer stay as they are. This holds for all kinds of models, also for subclassed ones without
+    `get_config`, and for nested models, wrappers and layers in lists, tuples, dicts and sets.
+    Fusing a fused model again changes nothing.
+
+    Two kinds of layers are not fused: a layer that the ops do not support (another activation, a
+    visible GPU where the build has no CUDA), and a custom subclass of Keras' layers, whose changes
+    would be lost. A warning names them and the reasons.
+
+    The functions that Keras has made for `fit`, `evaluate` and `predict` of this model and of the
+    models in it are made anew. A `tf.function` of your own, an exported model, and a model that
+    contains this one keep the operations with which they were traced; the results are the same. XLA
+    cannot compile the ops: a model that was compiled with `jit_compile=True` goes on without XLA,
+    and a warning says so.
+
+    A saved fused model loads with the layers of this package, which must then be imported; use
+    `unfuse_model` first to save one for Keras alone. A subclassed model whose constructor creates
+    Keras' layers has Keras' layers after loading.
+
+    Args:
+      model: any Keras model, built or not, compiled or not.
+      copy: whether to leave the model as it is and return a fused copy. The copy is a clone with
+        equal names, weights and states, compiled configuration, and state of the optimizer; its
+        metrics start anew. A subclassed model is created again from its `get_config`.
+
+    Returns:
+      The model, or with `copy=True` a new one.
+
+    Raises:
+      TypeError: model is not a Keras model, or one of tf_keras (`tf_blockrnn.enable_keras` serves
+        these).
+      ValueError: with `copy=True`, the model cannot be cloned, or the clone would not be equal.
+        Fuse such a model in place.
+      RuntimeError: Keras' backend is not TensorFlow.
+
+      The model is not changed when an error is raised.
+
+    Example:
+      >>> import keras, numpy as np, tf_blockrnn
+      >>> model = keras.Sequential([keras.Input((None, 3)), keras.layers.GRU(4)])
+      >>> x = np.ones((2, 5, 3), "float32")
+      >>> before = model.predict(x, verbose=0)
+      >>> tf_blockrnn.fuse_model(model) is model
+      True
+      >>> type(model.layers[0]).__module__.split(".")[0], model.layers[0].fused
+      ('tf_blockrnn', True)
+      >>> bool(np.allclose(model.predict(x, verbose=0), before, atol=1e-6))
+      True
+    """
+    _check("fuse_model", model)
+    if copy:
+        model = copy_model("fuse_model", model)
+    parts = _parts(model)
+    changes, left = [], []
+    for layer in _recurrent(parts):
+        cls = type(layer)
+        reason = _why_not(_FUSED[cls], layer) if cls in _FUSED else _why_custom(layer)
+        if reason:
+            left.append(f"{layer.name} ({reason})")
+        elif cls in _FUSED:
+            changes.append(_Change(layer, _FUSED[cls]))
+    with_xla = _apply(changes, parts, _without_xla)
+    if with_xla:
+        warnings.warn(
+            f"fuse_model: XLA cannot compile the fused ops; {', '.join(with_xla)} was compiled "
+            "with jit_compile=True and goes on with jit_compile=False.",
+            stacklevel=2,
+        )
+    if left:
+        warnings.warn(f"fuse_model did not fuse: {', '.join(dict.fromkeys(left))}.", stacklevel=2)
+    return model
+
+
+def unfuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
+    """Puts Keras' own layers in place of those of this package, in place.
+
+    The reverse of `fuse_model`, which describes what stays as it is. The result does not depend on
+    this package: it can be saved, shipped and loaded with Keras alone, and compiled by XLA. A model
+    that was compiled with `jit_compile=True` uses XLA again.
+
+    Args:
+      model: any Keras model, also one that was created with the layers of this package.
+      copy: whether to leave the model as it is and return a copy, as `fuse_model` does.
+
+    Returns:
+      The model, or with `copy=True` a new one.
+
+    Raises:
+      TypeError: as `fuse_model`.
+      ValueError: a layer uses a feature that Keras' layer lacks (peepholes, a clip, a projection)
+        or is of a subclass of a layer of this package; or as `fuse_model`.
+      RuntimeError: Keras' backend is not TensorFlow.
+
+      The model is not changed when an error is raised.
+
+    Example:
+      >>> import keras, tf_blockrnn
+      >>> model = keras.Sequential([keras.Input((None, 3)), tf_blockrnn.layers.GRU(4, name="gru")])
+      >>> model = tf_blockrnn.unfuse_model(model)
+      >>> type(model.layers[0]) is keras.layers.GRU, model.layers[0].name
+      (True, 'gru')
+    """
+    _check("unfuse_model", model)
+    _changes_back(_parts(model))  # Refuses what no copy could become, before there is one.
+    if copy:
+        model = copy_model("unfuse_model", model)
+    parts = _parts(model)
+    _apply(_changes_back(parts), parts, _with_xla)
+    return model
+
+
+def _check(function: str, model: Any) -> None:
+    if any(cls.__module__.split(".")[0] == "tf_keras" for cls in type(model).__mro__):
+        raise TypeError(
+            f"{function}: {type(model).__name__} is a model of tf_keras (Keras 2), whose layers "
+            "cannot become those of Keras 3. Call tf_blockrnn.enable_keras(): tf_keras' own "
+            "recurrent layers then run on the fused ops."
+        )
+    if keras.backend.backend() != "tensorflow":
+        raise RuntimeError(
+            f"{function}: Keras' backend must be tensorflow, it is {keras.backend.backend()}"
+        )
+    if not isinstance(model, keras.Model):
+        raise TypeError(f"{function}: model must be a keras.Model, got {type(model).__name__}")
+
+
+# ---- which layers
+
+
+def _parts(model: keras.Model) -> list[keras.Layer]:
+    """The model and all layers that it reaches, also those that Keras does not track."""
+    found, seen = [], set()
+    queue = [model, *model._flatten_layers()]
+    for value in queue:  # which grows, and keeps what it holds alive, so that ids are unique
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, (list, tuple, set, frozenset)):
+            queue.extend(value)
+        elif isinstance(value, dict):
+            queue.extend(value.values())
+        elif isinstance(value, functools.partial):
+            queue.extend((value.func, *value.args, *value.keywords.values()))
+        elif isinstance(value, types.MethodType):
+            queue.append(value.__self__)
+        elif isinstance(value, keras.Layer):
+            found.append(value)
+            queue.extend(vars(value).values())
+        elif _is_cell(value):
+            queue.extend(vars(value).values())
+    return found
+
+
+def _is_cell(value: Any) -> bool:
+    """Whether `keras.layers.RNN` takes the object for a cell; it need not be a layer."""
+    return (
+        not isinstance(value, type)
+        and callable(getattr(type(value), "call", None))
+        and hasattr(value, "__dict__")
+        and hasattr(value, "state_size")
+    )
+
+
+def _recurrent(parts: list[keras.Layer]) -> Iterator[keras.Layer]:
+    """The recurrent layers and the cells that are not a part of one."""
+    own = {id(part.cell) for part in parts if isinstance(part, _KERAS_LAYERS)}
+    for part in parts:
+        if isinstance(part, tuple(_FUSED)) and id(part) not in own:
+            yield part
+
+
+def _why_custom(layer: keras.Layer) -> str | None:
+    if isinstance(layer, (FusedLayer, FusedCell)):
+        return None  # It reports the reason itself where it does not use the op.
+    return f"{type(layer).__name__} is a custom subclass"
+
+
+def _why_not(fused: type, layer: keras.Layer) -> str | None:
+    """The reason why the ops do not support a Keras layer, or None."""
+    if "call" in vars(layer):
+        return "its method call was replaced"
+    # The same attributes under the other class, so that the layer itself is not touched.
+    trial = object.__new__(fused)
+    vars(trial).update(vars(layer))
+    return trial.why_not_fused
+
+
+def _changes_back(parts: list[keras.Layer]) -> list[_Change]:
+    changes = []
+    for layer in _recurrent(parts):
+        plain = _PLAIN.get(type(layer))
+        if plain is None and isinstance(layer, (FusedLayer, FusedCell)):
+            raise ValueError(
+                f"unfuse_model: layer {layer.name!r} is of {type(layer).__name__}, a custom "
+                "subclass of a layer of tf_blockrnn"
+            )
+        if plain is None:
+            continue
+        extras = extra_config(layer) if isinstance(layer, (layers.LSTM, layers.LSTMCell)) else {}
+        if extras:
+            raise ValueError(
+                f"unfuse_model: layer {layer.name!r} has {', '.join(extras)}, which "
+                f"keras.layers.{plain.__name__} does not have"
+            )
+        changes.append(_Change(layer, plain))
+    return changes
+
+
+# ---- the change
+
+
+def _apply(changes: list[_Change], parts: list[keras.Layer], switch_xla: Any) -> list[str]:
+    """Changes the classes, then XLA and the functions of the models; all, or nothing.
+
+    Returns:
+      What `switch_xla` says of the models.
+    """
+    if not changes:
+        return []
+    models = [part for part in parts if isinstance(part, keras.Model)]
+    said = []
+    with contextlib.ExitStack() as undo:
+        for layer, cls in changes:
+            undo.callback(_set_class, layer, type(layer))
+            _set_class(layer, cls)
+        for model in models:
+            for name in ("_jit_compile", *(f"{kind}_function" for kind in _FUNCTIONS)):
+                if name in vars(model):
+                    undo.callback(setattr, model, name, vars(model)[name])
+            said += switch_xla(model)
+            _renew_functions(model)
+        undo.pop_all()
+    return said
+
+
+def _set_class(layer: keras.Layer, cls: type) -> None:
+    # Past the method of Keras, which would track the class as an attribute.
+    object.__setattr__(layer, "__class__", cls)
+
+
+def _renew_functions(model: keras.Model) -> None:
+    """Lets Keras make the functions anew that have traced the former layers.
+
+    They are replaced, not removed: another thread may be within `predict`.
+    """
+    for kind in _FUNCTIONS:
+        if getattr(model, f"{kind}_function", None) is not None:
+            getattr(model, f"make_{kind}_function")(force=True)
+
+
+def _without_xla(model: keras.Model) -> list[str]:
+    if not (model.compiled and model.jit_compile) or _supports_xla(model):
+        return []
+    model.jit_compile = False
+    return [model.name]
+
+
+def _with_xla(model: keras.Model) -> list[str]:
+    asked = getattr(getattr(model, "_compile_config", None), "config", None) or {}
+    wanted = model.compiled and asked.get("jit_compile") is True and not model.run_eagerly
+    if wanted and not model.jit_compile and _supports_xla(model):
+        model.jit_compile = True
+    return []
+
+
+def _supports_xla(model: keras.Model) -> bool:
+    return all(layer.supports_jit for layer in model._flatten_layers())

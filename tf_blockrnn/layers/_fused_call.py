@@ -1,0 +1,283 @@
+"""The call of a recurrent Keras layer with its loop over the steps replaced by one op.
+
+`why_not_fused` decides whether the op supports a layer, and `call` does what Keras' `RNN.call`
+does: initial states, dropouts, statefulness, the return value. Both take any Keras layer together
+with the `LayerSpec` of its class: the layers of this package use them, and plain Keras layers while
+`tf_blockrnn.enable_keras` is on.
+
+The op and Keras agree except for three rules, which are applied to the outputs of the op:
+
+- A masked step repeats the previous state. Before a row's first unmasked step, Keras has zeros and
+  the op the initial state. They differ only if the initial state is not zero.
+- With `zero_output_for_mask`, Keras outputs zeros at every masked step.
+- Going backwards, Keras returns the outputs in the order of processing, the op in the order of the
+  inputs.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from tensorflow.python.ops import control_flow_util
+
+from tf_blockrnn import _loader
+from tf_blockrnn._ops import sequence_util, tensors
+from tf_blockrnn.layers import _dropout, _fusing
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerSpec:
+    """What the op of a class of layers computes, and how it is run.
+
+    keras_class: Keras' layer.
+    cells: the cells whose equations the op computes, Keras' own first.
+    activations: for each argument that is an activation, the functions that the op computes.
+    gates: G, the number of gates.
+    run_op: takes the cell, x [B, T, I] (or x · w_x if w_x is None), w_x, the initial states and the
+      options of `tf_blockrnn.lstm`, `gru` and `simple_rnn`; returns the outputs [B, T, H] and the
+      last states.
+    drops_at_one: whether the cell drops everything at a dropout of 1; the others drop nothing.
+    inner_loop: Keras' own method, to recognize a subclass that replaces it.
+    """
+
+    keras_class: type
+    cells: tuple[type, ...]
+    activations: Mapping[str, Sequence[Callable]]
+    gates: int
+    run_op: Callable[..., tuple[tf.Tensor, list[tf.Tensor]]]
+    drops_at_one: bool = False
+    inner_loop: Callable | None = dataclasses.field(init=False)
+
+    def __post_init__(self):
+        loop = getattr(self.keras_class, "inner_loop", None)
+        object.__setattr__(self, "inner_loop", loop)
+
+
+def why_not_fused(layer: Any, spec: LayerSpec) -> str | None:
+    """The reason why the op does not support this layer, or None if it does."""
+    cell = layer.cell
+    reason = _fusing.general_reason(cell.compute_dtype)
+    reason = reason or _fusing.activation_reason(cell, spec.activations)
+    if reason:
+        return reason
+    if type(cell) not in spec.cells or "call" in vars(cell):
+        return f"its cell is of the custom class {type(cell).__name__}"
+    loop = getattr(type(layer), "inner_loop", None)
+    if loop is not spec.inner_loop or "inner_loop" in vars(layer):
+        return "its inner_loop is not Keras' own"
+    if cell.recurrent_dropout and _dropout.mask_count(cell) != spec.gates:
+        return (
+            f"Keras {keras.__version__} has one recurrent_dropout mask for all gates, the op one "
+            "for each"
+        )
+    if getattr(layer, "use_cudnn", False) is True:
+        return "use_cudnn=True requires cuDNN"
+    if tf.config.get_visible_devices("GPU"):
+        missing = _loader.missing_cuda()
+        if missing:
+            return f"TensorFlow sees a GPU, and this build has no GPU kernels ({missing})"
+    return None
+
+
+def why_not_here() -> str | None:
+    """The reason why no op can run in the graph that is being built, or None."""
+    if tf.executing_eagerly():
+        return None
+    # TensorFlow's own question, also for the functions inside a compiled one.
+    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        return "it is called in a function that XLA compiles, which cannot compile the op"
+    return None
+
+
+def supports_jit(is_fused: Callable[[Any], bool]) -> property:
+    """A property over the attribute of Keras' layers that is false while a layer is fused.
+
+    XLA has no lowering for the ops, and Keras asks this before it compiles a model with XLA. What
+    Keras sets remains in the layer's `__dict__`, where Keras finds it without this property.
+    """
+
+    def get(layer: Any) -> Any:
+        if "supports_jit" not in vars(layer):
+            raise AttributeError("supports_jit")  # its constructor has not come so far
+        # Keras' setattr reads an attribute first, and does not set what `is` there already.
+        return vars(layer)["supports_jit"] and (np.False_ if is_fused(layer) else True)
+
+    def put(layer: Any, value: bool) -> None:
+        vars(layer)["supports_jit"] = value
+
+    return property(get, put)
+
+
+def keras_raises(layer: Any, sequences: Any) -> bool:
+    """Whether Keras' call refuses these inputs, and so is to be called for its error."""
+    if layer.unroll and sequences.shape[1] is None:
+        return True
+    if not layer.stateful:
+        return False
+    if layer.states is None:
+        return True
+    batch = sequences.shape[0]
+    return batch is not None and batch != layer.states[0].shape[0]
+
+
+def check_dense(layer: Any, sequences: Any) -> None:
+    """Refuses ragged inputs.
+
+    Raises:
+      ValueError: the sequences are a RaggedTensor.
+    """
+    if isinstance(sequences, tf.RaggedTensor):
+        raise ValueError(
+            f'Layer "{layer.name}" takes a dense tensor, got a RaggedTensor. Pass x.to_tensor(), '
+            "with mask=tf.sequence_mask(x.row_lengths()) to skip the padding."
+        )
+
+
+def _check_features(layer: Any, sequences: tf.Tensor) -> None:
+    """Refuses inputs of another width than the layer was built for.
+
+    Raises:
+      ValueError: the width is known and is another one.
+    """
+    given, wanted = tensors.known_dim(sequences, 2), layer.cell.kernel.shape[0]
+    if given is not None and given != wanted:
+        raise ValueError(
+            f'Layer "{layer.name}" was built for {wanted} input features, got {given}: inputs of '
+            f"shape {tuple(sequences.shape)}."
+        )
+
+
+def call(
+    layer: Any,
+    spec: LayerSpec,
+    sequences: Any,
+    initial_state: Any = None,
+    mask: Any = None,
+    training: Any = False,
+) -> Any:
+    """Computes a Keras layer's call with the op, which must support the layer.
+
+    Args:
+      layer: a Keras layer with a cell, built.
+      spec: that of its class.
+      sequences: [B, T, I].
+      initial_state, mask, training: as for the layer.
+
+    Returns:
+      What the layer returns: a tensor, or a tuple of it and the last states.
+
+    Raises:
+      ValueError: the sequences do not have the layer's number of features, or are complex.
+    """
+    cell = layer.cell
+    sequences = tensors.as_tensor(sequences)  # of a keras.Variable too
+    _check_features(layer, sequences)
+    states, zero_states = _initial_states(layer, spec, sequences, initial_state)
+    mask = _as_bool(mask, sequences)
+    dropped = _dropout.apply(cell, sequences, states[0], training, spec.drops_at_one)
+    options = {"mask": mask, "go_backwards": bool(layer.go_backwards)}
+    if dropped.state_factors is not None:
+        options["recurrent_dropout"] = dropped.state_factors
+    states = [_for_each_row(state, sequences) for state in states]
+    outputs, states = spec.run_op(cell, dropped.x, dropped.w_x, states, options)
+    if layer.return_sequences:
+        output = _all_outputs(layer, outputs, mask, zero_states)
+    else:
+        output = _last_output(layer, states[0], mask, zero_states, tensors.dim(sequences, 1, 3))
+    if layer.stateful:
+        for variable, state in zip(layer.states, states, strict=True):
+            variable.assign(state)
+    output = _fusing.in_dtype(output, layer.compute_dtype)
+    if not layer.return_state:
+        return output
+    return output, *(_fusing.in_dtype(state, layer.compute_dtype) for state in states)
+
+
+def bias_or_zeros(cell: Any, gates: int) -> tf.Tensor:
+    """The cell's bias, for a `run_op`; zeros [G·H] for G gates if it has none."""
+    if cell.bias is None:
+        return tf.zeros([gates * cell.units], cell.compute_dtype)
+    return _fusing.weight_in_dtype(cell.bias, cell.compute_dtype)
+
+
+# ---- initial states
+
+
+def _initial_states(
+    layer: Any, spec: LayerSpec, sequences: tf.Tensor, given: Any
+) -> tuple[list[tf.Tensor], bool]:
+    """The initial states [B, H], or [1, H]; and whether they are zeros that nobody else sees."""
+    if given is None and layer.stateful:
+        given = layer.states
+    if given is None:
+        batch, cell = tensors.dim(sequences, 0, 3), layer.cell
+        own = type(layer).get_initial_state is not keras.layers.RNN.get_initial_state
+        if not own and type(cell).get_initial_state is spec.cells[0].get_initial_state:
+            dtype = tf.as_dtype(cell.compute_dtype)
+            made = {n: sequence_util.zeros_to_read(batch, n, dtype) for n in layer.state_size}
+            return [made[size] for size in layer.state_size], True
+        given = layer.get_initial_state(batch_size=batch)
+    states = list(given) if keras.tree.is_nested(given) else [given]
+    dtype = layer.cell.compute_dtype
+    return [_fusing.in_dtype(tensors.as_tensor(state), dtype) for state in states], False
+
+
+# ---- Keras' rules for masks and order
+
+
+def _last_output(
+    layer: Any,
+    state: tf.Tensor,
+    mask: tf.Tensor | None,
+    zero_states: bool,
+    steps: int | tf.Tensor,
+) -> tf.Tensor:
+    if mask is not None and layer.zero_output_for_mask:
+        last = mask[:, :1] if layer.go_backwards else mask[:, -1:]  # there may be no step
+        return _where(tf.reduce_any(last, axis=1), state)
+    if zero_states:
+        return state
+    if mask is not None:
+        return _where(tf.reduce_any(mask, axis=1), state)
+    if isinstance(steps, int) and steps > 0:
+        return state
+    return tf.where(steps > 0, state, tf.zeros([], state.dtype))
+
+
+def _all_outputs(
+    layer: Any, outputs: tf.Tensor, mask: tf.Tensor | None, zero_states: bool
+) -> tf.Tensor:
+    if mask is not None and layer.zero_output_for_mask:
+        outputs = _where(mask, outputs)
+    elif mask is not None and not zero_states:
+        count = tf.cumsum(tf.cast(mask, tf.int32), axis=1, reverse=bool(layer.go_backwards))
+        outputs = _where(count > 0, outputs)
+    return tf.reverse(outputs, [1]) if layer.go_backwards else outputs
+
+
+def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
+    """The mask in the form of the ops, bool [B, T], from any form that Keras' layers accept."""
+    if keras.tree.is_nested(mask):
+        mask = mask[0]
+    if mask is None:
+        return None
+    mask = tf.cast(mask, tf.bool)
+    if mask.shape.rank == 3:
+        mask = tf.squeeze(mask, -1)
+    return _for_each_row(mask, sequences)
+
+
+def _for_each_row(rows: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
+    """A state or mask [B, ...]; a single row, which Keras allows, is broadcast to all rows."""
+    one_for_all = rows.shape.rank == 2 and tensors.known_dim(rows, 0) == 1
+    if not one_for_all or tensors.known_dim(sequences, 0) == 1:
+        return rows
+    return tf.broadcast_to(rows, [tensors.dim(sequences, 0, 3), tensors.dim(rows, 1, 2)])
+
+
+def _where(keep: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
+    """The values where `keep`, which lacks their last dim, is True, else zeros."""
+    return tf.where(keep[..., tf.newaxis], values, tf.zeros([], values.dtype))
