@@ -1,4 +1,7 @@
-"""Keras' own tests of its recurrent layers, which its wheel carries, with ours in their place."""
+"""Keras' own tests of its recurrent layers, which its wheel carries, on the fused ops.
+
+Once with the layers of this package in the place of Keras', and once with `enable_keras`.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +36,8 @@ def test_names(file: pathlib.Path) -> set[str]:
 test_names.__test__ = False  # it is none itself
 
 
-@pytest.fixture(scope="module")
-def run(tfb):
+@pytest.fixture(scope="module", params=["layers", "enable_keras"])
+def run(request, tfb):
     from keras.src.layers import rnn
 
     folder = pathlib.Path(rnn.__file__).parent
@@ -42,7 +45,7 @@ def run(tfb):
     missing = [file.name for file in files if not file.exists()]
     assert not missing, f"this wheel of Keras does not carry {missing}"
     child = children.PROGRAMS / "keras_own_child.py"
-    result = children.run_python([str(child), *map(str, files)], timeout=300)
+    result = children.run_python([str(child), request.param, *map(str, files)], timeout=300)
     out = children.assert_ok(result, "Keras' own tests")
     return files, json.loads(out.strip().splitlines()[-1])
 

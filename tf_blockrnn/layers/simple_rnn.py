@@ -107,12 +107,12 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
         bias_constraint: _fusing.Constraint = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
-        seed: int | None = None,
         return_sequences: bool = False,
         return_state: bool = False,
         go_backwards: bool = False,
         stateful: bool = False,
         unroll: bool = False,
+        seed: int | None = None,
         **kwargs: Any,
     ):
         _fusing.refuse_legacy_keras(self)

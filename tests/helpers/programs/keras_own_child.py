@@ -1,7 +1,8 @@
-"""Runs test files of Keras with this package's layers in the place of Keras' own.
+"""Runs test files of Keras on the fused ops.
 
-A program: takes the files, writes a line of JSON at the end. `outcomes` has one entry for each
-test, `fused` is how often a layer of ours ran on its op meanwhile.
+A program: takes `layers` (this package's layers in the place of Keras' own) or `enable_keras`
+(Keras' own layers, switched), then the files; writes a line of JSON at the end. `outcomes` has one
+entry for each test, `fused` is how often a layer of each class ran on its op meanwhile.
 """
 
 from __future__ import annotations
@@ -14,12 +15,19 @@ import keras
 import pytest
 from keras.src import layers as keras_src_layers
 
-from tf_blockrnn import layers
-from tf_blockrnn.layers._fused_layer import FusedLayer
+import tf_blockrnn
+from tf_blockrnn.layers import _fused_call
 
-for _name in ("GRU", "LSTM", "SimpleRNN"):
-    for _module in (keras.layers, keras_src_layers):
-        setattr(_module, _name, getattr(layers, _name))
+NAMES = ("GRU", "LSTM", "SimpleRNN")
+
+
+def switch(how: str) -> None:
+    if how == "enable_keras":
+        tf_blockrnn.enable_keras()
+        return
+    for name in NAMES:
+        for module in (keras.layers, keras_src_layers):
+            setattr(module, name, getattr(tf_blockrnn.layers, name))
 
 
 class Outcomes:
@@ -36,18 +44,19 @@ class Outcomes:
 def count_fused() -> collections.Counter:
     """Counts the runs of the fused layers from now on, by class."""
     counter = collections.Counter()
-    original = FusedLayer.inner_loop
+    original = _fused_call.call
 
-    def inner_loop(self, *args, **kwargs):
-        counter[type(self).__name__] += self.fused
-        return original(self, *args, **kwargs)
+    def call(layer, *args, **kwargs):
+        counter[type(layer).__name__] += 1
+        return original(layer, *args, **kwargs)
 
-    FusedLayer.inner_loop = inner_loop
+    _fused_call.call = call
     return counter
 
 
-def main(files: list[str]) -> int:
+def main(how: str, *files: str) -> int:
     outcomes, fused = Outcomes(), count_fused()
+    switch(how)
     options = ["-q", "-p", "no:cacheprovider", "-c", "/dev/null", "--tb=short"]
     code = pytest.main([*options, *files], plugins=[outcomes])
     print()
@@ -56,4 +65,4 @@ def main(files: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(*sys.argv[1:]))
