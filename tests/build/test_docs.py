@@ -21,10 +21,6 @@ WITHOUT = {
 }
 
 
-# Their modules have an example; their functions are no interface but the program's parts.
-PROGRAMS = {"tf_blockrnn.demo"}
-
-
 def _modules():
     """By their files: the package's folder also holds libraries that are no Python modules."""
     files = (children.ROOT / "tf_blockrnn").rglob("*.py")
@@ -65,7 +61,7 @@ def _has_example(value) -> bool:
     return any(">>>" in (getattr(one, "__doc__", None) or "") for one in own)
 
 
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in {*WITHOUT, *PROGRAMS}])
+@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in WITHOUT])
 def test_public_names_have_examples(tfb, name):
     del tfb
     found = _own_names(importlib.import_module(name))
