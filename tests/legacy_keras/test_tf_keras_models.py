@@ -251,7 +251,9 @@ def test_tf_keras_is_imported_only_on_demand():
         "t.disable()\nassert 'tf_keras' not in sys.modules\n"
         "t.enable()\nassert t.enabled() and 'tf_keras' in sys.modules"
     )
-    children.assert_ok(children.run_code(code), "the import")
+    # TensorFlow itself imports tf_keras where TF_USE_LEGACY_KERAS is 1.
+    child = children.run_python(["-c", code], fresh=True, TF_USE_LEGACY_KERAS="0")
+    children.assert_ok(child, "the import")
 
 
 def test_graphs_of_version_1():
