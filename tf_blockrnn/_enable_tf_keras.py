@@ -12,8 +12,8 @@ own. Keras' `call` runs instead wherever the op does not compute the same:
 - `unroll`, `go_backwards` and `zero_output_for_mask` together with a mask: Keras then applies the
   mask to the outputs in the wrong order;
 - a graph that XLA compiles (`jit_compile=True`), since the ops have no XLA kernels;
-- a graph that is traced while a SavedModel is written, so that the file has no op of ours. A
-  `tf.function` that was traced before, such as an endpoint of `ExportArchive`, is written as is.
+- a graph that is traced while a SavedModel is written, so that the file has no op of ours.
+  TensorFlow then traces functions anew, those that were traced before too.
 
 The masks of dropout are drawn by the layer or its cell, in Keras' order, so equal seeds give equal
 numbers. Keras has one case that the op, whose masks are the same at all steps, does not compute: in
