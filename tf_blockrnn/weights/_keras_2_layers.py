@@ -74,8 +74,8 @@ def for_keras_3(model_config: str) -> str:
 
     These classes become custom ones: Keras looks for its own only among its modules. The shape of
     the first layer's input, which Keras 3 takes to be without the batch, and the list of layers
-    that was the config of a Sequential until Keras 2.2.2, get the form of Keras 3. A GRU of releases
-    without `reset_after` resets before the GEMM, which is not the default of Keras 3.
+    that was the config of a Sequential until Keras 2.2.2, get the form of Keras 3. A GRU without
+    `reset_after`, of an early release, resets before the GEMM, unlike the default of Keras 3.
 
     Example:
       >>> from tf_blockrnn.weights._keras_2_layers import for_keras_3
