@@ -1,6 +1,9 @@
 """Makes the layers known to Keras, and the ops to tf2onnx, when those are imported.
 
 The ops need neither, and importing Keras takes seconds, so this package imports them for nobody.
+
+A process that loads a model must import `tf_blockrnn` itself: a pickle of a Keras model names Keras
+only, so in a process that has not, Keras reports that it cannot locate the class.
 """
 
 from __future__ import annotations
