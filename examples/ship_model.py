@@ -97,14 +97,14 @@ def main() -> None:
     plain.compile(
         keras.optimizers.Adam(5e-3), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     )
-    fused = tf_blockrnn.convert_model(plain)
+    fused = tf_blockrnn.fuse_model(plain, copy=True)
     for layer in fused.layers:
         inner = getattr(layer, "forward_layer", layer)
         print(f"  {layer.name:15} {type(inner).__module__}.{type(inner).__name__}")
     difference = np.abs(fused.predict(x, verbose=0) - plain.predict(x, verbose=0)).max()
     before, after = milliseconds([plain, fused], x, rounds)
     print(
-        f"Converted: predictions differ by {difference:.1e}; a batch of {batch} takes "
+        f"Fused: predictions differ by {difference:.1e}; a batch of {batch} takes "
         f"{before:.1f} ms before and {after:.1f} ms after"
     )
 
@@ -113,9 +113,9 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "model.keras"
-        tf_blockrnn.restore_model(fused).save(file)
+        tf_blockrnn.unfuse_model(fused, copy=True).save(file)
         difference = np.abs(receive(file, x) - fused.predict(x, verbose=0)).max()
-    print(f"Restored and shipped: predictions without this package differ by {difference:.1e}")
+    print(f"Unfused and shipped: predictions without this package differ by {difference:.1e}")
 
 
 if __name__ == "__main__":
