@@ -11,14 +11,8 @@ from helpers import children
 
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
-_RECORD = "a record of named values, which other names' examples return or take"
 # Public modules and names without an example, each with the reason. A module covers its names.
-WITHOUT = {
-    "tf_blockrnn.weights.tf1.TF1Cell": _RECORD,
-    # Used by other modules of the package alone, and by name no part of the documented interface.
-    "tf_blockrnn.weights.onnx.from_layer": "internal: from_onnx after its checks",
-    "tf_blockrnn.weights.torch.to_tensor": "internal: shared by the converters to PyTorch",
-}
+WITHOUT: dict[str, str] = {}
 
 
 def _modules():

@@ -12,7 +12,9 @@ import tf_keras
 
 from helpers import tolerances
 from helpers.compare import assert_close
-from tf_blockrnn._enable_tf_keras import disable, enable, enabled  # noqa: F401, for the tests
+from tf_blockrnn import disable_keras as disable  # noqa: F401, for the tests
+from tf_blockrnn import enable_keras as enable
+from tf_blockrnn import keras_enabled as enabled  # noqa: F401, for the tests
 
 BATCH, TIME, INPUT, UNITS = 5, 4, 2, 3
 _V1 = tf.compat.v1.keras.layers

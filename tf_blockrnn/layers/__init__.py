@@ -1,7 +1,6 @@
 """Keras layers on the fused ops of this package.
 
-Importing this module registers the layers with Keras; a program that only loads a saved model
-needs `import tf_blockrnn.layers` for that.
+A program that only loads a saved model needs `import tf_blockrnn`, which lets Keras find them.
 
 Example:
   >>> import keras
