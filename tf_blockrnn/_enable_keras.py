@@ -55,7 +55,8 @@ def enable_keras() -> _Before:
     own operations, with one warning for each reason. Models, weights and saved files are plain
     Keras ones: they load without this package.
 
-    `tf_keras` (Keras 2) is included if it has been imported or TF_USE_LEGACY_KERAS is set.
+    `tf_keras` (Keras 2) is included if it is imported, before or later, or TF_USE_LEGACY_KERAS is
+    set.
 
     A second call changes nothing, and one `disable_keras` ends all. The switch may be called from
     any thread and acts on all of them. A graph that was traced before, such as that of a

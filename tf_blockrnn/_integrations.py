@@ -1,4 +1,4 @@
-"""Makes the layers known to Keras, and the ops to tf2onnx, when those are imported.
+"""Makes this package known to Keras, tf_keras and tf2onnx when those are imported.
 
 The ops need neither, and importing Keras takes seconds, so this package imports them for nobody.
 
@@ -9,6 +9,7 @@ only, so in a process that has not, Keras reports that it cannot locate the clas
 from __future__ import annotations
 
 import importlib
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -41,8 +42,16 @@ def _register_handlers(tfonnx: ModuleType) -> None:
     importlib.import_module("tf_blockrnn._onnx_export").register(tfonnx)
 
 
+def _enable_tf_keras(_: ModuleType) -> None:
+    """Lets enable_keras, called before tf_keras was imported, include it."""
+    switch = sys.modules.get(f"{_PACKAGE}._enable_keras")
+    if switch is not None and switch.keras_enabled():
+        switch.enable_keras()
+
+
 def register() -> None:
     """Does so where they are imported already, and else once they are."""
     _import_hook.when_imported("keras", _register_layers)
+    _import_hook.when_imported("tf_keras", _enable_tf_keras)
     # The module whose functions convert a graph; all entry points of tf2onnx import it.
     _import_hook.when_imported("tf2onnx.tfonnx", _register_handlers)

@@ -8,13 +8,15 @@ import tensorflow as tf
 from helpers import compare
 from helpers.second_cases import BOUND, Case, weighted
 
+from tf_blockrnn._ops import second_derivatives
+
 
 @pytest.fixture
 def loops(tfb, monkeypatch):
     """Grows whenever a gradient is computed by the loop of TensorFlow's ops."""
     runs = []
     # Each of them ends with this.
-    _count_runs(monkeypatch, tfb.sequences.composed.walks, "rounded", runs)
+    _count_runs(monkeypatch, second_derivatives.walks, "rounded", runs)
     return runs
 
 
@@ -41,7 +43,7 @@ def test_a_persistent_tape_around_a_function_builds_no_second_derivative(tfb, mo
     def never(*_, **__):
         raise AssertionError("a second derivative was built")
 
-    monkeypatch.setattr(tfb.sequences.composed.util, "gradient_of_call", never)
+    monkeypatch.setattr(second_derivatives.util, "gradient_of_call", never)
     call = Case(case)
     variables = {k: tf.Variable(v) for k, v in call.inputs.items()}
     function = tf.function(

@@ -168,8 +168,8 @@ def test_refuses_what_makes_no_sense(arguments, message):
         make(**arguments)
 
 
-def test_keras_maths_has_them_too(tf):
-    """Other activations, and cells in keras.layers.RNN, leave none of them out."""
+def test_other_activations_and_cells_have_them_too(tf):
+    """Keras' own operations, and steps of a cell, leave none of them out."""
     from tf_blockrnn import layers
 
     extras = {"use_peephole": True, "cell_clip": 0.1875, "projection": PROJECTION}
@@ -181,13 +181,13 @@ def test_keras_maths_has_them_too(tf):
     assert np.abs(np.asarray(layer(x)) - np.asarray(unclipped(x))).max() > 1e-3
 
     fused = make(**extras)
-    with pytest.warns(UserWarning, match="projection is given"):
-        cell = layers.LSTMCell(UNITS, dtype="float64", **extras)
+    cell = layers.LSTMCell(UNITS, dtype="float64", **extras)
     stepwise = keras.layers.RNN(cell, dtype="float64")
     stepwise.build((BATCH, TIME, INPUT))
     stepwise.set_weights(fused.get_weights())
     assert_same([fused(x, mask=MASK)], [stepwise(x, mask=MASK)], dtype="float64")
-    assert "BlockRNN>LSTMSequence" not in op_types(tf.function(stepwise), tf.constant(x))
+    assert cell.fused
+    assert "BlockRNN>LSTMSequence" in op_types(tf.function(stepwise), tf.constant(x))
 
 
 def test_cudnn_is_not_asked_for_what_it_lacks(tf, tfb, monkeypatch):

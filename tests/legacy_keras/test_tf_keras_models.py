@@ -256,6 +256,20 @@ def test_tf_keras_is_imported_only_on_demand():
     children.assert_ok(child, "the import")
 
 
+def test_tf_keras_imported_later_is_switched_too():
+    code = (
+        "import sys, tf_blockrnn\n"
+        "with tf_blockrnn.enable_keras():\n"
+        "    assert 'tf_keras' not in sys.modules\n"
+        "    import tf_keras\n"
+        "    assert hasattr(tf_keras.layers.LSTM.call, '__wrapped__')\n"
+        "assert not hasattr(tf_keras.layers.LSTM.call, '__wrapped__')\n"
+        "import tf_blockrnn._enable_tf_keras as t\nassert not t.enabled()"
+    )
+    child = children.run_python(["-c", code], fresh=True, TF_USE_LEGACY_KERAS="0")
+    children.assert_ok(child, "the import")
+
+
 def test_graphs_of_version_1():
     """Without eager execution a model is one graph, built as its layers are called."""
     code = """
