@@ -166,7 +166,8 @@ def _check_equal(
             plain = custom and isinstance(value, _PLAIN_VALUES)
             # Plain values are compared by repr, because a NaN is not equal to itself.
             differs = value is not other if is_function else plain and repr(value) != repr(other)
-            if differs:
+            lost = isinstance(value, keras.Layer) and other is None
+            if differs or lost:
                 raise ValueError(
                     f"{original.name}.{name} is {value!r}, in the copy {other!r}; the config does "
                     "not contain it."

@@ -26,6 +26,7 @@ from helpers.cell_pairs import (
 )
 from helpers.children import assert_ok, run_python
 from helpers.compare import assert_close
+from helpers.layer_pairs import needs_a_rate_of_one
 from helpers.reference import block_ops
 
 
@@ -228,6 +229,7 @@ DROPOUTS = [
 def test_dropout_equals_keras(tf, kind, arguments, unroll):
     if kind.startswith("RNN") and "implementation" in arguments:
         pytest.skip("Keras' cell has no implementations")
+    needs_a_rate_of_one(*arguments.values())
     ours, peer = layer_pair(kind, cell={**arguments, "seed": 13}, unroll=unroll)
     x = sequence()
     bound = tolerances.composed_bound("float32", REDUCTION)

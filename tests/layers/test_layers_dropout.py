@@ -15,6 +15,7 @@ from helpers.layer_pairs import (
     OPS,
     TIME,
     assert_same,
+    needs_a_rate_of_one,
     op_types,
     pair,
     sequence,
@@ -67,6 +68,7 @@ def test_a_mask_for_each_gate(kind):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dropout", "recurrent"), [(1.0, 0.0), (0.0, 1.0), (0.5, 1.0)])
 def test_rates_of_one(kind, dropout, recurrent):
+    needs_a_rate_of_one(dropout, recurrent)
     ours, peer = dropping_pair(kind, dropout, recurrent)
     for training in (True, False, True):
         assert_same(*(values(layer, sequence(), training=training) for layer in (ours, peer)))

@@ -23,6 +23,14 @@ SKIPPED = {
 }
 
 
+# How many there are, with their parameters, in the versions of Keras that were looked at.
+COUNTS = {"3.15": {"passed": 32, "skipped": 2}}
+
+
+def _version() -> str:
+    return ".".join(keras.__version__.split(".")[:2])
+
+
 def test_names(file: pathlib.Path) -> set[str]:
     """The tests that a file defines, read without running it."""
     found = {
@@ -43,15 +51,13 @@ def run(request, tfb):
     folder = pathlib.Path(rnn.__file__).parent
     files = [folder / name for name in FILES]
     missing = [file.name for file in files if not file.exists()]
+    if missing and _version() not in COUNTS:
+        pytest.skip(f"not run: the wheel of Keras {keras.__version__} does not carry {missing}")
     assert not missing, f"this wheel of Keras does not carry {missing}"
     child = children.PROGRAMS / "keras_own_child.py"
     result = children.run_python([str(child), request.param, *map(str, files)], timeout=300)
     out = children.assert_ok(result, "Keras' own tests")
     return files, json.loads(out.strip().splitlines()[-1])
-
-
-# How many there are, with their parameters, in the versions of Keras that were looked at.
-COUNTS = {"3.15": {"passed": 32, "skipped": 2}}
 
 
 def test_all_pass(run):
@@ -64,9 +70,8 @@ def test_all_pass(run):
         for test in test_names(file):
             ran = [name for name in outcomes if name[0] == file.name and name[-1].startswith(test)]
             assert ran, f"{file.name}: {test} did not run"
-    version = ".".join(keras.__version__.split(".")[:2])
-    if version in COUNTS:
-        assert dict(collections.Counter(outcomes.values())) == COUNTS[version]
+    if _version() in COUNTS:
+        assert dict(collections.Counter(outcomes.values())) == COUNTS[_version()]
 
 
 def test_they_ran_on_the_ops(run):
