@@ -35,7 +35,7 @@ from tensorflow.python.ops import control_flow_util
 from tensorflow.python.saved_model import save_context
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import sequences, tensors
+from tf_blockrnn._ops import keras_rules, sequences, tensors
 from tf_blockrnn._ops.simple_rnn import simple_rnn
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -191,10 +191,11 @@ def _call_op(
             ]
         )
     zero = _starts_at_zero(layer, inputs, initial_state)
+    axis, _ = _time_and_batch_axes(layer)
     if layer.return_sequences:
-        output = _all_outputs(layer, outputs, mask, zero)
+        output = keras_rules.all_outputs(layer, outputs, mask, zero, axis=axis)
     else:
-        output = _last_output(layer, last_states[0], mask, zero)
+        output = keras_rules.last_output(layer, last_states[0], mask, zero, steps=1, axis=axis)
     return [output, *last_states] if layer.return_state else output
 
 
@@ -211,6 +212,15 @@ def _fit(layer: Any, x: tf.Tensor, states: list[tf.Tensor], mask: tf.Tensor | No
     if layer.unroll and mask is not None and layer.go_backwards and layer.zero_output_for_mask:
         return False
     return steps != 0 and not (layer.unroll and steps is None)
+
+
+def _starts_at_zero(layer: Any, inputs: Any, initial_state: Any) -> bool:
+    """Whether the initial state is known to be zero."""
+    from tf_keras.layers import RNN
+
+    if initial_state is not None or isinstance(inputs, list) or layer.stateful:
+        return False
+    return getattr(layer.get_initial_state, "__func__", None) is RNN.get_initial_state
 
 
 def _time_and_batch_axes(layer: Any) -> tuple[int, int]:
@@ -326,44 +336,3 @@ def _drop(
 def _acts(rate: float, kind: _Kind) -> bool:
     """Whether the cell applies the masks that it draws; those of GRU and LSTM don't at 1."""
     return kind.gates == 1 or rate < 1.0
-
-
-# ---- Keras' rules for masks and order, where the op has others
-
-
-def _starts_at_zero(layer: Any, inputs: Any, initial_state: Any) -> bool:
-    """Whether the initial state is known to be zero."""
-    from tf_keras.layers import RNN
-
-    if initial_state is not None or isinstance(inputs, list) or layer.stateful:
-        return False
-    return getattr(layer.get_initial_state, "__func__", None) is RNN.get_initial_state
-
-
-def _last_output(layer: Any, state: tf.Tensor, mask: tf.Tensor | None, zero: bool) -> tf.Tensor:
-    """The output after the last step; state: the last one; zero: whether the first one is zero."""
-    if mask is None:
-        return state
-    axis, _ = _time_and_batch_axes(layer)
-    if layer.zero_output_for_mask:
-        last = 0 if layer.go_backwards else -1
-        return _where(mask[last] if layer.time_major else mask[:, last], state)
-    # A row without a step keeps its initial state, and its output is zero.
-    return state if zero else _where(tf.reduce_any(mask, axis=axis), state)
-
-
-def _all_outputs(layer: Any, outputs: tf.Tensor, mask: tf.Tensor | None, zero: bool) -> tf.Tensor:
-    """The outputs of all steps in the order of processing; the op has them in that of the steps."""
-    axis, _ = _time_and_batch_axes(layer)
-    if mask is not None and layer.zero_output_for_mask:
-        outputs = _where(mask, outputs)
-    elif mask is not None and not zero:
-        # Before the first step of a row, where the op repeats the initial state, it is zero.
-        count = tf.cumsum(tf.cast(mask, tf.int32), axis=axis, reverse=bool(layer.go_backwards))
-        outputs = _where(count > 0, outputs)
-    return tf.reverse(outputs, [axis]) if layer.go_backwards else outputs
-
-
-def _where(keep: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """The values where `keep`, which lacks their last dim, is True, else zeros."""
-    return tf.where(keep[..., tf.newaxis], values, tf.zeros([], values.dtype))

@@ -4,14 +4,6 @@
 does: initial states, dropouts, statefulness, the return value. Both take any Keras layer together
 with the `LayerSpec` of its class: the layers of this package use them, and plain Keras layers while
 `tf_blockrnn.enable_keras` is on.
-
-The op and Keras agree except for three rules, which are applied to the outputs of the op:
-
-- A masked step repeats the previous state. Before a row's first unmasked step, Keras has zeros and
-  the op the initial state. They differ only if the initial state is not zero.
-- With `zero_output_for_mask`, Keras outputs zeros at every masked step.
-- Going backwards, Keras returns the outputs in the order of processing, the op in the order of the
-  inputs.
 """
 
 import dataclasses
@@ -24,7 +16,7 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import sequence_util, tensors
+from tf_blockrnn._ops import keras_rules, sequence_util, tensors
 from tf_blockrnn.layers import _dropout, _fusing
 
 
@@ -184,9 +176,10 @@ def call(
     states = [_for_each_row(state, sequences) for state in states]
     outputs, states = spec.run_op(cell, dropped.x, dropped.w_x, states, options)
     if layer.return_sequences:
-        output = _all_outputs(layer, outputs, mask, zero_states)
+        output = keras_rules.all_outputs(layer, outputs, mask, zero_states)
     else:
-        output = _last_output(layer, states[0], mask, zero_states, tensors.dim(sequences, 1, 3))
+        steps = tensors.dim(sequences, 1, 3)
+        output = keras_rules.last_output(layer, states[0], mask, zero_states, steps=steps)
     if layer.stateful:
         for variable, state in zip(layer.states, states, strict=True):
             variable.assign(state)
@@ -225,37 +218,7 @@ def _initial_states(
     return [_fusing.in_dtype(tensors.as_tensor(state), dtype) for state in states], False
 
 
-# ---- Keras' rules for masks and order
-
-
-def _last_output(
-    layer: Any,
-    state: tf.Tensor,
-    mask: tf.Tensor | None,
-    zero_states: bool,
-    steps: int | tf.Tensor,
-) -> tf.Tensor:
-    if mask is not None and layer.zero_output_for_mask:
-        last = mask[:, :1] if layer.go_backwards else mask[:, -1:]  # there may be no step
-        return _where(tf.reduce_any(last, axis=1), state)
-    if zero_states:
-        return state
-    if mask is not None:
-        return _where(tf.reduce_any(mask, axis=1), state)
-    if isinstance(steps, int) and steps > 0:
-        return state
-    return tf.where(steps > 0, state, tf.zeros([], state.dtype))
-
-
-def _all_outputs(
-    layer: Any, outputs: tf.Tensor, mask: tf.Tensor | None, zero_states: bool
-) -> tf.Tensor:
-    if mask is not None and layer.zero_output_for_mask:
-        outputs = _where(mask, outputs)
-    elif mask is not None and not zero_states:
-        count = tf.cumsum(tf.cast(mask, tf.int32), axis=1, reverse=bool(layer.go_backwards))
-        outputs = _where(count > 0, outputs)
-    return tf.reverse(outputs, [1]) if layer.go_backwards else outputs
+# ---- masks
 
 
 def _as_bool(mask: Any, sequences: tf.Tensor) -> tf.Tensor | None:
@@ -276,8 +239,3 @@ def _for_each_row(rows: tf.Tensor, sequences: tf.Tensor) -> tf.Tensor:
     if not one_for_all or tensors.known_dim(sequences, 0) == 1:
         return rows
     return tf.broadcast_to(rows, [tensors.dim(sequences, 0, 3), tensors.dim(rows, 1, 2)])
-
-
-def _where(keep: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
-    """The values where `keep`, which lacks their last dim, is True, else zeros."""
-    return tf.where(keep[..., tf.newaxis], values, tf.zeros([], values.dtype))
