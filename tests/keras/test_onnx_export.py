@@ -219,6 +219,26 @@ def test_half(tfb, tmp_path, kind):
     assert_close(got, want, bound, "outputs")
 
 
+@pytest.mark.parametrize("way", ["enable_keras", "fuse_model"])
+def test_models_of_keras_own_layers(tfb, tmp_path, way):
+    """They become ONNX's nodes on every way to the ops."""
+    model = keras.Sequential(
+        [
+            keras.Input((None, INPUT)),
+            keras.layers.Bidirectional(keras.layers.LSTM(UNITS, return_sequences=True)),
+            keras.layers.GRU(UNITS),
+        ]
+    )
+    if way == "fuse_model":
+        tfb.fuse_model(model)
+        proto = assert_exports(model, sequence(), tmp_path)
+    else:
+        with tfb.enable_keras():
+            proto = assert_exports(model, sequence(), tmp_path)
+    found = sorted(node.op_type for node in onnx_export.recurrent_nodes(proto))
+    assert found == ["GRU", "LSTM", "LSTM"]
+
+
 def test_tf2onnx_from_keras(tfb, tmp_path):
     """Also what calls tf2onnx without Keras."""
     del tfb
