@@ -51,22 +51,27 @@ class LayerSpec:
 def why_not_fused(layer: Any, spec: LayerSpec) -> str | None:
     """The reason why the op does not support this layer, or None if it does."""
     cell = layer.cell
-    reason = _fusing.general_reason(cell.compute_dtype)
-    reason = reason or _fusing.activation_reason(cell, spec.activations)
-    if reason:
-        return reason
     if type(cell) not in spec.cells or "call" in vars(cell):
         return f"its cell is of the custom class {type(cell).__name__}"
     loop = getattr(type(layer), "inner_loop", None)
     if loop is not spec.inner_loop or "inner_loop" in vars(layer):
         return "its inner_loop is not Keras' own"
+    if getattr(layer, "use_cudnn", False) is True:
+        return "use_cudnn=True requires cuDNN"
+    return why_no_step(cell, spec)
+
+
+def why_no_step(cell: Any, spec: LayerSpec) -> str | None:
+    """The reason why no op computes a step of a Keras cell with these attributes, or None."""
+    reason = _fusing.general_reason(cell.compute_dtype)
+    reason = reason or _fusing.activation_reason(cell, spec.activations)
+    if reason:
+        return reason
     if cell.recurrent_dropout and _dropout.mask_count(cell) != spec.gates:
         return (
             f"Keras {keras.__version__} has one recurrent_dropout mask for all gates, the op one "
             "for each"
         )
-    if getattr(layer, "use_cudnn", False) is True:
-        return "use_cudnn=True requires cuDNN"
     if tf.config.get_visible_devices("GPU"):
         missing = _loader.missing_cuda()
         if missing:

@@ -7,12 +7,10 @@ between two calls that depends on its weights.
 
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from tf_blockrnn import _loader
 from tf_blockrnn._ops import tensors
-from tf_blockrnn.layers import _dropout, _fused_call, _fusing
+from tf_blockrnn.layers import _fused_call, _fusing
 
 
 class FusedCell:
@@ -44,20 +42,7 @@ class FusedCell:
     @property
     def why_not_fused(self) -> str | None:
         """The reason why this cell uses Keras' own operations, or None if it runs on the op."""
-        reason = _fusing.general_reason(self.compute_dtype)
-        reason = reason or _fusing.activation_reason(self, self._SPEC.activations)
-        if reason:
-            return reason
-        if self.recurrent_dropout and _dropout.mask_count(self) != self._SPEC.gates:
-            return (
-                f"Keras {keras.__version__} has one recurrent_dropout mask for all gates, the op "
-                "one for each"
-            )
-        if tf.config.get_visible_devices("GPU"):
-            missing = _loader.missing_cuda()
-            if missing:
-                return f"TensorFlow sees a GPU, and this build has no GPU kernels ({missing})"
-        return None
+        return _fused_call.why_no_step(self, self._SPEC)
 
     supports_jit = _fused_call.supports_jit(lambda cell: cell.fused)
 

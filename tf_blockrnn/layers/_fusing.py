@@ -1,6 +1,5 @@
 """Functions shared by fused cells and layers: whether an op applies, warnings, and conversions."""
 
-import inspect
 import os
 import sys
 import warnings
@@ -137,27 +136,3 @@ def weight_in_dtype(weight: Any, dtype: str) -> Any:
     """
     held = weight.value if isinstance(weight, keras.Variable) else tf.convert_to_tensor(weight)
     return in_dtype(held, dtype)
-
-
-def with_signature_of(function: Callable) -> Callable[[Callable], Callable]:
-    """Decorates a function that passes its arguments on to the given one.
-
-    The decorated function gets the signature of the given one, with its own keyword-only arguments
-    before **kwargs.
-
-    functools.wraps does not work here: Keras reads a constructor's arguments by two methods, of
-    which only one follows `__wrapped__`.
-    """
-
-    def decorate(decorated: Callable) -> Callable:
-        own = [
-            parameter
-            for parameter in inspect.signature(decorated).parameters.values()
-            if parameter.kind is inspect.Parameter.KEYWORD_ONLY
-        ]
-        signature = inspect.signature(function)
-        *parameters, kwargs = signature.parameters.values()
-        decorated.__signature__ = signature.replace(parameters=[*parameters, *own, kwargs])
-        return decorated
-
-    return decorate
