@@ -16,10 +16,12 @@ from tf_blockrnn._version import VERSION
 
 _FOLDER = Path(__file__).resolve().parent
 _OPS_LIBRARY = _FOLDER / "libblockrnn_ops.so"
+_XLA_LIBRARY = _FOLDER / "libblockrnn_xla.so"
 _BUILD_INFO = _FOLDER / "_build_info.json"
 
 _lock = threading.Lock()
 _ops: ModuleType | None = None
+_missing_xla = ""
 
 
 def import_error(message: str) -> ImportError:
@@ -42,6 +44,12 @@ def _how_to_build() -> str:
 def missing_cuda() -> str:
     """Why this build has no GPU kernels, or "" when it has."""
     return _read_build_info()["cuda"]["missing"]
+
+
+def missing_xla() -> str:
+    """Why XLA cannot compile the ops here, or "" when it can."""
+    load()
+    return _missing_xla
 
 
 def _minor(version: str) -> str:
@@ -93,7 +101,7 @@ def load() -> ModuleType:
         TensorFlow.
     """
     tf = _tensorflow()
-    global _ops
+    global _ops, _missing_xla
     with _lock:
         if _ops is None:
             _check_tensorflow(tf.__version__)
@@ -105,7 +113,23 @@ def load() -> ModuleType:
                     f"{_how_to_build()}"
                 ) from error
             _hide_from_autograph(_ops)
+            _missing_xla = _load_xla(tf)
         return _ops
+
+
+def _load_xla(tf: ModuleType) -> str:
+    """Loads the library that lowers the ops to XLA; returns the reason if it cannot be loaded.
+
+    It needs a library of TensorFlow's that not every package of it has, and is not needed unless
+    XLA compiles a function.
+    """
+    if not _XLA_LIBRARY.exists():
+        return "this build of tf_blockrnn has no library for XLA"
+    try:
+        tf.load_library(str(_XLA_LIBRARY))
+    except (tf.errors.OpError, OSError) as error:
+        return f"TensorFlow {tf.__version__} cannot load {_XLA_LIBRARY.name}: {error}"
+    return ""
 
 
 def _text(function: str) -> str:
@@ -157,6 +181,7 @@ def build_info() -> dict[str, Any]:
       cpu_isas_available: those that are built and that this processor runs, plainest first;
       cuda: a dict of version, architectures and missing, which says why there is no CUDA in this
         build and is "" when there is;
+      xla: why XLA cannot compile the ops here, "" when it can;
       gpu: a dict of devices, a list of what TensorFlow knows of each GPU that it sees (device_name
         and compute_capability); driver, the newest CUDA that the driver runs, as text, "" without
         a driver; cublas, the path of the cuBLAS that the ops use, and cublas_problem, why there is
@@ -175,5 +200,6 @@ def build_info() -> dict[str, Any]:
         "cpu_isa": _text("blockrnn_cpu_isa"),
         "cpu_isas_available": [name for name in _text("blockrnn_cpu_isas").split(",") if name],
         "cuda": info["cuda"],
+        "xla": missing_xla(),
         "gpu": _found_gpus(info["cuda"]),
     }

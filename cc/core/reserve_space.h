@@ -12,7 +12,8 @@
 // In bytes, all rounded up to 64 one by one:
 //   128 + L·D·k·(N·H·e) + (L-1)·(T·B·D·P·e) + (L-1)·(T·B·D·P/8 with dropout),
 // k 5 for lstm, 4 for gru, 0 for rnn; e the bytes of an element. The op's own
-// outputs are not saved twice.
+// outputs are not saved twice. XLA, which has to know sizes before it knows
+// lengths, gives it the bytes of N = T·B; zeros follow then.
 
 #ifndef BLOCKRNN_CORE_RESERVE_SPACE_H_
 #define BLOCKRNN_CORE_RESERVE_SPACE_H_
@@ -148,7 +149,8 @@ class ReserveLayout {
         between_(g.layers - 1),
         arrays_(Arrays(g.mode)),
         array_used_(valid_rows * g.units * element_size),
-        array_bytes_(Aligned(array_used_)) {
+        array_bytes_(Aligned(array_used_)),
+        largest_(Bytes(g, steps, batch, steps * batch, element_size, dropout)) {
     const int64_t elements = steps * batch * g.OutputWidth();
     h_used_ = elements * element_size;
     h_bytes_ = Aligned(h_used_);
@@ -160,6 +162,8 @@ class ReserveLayout {
   }
 
   int64_t total() const { return total_; }
+  // With N = T·B; nullopt where that overflows.
+  std::optional<int64_t> largest() const { return largest_; }
 
   // An array [N, H] of a layer direction: LstmSaved or GruSaved.
   int64_t Array(int64_t dir, int index) const {
@@ -227,13 +231,14 @@ class ReserveLayout {
   int64_t h_offset_;
   int64_t mask_offset_;
   int64_t total_;
+  std::optional<int64_t> largest_;
 };
 
 // What is wrong with the size of a reserve space for a call with this layout,
 // as the end of a sentence about it; empty where nothing is.
 inline std::string ReserveSizeMismatch(int64_t bytes,
                                        const ReserveLayout& layout) {
-  if (bytes == layout.total()) return "";
+  if (bytes == layout.total() || bytes == layout.largest()) return "";
   return "has " + std::to_string(bytes) + " bytes, but this call's has " +
          std::to_string(layout.total());
 }

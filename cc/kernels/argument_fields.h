@@ -10,9 +10,8 @@
 #include <string_view>
 
 #include "cc/kernels/argument_members.h"
-#include "cc/kernels/kernel_util.h"
+#include "cc/kernels/op_call.h"
 #include "cc/ops/op_spec.h"
-#include "tensorflow/core/framework/op_kernel.h"
 
 namespace blockrnn {
 
@@ -49,17 +48,16 @@ class ArgumentFields {
     CheckAllFound(row.outputs, names.unread, outputs_, num_outputs_);
   }
 
-  void Fill(tensorflow::OpKernelContext* ctx, bool is_training,
-            Args* args) const {
+  void Fill(const OpCall& call, bool is_training, Args* args) const {
     for (int i = 0; i < num_inputs_; ++i) {
       const Field<const T>& input = inputs_[i];
-      if (input.may_lack && LeftOut(ctx, input.index)) continue;
-      args->*input.member = Input<T>(ctx, input.index);
+      if (input.may_lack && LeftOut(call, input.index)) continue;
+      args->*input.member = Input<T>(call, input.index);
     }
     for (int i = 0; i < num_outputs_; ++i) {
       const Field<T>& output = outputs_[i];
       if (output.may_lack && !is_training) continue;
-      args->*output.member = Output<T>(ctx, output.index);
+      args->*output.member = Output<T>(call, output.index);
     }
   }
 

@@ -16,8 +16,7 @@ struct BlockGru : OpMapping {
   static constexpr const OpSpec& kRow = Row("BlockGRU");
   static constexpr FieldNames kNames = {"w_ru_x=w_ru w_c_x=w_c", ""};
 
-  void Complete(tensorflow::OpKernelContext*, const Bindings& bound,
-                Args* args) const {
+  void Complete(const OpCall&, const Bindings& bound, Args* args) const {
     const int64_t of_x = bound['I'] * bound['H'];
     args->w_ru_h = args->w_ru_x + of_x * kGruGates;
     args->w_c_h = args->w_c_x + of_x;
@@ -33,8 +32,7 @@ struct BlockGruGrad : OpMapping {
       "w_ru_x=w_ru w_c_x=w_c w_ru_x_grad=w_ru_grad w_c_x_grad=w_c_grad",
       "b_ru b_c"};
 
-  void Complete(tensorflow::OpKernelContext*, const Bindings& bound,
-                Args* args) const {
+  void Complete(const OpCall&, const Bindings& bound, Args* args) const {
     const int64_t of_x = bound['I'] * bound['H'];
     args->w_ru_h = args->w_ru_x + of_x * kGruGates;
     args->w_c_h = args->w_c_x + of_x;

@@ -18,8 +18,7 @@ struct BlockLstmOf : LstmMapping {
   static constexpr const OpSpec& kRow = Row(kV2 ? "BlockLSTMV2" : "BlockLSTM");
   static constexpr FieldNames kNames = {"w_x=w", ""};
 
-  void Complete(tensorflow::OpKernelContext*, const Bindings& bound,
-                Args* args) const {
+  void Complete(const OpCall&, const Bindings& bound, Args* args) const {
     args->layout = kV2 ? kLstmIfco : kLstmIcfo;
     args->options = options;
     args->w_h = args->w_x + bound['I'] * kLstmGates * bound['H'];
@@ -34,8 +33,7 @@ struct BlockLstmGradOf : LstmMapping {
       Row(kV2 ? "BlockLSTMGradV2" : "BlockLSTMGrad");
   static constexpr FieldNames kNames = {"w_x=w w_x_grad=w_grad", "b"};
 
-  void Complete(tensorflow::OpKernelContext*, const Bindings& bound,
-                Args* args) const {
+  void Complete(const OpCall&, const Bindings& bound, Args* args) const {
     args->layout = kV2 ? kLstmIfco : kLstmIcfo;
     args->use_peephole = options.use_peephole;
     const int64_t of_x = bound['I'] * kLstmGates * bound['H'];

@@ -1,5 +1,5 @@
-// Declares how TensorFlow's intra-op threads, its memory and its cancellation
-// are provided to the CPU engine during one call.
+// Declares how the threads, the memory and the cancellation of a call are
+// provided to the CPU engine.
 
 #ifndef BLOCKRNN_KERNELS_CPU_HOST_H_
 #define BLOCKRNN_KERNELS_CPU_HOST_H_
@@ -8,16 +8,16 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
+#include <string>
 #include <type_traits>
 
-#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu_engine_loader.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/tensor.h"
+#include "cc/kernels/kernel.h"
+#include "cc/kernels/op_call.h"
 #include "tensorflow/core/platform/denormal.h"
 #include "tensorflow/core/platform/setround.h"
 
@@ -27,25 +27,24 @@ namespace blockrnn {
 // then does not access the host.
 class CpuHost {
  public:
-  explicit CpuHost(tensorflow::OpKernelContext* ctx);
+  explicit CpuHost(OpCall* call);
   CpuHost(const CpuHost&) = delete;
   CpuHost& operator=(const CpuHost&) = delete;
 
   const cpu::HostInterface& host() const { return host_; }
 
   // The op's status if the engine returns `status`.
-  absl::Status ToStatus(cpu::Status status) const;
+  absl::Status ToStatus(const std::string& op, cpu::Status status) const;
 
  private:
   static void Schedule(void* context, void (*run)(void* arg), void* arg);
   static void* Allocate(void* context, std::size_t bytes);
   static bool Cancelled(void* context);
 
-  tensorflow::OpKernelContext* ctx_;
+  OpCall* call_;
   cpu::HostInterface host_;
   // Several of the engine's threads may allocate concurrently.
   std::mutex mutex_;
-  absl::InlinedVector<tensorflow::Tensor, 4> scratch_;  // under mutex_
   absl::Status allocation_;  // the last failure of Allocate; under mutex_
 };
 
@@ -71,36 +70,35 @@ class CpuDevice {
   static constexpr bool kHostReads = true;
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
 
-  explicit CpuDevice(tensorflow::OpKernelConstruction* ctx) {
+  explicit CpuDevice(KernelNode* node) : op_(node->op()) {
     const auto& engine = CpuEngine();
-    OP_REQUIRES_OK(ctx, engine.status());
-    functions_ = &EngineFunctionsOf<T>(**engine);
+    node->Check(engine.status());
+    if (engine.ok()) functions_ = &EngineFunctionsOf<T>(**engine);
   }
 
   template <class Args>
-  absl::Status Run(tensorflow::OpKernelContext* ctx, const Args& args) const {
-    CpuHost host(ctx);
-    // As on the pool's threads: a session may run a kernel on its caller's
-    // thread.
+  absl::Status Run(OpCall* call, const Args& args) const {
+    CpuHost host(call);
+    // As on the pool's threads: a kernel may run on a thread of the user's.
     const tensorflow::port::ScopedFlushDenormal flush;
     const tensorflow::port::ScopedSetRound round(FE_TONEAREST);
     const cpu::Status status = functions_->Run(args, host.host());
-    return host.ToStatus(status);
+    return host.ToStatus(op_, status);
   }
 
-  absl::Status FillZero(tensorflow::OpKernelContext*, void* data,
-                        std::size_t bytes) const {
+  absl::Status FillZero(OpCall*, void* data, std::size_t bytes) const {
     if (bytes > 0) std::memset(data, 0, bytes);
     return absl::OkStatus();
   }
 
-  absl::Status Copy(tensorflow::OpKernelContext*, const void* from,
-                    std::size_t bytes, void* to) const {
+  absl::Status Copy(OpCall*, const void* from, std::size_t bytes,
+                    void* to) const {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return absl::OkStatus();
   }
 
  private:
+  std::string op_;
   const cpu::EngineFunctions<T>* functions_ = nullptr;
 };
 

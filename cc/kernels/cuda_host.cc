@@ -2,22 +2,12 @@
 
 #include "cc/kernels/cuda_host.h"
 
-#include <algorithm>
-#include <cstdint>
 #include <cstdlib>
-#include <limits>
 #include <string>
-#include <utility>
 
-#include "cc/kernels/kernel_util.h"
-#include "tensorflow/core/framework/device_base.h"
-#include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/platform/tensor_float_32_utils.h"
-#include "xla/stream_executor/stream.h"
 
 namespace blockrnn {
-
-using tensorflow::OpKernelContext;
 
 namespace {
 
@@ -31,34 +21,25 @@ bool PersistentAllowed() {
 
 }  // namespace
 
-CudaHost::CudaHost(OpKernelContext* ctx)
-    : ctx_(ctx), cublas_(tensorflow::tensor_float_32_execution_enabled()) {
+CudaHost::CudaHost(OpCall* call)
+    : call_(call), cublas_(tensorflow::tensor_float_32_execution_enabled()) {
   host_.context = this;
-  host_.stream =
-      ctx->op_device_context()->stream()->platform_specific_handle().stream;
+  host_.stream = call->stream();
   host_.allocate = &Allocate;
   host_.persistent = PersistentAllowed();
   host_.blas = cublas_.blas();
 }
 
 void* CudaHost::Allocate(void* context, std::size_t bytes) {
-  auto* self = static_cast<CudaHost*>(context);
-  if (bytes > static_cast<std::size_t>(std::numeric_limits<int64_t>::max())) {
-    return nullptr;
-  }
-  // An empty tensor has no address, which would count as a failure.
-  const int64_t size = std::max<int64_t>(1, static_cast<int64_t>(bytes));
-  tensorflow::Tensor scratch;
-  const absl::Status status = self->ctx_->allocate_temp(
-      tensorflow::DT_INT8, tensorflow::TensorShape({size}), &scratch);
-  if (!status.ok()) return nullptr;
-  self->scratch_.push_back(std::move(scratch));
-  return self->scratch_.back().data();
+  void* scratch = nullptr;
+  const absl::Status status =
+      static_cast<CudaHost*>(context)->call_->AllocateScratch(bytes, &scratch);
+  return status.ok() ? scratch : nullptr;
 }
 
-absl::Status CudaHost::ToStatus(cuda::Error error) const {
+absl::Status CudaHost::ToStatus(const std::string& op, cuda::Error error) {
   if (error == nullptr) return absl::OkStatus();
-  const std::string message = OpName(ctx_) + ": " + std::string(error);
+  const std::string message = op + ": " + std::string(error);
   if (std::string(error) == cuda::kOutOfMemory) {
     return absl::ResourceExhaustedError(message);
   }

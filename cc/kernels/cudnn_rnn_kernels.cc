@@ -15,22 +15,20 @@
 #include "cc/kernels/register_kernels.h"
 #include "cc/ops/cudnn_rnn_contract.h"
 #include "cc/ops/op_table.h"
-#include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/util/determinism.h"
 #include "tensorflow/core/util/guarded_philox_random.h"
 
 namespace blockrnn {
 namespace {
 
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-
 // The bytes that a forward call saves for backward.
-absl::Status ReserveBytes(const std::string& op, const CudnnRnnCall& call,
+absl::Status ReserveBytes(const std::string& op,
+                          const CudnnRnnSizesOfCall& sizes,
                           int64_t element_size, float dropout, int64_t* bytes) {
   const std::optional<int64_t> counted = ReserveLayout::Bytes(
-      call.geometry, call.steps, call.batch,
-      ValidRows(call.steps, call.batch, call.lengths.data()), element_size,
+      sizes.geometry, sizes.steps, sizes.batch,
+      ValidRows(sizes.steps, sizes.batch, sizes.lengths.data()), element_size,
       dropout > 0);
   if (!counted.has_value()) {
     return absl::InvalidArgumentError(
@@ -49,40 +47,40 @@ constexpr int kInputCBackprop =
 template <class T, class Device>
 class CudnnRnnOp : public CudnnRnnKernel {
  public:
-  explicit CudnnRnnOp(OpKernelConstruction* ctx)
-      : CudnnRnnKernel(ctx), device_(ctx) {
-    if (!ctx->status().ok()) return;
+  explicit CudnnRnnOp(KernelNode* node) : CudnnRnnKernel(node), device_(node) {
     // Without dropout seeds do not matter, not even where TensorFlow's
     // determinism is enabled and refuses seeds of 0.
-    if (dropout() > 0) OP_REQUIRES_OK(ctx, random_.Init(ctx));
+    if (dropout() > 0) InitRandom(node);
   }
 
-  void Compute(OpKernelContext* ctx) override {
-    CudnnRnnCall call;
-    OP_REQUIRES_OK(ctx, Check(ctx, &call));
-    const bool keeps = Keeps(ctx, call.geometry);
+  absl::Status Run(OpCall* call) override {
+    CudnnRnnSizesOfCall sizes;
+    TF_RETURN_IF_ERROR(Check(*call, &sizes));
+    const bool keeps = Keeps(*call, sizes.geometry);
     int64_t bytes = 0;
     if (keeps) {
-      OP_REQUIRES_OK(ctx,
-                     ReserveBytes(op(), call, sizeof(T), dropout(), &bytes));
+      TF_RETURN_IF_ERROR(
+          ReserveBytes(op(), sizes, sizeof(T), dropout(), &bytes));
     }
-    call.bound[kReserveSymbol] = bytes / static_cast<int64_t>(sizeof(T));
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, call.bound, Wanted::kAll));
+    sizes.bound[kReserveSymbol] = bytes / static_cast<int64_t>(sizeof(T));
+    TF_RETURN_IF_ERROR(AllocateOutputs(call, sizes.bound, Wanted::kAll));
+    // XLA allocates for all steps of all rows, before their lengths are known.
+    TF_RETURN_IF_ERROR(ZeroOutput(call, device_, kReserveSpace, bytes));
     Args args;
-    Begin(call, &args);
+    Begin(sizes, &args);
     // These have the same indices in all versions.
-    kFields.Fill(ctx, true, &args);
+    kFields.Fill(*call, true, &args);
     if (!attrs().lstm()) {
       args.input_c = nullptr;
       args.output_c = nullptr;
-      OP_REQUIRES_OK(ctx, ZeroOutput(ctx, device_, kOutputC));  // a scalar
+      TF_RETURN_IF_ERROR(ZeroOutput(call, device_, kOutputC));  // a scalar
     }
     if (keeps) {
-      args.reserve = Output<T>(ctx, kReserveSpace);
+      args.reserve = Output<T>(*call, kReserveSpace);
       args.dropout = dropout();
-      args.philox = Draw(call);
+      args.philox = Draw(sizes);
     }
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
+    return device_.Run(call, args);
   }
 
  private:
@@ -94,17 +92,32 @@ class CudnnRnnOp : public CudnnRnnKernel {
 
   // Whether to fill reserve_space: not in inference, nor where a graph does not
   // use it. Dropout masks are stored nowhere else.
-  bool Keeps(OpKernelContext* ctx, const RnnGeometry& geometry) const {
-    return attrs().is_training && (ctx->output_required(kReserveSpace) ||
+  bool Keeps(const OpCall& call, const RnnGeometry& geometry) const {
+    return attrs().is_training && (call.output_required(kReserveSpace) ||
                                    (dropout() > 0 && geometry.layers > 1));
   }
 
+  // As GuardedPhiloxRandom::Init, which takes a node of TensorFlow's executor.
+  void InitRandom(KernelNode* node) {
+    int64_t seed = 0;
+    int64_t seed2 = 0;
+    node->GetAttr("seed", &seed);
+    node->GetAttr("seed2", &seed2);
+    if (seed == 0 && seed2 == 0 && tensorflow::OpDeterminismRequired()) {
+      node->Check(absl::InvalidArgumentError(absl::StrCat(
+          op(),
+          ": with dropout and tf.config.experimental."
+          "enable_op_determinism, seed or seed2 must be set, got 0")));
+    }
+    random_.Init(seed, seed2);
+  }
+
   // Random numbers that no other call uses.
-  PhiloxState Draw(const CudnnRnnCall& call) {
+  PhiloxState Draw(const CudnnRnnSizesOfCall& sizes) {
     PhiloxState state;
     if (dropout() <= 0) return state;
     const auto drawn = random_.ReserveSamples128(
-        DropoutBlocks(call.geometry, call.steps, call.batch));
+        DropoutBlocks(sizes.geometry, sizes.steps, sizes.batch));
     for (int i = 0; i < 2; ++i) state.key[i] = drawn.key()[i];
     for (int i = 0; i < 4; ++i) state.counter[i] = drawn.counter()[i];
     return state;
@@ -117,61 +130,62 @@ class CudnnRnnOp : public CudnnRnnKernel {
 template <class T, class Device>
 class CudnnRnnBackpropOp : public CudnnRnnKernel {
  public:
-  explicit CudnnRnnBackpropOp(OpKernelConstruction* ctx)
-      : CudnnRnnKernel(ctx),
-        device_(ctx),
+  explicit CudnnRnnBackpropOp(KernelNode* node)
+      : CudnnRnnKernel(node),
+        device_(node),
         reserve_space_(InputAt(Row(op()), "reserve_space")),
         fields_(Row(op()), {"", "output_h output_c reserve_space"}) {}
 
-  void Compute(OpKernelContext* ctx) override {
-    CudnnRnnCall call;
-    OP_REQUIRES_OK(ctx, Check(ctx, &call));
+  absl::Status Run(OpCall* call) override {
+    CudnnRnnSizesOfCall sizes;
+    TF_RETURN_IF_ERROR(Check(*call, &sizes));
     Args args;
-    Begin(call, &args);
+    Begin(sizes, &args);
     args.dropout = attrs().dropout;
-    OP_REQUIRES_OK(ctx, CheckReserve(ctx, call, args));
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, call.bound, Wanted::kAll));
-    fields_.Fill(ctx, true, &args);
-    args.reserve = Input<T>(ctx, reserve_space_);
+    TF_RETURN_IF_ERROR(CheckReserve(*call, sizes, args));
+    TF_RETURN_IF_ERROR(AllocateOutputs(call, sizes.bound, Wanted::kAll));
+    fields_.Fill(*call, true, &args);
+    args.reserve = Input<T>(*call, reserve_space_);
     if (!attrs().lstm()) {
       args.input_c = nullptr;
       args.output_c_backprop = nullptr;
       args.input_c_backprop = nullptr;
-      OP_REQUIRES_OK(ctx, ZeroOutput(ctx, device_, kInputCBackprop));
+      TF_RETURN_IF_ERROR(ZeroOutput(call, device_, kInputCBackprop));
     }
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
+    return device_.Run(call, args);
   }
 
  private:
   using Args = RnnStackBackwardArgs<T>;
 
-  absl::Status CheckReserve(OpKernelContext* ctx, const CudnnRnnCall& call,
+  absl::Status CheckReserve(const OpCall& call,
+                            const CudnnRnnSizesOfCall& sizes,
                             const Args& args) const {
     int64_t bytes = 0;
     TF_RETURN_IF_ERROR(
-        ReserveBytes(op(), call, sizeof(T), args.dropout, &bytes));
+        ReserveBytes(op(), sizes, sizeof(T), args.dropout, &bytes));
     const ReserveHeader header =
         MakeReserveHeader(args, sizeof(T), Device::kReserveDevice);
-    const ReserveLayout layout(call.geometry, call.steps, call.batch,
+    const ReserveLayout layout(sizes.geometry, sizes.steps, sizes.batch,
                                header.valid_rows, sizeof(T), args.dropout > 0);
-    const tensorflow::Tensor& given = ctx->input(reserve_space_);
-    const auto given_bytes = static_cast<int64_t>(given.TotalBytes());
+    const void* const given = call.input(reserve_space_);
+    const int64_t elements = InputElements(call, reserve_space_);
+    const int64_t given_bytes = elements * static_cast<int64_t>(sizeof(T));
     // Where the host does not read tensors, the engine checks the header, and
     // gives gradients of NaN if it is of another call. It reads words of 8
     // bytes, and only tensors that TensorFlow allocated are certain to be so
     // aligned: not those from DLPack.
     const bool aligned =
-        reinterpret_cast<std::uintptr_t>(given.data()) % sizeof(int64_t) == 0;
+        reinterpret_cast<std::uintptr_t>(given) % sizeof(int64_t) == 0;
     const std::string mismatch =
-        Device::kHostReads
-            ? ReserveMismatch(given.data(), given_bytes, header, layout)
-        : aligned ? ReserveSizeMismatch(given_bytes, layout)
-                  : "does not begin at a multiple of 8 bytes";
+        Device::kHostReads ? ReserveMismatch(given, given_bytes, header, layout)
+        : aligned          ? ReserveSizeMismatch(given_bytes, layout)
+                           : "does not begin at a multiple of 8 bytes";
     if (mismatch.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
         op(), ": reserve_space must be that of the forward call, [",
         bytes / static_cast<int64_t>(sizeof(T)), "] with is_training, got [",
-        given.NumElements(), "], which ", mismatch));
+        elements, "], which ", mismatch));
   }
 
   Device device_;

@@ -3,12 +3,11 @@
 // CPUs, under TensorFlow's.
 
 #include <cstdint>
-#include <limits>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/types/span.h"
+#include "absl/strings/str_join.h"
 #include "cc/core/param_layout.h"
 #include "cc/kernels/cudnn_rnn_util.h"
 #include "cc/kernels/kernel_util.h"
@@ -17,96 +16,71 @@
 #include "cc/ops/cudnn_rnn_params.h"
 #include "cc/ops/op_contract.h"
 #include "cc/ops/op_table.h"
-#include "tensorflow/core/framework/node_def_util.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/tensor.h"
-#include "tensorflow/core/framework/tensor_shape.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
 
 namespace blockrnn {
 namespace {
 
-using tensorflow::OpKernelConstruction;
-using tensorflow::OpKernelContext;
-using tensorflow::Tensor;
-using tensorflow::TensorShape;
-
-absl::Status ToShape(const std::vector<int64_t>& dims, TensorShape* shape) {
-  return TensorShape::BuildTensorShape(absl::MakeConstSpan(dims), shape);
-}
-
 // A kernel whose first inputs are the sizes of a network.
 class NetworkKernel : public ContractKernel {
  protected:
-  explicit NetworkKernel(OpKernelConstruction* ctx) : ContractKernel(ctx) {
-    const absl::StatusOr<CudnnRnnAttrs> attrs = CudnnRnnAttrsOf(ctx);
-    OP_REQUIRES_OK(ctx, attrs.status());
-    attrs_ = *attrs;
-  }
+  explicit NetworkKernel(KernelNode* node)
+      : ContractKernel(node), attrs_(CudnnRnnAttrsOf(node)) {}
 
   // The network and the number of elements of its params.
-  absl::Status GetNetwork(OpKernelContext* ctx, RnnGeometry* geometry,
+  absl::Status GetNetwork(const OpCall& call, RnnGeometry* geometry,
                           int64_t* params) const {
     Bindings bound;
-    TF_RETURN_IF_ERROR(CheckInputs(ctx, &bound));
-    CudnnRnnSizes sizes;
-    TF_RETURN_IF_ERROR(GetSize(ctx, kNumLayers, &sizes.layers));
-    TF_RETURN_IF_ERROR(GetSize(ctx, kNumUnits, &sizes.units));
-    TF_RETURN_IF_ERROR(GetSize(ctx, kInputSize, &sizes.input));
-    TF_RETURN_IF_ERROR(CheckNetworkSizes(op(), attrs_, sizes));
-    *geometry = CudnnRnnGeometry(attrs_, sizes);
-    return CountParams(op(), *geometry, params);
+    TF_RETURN_IF_ERROR(CheckInputs(call, &bound));
+    NetworkInputs inputs;
+    for (int i = 0; i < kNetworkInputs; ++i) {
+      inputs[i] = *Input<int32_t>(call, i);
+    }
+    return blockrnn::GetNetwork(op(), attrs_, inputs, geometry, params);
   }
 
  private:
-  absl::Status GetSize(OpKernelContext* ctx, int input, int64_t* size) const {
-    *size = *Input<int32_t>(ctx, input);
-    return CheckNetworkInput(op(), input, *size);
-  }
-
   CudnnRnnAttrs attrs_;
 };
 
 template <class T, class Device>
 class CudnnRnnParamsSizeOp : public NetworkKernel {
  public:
-  explicit CudnnRnnParamsSizeOp(OpKernelConstruction* ctx)
-      : NetworkKernel(ctx) {}
+  explicit CudnnRnnParamsSizeOp(KernelNode* node) : NetworkKernel(node) {
+    node->GetAttr("S", &type_);
+  }
 
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpCall* call) override {
     RnnGeometry geometry;
     int64_t params = 0;
-    OP_REQUIRES_OK(ctx, GetNetwork(ctx, &geometry, &params));
-    const bool small = output_type(0) == tensorflow::DT_INT32;
-    OP_REQUIRES(ctx, !small || params <= std::numeric_limits<int32_t>::max(),
-                absl::InvalidArgumentError(absl::StrCat(
-                    op(), ": params_size is ", params,
-                    ", which is too large for int32; S must be int64")));
-    Tensor* size = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({1}), &size));
-    if (small) {
-      *Output<int32_t>(ctx, 0) = static_cast<int32_t>(params);
+    TF_RETURN_IF_ERROR(GetNetwork(*call, &geometry, &params));
+    TF_RETURN_IF_ERROR(CheckParamsSize(op(), type_, params));
+    TF_RETURN_IF_ERROR(call->AllocateOutput(0, {1}));
+    if (type_ == tensorflow::DT_INT32) {
+      *Output<int32_t>(*call, 0) = static_cast<int32_t>(params);
     } else {
-      *Output<int64_t>(ctx, 0) = params;
+      *Output<int64_t>(*call, 0) = params;
     }
+    return absl::OkStatus();
   }
+
+ private:
+  tensorflow::DataType type_ = tensorflow::DT_INT32;
 };
 
 // A kernel that has the weights and biases as lists.
 class CanonicalKernel : public NetworkKernel {
  protected:
-  explicit CanonicalKernel(OpKernelConstruction* ctx) : NetworkKernel(ctx) {
-    if (!ctx->status().ok()) return;
-    const tensorflow::AttrSlice node(ctx->def());
-    counts_ = GetCanonicalCounts(
-        [&node](const char* name) { return node.Find(name); });
-  }
+  explicit CanonicalKernel(KernelNode* node)
+      : NetworkKernel(node),
+        counts_(GetCanonicalCounts(
+            [node](const char* name) { return node->FindAttr(name); })) {}
 
   // The network, whose number of weights and biases is that of the node.
-  absl::Status GetCanonicalNetwork(OpKernelContext* ctx, RnnGeometry* geometry,
+  absl::Status GetCanonicalNetwork(const OpCall& call, RnnGeometry* geometry,
                                    int64_t* params) const {
-    TF_RETURN_IF_ERROR(GetNetwork(ctx, geometry, params));
+    TF_RETURN_IF_ERROR(GetNetwork(call, geometry, params));
     return CheckCanonicalCounts(op(), *geometry, counts_);
   }
 
@@ -133,28 +107,24 @@ class CanonicalKernel : public NetworkKernel {
 template <class T, class Device>
 class CudnnRnnParamsToCanonicalOp : public CanonicalKernel {
  public:
-  explicit CudnnRnnParamsToCanonicalOp(OpKernelConstruction* ctx)
-      : CanonicalKernel(ctx), device_(ctx) {}
+  explicit CudnnRnnParamsToCanonicalOp(KernelNode* node)
+      : CanonicalKernel(node), device_(node) {}
 
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpCall* call) override {
     RnnGeometry geometry;
     int64_t params = 0;
-    OP_REQUIRES_OK(ctx, GetCanonicalNetwork(ctx, &geometry, &params));
-    OP_REQUIRES_OK(ctx, CheckParams(op(), geometry,
-                                    ctx->input(kNetworkInputs).NumElements()));
-    const T* const from = Input<T>(ctx, kNetworkInputs);
-    OP_REQUIRES_OK(
-        ctx,
-        ForEach(ParamLayout(geometry), [&](const char*, int64_t, int64_t output,
-                                           const ParamLayout::Block& block,
-                                           const std::vector<int64_t>& dims) {
-          TensorShape shape;
-          TF_RETURN_IF_ERROR(ToShape(dims, &shape));
-          Tensor* to = nullptr;
-          TF_RETURN_IF_ERROR(ctx->allocate_output(output, shape, &to));
-          return device_.Copy(ctx, from + block.offset, to->TotalBytes(),
-                              to->data());
-        }));
+    TF_RETURN_IF_ERROR(GetCanonicalNetwork(*call, &geometry, &params));
+    TF_RETURN_IF_ERROR(
+        CheckParams(op(), geometry, InputElements(*call, kNetworkInputs)));
+    const T* const from = Input<T>(*call, kNetworkInputs);
+    return ForEach(
+        ParamLayout(geometry),
+        [&](const char*, int64_t, int64_t output,
+            const ParamLayout::Block& block, const std::vector<int64_t>& dims) {
+          TF_RETURN_IF_ERROR(call->AllocateOutput(output, dims));
+          return device_.Copy(call, from + block.offset,
+                              call->output_bytes(output), call->output(output));
+        });
   }
 
  private:
@@ -164,42 +134,42 @@ class CudnnRnnParamsToCanonicalOp : public CanonicalKernel {
 template <class T, class Device>
 class CudnnRnnCanonicalToParamsOp : public CanonicalKernel {
  public:
-  explicit CudnnRnnCanonicalToParamsOp(OpKernelConstruction* ctx)
-      : CanonicalKernel(ctx), device_(ctx) {}
+  explicit CudnnRnnCanonicalToParamsOp(KernelNode* node)
+      : CanonicalKernel(node), device_(node) {}
 
-  void Compute(OpKernelContext* ctx) override {
+  absl::Status Run(OpCall* call) override {
     RnnGeometry geometry;
     int64_t params = 0;
-    OP_REQUIRES_OK(ctx, GetCanonicalNetwork(ctx, &geometry, &params));
+    TF_RETURN_IF_ERROR(GetCanonicalNetwork(*call, &geometry, &params));
     const ParamLayout layout(geometry);
     // Checks all shapes before the allocation, which a wrong size could make
     // huge.
-    OP_REQUIRES_OK(
-        ctx, ForEach(layout, [&](const char* name, int64_t index, int64_t input,
-                                 const ParamLayout::Block&,
-                                 const std::vector<int64_t>& dims) {
-          return CheckShape(ctx, name, index, kNetworkInputs + input, dims);
+    TF_RETURN_IF_ERROR(ForEach(
+        layout,
+        [&](const char* name, int64_t index, int64_t input,
+            const ParamLayout::Block&, const std::vector<int64_t>& dims) {
+          return CheckShape(*call, name, index, kNetworkInputs + input, dims);
         }));
-    Tensor* to = nullptr;
-    OP_REQUIRES_OK(ctx, ctx->allocate_output(0, TensorShape({params}), &to));
-    OP_REQUIRES_OK(ctx, ForEach(layout, [&](const char*, int64_t, int64_t input,
-                                            const ParamLayout::Block& block,
-                                            const std::vector<int64_t>&) {
-                     return device_.Copy(
-                         ctx, Input<T>(ctx, kNetworkInputs + input),
-                         block.size() * sizeof(T),
-                         static_cast<T*>(to->data()) + block.offset);
-                   }));
+    TF_RETURN_IF_ERROR(call->AllocateOutput(0, {params}));
+    T* const to = Output<T>(*call, 0);
+    return ForEach(layout, [&](const char*, int64_t, int64_t input,
+                               const ParamLayout::Block& block,
+                               const std::vector<int64_t>&) {
+      return device_.Copy(call, Input<T>(*call, kNetworkInputs + input),
+                          block.size() * sizeof(T), to + block.offset);
+    });
   }
 
  private:
-  absl::Status CheckShape(OpKernelContext* ctx, const char* name, int64_t index,
-                          int input, const std::vector<int64_t>& dims) const {
-    TensorShape expected;
-    TF_RETURN_IF_ERROR(ToShape(dims, &expected));
-    const TensorShape& given = ctx->input(input).shape();
+  absl::Status CheckShape(const OpCall& call, const char* name, int64_t index,
+                          int input,
+                          const std::vector<int64_t>& expected) const {
+    std::vector<int64_t> given(call.rank(input));
+    for (size_t d = 0; d < given.size(); ++d) given[d] = call.dim(input, d);
     if (given == expected) return absl::OkStatus();
-    return CanonicalShapeError(op(), name, index, dims, given.DebugString());
+    return CanonicalShapeError(
+        op(), name, index, expected,
+        absl::StrCat("[", absl::StrJoin(given, ","), "]"));
   }
 
   Device device_;

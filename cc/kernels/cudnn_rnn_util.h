@@ -5,25 +5,22 @@
 #define BLOCKRNN_KERNELS_CUDNN_RNN_UTIL_H_
 
 #include <cstdint>
-#include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "cc/core/rnn_geometry.h"
 #include "cc/kernels/kernel_util.h"
 #include "cc/kernels/sequence_util.h"
 #include "cc/ops/cudnn_rnn_attrs.h"
 #include "cc/ops/op_contract.h"
-#include "tensorflow/core/framework/op_kernel.h"
 
 namespace blockrnn {
 
-// The attrs of the node that a kernel is constructed for, checked.
-absl::StatusOr<CudnnRnnAttrs> CudnnRnnAttrsOf(
-    tensorflow::OpKernelConstruction* ctx);
+// The attrs of the node that a kernel is constructed for; the node fails if
+// they are invalid.
+CudnnRnnAttrs CudnnRnnAttrsOf(KernelNode* node);
 
 // The sizes of a call, which its check determines.
-struct CudnnRnnCall {
+struct CudnnRnnSizesOfCall {
   Bindings bound;
   RnnGeometry geometry;
   int64_t steps = 0;   // T
@@ -35,27 +32,25 @@ struct CudnnRnnCall {
 // TensorFlow's.
 class CudnnRnnKernel : public ContractKernel {
  protected:
-  // attrs: of the node; not ok if the node is invalid.
-  CudnnRnnKernel(tensorflow::OpKernelConstruction* ctx,
-                 const absl::StatusOr<CudnnRnnAttrs>& attrs);
-  explicit CudnnRnnKernel(tensorflow::OpKernelConstruction* ctx)
-      : CudnnRnnKernel(ctx, CudnnRnnAttrsOf(ctx)) {}
+  // attrs: of the node.
+  CudnnRnnKernel(KernelNode* node, const CudnnRnnAttrs& attrs);
+  explicit CudnnRnnKernel(KernelNode* node)
+      : CudnnRnnKernel(node, CudnnRnnAttrsOf(node)) {}
 
   const CudnnRnnAttrs& attrs() const { return attrs_; }
 
   // Checks every input but the content of reserve_space.
-  absl::Status Check(tensorflow::OpKernelContext* ctx,
-                     CudnnRnnCall* call) const;
+  absl::Status Check(const OpCall& call, CudnnRnnSizesOfCall* sizes) const;
 
   // Sets the arguments, other than pointers to inputs, that forward and
   // backward share. They live no longer than the call.
   template <class Args>
-  void Begin(const CudnnRnnCall& call, Args* args) const {
-    args->geometry = call.geometry;
-    args->steps = call.steps;
-    args->batch = call.batch;
+  void Begin(const CudnnRnnSizesOfCall& sizes, Args* args) const {
+    args->geometry = sizes.geometry;
+    args->steps = sizes.steps;
+    args->batch = sizes.batch;
     args->time_major = attrs_.time_major;
-    args->lengths = call.lengths.data();
+    args->lengths = sizes.lengths.data();
   }
 
  private:

@@ -8,7 +8,7 @@
 //     using Args = …;                                  // the engine's
 //     static constexpr const OpSpec& kRow = Row("Example");
 //     static constexpr FieldNames kNames = {…};        // names that differ
-//     explicit Example(OpKernelConstruction* ctx);     // reads attrs, if any
+//     explicit Example(KernelNode* node);              // reads attrs, if any
 //     void Complete(…) const;                          // sets the rest, if any
 //   };
 
@@ -26,7 +26,7 @@
 #include "cc/ops/op_contract.h"
 #include "cc/ops/op_table.h"
 #include "cc/ops/shape_fn.h"
-#include "tensorflow/core/framework/op_kernel.h"
+#include "tensorflow/core/platform/errors.h"
 
 namespace blockrnn {
 
@@ -34,43 +34,40 @@ struct OpMapping {
   static constexpr FieldNames kNames = {};
 
   OpMapping() = default;
-  explicit OpMapping(tensorflow::OpKernelConstruction*) {}
+  explicit OpMapping(KernelNode*) {}
 
   // Sets members other than pointers to inputs or outputs, and pointers into
   // those.
   template <class Args>
-  void Complete(tensorflow::OpKernelContext*, const Bindings&, Args*) const {}
+  void Complete(const OpCall&, const Bindings&, Args*) const {}
 };
 
 // Mapping<T> is a subclass of OpMapping.
 template <template <class T> class Mapping, class T, class Device>
 class EngineKernel : public ContractKernel {
  public:
-  explicit EngineKernel(tensorflow::OpKernelConstruction* ctx)
-      : ContractKernel(ctx), device_(ctx), mapping_(ctx) {
-    if constexpr (kKind == Kind::kRows) {
-      OP_REQUIRES_OK(ctx, GetSequenceOptions(ctx, &options_));
-    }
+  explicit EngineKernel(KernelNode* node)
+      : ContractKernel(node), device_(node), mapping_(node) {
+    if constexpr (kKind == Kind::kRows) options_ = GetSequenceOptions(node);
   }
 
-  void Compute(tensorflow::OpKernelContext* ctx) final {
+  absl::Status Run(OpCall* call) final {
     Bindings bound;
     bound[kSavedSymbol] = options_.is_training ? 1 : 0;
-    OP_REQUIRES_OK(ctx, CheckInputs(ctx, &bound));
+    TF_RETURN_IF_ERROR(CheckInputs(*call, &bound));
     Args args;
     RowLengths lengths;
-    OP_REQUIRES_OK(ctx, Begin(ctx, bound, &lengths, &args));
-    OP_REQUIRES_OK(ctx, AllocateOutputs(ctx, bound, kWanted));
+    TF_RETURN_IF_ERROR(Begin(*call, bound, &lengths, &args));
+    TF_RETURN_IF_ERROR(AllocateOutputs(call, bound, kWanted));
     // If the states have no elements, every output is empty or zero, but the
     // engine's time would grow with the steps. P is bound by a projection.
     if (bound['B'] == 0 || (bound['H'] == 0 && bound['P'] <= 0)) {
-      OP_REQUIRES_OK(ctx, ZeroOutputs(ctx, device_, 0, num_outputs()));
-      return;
+      return ZeroOutputs(call, device_, 0, call->num_outputs());
     }
-    OP_REQUIRES_OK(ctx, ZeroUnwritten(ctx, args));
-    kFields.Fill(ctx, options_.is_training, &args);
-    mapping_.Complete(ctx, bound, &args);
-    OP_REQUIRES_OK(ctx, device_.Run(ctx, args));
+    TF_RETURN_IF_ERROR(ZeroUnwritten(call, bound, args));
+    kFields.Fill(*call, options_.is_training, &args);
+    mapping_.Complete(*call, bound, &args);
+    return device_.Run(call, args);
   }
 
  private:
@@ -95,45 +92,48 @@ class EngineKernel : public ContractKernel {
       kKind == Kind::kCell || kBackward ? Wanted::kAll : Wanted::kUsed;
 
   // Checks the values of the inputs and sets the sizes.
-  absl::Status Begin(tensorflow::OpKernelContext* ctx, const Bindings& bound,
+  absl::Status Begin(const OpCall& call, const Bindings& bound,
                      RowLengths* lengths, Args* args) const {
     if constexpr (kKind == Kind::kCell) {
       args->dims = {bound['B'], bound['I'], bound['H']};
     } else if constexpr (kKind == Kind::kSteps) {
       constexpr int kSeqLenMax = InputAt(kRow, "seq_len_max");
-      return GetFirstSteps(ctx, kSeqLenMax, bound, &args->shape);
+      return GetFirstSteps(op(), call, kSeqLenMax, bound, &args->shape);
     } else {
       args->shape = SequenceShapeOf(bound, options_);
       constexpr int kLengths = InputAt(kRow, "sequence_lengths");
-      const absl::Status status =
-          lengths->Make(ctx, kLengths, args->shape.steps);
-      if (!status.ok()) return status;
+      TF_RETURN_IF_ERROR(lengths->Make(op(), call, kLengths, options_.lengths,
+                                       args->shape.steps));
       args->shape.lengths = lengths->data();
       // Whether the input is x · w_x.
       constexpr int kWX = HasInput(kRow, "w_x") ? InputAt(kRow, "w_x")
                                                 : InputAt(kRow, "w_ru_x");
-      args->shape.projected_input = ctx->input(kWX).dims() == 1;
+      args->shape.projected_input = call.rank(kWX) == 1;
       constexpr int kMask = InputAt(kRow, "mask");
-      args->mask = LeftOut(ctx, kMask) ? nullptr : Input<uint8_t>(ctx, kMask);
+      args->mask = LeftOut(call, kMask) ? nullptr : Input<uint8_t>(call, kMask);
     }
     return absl::OkStatus();
   }
 
   // Fills the outputs, or parts of them, that the engine does not write.
-  absl::Status ZeroUnwritten(tensorflow::OpKernelContext* ctx,
+  absl::Status ZeroUnwritten(OpCall* call, const Bindings& bound,
                              const Args& args) const {
     if constexpr (kKind == Kind::kSteps) {
       constexpr int kFirst = kBackward ? OutputAt(kRow, "x_grad") : 0;
-      const absl::Status status =
-          ZeroOutputs(ctx, device_, kFirst,
-                      kBackward ? kFirst + 1 : num_outputs(), args.shape.steps);
-      if (!status.ok()) return status;
+      const int end = kBackward ? kFirst + 1 : call->num_outputs();
+      // The steps behind the first seq_len_max.
+      for (int i = kFirst; i < end && args.shape.steps < bound['T']; ++i) {
+        if (call->output(i) == nullptr) continue;
+        const int64_t step = call->output_bytes(i) / bound['T'];
+        TF_RETURN_IF_ERROR(
+            ZeroOutput(call, device_, i, step * args.shape.steps));
+      }
     }
     if constexpr (HasOutput(kRow, "wci_grad")) {
       constexpr int kWci = OutputAt(kRow, "wci_grad");
       static_assert(OutputAt(kRow, "wco_grad") == kWci + 2);
       // Without use_peephole; their length need not be H then.
-      if (alternative() == 1) return ZeroOutputs(ctx, device_, kWci, kWci + 3);
+      if (alternative() == 1) return ZeroOutputs(call, device_, kWci, kWci + 3);
     }
     return absl::OkStatus();
   }

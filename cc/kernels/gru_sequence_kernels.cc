@@ -24,15 +24,14 @@ struct GruSequenceGrad : OpMapping {
 
 // The attr of the two ops with reset after.
 struct GateOrder : OpMapping {
-  explicit GateOrder(tensorflow::OpKernelConstruction* ctx) {
+  explicit GateOrder(KernelNode* node) {
     std::string order;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("gate_order", &order));
+    node->GetAttr("gate_order", &order);
     layout = order == "urc" ? kGruUrc : kGruRuc;
   }
 
   template <class Args>
-  void Complete(tensorflow::OpKernelContext*, const Bindings&,
-                Args* args) const {
+  void Complete(const OpCall&, const Bindings&, Args* args) const {
     args->layout = layout;
   }
 

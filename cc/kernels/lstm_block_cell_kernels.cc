@@ -12,8 +12,7 @@ struct LstmBlockCell : LstmMapping {
   using Args = LstmCellForwardArgs<T>;
   static constexpr const OpSpec& kRow = Row("LSTMBlockCell");
 
-  void Complete(tensorflow::OpKernelContext*, const Bindings&,
-                Args* args) const {
+  void Complete(const OpCall&, const Bindings&, Args* args) const {
     args->options = options;
   }
 };
@@ -25,8 +24,7 @@ struct LstmBlockCellGrad : LstmMapping {
   static constexpr const OpSpec& kRow = Row("LSTMBlockCellGrad");
   static constexpr FieldNames kNames = {"", "x h_prev w b"};
 
-  void Complete(tensorflow::OpKernelContext*, const Bindings&,
-                Args* args) const {
+  void Complete(const OpCall&, const Bindings&, Args* args) const {
     args->use_peephole = options.use_peephole;
   }
 };

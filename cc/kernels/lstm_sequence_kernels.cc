@@ -22,8 +22,8 @@ bool SplitPeepholes(int64_t units, Weights* wci, Weights** wcf, Weights** wco) {
 }
 
 // P, or 0 if w_p is left out, which means no projection to an engine.
-int64_t ProjectionSize(tensorflow::OpKernelContext* ctx, int w_p) {
-  return ctx->input(w_p).dims() == 1 ? 0 : ctx->input(w_p).dim_size(0);
+int64_t ProjectionSize(const OpCall& call, int w_p) {
+  return call.rank(w_p) == 1 ? 0 : call.dim(w_p, 0);
 }
 
 }  // namespace
@@ -36,13 +36,12 @@ struct LstmSequence : LstmMapping {
   static constexpr int kWP = InputAt(kRow, "w_p");
   static constexpr FieldNames kNames = {"wci=peepholes", ""};
 
-  void Complete(tensorflow::OpKernelContext* ctx, const Bindings& bound,
-                Args* args) const {
+  void Complete(const OpCall& call, const Bindings& bound, Args* args) const {
     args->layout = kLstmIfco;
     args->options = options;
     args->options.use_peephole =
         SplitPeepholes(bound['H'], args->wci, &args->wcf, &args->wco);
-    args->proj = ProjectionSize(ctx, kWP);
+    args->proj = ProjectionSize(call, kWP);
   }
 };
 
@@ -55,8 +54,7 @@ struct LstmSequenceGrad : OpMapping {
   static constexpr FieldNames kNames = {"wci=peepholes wci_grad=peepholes_grad",
                                         ""};
 
-  void Complete(tensorflow::OpKernelContext* ctx, const Bindings& bound,
-                Args* args) const {
+  void Complete(const OpCall& call, const Bindings& bound, Args* args) const {
     args->layout = kLstmIfco;
     args->use_peephole =
         SplitPeepholes(bound['H'], args->wci, &args->wcf, &args->wco);
@@ -64,7 +62,7 @@ struct LstmSequenceGrad : OpMapping {
       SplitPeepholes(bound['H'], args->wci_grad, &args->wcf_grad,
                      &args->wco_grad);
     }
-    args->proj = ProjectionSize(ctx, kWP);
+    args->proj = ProjectionSize(call, kWP);
   }
 };
 

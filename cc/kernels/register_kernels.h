@@ -4,11 +4,12 @@
 #ifndef BLOCKRNN_KERNELS_REGISTER_KERNELS_H_
 #define BLOCKRNN_KERNELS_REGISTER_KERNELS_H_
 
-#include <cstdlib>
 #include <string>
 #include <string_view>
 
 #include "cc/kernels/cpu_host.h"
+#include "cc/kernels/kernel.h"
+#include "cc/kernels/tensorflow_call.h"
 #include "cc/ops/op_spec.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -19,9 +20,10 @@
 
 namespace blockrnn {
 
-// Registers one kernel class for one type on one device. This is what
-// REGISTER_KERNEL_BUILDER expands to; as a macro it cannot loop over types.
-template <class Kernel, class T>
+// Registers one kernel class for one type on one device with TensorFlow's
+// executor. This is what REGISTER_KERNEL_BUILDER expands to; as a macro it
+// cannot loop over types.
+template <class AnyKernel, class T>
 void RegisterKernel(const OpSpec& row, const std::string& op,
                     const char* device) {
   tensorflow::KernelDefBuilder builder(op.c_str());
@@ -36,7 +38,7 @@ void RegisterKernel(const OpSpec& row, const std::string& op,
   tensorflow::kernel_factory::OpKernelRegistrar(
       builder.Build(), op,
       [](tensorflow::OpKernelConstruction* ctx) -> tensorflow::OpKernel* {
-        return new Kernel(ctx);
+        return new TensorFlowKernel(ctx, &MakeKernel<AnyKernel>);
       });
 }
 
@@ -49,29 +51,27 @@ void ForEachType(const Body& body) {
   body(double());
 }
 
-// Whether to register the kernels that TensorFlow's own ops lack. The same
-// switch controls gradients in tf_blockrnn/__init__.py.
-inline bool ExtendsTensorFlow() {
-  const char* const set = std::getenv("TF_BLOCKRNN_EXTEND_TF");
-  return set == nullptr || std::string(set) != "0";
-}
-
-// Kernel<T, Device> is constructed from an OpKernelConstruction, and a Device
-// does its work. It is registered under our name for all devices of this build
-// and, if the row requires it, under TensorFlow's name for the CPU.
-template <template <class T, class Device> class Kernel>
+// Any<T, Device> is a Kernel, constructed from a KernelNode; a Device does its
+// work. It is registered under our name for all devices of this build and, if
+// the row requires it, under TensorFlow's name for the CPU.
+template <template <class T, class Device> class Any>
 bool RegisterKernels(const OpSpec& row) {
   const std::string op = std::string(kNamespace) + row.name;
   ForEachType([&](auto element) {
     using T = decltype(element);
-    using CpuKernel = Kernel<T, CpuDevice<T>>;
+    constexpr tensorflow::DataType kType = tensorflow::DataTypeToEnum<T>::value;
+    using CpuKernel = Any<T, CpuDevice<T>>;
+    AddKernelFactory(row.name, kType, tensorflow::DEVICE_CPU,
+                     &MakeKernel<CpuKernel>);
     RegisterKernel<CpuKernel, T>(row, op, tensorflow::DEVICE_CPU);
     if ((row.flags & kServesTensorFlow) != 0 && ExtendsTensorFlow()) {
       RegisterKernel<CpuKernel, T>(row, row.name, tensorflow::DEVICE_CPU);
     }
 #if BLOCKRNN_CUDA
-    RegisterKernel<Kernel<T, CudaDevice<T>>, T>(row, op,
-                                                tensorflow::DEVICE_GPU);
+    using GpuKernel = Any<T, CudaDevice<T>>;
+    AddKernelFactory(row.name, kType, tensorflow::DEVICE_GPU,
+                     &MakeKernel<GpuKernel>);
+    RegisterKernel<GpuKernel, T>(row, op, tensorflow::DEVICE_GPU);
 #endif
   });
   return true;

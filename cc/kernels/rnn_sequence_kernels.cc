@@ -8,15 +8,14 @@
 namespace blockrnn {
 
 struct Activation : OpMapping {
-  explicit Activation(tensorflow::OpKernelConstruction* ctx) {
+  explicit Activation(KernelNode* node) {
     std::string activation;
-    OP_REQUIRES_OK(ctx, ctx->GetAttr("activation", &activation));
+    node->GetAttr("activation", &activation);
     relu = activation == "relu";
   }
 
   template <class Args>
-  void Complete(tensorflow::OpKernelContext*, const Bindings&,
-                Args* args) const {
+  void Complete(const OpCall&, const Bindings&, Args* args) const {
     args->relu = relu;
   }
 

@@ -5,18 +5,20 @@
 #define BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
 
 #include <cstdint>
+#include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/kernel_util.h"
+#include "cc/kernels/kernel.h"
+#include "cc/kernels/op_call.h"
 #include "cc/ops/op_contract.h"
-#include "tensorflow/core/framework/op_kernel.h"
-#include "tensorflow/core/framework/tensor.h"
+#include "tensorflow/core/framework/types.h"
 
 namespace blockrnn {
 
 // The first seq_len_max steps of a time-major sequence. index: of that input.
-absl::Status GetFirstSteps(tensorflow::OpKernelContext* ctx, int index,
+absl::Status GetFirstSteps(const std::string& op, const OpCall& call, int index,
                            const Bindings& bound, SequenceShape* shape);
 
 // The attrs of our own ops, such as LSTMSequence.
@@ -24,10 +26,10 @@ struct SequenceOptions {
   bool time_major = true;
   bool go_backwards = false;
   bool is_training = true;  // of forward ops that save gates
+  tensorflow::DataType lengths = tensorflow::DT_INT32;  // of sequence_lengths
 };
 
-absl::Status GetSequenceOptions(tensorflow::OpKernelConstruction* ctx,
-                                SequenceOptions* options);
+SequenceOptions GetSequenceOptions(KernelNode* node);
 
 inline SequenceShape SequenceShapeOf(const Bindings& bound,
                                      const SequenceOptions& options) {
@@ -40,15 +42,15 @@ class RowLengths {
  public:
   // Refuses lengths outside 0..T. lengths: the index of that input, which has a
   // length for each row or is empty, and is in host memory.
-  absl::Status Make(tensorflow::OpKernelContext* ctx, int lengths,
-                    int64_t steps);
+  absl::Status Make(const std::string& op, const OpCall& call, int lengths,
+                    tensorflow::DataType type, int64_t steps);
 
   // In host memory; nullptr if all rows have all steps.
   const int64_t* data() const { return data_; }
 
  private:
   const int64_t* data_ = nullptr;
-  tensorflow::Tensor made_;
+  std::unique_ptr<int64_t[]> made_;
 };
 
 }  // namespace blockrnn

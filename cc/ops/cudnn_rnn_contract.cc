@@ -1,8 +1,11 @@
 #include "cc/ops/cudnn_rnn_contract.h"
 
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "cc/core/checked_int.h"
+#include "cc/core/reserve_space.h"
 
 namespace blockrnn {
 namespace {
@@ -58,6 +61,31 @@ absl::Status CheckCudnnRnnSizes(const std::string& op,
         attrs.projected() ? "c" : "h", " must be the same, got ", sizes->input,
         " and ", sizes->units));
   }
+  return absl::OkStatus();
+}
+
+absl::Status LargestReserveElements(const std::string& op,
+                                    const CudnnRnnAttrs& attrs,
+                                    const InputShapes& shapes,
+                                    int64_t element_size, int64_t* elements) {
+  Bindings bound = CudnnRnnBindings(attrs);
+  absl::Status status = CudnnRnnContract(op, attrs)->Check(
+      shapes, attrs.time_major ? 0 : 1, &bound);
+  CudnnRnnSizes sizes;
+  if (status.ok()) status = CheckCudnnRnnSizes(op, attrs, bound, &sizes);
+  if (!status.ok()) return status;
+  const std::optional<int64_t> rows =
+      (CheckedInt(bound['T']) * bound['B']).value();
+  const std::optional<int64_t> bytes =
+      rows.has_value() ? ReserveLayout::Bytes(CudnnRnnGeometry(attrs, sizes),
+                                              bound['T'], bound['B'], *rows,
+                                              element_size, attrs.dropout > 0)
+                       : std::nullopt;
+  if (!bytes.has_value()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(op, ": the size of reserve_space overflows int64"));
+  }
+  *elements = *bytes / element_size;
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #ifndef BLOCKRNN_OPS_CUDNN_RNN_CONTRACT_H_
 #define BLOCKRNN_OPS_CUDNN_RNN_CONTRACT_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -28,6 +29,12 @@ Bindings CudnnRnnBindings(const CudnnRnnAttrs& attrs);
 absl::Status CheckCudnnRnnSizes(const std::string& op,
                                 const CudnnRnnAttrs& attrs,
                                 const Bindings& bound, CudnnRnnSizes* sizes);
+
+// The elements of reserve_space if all rows have all steps.
+absl::Status LargestReserveElements(const std::string& op,
+                                    const CudnnRnnAttrs& attrs,
+                                    const InputShapes& shapes,
+                                    int64_t element_size, int64_t* elements);
 
 }  // namespace blockrnn
 

@@ -1,5 +1,6 @@
 #include "cc/ops/cudnn_rnn_params.h"
 
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +49,34 @@ absl::Status CheckNetworkSizes(const std::string& op,
                      " with input_mode skip_input, got ", sizes.input));
   }
   return absl::OkStatus();
+}
+
+absl::Status GetNetwork(const std::string& op, const CudnnRnnAttrs& attrs,
+                        const NetworkInputs& inputs, RnnGeometry* geometry,
+                        int64_t* params) {
+  for (int i = 0; i < kNetworkInputs; ++i) {
+    const absl::Status status = CheckNetworkInput(op, i, inputs[i]);
+    if (!status.ok()) return status;
+  }
+  CudnnRnnSizes sizes;
+  sizes.layers = inputs[kNumLayers];
+  sizes.units = inputs[kNumUnits];
+  sizes.input = inputs[kInputSize];
+  const absl::Status status = CheckNetworkSizes(op, attrs, sizes);
+  if (!status.ok()) return status;
+  *geometry = CudnnRnnGeometry(attrs, sizes);
+  return CountParams(op, *geometry, params);
+}
+
+absl::Status CheckParamsSize(const std::string& op, tensorflow::DataType type,
+                             int64_t params) {
+  if (type != tensorflow::DT_INT32 ||
+      params <= std::numeric_limits<int32_t>::max()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat(op, ": params_size is ", params,
+                   ", which is too large for int32; S must be int64"));
 }
 
 CanonicalCounts GetCanonicalCounts(FindAttr find) {

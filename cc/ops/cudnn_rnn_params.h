@@ -5,6 +5,7 @@
 #ifndef BLOCKRNN_OPS_CUDNN_RNN_PARAMS_H_
 #define BLOCKRNN_OPS_CUDNN_RNN_PARAMS_H_
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "cc/core/param_layout.h"
 #include "cc/ops/cudnn_rnn_attrs.h"
 #include "cc/ops/op_table.h"
+#include "tensorflow/core/framework/types.pb.h"
 
 namespace blockrnn {
 
@@ -36,6 +38,19 @@ absl::Status CheckNetworkInput(const std::string& op, int input, int64_t value);
 absl::Status CheckNetworkSizes(const std::string& op,
                                const CudnnRnnAttrs& attrs,
                                const CudnnRnnSizes& sizes);
+
+// The first inputs, in their order.
+using NetworkInputs = std::array<int64_t, kNetworkInputs>;
+
+// The network that they describe and the number of elements of its params, or
+// the reason why there is none.
+absl::Status GetNetwork(const std::string& op, const CudnnRnnAttrs& attrs,
+                        const NetworkInputs& inputs, RnnGeometry* geometry,
+                        int64_t* params);
+
+// Refuses a params_size that its type, int32 or int64, can't hold.
+absl::Status CheckParamsSize(const std::string& op, tensorflow::DataType type,
+                             int64_t params);
 
 // The numbers of weights and biases of a node, and the attrs that give them.
 struct CanonicalCounts {

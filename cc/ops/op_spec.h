@@ -14,6 +14,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -58,6 +59,13 @@ struct OpSpec {
 };
 
 inline constexpr char kNamespace[] = "BlockRNN>";
+
+// Whether to register the kernels that TensorFlow's own ops lack. The same
+// switch controls gradients in tf_blockrnn/__init__.py.
+inline bool ExtendsTensorFlow() {
+  const char* const set = std::getenv("TF_BLOCKRNN_EXTEND_TF");
+  return set == nullptr || std::string(set) != "0";
+}
 
 // ------------------------------------------------------- reading a row's text
 

@@ -20,6 +20,8 @@ print(json.dumps({
 }))
 """
 
+_XLA_LIBRARY = "libtensorflow_cc.so.2"
+
 _BUILD = """
 package(default_visibility = ["//visibility:public"])
 
@@ -37,6 +39,17 @@ cc_library(
     includes = ["include"],
     linkopts = {link_flags},
 )
+
+# XLA, which is in another library of the wheel; its headers include two libraries that the wheel has the headers of.
+cc_library(
+    name = "xla",
+    includes = [
+        "include/external/farmhash_archive/src",
+        "include/external/highwayhash",
+    ],
+    linkopts = {xla_link_flags},
+    deps = [":tensorflow"],
+)
 """
 
 _FACTS = """
@@ -44,6 +57,7 @@ _FACTS = """
 TENSORFLOW_VERSION = {version}
 TENSORFLOW_COMPILER = {compiler}
 TENSORFLOW_COMPILE_FLAGS = {compile_flags}
+TENSORFLOW_HAS_XLA = {has_xla}
 """
 
 def _tensorflow_configure_impl(repository_ctx):
@@ -60,11 +74,16 @@ def _tensorflow_configure_impl(repository_ctx):
     repository_ctx.symlink(facts["include"], "include")
     for folder in ["Eigen", "unsupported"]:
         repository_ctx.symlink(facts["include"] + "/" + folder, "eigen/" + folder)
-    repository_ctx.file("BUILD", _BUILD.format(link_flags = repr(facts["link_flags"])))
+    has_xla = repository_ctx.path(facts["lib"] + "/" + _XLA_LIBRARY).exists
+    repository_ctx.file("BUILD", _BUILD.format(
+        link_flags = repr(facts["link_flags"]),
+        xla_link_flags = repr(["-L" + facts["lib"], "-l:" + _XLA_LIBRARY]),
+    ))
     repository_ctx.file("facts.bzl", _FACTS.format(
         version = repr(facts["version"]),
         compiler = repr(facts["compiler"]),
         compile_flags = repr(facts["compile_flags"]),
+        has_xla = repr(has_xla),
     ))
 
 tensorflow_configure = repository_rule(

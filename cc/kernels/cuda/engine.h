@@ -1,7 +1,7 @@
 // Declares the interface of the CUDA engine. Includes neither TensorFlow nor
 // CUDA, so that any host compiler can read it and the engine can be built
-// without TensorFlow. All work is queued on the caller's stream; nothing waits
-// for the device.
+// without TensorFlow. All work is queued on the caller's stream; nothing but
+// CopyToHost waits for the device.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_ENGINE_H_
 #define BLOCKRNN_KERNELS_CUDA_ENGINE_H_
@@ -111,6 +111,10 @@ Error FillZero(void* device, std::size_t bytes, const HostInterface& host);
 // Copies `bytes` bytes within device memory.
 Error Copy(const void* from, std::size_t bytes, void* to,
            const HostInterface& host);
+// Copies `bytes` bytes to host memory: the only function that waits for the
+// stream.
+Error CopyToHost(const void* from, std::size_t bytes, void* to,
+                 const HostInterface& host);
 
 // The Error when HostInterface::allocate returns nullptr.
 inline constexpr char kOutOfMemory[] = "out of device memory";

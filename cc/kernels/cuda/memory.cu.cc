@@ -22,4 +22,13 @@ Error Copy(const void* from, std::size_t bytes, void* to,
                                  static_cast<cudaStream_t>(host.stream)));
 }
 
+Error CopyToHost(const void* from, std::size_t bytes, void* to,
+                 const HostInterface& host) {
+  if (bytes == 0) return nullptr;
+  const auto stream = static_cast<cudaStream_t>(host.stream);
+  const Error error =
+      ToError(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream));
+  return error != nullptr ? error : ToError(cudaStreamSynchronize(stream));
+}
+
 }  // namespace blockrnn::cuda

@@ -1,0 +1,191 @@
+#include "cc/xla/ffi_call.h"
+
+#include <algorithm>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "tensorflow/core/framework/allocator.h"
+#include "tensorflow/core/platform/errors.h"
+#include "tensorflow/core/util/work_sharder.h"
+#if BLOCKRNN_CUDA
+#include "cc/kernels/cuda/engine.h"
+#endif
+
+namespace blockrnn {
+namespace {
+
+// The arguments of a function of the interface, whose structs all begin alike.
+template <class Args>
+Args FfiArgs(std::size_t size) {
+  Args args = {};
+  args.struct_size = size;
+  return args;
+}
+
+#define BLOCKRNN_FFI_ARGS(name) FfiArgs<name>(name##_STRUCT_SIZE)
+
+int64_t Elements(const XLA_FFI_Buffer& buffer) {
+  int64_t elements = 1;
+  for (int64_t d = 0; d < buffer.rank; ++d) elements *= buffer.dims[d];
+  return elements;
+}
+
+// Of the types that arguments and results of our ops have.
+int64_t BytesOf(XLA_FFI_DataType type) {
+  switch (type) {
+    case XLA_FFI_DataType_F64:
+    case XLA_FFI_DataType_S64:
+      return 8;
+    case XLA_FFI_DataType_F32:
+    case XLA_FFI_DataType_S32:
+      return 4;
+    case XLA_FFI_DataType_F16:
+    case XLA_FFI_DataType_BF16:
+      return 2;
+    default:
+      return 1;  // bool, int8
+  }
+}
+
+}  // namespace
+
+absl::Status ToStatus(const XLA_FFI_Api* api, XLA_FFI_Error* error) {
+  if (error == nullptr) return absl::OkStatus();
+  auto get = BLOCKRNN_FFI_ARGS(XLA_FFI_Error_GetMessage_Args);
+  get.error = error;
+  api->XLA_FFI_Error_GetMessage(&get);
+  absl::Status status = absl::InternalError(get.message);
+  auto destroy = BLOCKRNN_FFI_ARGS(XLA_FFI_Error_Destroy_Args);
+  destroy.error = error;
+  api->XLA_FFI_Error_Destroy(&destroy);
+  return status;
+}
+
+XLA_FFI_Error* ToError(const XLA_FFI_Api* api, const absl::Status& status) {
+  if (status.ok()) return nullptr;
+  const std::string message(status.message());
+  auto create = BLOCKRNN_FFI_ARGS(XLA_FFI_Error_Create_Args);
+  create.message = message.c_str();
+  // The interface has the codes of absl::Status.
+  create.errc = static_cast<XLA_FFI_Error_Code>(status.code());
+  return api->XLA_FFI_Error_Create(&create);
+}
+
+absl::Status FfiCall::AllocateOutput(int index,
+                                     absl::Span<const int64_t> dims) {
+  const XLA_FFI_Buffer& result = Result(index);
+  const auto given = absl::MakeConstSpan(result.dims, result.rank);
+  if (given == dims) return absl::OkStatus();
+  if (given.size() == 1 && dims.size() == 1 && given[0] > dims[0]) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(
+      absl::StrCat("output ", index, " has shape [", absl::StrJoin(given, ", "),
+                   "] in the compiled program, but [",
+                   absl::StrJoin(dims, ", "), "] in this call"));
+}
+
+int64_t FfiCall::output_bytes(int index) const {
+  return Elements(Result(index)) * BytesOf(Result(index).dtype);
+}
+
+CpuFfiCall::~CpuFfiCall() {
+  for (void* scratch : scratch_) {
+    tensorflow::cpu_allocator()->DeallocateRaw(scratch);
+  }
+}
+
+int CpuFfiCall::num_threads() const {
+  int64_t threads = 1;
+  auto args = BLOCKRNN_FFI_ARGS(XLA_FFI_ThreadPool_NumThreads_Args);
+  args.ctx = context();
+  args.num_threads = &threads;
+  // There may be no pool.
+  const absl::Status status =
+      ToStatus(api(), api()->XLA_FFI_ThreadPool_NumThreads(&args));
+  if (!status.ok()) return 1;
+  return static_cast<int>(std::clamp<int64_t>(
+      threads, 1, std::max(1, tensorflow::GetPerThreadMaxParallelism())));
+}
+
+void CpuFfiCall::Schedule(void (*run)(void* arg), void* arg) {
+  auto args = BLOCKRNN_FFI_ARGS(XLA_FFI_ThreadPool_Schedule_Args);
+  args.ctx = context();
+  args.task = run;
+  args.data = arg;
+  const absl::Status status =
+      ToStatus(api(), api()->XLA_FFI_ThreadPool_Schedule(&args));
+  if (!status.ok()) run(arg);
+}
+
+absl::Status CpuFfiCall::AllocateScratch(std::size_t bytes, void** scratch) {
+  // 0 bytes have no address, which would count as a failure.
+  *scratch = tensorflow::cpu_allocator()->AllocateRaw(
+      tensorflow::Allocator::kAllocatorAlignment,
+      std::max<std::size_t>(1, bytes));
+  if (*scratch == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat("scratch of ", bytes));
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  scratch_.push_back(*scratch);
+  return absl::OkStatus();
+}
+
+#if BLOCKRNN_CUDA
+
+CudaFfiCall::~CudaFfiCall() {
+  for (const Scratch& scratch : scratch_) {
+    auto args = BLOCKRNN_FFI_ARGS(XLA_FFI_DeviceMemory_Free_Args);
+    args.ctx = context();
+    args.size = scratch.bytes;
+    args.data = scratch.data;
+    // XLA reuses the memory only for later work on the same stream.
+    ToStatus(api(), api()->XLA_FFI_DeviceMemory_Free(&args)).IgnoreError();
+  }
+}
+
+absl::Status CudaFfiCall::Begin() {
+  auto get = BLOCKRNN_FFI_ARGS(XLA_FFI_Stream_Get_Args);
+  get.ctx = context();
+  TF_RETURN_IF_ERROR(ToStatus(api(), api()->XLA_FFI_Stream_Get(&get)));
+  stream_ = get.stream;
+  cuda::HostInterface host;
+  host.stream = stream_;
+  for (int index : host_inputs_) {
+    const XLA_FFI_Buffer& on_device = Argument(index);
+    copies_.push_back({index, std::vector<char>(Elements(on_device) *
+                                                BytesOf(on_device.dtype))});
+    std::vector<char>& bytes = copies_.back().bytes;
+    const cuda::Error error =
+        cuda::CopyToHost(on_device.data, bytes.size(), bytes.data(), host);
+    if (error != nullptr) return absl::InternalError(error);
+  }
+  return absl::OkStatus();
+}
+
+const void* CudaFfiCall::input(int index) const {
+  for (const HostCopy& copy : copies_) {
+    if (copy.index == index) return copy.bytes.data();
+  }
+  return FfiCall::input(index);
+}
+
+absl::Status CudaFfiCall::AllocateScratch(std::size_t bytes, void** scratch) {
+  auto args = BLOCKRNN_FFI_ARGS(XLA_FFI_DeviceMemory_Allocate_Args);
+  args.ctx = context();
+  args.size = std::max<std::size_t>(1, bytes);
+  args.alignment = 256;
+  TF_RETURN_IF_ERROR(
+      ToStatus(api(), api()->XLA_FFI_DeviceMemory_Allocate(&args)));
+  if (args.data == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrCat("scratch of ", bytes));
+  }
+  scratch_.push_back({args.data, args.size});
+  *scratch = args.data;
+  return absl::OkStatus();
+}
+
+#endif
+
+}  // namespace blockrnn
