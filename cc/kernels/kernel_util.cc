@@ -9,11 +9,12 @@
 namespace blockrnn {
 namespace {
 
-using Dims = absl::InlinedVector<int64_t, 4>;
+using OutputShape = absl::InlinedVector<int64_t, 4>;
 
 absl::Status OutputDims(const OpContract& contract,
                         const ArgumentPattern& output, int alternative,
-                        const Bindings& bound, const OpCall& call, Dims* dims) {
+                        const Bindings& bound, const OpCall& call,
+                        OutputShape* dims) {
   const ShapePattern& pattern = output.shape(alternative);
   if (pattern.same_as >= 0) {
     for (int d = 0; d < call.rank(pattern.same_as); ++d) {
@@ -51,7 +52,7 @@ absl::Status ContractKernel::AllocateOutputs(OpCall* call,
   for (int i = 0; i < call->num_outputs(); ++i) {
     if (wanted == Wanted::kUsed && !call->output_required(i)) continue;
     const ArgumentPattern& output = contract_->outputs()[i];
-    Dims dims;
+    OutputShape dims;
     TF_RETURN_IF_ERROR(
         OutputDims(*contract_, output, alternative_, bound, *call, &dims));
     const absl::Status status = call->AllocateOutput(i, dims);

@@ -18,7 +18,14 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What every kernel needs.
-SHARED = ("cpu_engine_loader.cc", "cpu_host.cc", "kernel_util.cc", "sequence_util.cc")
+SHARED = (
+    "cpu_engine_loader.cc",
+    "cpu_host.cc",
+    "kernel.cc",
+    "kernel_util.cc",
+    "sequence_util.cc",
+    "tensorflow_call.cc",
+)
 
 
 @pytest.fixture(scope="module")

@@ -48,6 +48,15 @@ INCLUDE_RULES = {
         r"cc/kernels/(cpu|cuda)/engine\.h",
         r"cc/kernels/cuda/blas/cublas\.h",
     ],
+    "cc/xla/": [
+        STANDARD,
+        TENSORFLOW,
+        r"cc/core/.*",
+        r"cc/ops/.*",
+        r"cc/kernels/[^/]*",
+        r"cc/kernels/cuda/engine\.h",
+        r"cc/xla/.*",
+    ],
 }
 
 
@@ -83,6 +92,7 @@ def test_includes(path):
         ("cc/kernels/cuda/a.cu.cc", '"cc/kernels/cpu/gemm/simd.h"'),
         ("cc/kernels/a.cc", '"cc/kernels/cpu/gemm/simd.h"'),
         ("cc/ops/a.cc", '"cc/kernels/kernel_util.h"'),
+        ("cc/kernels/a.cc", '"cc/xla/ffi_call.h"'),
     ],
 )
 def test_include_rules_see_a_wrong_arrow(path, include):
@@ -124,6 +134,10 @@ def test_ops_library_exports_its_own_names_only():
     assert all(name.startswith("blockrnn_") for name in names)
 
 
+def test_xla_library_exports_nothing():
+    assert defined_symbols(PACKAGE / "libblockrnn_xla.so") == set()
+
+
 @pytest.mark.parametrize("library", sorted(PACKAGE.glob("*.so")), ids=lambda path: path.name)
 def test_libraries_need_no_gpu_library(library):
     needed = re.findall(r"NEEDED\s+(\S+)", objdump("-p", library))
@@ -131,6 +145,8 @@ def test_libraries_need_no_gpu_library(library):
     allowed = r"(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s|ld-linux.*)\.so.*"
     if "ops" in library.name:
         allowed += r"|libtensorflow_framework\.so.*"
+    if "xla" in library.name:
+        allowed += r"|libtensorflow_(framework|cc)\.so.*|libblockrnn_ops\.so"
     assert [name for name in needed if not re.fullmatch(allowed, name)] == []
 
 
@@ -179,6 +195,28 @@ def test_missing_libraries_say_how_to_build_them(package_copy, missing):
     assert f"make build PYTHON={sys.executable}" in message
 
 
+@pytest.mark.parametrize("broken", [None, b"no library"], ids=["missing", "broken"])
+def test_the_ops_work_without_the_xla_library(package_copy, broken):
+    library = package_copy / "libblockrnn_xla.so"
+    library.unlink()
+    if broken is not None:
+        library.write_bytes(broken)
+    code = (
+        "import tensorflow as tf, tf_blockrnn\n"
+        "x = tf.ones([1, 2])\n"
+        "def call(x):\n"
+        "  return tf_blockrnn.raw_ops.GRUBlockCell(x=x, h_prev=x, w_ru=tf.ones([4, 4]), "
+        "w_c=tf.ones([4, 2]), b_ru=tf.ones([4]), b_c=tf.ones([2]))\n"
+        "call(x)\n"
+        "print(tf_blockrnn.build_info()['xla'])\n"
+        "try:\n  tf.function(call, jit_compile=True)(x)\n"
+        "except tf.errors.InvalidArgumentError as error:\n  print('refused', error.message)\n"
+    )
+    output = assert_ok(run_python(["-c", code], cwd=package_copy.parent), "without XLA")
+    assert "libblockrnn_xla.so" in output or "no library for XLA" in output
+    assert "refused" in output
+
+
 def test_broken_library_says_how_to_build_it(package_copy):
     (package_copy / "libblockrnn_ops.so").write_bytes(b"no library")
     assert f"make build PYTHON={sys.executable}" in import_error(package_copy)
@@ -189,6 +227,7 @@ def test_build_info(tfb, tf):
     assert info["version"] == tfb.__version__
     assert info["tensorflow"].split(".")[:2] == tf.__version__.split(".")[:2]
     assert info["compiler"]
+    assert info["xla"] == ""
     assert info["cpu_isa"] in info["cpu_isas_available"]
     assert set(info["cpu_isas_available"]) <= {
         path.stem.removeprefix("libblockrnn_cpu_") for path in ENGINES

@@ -129,6 +129,7 @@ def main(arguments: list[str]) -> int:
             ("compiler", info["compiler"]),
             ("instruction set", isa or "none: no CPU engine can be opened"),
             ("available", ", ".join(info["cpu_isas_available"])),
+            ("XLA", f"cannot compile the ops: {info['xla']}" if info["xla"] else "ok"),
             *_cuda(info["cuda"], info["gpu"]),
         ]
     )
