@@ -93,7 +93,7 @@ def supports_jit(is_fused: Callable[[Any], bool]) -> property:
         value = vars(layer)["supports_jit"]
         if not is_fused(layer):
             return value
-        by_cudnn = getattr(layer, "use_cudnn", False) and tf.config.get_visible_devices("GPU")
+        by_cudnn = bool(getattr(layer, "use_cudnn", False) and tf.config.get_visible_devices("GPU"))
         # Keras' setattr reads an attribute first, and does not set what `is` there already.
         return np.bool_((value or by_cudnn) and not _loader.missing_xla())
 
