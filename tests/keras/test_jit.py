@@ -118,11 +118,16 @@ at = sys.argv[1]
 x = tf.constant(np.load(at + "/x.npy"))
 model = keras.saving.load_model(at + "/model.keras")
 assert model.jit_compile is True
+exported, saved, compiled = (
+    tf.saved_model.load(at + "/" + folder) for folder in ("exported", "saved", "compiled")
+)
+(function,) = compiled.call.concrete_functions
+assert function.function_def.attr["_XlaMustCompile"].b
 found = {
     "loaded": model.predict_on_batch(x),
-    "exported": tf.saved_model.load(at + "/exported").serve(x),
-    "saved": tf.saved_model.load(at + "/saved").signatures["serving_default"](x)["output_0"],
-    "compiled": tf.saved_model.load(at + "/compiled").call(x),
+    "exported": exported.serve(x),
+    "saved": saved.signatures["serving_default"](x)["output_0"],
+    "compiled": compiled.call(x),
 }
 loss = model.train_on_batch(x, np.ones([len(x), 1]))
 np.savez(at + "/found.npz", loss=loss, **found)
@@ -169,6 +174,18 @@ def test_a_false_of_others_counts_and_that_for_cudnn_does_not(tf, tfb, monkeypat
         assert [bool(layer.supports_jit) for layer in layers] == [True, False, True]
         monkeypatch.setattr(tfb._loader, "missing_cuda", lambda: "no nvcc")
         assert not any(layer.supports_jit for layer in layers)
+
+
+def test_unfuse_model_switches_xla_off_for_cudnn(tf, tfb, monkeypatch):
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])
+    monkeypatch.setattr(tfb._loader, "missing_cuda", lambda: "")
+    model = _small(make_ours("GRU"))
+    model.layers[0].supports_jit = False
+    model.compile("sgd", "mse", jit_compile=True)
+    assert model.jit_compile is True
+    with pytest.warns(UserWarning, match="goes on with jit_compile=False: XLA cannot compile gru"):
+        tfb.unfuse_model(model)
+    assert model.jit_compile is False
 
 
 # ---- where XLA cannot compile the ops
