@@ -34,5 +34,6 @@ print(pathlib.Path(importlib.util.find_spec('tensorflow').origin).parent / 'incl
 # are nvcc's, nor tests/cpp, which would take it more than a minute; clang-format sees both.
 find cc -name '*.cc' -not -name '*.cu.cc' -print0 | sort -z |
   xargs -0 -n 1 -P "$(nproc)" sh -c '
-    clang-tidy --quiet "$2" -- -std=c++17 -O1 -march=x86-64-v3 -iquote . -isystem "$1" -DEIGEN_MAX_ALIGN_BYTES=64 \
+    clang-tidy --quiet "$2" -- -std=c++17 -O1 -march=x86-64-v3 -iquote . -isystem "$1" \
+      -isystem "$1/external/highwayhash" -isystem "$1/external/farmhash_archive/src" -DEIGEN_MAX_ALIGN_BYTES=64 \
       -DNDEBUG "-DBLOCKRNN_ISA=\"x86-64-v3\"" || exit 255' sh "${include}"

@@ -17,23 +17,13 @@
 #include "cc/ops/op_table.h"
 #include "cc/ops/shape_fn.h"
 #include "cc/xla/ffi_handlers.h"
-#include "tensorflow/compiler/tf2xla/type_util.h"
-#include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
-#include "tensorflow/compiler/tf2xla/xla_op_registry.h"
+#include "cc/xla/xla_headers.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/logging.h"
-#include "tensorflow/core/public/version.h"
-#include "xla/hlo/builder/xla_builder.h"
-#include "xla/shape_util.h"
-
-// As in xla/ffi/ffi_api.h, which includes headers that TensorFlow's wheel lacks.
-namespace xla::ffi {
-const XLA_FFI_Api* GetXlaFfiApi();
-}  // namespace xla::ffi
 
 namespace blockrnn {
 namespace {

@@ -189,7 +189,11 @@ EXPORT Error blockrnn_to_device(void* device, const void* host,
 
 EXPORT Error blockrnn_to_host(void* host, const void* device,
                               std::size_t bytes) {
-  return ToError(cudaMemcpy(host, device, bytes, cudaMemcpyDeviceToHost));
+  blockrnn::cuda::HostInterface the_host;
+  if (Error error = blockrnn::cuda::TheStream(&the_host.stream)) return error;
+  // The memory may have been written on another stream.
+  if (Error error = ToError(cudaDeviceSynchronize())) return error;
+  return blockrnn::cuda::CopyToHost(device, bytes, host, the_host);
 }
 
 EXPORT Error blockrnn_fill_zero(void* device, std::size_t bytes) {

@@ -52,6 +52,22 @@ def check_numbers(raw_ops, op, dtype, mode, cases) -> None:
     assert not wrong, f"{len(wrong)} wrong:\n" + "\n".join(wrong[:20])
 
 
+def check_rounded_once(raw_ops, op, dims, dtype) -> None:
+    """Nothing but the output is rounded to `dtype`, even where the terms of a sum cancel."""
+    bound = tolerances.rounded_once(dtype, sequence_ops.longest_sum(op, dims), op.backward)
+    run = sequence_ops.caller(raw_ops, op, {}, "eager")
+    for seed in range(8):
+        inputs = sequence_ops.random_inputs(
+            op, dims, block_cells.numpy_type(dtype), seed, valid=dims[0]
+        )
+        with tf.device("CPU"):
+            got = run(inputs)
+        want = sequence_ops.oracle(op, inputs, {})
+        for name in op.outputs:
+            error = compare.element_errors(getattr(got, name).numpy(), want[name]).max()
+            assert error <= bound, f"{op.name}.{name} {dims}: {error:.3g} is above {bound:.3g}"
+
+
 def check_empty(raw_ops, op, dtype, mode) -> None:
     """Every dim 0 alone and together: what is empty is empty, the rest is computed or zero.
 

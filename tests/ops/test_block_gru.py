@@ -43,6 +43,12 @@ def test_numbers(tfb, op, dtype):
     checks.check_numbers(tfb.raw_ops, op, dtype, "eager", sequence_ops.ODD_CASES)
 
 
+@pytest.mark.parametrize("dims", [(2, 1, 1, 17), (4, 1, 17, 33), (4, 4, 5, 33)])
+def test_few_terms_are_summed_unrounded(tfb, dims):
+    """A weight's gradient is rounded once, on engines that multiply bfloat16 as well."""
+    checks.check_rounded_once(tfb.raw_ops, sequence_ops.GRU_GRAD, dims, "bfloat16")
+
+
 @all_ops
 def test_numbers_in_a_graph(tfb, op):
     checks.check_numbers(tfb.raw_ops, op, "float", "graph", sequence_ops.ODD_CASES[3:8])

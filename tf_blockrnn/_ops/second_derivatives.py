@@ -321,7 +321,7 @@ def register(
     @util.register_gradient(forward)
     def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         if "is_training" in call.forward.attrs:
-            sequence_util.check_training(op)
+            op = sequence_util.for_training(op)
         gates = [cotangents[k] for k in call.untaken]
         taken = [
             None if k in call.untaken else sequence_util.or_none(cotangent)

@@ -8,9 +8,11 @@ from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.eager import context, record
+from tensorflow.python.ops import control_flow_util
 
+from tf_blockrnn import raw_ops
 from tf_blockrnn._ops import gradient_util as util
-from tf_blockrnn._ops import tensors
+from tf_blockrnn._ops import signatures, tensors
 
 # Elements of zeros that are kept, at most. To make so few takes longer than a small op.
 _MOST_KEPT = 10_000
@@ -23,8 +25,19 @@ def _kept_zeros(batch: int, units: int, dtype: tf.DType, device: str | None) -> 
 
 
 def is_training() -> bool:
-    """Whether to keep what a gradient needs. A graph drops by itself what nobody uses."""
-    return not tf.executing_eagerly() or record.could_possibly_record()
+    """Whether to save what a gradient needs.
+
+    A graph drops by itself what nobody uses. A program that XLA compiles does not: there, as in
+    eager mode, a call that no tape sees saves nothing. A gradient that is asked for later, of a
+    function that was traced without a tape, computes it again (`for_training`).
+    """
+    return record.could_possibly_record() or not (tf.executing_eagerly() or in_xla())
+
+
+def in_xla() -> bool:
+    """Whether the graph that is being built, or one around it, is compiled by XLA."""
+    graph = tf.compat.v1.get_default_graph()
+    return control_flow_util.GraphOrParentsInXlaContext(graph)
 
 
 def inputs(
@@ -179,10 +192,20 @@ def or_none(cotangent: tf.Tensor) -> tf.Tensor:
     return tf.convert_to_tensor(cotangent)
 
 
-def check_training(op: tf.Operation) -> None:
-    """A gradient needs what only a forward call for training keeps."""
-    if not op.get_attr("is_training"):
+def for_training(op: tf.Operation) -> tf.Operation:
+    """A call of a forward op that has saved what a gradient needs: this one, or the same again.
+
+    Raises:
+      ValueError: it has not, and nothing but the caller's is_training=False is the reason.
+    """
+    if op.get_attr("is_training"):
+        return op
+    if tf.executing_eagerly() or not in_xla():
         raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
+    attrs = {name: op.get_attr(name) for name in signatures.of(op.type).attrs}
+    call = getattr(raw_ops, op.type.removeprefix("BlockRNN>"))
+    again = call(**signatures.inputs_of(op)._asdict(), **(attrs | {"is_training": True}))
+    return again[0].op
 
 
 def gradients(

@@ -23,6 +23,12 @@ struct Blocking {
   // 256 KB, which leaves room in a second-level cache of 1 MB (or just fits one
   // of 512 KB) beside the rows of A.
   static constexpr int64_t kPackedDepth = 256;
+  // A GEMM whose sums have at most so many terms packs float32 even where the
+  // processor multiplies pairs of bfloat16, to which the operands would be
+  // rounded. The fewer the terms, the more often the largest of them cancel,
+  // and the rounding of a gradient is then several units in the last place of
+  // their sum. With so few terms, reading and writing take most of the time.
+  static constexpr int64_t kUnroundedDepth = 16;
   // A loop of fewer steps, with few rows, streams its weights: packing them
   // reads and writes what a step reads.
   static constexpr int64_t kStepsToPack = 12;

@@ -158,12 +158,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes,
                             cudaMemcpyKind kind, cudaStream_t stream) {
-  if (kind == cudaMemcpyDeviceToDevice) {
+  // To memory that is not pinned CUDA may copy before it returns, or later.
+  if (kind != cudaMemcpyHostToDevice) {
     return emulation::Enqueue(stream, [to, from, bytes, kind] {
       return cudaMemcpy(to, from, bytes, kind);
     });
   }
-  if (kind != cudaMemcpyHostToDevice) return cudaErrorInvalidValue;
   // From memory that is not pinned CUDA copies before it returns.
   const auto* const begin = static_cast<const char*>(from);
   return emulation::Enqueue(

@@ -88,6 +88,14 @@ bool Streams(const Gemm<T, kGates, W>& gemm) {
                       [](const auto& part) { return part.weights.transposed; });
 }
 
+// Whether panels hold values of the compute type although PanelElement<T> are
+// pairs of bfloat16, to which operands would be rounded
+// (Blocking::kUnroundedDepth).
+template <class T, int kGates, class W>
+bool PacksUnrounded(const Gemm<T, kGates, W>& gemm) {
+  return !gemm.bits_of_packed && gemm.Depth() <= Blocking::kUnroundedDepth;
+}
+
 template <class T, int kGates, class W>
 Split SplitGemm(const Gemm<T, kGates, W>& gemm, int workers) {
   using C = ComputeType<T>;
@@ -160,12 +168,16 @@ void StreamTask(const Gemm<T, kGates, W>& gemm, int64_t unit, int64_t count,
   epilogue(GateTile<C>{gemm.rows, ld_sums, {0, unit, count, sums, count}});
 }
 
-// The rows and the group of panels that one task has, and its scratch.
-template <class T, int kGates>
+// The rows and the group of panels that one task has, and its scratch. The
+// panels hold elements of type P.
+template <class T, int kGates, class P>
 struct PanelBlock {
-  using P = PanelElement<T>;
+  // Of a panel, for each of its columns: room for kPackedDepth in depth as
+  // PanelElement<T>, and for fewer values than that where those are pairs.
+  static constexpr int64_t kElements =
+      NumElements<PanelElement<T>>(kPackedDepth);
   static constexpr int64_t kStride =
-      NumElements<P>(kPackedDepth) * kPanelWidth<P, kGates>;  // of the panels
+      kElements * kPanelWidth<P, kGates>;  // of the panels
 
   int64_t row = 0;
   int64_t rows = 0;
@@ -177,8 +189,8 @@ struct PanelBlock {
 };
 
 // sums += a · packed, for k ≤ kPackedDepth columns of a.
-template <class T, int kGates>
-void MultiplyBlock(const PanelBlock<T, kGates>& block,
+template <class T, int kGates, class P>
+void MultiplyBlock(const PanelBlock<T, kGates, P>& block,
                    const RowView<ComputeType<T>>& a, int64_t k) {
   using C = ComputeType<T>;
   const int64_t ld_sums = block.panels * kPanelWidth<C, kGates>;
@@ -199,9 +211,10 @@ void MultiplyBlock(const PanelBlock<T, kGates>& block,
   }
 }
 
-template <class T, int kGates, class W, class Epilogue>
+template <class T, int kGates, class W, class P, class Epilogue>
 void PanelTask(const Gemm<T, kGates, W>& gemm,
-               const PanelBlock<T, kGates>& block, const Epilogue& epilogue) {
+               const PanelBlock<T, kGates, P>& block,
+               const Epilogue& epilogue) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   std::fill(block.sums,
@@ -241,15 +254,27 @@ void RunTask(const Gemm<T, kGates, W>& gemm, const Split& split, int64_t task,
     StreamTask(gemm, unit, count, sums, epilogue);
     return;
   }
-  PanelBlock<T, kGates> block;
-  block.row = task % split.row_tasks * split.rows_per_task;
-  block.rows = std::min(split.rows_per_task, gemm.rows - block.row);
-  block.unit = unit;
-  block.units = count;
-  block.panels = CeilDiv(count, kPanelUnits<C, kGates>);
-  block.packed = packed;
-  block.sums = sums;
-  PanelTask(gemm, block, epilogue);
+  const auto run = [&](auto* panels) {
+    PanelBlock<T, kGates, std::remove_pointer_t<decltype(panels)>> block;
+    block.row = task % split.row_tasks * split.rows_per_task;
+    block.rows = std::min(split.rows_per_task, gemm.rows - block.row);
+    block.unit = unit;
+    block.units = count;
+    block.panels = CeilDiv(count, kPanelUnits<C, kGates>);
+    block.packed = panels;
+    block.sums = sums;
+    PanelTask(gemm, block, epilogue);
+  };
+  if constexpr (!std::is_same_v<PanelElement<T>, C>) {
+    static_assert(sizeof(C) == sizeof(PanelElement<T>) &&
+                  Blocking::kUnroundedDepth <=
+                      PanelBlock<T, kGates, C>::kElements);
+    if (PacksUnrounded(gemm)) {
+      run(reinterpret_cast<C*>(packed));
+      return;
+    }
+  }
+  run(packed);
 }
 
 }  // namespace internal
