@@ -58,7 +58,9 @@ def test_op_table_is_complete_and_right(tf, tfb):
     built = {"CPU", "GPU"} if tfb.build_info()["cuda"]["architectures"] else {"CPU"}
     for name, (_, types, devices, gradient) in rows.items():
         found = kernels.get_registered_kernels_for_op(f"BlockRNN>{name}").kernel
-        assert {k.device_type for k in found} == built.intersection(devices.split(", ")), name
+        # XLA's devices are there too once XLA has compiled anything.
+        kinds = {k.device_type for k in found if not k.device_type.startswith("XLA_")}
+        assert kinds == built.intersection(devices.split(", ")), name
         (attr,) = [a for a in op_def_registry.get(f"BlockRNN>{name}").attr if a.name == "T"]
         registered = [tf.as_dtype(t).name for t in attr.allowed_values.list.type]
         assert registered == types.replace("half", "float16").split(", ")
