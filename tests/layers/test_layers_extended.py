@@ -168,10 +168,12 @@ def test_refuses_what_makes_no_sense(arguments, message):
         make(**arguments)
 
 
-def test_other_activations_and_cells_have_them_too(tf):
+def test_other_activations_and_cells_have_them_too(tf, monkeypatch):
     """Keras' own operations, and steps of a cell, leave none of them out."""
     from tf_blockrnn import layers
+    from tf_blockrnn.layers import _fusing
 
+    monkeypatch.setattr(_fusing, "_warned", set())
     extras = {"use_peephole": True, "cell_clip": 0.1875, "projection": PROJECTION}
     with pytest.warns(UserWarning, match="activation is relu"):
         layer = make(**extras, activation="relu")
