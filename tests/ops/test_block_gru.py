@@ -130,8 +130,9 @@ def test_cotangents_past_the_length_are_ignored(tfb, mode):
     checks.check_cotangents_past_the_length(tfb.raw_ops, GRU, {}, mode)
 
 
-def test_gradient_with_unknown_shapes(tfb):
-    checks.check_unknown_shapes(tfb.raw_ops, GRU, {})
+@pytest.mark.parametrize("mode", ["graph", "jit"])
+def test_gradient_with_unknown_shapes(tfb, mode):
+    checks.check_unknown_shapes(tfb.raw_ops, GRU, {}, mode)
 
 
 def test_gradient_is_one_pass(tfb):

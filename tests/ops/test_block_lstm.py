@@ -235,8 +235,9 @@ def test_cotangents_past_the_length_are_ignored(tfb, op, attrs, mode):
 
 
 @pytest.mark.parametrize("op, attrs", SMOOTH)
-def test_gradient_with_unknown_shapes(tfb, op, attrs):
-    checks.check_unknown_shapes(tfb.raw_ops, op, attrs)
+@pytest.mark.parametrize("mode", ["graph", "jit"])
+def test_gradient_with_unknown_shapes(tfb, op, attrs, mode):
+    checks.check_unknown_shapes(tfb.raw_ops, op, attrs, mode)
 
 
 @pytest.mark.parametrize("op, attrs", SMOOTH)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, compare, masked_ops, run_modes
+from helpers import block_cells, compare, masked_ops, run_modes, sequence_functions
 from helpers.second_cases import BOUND, CASES, Case
 
 # (T, B, I, H): few rows, each dim 0 in turn, one of each.
 DIMS = ((4, 3, 5, 7), (0, 3, 4, 5), (3, 0, 4, 5), (3, 2, 0, 5), (3, 2, 4, 0), (1, 1, 1, 1))
 LENGTHS = (2, 0, 3)
+ATTRS = {
+    "LSTMSequence": {"forget_bias": 0.5, "cell_clip": 0.4},
+    "RNNSequence": {"activation": "relu"},
+    "RNNSequenceGrad": {"activation": "relu"},
+}
 
 
 def _number(name, shape, dtype):
@@ -60,15 +65,18 @@ def test_sequence_ops(tfb, key, dtype):
     op, kind = masked_ops.OPS[key], block_cells.numpy_type(dtype)
     function = getattr(tfb.raw_ops, op.name)
     place = block_cells.DTYPES.index(dtype)
-    calls = [(DIMS[0], (), True), (DIMS[0], _optional(op), False)]
+    changed = {"go_backwards": True, **ATTRS.get(op.name, {})}
+    calls = [(DIMS[0], (), changed), (DIMS[0], _optional(op), {})]
     # Each type has its own share of the other sizes.
-    calls += [(dims, (), bool(place % 2)) for dims in DIMS[1 + place :: len(block_cells.DTYPES)]]
-    for dims, left_out, backwards in calls:
+    calls += [(dims, (), changed) for dims in DIMS[1 + place :: len(block_cells.DTYPES)]]
+    if op.name in ("LSTMSequence", "GRUSequence", "GRUAfterSequence"):
+        calls.append((DIMS[0], (), {"is_training": False}))
+    for dims, left_out, others in calls:
         tensors = _arguments(op, dims, kind, left_out)
-        attrs = {**op.attrs, "go_backwards": backwards}
+        attrs = {**op.attrs, **others}
         what = f"{key} {dtype} {dims} without {left_out}"
         outputs = _assert_same_bits(function, tensors, attrs, what)
-        assert 0 in dims or any(np.any(v.numpy()) for v in outputs), what
+        assert dims != DIMS[0] or any(np.any(v.numpy()) for v in outputs), what
 
 
 @pytest.mark.parametrize("key", masked_ops.OPS)
@@ -100,6 +108,36 @@ def test_functions_and_their_gradients(tfb, case):
     assert [compare.bits(v) for v in got[0]] == [compare.bits(v) for v in want[0]]
     for name, value in want[1].items():
         assert compare.bits(got[1][name]) == compare.bits(value), name
+
+
+@pytest.mark.parametrize("name", sequence_functions.FUNCTIONS)
+@pytest.mark.parametrize("time_major", [True, False], ids=["TB", "BT"])
+def test_one_program_for_masks_and_lengths_of_every_pattern(tfb, name, time_major):
+    function, dims = sequence_functions.FUNCTIONS[name], (6, 5, 3, 4)
+    inputs = sequence_functions.random_inputs(function, dims, np.float32)
+    if not time_major:
+        inputs["x"] = np.swapaxes(inputs["x"], 0, 1)
+    tensors = {k: tf.constant(v) for k, v in inputs.items()}
+
+    def compute(mask, lengths):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = sequence_functions.call(
+                tfb, function, tensors, mask=mask, sequence_lengths=lengths,
+                time_major=time_major, go_backwards=not time_major,
+            )  # fmt: skip
+        return outputs, list(tape.gradient(outputs, tensors).values())
+
+    compiled, found = run_modes.in_mode("jit", compute), set()
+    for kind, (mask, lengths) in sequence_functions.patterns(dims).items():
+        mask = np.ones(dims[:2], bool) if mask is None else mask
+        lengths = np.full(dims[1], dims[0]) if lengths is None else lengths
+        given = tf.constant(mask if time_major else mask.T), tf.constant(lengths, tf.int32)
+        want = [compare.bits(v) for v in tf.nest.flatten(compute(*given))]
+        assert [compare.bits(v) for v in tf.nest.flatten(compiled(*given))] == want, kind
+        found.add(tuple(want))
+    assert len(found) > 8
+    assert compiled.experimental_get_tracing_count() == 1
 
 
 @pytest.mark.parametrize("case", ["rnn tanh all", "gru after products"])
