@@ -50,10 +50,9 @@ def enable_keras() -> _Before:
     From now on `keras.layers.GRU`, `LSTM` and `SimpleRNN`, existing and new, in models of any
     origin, in `Bidirectional` and in subclasses, compute a sequence in the op that the layer of the
     same name in `tf_blockrnn.layers` uses, under the same conditions, with the same results and
-    random dropout masks as before. A configuration that the op does not support, a subclass
-    with its own `inner_loop` or cell, and a call within a function that XLA compiles run on Keras'
-    own operations, with one warning for each reason. Models, weights and saved files are plain
-    Keras ones: they load without this package.
+    random dropout masks as before. A configuration that the op does not support and a subclass
+    with its own `inner_loop` or cell run on Keras' own operations, with one warning for each
+    reason. Models, weights and saved files are plain Keras ones: they load without this package.
 
     `tf_keras` (Keras 2) is included if it is imported, before or later, or TF_USE_LEGACY_KERAS is
     set.
@@ -61,9 +60,8 @@ def enable_keras() -> _Before:
     A second call changes nothing, and one `disable_keras` ends all. The switch may be called from
     any thread and acts on all of them. A graph that was traced before, such as that of a
     `tf.function` or of a model's `fit` and `predict`, keeps what it was traced with: switch before
-    the first call, or compile the model again. XLA cannot compile the ops: meanwhile
-    `model.compile` resolves `jit_compile=True` for a model with such layers to False and warns,
-    and "auto" to False.
+    the first call, or compile the model again. XLA compiles the ops too: a model with
+    `jit_compile=True` runs on them.
 
     Returns:
       A context manager; at its exit the state before this call is restored.
@@ -182,6 +180,7 @@ def _disable_keras3() -> None:
 
 def _fused_or_keras(spec: Any, keras_call: Callable) -> Callable:
     """The `call` of a Keras layer's class: on the op where it supports the layer."""
+    from tf_blockrnn._ops import xla
     from tf_blockrnn.layers import _fused_call, _fusing
     from tf_blockrnn.layers._fused_layer import FusedLayer
 
@@ -191,7 +190,7 @@ def _fused_or_keras(spec: Any, keras_call: Callable) -> Callable:
         reason = None
         if not own:
             _fused_call.check_dense(self, sequences)
-            reason = _fused_call.why_not_fused(self, spec) or _fused_call.why_not_here()
+            reason = _fused_call.why_not_fused(self, spec) or xla.why_not_here()
             if reason:
                 _fusing.warn_once_of_keras(self, reason, stacklevel=2)
         if own or reason or _fused_call.keras_raises(self, sequences):

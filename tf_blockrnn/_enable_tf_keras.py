@@ -11,7 +11,7 @@ own. Keras' `call` runs instead wherever the op does not compute the same:
   no steps, `unroll` with an unknown number of steps;
 - `unroll`, `go_backwards` and `zero_output_for_mask` together with a mask: Keras then applies the
   mask to the outputs in the wrong order;
-- a graph that XLA compiles (`jit_compile=True`), since the ops have no XLA kernels;
+- a graph that XLA compiles (`jit_compile=True`), where the library for XLA cannot be loaded;
 - a graph that is traced while a SavedModel is written, so that the file has no op of ours.
   TensorFlow then traces functions anew, those that were traced before too.
 
@@ -31,11 +31,10 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 from tensorflow.python.saved_model import save_context
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import keras_rules, sequences, tensors
+from tf_blockrnn._ops import keras_rules, sequences, tensors, xla
 from tf_blockrnn._ops.simple_rnn import simple_rnn
 
 _DTYPES = ("float16", "bfloat16", "float32", "float64")
@@ -124,7 +123,7 @@ def _fused_call(plain: Callable, kind: _Kind) -> Callable:
     # module of the plain one, which `wraps` copies, AutoGraph leaves it as it is.
     @functools.wraps(plain)
     def call(self, inputs, mask=None, training=None, initial_state=None):
-        if _on and _op_computes(self, kind) and not _for_xla_or_file():
+        if _on and _op_computes(self, kind) and _op_may_be_here():
             outputs = _call_op(self, kind, inputs, mask, training, initial_state)
             if outputs is not None:
                 return outputs
@@ -148,12 +147,9 @@ def _op_computes(layer: Any, kind: _Kind) -> bool:
     )
 
 
-def _for_xla_or_file() -> bool:
-    """Whether a graph is built that must not have the ops in it."""
-    if tf.executing_eagerly():
-        return False
-    graph = tf.compat.v1.get_default_graph()
-    return save_context.in_save_context() or control_flow_util.GraphOrParentsInXlaContext(graph)
+def _op_may_be_here() -> bool:
+    """Whether the graph that is being built, if one is, may have the ops in it."""
+    return tf.executing_eagerly() or not (save_context.in_save_context() or xla.why_not_here())
 
 
 def _call_op(

@@ -54,9 +54,8 @@ def fuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
 
     The functions that Keras has made for `fit`, `evaluate` and `predict` of this model and of the
     models in it are made anew. A `tf.function` of your own, an exported model, and a model that
-    contains this one keep the operations with which they were traced; the results are the same. XLA
-    cannot compile the ops: a model that was compiled with `jit_compile=True` goes on without XLA,
-    and a warning says so.
+    contains this one keep the operations with which they were traced; the results are the same. A
+    model that was compiled with `jit_compile=True` still is.
 
     A saved fused model loads with the layers of this package, which must then be imported; use
     `unfuse_model` first to save one for Keras alone. A subclassed model whose constructor creates
@@ -104,13 +103,7 @@ def fuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
             left.append(f"{layer.name} ({reason})")
         elif cls in _FUSED:
             changes.append(_Change(layer, _FUSED[cls]))
-    with_xla = _apply(changes, parts, _without_xla)
-    if with_xla:
-        warnings.warn(
-            f"fuse_model: XLA cannot compile the fused ops; {', '.join(with_xla)} was compiled "
-            "with jit_compile=True and goes on with jit_compile=False.",
-            stacklevel=2,
-        )
+    _apply(changes, parts)
     if left:
         warnings.warn(f"fuse_model did not fuse: {', '.join(dict.fromkeys(left))}.", stacklevel=2)
     return model
@@ -120,8 +113,7 @@ def unfuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
     """Puts Keras' own layers in place of those of this package, in place.
 
     The reverse of `fuse_model`, which describes what stays as it is. The result does not depend on
-    this package: it can be saved, shipped and loaded with Keras alone, and compiled by XLA. A model
-    that was compiled with `jit_compile=True` uses XLA again.
+    this package: it can be saved, shipped and loaded with Keras alone.
 
     Args:
       model: any Keras model, also one that was created with the layers of this package.
@@ -150,7 +142,7 @@ def unfuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
     if copy:
         model = copy_model("unfuse_model", model)
     parts = _parts(model)
-    _apply(_changes_back(parts), parts, _with_xla)
+    _apply(_changes_back(parts), parts)
     return model
 
 
@@ -254,16 +246,11 @@ def _changes_back(parts: list[keras.Layer]) -> list[_Change]:
 # ---- the change
 
 
-def _apply(changes: list[_Change], parts: list[keras.Layer], switch_xla: Any) -> list[str]:
-    """Changes the classes, then XLA and the functions of the models; all, or nothing.
-
-    Returns:
-      What `switch_xla` says of the models.
-    """
+def _apply(changes: list[_Change], parts: list[keras.Layer]) -> None:
+    """Changes the classes, then the functions of the models; all, or nothing."""
     if not changes:
-        return []
+        return
     models = [part for part in parts if isinstance(part, keras.Model)]
-    said = []
     with contextlib.ExitStack() as undo:
         for layer, cls in changes:
             undo.callback(_set_class, layer, type(layer))
@@ -272,15 +259,32 @@ def _apply(changes: list[_Change], parts: list[keras.Layer], switch_xla: Any) ->
             for name in ("_jit_compile", *(f"{kind}_function" for kind in _FUNCTIONS)):
                 if name in vars(model):
                     undo.callback(setattr, model, name, vars(model)[name])
-            said += switch_xla(model)
+            _stop_xla_if_refused(model)
             _renew_functions(model)
         undo.pop_all()
-    return said
 
 
 def _set_class(layer: keras.Layer, cls: type) -> None:
     # Past the method of Keras, which would track the class as an attribute.
     object.__setattr__(layer, "__class__", cls)
+
+
+def _stop_xla_if_refused(model: keras.Model) -> None:
+    """Does what `compile` does if a layer, of the class that it has now, is not one for XLA.
+
+    Keras' layers are none where cuDNN may run them, and ours are none where the library that lowers
+    the ops cannot be loaded.
+    """
+    if not (model.compiled and model.jit_compile):
+        return
+    refused = [layer.name for layer in model._flatten_layers() if not layer.supports_jit]
+    if refused:
+        model.jit_compile = False
+        warnings.warn(
+            f"Model {model.name!r} was compiled with jit_compile=True and goes on with "
+            f"jit_compile=False: XLA cannot compile {', '.join(refused)}.",
+            stacklevel=4,
+        )
 
 
 def _renew_functions(model: keras.Model) -> None:
@@ -291,22 +295,3 @@ def _renew_functions(model: keras.Model) -> None:
     for kind in _FUNCTIONS:
         if getattr(model, f"{kind}_function", None) is not None:
             getattr(model, f"make_{kind}_function")(force=True)
-
-
-def _without_xla(model: keras.Model) -> list[str]:
-    if not (model.compiled and model.jit_compile) or _supports_xla(model):
-        return []
-    model.jit_compile = False
-    return [model.name]
-
-
-def _with_xla(model: keras.Model) -> list[str]:
-    asked = getattr(getattr(model, "_compile_config", None), "config", None) or {}
-    wanted = model.compiled and asked.get("jit_compile") is True and not model.run_eagerly
-    if wanted and not model.jit_compile and _supports_xla(model):
-        model.jit_compile = True
-    return []
-
-
-def _supports_xla(model: keras.Model) -> bool:
-    return all(layer.supports_jit for layer in model._flatten_layers())

@@ -337,21 +337,16 @@ def test_weight_tied_layers(tfb):
     assert_close(outputs(model, given)[0], want[0], BOUND)
 
 
-def test_models_compiled_for_xla_go_on_without_it(tfb):
-    model = trainer(jit_compile=True)
-    want = fit(model)
-    peer = trainer(jit_compile=True)
-    with pytest.warns(UserWarning, match="sequential.* compiled with jit_compile=True") as said:
-        tfb.fuse_model(peer)
-    assert [w.filename for w in said] == [__file__]
-    assert peer.jit_compile is False
-    np.testing.assert_allclose(fit(peer), want, rtol=1e-5, atol=1e-5)
-    tfb.unfuse_model(peer)
-    assert peer.jit_compile is True
-    np.testing.assert_allclose(fit(peer), fit(model), rtol=1e-5, atol=1e-5)
-    never = trainer(jit_compile=False)
-    tfb.unfuse_model(tfb.fuse_model(never))
-    assert never.jit_compile is False
+def test_models_compiled_for_xla_stay_so(tfb):
+    model, peer = sequential(keras.layers.SimpleRNN(2)), sequential(keras.layers.SimpleRNN(2))
+    peer.set_weights(model.get_weights())
+    model.compile("sgd", "mse", jit_compile=True)
+    peer.compile("sgd", "mse", run_eagerly=True)
+    for change in (tfb.fuse_model, tfb.unfuse_model):
+        np.testing.assert_allclose(fit(model), fit(peer), rtol=1e-5, atol=1e-5)
+        change(model)
+        assert model.jit_compile is True
+    np.testing.assert_allclose(fit(model), fit(peer), rtol=1e-5, atol=1e-5)
 
 
 def test_while_another_thread_predicts(tfb):

@@ -369,19 +369,6 @@ def test_saved_model_loads_in_a_fresh_process(tmp_path):
     np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), want)
 
 
-def test_keras_does_not_compile_with_xla():
-    from keras.src.trainers.trainer import model_supports_jit
-
-    model = keras.Sequential([keras.Input((TIME, INPUT)), keras.layers.RNN(make_ours("GRU"))])
-    # What jit_compile="auto", the default of compile(), asks on a machine with a GPU.
-    assert not model_supports_jit(model)
-    with pytest.warns(UserWarning, match="jit_compile"):
-        model.compile("sgd", "mse", jit_compile=True)
-    model.fit(sequence(), np.zeros((BATCH, UNITS)), verbose=0)
-    unfused = keras.layers.RNN(make_ours("GRU", activation="relu"))
-    assert model_supports_jit(keras.Sequential([keras.Input((TIME, INPUT)), unfused]))
-
-
 # ---- fused where it can be, and saying so where not
 
 UNFUSED = [

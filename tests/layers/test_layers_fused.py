@@ -295,22 +295,6 @@ def test_with_a_gpu_the_op_runs_in_a_build_with_cuda(tf, tfb, monkeypatch, kind)
     assert ours.fused
 
 
-# ---- XLA
-
-
-def test_keras_does_not_compile_with_xla():
-    from keras.src.trainers.trainer import model_supports_jit
-
-    model = keras.Sequential([keras.Input((TIME, INPUT)), make_ours("GRU")])
-    # What jit_compile="auto", the default of compile(), asks on a machine with a GPU.
-    assert not model_supports_jit(model)
-    with pytest.warns(UserWarning, match="jit_compile"):
-        model.compile("sgd", "mse", jit_compile=True)
-    model.fit(sequence(), np.zeros((BATCH, UNITS)), verbose=0)
-    unfused = keras.Sequential([keras.Input((TIME, INPUT)), make_ours("GRU", activation="relu")])
-    assert model_supports_jit(unfused)
-
-
 # ---- documentation
 
 

@@ -21,6 +21,8 @@ from helpers.legacy_keras import (
     sequence,
 )
 
+from tf_blockrnn import _loader
+
 layers = tf.keras.layers  # tf_keras' under TF_USE_LEGACY_KERAS=1
 WORDS = np.random.default_rng(1).integers(0, 5, [12, 6])  # 0 is padding
 TARGETS = np.random.default_rng(2).normal(size=[12, 1]).astype(np.float32)
@@ -133,16 +135,24 @@ def test_models_have_the_ops(name):
     assert not fused_ops(lambda x: model(x, training=True), tf.constant(WORDS))
 
 
-def test_jit_compile_uses_keras_operations():
+@pytest.mark.parametrize("missing", [False, True])
+def test_jit_compile(monkeypatch, tmp_path, missing):
+    """With the ops, or on Keras' operations where the library for XLA could not be loaded."""
+    if missing:
+        monkeypatch.setattr(_loader, "missing_xla", lambda: "there is no library")
     # Without XLA as the reference; dropout, of which XLA draws other numbers, is left out.
     _, theirs = _train(_no_dropout, on=False)
     model, mine = _train(_no_dropout, on=True, jit_compile=True)
+    assert model.jit_compile
     for a, b in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
+    compiled = tf.function(tf.function(lambda x: model(x)), jit_compile=True)
     with fused():
-        inner = tf.function(lambda x: model(x))
-        tf.function(inner, jit_compile=True)(tf.constant(WORDS))
         assert fused_ops(lambda x: model(x), tf.constant(WORDS))
+        program = compiled.experimental_get_compiler_ir(tf.constant(WORDS))(stage="hlo")
+        model.save(tmp_path, save_format="tf")
+    assert ('custom_call_target="BlockRNN>LSTMSequence"' in program) != missing
+    assert b"BlockRNN" not in (tmp_path / "saved_model.pb").read_bytes()
 
 
 @pytest.mark.parametrize("ending", ["", ".keras", ".h5"])

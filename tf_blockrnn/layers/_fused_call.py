@@ -13,7 +13,6 @@ from typing import Any
 import keras
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
 from tf_blockrnn import _loader
 from tf_blockrnn._ops import keras_rules, sequence_util, tensors
@@ -79,28 +78,24 @@ def why_no_step(cell: Any, spec: LayerSpec) -> str | None:
     return None
 
 
-def why_not_here() -> str | None:
-    """The reason why no op can run in the graph that is being built, or None."""
-    if tf.executing_eagerly():
-        return None
-    # TensorFlow's own question, also for the functions inside a compiled one.
-    if control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
-        return "it is called in a function that XLA compiles, which cannot compile the op"
-    return None
-
-
 def supports_jit(is_fused: Callable[[Any], bool]) -> property:
-    """A property over the attribute of Keras' layers that is false while a layer is fused.
+    """A property over the attribute of Keras' layers that Keras asks before it uses XLA.
 
-    XLA has no lowering for the ops, and Keras asks this before it compiles a model with XLA. What
-    Keras sets remains in the layer's `__dict__`, where Keras finds it without this property.
+    While a layer is fused, it is true wherever XLA can compile the ops. Keras sets it to false on a
+    layer that cuDNN could run, which is then ignored: on a GPU nobody else's false can be told
+    from it. What was set remains in the layer's `__dict__`, where Keras finds it without this
+    property.
     """
 
     def get(layer: Any) -> Any:
         if "supports_jit" not in vars(layer):
             raise AttributeError("supports_jit")  # its constructor has not come so far
+        value = vars(layer)["supports_jit"]
+        if not is_fused(layer):
+            return value
+        by_cudnn = bool(getattr(layer, "use_cudnn", False) and tf.config.get_visible_devices("GPU"))
         # Keras' setattr reads an attribute first, and does not set what `is` there already.
-        return vars(layer)["supports_jit"] and (np.False_ if is_fused(layer) else True)
+        return np.bool_((value or by_cudnn) and not _loader.missing_xla())
 
     def put(layer: Any, value: bool) -> None:
         vars(layer)["supports_jit"] = value

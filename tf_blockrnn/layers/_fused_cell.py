@@ -9,7 +9,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tf_blockrnn._ops import tensors
+from tf_blockrnn._ops import tensors, xla
 from tf_blockrnn.layers import _fused_call, _fusing
 
 
@@ -47,7 +47,7 @@ class FusedCell:
     supports_jit = _fused_call.supports_jit(lambda cell: cell.fused)
 
     def call(self, inputs, states, training=False):
-        if not self.fused or _fused_call.why_not_here():
+        if not self.fused or xla.why_not_here():
             return super().call(inputs, states, training=training)
         inputs = tensors.as_tensor(inputs)
         if inputs.shape.rank not in (None, 2):  # some cells accept it, the others have an error

@@ -3,6 +3,7 @@
 import sys
 from typing import Any
 
+from tf_blockrnn._ops import xla
 from tf_blockrnn.layers import _fused_call, _fusing
 
 
@@ -45,7 +46,7 @@ class FusedLayer:
 
     def call(self, sequences, initial_state=None, mask=None, training=False):
         _fused_call.check_dense(self, sequences)
-        reason = self.why_not_fused or _fused_call.why_not_here()
+        reason = self.why_not_fused or xla.why_not_here()
         if reason:
             _fusing.warn_once(self, "layer", reason, stacklevel=2)
         if reason or _fused_call.keras_raises(self, sequences):

@@ -97,8 +97,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
     effect) and `Bidirectional` are supported by the op too. Activations other than tanh and
     sigmoid, a custom cell, `use_cudnn=True`, or a GPU where this build has no CUDA are not: the
     layer then falls back to Keras' own operations and warns once; `layer.fused` and
-    `layer.why_not_fused` report it. XLA cannot compile the op, and `model.compile` takes this into
-    account.
+    `layer.why_not_fused` report it. XLA compiles the op too (`jit_compile=True`).
 
     Args:
       units: H, the size of the cell state and, without a projection, of the output.

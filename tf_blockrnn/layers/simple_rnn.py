@@ -55,8 +55,8 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
     Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which has no
     effect) and `Bidirectional` are supported by the op too. Activations other than tanh and relu, a
     custom cell, or a GPU where this build has no CUDA are not: the layer then falls back to Keras'
-    own operations and warns once; `layer.fused` and `layer.why_not_fused` report it. XLA cannot
-    compile the op, and `model.compile` takes this into account.
+    own operations and warns once; `layer.fused` and `layer.why_not_fused` report it. XLA compiles
+    the op too (`jit_compile=True`).
 
     Args:
       units: H, the size of the state and the output.

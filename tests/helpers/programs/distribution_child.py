@@ -1,6 +1,6 @@
 """Trains a small model in a distributed way, in a process of its own.
 
-    distribution_child.py mirrored FILE          two logical devices of one process
+    distribution_child.py mirrored FILE          two logical devices of one process, and one of them
     distribution_child.py worker FILE            one of the workers that TF_CONFIG lists
     distribution_child.py parameter_server FILE  a cluster of four servers in one process
 
@@ -73,37 +73,45 @@ class AmongWorkers(keras.Model):
         return {name: tf.reshape(log, [1]) for name, log in super().train_step(data).items()}
 
 
-def fit(strategy: tf.distribute.Strategy, model_class: type = keras.Model) -> list[np.ndarray]:
+def fit(
+    strategy: tf.distribute.Strategy, model_class: type = keras.Model, jit_compile: bool = False
+) -> list[np.ndarray]:
     """By model.fit."""
     with strategy.scope():
         trained = model()
         trained = model_class(trained.inputs, trained.outputs)
-        trained.compile(optimizer(), "mse")
+        trained.compile(optimizer(), "mse", jit_compile=jit_compile)
+    assert trained.jit_compile is jit_compile
     trained.fit(data(), shuffle=False, verbose=0)
     return trained.get_weights()
 
 
-def prepared(strategy: tf.distribute.Strategy) -> tuple[keras.Model, Callable]:
-    """A model, and the function that trains it on a batch."""
+def prepared(
+    strategy: tf.distribute.Strategy, jit_compile: bool | None = None
+) -> tuple[keras.Model, Callable]:
+    """A model, and the function that trains it on a batch; `jit_compile`: of the gradients."""
     with strategy.scope():
         trained = model()
         steps = optimizer()
         steps.build(trained.trainable_variables)
 
-    def step(x, y):
+    @tf.function(jit_compile=jit_compile)
+    def gradients(x, y):
         with tf.GradientTape() as tape:
             error = (trained(x, training=True) - y) ** 2
             # The replicas' gradients are added up.
             loss = tf.reduce_sum(error) / BATCH
-        variables = trained.trainable_variables
-        steps.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return tape.gradient(loss, trained.trainable_variables)
+
+    def step(x, y):
+        steps.apply_gradients(zip(gradients(x, y), trained.trainable_variables, strict=True))
 
     return trained, tf.function(lambda x, y: strategy.run(step, args=(x, y)))
 
 
-def loop(strategy: tf.distribute.Strategy) -> list[np.ndarray]:
+def loop(strategy: tf.distribute.Strategy, jit_compile: bool | None = None) -> list[np.ndarray]:
     """By a loop of our own."""
-    trained, train = prepared(strategy)
+    trained, train = prepared(strategy, jit_compile)
     for x, y in strategy.experimental_distribute_dataset(data()):
         train(x, y)
     return trained.get_weights()
@@ -120,7 +128,13 @@ def mirrored() -> dict[str, list[np.ndarray]]:
     tf.config.set_logical_device_configuration(cpu, devices)
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     assert strategy.num_replicas_in_sync == 2
-    return {"fit": fit(strategy), "loop": loop(strategy)}
+    return {
+        "fit": fit(strategy),
+        "loop": loop(strategy),
+        # XLA refuses Keras' step on two devices with any layers: it reads variables of both.
+        "loop, XLA": loop(strategy, jit_compile=True),
+        "fit on one, XLA": fit(tf.distribute.OneDeviceStrategy("CPU:0"), jit_compile=True),
+    }
 
 
 def worker() -> dict[str, list[np.ndarray]]:
