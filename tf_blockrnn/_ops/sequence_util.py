@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import tensorflow as tf
 from tensorflow.python.eager import context, record
-from tensorflow.python.ops import control_flow_util
 
 from tf_blockrnn import raw_ops
 from tf_blockrnn._ops import gradient_util as util
-from tf_blockrnn._ops import signatures, tensors
+from tf_blockrnn._ops import signatures, tensors, xla
 
 # Elements of zeros that are kept, at most. To make so few takes longer than a small op.
 _MOST_KEPT = 10_000
@@ -31,13 +30,7 @@ def is_training() -> bool:
     eager mode, a call that no tape sees saves nothing. A gradient that is asked for later, of a
     function that was traced without a tape, computes it again (`for_training`).
     """
-    return record.could_possibly_record() or not (tf.executing_eagerly() or in_xla())
-
-
-def in_xla() -> bool:
-    """Whether the graph that is being built, or one around it, is compiled by XLA."""
-    graph = tf.compat.v1.get_default_graph()
-    return control_flow_util.GraphOrParentsInXlaContext(graph)
+    return record.could_possibly_record() or not (tf.executing_eagerly() or xla.is_compiling())
 
 
 def inputs(
@@ -200,7 +193,7 @@ def for_training(op: tf.Operation) -> tf.Operation:
     """
     if op.get_attr("is_training"):
         return op
-    if tf.executing_eagerly() or not in_xla():
+    if not xla.is_compiling():
         raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
     attrs = {name: op.get_attr(name) for name in signatures.of(op.type).attrs}
     call = getattr(raw_ops, op.type.removeprefix("BlockRNN>"))
