@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import compare, cudnn_ops, tolerances
+from helpers import compare, cudnn_ops, run_modes, tolerances
 from helpers.cudnn_ops import Call
 from helpers.reference import stack
 from helpers.reference.stack import Network
@@ -57,6 +57,18 @@ def test_every_type(tfb, mode, dtype):
 
 
 @modes
+@dtypes
+def test_every_type_under_xla(tfb, mode, dtype):
+    for number, call in enumerate(cudnn_ops.odd_calls(mode)):
+        found = cudnn_ops.check(tfb.raw_ops, call, dtype, seed=number, run_mode="jit")
+        tensors, outputs, gradients, cotangents = found
+        plain = call.forward(tfb.raw_ops, tensors)
+        assert cudnn_ops.bits(outputs[:3]) == cudnn_ops.bits(plain[:3]), call
+        plain = call.backward(tfb.raw_ops, tensors, plain, cotangents)
+        assert cudnn_ops.bits(gradients) == cudnn_ops.bits(plain), call
+
+
+@modes
 def test_auto_select_skips_where_it_can(tfb, mode):
     for net in (Network(mode, 2, 1, 4, 4, skip=True), Network(mode, 2, 2, 3, 4)):
         cudnn_ops.check(tfb.raw_ops, Call(net, auto_select=True))
@@ -65,16 +77,19 @@ def test_auto_select_skips_where_it_can(tfb, mode):
 
 @modes
 @dtypes
-def test_empty_dims(tfb, mode, dtype):
+@pytest.mark.parametrize("run_mode", ["eager", "jit"])
+def test_empty_dims(tfb, mode, dtype, run_mode):
     """What is empty is empty; the rest is computed: states pass through, gradients are zero."""
     for steps, batch, inputs, units in (
         (0, 3, 2, 3), (3, 0, 2, 3), (3, 2, 0, 3), (3, 2, 2, 0), (0, 0, 2, 3), (3, 2, 0, 0),
         (0, 0, 0, 0),
     ):  # fmt: skip
-        for layers, directions, time_major in ((1, 1, True), (2, 2, False), (3, 2, True)):
+        stacks = ((1, 1, True), (2, 2, False), (3, 2, True))
+        for layers, directions, time_major in run_modes.fewer(run_mode, stacks, slice(1, 2)):
             net = Network(mode, layers, directions, inputs, units)
             call = Call(net, steps, batch, time_major=time_major)
-            _, outputs, gradients, cotangents = cudnn_ops.check(tfb.raw_ops, call, dtype)
+            found = cudnn_ops.check(tfb.raw_ops, call, dtype, run_mode=run_mode)
+            _, _, gradients, cotangents = found
             if steps == 0:
                 got = call.laid_out(gradients.input_h_backprop.numpy())
                 np.testing.assert_array_equal(got, cotangents[1])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import compare, cudnn_ops, tolerances
+from helpers import compare, cudnn_ops, run_modes, tolerances
 from helpers.cudnn_ops import Call
 from helpers.reference.stack import Network
 
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
 versions = pytest.mark.parametrize("version", [1, 2, 3])
-graphs = pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+runs = pytest.mark.parametrize("run", run_modes.MODES)
 names = pytest.mark.parametrize("name", ["ours", "stock"])
 ARGUMENTS = ("input", "input_h", "input_c", "params")
 
@@ -71,23 +71,22 @@ def _tape(call, raw_ops, tensors, cotangents, used=(True, True, True)):
 
 @modes
 @versions
-@graphs
+@runs
 @names
-def test_registered_gradient(tfb, mode, version, graph, name):
+def test_registered_gradient(tfb, mode, version, run, name):
     """Ours for our names; TensorFlow's own for its names, on the same kernels."""
     net = Network(mode, 2, 2, 3, 4, 2 if mode == "lstm" and version == 3 else 0)
     lengths = (5, 0, 3) if version == 3 else None
     call = Call(net, 5, 3, lengths, time_major=version != 3, version=version)
     arrays, cotangents = call.random("double"), call.cotangents("double")
     tensors = call.tensors(arrays)
-    run = call.run(arrays)
+    want = call.run(arrays).backward(*cotangents)
 
     def compute(tensors):
         return _tape(call, _raw_ops(tfb, name), tensors, cotangents)
 
-    got = (tf.function(compute) if graph else compute)(tensors)
+    got = run_modes.in_mode(run, compute)(tensors)
     bound = tolerances.stack_bound("double", call.longest_sum(), 2, backward=True)
-    want = run.backward(*cotangents)
     for argument in ARGUMENTS:
         expected = want[f"{argument}_backprop"]
         value = call.laid_out(got[argument].numpy())
@@ -124,9 +123,9 @@ def test_lengths_have_no_gradient(tfb, mode, name):
 
 
 @versions
-@graphs
+@runs
 @names
-def test_no_gradient_without_training(tfb, version, graph, name):
+def test_no_gradient_without_training(tfb, version, run, name):
     """A clear error, as TensorFlow's; and Backprop itself refuses such a call, too."""
     call = Call(Network("lstm", 1, 1, 3, 4), version=version)
     tensors = call.tensors(call.random("float"))
@@ -139,7 +138,7 @@ def test_no_gradient_without_training(tfb, version, graph, name):
         return tape.gradient(outputs.output, tensors["params"])
 
     with pytest.raises(ValueError, match="CudnnRNN.*is_training"):
-        (tf.function(compute) if graph else compute)(tensors)
+        run_modes.in_mode(run, compute)(tensors)
     outputs = call.forward(raw_ops, tensors, is_training=False)
     with pytest.raises(tf.errors.InvalidArgumentError, match="reserve_space must"):
         call.backward(raw_ops, tensors, outputs, call.cotangents("float"))
@@ -184,8 +183,8 @@ def test_one_graph_for_all_shapes(tfb, name):
 
 
 @names
-@graphs
-def test_training_lowers_the_loss(tfb, name, graph):
+@runs
+def test_training_lowers_the_loss(tfb, name, run):
     """Variables, an optimizer's steps, a stack of two layers: the loss falls by half."""
     call = Call(Network("gru", 2, 2, 3, 8), 12, 16, tuple(range(1, 13)) + (12,) * 4)
     arrays = call.random("float")
@@ -200,7 +199,7 @@ def test_training_lowers_the_loss(tfb, name, graph):
         params.assign_sub(0.5 * tape.gradient(loss, params))
         return loss
 
-    step = tf.function(step) if graph else step
+    step = run_modes.in_mode(run, step)
     losses = [float(step()) for _ in range(60)]
     assert losses[-1] < 0.5 * losses[0], losses[::10]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from helpers import run_modes
 from helpers.reference import block_ops
 
 _BH = ("B", "H")
@@ -234,16 +235,11 @@ def op_cases():
 
 
 def caller(raw_ops, op: Op, attrs: Mapping[str, object], mode: str = "eager") -> Callable:
-    """A function of the arguments by name: the op itself, or a tf.function around it."""
+    """A function of the arguments by name: the op in one of run_modes.MODES."""
     import tensorflow as tf
 
     function = getattr(raw_ops, op.name)
-
-    def run(arguments):
-        return function(**arguments, **attrs)
-
-    if mode == "graph":
-        run = tf.function(run)
+    run = run_modes.in_mode(mode, lambda arguments: function(**arguments, **attrs))
     return lambda inputs: run({k: tf.convert_to_tensor(v) for k, v in inputs.items()})
 
 

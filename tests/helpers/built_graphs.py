@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 
+from helpers import run_modes
+
 _graph = tf.Graph()
 _placeholders = {}
 _runners = {}
@@ -57,17 +59,24 @@ def zeros(shape, dtype=tf.float32) -> tf.Tensor:
 
 
 def call_or_trace(mode: str, function: Callable, tensors: Mapping, attrs: Mapping):
-    """Calls the op eagerly, or in a tf.function that knows all shapes ("static") or none."""
+    """Calls the op eagerly, or in a tf.function that knows all shapes ("static") or none.
+
+    In the mode "jit" XLA compiles one that knows none, with the shapes of the call.
+    """
     if mode == "eager":
         return function(**tensors, **attrs)
     if mode == "static":
         # Most calls end here, which costs less than to trace a function that ends at the same op.
         refuse_while_building(function, tensors, attrs)
         return tf.function(lambda t: function(**t, **attrs), autograph=False)(tensors)
-    key = (function, repr({k: t.dtype for k, t in tensors.items()}), repr(attrs))
+    key = (mode, function, repr({k: t.dtype for k, t in tensors.items()}), repr(attrs))
     if key not in _traced:
         signature = {k: tf.TensorSpec(None, t.dtype) for k, t in tensors.items()}
-        graph = tf.function(lambda t: function(**t, **attrs), input_signature=[signature])
+        graph = run_modes.in_mode(
+            "jit" if mode == "jit" else "graph",
+            lambda t: function(**t, **attrs),
+            input_signature=[signature],
+        )
         _traced[key] = graph.get_concrete_function()
     return _traced[key](tensors)
 

@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
-from helpers import compare, cudnn_calls, tolerances
+from helpers import compare, cudnn_calls, run_modes, tolerances
 from helpers.cudnn_calls import LENGTHS, MODES, lengths_of, networks, numpy_type
 from helpers.reference import stack
 from helpers.reference.stack import Network
@@ -106,17 +106,22 @@ def check_gradients(call: Call, got, run, cotangents, dtype, what: str, bound=No
     assert not np.any(past != 0), f"a gradient past the lengths: {what}"
 
 
-def check(raw_ops, call: Call, dtype: str = "double", seed: int = 0) -> tuple:
+def check(
+    raw_ops, call: Call, dtype: str = "double", seed: int = 0, run_mode: str = "eager"
+) -> tuple:
     """Outputs and gradients of one call against the reference; gives what is needed for more."""
     arrays = call.random(dtype, seed)
     tensors = call.tensors(arrays)
     run = call.run(arrays)
     cotangents = call.cotangents(dtype, seed + 1)
     what = f"{call} {dtype}"
-    outputs = call.forward(raw_ops, tensors)
+    outputs = run_modes.in_mode(run_mode, lambda t: call.forward(raw_ops, t))(tensors)
     check_outputs(call, outputs, run, dtype, what)
     assert outputs.reserve_space.shape[0] > 0, what
-    gradients = call.backward(raw_ops, tensors, outputs, cotangents)
+    backward = run_modes.in_mode(
+        run_mode, lambda t, outputs: call.backward(raw_ops, t, outputs, cotangents)
+    )
+    gradients = backward(tensors, outputs)
     check_gradients(call, gradients, run, cotangents, dtype, what)
     return tensors, outputs, gradients, cotangents
 

@@ -258,7 +258,7 @@ def modes_and_names(calls, has_static) -> Iterator[tuple]:
     Both names have one implementation, and the graphs of unknown shapes call the kernel just as an
     eager call does: they alternate there. A graph of known shapes is built anew for every call,
     which is slow: for the calls that has_static picks, and every tenth of the others; and for
-    TensorFlow's names, whose shape functions are not ours, every fifth.
+    TensorFlow's names, whose shape functions are not ours, every fifth. XLA compiles every eighth.
     """
     for number, made in enumerate(calls):
         yield made, "eager", "ours"
@@ -268,6 +268,8 @@ def modes_and_names(calls, has_static) -> Iterator[tuple]:
             yield made, "static", "ours"
         if number % 5 == 0:
             yield made, "static", "stock"
+        if number % perturbation.COMPILED == 0:
+            yield made, "jit", ("ours", "stock")[number // perturbation.COMPILED % 2]
 
 
 def has_static(made: Made) -> bool:

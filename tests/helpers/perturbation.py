@@ -15,8 +15,10 @@ from helpers import block_cells
 # (B, I, H). In the first no two lengths agree; in the second all do; in the third I + H = 4H.
 BASES = ((2, 3, 4), (1, 1, 1), (4, 6, 2))
 # Each mode refuses at another place: the op's kernel called directly; the shape function; the
-# kernel again, behind a graph that knows nothing.
-MODES = ("eager", "static", "unknown")
+# kernel again, behind a graph that knows nothing; the lowering, as XLA compiles such a graph.
+MODES = ("eager", "static", "unknown", "jit")
+# XLA compiles a program for every call: it gets one call of so many.
+COMPILED = 8
 RANDOM_CALLS = 120
 
 WRONG_TYPES = ("double", "int32", "bool", "string", "complex64", "half")
@@ -98,8 +100,10 @@ def modes(number: int, call: Call, legal: Mapping[str, tuple[int, ...]]) -> tupl
     Elsewhere the two kinds of graphs, in which the same contract refuses, alternate.
     """
     if call.shapes["x"] == legal["x"] or not 0 < len(call.changed) <= 3:
-        return MODES
-    return ("eager", ("static", "unknown")[number % 2])
+        found = MODES[:3]
+    else:
+        found = ("eager", ("static", "unknown")[number % 2])
+    return (*found, "jit") if number % COMPILED == 0 or not call.changed else found
 
 
 def related(op: block_cells.Op, changed: tuple[str, ...]) -> set[str]:

@@ -7,7 +7,7 @@ import collections
 import numpy as np
 import tensorflow as tf
 
-from helpers import block_cells, cell_numbers, compare, sequence_ops, tolerances
+from helpers import block_cells, cell_numbers, compare, run_modes, sequence_ops, tolerances
 
 DTYPES = block_cells.DTYPES
 _graphs = {}
@@ -212,18 +212,20 @@ def gradients(raw_ops, op, attrs, inputs, cotangents, mode="eager"):
         return tape.gradient(targets, arguments, output_gradients=output_gradients)
 
     arguments = valid, tensors, [tf.constant(cotangents[k]) for k in used]
-    if mode == "graph":
+    if mode != "eager":
         shapes = [(t.dtype, t.shape) for t in tensors.values()]
-        compute = _traced(compute, arguments, (function, repr((attrs, used, shapes))))
+        compute = _traced(compute, arguments, mode, (function, repr((attrs, used, shapes))))
     return compute(*arguments)
 
 
-def _traced(compute, arguments, key):
+def _traced(compute, arguments, mode, key):
     """The concrete function, which calls that differ only in numbers share."""
+    key = (mode, *key)
     if key not in _graphs:
         if len(_graphs) == 32:
             _graphs.clear()  # they are large
-        _graphs[key] = tf.function(compute, autograph=False).get_concrete_function(*arguments)
+        function = run_modes.in_mode(mode, compute, autograph=False)
+        _graphs[key] = function.get_concrete_function(*arguments)
     return _graphs[key]
 
 
@@ -275,7 +277,7 @@ def check_gradients(raw_ops, op, attrs, dtype, mode, cases, chosen=None) -> None
         cotangents = cotangents_of(op, dims, kind)
         backward = max(dims[1], 4 * dims[3], dims[2] + dims[3]) * max(dims[0], 1)
         bound = tolerances.composed_bound(dtype, backward)
-        for selection in chosen or selections(op):
+        for selection in run_modes.fewer(mode, chosen or selections(op), slice(-2, -1)):
             cut = choose(cotangents, selection)
             got = gradients(raw_ops, op, attrs, inputs, cut, mode)
             with np.errstate(all="raise"):
@@ -294,20 +296,19 @@ def check_cotangents_past_the_length(raw_ops, op, attrs, mode) -> None:
     for value in spoiled:
         value[valid:] = np.nan
     bound = tolerances.composed_bound("float", dims[0] * 4 * dims[3])
-    for selection in selections(op):
+    for selection in run_modes.fewer(mode, selections(op), slice(-2, -1)):
         cut = choose(cotangents, selection)
         got = gradients(raw_ops, op, attrs, inputs, choose(spoiled, selection), mode)
         want = sequence_ops.VJPS[op.name](**inputs, cotangents=cut, **attrs)
         assert_gradients(op, attrs, inputs, got, want, bound, f"NaN past {valid} {selection}")
 
 
-def check_unknown_shapes(raw_ops, op, attrs) -> None:
+def check_unknown_shapes(raw_ops, op, attrs, mode="graph") -> None:
     """One graph for all shapes: what is not known when it is built must not be needed then."""
     unknown = {
         k: tf.TensorSpec(None, tf.int64 if k == "seq_len_max" else tf.float64) for k in op.inputs
     }
 
-    @tf.function(input_signature=[unknown])
     def compute(arguments):
         arguments = dict(arguments)
         valid = arguments.pop("seq_len_max")
@@ -317,6 +318,7 @@ def check_unknown_shapes(raw_ops, op, attrs) -> None:
             total = tf.add_n([tf.reduce_sum(o) for o in outputs])
         return tape.gradient(total, arguments, unconnected_gradients=tf.UnconnectedGradients.ZERO)
 
+    compute = run_modes.in_mode(mode, compute, input_signature=[unknown])
     for dims, valid in (((3, 2, 5, 4), 2), ((1, 1, 4, 3), 1), ((4, 0, 2, 2), 4), ((0, 3, 2, 2), 0)):
         inputs = sequence_ops.random_inputs(op, dims, np.float64, valid=valid)
         got = compute(sequence_ops.tensors_of(inputs))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from helpers import block_cells
+from helpers import block_cells, run_modes
 from helpers.reference import block_ops
 
 _BH = ("B", "H")
@@ -230,16 +230,9 @@ def tensors_of(inputs: Mapping) -> dict:
 
 
 def caller(raw_ops, op: Op, attrs: Mapping[str, object], mode: str = "eager") -> Callable:
-    """A function of the arguments by name: the op itself, or a tf.function around it."""
-    import tensorflow as tf
-
+    """A function of the arguments by name: the op in one of run_modes.MODES."""
     function = getattr(raw_ops, op.name)
-
-    def run(arguments):
-        return function(**arguments, **attrs)
-
-    if mode == "graph":
-        run = tf.function(run)
+    run = run_modes.in_mode(mode, lambda arguments: function(**arguments, **attrs))
     return lambda inputs: run(tensors_of(inputs))
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from helpers import block_cells, compare, sequence_ops
+from helpers import block_cells, compare, run_modes, sequence_ops
 from helpers import sequence_checks as checks
 
 all_ops = pytest.mark.parametrize("op", sequence_ops.GRU_OPS, ids=lambda op: op.name)
 all_dtypes = pytest.mark.parametrize("dtype", block_cells.DTYPES)
-modes = pytest.mark.parametrize("mode", ["eager", "graph"])
 GRU = sequence_ops.GRU
 
 
@@ -55,16 +54,24 @@ def test_numbers_in_a_graph(tfb, op):
 
 
 @all_ops
+@all_dtypes
+def test_numbers_under_xla(tfb, op, dtype):
+    cases = run_modes.fewer("jit", sequence_ops.ODD_CASES)
+    checks.check_numbers(tfb.raw_ops, op, dtype, "jit", cases)
+
+
+@all_ops
 @pytest.mark.parametrize("dtype", ["bfloat16", "float"])
-@modes
+@run_modes.all_modes
 def test_numbers_of_empty_dims(tfb, op, dtype, mode):
     checks.check_empty(tfb.raw_ops, op, dtype, mode)
 
 
 @all_ops
 @all_dtypes
-def test_every_length(tfb, op, dtype):
-    checks.check_every_length(tfb.raw_ops, op, dtype, "eager")
+@pytest.mark.parametrize("mode", ["eager", "jit"])
+def test_every_length(tfb, op, dtype, mode):
+    checks.check_every_length(tfb.raw_ops, op, dtype, mode)
 
 
 @all_ops
@@ -102,7 +109,7 @@ def test_gradient_is_the_finite_difference(tfb, valid):
     checks.check_finite_differences(tfb.raw_ops, GRU, {}, valid)
 
 
-@modes
+@run_modes.all_modes
 def test_gradient_is_the_oracles_for_every_cotangent(tfb, mode):
     cases = [((4, 3, 2, 5), 4), ((4, 3, 2, 5), 2)]
     checks.check_gradients(tfb.raw_ops, GRU, {}, "double", mode, cases)
@@ -115,21 +122,23 @@ def test_gradient_in_every_type(tfb, dtype):
     checks.check_gradients(tfb.raw_ops, GRU, {}, dtype, "eager", cases, (everything, only_h))
 
 
-@modes
+@run_modes.all_modes
 def test_gradient_of_empty_dims_and_of_no_steps(tfb, mode):
     """An empty batch has weight gradients of zero; T = 0 passes on what it was given."""
-    cases = [(dims, None) for dims in sequence_ops.EMPTY_DIMS] + [((4, 3, 2, 5), 0)]
+    cases = [(dims, None) for dims in run_modes.fewer(mode, sequence_ops.EMPTY_DIMS, slice(4))]
+    cases.append(((4, 3, 2, 5), 0))
     everything, only_h = (True,) * 4, (False,) * 3 + (True,)
     checks.check_gradients(tfb.raw_ops, GRU, {}, "double", mode, cases, (everything, only_h))
 
 
-@modes
+@run_modes.all_modes
 def test_cotangents_past_the_length_are_ignored(tfb, mode):
     checks.check_cotangents_past_the_length(tfb.raw_ops, GRU, {}, mode)
 
 
-def test_gradient_with_unknown_shapes(tfb):
-    checks.check_unknown_shapes(tfb.raw_ops, GRU, {})
+@pytest.mark.parametrize("mode", ["graph", "jit"])
+def test_gradient_with_unknown_shapes(tfb, mode):
+    checks.check_unknown_shapes(tfb.raw_ops, GRU, {}, mode)
 
 
 def test_gradient_is_one_pass(tfb):

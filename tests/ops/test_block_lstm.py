@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, compare, sequence_ops
+from helpers import block_cells, compare, run_modes, sequence_ops
 from helpers import sequence_checks as checks
 
 all_ops = pytest.mark.parametrize("op", sequence_ops.LSTM_OPS, ids=lambda op: op.name)
@@ -37,16 +37,24 @@ def test_numbers_in_a_graph(tfb, op):
 
 
 @all_ops
+@all_dtypes
+def test_numbers_under_xla(tfb, op, dtype):
+    cases = run_modes.fewer("jit", sequence_ops.ODD_CASES)
+    checks.check_numbers(tfb.raw_ops, op, dtype, "jit", cases)
+
+
+@all_ops
 @pytest.mark.parametrize("dtype", ["bfloat16", "float"])
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@run_modes.all_modes
 def test_numbers_of_empty_dims(tfb, op, dtype, mode):
     checks.check_empty(tfb.raw_ops, op, dtype, mode)
 
 
 @all_ops
 @all_dtypes
-def test_every_length(tfb, op, dtype):
-    checks.check_every_length(tfb.raw_ops, op, dtype, "eager")
+@pytest.mark.parametrize("mode", ["eager", "jit"])
+def test_every_length(tfb, op, dtype, mode):
+    checks.check_every_length(tfb.raw_ops, op, dtype, mode)
 
 
 @all_ops
@@ -196,7 +204,7 @@ def test_gradient_is_the_finite_difference(tfb, op, attrs, valid):
 
 
 @pytest.mark.parametrize("op, attrs", CASES)
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@run_modes.all_modes
 def test_gradient_is_the_oracles_for_every_cotangent(tfb, op, attrs, mode):
     cases = [((4, 3, 2, 5), 4), ((4, 3, 2, 5), 2)]
     checks.check_gradients(tfb.raw_ops, op, attrs, "double", mode, cases)
@@ -211,23 +219,25 @@ def test_gradient_in_every_type(tfb, op, attrs, dtype):
 
 
 @pytest.mark.parametrize("op, attrs", CASES)
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@run_modes.all_modes
 def test_gradient_of_empty_dims_and_of_no_steps(tfb, op, attrs, mode):
     """An empty batch has weight gradients of zero; T = 0 passes on what it was given."""
-    cases = [(dims, None) for dims in sequence_ops.EMPTY_DIMS] + [((4, 3, 2, 5), 0)]
+    cases = [(dims, None) for dims in run_modes.fewer(mode, sequence_ops.EMPTY_DIMS, slice(4))]
+    cases.append(((4, 3, 2, 5), 0))
     everything, only_h = (True,) * 7, (False,) * 6 + (True,)
     checks.check_gradients(tfb.raw_ops, op, attrs, "double", mode, cases, (everything, only_h))
 
 
 @pytest.mark.parametrize("op, attrs", CASES)
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@run_modes.all_modes
 def test_cotangents_past_the_length_are_ignored(tfb, op, attrs, mode):
     checks.check_cotangents_past_the_length(tfb.raw_ops, op, attrs, mode)
 
 
 @pytest.mark.parametrize("op, attrs", SMOOTH)
-def test_gradient_with_unknown_shapes(tfb, op, attrs):
-    checks.check_unknown_shapes(tfb.raw_ops, op, attrs)
+@pytest.mark.parametrize("mode", ["graph", "jit"])
+def test_gradient_with_unknown_shapes(tfb, op, attrs, mode):
+    checks.check_unknown_shapes(tfb.raw_ops, op, attrs, mode)
 
 
 @pytest.mark.parametrize("op, attrs", SMOOTH)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import block_cells, cell_numbers, compare, tolerances
+from helpers import block_cells, cell_numbers, compare, run_modes, tolerances
 
 OPS = (block_cells.LSTM, block_cells.LSTM_GRAD)
 all_ops = pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
@@ -13,15 +13,18 @@ all_dtypes = pytest.mark.parametrize("dtype", block_cells.DTYPES)
 
 @all_ops
 @all_dtypes
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@run_modes.all_modes
 def test_numbers(tfb, op, dtype, mode, device):
-    cell_numbers.check_numbers(tfb.raw_ops, op, dtype, mode, device, block_cells.ODD_DIMS)
+    all_dims = run_modes.fewer(mode, block_cells.ODD_DIMS)
+    cell_numbers.check_numbers(tfb.raw_ops, op, dtype, mode, device, all_dims)
 
 
 @all_ops
 @all_dtypes
-def test_numbers_of_empty_dims(tfb, op, dtype, device):
-    cell_numbers.check_numbers(tfb.raw_ops, op, dtype, "eager", device, block_cells.EMPTY_DIMS)
+@pytest.mark.parametrize("mode", ["eager", "jit"])
+def test_numbers_of_empty_dims(tfb, op, dtype, mode, device):
+    all_dims = run_modes.fewer(mode, block_cells.EMPTY_DIMS, slice(3))
+    cell_numbers.check_numbers(tfb.raw_ops, op, dtype, mode, device, all_dims)
 
 
 @all_ops

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
+from helpers import run_modes
 from helpers.wrapper_calls import (
     BLOCK_FUNCTIONS,
     GATES,
@@ -112,10 +113,9 @@ def test_a_tensor_of_a_graph_is_no_tuple(tfb):
 
 
 @pytest.mark.parametrize("name", ["gru", "simple_rnn"])
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@run_modes.all_modes
 def test_a_tuple_is_no_state(tfb, name, mode):
-    run = tf.function if mode == "graph" else (lambda function: function)
-    call = run(lambda *states: sequence_call(tfb, name, initial_state=states))
+    call = run_modes.in_mode(mode, lambda *states: sequence_call(tfb, name, initial_state=states))
     error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
     for count in (1, 2):
         wanted = f"{name}: initial_state must have 2 dims, [B, H], got shape [{count}, 2, 4]"
@@ -422,11 +422,10 @@ def test_an_empty_batch_has_no_lengths(tfb):
 
 
 @all_functions
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@run_modes.all_modes
 def test_a_mask_is_of_bool_or_of_integers(tfb, name, mode):
     mask = tf.constant([[1, 0, 1], [1, 1, 0]])
-    run = tf.function if mode == "graph" else (lambda function: function)
-    call = run(lambda mask: sequence_call(tfb, name, mask=mask)[0])
+    call = run_modes.in_mode(mode, lambda mask: sequence_call(tfb, name, mask=mask)[0])
     np.testing.assert_array_equal(call(mask), call(tf.cast(mask, tf.bool)))
     error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
     with pytest.raises(error, match=f"{name}: mask must be of bool or of an integer type, got fl"):

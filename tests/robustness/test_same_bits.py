@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, children, compare
+from helpers import block_cells, children, compare, run_modes
 
 cells = pytest.mark.parametrize(
     "op, attrs",
@@ -144,18 +144,19 @@ def test_one_tensor_as_many_arguments(tfb):
     together = {k: shared if v.shape == (9, 8) else v for k, v in inputs.items()}
     want = _bits(block_cells.call(tfb.raw_ops, op, apart, {}))
     assert _bits(block_cells.call(tfb.raw_ops, op, together, {})) == want
-    assert _bits(block_cells.call(tfb.raw_ops, op, together, {}, "graph")) == want
+    for mode in ("graph", "jit"):
+        assert _bits(block_cells.call(tfb.raw_ops, op, together, {}, mode)) == want
 
 
 @cells
-def test_eager_and_graph_and_repeated_runs_agree(tfb, op, attrs):
+def test_all_modes_and_repeated_runs_agree(tfb, op, attrs):
     for dims in ((1, 1, 1), (7, 17, 15), (64, 65, 130)):
         inputs = block_cells.random_inputs(op, dims, np.float32)
         want = _bits(block_cells.call(tfb.raw_ops, op, inputs, attrs))
-        graph = block_cells.caller(tfb.raw_ops, op, attrs, "graph")
+        calls = [block_cells.caller(tfb.raw_ops, op, attrs, mode) for mode in run_modes.MODES]
         for _ in range(3):
-            assert _bits(graph(inputs)) == want
-            assert _bits(block_cells.call(tfb.raw_ops, op, inputs, attrs)) == want
+            for call in calls:
+                assert _bits(call(inputs)) == want
 
 
 @pytest.mark.parametrize("family", ["GRUBlockCell", "LSTMBlockCell"])

@@ -10,7 +10,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, compare, sequence_functions, tolerances
+from helpers import block_cells, compare, run_modes, sequence_functions, tolerances
 from helpers.sequence_variants import DIMS, VARIANTS, call, differentiated_sum, inputs_of
 
 all_variants = pytest.mark.parametrize("key", VARIANTS)
@@ -231,16 +231,18 @@ def test_dropped_units_do_not_reach_the_next_step(tfb, key):
 
 
 @all_variants
-def test_graph_of_unknown_shapes(tfb, key):
+@pytest.mark.parametrize("mode", ["graph", "jit"])
+def test_graph_of_unknown_shapes(tfb, key, mode):
     variant = VARIANTS[key]
     compute = None
-    for dims in (DIMS, (1, 1, 4, 4), (3, 0, 2, 4), (0, 2, 2, 4)):
+    sizes = (DIMS, (1, 1, 4, 4), (3, 0, 2, 4), (0, 2, 2, 4))
+    for dims in run_modes.fewer(mode, sizes, slice(None, None, 2)):
         inputs = inputs_of(variant, dims, np.float32, dropout=True, projected=False)
         tensors = {k: tf.constant(v) for k, v in inputs.items()}
         if compute is None:
             unknown = {k: tf.TensorSpec(None, tf.float32) for k in tensors}
-            compute = tf.function(
-                lambda t: differentiated_sum(tfb, variant, t), input_signature=[unknown]
+            compute = run_modes.in_mode(
+                mode, lambda t: differentiated_sum(tfb, variant, t), input_signature=[unknown]
             )
         got, want = compute(tensors), differentiated_sum(tfb, variant, tensors)
         for mine, eager in zip(tf.nest.flatten(got), tf.nest.flatten(want), strict=True):

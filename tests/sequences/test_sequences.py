@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, compare, sequence_functions, sequence_ops, tolerances
+from helpers import block_cells, compare, run_modes, sequence_functions, sequence_ops, tolerances
 
 FUNCTIONS = sequence_functions.FUNCTIONS
 DIMS = (6, 5, 3, 4)
@@ -117,7 +117,7 @@ def test_every_type_and_odd_sizes(tfb, name, dtype):
 
 
 @all_functions
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@run_modes.all_modes
 def test_gradient_of_many_elements(tfb, name, mode):
     """An eager tape hands over other zeros for what is not used, from ten thousand elements on."""
     dims = (20, 64, 3, 17)
@@ -130,7 +130,7 @@ def test_gradient_of_many_elements(tfb, name, mode):
             outputs = sequence_functions.call(tfb, function, tensors, time_major=True)
         return tape.gradient(outputs[0], tensors)
 
-    compute = tf.function(compute) if mode == "graph" else compute
+    compute = run_modes.in_mode(mode, compute)
     got = compute({k: tf.constant(v) for k, v in inputs.items()})
     oracle = sequence_functions.Oracle(function, inputs)
     ones = [np.ones((20, 64, 17)), *[None] * function.states]
@@ -375,7 +375,7 @@ def test_a_tape_does_not_change_the_outputs(tfb, name):
 
 
 @all_functions
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@run_modes.all_modes
 @pytest.mark.parametrize("wrong", [[6, -1, 3, 0, 1], [7, 0, 0, 0, 0], [0, 0, 0, 0, 2**31 - 1]])
 def test_lengths_out_of_range_are_refused(tfb, name, mode, wrong):
     inputs = sequence_functions.random_inputs(FUNCTIONS[name], DIMS, np.float32)
@@ -385,7 +385,7 @@ def test_lengths_out_of_range_are_refused(tfb, name, mode, wrong):
             tfb, FUNCTIONS[name], inputs, time_major=True, sequence_lengths=lengths
         )
 
-    run = tf.function(run) if mode == "graph" else run
+    run = run_modes.in_mode(mode, run)
     for kind in (tf.int32, tf.int64):
         run(tf.constant([6, 0, 3, 0, 1], kind))
         with pytest.raises(tf.errors.InvalidArgumentError, match="sequence_lengths.* must .* got"):

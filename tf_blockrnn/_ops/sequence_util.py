@@ -30,7 +30,7 @@ def is_training() -> bool:
     eager mode, a call that no tape sees saves nothing. A gradient that is asked for later, of a
     function that was traced without a tape, computes it again (`for_training`).
     """
-    return record.could_possibly_record() or not (tf.executing_eagerly() or xla.in_xla())
+    return record.could_possibly_record() or not (tf.executing_eagerly() or xla.is_compiling())
 
 
 def inputs(
@@ -193,7 +193,7 @@ def for_training(op: tf.Operation) -> tf.Operation:
     """
     if op.get_attr("is_training"):
         return op
-    if tf.executing_eagerly() or not xla.in_xla():
+    if not xla.is_compiling():
         raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
     attrs = {name: op.get_attr(name) for name in signatures.of(op.type).attrs}
     call = getattr(raw_ops, op.type.removeprefix("BlockRNN>"))

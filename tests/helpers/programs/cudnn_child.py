@@ -17,7 +17,7 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from helpers import cancelling, cudnn_ops, cudnn_reserve
+from helpers import cancelling, cudnn_ops, cudnn_reserve, run_modes
 from helpers.cudnn_ops import Call
 from helpers.reference.stack import Network
 
@@ -64,20 +64,31 @@ def _forward_and_backward(call, raw_ops, dtype):
 
 
 def bits(raw_ops) -> dict[str, str]:
-    """A digest of all outputs and gradients; eagerly, in a graph and once more: all must agree.
+    """A digest of all outputs and gradients; eagerly, in a graph, by XLA and once more: all agree.
 
     A call with dropout is made in graphs only: each begins with the first mask of its seeds.
     """
     found = {}
-    for call, dtype in itertools.product(bit_calls(), DTYPES):
+    for number, (call, dtype) in enumerate(itertools.product(bit_calls(), DTYPES)):
         tensors, run = _forward_and_backward(call, raw_ops, dtype)
-        runs = [digest(tf.function(run)(tensors))]
+        values = tf.function(run)(tensors)
+        runs = [digest(values)]
+        if number % (len(DTYPES) + 1) == 0:  # a call in one type, the next one in another
+            runs.append(digest(_compiled(run, tensors, values[3].shape[0])))
         runs += [digest((tf.function(run) if call.dropout else run)(tensors)) for _ in range(2)]
         key = f"{call} {dtype}"
         if len(set(runs)) > 1:
             sys.exit(f"runs differ: {key}")
         found[key] = runs[0]
     return found
+
+
+def _compiled(run, tensors, reserved) -> list:
+    """What XLA makes of it; reserve_space, which must be zero from there on, cut to `reserved`."""
+    values = run_modes.in_mode("jit", run)(tensors)
+    if np.any(values[3].numpy()[reserved:]):
+        sys.exit("the end of reserve_space is not zero")
+    return [*values[:3], values[3][:reserved], *values[4:]]
 
 
 def masks(raw_ops) -> dict[str, str]:
@@ -121,13 +132,14 @@ def in_data_map(raw_ops) -> int:
 
 
 def load(raw_ops) -> int:
-    """Many threads × mixed calls, eagerly and on shared functions: the bits of a serial run."""
+    """Many threads × mixed calls, in all modes on shared functions: the bits of a serial run."""
     jobs = []
     for call in bit_calls():
         if call.dropout:
             continue
         tensors, run = _forward_and_backward(call, raw_ops, "float")
-        for function in (run, tf.function(run)):
+        for mode in run_modes.MODES:
+            function = run_modes.in_mode(mode, run)
             jobs.append((function, tensors, digest(function(tensors)), str(call)))
 
     def work(caller):

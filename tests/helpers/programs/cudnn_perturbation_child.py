@@ -85,6 +85,8 @@ class Maker:
             return function(**tensors, **attrs)
         if mode == "static":
             return built_graphs.call_static(function, tensors, attrs)
+        if mode == "jit":
+            return built_graphs.call_or_trace(mode, function, tensors, attrs)
         return built_graphs.call_unknown(f"{name} {made.op}", function, tensors, attrs)
 
 
@@ -139,7 +141,7 @@ def outcome(maker, made, mode, name, counts) -> str | None:
         if cudnn_perturbation.meant(made) is not None:
             return f"legal, but refused: {error}"
         # Attrs are known whenever a graph is built; Python raises ValueError then.
-        building = mode == "static" or (mode == "unknown" and made.attrs)
+        building = mode == "static" or (mode in ("unknown", "jit") and made.attrs)
         if not building and not isinstance(error, tf.errors.InvalidArgumentError):
             return f"{type(error).__name__}, not InvalidArgumentError: {error}"
         # TensorFlow's own shape functions answer for its names.

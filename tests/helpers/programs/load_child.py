@@ -12,7 +12,7 @@ import sys
 import numpy as np
 import tensorflow as tf
 
-from helpers import block_cells, compare
+from helpers import block_cells, compare, run_modes
 
 DIMS = ((1, 3, 5), (7, 17, 15), (33, 64, 65), (64, 128, 128), (2, 256, 300), (0, 4, 4), (200, 8, 3))
 CALLERS = 32
@@ -24,10 +24,10 @@ def bits(outputs):
 
 
 def shared_functions(raw_ops):
-    """32 threads × mixed sizes, eagerly and on shared tf.functions, against a serial run."""
+    """32 threads × mixed sizes, in all modes on shared functions, against a serial run."""
     jobs = []
     for op, attrs in block_cells.op_cases():
-        runs = [block_cells.caller(raw_ops, op, attrs, mode) for mode in ("eager", "graph")]
+        runs = [block_cells.caller(raw_ops, op, attrs, mode) for mode in run_modes.MODES]
         for dims in DIMS:
             inputs = block_cells.random_inputs(op, dims, np.float32)
             tensors = {k: tf.constant(v) for k, v in inputs.items()}

@@ -48,6 +48,9 @@ class Caller:
         attrs = {**self._attrs, **attrs}
         return built_graphs.call_unknown(self._name, self._function, tensors, attrs)
 
+    def jit(self, tensors, attrs):
+        return built_graphs.call_or_trace("jit", self._function, tensors, {**self._attrs, **attrs})
+
 
 _cache = {}
 

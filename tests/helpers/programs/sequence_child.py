@@ -18,6 +18,7 @@ from helpers import (
     block_cells,
     cancelling,
     compare,
+    run_modes,
     sequence_checks,
     sequence_functions,
     sequence_ops,
@@ -35,6 +36,7 @@ DIMS = (
     (4, 64, 100, 128),
     (3, 130, 65, 129),
 )
+COMPILED = DIMS[5]  # of the functions XLA compiles this alone
 CALLERS = 16
 
 
@@ -48,16 +50,19 @@ def digest(tensors) -> str:
 def bits(raw_ops) -> dict[str, str]:
     """A digest of every op's outputs; twice, and both must agree."""
     found = {}
-    for op, attrs in sequence_ops.op_cases():
-        for dtype in block_cells.DTYPES:
+    for number, (op, attrs) in enumerate(sequence_ops.op_cases()):
+        for place, dtype in enumerate(block_cells.DTYPES):
             for dims in DIMS:
                 inputs = sequence_ops.random_inputs(
                     op, dims, block_cells.numpy_type(dtype), valid=max(dims[0] - 1, 1)
                 )
                 key = f"{op.name} {dtype} {dims} {dict(attrs)}"
                 found[key] = digest(sequence_ops.call(raw_ops, op, inputs, attrs))
-                if found[key] != digest(sequence_ops.call(raw_ops, op, inputs, attrs)):
-                    sys.exit(f"two runs differ: {key}")
+                # XLA compiles a program for every shape: one for each op and type.
+                compiled = dims == DIMS[(number + place) % len(DIMS)]
+                mode = "jit" if compiled else "eager"
+                if found[key] != digest(sequence_ops.call(raw_ops, op, inputs, attrs, mode)):
+                    sys.exit(f"two runs differ: {key} {mode}")
     return found
 
 
@@ -68,7 +73,7 @@ def _masked(name, dims, dtype):
     return function, inputs, *sequence_functions.patterns(dims)["lengths and holes"]
 
 
-def _with_gradients(function, arguments):
+def _with_gradients(called, arguments, mode="graph"):
     """A graph for arguments like these, of all sizes: tracing it takes longer than the calls."""
     import tf_blockrnn
 
@@ -76,15 +81,15 @@ def _with_gradients(function, arguments):
         lambda t: tf.TensorSpec([None] * t.shape.rank, t.dtype), arguments
     )
 
-    @tf.function(input_signature=sizes_unknown, autograph=False)
     def compute(tensors, mask, lengths):
         options = {"time_major": True, "mask": mask, "sequence_lengths": lengths}
         with tf.GradientTape() as tape:
             tape.watch(tensors)
-            outputs = sequence_functions.call(tf_blockrnn, function, tensors, **options)
+            outputs = sequence_functions.call(tf_blockrnn, called, tensors, **options)
         return outputs, tape.gradient(outputs, tensors)
 
-    return compute.get_concrete_function()
+    function = run_modes.in_mode(mode, compute, input_signature=sizes_unknown, autograph=False)
+    return function.get_concrete_function()
 
 
 def function_bits(raw_ops) -> dict[str, str]:
@@ -98,8 +103,13 @@ def function_bits(raw_ops) -> dict[str, str]:
                 function, *arguments = _masked(name, dims, dtype)
                 arguments = tf.nest.map_structure(tf.constant, arguments)
                 compute = compute or _with_gradients(function, arguments)
+                key = f"{name} {dtype} {dims}"
                 outputs, gradients = compute(*arguments)
-                found[f"{name} {dtype} {dims}"] = digest([*outputs, *gradients.values()])
+                found[key] = digest([*outputs, *gradients.values()])
+                if dims == COMPILED:
+                    outputs, gradients = _with_gradients(function, arguments, "jit")(*arguments)
+                    if found[key] != digest([*outputs, *gradients.values()]):
+                        sys.exit(f"the bits of XLA differ: {key}")
     return found
 
 
@@ -153,10 +163,10 @@ def numbers(raw_ops) -> int:
 
 
 def load(raw_ops) -> int:
-    """Many threads × mixed sizes, eagerly and on shared functions: the bits of a serial run."""
+    """Many threads × mixed sizes, in all modes on shared functions: the bits of a serial run."""
     jobs = []
     for op, attrs in sequence_ops.op_cases():
-        runs = [sequence_ops.caller(raw_ops, op, attrs, mode) for mode in ("eager", "graph")]
+        runs = [sequence_ops.caller(raw_ops, op, attrs, mode) for mode in run_modes.MODES]
         for dims in ((2, 1, 3, 5), (4, 33, 24, 40), (3, 2, 64, 200), (3, 0, 4, 4), (5, 90, 8, 3)):
             inputs = sequence_ops.random_inputs(op, dims, np.float32)
             tensors = sequence_ops.tensors_of(inputs)
