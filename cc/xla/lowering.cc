@@ -22,6 +22,7 @@
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/shape_inference.h"
+#include "tensorflow/core/lib/strings/proto_serialization.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/logging.h"
 
@@ -76,9 +77,13 @@ class KernelCallOp : public tensorflow::XlaOpKernel {
     for (const auto& [attr, value] : def_.attr()) {
       if (attr.front() != '_') (*node.mutable_attr())[attr] = value;
     }
-    config_ =
-        absl::StrCat("{", kNodeAttr, " = \"",
-                     absl::BytesToHexString(node.SerializeAsString()), "\"}");
+    // The order of a map's entries differs from one message to another; XLA
+    // merges calls of equal bytes alone.
+    std::string bytes;
+    OP_REQUIRES(ctx, tensorflow::SerializeToStringDeterministic(node, &bytes),
+                absl::InternalError(name + ": a node that is no message"));
+    config_ = absl::StrCat("{", kNodeAttr, " = \"",
+                           absl::BytesToHexString(bytes), "\"}");
   }
 
   void Compile(XlaOpKernelContext* ctx) override {

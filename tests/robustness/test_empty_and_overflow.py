@@ -36,7 +36,8 @@ def test_batches_past_int32_cost_nothing_without_units(tfb, op, mode):
 @modes
 def test_a_batch_is_not_cut_to_32_bits(tfb, op, mode):
     """2^32 + 1 rows are not 1 row, nor are 2^32 rows none."""
-    for batch, other in ((2**32 + 1, 1), (2**32, 0), (1, 2**32 + 1)):
+    sizes = ((2**32 + 1, 1), (2**32, 0), (1, 2**32 + 1))
+    for batch, other in run_modes.fewer(mode, sizes, slice(1)):
         shapes = op.shapes((batch, 0, 0))
         for argument, expressions in op.inputs.items():
             if expressions != ("B", "H"):

@@ -120,7 +120,7 @@ def test_many_empty_steps_return_at_once(tfb, op, mode):
 @pytest.mark.parametrize("mode", perturbation.MODES)
 def test_dims_are_not_cut_to_32_bits(tfb, op, mode):
     """2^32 + 1 rows or steps are not 1, nor are 2^32 none."""
-    for huge, small in ((2**32 + 1, 1), (2**32, 0)):
+    for huge, small in run_modes.fewer(mode, ((2**32 + 1, 1), (2**32, 0)), slice(1)):
         for symbol, dims in (("T", (huge, 0, 2, 3)), ("B", (1, huge, 0, 0))):
             legal = op.shapes(dims)
             for argument, expressions in op.inputs.items():

@@ -71,6 +71,19 @@ def test_two_calls_of_a_program_have_masks_of_their_own(tfb):
     assert len(set(drawn)) == 6, "no seeds, but the same mask"
 
 
+@pytest.mark.parametrize("dropout, calls", [(0.0, 1), (0.4, 3)])
+def test_equal_calls_are_merged_unless_they_draw(tfb, dropout, calls):
+    call = _call("lstm", 3, dropout=dropout, seeds=SEEDS)
+    tensors = call.tensors(call.random("float"))
+
+    def three(tensors):
+        return [call.forward(tfb.raw_ops, tensors).output for _ in range(3)]
+
+    compiled = run_modes.in_mode("jit", three)
+    program = compiled.experimental_get_compiler_ir(tensors)(stage="optimized_hlo")
+    assert program.count("custom-call(") == calls
+
+
 @versions
 @names
 def test_the_registered_gradient_takes_the_mask_of_its_call(tfb, version, name):
