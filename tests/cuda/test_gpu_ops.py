@@ -49,6 +49,11 @@ AGAIN = (
     "tests/cudnn/test_cudnn_dropout.py::test_rate_and_scale_over_a_million_draws",
     "tests/cudnn/test_cudnn_dropout.py::test_mask_of_backward_is_the_mask_of_forward",
     "tests/cudnn/test_cudnn_dropout.py::test_numbers_with_a_mask",
+    # Compiled by XLA, with the GPU's lowering.
+    "tests/xla/test_every_op.py::test_sequence_ops",
+    "tests/xla/test_every_op.py::test_functions_and_their_gradients",
+    "tests/xla/test_every_op.py::test_one_program_for_masks_and_lengths_of_every_pattern",
+    "tests/xla/test_errors.py::test_lengths_out_of_range",
 )
 CPU, GPU = "/CPU:0", "/GPU:0"
 modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
