@@ -1,7 +1,8 @@
 """The pages that show results: which section of which page is generated from which result.
 
 A page has `<!-- bench:begin NAME -->` and `<!-- bench:end NAME -->` around each section. README.md
-has the summaries, docs/benchmarks.md all rows, docs/speed.md the parts of our times.
+has the summaries, docs/benchmarks.md all rows, docs/speed.md the parts of our times, docs/xla.md
+those of compiled programs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from bench import calls, layers_report, limits, memory, report, summary
+from bench import calls, jit_report, layers_report, limits, memory, report, summary
 from bench.gpu import report as gpu_report
 
 # A section has the name of the result that it is generated from.
@@ -38,6 +39,7 @@ PAGES: dict[str, _Sections] = {
         "stacks": limits.markdown,
         "calls": calls.markdown,
     },
+    "docs/xla.md": {"jit": jit_report.markdown},
 }
 
 

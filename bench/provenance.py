@@ -7,6 +7,14 @@ from typing import Any
 from bench.tables import percent
 
 _LIBRARIES = {"keras": "Keras", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
+# The benches that not all of them take part in, with those that do.
+_LIBRARIES_OF: dict[str, tuple[str, ...]] = {
+    "cells": (),
+    "calls": (),
+    "memory": (),
+    "layers": ("keras", "torch"),
+    "jit": ("keras",),
+}
 # The change of the GEMM peak within a run that is normal on a machine without other work.
 _PEAK_DRIFT = 0.05
 
@@ -19,9 +27,7 @@ def machine_line(result: dict[str, Any]) -> str:
     names = [f"TensorFlow {tensorflow}"] + [
         f"{label} {versions[key]}"
         for key, label in _LIBRARIES.items()
-        if key in versions
-        and result["bench"] not in ("cells", "calls", "memory")
-        and (key, result["bench"]) != ("onnxruntime", "layers")
+        if key in versions and key in _LIBRARIES_OF.get(result["bench"], _LIBRARIES)
     ]
     # The widest set of each kind is sufficient.
     wide = [f for f in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve") if f in m["flags"]]

@@ -1,6 +1,6 @@
 """python -m bench [VERB]
 
-VERB: cells, sequences, stacks, bfloat16, layers, calls, memory, all, show or readme.
+VERB: cells, sequences, stacks, bfloat16, layers, calls, jit, memory, all, show or readme.
 
 The default verb is `all`. A complete run takes over an hour on two cores, most of it for the
 sequences and stacks; `--seconds` and `--rounds` trade time for less noise.
@@ -16,7 +16,18 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
-from bench import calls, layers_report, machine, memory, op_cases, pages, report, shapes, timing
+from bench import (
+    calls,
+    jit_report,
+    layers_report,
+    machine,
+    memory,
+    op_cases,
+    pages,
+    report,
+    shapes,
+    timing,
+)
 from bench.peers import PEERS
 
 _RESULTS = pathlib.Path(__file__).resolve().parent / "results"
@@ -67,6 +78,10 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     layers.add_argument("--variants", nargs="+", choices=tuple(shapes.LAYER_VARIANTS))
     verbs.add_parser("calls", parents=[common], help="the cost of a call beside its op")
+    jit = verbs.add_parser(
+        "jit", parents=[common], help="programs that XLA compiled: calls, and a Keras model in fit"
+    )
+    jit.add_argument("--only", nargs="+", choices=("lstm", "gru", "calls", "fit"))
     verbs.add_parser("memory", parents=[common], help="peak memory of training, against TensorFlow")
     verbs.add_parser("all", parents=[common], help="all of them, one after another")
     readme = verbs.add_parser(
@@ -121,6 +136,7 @@ _TEXT: dict[str, Callable[[dict[str, Any]], str]] = {
     "bfloat16": report.sequences_text,
     "layers": layers_report.text,
     "calls": calls.text,
+    "jit": jit_report.text,
     "memory": memory.text,
 }
 
@@ -256,6 +272,29 @@ def _calls(args: argparse.Namespace) -> None:
     _finish(result, _folder(args, result))
 
 
+def _jit(args: argparse.Namespace) -> None:
+    from bench import jit
+
+    only = set(getattr(args, "only", None) or ())
+    cells = [cell for cell in jit.CELLS if cell in only or not only & set(jit.CELLS)]
+
+    def cases(part: str, by_kind: dict[str, Sequence[tuple[int, ...]]]) -> list[shapes.Case]:
+        if only & {"calls", "fit"} and part not in only:
+            return []
+        if args.shapes or args.quick:
+            some = [shapes.parse(s, 4) for s in args.shapes or ()]
+            by_kind = dict.fromkeys(by_kind, some or shapes.SEQUENCE_SHAPES_QUICK[:1])
+        return [
+            shapes.Case(cell, kind, *shape)
+            for kind, some in by_kind.items() for cell in cells for shape in some
+        ]  # fmt: skip
+
+    calls_of = {"infer": shapes.JIT_CALL_SHAPES, "train": shapes.JIT_TRAIN_SHAPES}
+    models = cases("fit", {"train": shapes.JIT_MODEL_SHAPES})
+    result = jit.run(cases("calls", calls_of), models, _plan(args), args.threads)
+    _finish(result, _folder(args, result))
+
+
 def _memory(args: argparse.Namespace) -> None:
     default = shapes.SEQUENCE_SHAPES_QUICK if args.quick else shapes.MEMORY_SHAPES
     chosen = [shapes.parse(s, 4) for s in args.shapes] if args.shapes else default
@@ -266,7 +305,7 @@ def _memory(args: argparse.Namespace) -> None:
 def _all(args: argparse.Namespace) -> None:
     if args.shapes:
         raise SystemExit("--shapes belongs to one of the benches")
-    for bench in (_cells, _sequences, _stacks, _bfloat16, _layers, _calls, _memory):
+    for bench in (_cells, _sequences, _stacks, _bfloat16, _layers, _calls, _jit, _memory):
         bench(args)
 
 
@@ -284,7 +323,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _arguments(argv)
     verbs = {
         "cells": _cells, "sequences": _sequences, "stacks": _stacks, "bfloat16": _bfloat16,
-        "layers": _layers, "calls": _calls,
+        "layers": _layers, "calls": _calls, "jit": _jit,
         "memory": _memory, "all": _all,
         "readme": _readme, "show": _show,
     }  # fmt: skip

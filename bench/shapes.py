@@ -71,6 +71,23 @@ CALL_SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (32, 50, 128, 128),
 )
 
+# Shapes of calls with and without XLA: short ones, where the call costs as much as the work, and
+# one with more work.
+JIT_CALL_SHAPES: tuple[tuple[int, int, int, int], ...] = (
+    (1, 1, 128, 128),
+    (1, 10, 64, 64),
+    (1, 100, 64, 64),
+    (32, 50, 64, 128),
+)
+JIT_TRAIN_SHAPES: tuple[tuple[int, int, int, int], ...] = ((1, 100, 64, 64), (32, 50, 64, 128))
+# Of a Keras model, where the third number is the size of the embedding.
+JIT_MODEL_SHAPES: tuple[tuple[int, int, int, int], ...] = (
+    (1, 100, 64, 64),
+    (16, 100, 32, 32),
+    (32, 50, 64, 128),
+    (64, 35, 128, 256),
+)
+
 # Shapes for peak memory of training, where the residuals, or the weights, dominate.
 MEMORY_SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (64, 100, 256, 256),

@@ -79,11 +79,11 @@ def prepared(tf: Any, model: Model, train: bool) -> base.Prepared:
     return base.Prepared(call=function, outcome=outcome)
 
 
-def empty(tf: Any) -> Callable[[], object]:
+def empty(tf: Any, jit_compile: bool = False) -> Callable[[], object]:
     """An empty tf.function: no call of one can take less."""
     x = tf.Variable(0.0)
 
-    @tf.function
+    @tf.function(jit_compile=jit_compile)
     def nothing():
         return (x.read_value(),)
 

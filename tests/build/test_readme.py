@@ -20,6 +20,7 @@ PAGES = (
     "docs/cudnn.md",
     "docs/speed.md",
     "docs/tensorflow_errors.md",
+    "docs/xla.md",
 )
 
 

@@ -67,7 +67,7 @@ inline constexpr int kPlainOrder = 12;  // no step masked, forwards
 // fused into the step on one thread, and hoisted, with few rows, on two.
 inline const std::vector<Dims>& SharedSequences() {
   static const std::vector<Dims> shapes = {
-      {3, 5, 7, 4},      {40, 7, 56, 9},   {130, 140, 33, 8}, {3, 5, 150, 3},
+      {3, 5, 7, 4},      {40, 7, 56, 9},   {130, 140, 33, 8}, {3, 5, 150, 16},
       {7, 140, 110, 70}, {16, 40, 300, 1}, {16, 40, 150, 1},
   };
   return shapes;

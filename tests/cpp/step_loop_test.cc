@@ -275,6 +275,20 @@ TEST(StepLoop, NotCancelledAfterTheEnd) {
   }
 }
 
+// Waking a worker takes longer than a step of some units, but not longer than
+// many steps or a step of many units.
+TEST(StepLoop, AFewStepsOfOneRowWakeNoWorker) {
+  const auto split = [](int64_t steps, double macs) {
+    StepLoop loop = Loop(steps, 1, 1, 8);
+    loop.macs = macs;
+    return cpu::ChooseSplit(loop, 2);
+  };
+  EXPECT_EQ(split(1, 4 * 128 * 128), StepSplit::kNone);
+  EXPECT_EQ(split(100, 4 * 128 * 128), StepSplit::kUnits);
+  EXPECT_EQ(split(1, 4 * 256 * 256), StepSplit::kNone);
+  EXPECT_EQ(split(1, 4 * 512 * 512), StepSplit::kUnits);
+}
+
 // The shapes with which sequences are tested on many threads cover each split,
 // within a block of steps and over several blocks. Counted for the simple RNN,
 // whose stages are the smallest, with the widest panels.

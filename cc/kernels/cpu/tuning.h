@@ -60,8 +60,9 @@ struct Tuning {
   // much as `kMacsPerElement` of them, which counts where rows are few.
   static constexpr double kMacsPerWorker = 1e6;
   static constexpr double kMacsPerElement = 4;
-  // The same for a loop over steps.
+  // The same for a loop over steps, where the first read of a weight counts.
   static constexpr double kMacsPerLoopWorker = 1e6;
+  static constexpr double kMacsPerFirstRead = 1.5;
   // A step is split by units from so many multiply-adds per stage on: a barrier
   // takes half a microsecond, which is 25,000 of them at full speed. With rows
   // enough for a tile per worker it pays only where the weights are large.

@@ -42,10 +42,15 @@ enum class StepSplit { kNone, kRows, kUnits };
 
 // Measured; see docs/adr/0009-threads.md.
 inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads) {
-  if (num_threads <= 1) return StepSplit::kNone;
-  const bool worth_a_worker =
-      loop.macs * static_cast<double>(loop.steps) > Tuning::kMacsPerLoopWorker;
-  if (loop.rows >= Tuning::kRowsPerWorker * num_threads && worth_a_worker) {
+  const double macs = loop.macs * static_cast<double>(loop.steps);
+  // Each weight is read from a far cache once.
+  const double reads =
+      loop.macs / static_cast<double>(std::max<int64_t>(1, loop.rows));
+  if (num_threads <= 1 ||
+      macs + Tuning::kMacsPerFirstRead * reads <= Tuning::kMacsPerLoopWorker) {
+    return StepSplit::kNone;
+  }
+  if (loop.rows >= Tuning::kRowsPerWorker * num_threads) {
     return StepSplit::kRows;
   }
   const bool tiles = loop.rows >= Tuning::kRowsPerWorkerTile * num_threads;
@@ -55,7 +60,7 @@ inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads) {
       loop.macs / loop.stages > macs_per_barrier) {
     return StepSplit::kUnits;
   }
-  return tiles && worth_a_worker ? StepSplit::kRows : StepSplit::kNone;
+  return tiles ? StepSplit::kRows : StepSplit::kNone;
 }
 
 // Stages that workers go through together, each split into pieces, with a
