@@ -4,6 +4,7 @@ memory, and what the doctor reports about GPUs."""
 from __future__ import annotations
 
 import pytest
+from helpers import registered_kernels
 
 TYPES = ("half", "bfloat16", "float", "double")
 _SIZES = {"num_layers", "num_units", "input_size"}
@@ -35,12 +36,6 @@ HOST_MEMORY = {
 }
 
 
-def _kernels(name):
-    from tensorflow.python.framework import kernels
-
-    return kernels.get_registered_kernels_for_op(name).kernel
-
-
 @pytest.fixture(scope="module")
 def built(tfb):
     """The devices that this build has kernels for."""
@@ -54,7 +49,9 @@ def test_every_op_is_known_here(tfb):
 @pytest.mark.parametrize("name", HOST_MEMORY)
 def test_every_device_has_every_type(tf, built, name):
     for device in ("CPU", "GPU"):
-        registered = [k for k in _kernels(f"BlockRNN>{name}") if k.device_type == device]
+        registered = [
+            k for k in registered_kernels.of(f"BlockRNN>{name}") if k.device_type == device
+        ]
         types = [
             tf.as_dtype(t)
             for k in registered
@@ -68,7 +65,7 @@ def test_every_device_has_every_type(tf, built, name):
 
 @pytest.mark.parametrize("name", HOST_MEMORY)
 def test_sizes_and_lengths_are_in_host_memory(built, name):
-    for kernel in _kernels(f"BlockRNN>{name}"):
+    for kernel in registered_kernels.of(f"BlockRNN>{name}"):
         assert set(kernel.host_memory_arg) == HOST_MEMORY[name], kernel.device_type
 
 
@@ -77,7 +74,7 @@ def test_what_tensorflow_has_in_host_memory_is_there(tf):
     if not tf.test.is_built_with_cuda():
         pytest.skip("not run: TensorFlow has no GPU kernels")
     for name in HOST_MEMORY:
-        for kernel in _kernels(name):
+        for kernel in registered_kernels.of(name):
             if kernel.device_type == "GPU":
                 assert set(kernel.host_memory_arg) <= HOST_MEMORY[name], name
 
@@ -87,7 +84,7 @@ def test_tensorflows_own_names_have_no_gpu_kernel_of_ours(tf, tfb):
     if tf.test.is_built_with_cuda():
         pytest.skip("not run: TensorFlow has GPU kernels of its own")
     for name in HOST_MEMORY:
-        assert {k.device_type for k in _kernels(name)} <= {"CPU"}, name
+        assert {k.device_type for k in registered_kernels.of(name)} <= {"CPU"}, name
 
 
 # ---- what the doctor reports
