@@ -48,10 +48,17 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
         return True
     # That cache keeps no large tensors. To read one is little beside the pass that it may save, and
     # most that are not zeros show it at once.
-    if cotangent.shape.num_elements() <= _CACHED_ELEMENTS:
-        return False
-    flat = tf.reshape(cotangent, [-1])
-    return not (any_nonzero(flat[:64]) or any_nonzero(flat))
+    return cotangent.shape.num_elements() > _CACHED_ELEMENTS and _has_zero_bits(cotangent)
+
+
+def _has_zero_bits(tensor: tf.Tensor) -> bool:
+    """Whether a large eager tensor has +0 alone, whose bits are all 0."""
+    if "CPU" not in tensor.device:
+        flat = tf.reshape(tensor, [-1])
+        return not (any_nonzero(flat[:64]) or any_nonzero(flat))
+    # A tenth of the time that the comparison takes in TensorFlow's ops.
+    values = tensor.numpy().reshape(-1)
+    return not values.view(f"u{values.itemsize}").any()
 
 
 def eager_zeros(cotangent: tf.Tensor) -> bool:
