@@ -111,8 +111,8 @@ absl::Status GetNode(const XLA_FFI_Attrs& attrs, tensorflow::NodeDef* node) {
     }
     const auto* value = static_cast<const XLA_FFI_ByteSpan*>(attrs.attrs[i]);
     std::string bytes;
-    if (absl::HexStringToBytes(std::string_view(value->ptr, value->len),
-                               &bytes) &&
+    if (absl::Base64Unescape(std::string_view(value->ptr, value->len),
+                             &bytes) &&
         node->ParseFromString(bytes)) {
       return absl::OkStatus();
     }

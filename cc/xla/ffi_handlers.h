@@ -10,7 +10,7 @@
 namespace blockrnn {
 
 // The attr of a custom call that holds its node: the bytes of the NodeDef, with
-// the op's name without our namespace, in hexadecimal digits.
+// the op's name without our namespace, in Base64.
 inline constexpr char kNodeAttr[] = "node";
 
 }  // namespace blockrnn

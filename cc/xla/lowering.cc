@@ -82,8 +82,8 @@ class KernelCallOp : public tensorflow::XlaOpKernel {
     std::string bytes;
     OP_REQUIRES(ctx, tensorflow::SerializeToStringDeterministic(node, &bytes),
                 absl::InternalError(name + ": a node that is no message"));
-    config_ = absl::StrCat("{", kNodeAttr, " = \"",
-                           absl::BytesToHexString(bytes), "\"}");
+    config_ =
+        absl::StrCat("{", kNodeAttr, " = \"", absl::Base64Escape(bytes), "\"}");
   }
 
   void Compile(XlaOpKernelContext* ctx) override {
