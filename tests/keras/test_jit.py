@@ -152,6 +152,7 @@ def test_a_compiled_model_loads_in_a_new_process(tf, tfb, tmp_path):
     tf.saved_model.save(module, tmp_path / "compiled")
     run = children.run_python(["-c", LOADS, str(tmp_path)], timeout=120)
     children.assert_ok(run, "loading a compiled model")
+    model.reset_metrics()  # else Keras 3.11 gives the mean over both batches
     with np.load(tmp_path / "found.npz") as found:
         assert float(found["loss"]) == model.train_on_batch(x, y)
         for name in ("loaded", "exported", "saved", "compiled"):
