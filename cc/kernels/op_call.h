@@ -1,7 +1,7 @@
 // Declares what a kernel sees of one call of its op: the inputs, the outputs,
 // and the threads, memory and stream that it may use. TensorFlow's executor
 // provides them (cc/kernels/tensorflow_call.h), or a program that XLA compiled
-// (cc/xla/xla_call.h).
+// (cc/xla/ffi_call.h).
 
 #ifndef BLOCKRNN_KERNELS_OP_CALL_H_
 #define BLOCKRNN_KERNELS_OP_CALL_H_

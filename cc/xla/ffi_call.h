@@ -68,7 +68,7 @@ class FfiCall : public OpCall {
 };
 
 // On the threads of the pool that runs the program, which in TensorFlow is its
-// intra-op pool. XLA lends no memory on CPUs: scratch is TensorFlow's.
+// intra-op pool. XLA provides no memory on CPUs: scratch is TensorFlow's.
 class CpuFfiCall final : public FfiCall {
  public:
   explicit CpuFfiCall(XLA_FFI_CallFrame* frame,
