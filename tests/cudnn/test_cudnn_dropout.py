@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import compare, cudnn_ops, tolerances
+from helpers import children, compare, cudnn_ops, tolerances
 from helpers.cudnn_ops import Call
 from helpers.reference import stack
 from helpers.reference.stack import Network
@@ -270,3 +270,25 @@ def test_share_out_of_range_is_refused(tfb, name):
             refusals = (tf.errors.InvalidArgumentError, ValueError)
             with pytest.raises(refusals, match=r"CudnnRNNV3.*dropout must"):
                 run(raw_ops, tensors)
+
+
+DETERMINISTIC = """
+import tensorflow as tf, tf_blockrnn
+tf.config.experimental.enable_op_determinism()
+def call(**attrs):
+    return tf_blockrnn.raw_ops.CudnnRNN(
+        input=tf.ones([2, 1, 2]), input_h=tf.zeros([2, 1, 2]), input_c=tf.zeros([]),
+        params=tf.ones([24]), rnn_mode="rnn_tanh", **attrs)
+call(dropout=0.0)
+call(dropout=0.5, seed=3)
+try:
+    call(dropout=0.5)
+except tf.errors.InvalidArgumentError as error:
+    print(error.message)
+"""
+
+
+def test_op_determinism_wants_a_seed():
+    output = children.assert_ok(children.run_python(["-c", DETERMINISTIC]), "determinism")
+    assert "CudnnRNN: with dropout" in output
+    assert "seed or seed2 must be set, got 0" in output
