@@ -5,6 +5,7 @@
 #define BLOCKRNN_CORE_ENGINE_ARGS_H_
 
 #include "cc/core/cell_args.h"
+#include "cc/core/frozen_weights.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/sequence_args.h"
 
@@ -19,7 +20,9 @@ using EngineArgs =
              GruSequenceBackwardArgs, GruAfterSequenceForwardArgs,
              GruAfterSequenceBackwardArgs, LstmSequenceForwardArgs,
              LstmSequenceBackwardArgs, SimpleRnnForwardArgs,
-             SimpleRnnBackwardArgs, RnnStackForwardArgs, RnnStackBackwardArgs>;
+             SimpleRnnBackwardArgs, RnnStackForwardArgs, RnnStackBackwardArgs,
+             LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs,
+             SimpleRnnFreezeArgs>;
 
 }  // namespace blockrnn
 

@@ -72,6 +72,20 @@ struct SequenceShape {
   }
 };
 
+// How packed weights are stored, and with what numbers a GEMM multiplies.
+enum class Precision : int32_t {
+  kStorage = 0,   // as weights that a call packs itself: the same bits
+  kBFloat16 = 1,  // weights in bfloat16; sums in float32
+  kInt8 = 2,      // weights in int8 with a scale for each column, and rows that
+                  // are quantised for each GEMM; sums in int32
+};
+
+// Weights and biases that the engine has packed (cc/core/frozen_weights.h).
+struct FrozenWeights {
+  Precision precision = Precision::kStorage;
+  const void* packed = nullptr;
+};
+
 // What the calls of all cells take. P is H but for an LSTM with a projection;
 // G are the gates that the recurrent weights have.
 template <class T>
@@ -87,6 +101,10 @@ struct SequenceInputs {
 // Outputs of all forward calls; each may be nullptr where it is not wanted.
 template <class T>
 struct SequenceForwardArgs : SequenceInputs<T> {
+  const FrozenWeights* frozen = nullptr;  // instead of weights and biases, which
+                                          // may be nullptr then; no dropout
+  // Each row has the bits that it has in a call of that row alone.
+  bool rows_apart = false;
   T* h = nullptr;       // [steps, batch, P]
   T* h_last = nullptr;  // [B, P], the state after the last step
 };
