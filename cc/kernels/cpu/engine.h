@@ -66,7 +66,7 @@ template <class T>
 using EngineFunctions = FunctionTable<T, EngineArgs>;
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 6;
+inline constexpr int kEngineVersion = 7;
 
 struct Engine {
   int version;

@@ -45,6 +45,10 @@ EngineFunctions<T> MakeEngineFunctions() {
       {&WithExecutor<&SimpleRnnBackward<T>>},
       {&WithExecutor<&RnnStackForward<T, StandardActivations>>},
       {&WithExecutor<&RnnStackBackward<T>>},
+      {&WithExecutor<&FreezeLstm<T>>},
+      {&WithExecutor<&FreezeGru<T>>},
+      {&WithExecutor<&FreezeGruAfter<T>>},
+      {&WithExecutor<&FreezeSimpleRnn<T>>},
   };
 }
 

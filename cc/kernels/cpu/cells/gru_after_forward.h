@@ -10,23 +10,55 @@
 
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
+#include "cc/core/frozen_weights.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
+#include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {
 
+// The weights of a GRU, reset after the GEMM, in panels of elements P.
+template <class T, class P>
+struct GruAfterPanels {
+  using Args = GruAfterSequenceForwardArgs<T>;
+
+  GruAfterPanels(const Args& args, PanelMemory* memory, const Packing& packing)
+      : w_h(memory,
+            WeightView<T>{args.w_h, LeadingDim(args, args.shape.units),
+                          args.shape.weights_by_unit},
+            GateOffsets<kGruAfterGates>(args.shape.units).at, args.shape.units,
+            args.shape.units, packing.StateSums()),
+        x(memory, args.shape, Input(args), packing.packs_input) {}
+
+  static InputWeights<T, kGruAfterGates> Input(const Args& args) {
+    return {args.w_x, LeadingDim(args, args.shape.input),
+            args.shape.weights_by_unit, args.b_x, args.b_h};
+  }
+
+  PackedWeights<T, kGruAfterGates, P> w_h;
+  InputPanels<T, kGruAfterGates, true, P> x;
+
+ private:
+  static int64_t LeadingDim(const Args& args, int64_t depth) {
+    return args.shape.weights_by_unit ? depth
+                                      : kGruAfterGates * args.shape.units;
+  }
+};
+
 // [x · w_x + b_x for r, u] + b_h + h · w_h, and x · w_x + b_x of the candidate
 // apart  →  r, u, hc, c, h
 // The candidate's gate is the last in every layout.
-template <class StorageType, class Activations>
+template <class StorageType, class Activations,
+          class Element = PanelElement<StorageType>>
 class GruAfterForwardCell {
  public:
   using T = StorageType;
+  using P = Element;
   using Args = GruAfterSequenceForwardArgs<T>;
   using C = ComputeType<T>;
   using V = Vec<C>;
@@ -44,22 +76,16 @@ class GruAfterForwardCell {
       : args_(args),
         context_(context),
         units_(args.shape.units),
-        w_h_(context.executor, context.scratch,
-             WeightView<T>{args.w_h, LeadingDim(units_),
-                           args.shape.weights_by_unit},
-             GateOffsets<kGruAfterGates>(units_).at, units_, units_,
-             context.streams_weights && !context.factors),
-        x_(context.executor, context.scratch, args.shape, context.rows,
-           {args.w_x, LeadingDim(args.shape.input), args.shape.weights_by_unit,
-            args.b_x, args.b_h},
-           context.fuses_input) {}
+        packed_(args, context.panels, context.packing),
+        x_(context.executor, context.scratch, context.rows,
+           GruAfterPanels<T, P>::Input(args), packed_.x, context.fuses_input,
+           context.panels->frozen(), units_) {}
 
   void Begin() const {}
   Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
 
   void Step(int64_t step, int, Share share, Range rows) const {
-    x_.Multiply(step, context_.h.Operand(step), w_h_,
-                share.RangeOf(w_h_.panels()), rows,
+    x_.Multiply(step, context_.h.Operand(step), packed_.w_h, share, rows,
                 [&](const GateTile<C>& tile, const RowView<C>& xc) {
                   Cells(step, tile, xc);
                 });
@@ -72,11 +98,6 @@ class GruAfterForwardCell {
   }
 
  private:
-  int64_t LeadingDim(int64_t depth) const {
-    return args_.shape.weights_by_unit ? depth
-                                       : kGruAfterGates * args_.shape.units;
-  }
-
   // xc: the candidate's x · w_x + b_x for the rows of the tile.
   void Cells(int64_t step, const GateTile<C>& tile,
              const RowView<C>& xc) const {
@@ -117,15 +138,21 @@ class GruAfterForwardCell {
   const Args& args_;
   const Context context_;
   const int64_t units_;
-  const PackedWeights<T, kGruAfterGates> w_h_;
-  InputGemm<T, kGruAfterGates, true> x_;
+  const GruAfterPanels<T, P> packed_;
+  InputGemm<T, kGruAfterGates, true, P> x_;
 };
 
 template <class T, class Activations>
 Status GruAfterSequenceForward(const GruAfterSequenceForwardArgs<T>& args,
                                const Executor& executor) {
-  return SequenceForward<GruAfterForwardCell<T, Activations>>(args, executor)
-      .Run();
+  return ForwardInPrecision<GruAfterForwardCell, T, Activations>(args,
+                                                                 executor);
+}
+
+template <class T>
+Status FreezeGruAfter(const GruAfterFreezeArgs<T>& args,
+                      const Executor& executor) {
+  return FreezeInPrecision<GruAfterPanels, T>(args, executor);
 }
 
 }  // namespace blockrnn::cpu

@@ -10,23 +10,56 @@
 
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
+#include "cc/core/frozen_weights.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
+#include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {
 
+// The weights of a GRU, reset before the GEMM, in panels of elements P.
+template <class T, class P>
+struct GruPanels {
+  using Args = GruSequenceForwardArgs<T>;
+
+  GruPanels(const Args& args, PanelMemory* memory, const Packing& packing)
+      : w_ru_h(memory,
+               WeightView<T>{args.w_ru_h, kGruGates * args.shape.units},
+               GateOffsets<kGruGates>(args.shape.units).at, args.shape.units,
+               args.shape.units, packing.StateSums()),
+        w_c_h(memory, WeightView<T>{args.w_c_h, args.shape.units}, {0},
+              args.shape.units, args.shape.units, packing.sums),
+        x_ru(memory, args.shape, InputOfGates(args), packing.packs_input),
+        x_c(memory, args.shape, InputOfCandidate(args), packing.packs_input) {}
+
+  static InputWeights<T, kGruGates> InputOfGates(const Args& args) {
+    return {args.w_ru_x, kGruGates * args.shape.units, false, args.b_ru};
+  }
+  static InputWeights<T, 1> InputOfCandidate(const Args& args) {
+    return {args.w_c_x, args.shape.units, false,
+            args.b_c,   nullptr,          kGruGates * args.shape.units};
+  }
+
+  PackedWeights<T, kGruGates, P> w_ru_h;
+  PackedWeights<T, 1, P> w_c_h;
+  InputPanels<T, kGruGates, false, P> x_ru;
+  InputPanels<T, 1, false, P> x_c;
+};
+
 // Stage 0:  x · w_ru_x + b_ru + h · w_ru_h     →  r, u, h ∘ r
 // Stage 1:  x · w_c_x + b_c + (h ∘ r) · w_c_h  →  c, h
-template <class StorageType, class Activations>
+template <class StorageType, class Activations,
+          class Element = PanelElement<StorageType>>
 class GruForwardCell {
  public:
   using T = StorageType;
+  using P = Element;
   using Args = GruSequenceForwardArgs<T>;
   using C = ComputeType<T>;
   using V = Vec<C>;
@@ -45,19 +78,13 @@ class GruForwardCell {
         context_(context),
         units_(args.shape.units),
         gemm_scratch_(context.executor),
-        w_ru_h_(context.executor, context.scratch,
-                WeightView<T>{args.w_ru_h, kGruGates * units_},
-                GateOffsets<kGruGates>(units_).at, units_, units_,
-                context.streams_weights && !context.factors),
-        w_c_h_(context.executor, context.scratch,
-               WeightView<T>{args.w_c_h, units_}, {0}, units_, units_,
-               context.streams_weights),
-        x_ru_(context.executor, context.scratch, args.shape, context.rows,
-              {args.w_ru_x, kGruGates * units_, false, args.b_ru},
-              context.fuses_input),
-        x_c_(context.executor, context.scratch, args.shape, context.rows,
-             {args.w_c_x, units_, false, args.b_c, nullptr, kGruGates * units_},
-             context.fuses_input),
+        packed_(args, context.panels, context.packing),
+        x_ru_(context.executor, context.scratch, context.rows,
+              GruPanels<T, P>::InputOfGates(args), packed_.x_ru,
+              context.fuses_input, context.panels->frozen(), units_),
+        x_c_(context.executor, context.scratch, context.rows,
+             GruPanels<T, P>::InputOfCandidate(args), packed_.x_c,
+             context.fuses_input, context.panels->frozen(), units_),
         u_(context.scratch->template Array<C>(args.shape.batch * units_)),
         h_r_(context.scratch->template Array<C>(args.shape.batch * units_)) {}
 
@@ -66,20 +93,22 @@ class GruForwardCell {
   Status Enter(const StepBlock& block) {
     x_ru_.EnterRows(block, args_.x);
     x_c_.EnterRows(block, args_.x);
+    Status status = x_ru_.MultiplyFrozen();
+    if (status == Status::kOk) status = x_c_.MultiplyFrozen();
+    if (status != Status::kOk) return status;
     return RunGemms(context_.executor, &gemm_scratch_, x_ru_.Hoisted(),
                     x_c_.Hoisted());
   }
 
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
-      x_ru_.Multiply(step, context_.h.Operand(step), w_ru_h_,
-                     share.RangeOf(w_ru_h_.panels()), rows,
+      x_ru_.Multiply(step, context_.h.Operand(step), packed_.w_ru_h, share,
+                     rows,
                      [&](const GateTile<C>& tile, const RowView<C>&) {
                        Gates(step, tile);
                      });
     } else {
-      x_c_.Multiply(step, {{h_r_, units_}}, w_c_h_,
-                    share.RangeOf(w_c_h_.panels()), rows,
+      x_c_.Multiply(step, {{h_r_, units_}}, packed_.w_c_h, share, rows,
                     [&](const GateTile<C>& tile, const RowView<C>&) {
                       Candidate(step, tile);
                     });
@@ -155,10 +184,9 @@ class GruForwardCell {
   const Context context_;
   const int64_t units_;
   GemmScratch<T> gemm_scratch_;
-  const PackedWeights<T, kGruGates> w_ru_h_;
-  const PackedWeights<T, 1> w_c_h_;
-  InputGemm<T, kGruGates> x_ru_;
-  InputGemm<T, 1> x_c_;
+  const GruPanels<T, P> packed_;
+  InputGemm<T, kGruGates, false, P> x_ru_;
+  InputGemm<T, 1, false, P> x_c_;
   C* const u_;    // [B, H]
   C* const h_r_;  // [B, H], h ∘ r, times the candidate's dropout factors
 };
@@ -166,7 +194,12 @@ class GruForwardCell {
 template <class T, class Activations>
 Status GruSequenceForward(const GruSequenceForwardArgs<T>& args,
                           const Executor& executor) {
-  return SequenceForward<GruForwardCell<T, Activations>>(args, executor).Run();
+  return ForwardInPrecision<GruForwardCell, T, Activations>(args, executor);
+}
+
+template <class T>
+Status FreezeGru(const GruFreezeArgs<T>& args, const Executor& executor) {
+  return FreezeInPrecision<GruPanels, T>(args, executor);
 }
 
 }  // namespace blockrnn::cpu

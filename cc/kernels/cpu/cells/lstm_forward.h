@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cc/core/activations.h"
+#include "cc/core/frozen_weights.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/core/sequence_args.h"
@@ -17,17 +18,55 @@
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
 #include "cc/kernels/cpu/sequence/padding.h"
+#include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {
 
+// The weights of an LSTM in panels of elements P.
+template <class T, class P>
+struct LstmPanels {
+  using Args = LstmSequenceForwardArgs<T>;
+
+  LstmPanels(const Args& args, PanelMemory* memory, const Packing& packing)
+      : w_h(memory,
+            WeightView<T>{args.w_h, LeadingDim(args, Width(args)),
+                          args.shape.weights_by_unit},
+            GateOffsets<kLstmGates>(args.shape.units).at, Width(args),
+            args.shape.units, packing.StateSums()),
+        w_p(memory, WeightView<T>{args.w_p, args.shape.units, true}, {0},
+            args.proj > 0 ? args.shape.units : 0, args.proj, packing.sums),
+        x(memory, args.shape, Input(args), packing.packs_input) {}
+
+  // Of h.
+  static int64_t Width(const Args& args) {
+    return args.proj > 0 ? args.proj : args.shape.units;
+  }
+  static InputWeights<T, kLstmGates> Input(const Args& args) {
+    return {args.w_x, LeadingDim(args, args.shape.input),
+            args.shape.weights_by_unit, args.b, args.b_h};
+  }
+
+  PackedWeights<T, kLstmGates, P> w_h;
+  PackedWeights<T, 1, P> w_p;  // w_pᵀ
+  InputPanels<T, kLstmGates, false, P> x;
+
+ private:
+  // From row to row of w_x or w_h.
+  static int64_t LeadingDim(const Args& args, int64_t depth) {
+    return args.shape.weights_by_unit ? depth : kLstmGates * args.shape.units;
+  }
+};
+
 // Stage 0:  x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs)
 // Stage 1:  m · w_pᵀ  →  h         with a projection; else h is m
-template <class StorageType, class Activations>
+template <class StorageType, class Activations,
+          class Element = PanelElement<StorageType>>
 class LstmForwardCell {
  public:
   using T = StorageType;
+  using P = Element;
   using Args = LstmSequenceForwardArgs<T>;
   using C = ComputeType<T>;
   using V = Vec<C>;
@@ -36,7 +75,7 @@ class LstmForwardCell {
   static constexpr bool kInPlace = false;
 
   static ForwardShape Shape(const Args& args) {
-    const int64_t width = args.proj > 0 ? args.proj : args.shape.units;
+    const int64_t width = LstmPanels<T, P>::Width(args);
     return {width, args.proj > 0 ? 2 : 1,
             static_cast<double>(kLstmGates * width + args.proj), kLstmGates};
   }
@@ -45,18 +84,12 @@ class LstmForwardCell {
       : args_(args),
         context_(context),
         units_(args.shape.units),
-        w_h_(context.executor, context.scratch,
-             WeightView<T>{args.w_h, LeadingDim(context.factors.width()),
-                           args.shape.weights_by_unit},
-             GateOffsets<kLstmGates>(units_).at, context.factors.width(),
-             units_, context.streams_weights && !context.factors),
-        w_p_(context.executor, context.scratch,
-             WeightView<T>{args.w_p, units_, true}, {0},
-             args.proj > 0 ? units_ : 0, args.proj, context.streams_weights),
-        x_(context.executor, context.scratch, args.shape, context.rows,
-           {args.w_x, LeadingDim(args.shape.input), args.shape.weights_by_unit,
-            args.b, args.b_h},
-           context.fuses_input),
+        packed_(args, context.panels, context.packing),
+        x_(context.executor, context.scratch, context.rows,
+           LstmPanels<T, P>::Input(args), packed_.x, context.fuses_input,
+           context.panels->frozen(), context.factors.width()),
+        m_rows_(context.scratch, context.MostWorkers(), args.shape.batch,
+                packed_.w_p.depth()),
         // In one copy, since a unit reads only its own.
         cs_(context.scratch->template Array<C>(args.shape.batch * units_)),
         m_(args.proj > 0
@@ -74,14 +107,14 @@ class LstmForwardCell {
 
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
-      x_.Multiply(step, context_.h.Operand(step), w_h_,
-                  share.RangeOf(w_h_.panels()), rows,
-                  [&](const GateTile<C>& tile, const RowView<C>&) {
-                    Cells(step, tile);
-                  });
+      x_.Multiply(
+          step, context_.h.Operand(step), packed_.w_h, share, rows,
+          [&](const GateTile<C>& tile, const RowView<C>&) {
+            Cells(step, tile);
+          });
     } else {
-      MultiplyPacked({{m_, units_}}, w_p_, share.RangeOf(w_p_.panels()), rows,
-                     BeginAtZero(),
+      MultiplyPacked(m_rows_({{m_, units_}}, rows, share.piece), packed_.w_p,
+                     share.RangeOf(packed_.w_p.panels()), rows, BeginAtZero(),
                      [&](const GateTile<C>& tile) { Project(step, tile); });
     }
   }
@@ -105,11 +138,6 @@ class LstmForwardCell {
   }
 
  private:
-  // From row to row of w_x or w_h.
-  int64_t LeadingDim(int64_t depth) const {
-    return args_.shape.weights_by_unit ? depth : kLstmGates * args_.shape.units;
-  }
-
   void Cells(int64_t step, const GateTile<C>& tile) const {
     WithFlag(args_.options.use_peephole, [&](auto peephole) {
       WithFlag(args_.options.cell_clip > 0,
@@ -196,9 +224,9 @@ class LstmForwardCell {
   const Args& args_;
   const Context context_;
   const int64_t units_;
-  const PackedWeights<T, kLstmGates> w_h_;
-  const PackedWeights<T, 1> w_p_;  // w_pᵀ
-  InputGemm<T, kLstmGates> x_;
+  const LstmPanels<T, P> packed_;
+  InputGemm<T, kLstmGates, false, P> x_;
+  const StepRows<T, P> m_rows_;
   C* const cs_;  // [B, H]
   C* const m_;   // [B, H], what is projected; nullptr without a projection
 };
@@ -206,7 +234,12 @@ class LstmForwardCell {
 template <class T, class Activations>
 Status LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
                            const Executor& executor) {
-  return SequenceForward<LstmForwardCell<T, Activations>>(args, executor).Run();
+  return ForwardInPrecision<LstmForwardCell, T, Activations>(args, executor);
+}
+
+template <class T>
+Status FreezeLstm(const LstmFreezeArgs<T>& args, const Executor& executor) {
+  return FreezeInPrecision<LstmPanels, T>(args, executor);
 }
 
 }  // namespace blockrnn::cpu

@@ -8,17 +8,42 @@
 #include <array>
 #include <cstdint>
 
+#include "cc/core/frozen_weights.h"
 #include "cc/core/sequence_args.h"
 #include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
+#include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {
+
+// The weights of a simple RNN in panels of elements P.
+template <class T, class P>
+struct SimpleRnnPanels {
+  using Args = SimpleRnnForwardArgs<T>;
+
+  SimpleRnnPanels(const Args& args, PanelMemory* memory, const Packing& packing)
+      : w_h(memory,
+            WeightView<T>{args.w_h, args.shape.units,
+                          args.shape.weights_by_unit},
+            {0}, args.shape.units, args.shape.units,
+            packing.StateSums()),
+        x(memory, args.shape, Input(args), packing.packs_input) {}
+
+  static InputWeights<T, 1> Input(const Args& args) {
+    return {args.w_x,
+            args.shape.weights_by_unit ? args.shape.input : args.shape.units,
+            args.shape.weights_by_unit, args.b, args.b_h};
+  }
+
+  PackedWeights<T, 1, P> w_h;
+  InputPanels<T, 1, false, P> x;
+};
 
 // x · w_x + b + h · w_h  →  h
 //
@@ -26,10 +51,12 @@ namespace blockrnn::cpu {
 // reads. With 16-bit types a state that is not rounded would be a little more
 // exact, but relu's slope jumps at 0: states that engines round differently
 // would have different gradients.
-template <class StorageType, class Activations, bool kRelu>
+template <class StorageType, class Activations, bool kRelu,
+          class Element = PanelElement<StorageType>>
 class SimpleRnnForwardCell {
  public:
   using T = StorageType;
+  using P = Element;
   using Args = SimpleRnnForwardArgs<T>;
   using C = ComputeType<T>;
   using V = Vec<C>;
@@ -45,21 +72,17 @@ class SimpleRnnForwardCell {
       : args_(args),
         context_(context),
         units_(args.shape.units),
-        w_h_(context.executor, context.scratch,
-             WeightView<T>{args.w_h, units_, args.shape.weights_by_unit}, {0},
-             units_, units_, context.streams_weights && !context.factors),
-        x_(context.executor, context.scratch, args.shape, context.rows,
-           {args.w_x, args.shape.weights_by_unit ? args.shape.input : units_,
-            args.shape.weights_by_unit, args.b, args.b_h},
-           context.fuses_input) {}
+        packed_(args, context.panels, context.packing),
+        x_(context.executor, context.scratch, context.rows,
+           SimpleRnnPanels<T, P>::Input(args), packed_.x, context.fuses_input,
+           context.panels->frozen(), units_) {}
 
   void Begin() const {}
   Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
 
   void Step(int64_t step, int, Share share, Range rows) const {
     x_.Multiply(
-        step, context_.h.Operand(step), w_h_, share.RangeOf(w_h_.panels()),
-        rows,
+        step, context_.h.Operand(step), packed_.w_h, share, rows,
         [&](const GateTile<C>& tile, const RowView<C>&) { Cells(step, tile); });
   }
 
@@ -88,8 +111,8 @@ class SimpleRnnForwardCell {
   const Args& args_;
   const Context context_;
   const int64_t units_;
-  const PackedWeights<T, 1> w_h_;
-  InputGemm<T, 1> x_;
+  const SimpleRnnPanels<T, P> packed_;
+  InputGemm<T, 1, false, P> x_;
 };
 
 // dz · w_hᵀ of the next step  →  d_h  →  dz
@@ -167,15 +190,24 @@ class SimpleRnnBackwardCell {
   const WeightGrad<T> w_x_grad_;  // [I, H]
 };
 
+template <class T, class Activations, class P>
+using TanhForwardCell = SimpleRnnForwardCell<T, Activations, false, P>;
+template <class T, class Activations, class P>
+using ReluForwardCell = SimpleRnnForwardCell<T, Activations, true, P>;
+
 template <class T, class Activations>
 Status SimpleRnnForward(const SimpleRnnForwardArgs<T>& args,
                         const Executor& executor) {
   if (args.relu) {
-    using Cell = SimpleRnnForwardCell<T, Activations, true>;
-    return SequenceForward<Cell>(args, executor).Run();
+    return ForwardInPrecision<ReluForwardCell, T, Activations>(args, executor);
   }
-  using Cell = SimpleRnnForwardCell<T, Activations, false>;
-  return SequenceForward<Cell>(args, executor).Run();
+  return ForwardInPrecision<TanhForwardCell, T, Activations>(args, executor);
+}
+
+template <class T>
+Status FreezeSimpleRnn(const SimpleRnnFreezeArgs<T>& args,
+                       const Executor& executor) {
+  return FreezeInPrecision<SimpleRnnPanels, T>(args, executor);
 }
 
 template <class T>

@@ -1,14 +1,18 @@
 // Defines weights that a call uses at every step, and the GEMM of a few rows
 // with some of their panels. The weights are packed once, into panels of full
 // depth, or, where the steps are too few to pay for that, streamed in place.
+// Frozen weights were packed before the call.
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_PACKED_WEIGHTS_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_PACKED_WEIGHTS_H_
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
+#include "cc/kernels/cpu/gemm/int8_panel.h"
 #include "cc/kernels/cpu/gemm/panel.h"
+#include "cc/kernels/cpu/gemm/panel_memory.h"
 #include "cc/kernels/cpu/gemm/streamed_gemm.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
@@ -23,31 +27,61 @@ inline bool StreamsWeights(int64_t steps, int64_t rows) {
   return rows <= internal::kStreamTileRows && steps < Blocking::kStepsToPack;
 }
 
-// Of storage type T.
-template <class T, int kGates>
+// The rows that weights in panels of elements P are multiplied with.
+template <class T, class P>
+using OperandRows = std::conditional_t<std::is_same_v<P, Int8Quad>,
+                                       QuantizedRows, GateRows<ComputeType<T>>>;
+
+// How the GEMM with the weights of a step is summed: on from what begins the
+// sums, or from zero, and what begins the sums is added.
+enum class StepSums {
+  kOnwards,  // packed weights
+  kApart,    // packed weights, the bits of kStreamed
+  kStreamed  // weights in place
+};
+
+// Of a call that packs its weights.
+inline StepSums SumsOfCall(bool streams_weights) {
+  return streams_weights ? StepSums::kStreamed : StepSums::kOnwards;
+}
+
+// How a cell packs its weights.
+struct Packing {
+  StepSums sums = StepSums::kOnwards;
+  bool has_dropout = false;  // the state's GEMM has rows for each gate
+  bool packs_input = true;   // else w_x is used in place
+
+  StepSums StateSums() const {
+    return has_dropout ? StepSums::kOnwards : sums;
+  }
+};
+
+// Of storage type T, in panels of elements P.
+template <class T, int kGates, class Element = PanelElement<T>>
 class PackedWeights {
  public:
-  using P = PanelElement<T>;
+  using P = Element;
   static constexpr int64_t kUnits = kPanelUnits<P, kGates>;
 
-  // Weights of the given depth and units, packed in parallel into scratch
-  // unless they are `streamed`. Scratch::ok() reports whether there was any.
-  PackedWeights(const Executor& executor, Scratch* scratch,
-                const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
-                int64_t depth, int64_t units, bool streamed = false)
+  // Weights of the given depth and units, packed in parallel into the next part
+  // of the memory unless they are frozen or streamed.
+  PackedWeights(PanelMemory* memory, const WeightView<T>& view,
+                const int64_t (&gate_offset)[kGates], int64_t depth,
+                int64_t units, StepSums sums = StepSums::kOnwards)
       : view_(view),
-        streamed_(streamed),
+        sums_(sums),
         depth_(depth),
         units_(units),
         panels_(CeilDiv(units, kUnits)) {
     std::copy(gate_offset, gate_offset + kGates, gate_offset_);
-    if (streamed) return;
-    P* packed = scratch->Array<P>(panels_ * Stride());
-    if (packed == nullptr) return;
+    if (sums == StepSums::kStreamed && !memory->frozen()) return;
+    P* const packed = memory->Take<P>(panels_ * Stride());
     packed_ = packed;
+    if (packed == nullptr || memory->frozen()) return;
     constexpr int64_t kGroup = kUnits * Tuning::kPanelsPerGroup;
     const int64_t tasks = CeilDiv(units, kGroup);
     const double elements = static_cast<double>(depth) * units * kGates;
+    const Executor& executor = memory->executor();
     const int workers =
         NumWorkers(executor, std::min<int64_t>(tasks, 1 + elements / 64e3));
     ParallelFor(executor, workers, tasks, [&](int, int64_t task) {
@@ -57,26 +91,31 @@ class PackedWeights {
     });
   }
 
+  PackedWeights(PanelMemory&& scratch, const WeightView<T>& view,
+                const int64_t (&gate_offset)[kGates], int64_t depth,
+                int64_t units, StepSums sums = StepSums::kOnwards)
+      : PackedWeights(&scratch, view, gate_offset, depth, units, sums) {}
+
   int64_t depth() const { return depth_; }
   int64_t units() const { return units_; }
   int64_t panels() const { return panels_; }
   const P* Panel(int64_t panel) const { return packed_ + panel * Stride(); }
 
-  // The weights in place, of which nothing is packed.
-  bool streamed() const { return streamed_; }
+  StepSums sums() const { return sums_; }
+  // The weights in place, of which nothing is packed if they are streamed.
   const WeightView<T>& view() const { return view_; }
   int64_t GateOffset(int gate) const { return gate_offset_[gate]; }
 
  private:
   // Elements from panel to panel.
   int64_t Stride() const {
-    return NumElements<P>(depth_) * kPanelWidth<P, kGates>;
+    return PanelElements<P>(depth_) * kPanelWidth<P, kGates>;
   }
 
   const P* packed_ = nullptr;
   const WeightView<T> view_;
   int64_t gate_offset_[kGates];
-  const bool streamed_;
+  const StepSums sums_;
   int64_t depth_;
   int64_t units_;
   int64_t panels_;
@@ -103,13 +142,13 @@ namespace internal {
 
 // GEMMs of a few rows with weights that are not packed: long runs of adjacent
 // units, of which the tiles then take their part.
-template <class T, int kGates>
+template <class T, int kGates, class P>
 class StreamedGemm {
  public:
   using C = ComputeType<T>;
   static constexpr int64_t kMostPanels = 32;  // at a time
 
-  StreamedGemm(const RowView<C>& a, const PackedWeights<T, kGates>& w,
+  StreamedGemm(const RowView<C>& a, const PackedWeights<T, kGates, P>& w,
                Range panels, Range rows)
       : a_(a.FromRow(rows.begin)),
         w_(w),
@@ -157,7 +196,7 @@ class StreamedGemm {
   }
 
   const RowView<C> a_;
-  const PackedWeights<T, kGates>& w_;
+  const PackedWeights<T, kGates, P>& w_;
   const Range panels_;
   const Range rows_;
   Range here_;         // the panels whose sums there are
@@ -168,9 +207,9 @@ class StreamedGemm {
 
 // sums = what begin puts into a tile of `size` rows from `row` on + a · w. Not
 // inlined into every epilogue's code: there is one body per tile size.
-template <int kOperands, class T, int kGates, class Begin>
+template <int kOperands, class T, int kGates, class P, class Begin>
 EIGEN_DONT_INLINE void MultiplyTile(const GateRows<ComputeType<T>>& a,
-                                    const PackedWeights<T, kGates>& w,
+                                    const PackedWeights<T, kGates, P>& w,
                                     int64_t panel, int64_t row, int64_t size,
                                     const Begin& begin, ComputeType<T>* sums) {
   using C = ComputeType<T>;
@@ -185,6 +224,67 @@ EIGEN_DONT_INLINE void MultiplyTile(const GateRows<ComputeType<T>>& a,
                          w.Panel(panel), &tile, a.gate_stride);
                      tile.Store(sums, kPanelWidth<C, kGates>);
                    });
+}
+
+// The same for rows and weights of int8.
+template <class T, int kGates, class Begin>
+EIGEN_DONT_INLINE void MultiplyTile(const QuantizedRows& a,
+                                    const PackedWeights<T, kGates, Int8Quad>& w,
+                                    int64_t panel, int64_t row, int64_t size,
+                                    const Begin& begin, float* sums) {
+  constexpr int kSize = Vec<float>::kSize;
+  constexpr int64_t kUnits = kPanelUnits<float, kGates>;
+  constexpr int64_t kWidth = kPanelWidth<float, kGates>;
+  const int64_t count = std::min(kUnits, w.units() - panel * kUnits);
+  const int64_t quads = NumElements<Int8Quad>(w.depth());
+  const Int8Quad* const weights = w.Panel(panel);
+  const auto* const offsets =
+      reinterpret_cast<const int32_t*>(weights + quads * kWidth);
+  const auto* const scales =
+      reinterpret_cast<const float*>(weights + (quads + 1) * kWidth);
+  WithTile<kGates>(
+      size, CeilDiv(count, kSize), [&](auto tile_rows, auto vectors) {
+        constexpr int kVectors = kPanelVectors<kGates>;
+        constexpr int kRows = tile_rows();
+        Tile<int32_t, kRows, kVectors> whole;
+        whole.Clear();
+        MultiplyElements<kGates, vectors(), 1>(
+            RowsFrom<kRows>(RowView<Int8Quad>{a.quads, a.stride}, row), 0,
+            quads, weights, &whole);
+        Tile<float, kRows, kVectors> tile;
+        begin(TilePlace<vectors()>{row, panel}, &tile);
+        BLOCKRNN_UNROLL
+        for (int v = 0; v < kVectors; ++v) {
+          if (v % kGateVectors<kGates> >= vectors()) continue;
+          const Vec<float> scale = Load<float>(scales + v * kSize);
+          const Vec<int32_t> offset = Load<int32_t>(offsets + v * kSize);
+          BLOCKRNN_UNROLL
+          for (int r = 0; r < kRows; ++r) {
+            Vec<int32_t> sum = whole.sum[r][v];
+            if constexpr (kRowsAreUnsigned) sum = sum - offset;
+            tile.sum[r][v] =
+                MulAdd(Vec<float>(a.scales[row + r]) * scale, ToFloat(sum),
+                       tile.sum[r][v]);
+          }
+        }
+        tile.Store(sums, kWidth);
+      });
+}
+
+// sums += what begin puts into a tile.
+template <int kGates, class C, class Begin>
+EIGEN_DONT_INLINE void AddBeginning(int64_t panel, int64_t row, int64_t size,
+                                    const Begin& begin, C* sums) {
+  constexpr int kVectors = kPanelVectors<kGates>;
+  for (int64_t r = 0; r < size; ++r, sums += kPanelWidth<C, kGates>) {
+    Tile<C, 1, kVectors> tile;
+    begin(TilePlace<kGateVectors<kGates>>{row + r, panel}, &tile);
+    BLOCKRNN_UNROLL
+    for (int v = 0; v < kVectors; ++v) {
+      tile.sum[0][v] = tile.sum[0][v] + Load<C>(sums + v * Vec<C>::kSize);
+    }
+    tile.Store(sums, kPanelWidth<C, kGates>);
+  }
 }
 
 }  // namespace internal
@@ -211,32 +311,45 @@ EIGEN_ALWAYS_INLINE void ForEachTile(Range panels, Range rows, const F& f) {
 // the activations' constants once for them. A Begin should be a type that many
 // epilogues share, since the GEMM is compiled anew for each. Streamed weights
 // take the same rows for all gates.
-template <class T, int kGates, class Begin, class Epilogue>
-void MultiplyPacked(const GateRows<ComputeType<T>>& a,
-                    const PackedWeights<T, kGates>& w, Range panels, Range rows,
-                    const Begin& begin, const Epilogue& epilogue) {
+template <class T, int kGates, class P, class Begin, class Epilogue>
+void MultiplyPacked(const OperandRows<T, P>& a,
+                    const PackedWeights<T, kGates, P>& w, Range panels,
+                    Range rows, const Begin& begin, const Epilogue& epilogue) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;
   alignas(64) C sums[kTileRows * kPanelWidth<C, kGates>];
-  internal::StreamedGemm<T, kGates> streamed(a.rows, w, panels, rows);
-  ForEachTile(panels, rows, [&](int64_t panel, int64_t row, int64_t size) {
+  const auto finish = [&](int64_t panel, int64_t row, int64_t size) {
     const int64_t unit = panel * kUnits;
     const int64_t count = std::min(kUnits, w.units() - unit);
-    if (w.streamed()) {
-      streamed.Tile(panel, row, size, begin, sums);
-    } else if (kGates > 1 && a.gate_stride > 0) {
-      internal::MultiplyTile<kGates>(a, w, panel, row, size, begin, sums);
-    } else {
-      internal::MultiplyTile<1>(a, w, panel, row, size, begin, sums);
-    }
     epilogue(GateTile<C>{
         size, kPanelWidth<C, kGates>, {row, unit, count, sums, kUnits}});
-  });
+  };
+  if constexpr (std::is_same_v<P, Int8Quad>) {
+    ForEachTile(panels, rows, [&](int64_t panel, int64_t row, int64_t size) {
+      internal::MultiplyTile(a, w, panel, row, size, begin, sums);
+      finish(panel, row, size);
+    });
+  } else {
+    internal::StreamedGemm<T, kGates, P> streamed(a.rows, w, panels, rows);
+    ForEachTile(panels, rows, [&](int64_t panel, int64_t row, int64_t size) {
+      if (w.sums() == StepSums::kStreamed) {
+        streamed.Tile(panel, row, size, begin, sums);
+      } else if (w.sums() == StepSums::kApart) {
+        internal::MultiplyTile<1>(a, w, panel, row, size, BeginAtZero(), sums);
+        internal::AddBeginning<kGates>(panel, row, size, begin, sums);
+      } else if (kGates > 1 && a.gate_stride > 0) {
+        internal::MultiplyTile<kGates>(a, w, panel, row, size, begin, sums);
+      } else {
+        internal::MultiplyTile<1>(a, w, panel, row, size, begin, sums);
+      }
+      finish(panel, row, size);
+    });
+  }
 }
 
 // The epilogue alone, for a GEMM with zeros.
-template <class T, int kGates, class Epilogue>
-void ZeroGemm(const PackedWeights<T, kGates>& w, Range panels, Range rows,
+template <class T, int kGates, class P, class Epilogue>
+void ZeroGemm(const PackedWeights<T, kGates, P>& w, Range panels, Range rows,
               const Epilogue& epilogue) {
   using C = ComputeType<T>;
   constexpr int64_t kUnits = kPanelUnits<C, kGates>;

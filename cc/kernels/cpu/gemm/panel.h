@@ -65,7 +65,8 @@ void TransposeRows(const Rows& row, int64_t k, int lanes, P* out,
                    int64_t ld_out) {
   constexpr int kSize = Vec<P>::kSize;
   constexpr int kDepth = Elements<P>::kDepth;
-  using Packet = typename Vec<P>::Packet;
+  using V = Vec<typename Elements<P>::Operand>;
+  using Packet = typename V::Packet;
   decltype(row(0)) rows[kSize] = {};
   for (int j = 0; j < lanes; ++j) rows[j] = row(j);
   const int64_t elements = NumElements<P>(k);
@@ -73,16 +74,16 @@ void TransposeRows(const Rows& row, int64_t k, int lanes, P* out,
     Eigen::internal::PacketBlock<Packet, kSize> block;
     BLOCKRNN_UNROLL
     for (int j = 0; j < kSize; ++j) {
-      const Vec<P> v =
+      const V v =
           rows[j] == nullptr
-              ? Vec<P>(0)
+              ? V(0)
               : Elements<P>::Along(rows[j] + p * kDepth, k - p * kDepth);
       block.packet[j] = v.packet;
     }
     if constexpr (kSize > 1) Eigen::internal::ptranspose(block);
     const int64_t count = std::min<int64_t>(kSize, elements - p);
     for (int64_t j = 0; j < count; ++j) {
-      Elements<P>::Store(out + (p + j) * ld_out, Vec<P>(block.packet[j]));
+      Elements<P>::Store(out + (p + j) * ld_out, V(block.packet[j]));
     }
   }
 }
@@ -104,6 +105,7 @@ template <class P, int kGates, class T>
 void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
                 int64_t k, int64_t unit, int64_t units, int64_t panel_stride,
                 P* panels) {
+  using Operand = typename Elements<P>::Operand;
   constexpr int kSize = Vec<P>::kSize;
   constexpr int kUnits = kPanelUnits<P, kGates>;
   constexpr int kWidth = kPanelWidth<P, kGates>;
@@ -142,7 +144,7 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
     const int64_t end = RoundUp(units, kUnits);
     for (int64_t j = filled; j < end; j += kSize) {
       for (int64_t p = 0; p < elements; ++p) {
-        Elements<P>::Store(out(j) + p * kWidth, Vec<P>(0));
+        Elements<P>::Store(out(j) + p * kWidth, Vec<Operand>(0));
       }
     }
   }
@@ -194,25 +196,26 @@ struct Tile {
 // else all multiply the same.
 template <int kGates, int kUsed, int kOperands, class P, class C, int kRows,
           int kVectors>
-EIGEN_ALWAYS_INLINE void MultiplyElements(const RowPointers<P, kRows>& a,
-                                          int64_t a_stride, int64_t elements,
-                                          const P* panel,
-                                          Tile<C, kRows, kVectors>* tile) {
+EIGEN_ALWAYS_INLINE void MultiplyElements(
+    const RowPointers<typename Elements<P>::Operand, kRows>& a,
+    int64_t a_stride, int64_t elements, const P* panel,
+    Tile<C, kRows, kVectors>* tile) {
+  using Operand = typename Elements<P>::Operand;
   static_assert(kOperands == 1 || kOperands == kGates);
   constexpr int kSize = Vec<P>::kSize;
   constexpr int kEach = kVectors / kOperands;
   for (int64_t p = 0; p < elements; ++p) {
     BLOCKRNN_UNROLL
     for (int operand = 0; operand < kOperands; ++operand) {
-      Vec<P> broadcast[kRows];
+      Vec<Operand> broadcast[kRows];
       BLOCKRNN_UNROLL
       for (int m = 0; m < kRows; ++m) {
-        broadcast[m] = Vec<P>(a.row[m][operand * a_stride + p]);
+        broadcast[m] = Vec<Operand>(a.row[m][operand * a_stride + p]);
       }
       BLOCKRNN_UNROLL
       for (int v = operand * kEach; v < (operand + 1) * kEach; ++v) {
         if (v % kGateVectors<kGates> >= kUsed) continue;
-        Vec<P> b = Elements<P>::Load(panel + v * kSize);
+        Vec<Operand> b = Elements<P>::Load(panel + v * kSize);
         if constexpr (kRows > 1) KeepInRegister(&b);
         BLOCKRNN_UNROLL
         for (int m = 0; m < kRows; ++m) {
@@ -235,7 +238,7 @@ EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
                                        int64_t k, const P* panel,
                                        Tile<C, kRows, kVectors>* tile,
                                        int64_t a_stride = 0) {
-  if constexpr (std::is_same_v<P, C>) {
+  if constexpr (std::is_same_v<typename Elements<P>::Operand, C>) {
     MultiplyElements<kGates, kUsed, kOperands>(a, a_stride, k, panel, tile);
   } else {
     constexpr int64_t kDepth = Elements<P>::kDepth;

@@ -1,8 +1,9 @@
-// Defines the elements of panels: values of the compute type or, for bfloat16
-// where the processor multiplies it (AVX512-BF16), pairs of values that are
-// adjacent in depth.
+// Defines the elements of panels: values of the compute type; for bfloat16 where
+// the processor multiplies it (AVX512-BF16), pairs of values that are adjacent
+// in depth; elsewhere, for weights that are stored in it, bfloat16 that is
+// widened when it is loaded.
 //
-// One instruction multiplies two pairs and adds both results to a float32 sum:
+// Of pairs, one instruction multiplies two pairs and adds both results to a float32 sum:
 // twice the multiply-adds of float32, from half the bytes. Values that are not
 // bfloat16 yet are rounded to it (to nearest, ties to even); subnormal numbers
 // count as zero.
@@ -20,6 +21,8 @@ namespace blockrnn::cpu {
 // How elements of type P are loaded, made and stored.
 template <class P>
 struct Elements {
+  // What a loaded element is, and what it is multiplied with.
+  using Operand = P;
   // Values in depth that an element has.
   static constexpr int kDepth = 1;
 
@@ -41,6 +44,38 @@ struct Elements {
   static EIGEN_ALWAYS_INLINE Vec<P> Across(const T* row, int64_t /*ldw*/,
                                            int64_t /*k*/, Lanes lanes) {
     return cpu::Load<P>(row, lanes);
+  }
+};
+
+struct WidenedBFloat16 {
+  Eigen::bfloat16 value;
+};
+
+template <>
+struct Vec<WidenedBFloat16> {
+  static constexpr int kSize = Vec<float>::kSize;
+};
+
+template <>
+struct Elements<WidenedBFloat16> : Elements<float> {
+  static EIGEN_ALWAYS_INLINE Vec<float> Load(const WidenedBFloat16* p) {
+#if defined(__AVX512F__)
+    return Vec<float>(_mm512_castsi512_ps(_mm512_slli_epi32(
+        _mm512_cvtepu16_epi32(
+            _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))),
+        16)));
+#elif defined(__AVX2__)
+    return Vec<float>(_mm256_castsi256_ps(_mm256_slli_epi32(
+        _mm256_cvtepu16_epi32(
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(p))),
+        16)));
+#else
+    return cpu::Load<float>(&p->value);
+#endif
+  }
+  static EIGEN_ALWAYS_INLINE void Store(WidenedBFloat16* p,
+                                        const Vec<float>& v) {
+    cpu::Store(&p->value, v);
   }
 };
 
@@ -78,6 +113,7 @@ EIGEN_ALWAYS_INLINE Vec<float> MulAdd(const Vec<BFloat16Pair>& a,
 
 template <>
 struct Elements<BFloat16Pair> {
+  using Operand = BFloat16Pair;
   using V = Vec<BFloat16Pair>;
   static constexpr int kDepth = 2;
 
@@ -138,10 +174,15 @@ template <class T>
 using PanelElement = std::conditional_t<std::is_same_v<T, Eigen::bfloat16>,
                                         BFloat16Pair, ComputeType<T>>;
 
+// The type of elements that hold bfloat16 whatever the storage type.
+using BFloat16Element = BFloat16Pair;
+
 #else
 
 template <class T>
 using PanelElement = ComputeType<T>;
+
+using BFloat16Element = WidenedBFloat16;
 
 #endif
 
@@ -151,11 +192,10 @@ constexpr int64_t NumElements(int64_t k) {
   return (k + Elements<P>::kDepth - 1) / Elements<P>::kDepth;
 }
 
-// Bytes that a weight takes in a panel.
-template <class T>
+// Bytes that a weight takes in a panel of elements P.
+template <class P>
 inline constexpr double kPackedBytes =
-    static_cast<double>(sizeof(PanelElement<T>)) /
-    Elements<PanelElement<T>>::kDepth;
+    static_cast<double>(sizeof(P)) / Elements<P>::kDepth;
 
 }  // namespace blockrnn::cpu
 

@@ -20,6 +20,7 @@
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 #include "cc/kernels/cpu/sequence/step_loop.h"
+#include "cc/kernels/cpu/sequence/step_rows.h"
 
 namespace blockrnn::cpu {
 
@@ -35,8 +36,8 @@ inline bool MayFuseInput(int64_t steps, int64_t rows) {
                       : Blocking::kRowsToFuseInput);
 }
 
-// Whether to fuse it in this call.
-template <class T>
+// Whether to fuse it in this call, with panels of elements P.
+template <class P>
 bool FusesInput(const StepLoop& loop, const SequenceRows& sequence,
                 StepSplit split, const Executor& executor) {
   // Of all steps: rows may end before the longest does.
@@ -52,7 +53,7 @@ bool FusesInput(const StepLoop& loop, const SequenceRows& sequence,
     return true;
   }
   const double weights = loop.macs / loop.rows + loop.input_weights;
-  return weights * kPackedBytes<T> * concurrent <=
+  return weights * kPackedBytes<P> * concurrent <=
          std::min(Tuning::kBytesHiddenPerRow * rows,
                   MachineTuning().FusedWeightBytes());
 }
@@ -68,49 +69,107 @@ struct InputWeights {
   int64_t column = 0;      // of the first gate, with projected_input
 };
 
+// What the input GEMM reads at every step, packed: w_x and the biases. With
+// kLastApart the bias of the last gate is that of x alone, and b_h of that gate
+// follows behind the panel.
+template <class T, int kGates, bool kLastApart, class P>
+struct InputPanels {
+  using C = ComputeType<T>;
+  static constexpr int64_t kWidth = kPanelWidth<C, kGates>;
+  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  // A panel of what the GEMM with the state begins with, then the last gate's
+  // share with kLastApart.
+  static constexpr int64_t kStartWidth = kWidth + (kLastApart ? kUnits : 0);
+
+  // packs_w_x: else it is used in place.
+  InputPanels(PanelMemory* memory, const SequenceShape& shape,
+              const InputWeights<T, kGates>& weights, bool packs_w_x)
+      : w_x(memory, WeightView<T>{weights.w, weights.ldw, weights.by_unit},
+            GateOffsets<kGates>(shape.units).at,
+            packs_w_x && shape.HasInputWeights() ? shape.input : 0,
+            shape.units) {
+    C* const packed = memory->Take<C>(w_x.panels() * kStartWidth);
+    bias = packed;
+    if (packed != nullptr && !memory->frozen()) PackBias(weights, packed);
+  }
+
+  static bool Apart(int gate) { return kLastApart && gate == kGates - 1; }
+
+  PackedWeights<T, kGates, P> w_x;
+  const C* bias;  // [panels, kStartWidth]
+
+ private:
+  void PackBias(const InputWeights<T, kGates>& weights, C* packed) const {
+    std::fill(packed, packed + w_x.panels() * kStartWidth, C(0));
+    const int64_t units = w_x.units();
+    for (int gate = 0; gate < kGates; ++gate) {
+      for (int64_t unit = 0; unit < units; ++unit) {
+        C* panel = packed + unit / kUnits * kStartWidth;
+        C* b = panel + gate * kUnits + unit % kUnits;
+        *b = static_cast<C>(weights.b[gate * units + unit]);
+        if (weights.b_h == nullptr) continue;
+        const C b_h = static_cast<C>(weights.b_h[gate * units + unit]);
+        if (Apart(gate)) {
+          panel[kWidth + unit % kUnits] = b_h;
+        } else {
+          *b += b_h;
+        }
+      }
+    }
+  }
+};
+
 // With kLastApart the last gate's share is not added to its GEMM with the
 // state, which begins with b_h alone; the epilogue gets x · w_x + b beside it.
-template <class T, int kGates, bool kLastApart = false>
+template <class T, int kGates, bool kLastApart = false,
+          class P = PanelElement<T>>
 class InputGemm {
  public:
   using C = ComputeType<T>;
   using V = Vec<C>;
-  static constexpr int64_t kWidth = kPanelWidth<C, kGates>;
-  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+  using Panels = InputPanels<T, kGates, kLastApart, P>;
+  static constexpr int64_t kWidth = Panels::kWidth;
+  static constexpr int64_t kUnits = Panels::kUnits;
 
-  // `fused`: see above. Scratch::ok() reports whether there was memory.
+  // `packed`: of the same weights, with w_x if `fused` (see above) or `frozen`;
+  // it must outlive this object. `depth`: of the GEMM with the state.
+  // Scratch::ok() reports whether there was memory.
   InputGemm(const Executor& executor, Scratch* scratch,
-            const SequenceShape& shape, const SequenceRows& rows,
-            const InputWeights<T, kGates>& weights, bool fused)
+            const SequenceRows& rows, const InputWeights<T, kGates>& weights,
+            const Panels& packed, bool fused, bool frozen, int64_t depth)
       : executor_(executor),
         gemm_scratch_(executor),
-        input_(shape.input),
-        units_(shape.units),
-        panels_(CeilDiv(shape.units, kUnits)),
+        shape_(rows.shape()),
+        input_(shape_.input),
+        units_(shape_.units),
+        panels_(CeilDiv(units_, kUnits)),
         weights_(weights),
-        fused_(fused && shape.HasInputWeights()),
-        may_fuse_(MayFuseInput(rows.steps(), shape.batch)),
-        shape_(shape),
+        packed_(packed),
+        fused_(fused && shape_.HasInputWeights()),
+        may_fuse_(MayFuseInput(rows.steps(), shape_.batch)),
+        frozen_(frozen && shape_.HasInputWeights()),
         block_(rows, scratch),
-        bias_(scratch->Array<C>(panels_ * kStartWidth)),
         wide_x_(WideRowsScratch<T>(scratch, rows.MaxRowsInBlock(), input_)),
         start_(fused_ ? nullptr
                       : scratch->Array<C>(rows.MaxRowsInBlock() * panels_ *
                                           kStartWidth)),
-        w_x_(executor, scratch, View(), GateOffsets<kGates>(units_).at,
-             fused_ ? input_ : 0, units_) {
-    if (bias_ != nullptr) PackBias();
-  }
+        x_rows_(scratch, 1, rows.MaxRowsInBlock(), frozen_ ? input_ : 0),
+        state_rows_(
+            scratch,
+            std::min(executor_.num_threads(), StagedSection::kMaxPieces),
+            shape_.batch, depth) {}
 
   // Prepares a block of steps.
   Status Enter(const StepBlock& block, const T* x) {
     EnterRows(block, x);
-    if (fused_) return Status::kOk;
+    const Status status = MultiplyFrozen();
+    if (status != Status::kOk) return status;
     return RunGemms(executor_, &gemm_scratch_, Hoisted());
   }
 
-  // The same in two parts, for cells with more than one input GEMM: EnterRows,
-  // then RunGemms of Hoisted(), which is empty where there is nothing to hoist.
+  // The same in parts, for cells with more than one input GEMM: EnterRows, then
+  // MultiplyFrozen and RunGemms of Hoisted(), of which one does nothing, or both
+  // where there is nothing to hoist.
   void EnterRows(const StepBlock& block, const T* x) {
     block_.Enter(block);
     x_ = WideRows(executor_, block_.View(x, input_), block.rows, input_,
@@ -120,7 +179,8 @@ class InputGemm {
 
   auto Hoisted() {
     Gemm<T, kGates> gemm;
-    const bool hoisted = !fused_ && shape_.HasInputWeights();
+    const bool hoisted =
+        !fused_ && shape_.HasInputWeights() && !MultipliesFrozen();
     gemm.rows = hoisted ? block_.block().rows : 0;
     gemm.units = units_;
     const GateOffsets<kGates> offsets(units_);
@@ -134,17 +194,57 @@ class InputGemm {
     return GemmWithEpilogue{gemm, store};
   }
 
+  // The hoisted GEMM with frozen weights.
+  Status MultiplyFrozen() {
+    if (fused_ || !MultipliesFrozen()) return Status::kOk;
+    const int64_t rows = block_.block().rows;
+    const GateRows<C> x = {x_};
+    OperandRows<T, P> operand = x_rows_(x, {0, 0}, 0);
+    ParallelForRows(executor_, rows, input_, [&](int64_t begin, int64_t end) {
+      x_rows_(x, {begin, end}, 0);
+    });
+    const auto depth = static_cast<double>(input_);
+    const auto width = static_cast<double>(kGates * units_);
+    const auto num_rows = static_cast<double>(rows);
+    const int workers = WorkersWorth(executor_, num_rows * depth * width,
+                                     (depth + num_rows) * width);
+    // Two tasks per worker, so that others can take work from a slow one.
+    const int64_t pieces = workers > 1 ? 2 * workers : 1;
+    const int64_t panel_pieces = std::min(pieces, panels_);
+    const int64_t row_pieces =
+        std::clamp<int64_t>(pieces / panel_pieces, 1, CeilDiv(rows, kTileRows));
+    const auto store = [this](const GateTile<C>& tile) {
+      tile.ForEachRow([&](const GateRun<C>& run) { StoreStart(run); });
+    };
+    Cancellation cancellation(executor_);
+    ParallelFor(executor_, workers, panel_pieces * row_pieces,
+                [&](int, int64_t task) {
+                  if (cancellation.Seen()) return;
+                  const auto part = [](int64_t piece, int64_t of) {
+                    return Share{static_cast<int>(piece), static_cast<int>(of)};
+                  };
+                  MultiplyPacked(
+                      operand, packed_.w_x,
+                      part(task / row_pieces, panel_pieces).RangeOf(panels_),
+                      part(task % row_pieces, row_pieces).RangeOf(rows),
+                      BeginAtZero(), store);
+                });
+    return cancellation.status();
+  }
+
   // x · w_x + b + state · w_h for some rows of a step and panels, then
   // epilogue(tile, the last gate's x · w_x + b for the tile's rows; only with
   // kLastApart).
   template <class Epilogue>
   void Multiply(int64_t step, const GateRows<C>& state,
-                const PackedWeights<T, kGates>& w_h, Range panels, Range rows,
+                const PackedWeights<T, kGates, P>& w_h, Share share, Range rows,
                 const Epilogue& epilogue) const {
     const int64_t first = block_.FirstRow(step);
+    const Range panels = share.RangeOf(panels_);
+    const OperandRows<T, P> operand = state_rows_(state, rows, share.piece);
     if (!fused_) {
       MultiplyPacked(
-          state, w_h, panels, rows, BeginWithStart{*this, first},
+          operand, w_h, panels, rows, BeginWithStart{*this, first},
           [&](const GateTile<C>& tile) {
             const C* start =
                 Start(first + tile.first.row, tile.first.unit / kUnits);
@@ -152,18 +252,18 @@ class InputGemm {
           });
       return;
     }
-    alignas(64) C apart[kTileRows * kUnits];
-    const BeginWithInputGemm begin = {*this, x_.FromRow(first), apart};
-    MultiplyPacked(state, w_h, panels, rows, begin,
-                   [&](const GateTile<C>& tile) {
-                     epilogue(tile, RowView<C>{apart, kUnits});
-                   });
+    if constexpr (!std::is_same_v<P, Int8Quad>) {
+      alignas(64) C apart[kTileRows * kUnits];
+      const BeginWithInputGemm begin = {*this, x_.FromRow(first), apart};
+      MultiplyPacked(operand, w_h, panels, rows, begin,
+                     [&](const GateTile<C>& tile) {
+                       epilogue(tile, RowView<C>{apart, kUnits});
+                     });
+    }
   }
 
  private:
-  // A panel of what the GEMM with the state begins with, then the last gate's
-  // share with kLastApart.
-  static constexpr int64_t kStartWidth = kWidth + (kLastApart ? kUnits : 0);
+  static constexpr int64_t kStartWidth = Panels::kStartWidth;
   static constexpr int kVectors = kPanelVectors<kGates>;
 
   // Hoisted: the stored sums of the rows of a step from `first` on.
@@ -190,8 +290,8 @@ class InputGemm {
       tile->Clear();
       MultiplyPanel<kGates, Place::kUsed>(
           internal::RowsFrom<Tile::kNumRows>(x, place.row), gemm.input_,
-          gemm.w_x_.Panel(place.panel), tile);
-      AddBias(gemm.bias_ + place.panel * kStartWidth, tile, apart);
+          gemm.packed_.w_x.Panel(place.panel), tile);
+      AddBias(gemm.packed_.bias + place.panel * kStartWidth, tile, apart);
     }
   };
 
@@ -201,26 +301,16 @@ class InputGemm {
   C* Start(int64_t row, int64_t panel) const {
     return start_ + (row * panels_ + panel) * kStartWidth;
   }
-  static bool Apart(int gate) { return kLastApart && gate == kGates - 1; }
 
-  // What is added to the input GEMM, then what the GEMM with the state begins
-  // with for the last gate with kLastApart.
-  void PackBias() {
-    std::fill(bias_, bias_ + panels_ * kStartWidth, C(0));
-    for (int gate = 0; gate < kGates; ++gate) {
-      for (int64_t unit = 0; unit < units_; ++unit) {
-        C* panel = bias_ + unit / kUnits * kStartWidth;
-        C* b = panel + gate * kUnits + unit % kUnits;
-        *b = static_cast<C>(weights_.b[gate * units_ + unit]);
-        if (weights_.b_h == nullptr) continue;
-        const C b_h = static_cast<C>(weights_.b_h[gate * units_ + unit]);
-        if (Apart(gate)) {
-          panel[kWidth + unit % kUnits] = b_h;
-        } else {
-          *b += b_h;
-        }
-      }
+  // Whether the hoisted GEMM reads the packed w_x. Not where it rounds operands
+  // to pairs of bfloat16 and the GEMM of weights that are not frozen does not.
+  bool MultipliesFrozen() const {
+    if constexpr (std::is_same_v<P, PanelElement<T>> &&
+                  !std::is_same_v<typename Elements<P>::Operand, C>) {
+      return frozen_ && (may_fuse_ || (block_.block().rows > Blocking::kStreamRows &&
+                                       input_ > Blocking::kUnroundedDepth));
     }
+    return frozen_;
   }
 
   // Stores the sums of the input GEMM, with the bias, for the steps.
@@ -231,10 +321,10 @@ class InputGemm {
         const int64_t panel = (run.unit + j) / kUnits;
         const int64_t lane = (run.unit + j) % kUnits;
         C* start = Start(run.row, panel);
-        const C* bias = bias_ + panel * kStartWidth;
+        const C* bias = packed_.bias + panel * kStartWidth;
         const int64_t at = gate * kUnits + lane;
         const V sum = Load<C>(sums + j, lanes) + Load<C>(bias + at);
-        if (Apart(gate)) {
+        if (Panels::Apart(gate)) {
           Store(start + kWidth + lane, sum);
           Store(start + at, Load<C>(bias + kWidth + lane));
         } else {
@@ -283,18 +373,20 @@ class InputGemm {
 
   const Executor& executor_;
   GemmScratch<T> gemm_scratch_;
+  const SequenceShape& shape_;
   const int64_t input_;
   const int64_t units_;
   const int64_t panels_;
   const InputWeights<T, kGates> weights_;
+  const Panels& packed_;
   const bool fused_;
   const bool may_fuse_;  // on some number of threads
-  const SequenceShape& shape_;
+  const bool frozen_;    // w_x is there, and packed
   BlockRows block_;
-  C* bias_;
   C* wide_x_;
   C* start_;
-  const PackedWeights<T, kGates> w_x_;
+  const StepRows<T, P> x_rows_;
+  const StepRows<T, P> state_rows_;
   RowView<C> x_;
 };
 

@@ -8,7 +8,8 @@
 //
 // A cell is a struct with
 //
-//   using T, Args;                  storage type; arguments of the call
+//   using T, P, Args;               storage type; elements of packed weights;
+//                                   arguments of the call
 //   static constexpr int kGates;    of the GEMM h · w_h
 //   static constexpr bool kInPlace; whether a step's last stage may overwrite
 //                                   h: no later GEMM of the step reads it
@@ -23,11 +24,14 @@
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/gemm/panel.h"
+#include "cc/kernels/cpu/gemm/panel_memory.h"
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
 #include "cc/kernels/cpu/sequence/padding.h"
@@ -154,8 +158,14 @@ struct ForwardContext {
   const SequenceRows& rows;
   const StateFactors<T>& factors;
   const HiddenState<T, kGates>& h;
+  PanelMemory* panels;  // the memory of packed weights
   bool fuses_input;
-  bool streams_weights;  // the loop is too short to pack them
+  Packing packing;
+
+  // That a step may be split over, each with rows of its own to quantise.
+  int64_t MostWorkers() const {
+    return std::min(executor.num_threads(), StagedSection::kMaxPieces);
+  }
 };
 
 template <class Cell>
@@ -175,9 +185,11 @@ class SequenceForward {
         loop_(Loop()),
         split_(ChooseSplit(loop_, executor.num_threads())),
         h_(rows_, factors_, Cell::kInPlace, args.h, &scratch_),
-        cell_(args, {executor, &scratch_, rows_, factors_, h_,
-                     FusesInput<T>(loop_, rows_, split_, executor),
-                     StreamsWeights(rows_.steps(), rows_.batch())}) {}
+        panels_(args.frozen == nullptr
+                    ? PanelMemory(executor, &scratch_)
+                    : PanelMemory::Frozen(executor, args.frozen->packed)),
+        cell_(args, {executor, &scratch_, rows_, factors_, h_, &panels_,
+                     FusesInput(), HowToPack()}) {}
 
   Status Run() {
     if (!scratch_.ok()) return Status::kOutOfMemory;
@@ -219,6 +231,35 @@ class SequenceForward {
     return loop;
   }
 
+  using P = typename Cell::P;
+
+  // Weights of lower precision than T's are summed in one order only.
+  static constexpr bool kStoragePrecision = std::is_same_v<P, PanelElement<T>>;
+
+  // Streamed or apart where the loop is too short to pack weights for it.
+  StepSums Sums() const {
+    if (!kStoragePrecision ||
+        !StreamsWeights(rows_.steps(), args_.rows_apart ? 1 : rows_.batch())) {
+      return StepSums::kOnwards;
+    }
+    // Frozen pairs of bfloat16 would round what is streamed as it is.
+    constexpr bool kValues = std::is_same_v<typename Elements<P>::Operand, C>;
+    const bool packed =
+        (args_.frozen != nullptr && kValues) ||
+        !StreamsWeights(rows_.steps(), rows_.batch());
+    return packed ? StepSums::kApart : StepSums::kStreamed;
+  }
+
+  Packing HowToPack() const {
+    return {Sums(), static_cast<bool>(factors_),
+            args_.frozen != nullptr || FusesInput()};
+  }
+
+  bool FusesInput() const {
+    return !std::is_same_v<P, Int8Quad> && Sums() == StepSums::kOnwards &&
+           cpu::FusesInput<P>(loop_, rows_, split_, executor_);
+  }
+
   void ZeroUnusedOutputs() {
     h_.ZeroUnusedOutput(executor_);
     // Saved in steps, only rows that take part are there.
@@ -237,6 +278,7 @@ class SequenceForward {
   StepLoop loop_;
   const StepSplit split_;
   const HiddenState<T, Cell::kGates> h_;
+  PanelMemory panels_;
   Cell cell_;
 };
 

@@ -30,7 +30,7 @@ bool RunsConcurrently(const RnnGeometry& geometry, int64_t batch,
   const double weights =
       static_cast<double>(geometry.gates()) * geometry.units * geometry.proj;
   return batch > Tuning::kRowsForConcurrentDirections ||
-         2 * weights * kPackedBytes<T> <=
+         2 * weights * kPackedBytes<PanelElement<T>> <=
              MachineTuning().ConcurrentWeightBytes();
 }
 

@@ -1,0 +1,261 @@
+// Defines panels of int8 weights, and the rows that are multiplied with them.
+//
+// A column of weights has a scale, as has a row of the other operand:
+//
+//   s_w[j] = max_k |w[k, j]| / 127        q_w[k, j] = rint(w[k, j] / s_w[j])
+//   s_a[m] = max_k |a[m, k]| / 127        q_a[m, k] = rint(a[m, k] / s_a[m])
+//   a · w ≈ s_a[m] s_w[j] Σ_k q_a[m, k] q_w[k, j]
+//
+// The sums are exact: int32, in which 133,000 terms fit. So they are the same on
+// every instruction set, and a row's do not depend on the other rows. A column
+// or row without a value of 2⁻¹⁰⁰ or more is zeros; one with a value that is not
+// finite has NaN as its scale.
+//
+// A panel's element is a quad: four values that are adjacent in depth, in 32
+// bits. After the quads a panel has two more vectors for each of its vectors:
+// 128 Σ_k q_w[k, j], and the scales.
+
+#ifndef BLOCKRNN_KERNELS_CPU_GEMM_INT8_PANEL_H_
+#define BLOCKRNN_KERNELS_CPU_GEMM_INT8_PANEL_H_
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <type_traits>
+
+#include "cc/kernels/cpu/gemm/panel.h"
+#include "cc/kernels/cpu/gemm/panel_element.h"
+#include "cc/kernels/cpu/gemm/simd.h"
+#include "cc/kernels/cpu/gemm/tile.h"
+#include "cc/kernels/cpu/range.h"
+
+namespace blockrnn::cpu {
+
+struct Int8Quad {
+  uint32_t bits;  // the lowest byte is the one of lowest depth
+};
+
+// AVX512-VNNI multiplies unsigned bytes with signed ones: rows then hold
+// q_a + 128, and what that adds to a sum is taken away from it.
+#if defined(__AVX512VNNI__)
+inline constexpr bool kRowsAreUnsigned = true;
+#else
+inline constexpr bool kRowsAreUnsigned = false;
+#endif
+
+template <>
+struct Vec<Int8Quad> {
+  using Packet = typename Vec<int32_t>::Packet;
+  static constexpr int kSize = Vec<int32_t>::kSize;
+
+  Vec() = default;
+  explicit Vec(const Packet& p) : packet(p) {}
+  // All lanes the same.
+  explicit Vec(Int8Quad value)
+      : packet(Eigen::internal::pset1<Packet>(
+            static_cast<int32_t>(value.bits))) {}
+
+  Packet packet;
+};
+
+static_assert(Vec<int32_t>::kSize == Vec<float>::kSize);
+
+template <>
+struct Elements<Int8Quad> {
+  using Operand = Int8Quad;
+  static constexpr int kDepth = 4;
+
+  static EIGEN_ALWAYS_INLINE Vec<Int8Quad> Load(const Int8Quad* p) {
+    return Vec<Int8Quad>(Eigen::internal::ploadu<Vec<Int8Quad>::Packet>(
+        reinterpret_cast<const int32_t*>(p)));
+  }
+};
+
+// sum + Σ over a quad of row · weight.
+EIGEN_ALWAYS_INLINE Vec<int32_t> MulAdd(const Vec<Int8Quad>& row,
+                                        const Vec<Int8Quad>& weight,
+                                        const Vec<int32_t>& sum) {
+#if defined(__AVX512VNNI__)
+  return Vec<int32_t>(
+      _mm512_dpbusd_epi32(sum.packet, row.packet, weight.packet));
+#elif defined(__AVX512BW__)
+  // |w| · (a with the sign of w): two products fit 16 bits.
+  const __m512i size = _mm512_abs_epi8(weight.packet);
+  const __m512i signed_row = _mm512_mask_sub_epi8(
+      row.packet, _mm512_movepi8_mask(weight.packet), _mm512_setzero_si512(),
+      row.packet);
+  const __m512i pairs = _mm512_maddubs_epi16(size, signed_row);
+  return Vec<int32_t>(_mm512_add_epi32(
+      sum.packet, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1))));
+#elif defined(__AVX2__)
+  const __m256i size = _mm256_abs_epi8(weight.packet);
+  const __m256i signed_row = _mm256_sign_epi8(row.packet, weight.packet);
+  const __m256i pairs = _mm256_maddubs_epi16(size, signed_row);
+  return Vec<int32_t>(_mm256_add_epi32(
+      sum.packet, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
+#elif defined(__SSSE3__)
+  const __m128i size = _mm_abs_epi8(weight.packet);
+  const __m128i signed_row = _mm_sign_epi8(row.packet, weight.packet);
+  const __m128i pairs = _mm_maddubs_epi16(size, signed_row);
+  return Vec<int32_t>(_mm_add_epi32(
+      sum.packet, _mm_madd_epi16(pairs, _mm_set1_epi16(1))));
+#else
+  constexpr int kLanes = Vec<int32_t>::kSize;
+  int32_t sums[kLanes];
+  int8_t a[4 * kLanes];
+  int8_t w[4 * kLanes];
+  std::memcpy(a, &row.packet, sizeof(a));
+  std::memcpy(w, &weight.packet, sizeof(w));
+  Eigen::internal::pstoreu(sums, sum.packet);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    for (int k = 0; k < 4; ++k) {
+      sums[lane] += static_cast<int32_t>(a[4 * lane + k]) * w[4 * lane + k];
+    }
+  }
+  return Vec<int32_t>(
+      Eigen::internal::ploadu<typename Vec<int32_t>::Packet>(sums));
+#endif
+}
+
+// A scale, and its reciprocal, by which values are multiplied before they are
+// rounded.
+struct Int8Scale {
+  explicit Int8Scale(float largest, bool finite) {
+    if (!finite) {
+      scale = std::numeric_limits<float>::quiet_NaN();
+    } else if (largest >= kSmallest) {
+      scale = largest / 127.0f;
+      reciprocal = 127.0f / largest;
+    }
+  }
+
+  static constexpr float kSmallest = 7.8886091e-31f;  // 2⁻¹⁰⁰
+
+  float scale = 0;
+  float reciprocal = 0;
+};
+
+namespace internal {
+
+// The weights of some units of a gate, whose lanes of a panel start at `out`.
+template <int kWidth, class T>
+void PackInt8Column(const WeightView<T>& view, int64_t column, int64_t k,
+                    Int8Quad* out) {
+  const auto weight = [&](int64_t p) {
+    return static_cast<float>(view.transposed
+                                  ? view.w[column * view.ldw + p]
+                                  : view.w[p * view.ldw + column]);
+  };
+  float largest = 0;
+  bool finite = true;
+  for (int64_t p = 0; p < k; ++p) {
+    finite &= std::isfinite(weight(p));
+    largest = std::max(largest, std::abs(weight(p)));
+  }
+  const Int8Scale scale(largest, finite);
+  int32_t sum = 0;
+  const int64_t quads = CeilDiv(k, 4);
+  for (int64_t q = 0; q < quads; ++q) {
+    uint32_t bits = 0;
+    for (int64_t p = 4 * q; p < std::min(4 * q + 4, k); ++p) {
+      const int32_t value =
+          finite ? static_cast<int32_t>(
+                       std::nearbyint(weight(p) * scale.reciprocal))
+                 : 0;
+      sum += value;
+      bits |= static_cast<uint32_t>(static_cast<uint8_t>(value))
+              << (8 * (p - 4 * q));
+    }
+    out[q * kWidth].bits = bits;
+  }
+  const int32_t offset = 128 * sum;
+  std::memcpy(out + quads * kWidth, &offset, sizeof(offset));
+  std::memcpy(out + (quads + 1) * kWidth, &scale.scale, sizeof(scale.scale));
+}
+
+}  // namespace internal
+
+// Elements of a panel of such a depth, over its width.
+template <class P>
+constexpr int64_t PanelElements(int64_t k) {
+  return NumElements<P>(k) + (std::is_same_v<P, Int8Quad> ? 2 : 0);
+}
+
+// As PackPanels of panel.h; k is all of the depth.
+template <int kGates, class T>
+void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
+                int64_t k, int64_t unit, int64_t units, int64_t panel_stride,
+                Int8Quad* panels) {
+  constexpr int kUnits = kPanelUnits<Int8Quad, kGates>;
+  constexpr int kWidth = kPanelWidth<Int8Quad, kGates>;
+  std::memset(panels, 0,
+              CeilDiv(units, kUnits) * panel_stride * sizeof(Int8Quad));
+  for (int gate = 0; gate < kGates; ++gate) {
+    for (int64_t j = 0; j < units; ++j) {
+      internal::PackInt8Column<kWidth>(
+          view, gate_offset[gate] + unit + j, k,
+          panels + PanelOffset<Int8Quad, kGates>(gate, j, panel_stride));
+    }
+  }
+}
+
+// Rows of int8, four values in an element, and their scales.
+struct QuantizedRows {
+  const Int8Quad* quads = nullptr;  // [rows, stride]
+  int64_t stride = 0;
+  const float* scales = nullptr;  // [rows]
+};
+
+// Quantises a row of k values; writes CeilDiv(k, 4) quads and its scale.
+inline void QuantizeRow(const float* row, int64_t k, Int8Quad* quads,
+                        float* scale_out) {
+  using V = Vec<float>;
+  using Eigen::internal::pabs;
+  using Eigen::internal::pmax;
+  V largest(0);
+  V not_finite(0);  // NaN where a value is not finite, else 0
+  ForEachVector<float>(k, [&](int64_t j, auto lanes) {
+    const V x = Load<float>(row + j, lanes);
+    largest = V(pmax(largest.packet, pabs(x.packet)));
+    not_finite = MulAdd(x, V(0), not_finite);
+  });
+  const bool finite = SumLanes(not_finite) == 0;
+  const Int8Scale scale(Eigen::internal::predux_max(largest.packet), finite);
+  *scale_out = scale.scale;
+  constexpr uint32_t kFlip = kRowsAreUnsigned ? 0x80808080u : 0u;
+  if (scale.reciprocal == 0) {
+    std::fill(quads, quads + CeilDiv(k, 4), Int8Quad{kFlip});
+    return;
+  }
+  // To add `shift` rounds to an integer and leaves it in the last bits.
+  const V shift(12582912.0f);  // 1.5 · 2²³
+  const V reciprocal(scale.reciprocal);
+  ForEachVector<float>(k, [&](int64_t j, auto lanes) {
+    const V shifted = Load<float>(row + j, lanes) * reciprocal + shift;
+    constexpr int kQuads = V::kSize / 4;
+    Int8Quad* const to = quads + j / 4;
+    const int64_t count = std::min<int64_t>(kQuads, CeilDiv(k - j, 4));
+#if defined(__AVX512F__)
+    const __m128i bytes = _mm_xor_si128(
+        _mm512_cvtepi32_epi8(_mm512_castps_si512(shifted.packet)),
+        _mm_set1_epi32(static_cast<int>(kFlip)));
+    _mm_mask_storeu_epi32(to, static_cast<__mmask8>((1u << count) - 1u), bytes);
+#else
+    uint32_t lane_bits[V::kSize];
+    std::memcpy(lane_bits, &shifted.packet, sizeof(lane_bits));
+    for (int64_t q = 0; q < count; ++q) {
+      uint32_t bits = 0;
+      for (int i = 0; i < 4; ++i) {
+        bits |= (lane_bits[4 * q + i] & 0xffu) << (8 * i);
+      }
+      to[q].bits = bits ^ kFlip;
+    }
+#endif
+  });
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_GEMM_INT8_PANEL_H_
