@@ -27,7 +27,8 @@ GOOGLETEST_MISSING = (
 
 # The processor's flags that an instruction set of the engine needs, best set first.
 _X86_64_ISAS = {
-    "x86-64-v4-bf16": "avx512f avx512dq avx512cd avx512bw avx512vl avx512_bf16",
+    "x86-64-v4-bf16": "avx512f avx512dq avx512cd avx512bw avx512vl avx512_vnni avx512_bf16",
+    "x86-64-v4-vnni": "avx512f avx512dq avx512cd avx512bw avx512vl avx512_vnni",
     "x86-64-v4": "avx512f avx512dq avx512cd avx512bw avx512vl",
     "x86-64-v3": "avx2 fma bmi2 f16c",
     "x86-64-v2": "sse4_2 popcnt",

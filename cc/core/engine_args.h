@@ -14,15 +14,13 @@ namespace blockrnn {
 template <template <class T> class... Args>
 struct ArgsList {};
 
-using EngineArgs =
-    ArgsList<GruCellForwardArgs, GruCellBackwardArgs, LstmCellForwardArgs,
-             LstmCellBackwardArgs, GruSequenceForwardArgs,
-             GruSequenceBackwardArgs, GruAfterSequenceForwardArgs,
-             GruAfterSequenceBackwardArgs, LstmSequenceForwardArgs,
-             LstmSequenceBackwardArgs, SimpleRnnForwardArgs,
-             SimpleRnnBackwardArgs, RnnStackForwardArgs, RnnStackBackwardArgs,
-             LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs,
-             SimpleRnnFreezeArgs>;
+using EngineArgs = ArgsList<
+    GruCellForwardArgs, GruCellBackwardArgs, LstmCellForwardArgs,
+    LstmCellBackwardArgs, GruSequenceForwardArgs, GruSequenceBackwardArgs,
+    GruAfterSequenceForwardArgs, GruAfterSequenceBackwardArgs,
+    LstmSequenceForwardArgs, LstmSequenceBackwardArgs, SimpleRnnForwardArgs,
+    SimpleRnnBackwardArgs, RnnStackForwardArgs, RnnStackBackwardArgs,
+    LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs, SimpleRnnFreezeArgs>;
 
 }  // namespace blockrnn
 

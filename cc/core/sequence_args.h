@@ -101,8 +101,9 @@ struct SequenceInputs {
 // Outputs of all forward calls; each may be nullptr where it is not wanted.
 template <class T>
 struct SequenceForwardArgs : SequenceInputs<T> {
-  const FrozenWeights* frozen = nullptr;  // instead of weights and biases, which
-                                          // may be nullptr then; no dropout
+  const FrozenWeights* frozen =
+      nullptr;  // instead of weights and biases, which
+                // may be nullptr then; no dropout
   // Each row has the bits that it has in a call of that row alone.
   bool rows_apart = false;
   T* h = nullptr;       // [steps, batch, P]

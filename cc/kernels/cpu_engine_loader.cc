@@ -39,8 +39,10 @@ std::vector<Isa> AllIsas() {
   isas.push_back({"x86-64-v2", v2});
   isas.push_back({"x86-64-v3", v3});
   isas.push_back({"x86-64-v4", v4});
+  const bool vnni = v4 && __builtin_cpu_supports("avx512vnni");
+  isas.push_back({"x86-64-v4-vnni", vnni});
   isas.push_back(
-      {"x86-64-v4-bf16", v4 && __builtin_cpu_supports("avx512bf16")});
+      {"x86-64-v4-bf16", vnni && __builtin_cpu_supports("avx512bf16")});
 #endif
   return isas;
 }

@@ -5,14 +5,15 @@ load("//cc:copts.bzl", "ENGINE_COPTS")
 # GCC 12 takes the _mm512_undefined_* of its own AVX-512 headers for uses of uninitialised variables.
 _AVX512 = ["-march=x86-64-v4", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 
-# Each instruction set with what it is compiled with, and its base. A set that adds to its base for bfloat16 alone
-# has the objects of the other types in common with it.
+# Each instruction set with what it is compiled with, and its base. A set that adds to its base for bfloat16 and int8
+# alone has the objects of the other types in common with it.
 _ISAS = {
     "generic": ([], "generic"),
     "x86-64-v2": (["-march=x86-64-v2"], "x86-64-v2"),
     "x86-64-v3": (["-march=x86-64-v3"], "x86-64-v3"),
     "x86-64-v4": (_AVX512, "x86-64-v4"),
-    "x86-64-v4-bf16": (_AVX512 + ["-mavx512bf16"], "x86-64-v4"),
+    "x86-64-v4-vnni": (_AVX512 + ["-mavx512vnni"], "x86-64-v4"),
+    "x86-64-v4-bf16": (_AVX512 + ["-mavx512vnni", "-mavx512bf16"], "x86-64-v4"),
 }
 
 _TYPES = ["f16", "bf16", "f32", "f64"]
@@ -63,6 +64,12 @@ def _sources(type):
         "//conditions:default": [],
     })
 
+def _own_sources():
+    return ["engine.cc"] + _sources("bf16") + select({
+        ":type_f32": ["engine_low_precision.cc"],
+        "//conditions:default": [],
+    })
+
 def cpu_engines(name, hdrs):
     """objects_<isa> for tests, libblockrnn_cpu_<isa>.so, and under `name` the libraries of this processor family.
 
@@ -79,7 +86,7 @@ def cpu_engines(name, hdrs):
             )
         native.cc_library(
             name = "objects_" + isa,
-            srcs = ["engine.cc"] + _sources("bf16") + hdrs,
+            srcs = _own_sources() + hdrs,
             copts = ENGINE_COPTS + copts,
             linkstatic = True,
             local_defines = ["BLOCKRNN_ISA=\\\"%s\\\"" % isa],

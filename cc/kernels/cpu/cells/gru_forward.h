@@ -8,9 +8,9 @@
 #include <array>
 #include <cstdint>
 
+#include "cc/core/frozen_weights.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
-#include "cc/core/frozen_weights.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
@@ -29,8 +29,7 @@ struct GruPanels {
   using Args = GruSequenceForwardArgs<T>;
 
   GruPanels(const Args& args, PanelMemory* memory, const Packing& packing)
-      : w_ru_h(memory,
-               WeightView<T>{args.w_ru_h, kGruGates * args.shape.units},
+      : w_ru_h(memory, WeightView<T>{args.w_ru_h, kGruGates * args.shape.units},
                GateOffsets<kGruGates>(args.shape.units).at, args.shape.units,
                args.shape.units, packing.StateSums()),
         w_c_h(memory, WeightView<T>{args.w_c_h, args.shape.units}, {0},
@@ -103,8 +102,7 @@ class GruForwardCell {
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
       x_ru_.Multiply(step, context_.h.Operand(step), packed_.w_ru_h, share,
-                     rows,
-                     [&](const GateTile<C>& tile, const RowView<C>&) {
+                     rows, [&](const GateTile<C>& tile, const RowView<C>&) {
                        Gates(step, tile);
                      });
     } else {

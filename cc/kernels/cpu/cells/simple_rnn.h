@@ -31,8 +31,7 @@ struct SimpleRnnPanels {
       : w_h(memory,
             WeightView<T>{args.w_h, args.shape.units,
                           args.shape.weights_by_unit},
-            {0}, args.shape.units, args.shape.units,
-            packing.StateSums()),
+            {0}, args.shape.units, args.shape.units, packing.StateSums()),
         x(memory, args.shape, Input(args), packing.packs_input) {}
 
   static InputWeights<T, 1> Input(const Args& args) {

@@ -6,10 +6,10 @@
 //   s_a[m] = max_k |a[m, k]| / 127        q_a[m, k] = rint(a[m, k] / s_a[m])
 //   a · w ≈ s_a[m] s_w[j] Σ_k q_a[m, k] q_w[k, j]
 //
-// The sums are exact: int32, in which 133,000 terms fit. So they are the same on
-// every instruction set, and a row's do not depend on the other rows. A column
-// or row without a value of 2⁻¹⁰⁰ or more is zeros; one with a value that is not
-// finite has NaN as its scale.
+// The sums are exact: int32, in which 133,000 terms fit. So they are the same
+// on every instruction set, and a row's do not depend on the other rows. A
+// column or row without a value of 2⁻¹⁰⁰ or more is zeros; one with a value
+// that is not finite has NaN as its scale.
 //
 // A panel's element is a quad: four values that are adjacent in depth, in 32
 // bits. After the quads a panel has two more vectors for each of its vectors:
@@ -45,22 +45,30 @@ inline constexpr bool kRowsAreUnsigned = true;
 inline constexpr bool kRowsAreUnsigned = false;
 #endif
 
+// Integer vectors are held as the bits of a float's: GCC keeps those in
+// registers, and stores every Eigen::Packet16i of a tile in each step.
 template <>
 struct Vec<Int8Quad> {
-  using Packet = typename Vec<int32_t>::Packet;
-  static constexpr int kSize = Vec<int32_t>::kSize;
+  using Packet = Vec<float>::Packet;  // bits, never read as float
+  static constexpr int kSize = Vec<float>::kSize;
 
   Vec() = default;
   explicit Vec(const Packet& p) : packet(p) {}
   // All lanes the same.
-  explicit Vec(Int8Quad value)
-      : packet(Eigen::internal::pset1<Packet>(
-            static_cast<int32_t>(value.bits))) {}
+  explicit Vec(Int8Quad value) {
+#if defined(__AVX512F__)
+    packet =
+        _mm512_castsi512_ps(_mm512_set1_epi32(static_cast<int>(value.bits)));
+#elif defined(__AVX2__)
+    packet =
+        _mm256_castsi256_ps(_mm256_set1_epi32(static_cast<int>(value.bits)));
+#else
+    packet = Eigen::internal::pset1frombits<Packet>(value.bits);
+#endif
+  }
 
   Packet packet;
 };
-
-static_assert(Vec<int32_t>::kSize == Vec<float>::kSize);
 
 template <>
 struct Elements<Int8Quad> {
@@ -69,54 +77,77 @@ struct Elements<Int8Quad> {
 
   static EIGEN_ALWAYS_INLINE Vec<Int8Quad> Load(const Int8Quad* p) {
     return Vec<Int8Quad>(Eigen::internal::ploadu<Vec<Int8Quad>::Packet>(
-        reinterpret_cast<const int32_t*>(p)));
+        reinterpret_cast<const float*>(p)));
   }
 };
 
-// sum + Σ over a quad of row · weight.
-EIGEN_ALWAYS_INLINE Vec<int32_t> MulAdd(const Vec<Int8Quad>& row,
-                                        const Vec<Int8Quad>& weight,
-                                        const Vec<int32_t>& sum) {
+// The bits of sum + Σ over a quad of row · weight.
+EIGEN_ALWAYS_INLINE Vec<float> MulAdd(const Vec<Int8Quad>& row,
+                                      const Vec<Int8Quad>& weight,
+                                      const Vec<float>& sum) {
 #if defined(__AVX512VNNI__)
-  return Vec<int32_t>(
-      _mm512_dpbusd_epi32(sum.packet, row.packet, weight.packet));
-#elif defined(__AVX512BW__)
+  // Of the intrinsic GCC copies each sum before and after it, and then has not
+  // registers enough for a tile.
+  Vec<float> to = sum;
+  asm("vpdpbusd %2, %1, %0"
+      : "+v"(to.packet)
+      : "v"(row.packet), "v"(weight.packet));
+  return to;
+#elif defined(__AVX512F__)
+  const __m512i a = _mm512_castps_si512(row.packet);
+  const __m512i w = _mm512_castps_si512(weight.packet);
+  const __m512i from = _mm512_castps_si512(sum.packet);
   // |w| · (a with the sign of w): two products fit 16 bits.
-  const __m512i size = _mm512_abs_epi8(weight.packet);
-  const __m512i signed_row = _mm512_mask_sub_epi8(
-      row.packet, _mm512_movepi8_mask(weight.packet), _mm512_setzero_si512(),
-      row.packet);
-  const __m512i pairs = _mm512_maddubs_epi16(size, signed_row);
-  return Vec<int32_t>(_mm512_add_epi32(
-      sum.packet, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1))));
+  const __m512i a_signed = _mm512_mask_sub_epi8(a, _mm512_movepi8_mask(w),
+                                                _mm512_setzero_si512(), a);
+  const __m512i pairs = _mm512_maddubs_epi16(_mm512_abs_epi8(w), a_signed);
+  const __m512i to =
+      _mm512_add_epi32(from, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+  return Vec<float>(_mm512_castsi512_ps(to));
 #elif defined(__AVX2__)
-  const __m256i size = _mm256_abs_epi8(weight.packet);
-  const __m256i signed_row = _mm256_sign_epi8(row.packet, weight.packet);
-  const __m256i pairs = _mm256_maddubs_epi16(size, signed_row);
-  return Vec<int32_t>(_mm256_add_epi32(
-      sum.packet, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1))));
+  const __m256i a = _mm256_castps_si256(row.packet);
+  const __m256i w = _mm256_castps_si256(weight.packet);
+  const __m256i pairs =
+      _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(a, w));
+  return Vec<float>(_mm256_castsi256_ps(
+      _mm256_add_epi32(_mm256_castps_si256(sum.packet),
+                       _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))));
 #elif defined(__SSSE3__)
-  const __m128i size = _mm_abs_epi8(weight.packet);
-  const __m128i signed_row = _mm_sign_epi8(row.packet, weight.packet);
-  const __m128i pairs = _mm_maddubs_epi16(size, signed_row);
-  return Vec<int32_t>(_mm_add_epi32(
-      sum.packet, _mm_madd_epi16(pairs, _mm_set1_epi16(1))));
+  const __m128i a = _mm_castps_si128(row.packet);
+  const __m128i w = _mm_castps_si128(weight.packet);
+  const __m128i pairs = _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(a, w));
+  return Vec<float>(_mm_castsi128_ps(_mm_add_epi32(
+      _mm_castps_si128(sum.packet), _mm_madd_epi16(pairs, _mm_set1_epi16(1)))));
 #else
-  constexpr int kLanes = Vec<int32_t>::kSize;
+  constexpr int kLanes = Vec<float>::kSize;
   int32_t sums[kLanes];
   int8_t a[4 * kLanes];
   int8_t w[4 * kLanes];
   std::memcpy(a, &row.packet, sizeof(a));
   std::memcpy(w, &weight.packet, sizeof(w));
-  Eigen::internal::pstoreu(sums, sum.packet);
+  std::memcpy(sums, &sum.packet, sizeof(sums));
   for (int lane = 0; lane < kLanes; ++lane) {
     for (int k = 0; k < 4; ++k) {
       sums[lane] += static_cast<int32_t>(a[4 * lane + k]) * w[4 * lane + k];
     }
   }
-  return Vec<int32_t>(
-      Eigen::internal::ploadu<typename Vec<int32_t>::Packet>(sums));
+  Vec<float> to;
+  std::memcpy(&to.packet, sums, sizeof(sums));
+  return to;
 #endif
+}
+
+// Such a sum, without what the offset of unsigned rows added to it.
+EIGEN_ALWAYS_INLINE Vec<float> IntegerSum(const Vec<float>& bits,
+                                          const int32_t* offsets) {
+  using Bits = typename Eigen::internal::unpacket_traits<
+      Vec<float>::Packet>::integer_packet;
+  Bits sum = Eigen::internal::preinterpret<Bits>(bits.packet);
+  if constexpr (kRowsAreUnsigned) {
+    sum = Eigen::internal::psub(sum, Eigen::internal::ploadu<Bits>(offsets));
+  }
+  return Vec<float>(
+      Eigen::internal::pcast<Bits, typename Vec<float>::Packet>(sum));
 }
 
 // A scale, and its reciprocal, by which values are multiplied before they are
@@ -144,9 +175,8 @@ template <int kWidth, class T>
 void PackInt8Column(const WeightView<T>& view, int64_t column, int64_t k,
                     Int8Quad* out) {
   const auto weight = [&](int64_t p) {
-    return static_cast<float>(view.transposed
-                                  ? view.w[column * view.ldw + p]
-                                  : view.w[p * view.ldw + column]);
+    return static_cast<float>(view.transposed ? view.w[column * view.ldw + p]
+                                              : view.w[p * view.ldw + column]);
   };
   float largest = 0;
   bool finite = true;
@@ -160,10 +190,9 @@ void PackInt8Column(const WeightView<T>& view, int64_t column, int64_t k,
   for (int64_t q = 0; q < quads; ++q) {
     uint32_t bits = 0;
     for (int64_t p = 4 * q; p < std::min(4 * q + 4, k); ++p) {
-      const int32_t value =
-          finite ? static_cast<int32_t>(
-                       std::nearbyint(weight(p) * scale.reciprocal))
-                 : 0;
+      const int32_t value = finite ? static_cast<int32_t>(std::nearbyint(
+                                         weight(p) * scale.reciprocal))
+                                   : 0;
       sum += value;
       bits |= static_cast<uint32_t>(static_cast<uint8_t>(value))
               << (8 * (p - 4 * q));
@@ -238,9 +267,9 @@ inline void QuantizeRow(const float* row, int64_t k, Int8Quad* quads,
     Int8Quad* const to = quads + j / 4;
     const int64_t count = std::min<int64_t>(kQuads, CeilDiv(k - j, 4));
 #if defined(__AVX512F__)
-    const __m128i bytes = _mm_xor_si128(
-        _mm512_cvtepi32_epi8(_mm512_castps_si512(shifted.packet)),
-        _mm_set1_epi32(static_cast<int>(kFlip)));
+    const __m128i bytes =
+        _mm_xor_si128(_mm512_cvtepi32_epi8(_mm512_castps_si512(shifted.packet)),
+                      _mm_set1_epi32(static_cast<int>(kFlip)));
     _mm_mask_storeu_epi32(to, static_cast<__mmask8>((1u << count) - 1u), bytes);
 #else
     uint32_t lane_bits[V::kSize];

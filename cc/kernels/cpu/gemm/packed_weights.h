@@ -51,9 +51,7 @@ struct Packing {
   bool has_dropout = false;  // the state's GEMM has rows for each gate
   bool packs_input = true;   // else w_x is used in place
 
-  StepSums StateSums() const {
-    return has_dropout ? StepSums::kOnwards : sums;
-  }
+  StepSums StateSums() const { return has_dropout ? StepSums::kOnwards : sums; }
 };
 
 // Of storage type T, in panels of elements P.
@@ -246,24 +244,24 @@ EIGEN_DONT_INLINE void MultiplyTile(const QuantizedRows& a,
       size, CeilDiv(count, kSize), [&](auto tile_rows, auto vectors) {
         constexpr int kVectors = kPanelVectors<kGates>;
         constexpr int kRows = tile_rows();
-        Tile<int32_t, kRows, kVectors> whole;
-        whole.Clear();
+        Tile<float, kRows, kVectors> tile;  // bits of int32
+        tile.Clear();
         MultiplyElements<kGates, vectors(), 1>(
             RowsFrom<kRows>(RowView<Int8Quad>{a.quads, a.stride}, row), 0,
-            quads, weights, &whole);
-        Tile<float, kRows, kVectors> tile;
+            quads, weights, &tile);
+        // Read from memory below: GCC would have it there throughout.
+        tile.template Store<kGateVectors<kGates>, vectors()>(sums, kWidth);
         begin(TilePlace<vectors()>{row, panel}, &tile);
         BLOCKRNN_UNROLL
         for (int v = 0; v < kVectors; ++v) {
           if (v % kGateVectors<kGates> >= vectors()) continue;
           const Vec<float> scale = Load<float>(scales + v * kSize);
-          const Vec<int32_t> offset = Load<int32_t>(offsets + v * kSize);
           BLOCKRNN_UNROLL
           for (int r = 0; r < kRows; ++r) {
-            Vec<int32_t> sum = whole.sum[r][v];
-            if constexpr (kRowsAreUnsigned) sum = sum - offset;
             tile.sum[r][v] =
-                MulAdd(Vec<float>(a.scales[row + r]) * scale, ToFloat(sum),
+                MulAdd(Vec<float>(a.scales[row + r]) * scale,
+                       IntegerSum(Load<float>(sums + r * kWidth + v * kSize),
+                                  offsets + v * kSize),
                        tile.sum[r][v]);
           }
         }

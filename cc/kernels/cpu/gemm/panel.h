@@ -74,10 +74,9 @@ void TransposeRows(const Rows& row, int64_t k, int lanes, P* out,
     Eigen::internal::PacketBlock<Packet, kSize> block;
     BLOCKRNN_UNROLL
     for (int j = 0; j < kSize; ++j) {
-      const V v =
-          rows[j] == nullptr
-              ? V(0)
-              : Elements<P>::Along(rows[j] + p * kDepth, k - p * kDepth);
+      const V v = rows[j] == nullptr ? V(0)
+                                     : Elements<P>::Along(rows[j] + p * kDepth,
+                                                          k - p * kDepth);
       block.packet[j] = v.packet;
     }
     if constexpr (kSize > 1) Eigen::internal::ptranspose(block);

@@ -1,12 +1,12 @@
-// Defines the elements of panels: values of the compute type; for bfloat16 where
-// the processor multiplies it (AVX512-BF16), pairs of values that are adjacent
-// in depth; elsewhere, for weights that are stored in it, bfloat16 that is
-// widened when it is loaded.
+// Defines the elements of panels: values of the compute type; for bfloat16
+// where the processor multiplies it (AVX512-BF16), pairs of values that are
+// adjacent in depth; elsewhere, for weights that are stored in it, bfloat16
+// that is widened when it is loaded.
 //
-// Of pairs, one instruction multiplies two pairs and adds both results to a float32 sum:
-// twice the multiply-adds of float32, from half the bytes. Values that are not
-// bfloat16 yet are rounded to it (to nearest, ties to even); subnormal numbers
-// count as zero.
+// Of pairs, one instruction multiplies two pairs and adds both results to a
+// float32 sum: twice the multiply-adds of float32, from half the bytes. Values
+// that are not bfloat16 yet are rounded to it (to nearest, ties to even);
+// subnormal numbers count as zero.
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_PANEL_ELEMENT_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_PANEL_ELEMENT_H_

@@ -43,9 +43,7 @@ struct Vec {
   explicit Vec(const Packet& p) : packet(p) {}
   // All lanes the same.
   explicit Vec(C value) : packet(Eigen::internal::pset1<Packet>(value)) {}
-  template <class Int, class = std::enable_if_t<std::is_same_v<Int, int> &&
-                                                !std::is_same_v<C, int>>>
-  explicit Vec(Int value) : Vec(static_cast<C>(value)) {}
+  explicit Vec(int value) : Vec(static_cast<C>(value)) {}
 
   friend EIGEN_ALWAYS_INLINE Vec operator+(const Vec& a, const Vec& b) {
     return Vec(Eigen::internal::padd(a.packet, b.packet));
@@ -156,12 +154,6 @@ EIGEN_ALWAYS_INLINE void KeepInRegister(Vec<C>* v) {
 #else
   (void)v;
 #endif
-}
-
-EIGEN_ALWAYS_INLINE Vec<float> ToFloat(const Vec<int32_t>& v) {
-  return Vec<float>(
-      Eigen::internal::pcast<Vec<int32_t>::Packet, Vec<float>::Packet>(
-          v.packet));
 }
 
 template <class C>

@@ -168,8 +168,8 @@ class InputGemm {
   }
 
   // The same in parts, for cells with more than one input GEMM: EnterRows, then
-  // MultiplyFrozen and RunGemms of Hoisted(), of which one does nothing, or both
-  // where there is nothing to hoist.
+  // MultiplyFrozen and RunGemms of Hoisted(), of which one does nothing, or
+  // both where there is nothing to hoist.
   void EnterRows(const StepBlock& block, const T* x) {
     block_.Enter(block);
     x_ = WideRows(executor_, block_.View(x, input_), block.rows, input_,
@@ -217,18 +217,17 @@ class InputGemm {
       tile.ForEachRow([&](const GateRun<C>& run) { StoreStart(run); });
     };
     Cancellation cancellation(executor_);
-    ParallelFor(executor_, workers, panel_pieces * row_pieces,
-                [&](int, int64_t task) {
-                  if (cancellation.Seen()) return;
-                  const auto part = [](int64_t piece, int64_t of) {
-                    return Share{static_cast<int>(piece), static_cast<int>(of)};
-                  };
-                  MultiplyPacked(
-                      operand, packed_.w_x,
-                      part(task / row_pieces, panel_pieces).RangeOf(panels_),
-                      part(task % row_pieces, row_pieces).RangeOf(rows),
-                      BeginAtZero(), store);
-                });
+    ParallelFor(
+        executor_, workers, panel_pieces * row_pieces, [&](int, int64_t task) {
+          if (cancellation.Seen()) return;
+          const auto part = [](int64_t piece, int64_t of) {
+            return Share{static_cast<int>(piece), static_cast<int>(of)};
+          };
+          MultiplyPacked(operand, packed_.w_x,
+                         part(task / row_pieces, panel_pieces).RangeOf(panels_),
+                         part(task % row_pieces, row_pieces).RangeOf(rows),
+                         BeginAtZero(), store);
+        });
     return cancellation.status();
   }
 
@@ -307,8 +306,9 @@ class InputGemm {
   bool MultipliesFrozen() const {
     if constexpr (std::is_same_v<P, PanelElement<T>> &&
                   !std::is_same_v<typename Elements<P>::Operand, C>) {
-      return frozen_ && (may_fuse_ || (block_.block().rows > Blocking::kStreamRows &&
-                                       input_ > Blocking::kUnroundedDepth));
+      return frozen_ &&
+             (may_fuse_ || (block_.block().rows > Blocking::kStreamRows &&
+                            input_ > Blocking::kUnroundedDepth));
     }
     return frozen_;
   }

@@ -5,47 +5,54 @@
 
 #include <type_traits>
 
+#include "cc/core/frozen_weights.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu/gemm/int8_panel.h"
+#include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/gemm/panel_element.h"
 #include "cc/kernels/cpu/gemm/panel_memory.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {
 
-// Calls f(an element) of the panels that weights of storage type T have in a
-// precision. Only float32 has others than that of its storage.
-template <class T, class F>
-auto WithPanelElement(Precision precision, const F& f) {
-  if constexpr (std::is_same_v<T, float>) {
-    if (precision == Precision::kBFloat16) return f(BFloat16Element());
-    if (precision == Precision::kInt8) return f(Int8Quad());
-  }
-  return f(PanelElement<T>());
-}
+// For frozen weights of float in another precision than its own, with the
+// standard activations: engine_low_precision.cc.
+template <class Args>
+Status LowPrecisionForward(const Args& args, const Executor& executor);
+template <class Args>
+Status LowPrecisionFreeze(const Args& args, const Executor& executor);
 
 // Cell: of a storage type, activations and the elements of panels.
-template <template <class, class, class> class Cell, class T,
-          class Activations, class Args>
+template <template <class, class, class> class Cell, class T, class Activations,
+          class Args>
 Status ForwardInPrecision(const Args& args, const Executor& executor) {
-  const Precision precision = args.frozen == nullptr ? Precision::kStorage
-                                                     : args.frozen->precision;
-  return WithPanelElement<T>(precision, [&](auto element) {
-    using P = decltype(element);
-    return SequenceForward<Cell<T, Activations, P>>(args, executor).Run();
-  });
+  if constexpr (std::is_same_v<T, float>) {
+    if (args.frozen != nullptr &&
+        args.frozen->precision != Precision::kStorage) {
+      return LowPrecisionForward(args, executor);
+    }
+  }
+  return SequenceForward<Cell<T, Activations, PanelElement<T>>>(args, executor)
+      .Run();
 }
 
-// Panels: a cell's struct of them, of a storage type and their elements.
-template <template <class, class> class Panels, class T, class Args>
-Status FreezeInPrecision(const Args& args, const Executor& executor) {
+// Panels: a cell's struct of its weights.
+template <class Panels, class Args>
+Status FreezeIn(const Args& args, const Executor& executor) {
   PanelMemory memory(executor, args.packed);
-  WithPanelElement<T>(args.precision, [&](auto element) {
-    const Panels<T, decltype(element)> packed(args.layer, &memory, Packing());
-  });
+  const Panels packed(args.layer, &memory, Packing());
   *args.bytes = memory.bytes();
   return Status::kOk;
+}
+
+template <template <class, class> class Panels, class T, class Args>
+Status FreezeInPrecision(const Args& args, const Executor& executor) {
+  if constexpr (std::is_same_v<T, float>) {
+    if (args.precision != Precision::kStorage) {
+      return LowPrecisionFreeze(args, executor);
+    }
+  }
+  return FreezeIn<Panels<T, PanelElement<T>>>(args, executor);
 }
 
 }  // namespace blockrnn::cpu

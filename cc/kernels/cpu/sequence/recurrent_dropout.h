@@ -90,9 +90,9 @@ class StateGradWeights {
       : rows_(rows), factors_(factors), units_(units) {
     const int64_t width = factors.width();
     if (!factors) {
-      gates_[0].emplace(
-          PanelMemory(executor, scratch), w_t, kAtZero, kGates * units, width,
-          SumsOfCall(StreamsWeights(rows.steps(), rows.batch())));
+      gates_[0].emplace(PanelMemory(executor, scratch), w_t, kAtZero,
+                        kGates * units, width,
+                        SumsOfCall(StreamsWeights(rows.steps(), rows.batch())));
       return;
     }
     for (int gate = 0; gate < kGates; ++gate) {

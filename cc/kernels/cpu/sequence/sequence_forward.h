@@ -244,9 +244,8 @@ class SequenceForward {
     }
     // Frozen pairs of bfloat16 would round what is streamed as it is.
     constexpr bool kValues = std::is_same_v<typename Elements<P>::Operand, C>;
-    const bool packed =
-        (args_.frozen != nullptr && kValues) ||
-        !StreamsWeights(rows_.steps(), rows_.batch());
+    const bool packed = (args_.frozen != nullptr && kValues) ||
+                        !StreamsWeights(rows_.steps(), rows_.batch());
     return packed ? StepSums::kApart : StepSums::kStreamed;
   }
 
