@@ -13,60 +13,46 @@ Example:
 """
 
 import importlib as _importlib
-import os as _os
+import sys as _sys
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from tf_blockrnn import _loader
+from tf_blockrnn import _integrations, _loader
 from tf_blockrnn._loader import build_info
+from tf_blockrnn._types import GRUOutputs, LSTMOutputs, LSTMState
 from tf_blockrnn._version import VERSION as __version__
 
-
-def _extends_tensorflow() -> bool:
-    """Whether to add gradients and CPU kernels to TensorFlow's own ops."""
-    switch = _os.environ.get("TF_BLOCKRNN_EXTEND_TF", "")
-    if switch not in ("", "0", "1"):
-        raise _loader.import_error(
-            f"TF_BLOCKRNN_EXTEND_TF must be 0 or 1, or not set; it is {switch!r}"
-        )
-    return switch != "0"
-
-
-_extends = _extends_tensorflow()  # before the library is loaded, which reads the switch too
-# First, because its error explains failures under another version of TensorFlow.
-_loader.load()
-
-# ruff: noqa: E402
-from tf_blockrnn import _integrations, raw_ops
-from tf_blockrnn._ops import cudnn_rnn as _cudnn_rnn  # noqa: F401, registers gradients
-from tf_blockrnn._ops.block_gru import block_gru
-from tf_blockrnn._ops.block_lstm import block_lstm, block_lstm_v2
-from tf_blockrnn._ops.extend_tf import extend as _extend
-from tf_blockrnn._ops.gru_block_cell import gru_block_cell
-from tf_blockrnn._ops.lstm_block_cell import lstm_block_cell
-from tf_blockrnn._ops.sequences import gru, lstm
-from tf_blockrnn._ops.simple_rnn import simple_rnn
-from tf_blockrnn._ops.types import GRUOutputs, LSTMOutputs, LSTMState
-
-if _extends:
-    _extend()
-_integrations.register()
-
-# Keras takes seconds to import and the ops do not need it: what does is imported at its first use.
-# Each such name is in `_LAZY` with its module, below for type checkers, and in `__all__`.
+# The names that are imported on their first use, with their modules. Each is also below, for type
+# checkers, and in `__all__`.
 _LAZY = {
+    "block_gru": "_ops.block_gru",
+    "block_lstm": "_ops.block_lstm",
+    "block_lstm_v2": "_ops.block_lstm",
     "disable_keras": "_enable_keras",
     "enable_keras": "_enable_keras",
     "fuse_model": "_fuse",
+    "gru": "_ops.sequences",
+    "gru_block_cell": "_ops.gru_block_cell",
     "keras_enabled": "_enable_keras",
     "layers": "layers",
+    "lstm": "_ops.sequences",
+    "lstm_block_cell": "_ops.lstm_block_cell",
+    "raw_ops": "raw_ops",
+    "simple_rnn": "_ops.simple_rnn",
     "unfuse_model": "_fuse",
     "weights": "weights",
 }
+_WITHOUT_TENSORFLOW = {"weights"}
 if TYPE_CHECKING:
-    from tf_blockrnn import layers, weights
+    from tf_blockrnn import layers, raw_ops, weights
     from tf_blockrnn._enable_keras import disable_keras, enable_keras, keras_enabled
     from tf_blockrnn._fuse import fuse_model, unfuse_model
+    from tf_blockrnn._ops.block_gru import block_gru
+    from tf_blockrnn._ops.block_lstm import block_lstm, block_lstm_v2
+    from tf_blockrnn._ops.gru_block_cell import gru_block_cell
+    from tf_blockrnn._ops.lstm_block_cell import lstm_block_cell
+    from tf_blockrnn._ops.sequences import gru, lstm
+    from tf_blockrnn._ops.simple_rnn import simple_rnn
 
 __all__ = [
     "GRUOutputs",
@@ -98,11 +84,24 @@ def __dir__() -> list[str]:
 
 
 def _lazy(name: str) -> _Any:
-    if name in _LAZY:
-        module = _importlib.import_module(f"tf_blockrnn.{_LAZY[name]}")
-        return module if name == _LAZY[name] else getattr(module, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _WITHOUT_TENSORFLOW:
+        _loader.load_all()
+    module = _importlib.import_module(f"tf_blockrnn.{_LAZY[name]}")
+    value = module if name == _LAZY[name] else getattr(module, name)
+    globals()[name] = value  # so that this function is called once for each name
+    return value
 
 
 if not TYPE_CHECKING:  # to a type checker it would mean that every name is there
     __getattr__ = _lazy
+
+
+_loader.extends_tensorflow()  # refuses a wrong value at once
+# TensorFlow and Keras take seconds to import, and weights are converted without them. So the op
+# library is loaded at once only if TensorFlow is imported already; else as soon as anybody imports
+# it, or on the first use of a name that needs it.
+if _sys.modules.get("tensorflow") is not None:
+    _loader.load_all()
+_integrations.register()

@@ -1,7 +1,7 @@
 """python -m tf_blockrnn doctor | convert | bench.
 
-Where the package cannot be imported, Python prints the reason and does not come here (see
-`_loader.import_error`).
+Where the op library cannot be loaded, a verb that needs it prints the reason in one line. Where
+the package cannot be imported, Python does, and does not come here (see `_loader.import_error`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,13 @@ def main(arguments: Sequence[str]) -> int:
         asked_for_help = verb in ("-h", "--help")
         print(_USAGE, file=sys.stdout if asked_for_help else sys.stderr)
         return 0 if asked_for_help else 2
-    return importlib.import_module(_VERBS[verb]).main(rest)
+    try:
+        return importlib.import_module(_VERBS[verb]).main(rest)
+    except ImportError as error:
+        if error.name != "tf_blockrnn":
+            raise
+        print(f"{verb}: {type(error).__name__}: {error}", file=sys.stderr)
+        return 1
 
 
 def _bench(arguments: Sequence[str]) -> int:
@@ -43,6 +49,6 @@ def _bench(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    # Hides TensorFlow's informational messages from here on; keeps its warnings.
+    # Hides TensorFlow's informational messages; keeps its warnings.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "1")
     sys.exit(main(sys.argv[1:]))

@@ -7,7 +7,6 @@ that `importlib.resources`, `inspect` and `pickle` only ever see the original.
 
 from __future__ import annotations
 
-import importlib
 import importlib.abc
 import importlib.machinery
 import sys
@@ -49,7 +48,10 @@ def when_imported(name: str, callback: Callback) -> None:
         return
     if getattr(module.__spec__, "_initializing", False):
         # Another thread is importing it, which may have passed the finder already: wait for it.
-        module = importlib.import_module(name)
+        # By the builtin, which returns where that thread waits for a module of this one's;
+        # importlib.import_module would raise an error.
+        __import__(name)
+        module = sys.modules[name]
     _call(callback, module)
 
 

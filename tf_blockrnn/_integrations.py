@@ -1,6 +1,7 @@
-"""Makes this package known to Keras, tf_keras and tf2onnx when those are imported.
+"""Makes this package known to TensorFlow, Keras, tf_keras and tf2onnx when those are imported.
 
-The ops need neither, and importing Keras takes seconds, so this package imports them for nobody.
+Importing them takes seconds, and a program may need none of them, so this package imports them for
+nobody. Once TensorFlow is imported, graphs and SavedModels find the ops and their gradients.
 
 A process that loads a model must import `tf_blockrnn` itself: a pickle of a Keras model names Keras
 only, so in a process that has not, Keras reports that it cannot locate the class.
@@ -13,7 +14,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from tf_blockrnn import _import_hook
+from tf_blockrnn import _import_hook, _loader
 
 _PACKAGE = "tf_blockrnn"
 # The classes that are registered as serializable, all in tf_blockrnn.layers.
@@ -55,3 +56,6 @@ def register() -> None:
     _import_hook.when_imported("tf_keras", _enable_tf_keras)
     # The module whose functions convert a graph; all entry points of tf2onnx import it.
     _import_hook.when_imported("tf2onnx.tfonnx", _register_handlers)
+    # Last: a thread that is importing Keras imports TensorFlow, and must not wait for this module
+    # while it is waited for above.
+    _import_hook.when_imported("tensorflow", _loader.when_tensorflow_is_imported)

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import json
+import os
 import sys
 import threading
 from pathlib import Path
@@ -20,12 +21,13 @@ _XLA_LIBRARY = _FOLDER / "libblockrnn_xla.so"
 _BUILD_INFO = _FOLDER / "_build_info.json"
 
 _lock = threading.Lock()
+_thread = threading.local()
 _ops: ModuleType | None = None
 _missing_xla = ""
 
 
 def import_error(message: str) -> ImportError:
-    """The error that an import of the package raises.
+    """The error that an import of the package or the first use of a name raises.
 
     It carries the package's name: `python -m tf_blockrnn` then prints the message in one line and
     no traceback, as runpy does for a package that cannot be found.
@@ -83,14 +85,56 @@ def _hide_from_autograph(ops: ModuleType) -> None:
             function.autograph_info__ = {}
 
 
+def extends_tensorflow() -> bool:
+    """Whether to add gradients and CPU kernels to TensorFlow's own ops.
+
+    Raises:
+      ImportError: TF_BLOCKRNN_EXTEND_TF has an unknown value. The library, which reads it when it
+        is loaded, would take it for 1.
+    """
+    switch = os.environ.get("TF_BLOCKRNN_EXTEND_TF", "")
+    if switch not in ("", "0", "1"):
+        raise import_error(f"TF_BLOCKRNN_EXTEND_TF must be 0 or 1, or not set; it is {switch!r}")
+    return switch != "0"
+
+
 def _tensorflow() -> ModuleType:
+    outer = getattr(_thread, "reports_errors", False)
+    _thread.reports_errors = True
     try:
         import tensorflow
     except Exception as error:  # an incompatible one raises other errors than ImportError, too
         raise import_error(
             f"tf_blockrnn cannot import TensorFlow: {type(error).__name__}: {error}"
         ) from error
+    finally:
+        _thread.reports_errors = outer
     return tensorflow
+
+
+def load_all() -> None:
+    """Imports TensorFlow, loads the library and registers all gradients, on the first call.
+
+    Raises:
+      ImportError: as `load`.
+    """
+    _tensorflow()
+    import tf_blockrnn._ops  # noqa: F401
+
+
+def when_tensorflow_is_imported(_: ModuleType) -> None:
+    """Does what `load_all` does, at the end of the first import of TensorFlow by anybody.
+
+    An error here becomes a warning. If this package has started the import, its caller raises the
+    error instead.
+    """
+    try:
+        # A statement: where two threads wait for each other's modules it gives a module that is
+        # not complete, while importlib.import_module would raise.
+        import tf_blockrnn._ops  # noqa: F401
+    except Exception:
+        if not getattr(_thread, "reports_errors", False):
+            raise
 
 
 def load() -> ModuleType:
@@ -170,7 +214,7 @@ def _found_gpus(cuda: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_info() -> dict[str, Any]:
-    """Says what this build is and what it uses here.
+    """Says what this build is and what it uses here; imports TensorFlow.
 
     Returns:
       A dict with
@@ -187,12 +231,17 @@ def build_info() -> dict[str, Any]:
         a driver; cublas, the path of the cuBLAS that the ops use, and cublas_problem, why there is
         none, both "" without a GPU or without CUDA in this build.
 
+    Raises:
+      ImportError: TensorFlow cannot be imported, nothing is built, or it was built for another
+        TensorFlow.
+
     Example:
       >>> import tf_blockrnn
       >>> tf_blockrnn.build_info()["version"]
       '0.1.0'
     """
     info = _read_build_info()
+    load_all()
     return {
         "version": VERSION,
         "tensorflow": info["tensorflow"],

@@ -67,6 +67,7 @@ def _raw_ops(library: ModuleType) -> dict[str, Callable]:
     return found
 
 
+_loader.load_all()
 _found = _raw_ops(_loader.load())
 globals().update(_found)
 __all__ = list(_found)

@@ -3,6 +3,7 @@ the loader's refusals, the doctor, the wheel, how make calls the build."""
 
 from __future__ import annotations
 
+import ast
 import email
 import json
 import os
@@ -99,6 +100,62 @@ def test_include_rules_see_a_wrong_arrow(path, include):
     assert forbidden_includes(path, f"#include <vector>\n  # include {include}\n")
 
 
+# The modules of `weights/` that take objects of Keras. The others import them where they have one.
+KERAS_OBJECTS = {"_keras_2_layers", "_keras_graph", "_keras_layers"}
+NEED_TENSORFLOW = re.compile(
+    r"(tensorflow|keras|tf_keras|tf_blockrnn\.(_ops|layers|raw_ops|_fuse|_enable_(tf_)?keras))(\..*)?"
+    rf"|tf_blockrnn\.weights\.({'|'.join(KERAS_OBJECTS)})"
+)
+
+
+def imported_with_the_module(text: str) -> list[str]:
+    """Full names of what a module imports when it is imported itself; not for type checkers."""
+    found, nodes = [], list(ast.parse(text).body)
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            nodes += node.orelse
+        elif not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            nodes += ast.iter_child_nodes(node)
+    return found
+
+
+def test_weights_and_inference_import_no_framework():
+    modules = [path for name in ("weights", "inference") for path in (PACKAGE / name).glob("*.py")]
+    assert len(modules) > 20
+    wrong = {
+        path.name: [name for name in names if NEED_TENSORFLOW.fullmatch(name)]
+        for path in modules
+        if path.stem not in KERAS_OBJECTS
+        for names in [imported_with_the_module(path.read_text(encoding="utf-8"))]
+    }
+    assert not {name: found for name, found in wrong.items() if found}
+
+
+@pytest.mark.parametrize(
+    "line, is_wrong",
+    [
+        ("import numpy, tensorflow as tf", True),
+        ("from tensorflow.python.framework import ops", True),
+        ("try:\n    import keras\nexcept ImportError:\n    pass", True),
+        ("class A:\n    from tf_blockrnn import layers", True),
+        ("from tf_blockrnn.weights._keras_layers import from_layers", True),
+        ("from tf_blockrnn._ops.sequences import lstm", True),
+        ("def f():\n    import tensorflow", False),
+        ("if TYPE_CHECKING:\n    import keras", False),
+        ("from tf_blockrnn._types import LSTMState", False),
+        ("from tf_blockrnn.weights.keras import from_keras", False),
+    ],
+)
+def test_import_rules_see_a_wrong_arrow(line, is_wrong):
+    names = imported_with_the_module(line)
+    assert any(NEED_TENSORFLOW.fullmatch(name) for name in names) == is_wrong
+
+
 def objdump(option: str, library: pathlib.Path) -> str:
     return assert_ok(
         subprocess.run(
@@ -157,8 +214,8 @@ def package_copy(tmp_path):
 
 
 def import_error(package_copy) -> str:
-    """The message of the ImportError that an import of the copy must raise."""
-    result = run_python(["-c", "import tf_blockrnn"], cwd=package_copy.parent)
+    """The message of the ImportError that an import of the copy after TensorFlow must raise."""
+    result = run_python(["-c", "import tensorflow, tf_blockrnn"], cwd=package_copy.parent)
     assert result.returncode == 1
     last_line = result.stderr.strip().splitlines()[-1]
     assert last_line.startswith("ImportError: ")

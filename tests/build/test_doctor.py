@@ -1,4 +1,4 @@
-"""`python -m tf_blockrnn` where the package cannot be imported: one line that gives the reason."""
+"""`python -m tf_blockrnn` where the ops cannot be loaded: one line that gives the reason."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from helpers.children import ROOT, environment
+
+from tf_blockrnn import weights
 
 
 @pytest.fixture
@@ -43,19 +46,18 @@ def reason(result):
     return line
 
 
-@pytest.mark.parametrize("verb", ["doctor", "convert", "-h"])
 @pytest.mark.parametrize("missing", ["", "libblockrnn_ops.so", "_build_info.json"])
-def test_the_command_reports_what_is_wrong_with_the_libraries(hollow_copy, missing, verb):
+def test_the_command_reports_what_is_wrong_with_the_libraries(hollow_copy, missing):
     info = json.loads((hollow_copy / "_build_info.json").read_text())
     if missing:
         (hollow_copy / missing).unlink()
-    result = run_beside(hollow_copy, "__version__ = '2.99.0'\n", "-m", "tf_blockrnn", verb)
+    result = run_beside(hollow_copy, "__version__ = '2.99.0'\n", "-m", "tf_blockrnn", "doctor")
     line = reason(result)
     if missing:
-        assert f"(ImportError: tf_blockrnn has no built libraries in {hollow_copy}" in line
+        assert f"doctor: ImportError: tf_blockrnn has no built libraries in {hollow_copy}" in line
     else:
         built = f"built for TensorFlow {info['tensorflow']}, but this is TensorFlow 2.99.0"
-        assert f"(ImportError: tf_blockrnn was {built}" in line
+        assert f"doctor: ImportError: tf_blockrnn was {built}" in line
     assert f"make build PYTHON={sys.executable}" in line
 
 
@@ -67,14 +69,39 @@ def test_the_command_reports_that_tensorflow_cannot_be_imported(hollow_copy, err
     assert f"tf_blockrnn cannot import TensorFlow: {error.split('(')[0]}: " in reason(result)
 
 
-@pytest.mark.parametrize("tensorflow", ["__version__ = '2.99.0'\n", "raise TypeError('broken')\n"])
-def test_an_import_fails_for_everyone(hollow_copy, tensorflow):
+def test_the_command_needs_the_libraries_only_for_what_uses_them(hollow_copy):
+    broken = "raise TypeError('broken')\n"
+    result = run_beside(hollow_copy, broken, "-m", "tf_blockrnn", "-h")
+    assert result.returncode == 0 and "convert" in result.stdout
+    one = weights.DirectionWeights(np.ones([3, 5, 4], "f4"), np.ones([3, 4, 4], "f4"))
+    gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
+    weights.to_npz(gru, hollow_copy.parent / "gru.npz")
+    command = ["-m", "tf_blockrnn", "convert", "gru.npz"]
+    result = run_beside(hollow_copy, broken, *command, "copy.npz", "--to", "npz")
+    assert result.returncode == 0 and result.stderr == ""
+    assert weights.from_npz(hollow_copy.parent / "copy.npz") == gru
+    result = run_beside(hollow_copy, broken, *command, "gru.npy", "--to", "cudnn")
+    assert reason(result).startswith("convert: ImportError: tf_blockrnn cannot import TensorFlow: ")
+
+
+USE = "import tf_blockrnn; tf_blockrnn.lstm"
+
+
+@pytest.mark.parametrize(
+    "tensorflow, code",
+    [
+        ("__version__ = '2.99.0'\n", "import tensorflow, tf_blockrnn"),
+        ("__version__ = '2.99.0'\n", USE),
+        ("raise TypeError('broken')\n", USE),
+    ],
+)
+def test_an_import_fails_for_everyone(hollow_copy, tensorflow, code):
     """In a program, and in a package that is run with -m and imports this one."""
     theirs = hollow_copy.parent / "theirs"
     theirs.mkdir()
-    (theirs / "__init__.py").write_text("import tf_blockrnn\n")
+    (theirs / "__init__.py").write_text(f"{code}\n")
     (theirs / "__main__.py").write_text("print('came this far')\n")
-    for arguments in (["-c", "import tf_blockrnn", "tf_blockrnn"], ["-m", "theirs", "tf_blockrnn"]):
+    for arguments in (["-c", code, "tf_blockrnn"], ["-m", "theirs", "tf_blockrnn"]):
         result = run_beside(hollow_copy, tensorflow, *arguments)
         assert result.returncode == 1
         assert result.stdout == ""

@@ -52,7 +52,7 @@ def test_a_users_program_type_checks(tmp_path):
     assert found, result.stderr
     revealed = [line.split('"')[1] for line in found if "Revealed type" in line]
     for kind, text in zip(("LSTMState", "LSTMOutputs", "GRUOutputs"), revealed, strict=True):
-        assert f"tf_blockrnn._ops.types.{kind}" in text
+        assert f"tf_blockrnn._types.{kind}" in text
     errors = [line for line in found if ": error:" in line]
     first = len(lines) - len(_WRONG) + 1
     for number, (code, message) in enumerate(_WRONG.items(), first):

@@ -8,7 +8,7 @@ import textwrap
 import keras
 import numpy as np
 import pytest
-from helpers.children import assert_ok, run_code
+from helpers.children import assert_ok, run_code, run_python
 
 X = np.linspace(-1, 1, 2 * 4 * 3, dtype=np.float32).reshape(2, 4, 3)
 
@@ -34,8 +34,11 @@ def saved(tfb, tmp_path_factory):
     return folder
 
 
-def assert_computes(saved, program: str) -> None:
-    """That a program, in which `folder` is where the files are, sets `y` to the right numbers."""
+def assert_computes(saved, program: str, *, fresh: bool = False) -> None:
+    """That a program, in which `folder` is where the files are, sets `y` to the right numbers.
+
+    In a `fresh` process nobody has imported TensorFlow before the program does.
+    """
     code = textwrap.dedent(program).format(folder=str(saved))
     code = f"""
 import numpy as np
@@ -44,7 +47,7 @@ x, want = numbers["x"], numbers["y"]
 {code}
 np.testing.assert_allclose(np.asarray(y), want, rtol=1e-6, atol=1e-6)
 """
-    assert_ok(run_code(code), "the program")
+    assert_ok(run_python(["-c", code], fresh=fresh), "the program")
 
 
 ORDERS = [
@@ -70,6 +73,21 @@ def test_pickle(saved, imports):
         saved,
         f"{imports}; import pickle\ny = pickle.load(open('{{folder}}/model.pickle', 'rb'))(x)",
     )
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import keras\ny = keras.models.load_model('{folder}/model.keras')(x)",
+        "import tensorflow as tf\nm = tf.saved_model.load('{folder}/exported')\ny = m.serve(x)",
+        "import pickle\ny = pickle.load(open('{folder}/model.pickle', 'rb'))(x)",
+    ],
+    ids=["keras", "tensorflow", "pickle"],
+)
+def test_the_package_is_imported_before_tensorflow(saved, program):
+    """And none of its names is used."""
+    start = "import sys, tf_blockrnn\nassert 'tensorflow' not in sys.modules\n"
+    assert_computes(saved, start + program, fresh=True)
 
 
 def test_saved_model_by_tensorflow(saved):
@@ -98,7 +116,10 @@ def test_saved_model_as_a_layer(saved):
 
 
 def test_threads(saved):
-    """The first import of Keras is in several threads at once, and none finds a layer missing."""
+    """The first import of Keras, and so of TensorFlow, is in several threads at once.
+
+    None of them finds a layer or an op missing.
+    """
     assert_computes(
         saved,
         """
@@ -114,6 +135,7 @@ def test_threads(saved):
         for y in results:
             np.testing.assert_allclose(y, want, rtol=1e-6, atol=1e-6)
         """,
+        fresh=True,
     )
 
 

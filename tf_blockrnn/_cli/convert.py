@@ -32,8 +32,6 @@ import sys
 import zipfile
 from collections.abc import Sequence
 
-import tensorflow as tf
-
 from tf_blockrnn._cli.progress import Progress
 from tf_blockrnn.weights import RecurrentWeights, _files
 from tf_blockrnn.weights._file_options import FileContents, ReadOptions, UsageError
@@ -66,14 +64,21 @@ _FAILURES = (
     TypeError,
     EOFError,
     zipfile.BadZipFile,
-    tf.errors.OpError,
 )
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """_FAILURES, and ONNX's error for an invalid model or one without its external data."""
-    onnx = sys.modules.get("onnx")  # imported only if it was needed
-    return _FAILURES if onnx is None else (*_FAILURES, onnx.checker.ValidationError)
+    """_FAILURES, and those of the frameworks that were needed, and so are imported.
+
+    ONNX has an error for an invalid model or one without its external data.
+    """
+    onnx, tensorflow = sys.modules.get("onnx"), sys.modules.get("tensorflow")
+    found = list(_FAILURES)
+    if onnx is not None:
+        found.append(onnx.checker.ValidationError)
+    if tensorflow is not None:
+        found.append(tensorflow.errors.OpError)
+    return tuple(found)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -8,10 +8,16 @@ import sys
 from collections.abc import Iterable
 
 import numpy as np
+
+from tf_blockrnn import _loader
+from tf_blockrnn._version import VERSION
+
+_loader.load_all()  # whose error explains what is wrong
+
+# ruff: noqa: E402
 import tensorflow as tf
 
-from tf_blockrnn import _loader, raw_ops
-from tf_blockrnn._version import VERSION
+from tf_blockrnn import raw_ops
 
 
 def _show(lines: Iterable[tuple[str, str]]) -> None:

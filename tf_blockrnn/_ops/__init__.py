@@ -1,1 +1,38 @@
-"""The public functions of the ops, their gradients, and what these share."""
+"""The public functions of the ops, their gradients, and what these share.
+
+Importing it, or any module in it, loads the op library and registers all gradients. Outside of this
+folder `_loader.load_all()` does so, which imports TensorFlow first: a thread that is importing
+TensorFlow waits for this module (see `_loader.when_tensorflow_is_imported`), and must not find it
+waiting for TensorFlow.
+"""
+
+from tf_blockrnn import _loader
+
+# First, because its error explains failures under another version of TensorFlow.
+_extends = _loader.extends_tensorflow()
+_loader.load()
+
+# ruff: noqa: E402
+from tf_blockrnn._ops import (
+    block_gru,
+    block_lstm,
+    cudnn_rnn,
+    extend_tf,
+    gru_block_cell,
+    lstm_block_cell,
+    sequences,
+    simple_rnn,
+)
+
+if _extends:
+    extend_tf.extend()
+
+__all__ = [
+    "block_gru",
+    "block_lstm",
+    "cudnn_rnn",
+    "gru_block_cell",
+    "lstm_block_cell",
+    "sequences",
+    "simple_rnn",
+]

@@ -19,7 +19,7 @@ from tf_blockrnn import _loader
 from tf_blockrnn._ops import arguments, sequence_util, signatures
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops.lstm_block_cell import PEEPHOLES, STATE, peepholes_or_none
-from tf_blockrnn._ops.types import LSTMOutputs
+from tf_blockrnn._types import LSTMOutputs
 
 _ops = _loader.load()
 

@@ -1,4 +1,4 @@
-"""The gradients that importing this package adds to TensorFlow's own ops; none is replaced.
+"""The gradients that this package adds to TensorFlow's own ops; none is replaced.
 
 Kernels for TensorFlow's CudnnRNN ops on CPUs come with the library (cc/kernels/register_kernels.h).
 """
@@ -18,7 +18,8 @@ _GRADIENTS = {
 def extend() -> None:
     """Registers gradients for TensorFlow's GRUBlockCell and LSTMBlockCell, which have none.
 
-    Called on import, unless TF_BLOCKRNN_EXTEND_TF=0. The gradients run this package's Grad ops.
+    Called when the library is loaded, unless TF_BLOCKRNN_EXTEND_TF=0. The gradients run this
+    package's Grad ops.
     """
     for op, gradient in _GRADIENTS.items():
         util.register_gradient(op)(gradient)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tf_blockrnn import _loader
 from tf_blockrnn._ops import arguments, signatures
 from tf_blockrnn._ops import gradient_util as util
-from tf_blockrnn._ops.types import GRUOutputs
+from tf_blockrnn._types import GRUOutputs
 
 _ops = _loader.load()
 _GRAD = "BlockRNN>GRUBlockCellGrad"

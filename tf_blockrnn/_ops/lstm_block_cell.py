@@ -23,7 +23,7 @@ import tensorflow as tf
 from tf_blockrnn import _loader
 from tf_blockrnn._ops import arguments, signatures, tensors
 from tf_blockrnn._ops import gradient_util as util
-from tf_blockrnn._ops.types import LSTMOutputs
+from tf_blockrnn._types import LSTMOutputs
 
 _ops = _loader.load()
 _GRAD = "BlockRNN>LSTMBlockCellGrad"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import tensorflow as tf
 from tensorflow.python.eager import context, record
 
-from tf_blockrnn import raw_ops
+from tf_blockrnn import _loader
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops import signatures, tensors, xla
 
@@ -196,7 +196,7 @@ def for_training(op: tf.Operation) -> tf.Operation:
     if not xla.is_compiling():
         raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
     attrs = {name: op.get_attr(name) for name in signatures.of(op.type).attrs}
-    call = getattr(raw_ops, op.type.removeprefix("BlockRNN>"))
+    call = getattr(_loader.load(), op.type.replace(">", "_"))
     again = call(**signatures.inputs_of(op)._asdict(), **(attrs | {"is_training": True}))
     return again[0].op
 

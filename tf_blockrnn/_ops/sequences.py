@@ -23,7 +23,7 @@ from tf_blockrnn import _loader
 from tf_blockrnn._ops import arguments, tensors
 from tf_blockrnn._ops import second_derivatives as composed
 from tf_blockrnn._ops import sequence_util as util
-from tf_blockrnn._ops.types import LSTMState
+from tf_blockrnn._types import LSTMState
 
 _ops = _loader.load()
 _LSTM_GATES, _GRU_GATES = 4, 3

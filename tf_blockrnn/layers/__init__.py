@@ -10,6 +10,11 @@ Example:
   ((None, 1), True)
 """
 
+from tf_blockrnn import _loader
+
+_loader.load_all()  # before Keras imports TensorFlow, for an error that explains
+
+# ruff: noqa: E402
 from tf_blockrnn.layers.gru import GRU
 from tf_blockrnn.layers.gru_cell import GRUCell
 from tf_blockrnn.layers.lstm import LSTM

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
-import tensorflow as tf
 
 from tf_blockrnn.weights.layer import GATES, UnsupportedError
 
@@ -86,6 +85,8 @@ class Checkpoint:
 
     def __init__(self, source: Any):
         if isinstance(source, (str, os.PathLike)):
+            import tensorflow as tf
+
             source = tf.train.load_checkpoint(os.fspath(source))
         if not hasattr(source, "get_variable_to_shape_map"):
             raise TypeError(

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-_BFLOAT16 = tf.bfloat16.as_numpy_dtype
+from tf_blockrnn.weights._bfloat16 import bfloat16
 
 
 def to_array(tensor: Any) -> np.ndarray:
@@ -18,7 +17,7 @@ def to_array(tensor: Any) -> np.ndarray:
 
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(_BFLOAT16)
+        return tensor.view(torch.int16).numpy().view(bfloat16())
     return tensor.numpy()
 
 
@@ -26,6 +25,6 @@ def to_tensor(array: np.ndarray) -> Any:
     """An array as a PyTorch tensor; torch.from_numpy does not support bfloat16."""
     import torch
 
-    if array.dtype == _BFLOAT16:
+    if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

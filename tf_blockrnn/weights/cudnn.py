@@ -14,9 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
-from tf_blockrnn import raw_ops
 from tf_blockrnn.weights._stack import require_plain_stack
 from tf_blockrnn.weights.layer import (
     GATES,
@@ -72,12 +70,16 @@ class _Network:
             "num_proj": num_proj,
         }
 
-    def _call(self, op: Any, **arguments: Any) -> Any:
+    def _call(self, op: str, **arguments: Any) -> Any:
         """The op's result; its errors refer to the caller's arguments."""
+        from tf_blockrnn import raw_ops  # first, for its error where TensorFlow is missing
+
+        import tensorflow as tf  # isort: skip
+
         try:
             # Computed eagerly even while a graph is being built.
             with tf.init_scope(), tf.device("/CPU:0"):
-                return op(**self._arguments, **arguments)
+                return getattr(raw_ops, op)(**self._arguments, **arguments)
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(error.message) from None
 
@@ -86,7 +88,7 @@ class _Network:
         per_direction = 2 * self.gates
         directions = self.layers * self.directions
         result = self._call(
-            raw_ops.CudnnRNNParamsToCanonicalV2,
+            "CudnnRNNParamsToCanonicalV2",
             params=params,
             num_params_weights=directions * (per_direction + self.projected),
             num_params_biases=directions * per_direction,
@@ -96,7 +98,7 @@ class _Network:
     def join(self, weights: Sequence[np.ndarray], biases: Sequence[np.ndarray]) -> np.ndarray:
         """The flat params of canonical weights and biases."""
         return self._call(
-            raw_ops.CudnnRNNCanonicalToParamsV2, weights=list(weights), biases=list(biases)
+            "CudnnRNNCanonicalToParamsV2", weights=list(weights), biases=list(biases)
         ).numpy()
 
 

@@ -10,16 +10,14 @@ The LSTM of `tf_blockrnn.layers` can also have peepholes, a projection and a cli
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
 from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse, to_arrays, to_direction
-from tf_blockrnn.weights._keras_graph import check_stack
-from tf_blockrnn.weights._keras_layers import from_layers
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
@@ -27,6 +25,9 @@ from tf_blockrnn.weights.layer import (
     RecurrentWeights,
     UnsupportedError,
 )
+
+if TYPE_CHECKING:
+    import keras
 
 _LAYERS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "SimpleRNN"}
 _PACKAGES = ("keras", "tf_blockrnn")
@@ -66,6 +67,23 @@ def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
     if not biases:
         raise ValueError("reset_after must be given for a gru without biases")
     return form._replace(reset_after=biases[0].ndim == 2)  # of a CuDNNGRU too
+
+
+def _is_layer(source: Any) -> bool:
+    """Whether it is one of Keras; where nobody has imported Keras, nothing is."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(source, keras.layers.Layer)
+
+
+def _from_layers(source: Sequence[keras.layers.Layer]) -> RecurrentWeights:
+    import keras
+
+    from tf_blockrnn.weights._keras_graph import check_stack
+    from tf_blockrnn.weights._keras_layers import from_layers
+
+    if all(isinstance(one, (keras.layers.RNN, keras.layers.Bidirectional)) for one in source):
+        check_stack(source)
+    return from_layers(source)
 
 
 def from_keras(
@@ -119,11 +137,11 @@ def from_keras(
       >>> weights.from_keras(layer.get_weights(), cell="gru") == gru
       True
     """
-    if isinstance(source, keras.layers.Layer):
+    if _is_layer(source):
         source = [source]
     if not isinstance(source, (list, tuple)) or not source:
         raise TypeError(f"expected a layer or a list that is not empty, got {source!r}")
-    if all(isinstance(one, keras.layers.Layer) for one in source):
+    if all(map(_is_layer, source)):
         given = {
             "cell": cell is not None,
             "reset_after": reset_after is not None,
@@ -133,9 +151,7 @@ def from_keras(
         if any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
             raise ValueError(f"{names} must not be given with layers, which define it")
-        if all(isinstance(one, (keras.layers.RNN, keras.layers.Bidirectional)) for one in source):
-            check_stack(source)
-        return from_layers(source)
+        return _from_layers(source)
     if cell not in GATES:
         raise ValueError(f"for arrays, cell must be one of {', '.join(GATES)}, got {cell!r}")
     nested = isinstance(source[0], (list, tuple))
@@ -216,6 +232,8 @@ def _to_arrays(weights: RecurrentWeights) -> list[list[np.ndarray]]:
 def _new_layer(
     module: ModuleType, weights: RecurrentWeights, one: DirectionWeights, arguments: dict[str, Any]
 ) -> keras.layers.Layer:
+    import keras
+
     special: dict[str, Any] = {}
     if weights.cell == "gru":
         special["reset_after"] = weights.reset_after
@@ -273,6 +291,8 @@ def to_keras_layers(
       >>> tuple(model(np.ones([1, 5, 3])).shape)
       (1, 5, 4)
     """
+    import keras
+
     _check_package(weights, package)
     if defined := sorted(_DEFINED.intersection(arguments)):
         raise ValueError(f"{', '.join(defined)} must not be given: the weights define it")

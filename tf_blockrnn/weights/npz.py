@@ -24,8 +24,8 @@ from collections.abc import Mapping
 from typing import IO
 
 import numpy as np
-import tensorflow as tf
 
+from tf_blockrnn.weights._bfloat16 import bfloat16
 from tf_blockrnn.weights._damage import intact
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
@@ -90,6 +90,7 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
     Raises:
       ValueError: the file was not written by `to_npz`, or is corrupt or incomplete.
       OSError: the file cannot be read.
+      ModuleNotFoundError: the weights are of bfloat16, and ml_dtypes is not installed.
 
     Example:
       >>> import io, numpy as np
@@ -165,7 +166,7 @@ def _check_header(arrays: dict[str, np.ndarray]) -> None:
 
 
 def _dtype(name: str) -> np.dtype:
-    return np.dtype(tf.bfloat16.as_numpy_dtype if name == "bfloat16" else name)
+    return bfloat16() if name == "bfloat16" else np.dtype(name)
 
 
 def _direction(arrays: dict[str, np.ndarray], where: str) -> DirectionWeights:
