@@ -15,7 +15,7 @@
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu_engine_loader.h"
+#include "cc/loader/cpu_engine_loader.h"
 #include "cc/kernels/kernel.h"
 #include "cc/kernels/op_call.h"
 #include "tensorflow/core/platform/denormal.h"
@@ -71,9 +71,12 @@ class CpuDevice {
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
 
   explicit CpuDevice(KernelNode* node) : op_(node->op()) {
-    const auto& engine = CpuEngine();
-    node->Check(engine.status());
-    if (engine.ok()) functions_ = &EngineFunctionsOf<T>(**engine);
+    const LoadedEngine& loaded = CpuEngine();
+    if (loaded.engine == nullptr) {
+      node->Check(absl::FailedPreconditionError(loaded.problem));
+    } else {
+      functions_ = &EngineFunctionsOf<T>(*loaded.engine);
+    }
   }
 
   template <class Args>

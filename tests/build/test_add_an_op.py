@@ -19,7 +19,6 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What every kernel needs.
 SHARED = (
-    "cpu_engine_loader.cc",
     "cpu_host.cc",
     "kernel.cc",
     "kernel_util.cc",

@@ -1,19 +1,25 @@
 // Declares the choice of the CPU engine: which of the libraries beside this one
 // (libblockrnn_cpu_<isa>.so, one per instruction set) is opened. The best one
 // that the processor runs, unless the environment variable TF_BLOCKRNN_CPU_ISA
-// names another.
+// names another. Used by the kernels of the ops and by sessions, each with a
+// copy of its own.
 
-#ifndef BLOCKRNN_KERNELS_CPU_ENGINE_LOADER_H_
-#define BLOCKRNN_KERNELS_CPU_ENGINE_LOADER_H_
+#ifndef BLOCKRNN_LOADER_CPU_ENGINE_LOADER_H_
+#define BLOCKRNN_LOADER_CPU_ENGINE_LOADER_H_
 
-#include "absl/status/statusor.h"
+#include <string>
+
 #include "cc/kernels/cpu/engine.h"
 
 namespace blockrnn {
 
-// The engine, opened on the first call; later calls return the same. Never null
-// if ok.
-const absl::StatusOr<const cpu::Engine*>& CpuEngine();
+struct LoadedEngine {
+  const cpu::Engine* engine = nullptr;
+  std::string problem;  // why there is none
+};
+
+// The engine, opened on the first call; later calls return the same.
+const LoadedEngine& CpuEngine();
 
 }  // namespace blockrnn
 
@@ -28,4 +34,4 @@ const char* blockrnn_cpu_isas();
 
 }  // extern "C"
 
-#endif  // BLOCKRNN_KERNELS_CPU_ENGINE_LOADER_H_
+#endif  // BLOCKRNN_LOADER_CPU_ENGINE_LOADER_H_

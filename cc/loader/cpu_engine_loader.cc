@@ -1,4 +1,4 @@
-#include "cc/kernels/cpu_engine_loader.h"
+#include "cc/loader/cpu_engine_loader.h"
 
 #include <dlfcn.h>
 #include <unistd.h>
@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <string>
 #include <vector>
-
-#include "absl/status/status.h"
 
 namespace blockrnn {
 namespace {
@@ -47,11 +45,14 @@ std::vector<Isa> AllIsas() {
   return isas;
 }
 
+// In this library alone: the exported functions are in several, and the address
+// of one may be that of another library.
+const char own_address = 0;
+
 // The folder that this library was loaded from.
 std::string OwnFolder() {
   Dl_info info;
-  if (dladdr(reinterpret_cast<const void*>(&blockrnn_cpu_isa), &info) == 0 ||
-      info.dli_fname == nullptr) {
+  if (dladdr(&own_address, &info) == 0 || info.dli_fname == nullptr) {
     return ".";
   }
   const std::string path = info.dli_fname;
@@ -77,17 +78,18 @@ std::string Usable(const std::vector<Isa>& isas) {
   return names;
 }
 
-absl::StatusOr<std::string> ChooseIsa() {
+// Sets `isa`; returns what is wrong, or "".
+std::string ChooseIsa(std::string* isa_name) {
   const std::vector<Isa> isas = AllIsas();
   const std::string usable = Usable(isas);
   const char* forced = std::getenv(kIsaVariable);
   if (forced == nullptr || *forced == '\0') {
     if (usable.empty()) {
-      return absl::FailedPreconditionError(
-          "tf_blockrnn: no CPU engine that this processor runs lies in " +
-          OwnFolder() + "; build the project again");
+      return "tf_blockrnn: no CPU engine that this processor runs lies in " +
+             OwnFolder() + "; build the project again";
     }
-    return usable.substr(usable.rfind(',') + 1);  // npos + 1 is 0
+    *isa_name = usable.substr(usable.rfind(',') + 1);  // npos + 1 is 0
+    return "";
   }
   const std::string refused =
       std::string("tf_blockrnn: ") + kIsaVariable + " is \"" + forced + "\", ";
@@ -95,50 +97,45 @@ absl::StatusOr<std::string> ChooseIsa() {
   for (const Isa& isa : isas) {
     if (isa.name != std::string(forced)) continue;
     if (!isa.supported) {
-      return absl::FailedPreconditionError(
-          refused + "which this processor does not support" + instead);
+      return refused + "which this processor does not support" + instead;
     }
-    if (!Built(isa)) {
-      return absl::FailedPreconditionError(refused + "which is not built" +
-                                           instead);
-    }
-    return std::string(forced);
+    if (!Built(isa)) return refused + "which is not built" + instead;
+    *isa_name = forced;
+    return "";
   }
-  return absl::FailedPreconditionError(
-      refused + "which is no instruction set known to it" + instead);
+  return refused + "which is no instruction set known to it" + instead;
 }
 
-absl::StatusOr<const cpu::Engine*> OpenEngine() {
-  const absl::StatusOr<std::string> isa = ChooseIsa();
-  if (!isa.ok()) return isa.status();
-  const std::string path = LibraryPath(*isa);
+LoadedEngine OpenEngine() {
+  std::string isa;
+  const std::string problem = ChooseIsa(&isa);
+  if (!problem.empty()) return {nullptr, problem};
+  const std::string path = LibraryPath(isa);
   // Never closed: kernels keep pointers into it.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
-    return absl::FailedPreconditionError(
-        std::string("tf_blockrnn: cannot open the CPU engine: ") + dlerror());
+    return {nullptr, std::string("tf_blockrnn: cannot open the CPU engine: ") +
+                         dlerror()};
   }
   const auto function = reinterpret_cast<cpu::EngineSymbolFunction>(
       dlsym(library, cpu::kEngineSymbol));
   const cpu::Engine* engine = function == nullptr ? nullptr : function();
   if (engine == nullptr) {
-    return absl::FailedPreconditionError("tf_blockrnn: " + path +
-                                         " is not a CPU engine");
+    return {nullptr, "tf_blockrnn: " + path + " is not a CPU engine"};
   }
   if (engine->version != cpu::kEngineVersion) {
-    return absl::FailedPreconditionError(
-        "tf_blockrnn: " + path + " has engine version " +
-        std::to_string(engine->version) + ", expected " +
-        std::to_string(cpu::kEngineVersion) + "; build the project again");
+    return {nullptr, "tf_blockrnn: " + path + " has engine version " +
+                         std::to_string(engine->version) + ", expected " +
+                         std::to_string(cpu::kEngineVersion) +
+                         "; build the project again"};
   }
-  return engine;
+  return {engine, ""};
 }
 
 }  // namespace
 
-const absl::StatusOr<const cpu::Engine*>& CpuEngine() {
-  static const auto* const engine =
-      new absl::StatusOr<const cpu::Engine*>(OpenEngine());
+const LoadedEngine& CpuEngine() {
+  static const auto* const engine = new LoadedEngine(OpenEngine());
   return *engine;
 }
 
@@ -149,8 +146,8 @@ const absl::StatusOr<const cpu::Engine*>& CpuEngine() {
 extern "C" {
 
 BLOCKRNN_EXPORT const char* blockrnn_cpu_isa() {
-  const auto& engine = blockrnn::CpuEngine();
-  return engine.ok() ? (*engine)->isa : nullptr;
+  const blockrnn::cpu::Engine* engine = blockrnn::CpuEngine().engine;
+  return engine == nullptr ? nullptr : engine->isa;
 }
 
 BLOCKRNN_EXPORT const char* blockrnn_cpu_isas() {

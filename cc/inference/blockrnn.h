@@ -1,0 +1,133 @@
+/* The C interface of tf_blockrnn's sessions: inference with recurrent layers
+ * whose weights are fixed, without TensorFlow and Python.
+ *
+ * Link with libblockrnn_inference.so, which looks for the engines,
+ * libblockrnn_cpu_*.so, in its own folder. examples/c_session has a program.
+ *
+ * B rows, T steps, I inputs, H units, P outputs of a direction (H without a
+ * projection), D directions, G gates. All arrays are dense, in row-major order.
+ * The equations and the order of gates are those of tf_blockrnn.weights:
+ *
+ *   lstm  gates i, f, c, o
+ *         i, f, o = sigmoid(x w_x + h' w_h + b_x + b_h)   c likewise with tanh
+ *         cs = f cs' + i c            h = o tanh(cs), or w_p (o tanh(cs))
+ *         peepholes add wci cs' to i, wcf cs' to f and wco cs to o
+ *   gru   gates r, u, c
+ *         r, u = sigmoid(x w_x + h' w_h + b_x + b_h)
+ *         c = tanh(x w_x + b_x + r (h' w_h + b_h))      reset after, or
+ *         c = tanh(x w_x + b_x + (r h') w_h + b_h)      reset before the GEMM
+ *         h = u h' + (1 - u) c
+ *   rnn   h = tanh(x w_x + h' w_h + b_x + b_h), or relu
+ *
+ * Functions return BLOCKRNN_OK or what is wrong; blockrnn_last_error() has the
+ * text. They may be called by many threads at a time with the same session. */
+
+#ifndef BLOCKRNN_INFERENCE_BLOCKRNN_H_
+#define BLOCKRNN_INFERENCE_BLOCKRNN_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum blockrnn_status {
+  BLOCKRNN_OK = 0,
+  BLOCKRNN_INVALID_ARGUMENT = 1,
+  BLOCKRNN_OUT_OF_MEMORY = 2,
+  BLOCKRNN_NO_ENGINE = 3 /* no engine that this processor runs */
+} blockrnn_status;
+
+typedef enum blockrnn_cell {
+  BLOCKRNN_LSTM = 0,
+  BLOCKRNN_GRU_RESET_BEFORE = 1,
+  BLOCKRNN_GRU_RESET_AFTER = 2,
+  BLOCKRNN_RNN_TANH = 3,
+  BLOCKRNN_RNN_RELU = 4
+} blockrnn_cell;
+
+typedef enum blockrnn_precision {
+  BLOCKRNN_FLOAT32 = 0,
+  BLOCKRNN_BFLOAT16 = 1, /* weights in bfloat16, sums in float32 */
+  BLOCKRNN_INT8 = 2      /* weights and operands in int8, sums in int32 */
+} blockrnn_precision;
+
+/* The weights of one direction of a layer. Those that may be NULL are zero, or
+ * there is no such part. */
+typedef struct blockrnn_direction {
+  const float* w_x;       /* [G, I, H] */
+  const float* w_h;       /* [G, P, H] */
+  const float* b_x;       /* [G, H], or NULL */
+  const float* b_h;       /* [G, H], or NULL */
+  const float* peepholes; /* [3, H], wci, wcf, wco; or NULL; lstm only */
+  const float* w_p;       /* [P, H], or NULL, then P must be H; lstm only */
+} blockrnn_direction;
+
+typedef struct blockrnn_layer {
+  int64_t inputs;  /* I: of the first layer any, else D P of the layer below */
+  int64_t units;   /* H */
+  int64_t outputs; /* P */
+  const blockrnn_direction* forward;
+  const blockrnn_direction* backward; /* NULL: one direction */
+} blockrnn_layer;
+
+typedef struct blockrnn_model {
+  blockrnn_cell cell;
+  int64_t num_layers; /* at least 1 */
+  const blockrnn_layer* layers;
+  float cell_clip; /* of the lstm's cell state; 0: none */
+} blockrnn_model;
+
+typedef struct blockrnn_session blockrnn_session;
+
+/* Packs the weights, which are not read afterwards. threads: that a call may
+ * use, its own included, at least 1. *session is NULL unless it succeeds. */
+blockrnn_status blockrnn_session_create(const blockrnn_model* model,
+                                        blockrnn_precision precision,
+                                        int threads,
+                                        blockrnn_session** session);
+
+/* No call of the session may be running. NULL is allowed. */
+void blockrnn_session_destroy(blockrnn_session* session);
+
+/* Elements that the state of one row has. The states of B rows are one array:
+ * for each layer from the input up, for each of its directions: h [B, P], and
+ * for an lstm cs [B, H]. */
+int64_t blockrnn_session_state_size(const blockrnn_session* session);
+
+/* Bytes of the packed weights. */
+int64_t blockrnn_session_weight_bytes(const blockrnn_session* session);
+
+/* All steps of B sequences: outputs is D P of the last layer.
+ *   x          [B, T, I]
+ *   lengths    [B], each in 0..T, or NULL: all are T. Outputs past a row's
+ *              length are zero, and its new state is that at its length.
+ *   state      before the first step; NULL: zeros
+ *   new_state  after the last step; NULL: not wanted. May be `state`.
+ *   y          [B, T, outputs]
+ * No other arrays may overlap. */
+blockrnn_status blockrnn_session_run(blockrnn_session* session, const float* x,
+                                     int64_t batch, int64_t steps,
+                                     const int64_t* lengths, const float* state,
+                                     float* new_state, float* y);
+
+/* One step of B sequences, for sessions whose layers have one direction.
+ *   x [B, I], y [B, outputs]; state, new_state: as above
+ *   rows_apart: not 0: each row has the bits of a step of that row alone, so
+ *   that it does not matter which others there are. */
+blockrnn_status blockrnn_session_step(blockrnn_session* session, const float* x,
+                                      int64_t batch, const float* state,
+                                      float* new_state, float* y,
+                                      int rows_apart);
+
+/* What the last call of this thread that failed had to report. */
+const char* blockrnn_last_error(void);
+
+/* The instruction set of the engine in use, "x86-64-v4" say; NULL: none. */
+const char* blockrnn_cpu_isa(void);
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* BLOCKRNN_INFERENCE_BLOCKRNN_H_ */

@@ -1,0 +1,245 @@
+// Implements the C interface: checks what a caller may get wrong, and lets no
+// exception out.
+
+#include <cmath>
+#include <memory>
+#include <new>
+#include <string>
+#include <utility>
+
+#include "cc/core/checked_int.h"
+#include "cc/inference/blockrnn.h"
+#include "cc/inference/session.h"
+#include "cc/loader/cpu_engine_loader.h"
+
+namespace blockrnn {
+namespace {
+
+// Of one call, with the width of a row of the largest array: its bytes are
+// counted in 64 bits.
+constexpr int64_t kMostElements = int64_t{1} << 56;
+
+thread_local std::string last_error;
+
+blockrnn_status Report(const SessionStatus& status) {
+  if (!status.ok()) last_error = status.text;
+  return status.code;
+}
+
+template <class Body>
+blockrnn_status Guarded(const Body& body) {
+  try {
+    return Report(body());
+  } catch (const std::bad_alloc&) {
+    return Report(OutOfMemory());
+  } catch (const std::exception& error) {
+    return Report({BLOCKRNN_OUT_OF_MEMORY, error.what()});
+  }
+}
+
+std::string Number(int64_t value) { return std::to_string(value); }
+
+SessionStatus CheckDirection(const blockrnn_model& model,
+                             const blockrnn_layer& layer,
+                             const blockrnn_direction& direction,
+                             const std::string& where) {
+  if (direction.w_x == nullptr && layer.inputs * layer.units > 0) {
+    return InvalidArgument(where + "w_x must not be NULL");
+  }
+  if (direction.w_h == nullptr && layer.outputs * layer.units > 0) {
+    return InvalidArgument(where + "w_h must not be NULL");
+  }
+  const bool lstm = model.cell == BLOCKRNN_LSTM;
+  if (!lstm && direction.peepholes != nullptr) {
+    return InvalidArgument(where + "peepholes are for lstm alone");
+  }
+  if (!lstm && direction.w_p != nullptr) {
+    return InvalidArgument(where + "w_p is for lstm alone");
+  }
+  if (direction.w_p == nullptr && layer.outputs != layer.units) {
+    return InvalidArgument(
+        where + "outputs must be units without w_p, which are " +
+        Number(layer.units) + ", got " + Number(layer.outputs));
+  }
+  if (direction.w_p != nullptr && layer.outputs == 0) {
+    return InvalidArgument(where +
+                           "outputs must be at least 1 with w_p, got 0");
+  }
+  return {};
+}
+
+SessionStatus CheckModel(const blockrnn_model* model,
+                         blockrnn_precision precision, int threads) {
+  if (model == nullptr) return InvalidArgument("model must not be NULL");
+  if (model->cell < BLOCKRNN_LSTM || model->cell > BLOCKRNN_RNN_RELU) {
+    return InvalidArgument("cell must be a blockrnn_cell, got " +
+                           Number(model->cell));
+  }
+  if (precision < BLOCKRNN_FLOAT32 || precision > BLOCKRNN_INT8) {
+    return InvalidArgument("precision must be a blockrnn_precision, got " +
+                           Number(precision));
+  }
+  if (threads < 1 || threads > 1024) {
+    return InvalidArgument("threads must be in 1..1024, got " +
+                           Number(threads));
+  }
+  // Not `< 0`, so that a NaN is refused too.
+  if (!(model->cell_clip >= 0) || std::isinf(model->cell_clip)) {
+    return InvalidArgument("cell_clip must be 0 or above, and finite");
+  }
+  if (model->cell_clip > 0 && model->cell != BLOCKRNN_LSTM) {
+    return InvalidArgument("cell_clip is for lstm alone");
+  }
+  if (model->num_layers < 1 || model->layers == nullptr) {
+    return InvalidArgument(
+        "num_layers must be at least 1, and layers not NULL");
+  }
+  int64_t width = 0;
+  for (int64_t n = 0; n < model->num_layers; ++n) {
+    const blockrnn_layer& layer = model->layers[n];
+    const std::string where = "layer " + Number(n) + ": ";
+    if (layer.inputs < 0 || layer.units < 0 || layer.outputs < 0) {
+      return InvalidArgument(where +
+                             "inputs, units and outputs must not be negative");
+    }
+    if (n > 0 && layer.inputs != width) {
+      return InvalidArgument(where + "inputs must be " + Number(width) +
+                             ", the outputs of the layer below, got " +
+                             Number(layer.inputs));
+    }
+    const CheckedInt elements =
+        (CheckedInt(layer.inputs) + layer.outputs + 64) *
+        (CheckedInt(layer.units) + 64) * 64;
+    if (!elements.value() || *elements.value() > kMostElements) {
+      return InvalidArgument(where + "the weights have too many elements");
+    }
+    if (layer.forward == nullptr) {
+      return InvalidArgument(where + "forward must not be NULL");
+    }
+    for (const blockrnn_direction* direction :
+         {layer.forward, layer.backward}) {
+      if (direction == nullptr) continue;
+      const SessionStatus status = CheckDirection(
+          *model, layer, *direction,
+          where + (direction == layer.forward ? "forward, " : "backward, "));
+      if (!status.ok()) return status;
+    }
+    width = layer.outputs * (layer.backward == nullptr ? 1 : 2);
+  }
+  return {};
+}
+
+SessionStatus CheckCall(const Session& session, const SessionCall& call) {
+  if (call.batch < 0) {
+    return InvalidArgument("batch must not be negative, got " +
+                           Number(call.batch));
+  }
+  if (call.steps < 0) {
+    return InvalidArgument("steps must not be negative, got " +
+                           Number(call.steps));
+  }
+  const CheckedInt elements = CheckedInt(call.batch) *
+                              (CheckedInt(call.steps) + 1) *
+                              (CheckedInt(session.inputs()) +
+                               session.outputs() + session.state_size() + 64) *
+                              64;
+  if (!elements.value() || *elements.value() > kMostElements) {
+    return InvalidArgument("the arrays have too many elements");
+  }
+  if (call.x == nullptr && call.batch * call.steps * session.inputs() > 0) {
+    return InvalidArgument("x must not be NULL");
+  }
+  if (call.y == nullptr && call.batch * call.steps * session.outputs() > 0) {
+    return InvalidArgument("y must not be NULL");
+  }
+  for (int64_t b = 0; call.lengths != nullptr && b < call.batch; ++b) {
+    if (call.lengths[b] < 0 || call.lengths[b] > call.steps) {
+      return InvalidArgument("lengths[" + Number(b) + "] must be in 0.." +
+                             Number(call.steps) + ", got " +
+                             Number(call.lengths[b]));
+    }
+  }
+  return {};
+}
+
+blockrnn_status Call(blockrnn_session* session, const SessionCall& call) {
+  return Guarded([&]() -> SessionStatus {
+    auto* const own = reinterpret_cast<Session*>(session);
+    if (own == nullptr) return InvalidArgument("session must not be NULL");
+    SessionStatus status = CheckCall(*own, call);
+    if (!status.ok() || call.batch == 0) return status;
+    return own->Run(call);
+  });
+}
+
+}  // namespace
+}  // namespace blockrnn
+
+#define BLOCKRNN_EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+BLOCKRNN_EXPORT blockrnn_status blockrnn_session_create(
+    const blockrnn_model* model, blockrnn_precision precision, int threads,
+    blockrnn_session** session) {
+  using blockrnn::Session;
+  using blockrnn::SessionStatus;
+  return blockrnn::Guarded([&]() -> SessionStatus {
+    if (session == nullptr) {
+      return blockrnn::InvalidArgument("session must not be NULL");
+    }
+    *session = nullptr;
+    SessionStatus status = blockrnn::CheckModel(model, precision, threads);
+    if (!status.ok()) return status;
+    const blockrnn::LoadedEngine& loaded = blockrnn::CpuEngine();
+    if (loaded.engine == nullptr) {
+      return {BLOCKRNN_NO_ENGINE, loaded.problem};
+    }
+    auto made =
+        std::make_unique<Session>(loaded.engine, *model, precision, threads);
+    status = made->Init(*model);
+    if (status.ok()) {
+      *session = reinterpret_cast<blockrnn_session*>(made.release());
+    }
+    return status;
+  });
+}
+
+BLOCKRNN_EXPORT void blockrnn_session_destroy(blockrnn_session* session) {
+  delete reinterpret_cast<blockrnn::Session*>(session);
+}
+
+BLOCKRNN_EXPORT int64_t
+blockrnn_session_state_size(const blockrnn_session* session) {
+  return reinterpret_cast<const blockrnn::Session*>(session)->state_size();
+}
+
+BLOCKRNN_EXPORT int64_t
+blockrnn_session_weight_bytes(const blockrnn_session* session) {
+  return reinterpret_cast<const blockrnn::Session*>(session)->weight_bytes();
+}
+
+BLOCKRNN_EXPORT blockrnn_status blockrnn_session_run(
+    blockrnn_session* session, const float* x, int64_t batch, int64_t steps,
+    const int64_t* lengths, const float* state, float* new_state, float* y) {
+  return blockrnn::Call(session,
+                        {x, batch, steps, lengths, state, new_state, y, false});
+}
+
+BLOCKRNN_EXPORT blockrnn_status blockrnn_session_step(
+    blockrnn_session* session, const float* x, int64_t batch,
+    const float* state, float* new_state, float* y, int rows_apart) {
+  if (session != nullptr &&
+      !reinterpret_cast<blockrnn::Session*>(session)->has_step()) {
+    return blockrnn::Report(blockrnn::InvalidArgument(
+        "a layer of two directions has no step: it needs the whole sequence"));
+  }
+  return blockrnn::Call(
+      session, {x, batch, 1, nullptr, state, new_state, y, rows_apart != 0});
+}
+
+BLOCKRNN_EXPORT const char* blockrnn_last_error(void) {
+  return blockrnn::last_error.c_str();
+}
+
+}  // extern "C"

@@ -1,0 +1,340 @@
+#include "cc/inference/session.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "cc/core/frozen_weights.h"
+#include "cc/core/gate_layout.h"
+#include "cc/inference/flush_denormals.h"
+
+namespace blockrnn {
+namespace {
+
+bool IsGru(blockrnn_cell cell) {
+  return cell == BLOCKRNN_GRU_RESET_BEFORE || cell == BLOCKRNN_GRU_RESET_AFTER;
+}
+
+int NumGates(blockrnn_cell cell) {
+  if (cell == BLOCKRNN_LSTM) return kLstmGates;
+  return IsGru(cell) ? kGruAfterGates : 1;
+}
+
+Precision EnginePrecision(blockrnn_precision precision) {
+  switch (precision) {
+    case BLOCKRNN_BFLOAT16:
+      return Precision::kBFloat16;
+    case BLOCKRNN_INT8:
+      return Precision::kInt8;
+    default:
+      return Precision::kStorage;
+  }
+}
+
+// Aligned to 64 bytes; throws std::bad_alloc.
+template <class T>
+AlignedArray<T> NewArray(int64_t count) {
+  constexpr std::size_t kAlignment = 64;
+  const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
+  void* const memory = std::aligned_alloc(
+      kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
+  if (memory == nullptr) throw std::bad_alloc();
+  return AlignedArray<T>(static_cast<T*>(memory));
+}
+
+// Gates [first, first + count) of weights [G, rows, H] as the engine has them,
+// [rows, count · H].
+AlignedArray<float> GatesSideBySide(const float* weights, int first, int count,
+                                    int64_t rows, int64_t units) {
+  AlignedArray<float> out = NewArray<float>(rows * count * units);
+  for (int gate = 0; gate < count; ++gate) {
+    const float* from = weights + (first + gate) * rows * units;
+    for (int64_t k = 0; k < rows; ++k) {
+      std::copy_n(from + k * units, units,
+                  out.get() + (k * count + gate) * units);
+    }
+  }
+  return out;
+}
+
+// b_x + b_h, zeros for NULL; [G, H].
+AlignedArray<float> SumOfBiases(const float* b_x, const float* b_h,
+                                int64_t count) {
+  AlignedArray<float> out = NewArray<float>(count);
+  for (int64_t j = 0; j < count; ++j) {
+    const float x = b_x == nullptr ? 0.0f : b_x[j];
+    // Without the other bias this one unchanged, a negative zero too.
+    out[j] = b_x == nullptr   ? (b_h == nullptr ? 0.0f : b_h[j])
+             : b_h == nullptr ? x
+                              : x + b_h[j];
+  }
+  return out;
+}
+
+}  // namespace
+
+Session::Session(const cpu::Engine* engine, const blockrnn_model& model,
+                 blockrnn_precision precision, int threads)
+    : engine_(engine),
+      cell_(model.cell),
+      cell_clip_(model.cell_clip),
+      precision_(EnginePrecision(precision)),
+      threads_(threads) {
+  if (threads > 1) pool_ = std::make_unique<Eigen::ThreadPool>(threads - 1);
+}
+
+SessionStatus Session::Init(const blockrnn_model& model) {
+  for (int64_t n = 0; n < model.num_layers; ++n) {
+    const blockrnn_layer& from = model.layers[n];
+    Layer layer;
+    layer.inputs = from.inputs;
+    layer.units = from.units;
+    layer.outputs = from.outputs;
+    for (const blockrnn_direction* weights : {from.forward, from.backward}) {
+      if (weights == nullptr) continue;
+      Direction direction;
+      direction.state_offset = state_size_;
+      const int64_t size =
+          layer.outputs + (cell_ == BLOCKRNN_LSTM ? layer.units : 0);
+      state_size_ += size;
+      widest_state_ = std::max({widest_state_, layer.outputs, layer.units});
+      const SessionStatus status = Freeze(*weights, layer, &direction);
+      if (!status.ok()) return status;
+      layer.directions.push_back(std::move(direction));
+    }
+    has_step_ &= layer.directions.size() == 1;
+    layers_.push_back(std::move(layer));
+  }
+  return {};
+}
+
+template <class FreezeArgs>
+SessionStatus Session::Pack(FreezeArgs* args, Direction* direction) {
+  const std::unique_ptr<Workspace> workspace = TakeWorkspace();
+  cpu::HostInterface host;
+  host.context = workspace.get();
+  host.allocate = &Allocate;
+  int64_t bytes = 0;
+  args->precision = precision_;
+  args->bytes = &bytes;
+  cpu::Status status = engine_->f32.Run(*args, host);
+  if (status != cpu::Status::kOk) return OutOfMemory();
+  direction->packed = NewArray<char>(bytes);
+  args->packed = direction->packed.get();
+  status = engine_->f32.Run(*args, host);
+  if (status != cpu::Status::kOk) return OutOfMemory();
+  direction->frozen = {precision_, direction->packed.get()};
+  weight_bytes_ += bytes;
+  return {};
+}
+
+SessionStatus Session::Freeze(const blockrnn_direction& weights,
+                              const Layer& layer, Direction* direction) {
+  const int gates = NumGates(cell_);
+  const int64_t units = layer.units;
+  SequenceShape shape;
+  shape.input = layer.inputs;
+  shape.units = units;
+  if (cell_ == BLOCKRNN_GRU_RESET_BEFORE) {
+    const auto w_ru_x = GatesSideBySide(weights.w_x, 0, 2, shape.input, units);
+    const auto w_ru_h = GatesSideBySide(weights.w_h, 0, 2, units, units);
+    const auto b = SumOfBiases(weights.b_x, weights.b_h, gates * units);
+    GruFreezeArgs<float> args;
+    args.layer.shape = shape;
+    args.layer.w_ru_x = w_ru_x.get();
+    args.layer.w_ru_h = w_ru_h.get();
+    args.layer.w_c_x = weights.w_x + 2 * shape.input * units;
+    args.layer.w_c_h = weights.w_h + 2 * units * units;
+    args.layer.b_ru = b.get();
+    args.layer.b_c = b.get() + 2 * units;
+    return Pack(&args, direction);
+  }
+  const auto w_x = GatesSideBySide(weights.w_x, 0, gates, shape.input, units);
+  const auto w_h = GatesSideBySide(weights.w_h, 0, gates, layer.outputs, units);
+  if (cell_ == BLOCKRNN_GRU_RESET_AFTER) {
+    const auto b_x = SumOfBiases(weights.b_x, nullptr, gates * units);
+    const auto b_h = SumOfBiases(weights.b_h, nullptr, gates * units);
+    GruAfterFreezeArgs<float> args;
+    args.layer.shape = shape;
+    args.layer.layout = kGruRuc;
+    args.layer.w_x = w_x.get();
+    args.layer.w_h = w_h.get();
+    args.layer.b_x = b_x.get();
+    args.layer.b_h = b_h.get();
+    return Pack(&args, direction);
+  }
+  const auto b = SumOfBiases(weights.b_x, weights.b_h, gates * units);
+  if (cell_ != BLOCKRNN_LSTM) {
+    SimpleRnnFreezeArgs<float> args;
+    args.layer.shape = shape;
+    args.layer.w_x = w_x.get();
+    args.layer.w_h = w_h.get();
+    args.layer.b = b.get();
+    return Pack(&args, direction);
+  }
+  if (weights.peepholes != nullptr) {
+    direction->peepholes = NewArray<float>(3 * units);
+    std::copy_n(weights.peepholes, 3 * units, direction->peepholes.get());
+  }
+  direction->projection = weights.w_p == nullptr ? 0 : layer.outputs;
+  LstmFreezeArgs<float> args;
+  args.layer.shape = shape;
+  args.layer.layout = kLstmIfco;
+  args.layer.w_x = w_x.get();
+  args.layer.w_h = w_h.get();
+  args.layer.proj = direction->projection;
+  args.layer.w_p = weights.w_p;
+  args.layer.b = b.get();
+  return Pack(&args, direction);
+}
+
+void Session::Schedule(void* context, void (*run)(void* arg), void* arg) {
+  Session* const session = static_cast<Workspace*>(context)->session;
+  session->pool_->Schedule([run, arg] {
+    const FlushDenormals flush;
+    run(arg);
+  });
+}
+
+void* Session::Allocate(void* context, std::size_t bytes) {
+  return static_cast<Workspace*>(context)->arena.Allocate(bytes);
+}
+
+std::unique_ptr<Session::Workspace> Session::TakeWorkspace() {
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!workspaces_.empty()) {
+      std::unique_ptr<Workspace> workspace = std::move(workspaces_.back());
+      workspaces_.pop_back();
+      return workspace;
+    }
+  }
+  auto workspace = std::make_unique<Workspace>();
+  workspace->session = this;
+  return workspace;
+}
+
+void Session::GiveBack(std::unique_ptr<Workspace> workspace) {
+  workspace->arena.Reset();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  workspaces_.push_back(std::move(workspace));
+}
+
+SessionStatus Session::Run(const SessionCall& call) {
+  const FlushDenormals flush;
+  std::unique_ptr<Workspace> workspace = TakeWorkspace();
+  SessionStatus status = RunLayers(call, workspace.get());
+  GiveBack(std::move(workspace));
+  return status;
+}
+
+SessionStatus Session::RunLayers(const SessionCall& call,
+                                 Workspace* workspace) {
+  cpu::HostInterface host;
+  host.context = workspace;
+  host.num_threads = threads_;
+  host.schedule = &Schedule;
+  host.allocate = &Allocate;
+  const auto new_array = [workspace](int64_t count) {
+    return static_cast<float*>(workspace->arena.Allocate(
+        static_cast<std::size_t>(count) * sizeof(float)));
+  };
+  float* zeros = nullptr;
+  if (call.state == nullptr) {
+    zeros = new_array(call.batch * widest_state_);
+    if (zeros == nullptr) return OutOfMemory();
+    std::fill_n(zeros, call.batch * widest_state_, 0.0f);
+  }
+  // A layer reads what the one below it wrote.
+  float* between[2] = {};
+  const float* x = call.x;
+  for (size_t n = 0; n < layers_.size(); ++n) {
+    const Layer& layer = layers_[n];
+    float* h = call.y;
+    if (n + 1 < layers_.size()) {
+      int64_t widest = 0;
+      for (const Layer& each : layers_) {
+        widest = std::max(widest, each.OutputWidth());
+      }
+      float*& buffer = between[n % 2];
+      if (buffer == nullptr) {
+        buffer = new_array(call.batch * call.steps * widest);
+      }
+      if (buffer == nullptr) return OutOfMemory();
+      h = buffer;
+    }
+    for (size_t d = 0; d < layer.directions.size(); ++d) {
+      const cpu::Status status =
+          RunDirection(call, layer, static_cast<int>(d), x, h, zeros, host);
+      if (status != cpu::Status::kOk) return OutOfMemory();
+    }
+    x = h;
+  }
+  return {};
+}
+
+cpu::Status Session::RunDirection(const SessionCall& call, const Layer& layer,
+                                  int index, const float* x, float* h,
+                                  const float* zeros,
+                                  const cpu::HostInterface& host) const {
+  const Direction& direction = layer.directions[index];
+  if (layer.outputs == 0) return cpu::Status::kOk;  // then there are no units
+  // The states of h and, for an LSTM, of cs.
+  const auto state = [&](auto* states, int64_t offset) {
+    return states == nullptr ? states : states + call.batch * offset;
+  };
+  const int64_t h_offset = direction.state_offset;
+  const int64_t cs_offset = h_offset + layer.outputs;
+  const auto fill = [&](auto* args) {
+    args->shape.steps = call.steps;
+    args->shape.batch = call.batch;
+    args->shape.input = layer.inputs;
+    args->shape.units = layer.units;
+    args->shape.time_major = false;
+    args->shape.backwards = index == 1;
+    args->shape.lengths = call.lengths;
+    args->shape.h_width = layer.OutputWidth();
+    args->x = x;
+    args->h_prev = zeros != nullptr ? zeros : state(call.state, h_offset);
+    args->frozen = &direction.frozen;
+    args->rows_apart = call.rows_apart;
+    args->h = h + index * layer.outputs;
+    args->h_last = state(call.new_state, h_offset);
+  };
+  switch (cell_) {
+    case BLOCKRNN_LSTM: {
+      LstmSequenceForwardArgs<float> args;
+      fill(&args);
+      args.layout = kLstmIfco;
+      args.options.cell_clip = cell_clip_;
+      args.options.use_peephole = direction.peepholes != nullptr;
+      args.wci = direction.peepholes.get();
+      args.wcf = args.wci + layer.units;
+      args.wco = args.wcf + layer.units;
+      args.proj = direction.projection;
+      args.cs_prev = zeros != nullptr ? zeros : state(call.state, cs_offset);
+      args.cs_last = state(call.new_state, cs_offset);
+      return engine_->f32.Run(args, host);
+    }
+    case BLOCKRNN_GRU_RESET_BEFORE: {
+      GruSequenceForwardArgs<float> args;
+      fill(&args);
+      return engine_->f32.Run(args, host);
+    }
+    case BLOCKRNN_GRU_RESET_AFTER: {
+      GruAfterSequenceForwardArgs<float> args;
+      fill(&args);
+      args.layout = kGruRuc;
+      return engine_->f32.Run(args, host);
+    }
+    default: {
+      SimpleRnnForwardArgs<float> args;
+      fill(&args);
+      args.relu = cell_ == BLOCKRNN_RNN_RELU;
+      return engine_->f32.Run(args, host);
+    }
+  }
+}
+
+}  // namespace blockrnn
