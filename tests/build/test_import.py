@@ -223,7 +223,7 @@ def test_a_first_use_that_fails_warns_of_nothing(tmp_path):
     try:
         tf_blockrnn.lstm
     except ImportError as error:
-        assert "but this is TensorFlow 2.99.0" in str(error)
+        assert str(error).startswith("tf_blockrnn was built for TensorFlow "), error
     else:
         raise AssertionError("not refused")
     """
