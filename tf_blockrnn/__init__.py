@@ -30,6 +30,7 @@ _LAZY = {
     "block_lstm_v2": "_ops.block_lstm",
     "disable_keras": "_enable_keras",
     "enable_keras": "_enable_keras",
+    "freeze": "_freeze",
     "fuse_model": "_fuse",
     "gru": "_ops.sequences",
     "gru_block_cell": "_ops.gru_block_cell",
@@ -46,6 +47,7 @@ _WITHOUT_TENSORFLOW = {"weights"}
 if TYPE_CHECKING:
     from tf_blockrnn import layers, raw_ops, weights
     from tf_blockrnn._enable_keras import disable_keras, enable_keras, keras_enabled
+    from tf_blockrnn._freeze import freeze
     from tf_blockrnn._fuse import fuse_model, unfuse_model
     from tf_blockrnn._ops.block_gru import block_gru
     from tf_blockrnn._ops.block_lstm import block_lstm, block_lstm_v2
@@ -65,6 +67,7 @@ __all__ = [
     "build_info",
     "disable_keras",
     "enable_keras",
+    "freeze",
     "fuse_model",
     "gru",
     "gru_block_cell",

@@ -22,12 +22,15 @@ _MADE_BY_KERAS = ("build", "quantize", "train_function", "test_function", "predi
 _PLAIN_VALUES = (bool, int, float, str, type(None))
 
 
-def copy_model(function: str, model: keras.Model) -> keras.Model:
+def copy_model(
+    function: str, model: keras.Model, hint: str = "Change it in place, with copy=False."
+) -> keras.Model:
     """Copies a model with its state, compiled configuration and optimizer.
 
     Args:
       function: the public function that copies, for errors.
       model: the original, which is not changed.
+      hint: the end of the error, what to do instead.
 
     Returns:
       The copy, of the type of the original.
@@ -48,8 +51,7 @@ def copy_model(function: str, model: keras.Model) -> keras.Model:
             _copy_compiled(model, copy)
     except Exception as error:  # what users' constructors raise too
         raise ValueError(
-            f"{function}: model {model.name!r} cannot be copied: {error} Change it in place, with "
-            "copy=False."
+            f"{function}: model {model.name!r} cannot be copied: {error} {hint}"
         ) from error
     return copy
 

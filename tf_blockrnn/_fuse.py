@@ -91,12 +91,23 @@ def fuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
       >>> bool(np.allclose(model.predict(x, verbose=0), before, atol=1e-6))
       True
     """
-    _check("fuse_model", model)
+    check("fuse_model", model)
     if copy:
         model = copy_model("fuse_model", model)
-    parts = _parts(model)
+    left = fuse(parts_of(model))
+    if left:
+        warnings.warn(f"fuse_model did not fuse: {', '.join(dict.fromkeys(left))}.", stacklevel=2)
+    return model
+
+
+def fuse(parts: list[keras.Layer]) -> list[str]:
+    """Fuses the layers among the parts of a model.
+
+    Returns:
+      The recurrent layers that were not fused, each with the reason.
+    """
     changes, left = [], []
-    for layer in _recurrent(parts):
+    for layer in recurrent(parts):
         cls = type(layer)
         reason = _why_not(_FUSED[cls], layer) if cls in _FUSED else _why_custom(layer)
         if reason:
@@ -104,9 +115,7 @@ def fuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
         elif cls in _FUSED:
             changes.append(_Change(layer, _FUSED[cls]))
     _apply(changes, parts)
-    if left:
-        warnings.warn(f"fuse_model did not fuse: {', '.join(dict.fromkeys(left))}.", stacklevel=2)
-    return model
+    return left
 
 
 def unfuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
@@ -137,16 +146,16 @@ def unfuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
       >>> type(model.layers[0]) is keras.layers.GRU, model.layers[0].name
       (True, 'gru')
     """
-    _check("unfuse_model", model)
-    _changes_back(_parts(model))  # Refuses what no copy could become, before there is one.
+    check("unfuse_model", model)
+    _changes_back(parts_of(model))  # Refuses what no copy could become, before there is one.
     if copy:
         model = copy_model("unfuse_model", model)
-    parts = _parts(model)
+    parts = parts_of(model)
     _apply(_changes_back(parts), parts)
     return model
 
 
-def _check(function: str, model: Any) -> None:
+def check(function: str, model: Any) -> None:
     if any(cls.__module__.split(".")[0] == "tf_keras" for cls in type(model).__mro__):
         raise TypeError(
             f"{function}: {type(model).__name__} is a model of tf_keras (Keras 2), whose layers "
@@ -164,7 +173,7 @@ def _check(function: str, model: Any) -> None:
 # ---- which layers
 
 
-def _parts(model: keras.Model) -> list[keras.Layer]:
+def parts_of(model: keras.Model) -> list[keras.Layer]:
     """The model and all layers that it reaches, also those that Keras does not track."""
     found, seen = [], set()
     queue = [model, *model._flatten_layers()]
@@ -198,7 +207,7 @@ def _is_cell(value: Any) -> bool:
     )
 
 
-def _recurrent(parts: list[keras.Layer]) -> Iterator[keras.Layer]:
+def recurrent(parts: list[keras.Layer]) -> Iterator[keras.Layer]:
     """The recurrent layers and the cells that are not a part of one."""
     own = {id(part.cell) for part in parts if isinstance(part, _KERAS_LAYERS)}
     for part in parts:
@@ -224,7 +233,7 @@ def _why_not(fused: type, layer: keras.Layer) -> str | None:
 
 def _changes_back(parts: list[keras.Layer]) -> list[_Change]:
     changes = []
-    for layer in _recurrent(parts):
+    for layer in recurrent(parts):
         plain = _PLAIN.get(type(layer))
         if plain is None and isinstance(layer, (FusedLayer, FusedCell)):
             raise ValueError(

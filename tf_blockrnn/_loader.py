@@ -176,10 +176,16 @@ def _load_xla(tf: ModuleType) -> str:
     return ""
 
 
-def _text(function: str) -> str:
+@functools.cache
+def ops_library() -> ctypes.CDLL:
+    """The library of the ops, for its C functions."""
     load()
     # The same path gives the same library that TensorFlow has loaded.
-    call = getattr(ctypes.CDLL(str(_OPS_LIBRARY)), function)
+    return ctypes.CDLL(str(_OPS_LIBRARY))
+
+
+def _text(function: str) -> str:
+    call = getattr(ops_library(), function)
     call.restype = ctypes.c_char_p
     return (call() or b"").decode()
 

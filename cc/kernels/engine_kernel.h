@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "cc/kernels/argument_fields.h"
+#include "cc/kernels/frozen_call.h"
 #include "cc/kernels/kernel_util.h"
 #include "cc/kernels/register_kernels.h"
 #include "cc/kernels/sequence_util.h"
@@ -49,6 +50,7 @@ class EngineKernel : public ContractKernel {
   explicit EngineKernel(KernelNode* node)
       : ContractKernel(node), device_(node), mapping_(node) {
     if constexpr (kKind == Kind::kRows) options_ = GetSequenceOptions(node);
+    if constexpr (kFreezes) frozen_.Construct(node, kRow);
   }
 
   absl::Status Run(OpCall* call) final {
@@ -67,6 +69,9 @@ class EngineKernel : public ContractKernel {
     TF_RETURN_IF_ERROR(ZeroUnwritten(call, bound, args));
     kFields.Fill(*call, options_.is_training, &args);
     mapping_.Complete(*call, bound, &args);
+    if constexpr (kFreezes) {
+      if (frozen_.used()) return frozen_.Run(call, device_, &args);
+    }
     return device_.Run(call, args);
   }
 
@@ -90,6 +95,8 @@ class EngineKernel : public ContractKernel {
   // sequence.
   static constexpr Wanted kWanted =
       kKind == Kind::kCell || kBackward ? Wanted::kAll : Wanted::kUsed;
+
+  static constexpr bool kFreezes = kKind == Kind::kRows && !kBackward;
 
   // Checks the values of the inputs and sets the sizes.
   absl::Status Begin(const OpCall& call, const Bindings& bound,
@@ -141,6 +148,7 @@ class EngineKernel : public ContractKernel {
   Device device_;
   Op mapping_;
   SequenceOptions options_;
+  FrozenCall<T, Device> frozen_;  // of ops with the attr
 };
 
 template <template <class T> class Mapping>

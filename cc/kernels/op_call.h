@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -32,6 +33,10 @@ class OpCall : public InputShapes {
   // where the op's shape function does not determine the size.
   virtual void* output(int index) const = 0;
   virtual int64_t output_bytes(int index) const = 0;
+
+  // Keeps the memory of an input from being freed or written to until the
+  // result is destroyed. Null if the caller cannot do that.
+  virtual std::shared_ptr<const void> Hold(int index) const = 0;
 
   // The rest may be called by several threads at a time.
 

@@ -44,6 +44,10 @@ class TensorFlowCall final : public OpCall {
   void* output(int index) const override;
   int64_t output_bytes(int index) const override;
 
+  std::shared_ptr<const void> Hold(int index) const override {
+    return std::make_shared<tensorflow::Tensor>(ctx_->input(index));
+  }
+
   int num_threads() const override;
   void Schedule(void (*run)(void* arg), void* arg) override;
   absl::Status AllocateScratch(std::size_t bytes, void** scratch) override;

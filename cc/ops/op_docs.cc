@@ -75,6 +75,15 @@ constexpr ArgumentDoc kShared[] = {
      "Whether the first dim of sequences is T; otherwise it is B."},
     {"go_backwards", "Whether the last step is done first."},
     {"is_training", "Whether to save what the gradient needs."},
+    {"frozen",
+     "Empty, or for inference the fingerprint of the weights, biases and "
+     "peepholes, 32 hex digits for each of these inputs. They are then packed "
+     "in the first call and the packed form is kept; inputs of another "
+     "fingerprint are an error, so are is_training, recurrent_dropout and a "
+     "gradient."},
+    {"precision",
+     "How frozen weights are packed. Another than float32 is for float alone, "
+     "and for CPUs."},
     {"Tlen", "The type of sequence_lengths."},
     {"input", "The input"},
     {"input_h", "The initial state of each layer and direction"},

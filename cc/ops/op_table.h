@@ -20,6 +20,9 @@ namespace op_table {
 #define BLOCKRNN_ORDER       \
   "time_major: bool = true;" \
   "go_backwards: bool = false;"
+#define BLOCKRNN_FROZEN  \
+  "frozen: string = '';" \
+  "precision: {'float32', 'bfloat16', 'int8'} = 'float32';"
 #define BLOCKRNN_RNN_ATTRS                                             \
   "rnn_mode: {'rnn_relu', 'rnn_tanh', 'lstm', 'gru'} = 'lstm';"        \
   "input_mode: {'linear_input', 'skip_input', 'auto_select'} = "       \
@@ -167,6 +170,7 @@ inline constexpr OpSpec kOpTable[] = {
      "c[K*T,B,H|B,K*T,H]",
      BLOCKRNN_ORDER
      "is_training: bool = true;"
+     BLOCKRNN_FROZEN
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
      &LeftOutTogether<IndexIn(op_table::kGruSequenceInputs, "w_ru_x"),
@@ -188,6 +192,7 @@ inline constexpr OpSpec kOpTable[] = {
      "gate_order: {'ruc', 'urc'} = 'ruc';"
      BLOCKRNN_ORDER
      "is_training: bool = true;"
+     BLOCKRNN_FROZEN
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major"},
     {"GRUAfterSequenceGrad",
@@ -210,6 +215,7 @@ inline constexpr OpSpec kOpTable[] = {
      "cell_clip: float = 0.0;"
      BLOCKRNN_ORDER
      "is_training: bool = true;"
+     BLOCKRNN_FROZEN
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
      &ProjectionAt<IndexIn(op_table::kLstmSequenceInputs, "w_p")>},
@@ -227,6 +233,7 @@ inline constexpr OpSpec kOpTable[] = {
      "h[T,B,H|B,T,H] h_last[B,H]",
      "activation: {'tanh', 'relu'} = 'tanh';"
      BLOCKRNN_ORDER
+     BLOCKRNN_FROZEN
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major"},
     {"RNNSequenceGrad",
@@ -331,6 +338,7 @@ inline constexpr OpSpec kOpTable[] = {
 #undef BLOCKRNN_T
 #undef BLOCKRNN_SEQUENCE_TYPES
 #undef BLOCKRNN_ORDER
+#undef BLOCKRNN_FROZEN
 #undef BLOCKRNN_RNN_ATTRS
 #undef BLOCKRNN_LSTM_CELL_INPUTS
 #undef BLOCKRNN_LSTM_STEPS

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -48,6 +49,8 @@ class FfiCall : public OpCall {
                               absl::Span<const int64_t> dims) override;
   void* output(int index) const override { return Result(index).data; }
   int64_t output_bytes(int index) const override;
+
+  std::shared_ptr<const void> Hold(int) const override { return nullptr; }
 
   bool can_be_cancelled() const override { return false; }
   bool Cancelled() const override { return false; }

@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tf_blockrnn._ops import frozen, sequence_util, signatures
 from tf_blockrnn._ops import gradient_util as util
-from tf_blockrnn._ops import sequence_util, signatures
 from tf_blockrnn._ops import sequence_walk as walks
 
 Attrs = Mapping[str, Any]  # of an op
@@ -320,6 +320,7 @@ def register(
 
     @util.register_gradient(forward)
     def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        frozen.refuse_gradient(op)
         if "is_training" in call.forward.attrs:
             op = sequence_util.for_training(op)
         gates = [cotangents[k] for k in call.untaken]

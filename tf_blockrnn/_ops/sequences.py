@@ -20,7 +20,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import arguments, tensors
+from tf_blockrnn._ops import arguments, frozen, tensors
 from tf_blockrnn._ops import second_derivatives as composed
 from tf_blockrnn._ops import sequence_util as util
 from tf_blockrnn._types import LSTMState
@@ -119,7 +119,9 @@ def lstm(
         if (type(state), type(cell_state)) != (int, int) or state != cell_state:
             cs_prev = util.zero_state("lstm", x, time_major, cell_state)
     steps = util.steps("lstm", x, time_major, mask, sequence_lengths)
-    result = _ops.block_rnn_lstm_sequence(
+    result = frozen.call(
+        _ops.block_rnn_lstm_sequence,
+        "LSTMSequence",
         x=x,
         h_prev=h_prev,
         cs_prev=cs_prev,
@@ -291,14 +293,13 @@ def gru(
     if reset_after:
         w_x = util.or_left_out("gru: w_x", w_x, 2, x.dtype)
         b_h = tf.zeros_like(util.in_dtype(b_x, x.dtype)) if b_h is None else b_h
-        result = _ops.block_rnn_gru_after_sequence(
-            w_x=w_x, w_h=w_h, b_x=b_x, b_h=b_h, gate_order=gate_order, **shared
-        )
+        shared |= {"w_x": w_x, "w_h": w_h, "b_x": b_x, "b_h": b_h, "gate_order": gate_order}
+        result = frozen.call(_ops.block_rnn_gru_after_sequence, "GRUAfterSequence", **shared)
     else:
         if recurrent_dropout is not None:
             shared["recurrent_dropout"] = _in_order(dropout, 0, gate_order)
         shared |= _reset_before(x, w_x, w_h, _sum(b_x, b_h, x.dtype), gate_order)
-        result = _ops.block_rnn_gru_sequence(**shared)
+        result = frozen.call(_ops.block_rnn_gru_sequence, "GRUSequence", **shared)
     return result.h, result.h_last
 
 

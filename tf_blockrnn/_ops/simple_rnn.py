@@ -12,7 +12,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import arguments
+from tf_blockrnn._ops import arguments, frozen
 from tf_blockrnn._ops import second_derivatives as composed
 from tf_blockrnn._ops import sequence_util as util
 
@@ -96,7 +96,9 @@ def simple_rnn(
         h_prev = util.zero_state("simple_rnn", x, time_major, units)
     steps = util.steps("simple_rnn", x, time_major, mask, sequence_lengths)
     dropout = util.or_left_out("simple_rnn: recurrent_dropout", recurrent_dropout, 3, x.dtype)
-    result = _ops.block_rnn_rnn_sequence(
+    result = frozen.call(
+        _ops.block_rnn_rnn_sequence,
+        "RNNSequence",
         x=x,
         h_prev=h_prev,
         w_x=util.or_left_out("simple_rnn: w_x", w_x, 2, x.dtype),

@@ -6,6 +6,7 @@ with the `LayerSpec` of its class: the layers of this package use them, and plai
 `tf_blockrnn.enable_keras` is on.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import keras_rules, sequence_util, tensors
+from tf_blockrnn._ops import frozen, keras_rules, sequence_util, tensors
 from tf_blockrnn.layers import _dropout, _fusing
 
 
@@ -128,6 +129,32 @@ def check_dense(layer: Any, sequences: Any) -> None:
         )
 
 
+def check_not_training(layer: Any, training: Any) -> None:
+    """Refuses to train a layer of a frozen model.
+
+    Raises:
+      ValueError: the layer is frozen, and training is True.
+    """
+    # Of a tensor the value is not known; the op's gradient refuses what comes then.
+    if "_frozen" in vars(layer) and not tf.is_tensor(training) and training:
+        raise ValueError(
+            f'Layer "{layer.name}" is frozen for inference and takes training=False, got True. '
+            "Train the model that was frozen, and freeze it again."
+        )
+
+
+def weights_fingerprint(layer: Any, spec: LayerSpec) -> str:
+    """The attr `frozen` of the op for the weights that a built layer has now."""
+    cell = layer.cell
+    w_x = _fusing.weight_in_dtype(cell.kernel, cell.compute_dtype)
+    sizes = layer.state_size if isinstance(layer.state_size, (list, tuple)) else [layer.state_size]
+    # The op takes the weights in a form of its own: those of a call are used.
+    with tf.init_scope():
+        x = tf.zeros([1, 1, cell.kernel.shape[0]], cell.compute_dtype)
+        states = [tf.zeros([1, size], cell.compute_dtype) for size in sizes]
+        return frozen.fingerprints_of(lambda: spec.run_op(cell, x, w_x, states, {}))
+
+
 def _check_features(layer: Any, sequences: tf.Tensor) -> None:
     """Refuses inputs of another width than the layer was built for.
 
@@ -174,7 +201,9 @@ def call(
     if dropped.state_factors is not None:
         options["recurrent_dropout"] = dropped.state_factors
     states = [_for_each_row(state, sequences) for state in states]
-    outputs, states = spec.run_op(cell, dropped.x, dropped.w_x, states, options)
+    attrs = vars(layer).get("_frozen")
+    with frozen.scope(attrs) if attrs else contextlib.nullcontext():
+        outputs, states = spec.run_op(cell, dropped.x, dropped.w_x, states, options)
     if layer.return_sequences:
         output = keras_rules.all_outputs(layer, outputs, mask, zero_states)
     else:

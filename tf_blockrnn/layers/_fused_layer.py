@@ -46,6 +46,7 @@ class FusedLayer:
 
     def call(self, sequences, initial_state=None, mask=None, training=False):
         _fused_call.check_dense(self, sequences)
+        _fused_call.check_not_training(self, training)
         reason = self.why_not_fused or xla.why_not_here()
         if reason:
             _fusing.warn_once(self, "layer", reason, stacklevel=2)

@@ -1,0 +1,124 @@
+"""`freeze`: Keras models for inference whose recurrent weights are packed once."""
+
+from __future__ import annotations
+
+import warnings
+import weakref
+from typing import Any
+
+import keras
+
+from tf_blockrnn import _fuse
+from tf_blockrnn._copy_model import copy_model
+from tf_blockrnn._ops import frozen
+from tf_blockrnn.layers import _fused_call
+from tf_blockrnn.layers._fused_cell import FusedCell
+from tf_blockrnn.layers._fused_layer import FusedLayer
+
+_PRECISIONS = ("float32", "bfloat16", "int8")
+# Those of other sums: the op multiplies with the unpacked projection in short calls.
+_PROJECTION = "its packed projection would not give the same bits in short calls"
+_CELL = "it is a cell, whose op packs no weights"
+
+
+def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
+    """Copies a Keras model for inference, with recurrent weights that are packed once.
+
+    An op packs its weights into the order in which it reads them, at every call. The layers of a
+    frozen model promise that their weights stay as they are: they are packed in the first call,
+    once for each process and layer, whatever the number of functions and threads, and the packed
+    form is freed with the model. All other layers are as in the model.
+
+    With precision "float32" the predictions have the bits of the model's, in whatever type a layer
+    computes. With "bfloat16" and "int8" the weights of the layers have fewer bits, and calls read
+    a half and a quarter of the memory.
+
+    Layers of this package and Keras' own `LSTM`, `GRU` and `SimpleRNN` are frozen, as `fuse_model`
+    fuses them. Other recurrent layers stay as they are: those that `fuse_model` does not fuse,
+    cells, and in float32 an LSTM with a projection. A warning names them and the reasons.
+
+    A frozen model predicts, in eager mode, in functions and under XLA, and `export` writes a
+    SavedModel that loads on any machine: nothing packed is stored. It cannot be trained. `save`
+    stores the model without its being frozen: freeze it again after loading.
+
+    Args:
+      model: a built Keras model, whose layers can be created again from their configs. It is not
+        changed.
+      precision: "float32", "bfloat16" or "int8"; the latter two are for layers that compute in
+        float32, on CPUs.
+
+    Returns:
+      The frozen copy, of the type of the model.
+
+    Raises:
+      TypeError: model is not a Keras model.
+      ValueError: model is one of tf_keras; it is not built or cannot be copied; precision is none
+        of the three, or not float32 for a layer that computes in another type. Later, training or
+        a gradient.
+      RuntimeError: Keras' backend is not TensorFlow.
+      tf.errors.InvalidArgumentError: in a later call, the weights of a frozen layer have changed.
+
+    Example:
+      >>> import keras, numpy as np, tf_blockrnn
+      >>> model = keras.Sequential([keras.Input((None, 3)), keras.layers.GRU(4)])
+      >>> frozen = tf_blockrnn.freeze(model)
+      >>> x = np.ones((2, 5, 3), "float32")
+      >>> fused = tf_blockrnn.fuse_model(model)
+      >>> bool(np.all(frozen.predict(x, verbose=0) == fused.predict(x, verbose=0)))
+      True
+    """
+    _check(model, precision)
+    copy = copy_model("freeze", model, "Give it a get_config from which it can be.")
+    parts = _fuse.parts_of(copy)
+    left = _fuse.fuse(parts)
+    chosen = []
+    for layer in _fuse.recurrent(parts):
+        if isinstance(layer, FusedLayer) and layer.fused:
+            if precision == "float32" and getattr(layer, "projection", None) is not None:
+                left.append(f"{layer.name} ({_PROJECTION})")
+            else:
+                chosen.append(layer)
+        elif isinstance(layer, FusedLayer):
+            left.append(f"{layer.name} ({layer.why_not_fused})")
+        elif isinstance(layer, FusedCell):
+            left.append(f"{layer.name} ({_CELL})")
+    for layer in chosen:
+        _check_precision(layer, precision)
+    for layer in chosen:
+        _freeze_layer(layer, precision)
+    if left:
+        warnings.warn(f"freeze did not freeze: {', '.join(dict.fromkeys(left))}.", stacklevel=2)
+    return copy
+
+
+def _check(model: Any, precision: str) -> None:
+    if any(cls.__module__.split(".")[0] == "tf_keras" for cls in type(model).__mro__):
+        raise ValueError(
+            f"freeze: model must be one of Keras 3, got {type(model).__name__} of tf_keras"
+        )
+    _fuse.check("freeze", model)
+    if not isinstance(precision, str) or precision not in _PRECISIONS:
+        names = ", ".join(f'"{name}"' for name in _PRECISIONS)
+        raise ValueError(f"freeze: precision must be one of {names}, got {precision!r}")
+    unbuilt = [layer.name for layer in _fuse.recurrent(_fuse.parts_of(model)) if not layer.built]
+    if unbuilt:
+        raise ValueError(
+            f"freeze: model must be built, but {', '.join(unbuilt)} has no weights yet; call it "
+            "once"
+        )
+
+
+def _check_precision(layer: keras.Layer, precision: str) -> None:
+    if precision != "float32" and layer.compute_dtype != "float32":
+        raise ValueError(
+            f'freeze: precision must be "float32" for layer {layer.name!r}, which computes in '
+            f'{layer.compute_dtype}, got "{precision}"'
+        )
+
+
+def _freeze_layer(layer: keras.Layer, precision: str) -> None:
+    layer.trainable = False
+    fingerprints = _fused_call.weights_fingerprint(layer, layer._SPEC)
+    vars(layer)["_frozen"] = frozen.Frozen(fingerprints, precision)
+    # TensorFlow may keep kernels after the functions that used them.
+    weakref.finalize(layer, frozen.release, fingerprints).atexit = False
