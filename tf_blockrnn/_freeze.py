@@ -38,8 +38,10 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
     cells, and in float32 an LSTM with a projection. A warning names them and the reasons.
 
     A frozen model predicts, in eager mode, in functions and under XLA, and `export` writes a
-    SavedModel that loads on any machine: nothing packed is stored. It cannot be trained. `save`
-    stores the model without its being frozen: freeze it again after loading.
+    SavedModel that loads on any machine: nothing packed is stored. It cannot be trained, and
+    gradients through it are errors, those of its inputs too: take the model for these, and
+    `tf.stop_gradient` of the frozen model's outputs to train another on them. `save`, `copy` and
+    `pickle` make a model that is not frozen: freeze it again.
 
     Args:
       model: a built Keras model, whose layers can be created again from their configs. It is not
@@ -53,8 +55,8 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
     Raises:
       TypeError: model is not a Keras model.
       ValueError: model is one of tf_keras; it is not built or cannot be copied; precision is none
-        of the three, or not float32 for a layer that computes in another type. Later, training or
-        a gradient.
+        of the three, or not float32 for a layer that computes in another type. Later, in training
+        and for a gradient.
       RuntimeError: Keras' backend is not TensorFlow.
       tf.errors.InvalidArgumentError: in a later call, the weights of a frozen layer have changed.
 
@@ -86,6 +88,9 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
         _check_precision(layer, precision)
     for layer in chosen:
         _freeze_layer(layer, precision)
+    if copy.compiled:
+        # The optimizer has variables for weights that are no longer trainable.
+        copy.compile_from_config(copy.get_compile_config())
     if left:
         warnings.warn(f"freeze did not freeze: {', '.join(dict.fromkeys(left))}.", stacklevel=2)
     return copy

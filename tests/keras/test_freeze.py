@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import copy
 import gc
 import re
 import subprocess
@@ -12,7 +13,8 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import children
+from helpers import children, onnx_export, tolerances
+from helpers.compare import assert_close
 
 import tf_blockrnn
 from tf_blockrnn import layers
@@ -187,7 +189,13 @@ def test_gradients_are_refused(kind):
             y = frozen(x)
         return tape.gradient(y, x)
 
-    for call in (gradient, tf.function(gradient), tf.function(gradient, jit_compile=True)):
+    def forward(x):
+        with tf.autodiff.ForwardAccumulator(x, tf.ones_like(x)) as accumulator:
+            y = frozen(x)
+        return accumulator.jvp(y)
+
+    calls = (gradient, tf.function(gradient), tf.function(gradient, jit_compile=True), forward)
+    for call in calls:
         with pytest.raises(ValueError, match="for inference and has no gradient"):
             call(tf.constant(_x(2, 4)))
 
@@ -251,6 +259,41 @@ def test_saving_drops_the_state(tmp_path):
     assert frozen_bytes() == packed
     _same_bits(tf_blockrnn.freeze(loaded)(_x(2, 13)), frozen(_x(2, 13)))
     assert frozen_bytes() > packed
+
+
+def test_copies_of_a_frozen_model_that_was_trained(tmp_path):
+    model = keras.Sequential([keras.Input((None, INPUT)), keras.layers.LSTM(UNITS, dropout=0.5)])
+    model.compile("adam", "mse")
+    x, y = _x(4, 3), np.zeros((4, UNITS), "float32")
+    model.fit(x, y, verbose=0)
+    frozen = tf_blockrnn.freeze(model)
+    assert frozen.evaluate(x, y, verbose=0) == tf_blockrnn.fuse_model(model).evaluate(
+        x, y, verbose=0
+    )
+    frozen.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    for copied in (loaded, copy.deepcopy(frozen), tf_blockrnn.fuse_model(frozen, copy=True)):
+        assert "_frozen" not in vars(copied.layers[0])
+        _same_bits(copied(x), frozen(x))
+    _same_bits(tf_blockrnn.freeze(frozen)(x), frozen(x))
+
+
+def test_a_model_is_trained_on_the_outputs():
+    frozen, head = tf_blockrnn.freeze(_model(LAYERS["LSTM"])), keras.layers.Dense(1)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(head(tf.stop_gradient(frozen(_x(2, 4)))))
+    assert all(gradient is not None for gradient in tape.gradient(loss, head.weights))
+
+
+def test_onnx_export_of_float32_alone(tmp_path):
+    model = _model(LAYERS["LSTM"])
+    frozen = tf_blockrnn.freeze(model)
+    proto = onnx_export.export(frozen, tmp_path / "model.onnx")
+    (mine,) = onnx_export.run(proto, [_x(2, 5)])
+    assert_close(mine, model(_x(2, 5)), tolerances.ONNX, "output")
+    low = tf_blockrnn.freeze(model, precision="int8")
+    with pytest.raises(Exception, match="its weights are frozen in int8"):
+        onnx_export.export(low, tmp_path / "low.onnx")
 
 
 def test_layers_that_cannot_be_frozen_are_reported():

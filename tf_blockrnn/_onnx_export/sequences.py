@@ -53,6 +53,10 @@ def peepholes_iof(emit: Emitter, rows: list[str]) -> str:
 
 def _emit(emit: Emitter, cell: Cell, states: list[str], mask: str, lengths: str) -> None:
     """The node of a sequence op; its outputs are h, then the last states."""
+    if emit.attr("precision") != "float32":
+        raise Unsupported(
+            f"its weights are frozen in {emit.attr('precision')}; export the model that was frozen"
+        )
     time_major, backwards = bool(emit.attr("time_major")), bool(emit.attr("go_backwards"))
     x = emit.input(0)
     emit.numpy_dtype(x)  # refuses what ONNX Runtime does not compute in
