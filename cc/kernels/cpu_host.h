@@ -15,9 +15,9 @@
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cpu/engine.h"
-#include "cc/loader/cpu_engine_loader.h"
 #include "cc/kernels/kernel.h"
 #include "cc/kernels/op_call.h"
+#include "cc/loader/cpu_engine_loader.h"
 #include "tensorflow/core/platform/denormal.h"
 #include "tensorflow/core/platform/setround.h"
 

@@ -96,6 +96,7 @@ def test_the_worked_example_builds_and_computes(blocks, copy, flags):
     sources = [
         *sorted(f"cc/ops/{path.name}" for path in (copy / "cc/ops").glob("*.cc")),
         *(f"cc/kernels/{name}" for name in (*SHARED, "block_simple_rnn_kernels.cc")),
+        "cc/loader/cpu_engine_loader.cc",
     ]
     library = "tf_blockrnn/libblockrnn_ops.so"
     built = _compile(copy, flags, sources, "-shared", "-o", library, "-ldl")

@@ -48,6 +48,18 @@ INCLUDE_RULES = {
         r"cc/kernels/[^/]*",
         r"cc/kernels/(cpu|cuda)/engine\.h",
         r"cc/kernels/cuda/blas/cublas\.h",
+        r"cc/loader/.*",
+    ],
+    "cc/loader/": [STANDARD, POSIX, r"cc/core/.*", r"cc/kernels/cpu/engine\.h", r"cc/loader/.*"],
+    "cc/inference/blockrnn.h": [r"stdint\.h"],  # for C, too
+    "cc/inference/": [
+        STANDARD,
+        INTRINSICS,
+        EIGEN,
+        r"cc/core/.*",
+        r"cc/kernels/cpu/engine\.h",
+        r"cc/loader/.*",
+        r"cc/inference/.*",
     ],
     "cc/xla/": [
         STANDARD,
@@ -94,6 +106,9 @@ def test_includes(path):
         ("cc/kernels/a.cc", '"cc/kernels/cpu/gemm/simd.h"'),
         ("cc/ops/a.cc", '"cc/kernels/kernel_util.h"'),
         ("cc/kernels/a.cc", '"cc/xla/ffi_call.h"'),
+        ("cc/loader/a.cc", '"absl/status/status.h"'),
+        ("cc/inference/a.cc", '"tensorflow/core/framework/tensor.h"'),
+        ("cc/inference/a.cc", '"cc/kernels/kernel_util.h"'),
     ],
 )
 def test_include_rules_see_a_wrong_arrow(path, include):
