@@ -191,6 +191,23 @@ def test_peepholes_and_lengths(library):
     np.testing.assert_array_equal(y, _by_op(_LSTM, arrays, x, lengths))
 
 
+@pytest.mark.parametrize("steps", [1, 15])
+def test_projection_and_clip(library, steps):
+    arrays = _weights(4, 5, 17, w_h=(4, 6, 17), w_p=(6, 17))
+    x, flat = (
+        _x(3, steps, 5),
+        {name: _columns(arrays[name]) for name in ("w_x", "w_h", "b_x", "b_h")},
+    )
+    with _Session(library, _LSTM, [[arrays]], cell_clip=0.3) as session:
+        y, _ = session.run(x)
+    bias = flat["b_x"] + flat["b_h"]
+    expected, _ = tf_blockrnn.lstm(
+        x, flat["w_x"], flat["w_h"], bias, w_p=arrays["w_p"], cell_clip=0.3
+    )
+    # The op streams w_p in a call of few steps, and sums in another order.
+    np.testing.assert_allclose(y, expected.numpy(), rtol=0, atol=1e-6)
+
+
 @pytest.mark.parametrize("cell", _GATES)
 @pytest.mark.parametrize("precision, bound", [(0, 2e-6), (1, 5e-3), (2, 5e-3)])
 def test_steps_of_a_stack_equal_a_run(library, cell, precision, bound):
