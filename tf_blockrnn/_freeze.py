@@ -72,7 +72,8 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
     _check(model, precision)
     copy = copy_model("freeze", model, "Give it a get_config from which it can be.")
     parts = _fuse.parts_of(copy)
-    left = _fuse.fuse(parts)
+    changes, left = _fuse.changes_to_fuse(parts)
+    _fuse.apply(changes, parts)
     chosen = []
     for layer in _fuse.recurrent(parts):
         if isinstance(layer, FusedLayer) and layer.fused:

@@ -94,17 +94,19 @@ def fuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
     check("fuse_model", model)
     if copy:
         model = copy_model("fuse_model", model)
-    left = fuse(parts_of(model))
+    parts = parts_of(model)
+    changes, left = changes_to_fuse(parts)
+    apply(changes, parts)
     if left:
         warnings.warn(f"fuse_model did not fuse: {', '.join(dict.fromkeys(left))}.", stacklevel=2)
     return model
 
 
-def fuse(parts: list[keras.Layer]) -> list[str]:
-    """Fuses the layers among the parts of a model.
+def changes_to_fuse(parts: list[keras.Layer]) -> tuple[list[_Change], list[str]]:
+    """What fuses the layers among the parts of a model.
 
     Returns:
-      The recurrent layers that were not fused, each with the reason.
+      The changes, and the recurrent layers that cannot be fused, each with the reason.
     """
     changes, left = [], []
     for layer in recurrent(parts):
@@ -114,8 +116,7 @@ def fuse(parts: list[keras.Layer]) -> list[str]:
             left.append(f"{layer.name} ({reason})")
         elif cls in _FUSED:
             changes.append(_Change(layer, _FUSED[cls]))
-    _apply(changes, parts)
-    return left
+    return changes, left
 
 
 def unfuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
@@ -151,7 +152,7 @@ def unfuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
     if copy:
         model = copy_model("unfuse_model", model)
     parts = parts_of(model)
-    _apply(_changes_back(parts), parts)
+    apply(_changes_back(parts), parts)
     return model
 
 
@@ -255,7 +256,7 @@ def _changes_back(parts: list[keras.Layer]) -> list[_Change]:
 # ---- the change
 
 
-def _apply(changes: list[_Change], parts: list[keras.Layer]) -> None:
+def apply(changes: list[_Change], parts: list[keras.Layer]) -> None:
     """Changes the classes, then the functions of the models; all, or nothing."""
     if not changes:
         return

@@ -288,10 +288,12 @@ def test_a_model_is_trained_on_the_outputs():
 def test_onnx_export_of_float32_alone(tmp_path):
     model = _model(LAYERS["LSTM"])
     frozen = tf_blockrnn.freeze(model)
+    frozen(_x(2, 5))  # which an export needs
     proto = onnx_export.export(frozen, tmp_path / "model.onnx")
     (mine,) = onnx_export.run(proto, [_x(2, 5)])
     assert_close(mine, model(_x(2, 5)), tolerances.ONNX, "output")
     low = tf_blockrnn.freeze(model, precision="int8")
+    low(_x(2, 5))
     with pytest.raises(Exception, match="its weights are frozen in int8"):
         onnx_export.export(low, tmp_path / "low.onnx")
 
