@@ -16,7 +16,7 @@ namespace blockrnn {
 // Packs the weights and biases of `layer`, whose shape has the input and the
 // units; nothing else of it is read. Precisions other than kStorage are for
 // float alone. Forward calls with the packed weights read neither weights nor
-// biases of their own, except peepholes.
+// biases of their own, except peepholes and, for bfloat16 in short calls, all.
 template <class Forward>
 struct FreezeArgs {
   Forward layer;

@@ -101,10 +101,11 @@ struct SequenceInputs {
 // Outputs of all forward calls; each may be nullptr where it is not wanted.
 template <class T>
 struct SequenceForwardArgs : SequenceInputs<T> {
-  const FrozenWeights* frozen =
-      nullptr;  // instead of weights and biases, which
-                // may be nullptr then; no dropout
-  // Each row has the bits that it has in a call of that row alone.
+  // Instead of weights and biases, which may be nullptr then, except that short
+  // calls of bfloat16 read them. No dropout.
+  const FrozenWeights* frozen = nullptr;
+  // Each row has the bits that it has in a call of that row alone. Not promised
+  // for bfloat16 and with weights_by_unit.
   bool rows_apart = false;
   T* h = nullptr;       // [steps, batch, P]
   T* h_last = nullptr;  // [B, P], the state after the last step

@@ -199,7 +199,9 @@ void PackInt8Column(const WeightView<T>& view, int64_t column, int64_t k,
     }
     out[q * kWidth].bits = bits;
   }
-  const int32_t offset = 128 * sum;
+  // As bits: with the most terms it is more than int32 holds, as are the sums
+  // that it is taken away from.
+  const uint32_t offset = 128 * static_cast<uint32_t>(sum);
   std::memcpy(out + quads * kWidth, &offset, sizeof(offset));
   std::memcpy(out + (quads + 1) * kWidth, &scale.scale, sizeof(scale.scale));
 }

@@ -1,7 +1,8 @@
 // Defines weights that a call uses at every step, and the GEMM of a few rows
 // with some of their panels. The weights are packed once, into panels of full
 // depth, or, where the steps are too few to pay for that, streamed in place.
-// Frozen weights were packed before the call.
+// Frozen weights were packed before the call; transposed ones, which are
+// streamed as dot products, with a copy for that.
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_PACKED_WEIGHTS_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_PACKED_WEIGHTS_H_
@@ -36,7 +37,7 @@ using OperandRows = std::conditional_t<std::is_same_v<P, Int8Quad>,
 // sums, or from zero, and what begins the sums is added.
 enum class StepSums {
   kOnwards,  // packed weights
-  kApart,    // packed weights, the bits of kStreamed
+  kApart,    // the same with packed weights; transposed ones are streamed
   kStreamed  // weights in place
 };
 
@@ -67,12 +68,16 @@ class PackedWeights {
                 const int64_t (&gate_offset)[kGates], int64_t depth,
                 int64_t units, StepSums sums = StepSums::kOnwards)
       : view_(view),
-        sums_(sums),
+        sums_(view.transposed && sums == StepSums::kApart ? StepSums::kStreamed
+                                                          : sums),
         depth_(depth),
         units_(units),
         panels_(CeilDiv(units, kUnits)) {
     std::copy(gate_offset, gate_offset + kGates, gate_offset_);
-    if (sums == StepSums::kStreamed && !memory->frozen()) return;
+    if (sums_ == StepSums::kStreamed && !memory->outlives_call()) return;
+    if (kCopiesTransposed && view.transposed && memory->outlives_call()) {
+      CopyTransposed(memory);
+    }
     P* const packed = memory->Take<P>(panels_ * Stride());
     packed_ = packed;
     if (packed == nullptr || memory->frozen()) return;
@@ -105,13 +110,30 @@ class PackedWeights {
   int64_t GateOffset(int gate) const { return gate_offset_[gate]; }
 
  private:
+  // Transposed weights are streamed as dot products, whose bits panels do not
+  // give. Weights of lower precision than T's are never streamed.
+  static constexpr bool kCopiesTransposed = std::is_same_v<P, PanelElement<T>>;
+
   // Elements from panel to panel.
   int64_t Stride() const {
     return PanelElements<P>(depth_) * kPanelWidth<P, kGates>;
   }
 
+  // The weights as they are, for calls that stream them.
+  void CopyTransposed(PanelMemory* memory) {
+    const int64_t columns = kGates * units_;
+    T* const copy = memory->Take<T>(columns * depth_);
+    if (copy != nullptr && !memory->frozen()) {
+      for (int64_t column = 0; column < columns; ++column) {
+        const T* const from = view_.w + column * view_.ldw;
+        std::copy(from, from + depth_, copy + column * depth_);
+      }
+    }
+    view_ = {copy, depth_, true};
+  }
+
   const P* packed_ = nullptr;
-  const WeightView<T> view_;
+  WeightView<T> view_;
   int64_t gate_offset_[kGates];
   const StepSums sums_;
   int64_t depth_;
@@ -328,20 +350,26 @@ void MultiplyPacked(const OperandRows<T, P>& a,
       finish(panel, row, size);
     });
   } else {
-    internal::StreamedGemm<T, kGates, P> streamed(a.rows, w, panels, rows);
-    ForEachTile(panels, rows, [&](int64_t panel, int64_t row, int64_t size) {
-      if (w.sums() == StepSums::kStreamed) {
-        streamed.Tile(panel, row, size, begin, sums);
-      } else if (w.sums() == StepSums::kApart) {
-        internal::MultiplyTile<1>(a, w, panel, row, size, BeginAtZero(), sums);
-        internal::AddBeginning<kGates>(panel, row, size, begin, sums);
-      } else if (kGates > 1 && a.gate_stride > 0) {
-        internal::MultiplyTile<kGates>(a, w, panel, row, size, begin, sums);
-      } else {
-        internal::MultiplyTile<1>(a, w, panel, row, size, begin, sums);
-      }
-      finish(panel, row, size);
-    });
+    const bool streams = w.sums() == StepSums::kStreamed;
+    const int64_t most = streams ? internal::kStreamTileRows : rows.end;
+    for (Range some = rows; some.begin < rows.end; some.begin = some.end) {
+      some.end = std::min(some.begin + most, rows.end);
+      internal::StreamedGemm<T, kGates, P> streamed(a.rows, w, panels, some);
+      ForEachTile(panels, some, [&](int64_t panel, int64_t row, int64_t size) {
+        if (streams) {
+          streamed.Tile(panel, row, size, begin, sums);
+        } else if (w.sums() == StepSums::kApart) {
+          internal::MultiplyTile<1>(a, w, panel, row, size, BeginAtZero(),
+                                    sums);
+          internal::AddBeginning<kGates>(panel, row, size, begin, sums);
+        } else if (kGates > 1 && a.gate_stride > 0) {
+          internal::MultiplyTile<kGates>(a, w, panel, row, size, begin, sums);
+        } else {
+          internal::MultiplyTile<1>(a, w, panel, row, size, begin, sums);
+        }
+        finish(panel, row, size);
+      });
+    }
   }
 }
 

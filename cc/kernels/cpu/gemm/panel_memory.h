@@ -4,6 +4,7 @@
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_PANEL_MEMORY_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_PANEL_MEMORY_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -33,6 +34,8 @@ class PanelMemory {
 
   // Whether the weights are there already.
   bool frozen() const { return frozen_; }
+  // Whether what is packed is for other calls.
+  bool outlives_call() const { return scratch_ == nullptr; }
   const Executor& executor() const { return executor_; }
 
   // The next `count` elements, aligned to 64 bytes; nullptr: not to be packed.
@@ -40,9 +43,13 @@ class PanelMemory {
   P* Take(int64_t count) {
     if (scratch_ != nullptr) return scratch_->Array<P>(count);
     const int64_t at = bytes_;
-    bytes_ += RoundUp(count * static_cast<int64_t>(sizeof(P)), 64);
+    const int64_t size = count * static_cast<int64_t>(sizeof(P));
+    bytes_ += RoundUp(size, 64);
     if (packed_ == nullptr) return nullptr;
-    return reinterpret_cast<P*>(static_cast<std::byte*>(packed_) + at);
+    auto* const bytes = static_cast<std::byte*>(packed_);
+    // What is left of the last 64 bytes: packing leaves none as it was.
+    if (!frozen_) std::fill(bytes + at + size, bytes + bytes_, std::byte{0});
+    return reinterpret_cast<P*>(bytes + at);
   }
 
   // What was taken of the caller's memory.

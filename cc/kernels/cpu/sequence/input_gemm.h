@@ -186,7 +186,7 @@ class InputGemm {
     const GateOffsets<kGates> offsets(units_);
     std::copy(offsets.at, offsets.at + kGates, gemm.gate_offset);
     gemm.num_parts = 1;
-    gemm.parts[0] = {x_, input_, View()};
+    gemm.parts[0] = {x_, input_, packed_.w_x.view()};
     gemm.bits_of_packed = may_fuse_;
     const auto store = [this](const GateTile<C>& tile) {
       tile.ForEachRow([&](const GateRun<C>& run) { StoreStart(run); });
@@ -196,13 +196,15 @@ class InputGemm {
 
   // The hoisted GEMM with frozen weights.
   Status MultiplyFrozen() {
-    if (fused_ || !MultipliesFrozen()) return Status::kOk;
+    if (fused_ || !MultipliesFrozen() || panels_ == 0) return Status::kOk;
     const int64_t rows = block_.block().rows;
     const GateRows<C> x = {x_};
     OperandRows<T, P> operand = x_rows_(x, {0, 0}, 0);
-    ParallelForRows(executor_, rows, input_, [&](int64_t begin, int64_t end) {
-      x_rows_(x, {begin, end}, 0);
-    });
+    // A row without values has a scale as well.
+    ParallelForRows(executor_, rows, std::max<int64_t>(input_, 1),
+                    [&](int64_t begin, int64_t end) {
+                      x_rows_(x, {begin, end}, 0);
+                    });
     const auto depth = static_cast<double>(input_);
     const auto width = static_cast<double>(kGates * units_);
     const auto num_rows = static_cast<double>(rows);
@@ -294,16 +296,19 @@ class InputGemm {
     }
   };
 
-  WeightView<T> View() const {
-    return {weights_.w, weights_.ldw, weights_.by_unit};
-  }
   C* Start(int64_t row, int64_t panel) const {
     return start_ + (row * panels_ + panel) * kStartWidth;
   }
 
-  // Whether the hoisted GEMM reads the packed w_x. Not where it rounds operands
-  // to pairs of bfloat16 and the GEMM of weights that are not frozen does not.
+  // Whether the hoisted GEMM reads the packed w_x. Not where its bits differ
+  // from those of the GEMM of weights that are not frozen: where it rounds
+  // operands to pairs of bfloat16 and that does not, and where that streams
+  // transposed weights.
   bool MultipliesFrozen() const {
+    if (std::is_same_v<P, PanelElement<T>> && weights_.by_unit && !may_fuse_ &&
+        block_.block().rows <= Blocking::kStreamRows) {
+      return false;
+    }
     if constexpr (std::is_same_v<P, PanelElement<T>> &&
                   !std::is_same_v<typename Elements<P>::Operand, C>) {
       return frozen_ &&
