@@ -166,6 +166,7 @@ cpu::Status CallEngine(const Case& c, const std::vector<void*>& inputs,
   call.dims = c.dims;
   call.variant = c.variant;
   call.identity = c.data == Data::kIntegers;
+  call.weights = c.weights;
   const std::vector<const void*> const_inputs(inputs.begin(), inputs.end());
   call.inputs = const_inputs.data();
   call.outputs = outputs.data();
@@ -229,7 +230,9 @@ std::string Describe(const Case& c) {
       << " seed=" << c.seed << " offset=" << c.offset
       << " threads=" << c.host.num_threads << " pool=" << Name(c.host.pool)
       << " fail_allocation=" << c.host.fail_allocation
-      << " cancel_at=" << c.host.cancel_at << " heap_is_dry=" << c.heap_is_dry;
+      << " cancel_at=" << c.host.cancel_at << " heap_is_dry=" << c.heap_is_dry
+      << " weights=" << c.weights.kind << " by_unit=" << c.weights.by_unit
+      << " precision=" << static_cast<int>(c.weights.precision);
   return out.str();
 }
 

@@ -32,6 +32,7 @@ struct Case {
   uint64_t seed = 1;
   int offset = 0;  // elements that each tensor is off its alignment
   bool heap_is_dry = false;
+  WeightForm weights;
   HostOptions host;
 };
 

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "cc/kernels/cpu/engine.h"
+#include "tests/cpp/frozen.h"
 #include "tests/cpp/op.h"
 
 namespace blockrnn::test {
@@ -22,6 +23,11 @@ cpu::Status RunWithIdentity(const Args& args, const cpu::HostInterface& host);
 // The engine's function for these arguments of type T.
 template <class T, class Args>
 cpu::Status RunForward(const EngineCall& call, const Args& args) {
+  if constexpr (std::is_base_of_v<SequenceForwardArgs<T>, Args>) {
+    if (call.weights.kind != WeightForm::kAsDrawn) {
+      return RunWithWeights<T>(call, args);
+    }
+  }
   if constexpr (std::is_floating_point_v<T>) {
     if (call.identity) return RunWithIdentity(args, *call.host);
   }

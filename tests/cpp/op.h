@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "tests/cpp/random.h"
 #include "tests/cpp/reference.h"
@@ -42,12 +43,22 @@ struct TensorSpec {
   bool used = true;
 };
 
+// How the weights of a forward sequence are given to the engine (frozen.h). All
+// forms but the default are without recurrent dropout.
+struct WeightForm {
+  enum Kind { kAsDrawn, kInPlace, kFrozen };
+  Kind kind = kAsDrawn;
+  bool by_unit = false;                       // transposed
+  Precision precision = Precision::kStorage;  // of frozen weights
+};
+
 // One call of the engine. The pointers are in the order of the specs.
 struct EngineCall {
   Type type = Type::kFloat;
   Dims dims;
   int variant = 0;
   bool identity = false;
+  WeightForm weights;
   const void* const* inputs = nullptr;
   void* const* outputs = nullptr;
   const cpu::HostInterface* host = nullptr;

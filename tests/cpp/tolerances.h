@@ -107,6 +107,13 @@ inline double CountTolerance(double rate, int64_t count) {
   return 5 * std::sqrt(rate * (1 - rate) * static_cast<double>(count));
 }
 
+// Weights in bfloat16 or int8, and rows in int8, over seven steps of small sums:
+// several roundoffs of int8. A step that is computed from other inputs than its
+// own is off by ten times as much.
+inline double LowPrecisionTolerance(double want) {
+  return 0.04 * std::fmax(std::fabs(want), 1);
+}
+
 // Identity activations and small integers compare exactly while every sum
 // stays below this: float has 24 bits (double 53), and 2 of them are for the
 // quarters that a forget bias or clip of one half can make.
