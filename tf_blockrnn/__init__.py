@@ -34,6 +34,7 @@ _LAZY = {
     "fuse_model": "_fuse",
     "gru": "_ops.sequences",
     "gru_block_cell": "_ops.gru_block_cell",
+    "inference": "inference",
     "keras_enabled": "_enable_keras",
     "layers": "layers",
     "lstm": "_ops.sequences",
@@ -43,9 +44,9 @@ _LAZY = {
     "unfuse_model": "_fuse",
     "weights": "weights",
 }
-_WITHOUT_TENSORFLOW = {"weights"}
+_WITHOUT_TENSORFLOW = {"inference", "weights"}
 if TYPE_CHECKING:
-    from tf_blockrnn import layers, raw_ops, weights
+    from tf_blockrnn import inference, layers, raw_ops, weights
     from tf_blockrnn._enable_keras import disable_keras, enable_keras, keras_enabled
     from tf_blockrnn._freeze import freeze
     from tf_blockrnn._fuse import fuse_model, unfuse_model
@@ -71,6 +72,7 @@ __all__ = [
     "fuse_model",
     "gru",
     "gru_block_cell",
+    "inference",
     "keras_enabled",
     "layers",
     "lstm",

@@ -35,7 +35,7 @@ def import_error(message: str) -> ImportError:
     return ImportError(message, name="tf_blockrnn")
 
 
-def _how_to_build() -> str:
+def how_to_build() -> str:
     return (
         f"In a checkout of tf_blockrnn run `make build PYTHON={sys.executable}` and use it from "
         f"there, or `make wheel PYTHON={sys.executable}` and install the wheel from dist/."
@@ -60,7 +60,7 @@ def _minor(version: str) -> str:
 
 def _read_build_info() -> dict[str, Any]:
     if not _BUILD_INFO.exists() or not _OPS_LIBRARY.exists():
-        raise import_error(f"tf_blockrnn has no built libraries in {_FOLDER}. {_how_to_build()}")
+        raise import_error(f"tf_blockrnn has no built libraries in {_FOLDER}. {how_to_build()}")
     return json.loads(_BUILD_INFO.read_text(encoding="utf-8"))
 
 
@@ -70,7 +70,7 @@ def _check_tensorflow(version: str) -> None:
     if _minor(wanted) != _minor(version):
         raise import_error(
             f"tf_blockrnn was built for TensorFlow {wanted}, but this is TensorFlow "
-            f"{version}. {_how_to_build()}"
+            f"{version}. {how_to_build()}"
         )
 
 
@@ -154,7 +154,7 @@ def load() -> ModuleType:
             except tf.errors.OpError as error:
                 raise import_error(
                     f"TensorFlow {tf.__version__} cannot load {_OPS_LIBRARY}: {error.message} "
-                    f"{_how_to_build()}"
+                    f"{how_to_build()}"
                 ) from error
             _hide_from_autograph(_ops)
             _missing_xla = _load_xla(tf)

@@ -128,7 +128,8 @@ def build(output: Path) -> dict:
     """Copies what Bazel makes into `output` and returns the build's facts."""
     made = bazel_build("//:libraries") / "libraries"
     reports = SCRATCH / "ptxas"
-    for folder, pattern in ((reports, "*.ptxas.txt"), (output, "*.so")):
+    header = output / "include"
+    for folder, pattern in ((reports, "*.ptxas.txt"), (output, "*.so"), (header, "*.h")):
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob(pattern):
             if not (made / old.name).exists():

@@ -4,6 +4,7 @@
 #ifndef BLOCKRNN_INFERENCE_ARENA_H_
 #define BLOCKRNN_INFERENCE_ARENA_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
@@ -23,11 +24,13 @@ class Arena {
     std::free(base_);
   }
 
-  // Aligned to 64 bytes; nullptr: no memory. From any thread of the call.
+  // Aligned to 64 bytes; nullptr: no memory, which an array of no bytes never
+  // is. From any thread of the call.
   void* Allocate(std::size_t bytes) {
     if (bytes > kMost) return nullptr;
     const std::size_t rounded =
-        (bytes + kAlignment - 1) / kAlignment * kAlignment;
+        (std::max(bytes, std::size_t{1}) + kAlignment - 1) / kAlignment *
+        kAlignment;
     const std::size_t at = used_.fetch_add(rounded, std::memory_order_relaxed);
     if (at + rounded <= size_) return base_ + at;
     return AllocateBlock(rounded);

@@ -206,6 +206,13 @@ def test_ops_library_exports_its_own_names_only():
     assert all(name.startswith("blockrnn_") for name in names)
 
 
+def test_inference_library_exports_what_the_header_declares():
+    header = (PACKAGE / "include" / "blockrnn.h").read_text(encoding="utf-8")
+    declared = set(re.findall(r"\b(blockrnn_\w+)\(", header))
+    assert "blockrnn_session_run" in declared
+    assert defined_symbols(PACKAGE / "libblockrnn_inference.so") >= declared
+
+
 def test_xla_library_exports_nothing():
     assert defined_symbols(PACKAGE / "libblockrnn_xla.so") == set()
 
@@ -431,7 +438,8 @@ def test_wheel_installs_and_runs_in_an_empty_environment(tmp_path, tf):
         # What is None cannot be imported.
         f"import sys; sys.modules.update(dict.fromkeys({DEVELOPMENT}))\n"
         "import tf_blockrnn, tensorflow as tf\n"
-        "import tf_blockrnn.layers, tf_blockrnn.weights\n"
+        "import os, tf_blockrnn.inference, tf_blockrnn.layers, tf_blockrnn.weights\n"
+        "assert os.path.exists(os.path.join(tf_blockrnn.__path__[0], 'include', 'blockrnn.h'))\n"
         "layer = tf_blockrnn.layers.GRU(3)\n"
         "assert layer(tf.ones([1, 4, 2])).shape == (1, 3) and layer.fused, layer.why_not_fused\n"
         "cell = tf_blockrnn.raw_ops.GRUBlockCell(x=tf.ones([1, 2]), h_prev=tf.fill([1, 2], 0.1),"

@@ -69,7 +69,8 @@ def test_public_names_have_examples(tfb, name):
 def test_every_name_of_a_package_is_of_a_public_module_or_has_an_example(tfb):
     """What is re-exported must be covered where it is defined."""
     del tfb
-    for package in ("tf_blockrnn", "tf_blockrnn.layers", "tf_blockrnn.weights"):
+    names = ("tf_blockrnn", *(f"tf_blockrnn.{name}" for name in ("inference", "layers", "weights")))
+    for package in names:
         module = importlib.import_module(package)
         for name in module.__all__:
             value = getattr(module, name)

@@ -33,8 +33,8 @@ sys.meta_path.insert(0, Blocked())
 WITHOUT = """
 import io, sys
 import numpy as np
-import tf_blockrnn, tf_blockrnn.weights
-from tf_blockrnn import LSTMState, weights
+import tf_blockrnn, tf_blockrnn.inference, tf_blockrnn.weights
+from tf_blockrnn import LSTMState, inference, weights
 
 assert tf_blockrnn.__version__ and {"lstm", "weights", "LSTMState"} <= set(dir(tf_blockrnn))
 assert LSTMState(h=1, cs=2).cs == tf_blockrnn.GRUOutputs(1, 2, 3, 4).u == 2
@@ -58,6 +58,18 @@ for kind in ("float64", ml_dtypes.bfloat16):
     assert weights.from_keras(weights.to_keras(given), cell="gru") == given
     assert weights.from_torch(weights.to_torch(given)) == given
     assert weights.from_onnx(weights.to_onnx_model(given)) == {"gru_0": given}
+
+session = inference.Session(gru)
+outputs, state = session.run(np.ones([2, 7, 5]), [7, 3])
+assert outputs.shape == (2, 7, 4) and state.shape == (2, 4) and outputs[0].all()
+streams = inference.Streams(session, 2)
+assert streams.step([streams.join()], np.ones([1, 5])).shape == (1, 4)
+try:
+    inference.Session(object())
+except ValueError as error:
+    assert "source must be a weights.RecurrentWeights" in str(error)
+else:
+    raise AssertionError("an object that is no source")
 found = {name.split(".")[0] for name in sys.modules} & {"tensorflow", "keras", "tf_keras"}
 assert not found, found
 """

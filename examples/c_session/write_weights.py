@@ -1,0 +1,62 @@
+"""python write_weights.py SOURCE WEIGHTS: writes weights for session.c.
+
+SOURCE is a file that `python -m tf_blockrnn convert` reads, such as one of PyTorch, or an .npz file
+of tf_blockrnn. WEIGHTS has numbers of this machine's byte order:
+
+    int64    cell (a blockrnn_cell), layers
+    float32  cell_clip
+    for each layer:
+    int64    inputs, units, outputs, directions
+    for each direction, for each array of blockrnn_direction in its order:
+    int64    elements, 0 where there is no such array
+    float32  the elements
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from tf_blockrnn import weights
+
+_CELLS = {
+    ("lstm", None): 0,
+    ("gru", False): 1,
+    ("gru", True): 2,
+    ("rnn_tanh", None): 3,
+    ("rnn_relu", None): 4,
+}
+_ARRAYS = ("w_x", "w_h", "b_x", "b_h", "peepholes", "w_p")
+
+
+def write(given: weights.RecurrentWeights, file: BinaryIO) -> None:
+    """Writes weights to a binary file, in float32."""
+    given = given.astype(np.dtype(np.float32))
+    numbers = [_CELLS[given.cell, given.reset_after], given.num_layers]
+    file.write(np.array(numbers, np.int64).tobytes())
+    file.write(np.float32(given.cell_clip).tobytes())
+    for layer in given.layers:
+        one = layer.forward
+        sizes = [one.input_size, one.units, one.output_size, layer.directions]
+        file.write(np.array(sizes, np.int64).tobytes())
+        for direction in layer:
+            for name in _ARRAYS:
+                array = getattr(direction, name)
+                file.write(np.int64(0 if array is None else array.size).tobytes())
+                if array is not None:
+                    file.write(array.tobytes())
+
+
+def main() -> None:
+    from tf_blockrnn.weights._files import ReadOptions, read
+
+    source, target = sys.argv[1:]
+    with Path(target).open("wb") as file:
+        write(read(source, ReadOptions()).weights, file)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The C example compiles against the installed header and computes what a Python session does."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers.children import ROOT, assert_ok, environment
+from helpers.weight_stacks import Stack, random_weights
+
+import tf_blockrnn
+from tf_blockrnn.inference import Session
+
+_PACKAGE = pathlib.Path(tf_blockrnn.__file__).parent
+_EXAMPLE = ROOT / "examples" / "c_session"
+_FLAGS = ["-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{_PACKAGE / 'include'}"]
+
+
+def _compile(source: pathlib.Path, *options: str) -> None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    assert compiler, "there is no C compiler, which the build needs too"
+    command = [compiler, *_FLAGS, str(source), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert_ok(done, "the compiler")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    made = tmp_path_factory.mktemp("c_session") / "session"
+    library = [f"-L{_PACKAGE}", "-lblockrnn_inference", f"-Wl,-rpath,{_PACKAGE}"]
+    _compile(_EXAMPLE / "session.c", "-std=c99", *library, "-o", str(made))
+    return made
+
+
+def _run(program, *arguments):
+    return subprocess.run(
+        [program, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        Stack("lstm", layers=2, inputs=5, units=9, proj=4, peepholes=True, cell_clip=0.5),
+        Stack("gru", directions=2, inputs=5, units=9, reset_after=False),
+        Stack("rnn_relu", inputs=5, units=9, biases=("b_h",)),
+    ],
+    ids=lambda stack: stack.cell,
+)
+def test_bits_of_a_session_in_python(program, tmp_path, stack):
+    weights = random_weights(stack)
+    tf_blockrnn.weights.to_npz(weights, tmp_path / "weights.npz")
+    written = subprocess.run(
+        [sys.executable, _EXAMPLE / "write_weights.py", "weights.npz", "weights.bin"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert_ok(written, "write_weights.py")
+    report = assert_ok(_run(program, tmp_path / "weights.bin", 20), "the program")
+    printed = re.search(r"^last outputs:(.*)$", report, flags=re.MULTILINE)[1].split()
+    time, inputs = np.arange(20)[:, None], np.arange(5)
+    x = 0.25 * ((time + inputs) % 7 - 3)
+    wanted, _ = Session(weights).run(x[None])
+    np.testing.assert_array_equal(np.array(printed, np.float32), wanted[0, -1])
+    assert re.search(r"20 steps in [0-9.]+ us", report)
+
+
+def test_a_corrupt_file_is_reported(program, tmp_path):
+    with (tmp_path / "weights.bin").open("wb") as file:
+        file.write(b"\x01" * 20)
+    result = _run(program, tmp_path / "weights.bin", 20)
+    assert result.returncode == 1 and "the file is corrupt" in result.stderr
+
+
+@pytest.mark.parametrize("suffix, standard", [(".c", "c99"), (".cc", "c++11")])
+def test_the_header_alone(tmp_path, suffix, standard):
+    source = (tmp_path / "use").with_suffix(suffix)
+    source.write_text("#include <blockrnn.h>\nint main(void) { return blockrnn_cpu_isa() == 0; }\n")
+    _compile(source, f"-std={standard}", "-fsyntax-only")

@@ -1,0 +1,303 @@
+"""`inference.Session` against the ops: the bits, the structure of states, who owns which array."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import threading
+import weakref
+
+import numpy as np
+import pytest
+from helpers.session_oracle import by_ops, leaves, types
+from helpers.weight_stacks import Stack, random_weights
+
+from tf_blockrnn import LSTMState
+from tf_blockrnn.inference import Session
+
+F32 = "float32"
+STACKS = {
+    "lstm": Stack("lstm", inputs=9, units=33, dtype=F32),
+    "gru_after": Stack("gru", inputs=9, units=33, dtype=F32),
+    "gru_before": Stack("gru", inputs=9, units=33, reset_after=False, dtype=F32),
+    "tanh": Stack("rnn_tanh", inputs=9, units=33, dtype=F32),
+    "relu": Stack("rnn_relu", inputs=9, units=33, dtype=F32),
+    "peepholes": Stack("lstm", inputs=5, units=17, peepholes=True, cell_clip=0.3, dtype=F32),
+    "no_bias": Stack("gru", inputs=5, units=16, biases=(), dtype=F32),
+    "one_bias": Stack("lstm", inputs=5, units=16, biases=("b_h",), dtype=F32),
+    "layers": Stack("lstm", layers=3, inputs=5, units=20, dtype=F32),
+    "gru_layers": Stack("gru", layers=2, inputs=5, units=20, reset_after=False, dtype=F32),
+    "both": Stack("lstm", directions=2, inputs=5, units=12, dtype=F32),
+    "gru_both": Stack("gru", directions=2, inputs=5, units=12, dtype=F32),
+    "both_layers": Stack("lstm", layers=2, directions=2, inputs=5, units=12, dtype=F32),
+    "relu_both_layers": Stack("rnn_relu", layers=2, directions=2, inputs=4, units=6, dtype=F32),
+}
+# Short calls of an op with a projection sum in another order, so they have tests of their own.
+PROJECTIONS = {
+    "proj": Stack("lstm", inputs=5, units=18, proj=7, dtype=F32),
+    "proj_both": Stack("lstm", layers=2, directions=2, inputs=5, units=18, proj=7, dtype=F32),
+}
+ONE_DIRECTION = [name for name, stack in STACKS.items() if stack.directions == 1]
+
+
+def _x(*shape, seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def _state(session, batch, seed=2):
+    """A state of random numbers, within what a cell state may be."""
+    rng = np.random.default_rng(seed)
+    state = session.zero_state(batch)
+    for leaf in leaves(state):
+        leaf[...] = rng.uniform(-0.3, 0.3, leaf.shape)
+    return state
+
+
+def _assert_same(got, want):
+    (got_outputs, got_state), (want_outputs, want_state) = got, want
+    np.testing.assert_array_equal(got_outputs, want_outputs)
+    assert types(got_state) == types(want_state)
+    for one, other in zip(leaves(got_state), leaves(want_state), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", STACKS)
+def test_bits_of_the_ops(name, threads):
+    weights = random_weights(STACKS[name])
+    session = Session(weights, threads=threads)
+    for batch, steps in ((1, 1), (3, 5), (2, 40)):
+        x = _x(batch, steps, session.input_size)
+        _assert_same(session.run(x), by_ops(weights, x))
+        lengths = np.random.default_rng(batch).integers(0, steps + 1, batch)
+        state = _state(session, batch)
+        _assert_same(session.run(x, lengths, state), by_ops(weights, x, lengths, state))
+
+
+@pytest.mark.parametrize("name", PROJECTIONS)
+def test_bits_of_the_ops_with_a_projection(name):
+    weights = random_weights(PROJECTIONS[name])
+    session = Session(weights)
+    x, lengths = _x(6, 20, 5), [20, 0, 3, 20, 19, 12]
+    state = _state(session, 6)
+    _assert_same(session.run(x, lengths, state), by_ops(weights, x, lengths, state))
+
+
+@pytest.mark.parametrize("name", ONE_DIRECTION)
+def test_step_has_the_bits_of_a_call_of_one_step(name):
+    weights = random_weights(STACKS[name])
+    session = Session(weights)
+    x = _x(3, session.input_size)
+    for state in (None, _state(session, 3)):
+        outputs, after = by_ops(weights, x[:, None], state=state)
+        _assert_same(session.step(x, state), (outputs[:, 0], after))
+
+
+@pytest.mark.parametrize("name", [*ONE_DIRECTION, "proj"])
+def test_steps_equal_a_run(name):
+    weights = random_weights((STACKS | PROJECTIONS)[name])
+    if name in ("tanh", "relu"):
+        # A state that grows from step to step, or is chaotic, multiplies the rounding of each.
+        (layer,) = weights.layers
+        one = dataclasses.replace(layer.forward, w_h=layer.forward.w_h / 4)
+        weights = dataclasses.replace(weights, layers=[dataclasses.replace(layer, forward=one)])
+    session = Session(weights)
+    x = _x(3, 15, session.input_size)
+    whole, last = session.run(x)
+    state, steps = None, []
+    for t in range(x.shape[1]):
+        y, state = session.step(x[:, t], state)
+        steps.append(y)
+    np.testing.assert_allclose(np.stack(steps, 1), whole, rtol=0, atol=2e-6)
+    for one, other in zip(leaves(state), leaves(last), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-6)
+
+
+def test_structure_of_states():
+    def found(name):
+        return types(Session(random_weights((STACKS | PROJECTIONS)[name])).zero_state(2))
+
+    lstm = (LSTMState, [np.ndarray] * 2)
+    assert found("gru_after") is np.ndarray
+    assert found("lstm") == lstm
+    assert found("layers") == (list, [lstm] * 3)
+    assert found("gru_both") == (tuple, [np.ndarray] * 2)
+    assert found("both_layers") == (list, [(tuple, [lstm] * 2)] * 2)
+    state = Session(random_weights(PROJECTIONS["proj"])).zero_state(2)
+    assert state.h.shape == (2, 7) and state.cs.shape == (2, 18)
+    assert not state.h.any() and not state.cs.any()
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru_after", "layers", "both_layers"])
+def test_any_equal_structure_is_a_state(name):
+    session = Session(random_weights(STACKS[name]))
+    x, state = _x(3, 14, session.input_size), _state(session, 3)
+    wanted = session.run(x, state=state)
+
+    def rebuilt(item, of, array):
+        if isinstance(item, (tuple, list)):
+            return of(rebuilt(below, of, array) for below in item)
+        return array(item)
+
+    forms = {
+        "arrays that are apart": (tuple, np.copy),
+        "lists and float64": (list, lambda a: a.astype(np.float64)),
+        "nested lists": (list, np.ndarray.tolist),
+        "columns first": (tuple, np.asfortranarray),
+        "every other row": (list, lambda a: np.repeat(a, 2, axis=0)[::2]),
+        "the other byte order": (list, lambda a: a.astype(">f4")),
+    }
+    for form, (of, array) in forms.items():
+        got = session.run(x, state=rebuilt(state, of, array))
+        for one, other in zip(
+            [got[0], *leaves(got[1])], [wanted[0], *leaves(wanted[1])], strict=True
+        ):
+            np.testing.assert_array_equal(one, other, form)
+
+
+def test_h_and_cs_that_are_swapped_are_not_taken_for_the_state_they_come_from():
+    session = Session(random_weights(STACKS["lstm"]))
+    x, state = _x(1, session.input_size), _state(session, 1)
+    swapped = LSTMState(state.cs, state.h)
+    wanted = session.step(x, LSTMState(state.cs.copy(), state.h.copy()))
+    _assert_same(session.step(x, swapped), wanted)
+    assert not np.array_equal(session.step(x, state)[0], wanted[0])
+
+
+def test_inputs_of_any_type_and_strides():
+    session = Session(random_weights(STACKS["gru_after"]))
+    whole = np.round(_x(4, 30, 2 * session.input_size) * 8)
+    x = whole[::2, ::-3, ::2]
+    wanted, _ = session.run(np.ascontiguousarray(x))
+    import ml_dtypes
+
+    for dtype in (*"bhilqefdg", ">f4", ml_dtypes.bfloat16):
+        given = whole.astype(dtype)[::2, ::-3, ::2]
+        np.testing.assert_array_equal(session.run(given)[0], wanted, str(dtype))
+    np.testing.assert_array_equal(session.run(np.asfortranarray(x))[0], wanted)
+    np.testing.assert_array_equal(session.run(x.tolist())[0], wanted)
+    unaligned = np.frombuffer(b"\0" + np.ascontiguousarray(x).tobytes(), np.uint8)[1:]
+    np.testing.assert_array_equal(
+        session.run(unaligned.view(np.float32).reshape(x.shape))[0], wanted
+    )
+    one = np.ascontiguousarray(x[:, 0])
+    y, _ = session.step(one)
+    np.testing.assert_array_equal(session.step(x[:, 0].astype(np.float16))[0], y)
+    np.testing.assert_array_equal(session.step(x[:, 0])[0], y)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "uint64"])
+def test_lengths_of_any_integer_type(dtype):
+    session = Session(random_weights(STACKS["lstm"]))
+    x, lengths = _x(3, 6, session.input_size), [6, 0, 2]
+    wanted = session.run(x, lengths)
+    _assert_same(session.run(x, np.array(lengths, dtype)), wanted)
+    _assert_same(session.run(x, np.repeat(np.array(lengths, dtype), 2)[::2]), wanted)
+    _assert_same(session.run(x, tuple(lengths)), wanted)
+
+
+def test_read_only_inputs_are_taken_and_none_is_written():
+    session = Session(random_weights(STACKS["layers"]))
+    x, state = _x(2, 9, session.input_size), _state(session, 2)
+    lengths = np.array([9, 4])
+    wanted, wanted_step = session.run(x, lengths, state), session.step(x[:, 0].copy(), state)
+    arrays = [x, lengths, *leaves(state)]
+    before = [array.copy() for array in arrays]
+    for array in arrays:
+        array.flags.writeable = False
+    _assert_same(session.run(x, lengths, state), wanted)
+    frame = x[:, 0].copy()
+    frame.flags.writeable = False
+    _assert_same(session.step(frame, state), wanted_step)
+    for array, copy in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(array, copy)
+
+
+def test_arrays_that_are_returned_are_the_callers():
+    session = Session(random_weights(STACKS["layers"]))
+    x = _x(2, 9, session.input_size)
+    results = [session.run(x), session.step(x[:, 0]), session.run(x), session.step(x[:, 0])]
+    copies = [[leaf.copy() for leaf in [y, *leaves(state)]] for y, state in results]
+    for _ in range(20):
+        session.run(x + 1), session.step(x[:, 1])
+    for (y, state), copy in zip(results, copies, strict=True):
+        for one, other in zip([y, *leaves(state)], copy, strict=True):
+            np.testing.assert_array_equal(one, other)
+    arrays = [leaf for y, state in results for leaf in [y, *leaves(state)]]
+    assert all(array.flags.writeable for array in arrays)
+    for index, one in enumerate(arrays):
+        assert not any(np.shares_memory(one, other) for other in arrays[:index])
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_empty_batches_and_no_steps(name):
+    weights = random_weights(STACKS[name])
+    session = Session(weights)
+    outputs, state = session.run(np.zeros((0, 5, session.input_size)), [])
+    assert outputs.shape == (0, 5, session.output_size)
+    assert all(len(leaf) == 0 for leaf in leaves(state))
+    before = _state(session, 2)
+    outputs, after = session.run(np.zeros((2, 0, session.input_size)), [0, 0], before)
+    assert outputs.shape == (2, 0, session.output_size)
+    for one, other in zip(leaves(before), leaves(after), strict=True):
+        np.testing.assert_array_equal(one, other)
+    if STACKS[name].directions == 1:
+        assert session.step(np.zeros((0, session.input_size)))[0].shape == (0, session.output_size)
+
+
+def test_many_threads_call_one_session():
+    session = Session(random_weights(STACKS["layers"]), threads=2)
+    inputs = [_x(1 + n % 3, 5 + n, session.input_size, seed=n) for n in range(8)]
+    wanted = [(session.run(x), session.step(x[:, 0])) for x in inputs]
+    wrong = []
+
+    def work(n):
+        try:
+            for _ in range(30):
+                _assert_same(session.run(inputs[n]), wanted[n][0])
+                _assert_same(session.step(inputs[n][:, 0]), wanted[n][1])
+        except BaseException as error:
+            wrong.append(error)
+
+    workers = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+def test_the_packed_weights_go_with_the_session():
+    from tf_blockrnn.inference import _library
+
+    freed = []
+    library = _library.library()
+    real = library.blockrnn_session_destroy
+
+    class Counting:
+        def __getattr__(self, name):
+            return getattr(library, name)
+
+        @staticmethod
+        def blockrnn_session_destroy(handle):
+            freed.append(handle)
+            real(handle)
+
+    counting = Counting()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_library, "library", lambda: counting)
+        session = Session(random_weights(STACKS["lstm"]))
+    handle, gone = session._handle, weakref.ref(session)
+    assert handle and not freed
+    del session
+    gc.collect()
+    assert gone() is None and freed == [handle]
+
+
+def test_properties():
+    session = Session(random_weights(STACKS["both_layers"]), threads=3)
+    assert (session.cell, session.input_size, session.output_size) == ("lstm", 5, 24)
+    assert (session.num_layers, session.precision, session.threads) == (2, "float32", 3)
+    weights = sum(4 * 12 * (inputs + 12 + 1) for inputs in (5, 5, 24, 24))
+    assert weights * 4 <= session.nbytes < 4 * weights * 4
+    assert "lstm" in repr(session) and "threads=3" in repr(session)

@@ -1,0 +1,129 @@
+"""The C interface of sessions, cc/inference/blockrnn.h, by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+from tf_blockrnn import _loader
+from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
+
+_LIBRARY = Path(__file__).resolve().parent.parent / "libblockrnn_inference.so"
+_ARRAYS = ("w_x", "w_h", "b_x", "b_h", "peepholes", "w_p")
+PRECISIONS = {"float32": 0, "bfloat16": 1, "int8": 2}
+_CELLS = {
+    ("lstm", None): 0,
+    ("gru", False): 1,
+    ("gru", True): 2,
+    ("rnn_tanh", None): 3,
+    ("rnn_relu", None): 4,
+}
+# By the codes of blockrnn_status.
+_ERRORS: dict[int, type[Exception]] = {1: ValueError, 2: MemoryError, 3: RuntimeError}
+
+
+class _Direction(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in _ARRAYS]
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = [
+        ("inputs", ctypes.c_int64),
+        ("units", ctypes.c_int64),
+        ("outputs", ctypes.c_int64),
+        ("forward", ctypes.POINTER(_Direction)),
+        ("backward", ctypes.POINTER(_Direction)),
+    ]
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [
+        ("cell", ctypes.c_int),
+        ("num_layers", ctypes.c_int64),
+        ("layers", ctypes.POINTER(_Layer)),
+        ("cell_clip", ctypes.c_float),
+    ]
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The library, whose functions know the types of their arguments.
+
+    Calls release the GIL.
+
+    Raises:
+      ImportError: it is not built, or cannot be loaded.
+    """
+    try:
+        lib = ctypes.CDLL(str(_LIBRARY))
+    except OSError as error:
+        raise _loader.import_error(
+            f"tf_blockrnn cannot load {_LIBRARY}: {error}. {_loader.how_to_build()}"
+        ) from error
+    pointer, whole = ctypes.c_void_p, ctypes.c_int64
+    lib.blockrnn_session_create.argtypes = [
+        ctypes.POINTER(_Model),
+        ctypes.c_int,
+        ctypes.c_int,
+        ctypes.POINTER(pointer),
+    ]
+    lib.blockrnn_session_destroy.argtypes = [pointer]
+    lib.blockrnn_session_destroy.restype = None
+    lib.blockrnn_session_weight_bytes.argtypes = [pointer]
+    lib.blockrnn_session_weight_bytes.restype = whole
+    lib.blockrnn_session_run.argtypes = [pointer, pointer, whole, whole, *[pointer] * 4]
+    lib.blockrnn_session_step.argtypes = [pointer, pointer, whole, *[pointer] * 3, ctypes.c_int]
+    lib.blockrnn_last_error.restype = ctypes.c_char_p
+    return lib
+
+
+def check(where: str, code: int) -> None:
+    """Raises what a function's result reports."""
+    if code:
+        text = library().blockrnn_last_error().decode(errors="replace")
+        raise _ERRORS.get(code, RuntimeError)(f"{where}: {text}")
+
+
+def _direction(weights: DirectionWeights | None) -> ctypes.Array | None:
+    if weights is None:
+        return None
+    arrays = (getattr(weights, name) for name in _ARRAYS)
+    return ctypes.pointer(
+        _Direction(*(None if array is None else array.ctypes.data for array in arrays))
+    )
+
+
+def create(weights: RecurrentWeights, precision: str, threads: int) -> tuple[int, Callable]:
+    """A session of the library, and the function that frees it.
+
+    Args:
+      weights: of the type float32.
+      precision: one of PRECISIONS.
+      threads: at least 1.
+
+    Returns:
+      (handle, destroy): destroy takes the handle.
+    """
+    lib = library()
+    layers = (_Layer * weights.num_layers)(
+        *(
+            _Layer(
+                layer.forward.input_size,
+                layer.forward.units,
+                layer.forward.output_size,
+                _direction(layer.forward),
+                _direction(layer.backward),
+            )
+            for layer in weights.layers
+        )
+    )
+    cell = _CELLS[weights.cell, weights.reset_after]
+    model = _Model(cell, weights.num_layers, layers, weights.cell_clip)
+    handle = ctypes.c_void_p()
+    code = lib.blockrnn_session_create(
+        ctypes.byref(model), PRECISIONS[precision], threads, ctypes.byref(handle)
+    )
+    check("Session", code)
+    return handle.value, lib.blockrnn_session_destroy

@@ -1,0 +1,182 @@
+"""The states of a session: structures of arrays, and the one array that the C interface takes.
+
+The parts of a state are its arrays [B, width]: for each layer, for each of its directions h, and
+for an lstm cs. The C interface takes them one after another in one array. The parts that a session
+returns are views of such an array, so what goes back in as it came out is copied nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from tf_blockrnn._types import LSTMState
+from tf_blockrnn.inference._arrays import FLOAT32, address, check_shape, dense
+from tf_blockrnn.weights.layer import RecurrentWeights
+
+_empty = np.empty
+_ndarray = np.ndarray
+_new_tuple = tuple.__new__
+_BYTES = FLOAT32.itemsize
+
+
+class _Level(NamedTuple):
+    """One level of a structure: the names of its items, what each is (None: an array), its type."""
+
+    names: tuple[str, ...]
+    item: Sequence[_Level | None]
+    make: Callable[[list[Any]], Any]
+    described: str
+
+
+def _level_of(weights: RecurrentWeights) -> _Level | None:
+    cell = None
+    if weights.cell == "lstm":
+        cell = _Level((".h", ".cs"), (None, None), LSTMState._make, "a pair (h, cs)")
+    both = _Level(("[0]", "[1]"), (cell, cell), tuple, "a pair (forward, backward)")
+    layers = [cell if layer.backward is None else both for layer in weights.layers]
+    if len(layers) == 1:
+        return layers[0]
+    names = tuple(f"[{number}]" for number in range(len(layers)))
+    return _Level(names, layers, list, f"a list or tuple of {len(layers)} layers' states")
+
+
+def _leaves(level: _Level | None, name: str = "") -> Iterator[str]:
+    if level is None:
+        yield name
+    else:
+        for item, below in zip(level.names, level.item, strict=True):
+            yield from _leaves(below, name + item)
+
+
+def _structure(level: _Level | None, parts: Iterator[np.ndarray]) -> Any:
+    if level is None:
+        return next(parts)
+    return level.make([_structure(below, parts) for below in level.item])
+
+
+def _collect(where: str, level: _Level, state: Any, found: list[Any]) -> None:
+    if not isinstance(state, (tuple, list)) or len(state) != len(level.names):
+        given = type(state).__name__
+        if isinstance(state, (tuple, list)):
+            given += f" of length {len(state)}"
+        raise ValueError(f"{where} must be {level.described}, got {given}")
+    for name, below, item in zip(level.names, level.item, state, strict=True):
+        if below is None:
+            found.append(item)
+        else:
+            _collect(where + name, below, item, found)
+
+
+class Dense(NamedTuple):
+    """A state as the C interface takes it.
+
+    Args:
+      at: its address.
+      memory: what keeps it there.
+      copied: the arrays that were given and are not read themselves, but a copy.
+    """
+
+    at: int
+    memory: Any
+    copied: tuple[Any, ...]
+
+
+class StateLayout:
+    """The parts of the states of a session and the structure in which they are given.
+
+    Args:
+      weights: of the session.
+    """
+
+    def __init__(self, weights: RecurrentWeights):
+        self._level = _level_of(weights)
+        self.names = tuple(_leaves(self._level))
+        self.widths = tuple(
+            width
+            for _, _, one in weights.named_directions()
+            for width in (one.output_size, one.units)[: 2 if weights.cell == "lstm" else 1]
+        )
+        self.size = sum(self.widths)
+        self._uniform = self.widths[0] if len(set(self.widths)) == 1 else None
+        self._is_lstm = self.names == (".h", ".cs")
+
+    def structure(self, parts: Sequence[np.ndarray]) -> Any:
+        """The structure of these arrays."""
+        if self._is_lstm:
+            return _new_tuple(LSTMState, parts)
+        return parts[0] if self._level is None else _structure(self._level, iter(parts))
+
+    def new_parts(self, batch: int) -> tuple[int, list[np.ndarray]]:
+        """New arrays, one after another, and the address of the first."""
+        width = self._uniform
+        count = len(self.widths)
+        if width is None:
+            block = _empty(batch * self.size, FLOAT32)
+            parts, start = [], 0
+            for width in self.widths:
+                end = start + batch * width
+                parts.append(block[start:end].reshape(batch, width))
+                start = end
+            return address(block), parts
+        if count == 1:
+            block = _empty((batch, width), FLOAT32)
+            return address(block), [block]
+        block = _empty((count, batch, width), FLOAT32)
+        if count == 2:
+            return address(block), [block[0], block[1]]
+        return address(block), list(block)
+
+    def parts(self, where: str, state: Any) -> Sequence[Any]:
+        """What a structure has in place of its arrays, which are not checked.
+
+        Raises:
+          ValueError: it is another structure.
+        """
+        if self._level is None:
+            return (state,)
+        if self._is_lstm and type(state) is LSTMState:
+            return state
+        found: list[Any] = []
+        _collect(where, self._level, state, found)
+        return found
+
+    def dense(self, where: str, state: Any, batch: int) -> Dense:
+        """A state as one array.
+
+        Raises:
+          ValueError: the structure, a type or a shape is wrong.
+        """
+        given = self.parts(where, state)
+        arrays = []
+        first = end = None
+        together = True
+        converted = ()
+        for index, width in enumerate(self.widths):
+            item = given[index]
+            if (
+                type(item) is _ndarray
+                and item.dtype is FLOAT32
+                and item.shape == (batch, width)
+                and item.flags.c_contiguous
+                and item.flags.aligned
+            ):
+                array, at = item, address(item)
+            else:
+                name = where + self.names[index]
+                array, at = dense(name, item)
+                check_shape(name, array, "[B, width]", (batch, width))
+                if array is not item:
+                    converted += (item,)
+            arrays.append(array)
+            if first is None:
+                first = end = at
+            elif at != end:
+                together = False
+            end += batch * width * _BYTES
+        if together:
+            return Dense(first, arrays, converted)
+        block = np.concatenate([array.ravel() for array in arrays])
+        return Dense(address(block), block, tuple(given))

@@ -1,0 +1,274 @@
+"""`Session`: a stack of recurrent layers with fixed weights, NumPy in and NumPy out."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tf_blockrnn.inference import _library
+from tf_blockrnn.inference._arrays import (
+    FLOAT32,
+    address,
+    check_shape,
+    dense,
+    numbers,
+    whole_number,
+)
+from tf_blockrnn.inference._out import Out
+from tf_blockrnn.inference._sources import weights_of
+from tf_blockrnn.inference._states import StateLayout
+from tf_blockrnn.weights.layer import RecurrentWeights
+
+_MOST_THREADS = 1024
+_empty = np.empty
+
+
+class Session:
+    """Recurrent layers for inference, whose weights are packed once and no longer change.
+
+    B rows, T steps, I inputs, D directions of the last layer, P outputs of each (H units without a
+    projection). A session computes what `tf_blockrnn.lstm`, `gru` and `simple_rnn` do, with the
+    same bits in float32, without TensorFlow and without what its calls cost. Exception: an LSTM
+    with a projection may differ in the last bits in short calls of few rows.
+
+    Many threads may call one session at the same time. Calls release Python's interpreter lock.
+    Inputs are never written to, and arrays that are returned belong to the caller.
+
+    A state is for one layer of one direction an array h [B, H] (gru, simple RNN), or
+    `LSTMState(h, cs)` of arrays [B, P] and [B, H]; for a layer of two directions a pair (forward,
+    backward) of these; for several layers a list of them, from the input up. A state that is passed
+    in may be of tuples, lists and arrays of any real type. A backward direction begins with the
+    last step, and ends with the first one.
+
+    Args:
+      source: `weights.RecurrentWeights`; a built Keras layer or a list of them, as
+        `weights.from_keras` takes them; or the path of a file that `python -m tf_blockrnn convert`
+        reads without options, such as an .npz file of `weights.to_npz`. The weights are copied.
+        Those of other types are computed in float32, to which float64 is rounded. A source of two
+        directions has their outputs concatenated, whatever its `merge_mode`.
+      precision: "float32"; "bfloat16" or "int8" store the weights in fewer bits.
+      threads: that a call may use, its own included, at least 1. The session has a pool of the
+        others.
+
+    Raises:
+      ValueError: an argument is malformed, or the source cannot be read.
+      UnsupportedError: as the converters raise it for the source.
+      MemoryError: there is no memory for the packed weights.
+      RuntimeError: no engine runs on this processor.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import inference, weights
+      >>> one = weights.DirectionWeights(np.full([4, 3, 2], 0.1), np.full([4, 2, 2], 0.1))
+      >>> lstm = weights.RecurrentWeights("lstm", [weights.LayerWeights(one)])
+      >>> session = inference.Session(lstm)
+      >>> x = np.ones([1, 2, 3], np.float32)
+      >>> outputs, state = session.run(x)
+      >>> y, state = session.step(x[:, 0])
+      >>> y, state = session.step(x[:, 1], state)
+      >>> bool(np.allclose(y, outputs[:, 1])), state.cs.shape
+      (True, (1, 2))
+    """
+
+    def __init__(
+        self,
+        source: RecurrentWeights | str | os.PathLike | Any,
+        precision: str = "float32",
+        threads: int = 1,
+    ):
+        if not isinstance(precision, str) or precision not in _library.PRECISIONS:
+            names = ", ".join(f'"{name}"' for name in _library.PRECISIONS)
+            raise ValueError(f"Session: precision must be one of {names}, got {precision!r}")
+        threads = whole_number("Session: threads", threads, 1, _MOST_THREADS)
+        weights = weights_of(source)
+        self._precision, self._threads = precision, threads
+        self._cell, self._num_layers = weights.cell, weights.num_layers
+        self._input_size = weights.input_size
+        self._output_size = weights.layers[-1].output_size
+        self._has_step = all(layer.directions == 1 for layer in weights.layers)
+        self._layout = StateLayout(weights)
+        self._handle, destroy = _library.create(weights, precision, threads)
+        # At exit another thread may still be in a call.
+        weakref.finalize(self, destroy, self._handle).atexit = False
+        lib = _library.library()
+        self._run, self._step = lib.blockrnn_session_run, lib.blockrnn_session_step
+        self._nbytes = lib.blockrnn_session_weight_bytes(self._handle)
+
+    @property
+    def cell(self) -> str:
+        """ "lstm", "gru", "rnn_tanh" or "rnn_relu"."""
+        return self._cell
+
+    @property
+    def input_size(self) -> int:
+        """I, the width of the input."""
+        return self._input_size
+
+    @property
+    def output_size(self) -> int:
+        """D · P, the width of the outputs."""
+        return self._output_size
+
+    @property
+    def num_layers(self) -> int:
+        """The number of layers."""
+        return self._num_layers
+
+    @property
+    def precision(self) -> str:
+        """ "float32", "bfloat16" or "int8"."""
+        return self._precision
+
+    @property
+    def threads(self) -> int:
+        """The threads that a call may use, its own included."""
+        return self._threads
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the packed weights."""
+        return self._nbytes
+
+    def __repr__(self) -> str:
+        return (
+            f"Session({self._cell}, {self._num_layers} layer(s), {self._input_size} inputs, "
+            f"{self._output_size} outputs, precision={self._precision!r}, threads={self._threads})"
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Session cannot be pickled or copied, since what it holds is of this process; create "
+            "another from the same source"
+        )
+
+    def zero_state(self, batch: int) -> Any:
+        """The state before the first step, which is zero.
+
+        Args:
+          batch: B, the number of rows.
+
+        Returns:
+          New arrays, in the structure of the session's states.
+
+        Raises:
+          ValueError: batch is not an integer of at least 0.
+        """
+        batch = whole_number("Session.zero_state: batch", batch, 0)
+        _, parts = self._layout.new_parts(batch)
+        for part in parts:
+            part[...] = 0
+        return self._layout.structure(parts)
+
+    def run(
+        self,
+        x: np.ndarray,
+        lengths: Sequence[int] | np.ndarray | None = None,
+        state: Any = None,
+        out: Any = None,
+    ) -> tuple[np.ndarray, Any]:
+        """Computes all steps of sequences.
+
+        Args:
+          x: input, [B, T, I], of any real floating or integer type and with any strides; computed
+            in float32.
+          lengths: the length of each row, integers [B] in 0..T. Outputs past it are zeros, and the
+            state is that at the row's length. None: all are T.
+          state: before the first step, in the structure that is described above; None: zeros.
+          out: a C-contiguous array of float32, [B, T, D · P], to which the outputs are written; or
+            a pair of it and a state of such arrays, to which the new state is written. That one may
+            be `state`; else arrays that are written must not overlap others. None: new arrays.
+
+        Returns:
+          (outputs, state): the outputs of all steps, [B, T, D · P], and the state after the last
+          step of each row.
+
+        Raises:
+          ValueError: an argument is malformed.
+          MemoryError: there is no memory for the call.
+        """
+        x_given = x
+        x, x_at = dense("Session.run: x", x)
+        shape = x.shape
+        if len(shape) != 3 or shape[2] != self._input_size:
+            check_shape("Session.run: x", x, "[B, T, I]", (None, None, self._input_size))
+        batch, steps, _ = shape
+        lengths_at = None
+        if lengths is not None:
+            lengths = _lengths(lengths, batch, steps)
+            lengths_at = lengths.ctypes.data
+        old = None if state is None else self._layout.dense("Session.run: state", state, batch)
+        if out is None:
+            y = _empty((batch, steps, self._output_size), FLOAT32)
+            y_at = address(y)
+            new_at, parts = self._layout.new_parts(batch)
+        else:
+            shape = (batch, steps, self._output_size)
+            target = Out("Session.run: out", out, self._layout, batch)
+            y, y_at = target.outputs("[B, T, D · P]", shape)
+            target.refuse_inputs("x", x_given, x, x_at)
+            new_at, parts = target.new_state(old)
+        old_at = None if old is None else old.at
+        code = self._run(self._handle, x_at, batch, steps, lengths_at, old_at, new_at, y_at)
+        if code:
+            _library.check("Session.run", code)
+        return y, self._layout.structure(parts) if out is None else target.finish(parts)
+
+    def step(self, x_t: np.ndarray, state: Any = None, out: Any = None) -> tuple[np.ndarray, Any]:
+        """Computes one step; only for layers of one direction.
+
+        Args:
+          x_t: input, [B, I], of any real floating or integer type and with any strides; computed in
+            float32.
+          state: before the step, in the structure that is described above; None: zeros.
+          out: a C-contiguous array of float32, [B, P], to which the output is written; or a pair of
+            it and a state of such arrays, to which the new state is written. That one may be
+            `state`; else arrays that are written must not overlap others. None: new arrays.
+
+        Returns:
+          (y, state): the output of the step, [B, P], and the state after it.
+
+        Raises:
+          ValueError: an argument is malformed, or a layer has two directions.
+          MemoryError: there is no memory for the call.
+        """
+        if not self._has_step:
+            raise ValueError(
+                "Session.step: source must have layers of one direction, got a layer of two, which "
+                "needs the whole sequence"
+            )
+        x, x_at = dense("Session.step: x_t", x_t)
+        shape = x.shape
+        if len(shape) != 2 or shape[1] != self._input_size:
+            check_shape("Session.step: x_t", x, "[B, I]", (None, self._input_size))
+        batch = shape[0]
+        old = None if state is None else self._layout.dense("Session.step: state", state, batch)
+        if out is None:
+            y = _empty((batch, self._output_size), FLOAT32)
+            y_at = address(y)
+            new_at, parts = self._layout.new_parts(batch)
+        else:
+            target = Out("Session.step: out", out, self._layout, batch)
+            y, y_at = target.outputs("[B, P]", (batch, self._output_size))
+            target.refuse_inputs("x_t", x_t, x, x_at)
+            new_at, parts = target.new_state(old)
+        old_at = None if old is None else old.at
+        code = self._step(self._handle, x_at, batch, old_at, new_at, y_at, 0)
+        if code:
+            _library.check("Session.step", code)
+        return y, self._layout.structure(parts) if out is None else target.finish(parts)
+
+
+def _lengths(lengths: Any, batch: int, steps: int) -> np.ndarray:
+    """The lengths as the C interface takes them."""
+    where = "Session.run: lengths"
+    array = numbers(where, lengths, "iu", "integers")
+    check_shape(where, array, "[B]", (batch,))
+    wrong = (array < 0) | (array > steps)
+    if wrong.any():
+        at = int(np.argmax(wrong))
+        raise ValueError(f"{where}[{at}] must be in 0..{steps}, got {array[at]}")
+    return np.ascontiguousarray(array, np.int64)

@@ -1,0 +1,237 @@
+"""`Streams`: independent streams whose steps a session computes together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from tf_blockrnn.inference import _library
+from tf_blockrnn.inference._arrays import (
+    FLOAT32,
+    address,
+    check_shape,
+    dense,
+    numbers,
+    whole_number,
+)
+from tf_blockrnn.inference.session import Session
+
+
+class Streams:
+    """Independent streams, each with a state of its own, that share the steps of a session.
+
+    A speech or sensor service has many streams, of which some have a frame at any moment. A step
+    takes the frames of those and computes them as one batch. The numbers of a stream do not depend
+    on the others: they have the bits of `session.step` with that stream alone.
+
+    Many threads may use it at the same time; its calls are done one after another.
+
+    Args:
+      session: whose layers have one direction. It may have other callers.
+      capacity: the number of streams that there can be at a time, at least 1.
+
+    Raises:
+      ValueError: an argument is malformed, or the session has a layer of two directions.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import inference, weights
+      >>> one = weights.DirectionWeights(np.full([3, 5, 4], 0.1), np.full([3, 4, 4], 0.1))
+      >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
+      >>> streams = inference.Streams(inference.Session(gru), capacity=100)
+      >>> first, second = streams.join(), streams.join()
+      >>> y = streams.step([second], np.ones([1, 5]))
+      >>> y = streams.step([first, second], np.ones([2, 5]))
+      >>> y.shape, bool(y[0, 0] < y[1, 0])
+      ((2, 4), True)
+      >>> streams.leave(first)
+      >>> len(streams), streams.ids == (second,)
+      (1, True)
+    """
+
+    def __init__(self, session: Session, capacity: int):
+        if not isinstance(session, Session):
+            raise ValueError(
+                f"Streams: session must be an inference.Session, got {type(session).__name__}"
+            )
+        if not session._has_step:
+            raise ValueError(
+                "Streams: session must have layers of one direction, got a layer of two, which "
+                "needs the whole sequence"
+            )
+        self._session, self._layout = session, session._layout
+        self._capacity = whole_number("Streams: capacity", capacity, 1)
+        # For each part of a state, one row for each slot.
+        self._slots = [np.zeros((self._capacity, width), FLOAT32) for width in self._layout.widths]
+        self._free = list(range(self._capacity))[::-1]
+        self._slot_of: dict[int, int] = {}
+        self._next_id = 0
+        self._lock = threading.Lock()
+
+    @property
+    def session(self) -> Session:
+        """The session that computes the steps."""
+        return self._session
+
+    @property
+    def capacity(self) -> int:
+        """The number of streams that there can be at a time."""
+        return self._capacity
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The streams that there are, in the order in which they joined."""
+        with self._lock:
+            return tuple(self._slot_of)
+
+    def __len__(self) -> int:
+        return len(self._slot_of)
+
+    def __repr__(self) -> str:
+        return f"Streams({self._session!r}, {len(self)} of {self._capacity})"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("Streams cannot be pickled or copied, as their session cannot")
+
+    def join(self, state: Any = None) -> int:
+        """Adds a stream.
+
+        Args:
+          state: its state before its first step, of one row; None: zeros.
+
+        Returns:
+          The stream's id. The id of a stream that has left is not used again.
+
+        Raises:
+          ValueError: there are `capacity` streams already, or state is malformed.
+        """
+        parts = None if state is None else self._row("Streams.join: state", state)
+        with self._lock:
+            if not self._free:
+                raise ValueError(
+                    f"Streams.join: capacity must be above the number of streams, got {len(self)} "
+                    f"streams and the capacity {self._capacity}"
+                )
+            slot, stream = self._free.pop(), self._next_id
+            self._next_id += 1
+            self._slot_of[stream] = slot
+            self._write(slot, parts)
+        return stream
+
+    def leave(self, stream: int) -> None:
+        """Removes a stream.
+
+        Args:
+          stream: its id.
+
+        Raises:
+          ValueError: there is no such stream, or it has left.
+        """
+        with self._lock:
+            slot = self._slot("Streams.leave: stream", stream)
+            del self._slot_of[int(stream)]
+            self._free.append(slot)
+
+    def state(self, stream: int) -> Any:
+        """Gives a copy of a stream's state.
+
+        Args:
+          stream: its id.
+
+        Returns:
+          A state of one row, in the structure of the session's states.
+
+        Raises:
+          ValueError: there is no such stream, or it has left.
+        """
+        with self._lock:
+            slot = self._slot("Streams.state: stream", stream)
+            return self._layout.structure([part[slot : slot + 1].copy() for part in self._slots])
+
+    def set_state(self, stream: int, state: Any = None) -> None:
+        """Replaces a stream's state.
+
+        Args:
+          stream: its id.
+          state: of one row, in the structure of the session's states; None: zeros.
+
+        Raises:
+          ValueError: there is no such stream, it has left, or state is malformed.
+        """
+        parts = None if state is None else self._row("Streams.set_state: state", state)
+        with self._lock:
+            self._write(self._slot("Streams.set_state: stream", stream), parts)
+
+    def step(self, ids: Sequence[int] | np.ndarray, frames: np.ndarray) -> np.ndarray:
+        """Computes one step of the streams that have a frame. The others stay as they are.
+
+        Args:
+          ids: the streams, n integers that differ, in any order.
+          frames: their inputs, [n, I], in the order of ids, as `Session.step` takes them.
+
+        Returns:
+          Their outputs, [n, P], in the order of ids.
+
+        Raises:
+          ValueError: an id is given twice, is of no stream or of one that has left, or frames is
+            malformed. No stream has made a step then.
+          MemoryError: there is no memory for the call, and no stream has made a step.
+        """
+        session, layout = self._session, self._layout
+        x, x_at = dense("Streams.step: frames", frames)
+        with self._lock:
+            slots = self._slots_of(ids)
+            count = len(slots)
+            check_shape("Streams.step: frames", x, "[n, I]", (count, session.input_size))
+            state_at, parts = layout.new_parts(count)
+            # "clip": with "raise", NumPy would copy once more. All are in range.
+            for part, all_rows in zip(parts, self._slots, strict=True):
+                all_rows.take(slots, 0, part, "clip")
+            y = np.empty((count, session.output_size), FLOAT32)
+            code = session._step(session._handle, x_at, count, state_at, state_at, address(y), 1)
+            if code:
+                _library.check("Streams.step", code)
+            for part, all_rows in zip(parts, self._slots, strict=True):
+                all_rows[slots] = part
+        return y
+
+    def _slot(self, where: str, stream: Any) -> int:
+        slot = self._slot_of.get(whole_number(where, stream, 0))
+        if slot is None:
+            raise ValueError(f"{where} must be one that has joined and not left, got {stream}")
+        return slot
+
+    def _slots_of(self, ids: Any) -> np.ndarray:
+        where = "Streams.step: ids"
+        array = numbers(where, ids, "iu", "integers")
+        if array.ndim != 1:
+            check_shape(where, array, "[n]", (None,))
+        given = array.tolist()
+        try:
+            slots = [self._slot_of[stream] for stream in given]
+        except KeyError as error:
+            raise ValueError(
+                f"{where} must be of streams that have joined and not left, got {error}"
+            ) from None
+        if len(set(slots)) != len(slots):
+            twice = next(stream for stream in given if given.count(stream) > 1)
+            raise ValueError(f"{where} must differ, got {twice} more than once")
+        return np.array(slots, np.intp)
+
+    def _row(self, where: str, state: Any) -> list[np.ndarray]:
+        """The parts of a state of one row, checked."""
+        parts = []
+        for item, name, width in zip(
+            self._layout.parts(where, state), self._layout.names, self._layout.widths, strict=True
+        ):
+            array, _ = dense(where + name, item)
+            check_shape(where + name, array, "[B, width]", (1, width))
+            parts.append(array)
+        return parts
+
+    def _write(self, slot: int, parts: Sequence[np.ndarray] | None) -> None:
+        for number, all_rows in enumerate(self._slots):
+            all_rows[slot] = 0 if parts is None else parts[number][0]
