@@ -16,8 +16,6 @@ from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._fused_layer import FusedLayer
 
 _PRECISIONS = ("float32", "bfloat16", "int8")
-# Those of other sums: the op multiplies with the unpacked projection in short calls.
-_PROJECTION = "its packed projection would not give the same bits in short calls"
 _CELL = "it is a cell, whose op packs no weights"
 
 
@@ -35,7 +33,7 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
 
     Layers of this package and Keras' own `LSTM`, `GRU` and `SimpleRNN` are frozen, as `fuse_model`
     fuses them. Other recurrent layers stay as they are: those that `fuse_model` does not fuse,
-    cells, and in float32 an LSTM with a projection. A warning names them and the reasons.
+    and cells. A warning names them and the reasons.
 
     A frozen model predicts, in eager mode, in functions and under XLA, and `export` writes a
     SavedModel that loads on any machine: nothing packed is stored. It cannot be trained, and
@@ -77,10 +75,7 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
     chosen = []
     for layer in _fuse.recurrent(parts):
         if isinstance(layer, FusedLayer) and layer.fused:
-            if precision == "float32" and getattr(layer, "projection", None) is not None:
-                left.append(f"{layer.name} ({_PROJECTION})")
-            else:
-                chosen.append(layer)
+            chosen.append(layer)
         elif isinstance(layer, FusedLayer):
             left.append(f"{layer.name} ({layer.why_not_fused})")
         elif isinstance(layer, FusedCell):

@@ -2,8 +2,8 @@
 //
 // A column of weights has a scale, as has a row of the other operand:
 //
-//   s_w[j] = max_k |w[k, j]| / 127        q_w[k, j] = rint(w[k, j] / s_w[j])
-//   s_a[m] = max_k |a[m, k]| / 127        q_a[m, k] = rint(a[m, k] / s_a[m])
+//   m_w[j] = max_k |w[k, j]|    s_w = m_w / 127    q_w = rint(w · (127 / m_w))
+//   m_a[m] = max_k |a[m, k]|    s_a = m_a / 127    q_a = rint(a · (127 / m_a))
 //   a · w ≈ s_a[m] s_w[j] Σ_k q_a[m, k] q_w[k, j]
 //
 // The sums are exact: int32, in which 133,000 terms fit. So they are the same
