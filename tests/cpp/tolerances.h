@@ -107,9 +107,9 @@ inline double CountTolerance(double rate, int64_t count) {
   return 5 * std::sqrt(rate * (1 - rate) * static_cast<double>(count));
 }
 
-// Weights in bfloat16 or int8, and rows in int8, over seven steps of small sums:
-// several roundoffs of int8. A step that is computed from other inputs than its
-// own is off by ten times as much.
+// Weights in bfloat16 or int8, and rows in int8, over seven steps of small
+// sums: several roundoffs of int8. A step that is computed from other inputs
+// than its own is off by ten times as much.
 inline double LowPrecisionTolerance(double want) {
   return 0.04 * std::fmax(std::fabs(want), 1);
 }
