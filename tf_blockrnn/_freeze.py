@@ -51,10 +51,9 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
       The frozen copy, of the type of the model.
 
     Raises:
-      TypeError: model is not a Keras model.
-      ValueError: model is one of tf_keras; it is not built or cannot be copied; precision is none
-        of the three, or not float32 for a layer that computes in another type. Later, in training
-        and for a gradient.
+      TypeError: model is not a Keras model, or one of tf_keras.
+      ValueError: model is not built or cannot be copied; precision is none of the three, or not
+        float32 for a layer that computes in another type. Later, in training and for a gradient.
       RuntimeError: Keras' backend is not TensorFlow.
       tf.errors.InvalidArgumentError: in a later call, the weights of a frozen layer have changed.
 
@@ -93,10 +92,6 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
 
 
 def _check(model: Any, precision: str) -> None:
-    if any(cls.__module__.split(".")[0] == "tf_keras" for cls in type(model).__mro__):
-        raise ValueError(
-            f"freeze: model must be one of Keras 3, got {type(model).__name__} of tf_keras"
-        )
     _fuse.check("freeze", model)
     if not isinstance(precision, str) or precision not in _PRECISIONS:
         names = ", ".join(f'"{name}"' for name in _PRECISIONS)

@@ -162,10 +162,15 @@ SessionStatus CheckCall(const Session& session, const SessionCall& call) {
   return {};
 }
 
-blockrnn_status Call(blockrnn_session* session, const SessionCall& call) {
+blockrnn_status Call(blockrnn_session* session, const SessionCall& call,
+                     bool is_step) {
   return Guarded([&]() -> SessionStatus {
     auto* const own = reinterpret_cast<Session*>(session);
     if (own == nullptr) return InvalidArgument("session must not be NULL");
+    if (is_step && !own->has_step()) {
+      return InvalidArgument(
+          "a layer of two directions has no step: it needs the whole sequence");
+    }
     SessionStatus status = CheckCall(*own, call);
     if (!status.ok() || call.batch == 0) return status;
     return own->Run(call);
@@ -222,20 +227,16 @@ blockrnn_session_weight_bytes(const blockrnn_session* session) {
 BLOCKRNN_EXPORT blockrnn_status blockrnn_session_run(
     blockrnn_session* session, const float* x, int64_t batch, int64_t steps,
     const int64_t* lengths, const float* state, float* new_state, float* y) {
-  return blockrnn::Call(session,
-                        {x, batch, steps, lengths, state, new_state, y, false});
+  return blockrnn::Call(
+      session, {x, batch, steps, lengths, state, new_state, y, false}, false);
 }
 
 BLOCKRNN_EXPORT blockrnn_status blockrnn_session_step(
     blockrnn_session* session, const float* x, int64_t batch,
     const float* state, float* new_state, float* y, int rows_apart) {
-  if (session != nullptr &&
-      !reinterpret_cast<blockrnn::Session*>(session)->has_step()) {
-    return blockrnn::Report(blockrnn::InvalidArgument(
-        "a layer of two directions has no step: it needs the whole sequence"));
-  }
   return blockrnn::Call(
-      session, {x, batch, 1, nullptr, state, new_state, y, rows_apart != 0});
+      session, {x, batch, 1, nullptr, state, new_state, y, rows_apart != 0},
+      true);
 }
 
 BLOCKRNN_EXPORT const char* blockrnn_last_error(void) {

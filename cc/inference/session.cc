@@ -104,6 +104,7 @@ SessionStatus Session::Init(const blockrnn_model& model) {
       layer.directions.push_back(std::move(direction));
     }
     has_step_ &= layer.directions.size() == 1;
+    widest_output_ = std::max(widest_output_, layer.OutputWidth());
     layers_.push_back(std::move(layer));
   }
   return {};
@@ -253,13 +254,9 @@ SessionStatus Session::RunLayers(const SessionCall& call,
     const Layer& layer = layers_[n];
     float* h = call.y;
     if (n + 1 < layers_.size()) {
-      int64_t widest = 0;
-      for (const Layer& each : layers_) {
-        widest = std::max(widest, each.OutputWidth());
-      }
       float*& buffer = between[n % 2];
       if (buffer == nullptr) {
-        buffer = new_array(call.batch * call.steps * widest);
+        buffer = new_array(call.batch * call.steps * widest_output_);
       }
       if (buffer == nullptr) return OutOfMemory();
       h = buffer;

@@ -119,7 +119,8 @@ class Session {
   const int threads_;
   bool has_step_ = true;
   int64_t state_size_ = 0;
-  int64_t widest_state_ = 0;  // of one direction
+  int64_t widest_state_ = 0;   // of one direction
+  int64_t widest_output_ = 0;  // of a layer
   int64_t weight_bytes_ = 0;
   std::vector<Layer> layers_;
 

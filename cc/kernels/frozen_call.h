@@ -71,7 +71,7 @@ class FrozenCall {
         freeze.packed = packed;
         return device.Run(call, freeze);
       };
-      std::shared_ptr<const PackedWeights> packed;
+      std::shared_ptr<const PackedLayer> packed;
       TF_RETURN_IF_ERROR(
           Layer(*call)->Use(attrs_.op, call, attrs_.weights, pack, &packed));
       const FrozenWeights frozen = {attrs_.precision, packed->data()};

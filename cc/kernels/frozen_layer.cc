@@ -40,7 +40,7 @@ void Forget(const std::string& key, const FrozenLayer* layer) {
 
 }  // namespace
 
-PackedWeights::PackedWeights(int64_t bytes)
+PackedLayer::PackedLayer(int64_t bytes)
     : bytes_(bytes),
       data_(tensorflow::cpu_allocator()->AllocateRaw(
           tensorflow::Allocator::kAllocatorAlignment,
@@ -48,7 +48,7 @@ PackedWeights::PackedWeights(int64_t bytes)
   if (data_ != nullptr) packed_bytes += bytes_;
 }
 
-PackedWeights::~PackedWeights() {
+PackedLayer::~PackedLayer() {
   if (data_ == nullptr) return;
   tensorflow::cpu_allocator()->DeallocateRaw(data_);
   packed_bytes -= bytes_;
@@ -95,7 +95,7 @@ void FrozenLayer::Clear() {
 absl::Status FrozenLayer::Use(const std::string& op, OpCall* call,
                               absl::Span<const Weights> weights,
                               const Pack& pack,
-                              std::shared_ptr<const PackedWeights>* packed) {
+                              std::shared_ptr<const PackedLayer>* packed) {
   // Whoever packs uses the threads of the pool and never waits for one that
   // has not started; so others may wait here on theirs.
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -154,7 +154,7 @@ absl::Status FrozenLayer::PackOnce(const std::string& op, const Pack& pack) {
   if (packed_ != nullptr) return absl::OkStatus();
   int64_t bytes = 0;
   TF_RETURN_IF_ERROR(pack(&bytes, nullptr));
-  auto packed = std::make_shared<PackedWeights>(bytes);
+  auto packed = std::make_shared<PackedLayer>(bytes);
   if (packed->data() == nullptr) {
     return absl::ResourceExhaustedError(absl::StrCat(
         op, ": no memory for ", bytes, " bytes of packed weights"));

@@ -20,13 +20,13 @@
 namespace blockrnn {
 
 // Weights in the form that the engine of this process reads.
-class PackedWeights {
+class PackedLayer {
  public:
   // data() is nullptr if there is no memory.
-  explicit PackedWeights(int64_t bytes);
-  ~PackedWeights();
-  PackedWeights(const PackedWeights&) = delete;
-  PackedWeights& operator=(const PackedWeights&) = delete;
+  explicit PackedLayer(int64_t bytes);
+  ~PackedLayer();
+  PackedLayer(const PackedLayer&) = delete;
+  PackedLayer& operator=(const PackedLayer&) = delete;
 
   void* data() const { return data_; }
 
@@ -66,7 +66,7 @@ class FrozenLayer {
   // them are compared.
   absl::Status Use(const std::string& op, OpCall* call,
                    absl::Span<const Weights> weights, const Pack& pack,
-                   std::shared_ptr<const PackedWeights>* packed);
+                   std::shared_ptr<const PackedLayer>* packed);
 
  private:
   // A buffer that has been checked.
@@ -87,8 +87,8 @@ class FrozenLayer {
 
   const std::string frozen_;
   std::mutex mutex_;
-  std::vector<Checked> checked_;                 // under mutex_
-  std::shared_ptr<const PackedWeights> packed_;  // under mutex_
+  std::vector<Checked> checked_;               // under mutex_
+  std::shared_ptr<const PackedLayer> packed_;  // under mutex_
 };
 
 }  // namespace blockrnn

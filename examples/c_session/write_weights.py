@@ -1,7 +1,7 @@
 """python write_weights.py SOURCE WEIGHTS: writes weights for session.c.
 
-SOURCE is a file that `python -m tf_blockrnn convert` reads, such as one of PyTorch, or an .npz file
-of tf_blockrnn. WEIGHTS has numbers of this machine's byte order:
+SOURCE is an .npz file of tf_blockrnn, which `python -m tf_blockrnn convert` makes of files of other
+frameworks. WEIGHTS has numbers of this machine's byte order:
 
     int64    cell (a blockrnn_cell), layers
     float32  cell_clip
@@ -51,11 +51,9 @@ def write(given: weights.RecurrentWeights, file: BinaryIO) -> None:
 
 
 def main() -> None:
-    from tf_blockrnn.weights._files import ReadOptions, read
-
     source, target = sys.argv[1:]
     with Path(target).open("wb") as file:
-        write(read(source, ReadOptions()).weights, file)
+        write(weights.from_npz(source), file)
 
 
 if __name__ == "__main__":

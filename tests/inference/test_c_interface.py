@@ -1,60 +1,27 @@
-"""The C interface of sessions (cc/inference/blockrnn.h) against the ops, called by ctypes."""
+"""The C interface of sessions (cc/inference/blockrnn.h), called by ctypes, against the ops."""
 
 from __future__ import annotations
 
 import ctypes
-import pathlib
 import threading
 
 import numpy as np
 import pytest
 
 import tf_blockrnn
+from tf_blockrnn.inference import _library
 
-_FOLDER = pathlib.Path(tf_blockrnn.__file__).parent
-_ARRAYS = ("w_x", "w_h", "b_x", "b_h", "peepholes", "w_p")
 _LSTM, _GRU_BEFORE, _GRU_AFTER, _TANH, _RELU = range(5)
 _GATES = {_LSTM: 4, _GRU_BEFORE: 3, _GRU_AFTER: 3, _TANH: 1, _RELU: 1}
 _INVALID = 1
 
 
-class _Direction(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_void_p) for name in _ARRAYS]
-
-
-class _Layer(ctypes.Structure):
-    _fields_ = [
-        ("inputs", ctypes.c_int64),
-        ("units", ctypes.c_int64),
-        ("outputs", ctypes.c_int64),
-        ("forward", ctypes.POINTER(_Direction)),
-        ("backward", ctypes.POINTER(_Direction)),
-    ]
-
-
-class _Model(ctypes.Structure):
-    _fields_ = [
-        ("cell", ctypes.c_int),
-        ("num_layers", ctypes.c_int64),
-        ("layers", ctypes.POINTER(_Layer)),
-        ("cell_clip", ctypes.c_float),
-    ]
-
-
 @pytest.fixture(scope="module")
 def library():
     """The library, whose functions know the types of their arguments."""
-    lib = ctypes.CDLL(str(_FOLDER / "libblockrnn_inference.so"))
-    pointer, whole = ctypes.c_void_p, ctypes.c_int64
-    lib.blockrnn_last_error.restype = ctypes.c_char_p
-    lib.blockrnn_session_state_size.restype = whole
-    lib.blockrnn_session_state_size.argtypes = [pointer]
-    lib.blockrnn_session_weight_bytes.restype = whole
-    lib.blockrnn_session_weight_bytes.argtypes = [pointer]
-    lib.blockrnn_session_destroy.argtypes = [pointer]
-    lib.blockrnn_session_destroy.restype = None
-    lib.blockrnn_session_run.argtypes = [pointer, pointer, whole, whole, *[pointer] * 4]
-    lib.blockrnn_session_step.argtypes = [pointer, pointer, whole, *[pointer] * 3, ctypes.c_int]
+    lib = _library.library()
+    lib.blockrnn_session_state_size.restype = ctypes.c_int64
+    lib.blockrnn_session_state_size.argtypes = [ctypes.c_void_p]
     return lib
 
 
@@ -71,13 +38,15 @@ class _Session:
         for directions in layers:
             _, inputs, units = directions[0]["w_x"].shape
             structs = [
-                _Direction(*(_address(arrays.get(name)) for name in _ARRAYS))
+                _library._Direction(*(_address(arrays.get(name)) for name in _library._ARRAYS))
                 for arrays in directions
             ]
             pointers = [ctypes.pointer(struct) for struct in structs]
             outputs = directions[0]["w_h"].shape[1]
-            made.append(_Layer(inputs, units, outputs, pointers[0], (pointers + [None])[1]))
-        model = _Model(cell, len(made), (_Layer * len(made))(*made), cell_clip)
+            made.append(
+                _library._Layer(inputs, units, outputs, pointers[0], (pointers + [None])[1])
+            )
+        model = _library._Model(cell, len(made), (_library._Layer * len(made))(*made), cell_clip)
         self.code = library.blockrnn_session_create(
             ctypes.byref(model), precision, threads, ctypes.byref(self.handle)
         )

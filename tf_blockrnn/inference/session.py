@@ -32,8 +32,7 @@ class Session:
 
     B rows, T steps, I inputs, D directions of the last layer, P outputs of each (H units without a
     projection). A session computes what `tf_blockrnn.lstm`, `gru` and `simple_rnn` do, with the
-    same bits in float32, without TensorFlow and without what its calls cost. Exception: an LSTM
-    with a projection may differ in the last bits in short calls of few rows.
+    same bits in float32, without TensorFlow and without what its calls cost.
 
     Many threads may call one session at the same time. Calls release Python's interpreter lock.
     Inputs are never written to, and arrays that are returned belong to the caller.

@@ -88,8 +88,8 @@ class LstmForwardCell {
         x_(context.executor, context.scratch, context.rows,
            LstmPanels<T, P>::Input(args), packed_.x, context.fuses_input,
            context.panels->frozen(), context.factors.width()),
-        m_rows_(context.scratch, context.MostWorkers(), args.shape.batch,
-                packed_.w_p.depth()),
+        m_rows_(context.scratch, MostStepWorkers(context.executor),
+                args.shape.batch, packed_.w_p.depth()),
         // In one copy, since a unit reads only its own.
         cs_(context.scratch->template Array<C>(args.shape.batch * units_)),
         m_(args.proj > 0

@@ -154,10 +154,7 @@ class InputGemm {
                       : scratch->Array<C>(rows.MaxRowsInBlock() * panels_ *
                                           kStartWidth)),
         x_rows_(scratch, 1, rows.MaxRowsInBlock(), frozen_ ? input_ : 0),
-        state_rows_(
-            scratch,
-            std::min(executor_.num_threads(), StagedSection::kMaxPieces),
-            shape_.batch, depth) {}
+        state_rows_(scratch, MostStepWorkers(executor), shape_.batch, depth) {}
 
   // Prepares a block of steps.
   Status Enter(const StepBlock& block, const T* x) {
@@ -199,12 +196,14 @@ class InputGemm {
     if (fused_ || !MultipliesFrozen() || panels_ == 0) return Status::kOk;
     const int64_t rows = block_.block().rows;
     const GateRows<C> x = {x_};
-    OperandRows<T, P> operand = x_rows_(x, {0, 0}, 0);
-    // A row without values has a scale as well.
-    ParallelForRows(executor_, rows, std::max<int64_t>(input_, 1),
-                    [&](int64_t begin, int64_t end) {
-                      x_rows_(x, {begin, end}, 0);
-                    });
+    const OperandRows<T, P> operand = x_rows_(x, {0, 0}, 0);
+    if constexpr (std::is_same_v<P, Int8Quad>) {
+      // A row without values has a scale as well.
+      ParallelForRows(executor_, rows, std::max<int64_t>(input_, 1),
+                      [&](int64_t begin, int64_t end) {
+                        x_rows_(x, {begin, end}, 0);
+                      });
+    }
     const auto depth = static_cast<double>(input_);
     const auto width = static_cast<double>(kGates * units_);
     const auto num_rows = static_cast<double>(rows);

@@ -24,7 +24,6 @@
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -161,11 +160,6 @@ struct ForwardContext {
   PanelMemory* panels;  // the memory of packed weights
   bool fuses_input;
   Packing packing;
-
-  // That a step may be split over, each with rows of its own to quantise.
-  int64_t MostWorkers() const {
-    return std::min(executor.num_threads(), StagedSection::kMaxPieces);
-  }
 };
 
 template <class Cell>

@@ -147,6 +147,12 @@ class StagedSection final : public SharedWork {
   alignas(64) std::atomic<int64_t> done_{0};
 };
 
+// Workers that may have rows of a step in common, each with a share of the
+// units.
+inline int MostStepWorkers(const Executor& executor) {
+  return std::min(executor.num_threads(), StagedSection::kMaxPieces);
+}
+
 // Rows of a step that are done between two checks for cancellation: all of
 // them, unless they take longer than some 20 ms.
 inline int64_t RowsBetweenChecks(const StepLoop& loop) {
