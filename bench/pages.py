@@ -12,7 +12,16 @@ import pathlib
 from collections.abc import Callable
 from typing import Any
 
-from bench import calls, jit_report, layers_report, limits, memory, report, summary
+from bench import (
+    calls,
+    inference_report,
+    jit_report,
+    layers_report,
+    limits,
+    memory,
+    report,
+    summary,
+)
 from bench.gpu import report as gpu_report
 
 # A section has the name of the result that it is generated from.
@@ -28,11 +37,16 @@ _ALL_ROWS: _Sections = {
     "stacks": report.sequences_markdown,
     "bfloat16": report.bfloat16_markdown,
     "layers": layers_report.markdown,
+    "inference": inference_report.markdown,
     "memory": memory.markdown,
     "gpu": gpu_report.markdown,
 }  # fmt: skip
 PAGES: dict[str, _Sections] = {
-    "README.md": {**summary.SECTIONS, "gpu": gpu_report.summary_markdown},
+    "README.md": {
+        **summary.SECTIONS,
+        "inference": inference_report.summary_markdown,
+        "gpu": gpu_report.summary_markdown,
+    },
     "docs/benchmarks.md": _ALL_ROWS,
     "docs/speed.md": {
         "sequences": limits.markdown,

@@ -11,8 +11,9 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 
+from bench import inference as inference_bench  # noqa: E402
 from bench import layers as layers_bench  # noqa: E402
-from bench import layers_report, provenance, report, timing  # noqa: E402
+from bench import layers_report, provenance, report, shapes, timing  # noqa: E402
 from bench.peers import is_ours  # noqa: E402
 from bench.tables import KINDS, dims  # noqa: E402
 
@@ -32,6 +33,17 @@ _PEER_STYLE = {
     "torch": ("#CC79A7", "D"),
     "onnxruntime": ("#009E73", "P"),
     "onnxruntime_before": ("#66C2A5", "X"),
+}
+
+
+# Label, colour, marker and line of each contender of the plot of latency.
+_LATENCY_STYLE = {
+    "ours_session": ("tf_blockrnn", "#0072B2", "o", "-"),
+    "onnxruntime_call": ("ONNX Runtime", "#009E73", "P", "-"),
+    "torch_call": ("PyTorch", "#CC79A7", "D", "-"),
+    "ours_session_int8": ("tf_blockrnn, int8", "#0072B2", "o", "--"),
+    "onnxruntime_int8": ("ONNX Runtime, int8", "#009E73", "P", "--"),
+    "torch_int8": ("PyTorch, int8", "#CC79A7", "D", "--"),
 }
 
 
@@ -232,4 +244,51 @@ def layers(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
         " (diamonds) at B, T, I, H"
     )
     figure.supxlabel(provenance.machine_line(result), fontsize=7, color=_LINE)
+    return _save(figure, path)
+
+
+def inference(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
+    """The latency of a call of one row against H: a step and a short sequence, LSTM and GRU."""
+    panels: dict[tuple[int, str], list[dict[str, Any]]] = {}
+    for cell, rows in inference_bench.groups(result).items():
+        for row in rows:
+            batch, steps, inputs, units = row["shape"]
+            if batch == 1 and inputs == units and steps in (1, shapes.INFERENCE_STEPS):
+                panels.setdefault((steps, cell), []).append(row)
+    panels = {key: rows for key, rows in sorted(panels.items()) if len(rows) > 1}
+    if not panels:
+        return None
+    steps_of, cells = (sorted({key[i] for key in panels}, key=str) for i in (0, 1))
+    figure, axes = plt.subplots(
+        len(steps_of), len(cells), figsize=(4.0 * len(cells), 3.1 * len(steps_of)), squeeze=False,
+        sharex=True, layout="constrained",
+    )  # fmt: skip
+    seen = {}
+    for (steps, cell), rows in panels.items():
+        axis = axes[steps_of.index(steps)][cells.index(cell)]
+        rows = sorted(rows, key=lambda row: row["shape"][3])
+        for name, (label, colour, marker, line) in _LATENCY_STYLE.items():
+            points = [
+                (row["shape"][3], 1e3 * inference_bench.medians(row)[name])
+                for row in rows
+                if name in inference_bench.medians(row)
+            ]
+            if points:
+                (seen[label],) = axis.plot(
+                    *zip(*points, strict=True), line, color=colour, marker=marker, markersize=4,
+                    linewidth=2.2 if is_ours(name) else 1.2,
+                )  # fmt: skip
+        axis.set_xscale("log", base=2)
+        axis.set_yscale("log")
+        axis.set_xticks([row["shape"][3] for row in rows])
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.grid(alpha=0.3)
+        axis.set_ylabel("µs", fontsize=9)
+        what = "one step" if steps == 1 else f"{steps} steps"
+        axis.set_title(f"{cell.upper()}, {what}", fontsize=10)
+    for axis in axes[-1]:
+        axis.set_xlabel("units H (and inputs)", fontsize=9)
+    figure.suptitle("Time of a call with one row, lower is better", fontsize=11)
+    figure.legend(seen.values(), seen.keys(), loc="outside lower center", ncols=3, fontsize=9)
     return _save(figure, path)

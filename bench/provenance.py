@@ -14,6 +14,7 @@ _LIBRARIES_OF: dict[str, tuple[str, ...]] = {
     "memory": (),
     "layers": ("keras", "torch"),
     "jit": ("keras",),
+    "inference": ("keras", "torch", "onnxruntime"),
 }
 # The change of the GEMM peak within a run that is normal on a machine without other work.
 _PEAK_DRIFT = 0.05

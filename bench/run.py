@@ -1,6 +1,7 @@
 """python -m bench [VERB]
 
-VERB: cells, sequences, stacks, bfloat16, layers, calls, jit, memory, all, show or readme.
+VERB: cells, sequences, stacks, bfloat16, layers, inference, calls, jit, memory, all, show or
+readme.
 
 The default verb is `all`. A complete run takes over an hour on two cores, most of it for the
 sequences and stacks; `--seconds` and `--rounds` trade time for less noise.
@@ -18,6 +19,7 @@ from typing import Any, TextIO
 
 from bench import (
     calls,
+    inference_report,
     jit_report,
     layers_report,
     machine,
@@ -77,6 +79,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="Keras layers against Keras' and PyTorch's: plain, masked, with recurrent dropout",
     )
     layers.add_argument("--variants", nargs="+", choices=tuple(shapes.LAYER_VARIANTS))
+    inference = verbs.add_parser(
+        "inference",
+        parents=[common],
+        help="weights that no longer change: whole Python calls, NumPy in and NumPy out",
+    )
+    inference.add_argument("--only", nargs="+", choices=("lstm", "gru", "sessions", "models"))
+    inference.add_argument("--peers", nargs="+", choices=tuple(PEERS))
+    inference.add_argument("--log", type=pathlib.Path, help="file for what the peers print")
     verbs.add_parser("calls", parents=[common], help="the cost of a call beside its op")
     jit = verbs.add_parser(
         "jit", parents=[common], help="programs that XLA compiled: calls, and a Keras model in fit"
@@ -124,6 +134,8 @@ def _plots(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path | 
         ]
     if result["bench"] == "layers":
         return [plot.layers(result, folder / "layers.png")]
+    if result["bench"] == "inference":
+        return [plot.inference(result, folder / "inference.png")]
     if result["bench"] in ("stacks", "bfloat16"):
         return [plot.sequence_ratios(result, folder / f"{result['bench']}_ratio.png")]
     return []
@@ -135,6 +147,7 @@ _TEXT: dict[str, Callable[[dict[str, Any]], str]] = {
     "stacks": report.sequences_text,
     "bfloat16": report.sequences_text,
     "layers": layers_report.text,
+    "inference": inference_report.text,
     "calls": calls.text,
     "jit": jit_report.text,
     "memory": memory.text,
@@ -265,6 +278,28 @@ def _layers(args: argparse.Namespace) -> None:
     _finish(result, _folder(args, result))
 
 
+def _inference(args: argparse.Namespace) -> None:
+    from bench import inference
+
+    only = set(getattr(args, "only", None) or ())
+    cells = [cell for cell in ("lstm", "gru") if cell in only or not only & {"lstm", "gru"}]
+
+    def cases(part: str, some: Sequence[tuple[int, ...]], **fields: Any) -> list[Any]:
+        if only & {"sessions", "models"} and part not in only:
+            return []
+        if args.shapes or args.quick:
+            some = [shapes.parse(s, 4) for s in args.shapes or ()] or shapes.SEQUENCE_SHAPES_QUICK
+        return [
+            (part, shapes.Case(cell, "serve", *shape, **fields)) for cell in cells for shape in some
+        ]
+
+    some = cases("sessions", shapes.INFERENCE)
+    some += cases("models", shapes.FROZEN_MODELS, as_layer=True)
+    peers, log = _peers(args, some), _log(args)
+    result = inference.run(some, peers, _plan(args), args.threads, log)
+    _finish(result, _folder(args, result))
+
+
 def _calls(args: argparse.Namespace) -> None:
     default = shapes.SEQUENCE_SHAPES_QUICK if args.quick else shapes.CALL_SHAPES
     chosen = [shapes.parse(s, 4) for s in args.shapes] if args.shapes else default
@@ -305,7 +340,8 @@ def _memory(args: argparse.Namespace) -> None:
 def _all(args: argparse.Namespace) -> None:
     if args.shapes:
         raise SystemExit("--shapes belongs to one of the benches")
-    for bench in (_cells, _sequences, _stacks, _bfloat16, _layers, _calls, _jit, _memory):
+    benches = (_cells, _sequences, _stacks, _bfloat16, _layers, _inference, _calls, _jit, _memory)
+    for bench in benches:
         bench(args)
 
 
@@ -324,7 +360,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verbs = {
         "cells": _cells, "sequences": _sequences, "stacks": _stacks, "bfloat16": _bfloat16,
         "layers": _layers, "calls": _calls, "jit": _jit,
-        "memory": _memory, "all": _all,
+        "inference": _inference, "memory": _memory, "all": _all,
         "readme": _readme, "show": _show,
     }  # fmt: skip
     # `timeout` and Ctrl-C end a run the same way: with the results so far.

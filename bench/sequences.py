@@ -23,7 +23,7 @@ from bench.shapes import Case
 
 # The tolerance between peers of one form, relative to the norm: sums over hundreds of steps, and in
 # bfloat16 states and gradients that some libraries round at every step.
-_AGREE = {"float32": 1e-3, "bfloat16": 0.05}
+_AGREE = {"float32": 1e-3, "bfloat16": 0.05, "int8": 0.05}
 _PEAK_SIZES = (1024, 2048)
 _PEAK_CALLS = 5
 _EMPTY_CALLS = 200  # for each row
@@ -76,9 +76,10 @@ def measure_call(pool: Pool, names: Iterable[str]) -> list[float]:
     return []
 
 
-def form(name: str, cell: str) -> str:
-    """The function that a peer computes: there are two GRUs, and one LSTM."""
-    return PEERS[name].gru_form if cell == "gru" else ""
+def form(name: str, cell: str) -> tuple[str, str]:
+    """The function that a peer computes: there are two GRUs, one LSTM, and each precision."""
+    entry = PEERS[name]
+    return (entry.gru_form if cell == "gru" else "", entry.precision)
 
 
 def _distance(a: dict[str, float], b: dict[str, float]) -> float:
@@ -128,7 +129,9 @@ def _prepare(pool: Pool, case: Case, names: Sequence[str], bar: Progress) -> dic
             for name, entry in entries.items()
             if "check" in entry and form(name, case.cell) == which
         }
-        for name, text in disagreement(checks, case.dtype).items():
+        _, precision = which
+        agree = case.dtype if precision == "float32" else precision
+        for name, text in disagreement(checks, agree).items():
             entries[name] = {"error": text}  # the time of another function does not count
     return entries
 

@@ -71,6 +71,27 @@ CALL_SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (32, 50, 128, 128),
 )
 
+# Shapes of inference with weights that no longer change: single steps, short sequences of one row,
+# and all shapes of `sequences`.
+INFERENCE_UNITS: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
+INFERENCE_STEPS = 50
+INFERENCE: tuple[tuple[int, int, int, int], ...] = tuple(
+    dict.fromkeys([
+        *((1, steps, units, units) for steps in (1, INFERENCE_STEPS) for units in INFERENCE_UNITS),
+        *GRID,
+        *HARD,
+        (4, 30, 256, 256),
+        (24, 40, 200, 200),
+    ])
+)  # fmt: skip
+# Of a frozen Keras model and the same one not frozen, where reading the weights dominates.
+FROZEN_MODELS: tuple[tuple[int, int, int, int], ...] = (
+    (1, 1, 512, 512),
+    (1, 50, 512, 512),
+    (1, 1, 1024, 1024),
+    (1, 50, 1024, 1024),
+)
+
 # Shapes of calls with and without XLA: short ones, where the call costs as much as the work, and
 # one with more work.
 JIT_CALL_SHAPES: tuple[tuple[int, int, int, int], ...] = (
@@ -124,7 +145,9 @@ class Case:
     """One thing to measure: a whole sequence of a layer or of a stack of layers."""
 
     cell: str  # "lstm", "gru" or "rnn" (tanh)
-    kind: str  # "infer": forward; "train": forward, and backward to the input and all weights
+    # "infer": forward; "train": forward, and backward to the input and all weights; "serve": a
+    # whole Python call of the forward, NumPy in and NumPy out, with weights that do not change.
+    kind: str
     batch: int
     steps: int
     inputs: int

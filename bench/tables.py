@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-KINDS = {"infer": "inference", "train": "training"}
+KINDS = {"infer": "inference", "train": "training", "serve": "whole calls"}
 
 
 def dims(shape: Sequence[int]) -> str:

@@ -30,6 +30,7 @@ class Entry:
     as_layer: bool = False  # also as a layer of a model, plain and masked
     recurrent_dropout: bool = False  # as a layer
     environment: tuple[tuple[str, str], ...] = ()  # of its process
+    precision: str = "float32"  # of the weights, where the call is of float32
 
     def does(self, case: Case) -> bool:
         """Whether it supports this case."""
@@ -87,6 +88,41 @@ PEERS: dict[str, Entry] = {
     "onnxruntime_before": Entry(
         "onnx_rnn", "before", cells=("gru",), kinds=("infer",), gru_form="before",
         note="GRU with linear_before_reset=0",
+    ),
+    # Whole Python calls with weights that no longer change.
+    "ours_session": Entry("session", "float32", kinds=("serve",), note="inference.Session"),
+    "ours_session_bfloat16": Entry(
+        "session", "bfloat16", kinds=("serve",), precision="bfloat16",
+        note='the same with precision="bfloat16"',
+    ),
+    "ours_session_int8": Entry(
+        "session", "int8", kinds=("serve",), precision="int8",
+        note='the same with precision="int8"',
+    ),
+    "onnxruntime_call": Entry(
+        "onnx_rnn", "after,call", kinds=("serve",), note="InferenceSession.run"
+    ),
+    "onnxruntime_one": Entry(
+        "onnx_rnn", "after,call,one", kinds=("serve",), note="the same on one thread"
+    ),
+    "torch_call": Entry(
+        "torch_rnn", "call", kinds=("serve",), note="torch.nn.LSTM and GRU, of arrays"
+    ),
+    "onnxruntime_int8": Entry(
+        "onnx_rnn", "after,call,int8", cells=("lstm",), kinds=("serve",), precision="int8",
+        note="DynamicQuantizeLSTM, of onnxruntime.quantization",
+    ),
+    "torch_int8": Entry(
+        "torch_rnn", "call,int8", kinds=("serve",), precision="int8",
+        note="torch.ao.quantization.quantize_dynamic",
+    ),
+    "ours_model": Entry(
+        "keras_models", "after,ours", kinds=("serve",), single=False, as_layer=True,
+        note="a Keras model with a layer of tf_blockrnn, compiled by XLA",
+    ),
+    "ours_frozen": Entry(
+        "keras_models", "after,ours,frozen", kinds=("serve",), single=False, as_layer=True,
+        note="the same after tf_blockrnn.freeze",
     ),
 }  # fmt: skip
 

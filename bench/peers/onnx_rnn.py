@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import tempfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +19,11 @@ _OPSET, _IR_VERSION = 14, 8  # old enough for every ONNX Runtime of the last yea
 
 
 class Peer:
-    """`option` "after" is GRU with linear_before_reset=1, "before" with 0."""
+    """`option` "after" is GRU with linear_before_reset=1, "before" with 0.
+
+    Then, or nothing: ",call" for whole calls, NumPy in and NumPy out; ",one" for one thread;
+    ",int8" for weights in int8.
+    """
 
     def __init__(self, option: str, threads: int) -> None:
         try:
@@ -26,8 +32,10 @@ class Peer:
         except ImportError as error:
             raise base.Absent("onnx or onnxruntime is not installed") from error
         self._onnx, self._runtime = onnx, onnxruntime
-        self._linear_before_reset = int(option == "after")
-        self._threads = threads
+        form, *more = option.split(",")
+        self._linear_before_reset = int(form == "after")
+        self._threads = 1 if "one" in more else threads
+        self._calls, self._int8 = "call" in more, "int8" in more
 
     def _model(self, case: Case, arrays: data.Arrays) -> bytes:
         helper, numpy_helper = self._onnx.helper, self._onnx.numpy_helper
@@ -87,13 +95,26 @@ class Peer:
             values[2].append(np.concatenate([bias, np.zeros_like(bias)]))
         return {name: np.stack(value) for name, value in zip(names[:3], values, strict=True)}
 
+    def _quantised(self, model: bytes) -> bytes:
+        """The model with weights in int8 and inputs quantised at each call."""
+        from onnxruntime import quantization
+
+        with tempfile.TemporaryDirectory() as folder:
+            before, after = (pathlib.Path(folder) / f"{name}.onnx" for name in ("before", "after"))
+            before.write_bytes(model)
+            quantization.quantize_dynamic(before, after, weight_type=quantization.QuantType.QInt8)
+            return after.read_bytes()
+
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
+        model = self._model(case, arrays)
+        if self._int8:
+            model = self._quantised(model)
         options = self._runtime.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
-        session = self._runtime.InferenceSession(
-            self._model(case, arrays), options, providers=["CPUExecutionProvider"]
-        )
+        session = self._runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        if self._calls:
+            return self._whole_calls(session, arrays)
         # Bound once, so that no copy of the input or output is measured.
         value = self._runtime.OrtValue
         y = value.ortvalue_from_shape_and_type(self._output(case), np.float32, "cpu")
@@ -113,3 +134,13 @@ class Peer:
             return base.Outcome(y.numpy().swapaxes(1, 2).reshape(arrays.cotangent.shape))
 
         return base.Prepared(infer, outcome)
+
+    @staticmethod
+    def _whole_calls(session: Any, arrays: data.Arrays) -> base.Prepared:
+        def call() -> np.ndarray:
+            return session.run(None, {"X": arrays.x})[0]
+
+        def outcome() -> base.Outcome:
+            return base.Outcome(call().swapaxes(1, 2).reshape(arrays.cotangent.shape))
+
+        return base.Prepared(call, outcome)

@@ -13,7 +13,11 @@ from bench.shapes import GATES, Case
 
 
 class Peer:
-    """Time-major, which is PyTorch's default and needs no transpose."""
+    """Time-major, which is PyTorch's default and needs no transpose.
+
+    `option`: nothing, or "call" for whole calls, NumPy in and NumPy out, then ",int8" for weights
+    in int8, or nothing.
+    """
 
     def __init__(self, option: str, threads: int) -> None:
         try:
@@ -23,6 +27,8 @@ class Peer:
         torch.set_num_threads(threads)
         torch.set_num_interop_threads(1)
         self._torch = torch
+        more = option.split(",")
+        self._calls, self._int8 = "call" in more, "int8" in more
 
     def _layer(self, case: Case, arrays: data.Arrays) -> Any:
         torch = self._torch
@@ -63,6 +69,8 @@ class Peer:
         torch = self._torch
         dtype = getattr(torch, case.dtype)
         layer = self._layer(case, arrays)
+        if self._calls:
+            return self._whole_calls(layer, arrays)
         forward = self._forward(case, layer)
         x = torch.from_numpy(arrays.x).to(dtype)
         if case.kind == "infer":
@@ -88,6 +96,20 @@ class Peer:
             return base.Outcome(h.detach().float().numpy(), grads[0].float().numpy())
 
         return base.Prepared(step, outcome)
+
+    def _whole_calls(self, layer: Any, arrays: data.Arrays) -> base.Prepared:
+        torch = self._torch
+        layer.eval()
+        if self._int8:
+            quantise = torch.ao.quantization.quantize_dynamic
+            # It replaces the layers within a module, so the layer is put into one.
+            layer = quantise(torch.nn.Sequential(layer), {type(layer)}, torch.qint8)[0]
+
+        def call() -> np.ndarray:
+            with torch.inference_mode():
+                return layer(torch.from_numpy(arrays.x))[0].numpy()
+
+        return base.Prepared(call, lambda: base.Outcome(call()))
 
     def gemm(self, size: int) -> Callable[[], object]:
         torch = self._torch
