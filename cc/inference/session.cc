@@ -1,8 +1,11 @@
 #include "cc/inference/session.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <new>
+#include <thread>
 #include <utility>
 
 #include "cc/core/frozen_weights.h"
@@ -11,6 +14,24 @@
 
 namespace blockrnn {
 namespace {
+
+// A thread of Eigen's pool spins about this long before it sleeps.
+constexpr int64_t kAwakeNanoseconds = 50'000;
+// Calls that follow one another so closely before the threads are counted on:
+// the first of them to use one has to wake it.
+constexpr int kCloseCalls = 8;
+// Multiply-adds of a direction that are worth another thread.
+constexpr double kMacsPerDirection = 0.4e6;
+// Both directions run at the same time with more rows than this, or where the
+// last-level cache has room for the recurrent weights of both.
+constexpr int64_t kRowsForConcurrentDirections = 16;
+constexpr double kConcurrentWeightBytes = 16 << 20;
+
+int64_t Now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 bool IsGru(blockrnn_cell cell) {
   return cell == BLOCKRNN_GRU_RESET_BEFORE || cell == BLOCKRNN_GRU_RESET_AFTER;
@@ -225,18 +246,40 @@ void Session::GiveBack(std::unique_ptr<Workspace> workspace) {
 SessionStatus Session::Run(const SessionCall& call) {
   const FlushDenormals flush;
   std::unique_ptr<Workspace> workspace = TakeWorkspace();
+  workspace->workers_awake = WorkersAwake();
   SessionStatus status = RunLayers(call, workspace.get());
   GiveBack(std::move(workspace));
+  if (threads_ > 1) last_call_.store(Now(), std::memory_order_relaxed);
   return status;
+}
+
+// Of calls from several threads it may count some that are not there, which
+// costs a little time.
+bool Session::WorkersAwake() {
+  if (threads_ == 1) return false;
+  if (Now() - last_call_.load(std::memory_order_relaxed) > kAwakeNanoseconds) {
+    close_calls_.store(0, std::memory_order_relaxed);
+    return false;
+  }
+  const int calls = close_calls_.load(std::memory_order_relaxed);
+  if (calls < kCloseCalls) {
+    close_calls_.store(calls + 1, std::memory_order_relaxed);
+  }
+  return calls >= kCloseCalls;
+}
+
+cpu::HostInterface Session::Host(Workspace* workspace, int num_threads) const {
+  cpu::HostInterface host;
+  host.context = workspace;
+  host.num_threads = num_threads;
+  host.schedule = &Schedule;
+  host.allocate = &Allocate;
+  host.workers_awake = workspace->workers_awake;
+  return host;
 }
 
 SessionStatus Session::RunLayers(const SessionCall& call,
                                  Workspace* workspace) {
-  cpu::HostInterface host;
-  host.context = workspace;
-  host.num_threads = threads_;
-  host.schedule = &Schedule;
-  host.allocate = &Allocate;
   const auto new_array = [workspace](int64_t count) {
     return static_cast<float*>(workspace->arena.Allocate(
         static_cast<std::size_t>(count) * sizeof(float)));
@@ -261,14 +304,73 @@ SessionStatus Session::RunLayers(const SessionCall& call,
       if (buffer == nullptr) return OutOfMemory();
       h = buffer;
     }
-    for (size_t d = 0; d < layer.directions.size(); ++d) {
-      const cpu::Status status =
-          RunDirection(call, layer, static_cast<int>(d), x, h, zeros, host);
-      if (status != cpu::Status::kOk) return OutOfMemory();
+    if (RunDirections(call, layer, x, h, zeros, workspace) !=
+        cpu::Status::kOk) {
+      return OutOfMemory();
     }
     x = h;
   }
   return {};
+}
+
+// What the calling thread and one of the pool share: who comes first runs the
+// backward direction.
+struct Session::OtherDirection {
+  std::unique_ptr<Workspace> workspace;
+  std::atomic<bool> taken{false};
+  std::atomic<bool> done{false};
+  cpu::Status status = cpu::Status::kOk;
+};
+
+bool Session::RunsConcurrently(const SessionCall& call,
+                               const Layer& layer) const {
+  if (layer.directions.size() != 2 || threads_ == 1) return false;
+  const double gates = static_cast<double>(NumGates(cell_)) * layer.units;
+  const double rows = static_cast<double>(call.batch) * call.steps;
+  if (rows * gates * (layer.inputs + layer.outputs) < kMacsPerDirection) {
+    return false;
+  }
+  return call.batch > kRowsForConcurrentDirections ||
+         2 * gates * layer.outputs * sizeof(float) <= kConcurrentWeightBytes;
+}
+
+cpu::Status Session::RunDirections(const SessionCall& call, const Layer& layer,
+                                   const float* x, float* h, const float* zeros,
+                                   Workspace* workspace) {
+  const auto run = [&](int direction, Workspace* own, int num_threads) {
+    return RunDirection(call, layer, direction, x, h, zeros,
+                        Host(own, num_threads));
+  };
+  const auto directions = static_cast<int>(layer.directions.size());
+  if (!RunsConcurrently(call, layer)) {
+    cpu::Status status = cpu::Status::kOk;
+    for (int d = 0; d < directions && status == cpu::Status::kOk; ++d) {
+      status = run(d, workspace, threads_);
+    }
+    return status;
+  }
+  const auto other = std::make_shared<OtherDirection>();
+  other->workspace = TakeWorkspace();
+  other->workspace->workers_awake = workspace->workers_awake;
+  // `run` is of this call, which waits for it once it is taken.
+  pool_->Schedule([this, other, &run] {
+    if (other->taken.exchange(true, std::memory_order_acq_rel)) return;
+    const FlushDenormals flush;
+    other->status = run(1, other->workspace.get(), threads_ / 2);
+    other->done.store(true, std::memory_order_release);
+  });
+  const cpu::Status first = run(0, workspace, (threads_ + 1) / 2);
+  cpu::Status second = cpu::Status::kOk;
+  if (!other->taken.exchange(true, std::memory_order_acq_rel)) {
+    second = run(1, workspace, threads_);
+  } else {
+    while (!other->done.load(std::memory_order_acquire)) {
+      std::this_thread::yield();
+    }
+    second = other->status;
+  }
+  GiveBack(std::move(other->workspace));
+  return first == cpu::Status::kOk ? second : first;
 }
 
 cpu::Status Session::RunDirection(const SessionCall& call, const Layer& layer,

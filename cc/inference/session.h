@@ -4,6 +4,7 @@
 #ifndef BLOCKRNN_INFERENCE_SESSION_H_
 #define BLOCKRNN_INFERENCE_SESSION_H_
 
+#include <atomic>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -93,6 +94,7 @@ class Session {
   struct Workspace {
     Session* session = nullptr;
     Arena arena;
+    bool workers_awake = false;
   };
 
   static void Schedule(void* context, void (*run)(void* arg), void* arg);
@@ -106,7 +108,18 @@ class Session {
   std::unique_ptr<Workspace> TakeWorkspace();
   void GiveBack(std::unique_ptr<Workspace> workspace);
 
+  struct OtherDirection;
+
+  // Whether the pool's threads still spin, since calls follow closely on one
+  // another; to be called once when a call begins.
+  bool WorkersAwake();
+
+  cpu::HostInterface Host(Workspace* workspace, int num_threads) const;
+  bool RunsConcurrently(const SessionCall& call, const Layer& layer) const;
   SessionStatus RunLayers(const SessionCall& call, Workspace* workspace);
+  cpu::Status RunDirections(const SessionCall& call, const Layer& layer,
+                            const float* x, float* h, const float* zeros,
+                            Workspace* workspace);
   cpu::Status RunDirection(const SessionCall& call, const Layer& layer,
                            int index, const float* x, float* h,
                            const float* zeros,
@@ -124,6 +137,8 @@ class Session {
   int64_t weight_bytes_ = 0;
   std::vector<Layer> layers_;
 
+  std::atomic<int64_t> last_call_{0};  // its end, nanoseconds of a clock
+  std::atomic<int> close_calls_{0};    // each soon after the one before it
   std::mutex mutex_;
   std::vector<std::unique_ptr<Workspace>> workspaces_;  // under mutex_
   // Last, so that its threads end first.

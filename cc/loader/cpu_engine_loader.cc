@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@ constexpr char kIsaVariable[] = "TF_BLOCKRNN_CPU_ISA";
 struct Isa {
   const char* name;
   bool supported;
+  bool preferred = true;  // over those before it, where it is supported
 };
 
 // From the baseline to the best.
@@ -39,8 +41,11 @@ std::vector<Isa> AllIsas() {
   isas.push_back({"x86-64-v4", v4});
   const bool vnni = v4 && __builtin_cpu_supports("avx512vnni");
   isas.push_back({"x86-64-v4-vnni", vnni});
-  isas.push_back(
-      {"x86-64-v4-bf16", vnni && __builtin_cpu_supports("avx512bf16")});
+  // Intel's processors multiply bfloat16 at half the speed of float32, so that
+  // bfloat16 is faster when it is widened (docs/adr/0002).
+  isas.push_back({"x86-64-v4-bf16",
+                  vnni && __builtin_cpu_supports("avx512bf16"),
+                  !__builtin_cpu_is("intel")});
 #endif
   return isas;
 }
@@ -68,10 +73,17 @@ bool Built(const Isa& isa) {
   return access(LibraryPath(isa.name).c_str(), R_OK) == 0;
 }
 
-std::string Usable(const std::vector<Isa>& isas) {
+std::vector<Isa> Usable(std::vector<Isa> isas) {
+  isas.erase(std::remove_if(
+                 isas.begin(), isas.end(),
+                 [](const Isa& isa) { return !isa.supported || !Built(isa); }),
+             isas.end());
+  return isas;
+}
+
+std::string Names(const std::vector<Isa>& isas) {
   std::string names;
   for (const Isa& isa : isas) {
-    if (!isa.supported || !Built(isa)) continue;
     if (!names.empty()) names += ",";
     names += isa.name;
   }
@@ -81,19 +93,22 @@ std::string Usable(const std::vector<Isa>& isas) {
 // Sets `isa`; returns what is wrong, or "".
 std::string ChooseIsa(std::string* isa_name) {
   const std::vector<Isa> isas = AllIsas();
-  const std::string usable = Usable(isas);
+  const std::vector<Isa> usable = Usable(isas);
   const char* forced = std::getenv(kIsaVariable);
   if (forced == nullptr || *forced == '\0') {
     if (usable.empty()) {
       return "tf_blockrnn: no CPU engine that this processor runs lies in " +
              OwnFolder() + "; build the project again";
     }
-    *isa_name = usable.substr(usable.rfind(',') + 1);  // npos + 1 is 0
+    const auto best =
+        std::find_if(usable.rbegin(), usable.rend(),
+                     [](const Isa& isa) { return isa.preferred; });
+    *isa_name = best == usable.rend() ? usable.back().name : best->name;
     return "";
   }
   const std::string refused =
       std::string("tf_blockrnn: ") + kIsaVariable + " is \"" + forced + "\", ";
-  const std::string instead = "; usable here: " + usable;
+  const std::string instead = "; usable here: " + Names(usable);
   for (const Isa& isa : isas) {
     if (isa.name != std::string(forced)) continue;
     if (!isa.supported) {
@@ -152,7 +167,7 @@ BLOCKRNN_EXPORT const char* blockrnn_cpu_isa() {
 
 BLOCKRNN_EXPORT const char* blockrnn_cpu_isas() {
   static const auto* const names =
-      new std::string(blockrnn::Usable(blockrnn::AllIsas()));
+      new std::string(blockrnn::Names(blockrnn::Usable(blockrnn::AllIsas())));
   return names->c_str();
 }
 

@@ -278,15 +278,17 @@ TEST(StepLoop, NotCancelledAfterTheEnd) {
 // Waking a worker takes longer than a step of some units, but not longer than
 // many steps or a step of many units.
 TEST(StepLoop, AFewStepsOfOneRowWakeNoWorker) {
-  const auto split = [](int64_t steps, double macs) {
+  const auto split = [](int64_t steps, double macs, bool awake = false) {
     StepLoop loop = Loop(steps, 1, 1, 8);
     loop.macs = macs;
-    return cpu::ChooseSplit(loop, 2);
+    return cpu::ChooseSplit(loop, 2, awake);
   };
   EXPECT_EQ(split(1, 4 * 128 * 128), StepSplit::kNone);
   EXPECT_EQ(split(100, 4 * 128 * 128), StepSplit::kUnits);
   EXPECT_EQ(split(1, 4 * 256 * 256), StepSplit::kNone);
   EXPECT_EQ(split(1, 4 * 512 * 512), StepSplit::kUnits);
+  EXPECT_EQ(split(1, 4 * 128 * 128, true), StepSplit::kNone);
+  EXPECT_EQ(split(1, 4 * 256 * 256, true), StepSplit::kUnits);
 }
 
 // The shapes with which sequences are tested on many threads cover each split,
@@ -312,7 +314,7 @@ TEST(StepLoop, SharedSequencesTakeEverySplit) {
         cpu::Scratch scratch(executor);
         const cpu::SequenceRows rows(shape, nullptr, &scratch);
         taken |= (rows.BlockFrom(0).steps < dims.steps) == many_blocks &&
-                 cpu::ChooseSplit(loop, 2) == split;
+                 cpu::ChooseSplit(loop, 2, false) == split;
       }
       EXPECT_TRUE(taken) << "split " + std::to_string(static_cast<int>(split)) +
                                 " is not taken by any shape";

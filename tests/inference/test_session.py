@@ -71,6 +71,41 @@ def test_bits_of_the_ops(name, threads):
         _assert_same(session.run(x, lengths, state), by_ops(weights, x, lengths, state))
 
 
+@pytest.mark.parametrize("threads", [2, 3, 4])
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh"])
+def test_directions_at_the_same_time_have_the_bits_of_the_ops(cell, threads):
+    weights = random_weights(Stack(cell, layers=2, directions=2, inputs=9, units=64, dtype=F32))
+    session = Session(weights, threads=threads)
+    for batch, steps in ((1, 60), (3, 40), (20, 7)):
+        x = _x(batch, steps, 9)
+        lengths = np.random.default_rng(batch).integers(0, steps + 1, batch)
+        state = _state(session, batch)
+        want = by_ops(weights, x, lengths, state)
+        calls = [threading.Thread(target=session.run, args=(x,)) for _ in range(2)]
+        for call in calls:
+            call.start()
+        for _ in range(5):
+            _assert_same(session.run(x, lengths, state), want)
+        for call in calls:
+            call.join()
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_steps_that_follow_closely_have_the_bits_of_one_thread(cell):
+    """From the ninth on the session takes its threads for awake, and splits smaller steps."""
+    weights = random_weights(Stack(cell, inputs=200, units=256, dtype=F32))
+    alone, shared = Session(weights), Session(weights, threads=2)
+    frames = [_x(1, 200, seed=n) for n in range(40)]
+    results = []
+    for session in (alone, shared):
+        state, some = None, []
+        for frame in frames:
+            y, state = session.step(frame, state)
+            some.append(y)
+        results.append((np.stack(some), state))
+    _assert_same(*results)
+
+
 @pytest.mark.parametrize("name", ONE_DIRECTION)
 def test_step_has_the_bits_of_a_call_of_one_step(name):
     weights = random_weights(STACKS[name])

@@ -42,6 +42,9 @@ struct HostInterface {
   void* (*allocate)(void* context, std::size_t bytes) = nullptr;
   // Whether to give up early; may be nullptr.
   bool (*cancelled)(void* context) = nullptr;
+  // Whether the threads behind `schedule` are spinning, so that one begins
+  // within a microsecond or so; one that sleeps takes tens of them.
+  bool workers_awake = false;
 };
 
 // One function of an engine.
@@ -66,7 +69,7 @@ template <class T>
 using EngineFunctions = FunctionTable<T, EngineArgs>;
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 7;
+inline constexpr int kEngineVersion = 8;
 
 struct Engine {
   int version;

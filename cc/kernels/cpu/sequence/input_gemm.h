@@ -48,11 +48,16 @@ bool FusesInput(const StepLoop& loop, const SequenceRows& sequence,
   const int64_t rows = mean_rows / workers;
   if (!MayFuseInput(sequence.steps(), rows)) return false;
   const int concurrent = executor.concurrent_sequences();
+  const double weights = loop.macs / loop.rows + loop.input_weights;
+  const int sharing = split == StepSplit::kUnits ? executor.num_threads() : 1;
+  if (weights * kPackedBytes<P> / sharing > MachineTuning().near_cache &&
+      sequence.shape().input > Tuning::kInputPerRowToHoist * rows) {
+    return false;
+  }
   if (rows >= (concurrent == 1 ? Tuning::kRowsThatHideMemory
                                : Tuning::kRowsThatHideMemoryConcurrent)) {
     return true;
   }
-  const double weights = loop.macs / loop.rows + loop.input_weights;
   return weights * kPackedBytes<P> * concurrent <=
          std::min(Tuning::kBytesHiddenPerRow * rows,
                   MachineTuning().FusedWeightBytes());

@@ -228,7 +228,8 @@ class SequenceBackward {
     loop.panels = w_h_t_.panels();
     loop.macs = static_cast<double>(shape_.batch) *
                 static_cast<double>(width_) * of_cell_.columns;
-    const StepSplit split = ChooseSplit(loop, executor_.num_threads());
+    const StepSplit split =
+        ChooseSplit(loop, executor_.num_threads(), executor_.workers_awake());
     loop.steps = block.steps;
     return RunSteps(
         executor_, loop, split,

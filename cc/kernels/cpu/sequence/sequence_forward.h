@@ -177,7 +177,8 @@ class SequenceForward {
         rows_(args.shape, args.mask, &scratch_, forward_shape_.width),
         factors_(rows_, args.recurrent_dropout, forward_shape_.width),
         loop_(Loop()),
-        split_(ChooseSplit(loop_, executor.num_threads())),
+        split_(ChooseSplit(loop_, executor.num_threads(),
+                           executor.workers_awake())),
         h_(rows_, factors_, Cell::kInPlace, args.h, &scratch_),
         panels_(args.frozen == nullptr
                     ? PanelMemory(executor, &scratch_)

@@ -41,13 +41,16 @@ struct StepLoop {
 enum class StepSplit { kNone, kRows, kUnits };
 
 // Measured; see docs/adr/0009-threads.md.
-inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads) {
+inline StepSplit ChooseSplit(const StepLoop& loop, int num_threads,
+                             bool workers_awake) {
   const double macs = loop.macs * static_cast<double>(loop.steps);
   // Each weight is read from a far cache once.
   const double reads =
       loop.macs / static_cast<double>(std::max<int64_t>(1, loop.rows));
+  const double macs_per_worker = workers_awake ? Tuning::kMacsPerAwakeLoopWorker
+                                               : Tuning::kMacsPerLoopWorker;
   if (num_threads <= 1 ||
-      macs + Tuning::kMacsPerFirstRead * reads <= Tuning::kMacsPerLoopWorker) {
+      macs + Tuning::kMacsPerFirstRead * reads <= macs_per_worker) {
     return StepSplit::kNone;
   }
   if (loop.rows >= Tuning::kRowsPerWorker * num_threads) {

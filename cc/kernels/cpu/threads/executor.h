@@ -43,6 +43,7 @@ class Executor {
   // Threads worth using, the calling one included.
   int num_threads() const { return num_threads_; }
   int concurrent_sequences() const { return concurrent_sequences_; }
+  bool workers_awake() const { return host_.workers_awake; }
   bool HasWorkers() const { return workers_ != nullptr && num_threads_ > 1; }
 
   // Runs `work` on up to that many workers beside the calling thread, which
