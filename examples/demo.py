@@ -3,7 +3,8 @@
 The text is CPython's own documentation (`pydoc_data.topics`). Each kind of model is trained with
 our ops, step by step in a cell or with one call per sequence. For the first steps the same model
 on Keras' own cell or layer is trained alternately with it, which measures both speeds and shows
-that both compute the same losses.
+that both compute the same losses. At the end the trained layers run in inference sessions, without
+TensorFlow, with their weights in float32, bfloat16 and int8.
 
 To add a kind of model, add an entry to `KINDS`.
 """
@@ -20,7 +21,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tf_blockrnn import layers
+from tf_blockrnn import inference, layers
 from tf_blockrnn._cli.progress import Progress
 
 BATCH = 32
@@ -32,6 +33,7 @@ HELD_OUT = 0.1  # share of the text
 EVALUATIONS = 10  # per training
 SPEED_ROUNDS = 8
 STEPS_PER_ROUND = 5
+PRECISIONS = ("float32", "bfloat16", "int8")
 NO_PLOT = "none"
 
 
@@ -89,6 +91,7 @@ class Outcome:
     difference: float = 0.0  # largest, between the losses of our model and Keras' over the rounds
     train: list[tuple[int, float]] = field(default_factory=list)
     held_out: list[tuple[int, float]] = field(default_factory=list)
+    in_sessions: dict[str, float] = field(default_factory=dict)  # held out, by precision
     sample: str = ""
 
     @property
@@ -173,6 +176,21 @@ class CharacterModel:
         for window in windows(ids):
             value, states = self.loss(window, states)
             bits.append(float(value))
+        return float(np.mean(bits))
+
+    def bits_in_session(self, ids: np.ndarray, precision: str) -> float:
+        """As bits_per_character, in NumPy and with an inference session of the recurrent layer."""
+        session = inference.Session(self.recurrent, precision)
+        (table,) = self.embedding.get_weights()
+        kernel, bias = self.dense.get_weights()
+        state, bits = None, []
+        for window in windows(ids):
+            hidden, state = session.run(table[window[:, :-1]], state=state)
+            logits = hidden @ kernel + bias
+            logits -= logits.max(axis=-1, keepdims=True)
+            of_next = np.take_along_axis(logits, window[:, 1:, None], axis=-1)[..., 0]
+            nats = np.log(np.exp(logits).sum(axis=-1)) - of_next
+            bits.append(nats.mean() / np.log(2.0))
         return float(np.mean(bits))
 
     def generate(self, prompt: Sequence[int], length: int, temperature: float, seed: int):
@@ -290,7 +308,9 @@ def run_kind(kind: Kind, text: Text, units: int, steps: int, deadline: float, se
     trainer = Trainer(ours, text.train)
     share = 0.2 * (deadline - time.monotonic())
     compare_speeds(trainer, Trainer(peer, text.train), share, outcome)
-    train(trainer, text, steps, deadline - 2.0, outcome)  # the sample takes about a second
+    train(trainer, text, steps, deadline - 3.0, outcome)  # what follows takes about two seconds
+    for precision in PRECISIONS:
+        outcome.in_sessions[precision] = ours.bits_in_session(text.held_out, precision)
     outcome.sample = text.decode(list(ours.generate(text.held_out[:200], 320, 0.6, seed)))
     return outcome
 
@@ -345,6 +365,14 @@ def report(outcomes: Sequence[Outcome], goal: float) -> bool:
     if missed:
         print(f"\nNot below the goal of {goal} bits per character: {', '.join(missed)}.")
     return not missed
+
+
+def report_precisions(outcomes: Sequence[Outcome]) -> None:
+    """Prints what inference sessions of the trained layers reach, by their precision."""
+    print("\nBits per character held out, in inference sessions:\n")
+    print("precision" + "".join(f"   {o.name:>9}" for o in outcomes))
+    for precision in PRECISIONS:
+        print(f"{precision:9}" + "".join(f"   {o.in_sessions[precision]:9.4f}" for o in outcomes))
 
 
 def _at_least(lowest: int) -> Callable[[str], int]:
@@ -421,6 +449,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             run_kind(kind, text, arguments.units, arguments.steps, deadline, arguments.seed)
         )
     reached = report(outcomes, arguments.goal)
+    report_precisions(outcomes)
     if arguments.out != NO_PLOT:
         plot(outcomes, arguments.out)
         print(f"\nPlot: {os.path.abspath(arguments.out)}")

@@ -11,7 +11,8 @@ imported, so its dependencies are not required. --data selects another folder wi
 JapaneseVowels_TRAIN.ts and JapaneseVowels_TEST.ts.
 
 tf.data provides batches of ragged series; each batch is padded to its longest series, with a mask.
-Both directions of a GRU with dropout and recurrent dropout run on the fused ops.
+Both directions of a GRU with dropout and recurrent dropout run on the fused ops. At the end the
+model is frozen for inference, with its recurrent weights in float32, bfloat16 and int8.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import tf_blockrnn
 
 CHANNELS, SPEAKERS = 12, 9
 UNITS, BATCH = 64, 16
+PRECISIONS = ("float32", "bfloat16", "int8")
 
 
 def data_folder() -> pathlib.Path:
@@ -123,6 +125,11 @@ def train(folder: pathlib.Path, epochs: int, seed: int) -> float:
         )
     _, accuracy = model.evaluate(batches(test_series, test_speakers), verbose=0)
     print(f"Test accuracy: {accuracy:.1%}")
+    print("\nprecision   test accuracy, frozen")
+    for precision in PRECISIONS:
+        frozen = tf_blockrnn.freeze(model, precision)
+        _, frozen_accuracy = frozen.evaluate(batches(test_series, test_speakers), verbose=0)
+        print(f"{precision:9}   {frozen_accuracy:20.2%}")
     return accuracy
 
 

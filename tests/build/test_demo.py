@@ -58,6 +58,20 @@ def test_it_learns_more_than_frequencies(demo, short_run, bits_of_frequencies):
         assert f"{name} writes:" in done.stdout
 
 
+def test_sessions_of_low_precision_lose_little(demo, short_run):
+    done, _ = short_run
+    table = done.stdout.partition("in inference sessions:\n\n")[2]
+    header, *rows = table.splitlines()[: 1 + len(demo.PRECISIONS)]
+    assert re.split("  +", header) == ["precision", *(kind.name for kind in demo.KINDS)]
+    bits = {row.split()[0]: np.array(row.split()[1:], float) for row in rows}
+    assert tuple(bits) == demo.PRECISIONS
+    models = re.findall(r"^(?:GRU|LSTM)(?: cell)? +(\d\.\d{3}) ", done.stdout, re.MULTILINE)
+    # The sessions compute what the models do; both numbers are rounded when they are printed.
+    np.testing.assert_allclose(bits["float32"], np.array(models, float), rtol=0, atol=0.6e-3)
+    for precision in ("bfloat16", "int8"):
+        assert (bits[precision] - bits["float32"]).max() <= tolerances.LOST_BITS, precision
+
+
 def test_it_draws_the_plot(short_run):
     done, plot = short_run
     assert str(plot) in done.stdout

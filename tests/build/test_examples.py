@@ -16,7 +16,7 @@ def run(name: str, *arguments: str) -> str:
 
 def numbers(pattern: str, shown: str, count: int) -> list[float]:
     """All numbers that a pattern's group matches; there must be so many."""
-    found = [float(number) for number in re.findall(pattern, shown)]
+    found = [float(number) for number in re.findall(pattern, shown, re.MULTILINE)]
     assert len(found) == count, shown
     return found
 
@@ -42,6 +42,10 @@ def test_vowels():
     assert "On the fused ops: True" in shown
     (accuracy,) = numbers(r"Test accuracy: ([\d.]+)%", shown, 1)
     assert accuracy / 100 > tolerances.VOWELS_ACCURACY
+    # The frozen models: float32 computes the same, and fewer bits cost little.
+    full, *low = numbers(r"^(?:float32|bfloat16|int8) +([\d.]+)%$", shown, 3)
+    assert abs(full - accuracy) < 0.06
+    assert (full - min(low)) / 100 <= tolerances.LOST_ACCURACY
 
 
 def test_streaming():
