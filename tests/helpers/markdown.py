@@ -7,6 +7,7 @@ import contextlib
 import io
 import linecache
 import re
+from typing import Any
 
 
 def python_blocks(page: str) -> list[str]:
@@ -28,9 +29,18 @@ def promised(code: str) -> list[str]:
 
 def run_block(code: str, name: str) -> list[str]:
     """Runs an example as a program of its own and gives the lines that it prints."""
-    printed = io.StringIO()
+    return _run(code, name)[0]
+
+
+def run_for_names(code: str, name: str) -> dict[str, Any]:
+    """Runs an example as a program of its own and gives what its names are in the end."""
+    return _run(code, name)[1]
+
+
+def _run(code: str, name: str) -> tuple[list[str], dict[str, Any]]:
+    printed, names = io.StringIO(), {"__name__": name}
     # A tf.function reads its source back through this cache.
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     with contextlib.redirect_stdout(printed):
-        exec(compile(code, name, "exec"), {"__name__": name})
-    return printed.getvalue().splitlines()
+        exec(compile(code, name, "exec"), names)
+    return printed.getvalue().splitlines(), names

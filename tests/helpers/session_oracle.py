@@ -1,4 +1,7 @@
-"""What a session must compute: the ops, layer after layer, with the same weights."""
+"""What a session must compute: the ops, layer after layer, with the same weights.
+
+And with which weights and states sessions are tested.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,31 @@ from typing import Any
 import numpy as np
 
 import tf_blockrnn
+from helpers.weight_stacks import Stack
+
+F32 = "float32"
+STACKS = {
+    "lstm": Stack("lstm", inputs=9, units=33, dtype=F32),
+    "gru_after": Stack("gru", inputs=9, units=33, dtype=F32),
+    "gru_before": Stack("gru", inputs=9, units=33, reset_after=False, dtype=F32),
+    "tanh": Stack("rnn_tanh", inputs=9, units=33, dtype=F32),
+    "relu": Stack("rnn_relu", inputs=9, units=33, dtype=F32),
+    "peepholes": Stack("lstm", inputs=5, units=17, peepholes=True, cell_clip=0.3, dtype=F32),
+    "no_bias": Stack("gru", inputs=5, units=16, biases=(), dtype=F32),
+    "one_bias": Stack("lstm", inputs=5, units=16, biases=("b_h",), dtype=F32),
+    "layers": Stack("lstm", layers=3, inputs=5, units=20, dtype=F32),
+    "gru_layers": Stack("gru", layers=2, inputs=5, units=20, reset_after=False, dtype=F32),
+    "both": Stack("lstm", directions=2, inputs=5, units=12, dtype=F32),
+    "gru_both": Stack("gru", directions=2, inputs=5, units=12, dtype=F32),
+    "both_layers": Stack("lstm", layers=2, directions=2, inputs=5, units=12, dtype=F32),
+    "proj": Stack("lstm", inputs=5, units=18, proj=7, dtype=F32),
+    "proj_both": Stack("lstm", layers=2, directions=2, inputs=5, units=18, proj=7, dtype=F32),
+    "proj_layers": Stack(
+        "lstm", layers=2, inputs=5, units=18, proj=7, peepholes=True, cell_clip=0.5, dtype=F32
+    ),
+    "relu_both_layers": Stack("rnn_relu", layers=2, directions=2, inputs=4, units=6, dtype=F32),
+}
+ONE_DIRECTION = [name for name, stack in STACKS.items() if stack.directions == 1]
 
 
 def columns(array: np.ndarray) -> np.ndarray:
@@ -69,3 +97,12 @@ def types(state) -> Any:
     if isinstance(state, (tuple, list)):
         return type(state), [types(item) for item in state]
     return np.ndarray
+
+
+def random_state(session, batch: int, seed: int = 2):
+    """A state of random numbers, within what a cell state may be."""
+    rng = np.random.default_rng(seed)
+    state = session.zero_state(batch)
+    for leaf in leaves(state):
+        leaf[...] = rng.uniform(-0.3, 0.3, leaf.shape)
+    return state

@@ -193,3 +193,8 @@ VOWELS_ACCURACY = 0.95
 # accuracy in examples/vowels.py, and so many bits per character in examples/demo.py.
 LOST_ACCURACY = 0.005
 LOST_BITS = 0.01
+
+# How far the outputs in a low precision are from those of float32, for weights of a usual size:
+# absolute, or relative to the largest output where that is above 1. An operand of int8 is rounded
+# by up to 1 / 254 of the largest of its row, and some twenty steps follow one another.
+LOW_PRECISION_OUTPUTS = {"bfloat16": 5e-3, "int8": 2e-2}

@@ -1,12 +1,14 @@
 """Descriptions of weights for tests, and what they compute, in NumPy float64.
 
 Written from the equations at the top of tf_blockrnn/weights/layer.py and not from any converter:
-what a converter gives must make its framework compute what `run` does.
+what a converter gives must make its framework compute what `run` does. `step` is one step of a
+layer direction with any GEMM.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +18,7 @@ from helpers import tolerances
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 CELLS = tuple(GATES)
 STEPS, BATCH = 4, 3
+Gemm = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,27 +98,27 @@ def _sigma(x: np.ndarray) -> np.ndarray:
     return 1.0 / (1.0 + np.exp(-x))
 
 
-def _lstm(one, clip: float, of_x: np.ndarray, of_h: np.ndarray, h, c):
-    del h
+def _lstm(one, clip: float, of_x: np.ndarray, of_h: np.ndarray, c, gemm: Gemm):
     pre_i, pre_f, pre_c, pre_o = of_x + of_h
     zeros = np.zeros(one.units)
     wci, wcf, wco = (zeros, zeros, zeros) if one.peepholes is None else one.peepholes
     c = _sigma(pre_f + c * wcf) * c + _sigma(pre_i + c * wci) * np.tanh(pre_c)
     c = np.clip(c, -clip, clip) if clip else c
     h = _sigma(pre_o + c * wco) * np.tanh(c)
-    return (h if one.w_p is None else h @ one.w_p.T), c
+    return (h if one.w_p is None else gemm(h, one.w_p.T)), c
 
 
-def _step(weights, one, x: np.ndarray, h: np.ndarray, c: np.ndarray):
+def step(weights, one, x: np.ndarray, h: np.ndarray, c: np.ndarray, gemm: Gemm = np.matmul):
+    """(h, c) after a step of x, [B, I], from h, [B, P], and c, [B, H]."""
     zeros = np.zeros([one.gates, one.units])
     b_x, b_h = (zeros if b is None else b for b in (one.b_x, one.b_h))
-    of_x = [x @ w + b for w, b in zip(one.w_x, b_x, strict=True)]
-    of_h = [h @ w + b for w, b in zip(one.w_h, b_h, strict=True)]
+    of_x = [gemm(x, w) + b for w, b in zip(one.w_x, b_x, strict=True)]
+    of_h = [gemm(h, w) + b for w, b in zip(one.w_h, b_h, strict=True)]
     if weights.cell == "lstm":
-        return _lstm(one, weights.cell_clip, np.array(of_x), np.array(of_h), h, c)
+        return _lstm(one, weights.cell_clip, np.array(of_x), np.array(of_h), c, gemm)
     if weights.cell == "gru":
         r, u = _sigma(of_x[0] + of_h[0]), _sigma(of_x[1] + of_h[1])
-        reset = r * of_h[2] if weights.reset_after else (r * h) @ one.w_h[2] + b_h[2]
+        reset = r * of_h[2] if weights.reset_after else gemm(r * h, one.w_h[2]) + b_h[2]
         return u * h + (1 - u) * np.tanh(of_x[2] + reset), c
     pre = of_x[0] + of_h[0]
     return (np.tanh(pre) if weights.cell == "rnn_tanh" else np.maximum(pre, 0)), c
@@ -130,7 +133,7 @@ def run(weights, x: np.ndarray) -> Result:
             h, c = np.zeros([x.shape[1], one.output_size]), np.zeros([x.shape[1], one.units])
             steps = np.zeros([len(x), *h.shape])
             for t in range(len(x))[:: -1 if number else 1]:
-                h, c = _step(weights, one, x[t], h, c)
+                h, c = step(weights, one, x[t], h, c)
                 steps[t] = h
             outputs.append(steps)
             states.append((h, c))

@@ -9,45 +9,15 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers.session_oracle import by_ops, leaves, types
-from helpers.weight_stacks import Stack, random_weights
+from helpers.session_oracle import ONE_DIRECTION, STACKS, by_ops, leaves, random_state, types
+from helpers.weight_stacks import random_weights
 
 from tf_blockrnn import LSTMState
 from tf_blockrnn.inference import Session
 
-F32 = "float32"
-STACKS = {
-    "lstm": Stack("lstm", inputs=9, units=33, dtype=F32),
-    "gru_after": Stack("gru", inputs=9, units=33, dtype=F32),
-    "gru_before": Stack("gru", inputs=9, units=33, reset_after=False, dtype=F32),
-    "tanh": Stack("rnn_tanh", inputs=9, units=33, dtype=F32),
-    "relu": Stack("rnn_relu", inputs=9, units=33, dtype=F32),
-    "peepholes": Stack("lstm", inputs=5, units=17, peepholes=True, cell_clip=0.3, dtype=F32),
-    "no_bias": Stack("gru", inputs=5, units=16, biases=(), dtype=F32),
-    "one_bias": Stack("lstm", inputs=5, units=16, biases=("b_h",), dtype=F32),
-    "layers": Stack("lstm", layers=3, inputs=5, units=20, dtype=F32),
-    "gru_layers": Stack("gru", layers=2, inputs=5, units=20, reset_after=False, dtype=F32),
-    "both": Stack("lstm", directions=2, inputs=5, units=12, dtype=F32),
-    "gru_both": Stack("gru", directions=2, inputs=5, units=12, dtype=F32),
-    "both_layers": Stack("lstm", layers=2, directions=2, inputs=5, units=12, dtype=F32),
-    "proj": Stack("lstm", inputs=5, units=18, proj=7, dtype=F32),
-    "proj_both": Stack("lstm", layers=2, directions=2, inputs=5, units=18, proj=7, dtype=F32),
-    "relu_both_layers": Stack("rnn_relu", layers=2, directions=2, inputs=4, units=6, dtype=F32),
-}
-ONE_DIRECTION = [name for name, stack in STACKS.items() if stack.directions == 1]
-
 
 def _x(*shape, seed=1):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-
-
-def _state(session, batch, seed=2):
-    """A state of random numbers, within what a cell state may be."""
-    rng = np.random.default_rng(seed)
-    state = session.zero_state(batch)
-    for leaf in leaves(state):
-        leaf[...] = rng.uniform(-0.3, 0.3, leaf.shape)
-    return state
 
 
 def _assert_same(got, want):
@@ -67,7 +37,7 @@ def test_bits_of_the_ops(name, threads):
         x = _x(batch, steps, session.input_size)
         _assert_same(session.run(x), by_ops(weights, x))
         lengths = np.random.default_rng(batch).integers(0, steps + 1, batch)
-        state = _state(session, batch)
+        state = random_state(session, batch)
         _assert_same(session.run(x, lengths, state), by_ops(weights, x, lengths, state))
 
 
@@ -111,7 +81,7 @@ def test_step_has_the_bits_of_a_call_of_one_step(name):
     weights = random_weights(STACKS[name])
     session = Session(weights)
     x = _x(3, session.input_size)
-    for state in (None, _state(session, 3)):
+    for state in (None, random_state(session, 3)):
         outputs, after = by_ops(weights, x[:, None], state=state)
         _assert_same(session.step(x, state), (outputs[:, 0], after))
 
@@ -154,7 +124,7 @@ def test_structure_of_states():
 @pytest.mark.parametrize("name", ["lstm", "gru_after", "layers", "both_layers"])
 def test_any_equal_structure_is_a_state(name):
     session = Session(random_weights(STACKS[name]))
-    x, state = _x(3, 14, session.input_size), _state(session, 3)
+    x, state = _x(3, 14, session.input_size), random_state(session, 3)
     wanted = session.run(x, state=state)
 
     def rebuilt(item, of, array):
@@ -180,7 +150,7 @@ def test_any_equal_structure_is_a_state(name):
 
 def test_h_and_cs_that_are_swapped_are_not_taken_for_the_state_they_come_from():
     session = Session(random_weights(STACKS["lstm"]))
-    x, state = _x(1, session.input_size), _state(session, 1)
+    x, state = _x(1, session.input_size), random_state(session, 1)
     swapped = LSTMState(state.cs, state.h)
     wanted = session.step(x, LSTMState(state.cs.copy(), state.h.copy()))
     _assert_same(session.step(x, swapped), wanted)
@@ -221,7 +191,7 @@ def test_lengths_of_any_integer_type(dtype):
 
 def test_read_only_inputs_are_taken_and_none_is_written():
     session = Session(random_weights(STACKS["layers"]))
-    x, state = _x(2, 9, session.input_size), _state(session, 2)
+    x, state = _x(2, 9, session.input_size), random_state(session, 2)
     lengths = np.array([9, 4])
     wanted, wanted_step = session.run(x, lengths, state), session.step(x[:, 0].copy(), state)
     arrays = [x, lengths, *leaves(state)]
@@ -259,7 +229,7 @@ def test_empty_batches_and_no_steps(name):
     outputs, state = session.run(np.zeros((0, 5, session.input_size)), [])
     assert outputs.shape == (0, 5, session.output_size)
     assert all(len(leaf) == 0 for leaf in leaves(state))
-    before = _state(session, 2)
+    before = random_state(session, 2)
     outputs, after = session.run(np.zeros((2, 0, session.input_size)), [0, 0], before)
     assert outputs.shape == (2, 0, session.output_size)
     for one, other in zip(leaves(before), leaves(after), strict=True):

@@ -1,0 +1,270 @@
+"""Sessions in bfloat16 and int8: against an oracle of docs/low_precision.md, and the same bits."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+
+import numpy as np
+import pytest
+from helpers import tolerances
+from helpers.children import assert_ok, run_python
+from helpers.compare import assert_close
+from helpers.low_precision_oracle import PAGE, Gemm, direction
+from helpers.markdown import promised, python_blocks, run_block
+from helpers.session_oracle import F32, ONE_DIRECTION, STACKS, leaves, random_state
+from helpers.weight_stacks import Stack, random_weights
+
+from tf_blockrnn.inference import Session, _library
+
+LOW = ("bfloat16", "int8")
+BLOCKS = python_blocks(PAGE.read_text(encoding="utf-8"))
+# Enough work for several threads, with units and rows that they do not share evenly.
+LARGE = {
+    "large_lstm": Stack("lstm", inputs=70, units=150, dtype=F32),
+    "large_gru": Stack("gru", layers=2, inputs=70, units=150, dtype=F32),
+    "large_gru_before": Stack("gru", inputs=70, units=150, reset_after=False, dtype=F32),
+    "large_proj": Stack("lstm", directions=2, inputs=70, units=150, proj=90, dtype=F32),
+}
+
+
+def _x(*shape, seed=1):
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def _weights(name):
+    """Those of a stack; of a large one divided by 4, so that its gates do not saturate."""
+    if name in STACKS:
+        return random_weights(STACKS[name])
+    return _quarter(random_weights(LARGE[name]))
+
+
+def _quarter(weights):
+    """The same weights, divided by 4."""
+
+    def quarter(one):
+        return one and dataclasses.replace(one, w_x=one.w_x / 4, w_h=one.w_h / 4)
+
+    layers = [
+        dataclasses.replace(layer, forward=quarter(layer.forward), backward=quarter(layer.backward))
+        for layer in weights.layers
+    ]
+    return dataclasses.replace(weights, layers=layers)
+
+
+def _lengths(batch, steps, seed=3):
+    """Of each row; the first is all steps, the second none."""
+    lengths = np.random.default_rng(seed).integers(0, steps + 1, batch)
+    lengths[:2] = [steps, 0][:batch]
+    return lengths
+
+
+def _isa():
+    library = _library.library()
+    library.blockrnn_cpu_isa.restype = ctypes.c_char_p
+    return library.blockrnn_cpu_isa().decode()
+
+
+def _all_arrays(result):
+    outputs, state = result
+    return [outputs, *leaves(state)]
+
+
+def _assert_same_bits(got, want, what=""):
+    for one, other in zip(_all_arrays(got), _all_arrays(want), strict=True):
+        np.testing.assert_array_equal(one, other, what)
+
+
+def _rows(state, rows):
+    """The state of some rows."""
+    if isinstance(state, np.ndarray):
+        return state[rows]
+    parts = [_rows(part, rows) for part in state]
+    return state._make(parts) if hasattr(state, "_make") else type(state)(parts)
+
+
+def _layer_states(weights, state):
+    """For each layer, for each of its directions, (h, c)."""
+    found = [state] if weights.num_layers == 1 else state
+    by_direction = [
+        [one] if layer.backward is None else one
+        for layer, one in zip(weights.layers, found, strict=True)
+    ]
+    if weights.cell == "lstm":
+        return by_direction
+    return [[(h, np.zeros_like(h)) for h in one] for one in by_direction]
+
+
+def _assert_oracle(weights, precision, x, lengths, state):
+    """Each layer of a stack, from what the session has as the outputs of the layer below."""
+    whole = Session(weights, precision)
+    gemm = Gemm(precision, rounds_rows="bf16" in _isa())
+    before, run = _layer_states(weights, state), whole.run(x, lengths, state)
+    after = _layer_states(weights, run[1])
+    below = x
+    for number, layer in enumerate(weights.layers):
+        part = dataclasses.replace(weights, layers=weights.layers[: number + 1])
+        start = state
+        if weights.num_layers > 1:
+            start = state[: number + 1] if number else state[0]
+        outputs, _ = Session(part, precision).run(x, lengths, start)
+        if number + 1 == weights.num_layers:
+            np.testing.assert_array_equal(outputs, run[0])
+        width = layer.forward.output_size
+        for index, one in enumerate(layer):
+            own = outputs[..., index * width : (index + 1) * width]
+            got_h, got_c = after[number][index]
+            want = direction(
+                weights, one, below, own, lengths, before[number][index], index == 1, gemm
+            )
+            what = f"layer {number}, direction {index}"
+            terms = one.input_size + width + one.units * (one.w_p is not None)
+            bound = tolerances.bound("float", terms)
+            assert 2 * np.sum(want.decided) >= np.sum(want.runs), what
+            assert_close(own[want.decided], want.outputs[want.decided], bound, what)
+            assert not own[~want.runs].any(), what
+            np.testing.assert_array_equal(got_h, want.h, what)
+            if weights.cell == "lstm":
+                bound = tolerances.bound("float", terms * x.shape[1])
+                assert_close(got_c, want.c, bound, f"cs of {what}")
+        below = outputs
+
+
+@pytest.mark.parametrize("precision", LOW)
+@pytest.mark.parametrize("name", STACKS)
+def test_oracle(name, precision):
+    weights = random_weights(STACKS[name])
+    session = Session(weights, precision)
+    for batch, steps in ((1, 1), (3, 5), (20, 14)):
+        x, lengths = _x(batch, steps, session.input_size), _lengths(batch, steps)
+        _assert_oracle(weights, precision, x, lengths, random_state(session, batch))
+        every = np.full(batch, steps)
+        _assert_oracle(weights, precision, x, every, session.zero_state(batch))
+        _assert_same_bits(session.run(x), session.run(x, every, session.zero_state(batch)))
+
+
+@pytest.mark.parametrize("precision", LOW)
+@pytest.mark.parametrize("name", LARGE)
+def test_oracle_of_large_layers(name, precision):
+    weights = _weights(name)
+    session = Session(weights, precision)
+    x = _x(5, 6, session.input_size)
+    _assert_oracle(weights, precision, x, _lengths(5, 6), random_state(session, 5))
+
+
+@pytest.mark.parametrize("precision", LOW)
+@pytest.mark.parametrize("name", STACKS)
+def test_near_float32(name, precision):
+    """Of a model's usual weights; and not the same, so that they are in this precision."""
+    weights = _quarter(_weights(name))
+    x = _x(3, 20, weights.input_size)
+    (got, _), (want, _) = Session(weights, precision).run(x), Session(weights).run(x)
+    error = np.abs(got - want).max()
+    assert 0 < error <= tolerances.LOW_PRECISION_OUTPUTS[precision] * max(1, np.abs(want).max())
+
+
+@pytest.mark.parametrize("precision", LOW)
+@pytest.mark.parametrize("name", ONE_DIRECTION)
+def test_steps_have_the_bits_of_a_run(name, precision):
+    session = Session(random_weights(STACKS[name]), precision)
+    for batch, steps in ((1, 20), (3, 15), (20, 30)):
+        x, state = _x(batch, steps, session.input_size), random_state(session, batch)
+        whole = session.run(x, state=state)
+        outputs = []
+        for t in range(steps):
+            y, state = session.step(x[:, t], state)
+            outputs.append(y)
+        _assert_same_bits((np.stack(outputs, 1), state), whole)
+
+
+@pytest.mark.parametrize("precision", LOW)
+@pytest.mark.parametrize("name", [*STACKS, *LARGE])
+def test_bits_on_any_number_of_threads(name, precision):
+    weights = _weights(name)
+    one, two, three = (Session(weights, precision, threads) for threads in (1, 2, 3))
+    for batch, steps in ((1, 40), (3, 5), (20, 14)):
+        x, lengths = _x(batch, steps, one.input_size), _lengths(batch, steps)
+        state = random_state(one, batch)
+        want = one.run(x, lengths, state)
+        for session in (two, three):
+            _assert_same_bits(session.run(x, lengths, state), want)
+            if name in ONE_DIRECTION:
+                _assert_same_bits(session.step(x[:, 0], state), one.step(x[:, 0], state))
+
+
+@pytest.mark.parametrize("precision", LOW)
+@pytest.mark.parametrize("name", [*STACKS, *LARGE])
+def test_bits_of_a_row_alone(name, precision):
+    session = Session(_weights(name), precision)
+    for batch, steps in ((2, 1), (9, 5), (20, 14)):
+        x, lengths = _x(batch, steps, session.input_size), _lengths(batch, steps)
+        state = random_state(session, batch)
+        together = session.run(x, lengths, state)
+        for b in range(batch):
+            rows = slice(b, b + 1)
+            alone = session.run(x[rows], lengths[rows], _rows(state, rows))
+            _assert_same_bits(alone, (together[0][rows], _rows(together[1], rows)), f"row {b}")
+        if name in ONE_DIRECTION:
+            y, after = session.step(x[:, 0], state)
+            for b in range(batch):
+                rows = slice(b, b + 1)
+                alone = session.step(x[rows, 0], _rows(state, rows))
+                _assert_same_bits(alone, (y[rows], _rows(after, rows)), f"row {b}")
+
+
+@pytest.mark.parametrize("precision", LOW)
+@pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["lstm", "gru_after", "gru_before", "tanh", "proj"])
+def test_a_row_that_is_not_finite_leaves_the_others_alone(name, special, precision):
+    session = Session(random_weights(STACKS[name]), precision)
+    x = _x(8, 6, session.input_size)
+    want, _ = session.run(x)
+    x[3, 2, 1] = special
+    got, _ = session.run(x)
+    others = np.arange(8) != 3
+    np.testing.assert_array_equal(got[others], want[others])
+    np.testing.assert_array_equal(got[3, :2], want[3, :2])
+    if precision == "int8":
+        assert np.isnan(got[3, 2:]).all()
+    else:
+        assert not np.array_equal(got[3, 2:], want[3, 2:])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "GRU reset before"])
+@pytest.mark.parametrize("precision", LOW)
+def test_bits_of_a_frozen_model(tfb, kind, precision):
+    import keras
+
+    keras.utils.set_random_seed(0)
+    options = {"return_sequences": True, "return_state": False}
+    layer = {
+        "LSTM": lambda: keras.layers.LSTM(24, **options),
+        "GRU": lambda: keras.layers.GRU(24, **options),
+        "GRU reset before": lambda: keras.layers.GRU(24, reset_after=False, **options),
+    }[kind]()
+    model = keras.Sequential([keras.Input((None, 7)), layer])
+    x = _x(9, 20, 7)
+    got, _ = Session(layer, precision).run(x)
+    np.testing.assert_array_equal(got, tfb.freeze(model, precision)(x).numpy())
+
+
+def test_memory():
+    weights = random_weights(LARGE["large_gru"])
+    full, half, quarter = (Session(weights, precision).nbytes for precision in ("float32", *LOW))
+    assert half <= 0.52 * full and quarter <= 0.28 * full
+
+
+def test_there_are_examples():
+    assert len(BLOCKS) == PAGE.read_text(encoding="utf-8").count("```python") == 2
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_examples_print_what_they_say(number):
+    lines = run_block(BLOCKS[number], f"<example {number + 1} of low_precision.md>")
+    assert lines == promised(BLOCKS[number])
+
+
+def test_the_oracle_of_the_page_holds_on_every_instruction_set(tfb):
+    for isa in tfb.build_info()["cpu_isas_available"]:
+        result = run_python(["-c", BLOCKS[0]], fresh=True, TF_BLOCKRNN_CPU_ISA=isa)
+        assert assert_ok(result, isa).splitlines() == promised(BLOCKS[0]), isa
