@@ -16,6 +16,8 @@ from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._fused_layer import FusedLayer
 
 _PRECISIONS = ("float32", "bfloat16", "int8")
+# Terms of which int32 holds any sum.
+_MOST_INT8_DEPTH = (2**31 - 1) // 127**2
 _CELL = "it is a cell, whose op packs no weights"
 
 
@@ -53,7 +55,8 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
     Raises:
       TypeError: model is not a Keras model, or one of tf_keras.
       ValueError: model is not built or cannot be copied; precision is none of the three, or not
-        float32 for a layer that computes in another type. Later, in training and for a gradient.
+        float32 for a layer that computes in another type, or int8 for one of more than 133,144
+        inputs or units. Later, in training and for a gradient.
       RuntimeError: Keras' backend is not TensorFlow.
       tf.errors.InvalidArgumentError: in a later call, the weights of a frozen layer have changed.
 
@@ -109,6 +112,12 @@ def _check_precision(layer: keras.Layer, precision: str) -> None:
         raise ValueError(
             f'freeze: precision must be "float32" for layer {layer.name!r}, which computes in '
             f'{layer.compute_dtype}, got "{precision}"'
+        )
+    depth = max(weight.shape[0] for weight in layer.weights)
+    if precision == "int8" and depth > _MOST_INT8_DEPTH:
+        raise ValueError(
+            f'freeze: precision must not be "int8" for layer {layer.name!r}: it adds up to '
+            f"{_MOST_INT8_DEPTH} terms, and inputs or units are {depth}"
         )
 
 

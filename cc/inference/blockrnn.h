@@ -49,7 +49,8 @@ typedef enum blockrnn_cell {
 typedef enum blockrnn_precision {
   BLOCKRNN_FLOAT32 = 0,
   BLOCKRNN_BFLOAT16 = 1, /* weights in bfloat16, sums in float32 */
-  BLOCKRNN_INT8 = 2      /* weights and operands in int8, sums in int32 */
+  BLOCKRNN_INT8 = 2      /* weights and operands in int8, sums in int32: inputs,
+                            units and outputs up to 133144 */
 } blockrnn_precision;
 
 /* The weights of one direction of a layer. Those that may be NULL are zero, or

@@ -1,7 +1,10 @@
 // Implements the C interface: checks what a caller may get wrong, and lets no
 // exception out.
 
+#include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <new>
 #include <string>
@@ -18,6 +21,10 @@ namespace {
 // Of one call, with the width of a row of the largest array: its bytes are
 // counted in 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
+
+// Terms of which int32 holds any sum: those of the GEMMs in int8.
+constexpr int64_t kMostInt8Depth =
+    std::numeric_limits<int32_t>::max() / (127 * 127);
 
 thread_local std::string last_error;
 
@@ -112,6 +119,13 @@ SessionStatus CheckModel(const blockrnn_model* model,
         (CheckedInt(layer.units) + 64) * 64;
     if (!elements.value() || *elements.value() > kMostElements) {
       return InvalidArgument(where + "the weights have too many elements");
+    }
+    const int64_t depth = std::max({layer.inputs, layer.units, layer.outputs});
+    if (precision == BLOCKRNN_INT8 && depth > kMostInt8Depth) {
+      return InvalidArgument(
+          where + "inputs, units and outputs must be at most " +
+          Number(kMostInt8Depth) + " in int8, whose sums are int32, got " +
+          Number(depth));
     }
     if (layer.forward == nullptr) {
       return InvalidArgument(where + "forward must not be NULL");

@@ -43,6 +43,10 @@ def test_malformed_sessions(tmp_path):
             weights,
             threads=threads,
         )
+    deep = w.DirectionWeights(np.ones((1, 133145, 1)), np.ones((1, 1, 1)))
+    message = "layer 0: inputs, units and outputs must be at most 133144 in int8"
+    deep = w.RecurrentWeights("rnn_relu", [w.LayerWeights(deep)])
+    _refused(f"Session: {message}, whose sums are int32, got 133145", Session, deep, "int8")
     for source in (None, 3, [], [weights], {}, weights.layers[0], np.ones(3)):
         _refused("Session: source must be a weights.RecurrentWeights", Session, source)
     _refused("there is no such file", Session, tmp_path / "none.npz")

@@ -15,6 +15,7 @@ from helpers.markdown import promised, python_blocks, run_block
 from helpers.session_oracle import F32, ONE_DIRECTION, STACKS, leaves, random_state
 from helpers.weight_stacks import Stack, random_weights
 
+from tf_blockrnn import weights as w
 from tf_blockrnn.inference import Session, _library
 
 LOW = ("bfloat16", "int8")
@@ -246,6 +247,17 @@ def test_bits_of_a_frozen_model(tfb, kind, precision):
     x = _x(9, 20, 7)
     got, _ = Session(layer, precision).run(x)
     np.testing.assert_array_equal(got, tfb.freeze(model, precision)(x).numpy())
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_largest_sums(sign):
+    """Of as many terms as int8 takes, each as large as it can be."""
+    depth = 133144
+    w_x = np.full((1, depth, 3), sign, np.float32) * [1, 1, 0.25]
+    one = w.DirectionWeights(w_x.astype(np.float32), np.zeros((1, 3, 3), np.float32))
+    session = Session(w.RecurrentWeights("rnn_relu", [w.LayerWeights(one)]), "int8")
+    y, _ = session.step(np.full((2, depth), sign, np.float32))
+    np.testing.assert_allclose(y, depth * np.array([[1, 1, 0.25]] * 2), rtol=1e-6)
 
 
 def test_memory():

@@ -329,3 +329,7 @@ def test_malformed_arguments():
         tf_blockrnn.freeze(keras.Sequential([keras.layers.GRU(3, name="gru")]))
     with pytest.raises(ValueError, match="for layer 'half', which computes in float16, got .int8"):
         tf_blockrnn.freeze(_model(LAYERS["GRU"], dtype="float16", name="half"), "int8")
+    wide = keras.Sequential([keras.Input((None, 133145)), keras.layers.GRU(1, name="wide")])
+    with pytest.raises(ValueError, match="'wide': it adds up to 133144 terms, .* are 133145"):
+        tf_blockrnn.freeze(wide, "int8")
+    tf_blockrnn.freeze(wide, "bfloat16")

@@ -49,7 +49,8 @@ class Session:
         reads without options, such as an .npz file of `weights.to_npz`. The weights are copied.
         Those of other types are computed in float32, to which float64 is rounded. A source of two
         directions has their outputs concatenated, whatever its `merge_mode`.
-      precision: "float32"; "bfloat16" or "int8" store the weights in fewer bits.
+      precision: "float32"; "bfloat16" or "int8" store the weights in fewer bits, int8 up to 133,144
+        inputs and units.
       threads: that a call may use, its own included, at least 1. The session has a pool of the
         others.
 
