@@ -41,6 +41,7 @@ _LAZY = {
     "lstm_block_cell": "_ops.lstm_block_cell",
     "raw_ops": "raw_ops",
     "simple_rnn": "_ops.simple_rnn",
+    "to_litert": "_litert",
     "unfuse_model": "_fuse",
     "weights": "weights",
 }
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from tf_blockrnn._enable_keras import disable_keras, enable_keras, keras_enabled
     from tf_blockrnn._freeze import freeze
     from tf_blockrnn._fuse import fuse_model, unfuse_model
+    from tf_blockrnn._litert import to_litert
     from tf_blockrnn._ops.block_gru import block_gru
     from tf_blockrnn._ops.block_lstm import block_lstm, block_lstm_v2
     from tf_blockrnn._ops.gru_block_cell import gru_block_cell
@@ -79,6 +81,7 @@ __all__ = [
     "lstm_block_cell",
     "raw_ops",
     "simple_rnn",
+    "to_litert",
     "unfuse_model",
     "weights",
 ]

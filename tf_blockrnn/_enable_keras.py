@@ -186,14 +186,15 @@ def _fused_or_keras(spec: Any, keras_call: Callable) -> Callable:
 
     @functools.wraps(keras_call)
     def call(self, sequences, initial_state=None, mask=None, training=False):
-        own = isinstance(self, FusedLayer)  # which has come here because it is not fused
+        # A fused layer has come here because it does not use the op.
+        on_keras = isinstance(self, FusedLayer) or _fused_call.is_without_ops()
         reason = None
-        if not own:
+        if not on_keras:
             _fused_call.check_dense(self, sequences)
             reason = _fused_call.why_not_fused(self, spec) or xla.why_not_here()
             if reason:
                 _fusing.warn_once_of_keras(self, reason, stacklevel=2)
-        if own or reason or _fused_call.keras_raises(self, sequences):
+        if on_keras or reason or _fused_call.keras_raises(self, sequences):
             return keras_call(
                 self, sequences, initial_state=initial_state, mask=mask, training=training
             )

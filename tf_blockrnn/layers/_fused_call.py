@@ -7,8 +7,9 @@ with the `LayerSpec` of its class: the layers of this package use them, and plai
 """
 
 import contextlib
+import contextvars
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -18,6 +19,23 @@ import tensorflow as tf
 from tf_blockrnn import _loader
 from tf_blockrnn._ops import frozen, keras_rules, sequence_util, tensors
 from tf_blockrnn.layers import _dropout, _fusing
+
+_without_ops = contextvars.ContextVar("tf_blockrnn_without_ops", default=False)
+
+
+@contextlib.contextmanager
+def without_ops() -> Iterator[None]:
+    """Within it the calls of layers and cells run on Keras' own operations, in this thread."""
+    token = _without_ops.set(True)
+    try:
+        yield
+    finally:
+        _without_ops.reset(token)
+
+
+def is_without_ops() -> bool:
+    """Whether the caller is within `without_ops`."""
+    return _without_ops.get()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -47,7 +47,7 @@ class FusedCell:
     supports_jit = _fused_call.supports_jit(lambda cell: cell.fused)
 
     def call(self, inputs, states, training=False):
-        if not self.fused or xla.why_not_here():
+        if _fused_call.is_without_ops() or not self.fused or xla.why_not_here():
             return super().call(inputs, states, training=training)
         inputs = tensors.as_tensor(inputs)
         if inputs.shape.rank not in (None, 2):  # some cells accept it, the others have an error

@@ -47,10 +47,11 @@ class FusedLayer:
     def call(self, sequences, initial_state=None, mask=None, training=False):
         _fused_call.check_dense(self, sequences)
         _fused_call.check_not_training(self, training)
-        reason = self.why_not_fused or xla.why_not_here()
+        without_ops = _fused_call.is_without_ops()
+        reason = None if without_ops else self.why_not_fused or xla.why_not_here()
         if reason:
             _fusing.warn_once(self, "layer", reason, stacklevel=2)
-        if reason or _fused_call.keras_raises(self, sequences):
+        if without_ops or reason or _fused_call.keras_raises(self, sequences):
             return super().call(
                 sequences, initial_state=initial_state, mask=mask, training=training
             )

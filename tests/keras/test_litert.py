@@ -1,0 +1,259 @@
+"""`tf_blockrnn.to_litert`: the LiteRT interpreter gives the numbers of the fused model."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import tolerances
+from helpers.compare import assert_close
+
+import tf_blockrnn
+from tf_blockrnn import layers
+
+interpreter = pytest.importorskip(
+    "ai_edge_litert.interpreter",
+    reason="not run: ai-edge-litert, of requirements-dev.txt, is not installed",
+)
+
+BATCH, TIME, INPUT, UNITS = 3, 6, 4, 5
+# Two layers' sums over all steps. Each of the two programs errs by the bound of one.
+BOUND = tolerances.parity_bound("float", 2 * TIME * (INPUT + UNITS))
+LAYERS = {
+    "LSTM": lambda **k: layers.LSTM(UNITS, **k),
+    "LSTM extended": lambda **k: layers.LSTM(
+        UNITS, use_peephole=True, cell_clip=0.3, projection=3, **k
+    ),
+    "GRU": lambda **k: layers.GRU(UNITS, **k),
+    "GRU reset before": lambda **k: layers.GRU(UNITS, reset_after=False, **k),
+    "RNN relu": lambda **k: layers.SimpleRNN(UNITS, activation="relu", **k),
+}
+kinds = pytest.mark.parametrize("kind", LAYERS)
+
+
+def randomise(model: keras.Model) -> keras.Model:
+    """Biases are random too: with Keras' zeros a wrong order of gates would not show."""
+    random = np.random.default_rng(11)
+    model.set_weights([random.normal(0, 0.6, w.shape) for w in model.get_weights()])
+    return model
+
+
+def sequence(batch: int = BATCH, time: int = TIME) -> np.ndarray:
+    return np.random.default_rng(5).normal(size=(batch, time, INPUT)).astype(np.float32)
+
+
+def loaded(content: bytes):
+    """The interpreter of a model that needs LiteRT's own operations alone."""
+    made = interpreter.Interpreter(model_content=content)
+    made.allocate_tensors()
+    return made
+
+
+def call(litert, *inputs: np.ndarray, signature: str = "serving_default") -> dict[str, np.ndarray]:
+    """Calls a signature with the inputs in the order of their names."""
+    runner = litert.get_signature_runner(signature)
+    return runner(**dict(zip(sorted(runner.get_input_details()), inputs, strict=True)))
+
+
+def assert_converts(model: keras.Model, *inputs: np.ndarray, want=None, **options) -> bytes:
+    given = inputs[0] if len(inputs) == 1 else list(inputs)
+    want = model(given) if want is None else want
+    content = tf_blockrnn.to_litert(model, batch_size=len(inputs[0]), **options)
+    got = call(loaded(content), *inputs)
+    want = tf.nest.flatten(want)
+    assert len(got) == len(want)
+    for n, value in enumerate(want):
+        assert_close(got[f"output_{n}"], value.numpy(), BOUND, f"output {n}")
+    return content
+
+
+@kinds
+@pytest.mark.parametrize("backwards", [False, True])
+def test_layer(kind, backwards):
+    layer = LAYERS[kind](return_sequences=True, return_state=True, go_backwards=backwards)
+    i = keras.Input((TIME, INPUT))
+    model = randomise(keras.Model(i, layer(i)))
+    assert layer.fused
+    assert_converts(model, sequence())
+    assert layer.fused and getattr(layer, "use_cudnn", "auto") in ("auto", False)
+
+
+@kinds
+def test_bidirectional_with_a_mask(kind):
+    x = sequence()
+    x[0, 3:], x[1, :2] = 0, 0
+    x[2] = 0  # not one step
+    model = keras.Sequential(
+        [
+            keras.Input((TIME, INPUT)),
+            keras.layers.Masking(),
+            keras.layers.Bidirectional(LAYERS[kind](return_sequences=True)),
+            LAYERS[kind](),
+        ]
+    )
+    assert_converts(randomise(model), x)
+
+
+def test_the_mask_is_an_input():
+    i, m = keras.Input((TIME, INPUT), name="a"), keras.Input((TIME,), dtype="bool", name="m")
+    model = keras.Model([i, m], layers.GRU(UNITS, return_sequences=True)(i, mask=m))
+    mask = np.random.default_rng(2).random((BATCH, TIME)) < 0.6
+    assert_converts(randomise(model), sequence(), mask)
+
+
+def test_functional_with_names_and_a_shared_layer():
+    a, b = keras.Input((TIME, INPUT), name="a"), keras.Input((TIME, INPUT), name="b")
+    shared = layers.LSTM(UNITS)
+    model = keras.Model({"a": a, "b": b}, {"sum": shared(a) + shared(b), "first": shared(a)})
+    x = sequence(), sequence()[::-1]
+    want = randomise(model)({"a": x[0], "b": x[1]})
+    got = call(loaded(tf_blockrnn.to_litert(model, batch_size=BATCH)), *x)
+    assert set(got) == set(want)
+    for name in want:
+        assert_close(got[name], want[name].numpy(), BOUND, name)
+
+
+def test_open_time():
+    """The interpreter resizes what the model leaves open."""
+    model = keras.Sequential([keras.Input((None, INPUT)), layers.GRU(UNITS)])
+    litert = interpreter.Interpreter(model_content=tf_blockrnn.to_litert(randomise(model)))
+    (given,), (made,) = litert.get_input_details(), litert.get_output_details()
+    for time in (TIME, 1, 9):
+        x = sequence(1, time)
+        litert.resize_tensor_input(given["index"], x.shape)
+        litert.allocate_tensors()
+        litert.set_tensor(given["index"], x)
+        litert.invoke()
+        assert_close(litert.get_tensor(made["index"]), model(x).numpy(), BOUND)
+
+
+@kinds
+@pytest.mark.parametrize("first", ["states", "zeros"])
+def test_stateful(kind, first):
+    """States of batch 1 go from call to call, from those of the model or from zeros."""
+    layer = LAYERS[kind](stateful=True, return_sequences=True)
+    i = keras.Input((TIME, INPUT), batch_size=1)
+    model = randomise(keras.Model(i, keras.layers.Dense(2)(layer(i))))
+    x = sequence(1)
+    model(x)
+    litert = loaded(tf_blockrnn.to_litert(model))
+    if first == "zeros":
+        call(litert, signature="reset_states")
+        layer.reset_states()
+    for _ in range(3):
+        want = model(x).numpy()
+        assert_close(call(litert, x)["output_0"], want, BOUND)
+    assert_far(want, zeros_first(layer, model, x))
+    call(litert, signature="reset_states")
+    assert_close(call(litert, x)["output_0"], zeros_first(layer, model, x), BOUND)
+
+
+def zeros_first(layer: keras.Layer, model: keras.Model, x: np.ndarray) -> np.ndarray:
+    layer.reset_states()
+    return model(x).numpy()
+
+
+def assert_far(got: np.ndarray, want: np.ndarray) -> None:
+    """So that a test of states can fail."""
+    assert np.abs(got - want).max() > 100 * BOUND
+
+
+def test_a_call_that_assigns_a_variable():
+    """Other variables that a call assigns are kept too, and are not states."""
+
+    @keras.saving.register_keras_serializable("test_litert")
+    class Count(keras.layers.Layer):
+        def build(self, _):
+            self.calls = self.add_weight(shape=(), initializer="zeros", trainable=False)
+
+        def call(self, x):
+            self.calls.assign(self.calls + 1.0)
+            return x * self.calls
+
+    i = keras.Input((TIME, INPUT), batch_size=1)
+    count = Count()
+    model = keras.Model(i, count(layers.GRU(UNITS, stateful=True)(i)))
+    litert, x = loaded(tf_blockrnn.to_litert(model)), sequence(1)
+    assert float(count.calls) == 0  # converting calls nothing
+    for n in range(4):
+        if n == 2:
+            call(litert, signature="reset_states")
+            model.layers[1].reset_states()
+        assert_close(call(litert, x)["output_0"], model(x).numpy(), BOUND)
+
+
+def test_cells_and_a_subclassed_model():
+    """A model that no config describes; it stays as it is."""
+
+    class Model(keras.Model):
+        def __init__(self, secret):
+            super().__init__()
+            cells = [layers.LSTMCell(UNITS), layers.GRUCell(UNITS)]
+            self.rnn, self.secret = keras.layers.RNN(cells), secret
+
+        def call(self, x):
+            return self.rnn(x) * self.secret
+
+    model, x = Model(3.0), sequence()
+    want = model(x)
+    with pytest.raises(ValueError, match="input_signature must be given for model 'model"):
+        tf_blockrnn.to_litert(model)
+    signature = tf.TensorSpec([None, TIME, INPUT])
+    assert_converts(model, x, want=want, input_signature=signature)
+    np.testing.assert_array_equal(model(x), want)
+
+
+def test_keras_own_layers_while_enabled():
+    model = keras.Sequential([keras.Input((TIME, INPUT)), keras.layers.LSTM(UNITS)])
+    tf_blockrnn.enable_keras()
+    try:
+        assert_converts(randomise(model), sequence())
+    finally:
+        tf_blockrnn.disable_keras()
+
+
+def test_frozen_in_float32():
+    model = keras.Sequential([keras.Input((TIME, INPUT)), keras.layers.LSTM(UNITS)])
+    assert_converts(tf_blockrnn.freeze(randomise(model)), sequence())
+
+
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_frozen_with_fewer_bits_is_refused(precision):
+    model = keras.Sequential([keras.Input((TIME, INPUT)), keras.layers.LSTM(UNITS, name="one")])
+    frozen = tf_blockrnn.freeze(model, precision)
+    message = f'\'one\' must be of precision "float32", it is frozen to "{precision}"'
+    with pytest.raises(ValueError, match=message):
+        tf_blockrnn.to_litert(frozen)
+
+
+def test_other_types_are_refused():
+    model = keras.Sequential([keras.Input((4, 3)), layers.LSTM(2, dtype="float16", name="one")])
+    with pytest.raises(ValueError, match="'one' must compute in float32.* it computes in float16"):
+        tf_blockrnn.to_litert(model)
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 2.0, True, None, "1"])
+def test_batch_size_is_refused(batch_size):
+    model = keras.Sequential([keras.Input((4, 3)), layers.LSTM(2)])
+    with pytest.raises(ValueError, match="batch_size must be a positive integer, got"):
+        tf_blockrnn.to_litert(model, batch_size=batch_size)
+
+
+def test_what_is_no_built_model_is_refused():
+    with pytest.raises(ValueError, match="model must be built, but sequential"):
+        tf_blockrnn.to_litert(keras.Sequential([layers.LSTM(2)]))
+    with pytest.raises(TypeError, match="model must be a keras.Model, got LSTM"):
+        tf_blockrnn.to_litert(layers.LSTM(2))
+
+
+def test_no_cudnn_is_traced(monkeypatch):
+    """Keras would put cuDNN's op into the graph where it sees a GPU."""
+    model = keras.Sequential([keras.Input((TIME, INPUT)), layers.LSTM(UNITS)])
+    called = []
+    from keras.src.layers.rnn import lstm
+
+    monkeypatch.setattr(lstm.backend, "lstm", lambda *a, **k: called.append(1), raising=True)
+    tf_blockrnn.to_litert(model)
+    assert not called
+    assert model.layers[0].use_cudnn == "auto"
