@@ -14,7 +14,7 @@ for tool in clang-format clang-tidy; do
 done
 
 # *.cu.cc and the C++ tests among them.
-mapfile -t cpp < <(find cc tests -name '*.cc' -o -name '*.h' -o -name '*.cuh' | sort)
+mapfile -t cpp < <(find cc examples tests -name '*.cc' -o -name '*.h' -o -name '*.cuh' | sort)
 if [[ "$1" == format ]]; then
   clang-format -i "${cpp[@]}"
   "${python}" -m ruff format .
