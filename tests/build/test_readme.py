@@ -22,6 +22,7 @@ PAGES = (
     "docs/freeze.md",
     "docs/inference.md",
     "docs/low_precision.md",
+    "docs/serving.md",
     "docs/speed.md",
     "docs/tensorflow_errors.md",
     "docs/xla.md",

@@ -27,9 +27,12 @@ def promised(code: str) -> list[str]:
     return [lines[end - 1].rpartition("  # ")[2] for end in ends]
 
 
-def run_block(code: str, name: str) -> list[str]:
-    """Runs an example as a program of its own and gives the lines that it prints."""
-    return _run(code, name)[0]
+def run_block(code: str, name: str, names: dict[str, Any] | None = None) -> list[str]:
+    """Runs an example and gives the lines that it prints.
+
+    It is a program of its own, or, given the names of earlier ones, goes on with these.
+    """
+    return _run(code, name, names)[0]
 
 
 def run_for_names(code: str, name: str) -> dict[str, Any]:
@@ -37,8 +40,10 @@ def run_for_names(code: str, name: str) -> dict[str, Any]:
     return _run(code, name)[1]
 
 
-def _run(code: str, name: str) -> tuple[list[str], dict[str, Any]]:
-    printed, names = io.StringIO(), {"__name__": name}
+def _run(
+    code: str, name: str, names: dict[str, Any] | None = None
+) -> tuple[list[str], dict[str, Any]]:
+    printed, names = io.StringIO(), {"__name__": name} if names is None else names
     # A tf.function reads its source back through this cache.
     linecache.cache[name] = (len(code), None, code.splitlines(keepends=True), name)
     with contextlib.redirect_stdout(printed):
