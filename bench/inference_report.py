@@ -123,8 +123,8 @@ def text(result: dict[str, Any]) -> str:
 def _intro(result: dict[str, Any]) -> str:
     return (
         f"Median of whole Python calls, NumPy in and NumPy out, {result['threads']} threads;"
-        " weights packed beforehand; calls of one step are `Session.step`. Each precision of the weights is"
-        " compared with the fastest peer of that precision: above 1 we are faster, bold where we"
+        " weights packed beforehand; calls of one step are `Session.step`. Each precision of the"
+        " weights is compared with the fastest peer of that precision: above 1 we are faster, bold where we"
         " are slower or below the target. Means are geometric."
     )
 

@@ -212,7 +212,7 @@ def test_a_peer_that_computes_something_else_is_found():
 def test_the_two_grus_are_told_apart():
     case = shapes.Case("gru", "infer", 2, 3, 5, 7)
     forms = {sequences.form(name, "gru") for name in PEERS if PEERS[name].does(case)}
-    assert forms == {"before", "after"}
+    assert forms == {("before", "float32"), ("after", "float32")}
     assert sequences.form("ours", "lstm") == sequences.form("torch", "lstm")
 
 

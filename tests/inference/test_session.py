@@ -9,8 +9,8 @@ import weakref
 
 import numpy as np
 import pytest
-from helpers.session_oracle import ONE_DIRECTION, STACKS, by_ops, leaves, random_state, types
-from helpers.weight_stacks import random_weights
+from helpers.session_oracle import F32, ONE_DIRECTION, STACKS, by_ops, leaves, random_state, types
+from helpers.weight_stacks import Stack, random_weights
 
 from tf_blockrnn import LSTMState
 from tf_blockrnn.inference import Session
@@ -49,7 +49,7 @@ def test_directions_at_the_same_time_have_the_bits_of_the_ops(cell, threads):
     for batch, steps in ((1, 60), (3, 40), (20, 7)):
         x = _x(batch, steps, 9)
         lengths = np.random.default_rng(batch).integers(0, steps + 1, batch)
-        state = _state(session, batch)
+        state = random_state(session, batch)
         want = by_ops(weights, x, lengths, state)
         calls = [threading.Thread(target=session.run, args=(x,)) for _ in range(2)]
         for call in calls:
