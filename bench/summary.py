@@ -58,17 +58,16 @@ def headline_bars(result: dict[str, Any]) -> list[Headline]:
 
 def headline_markdown(result: dict[str, Any]) -> str:
     """The README's chart, what it leaves out, machine and date."""
-    lowest = [
-        f"{bar.cell.upper()} {KINDS[bar.kind]} {bar.lowest:.2f}× {bar.library}"
-        for bar in headline_bars(result)
-        if bar.lowest < 1
-    ]
-    where = f"The slowest single shapes: {', '.join(lowest)}. " if lowest else ""
+    lowest: dict[str, float] = {}
+    for bar in headline_bars(result):
+        lowest[bar.library] = min(bar.lowest, lowest.get(bar.library, bar.lowest))
+    slower = [f"{ratio:.2f}× that of {library}" for library, ratio in lowest.items() if ratio < 1]
+    worst = f"The lowest speeds at any shape: {', '.join(slower)}. " if slower else ""
     return "\n\n".join([
         "![Training and inference: how many times as fast as Keras, PyTorch and ONNX Runtime]"
         "(bench/results/readme.png)",
         "One layer, one call of `tf_blockrnn.lstm` or `gru`; Keras with or without XLA, whichever"
-        f" is faster. {where}{measured(result)}",
+        f" is faster. {worst}{measured(result)}",
     ])  # fmt: skip
 
 
