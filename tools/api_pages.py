@@ -20,7 +20,10 @@ import tensorflow as tf
 
 PACKAGE = "tf_blockrnn"
 
-_EXAMPLE = re.compile(r"^Examples?:\n((?:[ \t]+.*\n|\n)+)", re.MULTILINE)
+# Sections that list names, beside those of Google's style.
+pdoc.docstrings.GOOGLE_LIST_SECTIONS.append("Call arguments")
+_EXAMPLE = re.compile(r"^Examples?:\n((?:[ \t]+.*\n|\n)*)", re.MULTILINE)
+_DOCTEST = re.compile(r"^>>> .*\n(?:.+\n)*", re.MULTILINE)
 _CODE = re.compile(r"(```.*?```|`[^`\n]+`)", re.DOTALL)
 
 
@@ -48,14 +51,15 @@ def page_of(module: str) -> str:
 def markdown(docstring: str) -> str:
     """A docstring of Google's style as Markdown: sections as lists, examples as code."""
 
-    def block(found: re.Match[str]) -> str:
-        code = textwrap.dedent(found[1]).strip()
-        return f"\n**Example**\n\n```pycon\n{code}\n```\n\n"
+    def heading(found: re.Match[str]) -> str:
+        return f"**Example**\n\n{textwrap.dedent(found[1]).strip()}\n"
 
-    text = _EXAMPLE.sub(block, inspect.cleandoc(docstring) + "\n")
+    text = _EXAMPLE.sub(heading, inspect.cleandoc(docstring) + "\n")
+    text = _DOCTEST.sub(lambda found: f"```pycon\n{found[0]}```\n", text)
     text = pdoc.docstrings.convert(text, "google", None)
     # Its headings would be sections of the page, and of the search.
-    text = re.sub(r"^#{6} (.+)$", r"**\1**", text, flags=re.MULTILINE)
+    text = re.sub(r"^#{6} (.+)$", r"**\1**\n", text, flags=re.MULTILINE)
+    text = re.sub(r"^ - \*\*(.+?):\*\*", r" - `\1`:", text, flags=re.MULTILINE)
     parts = _CODE.split(text)
     parts[::2] = [part.replace("<", "&lt;") for part in parts[::2]]
     return "".join(parts).strip()
@@ -63,9 +67,8 @@ def markdown(docstring: str) -> str:
 
 def _signature(name: str, function: pdoc.doc.Function) -> str:
     signature = function.signature
-    if "_cls" in signature.parameters:  # the constructor of a NamedTuple
-        own = [p for p in signature.parameters.values() if p.name != "_cls"]
-        signature = signature.replace(parameters=own)
+    own = [p for p in signature.parameters.values() if p.name not in ("self", "_cls")]
+    signature = signature.replace(parameters=own)
     return f"```python\n{name}{signature}\n```"
 
 

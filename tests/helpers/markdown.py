@@ -49,3 +49,12 @@ def _run(
     with contextlib.redirect_stdout(printed):
         exec(compile(code, name, "exec"), names)
     return printed.getvalue().splitlines(), names
+
+
+def commands(page: str) -> list[str]:
+    """The lines of ```sh fences, and the commands in code font within the text."""
+    fenced = re.findall(r"^```sh\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    lines = [line.strip() for block in fenced for line in block.splitlines() if line.strip()]
+    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`((?:make|python3?|pytest|pip)\s[^`]*)`", prose)
+    return lines + [" ".join(span.split()) for span in spans]
