@@ -12,11 +12,11 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / ".build" / "site-source"
 
 # The pages in their order. A page of docs/ that is not listed comes at the end of the guides.
 _GUIDES = (
@@ -31,6 +31,7 @@ _CSS = """
 /* Equations and shapes are wide; a phone scrolls them, not the page. */
 .md-typeset pre > code { white-space: pre; }
 .md-typeset code { overflow-wrap: anywhere; }
+.md-typeset td:first-child { min-width: 9em; }
 .md-typeset td code, .md-typeset th code { overflow-wrap: normal; word-break: normal; }
 """
 
@@ -84,7 +85,6 @@ def lay_out(source: Path) -> None:
     """Writes the site's sources: Markdown, plots and style."""
     from tools import api_pages
 
-    shutil.rmtree(source, ignore_errors=True)
     pages = [ROOT / f"{name}.md" for name in ("README", *_PROJECT)]
     pages += sorted((ROOT / "docs").glob("*.md"))
     pages += sorted((ROOT / "docs").glob("*/*.md"))
@@ -149,16 +149,18 @@ def build(output: Path) -> None:
     from mkdocs.commands.build import build as build_site
     from mkdocs.config import load_config
 
-    lay_out(SOURCE)
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
-    config = load_config(
-        str(ROOT / "tools" / "mkdocs.yml"),
-        docs_dir=str(SOURCE),
-        site_dir=str(output.resolve()),
-        nav=navigation(SOURCE),
-        strict=True,
-    )
-    build_site(config)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder)
+        lay_out(source)
+        config = load_config(
+            str(ROOT / "tools" / "mkdocs.yml"),
+            docs_dir=folder,
+            site_dir=str(output.resolve()),
+            nav=navigation(source),
+            strict=True,
+        )
+        build_site(config)
 
 
 def main() -> None:
