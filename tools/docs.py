@@ -146,9 +146,11 @@ def navigation(source: Path) -> list[dict[str, object]]:
 def build(output: Path) -> None:
     """Builds the site; whatever its generator warns of is an error."""
     os.environ.setdefault("NO_MKDOCS_2_WARNING", "1")  # of the theme, about a later generator
-    from mkdocs.commands.build import build as build_site
-    from mkdocs.config import load_config
-
+    try:
+        from mkdocs.commands.build import build as build_site
+        from mkdocs.config import load_config
+    except ImportError as error:
+        sys.exit(f"{error}: install requirements-dev.txt, or run `make docs` without PYTHON")
     logging.basicConfig(format="%(levelname)s: %(message)s", level=logging.WARNING)
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder)
