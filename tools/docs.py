@@ -60,10 +60,11 @@ def _list_page(folder: Path, title: str, intro: str) -> None:
 
 
 def _code_page(file: Path, target: Path) -> None:
-    """A page with the text of a program."""
+    """A page with the text of a program, which the search would show at length."""
     text = file.read_text(encoding="utf-8").rstrip()
     language = _LANGUAGES.get(file.suffix, "text")
-    _write(target, f"# {file.name}\n\n``````{language}\n{text}\n``````\n")
+    hidden = "---\nsearch:\n  exclude: true\n---\n\n"
+    _write(target, f"{hidden}# {file.name}\n\n``````{language}\n{text}\n``````\n")
 
 
 def _to_pages(text: str, folder: Path, source: Path) -> str:
