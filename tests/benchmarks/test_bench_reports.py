@@ -284,7 +284,9 @@ def test_each_page_gets_its_section_of_layers(tmp_path):
 
 def test_the_readme_gets_its_chart(tmp_path):
     (tmp_path / "sequences.json").write_text(json.dumps(_sequence_result(5.0)))
-    (tmp_path / "README.md").write_text("<!-- bench:begin sequences --><!-- bench:end sequences -->")
+    (tmp_path / "README.md").write_text(
+        "<!-- bench:begin sequences --><!-- bench:end sequences -->"
+    )
     command._readme(command._arguments(["readme", f"--root={tmp_path}", f"--results={tmp_path}"]))
     (chart,) = re.findall(r"\]\((\S+\.png)\)", (tmp_path / "README.md").read_text())
     assert (tmp_path / chart).read_bytes().startswith(PNG)
@@ -296,9 +298,13 @@ def test_pages_are_what_the_results_give(tmp_path, page):
     text = (ROOT / page).read_text(encoding="utf-8")
     (tmp_path / page).write_text(text, encoding="utf-8")
     (line,) = pages.write(tmp_path, ROOT / "bench/results")
-    # None of its sections is missing, but that of a GPU as long as none was measured.
-    measured = (ROOT / "bench/results/gpu.json").exists()
-    assert ", ".join(n for n in pages.PAGES[page] if n != "gpu" or measured) in line
+    # None of its sections is missing, but those that were never measured, as on a GPU.
+    never = {
+        name
+        for name in ("gpu", "inference")
+        if not (ROOT / "bench/results" / f"{name}.json").exists()
+    }
+    assert ", ".join(name for name in pages.PAGES[page] if name not in never) in line
     again = (tmp_path / page).read_text(encoding="utf-8")
     assert again == text, f"`python -m bench readme` writes {page} anew"
 
