@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The pages in their order. A page of docs/ that is not listed comes at the end of the guides.
 _GUIDES = (
-    "keras", "functions", "weights", "gru_variants", "inference", "freeze", "xla", "cudnn",
+    "keras", "functions", "weights", "gru_variants", "inference", "freeze", "low_precision", "serving", "xla",
+    "cudnn",
 )  # fmt: skip
 _PERFORMANCE = ("performance", "benchmarks", "speed")
 _REFERENCE = ("ops", "differences", "limits", "environment", "glossary")
@@ -68,12 +69,19 @@ def _code_page(file: Path, target: Path) -> None:
 
 
 def _to_pages(text: str, folder: Path, source: Path) -> str:
-    """Leads links to programs and folders to the pages that show them."""
+    """Leads links to programs and folders to the pages that show them.
+
+    A source file that is no example gets its page here, outside of the navigation.
+    """
 
     def rewritten(found: re.Match[str]) -> str:
         address, _, anchor = found[1].partition("#")
         if not address or "://" in address or address.endswith((".md", ".png")):
             return found[0]
+        file = (ROOT / folder / address).resolve()
+        target = source / f"{file.relative_to(ROOT)}.md"
+        if file.suffix in _LANGUAGES and not target.exists():
+            _code_page(file, target)
         for page in (f"{address.rstrip('/')}/index.md", f"{address}.md"):
             if (source / folder / page).resolve().exists():
                 return f"]({page}{'#' + anchor if anchor else ''})"

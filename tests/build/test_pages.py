@@ -21,8 +21,13 @@ EXAMPLES_OF = {
     "CONTRIBUTING.md": "tests/build/test_add_an_op.py",
     "docs/gru_variants.md": "tests/weights/test_gru_variants.py",
     "docs/inference.md": "tests/inference/test_inference_docs.py",
+    "docs/serving.md": "tests/build/test_serving_page.py",
     "docs/xla.md": "tests/build/test_xla_page.py",
 }
+
+
+# Pages whose ```sh fences another test runs.
+COMMANDS_OF = {"docs/serving.md": "tests/build/test_serving_page.py"}
 
 
 def text_of(page: str) -> str:
@@ -35,7 +40,7 @@ WITH_EXAMPLES = [page for page in PAGES if python_blocks(text_of(page)) and page
 def test_pages_are_found():
     assert {"docs/keras.md", "docs/ops.md", "docs/adr/0018-xla.md"} <= set(PAGES)
     assert {"README.md", "docs/functions.md", "docs/cudnn.md"} <= set(WITH_EXAMPLES)
-    for page, test in EXAMPLES_OF.items():
+    for page, test in [*EXAMPLES_OF.items(), *COMMANDS_OF.items()]:
         assert pathlib.Path(page).name in text_of(test), f"{test} runs the examples of {page}"
 
 
@@ -104,7 +109,7 @@ def wrong_in_pytest(words: list[str]) -> list[str]:
 
 
 # What a page may tell its reader to run: the first word, and the check of the others. A page with
-# other commands needs a test of its own that runs them, and an entry here.
+# other commands needs a test of its own that runs them, and an entry above.
 KINDS = {
     "make": wrong_in_make,
     "python": wrong_in_python,
@@ -116,7 +121,7 @@ KINDS = {
 
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(text_of(page))])
 def test_commands_exist(page):
-    for command in commands(text_of(page)):
+    for command in commands(text_of(page), fences=page not in COMMANDS_OF):
         first, *words = shlex.split(command)
         assert first in KINDS, f"no test checks commands of this kind: {command}"
         assert not KINDS[first](words), command
