@@ -20,8 +20,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # The pages in their order. A page of docs/ that is not listed comes at the end of the guides.
 _GUIDES = (
-    "keras", "functions", "weights", "gru_variants", "inference", "freeze", "low_precision", "serving", "xla",
-    "cudnn",
+    "keras", "functions", "weights", "gru_variants", "inference", "freeze", "low_precision",
+    "serving", "xla", "cudnn",
 )  # fmt: skip
 _PERFORMANCE = ("performance", "benchmarks", "speed")
 _REFERENCE = ("ops", "differences", "limits", "environment", "glossary")
