@@ -49,7 +49,7 @@ help:
 	@echo 'make dev               the engine tests, compiled fast (ISA=native TYPES="f32 bf16" FAMILY=lstm)'
 	@echo 'make demo              trains a character model on real text (ARGS=...)'
 	@echo 'make bench             measures the ops against their peers (ARGS=...)'
-	@echo 'make docs              the API reference from the docstrings, as HTML, into docs/api/'
+	@echo 'make docs              README, guides and API reference as one site with a search, into site/'
 	@echo 'make compile-commands  compile_commands.json, for clangd and other tools'
 	@echo 'make lint              clang-format, clang-tidy and ruff, changing nothing'
 	@echo 'make format            formats the sources'
@@ -135,4 +135,4 @@ doctor: build
 
 clean:
 	python3 tools/build.py --clean
-	rm -rf .build dist docs/api compile_commands.json tf_blockrnn/*.so tf_blockrnn/_build_info.json
+	rm -rf .build dist site compile_commands.json tf_blockrnn/*.so tf_blockrnn/_build_info.json

@@ -147,11 +147,11 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 def summary_markdown(result: dict[str, Any]) -> str:
-    """The README's section: plot, means and a link to all rows."""
+    """The section of docs/performance.md: plot, means and a link to all rows."""
     return "\n\n".join([
         _intro(result),
-        f"![Latency of a call against H](bench/results/{_PLOT})",
+        f"![Latency of a call against H](../bench/results/{_PLOT})",
         markdown_table(*_summary(result, "**{}**")),
         *_steps(result),
-        f"[All rows](docs/benchmarks.md#inference). {measured(result)}",
+        f"[All rows](benchmarks.md#inference). {measured(result)}",
     ])  # fmt: skip

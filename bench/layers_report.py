@@ -9,14 +9,14 @@ from bench import layers
 from bench.provenance import measured
 from bench.tables import KINDS, dims, markdown_table, number, text_table, why_missing
 
-_VARIANTS = {"plain": "plain", "masked": "masked", "recurrent_dropout": "recurrent dropout"}
+VARIANTS = {"plain": "plain", "masked": "masked", "recurrent_dropout": "recurrent dropout"}
 _COLUMNS = {"ours_layer": "ours", "keras": "Keras", "keras_xla": "Keras, XLA", "torch": "PyTorch"}
 _OTHERS = {"keras": "Keras", "torch": "PyTorch"}
 
 
 def title(variant: str, kind: str) -> str:
     """The title of a table."""
-    return f"{_VARIANTS[variant]}, {KINDS[kind]}"
+    return f"{VARIANTS[variant]}, {KINDS[kind]}"
 
 
 def _verdict(reached: bool) -> str:

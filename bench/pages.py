@@ -1,8 +1,8 @@
 """The pages that show results: which section of which page is generated from which result.
 
 A page has `<!-- bench:begin NAME -->` and `<!-- bench:end NAME -->` around each section. README.md
-has the summaries, docs/benchmarks.md all rows, docs/speed.md the parts of our times, docs/xla.md
-those of compiled programs.
+has the means and a chart of them, docs/performance.md the summaries, docs/benchmarks.md all rows,
+docs/speed.md the parts of our times, docs/xla.md those of compiled programs.
 """
 
 from __future__ import annotations
@@ -28,11 +28,18 @@ from bench.gpu import report as gpu_report
 _Sections = dict[str, Callable[[dict[str, Any]], str]]
 
 _PLOTS = "../bench/results"
+# The README's chart, and the result that it shows.
+CHART = "bench/results/readme.png"
+HEADLINE = "sequences.json"
 _ALL_ROWS: _Sections = {
     "cells": report.cells_markdown,
     "sequences": lambda result: report.sequences_markdown(result, [
         ("Share of the GEMM peak", f"{_PLOTS}/sequences_peak.png"),
-        ("Cost against T, B and H", f"{_PLOTS}/sequences_cost.png"),
+        *(
+            (f"Time of {cell.upper()} {kind} against steps, batch and units",
+             f"{_PLOTS}/sequences_cost_{cell}_{kind}.png")
+            for cell in ("lstm", "gru") for kind in ("inference", "training")
+        ),
     ]),
     "stacks": report.sequences_markdown,
     "bfloat16": report.bfloat16_markdown,
@@ -42,7 +49,8 @@ _ALL_ROWS: _Sections = {
     "gpu": gpu_report.markdown,
 }  # fmt: skip
 PAGES: dict[str, _Sections] = {
-    "README.md": {
+    "README.md": {"sequences": summary.headline_markdown},
+    "docs/performance.md": {
         **summary.SECTIONS,
         "inference": inference_report.summary_markdown,
         "gpu": gpu_report.summary_markdown,

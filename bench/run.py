@@ -95,7 +95,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     verbs.add_parser("memory", parents=[common], help="peak memory of training, against TensorFlow")
     verbs.add_parser("all", parents=[common], help="all of them, one after another")
     readme = verbs.add_parser(
-        "readme", help="write the sections of README.md and docs/ from the results"
+        "readme", help="write the sections of README.md and docs/, and a chart, from the results"
     )
     readme.add_argument(
         "--root", type=pathlib.Path, default=pathlib.Path(), help="folder of the pages"
@@ -130,14 +130,19 @@ def _plots(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path | 
         return [
             plot.sequence_ratios(result, folder / "sequences_ratio.png"),
             plot.peak_share(result, folder / "sequences_peak.png"),
-            plot.cost(result, folder / "sequences_cost.png"),
+            *plot.costs(result, folder),
         ]
     if result["bench"] == "layers":
-        return [plot.layers(result, folder / "layers.png")]
+        return [*plot.layers(result, folder)]
     if result["bench"] == "inference":
         return [plot.inference(result, folder / "inference.png")]
-    if result["bench"] in ("stacks", "bfloat16"):
-        return [plot.sequence_ratios(result, folder / f"{result['bench']}_ratio.png")]
+    if result["bench"] == "bfloat16":
+        return [plot.sequence_ratios(result, folder / "bfloat16_ratio.png")]
+    if result["bench"] == "stacks":
+        return [
+            plot.stack_ratios(result, folder / f"stacks_{name}.png", kind)
+            for kind, name in (("infer", "inference"), ("train", "training"))
+        ]
     return []
 
 
@@ -346,8 +351,14 @@ def _all(args: argparse.Namespace) -> None:
 
 
 def _readme(args: argparse.Namespace) -> None:
+    from bench import plot
+
     for line in pages.write(args.root, args.results):
         print(line)
+    file = args.results / pages.HEADLINE
+    if file.exists():
+        result = json.loads(file.read_text(encoding="utf-8"))
+        print(plot.headline(result, args.root / pages.CHART))
 
 
 def _show(args: argparse.Namespace) -> None:

@@ -1,7 +1,9 @@
-"""The README's sections: for each bench the plot, means, losses, targets and a link to all rows."""
+"""The README's means, and the sections of docs/performance.md: for each bench the plot, means,
+losses, targets and a link to all rows."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,8 +14,61 @@ from bench.tables import KINDS, markdown_table, percent
 
 # The target of the block cells: their mean speed relative to TensorFlow's.
 _CELL_MEAN = 2.0
-_PLOTS = "bench/results"
-_PAGE = "docs/benchmarks.md"
+_PLOTS = "../bench/results"
+_PAGE = "benchmarks.md"
+
+
+# The libraries of the README's chart, each with its contenders, the faster of which counts.
+_LIBRARIES = {
+    "Keras": ("keras", "keras_xla"),
+    "PyTorch": ("torch",),
+    "ONNX Runtime": ("onnxruntime",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Headline:
+    """A bar of the README's chart."""
+
+    cell: str
+    kind: str
+    library: str
+    mean: float  # geometric, of its time over that of our function
+    lowest: float
+    shapes: int
+
+
+def headline_bars(result: dict[str, Any]) -> list[Headline]:
+    """The README's bars, training first; a library without a time at some shape has none."""
+    bars = []
+    groups = report.groups(result).items()
+    for (cell, kind), rows in sorted(groups, key=lambda group: group[0][1] != "train"):
+        for library, names in _LIBRARIES.items():
+            ratios = []
+            for row in rows:
+                times = [row["peers"].get(name, {}).get("median_ms") for name in names]
+                ours = row["peers"].get("ours", {}).get("median_ms")
+                if ours and any(times):
+                    ratios.append(min(filter(None, times)) / ours)
+            if ratios and len(ratios) == len(rows):
+                mean = timing.geometric_mean(ratios)
+                bars.append(Headline(cell, kind, library, mean, min(ratios), len(rows)))
+    return bars
+
+
+def headline_markdown(result: dict[str, Any]) -> str:
+    """The README's chart, what it leaves out, machine and date."""
+    lowest: dict[str, float] = {}
+    for bar in headline_bars(result):
+        lowest[bar.library] = min(bar.lowest, lowest.get(bar.library, bar.lowest))
+    slower = [f"{ratio:.2f}× that of {library}" for library, ratio in lowest.items() if ratio < 1]
+    worst = f"The lowest speeds at any shape: {', '.join(slower)}. " if slower else ""
+    return "\n\n".join([
+        "![Training and inference: how many times as fast as Keras, PyTorch and ONNX Runtime]"
+        "(bench/results/readme.png)",
+        "One layer, one call of `tf_blockrnn.lstm` or `gru`; Keras with or without XLA, whichever"
+        f" is faster. {worst}{measured(result)}",
+    ])  # fmt: skip
 
 
 def _bold(value: float, wanted: float) -> str:
@@ -116,15 +171,14 @@ def _more_targets(result: dict[str, Any]) -> list[str]:
     return ["\n".join(lines)] if lines else []
 
 
-def _sequences(intro: str, plot: tuple[str, str]) -> Callable[[dict[str, Any]], str]:
+def _sequences(intro: str, *plots: tuple[str, str]) -> Callable[[dict[str, Any]], str]:
     def section(result: dict[str, Any]) -> str:
         table, slower, rows = _sequence_table(result)
-        description, file = plot
         closing = _all_rows(result, slower, rows, "slower than the fastest peer")
         ours = (f"`{n}` is {note}." for n, note in result["peer_notes"].items() if is_ours(n))
         beginning = " ".join([intro, *ours])
-        plotted = f"![{description}]({_PLOTS}/{file})"
-        return "\n\n".join([beginning, plotted, table, *_more_targets(result), closing])
+        plotted = (f"![{description}]({_PLOTS}/{file})" for description, file in plots)
+        return "\n\n".join([beginning, *plotted, table, *_more_targets(result), closing])
 
     return section
 
@@ -142,6 +196,7 @@ def _bfloat16(result: dict[str, Any]) -> str:
     theirs = [gain for gains in groups.values() for gain in gains.get(others[-1], ())]
     return "\n\n".join([
         "Times of the others over ours in bfloat16 with AVX512-BF16: geometric mean (lowest).",
+        f"![Speed in bfloat16 and in float32]({_PLOTS}/bfloat16_ratio.png)",
         markdown_table(["", *(f"over {other}" for other in others)], lines),
         _all_rows(result, _lost(theirs), len(theirs), f"slower than {others[-1]}"),
     ])  # fmt: skip
@@ -153,7 +208,11 @@ def _layers(result: dict[str, Any]) -> str:
     return "\n\n".join([
         "Keras' time (the better of with and without XLA) and PyTorch's over ours, float32; means"
         " are geometric; bold: we are slower, or below the target.",
-        f"![Speed of the layers relative to Keras and PyTorch]({_PLOTS}/layers.png)",
+        *(
+            f"![Speed of the layers, {title}]({_PLOTS}/layers_{name}.png)"
+            for name, title in layers_report.VARIANTS.items()
+            if any(row["variant"] == name for row in result["rows"])
+        ),
         *layers_report.summary_markdown(result),
         _all_rows(result, slower, len(ratios), "slower than Keras or PyTorch"),
     ])  # fmt: skip
@@ -181,7 +240,8 @@ SECTIONS: dict[str, Callable[[dict[str, Any]], str]] = {
     "stacks": _sequences(
         "The same for the cuDNN ops: two layers, both directions, rows of full and of different"
         " lengths, against PyTorch and ONNX Runtime.",
-        ("Speed of stacks relative to the fastest peer", "stacks_ratio.png"),
+        ("Speed of stacks in inference, relative to the fastest peer", "stacks_inference.png"),
+        ("Speed of stacks in training, relative to the fastest peer", "stacks_training.png"),
     ),
     "bfloat16": _bfloat16,
     "layers": _layers,

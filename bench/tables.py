@@ -7,6 +7,22 @@ from collections.abc import Sequence
 from typing import Any
 
 KINDS = {"infer": "inference", "train": "training", "serve": "whole calls"}
+# What plots call the contenders.
+PEER_LABELS = {
+    "ours": "tf_blockrnn",
+    "ours_block": "tf_blockrnn, block op",
+    "ours_layer": "tf_blockrnn, layer",
+    "ours_cudnn": "tf_blockrnn, cuDNN op",
+    "ours_v4": "tf_blockrnn without AVX512-BF16",
+    "tf_raw": "TensorFlow's op",
+    "keras": "Keras",
+    "keras_xla": "Keras, XLA",
+    "keras_before": "Keras, reset before",
+    "keras_xla_before": "Keras, XLA, reset before",
+    "torch": "PyTorch",
+    "onnxruntime": "ONNX Runtime",
+    "onnxruntime_before": "ONNX Runtime, reset before",
+}
 
 
 def dims(shape: Sequence[int]) -> str:

@@ -169,15 +169,15 @@ def _goals_markdown(result: dict[str, Any]) -> str:
 
 
 def summary_markdown(result: dict[str, Any]) -> str:
-    """What the README says of them."""
+    """The summary in docs/performance.md."""
     ratios = [r["ratio"] for r in _against_cudnn(result["rows"])]
     return "\n\n".join([
         "cuDNN's time over ours, through PyTorch's modules, by events on the device; means are"
         " geometric.",
-        "![Speed of the ops on a GPU against cuDNN](bench/results/gpu.png)",
+        "![Speed of the ops on a GPU against cuDNN](../bench/results/gpu.png)",
         _goals_markdown(result),
         f"{sum(ratio < 1 for ratio in ratios)} of {len(ratios)} rows are slower than cuDNN:"
-        " [all rows](docs/benchmarks.md#gpu).",
+        " [all rows](benchmarks.md#gpu).",
     ])  # fmt: skip
 
 

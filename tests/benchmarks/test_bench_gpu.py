@@ -152,19 +152,19 @@ def test_pages_have_a_section_of_a_result(tmp_path):
         ],
     }
     (tmp_path / "docs").mkdir()
-    for page in ("README.md", "docs/benchmarks.md"):
+    for page in ("docs/performance.md", "docs/benchmarks.md"):
         text = (ROOT / page).read_text(encoding="utf-8")
         assert "<!-- bench:begin gpu -->" in text
         (tmp_path / page).write_text(text, encoding="utf-8")
     (tmp_path / "gpu.json").write_text(json.dumps(result))
-    assert all("gpu" in line for line in pages.write(tmp_path, tmp_path)[:2])
-    readme = (tmp_path / "README.md").read_text(encoding="utf-8")
+    assert [line.split(": ")[1][:3] for line in pages.write(tmp_path, tmp_path)] == ["gpu", "gpu"]
+    summary = (tmp_path / "docs/performance.md").read_text(encoding="utf-8")
     rows = (tmp_path / "docs/benchmarks.md").read_text(encoding="utf-8")
-    for page in (readme, rows):
+    for page in (summary, rows):
         assert f"commit abc on {GPU.name} with cudnn 91002; 2030-01-02." in page
         assert "- slowest case: 0.50× cuDNN, goal 0.9×: MISSED" in page
         assert "- 1 cases FAILED" in page
-    assert "1 of 2 rows are slower than cuDNN" in readme and "bench/results/gpu.png" in readme
+    assert "1 of 2 rows are slower than cuDNN" in summary and "bench/results/gpu.png" in summary
     (line,) = [line for line in rows.splitlines() if "**0.500**" in line]
     assert line.startswith("| lstm, training, float, 1, 8, 50, 64 | 2000 | 1000 |")
     stopped = report.markdown({**result, "stopped": "an error"})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from helpers.children import ROOT
@@ -55,7 +56,7 @@ def test_a_lost_row_is_shown_as_lost():
 
 def test_lost_rows_are_counted_where_the_rows_are_not_shown():
     lost, won = (summary.SECTIONS["sequences"](_sequence_result(ms)) for ms in (20.0, 5.0))
-    assert "1 of 1 rows are slower than the fastest peer: [all rows](docs/benchmarks.md" in lost
+    assert "1 of 1 rows are slower than the fastest peer: [all rows](benchmarks.md" in lost
     assert "| **0.50** | 1.3 | **0.50** | 1 of 1 |" in lost
     assert "0 of 1 rows are slower" in won and "| 2.00 | 1.3 | 2.00 | 0 of 1 |" in won
     assert "**64, 10, 256, 256**" in report.sequences_markdown(_sequence_result(20.0))
@@ -146,8 +147,53 @@ def test_sequence_plots_are_drawn(tmp_path):
 
     result = _sequence_result(5.0)
     result["rows"].append(dict(result["rows"][0], set="sweep-T"))
-    for draw in (plot.sequence_ratios, plot.peak_share, plot.cost):
+    for draw in (plot.sequence_ratios, plot.peak_share, plot.headline):
         assert draw(result, tmp_path / f"{draw.__name__}.png").read_bytes().startswith(PNG)
+    assert plot.stack_ratios(result, tmp_path / "a.png", "infer").read_bytes().startswith(PNG)
+    assert plot.stack_ratios(result, tmp_path / "b.png", "train") is None
+    (file,) = plot.costs(result, tmp_path)
+    assert file.name == "sequences_cost_lstm_inference.png" and file.read_bytes().startswith(PNG)
+
+
+def test_the_readme_shows_means_over_all_shapes_and_the_lowest():
+    result = _sequence_result(5.0)
+    (row,) = result["rows"]
+    row["peers"]["keras"] = {"median_ms": 40.0}
+    row["peers"]["keras_xla"] = {"median_ms": 20.0}
+    slow = dict(row, peers=dict(row["peers"], torch={"median_ms": 2.5}))
+    train = dict(row, kind="train", peers={k: row["peers"][k] for k in ("ours", "torch")})
+    result["rows"] += [slow, train, dict(row, set="sweep-T")]
+    bars = {(bar.kind, bar.library): bar for bar in summary.headline_bars(result)}
+    assert list(bars) == [("train", "PyTorch"), ("infer", "Keras"), ("infer", "PyTorch")]
+    assert bars["infer", "Keras"].mean == pytest.approx(4.0)  # with XLA: 20 ms over 5
+    assert bars["infer", "PyTorch"].mean == pytest.approx(1.0)  # 2 and 0.5
+    assert (bars["infer", "PyTorch"].lowest, bars["infer", "PyTorch"].shapes) == (0.5, 2)
+    text = summary.headline_markdown(result)
+    assert "any shape: 0.50× that of PyTorch." in text and "(bench/results/readme.png)" in text
+    del slow["peers"]["torch"]  # not measured at all shapes: no mean of the others
+    assert not any(
+        b.library == "PyTorch" and b.kind == "infer" for b in summary.headline_bars(result)
+    )
+
+
+def test_no_plot_has_more_than_four_panels(tmp_path, monkeypatch):
+    """Of all results, as they are drawn for the pages."""
+    from bench import plot
+
+    panels = []
+
+    def count(figure, path):
+        panels.append((path.name, sum(axis.get_visible() for axis in figure.axes)))
+        plot.plt.close(figure)
+        return path
+
+    monkeypatch.setattr(plot, "_save", count)
+    for name in ("cells", "sequences", "stacks", "bfloat16", "layers"):
+        result = json.loads((ROOT / "bench/results" / f"{name}.json").read_text(encoding="utf-8"))
+        command._plots(result, tmp_path)
+    files = {path.name for path in (ROOT / "bench/results").glob("*.png")} - {"readme.png"}
+    assert {name for name, _ in panels} == files
+    assert all(1 <= number <= 4 for _, number in panels), panels
 
 
 def _layers_result(ours_ms: float, above_us: float = 10.0) -> dict:
@@ -214,24 +260,36 @@ def test_a_lost_row_of_layers_is_shown_as_lost():
 def test_layers_are_plotted(tmp_path):
     from bench import plot
 
-    assert plot.layers(_layers_result(25.0), tmp_path / "a.png").read_bytes().startswith(PNG)
-    assert plot.layers(_layers_result(5.0) | {"rows": []}, tmp_path / "b.png") is None
+    (file,) = plot.layers(_layers_result(25.0), tmp_path)
+    assert file.name == "layers_masked.png" and file.read_bytes().startswith(PNG)
+    assert plot.layers(_layers_result(5.0) | {"rows": []}, tmp_path) == []
 
 
 def test_each_page_gets_its_section_of_layers(tmp_path):
     (tmp_path / "layers.json").write_text(json.dumps(_layers_result(5.0)))
     (tmp_path / "docs").mkdir()
     marked = "a\n<!-- bench:begin layers -->\n<!-- bench:end layers -->\nz\n"
-    paths = [tmp_path / name for name in ("README.md", "docs/benchmarks.md")]
+    paths = [tmp_path / name for name in ("docs/performance.md", "docs/benchmarks.md")]
     for path in paths:
         path.write_text(marked)
     command._readme(command._arguments(["readme", f"--root={tmp_path}", f"--results={tmp_path}"]))
     short, long = (path.read_text() for path in paths)
     for text in (short, long):
         assert text.startswith("a\n<!-- bench:begin layers -->") and text.endswith("-->\nz\n")
-    assert "(bench/results/layers.png)" in short and "(docs/benchmarks.md#layers)" in short
+    assert "(../bench/results/layers_masked.png)" in short and "layers_plain" not in short
+    assert "(benchmarks.md#layers)" in short
     row = "| LSTM, 64, 10, 256, 256 | 5.00 |"
     assert row in long and row not in short
+
+
+def test_the_readme_gets_its_chart(tmp_path):
+    (tmp_path / "sequences.json").write_text(json.dumps(_sequence_result(5.0)))
+    (tmp_path / "README.md").write_text(
+        "<!-- bench:begin sequences --><!-- bench:end sequences -->"
+    )
+    command._readme(command._arguments(["readme", f"--root={tmp_path}", f"--results={tmp_path}"]))
+    (chart,) = re.findall(r"\]\((\S+\.png)\)", (tmp_path / "README.md").read_text())
+    assert (tmp_path / chart).read_bytes().startswith(PNG)
 
 
 @pytest.mark.parametrize("page", pages.PAGES)
@@ -240,9 +298,13 @@ def test_pages_are_what_the_results_give(tmp_path, page):
     text = (ROOT / page).read_text(encoding="utf-8")
     (tmp_path / page).write_text(text, encoding="utf-8")
     (line,) = pages.write(tmp_path, ROOT / "bench/results")
-    # None of its sections is missing, but that of a GPU as long as none was measured.
-    measured = (ROOT / "bench/results/gpu.json").exists()
-    assert ", ".join(n for n in pages.PAGES[page] if n != "gpu" or measured) in line
+    # None of its sections is missing, but those that were never measured, as on a GPU.
+    never = {
+        name
+        for name in ("gpu", "inference")
+        if not (ROOT / "bench/results" / f"{name}.json").exists()
+    }
+    assert ", ".join(name for name in pages.PAGES[page] if name not in never) in line
     again = (tmp_path / page).read_text(encoding="utf-8")
     assert again == text, f"`python -m bench readme` writes {page} anew"
 

@@ -1,4 +1,4 @@
-"""`make docs`: every public name has its place in the API reference, and nothing is lost in it."""
+"""The API pages of `make docs`: every public name has its place, and nothing is lost in it."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ import re
 from types import ModuleType
 
 import pytest
-from helpers.children import ROOT, assert_ok, run_code, run_python
+from helpers import site
+from helpers.children import run_code
 
-# What pdoc's template and Markdown make; anything else was text that looked like a tag.
+# What Markdown and the highlighter make within an article; anything else was text that looked like
+# a tag.
 TAGS = set(
-    "a blockquote body br code div em footer h1 h2 h3 h4 h6 head html img input label li main meta"
-    " nav ol p path pre script section small span strong style summary details svg table tbody td"
-    " th thead title tr ul wbr".split()
+    "a article blockquote br code div em h1 h2 h3 li ol p pre span strong table tbody td th thead"
+    " tr ul".split()
 )
 
 
 @pytest.fixture(scope="module")
-def pages(tfb, tmp_path_factory) -> dict[str, str]:
-    """The pages by the name of their module."""
+def articles(tfb) -> dict[str, str]:
+    """What is written on the pages, by the name of their module."""
     del tfb
-    folder = tmp_path_factory.mktemp("reference")
-    program = str(ROOT / "tools" / "docs.py")
-    assert_ok(run_python([program, "--output", str(folder)]), "docs.py, warnings as errors")
-    assert (folder / "index.html").exists() and (folder / "search.js").exists()
-    return {
-        ".".join(page.relative_to(folder).with_suffix("").parts): page.read_text("utf-8")
-        for page in folder.rglob("*.html")
-        if page != folder / "index.html"
-    }
+    found = {}
+    for page, text in site.pages().items():
+        if page.startswith("api/"):
+            name = "tf_blockrnn" + f".{page[len('api/') : -len('.html')]}".removesuffix(".index")
+            (found[name],) = re.findall(r"<article .*?</article>", text, flags=re.DOTALL)
+    return found
 
 
 def _public(name: str, module: ModuleType):
@@ -41,41 +39,62 @@ def _public(name: str, module: ModuleType):
             yield from _public(f"{name}.{member}", value)
 
 
-def test_every_public_name_has_its_place(tfb, pages):
+def _text(article: str) -> str:
+    return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", article)))
+
+
+def _section(article: str, name: str) -> str:
+    """What follows the heading of a name, up to the next one."""
+    return article.split(f'<h2 id="{name}">')[1].split("<h2 ")[0]
+
+
+def test_every_public_name_has_its_place(tfb, articles):
     names = list(_public("tf_blockrnn", tfb))
     assert ("tf_blockrnn.layers", "GRU") in names and ("tf_blockrnn.raw_ops", "BlockGRU") in names
     missing = [
-        f"{module}.{name}"
-        for module, name in names
-        if f"{module}.{name}" not in pages and f'id="{name}"' not in pages[module]
+        f"{module}.{name}" for module, name in names if f'<h2 id="{name}">' not in articles[module]
     ]
     assert not missing
 
 
-def test_docstrings_arrive_whole(tfb, pages):
+def test_public_methods_have_their_place(tfb, articles):
+    for name in ("run", "step", "zero_state"):
+        assert f'<h3 id="Session.{name}">' in articles["tf_blockrnn.inference"], name
+    assert "(self" not in _text("".join(articles.values()))
+
+
+def test_docstrings_arrive_whole(tfb, articles):
     """The help of an op, a signature as users write it, and examples in code blocks."""
-    raw_ops = pages["tf_blockrnn.raw_ops"]
+    raw_ops = articles["tf_blockrnn.raw_ops"]
     for name in tfb.raw_ops.__all__:
-        section = raw_ops.split(f'<section id="{name}">')[1].split("</section>")[0]
-        text = html.unescape(re.sub(r"<[^>]+>", "", section))
-        assert getattr(tfb.raw_ops, name).__doc__.splitlines()[0] in text, name
-        assert f"{name}(*, " in re.sub(r"\s+", " ", text).replace("( *", "(*"), name
-    gru = pages["tf_blockrnn"].split('<section id="gru">')[1].split("</section>")[0]
-    text = html.unescape(re.sub(r"<[^>]+>", "", gru))
-    assert "x: tf.Tensor," in text
-    assert re.search(r'<span class="gp">&gt;&gt;&gt; </span>', gru)
-    assert not any("<blockquote>\n  <blockquote>" in page for page in pages.values())
+        text = _text(_section(raw_ops, name))
+        summary = getattr(tfb.raw_ops, name).__doc__.splitlines()[0]
+        assert re.sub(r"\s+", " ", summary) in text, name
+        assert f"{name}(*, " in text.replace("( *", "(*"), name
+    gru = _section(articles["tf_blockrnn"], "gru")
+    assert "x: tf.Tensor," in _text(gru)
+    assert re.search(r'<span class="gp">&gt;&gt;&gt; ?</span>', gru)
 
 
-def test_no_text_is_taken_for_a_tag(pages):
-    for name, page in pages.items():
-        found = set(re.findall(r"<([a-zA-Z][\w-]*)", page)) - TAGS
+def test_examples_are_code(articles):
+    for name, article in articles.items():
+        shown = re.sub(r"<pre.*?</pre>", "", article, flags=re.DOTALL)
+        assert "&gt;&gt;&gt;" not in shown, name
+        assert article.count(">>> ") + article.count("&gt;&gt;&gt;") > 0, name
+
+
+def test_no_text_is_taken_for_a_tag(articles):
+    for name, article in articles.items():
+        shown = re.sub(r'<(button|svg)\b.*?</\1>', "", article, flags=re.DOTALL)  # fmt: skip
+        found = set(re.findall(r"<([a-zA-Z][\w-]*)", shown)) - TAGS
         assert not found, (name, found)
+        assert "&amp;lt;" not in article, name
 
 
-def test_pages_need_no_network(pages):
-    for name, page in pages.items():
-        assert not re.search(r"(?:src|href)=\"https?://[^\"]*\.(?:js|css)", page), name
+def test_names_in_the_text_lead_to_their_place(articles):
+    everything = "".join(articles.values())
+    for link, name in (("index.html#lstm", "lstm"), ("layers.html", "layers")):
+        assert f'<a href="{link}"><code>tf_blockrnn.{name}</code></a>' in everything
 
 
 def test_what_is_loaded_on_its_first_use_is_listed_before(tfb):

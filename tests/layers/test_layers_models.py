@@ -140,7 +140,7 @@ def test_a_saved_model_loads_in_a_fresh_process(models, tmp_path):
 
 
 def test_tensorflow_lite_takes_what_unfuse_model_gives(tf, tfb):
-    """Its converter supports no ops but its own, as the README says."""
+    """Its converter supports no ops but its own, as docs/limits.md says."""
     model = keras.Sequential(
         [
             keras.Input((TIME, INPUT), batch_size=1),
