@@ -124,8 +124,8 @@ def _intro(result: dict[str, Any]) -> str:
     return (
         f"Median of whole Python calls, NumPy in and NumPy out, {result['threads']} threads;"
         " weights packed beforehand; calls of one step are `Session.step`. Each precision of the"
-        " weights is compared with the fastest peer of that precision: above 1 we are faster, bold where we"
-        " are slower or below the target. Means are geometric."
+        " weights is compared with the fastest peer of that precision: above 1 we are faster, bold"
+        " where we are slower or below the target. Means are geometric."
     )
 
 
