@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from bench import sequences, timing
-from bench.peers import PEERS
+from bench.peers import PEERS, is_ours
 from bench.shapes import Case
 
 SESSIONS = {
@@ -26,26 +26,21 @@ STEP_SHAPE, STEP_TARGET_US = (1, 1, 128, 128), 8.0
 FROZEN_TARGET = 0.8
 
 
-def medians(row: dict[str, Any]) -> dict[str, float]:
-    """The median ms of each contender that has one."""
-    return {name: e["median_ms"] for name, e in row["peers"].items() if "median_ms" in e}
-
-
 def compare(row: dict[str, Any]) -> None:
-    """Adds to a row the fastest peer of each precision and our ratio to it, above 1 we are faster.
+    """Adds to a row our ratio to the fastest peer of each precision, above 1 we are faster.
 
     And the time of a frozen model over that of the same one not frozen.
     """
-    times = medians(row)
-    row["fastest_of"], row["session_ratios"] = {}, {}
+    times = sequences.medians(row)
+    row["session_ratios"] = {}
     for precision, ours in SESSIONS.items():
         others = [
-            name for name in times if PEERS[name].precision == precision and name[:4] != "ours"
+            ms
+            for name, ms in times.items()
+            if PEERS[name].precision == precision and not is_ours(name)
         ]
-        if others:
-            fastest = row["fastest_of"][precision] = min(others, key=times.get)
-            if ours in times:
-                row["session_ratios"][precision] = times[fastest] / times[ours]
+        if others and ours in times:
+            row["session_ratios"][precision] = min(others) / times[ours]
     if MODEL in times and FROZEN in times:
         row["frozen_share"] = times[FROZEN] / times[MODEL]
 
@@ -70,15 +65,8 @@ def summarise(result: dict[str, Any]) -> list[dict[str, Any]]:
                 if precision in row["session_ratios"]
             ]
             if ratios:
-                out.append({
-                    "cell": cell,
-                    "precision": precision,
-                    "geometric_mean": timing.geometric_mean(ratios),
-                    "lowest": min(ratios),
-                    "slower": sum(ratio < target["each"] for ratio in ratios),
-                    "shapes": len(ratios),
-                    "target": target,
-                })  # fmt: skip
+                entry = {"cell": cell, "precision": precision, "target": target}
+                out.append(entry | timing.ratio_summary(ratios, target["each"]))
     return out
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bench import inference
+from bench import inference, sequences
 from bench.provenance import measured
-from bench.tables import dims, markdown_table, number, text_table, why_missing
+from bench.tables import dims, markdown_table, missing, number, text_table
 
 _COLUMNS = {
     "ours_session": "Session",
@@ -31,13 +31,13 @@ def _ratio(ratio: float | None, wanted: float, lost: str) -> str:
 
 def _times(row: dict[str, Any], columns: Sequence[str]) -> list[str]:
     """The median µs of each column."""
-    times = inference.medians(row)
+    times = sequences.medians(row)
     return [number(1e3 * times[name]) if name in times else "-" for name in columns]
 
 
 def _sessions(rows: Sequence[dict[str, Any]], lost: str) -> tuple[list[str], list[list[str]]]:
     """Head and rows of one cell; a ratio below its target is in the format `lost`."""
-    columns = [name for name in _COLUMNS if any(name in inference.medians(row) for row in rows)]
+    columns = [name for name in _COLUMNS if any(name in sequences.medians(row) for row in rows)]
     lines = []
     for row in rows:
         ratios = [
@@ -83,7 +83,7 @@ def _steps(result: dict[str, Any]) -> list[str]:
     out = []
     for cell, rows in inference.groups(result).items():
         for row in rows:
-            times = inference.medians(row)
+            times = sequences.medians(row)
             ours = times.get(inference.SESSIONS["float32"])
             if tuple(row["shape"]) == inference.STEP_SHAPE and ours:
                 reached = "reached" if 1e3 * ours < inference.STEP_TARGET_US else "missed"
@@ -92,16 +92,6 @@ def _steps(result: dict[str, Any]) -> list[str]:
                     f" (target under {inference.STEP_TARGET_US:g}, {reached})."
                 )
     return out
-
-
-def _missing(result: dict[str, Any]) -> list[str]:
-    missing = {
-        (name, why_missing(entry))
-        for row in result["rows"]
-        for name, entry in row["peers"].items()
-        if "median_ms" not in entry
-    }
-    return [f"no time for {name}: {why}" for name, why in sorted(missing)]
 
 
 def text(result: dict[str, Any]) -> str:
@@ -117,7 +107,7 @@ def text(result: dict[str, Any]) -> str:
         ]
     if result["summary"]:
         parts += ["geometric means", text_table(*_summary(result, "<< {}")), ""]
-    return "\n".join([*parts, *_steps(result), *_missing(result)])
+    return "\n".join([*parts, *_steps(result), *missing(result["rows"])])
 
 
 def _intro(result: dict[str, Any]) -> str:
@@ -142,7 +132,7 @@ def markdown(result: dict[str, Any]) -> str:
             f" `tf_blockrnn.freeze`; the target of the last column is {inference.FROZEN_TARGET:g}.",
             markdown_table(*_models(result, "**{}**")),
         ]
-    parts += [f"{line}." for line in _missing(result)]
+    parts += [f"{line}." for line in missing(result["rows"])]
     return "\n\n".join([*parts, measured(result)])
 
 

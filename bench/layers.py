@@ -47,7 +47,7 @@ def measure_calls(threads: int, plan: timing.Plan, log: TextIO) -> dict[str, dic
 
 def compare(row: dict[str, Any]) -> None:
     """Adds to a row the ratios of the faster Keras' and of PyTorch's time to ours, if measured."""
-    medians = {n: e["median_ms"] for n, e in row["peers"].items() if "median_ms" in e}
+    medians = sequences.medians(row)
     keras = [medians[name] for name in KERAS if name in medians]
     others = {"keras": min(keras, default=None), "torch": medians.get("torch")}
     row["layer_ratios"] = {
@@ -80,12 +80,7 @@ def summarise(result: dict[str, Any]) -> list[dict[str, Any]]:
         for name in ("keras", "torch"):
             ratios = [r["layer_ratios"][name] for r in rows if name in r["layer_ratios"]]
             if ratios:
-                entry[name] = {
-                    "geometric_mean": timing.geometric_mean(ratios),
-                    "lowest": min(ratios),
-                    "slower": sum(ratio < 1 for ratio in ratios),
-                    "shapes": len(ratios),
-                }
+                entry[name] = timing.ratio_summary(ratios)
         if kind == "train" and variant in TARGETS:
             entry["target"] = TARGETS[variant]
         out.append(entry)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from bench import layers
 from bench.provenance import measured
-from bench.tables import KINDS, dims, markdown_table, number, text_table, why_missing
+from bench.tables import KINDS, dims, markdown_table, missing, number, text_table, why_missing
 
 VARIANTS = {"plain": "plain", "masked": "masked", "recurrent_dropout": "recurrent dropout"}
 _COLUMNS = {"ours_layer": "ours", "keras": "Keras", "keras_xla": "Keras, XLA", "torch": "PyTorch"}
@@ -111,24 +110,13 @@ def _tables(result: dict[str, Any]) -> dict[str, dict[str, list[dict[str, Any]]]
     return out
 
 
-def _missing(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """The contenders without a time, with the reasons."""
-    missing = {
-        (name, why_missing(entry))
-        for row in rows
-        for name, entry in row["peers"].items()
-        if "median_ms" not in entry
-    }
-    return [f"no time for {name}: {reason}" for name, reason in sorted(missing)]
-
-
 def text(result: dict[str, Any]) -> str:
     """All of the result as text; << marks times slower than a peer or than the target."""
     parts = []
     for name, by_cell in _tables(result).items():
         parts += [name, text_table(*_table(by_cell, "<< {}")), ""]
     parts += ["geometric means", text_table(*_summary(result, "<< {}")), ""]
-    return "\n".join(parts + _calls(result) + _missing(result["rows"]))
+    return "\n".join(parts + _calls(result) + missing(result["rows"]))
 
 
 def summary_markdown(result: dict[str, Any]) -> list[str]:
@@ -153,5 +141,5 @@ def markdown(result: dict[str, Any]) -> str:
             f"**Layers, {name}**: median ms of one call",
             markdown_table(*_table(by_cell, "**{}**")),
         ]
-    parts += [f"{line}." for line in _missing(result["rows"])]
+    parts += [f"{line}." for line in missing(result["rows"])]
     return "\n\n".join([*parts, measured(result)])

@@ -14,7 +14,7 @@ import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 
 from bench import inference as inference_bench  # noqa: E402
 from bench import layers as layers_bench  # noqa: E402
-from bench import layers_report, provenance, report, shapes, summary, timing  # noqa: E402
+from bench import layers_report, provenance, report, sequences, shapes, summary, timing  # noqa: E402
 from bench.peers import is_ours  # noqa: E402
 from bench.tables import KINDS, PEER_LABELS, dims  # noqa: E402
 
@@ -414,9 +414,9 @@ def inference(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None
         rows = sorted(rows, key=lambda row: row["shape"][3])
         for name, (label, colour, marker, line) in _LATENCY_STYLE.items():
             points = [
-                (row["shape"][3], 1e3 * inference_bench.medians(row)[name])
+                (row["shape"][3], 1e3 * sequences.medians(row)[name])
                 for row in rows
-                if name in inference_bench.medians(row)
+                if name in sequences.medians(row)
             ]
             if points:
                 (seen[label],) = axis.plot(

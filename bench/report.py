@@ -13,10 +13,10 @@ from bench.tables import (
     KINDS,
     dims,
     markdown_table,
+    missing,
     number,
     percent,
     text_table,
-    why_missing,
 )
 
 # Targets of sequences relative to the fastest peer, complete tf.function call, float32: at each
@@ -304,15 +304,7 @@ def sequences_text(result: dict[str, Any]) -> str:
         table = [[t for t, _ in line] + [m] for line, m in zip(lines, marks, strict=True)]
         parts += ["", f"{cell.upper()} {KINDS[kind]}", text_table([*head, ""], table)]
         parts += _sentences(rows, kind, peak)
-    missing = {
-        (name, why_missing(entry))
-        for row in result["rows"]
-        for name, entry in row["peers"].items()
-        if "median_ms" not in entry
-    }
-    parts += ["", *_call_cost(result)] + [
-        f"no time for {name}: {why}" for name, why in sorted(missing)
-    ]
+    parts += ["", *_call_cost(result), *missing(result["rows"])]
     return "\n".join(parts)
 
 

@@ -136,14 +136,18 @@ def _prepare(pool: Pool, case: Case, names: Sequence[str], bar: Progress) -> dic
     return entries
 
 
+def medians(row: dict[str, Any]) -> dict[str, float]:
+    """The median ms of each contender that has one."""
+    return {name: e["median_ms"] for name, e in row["peers"].items() if "median_ms" in e}
+
+
 def compare(row: dict[str, Any]) -> None:
     """Adds to a row its fastest peer and our ratios to it; above 1 we are faster."""
-    peers = row["peers"]
-    medians = {n: e["median_ms"] for n, e in peers.items() if "median_ms" in e}
-    others = {n: ms for n, ms in medians.items() if not is_ours(n)}
+    times = medians(row)
+    others = {n: ms for n, ms in times.items() if not is_ours(n)}
     row["fastest"] = min(others, key=others.get) if others else None
     row["ratios"] = {
-        n: others[row["fastest"]] / ms for n, ms in medians.items() if is_ours(n) and others
+        n: others[row["fastest"]] / ms for n, ms in times.items() if is_ours(n) and others
     }
 
 

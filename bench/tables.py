@@ -47,6 +47,17 @@ def why_missing(entry: dict[str, Any]) -> str:
     return entry.get("absent") or entry.get("error") or "no reason given"
 
 
+def missing(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """The contenders without a time, with the reasons."""
+    reasons = {
+        (name, why_missing(entry))
+        for row in rows
+        for name, entry in row["peers"].items()
+        if "median_ms" not in entry
+    }
+    return [f"no time for {name}: {reason}" for name, reason in sorted(reasons)]
+
+
 def text_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Columns padded to their width, all but the first right-aligned."""
     lines = [list(head), *map(list, rows)]

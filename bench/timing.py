@@ -115,6 +115,16 @@ def summary(rounds: Sequence[Sequence[float]], per: int = 1) -> dict[str, object
     }
 
 
+def ratio_summary(ratios: Sequence[float], wanted: float = 1.0) -> dict[str, float]:
+    """Mean and lowest of a contender's ratios, and how many are below the wanted one."""
+    return {
+        "geometric_mean": geometric_mean(ratios),
+        "lowest": min(ratios),
+        "slower": sum(ratio < wanted for ratio in ratios),
+        "shapes": len(ratios),
+    }
+
+
 def geometric_mean(values: Sequence[float]) -> float:
     """The mean for ratios: 2 and 1/2 give 1. NaN if there are no values."""
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan

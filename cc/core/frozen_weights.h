@@ -8,10 +8,16 @@
 #define BLOCKRNN_CORE_FROZEN_WEIGHTS_H_
 
 #include <cstdint>
+#include <limits>
 
 #include "cc/core/sequence_args.h"
 
 namespace blockrnn {
+
+// Inputs, units and outputs that a layer of int8 may have at most: int32 holds
+// any sum of so many products.
+inline constexpr int64_t kMostInt8Depth =
+    std::numeric_limits<int32_t>::max() / (127 * 127);
 
 // Packs the weights and biases of `layer`, whose shape has the input and the
 // units; nothing else of it is read. Precisions other than kStorage are for

@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 
 #include "cc/core/checked_int.h"
+#include "cc/core/frozen_weights.h"
 #include "cc/inference/blockrnn.h"
 #include "cc/inference/session.h"
 #include "cc/loader/cpu_engine_loader.h"
@@ -21,10 +21,6 @@ namespace {
 // Of one call, with the width of a row of the largest array: its bytes are
 // counted in 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
-
-// Terms of which int32 holds any sum: those of the GEMMs in int8.
-constexpr int64_t kMostInt8Depth =
-    std::numeric_limits<int32_t>::max() / (127 * 127);
 
 thread_local std::string last_error;
 

@@ -11,6 +11,7 @@
 #include "cc/core/frozen_weights.h"
 #include "cc/core/gate_layout.h"
 #include "cc/inference/flush_denormals.h"
+#include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn {
 namespace {
@@ -20,12 +21,6 @@ constexpr int64_t kAwakeNanoseconds = 50'000;
 // Calls that follow one another so closely before the threads are counted on:
 // the first of them to use one has to wake it.
 constexpr int kCloseCalls = 8;
-// Multiply-adds of a direction that are worth another thread.
-constexpr double kMacsPerDirection = 0.4e6;
-// Both directions run at the same time with more rows than this, or where the
-// last-level cache has room for the recurrent weights of both.
-constexpr int64_t kRowsForConcurrentDirections = 16;
-constexpr double kConcurrentWeightBytes = 16 << 20;
 
 int64_t Now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -327,11 +322,12 @@ bool Session::RunsConcurrently(const SessionCall& call,
   if (layer.directions.size() != 2 || threads_ == 1) return false;
   const double gates = static_cast<double>(NumGates(cell_)) * layer.units;
   const double rows = static_cast<double>(call.batch) * call.steps;
-  if (rows * gates * (layer.inputs + layer.outputs) < kMacsPerDirection) {
+  if (rows * gates * (layer.inputs + layer.outputs) <
+      cpu::Tuning::kMacsPerAwakeLoopWorker) {
     return false;
   }
-  return call.batch > kRowsForConcurrentDirections ||
-         2 * gates * layer.outputs * sizeof(float) <= kConcurrentWeightBytes;
+  return cpu::DirectionsFitConcurrently(call.batch,
+                                        gates * layer.outputs * sizeof(float));
 }
 
 cpu::Status Session::RunDirections(const SessionCall& call, const Layer& layer,

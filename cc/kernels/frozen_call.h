@@ -5,6 +5,7 @@
 #ifndef BLOCKRNN_KERNELS_FROZEN_CALL_H_
 #define BLOCKRNN_KERNELS_FROZEN_CALL_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -62,6 +63,12 @@ class FrozenCall {
             absl::StrCat(attrs_.op,
                          ": recurrent_dropout must be left out where frozen is "
                          "set, got factors"));
+      }
+      const int64_t depth = std::max(args->shape.input, args->shape.units);
+      if (attrs_.precision == Precision::kInt8 && depth > kMostInt8Depth) {
+        return absl::InvalidArgumentError(absl::StrCat(
+            attrs_.op, ": precision must not be int8 for more than ",
+            kMostInt8Depth, " inputs or units, got ", depth));
       }
       const auto pack = [&](int64_t* bytes, void* packed) {
         FreezeArgs<Args> freeze;

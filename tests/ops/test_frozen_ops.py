@@ -46,6 +46,20 @@ def test_other_weights_are_refused(tf, call, mode):
         run_modes.in_mode(mode, call)(w_h=tf.ones([UNITS, UNITS]))
 
 
+def test_int8_of_more_terms_than_int32_holds_is_refused(tf, call):
+    from tf_blockrnn._ops.frozen import fingerprint
+
+    weights = {"w_x": tf.ones([133145, UNITS]), "w_h": tf.ones([UNITS, UNITS]), "b": tf.ones(UNITS)}
+    frozen = "".join(fingerprint(weight) for weight in weights.values())
+    x = tf.ones([1, BATCH, 133145])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError,
+        match="RNNSequence: precision must not be int8 for more than 133144 inputs or units, got",
+    ):
+        call(x=x, frozen=frozen, precision="int8", **weights)
+    assert call(x=x[..., :-1], frozen="", **(weights | {"w_x": weights["w_x"][:-1]})).shape[0] == 1
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

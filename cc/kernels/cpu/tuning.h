@@ -127,6 +127,18 @@ inline const Tuning& MachineTuning() {
   return tuning;
 }
 
+// Whether the two directions of a layer, each with so many bytes of recurrent
+// weights, may run concurrently.
+//
+// With few rows a step waits for its recurrent weights. Those of both
+// directions together may be more than the last-level cache holds, and then
+// come from memory in every step, where one direction's stay. Measured; see
+// docs/adr/0009-threads.md.
+inline bool DirectionsFitConcurrently(int64_t batch, double weight_bytes) {
+  return batch > Tuning::kRowsForConcurrentDirections ||
+         2 * weight_bytes <= MachineTuning().ConcurrentWeightBytes();
+}
+
 }  // namespace blockrnn::cpu
 
 #endif  // BLOCKRNN_KERNELS_CPU_TUNING_H_

@@ -49,6 +49,7 @@ bool FusesInput(const StepLoop& loop, const SequenceRows& sequence,
   if (!MayFuseInput(sequence.steps(), rows)) return false;
   const int concurrent = executor.concurrent_sequences();
   const double weights = loop.macs / loop.rows + loop.input_weights;
+  // Fused, each worker reads its share of them in every step.
   const int sharing = split == StepSplit::kUnits ? executor.num_threads() : 1;
   if (weights * kPackedBytes<P> / sharing > MachineTuning().near_cache &&
       sequence.shape().input > Tuning::kInputPerRowToHoist * rows) {

@@ -18,20 +18,14 @@ namespace blockrnn::cpu {
 
 // Whether the two directions of a layer run concurrently, each with half of the
 // threads, rather than one after the other with all of them.
-//
-// With few rows a step waits for its recurrent weights. Those of both
-// directions together may be more than the last-level cache holds, and then
-// come from memory in every step, where one direction's stay. Measured; see
-// docs/adr/0009-threads.md.
 template <class T>
 bool RunsConcurrently(const RnnGeometry& geometry, int64_t batch,
                       int num_threads) {
   if (geometry.directions != 2 || num_threads < 2) return false;
   const double weights =
       static_cast<double>(geometry.gates()) * geometry.units * geometry.proj;
-  return batch > Tuning::kRowsForConcurrentDirections ||
-         2 * weights * kPackedBytes<PanelElement<T>> <=
-             MachineTuning().ConcurrentWeightBytes();
+  return DirectionsFitConcurrently(batch,
+                                   weights * kPackedBytes<PanelElement<T>>);
 }
 
 // The directions of a layer. concurrent: only with two of them, and threads for
