@@ -1,26 +1,76 @@
-// Lists the functions of an engine (CPU or CUDA): each is identified by the
-// struct of its arguments.
+// Lists the functions of an engine (CPU or CUDA), each identified by the struct
+// of its arguments, and defines the tables through which an engine's library
+// gives them to its callers.
 
 #ifndef BLOCKRNN_CORE_ENGINE_ARGS_H_
 #define BLOCKRNN_CORE_ENGINE_ARGS_H_
+
+#include <type_traits>
 
 #include "cc/core/cell_args.h"
 #include "cc/core/frozen_weights.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/sequence_args.h"
 
+namespace Eigen {
+struct half;
+struct bfloat16;
+}  // namespace Eigen
+
 namespace blockrnn {
 
 template <template <class T> class... Args>
 struct ArgsList {};
 
-using EngineArgs = ArgsList<
-    GruCellForwardArgs, GruCellBackwardArgs, LstmCellForwardArgs,
-    LstmCellBackwardArgs, GruSequenceForwardArgs, GruSequenceBackwardArgs,
-    GruAfterSequenceForwardArgs, GruAfterSequenceBackwardArgs,
-    LstmSequenceForwardArgs, LstmSequenceBackwardArgs, SimpleRnnForwardArgs,
-    SimpleRnnBackwardArgs, RnnStackForwardArgs, RnnStackBackwardArgs,
-    LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs, SimpleRnnFreezeArgs>;
+// The functions of every engine.
+using EngineArgs =
+    ArgsList<GruCellForwardArgs, GruCellBackwardArgs, LstmCellForwardArgs,
+             LstmCellBackwardArgs, GruSequenceForwardArgs,
+             GruSequenceBackwardArgs, GruAfterSequenceForwardArgs,
+             GruAfterSequenceBackwardArgs, LstmSequenceForwardArgs,
+             LstmSequenceBackwardArgs, SimpleRnnForwardArgs,
+             SimpleRnnBackwardArgs, RnnStackForwardArgs, RnnStackBackwardArgs>;
+
+template <class First, class Second>
+struct JoinedLists;
+template <template <class> class... First, template <class> class... Second>
+struct JoinedLists<ArgsList<First...>, ArgsList<Second...>> {
+  using List = ArgsList<First..., Second...>;
+};
+
+// The CPU engine freezes weights as well.
+using CpuEngineArgs =
+    JoinedLists<EngineArgs,
+                ArgsList<LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs,
+                         SimpleRnnFreezeArgs>>::List;
+
+// The functions of a list for storage type T. Function<Args> has a member
+// `run`, a pointer to the function that takes Args.
+template <template <class Args> class Function, class T, class List>
+struct FunctionTable;
+template <template <class Args> class Function, class T,
+          template <class> class... Args>
+struct FunctionTable<Function, T, ArgsList<Args...>> : Function<Args<T>>... {
+  template <class A, class Host>
+  auto Run(const A& args, const Host& host) const {
+    return Function<A>::run(args, host);
+  }
+};
+
+// The table of an engine for storage type T.
+template <class T, class Engine>
+const auto& EngineFunctionsOf(const Engine& engine) {
+  if constexpr (std::is_same_v<T, float>) {
+    return engine.f32;
+  } else if constexpr (std::is_same_v<T, double>) {
+    return engine.f64;
+  } else if constexpr (std::is_same_v<T, Eigen::half>) {
+    return engine.f16;
+  } else {
+    static_assert(std::is_same_v<T, Eigen::bfloat16>);
+    return engine.bf16;
+  }
+}
 
 }  // namespace blockrnn
 

@@ -9,9 +9,9 @@
 #include <cstring>
 #include <mutex>
 #include <string>
-#include <type_traits>
 
 #include "absl/status/status.h"
+#include "cc/core/engine_args.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cpu/engine.h"
@@ -47,20 +47,6 @@ class CpuHost {
   std::mutex mutex_;
   absl::Status allocation_;  // the last failure of Allocate; under mutex_
 };
-
-template <class T>
-const cpu::EngineFunctions<T>& EngineFunctionsOf(const cpu::Engine& engine) {
-  if constexpr (std::is_same_v<T, float>) {
-    return engine.f32;
-  } else if constexpr (std::is_same_v<T, double>) {
-    return engine.f64;
-  } else if constexpr (std::is_same_v<T, Eigen::half>) {
-    return engine.f16;
-  } else {
-    static_assert(std::is_same_v<T, Eigen::bfloat16>);
-    return engine.bf16;
-  }
-}
 
 // The device of a CPU kernel: runs an engine function for it.
 template <class T>

@@ -11,11 +11,6 @@
 
 #include "cc/core/engine_args.h"
 
-namespace Eigen {
-struct half;
-struct bfloat16;
-}  // namespace Eigen
-
 namespace blockrnn::cpu {
 
 enum class Status : int {
@@ -53,20 +48,10 @@ struct EngineFunction {
   Status (*run)(const Args& args, const HostInterface& host);
 };
 
-template <class T, class List>
-struct FunctionTable;
-template <class T, template <class> class... Args>
-struct FunctionTable<T, ArgsList<Args...>> : EngineFunction<Args<T>>... {
-  template <class A>
-  Status Run(const A& args, const HostInterface& host) const {
-    return EngineFunction<A>::run(args, host);
-  }
-};
-
 // The functions for storage type T; Run(args, host) calls the one that takes
 // these arguments.
 template <class T>
-using EngineFunctions = FunctionTable<T, EngineArgs>;
+using EngineFunctions = FunctionTable<EngineFunction, T, CpuEngineArgs>;
 
 // Raised with every change to this file or to the argument structs.
 inline constexpr int kEngineVersion = 8;
