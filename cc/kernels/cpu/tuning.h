@@ -132,11 +132,14 @@ inline const Tuning& MachineTuning() {
 //
 // With few rows a step waits for its recurrent weights. Those of both
 // directions together may be more than the last-level cache holds, and then
-// come from memory in every step, where one direction's stay. Measured; see
-// docs/adr/0009-threads.md.
+// come from memory in every step, where one direction's stay. Those of one
+// direction may be more than is near to one core, where the cores that share a
+// direction have a part each. Measured; see docs/adr/0009-threads.md.
 inline bool DirectionsFitConcurrently(int64_t batch, double weight_bytes) {
+  const Tuning& tuning = MachineTuning();
   return batch > Tuning::kRowsForConcurrentDirections ||
-         2 * weight_bytes <= MachineTuning().ConcurrentWeightBytes();
+         (weight_bytes <= tuning.near_cache &&
+          2 * weight_bytes <= tuning.ConcurrentWeightBytes());
 }
 
 }  // namespace blockrnn::cpu
