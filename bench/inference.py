@@ -54,6 +54,15 @@ def groups(result: dict[str, Any], models: bool = False) -> dict[str, list[dict[
     return out
 
 
+def step_us(result: dict[str, Any], cell: str) -> float | None:
+    """The microseconds of a float32 step at STEP_SHAPE, if it was measured."""
+    for row in groups(result).get(cell, ()):
+        if tuple(row["shape"]) == STEP_SHAPE:
+            ms = sequences.medians(row).get(SESSIONS["float32"])
+            return 1e3 * ms if ms else None
+    return None
+
+
 def summarise(result: dict[str, Any]) -> list[dict[str, Any]]:
     """Our mean, lowest ratio and losses by cell and precision."""
     out = []

@@ -81,16 +81,14 @@ def _summary(result: dict[str, Any], lost: str) -> tuple[list[str], list[list[st
 def _steps(result: dict[str, Any]) -> list[str]:
     """The time of a step, a sentence for each cell."""
     out = []
-    for cell, rows in inference.groups(result).items():
-        for row in rows:
-            times = sequences.medians(row)
-            ours = times.get(inference.SESSIONS["float32"])
-            if tuple(row["shape"]) == inference.STEP_SHAPE and ours:
-                reached = "reached" if 1e3 * ours < inference.STEP_TARGET_US else "missed"
-                out.append(
-                    f"{cell.upper()}, a step at B, I, H = 1, 128, 128: {number(1e3 * ours)} µs"
-                    f" (target under {inference.STEP_TARGET_US:g}, {reached})."
-                )
+    for cell in inference.groups(result):
+        step = inference.step_us(result, cell)
+        if step is not None:
+            reached = "reached" if step < inference.STEP_TARGET_US else "missed"
+            out.append(
+                f"{cell.upper()}, a step at B, I, H = 1, 128, 128: {number(step)} µs"
+                f" (target under {inference.STEP_TARGET_US:g}, {reached})."
+            )
     return out
 
 

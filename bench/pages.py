@@ -28,9 +28,9 @@ from bench.gpu import report as gpu_report
 _Sections = dict[str, Callable[[dict[str, Any]], str]]
 
 _PLOTS = "../bench/results"
-# The README's chart, and the result that it shows.
+# The README's chart, and the results that it shows, of which the first must be there.
 CHART = "bench/results/readme.png"
-HEADLINE = "sequences.json"
+HEADLINE = ("sequences.json", "inference.json")
 _ALL_ROWS: _Sections = {
     "cells": report.cells_markdown,
     "sequences": lambda result: report.sequences_markdown(result, [
@@ -49,7 +49,10 @@ _ALL_ROWS: _Sections = {
     "gpu": gpu_report.markdown,
 }  # fmt: skip
 PAGES: dict[str, _Sections] = {
-    "README.md": {"sequences": summary.headline_markdown},
+    "README.md": {
+        "sequences": summary.headline_markdown,
+        "inference": summary.sessions_markdown,
+    },
     "docs/performance.md": {
         **summary.SECTIONS,
         "inference": inference_report.summary_markdown,

@@ -345,9 +345,14 @@ def _layer_bars(axis: Any, rows: list[dict[str, Any]], name: str) -> None:
     axis.set_ylabel(_SHAPE, fontsize=8)
 
 
-def headline(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
-    """The README's chart: our speed over each library's, the means over all shapes."""
-    bars = summary.headline_bars(result)
+def headline(
+    result: dict[str, Any], sessions: dict[str, Any] | None, path: pathlib.Path
+) -> pathlib.Path:
+    """The README's chart: our speed over each library's, the means over all shapes.
+
+    sessions: the result of the bench of inference, if there is one.
+    """
+    bars = summary.headline_bars(result, sessions)
     kinds = list(dict.fromkeys(bar.kind for bar in bars))
     cells = list(dict.fromkeys(bar.cell for bar in bars))
     libraries = list(dict.fromkeys(bar.library for bar in bars))
@@ -380,9 +385,10 @@ def headline(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
             axis.spines[side].set_visible(False)
     axes[0][0].set_yticks(list(places.values()), labels, fontsize=10)
     axes[0][0].invert_yaxis()
+    shapes_of = " or ".join(str(n) for n in sorted({bar.shapes for bar in bars}))
     figure.suptitle("Speed of tf_blockrnn on a CPU relative to other libraries", fontsize=13)
     figure.supxlabel(
-        f"4× is four times as fast; mean of {bars[0].shapes} shapes, float32,"
+        f"4× is four times as fast; means of {shapes_of} shapes, float32,"
         f" {result['machine']['cores']} cores",
         fontsize=10, color=_LINE,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bench.peers import PEERS
 from bench.tables import percent
 
 _LIBRARIES = {"keras": "Keras", "torch": "PyTorch", "onnxruntime": "ONNX Runtime"}
@@ -45,8 +46,8 @@ def _above_peak(result: dict[str, Any]) -> list[float]:
         entry["gflops"] / peak
         for row in result["rows"]
         if peak and row.get("dtype", "float32") == "float32"
-        for entry in row["peers"].values()
-        if "gflops" in entry
+        for name, entry in row["peers"].items()
+        if "gflops" in entry and (name not in PEERS or PEERS[name].precision == "float32")
     ]
     return [share for share in shares if share > 1]
 

@@ -355,10 +355,12 @@ def _readme(args: argparse.Namespace) -> None:
 
     for line in pages.write(args.root, args.results):
         print(line)
-    file = args.results / pages.HEADLINE
-    if file.exists():
-        result = json.loads(file.read_text(encoding="utf-8"))
-        print(plot.headline(result, args.root / pages.CHART))
+    results = [
+        json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        for file in (args.results / name for name in pages.HEADLINE)
+    ]
+    if results[0] is not None:
+        print(plot.headline(*results, args.root / pages.CHART))
 
 
 def _show(args: argparse.Namespace) -> None:

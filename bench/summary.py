@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import layers_report, report, timing
+from bench import inference, layers_report, report, timing
 from bench.peers import is_ours
 from bench.provenance import measured
-from bench.tables import KINDS, markdown_table, percent
+from bench.tables import KINDS, markdown_table, number, percent
 
 # The target of the block cells: their mean speed relative to TensorFlow's.
 _CELL_MEAN = 2.0
@@ -18,11 +18,16 @@ _PLOTS = "../bench/results"
 _PAGE = "benchmarks.md"
 
 
-# The libraries of the README's chart, each with its contenders, the faster of which counts.
+# The libraries of the README's chart, each with its contenders, the faster of which counts: against
+# a function of ours, and against a session, which keeps its weights packed as theirs do.
 _LIBRARIES = {
     "Keras": ("keras", "keras_xla"),
     "PyTorch": ("torch",),
     "ONNX Runtime": ("onnxruntime",),
+}
+_SESSION_LIBRARIES = {
+    "PyTorch": ("torch_call",),
+    "ONNX Runtime": ("onnxruntime_call", "onnxruntime_one"),
 }
 
 
@@ -33,42 +38,83 @@ class Headline:
     cell: str
     kind: str
     library: str
-    mean: float  # geometric, of its time over that of our function
+    mean: float  # geometric, of its time over ours
     lowest: float
     shapes: int
 
 
-def headline_bars(result: dict[str, Any]) -> list[Headline]:
-    """The README's bars, training first; a library without a time at some shape has none."""
+def _bars(
+    rows: Sequence[dict[str, Any]],
+    cell: str,
+    kind: str,
+    libraries: dict[str, tuple[str, ...]],
+    ours: str,
+) -> list[Headline]:
+    bars = []
+    for library, names in libraries.items():
+        ratios = []
+        for row in rows:
+            times = [row["peers"].get(name, {}).get("median_ms") for name in names]
+            mine = row["peers"].get(ours, {}).get("median_ms")
+            if mine and any(times):
+                ratios.append(min(filter(None, times)) / mine)
+        if ratios and len(ratios) == len(rows):
+            mean = timing.geometric_mean(ratios)
+            bars.append(Headline(cell, kind, library, mean, min(ratios), len(rows)))
+    return bars
+
+
+def session_bars(result: dict[str, Any]) -> list[Headline]:
+    """The README's bars of sessions, from the bench of inference."""
+    return [
+        bar
+        for cell, rows in inference.groups(result).items()
+        for bar in _bars(rows, cell, "infer", _SESSION_LIBRARIES, "ours_session")
+    ]
+
+
+def headline_bars(result: dict[str, Any], sessions: dict[str, Any] | None = None) -> list[Headline]:
+    """The README's bars, training first; a library without a time at some shape has none.
+
+    sessions: the result of the bench of inference. Its libraries are compared with sessions there.
+    """
     bars = []
     groups = report.groups(result).items()
     for (cell, kind), rows in sorted(groups, key=lambda group: group[0][1] != "train"):
-        for library, names in _LIBRARIES.items():
-            ratios = []
-            for row in rows:
-                times = [row["peers"].get(name, {}).get("median_ms") for name in names]
-                ours = row["peers"].get("ours", {}).get("median_ms")
-                if ours and any(times):
-                    ratios.append(min(filter(None, times)) / ours)
-            if ratios and len(ratios) == len(rows):
-                mean = timing.geometric_mean(ratios)
-                bars.append(Headline(cell, kind, library, mean, min(ratios), len(rows)))
-    return bars
+        bars += _bars(rows, cell, kind, _LIBRARIES, "ours")
+    if sessions is None:
+        return bars
+    better = {(bar.cell, bar.kind, bar.library): bar for bar in session_bars(sessions)}
+    return [better.get((bar.cell, bar.kind, bar.library), bar) for bar in bars]
+
+
+def _lowest(bars: Sequence[Headline]) -> str:
+    lowest: dict[str, float] = {}
+    for bar in bars:
+        lowest[bar.library] = min(bar.lowest, lowest.get(bar.library, bar.lowest))
+    slower = [f"{ratio:.2f}× that of {library}" for library, ratio in lowest.items() if ratio < 1]
+    return f"The lowest speeds at any shape: {', '.join(slower)}. " if slower else ""
 
 
 def headline_markdown(result: dict[str, Any]) -> str:
     """The README's chart, what it leaves out, machine and date."""
-    lowest: dict[str, float] = {}
-    for bar in headline_bars(result):
-        lowest[bar.library] = min(bar.lowest, lowest.get(bar.library, bar.lowest))
-    slower = [f"{ratio:.2f}× that of {library}" for library, ratio in lowest.items() if ratio < 1]
-    worst = f"The lowest speeds at any shape: {', '.join(slower)}. " if slower else ""
+    bars = [bar for bar in headline_bars(result) if bar.kind == "train" or bar.library == "Keras"]
     return "\n\n".join([
         "![Training and inference: how many times as fast as Keras, PyTorch and ONNX Runtime]"
         "(bench/results/readme.png)",
-        "One layer, one call of `tf_blockrnn.lstm` or `gru`; Keras with or without XLA, whichever"
-        f" is faster. {worst}{measured(result)}",
+        "Training, and Keras: one layer, one call of `tf_blockrnn.lstm` or `gru`; Keras with or"
+        f" without XLA, whichever is faster. {_lowest(bars)}{measured(result)}",
     ])  # fmt: skip
+
+
+def sessions_markdown(result: dict[str, Any]) -> str:
+    """The line under the README's chart about its bars of sessions."""
+    step = inference.step_us(result, "lstm")
+    times = f"A step of an LSTM at B, I, H = 1, 128, 128 takes {number(step)} µs. " if step else ""
+    return (
+        "Inference against PyTorch and ONNX Runtime: one call of `inference.Session`, NumPy in and"
+        f" NumPy out. {times}{_lowest(session_bars(result))}{measured(result)}"
+    )
 
 
 def _bold(value: float, wanted: float) -> str:

@@ -147,8 +147,10 @@ def test_sequence_plots_are_drawn(tmp_path):
 
     result = _sequence_result(5.0)
     result["rows"].append(dict(result["rows"][0], set="sweep-T"))
-    for draw in (plot.sequence_ratios, plot.peak_share, plot.headline):
+    for draw in (plot.sequence_ratios, plot.peak_share):
         assert draw(result, tmp_path / f"{draw.__name__}.png").read_bytes().startswith(PNG)
+    for sessions in (None, _inference_result()):
+        assert plot.headline(result, sessions, tmp_path / "h.png").read_bytes().startswith(PNG)
     assert plot.stack_ratios(result, tmp_path / "a.png", "infer").read_bytes().startswith(PNG)
     assert plot.stack_ratios(result, tmp_path / "b.png", "train") is None
     (file,) = plot.costs(result, tmp_path)
@@ -168,8 +170,17 @@ def test_the_readme_shows_means_over_all_shapes_and_the_lowest():
     assert bars["infer", "Keras"].mean == pytest.approx(4.0)  # with XLA: 20 ms over 5
     assert bars["infer", "PyTorch"].mean == pytest.approx(1.0)  # 2 and 0.5
     assert (bars["infer", "PyTorch"].lowest, bars["infer", "PyTorch"].shapes) == (0.5, 2)
+    bars = {
+        (bar.kind, bar.library): bar for bar in summary.headline_bars(result, _inference_result())
+    }
+    assert bars["infer", "PyTorch"].mean == pytest.approx(4.0)  # against a session
+    assert list(bars) == [("train", "PyTorch"), ("infer", "Keras"), ("infer", "PyTorch")]
+    text = summary.sessions_markdown(_inference_result())
+    assert "any shape: 0.75× that of ONNX Runtime." in text
     text = summary.headline_markdown(result)
-    assert "any shape: 0.50× that of PyTorch." in text and "(bench/results/readme.png)" in text
+    assert "any shape" not in text and "(bench/results/readme.png)" in text
+    train["peers"]["torch"] = {"median_ms": 2.0}
+    assert "any shape: 0.40× that of PyTorch." in summary.headline_markdown(result)
     del slow["peers"]["torch"]  # not measured at all shapes: no mean of the others
     assert not any(
         b.library == "PyTorch" and b.kind == "infer" for b in summary.headline_bars(result)
@@ -194,6 +205,26 @@ def test_no_plot_has_more_than_four_panels(tmp_path, monkeypatch):
     files = {path.name for path in (ROOT / "bench/results").glob("*.png")} - {"readme.png"}
     assert {name for name, _ in panels} == files
     assert all(1 <= number <= 4 for _, number in panels), panels
+
+
+def _inference_result() -> dict:
+    """A made-up result of the bench of inference."""
+    peers = {
+        "ours_session": {"median_ms": 2.0, "gflops": 50.0},
+        "ours_session_int8": {"median_ms": 0.5, "gflops": 200.0},
+        "torch_call": {"median_ms": 8.0},
+        "onnxruntime_call": {"median_ms": 3.0},
+        "onnxruntime_one": {"median_ms": 1.5},
+    }
+    rows = [{"cell": "lstm", "kind": "serve", "shape": [1, 50, 64, 64], "peers": peers}]
+    return _sequence_result(5.0) | {"bench": "inference", "rows": rows, "peak_gflops": 100.0}
+
+
+def test_low_precision_may_exceed_the_peak_of_float32():
+    result = _inference_result()
+    assert provenance.not_quiet(result) == ""
+    result["rows"][0]["peers"]["ours_session"]["gflops"] = 110.0
+    assert "1 float32 time lies above the peak" in provenance.not_quiet(result)
 
 
 def _layers_result(ours_ms: float, above_us: float = 10.0) -> dict:
@@ -299,11 +330,7 @@ def test_pages_are_what_the_results_give(tmp_path, page):
     (tmp_path / page).write_text(text, encoding="utf-8")
     (line,) = pages.write(tmp_path, ROOT / "bench/results")
     # None of its sections is missing, but those that were never measured, as on a GPU.
-    never = {
-        name
-        for name in ("gpu",)
-        if not (ROOT / "bench/results" / f"{name}.json").exists()
-    }
+    never = {name for name in ("gpu",) if not (ROOT / "bench/results" / f"{name}.json").exists()}
     assert ", ".join(name for name in pages.PAGES[page] if name not in never) in line
     again = (tmp_path / page).read_text(encoding="utf-8")
     assert again == text, f"`python -m bench readme` writes {page} anew"
