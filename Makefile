@@ -53,7 +53,7 @@ help:
 	@echo 'make compile-commands  compile_commands.json, for clangd and other tools'
 	@echo 'make lint              clang-format, clang-tidy and ruff, changing nothing'
 	@echo 'make format            formats the sources'
-	@echo 'make wheel             a wheel for that TensorFlow, into dist/'
+	@echo 'make wheel             a wheel for TensorFlow $(MATRIX), into dist/ (PYTHON=<python>: for that of the Python)'
 	@echo 'make doctor            what is installed and in use; checks an op against NumPy'
 	@echo 'make clean             removes what was built, not the environments'
 
@@ -127,8 +127,16 @@ lint: $(ENVIRONMENT)
 format: $(ENVIRONMENT)
 	PYTHON=$(PYTHON) tools/lint.sh format
 
-wheel: build
-	$(PYTHON) tools/wheel.py
+# Environments with a TensorFlow and what it needs, to build for it.
+.build/tensorflow-%/stamp: requirements-tf%.txt requirements-common.txt tools/make_venv.sh
+	tools/make_venv.sh .build/tensorflow-$* requirements-tf$*.txt
+
+# Beside the libraries in tf_blockrnn/, those for the other versions of TensorFlow; with PYTHON=<python> none.
+OTHER_TENSORFLOWS := $(if $(ENVIRONMENT),$(filter-out 2.21,$(MATRIX)))
+wheel: build $(OTHER_TENSORFLOWS:%=.build/tensorflow-%/stamp)
+	set -e; $(foreach version,$(OTHER_TENSORFLOWS),.build/tensorflow-$(version)/bin/python tools/build.py \
+		--for-tensorflow --output .build/wheel-tf$(version);) \
+	$(PYTHON) tools/wheel.py $(OTHER_TENSORFLOWS:%=.build/wheel-tf%)
 
 doctor: build
 	$(PYTHON) -m tf_blockrnn doctor

@@ -1,8 +1,7 @@
-"""The metadata that depends on the built libraries: version, extras and wheel tags."""
+"""The tags of a wheel, which depend on the built libraries."""
 
 from __future__ import annotations
 
-import json
 import platform
 import re
 import subprocess
@@ -26,19 +25,6 @@ _GLIBC_OF_LIBSTDCXX = [
     (32, 38),
     (33, 39),
 ]
-
-
-def tensorflow_minor() -> str:
-    """The minor version of the TensorFlow that the libraries were built for."""
-    facts = json.loads((PACKAGE / "_build_info.json").read_text(encoding="utf-8"))
-    return ".".join(facts["tensorflow"].split(".")[:2])
-
-
-def version() -> str:
-    """The package's version with the TensorFlow minor version as its local part."""
-    text = (PACKAGE / "_version.py").read_text(encoding="utf-8")
-    own = re.search(r'VERSION = "(.+)"', text).group(1)
-    return f"{own}+tf{tensorflow_minor()}"
 
 
 def platform_tag() -> str:
@@ -73,15 +59,4 @@ class WithLibraries(Distribution):
         return True
 
 
-setup(
-    version=version(),
-    # Not plain requirements: tensorflow, tensorflow-cpu and the vendors' builds all provide the
-    # module; pip cannot require any one of them, and would install the one named here over another.
-    # The loader checks the version of the installed one.
-    extras_require={
-        flavour: [f"{flavour}~={tensorflow_minor()}.0"]
-        for flavour in ("tensorflow", "tensorflow-cpu")
-    },
-    distclass=WithLibraries,
-    cmdclass={"bdist_wheel": Wheel},
-)
+setup(distclass=WithLibraries, cmdclass={"bdist_wheel": Wheel})

@@ -16,8 +16,6 @@ from typing import Any
 from tf_blockrnn._version import VERSION
 
 _FOLDER = Path(__file__).resolve().parent
-_OPS_LIBRARY = _FOLDER / "libblockrnn_ops.so"
-_XLA_LIBRARY = _FOLDER / "libblockrnn_xla.so"
 _BUILD_INFO = _FOLDER / "_build_info.json"
 
 _lock = threading.Lock()
@@ -35,6 +33,11 @@ def import_error(message: str) -> ImportError:
     return ImportError(message, name="tf_blockrnn")
 
 
+def _library(kind: str, minor: str) -> Path:
+    """Of the libraries of one kind, each for a minor version of TensorFlow, that of `minor`."""
+    return _FOLDER / f"libblockrnn_{kind}_tf{minor}.so"
+
+
 def how_to_build() -> str:
     return (
         f"In a checkout of tf_blockrnn run `make build PYTHON={sys.executable}` and use it from "
@@ -44,8 +47,8 @@ def how_to_build() -> str:
 
 @functools.cache
 def missing_cuda() -> str:
-    """Why this build has no GPU kernels, or "" when it has."""
-    return _read_build_info()["cuda"]["missing"]
+    """Why the ops have no kernels for GPUs here, or "" when they have; loads the library."""
+    return _read_build_info()["cuda"]["missing"] or _text("blockrnn_cuda_problem")
 
 
 def missing_xla() -> str:
@@ -59,19 +62,26 @@ def _minor(version: str) -> str:
 
 
 def _read_build_info() -> dict[str, Any]:
-    if not _BUILD_INFO.exists() or not _OPS_LIBRARY.exists():
+    if not _BUILD_INFO.exists() or not any(_FOLDER.glob("libblockrnn_ops_tf*.so")):
         raise import_error(f"tf_blockrnn has no built libraries in {_FOLDER}. {how_to_build()}")
     return json.loads(_BUILD_INFO.read_text(encoding="utf-8"))
 
 
-def _check_tensorflow(version: str) -> None:
-    """Refuses before anything is loaded: C++ of another minor version crashes rather than fails."""
-    wanted = _read_build_info()["tensorflow"]
-    if _minor(wanted) != _minor(version):
-        raise import_error(
-            f"tf_blockrnn was built for TensorFlow {wanted}, but this is TensorFlow "
-            f"{version}. {how_to_build()}"
-        )
+def _built_for(version: str) -> str:
+    """The TensorFlow that the libraries for this one were built with.
+
+    Raises:
+      ImportError: there are none for its minor version. Nothing is loaded then: C++ of another one
+        crashes rather than fails.
+    """
+    versions = _read_build_info()["tensorflow"]
+    for built in versions:
+        if _minor(built) == _minor(version):
+            return built
+    raise import_error(
+        f"tf_blockrnn was built for TensorFlow {', '.join(versions)}, but this is TensorFlow "
+        f"{version}. {how_to_build()}"
+    )
 
 
 def _hide_from_autograph(ops: ModuleType) -> None:
@@ -148,12 +158,13 @@ def load() -> ModuleType:
     global _ops, _missing_xla
     with _lock:
         if _ops is None:
-            _check_tensorflow(tf.__version__)
+            _built_for(tf.__version__)
+            library = _library("ops", _minor(tf.__version__))
             try:
-                _ops = tf.load_op_library(str(_OPS_LIBRARY))
+                _ops = tf.load_op_library(str(library))
             except tf.errors.OpError as error:
                 raise import_error(
-                    f"TensorFlow {tf.__version__} cannot load {_OPS_LIBRARY}: {error.message} "
+                    f"TensorFlow {tf.__version__} cannot load {library}: {error.message} "
                     f"{how_to_build()}"
                 ) from error
             _hide_from_autograph(_ops)
@@ -167,12 +178,13 @@ def _load_xla(tf: ModuleType) -> str:
     It needs a library of TensorFlow's that not every package of it has, and is not needed unless
     XLA compiles a function.
     """
-    if not _XLA_LIBRARY.exists():
+    library = _library("xla", _minor(tf.__version__))
+    if not library.exists():
         return "this build of tf_blockrnn has no library for XLA"
     try:
-        tf.load_library(str(_XLA_LIBRARY))
+        tf.load_library(str(library))
     except (tf.errors.OpError, OSError) as error:
-        return f"TensorFlow {tf.__version__} cannot load {_XLA_LIBRARY.name}: {error}"
+        return f"TensorFlow {tf.__version__} cannot load {library.name}: {error}"
     return ""
 
 
@@ -181,7 +193,7 @@ def ops_library() -> ctypes.CDLL:
     """The library of the ops, for its C functions."""
     load()
     # The same path gives the same library that TensorFlow has loaded.
-    return ctypes.CDLL(str(_OPS_LIBRARY))
+    return ctypes.CDLL(str(_library("ops", _minor(_tensorflow().__version__))))
 
 
 def _text(function: str) -> str:
@@ -225,12 +237,14 @@ def build_info() -> dict[str, Any]:
     Returns:
       A dict with
       version: of the package;
-      tensorflow: the version it was built for;
+      tensorflow: the version that the libraries in use were built for;
+      tensorflow_versions: all that the installed package has libraries for;
       compiler: what built it;
       cpu_isa: the instruction set in use, "" when no CPU engine can be opened;
       cpu_isas_available: those that are built and that this processor runs, plainest first;
-      cuda: a dict of version, architectures and missing, which says why there is no CUDA in this
-        build and is "" when there is;
+      cuda: a dict of version and architectures, both empty for a build without CUDA, and missing,
+        which says why the ops have no kernels for GPUs here (a build without CUDA, or a driver that
+        is too old for it) and is "" when they have;
       xla: why XLA cannot compile the ops here, "" when it can;
       gpu: a dict of devices, a list of what TensorFlow knows of each GPU that it sees (device_name
         and compute_capability); driver, the newest CUDA that the driver runs, as text, "" without
@@ -248,13 +262,15 @@ def build_info() -> dict[str, Any]:
     """
     info = _read_build_info()
     load_all()
+    cuda = {**info["cuda"], "missing": missing_cuda()}
     return {
         "version": VERSION,
-        "tensorflow": info["tensorflow"],
+        "tensorflow": _built_for(_tensorflow().__version__),
+        "tensorflow_versions": info["tensorflow"],
         "compiler": info["compiler"],
         "cpu_isa": _text("blockrnn_cpu_isa"),
         "cpu_isas_available": [name for name in _text("blockrnn_cpu_isas").split(",") if name],
-        "cuda": info["cuda"],
+        "cuda": cuda,
         "xla": missing_xla(),
-        "gpu": _found_gpus(info["cuda"]),
+        "gpu": _found_gpus(cuda),
     }

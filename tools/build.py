@@ -1,6 +1,7 @@
 """Builds the libraries for the TensorFlow of this Python, and puts them into tf_blockrnn/.
 
-python tools/build.py [--output FOLDER | --clean]
+python tools/build.py [--output FOLDER] [--for-tensorflow]
+python tools/build.py --clean
 """
 
 from __future__ import annotations
@@ -124,12 +125,16 @@ def drop_unused(cache: Path, days: int = 30) -> None:
             entry.unlink()
 
 
-def build(output: Path) -> dict:
-    """Copies what Bazel makes into `output` and returns the build's facts."""
-    made = bazel_build("//:libraries") / "libraries"
-    reports = SCRATCH / "ptxas"
-    header = output / "include"
-    for folder, pattern in ((reports, "*.ptxas.txt"), (output, "*.so"), (header, "*.h")):
+def build(output: Path, target: str = "libraries") -> dict:
+    """Copies what Bazel makes into `output` and returns the build's facts.
+
+    The target is `libraries` or, for what depends on TensorFlow alone, `libraries_for_tensorflow`.
+    """
+    made = bazel_build(f"//:{target}") / target
+    kinds = [(output, "*.so")]
+    if target == "libraries":
+        kinds += [(SCRATCH / "ptxas", "*.ptxas.txt"), (output / "include", "*.h")]
+    for folder, pattern in kinds:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob(pattern):
             if not (made / old.name).exists():
@@ -143,6 +148,11 @@ def build(output: Path) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "tf_blockrnn")
+    parser.add_argument(
+        "--for-tensorflow",
+        action="store_true",
+        help="only the libraries that belong to one version of TensorFlow",
+    )
     parser.add_argument("--clean", action="store_true", help="remove Bazel's output tree instead")
     arguments = parser.parse_args()
     if arguments.clean:
@@ -153,12 +163,13 @@ def main() -> None:
     if not shutil.which(os.environ.get("CC") or "gcc"):
         sys.exit("No C++ compiler: install g++ (Debian, Ubuntu: apt-get install g++).")
     with lock():
-        info = build(arguments.output.resolve())
+        target = "libraries_for_tensorflow" if arguments.for_tensorflow else "libraries"
+        info = build(arguments.output.resolve(), target)
         drop_unused(CACHE)
     cuda = info["cuda"]
     built_for = f"CUDA {cuda['version']} ({', '.join(cuda['architectures'])})"
     print(
-        f"Built for TensorFlow {info['tensorflow']}; "
+        f"Built for TensorFlow {', '.join(info['tensorflow'])}; "
         + (f"no CUDA: {cuda['missing']}" if cuda["missing"] else built_for)
     )
 

@@ -11,15 +11,13 @@ load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
 def _build_info_impl(ctx):
     output = ctx.actions.declare_file("_build_info.json")
-    defines = ctx.attr.cuda[CcInfo].compilation_context.defines.to_list()
-    with_cuda = "BLOCKRNN_CUDA=1" in defines
     facts = json.encode({
-        "tensorflow": TENSORFLOW_VERSION,
+        "tensorflow": [TENSORFLOW_VERSION],
         "compiler": "@COMPILER@",
         "cuda": {
-            "version": CUDA_VERSION if with_cuda else "",
-            "architectures": ["sm_" + a for a in CUDA_ARCHITECTURES] if with_cuda else [],
-            "missing": "" if with_cuda else CUDA_MISSING or "no CUDA sources",
+            "version": CUDA_VERSION,
+            "architectures": ["sm_" + a for a in CUDA_ARCHITECTURES],
+            "missing": CUDA_MISSING,
         },
     })
     ctx.actions.run_shell(
@@ -33,7 +31,6 @@ def _build_info_impl(ctx):
 build_info = rule(
     implementation = _build_info_impl,
     attrs = {
-        "cuda": attr.label(providers = [CcInfo], mandatory = True),
         "_cc_toolchain": attr.label(default = "@bazel_tools//tools/cpp:current_cc_toolchain"),
     },
     toolchains = ["@bazel_tools//tools/cpp:toolchain_type"],

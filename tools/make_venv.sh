@@ -6,7 +6,7 @@ shift
 
 # The pinned packages want Python 3.11 or newer; TensorFlow 2.19 has no wheels for 3.13.
 newest=13
-[[ "${folder}" == *tf2.19* ]] && newest=12
+[[ "${folder}" == *2.19* ]] && newest=12
 
 usable() {
   "$1" -c "import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, ${newest}))" 2>/dev/null
@@ -56,6 +56,6 @@ install() {
 }
 
 install "${@/#/--requirement=}"
-# Packages that carry data, without what they need themselves.
-install --no-deps --requirement=requirements-examples.txt
+# Packages that carry data, without what they need themselves; for environments that tests run in.
+[[ " $* " != *" requirements-dev.txt "* ]] || install --no-deps --requirement=requirements-examples.txt
 touch "${folder}/stamp"

@@ -1,12 +1,16 @@
 """Packs the built libraries and the Python files of tf_blockrnn/ into a wheel in dist/.
 
-python tools/wheel.py [--output FOLDER]
+python tools/wheel.py [--output FOLDER] [MORE...]
+
+MORE are folders of libraries for other versions of TensorFlow (tools/build.py --for-tensorflow),
+which the wheel contains as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import json
 import shlex
 import shutil
 import subprocess
@@ -15,7 +19,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-_SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE"]
+_SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "tools/build_backend.py"]
+_FACTS = "_build_info.json"
 
 
 def _has_setuptools() -> bool:
@@ -26,9 +31,29 @@ def _has_setuptools() -> bool:
         return False
 
 
-def make_wheel(output: Path) -> Path:
+def _facts(folder: Path) -> dict:
+    return json.loads((folder / _FACTS).read_text(encoding="utf-8"))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
+
+
+def add_libraries(more: Path, package: Path) -> None:
+    """Adds the libraries in `more`, for another TensorFlow, to those of the package."""
+    facts = _facts(package)
+    added = _facts(more)["tensorflow"]
+    facts["tensorflow"] = sorted({*facts["tensorflow"], *added}, key=_version)
+    for library in more.glob("*.so"):
+        if (package / library.name).exists():
+            sys.exit(f"{more} is for the same TensorFlow as {ROOT / 'tf_blockrnn'}: {library.name}")
+        shutil.copy(library, package)
+    (package / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
+
+
+def make_wheel(output: Path, more: list[Path]) -> Path:
     """Builds the wheel in a temporary folder, so that no older build can add files to it."""
-    if not (ROOT / "tf_blockrnn" / "_build_info.json").exists():
+    if not (ROOT / "tf_blockrnn" / _FACTS).exists():
         sys.exit("Nothing is built yet: run `make wheel`, which builds first.")
     with tempfile.TemporaryDirectory() as folder:
         stage, made = Path(folder, "stage"), Path(folder, "made")
@@ -39,7 +64,13 @@ def make_wheel(output: Path) -> Path:
         )
         for name in _SOURCES:
             if (ROOT / name).exists():
-                shutil.copy(ROOT / name, stage)
+                (stage / name).parent.mkdir(exist_ok=True)
+                shutil.copy(ROOT / name, stage / name)
+        for libraries in more:
+            add_libraries(libraries, stage / "tf_blockrnn")
+        # Names of local functions are for profilers and debuggers of the checkout.
+        for library in (stage / "tf_blockrnn").glob("*.so"):
+            subprocess.run(["strip", "--strip-unneeded", str(library)], check=True)
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(made)]
         if _has_setuptools():
             command.append("--no-build-isolation")  # so that pip downloads nothing
@@ -52,8 +83,11 @@ def make_wheel(output: Path) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
-    wheel = make_wheel(parser.parse_args().output)
-    # The complete path: the folder may also contain wheels for other versions of TensorFlow.
+    parser.add_argument("more", nargs="*", type=Path, help="libraries for another TensorFlow")
+    arguments = parser.parse_args()
+    wheel = make_wheel(arguments.output, arguments.more)
+    print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
+    # The complete path: the folder may also contain other wheels.
     command = [sys.executable, "-m", "pip", "install", str(wheel)]
     print(f"To install it: {shlex.join(command)}")
 

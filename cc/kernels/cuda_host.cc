@@ -1,10 +1,9 @@
-#if BLOCKRNN_CUDA
-
 #include "cc/kernels/cuda_host.h"
 
 #include <cstdlib>
 #include <string>
 
+#include "tensorflow/core/platform/logging.h"
 #include "tensorflow/core/platform/tensor_float_32_utils.h"
 
 namespace blockrnn {
@@ -19,15 +18,33 @@ bool PersistentAllowed() {
   return allowed;
 }
 
+// Opens the engine.
+cuda::CublasFound FindCublas() {
+  const LoadedCudaEngine& loaded = CudaEngine();
+  if (loaded.engine == nullptr) return {nullptr, loaded.problem.c_str()};
+  return loaded.engine->find_cublas();
+}
+
 }  // namespace
 
-CudaHost::CudaHost(OpCall* call)
-    : call_(call), cublas_(tensorflow::tensor_float_32_execution_enabled()) {
+bool GpuKernelsAreUsable() {
+  static const bool usable = [] {
+    const CudaEngineChoice& choice = ChosenCudaEngine();
+    if (choice.driver_is_too_old) {
+      LOG(WARNING) << "tf_blockrnn: " << choice.problem
+                   << "; the ops run on the CPU";
+    }
+    return choice.problem.empty();
+  }();
+  return usable;
+}
+
+CudaHost::CudaHost(OpCall* call) : call_(call) {
   host_.context = this;
   host_.stream = call->stream();
   host_.allocate = &Allocate;
   host_.persistent = PersistentAllowed();
-  host_.blas = cublas_.blas();
+  host_.allow_tf32 = tensorflow::tensor_float_32_execution_enabled();
 }
 
 void* CudaHost::Allocate(void* context, std::size_t bytes) {
@@ -53,13 +70,11 @@ absl::Status CudaHost::ToStatus(const std::string& op, cuda::Error error) {
 extern "C" {
 
 BLOCKRNN_EXPORT const char* blockrnn_cublas() {
-  return blockrnn::cuda::FindCublas().path;
+  return blockrnn::FindCublas().path;
 }
 
 BLOCKRNN_EXPORT const char* blockrnn_cublas_problem() {
-  return blockrnn::cuda::FindCublas().problem;
+  return blockrnn::FindCublas().problem;
 }
 
 }  // extern "C"
-
-#endif  // BLOCKRNN_CUDA

@@ -1,6 +1,5 @@
-// Declares how the stream and the device memory of a call, and cuBLAS, are
-// provided to the CUDA engine. Included only where the CUDA engine is linked
-// in.
+// Declares how the stream and the device memory of a call are provided to the
+// CUDA engine.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_HOST_H_
 #define BLOCKRNN_KERNELS_CUDA_HOST_H_
@@ -9,15 +8,20 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "cc/core/engine_args.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/kernel.h"
 #include "cc/kernels/op_call.h"
+#include "cc/loader/cuda_engine_loader.h"
 
 namespace blockrnn {
+
+// Whether to register kernels for GPUs: there is an engine for them, which the
+// driver runs. Logs once if the driver is too old.
+bool GpuKernelsAreUsable();
 
 // Lives as long as the call that queues the work.
 class CudaHost {
@@ -35,7 +39,6 @@ class CudaHost {
   static void* Allocate(void* context, std::size_t bytes);
 
   OpCall* call_;
-  cuda::CublasCall cublas_;
   cuda::HostInterface host_;
 };
 
@@ -47,29 +50,39 @@ class CudaDevice {
   static constexpr bool kHostReads = false;
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCuda;
 
-  explicit CudaDevice(KernelNode* node) : op_(node->op()) {}
+  explicit CudaDevice(KernelNode* node) : op_(node->op()) {
+    const LoadedCudaEngine& loaded = CudaEngine();
+    if (loaded.engine == nullptr) {
+      node->Check(
+          absl::FailedPreconditionError("tf_blockrnn: " + loaded.problem));
+    }
+    engine_ = loaded.engine;
+  }
 
   template <class Args>
   absl::Status Run(OpCall* call, const Args& args) const {
     CudaHost host(call);
-    return CudaHost::ToStatus(op_, cuda::Run(args, host.host()));
+    return CudaHost::ToStatus(
+        op_, EngineFunctionsOf<T>(*engine_).Run(args, host.host()));
   }
 
   absl::Status FillZero(OpCall* call, void* data, std::size_t bytes) const {
     if (bytes == 0) return absl::OkStatus();
     CudaHost host(call);
-    return CudaHost::ToStatus(op_, cuda::FillZero(data, bytes, host.host()));
+    return CudaHost::ToStatus(op_,
+                              engine_->fill_zero(data, bytes, host.host()));
   }
 
   absl::Status Copy(OpCall* call, const void* from, std::size_t bytes,
                     void* to) const {
     if (bytes == 0) return absl::OkStatus();
     CudaHost host(call);
-    return CudaHost::ToStatus(op_, cuda::Copy(from, bytes, to, host.host()));
+    return CudaHost::ToStatus(op_, engine_->copy(from, bytes, to, host.host()));
   }
 
  private:
   std::string op_;
+  const cuda::Engine* engine_ = nullptr;
 };
 
 }  // namespace blockrnn

@@ -8,15 +8,13 @@
 #include <string_view>
 
 #include "cc/kernels/cpu_host.h"
+#include "cc/kernels/cuda_host.h"
 #include "cc/kernels/kernel.h"
 #include "cc/kernels/tensorflow_call.h"
 #include "cc/ops/op_spec.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
 #include "tensorflow/core/framework/op_kernel.h"
 #include "tensorflow/core/framework/types.h"
-#if BLOCKRNN_CUDA
-#include "cc/kernels/cuda_host.h"
-#endif
 
 namespace blockrnn {
 
@@ -52,8 +50,9 @@ void ForEachType(const Body& body) {
 }
 
 // Any<T, Device> is a Kernel, constructed from a KernelNode; a Device does its
-// work. It is registered under our name for all devices of this build and, if
-// the row requires it, under TensorFlow's name for the CPU.
+// work. It is registered under our name for the CPU and, where there is an
+// engine for it, the GPU; if the row requires it, under TensorFlow's name for
+// the CPU as well.
 template <template <class T, class Device> class Any>
 bool RegisterKernels(const OpSpec& row) {
   const std::string op = std::string(kNamespace) + row.name;
@@ -67,12 +66,11 @@ bool RegisterKernels(const OpSpec& row) {
     if ((row.flags & kServesTensorFlow) != 0 && ExtendsTensorFlow()) {
       RegisterKernel<CpuKernel, T>(row, row.name, tensorflow::DEVICE_CPU);
     }
-#if BLOCKRNN_CUDA
+    if (!GpuKernelsAreUsable()) return;
     using GpuKernel = Any<T, CudaDevice<T>>;
     AddKernelFactory(row.name, kType, tensorflow::DEVICE_GPU,
                      &MakeKernel<GpuKernel>);
     RegisterKernel<GpuKernel, T>(row, op, tensorflow::DEVICE_GPU);
-#endif
   });
   return true;
 }

@@ -12,9 +12,7 @@
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/platform/threadpool.h"
 #include "tensorflow/core/util/work_sharder.h"
-#if BLOCKRNN_CUDA
 #include "xla/stream_executor/stream.h"
-#endif
 
 namespace blockrnn {
 
@@ -81,11 +79,7 @@ bool TensorFlowCall::Cancelled() const {
 }
 
 void* TensorFlowCall::stream() const {
-#if BLOCKRNN_CUDA
   return ctx_->op_device_context()->stream()->platform_specific_handle().stream;
-#else
-  return nullptr;
-#endif
 }
 
 TensorFlowKernel::TensorFlowKernel(OpKernelConstruction* ctx,

@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "cc/loader/own_folder.h"
+
 namespace blockrnn {
 namespace {
 
@@ -48,21 +50,6 @@ std::vector<Isa> AllIsas() {
                   !__builtin_cpu_is("intel")});
 #endif
   return isas;
-}
-
-// In this library alone: the exported functions are in several, and the address
-// of one may be that of another library.
-const char own_address = 0;
-
-// The folder that this library was loaded from.
-std::string OwnFolder() {
-  Dl_info info;
-  if (dladdr(&own_address, &info) == 0 || info.dli_fname == nullptr) {
-    return ".";
-  }
-  const std::string path = info.dli_fname;
-  const size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
 std::string LibraryPath(const std::string& isa) {

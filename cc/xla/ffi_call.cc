@@ -5,12 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/loader/cuda_engine_loader.h"
 #include "tensorflow/core/framework/allocator.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/util/work_sharder.h"
-#if BLOCKRNN_CUDA
-#include "cc/kernels/cuda/engine.h"
-#endif
 
 namespace blockrnn {
 namespace {
@@ -132,8 +131,6 @@ absl::Status CpuFfiCall::AllocateScratch(std::size_t bytes, void** scratch) {
   return absl::OkStatus();
 }
 
-#if BLOCKRNN_CUDA
-
 CudaFfiCall::~CudaFfiCall() {
   for (const Scratch& scratch : scratch_) {
     auto args = BLOCKRNN_FFI_ARGS(XLA_FFI_DeviceMemory_Free_Args);
@@ -150,6 +147,8 @@ absl::Status CudaFfiCall::Begin() {
   get.ctx = context();
   TF_RETURN_IF_ERROR(ToStatus(api(), api()->XLA_FFI_Stream_Get(&get)));
   stream_ = get.stream;
+  const cuda::Engine* const engine = CudaEngine().engine;
+  if (engine == nullptr) return absl::InternalError(CudaEngine().problem);
   cuda::HostInterface host;
   host.stream = stream_;
   for (int index : host_inputs_) {
@@ -158,7 +157,7 @@ absl::Status CudaFfiCall::Begin() {
                                                 BytesOf(on_device.dtype))});
     std::vector<char>& bytes = copies_.back().bytes;
     const cuda::Error error =
-        cuda::CopyToHost(on_device.data, bytes.size(), bytes.data(), host);
+        engine->copy_to_host(on_device.data, bytes.size(), bytes.data(), host);
     if (error != nullptr) return absl::InternalError(error);
   }
   return absl::OkStatus();
@@ -185,7 +184,5 @@ absl::Status CudaFfiCall::AllocateScratch(std::size_t bytes, void** scratch) {
   *scratch = args.data;
   return absl::OkStatus();
 }
-
-#endif
 
 }  // namespace blockrnn

@@ -91,7 +91,6 @@ class CpuFfiCall final : public FfiCall {
   absl::InlinedVector<void*, 4> scratch_;  // under mutex_
 };
 
-#if BLOCKRNN_CUDA
 // On the stream of the program.
 class CudaFfiCall final : public FfiCall {
  public:
@@ -126,7 +125,6 @@ class CudaFfiCall final : public FfiCall {
   std::vector<HostCopy> copies_;
   absl::InlinedVector<Scratch, 4> scratch_;
 };
-#endif
 
 }  // namespace blockrnn
 

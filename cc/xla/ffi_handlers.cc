@@ -179,11 +179,9 @@ XLA_FFI_Error* InstantiateCpu(XLA_FFI_CallFrame* frame) {
   return Instantiate(frame, tensorflow::DEVICE_CPU);
 }
 
-#if BLOCKRNN_CUDA
 XLA_FFI_Error* InstantiateCuda(XLA_FFI_CallFrame* frame) {
   return Instantiate(frame, tensorflow::DEVICE_GPU);
 }
-#endif
 
 absl::Status RegisterHandler(const XLA_FFI_Api* api, const OpSpec& row,
                              const char* platform,
@@ -203,11 +201,10 @@ absl::Status RegisterHandlers(const XLA_FFI_Api* api) {
     TF_RETURN_IF_ERROR(RegisterHandler(
         api, row, "Host",
         {&InstantiateCpu, nullptr, nullptr, &Execute<CpuFfiCall>}));
-#if BLOCKRNN_CUDA
+    if (!GpuKernelsAreUsable()) continue;
     TF_RETURN_IF_ERROR(RegisterHandler(
         api, row, "CUDA",
         {&InstantiateCuda, nullptr, nullptr, &Execute<CudaFfiCall>}));
-#endif
   }
   return absl::OkStatus();
 }

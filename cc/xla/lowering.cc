@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "cc/loader/cuda_engine_loader.h"
 #include "cc/ops/cudnn_rnn_contract.h"
 #include "cc/ops/cudnn_rnn_params.h"
 #include "cc/ops/op_contract.h"
@@ -273,15 +274,14 @@ bool HasCompiled() {
     return false;
   }
   const bool late = HasCompiled();
+  const bool on_gpu = *blockrnn_cuda_problem() == '\0';
   for (const OpSpec& row : kOpTable) {
     const std::string op = absl::StrCat(kNamespace, row.name);
     RegisterLowering(row, op, tensorflow::DEVICE_CPU_XLA_JIT, late);
     if ((row.flags & kServesTensorFlow) != 0 && ExtendsTensorFlow()) {
       RegisterLowering(row, row.name, tensorflow::DEVICE_CPU_XLA_JIT, late);
     }
-#if BLOCKRNN_CUDA
-    RegisterLowering(row, op, tensorflow::DEVICE_GPU_XLA_JIT, late);
-#endif
+    if (on_gpu) RegisterLowering(row, op, tensorflow::DEVICE_GPU_XLA_JIT, late);
   }
   return true;
 }();

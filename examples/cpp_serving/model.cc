@@ -75,21 +75,17 @@ std::vector<TF_Output> Find(TF_Graph* graph,
 void LoadOps(const std::string& package) {
   const std::string version = TF_Version();
   const std::string minor = version.substr(0, version.rfind('.'));
-  // A package for several versions of TensorFlow has a library for each.
-  const std::string names[] = {"libblockrnn_ops_tf" + minor + ".so",
-                               "libblockrnn_ops.so"};
-  for (const std::string& name : names) {
-    const std::string path = package + "/" + name;
-    if (!std::ifstream(path)) continue;
-    const Status status;
-    // The handle only names the ops; the library stays with the process.
-    const Owned<TF_Library, TF_DeleteLibraryHandle> library(
-        TF_LoadLibrary(path.c_str(), status.get()));
-    status.Check(path);
-    return;
+  // The package has a library for each of several versions of TensorFlow.
+  const std::string path = package + "/libblockrnn_ops_tf" + minor + ".so";
+  if (!std::ifstream(path)) {
+    throw std::runtime_error("no op library for TensorFlow " + version +
+                             " in " + package);
   }
-  throw std::runtime_error("no op library for TensorFlow " + version + " in " +
-                           package);
+  const Status status;
+  // The handle only names the ops; the library stays with the process.
+  const Owned<TF_Library, TF_DeleteLibraryHandle> library(
+      TF_LoadLibrary(path.c_str(), status.get()));
+  status.Check(path);
 }
 
 Model::Model(const std::string& folder, const std::string& signature,

@@ -20,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What every kernel needs.
 SHARED = (
     "cpu_host.cc",
+    "cuda_host.cc",
     "kernel.cc",
     "kernel_util.cc",
     "sequence_util.cc",
@@ -96,9 +97,10 @@ def test_the_worked_example_builds_and_computes(blocks, copy, flags):
     sources = [
         *sorted(f"cc/ops/{path.name}" for path in (copy / "cc/ops").glob("*.cc")),
         *(f"cc/kernels/{name}" for name in (*SHARED, "block_simple_rnn_kernels.cc")),
-        "cc/loader/cpu_engine_loader.cc",
+        *(f"cc/loader/{path.name}" for path in (copy / "cc/loader").glob("*.cc")),
     ]
-    library = "tf_blockrnn/libblockrnn_ops.so"
+    (name,) = (path.name for path in (ROOT / "tf_blockrnn").glob("libblockrnn_ops_tf*.so"))
+    library = f"tf_blockrnn/{name}"
     built = _compile(copy, flags, sources, "-shared", "-o", library, "-ldl")
     assert built.returncode == 0, built.stderr
     environment = {**os.environ, "PYTHONPATH": str(copy)}

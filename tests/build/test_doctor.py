@@ -19,7 +19,7 @@ def hollow_copy(tmp_path):
     """A copy of the package whose libraries cannot be loaded; quick to make."""
     ignored = shutil.ignore_patterns("*.so", "__pycache__")
     copy = shutil.copytree(ROOT / "tf_blockrnn", tmp_path / "tf_blockrnn", ignore=ignored)
-    (copy / "libblockrnn_ops.so").touch()
+    (copy / "libblockrnn_ops_tf2.99.so").touch()
     return copy
 
 
@@ -46,7 +46,7 @@ def reason(result):
     return line
 
 
-@pytest.mark.parametrize("missing", ["", "libblockrnn_ops.so", "_build_info.json"])
+@pytest.mark.parametrize("missing", ["", "libblockrnn_ops_tf2.99.so", "_build_info.json"])
 def test_the_command_reports_what_is_wrong_with_the_libraries(hollow_copy, missing):
     info = json.loads((hollow_copy / "_build_info.json").read_text())
     if missing:
@@ -56,7 +56,7 @@ def test_the_command_reports_what_is_wrong_with_the_libraries(hollow_copy, missi
     if missing:
         assert f"doctor: ImportError: tf_blockrnn has no built libraries in {hollow_copy}" in line
     else:
-        built = f"built for TensorFlow {info['tensorflow']}, but this is TensorFlow 2.99.0"
+        built = f"built for TensorFlow {info['tensorflow'][0]}, but this is TensorFlow 2.99.0"
         assert f"doctor: ImportError: tf_blockrnn was {built}" in line
     assert f"make build PYTHON={sys.executable}" in line
 

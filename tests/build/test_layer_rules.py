@@ -34,10 +34,15 @@ INCLUDE_RULES = {
         r"cc/ops/.*",
         r"cc/kernels/[^/]*",
         r"cc/kernels/(cpu|cuda)/engine\.h",
-        r"cc/kernels/cuda/blas/cublas\.h",
         r"cc/loader/.*",
     ],
-    "cc/loader/": [STANDARD, POSIX, r"cc/core/.*", r"cc/kernels/cpu/engine\.h", r"cc/loader/.*"],
+    "cc/loader/": [
+        STANDARD,
+        POSIX,
+        r"cc/core/.*",
+        r"cc/kernels/(cpu|cuda)/engine\.h",
+        r"cc/loader/.*",
+    ],
     "cc/inference/blockrnn.h": [r"stdint\.h"],  # for C, too
     "cc/inference/": [
         STANDARD,
@@ -55,6 +60,7 @@ INCLUDE_RULES = {
         r"cc/ops/.*",
         r"cc/kernels/[^/]*",
         r"cc/kernels/cuda/engine\.h",
+        r"cc/loader/.*",
         r"cc/xla/.*",
     ],
 }

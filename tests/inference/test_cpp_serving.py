@@ -128,7 +128,6 @@ def test_the_op_library_preloaded(program, exported, tmp_path):
     folder, wanted = exported
     minor = ".".join(tf.__version__.split(".")[:2])
     library = PACKAGE / f"libblockrnn_ops_tf{minor}.so"
-    library = library if library.exists() else PACKAGE / "libblockrnn_ops.so"
     written = tmp_path / "outputs"
     alone = run(program, *requests(folder))
     assert alone.returncode == 1

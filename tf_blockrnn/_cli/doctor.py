@@ -84,36 +84,22 @@ def _gpu(details: dict, architectures: list[str]) -> str:
     return f"{name}, sm_{major}{minor}: {kernels}"
 
 
-def _driver(version: str, built: str) -> str:
-    """Whether the driver supports the major CUDA version of the build, as text.
-
-    Example:
-      >>> from tf_blockrnn._cli import doctor
-      >>> doctor._driver("13.1", built="13.0"), doctor._driver("12.4", built="13.0")
-      ('of CUDA 13.1: ok', 'of CUDA 12.4: TOO OLD for CUDA 13: the ops fail on a GPU')
-    """
-    if not version:
-        return "none: the ops fail on a GPU"
-    needed = int(built.split(".")[0])
-    is_new_enough = int(version.split(".")[0]) >= needed
-    verdict = "ok" if is_new_enough else f"TOO OLD for CUDA {needed}: the ops fail on a GPU"
-    return f"of CUDA {version}: {verdict}"
-
-
 def _cuda(cuda: dict, found: dict) -> list[tuple[str, str]]:
     """Names and values of the lines about CUDA: the build, and the GPUs found."""
-    if cuda["missing"]:
+    if not cuda["version"]:
         return [("CUDA", f"not in this build: {cuda['missing']}")]
+    built = f"built with {cuda['version']} for {', '.join(cuda['architectures'])}"
+    if cuda["missing"]:
+        return [("CUDA", f"{built}; NOT used: {cuda['missing']}")]
     gpus = found["devices"]
     seen = f"{len(gpus) or 'no'} GPU{'' if len(gpus) == 1 else 's'}"
-    built = f"built with {cuda['version']} for {', '.join(cuda['architectures'])}"
     lines = [("CUDA", f"{built}; TensorFlow sees {seen}")]
     for number, details in enumerate(gpus):
         lines.append((f"GPU {number}", _gpu(details, cuda["architectures"])))
     if not gpus:
         return lines
     without = f"none, the engine's own GEMM kernels are used ({found['cublas_problem']})"
-    driver = ("driver", _driver(found["driver"], cuda["version"]))
+    driver = ("driver", f"of CUDA {found['driver']}" if found["driver"] else "not found")
     return [*lines, driver, ("cuBLAS", found["cublas"] or without)]
 
 

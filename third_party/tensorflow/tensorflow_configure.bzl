@@ -55,6 +55,7 @@ cc_library(
 _FACTS = """
 # Written by tensorflow_configure.
 TENSORFLOW_VERSION = {version}
+TENSORFLOW_MINOR = {minor}
 TENSORFLOW_COMPILER = {compiler}
 TENSORFLOW_COMPILE_FLAGS = {compile_flags}
 TENSORFLOW_HAS_XLA = {has_xla}
@@ -81,6 +82,7 @@ def _tensorflow_configure_impl(repository_ctx):
     ))
     repository_ctx.file("facts.bzl", _FACTS.format(
         version = repr(facts["version"]),
+        minor = repr(".".join(facts["version"].split(".")[:2])),
         compiler = repr(facts["compiler"]),
         compile_flags = repr(facts["compile_flags"]),
         has_xla = repr(has_xla),

@@ -1,6 +1,6 @@
-"""The CUDA engine: nvcc makes the objects, the host compiler links them with the static CUDA runtime."""
+"""The CUDA engine, a library of its own: nvcc makes the objects, the host compiler links them with the static CUDA runtime."""
 
-load("@local_cuda//:facts.bzl", "CUDA_ARCHITECTURES", "CUDA_LIBRARY_DIRECTORY", "CUDA_NVCC")
+load("@local_cuda//:facts.bzl", "CUDA_ARCHITECTURES", "CUDA_LIBRARY_DIRECTORY", "CUDA_NVCC", "CUDA_VERSION")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
 # The kernels use no feature newer than Ampere's, so newer architectures are compiled from its PTX: half of nvcc's time
@@ -68,9 +68,9 @@ _cuda_objects = rule(
 )
 
 def cuda_engine(name, srcs, hdrs):
-    """A cc_library of the engine, which defines BLOCKRNN_CUDA=1 for its users; the headers alone where there is no nvcc."""
-    if not (CUDA_NVCC and srcs):
-        native.cc_library(name = name, hdrs = hdrs, deps = ["//cc/core"])
+    """libblockrnn_cuda<major version of CUDA>.so under `name`, and ptxas' reports; nothing where there is no nvcc."""
+    if not CUDA_NVCC:
+        native.filegroup(name = name)
         native.filegroup(name = name + "_ptxas")
         return
     _cuda_objects(
@@ -80,11 +80,20 @@ def cuda_engine(name, srcs, hdrs):
         deps = ["//cc/core", "@local_tensorflow//:eigen"],
     )
     native.filegroup(name = name + "_ptxas", srcs = [name + "_objects"], output_group = "ptxas")
-    native.cc_library(
-        name = name,
+    library = "libblockrnn_cuda%s.so" % CUDA_VERSION.split(".")[0]
+    native.cc_binary(
+        name = library,
         srcs = [name + "_objects"],
-        hdrs = hdrs,
-        defines = ["BLOCKRNN_CUDA=1"],
-        linkopts = ["-L" + CUDA_LIBRARY_DIRECTORY, "-l:libcudart_static.a", "-ldl", "-lrt", "-lpthread"],
-        deps = ["//cc/core"],
+        linkopts = [
+            "-Wl,--version-script,$(location exports.lds)",
+            "-Wl,-z,defs",
+            "-L" + CUDA_LIBRARY_DIRECTORY,
+            "-l:libcudart_static.a",
+            "-ldl",
+            "-lrt",
+            "-lpthread",
+        ],
+        linkshared = True,
+        deps = [":exports.lds"],
     )
+    native.filegroup(name = name, srcs = [library])

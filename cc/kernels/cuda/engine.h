@@ -1,7 +1,8 @@
-// Declares the interface of the CUDA engine. Includes neither TensorFlow nor
-// CUDA, so that any host compiler can read it and the engine can be built
-// without TensorFlow. All work is queued on the caller's stream; nothing but
-// CopyToHost waits for the device.
+// Declares the interface of the CUDA engine: a table of functions, which a
+// library of its own exports (libblockrnn_cuda<major version of CUDA>.so).
+// Includes neither TensorFlow nor CUDA, so that any host compiler can read it
+// and the engine can be built without TensorFlow. All work is queued on the
+// caller's stream; nothing but CopyToHost waits for the device.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_ENGINE_H_
 #define BLOCKRNN_KERNELS_CUDA_ENGINE_H_
@@ -9,14 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cc/core/cell_args.h"
-#include "cc/core/rnn_stack_args.h"
-#include "cc/core/sequence_args.h"
-
-namespace Eigen {
-struct half;
-struct bfloat16;
-}  // namespace Eigen
+#include "cc/core/engine_args.h"
 
 namespace blockrnn::cuda {
 
@@ -56,7 +50,12 @@ struct HostInterface {
   // kernels on its share of the multiprocessors only, so that they never wait
   // for each other.
   int concurrent_calls = 1;
-  const Blas* blas = nullptr;  // large GEMMs; nullptr: the engine's own kernel
+  // Large GEMMs; nullptr: the engine's own kernel. The functions of the table
+  // set it themselves, to cuBLAS where there is one.
+  const Blas* blas = nullptr;
+  // Of the table's functions: cuBLAS may round the inputs of float32 GEMMs to
+  // TF32's 10 bits of mantissa.
+  bool allow_tf32 = false;
   // Approximate scratch for a block of steps. More of it makes the large GEMMs,
   // of which each block has a few, larger.
   std::size_t block_bytes = std::size_t{128} << 20;
@@ -71,10 +70,10 @@ struct HostInterface {
   std::int64_t* persistent_blocks = nullptr;
 };
 
-// The engine's functions, each identified by the struct of its arguments
-// (cc/core/engine_args.h). T is float, double, Eigen::half or Eigen::bfloat16;
-// all pointers are to device memory, except for the lengths of rows, which are
-// in host memory and need not outlive the call.
+// The engine's functions within its library, each identified by the struct of
+// its arguments (cc/core/engine_args.h). T is float, double, Eigen::half or
+// Eigen::bfloat16; all pointers are to device memory, except for the lengths of
+// rows, which are in host memory and need not outlive the call.
 template <class T>
 Error Run(const GruCellForwardArgs<T>& args, const HostInterface& host);
 template <class T>
@@ -118,6 +117,45 @@ Error CopyToHost(const void* from, std::size_t bytes, void* to,
 
 // The Error when HostInterface::allocate returns nullptr.
 inline constexpr char kOutOfMemory[] = "out of device memory";
+
+// Strings that live as long as the process; one of the two is nullptr.
+struct CublasFound {
+  const char* path = nullptr;     // of the library
+  const char* problem = nullptr;  // why there is none
+};
+
+// One function of the table.
+template <class Args>
+struct EngineFunction {
+  Error (*run)(const Args& args, const HostInterface& host);
+};
+
+// The functions for storage type T; Run(args, host) calls the one that takes
+// these arguments.
+template <class T>
+using EngineFunctions = FunctionTable<EngineFunction, T, EngineArgs>;
+
+// Raised with every change to this file or to the argument structs.
+inline constexpr int kEngineVersion = 1;
+
+struct Engine {
+  int version;
+  EngineFunctions<Eigen::half> f16;
+  EngineFunctions<Eigen::bfloat16> bf16;
+  EngineFunctions<float> f32;
+  EngineFunctions<double> f64;
+  Error (*fill_zero)(void* device, std::size_t bytes,
+                     const HostInterface& host);
+  Error (*copy)(const void* from, std::size_t bytes, void* to,
+                const HostInterface& host);
+  Error (*copy_to_host)(const void* from, std::size_t bytes, void* to,
+                        const HostInterface& host);
+  CublasFound (*find_cublas)();
+};
+
+// The one exported symbol: extern "C" const Engine* blockrnn_cuda_engine().
+inline constexpr char kEngineSymbol[] = "blockrnn_cuda_engine";
+using EngineSymbolFunction = const Engine* (*)();
 
 }  // namespace blockrnn::cuda
 

@@ -15,11 +15,6 @@
 
 namespace blockrnn::cuda {
 
-// Strings that live as long as the process; one of the two is nullptr.
-struct CublasFound {
-  const char* path = nullptr;     // of the library
-  const char* problem = nullptr;  // why there is none
-};
 CublasFound FindCublas();
 
 // A Blas for one call of an engine function, on one thread. The first GEMM on a
