@@ -162,6 +162,10 @@ def main() -> None:
         return
     if not shutil.which(os.environ.get("CC") or "gcc"):
         sys.exit("No C++ compiler: install g++ (Debian, Ubuntu: apt-get install g++).")
+    print(
+        f"Building for the TensorFlow of {sys.executable}; the first build takes some minutes",
+        flush=True,
+    )
     with lock():
         target = "libraries_for_tensorflow" if arguments.for_tensorflow else "libraries"
         info = build(arguments.output.resolve(), target)

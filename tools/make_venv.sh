@@ -28,7 +28,10 @@ if [[ ! -x "${folder}/bin/pip" ]]; then
   rm -rf "${folder}"
   "${found}" -m venv "${folder}"
 fi
-echo "Installing $* into ${folder}"
+echo "Installing $* into ${folder}; this takes a minute or two"
+# Bars where somebody sees them.
+quiet=(--quiet)
+[[ ! -t 1 ]] || quiet=()
 python="${folder}/bin/python"
 pip=("${python}" -m pip --disable-pip-version-check)
 
@@ -48,11 +51,11 @@ with_uv() {
     esac
   done < <("${pip[@]}" config list 2>/dev/null | LC_ALL=C sort -r)
   # As pip does: the best of all indexes, and modules compiled at once.
-  "${python}" -m uv pip install --quiet --python "${python}" --index-strategy unsafe-best-match --compile-bytecode "$@"
+  "${python}" -m uv pip install "${quiet[@]}" --python "${python}" --index-strategy unsafe-best-match --compile-bytecode "$@"
 }
 
 install() {
-  with_uv "$@" || "${pip[@]}" install --quiet "$@"
+  with_uv "$@" || "${pip[@]}" install "${quiet[@]}" "$@"
 }
 
 install "${@/#/--requirement=}"
