@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help build test test-tf-keras test-matrix test-plain test-asan test-tsan test-fuzz dev demo bench docs compile-commands lint \
-	format wheel doctor clean
+	format wheel sdist doctor clean
 
 # The words of an origin: command line, environment, environment override.
 ifneq ($(and $(PYTHON),$(filter command environment,$(origin PYTHON))),)
@@ -54,6 +54,7 @@ help:
 	@echo 'make lint              clang-format, clang-tidy and ruff, changing nothing'
 	@echo 'make format            formats the sources'
 	@echo 'make wheel             a wheel for TensorFlow $(MATRIX), into dist/ (PYTHON=<python>: for that of the Python)'
+	@echo 'make sdist             the source distribution, into dist/'
 	@echo 'make doctor            what is installed and in use; checks an op against NumPy'
 	@echo 'make clean             removes what was built, not the environments'
 
@@ -137,6 +138,9 @@ wheel: build $(OTHER_TENSORFLOWS:%=.build/tensorflow-%/stamp)
 	set -e; $(foreach version,$(OTHER_TENSORFLOWS),.build/tensorflow-$(version)/bin/python tools/build.py \
 		--for-tensorflow --output .build/wheel-tf$(version);) \
 	$(PYTHON) tools/wheel.py $(OTHER_TENSORFLOWS:%=.build/wheel-tf%)
+
+sdist: $(ENVIRONMENT)
+	$(PYTHON) -m build --sdist --no-isolation --outdir dist .
 
 doctor: build
 	$(PYTHON) -m tf_blockrnn doctor

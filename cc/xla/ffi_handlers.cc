@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "cc/kernels/cuda_host.h"
 #include "cc/kernels/kernel.h"
 #include "cc/ops/op_table.h"
 #include "cc/xla/ffi_call.h"

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 
 import pytest
@@ -135,3 +136,105 @@ def test_it_installs_and_runs_in_an_empty_environment(wheel, tmp_path):
     where, h = assert_ok(isolated, "the op").split()
     assert where.startswith(str(site_packages))
     assert h == "0.175991"  # published for TensorFlow's own op
+
+
+@pytest.fixture(scope="module")
+def source_distribution(tmp_path_factory):
+    """Of a copy of the tree in which something was built: the distribution has nothing of that."""
+    folder = tmp_path_factory.mktemp("source")
+    assert_ok(run_python([str(ROOT / "tools" / "copy_tree.py"), str(folder / "tree")]), "copy")
+    for name in ("libblockrnn_cpu_x.so", FACTS, "include/blockrnn.h"):
+        built = folder / "tree" / "tf_blockrnn" / name
+        built.parent.mkdir(exist_ok=True)
+        built.write_text("built before")
+    command = ["-m", "build", "--sdist", "--no-isolation", "--outdir", str(folder / "made")]
+    assert_ok(run_python([*command, str(folder / "tree")]), "build")
+    (archive,) = (folder / "made").glob("*.tar.gz")
+    return archive
+
+
+def test_source_distribution_has_what_the_build_reads(source_distribution):
+    with tarfile.open(source_distribution) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert re.fullmatch(r"tf_blockrnn-[0-9.]+\.tar\.gz", source_distribution.name)
+    built = {".so", ".pyc"}
+    sources = {
+        str(path.relative_to(ROOT))
+        for folder in ("cc", "third_party", "tools", "tf_blockrnn")
+        for path in (ROOT / folder).rglob("*")
+        if path.is_file() and path.suffix not in built
+    }
+    made = {f"tf_blockrnn/{FACTS}", "tf_blockrnn/include/blockrnn.h"}
+    assert len(sources) > 300 and sources - made <= names
+    assert {"README.md", "LICENSE", ".bazelrc", ".bazelversion", "exports.lds"} <= names
+    left = [name for name in names if name.endswith(".so") or name.startswith("tests/")]
+    assert left == [] and not names & made
+
+
+def test_pip_builds_the_source_distribution(source_distribution, tmp_path, tf):
+    """What pip does with it: the whole build by Bazel, from the objects of this tree's build."""
+    with tarfile.open(source_distribution) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (tree,) = tmp_path.glob("tf_blockrnn-*")
+    (tree / ".build").mkdir()
+    (tree / ".build" / "bazel-cache").symlink_to((ROOT / ".build" / "bazel-cache").resolve())
+    command = ["-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path)]
+    try:
+        built = run_python([*command, str(tree)], timeout=1800)
+        assert_ok(built, "pip wheel")
+    finally:
+        run_python([str(tree / "tools" / "build.py"), "--clean"])
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        names = {pathlib.PurePath(name).name for name in archive.namelist()}
+        facts = json.loads(archive.read(f"tf_blockrnn/{FACTS}"))
+    assert facts["tensorflow"] == [tf.__version__]
+    assert {path.name for path in PACKAGE.glob("*.so")} <= names
+
+
+def backend(code: str, **variables) -> subprocess.CompletedProcess:
+    """Runs code in a process that has the build's backend as `b`."""
+    return run_python(["-c", f"import build_backend as b\n{code}"], cwd=ROOT / "tools", **variables)
+
+
+def test_the_backend_asks_for_bazel_in_one_line():
+    refused = backend("b.build_wheel('none')", PATH="/none")
+    assert refused.returncode == 1 and refused.stdout == ""
+    (line,) = refused.stderr.splitlines()
+    assert line.startswith("tf_blockrnn is compiled with Bazel, which is missing: install bazel")
+
+
+def test_the_backend_finds_tensorflow(tmp_path):
+    """Of the Python that the environment names, else of the running one, else as a requirement."""
+    asked = "print(b.find_tensorflow()[0], b.get_requires_for_build_wheel())"
+    found = backend(asked, PYTHON_BIN_PATH=sys.executable)
+    assert assert_ok(found, "backend") == f"{sys.executable} []\n"
+    assert assert_ok(backend(asked), "backend") == f"{sys.executable} []\n"
+    # As in an isolated build of pip, which hides the environment's packages.
+    hidden = backend(asked, PYTHONNOUSERSITE="1")
+    assert assert_ok(hidden, "backend") == f"{sys.executable} []\n"
+    # Here a Python without TensorFlow.
+    bare = tmp_path / "bare"
+    assert_ok(run_python(["-m", "venv", "--without-pip", str(bare)]), "venv")
+    refused = backend(asked, PYTHON_BIN_PATH=str(bare / "bin" / "python"))
+    assert refused.returncode == 1
+    assert "which PYTHON_BIN_PATH names, has no TensorFlow to build against" in refused.stderr
+    (packages,) = bare.glob("lib/python*/site-packages")
+    for name in ("setuptools", "_distutils_hack", "pkg_resources"):
+        source = pathlib.Path(sysconfig.get_path("purelib"), name)
+        if source.exists():
+            (packages / name).symlink_to(source)
+    asked = (
+        "import build_backend as b; print(b.find_tensorflow(), b.get_requires_for_build_wheel())"
+    )
+    child = subprocess.run(
+        [str(bare / "bin" / "python"), "-c", asked],
+        env={"PATH": os.environ["PATH"]},
+        cwd=ROOT / "tools",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert re.fullmatch(
+        r"None \['tensorflow(-cpu)?>=2\.19,<2\.22'\]\n", assert_ok(child, "backend")
+    )
