@@ -206,7 +206,7 @@ BLOCKRNN_EXPORT blockrnn_status blockrnn_session_create(
     *session = nullptr;
     SessionStatus status = blockrnn::CheckModel(model, precision, threads);
     if (!status.ok()) return status;
-    const blockrnn::LoadedEngine& loaded = blockrnn::CpuEngine();
+    const auto& loaded = blockrnn::CpuEngine();
     if (loaded.engine == nullptr) {
       return {BLOCKRNN_NO_ENGINE, loaded.problem};
     }

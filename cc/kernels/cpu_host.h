@@ -57,7 +57,7 @@ class CpuDevice {
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
 
   explicit CpuDevice(KernelNode* node) : op_(node->op()) {
-    const LoadedEngine& loaded = CpuEngine();
+    const auto& loaded = CpuEngine();
     if (loaded.engine == nullptr) {
       node->Check(absl::FailedPreconditionError(loaded.problem));
     } else {

@@ -20,7 +20,7 @@ bool PersistentAllowed() {
 
 // Opens the engine.
 cuda::CublasFound FindCublas() {
-  const LoadedCudaEngine& loaded = CudaEngine();
+  const auto& loaded = CudaEngine();
   if (loaded.engine == nullptr) return {nullptr, loaded.problem.c_str()};
   return loaded.engine->find_cublas();
 }

@@ -51,10 +51,9 @@ class CudaDevice {
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCuda;
 
   explicit CudaDevice(KernelNode* node) : op_(node->op()) {
-    const LoadedCudaEngine& loaded = CudaEngine();
+    const auto& loaded = CudaEngine();
     if (loaded.engine == nullptr) {
-      node->Check(
-          absl::FailedPreconditionError("tf_blockrnn: " + loaded.problem));
+      node->Check(absl::FailedPreconditionError(loaded.problem));
     }
     engine_ = loaded.engine;
   }

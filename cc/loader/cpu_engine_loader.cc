@@ -1,6 +1,5 @@
 #include "cc/loader/cpu_engine_loader.h"
 
-#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -108,36 +107,19 @@ std::string ChooseIsa(std::string* isa_name) {
   return refused + "which is no instruction set known to it" + instead;
 }
 
-LoadedEngine OpenEngine() {
+OpenedEngine<cpu::Engine> OpenChosenCpuEngine() {
   std::string isa;
   const std::string problem = ChooseIsa(&isa);
   if (!problem.empty()) return {nullptr, problem};
-  const std::string path = LibraryPath(isa);
-  // Never closed: kernels keep pointers into it.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return {nullptr, std::string("tf_blockrnn: cannot open the CPU engine: ") +
-                         dlerror()};
-  }
-  const auto function = reinterpret_cast<cpu::EngineSymbolFunction>(
-      dlsym(library, cpu::kEngineSymbol));
-  const cpu::Engine* engine = function == nullptr ? nullptr : function();
-  if (engine == nullptr) {
-    return {nullptr, "tf_blockrnn: " + path + " is not a CPU engine"};
-  }
-  if (engine->version != cpu::kEngineVersion) {
-    return {nullptr, "tf_blockrnn: " + path + " has engine version " +
-                         std::to_string(engine->version) + ", expected " +
-                         std::to_string(cpu::kEngineVersion) +
-                         "; build the project again"};
-  }
-  return {engine, ""};
+  return OpenEngine<cpu::Engine>(LibraryPath(isa), cpu::kEngineSymbol,
+                                 cpu::kEngineVersion);
 }
 
 }  // namespace
 
-const LoadedEngine& CpuEngine() {
-  static const auto* const engine = new LoadedEngine(OpenEngine());
+const OpenedEngine<cpu::Engine>& CpuEngine() {
+  static const auto* const engine =
+      new OpenedEngine<cpu::Engine>(OpenChosenCpuEngine());
   return *engine;
 }
 

@@ -10,16 +10,12 @@
 #include <string>
 
 #include "cc/kernels/cpu/engine.h"
+#include "cc/loader/open_engine.h"
 
 namespace blockrnn {
 
-struct LoadedEngine {
-  const cpu::Engine* engine = nullptr;
-  std::string problem;  // why there is none
-};
-
 // The engine, opened on the first call; later calls return the same.
-const LoadedEngine& CpuEngine();
+const OpenedEngine<cpu::Engine>& CpuEngine();
 
 }  // namespace blockrnn
 

@@ -66,27 +66,13 @@ CudaEngineChoice Choose() {
           true};
 }
 
-LoadedCudaEngine OpenEngine() {
+OpenedEngine<cuda::Engine> OpenChosenCudaEngine() {
   const CudaEngineChoice& choice = ChosenCudaEngine();
-  if (!choice.problem.empty()) return {nullptr, choice.problem};
-  // Never closed: kernels keep pointers into it.
-  void* const library = dlopen(choice.path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {
-    return {nullptr, std::string("cannot open the CUDA engine: ") + dlerror()};
+  if (!choice.problem.empty()) {
+    return {nullptr, "tf_blockrnn: " + choice.problem};
   }
-  const auto function = reinterpret_cast<cuda::EngineSymbolFunction>(
-      dlsym(library, cuda::kEngineSymbol));
-  const cuda::Engine* engine = function == nullptr ? nullptr : function();
-  if (engine == nullptr) {
-    return {nullptr, choice.path + " is not a CUDA engine"};
-  }
-  if (engine->version != cuda::kEngineVersion) {
-    return {nullptr, choice.path + " has engine version " +
-                         std::to_string(engine->version) + ", expected " +
-                         std::to_string(cuda::kEngineVersion) +
-                         "; build the project again"};
-  }
-  return {engine, ""};
+  return OpenEngine<cuda::Engine>(choice.path, cuda::kEngineSymbol,
+                                  cuda::kEngineVersion);
 }
 
 }  // namespace
@@ -96,8 +82,9 @@ const CudaEngineChoice& ChosenCudaEngine() {
   return *choice;
 }
 
-const LoadedCudaEngine& CudaEngine() {
-  static const auto* const engine = new LoadedCudaEngine(OpenEngine());
+const OpenedEngine<cuda::Engine>& CudaEngine() {
+  static const auto* const engine =
+      new OpenedEngine<cuda::Engine>(OpenChosenCudaEngine());
   return *engine;
 }
 

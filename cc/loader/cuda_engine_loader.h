@@ -9,6 +9,7 @@
 #include <string>
 
 #include "cc/kernels/cuda/engine.h"
+#include "cc/loader/open_engine.h"
 
 namespace blockrnn {
 
@@ -23,13 +24,8 @@ struct CudaEngineChoice {
 // every call.
 const CudaEngineChoice& ChosenCudaEngine();
 
-struct LoadedCudaEngine {
-  const cuda::Engine* engine = nullptr;
-  std::string problem;  // why there is none
-};
-
 // The engine, opened on the first call; later calls return the same.
-const LoadedCudaEngine& CudaEngine();
+const OpenedEngine<cuda::Engine>& CudaEngine();
 
 }  // namespace blockrnn
 
