@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-_SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "tools/build_backend.py"]
+_SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "tools/pep517/build_backend.py"]
 _FACTS = "_build_info.json"
 
 
@@ -64,7 +64,7 @@ def make_wheel(output: Path, more: list[Path]) -> Path:
         )
         for name in _SOURCES:
             if (ROOT / name).exists():
-                (stage / name).parent.mkdir(exist_ok=True)
+                (stage / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, stage / name)
         for libraries in more:
             add_libraries(libraries, stage / "tf_blockrnn")

@@ -3,6 +3,9 @@
 The libraries are built for the TensorFlow of the Python that PYTHON_BIN_PATH names; else of the
 environment that the package is installed into; else of the build's own environment, which then
 gets one as a build requirement.
+
+In a folder of its own, which is on sys.path during the build: tools/wheel.py is not the wheel that
+setuptools imports.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from pathlib import Path
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 _PYTHON = "PYTHON_BIN_PATH"
 # What pip sets in the environment of an isolated build.
 _ISOLATION = ("PYTHONPATH", "PYTHONNOUSERSITE")
@@ -61,7 +64,7 @@ def _build_libraries() -> None:
         sys.exit("tf_blockrnn was not compiled; the reason is above (pip shows it with -v).")
 
 
-def _requirements() -> list[str]:
+def tensorflow_requirements() -> list[str]:
     if not _sources_are_here() or find_tensorflow():
         return []
     # The same code without its CUDA part, for x86-64 only.
@@ -70,11 +73,11 @@ def _requirements() -> list[str]:
 
 
 def get_requires_for_build_wheel(config_settings=None):
-    return [*build_meta.get_requires_for_build_wheel(config_settings), *_requirements()]
+    return [*build_meta.get_requires_for_build_wheel(config_settings), *tensorflow_requirements()]
 
 
 def get_requires_for_build_editable(config_settings=None):
-    return [*build_meta.get_requires_for_build_editable(config_settings), *_requirements()]
+    return [*build_meta.get_requires_for_build_editable(config_settings), *tensorflow_requirements()]
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

@@ -1,0 +1,44 @@
+// Defines how the library of an engine is opened.
+
+#ifndef BLOCKRNN_LOADER_OPEN_ENGINE_H_
+#define BLOCKRNN_LOADER_OPEN_ENGINE_H_
+
+#include <dlfcn.h>
+
+#include <string>
+
+namespace blockrnn {
+
+template <class Engine>
+struct OpenedEngine {
+  const Engine* engine = nullptr;
+  std::string problem;  // why there is none
+};
+
+// The engine that the library's function `symbol` gives. Never closed: kernels
+// keep pointers into it.
+template <class Engine>
+OpenedEngine<Engine> OpenEngine(const std::string& path, const char* symbol,
+                                int version) {
+  void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    return {nullptr,
+            std::string("tf_blockrnn: cannot open an engine: ") + dlerror()};
+  }
+  using Function = const Engine* (*)();
+  const auto function = reinterpret_cast<Function>(dlsym(library, symbol));
+  const Engine* const engine = function == nullptr ? nullptr : function();
+  if (engine == nullptr) {
+    return {nullptr, "tf_blockrnn: " + path + " has no " + symbol};
+  }
+  if (engine->version != version) {
+    return {nullptr, "tf_blockrnn: " + path + " has engine version " +
+                         std::to_string(engine->version) + ", expected " +
+                         std::to_string(version) + "; build the project again"};
+  }
+  return {engine, ""};
+}
+
+}  // namespace blockrnn
+
+#endif  // BLOCKRNN_LOADER_OPEN_ENGINE_H_
