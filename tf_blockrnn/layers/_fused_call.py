@@ -93,7 +93,7 @@ def why_no_step(cell: Any, spec: LayerSpec) -> str | None:
     if tf.config.get_visible_devices("GPU"):
         missing = _loader.missing_cuda()
         if missing:
-            return f"TensorFlow sees a GPU, and this build has no GPU kernels ({missing})"
+            return f"TensorFlow sees a GPU, and the ops have no kernels for it ({missing})"
     return None
 
 
