@@ -9,17 +9,18 @@
 #include <immintrin.h>
 #endif
 
+#include <cstdint>
+
 namespace blockrnn {
 
 class FlushDenormals {
  public:
-#if defined(__x86_64__)
-  FlushDenormals() : saved_(_mm_getcsr()) {
-    // Round to nearest, all exceptions masked, and both kinds of flushing.
-    if (saved_ != kFlush) _mm_setcsr(kFlush);
+#if defined(__x86_64__) || defined(__aarch64__)
+  FlushDenormals() : saved_(Mode()) {
+    if (saved_ != kFlush) SetMode(kFlush);
   }
   ~FlushDenormals() {
-    if (saved_ != kFlush) _mm_setcsr(saved_);
+    if (saved_ != kFlush) SetMode(saved_);
   }
 #else
   FlushDenormals() = default;
@@ -28,9 +29,23 @@ class FlushDenormals {
   FlushDenormals& operator=(const FlushDenormals&) = delete;
 
  private:
+  // Round to nearest, all exceptions masked, operands and results flushed.
 #if defined(__x86_64__)
-  static constexpr unsigned kFlush = 0x1f80 | 0x8040;
-  const unsigned saved_;
+  using Word = unsigned;
+  static constexpr Word kFlush = 0x1f80 | 0x8040;
+  static Word Mode() { return _mm_getcsr(); }
+  static void SetMode(Word mode) { _mm_setcsr(mode); }
+  const Word saved_;
+#elif defined(__aarch64__)
+  using Word = uint64_t;
+  static constexpr Word kFlush = 1 << 24;  // FPCR.FZ
+  static Word Mode() {
+    Word mode;
+    asm volatile("mrs %0, fpcr" : "=r"(mode));
+    return mode;
+  }
+  static void SetMode(Word mode) { asm volatile("msr fpcr, %0" : : "r"(mode)); }
+  const Word saved_;
 #endif
 };
 

@@ -2,6 +2,10 @@
 
 #include <unistd.h>
 
+#if defined(__aarch64__)
+#include <sys/auxv.h>
+#endif
+
 #include <algorithm>
 #include <cstdlib>
 #include <string>
@@ -47,6 +51,18 @@ std::vector<Isa> AllIsas() {
   isas.push_back({"x86-64-v4-bf16",
                   vnni && __builtin_cpu_supports("avx512bf16"),
                   !__builtin_cpu_is("intel")});
+#elif defined(__aarch64__)
+  // Linux reports what processor and system support. The compiler uses the
+  // atomics of ARMv8.1 in sets that are based on ARMv8.2.
+  const unsigned long hwcap = getauxval(AT_HWCAP);
+  const unsigned long hwcap2 = getauxval(AT_HWCAP2);
+  constexpr unsigned long kDotProd = HWCAP_ATOMICS | HWCAP_ASIMDDP;
+  constexpr unsigned long kBFloat16 = HWCAP2_BF16 | HWCAP2_I8MM;
+  const bool dotprod = (hwcap & kDotProd) == kDotProd;
+  isas.push_back({"armv8-a", (hwcap & HWCAP_ASIMD) != 0});
+  isas.push_back({"armv8.2-a-dotprod", dotprod});
+  isas.push_back(
+      {"armv8.2-a-bf16", dotprod && (hwcap2 & kBFloat16) == kBFloat16});
 #endif
   return isas;
 }

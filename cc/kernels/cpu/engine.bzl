@@ -5,16 +5,24 @@ load("//cc:copts.bzl", "ENGINE_COPTS")
 # GCC 12 takes the _mm512_undefined_* of its own AVX-512 headers for uses of uninitialised variables.
 _AVX512 = ["-march=x86-64-v4", "-Wno-maybe-uninitialized", "-Wno-uninitialized"]
 
+# On AArch64 GCC reorders before it assigns registers, and then has too few for the sums of a tile.
+_NEON = ["-fno-schedule-insns"]
+
 # Each instruction set with what it is compiled with, and its base. A set that adds to its base for bfloat16 and int8
 # alone has the objects of the other types in common with it.
-_ISAS = {
-    "generic": ([], "generic"),
+_X86_64_ISAS = {
     "x86-64-v2": (["-march=x86-64-v2"], "x86-64-v2"),
     "x86-64-v3": (["-march=x86-64-v3"], "x86-64-v3"),
     "x86-64-v4": (_AVX512, "x86-64-v4"),
     "x86-64-v4-vnni": (_AVX512 + ["-mavx512vnni"], "x86-64-v4"),
     "x86-64-v4-bf16": (_AVX512 + ["-mavx512vnni", "-mavx512bf16"], "x86-64-v4"),
 }
+_AARCH64_ISAS = {
+    "armv8-a": (_NEON + ["-march=armv8-a"], "armv8-a"),
+    "armv8.2-a-dotprod": (_NEON + ["-march=armv8.2-a+dotprod"], "armv8-a"),
+    "armv8.2-a-bf16": (_NEON + ["-march=armv8.2-a+dotprod+i8mm+bf16"], "armv8-a"),
+}
+_ISAS = dict({"generic": ([], "generic")}, **dict(_X86_64_ISAS, **_AARCH64_ISAS))
 
 _TYPES = ["f16", "bf16", "f32", "f64"]
 
@@ -105,7 +113,8 @@ def cpu_engines(name, hdrs):
     native.filegroup(
         name = name,
         srcs = select({
-            "@platforms//cpu:x86_64": ["libblockrnn_cpu_%s.so" % isa for isa in _ISAS if isa != "generic"],
+            "@platforms//cpu:x86_64": ["libblockrnn_cpu_%s.so" % isa for isa in _X86_64_ISAS],
+            "@platforms//cpu:aarch64": ["libblockrnn_cpu_%s.so" % isa for isa in _AARCH64_ISAS],
             "//conditions:default": ["libblockrnn_cpu_generic.so"],
         }),
     )

@@ -81,6 +81,30 @@ struct Elements<Int8Quad> {
   }
 };
 
+#if defined(__aarch64__)
+// The same for the quads of a row in lane kLane.
+template <int kLane>
+EIGEN_ALWAYS_INLINE Vec<float> MulAddLane(const Vec<Int8Quad>& row,
+                                          const Vec<Int8Quad>& weight,
+                                          const Vec<float>& sum) {
+  Vec<float> to = sum;
+#if defined(__ARM_FEATURE_DOTPROD)
+  asm("sdot %0.4s, %1.16b, %2.4b[%3]"
+      : "+w"(to.packet)
+      : "w"(weight.packet), "w"(row.packet), "i"(kLane));
+#else
+  const int8x16_t a = vreinterpretq_s8_f32(vdupq_laneq_f32(row.packet, kLane));
+  const int8x16_t w = vreinterpretq_s8_f32(weight.packet);
+  const int16x8_t low = vmull_s8(vget_low_s8(a), vget_low_s8(w));
+  const int16x8_t high = vmull_high_s8(a, w);
+  // Two products fit 16 bits.
+  to.packet = vreinterpretq_f32_s32(
+      vpadalq_s16(vreinterpretq_s32_f32(sum.packet), vpaddq_s16(low, high)));
+#endif
+  return to;
+}
+#endif
+
 // The bits of sum + Σ over a quad of row · weight.
 EIGEN_ALWAYS_INLINE Vec<float> MulAdd(const Vec<Int8Quad>& row,
                                       const Vec<Int8Quad>& weight,
@@ -118,6 +142,8 @@ EIGEN_ALWAYS_INLINE Vec<float> MulAdd(const Vec<Int8Quad>& row,
   const __m128i pairs = _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(a, w));
   return Vec<float>(_mm_castsi128_ps(_mm_add_epi32(
       _mm_castps_si128(sum.packet), _mm_madd_epi16(pairs, _mm_set1_epi16(1)))));
+#elif defined(__aarch64__)
+  return MulAddLane<0>(row, weight, sum);
 #else
   constexpr int kLanes = Vec<float>::kSize;
   int32_t sums[kLanes];
@@ -273,6 +299,11 @@ inline void QuantizeRow(const float* row, int64_t k, Int8Quad* quads,
         _mm_xor_si128(_mm512_cvtepi32_epi8(_mm512_castps_si512(shifted.packet)),
                       _mm_set1_epi32(static_cast<int>(kFlip)));
     _mm_mask_storeu_epi32(to, static_cast<__mmask8>((1u << count) - 1u), bytes);
+#elif defined(__aarch64__)
+    const uint16x4_t halves = vmovn_u32(vreinterpretq_u32_f32(shifted.packet));
+    const uint8x8_t bytes = vmovn_u16(vcombine_u16(halves, halves));
+    static_assert(kQuads == 1 && kFlip == 0);
+    if (count > 0) to->bits = vget_lane_u32(vreinterpret_u32_u8(bytes), 0);
 #else
     uint32_t lane_bits[V::kSize];
     std::memcpy(lane_bits, &shifted.packet, sizeof(lane_bits));

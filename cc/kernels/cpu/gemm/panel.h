@@ -18,6 +18,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cc/kernels/cpu/gemm/multiply_by_lane.h"
 #include "cc/kernels/cpu/gemm/panel_element.h"
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/gemm/tile.h"
@@ -30,7 +31,9 @@ inline constexpr int kPanelVectors = kGates == 3 ? 3 : 4;
 
 // Rows of a tile. The accumulators (kTileRows × panel vectors) must stay in
 // registers beside one vector of the panel and one broadcast value for each
-// row: 24 + 1 + 6 of 32 registers, 12 + 1 + 3 of 16.
+// row: 24 + 1 + 6 of 32 registers, 12 + 1 + 3 of 16. Where multiply-adds take a
+// lane of a row's vector (multiply_by_lane.h), two vectors of the panel are in
+// registers: 24 + 2 + 6.
 #if defined(__AVX512F__) || defined(__aarch64__)
 inline constexpr int kTileRows = 6;
 #else
@@ -152,6 +155,7 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
 template <class C, int kRows, int kVectors>
 struct Tile {
   static constexpr int kNumRows = kRows;
+  static constexpr int kNumVectors = kVectors;
   Vec<C> sum[kRows][kVectors];
 
   void Clear() {
@@ -199,8 +203,12 @@ EIGEN_ALWAYS_INLINE void MultiplyElements(
     const RowPointers<typename Elements<P>::Operand, kRows>& a,
     int64_t a_stride, int64_t elements, const P* panel,
     Tile<C, kRows, kVectors>* tile) {
-  using Operand = typename Elements<P>::Operand;
   static_assert(kOperands == 1 || kOperands == kGates);
+#if defined(__aarch64__)
+  MultiplyByLane<kGateVectors<kGates>, kUsed, kOperands>(a, a_stride, elements,
+                                                         panel, tile);
+#else
+  using Operand = typename Elements<P>::Operand;
   constexpr int kSize = Vec<P>::kSize;
   constexpr int kEach = kVectors / kOperands;
   for (int64_t p = 0; p < elements; ++p) {
@@ -224,6 +232,7 @@ EIGEN_ALWAYS_INLINE void MultiplyElements(
     }
     panel += kVectors * kSize;
   }
+#endif
 }
 
 // Depth to which rows are converted to elements at a time, where they have to

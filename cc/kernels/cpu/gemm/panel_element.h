@@ -1,7 +1,7 @@
 // Defines the elements of panels: values of the compute type; for bfloat16
-// where the processor multiplies it (AVX512-BF16), pairs of values that are
-// adjacent in depth; elsewhere, for weights that are stored in it, bfloat16
-// that is widened when it is loaded.
+// where the processor multiplies it (AVX512-BF16, FEAT_BF16), pairs of values
+// that are adjacent in depth; elsewhere, for weights that are stored in it,
+// bfloat16 that is widened when it is loaded.
 //
 // Of pairs, one instruction multiplies two pairs and adds both results to a
 // float32 sum: twice the multiply-adds of float32, from half the bytes. Values
@@ -11,6 +11,7 @@
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_PANEL_ELEMENT_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_PANEL_ELEMENT_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
@@ -79,11 +80,15 @@ struct Elements<WidenedBFloat16> : Elements<float> {
   }
 };
 
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 
 struct BFloat16Pair {
   uint32_t bits;  // the lower half is the one of lower depth
 };
+
+#endif
+
+#if defined(__AVX512BF16__)
 
 template <>
 struct Vec<BFloat16Pair> {
@@ -168,6 +173,99 @@ struct Elements<BFloat16Pair> {
         _mm512_cvtneps_pbh(cpu::Load<float>(p, lanes).packet)));
   }
 };
+
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
+
+template <>
+struct Vec<BFloat16Pair> {
+  using Packet = Vec<float>::Packet;  // bits, never read as float
+  static constexpr int kSize = Vec<float>::kSize;
+
+  Vec() = default;
+  explicit Vec(const Packet& p) : packet(p) {}
+  explicit Vec(const uint32x4_t& bits) : packet(vreinterpretq_f32_u32(bits)) {}
+  explicit Vec(const bfloat16x8_t& pairs)
+      : packet(vreinterpretq_f32_bf16(pairs)) {}
+  // All lanes the same.
+  explicit Vec(BFloat16Pair value) : Vec(vdupq_n_u32(value.bits)) {}
+  explicit Vec(int zero) : Vec(vdupq_n_u32(static_cast<uint32_t>(zero))) {}
+
+  Packet packet;
+};
+
+// The instruction rounds each of its two sums to odd.
+template <int kLane>
+EIGEN_ALWAYS_INLINE Vec<float> MulAddLane(const Vec<BFloat16Pair>& a,
+                                          const Vec<BFloat16Pair>& b,
+                                          const Vec<float>& c) {
+  Vec<float> sum = c;
+  asm("bfdot %0.4s, %1.8h, %2.2h[%3]"
+      : "+w"(sum.packet)
+      : "w"(b.packet), "w"(a.packet), "i"(kLane));
+  return sum;
+}
+
+template <>
+struct Elements<BFloat16Pair> {
+  using Operand = BFloat16Pair;
+  using V = Vec<BFloat16Pair>;
+  static constexpr int kDepth = 2;
+
+  static EIGEN_ALWAYS_INLINE V Load(const BFloat16Pair* p) {
+    return V(vld1q_u32(reinterpret_cast<const uint32_t*>(p)));
+  }
+  static EIGEN_ALWAYS_INLINE void Store(BFloat16Pair* p, const V& v) {
+    vst1q_u32(reinterpret_cast<uint32_t*>(p), vreinterpretq_u32_f32(v.packet));
+  }
+
+  template <class T>
+  static EIGEN_ALWAYS_INLINE V Along(const T* row, int64_t k) {
+    if (k >= 2 * V::kSize) return EightAlong(row);
+    T values[2 * V::kSize] = {};
+    std::copy_n(row, k, values);
+    return EightAlong(values);
+  }
+
+  template <class T, class Lanes>
+  static EIGEN_ALWAYS_INLINE V Across(const T* row, int64_t ldw, int64_t k,
+                                      Lanes lanes) {
+    const uint16x4_t low = Halves(row, lanes);
+    const uint16x4_t high = k == 1 ? vdup_n_u16(0) : Halves(row + ldw, lanes);
+    return V(vreinterpretq_u32_u16(
+        vcombine_u16(vzip1_u16(low, high), vzip2_u16(low, high))));
+  }
+
+ private:
+  static EIGEN_ALWAYS_INLINE V EightAlong(const Eigen::bfloat16* row) {
+    return V(vreinterpretq_u32_u16(
+        vld1q_u16(reinterpret_cast<const uint16_t*>(row))));
+  }
+  static EIGEN_ALWAYS_INLINE V EightAlong(const float* row) {
+    return V(vcvtq_high_bf16_f32(vcvtq_low_bf16_f32(vld1q_f32(row)),
+                                 vld1q_f32(row + V::kSize)));
+  }
+
+  // 4 values as bfloat16.
+  static EIGEN_ALWAYS_INLINE uint16x4_t Halves(const Eigen::bfloat16* p,
+                                               AllLanes) {
+    return vld1_u16(reinterpret_cast<const uint16_t*>(p));
+  }
+  static EIGEN_ALWAYS_INLINE uint16x4_t Halves(const Eigen::bfloat16* p,
+                                               FirstLanes lanes) {
+    Eigen::bfloat16 values[V::kSize] = {};
+    std::copy_n(p, lanes.n, values);
+    return Halves(values, AllLanes());
+  }
+  template <class Lanes>
+  static EIGEN_ALWAYS_INLINE uint16x4_t Halves(const float* p, Lanes lanes) {
+    return vreinterpret_u16_bf16(
+        vcvt_bf16_f32(cpu::Load<float>(p, lanes).packet));
+  }
+};
+
+#endif
+
+#if defined(__AVX512BF16__) || defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
 
 // The type of a panel's elements for storage type T.
 template <class T>

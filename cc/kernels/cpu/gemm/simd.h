@@ -12,6 +12,8 @@
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #include "Eigen/Core"
@@ -25,6 +27,13 @@
 #define BLOCKRNN_UNROLL _Pragma("unroll")
 #else
 #define BLOCKRNN_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+// Before a loop of few iterations, of which the compiler is to make no copies.
+#if defined(__clang__)
+#define BLOCKRNN_ROLLED _Pragma("nounroll")
+#else
+#define BLOCKRNN_ROLLED _Pragma("GCC unroll 1")
 #endif
 
 namespace blockrnn::cpu {
@@ -151,6 +160,8 @@ template <class C>
 EIGEN_ALWAYS_INLINE void KeepInRegister(Vec<C>* v) {
 #if defined(__x86_64__)
   asm("" : "+v"(v->packet));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v->packet));
 #else
   (void)v;
 #endif
@@ -172,6 +183,14 @@ EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p, AllLanes) {
   if constexpr (std::is_same_v<C, T>) {
     return Vec<C>(Eigen::internal::ploadu<typename Vec<C>::Packet>(p));
   } else {
+#if defined(__aarch64__)
+    const auto* const bits = reinterpret_cast<const uint16_t*>(p);
+    if constexpr (std::is_same_v<T, Eigen::half>) {
+      return Vec<C>(vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(bits))));
+    } else if constexpr (std::is_same_v<T, Eigen::bfloat16>) {
+      return Vec<C>(vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(bits), 16)));
+    }
+#endif
     using Storage = Eigen::Array<T, Vec<C>::kSize, 1>;
     Eigen::Array<C, Vec<C>::kSize, 1> wide =
         Eigen::Map<const Storage>(p).template cast<C>();
@@ -185,6 +204,13 @@ EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, AllLanes) {
   if constexpr (std::is_same_v<C, T>) {
     Eigen::internal::pstoreu(p, v.packet);
   } else {
+#if defined(__aarch64__)
+    if constexpr (std::is_same_v<T, Eigen::half>) {
+      vst1_u16(reinterpret_cast<uint16_t*>(p),
+               vreinterpret_u16_f16(vcvt_f16_f32(v.packet)));
+      return;
+    }
+#endif
     using Storage = Eigen::Array<T, Vec<C>::kSize, 1>;
     Eigen::Array<C, Vec<C>::kSize, 1> wide;
     Eigen::internal::pstoreu(wide.data(), v.packet);
@@ -226,6 +252,20 @@ EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p, FirstLanes lanes) {
     return Vec<C>(_mm256_maskload_ps(
         p, _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes.n), lane)));
   }
+#elif defined(__aarch64__)
+  if constexpr (std::is_same_v<T, float> && std::is_same_v<C, float>) {
+    const bool two = (lanes.n & 2) != 0;
+    const bool one = (lanes.n & 1) != 0;
+    float32x2_t low = vdup_n_f32(0);
+    float32x2_t high = low;
+    if (two) low = vld1_f32(p);
+    if (two && one) high = vld1_lane_f32(p + 2, high, 0);
+    if (!two && one) low = vld1_lane_f32(p, low, 0);
+    return Vec<C>(vcombine_f32(low, high));
+  } else if constexpr (std::is_same_v<T, double>) {
+    return Vec<C>(lanes.n == 0 ? vdupq_n_f64(0)
+                               : vcombine_f64(vld1_f64(p), vdup_n_f64(0)));
+  }
 #endif
   return LoadEachLane<C>(p, lanes.n);
 }
@@ -245,6 +285,19 @@ EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, FirstLanes lanes) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
     _mm256_maskstore_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes.n), lane),
                         v.packet);
+    return;
+  }
+#elif defined(__aarch64__)
+  if constexpr (std::is_same_v<T, float>) {
+    if ((lanes.n & 2) != 0) {
+      vst1_f32(p, vget_low_f32(v.packet));
+      if ((lanes.n & 1) != 0) vst1q_lane_f32(p + 2, v.packet, 2);
+    } else if ((lanes.n & 1) != 0) {
+      vst1q_lane_f32(p, v.packet, 0);
+    }
+    return;
+  } else if constexpr (std::is_same_v<T, double>) {
+    if (lanes.n == 1) vst1q_lane_f64(p, v.packet, 0);
     return;
   }
 #endif

@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <type_traits>
+#include <utility>
 
+#include "cc/kernels/cpu/gemm/multiply_by_lane.h"
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 
@@ -14,10 +16,57 @@ namespace blockrnn::cpu {
 
 namespace internal {
 
+#if defined(__aarch64__)
+// As below, by lanes of vectors of the rows.
+template <class C, int kRows, int... kStep, class T>
+void StreamByLane(std::integer_sequence<int, kStep...>,
+                  const RowPointers<C, kRows>& a, const T* w, int64_t ldw,
+                  int64_t count, C* sums, int64_t ld_sums) {
+  constexpr int kSize = Vec<C>::kSize;
+  constexpr int kVectors = sizeof...(kStep) / kSize;
+  Vec<C> values[kRows][kVectors];
+  BLOCKRNN_UNROLL
+  for (int m = 0; m < kRows; ++m) {
+    BLOCKRNN_UNROLL
+    for (int i = 0; i < kVectors; ++i) {
+      values[m][i] = Load<C>(a.row[m] + i * kSize);
+    }
+  }
+  ForEachVector<C>(count, [&](int64_t j, auto lanes) {
+    Vec<C> sum[kRows];
+    BLOCKRNN_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      sum[m] = Load<C>(sums + m * ld_sums + j, lanes);
+    }
+    const auto multiply = [&](auto p) {
+      Vec<C> weight = Load<C>(w + p() * ldw + j, lanes);
+      if constexpr (kRows > 1) KeepInRegister(&weight);
+      BLOCKRNN_UNROLL
+      for (int m = 0; m < kRows; ++m) {
+        sum[m] =
+            MulAddLane<p() % kSize>(values[m][p() / kSize], weight, sum[m]);
+      }
+    };
+    (multiply(std::integral_constant<int, kStep>()), ...);
+    BLOCKRNN_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      Store(sums + m * ld_sums + j, sum[m], lanes);
+    }
+  });
+}
+#endif
+
 // sums[m, 0 … count) += a[m, 0 … kSteps) · w[0 … kSteps, 0 … count)
 template <class C, int kRows, int kSteps, class T>
 void StreamRowsOfWeights(const RowPointers<C, kRows>& a, const T* w,
                          int64_t ldw, int64_t count, C* sums, int64_t ld_sums) {
+#if defined(__aarch64__)
+  if constexpr (kSteps % Vec<C>::kSize == 0) {
+    StreamByLane(std::make_integer_sequence<int, kSteps>(), a, w, ldw, count,
+                 sums, ld_sums);
+    return;
+  }
+#endif
   Vec<C> broadcast[kRows][kSteps];
   BLOCKRNN_UNROLL
   for (int m = 0; m < kRows; ++m) {

@@ -49,6 +49,9 @@ class SharedWork {
 inline void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  // Waits for some ten nanoseconds; `yield` does nothing on most processors.
+  asm volatile("isb");
 #endif
 }
 
