@@ -4,7 +4,7 @@
 # or in the environment, that Python and its TensorFlow are used as they are.
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-tf-keras test-matrix test-plain test-asan test-tsan test-fuzz dev demo bench docs compile-commands lint \
+.PHONY: help build test test-tf-keras test-matrix test-plain test-asan test-tsan test-aarch64 test-fuzz dev demo bench docs compile-commands lint \
 	format wheel sdist doctor clean
 
 # The words of an origin: command line, environment, environment override.
@@ -45,6 +45,7 @@ help:
 	@echo 'make test-plain        the engine tests in full by every instruction set of this machine'
 	@echo 'make test-asan         the engine tests in full under AddressSanitizer and UndefinedBehaviorSanitizer'
 	@echo 'make test-tsan         the engine tests in full under ThreadSanitizer'
+	@echo 'make test-aarch64      the engine tests for AArch64, cross-compiled and emulated; make test has them in short'
 	@echo 'make test-fuzz         searches the engine for FUZZ_SECONDS with libFuzzer (clang)'
 	@echo 'make dev               the engine tests, compiled fast (ISA=native TYPES="f32 bf16" FAMILY=lstm)'
 	@echo 'make demo              trains a character model on real text (ARGS=...)'
@@ -84,6 +85,7 @@ test: build test-tf-keras
 	$(PYTHON) -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
 	$(PYTHON) tools/cpp_tests.py asan
 	$(PYTHON) tools/cpp_tests.py tsan
+	$(PYTHON) tools/cpp_tests.py aarch64
 
 # A process has one tf.keras, so these tests need one of their own.
 test-tf-keras: build $(LEGACY_KERAS)
@@ -103,6 +105,9 @@ test-plain: $(ENVIRONMENT)
 
 test-asan test-tsan: test-%: $(ENVIRONMENT)
 	$(PYTHON) tools/cpp_tests.py $* --length full
+
+test-aarch64: $(ENVIRONMENT)
+	$(PYTHON) tools/cpp_tests.py aarch64 --length full
 
 test-fuzz: $(ENVIRONMENT)
 	$(PYTHON) tools/cpp_tests.py fuzz --seconds $(FUZZ_SECONDS)

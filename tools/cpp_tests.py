@@ -2,11 +2,14 @@
 
 python tools/cpp_tests.py release|dev|asan|tsan [--length short|full] [--isa native|all|NAME]
     [--types "f32 bf16"] [--family gru|lstm|simple_rnn|rnn_stack] [-- BAZEL_ARGUMENT...]
+python tools/cpp_tests.py aarch64 [--length short|full] [--isa all|NAME] [-- BAZEL_ARGUMENT...]
 python tools/cpp_tests.py fuzz [--seconds N]
 
 release is the engine as it is shipped, dev compiles fastest. asan is AddressSanitizer with
-UndefinedBehaviorSanitizer; in short it takes float and bfloat16 alone, tsan float alone. fuzz is
-libFuzzer and needs clang. The options of each are in .bazelrc and cc/copts.bzl.
+UndefinedBehaviorSanitizer; in short it takes float and bfloat16 alone, tsan float alone. aarch64
+compiles with g++-aarch64-linux-gnu and runs in QEMU's emulation of a processor for each instruction
+set (tools/aarch64_tests.py). fuzz is libFuzzer and needs clang. The options of each are in .bazelrc
+and cc/copts.bzl.
 """
 
 from __future__ import annotations
@@ -26,6 +29,11 @@ GOOGLETEST_MISSING = (
 )
 
 # The processor's flags that an instruction set of the engine needs, best set first.
+_AARCH64_ISAS = {
+    "armv8.2-a-bf16": "asimd atomics asimddp i8mm bf16",
+    "armv8.2-a-dotprod": "asimd atomics asimddp",
+    "armv8-a": "asimd",
+}
 _X86_64_ISAS = {
     "x86-64-v4-bf16": "avx512f avx512dq avx512cd avx512bw avx512vl avx512_vnni avx512_bf16",
     "x86-64-v4-vnni": "avx512f avx512dq avx512cd avx512bw avx512vl avx512_vnni",
@@ -39,11 +47,16 @@ TYPES = ["f16", "bf16", "f32", "f64"]
 
 def machine_isas() -> list[str]:
     """The engine's instruction sets that this machine runs, best first."""
-    if platform.machine() not in ("x86_64", "AMD64"):
+    machine = platform.machine()
+    if machine in ("x86_64", "AMD64"):
+        known, key = _X86_64_ISAS, "flags"
+    elif machine == "aarch64":
+        known, key = _AARCH64_ISAS, "Features"
+    else:
         return ["generic"]
     cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    flags = set(next(x for x in cpuinfo.splitlines() if x.startswith("flags")).split())
-    isas = [isa for isa, needed in _X86_64_ISAS.items() if flags.issuperset(needed.split())]
+    flags = set(next(x for x in cpuinfo.splitlines() if x.startswith(key)).split())
+    isas = [isa for isa, needed in known.items() if flags.issuperset(needed.split())]
     return [*isas, "generic"]
 
 
@@ -131,7 +144,7 @@ def fuzz(seconds: int) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("mode", choices=["release", "dev", "asan", "tsan", "fuzz"])
+    parser.add_argument("mode", choices=["release", "dev", "asan", "tsan", "aarch64", "fuzz"])
     parser.add_argument("--length", choices=["short", "full"], default="short")
     parser.add_argument("--isa", default="native")
     parser.add_argument("--types", type=str.split, default=[])
@@ -144,7 +157,17 @@ def main() -> None:
     if unknown:
         parser.error(f"unknown types {', '.join(sorted(unknown))}; there are {', '.join(TYPES)}")
     require_googletest()
-    sys.exit(fuzz(arguments.seconds) if arguments.mode == "fuzz" else test(arguments))
+    if arguments.mode == "fuzz":
+        sys.exit(fuzz(arguments.seconds))
+    if arguments.mode == "aarch64" and platform.machine() == "aarch64":
+        # Nothing to emulate.
+        arguments.mode, arguments.isa = "release", "all"
+    if arguments.mode == "aarch64":
+        import aarch64_tests  # noqa: PLC0415, it imports this module
+
+        isas = [] if arguments.isa in ("native", "all") else [arguments.isa]
+        sys.exit(aarch64_tests.test(arguments.length, isas, arguments.bazel))
+    sys.exit(test(arguments))
 
 
 if __name__ == "__main__":

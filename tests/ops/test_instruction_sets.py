@@ -50,10 +50,19 @@ def test_the_best_set_is_used(tfb):
 def test_expected_sets_are_built(tfb):
     """Otherwise the tests below could pass by running nothing."""
     available = _available(tfb)
-    if platform.machine() not in ("x86_64", "AMD64"):
+    machine = platform.machine()
+    if machine not in ("x86_64", "AMD64", "aarch64"):
         assert available == ["generic"]
         return
-    flags = set(_cpuinfo()["flags"].split())
+    flags = set(_cpuinfo()["Features" if machine == "aarch64" else "flags"].split())
+    if machine == "aarch64":
+        expected = ["armv8-a"]
+        if {"atomics", "asimddp"} <= flags:
+            expected.append("armv8.2-a-dotprod")
+            if {"bf16", "i8mm"} <= flags:
+                expected.append("armv8.2-a-bf16")
+        assert available == expected
+        return
     expected = ["x86-64-v2"]
     if {"avx2", "fma", "bmi2"} <= flags:
         expected.append("x86-64-v3")

@@ -12,7 +12,9 @@
 // that is not finite has NaN as its scale.
 //
 // A panel's element is a quad: four values that are adjacent in depth, in 32
-// bits. After the quads a panel has two more vectors for each of its vectors:
+// bits. Where kQuadsAtOnce is 2, a column's two quads of a depth of eight are
+// beside each other, and the depth is filled up with zeros to a multiple of
+// eight. After the quads a panel has two more vectors for each of its vectors:
 // 128 Σ_k q_w[k, j], and the scales.
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_INT8_PANEL_H_
@@ -44,6 +46,18 @@ inline constexpr bool kRowsAreUnsigned = true;
 #else
 inline constexpr bool kRowsAreUnsigned = false;
 #endif
+
+// Quads in depth that an instruction multiplies (int8_tile.h).
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+inline constexpr int kQuadsAtOnce = 2;
+#else
+inline constexpr int kQuadsAtOnce = 1;
+#endif
+
+// Quads of a column or row of k values.
+inline int64_t NumQuads(int64_t k) {
+  return RoundUp(CeilDiv(k, 4), kQuadsAtOnce);
+}
 
 // Integer vectors are held as the bits of a float's: GCC keeps those in
 // registers, and stores every Eigen::Packet16i of a tile in each step.
@@ -196,10 +210,10 @@ struct Int8Scale {
 
 namespace internal {
 
-// The weights of some units of a gate, whose lanes of a panel start at `out`.
+// A column of weights, which is column `to` of a panel.
 template <int kWidth, class T>
 void PackInt8Column(const WeightView<T>& view, int64_t column, int64_t k,
-                    Int8Quad* out) {
+                    int64_t to, Int8Quad* panel) {
   const auto weight = [&](int64_t p) {
     return static_cast<float>(view.transposed ? view.w[column * view.ldw + p]
                                               : view.w[p * view.ldw + column]);
@@ -223,21 +237,24 @@ void PackInt8Column(const WeightView<T>& view, int64_t column, int64_t k,
       bits |= static_cast<uint32_t>(static_cast<uint8_t>(value))
               << (8 * (p - 4 * q));
     }
-    out[q * kWidth].bits = bits;
+    panel[q / kQuadsAtOnce * kQuadsAtOnce * kWidth + kQuadsAtOnce * to +
+          q % kQuadsAtOnce]
+        .bits = bits;
   }
   // As bits: with the most terms it is more than int32 holds, as are the sums
   // that it is taken away from.
   const uint32_t offset = 128 * static_cast<uint32_t>(sum);
-  std::memcpy(out + quads * kWidth, &offset, sizeof(offset));
-  std::memcpy(out + (quads + 1) * kWidth, &scale.scale, sizeof(scale.scale));
+  Int8Quad* const end = panel + NumQuads(k) * kWidth + to;
+  std::memcpy(end, &offset, sizeof(offset));
+  std::memcpy(end + kWidth, &scale.scale, sizeof(scale.scale));
 }
 
 }  // namespace internal
 
 // Elements of a panel of such a depth, over its width.
 template <class P>
-constexpr int64_t PanelElements(int64_t k) {
-  return NumElements<P>(k) + (std::is_same_v<P, Int8Quad> ? 2 : 0);
+int64_t PanelElements(int64_t k) {
+  return std::is_same_v<P, Int8Quad> ? NumQuads(k) + 2 : NumElements<P>(k);
 }
 
 // As PackPanels of panel.h; k is all of the depth.
@@ -251,9 +268,9 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
               CeilDiv(units, kUnits) * panel_stride * sizeof(Int8Quad));
   for (int gate = 0; gate < kGates; ++gate) {
     for (int64_t j = 0; j < units; ++j) {
-      internal::PackInt8Column<kWidth>(
-          view, gate_offset[gate] + unit + j, k,
-          panels + PanelOffset<Int8Quad, kGates>(gate, j, panel_stride));
+      internal::PackInt8Column<kWidth>(view, gate_offset[gate] + unit + j, k,
+                                       gate * kUnits + j % kUnits,
+                                       panels + j / kUnits * panel_stride);
     }
   }
 }
@@ -265,7 +282,7 @@ struct QuantizedRows {
   const float* scales = nullptr;  // [rows]
 };
 
-// Quantises a row of k values; writes CeilDiv(k, 4) quads and its scale.
+// Quantises a row of k values; writes NumQuads(k) quads and its scale.
 inline void QuantizeRow(const float* row, int64_t k, Int8Quad* quads,
                         float* scale_out) {
   using V = Vec<float>;
@@ -283,8 +300,11 @@ inline void QuantizeRow(const float* row, int64_t k, Int8Quad* quads,
   *scale_out = scale.scale;
   constexpr uint32_t kFlip = kRowsAreUnsigned ? 0x80808080u : 0u;
   if (scale.reciprocal == 0) {
-    std::fill(quads, quads + CeilDiv(k, 4), Int8Quad{kFlip});
+    std::fill(quads, quads + NumQuads(k), Int8Quad{kFlip});
     return;
+  }
+  if constexpr (kQuadsAtOnce > 1) {
+    std::fill(quads + CeilDiv(k, 4), quads + NumQuads(k), Int8Quad{kFlip});
   }
   // To add `shift` rounds to an integer and leaves it in the last bits.
   const V shift(12582912.0f);  // 1.5 · 2²³

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "cc/kernels/cpu/gemm/int8_panel.h"
+#include "cc/kernels/cpu/gemm/int8_tile.h"
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/panel_memory.h"
 #include "cc/kernels/cpu/gemm/streamed_gemm.h"
@@ -256,7 +257,7 @@ EIGEN_DONT_INLINE void MultiplyTile(const QuantizedRows& a,
   constexpr int64_t kUnits = kPanelUnits<float, kGates>;
   constexpr int64_t kWidth = kPanelWidth<float, kGates>;
   const int64_t count = std::min(kUnits, w.units() - panel * kUnits);
-  const int64_t quads = NumElements<Int8Quad>(w.depth());
+  const int64_t quads = NumQuads(w.depth());
   const Int8Quad* const weights = w.Panel(panel);
   const auto* const offsets =
       reinterpret_cast<const int32_t*>(weights + quads * kWidth);
@@ -267,10 +268,9 @@ EIGEN_DONT_INLINE void MultiplyTile(const QuantizedRows& a,
         constexpr int kVectors = kPanelVectors<kGates>;
         constexpr int kRows = tile_rows();
         Tile<float, kRows, kVectors> tile;  // bits of int32
-        tile.Clear();
-        MultiplyElements<kGates, vectors(), 1>(
-            RowsFrom<kRows>(RowView<Int8Quad>{a.quads, a.stride}, row), 0,
-            quads, weights, &tile);
+        MultiplyQuads<kGates, vectors()>(
+            RowsFrom<kRows>(RowView<Int8Quad>{a.quads, a.stride}, row), quads,
+            weights, &tile);
         // Read from memory below: GCC would have it there throughout.
         tile.template Store<kGateVectors<kGates>, vectors()>(sums, kWidth);
         begin(TilePlace<vectors()>{row, panel}, &tile);

@@ -254,6 +254,7 @@ EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p, FirstLanes lanes) {
   }
 #elif defined(__aarch64__)
   if constexpr (std::is_same_v<T, float> && std::is_same_v<C, float>) {
+    if (lanes.n == 4) return Load<C>(p, AllLanes());
     const bool two = (lanes.n & 2) != 0;
     const bool one = (lanes.n & 1) != 0;
     float32x2_t low = vdup_n_f32(0);
@@ -263,8 +264,10 @@ EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p, FirstLanes lanes) {
     if (!two && one) low = vld1_lane_f32(p, low, 0);
     return Vec<C>(vcombine_f32(low, high));
   } else if constexpr (std::is_same_v<T, double>) {
-    return Vec<C>(lanes.n == 0 ? vdupq_n_f64(0)
-                               : vcombine_f64(vld1_f64(p), vdup_n_f64(0)));
+    float64x2_t first = vdupq_n_f64(0);
+    if (lanes.n > 0) first = vld1q_lane_f64(p, first, 0);
+    if (lanes.n == 2) first = vld1q_lane_f64(p + 1, first, 1);
+    return Vec<C>(first);
   }
 #endif
   return LoadEachLane<C>(p, lanes.n);
@@ -289,7 +292,9 @@ EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, FirstLanes lanes) {
   }
 #elif defined(__aarch64__)
   if constexpr (std::is_same_v<T, float>) {
-    if ((lanes.n & 2) != 0) {
+    if (lanes.n == 4) {
+      vst1q_f32(p, v.packet);
+    } else if ((lanes.n & 2) != 0) {
       vst1_f32(p, vget_low_f32(v.packet));
       if ((lanes.n & 1) != 0) vst1q_lane_f32(p + 2, v.packet, 2);
     } else if ((lanes.n & 1) != 0) {
@@ -297,7 +302,8 @@ EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v, FirstLanes lanes) {
     }
     return;
   } else if constexpr (std::is_same_v<T, double>) {
-    if (lanes.n == 1) vst1q_lane_f64(p, v.packet, 0);
+    if (lanes.n > 0) vst1q_lane_f64(p, v.packet, 0);
+    if (lanes.n == 2) vst1q_lane_f64(p + 1, v.packet, 1);
     return;
   }
 #endif

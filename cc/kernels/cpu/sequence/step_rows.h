@@ -37,7 +37,7 @@ class StepRows<T, Int8Quad> {
   StepRows(Scratch* scratch, int64_t workers, int64_t rows, int64_t depth)
       : rows_(rows),
         depth_(depth),
-        stride_(CeilDiv(depth, 4)),
+        stride_(NumQuads(depth)),
         quads_(scratch->Array<Int8Quad>(workers * rows * stride_)),
         scales_(scratch->Array<float>(workers * rows)) {}
 
