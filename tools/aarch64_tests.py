@@ -26,8 +26,19 @@ CPUS = {
     "armv8.2-a-dotprod": "neoverse-n1",
     "armv8.2-a-bf16": "max",
 }
-# In short: the sets that differ most, each with these types.
-_SHORT_ISAS = {"armv8-a": "f32", "armv8.2-a-bf16": "bf16,f32"}
+_ALL_TESTS = ("all",)
+# The types and tests of each set: what differs from armv8-a, whose objects the others have too.
+_FULL = {
+    "armv8-a": ("f16,bf16,f32,f64", _ALL_TESTS),
+    "armv8.2-a-dotprod": ("f32", ("frozen_weights_test",)),
+    "armv8.2-a-bf16": ("bf16,f32", _ALL_TESTS),
+}
+_SHORT = {
+    "armv8.2-a-bf16": (
+        "f32",
+        ("frozen_weights_test", "gru_test", "lstm_test", "simd_test", "simple_rnn_test"),
+    ),
+}
 _TOOLS = {
     "aarch64-linux-gnu-g++": "g++-aarch64-linux-gnu",
     "qemu-aarch64-static": "qemu-user-static",
@@ -89,22 +100,22 @@ class _Run:
         where = build.run_bazel("info", *config, "bazel-bin", capture=True)
         return Path(where.stdout.strip()) / path
 
-    def engine(self, isa: str, *flags: str) -> None:
+    def engine(self, isa: str, config: str, types: str, tests: tuple[str, ...]) -> None:
         """The C++ tests by one instruction set."""
-        print(f"== {isa}, emulated {CPUS[isa]}", flush=True)
+        print(f"== {isa}, emulated {CPUS[isa]}: {types.replace(',', ', ')}", flush=True)
         events = build.SCRATCH / "aarch64.events.json"
         events.unlink(missing_ok=True)
         done = build.run_bazel(
             "test",
             *build.DISK_CACHE,
-            "--config=aarch64",
+            f"--config={config}",
             *_PROGRESS,
-            *flags,
             f"--//cc/kernels/cpu:isa={isa}",
+            f"--//cc/kernels/cpu:types={types}",
             f"--run_under={_QEMU} {CPUS[isa]}",
             f"--build_event_json_file={events}",
             *self._bazel,
-            "//tests/cpp:all",
+            *(f"//tests/cpp:{test}" for test in tests),
         )
         passed, failed = _test_cases(events) if events.exists() else (0, 0)
         self.passed += passed
@@ -159,13 +170,10 @@ def test(length: str, isas: list[str], bazel: list[str]) -> int:
     require_tools()
     run = _Run(bazel)
     run.loops()
+    config, chosen = ("aarch64", _FULL) if length == "full" else ("aarch64-short", _SHORT)
+    for isa in isas or chosen:
+        run.engine(isa, config, *chosen.get(isa, _FULL[isa]))
     if length == "full":
-        for isa in isas or CPUS:
-            run.engine(isa, "--config=full")
         run.sessions()
-    else:
-        for isa in isas or _SHORT_ISAS:
-            types = _SHORT_ISAS.get(isa, "f32")
-            run.engine(isa, "--config=dev", f"--//cc/kernels/cpu:types={types}")
     print(f"{run.passed} passed, {run.failed} failed")
     return 0 if run.passed and not run.failed else 1
