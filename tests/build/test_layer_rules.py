@@ -14,7 +14,7 @@ PACKAGE = ROOT / "tf_blockrnn"
 # arrows point from the ops and their kernels to the engines and from there to the core.
 STANDARD = r"[a-z_0-9]+"  # <vector>
 EIGEN = r"(unsupported/)?Eigen/.*"
-INTRINSICS = r"immintrin\.h"  # the compiler's own
+INTRINSICS = r"(immintrin|arm_neon)\.h"  # the compiler's own
 CUDA = r"(cuda_.*|cublas_v2\.h|cooperative_groups\.h)"
 POSIX = r"(dlfcn|unistd)\.h"
 TENSORFLOW = r"(tensorflow|absl|tsl|xla)/.*"
@@ -39,6 +39,7 @@ INCLUDE_RULES = {
     "cc/loader/": [
         STANDARD,
         POSIX,
+        r"sys/auxv\.h",  # what the processor supports
         r"cc/core/.*",
         r"cc/kernels/(cpu|cuda)/engine\.h",
         r"cc/loader/.*",
