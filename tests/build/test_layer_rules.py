@@ -21,7 +21,8 @@ TENSORFLOW = r"(tensorflow|absl|tsl|xla)/.*"
 INCLUDE_RULES = {
     "cc/core/": [STANDARD, r"cc/core/.*"],
     # Of POSIX the size of the caches alone.
-    "cc/kernels/cpu/tuning.h": [STANDARD, r"unistd\.h"],
+    "cc/kernels/cpu/cache_size.h": [STANDARD, r"unistd\.h"],
+    "cc/kernels/cpu/tuning.h": [STANDARD, r"cc/kernels/cpu/cache_size\.h"],
     "cc/kernels/cpu/": [STANDARD, INTRINSICS, EIGEN, r"cc/core/.*", r"cc/kernels/cpu/.*"],
     "cc/kernels/cuda/": [STANDARD, POSIX, EIGEN, CUDA, r"cc/core/.*", r"cc/kernels/cuda/.*"],
     "cc/ops/": [STANDARD, TENSORFLOW, r"cc/core/.*", r"cc/ops/.*"],

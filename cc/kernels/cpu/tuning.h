@@ -8,11 +8,11 @@
 #ifndef BLOCKRNN_KERNELS_CPU_TUNING_H_
 #define BLOCKRNN_KERNELS_CPU_TUNING_H_
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
+
+#include "cc/kernels/cpu/cache_size.h"
 
 namespace blockrnn::cpu {
 
@@ -100,28 +100,37 @@ struct Tuning {
   double ConcurrentWeightBytes() const { return last_level_cache / 2; }
 };
 
+// Whether a core gets far fewer bytes per cycle from the last-level cache than
+// few rows need. Of Intel's servers 14, less than half of what AMD's give:
+// measured. On AArch64 it is assumed: cores there have caches of the second
+// level of their own, too, and share the last level over a mesh. If that is
+// wrong it costs less than the opposite (docs/adr/0009-threads.md).
+inline bool HasFarLastLevelCache() {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel");
+#elif defined(__aarch64__)
+  return true;
+#else
+  return false;
+#endif
+}
+
 // The parameters of this machine. The cache's size is capped at the 32 MB that
 // the rules were measured with: virtual machines report the sum of a package's
 // caches, of which a core sees one.
 inline const Tuning& MachineTuning() {
   static const Tuning tuning = [] {
     Tuning of_machine;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (bytes > 0) {
+    if (const double bytes = CacheSize(3); bytes > 0) {
       of_machine.last_level_cache =
-          std::min(static_cast<double>(bytes), of_machine.last_level_cache);
+          std::min(bytes, of_machine.last_level_cache);
     }
-#endif
-#if defined(__x86_64__) && defined(_SC_LEVEL2_CACHE_SIZE)
-    // The last-level cache of Intel's servers gives a core some 14 bytes per
-    // cycle, less than half of what AMD's gives.
-    __builtin_cpu_init();
-    const long near = sysconf(_SC_LEVEL2_CACHE_SIZE);
-    if (__builtin_cpu_is("intel") && near > 0) {
-      of_machine.near_cache = static_cast<double>(near);
+    if (HasFarLastLevelCache()) {
+      if (const double bytes = CacheSize(2); bytes > 0) {
+        of_machine.near_cache = bytes;
+      }
     }
-#endif
     return of_machine;
   }();
   return tuning;
