@@ -49,16 +49,17 @@ _QEMU = "/usr/bin/qemu-aarch64-static -L /usr/aarch64-linux-gnu -cpu"
 _PROGRESS = ["--show_progress", "--curses=no", "--color=no", "--show_progress_rate_limit=15"]
 
 
-def require_tools() -> None:
-    """Ends the program with what to do where a tool is missing and cannot be installed."""
+def missing_tools() -> str:
+    """What to do where a tool is missing and cannot be installed, or ""."""
     for tool, package in _TOOLS.items():
         if not shutil.which(tool):
             report = build.apt_install(package)
             if not shutil.which(tool):
-                sys.exit(
+                return (
                     f"{report}{tool} is missing. Install {package} (Debian, Ubuntu: apt-get "
                     f"install {package})."
                 )
+    return ""
 
 
 def _test_cases(events: Path) -> tuple[int, int]:
@@ -166,8 +167,15 @@ class _Run:
 
 
 def test(length: str, isas: list[str], bazel: list[str]) -> int:
-    """Runs the tests for some instruction sets, or for those of the length; returns the status."""
-    require_tools()
+    """Runs the tests for some instruction sets, or for those of the length; returns the status.
+
+    The short form is a part of `make test`, and is skipped where a tool is missing.
+    """
+    if missing := missing_tools():
+        if length == "full":
+            sys.exit(missing)
+        print(f"Skipped the tests for AArch64: {missing}")
+        return 0
     run = _Run(bazel)
     run.loops()
     config, chosen = ("aarch64", _FULL) if length == "full" else ("aarch64-short", _SHORT)

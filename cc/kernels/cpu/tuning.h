@@ -102,9 +102,8 @@ struct Tuning {
 
 // Whether a core gets far fewer bytes per cycle from the last-level cache than
 // few rows need. Of Intel's servers 14, less than half of what AMD's give:
-// measured. On AArch64 it is assumed: cores there have caches of the second
-// level of their own, too, and share the last level over a mesh. If that is
-// wrong it costs less than the opposite (docs/adr/0009-threads.md).
+// measured. On AArch64 it is assumed: the cores of servers there have
+// second-level caches of their own, too, and share the last level over a mesh.
 inline bool HasFarLastLevelCache() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
