@@ -163,7 +163,7 @@ def test_links_lead_somewhere(page):
 def test_named_files_and_verbs_exist(page):
     """`make verb`, and `path/to/file` where the path has a folder of this checkout in front."""
     text = text_of(page)
-    for verb in re.findall(r"`make\s+([a-z-]+)", text):
+    for verb in re.findall(r"`make\s+([a-z0-9-]+)", text):
         assert verb in make_verbs(), verb
     folders = "|".join(f.name for f in ROOT.iterdir() if f.is_dir() and f.name[0] != ".")
     for path in re.findall(rf"`((?:{folders})/[\w./-]+)`", text):
