@@ -77,7 +77,10 @@ def get_requires_for_build_wheel(config_settings=None):
 
 
 def get_requires_for_build_editable(config_settings=None):
-    return [*build_meta.get_requires_for_build_editable(config_settings), *tensorflow_requirements()]
+    return [
+        *build_meta.get_requires_for_build_editable(config_settings),
+        *tensorflow_requirements(),
+    ]
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):

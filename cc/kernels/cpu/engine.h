@@ -67,7 +67,6 @@ struct Engine {
 
 // The one exported symbol: extern "C" const Engine* blockrnn_cpu_engine().
 inline constexpr char kEngineSymbol[] = "blockrnn_cpu_engine";
-using EngineSymbolFunction = const Engine* (*)();
 
 }  // namespace blockrnn::cpu
 

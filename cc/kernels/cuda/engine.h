@@ -155,7 +155,6 @@ struct Engine {
 
 // The one exported symbol: extern "C" const Engine* blockrnn_cuda_engine().
 inline constexpr char kEngineSymbol[] = "blockrnn_cuda_engine";
-using EngineSymbolFunction = const Engine* (*)();
 
 }  // namespace blockrnn::cuda
 
