@@ -16,6 +16,12 @@
 // its GEMM with the recurrent weights, different ones for each gate, in the
 // order of the weights' gates, and the same at all steps. nullptr: none.
 //
+// Spans: with span_steps > 0 a forward call saves its states before every span
+// of steps, each of which has at least so many, and a backward call computes
+// what it needs besides h from them again, span after span. What is saved is
+// the engine's own, in the compute type: span_states has room for
+// ceil(T / span_steps) - 1 times the states of all rows.
+//
 // An engine trusts these: whoever fills them has checked every size.
 
 #ifndef BLOCKRNN_CORE_SEQUENCE_ARGS_H_
@@ -107,8 +113,10 @@ struct SequenceForwardArgs : SequenceInputs<T> {
   // Each row has the bits that it has in a call of that row alone. Not promised
   // for bfloat16 and with weights_by_unit.
   bool rows_apart = false;
-  T* h = nullptr;       // [steps, batch, P]
-  T* h_last = nullptr;  // [B, P], the state after the last step
+  int64_t span_steps = 0;    // 0: no states are saved
+  T* h = nullptr;            // [steps, batch, P]
+  T* h_last = nullptr;       // [B, P], the state after the last step
+  T* span_states = nullptr;  // see above; nullptr where they are not wanted
 };
 
 // The gradient of a forward call, whose outputs are taken unchanged.
@@ -117,8 +125,12 @@ struct SequenceBackwardArgs : SequenceInputs<T> {
   const T* h = nullptr;            // [steps, batch, P]
   const T* h_grad = nullptr;       // [steps, batch, P]; nullptr: zeros
   const T* h_last_grad = nullptr;  // [B, P]; nullptr: zeros
-  T* x_grad = nullptr;             // [steps, batch, I]
-  T* h_prev_grad = nullptr;        // [B, P]
+  // Not 0: that of the forward call. The other arrays that it saved for
+  // backward are not read then, but its biases and options are.
+  int64_t span_steps = 0;
+  const T* span_states = nullptr;
+  T* x_grad = nullptr;       // [steps, batch, I]
+  T* h_prev_grad = nullptr;  // [B, P]
 };
 
 // BlockLSTM: cc/core/lstm_cell.h, step after step. With a projection,
@@ -153,6 +165,8 @@ template <class T>
 struct LstmSequenceBackwardArgs : SequenceBackwardArgs<T> {
   LstmGateLayout layout = kLstmIcfo;
   bool use_peephole = false;
+  LstmOptions options;              // read only with span_steps
+  const T* b = nullptr;             // [4H]; read only with span_steps
   const T* cs_prev = nullptr;       // [B, H]
   const T* w_x = nullptr;           // [I, 4H]
   const T* w_h = nullptr;           // [P, 4H]
@@ -200,6 +214,8 @@ struct GruSequenceBackwardArgs : SequenceBackwardArgs<T> {
   const T* w_ru_h = nullptr;  // [H, 2H], gates r, u
   const T* w_c_x = nullptr;   // [I, H]
   const T* w_c_h = nullptr;   // [H, H]
+  const T* b_ru = nullptr;    // [2H]; read only with span_steps
+  const T* b_c = nullptr;     // [H]; read only with span_steps
   const T* r = nullptr;       // [steps, batch, H]
   const T* u = nullptr;       // [steps, batch, H]
   const T* c = nullptr;       // [steps, batch, H]
@@ -232,6 +248,8 @@ struct GruAfterSequenceBackwardArgs : SequenceBackwardArgs<T> {
   GruAfterGateLayout layout = kGruRuc;
   const T* w_x = nullptr;  // [I, 3H]
   const T* w_h = nullptr;  // [H, 3H]
+  const T* b_x = nullptr;  // [3H]; read only with span_steps
+  const T* b_h = nullptr;  // [3H]; read only with span_steps
   const T* r = nullptr;    // [steps, batch, H]
   const T* u = nullptr;    // [steps, batch, H]
   const T* c = nullptr;    // [steps, batch, H]

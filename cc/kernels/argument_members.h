@@ -22,7 +22,7 @@
   F(w_h_grad) F(w_p_grad) F(w_ru_x_grad) F(w_ru_h_grad) F(w_c_x_grad)          \
   F(w_c_h_grad) F(wci_grad) F(wcf_grad) F(wco_grad) F(b_grad) F(b_x_grad)      \
   F(b_h_grad) F(b_ru_grad) F(b_c_grad) F(input) F(input_h) F(input_c)          \
-  F(params) F(output) F(output_h) F(output_c) F(output_backprop)               \
+  F(params) F(span_states) F(output) F(output_h) F(output_c) F(output_backprop)               \
   F(output_h_backprop) F(output_c_backprop) F(input_backprop)                  \
   F(input_h_backprop) F(input_c_backprop) F(params_backprop)
 // clang-format on

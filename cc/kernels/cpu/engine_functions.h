@@ -16,6 +16,7 @@
 #include "cc/kernels/cpu/cells/lstm_forward.h"
 #include "cc/kernels/cpu/cells/simple_rnn.h"
 #include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/sequence/recomputed_backward.h"
 #include "cc/kernels/cpu/stack/rnn_stack.h"
 #include "cc/kernels/cpu/threads/executor.h"
 
@@ -36,11 +37,14 @@ EngineFunctions<T> MakeEngineFunctions() {
       {&WithExecutor<&LstmCellForward<T, StandardActivations>>},
       {&WithExecutor<&LstmCellBackward<T>>},
       {&WithExecutor<&GruSequenceForward<T, StandardActivations>>},
-      {&WithExecutor<&GruSequenceBackward<T>>},
+      {&WithExecutor<&BackwardOrRecomputed<
+          GruForwardCell<T, StandardActivations>, GruBackwardCell<T>>>},
       {&WithExecutor<&GruAfterSequenceForward<T, StandardActivations>>},
-      {&WithExecutor<&GruAfterSequenceBackward<T>>},
+      {&WithExecutor<&BackwardOrRecomputed<
+          GruAfterForwardCell<T, StandardActivations>, GruAfterBackwardCell<T>>>},
       {&WithExecutor<&LstmSequenceForward<T, StandardActivations>>},
-      {&WithExecutor<&LstmSequenceBackward<T>>},
+      {&WithExecutor<&BackwardOrRecomputed<
+          LstmForwardCell<T, StandardActivations>, LstmBackwardCell<T>>>},
       {&WithExecutor<&SimpleRnnForward<T, StandardActivations>>},
       {&WithExecutor<&SimpleRnnBackward<T>>},
       {&WithExecutor<&RnnStackForward<T, StandardActivations>>},

@@ -97,6 +97,8 @@ class GruAfterForwardCell {
     return {args_.r, args_.u, args_.c, args_.hc};
   }
 
+  CellState<T> State() const { return {}; }
+
  private:
   // xc: the candidate's x · w_x + b_x for the rows of the tile.
   void Cells(int64_t step, const GateTile<C>& tile,

@@ -119,6 +119,8 @@ class GruForwardCell {
     return {args_.r, args_.u, args_.c};
   }
 
+  CellState<T> State() const { return {}; }
+
  private:
   static constexpr int kCandidate = kGruGates;  // its dropout factors
 

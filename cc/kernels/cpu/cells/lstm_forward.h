@@ -136,6 +136,8 @@ class LstmForwardCell {
     return {args_.i, args_.cs, args_.f, args_.o, args_.ci, args_.co};
   }
 
+  CellState<T> State() const { return {cs_, args_.cs}; }
+
  private:
   void Cells(int64_t step, const GateTile<C>& tile) const {
     WithFlag(args_.options.use_peephole, [&](auto peephole) {

@@ -87,6 +87,7 @@ class SimpleRnnForwardCell {
 
   void Finish() const {}
   std::array<T*, 0> SavedForBackward() const { return {}; }
+  CellState<T> State() const { return {}; }
 
  private:
   void Cells(int64_t step, const GateTile<C>& tile) const {

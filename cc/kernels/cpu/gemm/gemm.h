@@ -46,6 +46,8 @@ struct Gemm {
   GemmOperands<ComputeType<T>, W> parts[2];
   // Sums have the bits of a GEMM with PackedWeights, with few rows as well.
   bool bits_of_packed = false;
+  // Not 0: they have the bits of the same GEMM with so many rows.
+  int64_t bits_of_rows = 0;
 
   int64_t Depth() const {
     int64_t depth = 0;
@@ -81,7 +83,8 @@ inline constexpr int64_t kPackedDepth = Blocking::kPackedDepth;
 // as dot products, with a sum per lane: either would have other bits.
 template <class T, int kGates, class W>
 bool Streams(const Gemm<T, kGates, W>& gemm) {
-  if (gemm.rows > Blocking::kStreamRows) return false;
+  const int64_t rows = gemm.bits_of_rows > 0 ? gemm.bits_of_rows : gemm.rows;
+  if (rows > Blocking::kStreamRows) return false;
   if (!gemm.bits_of_packed) return true;
   if (!std::is_same_v<PanelElement<T>, ComputeType<T>>) return false;
   return std::none_of(gemm.parts, gemm.parts + gemm.num_parts,

@@ -191,6 +191,7 @@ class InputGemm {
     gemm.num_parts = 1;
     gemm.parts[0] = {x_, input_, packed_.w_x.view()};
     gemm.bits_of_packed = may_fuse_;
+    gemm.bits_of_rows = block_.block().rows_of_whole;
     const auto store = [this](const GateTile<C>& tile) {
       tile.ForEachRow([&](const GateRun<C>& run) { StoreStart(run); });
     };

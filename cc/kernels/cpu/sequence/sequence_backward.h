@@ -40,6 +40,7 @@
 #include "cc/kernels/cpu/sequence/recurrent_dropout.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
+#include "cc/kernels/cpu/sequence/spans.h"
 #include "cc/kernels/cpu/sequence/step_loop.h"
 #include "cc/kernels/cpu/sequence/weight_gradients.h"
 #include "cc/kernels/cpu/threads/executor.h"
@@ -189,19 +190,48 @@ class SequenceBackward {
                      ld_h_, StreamsWeights(rows_.steps(), rows_.batch())}) {}
 
   Status Run() {
+    Status status = Begin();
+    if (status == Status::kOk) status = RunSpan({0, rows_.steps()});
+    if (status == Status::kOk) Finish();
+    return status;
+  }
+
+  // The same in parts: Begin, some spans, the last one first, and Finish.
+  Status Begin() {
     if (!scratch_.ok()) return Status::kOutOfMemory;
-    Begin();
-    for (StepBlock block = rows_.BlockBefore(rows_.steps()); block.steps > 0;
-         block = rows_.BlockBefore(block.first)) {
+    BeginStateGrads(executor_, rows_, args_.h_last_grad, HGrads(), d_h_);
+    cell_.Begin();
+    ZeroUnused(executor_, rows_, args_.x_grad, shape_.input, shape_.input);
+    ForEachWeightGrad([&](const WeightGrad<T>& grad) { grad.Begin(rows_); });
+    return Status::kOk;
+  }
+
+  Status RunSpan(const Span& span) {
+    for (int64_t end = span.end; end > span.first;) {
+      const StepBlock block = rows_.BlockBefore(end);
       dz_.Enter(block);
       operands_.Enter(block, args_.x);
       Status status = Steps(block);
       if (status == Status::kOk) status = Weights();
       if (status != Status::kOk) return status;
+      end = block.first;
     }
-    Finish();
     return Status::kOk;
   }
+
+  void Finish() {
+    FinishStateGrads(executor_, rows_, HGrads(), d_h_);
+    w_h_t_.MultiplyFirstStep(
+        executor_, dz_.data(), [&](const GateTile<C>& tile) {
+          tile.ForEachRow([&](const GateRun<C>& run) { StoreHPrevGrad(run); });
+        });
+    cell_.Finish();
+    ForEachWeightGrad(
+        [&](const WeightGrad<T>& grad) { grad.Finish(executor_); });
+  }
+
+  // Of shapes with saved_in_steps: what was saved begins with that step.
+  void BeginSavedWith(int64_t step) { rows_.BeginSavedWith(step); }
 
  private:
   StateGrads<T> HGrads() const { return {args_.h_grad, width_, ld_h_}; }
@@ -211,13 +241,6 @@ class SequenceBackward {
     f(w_h_grad_);
     f(b_h_grad_);
     cell_.ForEachWeightGrad(f);
-  }
-
-  void Begin() {
-    BeginStateGrads(executor_, rows_, args_.h_last_grad, HGrads(), d_h_);
-    cell_.Begin();
-    ZeroUnused(executor_, rows_, args_.x_grad, shape_.input, shape_.input);
-    ForEachWeightGrad([&](const WeightGrad<T>& grad) { grad.Begin(rows_); });
   }
 
   Status Steps(const StepBlock& block) {
@@ -281,17 +304,6 @@ class SequenceBackward {
         SumOverRows<T>(rows, cell_.MoreWeights()));
   }
 
-  void Finish() {
-    FinishStateGrads(executor_, rows_, HGrads(), d_h_);
-    w_h_t_.MultiplyFirstStep(
-        executor_, dz_.data(), [&](const GateTile<C>& tile) {
-          tile.ForEachRow([&](const GateRun<C>& run) { StoreHPrevGrad(run); });
-        });
-    cell_.Finish();
-    ForEachWeightGrad(
-        [&](const WeightGrad<T>& grad) { grad.Finish(executor_); });
-  }
-
   void StoreHPrevGrad(const GateRun<C>& run) const {
     const C* d_h = d_h_ + run.row * width_ + run.unit;
     T* out = args_.h_prev_grad + rows_.StateRow(run.row) * width_ + run.unit;
@@ -310,7 +322,7 @@ class SequenceBackward {
   const int64_t ldz_;
   Scratch scratch_;
   GemmScratch<T> gemm_scratch_;
-  const SequenceRows rows_;
+  SequenceRows rows_;
   const StateFactors<T> factors_;
   const StateGradWeights<T, kGates> w_h_t_;
   BlockOperands<T> operands_;

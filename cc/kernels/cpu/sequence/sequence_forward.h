@@ -6,6 +6,9 @@
 //     for each step:          [x · w_x + b] + h · w_h  →  the cell's epilogue
 //                             the cell's second GEMM, where it has one
 //
+// A call may save the states before each span of steps, from which the backward
+// pass runs a span again (recomputed_backward.h).
+//
 // A cell is a struct with
 //
 //   using T, P, Args;               storage type; elements of packed weights;
@@ -20,11 +23,14 @@
 //   void Step(step, stage, share, rows);           a GEMM and its epilogue
 //   void Finish();                                 its own last state
 //   std::array<T*, n> SavedForBackward();          [steps, batch, H] each
+//   CellState<T> State();                          its own state, if any
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <type_traits>
 
 #include "cc/core/sequence_args.h"
@@ -37,6 +43,7 @@
 #include "cc/kernels/cpu/sequence/recurrent_dropout.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
+#include "cc/kernels/cpu/sequence/spans.h"
 #include "cc/kernels/cpu/sequence/step_loop.h"
 #include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/scratch.h"
@@ -49,6 +56,13 @@ struct ForwardShape {
   int stages = 1;      // GEMMs of a step, each with its epilogue
   double columns = 0;  // of all recurrent matrices, times their depth over H
   int64_t gates = 0;   // that have input weights
+};
+
+// The state that a cell has besides h.
+template <class T>
+struct CellState {
+  ComputeType<T>* now = nullptr;  // [B, H]; nullptr: there is none
+  T* saved = nullptr;             // [steps, batch, H], after each step
 };
 
 // The state h of all rows, as steps read and write it.
@@ -78,6 +92,16 @@ class HiddenState {
       C* const state = state_[0] + b * width_;
       CopyRow(h_prev + rows_.StateRow(b) * width_, width_, state);
       Drop(0, b, 0, width_, state);
+    }
+  }
+
+  // Begins with a step, the state before which is state[rows, width].
+  void BeginWith(int64_t step, const void* state) const {
+    const int64_t rows = rows_.ActiveRows(step);
+    C* const to = state_[step % 2];
+    std::memcpy(to, state, rows * width_ * sizeof(C));
+    for (int64_t b = 0; b < rows; ++b) {
+      Drop(step, b, 0, width_, to + b * width_);
     }
   }
 
@@ -184,15 +208,48 @@ class SequenceForward {
                     ? PanelMemory(executor, &scratch_)
                     : PanelMemory::Frozen(executor, args.frozen->packed)),
         cell_(args, {executor, &scratch_, rows_, factors_, h_, &panels_,
-                     FusesInput(), HowToPack()}) {}
+                     FusesInput(), HowToPack()}),
+        spans_(rows_, args.span_states == nullptr ? 0 : args.span_steps,
+               &scratch_) {}
 
   Status Run() {
     if (!scratch_.ok()) return Status::kOutOfMemory;
+    Begin();
+    ZeroUnusedOutputs();
+    for (int64_t n = spans_.count() - 1; n >= 0; --n) {
+      const Span span = spans_.FromBack(n);
+      if (span.first > 0) SaveStates(span.first, n);
+      const Status status = RunSpan(span);
+      if (status != Status::kOk) return status;
+    }
+    h_.End(executor_, args_.h_prev, args_.h_last);
+    cell_.Finish();
+    return Status::kOk;
+  }
+
+  // Of a backward call: the arrays that are saved, in the order of steps, begin
+  // with the step before the span, and get its n-th one from the back.
+  Status RunAgain(int64_t n) {
+    if (!scratch_.ok()) return Status::kOutOfMemory;
+    const Span span = spans_.FromBack(n);
+    rows_.BeginSavedWith(std::max<int64_t>(span.first - 1, 0));
+    if (span.first > 0) {
+      LoadStates(span.first, n);
+    } else {
+      Begin();
+    }
+    return RunSpan(span);
+  }
+
+ private:
+  void Begin() {
     h_.Begin(args_.h_prev);
     cell_.Begin();
-    ZeroUnusedOutputs();
-    for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
-         block = rows_.BlockFrom(block.end())) {
+  }
+
+  Status RunSpan(const Span& span) {
+    for (StepBlock block = spans_.BlockFrom(span.first, span); block.steps > 0;
+         block = spans_.BlockFrom(block.end(), span)) {
       Status status = cell_.Enter(block);
       if (status != Status::kOk) return status;
       loop_.steps = block.steps;
@@ -205,12 +262,44 @@ class SequenceForward {
           });
       if (status != Status::kOk) return status;
     }
-    h_.End(executor_, args_.h_prev, args_.h_last);
-    cell_.Finish();
     return Status::kOk;
   }
 
- private:
+  // The n-th states in span_states: h[B, width], then the cell's own [B, H].
+  char* SpanStates(int64_t n) const {
+    const int64_t own = cell_.State().now == nullptr ? 0 : args_.shape.units;
+    const int64_t values = rows_.batch() * (forward_shape_.width + own);
+    return reinterpret_cast<char*>(args_.span_states) + n * values * sizeof(C);
+  }
+  // The second of them.
+  char* SpanCellStates(int64_t n) const {
+    return SpanStates(n) + rows_.batch() * forward_shape_.width * sizeof(C);
+  }
+
+  // Of the rows that the step has.
+  void SaveStates(int64_t step, int64_t n) const {
+    const int64_t rows = rows_.ActiveRows(step);
+    std::memcpy(SpanStates(n), h_.Previous(step),
+                rows * forward_shape_.width * sizeof(C));
+    const CellState<T> own = cell_.State();
+    if (own.now == nullptr) return;
+    std::memcpy(SpanCellStates(n), own.now,
+                rows * args_.shape.units * sizeof(C));
+  }
+
+  void LoadStates(int64_t step, int64_t n) const {
+    h_.BeginWith(step, SpanStates(n));
+    const CellState<T> own = cell_.State();
+    if (own.now == nullptr) return;
+    const int64_t rows = rows_.ActiveRows(step);
+    const int64_t units = args_.shape.units;
+    std::memcpy(own.now, SpanCellStates(n), rows * units * sizeof(C));
+    for (int64_t b = 0; b < rows; ++b) {
+      CopyRow(own.now + b * units, units,
+              own.saved + rows_.SavedRow(step - 1, b) * units);
+    }
+  }
+
   StepLoop Loop() const {
     const SequenceShape& shape = args_.shape;
     const auto units = static_cast<double>(shape.units);
@@ -267,13 +356,14 @@ class SequenceForward {
   const Executor& executor_;
   Scratch scratch_;
   const ForwardShape forward_shape_;
-  const SequenceRows rows_;
+  SequenceRows rows_;
   const StateFactors<T> factors_;
   StepLoop loop_;
   const StepSplit split_;
   const HiddenState<T, Cell::kGates> h_;
   PanelMemory panels_;
   Cell cell_;
+  const Spans spans_;
 };
 
 }  // namespace blockrnn::cpu

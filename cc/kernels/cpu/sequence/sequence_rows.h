@@ -23,6 +23,9 @@ struct StepBlock {
   int64_t first = 0;
   int64_t steps = 0;
   int64_t rows = 0;
+  // Not 0: the block is a part of one with so many rows, whose bits its GEMMs
+  // have.
+  int64_t rows_of_whole = 0;
 
   int64_t end() const { return first + steps; }
 };
@@ -53,8 +56,10 @@ class SequenceRows {
     return order_.MemoryRow(step, b);
   }
   int64_t SavedRow(int64_t step, int64_t b) const {
-    return order_.SavedRow(step, b);
+    return order_.SavedRow(step, b) - first_saved_;
   }
+  // Of shapes with saved_in_steps: arrays of saved rows begin with a step.
+  void BeginSavedWith(int64_t step) { first_saved_ = RowsBefore(step); }
   int64_t StateRow(int64_t b) const { return order_.StateRow(b); }
   bool IsMasked(int64_t step, int64_t b) const {
     return order_.IsMasked(step, b);
@@ -96,10 +101,12 @@ class SequenceRows {
     return std::min(TotalRows(), RowsPerBlock() - 1 + shape_.batch);
   }
   // The block that begins with a step; empty past the last.
-  StepBlock BlockFrom(int64_t first) const {
+  StepBlock BlockFrom(int64_t first) const { return BlockFrom(first, steps()); }
+  // The same, with steps before `end` only.
+  StepBlock BlockFrom(int64_t first, int64_t end) const {
     const int64_t most = RowsPerBlock();
     StepBlock block = {first, 0, 0};
-    while (block.end() < steps() && block.rows < most) {
+    while (block.end() < end && block.rows < most) {
       block.rows += ActiveRows(block.end());
       ++block.steps;
     }
@@ -135,6 +142,7 @@ class SequenceRows {
   const SequenceShape& shape_;
   const int64_t widest_;
   RowOrder order_;
+  int64_t first_saved_ = 0;  // the row with which arrays of saved rows begin
 };
 
 // The memory rows of the rows of a block.

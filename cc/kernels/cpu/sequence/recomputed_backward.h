@@ -1,0 +1,109 @@
+// Implements the backward pass over a sequence whose forward pass has saved its
+// states before each span of steps alone (cc/core/sequence_args.h):
+//
+//   for each span of steps, the last one first:
+//     the forward pass over the span  →  the gates, cell states
+//     the backward pass over it
+//
+// Both passes do what they do without spans, so the gradients have the same
+// bits.
+
+#ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_RECOMPUTED_BACKWARD_H_
+#define BLOCKRNN_KERNELS_CPU_SEQUENCE_RECOMPUTED_BACKWARD_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <type_traits>
+
+#include "cc/core/recomputed_forward.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cpu/sequence/sequence_backward.h"
+#include "cc/kernels/cpu/sequence/sequence_forward.h"
+#include "cc/kernels/cpu/sequence/sequence_rows.h"
+#include "cc/kernels/cpu/sequence/spans.h"
+#include "cc/kernels/cpu/threads/executor.h"
+#include "cc/kernels/cpu/threads/scratch.h"
+
+namespace blockrnn::cpu {
+
+template <class ForwardCell, class BackwardCell>
+class RecomputedBackward {
+ public:
+  using T = typename BackwardCell::T;
+  using Args = typename BackwardCell::Args;
+
+  RecomputedBackward(const Args& args, const Executor& executor)
+      : args_(args),
+        forward_args_(RecomputedForward(args)),
+        executor_(executor),
+        scratch_(executor) {}
+
+  Status Run() {
+    args_.shape.saved_in_steps = true;
+    forward_args_.shape.saved_in_steps = true;
+    forward_args_.span_steps = args_.span_steps;
+    // Read, never written.
+    forward_args_.span_states = const_cast<T*>(args_.span_states);
+
+    const SequenceRows rows(args_.shape, args_.mask, &scratch_,
+                            BackwardCell::Shape(args_).width);
+    if (!scratch_.ok()) return Status::kOutOfMemory;
+    const Spans spans(rows, args_.span_steps, &scratch_);
+    if (!scratch_.ok()) return Status::kOutOfMemory;
+    AllocateSaved(rows, spans);
+    if (!scratch_.ok()) return Status::kOutOfMemory;
+
+    SequenceForward<ForwardCell> forward(forward_args_, executor_);
+    SequenceBackward<BackwardCell> backward(args_, executor_);
+    Status status = backward.Begin();
+    for (int64_t n = 0; n < spans.count() && status == Status::kOk; ++n) {
+      const Span span = spans.FromBack(n);
+      backward.BeginSavedWith(FirstSaved(span));
+      status = forward.RunAgain(n);
+      if (status == Status::kOk) status = backward.RunSpan(span);
+    }
+    if (status == Status::kOk) backward.Finish();
+    return status;
+  }
+
+ private:
+  // A step reads the cell state that the previous one saved.
+  static int64_t FirstSaved(const Span& span) {
+    return std::max<int64_t>(span.first - 1, 0);
+  }
+
+  // One set of arrays, for the span that has most rows.
+  void AllocateSaved(const SequenceRows& rows, const Spans& spans) {
+    int64_t most = 0;
+    for (int64_t n = 0; n < spans.count(); ++n) {
+      const Span span = spans.FromBack(n);
+      most = std::max(most, rows.RowsBefore(span.end) -
+                                rows.RowsBefore(FirstSaved(span)));
+    }
+    ForEachSavedArray(&forward_args_, &args_,
+                      [&](T** output, const T** input) {
+                        *output =
+                            scratch_.Array<T>(most * args_.shape.units);
+                        *input = *output;
+                      });
+  }
+
+  Args args_;
+  std::decay_t<typename ForwardCell::Args> forward_args_;
+  const Executor& executor_;
+  Scratch scratch_;
+};
+
+// A backward call, with spans or without.
+template <class ForwardCell, class BackwardCell>
+Status BackwardOrRecomputed(const typename BackwardCell::Args& args,
+                            const Executor& executor) {
+  if (args.span_steps > 0) {
+    return RecomputedBackward<ForwardCell, BackwardCell>(args, executor).Run();
+  }
+  return SequenceBackward<BackwardCell>(args, executor).Run();
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_RECOMPUTED_BACKWARD_H_
