@@ -27,6 +27,7 @@
 #include "cc/ops/op_contract.h"
 #include "cc/ops/op_table.h"
 #include "cc/ops/shape_fn.h"
+#include "cc/ops/span_states.h"
 #include "tensorflow/core/platform/errors.h"
 
 namespace blockrnn {
@@ -55,8 +56,12 @@ class EngineKernel : public ContractKernel {
 
   absl::Status Run(OpCall* call) final {
     Bindings bound;
-    bound[kSavedSymbol] = options_.is_training ? 1 : 0;
+    bound[kSavedSymbol] = options_.SavesGates() ? 1 : 0;
     TF_RETURN_IF_ERROR(CheckInputs(*call, &bound));
+    if constexpr (kHasSpans) {
+      TF_RETURN_IF_ERROR(BindSpanStates(contract(), options_.recompute,
+                                        sizeof(T), &bound));
+    }
     Args args;
     RowLengths lengths;
     TF_RETURN_IF_ERROR(Begin(*call, bound, &lengths, &args));
@@ -67,7 +72,7 @@ class EngineKernel : public ContractKernel {
       return ZeroOutputs(call, device_, 0, call->num_outputs());
     }
     TF_RETURN_IF_ERROR(ZeroUnwritten(call, bound, args));
-    kFields.Fill(*call, options_.is_training, &args);
+    kFields.Fill(*call, options_.SavesGates(), &args);
     mapping_.Complete(*call, bound, &args);
     if constexpr (kFreezes) {
       if (frozen_.used()) return frozen_.Run(call, device_, &args);
@@ -97,6 +102,8 @@ class EngineKernel : public ContractKernel {
       kKind == Kind::kCell || kBackward ? Wanted::kAll : Wanted::kUsed;
 
   static constexpr bool kFreezes = kKind == Kind::kRows && !kBackward;
+  static constexpr bool kHasSpans =
+      HasInput(kRow, "span_states") || HasOutput(kRow, "span_states");
 
   // Checks the values of the inputs and sets the sizes.
   absl::Status Begin(const OpCall& call, const Bindings& bound,
@@ -118,6 +125,9 @@ class EngineKernel : public ContractKernel {
       args->shape.projected_input = call.rank(kWX) == 1;
       constexpr int kMask = InputAt(kRow, "mask");
       args->mask = LeftOut(call, kMask) ? nullptr : Input<uint8_t>(call, kMask);
+      if constexpr (kHasSpans) {
+        args->span_steps = SpanSteps(options_.recompute, args->shape.steps);
+      }
     }
     return absl::OkStatus();
   }
@@ -135,6 +145,11 @@ class EngineKernel : public ContractKernel {
         TF_RETURN_IF_ERROR(
             ZeroOutput(call, device_, i, step * args.shape.steps));
       }
+    }
+    if constexpr (HasOutput(kRow, "span_states")) {
+      // There may be fewer spans than there is room for.
+      constexpr int kSpanStates = OutputAt(kRow, "span_states");
+      TF_RETURN_IF_ERROR(ZeroOutput(call, device_, kSpanStates));
     }
     if constexpr (HasOutput(kRow, "wci_grad")) {
       constexpr int kWci = OutputAt(kRow, "wci_grad");

@@ -29,6 +29,7 @@ class ContractKernel : public Kernel {
 
  protected:
   const std::string& op() const { return op_; }
+  const OpContract& contract() const { return *contract_; }
 
   // 0 if the attr that selects an alternative is true or does not exist,
   // else 1.

@@ -26,6 +26,20 @@ int64_t ProjectionSize(const OpCall& call, int w_p) {
   return call.rank(w_p) == 1 ? 0 : call.dim(w_p, 0);
 }
 
+// w_p: the index of that input.
+template <class T>
+void CompleteGrad(const OpCall& call, const Bindings& bound, int w_p,
+                  LstmSequenceBackwardArgs<T>* args) {
+  args->layout = kLstmIfco;
+  args->use_peephole =
+      SplitPeepholes(bound['H'], args->wci, &args->wcf, &args->wco);
+  if (args->use_peephole) {
+    SplitPeepholes(bound['H'], args->wci_grad, &args->wcf_grad,
+                   &args->wco_grad);
+  }
+  args->proj = ProjectionSize(call, w_p);
+}
+
 }  // namespace
 
 template <class T>
@@ -55,21 +69,29 @@ struct LstmSequenceGrad : OpMapping {
                                         ""};
 
   void Complete(const OpCall& call, const Bindings& bound, Args* args) const {
-    args->layout = kLstmIfco;
-    args->use_peephole =
-        SplitPeepholes(bound['H'], args->wci, &args->wcf, &args->wco);
-    if (args->use_peephole) {
-      SplitPeepholes(bound['H'], args->wci_grad, &args->wcf_grad,
-                     &args->wco_grad);
-    }
-    args->proj = ProjectionSize(call, kWP);
+    CompleteGrad(call, bound, kWP, args);
+  }
+};
+
+template <class T>
+struct LstmSequenceRecomputeGrad : LstmMapping {
+  using LstmMapping::LstmMapping;
+  using Args = LstmSequenceBackwardArgs<T>;
+  static constexpr const OpSpec& kRow = Row("LSTMSequenceRecomputeGrad");
+  static constexpr int kWP = InputAt(kRow, "w_p");
+  static constexpr FieldNames kNames = LstmSequenceGrad<T>::kNames;
+
+  void Complete(const OpCall& call, const Bindings& bound, Args* args) const {
+    CompleteGrad(call, bound, kWP, args);
+    args->options = options;
   }
 };
 
 namespace {
 
 [[maybe_unused]] const bool lstm_sequence_registered =
-    RegisterEngineKernels<LstmSequence, LstmSequenceGrad>();
+    RegisterEngineKernels<LstmSequence, LstmSequenceGrad,
+                          LstmSequenceRecomputeGrad>();
 
 }  // namespace
 }  // namespace blockrnn

@@ -33,6 +33,8 @@ SequenceOptions GetSequenceOptions(KernelNode* node) {
   node->GetAttr("time_major", &options.time_major);
   node->GetAttr("go_backwards", &options.go_backwards);
   node->GetAttrIfAny("is_training", &options.is_training);
+  node->GetAttrIfAny("recompute", &options.recompute);
+  if (!options.is_training) options.recompute = 0;
   node->GetAttr("Tlen", &options.lengths);
   return options;
 }

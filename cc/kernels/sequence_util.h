@@ -26,7 +26,10 @@ struct SequenceOptions {
   bool time_major = true;
   bool go_backwards = false;
   bool is_training = true;  // of forward ops that save gates
+  int64_t recompute = 0;    // of ops with span_states
   tensorflow::DataType lengths = tensorflow::DT_INT32;  // of sequence_lengths
+
+  bool SavesGates() const { return is_training && recompute == 0; }
 };
 
 SequenceOptions GetSequenceOptions(KernelNode* node);

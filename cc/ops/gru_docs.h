@@ -118,6 +118,16 @@ the incoming gradient of the step plus h_prev_grad of the next step.
     h_prev_grad = [d_r̄ d_ū d_c̄∘r] · w_hᵀ + d_h ∘ u
 )doc",
       kMaskedGradDoc}},
+    {"GRUSequenceRecomputeGrad",
+     {"Computes the gradient of GRUSequence with recompute, given those of h "
+      "and h_last.\n",
+      "The equations are those of GRUSequenceGrad.\n", kRecomputeGradDoc,
+      kMaskedGradDoc}},
+    {"GRUAfterSequenceRecomputeGrad",
+     {"Computes the gradient of GRUAfterSequence with recompute, given those "
+      "of h and h_last.\n",
+      "The equations are those of GRUAfterSequenceGrad.\n", kRecomputeGradDoc,
+      kMaskedGradDoc}},
 };
 
 }  // namespace blockrnn

@@ -141,6 +141,11 @@ gradient of the projected state, h_grad in them is d_h · w_p, and w_p_grad is
 as 1.
 )doc",
       kMaskedGradDoc}},
+    {"LSTMSequenceRecomputeGrad",
+     {"Computes the gradient of LSTMSequence with recompute, given those of h "
+      "and the last states.\n",
+      "The equations are those of LSTMSequenceGrad.\n", kRecomputeGradDoc,
+      kMaskedGradDoc}},
 };
 
 }  // namespace blockrnn

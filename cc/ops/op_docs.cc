@@ -75,6 +75,12 @@ constexpr ArgumentDoc kShared[] = {
      "Whether the first dim of sequences is T; otherwise it is B."},
     {"go_backwards", "Whether the last step is done first."},
     {"is_training", "Whether to save what the gradient needs."},
+    {"recompute",
+     "0, or the least number of steps after which the state is saved for the "
+     "gradient instead of the gates of all steps, which the gradient then "
+     "computes again; -1 for half the square root of T."},
+    {"span_states",
+     "The states that are saved with recompute, in the engine's own form"},
     {"frozen",
      "Empty, or for inference the fingerprint of the weights, biases and "
      "peepholes, 32 hex digits for each of these inputs. They are then packed "
@@ -147,7 +153,7 @@ const OpDoc& FindDoc(std::string_view op) {
 
 // The row of the op that this one is the gradient of, or nullptr.
 const OpSpec* ForwardOf(const OpSpec& row) {
-  for (const char* mark : {"Grad", "Backprop"}) {
+  for (const char* mark : {"RecomputeGrad", "Grad", "Backprop"}) {
     std::string name = row.name;
     const size_t at = name.find(mark);
     if (at == std::string::npos) continue;
@@ -221,7 +227,7 @@ std::string ShapeText(const OpSpec& row, const OpContract& contract,
   }
   for (const DimPattern& dim : shape.dims) {
     if (dim.text == "K*T") {
-      absl::StrAppend(&text, "; without is_training it has no steps");
+      absl::StrAppend(&text, "; without is_training and with recompute it has no steps");
     }
   }
   if (argument.optional) absl::StrAppend(&text, "; `[0]` for none");

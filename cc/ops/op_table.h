@@ -20,6 +20,7 @@ namespace op_table {
 #define BLOCKRNN_ORDER       \
   "time_major: bool = true;" \
   "go_backwards: bool = false;"
+#define BLOCKRNN_RECOMPUTE "recompute: int >= -1 = 0;"
 #define BLOCKRNN_FROZEN  \
   "frozen: string = '';" \
   "precision: {'float32', 'bfloat16', 'int8'} = 'float32';"
@@ -49,8 +50,9 @@ namespace op_table {
 #define BLOCKRNN_NETWORK \
   "num_layers:int32@host[] num_units:int32@host[] input_size:int32@host[]"
 
-// K is the factor is_training, 1 or 0, of the number of steps of what is saved
-// for backward.
+// K is a factor, 1 or 0, of the number of steps of what is saved for backward,
+// and N the size of the states that are saved with recompute instead
+// (cc/ops/span_states.h).
 inline constexpr char kLstmSequenceInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] b[4H] "
     "peepholes[3,H]? " BLOCKRNN_ROWS " w_p[P,H]?P=H recurrent_dropout[4,B,P]?";
@@ -61,6 +63,11 @@ inline constexpr char kLstmSequenceGradInputs[] =
     "o[T,B,H|B,T,H] ci[T,B,H|B,T,H] h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? "
     "cs_last_grad[B,H]? cs_grad[T,B,H|B,T,H]? w_p[P,H]?P=H "
     "recurrent_dropout[4,B,P]?";
+inline constexpr char kLstmSequenceRecomputeGradInputs[] =
+    "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] b[4H] "
+    "peepholes[3,H]? " BLOCKRNN_ROWS
+    " h[T,B,P|B,T,P] span_states[N] h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? "
+    "cs_last_grad[B,H]? w_p[P,H]?P=H recurrent_dropout[4,B,P]?";
 inline constexpr char kGruSequenceInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
     "w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] " BLOCKRNN_ROWS
@@ -70,6 +77,11 @@ inline constexpr char kGruSequenceGradInputs[] =
     "w_c_x[I,H]?I=3H w_c_h[H,H] " BLOCKRNN_ROWS
     " h[T,B,H|B,T,H] r[T,B,H|B,T,H] u[T,B,H|B,T,H] c[T,B,H|B,T,H] "
     "h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? recurrent_dropout[3,B,H]?";
+inline constexpr char kGruSequenceRecomputeGradInputs[] =
+    "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
+    "w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] " BLOCKRNN_ROWS
+    " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+    "recurrent_dropout[3,B,H]?";
 
 // The cuDNN family in TensorFlow's versions 1 and 2, and in version 3, which
 // may be batch-major. P is H without a projection.
@@ -167,9 +179,10 @@ inline constexpr OpSpec kOpTable[] = {
     {"GRUSequence",
      op_table::kGruSequenceInputs,
      "h[T,B,H|B,T,H] h_last[B,H] r[K*T,B,H|B,K*T,H] u[K*T,B,H|B,K*T,H] "
-     "c[K*T,B,H|B,K*T,H]",
+     "c[K*T,B,H|B,K*T,H] span_states[N]",
      BLOCKRNN_ORDER
      "is_training: bool = true;"
+     BLOCKRNN_RECOMPUTE
      BLOCKRNN_FROZEN
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
@@ -184,14 +197,26 @@ inline constexpr OpSpec kOpTable[] = {
      "time_major",
      &LeftOutTogether<IndexIn(op_table::kGruSequenceGradInputs, "w_ru_x"),
                       IndexIn(op_table::kGruSequenceGradInputs, "w_c_x")>},
+    {"GRUSequenceRecomputeGrad",
+     op_table::kGruSequenceRecomputeGradInputs,
+     "x_grad=x h_prev_grad[B,H] w_ru_x_grad=w_ru_x w_ru_h_grad[H,2H] "
+     "w_c_x_grad=w_c_x w_c_h_grad[H,H] b_ru_grad[2H] b_c_grad[H]",
+     BLOCKRNN_ORDER
+     BLOCKRNN_RECOMPUTE
+     BLOCKRNN_SEQUENCE_TYPES,
+     "time_major",
+     &LeftOutTogether<
+         IndexIn(op_table::kGruSequenceRecomputeGradInputs, "w_ru_x"),
+         IndexIn(op_table::kGruSequenceRecomputeGradInputs, "w_c_x")>},
     {"GRUAfterSequence",
      "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] b_x[3H] b_h[3H] "
      BLOCKRNN_ROWS " recurrent_dropout[3,B,H]?",
      "h[T,B,H|B,T,H] h_last[B,H] r[K*T,B,H|B,K*T,H] u[K*T,B,H|B,K*T,H] "
-     "c[K*T,B,H|B,K*T,H] hc[K*T,B,H|B,K*T,H]",
+     "c[K*T,B,H|B,K*T,H] hc[K*T,B,H|B,K*T,H] span_states[N]",
      "gate_order: {'ruc', 'urc'} = 'ruc';"
      BLOCKRNN_ORDER
      "is_training: bool = true;"
+     BLOCKRNN_RECOMPUTE
      BLOCKRNN_FROZEN
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major"},
@@ -206,15 +231,28 @@ inline constexpr OpSpec kOpTable[] = {
      BLOCKRNN_ORDER
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major"},
+    {"GRUAfterSequenceRecomputeGrad",
+     "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] b_x[3H] b_h[3H] "
+     BLOCKRNN_ROWS
+     " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+     "recurrent_dropout[3,B,H]?",
+     "x_grad=x h_prev_grad[B,H] w_x_grad=w_x w_h_grad[H,3H] b_x_grad[3H] "
+     "b_h_grad[3H]",
+     "gate_order: {'ruc', 'urc'} = 'ruc';"
+     BLOCKRNN_ORDER
+     BLOCKRNN_RECOMPUTE
+     BLOCKRNN_SEQUENCE_TYPES,
+     "time_major"},
     {"LSTMSequence",
      op_table::kLstmSequenceInputs,
      "h[T,B,P|B,T,P] h_last[B,P] cs_last[B,H] i[K*T,B,H|B,K*T,H] "
      "cs[K*T,B,H|B,K*T,H] f[K*T,B,H|B,K*T,H] o[K*T,B,H|B,K*T,H] "
-     "ci[K*T,B,H|B,K*T,H]",
+     "ci[K*T,B,H|B,K*T,H] span_states[N]",
      "forget_bias: float = 0.0;"
      "cell_clip: float = 0.0;"
      BLOCKRNN_ORDER
      "is_training: bool = true;"
+     BLOCKRNN_RECOMPUTE
      BLOCKRNN_FROZEN
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
@@ -227,6 +265,17 @@ inline constexpr OpSpec kOpTable[] = {
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
      &ProjectionAt<IndexIn(op_table::kLstmSequenceGradInputs, "w_p")>},
+    {"LSTMSequenceRecomputeGrad",
+     op_table::kLstmSequenceRecomputeGradInputs,
+     "x_grad=x h_prev_grad[B,P] cs_prev_grad[B,H] w_x_grad=w_x "
+     "w_h_grad[P,4H] b_grad[4H] peepholes_grad=peepholes w_p_grad=w_p",
+     "forget_bias: float = 0.0;"
+     "cell_clip: float = 0.0;"
+     BLOCKRNN_ORDER
+     BLOCKRNN_RECOMPUTE
+     BLOCKRNN_SEQUENCE_TYPES,
+     "time_major",
+     &ProjectionAt<IndexIn(op_table::kLstmSequenceRecomputeGradInputs, "w_p")>},
     {"RNNSequence",
      "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,H]?I=H w_h[H,H] b[H] " BLOCKRNN_ROWS
      " recurrent_dropout[1,B,H]?",
@@ -338,6 +387,7 @@ inline constexpr OpSpec kOpTable[] = {
 #undef BLOCKRNN_T
 #undef BLOCKRNN_SEQUENCE_TYPES
 #undef BLOCKRNN_ORDER
+#undef BLOCKRNN_RECOMPUTE
 #undef BLOCKRNN_FROZEN
 #undef BLOCKRNN_RNN_ATTRS
 #undef BLOCKRNN_LSTM_CELL_INPUTS

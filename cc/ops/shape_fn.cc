@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "cc/ops/span_states.h"
+#include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
 
 namespace blockrnn {
@@ -59,10 +61,17 @@ absl::Status GetAlternative(const OpContract& contract, InferenceContext* c,
 
 absl::Status InferShapes(const OpContract& contract, InferenceContext* c) {
   Bindings bound;
+  const auto* const recompute = c->GetAttr("recompute");
+  int64_t spans = recompute == nullptr ? 0 : recompute->i();
   if (const auto* is_training = c->GetAttr("is_training")) {
-    bound[kSavedSymbol] = is_training->b() ? 1 : 0;
+    if (!is_training->b()) spans = 0;
+    bound[kSavedSymbol] = is_training->b() && spans == 0 ? 1 : 0;
   }
   TF_RETURN_IF_ERROR(CheckStaticShapes(contract, c, &bound));
+  if (recompute != nullptr) {
+    const int bytes = tensorflow::DataTypeSize(c->GetAttr("T")->type());
+    TF_RETURN_IF_ERROR(BindSpanStates(contract, spans, bytes, &bound));
+  }
   return InferOutputs(contract, c, bound);
 }
 

@@ -44,6 +44,11 @@ inline constexpr char kMaskedGradDoc[] =
 length on x_grad is zeros.
 )doc";
 
+inline constexpr char kRecomputeGradDoc[] =
+    R"doc(What the forward op has not saved is computed again, span after span of steps:
+the gradient has the same bits. The attrs are those of the forward op.
+)doc";
+
 }  // namespace blockrnn
 
 #endif  // BLOCKRNN_OPS_SHARED_DOCS_H_

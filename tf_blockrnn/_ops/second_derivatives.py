@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_blockrnn._ops import frozen, sequence_util, signatures
+from tf_blockrnn._ops import frozen, sequence_util, signatures, tensors
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops import sequence_walk as walks
 
@@ -308,7 +308,7 @@ def register(
     fused: Callable[..., Sequence[tf.Tensor]],
     gradients: Callable[[NamedTuple, Attrs, Sequence[tf.Tensor | None]], list[tf.Tensor]],
 ) -> None:
-    """Registers the gradients of an op over whole sequences and of its Grad op.
+    """Registers the gradients of an op over whole sequences and of its Grad ops.
 
     Args:
       name: of the forward op, without the namespace.
@@ -317,29 +317,67 @@ def register(
     """
     forward, backward = f"BlockRNN>{name}", f"BlockRNN>{name}Grad"
     call = signatures.Backward(forward, backward, "_grad")
+    recompute = "recompute" in call.forward.attrs
+    if recompute:
+        again = signatures.Backward(forward, f"BlockRNN>{name}RecomputeGrad", "_grad")
+    gates_at = [k for k in call.untaken if call.forward.outputs._fields[k] != "span_states"]
+
+    def inputs(call: signatures.Backward, op: tf.Operation, cotangents: Sequence) -> NamedTuple:
+        taken = [
+            None if k in call.untaken else sequence_util.or_none(cotangent)
+            for k, cotangent in enumerate(cotangents)
+        ]
+        return call.inputs(op, taken)
 
     @util.register_gradient(forward)
     def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         frozen.refuse_gradient(op)
         if "is_training" in call.forward.attrs:
             op = sequence_util.for_training(op)
-        gates = [cotangents[k] for k in call.untaken]
-        taken = [
-            None if k in call.untaken else sequence_util.or_none(cotangent)
-            for k, cotangent in enumerate(cotangents)
-        ]
-        given, attrs = call.inputs(op, taken), call.attrs(op)
+        if recompute and op.get_attr("recompute"):
+            # There are no gates that anything could depend on.
+            given, attrs = inputs(again, op, cotangents), again.attrs(op)
+            return again.gradients(signatures.call(again.name, given, attrs))
+        gates = [cotangents[k] for k in gates_at]
+        given, attrs = inputs(call, op, cotangents), call.attrs(op)
         grads = sequence_util.gradients(
             gates, lambda: fused(*given, **attrs), lambda: gradients(given, attrs, gates)
         )
         return call.gradients(grads)
 
-    @util.register_gradient(backward)
-    def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-        attrs, no_gates = call.attrs(op), [None] * len(call.untaken)
+    def of_grad_op(
+        op: tf.Operation,
+        cotangents: Sequence[tf.Tensor],
+        as_given: Callable[[NamedTuple], NamedTuple] = lambda given: given,
+        without: Sequence[str] = (),
+    ) -> list[tf.Tensor | None]:
+        attrs, no_gates = call.attrs(op), [None] * len(gates_at)
         return util.gradient_of_call(
             op,
             cotangents,
-            lambda given: gradients(given, attrs, no_gates),
-            without={"recurrent_dropout"},
+            lambda given: gradients(as_given(given), attrs, no_gates),
+            without={"recurrent_dropout", *without},
         )
+
+    @util.register_gradient(backward)
+    def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        return of_grad_op(op, cotangents)
+
+    if not recompute:
+        return
+
+    @util.register_gradient(again.name)
+    def second_of_recomputed(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        names = set(again.backward.attrs) & set(call.forward.attrs) - {"recompute"}
+        attrs = {name: op.get_attr(name) for name in names} | {"is_training": True}
+
+        def with_gates(given: NamedTuple) -> NamedTuple:
+            """The inputs of the other Grad op, which depend on those of the forward op alone."""
+            of_forward = call.forward.inputs(
+                *(getattr(given, name) for name in call.forward.inputs._fields)
+            )
+            saved = signatures.call(forward, of_forward, attrs)
+            none = tensors.none(given.x.dtype)
+            return signatures.collect(call.backward.inputs, given, saved, cs_grad=none)
+
+        return of_grad_op(op, cotangents, with_gates, without=("h", "span_states"))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import functools
+import numbers
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 from tensorflow.python.eager import context, record
 
-from tf_blockrnn import _loader
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops import signatures, tensors, xla
 
@@ -98,6 +99,21 @@ def or_left_out(argument: str, given: tf.Tensor | None, rank: int, dtype: tf.DTy
     if found != rank:
         raise _other_rank(argument, shape, rank)
     return given
+
+
+def recompute_attr(owner: str, recompute: bool | int) -> int:
+    """The attr `recompute` of an op: 0 for False, -1 for True, or the number of steps.
+
+    Raises:
+      ValueError: it is neither a bool nor a number above 0.
+    """
+    if isinstance(recompute, (bool, np.bool_)):
+        return -1 if recompute else 0
+    if isinstance(recompute, numbers.Integral) and 0 < recompute <= tf.int64.max:
+        return int(recompute)
+    raise ValueError(
+        f"{owner}: recompute must be a bool or a number of steps above 0, got {recompute!r}"
+    )
 
 
 class Steps(NamedTuple):
@@ -196,9 +212,7 @@ def for_training(op: tf.Operation) -> tf.Operation:
     if not xla.is_compiling():
         raise ValueError(f"{op.type}: a gradient needs is_training=True in the forward call")
     attrs = {name: op.get_attr(name) for name in signatures.of(op.type).attrs}
-    call = getattr(_loader.load(), op.type.replace(">", "_"))
-    again = call(**signatures.inputs_of(op)._asdict(), **(attrs | {"is_training": True}))
-    return again[0].op
+    return signatures.call(op.type, signatures.inputs_of(op), attrs | {"is_training": True})[0].op
 
 
 def gradients(

@@ -59,6 +59,7 @@ def lstm(
     mask: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
+    recompute: bool | int = False,
     forget_bias: float = 0.0,
     cell_clip: float | None = None,
     name: str | None = None,
@@ -86,6 +87,11 @@ def lstm(
       time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
       go_backwards: whether the last step is done first: with sequence_lengths, the last within
         them. Each output stands where its input does.
+      recompute: for long sequences: True trains in a fraction of the memory. What the gradient
+        needs of each step, the gates, is then not kept but computed again in the backward pass,
+        span after span, from states that are kept: the same gradients to the bit, for about a third
+        more time. A number is the least number of steps of a span; True is half the square root of
+        T.
       forget_bias: added to the forget gate's pre-activation; a float32 number, whatever x is.
       cell_clip: bound of the cell state, a float32 number too; None, or what is not above 0, is
         none. The gradient ignores the clip.
@@ -99,6 +105,7 @@ def lstm(
       tf.errors.InvalidArgumentError: a shape or type does not fit, time_major, go_backwards or
         forget_bias is None, or a length is not in 0..T (ValueError for what shows while a graph is
         built).
+      ValueError: recompute is neither a bool nor a number above 0.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -140,6 +147,7 @@ def lstm(
         time_major=time_major,
         go_backwards=go_backwards,
         is_training=util.is_training(),
+        recompute=util.recompute_attr("lstm", recompute),
         name=name,
     )
     return result.h, LSTMState(result.h_last, result.cs_last)
@@ -224,6 +232,7 @@ def gru(
     mask: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
+    recompute: bool | int = False,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Computes a GRU over whole sequences (arXiv:1406.1078), differentiable in all inputs.
@@ -251,6 +260,11 @@ def gru(
       time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
       go_backwards: whether the last step is done first: with sequence_lengths, the last within
         them. Each output stands where its input does.
+      recompute: for long sequences: True trains in a fraction of the memory. What the gradient
+        needs of each step, the gates, is then not kept but computed again in the backward pass,
+        span after span, from states that are kept: the same gradients to the bit, for about a third
+        more time. A number is the least number of steps of a span; True is half the square root of
+        T.
       name: of the op in a graph.
 
     Returns:
@@ -261,7 +275,8 @@ def gru(
       tf.errors.InvalidArgumentError: a shape or type does not fit, reset_after, time_major or
         go_backwards is None, or a length is not in 0..T (ValueError for what shows while a graph is
         built).
-      ValueError: gate_order is none of the two.
+      ValueError: gate_order is none of the two, or recompute is neither a bool nor a number above
+        0.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -288,6 +303,7 @@ def gru(
         "time_major": time_major,
         "go_backwards": go_backwards,
         "is_training": util.is_training(),
+        "recompute": util.recompute_attr("gru", recompute),
         "name": name,
     }
     if reset_after:

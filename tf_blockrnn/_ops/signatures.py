@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 from tensorflow.python.framework import op_def_registry
 
+from tf_blockrnn import _loader
+
 
 class Signature(NamedTuple):
     """The names of an op: namedtuple types of its inputs and outputs, and the attrs but types."""
@@ -40,6 +42,12 @@ def outputs_of(op: tf.Operation, tensors: Sequence[Any] | None = None) -> Any:
     return of(op.type).outputs._make(op.outputs if tensors is None else tensors)
 
 
+def call(op: str, inputs: Any, attrs: Mapping[str, Any]) -> Any:
+    """Calls an op by its full name; its inputs and outputs are namedtuples."""
+    function = getattr(_loader.load(), op.replace(">", "_"))
+    return of(op).outputs._make(function(**inputs._asdict(), **attrs))
+
+
 def collect(fields: Any, *sources: Any, **others: Any) -> Any:
     """A namedtuple of the type `fields`, from those given by name and then from namedtuples."""
     found = {}
@@ -63,6 +71,7 @@ class Backward:
 
     def __init__(self, forward: str, backward: str, suffix: str) -> None:
         """The two ops' full names; the suffix of gradients."""
+        self.name = backward
         self.forward, self.backward = of(forward), of(backward)
         cotangents = [name + suffix for name in self.forward.outputs._fields]
         names = (self.forward.inputs._fields, self.forward.outputs._fields, cotangents)

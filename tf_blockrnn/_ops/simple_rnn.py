@@ -45,6 +45,7 @@ def simple_rnn(
     mask: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
+    recompute: bool | int = False,
     name: str | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Computes a simple RNN over whole sequences, differentiable in all inputs (Elman 1990).
@@ -68,6 +69,8 @@ def simple_rnn(
       time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
       go_backwards: whether the last step is done first: with sequence_lengths, the last within
         them. Each output stands where its input does.
+      recompute: as for lstm and gru. It changes nothing: the gradient of a simple RNN needs the
+        outputs alone, and nothing else is kept.
       name: of the op in a graph.
 
     Returns:
@@ -77,7 +80,8 @@ def simple_rnn(
     Raises:
       tf.errors.InvalidArgumentError: a shape or type does not fit, time_major or go_backwards
         is None, or a length is not in 0..T (ValueError for what shows while a graph is built).
-      ValueError: activation is none of the two.
+      ValueError: activation is none of the two, or recompute is neither a bool nor a number above
+        0.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -89,6 +93,7 @@ def simple_rnn(
     """
     if not isinstance(activation, str) or activation not in ("tanh", "relu"):
         raise ValueError(f'simple_rnn: activation must be "tanh" or "relu", got {activation!r}')
+    util.recompute_attr("simple_rnn", recompute)
     x, w_h = util.inputs(x, w_h, w_x, b, initial_state, recurrent_dropout)
     h_prev = initial_state
     if h_prev is None:

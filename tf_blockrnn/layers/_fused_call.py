@@ -218,6 +218,8 @@ def call(
     options = {"mask": mask, "go_backwards": bool(layer.go_backwards)}
     if dropped.state_factors is not None:
         options["recurrent_dropout"] = dropped.state_factors
+    if getattr(layer, "recompute", False):  # not of Keras' layers
+        options["recompute"] = layer.recompute
     states = [_for_each_row(state, sequences) for state in states]
     attrs = vars(layer).get("_frozen")
     with frozen.scope(attrs) if attrs else contextlib.nullcontext():

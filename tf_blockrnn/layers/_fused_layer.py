@@ -3,7 +3,7 @@
 import sys
 from typing import Any
 
-from tf_blockrnn._ops import xla
+from tf_blockrnn._ops import sequence_util, xla
 from tf_blockrnn.layers import _fused_call, _fusing
 
 
@@ -20,9 +20,18 @@ class FusedLayer:
     """
 
     _SPEC: _fused_call.LayerSpec
+    # Of the class, for a layer whose class was assigned.
+    recompute: bool | int = False
 
-    def _warn_if_not_fused(self) -> None:
-        """To be called at the end of a layer's constructor."""
+    def _finish_init(self, recompute: bool | int) -> None:
+        """To be called at the end of a layer's constructor.
+
+        Raises:
+          ValueError: recompute is neither a bool nor a number above 0.
+        """
+        sequence_util.recompute_attr(type(self).__name__, recompute)
+        if recompute:
+            self.recompute = recompute if isinstance(recompute, bool) else int(recompute)
         reason = self.why_not_fused
         if reason:
             _fusing.warn_once(self, "layer", reason, stacklevel=3)
@@ -36,6 +45,12 @@ class FusedLayer:
     def why_not_fused(self) -> str | None:
         """The reason why this layer uses Keras' own operations, or None if it runs on the op."""
         return _fused_call.why_not_fused(self, self._SPEC)
+
+    def get_config(self):
+        # Our arguments only when they are in use, so that Keras' layer accepts the config of a
+        # plain layer.
+        config = super().get_config()
+        return {**config, "recompute": self.recompute} if self.recompute else config
 
     supports_jit = _fused_call.supports_jit(lambda layer: layer.fused)
 

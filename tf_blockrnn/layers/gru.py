@@ -71,6 +71,9 @@ class GRU(FusedLayer, keras.layers.GRU):
     Args:
       units: H, the size of the state and the output.
       *args, **kwargs: as for `keras.layers.GRU`.
+      recompute: for long sequences: whether training computes the gates of all steps again in the
+        backward pass instead of keeping them, in a fraction of the memory; or the least number of
+        steps that are computed again together. See `tf_blockrnn.gru`.
 
     Call arguments:
       sequences: `[batch, steps, features]`.
@@ -84,7 +87,8 @@ class GRU(FusedLayer, keras.layers.GRU):
       `[batch, units]`. All have the layer's compute dtype: float16, bfloat16, float32 or float64.
 
     Raises:
-      ValueError: an argument that Keras' layer refuses.
+      ValueError: an argument that Keras' layer refuses; a number for `recompute` that is not above
+        0.
 
     Example:
 
@@ -128,6 +132,8 @@ class GRU(FusedLayer, keras.layers.GRU):
         unroll: bool = False,
         reset_after: bool = True,
         use_cudnn: bool | str = "auto",
+        *,
+        recompute: bool | int = False,
         **kwargs: Any,
     ):
         _fusing.refuse_legacy_keras(self)
@@ -158,4 +164,4 @@ class GRU(FusedLayer, keras.layers.GRU):
             use_cudnn=use_cudnn,
             **kwargs,
         )
-        self._warn_if_not_fused()
+        self._finish_init(recompute)

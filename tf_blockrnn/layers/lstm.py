@@ -88,7 +88,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
     Beaufays 2014, https://arxiv.org/abs/1402.1128). As in Keras, the forget bias of 1 is part of
     the bias (`unit_forget_bias`).
 
-    Three arguments are additions to Keras'. With peepholes there are three more weights `wci`,
+    Four arguments are additions to Keras'. With peepholes there are three more weights `wci`,
     `wcf`, `wco`, each `[units]`, after Keras' own; they are initially zero. The clip is
     straight-through: its derivative counts as 1. With a projection there is one more weight `w_p`,
     `[projection, units]`, and the outputs and the state h have the width `projection`.
@@ -105,6 +105,9 @@ class LSTM(FusedLayer, keras.layers.LSTM):
       use_peephole: whether the gates read the cell state through peepholes.
       cell_clip: bound of the cell state, above 0, a float32 number; None for no bound.
       projection: size of the projected output; None for no projection.
+      recompute: for long sequences: whether training computes the gates of all steps again in the
+        backward pass instead of keeping them, in a fraction of the memory; or the least number of
+        steps that are computed again together. See `tf_blockrnn.lstm`.
 
     Call arguments:
       sequences: `[batch, steps, features]`.
@@ -120,8 +123,9 @@ class LSTM(FusedLayer, keras.layers.LSTM):
       float32 or float64.
 
     Raises:
-      ValueError: an argument that Keras' layer refuses; a `cell_clip` or `projection` that is not
-        above 0; `use_cudnn=True` together with a feature that Keras' cuDNN path lacks.
+      ValueError: an argument that Keras' layer refuses; a `cell_clip`, `projection` or number for
+        `recompute` that is not above 0; `use_cudnn=True` together with a feature that Keras' cuDNN
+        path lacks.
 
     Example:
 
@@ -169,6 +173,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
         use_peephole: bool = False,
         cell_clip: float | None = None,
         projection: int | None = None,
+        recompute: bool | int = False,
         **kwargs: Any,
     ):
         _fusing.refuse_legacy_keras(self)
@@ -207,7 +212,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
             self.use_cudnn = _without_cudnn(use_cudnn)
         else:
             super().__init__(units, **of_cell, **of_layer, use_cudnn=use_cudnn, **kwargs)
-        self._warn_if_not_fused()
+        self._finish_init(recompute)
 
     @property
     def use_cudnn(self) -> bool | str:

@@ -61,6 +61,7 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
     Args:
       units: H, the size of the state and the output.
       *args, **kwargs: as for `keras.layers.SimpleRNN`.
+      recompute: as for the other layers. It changes nothing: the gradient needs the outputs alone.
 
     Call arguments:
       sequences: `[batch, steps, features]`.
@@ -74,7 +75,8 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
       `[batch, units]`. All have the layer's compute dtype: float16, bfloat16, float32 or float64.
 
     Raises:
-      ValueError: an argument that Keras' layer refuses.
+      ValueError: an argument that Keras' layer refuses; a number for `recompute` that is not above
+        0.
 
     Example:
 
@@ -113,6 +115,8 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
         stateful: bool = False,
         unroll: bool = False,
         seed: int | None = None,
+        *,
+        recompute: bool | int = False,
         **kwargs: Any,
     ):
         _fusing.refuse_legacy_keras(self)
@@ -140,4 +144,4 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
             unroll=unroll,
             **kwargs,
         )
-        self._warn_if_not_fused()
+        self._finish_init(recompute)
