@@ -15,14 +15,14 @@
 #define BLOCKRNN_ARGUMENT_NAMES(F)                                             \
   F(x) F(h_prev) F(cs_prev) F(recurrent_dropout) F(w) F(w_x) F(w_h) F(w_p)     \
   F(w_ru) F(w_c) F(w_ru_x) F(w_ru_h) F(w_c_x) F(w_c_h) F(wci) F(wcf) F(wco)    \
-  F(b) F(b_x) F(b_h) F(b_ru) F(b_c) F(i) F(cs) F(f) F(o) F(ci) F(co) F(r) F(u) \
-  F(c) F(hc) F(h) F(h_last) F(cs_last) F(d_h) F(d_x) F(d_h_prev) F(d_c_bar)    \
-  F(d_r_bar_u_bar) F(dicfo) F(h_grad) F(cs_grad) F(h_last_grad)                \
-  F(cs_last_grad) F(x_grad) F(h_prev_grad) F(cs_prev_grad) F(w_x_grad)         \
-  F(w_h_grad) F(w_p_grad) F(w_ru_x_grad) F(w_ru_h_grad) F(w_c_x_grad)          \
-  F(w_c_h_grad) F(wci_grad) F(wcf_grad) F(wco_grad) F(b_grad) F(b_x_grad)      \
-  F(b_h_grad) F(b_ru_grad) F(b_c_grad) F(input) F(input_h) F(input_c)          \
-  F(params) F(span_states) F(output) F(output_h) F(output_c) F(output_backprop)               \
+  F(b) F(b_x) F(b_h) F(b_ru) F(b_c) F(i) F(cs) F(f) F(o) F(ci) F(co) F(r)      \
+  F(u) F(c) F(hc) F(h) F(h_last) F(cs_last) F(span_states) F(d_h) F(d_x)       \
+  F(d_h_prev) F(d_c_bar) F(d_r_bar_u_bar) F(dicfo) F(h_grad) F(cs_grad)        \
+  F(h_last_grad) F(cs_last_grad) F(x_grad) F(h_prev_grad) F(cs_prev_grad)      \
+  F(w_x_grad) F(w_h_grad) F(w_p_grad) F(w_ru_x_grad) F(w_ru_h_grad)            \
+  F(w_c_x_grad) F(w_c_h_grad) F(wci_grad) F(wcf_grad) F(wco_grad) F(b_grad)    \
+  F(b_x_grad) F(b_h_grad) F(b_ru_grad) F(b_c_grad) F(input) F(input_h)         \
+  F(input_c) F(params) F(output) F(output_h) F(output_c) F(output_backprop)    \
   F(output_h_backprop) F(output_c_backprop) F(input_backprop)                  \
   F(input_h_backprop) F(input_c_backprop) F(params_backprop)
 // clang-format on

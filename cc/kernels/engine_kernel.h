@@ -59,8 +59,8 @@ class EngineKernel : public ContractKernel {
     bound[kSavedSymbol] = options_.SavesGates() ? 1 : 0;
     TF_RETURN_IF_ERROR(CheckInputs(*call, &bound));
     if constexpr (kHasSpans) {
-      TF_RETURN_IF_ERROR(BindSpanStates(contract(), options_.recompute,
-                                        sizeof(T), &bound));
+      TF_RETURN_IF_ERROR(
+          BindSpanStates(contract(), options_.recompute, sizeof(T), &bound));
     }
     Args args;
     RowLengths lengths;

@@ -66,11 +66,9 @@ struct GruAfterSequenceRecomputeGrad : GruAfterSequenceGrad<T> {
 
 namespace {
 
-[[maybe_unused]] const bool gru_sequence_registered =
-    RegisterEngineKernels<GruSequence, GruSequenceGrad,
-                          GruSequenceRecomputeGrad, GruAfterSequence,
-                          GruAfterSequenceGrad,
-                          GruAfterSequenceRecomputeGrad>();
+[[maybe_unused]] const bool gru_sequence_registered = RegisterEngineKernels<
+    GruSequence, GruSequenceGrad, GruSequenceRecomputeGrad, GruAfterSequence,
+    GruAfterSequenceGrad, GruAfterSequenceRecomputeGrad>();
 
 }  // namespace
 }  // namespace blockrnn

@@ -227,7 +227,8 @@ std::string ShapeText(const OpSpec& row, const OpContract& contract,
   }
   for (const DimPattern& dim : shape.dims) {
     if (dim.text == "K*T") {
-      absl::StrAppend(&text, "; without is_training and with recompute it has no steps");
+      absl::StrAppend(
+          &text, "; without is_training and with recompute it has no steps");
     }
   }
   if (argument.optional) absl::StrAppend(&text, "; `[0]` for none");

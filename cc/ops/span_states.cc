@@ -42,10 +42,9 @@ absl::Status BindSpanStates(const OpContract& contract, int64_t recompute,
         __builtin_mul_overflow(values, elements, &values) ||
         __builtin_mul_overflow(values, std::max<int64_t>(spans - 1, 0),
                                &size)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(contract.op(), ": the size of span_states with T = ",
-                       steps, ", B = ", batch, ", H = ", units,
-                       " overflows int64"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          contract.op(), ": the size of span_states with T = ", steps,
+          ", B = ", batch, ", H = ", units, " overflows int64"));
     }
   }
   int64_t& bound_size = (*bound)[kSpanStatesSymbol];

@@ -40,8 +40,9 @@ EngineFunctions<T> MakeEngineFunctions() {
       {&WithExecutor<&BackwardOrRecomputed<
           GruForwardCell<T, StandardActivations>, GruBackwardCell<T>>>},
       {&WithExecutor<&GruAfterSequenceForward<T, StandardActivations>>},
-      {&WithExecutor<&BackwardOrRecomputed<
-          GruAfterForwardCell<T, StandardActivations>, GruAfterBackwardCell<T>>>},
+      {&WithExecutor<
+          &BackwardOrRecomputed<GruAfterForwardCell<T, StandardActivations>,
+                                GruAfterBackwardCell<T>>>},
       {&WithExecutor<&LstmSequenceForward<T, StandardActivations>>},
       {&WithExecutor<&BackwardOrRecomputed<
           LstmForwardCell<T, StandardActivations>, LstmBackwardCell<T>>>},

@@ -77,15 +77,13 @@ class RecomputedBackward {
     int64_t most = 0;
     for (int64_t n = 0; n < spans.count(); ++n) {
       const Span span = spans.FromBack(n);
-      most = std::max(most, rows.RowsBefore(span.end) -
-                                rows.RowsBefore(FirstSaved(span)));
+      most = std::max(
+          most, rows.RowsBefore(span.end) - rows.RowsBefore(FirstSaved(span)));
     }
-    ForEachSavedArray(&forward_args_, &args_,
-                      [&](T** output, const T** input) {
-                        *output =
-                            scratch_.Array<T>(most * args_.shape.units);
-                        *input = *output;
-                      });
+    ForEachSavedArray(&forward_args_, &args_, [&](T** output, const T** input) {
+      *output = scratch_.Array<T>(most * args_.shape.units);
+      *input = *output;
+    });
   }
 
   Args args_;

@@ -5,6 +5,7 @@
 
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/instantiate.h"
+#include "cc/kernels/cuda/sequence/recomputed_backward.h"
 
 namespace blockrnn::cuda {
 
@@ -19,6 +20,7 @@ BLOCKRNN_INSTANTIATE_RUN(GruAfterSequenceForwardArgs)
 template <class T>
 Error Run(const GruAfterSequenceBackwardArgs<T>& args,
           const HostInterface& host) {
+  if (args.span_steps > 0) return RunRecomputed(args, host);
   return GruAfterSequenceBackwardCall<T>(args, host).Run();
 }
 

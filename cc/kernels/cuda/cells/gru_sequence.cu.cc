@@ -5,6 +5,7 @@
 #include "cc/kernels/cuda/cells/gru_sequence_forward.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/instantiate.h"
+#include "cc/kernels/cuda/sequence/recomputed_backward.h"
 
 namespace blockrnn::cuda {
 
@@ -17,6 +18,7 @@ BLOCKRNN_INSTANTIATE_RUN(GruSequenceForwardArgs)
 
 template <class T>
 Error Run(const GruSequenceBackwardArgs<T>& args, const HostInterface& host) {
+  if (args.span_steps > 0) return RunRecomputed(args, host);
   return GruSequenceBackwardCall<T>(args, host).Run();
 }
 

@@ -4,11 +4,13 @@
 
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/instantiate.h"
+#include "cc/kernels/cuda/sequence/recomputed_backward.h"
 
 namespace blockrnn::cuda {
 
 template <class T>
 Error Run(const LstmSequenceBackwardArgs<T>& args, const HostInterface& host) {
+  if (args.span_steps > 0) return RunRecomputed(args, host);
   return LstmSequenceBackwardCall<T>(args, host).Run();
 }
 

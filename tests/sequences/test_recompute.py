@@ -1,0 +1,418 @@
+"""recompute=True: less is kept for the gradient, and no bit of it changes."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from helpers import block_cells, children, compare, run_modes, tolerances
+from helpers.second_cases import BOUND, CASES, Case
+from helpers.sequence_variants import VARIANTS, call, inputs_of
+
+SAVING = [key for key, variant in VARIANTS.items() if variant.name != "simple_rnn"]
+all_saving = pytest.mark.parametrize("key", SAVING)
+
+# (T, B, I, H), each of more blocks of steps than one: of 480 rows, as the input is wide. With one
+# and two rows, some sequences have a last block of 16 rows or fewer, whose GEMMs stream their
+# weights.
+MANY_ROWS = (70, 24, 140, 3)
+FEW_ROWS = ((965, 1, 140, 3), (1100, 1, 140, 5), (485, 2, 140, 3), (1100, 2, 150, 3))
+
+
+def _gradients(tfb, key, tensors, options, recompute):
+    """Outputs and the gradients of all inputs, with cotangents that differ everywhere."""
+    variant = VARIANTS[key]
+    watched = {k: v for k, v in tensors.items() if k != "dropout"}
+    with tf.GradientTape() as tape:
+        tape.watch(watched)
+        given = {**tensors, **watched}
+        outputs = call(tfb, variant, given, time_major=True, recompute=recompute, **options)
+        total = tf.add_n([tf.reduce_sum(output * _weights(output)) for output in outputs])
+    found = tape.gradient(total, watched)
+    return {**{f"output {k}": v for k, v in enumerate(outputs)}, **found}
+
+
+def _weights(output):
+    """Numbers that have the same bits however they are computed."""
+    table = tf.cast(np.linspace(-0.4, 0.6, 97), output.dtype)
+    return tf.reshape(tf.gather(table, tf.range(tf.size(output)) % 97), tf.shape(output))
+
+
+def _assert_same_bits(got, want, what):
+    for name, value in want.items():
+        assert compare.bits(got[name]) == compare.bits(value), f"{name} of {what}"
+
+
+def _tensors(key, dims, dtype, *, dropout=False, projected=False):
+    kind = block_cells.numpy_type(dtype)
+    values = inputs_of(VARIANTS[key], dims, kind, dropout=dropout, projected=projected)
+    return {name: tf.constant(value) for name, value in values.items()}
+
+
+def _row_options(dims, *names):
+    """Lengths and a mask with padding at both ends, and steps masked between."""
+    steps, batch = dims[:2]
+    rng = np.random.default_rng([7, *dims])
+    options = {}
+    if "lengths" in names:
+        lengths = rng.integers(0, steps + 1, batch)
+        lengths[-1] = steps if batch > 1 else steps - 3
+        options["sequence_lengths"] = tf.constant(lengths, tf.int32)
+    if "mask" in names:
+        mask = rng.random((steps, batch)) < 0.8
+        mask[: steps // 5, ::3] = False
+        mask[-(steps // 4) :, 1::3] = False
+        options["mask"] = tf.constant(mask)
+    if "backwards" in names:
+        options["go_backwards"] = True
+    return options
+
+
+@all_saving
+@pytest.mark.parametrize("dtype", block_cells.DTYPES)
+@pytest.mark.parametrize(
+    "given", ["", "dropout", "lengths backwards", "mask", "mask lengths backwards dropout"]
+)
+def test_the_gradients_have_the_same_bits(tfb, key, dtype, given):
+    tensors = _tensors(key, MANY_ROWS, dtype, dropout="dropout" in given)
+    options = _row_options(MANY_ROWS, *given.split())
+    want = _gradients(tfb, key, tensors, options, recompute=False)
+    assert np.any(want["w_h"].numpy())
+    # Spans of one block, of two, and one for all; numbers that no block is a multiple of.
+    for recompute in (True, 1, 23, 1000):
+        got = _gradients(tfb, key, tensors, options, recompute)
+        _assert_same_bits(got, want, f"{key} {dtype} {given} recompute={recompute}")
+
+
+@all_saving
+@pytest.mark.parametrize("dtype", block_cells.DTYPES)
+@pytest.mark.parametrize("dims", FEW_ROWS, ids=str)
+def test_few_rows_have_the_same_bits(tfb, key, dtype, dims):
+    tensors = _tensors(key, dims, dtype)
+    for options in ({}, _row_options(dims, "lengths")):
+        want = _gradients(tfb, key, tensors, options, recompute=False)
+        for recompute in (True, 500):
+            got = _gradients(tfb, key, tensors, options, recompute)
+            _assert_same_bits(got, want, f"{key} {dtype} {dims} recompute={recompute}")
+
+
+@all_saving
+@pytest.mark.parametrize("mode", ["graph", "jit"])
+def test_graphs_have_the_same_bits(tfb, key, mode):
+    tensors = _tensors(key, MANY_ROWS, "float", dropout=True)
+    options = _row_options(MANY_ROWS, "mask", "lengths")
+    want = _gradients(tfb, key, tensors, options, recompute=False)
+
+    def gradients(given):
+        return _gradients(tfb, key, given, options, recompute=True)
+
+    got = run_modes.in_mode(mode, gradients, autograph=False)(tensors)
+    _assert_same_bits(got, want, f"{key} {mode}")
+
+
+@all_saving
+def test_a_graph_of_unknown_sizes_has_the_same_bits(tfb, key):
+    tensors = _tensors(key, MANY_ROWS, "bfloat16")
+    want = _gradients(tfb, key, tensors, {}, recompute=False)
+    unknown = {k: tf.TensorSpec([None] * v.shape.rank, v.dtype) for k, v in tensors.items()}
+
+    @tf.function(input_signature=[unknown], autograph=False)
+    def gradients(given):
+        return _gradients(tfb, key, given, {}, recompute=True)
+
+    _assert_same_bits(gradients(tensors), want, key)
+
+
+@all_saving
+def test_an_input_that_is_projected_has_the_same_bits(tfb, key):
+    tensors = _tensors(key, MANY_ROWS, "float", projected=True)
+    want = _gradients(tfb, key, tensors, {}, recompute=False)
+    _assert_same_bits(_gradients(tfb, key, tensors, {}, recompute=True), want, key)
+
+
+@all_saving
+@pytest.mark.parametrize("dims", [(0, 2, 3, 4), (3, 0, 3, 4), (3, 2, 0, 4), (1, 1, 1, 1)], ids=str)
+def test_empty_and_short_sequences(tfb, key, dims):
+    tensors = _tensors(key, dims, "float")
+    want = _gradients(tfb, key, tensors, {}, recompute=False)
+    _assert_same_bits(_gradients(tfb, key, tensors, {}, recompute=True), want, f"{key} {dims}")
+
+
+CHILD = """
+import hashlib, json, sys
+import tensorflow as tf
+import tf_blockrnn
+tf.config.threading.set_intra_op_parallelism_threads(int(sys.argv[1]))
+sys.path.insert(0, sys.argv[2])
+from helpers import compare
+import test_recompute as own
+digests = {}
+for key in own.SAVING:
+    for dims in (own.MANY_ROWS, (300, 4, 140, 70)):
+        for recompute in (False, True):
+            tensors = own._tensors(key, dims, "float")
+            found = own._gradients(tf_blockrnn, key, tensors, {}, recompute)
+            bits = b"".join(compare.bits(value) for value in found.values())
+            digests[f"{key} {dims} {recompute}"] = hashlib.sha256(bits).hexdigest()
+print(json.dumps(digests))
+"""
+
+
+def test_threads_do_not_change_the_bits(tfb):
+    del tfb
+    found = []
+    for threads in (1, 3):
+        result = children.run_python(
+            ["-c", CHILD, str(threads), str(children.TESTS / "sequences")], fresh=True
+        )
+        out = children.assert_ok(result, f"the run with {threads} threads")
+        found.append(json.loads(out.strip().splitlines()[-1]))
+    assert found[0] == found[1]
+    for name, digest in found[0].items():
+        assert digest == found[0][name.replace("True", "False")]
+    assert len(set(found[0].values())) == len(found[0]) / 2
+
+
+@pytest.mark.parametrize("case", [case for case, of in CASES.items() if of[0] != "simple_rnn"])
+def test_second_derivatives_are_those_without(tfb, case):
+    want = Case(case).second(tfb, Case(case).tensors())
+    got = Case(case, recompute=True)
+    got = got.second(tfb, got.tensors())
+    for name, value in want.items():
+        compare.assert_close(got[name], value, BOUND, name)
+
+
+def _sequence_op(tfb, key):
+    return {
+        "lstm": tfb.raw_ops.LSTMSequence,
+        "gru-after": tfb.raw_ops.GRUAfterSequence,
+        "gru-before": tfb.raw_ops.GRUSequence,
+    }[key]
+
+
+def _op_arguments(key, steps=1000, batch=2, width=3, units=4):
+    def of(*shape):
+        return tf.ones(shape)
+
+    none = tf.zeros([0])
+    gates = {"lstm": 4, "gru-after": 3, "gru-before": 3}[key]
+    given = {
+        "x": of(steps, batch, width),
+        "h_prev": of(batch, units),
+        "mask": tf.zeros([0], tf.bool),
+        "sequence_lengths": tf.zeros([0], tf.int32),
+        "recurrent_dropout": none,
+    }
+    if key == "gru-before":
+        return given | {
+            "w_ru_x": of(width, 2 * units),
+            "w_ru_h": of(units, 2 * units),
+            "w_c_x": of(width, units),
+            "w_c_h": of(units, units),
+            "b_ru": of(2 * units),
+            "b_c": of(units),
+        }
+    given |= {"w_x": of(width, gates * units), "w_h": of(units, gates * units)}
+    if key == "gru-after":
+        return given | {"b_x": of(gates * units), "b_h": of(gates * units)}
+    lstm = {"cs_prev": of(batch, units), "b": of(gates * units), "peepholes": none, "w_p": none}
+    return given | lstm
+
+
+KEYS = ("lstm", "gru-after", "gru-before")
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("recompute, spans", [(-1, 63), (10, 100), (16, 63), (1000, 1), (4000, 1)])
+def test_states_are_kept_and_gates_are_not(tfb, key, recompute, spans):
+    """-1 is half the square root of the steps, 15.8."""
+    states = 2 if key == "lstm" else 1
+    result = _sequence_op(tfb, key)(**_op_arguments(key), recompute=recompute)._asdict()
+    assert result.pop("span_states").shape == [(spans - 1) * states * 2 * 4]
+    for name in ("h", "h_last", "cs_last"):
+        result.pop(name, None)
+    assert result and all(value.shape == [0, 2, 4] for value in result.values())
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_nothing_is_kept_without_training(tfb, key):
+    given = _op_arguments(key)
+    result = _sequence_op(tfb, key)(**given, recompute=3, is_training=False)
+    plain = _sequence_op(tfb, key)(**given, is_training=False)
+    assert result.span_states.shape == [0]
+    assert compare.bits(result.h) == compare.bits(plain.h)
+
+
+def test_half_keeps_states_in_float32(tfb):
+    given = {
+        k: tf.cast(v, tf.half) if v.dtype.is_floating else v
+        for k, v in _op_arguments("lstm").items()
+    }
+    kept = tfb.raw_ops.LSTMSequence(**given, recompute=10).span_states
+    assert kept.shape == [99 * 2 * 2 * 2 * 4] and kept.dtype == tf.half
+
+
+def _grad_arguments(key, tfb, recompute=10):
+    given = _op_arguments(key)
+    result = _sequence_op(tfb, key)(**given, recompute=recompute)
+    none = tf.zeros([0])
+    grads = {"h_grad": tf.ones_like(result.h), "h_last_grad": none}
+    if key == "lstm":
+        grads["cs_last_grad"] = none
+    return {**given, "h": result.h, "span_states": result.span_states, **grads}
+
+
+GRAD_OPS = {
+    "lstm": "LSTMSequenceRecomputeGrad",
+    "gru-after": "GRUAfterSequenceRecomputeGrad",
+    "gru-before": "GRUSequenceRecomputeGrad",
+}
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("mode", run_modes.MODES)
+def test_the_grad_ops_refuse_states_of_another_size(tfb, key, mode):
+    given = _grad_arguments(key, tfb)
+    op = getattr(tfb.raw_ops, GRAD_OPS[key])
+    size = given["span_states"].shape[0]
+    refused = (tf.errors.InvalidArgumentError, ValueError)
+
+    def run(states, recompute):
+        return op(**{**given, "span_states": states}, recompute=recompute)[0]
+
+    for states, recompute, message in (
+        (given["span_states"][1:], 10, rf"span_states must have shape \[N\] = \[{size}\], got"),
+        (given["span_states"], 11, r"span_states must have shape \[N\]"),
+        (given["span_states"], 0, "recompute must be -1 or above 0, got 0"),
+        (given["span_states"], -2, "recompute"),
+    ):
+        with pytest.raises(refused, match=message):
+            run_modes.in_mode(mode, lambda s, r=recompute: run(s, r), autograph=False)(states)
+    assert np.all(np.isfinite(run(given["span_states"], 10)))
+
+
+@pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn"])
+@pytest.mark.parametrize("wrong", [0, -1, 2.5, None, "yes", 2**63])
+def test_functions_refuse_other_values(tfb, name, wrong):
+    gates = {"lstm": 4, "gru": 3, "simple_rnn": 1}[name]
+    weights = tf.ones([3, 2 * gates]), tf.ones([2, 2 * gates]), tf.ones([2 * gates])
+    with pytest.raises(
+        ValueError, match=rf"^{name}: recompute must be a bool or a number of steps"
+    ):
+        getattr(tfb, name)(tf.ones([1, 4, 3]), *weights, recompute=wrong)
+
+
+def test_a_simple_rnn_takes_it(tfb):
+    tensors = _tensors("rnn-tanh", MANY_ROWS, "float")
+    want = _gradients(tfb, "rnn-tanh", tensors, {}, recompute=False)
+    _assert_same_bits(_gradients(tfb, "rnn-tanh", tensors, {}, recompute=5), want, "rnn")
+
+
+# ---- layers
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layer:
+    name: str
+    options: dict = dataclasses.field(default_factory=dict)
+
+
+LAYERS = {
+    "LSTM": _Layer("LSTM"),
+    "LSTM-all": _Layer("LSTM", {"use_peephole": True, "cell_clip": 0.5, "projection": 3}),
+    "GRU": _Layer("GRU"),
+    "GRU-before": _Layer("GRU", {"reset_after": False}),
+    "SimpleRNN": _Layer("SimpleRNN"),
+}
+
+
+def _layer(key, **options):
+    from tf_blockrnn import layers
+
+    return getattr(layers, LAYERS[key].name)(5, **LAYERS[key].options, **options)
+
+
+def _layer_gradients(layer, x, mask):
+    with tf.GradientTape() as tape:
+        tape.watch(x)
+        outputs = layer(x, mask=mask, training=True)
+        total = tf.reduce_sum(outputs * _weights(outputs))
+    return tape.gradient(total, [x, *layer.trainable_variables])
+
+
+@pytest.mark.parametrize("key", LAYERS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_layers_have_the_same_gradients(tfb, key, bidirectional):
+    del tfb
+    steps, batch, width = 60, 20, 140
+    x = tf.constant(np.random.default_rng(1).normal(size=(batch, steps, width)), tf.float32)
+    mask = tf.sequence_mask([(7 * k) % (steps + 1) for k in range(batch)], steps)
+    found = []
+    for recompute in (False, True):
+        keras.utils.set_random_seed(3)
+        layer = _layer(key, recompute=recompute, return_sequences=True)
+        if bidirectional:
+            layer = keras.layers.Bidirectional(layer)
+            assert layer.backward_layer.recompute == recompute
+        found.append(_layer_gradients(layer, x, mask))
+    for want, got in zip(*found, strict=True):
+        assert compare.bits(got) == compare.bits(want)
+
+
+@pytest.mark.parametrize("key", LAYERS)
+@pytest.mark.parametrize("recompute", [True, 7, np.int64(7)])
+def test_layers_keep_it_in_their_config(tfb, key, recompute):
+    del tfb
+    layer = _layer(key, recompute=recompute)
+    config = json.loads(json.dumps(layer.get_config()))
+    assert type(layer).from_config(config).recompute == recompute
+    plain = _layer(key).get_config()
+    assert "recompute" not in plain and not _layer(key).recompute
+    assert config.keys() - plain.keys() == {"recompute"}
+
+
+def test_a_saved_model_keeps_it(tfb, tmp_path):
+    del tfb
+    model = keras.Sequential([keras.Input((None, 3)), _layer("LSTM", recompute=4), _dense()])
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.layers[0].recompute == 4
+    x = np.ones([2, 6, 3], np.float32)
+    assert compare.bits(loaded(x)) == compare.bits(model(x))
+
+
+def _dense():
+    return keras.layers.Dense(1)
+
+
+@pytest.mark.parametrize("jit", [False, True])
+def test_a_model_trains_as_without(tfb, jit):
+    del tfb
+    x = np.random.default_rng(2).normal(size=(24, 70, 140)).astype(np.float32)
+    y = x[:, :1, 0]
+    histories = []
+    for recompute in (False, True):
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([_layer("LSTM", recompute=recompute), _dense()])
+        model.compile("sgd", "mse", jit_compile=jit)
+        histories.append(model.fit(x, y, epochs=3, verbose=0, shuffle=False).history["loss"])
+    bound = tolerances.EPS["float"] * 100 if jit else 0.0
+    compare_histories(histories, bound)
+
+
+def compare_histories(histories, bound):
+    want, got = (np.asarray(h) for h in histories)
+    assert want[-1] < want[0]
+    assert np.all(np.abs(got - want) <= bound * np.abs(want))
+
+
+@pytest.mark.parametrize("key", LAYERS)
+@pytest.mark.parametrize("wrong", [0, -3, 1.5, "True", None])
+def test_layers_refuse_other_values(tfb, key, wrong):
+    del tfb
+    with pytest.raises(ValueError, match="recompute must be a bool or a number of steps above 0"):
+        _layer(key, recompute=wrong)
