@@ -1,8 +1,8 @@
 """Peak memory of forward and backward: this project's LSTMs against TensorFlow's BlockLSTMV2.
 
-Each runs in a fresh process, `python -m bench.memory PEER CELL B T I H`, which prints one JSON
-line: how far the peak of the resident set rose above its value before the first call of this
-shape. A small shape runs first, so that code pages, thread stacks and tracing are not counted.
+Each runs in a fresh process, `python -m bench.memory PEER CELL B T I H [RECOMPUTE]`, which prints
+one JSON line: how far the peak of the resident set rose above its value before the first call of
+this shape. A small shape runs first, so that code pages, thread stacks and tracing are not counted.
 """
 
 from __future__ import annotations
@@ -48,16 +48,18 @@ def _peak_bytes() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def measure_here(name: str, cell: str, shape: tuple[int, int, int, int]) -> dict[str, Any]:
+def measure_here(
+    name: str, cell: str, shape: tuple[int, int, int, int], recompute: bool | int = False
+) -> dict[str, Any]:
     """In this process: {"bytes"}, the rise of the peak, or {"absent"} with the reason."""
     entry = PEERS[name]
     try:
         peer = importlib.import_module(f"bench.peers.{entry.module}").Peer(
             entry.option, machine.cores()
         )
-        small = Case(cell, "train", *_SMALL)
+        small = Case(cell, "train", *_SMALL, recompute=recompute)
         peer.prepare(small, data.make(small)).call()
-        case = Case(cell, "train", *shape)
+        case = Case(cell, "train", *shape, recompute=recompute)
         prepared = peer.prepare(case, data.make(case))
     except base.Absent as reason:
         return {"absent": str(reason)}
@@ -68,10 +70,13 @@ def measure_here(name: str, cell: str, shape: tuple[int, int, int, int]) -> dict
     return {"bytes": _peak_bytes() - before}
 
 
-def _measure(name: str, cell: str, shape: Sequence[int], threads: int) -> dict[str, Any]:
+def measure(
+    name: str, cell: str, shape: Sequence[int], threads: int, recompute: bool | int = False
+) -> dict[str, Any]:
     """In a fresh process."""
+    arguments = map(str, (*shape, json.dumps(recompute)))
     done = subprocess.run(
-        [sys.executable, "-m", "bench.memory", name, cell, *map(str, shape)],
+        [sys.executable, "-m", "bench.memory", name, cell, *arguments],
         env=environment(name, threads), cwd=root(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     if done.returncode:
@@ -88,7 +93,7 @@ def run(shapes: Sequence[tuple[int, int, int, int]], threads: int) -> dict[str, 
         row: dict[str, Any] = {"cell": "lstm", "shape": list(shape), "peers": {}}
         for name in (*_OURS, _THEIRS):
             bar.note(name)
-            row["peers"][name] = _measure(name, "lstm", shape, threads)
+            row["peers"][name] = measure(name, "lstm", shape, threads)
         sizes = {n: e["bytes"] for n, e in row["peers"].items() if "bytes" in e}
         if _THEIRS in sizes:
             some = {name: sizes[name] for name in _OURS if name in sizes}
@@ -138,4 +143,5 @@ def markdown(result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure_here(sys.argv[1], sys.argv[2], tuple(map(int, sys.argv[3:7])))))
+    asked = json.loads(sys.argv[7]) if len(sys.argv) > 7 else False
+    print(json.dumps(measure_here(*sys.argv[1:3], tuple(map(int, sys.argv[3:7])), asked)))

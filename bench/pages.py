@@ -2,7 +2,8 @@
 
 A page has `<!-- bench:begin NAME -->` and `<!-- bench:end NAME -->` around each section. README.md
 has the means and a chart of them, docs/performance.md the summaries, docs/benchmarks.md all rows,
-docs/speed.md the parts of our times, docs/xla.md those of compiled programs.
+docs/speed.md the parts of our times, docs/xla.md those of compiled programs, docs/functions.md the
+memory of long sequences.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from bench import (
     layers_report,
     limits,
     memory,
+    recompute_report,
     report,
     summary,
 )
@@ -65,6 +67,7 @@ PAGES: dict[str, _Sections] = {
         "calls": calls.markdown,
     },
     "docs/xla.md": {"jit": jit_report.markdown},
+    "docs/functions.md": {"recompute": recompute_report.markdown},
 }
 
 

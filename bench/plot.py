@@ -53,14 +53,14 @@ _LATENCY_STYLE = {
 }
 
 
-def _save(figure: Any, path: pathlib.Path) -> pathlib.Path:
+def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
     return path
 
 
-def _panels(count: int, height: float, more: float = 1.2) -> tuple[Any, list[Any]]:
+def panels(count: int, height: float, more: float = 1.2) -> tuple[Any, list[Any]]:
     """A figure of at most two columns, and its panels, each of that height in inches."""
     columns = min(2, count)
     lines = -(-count // columns)
@@ -73,7 +73,7 @@ def _panels(count: int, height: float, more: float = 1.2) -> tuple[Any, list[Any
     return figure, list(axes.flat[:count])
 
 
-def _describe(
+def describe(
     figure: Any,
     result: dict[str, Any],
     title: str,
@@ -135,7 +135,7 @@ def _ratio_bars(
 def cells(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
     """The ratio to TensorFlow's op at each shape, a panel per op."""
     ops = list(result["summary"])
-    figure, axes = _panels(len(ops), 0.6 + 0.22 * len(result["rows"]) / len(ops))
+    figure, axes = panels(len(ops), 0.6 + 0.22 * len(result["rows"]) / len(ops))
     for axis, op in zip(axes, ops, strict=True):
         rows = [row for row in result["rows"] if row["op"] == op]
         mean = result["summary"][op]["geometric_mean"]
@@ -144,11 +144,11 @@ def cells(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
             f"{op}, {mean:.2f}× on average",
         )  # fmt: skip
         axis.set_ylabel("batch, inputs, units", fontsize=8)
-    _describe(
+    describe(
         figure, result, "One step: how many times as fast as TensorFlow's own op",
         "Blue: faster than TensorFlow's op (tf.raw_ops); orange: slower. float32.",
     )  # fmt: skip
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def _subplots(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -179,7 +179,7 @@ def sequence_ratios(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path 
     panels = _own_ratios(result, tuple(KINDS))
     if not panels:
         return None
-    figure, axes = _panels(len(panels), 0.6 + 0.21 * max(map(len, panels.values())))
+    figure, axes = panels(len(panels), 0.6 + 0.21 * max(map(len, panels.values())))
     for axis, ((cell, kind), rows) in zip(axes, panels.items(), strict=True):
         ratios = [ratio for _, ratio in rows]
         fastest = (PEER_LABELS[row["fastest"]].removesuffix(", reset before") for row, _ in rows)
@@ -187,11 +187,11 @@ def sequence_ratios(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path 
         mean = timing.geometric_mean(ratios)
         _ratio_bars(axis, labels, ratios, f"{_name(cell, kind)}: {mean:.2f}× on average")
         axis.set_ylabel(_SHAPE, fontsize=8)
-    _describe(
+    describe(
         figure, result, "How many times as fast as the fastest other library",
         "In parentheses: that library. Blue: tf_blockrnn is faster; orange: it is slower.",
     )  # fmt: skip
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def stack_ratios(result: dict[str, Any], path: pathlib.Path, kind: str) -> pathlib.Path | None:
@@ -209,14 +209,14 @@ def stack_ratios(result: dict[str, Any], path: pathlib.Path, kind: str) -> pathl
         mean = timing.geometric_mean(ratios)
         _ratio_bars(axis, labels, ratios, f"{_CELLS[cell]}: {mean:.2f}× on average")
     axes[0][0].set_ylabel(_SHAPE, fontsize=8)
-    _describe(
+    describe(
         figure, result,
         f"Two layers, both directions, {KINDS[kind]}: how many times as fast as the fastest other"
         " library",
         "spread: rows of many different lengths; half: of half of the steps. Blue: tf_blockrnn is"
         " faster; orange: slower.",
     )  # fmt: skip
-    return _save(figure, path)
+    return save(figure, path)
 
 
 def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
@@ -224,7 +224,7 @@ def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | Non
     subplots, peak = _subplots(result), result["peak_gflops"]
     if not subplots or not peak:
         return None
-    figure, axes = _panels(len(subplots), 0.6 + 0.2 * max(map(len, subplots.values())), 2.0)
+    figure, axes = panels(len(subplots), 0.6 + 0.2 * max(map(len, subplots.values())), 2.0)
     seen = {}
     for axis, ((cell, kind), rows) in zip(axes, subplots.items(), strict=True):
         for place, row in enumerate(rows):
@@ -245,11 +245,11 @@ def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | Non
         axis.axvline(100, color=_LINE, linewidth=1)
         axis.grid(alpha=0.3)
         axis.set_title(_name(cell, kind), fontsize=10)
-    _describe(
+    describe(
         figure, result, "How much of the processor's speed in matrix products is used",
         f"100% is the speed of a large float32 matrix product there, {peak:.0f} GFLOP/s.", seen,
     )  # fmt: skip
-    return _save(figure, path)
+    return save(figure, path)
 
 
 # What the sweeps vary.
@@ -302,11 +302,11 @@ def costs(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
         for axis, (dim, rows) in zip(axes[0], by_dim.items(), strict=True):
             seen |= _cost_lines(axis, rows, dim, result["peak_gflops"])
         axes[0][0].set_ylabel("milliseconds for one call", fontsize=9)
-        _describe(
+        describe(
             figure, result, f"{_name(cell, kind)}: how the time of a call grows",
             f"One size varies, the others stay at {fixed}.", seen,
         )  # fmt: skip
-        files.append(_save(figure, folder / f"{result['bench']}_cost_{cell}_{KINDS[kind]}.png"))
+        files.append(save(figure, folder / f"{result['bench']}_cost_{cell}_{KINDS[kind]}.png"))
     return files
 
 
@@ -321,16 +321,16 @@ def layers(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
             by_variant.setdefault(variant, {})[cell, kind] = rows
     files = []
     for variant, panels in by_variant.items():
-        figure, axes = _panels(len(panels), 0.6 + 0.24 * max(map(len, panels.values())))
+        figure, axes = panels(len(panels), 0.6 + 0.24 * max(map(len, panels.values())))
         for axis, ((cell, kind), rows) in zip(axes, panels.items(), strict=True):
             _layer_bars(axis, rows, _name(cell, kind))
         diamonds = "" if variant == "recurrent_dropout" else " Diamonds: over PyTorch's layer."
-        _describe(
+        describe(
             figure, result,
             f"Keras layers, {layers_report.VARIANTS[variant]}: how many times as fast as Keras'",
             f"Bars and numbers: over Keras' layer with or without XLA, the faster.{diamonds}",
         )  # fmt: skip
-        files.append(_save(figure, folder / f"layers_{variant}.png"))
+        files.append(save(figure, folder / f"layers_{variant}.png"))
     return files
 
 
@@ -442,4 +442,4 @@ def inference(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None
         axis.set_xlabel("units H (and inputs)", fontsize=9)
     figure.suptitle("Time of a call with one row, lower is better", fontsize=11)
     figure.legend(seen.values(), seen.keys(), loc="outside lower center", ncols=3, fontsize=9)
-    return _save(figure, path)
+    return save(figure, path)

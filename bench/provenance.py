@@ -13,6 +13,7 @@ _LIBRARIES_OF: dict[str, tuple[str, ...]] = {
     "cells": (),
     "calls": (),
     "memory": (),
+    "recompute": (),
     "layers": ("keras", "torch"),
     "jit": ("keras",),
     "inference": ("keras", "torch", "onnxruntime"),

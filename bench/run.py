@@ -1,7 +1,7 @@
 """python -m bench [VERB]
 
-VERB: cells, sequences, stacks, bfloat16, layers, inference, calls, jit, memory, all, show or
-readme.
+VERB: cells, sequences, stacks, bfloat16, layers, inference, calls, jit, memory, recompute, all,
+show or readme.
 
 The default verb is `all`. A complete run takes over an hour on two cores, most of it for the
 sequences and stacks; `--seconds` and `--rounds` trade time for less noise.
@@ -26,6 +26,7 @@ from bench import (
     memory,
     op_cases,
     pages,
+    recompute_report,
     report,
     shapes,
     timing,
@@ -93,6 +94,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     jit.add_argument("--only", nargs="+", choices=("lstm", "gru", "calls", "fit"))
     verbs.add_parser("memory", parents=[common], help="peak memory of training, against TensorFlow")
+    verbs.add_parser(
+        "recompute", parents=[common], help="memory and time of training a long sequence"
+    )
     verbs.add_parser("all", parents=[common], help="all of them, one after another")
     readme = verbs.add_parser(
         "readme", help="write the sections of README.md and docs/, and a chart, from the results"
@@ -136,6 +140,8 @@ def _plots(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path | 
         return [*plot.layers(result, folder)]
     if result["bench"] == "inference":
         return [plot.inference(result, folder / "inference.png")]
+    if result["bench"] == "recompute":
+        return [recompute_report.draw(result, folder / "recompute.png")]
     if result["bench"] == "bfloat16":
         return [plot.sequence_ratios(result, folder / "bfloat16_ratio.png")]
     if result["bench"] == "stacks":
@@ -156,6 +162,7 @@ _TEXT: dict[str, Callable[[dict[str, Any]], str]] = {
     "calls": calls.text,
     "jit": jit_report.text,
     "memory": memory.text,
+    "recompute": recompute_report.text,
 }
 
 
@@ -342,10 +349,24 @@ def _memory(args: argparse.Namespace) -> None:
     _finish(result, _folder(args, result))
 
 
+def _recompute(args: argparse.Namespace) -> None:
+    from bench import recompute
+
+    shape = shapes.LONG_QUICK if args.quick else shapes.LONG
+    if args.shapes:
+        (shape,) = (shapes.parse(text, 4) for text in args.shapes)
+    choices = recompute.QUICK if args.quick else recompute.CHOICES
+    result = recompute.run(shape, choices, _plan(args), args.threads)
+    _finish(result, _folder(args, result))
+
+
 def _all(args: argparse.Namespace) -> None:
     if args.shapes:
         raise SystemExit("--shapes belongs to one of the benches")
-    benches = (_cells, _sequences, _stacks, _bfloat16, _layers, _inference, _calls, _jit, _memory)
+    benches = (
+        _cells, _sequences, _stacks, _bfloat16, _layers, _inference, _calls, _jit, _memory,
+        _recompute,
+    )  # fmt: skip
     for bench in benches:
         bench(args)
 
@@ -373,7 +394,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     verbs = {
         "cells": _cells, "sequences": _sequences, "stacks": _stacks, "bfloat16": _bfloat16,
         "layers": _layers, "calls": _calls, "jit": _jit,
-        "inference": _inference, "memory": _memory, "all": _all,
+        "inference": _inference, "memory": _memory, "recompute": _recompute, "all": _all,
         "readme": _readme, "show": _show,
     }  # fmt: skip
     # `timeout` and Ctrl-C end a run the same way: with the results so far.

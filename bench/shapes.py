@@ -118,6 +118,10 @@ MEMORY_SHAPES: tuple[tuple[int, int, int, int], ...] = (
     (256, 100, 64, 512),
 )
 
+# A long sequence, whose gates take most of the memory of training.
+LONG = (4, 8000, 64, 128)
+LONG_QUICK = (2, 700, 96, 8)
+
 # Shapes of bfloat16, bound by the GEMM or by reading the weights.
 BFLOAT16: tuple[tuple[int, int, int, int], ...] = (
     (1, 50, 1024, 1024),
@@ -160,6 +164,7 @@ class Case:
     dtype: str = "float32"  # the type in memory
     as_layer: bool = False  # called as a layer of a model, where `lengths` is a mask
     recurrent_dropout: float = 0.0  # the rate, for layers only
+    recompute: bool | int = False  # in training, the argument of our functions
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

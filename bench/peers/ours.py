@@ -60,7 +60,7 @@ class Peer:
             x=tf.Variable(tf.cast(arrays.x, case.dtype)),
             weights=weights,
             cotangent=tf.cast(arrays.cotangent, case.dtype),
-            forward=lambda x: function(x, *weights, time_major=True)[0],
+            forward=lambda x: function(x, *weights, time_major=True, recompute=case.recompute)[0],
         )
 
     def _stack(self, case: Case, arrays: data.Arrays) -> tensorflow_base.Model:

@@ -65,6 +65,7 @@ class GruAfterForwardCell {
   using Context = ForwardContext<T, kGruAfterGates>;
   static constexpr int kGates = kGruAfterGates;
   static constexpr bool kInPlace = false;
+  static constexpr bool kStepsNeedH = false;
 
   static ForwardShape Shape(const Args& args) {
     return {args.shape.units, 1,
@@ -83,6 +84,10 @@ class GruAfterForwardCell {
 
   void Begin() const {}
   Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
+
+  Status MultiplyStates(const RowView<C>& states) {
+    return x_.MultiplyStates(states, packed_.w_h);
+  }
 
   void Step(int64_t step, int, Share share, Range rows) const {
     x_.Multiply(step, context_.h.Operand(step), packed_.w_h, share, rows,

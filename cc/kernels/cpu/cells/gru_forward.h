@@ -65,6 +65,7 @@ class GruForwardCell {
   using Context = ForwardContext<T, kGruGates>;
   static constexpr int kGates = kGruGates;
   static constexpr bool kInPlace = true;
+  static constexpr bool kStepsNeedH = true;
 
   static ForwardShape Shape(const Args& args) {
     return {args.shape.units, 2,
@@ -97,6 +98,10 @@ class GruForwardCell {
     if (status != Status::kOk) return status;
     return RunGemms(context_.executor, &gemm_scratch_, x_ru_.Hoisted(),
                     x_c_.Hoisted());
+  }
+
+  Status MultiplyStates(const RowView<C>& states) {
+    return x_ru_.MultiplyStates(states, packed_.w_ru_h);
   }
 
   void Step(int64_t step, int stage, Share share, Range rows) const {

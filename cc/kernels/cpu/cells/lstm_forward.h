@@ -73,6 +73,7 @@ class LstmForwardCell {
   using Context = ForwardContext<T, kLstmGates>;
   static constexpr int kGates = kLstmGates;
   static constexpr bool kInPlace = false;
+  static constexpr bool kStepsNeedH = false;
 
   static ForwardShape Shape(const Args& args) {
     const int64_t width = LstmPanels<T, P>::Width(args);
@@ -104,6 +105,10 @@ class LstmForwardCell {
   }
 
   Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
+
+  Status MultiplyStates(const RowView<C>& states) {
+    return x_.MultiplyStates(states, packed_.w_h);
+  }
 
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {

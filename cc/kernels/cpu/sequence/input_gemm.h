@@ -175,6 +175,7 @@ class InputGemm {
   // both where there is nothing to hoist.
   void EnterRows(const StepBlock& block, const T* x) {
     block_.Enter(block);
+    has_states_ = false;
     x_ = WideRows(executor_, block_.View(x, input_), block.rows, input_,
                   wide_x_);
     if (!shape_.HasInputWeights()) StartWithInput();
@@ -198,6 +199,25 @@ class InputGemm {
     return GemmWithEpilogue{gemm, store};
   }
 
+  // After Enter, where the states before all steps of the block are known
+  // beforehand, [block rows, depth]: adds their GEMM with w_h to the hoisted
+  // one, in one GEMM for all steps. Multiply then has nothing left to multiply.
+  Status MultiplyStates(const RowView<C>& states,
+                        const PackedWeights<T, kGates, P>& w_h) {
+    has_states_ = true;
+    const auto store = [this](const GateTile<C>& tile) {
+      tile.ForEachRow([&](const GateRun<C>& run) {
+        C* const sums = Start(run.row, run.unit / kUnits);
+        for (int gate = 0; gate < kGates; ++gate) {
+          CopyRow(run.gates + gate * run.gate_stride, run.count,
+                  sums + gate * kUnits);
+        }
+      });
+    };
+    return MultiplyAllRows(GateRows<C>{states}, w_h.depth(), w_h,
+                           BeginWithStart{*this, 0}, store);
+  }
+
   // The hoisted GEMM with frozen weights.
   Status MultiplyFrozen() {
     if (fused_ || !MultipliesFrozen() || panels_ == 0) return Status::kOk;
@@ -211,32 +231,10 @@ class InputGemm {
                         x_rows_(x, {begin, end}, 0);
                       });
     }
-    const auto depth = static_cast<double>(input_);
-    const auto width = static_cast<double>(kGates * units_);
-    const auto num_rows = static_cast<double>(rows);
-    const int workers = WorkersWorth(executor_, num_rows * depth * width,
-                                     (depth + num_rows) * width);
-    // Two tasks per worker, so that others can take work from a slow one.
-    const int64_t pieces = workers > 1 ? 2 * workers : 1;
-    const int64_t panel_pieces = std::min(pieces, panels_);
-    const int64_t row_pieces =
-        std::clamp<int64_t>(pieces / panel_pieces, 1, CeilDiv(rows, kTileRows));
     const auto store = [this](const GateTile<C>& tile) {
       tile.ForEachRow([&](const GateRun<C>& run) { StoreStart(run); });
     };
-    Cancellation cancellation(executor_);
-    ParallelFor(
-        executor_, workers, panel_pieces * row_pieces, [&](int, int64_t task) {
-          if (cancellation.Seen()) return;
-          const auto part = [](int64_t piece, int64_t of) {
-            return Share{static_cast<int>(piece), static_cast<int>(of)};
-          };
-          MultiplyPacked(operand, packed_.w_x,
-                         part(task / row_pieces, panel_pieces).RangeOf(panels_),
-                         part(task % row_pieces, row_pieces).RangeOf(rows),
-                         BeginAtZero(), store);
-        });
-    return cancellation.status();
+    return MultiplyAllRows(operand, input_, packed_.w_x, BeginAtZero(), store);
   }
 
   // x · w_x + b + state · w_h for some rows of a step and panels, then
@@ -248,6 +246,18 @@ class InputGemm {
                 const Epilogue& epilogue) const {
     const int64_t first = block_.FirstRow(step);
     const Range panels = share.RangeOf(panels_);
+    if (has_states_) {
+      ForEachTile(panels, rows, [&](int64_t panel, int64_t row, int64_t size) {
+        const C* const sums = Start(first + row, panel);
+        const int64_t unit = panel * kUnits;
+        epilogue(GateTile<C>{size,
+                             panels_ * kStartWidth,
+                             {row, unit, std::min(kUnits, units_ - unit), sums,
+                              kUnits}},
+                 RowView<C>{sums + kWidth, panels_ * kStartWidth});
+      });
+      return;
+    }
     const OperandRows<T, P> operand = state_rows_(state, rows, share.piece);
     if (!fused_) {
       MultiplyPacked(
@@ -304,6 +314,38 @@ class InputGemm {
 
   C* Start(int64_t row, int64_t panel) const {
     return start_ + (row * panels_ + panel) * kStartWidth;
+  }
+
+  // MultiplyPacked for all rows of the block, over the workers.
+  template <class Begin, class Store>
+  Status MultiplyAllRows(const OperandRows<T, P>& operand, int64_t k,
+                         const PackedWeights<T, kGates, P>& weights,
+                         const Begin& begin, const Store& store) {
+    const int64_t rows = block_.block().rows;
+    if (panels_ == 0) return Status::kOk;
+    const auto depth = static_cast<double>(k);
+    const auto width = static_cast<double>(kGates * units_);
+    const auto num_rows = static_cast<double>(rows);
+    const int workers = WorkersWorth(executor_, num_rows * depth * width,
+                                     (depth + num_rows) * width);
+    // Two tasks per worker, so that others can take work from a slow one.
+    const int64_t pieces = workers > 1 ? 2 * workers : 1;
+    const int64_t panel_pieces = std::min(pieces, panels_);
+    const int64_t row_pieces =
+        std::clamp<int64_t>(pieces / panel_pieces, 1, CeilDiv(rows, kTileRows));
+    Cancellation cancellation(executor_);
+    ParallelFor(
+        executor_, workers, panel_pieces * row_pieces, [&](int, int64_t task) {
+          if (cancellation.Seen()) return;
+          const auto part = [](int64_t piece, int64_t of) {
+            return Share{static_cast<int>(piece), static_cast<int>(of)};
+          };
+          MultiplyPacked(operand, weights,
+                         part(task / row_pieces, panel_pieces).RangeOf(panels_),
+                         part(task % row_pieces, row_pieces).RangeOf(rows),
+                         begin, store);
+        });
+    return cancellation.status();
   }
 
   // Whether the hoisted GEMM reads the packed w_x. Not where its bits differ
@@ -391,8 +433,9 @@ class InputGemm {
   const InputWeights<T, kGates> weights_;
   const Panels& packed_;
   const bool fused_;
-  const bool may_fuse_;  // on some number of threads
-  const bool frozen_;    // w_x is there, and packed
+  const bool may_fuse_;      // on some number of threads
+  const bool frozen_;        // w_x is there, and packed
+  bool has_states_ = false;  // whether the stored sums have their GEMM
   BlockRows block_;
   C* wide_x_;
   C* start_;

@@ -5,8 +5,9 @@
 //     the forward pass over the span  →  the gates, cell states
 //     the backward pass over it
 //
-// Both passes do what they do without spans, so the gradients have the same
-// bits.
+// Both passes compute what they do without spans, so the gradients have the
+// same bits. But the forward pass knows h, and multiplies it with the recurrent
+// weights for a whole block of steps at a time (SequenceForward::KnowsStates).
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_RECOMPUTED_BACKWARD_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_RECOMPUTED_BACKWARD_H_
@@ -53,7 +54,7 @@ class RecomputedBackward {
     AllocateSaved(rows, spans);
     if (!scratch_.ok()) return Status::kOutOfMemory;
 
-    SequenceForward<ForwardCell> forward(forward_args_, executor_);
+    SequenceForward<ForwardCell> forward(forward_args_, executor_, args_.h);
     SequenceBackward<BackwardCell> backward(args_, executor_);
     Status status = backward.Begin();
     for (int64_t n = 0; n < spans.count() && status == Status::kOk; ++n) {

@@ -24,6 +24,13 @@
 //   void Finish();                                 its own last state
 //   std::array<T*, n> SavedForBackward();          [steps, batch, H] each
 //   CellState<T> State();                          its own state, if any
+//
+// and, to run again where h is known:
+//
+//   static constexpr bool kStepsNeedH;     whether a step has another GEMM
+//   whose
+//                                          epilogue saves something
+//   Status MultiplyStates(states);         h · w_h of all steps of a block
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
@@ -46,7 +53,9 @@
 #include "cc/kernels/cpu/sequence/spans.h"
 #include "cc/kernels/cpu/sequence/step_loop.h"
 #include "cc/kernels/cpu/threads/executor.h"
+#include "cc/kernels/cpu/threads/parallel_for.h"
 #include "cc/kernels/cpu/threads/scratch.h"
+#include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {
 
@@ -193,7 +202,9 @@ class SequenceForward {
   using C = ComputeType<T>;
   using Args = typename Cell::Args;
 
-  SequenceForward(const Args& args, const Executor& executor)
+  // known_h: where only RunAgain is called, what a call before has stored as h.
+  SequenceForward(const Args& args, const Executor& executor,
+                  const T* known_h = nullptr)
       : args_(args),
         executor_(executor),
         scratch_(executor),
@@ -203,6 +214,10 @@ class SequenceForward {
         loop_(Loop()),
         split_(ChooseSplit(loop_, executor.num_threads(),
                            executor.workers_awake())),
+        known_h_(KnowsStates() ? known_h : nullptr),
+        states_(known_h_ == nullptr ? nullptr
+                                    : scratch_.Array<C>(rows_.MaxRowsInBlock() *
+                                                        forward_shape_.width)),
         h_(rows_, factors_, Cell::kInPlace, args.h, &scratch_),
         panels_(args.frozen == nullptr
                     ? PanelMemory(executor, &scratch_)
@@ -251,18 +266,75 @@ class SequenceForward {
     for (StepBlock block = spans_.BlockFrom(span.first, span); block.steps > 0;
          block = spans_.BlockFrom(block.end(), span)) {
       Status status = cell_.Enter(block);
+      if (status == Status::kOk && known_h_ != nullptr) {
+        status = MultiplyStates(block);
+      }
       if (status != Status::kOk) return status;
-      loop_.steps = block.steps;
-      status = RunSteps(
-          executor_, loop_, split_,
-          [&](Share share) { return rows_.RowsOfShare(share); },
-          [&](int64_t k, int stage, Share share, Range rows) {
-            const int64_t step = block.first + k;
-            cell_.Step(step, stage, share, rows_.ActiveRange(step, rows));
-          });
+      status = Steps(block);
       if (status != Status::kOk) return status;
     }
     return Status::kOk;
+  }
+
+  Status Steps(const StepBlock& block) {
+    if (known_h_ != nullptr && !Cell::kStepsNeedH) return UnitsApart(block);
+    loop_.steps = block.steps;
+    return RunSteps(
+        executor_, loop_, split_,
+        [&](Share share) { return rows_.RowsOfShare(share); },
+        [&](int64_t k, int stage, Share share, Range rows) {
+          const int64_t step = block.first + k;
+          cell_.Step(step, stage, share, rows_.ActiveRange(step, rows));
+        });
+  }
+
+  // The same where a unit of a step needs nothing but its own state: no worker
+  // waits for another one.
+  Status UnitsApart(const StepBlock& block) const {
+    const double work = static_cast<double>(block.rows) *
+                        static_cast<double>(args_.shape.units);
+    const int64_t pieces = std::clamp<int64_t>(
+        static_cast<int64_t>(work / Tuning::kElementsPerTask), 1,
+        std::min<int64_t>(executor_.num_threads(), loop_.panels));
+    Cancellation cancellation(executor_);
+    ParallelFor(executor_, static_cast<int>(pieces), pieces,
+                [&](int, int64_t piece) {
+                  const Share share = {static_cast<int>(piece),
+                                       static_cast<int>(pieces)};
+                  for (int64_t step = block.first; step < block.end(); ++step) {
+                    if (cancellation.Seen()) return;
+                    cell_.Step(step, 0, share, {0, rows_.ActiveRows(step)});
+                  }
+                });
+    return cancellation.status();
+  }
+
+  // Whether the states that a step begins with are those of h to the bit, and
+  // their GEMM for all steps of a block has the bits of those of the steps.
+  bool KnowsStates() const {
+    return std::is_same_v<T, C> && !factors_ && Sums() == StepSums::kOnwards;
+  }
+
+  // Of a block whose sums with x are stored.
+  Status MultiplyStates(const StepBlock& block) {
+    const int64_t width = forward_shape_.width;
+    const int64_t ld = args_.shape.h_width > 0 ? args_.shape.h_width : width;
+    const int64_t before = rows_.RowsBefore(block.first);
+    ParallelForRows(
+        executor_, block.steps, rows_.ActiveRows(block.first) * width,
+        [&](int64_t begin, int64_t end) {
+          for (int64_t k = begin; k < end; ++k) {
+            const int64_t step = block.first + k;
+            C* to = states_ + (rows_.RowsBefore(step) - before) * width;
+            for (int64_t b = 0; b < rows_.ActiveRows(step); ++b, to += width) {
+              const T* const from =
+                  step == 0 ? args_.h_prev + rows_.StateRow(b) * width
+                            : known_h_ + rows_.MemoryRow(step - 1, b) * ld;
+              CopyRow(from, width, to);
+            }
+          }
+        });
+    return cell_.MultiplyStates({states_, width});
   }
 
   // The n-th states in span_states: h[B, width], then the cell's own [B, H].
@@ -339,7 +411,8 @@ class SequenceForward {
   }
 
   bool FusesInput() const {
-    return !std::is_same_v<P, Int8Quad> && Sums() == StepSums::kOnwards &&
+    return known_h_ == nullptr && !std::is_same_v<P, Int8Quad> &&
+           Sums() == StepSums::kOnwards &&
            cpu::FusesInput<P>(loop_, rows_, split_, executor_);
   }
 
@@ -360,6 +433,8 @@ class SequenceForward {
   const StateFactors<T> factors_;
   StepLoop loop_;
   const StepSplit split_;
+  const T* const known_h_;  // [steps, batch, P], or nullptr
+  C* const states_;         // [block rows, P], the states before their steps
   const HiddenState<T, Cell::kGates> h_;
   PanelMemory panels_;
   Cell cell_;
