@@ -51,7 +51,7 @@ def _row(
 def relative(row: dict[str, Any], key: str, choice: bool | int = True) -> float:
     """The bytes or median_ms of a choice over those without recompute."""
     of = {repr(entry["recompute"]): entry[key] for entry in row["choices"]}
-    return of[repr(choice)] / of["False"]
+    return of[repr(choice)] / max(of["False"], 1e-9)
 
 
 def run(

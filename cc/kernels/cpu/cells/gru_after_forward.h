@@ -89,11 +89,13 @@ class GruAfterForwardCell {
     return x_.MultiplyStates(states, packed_.w_h);
   }
 
+  template <bool kHasStates = false>
   void Step(int64_t step, int, Share share, Range rows) const {
-    x_.Multiply(step, context_.h.Operand(step), packed_.w_h, share, rows,
-                [&](const GateTile<C>& tile, const RowView<C>& xc) {
-                  Cells(step, tile, xc);
-                });
+    x_.template Multiply<kHasStates>(
+        step, context_.h.Operand(step), packed_.w_h, share, rows,
+        [&](const GateTile<C>& tile, const RowView<C>& xc) {
+          Cells(step, tile, xc);
+        });
   }
 
   void Finish() const {}

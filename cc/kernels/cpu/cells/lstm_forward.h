@@ -110,12 +110,14 @@ class LstmForwardCell {
     return x_.MultiplyStates(states, packed_.w_h);
   }
 
+  template <bool kHasStates = false>
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
-      x_.Multiply(step, context_.h.Operand(step), packed_.w_h, share, rows,
-                  [&](const GateTile<C>& tile, const RowView<C>&) {
-                    Cells(step, tile);
-                  });
+      x_.template Multiply<kHasStates>(
+          step, context_.h.Operand(step), packed_.w_h, share, rows,
+          [&](const GateTile<C>& tile, const RowView<C>&) {
+            Cells(step, tile);
+          });
     } else {
       MultiplyPacked(m_rows_({{m_, units_}}, rows, share.piece), packed_.w_p,
                      share.RangeOf(packed_.w_p.panels()), rows, BeginAtZero(),

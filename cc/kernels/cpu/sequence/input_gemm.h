@@ -175,7 +175,6 @@ class InputGemm {
   // both where there is nothing to hoist.
   void EnterRows(const StepBlock& block, const T* x) {
     block_.Enter(block);
-    has_states_ = false;
     x_ = WideRows(executor_, block_.View(x, input_), block.rows, input_,
                   wide_x_);
     if (!shape_.HasInputWeights()) StartWithInput();
@@ -201,10 +200,9 @@ class InputGemm {
 
   // After Enter, where the states before all steps of the block are known
   // beforehand, [block rows, depth]: adds their GEMM with w_h to the hoisted
-  // one, in one GEMM for all steps. Multiply then has nothing left to multiply.
+  // one, in one GEMM for all steps. Multiply<true> then finds the sums.
   Status MultiplyStates(const RowView<C>& states,
                         const PackedWeights<T, kGates, P>& w_h) {
-    has_states_ = true;
     const auto store = [this](const GateTile<C>& tile) {
       tile.ForEachRow([&](const GateRun<C>& run) {
         C* const sums = Start(run.row, run.unit / kUnits);
@@ -240,13 +238,13 @@ class InputGemm {
   // x · w_x + b + state · w_h for some rows of a step and panels, then
   // epilogue(tile, the last gate's x · w_x + b for the tile's rows; only with
   // kLastApart).
-  template <class Epilogue>
+  template <bool kHasStates = false, class Epilogue>
   void Multiply(int64_t step, const GateRows<C>& state,
                 const PackedWeights<T, kGates, P>& w_h, Share share, Range rows,
                 const Epilogue& epilogue) const {
     const int64_t first = block_.FirstRow(step);
     const Range panels = share.RangeOf(panels_);
-    if (has_states_) {
+    if constexpr (kHasStates) {
       ForEachTile(panels, rows, [&](int64_t panel, int64_t row, int64_t size) {
         const C* const sums = Start(first + row, panel);
         const int64_t unit = panel * kUnits;
@@ -256,26 +254,8 @@ class InputGemm {
                               kUnits}},
                  RowView<C>{sums + kWidth, panels_ * kStartWidth});
       });
-      return;
-    }
-    const OperandRows<T, P> operand = state_rows_(state, rows, share.piece);
-    if (!fused_) {
-      MultiplyPacked(
-          operand, w_h, panels, rows, BeginWithStart{*this, first},
-          [&](const GateTile<C>& tile) {
-            const C* start =
-                Start(first + tile.first.row, tile.first.unit / kUnits);
-            epilogue(tile, RowView<C>{start + kWidth, panels_ * kStartWidth});
-          });
-      return;
-    }
-    if constexpr (!std::is_same_v<P, Int8Quad>) {
-      alignas(64) C apart[kTileRows * kUnits];
-      const BeginWithInputGemm begin = {*this, x_.FromRow(first), apart};
-      MultiplyPacked(operand, w_h, panels, rows, begin,
-                     [&](const GateTile<C>& tile) {
-                       epilogue(tile, RowView<C>{apart, kUnits});
-                     });
+    } else {
+      MultiplyStep(first, state, w_h, panels, share, rows, epilogue);
     }
   }
 
@@ -314,6 +294,33 @@ class InputGemm {
 
   C* Start(int64_t row, int64_t panel) const {
     return start_ + (row * panels_ + panel) * kStartWidth;
+  }
+
+  // The GEMM of some rows of a step, of which `first` is the first one's place
+  // in the block.
+  template <class Epilogue>
+  void MultiplyStep(int64_t first, const GateRows<C>& state,
+                    const PackedWeights<T, kGates, P>& w_h, Range panels,
+                    Share share, Range rows, const Epilogue& epilogue) const {
+    const OperandRows<T, P> operand = state_rows_(state, rows, share.piece);
+    if (!fused_) {
+      MultiplyPacked(
+          operand, w_h, panels, rows, BeginWithStart{*this, first},
+          [&](const GateTile<C>& tile) {
+            const C* start =
+                Start(first + tile.first.row, tile.first.unit / kUnits);
+            epilogue(tile, RowView<C>{start + kWidth, panels_ * kStartWidth});
+          });
+      return;
+    }
+    if constexpr (!std::is_same_v<P, Int8Quad>) {
+      alignas(64) C apart[kTileRows * kUnits];
+      const BeginWithInputGemm begin = {*this, x_.FromRow(first), apart};
+      MultiplyPacked(operand, w_h, panels, rows, begin,
+                     [&](const GateTile<C>& tile) {
+                       epilogue(tile, RowView<C>{apart, kUnits});
+                     });
+    }
   }
 
   // MultiplyPacked for all rows of the block, over the workers.
@@ -433,9 +440,8 @@ class InputGemm {
   const InputWeights<T, kGates> weights_;
   const Panels& packed_;
   const bool fused_;
-  const bool may_fuse_;      // on some number of threads
-  const bool frozen_;        // w_x is there, and packed
-  bool has_states_ = false;  // whether the stored sums have their GEMM
+  const bool may_fuse_;  // on some number of threads
+  const bool frozen_;    // w_x is there, and packed
   BlockRows block_;
   C* wide_x_;
   C* start_;

@@ -234,7 +234,7 @@ class SequenceForward {
     for (int64_t n = spans_.count() - 1; n >= 0; --n) {
       const Span span = spans_.FromBack(n);
       if (span.first > 0) SaveStates(span.first, n);
-      const Status status = RunSpan(span);
+      const Status status = RunSpan<false>(span);
       if (status != Status::kOk) return status;
     }
     h_.End(executor_, args_.h_prev, args_.h_last);
@@ -253,7 +253,10 @@ class SequenceForward {
     } else {
       Begin();
     }
-    return RunSpan(span);
+    if constexpr (std::is_same_v<T, C>) {
+      if (known_h_ != nullptr) return RunSpan<true>(span);
+    }
+    return RunSpan<false>(span);
   }
 
  private:
@@ -262,29 +265,38 @@ class SequenceForward {
     cell_.Begin();
   }
 
+  // kKnown: with known_h_.
+  template <bool kKnown>
   Status RunSpan(const Span& span) {
     for (StepBlock block = spans_.BlockFrom(span.first, span); block.steps > 0;
          block = spans_.BlockFrom(block.end(), span)) {
       Status status = cell_.Enter(block);
-      if (status == Status::kOk && known_h_ != nullptr) {
-        status = MultiplyStates(block);
+      if constexpr (kKnown) {
+        if (status == Status::kOk) status = MultiplyStates(block);
       }
-      if (status != Status::kOk) return status;
-      status = Steps(block);
+      if (status == Status::kOk) status = Steps<kKnown>(block);
       if (status != Status::kOk) return status;
     }
     return Status::kOk;
   }
 
+  template <bool kKnown>
   Status Steps(const StepBlock& block) {
-    if (known_h_ != nullptr && !Cell::kStepsNeedH) return UnitsApart(block);
+    if constexpr (kKnown) {
+      if constexpr (!Cell::kStepsNeedH) return UnitsApart(block);
+    }
     loop_.steps = block.steps;
     return RunSteps(
         executor_, loop_, split_,
         [&](Share share) { return rows_.RowsOfShare(share); },
-        [&](int64_t k, int stage, Share share, Range rows) {
+        [&](int64_t k, int stage, Share share, Range all) {
           const int64_t step = block.first + k;
-          cell_.Step(step, stage, share, rows_.ActiveRange(step, rows));
+          const Range rows = rows_.ActiveRange(step, all);
+          if constexpr (kKnown) {
+            cell_.template Step<true>(step, stage, share, rows);
+          } else {
+            cell_.Step(step, stage, share, rows);
+          }
         });
   }
 
@@ -303,7 +315,8 @@ class SequenceForward {
                                        static_cast<int>(pieces)};
                   for (int64_t step = block.first; step < block.end(); ++step) {
                     if (cancellation.Seen()) return;
-                    cell_.Step(step, 0, share, {0, rows_.ActiveRows(step)});
+                    cell_.template Step<true>(step, 0, share,
+                                              {0, rows_.ActiveRows(step)});
                   }
                 });
     return cancellation.status();
