@@ -41,6 +41,8 @@ _BACKWARD = {
     "gru_after": "mask x h_prev recurrent_dropout w_x w_h r u c hc h h_grad h_last_grad"
     " : x h_prev w_x w_h b_x b_h",
 }
+# The inputs of the backward with span_steps besides these.
+_RECOMPUTE = {"lstm": " b", "gru": " b_x.ru b_x.c", "gru_after": " b_x b_h"}
 
 
 class _Plain(ctypes.Structure):
@@ -54,7 +56,7 @@ class _Plain(ctypes.Structure):
                 *("time_major", "backwards", "skip_input", "projected_input"),
                 *("state_stride", "h_width", "weights_by_unit", "saved_in_steps"),
                 *("relu", "layout", "use_peephole", "identity", "with_blas", "persistent"),
-                *("block_bytes", "blas_step_work", "scratch_calls"),
+                *("block_bytes", "blas_step_work", "scratch_calls", "span_steps"),
             )
         ),
         ("forget_bias", ctypes.c_double),
@@ -95,6 +97,7 @@ class Call:
     block_bytes: int = 0
     blas_step_work: int = 1 << 40  # multiply-adds from which on a BLAS runs a step
     scratch_calls: int = 1 << 40
+    span_steps: int = 0  # backward alone: not 0, where it runs the forward pass again
 
     @property
     def gates(self) -> tuple[str, ...]:
@@ -288,7 +291,10 @@ class Sequences:
         for name in ("recurrent_dropout", *(("b_h",) if call.cell != "gru_after" else ())):
             shapes.pop(name, None)
         shapes = {name: shape for name, shape in shapes.items() if name not in call.without}
-        return self._call(call, 1, _BACKWARD[call.cell], values, shapes)
+        takes, gives = _BACKWARD[call.cell].split(":")
+        if call.span_steps:
+            takes += _RECOMPUTE[call.cell]
+        return self._call(call, 1, f"{takes}:{gives}", values, shapes)
 
     def _call(self, call: Call, backward: int, fields: str, values, shapes):
         """shapes: of the outputs, as the oracle has them."""
@@ -359,7 +365,7 @@ class Sequences:
                     *("time_major", "backwards", "skip_input", "projected_input"),
                     *("state_stride", "weights_by_unit", "saved_in_steps", "relu", "layout"),
                     *("identity", "persistent", "block_bytes", "blas_step_work"),
-                    *("scratch_calls", "forget_bias", "cell_clip"),
+                    *("scratch_calls", "span_steps", "forget_bias", "cell_clip"),
                 )
             },
         )

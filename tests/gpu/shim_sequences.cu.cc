@@ -33,6 +33,7 @@ struct PlainSequence {
   int64_t block_bytes;  // 0: the engine's own
   int64_t blas_step_work;
   int64_t scratch_calls;  // allocations that succeed
+  int64_t span_steps;     // backward alone: the biases follow the inputs
   double forget_bias, cell_clip;
 };
 
@@ -139,6 +140,12 @@ Error LstmBackwardCall(Call call, const HostInterface& host) {
             &a.w_h, &a.w_p, &a.wci, &a.wcf, &a.wco);
   call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h);
   call.Fill(&a.cs_grad, &a.h_grad, &a.cs_last_grad, &a.h_last_grad);
+  a.span_steps = call.plain.span_steps;
+  if (a.span_steps > 0) {
+    a.options.forget_bias = static_cast<float>(call.plain.forget_bias);
+    a.options.cell_clip = static_cast<float>(call.plain.cell_clip);
+    call.Fill(&a.b);
+  }
   call.Fill(&a.x_grad, &a.cs_prev_grad, &a.h_prev_grad, &a.w_x_grad,
             &a.w_h_grad, &a.w_p_grad, &a.wci_grad, &a.wcf_grad, &a.wco_grad,
             &a.b_grad);
@@ -165,6 +172,8 @@ Error GruBackwardCall(Call call, const HostInterface& host) {
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_ru_x,
             &a.w_ru_h, &a.w_c_x, &a.w_c_h);
   call.Fill(&a.r, &a.u, &a.c, &a.h, &a.h_grad, &a.h_last_grad);
+  a.span_steps = call.plain.span_steps;
+  if (a.span_steps > 0) call.Fill(&a.b_ru, &a.b_c);
   call.Fill(&a.x_grad, &a.h_prev_grad, &a.w_ru_x_grad, &a.w_ru_h_grad,
             &a.w_c_x_grad, &a.w_c_h_grad, &a.b_ru_grad, &a.b_c_grad);
   return Run(a, host);
@@ -191,6 +200,8 @@ Error GruAfterBackwardCall(Call call, const HostInterface& host) {
   a.layout = call.plain.layout == 0 ? kGruRuc : kGruUrc;
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h);
   call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_grad, &a.h_last_grad);
+  a.span_steps = call.plain.span_steps;
+  if (a.span_steps > 0) call.Fill(&a.b_x, &a.b_h);
   call.Fill(&a.x_grad, &a.h_prev_grad, &a.w_x_grad, &a.w_h_grad, &a.b_x_grad,
             &a.b_h_grad);
   return Run(a, host);

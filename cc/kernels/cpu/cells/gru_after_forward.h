@@ -65,7 +65,7 @@ class GruAfterForwardCell {
   using Context = ForwardContext<T, kGruAfterGates>;
   static constexpr int kGates = kGruAfterGates;
   static constexpr bool kInPlace = false;
-  static constexpr bool kStepsNeedH = false;
+  static constexpr bool kOneGemm = true;
 
   static ForwardShape Shape(const Args& args) {
     return {args.shape.units, 1,
@@ -85,17 +85,23 @@ class GruAfterForwardCell {
   void Begin() const {}
   Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
 
-  Status MultiplyStates(const RowView<C>& states) {
-    return x_.MultiplyStates(states, packed_.w_h);
+  void Step(int64_t step, int, Share share, Range rows) const {
+    x_.Multiply(step, context_.h.Operand(step), packed_.w_h, share, rows,
+                [&](const GateTile<C>& tile, const RowView<C>& xc) {
+                  Cells(step, tile, xc);
+                });
   }
 
-  template <bool kHasStates = false>
-  void Step(int64_t step, int, Share share, Range rows) const {
-    x_.template Multiply<kHasStates>(
-        step, context_.h.Operand(step), packed_.w_h, share, rows,
-        [&](const GateTile<C>& tile, const RowView<C>& xc) {
-          Cells(step, tile, xc);
-        });
+  void Block(const StepBlock& block, const RowView<C>& states,
+             Share share) const {
+    StepCursor step(context_.rows, block);
+    x_.Multiply(block.first, {states}, packed_.w_h, share, {0, block.rows},
+                [&](const GateTile<C>& tile, RowView<C> xc) {
+                  step.ForEachStep(tile, [&](const GateTile<C>& part) {
+                    Cells(step.step(), part, xc);
+                    xc = xc.FromRow(part.rows);
+                  });
+                });
   }
 
   void Finish() const {}

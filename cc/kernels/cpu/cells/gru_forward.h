@@ -65,7 +65,7 @@ class GruForwardCell {
   using Context = ForwardContext<T, kGruGates>;
   static constexpr int kGates = kGruGates;
   static constexpr bool kInPlace = true;
-  static constexpr bool kStepsNeedH = true;
+  static constexpr bool kOneGemm = false;
 
   static ForwardShape Shape(const Args& args) {
     return {args.shape.units, 2,
@@ -100,18 +100,12 @@ class GruForwardCell {
                     x_c_.Hoisted());
   }
 
-  Status MultiplyStates(const RowView<C>& states) {
-    return x_ru_.MultiplyStates(states, packed_.w_ru_h);
-  }
-
-  template <bool kHasStates = false>
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
-      x_ru_.template Multiply<kHasStates>(
-          step, context_.h.Operand(step), packed_.w_ru_h, share, rows,
-          [&](const GateTile<C>& tile, const RowView<C>&) {
-            Gates(step, tile);
-          });
+      x_ru_.Multiply(step, context_.h.Operand(step), packed_.w_ru_h, share,
+                     rows, [&](const GateTile<C>& tile, const RowView<C>&) {
+                       Gates(step, tile);
+                     });
     } else {
       x_c_.Multiply(step, {{h_r_, units_}}, packed_.w_c_h, share, rows,
                     [&](const GateTile<C>& tile, const RowView<C>&) {

@@ -73,7 +73,7 @@ class LstmForwardCell {
   using Context = ForwardContext<T, kLstmGates>;
   static constexpr int kGates = kLstmGates;
   static constexpr bool kInPlace = false;
-  static constexpr bool kStepsNeedH = false;
+  static constexpr bool kOneGemm = true;
 
   static ForwardShape Shape(const Args& args) {
     const int64_t width = LstmPanels<T, P>::Width(args);
@@ -106,23 +106,28 @@ class LstmForwardCell {
 
   Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
 
-  Status MultiplyStates(const RowView<C>& states) {
-    return x_.MultiplyStates(states, packed_.w_h);
-  }
-
-  template <bool kHasStates = false>
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
-      x_.template Multiply<kHasStates>(
-          step, context_.h.Operand(step), packed_.w_h, share, rows,
-          [&](const GateTile<C>& tile, const RowView<C>&) {
-            Cells(step, tile);
-          });
+      x_.Multiply(step, context_.h.Operand(step), packed_.w_h, share, rows,
+                  [&](const GateTile<C>& tile, const RowView<C>&) {
+                    Cells(step, tile);
+                  });
     } else {
       MultiplyPacked(m_rows_({{m_, units_}}, rows, share.piece), packed_.w_p,
                      share.RangeOf(packed_.w_p.panels()), rows, BeginAtZero(),
                      [&](const GateTile<C>& tile) { Project(step, tile); });
     }
+  }
+
+  void Block(const StepBlock& block, const RowView<C>& states,
+             Share share) const {
+    StepCursor step(context_.rows, block);
+    x_.Multiply(block.first, {states}, packed_.w_h, share, {0, block.rows},
+                [&](const GateTile<C>& tile, const RowView<C>&) {
+                  step.ForEachStep(tile, [&](const GateTile<C>& part) {
+                    Cells(step.step(), part);
+                  });
+                });
   }
 
   void Finish() const {

@@ -62,6 +62,7 @@ class SimpleRnnForwardCell {
   using Context = ForwardContext<T, 1>;
   static constexpr int kGates = 1;
   static constexpr bool kInPlace = false;
+  static constexpr bool kOneGemm = false;
 
   static ForwardShape Shape(const Args& args) {
     return {args.shape.units, 1, static_cast<double>(args.shape.units), 1};

@@ -198,24 +198,6 @@ class InputGemm {
     return GemmWithEpilogue{gemm, store};
   }
 
-  // After Enter, where the states before all steps of the block are known
-  // beforehand, [block rows, depth]: adds their GEMM with w_h to the hoisted
-  // one, in one GEMM for all steps. Multiply<true> then finds the sums.
-  Status MultiplyStates(const RowView<C>& states,
-                        const PackedWeights<T, kGates, P>& w_h) {
-    const auto store = [this](const GateTile<C>& tile) {
-      tile.ForEachRow([&](const GateRun<C>& run) {
-        C* const sums = Start(run.row, run.unit / kUnits);
-        for (int gate = 0; gate < kGates; ++gate) {
-          CopyRow(run.gates + gate * run.gate_stride, run.count,
-                  sums + gate * kUnits);
-        }
-      });
-    };
-    return MultiplyAllRows(GateRows<C>{states}, w_h.depth(), w_h,
-                           BeginWithStart{*this, 0}, store);
-  }
-
   // The hoisted GEMM with frozen weights.
   Status MultiplyFrozen() {
     if (fused_ || !MultipliesFrozen() || panels_ == 0) return Status::kOk;
@@ -229,33 +211,61 @@ class InputGemm {
                         x_rows_(x, {begin, end}, 0);
                       });
     }
+    const auto depth = static_cast<double>(input_);
+    const auto width = static_cast<double>(kGates * units_);
+    const auto num_rows = static_cast<double>(rows);
+    const int workers = WorkersWorth(executor_, num_rows * depth * width,
+                                     (depth + num_rows) * width);
+    // Two tasks per worker, so that others can take work from a slow one.
+    const int64_t pieces = workers > 1 ? 2 * workers : 1;
+    const int64_t panel_pieces = std::min(pieces, panels_);
+    const int64_t row_pieces =
+        std::clamp<int64_t>(pieces / panel_pieces, 1, CeilDiv(rows, kTileRows));
     const auto store = [this](const GateTile<C>& tile) {
       tile.ForEachRow([&](const GateRun<C>& run) { StoreStart(run); });
     };
-    return MultiplyAllRows(operand, input_, packed_.w_x, BeginAtZero(), store);
+    Cancellation cancellation(executor_);
+    ParallelFor(
+        executor_, workers, panel_pieces * row_pieces, [&](int, int64_t task) {
+          if (cancellation.Seen()) return;
+          const auto part = [](int64_t piece, int64_t of) {
+            return Share{static_cast<int>(piece), static_cast<int>(of)};
+          };
+          MultiplyPacked(operand, packed_.w_x,
+                         part(task / row_pieces, panel_pieces).RangeOf(panels_),
+                         part(task % row_pieces, row_pieces).RangeOf(rows),
+                         BeginAtZero(), store);
+        });
+    return cancellation.status();
   }
 
   // x · w_x + b + state · w_h for some rows of a step and panels, then
   // epilogue(tile, the last gate's x · w_x + b for the tile's rows; only with
   // kLastApart).
-  template <bool kHasStates = false, class Epilogue>
+  template <class Epilogue>
   void Multiply(int64_t step, const GateRows<C>& state,
                 const PackedWeights<T, kGates, P>& w_h, Share share, Range rows,
                 const Epilogue& epilogue) const {
     const int64_t first = block_.FirstRow(step);
     const Range panels = share.RangeOf(panels_);
-    if constexpr (kHasStates) {
-      ForEachTile(panels, rows, [&](int64_t panel, int64_t row, int64_t size) {
-        const C* const sums = Start(first + row, panel);
-        const int64_t unit = panel * kUnits;
-        epilogue(GateTile<C>{size,
-                             panels_ * kStartWidth,
-                             {row, unit, std::min(kUnits, units_ - unit), sums,
-                              kUnits}},
-                 RowView<C>{sums + kWidth, panels_ * kStartWidth});
-      });
-    } else {
-      MultiplyStep(first, state, w_h, panels, share, rows, epilogue);
+    const OperandRows<T, P> operand = state_rows_(state, rows, share.piece);
+    if (!fused_) {
+      MultiplyPacked(
+          operand, w_h, panels, rows, BeginWithStart{*this, first},
+          [&](const GateTile<C>& tile) {
+            const C* start =
+                Start(first + tile.first.row, tile.first.unit / kUnits);
+            epilogue(tile, RowView<C>{start + kWidth, panels_ * kStartWidth});
+          });
+      return;
+    }
+    if constexpr (!std::is_same_v<P, Int8Quad>) {
+      alignas(64) C apart[kTileRows * kUnits];
+      const BeginWithInputGemm begin = {*this, x_.FromRow(first), apart};
+      MultiplyPacked(operand, w_h, panels, rows, begin,
+                     [&](const GateTile<C>& tile) {
+                       epilogue(tile, RowView<C>{apart, kUnits});
+                     });
     }
   }
 
@@ -294,65 +304,6 @@ class InputGemm {
 
   C* Start(int64_t row, int64_t panel) const {
     return start_ + (row * panels_ + panel) * kStartWidth;
-  }
-
-  // The GEMM of some rows of a step, of which `first` is the first one's place
-  // in the block.
-  template <class Epilogue>
-  void MultiplyStep(int64_t first, const GateRows<C>& state,
-                    const PackedWeights<T, kGates, P>& w_h, Range panels,
-                    Share share, Range rows, const Epilogue& epilogue) const {
-    const OperandRows<T, P> operand = state_rows_(state, rows, share.piece);
-    if (!fused_) {
-      MultiplyPacked(
-          operand, w_h, panels, rows, BeginWithStart{*this, first},
-          [&](const GateTile<C>& tile) {
-            const C* start =
-                Start(first + tile.first.row, tile.first.unit / kUnits);
-            epilogue(tile, RowView<C>{start + kWidth, panels_ * kStartWidth});
-          });
-      return;
-    }
-    if constexpr (!std::is_same_v<P, Int8Quad>) {
-      alignas(64) C apart[kTileRows * kUnits];
-      const BeginWithInputGemm begin = {*this, x_.FromRow(first), apart};
-      MultiplyPacked(operand, w_h, panels, rows, begin,
-                     [&](const GateTile<C>& tile) {
-                       epilogue(tile, RowView<C>{apart, kUnits});
-                     });
-    }
-  }
-
-  // MultiplyPacked for all rows of the block, over the workers.
-  template <class Begin, class Store>
-  Status MultiplyAllRows(const OperandRows<T, P>& operand, int64_t k,
-                         const PackedWeights<T, kGates, P>& weights,
-                         const Begin& begin, const Store& store) {
-    const int64_t rows = block_.block().rows;
-    if (panels_ == 0) return Status::kOk;
-    const auto depth = static_cast<double>(k);
-    const auto width = static_cast<double>(kGates * units_);
-    const auto num_rows = static_cast<double>(rows);
-    const int workers = WorkersWorth(executor_, num_rows * depth * width,
-                                     (depth + num_rows) * width);
-    // Two tasks per worker, so that others can take work from a slow one.
-    const int64_t pieces = workers > 1 ? 2 * workers : 1;
-    const int64_t panel_pieces = std::min(pieces, panels_);
-    const int64_t row_pieces =
-        std::clamp<int64_t>(pieces / panel_pieces, 1, CeilDiv(rows, kTileRows));
-    Cancellation cancellation(executor_);
-    ParallelFor(
-        executor_, workers, panel_pieces * row_pieces, [&](int, int64_t task) {
-          if (cancellation.Seen()) return;
-          const auto part = [](int64_t piece, int64_t of) {
-            return Share{static_cast<int>(piece), static_cast<int>(of)};
-          };
-          MultiplyPacked(operand, weights,
-                         part(task / row_pieces, panel_pieces).RangeOf(panels_),
-                         part(task % row_pieces, row_pieces).RangeOf(rows),
-                         begin, store);
-        });
-    return cancellation.status();
   }
 
   // Whether the hoisted GEMM reads the packed w_x. Not where its bits differ

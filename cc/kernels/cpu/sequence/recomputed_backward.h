@@ -7,7 +7,7 @@
 //
 // Both passes compute what they do without spans, so the gradients have the
 // same bits. But the forward pass knows h, and multiplies it with the recurrent
-// weights for a whole block of steps at a time (SequenceForward::KnowsStates).
+// weights for a whole block of steps at a time (SequenceForward::UsesKnownH).
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_RECOMPUTED_BACKWARD_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_RECOMPUTED_BACKWARD_H_

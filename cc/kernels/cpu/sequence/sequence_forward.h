@@ -27,10 +27,10 @@
 //
 // and, to run again where h is known:
 //
-//   static constexpr bool kStepsNeedH;     whether a step has another GEMM
-//   whose
-//                                          epilogue saves something
-//   Status MultiplyStates(states);         h · w_h of all steps of a block
+//   static constexpr bool kOneGemm;     whether what is saved for backward
+//   needs
+//                                       no GEMM of a step but h · w_h
+//   void Block(block, states, share);   where it does not: all steps of a block
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
@@ -41,9 +41,11 @@
 #include <type_traits>
 
 #include "cc/core/sequence_args.h"
+#include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/panel_memory.h"
+#include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
 #include "cc/kernels/cpu/sequence/padding.h"
@@ -55,7 +57,6 @@
 #include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
 #include "cc/kernels/cpu/threads/scratch.h"
-#include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {
 
@@ -65,6 +66,37 @@ struct ForwardShape {
   int stages = 1;      // GEMMs of a step, each with its epilogue
   double columns = 0;  // of all recurrent matrices, times their depth over H
   int64_t gates = 0;   // that have input weights
+};
+
+// Splits tiles of the rows of a block, which come in the order of rows for one
+// panel after the other, into tiles of the rows of a step.
+class StepCursor {
+ public:
+  StepCursor(const SequenceRows& rows, const StepBlock& block)
+      : rows_(rows), block_(block), step_(block.first) {}
+
+  // f(tile) for each step(), the tile's rows being those of the step.
+  template <class C, class F>
+  EIGEN_ALWAYS_INLINE void ForEachStep(const GateTile<C>& tile, const F& f) {
+    GateTile<C> part = tile;
+    const int64_t before = rows_.RowsBefore(block_.first);
+    if (tile.first.row == 0) step_ = block_.first;
+    for (int64_t row = tile.first.row, end = row + tile.rows; row < end;) {
+      while (rows_.RowsBefore(step_ + 1) - before <= row) ++step_;
+      const int64_t last = std::min(end, rows_.RowsBefore(step_ + 1) - before);
+      part.rows = last - row;
+      part.first.row = row - (rows_.RowsBefore(step_) - before);
+      f(part);
+      part.first.gates += part.rows * tile.row_stride;
+      row = last;
+    }
+  }
+  int64_t step() const { return step_; }
+
+ private:
+  const SequenceRows& rows_;
+  const StepBlock& block_;
+  int64_t step_;
 };
 
 // The state that a cell has besides h.
@@ -214,7 +246,7 @@ class SequenceForward {
         loop_(Loop()),
         split_(ChooseSplit(loop_, executor.num_threads(),
                            executor.workers_awake())),
-        known_h_(KnowsStates() ? known_h : nullptr),
+        known_h_(UsesKnownH() ? known_h : nullptr),
         states_(known_h_ == nullptr ? nullptr
                                     : scratch_.Array<C>(rows_.MaxRowsInBlock() *
                                                         forward_shape_.width)),
@@ -234,7 +266,7 @@ class SequenceForward {
     for (int64_t n = spans_.count() - 1; n >= 0; --n) {
       const Span span = spans_.FromBack(n);
       if (span.first > 0) SaveStates(span.first, n);
-      const Status status = RunSpan<false>(span);
+      const Status status = RunSpan(span);
       if (status != Status::kOk) return status;
     }
     h_.End(executor_, args_.h_prev, args_.h_last);
@@ -253,10 +285,10 @@ class SequenceForward {
     } else {
       Begin();
     }
-    if constexpr (std::is_same_v<T, C>) {
+    if constexpr (Cell::kOneGemm && std::is_same_v<T, C>) {
       if (known_h_ != nullptr) return RunSpan<true>(span);
     }
-    return RunSpan<false>(span);
+    return RunSpan(span);
   }
 
  private:
@@ -266,70 +298,56 @@ class SequenceForward {
   }
 
   // kKnown: with known_h_.
-  template <bool kKnown>
+  template <bool kKnown = false>
   Status RunSpan(const Span& span) {
     for (StepBlock block = spans_.BlockFrom(span.first, span); block.steps > 0;
          block = spans_.BlockFrom(block.end(), span)) {
       Status status = cell_.Enter(block);
+      if (status != Status::kOk) return status;
       if constexpr (kKnown) {
-        if (status == Status::kOk) status = MultiplyStates(block);
+        status = RunKnown(block);
+      } else {
+        loop_.steps = block.steps;
+        status = RunSteps(
+            executor_, loop_, split_,
+            [&](Share share) { return rows_.RowsOfShare(share); },
+            [&](int64_t k, int stage, Share share, Range rows) {
+              const int64_t step = block.first + k;
+              cell_.Step(step, stage, share, rows_.ActiveRange(step, rows));
+            });
       }
-      if (status == Status::kOk) status = Steps<kKnown>(block);
       if (status != Status::kOk) return status;
     }
     return Status::kOk;
   }
 
-  template <bool kKnown>
-  Status Steps(const StepBlock& block) {
-    if constexpr (kKnown) {
-      if constexpr (!Cell::kStepsNeedH) return UnitsApart(block);
-    }
-    loop_.steps = block.steps;
-    return RunSteps(
-        executor_, loop_, split_,
-        [&](Share share) { return rows_.RowsOfShare(share); },
-        [&](int64_t k, int stage, Share share, Range all) {
-          const int64_t step = block.first + k;
-          const Range rows = rows_.ActiveRange(step, all);
-          if constexpr (kKnown) {
-            cell_.template Step<true>(step, stage, share, rows);
-          } else {
-            cell_.Step(step, stage, share, rows);
-          }
-        });
+  // Whether the states that the steps begin with are known_h to the bit, and
+  // the GEMM of all steps of a block has the bits of the steps' own.
+  bool UsesKnownH() const {
+    return Cell::kOneGemm && std::is_same_v<T, C> && !factors_ &&
+           Sums() == StepSums::kOnwards;
   }
 
-  // The same where a unit of a step needs nothing but its own state: no worker
-  // waits for another one.
-  Status UnitsApart(const StepBlock& block) const {
-    const double work = static_cast<double>(block.rows) *
-                        static_cast<double>(args_.shape.units);
-    const int64_t pieces = std::clamp<int64_t>(
-        static_cast<int64_t>(work / Tuning::kElementsPerTask), 1,
-        std::min<int64_t>(executor_.num_threads(), loop_.panels));
+  // A block of steps with one GEMM. A unit of a step needs nothing but its own
+  // state then, so no worker waits for another one.
+  Status RunKnown(const StepBlock& block) {
+    LoadKnown(block);
+    const double macs = static_cast<double>(block.rows) * loop_.macs /
+                        static_cast<double>(std::max<int64_t>(1, loop_.rows));
+    const int64_t pieces =
+        std::min<int64_t>(WorkersWorth(executor_, macs, 0), loop_.panels);
     Cancellation cancellation(executor_);
-    ParallelFor(executor_, static_cast<int>(pieces), pieces,
-                [&](int, int64_t piece) {
-                  const Share share = {static_cast<int>(piece),
-                                       static_cast<int>(pieces)};
-                  for (int64_t step = block.first; step < block.end(); ++step) {
-                    if (cancellation.Seen()) return;
-                    cell_.template Step<true>(step, 0, share,
-                                              {0, rows_.ActiveRows(step)});
-                  }
-                });
+    ParallelFor(
+        executor_, static_cast<int>(pieces), pieces, [&](int, int64_t piece) {
+          if (cancellation.Seen()) return;
+          cell_.Block(block, {states_, forward_shape_.width},
+                      {static_cast<int>(piece), static_cast<int>(pieces)});
+        });
     return cancellation.status();
   }
 
-  // Whether the states that a step begins with are those of h to the bit, and
-  // their GEMM for all steps of a block has the bits of those of the steps.
-  bool KnowsStates() const {
-    return std::is_same_v<T, C> && !factors_ && Sums() == StepSums::kOnwards;
-  }
-
-  // Of a block whose sums with x are stored.
-  Status MultiplyStates(const StepBlock& block) {
+  // The states before the steps of a block, in the order of its rows.
+  void LoadKnown(const StepBlock& block) const {
     const int64_t width = forward_shape_.width;
     const int64_t ld = args_.shape.h_width > 0 ? args_.shape.h_width : width;
     const int64_t before = rows_.RowsBefore(block.first);
@@ -347,7 +365,6 @@ class SequenceForward {
             }
           }
         });
-    return cell_.MultiplyStates({states_, width});
   }
 
   // The n-th states in span_states: h[B, width], then the cell's own [B, H].
@@ -424,8 +441,10 @@ class SequenceForward {
   }
 
   bool FusesInput() const {
-    return known_h_ == nullptr && !std::is_same_v<P, Int8Quad> &&
-           Sums() == StepSums::kOnwards &&
+    if (known_h_ != nullptr) {
+      return MayFuseInput(rows_.steps(), args_.shape.batch);
+    }
+    return !std::is_same_v<P, Int8Quad> && Sums() == StepSums::kOnwards &&
            cpu::FusesInput<P>(loop_, rows_, split_, executor_);
   }
 
