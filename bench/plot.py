@@ -15,6 +15,7 @@ import matplotlib.pyplot as plt  # noqa: E402  (the backend comes first)
 from bench import inference as inference_bench  # noqa: E402
 from bench import layers as layers_bench  # noqa: E402
 from bench import layers_report, provenance, report, sequences, shapes, summary, timing  # noqa: E402
+from bench import recompute as recompute_bench  # noqa: E402
 from bench.peers import is_ours  # noqa: E402
 from bench.tables import KINDS, PEER_LABELS, dims  # noqa: E402
 
@@ -53,14 +54,14 @@ _LATENCY_STYLE = {
 }
 
 
-def save(figure: Any, path: pathlib.Path) -> pathlib.Path:
+def _save(figure: Any, path: pathlib.Path) -> pathlib.Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=110)
     plt.close(figure)
     return path
 
 
-def panels(count: int, height: float, more: float = 1.2) -> tuple[Any, list[Any]]:
+def _panels(count: int, height: float, more: float = 1.2) -> tuple[Any, list[Any]]:
     """A figure of at most two columns, and its panels, each of that height in inches."""
     columns = min(2, count)
     lines = -(-count // columns)
@@ -73,7 +74,7 @@ def panels(count: int, height: float, more: float = 1.2) -> tuple[Any, list[Any]
     return figure, list(axes.flat[:count])
 
 
-def describe(
+def _describe(
     figure: Any,
     result: dict[str, Any],
     title: str,
@@ -135,7 +136,7 @@ def _ratio_bars(
 def cells(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
     """The ratio to TensorFlow's op at each shape, a panel per op."""
     ops = list(result["summary"])
-    figure, axes = panels(len(ops), 0.6 + 0.22 * len(result["rows"]) / len(ops))
+    figure, axes = _panels(len(ops), 0.6 + 0.22 * len(result["rows"]) / len(ops))
     for axis, op in zip(axes, ops, strict=True):
         rows = [row for row in result["rows"] if row["op"] == op]
         mean = result["summary"][op]["geometric_mean"]
@@ -144,11 +145,11 @@ def cells(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
             f"{op}, {mean:.2f}× on average",
         )  # fmt: skip
         axis.set_ylabel("batch, inputs, units", fontsize=8)
-    describe(
+    _describe(
         figure, result, "One step: how many times as fast as TensorFlow's own op",
         "Blue: faster than TensorFlow's op (tf.raw_ops); orange: slower. float32.",
     )  # fmt: skip
-    return save(figure, path)
+    return _save(figure, path)
 
 
 def _subplots(result: dict[str, Any]) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -179,7 +180,7 @@ def sequence_ratios(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path 
     panels = _own_ratios(result, tuple(KINDS))
     if not panels:
         return None
-    figure, axes = panels(len(panels), 0.6 + 0.21 * max(map(len, panels.values())))
+    figure, axes = _panels(len(panels), 0.6 + 0.21 * max(map(len, panels.values())))
     for axis, ((cell, kind), rows) in zip(axes, panels.items(), strict=True):
         ratios = [ratio for _, ratio in rows]
         fastest = (PEER_LABELS[row["fastest"]].removesuffix(", reset before") for row, _ in rows)
@@ -187,11 +188,11 @@ def sequence_ratios(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path 
         mean = timing.geometric_mean(ratios)
         _ratio_bars(axis, labels, ratios, f"{_name(cell, kind)}: {mean:.2f}× on average")
         axis.set_ylabel(_SHAPE, fontsize=8)
-    describe(
+    _describe(
         figure, result, "How many times as fast as the fastest other library",
         "In parentheses: that library. Blue: tf_blockrnn is faster; orange: it is slower.",
     )  # fmt: skip
-    return save(figure, path)
+    return _save(figure, path)
 
 
 def stack_ratios(result: dict[str, Any], path: pathlib.Path, kind: str) -> pathlib.Path | None:
@@ -209,14 +210,14 @@ def stack_ratios(result: dict[str, Any], path: pathlib.Path, kind: str) -> pathl
         mean = timing.geometric_mean(ratios)
         _ratio_bars(axis, labels, ratios, f"{_CELLS[cell]}: {mean:.2f}× on average")
     axes[0][0].set_ylabel(_SHAPE, fontsize=8)
-    describe(
+    _describe(
         figure, result,
         f"Two layers, both directions, {KINDS[kind]}: how many times as fast as the fastest other"
         " library",
         "spread: rows of many different lengths; half: of half of the steps. Blue: tf_blockrnn is"
         " faster; orange: slower.",
     )  # fmt: skip
-    return save(figure, path)
+    return _save(figure, path)
 
 
 def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None:
@@ -224,7 +225,7 @@ def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | Non
     subplots, peak = _subplots(result), result["peak_gflops"]
     if not subplots or not peak:
         return None
-    figure, axes = panels(len(subplots), 0.6 + 0.2 * max(map(len, subplots.values())), 2.0)
+    figure, axes = _panels(len(subplots), 0.6 + 0.2 * max(map(len, subplots.values())), 2.0)
     seen = {}
     for axis, ((cell, kind), rows) in zip(axes, subplots.items(), strict=True):
         for place, row in enumerate(rows):
@@ -245,11 +246,11 @@ def peak_share(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | Non
         axis.axvline(100, color=_LINE, linewidth=1)
         axis.grid(alpha=0.3)
         axis.set_title(_name(cell, kind), fontsize=10)
-    describe(
+    _describe(
         figure, result, "How much of the processor's speed in matrix products is used",
         f"100% is the speed of a large float32 matrix product there, {peak:.0f} GFLOP/s.", seen,
     )  # fmt: skip
-    return save(figure, path)
+    return _save(figure, path)
 
 
 # What the sweeps vary.
@@ -302,11 +303,11 @@ def costs(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
         for axis, (dim, rows) in zip(axes[0], by_dim.items(), strict=True):
             seen |= _cost_lines(axis, rows, dim, result["peak_gflops"])
         axes[0][0].set_ylabel("milliseconds for one call", fontsize=9)
-        describe(
+        _describe(
             figure, result, f"{_name(cell, kind)}: how the time of a call grows",
             f"One size varies, the others stay at {fixed}.", seen,
         )  # fmt: skip
-        files.append(save(figure, folder / f"{result['bench']}_cost_{cell}_{KINDS[kind]}.png"))
+        files.append(_save(figure, folder / f"{result['bench']}_cost_{cell}_{KINDS[kind]}.png"))
     return files
 
 
@@ -321,16 +322,16 @@ def layers(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path]:
             by_variant.setdefault(variant, {})[cell, kind] = rows
     files = []
     for variant, panels in by_variant.items():
-        figure, axes = panels(len(panels), 0.6 + 0.24 * max(map(len, panels.values())))
+        figure, axes = _panels(len(panels), 0.6 + 0.24 * max(map(len, panels.values())))
         for axis, ((cell, kind), rows) in zip(axes, panels.items(), strict=True):
             _layer_bars(axis, rows, _name(cell, kind))
         diamonds = "" if variant == "recurrent_dropout" else " Diamonds: over PyTorch's layer."
-        describe(
+        _describe(
             figure, result,
             f"Keras layers, {layers_report.VARIANTS[variant]}: how many times as fast as Keras'",
             f"Bars and numbers: over Keras' layer with or without XLA, the faster.{diamonds}",
         )  # fmt: skip
-        files.append(save(figure, folder / f"layers_{variant}.png"))
+        files.append(_save(figure, folder / f"layers_{variant}.png"))
     return files
 
 
@@ -442,4 +443,36 @@ def inference(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path | None
         axis.set_xlabel("units H (and inputs)", fontsize=9)
     figure.suptitle("Time of a call with one row, lower is better", fontsize=11)
     figure.legend(seen.values(), seen.keys(), loc="outside lower center", ncols=3, fontsize=9)
-    return save(figure, path)
+    return _save(figure, path)
+
+
+def recompute(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
+    """Memory and time against the steps of a span, a panel for each, relative to no recompute."""
+    titles = {"bytes": "Memory", "median_ms": "Time"}
+    styles = {"lstm": (_FASTER, "o"), "gru": (_SLOWER, "s")}
+    figure, axes = _panels(len(titles), 3.0)
+    handles = {}
+    for axis, (key, title) in zip(axes, titles.items(), strict=True):
+        spans: list[int] = []
+        for row in result["rows"]:
+            colour, marker = styles[row["cell"]]
+            spans = [e["recompute"] for e in row["choices"] if not isinstance(e["recompute"], bool)]
+            shares = [recompute_bench.relative(row, key, span) for span in spans]
+            (line,) = axis.plot(spans, shares, color=colour, marker=marker, markersize=4)
+            chosen = axis.axhline(recompute_bench.relative(row, key), color=colour, linestyle=":")
+            handles[_CELLS[row["cell"]]] = line
+            handles[f"{_CELLS[row['cell']]}, recompute=True"] = chosen
+        axis.axhline(1, color=_LINE, linewidth=1)
+        axis.set_ylim(bottom=0)
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(spans)
+        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.set_xlabel("recompute, steps of a span", fontsize=9)
+        axis.set_title(title, fontsize=10)
+        axis.grid(alpha=0.3)
+    shape = dims(result["rows"][0]["shape"])
+    _describe(
+        figure, result, f"Training with recompute relative to without, {_SHAPE} {shape}",
+        "Lower is better", handles,
+    )  # fmt: skip
+    return _save(figure, path)

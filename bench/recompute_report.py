@@ -1,8 +1,7 @@
-"""Table and plot of the bench of `recompute`."""
+"""Tables of the bench of `recompute`."""
 
 from __future__ import annotations
 
-import pathlib
 from typing import Any
 
 from bench import recompute
@@ -47,36 +46,3 @@ def markdown(result: dict[str, Any]) -> str:
         markdown_table(*_table(result, "**{}**")),
         measured(result),
     ])  # fmt: skip
-
-
-def draw(result: dict[str, Any], path: pathlib.Path) -> pathlib.Path:
-    """Memory and time against the steps of a span, a panel for each, relative to False."""
-    from bench import plot
-
-    titles = {"bytes": "Memory", "median_ms": "Time"}
-    styles = {"lstm": ("#0072B2", "o"), "gru": ("#D55E00", "s")}
-    figure, axes = plot.panels(len(titles), 3.0)
-    handles = {}
-    for axis, (key, title) in zip(axes, titles.items(), strict=True):
-        for row in result["rows"]:
-            colour, marker = styles[row["cell"]]
-            spans = [e["recompute"] for e in row["choices"] if not isinstance(e["recompute"], bool)]
-            shares = [recompute.relative(row, key, span) for span in spans]
-            (line,) = axis.plot(spans, shares, color=colour, marker=marker, markersize=4)
-            handles[row["cell"].upper()] = line
-            chosen = axis.axhline(recompute.relative(row, key), color=colour, linestyle=":")
-            handles[f"{row['cell'].upper()}, True"] = chosen
-        axis.axhline(1, color="#444444", linewidth=1)
-        axis.set_ylim(bottom=0)
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(spans)
-        axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axis.set_xlabel("least steps of a span", fontsize=9)
-        axis.set_title(f"{title}, without recompute 1", fontsize=10)
-        axis.grid(alpha=0.3)
-    shape = dims(result["rows"][0]["shape"])
-    plot.describe(
-        figure, result, f"Training with recompute, batch, steps, inputs, units {shape}",
-        "Lower is better. Gradients have the same bits.", handles,
-    )  # fmt: skip
-    return plot.save(figure, path)

@@ -141,7 +141,7 @@ def _plots(result: dict[str, Any], folder: pathlib.Path) -> list[pathlib.Path | 
     if result["bench"] == "inference":
         return [plot.inference(result, folder / "inference.png")]
     if result["bench"] == "recompute":
-        return [recompute_report.draw(result, folder / "recompute.png")]
+        return [plot.recompute(result, folder / "recompute.png")]
     if result["bench"] == "bfloat16":
         return [plot.sequence_ratios(result, folder / "bfloat16_ratio.png")]
     if result["bench"] == "stacks":

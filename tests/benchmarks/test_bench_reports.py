@@ -199,7 +199,7 @@ def test_no_plot_has_more_than_four_panels(tmp_path, monkeypatch):
         return path
 
     monkeypatch.setattr(plot, "_save", count)
-    for name in ("cells", "sequences", "stacks", "bfloat16", "layers", "inference"):
+    for name in ("cells", "sequences", "stacks", "bfloat16", "layers", "inference", "recompute"):
         result = json.loads((ROOT / "bench/results" / f"{name}.json").read_text(encoding="utf-8"))
         command._plots(result, tmp_path)
     files = {path.name for path in (ROOT / "bench/results").glob("*.png")} - {"readme.png"}
