@@ -5,7 +5,7 @@
 #include "cc/kernels/cuda/cells/gru_sequence_forward.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/instantiate.h"
-#include "cc/kernels/cuda/sequence/recomputed_backward.h"
+#include "cc/kernels/cuda/sequence/recomputed_backward.cuh"
 
 namespace blockrnn::cuda {
 
