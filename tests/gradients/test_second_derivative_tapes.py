@@ -12,8 +12,8 @@ from tf_blockrnn._ops import second_derivatives
 
 
 @pytest.fixture
-def loops(tfb, monkeypatch):
-    """Grows whenever a gradient is computed by the loop of TensorFlow's ops."""
+def with_gates(tfb, monkeypatch):
+    """Grows whenever a gradient is computed for cotangents of the gates as well."""
     runs = []
     # Each of them ends with this.
     _count_runs(monkeypatch, second_derivatives.walks, "rounded", runs)
@@ -21,7 +21,7 @@ def loops(tfb, monkeypatch):
 
 
 @pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
-def test_a_persistent_tape_around_a_function_takes_the_fused_gradient(tfb, loops, case):
+def test_a_persistent_tape_around_a_function_takes_the_fused_gradient(tfb, with_gates, case):
     """It passes a cotangent for each output of the op, also for unused ones."""
     call = Case(case)
     tensors = call.tensors()
@@ -32,13 +32,13 @@ def test_a_persistent_tape_around_a_function_takes_the_fused_gradient(tfb, loops
             tape.watch(tensors)
             total = weighted(function(tensors))
         found.append(tape.gradient(total, tensors["w_h"]))
-    assert not loops
+    assert not with_gates
     compare.assert_close(*found, BOUND)
 
 
 @pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
 def test_a_persistent_tape_around_a_function_builds_no_second_derivative(tfb, monkeypatch, case):
-    """Which would take half a minute: a loop, its gradient, and the gradient of that."""
+    """Which would take long: a loop, its gradient, and the gradient of that."""
 
     def never(*_, **__):
         raise AssertionError("a second derivative was built")
@@ -54,23 +54,23 @@ def test_a_persistent_tape_around_a_function_builds_no_second_derivative(tfb, mo
     assert tape.gradient(total, variables["w_h"]) is not None
 
 
-def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, loops):
+def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, with_gates):
     call = Case("lstm")
     tensors = call.tensors()
     found = []
     for run in (tf.function, lambda function: function):
         function = run(lambda given: call.call(tfb, given)[0])
-        loops.clear()
+        with_gates.clear()
         with tf.GradientTape() as outer:
             outer.watch(tensors["w_h"])
             with tf.GradientTape() as inner:
                 inner.watch(tensors["w_h"])
                 total = weighted(function(tensors))
             first = inner.gradient(total, tensors["w_h"])
-            assert not loops
+            assert not with_gates
             again = weighted(first)
         found.append((first, outer.gradient(again, tensors["w_h"])))
-        assert loops
+        assert with_gates
     for of_function, eager in zip(*found, strict=True):
         compare.assert_close(of_function, eager, BOUND)
 

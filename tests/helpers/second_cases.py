@@ -49,7 +49,40 @@ def random_array(shape, seed):
     return np.random.default_rng(seed).normal(size=shape) * 0.7
 
 
-class Case:
+class Differentiable:
+    """A call that is differentiated twice.
+
+    `inputs` by name, `cotangents`, one for each output and named "cotangent …", as arrays; `call`
+    gives the outputs.
+    """
+
+    inputs: dict[str, np.ndarray]
+    cotangents: dict[str, np.ndarray]
+
+    def call(self, tfb, tensors):
+        raise NotImplementedError
+
+    def first(self, tfb, tensors):
+        """A number of all first gradients, each weighted by itself."""
+        inputs = {k: v for k, v in tensors.items() if not k.startswith("cotangent")}
+        cotangents = [v for k, v in tensors.items() if k.startswith("cotangent")]
+        with tf.GradientTape() as tape:
+            tape.watch(inputs)
+            outputs = self.call(tfb, inputs)
+        found = tape.gradient(outputs, inputs, output_gradients=cotangents)
+        return tf.add_n([weighted(g) for g in found.values() if g is not None])
+
+    def second(self, tfb, tensors):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            total = self.first(tfb, tensors)
+        return tape.gradient(total, tensors, unconnected_gradients="zero")
+
+    def tensors(self):
+        return {k: tf.constant(v) for k, v in {**self.inputs, **self.cotangents}.items()}
+
+
+class Case(Differentiable):
     """A call of a function: what has gradients by name, what has none, how it is called."""
 
     def __init__(self, case, steps=T, batch=B, dtype=np.float64, **more):
@@ -107,27 +140,10 @@ class Case:
         outputs, state = getattr(tfb, self.name)(x, w_x, w_h, **given, **self.options)
         return [outputs, *(state if cs is not None else [state])]
 
-    def first(self, tfb, tensors):
-        """A number of all first gradients, each weighted by itself."""
-        inputs = {k: v for k, v in tensors.items() if not k.startswith("cotangent")}
-        cotangents = [v for k, v in tensors.items() if k.startswith("cotangent")]
-        with tf.GradientTape() as tape:
-            tape.watch(inputs)
-            outputs = self.call(tfb, inputs)
-        found = tape.gradient(outputs, inputs, output_gradients=cotangents)
-        return tf.add_n([weighted(gradient) for gradient in found.values()])
-
-    def second(self, tfb, tensors):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            total = self.first(tfb, tensors)
-        return tape.gradient(total, tensors)
-
-    def tensors(self):
-        return {k: tf.constant(v) for k, v in {**self.inputs, **self.cotangents}.items()}
-
 
 def weighted(gradient):
-    """A sum in which each element counts by itself, and not linearly."""
+    """A sum in which each element counts by itself, and not linearly; of half in float32."""
+    if gradient.dtype.size < 4:  # in which a count of 60 hides all but 4 bits of a gradient
+        gradient = tf.cast(gradient, tf.float32)
     count = tf.cast(tf.reshape(tf.range(tf.size(gradient)), tf.shape(gradient)), gradient.dtype)
     return tf.reduce_sum(tf.sin(gradient + count))

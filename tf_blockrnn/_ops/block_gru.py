@@ -13,7 +13,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import arguments, sequence_util, signatures
+from tf_blockrnn._ops import arguments, sequence_util, signatures, tensors
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._types import GRUOutputs
 
@@ -175,3 +175,41 @@ def _gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None
         back = _add_direct(back, inputs, outputs, direct)
         back = back._replace(h_prev_grad=util.add(back.h_prev_grad, h_first))
     return _backward.gradients(back)
+
+
+def _as_sequence(given: NamedTuple) -> NamedTuple:
+    """A call of BlockGRUGrad, by its inputs, as one of GRUSequenceGrad, which has a gradient."""
+    width = util.width(given.x)
+    none = tensors.none(given.x.dtype)
+    back = _ops.block_rnn_gru_sequence_grad(
+        x=given.x,
+        h_prev=given.h_prev,
+        w_ru_x=given.w_ru[:width],
+        w_ru_h=given.w_ru[width:],
+        w_c_x=given.w_c[:width],
+        w_c_h=given.w_c[width:],
+        mask=tensors.none(tf.bool),
+        sequence_lengths=tf.fill([tf.shape(given.x)[1]], given.seq_len_max),
+        h=given.h,
+        r=given.r,
+        u=given.u,
+        c=given.c,
+        h_grad=given.h_grad,
+        h_last_grad=none,
+        recurrent_dropout=none,
+        time_major=True,
+        go_backwards=False,
+    )
+    return _backward.backward.outputs(
+        x_grad=back.x_grad,
+        h_prev_grad=back.h_prev_grad,
+        w_ru_grad=tf.concat([back.w_ru_x_grad, back.w_ru_h_grad], axis=0),
+        w_c_grad=tf.concat([back.w_c_x_grad, back.w_c_h_grad], axis=0),
+        b_ru_grad=back.b_ru_grad,
+        b_c_grad=back.b_c_grad,
+    )
+
+
+@util.register_gradient("BlockRNN>BlockGRUGrad")
+def _second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    return util.gradient_of_call(op, cotangents, _as_sequence, without={"b_ru", "b_c"})

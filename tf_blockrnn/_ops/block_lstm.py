@@ -11,12 +11,12 @@ Zaremba et al. 2014, arXiv:1409.2329.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import arguments, sequence_util, signatures
+from tf_blockrnn._ops import arguments, sequence_util, signatures, tensors
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops.lstm_block_cell import PEEPHOLES, STATE, peepholes_or_none
 from tf_blockrnn._types import LSTMOutputs
@@ -271,9 +271,73 @@ def _add_direct(
     )
 
 
+def _gates_of_v2(columns: tf.Tensor) -> tf.Tensor:
+    """The last axis from the order i, ci, f, o to i, f, ci, o, or the other way."""
+    i, second, third, o = tf.split(columns, 4, axis=-1)
+    return tf.concat([i, third, second, o], axis=-1)
+
+
+def _as_sequence(given: NamedTuple, grads: Any, *, v2: bool, use_peephole: bool) -> NamedTuple:
+    """A call of the Grad op as one of LSTMSequenceGrad, which has a gradient.
+
+    co is tanh(cs) there, and not an input: what reaches it reaches cs.
+
+    Args:
+      given: the inputs.
+      grads: the namedtuple type of the outputs.
+      v2: whether the gates are in the order of BlockLSTMV2.
+      use_peephole: the attr.
+    """
+    in_order = (lambda columns: columns) if v2 else _gates_of_v2
+    no_grad = tensors.none(given.x.dtype)
+    width = util.width(given.x)
+    w = in_order(given.w)
+    peepholes = (given.wci, given.wcf, given.wco)
+    back = _ops.block_rnn_lstm_sequence_grad(
+        x=given.x,
+        h_prev=given.h_prev,
+        cs_prev=given.cs_prev,
+        w_x=w[:width],
+        w_h=w[width:],
+        peepholes=tf.stack(peepholes) if use_peephole else no_grad,
+        mask=tensors.none(tf.bool),
+        sequence_lengths=tf.fill([tf.shape(given.x)[1]], given.seq_len_max),
+        h=given.h,
+        i=given.i,
+        cs=given.cs,
+        f=given.f,
+        o=given.o,
+        ci=given.ci,
+        h_grad=given.h_grad,
+        h_last_grad=no_grad,
+        cs_last_grad=no_grad,
+        cs_grad=given.cs_grad,
+        w_p=no_grad,
+        recurrent_dropout=no_grad,
+        time_major=True,
+        go_backwards=False,
+    )
+    wci_grad, wcf_grad, wco_grad = (
+        tf.unstack(back.peepholes_grad, 3)
+        if use_peephole
+        else [tf.zeros_like(weights) for weights in peepholes]
+    )
+    return grads(
+        x_grad=back.x_grad,
+        cs_prev_grad=back.cs_prev_grad,
+        h_prev_grad=back.h_prev_grad,
+        w_grad=in_order(tf.concat([back.w_x_grad, back.w_h_grad], axis=0)),
+        wci_grad=wci_grad,
+        wcf_grad=wcf_grad,
+        wco_grad=wco_grad,
+        b_grad=in_order(back.b_grad),
+    )
+
+
 def _register(forward: str, run: Callable[..., NamedTuple], v2: bool) -> None:
-    """Registers the gradient of one of the two ops; `run` is its gradient op."""
-    backward = signatures.Backward(forward, forward.replace("LSTM", "LSTMGrad"), "_grad")
+    """Registers the gradients of one of the two ops and of its gradient op, which is `run`."""
+    grad_op = forward.replace("LSTM", "LSTMGrad")
+    backward = signatures.Backward(forward, grad_op, "_grad")
 
     @util.register_gradient(forward)
     def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
@@ -283,27 +347,41 @@ def _register(forward: str, run: Callable[..., NamedTuple], v2: bool) -> None:
         valid = util.steps_before(inputs.seq_len_max, outputs.h)
         direct = _direct(outputs, own, valid)
         cs_grad, h_grad = tf.convert_to_tensor(own.cs), tf.convert_to_tensor(own.h)
-        cs_first = h_first = None
         if not util.known_zero(own.co):
             co = util.wide(outputs.co)
             through_co = (1 - co * co) * util.wide(tf.convert_to_tensor(own.co))
             cs_grad = util.add(cs_grad, through_co)
-        if direct is not None:
-            reach = _reach(direct, inputs, v2, use_peephole)
-            h_first, h_rest = util.split_first(reach.h_before)
-            h_grad = util.add(h_grad, h_rest)
-            if use_peephole:
-                cs_first, cs_rest = util.split_first(reach.cs_before)
-                cs_grad = util.add(cs_grad, reach.cs, cs_rest)
         given = backward.inputs(op, cotangents)._replace(cs_grad=cs_grad, h_grad=h_grad)
+        if direct is None:
+            return backward.gradients(run(*given, use_peephole=use_peephole))
+        # Wide, so that what is added is not rounded in between.
+        given = given._make(util.wide(t) if t.dtype.is_floating else t for t in given)
+        reach = _reach(direct, inputs, v2, use_peephole)
+        h_first, h_rest = util.split_first(reach.h_before)
+        given = given._replace(h_grad=given.h_grad + h_rest)
+        cs_first = None
+        if use_peephole:
+            cs_first, cs_rest = util.split_first(reach.cs_before)
+            given = given._replace(cs_grad=given.cs_grad + reach.cs + cs_rest)
         back = run(*given, use_peephole=use_peephole)
-        if direct is not None:
-            back = _add_direct(back, inputs, outputs, direct, v2=v2, use_peephole=use_peephole)
-            back = back._replace(
-                cs_prev_grad=util.add(back.cs_prev_grad, cs_first),
-                h_prev_grad=util.add(back.h_prev_grad, h_first),
-            )
-        return backward.gradients(back)
+        back = _add_direct(back, inputs, outputs, direct, v2=v2, use_peephole=use_peephole)
+        back = back._replace(
+            cs_prev_grad=util.add(back.cs_prev_grad, cs_first),
+            h_prev_grad=util.add(back.h_prev_grad, h_first),
+        )
+        return backward.gradients([tf.cast(gradient, op.inputs[1].dtype) for gradient in back])
+
+    @util.register_gradient(grad_op)
+    def second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        use_peephole = op.get_attr("use_peephole")
+        return util.gradient_of_call(
+            op,
+            cotangents,
+            lambda given: _as_sequence(
+                given, backward.backward.outputs, v2=v2, use_peephole=use_peephole
+            ),
+            without={"b", "co"},
+        )
 
 
 _register("BlockRNN>BlockLSTM", _ops.block_rnn_block_lstm_grad, v2=False)

@@ -28,8 +28,8 @@ import tensorflow as tf
 from tensorflow.python.framework import auto_control_deps
 
 from tf_blockrnn import _loader
+from tf_blockrnn._ops import cudnn_rnn_stack, signatures
 from tf_blockrnn._ops import gradient_util as util
-from tf_blockrnn._ops import signatures
 
 _ops = _loader.load()
 
@@ -44,6 +44,19 @@ def _register(version: str, backprop: Callable) -> None:
         if not op.get_attr("is_training"):
             raise ValueError(f"{op.type}: for a gradient is_training must be set to True")
         return call.gradients(backprop(*call.inputs(op, cotangents), **call.attrs(op)))
+
+    util.register_gradient(f"BlockRNN>CudnnRNNBackprop{version}")(backprop_gradient)
+
+
+def backprop_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+    """The gradient of a Backprop op of any version, TensorFlow's or ours: a second derivative."""
+    attrs = {name: op.get_attr(name) for name in signatures.of(op.type).attrs}
+    return util.gradient_of_call(
+        op,
+        cotangents,
+        lambda given: cudnn_rnn_stack.backprop(given, attrs),
+        without=cudnn_rnn_stack.SAVED,
+    )
 
 
 def _run_in_any_order(ops: frozenset[str]) -> None:
@@ -60,9 +73,9 @@ def _run_in_any_order(ops: frozenset[str]) -> None:
 
 
 _EXEMPT = "SKIPPED_ORDER_INSENSITIVE_STATEFUL_OPS"
-_VERSIONS = ("", "V2", "V3")
+VERSIONS = ("", "V2", "V3")
 _run_in_any_order(
-    frozenset(f"BlockRNN>CudnnRNN{name}{v}" for name in ("", "Backprop") for v in _VERSIONS)
+    frozenset(f"BlockRNN>CudnnRNN{name}{v}" for name in ("", "Backprop") for v in VERSIONS)
 )
 
 _register("", _ops.block_rnn_cudnn_rnn_backprop)

@@ -6,20 +6,23 @@ Kernels for TensorFlow's CudnnRNN ops on CPUs come with the library (cc/kernels/
 from __future__ import annotations
 
 from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops.cudnn_rnn import VERSIONS, backprop_gradient
 from tf_blockrnn._ops.gru_block_cell import gradient as gru_block_cell_gradient
 from tf_blockrnn._ops.lstm_block_cell import gradient as lstm_block_cell_gradient
 
 _GRADIENTS = {
     "GRUBlockCell": gru_block_cell_gradient,
     "LSTMBlockCell": lstm_block_cell_gradient,
+    **{f"CudnnRNNBackprop{version}": backprop_gradient for version in VERSIONS},
 }
 
 
 def extend() -> None:
-    """Registers gradients for TensorFlow's GRUBlockCell and LSTMBlockCell, which have none.
+    """Registers gradients for TensorFlow's ops that have none.
 
-    Called when the library is loaded, unless TF_BLOCKRNN_EXTEND_TF=0. The gradients run this
-    package's Grad ops.
+    They are GRUBlockCell and LSTMBlockCell, whose gradients run this package's Grad ops, and the
+    CudnnRNNBackprop ops, so that CudnnRNN has second derivatives. Called when the library is
+    loaded, unless TF_BLOCKRNN_EXTEND_TF=0.
     """
     for op, gradient in _GRADIENTS.items():
         util.register_gradient(op)(gradient)

@@ -160,12 +160,17 @@ def recorded_where_of_use() -> contextlib.AbstractContextManager:
     each loop and branch in it would get functions for its own first and second gradients as well,
     which takes half a minute for one layer.
     """
+    return record.stop_recording() if in_gradient_of_function() else contextlib.nullcontext()
+
+
+def in_gradient_of_function() -> bool:
+    """Whether the graph that is built is in the function that is the gradient of a tf.function."""
     graph = tf.compat.v1.get_default_graph()
     while graph is not None:
         if getattr(graph, "name", "").startswith("__backward_"):
-            return record.stop_recording()
+            return True
         graph = getattr(graph, "outer_graph", None)
-    return contextlib.nullcontext()
+    return False
 
 
 def gradient_of(

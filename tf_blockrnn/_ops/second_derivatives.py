@@ -1,19 +1,32 @@
-"""The gradients of whole sequences in TensorFlow's own ops, which can be differentiated once more.
+"""The gradients of the Grad ops over whole sequences, and of the gates that they read.
 
-The fused ops LSTMSequenceGrad, GRUSequenceGrad, GRUAfterSequenceGrad and RNNSequenceGrad are
-faster. What is here serves second derivatives (gradient penalties, Hessians, forward mode) and
-cotangents of the gates, which the fused ops do not take: right, not fast, as it runs a loop over
-the steps. The equations are those of the Grad ops; d_ is the gradient of what follows, a bar marks
-a pre-activation, and the bound of an LSTM's cell state is passed through, as if it were not there.
+They serve second derivatives: gradient penalties, Hessians, forward mode. d_ is the gradient of
+what follows, a bar marks a pre-activation, and the bound of an LSTM's cell state is passed through,
+as if it were not there.
 
-With saved tensors as inputs like any other, the second derivative of an op has two parts: what
-reaches its inputs directly, and what reaches the saved tensors; that goes on through the forward
-op, as cotangents of its outputs.
+**A Grad op** takes the gradients s of the states from step to step, last step first:
+
+    bars[t] = B(s[t])    before[t] = S(s[t])    s[t] = cotangent[t] + before[t+1]
+
+B and S are linear in s, with coefficients that the saved tensors give; the op's outputs are GEMMs
+and sums of the bars. Its own gradient has three parts:
+
+1. s, from the bars that the fused op gives (it does so where x is the product itself): GEMMs of all
+   steps at once, and an element-wise recurrence.
+2. The gradients of s, first step first: a recurrence with the same weights, transposed. They are
+   the tangents of the states, if the gradients of the Grad op's outputs are those of its inputs.
+3. The gradients of everything else, given the first two: TensorFlow's of B, S and the outputs, of
+   all steps at once.
+
+**The saved tensors** are inputs of a Grad op like any other, so they have gradients, too, which go
+on through the forward op as cotangents of its outputs. What the cotangents of the gates put on the
+bars of their own step is known from the start; what they reach beyond it they reach through the
+states before it, so there they join the cotangents of the states, and the fused op carries them on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -21,8 +34,7 @@ import tensorflow as tf
 from tf_blockrnn._ops import frozen, sequence_util, signatures, tensors
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops import sequence_walk as walks
-
-Attrs = Mapping[str, Any]  # of an op
+from tf_blockrnn._ops.sequence_cells import Attrs, Cell, Sequences
 
 
 def _all_given(given: NamedTuple, gates: int) -> NamedTuple:
@@ -57,263 +69,163 @@ def _all_given(given: NamedTuple, gates: int) -> NamedTuple:
     )
 
 
-class _LSTMBars(NamedTuple):
-    """Gradients of the pre-activations in the order of the weights, and of the cell state."""
-
-    i: tf.Tensor
-    f: tf.Tensor
-    ci: tf.Tensor
-    o: tf.Tensor
-    cs: tf.Tensor
+def _cell(kind: type[Cell], given: NamedTuple, attrs: Attrs) -> Cell:
+    """The cell of a call, of the inputs as they are given."""
+    given = _all_given(given, kind.GATES)
+    return kind(given._make(util.wide(t) if t.dtype.is_floating else t for t in given), attrs)
 
 
-def _lstm_bars(
-    states: Sequence[tf.Tensor], kept: Sequence[tf.Tensor], w_p: tf.Tensor | None, wco: tf.Tensor
-) -> _LSTMBars:
-    """d_ō = (d_m ∘ co + d_o) ∘ o(1−o), and so on: of one step or of all; m is o ∘ co."""
-    d_h, d_cs = states
-    cs_before, i, cs, f, o, ci, d_i, d_f, d_o, d_ci = kept
-    co = tf.tanh(cs)
-    d_m = d_h if w_p is None else tf.linalg.matmul(d_h, w_p)
-    o_bar = (d_m * co + d_o) * o * (1 - o)
-    d_cs = d_cs + d_m * o * (1 - co * co) + o_bar * wco
-    return _LSTMBars(
-        i=(d_cs * ci + d_i) * i * (1 - i),
-        f=(d_cs * cs_before + d_f) * f * (1 - f),
-        ci=(d_cs * i + d_ci) * (1 - ci * ci),
-        o=o_bar,
-        cs=d_cs,
-    )
+# Gradients of weights that may be left out.
+_LEFT_OUT = {"w_x_grad", "w_ru_x_grad", "w_c_x_grad", "peepholes_grad", "w_p_grad"}
 
 
-def lstm_gradients(
-    given: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]
+def _as_it_was(own: NamedTuple, name: str, gradient: tf.Tensor) -> tf.Tensor:
+    """An output of a Grad op; own are the inputs as they are given."""
+    if name not in _LEFT_OUT:
+        return gradient
+    return walks.as_it_was(getattr(own, name.removesuffix("_grad")), gradient)
+
+
+class _Op(NamedTuple):
+    """A Grad op."""
+
+    fused: Callable[..., Any]
+    kind: type[Cell]
+    gates: int  # of which the op does not take the cotangents
+
+
+def _bars(
+    cell: Cell, states: Sequences, gates: Sequence[tf.Tensor | None]
+) -> tuple[Any, list[tf.Tensor]]:
+    """Gradients of the pre-activations and of the states before each step; skipped ones are 0."""
+    bars = cell.bars(states, gates)
+    before = [cell.walk.done(each) for each in cell.before(states, bars)]
+    return bars._make(cell.walk.done(bar) for bar in bars), before
+
+
+def _with_gates(
+    op: _Op, own: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]
 ) -> list[tf.Tensor]:
-    """The outputs of LSTMSequenceGrad; gates are cotangents of i, f, o and ci, None for zeros."""
-    own, given = given, _all_given(given, gates=4)
-    walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
-    weights = walks.weights_of(given.w_h, given.recurrent_dropout)
-    w_p = None if given.w_p.shape.rank == 1 else util.wide(given.w_p)
-    wci, wcf, wco = (
-        [0.0] * 3 if given.peepholes.shape.rank == 1 else tf.unstack(util.wide(given.peepholes), 3)
-    )
-    cs_before = walk.before(given.cs_prev, given.cs)
-    saved = [walk.read(t) for t in (given.i, given.cs, given.f, given.o, given.ci)]
-    kept = (cs_before, *saved, *walks.own(walk, gates, given.i))
-
-    def step(states: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
-        bars = _lstm_bars(states, kept, w_p, wco)
-        return weights.onto_state(bars[:4]), bars.cs * kept[3] + bars.i * wci + bars.f * wcf
-
-    back = walks.walk_back(
-        walk,
-        step,
-        last=(
-            walks.optional(given.h_last_grad, walks.zeros(given.h_prev)),
-            walks.optional(given.cs_last_grad, walks.zeros(given.cs_prev)),
-        ),
-        cotangents=(
-            walk.cotangent(given.h_grad, given.h),
-            walk.cotangent(given.cs_grad, given.cs),
-        ),
-        saved=kept,
-    )
-    bars = _LSTMBars(*(walk.done(bar) for bar in _lstm_bars(back.after, kept, w_p, wco)))
-    bar = tf.concat(bars[:4], axis=2)
-    x_grad, w_x_grad = walks.input_gradients(walk, given.x, given.w_x, bar)
-    w_h_grad = weights.gradient(walk.before(given.h_prev, given.h), bars[:4])
-    _, cs, _, o, _ = saved
-    peepholes_grad, w_p_grad = tf.zeros_like(given.peepholes), tf.zeros_like(given.w_p)
-    if given.peepholes.shape.rank != 1:
-        through = (bars.i * cs_before, bars.f * cs_before, bars.o * cs)
-        peepholes_grad = tf.stack([walks.summed(weight) for weight in through])
-    if w_p is not None:
-        w_p_grad = util.sum_of_products(walk.done(back.after[0]), o * tf.tanh(cs))
-    w_x_grad = walks.as_it_was(own.w_x, w_x_grad)
-    peepholes_grad = walks.as_it_was(own.peepholes, peepholes_grad)
-    w_p_grad = walks.as_it_was(own.w_p, w_p_grad)
-    return walks.rounded(
-        [x_grad, *back.first, w_x_grad, w_h_grad, walks.summed(bar), peepholes_grad, w_p_grad],
-        given.x.dtype,
-    )
-
-
-class _GRUBars(NamedTuple):
-    r: tf.Tensor
-    u: tf.Tensor
-    c: tf.Tensor
-    state: tf.Tensor  # the gradient of r ∘ h', or of hc
-
-
-def _gru_bars(
-    d_h: tf.Tensor, kept: Sequence[tf.Tensor], onto_rh: Callable[[tf.Tensor], tf.Tensor]
-) -> _GRUBars:
-    """Before the product: d_rh = (d_c̄ · w_c_hᵀ), d_r̄ = (d_rh ∘ h' + d_r) ∘ r(1−r)."""
-    h_before, r, u, c, d_r, d_u, d_c = kept
-    c_bar = (d_h * (1 - u) + d_c) * (1 - c * c)
-    d_rh = onto_rh(c_bar)
-    return _GRUBars(
-        r=(d_rh * h_before + d_r) * r * (1 - r),
-        u=(d_h * (h_before - c) + d_u) * u * (1 - u),
-        c=c_bar,
-        state=d_rh,
-    )
-
-
-def gru_gradients(
-    given: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]
-) -> list[tf.Tensor]:
-    """The outputs of GRUSequenceGrad; gates are cotangents of r, u and c, None for zeros."""
-    own, given = given, _all_given(given, gates=3)
-    walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
-    dropout = walks.weights_of(given.w_ru_h, given.recurrent_dropout).dropout
-    of_ru = walks.Weights(util.wide(given.w_ru_h), None if dropout is None else dropout[:2])
-    of_c = walks.Weights(util.wide(given.w_c_h), None if dropout is None else dropout[2:])
-    h_before = walk.before(given.h_prev, given.h)
-    kept = (
-        h_before,
-        *(walk.read(gate) for gate in (given.r, given.u, given.c)),
-        *walks.own(walk, gates, given.h),
-    )
-
-    def bars_of(d_h: tf.Tensor, kept: Sequence[tf.Tensor]) -> _GRUBars:
-        return _gru_bars(d_h, kept, lambda c_bar: of_c.onto_state([c_bar]))
-
-    def step(states: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tuple[tf.Tensor]:
-        bars, (_, r, u, *_) = bars_of(states[0], kept), kept
-        return (of_ru.onto_state(bars[:2]) + bars.state * r + states[0] * u,)
-
-    back = walks.walk_back(
-        walk,
-        step,
-        last=(walks.optional(given.h_last_grad, walks.zeros(given.h_prev)),),
-        cotangents=(walk.cotangent(given.h_grad, given.h),),
-        saved=kept,
-    )
-    bars = _GRUBars(*(walk.done(bar) for bar in bars_of(back.after[0], kept)))
-    ru_bar = tf.concat(bars[:2], axis=2)
-    if given.w_ru_x.shape.rank == 1:
-        bar = tf.concat(bars[:3], axis=2)
-        x_grad, w_ru_x_grad = walks.input_gradients(walk, given.x, given.w_ru_x, bar)
-        w_c_x_grad = tf.zeros_like(given.w_c_x)
-    else:
-        x_of_ru, w_ru_x_grad = walks.input_gradients(walk, given.x, given.w_ru_x, ru_bar)
-        x_of_c, w_c_x_grad = walks.input_gradients(walk, given.x, given.w_c_x, bars.c)
-        x_grad = x_of_ru + x_of_c
+    """The outputs of a Grad op, given cotangents of the gates as well; None for zeros."""
+    cell = _cell(op.kind, own, attrs)
+    walk, given, names = cell.walk, cell.given, op.kind.STATES
+    gates = [
+        None if util.known_zero(gate) else walk.read(tf.convert_to_tensor(gate)) for gate in gates
+    ]
+    cotangents = [
+        walk.cotangent(getattr(given, f"{name}_grad"), getattr(given, name)) for name in names
+    ]
+    zeros = [tf.zeros_like(cotangent) for cotangent in cotangents]
+    bars, before = _bars(cell, zeros, gates)
+    onto = [walk.onto_states(each) for each in before]
+    joined = {
+        f"{name}_grad": walk.in_order(cotangent + after)
+        for name, cotangent, (_, after) in zip(names, cotangents, onto, strict=True)
+    }
+    back = op.fused(**given._replace(**joined)._asdict(), **attrs)
+    own_steps = cell.gradients(zeros, bars)
+    own_steps |= {f"{name}_prev_grad": first for name, (first, _) in zip(names, onto, strict=True)}
     return walks.rounded(
         [
-            x_grad,
-            *back.first,
-            walks.as_it_was(own.w_ru_x, w_ru_x_grad),
-            of_ru.gradient(h_before, bars[:2]),
-            walks.as_it_was(own.w_c_x, w_c_x_grad),
-            of_c.gradient(h_before * kept[1], [bars.c]),
-            walks.summed(ru_bar),
-            walks.summed(bars.c),
+            _as_it_was(own, name, gradient + own_steps[name])
+            for name, gradient in back._asdict().items()
         ],
-        given.x.dtype,
+        own.x.dtype,
     )
 
 
-def _gru_after_bars(d_h: tf.Tensor, kept: Sequence[tf.Tensor]) -> _GRUBars:
-    """After the product: d_hc = d_c̄ ∘ r + own, d_r̄ = (d_c̄ ∘ hc + d_r) ∘ r(1−r)."""
-    h_before, r, u, c, hc, d_r, d_u, d_c, d_hc = kept
-    c_bar = (d_h * (1 - u) + d_c) * (1 - c * c)
-    return _GRUBars(
-        r=(c_bar * hc + d_r) * r * (1 - r),
-        u=(d_h * (h_before - c) + d_u) * u * (1 - u),
-        c=c_bar,
-        state=c_bar * r + d_hc,
-    )
+def _solved(cell: Cell, op: _Op, attrs: Attrs) -> Sequences:
+    """The gradients of the states after each step that a Grad op computes on its way."""
+    given = cell.given
+    steps, rows = (tensors.dim(given.x, axis, 3) for axis in (0, 1))
+    units = tensors.dim(given.cs_prev if "cs" in cell.STATES else given.h_prev, 1, 2)
+    replaced = dict.fromkeys(cell.PRODUCTS, tensors.none(given.x.dtype))
+    # Of x it reads the shape alone.
+    replaced["x"] = tf.zeros([steps, rows, cell.GATES * units], given.x.dtype)
+    back = op.fused(**given._replace(**replaced)._asdict(), **attrs)
+    return cell.solve(cell.walk.in_order(back.x_grad))
 
 
-def gru_after_gradients(
-    given: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]
-) -> list[tf.Tensor]:
-    """The outputs of GRUAfterSequenceGrad; gates are cotangents of r, u, c, hc, None for zeros."""
-    reset_first = tf.compat.as_str(attrs["gate_order"]) == "ruc"  # some ops give bytes
-    own, given = given, _all_given(given, gates=3)
-    walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
-    weights = walks.weights_of(given.w_h, given.recurrent_dropout)
-    h_before = walk.before(given.h_prev, given.h)
-    kept = (
-        h_before,
-        *(walk.read(gate) for gate in (given.r, given.u, given.c, given.hc)),
-        *walks.own(walk, gates, given.h),
-    )
+def _second(
+    op: _Op, call: tf.Operation, attrs: Attrs, cotangents: Sequence[tf.Tensor]
+) -> list[tf.Tensor | None]:
+    """The gradient of a call of a Grad op."""
+    own, outputs = signatures.inputs_of(call), signatures.outputs_of(call, cotangents)
+    states, no_gates = op.kind.STATES, [None] * op.gates
+    first = [util.wide(tf.convert_to_tensor(getattr(outputs, f"{n}_prev_grad"))) for n in states]
+    others = {
+        name: util.wide(tf.convert_to_tensor(cotangent))
+        for name, cotangent in outputs._asdict().items()
+        if name.removesuffix("_prev_grad") not in states and not util.known_zero(cotangent)
+    }
 
-    def in_order(bars: _GRUBars, candidate: tf.Tensor) -> list[tf.Tensor]:
-        return [bars.r, bars.u, candidate] if reset_first else [bars.u, bars.r, candidate]
+    def outputs_of(own: NamedTuple, cell: Cell, after: Sequences, bars: Any) -> list[tf.Tensor]:
+        found = cell.gradients(after, bars)
+        return [_as_it_was(own, name, found[name]) for name in others]
 
-    def step(states: Sequence[tf.Tensor], kept: Sequence[tf.Tensor]) -> tuple[tf.Tensor]:
-        bars = _gru_after_bars(states[0], kept)
-        return (weights.onto_state(in_order(bars, bars.state)) + states[0] * kept[2],)
+    cell = _cell(op.kind, own, attrs)
+    # 1.
+    after = _solved(cell, op, attrs)
+    # 2.
+    added = [tf.zeros_like(state) for state in after]
+    if others:
+        found = util.gradient_of(
+            lambda *after: outputs_of(own, cell, after, _bars(cell, after, no_gates)[0]),
+            after,
+            list(others.values()),
+        )
+        added = [z if g is None else g for z, g in zip(added, found, strict=True)]
+    pushed = walks.push(cell.walk, cell.push, first, added, cell.coefficients())
+    # 3.
 
-    back = walks.walk_back(
-        walk,
+    def step(given: NamedTuple) -> list[tf.Tensor]:
+        cell = _cell(op.kind, given, attrs)
+        bars, before = _bars(cell, after, no_gates)
+        return [*before, *outputs_of(given, cell, after, bars)]
+
+    of_states = {
+        **{
+            f"{n}_grad": _cotangents_grad(cell, t)
+            for n, t in zip(states, pushed.after, strict=True)
+        },
+        **{f"{n}_last_grad": t for n, t in zip(states, pushed.last, strict=True)},
+    }
+    found = util.gradient_of_call(
+        call,
+        [*pushed.before, *others.values()],
         step,
-        last=(walks.optional(given.h_last_grad, walks.zeros(given.h_prev)),),
-        cotangents=(walk.cotangent(given.h_grad, given.h),),
-        saved=kept,
+        without={"recurrent_dropout", *of_states},
     )
-    bars = _GRUBars(*(walk.done(bar) for bar in _gru_after_bars(back.after[0], kept)))
-    of_x, of_h = in_order(bars, bars.c), in_order(bars, bars.state)
-    bar = tf.concat(of_x, axis=2)
-    x_grad, w_x_grad = walks.input_gradients(walk, given.x, given.w_x, bar)
-    b_h_grad = walks.summed(tf.concat(of_h, axis=2))
-    w_x_grad = walks.as_it_was(own.w_x, w_x_grad)
-    w_h_grad = weights.gradient(h_before, of_h)
-    return walks.rounded(
-        [x_grad, *back.first, w_x_grad, w_h_grad, walks.summed(bar), b_h_grad], given.x.dtype
+    found = own._make(found)
+    return list(
+        found._replace(
+            **{
+                name: _of_left_out(getattr(own, name), gradient)
+                for name, gradient in of_states.items()
+            }
+        )
     )
 
 
-def rnn_gradients(
-    given: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]
-) -> list[tf.Tensor]:
-    """The outputs of RNNSequenceGrad: d_h̄ = d_h ∘ (1 − h∘h), or d_h where h > 0; no gates."""
-    del gates
-    relu = tf.compat.as_str(attrs["activation"]) == "relu"
-    own, given = given, _all_given(given, gates=1)
-    walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
-    weights = walks.weights_of(given.w_h, given.recurrent_dropout)
-    h = walk.read(given.h)
-
-    def bar_of(d_h: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
-        return d_h * (tf.cast(h > 0, h.dtype) if relu else 1 - h * h)
-
-    back = walks.walk_back(
-        walk,
-        lambda states, kept: (weights.onto_state([bar_of(states[0], kept[0])]),),
-        last=(walks.optional(given.h_last_grad, walks.zeros(given.h_prev)),),
-        cotangents=(walk.cotangent(given.h_grad, given.h),),
-        saved=(h,),
-    )
-    bar = walk.done(bar_of(back.after[0], h))
-    x_grad, w_x_grad = walks.input_gradients(walk, given.x, given.w_x, bar)
-    w_x_grad = walks.as_it_was(own.w_x, w_x_grad)
-    w_h_grad = weights.gradient(walk.before(given.h_prev, given.h), [bar])
-    return walks.rounded(
-        [x_grad, *back.first, w_x_grad, w_h_grad, walks.summed(bar)], given.x.dtype
-    )
+def _cotangents_grad(cell: Cell, tangent: tf.Tensor) -> tf.Tensor:
+    """Of a state's cotangents as outputs, from the tangents of the state."""
+    return cell.walk.in_order(cell.walk.of_rows(tangent))
 
 
-def _order(attrs: Attrs) -> walks.Order:
-    """The layout of steps in the sequences of an op."""
-    return walks.Order(*(attrs[name] for name in walks.Order._fields))
+def _of_left_out(own: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor | None:
+    """The gradient of an input that may be left out."""
+    if own.shape.rank == 1:
+        return None
+    return tf.cast(walks.as_it_was(own, gradient), own.dtype)
 
 
-def register(
-    name: str,
-    fused: Callable[..., Sequence[tf.Tensor]],
-    gradients: Callable[[NamedTuple, Attrs, Sequence[tf.Tensor | None]], list[tf.Tensor]],
-) -> None:
+def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
     """Registers the gradients of an op over whole sequences and of its Grad ops.
 
     Args:
       name: of the forward op, without the namespace.
       fused: the Grad op.
-      gradients: makes the same of its inputs and attrs, for cotangents of the gates as well.
+      kind: the same in TensorFlow's ops.
     """
     forward, backward = f"BlockRNN>{name}", f"BlockRNN>{name}Grad"
     call = signatures.Backward(forward, backward, "_grad")
@@ -329,6 +241,8 @@ def register(
         ]
         return call.inputs(op, taken)
 
+    grad_op = _Op(fused, kind, len(gates_at))
+
     @util.register_gradient(forward)
     def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         frozen.refuse_gradient(op)
@@ -341,27 +255,16 @@ def register(
         gates = [cotangents[k] for k in gates_at]
         given, attrs = inputs(call, op, cotangents), call.attrs(op)
         grads = sequence_util.gradients(
-            gates, lambda: fused(*given, **attrs), lambda: gradients(given, attrs, gates)
+            gates,
+            lambda: fused(*given, **attrs),
+            lambda: _with_gates(grad_op, given, attrs, gates),
         )
         return call.gradients(grads)
 
-    def of_grad_op(
-        op: tf.Operation,
-        cotangents: Sequence[tf.Tensor],
-        as_given: Callable[[NamedTuple], NamedTuple] = lambda given: given,
-        without: Sequence[str] = (),
-    ) -> list[tf.Tensor | None]:
-        attrs, no_gates = call.attrs(op), [None] * len(gates_at)
-        return util.gradient_of_call(
-            op,
-            cotangents,
-            lambda given: gradients(as_given(given), attrs, no_gates),
-            without={"recurrent_dropout", *without},
-        )
-
     @util.register_gradient(backward)
     def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-        return of_grad_op(op, cotangents)
+        with util.recorded_where_of_use():
+            return _second(grad_op, op, call.attrs(op), cotangents)
 
     if not recompute:
         return
@@ -369,15 +272,18 @@ def register(
     @util.register_gradient(again.name)
     def second_of_recomputed(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         names = set(again.backward.attrs) & set(call.forward.attrs) - {"recompute"}
-        attrs = {name: op.get_attr(name) for name in names} | {"is_training": True}
+        forward_attrs = {name: op.get_attr(name) for name in names} | {"is_training": True}
 
-        def with_gates(given: NamedTuple) -> NamedTuple:
-            """The inputs of the other Grad op, which depend on those of the forward op alone."""
+        def with_gates(given: NamedTuple) -> Any:
+            """The same by the other Grad op; what it takes depends on the forward op's inputs."""
             of_forward = call.forward.inputs(
                 *(getattr(given, name) for name in call.forward.inputs._fields)
             )
-            saved = signatures.call(forward, of_forward, attrs)
+            saved = signatures.call(forward, of_forward, forward_attrs)
             none = tensors.none(given.x.dtype)
-            return signatures.collect(call.backward.inputs, given, saved, cs_grad=none)
+            taken = signatures.collect(call.backward.inputs, given, saved, cs_grad=none)
+            return fused(*taken, **call.attrs(op))
 
-        return of_grad_op(op, cotangents, with_gates, without=("h", "span_states"))
+        return util.gradient_of_call(
+            op, cotangents, with_gates, without={"recurrent_dropout", "h", "span_states"}
+        )

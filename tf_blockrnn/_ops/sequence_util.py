@@ -220,7 +220,7 @@ def gradients(
     fused: Callable[[], Sequence[tf.Tensor]],
     composed: Callable[[], Sequence[tf.Tensor]],
 ) -> list[tf.Tensor]:
-    """The gradients of a sequence, by the fused op or by a loop of TensorFlow's own.
+    """The gradients of a sequence, by the fused op alone or with TensorFlow's ops around it.
 
     Args:
       gates: cotangents of the gates that are saved for the gradient. Nearly always they are zeros,
@@ -230,7 +230,7 @@ def gradients(
     """
     if all(util.known_zero(gate) or util.eager_zeros(gate) for gate in gates):
         return list(fused())
-    if tf.executing_eagerly():
+    if tf.executing_eagerly() or not util.in_gradient_of_function():
         return list(composed())
     # Only the values tell: a persistent tape around a tf.function, or a tape around another, hands
     # over a cotangent for each output, and most are zeros.

@@ -20,7 +20,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import arguments, frozen, tensors
+from tf_blockrnn._ops import arguments, frozen, sequence_cells, tensors
 from tf_blockrnn._ops import second_derivatives as composed
 from tf_blockrnn._ops import sequence_util as util
 from tf_blockrnn._types import LSTMState
@@ -319,8 +319,8 @@ def gru(
     return result.h, result.h_last
 
 
-composed.register("LSTMSequence", _ops.block_rnn_lstm_sequence_grad, composed.lstm_gradients)
-composed.register("GRUSequence", _ops.block_rnn_gru_sequence_grad, composed.gru_gradients)
+composed.register("LSTMSequence", _ops.block_rnn_lstm_sequence_grad, sequence_cells.LSTM)
+composed.register("GRUSequence", _ops.block_rnn_gru_sequence_grad, sequence_cells.GRU)
 composed.register(
-    "GRUAfterSequence", _ops.block_rnn_gru_after_sequence_grad, composed.gru_after_gradients
+    "GRUAfterSequence", _ops.block_rnn_gru_after_sequence_grad, sequence_cells.GRUAfter
 )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import arguments, frozen
+from tf_blockrnn._ops import arguments, frozen, sequence_cells
 from tf_blockrnn._ops import second_derivatives as composed
 from tf_blockrnn._ops import sequence_util as util
 
@@ -120,4 +120,4 @@ def simple_rnn(
     return result.h, result.h_last
 
 
-composed.register("RNNSequence", _ops.block_rnn_rnn_sequence_grad, composed.rnn_gradients)
+composed.register("RNNSequence", _ops.block_rnn_rnn_sequence_grad, sequence_cells.RNN)

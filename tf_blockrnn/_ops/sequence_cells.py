@@ -1,0 +1,419 @@
+"""The cells of the Grad ops over whole sequences in TensorFlow's ops, all steps at once.
+
+What `second_derivatives.py` differentiates. The equations are those of the Grad ops; d_ is the
+gradient of what follows, a bar marks a pre-activation, and the bound of an LSTM's cell state is
+passed through, as if it were not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import tensorflow as tf
+
+from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops import sequence_walk as walks
+
+Attrs = Mapping[str, Any]  # of an op
+Sequences = Sequence[tf.Tensor]  # [T, B, …] or [B, T, …], in the order in which steps are done
+Gates = Sequence[tf.Tensor | None]  # cotangents of saved gates; None for zeros
+
+
+class Cell(Protocol):
+    """A call of a Grad op, in the type that it is computed in, all steps at once.
+
+    STATES: of which there are gradients; h is a cotangent's name without `_grad`.
+    PRODUCTS: the weights of the input, left out where x is the product itself.
+    GATES: the number of factors of recurrent dropout.
+    """
+
+    STATES: tuple[str, ...]
+    PRODUCTS: tuple[str, ...]
+    GATES: int
+    given: Any
+    walk: walks.Walk
+
+    def __init__(self, given: NamedTuple, attrs: Attrs) -> None: ...
+
+    def bars(self, states: Sequences, gates: Gates) -> Any:
+        """B: gradients of the pre-activations, from those of the states after each step."""
+
+    def before(self, states: Sequences, bars: Any) -> Sequences:
+        """S: those of the states before each step."""
+
+    def solve(self, bar: tf.Tensor) -> Sequences:
+        """Those of the states after each step; bar are those of the products, G·H wide."""
+
+    def gradients(self, states: Sequences, bars: Any) -> dict[str, tf.Tensor]:
+        """The op's outputs by name, but for those of the first states."""
+
+    def coefficients(self) -> Sequences:
+        """What `push` takes of each step."""
+
+    def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
+        """The transpose of S ∘ B of one step: tangents of the states after it."""
+
+
+def _plus(term: tf.Tensor, cotangent: tf.Tensor | None) -> tf.Tensor:
+    return term if cotangent is None else term + cotangent
+
+
+class _LSTMBars(NamedTuple):
+    """Gradients of the pre-activations in the order of the weights, and of the cell state."""
+
+    i: tf.Tensor
+    f: tf.Tensor
+    ci: tf.Tensor
+    o: tf.Tensor
+    cs: tf.Tensor
+
+
+class LSTM:
+    """LSTMSequenceGrad; the gates are i, cs, f, o and ci of which cs has a cotangent of its own.
+
+    d_ō = (d_m ∘ co + d_o) ∘ o(1−o), and so on; m is o ∘ co, and h is m, or m · w_pᵀ.
+    """
+
+    STATES = ("h", "cs")
+    PRODUCTS = ("w_x",)
+    GATES = 4
+
+    def __init__(self, given: NamedTuple, attrs: Attrs) -> None:
+        """As in the protocol."""
+        self.given = given
+        self.walk = walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
+        self._weights = walks.weights_of(given.w_h, given.recurrent_dropout, walk.axis)
+        self._w_p = None if given.w_p.shape.rank == 1 else given.w_p
+        self._has_peepholes = given.peepholes.shape.rank != 1
+        self._peepholes = tf.unstack(given.peepholes, 3) if self._has_peepholes else [0.0] * 3
+        self._h_before = walk.before(given.h_prev, given.h)
+        self._cs_before = walk.before(given.cs_prev, given.cs)
+        self._i, self._cs, self._f, self._o, self._ci = (
+            walk.read(t) for t in (given.i, given.cs, given.f, given.o, given.ci)
+        )
+        self._co = tf.tanh(self._cs)
+
+    def _onto_m(self, d_h: tf.Tensor) -> tf.Tensor:
+        return d_h if self._w_p is None else walks.times(d_h, self._w_p)
+
+    def _direct(self, d_m: tf.Tensor, o_bar: tf.Tensor) -> tf.Tensor:
+        """The part of the cell state's gradient that does not come from the next step."""
+        direct = d_m * self._o * (1 - self._co * self._co)
+        return direct + o_bar * self._peepholes[2] if self._has_peepholes else direct
+
+    def bars(self, states: Sequences, gates: Gates) -> _LSTMBars:
+        """As in the protocol."""
+        i, f, o, ci = self._i, self._f, self._o, self._ci
+        d_h, d_cs = states
+        d_i, d_f, d_o, d_ci = gates
+        d_m = self._onto_m(d_h)
+        o_bar = _plus(d_m * self._co, d_o) * o * (1 - o)
+        d_cs = d_cs + self._direct(d_m, o_bar)
+        return _LSTMBars(
+            i=_plus(d_cs * ci, d_i) * i * (1 - i),
+            f=_plus(d_cs * self._cs_before, d_f) * f * (1 - f),
+            ci=_plus(d_cs * i, d_ci) * (1 - ci * ci),
+            o=o_bar,
+            cs=d_cs,
+        )
+
+    def before(self, states: Sequences, bars: _LSTMBars) -> Sequences:
+        """As in the protocol."""
+        del states
+        return self._weights.onto_state(bars[:4]), self._cs_grad_before(bars, bars.cs)
+
+    def _cs_grad_before(self, bars: _LSTMBars, d_cs: tf.Tensor) -> tf.Tensor:
+        wci, wcf, _ = self._peepholes
+        onto = d_cs * self._f
+        return onto + bars.i * wci + bars.f * wcf if self._has_peepholes else onto
+
+    def solve(self, bar: tf.Tensor) -> Sequences:
+        """As in the protocol."""
+        bars = _LSTMBars(*tf.split(bar, 4, axis=2), cs=bar)
+        (own_h, last_h), (own_cs, last_cs) = (_cotangents(self, name) for name in self.STATES)
+        onto_h = self._weights.onto_state(bars[:4])
+        d_h = walks.solve_back(self.walk, None, onto_h, own_h, last_h)
+        rest = self._cs_grad_before(bars, self._direct(self._onto_m(d_h), bars.o))
+        return d_h, walks.solve_back(self.walk, self._f, rest, own_cs, last_cs)
+
+    def gradients(self, states: Sequences, bars: _LSTMBars) -> dict[str, tf.Tensor]:
+        """As in the protocol."""
+        given = self.given
+        bar = tf.concat(bars[:4], axis=2)
+        x_grad, w_x_grad = walks.input_gradients(self.walk, given.x, given.w_x, bar)
+        found = {
+            "x_grad": x_grad,
+            "w_x_grad": w_x_grad,
+            "w_h_grad": self._weights.gradient(self._h_before, bars[:4]),
+            "b_grad": walks.summed(bar),
+            "peepholes_grad": tf.zeros_like(given.peepholes),
+            "w_p_grad": tf.zeros_like(given.w_p),
+        }
+        if self._has_peepholes:
+            through = (bars.i * self._cs_before, bars.f * self._cs_before, bars.o * self._cs)
+            found["peepholes_grad"] = tf.stack([walks.summed(weight) for weight in through])
+        if self._w_p is not None:
+            d_h = self.walk.done(states[0])
+            found["w_p_grad"] = util.sum_of_products(d_h, self._o * self._co)
+        return found
+
+    def coefficients(self) -> Sequences:
+        """Of the bars in the weights' order, of d_cs before and after the step, and of d_m."""
+        i, f, o, ci = self._i, self._f, self._o, self._ci
+        of_i, of_f = ci * i * (1 - i), self._cs_before * f * (1 - f)
+        of_ci, of_o = i * (1 - ci * ci), self._co * o * (1 - o)
+        of_cs, of_m = f, o * (1 - self._co * self._co)
+        if self._has_peepholes:
+            wci, wcf, wco = self._peepholes
+            of_cs, of_m = of_cs + of_i * wci + of_f * wcf, of_m + of_o * wco
+        return tf.concat([of_i, of_f, of_ci, of_o], axis=2), of_cs, of_m
+
+    def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
+        """As in the protocol."""
+        h, cs = before
+        of_bars, of_cs, of_m = coefficients
+        i, f, ci, o = tf.split(of_bars * self._weights.of_state(h, 4), 4, axis=1)
+        cs = tf.add_n([cs * of_cs, i, f, ci])
+        m = o + cs * of_m
+        return m if self._w_p is None else walks.times(m, self._w_p, transpose=True), cs
+
+
+class _GRUBars(NamedTuple):
+    r: tf.Tensor
+    u: tf.Tensor
+    c: tf.Tensor
+    state: tf.Tensor  # the gradient of r ∘ h', or of hc
+
+
+class GRU:
+    """GRUSequenceGrad, whose reset gate acts before the product; the gates are r, u and c.
+
+    d_rh = (d_c̄ · w_c_hᵀ), d_r̄ = (d_rh ∘ h' + d_r) ∘ r(1−r)
+    """
+
+    STATES = ("h",)
+    PRODUCTS = ("w_ru_x", "w_c_x")
+    GATES = 3
+
+    def __init__(self, given: NamedTuple, attrs: Attrs) -> None:
+        """As in the protocol."""
+        self.given = given
+        self.walk = walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
+        of_ru = walks.weights_of(given.w_ru_h, given.recurrent_dropout, walk.axis)
+        of_c = of_ru._replace(w_h=given.w_c_h)
+        if of_ru.dropout is not None:
+            dropout = of_ru.dropout
+            of_ru, of_c = of_ru._replace(dropout=dropout[:2]), of_c._replace(dropout=dropout[2:])
+        self._of_ru, self._of_c = of_ru, of_c
+        self._h_before = walk.before(given.h_prev, given.h)
+        self._r, self._u, self._c = (walk.read(gate) for gate in (given.r, given.u, given.c))
+
+    def bars(self, states: Sequences, gates: Gates) -> _GRUBars:
+        """As in the protocol."""
+        r, u, c = self._r, self._u, self._c
+        (d_h,), (d_r, d_u, d_c) = states, gates
+        c_bar = _plus(d_h * (1 - u), d_c) * (1 - c * c)
+        d_rh = self._of_c.onto_state([c_bar])
+        return _GRUBars(
+            r=_plus(d_rh * self._h_before, d_r) * r * (1 - r),
+            u=_plus(d_h * (self._h_before - c), d_u) * u * (1 - u),
+            c=c_bar,
+            state=d_rh,
+        )
+
+    def before(self, states: Sequences, bars: _GRUBars) -> Sequences:
+        """As in the protocol."""
+        return (self._rest(bars) + states[0] * self._u,)
+
+    def _rest(self, bars: _GRUBars) -> tf.Tensor:
+        return self._of_ru.onto_state(bars[:2]) + bars.state * self._r
+
+    def solve(self, bar: tf.Tensor) -> Sequences:
+        """As in the protocol."""
+        r, u, c = tf.split(bar, 3, axis=2)
+        rest = self._rest(_GRUBars(r, u, c, self._of_c.onto_state([c])))
+        return (walks.solve_back(self.walk, self._u, rest, *_cotangents(self, "h")),)
+
+    def gradients(self, states: Sequences, bars: _GRUBars) -> dict[str, tf.Tensor]:
+        """As in the protocol."""
+        del states
+        given, walk, ru_bar = self.given, self.walk, tf.concat(bars[:2], axis=2)
+        if given.w_ru_x.shape.rank == 1:
+            bar = tf.concat(bars[:3], axis=2)
+            x_grad, w_ru_x_grad = walks.input_gradients(walk, given.x, given.w_ru_x, bar)
+            w_c_x_grad = tf.zeros_like(given.w_c_x)
+        else:
+            x_of_ru, w_ru_x_grad = walks.input_gradients(walk, given.x, given.w_ru_x, ru_bar)
+            x_of_c, w_c_x_grad = walks.input_gradients(walk, given.x, given.w_c_x, bars.c)
+            x_grad = x_of_ru + x_of_c
+        return {
+            "x_grad": x_grad,
+            "w_ru_x_grad": w_ru_x_grad,
+            "w_ru_h_grad": self._of_ru.gradient(self._h_before, bars[:2]),
+            "w_c_x_grad": w_c_x_grad,
+            "w_c_h_grad": self._of_c.gradient(self._h_before * self._r, [bars.c]),
+            "b_ru_grad": walks.summed(ru_bar),
+            "b_c_grad": walks.summed(bars.c),
+        }
+
+    def coefficients(self) -> Sequences:
+        """Of r̄ and ū in that order, of c̄, and of what passes r and u by."""
+        r, u, c = self._r, self._u, self._c
+        of_r, of_u = self._h_before * r * (1 - r), (self._h_before - c) * u * (1 - u)
+        return of_r, of_u, (1 - u) * (1 - c * c), r, u
+
+    def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
+        """As in the protocol."""
+        (h,), (of_r, of_u, of_c, r, u) = before, coefficients
+        r_bar, u_bar = tf.split(self._of_ru.of_state(h, 2), 2, axis=1)
+        c_bar = self._of_c.of_state(h * r + r_bar * of_r, 1)
+        return (tf.add_n([h * u, u_bar * of_u, c_bar * of_c]),)
+
+
+class GRUAfter:
+    """GRUAfterSequenceGrad, whose reset gate acts after the product; the gates are r, u, c, hc.
+
+    d_hc = d_c̄ ∘ r + own, d_r̄ = (d_c̄ ∘ hc + d_r) ∘ r(1−r)
+    """
+
+    STATES = ("h",)
+    PRODUCTS = ("w_x",)
+    GATES = 3
+
+    def __init__(self, given: NamedTuple, attrs: Attrs) -> None:
+        """As in the protocol."""
+        self.given = given
+        self.walk = walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
+        self._reset_first = tf.compat.as_str(attrs["gate_order"]) == "ruc"  # some ops give bytes
+        self._weights = walks.weights_of(given.w_h, given.recurrent_dropout, walk.axis)
+        self._h_before = walk.before(given.h_prev, given.h)
+        self._r, self._u, self._c, self._hc = (
+            walk.read(gate) for gate in (given.r, given.u, given.c, given.hc)
+        )
+
+    def bars(self, states: Sequences, gates: Gates) -> _GRUBars:
+        """As in the protocol."""
+        r, u, c = self._r, self._u, self._c
+        (d_h,), (d_r, d_u, d_c, d_hc) = states, gates
+        c_bar = _plus(d_h * (1 - u), d_c) * (1 - c * c)
+        return _GRUBars(
+            r=_plus(c_bar * self._hc, d_r) * r * (1 - r),
+            u=_plus(d_h * (self._h_before - c), d_u) * u * (1 - u),
+            c=c_bar,
+            state=_plus(c_bar * r, d_hc),
+        )
+
+    def _in_order(self, r: tf.Tensor, u: tf.Tensor, candidate: tf.Tensor) -> list[tf.Tensor]:
+        return [r, u, candidate] if self._reset_first else [u, r, candidate]
+
+    def _rest(self, bars: _GRUBars) -> tf.Tensor:
+        return self._weights.onto_state(self._in_order(bars.r, bars.u, bars.state))
+
+    def before(self, states: Sequences, bars: _GRUBars) -> Sequences:
+        """As in the protocol."""
+        return (self._rest(bars) + states[0] * self._u,)
+
+    def solve(self, bar: tf.Tensor) -> Sequences:
+        """As in the protocol."""
+        first, second, c = tf.split(bar, 3, axis=2)
+        rest = self._rest(_GRUBars(*self._in_order(first, second, c), c * self._r))
+        return (walks.solve_back(self.walk, self._u, rest, *_cotangents(self, "h")),)
+
+    def gradients(self, states: Sequences, bars: _GRUBars) -> dict[str, tf.Tensor]:
+        """As in the protocol."""
+        del states
+        of_x = tf.concat(self._in_order(*bars[:3]), axis=2)
+        of_h = self._in_order(bars.r, bars.u, bars.state)
+        x_grad, w_x_grad = walks.input_gradients(self.walk, self.given.x, self.given.w_x, of_x)
+        return {
+            "x_grad": x_grad,
+            "w_x_grad": w_x_grad,
+            "w_h_grad": self._weights.gradient(self._h_before, of_h),
+            "b_x_grad": walks.summed(of_x),
+            "b_h_grad": walks.summed(tf.concat(of_h, axis=2)),
+        }
+
+    def coefficients(self) -> Sequences:
+        """Of the bars in the weights' order, and of what passes u by."""
+        r, u, c = self._r, self._u, self._c
+        of_c = (1 - u) * (1 - c * c)
+        of_r, of_u = of_c * self._hc * r * (1 - r), (self._h_before - c) * u * (1 - u)
+        return tf.concat(self._in_order(of_r, of_u, of_c * r), axis=2), u
+
+    def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
+        """As in the protocol."""
+        (h,), (of_bars, u) = before, coefficients
+        bars = tf.split(of_bars * self._weights.of_state(h, 3), 3, axis=1)
+        return (tf.add_n([h * u, *bars]),)
+
+
+class _RNNBars(NamedTuple):
+    h: tf.Tensor
+
+
+class RNN:
+    """RNNSequenceGrad: d_h̄ = d_h ∘ (1 − h∘h), or d_h where h > 0; no gates."""
+
+    STATES = ("h",)
+    PRODUCTS = ("w_x",)
+    GATES = 1
+
+    def __init__(self, given: NamedTuple, attrs: Attrs) -> None:
+        """As in the protocol."""
+        self.given = given
+        self.walk = walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
+        self._weights = walks.weights_of(given.w_h, given.recurrent_dropout, walk.axis)
+        h = walk.read(given.h)
+        relu = tf.compat.as_str(attrs["activation"]) == "relu"
+        self._slope = tf.cast(h > 0, h.dtype) if relu else 1 - h * h
+        self._h_before = walk.before(given.h_prev, given.h)
+
+    def bars(self, states: Sequences, gates: Gates) -> _RNNBars:
+        """As in the protocol."""
+        del gates
+        return _RNNBars(states[0] * self._slope)
+
+    def before(self, states: Sequences, bars: _RNNBars) -> Sequences:
+        """As in the protocol."""
+        del states
+        return (self._weights.onto_state(bars),)
+
+    def solve(self, bar: tf.Tensor) -> Sequences:
+        """As in the protocol."""
+        rest = self._weights.onto_state([bar])
+        return (walks.solve_back(self.walk, None, rest, *_cotangents(self, "h")),)
+
+    def gradients(self, states: Sequences, bars: _RNNBars) -> dict[str, tf.Tensor]:
+        """As in the protocol."""
+        del states
+        x_grad, w_x_grad = walks.input_gradients(self.walk, self.given.x, self.given.w_x, bars.h)
+        return {
+            "x_grad": x_grad,
+            "w_x_grad": w_x_grad,
+            "w_h_grad": self._weights.gradient(self._h_before, bars),
+            "b_grad": walks.summed(bars.h),
+        }
+
+    def coefficients(self) -> Sequences:
+        """As in the protocol."""
+        return (self._slope,)
+
+    def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
+        """As in the protocol."""
+        return (self._weights.of_state(before[0], 1) * coefficients[0],)
+
+
+def _order(attrs: Attrs) -> walks.Order:
+    """The layout of steps in the sequences of an op."""
+    return walks.Order(*(attrs[name] for name in walks.Order._fields))
+
+
+def _cotangents(cell: Cell, state: str) -> tuple[tf.Tensor, tf.Tensor]:
+    """Those of a state after each step as output, and of the last one."""
+    given = cell.given
+    first = getattr(given, f"{state}_prev")
+    return (
+        cell.walk.cotangent(getattr(given, f"{state}_grad"), getattr(given, state)),
+        walks.optional(getattr(given, f"{state}_last_grad"), lambda: tf.zeros_like(first)),
+    )
