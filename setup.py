@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 import re
 import subprocess
 from pathlib import Path
 
+import binutils  # tools/pep517/, which is on sys.path during the build
 from setuptools import Distribution, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 
@@ -29,11 +29,12 @@ _GLIBC_OF_LIBSTDCXX = [
 
 def platform_tag() -> str:
     """The oldest manylinux whose glibc and libstdc++ have all symbols that the libraries need."""
+    libraries = list(PACKAGE.glob("*.so"))
+    machine = binutils.machine_of(libraries)
+    objdump = [binutils.find("objdump", machine), "-T"]
     symbols = "".join(
-        subprocess.run(
-            ["objdump", "-T", str(library)], check=True, capture_output=True, text=True
-        ).stdout
-        for library in PACKAGE.glob("*.so")
+        subprocess.run([*objdump, str(library)], check=True, capture_output=True, text=True).stdout
+        for library in libraries
     )
     glibc = max((int(minor) for minor in re.findall(r"\(GLIBC_2\.(\d+)", symbols)), default=17)
     libstdcxx = max(
@@ -41,8 +42,8 @@ def platform_tag() -> str:
     )
     enough = [minor for patch, minor in _GLIBC_OF_LIBSTDCXX if patch >= libstdcxx]
     if not enough:
-        return f"linux_{platform.machine()}"  # newer than all policies listed here
-    return f"manylinux_2_{max(17, glibc, enough[0])}_{platform.machine()}"
+        return f"linux_{machine}"  # newer than all policies listed here
+    return f"manylinux_2_{max(17, glibc, enough[0])}_{machine}"
 
 
 class Wheel(bdist_wheel):

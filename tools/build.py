@@ -1,7 +1,11 @@
 """Builds the libraries for the TensorFlow of this Python, and puts them into tf_blockrnn/.
 
 python tools/build.py [--output FOLDER] [--for-tensorflow]
+python tools/build.py --aarch64 PACKAGE --output FOLDER [--for-tensorflow]
 python tools/build.py --clean
+
+With --aarch64 the libraries are cross-compiled for AArch64 and the TensorFlow in PACKAGE, the
+folder `tensorflow` of an unpacked wheel for that processor (tools/aarch64_wheel.py unpacks one).
 """
 
 from __future__ import annotations
@@ -52,8 +56,10 @@ def find_bazel() -> str:
     return found
 
 
-def tensorflow_stamp() -> str:
+def tensorflow_stamp(package: str | None) -> str:
     """Changes when another TensorFlow is installed in the same place; costs no import of it."""
+    if package:
+        return f"{Path(package, 'include').stat().st_mtime_ns}"
     spec = importlib.util.find_spec("tensorflow")
     if spec is None or not spec.origin:
         sys.exit(
@@ -83,15 +89,18 @@ def lock() -> Iterator[None]:
 
 
 def run_bazel(*command: str, capture: bool = False, **environment: str):
-    """Runs Bazel for the TensorFlow of this Python; returns the completed process."""
+    """Runs Bazel and returns the completed process.
+
+    Builds for the TensorFlow of this Python, or for that in TENSORFLOW_PACKAGE, if it is given.
+    """
+    environment = {**os.environ, **environment}
     return subprocess.run(
         [find_bazel(), *command],
         cwd=ROOT,
         env={
-            **os.environ,
-            "PYTHON_BIN_PATH": sys.executable,
-            "TENSORFLOW_STAMP": tensorflow_stamp(),
             **environment,
+            "PYTHON_BIN_PATH": sys.executable,
+            "TENSORFLOW_STAMP": tensorflow_stamp(environment.get("TENSORFLOW_PACKAGE")),
         },
         check=False,
         stdout=subprocess.PIPE if capture else None,
@@ -103,11 +112,11 @@ def run_bazel(*command: str, capture: bool = False, **environment: str):
 DISK_CACHE = ["--disk_cache", str(CACHE)]
 
 
-def bazel_build(target: str) -> Path:
+def bazel_build(target: str, *flags: str, **environment: str) -> Path:
     """Builds a target and returns the folder of what Bazel makes."""
-    if run_bazel("build", *DISK_CACHE, target).returncode:
+    if run_bazel("build", *DISK_CACHE, *flags, target, **environment).returncode:
         sys.exit("The build failed.")
-    where = run_bazel("info", "bazel-bin", capture=True)
+    where = run_bazel("info", *flags, "bazel-bin", capture=True, **environment)
     if where.returncode:
         sys.exit("The build failed.")
     return Path(where.stdout.strip())
@@ -125,15 +134,23 @@ def drop_unused(cache: Path, days: int = 30) -> None:
             entry.unlink()
 
 
-def build(output: Path, target: str = "libraries") -> dict:
+def build(output: Path, target: str = "libraries", aarch64: Path | None = None) -> dict:
     """Copies what Bazel makes into `output` and returns the build's facts.
 
-    The target is `libraries` or, for what depends on TensorFlow alone, `libraries_for_tensorflow`.
+    The target is `libraries` or, for what depends on TensorFlow alone, `libraries_for_tensorflow`;
+    `aarch64` is a TensorFlow for AArch64 to cross-compile for.
     """
-    made = bazel_build(f"//:{target}") / target
+    flags: list[str] = []
+    environment: dict[str, str] = {}
+    if aarch64:
+        flags = ["--config=aarch64"]
+        environment = {"TENSORFLOW_PACKAGE": str(aarch64), "TF_BLOCKRNN_CUDA": "0"}
+    made = bazel_build(f"//:{target}", *flags, **environment) / target
     kinds = [(output, "*.so")]
     if target == "libraries":
-        kinds += [(SCRATCH / "ptxas", "*.ptxas.txt"), (output / "include", "*.h")]
+        kinds += [(output / "include", "*.h")]
+    if target == "libraries" and not aarch64:
+        kinds += [(SCRATCH / "ptxas", "*.ptxas.txt")]
     for folder, pattern in kinds:
         folder.mkdir(parents=True, exist_ok=True)
         for old in folder.glob(pattern):
@@ -153,6 +170,12 @@ def main() -> None:
         action="store_true",
         help="only the libraries that belong to one version of TensorFlow",
     )
+    parser.add_argument(
+        "--aarch64",
+        type=Path,
+        metavar="PACKAGE",
+        help="cross-compile for the TensorFlow for AArch64 in this folder",
+    )
     parser.add_argument("--clean", action="store_true", help="remove Bazel's output tree instead")
     arguments = parser.parse_args()
     if arguments.clean:
@@ -162,13 +185,16 @@ def main() -> None:
         return
     if not shutil.which(os.environ.get("CC") or "gcc"):
         sys.exit("No C++ compiler: install g++ (Debian, Ubuntu: apt-get install g++).")
-    print(
-        f"Building for the TensorFlow of {sys.executable}; the first build takes some minutes",
-        flush=True,
-    )
+    aarch64 = arguments.aarch64.resolve() if arguments.aarch64 else None
+    if aarch64 and not (aarch64 / "include").is_dir():
+        sys.exit(f"{aarch64} is no TensorFlow: it has no folder include.")
+    if aarch64 and arguments.output.resolve() == ROOT / "tf_blockrnn":
+        sys.exit("--aarch64 needs --output: tf_blockrnn/ has the libraries for this machine.")
+    whose = aarch64 or f"of {sys.executable}"
+    print(f"Building for the TensorFlow {whose}; the first build takes some minutes", flush=True)
     with lock():
         target = "libraries_for_tensorflow" if arguments.for_tensorflow else "libraries"
-        info = build(arguments.output.resolve(), target)
+        info = build(arguments.output.resolve(), target, aarch64)
         drop_unused(CACHE)
     cuda = info["cuda"]
     built_for = f"CUDA {cuda['version']} ({', '.join(cuda['architectures'])})"

@@ -1,9 +1,10 @@
 """Packs the built libraries and the Python files of tf_blockrnn/ into a wheel in dist/.
 
-python tools/wheel.py [--output FOLDER] [MORE...]
+python tools/wheel.py [--output FOLDER] [--libraries FOLDER] [MORE...]
 
 MORE are folders of libraries for other versions of TensorFlow (tools/build.py --for-tensorflow),
-which the wheel contains as well.
+which the wheel contains as well. The tag names the processor of the libraries, which need not be
+this machine's.
 """
 
 from __future__ import annotations
@@ -18,8 +19,20 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pep517 import binutils
+
 ROOT = Path(__file__).resolve().parent.parent
-_SOURCES = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "tools/pep517/build_backend.py"]
+_PACKAGE = ROOT / "tf_blockrnn"
+_SOURCES = [
+    "pyproject.toml",
+    "setup.py",
+    "README.md",
+    "LICENSE",
+    "tools/pep517/binutils.py",
+    "tools/pep517/build_backend.py",
+]
+# Of a package: what tools/build.py makes, and the rest.
+_BUILT = ("*.so", "include", "_build_info.json")
 _FACTS = "_build_info.json"
 
 
@@ -35,7 +48,7 @@ def _facts(folder: Path) -> dict:
     return json.loads((folder / _FACTS).read_text(encoding="utf-8"))
 
 
-def _version(text: str) -> tuple[int, ...]:
+def version_key(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split(".")[:2])
 
 
@@ -43,34 +56,41 @@ def add_libraries(more: Path, package: Path) -> None:
     """Adds the libraries in `more`, for another TensorFlow, to those of the package."""
     facts = _facts(package)
     added = _facts(more)["tensorflow"]
-    facts["tensorflow"] = sorted({*facts["tensorflow"], *added}, key=_version)
+    facts["tensorflow"] = sorted({*facts["tensorflow"], *added}, key=version_key)
     for library in more.glob("*.so"):
         if (package / library.name).exists():
-            sys.exit(f"{more} is for the same TensorFlow as {ROOT / 'tf_blockrnn'}: {library.name}")
+            sys.exit(f"{more} is for the same TensorFlow as the other libraries: {library.name}")
         shutil.copy(library, package)
     (package / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
 
 
-def make_wheel(output: Path, more: list[Path]) -> Path:
+def copy_package(libraries: Path, package: Path) -> None:
+    """The Python files of tf_blockrnn/, and what was built into `libraries`."""
+    unwanted = ("__pycache__", ".*_cache", "*.new")
+    shutil.copytree(_PACKAGE, package, ignore=shutil.ignore_patterns(*unwanted, *_BUILT))
+    for pattern in _BUILT:
+        for built in libraries.glob(pattern):
+            (shutil.copytree if built.is_dir() else shutil.copy)(built, package / built.name)
+
+
+def make_wheel(output: Path, libraries: Path, more: list[Path]) -> Path:
     """Builds the wheel in a temporary folder, so that no older build can add files to it."""
-    if not (ROOT / "tf_blockrnn" / _FACTS).exists():
+    if not (libraries / _FACTS).exists():
         sys.exit("Nothing is built yet: run `make wheel`, which builds first.")
     with tempfile.TemporaryDirectory() as folder:
         stage, made = Path(folder, "stage"), Path(folder, "made")
-        shutil.copytree(
-            ROOT / "tf_blockrnn",
-            stage / "tf_blockrnn",
-            ignore=shutil.ignore_patterns("__pycache__", ".*_cache", "*.new"),
-        )
+        package = stage / "tf_blockrnn"
+        copy_package(libraries, package)
         for name in _SOURCES:
             if (ROOT / name).exists():
                 (stage / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, stage / name)
-        for libraries in more:
-            add_libraries(libraries, stage / "tf_blockrnn")
+        for folder_of_more in more:
+            add_libraries(folder_of_more, package)
         # Names of local functions are for profilers and debuggers of the checkout.
-        for library in (stage / "tf_blockrnn").glob("*.so"):
-            subprocess.run(["strip", "--strip-unneeded", str(library)], check=True)
+        files = list(package.glob("*.so"))
+        strip = binutils.find("strip", binutils.machine_of(files))
+        subprocess.run([strip, "--strip-unneeded", *map(str, files)], check=True)
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(made)]
         if _has_setuptools():
             command.append("--no-build-isolation")  # so that pip downloads nothing
@@ -83,9 +103,12 @@ def make_wheel(output: Path, more: list[Path]) -> Path:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
+    parser.add_argument(
+        "--libraries", type=Path, default=_PACKAGE, help="what tools/build.py made; tf_blockrnn/"
+    )
     parser.add_argument("more", nargs="*", type=Path, help="libraries for another TensorFlow")
     arguments = parser.parse_args()
-    wheel = make_wheel(arguments.output, arguments.more)
+    wheel = make_wheel(arguments.output, arguments.libraries, arguments.more)
     print(f"{wheel.name}: {wheel.stat().st_size / 1e6:.1f} MB")
     # The complete path: the folder may also contain other wheels.
     command = [sys.executable, "-m", "pip", "install", str(wheel)]

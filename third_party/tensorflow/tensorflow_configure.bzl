@@ -1,5 +1,9 @@
 """Finds TensorFlow: asks the Python of PYTHON_BIN_PATH (else python3) where its wheel keeps headers and library.
 
+Where TENSORFLOW_PACKAGE is set, TensorFlow is the folder that it names: the folder `tensorflow` of an unpacked wheel for
+another processor, which no Python here can import. The answers are then the files of the wheel and what all of
+TensorFlow's wheels answer.
+
 TENSORFLOW_STAMP is not read here. The build script puts the wheel's version and date into it, so that a
 TensorFlow that was replaced under the same path is looked at again.
 """
@@ -17,6 +21,23 @@ print(json.dumps({
     "lib": tf.sysconfig.get_lib(),
     "compile_flags": [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("-I")],
     "link_flags": tf.sysconfig.get_link_flags(),
+}))
+"""
+
+_PROBE_PACKAGE = """
+import importlib.metadata, json, os, sys
+package = os.environ["TENSORFLOW_PACKAGE"]
+found = importlib.metadata.distributions(path=[os.path.dirname(package)])
+versions = [one.version for one in found if one.metadata["Name"] == "tensorflow"]
+if len(versions) != 1:
+    sys.exit("%s has %d versions of TensorFlow beside it" % (package, len(versions)))
+print(json.dumps({
+    "version": versions[0],
+    "compiler": "",
+    "include": package + "/include",
+    "lib": package,
+    "compile_flags": ["-D_GLIBCXX_USE_CXX11_ABI=1", "--std=c++17", "-DEIGEN_MAX_ALIGN_BYTES=64"],
+    "link_flags": ["-L" + package, "-l:libtensorflow_framework.so.2"],
 }))
 """
 
@@ -65,8 +86,9 @@ def _tensorflow_configure_impl(repository_ctx):
     python = repository_ctx.os.environ.get("PYTHON_BIN_PATH") or repository_ctx.which("python3")
     if not python:
         fail("no Python: set PYTHON_BIN_PATH to one that imports tensorflow")
+    package = repository_ctx.os.environ.get("TENSORFLOW_PACKAGE")
     result = repository_ctx.execute(
-        [python, "-c", _PROBE],
+        [python, "-c", _PROBE_PACKAGE if package else _PROBE],
         environment = {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
     )
     if result.return_code:
@@ -91,5 +113,5 @@ def _tensorflow_configure_impl(repository_ctx):
 tensorflow_configure = repository_rule(
     implementation = _tensorflow_configure_impl,
     configure = True,
-    environ = ["PYTHON_BIN_PATH", "TENSORFLOW_STAMP"],
+    environ = ["PYTHON_BIN_PATH", "TENSORFLOW_PACKAGE", "TENSORFLOW_STAMP"],
 )
