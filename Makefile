@@ -5,7 +5,7 @@
 
 .DEFAULT_GOAL := help
 .PHONY: help build test test-tf-keras test-matrix test-plain test-asan test-tsan test-aarch64 test-fuzz dev demo bench docs compile-commands lint \
-	format wheel sdist doctor clean
+	format wheel wheel-aarch64 test-wheel-aarch64 sdist doctor clean
 
 # The words of an origin: command line, environment, environment override.
 ifneq ($(and $(PYTHON),$(filter command environment,$(origin PYTHON))),)
@@ -55,6 +55,8 @@ help:
 	@echo 'make lint              clang-format, clang-tidy and ruff, changing nothing'
 	@echo 'make format            formats the sources'
 	@echo 'make wheel             a wheel for TensorFlow $(MATRIX), into dist/ (PYTHON=<python>: for that of the Python)'
+	@echo 'make wheel-aarch64     the wheel for AArch64, cross-compiled, for TensorFlow $(MATRIX), into dist/'
+	@echo 'make test-wheel-aarch64 tries that wheel in an emulator, which takes some ten minutes for each TensorFlow'
 	@echo 'make sdist             the source distribution, into dist/'
 	@echo 'make doctor            what is installed and in use; checks an op against NumPy'
 	@echo 'make clean             removes what was built, not the environments'
@@ -143,6 +145,13 @@ wheel: build $(OTHER_TENSORFLOWS:%=.build/tensorflow-%/stamp)
 	set -e; $(foreach version,$(OTHER_TENSORFLOWS),.build/tensorflow-$(version)/bin/python tools/build.py \
 		--for-tensorflow --output .build/wheel-tf$(version);) \
 	$(PYTHON) tools/wheel.py $(OTHER_TENSORFLOWS:%=.build/wheel-tf%)
+
+# Without CUDA. What is downloaded and built stays in .build/aarch64/.
+wheel-aarch64: $(ENVIRONMENT)
+	$(PYTHON) tools/aarch64_wheel.py $(MATRIX)
+
+test-wheel-aarch64: build wheel-aarch64
+	$(PYTHON) tools/aarch64_python.py $(MATRIX)
 
 sdist: $(ENVIRONMENT)
 	$(PYTHON) -m build --sdist --no-isolation --outdir dist .

@@ -23,6 +23,8 @@ SCRATCH = ROOT / ".build" / "aarch64"
 # The newest glibc of the wheels that pip takes: that of Debian 12, which tools/aarch64_python.py
 # runs them on.
 _GLIBC = 36
+# The emulated Python's version. The libraries do not depend on it.
+PYTHON = "3.11"
 _COMPILER = ("aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu")
 
 
@@ -43,10 +45,10 @@ def pins(version: str) -> dict[str, str]:
     return found
 
 
-def download(pinned: list[str], folder: Path, python: str | None = None) -> None:
-    """Unpacks wheels for AArch64 into a folder, once; `python` is 3.11, say, else this one's."""
+def download(pinned: list[str], folder: Path) -> None:
+    """Unpacks wheels for AArch64 into a folder, once."""
     stamp = folder / "stamp"
-    wanted = "\n".join([python or sys.version, *sorted(pinned)])
+    wanted = "\n".join(sorted(pinned))
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return
     shutil.rmtree(folder, ignore_errors=True)
@@ -55,19 +57,16 @@ def download(pinned: list[str], folder: Path, python: str | None = None) -> None
     command += ["--no-deps", "--no-compile", "--only-binary=:all:", "--target", str(folder)]
     for glibc in range(_GLIBC, 16, -1):
         command += ["--platform", f"manylinux_2_{glibc}_aarch64"]
-    command += ["--platform", "manylinux2014_aarch64"]
-    if python:
-        command += ["--python-version", python]
+    command += ["--platform", "manylinux2014_aarch64", "--python-version", PYTHON]
     if subprocess.run([*command, *pinned], check=False).returncode:
         sys.exit("The download failed.")
     stamp.write_text(wanted, encoding="utf-8")
 
 
 def tensorflow(version: str) -> Path:
-    """The folder of a TensorFlow for AArch64 and Python 3.11; downloaded if it is missing."""
+    """The folder of a TensorFlow for AArch64, downloaded if it is missing."""
     folder = SCRATCH / f"tensorflow-{version}"
-    # Its libraries are the same for every Python, and the emulated one is 3.11.
-    download([pins(version)["tensorflow"]], folder, "3.11")
+    download([pins(version)["tensorflow"]], folder)
     return folder / "tensorflow"
 
 

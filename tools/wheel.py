@@ -19,9 +19,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pep517 import binutils
-
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools" / "pep517"))
+
+import binutils  # noqa: E402
+
 _PACKAGE = ROOT / "tf_blockrnn"
 _SOURCES = [
     "pyproject.toml",
