@@ -56,7 +56,7 @@ help:
 	@echo 'make format            formats the sources'
 	@echo 'make wheel             a wheel for TensorFlow $(MATRIX), into dist/ (PYTHON=<python>: for that of the Python)'
 	@echo 'make wheel-aarch64     the wheel for AArch64, cross-compiled, for TensorFlow $(MATRIX), into dist/'
-	@echo 'make test-wheel-aarch64 tries that wheel in an emulator, which takes some ten minutes for each TensorFlow'
+	@echo 'make test-wheel-aarch64  tries that wheel in an emulator, with each of these TensorFlows'
 	@echo 'make sdist             the source distribution, into dist/'
 	@echo 'make doctor            what is installed and in use; checks an op against NumPy'
 	@echo 'make clean             removes what was built, not the environments'

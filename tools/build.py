@@ -56,7 +56,7 @@ def find_bazel() -> str:
     return found
 
 
-def tensorflow_stamp(package: str | None) -> str:
+def tensorflow_stamp(package: str) -> str:
     """Changes when another TensorFlow is installed in the same place; costs no import of it."""
     if package:
         return f"{Path(package, 'include').stat().st_mtime_ns}"
@@ -93,14 +93,16 @@ def run_bazel(*command: str, capture: bool = False, **environment: str):
 
     Builds for the TensorFlow of this Python, or for that in TENSORFLOW_PACKAGE, if it is given.
     """
-    environment = {**os.environ, **environment}
+    package = environment.get("TENSORFLOW_PACKAGE", "")
     return subprocess.run(
         [find_bazel(), *command],
         cwd=ROOT,
         env={
-            **environment,
+            **os.environ,
             "PYTHON_BIN_PATH": sys.executable,
-            "TENSORFLOW_STAMP": tensorflow_stamp(environment.get("TENSORFLOW_PACKAGE")),
+            "TENSORFLOW_PACKAGE": package,
+            "TENSORFLOW_STAMP": tensorflow_stamp(package),
+            **environment,
         },
         check=False,
         stdout=subprocess.PIPE if capture else None,
