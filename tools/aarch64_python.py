@@ -84,7 +84,8 @@ def site_packages(wheel: Path, version: str) -> list[Path]:
     pinned = aarch64_wheel.pins(version)
     tensorflow = aarch64_wheel.tensorflow(version).parent
     needed = SCRATCH / f"needed-{version}"
-    # It is TensorFlow's for servers, has no wheel for AArch64, and TensorFlow imports it nowhere.
+    # The first is there already; TensorFlow imports neither of the others, and not every version of
+    # them has a wheel for AArch64.
     del pinned["tensorflow"]
     pinned.pop("tensorboard-data-server", None)
     pinned.pop("tensorflow-io-gcs-filesystem", None)
