@@ -68,12 +68,14 @@ def shown(function):
 
 @pytest.mark.parametrize("name", [*CLASSES, "GRUCell", "LSTMCell"])
 def test_shows_the_signature_of_keras(name):
-    """And of an LSTM, before **kwargs, the three arguments that Keras has not."""
+    """And before **kwargs the arguments that Keras has not."""
     from tf_blockrnn import layers
 
     extras = {"use_peephole": False, "cell_clip": None, "projection": None}
     by_keyword = inspect.Parameter.KEYWORD_ONLY
     own = [(n, by_keyword, default) for n, default in extras.items() if "LSTM" in name]
+    if not name.endswith("Cell"):
+        own.append(("recompute", by_keyword, False))
     *arguments, kwargs = shown(getattr(keras.layers, name))
     assert shown(getattr(layers, name)) == [*arguments, *own, kwargs]
 
