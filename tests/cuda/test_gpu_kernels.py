@@ -16,7 +16,8 @@ HOST_MEMORY = {
     **{
         f"{cell}Sequence{grad}": {"sequence_lengths"}
         for cell in ("LSTM", "GRU", "GRUAfter", "RNN")
-        for grad in ("", "Grad")
+        for grad in ("", "Grad", "RecomputeGrad")
+        if cell != "RNN" or grad != "RecomputeGrad"
     },
     **{f"CudnnRNN{backprop}": set() for backprop in ("", "Backprop")},
     **{f"CudnnRNN{backprop}V2": {"host_reserved"} for backprop in ("", "Backprop")},
