@@ -1,23 +1,22 @@
 """A gradient-penalty step of a layer in a tf.function: ours against Keras' own.
 
 `python -m bench.derivatives [LSTM|GRU|SimpleRNN] [B T I H]` prints for each of the two the time of
-the first call, tracing included, and the minimum and median of the later ones. The two take turns,
-so that a loaded machine slows both.
+the first call, tracing included, and the minimum and median of the later ones, which alternate.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from bench import timing
 from tf_blockrnn import layers
 
-_ROUNDS, _CALLS = 12, 8
+_PLAN = timing.Plan(rounds=12, seconds=2.0)
 
 
 def _penalty_step(layer: keras.Layer) -> Callable[[tf.Tensor], list[tf.Tensor]]:
@@ -36,12 +35,6 @@ def _penalty_step(layer: keras.Layer) -> Callable[[tf.Tensor], list[tf.Tensor]]:
     return step
 
 
-def _seconds(step: Callable[[tf.Tensor], list[tf.Tensor]], x: tf.Tensor) -> float:
-    begin = time.perf_counter()
-    step(x)[-1].numpy()
-    return time.perf_counter() - begin
-
-
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -52,19 +45,20 @@ def main() -> None:
         parser.error(f"dims must be four numbers, B T I H; got {arguments.dims}")
     *shape, units = arguments.dims
     x = tf.constant(np.random.default_rng(0).normal(size=shape), tf.float32)
-    steps, times = {}, {}
+    calls, first = {}, {}
     for name, module in (("ours", layers), ("keras", keras.layers)):
         keras.utils.set_random_seed(0)
         layer = getattr(module, arguments.layer)(units, return_sequences=True)
         layer.build(shape)
-        steps[name] = _penalty_step(layer)
-        times[name] = [_seconds(steps[name], x)]
-    for _ in range(_ROUNDS):
-        for name, step in steps.items():
-            times[name] += [_seconds(step, x) for _ in range(_CALLS)]
-    for name, (first, *rest) in times.items():
-        best, median = 1e3 * min(rest), 1e3 * float(np.median(rest))
-        print(f"{name}: first call {first:.2f} s, minimum {best:.2f} ms, median {median:.2f} ms")
+        step = _penalty_step(layer)
+        calls[name] = timing.in_process(lambda step=step: step(x)[-1].numpy())
+        (first[name],) = calls[name](1, 0)
+    for name, rounds in timing.alternate(calls, _PLAN).items():
+        ms = timing.summary(rounds)
+        print(
+            f"{name}: first call {first[name]:.2f} s, minimum {ms['min_ms']:.2f} ms, "
+            f"median {ms['median_ms']:.2f} ms"
+        )
 
 
 if __name__ == "__main__":

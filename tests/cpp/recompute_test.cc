@@ -3,9 +3,7 @@
 // nothing to span_states.
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <memory>
 #include <random>
@@ -16,6 +14,7 @@
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "gtest/gtest.h"
+#include "tests/cpp/test_host.h"
 
 extern "C" const blockrnn::cpu::Engine* blockrnn_cpu_engine();
 
@@ -26,26 +25,6 @@ namespace {
 constexpr int64_t kInput = 140;
 constexpr int64_t kUnits = 5;
 constexpr int64_t kProj = 3;
-
-// A host of one thread.
-class Host {
- public:
-  Host() {
-    interface_.context = this;
-    interface_.allocate = [](void* context, std::size_t bytes) -> void* {
-      constexpr std::size_t kAlignment = 64;
-      void* const data = std::aligned_alloc(
-          kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-      static_cast<Host*>(context)->scratch_.emplace_back(data, &std::free);
-      return data;
-    };
-  }
-  const cpu::HostInterface& interface() const { return interface_; }
-
- private:
-  cpu::HostInterface interface_;
-  std::vector<std::unique_ptr<void, void (*)(void*)>> scratch_;
-};
 
 using Array = std::vector<float>;
 
@@ -187,9 +166,12 @@ class Recompute : public testing::TestWithParam<Layout> {
 
   template <class Args>
   static void Run(const Args& args) {
-    const Host host;
-    ASSERT_EQ(blockrnn_cpu_engine()->f32.Run(args, host.interface()),
+    test::TestHost host({});
+    ASSERT_EQ(blockrnn_cpu_engine()->f32.Run(args, host.host()),
               cpu::Status::kOk);
+    host.FreeScratch();
+    host.FinishClosures();
+    EXPECT_EQ(host.Problems(), "");
   }
 
   std::vector<int64_t> lengths_;

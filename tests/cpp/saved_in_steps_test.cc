@@ -4,9 +4,7 @@
 // of memory.
 
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
-#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "gtest/gtest.h"
+#include "tests/cpp/test_host.h"
 
 extern "C" const blockrnn::cpu::Engine* blockrnn_cpu_engine();
 
@@ -26,26 +25,6 @@ constexpr int64_t kBatch = 5;
 constexpr int64_t kInput = 3;
 constexpr int64_t kUnits = 7;
 constexpr int64_t kRows = kSteps * kBatch;
-
-// A host of one thread.
-class Host {
- public:
-  Host() {
-    interface_.context = this;
-    interface_.allocate = [](void* context, std::size_t bytes) -> void* {
-      constexpr std::size_t kAlignment = 64;
-      void* const data = std::aligned_alloc(
-          kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
-      static_cast<Host*>(context)->scratch_.emplace_back(data, &std::free);
-      return data;
-    };
-  }
-  const cpu::HostInterface& interface() const { return interface_; }
-
- private:
-  cpu::HostInterface interface_;
-  std::vector<std::unique_ptr<void, void (*)(void*)>> scratch_;
-};
 
 using Array = std::vector<float>;
 
@@ -112,9 +91,12 @@ class SavedInSteps : public testing::TestWithParam<Layout> {
 
   template <class Args>
   static void Run(const Args& args) {
-    const Host host;
-    ASSERT_EQ(blockrnn_cpu_engine()->f32.Run(args, host.interface()),
+    test::TestHost host({});
+    ASSERT_EQ(blockrnn_cpu_engine()->f32.Run(args, host.host()),
               cpu::Status::kOk);
+    host.FreeScratch();
+    host.FinishClosures();
+    EXPECT_EQ(host.Problems(), "");
   }
 
   SequenceShape shape_;
