@@ -38,11 +38,12 @@ struct JoinedLists<ArgsList<First...>, ArgsList<Second...>> {
   using List = ArgsList<First..., Second...>;
 };
 
-// The CPU engine freezes weights as well.
-using CpuEngineArgs =
-    JoinedLists<EngineArgs,
-                ArgsList<LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs,
-                         SimpleRnnFreezeArgs>>::List;
+// The CPU engine freezes weights and normalises layers as well.
+using CpuEngineArgs = JoinedLists<
+    EngineArgs,
+    ArgsList<LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs,
+             SimpleRnnFreezeArgs, LayerNormLstmForwardArgs,
+             LayerNormLstmBackwardArgs, LayerNormLstmFreezeArgs>>::List;
 
 // The functions of a list for storage type T. Function<Args> has a member
 // `run`, a pointer to the function that takes Args.

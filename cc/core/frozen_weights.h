@@ -40,6 +40,8 @@ template <class T>
 using GruAfterFreezeArgs = FreezeArgs<GruAfterSequenceForwardArgs<T>>;
 template <class T>
 using SimpleRnnFreezeArgs = FreezeArgs<SimpleRnnForwardArgs<T>>;
+template <class T>
+using LayerNormLstmFreezeArgs = FreezeArgs<LayerNormLstmForwardArgs<T>>;
 
 }  // namespace blockrnn
 

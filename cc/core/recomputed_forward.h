@@ -57,33 +57,63 @@ GruAfterSequenceForwardArgs<T> RecomputedForward(
   return forward;
 }
 
-// f(output of the forward call, input of the backward call) for each array
-// [steps, batch, H] that the one saves for the other besides h.
+template <class T>
+LayerNormLstmForwardArgs<T> RecomputedForward(
+    const LayerNormLstmBackwardArgs<T>& args) {
+  LayerNormLstmForwardArgs<T> forward;
+  static_cast<SequenceInputs<T>&>(forward) = args;
+  forward.layout = args.layout;
+  forward.epsilon = args.epsilon;
+  forward.cs_prev = args.cs_prev;
+  forward.w_x = args.w_x;
+  forward.w_h = args.w_h;
+  forward.b = args.b;
+  forward.gamma_x = args.gamma_x;
+  forward.beta_x = args.beta_x;
+  forward.gamma_h = args.gamma_h;
+  forward.beta_h = args.beta_h;
+  forward.gamma_c = args.gamma_c;
+  forward.beta_c = args.beta_c;
+  return forward;
+}
+
+// f(output of the forward call, input of the backward call, width) for each
+// array [steps, batch, width] that the one saves for the other besides h.
 template <class T, class F>
 void ForEachSavedArray(LstmSequenceForwardArgs<T>* forward,
                        LstmSequenceBackwardArgs<T>* backward, const F& f) {
-  f(&forward->i, &backward->i);
-  f(&forward->cs, &backward->cs);
-  f(&forward->f, &backward->f);
-  f(&forward->o, &backward->o);
-  f(&forward->ci, &backward->ci);
+  f(&forward->i, &backward->i, forward->shape.units);
+  f(&forward->cs, &backward->cs, forward->shape.units);
+  f(&forward->f, &backward->f, forward->shape.units);
+  f(&forward->o, &backward->o, forward->shape.units);
+  f(&forward->ci, &backward->ci, forward->shape.units);
 }
 
 template <class T, class F>
 void ForEachSavedArray(GruSequenceForwardArgs<T>* forward,
                        GruSequenceBackwardArgs<T>* backward, const F& f) {
-  f(&forward->r, &backward->r);
-  f(&forward->u, &backward->u);
-  f(&forward->c, &backward->c);
+  f(&forward->r, &backward->r, forward->shape.units);
+  f(&forward->u, &backward->u, forward->shape.units);
+  f(&forward->c, &backward->c, forward->shape.units);
 }
 
 template <class T, class F>
 void ForEachSavedArray(GruAfterSequenceForwardArgs<T>* forward,
                        GruAfterSequenceBackwardArgs<T>* backward, const F& f) {
-  f(&forward->r, &backward->r);
-  f(&forward->u, &backward->u);
-  f(&forward->c, &backward->c);
-  f(&forward->hc, &backward->hc);
+  f(&forward->r, &backward->r, forward->shape.units);
+  f(&forward->u, &backward->u, forward->shape.units);
+  f(&forward->c, &backward->c, forward->shape.units);
+  f(&forward->hc, &backward->hc, forward->shape.units);
+}
+
+template <class T, class F>
+void ForEachSavedArray(LayerNormLstmForwardArgs<T>* forward,
+                       LayerNormLstmBackwardArgs<T>* backward, const F& f) {
+  const int64_t units = forward->shape.units;
+  f(&forward->x_hat, &backward->x_hat, kLstmGates * units);
+  f(&forward->h_hat, &backward->h_hat, kLstmGates * units);
+  f(&forward->rstd, &backward->rstd, int64_t{2});
+  f(&forward->cs, &backward->cs, units);
 }
 
 }  // namespace blockrnn

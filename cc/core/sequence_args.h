@@ -193,6 +193,66 @@ struct LstmSequenceBackwardArgs : SequenceBackwardArgs<T> {
   T* b_grad = nullptr;              // [4H]
 };
 
+// An LSTM with layer normalisation: cc/core/layer_norm.h. gamma and beta of the
+// norms of x · w_x, of h · w_h and of the cell state.
+template <class T>
+struct LayerNormLstmForwardArgs : SequenceForwardArgs<T> {
+  LstmGateLayout layout = kLstmIfco;
+  double epsilon = 1e-3;       // added to the variances
+  const T* cs_prev = nullptr;  // [B, H], the state before the first step
+  const T* w_x = nullptr;      // [I, 4H]
+  const T* w_h = nullptr;      // [H, 4H]
+  const T* b = nullptr;        // [4H]
+  const T* gamma_x = nullptr;  // [4H]
+  const T* beta_x = nullptr;   // [4H]
+  const T* gamma_h = nullptr;  // [4H]
+  const T* beta_h = nullptr;   // [4H]
+  const T* gamma_c = nullptr;  // [H]
+  const T* beta_c = nullptr;   // [H]
+  // Outputs; each may be nullptr where it is not wanted. Those that are saved
+  // for backward alone, besides cs, are zeros at masked steps.
+  T* x_hat = nullptr;    // [steps, batch, 4H], x · w_x normalised
+  T* h_hat = nullptr;    // [steps, batch, 4H], h · w_h normalised
+  T* rstd = nullptr;     // [steps, batch, 2], 1 / √(variance + epsilon) of both
+  T* cs = nullptr;       // [steps, batch, H], normalised
+  T* cs_last = nullptr;  // [B, H], the state after the last step
+};
+
+// The gradient of it. x_hat, h_hat, rstd, cs and h are the outputs of the
+// forward call, unchanged. The arrays whose name ends in _grad and that are no
+// inputs are written, all of them.
+template <class T>
+struct LayerNormLstmBackwardArgs : SequenceBackwardArgs<T> {
+  LstmGateLayout layout = kLstmIfco;
+  double epsilon = 1e-3;
+  const T* cs_prev = nullptr;       // [B, H]
+  const T* w_x = nullptr;           // [I, 4H]
+  const T* w_h = nullptr;           // [H, 4H]
+  const T* b = nullptr;             // [4H]
+  const T* gamma_x = nullptr;       // [4H]
+  const T* beta_x = nullptr;        // [4H]
+  const T* gamma_h = nullptr;       // [4H]
+  const T* beta_h = nullptr;        // [4H]
+  const T* gamma_c = nullptr;       // [H]
+  const T* beta_c = nullptr;        // [H]
+  const T* x_hat = nullptr;         // [steps, batch, 4H]
+  const T* h_hat = nullptr;         // [steps, batch, 4H]
+  const T* rstd = nullptr;          // [steps, batch, 2]
+  const T* cs = nullptr;            // [steps, batch, H]
+  const T* cs_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
+  const T* cs_last_grad = nullptr;  // [B, H]; nullptr: zeros
+  T* cs_prev_grad = nullptr;        // [B, H]
+  T* w_x_grad = nullptr;            // [I, 4H]; not without w_x
+  T* w_h_grad = nullptr;            // [H, 4H]
+  T* b_grad = nullptr;              // [4H]
+  T* gamma_x_grad = nullptr;        // [4H]
+  T* beta_x_grad = nullptr;         // [4H]
+  T* gamma_h_grad = nullptr;        // [4H]
+  T* beta_h_grad = nullptr;         // [4H]
+  T* gamma_c_grad = nullptr;        // [H]
+  T* beta_c_grad = nullptr;         // [H]
+};
+
 // BlockGRU: cc/core/gru_cell.h, step after step.
 template <class T>
 struct GruSequenceForwardArgs : SequenceForwardArgs<T> {

@@ -102,7 +102,7 @@ class Recompute : public testing::TestWithParam<Layout> {
     backward.h = forward.h;
     if (span_steps == 0) {
       ForEachSavedArray(&forward, &backward,
-                        [&](float** output, const float** input) {
+                        [&](float** output, const float** input, int64_t) {
                           *output = New(rows_ * kUnits);
                           *input = *output;
                         });

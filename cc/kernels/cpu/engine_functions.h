@@ -11,6 +11,8 @@
 #include "cc/kernels/cpu/cells/gru_backward.h"
 #include "cc/kernels/cpu/cells/gru_block_cell.h"
 #include "cc/kernels/cpu/cells/gru_forward.h"
+#include "cc/kernels/cpu/cells/layer_norm_lstm_backward.h"
+#include "cc/kernels/cpu/cells/layer_norm_lstm_forward.h"
 #include "cc/kernels/cpu/cells/lstm_backward.h"
 #include "cc/kernels/cpu/cells/lstm_block_cell.h"
 #include "cc/kernels/cpu/cells/lstm_forward.h"
@@ -54,6 +56,11 @@ EngineFunctions<T> MakeEngineFunctions() {
       {&WithExecutor<&FreezeGru<T>>},
       {&WithExecutor<&FreezeGruAfter<T>>},
       {&WithExecutor<&FreezeSimpleRnn<T>>},
+      {&WithExecutor<&LayerNormLstmForward<T, StandardActivations>>},
+      {&WithExecutor<&BackwardOrRecomputed<
+          LayerNormLstmForwardCell<T, StandardActivations>,
+          LayerNormLstmBackwardCell<T>>>},
+      {&WithExecutor<&FreezeLayerNormLstm<T>>},
   };
 }
 

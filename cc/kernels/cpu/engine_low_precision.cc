@@ -5,6 +5,7 @@
 #include "cc/core/activations.h"
 #include "cc/kernels/cpu/cells/gru_after_forward.h"
 #include "cc/kernels/cpu/cells/gru_forward.h"
+#include "cc/kernels/cpu/cells/layer_norm_lstm_forward.h"
 #include "cc/kernels/cpu/cells/lstm_forward.h"
 #include "cc/kernels/cpu/cells/simple_rnn.h"
 
@@ -52,6 +53,11 @@ Status LowPrecisionForward(const SimpleRnnForwardArgs<float>& args,
   return args.relu ? Forward<ReluForwardCell>(args, executor)
                    : Forward<TanhForwardCell>(args, executor);
 }
+template <>
+Status LowPrecisionForward(const LayerNormLstmForwardArgs<float>& args,
+                           const Executor& executor) {
+  return Forward<LayerNormLstmForwardCell>(args, executor);
+}
 
 template <>
 Status LowPrecisionFreeze(const LstmFreezeArgs<float>& args,
@@ -72,6 +78,11 @@ template <>
 Status LowPrecisionFreeze(const SimpleRnnFreezeArgs<float>& args,
                           const Executor& executor) {
   return Freeze<SimpleRnnPanels>(args, executor);
+}
+template <>
+Status LowPrecisionFreeze(const LayerNormLstmFreezeArgs<float>& args,
+                          const Executor& executor) {
+  return Freeze<LayerNormLstmPanels>(args, executor);
 }
 
 }  // namespace blockrnn::cpu

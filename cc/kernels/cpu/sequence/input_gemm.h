@@ -70,7 +70,7 @@ struct InputWeights {
   const T* w = nullptr;    // [I, gates · H]
   int64_t ldw = 0;         // from row to row of w
   bool by_unit = false;    // w is transposed
-  const T* b = nullptr;    // [gates · H]
+  const T* b = nullptr;    // [gates · H]; nullptr: zeros
   const T* b_h = nullptr;  // [gates · H], the recurrent bias; nullptr: zeros
   int64_t column = 0;      // of the first gate, with projected_input
 };
@@ -112,7 +112,9 @@ struct InputPanels {
       for (int64_t unit = 0; unit < units; ++unit) {
         C* panel = packed + unit / kUnits * kStartWidth;
         C* b = panel + gate * kUnits + unit % kUnits;
-        *b = static_cast<C>(weights.b[gate * units + unit]);
+        if (weights.b != nullptr) {
+          *b = static_cast<C>(weights.b[gate * units + unit]);
+        }
         if (weights.b_h == nullptr) continue;
         const C b_h = static_cast<C>(weights.b_h[gate * units + unit]);
         if (Apart(gate)) {
@@ -238,6 +240,15 @@ class InputGemm {
         });
     return cancellation.status();
   }
+
+  // Where it is hoisted: what a row of the block begins with, panel after
+  // panel, [panels, kWidth]; and the first row of a step. To be read and
+  // changed between Enter and the next one.
+  C* StartRow(int64_t row) const {
+    static_assert(!kLastApart);
+    return Start(row, 0);
+  }
+  int64_t FirstRow(int64_t step) const { return block_.FirstRow(step); }
 
   // x · w_x + b + state · w_h for some rows of a step and panels, then
   // epilogue(tile, the last gate's x · w_x + b for the tile's rows; only with

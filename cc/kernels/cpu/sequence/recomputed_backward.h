@@ -81,10 +81,11 @@ class RecomputedBackward {
       most = std::max(
           most, rows.RowsBefore(span.end) - rows.RowsBefore(FirstSaved(span)));
     }
-    ForEachSavedArray(&forward_args_, &args_, [&](T** output, const T** input) {
-      *output = scratch_.Array<T>(most * args_.shape.units);
-      *input = *output;
-    });
+    ForEachSavedArray(&forward_args_, &args_,
+                      [&](T** output, const T** input, int64_t width) {
+                        *output = scratch_.Array<T>(most * width);
+                        *input = *output;
+                      });
   }
 
   Args args_;

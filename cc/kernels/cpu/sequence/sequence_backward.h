@@ -90,11 +90,12 @@ class DroppedStates {
     for (int gate = 0; gate < kGates; ++gate) {
       Drop(gate);
       const int64_t column = gate * units;
+      C* const gate_bias = bias == nullptr ? nullptr : bias + column;
       const Status status = RunGemms(
           executor_, gemm_scratch,
           SumOverRows<T>(operands_.summed(),
                          {dropped_t_, width, WeightView<C>{dz + column, ld},
-                          units, grad + column, ld, bias + column}));
+                          units, grad + column, ld, gate_bias}));
       if (status != Status::kOk) return status;
     }
     return Status::kOk;

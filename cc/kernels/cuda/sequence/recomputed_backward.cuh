@@ -21,7 +21,7 @@ Error RunRecomputed(Args<T> args, const HostInterface& host) {
   const SequenceShape& shape = args.shape;
   const int64_t size = shape.steps * shape.batch * shape.units;
   Error error = nullptr;
-  ForEachSavedArray(&forward, &args, [&](T** output, const T** input) {
+  ForEachSavedArray(&forward, &args, [&](T** output, const T** input, int64_t) {
     if (error == nullptr) error = AllocateStored(host, size, output);
     *input = *output;
   });
