@@ -21,9 +21,8 @@ namespace blockrnn {
 
 // s_grad, given g and the means of g and g ∘ s_hat over the row.
 template <class Value>
-BLOCKRNN_HOST_DEVICE Value LayerNormBackward(Value g, Value s_hat,
-                                             Value mean_g, Value mean_g_s_hat,
-                                             Value rstd) {
+BLOCKRNN_HOST_DEVICE Value LayerNormBackward(Value g, Value s_hat, Value mean_g,
+                                             Value mean_g_s_hat, Value rstd) {
   return rstd * (g - mean_g - s_hat * mean_g_s_hat);
 }
 
@@ -65,8 +64,7 @@ template <class Value>
 BLOCKRNN_HOST_DEVICE LayerNormLstmOutputGrad<Value> LayerNormLstmOutputBackward(
     Value o, Value co, Value cs_grad, Value h_grad) {
   const Value one = Value(1);
-  return {o * (one - o) * h_grad * co,
-          (one - co * co) * h_grad * o + cs_grad};
+  return {o * (one - o) * h_grad * co, (one - co * co) * h_grad * o + cs_grad};
 }
 
 // dci = (1−ci²) ∘ dc ∘ i      df = f(1−f) ∘ dc ∘ cs_prev

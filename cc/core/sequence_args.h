@@ -211,10 +211,10 @@ struct LayerNormLstmForwardArgs : SequenceForwardArgs<T> {
   const T* beta_c = nullptr;   // [H]
   // Outputs; each may be nullptr where it is not wanted. Those that are saved
   // for backward alone, besides cs, are zeros at masked steps.
-  T* x_hat = nullptr;    // [steps, batch, 4H], x · w_x normalised
-  T* h_hat = nullptr;    // [steps, batch, 4H], h · w_h normalised
-  T* rstd = nullptr;     // [steps, batch, 2], 1 / √(variance + epsilon) of both
-  T* cs = nullptr;       // [steps, batch, H], normalised
+  T* x_hat = nullptr;  // [steps, batch, 4H], x · w_x normalised
+  T* h_hat = nullptr;  // [steps, batch, 4H], h · w_h normalised
+  T* rstd = nullptr;   // [steps, batch, 2], 1 / √(variance + epsilon) of both
+  T* cs = nullptr;     // [steps, batch, H], normalised
   T* cs_last = nullptr;  // [B, H], the state after the last step
 };
 

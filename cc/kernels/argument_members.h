@@ -24,7 +24,10 @@
   F(b_x_grad) F(b_h_grad) F(b_ru_grad) F(b_c_grad) F(input) F(input_h)         \
   F(input_c) F(params) F(output) F(output_h) F(output_c) F(output_backprop)    \
   F(output_h_backprop) F(output_c_backprop) F(input_backprop)                  \
-  F(input_h_backprop) F(input_c_backprop) F(params_backprop)
+  F(input_h_backprop) F(input_c_backprop) F(params_backprop) F(gamma_x)        \
+  F(beta_x) F(gamma_h) F(beta_h) F(gamma_c) F(beta_c) F(x_hat) F(h_hat)        \
+  F(rstd) F(gamma_x_grad) F(beta_x_grad) F(gamma_h_grad) F(beta_h_grad)        \
+  F(gamma_c_grad) F(beta_c_grad)
 // clang-format on
 
 namespace blockrnn {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "cc/ops/cudnn_rnn_docs.h"
 #include "cc/ops/gru_docs.h"
+#include "cc/ops/layer_norm_docs.h"
 #include "cc/ops/lstm_docs.h"
 #include "cc/ops/op_table.h"
 #include "cc/ops/simple_rnn_docs.h"
@@ -63,12 +64,24 @@ constexpr ArgumentDoc kShared[] = {
     {"c", "The candidate"},
     {"hc", "What the reset gate is applied to, h_prev · w_h,c + b_h,c"},
     {"h", "The state after each step"},
+    {"gamma_x", "Scale of the normalised x · w_x"},
+    {"beta_x", "Offset of the normalised x · w_x"},
+    {"gamma_h", "Scale of the normalised h_prev · w_h"},
+    {"beta_h", "Offset of the normalised h_prev · w_h"},
+    {"gamma_c", "Scale of the normalised cell state"},
+    {"beta_c", "Offset of the normalised cell state"},
+    {"x_hat", "x · w_x normalised, before gamma_x and beta_x"},
+    {"h_hat", "h_prev · w_h normalised, before gamma_h and beta_h"},
+    {"rstd",
+     "The reciprocal standard deviations of the rows of x · w_x and of "
+     "h_prev · w_h"},
     {"h_last", "The state after the last step done"},
     {"cs_last", "The cell state after the last step done"},
     {"forget_bias", "Added to the forget gate's pre-activation."},
     {"cell_clip",
      "The bound of the cell state; no bound unless it is above 0."},
     {"use_peephole", "Whether the gates see the cell state."},
+    {"epsilon", "Added to the variances."},
     {"gate_order", "The order of the gates in the weights and biases."},
     {"activation", "The activation act."},
     {"time_major",
@@ -144,8 +157,8 @@ const OpDoc* FindIn(const OpDoc (&docs)[N], std::string_view op) {
 
 const OpDoc& FindDoc(std::string_view op) {
   for (const OpDoc* doc :
-       {FindIn(kGruDocs, op), FindIn(kLstmDocs, op), FindIn(kSimpleRnnDocs, op),
-        FindIn(kCudnnRnnDocs, op)}) {
+       {FindIn(kGruDocs, op), FindIn(kLstmDocs, op), FindIn(kLayerNormDocs, op),
+        FindIn(kSimpleRnnDocs, op), FindIn(kCudnnRnnDocs, op)}) {
     if (doc != nullptr) return *doc;
   }
   Undocumented(op, "the equations");

@@ -68,6 +68,14 @@ inline constexpr char kLstmSequenceRecomputeGradInputs[] =
     "peepholes[3,H]? " BLOCKRNN_ROWS
     " h[T,B,P|B,T,P] span_states[N] h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? "
     "cs_last_grad[B,H]? w_p[P,H]?P=H recurrent_dropout[4,B,P]?";
+#define BLOCKRNN_LAYER_NORM_LSTM_INPUTS                                     \
+  "x[T,B,I|B,T,I] h_prev[B,H] cs_prev[B,H] w_x[I,4H]?I=4H w_h[H,4H] b[4H] " \
+  "gamma_x[4H] beta_x[4H] gamma_h[4H] beta_h[4H] gamma_c[H] "               \
+  "beta_c[H] " BLOCKRNN_ROWS
+#define BLOCKRNN_LAYER_NORM_LSTM_GRADS                          \
+  "x_grad=x h_prev_grad[B,H] cs_prev_grad[B,H] w_x_grad=w_x "   \
+  "w_h_grad[H,4H] b_grad[4H] gamma_x_grad[4H] beta_x_grad[4H] " \
+  "gamma_h_grad[4H] beta_h_grad[4H] gamma_c_grad[H] beta_c_grad[H]"
 inline constexpr char kGruSequenceInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
     "w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] " BLOCKRNN_ROWS
@@ -276,6 +284,39 @@ inline constexpr OpSpec kOpTable[] = {
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
      &ProjectionAt<IndexIn(op_table::kLstmSequenceRecomputeGradInputs, "w_p")>},
+    {"LayerNormLSTMSequence",
+     BLOCKRNN_LAYER_NORM_LSTM_INPUTS " recurrent_dropout[4,B,H]?",
+     "h[T,B,H|B,T,H] h_last[B,H] cs_last[B,H] x_hat[K*T,B,4H|B,K*T,4H] "
+     "h_hat[K*T,B,4H|B,K*T,4H] rstd[K*T,B,2|B,K*T,2] cs[K*T,B,H|B,K*T,H] "
+     "span_states[N]",
+     "epsilon: float = 0.001;"
+     BLOCKRNN_ORDER
+     "is_training: bool = true;"
+     BLOCKRNN_RECOMPUTE
+     BLOCKRNN_FROZEN
+     BLOCKRNN_SEQUENCE_TYPES,
+     "time_major"},
+    {"LayerNormLSTMSequenceGrad",
+     BLOCKRNN_LAYER_NORM_LSTM_INPUTS
+     " h[T,B,H|B,T,H] x_hat[T,B,4H|B,T,4H] h_hat[T,B,4H|B,T,4H] "
+     "rstd[T,B,2|B,T,2] cs[T,B,H|B,T,H] h_grad[T,B,H|B,T,H]? "
+     "h_last_grad[B,H]? cs_last_grad[B,H]? cs_grad[T,B,H|B,T,H]? "
+     "recurrent_dropout[4,B,H]?",
+     BLOCKRNN_LAYER_NORM_LSTM_GRADS,
+     "epsilon: float = 0.001;"
+     BLOCKRNN_ORDER
+     BLOCKRNN_SEQUENCE_TYPES,
+     "time_major"},
+    {"LayerNormLSTMSequenceRecomputeGrad",
+     BLOCKRNN_LAYER_NORM_LSTM_INPUTS
+     " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+     "cs_last_grad[B,H]? recurrent_dropout[4,B,H]?",
+     BLOCKRNN_LAYER_NORM_LSTM_GRADS,
+     "epsilon: float = 0.001;"
+     BLOCKRNN_ORDER
+     BLOCKRNN_RECOMPUTE
+     BLOCKRNN_SEQUENCE_TYPES,
+     "time_major"},
     {"RNNSequence",
      "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,H]?I=H w_h[H,H] b[H] " BLOCKRNN_ROWS
      " recurrent_dropout[1,B,H]?",

@@ -26,7 +26,9 @@ absl::Status BindSpanStates(const OpContract& contract, int64_t recompute,
   const int64_t steps = (*bound)['T'];
   const int64_t batch = (*bound)['B'];
   const int64_t units = (*bound)['H'];
-  const int64_t state = has_cell_state ? (*bound)['P'] : 0;
+  // P is a symbol of ops with a projection alone.
+  const int64_t width = HasInput(row, "w_p") ? (*bound)['P'] : units;
+  const int64_t state = has_cell_state ? width : 0;
   int64_t size = 0;
   if (recompute != 0) {
     for (int64_t dim : {steps, batch, units, state}) {

@@ -75,8 +75,8 @@ class LayerNormLstmBackwardCell {
     CopyRow(args_.gamma_x, width_, GammaX());
     CopyRow(args_.gamma_h, width_, GammaH());
     ForEachVector<C>(width_, [&](int64_t j, auto lanes) {
-      const V betas = Load<C>(args_.beta_x + j, lanes) +
-                      Load<C>(args_.beta_h + j, lanes);
+      const V betas =
+          Load<C>(args_.beta_x + j, lanes) + Load<C>(args_.beta_h + j, lanes);
       Store(Bias() + j, betas + Load<C>(args_.b + j, lanes), lanes);
     });
     CopyRow(args_.gamma_c, units_, GammaC());
@@ -185,15 +185,14 @@ class LayerNormLstmBackwardCell {
   void StepRow(int64_t step, int64_t b) const {
     const SequenceRows& rows = context_.rows;
     const int64_t saved = rows.SavedRow(step, b);
-    const Row row = {
-        args_.x_hat + saved * width_,
-        args_.h_hat + saved * width_,
-        step == 0 ? args_.cs_prev + rows.StateRow(b) * units_
-                  : args_.cs + rows.SavedRow(step - 1, b) * units_,
-        RowPointer(args_.cs_grad, rows.MemoryRow(step, b), units_),
-        context_.dz.Step(step) + b * width_,
-        d_sx_ + (context_.operands.FirstRow(step) + b) * width_,
-        b * units_};
+    const Row row = {args_.x_hat + saved * width_,
+                     args_.h_hat + saved * width_,
+                     step == 0 ? args_.cs_prev + rows.StateRow(b) * units_
+                               : args_.cs + rows.SavedRow(step - 1, b) * units_,
+                     RowPointer(args_.cs_grad, rows.MemoryRow(step, b), units_),
+                     context_.dz.Step(step) + b * width_,
+                     d_sx_ + (context_.operands.FirstRow(step) + b) * width_,
+                     b * units_};
     if (rows.IsMasked(step, b)) {
       ZeroRow(width_, row.dz);
       ZeroRow(width_, row.d_sx);
@@ -258,9 +257,9 @@ class LayerNormLstmBackwardCell {
       if (row.cs_grad != nullptr) {
         cs_grad = cs_grad + Load<C>(row.cs_grad + j, lanes);
       }
-      const LayerNormLstmOutputGrad<V> out = LayerNormLstmOutputBackward(
-          Load<C>(o + j, lanes), Tanh(cs), cs_grad,
-          Load<C>(d_h_ + state, lanes));
+      const LayerNormLstmOutputGrad<V> out =
+          LayerNormLstmOutputBackward(Load<C>(o + j, lanes), Tanh(cs), cs_grad,
+                                      Load<C>(d_h_ + state, lanes));
       const V g = gamma * out.dcs;
       Store(o + j, out.d_o, lanes);
       Store(c_hat_ + state, hat, lanes);

@@ -81,9 +81,9 @@ struct LayerNormLstmPanels {
   InputPanels<T, kLstmGates, false, P> x;
   const C* gamma_x = nullptr;  // [rows.width()]
   const C* gamma_h = nullptr;  // [rows.width()]
-  const C* bias = nullptr;  // [rows.width()], beta_x + beta_h + b
+  const C* bias = nullptr;     // [rows.width()], beta_x + beta_h + b
   const C* gamma_c = nullptr;  // [H]
-  const C* beta_c = nullptr;  // [H]
+  const C* beta_c = nullptr;   // [H]
 
  private:
   static int64_t LeadingDim(const Args& args, int64_t depth) {
@@ -126,8 +126,8 @@ class LayerNormLstmForwardCell {
                     args.shape.batch, units_),
         sums_(context.scratch->template Array<C>(args.shape.batch *
                                                  packed_.rows.width())),
-        x_rstd_(context.scratch->template Array<C>(
-            context.rows.MaxRowsInBlock())),
+        x_rstd_(
+            context.scratch->template Array<C>(context.rows.MaxRowsInBlock())),
         o_(context.scratch->template Array<C>(args.shape.batch * units_)),
         c_(context.scratch->template Array<C>(args.shape.batch * units_)),
         cs_(context.scratch->template Array<C>(args.shape.batch * units_)) {}
@@ -143,25 +143,26 @@ class LayerNormLstmForwardCell {
     const Status status = x_.Enter(block, args_.x);
     if (status != Status::kOk) return status;
     const int64_t before = context_.rows.RowsBefore(block.first);
-    ParallelForRows(
-        context_.executor, block.rows, packed_.rows.width(),
-        [&](int64_t begin, int64_t end) {
-          int64_t step = block.first;
-          for (int64_t m = begin; m < end; ++m) {
-            while (context_.rows.RowsBefore(step + 1) - before <= m) ++step;
-            NormalizeInput(step, m - (context_.rows.RowsBefore(step) - before),
-                           m);
-          }
-        });
+    ParallelForRows(context_.executor, block.rows, packed_.rows.width(),
+                    [&](int64_t begin, int64_t end) {
+                      int64_t step = block.first;
+                      for (int64_t m = begin; m < end; ++m) {
+                        while (context_.rows.RowsBefore(step + 1) - before <= m)
+                          ++step;
+                        NormalizeInput(
+                            step, m - (context_.rows.RowsBefore(step) - before),
+                            m);
+                      }
+                    });
     return Status::kOk;
   }
 
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
-      MultiplyPacked(
-          state_rows_(context_.h.Operand(step), rows, share.piece),
-          packed_.w_h, share.RangeOf(packed_.w_h.panels()), rows,
-          BeginAtZero(), [&](const GateTile<C>& tile) { StoreSums(tile); });
+      MultiplyPacked(state_rows_(context_.h.Operand(step), rows, share.piece),
+                     packed_.w_h, share.RangeOf(packed_.w_h.panels()), rows,
+                     BeginAtZero(),
+                     [&](const GateTile<C>& tile) { StoreSums(tile); });
       return;
     }
     const Range own = share.RangeOf(rows.end - rows.begin);

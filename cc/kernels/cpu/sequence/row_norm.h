@@ -40,8 +40,7 @@ EIGEN_ALWAYS_INLINE C SumAll(const std::array<Vec<C>, 3>& sums) {
 
 // 1 / √(variance + epsilon), given the sum of squares of `count` deviations.
 template <class C>
-EIGEN_ALWAYS_INLINE C ReciprocalDeviation(C squares, int64_t count,
-                                          C epsilon) {
+EIGEN_ALWAYS_INLINE C ReciprocalDeviation(C squares, int64_t count, C epsilon) {
   return C(1) / std::sqrt(squares / static_cast<C>(count) + epsilon);
 }
 
@@ -74,10 +73,10 @@ class PanelRows {
   // Subtracts from row[width] its mean, and returns the reciprocal deviation.
   C Centre(C* row, C epsilon) const {
     const int64_t count = kGates * units_;
-    const C mean =
-        SumOf([&](int64_t at, auto lanes) {
-          return Load<C>(row + at, lanes);
-        }) / static_cast<C>(count);
+    const C mean = SumOf([&](int64_t at, auto lanes) {
+                     return Load<C>(row + at, lanes);
+                   }) /
+                   static_cast<C>(count);
     const V mean_v(mean);
     const C squares = SumOf([&](int64_t at, auto lanes) {
       const V centred =

@@ -1,0 +1,51 @@
+// Implements the kernels of LayerNormLSTMSequence and its gradients.
+
+#include "cc/core/gate_layout.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/engine_kernel.h"
+
+namespace blockrnn {
+
+struct LayerNormLstmMapping : OpMapping {
+  explicit LayerNormLstmMapping(KernelNode* node) {
+    node->GetAttr("epsilon", &epsilon);
+  }
+
+  template <class Args>
+  void Complete(const OpCall&, const Bindings&, Args* args) const {
+    args->layout = kLstmIfco;
+    args->epsilon = epsilon;
+  }
+
+  float epsilon = 0;
+};
+
+template <class T>
+struct LayerNormLstmSequence : LayerNormLstmMapping {
+  using LayerNormLstmMapping::LayerNormLstmMapping;
+  using Args = LayerNormLstmForwardArgs<T>;
+  static constexpr const OpSpec& kRow = Row("LayerNormLSTMSequence");
+};
+
+template <class T>
+struct LayerNormLstmSequenceGrad : LayerNormLstmMapping {
+  using LayerNormLstmMapping::LayerNormLstmMapping;
+  using Args = LayerNormLstmBackwardArgs<T>;
+  static constexpr const OpSpec& kRow = Row("LayerNormLSTMSequenceGrad");
+};
+
+template <class T>
+struct LayerNormLstmSequenceRecomputeGrad : LayerNormLstmSequenceGrad<T> {
+  using LayerNormLstmSequenceGrad<T>::LayerNormLstmSequenceGrad;
+  static constexpr const OpSpec& kRow =
+      Row("LayerNormLSTMSequenceRecomputeGrad");
+};
+
+namespace {
+
+[[maybe_unused]] const bool layer_norm_lstm_registered =
+    RegisterCpuEngineKernels<LayerNormLstmSequence, LayerNormLstmSequenceGrad,
+                             LayerNormLstmSequenceRecomputeGrad>();
+
+}  // namespace
+}  // namespace blockrnn
