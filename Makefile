@@ -25,8 +25,8 @@ endif
 # A worker of pytest takes about half a gigabyte.
 PYTEST_WORKERS ?= 2
 FUZZ_SECONDS ?= 600
-# What make dev compiles and runs: an instruction set or native, storage types, and gru, lstm, simple_rnn or rnn_stack
-# (all where it is empty).
+# What make dev compiles and runs: an instruction set or native, storage types, and gru, lstm, layer_norm, simple_rnn or
+# rnn_stack (all where it is empty).
 ISA ?= native
 TYPES ?= f32
 FAMILY ?=

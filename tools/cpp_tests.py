@@ -1,7 +1,7 @@
 """Builds and runs the C++ tests of the CPU engine, without TensorFlow's code.
 
 python tools/cpp_tests.py release|dev|asan|tsan [--length short|full] [--isa native|all|NAME]
-    [--types "f32 bf16"] [--family gru|lstm|simple_rnn|rnn_stack] [-- BAZEL_ARGUMENT...]
+    [--types "f32 bf16"] [--family gru|lstm|layer_norm|simple_rnn|rnn_stack] [-- BAZEL_ARGUMENT...]
 python tools/cpp_tests.py aarch64 [--length short|full] [--isa all|NAME] [-- BAZEL_ARGUMENT...]
 python tools/cpp_tests.py fuzz [--seconds N]
 
@@ -41,7 +41,7 @@ _X86_64_ISAS = {
     "x86-64-v3": "avx2 fma bmi2 f16c",
     "x86-64-v2": "sse4_2 popcnt",
 }
-FAMILIES = ["gru", "lstm", "simple_rnn", "rnn_stack"]
+FAMILIES = ["gru", "lstm", "layer_norm", "simple_rnn", "rnn_stack"]
 TYPES = ["f16", "bf16", "f32", "f64"]
 
 
