@@ -136,8 +136,8 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
         if training and 0.0 < self.recurrent_dropout < 1.0:
             recurrent_mask = self.get_recurrent_dropout_mask(h_prev)
         z_i, z_f, z_c, z_o = self._pre_activations(
-            _gate_gemms(inputs, self.kernel, inputs_mask),
-            _gate_gemms(h_prev, self.recurrent_kernel, recurrent_mask),
+            gate_gemms(inputs, self.kernel, inputs_mask),
+            gate_gemms(h_prev, self.recurrent_kernel, recurrent_mask),
         )
         if self.use_peephole:
             z_i = z_i + c_prev * self.wci
@@ -178,7 +178,7 @@ def extra_config(cell: ExtendedLSTMCell) -> dict[str, Any]:
     return config
 
 
-def _gate_gemms(values: Any, weights: Any, masks: Any) -> list:
+def gate_gemms(values: Any, weights: Any, masks: Any) -> list:
     """values · W for each gate; `masks` is one for all gates, or a list with one for each."""
     if isinstance(masks, (list, tuple)):
         columns = ops.split(weights, _GATES, axis=1)
