@@ -3,12 +3,14 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/engine_kernel.h"
+#include "cc/ops/contract_rules.h"
 
 namespace blockrnn {
 
 struct LayerNormLstmMapping : OpMapping {
   explicit LayerNormLstmMapping(KernelNode* node) {
     node->GetAttr("epsilon", &epsilon);
+    node->Check(CheckEpsilon(node->op(), epsilon));
   }
 
   template <class Args>

@@ -1,5 +1,8 @@
 #include "cc/ops/contract_rules.h"
 
+#include <cmath>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "cc/ops/op_contract.h"
 
@@ -28,6 +31,12 @@ absl::Status CheckLeftOutTogether(const OpContract& contract,
       contract.op(), ": ", inputs[first].name, " and ", inputs[second].name,
       " must be left out together, got [0] for ",
       inputs[left_out ? first : second].name, " alone"));
+}
+
+absl::Status CheckEpsilon(const std::string& op, float epsilon) {
+  if (std::isfinite(epsilon) && epsilon > 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      op, ": epsilon must be a finite number above 0, got ", epsilon));
 }
 
 }  // namespace blockrnn

@@ -4,6 +4,8 @@
 #ifndef BLOCKRNN_OPS_CONTRACT_RULES_H_
 #define BLOCKRNN_OPS_CONTRACT_RULES_H_
 
+#include <string>
+
 #include "absl/status/status.h"
 #include "cc/ops/op_spec.h"
 
@@ -30,6 +32,9 @@ absl::Status LeftOutTogether(const OpContract& contract,
                              const InputShapes& shapes, const Bindings&) {
   return CheckLeftOutTogether(contract, shapes, kFirst, kSecond);
 }
+
+// Of ops with layer normalisation: a finite number above 0.
+absl::Status CheckEpsilon(const std::string& op, float epsilon);
 
 // Of CudnnRNN and CudnnRNNBackprop in all versions.
 absl::Status CudnnRnnShapes(const OpContract& contract,

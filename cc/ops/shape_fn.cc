@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "cc/ops/contract_rules.h"
 #include "cc/ops/span_states.h"
 #include "tensorflow/core/framework/types.h"
 #include "tensorflow/core/platform/errors.h"
@@ -66,6 +67,9 @@ absl::Status InferShapes(const OpContract& contract, InferenceContext* c) {
   if (const auto* is_training = c->GetAttr("is_training")) {
     if (!is_training->b()) spans = 0;
     bound[kSavedSymbol] = is_training->b() && spans == 0 ? 1 : 0;
+  }
+  if (const auto* epsilon = c->GetAttr("epsilon")) {
+    TF_RETURN_IF_ERROR(CheckEpsilon(contract.op(), epsilon->f()));
   }
   TF_RETURN_IF_ERROR(CheckStaticShapes(contract, c, &bound));
   if (recompute != nullptr) {

@@ -25,6 +25,7 @@ CASES = {
     "GRUSequence": "gru before",
     "GRUAfterSequence": "gru after",
     "LSTMSequence": "lstm",
+    "LayerNormLSTMSequence": "layer norm lstm",
     "RNNSequence": "rnn tanh",
     "CudnnRNN": "lstm V1",
     "CudnnRNNV2": "gru V2",

@@ -22,11 +22,19 @@ _BEFORE_WEIGHTS = {
     "w_c_h": ("H", "H"),
 }
 _AFTER_WEIGHTS = {"w_x": ("I", "3H"), "w_h": ("H", "3H")}
+_LAYER_NORM_INPUTS = {
+    "h_prev": _BH,
+    "cs_prev": _BH,
+    **_LSTM_WEIGHTS,
+    "b": ("4H",),
+    **{f"{kind}_{of}": ("4H",) for of in "xh" for kind in ("gamma", "beta")},
+    **{"gamma_c": ("H",), "beta_c": ("H",)},
+}
 _RNN_WEIGHTS = {"w_x": ("I", "H"), "w_h": ("H", "H")}
 _PEEPHOLES = {"peepholes": ("3", "H")}
 _PROJECTION = {"w_p": ("H", "H")}
 # How many gates x · w_x has columns for, where w_x is left out.
-_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_GATES = {"LSTM": 4, "GRU": 3, "LayerNormLSTM": 4, "RNN": 1}
 _INPUT_WEIGHTS = ("w_x", "w_ru_x", "w_c_x")
 
 
@@ -133,6 +141,35 @@ _OPS = {
             "b_h_grad": ("3H",),
         },
     ),
+    "LayerNormLSTMSequence": (
+        {**_LAYER_NORM_INPUTS, **_SKIPS, **_dropout("4")},
+        {
+            **_steps("h"),
+            "h_last": _BH,
+            "cs_last": _BH,
+            **{f"{of}_hat": ("T", "B", "4H") for of in "xh"},
+            "rstd": ("T", "B", "2"),
+            **_steps("cs"),
+        },
+    ),
+    "LayerNormLSTMSequenceGrad": (
+        {
+            **_LAYER_NORM_INPUTS,
+            **_SKIPS,
+            **_steps("h"),
+            **{f"{of}_hat": ("T", "B", "4H") for of in "xh"},
+            "rstd": ("T", "B", "2"),
+            **_steps("cs", "h_grad"),
+            "h_last_grad": _BH,
+            "cs_last_grad": _BH,
+            **_steps("cs_grad"),
+            **_dropout("4"),
+        },
+        {
+            "x_grad": ("T", "B", "I"),
+            **{f"{name}_grad": dims for name, dims in _LAYER_NORM_INPUTS.items()},
+        },
+    ),
     "RNNSequence": (
         {"h_prev": _BH, **_RNN_WEIGHTS, "b": ("H",), **_SKIPS, **_dropout("1")},
         {**_steps("h"), "h_last": _BH},
@@ -197,7 +234,7 @@ class Op:
 
 @functools.cache
 def _evaluate(expressions, dims):
-    numbers = {"1": 1, "3": 3, "4": 4, "3H": 3 * dims[3]}
+    numbers = {"1": 1, "2": 2, "3": 3, "4": 4, "3H": 3 * dims[3]}
     return tuple(
         numbers[e] if e in numbers else sequence_ops.evaluate((e,), dims)[0] for e in expressions
     )

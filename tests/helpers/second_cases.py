@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from helpers import tolerances
+from helpers import sequence_functions, tolerances
 
 T, B, I, H, P = 3, 3, 2, 3, 2  # noqa: E741  the contracts' names
 BOUND = tolerances.second_bound("double", T * (I + H))
 MASK = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0]], bool)  # [T, B]
 LENGTHS = np.array([2, 3, 1], np.int32)
-GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1}
+GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1, "layer_norm_lstm": 4}
 
 # The function, its options, and what is given to it beside: "mask", "lengths" ("lengths64" in
 # int64), "dropout", "peepholes", "projection", "products" (the input is x · w_x).
@@ -25,6 +25,13 @@ CASES = {
         "mask lengths64 dropout peepholes projection",
     ),
     "lstm products": ("lstm", {"time_major": True}, "lengths products projection"),
+    "layer norm lstm": ("layer_norm_lstm", {}, ""),
+    "layer norm lstm all": (
+        "layer_norm_lstm",
+        {"epsilon": 0.125, "time_major": True, "go_backwards": True},
+        "mask lengths dropout",
+    ),
+    "layer norm lstm products": ("layer_norm_lstm", {}, "lengths products"),
     "gru after": ("gru", {}, "lengths dropout"),
     "gru after urc": (
         "gru",
@@ -95,12 +102,16 @@ class Case(Differentiable):
         major = self.options.get("time_major", False)
         two = (steps, batch) if major else (batch, steps)
         shapes = {"x": (*two, width if "products" in given else I), "h": (batch, state)}
-        if self.name == "lstm":
+        if self.name.endswith("lstm"):
             shapes["cs"] = (batch, H)
         if "products" not in given:
             shapes["w_x"] = (I, width)
         shapes["w_h"] = (state, width)
         shapes |= {b: (width,) for b in (("b_x", "b_h") if self.name == "gru" else ("b",))}
+        if self.name.startswith("layer_norm"):
+            shapes |= {f"{k}_{of}": (width,) for of in "xh" for k in ("gamma", "beta")}
+        if self.name == "layer_norm_lstm":
+            shapes |= {"gamma_c": (H,), "beta_c": (H,)}
         if "peepholes" in given:
             shapes["peepholes"] = (3, H)
         if "projection" in given:
@@ -136,6 +147,7 @@ class Case(Differentiable):
         h, cs = given.pop("h"), given.pop("cs", None)
         if "peepholes" in given:
             given["peepholes"] = tuple(tf.unstack(given["peepholes"], 3))
+        given |= sequence_functions.norms_of(given)
         given["initial_state"] = h if cs is None else (h, cs)
         outputs, state = getattr(tfb, self.name)(x, w_x, w_h, **given, **self.options)
         return [outputs, *(state if cs is not None else [state])]

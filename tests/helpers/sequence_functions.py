@@ -30,10 +30,19 @@ _PEEPHOLES = {"wci": ("H",), "wcf": ("H",), "wco": ("H",)}
 _GRU = {"w_x": ("I", "3H"), "w_h": ("H", "3H"), "b_x": ("3H",), "b_h": ("3H",)}
 _CLIP = {"forget_bias": 0.5, "cell_clip": 1.25}
 _BEFORE = {"reset_after": False}
+_LAYER_NORM = {
+    **_LSTM,
+    **{f"{kind}_{of}": ("4H",) for of in "xh" for kind in ("gamma", "beta")},
+    **{"gamma_c": ("H",), "beta_c": ("H",)},
+}
+_EPSILON = {"epsilon": 0.125}
 _IFCO, _RUC, _URC = ("i", "f", "ci", "o"), ("r", "u", "c"), ("u", "r", "c")
 FUNCTIONS = {
     "lstm": Function("lstm", _LSTM, _CLIP, 2, "lstm", _IFCO),
     "lstm-peephole": Function("lstm", {**_LSTM, **_PEEPHOLES}, _CLIP, 2, "lstm", _IFCO),
+    "layer-norm-lstm": Function(
+        "layer_norm_lstm", _LAYER_NORM, _EPSILON, 2, "layer_norm_lstm", _IFCO
+    ),
     "gru-after": Function("gru", _GRU, {}, 1, "gru_after", _RUC),
     "gru-after-urc": Function("gru", _GRU, {"gate_order": "urc"}, 1, "gru_after", _URC),
     "gru-before": Function("gru", _GRU, _BEFORE, 1, "gru", _RUC),
@@ -55,8 +64,20 @@ def random_inputs(function: Function, dims, dtype, seed: int = 0) -> dict[str, n
         value = rng.normal(size=shape)
         if name in ("w_x", "w_h"):
             value /= np.sqrt(max(shape[0], 1))
+        elif name.startswith("gamma"):
+            value = 1 + value / 4
         inputs[name] = value.astype(dtype)
     return inputs
+
+
+def norms_of(values: dict) -> dict:
+    """The norms as the functions take them, of gammas and betas that are taken out of `values`."""
+    names = {"kernel_norm": "x", "recurrent_norm": "h", "state_norm": "c"}
+    return {
+        name: (values.pop(f"gamma_{of}"), values.pop(f"beta_{of}"))
+        for name, of in names.items()
+        if f"gamma_{of}" in values
+    }
 
 
 def call(module, function: Function, inputs: Mapping, *, with_state=True, **options):
@@ -70,7 +91,7 @@ def call(module, function: Function, inputs: Mapping, *, with_state=True, **opti
         options["peepholes"] = tuple(values.pop(k) for k in ("wci", "wcf", "wco"))
     if with_state:
         options["initial_state"] = h if cs is None else (h, cs)
-    options = {**function.options, **options}
+    options = {**function.options, **norms_of(values), **options}
     outputs, state = getattr(module, function.name)(x, **values, **options)
     return (outputs, *state) if function.states == 2 else (outputs, state)
 
@@ -84,7 +105,7 @@ class Oracle:
         self._values = {names.get(k, k): v for k, v in inputs.items()}
         if mask is not None:
             self._values["mask"] = mask
-        numbers = {k: v for k, v in function.options.items() if k in _CLIP}
+        numbers = {k: v for k, v in function.options.items() if k in {*_CLIP, *_EPSILON}}
         self._options = sequence.Options(
             function.gates,
             backwards=go_backwards,

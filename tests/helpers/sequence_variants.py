@@ -7,6 +7,8 @@ import dataclasses
 import numpy as np
 import tensorflow as tf
 
+from helpers import sequence_functions
+
 DIMS = (6, 5, 3, 4)
 PROJ = 3
 
@@ -23,13 +25,18 @@ class Variant:
 
     @property
     def cell_state(self) -> bool:
-        return self.name == "lstm"
+        return self.name.endswith("lstm")
+
+    @property
+    def normalized(self) -> bool:
+        return self.name.startswith("layer_norm")
 
 
 VARIANTS = {
     "lstm": Variant("lstm", "ifco", {"forget_bias": 0.5}),
     "lstm-peephole": Variant("lstm", "ifco", {"forget_bias": 0.5}, peepholes=True),
     "lstm-projection": Variant("lstm", "ifco", projects=True),
+    "layer-norm-lstm": Variant("layer_norm_lstm", "ifco", {"epsilon": 0.125}),
     "gru-after": Variant("gru", "ruc"),
     "gru-after-urc": Variant("gru", "urc", {"gate_order": "urc"}),
     "gru-before": Variant("gru", "ruc", {"reset_after": False}),
@@ -56,11 +63,15 @@ def inputs_of(variant, dims, dtype, *, dropout, projected, seed=0):
         shapes["w_p"] = (width, h)
     if variant.peepholes:
         shapes |= {name: (h,) for name in ("wci", "wcf", "wco")}
+    if variant.normalized:
+        shapes |= {f"{kind}_{of}": (gates * h,) for of in "xh" for kind in ("gamma", "beta")}
+        shapes |= {"gamma_c": (h,), "beta_c": (h,)} if variant.cell_state else {}
     rng = np.random.default_rng([seed, *dims, gates])
     values = {}
     for name, shape in shapes.items():
         scale = 1 / np.sqrt(max(shape[0], 1)) if name.startswith("w_") else 1.0
-        values[name] = (scale * rng.normal(size=shape)).astype(dtype)
+        value = scale * rng.normal(size=shape)
+        values[name] = (1 + value / 4 if name.startswith("gamma") else value).astype(dtype)
     if dropout:
         # A power of two rounds nothing, so that relu's kink is where the oracle has it.
         values["dropout"] = np.where(rng.random((gates, b, width)) < 0.5, 2.0, 0.0).astype(dtype)
@@ -73,6 +84,7 @@ def call(tfb, variant, tensors, **options):
     dropout = values.pop("dropout", None)
     if variant.peepholes:
         options["peepholes"] = tuple(values.pop(k) for k in ("wci", "wcf", "wco"))
+    values |= sequence_functions.norms_of(values)
     values.setdefault("w_x", None)
     outputs, state = getattr(tfb, variant.name)(
         x,

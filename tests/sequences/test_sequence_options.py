@@ -30,12 +30,30 @@ def _parts(variant, values):
     """
     names = [name for name in ("w_x", "w_h", "b", "b_x", "b_h") if name in values]
     parts = {k: tf.split(values[k], len(variant.gates), axis=-1) for k in names}
+    if variant.normalized:
+        return _normalized_parts(variant, values, parts)
     if "w_x" in values:
         products = [values["x"] @ w for w in parts["w_x"]]
     else:
         products = tf.split(values["x"], len(variant.gates), axis=-1)
     biases = parts["b_x" if variant.name == "gru" else "b"]
     parts["x"] = [tf.unstack(p + bias) for p, bias in zip(products, biases, strict=True)]
+    if "dropout" in values:
+        parts["dropout"] = tf.unstack(values["dropout"])
+    return {k: dict(zip(variant.gates, v, strict=True)) for k, v in parts.items()}
+
+
+def _norm(values, of, sums, epsilon):
+    mean, variance = tf.nn.moments(sums, axes=[-1], keepdims=True)
+    s_hat = (sums - mean) / tf.sqrt(variance + epsilon)
+    return values[f"gamma_{of}"] * s_hat + values[f"beta_{of}"]
+
+
+def _normalized_parts(variant, values, parts):
+    """The same with the norm over all gates; biases are added behind it."""
+    sums = values["x"] @ values["w_x"] if "w_x" in values else values["x"]
+    z = _norm(values, "x", sums, variant.options["epsilon"])
+    parts["x"] = [tf.unstack(p) for p in tf.split(z + values["b"], len(variant.gates), axis=-1)]
     if "dropout" in values:
         parts["dropout"] = tf.unstack(values["dropout"])
     return {k: dict(zip(variant.gates, v, strict=True)) for k, v in parts.items()}
@@ -54,6 +72,14 @@ def _step(variant, dtype, values, parts, t, h, cs):
     def seen(name, state):
         return state * values[name] if variant.peepholes else 0.0
 
+    if variant.normalized:
+        epsilon = variant.options["epsilon"]
+        sums = tf.concat([from_h(gate) for gate in variant.gates], axis=-1)
+        of_h = tf.split(_norm(values, "h", sums, epsilon), len(variant.gates), axis=-1)
+        z = {gate: parts["x"][gate][t] + z for gate, z in zip(variant.gates, of_h, strict=True)}
+        c = tf.sigmoid(z["f"]) * cs + tf.sigmoid(z["i"]) * tf.tanh(z["c"])
+        cs = _norm(values, "c", c, epsilon)
+        return tf.sigmoid(z["o"]) * tf.tanh(cs), cs
     if variant.name == "simple_rnn":
         act = tf.nn.relu if variant.options.get("activation") == "relu" else tf.tanh
         return _stored(act(total("h")), dtype), cs

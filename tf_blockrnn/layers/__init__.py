@@ -17,9 +17,20 @@ _loader.load_all()  # before Keras imports TensorFlow, for an error that explain
 # ruff: noqa: E402
 from tf_blockrnn.layers.gru import GRU
 from tf_blockrnn.layers.gru_cell import GRUCell
+from tf_blockrnn.layers.layer_norm_lstm import LayerNormLSTM
+from tf_blockrnn.layers.layer_norm_lstm_cell import LayerNormLSTMCell
 from tf_blockrnn.layers.lstm import LSTM
 from tf_blockrnn.layers.lstm_cell import LSTMCell
 from tf_blockrnn.layers.simple_rnn import SimpleRNN
 from tf_blockrnn.layers.simple_rnn_cell import SimpleRNNCell
 
-__all__ = ["GRU", "LSTM", "GRUCell", "LSTMCell", "SimpleRNN", "SimpleRNNCell"]
+__all__ = [
+    "GRU",
+    "LSTM",
+    "GRUCell",
+    "LSTMCell",
+    "LayerNormLSTM",
+    "LayerNormLSTMCell",
+    "SimpleRNN",
+    "SimpleRNNCell",
+]

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tf_blockrnn._ops import layer_norm
 from tf_blockrnn.layers import _fused_call, _fusing
 from tf_blockrnn.layers._fused_layer import FusedLayer
-from tf_blockrnn.layers._layer_norm_lstm_cell import LayerNormLSTMCell, norm_config
+from tf_blockrnn.layers.layer_norm_lstm_cell import LayerNormLSTMCell, norm_config
 
 _GATES = 4
 

@@ -13,9 +13,13 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from . import gru, lstm, simple_rnn
+from . import gru, layer_norm, lstm, simple_rnn
 
-_INPUTS = ("x", "w_x", "w_h", "w_p", "b", "b_x", "b_h", "wci", "wcf", "wco", "h_prev", "cs_prev")
+_NORMS = ("gamma_x", "beta_x", "gamma_h", "beta_h", "gamma_c", "beta_c")
+_INPUTS = (
+    *("x", "w_x", "w_h", "w_p", "b", "b_x", "b_h", "wci", "wcf", "wco", "h_prev", "cs_prev"),
+    *_NORMS,
+)
 _PEEPHOLES = ("wci", "wcf", "wco")
 _INITIAL = {"h": "h_prev", "cs": "cs_prev"}
 
@@ -31,6 +35,7 @@ class Options:
     projected_input: bool = False  # x has a column for each gate and unit
     forget_bias: float = 0.0
     cell_clip: float = 0.0
+    epsilon: float = 1e-3
     relu: bool = False
     identity: bool = False  # forward alone: activations that do nothing
     stored: Callable = lambda h: h  # how a simple RNN's state is rounded
@@ -209,7 +214,44 @@ class _SimpleRnn(_Cell):
         return (self.to_h(before[0], rows, d_bars),)
 
 
-CELLS = {"rnn": _SimpleRnn, "lstm": _Lstm, "gru": _GruBefore, "gru_after": _GruAfter}
+class _LayerNormLstm(_Cell):
+    """Saves the states alone; the rest is computed again for the backward pass."""
+
+    saved = states = ("h", "cs")
+    input_bias = None  # behind the norm
+
+    def _forward(self, t, rows, h, cs):
+        of_x = self.values["x"][t, rows]
+        if "w_x" in self.values:
+            of_x = of_x @ self.values["w_x"]
+        of_h = np.concatenate(list(self.from_h(h, rows).values()), axis=-1)
+        return layer_norm.lstm_forward(
+            of_x, of_h, cs, self.values, self.columns, self.options.epsilon
+        )
+
+    def step(self, t, rows, h, cs):
+        h, cs, _ = self._forward(t, rows, h, cs)
+        return (h, cs), {}
+
+    def step_backward(self, t, rows, before, saved, grads):
+        forward = self._forward(t, rows, *before)[-1]
+        d_x, d_h, d_cs, found = layer_norm.lstm_backward(
+            forward, grads["h"], grads["cs"], self.values, self.columns
+        )
+        for name, value in found.items():
+            self.grads[name] += value
+        self.to_x(t, rows, {gate: d_x[:, where] for gate, where in self.columns.items()})
+        of_gates = {gate: d_h[:, where] for gate, where in self.columns.items()}
+        return self.to_h(before[0], rows, of_gates), d_cs
+
+
+CELLS = {
+    "rnn": _SimpleRnn,
+    "lstm": _Lstm,
+    "gru": _GruBefore,
+    "gru_after": _GruAfter,
+    "layer_norm_lstm": _LayerNormLstm,
+}
 
 
 def saved_names(cell: str) -> tuple[str, ...]:

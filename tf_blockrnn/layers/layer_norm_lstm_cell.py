@@ -25,7 +25,7 @@ class LayerNormLSTMCell(keras.layers.LSTMCell):
 
     Example:
       >>> import keras, numpy as np
-      >>> from tf_blockrnn.layers._layer_norm_lstm_cell import LayerNormLSTMCell
+      >>> from tf_blockrnn.layers.layer_norm_lstm_cell import LayerNormLSTMCell
       >>> layer = keras.layers.RNN(LayerNormLSTMCell(4))
       >>> tuple(layer(np.ones([1, 5, 3], "float32")).shape)
       (1, 4)
