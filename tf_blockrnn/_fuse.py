@@ -27,6 +27,7 @@ _LAYERS = ("GRU", "LSTM", "SimpleRNN")
 _CELLS = ("GRUCell", "LSTMCell", "SimpleRNNCell")
 _FUSED = {getattr(keras.layers, name): getattr(layers, name) for name in _LAYERS + _CELLS}
 _PLAIN = {fused: plain for plain, fused in _FUSED.items()}
+_OURS_ALONE = (layers.LayerNormLSTM, layers.LayerNormLSTMCell)
 # Their cells are parts of them, and remain Keras'.
 _KERAS_LAYERS = tuple(getattr(keras.layers, name) for name in _LAYERS)
 _FUNCTIONS = ("train", "test", "predict")
@@ -134,8 +135,9 @@ def unfuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
 
     Raises:
       TypeError: as `fuse_model`.
-      ValueError: a layer uses a feature that Keras' layer lacks (peepholes, a clip, a projection)
-        or is of a subclass of a layer of this package; or as `fuse_model`.
+      ValueError: a layer is one that Keras lacks (with layer normalisation) or uses a feature that
+        Keras' layer lacks (peepholes, a clip, a projection) or is of a subclass of a layer of this
+        package; or as `fuse_model`.
       RuntimeError: Keras' backend is not TensorFlow.
 
       The model is not changed when an error is raised.
@@ -236,6 +238,11 @@ def _changes_back(parts: list[keras.Layer]) -> list[_Change]:
     changes = []
     for layer in recurrent(parts):
         plain = _PLAIN.get(type(layer))
+        if type(layer) in _OURS_ALONE:
+            raise ValueError(
+                f"unfuse_model: layer {layer.name!r} is of {type(layer).__name__}, which Keras "
+                "does not have"
+            )
         if plain is None and isinstance(layer, (FusedLayer, FusedCell)):
             raise ValueError(
                 f"unfuse_model: layer {layer.name!r} is of {type(layer).__name__}, a custom "

@@ -18,7 +18,10 @@ from tf_blockrnn import _import_hook, _loader
 
 _PACKAGE = "tf_blockrnn"
 # The classes that are registered as serializable, all in tf_blockrnn.layers.
-_LAYERS = ("GRU", "GRUCell", "LSTM", "LSTMCell", "SimpleRNN", "SimpleRNNCell")
+_LAYERS = (
+    *("GRU", "GRUCell", "LSTM", "LSTMCell", "SimpleRNN", "SimpleRNNCell"),
+    *("LayerNormLSTM", "LayerNormLSTMCell"),
+)
 
 
 def _deferred(name: str) -> type:

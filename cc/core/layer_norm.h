@@ -30,6 +30,8 @@ BLOCKRNN_HOST_DEVICE Value LayerNormBackward(Value g, Value s_hat, Value mean_g,
 // i = σ(ī)   f = σ(f̄)   o = σ(ō)   ci = tanh(c̄)
 // c = ci ∘ i + cs_prev ∘ f
 // cs = norm_c(c)                            h = o ∘ tanh(cs)
+// or, with norm_output_only, the form of Ba et al. 2016 (arXiv:1607.06450):
+// cs = c                                    h = o ∘ tanh(norm_c(c))
 template <class Value>
 struct LayerNormLstmGates {
   Value i;
@@ -51,25 +53,28 @@ BLOCKRNN_HOST_DEVICE LayerNormLstmGates<Value> LayerNormLstmForward(
   return out;
 }
 
-// h = o ∘ tanh(cs); d_o is the gradient of ō, dcs that of cs.
-// do  = o(1−o) ∘ h_grad ∘ co               co = tanh(cs)
-// dcs = (1−co²) ∘ h_grad ∘ o + cs_grad
+// h = o ∘ co with co = tanh(norm_c(c)); d_o is the gradient of ō, dn that of
+// norm_c(c), and n_grad what reaches this from elsewhere: cs_grad, unless
+// norm_output_only.
+// do = o(1−o) ∘ h_grad ∘ co
+// dn = (1−co²) ∘ h_grad ∘ o + n_grad
 template <class Value>
 struct LayerNormLstmOutputGrad {
   Value d_o;
-  Value dcs;
+  Value dn;
 };
 
 template <class Value>
 BLOCKRNN_HOST_DEVICE LayerNormLstmOutputGrad<Value> LayerNormLstmOutputBackward(
-    Value o, Value co, Value cs_grad, Value h_grad) {
+    Value o, Value co, Value n_grad, Value h_grad) {
   const Value one = Value(1);
-  return {o * (one - o) * h_grad * co, (one - co * co) * h_grad * o + cs_grad};
+  return {o * (one - o) * h_grad * co, (one - co * co) * h_grad * o + n_grad};
 }
 
 // dci = (1−ci²) ∘ dc ∘ i      df = f(1−f) ∘ dc ∘ cs_prev
 // di  = i(1−i) ∘ dc ∘ ci      cs_prev_grad = dc ∘ f
-// dc is the gradient of c, before its norm.
+// dc is the gradient of c, before its norm: that of the norm, and with
+// norm_output_only cs_grad.
 template <class Value>
 struct LayerNormLstmGateGrad {
   Value di;

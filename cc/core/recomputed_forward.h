@@ -64,6 +64,7 @@ LayerNormLstmForwardArgs<T> RecomputedForward(
   static_cast<SequenceInputs<T>&>(forward) = args;
   forward.layout = args.layout;
   forward.epsilon = args.epsilon;
+  forward.norm_output_only = args.norm_output_only;
   forward.cs_prev = args.cs_prev;
   forward.w_x = args.w_x;
   forward.w_h = args.w_h;

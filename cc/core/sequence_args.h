@@ -198,7 +198,10 @@ struct LstmSequenceBackwardArgs : SequenceBackwardArgs<T> {
 template <class T>
 struct LayerNormLstmForwardArgs : SequenceForwardArgs<T> {
   LstmGateLayout layout = kLstmIfco;
-  double epsilon = 1e-3;       // added to the variances
+  double epsilon = 1e-3;  // added to the variances
+  // Whether h alone is made of the norm of the cell state; else the next step's
+  // cell state is, too.
+  bool norm_output_only = false;
   const T* cs_prev = nullptr;  // [B, H], the state before the first step
   const T* w_x = nullptr;      // [I, 4H]
   const T* w_h = nullptr;      // [H, 4H]
@@ -214,7 +217,7 @@ struct LayerNormLstmForwardArgs : SequenceForwardArgs<T> {
   T* x_hat = nullptr;  // [steps, batch, 4H], x · w_x normalised
   T* h_hat = nullptr;  // [steps, batch, 4H], h · w_h normalised
   T* rstd = nullptr;   // [steps, batch, 2], 1 / √(variance + epsilon) of both
-  T* cs = nullptr;     // [steps, batch, H], normalised
+  T* cs = nullptr;     // [steps, batch, H]
   T* cs_last = nullptr;  // [B, H], the state after the last step
 };
 
@@ -225,6 +228,7 @@ template <class T>
 struct LayerNormLstmBackwardArgs : SequenceBackwardArgs<T> {
   LstmGateLayout layout = kLstmIfco;
   double epsilon = 1e-3;
+  bool norm_output_only = false;
   const T* cs_prev = nullptr;       // [B, H]
   const T* w_x = nullptr;           // [I, 4H]
   const T* w_h = nullptr;           // [H, 4H]

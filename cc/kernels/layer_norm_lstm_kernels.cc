@@ -10,6 +10,7 @@ namespace blockrnn {
 struct LayerNormLstmMapping : OpMapping {
   explicit LayerNormLstmMapping(KernelNode* node) {
     node->GetAttr("epsilon", &epsilon);
+    node->GetAttr("norm_output_only", &norm_output_only);
     node->Check(CheckEpsilon(node->op(), epsilon));
   }
 
@@ -17,9 +18,11 @@ struct LayerNormLstmMapping : OpMapping {
   void Complete(const OpCall&, const Bindings&, Args* args) const {
     args->layout = kLstmIfco;
     args->epsilon = epsilon;
+    args->norm_output_only = norm_output_only;
   }
 
   float epsilon = 0;
+  bool norm_output_only = false;
 };
 
 template <class T>

@@ -20,12 +20,16 @@ before the step:
     i  = σ(ī)      f = σ(f̄)      o = σ(ō)      ci = tanh(c̄)
     cs = norm_c(ci ∘ i + cs_prev ∘ f)
     h  = o ∘ tanh(cs)
+    or, with norm_output_only,
+    cs = ci ∘ i + cs_prev ∘ f
+    h  = o ∘ tanh(norm_c(cs))
     norm(s) = gamma ∘ (s − mean(s)) / √(var(s) + epsilon) + beta
 
 mean and var, that of the population, are over all elements of a row, 4H of
-norm_x and norm_h. The cell state that the next step gets is the normalised one.
+norm_x and norm_h.
 
-Layer normalisation is that of Ba et al. 2016 (arXiv:1607.06450), in the form of
+Layer normalisation is that of Ba et al. 2016 (arXiv:1607.06450): with
+norm_output_only in the form of the paper and of haste, else in that of
 LayerNormLSTMCell in TensorFlow Addons.
 )doc",
       kRecurrentDropoutDoc, kSkippedStepsDoc, kTypesAndSizesDoc},

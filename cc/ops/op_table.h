@@ -68,6 +68,8 @@ inline constexpr char kLstmSequenceRecomputeGradInputs[] =
     "peepholes[3,H]? " BLOCKRNN_ROWS
     " h[T,B,P|B,T,P] span_states[N] h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? "
     "cs_last_grad[B,H]? w_p[P,H]?P=H recurrent_dropout[4,B,P]?";
+#define BLOCKRNN_LAYER_NORM \
+  "epsilon: float = 0.001; norm_output_only: bool = false;"
 #define BLOCKRNN_LAYER_NORM_LSTM_INPUTS                                     \
   "x[T,B,I|B,T,I] h_prev[B,H] cs_prev[B,H] w_x[I,4H]?I=4H w_h[H,4H] b[4H] " \
   "gamma_x[4H] beta_x[4H] gamma_h[4H] beta_h[4H] gamma_c[H] "               \
@@ -289,7 +291,7 @@ inline constexpr OpSpec kOpTable[] = {
      "h[T,B,H|B,T,H] h_last[B,H] cs_last[B,H] x_hat[K*T,B,4H|B,K*T,4H] "
      "h_hat[K*T,B,4H|B,K*T,4H] rstd[K*T,B,2|B,K*T,2] cs[K*T,B,H|B,K*T,H] "
      "span_states[N]",
-     "epsilon: float = 0.001;"
+     BLOCKRNN_LAYER_NORM
      BLOCKRNN_ORDER
      "is_training: bool = true;"
      BLOCKRNN_RECOMPUTE
@@ -303,7 +305,7 @@ inline constexpr OpSpec kOpTable[] = {
      "h_last_grad[B,H]? cs_last_grad[B,H]? cs_grad[T,B,H|B,T,H]? "
      "recurrent_dropout[4,B,H]?",
      BLOCKRNN_LAYER_NORM_LSTM_GRADS,
-     "epsilon: float = 0.001;"
+     BLOCKRNN_LAYER_NORM
      BLOCKRNN_ORDER
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major"},
@@ -312,7 +314,7 @@ inline constexpr OpSpec kOpTable[] = {
      " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
      "cs_last_grad[B,H]? recurrent_dropout[4,B,H]?",
      BLOCKRNN_LAYER_NORM_LSTM_GRADS,
-     "epsilon: float = 0.001;"
+     BLOCKRNN_LAYER_NORM
      BLOCKRNN_ORDER
      BLOCKRNN_RECOMPUTE
      BLOCKRNN_SEQUENCE_TYPES,
@@ -435,6 +437,9 @@ inline constexpr OpSpec kOpTable[] = {
 #undef BLOCKRNN_LSTM_STEPS
 #undef BLOCKRNN_BLOCK_LSTM_INPUTS
 #undef BLOCKRNN_BLOCK_LSTM_GRADS
+#undef BLOCKRNN_LAYER_NORM
+#undef BLOCKRNN_LAYER_NORM_LSTM_INPUTS
+#undef BLOCKRNN_LAYER_NORM_LSTM_GRADS
 #undef BLOCKRNN_ROWS
 #undef BLOCKRNN_NETWORK
 #undef BLOCKRNN_CUDNN_INPUTS

@@ -22,6 +22,7 @@ struct Variant {
         f(variant % 2 == 1 ? 1 : 2),
         layout(variant % 2 == 1 ? kLstmIfco : kLstmIcfo),
         epsilon(variant % 3 == 1 ? 1e-3 : 1),
+        norm_output_only(variant / 2 % 2 == 1),
         wants_saved(variant % 4 != 3),
         wants_h(variant % 5 != 4),
         wants_last(variant % 3 != 2),
@@ -39,6 +40,7 @@ struct Variant {
   const int64_t o = 3;
   const LstmGateLayout layout;
   const double epsilon;
+  const bool norm_output_only;
   const bool wants_saved;
   const bool wants_h;
   const bool wants_last;
@@ -240,8 +242,9 @@ struct Forward {
               GatesOf(v, act, in, x_norm.hat.data(), h_norm.hat.data(), cell);
           const Normalized c_norm = Normalize(gates.c, v.epsilon);
           for (int64_t j = 0; j < units; ++j) {
-            cell[j] = c_norm.hat[j] * in[kGammaC][j] + in[kBetaC][j];
-            state[j] = gates.z[v.o * units + j] * act.Candidate(cell[j]);
+            const Real read = c_norm.hat[j] * in[kGammaC][j] + in[kBetaC][j];
+            state[j] = gates.z[v.o * units + j] * act.Candidate(read);
+            cell[j] = v.norm_output_only ? gates.c[j] : read;
           }
           std::copy(x_norm.hat.begin(), x_norm.hat.end(),
                     x_hat.begin() + row * width);
@@ -261,6 +264,7 @@ struct Forward {
   static void FillShared(const Variant& v, Arguments<T>* tensors, Args* args) {
     args->layout = v.layout;
     args->epsilon = v.epsilon;
+    args->norm_output_only = v.norm_output_only;
     args->x = tensors->In();
     args->cs_prev = tensors->In();
     args->h_prev = tensors->In();
@@ -410,12 +414,16 @@ struct Backward {
               act.Candidate(c.hat[j] * in[kGammaC][j] + in[kBetaC][j]);
           const Real o = gate(v.o, j);
           dz[v.o * units + j] = o * (one - o) * h_back[j] * co;
-          const Real dcs = (one - co * co) * h_back[j] * o + cs_back[j];
-          gamma_c_grad[j].AddProduct(dcs, c.hat[j]);
-          beta_c_grad[j].Add(dcs);
-          g.push_back(dcs * in[kGammaC][j]);
+          Real dn = (one - co * co) * h_back[j] * o;
+          if (!v.norm_output_only) dn = dn + cs_back[j];
+          gamma_c_grad[j].AddProduct(dn, c.hat[j]);
+          beta_c_grad[j].Add(dn);
+          g.push_back(dn * in[kGammaC][j]);
         }
-        const Tensor dc = NormGrad(g, c.hat.data(), c.rstd);
+        Tensor dc = NormGrad(g, c.hat.data(), c.rstd);
+        for (int64_t j = 0; v.norm_output_only && j < units; ++j) {
+          dc[j] = dc[j] + cs_back[j];
+        }
         for (int64_t j = 0; j < units; ++j) {
           const Real i = gate(v.i, j), f = gate(v.f, j), ci = gate(v.ci, j);
           dz[v.i * units + j] = i * (one - i) * dc[j] * ci;

@@ -31,7 +31,11 @@ CASES = {
         {"epsilon": 0.125, "time_major": True, "go_backwards": True},
         "mask lengths dropout",
     ),
-    "layer norm lstm products": ("layer_norm_lstm", {}, "lengths products"),
+    "layer norm lstm products": (
+        "layer_norm_lstm",
+        {"norm_output_only": True},
+        "mask products",
+    ),
     "gru after": ("gru", {}, "lengths dropout"),
     "gru after urc": (
         "gru",

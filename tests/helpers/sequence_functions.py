@@ -36,12 +36,16 @@ _LAYER_NORM = {
     **{"gamma_c": ("H",), "beta_c": ("H",)},
 }
 _EPSILON = {"epsilon": 0.125}
+_OUTPUT_ONLY = {**_EPSILON, "norm_output_only": True}
 _IFCO, _RUC, _URC = ("i", "f", "ci", "o"), ("r", "u", "c"), ("u", "r", "c")
 FUNCTIONS = {
     "lstm": Function("lstm", _LSTM, _CLIP, 2, "lstm", _IFCO),
     "lstm-peephole": Function("lstm", {**_LSTM, **_PEEPHOLES}, _CLIP, 2, "lstm", _IFCO),
     "layer-norm-lstm": Function(
         "layer_norm_lstm", _LAYER_NORM, _EPSILON, 2, "layer_norm_lstm", _IFCO
+    ),
+    "layer-norm-lstm-output": Function(
+        "layer_norm_lstm", _LAYER_NORM, _OUTPUT_ONLY, 2, "layer_norm_lstm", _IFCO
     ),
     "gru-after": Function("gru", _GRU, {}, 1, "gru_after", _RUC),
     "gru-after-urc": Function("gru", _GRU, {"gate_order": "urc"}, 1, "gru_after", _URC),
@@ -105,7 +109,7 @@ class Oracle:
         self._values = {names.get(k, k): v for k, v in inputs.items()}
         if mask is not None:
             self._values["mask"] = mask
-        numbers = {k: v for k, v in function.options.items() if k in {*_CLIP, *_EPSILON}}
+        numbers = {k: v for k, v in function.options.items() if k in {*_CLIP, *_OUTPUT_ONLY}}
         self._options = sequence.Options(
             function.gates,
             backwards=go_backwards,

@@ -37,6 +37,9 @@ VARIANTS = {
     "lstm-peephole": Variant("lstm", "ifco", {"forget_bias": 0.5}, peepholes=True),
     "lstm-projection": Variant("lstm", "ifco", projects=True),
     "layer-norm-lstm": Variant("layer_norm_lstm", "ifco", {"epsilon": 0.125}),
+    "layer-norm-lstm-output": Variant(
+        "layer_norm_lstm", "ifco", {"epsilon": 0.125, "norm_output_only": True}
+    ),
     "gru-after": Variant("gru", "ruc"),
     "gru-after-urc": Variant("gru", "urc", {"gate_order": "urc"}),
     "gru-before": Variant("gru", "ruc", {"reset_after": False}),

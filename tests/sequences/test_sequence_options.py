@@ -78,8 +78,9 @@ def _step(variant, dtype, values, parts, t, h, cs):
         of_h = tf.split(_norm(values, "h", sums, epsilon), len(variant.gates), axis=-1)
         z = {gate: parts["x"][gate][t] + z for gate, z in zip(variant.gates, of_h, strict=True)}
         c = tf.sigmoid(z["f"]) * cs + tf.sigmoid(z["i"]) * tf.tanh(z["c"])
-        cs = _norm(values, "c", c, epsilon)
-        return tf.sigmoid(z["o"]) * tf.tanh(cs), cs
+        read = _norm(values, "c", c, epsilon)
+        h = tf.sigmoid(z["o"]) * tf.tanh(read)
+        return h, c if variant.options.get("norm_output_only") else read
     if variant.name == "simple_rnn":
         act = tf.nn.relu if variant.options.get("activation") == "relu" else tf.tanh
         return _stored(act(total("h")), dtype), cs

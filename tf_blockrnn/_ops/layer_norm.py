@@ -5,9 +5,11 @@ of the step before:
 
     i, f, o = σ(z)    ci = tanh(z)    z = norm_x(x · w_x) + norm_h(h' · w_h) + b
     cs = norm_c(f ∘ cs' + i ∘ ci)     h = o ∘ tanh(cs)
+    or, with norm_output_only,  cs = f ∘ cs' + i ∘ ci     h = o ∘ tanh(norm_c(cs))
     norm(s) = gamma ∘ (s − mean(s)) / √(var(s) + epsilon) + beta, over a row, 4H or H
 
-Source: Ba et al. 2016, arXiv:1607.06450, in the form of TensorFlow Addons' LayerNormLSTMCell.
+Source: Ba et al. 2016, arXiv:1607.06450, which is the second form; the first one is that of
+TensorFlow Addons' LayerNormLSTMCell.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ _RECOMPUTE_GRAD = f"BlockRNN>{_NAME}RecomputeGrad"
         "sequence_lengths?": "B",
         "mask?": "B T",
     },
-    flags=("time_major", "go_backwards"),
+    flags=("time_major", "go_backwards", "norm_output_only"),
     floats=("epsilon",),
 )
 def layer_norm_lstm(
@@ -57,6 +59,7 @@ def layer_norm_lstm(
     recurrent_norm: tuple[tf.Tensor, tf.Tensor],
     state_norm: tuple[tf.Tensor, tf.Tensor],
     epsilon: float = 1e-3,
+    norm_output_only: bool = False,
     initial_state: tuple[tf.Tensor, tf.Tensor] | None = None,
     recurrent_dropout: tf.Tensor | None = None,
     sequence_lengths: tf.Tensor | None = None,
@@ -70,7 +73,8 @@ def layer_norm_lstm(
 
     A step is that of LayerNormLSTMCell in TensorFlow Addons: x · w_x and h · w_h are normalised
     over all gates of a row, and so is the new cell state, before the output and the next step read
-    it.
+    it. With norm_output_only the next step reads the cell state as it was before its norm, as in
+    the paper.
 
     Args:
       x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
@@ -82,7 +86,8 @@ def layer_norm_lstm(
       kernel_norm: (gamma, beta) of the norm of x · w_x, each [4H].
       recurrent_norm: (gamma, beta) of the norm of h · w_h, each [4H].
       state_norm: (gamma, beta) of the norm of the cell state, each [H].
-      epsilon: added to the variances, a float32 number.
+      epsilon: added to the variances, a float32 number above 0.
+      norm_output_only: whether the output alone reads the norm of the cell state.
       initial_state: (h, cs), each [B, H]; zeros when None.
       recurrent_dropout: [4, B, H], for each gate in the order of w_x the factors by which the state
         before a step is multiplied in its product with w_h, the same at all steps. There is no
@@ -99,12 +104,13 @@ def layer_norm_lstm(
 
     Returns:
       (outputs, LSTMState(h, cs)): the outputs of all steps, [B, T, H], or [T, B, H] with
-      time_major, and the state after the last step done; cs is the normalised one.
+      time_major, and the state after the last step done; cs is the normalised one unless
+      norm_output_only.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, time_major, go_backwards or
-        epsilon is None, or a length is not in 0..T (ValueError for what shows while a graph is
-        built).
+      tf.errors.InvalidArgumentError: a shape or type does not fit, a flag or epsilon is None,
+        epsilon is not above 0, or a length is not in 0..T (ValueError for what shows while a graph
+        is built).
       ValueError: recompute is neither a bool nor a number above 0.
 
     Example:
@@ -147,6 +153,7 @@ def layer_norm_lstm(
             "layer_norm_lstm: recurrent_dropout", recurrent_dropout, 3, x.dtype
         ),
         epsilon=epsilon,
+        norm_output_only=norm_output_only,
         time_major=time_major,
         go_backwards=go_backwards,
         is_training=sequence_util.is_training(),
@@ -175,6 +182,7 @@ def _normalized(sums: tf.Tensor, epsilon: float) -> _Norm:
 def _composed(given: Any, attrs: dict[str, Any]) -> dict[str, tf.Tensor]:
     """The outputs of the forward op by name, but for span_states, from its inputs."""
     dtype, epsilon = given.x.dtype, attrs["epsilon"]
+    output_only = attrs["norm_output_only"]
     order = walks.Order(attrs["time_major"], attrs["go_backwards"])
     walk = walks.Walk(order, given.x, given.mask, given.sequence_lengths)
     given = given._replace(
@@ -201,8 +209,9 @@ def _composed(given: Any, attrs: dict[str, Any]) -> dict[str, tf.Tensor]:
         of_h = _normalized(weights.of_state(h_prev, _GATES), epsilon)
         i, f, ci, o = tf.split(z + of_h.hat * given.gamma_h, _GATES, axis=1)
         c = tf.sigmoid(f) * cs_prev + tf.sigmoid(i) * tf.tanh(ci)
-        cs = _normalized(c, epsilon).hat * given.gamma_c + given.beta_c
-        h = tf.sigmoid(o) * tf.tanh(cs)
+        normalized = _normalized(c, epsilon).hat * given.gamma_c + given.beta_c
+        h = tf.sigmoid(o) * tf.tanh(normalized)
+        cs = c if output_only else normalized
         return tf.where(counts, h, h_prev), tf.where(counts, cs, cs_prev), of_h.hat, of_h.rstd
 
     first = (
@@ -242,7 +251,8 @@ _DIFFERENTIATED = (
 
 
 def _attrs_of_composed(op: tf.Operation) -> dict[str, Any]:
-    return {name: op.get_attr(name) for name in ("epsilon", "time_major", "go_backwards")}
+    names = ("epsilon", "norm_output_only", "time_major", "go_backwards")
+    return {name: op.get_attr(name) for name in names}
 
 
 def _composed_gradients(

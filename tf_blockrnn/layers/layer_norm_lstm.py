@@ -34,6 +34,7 @@ def _run_op(
         recurrent_norm=weights(cell.recurrent_norm),
         state_norm=weights(cell.state_norm),
         epsilon=cell.norm_epsilon,
+        norm_output_only=cell.norm_output_only,
         initial_state=states,
         **options,
     )
@@ -59,14 +60,17 @@ class LayerNormLSTM(FusedLayer, keras.layers.LSTM):
 
     (Ba, Kiros, Hinton 2016, https://arxiv.org/abs/1607.06450, in the form of TensorFlow Addons'
     `LayerNormLSTMCell`, whose weights it loads: `layer.set_weights(addons_layer.get_weights())`.)
+    The norms of z are over all gates of a row.
     Constructor and call arguments and defaults are those of `keras.layers.LSTM` but for
-    `use_cudnn`, and there are four more.
+    `use_cudnn`, and there are five more.
 
     Args:
       units: H, the size of the states and of the output.
       *args, **kwargs: as for `keras.layers.LSTM`.
       norm_gamma_initializer, norm_beta_initializer: of the norms' weights.
       norm_epsilon: added to the variances, above 0.
+      norm_output_only: False: the next step reads the normalised c, as above. True: it reads c as
+        it is before its norm, which the output alone reads, as in the paper.
       recompute: as of `tf_blockrnn.layers.LSTM`.
 
     Call arguments:
@@ -126,6 +130,7 @@ class LayerNormLSTM(FusedLayer, keras.layers.LSTM):
         norm_gamma_initializer: _fusing.Initializer = "ones",
         norm_beta_initializer: _fusing.Initializer = "zeros",
         norm_epsilon: float = 1e-3,
+        norm_output_only: bool = False,
         recompute: bool | int = False,
         **kwargs: Any,
     ):
@@ -151,6 +156,7 @@ class LayerNormLSTM(FusedLayer, keras.layers.LSTM):
             norm_gamma_initializer=norm_gamma_initializer,
             norm_beta_initializer=norm_beta_initializer,
             norm_epsilon=norm_epsilon,
+            norm_output_only=norm_output_only,
             dtype=kwargs.get("dtype"),
             trainable=kwargs.get("trainable", True),
             name="lstm_cell",

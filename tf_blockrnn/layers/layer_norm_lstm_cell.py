@@ -1,5 +1,6 @@
 """A Keras LSTM cell with layer normalisation, in Keras' own operations."""
 
+import math
 from typing import Any
 
 import keras
@@ -19,9 +20,9 @@ class LayerNormLSTMCell(keras.layers.LSTMCell):
         h = sigmoid(z_o) * tanh(c)
 
     The two norms of z are over all gates of a row. c, the state that the next step gets, is the
-    normalised one. The weights after Keras' own are gamma and beta of `kernel_norm`,
-    `recurrent_norm`, each `[4 * units]`, and `state_norm`, `[units]`, as those of TensorFlow
-    Addons' cell of this name.
+    normalised one; with `norm_output_only` it is the one before its norm. The weights after Keras'
+    own are gamma and beta of `kernel_norm`, `recurrent_norm`, each `[4 * units]`, and `state_norm`,
+    `[units]`, as those of TensorFlow Addons' cell of this name.
 
     Example:
       >>> import keras, numpy as np
@@ -38,14 +39,16 @@ class LayerNormLSTMCell(keras.layers.LSTMCell):
         norm_gamma_initializer: _fusing.Initializer = "ones",
         norm_beta_initializer: _fusing.Initializer = "zeros",
         norm_epsilon: float = 1e-3,
+        norm_output_only: bool = False,
         **kwargs: Any,
     ):
-        if not norm_epsilon > 0:  # a NaN neither
-            raise ValueError(f"norm_epsilon must be a number above 0; got {norm_epsilon!r}.")
+        if not 0 < norm_epsilon < math.inf:  # nor a NaN
+            raise ValueError(f"norm_epsilon must be a finite number above 0, got {norm_epsilon!r}.")
         super().__init__(units, **kwargs)
         self.norm_gamma_initializer = keras.initializers.get(norm_gamma_initializer)
         self.norm_beta_initializer = keras.initializers.get(norm_beta_initializer)
         self.norm_epsilon = float(norm_epsilon)
+        self.norm_output_only = bool(norm_output_only)
         self.kernel_norm, self.recurrent_norm, self.state_norm = (
             self._norm(name) for name in ("kernel_norm", "recurrent_norm", "state_norm")
         )
@@ -80,9 +83,10 @@ class LayerNormLSTMCell(keras.layers.LSTMCell):
             z = z + self.bias
         z_i, z_f, z_c, z_o = ops.split(z, _GATES, axis=1)
         c = self.recurrent_activation(z_f) * c_prev
-        c = self.state_norm(c + self.recurrent_activation(z_i) * self.activation(z_c))
-        h = self.recurrent_activation(z_o) * self.activation(c)
-        return h, [h, c]
+        c = c + self.recurrent_activation(z_i) * self.activation(z_c)
+        normalized = self.state_norm(c)
+        h = self.recurrent_activation(z_o) * self.activation(normalized)
+        return h, [h, c if self.norm_output_only else normalized]
 
     def get_config(self):
         return {**super().get_config(), **norm_config(self)}
@@ -98,4 +102,5 @@ def norm_config(cell: LayerNormLSTMCell) -> dict[str, Any]:
         "norm_gamma_initializer": keras.initializers.serialize(cell.norm_gamma_initializer),
         "norm_beta_initializer": keras.initializers.serialize(cell.norm_beta_initializer),
         "norm_epsilon": cell.norm_epsilon,
+        "norm_output_only": cell.norm_output_only,
     }

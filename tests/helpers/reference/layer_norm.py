@@ -7,7 +7,8 @@ An LSTM, whose cs, the state that the next step gets, is the normalised one:
     [ī f̄ c̄ ō] = norm_x(x · w_x) + norm_h(h_prev · w_h) + b
     cs = norm_c(σ(ī) ∘ tanh(c̄) + σ(f̄) ∘ cs_prev)        h = σ(ō) ∘ tanh(cs)
 
-A row of gates is cut into dicts by the caller's order. float64 throughout.
+or, where the norm of cs is for the output only, the one before its norm. A row of gates is cut into
+dicts by the caller's order. float64 throughout.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def norm_backward(d, gamma, saved):
     return d_s, (d * s_hat).sum(axis=0), d.sum(axis=0)
 
 
-def lstm_forward(of_x, of_h, cs_prev, weights: Mapping, columns: Mapping, epsilon):
+def lstm_forward(of_x, of_h, cs_prev, weights: Mapping, columns: Mapping, epsilon, output_only):
     """h and cs of one step, and what `lstm_backward` needs.
 
     of_x, of_h: x · w_x and h_prev · w_h, [B, 4H]; columns: of each gate, by its name.
@@ -53,16 +54,18 @@ def lstm_forward(of_x, of_h, cs_prev, weights: Mapping, columns: Mapping, epsilo
         for name, where in columns.items()
     }
     c = gate["i"] * gate["ci"] + gate["f"] * cs_prev
-    cs, saved_c = norm(c, weights["gamma_c"], weights["beta_c"], epsilon)
-    return gate["o"] * np.tanh(cs), cs, (gate, cs_prev, cs, saved_x, saved_h, saved_c)
+    read, saved_c = norm(c, weights["gamma_c"], weights["beta_c"], epsilon)
+    saved = (gate, cs_prev, read, saved_x, saved_h, saved_c)
+    return gate["o"] * np.tanh(read), c if output_only else read, saved
 
 
-def lstm_backward(saved, d_h, d_cs, weights: Mapping, columns: Mapping):
+def lstm_backward(saved, d_h, d_cs, weights: Mapping, columns: Mapping, output_only):
     """The gradients of of_x, of_h and cs_prev, and by name of the vectors among the weights."""
-    gate, cs_prev, cs, saved_x, saved_h, saved_c = saved
-    co = np.tanh(cs)
-    d_cs = d_cs + d_h * gate["o"] * (1.0 - co**2)
-    d_c, d_gamma_c, d_beta_c = norm_backward(d_cs, weights["gamma_c"], saved_c)
+    gate, cs_prev, read, saved_x, saved_h, saved_c = saved
+    co = np.tanh(read)
+    d_read = d_h * gate["o"] * (1.0 - co**2) + (0.0 if output_only else d_cs)
+    d_c, d_gamma_c, d_beta_c = norm_backward(d_read, weights["gamma_c"], saved_c)
+    d_c = d_c + d_cs if output_only else d_c
     of_gates = {"i": d_c * gate["ci"], "f": d_c * cs_prev, "ci": d_c * gate["i"], "o": d_h * co}
     d_z = np.zeros_like(saved_x[0])
     for name, where in columns.items():

@@ -36,6 +36,7 @@ class Options:
     forget_bias: float = 0.0
     cell_clip: float = 0.0
     epsilon: float = 1e-3
+    norm_output_only: bool = False
     relu: bool = False
     identity: bool = False  # forward alone: activations that do nothing
     stored: Callable = lambda h: h  # how a simple RNN's state is rounded
@@ -225,8 +226,9 @@ class _LayerNormLstm(_Cell):
         if "w_x" in self.values:
             of_x = of_x @ self.values["w_x"]
         of_h = np.concatenate(list(self.from_h(h, rows).values()), axis=-1)
+        options = self.options
         return layer_norm.lstm_forward(
-            of_x, of_h, cs, self.values, self.columns, self.options.epsilon
+            of_x, of_h, cs, self.values, self.columns, options.epsilon, options.norm_output_only
         )
 
     def step(self, t, rows, h, cs):
@@ -236,7 +238,9 @@ class _LayerNormLstm(_Cell):
     def step_backward(self, t, rows, before, saved, grads):
         forward = self._forward(t, rows, *before)[-1]
         d_x, d_h, d_cs, found = layer_norm.lstm_backward(
-            forward, grads["h"], grads["cs"], self.values, self.columns
+            forward,
+            *(grads["h"], grads["cs"], self.values, self.columns),
+            self.options.norm_output_only,
         )
         for name, value in found.items():
             self.grads[name] += value

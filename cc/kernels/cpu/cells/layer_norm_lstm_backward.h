@@ -243,7 +243,7 @@ class LayerNormLstmBackwardCell {
     return sum;
   }
 
-  // From the deviations of c: c_hat_, gamma_c ∘ dcs, and do in row.dz.
+  // From the deviations of c: c_hat_, gamma_c ∘ dn, and do in row.dz.
   EIGEN_DONT_INLINE GradMeans OutputGrads(const Row& row, C rstd) const {
     const V rstd_v(rstd);
     C* const o = row.dz + args_.layout.o * units_;
@@ -257,15 +257,19 @@ class LayerNormLstmBackwardCell {
       if (row.cs_grad != nullptr) {
         cs_grad = cs_grad + Load<C>(row.cs_grad + j, lanes);
       }
+      if (args_.norm_output_only) {
+        Store(cs_grad_ + state, cs_grad, lanes);
+        cs_grad = V(0);
+      }
       const LayerNormLstmOutputGrad<V> out =
           LayerNormLstmOutputBackward(Load<C>(o + j, lanes), Tanh(cs), cs_grad,
                                       Load<C>(d_h_ + state, lanes));
-      const V g = gamma * out.dcs;
+      const V g = gamma * out.dn;
       Store(o + j, out.d_o, lanes);
       Store(c_hat_ + state, hat, lanes);
       Store(c_grad_ + state, g, lanes);
-      AddTo(c_sums_ + state, out.dcs * hat, lanes);
-      AddTo(cs_sums_ + state, out.dcs, lanes);
+      AddTo(c_sums_ + state, out.dn * hat, lanes);
+      AddTo(cs_sums_ + state, out.dn, lanes);
       sums.Add(g, hat);
     });
     return sums.Means(units_);
@@ -287,9 +291,10 @@ class LayerNormLstmBackwardCell {
       const auto gate = [&](int n) {
         return Load<C>(row.dz + n * units_ + j, lanes);
       };
-      const V dc = LayerNormBackward(Load<C>(c_grad_ + state, lanes),
-                                     Load<C>(c_hat_ + state, lanes), mean_g,
-                                     mean_g_hat, rstd);
+      V dc = LayerNormBackward(Load<C>(c_grad_ + state, lanes),
+                               Load<C>(c_hat_ + state, lanes), mean_g,
+                               mean_g_hat, rstd);
+      if (args_.norm_output_only) dc = dc + Load<C>(cs_grad_ + state, lanes);
       const LayerNormLstmGateGrad<V> out =
           LayerNormLstmGateBackward(gate(at.i), gate(at.f), gate(at.ci),
                                     Load<C>(row.cs_prev + j, lanes), dc);
@@ -351,12 +356,12 @@ class LayerNormLstmBackwardCell {
   C* const cs_grad_;              // [B, H], from the next step
   C* const d_h_;                  // [B, H], of the step
   C* const c_hat_;                // [B, H], c, its deviations, c_hat
-  C* const c_grad_;               // [B, H], gamma_c ∘ dcs
+  C* const c_grad_;               // [B, H], gamma_c ∘ dn
   C* const z_sums_;               // [B, 4H], Σ dz: of the biases
   C* const x_sums_;               // [B, 4H], Σ dz ∘ x_hat: of gamma_x
   C* const h_sums_;               // [B, 4H], Σ dz ∘ h_hat: of gamma_h
-  C* const c_sums_;               // [B, H], Σ dcs ∘ c_hat: of gamma_c
-  C* const cs_sums_;              // [B, H], Σ dcs: of beta_c
+  C* const c_sums_;               // [B, H], Σ dn ∘ c_hat: of gamma_c
+  C* const cs_sums_;              // [B, H], Σ dn: of beta_c
 };
 
 }  // namespace blockrnn::cpu

@@ -253,6 +253,7 @@ class LayerNormLstmForwardCell {
     context_.h.Finish(step, {b, 0, units_});
   }
 
+  // Writes o and c, and c as the state where the output alone reads its norm.
   // Returns the lanes' sums of c.
   EIGEN_DONT_INLINE V Gates(const C* x, const C* sums, C rstd, T* h_hat,
                             int64_t state) const {
@@ -274,6 +275,7 @@ class LayerNormLstmForwardCell {
           Load<C>(cs_ + state + unit, lanes));
       Store(o_ + state + unit, out.o, lanes);
       Store(c_ + state + unit, out.c, lanes);
+      if (args_.norm_output_only) Store(cs_ + state + unit, out.c, lanes);
       sum = sum + ZeroOtherLanes(out.c, lanes);
     });
     return sum;
@@ -286,14 +288,19 @@ class LayerNormLstmForwardCell {
     T* const h = context_.h.OutputRow(step, b);
     T* const cs = SavedRow(args_.cs, step, b, units_);
     ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
-      const V new_cs = MulAdd(Load<C>(c_ + state + j, lanes) * rstd_v,
-                              Load<C>(packed_.gamma_c + j, lanes),
-                              Load<C>(packed_.beta_c + j, lanes));
+      const V normalized = MulAdd(Load<C>(c_ + state + j, lanes) * rstd_v,
+                                  Load<C>(packed_.gamma_c + j, lanes),
+                                  Load<C>(packed_.beta_c + j, lanes));
       const V new_h =
-          Load<C>(o_ + state + j, lanes) * Activations::Candidate(new_cs);
+          Load<C>(o_ + state + j, lanes) * Activations::Candidate(normalized);
+      V new_cs = normalized;
+      if (args_.norm_output_only) {
+        new_cs = Load<C>(cs_ + state + j, lanes);
+      } else {
+        Store(cs_ + state + j, new_cs, lanes);
+      }
       StoreIf(cs, j, new_cs, lanes);
       StoreIf(h, j, new_h, lanes);
-      Store(cs_ + state + j, new_cs, lanes);
       Store(next + j, new_h, lanes);
     });
   }
