@@ -69,7 +69,7 @@ inline constexpr char kLstmSequenceRecomputeGradInputs[] =
     " h[T,B,P|B,T,P] span_states[N] h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? "
     "cs_last_grad[B,H]? w_p[P,H]?P=H recurrent_dropout[4,B,P]?";
 #define BLOCKRNN_LAYER_NORM \
-  "epsilon: float = 0.001; norm_output_only: bool = false;"
+  "epsilon: float = 0.001;norm_output_only: bool = false;"
 #define BLOCKRNN_LAYER_NORM_LSTM_INPUTS                                     \
   "x[T,B,I|B,T,I] h_prev[B,H] cs_prev[B,H] w_x[I,4H]?I=4H w_h[H,4H] b[4H] " \
   "gamma_x[4H] beta_x[4H] gamma_h[4H] beta_h[4H] gamma_c[H] "               \

@@ -190,6 +190,7 @@ def test_second_derivatives_are_those_without(tfb, case, mode):
 def _sequence_op(tfb, key):
     return {
         "lstm": tfb.raw_ops.LSTMSequence,
+        "layer-norm-lstm": tfb.raw_ops.LayerNormLSTMSequence,
         "gru-after": tfb.raw_ops.GRUAfterSequence,
         "gru-before": tfb.raw_ops.GRUSequence,
     }[key]
@@ -200,7 +201,7 @@ def _op_arguments(key, steps=1000, batch=2, width=3, units=4):
         return tf.ones(shape)
 
     none = tf.zeros([0])
-    gates = {"lstm": 4, "gru-after": 3, "gru-before": 3}[key]
+    gates = 4 if key.endswith("lstm") else 3
     given = {
         "x": of(steps, batch, width),
         "h_prev": of(batch, units),
@@ -220,23 +221,26 @@ def _op_arguments(key, steps=1000, batch=2, width=3, units=4):
     given |= {"w_x": of(width, gates * units), "w_h": of(units, gates * units)}
     if key == "gru-after":
         return given | {"b_x": of(gates * units), "b_h": of(gates * units)}
-    lstm = {"cs_prev": of(batch, units), "b": of(gates * units), "peepholes": none, "w_p": none}
-    return given | lstm
+    given |= {"cs_prev": of(batch, units), "b": of(gates * units)}
+    if key == "lstm":
+        return given | {"peepholes": none, "w_p": none}
+    wide = {f"{kind}_{what}": of(gates * units) for what in "xh" for kind in ("gamma", "beta")}
+    return given | wide | {"gamma_c": of(units), "beta_c": of(units)}
 
 
-KEYS = ("lstm", "gru-after", "gru-before")
+KEYS = ("lstm", "gru-after", "gru-before", "layer-norm-lstm")
 
 
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("recompute, spans", [(-1, 63), (10, 100), (16, 63), (1000, 1), (4000, 1)])
 def test_states_are_kept_and_gates_are_not(tfb, key, recompute, spans):
     """-1 is half the square root of the steps, 15.8."""
-    states = 2 if key == "lstm" else 1
+    states = 2 if key.endswith("lstm") else 1
     result = _sequence_op(tfb, key)(**_op_arguments(key), recompute=recompute)._asdict()
     assert result.pop("span_states").shape == [(spans - 1) * states * 2 * 4]
     for name in ("h", "h_last", "cs_last"):
         result.pop(name, None)
-    assert result and all(value.shape == [0, 2, 4] for value in result.values())
+    assert result and all(value.shape[:2] == [0, 2] for value in result.values())
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -262,13 +266,14 @@ def _grad_arguments(key, tfb, recompute=10):
     result = _sequence_op(tfb, key)(**given, recompute=recompute)
     none = tf.zeros([0])
     grads = {"h_grad": tf.ones_like(result.h), "h_last_grad": none}
-    if key == "lstm":
+    if key.endswith("lstm"):
         grads["cs_last_grad"] = none
     return {**given, "h": result.h, "span_states": result.span_states, **grads}
 
 
 GRAD_OPS = {
     "lstm": "LSTMSequenceRecomputeGrad",
+    "layer-norm-lstm": "LayerNormLSTMSequenceRecomputeGrad",
     "gru-after": "GRUAfterSequenceRecomputeGrad",
     "gru-before": "GRUSequenceRecomputeGrad",
 }
@@ -296,15 +301,19 @@ def test_the_grad_ops_refuse_states_of_another_size(tfb, key, mode):
     assert np.all(np.isfinite(run(given["span_states"], 10)))
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn"])
+@pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn", "layer_norm_lstm"])
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, None, "yes", 2**63])
 def test_functions_refuse_other_values(tfb, name, wrong):
-    gates = {"lstm": 4, "gru": 3, "simple_rnn": 1}[name]
+    gates = {"gru": 3, "simple_rnn": 1}.get(name, 4)
     weights = tf.ones([3, 2 * gates]), tf.ones([2, 2 * gates]), tf.ones([2 * gates])
+    norms = {}
+    if name.startswith("layer_norm"):
+        wide, narrow = (tf.ones([2 * gates]),) * 2, (tf.ones([2]),) * 2
+        norms = {"kernel_norm": wide, "recurrent_norm": wide, "state_norm": narrow}
     with pytest.raises(
         ValueError, match=rf"^{name}: recompute must be a bool or a number of steps"
     ):
-        getattr(tfb, name)(tf.ones([1, 4, 3]), *weights, recompute=wrong)
+        getattr(tfb, name)(tf.ones([1, 4, 3]), *weights, recompute=wrong, **norms)
 
 
 def test_a_simple_rnn_takes_it(tfb):
@@ -327,6 +336,7 @@ LAYERS = {
     "LSTM-all": _Layer("LSTM", {"use_peephole": True, "cell_clip": 0.5, "projection": 3}),
     "GRU": _Layer("GRU"),
     "GRU-before": _Layer("GRU", {"reset_after": False}),
+    "LayerNormLSTM": _Layer("LayerNormLSTM"),
     "SimpleRNN": _Layer("SimpleRNN"),
 }
 

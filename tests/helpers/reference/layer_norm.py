@@ -24,8 +24,9 @@ def _sigmoid(x):
 
 def norm(s, gamma, beta, epsilon):
     """The normalised s, and what `norm_backward` needs."""
-    mean = s.mean(axis=-1, keepdims=True)
-    rstd = 1.0 / np.sqrt(((s - mean) ** 2).mean(axis=-1, keepdims=True) + epsilon)
+    count = max(s.shape[-1], 1)
+    mean = s.sum(axis=-1, keepdims=True) / count
+    rstd = 1.0 / np.sqrt(((s - mean) ** 2).sum(axis=-1, keepdims=True) / count + epsilon)
     s_hat = (s - mean) * rstd
     return gamma * s_hat + beta, (s_hat, rstd)
 
@@ -35,7 +36,7 @@ def norm_backward(d, gamma, saved):
     s_hat, rstd = saved
     g = gamma * d
     # ∂s_hat/∂s as a matrix for each row: (1 − 1/N − s_hat s_hatᵀ/N) · rstd.
-    n = s_hat.shape[-1]
+    n = max(s_hat.shape[-1], 1)
     jacobian = np.eye(n) - 1.0 / n - s_hat[:, :, None] * s_hat[:, None, :] / n
     d_s = rstd * np.einsum("bi,bij->bj", g, jacobian)
     return d_s, (d * s_hat).sum(axis=0), d.sum(axis=0)
