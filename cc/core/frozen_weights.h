@@ -42,6 +42,8 @@ template <class T>
 using SimpleRnnFreezeArgs = FreezeArgs<SimpleRnnForwardArgs<T>>;
 template <class T>
 using LayerNormLstmFreezeArgs = FreezeArgs<LayerNormLstmForwardArgs<T>>;
+template <class T>
+using LayerNormGruFreezeArgs = FreezeArgs<LayerNormGruForwardArgs<T>>;
 
 }  // namespace blockrnn
 

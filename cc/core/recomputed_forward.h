@@ -78,6 +78,24 @@ LayerNormLstmForwardArgs<T> RecomputedForward(
   return forward;
 }
 
+template <class T>
+LayerNormGruForwardArgs<T> RecomputedForward(
+    const LayerNormGruBackwardArgs<T>& args) {
+  LayerNormGruForwardArgs<T> forward;
+  static_cast<SequenceInputs<T>&>(forward) = args;
+  forward.layout = args.layout;
+  forward.epsilon = args.epsilon;
+  forward.w_x = args.w_x;
+  forward.w_h = args.w_h;
+  forward.b_x = args.b_x;
+  forward.b_h = args.b_h;
+  forward.gamma_x = args.gamma_x;
+  forward.beta_x = args.beta_x;
+  forward.gamma_h = args.gamma_h;
+  forward.beta_h = args.beta_h;
+  return forward;
+}
+
 // f(output of the forward call, input of the backward call, width) for each
 // array [steps, batch, width] that the one saves for the other besides h.
 template <class T, class F>
@@ -115,6 +133,15 @@ void ForEachSavedArray(LayerNormLstmForwardArgs<T>* forward,
   f(&forward->h_hat, &backward->h_hat, kLstmGates * units);
   f(&forward->rstd, &backward->rstd, int64_t{2});
   f(&forward->cs, &backward->cs, units);
+}
+
+template <class T, class F>
+void ForEachSavedArray(LayerNormGruForwardArgs<T>* forward,
+                       LayerNormGruBackwardArgs<T>* backward, const F& f) {
+  const int64_t units = forward->shape.units;
+  f(&forward->x_hat, &backward->x_hat, kGruAfterGates * units);
+  f(&forward->h_hat, &backward->h_hat, kGruAfterGates * units);
+  f(&forward->rstd, &backward->rstd, int64_t{2});
 }
 
 }  // namespace blockrnn

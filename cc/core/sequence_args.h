@@ -324,6 +324,56 @@ struct GruAfterSequenceBackwardArgs : SequenceBackwardArgs<T> {
   T* b_h_grad = nullptr;   // [3H]
 };
 
+// A GRU, reset after the GEMM, with layer normalisation: cc/core/layer_norm.h.
+// gamma and beta of the norms of x · w_x and of h · w_h. The candidate's gate
+// is the last in every layout.
+template <class T>
+struct LayerNormGruForwardArgs : SequenceForwardArgs<T> {
+  GruAfterGateLayout layout = kGruRuc;
+  double epsilon = 1e-3;       // added to the variances
+  const T* w_x = nullptr;      // [I, 3H]
+  const T* w_h = nullptr;      // [H, 3H]
+  const T* b_x = nullptr;      // [3H]
+  const T* b_h = nullptr;      // [3H]
+  const T* gamma_x = nullptr;  // [3H]
+  const T* beta_x = nullptr;   // [3H]
+  const T* gamma_h = nullptr;  // [3H]
+  const T* beta_h = nullptr;   // [3H]
+  // Outputs; each may be nullptr where it is not wanted. All three are saved
+  // for backward alone, and zeros at masked steps.
+  T* x_hat = nullptr;  // [steps, batch, 3H], x · w_x normalised
+  T* h_hat = nullptr;  // [steps, batch, 3H], h · w_h normalised
+  T* rstd = nullptr;   // [steps, batch, 2], 1 / √(variance + epsilon) of both
+};
+
+// The gradient of it. x_hat, h_hat, rstd and h are the outputs of the forward
+// call, unchanged. The arrays whose name ends in _grad and that are no inputs
+// are written, all of them.
+template <class T>
+struct LayerNormGruBackwardArgs : SequenceBackwardArgs<T> {
+  GruAfterGateLayout layout = kGruRuc;
+  double epsilon = 1e-3;       // read only with span_steps
+  const T* w_x = nullptr;      // [I, 3H]
+  const T* w_h = nullptr;      // [H, 3H]
+  const T* b_x = nullptr;      // [3H]
+  const T* b_h = nullptr;      // [3H]
+  const T* gamma_x = nullptr;  // [3H]
+  const T* beta_x = nullptr;   // [3H]
+  const T* gamma_h = nullptr;  // [3H]
+  const T* beta_h = nullptr;   // [3H]
+  const T* x_hat = nullptr;    // [steps, batch, 3H]
+  const T* h_hat = nullptr;    // [steps, batch, 3H]
+  const T* rstd = nullptr;     // [steps, batch, 2]
+  T* w_x_grad = nullptr;       // [I, 3H]; not without w_x
+  T* w_h_grad = nullptr;       // [H, 3H]
+  T* b_x_grad = nullptr;       // [3H]
+  T* b_h_grad = nullptr;       // [3H]
+  T* gamma_x_grad = nullptr;   // [3H]
+  T* beta_x_grad = nullptr;    // [3H], equal to b_x_grad
+  T* gamma_h_grad = nullptr;   // [3H]
+  T* beta_h_grad = nullptr;    // [3H], equal to b_h_grad
+};
+
 // h = act(x · w_x + h_prev · w_h + b), act relu or tanh:
 // cc/core/simple_rnn_cell.h.
 template <class T>

@@ -53,6 +53,49 @@ s_hat = (s − mean(s)) / √(var(s) + epsilon), and sums over steps and rows,
       "those of h and the last states.\n",
       "The equations are those of LayerNormLSTMSequenceGrad.\n",
       kRecomputeGradDoc, kMaskedGradDoc}},
+    {"LayerNormGRUSequence",
+     {"Computes a GRU with layer normalisation over sequences.\n",
+      R"doc(The reset gate is applied after the GEMM. T is the number of steps of a
+sequence, B of rows, I of inputs, H of units; `∘` is elementwise, σ the logistic
+function, and h_prev the state before the step:
+
+    [r̄ ū c̄]   = norm_x(x · w_x) + b_x
+    [r̂ û hc]   = norm_h(h_prev · w_h) + b_h
+    r = σ(r̄ + r̂)      u = σ(ū + û)      c = tanh(c̄ + r ∘ hc)
+    h = u ∘ h_prev + (1 − u) ∘ c
+    norm(s) = gamma ∘ (s − mean(s)) / √(var(s) + epsilon) + beta
+
+mean and var, that of the population, are over all 3H elements of a row. The
+state itself is not normalised.
+
+Layer normalisation is that of Ba et al. 2016 (arXiv:1607.06450), in the form of
+LayerNormGRU in Haste, with betas.
+)doc",
+      kRecurrentDropoutDoc, kSkippedStepsDoc, kTypesAndSizesDoc},
+     {{"w_x", "Weights of the input",
+       "The gates are in the order r, u, c, or u, r, c by gate_order. Left out "
+       "where x is x · w_x already, of that width."},
+      {"b_x", "Biases added to the normalised x · w_x", "In the order of w_x."},
+      {"b_h", "Biases added to the normalised h_prev · w_h",
+       "In the order of w_x."}}},
+    {"LayerNormGRUSequenceGrad",
+     {"Computes the gradient of LayerNormGRUSequence, given those of h and "
+      "h_last.\n",
+      R"doc(From the last step done to the first, the gates' equations are those of
+GRUAfterSequenceGrad. [d_r̄ d_ū d_c̄] is the gradient of norm_x(x · w_x) and
+[d_r̄ d_ū d_c̄∘r] that of norm_h(h_prev · w_h). With d one of them and
+s_hat = (s − mean(s)) / √(var(s) + epsilon), and sums over steps and rows,
+
+    gamma_grad = Σ d ∘ s_hat                 beta_grad = Σ d
+    s_grad = (g − mean(g) − s_hat · mean(g ∘ s_hat)) / √(var(s) + epsilon)
+    g = gamma ∘ d
+)doc",
+      kMaskedGradDoc}},
+    {"LayerNormGRUSequenceRecomputeGrad",
+     {"Computes the gradient of LayerNormGRUSequence with recompute, given "
+      "those of h and h_last.\n",
+      "The equations are those of LayerNormGRUSequenceGrad.\n",
+      kRecomputeGradDoc, kMaskedGradDoc}},
 };
 
 }  // namespace blockrnn

@@ -78,6 +78,13 @@ inline constexpr char kLstmSequenceRecomputeGradInputs[] =
   "x_grad=x h_prev_grad[B,H] cs_prev_grad[B,H] w_x_grad=w_x "   \
   "w_h_grad[H,4H] b_grad[4H] gamma_x_grad[4H] beta_x_grad[4H] " \
   "gamma_h_grad[4H] beta_h_grad[4H] gamma_c_grad[H] beta_c_grad[H]"
+#define BLOCKRNN_LAYER_NORM_GRU_INPUTS                           \
+  "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] b_x[3H] " \
+  "b_h[3H] gamma_x[3H] beta_x[3H] gamma_h[3H] beta_h[3H] " BLOCKRNN_ROWS
+#define BLOCKRNN_LAYER_NORM_GRU_GRADS                                   \
+  "x_grad=x h_prev_grad[B,H] w_x_grad=w_x w_h_grad[H,3H] b_x_grad[3H] " \
+  "b_h_grad[3H] gamma_x_grad[3H] beta_x_grad[3H] gamma_h_grad[3H] "     \
+  "beta_h_grad[3H]"
 inline constexpr char kGruSequenceInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
     "w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] " BLOCKRNN_ROWS
@@ -315,6 +322,40 @@ inline constexpr OpSpec kOpTable[] = {
      "cs_last_grad[B,H]? recurrent_dropout[4,B,H]?",
      BLOCKRNN_LAYER_NORM_LSTM_GRADS,
      BLOCKRNN_LAYER_NORM
+     BLOCKRNN_ORDER
+     BLOCKRNN_RECOMPUTE
+     BLOCKRNN_SEQUENCE_TYPES,
+     "time_major"},
+    {"LayerNormGRUSequence",
+     BLOCKRNN_LAYER_NORM_GRU_INPUTS " recurrent_dropout[3,B,H]?",
+     "h[T,B,H|B,T,H] h_last[B,H] x_hat[K*T,B,3H|B,K*T,3H] "
+     "h_hat[K*T,B,3H|B,K*T,3H] rstd[K*T,B,2|B,K*T,2] span_states[N]",
+     "gate_order: {'ruc', 'urc'} = 'ruc';"
+     "epsilon: float = 0.001;"
+     BLOCKRNN_ORDER
+     "is_training: bool = true;"
+     BLOCKRNN_RECOMPUTE
+     BLOCKRNN_FROZEN
+     BLOCKRNN_SEQUENCE_TYPES,
+     "time_major"},
+    {"LayerNormGRUSequenceGrad",
+     BLOCKRNN_LAYER_NORM_GRU_INPUTS
+     " h[T,B,H|B,T,H] x_hat[T,B,3H|B,T,3H] h_hat[T,B,3H|B,T,3H] "
+     "rstd[T,B,2|B,T,2] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+     "recurrent_dropout[3,B,H]?",
+     BLOCKRNN_LAYER_NORM_GRU_GRADS,
+     "gate_order: {'ruc', 'urc'} = 'ruc';"
+     "epsilon: float = 0.001;"
+     BLOCKRNN_ORDER
+     BLOCKRNN_SEQUENCE_TYPES,
+     "time_major"},
+    {"LayerNormGRUSequenceRecomputeGrad",
+     BLOCKRNN_LAYER_NORM_GRU_INPUTS
+     " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+     "recurrent_dropout[3,B,H]?",
+     BLOCKRNN_LAYER_NORM_GRU_GRADS,
+     "gate_order: {'ruc', 'urc'} = 'ruc';"
+     "epsilon: float = 0.001;"
      BLOCKRNN_ORDER
      BLOCKRNN_RECOMPUTE
      BLOCKRNN_SEQUENCE_TYPES,
