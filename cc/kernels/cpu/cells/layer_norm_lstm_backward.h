@@ -14,6 +14,7 @@
 #include "cc/core/layer_norm.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/sequence/norm_gradients.h"
 #include "cc/kernels/cpu/sequence/padding.h"
 #include "cc/kernels/cpu/sequence/row_norm.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
@@ -57,7 +58,6 @@ class LayerNormLstmBackwardCell {
         d_sx_(context.scratch->template Array<C>(context.rows.MaxRowsInBlock() *
                                                  width_)),
         cs_grad_(Rows(units_)),
-        d_h_(Rows(units_)),
         c_hat_(Rows(units_)),
         c_grad_(Rows(units_)),
         z_sums_(Rows(width_)),
@@ -83,25 +83,8 @@ class LayerNormLstmBackwardCell {
     CopyRow(args_.beta_c, units_, BetaC());
   }
 
-  // A masked step passes d_h on to the previous one.
   void StateGrad(int64_t step, const GateTile<C>& tile) const {
-    const SequenceRows& rows = context_.rows;
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      const bool masked = rows.IsMasked(step, run.row);
-      const int64_t at = run.row * units_ + run.unit;
-      C* const carried = context_.d_h + at;
-      const T* const h_grad = RowPointer(
-          args_.h_grad, rows.MemoryRow(step, run.row), context_.ld_h);
-      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        V d_h = Load<C>(run.gates + j, lanes);
-        if (h_grad != nullptr) {
-          d_h = d_h + Load<C>(h_grad + run.unit + j, lanes);
-        }
-        d_h = d_h + Load<C>(carried + j, lanes);
-        Store(carried + j, masked ? d_h : V(0), lanes);
-        Store(d_h_ + at + j, d_h, lanes);
-      });
-    });
+    AddStateGrads(context_, args_.h_grad, units_, step, tile);
   }
 
   void SecondStage(int64_t step, Share share, Range rows) const {
@@ -142,30 +125,13 @@ class LayerNormLstmBackwardCell {
   }
 
  private:
-  // Means over a row, for LayerNormBackward: of g and of g ∘ s_hat.
-  struct GradMeans {
-    C g;
-    C g_s_hat;
-  };
-  struct GradSums {
-    V g{0};
-    V g_s_hat{0};
-
-    EIGEN_ALWAYS_INLINE void Add(const V& of_g, const V& s_hat) {
-      g = g + of_g;
-      g_s_hat = MulAdd(of_g, s_hat, g_s_hat);
-    }
-    EIGEN_ALWAYS_INLINE GradMeans Means(int64_t count) const {
-      const auto n = static_cast<C>(count);
-      return {SumLanes(g) / n, SumLanes(g_s_hat) / n};
-    }
-  };
   // Where a row has its numbers.
   struct Row {
     const T* x_hat;    // [4H]
     const T* h_hat;    // [4H]
     const T* cs_prev;  // [H]
     const T* cs_grad;  // [H], or nullptr
+    C* d_h;            // [H]
     C* dz;             // [4H], for a while the gates
     C* d_sx;           // [4H]
     int64_t state;     // of the row, in arrays [B, H]
@@ -190,6 +156,7 @@ class LayerNormLstmBackwardCell {
                      step == 0 ? args_.cs_prev + rows.StateRow(b) * units_
                                : args_.cs + rows.SavedRow(step - 1, b) * units_,
                      RowPointer(args_.cs_grad, rows.MemoryRow(step, b), units_),
+                     context_.d_h + b * units_,
                      context_.dz.Step(step) + b * width_,
                      d_sx_ + (context_.operands.FirstRow(step) + b) * width_,
                      b * units_};
@@ -205,15 +172,17 @@ class LayerNormLstmBackwardCell {
     const V sum = Gates(row);
     const C c_rstd = CentreRow(c_hat_ + row.state, units_, sum, epsilon_);
     // 2. The gradients of ō and of the cell state, behind its norm.
-    const GradMeans of_c = OutputGrads(row, c_rstd);
+    const GradMeans<C> of_c = OutputGrads(row, c_rstd);
     // 3. Those of the other gates.
-    GradSums of_x;
-    GradSums of_h;
+    GradSums<C> of_x;
+    GradSums<C> of_h;
     GateGrads(row, c_rstd, of_c, b * width_, &of_x, &of_h);
     // 4. Those before the norms.
     const T* const rstd = args_.rstd + 2 * saved;
-    NormGrads(row, static_cast<C>(rstd[0]), of_x.Means(width_),
-              static_cast<C>(rstd[1]), of_h.Means(width_));
+    NormGradRow<T>({GammaX(), row.x_hat, static_cast<C>(rstd[0])}, row.dz,
+                   of_x.Means(width_), width_, row.d_sx);
+    NormGradRow<T>({GammaH(), row.h_hat, static_cast<C>(rstd[1])}, row.dz,
+                   of_h.Means(width_), width_, row.dz);
   }
 
   // Gates to row.dz, in their order, and c to c_hat_. Returns the lanes' sums
@@ -244,10 +213,10 @@ class LayerNormLstmBackwardCell {
   }
 
   // From the deviations of c: c_hat_, gamma_c ∘ dn, and do in row.dz.
-  EIGEN_DONT_INLINE GradMeans OutputGrads(const Row& row, C rstd) const {
+  EIGEN_DONT_INLINE GradMeans<C> OutputGrads(const Row& row, C rstd) const {
     const V rstd_v(rstd);
     C* const o = row.dz + args_.layout.o * units_;
-    GradSums sums;
+    GradSums<C> sums;
     ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
       const int64_t state = row.state + j;
       const V gamma = Load<C>(GammaC() + j, lanes);
@@ -263,8 +232,10 @@ class LayerNormLstmBackwardCell {
       }
       const LayerNormLstmOutputGrad<V> out =
           LayerNormLstmOutputBackward(Load<C>(o + j, lanes), Tanh(cs), cs_grad,
-                                      Load<C>(d_h_ + state, lanes));
+                                      Load<C>(row.d_h + j, lanes));
       const V g = gamma * out.dn;
+      // All of h_prev's gradient comes through h · w_h.
+      Store(row.d_h + j, V(0), lanes);
       Store(o + j, out.d_o, lanes);
       Store(c_hat_ + state, hat, lanes);
       Store(c_grad_ + state, g, lanes);
@@ -278,14 +249,14 @@ class LayerNormLstmBackwardCell {
   // The gates' gradients in row.dz, what they add to the gradients of gammas
   // and biases, and the sums for the gradients of the norms.
   EIGEN_DONT_INLINE void GateGrads(const Row& row, C c_rstd,
-                                   const GradMeans& of_c, int64_t sums,
-                                   GradSums* of_x, GradSums* of_h) const {
+                                   const GradMeans<C>& of_c, int64_t sums,
+                                   GradSums<C>* of_x, GradSums<C>* of_h) const {
     const LstmGateLayout& at = args_.layout;
     const V rstd(c_rstd);
     const V mean_g(of_c.g);
     const V mean_g_hat(of_c.g_s_hat);
-    GradSums x;
-    GradSums h;
+    GradSums<C> x;
+    GradSums<C> h;
     ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
       const int64_t state = row.state + j;
       const auto gate = [&](int n) {
@@ -320,30 +291,6 @@ class LayerNormLstmBackwardCell {
     *of_h = h;
   }
 
-  EIGEN_DONT_INLINE void NormGrads(const Row& row, C x_rstd,
-                                   const GradMeans& of_x, C h_rstd,
-                                   const GradMeans& of_h) const {
-    ForEachVector<C>(width_, [&](int64_t j, auto lanes) {
-      const V dz = Load<C>(row.dz + j, lanes);
-      Store(row.d_sx + j,
-            LayerNormBackward(Load<C>(GammaX() + j, lanes) * dz,
-                              Load<C>(row.x_hat + j, lanes), V(of_x.g),
-                              V(of_x.g_s_hat), V(x_rstd)),
-            lanes);
-      Store(row.dz + j,
-            LayerNormBackward(Load<C>(GammaH() + j, lanes) * dz,
-                              Load<C>(row.h_hat + j, lanes), V(of_h.g),
-                              V(of_h.g_s_hat), V(h_rstd)),
-            lanes);
-    });
-  }
-
-  // A sum for each row of the batch, so that rows are independent.
-  template <class Lanes>
-  static EIGEN_ALWAYS_INLINE void AddTo(C* sum, const V& v, Lanes lanes) {
-    Store(sum, Load<C>(sum, lanes) + v, lanes);
-  }
-
   const Args& args_;
   const Context context_;
   const int64_t units_;
@@ -354,7 +301,6 @@ class LayerNormLstmBackwardCell {
                                   // then gamma_c and beta_c: [H] each
   C* const d_sx_;                 // [block rows, 4H], of x · w_x
   C* const cs_grad_;              // [B, H], from the next step
-  C* const d_h_;                  // [B, H], of the step
   C* const c_hat_;                // [B, H], c, its deviations, c_hat
   C* const c_grad_;               // [B, H], gamma_c ∘ dn
   C* const z_sums_;               // [B, 4H], Σ dz: of the biases

@@ -1,0 +1,240 @@
+// Implements what cells with layer normalisation share in the forward pass:
+// packed weights, x · w_x and h · w_h, and the norms of both over all gates of
+// a row. The equations are in cc/core/layer_norm.h.
+
+#ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_NORMALIZED_SUMS_H_
+#define BLOCKRNN_KERNELS_CPU_SEQUENCE_NORMALIZED_SUMS_H_
+
+#include <algorithm>
+#include <cstdint>
+
+#include "cc/kernels/cpu/gemm/packed_weights.h"
+#include "cc/kernels/cpu/gemm/panel_memory.h"
+#include "cc/kernels/cpu/sequence/input_gemm.h"
+#include "cc/kernels/cpu/sequence/padding.h"
+#include "cc/kernels/cpu/sequence/row_norm.h"
+#include "cc/kernels/cpu/sequence/row_passes.h"
+#include "cc/kernels/cpu/sequence/sequence_forward.h"
+#include "cc/kernels/cpu/sequence/step_rows.h"
+
+namespace blockrnn::cpu {
+
+// The weights of a cell: matrices in panels of elements P, vectors of the gates
+// in the form of a row of sums (PanelRows).
+template <class StorageType, class CellArgs, int kNumGates, class Element>
+struct LayerNormPanels {
+  using T = StorageType;
+  using P = Element;
+  using Args = CellArgs;
+  using C = ComputeType<T>;
+  using Rows = PanelRows<C, kNumGates>;
+  static constexpr int kGates = kNumGates;
+
+  // offset(column): what is added to gamma_x ∘ x_hat.
+  template <class Offset>
+  LayerNormPanels(const Args& args, PanelMemory* memory, const Packing& packing,
+                  const Offset& offset)
+      : rows(args.shape.units),
+        w_h(memory,
+            WeightView<T>{args.w_h, LeadingDim(args, args.shape.units),
+                          args.shape.weights_by_unit},
+            GateOffsets<kGates>(args.shape.units).at, args.shape.units,
+            args.shape.units, packing.StateSums()),
+        x(memory, args.shape, Input(args), packing.packs_input) {
+    C* const packed = memory->Take<C>(3 * rows.width());
+    if (packed == nullptr) return;
+    gamma_x = packed;
+    gamma_h = packed + rows.width();
+    bias = packed + 2 * rows.width();
+    if (memory->frozen()) return;
+    std::fill(packed, packed + 3 * rows.width(), C(0));
+    const int64_t units = args.shape.units;
+    for (int gate = 0; gate < kGates; ++gate) {
+      for (int64_t unit = 0; unit < units; ++unit) {
+        const int64_t from = gate * units + unit;
+        C* const to = packed + unit / Rows::kUnits * Rows::kWidth +
+                      gate * Rows::kUnits + unit % Rows::kUnits;
+        to[0] = static_cast<C>(args.gamma_x[from]);
+        to[rows.width()] = static_cast<C>(args.gamma_h[from]);
+        to[2 * rows.width()] = offset(from);
+      }
+    }
+  }
+
+  // The biases are added behind the norm.
+  static InputWeights<T, kGates> Input(const Args& args) {
+    return {args.w_x, LeadingDim(args, args.shape.input),
+            args.shape.weights_by_unit};
+  }
+
+  const Rows rows;
+  PackedWeights<T, kGates, P> w_h;
+  InputPanels<T, kGates, false, P> x;
+  const C* gamma_x = nullptr;  // [rows.width()]
+  const C* gamma_h = nullptr;  // [rows.width()]
+  const C* bias = nullptr;     // [rows.width()], the offset
+
+ private:
+  static int64_t LeadingDim(const Args& args, int64_t depth) {
+    return args.shape.weights_by_unit ? depth : kGates * args.shape.units;
+  }
+};
+
+// Before the steps of a block:  x · w_x  →  gamma_x ∘ x_hat + bias
+// Stage 0:  h · w_h, a tile at a time
+// Stage 1:  its deviations from the mean of a row, and their reciprocal
+//           standard deviation; the rest is the cell's
+// Panels is a LayerNormPanels, and so are `args` its Args.
+template <class Panels>
+class NormalizedSums {
+ public:
+  using T = typename Panels::T;
+  using P = typename Panels::P;
+  using Args = typename Panels::Args;
+  using C = typename Panels::C;
+  using V = Vec<C>;
+  using Rows = typename Panels::Rows;
+  static constexpr int kGates = Panels::kGates;
+  using Context = ForwardContext<T, kGates>;
+
+  // The numbers of a row of a step.
+  struct Row {
+    const C* x;  // panels, gamma_x ∘ x_hat + bias
+    const C* h;  // panels, h · w_h less its mean
+    C rstd;      // of h · w_h
+    T* h_hat;    // [gates · H], where it is saved; or nullptr
+  };
+
+  // `packed` must outlive this object.
+  NormalizedSums(const Args& args, const Context& context, const Panels& packed)
+      : args_(args),
+        context_(context),
+        units_(args.shape.units),
+        epsilon_(static_cast<C>(args.epsilon)),
+        packed_(packed),
+        x_(context.executor, context.scratch, context.rows, Panels::Input(args),
+           packed.x, /*fused=*/false, context.panels->frozen(), units_),
+        state_rows_(context.scratch, MostStepWorkers(context.executor),
+                    args.shape.batch, units_),
+        sums_(context.scratch->template Array<C>(args.shape.batch *
+                                                 packed.rows.width())),
+        x_rstd_(
+            context.scratch->template Array<C>(context.rows.MaxRowsInBlock())) {
+  }
+
+  Status Enter(const StepBlock& block) {
+    const Status status = x_.Enter(block, args_.x);
+    if (status != Status::kOk) return status;
+    const SequenceRows& rows = context_.rows;
+    const int64_t before = rows.RowsBefore(block.first);
+    ParallelForRows(context_.executor, block.rows, packed_.rows.width(),
+                    [&](int64_t begin, int64_t end) {
+                      int64_t step = block.first;
+                      for (int64_t m = begin; m < end; ++m) {
+                        while (rows.RowsBefore(step + 1) - before <= m) ++step;
+                        NormalizeInput(step,
+                                       m - (rows.RowsBefore(step) - before), m);
+                      }
+                    });
+    return Status::kOk;
+  }
+
+  void Multiply(int64_t step, Share share, Range rows) const {
+    MultiplyPacked(state_rows_(context_.h.Operand(step), rows, share.piece),
+                   packed_.w_h, share.RangeOf(packed_.w_h.panels()), rows,
+                   BeginAtZero(),
+                   [&](const GateTile<C>& tile) { StoreSums(tile); });
+  }
+
+  // Of a row that is not masked.
+  Row Normalize(int64_t step, int64_t b) const {
+    C* const sums = SumsRow(b);
+    const C rstd = packed_.rows.Centre(sums, epsilon_);
+    const int64_t m = x_.FirstRow(step) + b;
+    if (T* const saved = SavedRow(args_.rstd, step, b, 2)) {
+      saved[0] = static_cast<T>(x_rstd_[m]);
+      saved[1] = static_cast<T>(rstd);
+    }
+    return {x_.StartRow(m), sums, rstd,
+            SavedRow(args_.h_hat, step, b, kGates * units_)};
+  }
+
+  // A masked step has no sums.
+  void Masked(int64_t step, int64_t b) const {
+    const int64_t width = kGates * units_;
+    for (T* hat : {args_.x_hat, args_.h_hat}) {
+      if (hat != nullptr) ZeroRow(width, SavedRow(hat, step, b, width));
+    }
+    if (args_.rstd != nullptr) ZeroRow(2, SavedRow(args_.rstd, step, b, 2));
+  }
+
+  // Where no step was.
+  void Finish() const {
+    // What is saved in steps has no padding: there is no mask then.
+    if (args_.shape.saved_in_steps) return;
+    const SequenceRows& rows = context_.rows;
+    const int64_t width = kGates * units_;
+    ZeroUnused(context_.executor, rows, args_.x_hat, width, width);
+    ZeroUnused(context_.executor, rows, args_.h_hat, width, width);
+    ZeroUnused(context_.executor, rows, args_.rstd, 2, 2);
+  }
+
+  // nullptr where the array is not wanted.
+  T* SavedRow(T* p, int64_t step, int64_t b, int64_t width) const {
+    return RowPointer(p, context_.rows.SavedRow(step, b), width);
+  }
+
+ private:
+  static constexpr int64_t kUnits = Rows::kUnits;
+  static constexpr int64_t kWidth = Rows::kWidth;
+
+  // Replaces a row's sums of the input GEMM by their norm, plus the offset.
+  EIGEN_DONT_INLINE void NormalizeInput(int64_t step, int64_t b,
+                                        int64_t m) const {
+    if (context_.rows.IsMasked(step, b)) return;
+    C* const row = x_.StartRow(m);
+    const C rstd = packed_.rows.Centre(row, epsilon_);
+    x_rstd_[m] = rstd;
+    T* const x_hat = SavedRow(args_.x_hat, step, b, kGates * units_);
+    const V rstd_v(rstd);
+    packed_.rows.ForEach([&](int64_t unit, int64_t at, auto lanes) {
+      BLOCKRNN_UNROLL
+      for (int gate = 0; gate < kGates; ++gate) {
+        const int64_t n = at + gate * kUnits;
+        const V hat = Load<C>(row + n, lanes) * rstd_v;
+        StoreIf(x_hat, gate * units_ + unit, hat, lanes);
+        Store(row + n,
+              MulAdd(hat, Load<C>(packed_.gamma_x + n, lanes),
+                     Load<C>(packed_.bias + n, lanes)),
+              lanes);
+      }
+    });
+  }
+
+  void StoreSums(const GateTile<C>& tile) const {
+    tile.ForEachRow([&](const GateRun<C>& run) {
+      C* const to = SumsRow(run.row) + run.unit / kUnits * kWidth;
+      for (int gate = 0; gate < kGates; ++gate) {
+        CopyRow(run.gates + gate * run.gate_stride, run.count,
+                to + gate * kUnits);
+      }
+    });
+  }
+
+  C* SumsRow(int64_t b) const { return sums_ + b * packed_.rows.width(); }
+
+  const Args& args_;
+  const Context context_;
+  const int64_t units_;
+  const C epsilon_;
+  const Panels& packed_;
+  InputGemm<T, kGates, false, P> x_;
+  const StepRows<T, P> state_rows_;
+  C* const sums_;    // [B, panels, gates, units of a panel], h · w_h, then its
+                     // deviations
+  C* const x_rstd_;  // [block rows]
+};
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_NORMALIZED_SUMS_H_
