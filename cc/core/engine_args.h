@@ -39,11 +39,13 @@ struct JoinedLists<ArgsList<First...>, ArgsList<Second...>> {
 };
 
 // The CPU engine freezes weights and normalises layers as well.
-using CpuEngineArgs = JoinedLists<
-    EngineArgs,
-    ArgsList<LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs,
-             SimpleRnnFreezeArgs, LayerNormLstmForwardArgs,
-             LayerNormLstmBackwardArgs, LayerNormLstmFreezeArgs>>::List;
+using CpuEngineArgs =
+    JoinedLists<EngineArgs,
+                ArgsList<LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs,
+                         SimpleRnnFreezeArgs, LayerNormLstmForwardArgs,
+                         LayerNormLstmBackwardArgs, LayerNormLstmFreezeArgs,
+                         LayerNormGruForwardArgs, LayerNormGruBackwardArgs,
+                         LayerNormGruFreezeArgs>>::List;
 
 // The functions of a list for storage type T. Function<Args> has a member
 // `run`, a pointer to the function that takes Args.

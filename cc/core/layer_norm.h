@@ -1,6 +1,7 @@
-// Defines the equations of layer normalisation and of an LSTM with it, forward
-// and backward. Value is one element of one row: a float, a double or a SIMD
-// vector. What is summed over a row (mean, variance) is summed by the engine.
+// Defines the equations of layer normalisation, and of an LSTM and a GRU with
+// it, forward and backward. Value is one element of one row: a float, a double
+// or a SIMD vector. What is summed over a row (mean, variance) is summed by the
+// engine.
 //
 //   norm(s) = gamma ∘ s_hat + beta
 //   s_hat   = (s − mean(s)) · rstd      rstd = 1 / √(var(s) + epsilon)
@@ -90,6 +91,14 @@ BLOCKRNN_HOST_DEVICE LayerNormLstmGateGrad<Value> LayerNormLstmGateBackward(
   return {i * (one - i) * dc * ci, f * (one - f) * dc * cs_prev,
           (one - ci * ci) * dc * i, dc * f};
 }
+
+// The GRU's gates are those of cc/core/gru_cell.h with the reset after the
+// GEMM:
+//
+// [r̄ ū c̄] = norm_x(x · w_x) + b_x        [r̂ û hc] = norm_h(h_prev · w_h) + b_h
+// GruAfterForward(r̄ + r̂, ū + û, c̄, hc, h_prev) and GruAfterBackward, of which
+// [d_r_bar d_u_bar d_c_bar] is the gradient behind norm_x, of b_x and of
+// beta_x, and [d_r_bar d_u_bar d_hc] that behind norm_h, of b_h and of beta_h.
 
 }  // namespace blockrnn
 

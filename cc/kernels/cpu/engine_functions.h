@@ -11,6 +11,8 @@
 #include "cc/kernels/cpu/cells/gru_backward.h"
 #include "cc/kernels/cpu/cells/gru_block_cell.h"
 #include "cc/kernels/cpu/cells/gru_forward.h"
+#include "cc/kernels/cpu/cells/layer_norm_gru_backward.h"
+#include "cc/kernels/cpu/cells/layer_norm_gru_forward.h"
 #include "cc/kernels/cpu/cells/layer_norm_lstm_backward.h"
 #include "cc/kernels/cpu/cells/layer_norm_lstm_forward.h"
 #include "cc/kernels/cpu/cells/lstm_backward.h"
@@ -61,6 +63,11 @@ EngineFunctions<T> MakeEngineFunctions() {
           LayerNormLstmForwardCell<T, StandardActivations>,
           LayerNormLstmBackwardCell<T>>>},
       {&WithExecutor<&FreezeLayerNormLstm<T>>},
+      {&WithExecutor<&LayerNormGruForward<T, StandardActivations>>},
+      {&WithExecutor<
+          &BackwardOrRecomputed<LayerNormGruForwardCell<T, StandardActivations>,
+                                LayerNormGruBackwardCell<T>>>},
+      {&WithExecutor<&FreezeLayerNormGru<T>>},
   };
 }
 

@@ -5,6 +5,7 @@
 #include "cc/core/activations.h"
 #include "cc/kernels/cpu/cells/gru_after_forward.h"
 #include "cc/kernels/cpu/cells/gru_forward.h"
+#include "cc/kernels/cpu/cells/layer_norm_gru_forward.h"
 #include "cc/kernels/cpu/cells/layer_norm_lstm_forward.h"
 #include "cc/kernels/cpu/cells/lstm_forward.h"
 #include "cc/kernels/cpu/cells/simple_rnn.h"
@@ -58,6 +59,11 @@ Status LowPrecisionForward(const LayerNormLstmForwardArgs<float>& args,
                            const Executor& executor) {
   return Forward<LayerNormLstmForwardCell>(args, executor);
 }
+template <>
+Status LowPrecisionForward(const LayerNormGruForwardArgs<float>& args,
+                           const Executor& executor) {
+  return Forward<LayerNormGruForwardCell>(args, executor);
+}
 
 template <>
 Status LowPrecisionFreeze(const LstmFreezeArgs<float>& args,
@@ -83,6 +89,11 @@ template <>
 Status LowPrecisionFreeze(const LayerNormLstmFreezeArgs<float>& args,
                           const Executor& executor) {
   return Freeze<LayerNormLstmPanels>(args, executor);
+}
+template <>
+Status LowPrecisionFreeze(const LayerNormGruFreezeArgs<float>& args,
+                          const Executor& executor) {
+  return Freeze<LayerNormGruPanels>(args, executor);
 }
 
 }  // namespace blockrnn::cpu
