@@ -5,6 +5,7 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/engine_kernel.h"
+#include "cc/ops/contract_rules.h"
 
 namespace blockrnn {
 
@@ -14,6 +15,7 @@ struct LayerNormGruMapping : OpMapping {
     node->GetAttr("gate_order", &order);
     layout = order == "urc" ? kGruUrc : kGruRuc;
     node->GetAttr("epsilon", &epsilon);
+    node->Check(CheckEpsilon(node->op(), epsilon));
   }
 
   template <class Args>
