@@ -1,0 +1,244 @@
+"""Registers the gradients of the ops with layer normalisation, of every order.
+
+First derivatives are those of the fused Grad ops. Of what is saved for backward, and of the Grad
+ops themselves, there are no fused ones: these are derived from the same cells in TensorFlow's ops.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tf_blockrnn._ops import frozen, sequence_util, signatures, tensors
+from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops import sequence_walk as walks
+
+_ATTRS = ("epsilon", "time_major", "go_backwards")
+
+
+class _Norm(NamedTuple):
+    hat: tf.Tensor
+    rstd: tf.Tensor
+
+
+def _normalized(sums: tf.Tensor, epsilon: float) -> _Norm:
+    centred = sums - tf.reduce_mean(sums, axis=-1, keepdims=True)
+    variance = tf.reduce_mean(centred * centred, axis=-1, keepdims=True)
+    rstd = tf.math.rsqrt(variance + tf.cast(epsilon, sums.dtype))
+    return _Norm(centred * rstd, rstd)
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A cell in TensorFlow's ops.
+
+    `offset(given)`: what is added to gamma_x ∘ x_hat, `given` being the inputs of the op by name.
+    `step(z_x, h_hat, states, given, attrs)`: the new states, from gamma_x ∘ x_hat + offset, h · w_h
+    normalised, and the states before the step.
+    """
+
+    op: str
+    gates: int
+    states: tuple[str, ...]
+    weights: tuple[str, ...]
+    offset: Callable[[Any], tf.Tensor]
+    step: Callable[..., tuple[tf.Tensor, ...]]
+    attrs: tuple[str, ...]
+
+    @property
+    def differentiated(self) -> tuple[str, ...]:
+        return ("x", *(f"{state}_prev" for state in self.states), "w_x", "w_h", *self.weights)
+
+    def attrs_of(self, op: tf.Operation) -> dict[str, Any]:
+        return {name: op.get_attr(name) for name in self.attrs}
+
+
+def _lstm_step(
+    z_x: tf.Tensor,
+    h_hat: tf.Tensor,
+    states: tuple[tf.Tensor, ...],
+    given: Any,
+    attrs: dict[str, Any],
+) -> tuple[tf.Tensor, ...]:
+    i, f, ci, o = tf.split(z_x + h_hat * given.gamma_h, 4, axis=1)
+    c = tf.sigmoid(f) * states[1] + tf.sigmoid(i) * tf.tanh(ci)
+    normalized = _normalized(c, attrs["epsilon"]).hat * given.gamma_c + given.beta_c
+    return tf.sigmoid(o) * tf.tanh(normalized), c if attrs["norm_output_only"] else normalized
+
+
+def _gru_step(
+    z_x: tf.Tensor,
+    h_hat: tf.Tensor,
+    states: tuple[tf.Tensor, ...],
+    given: Any,
+    attrs: dict[str, Any],
+) -> tuple[tf.Tensor, ...]:
+    of_x = tf.split(z_x, 3, axis=1)
+    of_h = tf.split(h_hat * given.gamma_h + (given.beta_h + given.b_h), 3, axis=1)
+    r, u = (tf.sigmoid(of_x[k] + of_h[k]) for k in (0, 1))
+    if attrs["gate_order"] == b"urc":
+        r, u = u, r
+    c = tf.tanh(of_x[2] + r * of_h[2])
+    return (u * states[0] + (1 - u) * c,)
+
+
+LSTM = Cell(
+    "LayerNormLSTMSequence",
+    gates=4,
+    states=("h", "cs"),
+    weights=("b", "gamma_x", "beta_x", "gamma_h", "beta_h", "gamma_c", "beta_c"),
+    offset=lambda given: given.beta_x + given.beta_h + given.b,
+    step=_lstm_step,
+    attrs=("norm_output_only", *_ATTRS),
+)
+GRU = Cell(
+    "LayerNormGRUSequence",
+    gates=3,
+    states=("h",),
+    weights=("b_x", "b_h", "gamma_x", "beta_x", "gamma_h", "beta_h"),
+    offset=lambda given: given.beta_x + given.b_x,
+    step=_gru_step,
+    attrs=("gate_order", *_ATTRS),
+)
+
+
+def _composed(cell: Cell, given: Any, attrs: dict[str, Any]) -> dict[str, tf.Tensor]:
+    """The outputs of the forward op by name, but for span_states, from its inputs."""
+    dtype, epsilon = given.x.dtype, attrs["epsilon"]
+    order = walks.Order(attrs["time_major"], attrs["go_backwards"])
+    walk = walks.Walk(order, given.x, given.mask, given.sequence_lengths)
+    given = given._replace(
+        **{
+            name: util.wide(tensor)
+            for name, tensor in given._asdict().items()
+            if tensor.dtype.is_floating
+        }
+    )
+
+    def time_major(sequence: tf.Tensor) -> tf.Tensor:
+        return sequence if walk.axis == 0 else tf.transpose(sequence, [1, 0, 2])
+
+    x = time_major(walk.read(given.x))
+    of_x = _normalized(x if given.w_x.shape.rank == 1 else walks.times(x, given.w_x), epsilon)
+    z_x = of_x.hat * given.gamma_x + cell.offset(given)
+    valid = tf.broadcast_to(time_major(walk.valid), tf.shape(z_x[..., :1]))
+    dropout = None if given.recurrent_dropout.shape.rank == 1 else given.recurrent_dropout
+    weights = walks.Weights(given.w_h, dropout, walk.axis)
+    count = len(cell.states)
+
+    def step(before: tuple[tf.Tensor, ...], now: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+        states, (z, counts) = before[:count], now
+        of_h = _normalized(weights.of_state(states[0], cell.gates), epsilon)
+        after = cell.step(z, of_h.hat, states, given, attrs)
+        kept = (tf.where(counts, new, old) for new, old in zip(after, states, strict=True))
+        return *kept, of_h.hat, of_h.rstd
+
+    first = tuple(getattr(given, f"{state}_prev") for state in cell.states)
+    if tensors.known_dim(z_x, 0) == 0:
+        empty = tf.zeros_like(z_x[..., : tensors.dim(given.h_prev, 1, 2)])
+        states, last = (empty,) * count, first
+        h_hat, h_rstd = z_x, tf.zeros_like(z_x[..., :1])
+    else:
+        no_norm = (tf.zeros_like(z_x[:1])[0], tf.zeros_like(z_x[:1, :, :1])[0])
+        *states, h_hat, h_rstd = tf.scan(step, (z_x, valid), initializer=(*first, *no_norm))
+        last = tuple(state[-1] for state in states)
+
+    def in_memory(sequence: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
+        sequence = time_major(sequence)
+        return walk.in_order(tf.where(where, sequence, tf.zeros_like(sequence)))
+
+    outputs = {
+        "x_hat": in_memory(of_x.hat, walk.valid),
+        "h_hat": in_memory(h_hat, walk.valid),
+        "rstd": in_memory(tf.concat([of_x.rstd, h_rstd], axis=-1), walk.valid),
+    }
+    for name, every, final in zip(cell.states, states, last, strict=True):
+        outputs |= {name: in_memory(every, walk.inside), f"{name}_last": final}
+    return {name: tf.cast(tensor, dtype) for name, tensor in outputs.items()}
+
+
+def _composed_gradients(
+    cell: Cell, given: Any, attrs: dict[str, Any], cotangents: dict[str, tf.Tensor]
+) -> list[tf.Tensor]:
+    """The outputs of a Grad op, from the forward op's inputs and cotangents of its outputs."""
+    inputs = [getattr(given, name) for name in cell.differentiated]
+    if not cotangents:
+        return [tf.zeros_like(tensor) for tensor in inputs]
+
+    def outputs(*inputs: tf.Tensor) -> list[tf.Tensor]:
+        replaced = given._replace(**dict(zip(cell.differentiated, inputs, strict=True)))
+        found = _composed(cell, replaced, attrs)
+        return [found[name] for name in cotangents]
+
+    found = util.gradient_of(outputs, inputs, list(cotangents.values()))
+    return [
+        tf.zeros_like(tensor) if gradient is None else gradient
+        for tensor, gradient in zip(inputs, found, strict=True)
+    ]
+
+
+def _inputs(call: signatures.Backward, op: tf.Operation, cotangents: Sequence[Any]) -> Any:
+    taken = [
+        None if k in call.untaken else sequence_util.or_none(cotangent)
+        for k, cotangent in enumerate(cotangents)
+    ]
+    return call.inputs(op, taken)
+
+
+def register(cell: Cell) -> None:
+    """Registers the gradients of the forward op and of its two Grad ops."""
+    names = [f"BlockRNN>{cell.op}{end}" for end in ("", "Grad", "RecomputeGrad")]
+    call, again = (signatures.Backward(names[0], grad, "_grad") for grad in names[1:])
+    # Outputs whose cotangents the Grad op does not take.
+    saved_at = [k for k in call.untaken if call.forward.outputs._fields[k] != "span_states"]
+
+    def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        frozen.refuse_gradient(op)
+        op = sequence_util.for_training(op)
+        if op.get_attr("recompute"):
+            given, attrs = _inputs(again, op, cotangents), again.attrs(op)
+            return again.gradients(signatures.call(again.name, given, attrs))
+        given = _inputs(call, op, cotangents)
+
+        def composed() -> list[tf.Tensor]:
+            by_name = {
+                name: tf.convert_to_tensor(cotangent)
+                for name, cotangent in signatures.outputs_of(op, cotangents)._asdict().items()
+                if name != "span_states" and not util.known_zero(cotangent)
+            }
+            inputs = signatures.inputs_of(op)
+            return _composed_gradients(cell, inputs, cell.attrs_of(op), by_name)
+
+        grads = sequence_util.gradients(
+            [cotangents[k] for k in saved_at],
+            lambda: signatures.call(call.name, given, call.attrs(op)),
+            composed,
+        )
+        return call.gradients(grads)
+
+    def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        """Of both Grad ops. What was saved depends on the other inputs: it has no gradient."""
+        inputs, attrs = call.forward.inputs, cell.attrs_of(op)
+        outputs = [*cell.states, *(f"{state}_last" for state in cell.states)]
+
+        def function(given: Any) -> list[tf.Tensor]:
+            of_outputs = {name: getattr(given, f"{name}_grad", None) for name in outputs}
+            return _composed_gradients(
+                cell,
+                inputs(*(getattr(given, name) for name in inputs._fields)),
+                attrs,
+                {k: t for k, t in of_outputs.items() if t is not None and t.shape.rank != 1},
+            )
+
+        saved = {"x_hat", "h_hat", "rstd", "span_states", "recurrent_dropout", *cell.states}
+        with util.recorded_where_of_use():
+            return util.gradient_of_call(
+                op, [tf.convert_to_tensor(each) for each in cotangents], function, without=saved
+            )
+
+    util.register_gradient(names[0])(first)
+    for grad in names[1:]:
+        util.register_gradient(grad)(second)
