@@ -36,6 +36,7 @@ _LAZY = {
     "gru_block_cell": "_ops.gru_block_cell",
     "inference": "inference",
     "keras_enabled": "_enable_keras",
+    "layer_norm_gru": "_ops.layer_norm",
     "layer_norm_lstm": "_ops.layer_norm",
     "layers": "layers",
     "lstm": "_ops.sequences",
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
     from tf_blockrnn._ops.block_gru import block_gru
     from tf_blockrnn._ops.block_lstm import block_lstm, block_lstm_v2
     from tf_blockrnn._ops.gru_block_cell import gru_block_cell
-    from tf_blockrnn._ops.layer_norm import layer_norm_lstm
+    from tf_blockrnn._ops.layer_norm import layer_norm_gru, layer_norm_lstm
     from tf_blockrnn._ops.lstm_block_cell import lstm_block_cell
     from tf_blockrnn._ops.sequences import gru, lstm
     from tf_blockrnn._ops.simple_rnn import simple_rnn
@@ -78,6 +79,7 @@ __all__ = [
     "gru_block_cell",
     "inference",
     "keras_enabled",
+    "layer_norm_gru",
     "layer_norm_lstm",
     "layers",
     "lstm",

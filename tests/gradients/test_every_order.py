@@ -25,6 +25,7 @@ CASES = {
     "GRUSequence": "gru before",
     "GRUAfterSequence": "gru after",
     "LSTMSequence": "lstm",
+    "LayerNormGRUSequence": "layer norm gru",
     "LayerNormLSTMSequence": "layer norm lstm",
     "RNNSequence": "rnn tanh",
     "CudnnRNN": "lstm V1",

@@ -30,11 +30,17 @@ _LAYER_NORM_INPUTS = {
     **{f"{kind}_{of}": ("4H",) for of in "xh" for kind in ("gamma", "beta")},
     **{"gamma_c": ("H",), "beta_c": ("H",)},
 }
+_LAYER_NORM_GRU_INPUTS = {
+    "h_prev": _BH,
+    **_AFTER_WEIGHTS,
+    **{"b_x": ("3H",), "b_h": ("3H",)},
+    **{f"{kind}_{of}": ("3H",) for of in "xh" for kind in ("gamma", "beta")},
+}
 _RNN_WEIGHTS = {"w_x": ("I", "H"), "w_h": ("H", "H")}
 _PEEPHOLES = {"peepholes": ("3", "H")}
 _PROJECTION = {"w_p": ("H", "H")}
 # How many gates x · w_x has columns for, where w_x is left out.
-_GATES = {"LSTM": 4, "GRU": 3, "LayerNormLSTM": 4, "RNN": 1}
+_GATES = {"LSTM": 4, "GRU": 3, "LayerNormLSTM": 4, "LayerNormGRU": 3, "RNN": 1}
 _INPUT_WEIGHTS = ("w_x", "w_ru_x", "w_c_x")
 
 
@@ -168,6 +174,31 @@ _OPS = {
         {
             "x_grad": ("T", "B", "I"),
             **{f"{name}_grad": dims for name, dims in _LAYER_NORM_INPUTS.items()},
+        },
+    ),
+    "LayerNormGRUSequence": (
+        {**_LAYER_NORM_GRU_INPUTS, **_SKIPS, **_dropout("3")},
+        {
+            **_steps("h"),
+            "h_last": _BH,
+            **{f"{of}_hat": ("T", "B", "3H") for of in "xh"},
+            "rstd": ("T", "B", "2"),
+        },
+    ),
+    "LayerNormGRUSequenceGrad": (
+        {
+            **_LAYER_NORM_GRU_INPUTS,
+            **_SKIPS,
+            **_steps("h"),
+            **{f"{of}_hat": ("T", "B", "3H") for of in "xh"},
+            "rstd": ("T", "B", "2"),
+            **_steps("h_grad"),
+            "h_last_grad": _BH,
+            **_dropout("3"),
+        },
+        {
+            "x_grad": ("T", "B", "I"),
+            **{f"{name}_grad": dims for name, dims in _LAYER_NORM_GRU_INPUTS.items()},
         },
     ),
     "RNNSequence": (

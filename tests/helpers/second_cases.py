@@ -11,7 +11,7 @@ T, B, I, H, P = 3, 3, 2, 3, 2  # noqa: E741  the contracts' names
 BOUND = tolerances.second_bound("double", T * (I + H))
 MASK = np.array([[1, 0, 0], [0, 1, 1], [1, 1, 0]], bool)  # [T, B]
 LENGTHS = np.array([2, 3, 1], np.int32)
-GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1, "layer_norm_lstm": 4}
+GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1, "layer_norm_lstm": 4, "layer_norm_gru": 3}
 
 # The function, its options, and what is given to it beside: "mask", "lengths" ("lengths64" in
 # int64), "dropout", "peepholes", "projection", "products" (the input is x · w_x).
@@ -36,6 +36,13 @@ CASES = {
         {"norm_output_only": True},
         "mask products",
     ),
+    "layer norm gru": ("layer_norm_gru", {}, ""),
+    "layer norm gru all": (
+        "layer_norm_gru",
+        {"epsilon": 0.125, "time_major": True, "go_backwards": True, "gate_order": "urc"},
+        "mask lengths dropout",
+    ),
+    "layer norm gru products": ("layer_norm_gru", {}, "lengths products"),
     "gru after": ("gru", {}, "lengths dropout"),
     "gru after urc": (
         "gru",
@@ -111,7 +118,7 @@ class Case(Differentiable):
         if "products" not in given:
             shapes["w_x"] = (I, width)
         shapes["w_h"] = (state, width)
-        shapes |= {b: (width,) for b in (("b_x", "b_h") if self.name == "gru" else ("b",))}
+        shapes |= {b: (width,) for b in (("b_x", "b_h") if self.name.endswith("gru") else ("b",))}
         if self.name.startswith("layer_norm"):
             shapes |= {f"{k}_{of}": (width,) for of in "xh" for k in ("gamma", "beta")}
         if self.name == "layer_norm_lstm":

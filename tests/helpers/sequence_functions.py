@@ -35,6 +35,10 @@ _LAYER_NORM = {
     **{f"{kind}_{of}": ("4H",) for of in "xh" for kind in ("gamma", "beta")},
     **{"gamma_c": ("H",), "beta_c": ("H",)},
 }
+_LAYER_NORM_GRU = {
+    **_GRU,
+    **{f"{kind}_{of}": ("3H",) for of in "xh" for kind in ("gamma", "beta")},
+}
 _EPSILON = {"epsilon": 0.125}
 _OUTPUT_ONLY = {**_EPSILON, "norm_output_only": True}
 _IFCO, _RUC, _URC = ("i", "f", "ci", "o"), ("r", "u", "c"), ("u", "r", "c")
@@ -46,6 +50,13 @@ FUNCTIONS = {
     ),
     "layer-norm-lstm-output": Function(
         "layer_norm_lstm", _LAYER_NORM, _OUTPUT_ONLY, 2, "layer_norm_lstm", _IFCO
+    ),
+    "layer-norm-gru": Function(
+        "layer_norm_gru", _LAYER_NORM_GRU, _EPSILON, 1, "layer_norm_gru", _RUC
+    ),
+    "layer-norm-gru-urc": Function(
+        *("layer_norm_gru", _LAYER_NORM_GRU, {**_EPSILON, "gate_order": "urc"}),
+        *(1, "layer_norm_gru", _URC),
     ),
     "gru-after": Function("gru", _GRU, {}, 1, "gru_after", _RUC),
     "gru-after-urc": Function("gru", _GRU, {"gate_order": "urc"}, 1, "gru_after", _URC),

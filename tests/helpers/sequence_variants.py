@@ -40,6 +40,8 @@ VARIANTS = {
     "layer-norm-lstm-output": Variant(
         "layer_norm_lstm", "ifco", {"epsilon": 0.125, "norm_output_only": True}
     ),
+    "layer-norm-gru": Variant("layer_norm_gru", "ruc", {"epsilon": 0.125}),
+    "layer-norm-gru-urc": Variant("layer_norm_gru", "urc", {"epsilon": 0.125, "gate_order": "urc"}),
     "gru-after": Variant("gru", "ruc"),
     "gru-after-urc": Variant("gru", "urc", {"gate_order": "urc"}),
     "gru-before": Variant("gru", "ruc", {"reset_after": False}),
@@ -60,7 +62,7 @@ def inputs_of(variant, dims, dtype, *, dropout, projected, seed=0):
     if not projected:
         shapes["w_x"] = (i, gates * h)
     shapes["w_h"] = (width, gates * h)
-    biases = ("b_x", "b_h") if variant.name == "gru" else ("b",)
+    biases = ("b_x", "b_h") if variant.name.endswith("gru") else ("b",)
     shapes |= {name: (gates * h,) for name in biases}
     if variant.projects:
         shapes["w_p"] = (width, h)

@@ -53,7 +53,8 @@ def _normalized_parts(variant, values, parts):
     """The same with the norm over all gates; biases are added behind it."""
     sums = values["x"] @ values["w_x"] if "w_x" in values else values["x"]
     z = _norm(values, "x", sums, variant.options["epsilon"])
-    parts["x"] = [tf.unstack(p) for p in tf.split(z + values["b"], len(variant.gates), axis=-1)]
+    z = z + values["b" if variant.cell_state else "b_x"]
+    parts["x"] = [tf.unstack(p) for p in tf.split(z, len(variant.gates), axis=-1)]
     if "dropout" in values:
         parts["dropout"] = tf.unstack(values["dropout"])
     return {k: dict(zip(variant.gates, v, strict=True)) for k, v in parts.items()}
@@ -75,7 +76,12 @@ def _step(variant, dtype, values, parts, t, h, cs):
     if variant.normalized:
         epsilon = variant.options["epsilon"]
         sums = tf.concat([from_h(gate) for gate in variant.gates], axis=-1)
-        of_h = tf.split(_norm(values, "h", sums, epsilon), len(variant.gates), axis=-1)
+        of_h = _norm(values, "h", sums, epsilon) + values.get("b_h", 0.0)
+        of_h = tf.split(of_h, len(variant.gates), axis=-1)
+        if not variant.cell_state:
+            of_h = dict(zip(variant.gates, of_h, strict=True))
+            r, u = (tf.sigmoid(parts["x"][gate][t] + of_h[gate]) for gate in "ru")
+            return u * h + (1 - u) * tf.tanh(parts["x"]["c"][t] + r * of_h["c"]), cs
         z = {gate: parts["x"][gate][t] + z for gate, z in zip(variant.gates, of_h, strict=True)}
         c = tf.sigmoid(z["f"]) * cs + tf.sigmoid(z["i"]) * tf.tanh(z["c"])
         read = _norm(values, "c", c, epsilon)

@@ -7,8 +7,13 @@ An LSTM, whose cs, the state that the next step gets, is the normalised one:
     [ī f̄ c̄ ō] = norm_x(x · w_x) + norm_h(h_prev · w_h) + b
     cs = norm_c(σ(ī) ∘ tanh(c̄) + σ(f̄) ∘ cs_prev)        h = σ(ō) ∘ tanh(cs)
 
-or, where the norm of cs is for the output only, the one before its norm. A row of gates is cut into
-dicts by the caller's order. float64 throughout.
+or, where the norm of cs is for the output only, the one before its norm. A GRU, with no norm of its
+state:
+
+    [r̄ ū c̄] = norm_x(x · w_x) + b_x        [r̂ û hc] = norm_h(h_prev · w_h) + b_h
+    r = σ(r̄ + r̂)    u = σ(ū + û)    h = u ∘ h_prev + (1 − u) ∘ tanh(c̄ + r ∘ hc)
+
+A row of gates is cut into dicts by the caller's order. float64 throughout.
 """
 
 from __future__ import annotations
@@ -81,3 +86,38 @@ def lstm_backward(saved, d_h, d_cs, weights: Mapping, columns: Mapping, output_o
         **{"gamma_c": d_gamma_c, "beta_c": d_beta_c},
     }
     return d_x, d_h, d_c * gate["f"], grads
+
+
+def gru_forward(of_x, of_h, h_prev, weights: Mapping, columns: Mapping, epsilon):
+    """h of one step, and what `gru_backward` needs.
+
+    of_x, of_h: x · w_x and h_prev · w_h, [B, 3H]; columns: of each gate, by its name.
+    """
+    n_x, saved_x = norm(of_x, weights["gamma_x"], weights["beta_x"], epsilon)
+    n_h, saved_h = norm(of_h, weights["gamma_h"], weights["beta_h"], epsilon)
+    from_x = {name: (n_x + weights["b_x"])[:, where] for name, where in columns.items()}
+    from_h = {name: (n_h + weights["b_h"])[:, where] for name, where in columns.items()}
+    r, u = (_sigmoid(from_x[name] + from_h[name]) for name in "ru")
+    c = np.tanh(from_x["c"] + r * from_h["c"])
+    saved = (r, u, c, from_h["c"], h_prev, saved_x, saved_h)
+    return u * h_prev + (1.0 - u) * c, saved
+
+
+def gru_backward(saved, d_h, weights: Mapping, columns: Mapping):
+    """The gradients of of_x and of_h, that of h_prev but for what passes of_h, and by name of the
+    vectors among the weights."""
+    r, u, c, hc, h_prev, saved_x, saved_h = saved
+    d_c = d_h * (1.0 - u) * (1.0 - c**2)
+    d_gates = {"r": d_c * hc * r * (1.0 - r), "u": d_h * (h_prev - c) * u * (1.0 - u), "c": d_c}
+    d_x, d_state = np.zeros_like(saved_x[0]), np.zeros_like(saved_h[0])
+    for name, where in columns.items():
+        d_x[:, where] = d_gates[name]
+        d_state[:, where] = d_gates[name] * (r if name == "c" else 1.0)
+    of_x, d_gamma_x, d_beta_x = norm_backward(d_x, weights["gamma_x"], saved_x)
+    of_h, d_gamma_h, d_beta_h = norm_backward(d_state, weights["gamma_h"], saved_h)
+    grads = {
+        **{"b_x": d_x.sum(axis=0), "b_h": d_state.sum(axis=0)},
+        **{"gamma_x": d_gamma_x, "beta_x": d_beta_x},
+        **{"gamma_h": d_gamma_h, "beta_h": d_beta_h},
+    }
+    return of_x, of_h, d_h * u, grads

@@ -52,7 +52,8 @@ class _Cell:
     saved: tuple[str, ...] = ()
     unrounded: tuple[str, ...] = ()  # further outputs of the reference, which no op has
     states: tuple[str, ...] = ("h",)
-    input_bias = "b"
+    input_bias: str | None = "b"
+    state_bias: str | None = "b_h"
 
     def __init__(self, values: Mapping, options: Options, grads: Mapping | None = None):
         self.values, self.options, self.grads = values, options, grads
@@ -78,7 +79,7 @@ class _Cell:
 
     def from_h(self, h, rows, gates=None) -> dict:
         """What the state and the state's bias give to some gates, by default to all."""
-        bias = self.values.get("b_h", np.zeros(len(self.columns) * self.units))
+        bias = self.values.get(self.state_bias, np.zeros(len(self.columns) * self.units))
         found = {}
         for gate in gates or self.columns:
             columns = self.columns[gate]
@@ -215,20 +216,33 @@ class _SimpleRnn(_Cell):
         return (self.to_h(before[0], rows, d_bars),)
 
 
-class _LayerNormLstm(_Cell):
+class _LayerNorm(_Cell):
     """Saves the states alone; the rest is computed again for the backward pass."""
 
-    saved = states = ("h", "cs")
-    input_bias = None  # behind the norm
+    input_bias = state_bias = None  # behind the norms
 
-    def _forward(self, t, rows, h, cs):
+    def _sums(self, t, rows, h):
         of_x = self.values["x"][t, rows]
         if "w_x" in self.values:
             of_x = of_x @ self.values["w_x"]
-        of_h = np.concatenate(list(self.from_h(h, rows).values()), axis=-1)
+        return of_x, np.concatenate(list(self.from_h(h, rows).values()), axis=-1)
+
+    def _by_gate(self, row):
+        return {gate: row[:, where] for gate, where in self.columns.items()}
+
+    def _add(self, found):
+        for name, value in found.items():
+            self.grads[name] += value
+
+
+class _LayerNormLstm(_LayerNorm):
+    saved = states = ("h", "cs")
+
+    def _forward(self, t, rows, h, cs):
         options = self.options
         return layer_norm.lstm_forward(
-            of_x, of_h, cs, self.values, self.columns, options.epsilon, options.norm_output_only
+            *(*self._sums(t, rows, h), cs, self.values, self.columns),
+            *(options.epsilon, options.norm_output_only),
         )
 
     def step(self, t, rows, h, cs):
@@ -242,11 +256,31 @@ class _LayerNormLstm(_Cell):
             *(grads["h"], grads["cs"], self.values, self.columns),
             self.options.norm_output_only,
         )
-        for name, value in found.items():
-            self.grads[name] += value
-        self.to_x(t, rows, {gate: d_x[:, where] for gate, where in self.columns.items()})
-        of_gates = {gate: d_h[:, where] for gate, where in self.columns.items()}
-        return self.to_h(before[0], rows, of_gates), d_cs
+        self._add(found)
+        self.to_x(t, rows, self._by_gate(d_x))
+        return self.to_h(before[0], rows, self._by_gate(d_h)), d_cs
+
+
+class _LayerNormGru(_LayerNorm):
+    saved = states = ("h",)
+
+    def _forward(self, t, rows, h):
+        return layer_norm.gru_forward(
+            *self._sums(t, rows, h), h, self.values, self.columns, self.options.epsilon
+        )
+
+    def step(self, t, rows, h):
+        return self._forward(t, rows, h)[:1], {}
+
+    def step_backward(self, t, rows, before, saved, grads):
+        (h,) = before
+        forward = self._forward(t, rows, h)[-1]
+        d_x, d_h, d_h_prev, found = layer_norm.gru_backward(
+            forward, grads["h"], self.values, self.columns
+        )
+        self._add(found)
+        self.to_x(t, rows, self._by_gate(d_x))
+        return (self.to_h(h, rows, self._by_gate(d_h)) + d_h_prev,)
 
 
 CELLS = {
@@ -254,6 +288,7 @@ CELLS = {
     "lstm": _Lstm,
     "gru": _GruBefore,
     "gru_after": _GruAfter,
+    "layer_norm_gru": _LayerNormGru,
     "layer_norm_lstm": _LayerNormLstm,
 }
 
@@ -331,7 +366,7 @@ def backward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarr
     """
     kind, values = CELLS[cell], _f64(values)
     grads = {name: np.zeros_like(values[name]) for name in _INPUTS if name in values}
-    if cell != "gru_after":
+    if cell not in ("gru_after", "layer_norm_gru"):
         grads.pop("b_h", None)  # the same as that of the input's bias
     running, order = kind(values, options, grads), _Steps(values, options)
     given = [name for name in {*kind.saved, "h"} if f"{name}_grad" in values]
