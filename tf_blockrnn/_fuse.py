@@ -27,7 +27,10 @@ _LAYERS = ("GRU", "LSTM", "SimpleRNN")
 _CELLS = ("GRUCell", "LSTMCell", "SimpleRNNCell")
 _FUSED = {getattr(keras.layers, name): getattr(layers, name) for name in _LAYERS + _CELLS}
 _PLAIN = {fused: plain for plain, fused in _FUSED.items()}
-_OURS_ALONE = (layers.LayerNormLSTM, layers.LayerNormLSTMCell)
+_OURS_ALONE = (
+    *(layers.LayerNormGRU, layers.LayerNormGRUCell),
+    *(layers.LayerNormLSTM, layers.LayerNormLSTMCell),
+)
 # Their cells are parts of them, and remain Keras'.
 _KERAS_LAYERS = tuple(getattr(keras.layers, name) for name in _LAYERS)
 _FUNCTIONS = ("train", "test", "predict")

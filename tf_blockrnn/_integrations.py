@@ -20,7 +20,7 @@ _PACKAGE = "tf_blockrnn"
 # The classes that are registered as serializable, all in tf_blockrnn.layers.
 _LAYERS = (
     *("GRU", "GRUCell", "LSTM", "LSTMCell", "SimpleRNN", "SimpleRNNCell"),
-    *("LayerNormLSTM", "LayerNormLSTMCell"),
+    *("LayerNormGRU", "LayerNormGRUCell", "LayerNormLSTM", "LayerNormLSTMCell"),
 )
 
 

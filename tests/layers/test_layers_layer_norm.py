@@ -1,4 +1,4 @@
-"""tf_blockrnn.layers.LayerNormLSTM and its cell."""
+"""tf_blockrnn.layers.LayerNormLSTM, LayerNormGRU and their cells."""
 
 from __future__ import annotations
 
@@ -24,11 +24,20 @@ from helpers.layer_pairs import (
 from helpers.reference import sequence as reference
 
 EPSILON = 0.125
-WEIGHTS = (
-    *("w_x", "w_h", "b"),
-    *("gamma_x", "beta_x", "gamma_h", "beta_h", "gamma_c", "beta_c"),
-)
-KINDS = {"LayerNormLSTM": (reference.Options(("i", "f", "ci", "o"), epsilon=EPSILON), WEIGHTS)}
+NORMS = ("gamma_x", "beta_x", "gamma_h", "beta_h")
+# The cell of the reference, its options, and the names of the weights there, in their order.
+KINDS = {
+    "LayerNormLSTM": (
+        "layer_norm_lstm",
+        reference.Options(("i", "f", "ci", "o"), epsilon=EPSILON),
+        ("w_x", "w_h", "b", *NORMS, "gamma_c", "beta_c"),
+    ),
+    "LayerNormGRU": (
+        "layer_norm_gru",
+        reference.Options(("u", "r", "c"), epsilon=EPSILON),
+        ("w_x", "w_h", "biases", *NORMS),
+    ),
+}
 OUTPUT_ONLY = {"norm_output_only": True}
 all_kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -75,21 +84,19 @@ def stepwise(kind, dtype="float64", layer=None, cell=None, **arguments):
 
 def expected(kind, layer, x, mask=None, **more):
     """Outputs and the last states, by the reference."""
-    options, names = KINDS[kind]
+    cell, options, names = KINDS[kind]
     options = dataclasses.replace(options, **more)
     given = dict(zip(names, layer.get_weights(), strict=True))
+    if "biases" in given:
+        given["b_x"], given["b_h"] = given.pop("biases")
     given["x"] = np.swapaxes(x, 0, 1)
     given |= {name: np.zeros((len(x), UNITS)) for name in ("h_prev", "cs_prev")}
     if mask is not None:
         given["mask"] = mask.T
-    found = reference.forward(kind_of(kind), given, options)
+    found = reference.forward(cell, given, options)
     outputs = np.swapaxes(found["h"], 0, 1)
     states = [found[name] for name in ("h_last", "cs_last") if name in found]
     return [outputs, *states]
-
-
-def kind_of(kind):
-    return {"LayerNormLSTM": "layer_norm_lstm"}[kind]
 
 
 @all_kinds

@@ -17,6 +17,8 @@ _loader.load_all()  # before Keras imports TensorFlow, for an error that explain
 # ruff: noqa: E402
 from tf_blockrnn.layers.gru import GRU
 from tf_blockrnn.layers.gru_cell import GRUCell
+from tf_blockrnn.layers.layer_norm_gru import LayerNormGRU
+from tf_blockrnn.layers.layer_norm_gru_cell import LayerNormGRUCell
 from tf_blockrnn.layers.layer_norm_lstm import LayerNormLSTM
 from tf_blockrnn.layers.layer_norm_lstm_cell import LayerNormLSTMCell
 from tf_blockrnn.layers.lstm import LSTM
@@ -29,6 +31,8 @@ __all__ = [
     "LSTM",
     "GRUCell",
     "LSTMCell",
+    "LayerNormGRU",
+    "LayerNormGRUCell",
     "LayerNormLSTM",
     "LayerNormLSTMCell",
     "SimpleRNN",

@@ -178,11 +178,11 @@ def extra_config(cell: ExtendedLSTMCell) -> dict[str, Any]:
     return config
 
 
-def gate_gemms(values: Any, weights: Any, masks: Any) -> list:
+def gate_gemms(values: Any, weights: Any, masks: Any, gates: int = _GATES) -> list:
     """values · W for each gate; `masks` is one for all gates, or a list with one for each."""
     if isinstance(masks, (list, tuple)):
-        columns = ops.split(weights, _GATES, axis=1)
+        columns = ops.split(weights, gates, axis=1)
         return [ops.matmul(values * m, w) for m, w in zip(masks, columns, strict=True)]
     if masks is not None:
         values = values * masks
-    return ops.split(ops.matmul(values, weights), _GATES, axis=1)
+    return ops.split(ops.matmul(values, weights), gates, axis=1)

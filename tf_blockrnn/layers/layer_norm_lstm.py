@@ -6,9 +6,9 @@ import keras
 import tensorflow as tf
 
 from tf_blockrnn._ops import layer_norm
-from tf_blockrnn.layers import _fused_call, _fusing
+from tf_blockrnn.layers import _fused_call, _fusing, _layer_norm
 from tf_blockrnn.layers._fused_layer import FusedLayer
-from tf_blockrnn.layers.layer_norm_lstm_cell import LayerNormLSTMCell, norm_config
+from tf_blockrnn.layers.layer_norm_lstm_cell import LayerNormLSTMCell
 
 _GATES = 4
 
@@ -20,19 +20,14 @@ def _run_op(
     states: list[tf.Tensor],
     options: dict[str, Any],
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    dtype = cell.compute_dtype
-
-    def weights(norm: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        return tuple(_fusing.weight_in_dtype(each, dtype) for each in (norm.gamma, norm.beta))
-
     outputs, state = layer_norm.layer_norm_lstm(
         x,
         w_x,
-        _fusing.weight_in_dtype(cell.recurrent_kernel, dtype),
+        _fusing.weight_in_dtype(cell.recurrent_kernel, cell.compute_dtype),
         _fused_call.bias_or_zeros(cell, _GATES),
-        kernel_norm=weights(cell.kernel_norm),
-        recurrent_norm=weights(cell.recurrent_norm),
-        state_norm=weights(cell.state_norm),
+        kernel_norm=_layer_norm.weights_of(cell, "kernel_norm"),
+        recurrent_norm=_layer_norm.weights_of(cell, "recurrent_norm"),
+        state_norm=_layer_norm.weights_of(cell, "state_norm"),
         epsilon=cell.norm_epsilon,
         norm_output_only=cell.norm_output_only,
         initial_state=states,
@@ -51,7 +46,7 @@ SPEC = _fused_call.LayerSpec(
 
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
-class LayerNormLSTM(FusedLayer, keras.layers.LSTM):
+class LayerNormLSTM(_layer_norm.NormalizedLayer, FusedLayer, keras.layers.LSTM):
     """An LSTM layer with layer normalisation in one fused op, `BlockRNN>LayerNormLSTMSequence`.
 
         z = kernel_norm(x W) + recurrent_norm(h_prev R) + b
@@ -175,24 +170,3 @@ class LayerNormLSTM(FusedLayer, keras.layers.LSTM):
         )
         self.input_spec = keras.InputSpec(ndim=3)
         self._finish_init(recompute)
-
-    # Keras' cuDNN path would leave the norms out.
-    @property
-    def use_cudnn(self) -> bool:
-        return False
-
-    @use_cudnn.setter
-    def use_cudnn(self, value: bool | str) -> None:
-        """keras.layers.Bidirectional copies one direction's value to the other."""
-
-    @property
-    def why_not_fused(self) -> str | None:
-        """The reason why this layer uses Keras' own operations, or None if it runs on the op."""
-        if tf.config.get_visible_devices("GPU"):
-            return "the op has no kernel for GPUs"
-        return super().why_not_fused
-
-    def get_config(self):
-        config = {**super().get_config(), **norm_config(self.cell)}
-        config.pop("use_cudnn", None)
-        return config
