@@ -40,6 +40,18 @@ void ForEachMatrix(SimpleRnnForwardArgs<T>* args, const F& f) {
   f(&args->w_x, args->shape.input, units);
   f(&args->w_h, units, units);
 }
+template <class T, class F>
+void ForEachMatrix(LayerNormLstmForwardArgs<T>* args, const F& f) {
+  const int64_t units = args->shape.units;
+  f(&args->w_x, args->shape.input, 4 * units);
+  f(&args->w_h, units, 4 * units);
+}
+template <class T, class F>
+void ForEachMatrix(LayerNormGruForwardArgs<T>* args, const F& f) {
+  const int64_t units = args->shape.units;
+  f(&args->w_x, args->shape.input, 3 * units);
+  f(&args->w_h, units, 3 * units);
+}
 template <class T, class F>  // which does not read weights_by_unit
 void ForEachMatrix(GruSequenceForwardArgs<T>*, const F&) {}
 
@@ -60,6 +72,17 @@ std::vector<const T**> Weights(GruAfterSequenceForwardArgs<T>* args) {
 template <class T>
 std::vector<const T**> Weights(SimpleRnnForwardArgs<T>* args) {
   return {&args->w_x, &args->w_h, &args->b, &args->b_h};
+}
+template <class T>
+std::vector<const T**> Weights(LayerNormLstmForwardArgs<T>* args) {
+  return {&args->w_x,     &args->w_h,     &args->b,
+          &args->gamma_x, &args->beta_x,  &args->gamma_h,
+          &args->beta_h,  &args->gamma_c, &args->beta_c};
+}
+template <class T>
+std::vector<const T**> Weights(LayerNormGruForwardArgs<T>* args) {
+  return {&args->w_x,     &args->w_h,    &args->b_x,     &args->b_h,
+          &args->gamma_x, &args->beta_x, &args->gamma_h, &args->beta_h};
 }
 
 // The packed weights of a layer. Packing must succeed.

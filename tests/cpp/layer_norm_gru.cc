@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cc/core/gate_layout.h"
+#include "tests/cpp/frozen.h"
 #include "tests/cpp/gru_sequence_variants.h"
 #include "tests/cpp/layer_norm_reference.h"
 #include "tests/cpp/recurrent_dropout.h"
@@ -223,6 +224,9 @@ struct Forward {
     args.x_hat = tensors.OutIf(v.WantsGates());
     args.h_hat = tensors.OutIf(v.WantsGates());
     args.rstd = tensors.OutIf(v.WantsGates());
+    if (call.weights.kind != WeightForm::kAsDrawn) {
+      return RunWithWeights<T>(call, args);
+    }
     return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };

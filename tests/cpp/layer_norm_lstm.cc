@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cc/core/gate_layout.h"
+#include "tests/cpp/frozen.h"
 #include "tests/cpp/layer_norm_reference.h"
 #include "tests/cpp/recurrent_dropout.h"
 #include "tests/cpp/sequence.h"
@@ -246,6 +247,9 @@ struct Forward {
     args.h_hat = tensors.OutIf(v.wants_saved);
     args.rstd = tensors.OutIf(v.wants_saved);
     args.cs = tensors.OutIf(v.wants_saved);
+    if (call.weights.kind != WeightForm::kAsDrawn) {
+      return RunWithWeights<T>(call, args);
+    }
     return Functions(static_cast<T*>(nullptr)).Run(args, *call.host);
   }
 };

@@ -94,7 +94,7 @@ class Recompute : public testing::TestWithParam<Layout> {
   }
 
   // The gradients of a call, with spans or without; `backward` has weights
-  // and cotangents. The arrays that are saved are [steps, batch, kUnits].
+  // and cotangents.
   template <class Forward, class Backward>
   std::vector<Array> Gradients(Forward forward, Backward backward,
                                int64_t state, int64_t span_steps) {
@@ -102,8 +102,8 @@ class Recompute : public testing::TestWithParam<Layout> {
     backward.h = forward.h;
     if (span_steps == 0) {
       ForEachSavedArray(&forward, &backward,
-                        [&](float** output, const float** input, int64_t) {
-                          *output = New(rows_ * kUnits);
+                        [&](float** output, const float** input, int64_t w) {
+                          *output = New(rows_ * w);
                           *input = *output;
                         });
       Run(forward);
@@ -285,6 +285,40 @@ TEST_P(Recompute, GruAfterHasTheSameBits) {
   backward.w_h_grad = Output(kUnits * 3 * kUnits);
   backward.b_x_grad = Output(3 * kUnits);
   backward.b_h_grad = Output(3 * kUnits);
+  ExpectSameBits(forward, backward, kUnits);
+}
+
+TEST_P(Recompute, LayerNormGruHasTheSameBits) {
+  LayerNormGruForwardArgs<float> forward;
+  FillInputs(&forward, 3, kUnits);
+  forward.w_x = Input(kInput * 3 * kUnits);
+  forward.w_h = Input(kUnits * 3 * kUnits);
+  forward.b_x = Input(3 * kUnits);
+  forward.b_h = Input(3 * kUnits);
+  forward.gamma_x = Input(3 * kUnits);
+  forward.beta_x = Input(3 * kUnits);
+  forward.gamma_h = Input(3 * kUnits);
+  forward.beta_h = Input(3 * kUnits);
+  LayerNormGruBackwardArgs<float> backward;
+  backward.w_x = forward.w_x;
+  backward.w_h = forward.w_h;
+  backward.b_x = forward.b_x;
+  backward.b_h = forward.b_h;
+  backward.gamma_x = forward.gamma_x;
+  backward.beta_x = forward.beta_x;
+  backward.gamma_h = forward.gamma_h;
+  backward.beta_h = forward.beta_h;
+  backward.h_grad = Input(rows_ * kUnits);
+  backward.x_grad = Output(rows_ * kInput);
+  backward.h_prev_grad = Output(shape_.batch * kUnits);
+  backward.w_x_grad = Output(kInput * 3 * kUnits);
+  backward.w_h_grad = Output(kUnits * 3 * kUnits);
+  backward.b_x_grad = Output(3 * kUnits);
+  backward.b_h_grad = Output(3 * kUnits);
+  backward.gamma_x_grad = Output(3 * kUnits);
+  backward.beta_x_grad = Output(3 * kUnits);
+  backward.gamma_h_grad = Output(3 * kUnits);
+  backward.beta_h_grad = Output(3 * kUnits);
   ExpectSameBits(forward, backward, kUnits);
 }
 
