@@ -190,6 +190,7 @@ def test_second_derivatives_are_those_without(tfb, case, mode):
 def _sequence_op(tfb, key):
     return {
         "lstm": tfb.raw_ops.LSTMSequence,
+        "layer-norm-gru": tfb.raw_ops.LayerNormGRUSequence,
         "layer-norm-lstm": tfb.raw_ops.LayerNormLSTMSequence,
         "gru-after": tfb.raw_ops.GRUAfterSequence,
         "gru-before": tfb.raw_ops.GRUSequence,
@@ -219,16 +220,18 @@ def _op_arguments(key, steps=1000, batch=2, width=3, units=4):
             "b_c": of(units),
         }
     given |= {"w_x": of(width, gates * units), "w_h": of(units, gates * units)}
-    if key == "gru-after":
+    if key.startswith("layer-norm"):
+        names = [f"{kind}_{what}" for what in "xh" for kind in ("gamma", "beta")]
+        given |= {name: of(gates * units) for name in names}
+    if not key.endswith("lstm"):
         return given | {"b_x": of(gates * units), "b_h": of(gates * units)}
     given |= {"cs_prev": of(batch, units), "b": of(gates * units)}
     if key == "lstm":
         return given | {"peepholes": none, "w_p": none}
-    wide = {f"{kind}_{what}": of(gates * units) for what in "xh" for kind in ("gamma", "beta")}
-    return given | wide | {"gamma_c": of(units), "beta_c": of(units)}
+    return given | {"gamma_c": of(units), "beta_c": of(units)}
 
 
-KEYS = ("lstm", "gru-after", "gru-before", "layer-norm-lstm")
+KEYS = ("lstm", "gru-after", "gru-before", "layer-norm-gru", "layer-norm-lstm")
 
 
 @pytest.mark.parametrize("key", KEYS)
@@ -273,6 +276,7 @@ def _grad_arguments(key, tfb, recompute=10):
 
 GRAD_OPS = {
     "lstm": "LSTMSequenceRecomputeGrad",
+    "layer-norm-gru": "LayerNormGRUSequenceRecomputeGrad",
     "layer-norm-lstm": "LayerNormLSTMSequenceRecomputeGrad",
     "gru-after": "GRUAfterSequenceRecomputeGrad",
     "gru-before": "GRUSequenceRecomputeGrad",
@@ -301,15 +305,16 @@ def test_the_grad_ops_refuse_states_of_another_size(tfb, key, mode):
     assert np.all(np.isfinite(run(given["span_states"], 10)))
 
 
-@pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn", "layer_norm_lstm"])
+@pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn", "layer_norm_gru", "layer_norm_lstm"])
 @pytest.mark.parametrize("wrong", [0, -1, 2.5, None, "yes", 2**63])
 def test_functions_refuse_other_values(tfb, name, wrong):
-    gates = {"gru": 3, "simple_rnn": 1}.get(name, 4)
+    gates = {"gru": 3, "layer_norm_gru": 3, "simple_rnn": 1}.get(name, 4)
     weights = tf.ones([3, 2 * gates]), tf.ones([2, 2 * gates]), tf.ones([2 * gates])
     norms = {}
     if name.startswith("layer_norm"):
         wide, narrow = (tf.ones([2 * gates]),) * 2, (tf.ones([2]),) * 2
-        norms = {"kernel_norm": wide, "recurrent_norm": wide, "state_norm": narrow}
+        norms = {"kernel_norm": wide, "recurrent_norm": wide}
+        norms |= {"state_norm": narrow} if name == "layer_norm_lstm" else {}
     with pytest.raises(
         ValueError, match=rf"^{name}: recompute must be a bool or a number of steps"
     ):
@@ -336,6 +341,7 @@ LAYERS = {
     "LSTM-all": _Layer("LSTM", {"use_peephole": True, "cell_clip": 0.5, "projection": 3}),
     "GRU": _Layer("GRU"),
     "GRU-before": _Layer("GRU", {"reset_after": False}),
+    "LayerNormGRU": _Layer("LayerNormGRU"),
     "LayerNormLSTM": _Layer("LayerNormLSTM"),
     "SimpleRNN": _Layer("SimpleRNN"),
 }
