@@ -77,6 +77,14 @@ BLOCKRNN_HOST_DEVICE LstmStep<Value> LstmForward(
   return out;
 }
 
+// The clipped cs of a step again, from its i, ci and f.
+template <class Value>
+BLOCKRNN_HOST_DEVICE Value LstmNewCs(const LstmStep<Value>& step, Value cs_prev,
+                                     bool clips, Value cell_clip) {
+  const Value cs = step.ci * step.i + cs_prev * step.f;
+  return clips ? Clamp(cs, Value(0) - cell_clip, cell_clip) : cs;
+}
+
 template <class Value>
 struct LstmStepGrad {
   Value di;

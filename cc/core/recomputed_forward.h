@@ -18,6 +18,7 @@ LstmSequenceForwardArgs<T> RecomputedForward(
   forward.layout = args.layout;
   forward.options = args.options;
   forward.options.use_peephole = args.use_peephole;
+  forward.zoneout_c = args.zoneout_c;
   forward.cs_prev = args.cs_prev;
   forward.w_x = args.w_x;
   forward.w_h = args.w_h;

@@ -16,6 +16,10 @@
 // its GEMM with the recurrent weights, different ones for each gate, in the
 // order of the weights' gates, and the same at all steps. nullptr: none.
 //
+// Zoneout: which elements of a state a step leaves as they were before it, or,
+// without draws, the share of the state before in the mean that takes their
+// place. Masked steps leave all of them.
+//
 // Spans: with span_steps > 0 a forward call saves its states before every span
 // of steps, each of which has at least so many, and a backward call computes
 // what it needs besides h from them again, span after span. What is saved is
@@ -92,6 +96,17 @@ struct FrozenWeights {
   const void* packed = nullptr;
 };
 
+// Zoneout of one state, of a width W. The derivative takes the draws as they
+// are.
+struct Zoneout {
+  const uint8_t* kept = nullptr;  // [steps, batch, W], in the order of x; 1
+                                  // where the state before the step stays
+  double rate = 0;  // in 0..1, read only without `kept`: the state after a step
+                    // is rate · before + (1 − rate) · new
+
+  explicit operator bool() const { return kept != nullptr || rate > 0; }
+};
+
 // What the calls of all cells take. P is H but for an LSTM with a projection;
 // G are the gates that the recurrent weights have.
 template <class T>
@@ -102,6 +117,7 @@ struct SequenceInputs {
   const T* h_prev = nullptr;             // [B, P], the state before the first
                                          // step
   const T* recurrent_dropout = nullptr;  // [G, B, P], or nullptr
+  Zoneout zoneout_h;                     // of h, W = P
 };
 
 // Outputs of all forward calls; each may be nullptr where it is not wanted.
@@ -139,6 +155,7 @@ template <class T>
 struct LstmSequenceForwardArgs : SequenceForwardArgs<T> {
   LstmGateLayout layout = kLstmIcfo;
   LstmOptions options;
+  Zoneout zoneout_c;           // of cs, W = H; h is made of cs before it
   const T* cs_prev = nullptr;  // [B, H], the state before the first step
   const T* w_x = nullptr;      // [I, 4H]
   const T* w_h = nullptr;      // [P, 4H]
@@ -165,7 +182,9 @@ template <class T>
 struct LstmSequenceBackwardArgs : SequenceBackwardArgs<T> {
   LstmGateLayout layout = kLstmIcfo;
   bool use_peephole = false;
-  LstmOptions options;              // read only with span_steps
+  LstmOptions options;              // read only with span_steps, but for the
+                                    // clip, which zoneout_c reads, too
+  Zoneout zoneout_c;                // of cs, W = H; no co then
   const T* b = nullptr;             // [4H]; read only with span_steps
   const T* cs_prev = nullptr;       // [B, H]
   const T* w_x = nullptr;           // [I, 4H]

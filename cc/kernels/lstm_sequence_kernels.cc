@@ -60,8 +60,8 @@ struct LstmSequence : LstmMapping {
 };
 
 template <class T>
-struct LstmSequenceGrad : OpMapping {
-  using OpMapping::OpMapping;
+struct LstmSequenceGrad : LstmMapping {
+  using LstmMapping::LstmMapping;
   using Args = LstmSequenceBackwardArgs<T>;
   static constexpr const OpSpec& kRow = Row("LSTMSequenceGrad");
   static constexpr int kWP = InputAt(kRow, "w_p");
@@ -70,6 +70,7 @@ struct LstmSequenceGrad : OpMapping {
 
   void Complete(const OpCall& call, const Bindings& bound, Args* args) const {
     CompleteGrad(call, bound, kWP, args);
+    args->options = options;
   }
 };
 

@@ -13,6 +13,15 @@ absl::Status OutOfRange(const std::string& op, const std::string& what,
       ", got " + std::to_string(given));
 }
 
+// An attr of ops with zoneout.
+void GetZoneoutRate(KernelNode* node, const char* attr, float* rate) {
+  node->GetAttrIfAny(attr, rate);
+  if (*rate >= 0 && *rate <= 1) return;
+  node->Check(absl::InvalidArgumentError(node->op() + ": " + attr +
+                                         " must be in 0..1, got " +
+                                         std::to_string(*rate)));
+}
+
 }  // namespace
 
 absl::Status GetFirstSteps(const std::string& op, const OpCall& call, int index,
@@ -35,6 +44,8 @@ SequenceOptions GetSequenceOptions(KernelNode* node) {
   node->GetAttrIfAny("is_training", &options.is_training);
   node->GetAttrIfAny("recompute", &options.recompute);
   if (!options.is_training) options.recompute = 0;
+  GetZoneoutRate(node, "zoneout_rate_h", &options.zoneout_rate_h);
+  GetZoneoutRate(node, "zoneout_rate_c", &options.zoneout_rate_c);
   node->GetAttr("Tlen", &options.lengths);
   return options;
 }

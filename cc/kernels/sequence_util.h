@@ -25,8 +25,10 @@ absl::Status GetFirstSteps(const std::string& op, const OpCall& call, int index,
 struct SequenceOptions {
   bool time_major = true;
   bool go_backwards = false;
-  bool is_training = true;  // of forward ops that save gates
-  int64_t recompute = 0;    // of ops with span_states
+  bool is_training = true;   // of forward ops that save gates
+  int64_t recompute = 0;     // of ops with span_states
+  float zoneout_rate_h = 0;  // of ops with zoneout
+  float zoneout_rate_c = 0;
   tensorflow::DataType lengths = tensorflow::DT_INT32;  // of sequence_lengths
 
   bool SavesGates() const { return is_training && recompute == 0; }

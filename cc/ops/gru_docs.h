@@ -81,12 +81,12 @@ the state before the step:
 
 This is the GRU of Cho et al. 2014 (arXiv:1406.1078).
 )doc",
-      kRecurrentDropoutDoc, kSkippedStepsDoc, kTypesAndSizesDoc}},
+      kRecurrentDropoutDoc, kZoneoutDoc, kSkippedStepsDoc, kTypesAndSizesDoc}},
     {"GRUSequenceGrad",
      {"Computes the gradient of GRUSequence, given those of h and h_last.\n",
       "The equations are those of BlockGRUGrad, from the last step done to the "
       "first.\n",
-      kMaskedGradDoc}},
+      kZoneoutGradDoc, kMaskedGradDoc}},
     {"GRUAfterSequence",
      {"Computes a GRU over sequences, each row with its own length or mask.\n",
       R"doc(The reset gate is applied after the GEMM, as in cuDNN and in Keras with
@@ -101,7 +101,7 @@ the step:
 
 This is the GRU of the first version of Cho et al. 2014 (arXiv:1406.1078v1).
 )doc",
-      kRecurrentDropoutDoc, kSkippedStepsDoc, kTypesAndSizesDoc},
+      kRecurrentDropoutDoc, kZoneoutDoc, kSkippedStepsDoc, kTypesAndSizesDoc},
      {{"w_x", "Weights of the input",
        "The gates are in the order r, u, c, or u, r, c by gate_order. Left out "
        "where x is x · w_x already, of that width."}}},
@@ -117,7 +117,7 @@ the incoming gradient of the step plus h_prev_grad of the next step.
     x_grad = [d_r̄ d_ū d_c̄] · w_xᵀ
     h_prev_grad = [d_r̄ d_ū d_c̄∘r] · w_hᵀ + d_h ∘ u
 )doc",
-      kMaskedGradDoc}},
+      kZoneoutGradDoc, kMaskedGradDoc}},
     {"GRUSequenceRecomputeGrad",
      {"Computes the gradient of GRUSequence with recompute, given those of h "
       "and h_last.\n",

@@ -127,7 +127,8 @@ This is the LSTM of Hochreiter and Schmidhuber 1997 as in Zaremba et al. 2014
 (arXiv:1409.2329), with the peepholes of Gers and Schmidhuber 2000 and the
 projection of Sak et al. 2014 (arXiv:1402.1128).
 )doc",
-      kRecurrentDropoutDoc, kSkippedStepsDoc, kTypesAndSizesDoc},
+      kRecurrentDropoutDoc, kZoneoutOfStatesDoc, kSkippedStepsDoc,
+      kTypesAndSizesDoc},
      {{"w_x", "Weights of the input",
        "The gates are in the order i, f, ci, o. Left out where x is x · w_x "
        "already, of that width."}}},
@@ -140,7 +141,7 @@ gradient of the projected state, h_grad in them is d_h · w_p, and w_p_grad is
 Σ d_hᵀ · (o ∘ tanh(cs)). The clip is straight-through: its derivative is taken
 as 1.
 )doc",
-      kMaskedGradDoc}},
+      kZoneoutGradDoc, kMaskedGradDoc}},
     {"LSTMSequenceRecomputeGrad",
      {"Computes the gradient of LSTMSequence with recompute, given those of h "
       "and the last states.\n",

@@ -53,6 +53,18 @@ constexpr ArgumentDoc kShared[] = {
     {"recurrent_dropout",
      "Factors of the state before a step in its GEMM with each gate's weights, "
      "in their order"},
+    {"zoneout_h",
+     "True where a step leaves h as it was before. Without it and with "
+     "zoneout_rate_h, h is the mean"},
+    {"zoneout_c",
+     "True where a step leaves cs as it was before. Without it and with "
+     "zoneout_rate_c, cs is the mean"},
+    {"zoneout_rate_h",
+     "The share of the h before a step in the one after it, in 0..1, where "
+     "zoneout_h is left out."},
+    {"zoneout_rate_c",
+     "The share of the cs before a step in the one after it, in 0..1, where "
+     "zoneout_c is left out."},
     {"i", "The input gate"},
     {"f", "The forget gate"},
     {"o", "The output gate"},

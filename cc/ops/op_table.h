@@ -21,6 +21,8 @@ namespace op_table {
   "time_major: bool = true;" \
   "go_backwards: bool = false;"
 #define BLOCKRNN_RECOMPUTE "recompute: int >= -1 = 0;"
+#define BLOCKRNN_ZONEOUT "zoneout_rate_h: float = 0.0;"
+#define BLOCKRNN_LSTM_ZONEOUT BLOCKRNN_ZONEOUT "zoneout_rate_c: float = 0.0;"
 #define BLOCKRNN_FROZEN  \
   "frozen: string = '';" \
   "precision: {'float32', 'bfloat16', 'int8'} = 'float32';"
@@ -47,6 +49,9 @@ namespace op_table {
   "x_grad[T,B,I] cs_prev_grad[B,H] h_prev_grad[B,H] w_grad[I+H,4H] " \
   "wci_grad=wci wcf_grad=wcf wco_grad=wco b_grad[4H]"
 #define BLOCKRNN_ROWS "mask:bool[T,B|B,T]? sequence_lengths:Tlen@host[B]?"
+#define BLOCKRNN_ZONEOUT_H " zoneout_h:bool[T,B,H|B,T,H]?"
+#define BLOCKRNN_ZONEOUT_STATES \
+  " zoneout_h:bool[T,B,P|B,T,P]? zoneout_c:bool[T,B,H|B,T,H]?"
 #define BLOCKRNN_NETWORK \
   "num_layers:int32@host[] num_units:int32@host[] input_size:int32@host[]"
 
@@ -55,19 +60,21 @@ namespace op_table {
 // (cc/ops/span_states.h).
 inline constexpr char kLstmSequenceInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] b[4H] "
-    "peepholes[3,H]? " BLOCKRNN_ROWS " w_p[P,H]?P=H recurrent_dropout[4,B,P]?";
+    "peepholes[3,H]? " BLOCKRNN_ROWS
+    " w_p[P,H]?P=H recurrent_dropout[4,B,P]?" BLOCKRNN_ZONEOUT_STATES;
 inline constexpr char kLstmSequenceGradInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] "
     "peepholes[3,H]? " BLOCKRNN_ROWS
     " h[T,B,P|B,T,P] i[T,B,H|B,T,H] cs[T,B,H|B,T,H] f[T,B,H|B,T,H] "
     "o[T,B,H|B,T,H] ci[T,B,H|B,T,H] h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? "
     "cs_last_grad[B,H]? cs_grad[T,B,H|B,T,H]? w_p[P,H]?P=H "
-    "recurrent_dropout[4,B,P]?";
+    "recurrent_dropout[4,B,P]?" BLOCKRNN_ZONEOUT_STATES;
 inline constexpr char kLstmSequenceRecomputeGradInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] b[4H] "
     "peepholes[3,H]? " BLOCKRNN_ROWS
     " h[T,B,P|B,T,P] span_states[N] h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? "
-    "cs_last_grad[B,H]? w_p[P,H]?P=H recurrent_dropout[4,B,P]?";
+    "cs_last_grad[B,H]? w_p[P,H]?P=H "
+    "recurrent_dropout[4,B,P]?" BLOCKRNN_ZONEOUT_STATES;
 #define BLOCKRNN_LAYER_NORM \
   "epsilon: float = 0.001;norm_output_only: bool = false;"
 #define BLOCKRNN_LAYER_NORM_LSTM_INPUTS                                     \
@@ -88,17 +95,18 @@ inline constexpr char kLstmSequenceRecomputeGradInputs[] =
 inline constexpr char kGruSequenceInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
     "w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] " BLOCKRNN_ROWS
-    " recurrent_dropout[3,B,H]?";
+    " recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H;
 inline constexpr char kGruSequenceGradInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
     "w_c_x[I,H]?I=3H w_c_h[H,H] " BLOCKRNN_ROWS
     " h[T,B,H|B,T,H] r[T,B,H|B,T,H] u[T,B,H|B,T,H] c[T,B,H|B,T,H] "
-    "h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? recurrent_dropout[3,B,H]?";
+    "h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+    "recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H;
 inline constexpr char kGruSequenceRecomputeGradInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
     "w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] " BLOCKRNN_ROWS
     " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
-    "recurrent_dropout[3,B,H]?";
+    "recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H;
 
 // The cuDNN family in TensorFlow's versions 1 and 2, and in version 3, which
 // may be batch-major. P is H without a projection.
@@ -198,6 +206,7 @@ inline constexpr OpSpec kOpTable[] = {
      "h[T,B,H|B,T,H] h_last[B,H] r[K*T,B,H|B,K*T,H] u[K*T,B,H|B,K*T,H] "
      "c[K*T,B,H|B,K*T,H] span_states[N]",
      BLOCKRNN_ORDER
+     BLOCKRNN_ZONEOUT
      "is_training: bool = true;"
      BLOCKRNN_RECOMPUTE
      BLOCKRNN_FROZEN
@@ -210,6 +219,7 @@ inline constexpr OpSpec kOpTable[] = {
      "x_grad=x h_prev_grad[B,H] w_ru_x_grad=w_ru_x w_ru_h_grad[H,2H] "
      "w_c_x_grad=w_c_x w_c_h_grad[H,H] b_ru_grad[2H] b_c_grad[H]",
      BLOCKRNN_ORDER
+     BLOCKRNN_ZONEOUT
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
      &LeftOutTogether<IndexIn(op_table::kGruSequenceGradInputs, "w_ru_x"),
@@ -219,6 +229,7 @@ inline constexpr OpSpec kOpTable[] = {
      "x_grad=x h_prev_grad[B,H] w_ru_x_grad=w_ru_x w_ru_h_grad[H,2H] "
      "w_c_x_grad=w_c_x w_c_h_grad[H,H] b_ru_grad[2H] b_c_grad[H]",
      BLOCKRNN_ORDER
+     BLOCKRNN_ZONEOUT
      BLOCKRNN_RECOMPUTE
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
@@ -227,11 +238,12 @@ inline constexpr OpSpec kOpTable[] = {
          IndexIn(op_table::kGruSequenceRecomputeGradInputs, "w_c_x")>},
     {"GRUAfterSequence",
      "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] b_x[3H] b_h[3H] "
-     BLOCKRNN_ROWS " recurrent_dropout[3,B,H]?",
+     BLOCKRNN_ROWS " recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H,
      "h[T,B,H|B,T,H] h_last[B,H] r[K*T,B,H|B,K*T,H] u[K*T,B,H|B,K*T,H] "
      "c[K*T,B,H|B,K*T,H] hc[K*T,B,H|B,K*T,H] span_states[N]",
      "gate_order: {'ruc', 'urc'} = 'ruc';"
      BLOCKRNN_ORDER
+     BLOCKRNN_ZONEOUT
      "is_training: bool = true;"
      BLOCKRNN_RECOMPUTE
      BLOCKRNN_FROZEN
@@ -241,22 +253,24 @@ inline constexpr OpSpec kOpTable[] = {
      "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] " BLOCKRNN_ROWS
      " h[T,B,H|B,T,H] r[T,B,H|B,T,H] u[T,B,H|B,T,H] c[T,B,H|B,T,H] "
      "hc[T,B,H|B,T,H] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
-     "recurrent_dropout[3,B,H]?",
+     "recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H,
      "x_grad=x h_prev_grad[B,H] w_x_grad=w_x w_h_grad[H,3H] b_x_grad[3H] "
      "b_h_grad[3H]",
      "gate_order: {'ruc', 'urc'} = 'ruc';"
      BLOCKRNN_ORDER
+     BLOCKRNN_ZONEOUT
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major"},
     {"GRUAfterSequenceRecomputeGrad",
      "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] b_x[3H] b_h[3H] "
      BLOCKRNN_ROWS
      " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
-     "recurrent_dropout[3,B,H]?",
+     "recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H,
      "x_grad=x h_prev_grad[B,H] w_x_grad=w_x w_h_grad[H,3H] b_x_grad[3H] "
      "b_h_grad[3H]",
      "gate_order: {'ruc', 'urc'} = 'ruc';"
      BLOCKRNN_ORDER
+     BLOCKRNN_ZONEOUT
      BLOCKRNN_RECOMPUTE
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major"},
@@ -268,6 +282,7 @@ inline constexpr OpSpec kOpTable[] = {
      "forget_bias: float = 0.0;"
      "cell_clip: float = 0.0;"
      BLOCKRNN_ORDER
+     BLOCKRNN_LSTM_ZONEOUT
      "is_training: bool = true;"
      BLOCKRNN_RECOMPUTE
      BLOCKRNN_FROZEN
@@ -278,7 +293,9 @@ inline constexpr OpSpec kOpTable[] = {
      op_table::kLstmSequenceGradInputs,
      "x_grad=x h_prev_grad[B,P] cs_prev_grad[B,H] w_x_grad=w_x "
      "w_h_grad[P,4H] b_grad[4H] peepholes_grad=peepholes w_p_grad=w_p",
+     "cell_clip: float = 0.0;"
      BLOCKRNN_ORDER
+     BLOCKRNN_LSTM_ZONEOUT
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
      &ProjectionAt<IndexIn(op_table::kLstmSequenceGradInputs, "w_p")>},
@@ -289,6 +306,7 @@ inline constexpr OpSpec kOpTable[] = {
      "forget_bias: float = 0.0;"
      "cell_clip: float = 0.0;"
      BLOCKRNN_ORDER
+     BLOCKRNN_LSTM_ZONEOUT
      BLOCKRNN_RECOMPUTE
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
@@ -472,6 +490,8 @@ inline constexpr OpSpec kOpTable[] = {
 #undef BLOCKRNN_SEQUENCE_TYPES
 #undef BLOCKRNN_ORDER
 #undef BLOCKRNN_RECOMPUTE
+#undef BLOCKRNN_ZONEOUT
+#undef BLOCKRNN_LSTM_ZONEOUT
 #undef BLOCKRNN_FROZEN
 #undef BLOCKRNN_RNN_ATTRS
 #undef BLOCKRNN_LSTM_CELL_INPUTS
@@ -482,6 +502,8 @@ inline constexpr OpSpec kOpTable[] = {
 #undef BLOCKRNN_LAYER_NORM_LSTM_INPUTS
 #undef BLOCKRNN_LAYER_NORM_LSTM_GRADS
 #undef BLOCKRNN_ROWS
+#undef BLOCKRNN_ZONEOUT_H
+#undef BLOCKRNN_ZONEOUT_STATES
 #undef BLOCKRNN_NETWORK
 #undef BLOCKRNN_CUDNN_INPUTS
 #undef BLOCKRNN_CUDNN_INPUTS_V3

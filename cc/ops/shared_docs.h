@@ -30,6 +30,27 @@ by factors in its GEMM with the weights: other factors for each gate, the same
 at all steps.
 )doc";
 
+inline constexpr char kZoneoutDoc[] =
+    R"doc(Zoneout (Krueger et al. 2016, arXiv:1606.01305) then puts the h before the step
+in place of the new one where zoneout_h is true; or, where zoneout_h is left
+out, h = zoneout_rate_h · h_prev + (1 − zoneout_rate_h) · h, the mean over draws
+of that rate.
+)doc";
+
+inline constexpr char kZoneoutOfStatesDoc[] =
+    R"doc(Zoneout (Krueger et al. 2016, arXiv:1606.01305) then puts the h before the step
+in place of the new one where zoneout_h is true; or, where zoneout_h is left
+out, h = zoneout_rate_h · h_prev + (1 − zoneout_rate_h) · h, the mean over draws
+of that rate. The same with zoneout_c and zoneout_rate_c for cs; h is made of
+the new cs, before its zoneout. With a projection zoneout_h is that of the
+projected h.
+)doc";
+
+inline constexpr char kZoneoutGradDoc[] =
+    R"doc(Where zoneout has left a state as it was, its gradient goes to the state before
+the step; the mean passes the share zoneout_rate_h, or zoneout_rate_c, of it on.
+)doc";
+
 inline constexpr char kSkippedStepsDoc[] =
     R"doc(Where mask is false, the step of that row is skipped: the state stays as it is,
 h repeats it, and the saved gates are zeros. From a row's length in

@@ -15,6 +15,7 @@
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"
+#include "cc/kernels/cpu/sequence/with_flag.h"
 
 namespace blockrnn::cpu {
 
@@ -55,41 +56,8 @@ class GruAfterBackwardCell {
   void Begin() const {}
 
   void StateGrad(int64_t step, const GateTile<C>& tile) const {
-    const SequenceRows& rows = context_.rows;
-    const int64_t first = context_.operands.FirstRow(step);
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      const bool masked = rows.IsMasked(step, run.row);
-      const int64_t saved_at = rows.SavedRow(step, run.row) * units_ + run.unit;
-      const int64_t at =
-          rows.MemoryRow(step, run.row) * context_.ld_h + run.unit;
-      const T* const h_prev =
-          context_.operands.PreviousState(step, run.row) + run.unit;
-      C* const carried = context_.d_h + run.row * units_ + run.unit;
-      C* const dz = context_.dz.Step(step) + run.row * ldz_ + run.unit;
-      C* const d_c = d_c_ + (first + run.row) * units_ + run.unit;
-      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        // 1. Load the gradient of h, and what the forward pass saved.
-        const auto saved = [&](const T* p) {
-          return Load<C>(p + saved_at + j, lanes);
-        };
-        V d_h = Load<C>(run.gates + j, lanes) + Load<C>(carried + j, lanes);
-        if (args_.h_grad != nullptr) {
-          d_h = d_h + Load<C>(args_.h_grad + at + j, lanes);
-        }
-        const GruAfterStep<V> saved_step = {saved(args_.r), saved(args_.u),
-                                            saved(args_.c), V(0)};
-        // 2. Equations.
-        GruAfterStepGrad<V> out = GruAfterBackward(
-            saved_step, saved(args_.hc), Load<C>(h_prev + j, lanes), d_h);
-        if (masked) out = {V(0), V(0), V(0), V(0), d_h};
-        // 3. Store.
-        Store(dz + args_.layout.r * units_ + j, out.d_r_bar, lanes);
-        Store(dz + args_.layout.u * units_ + j, out.d_u_bar, lanes);
-        Store(dz + args_.layout.c * units_ + j, out.d_hc, lanes);
-        Store(d_c + j, out.d_c_bar, lanes);
-        Store(carried + j, out.d_h_prev, lanes);
-      });
-    });
+    WithFlag(static_cast<bool>(context_.zoneout),
+             [&](auto zones) { StateGrad<zones()>(step, tile); });
   }
 
   void SecondStage(int64_t, Share, Range) const {}
@@ -121,6 +89,55 @@ class GruAfterBackwardCell {
   }
 
  private:
+  template <bool kZoneout>
+  EIGEN_ALWAYS_INLINE void StateGrad(int64_t step,
+                                     const GateTile<C>& tile) const {
+    const SequenceRows& rows = context_.rows;
+    const int64_t first = context_.operands.FirstRow(step);
+    tile.ForEachRow([&](const GateRun<C>& run) {
+      const bool masked = rows.IsMasked(step, run.row);
+      const int64_t saved_at = rows.SavedRow(step, run.row) * units_ + run.unit;
+      const int64_t at =
+          rows.MemoryRow(step, run.row) * context_.ld_h + run.unit;
+      const T* const h_prev =
+          context_.operands.PreviousState(step, run.row) + run.unit;
+      C* const carried = context_.d_h + run.row * units_ + run.unit;
+      C* const dz = context_.dz.Step(step) + run.row * ldz_ + run.unit;
+      C* const d_c = d_c_ + (first + run.row) * units_ + run.unit;
+      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+        // 1. Load the gradient of h, and what the forward pass saved.
+        const auto saved = [&](const T* p) {
+          return Load<C>(p + saved_at + j, lanes);
+        };
+        V d_h = Load<C>(run.gates + j, lanes) + Load<C>(carried + j, lanes);
+        if (args_.h_grad != nullptr) {
+          d_h = d_h + Load<C>(args_.h_grad + at + j, lanes);
+        }
+        V d_new = d_h;
+        V d_kept(0);
+        if constexpr (kZoneout) {
+          const V kept =
+              context_.zoneout.Kept(step, run.row, run.unit + j, lanes);
+          d_new = (V(1) - kept) * d_h;
+          d_kept = kept * d_h;
+        }
+        const GruAfterStep<V> saved_step = {saved(args_.r), saved(args_.u),
+                                            saved(args_.c), V(0)};
+        // 2. Equations.
+        GruAfterStepGrad<V> out = GruAfterBackward(
+            saved_step, saved(args_.hc), Load<C>(h_prev + j, lanes), d_new);
+        if constexpr (kZoneout) out.d_h_prev = out.d_h_prev + d_kept;
+        if (masked) out = {V(0), V(0), V(0), V(0), d_h};
+        // 3. Store.
+        Store(dz + args_.layout.r * units_ + j, out.d_r_bar, lanes);
+        Store(dz + args_.layout.u * units_ + j, out.d_u_bar, lanes);
+        Store(dz + args_.layout.c * units_ + j, out.d_hc, lanes);
+        Store(d_c + j, out.d_c_bar, lanes);
+        Store(carried + j, out.d_h_prev, lanes);
+      });
+    });
+  }
+
   const Args& args_;
   const Context context_;
   const int64_t units_;

@@ -16,6 +16,7 @@
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"
+#include "cc/kernels/cpu/sequence/with_flag.h"
 
 namespace blockrnn::cpu {
 
@@ -65,32 +66,8 @@ class GruBackwardCell {
   void Begin() const {}
 
   void StateGrad(int64_t step, const GateTile<C>& tile) const {
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      const Places at(*this, step, run);
-      const int64_t memory =
-          context_.rows.MemoryRow(step, run.row) * units_ + run.unit;
-      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        // 1. Load the gradient of h, and what the forward pass saved.
-        V d_h = Load<C>(run.gates + j, lanes) +
-                Load<C>(context_.d_h + at.state + j, lanes);
-        if (args_.h_grad != nullptr) {
-          d_h = d_h + Load<C>(args_.h_grad + memory + j, lanes);
-        }
-        const V h_prev = Load<C>(at.h_prev + j, lanes);
-        const V r = Load<C>(args_.r + at.saved + j, lanes);
-        // 2. Equations.
-        GruStateGrad<V> out =
-            GruBackwardState(d_h, Load<C>(args_.u + at.saved + j, lanes),
-                             Load<C>(args_.c + at.saved + j, lanes), h_prev);
-        if (at.masked) out = {V(0), V(0)};
-        // 3. Store.
-        Store(d_h_ + at.state + j, d_h, lanes);
-        Store(d_c_ + at.block + j, out.d_c_bar, lanes);
-        Store(at.dz + kGruRu.u * units_ + j, out.d_u_bar, lanes);
-        Store(h_r_ + at.block + j, h_prev * r * CandidateFactors(run, j, lanes),
-              lanes);
-      });
-    });
+    WithFlag(static_cast<bool>(context_.zoneout),
+             [&](auto zones) { StateGrad<zones()>(step, tile); });
   }
 
   void SecondStage(int64_t step, Share share, Range rows) const {
@@ -162,6 +139,45 @@ class GruBackwardCell {
     C* dz;            // of the first gate
   };
 
+  template <bool kZoneout>
+  EIGEN_ALWAYS_INLINE void StateGrad(int64_t step,
+                                     const GateTile<C>& tile) const {
+    tile.ForEachRow([&](const GateRun<C>& run) {
+      const Places at(*this, step, run);
+      const int64_t memory =
+          context_.rows.MemoryRow(step, run.row) * units_ + run.unit;
+      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+        // 1. Load the gradient of h, and what the forward pass saved.
+        V d_h = Load<C>(run.gates + j, lanes) +
+                Load<C>(context_.d_h + at.state + j, lanes);
+        if (args_.h_grad != nullptr) {
+          d_h = d_h + Load<C>(args_.h_grad + memory + j, lanes);
+        }
+        if constexpr (kZoneout) {
+          // What is kept of a masked step is all in d_h_.
+          const V kept = at.masked ? V(0)
+                                   : context_.zoneout.Kept(step, run.row,
+                                                           run.unit + j, lanes);
+          Store(context_.d_h + at.state + j, kept * d_h, lanes);
+          d_h = (V(1) - kept) * d_h;
+        }
+        const V h_prev = Load<C>(at.h_prev + j, lanes);
+        const V r = Load<C>(args_.r + at.saved + j, lanes);
+        // 2. Equations.
+        GruStateGrad<V> out =
+            GruBackwardState(d_h, Load<C>(args_.u + at.saved + j, lanes),
+                             Load<C>(args_.c + at.saved + j, lanes), h_prev);
+        if (at.masked) out = {V(0), V(0)};
+        // 3. Store.
+        Store(d_h_ + at.state + j, d_h, lanes);
+        Store(d_c_ + at.block + j, out.d_c_bar, lanes);
+        Store(at.dz + kGruRu.u * units_ + j, out.d_u_bar, lanes);
+        Store(h_r_ + at.block + j, h_prev * r * CandidateFactors(run, j, lanes),
+              lanes);
+      });
+    });
+  }
+
   void ResetGrad(int64_t step, const GateTile<C>& tile) const {
     tile.ForEachRow([&](const GateRun<C>& run) {
       const Places at(*this, step, run);
@@ -175,7 +191,10 @@ class GruBackwardCell {
         // 2. Equations.
         const V d_r_bar =
             GruBackwardReset(d_hr, Load<C>(at.h_prev + j, lanes), r);
-        const V d_h_prev = GruBackwardPrevious(V(0), d_hr, r, d_h, u);
+        const V d_kept = context_.zoneout
+                             ? Load<C>(context_.d_h + at.state + j, lanes)
+                             : V(0);
+        const V d_h_prev = GruBackwardPrevious(d_kept, d_hr, r, d_h, u);
         // 3. Store.
         Store(at.dz + kGruRu.r * units_ + j, at.masked ? V(0) : d_r_bar, lanes);
         Store(context_.d_h + at.state + j, at.masked ? d_h : d_h_prev, lanes);

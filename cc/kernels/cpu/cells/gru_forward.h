@@ -152,19 +152,20 @@ class GruForwardCell {
     });
   }
 
-  // Writes h in place: the first stage of this step has read it.
+  // May write h in place: the first stage of this step has read it.
   void Candidate(int64_t step, const GateTile<C>& tile) const {
     tile.ForEachRow([&](const GateRun<C>& run) {
       const bool masked = context_.rows.IsMasked(step, run.row);
       const int64_t state = run.row * units_ + run.unit;
       const int64_t saved = SavedAt(step, run);
       T* const h_out = context_.h.OutputRow(step, run.row);
+      const C* const previous = context_.h.Previous(step) + state;
       C* const h = context_.h.Next(step) + state;
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
         // 1. Load the pre-activation, the update gate and the state.
         const V c_bar = Load<C>(run.gates + j, lanes);
         const V u = Load<C>(u_ + state + j, lanes);
-        const V h_prev = Load<C>(h + j, lanes);
+        const V h_prev = Load<C>(previous + j, lanes);
         // 2. Equations.
         GruState<V> out = GruForwardState<Activations>(c_bar, u, h_prev);
         if (masked) out = {V(0), h_prev};

@@ -17,6 +17,8 @@
 #include "cc/kernels/cpu/sequence/padding.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"
+#include "cc/kernels/cpu/sequence/with_flag.h"
+#include "cc/kernels/cpu/sequence/zoneout.h"
 
 namespace blockrnn::cpu {
 
@@ -60,6 +62,8 @@ class LstmBackwardCell {
                   args.shape.weights_by_unit),
         w_p_grad_(context.scratch, projects_ ? args.w_p_grad : nullptr, width_,
                   units_),
+        zoneout_(context.rows, args.zoneout_c, units_),
+        zones_(zoneout_ || context.zoneout),
         cs_grad_(
             context.scratch->template Array<C>(args.shape.batch * units_)) {
     Scratch* const scratch = context.scratch;
@@ -83,13 +87,17 @@ class LstmBackwardCell {
   }
 
   void StateGrad(int64_t step, const GateTile<C>& tile) const {
-    if (projects_) {
-      tile.ForEachRow([&](const GateRun<C>& run) { StoreDH(step, run); });
-      return;
-    }
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      GateGrads(step, run,
-                [&](int64_t j, auto lanes) { return DH(step, run, j, lanes); });
+    WithFlag(zones_, [&](auto zones) {
+      constexpr bool kZoneout = zones();
+      tile.ForEachRow([&](const GateRun<C>& run) {
+        if (projects_) {
+          StoreDH<kZoneout>(step, run);
+          return;
+        }
+        GateGrads<kZoneout>(step, run, [&](int64_t j, auto lanes) {
+          return DH<kZoneout>(step, run, j, lanes);
+        });
+      });
     });
   }
 
@@ -97,9 +105,12 @@ class LstmBackwardCell {
     const C* const d_h = d_h_ + context_.operands.FirstRow(step) * width_;
     MultiplyPacked({{d_h, width_}}, w_p_, share.RangeOf(w_p_.panels()), rows,
                    BeginAtZero(), [&](const GateTile<C>& tile) {
-                     tile.ForEachRow([&](const GateRun<C>& run) {
-                       GateGrads(step, run, [&](int64_t j, auto lanes) {
-                         return Load<C>(run.gates + j, lanes);
+                     WithFlag(zones_, [&](auto zones) {
+                       tile.ForEachRow([&](const GateRun<C>& run) {
+                         GateGrads<zones()>(
+                             step, run, [&](int64_t j, auto lanes) {
+                               return Load<C>(run.gates + j, lanes);
+                             });
                        });
                      });
                    });
@@ -144,8 +155,9 @@ class LstmBackwardCell {
  private:
   StateGrads<T> CsGrads() const { return {args_.cs_grad, units_, units_}; }
 
-  // d_h of a step; a masked step passes it on to the previous one.
-  template <class Lanes>
+  // d_h of a step's new state; a masked step passes it on to the previous one,
+  // and zoneout its share.
+  template <bool kZoneout, class Lanes>
   EIGEN_ALWAYS_INLINE V DH(int64_t step, const GateRun<C>& run, int64_t j,
                            Lanes lanes) const {
     const SequenceRows& rows = context_.rows;
@@ -157,26 +169,36 @@ class LstmBackwardCell {
       d_h = d_h + Load<C>(args_.h_grad + at + j, lanes);
     }
     d_h = d_h + Load<C>(carried, lanes);
+    if constexpr (kZoneout) {
+      if (!rows.IsMasked(step, run.row)) {
+        const V kept =
+            context_.zoneout.Kept(step, run.row, run.unit + j, lanes);
+        Store(carried, kept * d_h, lanes);
+        return (V(1) - kept) * d_h;
+      }
+    }
     Store(carried, rows.IsMasked(step, run.row) ? d_h : V(0), lanes);
     return d_h;
   }
 
+  template <bool kZoneout>
   void StoreDH(int64_t step, const GateRun<C>& run) const {
     const bool masked = context_.rows.IsMasked(step, run.row);
     C* const d_h = d_h_ + BlockRow(step, run.row) * width_ + run.unit;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-      const V out = DH(step, run, j, lanes);
+      const V out = DH<kZoneout>(step, run, j, lanes);
       Store(d_h + j, masked ? V(0) : out, lanes);
     });
   }
 
-  template <class DM>
+  template <bool kZoneout, class DM>
   void GateGrads(int64_t step, const GateRun<C>& run, const DM& d_m) const {
-    WithFlag(args_.use_peephole,
-             [&](auto peephole) { GateGrads<peephole()>(step, run, d_m); });
+    WithFlag(args_.use_peephole, [&](auto peephole) {
+      GateGrads<peephole(), kZoneout>(step, run, d_m);
+    });
   }
 
-  template <bool kPeephole, class DM>
+  template <bool kPeephole, bool kZoneout, class DM>
   EIGEN_ALWAYS_INLINE void GateGrads(int64_t step, const GateRun<C>& run,
                                      const DM& d_m) const {
     const SequenceRows& rows = context_.rows;
@@ -213,12 +235,23 @@ class LstmBackwardCell {
       saved.f = saved_value(args_.f);
       saved.o = saved_value(args_.o);
       saved.ci = saved_value(args_.ci);
-      saved.co = args_.co == nullptr ? Tanh(saved.cs) : saved_value(args_.co);
       const V previous = Load<C>(cs_prev + j, lanes);
+      V kept_grad(0);
+      if constexpr (kZoneout) {
+        if (zoneout_) {
+          // What is saved is the state after it.
+          saved.cs = NewCs(saved, previous);
+          const V kept = zoneout_.Kept(step, run.row, run.unit + j, lanes);
+          kept_grad = kept * cs_grad;
+          cs_grad = (V(1) - kept) * cs_grad;
+        }
+      }
+      saved.co = args_.co == nullptr ? Tanh(saved.cs) : saved_value(args_.co);
       // 2. Equations.
-      const LstmStepGrad<V> out = LstmBackward<kPeephole>(
+      LstmStepGrad<V> out = LstmBackward<kPeephole>(
           saved, previous, cs_grad, h_grad,
           LoadPeepholes<kPeephole, C>(args_, run.unit + j, lanes));
+      if constexpr (kZoneout) out.cs_prev_grad = out.cs_prev_grad + kept_grad;
       // 3. Store.
       StoreGates(dz + j, out, lanes);
       Store(cs_grads + j, out.cs_prev_grad, lanes);
@@ -236,6 +269,12 @@ class LstmBackwardCell {
         add(2, out.d_o * saved.cs);
       }
     });
+  }
+
+  EIGEN_ALWAYS_INLINE V NewCs(const LstmStep<V>& saved,
+                              const V& previous) const {
+    const double bound = args_.options.cell_clip;
+    return LstmNewCs(saved, previous, bound > 0, V(static_cast<C>(bound)));
   }
 
   template <class Lanes>
@@ -265,11 +304,13 @@ class LstmBackwardCell {
   const int64_t units_;
   const int64_t width_;  // P
   const PackedWeights<T, 1> w_p_;
-  const WeightGrad<T> w_x_grad_;  // [I, 4H]
-  const WeightGrad<T> w_p_grad_;  // [P, H]
-  C* const cs_grad_;              // [B, H], from the next step
-  C* peephole_grads_ = nullptr;   // [3, B, H]
-  C* d_h_ = nullptr;              // [block rows, P], with a projection
+  const WeightGrad<T> w_x_grad_;   // [I, 4H]
+  const WeightGrad<T> w_p_grad_;   // [P, H]
+  const StateZoneout<C> zoneout_;  // of cs
+  const bool zones_;               // of either state
+  C* const cs_grad_;               // [B, H], from the next step
+  C* peephole_grads_ = nullptr;    // [3, B, H]
+  C* d_h_ = nullptr;               // [block rows, P], with a projection
   C* d_h_t_ = nullptr;  // [P + 1, block rows], the last row ones, with one
   C* m_ = nullptr;      // [block rows, H], o ∘ tanh(cs), with one
 };

@@ -21,6 +21,7 @@
 #include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
+#include "cc/kernels/cpu/sequence/zoneout.h"
 
 namespace blockrnn::cpu {
 
@@ -59,7 +60,8 @@ struct LstmPanels {
   }
 };
 
-// Stage 0:  x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs)
+// Stage 0:  x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs), and then
+//           the zoneout of cs
 // Stage 1:  m · w_pᵀ  →  h         with a projection; else h is m
 template <class StorageType, class Activations,
           class Element = PanelElement<StorageType>>
@@ -92,7 +94,11 @@ class LstmForwardCell {
         m_rows_(context.scratch, MostStepWorkers(context.executor),
                 args.shape.batch, packed_.w_p.depth()),
         // In one copy, since a unit reads only its own.
+        zoneout_(context.rows, args.zoneout_c, units_),
         cs_(context.scratch->template Array<C>(args.shape.batch * units_)),
+        new_cs_(zoneout_ ? context.scratch->template Array<C>(args.shape.batch *
+                                                              units_)
+                         : cs_),
         m_(args.proj > 0
                ? context.scratch->template Array<C>(args.shape.batch * units_)
                : nullptr) {}
@@ -196,11 +202,22 @@ class LstmForwardCell {
         StoreIf(args_.ci, saved + j, out.ci, lanes);
         StoreIf(args_.co, saved + j, out.co, lanes);
         StoreIf(h, run.unit + j, out.h, lanes);
-        Store(cs_ + state + j, out.cs, lanes);
+        Store(new_cs_ + state + j, out.cs, lanes);
         Store(m + state + j, out.h, lanes);
       });
+      if (zoneout_) ZoneOut(step, run);
       if (!projects) context_.h.Finish(step, run);
     });
+  }
+
+  void ZoneOut(int64_t step, const GateRun<C>& run) const {
+    const int64_t state = run.row * units_ + run.unit;
+    C* const next = new_cs_ + state;
+    zoneout_.Apply(step, run.row, run.unit, run.count, cs_ + state, next);
+    CopyRow(next, run.count, cs_ + state);
+    if (args_.cs != nullptr) {
+      CopyRow(next, run.count, args_.cs + SavedAt(step, run));
+    }
   }
 
   void Project(int64_t step, const GateTile<C>& tile) const {
@@ -240,8 +257,10 @@ class LstmForwardCell {
   const LstmPanels<T, P> packed_;
   InputGemm<T, kLstmGates, false, P> x_;
   const StepRows<T, P> m_rows_;
-  C* const cs_;  // [B, H]
-  C* const m_;   // [B, H], what is projected; nullptr without a projection
+  const StateZoneout<C> zoneout_;  // of cs
+  C* const cs_;                    // [B, H]
+  C* const new_cs_;  // [B, H], before its zoneout; cs_ without one
+  C* const m_;       // [B, H], what is projected; nullptr without a projection
 };
 
 template <class T, class Activations>

@@ -4,24 +4,12 @@
 #define BLOCKRNN_KERNELS_CPU_CELLS_LSTM_PEEPHOLES_H_
 
 #include <cstdint>
-#include <type_traits>
 
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cpu/gemm/simd.h"
+#include "cc/kernels/cpu/sequence/with_flag.h"
 
 namespace blockrnn::cpu {
-
-// Calls f with a std::bool_constant. The branch is taken for each tile or run
-// of units: a loop over them is compiled for either value, and nothing around
-// it is.
-template <class F>
-EIGEN_ALWAYS_INLINE void WithFlag(bool flag, const F& f) {
-  if (flag) {
-    f(std::true_type());
-  } else {
-    f(std::false_type());
-  }
-}
 
 // Of the units from `unit` on; zeros without peepholes.
 template <bool kPeephole, class C, class Args, class Lanes>

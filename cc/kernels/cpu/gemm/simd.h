@@ -153,6 +153,15 @@ EIGEN_ALWAYS_INLINE Vec<C> WherePositive(const Vec<C>& x, const Vec<C>& v) {
       Eigen::internal::pcmp_le(x.packet, zero.packet), zero.packet, v.packet));
 }
 
+// v where x > 0, else `other`.
+template <class C>
+EIGEN_ALWAYS_INLINE Vec<C> WherePositive(const Vec<C>& x, const Vec<C>& v,
+                                         const Vec<C>& other) {
+  return Vec<C>(Eigen::internal::pselect(
+      Eigen::internal::pcmp_lt(Vec<C>(0).packet, x.packet), v.packet,
+      other.packet));
+}
+
 // Makes the compiler load a value once into a register. It would rather read
 // memory again for each use, which is as many loads as there are multiply-adds,
 // and double where a vector lies in two cache lines.

@@ -43,6 +43,7 @@
 #include "cc/kernels/cpu/sequence/spans.h"
 #include "cc/kernels/cpu/sequence/step_loop.h"
 #include "cc/kernels/cpu/sequence/weight_gradients.h"
+#include "cc/kernels/cpu/sequence/zoneout.h"
 #include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/scratch.h"
 
@@ -148,6 +149,7 @@ struct BackwardContext {
   Scratch* scratch;
   const SequenceRows& rows;
   const StateFactors<T>& factors;
+  const StateZoneout<ComputeType<T>>& zoneout;  // of h
   const BlockOperands<T>& operands;
   const BlockGradients<ComputeType<T>>& dz;  // [block rows, gates · H]
   ComputeType<T>* d_h;   // [B, width], the gradient of the state before a
@@ -176,6 +178,7 @@ class SequenceBackward {
         gemm_scratch_(executor),
         rows_(shape_, args.mask, &scratch_, width_),
         factors_(rows_, args.recurrent_dropout, width_),
+        zoneout_(rows_, args.zoneout_h, width_),
         w_h_t_(executor, &scratch_, rows_,
                TransposedWeights(shape_, of_cell_.w_h, width_, ldz_),
                shape_.units, factors_),
@@ -187,8 +190,9 @@ class SequenceBackward {
         w_h_grad_(&scratch_, of_cell_.w_h_grad, width_, ldz_,
                   shape_.weights_by_unit),
         b_h_grad_(&scratch_, of_cell_.b_h_grad, 1, ldz_),
-        cell_(args, {executor, &scratch_, rows_, factors_, operands_, dz_, d_h_,
-                     ld_h_, StreamsWeights(rows_.steps(), rows_.batch())}) {}
+        cell_(args,
+              {executor, &scratch_, rows_, factors_, zoneout_, operands_, dz_,
+               d_h_, ld_h_, StreamsWeights(rows_.steps(), rows_.batch())}) {}
 
   Status Run() {
     Status status = Begin();
@@ -325,6 +329,7 @@ class SequenceBackward {
   GemmScratch<T> gemm_scratch_;
   SequenceRows rows_;
   const StateFactors<T> factors_;
+  const StateZoneout<C> zoneout_;
   const StateGradWeights<T, kGates> w_h_t_;
   BlockOperands<T> operands_;
   const DroppedStates<T, kGates> dropped_;

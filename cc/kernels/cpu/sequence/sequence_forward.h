@@ -15,7 +15,8 @@
 //                                   arguments of the call
 //   static constexpr int kGates;    of the GEMM h · w_h
 //   static constexpr bool kInPlace; whether a step's last stage may overwrite
-//                                   h: no later GEMM of the step reads it
+//                                   h: no later GEMM of the step reads it.
+//                                   Zoneout does, so h is then not in place
 //   static ForwardShape Shape(args);
 //   Cell(args, const ForwardContext<T, kGates>&);  takes scratch and weights
 //   void Begin();                                  its own first state
@@ -54,6 +55,7 @@
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 #include "cc/kernels/cpu/sequence/spans.h"
 #include "cc/kernels/cpu/sequence/step_loop.h"
+#include "cc/kernels/cpu/sequence/zoneout.h"
 #include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
 #include "cc/kernels/cpu/threads/scratch.h"
@@ -114,16 +116,17 @@ class HiddenState {
 
   // h: [steps, batch, ld], where the states go; or nullptr.
   HiddenState(const SequenceRows& rows, const StateFactors<T>& factors,
-              bool in_place, T* h, Scratch* scratch)
+              const Zoneout& zoneout, bool in_place, T* h, Scratch* scratch)
       : rows_(rows),
         factors_(factors),
+        zoneout_(rows, zoneout, factors.width()),
         width_(factors.width()),
         ld_(rows.shape().h_width > 0 ? rows.shape().h_width : width_),
         size_(rows.batch() * width_),
         h_(h) {
     state_[0] = scratch->Array<C>(size_);
     // Other workers still read the previous state while this one is written.
-    state_[1] = in_place ? state_[0] : scratch->Array<C>(size_);
+    state_[1] = in_place && !zoneout ? state_[0] : scratch->Array<C>(size_);
     if (!factors) return;
     for (C*& copies : dropped_) copies = scratch->Array<C>(kGates * size_);
   }
@@ -161,8 +164,10 @@ class HiddenState {
     return {{dropped_[step % 2], width_}, size_};
   }
 
-  // To be called when a step has stored some units of Next(step).
+  // To be called when a step has stored some units of Next(step) and of the
+  // output's row.
   void Finish(int64_t step, const GateRun<C>& run) const {
+    if (zoneout_ && !rows_.IsMasked(step, run.row)) ZoneOut(step, run);
     Drop(step + 1, run.row, run.unit, run.count,
          Next(step) + run.row * width_ + run.unit);
   }
@@ -194,6 +199,15 @@ class HiddenState {
   }
 
  private:
+  void ZoneOut(int64_t step, const GateRun<C>& run) const {
+    const int64_t at = run.row * width_ + run.unit;
+    C* const next = Next(step) + at;
+    zoneout_.Apply(step, run.row, run.unit, run.count, Previous(step) + at,
+                   next);
+    T* const h = OutputRow(step, run.row);
+    if (h != nullptr) CopyRow(next, run.count, h + run.unit);
+  }
+
   // Multiplies the state that `step` begins with by the factors.
   void Drop(int64_t step, int64_t b, int64_t unit, int64_t count,
             const C* state) const {
@@ -206,6 +220,7 @@ class HiddenState {
 
   const SequenceRows& rows_;
   const StateFactors<T>& factors_;
+  const StateZoneout<C> zoneout_;
   const int64_t width_;
   const int64_t ld_;
   const int64_t size_;
@@ -250,7 +265,7 @@ class SequenceForward {
         states_(known_h_ == nullptr ? nullptr
                                     : scratch_.Array<C>(rows_.MaxRowsInBlock() *
                                                         forward_shape_.width)),
-        h_(rows_, factors_, Cell::kInPlace, args.h, &scratch_),
+        h_(rows_, factors_, args.zoneout_h, Cell::kInPlace, args.h, &scratch_),
         panels_(args.frozen == nullptr
                     ? PanelMemory(executor, &scratch_)
                     : PanelMemory::Frozen(executor, args.frozen->packed)),
