@@ -19,6 +19,7 @@ import keras
 
 from tf_blockrnn import layers
 from tf_blockrnn._copy_model import copy_model
+from tf_blockrnn.layers import _zoneout
 from tf_blockrnn.layers._extended_lstm_cell import extra_config
 from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._fused_layer import FusedLayer
@@ -139,8 +140,8 @@ def unfuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
     Raises:
       TypeError: as `fuse_model`.
       ValueError: a layer is one that Keras lacks (with layer normalisation) or uses a feature that
-        Keras' layer lacks (peepholes, a clip, a projection) or is of a subclass of a layer of this
-        package; or as `fuse_model`.
+        Keras' layer lacks (peepholes, a clip, a projection, zoneout) or is of a subclass of a layer
+        of this package; or as `fuse_model`.
       RuntimeError: Keras' backend is not TensorFlow.
 
       The model is not changed when an error is raised.
@@ -253,7 +254,8 @@ def _changes_back(parts: list[keras.Layer]) -> list[_Change]:
             )
         if plain is None:
             continue
-        extras = extra_config(layer) if isinstance(layer, (layers.LSTM, layers.LSTMCell)) else {}
+        is_lstm = isinstance(layer, (layers.LSTM, layers.LSTMCell))
+        extras = extra_config(layer) if is_lstm else _zoneout.config(layer)
         if extras:
             raise ValueError(
                 f"unfuse_model: layer {layer.name!r} has {', '.join(extras)}, which "

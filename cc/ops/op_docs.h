@@ -23,7 +23,7 @@ struct OpDoc {
   const char* op;
   // The first begins with a summary of one line. TensorFlow takes a line that
   // begins with `word:` for the doc of an argument, so none does.
-  const char* paragraphs[6];
+  const char* paragraphs[7];
   // The docs that differ from the shared fragments.
   ArgumentDoc own[4] = {};
 };

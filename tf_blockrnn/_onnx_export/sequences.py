@@ -33,9 +33,12 @@ def _input_weights(emit: Emitter, w_x: str, b: str, width: int) -> str:
     return emit.const(np.eye(width), emit.numpy_dtype(b))
 
 
-def _check_dropout(emit: Emitter, dropout: str) -> None:
+def _check_dropout(emit: Emitter, dropout: str, *zoneout: str) -> None:
     if emit.is_given(dropout):
         raise Unsupported("it has recurrent dropout; export the model for inference")
+    rates = [f"zoneout_rate_{state}" for state in ("h", "c")]
+    if any(map(emit.is_given, zoneout)) or any(emit.has_attr(r) and emit.attr(r) for r in rates):
+        raise Unsupported("it has zoneout, ONNX's recurrent nodes have none")
 
 
 def add_to_block(emit: Emitter, b: str, units: int, gates: int, block: int, value: float) -> str:
@@ -69,8 +72,8 @@ def _emit(emit: Emitter, cell: Cell, states: list[str], mask: str, lengths: str)
 
 
 def _lstm(emit: Emitter) -> None:
-    _, h_prev, cs_prev, w_x, w_h, b, peepholes, mask, lengths, w_p, dropout = emit.inputs
-    _check_dropout(emit, dropout)
+    _, h_prev, cs_prev, w_x, w_h, b, peepholes, mask, lengths, w_p, *rest = emit.inputs
+    _check_dropout(emit, *rest)
     if emit.is_given(w_p):
         raise Unsupported("it has a projection, ONNX's LSTM has none")
     if emit.attr("cell_clip") > 0:
@@ -93,8 +96,8 @@ def _lstm(emit: Emitter) -> None:
 
 
 def _gru_after(emit: Emitter) -> None:
-    _, h_prev, w_x, w_h, b_x, b_h, mask, lengths, dropout = emit.inputs
-    _check_dropout(emit, dropout)
+    _, h_prev, w_x, w_h, b_x, b_h, mask, lengths, *rest = emit.inputs
+    _check_dropout(emit, *rest)
     units = _columns(emit, w_h, b_x, 3)
     cell = Cell(
         op_type="GRU",
@@ -110,8 +113,8 @@ def _gru_after(emit: Emitter) -> None:
 
 
 def _gru(emit: Emitter) -> None:
-    _, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, b_ru, b_c, mask, lengths, dropout = emit.inputs
-    _check_dropout(emit, dropout)
+    _, h_prev, w_ru_x, w_ru_h, w_c_x, w_c_h, b_ru, b_c, mask, lengths, *rest = emit.inputs
+    _check_dropout(emit, *rest)
     units = _columns(emit, w_c_h, b_c, 1)
     w_x = emit.concat([w_ru_x, w_c_x], 1) if emit.is_given(w_ru_x) else w_ru_x
     cell = Cell(

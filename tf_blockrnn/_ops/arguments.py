@@ -33,7 +33,8 @@ _ERRORS = (
     NotImplementedError,
 )
 _DTYPES = {tf.half: "half", **{t: t.name for t in (tf.bfloat16, tf.float32, tf.float64)}}
-_WITH_OWN_DTYPE = ("mask", "sequence_lengths")
+_WITH_OWN_DTYPE = ("mask", "sequence_lengths", "zoneout_state", "zoneout")
+_OR_NUMBER = ("zoneout_state", "zoneout")
 
 Shapes = Mapping[str, str | Mapping[str, str]]
 
@@ -126,6 +127,8 @@ def _flat(shapes: Shapes, call: Mapping[str, Any]) -> Iterator[_Argument]:
         name = key.rstrip("?")
         value = call[name]
         if value is None and key.endswith("?"):
+            continue
+        if name in _OR_NUMBER and isinstance(value, numbers.Real):
             continue
         if isinstance(dims, str):
             yield _Argument(name, value, _dims(name, dims, call))

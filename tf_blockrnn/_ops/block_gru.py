@@ -197,6 +197,7 @@ def _as_sequence(given: NamedTuple) -> NamedTuple:
         h_grad=given.h_grad,
         h_last_grad=none,
         recurrent_dropout=none,
+        zoneout_h=tensors.none(tf.bool),
         time_major=True,
         go_backwards=False,
     )

@@ -314,6 +314,8 @@ def _as_sequence(given: NamedTuple, grads: Any, *, v2: bool, use_peephole: bool)
         cs_grad=given.cs_grad,
         w_p=no_grad,
         recurrent_dropout=no_grad,
+        zoneout_h=tensors.none(tf.bool),
+        zoneout_c=tensors.none(tf.bool),
         time_major=True,
         go_backwards=False,
     )

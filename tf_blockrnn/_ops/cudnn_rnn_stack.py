@@ -207,12 +207,18 @@ def _run(
             b=params.b_x + params.b_h,
             peepholes=none,
             w_p=none if params.w_p is None else params.w_p,
+            zoneout_h=tensors.none(tf.bool),
+            zoneout_c=tensors.none(tf.bool),
             is_training=True,
         )
         return _Result(made.h, made.h_last, made.cs_last)
     if stack.mode == "gru":
         made = _ops.block_rnn_gru_after_sequence(
-            **shared, b_x=params.b_x, b_h=params.b_h, is_training=True
+            **shared,
+            b_x=params.b_x,
+            b_h=params.b_h,
+            zoneout_h=tensors.none(tf.bool),
+            is_training=True,
         )
     else:
         made = _ops.block_rnn_rnn_sequence(

@@ -20,7 +20,10 @@ from tf_blockrnn._ops import signatures
 
 _DIGITS = 32  # of one fingerprint
 # The other inputs of the ops are weights.
-_NOT_WEIGHTS = {"x", "h_prev", "cs_prev", "mask", "sequence_lengths", "recurrent_dropout"}
+_NOT_WEIGHTS = {
+    *("x", "h_prev", "cs_prev", "mask", "sequence_lengths", "recurrent_dropout"),
+    *("zoneout_h", "zoneout_c"),
+}
 
 
 class Frozen(NamedTuple):

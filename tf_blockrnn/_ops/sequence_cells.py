@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops import sequence_walk as walks
+from tf_blockrnn._ops.sequence_zoneout import kept_of
 
 Attrs = Mapping[str, Any]  # of an op
 Sequences = Sequence[tf.Tensor]  # [T, B, …] or [B, T, …], in the order in which steps are done
@@ -92,7 +93,16 @@ class LSTM:
         self._i, self._cs, self._f, self._o, self._ci = (
             walk.read(t) for t in (given.i, given.cs, given.f, given.o, given.ci)
         )
+        self._kept_h = kept_of(walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
+        self._kept_cs = kept_of(walk, given.zoneout_c, attrs["zoneout_rate_c"], given.cs)
+        if self._kept_cs.share is not None:
+            self._cs = self._before_zoneout(attrs["cell_clip"])
         self._co = tf.tanh(self._cs)
+
+    def _before_zoneout(self, bound: float) -> tf.Tensor:
+        """The new cell state again, of which the op has saved what zoneout left of it."""
+        cs = self._ci * self._i + self._f * self._cs_before
+        return cs + tf.stop_gradient(tf.clip_by_value(cs, -bound, bound) - cs) if bound > 0 else cs
 
     def _onto_m(self, d_h: tf.Tensor) -> tf.Tensor:
         return d_h if self._w_p is None else walks.times(d_h, self._w_p)
@@ -107,9 +117,9 @@ class LSTM:
         i, f, o, ci = self._i, self._f, self._o, self._ci
         d_h, d_cs = states
         d_i, d_f, d_o, d_ci = gates
-        d_m = self._onto_m(d_h)
+        d_m = self._onto_m(self._kept_h.of_new(d_h))
         o_bar = _plus(d_m * self._co, d_o) * o * (1 - o)
-        d_cs = d_cs + self._direct(d_m, o_bar)
+        d_cs = self._kept_cs.of_new(d_cs) + self._direct(d_m, o_bar)
         return _LSTMBars(
             i=_plus(d_cs * ci, d_i) * i * (1 - i),
             f=_plus(d_cs * self._cs_before, d_f) * f * (1 - f),
@@ -120,8 +130,11 @@ class LSTM:
 
     def before(self, states: Sequences, bars: _LSTMBars) -> Sequences:
         """As in the protocol."""
-        del states
-        return self._weights.onto_state(bars[:4]), self._cs_grad_before(bars, bars.cs)
+        d_h, d_cs = states
+        return (
+            self._kept_h.plus(self._weights.onto_state(bars[:4]), d_h),
+            self._kept_cs.plus(self._cs_grad_before(bars, bars.cs), d_cs),
+        )
 
     def _cs_grad_before(self, bars: _LSTMBars, d_cs: tf.Tensor) -> tf.Tensor:
         wci, wcf, _ = self._peepholes
@@ -133,9 +146,11 @@ class LSTM:
         bars = _LSTMBars(*tf.split(bar, 4, axis=2), cs=bar)
         (own_h, last_h), (own_cs, last_cs) = (_cotangents(self, name) for name in self.STATES)
         onto_h = self._weights.onto_state(bars[:4])
-        d_h = walks.solve_back(self.walk, None, onto_h, own_h, last_h)
-        rest = self._cs_grad_before(bars, self._direct(self._onto_m(d_h), bars.o))
-        return d_h, walks.solve_back(self.walk, self._f, rest, own_cs, last_cs)
+        d_h = walks.solve_back(self.walk, self._kept_h.factor(None), onto_h, own_h, last_h)
+        d_m = self._onto_m(self._kept_h.of_new(d_h))
+        rest = self._cs_grad_before(bars, self._direct(d_m, bars.o))
+        of_cs = self._kept_cs.factor(self._f)
+        return d_h, walks.solve_back(self.walk, of_cs, rest, own_cs, last_cs)
 
     def gradients(self, states: Sequences, bars: _LSTMBars) -> dict[str, tf.Tensor]:
         """As in the protocol."""
@@ -154,12 +169,15 @@ class LSTM:
             through = (bars.i * self._cs_before, bars.f * self._cs_before, bars.o * self._cs)
             found["peepholes_grad"] = tf.stack([walks.summed(weight) for weight in through])
         if self._w_p is not None:
-            d_h = self.walk.done(states[0])
+            d_h = self._kept_h.of_new(self.walk.done(states[0]))
             found["w_p_grad"] = util.sum_of_products(d_h, self._o * self._co)
         return found
 
     def coefficients(self) -> Sequences:
-        """Of the bars in the weights' order, of d_cs before and after the step, and of d_m."""
+        """Of the bars in the weights' order, of d_cs before and after the step, and of d_m.
+
+        Then the shares that zoneout keeps, if any.
+        """
         i, f, o, ci = self._i, self._f, self._o, self._ci
         of_i, of_f = ci * i * (1 - i), self._cs_before * f * (1 - f)
         of_ci, of_o = i * (1 - ci * ci), self._co * o * (1 - o)
@@ -167,16 +185,22 @@ class LSTM:
         if self._has_peepholes:
             wci, wcf, wco = self._peepholes
             of_cs, of_m = of_cs + of_i * wci + of_f * wcf, of_m + of_o * wco
-        return tf.concat([of_i, of_f, of_ci, of_o], axis=2), of_cs, of_m
+        kept = (*self._kept_h.coefficients(), *self._kept_cs.coefficients())
+        return tf.concat([of_i, of_f, of_ci, of_o], axis=2), of_cs, of_m, *kept
 
     def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
         """As in the protocol."""
         h, cs = before
-        of_bars, of_cs, of_m = coefficients
+        of_bars, of_cs, of_m, *kept = coefficients
         i, f, ci, o = tf.split(of_bars * self._weights.of_state(h, 4), 4, axis=1)
-        cs = tf.add_n([cs * of_cs, i, f, ci])
-        m = o + cs * of_m
-        return m if self._w_p is None else walks.times(m, self._w_p, transpose=True), cs
+        new_cs = tf.add_n([cs * of_cs, i, f, ci])
+        m = o + new_cs * of_m
+        new_h = m if self._w_p is None else walks.times(m, self._w_p, transpose=True)
+        of_h = len(self._kept_h.coefficients())
+        return (
+            self._kept_h.pushed(kept[:of_h], h, new_h),
+            self._kept_cs.pushed(kept[of_h:], cs, new_cs),
+        )
 
 
 class _GRUBars(NamedTuple):
@@ -208,11 +232,13 @@ class GRU:
         self._of_ru, self._of_c = of_ru, of_c
         self._h_before = walk.before(given.h_prev, given.h)
         self._r, self._u, self._c = (walk.read(gate) for gate in (given.r, given.u, given.c))
+        self._kept_h = kept_of(walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
 
     def bars(self, states: Sequences, gates: Gates) -> _GRUBars:
         """As in the protocol."""
         r, u, c = self._r, self._u, self._c
         (d_h,), (d_r, d_u, d_c) = states, gates
+        d_h = self._kept_h.of_new(d_h)
         c_bar = _plus(d_h * (1 - u), d_c) * (1 - c * c)
         d_rh = self._of_c.onto_state([c_bar])
         return _GRUBars(
@@ -224,7 +250,8 @@ class GRU:
 
     def before(self, states: Sequences, bars: _GRUBars) -> Sequences:
         """As in the protocol."""
-        return (self._rest(bars) + states[0] * self._u,)
+        (d_h,) = states
+        return (self._kept_h.plus(self._rest(bars) + self._kept_h.of_new(d_h) * self._u, d_h),)
 
     def _rest(self, bars: _GRUBars) -> tf.Tensor:
         return self._of_ru.onto_state(bars[:2]) + bars.state * self._r
@@ -233,7 +260,8 @@ class GRU:
         """As in the protocol."""
         r, u, c = tf.split(bar, 3, axis=2)
         rest = self._rest(_GRUBars(r, u, c, self._of_c.onto_state([c])))
-        return (walks.solve_back(self.walk, self._u, rest, *_cotangents(self, "h")),)
+        of_h = self._kept_h.factor(self._u)
+        return (walks.solve_back(self.walk, of_h, rest, *_cotangents(self, "h")),)
 
     def gradients(self, states: Sequences, bars: _GRUBars) -> dict[str, tf.Tensor]:
         """As in the protocol."""
@@ -258,17 +286,17 @@ class GRU:
         }
 
     def coefficients(self) -> Sequences:
-        """Of r̄ and ū in that order, of c̄, and of what passes r and u by."""
+        """Of r̄ and ū in that order, of c̄, and of what passes r and u by; what zoneout keeps."""
         r, u, c = self._r, self._u, self._c
         of_r, of_u = self._h_before * r * (1 - r), (self._h_before - c) * u * (1 - u)
-        return of_r, of_u, (1 - u) * (1 - c * c), r, u
+        return of_r, of_u, (1 - u) * (1 - c * c), r, u, *self._kept_h.coefficients()
 
     def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
         """As in the protocol."""
-        (h,), (of_r, of_u, of_c, r, u) = before, coefficients
+        (h,), (of_r, of_u, of_c, r, u, *kept) = before, coefficients
         r_bar, u_bar = tf.split(self._of_ru.of_state(h, 2), 2, axis=1)
         c_bar = self._of_c.of_state(h * r + r_bar * of_r, 1)
-        return (tf.add_n([h * u, u_bar * of_u, c_bar * of_c]),)
+        return (self._kept_h.pushed(kept, h, tf.add_n([h * u, u_bar * of_u, c_bar * of_c])),)
 
 
 class GRUAfter:
@@ -291,11 +319,13 @@ class GRUAfter:
         self._r, self._u, self._c, self._hc = (
             walk.read(gate) for gate in (given.r, given.u, given.c, given.hc)
         )
+        self._kept_h = kept_of(walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
 
     def bars(self, states: Sequences, gates: Gates) -> _GRUBars:
         """As in the protocol."""
         r, u, c = self._r, self._u, self._c
         (d_h,), (d_r, d_u, d_c, d_hc) = states, gates
+        d_h = self._kept_h.of_new(d_h)
         c_bar = _plus(d_h * (1 - u), d_c) * (1 - c * c)
         return _GRUBars(
             r=_plus(c_bar * self._hc, d_r) * r * (1 - r),
@@ -312,13 +342,15 @@ class GRUAfter:
 
     def before(self, states: Sequences, bars: _GRUBars) -> Sequences:
         """As in the protocol."""
-        return (self._rest(bars) + states[0] * self._u,)
+        (d_h,) = states
+        return (self._kept_h.plus(self._rest(bars) + self._kept_h.of_new(d_h) * self._u, d_h),)
 
     def solve(self, bar: tf.Tensor) -> Sequences:
         """As in the protocol."""
         first, second, c = tf.split(bar, 3, axis=2)
         rest = self._rest(_GRUBars(*self._in_order(first, second, c), c * self._r))
-        return (walks.solve_back(self.walk, self._u, rest, *_cotangents(self, "h")),)
+        of_h = self._kept_h.factor(self._u)
+        return (walks.solve_back(self.walk, of_h, rest, *_cotangents(self, "h")),)
 
     def gradients(self, states: Sequences, bars: _GRUBars) -> dict[str, tf.Tensor]:
         """As in the protocol."""
@@ -335,17 +367,18 @@ class GRUAfter:
         }
 
     def coefficients(self) -> Sequences:
-        """Of the bars in the weights' order, and of what passes u by."""
+        """Of the bars in the weights' order, and of what passes u by; what zoneout keeps."""
         r, u, c = self._r, self._u, self._c
         of_c = (1 - u) * (1 - c * c)
         of_r, of_u = of_c * self._hc * r * (1 - r), (self._h_before - c) * u * (1 - u)
-        return tf.concat(self._in_order(of_r, of_u, of_c * r), axis=2), u
+        of_bars = tf.concat(self._in_order(of_r, of_u, of_c * r), axis=2)
+        return of_bars, u, *self._kept_h.coefficients()
 
     def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
         """As in the protocol."""
-        (h,), (of_bars, u) = before, coefficients
+        (h,), (of_bars, u, *kept) = before, coefficients
         bars = tf.split(of_bars * self._weights.of_state(h, 3), 3, axis=1)
-        return (tf.add_n([h * u, *bars]),)
+        return (self._kept_h.pushed(kept, h, tf.add_n([h * u, *bars])),)
 
 
 class _RNNBars(NamedTuple):

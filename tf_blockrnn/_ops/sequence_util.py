@@ -116,6 +116,49 @@ def recompute_attr(owner: str, recompute: bool | int) -> int:
     )
 
 
+class Zoneout(NamedTuple):
+    """Zoneout of a state, as the ops take it: draws, or [0] and the rate of the mean."""
+
+    kept: tf.Tensor
+    rate: float
+
+
+def zoneout(argument: str, given: float | tf.Tensor | None) -> Zoneout:
+    """An argument that is a rate, draws, or None for no zoneout.
+
+    Raises:
+      ValueError: the rate is not in 0..1.
+      tf.errors.InvalidArgumentError: the draws are of another type than bool, or of another rank.
+    """
+    if given is None:
+        return Zoneout(tensors.none(tf.bool), 0.0)
+    if is_rate(given):
+        return Zoneout(tensors.none(tf.bool), zoneout_rate(argument, given))
+    kept = tensors.as_tensor(given)
+    if kept.dtype != tf.bool:
+        raise tensors.refusal(
+            f"{argument} must be a rate or draws of type bool, got {kept.dtype.name}"
+        )
+    return Zoneout(or_left_out(argument, kept, 3, tf.bool), 0.0)
+
+
+def is_rate(given: object) -> bool:
+    """Whether an argument for zoneout is a number."""
+    return isinstance(given, numbers.Real) and not isinstance(given, bool)
+
+
+def zoneout_rate(argument: str, given: float) -> float:
+    """A rate of zoneout.
+
+    Raises:
+      ValueError: it is not a number in 0..1.
+    """
+    # Not `given < 0 or given > 1`, so that a NaN is refused too.
+    if not is_rate(given) or not 0 <= given <= 1:
+        raise ValueError(f"{argument} must be a rate in 0..1, got {given!r}")
+    return float(given)
+
+
 class Steps(NamedTuple):
     """Which steps count, as the ops take it."""
 

@@ -12,7 +12,8 @@ of the step before.
 
 Sources: Hochreiter and Schmidhuber 1997; Gers and Schmidhuber 2000 (peepholes); Cho et al. 2014,
 arXiv:1406.1078 (GRU; version 1 resets after the product, version 3 before it); Sak et al. 2014,
-arXiv:1402.1128 (projection); Gal and Ghahramani 2016, arXiv:1512.05287 (recurrent dropout).
+arXiv:1402.1128 (projection); Gal and Ghahramani 2016, arXiv:1512.05287 (recurrent dropout); Krueger
+et al. 2016, arXiv:1606.01305 (zoneout).
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ _LSTM_GATES, _GRU_GATES = 4, 3
         "initial_state?": {"h": "B P", "cs": "B H"},
         "peepholes?": {"wci": "H", "wcf": "H", "wco": "H"},
         "recurrent_dropout?": "4 B P",
+        "zoneout_state?": "B T P",
+        "zoneout?": "B T H",
         "sequence_lengths?": "B",
         "mask?": "B T",
     },
@@ -55,6 +58,8 @@ def lstm(
     peepholes: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None = None,
     w_p: tf.Tensor | None = None,
     recurrent_dropout: tf.Tensor | None = None,
+    zoneout_state: float | tf.Tensor | None = None,
+    zoneout: float | tf.Tensor | None = None,
     sequence_lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
     time_major: bool = False,
@@ -79,6 +84,12 @@ def lstm(
       recurrent_dropout: [4, B, P], for each gate in the order of w_x the factors by which the state
         before a step is multiplied in its product with w_h, the same at all steps: 0, or 1 over the
         share that is kept. There is no gradient for them.
+      zoneout_state: zoneout of h (Krueger et al. 2016, arXiv:1606.01305): bool draws, [B, T, P], or
+        [T, B, P] with time_major, True where a step leaves h as it was before; or for inference
+        the rate of such draws, 0..1, with which h is the mean over them,
+        rate · h' + (1 − rate) · h. Skipped steps leave h as it is anyway.
+      zoneout: zoneout of the cell state, [B, T, H], or a rate. h is made of the new cell state,
+        before its zoneout.
       sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
         and the state stays that of the last step within it.
       mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
@@ -105,7 +116,8 @@ def lstm(
       tf.errors.InvalidArgumentError: a shape or type does not fit, time_major, go_backwards or
         forget_bias is None, or a length is not in 0..T (ValueError for what shows while a graph is
         built).
-      ValueError: recompute is neither a bool nor a number above 0.
+      ValueError: recompute is neither a bool nor a number above 0, or a rate of zoneout is not in
+        0..1.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -126,6 +138,8 @@ def lstm(
         if (type(state), type(cell_state)) != (int, int) or state != cell_state:
             cs_prev = util.zero_state("lstm", x, time_major, cell_state)
     steps = util.steps("lstm", x, time_major, mask, sequence_lengths)
+    zoneout_h = util.zoneout("lstm: zoneout_state", zoneout_state)
+    zoneout_c = util.zoneout("lstm: zoneout", zoneout)
     result = frozen.call(
         _ops.block_rnn_lstm_sequence,
         "LSTMSequence",
@@ -142,6 +156,10 @@ def lstm(
         recurrent_dropout=util.or_left_out(
             "lstm: recurrent_dropout", recurrent_dropout, 3, x.dtype
         ),
+        zoneout_h=zoneout_h.kept,
+        zoneout_c=zoneout_c.kept,
+        zoneout_rate_h=zoneout_h.rate,
+        zoneout_rate_c=zoneout_c.rate,
         forget_bias=forget_bias,
         cell_clip=0.0 if cell_clip is None else cell_clip,
         time_major=time_major,
@@ -212,6 +230,7 @@ def _sum(b_x: tf.Tensor, b_h: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
         "x": "B T I",
         "initial_state?": "B H",
         "recurrent_dropout?": "3 B H",
+        "zoneout_state?": "B T H",
         "sequence_lengths?": "B",
         "mask?": "B T",
     },
@@ -228,6 +247,7 @@ def gru(
     reset_after: bool = True,
     gate_order: str = "ruc",
     recurrent_dropout: tf.Tensor | None = None,
+    zoneout_state: float | tf.Tensor | None = None,
     sequence_lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
     time_major: bool = False,
@@ -252,6 +272,10 @@ def gru(
       recurrent_dropout: [3, B, H], for each gate in the order of w_x the factors by which the state
         before a step is multiplied in its product with w_h, the same at all steps: 0, or 1 over the
         share that is kept. There is no gradient for them.
+      zoneout_state: zoneout of h (Krueger et al. 2016, arXiv:1606.01305): bool draws, [B, T, H], or
+        [T, B, H] with time_major, True where a step leaves h as it was before; or for inference
+        the rate of such draws, 0..1, with which h is the mean over them,
+        rate · h' + (1 − rate) · h. Skipped steps leave h as it is anyway.
       sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
         and the state stays that of the last step within it.
       mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
@@ -275,8 +299,8 @@ def gru(
       tf.errors.InvalidArgumentError: a shape or type does not fit, reset_after, time_major or
         go_backwards is None, or a length is not in 0..T (ValueError for what shows while a graph is
         built).
-      ValueError: gate_order is none of the two, or recompute is neither a bool nor a number above
-        0.
+      ValueError: gate_order is none of the two, recompute is neither a bool nor a number above 0,
+        or a rate of zoneout is not in 0..1.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -294,12 +318,15 @@ def gru(
         h_prev = util.zero_state("gru", x, time_major, util.dim("gru: w_h", w_h, 0, 2))
     steps = util.steps("gru", x, time_major, mask, sequence_lengths)
     dropout = util.or_left_out("gru: recurrent_dropout", recurrent_dropout, 3, x.dtype)
+    zoneout = util.zoneout("gru: zoneout_state", zoneout_state)
     shared = {
         "x": x,
         "h_prev": h_prev,
         "mask": steps.mask,
         "sequence_lengths": steps.sequence_lengths,
         "recurrent_dropout": dropout,
+        "zoneout_h": zoneout.kept,
+        "zoneout_rate_h": zoneout.rate,
         "time_major": time_major,
         "go_backwards": go_backwards,
         "is_training": util.is_training(),

@@ -1,4 +1,4 @@
-"""A Keras LSTM cell with peepholes, a cell clip and a projection, in Keras' own operations."""
+"""A Keras LSTM cell with more than Keras' own has, in Keras' own operations."""
 
 import numbers
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_blockrnn.layers import _fusing
+from tf_blockrnn.layers import _fusing, _zoneout
 
 _GATES = 4
 
@@ -19,7 +19,7 @@ def _check_positive(name: str, value: float | None, kind: type, kind_name: str) 
 
 
 class ExtendedLSTMCell(keras.layers.LSTMCell):
-    """Keras' LSTM cell with peepholes, a cell clip and a projection, each of them optional.
+    """Keras' LSTM cell with peepholes, a cell clip, a projection and zoneout, each optional.
 
         i = sigmoid(x W_i + h_prev R_i + b_i [+ c_prev * wci])
         f = sigmoid(x W_f + h_prev R_f + b_f [+ c_prev * wcf])
@@ -31,7 +31,8 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
 
     The weights after Keras' own are `wci`, `wcf`, `wco`, each `[units]` and initially zero, and
     `w_p`, `[projection, units]`. With a projection the state h has its width, and the recurrent
-    kernel has as many rows. The clip is straight-through: its derivative counts as 1.
+    kernel has as many rows. The clip is straight-through: its derivative counts as 1. Zoneout of
+    the cell state comes after h is made of it, that of h after the projection.
 
     Example:
       >>> import keras, numpy as np
@@ -45,6 +46,8 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
     use_peephole: bool = False
     cell_clip: float | None = None
     projection: int | None = None
+    zoneout_state: float = 0.0
+    zoneout: float = 0.0
 
     def __init__(
         self,
@@ -69,8 +72,12 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
         use_peephole: bool = False,
         cell_clip: float | None = None,
         projection: int | None = None,
+        zoneout_state: float = 0.0,
+        zoneout: float = 0.0,
         **kwargs: Any,
     ):
+        zoneout_state = _zoneout.rate(self, "zoneout_state", zoneout_state)
+        zoneout = _zoneout.rate(self, "zoneout", zoneout)
         _check_positive("cell_clip", cell_clip, numbers.Real, "a number")
         _check_positive("projection", projection, numbers.Integral, "an integer")
         super().__init__(
@@ -96,6 +103,7 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
         self.use_peephole = bool(use_peephole)
         self.cell_clip = None if cell_clip is None else float(cell_clip)
         self.projection = None if projection is None else int(projection)
+        self.zoneout_state, self.zoneout = zoneout_state, zoneout
         if self.projection is not None:
             self.state_size = [self.projection, self.units]
             self.output_size = self.projection
@@ -103,7 +111,13 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
     @property
     def extended(self) -> bool:
         """Whether any of the features that Keras' cell lacks is in use."""
-        return bool(self.use_peephole or self.cell_clip or self.projection)
+        return bool(
+            self.use_peephole
+            or self.cell_clip
+            or self.projection
+            or self.zoneout_state
+            or self.zoneout
+        )
 
     def add_weight(self, *args: Any, **kwargs: Any) -> keras.Variable:
         if kwargs.get("name") == "recurrent_kernel":
@@ -151,6 +165,8 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
         h = self.recurrent_activation(z_o) * self.activation(c)
         if self.projection is not None:
             h = ops.matmul(h, ops.transpose(self.w_p))
+        h = _zoneout.step(self, "zoneout_state", h_prev, h, training)
+        c = _zoneout.step(self, "zoneout", c_prev, c, training)
         return h, [h, c]
 
     def _pre_activations(self, x_terms: list, h_terms: list) -> list:
@@ -175,7 +191,7 @@ def extra_config(cell: ExtendedLSTMCell) -> dict[str, Any]:
         config["cell_clip"] = cell.cell_clip
     if cell.projection is not None:
         config["projection"] = cell.projection
-    return config
+    return {**config, **_zoneout.config(cell)}
 
 
 def gate_gemms(values: Any, weights: Any, masks: Any, gates: int = _GATES) -> list:

@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from tf_blockrnn import _loader
 from tf_blockrnn._ops import frozen, keras_rules, sequence_util, tensors
-from tf_blockrnn.layers import _dropout, _fusing
+from tf_blockrnn.layers import _dropout, _fusing, _zoneout
 
 _without_ops = contextvars.ContextVar("tf_blockrnn_without_ops", default=False)
 
@@ -218,6 +218,7 @@ def call(
     options = {"mask": mask, "go_backwards": bool(layer.go_backwards)}
     if dropped.state_factors is not None:
         options["recurrent_dropout"] = dropped.state_factors
+    options |= _zoneout.options(cell, training, [tensors.dim(sequences, k, 3) for k in (0, 1)])
     if getattr(layer, "recompute", False):  # not of Keras' layers
         options["recompute"] = layer.recompute
     states = [_for_each_row(state, sequences) for state in states]

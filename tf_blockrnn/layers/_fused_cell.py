@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tf_blockrnn._ops import tensors, xla
-from tf_blockrnn.layers import _fused_call, _fusing
+from tf_blockrnn.layers import _fused_call, _fusing, _zoneout
 
 
 class FusedCell:
@@ -56,6 +56,7 @@ class FusedCell:
         states = [self._op_tensor(state) for state in (states if nested else [states])]
         x = _fusing.in_dtype(inputs, self.compute_dtype)
         x, w_x, options = self._drop(x, states[0], training)
+        options |= _zoneout.options(self, training, [1, tensors.dim(x, 0, 2)])
         x = tf.expand_dims(x, 0)  # [1, B, I]: one step
         _, states = self._run_op(x, w_x, states, {"time_major": True, **options})
         return states[0], states if nested else states[0]

@@ -7,6 +7,39 @@ from tf_blockrnn._ops import sequence_util, xla
 from tf_blockrnn.layers import _fused_call, _fusing
 
 
+def use_cudnn_of(extended: type) -> property:
+    """The property `use_cudnn` of a layer: false where its cell is of that class.
+
+    Keras' cuDNN path reads three weights of the cell and would ignore all else; and
+    keras.layers.Bidirectional copies one direction's value to the other.
+    """
+
+    def get(layer: Any) -> bool | str:
+        if "use_cudnn" not in vars(layer):
+            raise AttributeError("use_cudnn")  # the constructor has not come so far
+        return vars(layer)["use_cudnn"] if type(layer.cell) is not extended else False
+
+    def put(layer: Any, value: bool | str) -> None:
+        # Where Keras' layer has it, so that a layer may change its class.
+        vars(layer)["use_cudnn"] = value
+
+    return property(get, put)
+
+
+def without_cudnn(use_cudnn: bool | str, arguments: str) -> bool | str:
+    """The argument `use_cudnn` of a layer that has some of the arguments listed.
+
+    Raises:
+      ValueError: it is True.
+    """
+    if use_cudnn not in ("auto", False):
+        raise ValueError(
+            f"use_cudnn={use_cudnn!r} was given together with {arguments}. Keras has no cuDNN path "
+            'with these: it must be "auto" or False.'
+        )
+    return use_cudnn
+
+
 class FusedLayer:
     """Mixin over a Keras recurrent layer that uses the fused op where it supports the layer.
 

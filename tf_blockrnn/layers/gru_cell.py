@@ -10,12 +10,13 @@ import tensorflow as tf
 from tf_blockrnn import raw_ops
 from tf_blockrnn._ops import sequence_util, tensors
 from tf_blockrnn.layers import _fused_call, _fusing
+from tf_blockrnn.layers._extended_gru_cell import ExtendedGRUCell
 from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers.gru import SPEC
 
 
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
-class GRUCell(FusedCell, keras.layers.GRUCell):
+class GRUCell(FusedCell, ExtendedGRUCell):
     """A `keras.layers.GRUCell` that computes a step in one fused op.
 
     Constructor arguments, defaults, weights (names, shapes, order) and config are those of
@@ -37,18 +38,21 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
     Args:
       units: H, the size of the state and the output.
       activation ... seed, **kwargs: as for `keras.layers.GRUCell`.
+      zoneout_state: rate of zoneout of h (Krueger et al. 2016, https://arxiv.org/abs/1606.01305),
+        0..1: in training the probability with which, drawn anew for every step, row and unit, h
+        stays as it was before a step; otherwise h is the mean, rate * h_prev + (1 - rate) * h.
 
     Call arguments:
       inputs: `[batch, features]`.
       states: `[batch, units]`, or a list of this one tensor.
-      training: whether the dropouts are applied.
+      training: whether the dropouts are applied, and zoneout is drawn.
 
     Returns:
       The output h, `[batch, units]`, and the new state, in a list if `states` is one. Both
       have the cell's compute dtype: float16, bfloat16, float32 or float64.
 
     Raises:
-      ValueError: an argument that Keras' cell refuses.
+      ValueError: an argument that Keras' cell refuses; a rate of zoneout that is not in 0..1.
 
     Example:
 
@@ -86,6 +90,8 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
         recurrent_dropout: float = 0.0,
         reset_after: bool = True,
         seed: int | None = None,
+        *,
+        zoneout_state: float = 0.0,
         **kwargs: Any,
     ):
         _fusing.refuse_legacy_keras(self)
@@ -107,6 +113,7 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
             recurrent_dropout=recurrent_dropout,
             reset_after=reset_after,
             seed=seed,
+            zoneout_state=zoneout_state,
             **kwargs,
         )
         self._warn_if_not_fused()
@@ -130,6 +137,7 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
         if w_x is None:
             x = _in_order_ruc(x, axis=2)
         dropout = options.get("recurrent_dropout")
+        zoneout = sequence_util.zoneout("GRUCell: zoneout_state", options.get("zoneout_state"))
         step = raw_ops.GRUSequence(
             x=x,
             h_prev=states[0],
@@ -142,6 +150,8 @@ class GRUCell(FusedCell, keras.layers.GRUCell):
             mask=tensors.none(tf.bool),
             sequence_lengths=tensors.none(tf.int32),
             recurrent_dropout=none if dropout is None else _in_order_ruc(dropout, axis=0),
+            zoneout_h=zoneout.kept,
+            zoneout_rate_h=zoneout.rate,
             time_major=True,
             is_training=sequence_util.is_training(),
         )

@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from tf_blockrnn._ops import sequences
-from tf_blockrnn.layers import _fused_call, _fusing
+from tf_blockrnn.layers import _fused_call, _fused_layer, _fusing, _zoneout
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell, extra_config
 from tf_blockrnn.layers._fused_layer import FusedLayer
 
@@ -61,15 +61,6 @@ def _extended_cell(
     )
 
 
-def _without_cudnn(use_cudnn: bool | str) -> bool | str:
-    if use_cudnn not in ("auto", False):
-        raise ValueError(
-            f"use_cudnn={use_cudnn!r} was given together with use_peephole, cell_clip or "
-            'projection. Keras has no cuDNN path with these: it must be "auto" or False.'
-        )
-    return use_cudnn
-
-
 @keras.saving.register_keras_serializable(package="tf_blockrnn")
 class LSTM(FusedLayer, keras.layers.LSTM):
     """A `keras.layers.LSTM` that computes a sequence in one fused op, `BlockRNN>LSTMSequence`.
@@ -88,12 +79,12 @@ class LSTM(FusedLayer, keras.layers.LSTM):
     Beaufays 2014, https://arxiv.org/abs/1402.1128). As in Keras, the forget bias of 1 is part of
     the bias (`unit_forget_bias`).
 
-    Four arguments are additions to Keras'. With peepholes there are three more weights `wci`,
+    Six arguments are additions to Keras'. With peepholes there are three more weights `wci`,
     `wcf`, `wco`, each `[units]`, after Keras' own; they are initially zero. The clip is
     straight-through: its derivative counts as 1. With a projection there is one more weight `w_p`,
     `[projection, units]`, and the outputs and the state h have the width `projection`.
 
-    Any mask, `dropout`, `recurrent_dropout`, `go_backwards`, `stateful`, `unroll` (which has no
+    Any mask, `dropout`, `recurrent_dropout`, zoneout, `go_backwards`, `stateful`, `unroll` (which has no
     effect) and `Bidirectional` are supported by the op too. Activations other than tanh and
     sigmoid, a custom cell, `use_cudnn=True`, or a GPU where this build has no CUDA are not: the
     layer then falls back to Keras' own operations and warns once; `layer.fused` and
@@ -105,6 +96,10 @@ class LSTM(FusedLayer, keras.layers.LSTM):
       use_peephole: whether the gates read the cell state through peepholes.
       cell_clip: bound of the cell state, above 0, a float32 number; None for no bound.
       projection: size of the projected output; None for no projection.
+      zoneout_state: rate of zoneout of h (Krueger et al. 2016, https://arxiv.org/abs/1606.01305),
+        0..1: in training the probability with which, drawn anew for every step, row and unit, h
+        stays as it was before a step; otherwise h is the mean, rate * h_prev + (1 - rate) * h.
+      zoneout: the same of the cell state; h is made of the new cell state, before its zoneout.
       recompute: for long sequences: whether training computes the gates of all steps again in the
         backward pass instead of keeping them, in a fraction of the memory; or the least number of
         steps that are computed again together. See `tf_blockrnn.lstm`.
@@ -114,7 +109,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
       initial_state: a list of h, `[batch, projection or units]`, and c, `[batch, units]`; zeros
         when None.
       mask: `[batch, steps]`, False where a step is skipped; None skips no step.
-      training: whether the dropouts are applied.
+      training: whether the dropouts are applied, and zoneout is drawn.
 
     Returns:
       The output after the last step, `[batch, projection or units]`, or with `return_sequences`
@@ -124,7 +119,7 @@ class LSTM(FusedLayer, keras.layers.LSTM):
 
     Raises:
       ValueError: an argument that Keras' layer refuses; a `cell_clip`, `projection` or number for
-        `recompute` that is not above 0; `use_cudnn=True` together with a feature that Keras' cuDNN
+        `recompute` that is not above 0; a rate of zoneout that is not in 0..1; `use_cudnn=True` together with a feature that Keras' cuDNN
         path lacks.
 
     Example:
@@ -173,6 +168,8 @@ class LSTM(FusedLayer, keras.layers.LSTM):
         use_peephole: bool = False,
         cell_clip: float | None = None,
         projection: int | None = None,
+        zoneout_state: float = 0.0,
+        zoneout: float = 0.0,
         recompute: bool | int = False,
         **kwargs: Any,
     ):
@@ -204,28 +201,24 @@ class LSTM(FusedLayer, keras.layers.LSTM):
             "unroll": unroll,
         }
         extras = {"use_peephole": use_peephole, "cell_clip": cell_clip, "projection": projection}
-        if use_peephole or cell_clip is not None or projection is not None:
+        rates = {
+            name: _zoneout.rate(self, name, value)
+            for name, value in (("zoneout_state", zoneout_state), ("zoneout", zoneout))
+        }
+        extras |= rates
+        if use_peephole or cell_clip is not None or projection is not None or any(rates.values()):
             cell = _extended_cell(units, {**of_cell, **extras}, kwargs)
             # Past the constructor of keras.layers.LSTM, which creates Keras' cell.
             super(keras.layers.LSTM, self).__init__(cell, **of_layer, **kwargs)
             self.input_spec = keras.InputSpec(ndim=3)
-            self.use_cudnn = _without_cudnn(use_cudnn)
+            self.use_cudnn = _fused_layer.without_cudnn(
+                use_cudnn, "use_peephole, cell_clip, projection or zoneout"
+            )
         else:
             super().__init__(units, **of_cell, **of_layer, use_cudnn=use_cudnn, **kwargs)
         self._finish_init(recompute)
 
-    @property
-    def use_cudnn(self) -> bool | str:
-        # Keras' cuDNN path reads three weights of the cell and would ignore the others;
-        # and keras.layers.Bidirectional copies one direction's value to the other.
-        if "use_cudnn" not in vars(self):
-            raise AttributeError("use_cudnn")  # the constructor has not come so far
-        return vars(self)["use_cudnn"] if type(self.cell) is not ExtendedLSTMCell else False
-
-    @use_cudnn.setter
-    def use_cudnn(self, value: bool | str) -> None:
-        # Where Keras' layer has it, so that a layer may change its class.
-        vars(self)["use_cudnn"] = value
+    use_cudnn = _fused_layer.use_cudnn_of(ExtendedLSTMCell)
 
     @property
     def use_peephole(self) -> bool:
@@ -238,6 +231,14 @@ class LSTM(FusedLayer, keras.layers.LSTM):
     @property
     def projection(self) -> int | None:
         return getattr(self.cell, "projection", None)
+
+    @property
+    def zoneout_state(self) -> float:
+        return getattr(self.cell, "zoneout_state", 0.0)
+
+    @property
+    def zoneout(self) -> float:
+        return getattr(self.cell, "zoneout", 0.0)
 
     def get_config(self):
         # Our arguments only when they are in use, so that keras.layers.LSTM accepts the config of

@@ -28,7 +28,7 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
     Beaufays 2014, https://arxiv.org/abs/1402.1128). As in Keras, the forget bias of 1 is part of
     the bias (`unit_forget_bias`).
 
-    Three arguments are additions to Keras'. With peepholes there are three more weights `wci`,
+    Five arguments are additions to Keras'. With peepholes there are three more weights `wci`,
     `wcf`, `wco`, each `[units]`, after Keras' own; they are initially zero. The clip is
     straight-through: its derivative counts as 1. With a projection there is one more weight `w_p`,
     `[projection, units]`, and h has the width `projection`.
@@ -43,11 +43,15 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
       use_peephole: whether the gates read the cell state through peepholes.
       cell_clip: bound of the cell state, above 0; None for no bound.
       projection: size of the projected output; None for no projection.
+      zoneout_state: rate of zoneout of h (Krueger et al. 2016, https://arxiv.org/abs/1606.01305),
+        0..1: in training the probability with which, drawn anew for every step, row and unit, h
+        stays as it was before a step; otherwise h is the mean, rate * h_prev + (1 - rate) * h.
+      zoneout: the same of the cell state; h is made of the new cell state, before its zoneout.
 
     Call arguments:
       inputs: `[batch, features]`.
       states: h, `[batch, projection or units]`, and c, `[batch, units]`.
-      training: whether the dropouts are applied.
+      training: whether the dropouts are applied, and zoneout is drawn.
 
     Returns:
       The output h, `[batch, projection or units]`, and the new states `[h, c]`, in the cell's
@@ -55,7 +59,7 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
 
     Raises:
       ValueError: an argument that Keras' cell refuses; a `cell_clip` or `projection` that is not
-        above 0.
+        above 0; a rate of zoneout that is not in 0..1.
 
     Example:
 
@@ -95,6 +99,8 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
         use_peephole: bool = False,
         cell_clip: float | None = None,
         projection: int | None = None,
+        zoneout_state: float = 0.0,
+        zoneout: float = 0.0,
         **kwargs: Any,
     ):
         _fusing.refuse_legacy_keras(self)
@@ -119,6 +125,8 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
             use_peephole=use_peephole,
             cell_clip=cell_clip,
             projection=projection,
+            zoneout_state=zoneout_state,
+            zoneout=zoneout,
             **kwargs,
         )
         self._warn_if_not_fused()

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 
 from tf_blockrnn import layers as our_layers
+from tf_blockrnn.layers import _zoneout
+from tf_blockrnn.layers._extended_gru_cell import ExtendedGRUCell
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
 from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
 from tf_blockrnn.weights._keras_2_layers import CuDNNGRU, CuDNNGRUCell, CuDNNLSTM, CuDNNLSTMCell
@@ -18,7 +20,7 @@ from tf_blockrnn.weights.layer import GATES, LayerWeights, RecurrentWeights, Uns
 
 _CELLS = (
     *(CuDNNGRUCell, CuDNNLSTMCell),
-    *(our_layers.GRUCell, our_layers.LSTMCell, ExtendedLSTMCell),
+    *(our_layers.GRUCell, our_layers.LSTMCell, ExtendedGRUCell, ExtendedLSTMCell),
     *(keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell),
 )
 # The layers and cells whose outputs are computed from their cells' weights by our equations.
@@ -56,6 +58,12 @@ def form_of(cell: keras.layers.Layer) -> Form:
       >>> form_of(keras.layers.GRUCell(4))
       Form(cell='gru', reset_after=True, cell_clip=0.0)
     """
+    if rates := _zoneout.config(cell):
+        given = ", ".join(f"{name}={rate:g}" for name, rate in rates.items())
+        raise UnsupportedError(
+            f"{cell.name}: {given}: RecurrentWeights has no zoneout, whose mean at inference would "
+            "be lost"
+        )
     if isinstance(cell, keras.layers.SimpleRNNCell):
         if cell.activation in RELU:
             return Form("rnn_relu")
