@@ -128,7 +128,8 @@ def test_sequence_ops_agree_with_the_cpu(gpu, tf, tfb, key):
     op, dims = masked_ops.OPS[key], (5, 4, 3, 6)
     rng = np.random.default_rng(7)
     inputs = {k: rng.uniform(-0.9, 0.9, shape) for k, shape in op.shapes(dims).items()}
-    inputs["mask"] = inputs["mask"] > -0.5
+    for name in inputs.keys() & {"mask", "zoneout_h", "zoneout_c"}:
+        inputs[name] = inputs[name] > -0.5
     inputs["sequence_lengths"] = np.array([5, 0, 2, 4], np.int32)
     function = getattr(tfb.raw_ops, op.name)
     got, want = _on_both(

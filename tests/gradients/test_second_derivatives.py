@@ -91,33 +91,40 @@ def test_a_gradient_penalty_is_that_of_keras(mode, kind, masked):
         compare.assert_close(got, want, BOUND)
 
 
-def _straight_through_lstm(tensors, clip, factors):
+def _straight_through_lstm(tensors, clip, factors, zoneout):
     """The LSTM in TensorFlow's ops, whose clip has the derivative 1; [B, T, I]."""
     h, cs, outputs = tensors["h"], tensors["cs"], []
-    for x in tf.unstack(tensors["x"], axis=1):
+    draws = [tf.unstack(drawn, axis=1) for drawn in zoneout]
+    for x, keep_h, keep_cs in zip(tf.unstack(tensors["x"], axis=1), *draws, strict=True):
         of_state = [
             tf.matmul(h * factor, w)
             for factor, w in zip(tf.unstack(factors), tf.split(tensors["w_h"], 4, 1), strict=True)
         ]
         bars = tf.matmul(x, tensors["w_x"]) + tf.concat(of_state, 1) + tensors["b"]
         i, f, ci, o = tf.split(bars, 4, 1)
-        cs = tf.sigmoid(f + 0.5) * cs + tf.sigmoid(i) * tf.tanh(ci)
-        cs += tf.stop_gradient(tf.clip_by_value(cs, -clip, clip) - cs)
-        h = tf.sigmoid(o) * tf.tanh(cs)
+        new_cs = tf.sigmoid(f + 0.5) * cs + tf.sigmoid(i) * tf.tanh(ci)
+        new_cs += tf.stop_gradient(tf.clip_by_value(new_cs, -clip, clip) - new_cs)
+        h = tf.where(keep_h, h, tf.sigmoid(o) * tf.tanh(new_cs))
+        cs = tf.where(keep_cs, cs, new_cs)
         outputs.append(h)
     return [tf.stack(outputs, 1), h, cs]
 
 
-def test_the_clip_is_passed_through(tfb):
+@pytest.mark.parametrize("drawn", [False, True], ids=["", "zoneout"])
+def test_the_clip_is_passed_through(tfb, drawn):
     clip = 0.375  # a number in float32, as the attr is one
     call = Case("lstm mask dropout", cell_clip=clip)
     del call.options["mask"]
     tensors = call.tensors()
+    zoneout = [tf.zeros([B, T, H], tf.bool)] * 2
+    if drawn:
+        zoneout = [tf.constant(random_array((B, T, H), [seed]) > 0.2) for seed in (5, 6)]
+        call.options |= {"zoneout_state": zoneout[0], "zoneout": zoneout[1]}
     got = call.second(tfb, tensors)
     factors = call.options["recurrent_dropout"]
-    cells = _straight_through_lstm(tensors, clip, factors)[2]
+    cells = _straight_through_lstm(tensors, clip, factors, zoneout)[2]
     assert 0 < np.mean(np.abs(cells) == clip) < 1
-    call.call = lambda tfb, given: _straight_through_lstm(given, clip, factors)
+    call.call = lambda tfb, given: _straight_through_lstm(given, clip, factors, zoneout)
     for name, want in call.second(tfb, tensors).items():
         compare.assert_close(got[name], want, BOUND, name)
 
@@ -136,7 +143,8 @@ def test_nothing_comes_from_the_padding(tfb, case):
 
 
 @pytest.mark.parametrize("op", ["LSTMSequence", "GRUSequence", "GRUAfterSequence"])
-def test_saved_gates_have_gradients(tfb, op):
+@pytest.mark.parametrize("zoneout", ["", "draws", "mean"])
+def test_saved_gates_have_gradients(tfb, op, zoneout):
     """Second derivatives go through them: against finite differences, for all outputs."""
     width = {"LSTMSequence": 4 * H, "GRUAfterSequence": 3 * H}.get(op)
     x, h, cs = (T, B, I), (B, H), (B, H)
@@ -157,6 +165,11 @@ def test_saved_gates_have_gradients(tfb, op):
             random_array((4 if op == "LSTMSequence" else 3, B, H), [77])
         ),
     }
+    for seed, state in enumerate("hc" if op == "LSTMSequence" else "h"):
+        drawn = random_array((T, B, H), [80 + seed]) > 0.2
+        fixed[f"zoneout_{state}"] = tf.constant(drawn if zoneout == "draws" else np.zeros(0, bool))
+        if zoneout == "mean":
+            fixed[f"zoneout_rate_{state}"] = 0.25
 
     def loss(tensors):
         return tf.add_n([weighted(y) for y in getattr(tfb.raw_ops, op)(**tensors, **fixed)])

@@ -96,7 +96,8 @@ def test_without_xla_a_call_for_inference_has_no_gradient(tfb, tf):
         return tfb.raw_ops.GRUAfterSequence(
             x=x, h_prev=tf.zeros([2, 3]), w_x=tf.ones([4, 9]), w_h=tf.ones([3, 9]),
             b_x=tf.zeros([9]), b_h=tf.zeros([9]), mask=tf.zeros([0], tf.bool),
-            sequence_lengths=tf.zeros([0], tf.int32), recurrent_dropout=none, is_training=False,
+            sequence_lengths=tf.zeros([0], tf.int32), recurrent_dropout=none,
+            zoneout_h=tf.zeros([0], tf.bool), is_training=False,
         ).h  # fmt: skip
 
     @tf.function

@@ -49,7 +49,15 @@ def _steps(*names: str) -> dict:
 
 
 def _dropout(gates: str) -> dict:
-    return {"recurrent_dropout": (gates, "B", "H")}
+    return {"recurrent_dropout": (gates, "B", "H"), **_ZONEOUT[gates]}
+
+
+# Of the cell with so many gates.
+_ZONEOUT = {
+    "4": _steps("zoneout_h", "zoneout_c"),
+    "3": _steps("zoneout_h"),
+    "1": {},
+}
 
 
 # name: (arguments, outputs), time-major.
@@ -228,6 +236,8 @@ OPTIONAL = {
     *_SKIPS,
     *_PROJECTION,
     "recurrent_dropout",
+    "zoneout_h",
+    "zoneout_c",
     "h_grad",
     "h_last_grad",
     "cs_last_grad",

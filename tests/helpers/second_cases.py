@@ -14,7 +14,8 @@ LENGTHS = np.array([2, 3, 1], np.int32)
 GATES = {"lstm": 4, "gru": 3, "simple_rnn": 1, "layer_norm_lstm": 4, "layer_norm_gru": 3}
 
 # The function, its options, and what is given to it beside: "mask", "lengths" ("lengths64" in
-# int64), "dropout", "peepholes", "projection", "products" (the input is x · w_x).
+# int64), "dropout", "peepholes", "projection", "products" (the input is x · w_x), "zoneout" by
+# draws or by its "mean".
 CASES = {
     "lstm": ("lstm", {}, ""),
     "lstm mask dropout": ("lstm", {"forget_bias": 0.5}, "mask dropout"),
@@ -43,7 +44,13 @@ CASES = {
         "mask lengths dropout",
     ),
     "layer norm gru products": ("layer_norm_gru", {}, "lengths products"),
+    "lstm zoneout": ("lstm", {"go_backwards": True}, "mask lengths peepholes dropout zoneout"),
+    "lstm mean": ("lstm", {"time_major": True}, "lengths projection mean"),
     "gru after": ("gru", {}, "lengths dropout"),
+    "gru after zoneout": ("gru", {"gate_order": "urc"}, "mask lengths zoneout"),
+    "gru after mean": ("gru", {"time_major": True}, "mean"),
+    "gru before zoneout": ("gru", {"reset_after": False, "time_major": True}, "zoneout"),
+    "gru before mean": ("gru", {"reset_after": False}, "mask lengths dropout mean"),
     "gru after urc": (
         "gru",
         {"gate_order": "urc", "go_backwards": True},
@@ -142,6 +149,14 @@ class Case(Differentiable):
         if "dropout" in given:
             factors = np.random.default_rng(99).random((gates, batch, state)) > 0.3
             self.options["recurrent_dropout"] = tf.constant((factors / 0.7).astype(dtype))
+        for name, size in (("zoneout_state", state), ("zoneout", H)):
+            if "mean" in given:
+                self.options[name] = 0.25 if name == "zoneout" else 0.375
+            elif "zoneout" in given:
+                draws = np.random.default_rng([len(name)]).random((*two, size)) < 0.4
+                self.options[name] = tf.constant(draws)
+            if self.name != "lstm":
+                break  # there is no cell state
         if "mask" in given:
             mask = MASK[:steps, :batch]
             self.options["mask"] = tf.constant(mask if major else mask.T)

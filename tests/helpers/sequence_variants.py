@@ -22,6 +22,7 @@ class Variant:
     options: dict = dataclasses.field(default_factory=dict)
     projects: bool = False
     peepholes: bool = False
+    zoneout: str = ""  # "draws", or "mean"
 
     @property
     def cell_state(self) -> bool:
@@ -46,6 +47,13 @@ VARIANTS = {
     "gru-after-urc": Variant("gru", "urc", {"gate_order": "urc"}),
     "gru-before": Variant("gru", "ruc", {"reset_after": False}),
     "gru-before-urc": Variant("gru", "urc", {"reset_after": False, "gate_order": "urc"}),
+    "lstm-zoneout": Variant("lstm", "ifco", peepholes=True, zoneout="draws"),
+    "lstm-zoneout-clip": Variant("lstm", "ifco", {"cell_clip": 0.375}, zoneout="draws"),
+    "lstm-zoneout-mean": Variant("lstm", "ifco", projects=True, zoneout="mean"),
+    "gru-after-zoneout": Variant("gru", "ruc", zoneout="draws"),
+    "gru-after-zoneout-mean": Variant("gru", "ruc", zoneout="mean"),
+    "gru-before-zoneout": Variant("gru", "ruc", {"reset_after": False}, zoneout="draws"),
+    "gru-before-zoneout-mean": Variant("gru", "ruc", {"reset_after": False}, zoneout="mean"),
     "rnn-tanh": Variant("simple_rnn", "h"),
     "rnn-relu": Variant("simple_rnn", "h", {"activation": "relu"}),
 }
@@ -83,8 +91,34 @@ def inputs_of(variant, dims, dtype, *, dropout, projected, seed=0):
     return values
 
 
+# Powers of two, so that the mean of float32 numbers has the same terms in every type.
+RATES = {"zoneout_state": 0.25, "zoneout": 0.125}
+
+
+def zoneout_of(variant, values, time_major=True):
+    """What a call has of zoneout: draws that depend on its sizes alone, or rates."""
+    names = list(RATES)[: 2 if variant.cell_state else 1]
+    if variant.zoneout == "mean":
+        return {name: RATES[name] for name in names}
+    steps, batch = tf.unstack(tf.shape(values["x"])[:2])[:: 1 if time_major else -1]
+    found = {}
+    for name, salt, width in zip(names, (7, 40), _widths(values), strict=False):
+        count = tf.range(steps * batch * width)
+        drawn = tf.reshape((count * 71 + salt + count // 13 * 29) % 97 < 39, [steps, batch, width])
+        found[name] = drawn if time_major else tf.transpose(drawn, [1, 0, 2])
+    return found
+
+
+def _widths(values):
+    """P and H."""
+    width = tf.shape(values["w_h"])[0]
+    return width, tf.shape(values["w_p"])[1] if "w_p" in values else width
+
+
 def call(tfb, variant, tensors, **options):
     values = dict(tensors)
+    if variant.zoneout:
+        options |= zoneout_of(variant, values, options.get("time_major", False))
     x, h, cs = values.pop("x"), values.pop("h"), values.pop("cs", None)
     dropout = values.pop("dropout", None)
     if variant.peepholes:

@@ -259,6 +259,18 @@ def test_dropout_is_refused(tfb):
     assert "for inference" in refusal(call, [B, T, X])
 
 
+@pytest.mark.parametrize("name", ["lstm", "gru"])
+@pytest.mark.parametrize("zoneout", [0.25, np.ones((B, T, H), bool)], ids=["mean", "draws"])
+def test_zoneout_is_refused(tfb, name, zoneout):
+    width = {"lstm": 4 * H, "gru": 3 * H}[name]
+
+    def call(x):
+        w_x, w_h, b = normal(X, width), normal(H, width), normal(width)
+        return getattr(tfb, name)(x, w_x, w_h, b, zoneout_state=zoneout)[0]
+
+    assert "it has zoneout" in refusal(call, [B, T, X])
+
+
 def test_a_handler_of_the_callers_takes_precedence(tfb):
     """tf2onnx's `custom_op_handlers` works as for any other op."""
 

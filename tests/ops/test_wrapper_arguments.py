@@ -209,7 +209,8 @@ def test_none_is_no_tensor(tfb, name):
                 graph()
     with refused(f"{name}: w_h must be a tensor, got None"):
         sequence_call(tfb, name, w_x=None, w_h=None)
-    for argument in ("mask", "sequence_lengths", "recurrent_dropout"):
+    optional = {"lstm": ("zoneout_state", "zoneout"), "gru": ("zoneout_state",)}.get(name, ())
+    for argument in ("mask", "sequence_lengths", "recurrent_dropout", *optional):
         with refused(f"{name}: {argument} must be a tensor, got a value of type list"):
             sequence_call(tfb, name, **{argument: [None, None]})
 

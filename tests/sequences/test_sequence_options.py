@@ -1,4 +1,4 @@
-"""Recurrent dropout, projections and inputs that are projected already; the simple RNN.
+"""Recurrent dropout, zoneout, projections and inputs that are projected already; the simple RNN.
 
 The oracle is one TensorFlow step after the other in float64, differentiated by TensorFlow.
 """
@@ -11,7 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import block_cells, compare, run_modes, sequence_functions, tolerances
-from helpers.sequence_variants import DIMS, VARIANTS, call, differentiated_sum, inputs_of
+from helpers.sequence_variants import (
+    DIMS,
+    VARIANTS,
+    call,
+    differentiated_sum,
+    inputs_of,
+    zoneout_of,
+)
 
 all_variants = pytest.mark.parametrize("key", VARIANTS)
 dropping = pytest.mark.parametrize("dropout", [False, True], ids=["", "dropout"])
@@ -94,6 +101,8 @@ def _step(variant, dtype, values, parts, t, h, cs):
         i = tf.sigmoid(total("i") + seen("wci", cs))
         f = tf.sigmoid(total("f") + (seen("wcf", cs) + variant.options.get("forget_bias", 0.0)))
         cs = f * cs + i * tf.tanh(total("c"))
+        bound = variant.options.get("cell_clip", np.inf)
+        cs += tf.stop_gradient(tf.clip_by_value(cs, -bound, bound) - cs)
         m = tf.sigmoid(total("o") + seen("wco", cs)) * tf.tanh(cs)
         return (m @ tf.transpose(values["w_p"]) if variant.projects else m), cs
     r, u = (tf.sigmoid(total(gate) + parts["b_h"][gate]) for gate in "ru")
@@ -105,14 +114,26 @@ def _step(variant, dtype, values, parts, t, h, cs):
     return u * h + (1 - u) * c, cs
 
 
+def _zoned_out(zoneout, t, before, new):
+    """A state after step t, given the one before it and the new one."""
+    if zoneout is None:
+        return new
+    if tf.is_tensor(zoneout):
+        return tf.where(zoneout[t], before, new)
+    return zoneout * before + (1 - zoneout) * new
+
+
 def _oracle(variant, values, keep, within, backwards):
     """Outputs, last h and (for an LSTM) last cs, from float64 tensors."""
     h, cs = values["h"], values.get("cs", values["h"])
     dtype, parts = values["dtype"], _parts(variant, values)
     keep, within = (tf.unstack(tf.constant(k[..., None])) for k in (keep, within))
     outputs = {}
+    zoneout = zoneout_of(variant, values) if variant.zoneout else {}
     for t in list(range(len(keep)))[:: -1 if backwards else 1]:
         new_h, new_cs = _step(variant, dtype, values, parts, t, h, cs)
+        new_h = _zoned_out(zoneout.get("zoneout_state"), t, h, new_h)
+        new_cs = _zoned_out(zoneout.get("zoneout"), t, cs, new_cs)
         # Not a multiplication by the mask, which would propagate a NaN.
         h, cs = tf.where(keep[t], new_h, h), tf.where(keep[t], new_cs, cs)
         outputs[t] = tf.where(within[t], h, tf.zeros_like(h))
@@ -260,7 +281,8 @@ def test_dropped_units_do_not_reach_the_next_step(tfb, key):
     if variant.name == "simple_rnn":
         assert not np.any(gradients["h"].numpy())
     else:
-        assert np.any(gradients["h"].numpy()) == (variant.name == "gru")
+        kept = variant.name == "gru" or bool(variant.zoneout)
+        assert np.any(gradients["h"].numpy()) == kept
 
 
 @all_variants

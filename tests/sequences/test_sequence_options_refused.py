@@ -137,6 +137,7 @@ def test_weights_of_the_input_are_left_out_together(tfb, left_out):
             mask=tf.zeros([0], tf.bool),
             sequence_lengths=tf.zeros([0], tf.int32),
             recurrent_dropout=tf.zeros([0]),
+            zoneout_h=tf.zeros([0], tf.bool),
         )
 
     match = rf"w_ru_x and w_c_x must be left out together, got \[0\] for {left_out} alone"

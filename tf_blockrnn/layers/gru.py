@@ -77,8 +77,8 @@ class GRU(FusedLayer, keras.layers.GRU):
     (Cho et al. 2014, https://arxiv.org/abs/1406.1078v1), and with `reset_after=False`
     `c = tanh(x W_h + b_h + (r * h_prev) R_h)` and no d (version 3 of the paper).
 
-    Any mask, `dropout`, `recurrent_dropout`, zoneout, `go_backwards`, `stateful`, `unroll` (which has no
-    effect) and `Bidirectional` are supported by the op too. Activations other than tanh and
+    Any mask, `dropout`, `recurrent_dropout`, zoneout, `go_backwards`, `stateful`, `unroll` (which
+    has no effect) and `Bidirectional` are supported by the op too. Activations other than tanh and
     sigmoid, a custom cell, `use_cudnn=True`, or a GPU where this build has no CUDA are not: the
     layer then falls back to Keras' own operations and warns once; `layer.fused` and
     `layer.why_not_fused` report it. XLA compiles the op too (`jit_compile=True`).

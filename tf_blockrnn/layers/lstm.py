@@ -84,8 +84,8 @@ class LSTM(FusedLayer, keras.layers.LSTM):
     straight-through: its derivative counts as 1. With a projection there is one more weight `w_p`,
     `[projection, units]`, and the outputs and the state h have the width `projection`.
 
-    Any mask, `dropout`, `recurrent_dropout`, zoneout, `go_backwards`, `stateful`, `unroll` (which has no
-    effect) and `Bidirectional` are supported by the op too. Activations other than tanh and
+    Any mask, `dropout`, `recurrent_dropout`, zoneout, `go_backwards`, `stateful`, `unroll` (which
+    has no effect) and `Bidirectional` are supported by the op too. Activations other than tanh and
     sigmoid, a custom cell, `use_cudnn=True`, or a GPU where this build has no CUDA are not: the
     layer then falls back to Keras' own operations and warns once; `layer.fused` and
     `layer.why_not_fused` report it. XLA compiles the op too (`jit_compile=True`).
@@ -119,8 +119,8 @@ class LSTM(FusedLayer, keras.layers.LSTM):
 
     Raises:
       ValueError: an argument that Keras' layer refuses; a `cell_clip`, `projection` or number for
-        `recompute` that is not above 0; a rate of zoneout that is not in 0..1; `use_cudnn=True` together with a feature that Keras' cuDNN
-        path lacks.
+        `recompute` that is not above 0; a rate of zoneout that is not in 0..1; `use_cudnn=True`
+        together with a feature that Keras' cuDNN path lacks.
 
     Example:
 

@@ -22,7 +22,7 @@ from helpers.programs import perturbation_child
 
 BASES = ((3, 2, 5, 4), (1, 1, 1, 1))
 RANDOM_CALLS = 30
-_TYPES = {"mask": "bool", "sequence_lengths": "int32"}
+_TYPES = {"mask": "bool", "zoneout_h": "bool", "zoneout_c": "bool", "sequence_lengths": "int32"}
 _WRONG_LENGTHS = (-1, 2**31 - 1, -(2**31))
 
 

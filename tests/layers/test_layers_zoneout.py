@@ -1,0 +1,253 @@
+"""Zoneout of the layers and cells: the share of draws, the mean, what configs keep, refusals."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from helpers import tolerances
+from helpers.compare import assert_close, bits
+from helpers.layer_pairs import MASK, REDUCTION, make_ours, op_types, randomise, sequence
+
+KINDS = ["GRU", "GRU-before", "LSTM"]
+all_kinds = pytest.mark.parametrize("kind", KINDS)
+# Of one step: what comes of it is 0 or 1 for each of them.
+ROWS, UNITS = 40, 100
+RATE = 0.2
+
+
+@pytest.fixture(autouse=True)
+def _package(tfb):
+    keras.utils.set_random_seed(7)
+
+
+def _rates(kind):
+    return {"zoneout_state": RATE, **({"zoneout": 0.35} if kind == "LSTM" else {})}
+
+
+def _made(kind, units=3, inputs=2, **arguments):
+    layer = make_ours(kind, units, **{"return_sequences": True, **_rates(kind), **arguments})
+    layer.build((None, None, inputs))
+    randomise(layer)
+    return layer
+
+
+def _assert_share(kept, rate, what):
+    """The share of independent draws, within five standard deviations."""
+    deviation = np.sqrt(rate * (1 - rate) / kept.size)
+    assert abs(np.mean(kept) - rate) < 5 * deviation, f"{np.mean(kept)} is not {rate}: {what}"
+
+
+def _one_step(layer, x, kind, training=True):
+    """Whether each unit of each state is what it was before the step."""
+    rng = np.random.default_rng(5)
+    states = [rng.uniform(-0.5, 0.5, [ROWS, UNITS]).astype("float32") for _ in layer.states_of]
+    _, *last = layer(x, initial_state=states, training=training)
+    return [np.asarray(new) == old for new, old in zip(last, states, strict=True)]
+
+
+@all_kinds
+@pytest.mark.parametrize("activation", ["tanh", "softsign"])
+def test_training_keeps_a_share_of_each_state(kind, activation):
+    """On the op, and on Keras' own operations, which compute other activations."""
+    layer = _made(kind, UNITS, return_state=True, activation=activation)
+    assert layer.fused == (activation == "tanh")
+    layer.states_of = ["h", "c"] if kind == "LSTM" else ["h"]
+    x = np.random.default_rng(3).normal(size=[ROWS, 1, 2]).astype("float32")
+    first, again = (_one_step(layer, x, kind) for _ in range(2))
+    for kept, anew, (name, rate) in zip(first, again, _rates(kind).items(), strict=True):
+        _assert_share(kept, rate, name)
+        # Drawn anew: those that two calls keep are no more than by chance.
+        _assert_share(kept & anew, rate * rate, f"{name} twice")
+    if kind == "LSTM":  # each state has draws of its own
+        _assert_share(first[0] & first[1], RATE * 0.35, "both")
+    assert not np.any(_one_step(layer, x, kind, training=False)[0])
+
+
+@all_kinds
+def test_every_step_has_draws_of_its_own(kind):
+    layer = _made(kind, UNITS)
+    x = np.random.default_rng(3).normal(size=[ROWS, 7, 2]).astype("float32")
+    outputs = np.asarray(layer(x, training=True))
+    kept = outputs[:, 1:] == outputs[:, :-1]
+    _assert_share(kept, RATE, "all steps")
+    _assert_share(kept[:, 1:] & kept[:, :-1], RATE * RATE, "two steps in a row")
+    _assert_share(kept[1:] & kept[:-1], RATE * RATE, "two rows")
+
+
+@all_kinds
+def test_a_rate_of_one_keeps_all(kind):
+    names = {name: 1 for name in _rates(kind)}
+    layer = _made(kind, zoneout_state=1, **({"zoneout": 1.0} if kind == "LSTM" else {}))
+    assert {name: getattr(layer, name) for name in names} == names
+    for training in (True, False):
+        assert not np.any(np.asarray(layer(sequence(), training=training)))
+
+
+@all_kinds
+def test_the_draws_are_those_of_the_seed(tfb, tf, kind):
+    """The same numbers as `tf_blockrnn.lstm` and `gru` give for the draws of such a generator."""
+    layer = _made(kind, seed=13)
+    x = tf.constant(sequence(), tf.float32)
+    got = layer(x, mask=MASK, training=True)
+    generator, draws = keras.random.SeedGenerator(13), {}
+    for name, rate in _rates(kind).items():
+        drawn = keras.random.uniform([*x.shape[:2], 3], dtype="float32", seed=generator)
+        draws[name] = drawn < rate
+    kernel, recurrent, bias = (tf.constant(weight) for weight in layer.get_weights())
+    options = {"mask": tf.constant(MASK), **draws}
+    if kind == "LSTM":
+        want = tfb.lstm(x, kernel, recurrent, bias, **options)[0]
+    elif kind == "GRU":
+        biases = tf.unstack(bias)
+        want = tfb.gru(x, kernel, recurrent, *biases, gate_order="urc", **options)[0]
+    else:
+        options |= {"gate_order": "urc", "reset_after": False}
+        want = tfb.gru(x, kernel, recurrent, bias, **options)[0]
+    assert bits(got) == bits(want)
+
+
+@all_kinds
+@pytest.mark.parametrize("mode", ["eager", "graph", "jit"])
+def test_the_mean_is_that_of_keras_operations(tf, kind, mode):
+    from tf_blockrnn.layers import _fused_call
+
+    layer = _made(kind)
+    assert layer.fused
+    x = tf.constant(sequence(), tf.float32)
+    run = {
+        "eager": layer,
+        "graph": tf.function(layer),
+        "jit": tf.function(layer, jit_compile=True),
+    }[mode]
+    with _fused_call.without_ops():
+        want = layer(x, mask=MASK)
+    got = run(x, mask=tf.constant(MASK))
+    assert_close(got, want, tolerances.parity_bound("float", REDUCTION))
+    plain = _made(kind, zoneout_state=0.0, **({"zoneout": 0.0} if kind == "LSTM" else {}))
+    plain.set_weights(layer.get_weights())
+    assert np.abs(np.asarray(plain(x, mask=MASK)) - np.asarray(want)).max() > 1e-3
+
+
+@all_kinds
+@pytest.mark.parametrize("training", [True, False])
+def test_gradients_are_those_of_the_draws(tf, kind, training):
+    """Equal seeds give equal gradients; with `recompute` the same bits."""
+    found = []
+    for recompute in (False, True, 2):
+        layer = _made(kind, seed=5, recompute=recompute)
+        x = tf.constant(sequence(), tf.float32)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(layer(x, mask=MASK, training=training) ** 2)
+        found.append(tape.gradient(loss, [x, *layer.trainable_variables]))
+    for other in found[1:]:
+        assert [bits(g) for g in other] == [bits(g) for g in found[0]]
+    assert all(np.any(np.asarray(g)) for g in found[0])
+
+
+@all_kinds
+def test_cells_of_a_loop(tf, kind):
+    """The mean of the layer, and draws of its share in each step."""
+    from tf_blockrnn import layers
+
+    layer = _made(kind, UNITS)
+    name = {"LSTM": "LSTMCell"}.get(kind, "GRUCell")
+    own = {"reset_after": False} if kind == "GRU-before" else {}
+    cell = getattr(layers, name)(UNITS, **_rates(kind), **own)
+    loop = keras.layers.RNN(cell, return_sequences=True)
+    x = np.random.default_rng(3).normal(size=[ROWS, 5, 2]).astype("float32")
+    loop.build(x.shape)
+    loop.set_weights(layer.get_weights())
+    assert cell.fused
+    assert_close(loop(x), layer(x), tolerances.parity_bound("float", 5 * (2 + UNITS)))
+    for run in (loop, tf.function(loop)):
+        outputs = np.asarray(run(x, training=True))
+        kept = outputs[:, 1:] == outputs[:, :-1]
+        _assert_share(kept, RATE, "all steps")
+        _assert_share(kept[:, 1:] & kept[:, :-1], RATE * RATE, "two steps in a row")
+
+
+@all_kinds
+def test_configs_keep_the_rates_and_nothing_else(kind):
+    from tf_blockrnn import layers
+
+    layer = _made(kind)
+    config = layer.get_config()
+    assert {name: config[name] for name in _rates(kind)} == _rates(kind)
+    again = type(layer).from_config(config)
+    assert again.get_config() == config
+    both = keras.layers.Bidirectional(layer)
+    for one in (both.forward_layer, both.backward_layer):
+        assert {name: getattr(one, name) for name in _rates(kind)} == _rates(kind)
+    without = make_ours(kind)
+    assert not {"zoneout_state", "zoneout"} & without.get_config().keys()
+    getattr(keras.layers, type(layer).__name__).from_config(without.get_config())
+    cell = getattr(layers, f"{type(layer).__name__}Cell")(3, **_rates(kind))
+    again = type(cell).from_config(cell.get_config())
+    assert {name: getattr(again, name) for name in _rates(kind)} == _rates(kind)
+
+
+@all_kinds
+def test_a_saved_model_of_keras_keeps_it(kind, tmp_path):
+    model = keras.Sequential([keras.Input((None, 2)), keras.layers.Bidirectional(_made(kind))])
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert bits(again(sequence())) == bits(model(sequence()))
+    assert again.layers[0].forward_layer.zoneout_state == RATE
+
+
+@all_kinds
+def test_a_frozen_copy_has_the_mean(tfb, kind):
+    model = keras.Sequential([keras.Input((None, 2)), _made(kind)])
+    frozen = tfb.freeze(model)
+    bound = tolerances.parity_bound("float", REDUCTION)
+    assert_close(frozen(sequence()), model(sequence()), bound)
+
+
+def test_one_step_of_training_on_tensors_of_every_type(tf):
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        layer = make_ours("LSTM", zoneout_state=0.5, zoneout=0.5, dtype=dtype)
+        outputs = layer(tf.cast(sequence(), dtype), training=True)
+        assert outputs.dtype == dtype
+        assert np.isfinite(np.asarray(tf.cast(outputs, tf.float32))).all()
+
+
+@all_kinds
+@pytest.mark.parametrize("rate", [-0.1, 1.5, float("nan"), "0.1", None, True])
+def test_rates_are_refused(kind, rate):
+    from tf_blockrnn import layers
+
+    name = kind.split("-")[0]
+    for cls in (getattr(layers, name), getattr(layers, f"{name}Cell")):
+        for argument in _rates(kind):
+            with pytest.raises(
+                ValueError, match=f"{argument} must be a rate in 0..1, got {rate!r}"
+            ):
+                cls(3, **{argument: rate})
+
+
+@all_kinds
+def test_cudnn_is_refused(kind):
+    with pytest.raises(ValueError, match="use_cudnn=True was given together with .*zoneout"):
+        make_ours(kind, zoneout_state=0.1, use_cudnn=True)
+
+
+@all_kinds
+def test_what_has_no_zoneout_refuses_the_layer(tfb, kind):
+    from tf_blockrnn import weights
+
+    layer = _made(kind)
+    with pytest.raises(weights.UnsupportedError, match="zoneout_state=0.2.*: RecurrentWeights has"):
+        weights.from_keras(layer)
+    model = keras.Sequential([keras.Input((None, 2)), layer])
+    with pytest.raises(ValueError, match="has zoneout_state.*, which keras.layers"):
+        tfb.unfuse_model(model)
+    assert OP[kind] in op_types(layer, sequence())
+
+
+OP = {
+    "GRU": "BlockRNN>GRUAfterSequence",
+    "GRU-before": "BlockRNN>GRUSequence",
+    "LSTM": "BlockRNN>LSTMSequence",
+}
