@@ -17,6 +17,8 @@
  *         c = tanh(x w_x + b_x + r (h' w_h + b_h))      reset after, or
  *         c = tanh(x w_x + b_x + (r h') w_h + b_h)      reset before the GEMM
  *         h = u h' + (1 - u) c
+ *   Zoneout of a state s is its mean, z s' + (1 - z) s, with the rate z; the
+ *   lstm's h is made of the cs before its zoneout.
  *   rnn   h = tanh(x w_x + h' w_h + b_x + b_h), or relu
  *
  * Functions return BLOCKRNN_OK or what is wrong; blockrnn_last_error() has the
@@ -76,7 +78,9 @@ typedef struct blockrnn_model {
   blockrnn_cell cell;
   int64_t num_layers; /* at least 1 */
   const blockrnn_layer* layers;
-  float cell_clip; /* of the lstm's cell state; 0: none */
+  float cell_clip;     /* of the lstm's cell state; 0: none */
+  float zoneout_state; /* rate of zoneout of h, 0..1; not of rnn */
+  float zoneout;       /* rate of zoneout of the lstm's cell state, 0..1 */
 } blockrnn_model;
 
 typedef struct blockrnn_session blockrnn_session;

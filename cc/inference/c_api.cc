@@ -93,6 +93,18 @@ SessionStatus CheckModel(const blockrnn_model* model,
   if (model->cell_clip > 0 && model->cell != BLOCKRNN_LSTM) {
     return InvalidArgument("cell_clip is for lstm alone");
   }
+  for (const float rate : {model->zoneout_state, model->zoneout}) {
+    if (!(rate >= 0 && rate <= 1)) {
+      return InvalidArgument("zoneout_state and zoneout must be in 0..1, got " +
+                             std::to_string(rate));
+    }
+  }
+  if (model->zoneout_state > 0 && model->cell >= BLOCKRNN_RNN_TANH) {
+    return InvalidArgument("zoneout_state is for lstm and gru alone");
+  }
+  if (model->zoneout > 0 && model->cell != BLOCKRNN_LSTM) {
+    return InvalidArgument("zoneout is for lstm alone");
+  }
   if (model->num_layers < 1 || model->layers == nullptr) {
     return InvalidArgument(
         "num_layers must be at least 1, and layers not NULL");

@@ -95,6 +95,8 @@ Session::Session(const cpu::Engine* engine, const blockrnn_model& model,
     : engine_(engine),
       cell_(model.cell),
       cell_clip_(model.cell_clip),
+      zoneout_h_(model.zoneout_state),
+      zoneout_c_(model.zoneout),
       precision_(EnginePrecision(precision)),
       threads_(threads) {
   if (threads > 1) pool_ = std::make_unique<Eigen::ThreadPool>(threads - 1);
@@ -394,6 +396,7 @@ cpu::Status Session::RunDirection(const SessionCall& call, const Layer& layer,
     args->h_prev = zeros != nullptr ? zeros : state(call.state, h_offset);
     args->frozen = &direction.frozen;
     args->rows_apart = call.rows_apart;
+    args->zoneout_h.rate = zoneout_h_;
     args->h = h + index * layer.outputs;
     args->h_last = state(call.new_state, h_offset);
   };
@@ -403,6 +406,7 @@ cpu::Status Session::RunDirection(const SessionCall& call, const Layer& layer,
       fill(&args);
       args.layout = kLstmIfco;
       args.options.cell_clip = cell_clip_;
+      args.zoneout_c.rate = zoneout_c_;
       args.options.use_peephole = direction.peepholes != nullptr;
       args.wci = direction.peepholes.get();
       args.wcf = args.wci + layer.units;

@@ -128,6 +128,8 @@ class Session {
   const cpu::Engine* const engine_;
   const blockrnn_cell cell_;
   const float cell_clip_;
+  const float zoneout_h_;  // rates
+  const float zoneout_c_;
   const Precision precision_;
   const int threads_;
   bool has_step_ = true;

@@ -70,10 +70,12 @@ static blockrnn_direction* ReadDirection(FILE* file) {
 static blockrnn_model ReadModel(const char* path, int64_t* outputs) {
   FILE* const file = fopen(path, "rb");
   if (file == NULL) Fail(path, "cannot be opened");
-  blockrnn_model model = {BLOCKRNN_LSTM, 0, NULL, 0.0f};
+  blockrnn_model model = {BLOCKRNN_LSTM, 0, NULL, 0.0f, 0.0f, 0.0f};
   model.cell = (blockrnn_cell)ReadNumber(file, BLOCKRNN_RNN_RELU);
   model.num_layers = ReadNumber(file, 1000);
   Read(file, &model.cell_clip, sizeof model.cell_clip, 1);
+  Read(file, &model.zoneout_state, sizeof model.zoneout_state, 1);
+  Read(file, &model.zoneout, sizeof model.zoneout, 1);
   blockrnn_layer* const layers =
       Allocate((size_t)model.num_layers, sizeof *layers);
   for (int64_t n = 0; n < model.num_layers; ++n) {

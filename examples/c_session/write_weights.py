@@ -4,7 +4,7 @@ SOURCE is an .npz file of tf_blockrnn, which `python -m tf_blockrnn convert` mak
 frameworks. WEIGHTS has numbers of this machine's byte order:
 
     int64    cell (a blockrnn_cell), layers
-    float32  cell_clip
+    float32  cell_clip, zoneout_state, zoneout
     for each layer:
     int64    inputs, units, outputs, directions
     for each direction, for each array of blockrnn_direction in its order:
@@ -37,7 +37,8 @@ def write(given: weights.RecurrentWeights, file: BinaryIO) -> None:
     given = given.astype(np.dtype(np.float32))
     numbers = [_CELLS[given.cell, given.reset_after], given.num_layers]
     file.write(np.array(numbers, np.int64).tobytes())
-    file.write(np.float32(given.cell_clip).tobytes())
+    options = [given.cell_clip, given.zoneout_state, given.zoneout]
+    file.write(np.array(options, np.float32).tobytes())
     for layer in given.layers:
         one = layer.forward
         sizes = [one.input_size, one.units, one.output_size, layer.directions]

@@ -32,6 +32,13 @@ STACKS = {
     "proj_layers": Stack(
         "lstm", layers=2, inputs=5, units=18, proj=7, peepholes=True, cell_clip=0.5, dtype=F32
     ),
+    "zoneout": Stack(
+        "lstm", inputs=5, units=18, proj=7, zoneout_state=0.25, zoneout=0.125, dtype=F32
+    ),
+    "gru_zoneout": Stack("gru", directions=2, inputs=5, units=12, zoneout_state=0.25, dtype=F32),
+    "gru_before_zoneout": Stack(
+        "gru", layers=2, inputs=5, units=20, reset_after=False, zoneout_state=0.25, dtype=F32
+    ),
     "relu_both_layers": Stack("rnn_relu", layers=2, directions=2, inputs=4, units=6, dtype=F32),
 }
 ONE_DIRECTION = [name for name, stack in STACKS.items() if stack.directions == 1]
@@ -51,6 +58,10 @@ def _direction(weights, one, x, lengths, state, backwards):
     if state is not None:
         arguments["initial_state"] = state
     matrices = x, columns(one.w_x), columns(one.w_h)
+    if weights.zoneout_state:
+        arguments["zoneout_state"] = weights.zoneout_state
+    if weights.zoneout:
+        arguments["zoneout"] = weights.zoneout
     if weights.cell == "lstm":
         if one.peepholes is not None:
             arguments["peepholes"] = tuple(one.peepholes)

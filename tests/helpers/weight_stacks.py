@@ -35,6 +35,8 @@ class Stack:
     reset_after: bool = True
     peepholes: bool = False
     cell_clip: float = 0.0
+    zoneout_state: float = 0.0
+    zoneout: float = 0.0
     dtype: Any = "float64"
 
     @property
@@ -73,7 +75,9 @@ def random_weights(stack: Stack, seed: int = 0):
         for number in range(stack.layers)
     ]
     reset_after = stack.reset_after if stack.cell == "gru" else None
-    return weights.RecurrentWeights(stack.cell, layers, reset_after, stack.cell_clip)
+    return weights.RecurrentWeights(
+        stack.cell, layers, reset_after, stack.cell_clip, stack.zoneout_state, stack.zoneout
+    )
 
 
 def inputs(stack: Stack, seed: int = 7) -> np.ndarray:
@@ -110,6 +114,13 @@ def _lstm(one, clip: float, of_x: np.ndarray, of_h: np.ndarray, c, gemm: Gemm):
 
 def step(weights, one, x: np.ndarray, h: np.ndarray, c: np.ndarray, gemm: Gemm = np.matmul):
     """(h, c) after a step of x, [B, I], from h, [B, P], and c, [B, H]."""
+    new_h, new_c = _new_states(weights, one, x, h, c, gemm)
+    of_h, of_c = weights.zoneout_state, weights.zoneout
+    return of_h * h + (1 - of_h) * new_h, of_c * c + (1 - of_c) * new_c
+
+
+def _new_states(weights, one, x, h, c, gemm: Gemm):
+    """The states before their zoneout."""
     zeros = np.zeros([one.gates, one.units])
     b_x, b_h = (zeros if b is None else b for b in (one.b_x, one.b_h))
     of_x = [gemm(x, w) + b for w, b in zip(one.w_x, b_x, strict=True)]

@@ -47,7 +47,7 @@ def _run(program, *arguments):
     "stack",
     [
         Stack("lstm", layers=2, inputs=5, units=9, proj=4, peepholes=True, cell_clip=0.5),
-        Stack("gru", directions=2, inputs=5, units=9, reset_after=False),
+        Stack("gru", directions=2, inputs=5, units=9, reset_after=False, zoneout_state=0.25),
         Stack("rnn_relu", inputs=5, units=9, biases=("b_h",)),
     ],
     ids=lambda stack: stack.cell,

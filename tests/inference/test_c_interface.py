@@ -32,7 +32,7 @@ def _address(array):
 class _Session:
     """A session of layers, each given as a list of directions: dicts of arrays."""
 
-    def __init__(self, library, cell, layers, *, cell_clip=0.0, precision=0, threads=1):
+    def __init__(self, library, cell, layers, *, precision=0, threads=1, **numbers):
         self.library, self.handle = library, ctypes.c_void_p()
         made = []
         for directions in layers:
@@ -46,7 +46,8 @@ class _Session:
             made.append(
                 _library._Layer(inputs, units, outputs, pointers[0], (pointers + [None])[1])
             )
-        model = _library._Model(cell, len(made), (_library._Layer * len(made))(*made), cell_clip)
+        layers_of_model = (_library._Layer * len(made))(*made)
+        model = _library._Model(cell, len(made), layers_of_model, **numbers)
         self.code = library.blockrnn_session_create(
             ctypes.byref(model), precision, threads, ctypes.byref(self.handle)
         )
@@ -257,6 +258,10 @@ def test_malformed_sessions(library):
         ("threads must be in 1..1024, got 0", {"threads": 0}),
         ("cell_clip must be 0 or above", {"cell_clip": float("nan")}),
         ("cell_clip is for lstm", {"cell": _RELU, "cell_clip": 1.0}),
+        ("zoneout_state and zoneout must be in 0..1", {"zoneout_state": float("nan")}),
+        ("zoneout_state and zoneout must be in 0..1, got 1.5", {"zoneout": 1.5}),
+        ("zoneout_state is for lstm and gru alone", {"cell": _RELU, "zoneout_state": 0.5}),
+        ("zoneout is for lstm alone", {"cell": _GRU_AFTER, "zoneout": 0.5}),
         (
             "peepholes are for lstm",
             {"cell": _GRU_AFTER, "layers": [[good | {"peepholes": good["b_x"]}]]},

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import tolerances
 from helpers.compare import assert_close, bits
-from helpers.layer_pairs import MASK, REDUCTION, make_ours, op_types, randomise, sequence
+from helpers.layer_pairs import MASK, OPS, REDUCTION, make_ours, op_types, randomise, sequence
 
 KINDS = ["GRU", "GRU-before", "LSTM"]
 all_kinds = pytest.mark.parametrize("kind", KINDS)
@@ -41,7 +41,7 @@ def _assert_share(kept, rate, what):
 def _one_step(layer, x, kind, training=True):
     """Whether each unit of each state is what it was before the step."""
     rng = np.random.default_rng(5)
-    states = [rng.uniform(-0.5, 0.5, [ROWS, UNITS]).astype("float32") for _ in layer.states_of]
+    states = [rng.uniform(-0.5, 0.5, [ROWS, UNITS]).astype("float32") for _ in _rates(kind)]
     _, *last = layer(x, initial_state=states, training=training)
     return [np.asarray(new) == old for new, old in zip(last, states, strict=True)]
 
@@ -52,7 +52,6 @@ def test_training_keeps_a_share_of_each_state(kind, activation):
     """On the op, and on Keras' own operations, which compute other activations."""
     layer = _made(kind, UNITS, return_state=True, activation=activation)
     assert layer.fused == (activation == "tanh")
-    layer.states_of = ["h", "c"] if kind == "LSTM" else ["h"]
     x = np.random.default_rng(3).normal(size=[ROWS, 1, 2]).astype("float32")
     first, again = (_one_step(layer, x, kind) for _ in range(2))
     for kept, anew, (name, rate) in zip(first, again, _rates(kind).items(), strict=True):
@@ -234,20 +233,9 @@ def test_cudnn_is_refused(kind):
 
 
 @all_kinds
-def test_what_has_no_zoneout_refuses_the_layer(tfb, kind):
-    from tf_blockrnn import weights
-
+def test_the_way_to_keras_is_refused(tfb, tf, kind):
     layer = _made(kind)
-    with pytest.raises(weights.UnsupportedError, match="zoneout_state=0.2.*: RecurrentWeights has"):
-        weights.from_keras(layer)
     model = keras.Sequential([keras.Input((None, 2)), layer])
     with pytest.raises(ValueError, match="has zoneout_state.*, which keras.layers"):
         tfb.unfuse_model(model)
-    assert OP[kind] in op_types(layer, sequence())
-
-
-OP = {
-    "GRU": "BlockRNN>GRUAfterSequence",
-    "GRU-before": "BlockRNN>GRUSequence",
-    "LSTM": "BlockRNN>LSTMSequence",
-}
+    assert layer.fused and OPS[kind] in op_types(tf.function(layer), tf.constant(sequence()))

@@ -450,3 +450,33 @@ def test_a_length_beyond_int64_is_given_as_it_is(tfb, name):
                 sequence_call(tfb, name, sequence_lengths=given)
             else:
                 block_call(tfb, name, seq_len_max=given[0])
+
+
+@pytest.mark.parametrize("argument", ["zoneout_state", "zoneout"])
+@run_modes.all_modes
+def test_zoneout(tfb, argument, mode):
+    """A rate, or draws of the sequence's size; in every mode a rate is a number of Python."""
+
+    def call(given, **options):
+        run = run_modes.in_mode(
+            mode, lambda x: sequence_call(tfb, "lstm", x=x, **{argument: given}, **options)
+        )
+        return run(some(B, T, IN))
+
+    for rate in (-0.5, 1.5, float("nan"), float("inf")):
+        message = f"lstm: {argument} must be a rate in 0..1, got {rate}"
+        with pytest.raises(ValueError, match=re.escape(message)):
+            call(rate)
+    dims = f"[B, T, {'P' if argument == 'zoneout_state' else 'H'}]"
+    error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
+    for given, message in (
+        (tf.zeros([B, T, H]), "must be a rate or draws of type bool, got float32"),
+        (tf.zeros([B, H], tf.bool), "must have 3 dims"),
+        (tf.zeros([T, B, H], tf.bool), f"must have shape {dims.replace('P', 'H')}"),
+        (tf.zeros([B, T, H + 1], tf.bool), f"must have shape {dims.replace('P', 'H')}"),
+    ):
+        with pytest.raises(error, match=re.escape(f"lstm: {argument} {message}")):
+            call(given)
+    call(tf.zeros([B, T, H], tf.bool))
+    call(np.zeros([B, T, H], bool))
+    call(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import keras
 import numpy as np
 import pytest
@@ -162,6 +163,34 @@ def test_our_lstm_has_more(weights, stack):
         weights.UnsupportedError, match="do not record the cell_clip, here 0.25; to"
     ):
         weights.to_keras(described, package="tf_blockrnn")
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        Stack("lstm", biases=ONE, zoneout_state=0.25, zoneout=0.125),
+        Stack("gru", directions=2, zoneout_state=0.25),
+        Stack("gru", biases=ONE, reset_after=False, zoneout_state=0.25),
+    ],
+    ids=str,
+)
+def test_our_layers_have_zoneout(weights, stack):
+    described = weight_stacks.random_weights(stack)
+    layers = weights.to_keras_layers(described, package="tf_blockrnn", return_sequences=True)
+    x = weight_stacks.inputs(stack)
+    want = weight_stacks.run(described, x).output
+    assert_close(run_layers(layers, x), want, weight_stacks.bound(stack), stack)
+    assert weights.from_keras(layers) == described
+    for package, what in (("keras", "Keras"), ("tf_blockrnn", "an array of a layer")):
+        with pytest.raises(weights.UnsupportedError, match=f"{what} has no zoneout_state, here"):
+            weights.to_keras(described, package=package)
+    other = dataclasses.replace(stack, zoneout_state=0.5)
+    pair = [
+        *layers,
+        *weights.to_keras_layers(weight_stacks.random_weights(other), package="tf_blockrnn"),
+    ]
+    with pytest.raises(weights.UnsupportedError, match="all cells must be of one kind"):
+        weights.from_keras(pair)
 
 
 def test_our_layers_and_keras_take_each_other_s(weights):

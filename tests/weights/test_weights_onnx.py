@@ -361,6 +361,7 @@ def test_names_that_repeat_are_told_apart(weights):
     [
         (Stack("lstm", proj=2), "layer 0, forward: ONNX's LSTM has no projection"),
         (Stack("lstm", cell_clip=2.0), "cell_clip = 2"),
+        (Stack("gru", zoneout_state=0.5), "ONNX has no zoneout_state, here it is 0.5"),
     ],
     ids=["projection", "clip"],
 )

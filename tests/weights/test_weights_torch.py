@@ -190,6 +190,10 @@ def test_what_pytorch_cannot_hold(weights):
         (weight_stacks.random_weights(Stack("gru", reset_after=False)), "reset before it"),
         (weight_stacks.random_weights(Stack("lstm", peepholes=True)), "no peepholes, layer 0, for"),
         (weight_stacks.random_weights(Stack("lstm", cell_clip=2.0)), "no cell_clip, here it is 2"),
+        (
+            weight_stacks.random_weights(Stack("gru", zoneout_state=0.5)),
+            "PyTorch has no zoneout_st",
+        ),
         (weight_stacks.random_weights(Stack("lstm", proj=4)), "proj_size.*P, H = 4, 4"),
         (other_size, "one size for all layers: .*H, P = 4, 4, layer 1, forward has 5, 5"),
         (mixed, "all layers in one direction or all in both"),

@@ -183,6 +183,8 @@ def _description(weights: RecurrentWeights) -> str:
     sizes = f"I = {weights.input_size}, H = {first.units}"
     sizes += f", P = {first.output_size}" if first.w_p is not None else ""
     clip = f", clip {weights.cell_clip:g}" if weights.cell_clip else ""
+    rates = {"h": weights.zoneout_state, "cs": weights.zoneout}
+    clip += "".join(f", zoneout of {state} {rate:g}" for state, rate in rates.items() if rate)
     return f"{weights.cell}{reset}, {layers}, {directions}, {sizes}{clip}, {weights.dtype.name}"
 
 

@@ -44,6 +44,8 @@ class _Model(ctypes.Structure):
         ("num_layers", ctypes.c_int64),
         ("layers", ctypes.POINTER(_Layer)),
         ("cell_clip", ctypes.c_float),
+        ("zoneout_state", ctypes.c_float),
+        ("zoneout", ctypes.c_float),
     ]
 
 
@@ -120,7 +122,14 @@ def create(weights: RecurrentWeights, precision: str, threads: int) -> tuple[int
         )
     )
     cell = _CELLS[weights.cell, weights.reset_after]
-    model = _Model(cell, weights.num_layers, layers, weights.cell_clip)
+    model = _Model(
+        cell,
+        weights.num_layers,
+        layers,
+        weights.cell_clip,
+        weights.zoneout_state,
+        weights.zoneout,
+    )
     handle = ctypes.c_void_p()
     code = lib.blockrnn_session_create(
         ctypes.byref(model), PRECISIONS[precision], threads, ctypes.byref(handle)

@@ -66,16 +66,21 @@ def stacked(parts: Sequence[RecurrentWeights]) -> RecurrentWeights:
     """
     first = parts[0]
     for part in parts:
-        if (part.cell, part.reset_after, part.cell_clip) != (
-            first.cell,
-            first.reset_after,
-            first.cell_clip,
-        ):
+        if _kind_of(part) != _kind_of(first):
             raise UnsupportedError(
                 f"the layers of a stack must be of one kind, got {_kind(first)} and {_kind(part)}"
             )
     layers = [layer for part in parts for layer in part.layers]
     return dataclasses.replace(first, layers=layers)
+
+
+def _kind_of(weights: RecurrentWeights) -> tuple[Any, ...]:
+    """All but the layers."""
+    return tuple(
+        getattr(weights, field.name)
+        for field in dataclasses.fields(weights)
+        if field.name != "layers"
+    )
 
 
 def assumed_order(chosen: Mapping[str, Any]) -> tuple[str, ...]:
@@ -90,7 +95,12 @@ def assumed_order(chosen: Mapping[str, Any]) -> tuple[str, ...]:
 def _kind(weights: RecurrentWeights) -> str:
     clip = f", cell_clip={weights.cell_clip:g}" if weights.cell_clip else ""
     reset = "" if weights.reset_after is None else f", reset_after={weights.reset_after}"
-    return weights.cell + reset + clip
+    zoneout = "".join(
+        f", {name}={getattr(weights, name):g}"
+        for name in ("zoneout_state", "zoneout")
+        if getattr(weights, name)
+    )
+    return weights.cell + reset + clip + zoneout
 
 
 def select(found: Mapping[str, _T], wanted: Sequence[str], what: str = "layer") -> dict[str, _T]:

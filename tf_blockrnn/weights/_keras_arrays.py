@@ -44,6 +44,8 @@ class Form(NamedTuple):
     cell: str
     reset_after: bool | None = None
     cell_clip: float = 0.0
+    zoneout_state: float = 0.0
+    zoneout: float = 0.0
 
 
 def _check_columns(matrix: np.ndarray, gates: int, name: str) -> None:

@@ -56,14 +56,8 @@ def form_of(cell: keras.layers.Layer) -> Form:
       >>> import keras
       >>> from tf_blockrnn.weights._keras_layers import form_of
       >>> form_of(keras.layers.GRUCell(4))
-      Form(cell='gru', reset_after=True, cell_clip=0.0)
+      Form(cell='gru', reset_after=True, cell_clip=0.0, zoneout_state=0.0, zoneout=0.0)
     """
-    if rates := _zoneout.config(cell):
-        given = ", ".join(f"{name}={rate:g}" for name, rate in rates.items())
-        raise UnsupportedError(
-            f"{cell.name}: {given}: RecurrentWeights has no zoneout, whose mean at inference would "
-            "be lost"
-        )
     if isinstance(cell, keras.layers.SimpleRNNCell):
         if cell.activation in RELU:
             return Form("rnn_relu")
@@ -72,8 +66,9 @@ def form_of(cell: keras.layers.Layer) -> Form:
     _read_activation(cell, "activation", TANH)
     _read_activation(cell, "recurrent_activation", SIGMOID)
     if isinstance(cell, keras.layers.GRUCell):
-        return Form("gru", cell.reset_after)
-    return Form("lstm", cell_clip=getattr(cell, "cell_clip", None) or 0.0)
+        return Form("gru", cell.reset_after, **_zoneout.config(cell))
+    clip = getattr(cell, "cell_clip", None) or 0.0
+    return Form("lstm", cell_clip=clip, **_zoneout.config(cell))
 
 
 def arrays_of(cell: keras.layers.Layer) -> Arrays:
@@ -173,4 +168,5 @@ def from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
     for form in forms:
         if form != forms[0]:
             raise UnsupportedError(f"all cells must be of one kind, got {forms[0]} and {form}")
-    return RecurrentWeights(forms[0].cell, layers, forms[0].reset_after, forms[0].cell_clip)
+    first = forms[0]
+    return RecurrentWeights(first.cell, layers, *first[1:])

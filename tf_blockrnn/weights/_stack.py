@@ -33,6 +33,7 @@ def require_plain_stack(weights: RecurrentWeights, target: str) -> None:
         )
     if weights.cell_clip:
         raise UnsupportedError(f"{target}'s lstm has no cell_clip, here it is {weights.cell_clip}")
+    weights.require_no_zoneout(target)
     if weights.directions is None:
         raise UnsupportedError(
             f"{target} has all layers in one direction or all in both, here they are mixed"

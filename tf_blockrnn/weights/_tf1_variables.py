@@ -31,6 +31,7 @@ def refuse(weights: RecurrentWeights, name: str, cell: Cell) -> None:
         )
     if weights.cell_clip and not cell.cell_clip:
         raise UnsupportedError(f"{name} has no cell_clip, here it is {weights.cell_clip:g}")
+    weights.require_no_zoneout(name)
     if weights.directions is None:
         raise UnsupportedError(
             "TensorFlow 1 has names for layers all in one direction or all in both, here they are "

@@ -5,7 +5,8 @@ Keras' matrices are those of x·W with the columns of all gates concatenated, `k
 them z, r, h). There is one `bias` [G · H], but two, [2, 3H], in a gru with `reset_after`. Source:
 the weights and equations of `keras.layers.GRUCell`, `LSTMCell` and `SimpleRNNCell`.
 
-The LSTM of `tf_blockrnn.layers` can also have peepholes, a projection and a clip.
+The LSTM of `tf_blockrnn.layers` can also have peepholes, a projection and a clip, and like its GRU
+zoneout, of which the weights have the rates.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _PACKAGES = ("keras", "tf_blockrnn")
 # The arguments of layers that weights define.
 _DEFINED = {
     *("units", "use_bias", "reset_after", "activation", "recurrent_activation"),
-    *("use_peephole", "peepholes", "cell_clip", "projection"),
+    *("use_peephole", "peepholes", "cell_clip", "projection", "zoneout_state", "zoneout"),
 }
 
 
@@ -56,7 +57,7 @@ def _from_arrays(
         both = [parse(part, gates) for part in parts]
         form = _with_reset(form, both)
         described.append(LayerWeights(*(to_direction(one, form) for one in both)))
-    return RecurrentWeights(form.cell, described, form.reset_after, form.cell_clip)
+    return RecurrentWeights(form.cell, described, *form[1:])
 
 
 def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
@@ -173,6 +174,7 @@ def _check_package(weights: RecurrentWeights, package: str) -> None:
         raise UnsupportedError(
             f"Keras' LSTM has no cell_clip, here it is {weights.cell_clip}; {remedy}"
         )
+    weights.require_no_zoneout("Keras")
     for number, name, one in weights.named_directions():
         for what, there in (("peepholes", one.peepholes), ("projection", one.w_p)):
             if there is not None:
@@ -202,7 +204,7 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
       directions the forward arrays come first, then the backward ones, as in `Bidirectional`.
 
     Raises:
-      UnsupportedError: a cell_clip; peepholes or a projection, for Keras' own layers.
+      UnsupportedError: a cell_clip or zoneout; peepholes or a projection, for Keras' own layers.
       ValueError: `package` has another value.
 
     Example:
@@ -220,6 +222,7 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
             f"the arrays of layers do not record the cell_clip, here {weights.cell_clip:g}; "
             "to_keras_layers returns layers, which do"
         )
+    weights.require_no_zoneout("an array of a layer")
     return _to_arrays(weights)
 
 
@@ -243,6 +246,9 @@ def _new_layer(
         special["use_peephole"] = True
     if weights.cell_clip:
         special["cell_clip"] = weights.cell_clip
+    for name in ("zoneout_state", "zoneout"):
+        if getattr(weights, name):
+            special[name] = getattr(weights, name)
     if one.w_p is not None:
         special["projection"] = one.output_size
     if keras.dtype_policies.get(arguments["dtype"]).variable_dtype in ("float16", "bfloat16"):
@@ -277,7 +283,7 @@ def to_keras_layers(
       if there are two directions. The biases are those of `to_keras`.
 
     Raises:
-      UnsupportedError: peepholes, a projection or a clip, for Keras' own layers.
+      UnsupportedError: peepholes, a projection, a clip or zoneout, for Keras' own layers.
       ValueError: `package` has another value, an argument is defined by the weights, a value is
         out of the range of `dtype`, or Keras refuses an argument, as it does `stateful=True`
         without a `batch_size`.

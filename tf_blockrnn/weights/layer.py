@@ -12,7 +12,8 @@ With x·W (rows of a matrix are its inputs), `∘` elementwise and h', cs' of th
                h = u ∘ h' + (1 − u) ∘ c
     rnn_tanh:  h = tanh(x · w_x + h' · w_h + b_x + b_h)    rnn_relu likewise
 
-A forget bias that a framework adds in the cell is part of b_x here.
+A forget bias that a framework adds in the cell is part of b_x here. Zoneout of a state s is its
+mean at inference, z ∘ s' + (1 − z) ∘ s with the rate z; an lstm's h is made of the cs before that.
 """
 
 from __future__ import annotations
@@ -295,6 +296,8 @@ class RecurrentWeights:
       reset_after: only for gru, and required there: whether the reset gate acts after the GEMM
         with w_h.
       cell_clip: only for lstm: bound of the cell state; 0 for none.
+      zoneout_state: not for rnn_tanh and rnn_relu: rate of zoneout of h in all layers, 0..1.
+      zoneout: only for lstm: rate of zoneout of the cell state in all layers, 0..1.
 
     Raises:
       ValueError: an argument or an array does not match the cell, or a layer the one below it.
@@ -312,6 +315,8 @@ class RecurrentWeights:
     layers: Sequence[LayerWeights]
     reset_after: bool | None = None
     cell_clip: float = 0.0
+    zoneout_state: float = 0.0
+    zoneout: float = 0.0
 
     def __post_init__(self):
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -330,7 +335,40 @@ class RecurrentWeights:
         if clip and self.cell != "lstm":
             raise ValueError(f"cell_clip is for lstm, {self.cell} has no cell state")
         object.__setattr__(self, "cell_clip", clip)
+        self._check_zoneout()
         self._check_layers()
+
+    def _check_zoneout(self) -> None:
+        for name, cells in (("zoneout_state", ("lstm", "gru")), ("zoneout", ("lstm",))):
+            rate = float(getattr(self, name))
+            if not 0 <= rate <= 1:
+                raise ValueError(f"{name} must be a rate in 0..1, got {rate}")
+            if rate and self.cell not in cells:
+                raise ValueError(f"{name} is for {' and '.join(cells)}, not for {self.cell}")
+            object.__setattr__(self, name, rate)
+
+    def require_no_zoneout(self, target: str) -> None:
+        """Refuses weights with zoneout.
+
+        Args:
+          target: what has none, to begin the message with.
+
+        Raises:
+          UnsupportedError: a rate is above 0.
+
+        Example:
+          >>> import numpy as np
+          >>> from tf_blockrnn import weights
+          >>> one = weights.DirectionWeights(np.ones([4, 5, 3]), np.ones([4, 3, 3]))
+          >>> layers = [weights.LayerWeights(one)]
+          >>> weights.RecurrentWeights("lstm", layers, zoneout=0.1).require_no_zoneout("PyTorch")
+          Traceback (most recent call last):
+          ...
+          tf_blockrnn.weights.layer.UnsupportedError: PyTorch has no zoneout, here it is 0.1
+        """
+        for name in ("zoneout_state", "zoneout"):
+            if rate := getattr(self, name):
+                raise UnsupportedError(f"{target} has no {name}, here it is {rate:g}")
 
     def _check_layers(self) -> None:
         if not self.layers:

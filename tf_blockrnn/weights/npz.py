@@ -8,6 +8,7 @@ An .npz file with these arrays:
     dtype                    the name of the arrays' type; NumPy does not store bfloat16's
     reset_after              bool; only for a gru
     cell_clip                float64; only with a clip
+    zoneout_state, zoneout   float64; only with zoneout
     layers.0.forward.w_x     each array of each layer direction, under its name in
     layers.0.backward.b_h    DirectionWeights; arrays that are None are left out
 """
@@ -32,6 +33,7 @@ from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentW
 _FORMAT = "tf_blockrnn.weights"
 _VERSION = 1
 _ARRAYS = tuple(field.name for field in dataclasses.fields(DirectionWeights))
+_NUMBERS = ("cell_clip", "zoneout_state", "zoneout")
 _NAME = re.compile(rf"layers\.(\d+)\.(forward|backward)\.({'|'.join(_ARRAYS)})")
 
 # What NumPy raises for a corrupt file in addition to OSError and ValueError: RuntimeError for zip
@@ -69,8 +71,9 @@ def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> No
     }
     if weights.reset_after is not None:
         arrays["reset_after"] = np.array(weights.reset_after)
-    if weights.cell_clip:
-        arrays["cell_clip"] = np.array(weights.cell_clip)
+    for name in _NUMBERS:
+        if getattr(weights, name):
+            arrays[name] = np.array(getattr(weights, name))
     for number, direction_name, direction in weights.named_directions():
         for name in _ARRAYS:
             if getattr(direction, name) is not None:
@@ -115,7 +118,7 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
             directions.setdefault((int(number), direction_name), {})[name] = array
         elif key.startswith("layers."):
             raise ValueError(f"the file has an array of an unknown name, {key!r}")
-    numbers = 1 + max((number for number, _ in directions), default=-1)
+    count = 1 + max((number for number, _ in directions), default=-1)
     layers = [
         LayerWeights(
             *(
@@ -124,14 +127,14 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
                 if name == "forward" or (n, name) in directions
             )
         )
-        for n in range(numbers)
+        for n in range(count)
     ]
     for key, array in arrays.items():
         if _NAME.fullmatch(key) and array.dtype.kind != "V" and array.dtype.name != dtype.name:
             raise ValueError(f"{key} must be of the type {dtype.name}, got {array.dtype.name}")
     reset_after = bool(arrays["reset_after"]) if "reset_after" in arrays else None
-    clip = float(arrays.get("cell_clip", 0.0))
-    return RecurrentWeights(str(arrays["cell"]), layers, reset_after, clip)
+    numbers = {name: float(arrays[name]) for name in _NUMBERS if name in arrays}
+    return RecurrentWeights(str(arrays["cell"]), layers, reset_after, **numbers)
 
 
 def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:

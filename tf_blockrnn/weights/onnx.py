@@ -167,6 +167,7 @@ def _refuse(weights: RecurrentWeights, reverse: bool, layout: int) -> None:
             f"to_onnx: cell_clip = {weights.cell_clip:g}: ONNX's clip bounds the pre-activations, "
             "not the cell state"
         )
+    weights.require_no_zoneout("to_onnx: ONNX")
     for number, name, direction in weights.named_directions():
         if direction.w_p is not None:
             raise UnsupportedError(
