@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+
 import keras
 import numpy as np
 import pytest
