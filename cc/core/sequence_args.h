@@ -35,6 +35,7 @@
 
 #include "cc/core/cell_args.h"
 #include "cc/core/gate_layout.h"
+#include "cc/core/portable.h"
 
 namespace blockrnn {
 
@@ -104,7 +105,9 @@ struct Zoneout {
   double rate = 0;  // in 0..1, read only without `kept`: the state after a step
                     // is rate · before + (1 − rate) · new
 
-  explicit operator bool() const { return kept != nullptr || rate > 0; }
+  BLOCKRNN_HOST_DEVICE explicit operator bool() const {
+    return kept != nullptr || rate > 0;
+  }
 };
 
 // What the calls of all cells take. P is H but for an LSTM with a projection;

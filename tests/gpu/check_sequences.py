@@ -87,6 +87,13 @@ def variants(cell: str) -> list[sequences.Call]:
         make(without=("h_last", "cs_last", "h_grad", "h_last_grad", "cs_grad", "cs_last_grad")),
         make(keeps=False, without=("h",)),
     ]
+    if cell != "rnn":
+        drawn = {"zoneout": "draws", "without": ("co",)}
+        found += [
+            make(**drawn, mask=True, lengths=LENGTHS, backwards=True, block_bytes=1),
+            make(**drawn, dropout=True, time_major=False, state_stride=2),
+            make(zoneout="mean", without=("co",), mask=True),
+        ]
     if cell == "gru":
         return found
     stack = {"weights_by_unit": True, "saved_in_steps": True, "h_extra": 5}
@@ -111,6 +118,9 @@ def variants(cell: str) -> list[sequences.Call]:
             make(proj=2, **stack, dropout=True, block_bytes=1, time_major=False),
             make(proj=6, layout=1, peephole=True, backwards=True, state_stride=2),
             make(cell_clip=float("nan")),
+            make(**drawn, **clipped, proj=2, lengths=LENGTHS),
+            make(**drawn, **clipped, peephole=True, mask=True),
+            make(zoneout="mean", without=("co",), proj=6, layout=1, peephole=True),
         ]
     return found
 
@@ -297,7 +307,7 @@ def recomputed(engine) -> int:
     count = 0
     for cell, dtype in itertools.product(("lstm", "gru", "gru_after"), block_cells.DTYPES):
         for call in with_modes(variants(cell)[count % 3 :: 3]):
-            if not call.keeps or "co" in call.without:
+            if not call.keeps or ("co" in call.without and not call.zoneout):
                 continue
             call = dataclasses.replace(call, dtype=dtype, state_bias=False)
             values = sequences.random_values(call)

@@ -21,24 +21,25 @@ GATES = {
     "gru_after": (("r", "u", "c"), ("u", "r", "c")),
 }
 _UNWRITTEN = 0xFF  # NaN in every type
+_BYTES = ("mask", "zoneout_h", "zoneout_c")
 
 # The fields of the argument structs in their order; a name with a dot is a part of one.
 _FORWARD = {
     "rnn": "mask x h_prev recurrent_dropout w_x w_h b b_h : h h_last",
-    "lstm": "mask x cs_prev h_prev recurrent_dropout w_x w_h w_p wci wcf wco b b_h"
-    " : i cs f o ci co h cs_last h_last",
-    "gru": "mask x h_prev recurrent_dropout w_x.ru w_h.ru w_x.c w_h.c b_x.ru b_x.c"
+    "lstm": "mask x cs_prev h_prev recurrent_dropout zoneout_h zoneout_c w_x w_h w_p wci wcf wco"
+    " b b_h : i cs f o ci co h cs_last h_last",
+    "gru": "mask x h_prev recurrent_dropout zoneout_h w_x.ru w_h.ru w_x.c w_h.c b_x.ru b_x.c"
     " : r u c h h_last",
-    "gru_after": "mask x h_prev recurrent_dropout w_x w_h b_x b_h : r u c hc h h_last",
+    "gru_after": "mask x h_prev recurrent_dropout zoneout_h w_x w_h b_x b_h : r u c hc h h_last",
 }
 _BACKWARD = {
     "rnn": "mask x h_prev recurrent_dropout w_x w_h h h_grad h_last_grad : x h_prev w_x w_h b",
-    "lstm": "mask x cs_prev h_prev recurrent_dropout w_x w_h w_p wci wcf wco i cs f o ci co h"
-    " cs_grad h_grad cs_last_grad h_last_grad"
+    "lstm": "mask x cs_prev h_prev recurrent_dropout zoneout_h zoneout_c w_x w_h w_p wci wcf wco"
+    " i cs f o ci co h cs_grad h_grad cs_last_grad h_last_grad"
     " : x cs_prev h_prev w_x w_h w_p wci wcf wco b",
-    "gru": "mask x h_prev recurrent_dropout w_x.ru w_h.ru w_x.c w_h.c r u c h h_grad h_last_grad"
-    " : x h_prev w_x.ru w_h.ru w_x.c w_h.c b_x.ru b_x.c",
-    "gru_after": "mask x h_prev recurrent_dropout w_x w_h r u c hc h h_grad h_last_grad"
+    "gru": "mask x h_prev recurrent_dropout zoneout_h w_x.ru w_h.ru w_x.c w_h.c r u c h h_grad"
+    " h_last_grad : x h_prev w_x.ru w_h.ru w_x.c w_h.c b_x.ru b_x.c",
+    "gru_after": "mask x h_prev recurrent_dropout zoneout_h w_x w_h r u c hc h h_grad h_last_grad"
     " : x h_prev w_x w_h b_x b_h",
 }
 # The inputs of the backward with span_steps besides these.
@@ -61,6 +62,8 @@ class _Plain(ctypes.Structure):
         ),
         ("forget_bias", ctypes.c_double),
         ("cell_clip", ctypes.c_double),
+        ("zoneout_rate_h", ctypes.c_double),
+        ("zoneout_rate_c", ctypes.c_double),
     )
 
 
@@ -89,6 +92,7 @@ class Call:
     peephole: bool = False
     forget_bias: float = 0.0
     cell_clip: float = 0.0
+    zoneout: str = ""  # "draws", or "mean"; of an lstm without co in the backward
     state_bias: bool = True  # whether b_h is given
     keeps: bool = True  # whether what is for the backward alone is wanted
     without: tuple[str, ...] = ()  # outputs that are not computed, gradients that are not given
@@ -108,6 +112,13 @@ class Call:
         """Of h: P."""
         return self.proj or self.dims[3]
 
+    @property
+    def zoneout_rates(self) -> tuple[float, float]:
+        """Of h and of the cell state."""
+        if self.zoneout != "mean":
+            return 0.0, 0.0
+        return 0.25, 0.125 if self.cell == "lstm" else 0.0
+
     def oracle_options(self) -> sequence_oracle.Options:
         return sequence_oracle.Options(
             gates=self.gates,
@@ -117,6 +128,7 @@ class Call:
             projected_input=self.projected_input,
             forget_bias=float(np.float32(self.forget_bias)),
             cell_clip=float(np.float32(self.cell_clip)),
+            zoneout_rates=self.zoneout_rates,
             relu=self.relu,
             identity=self.identity,
             stored=lambda h: stored(h, self.dtype),
@@ -163,6 +175,11 @@ def random_values(call: Call, seed: int = 0) -> dict[str, np.ndarray]:
     if call.mask:
         rng = np.random.default_rng([seed, 99, *call.dims])
         values["mask"] = rng.random(call.dims[:2]) < 0.6
+    if call.zoneout == "draws":
+        rng = np.random.default_rng([seed, 98, *call.dims])
+        values["zoneout_h"] = rng.random((*call.dims[:2], call.width)) < 0.4
+        if call.cell == "lstm":
+            values["zoneout_c"] = rng.random((*call.dims[:2], call.dims[3])) < 0.3
     return values
 
 
@@ -190,7 +207,7 @@ class _Memory:
             return "h"
         if name in sequence_oracle.saved_names(self.call.cell):
             return "saved"
-        if name in ("x", "mask", "cs_grad"):
+        if name in ("x", *_BYTES, "cs_grad"):
             return "sequence"
         if name.split("_")[0] in ("h", "cs") and ("prev" in name or "last" in name):
             return "state"
@@ -337,10 +354,10 @@ class Sequences:
     def _encoded(call: Call, memory: _Memory, name: str, values) -> np.ndarray:
         whole = name.split(".")[0]
         value = _part(call, name, np.asarray(values[whole]))
-        if whole == "mask":
-            stored_mask = np.zeros(memory.shape(whole, value.shape), np.uint8)
-            memory.put(whole, value, stored_mask)
-            return stored_mask
+        if whole in _BYTES:
+            stored_bytes = np.zeros(memory.shape(whole, value.shape), np.uint8)
+            memory.put(whole, value, stored_bytes)
+            return stored_bytes
         # NaN wherever nothing is to be read.
         array = np.full(memory.shape(whole, value.shape), np.nan)
         memory.put(whole, value, array)
@@ -358,6 +375,8 @@ class Sequences:
             proj=call.proj,
             h_width=call.width + call.h_extra if call.h_extra else 0,
             use_peephole=call.peephole,
+            zoneout_rate_h=call.zoneout_rates[0],
+            zoneout_rate_c=call.zoneout_rates[1],
             with_blas=call.with_blas and self.engine.may_use_blas,
             **{
                 name: getattr(call, name)

@@ -35,6 +35,7 @@ struct PlainSequence {
   int64_t scratch_calls;  // allocations that succeed
   int64_t span_steps;     // backward alone: the biases follow the inputs
   double forget_bias, cell_clip;
+  double zoneout_rate_h, zoneout_rate_c;
 };
 
 namespace blockrnn::cuda {
@@ -115,13 +116,16 @@ template <class T>
 Error LstmForwardCall(Call call, const HostInterface& host) {
   LstmSequenceForwardArgs<T> a;
   a.shape = call.Shape();
+  a.zoneout_h.rate = call.plain.zoneout_rate_h;
+  a.zoneout_c.rate = call.plain.zoneout_rate_c;
   a.layout = call.plain.layout == 0 ? kLstmIcfo : kLstmIfco;
   a.options.forget_bias = static_cast<float>(call.plain.forget_bias);
   a.options.cell_clip = static_cast<float>(call.plain.cell_clip);
   a.options.use_peephole = call.plain.use_peephole != 0;
   a.proj = call.plain.proj;
-  call.Fill(&a.mask, &a.x, &a.cs_prev, &a.h_prev, &a.recurrent_dropout, &a.w_x,
-            &a.w_h, &a.w_p, &a.wci, &a.wcf, &a.wco, &a.b, &a.b_h);
+  call.Fill(&a.mask, &a.x, &a.cs_prev, &a.h_prev, &a.recurrent_dropout,
+            &a.zoneout_h.kept, &a.zoneout_c.kept, &a.w_x, &a.w_h, &a.w_p,
+            &a.wci, &a.wcf, &a.wco, &a.b, &a.b_h);
   call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h, &a.cs_last, &a.h_last);
   if (call.plain.identity != 0) {
     return LstmSequenceForwardCall<T, IdentityActivations>(a, host).Run();
@@ -133,17 +137,20 @@ template <class T>
 Error LstmBackwardCall(Call call, const HostInterface& host) {
   LstmSequenceBackwardArgs<T> a;
   a.shape = call.Shape();
+  a.zoneout_h.rate = call.plain.zoneout_rate_h;
+  a.zoneout_c.rate = call.plain.zoneout_rate_c;
   a.layout = call.plain.layout == 0 ? kLstmIcfo : kLstmIfco;
+  a.options.cell_clip = static_cast<float>(call.plain.cell_clip);
   a.use_peephole = call.plain.use_peephole != 0;
   a.proj = call.plain.proj;
-  call.Fill(&a.mask, &a.x, &a.cs_prev, &a.h_prev, &a.recurrent_dropout, &a.w_x,
-            &a.w_h, &a.w_p, &a.wci, &a.wcf, &a.wco);
+  call.Fill(&a.mask, &a.x, &a.cs_prev, &a.h_prev, &a.recurrent_dropout,
+            &a.zoneout_h.kept, &a.zoneout_c.kept, &a.w_x, &a.w_h, &a.w_p,
+            &a.wci, &a.wcf, &a.wco);
   call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h);
   call.Fill(&a.cs_grad, &a.h_grad, &a.cs_last_grad, &a.h_last_grad);
   a.span_steps = call.plain.span_steps;
   if (a.span_steps > 0) {
     a.options.forget_bias = static_cast<float>(call.plain.forget_bias);
-    a.options.cell_clip = static_cast<float>(call.plain.cell_clip);
     call.Fill(&a.b);
   }
   call.Fill(&a.x_grad, &a.cs_prev_grad, &a.h_prev_grad, &a.w_x_grad,
@@ -156,8 +163,9 @@ template <class T>
 Error GruForwardCall(Call call, const HostInterface& host) {
   GruSequenceForwardArgs<T> a;
   a.shape = call.Shape();
-  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_ru_x,
-            &a.w_ru_h, &a.w_c_x, &a.w_c_h, &a.b_ru, &a.b_c);
+  a.zoneout_h.rate = call.plain.zoneout_rate_h;
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.zoneout_h.kept,
+            &a.w_ru_x, &a.w_ru_h, &a.w_c_x, &a.w_c_h, &a.b_ru, &a.b_c);
   call.Fill(&a.r, &a.u, &a.c, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
     return GruSequenceForwardCall<T, IdentityActivations>(a, host).Run();
@@ -169,8 +177,9 @@ template <class T>
 Error GruBackwardCall(Call call, const HostInterface& host) {
   GruSequenceBackwardArgs<T> a;
   a.shape = call.Shape();
-  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_ru_x,
-            &a.w_ru_h, &a.w_c_x, &a.w_c_h);
+  a.zoneout_h.rate = call.plain.zoneout_rate_h;
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.zoneout_h.kept,
+            &a.w_ru_x, &a.w_ru_h, &a.w_c_x, &a.w_c_h);
   call.Fill(&a.r, &a.u, &a.c, &a.h, &a.h_grad, &a.h_last_grad);
   a.span_steps = call.plain.span_steps;
   if (a.span_steps > 0) call.Fill(&a.b_ru, &a.b_c);
@@ -183,9 +192,10 @@ template <class T>
 Error GruAfterForwardCall(Call call, const HostInterface& host) {
   GruAfterSequenceForwardArgs<T> a;
   a.shape = call.Shape();
+  a.zoneout_h.rate = call.plain.zoneout_rate_h;
   a.layout = call.plain.layout == 0 ? kGruRuc : kGruUrc;
-  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
-            &a.b_x, &a.b_h);
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.zoneout_h.kept,
+            &a.w_x, &a.w_h, &a.b_x, &a.b_h);
   call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
     return GruAfterSequenceForwardCall<T, IdentityActivations>(a, host).Run();
@@ -197,8 +207,10 @@ template <class T>
 Error GruAfterBackwardCall(Call call, const HostInterface& host) {
   GruAfterSequenceBackwardArgs<T> a;
   a.shape = call.Shape();
+  a.zoneout_h.rate = call.plain.zoneout_rate_h;
   a.layout = call.plain.layout == 0 ? kGruRuc : kGruUrc;
-  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h);
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.zoneout_h.kept,
+            &a.w_x, &a.w_h);
   call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_grad, &a.h_last_grad);
   a.span_steps = call.plain.span_steps;
   if (a.span_steps > 0) call.Fill(&a.b_x, &a.b_h);

@@ -22,6 +22,8 @@ _INPUTS = (
 )
 _PEEPHOLES = ("wci", "wcf", "wco")
 _INITIAL = {"h": "h_prev", "cs": "cs_prev"}
+_DRAWS = {"h": "zoneout_h", "cs": "zoneout_c"}  # [T, B, …], where a state stays as it was
+_BOOLS = ("mask", *_DRAWS.values())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +39,7 @@ class Options:
     cell_clip: float = 0.0
     epsilon: float = 1e-3
     norm_output_only: bool = False
+    zoneout_rates: tuple[float, ...] = (0.0, 0.0)  # of the means of h and cs, without draws
     relu: bool = False
     identity: bool = False  # forward alone: activations that do nothing
     stored: Callable = lambda h: h  # how a simple RNN's state is rounded
@@ -112,6 +115,12 @@ class _Cell:
             self.grads["w_h"][:, columns] += (h * factors).T @ d
         return d_h
 
+    def kept(self, state, t, rows):
+        """The share of a state that zoneout leaves as it was before step t."""
+        draws = self.values.get(_DRAWS[state])
+        rate = self.options.zoneout_rates[list(_DRAWS).index(state)]
+        return rate if draws is None else draws[t, rows].astype(np.float64)
+
     def to_bias(self, name, d_bars) -> None:
         for gate, d in d_bars.items() if name in self.grads else ():
             self.grads[name][self.columns[gate]] += d.sum(axis=0)
@@ -141,6 +150,12 @@ class _Lstm(_Cell):
 
     def step_backward(self, t, rows, before, saved, grads):
         h, cs = before
+        if np.any(self.kept("cs", t, rows)):
+            # What is saved is the cell state after zoneout.
+            new = saved["ci"] * saved["i"] + cs * saved["f"]
+            bound = self.options.cell_clip
+            new = np.clip(new, -bound, bound) if bound > 0 else new
+            saved |= {"cs": new, "co": np.tanh(new)}
         d_h = grads.pop("h")
         grads["m"] = d_h
         if "w_p" in self.values:
@@ -298,7 +313,7 @@ def saved_names(cell: str) -> tuple[str, ...]:
 
 
 def _f64(values: Mapping) -> dict:
-    return {k: np.asarray(v).astype(bool if k == "mask" else np.float64) for k, v in values.items()}
+    return {k: np.asarray(v).astype(bool if k in _BOOLS else np.float64) for k, v in values.items()}
 
 
 class _Steps:
@@ -349,7 +364,8 @@ def forward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarra
         rows = order.computed(t)
         new, saved = running.step(t, rows, *(state[name][rows] for name in kind.states))
         for name, value in zip(kind.states, new, strict=True):
-            state[name][rows] = value
+            kept = running.kept(name, t, rows)
+            state[name][rows] = kept * state[name][rows] + (1 - kept) * value
         for name, value in saved.items():
             out[name][t, rows] = value
         valid = order.valid(t)
@@ -381,7 +397,8 @@ def backward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarr
             if name in given:
                 carried[name][valid] += values[f"{name}_grad"][t, valid]
         of_step = {n: values[f"{n}_grad"][t, rows] for n in given if n not in kind.states}
-        of_step |= {name: carried[name][rows] for name in kind.states}
+        kept = {name: running.kept(name, t, rows) for name in kind.states}
+        of_step |= {name: (1 - kept[name]) * carried[name][rows] for name in kind.states}
         before = tuple(
             order.before(t, rows, values[name], values[_INITIAL[name]]) for name in kind.states
         )
@@ -389,7 +406,7 @@ def backward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarr
         for name, value in zip(
             kind.states, running.step_backward(t, rows, before, saved, of_step), strict=True
         ):
-            carried[name][rows] = value
+            carried[name][rows] = value + kept[name] * carried[name][rows]
     for name, value in carried.items():
         grads[_INITIAL[name]][...] = value
     return grads

@@ -108,7 +108,9 @@ struct GruAfterSequenceGradCell {
     if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
     GruAfterStepGrad<C> out = {C(0), C(0), C(0), C(0), d_h};
     if (!in.row.masked) {
-      out = GruAfterBackward(in.saved, in.hc, in.h_prev, d_h);
+      const C kept = common.KeptGrad(in.row, unit, d_h);
+      out = GruAfterBackward(in.saved, in.hc, in.h_prev, d_h - kept);
+      out.d_h_prev += kept;
     }
     common.d_h_direct[b * units + unit] = out.d_h_prev;
     const auto store = [&](int gate, C from_h, C from_x) {

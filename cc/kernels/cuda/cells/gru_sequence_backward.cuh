@@ -73,6 +73,9 @@ struct GruSequenceGradState {
     GruStateGrad<C> out = {C(0), C(0)};
     C h_r = C(0);
     if (!in.row.masked) {
+      const C kept = common.KeptGrad(in.row, unit, d_h);
+      common.d_h_direct[b * units + unit] = kept;
+      d_h -= kept;
       out = GruBackwardState(d_h, in.u, in.c, in.h_prev);
       h_r = in.h_prev * in.r * in.factor;
     }
@@ -94,6 +97,7 @@ struct GruSequenceGradReset {
   struct Operands {
     StepRow row;
     C d_h;
+    C kept_grad;
     C r;
     C u;
     C h_prev;
@@ -106,6 +110,7 @@ struct GruSequenceGradReset {
     Operands in;
     in.row = FindStepRow(common.rows, step, b);
     in.d_h = arrays.d_h[b * common.width + unit];
+    in.kept_grad = common.d_h_direct[b * common.width + unit];
     const int64_t at = in.row.saved * common.width + unit;
     in.r = Load(args.r, at);
     in.u = Load(args.u, at);
@@ -122,7 +127,7 @@ struct GruSequenceGradReset {
     if (!in.row.masked) {
       const C d_hr = sums[0] * in.factor;
       d_r_bar = GruBackwardReset(d_hr, in.h_prev, in.r);
-      d_h_direct = GruBackwardPrevious(C(0), d_hr, in.r, in.d_h, in.u);
+      d_h_direct = GruBackwardPrevious(in.kept_grad, d_hr, in.r, in.d_h, in.u);
     }
     common.d_h_direct[b * units + unit] = d_h_direct;
     common.StoreDz(in.row, step, b, kGruRu.r * units + unit, d_r_bar);

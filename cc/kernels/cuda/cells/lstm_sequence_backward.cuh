@@ -21,6 +21,7 @@
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/sequence/step_loop.cuh"
+#include "cc/kernels/cuda/sequence/zoneout.cuh"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -98,9 +99,19 @@ struct LstmSequenceGradCell {
     C m = C(0);
     if (!in.row.masked) {
       LstmStep<C> saved = in.saved;
+      C kept_grad = C(0);
+      if (args.zoneout_c) {
+        // What is saved is the state after it.
+        const float bound = args.options.cell_clip;
+        saved.cs = LstmNewCs(saved, in.cs_prev, bound > 0, C(bound));
+        kept_grad = KeptShare<C>(args.zoneout_c, in.row.memory * units + unit) *
+                    in.cs_grad;
+      }
       if (args.co == nullptr) saved.co = Tanh(saved.cs);
-      out = blockrnn::LstmBackward<true>(saved, in.cs_prev, in.cs_grad, d_m,
+      out = blockrnn::LstmBackward<true>(saved, in.cs_prev,
+                                         in.cs_grad - kept_grad, d_m,
                                          in.peepholes, args.use_peephole);
+      out.cs_prev_grad += kept_grad;
       if (args.use_peephole) AddPeepholes(state, out, in.cs_prev, saved.cs);
       m = saved.o * saved.co;
     }
@@ -164,12 +175,13 @@ struct LstmSequenceGradOutput {
     C d_h = C(0);
     if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
     const StepRow& row = in.cell.row;
-    common.d_h_direct[state] = row.masked ? d_h : C(0);
+    const C kept = row.masked ? d_h : common.KeptGrad(row, unit, d_h);
+    common.d_h_direct[state] = kept;
+    const C step_d_h = d_h - kept;
     if (!arrays.projects) {
-      Cell().Cell(step, b, unit, d_h, in.cell);
+      Cell().Cell(step, b, unit, step_d_h, in.cell);
       return;
     }
-    const C step_d_h = row.masked ? C(0) : d_h;
     Store(arrays.step_d_h, state, step_d_h);
     Store(arrays.d_h, common.BlockRow(row) * common.width + unit, step_d_h);
   }

@@ -18,6 +18,7 @@
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/sequence/step_loop.cuh"
+#include "cc/kernels/cuda/sequence/zoneout.cuh"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -79,13 +80,16 @@ struct LstmSequenceCell {
       return;
     }
     const LstmStep<C> out = Compute(sums, in);
+    const C cs = AfterZoneout(
+        args.zoneout_c, in.row.memory * units + unit,
+        [&] { return in.cs_prev; }, out.cs);
     StoreIf(args.i, at, out.i);
-    StoreIf(args.cs, at, out.cs);
+    StoreIf(args.cs, at, cs);
     StoreIf(args.f, at, out.f);
     StoreIf(args.o, at, out.o);
     StoreIf(args.ci, at, out.ci);
     StoreIf(args.co, at, out.co);
-    arrays.cs[state] = out.cs;
+    arrays.cs[state] = cs;
     if (arrays.m != nullptr) {
       Store(arrays.m, state, out.h);
     } else {

@@ -16,6 +16,7 @@
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/sequence/step_loop.cuh"
+#include "cc/kernels/cuda/sequence/zoneout.cuh"
 #include "cc/kernels/cuda/step/step_gemm.cuh"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
@@ -42,6 +43,7 @@ struct BackwardStep {
   int64_t step_columns = 0;
   T* dz = nullptr;  // [block rows, columns], these gates first
   int64_t columns = 0;
+  Zoneout zoneout;  // of h
 
   // The gradient of h after a step, without the part through w_h.
   struct HGrads {
@@ -82,6 +84,12 @@ struct BackwardStep {
     if (step >= 0) return true;
     StoreIf(h_prev_grad, rows.StateRow(b) * width + unit, *d_h);
     return false;
+  }
+  // The part of it that zoneout passes on to the state before a step that is
+  // not masked; the rest is that of the new state.
+  __device__ __forceinline__ C KeptGrad(const StepRow& row, int64_t unit,
+                                        C d_h) const {
+    return KeptShare<C>(zoneout, row.memory * width + unit) * d_h;
   }
   // column: of a gate and unit, among the gates of w_h.
   __device__ __forceinline__ void StoreDz(const StepRow& row, int64_t step,
@@ -251,6 +259,7 @@ class SequenceBackward {
     step_.step_columns = gate_columns();
     step_.dz = dz_.data;
     step_.columns = all_columns();
+    step_.zoneout = args_.zoneout_h;
     const int64_t size = shape_.batch * cell_.width;
     const int64_t gates_size = shape_.batch * gate_columns();
     Error error = nullptr;

@@ -16,6 +16,7 @@
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/sequence/step_loop.cuh"
+#include "cc/kernels/cuda/sequence/zoneout.cuh"
 #include "cc/kernels/cuda/step/step_gemm.cuh"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
@@ -35,6 +36,7 @@ struct ForwardStep {
   T* h = nullptr;              // [steps, batch, ld_h]
   int64_t width = 0;
   int64_t ld_h = 0;
+  Zoneout zoneout;  // of h
 
   // x · w_x + b + b_h of the first kStateBiases gates, x · w_x + b of the
   // others.
@@ -54,6 +56,11 @@ struct ForwardStep {
   __device__ __forceinline__ void StoreH(const StepRow& row, int64_t step,
                                          int64_t b, int64_t unit,
                                          C value) const {
+    if (!row.masked) {
+      value = AfterZoneout(
+          zoneout, row.memory * width + unit,
+          [&] { return PreviousH(step, b, unit); }, value);
+    }
     StoreIf(h, row.memory * ld_h + unit, value);
     StoreBoth(multiplied.Buffer(step + 1), state.Buffer(step + 1),
               b * width + unit, value);
@@ -141,7 +148,7 @@ class SequenceForward {
   // For the epilogues of a block.
   ForwardStep<T> step() const {
     return {order(), gemm_.input(), state_, multiplied_,
-            args_.h, cell_.width,   ld_h()};
+            args_.h, cell_.width,   ld_h(), args_.zoneout_h};
   }
   const SequenceRows& rows() const { return rows_; }
   // The block's rows of x.
