@@ -363,7 +363,7 @@ def test_names_that_repeat_are_told_apart(weights):
         (Stack("lstm", cell_clip=2.0), "cell_clip = 2"),
         (Stack("gru", zoneout_state=0.5), "ONNX has no zoneout_state, here it is 0.5"),
     ],
-    ids=["projection", "clip"],
+    ids=["projection", "clip", "zoneout"],
 )
 def test_what_onnx_cannot_hold_is_refused(weights, to_onnx_model, stack, words):
     described = weight_stacks.random_weights(stack)
