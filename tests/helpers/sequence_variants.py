@@ -100,7 +100,7 @@ def zoneout_of(variant, values, time_major=True):
     names = list(RATES)[: 2 if variant.cell_state else 1]
     if variant.zoneout == "mean":
         return {name: RATES[name] for name in names}
-    steps, batch = tf.unstack(tf.shape(values["x"])[:2])[:: 1 if time_major else -1]
+    steps, batch = tf.unstack(tf.shape(values["x"])[:2], 2)[:: 1 if time_major else -1]
     found = {}
     for name, salt, width in zip(names, (7, 40), _widths(values), strict=False):
         count = tf.range(steps * batch * width)

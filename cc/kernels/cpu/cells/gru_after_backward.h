@@ -101,6 +101,8 @@ class GruAfterBackwardCell {
           rows.MemoryRow(step, run.row) * context_.ld_h + run.unit;
       const T* const h_prev =
           context_.operands.PreviousState(step, run.row) + run.unit;
+      const uint8_t* const draws =
+          kZoneout ? context_.zoneout.Draws(step, run.row) : nullptr;
       C* const carried = context_.d_h + run.row * units_ + run.unit;
       C* const dz = context_.dz.Step(step) + run.row * ldz_ + run.unit;
       C* const d_c = d_c_ + (first + run.row) * units_ + run.unit;
@@ -116,8 +118,7 @@ class GruAfterBackwardCell {
         V d_new = d_h;
         V d_kept(0);
         if constexpr (kZoneout) {
-          const V kept =
-              context_.zoneout.Kept(step, run.row, run.unit + j, lanes);
+          const V kept = context_.zoneout.Kept(draws, run.unit + j, lanes);
           d_new = (V(1) - kept) * d_h;
           d_kept = kept * d_h;
         }

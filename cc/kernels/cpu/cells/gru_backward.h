@@ -146,6 +146,8 @@ class GruBackwardCell {
       const Places at(*this, step, run);
       const int64_t memory =
           context_.rows.MemoryRow(step, run.row) * units_ + run.unit;
+      const uint8_t* const draws =
+          kZoneout ? context_.zoneout.Draws(step, run.row) : nullptr;
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
         // 1. Load the gradient of h, and what the forward pass saved.
         V d_h = Load<C>(run.gates + j, lanes) +
@@ -155,9 +157,9 @@ class GruBackwardCell {
         }
         if constexpr (kZoneout) {
           // What is kept of a masked step is all in d_h_.
-          const V kept = at.masked ? V(0)
-                                   : context_.zoneout.Kept(step, run.row,
-                                                           run.unit + j, lanes);
+          const V kept =
+              at.masked ? V(0)
+                        : context_.zoneout.Kept(draws, run.unit + j, lanes);
           Store(context_.d_h + at.state + j, kept * d_h, lanes);
           d_h = (V(1) - kept) * d_h;
         }

@@ -90,12 +90,14 @@ class LstmBackwardCell {
     WithFlag(zones_, [&](auto zones) {
       constexpr bool kZoneout = zones();
       tile.ForEachRow([&](const GateRun<C>& run) {
+        const uint8_t* const draws =
+            kZoneout ? context_.zoneout.Draws(step, run.row) : nullptr;
         if (projects_) {
-          StoreDH<kZoneout>(step, run);
+          StoreDH<kZoneout>(step, run, draws);
           return;
         }
         GateGrads<kZoneout>(step, run, [&](int64_t j, auto lanes) {
-          return DH<kZoneout>(step, run, j, lanes);
+          return DH<kZoneout>(step, run, draws, j, lanes);
         });
       });
     });
@@ -158,8 +160,8 @@ class LstmBackwardCell {
   // d_h of a step's new state; a masked step passes it on to the previous one,
   // and zoneout its share.
   template <bool kZoneout, class Lanes>
-  EIGEN_ALWAYS_INLINE V DH(int64_t step, const GateRun<C>& run, int64_t j,
-                           Lanes lanes) const {
+  EIGEN_ALWAYS_INLINE V DH(int64_t step, const GateRun<C>& run,
+                           const uint8_t* draws, int64_t j, Lanes lanes) const {
     const SequenceRows& rows = context_.rows;
     C* const carried = context_.d_h + run.row * width_ + run.unit + j;
     V d_h = Load<C>(run.gates + j, lanes);
@@ -171,8 +173,7 @@ class LstmBackwardCell {
     d_h = d_h + Load<C>(carried, lanes);
     if constexpr (kZoneout) {
       if (!rows.IsMasked(step, run.row)) {
-        const V kept =
-            context_.zoneout.Kept(step, run.row, run.unit + j, lanes);
+        const V kept = context_.zoneout.Kept(draws, run.unit + j, lanes);
         Store(carried, kept * d_h, lanes);
         return (V(1) - kept) * d_h;
       }
@@ -182,11 +183,12 @@ class LstmBackwardCell {
   }
 
   template <bool kZoneout>
-  void StoreDH(int64_t step, const GateRun<C>& run) const {
+  void StoreDH(int64_t step, const GateRun<C>& run,
+               const uint8_t* draws) const {
     const bool masked = context_.rows.IsMasked(step, run.row);
     C* const d_h = d_h_ + BlockRow(step, run.row) * width_ + run.unit;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-      const V out = DH<kZoneout>(step, run, j, lanes);
+      const V out = DH<kZoneout>(step, run, draws, j, lanes);
       Store(d_h + j, masked ? V(0) : out, lanes);
     });
   }
@@ -210,6 +212,8 @@ class LstmBackwardCell {
         (step == 0 ? args_.cs_prev + rows.StateRow(run.row) * units_
                    : args_.cs + rows.SavedRow(step - 1, run.row) * units_) +
         run.unit;
+    const uint8_t* const draws =
+        kZoneout ? zoneout_.Draws(step, run.row) : nullptr;
     C* const cs_grads = cs_grad_ + run.row * units_ + run.unit;
     C* const dz =
         context_.dz.Step(step) + run.row * kLstmGates * units_ + run.unit;
@@ -241,7 +245,7 @@ class LstmBackwardCell {
         if (zoneout_) {
           // What is saved is the state after it.
           saved.cs = NewCs(saved, previous);
-          const V kept = zoneout_.Kept(step, run.row, run.unit + j, lanes);
+          const V kept = zoneout_.Kept(draws, run.unit + j, lanes);
           kept_grad = kept * cs_grad;
           cs_grad = (V(1) - kept) * cs_grad;
         }

@@ -211,13 +211,11 @@ class LstmForwardCell {
   }
 
   void ZoneOut(int64_t step, const GateRun<C>& run) const {
-    const int64_t state = run.row * units_ + run.unit;
-    C* const next = new_cs_ + state;
-    zoneout_.Apply(step, run.row, run.unit, run.count, cs_ + state, next);
-    CopyRow(next, run.count, cs_ + state);
-    if (args_.cs != nullptr) {
-      CopyRow(next, run.count, args_.cs + SavedAt(step, run));
-    }
+    C* const cs = cs_ + run.row * units_ + run.unit;
+    zoneout_.Apply(
+        zoneout_.Draws(step, run.row), run.unit, run.count, cs,
+        new_cs_ + (cs - cs_), cs,
+        args_.cs == nullptr ? nullptr : args_.cs + SavedAt(step, run));
   }
 
   void Project(int64_t step, const GateTile<C>& tile) const {

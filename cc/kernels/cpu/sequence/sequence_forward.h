@@ -202,10 +202,10 @@ class HiddenState {
   void ZoneOut(int64_t step, const GateRun<C>& run) const {
     const int64_t at = run.row * width_ + run.unit;
     C* const next = Next(step) + at;
-    zoneout_.Apply(step, run.row, run.unit, run.count, Previous(step) + at,
-                   next);
     T* const h = OutputRow(step, run.row);
-    if (h != nullptr) CopyRow(next, run.count, h + run.unit);
+    zoneout_.Apply(zoneout_.Draws(step, run.row), run.unit, run.count,
+                   Previous(step) + at, next, next,
+                   h == nullptr ? nullptr : h + run.unit);
   }
 
   // Multiplies the state that `step` begins with by the factors.

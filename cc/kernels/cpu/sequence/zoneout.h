@@ -5,10 +5,13 @@
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_ZONEOUT_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_ZONEOUT_H_
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/gemm/simd.h"
+#include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 
 namespace blockrnn::cpu {
@@ -28,41 +31,58 @@ class StateZoneout {
 
   explicit operator bool() const { return used_; }
 
-  // Some units of a row: `after` is the new state, and becomes the one that
-  // the step ends with.
-  void Apply(int64_t step, int64_t b, int64_t unit, int64_t count,
-             const C* before, C* after) const {
-    const bool drawn = kept_ != nullptr;
+  // The draws of a row, [width]; nullptr without.
+  const uint8_t* Draws(int64_t step, int64_t b) const {
+    if (kept_ == nullptr) return nullptr;
+    return kept_ + rows_.MemoryRow(step, b) * width_;
+  }
+
+  // The share of the state before in the state after, from `unit` on; 1 or 0
+  // with draws, 0 without zoneout.
+  template <class Lanes>
+  EIGEN_ALWAYS_INLINE V Kept(const uint8_t* draws, int64_t unit,
+                             Lanes lanes) const {
+    return draws == nullptr ? V(rate_) : Drawn(draws + unit, lanes);
+  }
+
+  // Some units of a row: the state that the step ends with, from the one before
+  // it and the new one, to `after`, which may be either, and to `output`, where
+  // that is not nullptr.
+  template <class T>
+  void Apply(const uint8_t* draws, int64_t unit, int64_t count, const C* before,
+             const C* now, C* after, T* output) const {
     ForEachVector<C>(count, [&](int64_t j, auto lanes) {
-      const V kept = Kept(step, b, unit + j, lanes);
+      const V kept = Kept(draws, unit + j, lanes);
       const V from = Load<C>(before + j, lanes);
-      const V to = Load<C>(after + j, lanes);
+      const V to = Load<C>(now + j, lanes);
       // A choice, since what is not kept may be infinite.
-      Store(after + j,
-            drawn ? WherePositive(kept, from, to)
-                  : MulAdd(kept, from, (V(1) - kept) * to),
-            lanes);
+      const V out = draws == nullptr ? MulAdd(kept, from, (V(1) - kept) * to)
+                                     : WherePositive(kept, from, to);
+      Store(after + j, out, lanes);
+      StoreIf(output, j, out, lanes);
     });
   }
 
-  // The share of the state before in the state after, which is 1 or 0 with
-  // draws, and 0 without zoneout.
-  template <class Lanes>
-  EIGEN_ALWAYS_INLINE V Kept(int64_t step, int64_t b, int64_t unit,
-                             Lanes lanes) const {
-    if (kept_ == nullptr) return V(rate_);
-    const uint8_t* const kept =
-        kept_ + rows_.MemoryRow(step, b) * width_ + unit;
-    alignas(64) C values[V::kSize] = {};
-    for (int lane = 0; lane < CountOf(lanes); ++lane) {
-      values[lane] = kept[lane] != 0 ? C(1) : C(0);
-    }
-    return Load<C>(values);
-  }
-
  private:
-  static constexpr int CountOf(AllLanes) { return V::kSize; }
-  static constexpr int CountOf(FirstLanes lanes) { return lanes.n; }
+  // GCC drops the attribute of such a type where `using` declares it.
+  typedef uint8_t Bytes __attribute__((vector_size(V::kSize)));
+  typedef C Values __attribute__((vector_size(V::kSize * sizeof(C))));
+
+  // 1 where a byte is not 0.
+  static EIGEN_ALWAYS_INLINE V Drawn(const uint8_t* draws, AllLanes) {
+    Bytes bytes;
+    std::memcpy(&bytes, draws, sizeof(bytes));
+    const Bytes ones = reinterpret_cast<Bytes>(bytes != 0) & 1;
+    const Values values = __builtin_convertvector(ones, Values);
+    alignas(64) C shares[V::kSize];
+    std::memcpy(shares, &values, sizeof(values));
+    return Load<C>(shares);
+  }
+  static EIGEN_ALWAYS_INLINE V Drawn(const uint8_t* draws, FirstLanes lanes) {
+    uint8_t all[V::kSize] = {};
+    std::copy_n(draws, lanes.n, all);
+    return Drawn(all, AllLanes());
+  }
 
   const SequenceRows& rows_;
   const uint8_t* const kept_;  // [steps, batch, width], or nullptr
