@@ -85,7 +85,7 @@ class _Cloner:
             # Arguments that Keras omits from the config.
             cell = getattr(original, "cell", original)
             for name, owner in (("implementation", cell), ("use_cudnn", original)):
-                if hasattr(owner, name):
+                if name in vars(owner):  # else it is no argument
                     config[name] = getattr(owner, name)
         return type(original).from_config(config)
 
