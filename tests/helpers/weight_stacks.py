@@ -17,6 +17,9 @@ from helpers import tolerances
 
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 CELLS = tuple(GATES)
+NORM_GATES = {"layer_norm_lstm": 4, "layer_norm_gru": 3}
+NORM_CELLS = tuple(NORM_GATES)
+WITH_CELL_STATE = ("lstm", "layer_norm_lstm")
 STEPS, BATCH = 4, 3
 Gemm = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
@@ -38,6 +41,8 @@ class Stack:
     zoneout_state: float = 0.0
     zoneout: float = 0.0
     dtype: Any = "float64"
+    epsilon: float = 0.125  # of the cells with layer normalisation: large enough to be seen
+    norm_output_only: bool = False  # of the LSTM with layer normalisation
 
     @property
     def reduction_length(self) -> int:
@@ -50,7 +55,8 @@ def random_weights(stack: Stack, seed: int = 0):
     """Weights in a range where no activation saturates."""
     from tf_blockrnn import weights
 
-    rng, gates = np.random.default_rng(seed), GATES[stack.cell]
+    rng, gates = np.random.default_rng(seed), (GATES | NORM_GATES)[stack.cell]
+    norms = ("norm_x", "norm_h") if stack.cell in NORM_CELLS else ()
     width = stack.proj or stack.units
 
     def array(*shape: int) -> np.ndarray:
@@ -63,6 +69,9 @@ def random_weights(stack: Stack, seed: int = 0):
             arrays["peepholes"] = (3, stack.units)
         if stack.proj:
             arrays["w_p"] = (stack.proj, stack.units)
+        arrays |= {name: (2, gates, stack.units) for name in norms}
+        if stack.cell == "layer_norm_lstm":
+            arrays["norm_c"] = (2, stack.units)
         return weights.DirectionWeights(**{k: array(*shape) for k, shape in arrays.items()})
 
     layers = [
@@ -74,9 +83,15 @@ def random_weights(stack: Stack, seed: int = 0):
         )
         for number in range(stack.layers)
     ]
-    reset_after = stack.reset_after if stack.cell == "gru" else None
     return weights.RecurrentWeights(
-        stack.cell, layers, reset_after, stack.cell_clip, stack.zoneout_state, stack.zoneout
+        stack.cell,
+        layers,
+        reset_after=stack.reset_after if stack.cell == "gru" else None,
+        cell_clip=stack.cell_clip,
+        zoneout_state=stack.zoneout_state,
+        zoneout=stack.zoneout,
+        epsilon=stack.epsilon if norms else None,
+        norm_output_only=stack.norm_output_only if stack.cell == "layer_norm_lstm" else None,
     )
 
 
@@ -112,6 +127,30 @@ def _lstm(one, clip: float, of_x: np.ndarray, of_h: np.ndarray, c, gemm: Gemm):
     return (h if one.w_p is None else gemm(h, one.w_p.T)), c
 
 
+def _norm(s: np.ndarray, gamma_and_beta: np.ndarray, epsilon: float) -> np.ndarray:
+    """The norm of rows: [B, n], or [G, B, H] over gates and units."""
+    axes = (0, 2) if s.ndim == 3 else 1
+    gamma, beta = gamma_and_beta if s.ndim == 2 else gamma_and_beta[:, :, None]
+    deviations = s - s.mean(axes, keepdims=True)
+    variance = (deviations**2).mean(axes, keepdims=True)
+    return gamma * deviations / np.sqrt(variance + epsilon) + beta
+
+
+def _step_with_norms(weights, one, x, h, c, gemm: Gemm):
+    zeros = np.zeros([one.gates, one.units])
+    b_x, b_h = ((zeros if b is None else b)[:, None] for b in (one.b_x, one.b_h))
+    of_x, of_h = (np.array([gemm(a, w) for w in ws]) for a, ws in ((x, one.w_x), (h, one.w_h)))
+    of_x = _norm(of_x, one.norm_x, weights.epsilon) + b_x
+    of_h = _norm(of_h, one.norm_h, weights.epsilon) + b_h
+    if weights.cell == "layer_norm_gru":
+        r, u = _sigma(of_x[:2] + of_h[:2])
+        return u * h + (1 - u) * np.tanh(of_x[2] + r * of_h[2]), c
+    i, f, _, o = _sigma(of_x + of_h)
+    c = f * c + i * np.tanh(of_x[2] + of_h[2])
+    normalized = _norm(c, one.norm_c, weights.epsilon)
+    return o * np.tanh(normalized), c if weights.norm_output_only else normalized
+
+
 def step(weights, one, x: np.ndarray, h: np.ndarray, c: np.ndarray, gemm: Gemm = np.matmul):
     """(h, c) after a step of x, [B, I], from h, [B, P], and c, [B, H]."""
     new_h, new_c = _new_states(weights, one, x, h, c, gemm)
@@ -121,6 +160,8 @@ def step(weights, one, x: np.ndarray, h: np.ndarray, c: np.ndarray, gemm: Gemm =
 
 def _new_states(weights, one, x, h, c, gemm: Gemm):
     """The states before their zoneout."""
+    if weights.cell in NORM_CELLS:
+        return _step_with_norms(weights, one, x, h, c, gemm)
     zeros = np.zeros([one.gates, one.units])
     b_x, b_h = (zeros if b is None else b for b in (one.b_x, one.b_h))
     of_x = [gemm(x, w) + b for w, b in zip(one.w_x, b_x, strict=True)]

@@ -127,7 +127,7 @@ def test_a_stack_must_fit_its_cell(weights):
     single = gru.forward.astype(np.float32)
     fitting = weights.LayerWeights(weights.DirectionWeights(**arrays(inputs=4)).astype(np.float32))
     for arguments, named in (
-        (("elman", [gru]), "cell must be one of lstm, gru, rnn_tanh, rnn_relu, got 'elman'"),
+        (("elman", [gru]), "cell must be one of lstm, gru, .*, layer_norm_gru, got 'elman'"),
         (("gru", [], True), "layers must not be empty"),
         (("gru", [gru]), "a gru needs reset_after"),
         (("lstm", [lstm], True), "reset_after is for gru, lstm has no reset gate"),

@@ -121,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=("keras", "tf_blockrnn"),
         default="keras",
         help="the package of the layers with --to keras; those of tf_blockrnn can have peepholes, "
-        "a projection and a clip",
+        "a projection, a clip and layer normalisation",
     )
     return parser
 
@@ -185,7 +185,10 @@ def _description(weights: RecurrentWeights) -> str:
     clip = f", clip {weights.cell_clip:g}" if weights.cell_clip else ""
     rates = {"h": weights.zoneout_state, "cs": weights.zoneout}
     clip += "".join(f", zoneout of {state} {rate:g}" for state, rate in rates.items() if rate)
-    return f"{weights.cell}{reset}, {layers}, {directions}, {sizes}{clip}, {weights.dtype.name}"
+    norms = "" if weights.epsilon is None else f", epsilon {weights.epsilon:g}"
+    norms += ", norm of the output only" if weights.norm_output_only else ""
+    cell = f"{weights.cell}{reset}"
+    return f"{cell}, {layers}, {directions}, {sizes}{clip}{norms}, {weights.dtype.name}"
 
 
 def _summary(weights: RecurrentWeights, written: Written) -> str:

@@ -8,6 +8,8 @@ gate order. For each framework there is a function that reads weights and one th
     from_torch, to_torch                     PyTorch's nn.GRU, LSTM, RNN and their state dicts
     from_onnx, to_onnx, to_onnx_model        ONNX GRU, LSTM and RNN nodes (onnx_layers lists them)
     from_tf1, to_tf1                         checkpoints of TensorFlow 1 (list_tf1 lists the cells)
+    from_addons, to_addons                   TensorFlow Addons' LayerNormLSTMCell
+    from_haste, to_haste                     haste's LayerNormLSTM and LayerNormGRU
     from_npz, to_npz                         an .npz file of NumPy, without any framework
 
 A conversion is exact, bit for bit, where the target can represent the weights. Otherwise it raises
@@ -37,7 +39,9 @@ from tf_blockrnn.weights.layer import (
 _MODULES = {
     "OnnxLayer": "onnx",
     "TF1Cell": "tf1",
+    "from_addons": "addons",
     "from_cudnn": "cudnn",
+    "from_haste": "haste",
     "from_keras": "keras",
     "from_npz": "npz",
     "from_onnx": "onnx",
@@ -45,7 +49,9 @@ _MODULES = {
     "from_torch": "torch",
     "list_tf1": "tf1",
     "onnx_layers": "onnx",
+    "to_addons": "addons",
     "to_cudnn": "cudnn",
+    "to_haste": "haste",
     "to_keras": "keras",
     "to_keras_layers": "keras",
     "to_npz": "npz",

@@ -94,13 +94,17 @@ def assumed_order(chosen: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _kind(weights: RecurrentWeights) -> str:
     clip = f", cell_clip={weights.cell_clip:g}" if weights.cell_clip else ""
-    reset = "" if weights.reset_after is None else f", reset_after={weights.reset_after}"
+    given = "".join(
+        f", {name}={getattr(weights, name)}"
+        for name in ("reset_after", "epsilon", "norm_output_only")
+        if getattr(weights, name) is not None
+    )
     zoneout = "".join(
         f", {name}={getattr(weights, name):g}"
         for name in ("zoneout_state", "zoneout")
         if getattr(weights, name)
     )
-    return weights.cell + reset + clip + zoneout
+    return weights.cell + given + clip + zoneout
 
 
 def select(found: Mapping[str, _T], wanted: Sequence[str], what: str = "layer") -> dict[str, _T]:

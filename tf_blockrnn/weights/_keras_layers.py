@@ -21,6 +21,7 @@ from tf_blockrnn.weights.layer import GATES, LayerWeights, RecurrentWeights, Uns
 _CELLS = (
     *(CuDNNGRUCell, CuDNNLSTMCell),
     *(our_layers.GRUCell, our_layers.LSTMCell, ExtendedGRUCell, ExtendedLSTMCell),
+    *(our_layers.LayerNormGRUCell, our_layers.LayerNormLSTMCell),
     *(keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell),
 )
 # The layers and cells whose outputs are computed from their cells' weights by our equations.
@@ -28,6 +29,7 @@ _KNOWN = (
     *_CELLS,
     *(CuDNNGRU, CuDNNLSTM),
     *(our_layers.GRU, our_layers.LSTM, our_layers.SimpleRNN),
+    *(our_layers.LayerNormGRU, our_layers.LayerNormLSTM),
     *(keras.layers.GRU, keras.layers.LSTM, keras.layers.SimpleRNN),
     *(keras.layers.RNN, keras.layers.StackedRNNCells, keras.layers.Bidirectional),
 )
@@ -56,7 +58,8 @@ def form_of(cell: keras.layers.Layer) -> Form:
       >>> import keras
       >>> from tf_blockrnn.weights._keras_layers import form_of
       >>> form_of(keras.layers.GRUCell(4))
-      Form(cell='gru', reset_after=True, cell_clip=0.0, zoneout_state=0.0, zoneout=0.0)
+      Form(cell='gru', reset_after=True, cell_clip=0.0, zoneout_state=0.0, zoneout=0.0,
+           epsilon=None, norm_output_only=None)
     """
     if isinstance(cell, keras.layers.SimpleRNNCell):
         if cell.activation in RELU:
@@ -65,6 +68,14 @@ def form_of(cell: keras.layers.Layer) -> Form:
         return Form("rnn_tanh")
     _read_activation(cell, "activation", TANH)
     _read_activation(cell, "recurrent_activation", SIGMOID)
+    if isinstance(cell, our_layers.LayerNormLSTMCell):
+        return Form(
+            "layer_norm_lstm",
+            epsilon=cell.norm_epsilon,
+            norm_output_only=cell.norm_output_only,
+        )
+    if isinstance(cell, our_layers.LayerNormGRUCell):
+        return Form("layer_norm_gru", epsilon=cell.norm_epsilon)
     if isinstance(cell, keras.layers.GRUCell):
         return Form("gru", cell.reset_after, **_zoneout.config(cell))
     clip = getattr(cell, "cell_clip", None) or 0.0
@@ -85,6 +96,14 @@ def arrays_of(cell: keras.layers.Layer) -> Arrays:
     if isinstance(cell, (CuDNNGRUCell, CuDNNLSTMCell)):
         names = ("kernel", "recurrent_kernel", "bias")
         return parse([array(name) for name in names], len(GATES[form_of(cell).cell]))
+    norms = {}
+    if form_of(cell).norms:
+        sublayers = {"norm_x": "kernel_norm", "norm_h": "recurrent_norm", "norm_c": "state_norm"}
+        norms = {
+            name: _norm_of(getattr(cell, sublayer))
+            for name, sublayer in sublayers.items()
+            if hasattr(cell, sublayer)
+        }
     peepholes = tuple(array(name) for name in ("wci", "wcf", "wco"))
     return Arrays(
         array("kernel"),
@@ -92,7 +111,13 @@ def arrays_of(cell: keras.layers.Layer) -> Arrays:
         array("bias"),
         None if peepholes[0] is None else np.stack(peepholes),
         array("w_p"),
+        **norms,
     )
+
+
+def _norm_of(norm: keras.layers.LayerNormalization) -> np.ndarray:
+    """gamma and beta, stacked."""
+    return np.stack([keras.ops.convert_to_numpy(each.value) for each in (norm.gamma, norm.beta)])
 
 
 class Cells(NamedTuple):
@@ -144,8 +169,9 @@ def _flat(cell: Any) -> list[keras.layers.Layer]:
         of_model = "; pass the recurrent ones of its layers"
         hint = of_model if isinstance(cell, keras.Model) else ""
         raise TypeError(
-            "expected a layer or cell of Keras' or tf_blockrnn's GRU, LSTM or SimpleRNN, "
-            f"Bidirectional, a list of them or lists of arrays, got {type(cell).__name__}{hint}"
+            "expected a layer or cell of Keras' or tf_blockrnn's GRU, LSTM or SimpleRNN, of "
+            "tf_blockrnn's LayerNormLSTM or LayerNormGRU, Bidirectional, "
+            f"a list of them or lists of arrays, got {type(cell).__name__}{hint}"
         )
     return [cell]
 
@@ -169,4 +195,4 @@ def from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
         if form != forms[0]:
             raise UnsupportedError(f"all cells must be of one kind, got {forms[0]} and {form}")
     first = forms[0]
-    return RecurrentWeights(first.cell, layers, *first[1:])
+    return RecurrentWeights(layers=layers, **first._asdict())

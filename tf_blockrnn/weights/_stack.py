@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights, UnsupportedError
+from tf_blockrnn.weights.layer import (
+    DirectionWeights,
+    RecurrentWeights,
+    UnsupportedError,
+    refuse_norms,
+)
 
 
 def require_plain_stack(weights: RecurrentWeights, target: str) -> None:
@@ -26,6 +31,7 @@ def require_plain_stack(weights: RecurrentWeights, target: str) -> None:
       ...
       tf_blockrnn.weights.layer.UnsupportedError: PyTorch's lstm has no cell_clip, here it is 3.0
     """
+    refuse_norms(weights, target)
     if weights.cell == "gru" and not weights.reset_after:
         raise UnsupportedError(
             f"{target}'s gru resets after the GEMM with w_h (reset_after=True); these weights "

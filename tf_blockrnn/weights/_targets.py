@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from tf_blockrnn.weights._keras_arrays import has_two_biases
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights, UnsupportedError
 
 # (number of the layer, "forward" or "backward", name of the array)
@@ -76,6 +77,7 @@ def _refuse_reverse(job: Job, target: str) -> None:
 # ---- Keras
 
 _KERAS_NAMES = {"w_x": "kernel", "w_h": "recurrent_kernel"}
+_NORM_NAMES = {"norm_x": "kernel_norm", "norm_h": "recurrent_norm", "norm_c": "state_norm"}
 
 
 def write_keras(job: Job) -> Written:
@@ -100,8 +102,10 @@ def write_keras(job: Job) -> Written:
             name = f"{layer.name}/{inner.name}"
         else:
             name = layer.name
+        if array in _NORM_NAMES:
+            return ", ".join(f"{name}/{_NORM_NAMES[array]}/{part}" for part in ("gamma", "beta"))
         if array in ("b_x", "b_h"):
-            if weights.reset_after:
+            if has_two_biases(weights.cell, weights.reset_after):
                 return f"{name}/bias[{int(array == 'b_h')}]"
             both = one.b_x is not None and one.b_h is not None
             return f"{name}/bias" + (", summed" if both else "")

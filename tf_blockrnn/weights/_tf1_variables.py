@@ -12,12 +12,14 @@ from tf_blockrnn.weights.layer import (
     DirectionWeights,
     RecurrentWeights,
     UnsupportedError,
+    refuse_norms,
     reorder,
 )
 
 
 def refuse(weights: RecurrentWeights, name: str, cell: Cell) -> None:
     """Refuses weights that such cells cannot have."""
+    refuse_norms(weights, "TensorFlow 1")
     if weights.cell != cell.cell:
         raise UnsupportedError(
             f"{name} has the cell {cell.cell}, the weights are of {weights.cell}"

@@ -18,13 +18,14 @@ import numpy as np
 from tf_blockrnn.weights._stack import require_plain_stack
 from tf_blockrnn.weights.layer import (
     GATES,
+    PLAIN_CELLS,
     DirectionWeights,
     LayerWeights,
     RecurrentWeights,
     UnsupportedError,
 )
 
-_MODES = tuple(GATES)  # the ops have the same names
+_MODES = PLAIN_CELLS  # the ops have the same names
 _DIRECTIONS = {"unidirectional": 1, "bidirectional": 2}
 _INPUT_MODES = ("linear_input", "skip_input", "auto_select")
 _FORMS = ("flat", "canonical")
@@ -229,7 +230,7 @@ def to_cudnn(
       `CudnnRNNCanonicalToParamsV2`, matrices [H, width] (the projection [P, H]) and biases [H].
 
     Raises:
-      UnsupportedError: cuDNN cannot represent the reset form, peepholes, clip or sizes.
+      UnsupportedError: cuDNN cannot represent the norms, reset form, peepholes, clip or sizes.
       ValueError: `input_mode` or `form` has another value, or input_mode is "skip_input" and I is
         not H.
 

@@ -6,7 +6,8 @@ them z, r, h). There is one `bias` [G · H], but two, [2, 3H], in a gru with `re
 the weights and equations of `keras.layers.GRUCell`, `LSTMCell` and `SimpleRNNCell`.
 
 The LSTM of `tf_blockrnn.layers` can also have peepholes, a projection and a clip, and like its GRU
-zoneout, of which the weights have the rates.
+zoneout, of which the weights have the rates. Its LayerNormLSTM and LayerNormGRU have gamma and beta
+of each norm after the arrays of an LSTM and of a GRU with `reset_after`.
 """
 
 from __future__ import annotations
@@ -25,18 +26,29 @@ from tf_blockrnn.weights.layer import (
     LayerWeights,
     RecurrentWeights,
     UnsupportedError,
+    refuse_norms,
 )
 
 if TYPE_CHECKING:
     import keras
 
-_LAYERS = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "SimpleRNN", "rnn_relu": "SimpleRNN"}
+_LAYERS = {
+    "lstm": "LSTM",
+    "gru": "GRU",
+    "rnn_tanh": "SimpleRNN",
+    "rnn_relu": "SimpleRNN",
+    "layer_norm_lstm": "LayerNormLSTM",
+    "layer_norm_gru": "LayerNormGRU",
+}
 _PACKAGES = ("keras", "tf_blockrnn")
 # The arguments of layers that weights define.
 _DEFINED = {
     *("units", "use_bias", "reset_after", "activation", "recurrent_activation"),
     *("use_peephole", "peepholes", "cell_clip", "projection", "zoneout_state", "zoneout"),
+    *("norm_epsilon", "norm_output_only"),
 }
+# Of LayerNormLSTM and LayerNormGRU, and of TensorFlow Addons' cell.
+_EPSILON = 1e-3
 
 
 # ---- from Keras
@@ -54,10 +66,10 @@ def _from_arrays(
                     f"two directions must have an even number of arrays, got {len(arrays)}"
                 )
             parts = [arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]]
-        both = [parse(part, gates) for part in parts]
+        both = [parse(part, gates, form.norms) for part in parts]
         form = _with_reset(form, both)
         described.append(LayerWeights(*(to_direction(one, form) for one in both)))
-    return RecurrentWeights(form.cell, described, *form[1:])
+    return RecurrentWeights(layers=described, **form._asdict())
 
 
 def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
@@ -68,6 +80,17 @@ def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
     if not biases:
         raise ValueError("reset_after must be given for a gru without biases")
     return form._replace(reset_after=biases[0].ndim == 2)  # of a CuDNNGRU too
+
+
+def _with_norms(form: Form) -> Form:
+    """The form, with the defaults of layers with layer normalisation for what is not given."""
+    if not form.norms:
+        return form
+    if form.epsilon is None:
+        form = form._replace(epsilon=_EPSILON)
+    if form.cell == "layer_norm_lstm" and form.norm_output_only is None:
+        form = form._replace(norm_output_only=False)
+    return form
 
 
 def _is_layer(source: Any) -> bool:
@@ -94,6 +117,8 @@ def from_keras(
     reset_after: bool | None = None,
     cell_clip: float = 0.0,
     bidirectional: bool = False,
+    epsilon: float | None = None,
+    norm_output_only: bool | None = None,
 ) -> RecurrentWeights:
     """Reads the weights of Keras' recurrent layers or ours, bit for bit.
 
@@ -104,15 +129,19 @@ def from_keras(
     anything else is refused.
 
     Args:
-      source: a GRU, LSTM or SimpleRNN layer, their cell, `RNN` or `StackedRNNCells` of such cells,
-        or `Bidirectional` of such a layer; a list of these is a stack. Or the arrays of
-        `get_weights()` of one layer, or a list of such lists, described by the other arguments;
-        also those of a CuDNNLSTM or CuDNNGRU of Keras 2.
-      cell: only for arrays, and required there: "lstm", "gru", "rnn_tanh" or "rnn_relu".
+      source: a GRU, LSTM or SimpleRNN layer, our LayerNormLSTM or LayerNormGRU, their cell, `RNN`
+        or `StackedRNNCells` of such cells, or `Bidirectional` of such a layer; a list of these is a
+        stack. Or the arrays of `get_weights()` of one layer, or a list of such lists, described by
+        the other arguments; also those of a CuDNNLSTM or CuDNNGRU of Keras 2.
+      cell: only for arrays, and required there: "lstm", "gru", "rnn_tanh", "rnn_relu",
+        "layer_norm_lstm" or "layer_norm_gru".
       reset_after: only for a gru's arrays; None derives it from the shape of the bias.
       cell_clip: only for an lstm's arrays; 0 for no clip.
       bidirectional: only for arrays: whether each list has the forward arrays, then the backward
         ones.
+      epsilon: only for arrays of a layer with layer normalisation; None is 1e-3, our layers'
+        default.
+      norm_output_only: only for a layer_norm_lstm's arrays; None is False, our layer's default.
 
     Returns:
       The weights; the single bias of an lstm, a simple RNN or a gru that resets before the GEMM
@@ -148,6 +177,8 @@ def from_keras(
             "reset_after": reset_after is not None,
             "cell_clip": bool(cell_clip),
             "bidirectional": bidirectional,
+            "epsilon": epsilon is not None,
+            "norm_output_only": norm_output_only is not None,
         }
         if any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
@@ -156,9 +187,8 @@ def from_keras(
     if cell not in GATES:
         raise ValueError(f"for arrays, cell must be one of {', '.join(GATES)}, got {cell!r}")
     nested = isinstance(source[0], (list, tuple))
-    return _from_arrays(
-        source if nested else [source], Form(cell, reset_after, cell_clip), bidirectional
-    )
+    form = Form(cell, reset_after, cell_clip, epsilon=epsilon, norm_output_only=norm_output_only)
+    return _from_arrays(source if nested else [source], _with_norms(form), bidirectional)
 
 
 # ---- to Keras
@@ -169,6 +199,8 @@ def _check_package(weights: RecurrentWeights, package: str) -> None:
         raise ValueError(f"package must be one of {', '.join(_PACKAGES)}, got {package!r}")
     if package == "tf_blockrnn":
         return
+    own = f'tf_blockrnn.layers.{_LAYERS[weights.cell]} is one (package="tf_blockrnn")'
+    refuse_norms(weights, "Keras", own)
     remedy = 'tf_blockrnn.layers.LSTM has (package="tf_blockrnn")'
     if weights.cell_clip:
         raise UnsupportedError(
@@ -188,23 +220,25 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
 
     Where Keras has one bias (lstm, simple RNN, gru without reset_after) it is the sum b_x + b_h,
     rounded to the weights' type; if only one of them exists, it is copied. A gru with
-    reset_after has both, with zeros for a missing one. Without any bias the arrays are those of
-    `use_bias=False`. The layer must have the same `reset_after` and activation, which are not
-    among the arrays, and the same type: `set_weights` rounds without a word. `to_keras_layers`
-    returns such layers.
+    reset_after, or a layer_norm_gru, has both, with zeros for a missing one. Without any bias the
+    arrays are those of `use_bias=False`. The layer must have the same `reset_after`, activation,
+    `norm_epsilon` and `norm_output_only`, which are not among the arrays, and the same type:
+    `set_weights` rounds without a word. `to_keras_layers` returns such layers.
 
     Args:
       weights: any number of layers.
       package: the package of the layers: "keras"; or "tf_blockrnn", whose LSTM can have
-        peepholes and a projection.
+        peepholes and a projection, and which has layers with layer normalisation.
 
     Returns:
       For each layer a list: kernel [I, G · H], recurrent kernel [P, G · H], bias [G · H] or
-      [2, 3H], then wci, wcf, wco [H] and the projection [P, H] if they exist. With two
-      directions the forward arrays come first, then the backward ones, as in `Bidirectional`.
+      [2, 3H], then wci, wcf, wco [H] and the projection [P, H], or gamma and beta of each norm,
+      [G · H] or [H], if they exist. With two directions the forward arrays come first, then the
+      backward ones, as in `Bidirectional`.
 
     Raises:
-      UnsupportedError: a cell_clip or zoneout; peepholes or a projection, for Keras' own layers.
+      UnsupportedError: a cell_clip or zoneout; peepholes, a projection or norms, for Keras' own
+        layers.
       ValueError: `package` has another value.
 
     Example:
@@ -251,6 +285,10 @@ def _new_layer(
             special[name] = getattr(weights, name)
     if one.w_p is not None:
         special["projection"] = one.output_size
+    if weights.epsilon is not None:
+        special["norm_epsilon"] = weights.epsilon
+    if weights.norm_output_only:
+        special["norm_output_only"] = True
     if keras.dtype_policies.get(arguments["dtype"]).variable_dtype in ("float16", "bfloat16"):
         # TensorFlow cannot compute the default, an orthogonal matrix, in 16 bits.
         special["recurrent_initializer"] = "glorot_uniform"
@@ -283,7 +321,7 @@ def to_keras_layers(
       if there are two directions. The biases are those of `to_keras`.
 
     Raises:
-      UnsupportedError: peepholes, a projection, a clip or zoneout, for Keras' own layers.
+      UnsupportedError: peepholes, a projection, a clip, zoneout or norms, for Keras' own layers.
       ValueError: `package` has another value, an argument is defined by the weights, a value is
         out of the range of `dtype`, or Keras refuses an argument, as it does `stateful=True`
         without a `batch_size`.

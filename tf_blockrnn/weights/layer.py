@@ -12,6 +12,17 @@ With x·W (rows of a matrix are its inputs), `∘` elementwise and h', cs' of th
                h = u ∘ h' + (1 − u) ∘ c
     rnn_tanh:  h = tanh(x · w_x + h' · w_h + b_x + b_h)    rnn_relu likewise
 
+    layer_norm_lstm:
+               i, f, o = σ(norm_x(x · w_x) + norm_h(h' · w_h) + b_x + b_h)    c likewise with tanh
+               cs = norm_c(f ∘ cs' + i ∘ c)    h = o ∘ tanh(cs)    or, with norm_output_only,
+               cs = f ∘ cs' + i ∘ c            h = o ∘ tanh(norm_c(cs))
+    layer_norm_gru:
+               r, u = σ(norm_x(x · w_x) + b_x + norm_h(h' · w_h) + b_h)
+               c = tanh(norm_x(x · w_x) + b_x + r ∘ (norm_h(h' · w_h) + b_h))
+               h = u ∘ h' + (1 − u) ∘ c
+    norm(s) =  gamma ∘ (s − mean(s)) / √(var(s) + epsilon) + beta, where mean and variance are those
+               of a row: of all gates' elements in norm_x and norm_h, of all units in norm_c
+
 A forget bias that a framework adds in the cell is part of b_x here. Zoneout of a state s is its
 mean at inference, z ∘ s' + (1 − z) ∘ s with the rate z; an lstm's h is made of the cs before that.
 """
@@ -19,6 +30,7 @@ mean at inference, z ∘ s' + (1 − z) ∘ s with the rate z; an lstm's h is ma
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -29,7 +41,12 @@ GATES = {
     "gru": ("r", "u", "c"),
     "rnn_tanh": ("h",),
     "rnn_relu": ("h",),
+    "layer_norm_lstm": ("i", "f", "c", "o"),
+    "layer_norm_gru": ("r", "u", "c"),
 }
+# The cells with layer normalisation, which few frameworks have, and the others.
+NORM_CELLS = ("layer_norm_lstm", "layer_norm_gru")
+PLAIN_CELLS = tuple(cell for cell in GATES if cell not in NORM_CELLS)
 
 _DIRECTIONS = ("forward", "backward")
 # The types that the ops and the frameworks have.
@@ -108,6 +125,9 @@ class DirectionWeights:
       peepholes: the rows wci, wcf, wco, [3, H], or None: the weights from the old cell state to the
         gates i and f, and from the new one to o.
       w_p: projection of the output, [P, H], or None.
+      norm_x: gamma and beta of the norm of the input GEMM, [2, G, H], or None.
+      norm_h: gamma and beta of the norm of the recurrent GEMM, [2, G, H], or None.
+      norm_c: gamma and beta of the norm of the cell state, [2, H], or None.
 
     Raises:
       ValueError: a shape or type does not match the others, or the type is none of float16,
@@ -127,6 +147,9 @@ class DirectionWeights:
     b_h: np.ndarray | None = None
     peepholes: np.ndarray | None = None
     w_p: np.ndarray | None = None
+    norm_x: np.ndarray | None = None
+    norm_h: np.ndarray | None = None
+    norm_c: np.ndarray | None = None
 
     def __post_init__(self):
         for name, value in self._fields():
@@ -156,6 +179,9 @@ class DirectionWeights:
             "b_h": ("[G, H]", (gates, units)),
             "peepholes": ("[3, H]", (3, units)),
             "w_p": ("[P, H]", (width, units)),
+            "norm_x": ("[2, G, H]", (2, gates, units)),
+            "norm_h": ("[2, G, H]", (2, gates, units)),
+            "norm_c": ("[2, H]", (2, units)),
         }
         for name, (symbols, shape) in expected.items():
             array = getattr(self, name)
@@ -174,7 +200,7 @@ class DirectionWeights:
 
     @property
     def gates(self) -> int:
-        """G, the number of gates: 4 for lstm, 3 for gru, 1 for the others."""
+        """G, the number of gates: 4 for an LSTM, 3 for a GRU, 1 for the others."""
         return self.w_x.shape[0]
 
     @property
@@ -291,13 +317,18 @@ class RecurrentWeights:
     """The weights of a stack of recurrent layers of one kind.
 
     Args:
-      cell: "lstm", "gru", "rnn_tanh" or "rnn_relu".
-      layers: the layers, from the input up. They may differ in size and direction.
+      cell: "lstm", "gru", "rnn_tanh", "rnn_relu", "layer_norm_lstm" or "layer_norm_gru".
+      layers: the layers, from the input up. They may differ in size and direction. Those with layer
+        normalisation have all their norms: norm_x, norm_h and, for layer_norm_lstm, norm_c.
       reset_after: only for gru, and required there: whether the reset gate acts after the GEMM
         with w_h.
       cell_clip: only for lstm: bound of the cell state; 0 for none.
       zoneout_state: not for rnn_tanh and rnn_relu: rate of zoneout of h in all layers, 0..1.
       zoneout: only for lstm: rate of zoneout of the cell state in all layers, 0..1.
+      epsilon: only for the cells with layer normalisation, and required there: what is added to
+        the variances, above 0.
+      norm_output_only: only for layer_norm_lstm, and required there: whether the output alone reads
+        the normalised cell state (haste, Ba et al. 2016), or the next step too (TensorFlow Addons).
 
     Raises:
       ValueError: an argument or an array does not match the cell, or a layer the one below it.
@@ -317,6 +348,8 @@ class RecurrentWeights:
     cell_clip: float = 0.0
     zoneout_state: float = 0.0
     zoneout: float = 0.0
+    epsilon: float | None = None
+    norm_output_only: bool | None = None
 
     def __post_init__(self):
         object.__setattr__(self, "layers", tuple(self.layers))
@@ -336,6 +369,7 @@ class RecurrentWeights:
             raise ValueError(f"cell_clip is for lstm, {self.cell} has no cell state")
         object.__setattr__(self, "cell_clip", clip)
         self._check_zoneout()
+        self._check_norm_arguments()
         self._check_layers()
 
     def _check_zoneout(self) -> None:
@@ -370,6 +404,24 @@ class RecurrentWeights:
             if rate := getattr(self, name):
                 raise UnsupportedError(f"{target} has no {name}, here it is {rate:g}")
 
+    def _check_norm_arguments(self) -> None:
+        if self.cell not in NORM_CELLS and self.epsilon is not None:
+            raise ValueError(f"epsilon is for {' and '.join(NORM_CELLS)}, {self.cell} has no norms")
+        if self.cell in NORM_CELLS:
+            if self.epsilon is None:
+                raise ValueError(f"a {self.cell} needs epsilon, a number above 0")
+            object.__setattr__(self, "epsilon", float(self.epsilon))
+            if not 0 < self.epsilon < math.inf:  # a NaN neither
+                raise ValueError(f"epsilon must be a finite number above 0, got {self.epsilon}")
+        if self.cell != "layer_norm_lstm" and self.norm_output_only is not None:
+            raise ValueError(
+                f"norm_output_only is for layer_norm_lstm, {self.cell} has no norm of a cell state"
+            )
+        if self.cell == "layer_norm_lstm":
+            if self.norm_output_only is None:
+                raise ValueError("a layer_norm_lstm needs norm_output_only, True or False")
+            object.__setattr__(self, "norm_output_only", bool(self.norm_output_only))
+
     def _check_layers(self) -> None:
         if not self.layers:
             raise ValueError("layers must not be empty")
@@ -384,6 +436,7 @@ class RecurrentWeights:
                 raise ValueError(f"{where}: peepholes are for lstm, not for {self.cell}")
             if self.cell != "lstm" and direction.w_p is not None:
                 raise ValueError(f"{where}: a projection w_p is for lstm, not for {self.cell}")
+            self._check_norms(where, direction)
             if direction.dtype != self.dtype:
                 raise ValueError(
                     f"{where}: all layers must be of the first one's type {self.dtype.name}, "
@@ -396,6 +449,17 @@ class RecurrentWeights:
                     f"layer {number}: I must be the width of layer {number - 1}'s output, {below}, "
                     f"got {here.input_size}"
                 )
+
+    def _check_norms(self, where: str, direction: DirectionWeights) -> None:
+        needed = {
+            "norm_x": self.cell in NORM_CELLS,
+            "norm_h": self.cell in NORM_CELLS,
+            "norm_c": self.cell == "layer_norm_lstm",
+        }
+        for name, is_needed in needed.items():
+            if is_needed != (getattr(direction, name) is not None):
+                verb = "needs" if is_needed else "has no"
+                raise ValueError(f"{where}: {self.cell} {verb} {name}")
 
     def named_directions(self) -> Iterator[tuple[int, str, DirectionWeights]]:
         """Each (number of the layer, "forward" or "backward", its weights), from the input up."""
@@ -451,6 +515,39 @@ class RecurrentWeights:
         return dataclasses.replace(self, layers=layers)
 
     __hash__ = None
+
+
+def refuse_norms(weights: RecurrentWeights, target: str, remedy: str = "") -> None:
+    """Refuses weights of a cell with layer normalisation, for a target that has none.
+
+    Args:
+      weights: to be written.
+      target: its name, for the error.
+      remedy: the end of the error, after a semicolon.
+
+    Raises:
+      UnsupportedError: the cell has norms.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> from tf_blockrnn.weights.layer import refuse_norms
+      >>> norm = np.ones([2, 3, 4])
+      >>> one = weights.DirectionWeights(
+      ...     np.ones([3, 5, 4]), np.ones([3, 4, 4]), norm_x=norm, norm_h=norm)
+      >>> layers = [weights.LayerWeights(one)]
+      >>> gru = weights.RecurrentWeights("layer_norm_gru", layers, epsilon=1e-5)
+      >>> refuse_norms(gru, "PyTorch")
+      Traceback (most recent call last):
+      ...
+      tf_blockrnn.weights.layer.UnsupportedError: PyTorch cannot represent layer_norm_gru: it \
+has no recurrent layers with layer normalisation
+    """
+    if weights.cell in NORM_CELLS:
+        raise UnsupportedError(
+            f"{target} cannot represent {weights.cell}: it has no recurrent layers with layer "
+            "normalisation" + (f"; {remedy}" if remedy else "")
+        )
 
 
 def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np.ndarray:

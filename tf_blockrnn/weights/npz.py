@@ -3,12 +3,16 @@
 An .npz file with these arrays:
 
     format                   the text "tf_blockrnn.weights"
-    version                  the version of the format, 1
-    cell                     the text "lstm", "gru", "rnn_tanh" or "rnn_relu"
+    version                  the version of the format: 2 for the cells with layer normalisation
+                             and with zoneout, which a reader of version 1 refuses, else 1
+    cell                     the text "lstm", "gru", "rnn_tanh", "rnn_relu", "layer_norm_lstm" or
+                             "layer_norm_gru"
     dtype                    the name of the arrays' type; NumPy does not store bfloat16's
     reset_after              bool; only for a gru
     cell_clip                float64; only with a clip
     zoneout_state, zoneout   float64; only with zoneout
+    epsilon                  float64; only with layer normalisation
+    norm_output_only         bool; only for a layer_norm_lstm
     layers.0.forward.w_x     each array of each layer direction, under its name in
     layers.0.backward.b_h    DirectionWeights; arrays that are None are left out
 """
@@ -28,10 +32,15 @@ import numpy as np
 
 from tf_blockrnn.weights._bfloat16 import bfloat16
 from tf_blockrnn.weights._damage import intact
-from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
+from tf_blockrnn.weights.layer import (
+    NORM_CELLS,
+    DirectionWeights,
+    LayerWeights,
+    RecurrentWeights,
+)
 
 _FORMAT = "tf_blockrnn.weights"
-_VERSION = 1
+_VERSIONS = (1, 2)
 _ARRAYS = tuple(field.name for field in dataclasses.fields(DirectionWeights))
 _NUMBERS = ("cell_clip", "zoneout_state", "zoneout")
 _NAME = re.compile(rf"layers\.(\d+)\.(forward|backward)\.({'|'.join(_ARRAYS)})")
@@ -63,14 +72,16 @@ def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> No
       >>> from_npz(file) == gru
       True
     """
+    later = weights.cell in NORM_CELLS or weights.zoneout_state or weights.zoneout
     arrays = {
         "format": np.array(_FORMAT),
-        "version": np.array(_VERSION),
+        "version": np.array(2 if later else 1),
         "cell": np.array(weights.cell),
         "dtype": np.array(weights.dtype.name),
     }
-    if weights.reset_after is not None:
-        arrays["reset_after"] = np.array(weights.reset_after)
+    for name in ("reset_after", "epsilon", "norm_output_only"):
+        if getattr(weights, name) is not None:
+            arrays[name] = np.array(getattr(weights, name))
     for name in _NUMBERS:
         if getattr(weights, name):
             arrays[name] = np.array(getattr(weights, name))
@@ -132,9 +143,10 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
     for key, array in arrays.items():
         if _NAME.fullmatch(key) and array.dtype.kind != "V" and array.dtype.name != dtype.name:
             raise ValueError(f"{key} must be of the type {dtype.name}, got {array.dtype.name}")
-    reset_after = bool(arrays["reset_after"]) if "reset_after" in arrays else None
-    numbers = {name: float(arrays[name]) for name in _NUMBERS if name in arrays}
-    return RecurrentWeights(str(arrays["cell"]), layers, reset_after, **numbers)
+    kinds = {"reset_after": bool, "epsilon": float, "norm_output_only": bool}
+    kinds |= dict.fromkeys(_NUMBERS, float)
+    options = {name: kind(arrays[name]) for name, kind in kinds.items() if name in arrays}
+    return RecurrentWeights(str(arrays["cell"]), layers, **options)
 
 
 def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
@@ -161,9 +173,10 @@ def _check_header(arrays: dict[str, np.ndarray]) -> None:
             )
     if str(arrays["format"]) != _FORMAT:
         raise ValueError(f"the file's format must be {_FORMAT!r}, got {str(arrays['format'])!r}")
-    if int(arrays["version"]) != _VERSION:
+    if int(arrays["version"]) not in _VERSIONS:
         raise ValueError(
-            f"the file's version must be {_VERSION}, got {arrays['version']}: "
+            f"the file's version must be {' or '.join(map(str, _VERSIONS))}, got "
+            f"{arrays['version']}: "
             "it was written by another release of tf_blockrnn"
         )
 

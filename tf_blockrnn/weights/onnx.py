@@ -28,6 +28,7 @@ from tf_blockrnn.weights.layer import (
     LayerWeights,
     RecurrentWeights,
     UnsupportedError,
+    refuse_norms,
     reorder,
 )
 
@@ -162,6 +163,7 @@ def from_onnx(
 def _refuse(weights: RecurrentWeights, reverse: bool, layout: int) -> None:
     if layout not in (0, 1):
         raise ValueError(f"to_onnx: layout must be 0 or 1, got {layout!r}")
+    refuse_norms(weights, "ONNX")
     if weights.cell_clip:
         raise UnsupportedError(
             f"to_onnx: cell_clip = {weights.cell_clip:g}: ONNX's clip bounds the pre-activations, "
@@ -243,7 +245,7 @@ def to_onnx(
       if needed, "B" [D, 2·G·H] and "P" [D, 3·H]; and its attributes.
 
     Raises:
-      UnsupportedError: the weights have a projection or a cell_clip.
+      UnsupportedError: the weights have a projection, a cell_clip or layer normalisation.
       ValueError: reverse with a layer of two directions, or another layout.
 
     Example:

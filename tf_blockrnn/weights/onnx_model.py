@@ -76,7 +76,7 @@ def to_onnx_model(
       An onnx.ModelProto. Its nodes are named like "lstm_0", its weights like "lstm_0.W".
 
     Raises:
-      UnsupportedError: the weights have a projection or a cell_clip.
+      UnsupportedError: the weights have a projection, a cell_clip or layer normalisation.
       ValueError: reverse with a layer of two directions, or another layout.
       ImportError: the package onnx is missing.
 

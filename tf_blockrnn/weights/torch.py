@@ -18,6 +18,7 @@ from tf_blockrnn.weights._stack import require_plain_stack
 from tf_blockrnn.weights._torch_tensors import to_array, to_tensor
 from tf_blockrnn.weights.layer import (
     GATES,
+    PLAIN_CELLS,
     DirectionWeights,
     LayerWeights,
     RecurrentWeights,
@@ -144,8 +145,8 @@ def _cell_of_arrays(parts: _Parts, cell: str | None) -> str:
                 f"cell must be given for weights of {gates} gate(s): 'rnn_tanh' or 'rnn_relu' "
                 "for one; 4 are an lstm, 3 a gru"
             )
-    if cell not in GATES:
-        raise ValueError(f"cell must be one of {', '.join(GATES)}, got {cell!r}")
+    if cell not in PLAIN_CELLS:
+        raise ValueError(f"cell must be one of {', '.join(PLAIN_CELLS)}, got {cell!r}")
     return cell
 
 
@@ -256,9 +257,9 @@ def to_torch(
       `load_state_dict`: `{name: torch.from_numpy(array) for name, array in ...}`.
 
     Raises:
-      UnsupportedError: PyTorch cannot represent the reset form, peepholes, clip or sizes; or the
-        module's type does not represent all values of the weights' type, and no `dtype` allows to
-        round them; or the module overrides the computation, as in `from_torch`.
+      UnsupportedError: PyTorch cannot represent the norms, reset form, peepholes, clip or sizes;
+        or the module's type does not represent all values of the weights' type, and no `dtype`
+        allows to round them; or the module overrides the computation, as in `from_torch`.
       ValueError: the module has another cell, or a value is out of the range of `dtype`.
       RuntimeError: the module has other sizes (raised by PyTorch).
 

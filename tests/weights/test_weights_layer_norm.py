@@ -1,0 +1,228 @@
+"""Weights of cells with layer normalisation: the description, its file, and who refuses them."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import numpy as np
+import pytest
+from helpers import weight_stacks
+from helpers.convert_command import converted, make, refused, runner
+from helpers.weight_stacks import NORM_CELLS, Stack
+
+from tf_blockrnn import weights
+from tf_blockrnn.weights import npz
+
+LSTM = Stack("layer_norm_lstm", layers=2, directions=2, norm_output_only=True)
+GRU = Stack("layer_norm_gru", layers=2, directions=2)
+STACKS = pytest.mark.parametrize("stack", [LSTM, GRU], ids=str)
+
+
+@pytest.fixture
+def convert(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return runner(capsys)
+
+
+def arrays(gates=4, **more):
+    return {
+        "w_x": np.ones([gates, 5, 3]),
+        "w_h": np.ones([gates, 3, 3]),
+        "norm_x": np.ones([2, gates, 3]),
+        "norm_h": np.ones([2, gates, 3]),
+        "norm_c": np.ones([2, 3]),
+        **more,
+    }
+
+
+def stack_of(cell, given, **options):
+    return weights.RecurrentWeights(
+        cell, [weights.LayerWeights(weights.DirectionWeights(**given))], **options
+    )
+
+
+@STACKS
+def test_what_there_is(stack):
+    described = weight_stacks.random_weights(stack)
+    assert described.cell == stack.cell and described.epsilon == 0.125
+    assert described.norm_output_only is (True if stack is LSTM else None)
+    assert described.gates == weights.GATES[stack.cell]
+    narrow = described.astype(np.float32)
+    assert (narrow.epsilon, narrow.norm_output_only) == (
+        described.epsilon,
+        described.norm_output_only,
+    )
+    one = described.layers[0].forward
+    for name in ("norm_x", "norm_h", "norm_c")[: 3 if stack is LSTM else 2]:
+        given = getattr(one, name)
+        assert not given.flags.writeable
+        assert np.array_equal(getattr(narrow.layers[0].forward, name), given.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", ["norm_x", "norm_h", "norm_c"])
+def test_norms_are_part_of_equality_and_are_checked(name):
+    given = arrays()
+    one = weights.DirectionWeights(**given)
+    assert one == weights.DirectionWeights(**given)
+    for other in (None, given[name] * 2):
+        assert one != weights.DirectionWeights(**{**given, name: other})
+    with pytest.raises(ValueError, match=rf"^{name} must have the shape \[2, .*H\] = "):
+        weights.DirectionWeights(**{**given, name: given[name][:1]})
+    with pytest.raises(ValueError, match=f"^{name} must be of w_x's type float64, got float32"):
+        weights.DirectionWeights(**{**given, name: given[name].astype(np.float32)})
+
+
+def test_epsilon_and_the_form_are_part_of_equality():
+    described = weight_stacks.random_weights(LSTM)
+    assert described == weight_stacks.random_weights(LSTM)
+    assert described != dataclasses.replace(described, epsilon=0.25)
+    assert described != dataclasses.replace(described, norm_output_only=False)
+
+
+def test_norms_and_their_arguments_must_fit_the_cell():
+    lstm = {"epsilon": 1e-3, "norm_output_only": False}
+    plain = {name: array for name, array in arrays().items() if not name.startswith("norm")}
+    gru = arrays(gates=3)
+    without_c = {name: array for name, array in gru.items() if name != "norm_c"}
+    for cell, given, options, named in (
+        ("layer_norm_lstm", plain, lstm, "layer 0, forward: layer_norm_lstm needs norm_x"),
+        ("layer_norm_lstm", {**arrays(), "norm_h": None}, lstm, "layer_norm_lstm needs norm_h"),
+        ("layer_norm_lstm", {**arrays(), "norm_c": None}, lstm, "layer_norm_lstm needs norm_c"),
+        ("layer_norm_gru", gru, {"epsilon": 1}, "layer_norm_gru has no norm_c"),
+        ("lstm", arrays(), {}, "layer 0, forward: lstm has no norm_x"),
+        ("lstm", {**plain, "norm_c": np.ones([2, 3])}, {}, "lstm has no norm_c"),
+        ("lstm", plain, {"epsilon": 1e-3}, "epsilon is for layer_norm_lstm and layer_norm_gru"),
+        ("lstm", plain, {"norm_output_only": False}, "norm_output_only is for layer_norm_lstm"),
+        ("layer_norm_gru", without_c, {"epsilon": 1, "norm_output_only": True}, "norm_output_only"),
+        ("layer_norm_gru", without_c, {}, "a layer_norm_gru needs epsilon"),
+        ("layer_norm_lstm", arrays(), {"epsilon": 1}, "needs norm_output_only, True or False"),
+        ("layer_norm_lstm", arrays(), {**lstm, "cell_clip": 1.0}, "cell_clip is for lstm"),
+        (
+            "layer_norm_gru",
+            without_c,
+            {"epsilon": 1, "reset_after": True},
+            "reset_after is for gru",
+        ),
+        (
+            "layer_norm_lstm",
+            arrays(peepholes=np.ones([3, 3])),
+            lstm,
+            "peepholes are for lstm, not for layer_norm_lstm",
+        ),
+    ):
+        with pytest.raises(ValueError, match=named):
+            stack_of(cell, given, **options)
+    for epsilon in (0, -1e-3, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="epsilon must be a finite number above 0, got"):
+            stack_of("layer_norm_gru", without_c, epsilon=epsilon)
+
+
+# ---- .npz
+
+
+@STACKS
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_npz_keeps_all_bits(stack, dtype):
+    import ml_dtypes
+
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    described = weight_stacks.random_weights(dataclasses.replace(stack, dtype=kind))
+    file = io.BytesIO()
+    npz.to_npz(described, file)
+    file.seek(0)
+    read = npz.from_npz(file)
+    assert read == described and read.dtype.name == dtype
+
+
+def held(described):
+    file = io.BytesIO()
+    npz.to_npz(described, file)
+    file.seek(0)
+    return dict(np.load(file))
+
+
+def reread(arrays):
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    file.seek(0)
+    return npz.from_npz(file)
+
+
+def test_npz_of_a_norm_has_a_version_that_older_readers_refuse():
+    """They read the version before anything else, and know 1 alone."""
+    assert held(weight_stacks.random_weights(Stack("lstm")))["version"] == 1
+    assert held(weight_stacks.random_weights(GRU))["version"] == 2
+    found = held(weight_stacks.random_weights(LSTM))
+    assert found["version"] == 2
+    with pytest.raises(ValueError, match="version must be 1 or 2, got 3: it was written by"):
+        reread({**found, "version": np.array(3)})
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        ("epsilon", "a layer_norm_lstm needs epsilon"),
+        ("norm_output_only", "needs norm_output_only"),
+        ("layers.1.backward.norm_h", "layer 1, backward: layer_norm_lstm needs norm_h"),
+    ],
+)
+def test_npz_without_a_part_of_the_norms(name, named):
+    found = held(weight_stacks.random_weights(LSTM))
+    del found[name]
+    with pytest.raises(ValueError, match=named):
+        reread(found)
+
+
+# ---- formats without norms
+
+
+@pytest.mark.parametrize("cell", NORM_CELLS)
+def test_formats_without_norms_refuse_them(cell):
+    described = weight_stacks.random_weights(Stack(cell))
+    writers = {
+        "cuDNN": weights.to_cudnn,
+        "PyTorch": weights.to_torch,
+        "ONNX": weights.to_onnx,
+        "ONNX ": weights.to_onnx_model,
+        "Keras": weights.to_keras,
+    }
+    for name, write in writers.items():
+        message = f"^{name.strip()} cannot represent {cell}: it has no recurrent layers with layer"
+        with pytest.raises(weights.UnsupportedError, match=message):
+            write(described)
+    with pytest.raises(weights.UnsupportedError, match=r'LayerNorm.* \(package="tf_blockrnn"\)'):
+        weights.to_keras_layers(described)
+    for name in ("LSTMCell", "GRUCell", "CudnnLSTM", "CudnnGRU", "BasicRNNCell"):
+        with pytest.raises(weights.UnsupportedError, match=f"TensorFlow 1 cannot represent {cell}"):
+            weights.to_tf1(described, cell=name)
+
+
+@pytest.mark.parametrize("cell", NORM_CELLS)
+def test_formats_without_norms_read_none(cell):
+    state = {"weight_ih_l0": np.ones([12, 2]), "weight_hh_l0": np.ones([12, 3])}
+    with pytest.raises(ValueError, match=f"cell must be one of lstm, .*rnn_relu, got '{cell}'"):
+        weights.from_torch(state, cell=cell)
+    with pytest.raises(ValueError, match=f"rnn_mode must be one of .*rnn_relu, got '{cell}'"):
+        weights.from_cudnn(np.ones(8, "f4"), rnn_mode=cell, num_units=1, input_size=1)
+
+
+# ---- the command
+
+
+@STACKS
+def test_the_command_names_the_cell(convert, stack):
+    make(npz, stack)
+    for target, name in (
+        ("torch out.pt", "PyTorch"),
+        ("onnx out.onnx", "ONNX"),
+        ("cudnn out.npy", "cuDNN"),
+        ("keras out.keras", "Keras"),
+    ):
+        kind, path = target.split()
+        refused(convert, f"in.npz {path} --to {kind}", 1, f"{name} cannot represent {stack.cell}")
+    shown = converted(convert, "in.npz out.npz --to npz")
+    assert npz.from_npz("out.npz") == npz.from_npz("in.npz")
+    assert f"{stack.cell}, 2 layers, both directions, I = 3, H = 4, epsilon 0.125" in shown
+    assert ("norm of the output only" in shown) == (stack is LSTM)
+    assert "layers.1.backward.norm_x" in shown

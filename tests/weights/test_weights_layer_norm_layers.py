@@ -1,0 +1,424 @@
+"""Weights of layers with layer normalisation: ours, TensorFlow Addons' and haste's."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from helpers import norm_cells, weight_stacks
+from helpers.compare import assert_close, bits
+from helpers.convert_command import converted, refused, runner
+from helpers.weight_stacks import Stack
+
+from tf_blockrnn import layers, weights
+from tf_blockrnn.weights import npz
+
+ONE = ("b_x",)
+LSTM = Stack("layer_norm_lstm", biases=ONE)
+GRU = Stack("layer_norm_gru")
+GRUS = [GRU, Stack("layer_norm_gru", biases=()), Stack("layer_norm_gru", layers=2, directions=2)]
+LSTMS = [
+    LSTM,
+    Stack("layer_norm_lstm", biases=(), norm_output_only=True),
+    Stack("layer_norm_lstm", layers=2, directions=2, biases=ONE, norm_output_only=True),
+]
+HASTE = norm_cells.HASTE_EPSILON
+
+
+@pytest.fixture
+def convert(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return runner(capsys)
+
+
+def run_layers(made, x):
+    value = np.swapaxes(x, 0, 1)
+    for layer in made:
+        value = layer(value)
+    return np.swapaxes(keras.ops.convert_to_numpy(value), 0, 1)
+
+
+def assert_same_arrays(got, want):
+    assert [bits(array) for array in got] == [bits(array) for array in want]
+
+
+# ---- our layers
+
+
+@pytest.mark.parametrize("stack", [*LSTMS, *GRUS], ids=str)
+def test_our_layers(stack):
+    described = weight_stacks.random_weights(stack)
+    options = {"package": "tf_blockrnn", "return_sequences": True}
+    made = weights.to_keras_layers(described, **options)
+    x = weight_stacks.inputs(stack)
+    want = weight_stacks.run(described, x).output
+    assert_close(run_layers(made, x), want, weight_stacks.bound(stack), stack)
+    assert weights.from_keras(made) == described
+    arrays = weights.to_keras(described, package="tf_blockrnn")
+    for layer, own in zip(made, arrays, strict=True):
+        assert_same_arrays(layer.get_weights(), own)
+    read = weights.from_keras(
+        arrays,
+        cell=stack.cell,
+        bidirectional=stack.directions == 2,
+        epsilon=stack.epsilon,
+        norm_output_only=described.norm_output_only,
+    )
+    assert read == described
+
+
+@pytest.mark.parametrize(
+    ("stack", "kind"),
+    [(LSTM, layers.LayerNormLSTMCell), (GRU, layers.LayerNormGRUCell)],
+    ids=["lstm", "gru"],
+)
+def test_cells_and_stacks_of_them(stack, kind):
+    described = weight_stacks.random_weights(dataclasses.replace(stack, layers=2))
+    made = weights.to_keras_layers(described, package="tf_blockrnn")
+    cells = [one.cell for one in made]
+    assert weights.from_keras(cells) == described
+    assert weights.from_keras(keras.layers.StackedRNNCells(cells)) == described
+    around = keras.layers.RNN(kind(4, norm_epsilon=0.125, dtype="float64"))
+    around.build((None, None, 3))
+    around.set_weights(made[0].get_weights())
+    assert weights.from_keras(around).layers == described.layers[:1]
+    assert weights.from_keras(around).epsilon == 0.125
+
+
+def test_arrays_have_the_defaults_of_the_layers():
+    for cell, kind in (
+        ("layer_norm_lstm", layers.LayerNormLSTM),
+        ("layer_norm_gru", layers.LayerNormGRU),
+    ):
+        layer = kind(4)
+        layer.build((None, None, 3))
+        read = weights.from_keras(layer.get_weights(), cell=cell)
+        assert read == weights.from_keras(layer)
+        assert (read.epsilon, read.norm_output_only or False) == (1e-3, False)
+
+
+def test_a_stack_has_one_epsilon_and_one_form():
+    for options in ({"norm_epsilon": 0.5}, {"norm_output_only": True}):
+        made = [layers.LayerNormLSTM(3, return_sequences=True, **own) for own in ({}, options)]
+        for layer in made:
+            layer.build((None, None, 3))
+        with pytest.raises(weights.UnsupportedError, match="all cells must be of one kind"):
+            weights.from_keras(made)
+
+
+@pytest.mark.parametrize("missing", [1, 2, 6])
+def test_arrays_without_norms_are_refused(missing):
+    arrays = weights.to_keras(weight_stacks.random_weights(LSTM), package="tf_blockrnn")[0]
+    for read in (weights.from_addons, lambda a: weights.from_keras(a, cell="layer_norm_lstm")):
+        with pytest.raises(
+            ValueError, match="gamma and beta of kernel_norm, recurrent_norm, state"
+        ):
+            read(arrays[:-missing])
+    with pytest.raises(ValueError, match="expected .kernel, recurrent_kernel., then optionally"):
+        weights.from_keras(arrays, cell="lstm")
+
+
+def test_arguments_are_for_arrays_and_weights_define_those_of_layers():
+    layer = layers.LayerNormLSTM(4)
+    layer.build((None, None, 3))
+    for name, value in (("epsilon", 1e-3), ("norm_output_only", False)):
+        with pytest.raises(ValueError, match=f"^{name} must not be given with layers"):
+            weights.from_keras(layer, **{name: value})
+        given = "norm_epsilon" if name == "epsilon" else name
+        with pytest.raises(ValueError, match=f"^{given} must not be given: the weights define"):
+            weights.to_keras_layers(
+                weights.from_keras(layer), package="tf_blockrnn", **{given: value}
+            )
+    with pytest.raises(ValueError, match="epsilon is for layer_norm_lstm"):
+        weights.from_keras(layer.get_weights()[:3], cell="lstm", epsilon=1e-3)
+
+
+def test_a_subclass_that_computes_something_else_is_refused():
+    class Other(layers.LayerNormLSTMCell):
+        def call(self, inputs, states, training=False):
+            return super().call(inputs, states, training=training)
+
+    cell = Other(4)
+    cell.build((None, 3))
+    with pytest.raises(weights.UnsupportedError, match="Other overrides call"):
+        weights.from_keras(cell)
+
+
+# ---- files
+
+
+@pytest.mark.parametrize("stack", [LSTMS[2], GRUS[2]], ids=["lstm", "gru"])
+def test_keras_files(convert, stack):
+    described = weight_stacks.random_weights(stack).astype(np.float32)
+    npz.to_npz(described, "in.npz")
+    shown = converted(convert, "in.npz out.keras --to keras --package tf_blockrnn")
+    assert "/recurrent_norm/gamma, " in shown
+    names = [layer.name for layer in keras.models.load_model("out.keras").layers]
+    shown = converted(convert, f"out.keras again.npz --to npz --layer {','.join(names)}")
+    assert f"{stack.cell}, 2 layers, both directions" in shown
+    assert npz.from_npz("again.npz") == described
+    refused(
+        convert, f"out.keras out.pt --to torch --layer {names[0]}", 1, f"PyTorch .* {stack.cell}"
+    )
+
+
+def test_hdf5_weights_whose_norms_have_no_names_are_refused(convert):
+    """A file of weights alone has no classes, and its norms are not to be left out."""
+    model = keras.Sequential([keras.Input((None, 3)), layers.LayerNormLSTM(4)])
+    model.save_weights("in.weights.h5")
+    refused(convert, "in.weights.h5 out.npz --to npz", 1, "and also has kernel_norm/vars/0")
+
+
+# ---- TensorFlow Addons
+
+
+def addons_arrays(bias=True, inputs=3, seed=0):
+    rng = np.random.default_rng(seed)
+    shapes = [(inputs, 16), (4, 16), *[(16,)] * (5 if bias else 4), (4,), (4,)]
+    return [rng.uniform(-0.7, 0.7, shape) for shape in shapes]
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_addons(bias):
+    arrays = addons_arrays(bias)
+    read = weights.from_addons(arrays, epsilon=0.25)
+    assert (read.cell, read.epsilon, read.norm_output_only) == ("layer_norm_lstm", 0.25, False)
+    assert_same_arrays(weights.to_addons(read)[0], arrays)
+    x = weight_stacks.inputs(LSTM)
+    want = norm_cells.addons_lstm(arrays, x, 0.25)
+    bound = weight_stacks.bound(LSTM)
+    assert_close(weight_stacks.run(read, x).output, want, bound, "the description")
+    made = weights.to_keras_layers(read, package="tf_blockrnn", return_sequences=True)
+    assert_close(run_layers(made, x), want, bound, "our layer")
+    assert_same_arrays(made[0].get_weights(), arrays)
+    # The columns of a gate are not those of another one.
+    other = [np.roll(arrays[0], 4, axis=1), *arrays[1:]]
+    assert np.abs(norm_cells.addons_lstm(other, x, 0.25) - want).max() > 1e-3
+
+
+def test_addons_stacks_and_directions():
+    both = [*addons_arrays(), *addons_arrays(seed=1)]
+    above = [*addons_arrays(inputs=8, seed=2), *addons_arrays(inputs=8, seed=3)]
+    read = weights.from_addons([both, above], bidirectional=True)
+    assert (read.num_layers, read.directions, read.epsilon) == (2, 2, 1e-3)
+    for got, want in zip(weights.to_addons(read), (both, above), strict=True):
+        assert_same_arrays(got, want)
+    one = weights.from_addons(addons_arrays(seed=1)).layers[0].forward
+    assert read.layers[0].backward == one
+
+
+def test_addons_sum_two_biases():
+    described = weight_stacks.random_weights(Stack("layer_norm_lstm"))
+    one = described.layers[0].forward
+    bias = weights.to_addons(described)[0][2]
+    assert bits(bias) == bits(np.concatenate(list(one.b_x + one.b_h)))
+
+
+def test_what_addons_refuse():
+    for stack, named in (
+        (Stack("lstm"), "these weights are of lstm"),
+        (Stack("layer_norm_gru"), "these weights are of layer_norm_gru"),
+        (LSTMS[1], "norm_output_only=True"),
+    ):
+        with pytest.raises(weights.UnsupportedError, match=named):
+            weights.to_addons(weight_stacks.random_weights(stack))
+    for source in (None, [], {"kernel": 1}):
+        with pytest.raises(TypeError, match="from_addons: source must be a list of arrays"):
+            weights.from_addons(source)
+    with pytest.raises(ValueError, match="epsilon must be a finite number above 0, got 0"):
+        weights.from_addons(addons_arrays(), epsilon=0)
+
+
+# ---- haste
+
+
+def haste_arrays(cell, form="torch", seed=0, dtype="float64"):
+    """The arrays of a layer as haste creates them, with random numbers."""
+    gates = 4 if cell == "layer_norm_lstm" else 3
+    biases = {"bias": (4 * gates,)}
+    if cell == "layer_norm_gru":
+        biases = {"bias": (12,), "recurrent_bias": (12,)} if form == "torch" else {"bias": (24,)}
+    kernels = {"kernel": (3, 4 * gates), "recurrent_kernel": (4, 4 * gates)}
+    if form == "tf":
+        kernels = {"kernel": (7, 4 * gates)}
+    shapes = kernels | biases | {"gamma": (2, 4 * gates)}
+    if cell == "layer_norm_lstm":
+        shapes |= {"gamma_h": (4,), "beta_h": (4,)}
+    rng = np.random.default_rng(seed)
+    return {name: rng.uniform(-0.7, 0.7, shape).astype(dtype) for name, shape in shapes.items()}
+
+
+def assert_same_names_and_arrays(got, want):
+    assert list(got) == list(want)
+    assert_same_arrays(got.values(), want.values())
+
+
+COMPUTED = {"layer_norm_lstm": norm_cells.haste_lstm, "layer_norm_gru": norm_cells.haste_gru}
+cells = pytest.mark.parametrize("cell", COMPUTED)
+forms = pytest.mark.parametrize("form", ["torch", "tf"])
+
+
+@cells
+@forms
+def test_haste(cell, form):
+    arrays = haste_arrays(cell, form)
+    read = weights.from_haste(arrays)
+    assert (read.cell, read.epsilon) == (cell, 1e-5)
+    assert read.norm_output_only is (True if cell == "layer_norm_lstm" else None)
+    [(again,)] = weights.to_haste(read, form=form)
+    assert_same_names_and_arrays(again, arrays)
+    stack = Stack(cell, epsilon=HASTE)
+    x = weight_stacks.inputs(stack)
+    want = COMPUTED[cell](arrays, x)
+    bound = weight_stacks.bound(stack)
+    assert_close(weight_stacks.run(read, x).output, want, bound, "the description")
+
+
+@cells
+def test_our_layers_compute_what_haste_s_do(cell):
+    arrays = haste_arrays(cell, "tf")
+    x = weight_stacks.inputs(Stack(cell))
+    made = weights.to_keras_layers(
+        weights.from_haste(arrays), package="tf_blockrnn", return_sequences=True
+    )
+    assert made[0].cell.norm_epsilon == 1e-5
+    # An attr of an op is a float32.
+    want = COMPUTED[cell](arrays, x, epsilon=float(np.float32(1e-5)))
+    assert_close(run_layers(made, x), want, weight_stacks.bound(Stack(cell)), "our layer")
+
+
+@cells
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_haste_keeps_bits(cell, dtype):
+    import ml_dtypes
+
+    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
+    arrays = haste_arrays(cell, dtype=kind)
+    arrays["bias"][:2] = -0.0
+    read = weights.from_haste(arrays)
+    assert read.dtype.name == dtype
+    assert_same_names_and_arrays(weights.to_haste(read)[0][0], arrays)
+
+
+@cells
+def test_haste_directions_prefixes_and_tensors(cell):
+    torch = pytest.importorskip("torch")
+    forward, backward = haste_arrays(cell, "tf"), haste_arrays(cell, "tf", seed=1)
+    read = weights.from_haste(forward, backward)
+    assert read.directions == 2
+    assert weights.from_haste(*weights.to_haste(read)[0]) == read
+    named = {f"model/fw/{name}:0": array for name, array in forward.items()} | {"step": 3}
+    assert weights.from_haste(named, prefix="model/fw/") == weights.from_haste(forward)
+    state = {
+        f"rnn.{name}": torch.nn.Parameter(torch.from_numpy(array))
+        for name, array in haste_arrays(cell).items()
+    }
+    assert weights.from_haste(state, prefix="rnn.") == weights.from_haste(haste_arrays(cell))
+
+
+def with_direction(described, **changes):
+    (layer,) = described.layers
+    one = dataclasses.replace(layer.forward, **changes)
+    return dataclasses.replace(described, layers=[weights.LayerWeights(one)])
+
+
+@cells
+def test_betas_and_biases_are_added_where_the_sum_is_exact(cell):
+    stack = Stack(cell, epsilon=HASTE, norm_output_only=True)
+    described = weight_stacks.random_weights(stack)
+    one = described.layers[0].forward
+    # Multiples of 1/64 below 1: float64 holds any sum of them.
+    exact = {
+        name: np.rint(getattr(one, name) * 64) / 64 for name in ("b_x", "b_h", "norm_x", "norm_h")
+    }
+    described = with_direction(described, **exact)
+    x = weight_stacks.inputs(stack)
+    want = weight_stacks.run(described, x).output
+    for form in ("torch", "tf"):
+        [(arrays,)] = weights.to_haste(described, form=form)
+        assert_close(COMPUTED[cell](arrays, x), want, weight_stacks.bound(stack), form)
+    # A zero changes no other number; nor does the bias that is missing.
+    zeros = {name: np.stack([exact[name][0], exact[name][1] * 0]) for name in ("norm_x", "norm_h")}
+    third = np.full_like(one.b_x, 1 / 3)
+    [(arrays,)] = weights.to_haste(with_direction(described, **zeros, b_x=third, b_h=None))
+    assert np.all(arrays["bias"] == 1 / 3) and not np.any(arrays.get("recurrent_bias", 0))
+    none = with_direction(described, **zeros, b_x=None, b_h=None)
+    assert not np.any(weights.to_haste(none)[0][0]["bias"])
+    rounded = np.stack([zeros["norm_x"][0], np.full_like(one.b_x, 1e-9)])
+    with pytest.raises(weights.UnsupportedError, match="layer 0, forward: haste has one bias in"):
+        weights.to_haste(with_direction(described, **{**zeros, "norm_x": rounded}, b_x=third))
+    huge = np.full_like(one.b_x, 1.7e308)
+    overflowing = np.stack([zeros["norm_x"][0], huge])
+    with pytest.raises(weights.UnsupportedError, match="whose sum would be rounded"):
+        weights.to_haste(with_direction(described, **{**zeros, "norm_x": overflowing}, b_x=huge))
+
+
+def test_an_lstm_of_haste_has_one_bias():
+    described = weights.from_haste(haste_arrays("layer_norm_lstm"))
+    third = np.full((4, 4), 1 / 3)
+    with pytest.raises(weights.UnsupportedError, match="in place of b_x, b_h, beta of norm_x"):
+        weights.to_haste(with_direction(described, b_h=third))
+    only = with_direction(described, b_x=None, b_h=third)
+    assert np.all(weights.to_haste(only)[0][0]["bias"] == 1 / 3)
+
+
+def test_what_haste_cannot_have():
+    lstm = weights.from_haste(haste_arrays("layer_norm_lstm"))
+    gru = weights.from_haste(haste_arrays("layer_norm_gru"))
+    for described, named in (
+        (
+            dataclasses.replace(lstm, norm_output_only=False),
+            "the output alone reads the normalised",
+        ),
+        (
+            dataclasses.replace(lstm, epsilon=1e-3),
+            "haste's epsilon is 1e-05, these weights have 0.0",
+        ),
+        (dataclasses.replace(gru, epsilon=1.1e-5), "these weights have 1.1e-05"),
+        (weight_stacks.random_weights(Stack("lstm")), "these weights are of lstm"),
+    ):
+        with pytest.raises(weights.UnsupportedError, match=named):
+            weights.to_haste(described)
+    # What an engine computes with is the nearest float32.
+    rounded = dataclasses.replace(gru, epsilon=float(np.float32(1e-5)))
+    assert weights.to_haste(rounded)
+    with pytest.raises(ValueError, match="form must be one of torch, tf, got 'keras'"):
+        weights.to_haste(gru, form="keras")
+
+
+def without(arrays, *names):
+    return {name: array for name, array in arrays.items() if name not in names}
+
+
+def test_malformed_arrays_of_haste():
+    lstm, gru = haste_arrays("layer_norm_lstm"), haste_arrays("layer_norm_gru")
+    for source, named in (
+        *((without(lstm, name), f"there is no {name}$") for name in lstm if name[0] != "r"),
+        (without(lstm, "recurrent_kernel", "kernel") | {"kernel": np.ones([3, 16])}, "I . H, 4H"),
+        (lstm | {"gamma": np.ones([2, 15])}, r"gamma of a layer_norm_lstm must have the shape"),
+        (lstm | {"gamma": np.ones([16])}, r"gamma of a layer_norm_lstm must have the shape"),
+        (gru | {"gamma": np.ones([2, 16])}, r"gamma of a layer_norm_gru must have the shape"),
+        (lstm | {"gamma_h": np.ones(5)}, r"gamma_h must have the shape \[H\] = \[4\], got \[5\]"),
+        (lstm | {"kernel": np.ones([3, 12])}, r"kernel must have the shape \[n, 4H\] = \[n, 16\]"),
+        (lstm | {"recurrent_kernel": np.ones([5, 16])}, r"recurrent_kernel must have the shape"),
+        (lstm | {"bias": np.ones(12)}, r"bias must have the shape \[4H\] = \[16\], got \[12\]"),
+        (gru | {"recurrent_bias": np.ones(9)}, r"recurrent_bias must have the shape \[3H\]"),
+        (without(gru, "recurrent_bias"), r"bias without a recurrent_bias must have the shape \[6H"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            weights.from_haste(source)
+    for source, named in (
+        (lstm | {"recurrent_bias": np.ones(16)}, "LayerNormLSTM has no recurrent_bias"),
+        (gru | {"recurrent_scale": np.ones(4)}, "have no recurrent_scale; prefix selects"),
+        ({"a.kernel": 1}, "have no a.kernel"),
+    ):
+        with pytest.raises(weights.UnsupportedError, match=named):
+            weights.from_haste(source)
+    with pytest.raises(ValueError, match="there is no kernel under the prefix 'b.'"):
+        weights.from_haste({"a.kernel": 1}, prefix="b.")
+    with pytest.raises(ValueError, match="the directions differ: layer_norm_gru and layer_norm_l"):
+        weights.from_haste(lstm, gru)
+    with pytest.raises(TypeError, match="expected a mapping of names to arrays, got list"):
+        weights.from_haste([1])

@@ -1,0 +1,103 @@
+"""Weights of TensorFlow Addons' LayerNormLSTMCell, as the arrays of `get_weights()`.
+
+For a cell, or a layer of one, these are, with I inputs and H units,
+
+    kernel [I, 4H], recurrent_kernel [H, 4H], bias [4H] (not with use_bias=False),
+    gamma, beta [4H] of kernel_norm, gamma, beta [4H] of recurrent_norm,
+    gamma, beta [H] of state_norm
+
+Gates are in the order i, f, c, o, that of `RecurrentWeights` and of Keras. The bias is added behind
+both norms, and the normalised cell state is the one that the next step gets. This is also the
+layout of `tf_blockrnn.layers.LayerNormLSTM`. Source: the equations and arguments in the
+documentation of `tfa.rnn.LayerNormLSTMCell`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tf_blockrnn.weights.keras import from_keras, to_keras
+from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
+
+_CELL = "layer_norm_lstm"
+
+
+def from_addons(
+    source: Sequence[np.ndarray] | Sequence[Sequence[np.ndarray]],
+    *,
+    epsilon: float = 1e-3,
+    bidirectional: bool = False,
+) -> RecurrentWeights:
+    """Reads the weights of TensorFlow Addons' LayerNormLSTMCell, bit for bit.
+
+    Args:
+      source: the arrays of `get_weights()` of a cell, or of `RNN` of one, or of `Bidirectional` of
+        that; or a list of such lists, which is a stack.
+      epsilon: the cell's `norm_epsilon`, which is not among the arrays.
+      bidirectional: whether each list has the forward arrays, then the backward ones.
+
+    Returns:
+      The weights, of the cell "layer_norm_lstm" with norm_output_only=False. The bias is b_x, and
+      b_h is None.
+
+    Raises:
+      ValueError: the number of arrays or a shape does not match, or epsilon is not above 0.
+      TypeError: `source` is no list.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> shapes = [(3, 8), (2, 8), (8,), *[(8,)] * 4, *[(2,)] * 2]
+      >>> lstm = weights.from_addons([np.ones(shape) for shape in shapes])
+      >>> lstm.epsilon, lstm.layers[0].forward.norm_x.shape
+      (0.001, (2, 4, 2))
+    """
+    if not isinstance(source, (list, tuple)) or not source:
+        raise TypeError(f"from_addons: source must be a list of arrays, got {source!r}")
+    return from_keras(
+        source,
+        cell=_CELL,
+        bidirectional=bidirectional,
+        epsilon=epsilon,
+        norm_output_only=False,
+    )
+
+
+def to_addons(weights: RecurrentWeights) -> list[list[np.ndarray]]:
+    """Writes weights as the arrays that `set_weights` of TensorFlow Addons' cell takes.
+
+    The cell needs `norm_epsilon=weights.epsilon`, which is not among the arrays. It has one bias:
+    if there are two they become their sum, rounded to the weights' type.
+
+    Args:
+      weights: of the cell "layer_norm_lstm", with norm_output_only=False.
+
+    Returns:
+      For each layer its arrays; with two directions the forward ones come first, then the backward
+      ones, as in `Bidirectional`.
+
+    Raises:
+      UnsupportedError: the weights are of another cell, or have norm_output_only=True.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> shapes = [(3, 8), (2, 8), (8,), *[(8,)] * 4, *[(2,)] * 2]
+      >>> arrays = [np.ones(shape) for shape in shapes]
+      >>> [again] = weights.to_addons(weights.from_addons(arrays))
+      >>> all(map(np.array_equal, arrays, again))
+      True
+    """
+    if weights.cell != _CELL:
+        raise UnsupportedError(
+            f"TensorFlow Addons has an LSTM with layer normalisation, {_CELL}; these weights are "
+            f"of {weights.cell}"
+        )
+    if weights.norm_output_only:
+        raise UnsupportedError(
+            "TensorFlow Addons' LayerNormLSTMCell passes the normalised cell state on to the next "
+            "step; these weights have norm_output_only=True, with which the output alone reads it"
+        )
+    return to_keras(weights, package="tf_blockrnn")

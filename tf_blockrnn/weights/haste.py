@@ -1,0 +1,307 @@
+"""Weights of haste's LayerNormLSTM and LayerNormGRU, of haste_tf and haste_pytorch, by name.
+
+The matrices are those of x·W with the columns of all gates concatenated. For G gates, I inputs and
+H units:
+
+    kernel            [I, G · H]; in haste_tf the variable has the rows of recurrent_kernel below
+                      them, [I + H, G · H]
+    recurrent_kernel  [H, G · H]; not in haste_tf
+    bias              [G · H]; for a GRU in haste_tf recurrent_bias follows in the same variable,
+                      [6H]
+    recurrent_bias    [3H]; of a GRU in haste_pytorch
+    gamma             [2, G · H], of the norms of x·W and of h·R, which have no beta
+    gamma_h, beta_h   [H], of the norm of an LSTM's cell state, which the output alone reads
+
+The gate order is i, g, f, o in an LSTM, here i, c, f, o, and z, r, h in a GRU, here u, r, c; it
+resets after the GEMM. Biases are added behind the norms. epsilon is 1e-5. The forget bias is part
+of the bias. Source: the documentation and the reference cells of https://github.com/lmnt-com/haste.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tf_blockrnn.weights._torch_tensors import to_array
+from tf_blockrnn.weights.layer import (
+    GATES,
+    NORM_CELLS,
+    DirectionWeights,
+    LayerWeights,
+    RecurrentWeights,
+    UnsupportedError,
+    reorder,
+)
+
+_EPSILON = 1e-5
+# haste's gate orders, with the gate names of RecurrentWeights.
+_ORDERS = {"layer_norm_lstm": ("i", "c", "f", "o"), "layer_norm_gru": ("u", "r", "c")}
+_NAMES = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "gamma", "gamma_h", "beta_h")
+_FORMS = ("torch", "tf")
+
+
+# ---- from haste
+
+
+def _named(source: Any, prefix: str) -> dict[str, np.ndarray]:
+    """The arrays below the prefix, by haste's names."""
+    if not isinstance(source, Mapping):
+        raise TypeError(
+            f"from_haste: expected a mapping of names to arrays, got {type(source).__name__}"
+        )
+    below = {
+        key.removeprefix(prefix).removesuffix(":0"): value
+        for key, value in source.items()
+        if key.startswith(prefix)
+    }
+    if unknown := sorted(set(below) - set(_NAMES)):
+        hint = "" if prefix else "; prefix selects the names of one layer"
+        raise UnsupportedError(
+            f"from_haste: haste's LayerNormLSTM and LayerNormGRU have no {', '.join(unknown)}{hint}"
+        )
+    if missing := [name for name in ("kernel", "bias", "gamma") if name not in below]:
+        under = f" under the prefix {prefix!r}" if prefix else ""
+        raise ValueError(f"from_haste: there is no {missing[0]}{under}")
+    return {
+        name: to_array(value) if hasattr(value, "detach") else np.asarray(value)
+        for name, value in below.items()
+    }
+
+
+def _check(name: str, array: np.ndarray, symbols: str, shape: Sequence[int | None]) -> None:
+    fits = array.ndim == len(shape) and all(
+        want is None or want == have for want, have in zip(shape, array.shape, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            f"from_haste: {name} must have the shape {symbols}, got {list(array.shape)}"
+        )
+
+
+def _by_gate(array: np.ndarray, cell: str) -> np.ndarray:
+    """[..., G · H] as [G, ..., H], in the order of RecurrentWeights."""
+    order = _ORDERS[cell]
+    return reorder(np.stack(np.split(array, len(order), axis=-1)), order, GATES[cell])
+
+
+def _of_one(source: Any, prefix: str) -> tuple[str, DirectionWeights]:
+    """The cell, and the weights of one direction."""
+    arrays = _named(source, prefix)
+    lstm = "gamma_h" in arrays or "beta_h" in arrays
+    cell = "layer_norm_lstm" if lstm else "layer_norm_gru"
+    gates = len(GATES[cell])
+    gamma = arrays["gamma"]
+    if gamma.ndim != 2 or len(gamma) != 2 or gamma.shape[1] % gates:
+        raise ValueError(
+            f"from_haste: gamma of a {cell} must have the shape [2, {gates}H], got "
+            f"{list(gamma.shape)}"
+        )
+    columns, units = gamma.shape[1], gamma.shape[1] // gates
+    for name in ("gamma_h", "beta_h") if lstm else ():
+        if name not in arrays:
+            raise ValueError(f"from_haste: there is no {name}")
+        _check(name, arrays[name], f"[H] = [{units}]", (units,))
+    kernel = arrays["kernel"]
+    _check("kernel", kernel, f"[n, {gates}H] = [n, {columns}]", (None, columns))
+    recurrent = arrays.get("recurrent_kernel")
+    if recurrent is None:
+        if len(kernel) < units:
+            raise ValueError(
+                "from_haste: kernel without a recurrent_kernel must have the shape [I + H, "
+                f"{gates}H], where H is {units}, got {list(kernel.shape)}"
+            )
+        kernel, recurrent = kernel[: len(kernel) - units], kernel[len(kernel) - units :]
+    _check("recurrent_kernel", recurrent, f"[H, {gates}H] = [{units}, {columns}]", (units, columns))
+    biases = _biases(arrays, cell, columns)
+    norm_x, norm_h = (np.stack([row, np.zeros_like(row)]) for row in gamma)
+    return cell, DirectionWeights(
+        w_x=_by_gate(kernel, cell),
+        w_h=_by_gate(recurrent, cell),
+        b_x=_by_gate(biases[0], cell),
+        b_h=_by_gate(biases[1], cell) if len(biases) == 2 else None,
+        norm_x=_by_gate(norm_x, cell).transpose(1, 0, 2),
+        norm_h=_by_gate(norm_h, cell).transpose(1, 0, 2),
+        norm_c=np.stack([arrays["gamma_h"], arrays["beta_h"]]) if lstm else None,
+    )
+
+
+def _biases(arrays: dict[str, np.ndarray], cell: str, columns: int) -> list[np.ndarray]:
+    """One of an LSTM; two of a GRU."""
+    bias, recurrent = arrays["bias"], arrays.get("recurrent_bias")
+    if cell == "layer_norm_lstm":
+        if recurrent is not None:
+            raise UnsupportedError("from_haste: haste's LayerNormLSTM has no recurrent_bias")
+        _check("bias", bias, f"[4H] = [{columns}]", (columns,))
+        return [bias]
+    if recurrent is None:
+        _check("bias without a recurrent_bias", bias, f"[6H] = [{2 * columns}]", (2 * columns,))
+        return np.split(bias, 2)
+    for name in ("bias", "recurrent_bias"):
+        _check(name, arrays[name], f"[3H] = [{columns}]", (columns,))
+    return [bias, recurrent]
+
+
+def from_haste(
+    forward: Mapping[str, Any], backward: Mapping[str, Any] | None = None, *, prefix: str = ""
+) -> RecurrentWeights:
+    """Reads the weights of haste's LayerNormLSTM or LayerNormGRU, bit for bit.
+
+    Args:
+      forward: names to arrays or PyTorch tensors: a state dict of haste_pytorch, or the variables
+        of haste_tf, with or without ":0". Which of the two it is follows from the shapes.
+      backward: those of the backward direction, or None.
+      prefix: of the names in both; names without it are ignored.
+
+    Returns:
+      The weights of one layer, with epsilon 1e-5; of an LSTM with norm_output_only=True. haste's
+      norms of the GEMMs have no beta: it is zero.
+
+    Raises:
+      UnsupportedError: there are names under the prefix that these layers do not have.
+      ValueError: a name is missing, a shape does not match, or the directions differ.
+      TypeError: an argument is no mapping.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> state = {"kernel": np.ones([5, 9]), "recurrent_kernel": np.ones([3, 9]),
+      ...          "bias": np.zeros(9), "recurrent_bias": np.zeros(9), "gamma": np.ones([2, 9])}
+      >>> gru = weights.from_haste(state)
+      >>> gru.cell, gru.epsilon, gru.layers[0].forward.w_x.shape
+      ('layer_norm_gru', 1e-05, (3, 5, 3))
+    """
+    found = [_of_one(one, prefix) for one in (forward, backward) if one is not None]
+    cells = {cell for cell, _ in found}
+    if len(cells) > 1:
+        raise ValueError(f"from_haste: the directions differ: {' and '.join(sorted(cells))}")
+    (cell,) = cells
+    return RecurrentWeights(
+        cell,
+        [LayerWeights(*(one for _, one in found))],
+        epsilon=_EPSILON,
+        norm_output_only=True if cell == "layer_norm_lstm" else None,
+    )
+
+
+# ---- to haste
+
+
+def _refuse(weights: RecurrentWeights, form: str) -> None:
+    if form not in _FORMS:
+        raise ValueError(f"to_haste: form must be one of {', '.join(_FORMS)}, got {form!r}")
+    if weights.cell not in NORM_CELLS:
+        raise UnsupportedError(
+            f"to_haste writes the layers with layer normalisation, {' and '.join(NORM_CELLS)}; "
+            f"these weights are of {weights.cell}"
+        )
+    # The engines and haste compute with it in float32.
+    if np.float32(weights.epsilon) != np.float32(_EPSILON):
+        raise UnsupportedError(
+            f"haste's epsilon is {_EPSILON:g}, these weights have {weights.epsilon:g}"
+        )
+    if weights.cell == "layer_norm_lstm" and not weights.norm_output_only:
+        raise UnsupportedError(
+            "in haste's LayerNormLSTM the output alone reads the normalised cell state "
+            "(norm_output_only=True); these weights pass it on to the next step"
+        )
+
+
+def _exact_sum(where: str, parts: Mapping[str, np.ndarray | None]) -> np.ndarray | None:
+    """The sum of the arrays; None if all are None.
+
+    Raises:
+      UnsupportedError: it would have to be rounded.
+    """
+    given = {name: array for name, array in parts.items() if array is not None}
+    terms = [array for array in given.values() if np.any(array != 0)]
+    if not terms:
+        return next(iter(given.values()), None)
+    total = terms[0]
+    for term in terms[1:]:
+        with np.errstate(over="ignore", invalid="ignore"):
+            # What rounding loses (Knuth's sum of two numbers), zero where it loses nothing.
+            result = total + term
+            of_term = result - total
+            lost = (total - (result - of_term)) + (term - of_term)
+        if not np.all(lost == 0):
+            raise UnsupportedError(
+                f"{where}: haste has one bias in place of {', '.join(given)}, whose sum would be "
+                "rounded"
+            )
+        total = result
+    return total
+
+
+def _columns(by_gate: np.ndarray, cell: str) -> np.ndarray:
+    """[G, ..., H] as [..., G · H], in haste's order."""
+    return np.concatenate(list(reorder(by_gate, GATES[cell], _ORDERS[cell])), axis=-1)
+
+
+def _arrays_of(one: DirectionWeights, cell: str, form: str, where: str) -> dict[str, np.ndarray]:
+    if cell == "layer_norm_lstm":
+        terms = [{"b_x": one.b_x, "b_h": one.b_h}]
+        terms[0] |= {"beta of norm_x": one.norm_x[1], "beta of norm_h": one.norm_h[1]}
+    else:
+        terms = [
+            {"b_x": one.b_x, "beta of norm_x": one.norm_x[1]},
+            {"b_h": one.b_h, "beta of norm_h": one.norm_h[1]},
+        ]
+    biases = [_columns(_exact_sum(where, parts), cell) for parts in terms]
+    kernels = [_columns(one.w_x, cell), _columns(one.w_h, cell)]
+    if form == "tf":
+        kernels, biases = [np.concatenate(kernels)], [np.concatenate(biases)]
+    arrays = dict(zip(("kernel", "recurrent_kernel"), kernels, strict=False))
+    arrays |= zip(("bias", "recurrent_bias"), biases, strict=False)
+    arrays["gamma"] = np.stack([_columns(norm[0], cell) for norm in (one.norm_x, one.norm_h)])
+    if one.norm_c is not None:
+        arrays |= {"gamma_h": one.norm_c[0].copy(), "beta_h": one.norm_c[1].copy()}
+    return arrays
+
+
+def to_haste(
+    weights: RecurrentWeights, *, form: str = "torch"
+) -> list[tuple[dict[str, np.ndarray], ...]]:
+    """Writes weights as the arrays of haste's LayerNormLSTM or LayerNormGRU, without rounding.
+
+    haste has no betas of the norms of the two GEMMs. Betas that are not zero are added to the
+    biases, which computes the same, where no element of the sum has to be rounded. An LSTM of haste
+    has one bias, to which b_x and b_h are added under the same condition. A missing bias becomes
+    zeros.
+
+    Args:
+      weights: of the cell "layer_norm_lstm" with norm_output_only=True, or of "layer_norm_gru";
+        epsilon must be 1e-5, haste's.
+      form: "torch" for the names and shapes of haste_pytorch, "tf" for the joined variables of
+        haste_tf.
+
+    Returns:
+      For each layer a tuple of one dict, or of the forward one and the backward one: names to new
+      arrays. `from_haste(*layer)` reads it back.
+
+    Raises:
+      UnsupportedError: the cell, epsilon or norm_output_only is another, or a sum of biases and
+        betas would be rounded.
+      ValueError: `form` has another value.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> norm = np.stack([np.ones([3, 2]), np.zeros([3, 2])])
+      >>> one = weights.DirectionWeights(
+      ...     np.ones([3, 5, 2]), np.ones([3, 2, 2]), norm_x=norm, norm_h=norm)
+      >>> layers = [weights.LayerWeights(one)]
+      >>> gru = weights.RecurrentWeights("layer_norm_gru", layers, epsilon=1e-5)
+      >>> [(arrays,)] = weights.to_haste(gru, form="tf")
+      >>> {name: array.shape for name, array in arrays.items()}
+      {'kernel': (7, 6), 'bias': (12,), 'gamma': (2, 6)}
+    """
+    _refuse(weights, form)
+    return [
+        tuple(
+            _arrays_of(one, weights.cell, form, f"layer {number}, {name}")
+            for name, one in zip(("forward", "backward"), layer, strict=False)
+        )
+        for number, layer in enumerate(weights.layers)
+    ]
