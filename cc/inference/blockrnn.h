@@ -20,6 +20,18 @@
  *   Zoneout of a state s is its mean, z s' + (1 - z) s, with the rate z; the
  *   lstm's h is made of the cs before its zoneout.
  *   rnn   h = tanh(x w_x + h' w_h + b_x + b_h), or relu
+ *   layer_norm_lstm  gates i, f, c, o
+ *         i, f, o = sigmoid(norm_x(x w_x) + norm_h(h' w_h) + b_x + b_h)
+ *         c likewise with tanh
+ *         cs = norm_c(f cs' + i c)    h = o tanh(cs)
+ *         or, with norm_output_only,
+ *         cs = f cs' + i c            h = o tanh(norm_c(cs))
+ *   layer_norm_gru  gates r, u, c
+ *         r, u = sigmoid(norm_x(x w_x) + b_x + norm_h(h' w_h) + b_h)
+ *         c = tanh(norm_x(x w_x) + b_x + r (norm_h(h' w_h) + b_h))
+ *         h = u h' + (1 - u) c
+ *   norm(s) = gamma (s - mean(s)) / sqrt(variance(s) + epsilon) + beta, whose
+ *   mean and variance are over all gates of a row, norm_c's over all units.
  *
  * Functions return BLOCKRNN_OK or what is wrong; blockrnn_last_error() has the
  * text. They may be called by many threads at a time with the same session. */
@@ -45,7 +57,9 @@ typedef enum blockrnn_cell {
   BLOCKRNN_GRU_RESET_BEFORE = 1,
   BLOCKRNN_GRU_RESET_AFTER = 2,
   BLOCKRNN_RNN_TANH = 3,
-  BLOCKRNN_RNN_RELU = 4
+  BLOCKRNN_RNN_RELU = 4,
+  BLOCKRNN_LAYER_NORM_LSTM = 5,
+  BLOCKRNN_LAYER_NORM_GRU = 6
 } blockrnn_cell;
 
 typedef enum blockrnn_precision {
@@ -56,7 +70,8 @@ typedef enum blockrnn_precision {
 } blockrnn_precision;
 
 /* The weights of one direction of a layer. Those that may be NULL are zero, or
- * there is no such part. */
+ * there is no such part. The norms, [0] gamma and [1] beta, are read for the
+ * cells with layer normalisation alone, and must not be NULL there. */
 typedef struct blockrnn_direction {
   const float* w_x;       /* [G, I, H] */
   const float* w_h;       /* [G, P, H] */
@@ -64,6 +79,9 @@ typedef struct blockrnn_direction {
   const float* b_h;       /* [G, H], or NULL */
   const float* peepholes; /* [3, H], wci, wcf, wco; or NULL; lstm only */
   const float* w_p;       /* [P, H], or NULL, then P must be H; lstm only */
+  const float* norm_x;    /* [2, G, H], of x w_x */
+  const float* norm_h;    /* [2, G, H], of h' w_h */
+  const float* norm_c;    /* [2, H], of the cell state; not read for a gru */
 } blockrnn_direction;
 
 typedef struct blockrnn_layer {
@@ -81,6 +99,9 @@ typedef struct blockrnn_model {
   float cell_clip;     /* of the lstm's cell state; 0: none */
   float zoneout_state; /* rate of zoneout of h, 0..1; not of rnn */
   float zoneout;       /* rate of zoneout of the lstm's cell state, 0..1 */
+  /* Both are read for the cells with layer normalisation alone. */
+  float epsilon;        /* added to the variances; above 0 */
+  int norm_output_only; /* lstm: not 0: the output alone reads norm_c */
 } blockrnn_model;
 
 typedef struct blockrnn_session blockrnn_session;
@@ -97,7 +118,7 @@ void blockrnn_session_destroy(blockrnn_session* session);
 
 /* Elements that the state of one row has. The states of B rows are one array:
  * for each layer from the input up, for each of its directions: h [B, P], and
- * for an lstm cs [B, H]. */
+ * for an lstm, with layer normalisation or without, cs [B, H]. */
 int64_t blockrnn_session_state_size(const blockrnn_session* session);
 
 /* Bytes of the packed weights. */

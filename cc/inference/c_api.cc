@@ -42,6 +42,23 @@ blockrnn_status Guarded(const Body& body) {
 
 std::string Number(int64_t value) { return std::to_string(value); }
 
+SessionStatus CheckNorms(const blockrnn_model& model,
+                         const blockrnn_layer& layer,
+                         const blockrnn_direction& direction,
+                         const std::string& where) {
+  if (layer.units == 0) return {};
+  if (direction.norm_x == nullptr) {
+    return InvalidArgument(where + "norm_x must not be NULL");
+  }
+  if (direction.norm_h == nullptr) {
+    return InvalidArgument(where + "norm_h must not be NULL");
+  }
+  if (model.cell == BLOCKRNN_LAYER_NORM_LSTM && direction.norm_c == nullptr) {
+    return InvalidArgument(where + "norm_c must not be NULL");
+  }
+  return {};
+}
+
 SessionStatus CheckDirection(const blockrnn_model& model,
                              const blockrnn_layer& layer,
                              const blockrnn_direction& direction,
@@ -68,13 +85,14 @@ SessionStatus CheckDirection(const blockrnn_model& model,
     return InvalidArgument(where +
                            "outputs must be at least 1 with w_p, got 0");
   }
+  if (HasNorms(model.cell)) return CheckNorms(model, layer, direction, where);
   return {};
 }
 
 SessionStatus CheckModel(const blockrnn_model* model,
                          blockrnn_precision precision, int threads) {
   if (model == nullptr) return InvalidArgument("model must not be NULL");
-  if (model->cell < BLOCKRNN_LSTM || model->cell > BLOCKRNN_RNN_RELU) {
+  if (model->cell < BLOCKRNN_LSTM || model->cell > BLOCKRNN_LAYER_NORM_GRU) {
     return InvalidArgument("cell must be a blockrnn_cell, got " +
                            Number(model->cell));
   }
@@ -104,6 +122,10 @@ SessionStatus CheckModel(const blockrnn_model* model,
   }
   if (model->zoneout > 0 && model->cell != BLOCKRNN_LSTM) {
     return InvalidArgument("zoneout is for lstm alone");
+  }
+  if (HasNorms(model->cell) &&
+      !(model->epsilon > 0 && std::isfinite(model->epsilon))) {
+    return InvalidArgument("epsilon must be above 0, and finite");
   }
   if (model->num_layers < 1 || model->layers == nullptr) {
     return InvalidArgument(

@@ -29,11 +29,17 @@ int64_t Now() {
 }
 
 bool IsGru(blockrnn_cell cell) {
-  return cell == BLOCKRNN_GRU_RESET_BEFORE || cell == BLOCKRNN_GRU_RESET_AFTER;
+  return cell == BLOCKRNN_GRU_RESET_BEFORE ||
+         cell == BLOCKRNN_GRU_RESET_AFTER || cell == BLOCKRNN_LAYER_NORM_GRU;
+}
+
+// Whether there is a cell state.
+bool IsLstm(blockrnn_cell cell) {
+  return cell == BLOCKRNN_LSTM || cell == BLOCKRNN_LAYER_NORM_LSTM;
 }
 
 int NumGates(blockrnn_cell cell) {
-  if (cell == BLOCKRNN_LSTM) return kLstmGates;
+  if (IsLstm(cell)) return kLstmGates;
   return IsGru(cell) ? kGruAfterGates : 1;
 }
 
@@ -97,6 +103,8 @@ Session::Session(const cpu::Engine* engine, const blockrnn_model& model,
       cell_clip_(model.cell_clip),
       zoneout_h_(model.zoneout_state),
       zoneout_c_(model.zoneout),
+      epsilon_(HasNorms(model.cell) ? model.epsilon : 0.0f),
+      norm_output_only_(HasNorms(model.cell) && model.norm_output_only != 0),
       precision_(EnginePrecision(precision)),
       threads_(threads) {
   if (threads > 1) pool_ = std::make_unique<Eigen::ThreadPool>(threads - 1);
@@ -113,8 +121,7 @@ SessionStatus Session::Init(const blockrnn_model& model) {
       if (weights == nullptr) continue;
       Direction direction;
       direction.state_offset = state_size_;
-      const int64_t size =
-          layer.outputs + (cell_ == BLOCKRNN_LSTM ? layer.units : 0);
+      const int64_t size = layer.outputs + (IsLstm(cell_) ? layer.units : 0);
       state_size_ += size;
       widest_state_ = std::max({widest_state_, layer.outputs, layer.units});
       const SessionStatus status = Freeze(*weights, layer, &direction);
@@ -150,6 +157,13 @@ SessionStatus Session::Pack(FreezeArgs* args, Direction* direction) {
 
 SessionStatus Session::Freeze(const blockrnn_direction& weights,
                               const Layer& layer, Direction* direction) {
+  if (cell_ == BLOCKRNN_LSTM) return FreezeLstm(weights, layer, direction);
+  if (cell_ == BLOCKRNN_LAYER_NORM_LSTM) {
+    return FreezeLayerNormLstm(weights, layer, direction);
+  }
+  if (cell_ == BLOCKRNN_LAYER_NORM_GRU) {
+    return FreezeLayerNormGru(weights, layer, direction);
+  }
   const int gates = NumGates(cell_);
   const int64_t units = layer.units;
   SequenceShape shape;
@@ -184,27 +198,84 @@ SessionStatus Session::Freeze(const blockrnn_direction& weights,
     return Pack(&args, direction);
   }
   const auto b = SumOfBiases(weights.b_x, weights.b_h, gates * units);
-  if (cell_ != BLOCKRNN_LSTM) {
-    SimpleRnnFreezeArgs<float> args;
-    args.layer.shape = shape;
-    args.layer.w_x = w_x.get();
-    args.layer.w_h = w_h.get();
-    args.layer.b = b.get();
-    return Pack(&args, direction);
-  }
+  SimpleRnnFreezeArgs<float> args;
+  args.layer.shape = shape;
+  args.layer.w_x = w_x.get();
+  args.layer.w_h = w_h.get();
+  args.layer.b = b.get();
+  return Pack(&args, direction);
+}
+
+SessionStatus Session::FreezeLstm(const blockrnn_direction& weights,
+                                  const Layer& layer, Direction* direction) {
+  const int64_t units = layer.units;
+  const auto w_x =
+      GatesSideBySide(weights.w_x, 0, kLstmGates, layer.inputs, units);
+  const auto w_h =
+      GatesSideBySide(weights.w_h, 0, kLstmGates, layer.outputs, units);
+  const auto b = SumOfBiases(weights.b_x, weights.b_h, kLstmGates * units);
   if (weights.peepholes != nullptr) {
     direction->peepholes = NewArray<float>(3 * units);
     std::copy_n(weights.peepholes, 3 * units, direction->peepholes.get());
   }
   direction->projection = weights.w_p == nullptr ? 0 : layer.outputs;
   LstmFreezeArgs<float> args;
-  args.layer.shape = shape;
+  args.layer.shape.input = layer.inputs;
+  args.layer.shape.units = units;
   args.layer.layout = kLstmIfco;
   args.layer.w_x = w_x.get();
   args.layer.w_h = w_h.get();
   args.layer.proj = direction->projection;
   args.layer.w_p = weights.w_p;
   args.layer.b = b.get();
+  return Pack(&args, direction);
+}
+
+SessionStatus Session::FreezeLayerNormLstm(const blockrnn_direction& weights,
+                                           const Layer& layer,
+                                           Direction* direction) {
+  const int64_t units = layer.units;
+  const auto w_x =
+      GatesSideBySide(weights.w_x, 0, kLstmGates, layer.inputs, units);
+  const auto w_h = GatesSideBySide(weights.w_h, 0, kLstmGates, units, units);
+  const auto b = SumOfBiases(weights.b_x, weights.b_h, kLstmGates * units);
+  LayerNormLstmFreezeArgs<float> args;
+  args.layer.shape.input = layer.inputs;
+  args.layer.shape.units = units;
+  args.layer.layout = kLstmIfco;
+  args.layer.w_x = w_x.get();
+  args.layer.w_h = w_h.get();
+  args.layer.b = b.get();
+  args.layer.gamma_x = weights.norm_x;
+  args.layer.beta_x = weights.norm_x + kLstmGates * units;
+  args.layer.gamma_h = weights.norm_h;
+  args.layer.beta_h = weights.norm_h + kLstmGates * units;
+  args.layer.gamma_c = weights.norm_c;
+  args.layer.beta_c = weights.norm_c + units;
+  return Pack(&args, direction);
+}
+
+SessionStatus Session::FreezeLayerNormGru(const blockrnn_direction& weights,
+                                          const Layer& layer,
+                                          Direction* direction) {
+  constexpr int kGates = kGruAfterGates;
+  const int64_t units = layer.units;
+  const auto w_x = GatesSideBySide(weights.w_x, 0, kGates, layer.inputs, units);
+  const auto w_h = GatesSideBySide(weights.w_h, 0, kGates, units, units);
+  const auto b_x = SumOfBiases(weights.b_x, nullptr, kGates * units);
+  const auto b_h = SumOfBiases(weights.b_h, nullptr, kGates * units);
+  LayerNormGruFreezeArgs<float> args;
+  args.layer.shape.input = layer.inputs;
+  args.layer.shape.units = units;
+  args.layer.layout = kGruRuc;
+  args.layer.w_x = w_x.get();
+  args.layer.w_h = w_h.get();
+  args.layer.b_x = b_x.get();
+  args.layer.b_h = b_h.get();
+  args.layer.gamma_x = weights.norm_x;
+  args.layer.beta_x = weights.norm_x + kGates * units;
+  args.layer.gamma_h = weights.norm_h;
+  args.layer.beta_h = weights.norm_h + kGates * units;
   return Pack(&args, direction);
 }
 
@@ -416,6 +487,16 @@ cpu::Status Session::RunDirection(const SessionCall& call, const Layer& layer,
       args.cs_last = state(call.new_state, cs_offset);
       return engine_->f32.Run(args, host);
     }
+    case BLOCKRNN_LAYER_NORM_LSTM: {
+      LayerNormLstmForwardArgs<float> args;
+      fill(&args);
+      args.layout = kLstmIfco;
+      args.epsilon = epsilon_;
+      args.norm_output_only = norm_output_only_;
+      args.cs_prev = zeros != nullptr ? zeros : state(call.state, cs_offset);
+      args.cs_last = state(call.new_state, cs_offset);
+      return engine_->f32.Run(args, host);
+    }
     case BLOCKRNN_GRU_RESET_BEFORE: {
       GruSequenceForwardArgs<float> args;
       fill(&args);
@@ -425,6 +506,13 @@ cpu::Status Session::RunDirection(const SessionCall& call, const Layer& layer,
       GruAfterSequenceForwardArgs<float> args;
       fill(&args);
       args.layout = kGruRuc;
+      return engine_->f32.Run(args, host);
+    }
+    case BLOCKRNN_LAYER_NORM_GRU: {
+      LayerNormGruForwardArgs<float> args;
+      fill(&args);
+      args.layout = kGruRuc;
+      args.epsilon = epsilon_;
       return engine_->f32.Run(args, host);
     }
     default: {

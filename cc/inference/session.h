@@ -35,6 +35,11 @@ inline SessionStatus OutOfMemory() {
   return {BLOCKRNN_OUT_OF_MEMORY, "there is no memory for it"};
 }
 
+// Whether the cell has layer normalisation.
+inline bool HasNorms(blockrnn_cell cell) {
+  return cell == BLOCKRNN_LAYER_NORM_LSTM || cell == BLOCKRNN_LAYER_NORM_GRU;
+}
+
 struct FreeDeleter {
   void operator()(void* memory) const { std::free(memory); }
 };
@@ -102,6 +107,12 @@ class Session {
 
   SessionStatus Freeze(const blockrnn_direction& weights, const Layer& layer,
                        Direction* direction);
+  SessionStatus FreezeLstm(const blockrnn_direction& weights,
+                           const Layer& layer, Direction* direction);
+  SessionStatus FreezeLayerNormLstm(const blockrnn_direction& weights,
+                                    const Layer& layer, Direction* direction);
+  SessionStatus FreezeLayerNormGru(const blockrnn_direction& weights,
+                                   const Layer& layer, Direction* direction);
   template <class FreezeArgs>
   SessionStatus Pack(FreezeArgs* args, Direction* direction);
 
@@ -130,6 +141,8 @@ class Session {
   const float cell_clip_;
   const float zoneout_h_;  // rates
   const float zoneout_c_;
+  const float epsilon_;
+  const bool norm_output_only_;
   const Precision precision_;
   const int threads_;
   bool has_step_ = true;

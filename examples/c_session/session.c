@@ -64,18 +64,23 @@ static blockrnn_direction* ReadDirection(FILE* file) {
   direction->b_h = ReadArray(file);
   direction->peepholes = ReadArray(file);
   direction->w_p = ReadArray(file);
+  direction->norm_x = ReadArray(file);
+  direction->norm_h = ReadArray(file);
+  direction->norm_c = ReadArray(file);
   return direction;
 }
 
 static blockrnn_model ReadModel(const char* path, int64_t* outputs) {
   FILE* const file = fopen(path, "rb");
   if (file == NULL) Fail(path, "cannot be opened");
-  blockrnn_model model = {BLOCKRNN_LSTM, 0, NULL, 0.0f, 0.0f, 0.0f};
-  model.cell = (blockrnn_cell)ReadNumber(file, BLOCKRNN_RNN_RELU);
+  blockrnn_model model = {BLOCKRNN_LSTM, 0, NULL, 0.0f, 0.0f, 0.0f, 0.0f, 0};
+  model.cell = (blockrnn_cell)ReadNumber(file, BLOCKRNN_LAYER_NORM_GRU);
   model.num_layers = ReadNumber(file, 1000);
   Read(file, &model.cell_clip, sizeof model.cell_clip, 1);
   Read(file, &model.zoneout_state, sizeof model.zoneout_state, 1);
   Read(file, &model.zoneout, sizeof model.zoneout, 1);
+  Read(file, &model.epsilon, sizeof model.epsilon, 1);
+  model.norm_output_only = (int)ReadNumber(file, 1);
   blockrnn_layer* const layers =
       Allocate((size_t)model.num_layers, sizeof *layers);
   for (int64_t n = 0; n < model.num_layers; ++n) {

@@ -4,7 +4,8 @@ SOURCE is an .npz file of tf_blockrnn, which `python -m tf_blockrnn convert` mak
 frameworks. WEIGHTS has numbers of this machine's byte order:
 
     int64    cell (a blockrnn_cell), layers
-    float32  cell_clip, zoneout_state, zoneout
+    float32  cell_clip, zoneout_state, zoneout, epsilon (0 without layer normalisation)
+    int64    norm_output_only, 0 or 1
     for each layer:
     int64    inputs, units, outputs, directions
     for each direction, for each array of blockrnn_direction in its order:
@@ -28,8 +29,10 @@ _CELLS = {
     ("gru", True): 2,
     ("rnn_tanh", None): 3,
     ("rnn_relu", None): 4,
+    ("layer_norm_lstm", None): 5,
+    ("layer_norm_gru", None): 6,
 }
-_ARRAYS = ("w_x", "w_h", "b_x", "b_h", "peepholes", "w_p")
+_ARRAYS = ("w_x", "w_h", "b_x", "b_h", "peepholes", "w_p", "norm_x", "norm_h", "norm_c")
 
 
 def write(given: weights.RecurrentWeights, file: BinaryIO) -> None:
@@ -37,8 +40,9 @@ def write(given: weights.RecurrentWeights, file: BinaryIO) -> None:
     given = given.astype(np.dtype(np.float32))
     numbers = [_CELLS[given.cell, given.reset_after], given.num_layers]
     file.write(np.array(numbers, np.int64).tobytes())
-    options = [given.cell_clip, given.zoneout_state, given.zoneout]
+    options = [given.cell_clip, given.zoneout_state, given.zoneout, given.epsilon or 0]
     file.write(np.array(options, np.float32).tobytes())
+    file.write(np.int64(bool(given.norm_output_only)).tobytes())
     for layer in given.layers:
         one = layer.forward
         sizes = [one.input_size, one.units, one.output_size, layer.directions]

@@ -40,6 +40,13 @@ STACKS = {
         "gru", layers=2, inputs=5, units=20, reset_after=False, zoneout_state=0.25, dtype=F32
     ),
     "relu_both_layers": Stack("rnn_relu", layers=2, directions=2, inputs=4, units=6, dtype=F32),
+    "norm_lstm": Stack("layer_norm_lstm", inputs=9, units=33, dtype=F32),
+    "norm_lstm_output": Stack(
+        "layer_norm_lstm", inputs=5, units=17, biases=(), norm_output_only=True, dtype=F32
+    ),
+    "norm_lstm_both": Stack("layer_norm_lstm", layers=2, directions=2, units=12, dtype=F32),
+    "norm_gru": Stack("layer_norm_gru", layers=2, inputs=9, units=33, dtype=F32),
+    "norm_gru_both": Stack("layer_norm_gru", directions=2, units=12, biases=("b_h",), dtype=F32),
 }
 ONE_DIRECTION = [name for name, stack in STACKS.items() if stack.directions == 1]
 
@@ -62,6 +69,23 @@ def _direction(weights, one, x, lengths, state, backwards):
         arguments["zoneout_state"] = weights.zoneout_state
     if weights.zoneout:
         arguments["zoneout"] = weights.zoneout
+    if weights.cell == "layer_norm_lstm":
+        norms = zip(
+            ("kernel", "recurrent", "state"), (one.norm_x, one.norm_h, one.norm_c), strict=True
+        )
+        arguments |= {
+            f"{name}_norm": tuple(row.reshape(-1) for row in norm) for name, norm in norms
+        }
+        options = {"epsilon": weights.epsilon, "norm_output_only": weights.norm_output_only}
+        outputs, state = tf_blockrnn.layer_norm_lstm(*matrices, b_x + b_h, **options, **arguments)
+        return outputs.numpy(), tf_blockrnn.LSTMState(*(part.numpy() for part in state))
+    if weights.cell == "layer_norm_gru":
+        norms = (tuple(row.reshape(-1) for row in norm) for norm in (one.norm_x, one.norm_h))
+        arguments |= zip(("kernel_norm", "recurrent_norm"), norms, strict=True)
+        outputs, state = tf_blockrnn.layer_norm_gru(
+            *matrices, b_x, b_h, epsilon=weights.epsilon, **arguments
+        )
+        return outputs.numpy(), state.numpy()
     if weights.cell == "lstm":
         if one.peepholes is not None:
             arguments["peepholes"] = tuple(one.peepholes)

@@ -11,8 +11,10 @@ import pytest
 import tf_blockrnn
 from tf_blockrnn.inference import _library
 
-_LSTM, _GRU_BEFORE, _GRU_AFTER, _TANH, _RELU = range(5)
-_GATES = {_LSTM: 4, _GRU_BEFORE: 3, _GRU_AFTER: 3, _TANH: 1, _RELU: 1}
+_LSTM, _GRU_BEFORE, _GRU_AFTER, _TANH, _RELU, _NORM_LSTM, _NORM_GRU = range(7)
+_PLAIN = {_LSTM: 4, _GRU_BEFORE: 3, _GRU_AFTER: 3, _TANH: 1, _RELU: 1}
+_GATES = _PLAIN | {_NORM_LSTM: 4, _NORM_GRU: 3}
+_EPSILON = 0.125
 _INVALID = 1
 
 
@@ -47,6 +49,7 @@ class _Session:
                 _library._Layer(inputs, units, outputs, pointers[0], (pointers + [None])[1])
             )
         layers_of_model = (_library._Layer * len(made))(*made)
+        numbers = {"epsilon": _EPSILON} | numbers
         model = _library._Model(cell, len(made), layers_of_model, **numbers)
         self.code = library.blockrnn_session_create(
             ctypes.byref(model), precision, threads, ctypes.byref(self.handle)
@@ -97,12 +100,16 @@ class _Session:
 
 
 def _weights(gates, inputs, units, seed=0, **more):
+    """The norms are read for the cells that have them alone."""
     rng = np.random.default_rng(seed)
     shapes = {
         "w_x": (gates, inputs, units),
         "w_h": (gates, units, units),
         "b_x": (gates, units),
         "b_h": (gates, units),
+        "norm_x": (2, gates, units),
+        "norm_h": (2, gates, units),
+        "norm_c": (2, units),
         **more,
     }
     return {
@@ -119,7 +126,7 @@ def _columns(array):
     return np.ascontiguousarray(np.concatenate(list(array), axis=-1))
 
 
-def _by_op(cell, arrays, x, lengths=None):
+def _by_op(cell, arrays, x, lengths=None, output_only=False):
     """The outputs of the op with the same weights."""
     flat = {name: _columns(arrays[name]) for name in ("w_x", "w_h", "b_x", "b_h")}
     lengths = {} if lengths is None else {"sequence_lengths": lengths}
@@ -127,6 +134,23 @@ def _by_op(cell, arrays, x, lengths=None):
         peepholes = tuple(arrays["peepholes"]) if "peepholes" in arrays else None
         weights = (flat["w_x"], flat["w_h"], flat["b_x"] + flat["b_h"])
         return tf_blockrnn.lstm(x, *weights, peepholes=peepholes, **lengths)[0].numpy()
+    if cell == _NORM_LSTM:
+        norms = {"kernel_norm": "norm_x", "recurrent_norm": "norm_h", "state_norm": "norm_c"}
+        return tf_blockrnn.layer_norm_lstm(
+            *(x, flat["w_x"], flat["w_h"], flat["b_x"] + flat["b_h"]),
+            **{name: tuple(arrays[ours].reshape(2, -1)) for name, ours in norms.items()},
+            epsilon=_EPSILON,
+            norm_output_only=output_only,
+            **lengths,
+        )[0].numpy()
+    if cell == _NORM_GRU:
+        return tf_blockrnn.layer_norm_gru(
+            *(x, flat["w_x"], flat["w_h"], flat["b_x"], flat["b_h"]),
+            kernel_norm=tuple(arrays["norm_x"].reshape(2, -1)),
+            recurrent_norm=tuple(arrays["norm_h"].reshape(2, -1)),
+            epsilon=_EPSILON,
+            **lengths,
+        )[0].numpy()
     if cell == _GRU_AFTER:
         weights = (flat["w_x"], flat["w_h"], flat["b_x"], flat["b_h"])
         return tf_blockrnn.gru(x, *weights, **lengths)[0].numpy()
@@ -151,6 +175,39 @@ def test_bits_of_the_ops(library, cell, batch, steps, threads):
     with _Session(library, cell, [[arrays]], threads=threads) as session:
         y, _ = session.run(x)
     np.testing.assert_array_equal(y, _by_op(cell, arrays, x))
+
+
+def test_the_norm_of_the_output_only(library):
+    arrays, x = _weights(4, 9, 33), _x(3, 12, 9)
+    lengths = np.array([12, 0, 5], np.int64)
+    found = []
+    for output_only in (0, 1):
+        with _Session(library, _NORM_LSTM, [[arrays]], norm_output_only=output_only) as session:
+            found.append(session.run(x, lengths)[0])
+        want = _by_op(_NORM_LSTM, arrays, x, lengths, bool(output_only))
+        np.testing.assert_array_equal(found[-1], want)
+    assert not np.array_equal(*found)
+
+
+@pytest.mark.parametrize("cell", _PLAIN)
+def test_fields_of_norms_are_read_for_cells_with_norms_alone(library, cell):
+    """A program that has no such cell need not set them."""
+
+    class Anywhere:
+        class ctypes:
+            data = 8
+
+    arrays, x = _weights(_GATES[cell], 9, 33), _x(2, 3, 9)
+    wild = arrays | {name: Anywhere for name in ("norm_x", "norm_h", "norm_c")}
+    numbers = {"epsilon": float("nan"), "norm_output_only": -7}
+    with _Session(library, cell, [[wild]], **numbers) as session:
+        np.testing.assert_array_equal(session.run(x)[0], _by_op(cell, arrays, x))
+
+
+def test_a_gru_needs_no_norm_of_a_cell_state(library):
+    arrays, x = _weights(3, 9, 33), _x(2, 3, 9)
+    with _Session(library, _NORM_GRU, [[arrays | {"norm_c": None}]]) as session:
+        np.testing.assert_array_equal(session.run(x)[0], _by_op(_NORM_GRU, arrays, x))
 
 
 def test_peepholes_and_lengths(library):
@@ -265,6 +322,33 @@ def test_malformed_sessions(library):
         (
             "peepholes are for lstm",
             {"cell": _GRU_AFTER, "layers": [[good | {"peepholes": good["b_x"]}]]},
+        ),
+        ("cell_clip is for lstm", {"cell": _NORM_LSTM, "cell_clip": 1.0}),
+        *(
+            ("epsilon must be above 0, and finite", {"cell": _NORM_LSTM, "epsilon": epsilon})
+            for epsilon in (0.0, -1.0, float("nan"), float("inf"))
+        ),
+        ("zoneout_state is for lstm and gru alone", {"cell": _NORM_LSTM, "zoneout_state": 0.5}),
+        ("zoneout is for lstm alone", {"cell": _NORM_LSTM, "zoneout": 0.5}),
+        *(
+            (
+                f"layer 0: forward, {name} must not be NULL",
+                {"cell": _NORM_GRU, "layers": [[_weights(3, 5, 6) | {name: None}]]},
+            )
+            for name in ("norm_x", "norm_h")
+        ),
+        *(
+            (f"layer 0: forward, {name} must not be NULL", {"cell": _NORM_LSTM, "layers": layers})
+            for name in ("norm_x", "norm_h", "norm_c")
+            for layers in [[[good | {name: None}]]]
+        ),
+        (
+            "peepholes are for lstm",
+            {"cell": _NORM_LSTM, "layers": [[good | {"peepholes": good["b_x"]}]]},
+        ),
+        (
+            "w_p is for lstm",
+            {"cell": _NORM_LSTM, "layers": [[good | {"w_p": good["b_x"]}]]},
         ),
         ("layer 1: inputs must be 6", {"layers": [[good], [_weights(4, 5, 6)]]}),
     ]

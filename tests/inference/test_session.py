@@ -10,7 +10,7 @@ import weakref
 import numpy as np
 import pytest
 from helpers.session_oracle import F32, ONE_DIRECTION, STACKS, by_ops, leaves, random_state, types
-from helpers.weight_stacks import Stack, random_weights
+from helpers.weight_stacks import NORM_CELLS, Stack, random_weights
 
 from tf_blockrnn import LSTMState
 from tf_blockrnn.inference import Session
@@ -42,7 +42,7 @@ def test_bits_of_the_ops(name, threads):
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4])
-@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh"])
+@pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh", *NORM_CELLS])
 def test_directions_at_the_same_time_have_the_bits_of_the_ops(cell, threads):
     weights = random_weights(Stack(cell, layers=2, directions=2, inputs=9, units=64, dtype=F32))
     session = Session(weights, threads=threads)
@@ -60,7 +60,7 @@ def test_directions_at_the_same_time_have_the_bits_of_the_ops(cell, threads):
             call.join()
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("cell", ["lstm", "gru", *NORM_CELLS])
 def test_steps_that_follow_closely_have_the_bits_of_one_thread(cell):
     """From the ninth on the session takes its threads for awake, and splits smaller steps."""
     weights = random_weights(Stack(cell, inputs=200, units=256, dtype=F32))
@@ -112,7 +112,7 @@ def test_structure_of_states():
 
     lstm = (LSTMState, [np.ndarray] * 2)
     assert found("gru_after") is np.ndarray
-    assert found("lstm") == lstm
+    assert found("lstm") == found("norm_lstm") == lstm
     assert found("layers") == (list, [lstm] * 3)
     assert found("gru_both") == (tuple, [np.ndarray] * 2)
     assert found("both_layers") == (list, [(tuple, [lstm] * 2)] * 2)

@@ -13,18 +13,22 @@ from helpers.compare import assert_close
 from helpers.low_precision_oracle import PAGE, Gemm, direction
 from helpers.markdown import promised, python_blocks, run_block
 from helpers.session_oracle import F32, ONE_DIRECTION, STACKS, leaves, random_state
-from helpers.weight_stacks import Stack, random_weights
+from helpers.weight_stacks import WITH_CELL_STATE, Stack, random_weights
 
 from tf_blockrnn import weights as w
 from tf_blockrnn.inference import Session, _library
 
 LOW = ("bfloat16", "int8")
+# Whose rows must not depend on one that is not finite.
+FINITE = ("lstm", "gru_after", "gru_before", "tanh", "proj", "norm_lstm", "norm_gru")
 BLOCKS = python_blocks(PAGE.read_text(encoding="utf-8"))
 # Enough work for several threads, with units and rows that they do not share evenly.
 LARGE = {
     "large_lstm": Stack("lstm", inputs=70, units=150, dtype=F32),
     "large_gru": Stack("gru", layers=2, inputs=70, units=150, dtype=F32),
     "large_gru_before": Stack("gru", inputs=70, units=150, reset_after=False, dtype=F32),
+    "large_norm_lstm": Stack("layer_norm_lstm", inputs=70, units=150, dtype=F32),
+    "large_norm_gru": Stack("layer_norm_gru", layers=2, inputs=70, units=150, dtype=F32),
     "large_proj": Stack("lstm", directions=2, inputs=70, units=150, proj=90, dtype=F32),
 }
 
@@ -91,7 +95,7 @@ def _layer_states(weights, state):
         [one] if layer.backward is None else one
         for layer, one in zip(weights.layers, found, strict=True)
     ]
-    if weights.cell == "lstm":
+    if weights.cell in WITH_CELL_STATE:
         return by_direction
     return [[(h, np.zeros_like(h)) for h in one] for one in by_direction]
 
@@ -125,7 +129,7 @@ def _assert_oracle(weights, precision, x, lengths, state):
             assert_close(own[want.decided], want.outputs[want.decided], bound, what)
             assert not own[~want.runs].any(), what
             np.testing.assert_array_equal(got_h, want.h, what)
-            if weights.cell == "lstm":
+            if weights.cell in WITH_CELL_STATE:
                 bound = tolerances.bound("float", terms * x.shape[1])
                 assert_close(got_c, want.c, bound, f"cs of {what}")
         below = outputs
@@ -215,7 +219,9 @@ def test_bits_of_a_row_alone(name, precision):
 
 @pytest.mark.parametrize("precision", LOW)
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("name", ["lstm", "gru_after", "gru_before", "tanh", "proj"])
+@pytest.mark.parametrize(
+    "name", ["lstm", "gru_after", "gru_before", "tanh", "proj", "norm_lstm", "norm_gru"]
+)
 def test_a_row_that_is_not_finite_leaves_the_others_alone(name, special, precision):
     session = Session(random_weights(STACKS[name]), precision)
     x = _x(8, 6, session.input_size)
@@ -231,7 +237,7 @@ def test_a_row_that_is_not_finite_leaves_the_others_alone(name, special, precisi
         assert not np.array_equal(got[3, 2:], want[3, 2:])
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "GRU reset before"])
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "GRU reset before", "LayerNormLSTM"])
 @pytest.mark.parametrize("precision", LOW)
 def test_bits_of_a_frozen_model(tfb, kind, precision):
     import keras
@@ -242,6 +248,7 @@ def test_bits_of_a_frozen_model(tfb, kind, precision):
         "LSTM": lambda: keras.layers.LSTM(24, **options),
         "GRU": lambda: keras.layers.GRU(24, **options),
         "GRU reset before": lambda: keras.layers.GRU(24, reset_after=False, **options),
+        "LayerNormLSTM": lambda: tfb.layers.LayerNormLSTM(24, **options),
     }[kind]()
     model = keras.Sequential([keras.Input((None, 7)), layer])
     x = _x(9, 20, 7)

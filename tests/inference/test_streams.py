@@ -18,6 +18,8 @@ STACKS = {
     "gru": Stack("gru", inputs=5, units=19, dtype=F32),
     "gru_before": Stack("gru", layers=2, inputs=5, units=19, reset_after=False, dtype=F32),
     "relu": Stack("rnn_relu", inputs=5, units=19, dtype=F32),
+    "norm_lstm": Stack("layer_norm_lstm", layers=2, inputs=5, units=19, dtype=F32),
+    "norm_gru": Stack("layer_norm_gru", inputs=5, units=19, dtype=F32),
     "proj": Stack("lstm", layers=2, inputs=5, units=18, proj=7, peepholes=True, dtype=F32),
 }
 

@@ -11,7 +11,7 @@ from tf_blockrnn import _loader
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 
 _LIBRARY = Path(__file__).resolve().parent.parent / "libblockrnn_inference.so"
-_ARRAYS = ("w_x", "w_h", "b_x", "b_h", "peepholes", "w_p")
+_ARRAYS = ("w_x", "w_h", "b_x", "b_h", "peepholes", "w_p", "norm_x", "norm_h", "norm_c")
 PRECISIONS = {"float32": 0, "bfloat16": 1, "int8": 2}
 _CELLS = {
     ("lstm", None): 0,
@@ -19,6 +19,8 @@ _CELLS = {
     ("gru", True): 2,
     ("rnn_tanh", None): 3,
     ("rnn_relu", None): 4,
+    ("layer_norm_lstm", None): 5,
+    ("layer_norm_gru", None): 6,
 }
 # By the codes of blockrnn_status.
 _ERRORS: dict[int, type[Exception]] = {1: ValueError, 2: MemoryError, 3: RuntimeError}
@@ -46,6 +48,8 @@ class _Model(ctypes.Structure):
         ("cell_clip", ctypes.c_float),
         ("zoneout_state", ctypes.c_float),
         ("zoneout", ctypes.c_float),
+        ("epsilon", ctypes.c_float),
+        ("norm_output_only", ctypes.c_int),
     ]
 
 
@@ -122,14 +126,9 @@ def create(weights: RecurrentWeights, precision: str, threads: int) -> tuple[int
         )
     )
     cell = _CELLS[weights.cell, weights.reset_after]
-    model = _Model(
-        cell,
-        weights.num_layers,
-        layers,
-        weights.cell_clip,
-        weights.zoneout_state,
-        weights.zoneout,
-    )
+    numbers = weights.cell_clip, weights.zoneout_state, weights.zoneout, weights.epsilon or 0.0
+    output_only = bool(weights.norm_output_only)
+    model = _Model(cell, weights.num_layers, layers, *numbers, output_only)
     handle = ctypes.c_void_p()
     code = lib.blockrnn_session_create(
         ctypes.byref(model), PRECISIONS[precision], threads, ctypes.byref(handle)

@@ -1,7 +1,7 @@
 """The states of a session: structures of arrays, and the one array that the C interface takes.
 
 The parts of a state are its arrays [B, width]: for each layer, for each of its directions h, and
-for an lstm cs. The C interface takes them one after another in one array. The parts that a session
+for an LSTM cs. The C interface takes them one after another in one array. The parts that a session
 returns are views of such an array, so what goes back in as it came out is copied nowhere.
 """
 
@@ -20,6 +20,7 @@ _empty = np.empty
 _ndarray = np.ndarray
 _new_tuple = tuple.__new__
 _BYTES = FLOAT32.itemsize
+_WITH_CELL_STATE = ("lstm", "layer_norm_lstm")
 
 
 class _Level(NamedTuple):
@@ -33,7 +34,7 @@ class _Level(NamedTuple):
 
 def _level_of(weights: RecurrentWeights) -> _Level | None:
     cell = None
-    if weights.cell == "lstm":
+    if weights.cell in _WITH_CELL_STATE:
         cell = _Level((".h", ".cs"), (None, None), LSTMState._make, "a pair (h, cs)")
     both = _Level(("[0]", "[1]"), (cell, cell), tuple, "a pair (forward, backward)")
     layers = [cell if layer.backward is None else both for layer in weights.layers]
@@ -94,10 +95,11 @@ class StateLayout:
     def __init__(self, weights: RecurrentWeights):
         self._level = _level_of(weights)
         self.names = tuple(_leaves(self._level))
+        states = 2 if weights.cell in _WITH_CELL_STATE else 1
         self.widths = tuple(
             width
             for _, _, one in weights.named_directions()
-            for width in (one.output_size, one.units)[: 2 if weights.cell == "lstm" else 1]
+            for width in (one.output_size, one.units)[:states]
         )
         self.size = sum(self.widths)
         self._uniform = self.widths[0] if len(set(self.widths)) == 1 else None

@@ -31,8 +31,9 @@ class Session:
     """Recurrent layers for inference, whose weights are packed once and no longer change.
 
     B rows, T steps, I inputs, D directions of the last layer, P outputs of each (H units without a
-    projection). A session computes what `tf_blockrnn.lstm`, `gru` and `simple_rnn` do, with the
-    same bits in float32, without TensorFlow and without what its calls cost.
+    projection). A session computes what `tf_blockrnn.lstm`, `gru`, `simple_rnn`, `layer_norm_lstm`
+    and `layer_norm_gru` do, with the same bits in float32, without TensorFlow and without what its
+    calls cost.
 
     Many threads may call one session at the same time. Calls release Python's interpreter lock.
     Inputs are never written to, and arrays that are returned belong to the caller.
@@ -100,7 +101,7 @@ class Session:
 
     @property
     def cell(self) -> str:
-        """ "lstm", "gru", "rnn_tanh" or "rnn_relu"."""
+        """Its name in `weights.RecurrentWeights`, such as "lstm"."""
         return self._cell
 
     @property
