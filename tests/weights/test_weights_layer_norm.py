@@ -149,10 +149,18 @@ def reread(arrays):
     return npz.from_npz(file)
 
 
-def test_npz_of_a_norm_has_a_version_that_older_readers_refuse():
+def test_npz_has_a_version_that_older_readers_refuse_where_they_would_drop_something():
     """They read the version before anything else, and know 1 alone."""
-    assert held(weight_stacks.random_weights(Stack("lstm")))["version"] == 1
-    assert held(weight_stacks.random_weights(GRU))["version"] == 2
+    for stack, version in (
+        (Stack("lstm", peepholes=True, cell_clip=1.0), 1),
+        (Stack("gru"), 1),
+        (Stack("lstm", zoneout=0.25), 2),
+        (Stack("gru", zoneout_state=0.25), 2),
+        (GRU, 2),
+    ):
+        described = weight_stacks.random_weights(stack)
+        assert held(described)["version"] == version
+        assert reread(held(described)) == described
     found = held(weight_stacks.random_weights(LSTM))
     assert found["version"] == 2
     with pytest.raises(ValueError, match="version must be 1 or 2, got 3: it was written by"):
