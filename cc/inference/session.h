@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "Eigen/ThreadPool"
+#include "cc/core/gate_layout.h"
 #include "cc/core/sequence_args.h"
 #include "cc/inference/arena.h"
 #include "cc/inference/blockrnn.h"
@@ -38,6 +39,21 @@ inline SessionStatus OutOfMemory() {
 // Whether the cell has layer normalisation.
 inline bool HasNorms(blockrnn_cell cell) {
   return cell == BLOCKRNN_LAYER_NORM_LSTM || cell == BLOCKRNN_LAYER_NORM_GRU;
+}
+
+inline bool IsGru(blockrnn_cell cell) {
+  return cell == BLOCKRNN_GRU_RESET_BEFORE ||
+         cell == BLOCKRNN_GRU_RESET_AFTER || cell == BLOCKRNN_LAYER_NORM_GRU;
+}
+
+// Whether there is a cell state.
+inline bool IsLstm(blockrnn_cell cell) {
+  return cell == BLOCKRNN_LSTM || cell == BLOCKRNN_LAYER_NORM_LSTM;
+}
+
+inline int NumGates(blockrnn_cell cell) {
+  if (IsLstm(cell)) return kLstmGates;
+  return IsGru(cell) ? kGruAfterGates : 1;
 }
 
 struct FreeDeleter {
