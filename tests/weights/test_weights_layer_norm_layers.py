@@ -171,6 +171,28 @@ def test_hdf5_weights_whose_norms_have_no_names_are_refused(convert):
     refused(convert, "in.weights.h5 out.npz --to npz", 1, "and also has kernel_norm/vars/0")
 
 
+@pytest.mark.parametrize("cell", ["layer_norm_lstm", "layer_norm_gru"])
+def test_state_dicts_of_haste(convert, cell):
+    torch = pytest.importorskip("torch")
+    arrays = haste_arrays(cell, dtype="float32")
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    own = torch.nn.LSTM(3, 4).state_dict()
+    torch.save(tensors, "alone.pt")
+    torch.save(tensors | {"head.weight": torch.ones(3)}, "model.pt")
+    named = {f"rnn.{name}": tensor for name, tensor in tensors.items()}
+    torch.save(named | {f"other.{name}": tensor for name, tensor in own.items()}, "both.pt")
+    want = weights.from_haste(arrays)
+    for line in ("alone.pt", "model.pt", f"alone.pt --cell {cell}", "both.pt --layer rnn"):
+        shown = converted(convert, f"{line} out.npz --to npz")
+        assert npz.from_npz("out.npz") == want, line
+        assert "is of haste_pytorch, by its names" in shown
+    assert "PyTorch's own classes" in converted(convert, "both.pt o.npz --to npz --layer other")
+    refused(convert, "both.pt no.npz --to npz", 2, "several recurrent layers: rnn, other")
+    refused(convert, "alone.pt no.npz --to npz --cell lstm", 2, f"--cell is lstm.*haste's {cell}")
+    torch.save(named | {"rnn.bias": torch.ones(5)}, "bad.pt")
+    refused(convert, "bad.pt no.npz --to npz", 1, "from_haste: bias")
+
+
 # ---- TensorFlow Addons
 
 

@@ -41,7 +41,7 @@ _DESCRIPTION = """Converts the weights of recurrent layers between frameworks.
 
 IN is one of
   a Keras model, .keras or HDF5, or HDF5 weights, of Keras 2 or 3
-  a PyTorch state dict
+  a PyTorch state dict, also of haste's layers with layer normalisation
   an ONNX model
   weights written by --to npz
   the prefix of a TensorFlow 1 checkpoint

@@ -26,7 +26,7 @@ from tf_blockrnn.weights._file_options import (
     stacked,
 )
 from tf_blockrnn.weights._keras_files import MODEL_OPTIONS, read_h5, read_keras
-from tf_blockrnn.weights.layer import UnsupportedError
+from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
 
 # ---- PyTorch
 
@@ -51,16 +51,43 @@ def _state_dict(path: str) -> dict[str, Any]:
     return dict(found)
 
 
+def _is_of_haste(state: Mapping[str, Any], prefix: str) -> bool:
+    """Whether haste's layer with layer normalisation has its weights below the prefix."""
+    return all(f"{prefix}{name}" in state for name in ("kernel", "recurrent_kernel", "gamma"))
+
+
+def _read_haste(state: Mapping[str, Any], prefix: str, options: ReadOptions) -> RecurrentWeights:
+    from tf_blockrnn.weights.haste import NAMES, from_haste
+
+    # The state dict of a model also has the keys of its other parts.
+    weights = from_haste(
+        {name: state[f"{prefix}{name}"] for name in NAMES if f"{prefix}{name}" in state}
+    )
+    if options.cell not in (None, weights.cell):
+        raise UsageError(f"--cell is {options.cell}, the weights are of haste's {weights.cell}")
+    return weights
+
+
 def _read_torch(path: str, options: ReadOptions) -> FileContents:
     from tf_blockrnn.weights.torch import from_torch
 
     state = _state_dict(path)
-    own = re.compile(r"(.*?)(weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(_l\d+(_reverse)?)?")
-    prefixes = {key: match[1] for key in state if (match := own.fullmatch(key))}
+    own = re.compile(
+        r"(.*?)((weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(_l\d+(_reverse)?)?|gamma)"
+    )
+    prefixes = {
+        key: match[1]
+        for key in state
+        if (match := own.fullmatch(key)) and (match[3] or _is_of_haste(state, match[1]))
+    }
     found = {prefix.rstrip("."): prefix for prefix in prefixes.values()}
     chosen = select(found, options.layers)
     parts, notes = [], []
     for name, prefix in chosen.items():
+        if _is_of_haste(state, prefix):
+            parts.append(_read_haste(state, prefix, options))
+            notes.append(f"assumed: {name or 'the module'} is of haste_pytorch, by its names")
+            continue
         arrays = state
         if not prefix:  # the state dict of a model also has the keys of its other parts
             arrays = {key: state[key] for key, above in prefixes.items() if not above}
@@ -72,10 +99,11 @@ def _read_torch(path: str, options: ReadOptions) -> FileContents:
             if "cell must be given" in str(error):
                 raise UsageError(f"{name}: specify its cell with --cell: {error}") from None
             raise
-    notes += [
-        "assumed: modules of PyTorch's own classes, whose weights are all that a state dict has",
-        *assumed_order(chosen),
-    ]
+    if not all(_is_of_haste(state, prefix) for prefix in chosen.values()):
+        notes.append(
+            "assumed: modules of PyTorch's own classes, whose weights are all that a state dict has"
+        )
+    notes += assumed_order(chosen)
     return FileContents(stacked(parts), tuple(chosen), notes=tuple(notes))
 
 

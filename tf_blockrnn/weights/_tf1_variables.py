@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from tf_blockrnn.weights import _tf1_checkpoint as tf1
-from tf_blockrnn.weights._stack import require_plain_stack
+from tf_blockrnn.weights._stack import refuse_norms, require_plain_stack
 from tf_blockrnn.weights._tf1_checkpoint import Cell
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
     RecurrentWeights,
     UnsupportedError,
-    refuse_norms,
     reorder,
 )
 

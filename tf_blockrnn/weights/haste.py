@@ -38,7 +38,7 @@ from tf_blockrnn.weights.layer import (
 _EPSILON = 1e-5
 # haste's gate orders, with the gate names of RecurrentWeights.
 _ORDERS = {"layer_norm_lstm": ("i", "c", "f", "o"), "layer_norm_gru": ("u", "r", "c")}
-_NAMES = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "gamma", "gamma_h", "beta_h")
+NAMES = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "gamma", "gamma_h", "beta_h")
 _FORMS = ("torch", "tf")
 
 
@@ -56,7 +56,7 @@ def _named(source: Any, prefix: str) -> dict[str, np.ndarray]:
         for key, value in source.items()
         if key.startswith(prefix)
     }
-    if unknown := sorted(set(below) - set(_NAMES)):
+    if unknown := sorted(set(below) - set(NAMES)):
         hint = "" if prefix else "; prefix selects the names of one layer"
         raise UnsupportedError(
             f"from_haste: haste's LayerNormLSTM and LayerNormGRU have no {', '.join(unknown)}{hint}"

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse, to_arrays, to_direction
+from tf_blockrnn.weights._stack import refuse_norms
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
     LayerWeights,
     RecurrentWeights,
     UnsupportedError,
-    refuse_norms,
 )
 
 if TYPE_CHECKING:

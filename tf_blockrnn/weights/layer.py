@@ -517,39 +517,6 @@ class RecurrentWeights:
     __hash__ = None
 
 
-def refuse_norms(weights: RecurrentWeights, target: str, remedy: str = "") -> None:
-    """Refuses weights of a cell with layer normalisation, for a target that has none.
-
-    Args:
-      weights: to be written.
-      target: its name, for the error.
-      remedy: the end of the error, after a semicolon.
-
-    Raises:
-      UnsupportedError: the cell has norms.
-
-    Example:
-      >>> import numpy as np
-      >>> from tf_blockrnn import weights
-      >>> from tf_blockrnn.weights.layer import refuse_norms
-      >>> norm = np.ones([2, 3, 4])
-      >>> one = weights.DirectionWeights(
-      ...     np.ones([3, 5, 4]), np.ones([3, 4, 4]), norm_x=norm, norm_h=norm)
-      >>> layers = [weights.LayerWeights(one)]
-      >>> gru = weights.RecurrentWeights("layer_norm_gru", layers, epsilon=1e-5)
-      >>> refuse_norms(gru, "PyTorch")
-      Traceback (most recent call last):
-      ...
-      tf_blockrnn.weights.layer.UnsupportedError: PyTorch cannot represent layer_norm_gru: it \
-has no recurrent layers with layer normalisation
-    """
-    if weights.cell in NORM_CELLS:
-        raise UnsupportedError(
-            f"{target} cannot represent {weights.cell}: it has no recurrent layers with layer "
-            "normalisation" + (f"; {remedy}" if remedy else "")
-        )
-
-
 def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np.ndarray:
     """Reorders the blocks along the first axis from one gate order to another.
 

@@ -22,13 +22,13 @@ import numpy as np
 
 from tf_blockrnn.weights._onnx_checks import ORDER, cell_of, refuse_learned_states, sizes_of
 from tf_blockrnn.weights._onnx_nodes import NamedNode, OnnxLayer, named_nodes, read_node
+from tf_blockrnn.weights._stack import refuse_norms
 from tf_blockrnn.weights.layer import (
     GATES,
     DirectionWeights,
     LayerWeights,
     RecurrentWeights,
     UnsupportedError,
-    refuse_norms,
     reorder,
 )
 
