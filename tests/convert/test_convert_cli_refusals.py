@@ -206,7 +206,7 @@ def test_a_missing_package_is_named(convert, npz, monkeypatch):
     "change, words",
     [
         ({"format": np.array("another")}, "format must be 'tf_blockrnn.weights', got 'another'"),
-        ({"version": np.array(2)}, "version must be 1, got 2: it was written by another release"),
+        ({"version": np.array(3)}, "version must be 1 or 2, got 3: it was written by another"),
         ({"layers.0.forward.w_h": None}, "incomplete: layers.0.forward.w_h is missing"),
         (
             {"layers.1.forward.b_x": np.ones([3, 4], "f4")},
