@@ -29,7 +29,9 @@ using EngineArgs =
              GruSequenceBackwardArgs, GruAfterSequenceForwardArgs,
              GruAfterSequenceBackwardArgs, LstmSequenceForwardArgs,
              LstmSequenceBackwardArgs, SimpleRnnForwardArgs,
-             SimpleRnnBackwardArgs, RnnStackForwardArgs, RnnStackBackwardArgs>;
+             SimpleRnnBackwardArgs, RnnStackForwardArgs, RnnStackBackwardArgs,
+             LayerNormLstmForwardArgs, LayerNormLstmBackwardArgs,
+             LayerNormGruForwardArgs, LayerNormGruBackwardArgs>;
 
 template <class First, class Second>
 struct JoinedLists;
@@ -38,13 +40,11 @@ struct JoinedLists<ArgsList<First...>, ArgsList<Second...>> {
   using List = ArgsList<First..., Second...>;
 };
 
-// The CPU engine freezes weights and normalises layers as well.
+// The CPU engine freezes weights as well.
 using CpuEngineArgs =
     JoinedLists<EngineArgs,
                 ArgsList<LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs,
-                         SimpleRnnFreezeArgs, LayerNormLstmForwardArgs,
-                         LayerNormLstmBackwardArgs, LayerNormLstmFreezeArgs,
-                         LayerNormGruForwardArgs, LayerNormGruBackwardArgs,
+                         SimpleRnnFreezeArgs, LayerNormLstmFreezeArgs,
                          LayerNormGruFreezeArgs>>::List;
 
 // The functions of a list for storage type T. Function<Args> has a member

@@ -202,14 +202,6 @@ bool RegisterEngineKernels() {
           ...);
 }
 
-// The same for CPUs alone.
-template <template <class T> class... Mappings>
-bool RegisterCpuEngineKernels() {
-  return (RegisterKernels<EngineKernelOf<Mappings>::template Kernel, false>(
-              Mappings<float>::kRow) &&
-          ...);
-}
-
 }  // namespace blockrnn
 
 #endif  // BLOCKRNN_KERNELS_ENGINE_KERNEL_H_

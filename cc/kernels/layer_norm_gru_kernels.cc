@@ -52,8 +52,8 @@ struct LayerNormGruSequenceRecomputeGrad : LayerNormGruSequenceGrad<T> {
 namespace {
 
 [[maybe_unused]] const bool layer_norm_gru_registered =
-    RegisterCpuEngineKernels<LayerNormGruSequence, LayerNormGruSequenceGrad,
-                             LayerNormGruSequenceRecomputeGrad>();
+    RegisterEngineKernels<LayerNormGruSequence, LayerNormGruSequenceGrad,
+                          LayerNormGruSequenceRecomputeGrad>();
 
 }  // namespace
 }  // namespace blockrnn

@@ -49,8 +49,8 @@ struct LayerNormLstmSequenceRecomputeGrad : LayerNormLstmSequenceGrad<T> {
 namespace {
 
 [[maybe_unused]] const bool layer_norm_lstm_registered =
-    RegisterCpuEngineKernels<LayerNormLstmSequence, LayerNormLstmSequenceGrad,
-                             LayerNormLstmSequenceRecomputeGrad>();
+    RegisterEngineKernels<LayerNormLstmSequence, LayerNormLstmSequenceGrad,
+                          LayerNormLstmSequenceRecomputeGrad>();
 
 }  // namespace
 }  // namespace blockrnn

@@ -53,8 +53,7 @@ void ForEachType(const Body& body) {
 // work. It is registered under our name for the CPU and, where there is an
 // engine for it, the GPU; if the row requires it, under TensorFlow's name for
 // the CPU as well.
-// kOnGpus: whether the engine for GPUs has the function.
-template <template <class T, class Device> class Any, bool kOnGpus = true>
+template <template <class T, class Device> class Any>
 bool RegisterKernels(const OpSpec& row) {
   const std::string op = std::string(kNamespace) + row.name;
   ForEachType([&](auto element) {
@@ -67,13 +66,11 @@ bool RegisterKernels(const OpSpec& row) {
     if ((row.flags & kServesTensorFlow) != 0 && ExtendsTensorFlow()) {
       RegisterKernel<CpuKernel, T>(row, row.name, tensorflow::DEVICE_CPU);
     }
-    if constexpr (kOnGpus) {
-      if (!GpuKernelsAreUsable()) return;
-      using GpuKernel = Any<T, CudaDevice<T>>;
-      AddKernelFactory(row.name, kType, tensorflow::DEVICE_GPU,
-                       &MakeKernel<GpuKernel>);
-      RegisterKernel<GpuKernel, T>(row, op, tensorflow::DEVICE_GPU);
-    }
+    if (!GpuKernelsAreUsable()) return;
+    using GpuKernel = Any<T, CudaDevice<T>>;
+    AddKernelFactory(row.name, kType, tensorflow::DEVICE_GPU,
+                     &MakeKernel<GpuKernel>);
+    RegisterKernel<GpuKernel, T>(row, op, tensorflow::DEVICE_GPU);
   });
   return true;
 }

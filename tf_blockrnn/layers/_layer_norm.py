@@ -91,13 +91,6 @@ class NormalizedLayer:
     def use_cudnn(self, value: bool | str) -> None:
         """keras.layers.Bidirectional copies one direction's value to the other."""
 
-    @property
-    def why_not_fused(self) -> str | None:
-        """The reason why this layer uses Keras' own operations, or None if it runs on the op."""
-        if tf.config.get_visible_devices("GPU"):
-            return "the op has no kernel for GPUs"
-        return super().why_not_fused
-
     def get_config(self):
         config = {**super().get_config(), **self.cell.norm_config()}
         config.pop("use_cudnn", None)

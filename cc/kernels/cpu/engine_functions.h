@@ -54,19 +54,19 @@ EngineFunctions<T> MakeEngineFunctions() {
       {&WithExecutor<&SimpleRnnBackward<T>>},
       {&WithExecutor<&RnnStackForward<T, StandardActivations>>},
       {&WithExecutor<&RnnStackBackward<T>>},
-      {&WithExecutor<&FreezeLstm<T>>},
-      {&WithExecutor<&FreezeGru<T>>},
-      {&WithExecutor<&FreezeGruAfter<T>>},
-      {&WithExecutor<&FreezeSimpleRnn<T>>},
       {&WithExecutor<&LayerNormLstmForward<T, StandardActivations>>},
       {&WithExecutor<&BackwardOrRecomputed<
           LayerNormLstmForwardCell<T, StandardActivations>,
           LayerNormLstmBackwardCell<T>>>},
-      {&WithExecutor<&FreezeLayerNormLstm<T>>},
       {&WithExecutor<&LayerNormGruForward<T, StandardActivations>>},
       {&WithExecutor<
           &BackwardOrRecomputed<LayerNormGruForwardCell<T, StandardActivations>,
                                 LayerNormGruBackwardCell<T>>>},
+      {&WithExecutor<&FreezeLstm<T>>},
+      {&WithExecutor<&FreezeGru<T>>},
+      {&WithExecutor<&FreezeGruAfter<T>>},
+      {&WithExecutor<&FreezeSimpleRnn<T>>},
+      {&WithExecutor<&FreezeLayerNormLstm<T>>},
       {&WithExecutor<&FreezeLayerNormGru<T>>},
   };
 }

@@ -101,6 +101,14 @@ Error Run(const SimpleRnnForwardArgs<T>& args, const HostInterface& host);
 template <class T>
 Error Run(const SimpleRnnBackwardArgs<T>& args, const HostInterface& host);
 template <class T>
+Error Run(const LayerNormLstmForwardArgs<T>& args, const HostInterface& host);
+template <class T>
+Error Run(const LayerNormLstmBackwardArgs<T>& args, const HostInterface& host);
+template <class T>
+Error Run(const LayerNormGruForwardArgs<T>& args, const HostInterface& host);
+template <class T>
+Error Run(const LayerNormGruBackwardArgs<T>& args, const HostInterface& host);
+template <class T>
 Error Run(const RnnStackForwardArgs<T>& args, const HostInterface& host);
 template <class T>
 Error Run(const RnnStackBackwardArgs<T>& args, const HostInterface& host);
@@ -136,7 +144,7 @@ template <class T>
 using EngineFunctions = FunctionTable<EngineFunction, T, EngineArgs>;
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 1;
+inline constexpr int kEngineVersion = 2;
 
 struct Engine {
   int version;

@@ -11,6 +11,7 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/cells/lstm_gates.cuh"
 #include "cc/kernels/cuda/cells/lstm_peepholes.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
@@ -106,21 +107,12 @@ struct LstmSequenceCell {
     for (int gate = 0; gate < kLstmGates; ++gate) {
       bars[gate] = in.bars[gate] + sums[gate];
     }
-    // Selected, not indexed: the gates stay in registers. i is the first and o
-    // the last one in both layouts.
-    const bool icfo = args.layout.ci == kLstmIcfo.ci;
-    LstmPreActivations<C> bar;
-    bar.i_bar = bars[kLstmIcfo.i];
-    bar.ci_bar = icfo ? bars[kLstmIcfo.ci] : bars[kLstmIfco.ci];
-    bar.f_bar = icfo ? bars[kLstmIcfo.f] : bars[kLstmIfco.f];
-    bar.o_bar = bars[kLstmIcfo.o];
     const C forget_bias = C(args.options.forget_bias);
     return blockrnn::LstmForward<Activations, true, true>(
-        bar, in.cs_prev, in.peepholes, forget_bias, arrays.cell_clip,
-        args.options.use_peephole);
+        SelectGates(args.layout, bars), in.cs_prev, in.peepholes, forget_bias,
+        arrays.cell_clip, args.options.use_peephole);
   }
 };
-static_assert(kLstmIcfo.i == kLstmIfco.i && kLstmIcfo.o == kLstmIfco.o);
 
 // m · w_pᵀ  →  h
 template <class T>

@@ -33,11 +33,11 @@ struct StepInput {
   const T* b = nullptr;      // [gates · H]
   const T* b_h = nullptr;    // [gates · H]; nullptr: zeros
 
-  // x · w_x + b of all gates. All loads are issued together: a branch for each
-  // gate would wait for the previous one.
+  // x · w_x of all gates. All loads are issued together: a branch for each gate
+  // would wait for the previous one.
   template <int kGates>
-  __device__ __forceinline__ void Read(const StepRow& row, int64_t unit,
-                                       C (&out)[kGates]) const {
+  __device__ __forceinline__ void ReadSums(const StepRow& row, int64_t unit,
+                                           C (&out)[kGates]) const {
     if (gemms != nullptr) {
       const C* const from = gemms + (row.packed - first) * width + unit;
 #pragma unroll
@@ -49,6 +49,12 @@ struct StepInput {
         out[gate] = Load(x, from + gate * gate_stride);
       }
     }
+  }
+  // x · w_x + b of all gates.
+  template <int kGates>
+  __device__ __forceinline__ void Read(const StepRow& row, int64_t unit,
+                                       C (&out)[kGates]) const {
+    ReadSums(row, unit, out);
 #pragma unroll
     for (int gate = 0; gate < kGates; ++gate) {
       out[gate] += Load(b, gate * units + unit);
@@ -159,6 +165,8 @@ class InputGemm {
   }
 
   const StepInput<T>& input() const { return input_; }
+  // The block's x · w_x, [block rows, gates · H]; nullptr: no w_x.
+  C* sums() const { return gemm_.c; }
 
  private:
   const SequenceRows* rows_ = nullptr;

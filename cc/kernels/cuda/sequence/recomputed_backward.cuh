@@ -19,12 +19,14 @@ template <template <class> class Args, class T>
 Error RunRecomputed(Args<T> args, const HostInterface& host) {
   auto forward = RecomputedForward(args);
   const SequenceShape& shape = args.shape;
-  const int64_t size = shape.steps * shape.batch * shape.units;
+  const int64_t rows = shape.steps * shape.batch;
   Error error = nullptr;
-  ForEachSavedArray(&forward, &args, [&](T** output, const T** input, int64_t) {
-    if (error == nullptr) error = AllocateStored(host, size, output);
-    *input = *output;
-  });
+  ForEachSavedArray(&forward, &args,
+                    [&](T** output, const T** input, int64_t width) {
+                      if (error == nullptr)
+                        error = AllocateStored(host, rows * width, output);
+                      *input = *output;
+                    });
   if (error != nullptr) return error;
   args.span_steps = 0;
   if ((error = Run(forward, host))) return error;

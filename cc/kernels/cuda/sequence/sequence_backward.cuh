@@ -12,6 +12,7 @@
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence/input_gemm.cuh"
+#include "cc/kernels/cuda/sequence/row_steps.cuh"
 #include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
@@ -117,6 +118,7 @@ struct BackwardCell {
   int64_t width = 0;        // of the state
   int64_t more_gates = 0;   // that dz has behind these
   int64_t own_columns = 0;  // of the cell's own arrays of block rows
+  bool by_rows = false;     // steps are run by RunRowSteps
 };
 
 // The operations of a call in their order, to which a cell adds its own:
@@ -144,7 +146,9 @@ class SequenceBackward {
                      args_.recurrent_dropout != nullptr});
     Error error = nullptr;
     if ((error = PrepareRows()) ||
-        (error = loop_.Plan(host_, rows_.steps(), w_h_t_, others...)) ||
+        (error = cell_.by_rows
+                     ? nullptr
+                     : loop_.Plan(host_, rows_.steps(), w_h_t_, others...)) ||
         (error = w_h_t_.Prepare(host_, TransposedWeights())) ||
         (error = PrepareState()) ||
         (error = w_x_grad_.Prepare(host_, shape_, rows_, cell_.w_x_grad,
@@ -178,6 +182,18 @@ class SequenceBackward {
                  const Works&... others) const {
     return loop_.Run(host_, rows_, block, true, Work(w_h_t_, epilogue),
                      others...);
+  }
+
+  // The same with a pass over whole rows behind each step's GEMM and epilogue:
+  // pass_of(step)(row).
+  template <class Epilogue, class PassOf>
+  Error RunRowSteps(const StepBlock& block, const Epilogue& epilogue,
+                    const PassOf& pass_of) const {
+    const auto multiply = [&](const StepRange& range) {
+      return w_h_t_.Run(host_, range, epilogue);
+    };
+    return blockrnn::cuda::RunRowSteps(host_, rows_, block, true, multiply,
+                                       pass_of);
   }
 
   // Adds a block's part to the gradients of x, w_x, w_h and the bias. dz_x: the

@@ -13,6 +13,7 @@
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence/input_gemm.cuh"
+#include "cc/kernels/cuda/sequence/row_steps.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/sequence/step_loop.cuh"
@@ -71,11 +72,13 @@ struct ForwardStep {
 template <class T>
 struct ForwardCell {
   InputWeights<T> input;
-  const T* w_h = nullptr;  // [width, gates · H], or transposed
-  int64_t width = 0;       // of the state
-  int64_t more_gates = 0;  // whose GEMMs with x are the cell's own
-  bool in_place = false;   // the state after a step is written over the one
-                           // before it, which no GEMM reads any more
+  const T* w_h = nullptr;   // [width, gates · H], or transposed
+  int64_t width = 0;        // of the state
+  int64_t more_gates = 0;   // whose GEMMs with x are the cell's own
+  bool in_place = false;    // the state after a step is written over the one
+                            // before it, which no GEMM reads any more
+  bool by_rows = false;     // steps are run by RunRowSteps
+  int64_t own_columns = 0;  // of the cell's own arrays of block rows
 };
 
 // The operations of a call in their order, to which a cell adds its own:
@@ -100,7 +103,9 @@ class SequenceForward {
                    args_.recurrent_dropout != nullptr});
     Error error = nullptr;
     if ((error = PrepareInput()) ||
-        (error = loop_.Plan(host_, rows_.steps(), w_h_, others...)) ||
+        (error = cell_.by_rows
+                     ? nullptr
+                     : loop_.Plan(host_, rows_.steps(), w_h_, others...)) ||
         (error = w_h_.Prepare(host_, RecurrentWeights()))) {
       return error;
     }
@@ -109,10 +114,13 @@ class SequenceForward {
 
   // Zeroes what is saved for backward past the rows' lengths.
   Error ZeroSaved(std::initializer_list<T*> saved) const {
+    return ZeroSaved(saved, shape_.units);
+  }
+  Error ZeroSaved(std::initializer_list<T*> saved, int64_t width) const {
     if (shape_.saved_in_steps) return nullptr;
     for (T* out : saved) {
-      if (Error error = SequencePasses<T>::ZeroPadding(
-              host_, order(), out, shape_.units, shape_.units)) {
+      if (Error error = SequencePasses<T>::ZeroPadding(host_, order(), out,
+                                                       width, width)) {
         return error;
       }
     }
@@ -145,6 +153,18 @@ class SequenceForward {
                      others...);
   }
 
+  // Runs the steps of a block with a pass over whole rows behind each step's
+  // GEMM: sums[B, kGates · H] = h · w_h, then pass_of(step)(row).
+  template <class PassOf>
+  Error RunRowSteps(const StepBlock& block, C* sums,
+                    const PassOf& pass_of) const {
+    const auto multiply = [&](const StepRange& range) {
+      return w_h_.RunSums(host_, range, sums);
+    };
+    return blockrnn::cuda::RunRowSteps(host_, rows_, block, false, multiply,
+                                       pass_of);
+  }
+
   // For the epilogues of a block.
   ForwardStep<T> step() const {
     return {order(), gemm_.input(), state_, multiplied_,
@@ -153,6 +173,8 @@ class SequenceForward {
   const SequenceRows& rows() const { return rows_; }
   // The block's rows of x.
   const T* x() const { return x_.data(); }
+  // x · w_x of the block's rows, [block rows, gates · H]; nullptr: no w_x.
+  C* input_sums() const { return gemm_.sums(); }
 
  private:
   const RowOrder& order() const { return rows_.order(); }
@@ -162,7 +184,8 @@ class SequenceForward {
 
   Error PrepareInput() {
     const int64_t row_bytes =
-        InputGemm<T>::RowBytes(shape_, kGates + cell_.more_gates);
+        InputGemm<T>::RowBytes(shape_, kGates + cell_.more_gates) +
+        cell_.own_columns * static_cast<int64_t>(sizeof(C));
     Error error = nullptr;
     if ((error = rows_.Prepare(host_, shape_, args_.mask, row_bytes)) ||
         (error = x_.Prepare(host_, shape_, rows_, args_.x, false))) {

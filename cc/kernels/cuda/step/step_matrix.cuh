@@ -60,6 +60,27 @@ struct BlasStepElement {
   }
 };
 
+// An epilogue that only stores the sums of a step's rows, [rows, sums of all
+// gates].
+template <class C>
+struct StoreStepSums {
+  C* sums;
+  int64_t units;
+
+  struct Operands {};
+  __device__ __forceinline__ Operands Read(int64_t, int64_t, int64_t) const {
+    return {};
+  }
+  template <int kSums>
+  __device__ void operator()(int64_t, int64_t row, int64_t unit,
+                             const C (&in)[kSums], const Operands&) const {
+#pragma unroll
+    for (int gate = 0; gate < kSums; ++gate) {
+      sums[(row * kSums + gate) * units + unit] = in[gate];
+    }
+  }
+};
+
 // A step's GEMM in the host's BLAS, for many rows and large weights: there it
 // beats StepKernel by more than its launches cost.
 template <class T, int kSums>
@@ -86,13 +107,20 @@ class BlasStep {
   template <class Epilogue>
   Error Run(const HostInterface& host, const DoubleBuffer<T>& state,
             const StepRange& range, const Epilogue& epilogue) const {
+    if (Error error = RunSums(host, state, range, gemm_.c)) return error;
+    return RunPointwise(
+        host, range.rows, units_,
+        BlasStepElement<kSums, C, Epilogue>{gemm_.c, units_, range, epilogue});
+  }
+
+  // sums[state_rows, kSums · units]
+  Error RunSums(const HostInterface& host, const DoubleBuffer<T>& state,
+                const StepRange& range, C* sums) const {
     LargeGemm<T> gemm = gemm_;
     gemm.rows = range.state_rows;
     gemm.a = state.Buffer(range.state);
-    if (Error error = RunLargeGemm(host, gemm)) return error;
-    return RunPointwise(
-        host, range.rows, units_,
-        BlasStepElement<kSums, C, Epilogue>{gemm.c, units_, range, epilogue});
+    gemm.c = sums;
+    return RunLargeGemm(host, gemm);
   }
 
  private:
@@ -174,6 +202,13 @@ class StepMatrix {
     }
     return Launch(StepKernel<kRows, kGates, kGates, kSliced, T, Epilogue>,
                   Blocks(range.rows, kRows), host, gemm_, range, epilogue);
+  }
+
+  // Only stores the sums: sums[rows, kSums · units]. All rows have a state.
+  Error RunSums(const HostInterface& host, const StepRange& range,
+                C* sums) const {
+    if (by_blas_) return by_blas_.RunSums(host, gemm_.state, range, sums);
+    return Run(host, range, StoreStepSums<C>{sums, shape_.units});
   }
 
  private:

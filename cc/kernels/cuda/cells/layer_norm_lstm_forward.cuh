@@ -1,0 +1,166 @@
+// Implements the forward pass of an LSTM with layer normalisation over a
+// sequence on the GPU. The equations are in cc/core/layer_norm.h; this file has
+// the order of the passes and what is handed from step to step.
+
+#ifndef BLOCKRNN_KERNELS_CUDA_CELLS_LAYER_NORM_LSTM_FORWARD_CUH_
+#define BLOCKRNN_KERNELS_CUDA_CELLS_LAYER_NORM_LSTM_FORWARD_CUH_
+
+#include <cstdint>
+
+#include "cc/core/activations.h"
+#include "cc/core/gate_layout.h"
+#include "cc/core/layer_norm.h"
+#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/cells/layer_norm.cuh"
+#include "cc/kernels/cuda/cells/lstm_gates.cuh"
+#include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/row_steps.cuh"
+#include "cc/kernels/cuda/sequence/sequence_forward.cuh"
+#include "cc/kernels/cuda/sequence/sequence_passes.cuh"
+#include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/storage.cuh"
+
+namespace blockrnn::cuda {
+
+template <class T>
+struct LayerNormLstmArrays {
+  using C = ComputeType<T>;
+  LayerNormLstmForwardArgs<T> args;
+  const C* x_norm;  // NormalizedForward's, as the next one
+  const C* sums;
+  C* o;   // [B, H]
+  C* c;   // [B, H], before its norm
+  C* cs;  // [B, H]
+};
+
+// h · w_h of a row  →  its norm, the gates, the norm of the cell state, cs, h
+template <class T, class Activations>
+struct LayerNormLstmRow {
+  using C = ComputeType<T>;
+  ForwardStep<T> common;
+  LayerNormLstmArrays<T> arrays;
+  int64_t step;
+
+  __device__ void operator()(int64_t b) const {
+    const LayerNormLstmForwardArgs<T>& args = arrays.args;
+    const StepRow row = FindStepRow(common.rows, step, b);
+    const int64_t units = args.shape.units;
+    const int64_t state = b * units;
+    if (row.masked) {
+      Carry(row, b);
+      return;
+    }
+    // 1. The norm of h · w_h.
+    const C* const sums = arrays.sums + kLstmGates * state;
+    const C epsilon = static_cast<C>(args.epsilon);
+    const RowNorm<C> norm_h = NormOfStateSums<kLstmGates>(units, epsilon, sums);
+    if (threadIdx.x == 0) StoreIf(args.rstd, 2 * row.saved + 1, norm_h.rstd);
+    // 2. The gates and the new cell state.
+    const C* const x =
+        arrays.x_norm + (row.packed - common.input.first) * kLstmGates * units;
+    ForEachUnit(units, [&](int64_t unit) {
+      C bars[kLstmGates];
+#pragma unroll
+      for (int gate = 0; gate < kLstmGates; ++gate) {
+        const int64_t column = gate * units + unit;
+        const C hat = norm_h(sums[column]);
+        StoreIf(args.h_hat, row.saved * kLstmGates * units + column, hat);
+        bars[gate] = hat * Load(args.gamma_h, column) + x[column];
+      }
+      const LayerNormLstmGates<C> out =
+          blockrnn::LayerNormLstmForward<Activations>(
+              SelectGates(args.layout, bars), arrays.cs[state + unit]);
+      arrays.o[state + unit] = out.o;
+      arrays.c[state + unit] = out.c;
+    });
+    // 3. Its norm, and the output.
+    const RowNorm<C> norm_c =
+        NormOfRow<1>(units, epsilon, [&](int64_t unit, C(&numbers)[1]) {
+          numbers[0] = arrays.c[state + unit];
+        });
+    ForEachUnit(units, [&](int64_t unit) {
+      const C c = arrays.c[state + unit];
+      const C normalized =
+          norm_c(c) * Load(args.gamma_c, unit) + Load(args.beta_c, unit);
+      const C cs = args.norm_output_only ? c : normalized;
+      arrays.cs[state + unit] = cs;
+      StoreIf(args.cs, row.saved * units + unit, cs);
+      common.StoreH(
+          row, step, b, unit,
+          arrays.o[state + unit] * Activations::Candidate(normalized));
+    });
+  }
+
+ private:
+  // A masked step has no gates, and carries the states.
+  __device__ __forceinline__ void Carry(const StepRow& row, int64_t b) const {
+    const LayerNormLstmForwardArgs<T>& args = arrays.args;
+    const int64_t units = args.shape.units;
+    if (threadIdx.x == 0) StoreIf(args.rstd, 2 * row.saved + 1, C(0));
+    ForEachUnit(units, [&](int64_t unit) {
+#pragma unroll
+      for (int gate = 0; gate < kLstmGates; ++gate) {
+        StoreIf(args.h_hat, (row.saved * kLstmGates + gate) * units + unit,
+                C(0));
+      }
+      StoreIf(args.cs, row.saved * units + unit, arrays.cs[b * units + unit]);
+      common.StoreH(row, step, b, unit, common.PreviousH(step, b, unit));
+    });
+  }
+};
+
+template <class T, class Activations = StandardActivations>
+class LayerNormLstmForwardCall {
+ public:
+  using C = ComputeType<T>;
+
+  LayerNormLstmForwardCall(const LayerNormLstmForwardArgs<T>& args,
+                           const HostInterface& host)
+      : args_(args), host_(host), norms_(args, host) {}
+
+  Error Run() {
+    const NormVectors<T> of_x = {args_.gamma_x,
+                                 {args_.beta_x, args_.beta_h, args_.b}};
+    Error error = nullptr;
+    if ((error = Prepare()) ||
+        (error = norms_.Run(of_x, [&](const ForwardStep<T>& step, int64_t n) {
+          return LayerNormLstmRow<T, Activations>{step, arrays_, n};
+        }))) {
+      return error;
+    }
+    return SequencePasses<T>::StoreFinalStates(host_, order(), arrays_.cs,
+                                               arrays_.cs, args_.shape.units,
+                                               args_.cs_last);
+  }
+
+ private:
+  const RowOrder& order() const { return norms_.sequence().rows().order(); }
+
+  Error Prepare() {
+    const int64_t units = args_.shape.units;
+    const int64_t size = args_.shape.batch * units;
+    Error error = nullptr;
+    if ((error = norms_.Prepare()) ||
+        (error = Allocate(host_, size, &arrays_.o)) ||
+        (error = Allocate(host_, size, &arrays_.c)) ||
+        (error = Allocate(host_, size, &arrays_.cs)) ||
+        (error = SequencePasses<T>::LoadInitialStates(
+             host_, order(), args_.cs_prev, units, arrays_.cs))) {
+      return error;
+    }
+    arrays_.args = args_;
+    arrays_.x_norm = norms_.x_norm();
+    arrays_.sums = norms_.sums();
+    return norms_.sequence().ZeroSaved({args_.cs});
+  }
+
+  const LayerNormLstmForwardArgs<T>& args_;
+  const HostInterface& host_;
+  NormalizedForward<T, LayerNormLstmForwardArgs<T>, kLstmGates> norms_;
+  LayerNormLstmArrays<T> arrays_ = {};
+};
+
+}  // namespace blockrnn::cuda
+
+#endif  // BLOCKRNN_KERNELS_CUDA_CELLS_LAYER_NORM_LSTM_FORWARD_CUH_
