@@ -15,7 +15,7 @@ HOST_MEMORY = {
     **dict.fromkeys(("BlockLSTMGrad", "BlockLSTMGradV2", "BlockGRUGrad"), {"seq_len_max"}),
     **{
         f"{cell}Sequence{grad}": {"sequence_lengths"}
-        for cell in ("LSTM", "GRU", "GRUAfter", "RNN")
+        for cell in ("LSTM", "GRU", "GRUAfter", "RNN", "LayerNormLSTM", "LayerNormGRU")
         for grad in ("", "Grad", "RecomputeGrad")
         if cell != "RNN" or grad != "RecomputeGrad"
     },

@@ -22,7 +22,7 @@ import sequences
 from helpers import block_cells
 from helpers.reference import sequence as sequence_oracle
 
-CELLS = sequences.FUNCTIONS
+CELLS = sequences.PLAIN
 SIZES = ((5, 9, 8, 33), (4, 2, 70, 11), (5, 33, 3, 10))  # panels, tiles and slices end inside
 EXACT = 2**24  # float32 has all integers up to it
 

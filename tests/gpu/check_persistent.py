@@ -21,7 +21,7 @@ import sequences
 from helpers import compare
 from helpers.reference import sequence as sequence_oracle
 
-CELLS = sequences.FUNCTIONS
+CELLS = sequences.PLAIN
 ANY = 2**31 - 1
 DEVICE = (4, 64 * 1024)  # multiprocessors, bytes of shared memory: the emulation's own
 # Each with calls of these (T, B, I, H).

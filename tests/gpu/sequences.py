@@ -13,16 +13,25 @@ import device_engine
 import numpy as np
 from helpers.reference import sequence as sequence_oracle
 
-FUNCTIONS = ("rnn", "lstm", "gru", "gru_after")  # forward, then backward, in the shim's Function
+# Cells whose steps may be one persistent kernel, and whose forward has an identity for activations.
+PLAIN = ("rnn", "lstm", "gru", "gru_after")
+NORMALIZED = ("layer_norm_lstm", "layer_norm_gru")
+FUNCTIONS = (*PLAIN, *NORMALIZED)  # forward, then backward, in the shim's Function
 GATES = {
     "rnn": (("h",),),
     "lstm": (("i", "ci", "f", "o"), ("i", "f", "ci", "o")),
     "gru": (("r", "u", "c"),),
     "gru_after": (("r", "u", "c"), ("u", "r", "c")),
+    "layer_norm_lstm": (("i", "ci", "f", "o"), ("i", "f", "ci", "o")),
+    "layer_norm_gru": (("r", "u", "c"), ("u", "r", "c")),
 }
 _UNWRITTEN = 0xFF  # NaN in every type
 _BYTES = ("mask", "zoneout_h", "zoneout_c")
 
+_LAYER_NORM_LSTM = (
+    "mask x cs_prev h_prev recurrent_dropout w_x w_h b gamma_x beta_x gamma_h beta_h gamma_c beta_c"
+)
+_LAYER_NORM_GRU = "mask x h_prev recurrent_dropout w_x w_h b_x b_h gamma_x beta_x gamma_h beta_h"
 # The fields of the argument structs in their order; a name with a dot is a part of one.
 _FORWARD = {
     "rnn": "mask x h_prev recurrent_dropout w_x w_h b b_h : h h_last",
@@ -31,6 +40,8 @@ _FORWARD = {
     "gru": "mask x h_prev recurrent_dropout zoneout_h w_x.ru w_h.ru w_x.c w_h.c b_x.ru b_x.c"
     " : r u c h h_last",
     "gru_after": "mask x h_prev recurrent_dropout zoneout_h w_x w_h b_x b_h : r u c hc h h_last",
+    "layer_norm_lstm": f"{_LAYER_NORM_LSTM} : x_hat h_hat rstd cs h cs_last h_last",
+    "layer_norm_gru": f"{_LAYER_NORM_GRU} : x_hat h_hat rstd h h_last",
 }
 _BACKWARD = {
     "rnn": "mask x h_prev recurrent_dropout w_x w_h h h_grad h_last_grad : x h_prev w_x w_h b",
@@ -41,9 +52,17 @@ _BACKWARD = {
     " h_last_grad : x h_prev w_x.ru w_h.ru w_x.c w_h.c b_x.ru b_x.c",
     "gru_after": "mask x h_prev recurrent_dropout zoneout_h w_x w_h r u c hc h h_grad h_last_grad"
     " : x h_prev w_x w_h b_x b_h",
+    "layer_norm_lstm": f"{_LAYER_NORM_LSTM} x_hat h_hat rstd cs h"
+    " cs_grad h_grad cs_last_grad h_last_grad"
+    " : x cs_prev h_prev w_x w_h b gamma_x beta_x gamma_h beta_h gamma_c beta_c",
+    "layer_norm_gru": f"{_LAYER_NORM_GRU} x_hat h_hat rstd h h_grad h_last_grad"
+    " : x h_prev w_x w_h b_x b_h gamma_x beta_x gamma_h beta_h",
 }
 # The inputs of the backward with span_steps besides these.
 _RECOMPUTE = {"lstm": " b", "gru": " b_x.ru b_x.c", "gru_after": " b_x b_h"}
+_RECOMPUTE |= dict.fromkeys(NORMALIZED, "")
+# The cells with an engine function that runs the forward pass again.
+RECOMPUTED = tuple(_RECOMPUTE)
 
 
 class _Plain(ctypes.Structure):
@@ -58,12 +77,14 @@ class _Plain(ctypes.Structure):
                 *("state_stride", "h_width", "weights_by_unit", "saved_in_steps"),
                 *("relu", "layout", "use_peephole", "identity", "with_blas", "persistent"),
                 *("block_bytes", "blas_step_work", "scratch_calls", "span_steps"),
+                "norm_output_only",
             )
         ),
         ("forget_bias", ctypes.c_double),
         ("cell_clip", ctypes.c_double),
         ("zoneout_rate_h", ctypes.c_double),
         ("zoneout_rate_c", ctypes.c_double),
+        ("epsilon", ctypes.c_double),
     )
 
 
@@ -93,6 +114,8 @@ class Call:
     forget_bias: float = 0.0
     cell_clip: float = 0.0
     zoneout: str = ""  # "draws", or "mean"; of an lstm without co in the backward
+    epsilon: float = 1e-3
+    norm_output_only: bool = False
     state_bias: bool = True  # whether b_h is given
     keeps: bool = True  # whether what is for the backward alone is wanted
     without: tuple[str, ...] = ()  # outputs that are not computed, gradients that are not given
@@ -119,6 +142,15 @@ class Call:
             return 0.0, 0.0
         return 0.25, 0.125 if self.cell == "lstm" else 0.0
 
+    @property
+    def has_b_h_grad(self) -> bool:
+        """Whether the state's bias has a gradient of its own."""
+        return self.cell in ("gru_after", "layer_norm_gru")
+
+    @property
+    def has_cs(self) -> bool:
+        return self.cell in ("lstm", "layer_norm_lstm")
+
     def oracle_options(self) -> sequence_oracle.Options:
         return sequence_oracle.Options(
             gates=self.gates,
@@ -129,6 +161,8 @@ class Call:
             forget_bias=float(np.float32(self.forget_bias)),
             cell_clip=float(np.float32(self.cell_clip)),
             zoneout_rates=self.zoneout_rates,
+            epsilon=self.epsilon,
+            norm_output_only=self.norm_output_only,
             relu=self.relu,
             identity=self.identity,
             stored=lambda h: stored(h, self.dtype),
@@ -139,7 +173,7 @@ class Call:
         t, b, i, h = self.dims
         columns, p = len(self.gates) * h, self.width
         shapes = {"x": (t, b, i), "h_prev": (b, p)}
-        if self.cell == "lstm":
+        if self.has_cs:
             shapes["cs_prev"] = (b, h)
         if self.dropout:
             shapes["recurrent_dropout"] = (len(self.gates), b, p)
@@ -150,9 +184,13 @@ class Call:
             shapes["w_p"] = (p, h)
         if self.peephole:
             shapes |= dict.fromkeys(("wci", "wcf", "wco"), (h,))
-        shapes["b_x" if self.cell.startswith("gru") else "b"] = (columns,)
-        if self.cell != "gru" and (self.state_bias or self.cell == "gru_after"):
+        shapes["b_x" if "gru" in self.cell else "b"] = (columns,)
+        if self.has_b_h_grad or (self.state_bias and self.cell in ("rnn", "lstm")):
             shapes["b_h"] = (columns,)
+        if self.cell in NORMALIZED:
+            shapes |= dict.fromkeys(("gamma_x", "beta_x", "gamma_h", "beta_h"), (columns,))
+        if self.cell == "layer_norm_lstm":
+            shapes |= dict.fromkeys(("gamma_c", "beta_c"), (h,))
         return shapes
 
 
@@ -169,6 +207,8 @@ def random_values(call: Call, seed: int = 0) -> dict[str, np.ndarray]:
         value = rng.normal(size=shape)
         if name in ("w_x", "w_h", "w_p"):
             value /= np.sqrt(max(shape[1] if name == "w_p" else shape[0], 1))
+        if name.startswith("gamma"):
+            value = 1.0 + value / 4.0
         if name == "recurrent_dropout":
             value = np.where(rng.random(shape) < 0.4, 0.0, 1.0 / 0.6)
         values[name] = stored(value, call.dtype)
@@ -293,11 +333,11 @@ class Sequences:
     def forward(self, call: Call, values) -> dict[str, np.ndarray]:
         """h, what is saved and the last states by name, as they lie in memory but [T, B, …]."""
         t, b, _, h = call.dims
-        shapes = {name: (t, b, h) for name in sequence_oracle.saved_names(call.cell)}
+        shapes = sequence_oracle.saved_shapes(call.cell, (t, b, h))
         if not call.keeps:
             shapes = {}
         shapes |= {"h": (t, b, call.width), "h_last": (b, call.width)}
-        if call.cell == "lstm":
+        if call.has_cs:
             shapes["cs_last"] = (b, h)
         shapes = {name: shape for name, shape in shapes.items() if name not in call.without}
         return self._call(call, 0, _FORWARD[call.cell], values, shapes)
@@ -305,7 +345,7 @@ class Sequences:
     def backward(self, call: Call, values) -> dict[str, np.ndarray]:
         """Gradients by the names of the inputs; `values` as sequence_oracle.backward has them."""
         shapes = call.shapes()
-        for name in ("recurrent_dropout", *(("b_h",) if call.cell != "gru_after" else ())):
+        for name in ("recurrent_dropout", *(() if call.has_b_h_grad else ("b_h",))):
             shapes.pop(name, None)
         shapes = {name: shape for name, shape in shapes.items() if name not in call.without}
         takes, gives = _BACKWARD[call.cell].split(":")
@@ -384,7 +424,8 @@ class Sequences:
                     *("time_major", "backwards", "skip_input", "projected_input"),
                     *("state_stride", "weights_by_unit", "saved_in_steps", "relu", "layout"),
                     *("identity", "persistent", "block_bytes", "blas_step_work"),
-                    *("scratch_calls", "span_steps", "forget_bias", "cell_clip"),
+                    *("scratch_calls", "span_steps", "norm_output_only"),
+                    *("forget_bias", "cell_clip", "epsilon"),
                 )
             },
         )

@@ -34,8 +34,10 @@ struct PlainSequence {
   int64_t blas_step_work;
   int64_t scratch_calls;  // allocations that succeed
   int64_t span_steps;     // backward alone: the biases follow the inputs
+  int64_t norm_output_only;
   double forget_bias, cell_clip;
   double zoneout_rate_h, zoneout_rate_c;
+  double epsilon;
 };
 
 namespace blockrnn::cuda {
@@ -53,6 +55,10 @@ enum Function {
   kGruBackward,
   kGruAfterForward,
   kGruAfterBackward,
+  kLayerNormLstmForward,
+  kLayerNormLstmBackward,
+  kLayerNormGruForward,
+  kLayerNormGruBackward,
 };
 
 struct Call {
@@ -220,6 +226,72 @@ Error GruAfterBackwardCall(Call call, const HostInterface& host) {
 }
 
 template <class T>
+Error LayerNormLstmForwardCall(Call call, const HostInterface& host) {
+  LayerNormLstmForwardArgs<T> a;
+  a.shape = call.Shape();
+  a.layout = call.plain.layout == 0 ? kLstmIcfo : kLstmIfco;
+  a.epsilon = call.plain.epsilon;
+  a.norm_output_only = call.plain.norm_output_only != 0;
+  call.Fill(&a.mask, &a.x, &a.cs_prev, &a.h_prev, &a.recurrent_dropout, &a.w_x,
+            &a.w_h, &a.b);
+  call.Fill(&a.gamma_x, &a.beta_x, &a.gamma_h, &a.beta_h, &a.gamma_c,
+            &a.beta_c);
+  call.Fill(&a.x_hat, &a.h_hat, &a.rstd, &a.cs, &a.h, &a.cs_last, &a.h_last);
+  return Run(a, host);
+}
+
+template <class T>
+Error LayerNormLstmBackwardCall(Call call, const HostInterface& host) {
+  LayerNormLstmBackwardArgs<T> a;
+  a.shape = call.Shape();
+  a.layout = call.plain.layout == 0 ? kLstmIcfo : kLstmIfco;
+  a.epsilon = call.plain.epsilon;
+  a.norm_output_only = call.plain.norm_output_only != 0;
+  a.span_steps = call.plain.span_steps;
+  call.Fill(&a.mask, &a.x, &a.cs_prev, &a.h_prev, &a.recurrent_dropout, &a.w_x,
+            &a.w_h, &a.b);
+  call.Fill(&a.gamma_x, &a.beta_x, &a.gamma_h, &a.beta_h, &a.gamma_c,
+            &a.beta_c);
+  call.Fill(&a.x_hat, &a.h_hat, &a.rstd, &a.cs, &a.h);
+  call.Fill(&a.cs_grad, &a.h_grad, &a.cs_last_grad, &a.h_last_grad);
+  call.Fill(&a.x_grad, &a.cs_prev_grad, &a.h_prev_grad, &a.w_x_grad,
+            &a.w_h_grad, &a.b_grad);
+  call.Fill(&a.gamma_x_grad, &a.beta_x_grad, &a.gamma_h_grad, &a.beta_h_grad,
+            &a.gamma_c_grad, &a.beta_c_grad);
+  return Run(a, host);
+}
+
+template <class T>
+Error LayerNormGruForwardCall(Call call, const HostInterface& host) {
+  LayerNormGruForwardArgs<T> a;
+  a.shape = call.Shape();
+  a.layout = call.plain.layout == 0 ? kGruRuc : kGruUrc;
+  a.epsilon = call.plain.epsilon;
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
+            &a.b_x, &a.b_h);
+  call.Fill(&a.gamma_x, &a.beta_x, &a.gamma_h, &a.beta_h);
+  call.Fill(&a.x_hat, &a.h_hat, &a.rstd, &a.h, &a.h_last);
+  return Run(a, host);
+}
+
+template <class T>
+Error LayerNormGruBackwardCall(Call call, const HostInterface& host) {
+  LayerNormGruBackwardArgs<T> a;
+  a.shape = call.Shape();
+  a.layout = call.plain.layout == 0 ? kGruRuc : kGruUrc;
+  a.epsilon = call.plain.epsilon;
+  a.span_steps = call.plain.span_steps;
+  call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
+            &a.b_x, &a.b_h);
+  call.Fill(&a.gamma_x, &a.beta_x, &a.gamma_h, &a.beta_h);
+  call.Fill(&a.x_hat, &a.h_hat, &a.rstd, &a.h, &a.h_grad, &a.h_last_grad);
+  call.Fill(&a.x_grad, &a.h_prev_grad, &a.w_x_grad, &a.w_h_grad, &a.b_x_grad,
+            &a.b_h_grad);
+  call.Fill(&a.gamma_x_grad, &a.beta_x_grad, &a.gamma_h_grad, &a.beta_h_grad);
+  return Run(a, host);
+}
+
+template <class T>
 Error RunFunction(const Call& call, const HostInterface& host) {
   switch (static_cast<Function>(call.plain.function)) {
     case kRnnForward:
@@ -238,6 +310,14 @@ Error RunFunction(const Call& call, const HostInterface& host) {
       return GruAfterForwardCall<T>(call, host);
     case kGruAfterBackward:
       return GruAfterBackwardCall<T>(call, host);
+    case kLayerNormLstmForward:
+      return LayerNormLstmForwardCall<T>(call, host);
+    case kLayerNormLstmBackward:
+      return LayerNormLstmBackwardCall<T>(call, host);
+    case kLayerNormGruForward:
+      return LayerNormGruForwardCall<T>(call, host);
+    case kLayerNormGruBackward:
+      return LayerNormGruBackwardCall<T>(call, host);
   }
   return "unknown function";
 }

@@ -27,7 +27,7 @@ def _cotangents(call, seed=3):
     """Gradients of the outputs by name."""
     t, b, _, h = call.dims
     shapes = {"h": (t, b, call.width), "h_last": (b, call.width)}
-    if call.cell == "lstm":
+    if call.has_cs:
         shapes |= {"cs": (t, b, h), "cs_last": (b, h)}
     rng = np.random.default_rng(seed)
     return {name: rng.normal(size=shape) for name, shape in shapes.items()}

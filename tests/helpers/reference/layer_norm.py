@@ -27,13 +27,12 @@ def _sigmoid(x):
     return 0.5 * (1.0 + np.tanh(0.5 * x))
 
 
-def norm(s, gamma, beta, epsilon):
-    """The normalised s, and what `norm_backward` needs."""
+def normalized(s, epsilon):
+    """s_hat and 1 / √(var(s) + epsilon), which are what `norm_backward` needs."""
     count = max(s.shape[-1], 1)
     mean = s.sum(axis=-1, keepdims=True) / count
     rstd = 1.0 / np.sqrt(((s - mean) ** 2).sum(axis=-1, keepdims=True) / count + epsilon)
-    s_hat = (s - mean) * rstd
-    return gamma * s_hat + beta, (s_hat, rstd)
+    return (s - mean) * rstd, rstd
 
 
 def norm_backward(d, gamma, saved):
@@ -47,20 +46,25 @@ def norm_backward(d, gamma, saved):
     return d_s, (d * s_hat).sum(axis=0), d.sum(axis=0)
 
 
-def lstm_forward(of_x, of_h, cs_prev, weights: Mapping, columns: Mapping, epsilon, output_only):
+def _norm(name, saved, weights):
+    return weights[f"gamma_{name}"] * saved[0] + weights[f"beta_{name}"]
+
+
+def lstm_forward(
+    saved_x, saved_h, cs_prev, weights: Mapping, columns: Mapping, epsilon, output_only
+):
     """h and cs of one step, and what `lstm_backward` needs.
 
-    of_x, of_h: x · w_x and h_prev · w_h, [B, 4H]; columns: of each gate, by its name.
+    saved_x, saved_h: of x · w_x and h_prev · w_h, [B, 4H]; columns: of each gate, by its name.
     """
-    n_x, saved_x = norm(of_x, weights["gamma_x"], weights["beta_x"], epsilon)
-    n_h, saved_h = norm(of_h, weights["gamma_h"], weights["beta_h"], epsilon)
-    z = n_x + n_h + weights["b"]
+    z = _norm("x", saved_x, weights) + _norm("h", saved_h, weights) + weights["b"]
     gate = {
         name: (np.tanh if name == "ci" else _sigmoid)(z[:, where])
         for name, where in columns.items()
     }
     c = gate["i"] * gate["ci"] + gate["f"] * cs_prev
-    read, saved_c = norm(c, weights["gamma_c"], weights["beta_c"], epsilon)
+    saved_c = normalized(c, epsilon)
+    read = _norm("c", saved_c, weights)
     saved = (gate, cs_prev, read, saved_x, saved_h, saved_c)
     return gate["o"] * np.tanh(read), c if output_only else read, saved
 
@@ -88,15 +92,15 @@ def lstm_backward(saved, d_h, d_cs, weights: Mapping, columns: Mapping, output_o
     return d_x, d_h, d_c * gate["f"], grads
 
 
-def gru_forward(of_x, of_h, h_prev, weights: Mapping, columns: Mapping, epsilon):
+def gru_forward(saved_x, saved_h, h_prev, weights: Mapping, columns: Mapping):
     """h of one step, and what `gru_backward` needs.
 
-    of_x, of_h: x · w_x and h_prev · w_h, [B, 3H]; columns: of each gate, by its name.
+    saved_x, saved_h: of x · w_x and h_prev · w_h, [B, 3H]; columns: of each gate, by its name.
     """
-    n_x, saved_x = norm(of_x, weights["gamma_x"], weights["beta_x"], epsilon)
-    n_h, saved_h = norm(of_h, weights["gamma_h"], weights["beta_h"], epsilon)
-    from_x = {name: (n_x + weights["b_x"])[:, where] for name, where in columns.items()}
-    from_h = {name: (n_h + weights["b_h"])[:, where] for name, where in columns.items()}
+    n_x = _norm("x", saved_x, weights) + weights["b_x"]
+    n_h = _norm("h", saved_h, weights) + weights["b_h"]
+    from_x = {name: n_x[:, where] for name, where in columns.items()}
+    from_h = {name: n_h[:, where] for name, where in columns.items()}
     r, u = (_sigmoid(from_x[name] + from_h[name]) for name in "ru")
     c = np.tanh(from_x["c"] + r * from_h["c"])
     saved = (r, u, c, from_h["c"], h_prev, saved_x, saved_h)

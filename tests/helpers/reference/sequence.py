@@ -58,6 +58,11 @@ class _Cell:
     input_bias: str | None = "b"
     state_bias: str | None = "b_h"
 
+    @staticmethod
+    def saved_width(name: str, units: int) -> int:
+        """The width of what is saved under a name."""
+        return units
+
     def __init__(self, values: Mapping, options: Options, grads: Mapping | None = None):
         self.values, self.options, self.grads = values, options, grads
         self.units = values["w_h"].shape[1] // len(options.gates)
@@ -83,10 +88,10 @@ class _Cell:
     def from_h(self, h, rows, gates=None) -> dict:
         """What the state and the state's bias give to some gates, by default to all."""
         bias = self.values.get(self.state_bias, np.zeros(len(self.columns) * self.units))
-        found = {}
+        found, multiplied = {}, self.options.multiplied
         for gate in gates or self.columns:
             columns = self.columns[gate]
-            operand = self.options.multiplied(h * self._dropout(gate, rows))
+            operand = multiplied(multiplied(h) * self._dropout(gate, rows))
             found[gate] = operand @ self.values["w_h"][:, columns] + bias[columns]
         return found
 
@@ -232,15 +237,27 @@ class _SimpleRnn(_Cell):
 
 
 class _LayerNorm(_Cell):
-    """Saves the states alone; the rest is computed again for the backward pass."""
+    """What the cells with norms of x · w_x and of h · w_h share; backward uses the saved norms."""
 
     input_bias = state_bias = None  # behind the norms
 
-    def _sums(self, t, rows, h):
-        of_x = self.values["x"][t, rows]
-        if "w_x" in self.values:
-            of_x = of_x @ self.values["w_x"]
-        return of_x, np.concatenate(list(self.from_h(h, rows).values()), axis=-1)
+    def _norms(self, t, rows, h):
+        """Both normalised rows, and their reciprocal deviations."""
+        of_x, of_h = self.from_x(t, rows), self.from_h(h, rows)
+        return tuple(
+            layer_norm.normalized(np.concatenate(list(of.values()), axis=-1), self.options.epsilon)
+            for of in (of_x, of_h)
+        )
+
+    @staticmethod
+    def _to_save(norms) -> dict:
+        (x_hat, x_rstd), (h_hat, h_rstd) = norms
+        return {"x_hat": x_hat, "h_hat": h_hat, "rstd": np.concatenate([x_rstd, h_rstd], axis=-1)}
+
+    @staticmethod
+    def _saved_norms(saved):
+        rstd = saved["rstd"]
+        return (saved["x_hat"], rstd[:, :1]), (saved["h_hat"], rstd[:, 1:])
 
     def _by_gate(self, row):
         return {gate: row[:, where] for gate, where in self.columns.items()}
@@ -251,21 +268,27 @@ class _LayerNorm(_Cell):
 
 
 class _LayerNormLstm(_LayerNorm):
-    saved = states = ("h", "cs")
+    saved = ("x_hat", "h_hat", "rstd", "cs")
+    states = ("h", "cs")
 
-    def _forward(self, t, rows, h, cs):
+    @staticmethod
+    def saved_width(name: str, units: int) -> int:
+        return {"x_hat": 4 * units, "h_hat": 4 * units, "rstd": 2}.get(name, units)
+
+    def _forward(self, norms, cs):
         options = self.options
         return layer_norm.lstm_forward(
-            *(*self._sums(t, rows, h), cs, self.values, self.columns),
+            *(*norms, cs, self.values, self.columns),
             *(options.epsilon, options.norm_output_only),
         )
 
     def step(self, t, rows, h, cs):
-        h, cs, _ = self._forward(t, rows, h, cs)
-        return (h, cs), {}
+        norms = self._norms(t, rows, h)
+        h, cs, _ = self._forward(norms, cs)
+        return (h, cs), self._to_save(norms) | {"cs": cs}
 
     def step_backward(self, t, rows, before, saved, grads):
-        forward = self._forward(t, rows, *before)[-1]
+        forward = self._forward(self._saved_norms(saved), before[1])[-1]
         d_x, d_h, d_cs, found = layer_norm.lstm_backward(
             forward,
             *(grads["h"], grads["cs"], self.values, self.columns),
@@ -277,19 +300,21 @@ class _LayerNormLstm(_LayerNorm):
 
 
 class _LayerNormGru(_LayerNorm):
-    saved = states = ("h",)
+    saved = ("x_hat", "h_hat", "rstd")
 
-    def _forward(self, t, rows, h):
-        return layer_norm.gru_forward(
-            *self._sums(t, rows, h), h, self.values, self.columns, self.options.epsilon
-        )
+    @staticmethod
+    def saved_width(name: str, units: int) -> int:
+        return 2 if name == "rstd" else 3 * units
 
     def step(self, t, rows, h):
-        return self._forward(t, rows, h)[:1], {}
+        norms = self._norms(t, rows, h)
+        h, _ = layer_norm.gru_forward(*norms, h, self.values, self.columns)
+        return (h,), self._to_save(norms)
 
     def step_backward(self, t, rows, before, saved, grads):
         (h,) = before
-        forward = self._forward(t, rows, h)[-1]
+        norms = self._saved_norms(saved)
+        forward = layer_norm.gru_forward(*norms, h, self.values, self.columns)[-1]
         d_x, d_h, d_h_prev, found = layer_norm.gru_backward(
             forward, grads["h"], self.values, self.columns
         )
@@ -310,6 +335,13 @@ CELLS = {
 
 def saved_names(cell: str) -> tuple[str, ...]:
     return CELLS[cell].saved
+
+
+def saved_shapes(cell: str, dims: tuple[int, int, int]) -> dict[str, tuple[int, int, int]]:
+    """Of what is saved for backward, by name; dims are T, B and H."""
+    steps, batch, units = dims
+    kind = CELLS[cell]
+    return {name: (steps, batch, kind.saved_width(name, units)) for name in kind.saved}
 
 
 def _f64(values: Mapping) -> dict:
@@ -356,7 +388,8 @@ def forward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarra
     kind, values = CELLS[cell], _f64(values)
     steps, batch = values["x"].shape[:2]
     width, units = values["w_h"].shape[0], values["w_h"].shape[1] // len(options.gates)
-    out = {name: np.zeros((steps, batch, units)) for name in (*kind.saved, *kind.unrounded)}
+    out = {name: np.zeros(s) for name, s in saved_shapes(cell, (steps, batch, units)).items()}
+    out |= {name: np.zeros((steps, batch, units)) for name in kind.unrounded}
     out["h"] = np.zeros((steps, batch, width))
     state = {name: values[_INITIAL[name]].copy() for name in kind.states}
     running, order = kind(values, options), _Steps(values, options)

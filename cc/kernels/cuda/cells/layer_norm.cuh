@@ -46,7 +46,7 @@ struct RowNorm {
 template <int kCount, class C, class Read>
 __device__ __forceinline__ RowNorm<C> NormOfRow(int64_t units, C epsilon,
                                                 const Read& read) {
-  const C count = static_cast<C>(kCount * units);
+  const C count = static_cast<C>(units == 0 ? 1 : kCount * units);
   C sum[1] = {C(0)};
   ForEachUnit(units, [&](int64_t unit) {
     C numbers[kCount];
