@@ -71,10 +71,15 @@ int main(int argc, char** argv) {
   const std::vector<float> w_h = Draw(kUnits * kUnits, 0.2f);
   const std::vector<float> b_x = Draw(kUnits, 0.1f);
   const std::vector<float> x = Draw(kBatch * kSteps * kInputs, 1.0f);
-  const blockrnn_direction direction = {w_x.data(), w_h.data(), b_x.data(),
-                                        nullptr,    nullptr,    nullptr};
+  blockrnn_direction direction = {};
+  direction.w_x = w_x.data();
+  direction.w_h = w_h.data();
+  direction.b_x = b_x.data();
   const blockrnn_layer layer = {kInputs, kUnits, kUnits, &direction, nullptr};
-  const blockrnn_model model = {BLOCKRNN_RNN_RELU, 1, &layer, 0.0f};
+  blockrnn_model model = {};
+  model.cell = BLOCKRNN_RNN_RELU;
+  model.num_layers = 1;
+  model.layers = &layer;
 
   const char* const name = isa();
   std::printf("%s\n", name == nullptr ? "none" : name);
