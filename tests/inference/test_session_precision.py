@@ -237,7 +237,9 @@ def test_a_row_that_is_not_finite_leaves_the_others_alone(name, special, precisi
         assert not np.array_equal(got[3, 2:], want[3, 2:])
 
 
-@pytest.mark.parametrize("kind", ["LSTM", "GRU", "GRU reset before", "LayerNormLSTM"])
+@pytest.mark.parametrize(
+    "kind", ["LSTM", "GRU", "GRU reset before", "LayerNormLSTM", "LayerNormGRU"]
+)
 @pytest.mark.parametrize("precision", LOW)
 def test_bits_of_a_frozen_model(tfb, kind, precision):
     import keras
@@ -249,6 +251,7 @@ def test_bits_of_a_frozen_model(tfb, kind, precision):
         "GRU": lambda: keras.layers.GRU(24, **options),
         "GRU reset before": lambda: keras.layers.GRU(24, reset_after=False, **options),
         "LayerNormLSTM": lambda: tfb.layers.LayerNormLSTM(24, **options),
+        "LayerNormGRU": lambda: tfb.layers.LayerNormGRU(24, **options),
     }[kind]()
     model = keras.Sequential([keras.Input((None, 7)), layer])
     x = _x(9, 20, 7)
