@@ -128,12 +128,10 @@ class EngineKernel : public ContractKernel {
       if constexpr (HasInput(kRow, "zoneout_h")) {
         constexpr int kZoneoutH = InputAt(kRow, "zoneout_h");
         args->zoneout_h = ZoneoutOf(call, kZoneoutH, options_.zoneout_rate_h);
-        if (args->zoneout_h) TF_RETURN_IF_ERROR(RefuseZoneout("zoneout_h"));
       }
       if constexpr (HasInput(kRow, "zoneout_c")) {
         constexpr int kZoneoutC = InputAt(kRow, "zoneout_c");
         args->zoneout_c = ZoneoutOf(call, kZoneoutC, options_.zoneout_rate_c);
-        if (args->zoneout_c) TF_RETURN_IF_ERROR(RefuseZoneout("zoneout_c"));
       }
       if constexpr (kHasSpans) {
         args->span_steps = SpanSteps(options_.recompute, args->shape.steps);
@@ -145,13 +143,6 @@ class EngineKernel : public ContractKernel {
   // draws: the index of that input.
   static Zoneout ZoneoutOf(const OpCall& call, int draws, float rate) {
     return {LeftOut(call, draws) ? nullptr : Input<uint8_t>(call, draws), rate};
-  }
-
-  // The CUDA engine has none.
-  absl::Status RefuseZoneout(const char* input) const {
-    if (Device::kHostReads) return absl::OkStatus();
-    return absl::UnimplementedError(absl::StrCat(
-        op(), ": ", input, " must be left out on a GPU, and its rate 0"));
   }
 
   // Fills the outputs, or parts of them, that the engine does not write.
