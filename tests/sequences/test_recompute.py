@@ -210,6 +210,8 @@ def _op_arguments(key, steps=1000, batch=2, width=3, units=4):
         "sequence_lengths": tf.zeros([0], tf.int32),
         "recurrent_dropout": none,
     }
+    if not key.startswith("layer-norm"):
+        given["zoneout_h"] = tf.zeros([0], tf.bool)
     if key == "gru-before":
         return given | {
             "w_ru_x": of(width, 2 * units),
@@ -227,7 +229,7 @@ def _op_arguments(key, steps=1000, batch=2, width=3, units=4):
         return given | {"b_x": of(gates * units), "b_h": of(gates * units)}
     given |= {"cs_prev": of(batch, units), "b": of(gates * units)}
     if key == "lstm":
-        return given | {"peepholes": none, "w_p": none}
+        return given | {"peepholes": none, "w_p": none, "zoneout_c": tf.zeros([0], tf.bool)}
     return given | {"gamma_c": of(units), "beta_c": of(units)}
 
 

@@ -202,7 +202,7 @@ def test_what_does_not_fit_is_refused_in_an_empty_batch(tfb):
     none, mask = tf.zeros([0]), tf.zeros([0], tf.bool)
     lengths = tf.zeros([0], tf.int64)
     inputs = {"x": tf.zeros([3, 0, 6]), "h_prev": tf.zeros([0, 2]), "mask": mask}
-    inputs |= {"sequence_lengths": lengths, "recurrent_dropout": none}
+    inputs |= {"sequence_lengths": lengths, "recurrent_dropout": none, "zoneout_h": mask}
     with pytest.raises(tf.errors.InvalidArgumentError, match="w_ru_x and w_c_x"):
         ops.GRUSequence(
             **inputs,
