@@ -37,6 +37,7 @@ def each_fails(library, run: Callable[[], dict]) -> int:
             found = run()
         except device_engine.EngineError:
             assert library.emulation_fail_call(-1), "an error though no call failed"
+            assert library.emulation_last_error() == 0, f"failure of call {calls} is left behind"
             continue
         assert not library.emulation_fail_call(-1), f"not reported: failure of call {calls}"
         assert {name: compare.bits(value) for name, value in found.items()} == want, "bits differ"

@@ -9,6 +9,7 @@ of the grid tells; and with the bits of the steps one by one.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import pathlib
 import sys
 
@@ -24,6 +25,8 @@ from helpers.reference import sequence as sequence_oracle
 CELLS = sequences.PLAIN
 ANY = 2**31 - 1
 DEVICE = (4, 64 * 1024)  # multiprocessors, bytes of shared memory: the emulation's own
+# Invalid value, invalid configuration, out of resources, cooperative launch too large.
+REFUSALS = (1, 9, 701, 720)
 # Each with calls of these (T, B, I, H).
 DEVICES = (
     (DEVICE, ((4, 1, 2, 5), (4, 2, 3, 30), (5, 3, 1, 9), (4, 8, 2, 31))),
@@ -89,7 +92,7 @@ def devices(engine, library) -> int:
     count = 0
     for device, all_dims in DEVICES:
         for cell in CELLS:
-            before = library.emulation_allow_together(ANY)
+            before = library.emulation_allow_together(ANY, 0)
             for dims in all_dims:
                 lengths = tuple(dims[0] - b % 3 for b in range(dims[1])) if count % 2 else None
                 call = sequences.Call(cell, dims, "float", lengths=lengths)
@@ -103,18 +106,31 @@ def devices(engine, library) -> int:
                 library.emulation_vary(0, ANY)
                 check_sequences.check_call(engine, persistent(call))
                 count += 1
-            assert library.emulation_allow_together(ANY) > before, f"no {cell} ran on {device}"
+            assert library.emulation_allow_together(ANY, 0) > before, f"no {cell} ran on {device}"
     library.emulation_device(*DEVICE)
     return count
 
 
-def too_few_multiprocessors(engine, library) -> int:
-    """Where the launch is refused the steps are queued one by one."""
-    for cell in CELLS:
-        before = library.emulation_allow_together(0)
+def refused(engine, library) -> int:
+    """Where the launch is refused the steps are queued one by one, and no error is left behind."""
+    cases = list(itertools.product(CELLS, REFUSALS))
+    for cell, code in cases:
+        before = library.emulation_allow_together(0, code)
         check_sequences.check_call(engine, persistent(sequences.Call(cell, (5, 3, 2, 9))))
-        assert library.emulation_allow_together(ANY) == before, cell
-    return len(CELLS)
+        assert library.emulation_allow_together(ANY, 0) == before, cell
+        assert library.emulation_last_error() == 0, "left to the next caller of cudaGetLastError"
+    return len(cases)
+
+
+def shared_memory(engine, library) -> int:
+    """A kernel asks for what its plan needs: a second call that needs more gets it, a third one
+    that needs less keeps it, and a device whose limit is lower than both is asked for less."""
+    library.emulation_device(20, 256 * 1024)
+    all_dims = ((4, 8, 2, 200), (4, 8, 2, 264), (4, 8, 2, 200))
+    for dims in all_dims:
+        check_persistent_call(engine, persistent(sequences.Call("lstm", dims, "float")))
+    library.emulation_device(*DEVICE)
+    return len(all_dims)
 
 
 def large(engine, cell: str) -> int:
@@ -140,7 +156,8 @@ def main() -> None:
         checks["persistent, types"] = lambda: types(calls)
     if arguments.emulated:
         checks["persistent, devices"] = lambda: devices(calls, library)
-        checks["persistent, refused"] = lambda: too_few_multiprocessors(calls, library)
+        checks["persistent, refused"] = lambda: refused(calls, library)
+        checks["persistent, shared memory"] = lambda: shared_memory(calls, library)
     elif not arguments.small:
         checks |= {
             f"persistent {cell}, large": lambda cell=cell: large(calls, cell) for cell in CELLS

@@ -45,7 +45,9 @@ struct Scratch {
     // NaN in every type; on the call's stream, like the work of the memory's
     // previous user.
     const cudaError_t code = cudaMemsetAsync(array, 0xff, bytes, self->stream);
-    return code == cudaSuccess ? array : nullptr;
+    if (code == cudaSuccess) return array;
+    static_cast<void>(cudaGetLastError());  // it is reported by nullptr
+    return nullptr;
   }
 };
 

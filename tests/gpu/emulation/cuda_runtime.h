@@ -52,6 +52,7 @@ enum cudaError_t {
   cudaErrorMemoryAllocation = 2,
   cudaErrorInvalidConfiguration = 9,
   cudaErrorInvalidResourceHandle = 400,
+  cudaErrorLaunchOutOfResources = 701,
   cudaErrorLaunchFailure = 719,
   cudaErrorCooperativeLaunchTooLarge = 720,
 };
@@ -158,6 +159,15 @@ cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 // Whether the calling function is the one that is to fail (device.cc).
 bool FailsNow();
 
+// The error that the calling function must return: that one, or what a kernel
+// did before, after which every function fails.
+cudaError_t FailureNow();
+
+// Keeps the error of a function for cudaGetLastError, and one of a kernel for
+// all functions that follow; returns it.
+cudaError_t Report(cudaError_t code);
+cudaError_t ReportOfKernel(cudaError_t code);
+
 cudaError_t SetMostShared(const void* kernel, std::size_t bytes);
 
 // Blocks that fit on a multiprocessor at once.
@@ -177,10 +187,15 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config,
                            [=] { kernel(args...); });
 }
 
+inline cudaError_t cudaFuncSetAttribute(const void* kernel, cudaFuncAttribute,
+                                        int value) {
+  return emulation::SetMostShared(kernel, value);
+}
 template <class... Params>
-cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...), cudaFuncAttribute,
-                                 int value) {
-  return emulation::SetMostShared(reinterpret_cast<const void*>(kernel), value);
+cudaError_t cudaFuncSetAttribute(void (*kernel)(Params...),
+                                 cudaFuncAttribute attribute, int value) {
+  return cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel), attribute,
+                              value);
 }
 
 template <class... Params>

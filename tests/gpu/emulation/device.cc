@@ -28,7 +28,8 @@ int multiprocessors = 4;
 unsigned largest_grid = 0;            // of a cooperative launch
 std::size_t most_shared = 64 * 1024;  // dynamic, of a block that asks for it
 unsigned most_together = 0x7fffffff;  // blocks that this process is allowed
-int launches_together = 0;            // cooperative ones so far
+cudaError_t refusal = cudaErrorCooperativeLaunchTooLarge;  // of more
+int launches_together = 0;  // cooperative ones so far
 constexpr std::size_t kSharedUnasked = 48 * 1024;
 constexpr int kMostThreadsAtOnce = 2048;  // of a multiprocessor
 int capability = 8;                       // major
@@ -36,6 +37,9 @@ int multiplied = 0;                       // by tensor cores, so far
 
 // Calls until one fails; negative: none fails.
 int calls_to_failure = -1;
+
+cudaError_t last_error = cudaSuccess;  // since the last cudaGetLastError
+cudaError_t broken = cudaSuccess;      // by a kernel, from then on
 
 // The dynamic shared memory that a kernel requested; 0: the default maximum.
 std::map<const void*, std::size_t> shared_asked;
@@ -69,42 +73,57 @@ int BlocksAtOnce(const void* kernel, int threads, std::size_t dynamic_shared) {
 
 bool FailsNow() { return calls_to_failure >= 0 && calls_to_failure-- == 0; }
 
+cudaError_t Report(cudaError_t code) {
+  if (code != cudaSuccess) last_error = code;
+  return code;
+}
+
+cudaError_t ReportOfKernel(cudaError_t code) {
+  if (code != cudaSuccess && broken == cudaSuccess) broken = code;
+  return Report(code);
+}
+
+cudaError_t FailureNow() {
+  if (broken != cudaSuccess) return Report(broken);
+  return Report(FailsNow() ? cudaErrorLaunchFailure : cudaSuccess);
+}
+
 bool HasTensorCores() { return capability >= 8; }
 
 void CountMma() { ++multiplied; }
 
 cudaError_t SetMostShared(const void* kernel, std::size_t bytes) {
-  if (FailsNow()) return cudaErrorLaunchFailure;
-  if (bytes > most_shared) return cudaErrorInvalidValue;
+  if (const cudaError_t code = FailureNow(); code != cudaSuccess) return code;
+  if (bytes > most_shared) return Report(cudaErrorInvalidValue);
   shared_asked[kernel] = bytes;
   return cudaSuccess;
 }
 
 cudaError_t MostBlocks(int* count, const void* kernel, int threads,
                        std::size_t dynamic_shared) {
-  if (FailsNow()) return cudaErrorLaunchFailure;
+  if (const cudaError_t code = FailureNow(); code != cudaSuccess) return code;
   *count = BlocksAtOnce(kernel, threads, dynamic_shared);
   return cudaSuccess;
 }
 
 cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
                    std::function<void()> thread) {
-  if (config.stream == nullptr) return cudaErrorInvalidResourceHandle;
+  if (config.stream == nullptr) return Report(cudaErrorInvalidResourceHandle);
   const unsigned threads = config.blockDim.x;
   if (config.gridDim.x == 0 || config.gridDim.x > 0x7fffffff || threads == 0 ||
       threads > kMostThreads) {
-    return cudaErrorInvalidConfiguration;
+    return Report(cudaErrorInvalidConfiguration);
   }
   const bool cooperative = IsCooperative(config);
   if (!SharedAllowed(kernel, config.dynamicSmemBytes)) {
-    return cudaErrorInvalidValue;
+    return Report(cudaErrorInvalidValue);
   }
   if (cooperative) {
     const int at_once = BlocksAtOnce(kernel, static_cast<int>(threads),
                                      config.dynamicSmemBytes);
-    if (config.gridDim.x > most_together ||
-        config.gridDim.x > static_cast<unsigned>(at_once * multiprocessors)) {
-      return cudaErrorCooperativeLaunchTooLarge;
+    if (config.gridDim.x > most_together) return Report(refusal);
+    if (config.gridDim.x > static_cast<unsigned>(at_once * multiprocessors)) {
+      return Report(cudaErrorCooperativeLaunchTooLarge);
     }
     largest_grid = std::max(largest_grid, config.gridDim.x);
     ++launches_together;
@@ -119,7 +138,9 @@ cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
 
 }  // namespace emulation
 
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() {
+  return std::exchange(emulation::last_error, emulation::broken);
+}
 
 const char* cudaGetErrorString(cudaError_t code) {
   switch (code) {
@@ -133,6 +154,8 @@ const char* cudaGetErrorString(cudaError_t code) {
       return "invalid configuration argument";
     case cudaErrorInvalidResourceHandle:
       return "invalid resource handle";
+    case cudaErrorLaunchOutOfResources:
+      return "too many resources requested for launch";
     case cudaErrorLaunchFailure:
       return "unspecified launch failure";
     case cudaErrorCooperativeLaunchTooLarge:
@@ -147,13 +170,17 @@ cudaError_t cudaGetDeviceCount(int* count) {
 }
 
 cudaError_t cudaGetDevice(int* device) {
-  if (emulation::FailsNow()) return cudaErrorLaunchFailure;
+  if (const cudaError_t code = emulation::FailureNow(); code != cudaSuccess) {
+    return code;
+  }
   *device = 0;
   return cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
-  if (emulation::FailsNow()) return cudaErrorLaunchFailure;
+  if (const cudaError_t code = emulation::FailureNow(); code != cudaSuccess) {
+    return code;
+  }
   switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
       *value = emulation::multiprocessors;
@@ -168,7 +195,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
       *value = static_cast<int>(emulation::most_shared);
       return cudaSuccess;
   }
-  return cudaErrorInvalidValue;
+  return emulation::Report(cudaErrorInvalidValue);
 }
 
 EXPORT void emulation_vary(int reverse, unsigned blocks) {
@@ -189,10 +216,12 @@ EXPORT void emulation_device(int multiprocessors, std::size_t most_shared) {
 }
 
 // Emulates a process that was given only a part of the device: cooperative
-// launches with more blocks than these fail. Returns how many have failed so
-// far.
-EXPORT int emulation_allow_together(unsigned blocks) {
+// launches with more blocks than these fail with `code`, or with CUDA's own
+// error for that if it is 0. Returns how many have been launched so far.
+EXPORT int emulation_allow_together(unsigned blocks, int code) {
   emulation::most_together = blocks;
+  emulation::refusal = code == 0 ? cudaErrorCooperativeLaunchTooLarge
+                                 : static_cast<cudaError_t>(code);
   return emulation::launches_together;
 }
 
@@ -205,6 +234,10 @@ EXPORT int emulation_fail_call(int calls) {
   waited = calls >= 0;
   return failed ? 1 : 0;
 }
+
+// What cudaGetLastError would return, which then belongs to the next caller of
+// it, whoever that is.
+EXPORT int emulation_last_error() { return emulation::last_error; }
 
 // A device older or newer than the tensor cores that the kernels use: 7 or 8.
 EXPORT void emulation_capability(int major) { emulation::capability = major; }

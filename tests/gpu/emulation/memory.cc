@@ -62,11 +62,11 @@ cudaError_t cudaMalloc(void** device, std::size_t bytes) {
   const std::size_t inner = (bytes / page + 1) * page;
   const std::size_t mapped = inner + 2 * page;
   unsigned char* const pages = TakePages(mapped);
-  if (pages == nullptr) return cudaErrorMemoryAllocation;
+  if (pages == nullptr) return emulation::Report(cudaErrorMemoryAllocation);
   unsigned char* begin = pages + page;
   if (mprotect(begin, inner, PROT_READ | PROT_WRITE) != 0) {
     munmap(pages, mapped);
-    return cudaErrorMemoryAllocation;
+    return emulation::Report(cudaErrorMemoryAllocation);
   }
   std::memset(begin, kUnwritten, inner);
   *device = begin + inner - bytes;

@@ -306,6 +306,21 @@ const char* Run(const char* mode) {
   if (is("missed barrier")) {
     return cudaGetErrorString(cudaLaunchKernelEx(&config, Part, out));
   }
+  if (is("after a failure")) {
+    cudaLaunchKernelEx(&config, Part, out);
+    return cudaGetErrorString(cudaLaunchKernelEx(&config, Write, out, 0));
+  }
+  if (is("error left")) {
+    config.gridDim = dim3(0);
+    cudaLaunchKernelEx(&config, Part, out);
+    return cudaGetErrorString(cudaGetLastError());
+  }
+  if (is("error taken")) {
+    config.gridDim = dim3(0);
+    cudaLaunchKernelEx(&config, Part, out);
+    static_cast<void>(cudaGetLastError());
+    return cudaGetErrorString(cudaGetLastError());
+  }
   if (is("two barriers")) {
     return cudaGetErrorString(cudaLaunchKernelEx(&config, Cross, out));
   }

@@ -75,7 +75,7 @@ void RunOne(EmulatedStream* stream) {
   const Item item = std::move(stream->items.front());
   stream->items.pop_front();
   if (!item.work) return;
-  const cudaError_t code = item.work();
+  const cudaError_t code = emulation::ReportOfKernel(item.work());
   if (failure == cudaSuccess) failure = code;
 }
 
@@ -102,14 +102,16 @@ cudaError_t Add(cudaStream_t stream, Item item) {
 namespace emulation {
 
 cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> work) {
-  if (FailsNow()) return cudaErrorLaunchFailure;
+  if (const cudaError_t code = FailureNow(); code != cudaSuccess) return code;
   return Add(stream, {std::move(work), nullptr, 0});
 }
 
 }  // namespace emulation
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  if (emulation::FailsNow()) return cudaErrorLaunchFailure;
+  if (const cudaError_t code = emulation::FailureNow(); code != cudaSuccess) {
+    return code;
+  }
   Streams().push_back(std::make_unique<EmulatedStream>());
   *stream = Streams().back().get();
   return cudaSuccess;
@@ -126,7 +128,9 @@ cudaError_t cudaDeviceSynchronize() {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
-  if (emulation::FailsNow()) return cudaErrorLaunchFailure;
+  if (const cudaError_t code = emulation::FailureNow(); code != cudaSuccess) {
+    return code;
+  }
   *event = new EmulatedEvent;
   return cudaSuccess;
 }
@@ -151,7 +155,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 // intended.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned) {
-  if (emulation::FailsNow()) return cudaErrorLaunchFailure;
+  if (const cudaError_t code = emulation::FailureNow(); code != cudaSuccess) {
+    return code;
+  }
   if (event->records->queued == 0) return cudaErrorInvalidValue;
   return Add(stream, {nullptr, event->records, event->records->queued});
 }

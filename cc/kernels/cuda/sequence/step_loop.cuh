@@ -15,6 +15,7 @@
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/step/persistent.cuh"
+#include "cc/kernels/cuda/step/persistent_launch.cuh"
 #include "cc/kernels/cuda/step/persistent_plan.h"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/step/step_panel.cuh"
@@ -120,9 +121,7 @@ class StepLoop {
       constexpr std::index_sequence_for<Works...> kStages;
       const BlockSteps steps = {rows.order(), block, backwards};
       const cudaError_t code = RunPersistent(kStages, host, steps, works...);
-      // The process may have fewer multiprocessors than the device (MPS, MIG);
-      // then nothing has been queued.
-      if (code != cudaErrorCooperativeLaunchTooLarge) {
+      if (!IsRefused(code)) {
         if (code == cudaSuccess && host.persistent_blocks != nullptr) {
           ++*host.persistent_blocks;
         }
@@ -144,9 +143,10 @@ class StepLoop {
   Error Choose(const HostInterface& host, int64_t steps,
                std::initializer_list<PersistentGemm> gemms) {
     if (!host.persistent) return nullptr;
-    if (Error error = QueryDevice(&device_)) return error;
-    device_.multiprocessors /= host.concurrent_calls;
-    plan_ = PlanPersistent(device_, steps, gemms.begin(),
+    PersistentDevice device;
+    if (Error error = QueryDevice(&device)) return error;
+    device.multiprocessors /= host.concurrent_calls;
+    plan_ = PlanPersistent(device, steps, gemms.begin(),
                            static_cast<int>(gemms.size()));
     return nullptr;
   }
@@ -190,10 +190,8 @@ class StepLoop {
   cudaError_t LaunchTogether(void (*kernel)(Params...),
                              const HostInterface& host, const BlockSteps& steps,
                              const Works&... works) const {
-    // Always the same value, since other threads may set it too.
-    const cudaError_t code = cudaFuncSetAttribute(
-        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-        static_cast<int>(device_.shared_bytes));
+    const cudaError_t code = AllowSharedMemory(
+        reinterpret_cast<const void*>(kernel), plan_.shared_bytes);
     if (code != cudaSuccess) return code;
     cudaLaunchAttribute cooperative = {};
     cooperative.id = cudaLaunchAttributeCooperative;
@@ -209,7 +207,6 @@ class StepLoop {
                               plan_.sums_at, plan_.states_at, works...);
   }
 
-  PersistentDevice device_;
   PersistentPlan plan_;
 };
 
