@@ -2,7 +2,7 @@
 
 Against the same oracle as the steps one by one. In the emulation on devices of several sizes, so
 that blocks have one panel of the weights or more, one tile of rows or more, and hold the whole
-state at once or parts of it; in both orders of blocks and threads, between which a missing barrier
+state at once or parts of it; in all orders of blocks and threads, between which a missing barrier
 of the grid tells; and with the bits of the steps one by one.
 """
 
@@ -27,6 +27,8 @@ ANY = 2**31 - 1
 DEVICE = (4, 64 * 1024)  # multiprocessors, bytes of shared memory: the emulation's own
 # Invalid value, invalid configuration, out of resources, cooperative launch too large.
 REFUSALS = (1, 9, 701, 720)
+# Blocks and threads forward or in reverse; blocks meet where they wait or where they arrive.
+ORDERS = (0, 1, 2, 3)
 # Each with calls of these (T, B, I, H).
 DEVICES = (
     (DEVICE, ((4, 1, 2, 5), (4, 2, 3, 30), (5, 3, 1, 9), (4, 8, 2, 31))),
@@ -88,7 +90,7 @@ def all_bits(engine, call: sequences.Call) -> bytes:
 
 
 def devices(engine, library) -> int:
-    """Several emulated devices; the bits of the steps one by one, in both orders."""
+    """Several emulated devices; the bits of the steps one by one, in all orders."""
     count = 0
     for device, all_dims in DEVICES:
         for cell in CELLS:
@@ -99,10 +101,10 @@ def devices(engine, library) -> int:
                 library.emulation_device(*DEVICE)
                 want = all_bits(engine, call)
                 library.emulation_device(*device)
-                for reverse in (0, 1):
-                    library.emulation_vary(reverse, ANY)
+                for order in ORDERS:
+                    library.emulation_vary(order, ANY)
                     got = all_bits(engine, persistent(call))
-                    assert got == want, f"{call} on {device}, {reverse=}"
+                    assert got == want, f"{call} on {device}, {order=}"
                 library.emulation_vary(0, ANY)
                 check_sequences.check_call(engine, persistent(call))
                 count += 1

@@ -8,7 +8,14 @@
 namespace cooperative_groups {
 
 struct grid_group {
+  using arrival_token = unsigned;
+
   void sync() const { ::emulation::GridBarrier(); }
+  arrival_token barrier_arrive() const {
+    ::emulation::GridArrive();
+    return 0;
+  }
+  void barrier_wait(arrival_token&&) const { ::emulation::GridWait(); }
 };
 
 inline grid_group this_grid() { return {}; }

@@ -130,6 +130,13 @@ void Barrier(const char* file, int line);
 // Waits for all other threads of the grid.
 void GridBarrier();
 
+// The same in two parts. All blocks meet at one of them: at the arrival, so
+// that a block may be at its next one before another has done what it does
+// before it waits; or at the wait, so that a block may be there before another
+// arrives.
+void GridArrive();
+void GridWait();
+
 // Passes `bytes` bytes, at most kMostExchanged, to the other lanes of the warp
 // and waits for theirs at the same place. `place` is compared by its address.
 void GiveToWarp(const void* mine, std::size_t bytes, const char* place);

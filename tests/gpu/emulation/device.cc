@@ -21,6 +21,7 @@ constexpr unsigned kMostThreads = 1024;
 
 // What no kernel may depend on; the checks try several values.
 bool reverse_order = false;  // of the blocks, and of the threads of a block
+bool meet_early = false;     // Grid's
 unsigned most_blocks = 0x7fffffff;
 
 // The device.
@@ -132,7 +133,8 @@ cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
       cooperative ? config.gridDim.x : std::min(config.gridDim.x, most_blocks);
   return Enqueue(config.stream, [=, block = config.blockDim,
                                  shared = config.dynamicSmemBytes] {
-    return RunGrid({count, block, shared, cooperative, reverse_order}, thread);
+    return RunGrid(
+        {count, block, shared, cooperative, reverse_order, meet_early}, thread);
   });
 }
 
@@ -198,8 +200,11 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
   return emulation::Report(cudaErrorInvalidValue);
 }
 
-EXPORT void emulation_vary(int reverse, unsigned blocks) {
-  emulation::reverse_order = reverse != 0;
+// order: 1: in reverse; 2: blocks meet at their arrivals at grid barriers; 3:
+// both.
+EXPORT void emulation_vary(int order, unsigned blocks) {
+  emulation::reverse_order = order % 2 != 0;
+  emulation::meet_early = order >= 2;
   emulation::most_blocks = blocks;
 }
 

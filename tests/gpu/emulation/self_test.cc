@@ -8,13 +8,14 @@
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cc/kernels/cuda/step/mma.cuh"
 #include "tests/gpu/emulation/cooperative_groups.h"
 #include "tests/gpu/emulation/cuda_runtime.h"
 
-extern "C" void emulation_vary(int reverse, unsigned blocks);
+extern "C" void emulation_vary(int order, unsigned blocks);
 extern "C" void emulation_device(int multiprocessors, std::size_t most_shared);
 
 namespace {
@@ -66,6 +67,35 @@ __global__ void ShiftOverGrid(int* out, int* values) {
     if (t == 0) now[b] = 100 * step + own[t];
     if (kWait) cooperative_groups::this_grid().sync();
     if (t == 0) own[t] += now[(b + 1) % kBlocks];
+    __syncthreads();
+  }
+  if (t == 0) out[b] = own[t];
+}
+
+// The same by a barrier in two parts, at which a block stores before it arrives
+// and loads after it has waited; or not so.
+enum class Split { kRight, kLateStore, kEarlyLoad };
+template <Split kSplit>
+__global__ void ShiftOverParts(int* out, int* values) {
+  auto* const own = static_cast<int*>(emulation::DynamicShared());
+  const auto grid = cooperative_groups::this_grid();
+  const int t = static_cast<int>(threadIdx.x);
+  const int b = static_cast<int>(blockIdx.x);
+  own[t] = 10 * b;
+  for (int step = 0; step < 2; ++step) {
+    int* const now = values + step * kBlocks;
+    const auto store = [&] {
+      if (t == 0) now[b] = 100 * step + own[t];
+    };
+    int loaded = 0;
+    const auto load = [&] { loaded = now[(b + 1) % kBlocks]; };
+    if (kSplit != Split::kLateStore) store();
+    auto token = grid.barrier_arrive();
+    if (kSplit == Split::kLateStore) store();
+    if (kSplit == Split::kEarlyLoad) load();
+    grid.barrier_wait(std::move(token));
+    if (kSplit != Split::kEarlyLoad) load();
+    if (t == 0) own[t] += loaded;
     __syncthreads();
   }
   if (t == 0) out[b] = own[t];
@@ -209,24 +239,26 @@ cudaLaunchConfig_t Cooperative(unsigned blocks) {
   return config;
 }
 
-template <bool kWait>
-bool GridOrdersAgree() {
+// In all orders of blocks, and wherever they meet.
+const char* GridOrdersAgree(void (*kernel)(int*, int*)) {
   std::vector<std::vector<int>> results;
-  for (int reverse = 0; reverse < 2; ++reverse) {
-    emulation_vary(reverse, 1);
+  for (int order = 0; order < 4; ++order) {
+    emulation_vary(order, 1);
     int* out = Array();
     int* values = Array();
     cudaLaunchConfig_t config = Cooperative(kBlocks);
     config.dynamicSmemBytes = kThreads * sizeof(int);
-    if (cudaLaunchKernelEx(&config, ShiftOverGrid<kWait>, out, values) !=
-        cudaSuccess) {
-      return false;
+    if (cudaLaunchKernelEx(&config, kernel, out, values) != cudaSuccess) {
+      return "failed";
     }
     results.emplace_back(out, out + kBlocks);
     cudaFree(out);
     cudaFree(values);
   }
-  return results[0] == results[1] && results[0][0] == 10 + 130;
+  for (const std::vector<int>& result : results) {
+    if (result != results[0] || result[0] != 10 + 130) return "differ";
+  }
+  return "agree";
 }
 
 const char* RunOverGrid(const std::string& mode) {
@@ -332,9 +364,16 @@ const char* Run(const char* mode) {
     config.stream = nullptr;
     return cudaGetErrorString(cudaLaunchKernelEx(&config, Part, out));
   }
-  if (is("grid barrier")) return GridOrdersAgree<true>() ? "agree" : "differ";
-  if (is("missing grid barrier")) {
-    return GridOrdersAgree<false>() ? "agree" : "differ";
+  if (is("grid barrier")) return GridOrdersAgree(ShiftOverGrid<true>);
+  if (is("missing grid barrier")) return GridOrdersAgree(ShiftOverGrid<false>);
+  if (is("split barrier")) {
+    return GridOrdersAgree(ShiftOverParts<Split::kRight>);
+  }
+  if (is("store after arrival")) {
+    return GridOrdersAgree(ShiftOverParts<Split::kLateStore>);
+  }
+  if (is("load before wait")) {
+    return GridOrdersAgree(ShiftOverParts<Split::kEarlyLoad>);
   }
   if (const char* said = RunOverWarp(mode)) return said;
   return RunOverGrid(mode);

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/emulation/cuda_runtime.h"
@@ -47,6 +48,7 @@ struct Fiber {
   unsigned exchanges = 0;
   std::vector<Copy> copies;
   std::size_t committed = 0;  // of the copies
+  bool arrived = false;       // at a grid barrier for which it has not waited
   jmp_buf resume;
   ucontext_t context;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
@@ -64,6 +66,7 @@ Fiber* current = nullptr;
 const std::function<void()>* body = nullptr;
 jmp_buf scheduler;
 bool reverse = false;
+bool meet_early = false;
 
 // The main function of a fiber. It runs one thread after the other, since
 // creating a fiber takes longer than many kernels.
@@ -73,6 +76,7 @@ void RunBodies() {
     current->state = Fiber::kDone;
     current->copies.clear();
     current->committed = 0;
+    current->arrived = false;
     if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
   }
 }
@@ -235,6 +239,7 @@ cudaError_t RunGrid(const Grid& grid, const std::function<void()>& thread) {
   if (!Prepare(at_once, threads, grid.shared)) return cudaErrorMemoryAllocation;
   body = &thread;
   reverse = grid.reverse;
+  meet_early = grid.meet_early;
   blockDim = grid.block;
   gridDim = dim3(grid.blocks);
   const bool agreed = grid.cooperative ? RunTogether(grid.blocks, threads)
@@ -257,6 +262,30 @@ void GridBarrier() {
   current->file = "barrier of the grid";
   current->line = 0;
   if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
+}
+
+void GridArrive() {
+  if (std::exchange(current->arrived, true)) {
+    std::fprintf(stderr, "emulation: a second arrival without a wait\n");
+    std::abort();
+  }
+  if (meet_early) {
+    GridBarrier();
+  } else {
+    Barrier("arrival at the barrier of the grid", 0);
+  }
+}
+
+void GridWait() {
+  if (!std::exchange(current->arrived, false)) {
+    std::fprintf(stderr, "emulation: a wait without an arrival\n");
+    std::abort();
+  }
+  if (meet_early) {
+    Barrier("wait at the barrier of the grid", 0);
+  } else {
+    GridBarrier();
+  }
 }
 
 void GiveToWarp(const void* mine, std::size_t bytes, const char* place) {

@@ -17,6 +17,7 @@ struct Grid {
   std::size_t shared = 0;    // dynamic, of a block
   bool cooperative = false;  // all blocks are at work at once
   bool reverse = false;      // the last block, warp and thread first
+  bool meet_early = false;  // at the arrival at a grid barrier, not at the wait
 };
 
 // Calls thread() for every thread of every block.

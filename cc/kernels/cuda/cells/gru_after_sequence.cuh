@@ -48,26 +48,39 @@ struct GruAfterSequenceCell {
     return in;
   }
 
-  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[kGruAfterGates],
-                             const Operands& in) const {
-    GruAfterStep<C> out = {C(0), C(0), C(0), in.h_prev};
-    C hc = C(0);
+  struct Results {
+    GruAfterStep<C> step;
+    C hc;
+  };
+
+  __device__ __forceinline__ Results Publish(int64_t step, int64_t b,
+                                             int64_t unit,
+                                             const C (&sums)[kGruAfterGates],
+                                             const Operands& in) const {
+    Results out = {{C(0), C(0), C(0), in.h_prev}, C(0)};
     if (!in.row.masked) {
       const C first = in.bars[0] + sums[0];
       const C second = in.bars[1] + sums[1];
       const bool r_first = args.layout.r == 0;
-      hc = sums[2] + in.b_hc;
-      out = GruAfterForward<Activations>(r_first ? first : second,
-                                         r_first ? second : first, in.bars[2],
-                                         hc, in.h_prev);
+      out.hc = sums[2] + in.b_hc;
+      out.step = GruAfterForward<Activations>(r_first ? first : second,
+                                              r_first ? second : first,
+                                              in.bars[2], out.hc, in.h_prev);
     }
+    out.step.h = common.AfterStep(in.row, step, b, unit, out.step.h);
+    common.PublishH(step, b, unit, out.step.h);
+    return out;
+  }
+
+  __device__ __forceinline__ void Save(int64_t, int64_t, int64_t unit,
+                                       const Operands& in,
+                                       const Results& out) const {
     const int64_t at = in.row.saved * args.shape.units + unit;
-    StoreIf(args.r, at, out.r);
-    StoreIf(args.u, at, out.u);
-    StoreIf(args.c, at, out.c);
-    StoreIf(args.hc, at, hc);
-    common.StoreH(in.row, step, b, unit, out.h);
+    StoreIf(args.r, at, out.step.r);
+    StoreIf(args.u, at, out.step.u);
+    StoreIf(args.c, at, out.step.c);
+    StoreIf(args.hc, at, out.hc);
+    common.SaveH(in.row, unit, out.step.h);
   }
 };
 
@@ -101,21 +114,35 @@ struct GruAfterSequenceGradCell {
     return in;
   }
 
-  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1], const Operands& in) const {
-    const int64_t units = args.shape.units;
+  using Results = GruAfterStepGrad<C>;
+
+  __device__ __forceinline__ Results Publish(int64_t step, int64_t b,
+                                             int64_t unit, const C (&sums)[1],
+                                             const Operands& in) const {
     C d_h = C(0);
-    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
-    GruAfterStepGrad<C> out = {C(0), C(0), C(0), C(0), d_h};
+    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return {};
+    Results out = {C(0), C(0), C(0), C(0), d_h};
     if (!in.row.masked) {
       const C kept = common.KeptGrad(in.row, unit, d_h);
       out = GruAfterBackward(in.saved, in.hc, in.h_prev, d_h - kept);
       out.d_h_prev += kept;
     }
+    const int64_t units = args.shape.units;
+    common.PublishDz(step, b, args.layout.r * units + unit, out.d_r_bar);
+    common.PublishDz(step, b, args.layout.u * units + unit, out.d_u_bar);
+    common.PublishDz(step, b, args.layout.c * units + unit, out.d_hc);
+    return out;
+  }
+
+  __device__ __forceinline__ void Save(int64_t step, int64_t b, int64_t unit,
+                                       const Operands& in,
+                                       const Results& out) const {
+    if (step < 0) return;
+    const int64_t units = args.shape.units;
     common.d_h_direct[b * units + unit] = out.d_h_prev;
     const auto store = [&](int gate, C from_h, C from_x) {
       const int64_t column = gate * units + unit;
-      common.StoreDz(in.row, step, b, column, from_h);
+      common.StoreBlockDz(in.row, column, from_h);
       Store(dz_x, common.BlockRow(in.row) * common.columns + column, from_x);
     };
     store(args.layout.r, out.d_r_bar, out.d_r_bar);

@@ -86,17 +86,18 @@ struct LstmSequenceGradCell {
     return in;
   }
 
-  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&d_m)[1], const Operands& in) const {
-    Cell(step, b, unit, d_m[0], in);
-  }
-  __device__ __forceinline__ void Cell(int64_t step, int64_t b, int64_t unit,
-                                       C d_m, const Operands& in) const {
+  struct Results {
+    LstmStepGrad<C> grad;
+    C cs;  // new, before its zoneout
+    C m;
+  };
+
+  __device__ __forceinline__ Results Publish(int64_t step, int64_t b,
+                                             int64_t unit, const C (&d_m)[1],
+                                             const Operands& in) const {
     const LstmSequenceBackwardArgs<T>& args = arrays.args;
     const int64_t units = args.shape.units;
-    const int64_t state = b * units + unit;
-    LstmStepGrad<C> out = {C(0), C(0), C(0), C(0), in.cs_grad};
-    C m = C(0);
+    Results out = {{C(0), C(0), C(0), C(0), in.cs_grad}, C(0), C(0)};
     if (!in.row.masked) {
       LstmStep<C> saved = in.saved;
       C kept_grad = C(0);
@@ -108,17 +109,33 @@ struct LstmSequenceGradCell {
                     in.cs_grad;
       }
       if (args.co == nullptr) saved.co = Tanh(saved.cs);
-      out = blockrnn::LstmBackward<true>(saved, in.cs_prev,
-                                         in.cs_grad - kept_grad, d_m,
-                                         in.peepholes, args.use_peephole);
-      out.cs_prev_grad += kept_grad;
-      if (args.use_peephole) AddPeepholes(state, out, in.cs_prev, saved.cs);
-      m = saved.o * saved.co;
+      out.grad = blockrnn::LstmBackward<true>(saved, in.cs_prev,
+                                              in.cs_grad - kept_grad, d_m[0],
+                                              in.peepholes, args.use_peephole);
+      out.grad.cs_prev_grad += kept_grad;
+      out.cs = saved.cs;
+      out.m = saved.o * saved.co;
     }
-    arrays.cs_grad[state] = out.cs_prev_grad;
-    StoreGates(in.row, step, b, unit, out);
+    ForEachGate(unit, out.grad, [&](int64_t column, C value) {
+      common.PublishDz(step, b, column, value);
+    });
+    return out;
+  }
+
+  __device__ __forceinline__ void Save(int64_t, int64_t b, int64_t unit,
+                                       const Operands& in,
+                                       const Results& out) const {
+    const int64_t units = arrays.args.shape.units;
+    const int64_t state = b * units + unit;
+    if (arrays.args.use_peephole && !in.row.masked) {
+      AddPeepholes(state, out.grad, in.cs_prev, out.cs);
+    }
+    arrays.cs_grad[state] = out.grad.cs_prev_grad;
+    ForEachGate(unit, out.grad, [&](int64_t column, C value) {
+      common.StoreBlockDz(in.row, column, value);
+    });
     if (arrays.m != nullptr) {
-      Store(arrays.m, common.BlockRow(in.row) * units + unit, m);
+      Store(arrays.m, common.BlockRow(in.row) * units + unit, out.m);
     }
   }
 
@@ -133,15 +150,17 @@ struct LstmSequenceGradCell {
     arrays.peepholes[2 * stride + state] += out.d_o * cs;
   }
 
-  __device__ __forceinline__ void StoreGates(const StepRow& row, int64_t step,
-                                             int64_t b, int64_t unit,
-                                             const LstmStepGrad<C>& out) const {
+  // store(column, gradient) for each gate.
+  template <class StoreGate>
+  __device__ __forceinline__ void ForEachGate(int64_t unit,
+                                              const LstmStepGrad<C>& out,
+                                              const StoreGate& store) const {
     const int64_t units = arrays.args.shape.units;
     const LstmGateLayout& layout = arrays.args.layout;
-    common.StoreDz(row, step, b, layout.i * units + unit, out.di);
-    common.StoreDz(row, step, b, layout.ci * units + unit, out.dci);
-    common.StoreDz(row, step, b, layout.f * units + unit, out.df);
-    common.StoreDz(row, step, b, layout.o * units + unit, out.d_o);
+    store(layout.i * units + unit, out.di);
+    store(layout.ci * units + unit, out.dci);
+    store(layout.f * units + unit, out.df);
+    store(layout.o * units + unit, out.d_o);
   }
 };
 
@@ -169,21 +188,40 @@ struct LstmSequenceGradOutput {
     return in;
   }
 
-  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1], const Operands& in) const {
-    const int64_t state = b * common.width + unit;
+  struct Results {
+    C d_h;   // of the new h
+    C kept;  // of h before the step, by a mask or by zoneout
+    typename LstmSequenceGradCell<T>::Results cell;  // without a projection
+  };
+
+  __device__ __forceinline__ Results Publish(int64_t step, int64_t b,
+                                             int64_t unit, const C (&sums)[1],
+                                             const Operands& in) const {
+    Results out = {};
     C d_h = C(0);
-    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return;
+    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &d_h)) return out;
     const StepRow& row = in.cell.row;
-    const C kept = row.masked ? d_h : common.KeptGrad(row, unit, d_h);
-    common.d_h_direct[state] = kept;
-    const C step_d_h = d_h - kept;
-    if (!arrays.projects) {
-      Cell().Cell(step, b, unit, step_d_h, in.cell);
-      return;
+    out.kept = row.masked ? d_h : common.KeptGrad(row, unit, d_h);
+    out.d_h = d_h - out.kept;
+    if (arrays.projects) {
+      Store(arrays.step_d_h, b * common.width + unit, out.d_h);
+    } else {
+      out.cell = Cell().Publish(step, b, unit, {out.d_h}, in.cell);
     }
-    Store(arrays.step_d_h, state, step_d_h);
-    Store(arrays.d_h, common.BlockRow(row) * common.width + unit, step_d_h);
+    return out;
+  }
+
+  __device__ __forceinline__ void Save(int64_t step, int64_t b, int64_t unit,
+                                       const Operands& in,
+                                       const Results& out) const {
+    if (step < 0) return;
+    const StepRow& row = in.cell.row;
+    common.d_h_direct[b * common.width + unit] = out.kept;
+    if (arrays.projects) {
+      Store(arrays.d_h, common.BlockRow(row) * common.width + unit, out.d_h);
+    } else {
+      Cell().Save(step, b, unit, in.cell, out.cell);
+    }
   }
 
  private:

@@ -61,41 +61,50 @@ struct LstmSequenceCell {
     return in;
   }
 
-  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[kLstmGates],
-                             const Operands& in) const {
+  using Results = LstmStep<C>;
+
+  __device__ __forceinline__ Results Publish(int64_t step, int64_t b,
+                                             int64_t unit,
+                                             const C (&sums)[kLstmGates],
+                                             const Operands& in) const {
+    const int64_t state = b * arrays.args.shape.units + unit;
+    Results out = {};
+    if (in.row.masked) {
+      // The gates are zeros.
+      out.cs = in.cs_prev;
+      if (arrays.m != nullptr) return out;
+      out.h = common.PreviousH(step, b, unit);
+    } else {
+      out = Compute(sums, in);
+    }
+    if (arrays.m != nullptr) {
+      Store(arrays.m, state, out.h);
+    } else {
+      out.h = common.AfterStep(in.row, step, b, unit, out.h);
+      common.PublishH(step, b, unit, out.h);
+    }
+    return out;
+  }
+
+  __device__ __forceinline__ void Save(int64_t, int64_t b, int64_t unit,
+                                       const Operands& in,
+                                       const Results& out) const {
     const LstmSequenceForwardArgs<T>& args = arrays.args;
     const int64_t units = args.shape.units;
-    const int64_t state = b * units + unit;
     const int64_t at = in.row.saved * units + unit;
-    if (in.row.masked) {
-      StoreIf(args.i, at, C(0));
-      StoreIf(args.f, at, C(0));
-      StoreIf(args.o, at, C(0));
-      StoreIf(args.ci, at, C(0));
-      StoreIf(args.co, at, C(0));
-      StoreIf(args.cs, at, in.cs_prev);
-      if (arrays.m == nullptr) {
-        common.StoreH(in.row, step, b, unit, common.PreviousH(step, b, unit));
-      }
-      return;
-    }
-    const LstmStep<C> out = Compute(sums, in);
-    const C cs = AfterZoneout(
-        args.zoneout_c, in.row.memory * units + unit,
-        [&] { return in.cs_prev; }, out.cs);
+    const C cs = in.row.masked
+                     ? in.cs_prev
+                     : AfterZoneout(
+                           args.zoneout_c, in.row.memory * units + unit,
+                           [&] { return in.cs_prev; }, out.cs);
     StoreIf(args.i, at, out.i);
     StoreIf(args.cs, at, cs);
     StoreIf(args.f, at, out.f);
     StoreIf(args.o, at, out.o);
     StoreIf(args.ci, at, out.ci);
     StoreIf(args.co, at, out.co);
-    arrays.cs[state] = cs;
-    if (arrays.m != nullptr) {
-      Store(arrays.m, state, out.h);
-    } else {
-      common.StoreH(in.row, step, b, unit, out.h);
-    }
+    arrays.cs[b * units + unit] = cs;
+    if (arrays.m == nullptr) common.SaveH(in.row, unit, out.h);
   }
 
  private:

@@ -92,11 +92,17 @@ struct BackwardStep {
                                         C d_h) const {
     return KeptShare<C>(zoneout, row.memory * width + unit) * d_h;
   }
-  // column: of a gate and unit, among the gates of w_h.
+  // What the next step reads. column: of a gate and unit, among the gates of
+  // w_h.
+  __device__ __forceinline__ void PublishDz(int64_t step, int64_t b,
+                                            int64_t column, C value) const {
+    Store(step_dz.Buffer(step), b * step_columns + column, value);
+  }
+  // And what the GEMMs over all rows of a block read.
   __device__ __forceinline__ void StoreDz(const StepRow& row, int64_t step,
                                           int64_t b, int64_t column,
                                           C value) const {
-    Store(step_dz.Buffer(step), b * step_columns + column, value);
+    PublishDz(step, b, column, value);
     StoreBlockDz(row, column, value);
   }
   // column: among all gates.

@@ -54,17 +54,32 @@ struct ForwardStep {
                                          int64_t unit) const {
     return state.Buffer(step)[b * width + unit];
   }
+  // What the next step reads, and the output.
+  __device__ __forceinline__ void PublishH(int64_t step, int64_t b,
+                                           int64_t unit, C value) const {
+    StoreBoth(multiplied.Buffer(step + 1), state.Buffer(step + 1),
+              b * width + unit, value);
+  }
+  __device__ __forceinline__ void SaveH(const StepRow& row, int64_t unit,
+                                        C value) const {
+    StoreIf(h, row.memory * ld_h + unit, value);
+  }
+  // The state after a step, given the new one: the same without zoneout.
+  __device__ __forceinline__ C AfterStep(const StepRow& row, int64_t step,
+                                         int64_t b, int64_t unit,
+                                         C value) const {
+    if (row.masked) return value;
+    return AfterZoneout(
+        zoneout, row.memory * width + unit,
+        [&] { return PreviousH(step, b, unit); }, value);
+  }
+  // All of it.
   __device__ __forceinline__ void StoreH(const StepRow& row, int64_t step,
                                          int64_t b, int64_t unit,
                                          C value) const {
-    if (!row.masked) {
-      value = AfterZoneout(
-          zoneout, row.memory * width + unit,
-          [&] { return PreviousH(step, b, unit); }, value);
-    }
-    StoreIf(h, row.memory * ld_h + unit, value);
-    StoreBoth(multiplied.Buffer(step + 1), state.Buffer(step + 1),
-              b * width + unit, value);
+    value = AfterStep(row, step, b, unit, value);
+    PublishH(step, b, unit, value);
+    SaveH(row, unit, value);
   }
 };
 

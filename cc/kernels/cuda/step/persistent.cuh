@@ -4,6 +4,11 @@
 // each block of threads holds its panels of the weights in shared memory, and
 // all blocks meet at a grid barrier after each GEMM. persistent_plan.h assigns
 // panels and tiles to blocks.
+//
+// The barrier takes a third of a short step. So a block arrives at it as soon
+// as it has published what the next GEMM reads (step_panel.cuh). What only this
+// block needs, the saved gates and the operands and rows of the next step, is
+// stored and loaded before it waits for the others.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_CUH_
@@ -13,6 +18,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/step/persistent_plan.h"
@@ -74,23 +80,29 @@ class PersistentShare {
     }
   }
 
-  // Calls use(panel) for each one.
-  template <class Use>
-  __device__ __forceinline__ void ForEachPanel(const Use& use) const {
-    for (int64_t panel = first_panel_;
-         panel * kUnits < work_.gemm.weights.units;
-         panel += work_.stage.panel_groups) {
-      use(panel);
-    }
+  // One of them.
+  struct Tile {
+    int64_t panel;
+    int64_t tile;
+    int64_t held;  // the index of the panel among those of the block
+  };
+
+  __device__ __forceinline__ Tile First() const {
+    return {first_panel_, first_tile_, 0};
   }
-  // Calls use(tile) for each one of `rows` rows.
-  template <int kRows, class Use>
-  __device__ __forceinline__ void ForEachTile(int64_t rows,
-                                              const Use& use) const {
-    for (int64_t tile = first_tile_; tile * kRows < rows;
-         tile += work_.stage.row_groups) {
-      use(tile);
-    }
+  template <int kRows>
+  __device__ __forceinline__ bool Has(const Tile& at, int64_t rows) const {
+    return at.panel * kUnits < work_.gemm.weights.units &&
+           at.tile * kRows < rows;
+  }
+  // The next tile of the panel or, after the last one, of the next panel.
+  template <int kRows>
+  __device__ __forceinline__ void Advance(int64_t rows, Tile* at) const {
+    at->tile += work_.stage.row_groups;
+    if (at->tile * kRows < rows) return;
+    at->tile = first_tile_;
+    at->panel += work_.stage.panel_groups;
+    ++at->held;
   }
 
   __device__ __forceinline__ const Work& work() const { return work_; }
@@ -126,12 +138,14 @@ __device__ __forceinline__ void LoadResidentWeights(
   const int64_t size = PanelFours(weights);
   const auto* from = reinterpret_cast<const PackedFour<T>*>(weights.packed);
   PackedFour<T>* to = ResidentWeights(share.work(), shared);
-  share.ForEachPanel([&](int64_t panel) {
+  constexpr int kUnits = PersistentShare<Work>::kUnits;
+  for (int64_t panel = share.First().panel; panel * kUnits < weights.units;
+       panel += share.work().stage.panel_groups) {
     for (int64_t i = threadIdx.x; i < size; i += kThreads) {
       to[i] = from[panel * size + i];
     }
     to += size;
-  });
+  }
 }
 
 // Computes the sums of one panel and tile on CUDA cores and stores them where
@@ -215,51 +229,121 @@ __device__ __forceinline__ void SumPanelByTensorCores(
   StoreSums(sums, reinterpret_cast<float*>(shared.memory + shared.sums_at));
 }
 
-// One GEMM of one step: the block's panels, and the tiles of each.
-template <int kRows, class Work>
+// The operands of the block's first tile of a step, if they are already there.
+template <class Work>
+struct FirstOperands {
+  typename Work::Epilogue::Operands value = {};
+  bool read = false;
+};
+
+// One GEMM of one step: the block's panels, and the tiles of each. meanwhile():
+// what is done between the arrival at the barrier and the wait.
+template <int kRows, class Work, class Meanwhile>
 __device__ __forceinline__ void RunPersistentStage(
     const PersistentShare<Work>& share, StepRange range,
-    const PersistentShared& shared) {
+    const PersistentShared& shared, FirstOperands<Work>* first,
+    const Meanwhile& meanwhile) {
   using T = typename Work::Element;
+  using Share = PersistentShare<Work>;
   const Work& work = share.work();
+  const auto grid = cooperative_groups::this_grid();
+  cooperative_groups::grid_group::arrival_token token = 0;
   if (work.reads_this_step) range.state_rows = range.rows;
-  const auto* panel_weights = ResidentWeights(work, shared);
-  share.ForEachPanel([&](int64_t panel) {
-    share.template ForEachTile<kRows>(range.rows, [&](int64_t tile) {
-      const TileElements<kRows, PersistentShare<Work>::kUnits> elements = {
-          panel, tile * kRows};
-      typename Work::Epilogue::Operands operands = {};
+  typename Share::Tile tile = share.First();
+  bool more = share.template Has<kRows>(tile, range.rows);
+  do {
+    const bool any = more;
+    const TileElements<kRows, Share::kUnits> elements = {tile.panel,
+                                                         tile.tile * kRows};
+    ResultsOf<typename Work::Epilogue> results = {};
+    if (any) {
       const auto read_operands = [&] {
-        operands = ReadOperands(work.gemm, work.epilogue, range, elements);
+        if (!first->read) {
+          first->value =
+              ReadOperands(work.gemm, work.epilogue, range, elements);
+        }
+        first->read = false;
       };
+      const auto* const weights = ResidentWeights(work, shared) +
+                                  tile.held * PanelFours(work.gemm.weights);
       if constexpr (kTensorCores<T>) {
-        SumPanelByTensorCores<kRows>(work, range, elements.row0, panel_weights,
+        SumPanelByTensorCores<kRows>(work, range, elements.row0, weights,
                                      shared, read_operands);
       } else {
-        SumPanel<kRows>(work, range, elements.row0, panel_weights, shared,
+        SumPanel<kRows>(work, range, elements.row0, weights, shared,
                         read_operands);
       }
-      FinishTile<Work::kGates, Work::kSliced>(
-          work.gemm, work.epilogue, range, elements, operands,
+      results = PublishTile<Work::kGates, Work::kSliced>(
+          work.gemm, work.epilogue, range, elements, first->value,
           reinterpret_cast<const ComputeType<T>*>(shared.memory +
                                                   shared.sums_at));
-    });
-    panel_weights += PanelFours(work.gemm.weights);
-  });
+      share.template Advance<kRows>(range.rows, &tile);
+      more = share.template Has<kRows>(tile, range.rows);
+    }
+    if (!more) token = grid.barrier_arrive();
+    if (any) {
+      SaveTile(work.gemm, work.epilogue, range, elements, first->value,
+               results);
+    }
+  } while (more);
+  meanwhile();
+  grid.barrier_wait(std::move(token));
 }
 
-// Runs steps ranges(0) … ranges(count - 1).
-template <int kRows, class Ranges, class... Works>
+// Reads the operands of the block's first tile of a step, which none but its
+// own elements of the previous step may have written.
+template <int kRows, class Work>
+__device__ __forceinline__ void ReadFirstOperands(
+    const PersistentShare<Work>& share, const StepRange& range,
+    FirstOperands<Work>* first) {
+  using Share = PersistentShare<Work>;
+  const typename Share::Tile tile = share.First();
+  first->read = share.template Has<kRows>(tile, range.rows);
+  if (!first->read) return;
+  first->value = ReadOperands(
+      share.work().gemm, share.work().epilogue, range,
+      TileElements<kRows, Share::kUnits>{tile.panel, tile.tile * kRows});
+}
+
+// Runs steps ranges(0) … ranges(count - 1), of one GEMM each.
+template <int kRows, class Ranges, class Work>
 __device__ __forceinline__ void RunPersistentSteps(
     const Ranges& ranges, int64_t count, const PersistentShared& shared,
-    const PersistentShare<Works>&... shares) {
+    const PersistentShare<Work>& share) {
   // The barriers before the first GEMM also cover these weights.
-  (LoadResidentWeights(shares, shared), ...);
+  LoadResidentWeights(share, shared);
+  FirstOperands<Work> operands;
+  StepRange range = ranges(0);
   for (int64_t n = 0; n < count; ++n) {
-    const StepRange range = ranges(n);
-    ((RunPersistentStage<kRows>(shares, range, shared),
-      cooperative_groups::this_grid().sync()),
-     ...);
+    StepRange next = {};
+    RunPersistentStage<kRows>(share, range, shared, &operands, [&] {
+      if (n + 1 == count) return;
+      next = ranges(n + 1);
+      ReadFirstOperands<kRows>(share, next, &operands);
+    });
+    range = next;
+  }
+}
+
+// The same with two GEMMs in each step. No operands are read ahead: elements of
+// the other GEMM may write them.
+template <int kRows, class Ranges, class First, class Second>
+__device__ __forceinline__ void RunPersistentSteps(
+    const Ranges& ranges, int64_t count, const PersistentShared& shared,
+    const PersistentShare<First>& first,
+    const PersistentShare<Second>& second) {
+  LoadResidentWeights(first, shared);
+  LoadResidentWeights(second, shared);
+  StepRange range = ranges(0);
+  for (int64_t n = 0; n < count; ++n) {
+    StepRange next = {};
+    FirstOperands<First> of_first;
+    RunPersistentStage<kRows>(first, range, shared, &of_first, [] {});
+    FirstOperands<Second> of_second;
+    RunPersistentStage<kRows>(second, range, shared, &of_second, [&] {
+      if (n + 1 < count) next = ranges(n + 1);
+    });
+    range = next;
   }
 }
 

@@ -56,7 +56,8 @@ struct BlasStepElement {
         sums[gate] = gemms[(row * kSums + gate) * units + unit];
       }
     }
-    epilogue(range.step, row, unit, sums, operands);
+    Save(epilogue, range.step, row, unit, operands,
+         Publish(epilogue, range.step, row, unit, sums, operands));
   }
 };
 

@@ -12,6 +12,7 @@
 #define BLOCKRNN_KERNELS_CUDA_STEP_STEP_PANEL_CUH_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cc/core/portable.h"
 #include "cc/kernels/cuda/launch.cuh"
@@ -144,19 +145,60 @@ struct StepRange {
 // a unit:
 //   Operands  everything else that it reads from device memory
 //   Read(step, row, unit) → Operands, which no epilogue of another element of
-//     the same GEMM writes: they are loaded at the same time as the state
-//   operator()(step, row, unit, sums, operands)
+//     the same GEMM writes: they are loaded at the same time as the state, or,
+//     where a step has no other GEMM, at the end of the previous step
+//   Results, Publish(step, row, unit, sums, operands) → Results, which stores
+//     what other elements read, and
+//   Save(step, row, unit, operands, results), which stores all else while other
+//     blocks may be computing the next GEMM already; or, instead of the three,
+//   operator()(step, row, unit, sums, operands), which stores everything
 
-// Calls the epilogue with the sums of a unit's columns or, for slices, with
+// The Results of an epilogue; empty where it has none.
+template <class StepEpilogue, class = void>
+struct EpilogueResults {
+  static constexpr bool kAny = false;
+  struct Type {};
+};
+template <class StepEpilogue>
+struct EpilogueResults<StepEpilogue,
+                       std::void_t<typename StepEpilogue::Results>> {
+  static constexpr bool kAny = true;
+  using Type = typename StepEpilogue::Results;
+};
+template <class StepEpilogue>
+using ResultsOf = typename EpilogueResults<StepEpilogue>::Type;
+
+template <class C, int kSums, class StepEpilogue>
+__device__ __forceinline__ ResultsOf<StepEpilogue> Publish(
+    const StepEpilogue& epilogue, int64_t step, int64_t row, int64_t unit,
+    const C (&sums)[kSums], const typename StepEpilogue::Operands& operands) {
+  if constexpr (EpilogueResults<StepEpilogue>::kAny) {
+    return epilogue.Publish(step, row, unit, sums, operands);
+  } else {
+    epilogue(step, row, unit, sums, operands);
+    return {};
+  }
+}
+template <class StepEpilogue>
+__device__ __forceinline__ void Save(
+    const StepEpilogue& epilogue, int64_t step, int64_t row, int64_t unit,
+    const typename StepEpilogue::Operands& operands,
+    const ResultsOf<StepEpilogue>& results) {
+  if constexpr (EpilogueResults<StepEpilogue>::kAny) {
+    epilogue.Save(step, row, unit, operands, results);
+  }
+}
+
+// Publishes what follows from the sums of a unit's columns or, for slices, from
 // their total.
 template <bool kSliced, class T, int kGates, class StepEpilogue>
-__device__ __forceinline__ void FinishUnit(
+__device__ __forceinline__ ResultsOf<StepEpilogue> PublishUnit(
     const StepGemm<T>& gemm, const StepEpilogue& epilogue, int64_t step,
     int64_t row, int64_t unit, const ComputeType<T> (&sums)[kGates],
     const typename StepEpilogue::Operands& operands) {
   using C = ComputeType<T>;
   if constexpr (!kSliced) {
-    epilogue(step, row, unit, sums, operands);
+    return Publish(epilogue, step, row, unit, sums, operands);
   } else {
     C total[1] = {C(0)};
 #pragma unroll
@@ -169,7 +211,7 @@ __device__ __forceinline__ void FinishUnit(
       }
       total[0] += sum;
     }
-    epilogue(step, row, unit, total, operands);
+    return Publish(epilogue, step, row, unit, total, operands);
   }
 }
 
@@ -222,9 +264,57 @@ __device__ __forceinline__ typename StepEpilogue::Operands ReadOperands(
   return {};
 }
 
-// Adds the warps' sums of a tile, in the warps' order, and calls the epilogue
-// for each element. operands: from ReadOperands. sums: those of the block's
-// warps, indexed by SumIndex.
+// Adds the warps' sums of a tile's i-th element, in the warps' order. sums:
+// those of the block's warps, indexed by SumIndex.
+template <int kRows, int kUnits, int kGates, class C>
+__device__ __forceinline__ void AddWarps(const C* sums, int i,
+                                         C (&totals)[kGates]) {
+#pragma unroll
+  for (int gate = 0; gate < kGates; ++gate) {
+#pragma unroll
+    for (int warp = 0; warp < kWarps; ++warp) {
+      totals[gate] +=
+          sums[SumIndex<kRows>(warp, i / kUnits, gate * kUnits + i % kUnits)];
+    }
+  }
+}
+
+// Publishes the thread's element of a tile, if it has one. operands: from
+// ReadOperands. sums: as in AddWarps.
+template <int kGates, bool kSliced, int kRows, int kUnits, class T,
+          class StepEpilogue>
+__device__ __forceinline__ ResultsOf<StepEpilogue> PublishTile(
+    const StepGemm<T>& gemm, const StepEpilogue& epilogue,
+    const StepRange& range, const TileElements<kRows, kUnits>& elements,
+    const typename StepEpilogue::Operands& operands,
+    const ComputeType<T>* sums) {
+  static_assert(TileElements<kRows, kUnits>::kOne);
+  __syncthreads();
+  const auto i = static_cast<int>(threadIdx.x);
+  if (!elements.Has(gemm, range, i)) return {};
+  const int64_t row = elements.Row(i);
+  ComputeType<T> totals[kGates] = {};
+  // Without a state nothing is multiplied: a weight may be infinite.
+  if (row < range.state_rows) AddWarps<kRows, kUnits>(sums, i, totals);
+  return PublishUnit<kSliced>(gemm, epilogue, range.step, row, elements.Unit(i),
+                              totals, operands);
+}
+
+// Saves what PublishTile left.
+template <int kRows, int kUnits, class T, class StepEpilogue>
+__device__ __forceinline__ void SaveTile(
+    const StepGemm<T>& gemm, const StepEpilogue& epilogue,
+    const StepRange& range, const TileElements<kRows, kUnits>& elements,
+    const typename StepEpilogue::Operands& operands,
+    const ResultsOf<StepEpilogue>& results) {
+  const auto i = static_cast<int>(threadIdx.x);
+  if (!elements.Has(gemm, range, i)) return;
+  Save(epilogue, range.step, elements.Row(i), elements.Unit(i), operands,
+       results);
+}
+
+// Publishes and saves all elements of a tile. operands: from ReadOperands.
+// sums: as in AddWarps.
 template <int kGates, bool kSliced, int kRows, int kUnits, class T,
           class StepEpilogue>
 __device__ __forceinline__ void FinishTile(
@@ -244,22 +334,16 @@ __device__ __forceinline__ void FinishTile(
     const int64_t unit = elements.Unit(i);
     ComputeType<T> totals[kGates] = {};
     // Without a state nothing is multiplied: a weight may be infinite.
-    if (row < range.state_rows) {
-#pragma unroll
-      for (int gate = 0; gate < kGates; ++gate) {
-#pragma unroll
-        for (int warp = 0; warp < kWarps; ++warp) {
-          totals[gate] += sums[SumIndex<kRows>(warp, i / kUnits,
-                                               gate * kUnits + i % kUnits)];
-        }
-      }
-    }
+    if (row < range.state_rows) AddWarps<kRows, kUnits>(sums, i, totals);
+    const auto finish = [&](const typename StepEpilogue::Operands& in) {
+      Save(epilogue, range.step, row, unit, in,
+           PublishUnit<kSliced>(gemm, epilogue, range.step, row, unit, totals,
+                                in));
+    };
     if constexpr (Elements::kOne) {
-      FinishUnit<kSliced>(gemm, epilogue, range.step, row, unit, totals,
-                          operands);
+      finish(operands);
     } else {
-      FinishUnit<kSliced>(gemm, epilogue, range.step, row, unit, totals,
-                          epilogue.Read(range.step, row, unit));
+      finish(epilogue.Read(range.step, row, unit));
     }
   }
 }
