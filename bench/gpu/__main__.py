@@ -167,7 +167,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = _arguments(argv)
-    if missing := build.missing():
+    if missing := build.missing(arguments.library):
         print(f"not measured: {missing}")
         return 1
     result = run(arguments, lambda line: print(line, file=sys.stderr, flush=True))

@@ -12,11 +12,12 @@ import run as checks  # noqa: E402  (tests/gpu/run.py)
 from torch_calls import cudnn_ran  # noqa: E402, F401  (tests/gpu/torch_calls.py)
 
 
-def missing() -> str | None:
-    """What a measurement needs and this machine lacks, if anything."""
+def missing(cached: pathlib.Path | None) -> str | None:
+    """What a measurement needs and this machine lacks, if anything. cached: a library that may have
+    been built elsewhere."""
     if checks.count_gpus() == 0:
         return "no GPU"
-    if checks.find_nvcc() is None:
+    if checks.find_nvcc() is None and cached is None:
         return "no nvcc in CUDA_HOME, PATH or /usr/local/cuda"
     try:
         import torch

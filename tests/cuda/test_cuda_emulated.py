@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import pathlib
 import subprocess
@@ -76,6 +77,20 @@ def test_kernels_in_the_emulation(emulation, check):
     if check == "check_cudnn.py" and done.returncode == check_program.NOT_RUN:
         pytest.skip(done.stdout.strip())  # it compares with cuDNN's own numbers
     assert done.returncode == 0, said
+
+
+def test_barriers_are_timed(emulation):
+    """On all of the emulated device, on half of it, and on both halves at once."""
+    library, _ = emulation
+    code = "import half_hour, json, pathlib, sys; "
+    code += "print(json.dumps(half_hour.Barriers(pathlib.Path(sys.argv[1]), 20).measure()))"
+    command = [sys.executable, "-c", code, library]
+    done = subprocess.run(command, cwd=GPU, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    times = json.loads(done.stdout)
+    assert (times["multiprocessors"], times["barriers"]) == (4, 20)
+    assert all(times[name] > 0 for name in ("barrier_us", "barrier_of_half_us"))
+    assert times["two_halves_over_one"] > 0
 
 
 def test_kernels_on_the_gpu():

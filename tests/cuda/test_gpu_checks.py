@@ -290,8 +290,9 @@ def test_large_sizes_must_be_persistent(monkeypatch):
                 check_persistent.large(types.SimpleNamespace(engine=engine), cell)
 
 
-def test_the_origin_of_a_library_is_its_sources_and_compiler(tmp_path):
-    """A changed header or option makes another one, a changed note does not."""
+def test_the_origin_of_a_library_is_its_sources_and_options(tmp_path, monkeypatch):
+    """A changed header or option makes another one; a changed note, other paths and another name of
+    the compiler do not."""
     code = "import pathlib, run, sys; run.ROOT = pathlib.Path(sys.argv[1]); "
     code += "print(run.origin(sys.argv[2:]))"
     for folder in ("cc/core", "tests/gpu", "bench/gpu"):
@@ -312,6 +313,36 @@ def test_the_origin_of_a_library_is_its_sources_and_compiler(tmp_path):
     assert len(set(seen)) == len(seen)
     (tmp_path / "tests/gpu/note.md").write_text("0")
     assert origin("-O1") == seen[-1]
+    assert origin("-O1", "-I", str(tmp_path)) == origin("-O1", "-I", "")
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    assert run.origin(["nvcc", "-O1"]) == run.origin(["/other/nvcc", "-O1"]) == seen[-1].strip()
+
+
+def test_a_library_is_taken_along(tmp_path, monkeypatch):
+    """Built for an architecture where there is no GPU, and used where there is no nvcc; there one
+    that was not built from the same sources is refused."""
+    built, sources = [], ["first"]
+    library, other = tmp_path / "engine.so", tmp_path / "other.so"
+
+    def build(nvcc, architectures, path, jobs, *, strict):
+        built.append(architectures)
+        path.write_text("built")
+        return "fine"
+
+    monkeypatch.setattr(run, "build_gpu", build)
+    monkeypatch.setattr(run, "report_ptxas", lambda report: "")
+    monkeypatch.setattr(run, "find_nvcc", lambda: "nvcc")
+    monkeypatch.setattr(run, "origin", lambda compiler: f"{compiler[1:]} {sources}")
+    monkeypatch.setattr(run, "architecture", lambda: pytest.fail("no GPU"))
+    run.main(["--build-only", "--architecture", "90", "--library", str(library)])
+    assert built == [[90]] and library.read_text() == "built"
+    monkeypatch.setattr(run, "architecture", lambda: 90)
+    assert run.gpu_library(library, tmp_path, None, 1) == (library, "fine")
+    for path in (other, library):
+        sources.append("second")
+        with pytest.raises(SystemExit, match="not built from these sources for 90"):
+            run.gpu_library(path, tmp_path, None, 1)
+    assert len(built) == 1
 
 
 def test_a_refused_persistent_kernel_is_told_under_a_sanitizer_alone(capsys):

@@ -12,6 +12,10 @@ python tests/gpu/run.py --require-gpu --library .build/gpu/engine.so --sanitizer
 python tests/gpu/run.py --require-gpu --library .build/gpu/engine.so --only-sanitizers \
   --checks check.py check_stack.py --sanitizers memcheck
 
+Built beforehand on a machine without a GPU, and taken along with its .built file:
+
+python tests/gpu/run.py --build-only --architecture 90 --library .build/gpu/engine.so
+
 On a machine that is lent for minutes add --keep-going --timeout 120: whatever fails or hangs, all
 that is named is run, and the last lines say what became of each.
 """
@@ -139,9 +143,9 @@ def build_gpu(
 
 
 def origin(compiler: list[str]) -> str:
-    """A hash of everything that a library is built from: the compiler, its options, the sources."""
-    found = hashlib.sha256(repr(compiler).encode())
-    found.update(run([compiler[0], "--version"], stdout=subprocess.PIPE).stdout)
+    """A hash of what a library is built from: the compiler's options and the sources. Neither where
+    the compiler nor where the sources are, so that a library may be taken to another machine."""
+    found = hashlib.sha256(repr(compiler[1:]).replace(str(ROOT), "").encode())
     for folder in ("cc", "tests/gpu", "bench/gpu"):
         for source in sorted((ROOT / folder).rglob("*")):
             if source.suffix in (".h", ".cuh", ".cc"):
@@ -151,24 +155,31 @@ def origin(compiler: list[str]) -> str:
 
 
 def gpu_library(
-    cached: pathlib.Path | None, folder: pathlib.Path, nvcc: str, jobs: int
+    cached: pathlib.Path | None,
+    folder: pathlib.Path,
+    nvcc: str | None,
+    jobs: int,
+    target: int | None = None,
 ) -> tuple[pathlib.Path, str]:
-    """The library for the GPU of this machine, and the report of ptxas.
+    """The library for a GPU of architecture `target`, and the report of ptxas. None: of this
+    machine.
 
     cached: reused if it was built from the current sources, else written, together with its origin
     and the report. None: the library is built in `folder`.
     """
-    architectures = [architecture()]
+    architectures = [target or architecture()]
     library = folder / "engine.so"
     if cached is None:
         # Warnings of another compiler are printed, but do not prevent the checks.
         return library, build_gpu(nvcc, architectures, library, jobs, strict=False)
     cached = cached.resolve()
     report = cached.with_name(cached.name + ".built")
-    now = origin(nvcc_command(nvcc, architectures, strict=False))
+    now = origin(nvcc_command(nvcc or "nvcc", architectures, strict=False))
     before, _, ptxas = (report.read_text() if report.exists() else "").partition("\n")
     if cached.exists() and before == now:
         return cached, ptxas
+    if nvcc is None:
+        sys.exit(f"no nvcc, and {cached} was not built from these sources for {architectures[0]}")
     ptxas = build_gpu(nvcc, architectures, library, jobs, strict=False)
     cached.parent.mkdir(parents=True, exist_ok=True)
     report.unlink(missing_ok=True)  # if the copy fails, no old origin describes a new library
@@ -240,7 +251,8 @@ def sanitize(
 
 def on_the_gpu(arguments: argparse.Namespace, folder: pathlib.Path) -> None:
     nvcc, sanitizer = find_nvcc(), find_tool("compute-sanitizer")
-    missing = "no GPU" if count_gpus() == 0 else "no nvcc" if nvcc is None else None
+    can_build = nvcc is not None or arguments.library is not None
+    missing = "no GPU" if count_gpus() == 0 else None if can_build else "no nvcc"
     if missing:
         print(f"not run: {missing}")
         sys.exit(1 if arguments.require_gpu else 0)
@@ -250,7 +262,9 @@ def on_the_gpu(arguments: argparse.Namespace, folder: pathlib.Path) -> None:
         outcome = "failed" if arguments.require_gpu else "not run"
         checks.add("compute-sanitizer", outcome, "not in CUDA_HOME, PATH or /usr/local/cuda")
         kinds = ()
-    library, ptxas = gpu_library(arguments.library, folder, nvcc, arguments.jobs)
+    library, ptxas = gpu_library(
+        arguments.library, folder, nvcc, arguments.jobs, arguments.architecture
+    )
     if wrong := report_ptxas(ptxas):
         checks.add("ptxas", "failed", wrong)
     if not arguments.only_sanitizers:
@@ -272,6 +286,11 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
         "--library", type=pathlib.Path,
         help="kept, and reused until the sources change. For a GPU",
     )  # fmt: skip
+    add(
+        "--architecture", type=int, metavar="NN",
+        help="90 for sm_90; without it, that of this machine's GPU",
+    )  # fmt: skip
+    add("--build-only", action="store_true", help="write --library for --architecture; no GPU")
     add("--checks", nargs="+", choices=CHECKS, default=CHECKS, metavar="CHECK.py")
     add("--sanitizers", nargs="*", choices=tuple(SANITIZERS), default=tuple(SANITIZERS))
     add("--only-sanitizers", action="store_true", help="no check runs without one")
@@ -285,6 +304,8 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
         not arguments.sanitizers or set(arguments.checks) <= set(NOT_SANITIZED)
     ):
         parser.error("--only-sanitizers leaves nothing to run")
+    if arguments.build_only and not (arguments.library and arguments.architecture):
+        parser.error("--build-only needs --library and --architecture")
     return arguments
 
 
@@ -301,6 +322,13 @@ def main(argv: Sequence[str] | None = None) -> None:
             )
             checks.run(arguments.checks, library, "--emulated", "--cublas", str(cublas))
             checks.finish("ok: the CUDA engine in the emulation on the CPU")
+        elif arguments.build_only:
+            nvcc = find_nvcc()
+            _, ptxas = gpu_library(
+                arguments.library, folder, nvcc, arguments.jobs, arguments.architecture
+            )
+            if wrong := report_ptxas(ptxas):
+                sys.exit(wrong)
         elif arguments.compile_only:
             nvcc = find_nvcc()
             if nvcc is None:

@@ -1,0 +1,143 @@
+"""tests/gpu/half_hour.py without a GPU: what it runs, what it repeats, and when it stops."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
+
+import half_hour
+import run
+
+
+def _python(code: str) -> tuple[str, ...]:
+    return half_hour.python("-c", code)
+
+
+def _arguments(tmp_path, emulate=None):
+    (tmp_path / "engine.so").touch()
+    return argparse.Namespace(
+        library=tmp_path / "engine.so", out=tmp_path, emulate=emulate, cublas="libcublas.so.12"
+    )
+
+
+def _outcomes(state) -> dict[str, str]:
+    return {name: found["outcome"] for name, found in state.steps.items()}
+
+
+def test_a_stage_goes_on_after_failures_and_continues_where_it_stopped(tmp_path, capsys):
+    ran = tmp_path / "ran"
+    mark = f"open({str(ran)!r}, 'a').write('x'); "
+
+    def broken() -> str:
+        raise RuntimeError("no device")
+
+    steps = [
+        half_hour.Step("good", 60, _python(mark + "print('fine')")),
+        half_hour.Step("bad", 60, _python(mark + "print('wrong'); raise SystemExit(1)")),
+        half_hour.Step("killed", 60, _python("import os; os.kill(os.getpid(), 9)")),
+        half_hour.Step("slow", 0.5, _python(mark + "import time; time.sleep(60)")),
+        half_hour.Step("absent", 60, _python("print('not measured: no GPU'); raise SystemExit(1)")),
+        half_hour.Step("nothing", 60, ("/no/such/program",)),
+        half_hour.Step("broken", 60, function=broken),
+        half_hour.Step("called", 60, function=lambda: "1.5 us\n"),
+    ]
+    want = {
+        "good": "passed", "bad": "failed", "killed": "failed", "slow": "timed out",
+        "absent": "not run", "nothing": "failed", "broken": "failed", "called": "passed",
+    }  # fmt: skip
+    out = tmp_path / "out"
+    state = half_hour.State(out, None)
+    assert not half_hour.run_stage(steps, state, "origin", 60)
+    assert _outcomes(state) == want
+    assert (out / "good.txt").read_text() == "fine\n"
+    assert (out / "called.txt").read_text() == "1.5 us\n"
+    assert (out / "broken.txt").read_text() == "no device\n"
+    said = capsys.readouterr().out
+    assert "  | wrong\n" in said and "timed out: slow\n" in said
+
+    # What has ended is not run again, in this folder or with its results in another one.
+    count = len(ran.read_text())
+    again = half_hour.State(tmp_path / "elsewhere", out)
+    assert not half_hour.run_stage(steps, again, "origin", 60)
+    assert _outcomes(again) == want and len(ran.read_text()) == count + 1  # "slow"
+    # With another library all is.
+    assert not half_hour.run_stage(steps[:2], again, "other", 60)
+    assert len(ran.read_text()) == count + 3
+
+
+def test_a_stage_ends_in_time(tmp_path):
+    steps = [half_hour.Step(name, 60, _python("print(1)")) for name in ("first", "second")]
+    state = half_hour.State(tmp_path, None)
+    assert not half_hour.run_stage(steps, state, "origin", half_hour.LEAST_SECONDS - 1)
+    assert _outcomes(state) == {"first": "not reached", "second": "not reached"}
+    assert half_hour.run_stage(steps, half_hour.State(tmp_path, None), "origin", 60)
+
+
+def test_the_stages_have_every_check_and_the_sanitizers_they_need(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        half_hour, "Barriers", lambda library, barriers: argparse.Namespace(report=None)
+    )
+    monkeypatch.setattr(run, "find_tool", lambda name: name)
+    first, second, third = (stage(_arguments(tmp_path)) for stage in half_hour.STAGES.values())
+    plain = [step for step in (*first, *second) if "compute-sanitizer" not in step.command]
+    checks = [s.command[1].rpartition("/")[2] for s in plain if len(s.command) > 1]
+    assert sorted(c for c in checks if c.startswith("check")) == sorted(run.CHECKS)
+    persistent = next(step for step in first if step.name == "check_persistent")
+    assert persistent.seconds == 240
+    under = [step.name for step in second if "compute-sanitizer" in step.command]
+    assert [name for name in under if not name.startswith("memcheck_")] == [
+        "racecheck_check_persistent", "synccheck_check_persistent",
+    ]  # fmt: skip
+    assert len(under) - 2 == len(set(run.CHECKS) - set(run.NOT_SANITIZED))
+    assert [step.name for step in third] == ["bench", "bench_pairs", "bench_in_turn"]
+    names = [step.name for step in (*first, *second, *third)]
+    assert len(set(names)) == len(names)
+    assert {name for name in names if name.startswith("bench")} == set(half_hour.BENCH)
+
+
+def test_every_benchmark_command_is_understood(tmp_path, monkeypatch):
+    """By bench.gpu's own parser, and with cases to measure."""
+    from bench.gpu import __main__ as bench_gpu
+    from bench.gpu import cases
+
+    monkeypatch.setattr(
+        half_hour, "Barriers", lambda library, barriers: argparse.Namespace(report=None)
+    )
+    steps = [*half_hour.first(_arguments(tmp_path)), *half_hour.third(_arguments(tmp_path))]
+    commands = [step.command[3:] for step in steps if "bench.gpu" in step.command]
+    assert len(commands) == len(half_hour.BENCH)
+    for command in commands:
+        a = bench_gpu._arguments(command)
+        assert a.resume and a.library == tmp_path / "engine.so"
+        wanted = cases.all_cases(a.cells, a.kinds, a.dtypes, a.batches, a.steps, a.units, a.layers)
+        assert len(list(wanted)) > 0
+
+
+@pytest.mark.parametrize("stage", ["1", "2", "3"])
+def test_a_stage_in_child_processes(tmp_path, stage):
+    """The command line itself: no library is an error that names what is missing."""
+    command = half_hour.python(half_hour.HERE / "half_hour.py", stage, "--out", tmp_path)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "--library or --emulate" in done.stderr
+
+
+def test_versions_are_printed_whatever_is_missing():
+    command = half_hour.python(half_hour.HERE / "half_hour.py", "versions")
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "$ nvidia-smi\n" in done.stdout and "torch" in done.stdout
+
+
+def test_a_state_is_read_back(tmp_path):
+    state = half_hour.State(tmp_path, None)
+    state.set("step", outcome="passed", origin="a")
+    assert json.loads((tmp_path / half_hour.STATE).read_text())["step"]["outcome"] == "passed"
+    again = half_hour.State(tmp_path, None)
+    assert again.ended("step", "a") and not again.ended("step", "b")
