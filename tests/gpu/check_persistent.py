@@ -36,6 +36,8 @@ DEVICES = (
     ((3, 64 * 1024), ((4, 3, 2, 64), (4, 2, 2, 41))),  # panels one by one
     ((8, 21 * 1024), ((4, 9, 3, 64),)),  # the state of the backward in parts
     ((16, 21 * 1024), ((4, 9, 3, 64),)),
+    ((20, 46 * 1024), ((4, 3, 2, 150),)),  # room for one piece of two
+    ((10, 64 * 1024), ((4, 3, 2, 150),)),  # and several panels
     ((20, 256 * 1024), ((4, 8, 2, 264),)),  # more of the state than the threads load at once
 )
 # Persistent on a large device.

@@ -107,6 +107,13 @@ std::vector<int> Shares(const PersistentPlan& plan,
   return shares;
 }
 
+int64_t StateBytes(const PersistentGemm& gemm, int rows, int64_t chunks) {
+  const int64_t odd_chunks = chunks + (chunks % 2 == 0);
+  return gemm.tensor_cores
+             ? gemm.slices * rows * odd_chunks * 16 * 2
+             : gemm.slices * (rows * chunks + 1) * 4 * gemm.compute_bytes;
+}
+
 void CheckPlan(const PersistentDevice& device,
                const std::vector<PersistentGemm>& gemms,
                const PersistentPlan& plan) {
@@ -132,29 +139,36 @@ void CheckPlan(const PersistentDevice& device,
     EXPECT(stage.chunks_per_load == gemm.chunks ||
            (stage.chunks_per_load % 8 == 0 && stage.chunks_per_load > 0 &&
             stage.chunks_per_load < gemm.chunks));
-    const int64_t chunks = stage.chunks_per_load;
-    const int64_t odd_chunks = chunks + (chunks % 2 == 0);
-    const int64_t states =
-        tensor_cores
-            ? gemm.slices * plan.rows * odd_chunks * 16 * 2
-            : gemm.slices * (plan.rows * chunks + 1) * 4 * gemm.compute_bytes;
-    // No part of the state is smaller than necessary.
-    EXPECT(!tensor_cores || stage.chunks_per_load == gemm.chunks ||
-           plan.states_at + states + gemm.slices * plan.rows * 8 * 16 * 2 >
-               device.shared_bytes);
-    EXPECT(plan.states_at + states <= plan.shared_bytes);
+    const int64_t states = StateBytes(gemm, plan.rows, stage.chunks_per_load);
     const int64_t sums = 8 * plan.rows * 32 * gemm.compute_bytes;
+    EXPECT(plan.next_state % 16 == 0);
+    EXPECT(plan.next_state == 0 || states <= plan.next_state);
+    EXPECT(plan.states_at + plan.next_state + states <= plan.shared_bytes);
     EXPECT(plan.sums_at + sums <= plan.shared_bytes);
-    EXPECT(tensor_cores ? plan.sums_at == plan.states_at
-                        : plan.sums_at + sums <= plan.states_at);
+    // The sums overwrite the state only where there is one piece of it, on
+    // tensor cores.
+    EXPECT(plan.sums_at + sums <= plan.states_at ||
+           (tensor_cores && plan.sums_at == plan.states_at &&
+            plan.next_state == 0));
+    // No piece is smaller than necessary.
+    const int64_t group = tensor_cores ? 8 : 32;
+    const int64_t larger =
+        StateBytes(gemm, plan.rows, stage.chunks_per_load + group);
+    const int64_t buffers = plan.next_state > 0 ? 2 : 1;
+    EXPECT(stage.chunks_per_load == gemm.chunks ||
+           plan.states_at + buffers * larger > device.shared_bytes - 32 ||
+           (buffers == 2 && 2 * stage.chunks_per_load >= gemm.chunks));
   }
   EXPECT(plan.sums_at == weights_end);
 }
 
-// Returns how many plans hold only a part of the state at a time.
-int Sweep() {
-  int parts = 0;
+void Sweep() {
   int chosen = 0;
+  // Plans with room for one piece of the state of several, for two pieces, and
+  // with sums that overwrite the state.
+  int single = 0;
+  int ahead = 0;
+  int overlap = 0;
   for (const PersistentDevice& device :
        {kH200, kA100, PersistentDevice{true, 4, 64 * 1024},
         PersistentDevice{true, 1, 48 * 1024}}) {
@@ -172,9 +186,11 @@ int Sweep() {
               if (plan.rows == 0) continue;
               ++chosen;
               CheckPlan(device, gemms, plan);
-              for (std::size_t s = 0; s < gemms.size(); ++s) {
-                parts += plan.stages[s].chunks_per_load < gemms[s].chunks;
-              }
+              const bool parts =
+                  plan.stages[0].chunks_per_load < gemms[0].chunks;
+              single += parts && plan.next_state == 0;
+              ahead += plan.next_state > 0;
+              overlap += plan.sums_at == plan.states_at;
             }
           }
         }
@@ -182,7 +198,7 @@ int Sweep() {
     }
   }
   EXPECT(chosen > 500);
-  return parts;
+  EXPECT(single > 0 && ahead > 100 && overlap > 0);
 }
 
 void Choices() {
@@ -227,6 +243,12 @@ void Choices() {
   }
   EXPECT(Chosen(kH200, Forward(32, 1680, 3, 2)));
   EXPECT(Chosen(kH200, Backward(32, 1680, 3, 2)));
+  // Two pieces of the state: of two tiles, or halves of a large one; a small
+  // single one is loaded at once.
+  EXPECT(Plan(kH200, kSteps, {Forward(32, 1024, 4, 4)}).next_state > 0);
+  const PersistentPlan halves = Plan(kH200, kSteps, {Backward(8, 512, 4, 4)});
+  EXPECT(halves.stages[0].chunks_per_load == 64 && halves.next_state > 0);
+  EXPECT(Plan(kH200, kSteps, {Forward(8, 512, 4, 4)}).next_state == 0);
   // Two GEMMs of a step share the memory.
   EXPECT(
       Plan(kH200, kSteps, {Forward(8, 700, 3, 4), Forward(8, 700, 3, 4)}).rows >
@@ -239,13 +261,13 @@ void Choices() {
                                            Candidate(8, 1024, 4)};
   const PersistentPlan forward = Plan(kH200, kSteps, gru);
   CheckPlan(kH200, gru, forward);
-  EXPECT(forward.stages[0].chunks_per_load == 256);
+  EXPECT(forward.stages[0].chunks_per_load == 128);
   const std::vector<PersistentGemm> gru_grad = {Backward(8, 1024, 2, 4),
                                                 Candidate(8, 1024, 4)};
   const PersistentPlan backward = Plan(kH200, kSteps, gru_grad);
   CheckPlan(kH200, gru_grad, backward);
-  EXPECT(backward.stages[0].chunks_per_load == 224);
-  EXPECT(backward.stages[1].chunks_per_load == 64);
+  EXPECT(backward.stages[0].chunks_per_load == 96);
+  EXPECT(backward.stages[1].chunks_per_load == 32);
 }
 
 void Refusals() {
@@ -265,8 +287,7 @@ void Refusals() {
 int main() {
   Choices();
   Refusals();
-  const int parts = Sweep();
-  EXPECT(parts > 0);
+  Sweep();
   if (failures == 0) std::printf("ok\n");
   return failures == 0 ? 0 : 1;
 }

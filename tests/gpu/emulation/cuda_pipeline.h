@@ -5,7 +5,6 @@
 #define BLOCKRNN_TESTS_GPU_EMULATION_CUDA_PIPELINE_H_
 
 #include <cstddef>
-#include <cstdlib>
 
 #include "tests/gpu/emulation/cuda_runtime.h"
 
@@ -16,10 +15,9 @@ inline void __pipeline_memcpy_async(void* to, const void* from,
 
 inline void __pipeline_commit() { ::emulation::CommitCopies(); }
 
-// prior: groups of copies that are not waited for.
+// prior: the last groups of copies, which are not waited for.
 inline void __pipeline_wait_prior(std::size_t prior) {
-  if (prior != 0) std::abort();  // no kernel leaves any
-  ::emulation::AwaitCopies();
+  ::emulation::AwaitCopies(prior);
 }
 
 #endif  // BLOCKRNN_TESTS_GPU_EMULATION_CUDA_PIPELINE_H_

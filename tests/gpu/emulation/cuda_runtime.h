@@ -145,11 +145,11 @@ inline constexpr std::size_t kMostExchanged = 64;
 // What a lane has passed, valid until the next exchange but one.
 const void* OfLane(int lane);
 
-// Copies that are done when their thread waits for those that it has committed
-// (cuda_pipeline.h).
+// Copies that are done when their thread waits for the group that it has
+// committed with them, for all but the last `prior` groups (cuda_pipeline.h).
 void CopyLater(void* to, const void* from, std::size_t bytes);
 void CommitCopies();
-void AwaitCopies();
+void AwaitCopies(std::size_t prior);
 
 // The dynamic shared memory of the running block. It ends at an unreadable
 // page, and initially holds arbitrary values.

@@ -47,8 +47,8 @@ struct Fiber {
   alignas(8) unsigned char given[2][kMostExchanged];
   unsigned exchanges = 0;
   std::vector<Copy> copies;
-  std::size_t committed = 0;  // of the copies
-  bool arrived = false;       // at a grid barrier for which it has not waited
+  std::vector<std::size_t> groups;  // of the copies: where each ends
+  bool arrived = false;  // at a grid barrier for which it has not waited
   jmp_buf resume;
   ucontext_t context;
   std::unique_ptr<char[]> stack{new char[kStackBytes]};
@@ -75,7 +75,7 @@ void RunBodies() {
     (*body)();
     current->state = Fiber::kDone;
     current->copies.clear();
-    current->committed = 0;
+    current->groups.clear();
     current->arrived = false;
     if (_setjmp(current->resume) == 0) _longjmp(scheduler, 1);
   }
@@ -313,17 +313,22 @@ void CopyLater(void* to, const void* from, std::size_t bytes) {
   current->copies.push_back({to, from, bytes});
 }
 
-void CommitCopies() { current->committed = current->copies.size(); }
+void CommitCopies() { current->groups.push_back(current->copies.size()); }
 
-void AwaitCopies() {
+void AwaitCopies(std::size_t prior) {
+  std::vector<std::size_t>& groups = current->groups;
+  if (groups.size() <= prior) return;
+  const std::size_t done = groups.size() - prior;
+  const std::size_t count = groups[done - 1];
   std::vector<Copy>& copies = current->copies;
-  const auto end =
-      copies.begin() + static_cast<std::ptrdiff_t>(current->committed);
+  const auto end = copies.begin() + static_cast<std::ptrdiff_t>(count);
   std::for_each(copies.begin(), end, [](const Copy& copy) {
     std::memcpy(copy.to, copy.from, copy.bytes);
   });
   copies.erase(copies.begin(), end);
-  current->committed = 0;
+  groups.erase(groups.begin(),
+               groups.begin() + static_cast<std::ptrdiff_t>(done));
+  for (std::size_t& group : groups) group -= count;
 }
 
 void* DynamicShared() { return current_block->shared; }

@@ -204,7 +204,8 @@ class StepLoop {
     config.attrs = &cooperative;
     config.numAttrs = 1;
     return cudaLaunchKernelEx(&config, kernel, steps, steps.block.steps,
-                              plan_.sums_at, plan_.states_at, works...);
+                              plan_.sums_at, plan_.states_at, plan_.next_state,
+                              works...);
   }
 
   PersistentPlan plan_;

@@ -8,16 +8,19 @@
 // The barrier takes a third of a short step. So a block arrives at it as soon
 // as it has published what the next GEMM reads (step_panel.cuh). What only this
 // block needs, the saved gates and the operands and rows of the next step, is
-// stored and loaded before it waits for the others.
+// stored and loaded before it waits for the others. Where a state has several
+// pieces, one is being loaded while another one is multiplied.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_CUH_
 
 #include <cooperative_groups.h>
+#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "cc/kernels/cuda/launch.cuh"
@@ -53,11 +56,18 @@ struct PersistentWork {
   PersistentStage stage;
 };
 
-// The offsets of the parts of a block's shared memory.
+// The parts of a block's shared memory, as in PersistentPlan.
 struct PersistentShared {
   unsigned char* memory;
   int64_t sums_at;
   int64_t states_at;
+  int64_t next_state;
+
+  __device__ __forceinline__ bool two_states() const { return next_state > 0; }
+  // Whether the sums overwrite the state.
+  __device__ __forceinline__ bool sums_overlap() const {
+    return sums_at == states_at;
+  }
 };
 
 // The panels and tiles of a GEMM that belong to a block: every panel_groups-th
@@ -116,10 +126,19 @@ class PersistentShare {
 template <class T>
 using PackedFour = Four<typename StorageOf<T>::Type>;
 
-// Of one panel.
+// From slice to slice of a piece of `chunks` chunks on CUDA cores, padded so
+// that lanes of different slices hit different banks.
+template <int kRows>
+__device__ __forceinline__ int SliceStride(int chunks) {
+  return kRows * chunks + 1;
+}
+
+// Of one chunk of a panel, and of one panel.
+template <class T>
+inline constexpr int kChunkFours = kPanelColumns*(kChunk<T> / kFour);
 template <class T>
 __device__ __forceinline__ int64_t PanelFours(const PackedWeights<T>& weights) {
-  return weights.chunks() * kPanelColumns * (kChunk<T> / kFour);
+  return weights.chunks() * kChunkFours<T>;
 }
 
 template <class Work>
@@ -148,86 +167,128 @@ __device__ __forceinline__ void LoadResidentWeights(
   }
 }
 
-// Computes the sums of one panel and tile on CUDA cores and stores them where
-// FinishTile reads them. The state is loaded in as many parts as shared memory
-// requires; while_loading() runs while the first one is being loaded.
-template <int kRows, class Work, class WhileLoading>
-__device__ __forceinline__ void SumPanel(
-    const Work& work, const StepRange& range, int64_t row0,
-    const PackedFour<typename Work::Element>* panel,
-    const PersistentShared& shared, const WhileLoading& while_loading) {
+// Loads the states of a block's tiles of a step, piece by piece, in the order
+// in which they are multiplied; ahead of that by one piece where there is room
+// for two.
+template <int kRows, class Work>
+class PieceLoader {
+ public:
+  using T = typename Work::Element;
+  using Share = PersistentShare<Work>;
+
+  __device__ __forceinline__ PieceLoader(const Share& share,
+                                         const StepRange& range,
+                                         const PersistentShared& shared)
+      : share_(share), range_(range), shared_(shared), tile_(share.First()) {
+    Start();
+    if (shared.two_states()) Start();
+  }
+
+  // Starts loading the next piece, if there is one. The previous one at its
+  // place must have been multiplied by all threads.
+  __device__ __forceinline__ void Start() {
+    const Work& work = share_.work();
+    if (share_.template Has<kRows>(tile_, range_.rows)) {
+      const int64_t chunks = work.gemm.weights.chunks();
+      const int64_t at_once = work.stage.chunks_per_load;
+      const auto count = static_cast<int>(std::min(at_once, chunks - first_));
+      Load(count);
+      first_ += at_once;
+      if (first_ >= chunks) {
+        first_ = 0;
+        share_.template Advance<kRows>(range_.rows, &tile_);
+      }
+      if (shared_.two_states()) loads_second_ = !loads_second_;
+    }
+    __pipeline_commit();  // a group for each call, so that Wait can count
+  }
+  // Returns the next piece that is multiplied, once this thread's part of it is
+  // there.
+  __device__ __forceinline__ const unsigned char* Wait() {
+    const unsigned char* const piece = Place(reads_second_);
+    if (shared_.two_states()) {
+      reads_second_ = !reads_second_;
+      __pipeline_wait_prior(1);
+    } else {
+      __pipeline_wait_prior(0);
+    }
+    return piece;
+  }
+
+ private:
+  __device__ __forceinline__ unsigned char* Place(bool second) const {
+    return shared_.memory + shared_.states_at +
+           (second ? shared_.next_state : 0);
+  }
+  __device__ __forceinline__ void Load(int count) const {
+    constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
+    const Work& work = share_.work();
+    const int64_t row0 = tile_.tile * kRows;
+    unsigned char* const to = Place(loads_second_);
+    if constexpr (kTensorCores<T>) {
+      LoadStateForTensorCores<kRows, kSlices, false>(
+          work.gemm, range_, row0, first_, count, reinterpret_cast<Pairs*>(to));
+    } else {
+      LoadState<kRows, false>(
+          work.gemm, range_, kSlices,
+          {row0, first_, count, count, SliceStride<kRows>(count)},
+          reinterpret_cast<StateFour<T>*>(to));
+    }
+  }
+
+  const Share& share_;
+  const StepRange& range_;
+  const PersistentShared& shared_;
+  typename Share::Tile tile_;  // of the next piece to load
+  int64_t first_ = 0;          // its first chunk
+  bool loads_second_ = false;
+  bool reads_second_ = false;
+};
+
+// A lane's sums of a tile, on CUDA cores or on tensor cores.
+template <int kRows, class Work>
+struct PersistentSums {
   using T = typename Work::Element;
   using C = ComputeType<T>;
-  constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
+  static constexpr int kColumns = LaneColumns<T>(Work::kGates);
+  static constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
   static_assert(kSlices <= kMaxStates);
-  constexpr int kColumns = LaneColumns<T>(Work::kGates);
-  using Lanes = CoreLanes<kColumns>;
-  static_assert(Lanes::kGroups <= internal::kMaxLaneGroups);
-  auto* const states =
-      reinterpret_cast<Four<C>*>(shared.memory + shared.states_at);
-  const int gate = kSlices > 1 ? LaneGate<Work::kGates, kColumns>() : 0;
-  const int64_t chunks = work.gemm.weights.chunks();
-  const int64_t at_once = work.stage.chunks_per_load;
-  CoreSums<kRows, kColumns, C> sums;
-  for (int64_t first = 0; first < chunks; first += at_once) {
-    const auto count = static_cast<int>(std::min(at_once, chunks - first));
-    // Padded so that lanes of different slices hit different banks.
-    const int slice_stride = kRows * count + 1;
-    __syncthreads();  // the previous states have been read
-    LoadState<kRows, false>(work.gemm, range, kSlices,
-                            {row0, first, count, count, slice_stride}, states);
-    if (first == 0) while_loading();
-    WaitForState();
-    __syncthreads();
-    const Four<C>* const weights = panel + first * kPanelColumns;
-#pragma unroll 2
-    for (int chunk = Lanes::group() * kWarps + Warp(); chunk < count;
-         chunk += Lanes::kGroups * kWarps) {
-      CoreWeights<kColumns, C> w;
-      w.Read(weights + chunk * kPanelColumns);
-      MultiplyChunk(w, states + gate * slice_stride + chunk, count, &sums);
-    }
-  }
-  // The previous sums have been read: all threads have passed a barrier since.
-  StoreSums(sums, reinterpret_cast<C*>(shared.memory + shared.sums_at));
-}
 
-// The same on tensor cores; the sums overwrite the states.
-template <int kRows, class Work, class WhileLoading>
-__device__ __forceinline__ void SumPanelByTensorCores(
-    const Work& work, const StepRange& range, int64_t row0,
-    const PackedFour<typename Work::Element>* panel,
-    const PersistentShared& shared, const WhileLoading& while_loading) {
-  using T = typename Work::Element;
-  constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
-  constexpr int kParts = TensorPanel<Work::kGates, kSlices, T>::kParts;
-  Pairs* const states =
-      reinterpret_cast<Pairs*>(shared.memory + shared.states_at);
-  const int64_t chunks = work.gemm.weights.chunks();
-  const int64_t at_once = work.stage.chunks_per_load;
-  TensorSums<kRows> sums;
-  for (int64_t first = 0; first < chunks; first += at_once) {
-    const auto count = static_cast<int>(std::min(at_once, chunks - first));
-    const int stride = TensorRowStride(count);
-    const Pairs* const weights = reinterpret_cast<const Pairs*>(panel) +
-                                 first * kPanelColumns * kChunkPairs;
-    __syncthreads();  // the previous states have been read
-    LoadStateForTensorCores<kRows, kSlices, false>(work.gemm, range, row0,
-                                                   first, count, states);
-    if (first == 0) while_loading();
-    WaitForState();
-    __syncthreads();
+  std::conditional_t<kTensorCores<T>, TensorSums<kRows>,
+                     CoreSums<kRows, kColumns, C>>
+      value;
+
+  // += a piece of `count` chunks · their weights.
+  __device__ __forceinline__ void Add(const PackedFour<T>* panel,
+                                      const unsigned char* piece, int count) {
+    if constexpr (kTensorCores<T>) {
+      constexpr int kParts = TensorPanel<Work::kGates, kSlices, T>::kParts;
+      const Pairs* const weights = reinterpret_cast<const Pairs*>(panel);
+      const Pairs* const states = reinterpret_cast<const Pairs*>(piece);
+      const int stride = TensorRowStride(count);
 #pragma unroll 2
-    for (int chunk = Warp(); chunk < count; chunk += kWarps) {
-      TensorWeights<kParts> w;
-      w.Read(weights + chunk * kPanelColumns * kChunkPairs);
-      MultiplyTensorChunk<kRows, Work::kGates, kSlices, T>(
-          w, states + chunk * kChunkPairs, stride, &sums);
+      for (int chunk = Warp(); chunk < count; chunk += kWarps) {
+        TensorWeights<kParts> w;
+        w.Read(weights + chunk * kPanelColumns * kChunkPairs);
+        MultiplyTensorChunk<kRows, Work::kGates, kSlices, T>(
+            w, states + chunk * kChunkPairs, stride, &value);
+      }
+    } else {
+      using Lanes = CoreLanes<kColumns>;
+      static_assert(Lanes::kGroups <= internal::kMaxLaneGroups);
+      const int gate = kSlices > 1 ? LaneGate<Work::kGates, kColumns>() : 0;
+      const auto* const states = reinterpret_cast<const Four<C>*>(piece) +
+                                 gate * SliceStride<kRows>(count);
+#pragma unroll 2
+      for (int chunk = Lanes::group() * kWarps + Warp(); chunk < count;
+           chunk += Lanes::kGroups * kWarps) {
+        CoreWeights<kColumns, C> w;
+        w.Read(panel + chunk * kPanelColumns);
+        MultiplyChunk(w, states + chunk, count, &value);
+      }
     }
   }
-  __syncthreads();  // the states have been read
-  StoreSums(sums, reinterpret_cast<float*>(shared.memory + shared.sums_at));
-}
+};
 
 // The operands of the block's first tile of a step, if they are already there.
 template <class Work>
@@ -251,32 +312,44 @@ __device__ __forceinline__ void RunPersistentStage(
   if (work.reads_this_step) range.state_rows = range.rows;
   typename Share::Tile tile = share.First();
   bool more = share.template Has<kRows>(tile, range.rows);
+  auto* const sums =
+      reinterpret_cast<ComputeType<T>*>(shared.memory + shared.sums_at);
+  PieceLoader<kRows, Work> loader(share, range, shared);
   do {
     const bool any = more;
     const TileElements<kRows, Share::kUnits> elements = {tile.panel,
                                                          tile.tile * kRows};
     ResultsOf<typename Work::Epilogue> results = {};
     if (any) {
-      const auto read_operands = [&] {
-        if (!first->read) {
-          first->value =
-              ReadOperands(work.gemm, work.epilogue, range, elements);
-        }
-        first->read = false;
-      };
-      const auto* const weights = ResidentWeights(work, shared) +
-                                  tile.held * PanelFours(work.gemm.weights);
-      if constexpr (kTensorCores<T>) {
-        SumPanelByTensorCores<kRows>(work, range, elements.row0, weights,
-                                     shared, read_operands);
-      } else {
-        SumPanel<kRows>(work, range, elements.row0, weights, shared,
-                        read_operands);
+      if (!first->read) {
+        first->value = ReadOperands(work.gemm, work.epilogue, range, elements);
       }
+      first->read = false;
+      const auto* panel = ResidentWeights(work, shared) +
+                          tile.held * PanelFours(work.gemm.weights);
+      PersistentSums<kRows, Work> of_lane;
+      for (int64_t left = work.gemm.weights.chunks(); left > 0;) {
+        const auto count =
+            static_cast<int>(std::min(work.stage.chunks_per_load, left));
+        left -= count;
+        const unsigned char* const piece = loader.Wait();
+        __syncthreads();
+        of_lane.Add(panel, piece, count);
+        panel += count * kChunkFours<T>;
+        if (left > 0 || shared.sums_overlap()) __syncthreads();
+        if (left > 0) loader.Start();
+      }
+      // The previous sums have been read: all threads have passed a barrier
+      // since.
+      StoreSums(of_lane.value, sums);
       results = PublishTile<Work::kGates, Work::kSliced>(
-          work.gemm, work.epilogue, range, elements, first->value,
-          reinterpret_cast<const ComputeType<T>*>(shared.memory +
-                                                  shared.sums_at));
+          work.gemm, work.epilogue, range, elements, first->value, sums, [&] {
+            if (!shared.sums_overlap()) loader.Start();
+          });
+      if (shared.sums_overlap()) {
+        __syncthreads();  // the sums have been read
+        loader.Start();
+      }
       share.template Advance<kRows>(range.rows, &tile);
       more = share.template Has<kRows>(tile, range.rows);
     }
@@ -350,11 +423,11 @@ __device__ __forceinline__ void RunPersistentSteps(
 template <int kRows, class Ranges, class... Works>
 __global__ void __launch_bounds__(kThreads, 1)
     PersistentKernel(Ranges ranges, int64_t count, int64_t sums_at,
-                     int64_t states_at, Works... works) {
+                     int64_t states_at, int64_t next_state, Works... works) {
   BLOCKRNN_DYNAMIC_SHARED(memory);
-  RunPersistentSteps<kRows>(ranges, count,
-                            PersistentShared{memory, sums_at, states_at},
-                            PersistentShare<Works>(works)...);
+  RunPersistentSteps<kRows>(
+      ranges, count, PersistentShared{memory, sums_at, states_at, next_state},
+      PersistentShare<Works>(works)...);
 }
 
 }  // namespace blockrnn::cuda

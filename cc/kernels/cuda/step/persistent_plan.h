@@ -42,7 +42,7 @@ struct PersistentStage {
   int64_t panel_groups = 0;
   int64_t row_groups = 0;
   int64_t weights_at = 0;       // bytes, in shared memory
-  int64_t chunks_per_load = 0;  // of the state in shared memory
+  int64_t chunks_per_load = 0;  // of a piece of the state
 };
 
 inline constexpr int kMaxPersistentStages = 2;
@@ -52,6 +52,9 @@ struct PersistentPlan {
   int64_t blocks = 0;
   int64_t sums_at = 0;    // bytes, in shared memory
   int64_t states_at = 0;  // bytes, in shared memory
+  // From a piece of the state to the next one, which is being loaded while the
+  // first one is multiplied; 0: there is room for one.
+  int64_t next_state = 0;  // bytes
   int64_t shared_bytes = 0;
   PersistentStage stages[kMaxPersistentStages];
 };
@@ -72,6 +75,11 @@ inline constexpr int64_t kMinPersistentSteps = 4;
 // take so long that neither the launch of a step nor the reading of its weights
 // matters, and the larger tiles of StepKernel win. Not measured yet.
 inline constexpr int64_t kMaxPersistentTiles = 4;
+// A state of at least that many bytes is loaded in two pieces even where there
+// is room for all of it, so that the first one is multiplied while the second
+// one arrives. Smaller ones take little longer than a single read. Not measured
+// yet.
+inline constexpr int64_t kMinPieceBytes = 16 * 1024;
 
 namespace internal {
 
@@ -119,11 +127,55 @@ inline int64_t ChunksThatFit(const PersistentGemm& gemm, int rows,
   return bytes / StateBytes(gemm, rows, kEach) * kEach;
 }
 
+// `chunks` or a few more, with which all warps have the same number.
+inline int64_t WholeGroups(const PersistentGemm& gemm, int64_t chunks) {
+  const int64_t each =
+      gemm.tensor_cores ? kWarpsOfABlock : kWarpsOfABlock * kMaxLaneGroups;
+  return CeilDiv(chunks, each) * each;
+}
+
 inline int TileRows(const PersistentGemm* gemms, int num_gemms) {
   if (gemms[0].tensor_cores) return kTensorPersistentRows;
   return num_gemms == 1 && gemms[0].rows <= kFewPersistentRows
              ? kFewPersistentRows
              : kManyPersistentRows;
+}
+
+}  // namespace internal
+
+namespace internal {
+
+// Chooses the pieces of the state for `left` bytes of shared memory, from
+// states_at on, which hold `buffers` of them; returns whether there is room.
+inline bool PlanPieces(const PersistentGemm* gemms, int num_gemms, int buffers,
+                       int64_t left, PersistentPlan* plan) {
+  const int64_t each = left / buffers / kSharedAlignment * kSharedAlignment;
+  int64_t bytes = 0;
+  int64_t pieces = 0;  // of a step, at most
+  for (int s = 0; s < num_gemms; ++s) {
+    const PersistentGemm& gemm = gemms[s];
+    int64_t chunks = gemm.chunks;
+    if (buffers > 1 &&
+        StateBytes(gemm, plan->rows, chunks) >= 2 * kMinPieceBytes) {
+      chunks = std::min(chunks, WholeGroups(gemm, CeilDiv(chunks, 2)));
+    }
+    if (StateBytes(gemm, plan->rows, chunks) > each) {
+      chunks = ChunksThatFit(gemm, plan->rows, each);
+      if (chunks <= 0) return false;
+    }
+    plan->stages[s].chunks_per_load = chunks;
+    bytes = std::max(bytes, StateBytes(gemm, plan->rows, chunks));
+    const PersistentStage& stage = plan->stages[s];
+    pieces = std::max(
+        pieces, CeilDiv(gemm.chunks, chunks) *
+                    CeilDiv(gemm.panels, stage.panel_groups) *
+                    CeilDiv(CeilDiv(gemm.rows, plan->rows), stage.row_groups));
+  }
+  if (pieces == 1) buffers = 1;
+  bytes = CeilDiv(bytes, kSharedAlignment) * kSharedAlignment;
+  plan->next_state = buffers > 1 ? bytes : 0;
+  plan->shared_bytes = plan->states_at + buffers * bytes;
+  return true;
 }
 
 }  // namespace internal
@@ -167,27 +219,20 @@ inline PersistentPlan PlanPersistent(const PersistentDevice& device,
     plan.blocks = std::max(plan.blocks, stage.panel_groups * stage.row_groups);
   }
   plan.sums_at = at;
-  // With tensor cores the sums overwrite the states, which costs a barrier of
-  // the block: shared memory is worth more there.
-  plan.states_at = gemms[0].tensor_cores ? at : at + sum_bytes;
+  plan.states_at = at + sum_bytes;
   const int64_t left = device.shared_bytes - plan.states_at;
-  if (left < sum_bytes && gemms[0].tensor_cores) return no;
-  int64_t state_bytes = 0;
-  for (int s = 0; s < num_gemms; ++s) {
-    const PersistentGemm& gemm = gemms[s];
-    PersistentStage& stage = plan.stages[s];
-    // All of the state, or as large a part of it as fits.
-    stage.chunks_per_load = gemm.chunks;
-    if (internal::StateBytes(gemm, plan.rows, gemm.chunks) > left) {
-      stage.chunks_per_load = internal::ChunksThatFit(gemm, plan.rows, left);
-      if (stage.chunks_per_load <= 0) return no;
-    }
-    state_bytes =
-        std::max(state_bytes,
-                 internal::StateBytes(gemm, plan.rows, stage.chunks_per_load));
+  if (internal::PlanPieces(gemms, num_gemms, 2, left, &plan) ||
+      internal::PlanPieces(gemms, num_gemms, 1, left, &plan)) {
+    return plan;
   }
-  plan.shared_bytes =
-      std::max(plan.states_at + state_bytes, plan.sums_at + sum_bytes);
+  // With tensor cores the sums may overwrite the state, which costs a barrier
+  // of the block.
+  if (!gemms[0].tensor_cores || left < 0) return no;
+  plan.states_at = at;
+  if (!internal::PlanPieces(gemms, num_gemms, 1, left + sum_bytes, &plan)) {
+    return no;
+  }
+  plan.shared_bytes = std::max(plan.shared_bytes, plan.sums_at + sum_bytes);
   return plan;
 }
 

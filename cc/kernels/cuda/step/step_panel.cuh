@@ -280,16 +280,18 @@ __device__ __forceinline__ void AddWarps(const C* sums, int i,
 }
 
 // Publishes the thread's element of a tile, if it has one. operands: from
-// ReadOperands. sums: as in AddWarps.
+// ReadOperands. sums: as in AddWarps. once_stored(): what can be done as soon
+// as all warps have stored their sums.
 template <int kGates, bool kSliced, int kRows, int kUnits, class T,
-          class StepEpilogue>
+          class StepEpilogue, class OnceStored>
 __device__ __forceinline__ ResultsOf<StepEpilogue> PublishTile(
     const StepGemm<T>& gemm, const StepEpilogue& epilogue,
     const StepRange& range, const TileElements<kRows, kUnits>& elements,
-    const typename StepEpilogue::Operands& operands,
-    const ComputeType<T>* sums) {
+    const typename StepEpilogue::Operands& operands, const ComputeType<T>* sums,
+    const OnceStored& once_stored) {
   static_assert(TileElements<kRows, kUnits>::kOne);
   __syncthreads();
+  once_stored();
   const auto i = static_cast<int>(threadIdx.x);
   if (!elements.Has(gemm, range, i)) return {};
   const int64_t row = elements.Row(i);

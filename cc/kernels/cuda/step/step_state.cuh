@@ -192,11 +192,13 @@ __device__ __forceinline__ void CopyState(const StepGemm<T>& gemm,
       }
     }
   }
-  __pipeline_commit();
 }
 
 // Must come before the barrier after which the state is read.
-__device__ __forceinline__ void WaitForState() { __pipeline_wait_prior(0); }
+__device__ __forceinline__ void WaitForState() {
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+}
 
 // Starts loading a state; WaitForState ends it. states: their number. to:
 // [state][row][fours] of the tile's rows that have a state; zeros past the last
