@@ -32,7 +32,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--cells", nargs="+", choices=tuple(cases.CELLS), default=tuple(cases.CELLS))
     add("--kinds", nargs="+", choices=cases.KINDS, default=cases.KINDS)
-    add("--dtypes", nargs="+", choices=tuple(cases.DTYPES), default=cases.MEASURED_DTYPES)
+    add("--dtypes", nargs="+", choices=tuple(cases.DTYPES), default=tuple(cases.DTYPES))
     add("--batches", nargs="+", type=int, default=cases.BATCHES)
     add("--steps", nargs="+", type=int, default=cases.STEPS)
     add("--units", nargs="+", type=int, default=cases.UNITS)

@@ -10,7 +10,6 @@ CELLS = {"lstm": 4, "gru": 3}  # gates
 KINDS = ("infer", "train")
 # float32 with TensorFlow's and PyTorch's TF32 switched off, and on.
 DTYPES = {"float": 4, "tf32": 4, "bfloat16": 2}  # bytes of an element
-MEASURED_DTYPES = ("float", "bfloat16")
 BATCHES = (1, 8, 32, 128)
 STEPS = (50, 500)
 UNITS = (64, 256, 512, 1024, 2048)
@@ -44,7 +43,7 @@ class Case:
 def all_cases(
     cells: Sequence[str] = tuple(CELLS),
     kinds: Sequence[str] = KINDS,
-    dtypes: Sequence[str] = MEASURED_DTYPES,
+    dtypes: Sequence[str] = tuple(DTYPES),
     batches: Sequence[int] = BATCHES,
     steps: Sequence[int] = STEPS,
     units: Sequence[int] = UNITS,

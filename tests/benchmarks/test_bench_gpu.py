@@ -19,9 +19,9 @@ CASE = cases.Case("lstm", "infer", "float", 8, 50, 1024)
 
 def test_all_shapes_are_measured():
     found = list(cases.all_cases())
-    assert len(found) == len(set(found)) == 2 * 2 * 2 * 4 * 2 * 5
+    assert len(found) == len(set(found)) == 2 * 2 * 3 * 4 * 2 * 5
     assert {case.cell for case in found} == {"lstm", "gru"}
-    assert {case.dtype for case in found} == {"float", "bfloat16"}
+    assert {case.dtype for case in found} == {"float", "tf32", "bfloat16"}
 
 
 def test_the_floor_of_a_step_is_the_slower_of_reading_and_multiplying():

@@ -108,7 +108,7 @@ def sanitized(kind: str, name: str, arguments: argparse.Namespace) -> tuple[str,
 
 def first(arguments: argparse.Namespace) -> list[Step]:
     barriers = Barriers(arguments.library, 20 if arguments.emulate else 20_000)
-    short = ("--cells", "lstm", "--dtypes", "float", "tf32", "bfloat16", "--steps", 50)
+    short = ("--cells", "lstm", "--steps", 50)
     short += ("--batches", 1, 32, "--units", 256, 1024, "--rounds", 3, "--seconds", 0.1)
     return [
         Step("versions", 30, python(HERE / "half_hour.py", "versions")),
@@ -137,7 +137,7 @@ def third(arguments: argparse.Namespace) -> list[Step]:
     layers = ("--layers", 2, "--cells", "lstm", "--steps", 500, "--batches", 1, 32)
     layers += ("--units", 256, 512, "--rounds", 3)
     return [
-        Step("bench", 400, bench("bench", arguments, "--dtypes", "float", "tf32", "bfloat16")),
+        Step("bench", 400, bench("bench", arguments)),
         Step("bench_pairs", 120, bench("bench_pairs", arguments, *layers)),
         Step("bench_in_turn", 120, bench("bench_in_turn", arguments, *layers, "--in-turn")),
     ]
