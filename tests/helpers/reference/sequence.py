@@ -383,6 +383,11 @@ def states_before(values: Mapping, options: Options) -> np.ndarray:
     return found
 
 
+def _part(share, values):
+    """share · values, nothing of what is infinite where the share is 0."""
+    return np.where(share == 0, 0.0, share * values)
+
+
 def forward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarray]:
     """h, what is saved for backward, and the last states, by name; of a simple RNN h_unrounded."""
     kind, values = CELLS[cell], _f64(values)
@@ -398,7 +403,7 @@ def forward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarra
         new, saved = running.step(t, rows, *(state[name][rows] for name in kind.states))
         for name, value in zip(kind.states, new, strict=True):
             kept = running.kept(name, t, rows)
-            state[name][rows] = kept * state[name][rows] + (1 - kept) * value
+            state[name][rows] = _part(kept, state[name][rows]) + _part(1 - kept, value)
         for name, value in saved.items():
             out[name][t, rows] = value
         valid = order.valid(t)
@@ -431,7 +436,7 @@ def backward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarr
                 carried[name][valid] += values[f"{name}_grad"][t, valid]
         of_step = {n: values[f"{n}_grad"][t, rows] for n in given if n not in kind.states}
         kept = {name: running.kept(name, t, rows) for name in kind.states}
-        of_step |= {name: (1 - kept[name]) * carried[name][rows] for name in kind.states}
+        of_step |= {name: _part(1 - kept[name], carried[name][rows]) for name in kind.states}
         before = tuple(
             order.before(t, rows, values[name], values[_INITIAL[name]]) for name in kind.states
         )
@@ -439,7 +444,7 @@ def backward(cell: str, values: Mapping, options: Options) -> dict[str, np.ndarr
         for name, value in zip(
             kind.states, running.step_backward(t, rows, before, saved, of_step), strict=True
         ):
-            carried[name][rows] = value + kept[name] * carried[name][rows]
+            carried[name][rows] = value + _part(kept[name], carried[name][rows])
     for name, value in carried.items():
         grads[_INITIAL[name]][...] = value
     return grads
