@@ -129,6 +129,7 @@ Error RunBench(bool backward, Bench* bench, void* stream,
   host.context = &arena;
   host.stream = stream;
   host.allocate = &Arena::Allocate;
+  host.allow_tf32 = plain.allow_tf32 != 0;
   host.persistent = plain.persistent != 0;
   if (plain.pairs == 0) host.overlap_steps = 0;
   host.persistent_blocks = &bench->persistent_blocks;

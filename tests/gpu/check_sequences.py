@@ -212,7 +212,7 @@ def check_forward(engine, call, values) -> dict[str, np.ndarray]:
     got = engine.forward(call, spoil(call, values, ("x",)))
     t, _, i, h = call.dims
     # A 16-bit state is also rounded for its GEMM; observed: 0.73 of the bound.
-    bound = tolerances.bound(call.dtype, max(t, 1) * (i + max(h, call.width)))
+    bound = tolerances.bound(call.precision, max(t, 1) * (i + max(h, call.width)))
     for name, value in got.items():
         numbers = device_engine.decode(value, call.dtype)
         compare.assert_close(numbers, want[name], bound, f"forward, {call}: {name}")
@@ -229,7 +229,7 @@ def check_backward(engine, call, values, want) -> None:
     got = engine.backward(call, spoil(call, given, past))
     t, b, i, h = call.dims
     longest = max(t, 1) * max(i + h, len(call.gates) * h, b)
-    bound = tolerances.gpu_gradient_bound(call.dtype, longest)
+    bound = tolerances.gpu_gradient_bound(call.precision, longest)
     for name, value in got.items():
         numbers = device_engine.decode(value, call.dtype)
         compare.assert_close(numbers, grads[name], bound, f"backward, {call}: {name}")

@@ -38,6 +38,9 @@ DEVICES = (
     ((20, 30 * 1024), (4, 3, 2, 150)),
     ((3, 64 * 1024), (4, 33, 2, 20)),
 )
+# Of float as TF32: with all of the state at once and in pieces, of a tile and of several.
+TF32_SIZES = ((4, 3, 2, 17), (5, 17, 3, 9), (4, 33, 2, 20))
+TF32_LARGE = ((16, 128, 64, 256), (20, 32, 40, 512))
 ROWS, POISONED = 19, (3, 17)  # rows of both tiles
 
 
@@ -210,6 +213,57 @@ def used(engine, library) -> int:
     return count
 
 
+def as_tf32(engine, dims_list) -> int:
+    """Float where TF32 is allowed."""
+    calls = [
+        sequences.Call(cell, dims, "float", persistent=True, allow_tf32=True)
+        for cell, dims in itertools.product(CELLS, dims_list)
+    ]
+    for call in calls:
+        check_persistent.check_persistent_call(engine, call)
+    return len(calls)
+
+
+def tf32_chosen(engine, library) -> int:
+    """When float is multiplied on tensor cores: neither unless it is allowed, nor for one or two
+    rows of a step with one GEMM, nor on a device without them; otherwise with the bits of float. A
+    refused kernel leaves float, too."""
+    count = 0
+    for cell, device in itertools.product(CELLS, DEVICES):
+        library.emulation_device(*device[0])
+        dims = device[1]
+        base = sequences.Call(cell, dims, "float", persistent=True)
+        exact = check_persistent.all_bits(engine, base)
+        library.emulation_multiplied()
+        allowed = dataclasses.replace(base, allow_tf32=True)
+        before = engine.engine.persistent_blocks()
+        rounded = [check_persistent.all_bits(engine, allowed)]
+        if engine.engine.persistent_blocks() > before:
+            assert library.emulation_multiplied() > 0, f"{allowed}: not on tensor cores"
+            assert rounded[0] != exact, f"{allowed}: not rounded"
+            check_sequences.check_call(engine, allowed)
+        for order in check_persistent.ORDERS:
+            library.emulation_vary(order, check_persistent.ANY)
+            rounded.append(check_persistent.all_bits(engine, allowed))
+        library.emulation_vary(0, check_persistent.ANY)
+        assert len(set(rounded)) == 1, f"{allowed}: bits differ"
+        library.emulation_capability(7)
+        library.emulation_multiplied()
+        assert check_persistent.all_bits(engine, allowed) == exact, f"{allowed} without"
+        library.emulation_capability(8)
+        library.emulation_allow_together(0, 0)
+        assert check_persistent.all_bits(engine, allowed) == exact, f"{allowed} refused"
+        library.emulation_allow_together(check_persistent.ANY, 0)
+        assert library.emulation_multiplied() == 0
+        count += 1
+    library.emulation_device(*check_persistent.DEVICE)
+    for cell in ("lstm", "gru_after", "rnn"):
+        few = sequences.Call(cell, (4, 2, 2, 9), "float", persistent=True, allow_tf32=True)
+        check_persistent.check_persistent_call(engine, few)
+        assert library.emulation_multiplied() == 0, few
+    return count
+
+
 def without(engine, library) -> int:
     """A device before sm_80 multiplies otherwise, and gets the same numbers."""
     library.emulation_capability(7)
@@ -236,7 +290,11 @@ def main() -> None:
         checks["tensor cores, rows alone"] = lambda: rows_alone(calls)
         checks["tensor cores, many rows"] = lambda: many(calls, library, arguments.emulated)
         checks["tensor cores, deep GEMMs"] = lambda: deep(calls)
+    checks["tensor cores, TF32"] = lambda: as_tf32(
+        calls, TF32_SIZES if arguments.emulated or arguments.small else TF32_SIZES + TF32_LARGE
+    )
     if arguments.emulated:
+        checks["tensor cores, TF32 chosen"] = lambda: tf32_chosen(calls, library)
         checks["tensor cores, any rows"] = lambda: any_rows(calls)
         checks["tensor cores, devices"] = lambda: devices(calls, library)
         checks["tensor cores, used"] = lambda: used(calls, library)

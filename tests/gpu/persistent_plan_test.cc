@@ -47,6 +47,7 @@ PersistentGemm MakeGemm(int64_t rows, int64_t units, int panel_units,
   gemm.panels = CeilDiv(units, panel_units);
   gemm.chunks = CeilDiv(units, tensor_cores ? 16 : 4);
   gemm.weight_bytes = weight_bytes;
+  gemm.state_bytes = weight_bytes;
   gemm.compute_bytes = weight_bytes == 8 ? 8 : 4;
   gemm.tensor_cores = tensor_cores;
   return gemm;

@@ -76,7 +76,7 @@ class _Plain(ctypes.Structure):
                 *("time_major", "backwards", "skip_input", "projected_input"),
                 *("state_stride", "h_width", "weights_by_unit", "saved_in_steps"),
                 *("relu", "layout", "use_peephole", "identity", "with_blas", "persistent"),
-                *("block_bytes", "blas_step_work", "scratch_calls", "span_steps"),
+                *("allow_tf32", "block_bytes", "blas_step_work", "scratch_calls", "span_steps"),
                 "norm_output_only",
             )
         ),
@@ -121,6 +121,7 @@ class Call:
     without: tuple[str, ...] = ()  # outputs that are not computed, gradients that are not given
     with_blas: bool = False
     persistent: bool = False
+    allow_tf32: bool = False
     block_bytes: int = 0
     blas_step_work: int = 1 << 40  # multiply-adds from which on a BLAS runs a step
     scratch_calls: int = 1 << 40
@@ -129,6 +130,11 @@ class Call:
     @property
     def gates(self) -> tuple[str, ...]:
         return GATES[self.cell][self.layout]
+
+    @property
+    def precision(self) -> str:
+        """The type whose tolerances hold: TF32 has as many bits of mantissa as half."""
+        return "half" if self.allow_tf32 and self.dtype == "float" else self.dtype
 
     @property
     def width(self) -> int:
@@ -423,7 +429,7 @@ class Sequences:
                 for name in (
                     *("time_major", "backwards", "skip_input", "projected_input"),
                     *("state_stride", "weights_by_unit", "saved_in_steps", "relu", "layout"),
-                    *("identity", "persistent", "block_bytes", "blas_step_work"),
+                    *("identity", "persistent", "allow_tf32", "block_bytes", "blas_step_work"),
                     *("scratch_calls", "span_steps", "norm_output_only"),
                     *("forget_bias", "cell_clip", "epsilon"),
                 )

@@ -29,7 +29,7 @@ struct PlainSequence {
   int64_t state_stride, h_width, weights_by_unit, saved_in_steps;
   int64_t relu, layout, use_peephole;
   int64_t identity;  // forward alone: activations that do nothing
-  int64_t with_blas, persistent;
+  int64_t with_blas, persistent, allow_tf32;
   int64_t block_bytes;  // 0: the engine's own
   int64_t blas_step_work;
   int64_t scratch_calls;  // allocations that succeed
@@ -361,6 +361,7 @@ EXPORT blockrnn::cuda::Error blockrnn_sequence(const PlainSequence* plain,
   host.stream = stream;
   host.allocate = &Scratch::Allocate;
   host.persistent = plain->persistent != 0;
+  host.allow_tf32 = plain->allow_tf32 != 0;
   host.persistent_blocks = &persistent_blocks;
   if (plain->block_bytes > 0) {
     host.block_bytes = static_cast<std::size_t>(plain->block_bytes);

@@ -53,8 +53,8 @@ struct HostInterface {
   // Large GEMMs; nullptr: the engine's own kernel. The functions of the table
   // set it themselves, to cuBLAS where there is one.
   const Blas* blas = nullptr;
-  // Of the table's functions: cuBLAS may round the inputs of float32 GEMMs to
-  // TF32's 10 bits of mantissa.
+  // The inputs of float32 GEMMs may be rounded to TF32's 10 bits of mantissa:
+  // in the persistent kernels and, of the table's functions, by cuBLAS.
   bool allow_tf32 = false;
   // Approximate scratch for a block of steps. More of it makes the large GEMMs,
   // of which each block has a few, larger.

@@ -34,6 +34,14 @@ struct StorageOf<Eigen::bfloat16> {
   using Type = __nv_bfloat16;
 };
 
+// A float that the GEMM of a step multiplies on tensor cores, rounded to TF32's
+// 10 bits of mantissa. No array of the engine's interface has it.
+struct Tf32;
+template <>
+struct StorageOf<Tf32> {
+  using Type = float;
+};
+
 // The type in which elements are computed and accumulated.
 template <class T>
 using ComputeType =

@@ -81,10 +81,50 @@ bool Mma(const uint32_t (&a)[4], const uint32_t (&b)[2], float (&c)[4]) {
   return true;
 }
 
+// mma.m16n8k8 of TF32: a0 … a3, b0, b1. What the instruction does not read of a
+// number is cut off.
+struct MmaTf32Fragments {
+  float a[4];
+  float b[2];
+};
+
+inline float CutToTf32(float v) {
+  uint32_t bits;
+  std::memcpy(&bits, &v, sizeof(bits));
+  bits &= 0xffffe000;
+  std::memcpy(&v, &bits, sizeof(bits));
+  return v;
+}
+
+inline void MmaTf32(const float (&a)[4], const float (&b)[2], float (&c)[4]) {
+  if (!HasTensorCores()) std::abort();
+  MmaTf32Fragments mine;
+  for (int n = 0; n < 4; ++n) mine.a[n] = CutToTf32(a[n]);
+  for (int n = 0; n < 2; ++n) mine.b[n] = CutToTf32(b[n]);
+  GiveToWarp(&mine, sizeof(mine), "mma of TF32");
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  if (lane == 0) CountMma();
+  const auto of = [](int which) {
+    return static_cast<const MmaTf32Fragments*>(OfLane(which));
+  };
+  for (int n = 0; n < 4; ++n) {
+    const int row = lane / 4 + (n < 2 ? 0 : 8);
+    const int column = lane % 4 * 2 + n % 2;
+    double sum = c[n];
+    for (int k = 0; k < 8; ++k) {
+      const double a_element =
+          of(row % 8 * 4 + k % 4)->a[(k >= 4 ? 2 : 0) + (row >= 8 ? 1 : 0)];
+      sum += a_element * of(column * 4 + k % 4)->b[k >= 4 ? 1 : 0];
+    }
+    c[n] = static_cast<float>(sum);
+  }
+}
+
 }  // namespace emulation
 
 // Where a kernel has the instruction (cc/kernels/cuda/step/mma.cuh).
 #define BLOCKRNN_EMULATED_MMA(type, a, b, c) ::emulation::Mma<type>(a, b, c)
+#define BLOCKRNN_EMULATED_MMA_TF32(a, b, c) ::emulation::MmaTf32(a, b, c)
 
 template <class V>
 V __shfl_sync(unsigned mask, V value, int lane) {

@@ -8,7 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
+#include <type_traits>
 #include <utility>
 
 #include "cc/kernels/cuda/engine.h"
@@ -46,7 +46,10 @@ struct BlockSteps {
 // this same step (PersistentWork).
 template <class T, int kGates, bool kSliced, class Epilogue>
 struct StepWork {
-  using OnDevice = PersistentWork<T, kGates, kSliced, Epilogue>;
+  using Element = T;
+  // E: T, or Tf32.
+  template <class E>
+  using OnDevice = PersistentWork<E, kGates, kSliced, Epilogue>;
 
   const StepMatrix<T, kGates, kSliced>& matrix;
   Epilogue epilogue;
@@ -60,18 +63,18 @@ StepWork<T, kGates, kSliced, Epilogue> Work(
   return {matrix, epilogue, reads_this_step};
 }
 
-// The description of a GEMM from which PlanPersistent chooses.
-template <class T, int kGates, bool kSliced>
+// The description of a GEMM from which PlanPersistent chooses. E: T, or Tf32.
+template <class E, class T, int kGates, bool kSliced>
 PersistentGemm Describe(const StepMatrix<T, kGates, kSliced>& matrix) {
-  const PackedWeights<T> weights = matrix.PackedForFew();
+  const PackedWeights<E> weights = matrix.template PackedForFew<E>();
   PersistentGemm gemm;
   gemm.rows = matrix.shape().rows;
   gemm.panels = weights.panels();
   gemm.chunks = weights.chunks();
   gemm.slices = kSliced ? kGates : 1;
-  gemm.tensor_cores = kTensorCores<T>;
-  gemm.weight_bytes = sizeof(typename StorageOf<T>::Type);
-  gemm.compute_bytes = sizeof(ComputeType<T>);
+  gemm.tensor_cores = kTensorCores<E>;
+  gemm.weight_bytes = gemm.state_bytes = sizeof(typename StorageOf<E>::Type);
+  gemm.compute_bytes = sizeof(ComputeType<E>);
   return gemm;
 }
 
@@ -80,6 +83,7 @@ inline Error QueryDevice(PersistentDevice* device) {
   int cooperative = 0;
   int multiprocessors = 0;
   int shared_bytes = 0;
+  int major = 0;
   Error error = nullptr;
   if ((error = ToError(cudaGetDevice(&current))) ||
       (error = ToError(cudaDeviceGetAttribute(
@@ -87,27 +91,52 @@ inline Error QueryDevice(PersistentDevice* device) {
       (error = ToError(cudaDeviceGetAttribute(
            &multiprocessors, cudaDevAttrMultiProcessorCount, current))) ||
       (error = ToError(cudaDeviceGetAttribute(
-           &shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current)))) {
+           &shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current))) ||
+      (error = ToError(cudaDeviceGetAttribute(
+           &major, cudaDevAttrComputeCapabilityMajor, current)))) {
     return error;
   }
   device->cooperative = cooperative != 0;
+  device->tf32 = major >= 8;
   device->multiprocessors = multiprocessors;
   device->shared_bytes = shared_bytes;
   return nullptr;
 }
 
+// A type by its name, which need not be complete.
+template <class Named>
+struct TypeName {
+  using Type = Named;
+};
+
 class StepLoop {
  public:
   // matrices: those of a step's GEMMs, in their order, before they are
   // prepared.
-  template <class... Matrices>
-  Error Plan(const HostInterface& host, int64_t steps, Matrices&... matrices) {
+  template <class T, int kGates, bool kSliced, class... Others>
+  Error Plan(const HostInterface& host, int64_t steps,
+             StepMatrix<T, kGates, kSliced>& first, Others&... others) {
     // The persistent kernel does not support factors of a state.
-    if ((matrices.shape().state_per_gate || ...)) return nullptr;
-    if (Error error = Choose(host, steps, {Describe(matrices)...})) {
-      return error;
+    if (!host.persistent || first.shape().state_per_gate ||
+        (others.shape().state_per_gate || ...)) {
+      return nullptr;
     }
-    if (persistent()) (matrices.KeepResident(), ...);
+    PersistentDevice device;
+    if (Error error = QueryDevice(&device)) return error;
+    device.multiprocessors /= host.concurrent_calls;
+    if constexpr (std::is_same_v<T, float>) {
+      // A tile of tensor cores is no faster for one or two rows.
+      if (host.allow_tf32 && device.tf32 &&
+          first.shape().rows > kFewPersistentRows) {
+        Choose<Tf32>(device, steps, first, others...);
+        as_tf32_ = persistent();
+      }
+    }
+    if (!persistent()) Choose<T>(device, steps, first, others...);
+    if (persistent()) {
+      first.KeepResident(as_tf32_);
+      (others.KeepResident(as_tf32_), ...);
+    }
     return nullptr;
   }
 
@@ -140,15 +169,12 @@ class StepLoop {
   }
 
  private:
-  Error Choose(const HostInterface& host, int64_t steps,
-               std::initializer_list<PersistentGemm> gemms) {
-    if (!host.persistent) return nullptr;
-    PersistentDevice device;
-    if (Error error = QueryDevice(&device)) return error;
-    device.multiprocessors /= host.concurrent_calls;
-    plan_ = PlanPersistent(device, steps, gemms.begin(),
-                           static_cast<int>(gemms.size()));
-    return nullptr;
+  template <class E, class... Matrices>
+  void Choose(const PersistentDevice& device, int64_t steps,
+              const Matrices&... matrices) {
+    const PersistentGemm gemms[] = {Describe<E>(matrices)...};
+    plan_ = PlanPersistent(device, steps, gemms,
+                           static_cast<int>(sizeof...(matrices)));
   }
 
   template <class OneWork>
@@ -158,32 +184,45 @@ class StepLoop {
     return work.matrix.Run(host, range, work.epilogue);
   }
 
-  template <class OneWork>
-  typename OneWork::OnDevice ForDevice(const OneWork& work,
-                                       std::size_t stage) const {
-    return {work.matrix.gemm(), work.epilogue, work.reads_this_step,
-            plan_.stages[stage]};
+  template <class E, class OneWork>
+  typename OneWork::template OnDevice<E> ForDevice(const OneWork& work,
+                                                   std::size_t stage) const {
+    return {work.matrix.template ResidentGemm<E>(), work.epilogue,
+            work.reads_this_step, plan_.stages[stage]};
   }
 
   template <std::size_t... kStages, class... Works>
-  cudaError_t RunPersistent(std::index_sequence<kStages...>,
+  cudaError_t RunPersistent(std::index_sequence<kStages...> stages,
                             const HostInterface& host, const BlockSteps& steps,
                             const Works&... works) const {
     static_assert(sizeof...(Works) <= kMaxPersistentStages);
-    constexpr bool kByTensorCores =
-        (kTensorCores<typename Works::OnDevice::Element> && ...);
+    using T = std::common_type_t<TypeName<typename Works::Element>...>;
+    using Element = typename T::Type;
     constexpr int kMany =
-        kByTensorCores ? kTensorPersistentRows : kManyPersistentRows;
-    if constexpr (sizeof...(Works) == 1 && !kByTensorCores) {
-      if (plan_.rows == kFewPersistentRows) {
-        return LaunchTogether(PersistentKernel<kFewPersistentRows, BlockSteps,
-                                               typename Works::OnDevice...>,
-                              host, steps, ForDevice(works, kStages)...);
+        kTensorCores<Element> ? kTensorPersistentRows : kManyPersistentRows;
+    if constexpr (std::is_same_v<Element, float>) {
+      if (as_tf32_) {
+        return RunRows<kTensorPersistentRows, Tf32>(stages, host, steps,
+                                                    works...);
       }
     }
+    if constexpr (sizeof...(Works) == 1 && !kTensorCores<Element>) {
+      if (plan_.rows == kFewPersistentRows) {
+        return RunRows<kFewPersistentRows, Element>(stages, host, steps,
+                                                    works...);
+      }
+    }
+    return RunRows<kMany, Element>(stages, host, steps, works...);
+  }
+
+  template <int kRows, class E, std::size_t... kStages, class... Works>
+  cudaError_t RunRows(std::index_sequence<kStages...>,
+                      const HostInterface& host, const BlockSteps& steps,
+                      const Works&... works) const {
     return LaunchTogether(
-        PersistentKernel<kMany, BlockSteps, typename Works::OnDevice...>, host,
-        steps, ForDevice(works, kStages)...);
+        PersistentKernel<kRows, BlockSteps,
+                         typename Works::template OnDevice<E>...>,
+        host, steps, ForDevice<E>(works, kStages)...);
   }
 
   template <class... Params, class... Works>
@@ -209,6 +248,7 @@ class StepLoop {
   }
 
   PersistentPlan plan_;
+  bool as_tf32_ = false;
 };
 
 }  // namespace blockrnn::cuda

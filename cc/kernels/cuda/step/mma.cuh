@@ -1,5 +1,5 @@
-// Defines the one tensor core instruction that the engine uses, and its
-// replacement for devices that lack it for a type.
+// Defines the tensor core instructions that the engine uses: for 16-bit types,
+// with its replacement for devices that lack it, and for TF32.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_MMA_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_MMA_CUH_
@@ -111,6 +111,46 @@ template <class S>
 __device__ __forceinline__ void Mma(const uint32_t (&a)[4],
                                     const uint32_t (&b)[2], float (&c)[4]) {
   if (!TensorMma<S>(a, b, c)) PlainMma<S>(a, b, c);
+}
+
+// Rounds to TF32's 10 bits of mantissa, to the nearest, ties away from zero.
+__device__ __forceinline__ float RoundToTf32(float v) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(v));
+#else
+  constexpr uint32_t kExponent = 0x7f800000;
+  uint32_t bits;
+  memcpy(&bits, &v, sizeof(bits));
+  if ((bits & kExponent) == kExponent) return v;
+  bits = (bits + 0x1000) & 0xffffe000;
+#endif
+  float out;
+  memcpy(&out, &bits, sizeof(out));
+  return out;
+}
+
+// c[16, 8] += a[16, 8] · b[8, 8], of rounded numbers: mma.m16n8k8 of the PTX
+// ISA. With g = lane / 4 and t = lane % 4 a lane holds
+//   a  rows g, g + 8 of depth t, then of depth t + 4
+//   b  column g, depths t and t + 4
+//   c  as in TensorMma
+// All lanes of a warp must call it together, on a device of sm_80 or later.
+__device__ __forceinline__ void MmaTf32(const float (&a)[4],
+                                        const float (&b)[2], float (&c)[4]) {
+#ifdef BLOCKRNN_EMULATED_MMA_TF32
+  BLOCKRNN_EMULATED_MMA_TF32(a, b, c);
+#elif defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
+      "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])),
+        "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+#else
+  c[0] = c[1] = c[2] = c[3] = nanf("");  // never launched on such a device
+#endif
 }
 
 }  // namespace blockrnn::cuda

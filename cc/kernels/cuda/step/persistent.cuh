@@ -227,7 +227,8 @@ class PieceLoader {
     unsigned char* const to = Place(loads_second_);
     if constexpr (kTensorCores<T>) {
       LoadStateForTensorCores<kRows, kSlices, false>(
-          work.gemm, range_, row0, first_, count, reinterpret_cast<Pairs*>(to));
+          work.gemm, range_, row0, first_, count,
+          reinterpret_cast<HeldFour<T>*>(to));
     } else {
       LoadState<kRows, false>(
           work.gemm, range_, kSlices,
@@ -263,15 +264,17 @@ struct PersistentSums {
                                       const unsigned char* piece, int count) {
     if constexpr (kTensorCores<T>) {
       constexpr int kParts = TensorPanel<Work::kGates, kSlices, T>::kParts;
-      const Pairs* const weights = reinterpret_cast<const Pairs*>(panel);
-      const Pairs* const states = reinterpret_cast<const Pairs*>(piece);
+      const HeldFour<T>* const weights =
+          reinterpret_cast<const HeldFour<T>*>(panel);
+      const HeldFour<T>* const states =
+          reinterpret_cast<const HeldFour<T>*>(piece);
       const int stride = TensorRowStride(count);
 #pragma unroll 2
       for (int chunk = Warp(); chunk < count; chunk += kWarps) {
-        TensorWeights<kParts> w;
-        w.Read(weights + chunk * kPanelColumns * kChunkPairs);
+        TensorWeights<kParts, T> w;
+        w.Read(weights + chunk * kPanelColumns * kChunkHeld);
         MultiplyTensorChunk<kRows, Work::kGates, kSlices, T>(
-            w, states + chunk * kChunkPairs, stride, &value);
+            w, states + chunk * kChunkHeld, stride, &value);
       }
     } else {
       using Lanes = CoreLanes<kColumns>;

@@ -22,6 +22,7 @@ struct PersistentDevice {
   bool cooperative = false;     // can launch a grid with a barrier
   int64_t multiprocessors = 0;  // that this process may use
   int64_t shared_bytes = 0;     // dynamic shared memory of one block, at most
+  bool tf32 = false;            // has tensor cores for it
 };
 
 // One GEMM of a step.
@@ -31,7 +32,8 @@ struct PersistentGemm {
   int64_t chunks = 0;     // of a column: of 4 depths, or 16 of tensor cores
   int slices = 1;         // columns that read different parts of the state
   int weight_bytes = 0;   // of an element
-  int compute_bytes = 0;  // of a sum and, without tensor cores, of the state
+  int state_bytes = 0;    // of an element in shared memory
+  int compute_bytes = 0;  // of a sum
   bool tensor_cores = false;
 };
 
@@ -87,7 +89,6 @@ inline constexpr int64_t kSharedAlignment = 16;
 inline constexpr int64_t kWarpsOfABlock = 8;
 inline constexpr int64_t kMaxLaneGroups = 4;  // CoreLanes in step_core.cuh
 inline constexpr int64_t kColumnsOfAPanel = 32;
-inline constexpr int64_t kRoundedBytes = 2;  // of the state for tensor cores
 
 inline int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -107,10 +108,10 @@ inline int64_t StateBytes(const PersistentGemm& gemm, int rows,
                           int64_t chunks) {
   if (gemm.tensor_cores) {
     return gemm.slices * rows * (chunks | 1) * DepthsOfAChunk(gemm) *
-           kRoundedBytes;
+           gemm.state_bytes;
   }
   return gemm.slices * (rows * chunks + 1) * DepthsOfAChunk(gemm) *
-         gemm.compute_bytes;
+         gemm.state_bytes;
 }
 
 // A multiple of the number of warps (without tensor cores: of all groups of

@@ -3,9 +3,11 @@
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/step/mma.cuh"
 #include "cc/kernels/cuda/step/step_panel.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -43,7 +45,11 @@ __global__ void __launch_bounds__(kThreads)
                                       gate * from.gate_stride +
                                       at * from.depth_stride)
                    : ComputeType<T>(0);
-        Round(value, &out.value[d]);
+        if constexpr (std::is_same_v<T, Tf32>) {
+          out.value[d] = RoundToTf32(value);
+        } else {
+          Round(value, &out.value[d]);
+        }
       }
       reinterpret_cast<Four<S>*>(
           to.packed)[(n * kPanelColumns + Lane()) * kFours + four] = out;
@@ -73,5 +79,7 @@ template Error Pack(const HostInterface&, const StepWeights<float>&,
                     PackedWeights<float>*);
 template Error Pack(const HostInterface&, const StepWeights<double>&,
                     PackedWeights<double>*);
+template Error Pack(const HostInterface&, const StepWeights<Tf32>&,
+                    PackedWeights<Tf32>*);
 
 }  // namespace blockrnn::cuda

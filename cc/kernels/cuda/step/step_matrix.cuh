@@ -6,6 +6,7 @@
 #define BLOCKRNN_KERNELS_CUDA_STEP_STEP_MATRIX_CUH_
 
 #include <cstdint>
+#include <type_traits>
 
 #include "cc/kernels/cuda/blas/large_gemm.cuh"
 #include "cc/kernels/cuda/engine.h"
@@ -149,21 +150,26 @@ class StepMatrix {
   const StepMatrixShape& shape() const { return shape_; }
 
   // How the weights are packed for few rows, whichever kernel multiplies them.
-  PackedWeights<T> PackedForFew() const {
-    PackedWeights<T> weights = Packed(kGates);
-    weights.lane_columns = LaneColumns<T>(kGates);
+  // E: T, or Tf32.
+  template <class E = T>
+  PackedWeights<E> PackedForFew() const {
+    PackedWeights<E> weights = Packed<E>(kGates);
+    weights.lane_columns = LaneColumns<E>(kGates);
     return weights;
   }
 
   PackedWeights<T> PackedForMany() const {
-    PackedWeights<T> weights = Packed(kSums);
+    PackedWeights<T> weights = Packed<T>(kSums);
     weights.lane_columns = kManyLaneColumns<T>;
     return weights;
   }
 
   // Must be called before Prepare if a persistent kernel holds the weights in
-  // shared memory.
-  void KeepResident() { resident_ = true; }
+  // shared memory. as_tf32: of float; they are packed a second time.
+  void KeepResident(bool as_tf32) {
+    resident_ = true;
+    as_tf32_ = as_tf32;
+  }
 
   Error Prepare(const HostInterface& host, const StepWeights<T>& from) {
     const auto [units, depth, rows, state_per_gate] = shape_;
@@ -176,12 +182,32 @@ class StepMatrix {
     many_ = !resident_ && !state_per_gate &&
             Blocks(rows, kManyStepRows<T>) >= kManyStepBlocks;
     if (!many_) gemm_.weights = PackedForFew();
-    return Pack(host, from, &gemm_.weights);
+    if (Error error = Pack(host, from, &gemm_.weights)) return error;
+    if (!as_tf32_) return nullptr;
+    tf32_ = PackedForFew<Tf32>();
+    const StepWeights<Tf32> floats = {reinterpret_cast<const Tf32*>(from.w),
+                                      from.unit_stride, from.gate_stride,
+                                      from.depth_stride};
+    return Pack(host, floats, &tf32_);
   }
 
   // Where the states and factors are set.
   StepGemm<T>& gemm() { return gemm_; }
   const StepGemm<T>& gemm() const { return gemm_; }
+  // The same for a persistent kernel: E is T, or Tf32 if it keeps such weights.
+  template <class E>
+  StepGemm<E> ResidentGemm() const {
+    if constexpr (std::is_same_v<E, T>) {
+      return gemm_;
+    } else {
+      StepGemm<E> gemm;
+      gemm.weights = tf32_;
+      gemm.state = {reinterpret_cast<E*>(gemm_.state.even),
+                    reinterpret_cast<E*>(gemm_.state.odd)};
+      gemm.order = gemm_.order;
+      return gemm;
+    }
+  }
 
   template <class Epilogue>
   Error Run(const HostInterface& host, const StepRange& range,
@@ -217,8 +243,9 @@ class StepMatrix {
 
   // With `columns` columns for each unit; if these are more than the sums they
   // are slices.
-  PackedWeights<T> Packed(int columns) const {
-    PackedWeights<T> weights;
+  template <class E>
+  PackedWeights<E> Packed(int columns) const {
+    PackedWeights<E> weights;
     weights.units = shape_.units;
     weights.depth = weights.column = shape_.depth;
     weights.gates = columns;
@@ -237,6 +264,8 @@ class StepMatrix {
   BlasStep<T, kSums> by_blas_;
   bool many_ = false;
   bool resident_ = false;
+  bool as_tf32_ = false;
+  PackedWeights<Tf32> tf32_;
 };
 
 // The recurrent weights of a cell's gates: forward with a sum for each gate,

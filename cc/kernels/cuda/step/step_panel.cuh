@@ -22,10 +22,11 @@ namespace blockrnn::cuda {
 
 inline constexpr int kPanelColumns = kLanes;
 
-// Half and bfloat16 are multiplied on tensor cores, 16 rows of the state by 16
-// depths by eight columns in one instruction.
+// Half, bfloat16 and TF32 are multiplied on tensor cores, 16 rows of the state
+// by 16 depths by eight columns in one instruction, or two for TF32.
 template <class T>
-inline constexpr bool kTensorCores = sizeof(typename StorageOf<T>::Type) == 2;
+inline constexpr bool kTensorCores =
+    sizeof(typename StorageOf<T>::Type) == 2 || std::is_same_v<T, Tf32>;
 inline constexpr int kTensorRows = 16;
 inline constexpr int kTensorDepths = 16;
 inline constexpr int kTensorColumns = 8;

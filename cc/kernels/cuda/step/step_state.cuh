@@ -86,7 +86,8 @@ class StateItems {
 // pairs: the compiler would unpack single elements as they arrive, and wait for
 // each load.
 template <class T>
-using HeldFour = std::conditional_t<kTensorCores<T>, Pairs, StateFour<T>>;
+using HeldFour = std::conditional_t<sizeof(typename StorageOf<T>::Type) == 2,
+                                    Pairs, StateFour<T>>;
 
 template <class T>
 __device__ __forceinline__ StateFour<T> AsElements(const HeldFour<T>& held) {
