@@ -85,6 +85,13 @@ PersistentPlan Plan(const PersistentDevice& device, int64_t steps,
                         static_cast<int>(gemms.size()));
 }
 
+// The same GEMM of float as TF32, on tensor cores.
+PersistentGemm AsTf32(PersistentGemm gemm) {
+  gemm.tensor_cores = true;
+  gemm.chunks = CeilDiv(gemm.chunks, 4);
+  return gemm;
+}
+
 bool Chosen(const PersistentDevice& device, const PersistentGemm& gemm) {
   return Plan(device, kSteps, {gemm}).rows > 0;
 }
@@ -111,7 +118,7 @@ std::vector<int> Shares(const PersistentPlan& plan,
 int64_t StateBytes(const PersistentGemm& gemm, int rows, int64_t chunks) {
   const int64_t odd_chunks = chunks + (chunks % 2 == 0);
   return gemm.tensor_cores
-             ? gemm.slices * rows * odd_chunks * 16 * 2
+             ? gemm.slices * rows * odd_chunks * 16 * gemm.state_bytes
              : gemm.slices * (rows * chunks + 1) * 4 * gemm.compute_bytes;
 }
 
@@ -244,6 +251,14 @@ void Choices() {
   }
   EXPECT(Chosen(kH200, Forward(32, 1680, 3, 2)));
   EXPECT(Chosen(kH200, Backward(32, 1680, 3, 2)));
+  // As TF32 an LSTM of 1056 units and 32 rows still fits, two tiles of it for a
+  // block.
+  for (const PersistentGemm& gemm :
+       {AsTf32(Forward(32, 1056, 4, 4)), AsTf32(Backward(32, 1056, 4, 4))}) {
+    const PersistentPlan plan = Plan(kH200, kSteps, {gemm});
+    EXPECT(plan.rows == kTensorPersistentRows && plan.next_state > 0);
+    CheckPlan(kH200, {gemm}, plan);
+  }
   // Two pieces of the state: of two tiles, or halves of a large one; a small
   // single one is loaded at once.
   EXPECT(Plan(kH200, kSteps, {Forward(32, 1024, 4, 4)}).next_state > 0);
