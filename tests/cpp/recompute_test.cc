@@ -288,6 +288,50 @@ TEST_P(Recompute, GruAfterHasTheSameBits) {
   ExpectSameBits(forward, backward, kUnits);
 }
 
+TEST_P(Recompute, LayerNormLstmHasTheSameBits) {
+  LayerNormLstmForwardArgs<float> forward;
+  FillInputs(&forward, 4, kUnits);
+  forward.norm_output_only = GetParam().all_options;
+  forward.cs_prev = Input(shape_.batch * kUnits);
+  forward.cs_last = Output(shape_.batch * kUnits);
+  forward.w_x = Input(kInput * 4 * kUnits);
+  forward.w_h = Input(kUnits * 4 * kUnits);
+  forward.b = Input(4 * kUnits);
+  forward.gamma_x = Input(4 * kUnits);
+  forward.beta_x = Input(4 * kUnits);
+  forward.gamma_h = Input(4 * kUnits);
+  forward.beta_h = Input(4 * kUnits);
+  forward.gamma_c = Input(kUnits);
+  forward.beta_c = Input(kUnits);
+  LayerNormLstmBackwardArgs<float> backward;
+  backward.norm_output_only = forward.norm_output_only;
+  backward.cs_prev = forward.cs_prev;
+  backward.w_x = forward.w_x;
+  backward.w_h = forward.w_h;
+  backward.b = forward.b;
+  backward.gamma_x = forward.gamma_x;
+  backward.beta_x = forward.beta_x;
+  backward.gamma_h = forward.gamma_h;
+  backward.beta_h = forward.beta_h;
+  backward.gamma_c = forward.gamma_c;
+  backward.beta_c = forward.beta_c;
+  backward.h_grad = Input(rows_ * kUnits);
+  backward.cs_last_grad = Input(shape_.batch * kUnits);
+  backward.x_grad = Output(rows_ * kInput);
+  backward.h_prev_grad = Output(shape_.batch * kUnits);
+  backward.cs_prev_grad = Output(shape_.batch * kUnits);
+  backward.w_x_grad = Output(kInput * 4 * kUnits);
+  backward.w_h_grad = Output(kUnits * 4 * kUnits);
+  backward.b_grad = Output(4 * kUnits);
+  backward.gamma_x_grad = Output(4 * kUnits);
+  backward.beta_x_grad = Output(4 * kUnits);
+  backward.gamma_h_grad = Output(4 * kUnits);
+  backward.beta_h_grad = Output(4 * kUnits);
+  backward.gamma_c_grad = Output(kUnits);
+  backward.beta_c_grad = Output(kUnits);
+  ExpectSameBits(forward, backward, 2 * kUnits);
+}
+
 TEST_P(Recompute, LayerNormGruHasTheSameBits) {
   LayerNormGruForwardArgs<float> forward;
   FillInputs(&forward, 3, kUnits);
