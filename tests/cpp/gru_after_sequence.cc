@@ -108,6 +108,7 @@ struct Forward {
           hc[at] = hc_sum.Total();
           c_bar.AddProduct(r[at], hc[at]);
           c[at] = act.Candidate(c_bar.Total());
+          if (steps.Keeps(0, step, b, j)) continue;
           state[j] = u[at] * h_prev[j] + (Real(1) - u[at]) * c[at];
         }
         std::copy(state, state + units, h.begin() + row * units);
@@ -119,10 +120,13 @@ struct Forward {
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     const GruVariant v(call.variant);
-    const SequenceCall sequence(v.StepsOf(call.dims));
+    const Steps steps = v.StepsOf(call.dims);
+    const SequenceCall sequence(steps);
+    const StateDraws of_h(steps, 0, call.dims.units);
     Arguments<T> tensors(call);
     GruAfterSequenceForwardArgs<T> args;
     sequence.Fill(&args);
+    args.zoneout_h = of_h.Get();
     args.layout = Columns(call.variant).Layout();
     args.x = tensors.In();
     args.h_prev = tensors.In();
@@ -222,10 +226,11 @@ struct Backward {
         for (int64_t j = 0; j < units; ++j) {
           const int64_t n = row * units + j;
           h_back[j] = h_back[j] + h_grad[n];
+          const Real d_new = steps.NewPart(0, step, b, j, h_back[j]);
           const Real keep = one - u[n];
-          const Real d_c = h_back[j] * keep * (one - c[n] * c[n]);
+          const Real d_c = d_new * keep * (one - c[n] * c[n]);
           const Real d_r = d_c * hc[n] * r[n] * (one - r[n]);
-          const Real d_u = h_back[j] * (h_prev[j] - c[n]) * u[n] * keep;
+          const Real d_u = d_new * (h_prev[j] - c[n]) * u[n] * keep;
           d_x[columns.r * units + j] = d_h[columns.r * units + j] = d_r;
           d_x[columns.u * units + j] = d_h[columns.u * units + j] = d_u;
           d_x[columns.c * units + j] = d_c;
@@ -234,8 +239,11 @@ struct Backward {
         if (!steps.Counts(step, b)) continue;
         steps.AddInputGrads(row, x, w_x, d_x, &x_grad, &w_x_grad);
         for (int64_t k = 0; k < units; ++k) {
-          h_back[k] = dropout.StateGrad(d_h, w_h, b, k) +
-                      h_back[k] * u[row * units + k];
+          const Real d_new = steps.NewPart(0, step, b, k, h_back[k]);
+          const Real kept = steps.KeptPart(0, step, b, k, h_back[k]);
+          h_back[k] =
+              dropout.StateGrad(d_h, w_h, b, k) + d_new * u[row * units + k];
+          if (v.order.zones) h_back[k] = h_back[k] + kept;
         }
         dropout.AddWeightGrad(h_prev, b, d_h, &w_h_grad);
         AddOuter(&one, 1, d_x, &b_x_grad);
@@ -248,10 +256,13 @@ struct Backward {
 
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
-    const SequenceCall sequence(GruVariant(call.variant).StepsOf(call.dims));
+    const Steps steps = GruVariant(call.variant).StepsOf(call.dims);
+    const SequenceCall sequence(steps);
+    const StateDraws of_h(steps, 0, call.dims.units);
     Arguments<T> tensors(call);
     GruAfterSequenceBackwardArgs<T> args;
     sequence.Fill(&args);
+    args.zoneout_h = of_h.Get();
     args.layout = Columns(call.variant).Layout();
     args.x = tensors.In();
     args.h_prev = tensors.In();

@@ -101,6 +101,7 @@ struct Forward {
             AddDot(seen_c.data(), units, w_c_h, units, j, &bar);
             bar.Add(b_c[j]);
             c[at] = act.Candidate(bar.Total());
+            if (steps.Keeps(0, step, b, j)) continue;
             state[j] = u[at] * state[j] + (Real(1) - u[at]) * c[at];
           }
         }
@@ -113,10 +114,13 @@ struct Forward {
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     const GruVariant v(call.variant);
-    const SequenceCall sequence(v.StepsOf(call.dims));
+    const Steps steps = v.StepsOf(call.dims);
+    const SequenceCall sequence(steps);
+    const StateDraws of_h(steps, 0, call.dims.units);
     Arguments<T> tensors(call);
     GruSequenceForwardArgs<T> args;
     sequence.Fill(&args);
+    args.zoneout_h = of_h.Get();
     args.x = tensors.In();
     args.h_prev = tensors.In();
     args.w_ru_x = tensors.In();
@@ -220,6 +224,11 @@ struct Backward {
           d_h[j] = d_h[j] + h_grad[row * units + j];
         }
         if (!steps.Counts(step, b)) continue;
+        Tensor kept(units);
+        for (int64_t j = 0; j < units; ++j) {
+          kept[j] = steps.KeptPart(0, step, b, j, d_h[j]);
+          d_h[j] = steps.NewPart(0, step, b, j, d_h[j]);
+        }
         for (int64_t j = 0; j < units; ++j) {
           const int64_t n = row * units + j;
           const Real keep = one - u[n];
@@ -237,6 +246,7 @@ struct Backward {
         }
         for (int64_t k = 0; k < units; ++k) {
           d_h[k] = d_h_prev[k] + dropout.StateGrad(d_ru, w_ru_h, b, k);
+          if (v.order.zones) d_h[k] = d_h[k] + kept[k];
         }
         if (v.order.projected_input) {
           Real* const to = x_grad.data() + row * width;
@@ -269,10 +279,13 @@ struct Backward {
 
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
-    const SequenceCall sequence(GruVariant(call.variant).StepsOf(call.dims));
+    const Steps steps = GruVariant(call.variant).StepsOf(call.dims);
+    const SequenceCall sequence(steps);
+    const StateDraws of_h(steps, 0, call.dims.units);
     Arguments<T> tensors(call);
     GruSequenceBackwardArgs<T> args;
     sequence.Fill(&args);
+    args.zoneout_h = of_h.Get();
     args.x = tensors.In();
     args.h_prev = tensors.In();
     args.w_ru_x = tensors.In();

@@ -92,7 +92,8 @@ struct Forward {
         Tensor m(units);
         for (int64_t j = 0; j < units; ++j) {
           const int64_t at = row * units + j;
-          Real& c = cs_state[b * units + j];
+          Real& state_c = cs_state[b * units + j];
+          Real c = state_c;
           if (steps.Counts(step, b)) {
             const auto bar = [&](int64_t gate) {
               Sum sum;
@@ -117,10 +118,12 @@ struct Forward {
             o[at] = act.Gate(o_bar.Total());
             co[at] = act.Candidate(c);
             m[j] = o[at] * co[at];
+            if (!steps.Keeps(1, step, b, j)) state_c = c;
           }
-          cs[at] = c;
+          cs[at] = state_c;
         }
         for (int64_t k = 0; k < width && steps.Counts(step, b); ++k) {
+          if (steps.Keeps(0, step, b, k)) continue;
           state[k] = v.projects ? DotTransposed(m, w_p, k) : m[k];
         }
         std::copy(state, state + width, h.begin() + row * width);
@@ -132,10 +135,15 @@ struct Forward {
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     const LstmVariant v(call.variant);
-    const SequenceCall sequence(v.StepsOf(call.dims));
+    const Steps steps = v.StepsOf(call.dims);
+    const SequenceCall sequence(steps);
+    const StateDraws of_h(steps, 0, v.Width(call.dims));
+    const StateDraws of_cs(steps, 1, call.dims.units);
     Arguments<T> tensors(call);
     LstmSequenceForwardArgs<T> args;
     sequence.Fill(&args);
+    args.zoneout_h = of_h.Get();
+    args.zoneout_c = of_cs.Get();
     args.layout = v.layout;
     args.options = v.options;
     args.proj = v.projects ? v.Width(call.dims) : 0;

@@ -76,6 +76,10 @@ struct Backward {
       SparseIntegers(width, 1, d.units, false, &in[9]);
       // tanh(0) is exact; of another integer it is not.
       if (!v.give_co) std::fill(in[11].begin(), in[11].end(), Real(0));
+      // Zoneout has cs computed again, from these.
+      for (const int factor : {1, 14}) {
+        if (v.order.zones) std::fill(in[factor].begin(), in[factor].end(), 0);
+      }
     }
     for (const int gate : {10, 12, 13, 14, 15}) {
       steps.ZeroMasked(d.units, &in[gate]);
@@ -130,20 +134,30 @@ struct Backward {
         for (int64_t k = 0; k < width; ++k) {
           h_back[k] = h_back[k] + h_grad[row * width + k];
         }
+        Tensor d_h;  // of the new h
+        for (int64_t k = 0; k < width; ++k) {
+          d_h.push_back(steps.NewPart(0, step, b, k, h_back[k]));
+        }
         Tensor m(units);
         for (int64_t j = 0; j < units; ++j) {
           const int64_t n = row * units + j;
           cs_back[j] = cs_back[j] + cs_grad[n];
           if (!steps.Counts(step, b)) continue;
+          Real new_cs = cs[n];
+          if (v.order.zones) {
+            new_cs = ci[n] * i[n] + cs_prev[j] * f[n];
+            const double bound = v.options.cell_clip;
+            if (bound > 0) new_cs = ClipTo(new_cs, bound);
+          }
           Sum from_p;
-          if (v.projects) AddDot(h_back, width, w_p, units, j, &from_p);
-          const Real d_m = v.projects ? from_p.Total() : h_back[j];
-          const Real co = v.give_co ? in[15][n] : act.Candidate(cs[n]);
+          if (v.projects) AddDot(d_h.data(), width, w_p, units, j, &from_p);
+          const Real d_m = v.projects ? from_p.Total() : d_h[j];
+          const Real co = v.give_co ? in[15][n] : act.Candidate(new_cs);
           m[j] = o[n] * co;
           const Real d_o = o[n] * (one - o[n]) * d_m * co;
           Sum dcs_sum;
           dcs_sum.Add((one - co * co) * d_m * o[n]);
-          dcs_sum.Add(cs_back[j]);
+          dcs_sum.Add(steps.NewPart(1, step, b, j, cs_back[j]));
           if (peephole) dcs_sum.AddProduct(d_o, wco[j]);
           const Real dcs = dcs_sum.Total();
           const Real di = i[n] * (one - i[n]) * dcs * ci[n];
@@ -159,15 +173,20 @@ struct Backward {
             before.AddProduct(df, wcf[j]);
             wci_grad[j].AddProduct(di, cs_prev[j]);
             wcf_grad[j].AddProduct(df, cs_prev[j]);
-            wco_grad[j].AddProduct(d_o, cs[n]);
+            wco_grad[j].AddProduct(d_o, new_cs);
+          }
+          if (v.order.zones) {
+            before.Add(steps.KeptPart(1, step, b, j, cs_back[j]));
           }
           cs_back[j] = before.Total();
         }
         if (!steps.Counts(step, b)) continue;
-        if (v.projects) AddOuter(h_back, width, m, &w_p_grad);
+        if (v.projects) AddOuter(d_h.data(), width, m, &w_p_grad);
         steps.AddInputGrads(row, x, w_x, dz, &x_grad, &w_x_grad);
         for (int64_t k = 0; k < width; ++k) {
+          const Real kept = steps.KeptPart(0, step, b, k, h_back[k]);
           h_back[k] = dropout.StateGrad(dz, w_h, b, k);
+          if (v.order.zones) h_back[k] = h_back[k] + kept;
         }
         dropout.AddWeightGrad(h_prev, b, dz, &w_h_grad);
         AddOuter(&one, 1, dz, &b_grad);
@@ -182,10 +201,16 @@ struct Backward {
   template <class T>
   static cpu::Status Call(const EngineCall& call) {
     const LstmVariant v(call.variant);
-    const SequenceCall sequence(v.StepsOf(call.dims));
+    const Steps steps = v.StepsOf(call.dims);
+    const SequenceCall sequence(steps);
+    const StateDraws of_h(steps, 0, v.Width(call.dims));
+    const StateDraws of_cs(steps, 1, call.dims.units);
     Arguments<T> tensors(call);
     LstmSequenceBackwardArgs<T> args;
     sequence.Fill(&args);
+    args.zoneout_h = of_h.Get();
+    args.zoneout_c = of_cs.Get();
+    args.options.cell_clip = v.options.cell_clip;
     args.layout = v.layout;
     args.use_peephole = v.options.use_peephole;
     args.proj = v.projects ? v.Width(call.dims) : 0;

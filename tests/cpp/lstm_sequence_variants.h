@@ -22,7 +22,7 @@ class LstmVariant {
         ci(ifco ? 2 : 1),
         f(ifco ? 1 : 2),
         layout(ifco ? kLstmIfco : kLstmIcfo),
-        give_co(variant % 3 != 2),
+        give_co(variant % 3 != 2 && !order.zones),
         projects(kProjects[variant]),
         wants_(kWants[variant]),
         given_(kGiven[variant]) {}

@@ -36,26 +36,27 @@ struct Order {
   bool lengths = false;  // each row has its own
   bool drops = false;    // recurrent dropout: factors of the state
   bool projected_input = false;
+  bool zones = false;  // zoneout by draws, of the cells that have it
 };
 
 // One for each variant of a sequence's test, for every cell. The tests of
 // threads use the first two, those of many steps the plain one.
 inline constexpr Order kOrders[] = {
     {Mask::kNone, true, false, false, false, false},
-    {Mask::kHoles, true, false, true, true, false},
+    {Mask::kHoles, true, false, true, true, false, true},
     {Mask::kHoles, false, true, false, false, false},
-    {Mask::kNone, false, false, false, false, true},
+    {Mask::kNone, false, false, false, false, true, true},
     {Mask::kNothing, true, true, false, true, false},
     {Mask::kLeft, true, true, true, false, false},
     {Mask::kRows, false, false, false, true, true},
-    {Mask::kNone, true, true, false, true, false},
+    {Mask::kNone, true, true, false, true, false, true},
     {Mask::kRight, true, false, false, true, false},
     {Mask::kRight, false, false, false, false, true},
     {Mask::kLeft, false, true, false, false, false},
     {Mask::kNone, false, true, true, true, false},
     {Mask::kNone, true, false, false, false, false},
     {Mask::kHoles, true, true, true, true, true},
-    {Mask::kNone, true, false, true, false, false},
+    {Mask::kNone, true, false, true, false, false, true},
 };
 inline constexpr int kNumOrders = sizeof(kOrders) / sizeof(kOrders[0]);
 inline constexpr int kPlainOrder = 12;  // no step masked, forwards
@@ -143,6 +144,26 @@ class Steps {
     return true;
   }
 
+  // Whether zoneout leaves element j of a state as it was before an unmasked
+  // step. state: 0 for h, 1 for cs.
+  bool Keeps(int state, int64_t step, int64_t b, int64_t j) const {
+    const int64_t row = At(step, b);
+    return order_.zones && (5 * row + 3 * j + row * j + state) % 3 == 0;
+  }
+
+  // Shares of a gradient d of the state after the step: of what zoneout keeps
+  // and of the new state. They are products, so a NaN stays one in both.
+  Real KeptPart(int state, int64_t step, int64_t b, int64_t j,
+                const Real& d) const {
+    if (!order_.zones) return 0;
+    return d * Real(Keeps(state, step, b, j) ? 1 : 0);
+  }
+  Real NewPart(int state, int64_t step, int64_t b, int64_t j,
+               const Real& d) const {
+    if (!order_.zones) return d;
+    return d * Real(Keeps(state, step, b, j) ? 0 : 1);
+  }
+
   SequenceShape Shape() const {
     SequenceShape shape;
     shape.steps = dims_.steps;
@@ -166,6 +187,22 @@ class Steps {
       for (int64_t b = 0; b < dims_.batch; ++b) {
         const int64_t at = At(step, b);
         block.data()[at] = Counts(step, b) ? kOn[at % 4] : 0;
+      }
+    }
+    return block;
+  }
+
+  // The draws of zoneout of a state [width], the same. Any nonzero byte keeps.
+  std::optional<GuardedBlock> Draws(int state, int64_t width) const {
+    if (!order_.zones) return std::nullopt;
+    const HeapIsDry heap(false);
+    GuardedBlock block(dims_.steps * dims_.batch * width, 1);
+    for (int64_t step = 0; step < dims_.steps; ++step) {
+      for (int64_t b = 0; b < dims_.batch; ++b) {
+        for (int64_t j = 0; j < width; ++j) {
+          block.data()[At(step, b) * width + j] =
+              Keeps(state, step, b, j) ? 1 + j % 255 : 0;
+        }
       }
     }
     return block;
@@ -293,6 +330,22 @@ class SequenceCall {
   const SequenceShape shape_;
   const std::optional<GuardedBlock> mask_;
   const std::optional<GuardedBlock> lengths_;
+};
+
+// Zoneout of one state. Lives as long as the call.
+class StateDraws {
+ public:
+  StateDraws(const Steps& steps, int state, int64_t width)
+      : draws_(steps.Draws(state, width)) {}
+
+  Zoneout Get() const {
+    Zoneout zoneout;
+    if (draws_) zoneout.kept = draws_->data();
+    return zoneout;
+  }
+
+ private:
+  const std::optional<GuardedBlock> draws_;
 };
 
 inline Tensor Totals(const std::vector<Sum>& sums) {
