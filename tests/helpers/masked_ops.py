@@ -49,15 +49,10 @@ def _steps(*names: str) -> dict:
 
 
 def _dropout(gates: str) -> dict:
-    return {"recurrent_dropout": (gates, "B", "H"), **_ZONEOUT[gates]}
+    return {"recurrent_dropout": (gates, "B", "H")}
 
 
-# Of the cell with so many gates.
-_ZONEOUT = {
-    "4": _steps("zoneout_h", "zoneout_c"),
-    "3": _steps("zoneout_h"),
-    "1": {},
-}
+_ZONEOUT = {"LSTM": _steps("zoneout_h", "zoneout_c"), "GRU": _steps("zoneout_h")}
 
 
 # name: (arguments, outputs), time-major.
@@ -72,6 +67,7 @@ _OPS = {
             **_SKIPS,
             **_PROJECTION,
             **_dropout("4"),
+            **_ZONEOUT["LSTM"],
         },
         {**_steps("h"), "h_last": _BH, "cs_last": _BH, **_steps("i", "cs", "f", "o", "ci")},
     ),
@@ -88,6 +84,7 @@ _OPS = {
             **_steps("cs_grad"),
             **_PROJECTION,
             **_dropout("4"),
+            **_ZONEOUT["LSTM"],
         },
         {
             "x_grad": ("T", "B", "I"),
@@ -107,6 +104,7 @@ _OPS = {
             "b_c": ("H",),
             **_SKIPS,
             **_dropout("3"),
+            **_ZONEOUT["GRU"],
         },
         {**_steps("h"), "h_last": _BH, **_steps("r", "u", "c")},
     ),
@@ -118,6 +116,7 @@ _OPS = {
             **_steps("h", "r", "u", "c", "h_grad"),
             "h_last_grad": _BH,
             **_dropout("3"),
+            **_ZONEOUT["GRU"],
         },
         {
             "x_grad": ("T", "B", "I"),
@@ -135,6 +134,7 @@ _OPS = {
             "b_h": ("3H",),
             **_SKIPS,
             **_dropout("3"),
+            **_ZONEOUT["GRU"],
         },
         {**_steps("h"), "h_last": _BH, **_steps("r", "u", "c", "hc")},
     ),
@@ -146,6 +146,7 @@ _OPS = {
             **_steps("h", "r", "u", "c", "hc", "h_grad"),
             "h_last_grad": _BH,
             **_dropout("3"),
+            **_ZONEOUT["GRU"],
         },
         {
             "x_grad": ("T", "B", "I"),

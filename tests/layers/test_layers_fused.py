@@ -71,9 +71,15 @@ def test_shows_the_signature_of_keras(name):
     """And before **kwargs the arguments that Keras has not."""
     from tf_blockrnn import layers
 
-    extras = {"use_peephole": False, "cell_clip": None, "projection": None}
+    extras = {}
+    if "LSTM" in name:
+        extras |= {"use_peephole": False, "cell_clip": None, "projection": None}
+    if "RNN" not in name:
+        extras["zoneout_state"] = 0.0
+    if "LSTM" in name:
+        extras["zoneout"] = 0.0
     by_keyword = inspect.Parameter.KEYWORD_ONLY
-    own = [(n, by_keyword, default) for n, default in extras.items() if "LSTM" in name]
+    own = [(n, by_keyword, default) for n, default in extras.items()]
     if not name.endswith("Cell"):
         own.append(("recompute", by_keyword, False))
     *arguments, kwargs = shown(getattr(keras.layers, name))

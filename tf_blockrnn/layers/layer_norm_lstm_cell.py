@@ -10,6 +10,7 @@ from tf_blockrnn.layers import _fusing, _layer_norm
 _GATES = 4
 
 
+@keras.saving.register_keras_serializable(package="tf_blockrnn")
 class LayerNormLSTMCell(_layer_norm.NormalizedCell, keras.layers.LSTMCell):
     """Keras' LSTM cell with layer normalisation (arXiv:1607.06450).
 
