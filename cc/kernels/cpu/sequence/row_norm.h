@@ -61,13 +61,18 @@ class PanelRows {
   // gate n is n · kUnits further on.
   template <class F>
   EIGEN_ALWAYS_INLINE void ForEach(const F& f) const {
-    for (int64_t panel = 0; panel < panels_; ++panel) {
-      const int64_t unit = panel * kUnits;
-      ForEachVector<C>(std::min(kUnits, units_ - unit),
-                       [&](int64_t j, auto lanes) {
-                         f(unit + j, panel * kWidth + j, lanes);
-                       });
+    int64_t unit = 0;
+    int64_t at = 0;
+    for (; unit + kUnits <= units_; unit += kUnits, at += kWidth) {
+      BLOCKRNN_UNROLL
+      for (int64_t j = 0; j < kUnits; j += V::kSize) {
+        f(unit + j, at + j, AllLanes());
+      }
     }
+    if (unit == units_) return;
+    ForEachVector<C>(units_ - unit, [&](int64_t j, auto lanes) {
+      f(unit + j, at + j, lanes);
+    });
   }
 
   // Subtracts from row[width] its mean, and returns the reciprocal deviation.
@@ -91,15 +96,34 @@ class PanelRows {
   // Σ value(place, lanes), a sum for each gate first.
   template <class Value>
   EIGEN_ALWAYS_INLINE C SumOf(const Value& value) const {
-    std::array<V, kGates> sums;
-    sums.fill(V(0));
-    ForEach([&](int64_t, int64_t at, auto lanes) {
+    // In registers: no address of theirs is taken in the loop.
+    V sums[kGates];
+    BLOCKRNN_UNROLL
+    for (int gate = 0; gate < kGates; ++gate) sums[gate] = V(0);
+    int64_t unit = 0;
+    int64_t at = 0;
+    for (; unit + kUnits <= units_; unit += kUnits, at += kWidth) {
       BLOCKRNN_UNROLL
-      for (int gate = 0; gate < kGates; ++gate) {
-        sums[gate] = sums[gate] + value(at + gate * kUnits, lanes);
+      for (int64_t j = 0; j < kUnits; j += V::kSize) {
+        BLOCKRNN_UNROLL
+        for (int gate = 0; gate < kGates; ++gate) {
+          sums[gate] =
+              sums[gate] + value(at + gate * kUnits + j, AllLanes());
+        }
       }
-    });
-    return SumAll<C>(sums);
+    }
+    if (unit < units_) {
+      ForEachVector<C>(units_ - unit, [&](int64_t j, auto lanes) {
+        BLOCKRNN_UNROLL
+        for (int gate = 0; gate < kGates; ++gate) {
+          sums[gate] = sums[gate] + value(at + gate * kUnits + j, lanes);
+        }
+      });
+    }
+    std::array<V, kGates> all;
+    BLOCKRNN_UNROLL
+    for (int gate = 0; gate < kGates; ++gate) all[gate] = sums[gate];
+    return SumAll<C>(all);
   }
 
   const int64_t units_;
