@@ -137,30 +137,24 @@ class LayerNormGruForwardCell {
  private:
   EIGEN_DONT_INLINE void Gates(int64_t step, int64_t b,
                                const typename Sums::Row& row) const {
-    constexpr int64_t kUnits = Sums::Rows::kUnits;
-    const V rstd(row.rstd);
+    const GruAfterGateLayout& layout = args_.layout;
     const C* const previous = context_.h.Previous(step) + b * units_;
     C* const next = context_.h.Next(step) + b * units_;
     T* const h = context_.h.OutputRow(step, b);
     packed_.rows.ForEach([&](int64_t unit, int64_t at, auto lanes) {
       // 1. The norms, with the biases.
-      V of_x[kGates];
-      V of_h[kGates];
-      BLOCKRNN_UNROLL
-      for (int gate = 0; gate < kGates; ++gate) {
-        const int64_t n = at + gate * kUnits;
-        const V hat = Load<C>(row.h + n, lanes) * rstd;
-        StoreIf(row.h_hat, gate * units_ + unit, hat, lanes);
-        of_x[gate] = Load<C>(row.x + n, lanes);
-        of_h[gate] =
-            MulAdd(hat, Load<C>(packed_.gamma_h + n, lanes),
-                   gate < kGates - 1 ? of_x[gate]
-                                     : Load<C>(packed_.bias_hc + unit, lanes));
-      }
+      const auto of_x = [&](int gate) {
+        return sums_.OfInput(row, gate, unit, at, lanes);
+      };
+      const auto of_h = [&](int gate, const V& more) {
+        return sums_.OfState(row, gate, unit, at, more, lanes);
+      };
       // 2. Equations.
       const GruAfterStep<V> out = GruAfterForward<Activations>(
-          of_h[args_.layout.r], of_h[args_.layout.u], of_x[args_.layout.c],
-          of_h[args_.layout.c], Load<C>(previous + unit, lanes));
+          of_h(layout.r, of_x(layout.r)), of_h(layout.u, of_x(layout.u)),
+          of_x(layout.c),
+          of_h(layout.c, Load<C>(packed_.bias_hc + unit, lanes)),
+          Load<C>(previous + unit, lanes));
       // 3. Store.
       StoreIf(h, unit, out.h, lanes);
       Store(next + unit, out.h, lanes);

@@ -133,7 +133,7 @@ class LayerNormLstmForwardCell {
       return;
     }
     const int64_t state = b * units_;
-    // 1. The norm of h · w_h; 2. the gates and the new cell state.
+    // 1. The norms; 2. the gates and the new cell state.
     const V sum = Gates(sums_.Normalize(step, b), state);
     // 3. Its norm, and the output.
     Output(step, b, CentreRow(c_ + state, units_, sum, epsilon_));
@@ -144,22 +144,16 @@ class LayerNormLstmForwardCell {
   // Returns the lanes' sums of c.
   EIGEN_DONT_INLINE V Gates(const typename Sums::Row& row,
                             int64_t state) const {
-    constexpr int64_t kUnits = Sums::Rows::kUnits;
-    const V rstd(row.rstd);
+    const LstmGateLayout& layout = args_.layout;
     V sum(0);
     packed_.rows.ForEach([&](int64_t unit, int64_t at, auto lanes) {
-      V bars[kGates];
-      BLOCKRNN_UNROLL
-      for (int gate = 0; gate < kGates; ++gate) {
-        const int64_t n = at + gate * kUnits;
-        const V hat = Load<C>(row.h + n, lanes) * rstd;
-        StoreIf(row.h_hat, gate * units_ + unit, hat, lanes);
-        bars[gate] = MulAdd(hat, Load<C>(packed_.gamma_h + n, lanes),
-                            Load<C>(row.x + n, lanes));
-      }
+      const auto bar = [&](int gate) {
+        return sums_.OfState(row, gate, unit, at,
+                             sums_.OfInput(row, gate, unit, at, lanes), lanes);
+      };
       const LayerNormLstmGates<V> out = LayerNormLstmForward<Activations>(
-          LstmPreActivations<V>{bars[args_.layout.i], bars[args_.layout.ci],
-                                bars[args_.layout.f], bars[args_.layout.o]},
+          LstmPreActivations<V>{bar(layout.i), bar(layout.ci), bar(layout.f),
+                                bar(layout.o)},
           Load<C>(cs_ + state + unit, lanes));
       Store(o_ + state + unit, out.o, lanes);
       Store(c_ + state + unit, out.c, lanes);

@@ -80,10 +80,10 @@ struct LayerNormPanels {
   }
 };
 
-// Before the steps of a block:  x · w_x  →  gamma_x ∘ x_hat + bias
+// Before the steps of a block:  x · w_x
 // Stage 0:  h · w_h, a tile at a time
-// Stage 1:  its deviations from the mean of a row, and their reciprocal
-//           standard deviation; the rest is the cell's
+// Stage 1:  the deviations of both from the mean of a row, and their reciprocal
+//           standard deviations; the rest is the cell's
 // Panels is a LayerNormPanels, and so are `args` its Args.
 template <class Panels>
 class NormalizedSums {
@@ -99,10 +99,14 @@ class NormalizedSums {
 
   // The numbers of a row of a step.
   struct Row {
-    const C* x;  // panels, gamma_x ∘ x_hat + bias
-    const C* h;  // panels, h · w_h less its mean
-    C rstd;      // of h · w_h
-    T* h_hat;    // [gates · H], where it is saved; or nullptr
+    // x · w_x and h · w_h less their means, in panels; their reciprocal
+    // deviations; and where they are saved, [gates · H], or nullptr.
+    const C* x;
+    C x_rstd;
+    T* x_hat;
+    const C* h;
+    C h_rstd;
+    T* h_hat;
   };
 
   // `packed` must outlive this object.
@@ -117,27 +121,9 @@ class NormalizedSums {
         state_rows_(context.scratch, MostStepWorkers(context.executor),
                     args.shape.batch, units_),
         sums_(context.scratch->template Array<C>(args.shape.batch *
-                                                 packed.rows.width())),
-        x_rstd_(
-            context.scratch->template Array<C>(context.rows.MaxRowsInBlock())) {
-  }
+                                                 packed.rows.width())) {}
 
-  Status Enter(const StepBlock& block) {
-    const Status status = x_.Enter(block, args_.x);
-    if (status != Status::kOk) return status;
-    const SequenceRows& rows = context_.rows;
-    const int64_t before = rows.RowsBefore(block.first);
-    ParallelForRows(context_.executor, block.rows, packed_.rows.width(),
-                    [&](int64_t begin, int64_t end) {
-                      int64_t step = block.first;
-                      for (int64_t m = begin; m < end; ++m) {
-                        while (rows.RowsBefore(step + 1) - before <= m) ++step;
-                        NormalizeInput(step,
-                                       m - (rows.RowsBefore(step) - before), m);
-                      }
-                    });
-    return Status::kOk;
-  }
+  Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
 
   void Multiply(int64_t step, Share share, Range rows) const {
     MultiplyPacked(state_rows_(context_.h.Operand(step), rows, share.piece),
@@ -148,15 +134,37 @@ class NormalizedSums {
 
   // Of a row that is not masked.
   Row Normalize(int64_t step, int64_t b) const {
-    C* const sums = SumsRow(b);
-    const C rstd = packed_.rows.Centre(sums, epsilon_);
-    const int64_t m = x_.FirstRow(step) + b;
+    C* const x = x_.StartRow(x_.FirstRow(step) + b);
+    C* const h = SumsRow(b);
+    const C x_rstd = packed_.rows.Centre(x, epsilon_);
+    const C h_rstd = packed_.rows.Centre(h, epsilon_);
     if (T* const saved = SavedRow(args_.rstd, step, b, 2)) {
-      saved[0] = static_cast<T>(x_rstd_[m]);
-      saved[1] = static_cast<T>(rstd);
+      saved[0] = static_cast<T>(x_rstd);
+      saved[1] = static_cast<T>(h_rstd);
     }
-    return {x_.StartRow(m), sums, rstd,
-            SavedRow(args_.h_hat, step, b, kGates * units_)};
+    const int64_t width = kGates * units_;
+    return {x, x_rstd, SavedRow(args_.x_hat, step, b, width),
+            h, h_rstd, SavedRow(args_.h_hat, step, b, width)};
+  }
+
+  // gamma_x ∘ x_hat + bias of a gate, and gamma_h ∘ h_hat + `more`, at a place
+  // that PanelRows::ForEach gives. They save x_hat and h_hat.
+  template <class Lanes>
+  EIGEN_ALWAYS_INLINE V OfInput(const Row& row, int gate, int64_t unit,
+                                int64_t at, Lanes lanes) const {
+    const int64_t n = at + gate * kUnits;
+    const V hat = Load<C>(row.x + n, lanes) * V(row.x_rstd);
+    StoreIf(row.x_hat, gate * units_ + unit, hat, lanes);
+    return MulAdd(hat, Load<C>(packed_.gamma_x + n, lanes),
+                  Load<C>(packed_.bias + n, lanes));
+  }
+  template <class Lanes>
+  EIGEN_ALWAYS_INLINE V OfState(const Row& row, int gate, int64_t unit,
+                                int64_t at, const V& more, Lanes lanes) const {
+    const int64_t n = at + gate * kUnits;
+    const V hat = Load<C>(row.h + n, lanes) * V(row.h_rstd);
+    StoreIf(row.h_hat, gate * units_ + unit, hat, lanes);
+    return MulAdd(hat, Load<C>(packed_.gamma_h + n, lanes), more);
   }
 
   // A masked step has no sums.
@@ -188,29 +196,6 @@ class NormalizedSums {
   static constexpr int64_t kUnits = Rows::kUnits;
   static constexpr int64_t kWidth = Rows::kWidth;
 
-  // Replaces a row's sums of the input GEMM by their norm, plus the offset.
-  EIGEN_DONT_INLINE void NormalizeInput(int64_t step, int64_t b,
-                                        int64_t m) const {
-    if (context_.rows.IsMasked(step, b)) return;
-    C* const row = x_.StartRow(m);
-    const C rstd = packed_.rows.Centre(row, epsilon_);
-    x_rstd_[m] = rstd;
-    T* const x_hat = SavedRow(args_.x_hat, step, b, kGates * units_);
-    const V rstd_v(rstd);
-    packed_.rows.ForEach([&](int64_t unit, int64_t at, auto lanes) {
-      BLOCKRNN_UNROLL
-      for (int gate = 0; gate < kGates; ++gate) {
-        const int64_t n = at + gate * kUnits;
-        const V hat = Load<C>(row + n, lanes) * rstd_v;
-        StoreIf(x_hat, gate * units_ + unit, hat, lanes);
-        Store(row + n,
-              MulAdd(hat, Load<C>(packed_.gamma_x + n, lanes),
-                     Load<C>(packed_.bias + n, lanes)),
-              lanes);
-      }
-    });
-  }
-
   void StoreSums(const GateTile<C>& tile) const {
     tile.ForEachRow([&](const GateRun<C>& run) {
       C* const to = SumsRow(run.row) + run.unit / kUnits * kWidth;
@@ -230,9 +215,8 @@ class NormalizedSums {
   const Panels& packed_;
   InputGemm<T, kGates, false, P> x_;
   const StepRows<T, P> state_rows_;
-  C* const sums_;    // [B, panels, gates, units of a panel], h · w_h, then its
-                     // deviations
-  C* const x_rstd_;  // [block rows]
+  C* const sums_;  // [B, panels, gates, units of a panel], h · w_h, then its
+                   // deviations
 };
 
 }  // namespace blockrnn::cpu

@@ -107,8 +107,7 @@ class PanelRows {
       for (int64_t j = 0; j < kUnits; j += V::kSize) {
         BLOCKRNN_UNROLL
         for (int gate = 0; gate < kGates; ++gate) {
-          sums[gate] =
-              sums[gate] + value(at + gate * kUnits + j, AllLanes());
+          sums[gate] = sums[gate] + value(at + gate * kUnits + j, AllLanes());
         }
       }
     }
