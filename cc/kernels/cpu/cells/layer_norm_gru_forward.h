@@ -76,9 +76,9 @@ struct LayerNormGruPanels
   const C* bias_hc;  // [H], the candidate's beta_h + b_h
 };
 
-// Before the steps of a block:  norm(x · w_x) + the biases
+// Before the steps of a block:  x · w_x
 // Stage 0:  h · w_h, a tile at a time
-// Stage 1:  its norm, the gates, h, a row at a time
+// Stage 1:  the norms of both, the gates, h, a row at a time
 template <class StorageType, class Activations,
           class Element = PanelElement<StorageType>>
 class LayerNormGruForwardCell {

@@ -51,9 +51,10 @@ struct LayerNormLstmPanels
   const C* beta_c = nullptr;   // [H]
 };
 
-// Before the steps of a block:  norm(x · w_x) + the biases
+// Before the steps of a block:  x · w_x
 // Stage 0:  h · w_h, a tile at a time
-// Stage 1:  its norm, the gates, the norm of the cell state, a row at a time
+// Stage 1:  the norms of both, the gates, the norm of the cell state, a row at
+//           a time
 template <class StorageType, class Activations,
           class Element = PanelElement<StorageType>>
 class LayerNormLstmForwardCell {

@@ -4,7 +4,6 @@
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_ROW_NORM_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_ROW_NORM_H_
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdint>
