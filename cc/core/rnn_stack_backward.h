@@ -37,14 +37,7 @@ class RnnStackBackward {
       h_ = layer + 1 == g.layers ? args_.output : Below(layer + 1);
       x_ = layer == 0 ? args_.input : drops_ ? dropped_ : Below(layer);
       x_grad_[0] = layer == 0 ? args_.input_backprop : between_[layer % 2];
-      status = engine_.RunLayer(
-          layer,
-          [&](const StepSpan& steps, const Context& context) {
-            return Drop(layer, steps, context);
-          },
-          [&](const LayerDirection& dir, const Context& context) {
-            return Sequence(dir, context);
-          });
+      status = RunLayer(layer);
       if (Engine::Failed(status)) return status;
       if (g.directions == 2) {
         status = engine_.AddGradients(x_grad_[1], plan_.InputElements(layer),
@@ -104,32 +97,49 @@ class RnnStackBackward {
                              Below(layer), dropped_, context);
   }
 
-  Status Sequence(const LayerDirection& dir, const Context& context) {
-    const LayerDirectionParams<T> grads =
-        plan_.Params(args_.params_backprop, dir);
-    Status status{};
+  Status RunLayer(int64_t layer) {
+    using Direction = LayerDirection;
     switch (args_.geometry.mode) {
       case RnnMode::kLstm:
-        status = engine_.Run(LstmArgs(dir, grads), context);
-        break;
+        return RunLayer(layer, [&](const Direction& d) { return LstmArgs(d); });
       case RnnMode::kGru:
-        return engine_.Run(GruArgs(dir, grads), context);
+        return RunLayer(layer, [&](const Direction& d) { return GruArgs(d); });
       default:
-        status = engine_.Run(RnnArgs(dir, grads), context);
-        break;
+        return RunLayer(layer, [&](const Direction& d) { return RnnArgs(d); });
     }
-    if (Engine::Failed(status)) return status;
-    // bW and bR are only ever added, so one's gradient is the other's.
+  }
+  template <class ArgsOf>
+  Status RunLayer(int64_t layer, const ArgsOf& args_of) {
+    return engine_.RunLayer(
+        layer,
+        [&](const StepSpan& steps, const Context& context) {
+          return Drop(layer, steps, context);
+        },
+        args_of,
+        [&](const LayerDirection& dir, const Context& context) {
+          return FinishBiases(dir, context);
+        });
+  }
+
+  // bW and bR are only ever added, so one's gradient is the other's; a GRU has
+  // its own for each.
+  Status FinishBiases(const LayerDirection& dir, const Context& context) const {
+    if (args_.geometry.mode == RnnMode::kGru) return Status{};
+    const LayerDirectionParams<T> grads = Grads(dir);
     return engine_.Copy(grads.b_x,
                         args_.geometry.gates() * args_.geometry.units,
                         grads.b_h, context);
   }
 
+  LayerDirectionParams<T> Grads(const LayerDirection& dir) const {
+    return plan_.Params(args_.params_backprop, dir);
+  }
+
   // The fields that the arguments of all cells have.
   template <class Args>
-  void Fill(const LayerDirection& dir, const LayerDirectionParams<T>& grads,
-            Args* args) const {
+  LayerDirectionParams<T> Fill(const LayerDirection& dir, Args* args) const {
     const int64_t width = args_.geometry.proj;
+    const LayerDirectionParams<T> grads = Grads(dir);
     const LayerDirectionParams<const T> params =
         plan_.Params(args_.params, dir);
     args->shape = plan_.Shape(dir);
@@ -144,17 +154,17 @@ class RnnStackBackward {
     args->h_prev_grad = plan_.State(args_.input_h_backprop, dir, width);
     args->w_x_grad = grads.w_x;
     args->w_h_grad = grads.w_h;
+    return grads;
   }
 
   const T* Saved(const LayerDirection& dir, int index) const {
     return plan_.template Array<const T>(args_.reserve, dir, index);
   }
 
-  LstmSequenceBackwardArgs<T> LstmArgs(
-      const LayerDirection& dir, const LayerDirectionParams<T>& grads) const {
+  LstmSequenceBackwardArgs<T> LstmArgs(const LayerDirection& dir) const {
     const RnnGeometry& g = args_.geometry;
     LstmSequenceBackwardArgs<T> args;
-    Fill(dir, grads, &args);
+    const LayerDirectionParams<T> grads = Fill(dir, &args);
     args.layout = kLstmIfco;
     args.cs_prev = plan_.State(args_.input_c, dir, g.units);
     args.proj = g.projected ? g.proj : 0;
@@ -171,10 +181,9 @@ class RnnStackBackward {
     return args;
   }
 
-  GruAfterSequenceBackwardArgs<T> GruArgs(
-      const LayerDirection& dir, const LayerDirectionParams<T>& grads) const {
+  GruAfterSequenceBackwardArgs<T> GruArgs(const LayerDirection& dir) const {
     GruAfterSequenceBackwardArgs<T> args;
-    Fill(dir, grads, &args);
+    const LayerDirectionParams<T> grads = Fill(dir, &args);
     args.layout = kGruRuc;
     args.r = Saved(dir, kSavedR);
     args.u = Saved(dir, kSavedU);
@@ -185,10 +194,9 @@ class RnnStackBackward {
     return args;
   }
 
-  SimpleRnnBackwardArgs<T> RnnArgs(const LayerDirection& dir,
-                                   const LayerDirectionParams<T>& grads) const {
+  SimpleRnnBackwardArgs<T> RnnArgs(const LayerDirection& dir) const {
     SimpleRnnBackwardArgs<T> args;
-    Fill(dir, grads, &args);
+    const LayerDirectionParams<T> grads = Fill(dir, &args);
     args.relu = args_.geometry.mode == RnnMode::kRelu;
     args.b_grad = grads.b_x;
     return args;

@@ -9,14 +9,12 @@
 //   static bool Failed(Status);
 //   static constexpr ReserveDevice kReserveDevice;
 //   Status Allocate(elements, T** array);                scratch
-//   Status RunLayer(layer, take, body);  body(dir, context) → Status for each
-//                                        direction, possibly concurrently, and
-//                                        before it take(steps, context) →
-//                                        Status for all steps; or, overlapped
-//                                        with the previous layer, for each
-//                                        block of them when that layer has
-//                                        finished it
-//   Status Run(args, context);              of each cell's sequence
+//   Status RunLayer(layer, take, args_of, after);
+//       Runs for each direction `dir` of the layer, possibly concurrently, the
+//       sequence with the arguments args_of(dir), then after(dir, context) →
+//       Status; and before them take(steps, context) → Status for all steps or,
+//       overlapped with the previous layer, for each block of steps when that
+//       layer has finished it.
 //   Status DrawMask(philox, rate, elements, mask);
 //   Status ApplyMask(mask, rate, span, from, to, context);  may be in place
 //   Status FinishReserve(layout, header, reserve);       forward only
@@ -58,14 +56,7 @@ class RnnStackForward {
     for (int64_t layer = 0; layer < layers && !empty; ++layer) {
       Status status = FindOutput(layer);
       if (Engine::Failed(status)) return status;
-      status = engine_.RunLayer(
-          layer,
-          [&](const StepSpan& steps, const Context& context) {
-            return Drop(layer, steps, context);
-          },
-          [&](const LayerDirection& dir, const Context& context) {
-            return Sequence(dir, context);
-          });
+      status = RunLayer(layer);
       if (Engine::Failed(status)) return status;
       below_ = x_ = h_;
       if (drops_ && layer + 1 < layers) status = DrawMask(layer);
@@ -128,15 +119,26 @@ class RnnStackForward {
     return engine_.FinishReserve(plan_.reserve(), header, args_.reserve);
   }
 
-  Status Sequence(const LayerDirection& dir, const Context& context) {
+  Status RunLayer(int64_t layer) {
+    using Direction = LayerDirection;
     switch (args_.geometry.mode) {
       case RnnMode::kLstm:
-        return engine_.Run(LstmArgs(dir), context);
+        return RunLayer(layer, [&](const Direction& d) { return LstmArgs(d); });
       case RnnMode::kGru:
-        return engine_.Run(GruArgs(dir), context);
+        return RunLayer(layer, [&](const Direction& d) { return GruArgs(d); });
       default:
-        return engine_.Run(RnnArgs(dir), context);
+        return RunLayer(layer, [&](const Direction& d) { return RnnArgs(d); });
     }
+  }
+  template <class ArgsOf>
+  Status RunLayer(int64_t layer, const ArgsOf& args_of) {
+    return engine_.RunLayer(
+        layer,
+        [&](const StepSpan& steps, const Context& context) {
+          return Drop(layer, steps, context);
+        },
+        args_of,
+        [](const LayerDirection&, const Context&) { return Status{}; });
   }
 
   // The fields that the arguments of all cells have.

@@ -53,7 +53,9 @@ def compare_stack(stack: Stack, call: Call, dtype: str, options=DEFAULT, seed=0,
             break
     cotangents = cotangents_of(call, dtype)
     net, what = call.net, f"{call} {dtype} {options}"
-    bound = tolerances.stack_bound(dtype, call.longest_sum(), net.layers)
+    # TF32 has as many bits of mantissa as half.
+    precision = "half" if options.allow_tf32 and dtype == "float" else dtype
+    bound = tolerances.stack_bound(precision, call.longest_sum(), net.layers)
     for name, want in run.outputs().items():
         if name in found:
             got = call.laid_out(device_engine.decode(found[name], dtype))
@@ -61,7 +63,7 @@ def compare_stack(stack: Stack, call: Call, dtype: str, options=DEFAULT, seed=0,
     past = call.laid_out(device_engine.decode(found["output"], dtype))[~run.alive]
     assert not np.any(past != 0), f"not zero past the lengths: {what}"
     gradients = stack.backward(call, dtype, arrays, found, cotangents, options)
-    bound = tolerances.stack_bound(dtype, call.longest_sum(), net.layers, backward=True)
+    bound = tolerances.stack_bound(precision, call.longest_sum(), net.layers, backward=True)
     slack = tolerances.stored_slope_factor(net.mode, dtype)
     for name, want in run.backward(*cotangents).items():
         if name in gradients:

@@ -1,6 +1,6 @@
 """Checks in what order the work of stacks runs, in a library that run.py has built.
 
-Layers in pairs and concurrent directions; the same bits on every run and, in the emulation, under
+Layers in pairs and directions in one grid; the same bits on every run and, in the emulation, under
 every order of work that the engine's streams leave open; their scratch, and their shares of the
 device.
 """
@@ -143,15 +143,72 @@ def memory_of_layers(stack: Stack) -> int:
     return count
 
 
-def shares_of_the_device(stack: Stack) -> int:
-    """In the emulation: two directions, or layers, at once have half of the multiprocessors each.
+def joint_directions(stack: Stack, large: bool) -> int:
+    """Both directions of a layer in one grid, as float32 and as TF32, with one GEMM a step and two."""
+    count = 0
+    units, batch = (256, 40) if large else (24, 5)
+    for mode, allow_tf32, projected in itertools.product(
+        ("rnn_tanh", "lstm", "gru"), (False, True), (False, True)
+    ):
+        if projected and mode != "lstm":
+            continue
+        net = Network(mode, 2, 2, 7, units, units // 2 if projected else 0)
+        call = Call(net, 9, batch, (9, 0, 4, 7, 9) * (batch // 5), time_major=allow_tf32)
+        before = stack.engine.persistent_blocks()
+        compare_stack(stack, call, "float", Options(allow_tf32=allow_tf32), seed=count)
+        ran = stack.engine.persistent_blocks() - before
+        assert ran == 8, f"{call}: {ran} directions' blocks of steps were persistent, must be 8"
+        count += 1
+    return count
 
-    More, and the blocks of one persistent kernel might wait for room that the other's hold.
+
+def alike_together_and_alone(stack: Stack) -> int:
+    """In the emulation: directions have the same bits in one grid and one after the other.
+
+    They share a grid where half of the device has room for the steps of one, so not on a device
+    with one multiprocessor, nor with more weights; nor where the launch is refused.
+    """
+    library, shared = stack.engine.library, ctypes.c_size_t(64 * 1024)
+    count = 0
+    cases = itertools.product(("rnn_tanh", "lstm", "gru"), (False, True), (None, (9, 0, 4)))
+    for mode, allow_tf32, lengths in cases:
+        proj = 8 if mode == "lstm" and lengths else 0
+        call = Call(Network(mode, 2, 2, 5, 16, proj), 9, 3, lengths)
+        options = Options(allow_tf32=allow_tf32, blas=lengths is None)
+
+        def together(call=call, options=options):
+            """The bits, and whether there was a grid for both directions."""
+            launched = library.emulation_allow_together(2**31 - 1, 0)
+            before = stack.engine.persistent_blocks()
+            bits = _bits_of(stack, call, "float", options)
+            launched = library.emulation_allow_together(2**31 - 1, 0) - launched
+            return bits, stack.engine.persistent_blocks() - before == 2 * launched > 0
+
+        library.emulation_device(8, shared)
+        want = together()
+        assert want[1], f"{call}: not in one grid"
+        library.emulation_device(1, shared)
+        assert together() == (want[0], False), f"{call}: other bits one after the other"
+        library.emulation_device(8, shared)
+        if not allow_tf32:  # what is refused is multiplied as float
+            library.emulation_allow_together(0, 0)
+            assert _bits_of(stack, call, "float", options) == want[0], f"{call}: bits when refused"
+        library.emulation_allow_together(2**31 - 1, 0)
+        count += 1
+    library.emulation_device(4, shared)
+    return count
+
+
+def shares_of_the_device(stack: Stack) -> int:
+    """In the emulation: layers in pairs have half of the multiprocessors each.
+
+    More, and the blocks of one persistent kernel might wait for room that the other's hold. Two
+    directions in one grid have all of them.
     """
     library, multiprocessors = stack.engine.library, 8
     library.emulation_device(multiprocessors, ctypes.c_size_t(64 * 1024))
     for mode in cudnn_calls.MODES:
-        for directions, overlap, at_once in ((1, 0, 1), (2, 0, 2), (1, 4, 2)):
+        for directions, overlap, at_once in ((1, 0, 1), (2, 0, 1), (1, 4, 2)):
             call = Call(Network(mode, 2, directions, 4, 64), 9, 3)
             library.emulation_largest_grid()
             compare_stack(stack, call, "float", Options(overlap_steps=overlap))
@@ -161,15 +218,18 @@ def shares_of_the_device(stack: Stack) -> int:
     # Steps for which half of the device is too small: the directions run sequentially.
     call = Call(Network("lstm", 1, 2, 4, 128), 9, 3)
     library.emulation_largest_grid()
+    launched = library.emulation_allow_together(2**31 - 1, 0)
     compare_stack(stack, call, "float")
+    launched = library.emulation_allow_together(2**31 - 1, 0) - launched
     blocks = library.emulation_largest_grid()
     assert multiprocessors // 2 < blocks <= multiprocessors, f"{blocks} blocks for one direction"
+    assert launched == 4, f"{launched} grids for two directions, forward and backward"
     library.emulation_device(4, ctypes.c_size_t(64 * 1024))
     return 3 * len(cudnn_calls.MODES) + 1
 
 
 def two_grids(stack: Stack) -> int:
-    """On a GPU: directions, or layers in pairs, that are persistent kernels at once for long."""
+    """On a GPU: directions, or layers in pairs, that are persistent for long."""
     count = 0
     # Of three layers two are a pair, with three blocks of steps each.
     for mode, (layers, directions, blocks) in itertools.product(
@@ -194,11 +254,15 @@ def main() -> None:
     library, emulated = stack.engine.library, arguments.emulated
     vary = (library.emulation_vary, library.emulation_vary_streams) if emulated else (None, None)
     checks = {"same bits of stacks": lambda: same_bits(stack, *vary)}
+    checks["directions in one grid"] = lambda: joint_directions(
+        stack, not (emulated or arguments.small)
+    )
     if not arguments.small:
         checks["layers in pairs"] = lambda: layers_in_pairs(stack)
         checks["failed allocations of stacks"] = lambda: failed_allocations(stack, vary[1])
         checks["memory of layers"] = lambda: memory_of_layers(stack)
     if emulated:
+        checks["directions alike"] = lambda: alike_together_and_alone(stack)
         checks["shares of the device"] = lambda: shares_of_the_device(stack)
     elif not arguments.small:
         checks["two grids at once"] = lambda: two_grids(stack)

@@ -26,8 +26,8 @@ class _Plain(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("units", "proj", "projected", "skip_input")),
         *((name, ctypes.c_int64) for name in ("steps", "batch", "time_major")),
         ("philox", ctypes.c_int64 * 6),
-        *((name, ctypes.c_int64) for name in ("with_blas", "block_bytes", "overlap_steps")),
-        ("scratch_calls", ctypes.c_int64),
+        *((name, ctypes.c_int64) for name in ("with_blas", "allow_tf32", "block_bytes")),
+        *((name, ctypes.c_int64) for name in ("overlap_steps", "scratch_calls")),
         ("dropout", ctypes.c_double),
     )
 
@@ -37,6 +37,7 @@ class Options:
     """What of a call is not the op's."""
 
     blas: bool = False
+    allow_tf32: bool = False
     block_bytes: int = 0
     overlap_steps: int = -1
     scratch_calls: int = 10**6
@@ -97,7 +98,7 @@ class Stack:
             net.layers, net.directions, net.inputs, net.units, net.width, bool(net.num_proj),
             net.skip, call.steps, call.batch, call.time_major,
             (ctypes.c_int64 * 6)(*options.philox), options.blas and self.engine.may_use_blas,
-            options.block_bytes, options.overlap_steps, options.scratch_calls, call.dropout,
+            options.allow_tf32, options.block_bytes, options.overlap_steps, options.scratch_calls, call.dropout,
         )  # fmt: skip
 
     def _call(self, backward, plain, lengths, host, left_out, outputs):

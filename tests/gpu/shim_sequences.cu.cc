@@ -16,6 +16,7 @@
 #include "cc/kernels/cuda/cells/simple_rnn_sequence.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -102,7 +103,8 @@ Error RnnForwardCall(Call call, const HostInterface& host) {
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
             &a.b, &a.b_h, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    return SimpleRnnForwardCall<T, IdentityActivations>(a, host).Run();
+    SimpleRnnForwardCall<T, IdentityActivations> call(a, host);
+    return RunCalls(call);
   }
   return Run(a, host);
 }
@@ -134,7 +136,8 @@ Error LstmForwardCall(Call call, const HostInterface& host) {
             &a.wci, &a.wcf, &a.wco, &a.b, &a.b_h);
   call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h, &a.cs_last, &a.h_last);
   if (call.plain.identity != 0) {
-    return LstmSequenceForwardCall<T, IdentityActivations>(a, host).Run();
+    LstmSequenceForwardCall<T, IdentityActivations> call(a, host);
+    return RunCalls(call);
   }
   return Run(a, host);
 }
@@ -204,7 +207,8 @@ Error GruAfterForwardCall(Call call, const HostInterface& host) {
             &a.w_x, &a.w_h, &a.b_x, &a.b_h);
   call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    return GruAfterSequenceForwardCall<T, IdentityActivations>(a, host).Run();
+    GruAfterSequenceForwardCall<T, IdentityActivations> call(a, host);
+    return RunCalls(call);
   }
   return Run(a, host);
 }

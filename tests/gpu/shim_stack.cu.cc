@@ -23,7 +23,7 @@ struct PlainStack {
   int64_t mode, layers, directions, input, units, proj, projected, skip_input;
   int64_t steps, batch, time_major;
   int64_t philox[6];  // key, counter
-  int64_t with_blas;
+  int64_t with_blas, allow_tf32;
   int64_t block_bytes;    // 0: the engine's own
   int64_t overlap_steps;  // -1: the engine's own
   int64_t scratch_calls;  // allocations that succeed
@@ -151,12 +151,13 @@ EXPORT Error blockrnn_stack(int backward, const PlainStack* plain,
   scratch.alignment = 256;
   scratch.calls_left = plain->scratch_calls;
   if (Error error = TheStream(&scratch.stream)) return error;
-  CublasCall cublas(false);
+  CublasCall cublas(plain->allow_tf32 != 0);
   HostInterface host;
   host.context = &scratch;
   host.stream = scratch.stream;
   host.allocate = &Scratch::Allocate;
   host.persistent_blocks = &persistent_blocks;
+  host.allow_tf32 = plain->allow_tf32 != 0;
   if (plain->with_blas != 0) host.blas = cublas.blas();
   if (plain->block_bytes > 0) host.block_bytes = plain->block_bytes;
   if (plain->overlap_steps >= 0) host.overlap_steps = plain->overlap_steps;

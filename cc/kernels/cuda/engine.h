@@ -46,9 +46,9 @@ struct HostInterface {
   // Whether persistent kernels may be used, whose blocks must all be resident
   // at once (cooperative launches).
   bool persistent = true;
-  // Calls that run concurrently, each on its own stream. Each launches such
-  // kernels on its share of the multiprocessors only, so that they never wait
-  // for each other.
+  // Calls that run concurrently, each on its own stream or, as the directions
+  // of a layer, in the same launches. Each has its share of the multiprocessors
+  // for such kernels only, so that they never wait for each other.
   int concurrent_calls = 1;
   // Large GEMMs; nullptr: the engine's own kernel. The functions of the table
   // set it themselves, to cuBLAS where there is one.

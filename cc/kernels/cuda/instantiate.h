@@ -14,4 +14,13 @@
   template Error Run(const Args<float>&, const HostInterface&);           \
   template Error Run(const Args<double>&, const HostInterface&);
 
+// The same for RunDirections (cc/kernels/cuda/cells/directions.h).
+#define BLOCKRNN_INSTANTIATE_DIRECTIONS(Args)               \
+  BLOCKRNN_INSTANTIATE_DIRECTIONS_OF(Args<Eigen::half>)     \
+  BLOCKRNN_INSTANTIATE_DIRECTIONS_OF(Args<Eigen::bfloat16>) \
+  BLOCKRNN_INSTANTIATE_DIRECTIONS_OF(Args<float>)           \
+  BLOCKRNN_INSTANTIATE_DIRECTIONS_OF(Args<double>)
+#define BLOCKRNN_INSTANTIATE_DIRECTIONS_OF(Args) \
+  template Error RunDirections(const Args&, const Args&, const HostInterface&);
+
 #endif  // BLOCKRNN_KERNELS_CUDA_INSTANTIATE_H_

@@ -24,6 +24,7 @@
 #define __host__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __grid_constant__
 // One block runs at a time, so there is one shared memory for all. It holds
 // what the previous block left there, as on a GPU.
 #define __shared__ static

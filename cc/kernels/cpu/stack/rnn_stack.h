@@ -25,8 +25,9 @@ namespace blockrnn::cpu {
 
 namespace internal {
 
-// What forward and backward have in common.
-template <class T>
+// What forward and backward have in common. Self: the class of the engine,
+// which runs the sequences.
+template <class T, class Self>
 class RnnStackEngine {
  public:
   using Status = cpu::Status;
@@ -49,10 +50,17 @@ class RnnStackEngine {
     return scratch_.ok() ? Status::kOk : Status::kOutOfMemory;
   }
 
-  template <class Take, class Body>
-  Status RunLayer(int64_t layer, const Take& take, const Body& body) {
+  template <class Take, class ArgsOf, class After>
+  Status RunLayer(int64_t layer, const Take& take, const ArgsOf& args_of,
+                  const After& after) {
     const Status status = take(all_steps_, executor_);
-    return Failed(status) ? status : directions_.Run(layer, body);
+    if (Failed(status)) return status;
+    return directions_.Run(
+        layer, [&](const LayerDirection& dir, const Executor& executor) {
+          const Status ran =
+              static_cast<const Self*>(this)->Run(args_of(dir), executor);
+          return Failed(ran) ? ran : after(dir, executor);
+        });
   }
 
   // span: as RunLayer takes all steps at once, a whole array.
@@ -72,9 +80,10 @@ class RnnStackEngine {
 };
 
 template <class T, class Activations>
-class RnnStackForwardEngine : public RnnStackEngine<T> {
+class RnnStackForwardEngine
+    : public RnnStackEngine<T, RnnStackForwardEngine<T, Activations>> {
  public:
-  using RnnStackEngine<T>::RnnStackEngine;
+  using RnnStackEngine<T, RnnStackForwardEngine>::RnnStackEngine;
 
   Status Run(const LstmSequenceForwardArgs<T>& args,
              const Executor& executor) const {
@@ -105,9 +114,10 @@ class RnnStackForwardEngine : public RnnStackEngine<T> {
 };
 
 template <class T>
-class RnnStackBackwardEngine : public RnnStackEngine<T> {
+class RnnStackBackwardEngine
+    : public RnnStackEngine<T, RnnStackBackwardEngine<T>> {
  public:
-  using RnnStackEngine<T>::RnnStackEngine;
+  using RnnStackEngine<T, RnnStackBackwardEngine>::RnnStackEngine;
 
   Status Run(const LstmSequenceBackwardArgs<T>& args,
              const Executor& executor) const {

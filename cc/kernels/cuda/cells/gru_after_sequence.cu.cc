@@ -3,8 +3,10 @@
 
 #include "cc/kernels/cuda/cells/gru_after_sequence.cuh"
 
+#include "cc/kernels/cuda/cells/directions.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/instantiate.h"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/recomputed_backward.cuh"
 
 namespace blockrnn::cuda {
@@ -12,18 +14,40 @@ namespace blockrnn::cuda {
 template <class T>
 Error Run(const GruAfterSequenceForwardArgs<T>& args,
           const HostInterface& host) {
-  return GruAfterSequenceForwardCall<T>(args, host).Run();
+  GruAfterSequenceForwardCall<T> call(args, host);
+  return RunCalls(call);
+}
+
+template <class T>
+Error RunDirections(const GruAfterSequenceForwardArgs<T>& first,
+                    const GruAfterSequenceForwardArgs<T>& second,
+                    const HostInterface& host) {
+  GruAfterSequenceForwardCall<T> first_call(first, host);
+  GruAfterSequenceForwardCall<T> second_call(second, host);
+  return RunCalls(first_call, second_call);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(GruAfterSequenceForwardArgs)
+BLOCKRNN_INSTANTIATE_DIRECTIONS(GruAfterSequenceForwardArgs)
 
 template <class T>
 Error Run(const GruAfterSequenceBackwardArgs<T>& args,
           const HostInterface& host) {
   if (args.span_steps > 0) return RunRecomputed(args, host);
-  return GruAfterSequenceBackwardCall<T>(args, host).Run();
+  GruAfterSequenceBackwardCall<T> call(args, host);
+  return RunCalls(call);
+}
+
+template <class T>
+Error RunDirections(const GruAfterSequenceBackwardArgs<T>& first,
+                    const GruAfterSequenceBackwardArgs<T>& second,
+                    const HostInterface& host) {
+  GruAfterSequenceBackwardCall<T> first_call(first, host);
+  GruAfterSequenceBackwardCall<T> second_call(second, host);
+  return RunCalls(first_call, second_call);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(GruAfterSequenceBackwardArgs)
+BLOCKRNN_INSTANTIATE_DIRECTIONS(GruAfterSequenceBackwardArgs)
 
 }  // namespace blockrnn::cuda

@@ -12,10 +12,12 @@
 #include "cc/core/gru_cell.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/sequence_backward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_forward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/sequence/step_loop.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {
@@ -162,21 +164,32 @@ class GruAfterSequenceForwardCall {
                    args.w_h,
                    args.shape.units}) {}
 
-  Error Run() {
-    Error error = nullptr;
-    if ((error = sequence_.Prepare()) ||
-        (error = sequence_.ZeroSaved({args_.r, args_.u, args_.c, args_.hc}))) {
-      return error;
-    }
-    return sequence_.Run([&](const StepBlock& block) {
-      return sequence_.RunSteps(
-          block, GruAfterSequenceCell<T, Activations>{sequence_.step(), args_});
-    });
+  using Sequence =
+      SequenceForward<T, GruAfterSequenceForwardArgs<T>, kGruAfterGates>;
+  Sequence& sequence() { return sequence_; }
+
+  Error Prepare() {
+    if (Error error = sequence_.Prepare()) return error;
+    return sequence_.ZeroSaved({args_.r, args_.u, args_.c, args_.hc});
   }
 
+  template <class Call, class... Others>
+  static Error RunBlock(const StepBlock& block, const Call& first,
+                        const Others&... others) {
+    return first.sequence_.RunSteps(
+        block, Together(first.CellWork(), others.CellWork()...));
+  }
+
+  Error Finish() const { return sequence_.Finish(); }
+
  private:
+  auto CellWork() const {
+    return sequence_.StateWork(
+        GruAfterSequenceCell<T, Activations>{sequence_.step(), args_});
+  }
+
   const GruAfterSequenceForwardArgs<T>& args_;
-  SequenceForward<T, GruAfterSequenceForwardArgs<T>, kGruAfterGates> sequence_;
+  Sequence sequence_;
 };
 
 // For each block of steps, the last one first: its steps, then
@@ -195,22 +208,9 @@ class GruAfterSequenceBackwardCall {
                    args.b_x_grad, args.shape.units, /*more_gates=*/0,
                    /*own_columns=*/columns_}) {}
 
-  Error Run() {
-    Error error = nullptr;
-    if ((error = Prepare()) ||
-        (error = sequence_.Run(
-             [&](const StepBlock& block) { return RunBlock(block); })) ||
-        (error = sequence_.RunBeforeFirst(Cell())) ||
-        (error = sequence_.Finish())) {
-      return error;
-    }
-    return b_h_grad_.Finish(host_);
-  }
-
- private:
-  GruAfterSequenceGradCell<T> Cell() const {
-    return {sequence_.step(), args_, dz_x_.data};
-  }
+  using Sequence =
+      SequenceBackward<T, GruAfterSequenceBackwardArgs<T>, kGruAfterGates>;
+  Sequence& sequence() { return sequence_; }
 
   Error Prepare() {
     Error error = nullptr;
@@ -221,20 +221,41 @@ class GruAfterSequenceBackwardCall {
     return b_h_grad_.Prepare(host_, sequence_.rows(), args_.b_h_grad, columns_);
   }
 
-  Error RunBlock(const StepBlock& block) {
-    Error error = nullptr;
-    if ((error = sequence_.RunSteps(block, Cell())) ||
-        (error = sequence_.AddGradients(block, dz_x_))) {
+  template <class Call, class... Others>
+  static Error RunBlock(const StepBlock& block, Call& first,
+                        Others&... others) {
+    if (Error error = first.sequence_.RunSteps(
+            block, Together(first.CellWork(), others.CellWork()...))) {
       return error;
     }
+    return ForEachCall([&](Call& call) { return call.AddGradients(block); },
+                       first, others...);
+  }
+
+  Error Finish() const {
+    Error error = nullptr;
+    if ((error = sequence_.RunBeforeFirst(Cell())) ||
+        (error = sequence_.Finish())) {
+      return error;
+    }
+    return b_h_grad_.Finish(host_);
+  }
+
+ private:
+  GruAfterSequenceGradCell<T> Cell() const {
+    return {sequence_.step(), args_, dz_x_.data};
+  }
+  auto CellWork() const { return sequence_.StateWork(Cell()); }
+
+  Error AddGradients(const StepBlock& block) {
+    if (Error error = sequence_.AddGradients(block, dz_x_)) return error;
     return b_h_grad_.Add(host_, block, ColumnsOf(sequence_.dz(), 0, columns_));
   }
 
   const GruAfterSequenceBackwardArgs<T>& args_;
   const HostInterface& host_;
   const int64_t columns_;  // 3H
-  SequenceBackward<T, GruAfterSequenceBackwardArgs<T>, kGruAfterGates>
-      sequence_;
+  Sequence sequence_;
   BlockArray<T> dz_x_;  // [block rows, 3H]
   BiasGrad<T> b_h_grad_;
 };

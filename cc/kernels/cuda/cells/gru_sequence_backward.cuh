@@ -189,8 +189,9 @@ class GruSequenceBackwardCall {
 
   Error RunBlock(const StepBlock& block) {
     Error error = nullptr;
-    if ((error = sequence_.RunSteps(block, State(),
-                                    Work(w_c_h_t_, Reset(), true))) ||
+    if ((error =
+             sequence_.RunSteps(block, Together(sequence_.StateWork(State())),
+                                Together(Work(w_c_h_t_, Reset(), true)))) ||
         (error = sequence_.AddGradients(block, sequence_.dz()))) {
       return error;
     }

@@ -170,10 +170,10 @@ class GruSequenceForwardCall {
     if (Error error = c_.RunBlock(host_, block, sequence_.x())) return error;
     arrays_.input_c = c_.input();
     const ForwardStep<T> step = sequence_.step();
-    return sequence_.RunSteps(
-        block, GruSequenceGates<T, Activations>{step, arrays_},
-        Work(w_c_h_, GruSequenceCandidate<T, Activations>{step, arrays_},
-             true));
+    const GruSequenceGates<T, Activations> gates = {step, arrays_};
+    const GruSequenceCandidate<T, Activations> candidate = {step, arrays_};
+    return sequence_.RunSteps(block, Together(sequence_.StateWork(gates)),
+                              Together(Work(w_c_h_, candidate, true)));
   }
 
   const GruSequenceForwardArgs<T>& args_;

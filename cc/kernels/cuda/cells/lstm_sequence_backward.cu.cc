@@ -2,8 +2,10 @@
 
 #include "cc/kernels/cuda/cells/lstm_sequence_backward.cuh"
 
+#include "cc/kernels/cuda/cells/directions.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/instantiate.h"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/recomputed_backward.cuh"
 
 namespace blockrnn::cuda {
@@ -11,9 +13,20 @@ namespace blockrnn::cuda {
 template <class T>
 Error Run(const LstmSequenceBackwardArgs<T>& args, const HostInterface& host) {
   if (args.span_steps > 0) return RunRecomputed(args, host);
-  return LstmSequenceBackwardCall<T>(args, host).Run();
+  LstmSequenceBackwardCall<T> call(args, host);
+  return RunCalls(call);
+}
+
+template <class T>
+Error RunDirections(const LstmSequenceBackwardArgs<T>& first,
+                    const LstmSequenceBackwardArgs<T>& second,
+                    const HostInterface& host) {
+  LstmSequenceBackwardCall<T> first_call(first, host);
+  LstmSequenceBackwardCall<T> second_call(second, host);
+  return RunCalls(first_call, second_call);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(LstmSequenceBackwardArgs)
+BLOCKRNN_INSTANTIATE_DIRECTIONS(LstmSequenceBackwardArgs)
 
 }  // namespace blockrnn::cuda

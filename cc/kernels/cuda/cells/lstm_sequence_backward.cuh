@@ -16,6 +16,7 @@
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/pointwise.cuh"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/sequence_backward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
@@ -264,28 +265,8 @@ class LstmSequenceBackwardCall {
                    args.b_grad, width_, /*more_gates=*/0,
                    /*own_columns=*/width_ + args.shape.units}) {}
 
-  Error Run() {
-    Error error = nullptr;
-    if ((error = Prepare()) ||
-        (error = sequence_.Run(
-             [&](const StepBlock& block) { return RunBlock(block); })) ||
-        (error = sequence_.RunBeforeFirst(Output())) ||
-        (error = sequence_.Finish()) || (error = w_p_grad_.Finish(host_)) ||
-        (error = SequencePasses<T>::StoreFinalStates(
-             host_, sequence_.rows().order(), arrays_.cs_grad, arrays_.cs_grad,
-             shape_.units, args_.cs_prev_grad))) {
-      return error;
-    }
-    return AddPeepholes();
-  }
-
- private:
-  bool projects() const { return args_.proj > 0; }
-
-  LstmSequenceGradOutput<T> Output() const {
-    return {sequence_.step(), arrays_};
-  }
-  LstmSequenceGradCell<T> Cell() const { return {sequence_.step(), arrays_}; }
+  using Sequence = SequenceBackward<T, LstmSequenceBackwardArgs<T>, kLstmGates>;
+  Sequence& sequence() { return sequence_; }
 
   Error Prepare() {
     const int64_t size = shape_.batch * shape_.units;
@@ -304,6 +285,47 @@ class LstmSequenceBackwardCall {
     }
     return FillZero(arrays_.peepholes,
                     static_cast<std::size_t>(3 * size) * sizeof(C), host_);
+  }
+
+  template <class Call, class... Others>
+  static Error RunBlock(const StepBlock& block, Call& first,
+                        Others&... others) {
+    if (Error error = RunSteps(block, first, others...)) return error;
+    return ForEachCall([&](Call& call) { return call.AddGradients(block); },
+                       first, others...);
+  }
+
+  Error Finish() const {
+    Error error = nullptr;
+    if ((error = sequence_.RunBeforeFirst(Output())) ||
+        (error = sequence_.Finish()) || (error = w_p_grad_.Finish(host_)) ||
+        (error = SequencePasses<T>::StoreFinalStates(
+             host_, sequence_.rows().order(), arrays_.cs_grad, arrays_.cs_grad,
+             shape_.units, args_.cs_prev_grad))) {
+      return error;
+    }
+    return AddPeepholes();
+  }
+
+ private:
+  bool projects() const { return args_.proj > 0; }
+
+  LstmSequenceGradOutput<T> Output() const {
+    return {sequence_.step(), arrays_};
+  }
+  auto OutputWork() const { return sequence_.StateWork(Output()); }
+  // With a projection.
+  auto CellWork() const {
+    return Work(w_p_, LstmSequenceGradCell<T>{sequence_.step(), arrays_}, true);
+  }
+
+  template <class Call, class... Others>
+  static Error RunSteps(const StepBlock& block, const Call& first,
+                        const Others&... others) {
+    const auto outputs = Together(first.OutputWork(), others.OutputWork()...);
+    if (!first.projects()) return first.sequence_.RunSteps(block, outputs);
+    return first.sequence_.RunSteps(
+        block, outputs, Together(first.CellWork(), others.CellWork()...));
   }
 
   Error PrepareProjection() {
@@ -325,23 +347,14 @@ class LstmSequenceBackwardCall {
     return nullptr;
   }
 
-  Error RunBlock(const StepBlock& block) {
-    Error error = nullptr;
-    if ((error = Steps(block)) ||
-        (error = sequence_.AddGradients(block, sequence_.dz())) ||
-        !projects()) {
-      return error;
-    }
+  Error AddGradients(const StepBlock& block) {
+    const Error error = sequence_.AddGradients(block, sequence_.dz());
+    if (error != nullptr || !projects()) return error;
     const int64_t units = shape_.units;
     const WeightSum<T> d_h = {
         block.rows, d_h_.data, width_, ColumnsOf(m_, 0, units),
         0,          units,     false};
     return AddWeights(host_, d_h, w_p_grad_);
-  }
-
-  Error Steps(const StepBlock& block) const {
-    if (!projects()) return sequence_.RunSteps(block, Output());
-    return sequence_.RunSteps(block, Output(), Work(w_p_, Cell(), true));
   }
 
   Error AddPeepholes() const {
@@ -357,7 +370,7 @@ class LstmSequenceBackwardCall {
   const HostInterface& host_;
   const SequenceShape& shape_;
   const int64_t width_;  // P
-  SequenceBackward<T, LstmSequenceBackwardArgs<T>, kLstmGates> sequence_;
+  Sequence sequence_;
   StepMatrix<T, kSlices, true> w_p_;
   BlockArray<T> d_h_;  // [block rows, P], with a projection
   BlockArray<T> m_;    // [block rows, H], with one

@@ -15,6 +15,7 @@
 #include "cc/kernels/cuda/cells/lstm_peepholes.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/sequence_forward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
@@ -157,20 +158,8 @@ class LstmSequenceForwardCall {
                    args.w_h,
                    args.proj > 0 ? args.proj : args.shape.units}) {}
 
-  Error Run() {
-    Error error = nullptr;
-    if ((error = Prepare()) ||
-        (error = sequence_.Run(
-             [&](const StepBlock& block) { return Steps(block); }))) {
-      return error;
-    }
-    return SequencePasses<T>::StoreFinalStates(host_, sequence_.rows().order(),
-                                               arrays_.cs, arrays_.cs,
-                                               shape_.units, args_.cs_last);
-  }
-
- private:
-  bool projects() const { return args_.proj > 0; }
+  using Sequence = SequenceForward<T, LstmSequenceForwardArgs<T>, kLstmGates>;
+  Sequence& sequence() { return sequence_; }
 
   Error Prepare() {
     const int64_t units = shape_.units;
@@ -190,6 +179,26 @@ class LstmSequenceForwardCall {
         {args_.i, args_.cs, args_.f, args_.o, args_.ci, args_.co});
   }
 
+  template <class Call, class... Others>
+  static Error RunBlock(const StepBlock& block, const Call& first,
+                        const Others&... others) {
+    const auto cells = Together(first.CellWork(), others.CellWork()...);
+    if (!first.projects()) return first.sequence_.RunSteps(block, cells);
+    return first.sequence_.RunSteps(
+        block, cells,
+        Together(first.ProjectionWork(), others.ProjectionWork()...));
+  }
+
+  Error Finish() const {
+    if (Error error = sequence_.Finish()) return error;
+    return SequencePasses<T>::StoreFinalStates(host_, sequence_.rows().order(),
+                                               arrays_.cs, arrays_.cs,
+                                               shape_.units, args_.cs_last);
+  }
+
+ private:
+  bool projects() const { return args_.proj > 0; }
+
   Error PrepareProjection() {
     if (!projects()) return nullptr;
     const int64_t units = shape_.units;
@@ -200,18 +209,18 @@ class LstmSequenceForwardCall {
     return w_p_.Prepare(host_, {args_.w_p, units, 0, 1});
   }
 
-  Error Steps(const StepBlock& block) const {
-    const ForwardStep<T> step = sequence_.step();
-    const LstmSequenceCell<T, Activations> cell = {step, arrays_};
-    if (!projects()) return sequence_.RunSteps(block, cell);
-    return sequence_.RunSteps(
-        block, cell, Work(w_p_, LstmSequenceProjection<T>{step}, true));
+  auto CellWork() const {
+    return sequence_.StateWork(
+        LstmSequenceCell<T, Activations>{sequence_.step(), arrays_});
+  }
+  auto ProjectionWork() const {
+    return Work(w_p_, LstmSequenceProjection<T>{sequence_.step()}, true);
   }
 
   const LstmSequenceForwardArgs<T>& args_;
   const HostInterface& host_;
   const SequenceShape& shape_;
-  SequenceForward<T, LstmSequenceForwardArgs<T>, kLstmGates> sequence_;
+  Sequence sequence_;
   StepMatrix<T, kSlices, true> w_p_;
   LstmSequenceArrays<T> arrays_ = {};
 };

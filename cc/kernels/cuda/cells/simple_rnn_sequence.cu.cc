@@ -3,23 +3,47 @@
 
 #include "cc/kernels/cuda/cells/simple_rnn_sequence.cuh"
 
+#include "cc/kernels/cuda/cells/directions.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/instantiate.h"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 
 namespace blockrnn::cuda {
 
 template <class T>
 Error Run(const SimpleRnnForwardArgs<T>& args, const HostInterface& host) {
-  return SimpleRnnForwardCall<T>(args, host).Run();
+  SimpleRnnForwardCall<T> call(args, host);
+  return RunCalls(call);
+}
+
+template <class T>
+Error RunDirections(const SimpleRnnForwardArgs<T>& first,
+                    const SimpleRnnForwardArgs<T>& second,
+                    const HostInterface& host) {
+  SimpleRnnForwardCall<T> first_call(first, host);
+  SimpleRnnForwardCall<T> second_call(second, host);
+  return RunCalls(first_call, second_call);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(SimpleRnnForwardArgs)
+BLOCKRNN_INSTANTIATE_DIRECTIONS(SimpleRnnForwardArgs)
 
 template <class T>
 Error Run(const SimpleRnnBackwardArgs<T>& args, const HostInterface& host) {
-  return SimpleRnnBackwardCall<T>(args, host).Run();
+  SimpleRnnBackwardCall<T> call(args, host);
+  return RunCalls(call);
+}
+
+template <class T>
+Error RunDirections(const SimpleRnnBackwardArgs<T>& first,
+                    const SimpleRnnBackwardArgs<T>& second,
+                    const HostInterface& host) {
+  SimpleRnnBackwardCall<T> first_call(first, host);
+  SimpleRnnBackwardCall<T> second_call(second, host);
+  return RunCalls(first_call, second_call);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(SimpleRnnBackwardArgs)
+BLOCKRNN_INSTANTIATE_DIRECTIONS(SimpleRnnBackwardArgs)
 
 }  // namespace blockrnn::cuda

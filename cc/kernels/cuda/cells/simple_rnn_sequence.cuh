@@ -11,9 +11,11 @@
 #include "cc/core/sequence_args.h"
 #include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cuda/engine.h"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/sequence_backward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_forward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/sequence/step_loop.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {
@@ -103,17 +105,28 @@ class SimpleRnnForwardCall {
             args, host,
             {{args.w_x, args.b, args.b_h, 1}, args.w_h, args.shape.units}) {}
 
-  Error Run() {
-    if (Error error = sequence_.Prepare()) return error;
-    return sequence_.Run([&](const StepBlock& block) {
-      return sequence_.RunSteps(
-          block, SimpleRnnCell<T, Activations>{sequence_.step(), relu_});
-    });
+  using Sequence = SequenceForward<T, SimpleRnnForwardArgs<T>, 1>;
+  Sequence& sequence() { return sequence_; }
+
+  Error Prepare() { return sequence_.Prepare(); }
+
+  template <class Call, class... Others>
+  static Error RunBlock(const StepBlock& block, const Call& first,
+                        const Others&... others) {
+    return first.sequence_.RunSteps(
+        block, Together(first.CellWork(), others.CellWork()...));
   }
 
+  Error Finish() const { return sequence_.Finish(); }
+
  private:
+  auto CellWork() const {
+    return sequence_.StateWork(
+        SimpleRnnCell<T, Activations>{sequence_.step(), relu_});
+  }
+
   const bool relu_;
-  SequenceForward<T, SimpleRnnForwardArgs<T>, 1> sequence_;
+  Sequence sequence_;
 };
 
 // For each block of steps, the last one first: its steps, then
@@ -129,26 +142,36 @@ class SimpleRnnBackwardCall {
                   {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad,
                    args.b_grad, args.shape.units}) {}
 
-  Error Run() {
-    Error error = nullptr;
-    if ((error = sequence_.Prepare()) ||
-        (error = sequence_.Run(
-             [&](const StepBlock& block) { return RunBlock(block); })) ||
-        (error = sequence_.RunBeforeFirst(Cell()))) {
+  using Sequence = SequenceBackward<T, SimpleRnnBackwardArgs<T>, 1>;
+  Sequence& sequence() { return sequence_; }
+
+  Error Prepare() { return sequence_.Prepare(); }
+
+  template <class Call, class... Others>
+  static Error RunBlock(const StepBlock& block, Call& first,
+                        Others&... others) {
+    if (Error error = first.sequence_.RunSteps(
+            block, Together(first.CellWork(), others.CellWork()...))) {
       return error;
     }
+    return ForEachCall(
+        [&](Call& call) {
+          return call.sequence_.AddGradients(block, call.sequence_.dz());
+        },
+        first, others...);
+  }
+
+  Error Finish() const {
+    if (Error error = sequence_.RunBeforeFirst(Cell())) return error;
     return sequence_.Finish();
   }
 
  private:
   SimpleRnnGradCell<T> Cell() const { return {sequence_.step(), relu_}; }
-  Error RunBlock(const StepBlock& block) {
-    if (Error error = sequence_.RunSteps(block, Cell())) return error;
-    return sequence_.AddGradients(block, sequence_.dz());
-  }
+  auto CellWork() const { return sequence_.StateWork(Cell()); }
 
   const bool relu_;
-  SequenceBackward<T, SimpleRnnBackwardArgs<T>, 1> sequence_;
+  Sequence sequence_;
 };
 
 }  // namespace blockrnn::cuda

@@ -12,6 +12,7 @@
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence/input_gemm.cuh"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/row_steps.cuh"
 #include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
@@ -130,8 +131,8 @@ struct BackwardCell {
 // The operations of a call in their order, to which a cell adds its own:
 //   Prepare         rows and x; how steps are run; weights; the last state's
 //                   gradient
-//   Run             calls the cell for each block, the last one first; the cell
-//                   calls RunSteps and AddGradients
+//   BeginBlock      for each block, the last one first; then the cell's work,
+//   EndBlock        which calls RunSteps and AddGradients
 //   RunBeforeFirst  the gradient of the initial state
 //   Finish          what was summed over the blocks
 // kGates: of the recurrent GEMM.
@@ -168,26 +169,34 @@ class SequenceBackward {
   // Calls work(block) for each block of steps, the last one first.
   template <class BlockWork>
   Error Run(const BlockWork& work) {
-    for (StepBlock block = rows_.BlockBefore(rows_.steps()); block.steps > 0;
-         block = rows_.BlockBefore(block.first)) {
-      step_.first = rows_.RowsBefore(block.first);
-      Error error = nullptr;
-      if ((error = BeforeBlock(host_, block)) || (error = work(block)) ||
-          (error = AfterBlock(host_, block))) {
-        return error;
-      }
-    }
-    return nullptr;
+    return ForEachBlock(work, *this);
   }
 
-  // Runs the steps of a block, the last one first: the epilogue
-  // (step_panel.cuh) on the sums of the next step's dz · w_hᵀ, then the step's
-  // other GEMMs.
-  template <class Epilogue, class... Works>
-  Error RunSteps(const StepBlock& block, const Epilogue& epilogue,
-                 const Works&... others) const {
-    return loop_.Run(host_, rows_, block, true, Work(w_h_t_, epilogue),
-                     others...);
+  StepBlock FirstBlock() const { return rows_.BlockBefore(rows_.steps()); }
+  StepBlock NextBlock(const StepBlock& block) const {
+    return rows_.BlockBefore(block.first);
+  }
+  // From here on the block's step() is known.
+  Error BeginBlock(const StepBlock& block) {
+    step_.first = rows_.RowsBefore(block.first);
+    return BeforeBlock(host_, block);
+  }
+  Error EndBlock(const StepBlock& block) const {
+    return AfterBlock(host_, block);
+  }
+
+  // The recurrent GEMM of a step, whose sums of the next step's dz · w_hᵀ go to
+  // the epilogue (step_panel.cuh).
+  template <class Epilogue>
+  auto StateWork(const Epilogue& epilogue) const {
+    return Work(w_h_t_, epilogue);
+  }
+
+  // Runs the steps of a block, the last one first: the GEMMs of each, in their
+  // order, in all directions that run together (Together in step_loop.cuh).
+  template <class... Works>
+  Error RunSteps(const StepBlock& block, const Works&... works) const {
+    return loop_.Run(host_, rows_, block, true, works...);
   }
 
   // The same with a pass over whole rows behind each step's GEMM and epilogue:

@@ -13,6 +13,7 @@
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence/input_gemm.cuh"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/row_steps.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
@@ -97,9 +98,10 @@ struct ForwardCell {
 };
 
 // The operations of a call in their order, to which a cell adds its own:
-//   Prepare  rows and x; how steps are run; weights; the initial state
-//   Run      for each block x · w_x + b and the cell's work, which calls
-//            RunSteps; then the final state
+//   Prepare     rows and x; how steps are run; weights; the initial state
+//   BeginBlock  for each block x · w_x + b; then the cell's work, which calls
+//   EndBlock    RunSteps
+//   Finish      the final state
 // kGates: of the recurrent GEMM.
 template <class T, class Args, int kGates>
 class SequenceForward {
@@ -142,30 +144,46 @@ class SequenceForward {
     return nullptr;
   }
 
-  // Calls work(block) for each block of steps, once its step() is known.
+  // All that follows Prepare, for one call: work(block) for each block.
   template <class BlockWork>
   Error Run(const BlockWork& work) {
+    if (Error error = ForEachBlock(work, *this)) return error;
+    return Finish();
+  }
+
+  StepBlock FirstBlock() const { return rows_.BlockFrom(0); }
+  StepBlock NextBlock(const StepBlock& block) const {
+    return rows_.BlockFrom(block.end());
+  }
+  // From here on the block's step() is known.
+  Error BeginBlock(const StepBlock& block) {
     Error error = nullptr;
-    for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
-         block = rows_.BlockFrom(block.end())) {
-      if ((error = BeforeBlock(host_, block)) ||
-          (error = x_.LoadBlock(host_, block)) ||
-          (error = gemm_.RunBlock(host_, block, x_.data())) ||
-          (error = work(block)) || (error = AfterBlock(host_, block))) {
-        return error;
-      }
+    if ((error = BeforeBlock(host_, block)) ||
+        (error = x_.LoadBlock(host_, block))) {
+      return error;
     }
+    return gemm_.RunBlock(host_, block, x_.data());
+  }
+  Error EndBlock(const StepBlock& block) const {
+    return AfterBlock(host_, block);
+  }
+  Error Finish() const {
     return SequencePasses<T>::StoreFinalStates(
         host_, order(), state_.even, state_.odd, cell_.width, args_.h_last);
   }
 
-  // Runs the steps of a block: the epilogue (step_panel.cuh) on the sums of h ·
-  // w_h, then the step's other GEMMs.
-  template <class Epilogue, class... Works>
-  Error RunSteps(const StepBlock& block, const Epilogue& epilogue,
-                 const Works&... others) const {
-    return loop_.Run(host_, rows_, block, false, Work(w_h_, epilogue),
-                     others...);
+  // The recurrent GEMM of a step, whose sums of h · w_h go to the epilogue
+  // (step_panel.cuh).
+  template <class Epilogue>
+  auto StateWork(const Epilogue& epilogue) const {
+    return Work(w_h_, epilogue);
+  }
+
+  // Runs the steps of a block: the GEMMs of each, in their order, in all
+  // directions that run together (Together in step_loop.cuh).
+  template <class... Works>
+  Error RunSteps(const StepBlock& block, const Works&... works) const {
+    return loop_.Run(host_, rows_, block, false, works...);
   }
 
   // Runs the steps of a block with a pass over whole rows behind each step's

@@ -1,5 +1,6 @@
 // Implements how the steps of a block are queued: as one persistent kernel for
-// all of them, or as a launch for each GEMM of each step.
+// all of them, or as a launch for each GEMM of each step. The directions of a
+// layer that run together share the persistent kernel.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_SEQUENCE_STEP_LOOP_CUH_
 #define BLOCKRNN_KERNELS_CUDA_SEQUENCE_STEP_LOOP_CUH_
@@ -61,6 +62,13 @@ StepWork<T, kGates, kSliced, Epilogue> Work(
     const StepMatrix<T, kGates, kSliced>& matrix, const Epilogue& epilogue,
     bool reads_this_step = false) {
   return {matrix, epilogue, reads_this_step};
+}
+
+// A GEMM of a step in each of the calls that run together (joint_calls.cuh).
+template <class FirstWork, class... Others>
+ByDirection<FirstWork, 1 + sizeof...(Others)> Together(
+    const FirstWork& first, const Others&... others) {
+  return {{first, others...}};
 }
 
 // The description of a GEMM from which PlanPersistent chooses. E: T, or Tf32.
@@ -142,17 +150,19 @@ class StepLoop {
 
   bool persistent() const { return plan_.rows > 0; }
 
-  template <class... Works>
+  // works: the GEMMs of a step, each in kDirections calls; their loops have the
+  // same plan.
+  template <int kDirections, class... Works>
   Error Run(const HostInterface& host, const SequenceRows& rows,
             const StepBlock& block, bool backwards,
-            const Works&... works) const {
+            const ByDirection<Works, kDirections>&... works) const {
     if (persistent()) {
       constexpr std::index_sequence_for<Works...> kStages;
       const BlockSteps steps = {rows.order(), block, backwards};
       const cudaError_t code = RunPersistent(kStages, host, steps, works...);
       if (!IsRefused(code)) {
         if (code == cudaSuccess && host.persistent_blocks != nullptr) {
-          ++*host.persistent_blocks;
+          *host.persistent_blocks += kDirections;
         }
         return ToError(code);
       }
@@ -177,11 +187,16 @@ class StepLoop {
                            static_cast<int>(sizeof...(matrices)));
   }
 
-  template <class OneWork>
+  template <int kDirections, class OneWork>
   static Error RunOne(const HostInterface& host, StepRange range,
-                      const OneWork& work) {
-    if (work.reads_this_step) range.state_rows = range.rows;
-    return work.matrix.Run(host, range, work.epilogue);
+                      const ByDirection<OneWork, kDirections>& works) {
+    for (const OneWork& work : works.of) {
+      if (work.reads_this_step) range.state_rows = range.rows;
+      if (Error error = work.matrix.Run(host, range, work.epilogue)) {
+        return error;
+      }
+    }
+    return nullptr;
   }
 
   template <class E, class OneWork>
@@ -191,10 +206,17 @@ class StepLoop {
             work.reads_this_step, plan_.stages[stage]};
   }
 
-  template <std::size_t... kStages, class... Works>
-  cudaError_t RunPersistent(std::index_sequence<kStages...> stages,
-                            const HostInterface& host, const BlockSteps& steps,
-                            const Works&... works) const {
+  // The GEMMs of one direction.
+  template <class E, std::size_t... kStages, class... Works>
+  PersistentWorks<typename Works::template OnDevice<E>...> AllForDevice(
+      std::index_sequence<kStages...>, const Works&... works) const {
+    return {ForDevice<E>(works, kStages)...};
+  }
+
+  template <class Stages, int kDirections, class... Works>
+  cudaError_t RunPersistent(
+      Stages stages, const HostInterface& host, const BlockSteps& steps,
+      const ByDirection<Works, kDirections>&... works) const {
     static_assert(sizeof...(Works) <= kMaxPersistentStages);
     using T = std::common_type_t<TypeName<typename Works::Element>...>;
     using Element = typename T::Type;
@@ -215,20 +237,25 @@ class StepLoop {
     return RunRows<kMany, Element>(stages, host, steps, works...);
   }
 
-  template <int kRows, class E, std::size_t... kStages, class... Works>
-  cudaError_t RunRows(std::index_sequence<kStages...>,
-                      const HostInterface& host, const BlockSteps& steps,
-                      const Works&... works) const {
-    return LaunchTogether(
-        PersistentKernel<kRows, BlockSteps,
-                         typename Works::template OnDevice<E>...>,
-        host, steps, ForDevice<E>(works, kStages)...);
+  template <int kRows, class E, class Stages, int kDirections, class... Works>
+  cudaError_t RunRows(Stages stages, const HostInterface& host,
+                      const BlockSteps& steps,
+                      const ByDirection<Works, kDirections>&... works) const {
+    using OfDirection =
+        PersistentWorks<typename Works::template OnDevice<E>...>;
+    ByDirection<OfDirection, kDirections> on_device;
+    for (int n = 0; n < kDirections; ++n) {
+      on_device.of[n] = AllForDevice<E>(stages, works.of[n]...);
+    }
+    return LaunchCooperative(
+        PersistentKernel<kRows, kDirections, BlockSteps, OfDirection>, host,
+        steps, on_device);
   }
 
-  template <class... Params, class... Works>
-  cudaError_t LaunchTogether(void (*kernel)(Params...),
-                             const HostInterface& host, const BlockSteps& steps,
-                             const Works&... works) const {
+  template <class Kernel, class Works, int kDirections>
+  cudaError_t LaunchCooperative(
+      Kernel* kernel, const HostInterface& host, const BlockSteps& steps,
+      const ByDirection<Works, kDirections>& works) const {
     const cudaError_t code = AllowSharedMemory(
         reinterpret_cast<const void*>(kernel), plan_.shared_bytes);
     if (code != cudaSuccess) return code;
@@ -236,15 +263,15 @@ class StepLoop {
     cooperative.id = cudaLaunchAttributeCooperative;
     cooperative.val.cooperative = 1;
     cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(static_cast<unsigned>(plan_.blocks));
+    config.gridDim = dim3(static_cast<unsigned>(plan_.blocks * kDirections));
     config.blockDim = dim3(kThreads);
     config.dynamicSmemBytes = static_cast<std::size_t>(plan_.shared_bytes);
     config.stream = static_cast<cudaStream_t>(host.stream);
     config.attrs = &cooperative;
     config.numAttrs = 1;
-    return cudaLaunchKernelEx(&config, kernel, steps, steps.block.steps,
-                              plan_.sums_at, plan_.states_at, plan_.next_state,
-                              works...);
+    const PersistentGrid grid = {steps.block.steps, plan_.blocks, plan_.sums_at,
+                                 plan_.states_at, plan_.next_state};
+    return cudaLaunchKernelEx(&config, kernel, steps, grid, works);
   }
 
   PersistentPlan plan_;

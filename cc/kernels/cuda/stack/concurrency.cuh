@@ -1,9 +1,8 @@
-// Chooses what of a stack runs concurrently, by what a persistent kernel can do
-// on half of the device. The layers of a unidirectional stack run in pairs, the
-// second one some steps behind the first, if the steps of each fit on half of
-// the device; larger layers use all of it and run sequentially. The two
-// directions of a layer run concurrently, unless their steps fit on the whole
-// device but not on half of it.
+// Chooses what of a stack runs concurrently: what fits on half of the device as
+// a persistent kernel. The layers of a unidirectional stack run in pairs, the
+// second one some steps behind the first; the two directions of a layer run
+// together, in the same launches. Larger layers use all of the device and run
+// sequentially.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STACK_CONCURRENCY_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STACK_CONCURRENCY_CUH_
@@ -84,7 +83,7 @@ Error IsPersistent(const HostInterface& host, int concurrent_calls,
 
 template <class Args>
 Error ChoosePairs(const HostInterface& host, const Args& args,
-                  StackStreams* streams) {
+                  StackConcurrency* found) {
   if (args.geometry.layers < 2 || host.overlap_steps < 1 ||
       args.steps < 2 * host.overlap_steps) {
     return nullptr;
@@ -96,30 +95,19 @@ Error ChoosePairs(const HostInterface& host, const Args& args,
   const int64_t block_steps = (args.steps + blocks - 1) / blocks;
   bool persistent = false;
   const Error error = IsPersistent(host, 2, block_steps, args, &persistent);
-  if (error == nullptr && persistent) streams->pair_steps = block_steps;
+  if (error == nullptr && persistent) found->pair_steps = block_steps;
   return error;
 }
 
-// Two persistent kernels one after the other, each on the whole device, are
-// assumed to be faster than two launches in each step; two at once, each on
-// half of it, faster than both. Not measured yet.
+// One persistent kernel for both directions, each on half of the device, is
+// assumed to be faster than two of them one after the other, each on all of it.
+// Not measured yet.
 template <class Args>
-Error ChooseDirections(const HostInterface& host, const Args& args,
-                       StackStreams* streams) {
-  bool halves = false;
-  if (Error error = IsPersistent(host, 2, args.steps, args, &halves)) {
-    return error;
-  }
-  if (halves) return nullptr;
-  return IsPersistent(host, 1, args.steps, args,
-                      &streams->sequential_directions);
-}
-
-template <class Args>
-Error ChooseStreams(const HostInterface& host, const Args& args,
-                    StackStreams* streams) {
-  return args.geometry.directions == 1 ? ChoosePairs(host, args, streams)
-                                       : ChooseDirections(host, args, streams);
+Error ChooseConcurrency(const HostInterface& host, const Args& args,
+                        StackConcurrency* found) {
+  return args.geometry.directions == 1 ? ChoosePairs(host, args, found)
+                                       : IsPersistent(host, 2, args.steps, args,
+                                                      &found->joint_directions);
 }
 
 }  // namespace blockrnn::cuda

@@ -10,7 +10,7 @@
 #include "cc/core/rnn_stack_backward.h"
 #include "cc/core/rnn_stack_forward.h"
 #include "cc/core/rnn_stack_plan.h"
-#include "cc/core/sequence_args.h"
+#include "cc/kernels/cuda/cells/directions.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/instantiate.h"
 #include "cc/kernels/cuda/launch.cuh"
@@ -32,11 +32,12 @@ class RnnStackEngine {
   static constexpr ReserveDevice kReserveDevice = kDevice;
   static bool Failed(Error error) { return error != nullptr; }
 
-  // args: of a stack, forward or backward; streams: from ChooseStreams.
+  // args: of a stack, forward or backward; concurrency: from ChooseConcurrency.
   template <class Args>
   RnnStackEngine(const HostInterface& host, const Args& args,
-                 const StackStreams& streams)
-      : host_(host), streams_(host, args.geometry, {0, args.steps}, streams) {}
+                 const StackConcurrency& concurrency)
+      : host_(host),
+        streams_(host, args.geometry, {0, args.steps}, concurrency) {}
 
   Error Allocate(int64_t elements, T** array) const {
     std::byte* bytes = nullptr;
@@ -46,34 +47,16 @@ class RnnStackEngine {
     return error;
   }
 
-  template <class Take, class Body>
-  Error RunLayer(int64_t layer, const Take& take, const Body& body) {
-    return streams_.Run(layer, take, body);
-  }
-
-  Error Run(const LstmSequenceForwardArgs<T>& args,
-            const HostInterface& host) const {
-    return cuda::Run(args, host);
-  }
-  Error Run(const LstmSequenceBackwardArgs<T>& args,
-            const HostInterface& host) const {
-    return cuda::Run(args, host);
-  }
-  Error Run(const GruAfterSequenceForwardArgs<T>& args,
-            const HostInterface& host) const {
-    return cuda::Run(args, host);
-  }
-  Error Run(const GruAfterSequenceBackwardArgs<T>& args,
-            const HostInterface& host) const {
-    return cuda::Run(args, host);
-  }
-  Error Run(const SimpleRnnForwardArgs<T>& args,
-            const HostInterface& host) const {
-    return cuda::Run(args, host);
-  }
-  Error Run(const SimpleRnnBackwardArgs<T>& args,
-            const HostInterface& host) const {
-    return cuda::Run(args, host);
+  template <class Take, class ArgsOf, class After>
+  Error RunLayer(int64_t layer, const Take& take, const ArgsOf& args_of,
+                 const After& after) {
+    return streams_.Run(
+        layer, take, [&](const HostInterface& host, const auto&... directions) {
+          Error error = RunSequences(host, args_of(directions)...);
+          static_cast<void>(error != nullptr ||
+                            ((error = after(directions, host)) || ...));
+          return error;
+        });
   }
 
   Error DrawMask(const PhiloxState& philox, float rate, int64_t elements,
@@ -100,6 +83,16 @@ class RnnStackEngine {
   }
 
  private:
+  template <class Args>
+  static Error RunSequences(const HostInterface& host, const Args& args) {
+    return cuda::Run(args, host);
+  }
+  template <class Args>
+  static Error RunSequences(const HostInterface& host, const Args& first,
+                            const Args& second) {
+    return RunDirections(first, second, host);
+  }
+
   const HostInterface& host_;
   LayerStreams streams_;
 };
@@ -120,17 +113,17 @@ BackwardOutputs<T> BackwardOutputsOf(const RnnStackBackwardArgs<T>& args) {
 
 template <class T>
 Error Run(const RnnStackForwardArgs<T>& args, const HostInterface& host) {
-  StackStreams streams;
-  if (Error error = ChooseStreams(host, args, &streams)) return error;
-  RnnStackEngine<T> engine(host, args, streams);
+  StackConcurrency concurrency;
+  if (Error error = ChooseConcurrency(host, args, &concurrency)) return error;
+  RnnStackEngine<T> engine(host, args, concurrency);
   return RnnStackForward<T, RnnStackEngine<T>>(args, &engine).Run();
 }
 
 template <class T>
 Error Run(const RnnStackBackwardArgs<T>& args, const HostInterface& host) {
-  StackStreams streams;
-  if (Error error = ChooseStreams(host, args, &streams)) return error;
-  RnnStackEngine<T> engine(host, args, streams);
+  StackConcurrency concurrency;
+  if (Error error = ChooseConcurrency(host, args, &concurrency)) return error;
+  RnnStackEngine<T> engine(host, args, concurrency);
   if (Error error =
           RnnStackBackward<T, RnnStackEngine<T>>(args, &engine).Run()) {
     return error;

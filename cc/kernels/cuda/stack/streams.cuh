@@ -1,6 +1,8 @@
-// Implements what runs concurrently on the GPU, on the caller's stream and a
-// second one (the side stream): the directions of a layer, or layers in pairs,
-// of which the second runs a block of steps once the first has computed it.
+// Implements in what order the layers of a stack are queued: one after the
+// other on the caller's stream, the directions of each together or one after
+// the other; or layers in pairs, of which the first runs on a second stream
+// (the side stream) and the second runs a block of steps once the first has
+// computed it.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STACK_STREAMS_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STACK_STREAMS_CUH_
@@ -111,22 +113,20 @@ class StepRecords {
   int64_t awaited_ = 0;
 };
 
-// How a stack runs.
-struct StackStreams {
-  int64_t pair_steps = 0;  // of a block, if layers run in pairs; else 0
-  bool sequential_directions = false;  // each with the whole device
+// What of a stack runs concurrently.
+struct StackConcurrency {
+  int64_t pair_steps = 0;         // of a block, if layers run in pairs; else 0
+  bool joint_directions = false;  // of a layer, in the same launches
 };
 
 class LayerStreams {
  public:
   LayerStreams(const HostInterface& host, const RnnGeometry& geometry,
-               const StepSpan& all_steps, const StackStreams& streams)
+               const StepSpan& all_steps, const StackConcurrency& concurrency)
       : directions_(geometry.directions),
-        concurrent_directions_(streams.sequential_directions
-                                   ? 1
-                                   : static_cast<int>(geometry.directions)),
+        joint_directions_(concurrency.joint_directions),
         all_steps_(all_steps),
-        pair_steps_(streams.pair_steps),
+        pair_steps_(concurrency.pair_steps),
         layers_left_(geometry.layers),
         side_(host.stream),
         main_host_(host, nullptr),
@@ -137,32 +137,26 @@ class LayerStreams {
     if (first_queued_) static_cast<void>(side_.Join());
   }
 
-  // take(steps, host) → Error and body(direction, host) → Error as in
-  // cc/core/rnn_stack_forward.h.
+  // take(steps, host) → Error as in cc/core/rnn_stack_forward.h; body(host,
+  // direction) → Error, or body(host, first direction, second direction).
   template <class Take, class Body>
   Error Run(int64_t layer, const Take& take, const Body& body) {
     --layers_left_;
     if (first_queued_) return RunSecond(layer, take, body);
     if (pair_steps_ > 0 && layers_left_ > 0) return RunFirst(layer, take, body);
-    const HostInterface& host = main_host_.For(concurrent_directions_);
+    const HostInterface& host = main_host_.For(joint_directions_ ? 2 : 1);
     if (Error error = take(all_steps_, host)) return error;
-    if (concurrent_directions_ == 1) {
-      for (int64_t direction = 0; direction < directions_; ++direction) {
-        if (Error error = RunOne(layer, direction, &main_host_, host, body)) {
-          return error;
-        }
-      }
-      return nullptr;
+    if (joint_directions_) {
+      return RunThese(&main_host_, host, body, Direction(layer, 0),
+                      Direction(layer, 1));
     }
-    if (Error error = Fork()) return error;
-    // The second direction first: its allocations wait for the caller's stream,
-    // on which nothing of this layer is queued yet.
-    Error error = RunOne(layer, 1, &side_host_,
-                         side_host_.For(concurrent_directions_), body);
-    if (error == nullptr) error = RunOne(layer, 0, &main_host_, host, body);
-    // Also after a failure.
-    const Error joined = side_.Join();
-    return error != nullptr ? error : joined;
+    for (int64_t n = 0; n < directions_; ++n) {
+      if (Error error =
+              RunThese(&main_host_, host, body, Direction(layer, n))) {
+        return error;
+      }
+    }
+    return nullptr;
   }
 
  private:
@@ -193,14 +187,15 @@ class LayerStreams {
   // nothing of the pair is queued yet.
   template <class Take, class Body>
   Error RunFirst(int64_t layer, const Take& take, const Body& body) {
-    if (Error error = Fork()) return error;
+    Error error = nullptr;
+    if ((error = side_.Open()) || (error = side_.Fork())) return error;
     first_queued_ = true;
     records_.Clear();
     const BlockObserver observer = {&records_, nullptr, &RecordBlock,
                                     pair_steps_};
     const HostInterface& host = side_host_.For(2, &observer);
-    if (Error error = take(all_steps_, host)) return error;
-    return RunOne(layer, 0, &side_host_, host, body);
+    if ((error = take(all_steps_, host))) return error;
+    return RunThese(&side_host_, host, body, Direction(layer, 0));
   }
 
   template <class Take, class Body>
@@ -208,30 +203,27 @@ class LayerStreams {
     Second<Take> second = {&records_, take};
     const BlockObserver observer = {&second, &Second<Take>::BeforeBlock,
                                     nullptr, pair_steps_};
-    const Error error =
-        RunOne(layer, 0, &main_host_, main_host_.For(2, &observer), body);
+    const Error error = RunThese(&main_host_, main_host_.For(2, &observer),
+                                 body, Direction(layer, 0));
     first_queued_ = false;
     const Error joined = side_.Join();
     return error != nullptr ? error : joined;
   }
 
-  Error Fork() {
-    if (Error error = side_.Open()) return error;
-    return side_.Fork();
+  LayerDirection Direction(int64_t layer, int64_t direction) const {
+    return {layer, direction, layer * directions_ + direction};
   }
 
-  template <class Body>
-  Error RunOne(int64_t layer, int64_t direction, StreamHost* parent,
-               const HostInterface& host, const Body& body) const {
-    const Error error =
-        body(LayerDirection{layer, direction, layer * directions_ + direction},
-             host);
+  template <class Body, class... Directions>
+  static Error RunThese(StreamHost* parent, const HostInterface& host,
+                        const Body& body, const Directions&... directions) {
+    const Error error = body(host, directions...);
     parent->Recycle();
     return error;
   }
 
   const int64_t directions_;
-  const int concurrent_directions_;  // directions
+  const bool joint_directions_;
   const StepSpan all_steps_;
   const int64_t pair_steps_;
   int64_t layers_left_;

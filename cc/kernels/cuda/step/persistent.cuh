@@ -10,6 +10,9 @@
 // block needs, the saved gates and the operands and rows of the next step, is
 // stored and loaded before it waits for the others. Where a state has several
 // pieces, one is being loaded while another one is multiplied.
+//
+// The two directions of a layer share a grid, half of its blocks each, and its
+// barriers: their steps are independent but equally long.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_CUH_
@@ -56,6 +59,34 @@ struct PersistentWork {
   PersistentStage stage;
 };
 
+// The GEMMs of a step, in their order.
+template <class First, class... Second>
+struct PersistentWorks;
+template <class First>
+struct PersistentWorks<First> {
+  First first;
+};
+template <class First, class Second>
+struct PersistentWorks<First, Second> {
+  First first;
+  Second second;
+};
+
+// One for each of the directions that share a grid.
+template <class T, int kDirections>
+struct ByDirection {
+  T of[kDirections];
+};
+
+// The parts of a plan (PersistentPlan) that all GEMMs have in common.
+struct PersistentGrid {
+  int64_t steps;
+  int64_t blocks;  // of a direction
+  int64_t sums_at;
+  int64_t states_at;
+  int64_t next_state;
+};
+
 // The parts of a block's shared memory, as in PersistentPlan.
 struct PersistentShared {
   unsigned char* memory;
@@ -79,11 +110,12 @@ class PersistentShare {
   using T = typename Work::Element;
   static constexpr int kUnits = PanelUnits<T>(Work::kGates, Work::kSliced);
 
-  __device__ __forceinline__ explicit PersistentShare(const Work& work)
+  // block: among those of the direction.
+  __device__ __forceinline__ PersistentShare(const Work& work, unsigned block)
       : work_(work) {
     const auto groups = static_cast<unsigned>(work.stage.panel_groups);
-    first_panel_ = blockIdx.x % groups;
-    first_tile_ = blockIdx.x / groups;
+    first_panel_ = block % groups;
+    first_tile_ = block / groups;
     // A block beyond the last group has none.
     if (first_tile_ >= work.stage.row_groups) {
       first_panel_ = work.gemm.weights.units;
@@ -381,11 +413,13 @@ __device__ __forceinline__ void ReadFirstOperands(
       TileElements<kRows, Share::kUnits>{tile.panel, tile.tile * kRows});
 }
 
-// Runs steps ranges(0) … ranges(count - 1), of one GEMM each.
+// Runs steps ranges(0) … ranges(count - 1), of one GEMM each. block: among
+// those of the direction.
 template <int kRows, class Ranges, class Work>
 __device__ __forceinline__ void RunPersistentSteps(
     const Ranges& ranges, int64_t count, const PersistentShared& shared,
-    const PersistentShare<Work>& share) {
+    const PersistentWorks<Work>& works, unsigned block) {
+  const PersistentShare<Work> share(works.first, block);
   // The barriers before the first GEMM also cover these weights.
   LoadResidentWeights(share, shared);
   FirstOperands<Work> operands;
@@ -406,8 +440,9 @@ __device__ __forceinline__ void RunPersistentSteps(
 template <int kRows, class Ranges, class First, class Second>
 __device__ __forceinline__ void RunPersistentSteps(
     const Ranges& ranges, int64_t count, const PersistentShared& shared,
-    const PersistentShare<First>& first,
-    const PersistentShare<Second>& second) {
+    const PersistentWorks<First, Second>& works, unsigned block) {
+  const PersistentShare<First> first(works.first, block);
+  const PersistentShare<Second> second(works.second, block);
   LoadResidentWeights(first, shared);
   LoadResidentWeights(second, shared);
   StepRange range = ranges(0);
@@ -423,14 +458,19 @@ __device__ __forceinline__ void RunPersistentSteps(
   }
 }
 
-template <int kRows, class Ranges, class... Works>
-__global__ void __launch_bounds__(kThreads, 1)
-    PersistentKernel(Ranges ranges, int64_t count, int64_t sums_at,
-                     int64_t states_at, int64_t next_state, Works... works) {
+// ranges: the same for all directions. Works: PersistentWorks.
+template <int kRows, int kDirections, class Ranges, class Works>
+__global__ void __launch_bounds__(kThreads, 1) PersistentKernel(
+    const __grid_constant__ Ranges ranges,
+    const __grid_constant__ PersistentGrid grid,
+    const __grid_constant__ ByDirection<Works, kDirections> works) {
   BLOCKRNN_DYNAMIC_SHARED(memory);
+  const auto blocks = static_cast<unsigned>(grid.blocks);
+  const unsigned direction = kDirections == 1 ? 0 : blockIdx.x / blocks;
   RunPersistentSteps<kRows>(
-      ranges, count, PersistentShared{memory, sums_at, states_at, next_state},
-      PersistentShare<Works>(works)...);
+      ranges, grid.steps,
+      PersistentShared{memory, grid.sums_at, grid.states_at, grid.next_state},
+      works.of[direction], blockIdx.x - direction * blocks);
 }
 
 }  // namespace blockrnn::cuda
