@@ -37,6 +37,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--steps", nargs="+", type=int, default=cases.STEPS)
     add("--units", nargs="+", type=int, default=cases.UNITS)
     add("--layers", nargs="+", type=int, default=cases.LAYERS)
+    add("--directions", nargs="+", type=int, choices=(1, 2), default=cases.DIRECTIONS)
     add("--rounds", type=int, default=5, help="turns of each contender")
     add("--seconds", type=float, default=0.15, help="per contender and case")
     add("--step-by-step", action="store_true", help="ours without its persistent kernels")
@@ -143,7 +144,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
         wanted = list(
             cases.all_cases(
                 arguments.cells, arguments.kinds, arguments.dtypes, arguments.batches,
-                arguments.steps, arguments.units, arguments.layers,
+                arguments.steps, arguments.units, arguments.layers, arguments.directions,
             )
         )  # fmt: skip
         wanted = report.missing(wanted, result["rows"])

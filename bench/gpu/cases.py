@@ -14,11 +14,12 @@ BATCHES = (1, 8, 32, 128)
 STEPS = (50, 500)
 UNITS = (64, 256, 512, 1024, 2048)
 LAYERS = (1,)
+DIRECTIONS = (1,)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Layers of one direction; as many inputs as units."""
+    """Layers of one direction or two; as many inputs as units."""
 
     cell: str
     kind: str
@@ -27,17 +28,26 @@ class Case:
     steps: int
     units: int
     layers: int = 1
+    directions: int = 1
 
     @property
     def gates(self) -> int:
         return CELLS[self.cell]
 
+    @property
+    def layer_directions(self) -> int:
+        return self.layers * self.directions
+
     def recurrent_bytes(self) -> int:
         return self.gates * self.units**2 * DTYPES[self.dtype]
 
     def product_flops(self) -> float:
-        """Of all rows of one step with one matrix of weights, of the input or the state."""
+        """Of all rows of one step with one matrix of weights of the state."""
         return 2.0 * self.batch * self.gates * self.units**2
+
+    def input_products(self) -> int:
+        """Such GEMMs, as large, that those with the weights of all inputs make up."""
+        return self.directions * (1 + (self.layers - 1) * self.directions)
 
 
 def all_cases(
@@ -48,8 +58,11 @@ def all_cases(
     steps: Sequence[int] = STEPS,
     units: Sequence[int] = UNITS,
     layers: Sequence[int] = LAYERS,
+    directions: Sequence[int] = DIRECTIONS,
 ) -> Iterator[Case]:
-    for values in itertools.product(cells, kinds, dtypes, batches, steps, units, layers):
+    for values in itertools.product(
+        cells, kinds, dtypes, batches, steps, units, layers, directions
+    ):
         yield Case(*values)
 
 
@@ -85,12 +98,12 @@ _L2_BYTES_PER_CLOCK = 5120  # of the whole GPU, as the A100's paper has it
 
 
 def step_floor(case: Case, gpu: Gpu) -> float:
-    """Minimum seconds of a step's GEMMs with the recurrent weights, of all layers: one
+    """Minimum seconds of a step's GEMMs with the recurrent weights, of all layer directions: one
     with the state, and in training one with its gradient. The weights have to be read, and
     multiplied."""
     reading = case.recurrent_bytes() / gpu.weights_rate(case.recurrent_bytes())
     product = max(reading, case.product_flops() / gpu.product_rate(case.dtype))
-    return case.layers * product * (2 if case.kind == "train" else 1)
+    return case.layer_directions * product * (2 if case.kind == "train" else 1)
 
 
 def floor(case: Case, gpu: Gpu) -> float:
@@ -98,5 +111,7 @@ def floor(case: Case, gpu: Gpu) -> float:
     concurrently share the device, so it is the same for them."""
     product = case.steps * case.product_flops() / gpu.product_rate(case.dtype)
     # Of the inputs; in training also the gradients of the inputs and of both matrices.
-    large = 4 if case.kind == "train" else 1
-    return case.steps * step_floor(case, gpu) + case.layers * large * product
+    large = case.input_products()
+    if case.kind == "train":
+        large = 3 * large + case.layer_directions
+    return case.steps * step_floor(case, gpu) + large * product

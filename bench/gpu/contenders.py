@@ -22,7 +22,7 @@ class _Plain(ctypes.Structure):
     _fields_ = tuple(
         (name, ctypes.c_int64)
         for name in (
-            *("dtype", "mode", "layers", "input", "units", "steps", "batch"),
+            *("dtype", "mode", "layers", "directions", "input", "units", "steps", "batch"),
             *("allow_tf32", "persistent", "pairs"),
         )
     )
@@ -36,23 +36,26 @@ class Problem:
         self.dtype = torch.bfloat16 if case.dtype == "bfloat16" else torch.float32
         torch.manual_seed(0)
         units = case.units
-        module = _MODULES[case.cell]
-        self.module = module(units, units, case.layers, device=device, dtype=self.dtype)
+        self.module = _MODULES[case.cell](
+            units, units, case.layers, bidirectional=case.directions == 2, device=device,
+            dtype=self.dtype,
+        )  # fmt: skip
         # Else PyTorch has cuDNN keep what a gradient needs, whether one is wanted or not.
         self.module.train(case.kind == "train")
         self.x = self.random(case.steps, case.batch, units)
-        self.h, self.c = (self.random(case.layers, case.batch, units) for _ in range(2))
-        self.output_grad = self.random(case.steps, case.batch, units)
+        self.h, self.c = (self.random(case.layer_directions, case.batch, units) for _ in range(2))
+        self.output_grad = self.random(case.steps, case.batch, case.directions * units)
 
     def random(self, *shape: int) -> torch.Tensor:
         return torch.randn(*shape, device=self.device).mul_(0.5).to(self.dtype)
 
     def weights(self) -> list[torch.nn.Parameter]:
-        """In the order of the cuDNN ops: the matrices of all layers, then their biases."""
+        """In the order of the cuDNN ops: the matrices of all layers and their directions, then the
+        biases."""
         return [
-            getattr(self.module, f"{kind}_{side}_l{layer}")
+            getattr(self.module, f"{kind}_{side}_l{layer}{direction}")
             for kind in ("weight", "bias") for layer in range(self.case.layers)
-            for side in ("ih", "hh")
+            for direction in ("", "_reverse")[: self.case.directions] for side in ("ih", "hh")
         ]  # fmt: skip
 
     def params(self) -> torch.Tensor:
@@ -99,15 +102,15 @@ class Ours:
         library.blockrnn_bench_run.restype = ctypes.c_char_p
         library.blockrnn_bench_persistent_blocks.restype = ctypes.c_int64
         plain = _Plain(
-            int(case.dtype != "bfloat16"), _MODES[case.cell], case.layers, case.units, case.units,
-            case.steps, case.batch, case.dtype == "tf32", persistent, pairs,
+            int(case.dtype != "bfloat16"), _MODES[case.cell], case.layers, case.directions,
+            case.units, case.units, case.steps, case.batch, case.dtype == "tf32", persistent, pairs,
         )  # fmt: skip
         sizes = ctypes.c_int64(), ctypes.c_int64()
         library.blockrnn_bench_sizes(ctypes.byref(plain), *map(ctypes.byref, sizes))
         self.params = problem.params()
         assert self.params.numel() == sizes[0].value, "another params layout than PyTorch's"
         self.bench = ctypes.c_void_p(library.blockrnn_bench_open(ctypes.byref(plain)))
-        self.output = torch.empty_like(problem.x)
+        self.output = torch.empty_like(problem.output_grad)
         self.last = torch.empty_like(problem.h), torch.empty_like(problem.c)
         training = case.kind == "train"
         size = sizes[1].value if training else 0

@@ -105,15 +105,16 @@ def goals(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 
 _HEAD = (
-    "cell", "", "type", "layers", "B, T, H", "ours ms", "cuDNN ms", "ratio", "µs a step",
-    "its floor", "share of floor", "persistent kernels",
+    "cell", "", "type", "layers", "directions", "B, T, H", "ours ms", "cuDNN ms", "ratio",
+    "µs a step", "its floor", "share of floor", "persistent kernels",
 )  # fmt: skip
 _OF_CASE = _HEAD.index("ours ms")  # those before it say what was measured
 _RATIO = _HEAD.index("ratio")
 
 
 def _cells(r: dict[str, Any]) -> list[str]:
-    begin = [r["cell"], tables.KINDS[r["kind"]], r["dtype"], str(r["layers"])]
+    begin = [r["cell"], tables.KINDS[r["kind"]], r["dtype"]]
+    begin += [str(r["layers"]), str(r["directions"])]
     begin.append(tables.dims((r["batch"], r["steps"], r["units"])))
     if "ratio" not in r:
         return [*begin, tables.why_missing(r), *[""] * (len(_HEAD) - len(begin) - 1)]

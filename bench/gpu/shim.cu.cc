@@ -1,6 +1,5 @@
 // Defines the C functions through which bench/gpu calls the engine:
-// unidirectional stacks on memory and a stream of the caller. Nothing waits for
-// the device.
+// stacks on memory and a stream of the caller. Nothing waits for the device.
 
 #include <cuda_runtime.h>
 
@@ -19,7 +18,7 @@
 // NOLINTNEXTLINE: bench/gpu/contenders.py mirrors it.
 struct PlainBench {
   int64_t dtype;  // bfloat16, float
-  int64_t mode, layers, input, units, steps, batch;
+  int64_t mode, layers, directions, input, units, steps, batch;
   int64_t allow_tf32, persistent, pairs;
 };
 
@@ -75,6 +74,7 @@ RnnGeometry GeometryOf(const PlainBench& plain) {
   RnnGeometry g;
   g.mode = static_cast<RnnMode>(plain.mode);
   g.layers = plain.layers;
+  g.directions = plain.directions;
   g.input = plain.input;
   g.units = plain.units;
   g.proj = plain.units;

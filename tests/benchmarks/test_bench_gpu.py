@@ -49,6 +49,12 @@ def test_the_floor_of_training_has_both_ways_and_all_products():
     two_layers = dataclasses.replace(train, layers=2)
     assert cases.step_floor(two_layers, GPU) == 2 * cases.step_floor(train, GPU)
     assert cases.floor(two_layers, GPU) == pytest.approx(2 * cases.floor(train, GPU))
+    both = dataclasses.replace(train, directions=2)
+    assert cases.step_floor(both, GPU) == 2 * cases.step_floor(train, GPU)
+    assert cases.floor(both, GPU) == pytest.approx(2 * cases.floor(train, GPU))
+    # The second layer's input is twice as wide, in three of its four large products.
+    deep = dataclasses.replace(both, layers=2)
+    assert cases.floor(deep, GPU) == pytest.approx(2 * cases.floor(both, GPU) + 6 * products)
 
 
 def _row(ours: float, cudnn: float, cudnn_ran: bool = True, **changes):
@@ -77,6 +83,13 @@ def test_params_of_several_layers_are_in_the_order_of_cudnn():
     ]  # fmt: skip
     assert problem.params().shape == (2 * (2 * 12 * 3 + 2 * 12),)
     assert problem.h.shape == (2, 8, 3)
+    both = contenders.Problem(dataclasses.replace(CASE, units=3, layers=2, directions=2), "cpu")
+    names = {id(value): name for name, value in both.module.named_parameters()}
+    assert [names[id(weight)] for weight in both.weights()[:6]] == [
+        "weight_ih_l0", "weight_hh_l0", "weight_ih_l0_reverse", "weight_hh_l0_reverse",
+        "weight_ih_l1", "weight_hh_l1",
+    ]  # fmt: skip
+    assert both.h.shape == (4, 8, 3) and both.output_grad.shape == (50, 8, 6)
 
 
 def test_goals_are_told_reached_or_missed():
@@ -166,7 +179,7 @@ def test_pages_have_a_section_of_a_result(tmp_path):
         assert "- 1 cases FAILED" in page
     assert "1 of 2 rows are slower than cuDNN" in summary and "bench/results/gpu.png" in summary
     (line,) = [line for line in rows.splitlines() if "**0.500**" in line]
-    assert line.startswith("| lstm, training, float, 1, 8, 50, 64 | 2000 | 1000 |")
+    assert line.startswith("| lstm, training, float, 1, 1, 8, 50, 64 | 2000 | 1000 |")
     stopped = report.markdown({**result, "stopped": "an error"})
     assert "- stopped, cases are missing: an error\n" in stopped
 

@@ -75,7 +75,7 @@ def whole_sequences(calls) -> int:
 
 
 def stacks(stack: Stack) -> int:
-    """Concurrent directions and layers in pairs; work runs as late as possible."""
+    """Directions in one grid and layers in pairs; work runs as late as possible."""
     library, count = stack.engine.library, 0
     library.emulation_vary_streams(1)
     cases = itertools.product(cudnn_calls.MODES, ((2, 2, 2), (3, 1, 8)), (False, True))

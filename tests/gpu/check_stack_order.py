@@ -144,7 +144,7 @@ def memory_of_layers(stack: Stack) -> int:
 
 
 def joint_directions(stack: Stack, large: bool) -> int:
-    """Both directions of a layer in one grid, as float32 and as TF32, with one GEMM a step and two."""
+    """Both directions of a layer in one grid; float32 and TF32, steps of one GEMM and of two."""
     count = 0
     units, batch = (256, 40) if large else (24, 5)
     for mode, allow_tf32, projected in itertools.product(

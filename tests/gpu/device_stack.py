@@ -98,7 +98,8 @@ class Stack:
             net.layers, net.directions, net.inputs, net.units, net.width, bool(net.num_proj),
             net.skip, call.steps, call.batch, call.time_major,
             (ctypes.c_int64 * 6)(*options.philox), options.blas and self.engine.may_use_blas,
-            options.allow_tf32, options.block_bytes, options.overlap_steps, options.scratch_calls, call.dropout,
+            options.allow_tf32, options.block_bytes, options.overlap_steps, options.scratch_calls,
+            call.dropout,
         )  # fmt: skip
 
     def _call(self, backward, plain, lengths, host, left_out, outputs):

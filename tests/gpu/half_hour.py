@@ -7,7 +7,7 @@ python tests/gpu/half_hour.py 3 --library .build/gpu/engine.so --out OUT --befor
 
 1: versions, barriers, the persistent kernels and tensor cores, a short benchmark
 2: all other checks, memcheck of all, racecheck and synccheck of the persistent kernels
-3: the whole benchmark, then two layers with and without pairs
+3: benchmarks of both directions, and of two layers with and without pairs; then the whole one
 
 A call ends after --seconds (540), whatever fails or hangs. Each step's output goes to OUT/NAME.txt,
 the outcomes to OUT/state.json, which a second call of the same stage reads: it runs what has
@@ -32,7 +32,8 @@ import run
 import runner
 
 HERE, ROOT = run.HERE, run.ROOT
-STATE, BENCH = "state.json", ("bench_short", "bench", "bench_pairs", "bench_in_turn")
+STATE = "state.json"
+BENCH = ("bench_short", "bench_directions", "bench_pairs", "bench_in_turn", "bench")
 LEAST_SECONDS = 5  # less than that is left: a step is not started
 ENDED = ("passed", "failed", "not run")  # not run again
 
@@ -134,12 +135,14 @@ def second(arguments: argparse.Namespace) -> list[Step]:
 
 
 def third(arguments: argparse.Namespace) -> list[Step]:
-    layers = ("--layers", 2, "--cells", "lstm", "--steps", 500, "--batches", 1, 32)
-    layers += ("--units", 256, 512, "--rounds", 3)
+    lstm = ("--cells", "lstm", "--steps", 500, "--batches", 1, 32, "--units", 256, 512)
+    lstm += ("--rounds", 3)
+    directions, layers = (*lstm, "--directions", 2), (*lstm, "--layers", 2)
     return [
+        Step("bench_directions", 90, bench("bench_directions", arguments, *directions)),
+        Step("bench_pairs", 90, bench("bench_pairs", arguments, *layers)),
+        Step("bench_in_turn", 90, bench("bench_in_turn", arguments, *layers, "--in-turn")),
         Step("bench", 400, bench("bench", arguments)),
-        Step("bench_pairs", 120, bench("bench_pairs", arguments, *layers)),
-        Step("bench_in_turn", 120, bench("bench_in_turn", arguments, *layers, "--in-turn")),
     ]
 
 

@@ -103,8 +103,7 @@ Error RnnForwardCall(Call call, const HostInterface& host) {
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
             &a.b, &a.b_h, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    SimpleRnnForwardCall<T, IdentityActivations> call(a, host);
-    return RunCalls(call);
+    return RunCalls(SimpleRnnForwardCall<T, IdentityActivations>(a, host));
   }
   return Run(a, host);
 }
@@ -136,8 +135,7 @@ Error LstmForwardCall(Call call, const HostInterface& host) {
             &a.wci, &a.wcf, &a.wco, &a.b, &a.b_h);
   call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h, &a.cs_last, &a.h_last);
   if (call.plain.identity != 0) {
-    LstmSequenceForwardCall<T, IdentityActivations> call(a, host);
-    return RunCalls(call);
+    return RunCalls(LstmSequenceForwardCall<T, IdentityActivations>(a, host));
   }
   return Run(a, host);
 }
@@ -207,8 +205,8 @@ Error GruAfterForwardCall(Call call, const HostInterface& host) {
             &a.w_x, &a.w_h, &a.b_x, &a.b_h);
   call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    GruAfterSequenceForwardCall<T, IdentityActivations> call(a, host);
-    return RunCalls(call);
+    return RunCalls(
+        GruAfterSequenceForwardCall<T, IdentityActivations>(a, host));
   }
   return Run(a, host);
 }

@@ -14,17 +14,15 @@ namespace blockrnn::cuda {
 template <class T>
 Error Run(const GruAfterSequenceForwardArgs<T>& args,
           const HostInterface& host) {
-  GruAfterSequenceForwardCall<T> call(args, host);
-  return RunCalls(call);
+  return RunCalls(GruAfterSequenceForwardCall<T>(args, host));
 }
 
 template <class T>
 Error RunDirections(const GruAfterSequenceForwardArgs<T>& first,
                     const GruAfterSequenceForwardArgs<T>& second,
                     const HostInterface& host) {
-  GruAfterSequenceForwardCall<T> first_call(first, host);
-  GruAfterSequenceForwardCall<T> second_call(second, host);
-  return RunCalls(first_call, second_call);
+  return RunCalls(GruAfterSequenceForwardCall<T>(first, host),
+                  GruAfterSequenceForwardCall<T>(second, host));
 }
 
 BLOCKRNN_INSTANTIATE_RUN(GruAfterSequenceForwardArgs)
@@ -34,17 +32,15 @@ template <class T>
 Error Run(const GruAfterSequenceBackwardArgs<T>& args,
           const HostInterface& host) {
   if (args.span_steps > 0) return RunRecomputed(args, host);
-  GruAfterSequenceBackwardCall<T> call(args, host);
-  return RunCalls(call);
+  return RunCalls(GruAfterSequenceBackwardCall<T>(args, host));
 }
 
 template <class T>
 Error RunDirections(const GruAfterSequenceBackwardArgs<T>& first,
                     const GruAfterSequenceBackwardArgs<T>& second,
                     const HostInterface& host) {
-  GruAfterSequenceBackwardCall<T> first_call(first, host);
-  GruAfterSequenceBackwardCall<T> second_call(second, host);
-  return RunCalls(first_call, second_call);
+  return RunCalls(GruAfterSequenceBackwardCall<T>(first, host),
+                  GruAfterSequenceBackwardCall<T>(second, host));
 }
 
 BLOCKRNN_INSTANTIATE_RUN(GruAfterSequenceBackwardArgs)

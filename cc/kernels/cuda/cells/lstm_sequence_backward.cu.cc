@@ -13,17 +13,15 @@ namespace blockrnn::cuda {
 template <class T>
 Error Run(const LstmSequenceBackwardArgs<T>& args, const HostInterface& host) {
   if (args.span_steps > 0) return RunRecomputed(args, host);
-  LstmSequenceBackwardCall<T> call(args, host);
-  return RunCalls(call);
+  return RunCalls(LstmSequenceBackwardCall<T>(args, host));
 }
 
 template <class T>
 Error RunDirections(const LstmSequenceBackwardArgs<T>& first,
                     const LstmSequenceBackwardArgs<T>& second,
                     const HostInterface& host) {
-  LstmSequenceBackwardCall<T> first_call(first, host);
-  LstmSequenceBackwardCall<T> second_call(second, host);
-  return RunCalls(first_call, second_call);
+  return RunCalls(LstmSequenceBackwardCall<T>(first, host),
+                  LstmSequenceBackwardCall<T>(second, host));
 }
 
 BLOCKRNN_INSTANTIATE_RUN(LstmSequenceBackwardArgs)

@@ -11,17 +11,15 @@ namespace blockrnn::cuda {
 
 template <class T>
 Error Run(const LstmSequenceForwardArgs<T>& args, const HostInterface& host) {
-  LstmSequenceForwardCall<T> call(args, host);
-  return RunCalls(call);
+  return RunCalls(LstmSequenceForwardCall<T>(args, host));
 }
 
 template <class T>
 Error RunDirections(const LstmSequenceForwardArgs<T>& first,
                     const LstmSequenceForwardArgs<T>& second,
                     const HostInterface& host) {
-  LstmSequenceForwardCall<T> first_call(first, host);
-  LstmSequenceForwardCall<T> second_call(second, host);
-  return RunCalls(first_call, second_call);
+  return RunCalls(LstmSequenceForwardCall<T>(first, host),
+                  LstmSequenceForwardCall<T>(second, host));
 }
 
 BLOCKRNN_INSTANTIATE_RUN(LstmSequenceForwardArgs)

@@ -12,17 +12,15 @@ namespace blockrnn::cuda {
 
 template <class T>
 Error Run(const SimpleRnnForwardArgs<T>& args, const HostInterface& host) {
-  SimpleRnnForwardCall<T> call(args, host);
-  return RunCalls(call);
+  return RunCalls(SimpleRnnForwardCall<T>(args, host));
 }
 
 template <class T>
 Error RunDirections(const SimpleRnnForwardArgs<T>& first,
                     const SimpleRnnForwardArgs<T>& second,
                     const HostInterface& host) {
-  SimpleRnnForwardCall<T> first_call(first, host);
-  SimpleRnnForwardCall<T> second_call(second, host);
-  return RunCalls(first_call, second_call);
+  return RunCalls(SimpleRnnForwardCall<T>(first, host),
+                  SimpleRnnForwardCall<T>(second, host));
 }
 
 BLOCKRNN_INSTANTIATE_RUN(SimpleRnnForwardArgs)
@@ -30,17 +28,15 @@ BLOCKRNN_INSTANTIATE_DIRECTIONS(SimpleRnnForwardArgs)
 
 template <class T>
 Error Run(const SimpleRnnBackwardArgs<T>& args, const HostInterface& host) {
-  SimpleRnnBackwardCall<T> call(args, host);
-  return RunCalls(call);
+  return RunCalls(SimpleRnnBackwardCall<T>(args, host));
 }
 
 template <class T>
 Error RunDirections(const SimpleRnnBackwardArgs<T>& first,
                     const SimpleRnnBackwardArgs<T>& second,
                     const HostInterface& host) {
-  SimpleRnnBackwardCall<T> first_call(first, host);
-  SimpleRnnBackwardCall<T> second_call(second, host);
-  return RunCalls(first_call, second_call);
+  return RunCalls(SimpleRnnBackwardCall<T>(first, host),
+                  SimpleRnnBackwardCall<T>(second, host));
 }
 
 BLOCKRNN_INSTANTIATE_RUN(SimpleRnnBackwardArgs)

@@ -46,8 +46,9 @@ Error ForEachBlock(const Work& work, Sequence& first, Others&... others) {
   return nullptr;
 }
 
+// calls: temporaries of the same class.
 template <class Call, class... Others>
-Error RunCalls(Call& first, Others&... others) {
+Error RunCalls(Call&& first, Others&&... others) {
   const auto prepare = [](auto& call) { return call.Prepare(); };
   const auto run = [&](const StepBlock& block) {
     return Call::RunBlock(block, first, others...);
