@@ -97,7 +97,7 @@ def measure(
             if not error <= contenders.MOST_DISAGREEMENT[case.dtype]:
                 return report.failed_row(case, f"the two disagree by {error:.2g}")
             stream.synchronize()
-            kernels = ours.persistent_blocks()
+            kernels = ours.persistent_kernels()
             runners = {
                 name: contenders.event_runner(contender.run, stream, gpu.clock_hz)
                 for name, contender in (("ours", ours), ("cudnn", theirs))

@@ -100,7 +100,7 @@ class Ours:
         self.problem, self.library = problem, library
         library.blockrnn_bench_open.restype = ctypes.c_void_p
         library.blockrnn_bench_run.restype = ctypes.c_char_p
-        library.blockrnn_bench_persistent_blocks.restype = ctypes.c_int64
+        library.blockrnn_bench_persistent_kernels.restype = ctypes.c_int64
         plain = _Plain(
             int(case.dtype != "bfloat16"), _MODES[case.cell], case.layers, case.directions,
             case.units, case.units, case.steps, case.batch, case.dtype == "tf32", persistent, pairs,
@@ -120,9 +120,9 @@ class Ours:
         self._forward = _pointers([*given, *self.last, self.reserve if training else None])
         self._backward = _pointers([*given, problem.output_grad, self.reserve, *self.grads])
 
-    def persistent_blocks(self) -> int:
+    def persistent_kernels(self) -> int:
         """Persistent kernels queued so far."""
-        return self.library.blockrnn_bench_persistent_blocks(self.bench)
+        return self.library.blockrnn_bench_persistent_kernels(self.bench)
 
     def close(self) -> None:
         self.library.blockrnn_bench_close(self.bench)

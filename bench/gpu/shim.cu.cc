@@ -67,7 +67,7 @@ struct Bench {
   PlainBench plain;
   Arena forward;
   Arena backward;
-  int64_t persistent_blocks = 0;
+  int64_t persistent_kernels = 0;
 };
 
 RnnGeometry GeometryOf(const PlainBench& plain) {
@@ -132,7 +132,7 @@ Error RunBench(bool backward, Bench* bench, void* stream,
   host.allow_tf32 = plain.allow_tf32 != 0;
   host.persistent = plain.persistent != 0;
   if (plain.pairs == 0) host.overlap_steps = 0;
-  host.persistent_blocks = &bench->persistent_blocks;
+  host.persistent_kernels = &bench->persistent_kernels;
   host.blas = cublas.blas();
   const auto run = backward ? plain.dtype == 0 ? &Backward<Eigen::bfloat16>
                                                : &Backward<float>
@@ -156,8 +156,8 @@ EXPORT void blockrnn_bench_close(void* bench) {
 }
 
 // Blocks of steps that ran as a persistent kernel, in all calls so far.
-EXPORT int64_t blockrnn_bench_persistent_blocks(const void* bench) {
-  return static_cast<const Bench*>(bench)->persistent_blocks;
+EXPORT int64_t blockrnn_bench_persistent_kernels(const void* bench) {
+  return static_cast<const Bench*>(bench)->persistent_kernels;
 }
 
 // Elements of params, bytes of a reserve space.

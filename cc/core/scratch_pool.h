@@ -41,7 +41,8 @@ class ScratchPool {
     std::size_t bytes;
     bool used;
   };
-  // More than a sequence asks for; one past it is not used again.
+  // More than the two directions of a layer ask for; one past it is not used
+  // again.
   static constexpr int kMostBlocks = 64;
 
   Block blocks_[kMostBlocks];

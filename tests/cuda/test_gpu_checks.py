@@ -279,14 +279,14 @@ def test_large_sizes_must_be_persistent(monkeypatch):
     """Each of them, on a large device."""
     monkeypatch.setattr(check_persistent.check_sequences, "check_call", lambda engine, call: None)
     engine = device_engine.Engine.__new__(device_engine.Engine)
-    engine.is_large, engine.persistent_blocks, engine.sanitized = lambda: True, lambda: 0, False
+    engine.is_large, engine.persistent_kernels, engine.sanitized = lambda: True, lambda: 0, False
     sizes = [
         (dtype, dims) for dtype, all_dims in check_persistent.LARGE.items() for dims in all_dims
     ]
     for cell in check_persistent.CELLS:
         for dtype, dims in sizes:
             monkeypatch.setattr(check_persistent, "LARGE", {dtype: (dims,)})
-            with pytest.raises(AssertionError, match="0 blocks of steps were persistent"):
+            with pytest.raises(AssertionError, match="0 kernels were persistent"):
                 check_persistent.large(types.SimpleNamespace(engine=engine), cell)
 
 
@@ -347,11 +347,11 @@ def test_a_library_is_taken_along(tmp_path, monkeypatch):
 
 def test_a_refused_persistent_kernel_is_told_under_a_sanitizer_alone(capsys):
     engine = device_engine.Engine.__new__(device_engine.Engine)
-    engine.persistent_blocks, engine.sanitized = lambda: 3, True
+    engine.persistent_kernels, engine.sanitized = lambda: 3, True
     engine.expect_persistent(1, 2, "a call")
     assert capsys.readouterr().out == ""
     engine.expect_persistent(1, 4, "a call")
-    assert capsys.readouterr().out.startswith("a call: 2 blocks of steps were persistent")
+    assert capsys.readouterr().out.startswith("a call: 2 kernels were persistent")
     engine.sanitized = False
-    with pytest.raises(AssertionError, match="a call: 2 blocks"):
+    with pytest.raises(AssertionError, match="a call: 2 kernels"):
         engine.expect_persistent(1, 4, "a call")

@@ -93,9 +93,10 @@ def test_the_stages_have_every_check_and_the_sanitizers_they_need(tmp_path, monk
     assert persistent.seconds == 240
     under = [step.name for step in second if "compute-sanitizer" in step.command]
     assert [name for name in under if not name.startswith("memcheck_")] == [
-        "racecheck_check_persistent", "synccheck_check_persistent",
+        "racecheck_check_persistent", "racecheck_check_stack_order",
+        "synccheck_check_persistent", "synccheck_check_stack_order",
     ]  # fmt: skip
-    assert len(under) - 2 == len(set(run.CHECKS) - set(run.NOT_SANITIZED))
+    assert len(under) - 4 == len(set(run.CHECKS) - set(run.NOT_SANITIZED))
     assert [step.name for step in third] == list(half_hour.BENCH[1:])
     names = [step.name for step in (*first, *second, *third)]
     assert len(set(names)) == len(names)

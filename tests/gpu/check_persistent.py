@@ -57,7 +57,7 @@ def variants(engine, cell: str) -> int:
     """Every layout, with padding and masked steps; no dropout, which has separate sums for each
     gate and is computed step by step."""
     calls = [c for c in check_sequences.variants(cell) if not c.dropout]
-    before = engine.engine.persistent_blocks()
+    before = engine.engine.persistent_kernels()
     for call in calls:
         check_sequences.check_call(engine, persistent(dataclasses.replace(call, dtype="double")))
     # Both ways of each, but of calls with few rows, steps or units.
@@ -78,7 +78,7 @@ def types(engine) -> int:
 
 def check_persistent_call(engine, call: sequences.Call) -> None:
     """And that its steps were a persistent kernel, forward and backward."""
-    before = engine.engine.persistent_blocks()
+    before = engine.engine.persistent_kernels()
     check_sequences.check_call(engine, call)
     engine.engine.expect_persistent(before, 2, call)
 

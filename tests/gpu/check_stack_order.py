@@ -39,13 +39,13 @@ def layers_in_pairs(stack: Stack) -> int:
         if count % 5 == 0:
             call = dataclasses.replace(call, steps=20, lengths=lengths and (20, 0, 7))
             options = dataclasses.replace(options, block_bytes=1)
-        before = stack.engine.persistent_blocks()
+        before = stack.engine.persistent_kernels()
         masks = masks_of(call, dtype, options) if rate > 0 else None
         compare_stack(stack, call, dtype, options, seed=count, masks=masks)
-        ran = stack.engine.persistent_blocks() - before
+        ran = stack.engine.persistent_kernels() - before
         blocks, alone = (20, 20) if call.steps == 20 else (3, 1)
         want = 2 * (layers // 2 * 2 * blocks + layers % 2 * alone)
-        assert ran == want, f"{call} {options}: {ran} blocks of steps, must be {want}"
+        assert ran == want, f"{call} {options}: {ran} persistent kernels, must be {want}"
         count += 1
     return count
 
@@ -126,49 +126,59 @@ def failed_allocations(stack: Stack, vary_streams=None) -> int:
 def memory_of_layers(stack: Stack) -> int:
     """Ten layers take no more scratch than four: what one had, the next one gets."""
     count = 0
-    for mode, overlap in itertools.product(("rnn_tanh", "lstm", "gru"), (0, 4)):
+    plans = ((1, 0), (1, 4), (2, 0))  # directions, overlap
+    for mode, (directions, overlap) in itertools.product(("rnn_tanh", "lstm", "gru"), plans):
         needed = []
         for layers in (4, 10):
-            call = Call(Network(mode, layers, 1, 4, 4), 8, 2)
-            arrays = exact(call.random("double"), "float")
-            run = functools.partial(stack.forward, call, "float", arrays)
-            options = Options(overlap_steps=overlap)
-            needed.append(
-                _failures(
-                    lambda n, run=run, o=options: run(dataclasses.replace(o, scratch_calls=n))
+            # What needs most arrays: rounded states, an order of rows, two GEMMs in a step.
+            net = Network(mode, layers, directions, 4, 4, 3 if mode == "lstm" else 0)
+            call = Call(net, 8, 2, (8, 5))
+            arrays, cotangents = exact(call.random("double"), "half"), cotangents_of(call, "half")
+            found = stack.forward(call, "half", arrays)
+            for run in (
+                functools.partial(stack.forward, call, "half", arrays),
+                functools.partial(stack.backward, call, "half", arrays, found, cotangents),
+            ):
+                options = Options(overlap_steps=overlap)
+                needed.append(
+                    _failures(
+                        lambda n, run=run, o=options: run(dataclasses.replace(o, scratch_calls=n))
+                    )
                 )
-            )
-        assert needed[0] == needed[1], f"{mode} {overlap}: {needed} allocations for 4 and 10 layers"
+        what = f"{mode} {directions} {overlap}: {needed} allocations for 4 and 10 layers"
+        assert needed[:2] == needed[2:], what
         count += 1
     return count
 
 
-def joint_directions(stack: Stack, large: bool) -> int:
+def joint_directions(stack: Stack) -> int:
     """Both directions of a layer in one grid; float32 and TF32, steps of one GEMM and of two."""
     count = 0
-    units, batch = (256, 40) if large else (24, 5)
     for mode, allow_tf32, projected in itertools.product(
         ("rnn_tanh", "lstm", "gru"), (False, True), (False, True)
     ):
         if projected and mode != "lstm":
             continue
-        net = Network(mode, 2, 2, 7, units, units // 2 if projected else 0)
-        call = Call(net, 9, batch, (9, 0, 4, 7, 9) * (batch // 5), time_major=allow_tf32)
-        before = stack.engine.persistent_blocks()
+        net = Network(mode, 2, 2, 7, 24, 12 if projected else 0)
+        call = Call(net, 9, 5, (9, 0, 4, 7, 9), time_major=allow_tf32)
+        before = stack.engine.persistent_kernels()
         compare_stack(stack, call, "float", Options(allow_tf32=allow_tf32), seed=count)
-        ran = stack.engine.persistent_blocks() - before
-        assert ran == 8, f"{call}: {ran} directions' blocks of steps were persistent, must be 8"
+        # One for each layer, forward and backward.
+        stack.engine.expect_persistent(before, 4, call)
+        ran = stack.engine.persistent_kernels() - before
+        assert ran <= 4 or stack.engine.sanitized, f"{call}: {ran} persistent kernels, must be 4"
         count += 1
     return count
 
 
-def alike_together_and_alone(stack: Stack) -> int:
-    """In the emulation: directions have the same bits in one grid and one after the other.
+def joint_or_sequential(stack: Stack) -> int:
+    """In the emulation: directions have the same bits in one grid and sequentially.
 
     They share a grid where half of the device has room for the steps of one, so not on a device
-    with one multiprocessor, nor with more weights; nor where the launch is refused.
+    with one multiprocessor; nor where the launch is refused. Then each has a grid of its own if
+    that is not refused, too.
     """
-    library, shared = stack.engine.library, ctypes.c_size_t(64 * 1024)
+    library, shared, anything = stack.engine.library, ctypes.c_size_t(64 * 1024), 2**31 - 1
     count = 0
     cases = itertools.product(("rnn_tanh", "lstm", "gru"), (False, True), (None, (9, 0, 4)))
     for mode, allow_tf32, lengths in cases:
@@ -176,24 +186,30 @@ def alike_together_and_alone(stack: Stack) -> int:
         call = Call(Network(mode, 2, 2, 5, 16, proj), 9, 3, lengths)
         options = Options(allow_tf32=allow_tf32, blas=lengths is None)
 
-        def together(call=call, options=options):
-            """The bits, and whether there was a grid for both directions."""
-            launched = library.emulation_allow_together(2**31 - 1, 0)
-            before = stack.engine.persistent_blocks()
+        def run(multiprocessors, allowed, call=call, options=options):
+            """The bits, the persistent kernels, and the blocks of the largest."""
+            library.emulation_device(multiprocessors, shared)
+            library.emulation_allow_together(allowed, 0)
+            library.emulation_largest_grid()
+            before = stack.engine.persistent_kernels()
             bits = _bits_of(stack, call, "float", options)
-            launched = library.emulation_allow_together(2**31 - 1, 0) - launched
-            return bits, stack.engine.persistent_blocks() - before == 2 * launched > 0
+            ran = stack.engine.persistent_kernels() - before
+            return bits, ran, library.emulation_largest_grid()
 
-        library.emulation_device(8, shared)
-        want = together()
-        assert want[1], f"{call}: not in one grid"
-        library.emulation_device(1, shared)
-        assert together() == (want[0], False), f"{call}: other bits one after the other"
-        library.emulation_device(8, shared)
-        if not allow_tf32:  # what is refused is multiplied as float
-            library.emulation_allow_together(0, 0)
-            assert _bits_of(stack, call, "float", options) == want[0], f"{call}: bits when refused"
-        library.emulation_allow_together(2**31 - 1, 0)
+        want, ran, blocks = run(8, anything)
+        # For each of two layers, forward and backward.
+        assert ran == 4, f"{call}: {ran} persistent kernels for both directions"
+        found = {
+            "on a small device": run(1, anything),
+            "when one grid is refused": run(8, blocks - 1),
+        }
+        for when, (bits, ran, _) in found.items():
+            assert ran == 8, f"{call}: {ran} persistent kernels for each direction {when}"
+            assert bits == want, f"{call}: other bits {when}"
+        if not allow_tf32:  # what is launched step by step is multiplied as float
+            bits, ran, _ = run(8, 0)
+            assert (bits, ran) == (want, 0), f"{call}: other bits step by step"
+        library.emulation_allow_together(anything, 0)
         count += 1
     library.emulation_device(4, shared)
     return count
@@ -218,30 +234,31 @@ def shares_of_the_device(stack: Stack) -> int:
     # Steps for which half of the device is too small: the directions run sequentially.
     call = Call(Network("lstm", 1, 2, 4, 128), 9, 3)
     library.emulation_largest_grid()
-    launched = library.emulation_allow_together(2**31 - 1, 0)
+    before = stack.engine.persistent_kernels()
     compare_stack(stack, call, "float")
-    launched = library.emulation_allow_together(2**31 - 1, 0) - launched
+    ran = stack.engine.persistent_kernels() - before
     blocks = library.emulation_largest_grid()
     assert multiprocessors // 2 < blocks <= multiprocessors, f"{blocks} blocks for one direction"
-    assert launched == 4, f"{launched} grids for two directions, forward and backward"
+    assert ran == 4, f"{ran} persistent kernels for two directions, forward and backward"
     library.emulation_device(4, ctypes.c_size_t(64 * 1024))
     return 3 * len(cudnn_calls.MODES) + 1
 
 
-def two_grids(stack: Stack) -> int:
-    """On a GPU: directions, or layers in pairs, that are persistent for long."""
+def long_grids(stack: Stack) -> int:
+    """On a GPU: large layers, both directions or in pairs, that are persistent for long."""
     count = 0
-    # Of three layers two are a pair, with three blocks of steps each.
-    for mode, (layers, directions, blocks) in itertools.product(
-        cudnn_calls.MODES, ((2, 2, 8), (3, 1, 14))
+    # For each layer one grid of both directions; of three layers two are a pair, with three blocks
+    # of steps each.
+    for mode, (layers, directions, kernels) in itertools.product(
+        cudnn_calls.MODES, ((2, 2, 4), (3, 1, 14))
     ):
         call = Call(Network(mode, layers, directions, 40, 512), 50, 4, (50, 17, 31, 50))
-        before = stack.engine.persistent_blocks()
+        before = stack.engine.persistent_kernels()
         # Of relu's numbers the first that are taken for both shapes: the others cost seconds.
         compare_stack(stack, call, "float", seed=4)
-        ran = stack.engine.persistent_blocks() - before
+        ran = stack.engine.persistent_kernels() - before
         if stack.engine.is_large():
-            assert ran >= blocks, f"{mode}: {ran} of {blocks} blocks of steps were persistent"
+            assert ran == kernels, f"{mode}: {ran} persistent kernels, must be {kernels}"
         assert len({_bits_of(stack, call, "float") for _ in range(3)}) == 1, f"{mode}: bits differ"
         count += 1
     return count
@@ -252,20 +269,19 @@ def main() -> None:
     stack = Stack(arguments.library, unfilled=arguments.unfilled)
     stack.engine.load_cublas(arguments.cublas, arguments.small)
     library, emulated = stack.engine.library, arguments.emulated
+    stack.engine.sanitized = arguments.small and not emulated
     vary = (library.emulation_vary, library.emulation_vary_streams) if emulated else (None, None)
     checks = {"same bits of stacks": lambda: same_bits(stack, *vary)}
-    checks["directions in one grid"] = lambda: joint_directions(
-        stack, not (emulated or arguments.small)
-    )
+    checks["directions in one grid"] = lambda: joint_directions(stack)
     if not arguments.small:
         checks["layers in pairs"] = lambda: layers_in_pairs(stack)
         checks["failed allocations of stacks"] = lambda: failed_allocations(stack, vary[1])
         checks["memory of layers"] = lambda: memory_of_layers(stack)
     if emulated:
-        checks["directions alike"] = lambda: alike_together_and_alone(stack)
+        checks["directions in one grid or two"] = lambda: joint_or_sequential(stack)
         checks["shares of the device"] = lambda: shares_of_the_device(stack)
     elif not arguments.small:
-        checks["two grids at once"] = lambda: two_grids(stack)
+        checks["long grids"] = lambda: long_grids(stack)
     check_program.run(checks)
 
 

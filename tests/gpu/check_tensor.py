@@ -236,9 +236,9 @@ def tf32_chosen(engine, library) -> int:
         exact = check_persistent.all_bits(engine, base)
         library.emulation_multiplied()
         allowed = dataclasses.replace(base, allow_tf32=True)
-        before = engine.engine.persistent_blocks()
+        before = engine.engine.persistent_kernels()
         rounded = [check_persistent.all_bits(engine, allowed)]
-        if engine.engine.persistent_blocks() > before:
+        if engine.engine.persistent_kernels() > before:
             assert library.emulation_multiplied() > 0, f"{allowed}: not on tensor cores"
             assert rounded[0] != exact, f"{allowed}: not rounded"
             check_sequences.check_call(engine, allowed)

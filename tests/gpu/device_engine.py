@@ -90,7 +90,7 @@ class Engine:
             function.argtypes = arguments
             function.restype = ctypes.c_char_p
             setattr(self, "_" + name, self._checked(function))
-        self.library.blockrnn_persistent_blocks.restype = ctypes.c_int64
+        self.library.blockrnn_persistent_kernels.restype = ctypes.c_int64
         self.may_use_blas = True
         self.sanitized = False  # under a sanitizer persistent kernels may be refused
 
@@ -129,16 +129,16 @@ class Engine:
         multiprocessors = self.library.blockrnn_multiprocessors()
         return multiprocessors >= 132 and self.library.blockrnn_shared_bytes() >= 227 * 1024
 
-    def persistent_blocks(self) -> int:
-        """Blocks of steps that ran as a persistent kernel, in all calls so far."""
-        return self.library.blockrnn_persistent_blocks()
+    def persistent_kernels(self) -> int:
+        """Persistent kernels that were launched, in all calls so far."""
+        return self.library.blockrnn_persistent_kernels()
 
     def expect_persistent(self, before: int, least: int, what: object) -> None:
-        """Asserts that at least so many blocks were persistent since there were `before`. Under a
+        """Asserts that at least so many kernels were persistent since there were `before`. Under a
         sanitizer, which takes up part of the device so that a grid may not fit, only prints it."""
-        ran = self.persistent_blocks() - before
+        ran = self.persistent_kernels() - before
         message = (
-            f"{what}: {ran} blocks of steps were persistent, at least {least} without a sanitizer"
+            f"{what}: {ran} kernels were persistent, must be at least {least} without a sanitizer"
         )
         if ran < least and self.sanitized:
             print(message, flush=True)

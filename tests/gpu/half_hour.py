@@ -5,9 +5,10 @@ python tests/gpu/half_hour.py 1 --library .build/gpu/engine.so --out OUT
 python tests/gpu/half_hour.py 2 --library .build/gpu/engine.so --out OUT --before EARLIER_OUT
 python tests/gpu/half_hour.py 3 --library .build/gpu/engine.so --out OUT --before EARLIER_OUT
 
-1: versions, barriers, the persistent kernels and tensor cores, a short benchmark
+1: versions, barriers, the persistent kernels of one direction and of both, tensor cores, a short
+   benchmark
 2: all other checks, memcheck of all, racecheck and synccheck of the persistent kernels
-3: benchmarks of both directions, and of two layers with and without pairs; then the whole one
+3: benchmarks of both directions, and of two layers with and without pairs; then the full one
 
 A call ends after --seconds (540), whatever fails or hangs. Each step's output goes to OUT/NAME.txt,
 the outcomes to OUT/state.json, which a second call of the same stage reads: it runs what has
@@ -116,16 +117,17 @@ def first(arguments: argparse.Namespace) -> list[Step]:
         Step("barriers", 60, function=barriers.report),
         Step("check_persistent", 240, check("check_persistent.py", arguments)),
         Step("check_tensor", 120, check("check_tensor.py", arguments)),
+        Step("check_stack_order", 90, check("check_stack_order.py", arguments)),
         Step("bench_short", 150, bench("bench_short", arguments, *short)),
     ]
 
 
 def second(arguments: argparse.Namespace) -> list[Step]:
-    done = ("check_persistent.py", "check_tensor.py")
+    done = ("check_persistent.py", "check_tensor.py", "check_stack_order.py")
     names = [name for name in run.CHECKS if name not in done]
     steps = [Step(name[:-3], 90, check(name, arguments)) for name in names]
     for kind in ("memcheck", "racecheck", "synccheck"):
-        of_kind = run.CHECKS if kind == "memcheck" else done[:1]
+        of_kind = run.CHECKS if kind == "memcheck" else (done[0], done[2])
         steps += [
             Step(f"{kind}_{name[:-3]}", 120, sanitized(kind, name, arguments))
             for name in of_kind

@@ -126,6 +126,7 @@ def nvcc_command(nvcc: str, architectures: Sequence[int], *, strict: bool) -> li
     errors = ("-Werror=all-warnings", "-Xcompiler=-Werror") if strict else ()
     command = [nvcc, "-std=c++17", "-O1", "--expt-relaxed-constexpr", *errors]
     command += ["-Xcompiler=-fPIC,-Wall,-Wextra,-fvisibility=hidden", "-Xptxas=-v"]
+    command += ["-Xfatbin=-compress-all"]
     command += [f"-gencode=arch=compute_{min(a, PTX)},code=sm_{a}" for a in architectures]
     return [*command, "-lineinfo", "-I", str(ROOT), "-x", "cu"]
 

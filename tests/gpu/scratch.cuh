@@ -13,8 +13,8 @@
 
 namespace blockrnn::cuda {
 
-// Counted over all calls so far; for HostInterface::persistent_blocks.
-inline int64_t persistent_blocks = 0;
+// Counted over all calls so far; for HostInterface::persistent_kernels.
+inline int64_t persistent_kernels = 0;
 
 // False for initcheck, which regards filled memory as initialised.
 inline bool fills_scratch = true;

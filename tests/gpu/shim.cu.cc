@@ -166,8 +166,8 @@ EXPORT int blockrnn_shared_bytes() {
 }
 
 // Blocks of steps that ran as a persistent kernel, in all calls so far.
-EXPORT int64_t blockrnn_persistent_blocks() {
-  return blockrnn::cuda::persistent_blocks;
+EXPORT int64_t blockrnn_persistent_kernels() {
+  return blockrnn::cuda::persistent_kernels;
 }
 
 EXPORT void blockrnn_fill_scratch(int fills) {

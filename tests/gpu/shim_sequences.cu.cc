@@ -103,7 +103,7 @@ Error RnnForwardCall(Call call, const HostInterface& host) {
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
             &a.b, &a.b_h, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    return RunCalls(SimpleRnnForwardCall<T, IdentityActivations>(a, host));
+    return RunCalls<SimpleRnnForwardCall<T, IdentityActivations>>(host, a);
   }
   return Run(a, host);
 }
@@ -135,7 +135,7 @@ Error LstmForwardCall(Call call, const HostInterface& host) {
             &a.wci, &a.wcf, &a.wco, &a.b, &a.b_h);
   call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h, &a.cs_last, &a.h_last);
   if (call.plain.identity != 0) {
-    return RunCalls(LstmSequenceForwardCall<T, IdentityActivations>(a, host));
+    return RunCalls<LstmSequenceForwardCall<T, IdentityActivations>>(host, a);
   }
   return Run(a, host);
 }
@@ -175,7 +175,7 @@ Error GruForwardCall(Call call, const HostInterface& host) {
             &a.w_ru_x, &a.w_ru_h, &a.w_c_x, &a.w_c_h, &a.b_ru, &a.b_c);
   call.Fill(&a.r, &a.u, &a.c, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    return GruSequenceForwardCall<T, IdentityActivations>(a, host).Run();
+    return RunCalls<GruSequenceForwardCall<T, IdentityActivations>>(host, a);
   }
   return Run(a, host);
 }
@@ -205,8 +205,8 @@ Error GruAfterForwardCall(Call call, const HostInterface& host) {
             &a.w_x, &a.w_h, &a.b_x, &a.b_h);
   call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    return RunCalls(
-        GruAfterSequenceForwardCall<T, IdentityActivations>(a, host));
+    return RunCalls<GruAfterSequenceForwardCall<T, IdentityActivations>>(host,
+                                                                         a);
   }
   return Run(a, host);
 }
@@ -364,7 +364,7 @@ EXPORT blockrnn::cuda::Error blockrnn_sequence(const PlainSequence* plain,
   host.allocate = &Scratch::Allocate;
   host.persistent = plain->persistent != 0;
   host.allow_tf32 = plain->allow_tf32 != 0;
-  host.persistent_blocks = &persistent_blocks;
+  host.persistent_kernels = &persistent_kernels;
   if (plain->block_bytes > 0) {
     host.block_bytes = static_cast<std::size_t>(plain->block_bytes);
   }

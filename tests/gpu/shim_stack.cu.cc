@@ -156,7 +156,7 @@ EXPORT Error blockrnn_stack(int backward, const PlainStack* plain,
   host.context = &scratch;
   host.stream = scratch.stream;
   host.allocate = &Scratch::Allocate;
-  host.persistent_blocks = &persistent_blocks;
+  host.persistent_kernels = &persistent_kernels;
   host.allow_tf32 = plain->allow_tf32 != 0;
   if (plain->with_blas != 0) host.blas = cublas.blas();
   if (plain->block_bytes > 0) host.block_bytes = plain->block_bytes;

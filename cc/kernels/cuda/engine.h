@@ -46,9 +46,9 @@ struct HostInterface {
   // Whether persistent kernels may be used, whose blocks must all be resident
   // at once (cooperative launches).
   bool persistent = true;
-  // Calls that run concurrently, each on its own stream or, as the directions
-  // of a layer, in the same launches. Each has its share of the multiprocessors
-  // for such kernels only, so that they never wait for each other.
+  // Calls that run concurrently, each on its own stream or in the launches that
+  // it shares with another one. Each has only its share of the multiprocessors
+  // for such kernels, so that they never wait for each other's to end.
   int concurrent_calls = 1;
   // Large GEMMs; nullptr: the engine's own kernel. The functions of the table
   // set it themselves, to cuBLAS where there is one.
@@ -66,8 +66,8 @@ struct HostInterface {
   // 0: sequentially. An estimate, not measured yet.
   std::int64_t overlap_steps = 16;
   const BlockObserver* observer = nullptr;
-  // If not nullptr, counts the blocks of steps that ran as a persistent kernel.
-  std::int64_t* persistent_blocks = nullptr;
+  // If not nullptr, counts the persistent kernels that were launched.
+  std::int64_t* persistent_kernels = nullptr;
 };
 
 // The engine's functions within its library, each identified by the struct of

@@ -1,6 +1,7 @@
 // Declares the calls over a whole sequence that the two directions of a layer
-// make together, with common launches for their steps. Both have the same
-// shape, but for the direction, and the same lengths.
+// make together, with common launches for their steps, each on half of the
+// device that `host` has. Both have the same shape, but for the direction, and
+// the same lengths; backward they have what forward saved (no spans).
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_DIRECTIONS_H_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_DIRECTIONS_H_

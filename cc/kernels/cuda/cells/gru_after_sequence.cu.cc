@@ -14,15 +14,14 @@ namespace blockrnn::cuda {
 template <class T>
 Error Run(const GruAfterSequenceForwardArgs<T>& args,
           const HostInterface& host) {
-  return RunCalls(GruAfterSequenceForwardCall<T>(args, host));
+  return RunCalls<GruAfterSequenceForwardCall<T>>(host, args);
 }
 
 template <class T>
 Error RunDirections(const GruAfterSequenceForwardArgs<T>& first,
                     const GruAfterSequenceForwardArgs<T>& second,
                     const HostInterface& host) {
-  return RunCalls(GruAfterSequenceForwardCall<T>(first, host),
-                  GruAfterSequenceForwardCall<T>(second, host));
+  return RunCalls<GruAfterSequenceForwardCall<T>>(host, first, second);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(GruAfterSequenceForwardArgs)
@@ -32,15 +31,14 @@ template <class T>
 Error Run(const GruAfterSequenceBackwardArgs<T>& args,
           const HostInterface& host) {
   if (args.span_steps > 0) return RunRecomputed(args, host);
-  return RunCalls(GruAfterSequenceBackwardCall<T>(args, host));
+  return RunCalls<GruAfterSequenceBackwardCall<T>>(host, args);
 }
 
 template <class T>
 Error RunDirections(const GruAfterSequenceBackwardArgs<T>& first,
                     const GruAfterSequenceBackwardArgs<T>& second,
                     const HostInterface& host) {
-  return RunCalls(GruAfterSequenceBackwardCall<T>(first, host),
-                  GruAfterSequenceBackwardCall<T>(second, host));
+  return RunCalls<GruAfterSequenceBackwardCall<T>>(host, first, second);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(GruAfterSequenceBackwardArgs)

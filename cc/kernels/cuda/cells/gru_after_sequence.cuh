@@ -164,20 +164,17 @@ class GruAfterSequenceForwardCall {
                    args.w_h,
                    args.shape.units}) {}
 
-  using Sequence =
-      SequenceForward<T, GruAfterSequenceForwardArgs<T>, kGruAfterGates>;
-  Sequence& sequence() { return sequence_; }
+  auto& sequence() { return sequence_; }
 
   Error Prepare() {
     if (Error error = sequence_.Prepare()) return error;
     return sequence_.ZeroSaved({args_.r, args_.u, args_.c, args_.hc});
   }
 
-  template <class Call, class... Others>
-  static Error RunBlock(const StepBlock& block, const Call& first,
-                        const Others&... others) {
-    return first.sequence_.RunSteps(
-        block, Together(first.CellWork(), others.CellWork()...));
+  template <class... Others>
+  Error RunBlock(const StepBlock& block, const Others&... others) const {
+    return sequence_.RunSteps(
+        block, MakeByDirection(CellWork(), others.CellWork()...));
   }
 
   Error Finish() const { return sequence_.Finish(); }
@@ -189,7 +186,7 @@ class GruAfterSequenceForwardCall {
   }
 
   const GruAfterSequenceForwardArgs<T>& args_;
-  Sequence sequence_;
+  SequenceForward<T, GruAfterSequenceForwardArgs<T>, kGruAfterGates> sequence_;
 };
 
 // For each block of steps, the last one first: its steps, then
@@ -208,9 +205,7 @@ class GruAfterSequenceBackwardCall {
                    args.b_x_grad, args.shape.units, /*more_gates=*/0,
                    /*own_columns=*/columns_}) {}
 
-  using Sequence =
-      SequenceBackward<T, GruAfterSequenceBackwardArgs<T>, kGruAfterGates>;
-  Sequence& sequence() { return sequence_; }
+  auto& sequence() { return sequence_; }
 
   Error Prepare() {
     Error error = nullptr;
@@ -221,15 +216,14 @@ class GruAfterSequenceBackwardCall {
     return b_h_grad_.Prepare(host_, sequence_.rows(), args_.b_h_grad, columns_);
   }
 
-  template <class Call, class... Others>
-  static Error RunBlock(const StepBlock& block, Call& first,
-                        Others&... others) {
-    if (Error error = first.sequence_.RunSteps(
-            block, Together(first.CellWork(), others.CellWork()...))) {
+  template <class... Others>
+  Error RunBlock(const StepBlock& block, Others&... others) {
+    if (Error error = sequence_.RunSteps(
+            block, MakeByDirection(CellWork(), others.CellWork()...))) {
       return error;
     }
-    return ForEachCall([&](Call& call) { return call.AddGradients(block); },
-                       first, others...);
+    return ForEachCall([&](auto& call) { return call.AddGradients(block); },
+                       *this, others...);
   }
 
   Error Finish() const {
@@ -255,7 +249,8 @@ class GruAfterSequenceBackwardCall {
   const GruAfterSequenceBackwardArgs<T>& args_;
   const HostInterface& host_;
   const int64_t columns_;  // 3H
-  Sequence sequence_;
+  SequenceBackward<T, GruAfterSequenceBackwardArgs<T>, kGruAfterGates>
+      sequence_;
   BlockArray<T> dz_x_;  // [block rows, 3H]
   BiasGrad<T> b_h_grad_;
 };

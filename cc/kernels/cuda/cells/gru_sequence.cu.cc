@@ -5,13 +5,14 @@
 #include "cc/kernels/cuda/cells/gru_sequence_forward.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/instantiate.h"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/recomputed_backward.cuh"
 
 namespace blockrnn::cuda {
 
 template <class T>
 Error Run(const GruSequenceForwardArgs<T>& args, const HostInterface& host) {
-  return GruSequenceForwardCall<T>(args, host).Run();
+  return RunCalls<GruSequenceForwardCall<T>>(host, args);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(GruSequenceForwardArgs)
@@ -19,7 +20,7 @@ BLOCKRNN_INSTANTIATE_RUN(GruSequenceForwardArgs)
 template <class T>
 Error Run(const GruSequenceBackwardArgs<T>& args, const HostInterface& host) {
   if (args.span_steps > 0) return RunRecomputed(args, host);
-  return GruSequenceBackwardCall<T>(args, host).Run();
+  return RunCalls<GruSequenceBackwardCall<T>>(host, args);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(GruSequenceBackwardArgs)

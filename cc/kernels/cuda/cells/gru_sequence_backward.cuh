@@ -151,21 +151,7 @@ class GruSequenceBackwardCall {
                    args.b_ru_grad, units_, /*more_gates=*/1,
                    /*own_columns=*/units_}) {}
 
-  Error Run() {
-    Error error = nullptr;
-    if ((error = Prepare()) ||
-        (error = sequence_.Run(
-             [&](const StepBlock& block) { return RunBlock(block); })) ||
-        (error = sequence_.RunBeforeFirst(State())) ||
-        (error = sequence_.Finish()) || (error = w_c_x_grad_.Finish(host_))) {
-      return error;
-    }
-    return w_c_h_grad_.Finish(host_);
-  }
-
- private:
-  GruSequenceGradState<T> State() const { return {sequence_.step(), arrays_}; }
-  GruSequenceGradReset<T> Reset() const { return {sequence_.step(), arrays_}; }
+  auto& sequence() { return sequence_; }
 
   Error Prepare() {
     const int64_t size = shape_.batch * units_;
@@ -189,14 +175,27 @@ class GruSequenceBackwardCall {
 
   Error RunBlock(const StepBlock& block) {
     Error error = nullptr;
-    if ((error =
-             sequence_.RunSteps(block, Together(sequence_.StateWork(State())),
-                                Together(Work(w_c_h_t_, Reset(), true)))) ||
+    if ((error = sequence_.RunSteps(
+             block, MakeByDirection(sequence_.StateWork(State())),
+             MakeByDirection(Work(w_c_h_t_, Reset(), true)))) ||
         (error = sequence_.AddGradients(block, sequence_.dz()))) {
       return error;
     }
     return AddCandidate(block);
   }
+
+  Error Finish() const {
+    Error error = nullptr;
+    if ((error = sequence_.RunBeforeFirst(State())) ||
+        (error = sequence_.Finish()) || (error = w_c_x_grad_.Finish(host_))) {
+      return error;
+    }
+    return w_c_h_grad_.Finish(host_);
+  }
+
+ private:
+  GruSequenceGradState<T> State() const { return {sequence_.step(), arrays_}; }
+  GruSequenceGradReset<T> Reset() const { return {sequence_.step(), arrays_}; }
 
   // What the candidate adds to the gradients of x and of its weights.
   Error AddCandidate(const StepBlock& block) {

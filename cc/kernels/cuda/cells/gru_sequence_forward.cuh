@@ -141,12 +141,8 @@ class GruSequenceForwardCall {
                    /*more_gates=*/1,
                    /*in_place=*/true}) {}
 
-  Error Run() {
-    if (Error error = Prepare()) return error;
-    return sequence_.Run([&](const StepBlock& block) { return Steps(block); });
-  }
+  auto& sequence() { return sequence_; }
 
- private:
   Error Prepare() {
     const int64_t units = shape_.units;
     const int64_t batch = shape_.batch;
@@ -166,16 +162,20 @@ class GruSequenceForwardCall {
     return sequence_.ZeroSaved({args_.r, args_.u, args_.c});
   }
 
-  Error Steps(const StepBlock& block) {
+  Error RunBlock(const StepBlock& block) {
     if (Error error = c_.RunBlock(host_, block, sequence_.x())) return error;
     arrays_.input_c = c_.input();
     const ForwardStep<T> step = sequence_.step();
     const GruSequenceGates<T, Activations> gates = {step, arrays_};
     const GruSequenceCandidate<T, Activations> candidate = {step, arrays_};
-    return sequence_.RunSteps(block, Together(sequence_.StateWork(gates)),
-                              Together(Work(w_c_h_, candidate, true)));
+    return sequence_.RunSteps(block,
+                              MakeByDirection(sequence_.StateWork(gates)),
+                              MakeByDirection(Work(w_c_h_, candidate, true)));
   }
 
+  Error Finish() const { return sequence_.Finish(); }
+
+ private:
   const GruSequenceForwardArgs<T>& args_;
   const HostInterface& host_;
   const SequenceShape& shape_;

@@ -171,20 +171,20 @@ class NormalizedForward {
   // of_x: the vectors behind norm_x. row_pass(step, n): the pass over the rows
   // of step n.
   template <class RowPass>
-  Error Run(const NormVectors<T>& of_x, const RowPass& row_pass) {
-    return sequence_.Run([&](const StepBlock& block) {
-      const ForwardStep<T> step = sequence_.step();
-      const InputNormPass<T, kGates> normalize = {
-          step.input, of_x,        static_cast<C>(args_.epsilon),
-          x_norm_,    args_.x_hat, args_.rstd};
-      if (Error error = RunBlockRows(host_, step.rows, block, normalize)) {
-        return error;
-      }
-      return sequence_.RunRowSteps(
-          block, sums_, [&](int64_t n) { return row_pass(step, n); });
-    });
+  Error RunBlock(const StepBlock& block, const NormVectors<T>& of_x,
+                 const RowPass& row_pass) const {
+    const ForwardStep<T> step = sequence_.step();
+    const InputNormPass<T, kGates> normalize = {
+        step.input, of_x,        static_cast<C>(args_.epsilon),
+        x_norm_,    args_.x_hat, args_.rstd};
+    if (Error error = RunBlockRows(host_, step.rows, block, normalize)) {
+      return error;
+    }
+    return sequence_.RunRowSteps(block, sums_,
+                                 [&](int64_t n) { return row_pass(step, n); });
   }
 
+  SequenceForward<T, Args, kGates>& sequence() { return sequence_; }
   const SequenceForward<T, Args, kGates>& sequence() const { return sequence_; }
   C* x_norm() const { return x_norm_; }
   C* sums() const { return sums_; }

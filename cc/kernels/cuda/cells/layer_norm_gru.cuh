@@ -103,14 +103,20 @@ class LayerNormGruForwardCall {
                           const HostInterface& host)
       : args_(args), norms_(args, host) {}
 
-  Error Run() {
-    if (Error error = norms_.Prepare()) return error;
-    return norms_.Run(GruVectorsOfX(args_),
-                      [&](const ForwardStep<T>& step, int64_t n) {
-                        return LayerNormGruRow<T, Activations>{
-                            step, args_, norms_.x_norm(), norms_.sums(), n};
-                      });
+  auto& sequence() { return norms_.sequence(); }
+
+  Error Prepare() { return norms_.Prepare(); }
+
+  Error RunBlock(const StepBlock& block) const {
+    return norms_.RunBlock(block, GruVectorsOfX(args_),
+                           [&](const ForwardStep<T>& step, int64_t n) {
+                             return LayerNormGruRow<T, Activations>{
+                                 step, args_, norms_.x_norm(), norms_.sums(),
+                                 n};
+                           });
   }
+
+  Error Finish() const { return norms_.sequence().Finish(); }
 
  private:
   const LayerNormGruForwardArgs<T>& args_;
@@ -236,22 +242,7 @@ class LayerNormGruBackwardCall {
                    /*b_grad=*/nullptr, args.shape.units, /*more_gates=*/0,
                    /*own_columns=*/columns_, /*by_rows=*/true}) {}
 
-  Error Run() {
-    Error error = nullptr;
-    if ((error = Prepare()) ||
-        (error = sequence_.Run(
-             [&](const StepBlock& block) { return RunBlock(block); })) ||
-        (error = sequence_.RunBeforeFirst(StateGrad())) ||
-        (error = sequence_.Finish())) {
-      return error;
-    }
-    return FinishVectors();
-  }
-
- private:
-  LayerNormStateGrad<T> StateGrad() const {
-    return {sequence_.step(), arrays_.d_h};
-  }
+  auto& sequence() { return sequence_; }
 
   Error Prepare() {
     const int64_t batch = args_.shape.batch;
@@ -282,6 +273,20 @@ class LayerNormGruBackwardCall {
       return error;
     }
     return sequence_.AddGradients(block, dz_x_);
+  }
+
+  Error Finish() const {
+    Error error = nullptr;
+    if ((error = sequence_.RunBeforeFirst(StateGrad())) ||
+        (error = sequence_.Finish())) {
+      return error;
+    }
+    return FinishVectors();
+  }
+
+ private:
+  LayerNormStateGrad<T> StateGrad() const {
+    return {sequence_.step(), arrays_.d_h};
   }
 
   // b_x and beta_x have the same gradient, and so have b_h and beta_h.

@@ -238,25 +238,7 @@ class LayerNormLstmBackwardCall {
                    /*b_grad=*/nullptr, args.shape.units, /*more_gates=*/0,
                    /*own_columns=*/columns_, /*by_rows=*/true}) {}
 
-  Error Run() {
-    Error error = nullptr;
-    if ((error = Prepare()) ||
-        (error = sequence_.Run(
-             [&](const StepBlock& block) { return RunBlock(block); })) ||
-        (error = sequence_.RunBeforeFirst(StateGrad())) ||
-        (error = sequence_.Finish()) ||
-        (error = SequencePasses<T>::StoreFinalStates(
-             host_, sequence_.rows().order(), arrays_.cs_grad, arrays_.cs_grad,
-             shape_.units, args_.cs_prev_grad))) {
-      return error;
-    }
-    return FinishVectors();
-  }
-
- private:
-  LayerNormStateGrad<T> StateGrad() const {
-    return {sequence_.step(), arrays_.d_h};
-  }
+  auto& sequence() { return sequence_; }
 
   Error Prepare() {
     const int64_t units = shape_.units;
@@ -294,6 +276,23 @@ class LayerNormLstmBackwardCall {
       return error;
     }
     return sequence_.AddGradients(block, dz_x_);
+  }
+
+  Error Finish() const {
+    Error error = nullptr;
+    if ((error = sequence_.RunBeforeFirst(StateGrad())) ||
+        (error = sequence_.Finish()) ||
+        (error = SequencePasses<T>::StoreFinalStates(
+             host_, sequence_.rows().order(), arrays_.cs_grad, arrays_.cs_grad,
+             shape_.units, args_.cs_prev_grad))) {
+      return error;
+    }
+    return FinishVectors();
+  }
+
+ private:
+  LayerNormStateGrad<T> StateGrad() const {
+    return {sequence_.step(), arrays_.d_h};
   }
 
   // beta_x, beta_h and b have the same gradient.

@@ -4,12 +4,13 @@
 
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/instantiate.h"
+#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 
 namespace blockrnn::cuda {
 
 template <class T>
 Error Run(const LayerNormLstmForwardArgs<T>& args, const HostInterface& host) {
-  return LayerNormLstmForwardCall<T>(args, host).Run();
+  return RunCalls<LayerNormLstmForwardCall<T>>(host, args);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(LayerNormLstmForwardArgs)

@@ -119,23 +119,7 @@ class LayerNormLstmForwardCall {
                            const HostInterface& host)
       : args_(args), host_(host), norms_(args, host) {}
 
-  Error Run() {
-    const NormVectors<T> of_x = {args_.gamma_x,
-                                 {args_.beta_x, args_.beta_h, args_.b}};
-    Error error = nullptr;
-    if ((error = Prepare()) ||
-        (error = norms_.Run(of_x, [&](const ForwardStep<T>& step, int64_t n) {
-          return LayerNormLstmRow<T, Activations>{step, arrays_, n};
-        }))) {
-      return error;
-    }
-    return SequencePasses<T>::StoreFinalStates(host_, order(), arrays_.cs,
-                                               arrays_.cs, args_.shape.units,
-                                               args_.cs_last);
-  }
-
- private:
-  const RowOrder& order() const { return norms_.sequence().rows().order(); }
+  auto& sequence() { return norms_.sequence(); }
 
   Error Prepare() {
     const int64_t units = args_.shape.units;
@@ -154,6 +138,25 @@ class LayerNormLstmForwardCall {
     arrays_.sums = norms_.sums();
     return norms_.sequence().ZeroSaved({args_.cs});
   }
+
+  Error RunBlock(const StepBlock& block) const {
+    const NormVectors<T> of_x = {args_.gamma_x,
+                                 {args_.beta_x, args_.beta_h, args_.b}};
+    return norms_.RunBlock(
+        block, of_x, [&](const ForwardStep<T>& step, int64_t n) {
+          return LayerNormLstmRow<T, Activations>{step, arrays_, n};
+        });
+  }
+
+  Error Finish() const {
+    if (Error error = norms_.sequence().Finish()) return error;
+    return SequencePasses<T>::StoreFinalStates(host_, order(), arrays_.cs,
+                                               arrays_.cs, args_.shape.units,
+                                               args_.cs_last);
+  }
+
+ private:
+  const RowOrder& order() const { return norms_.sequence().rows().order(); }
 
   const LayerNormLstmForwardArgs<T>& args_;
   const HostInterface& host_;

@@ -13,15 +13,14 @@ namespace blockrnn::cuda {
 template <class T>
 Error Run(const LstmSequenceBackwardArgs<T>& args, const HostInterface& host) {
   if (args.span_steps > 0) return RunRecomputed(args, host);
-  return RunCalls(LstmSequenceBackwardCall<T>(args, host));
+  return RunCalls<LstmSequenceBackwardCall<T>>(host, args);
 }
 
 template <class T>
 Error RunDirections(const LstmSequenceBackwardArgs<T>& first,
                     const LstmSequenceBackwardArgs<T>& second,
                     const HostInterface& host) {
-  return RunCalls(LstmSequenceBackwardCall<T>(first, host),
-                  LstmSequenceBackwardCall<T>(second, host));
+  return RunCalls<LstmSequenceBackwardCall<T>>(host, first, second);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(LstmSequenceBackwardArgs)

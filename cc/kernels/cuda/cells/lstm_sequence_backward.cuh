@@ -265,8 +265,7 @@ class LstmSequenceBackwardCall {
                    args.b_grad, width_, /*more_gates=*/0,
                    /*own_columns=*/width_ + args.shape.units}) {}
 
-  using Sequence = SequenceBackward<T, LstmSequenceBackwardArgs<T>, kLstmGates>;
-  Sequence& sequence() { return sequence_; }
+  auto& sequence() { return sequence_; }
 
   Error Prepare() {
     const int64_t size = shape_.batch * shape_.units;
@@ -287,12 +286,11 @@ class LstmSequenceBackwardCall {
                     static_cast<std::size_t>(3 * size) * sizeof(C), host_);
   }
 
-  template <class Call, class... Others>
-  static Error RunBlock(const StepBlock& block, Call& first,
-                        Others&... others) {
-    if (Error error = RunSteps(block, first, others...)) return error;
-    return ForEachCall([&](Call& call) { return call.AddGradients(block); },
-                       first, others...);
+  template <class... Others>
+  Error RunBlock(const StepBlock& block, Others&... others) {
+    if (Error error = RunSteps(block, others...)) return error;
+    return ForEachCall([&](auto& call) { return call.AddGradients(block); },
+                       *this, others...);
   }
 
   Error Finish() const {
@@ -319,13 +317,12 @@ class LstmSequenceBackwardCall {
     return Work(w_p_, LstmSequenceGradCell<T>{sequence_.step(), arrays_}, true);
   }
 
-  template <class Call, class... Others>
-  static Error RunSteps(const StepBlock& block, const Call& first,
-                        const Others&... others) {
-    const auto outputs = Together(first.OutputWork(), others.OutputWork()...);
-    if (!first.projects()) return first.sequence_.RunSteps(block, outputs);
-    return first.sequence_.RunSteps(
-        block, outputs, Together(first.CellWork(), others.CellWork()...));
+  template <class... Others>
+  Error RunSteps(const StepBlock& block, const Others&... others) const {
+    const auto outputs = MakeByDirection(OutputWork(), others.OutputWork()...);
+    if (!projects()) return sequence_.RunSteps(block, outputs);
+    return sequence_.RunSteps(
+        block, outputs, MakeByDirection(CellWork(), others.CellWork()...));
   }
 
   Error PrepareProjection() {
@@ -370,7 +367,7 @@ class LstmSequenceBackwardCall {
   const HostInterface& host_;
   const SequenceShape& shape_;
   const int64_t width_;  // P
-  Sequence sequence_;
+  SequenceBackward<T, LstmSequenceBackwardArgs<T>, kLstmGates> sequence_;
   StepMatrix<T, kSlices, true> w_p_;
   BlockArray<T> d_h_;  // [block rows, P], with a projection
   BlockArray<T> m_;    // [block rows, H], with one

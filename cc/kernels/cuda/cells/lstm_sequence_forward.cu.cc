@@ -11,15 +11,14 @@ namespace blockrnn::cuda {
 
 template <class T>
 Error Run(const LstmSequenceForwardArgs<T>& args, const HostInterface& host) {
-  return RunCalls(LstmSequenceForwardCall<T>(args, host));
+  return RunCalls<LstmSequenceForwardCall<T>>(host, args);
 }
 
 template <class T>
 Error RunDirections(const LstmSequenceForwardArgs<T>& first,
                     const LstmSequenceForwardArgs<T>& second,
                     const HostInterface& host) {
-  return RunCalls(LstmSequenceForwardCall<T>(first, host),
-                  LstmSequenceForwardCall<T>(second, host));
+  return RunCalls<LstmSequenceForwardCall<T>>(host, first, second);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(LstmSequenceForwardArgs)

@@ -158,8 +158,7 @@ class LstmSequenceForwardCall {
                    args.w_h,
                    args.proj > 0 ? args.proj : args.shape.units}) {}
 
-  using Sequence = SequenceForward<T, LstmSequenceForwardArgs<T>, kLstmGates>;
-  Sequence& sequence() { return sequence_; }
+  auto& sequence() { return sequence_; }
 
   Error Prepare() {
     const int64_t units = shape_.units;
@@ -179,14 +178,13 @@ class LstmSequenceForwardCall {
         {args_.i, args_.cs, args_.f, args_.o, args_.ci, args_.co});
   }
 
-  template <class Call, class... Others>
-  static Error RunBlock(const StepBlock& block, const Call& first,
-                        const Others&... others) {
-    const auto cells = Together(first.CellWork(), others.CellWork()...);
-    if (!first.projects()) return first.sequence_.RunSteps(block, cells);
-    return first.sequence_.RunSteps(
+  template <class... Others>
+  Error RunBlock(const StepBlock& block, const Others&... others) const {
+    const auto cells = MakeByDirection(CellWork(), others.CellWork()...);
+    if (!projects()) return sequence_.RunSteps(block, cells);
+    return sequence_.RunSteps(
         block, cells,
-        Together(first.ProjectionWork(), others.ProjectionWork()...));
+        MakeByDirection(ProjectionWork(), others.ProjectionWork()...));
   }
 
   Error Finish() const {
@@ -220,7 +218,7 @@ class LstmSequenceForwardCall {
   const LstmSequenceForwardArgs<T>& args_;
   const HostInterface& host_;
   const SequenceShape& shape_;
-  Sequence sequence_;
+  SequenceForward<T, LstmSequenceForwardArgs<T>, kLstmGates> sequence_;
   StepMatrix<T, kSlices, true> w_p_;
   LstmSequenceArrays<T> arrays_ = {};
 };

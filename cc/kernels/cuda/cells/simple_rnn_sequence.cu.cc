@@ -12,15 +12,14 @@ namespace blockrnn::cuda {
 
 template <class T>
 Error Run(const SimpleRnnForwardArgs<T>& args, const HostInterface& host) {
-  return RunCalls(SimpleRnnForwardCall<T>(args, host));
+  return RunCalls<SimpleRnnForwardCall<T>>(host, args);
 }
 
 template <class T>
 Error RunDirections(const SimpleRnnForwardArgs<T>& first,
                     const SimpleRnnForwardArgs<T>& second,
                     const HostInterface& host) {
-  return RunCalls(SimpleRnnForwardCall<T>(first, host),
-                  SimpleRnnForwardCall<T>(second, host));
+  return RunCalls<SimpleRnnForwardCall<T>>(host, first, second);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(SimpleRnnForwardArgs)
@@ -28,15 +27,14 @@ BLOCKRNN_INSTANTIATE_DIRECTIONS(SimpleRnnForwardArgs)
 
 template <class T>
 Error Run(const SimpleRnnBackwardArgs<T>& args, const HostInterface& host) {
-  return RunCalls(SimpleRnnBackwardCall<T>(args, host));
+  return RunCalls<SimpleRnnBackwardCall<T>>(host, args);
 }
 
 template <class T>
 Error RunDirections(const SimpleRnnBackwardArgs<T>& first,
                     const SimpleRnnBackwardArgs<T>& second,
                     const HostInterface& host) {
-  return RunCalls(SimpleRnnBackwardCall<T>(first, host),
-                  SimpleRnnBackwardCall<T>(second, host));
+  return RunCalls<SimpleRnnBackwardCall<T>>(host, first, second);
 }
 
 BLOCKRNN_INSTANTIATE_RUN(SimpleRnnBackwardArgs)

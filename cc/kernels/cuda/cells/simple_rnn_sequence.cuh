@@ -105,16 +105,14 @@ class SimpleRnnForwardCall {
             args, host,
             {{args.w_x, args.b, args.b_h, 1}, args.w_h, args.shape.units}) {}
 
-  using Sequence = SequenceForward<T, SimpleRnnForwardArgs<T>, 1>;
-  Sequence& sequence() { return sequence_; }
+  auto& sequence() { return sequence_; }
 
   Error Prepare() { return sequence_.Prepare(); }
 
-  template <class Call, class... Others>
-  static Error RunBlock(const StepBlock& block, const Call& first,
-                        const Others&... others) {
-    return first.sequence_.RunSteps(
-        block, Together(first.CellWork(), others.CellWork()...));
+  template <class... Others>
+  Error RunBlock(const StepBlock& block, const Others&... others) const {
+    return sequence_.RunSteps(
+        block, MakeByDirection(CellWork(), others.CellWork()...));
   }
 
   Error Finish() const { return sequence_.Finish(); }
@@ -126,7 +124,7 @@ class SimpleRnnForwardCall {
   }
 
   const bool relu_;
-  Sequence sequence_;
+  SequenceForward<T, SimpleRnnForwardArgs<T>, 1> sequence_;
 };
 
 // For each block of steps, the last one first: its steps, then
@@ -142,23 +140,21 @@ class SimpleRnnBackwardCall {
                   {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad,
                    args.b_grad, args.shape.units}) {}
 
-  using Sequence = SequenceBackward<T, SimpleRnnBackwardArgs<T>, 1>;
-  Sequence& sequence() { return sequence_; }
+  auto& sequence() { return sequence_; }
 
   Error Prepare() { return sequence_.Prepare(); }
 
-  template <class Call, class... Others>
-  static Error RunBlock(const StepBlock& block, Call& first,
-                        Others&... others) {
-    if (Error error = first.sequence_.RunSteps(
-            block, Together(first.CellWork(), others.CellWork()...))) {
+  template <class... Others>
+  Error RunBlock(const StepBlock& block, Others&... others) {
+    if (Error error = sequence_.RunSteps(
+            block, MakeByDirection(CellWork(), others.CellWork()...))) {
       return error;
     }
     return ForEachCall(
-        [&](Call& call) {
+        [&](auto& call) {
           return call.sequence_.AddGradients(block, call.sequence_.dz());
         },
-        first, others...);
+        *this, others...);
   }
 
   Error Finish() const {
@@ -171,7 +167,7 @@ class SimpleRnnBackwardCall {
   auto CellWork() const { return sequence_.StateWork(Cell()); }
 
   const bool relu_;
-  Sequence sequence_;
+  SequenceBackward<T, SimpleRnnBackwardArgs<T>, 1> sequence_;
 };
 
 }  // namespace blockrnn::cuda

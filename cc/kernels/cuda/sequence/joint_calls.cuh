@@ -3,14 +3,15 @@
 // (step_loop.cuh). Such calls have the same shape and the same lengths, and so
 // the same blocks of steps with the same rows in each step.
 //
-// A call is a class with
+// A call is a class whose objects are made of its arguments and a
+// HostInterface, with
 //
-//   sequence()          its SequenceForward or SequenceBackward
+//   sequence()                  its SequenceForward or SequenceBackward
 //   Prepare()
-//   static RunBlock(block, calls...)   for this call, or for it and others
+//   RunBlock(block, others...)  with the same block of the others
 //   Finish()
 //
-// each of which returns an Error, but for sequence().
+// The last three return an Error. A call that only runs alone has no `others`.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_SEQUENCE_JOINT_CALLS_CUH_
 #define BLOCKRNN_KERNELS_CUDA_SEQUENCE_JOINT_CALLS_CUH_
@@ -46,12 +47,13 @@ Error ForEachBlock(const Work& work, Sequence& first, Others&... others) {
   return nullptr;
 }
 
-// calls: temporaries of the same class.
+namespace internal {
+
 template <class Call, class... Others>
-Error RunCalls(Call&& first, Others&&... others) {
+Error RunMadeCalls(Call&& first, Others&&... others) {
   const auto prepare = [](auto& call) { return call.Prepare(); };
   const auto run = [&](const StepBlock& block) {
-    return Call::RunBlock(block, first, others...);
+    return first.RunBlock(block, others...);
   };
   const auto finish = [](auto& call) { return call.Finish(); };
   Error error = nullptr;
@@ -60,6 +62,17 @@ Error RunCalls(Call&& first, Others&&... others) {
     return error;
   }
   return ForEachCall(finish, first, others...);
+}
+
+}  // namespace internal
+
+// Runs a call for each of the arguments, all of one type; together they have
+// the share of the device that `host` has.
+template <class Call, class... Args>
+Error RunCalls(const HostInterface& host, const Args&... args) {
+  HostInterface share = host;
+  share.concurrent_calls *= static_cast<int>(sizeof...(Args));
+  return internal::RunMadeCalls(Call(args, share)...);
 }
 
 }  // namespace blockrnn::cuda

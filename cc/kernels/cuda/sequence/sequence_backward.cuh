@@ -12,7 +12,6 @@
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence/input_gemm.cuh"
-#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/row_steps.cuh"
 #include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
@@ -166,12 +165,6 @@ class SequenceBackward {
                              cell_.width * gate_columns());
   }
 
-  // Calls work(block) for each block of steps, the last one first.
-  template <class BlockWork>
-  Error Run(const BlockWork& work) {
-    return ForEachBlock(work, *this);
-  }
-
   StepBlock FirstBlock() const { return rows_.BlockBefore(rows_.steps()); }
   StepBlock NextBlock(const StepBlock& block) const {
     return rows_.BlockBefore(block.first);
@@ -193,7 +186,8 @@ class SequenceBackward {
   }
 
   // Runs the steps of a block, the last one first: the GEMMs of each, in their
-  // order, in all directions that run together (Together in step_loop.cuh).
+  // order, in all directions that run together (MakeByDirection in
+  // step_loop.cuh).
   template <class... Works>
   Error RunSteps(const StepBlock& block, const Works&... works) const {
     return loop_.Run(host_, rows_, block, true, works...);

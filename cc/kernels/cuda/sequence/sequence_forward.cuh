@@ -13,7 +13,6 @@
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence/input_gemm.cuh"
-#include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/row_steps.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
@@ -144,13 +143,6 @@ class SequenceForward {
     return nullptr;
   }
 
-  // All that follows Prepare, for one call: work(block) for each block.
-  template <class BlockWork>
-  Error Run(const BlockWork& work) {
-    if (Error error = ForEachBlock(work, *this)) return error;
-    return Finish();
-  }
-
   StepBlock FirstBlock() const { return rows_.BlockFrom(0); }
   StepBlock NextBlock(const StepBlock& block) const {
     return rows_.BlockFrom(block.end());
@@ -180,7 +172,7 @@ class SequenceForward {
   }
 
   // Runs the steps of a block: the GEMMs of each, in their order, in all
-  // directions that run together (Together in step_loop.cuh).
+  // directions that run together (MakeByDirection in step_loop.cuh).
   template <class... Works>
   Error RunSteps(const StepBlock& block, const Works&... works) const {
     return loop_.Run(host_, rows_, block, false, works...);

@@ -66,7 +66,7 @@ StepWork<T, kGates, kSliced, Epilogue> Work(
 
 // A GEMM of a step in each of the calls that run together (joint_calls.cuh).
 template <class FirstWork, class... Others>
-ByDirection<FirstWork, 1 + sizeof...(Others)> Together(
+ByDirection<FirstWork, 1 + sizeof...(Others)> MakeByDirection(
     const FirstWork& first, const Others&... others) {
   return {{first, others...}};
 }
@@ -161,12 +161,22 @@ class StepLoop {
       const BlockSteps steps = {rows.order(), block, backwards};
       const cudaError_t code = RunPersistent(kStages, host, steps, works...);
       if (!IsRefused(code)) {
-        if (code == cudaSuccess && host.persistent_blocks != nullptr) {
-          *host.persistent_blocks += kDirections;
+        if (code == cudaSuccess && host.persistent_kernels != nullptr) {
+          ++*host.persistent_kernels;
         }
         return ToError(code);
       }
       static_cast<void>(ToError(code));
+      if constexpr (kDirections > 1) {
+        // There may be room for one of them.
+        for (int n = 0; n < kDirections; ++n) {
+          if (Error error = Run(host, rows, block, backwards,
+                                MakeByDirection(works.of[n])...)) {
+            return error;
+          }
+        }
+        return nullptr;
+      }
     }
     const BlockSteps steps = {rows.host_order(), block, backwards};
     for (int64_t n = 0; n < block.steps; ++n) {
@@ -269,6 +279,9 @@ class StepLoop {
     config.stream = static_cast<cudaStream_t>(host.stream);
     config.attrs = &cooperative;
     config.numAttrs = 1;
+    // CUDA before 12.1 has no room for more.
+    static_assert(sizeof(steps) + sizeof(PersistentGrid) + sizeof(works) <=
+                  4096);
     const PersistentGrid grid = {steps.block.steps, plan_.blocks, plan_.sums_at,
                                  plan_.states_at, plan_.next_state};
     return cudaLaunchKernelEx(&config, kernel, steps, grid, works);

@@ -100,8 +100,10 @@ Error ChoosePairs(const HostInterface& host, const Args& args,
 }
 
 // One persistent kernel for both directions, each on half of the device, is
-// assumed to be faster than two of them one after the other, each on all of it.
-// Not measured yet.
+// assumed to be faster than two of them sequentially, each on all of it. Not
+// measured yet. Directions without a persistent kernel run sequentially, too:
+// large layers fill the device, and small ones always have one, but for calls
+// of a few steps.
 template <class Args>
 Error ChooseConcurrency(const HostInterface& host, const Args& args,
                         StackConcurrency* found) {

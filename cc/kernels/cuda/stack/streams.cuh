@@ -1,8 +1,7 @@
-// Implements in what order the layers of a stack are queued: one after the
-// other on the caller's stream, the directions of each together or one after
-// the other; or layers in pairs, of which the first runs on a second stream
-// (the side stream) and the second runs a block of steps once the first has
-// computed it.
+// Implements in what order the layers of a stack are queued: sequentially on the
+// caller's stream, the directions of each together or sequentially; or layers in
+// pairs, of which the first runs on a second stream (the side stream) and the
+// second runs a block of steps once the first has computed it.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STACK_STREAMS_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STACK_STREAMS_CUH_
@@ -144,15 +143,14 @@ class LayerStreams {
     --layers_left_;
     if (first_queued_) return RunSecond(layer, take, body);
     if (pair_steps_ > 0 && layers_left_ > 0) return RunFirst(layer, take, body);
-    const HostInterface& host = main_host_.For(joint_directions_ ? 2 : 1);
+    const HostInterface& host = main_host_.For(1);
     if (Error error = take(all_steps_, host)) return error;
     if (joint_directions_) {
-      return RunThese(&main_host_, host, body, Direction(layer, 0),
-                      Direction(layer, 1));
+      return RunBody(&main_host_, host, body, Direction(layer, 0),
+                     Direction(layer, 1));
     }
     for (int64_t n = 0; n < directions_; ++n) {
-      if (Error error =
-              RunThese(&main_host_, host, body, Direction(layer, n))) {
+      if (Error error = RunBody(&main_host_, host, body, Direction(layer, n))) {
         return error;
       }
     }
@@ -195,7 +193,7 @@ class LayerStreams {
                                     pair_steps_};
     const HostInterface& host = side_host_.For(2, &observer);
     if ((error = take(all_steps_, host))) return error;
-    return RunThese(&side_host_, host, body, Direction(layer, 0));
+    return RunBody(&side_host_, host, body, Direction(layer, 0));
   }
 
   template <class Take, class Body>
@@ -203,8 +201,8 @@ class LayerStreams {
     Second<Take> second = {&records_, take};
     const BlockObserver observer = {&second, &Second<Take>::BeforeBlock,
                                     nullptr, pair_steps_};
-    const Error error = RunThese(&main_host_, main_host_.For(2, &observer),
-                                 body, Direction(layer, 0));
+    const Error error = RunBody(&main_host_, main_host_.For(2, &observer), body,
+                                Direction(layer, 0));
     first_queued_ = false;
     const Error joined = side_.Join();
     return error != nullptr ? error : joined;
@@ -215,8 +213,8 @@ class LayerStreams {
   }
 
   template <class Body, class... Directions>
-  static Error RunThese(StreamHost* parent, const HostInterface& host,
-                        const Body& body, const Directions&... directions) {
+  static Error RunBody(StreamHost* parent, const HostInterface& host,
+                       const Body& body, const Directions&... directions) {
     const Error error = body(host, directions...);
     parent->Recycle();
     return error;

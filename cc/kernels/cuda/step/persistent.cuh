@@ -12,7 +12,7 @@
 // pieces, one is being loaded while another one is multiplied.
 //
 // The two directions of a layer share a grid, half of its blocks each, and its
-// barriers: their steps are independent but equally long.
+// barriers: they have the same number of steps, and of GEMMs in each.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_CUH_
