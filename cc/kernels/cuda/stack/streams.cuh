@@ -1,7 +1,7 @@
-// Implements in what order the layers of a stack are queued: sequentially on the
-// caller's stream, the directions of each together or sequentially; or layers in
-// pairs, of which the first runs on a second stream (the side stream) and the
-// second runs a block of steps once the first has computed it.
+// Implements in what order the layers of a stack are queued: sequentially on
+// the caller's stream, the directions of each together or sequentially; or
+// layers in pairs, of which the first runs on a second stream (the side stream)
+// and the second runs a block of steps once the first has computed it.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STACK_STREAMS_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STACK_STREAMS_CUH_
