@@ -39,6 +39,14 @@ def _cpuinfo() -> dict[str, str]:
     return out
 
 
+def has_int8_dot_products() -> bool:
+    """Whether the processor sums products of int8 in int32; AVX2 alone sums pairs in int16, which
+    overflow."""
+    words = _cpuinfo()
+    flags = (words.get("flags") or words.get("Features", "")).split()
+    return not {"avx512_vnni", "avx_vnni", "asimd"}.isdisjoint(flags)
+
+
 def _caches() -> dict[str, str]:
     """Size of each cache that the first core sees, such as {"L2": "1024K"}."""
     out = {}

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import data
+from bench import data, machine
 from bench.peers import base
 from bench.shapes import Case
 
@@ -102,7 +102,11 @@ class Peer:
         with tempfile.TemporaryDirectory() as folder:
             before, after = (pathlib.Path(folder) / f"{name}.onnx" for name in ("before", "after"))
             before.write_bytes(model)
-            quantization.quantize_dynamic(before, after, weight_type=quantization.QuantType.QInt8)
+            quantization.quantize_dynamic(
+                before, after, weight_type=quantization.QuantType.QInt8,
+                # Weights of 7 bits where its kernels would overflow.
+                reduce_range=not machine.has_int8_dot_products(),
+            )  # fmt: skip
             return after.read_bytes()
 
     def prepare(self, case: Case, arrays: data.Arrays) -> base.Prepared:
