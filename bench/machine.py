@@ -40,11 +40,11 @@ def _cpuinfo() -> dict[str, str]:
 
 
 def has_int8_dot_products() -> bool:
-    """Whether the processor sums products of int8 in int32; AVX2 alone sums pairs in int16, which
-    overflow."""
-    words = _cpuinfo()
-    flags = (words.get("flags") or words.get("Features", "")).split()
-    return not {"avx512_vnni", "avx_vnni", "asimd"}.isdisjoint(flags)
+    """Whether an x86 processor has VNNI, which sums products of int8 in int32; without it pairs of
+    them are summed in int16, which overflows. True elsewhere."""
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return True
+    return not {"avx512_vnni", "avx_vnni"}.isdisjoint(_cpuinfo().get("flags", "").split())
 
 
 def _caches() -> dict[str, str]:
