@@ -141,6 +141,8 @@ format: $(ENVIRONMENT)
 
 # Beside the libraries in tf_blockrnn/, those for the other versions of TensorFlow; with PYTHON=<python> none.
 OTHER_TENSORFLOWS := $(if $(ENVIRONMENT),$(filter-out 2.21,$(MATRIX)))
+# For others' GPUs, not for this machine's alone.
+wheel: export TF_BLOCKRNN_CUDA_ARCHITECTURES ?= all
 wheel: build $(OTHER_TENSORFLOWS:%=.build/tensorflow-%/stamp)
 	set -e; $(foreach version,$(OTHER_TENSORFLOWS),.build/tensorflow-$(version)/bin/python tools/build.py \
 		--for-tensorflow --output .build/wheel-tf$(version);) \

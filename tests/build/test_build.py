@@ -290,14 +290,57 @@ def test_cache_of_the_build_forgets_what_is_not_used(tmp_path):
     build.drop_unused(tmp_path / "none")
 
 
-def test_build_without_cuda_says_why(monkeypatch):
-    """The facts alone: they cost no compilation. Without nvcc the build itself is the test."""
-    monkeypatch.setenv("TF_BLOCKRNN_CUDA", "0")
+def cuda_facts():
+    """What a build would be made for: the facts alone cost no compilation."""
     with build.lock():
         made = build.bazel_build("//:build_info")
-        info = json.loads((made / "_build_info.json").read_text())
-    assert info["cuda"] == {
+        return json.loads((made / "_build_info.json").read_text())["cuda"]
+
+
+def test_build_without_cuda_says_why(monkeypatch):
+    """Without nvcc the build itself is the test."""
+    monkeypatch.setenv("TF_BLOCKRNN_CUDA", "0")
+    assert cuda_facts() == {
         "version": "",
         "architectures": [],
         "missing": "switched off by TF_BLOCKRNN_CUDA=0",
     }
+
+
+@pytest.mark.skipif(not CUDA_ENGINES, reason="not run: no nvcc")
+@pytest.mark.parametrize(
+    ("given", "gpus", "built"),
+    [
+        ("", [], ["sm_80"]),
+        ("", ["9.0", "8.9", "9.0"], ["sm_89", "sm_90"]),
+        ("", ["5.2"], ["sm_80"]),
+        ("80, 90", ["8.9"], ["sm_80", "sm_90"]),
+        ("all", ["8.9"], ["sm_80", "sm_90"]),
+    ],
+)
+def test_build_is_for_the_gpus_of_the_machine(monkeypatch, tmp_path, given, gpus, built):
+    """And for those of TF_BLOCKRNN_CUDA_ARCHITECTURES instead, which a wheel's build sets."""
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{'; '.join(f'echo {gpu}' for gpu in gpus) or 'exit 9'}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("TF_BLOCKRNN_CUDA_ARCHITECTURES", given)
+    facts = cuda_facts()["architectures"]
+    # The oldest of "all" is one that this nvcc knows.
+    assert [name for name in facts if given != "all" or name >= "sm_80"] == built
+    assert (facts[0] in ("sm_70", "sm_75")) == (given == "all")
+
+
+@pytest.mark.skipif(not CUDA_ENGINES, reason="not run: no nvcc")
+@pytest.mark.parametrize("given", ["hopper", "80,12"])
+def test_build_for_an_unknown_gpu_is_an_error(monkeypatch, capfd, given):
+    monkeypatch.setenv("TF_BLOCKRNN_CUDA_ARCHITECTURES", given)
+    with pytest.raises(SystemExit, match=r"The build failed\."):
+        cuda_facts()
+    assert "TF_BLOCKRNN_CUDA_ARCHITECTURES" in capfd.readouterr().err
+
+
+def test_a_wheel_is_for_all_gpus():
+    command = ["make", "--print-data-base", "--dry-run", "wheel", "PYTHON=given/python"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "wheel: TF_BLOCKRNN_CUDA_ARCHITECTURES ?= all" in assert_ok(result, "make")

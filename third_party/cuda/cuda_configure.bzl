@@ -1,10 +1,14 @@
 """Finds nvcc (CUDA_HOME, PATH, /usr/local/cuda) and the architectures to build for; none is a CPU-only build.
 
-TF_BLOCKRNN_CUDA=0 switches the search off.
+TF_BLOCKRNN_CUDA=0 switches the search off. TF_BLOCKRNN_CUDA_ARCHITECTURES is "all" or some of them ("80,90"); without
+it they are those of the machine's GPUs.
 """
 
-# Volta or, where nvcc no longer knows it, Turing; Ampere; Hopper. What is newer runs the PTX of Ampere.
-_ARCHITECTURES = [["70", "75"], ["80"], ["90"]]
+# For "all": Volta or, where nvcc no longer knows it, Turing; Ampere; Hopper. What is newer runs the PTX of Ampere.
+_ALL = [["70", "75"], ["80"], ["90"]]
+
+# Where there is no GPU to ask, or nvcc does not know it.
+_DEFAULT = [["80"]]
 
 _FACTS = """
 # Written by cuda_configure.
@@ -30,6 +34,41 @@ def _find_nvcc(repository_ctx):
 def _value_in(text, start, end):
     return text.split(start)[1].split(end)[0] if start in text else ""
 
+def _given(repository_ctx):
+    return repository_ctx.os.environ.get("TF_BLOCKRNN_CUDA_ARCHITECTURES", "").strip()
+
+def _wanted_architectures(repository_ctx):
+    """Lists of alternatives: the first that nvcc knows is taken of each."""
+    given = _given(repository_ctx)
+    if given == "all":
+        return _ALL
+    if given:
+        names = [name.strip() for name in given.split(",")]
+        if not all([name.isdigit() for name in names]):
+            fail("TF_BLOCKRNN_CUDA_ARCHITECTURES is '%s'; it takes all, or numbers such as 80,90" % given)
+        return [[name] for name in names]
+    smi = repository_ctx.which("nvidia-smi")
+    said = repository_ctx.execute([smi, "--query-gpu=compute_cap", "--format=csv,noheader"]) if smi else None
+    if not said or said.return_code != 0:
+        return _DEFAULT
+    found = {line.strip().replace(".", ""): True for line in said.stdout.split("\n")}
+    return [[name] for name in sorted(found) if name.isdigit()] or _DEFAULT
+
+def _compiles_for(repository_ctx, nvcc, wanted):
+    """The architectures among those wanted that nvcc compiles the probe for, and what it said to the last other one."""
+    architectures = []
+    problem = ""
+    for choices in wanted:
+        for architecture in choices:
+            trial = repository_ctx.execute(
+                [nvcc, "-c", "-arch=sm_" + architecture, "probe.cu", "-o", "probe.o"],
+            )
+            if trial.return_code == 0:
+                architectures.append(architecture)
+                break
+            problem = (trial.stderr + trial.stdout).strip().split("\n")[-1]
+    return architectures, problem
+
 def _look(repository_ctx):
     """Returns the facts, as text, of what is there."""
     none = struct(nvcc = "", version = "", architectures = [], library_directory = "")
@@ -47,19 +86,16 @@ def _look(repository_ctx):
     libraries = [lib for lib in libraries if repository_ctx.path(lib + "/libcudart_static.a").exists]
     if not libraries:
         return none, "%s knows no libcudart_static.a" % nvcc
-    architectures = []
-    problem = ""
-    for choices in _ARCHITECTURES:
-        for architecture in choices:
-            trial = repository_ctx.execute(
-                [nvcc, "-c", "-arch=sm_" + architecture, "probe.cu", "-o", "probe.o"],
-            )
-            if trial.return_code == 0:
-                architectures.append(architecture)
-                break
-            problem = (trial.stderr + trial.stdout).strip().split("\n")[-1]
+    wanted = _wanted_architectures(repository_ctx)
+    architectures, problem = _compiles_for(repository_ctx, nvcc, wanted)
+    if problem and _given(repository_ctx) not in ("", "all"):
+        fail("%s does not compile for all of TF_BLOCKRNN_CUDA_ARCHITECTURES: %s" % (nvcc, problem))
+    if not architectures and not _given(repository_ctx):
+        wanted = _DEFAULT
+        architectures, problem = _compiles_for(repository_ctx, nvcc, wanted)
     if not architectures:
-        return none, "%s compiles for none of the known architectures: %s" % (nvcc, problem)
+        tried = ", ".join(["sm_" + name for choices in wanted for name in choices])
+        return none, "%s compiles for none of %s: %s" % (nvcc, tried, problem)
     version = _value_in(repository_ctx.execute([nvcc, "--version"]).stdout, ", V", "\n")
     return struct(
         nvcc = str(nvcc),
@@ -82,5 +118,5 @@ def _cuda_configure_impl(repository_ctx):
 cuda_configure = repository_rule(
     implementation = _cuda_configure_impl,
     configure = True,
-    environ = ["CUDA_HOME", "PATH", "CC", "TF_BLOCKRNN_CUDA"],
+    environ = ["CUDA_HOME", "PATH", "CC", "TF_BLOCKRNN_CUDA", "TF_BLOCKRNN_CUDA_ARCHITECTURES"],
 )

@@ -18,12 +18,12 @@ def _nvcc_flags():
         "-Xfatbin=-compress-all",  # a library of a third of the size
         "-DEIGEN_MAX_ALIGN_BYTES=64",
     ]
-    ptx = None
+    newest = 0
     for architecture in CUDA_ARCHITECTURES:
-        if not ptx or int(architecture) <= _NEWEST_USED:
-            ptx = architecture
+        ptx = min(int(architecture), _NEWEST_USED)
+        newest = max(newest, ptx)
         flags.append("-gencode=arch=compute_{},code=sm_{}".format(ptx, architecture))
-    flags.append("-gencode=arch=compute_{0},code=compute_{0}".format(ptx))
+    flags.append("-gencode=arch=compute_{0},code=compute_{0}".format(newest))
     return flags
 
 def _cuda_objects_impl(ctx):
