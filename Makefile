@@ -22,8 +22,8 @@ LEGACY_KERAS := .venv/stamp-tf-keras
 PEERS := .venv/stamp-bench
 endif
 
-# A worker of pytest takes about half a gigabyte.
-PYTEST_WORKERS ?= 2
+# A worker of pytest takes about half a gigabyte. Three keep two cores busy, since tests wait for their child processes.
+PYTEST_WORKERS ?= 3
 FUZZ_SECONDS ?= 600
 # What make dev compiles and runs: an instruction set or native, storage types, and gru, lstm, layer_norm, simple_rnn or
 # rnn_stack (all where it is empty).

@@ -340,7 +340,19 @@ def test_build_for_an_unknown_gpu_is_an_error(monkeypatch, capfd, given):
     assert "TF_BLOCKRNN_CUDA_ARCHITECTURES" in capfd.readouterr().err
 
 
-def test_a_wheel_is_for_all_gpus():
-    command = ["make", "--print-data-base", "--dry-run", "wheel", "PYTHON=given/python"]
+@pytest.mark.parametrize(
+    ("verb", "given", "seen"),
+    [("build", None, "none"), ("wheel", None, "all"), ("wheel", "90", "90")],
+)
+def test_a_wheel_is_for_all_gpus(monkeypatch, tmp_path, verb, given, seen):
+    """A stand-in for Python prints what it would build for, for each of its calls."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "${TF_BLOCKRNN_CUDA_ARCHITECTURES-none} $1"\n')
+    python.chmod(0o755)
+    monkeypatch.delenv("TF_BLOCKRNN_CUDA_ARCHITECTURES", raising=False)
+    if given:
+        monkeypatch.setenv("TF_BLOCKRNN_CUDA_ARCHITECTURES", given)
+    command = ["make", "--silent", verb, f"PYTHON={python}"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert "wheel: TF_BLOCKRNN_CUDA_ARCHITECTURES ?= all" in assert_ok(result, "make")
+    scripts = ["tools/build.py", *(["tools/wheel.py"] if verb == "wheel" else [])]
+    assert assert_ok(result, "make").splitlines() == [f"{seen} {script}" for script in scripts]

@@ -24,12 +24,17 @@ GPU = runner.HERE
 
 @pytest.mark.parametrize("shim", run.GPU_SHIMS, ids=lambda path: path.name)
 def test_shims_compile_for_a_gpu(tmp_path, shim):
-    """The package's build compiles the engine alone; a warning is an error here, too."""
+    """The package's build compiles the engine alone; a warning is an error here, too.
+
+    To PTX that is not optimized, in an eighth of the time.
+    """
     nvcc = run.find_nvcc()
     if nvcc is None:
         pytest.skip("not run: no nvcc")
-    command = [*run.nvcc_command(nvcc, [run.PTX], strict=True), "-c", shim]
-    done = run.run([*command, "-o", tmp_path / "shim.o"], capture_output=True, text=True)
+    command = run.nvcc_command(nvcc, [run.PTX], strict=True)
+    command = [option.replace("code=sm_", "code=compute_") for option in command]
+    command += ["-Xcicc=-O0", "-c", shim, "-o", tmp_path / "shim.o"]
+    done = run.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "shim.o").stat().st_size > 0
 
