@@ -19,14 +19,13 @@ written to. --emulate FOLDER: in the emulation, which is built there, to try thi
 from __future__ import annotations
 
 import argparse
-import ctypes
 import dataclasses
 import json
 import pathlib
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import check_program
 import run
@@ -43,46 +42,8 @@ ENDED = ("passed", "failed", "not run")  # not run again
 class Step:
     name: str
     seconds: float  # at most
-    command: tuple[str, ...] = ()
-    function: Callable[[], str] | None = None  # instead of a command: returns its output
-
-
-class Barriers:
-    """The times that the plans of the engine depend on (shim_latency.cu.cc)."""
-
-    def __init__(self, library: pathlib.Path, barriers: int):
-        self.barriers = barriers
-        self.library = ctypes.CDLL(str(library))
-        self._time = self.library.blockrnn_time_barriers
-        self._time.restype = ctypes.c_char_p
-
-    def microseconds(self, grids: int, blocks: int) -> float:
-        """Until `grids` kernels of `blocks` blocks are done."""
-        found = ctypes.c_double()
-        error = self._time(grids, blocks, ctypes.c_int64(self.barriers), ctypes.byref(found))
-        if error is not None:
-            raise RuntimeError(error.decode())
-        return found.value
-
-    def measure(self) -> dict[str, float]:
-        whole = self.library.blockrnn_multiprocessors()
-        half = whole // 2
-        alone, both = self.microseconds(1, half), self.microseconds(2, half)
-        return {
-            "multiprocessors": whole,
-            "barriers": self.barriers,
-            "barrier_us": self.microseconds(1, whole) / self.barriers,
-            "barrier_of_half_us": alone / self.barriers,
-            "two_halves_over_one": both / alone,
-        }
-
-    def report(self) -> str:
-        times = self.measure()
-        ratio = times["two_halves_over_one"]
-        said = "run concurrently" if ratio < 1.5 else "run ONE AFTER THE OTHER"
-        lines = [json.dumps(times, indent=1)]
-        lines.append(f"two cooperative kernels of half a device each {said}: {ratio:.2f}")
-        return "\n".join(lines) + "\n"
+    command: tuple[str, ...]
+    shown: bool = False  # its output, even if it passes
 
 
 def python(*words: object) -> tuple[str, ...]:
@@ -109,12 +70,12 @@ def sanitized(kind: str, name: str, arguments: argparse.Namespace) -> tuple[str,
 
 
 def first(arguments: argparse.Namespace) -> list[Step]:
-    barriers = Barriers(arguments.library, 20 if arguments.emulate else 20_000)
+    barriers = ("--library", arguments.library, "--barriers", 20 if arguments.emulate else 20_000)
     short = ("--cells", "lstm", "--steps", 50)
     short += ("--batches", 1, 32, "--units", 256, 1024, "--rounds", 3, "--seconds", 0.1)
     return [
         Step("versions", 30, python(HERE / "half_hour.py", "versions")),
-        Step("barriers", 60, function=barriers.report),
+        Step("barriers", 60, python(HERE / "time_barriers.py", *barriers), shown=True),
         Step("check_persistent", 240, check("check_persistent.py", arguments)),
         Step("check_tensor", 120, check("check_tensor.py", arguments)),
         Step("check_stack_order", 90, check("check_stack_order.py", arguments)),
@@ -181,11 +142,6 @@ def outcome_of(code: int | None, output: str) -> str:
 
 def run_step(step: Step, seconds: float) -> tuple[str, str]:
     """Its outcome and output."""
-    if step.function is not None:
-        try:
-            return "passed", step.function()
-        except (RuntimeError, AttributeError) as error:
-            return "failed", f"{error}\n"
     try:
         code, output = runner.call(list(step.command), seconds, captured=True)
     except OSError as error:
@@ -233,7 +189,7 @@ def run_stage(steps: Sequence[Step], state: State, origin: str, seconds: float) 
         (state.path.parent / f"{step.name}.txt").write_text(output)
         state.set(step.name, outcome=outcome, seconds=took, origin=origin)
         print(f"{outcome}  {step.name}, {took} s", flush=True)
-        if outcome != "passed" or step.function is not None:
+        if outcome != "passed" or step.shown:
             print(
                 "".join(f"  | {line}\n" for line in output.splitlines()[-15:]), end="", flush=True
             )
