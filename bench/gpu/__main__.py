@@ -2,13 +2,15 @@
 
 The CUDA engine against cuDNN: LSTM or GRU, inference and training, event by event on the device.
 Results go to bench/results/gpu.json and gpu.png, and are written after each case; with --resume
-what is there already stays. Without a GPU it reports that and stops.
+what is measured already stays, if the engine of --library is the same. Without a GPU it reports
+that and stops.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
 import os
 import pathlib
@@ -48,12 +50,19 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         help="kept, and reused until the sources change; may be that of tests/gpu/run.py",
     )
     add("--out", type=pathlib.Path, default=_RESULTS / "gpu.json")
-    add("--resume", action="store_true", help="keep the cases that --out has, and add to them")
+    add(
+        "--resume",
+        action="store_true",
+        help="with --library: keep the cases that --out has of it, and add to them",
+    )
     return parser.parse_args(argv)
 
 
-def _clock_hz() -> float:
-    """The highest clock of the first GPU's multiprocessors."""
+def _clock_hz(properties: Any) -> float:
+    """The highest clock of the first GPU's multiprocessors. properties: PyTorch's, which older
+    versions do not have it in."""
+    if kilohertz := getattr(properties, "clock_rate", 0):
+        return 1e3 * kilohertz
     command = [
         "nvidia-smi",
         "--query-gpu=clocks.max.sm",
@@ -72,7 +81,7 @@ def this_gpu() -> cases.Gpu:
     capability = torch.cuda.get_device_capability(0)
     shared = getattr(properties, "shared_memory_per_multiprocessor", 228 * 1024)
     return cases.Gpu(
-        properties.name, capability, properties.multi_processor_count, _clock_hz(), shared
+        properties.name, capability, properties.multi_processor_count, _clock_hz(properties), shared
     )
 
 
@@ -110,7 +119,9 @@ def measure(
 
 def _write(path: pathlib.Path, result: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    os.replace(new, path)  # at no moment is there half of a file
 
 
 def _first_line(error: RuntimeError) -> str:
@@ -129,12 +140,13 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
     switches = {"persistent": not arguments.step_by_step, "pairs": not arguments.in_turn}
     with tempfile.TemporaryDirectory() as folder:
         say("building the engine, unless --library has it")
-        path = build.build(arguments.library, pathlib.Path(folder), os.cpu_count() or 1)
+        path, origin = build.build(arguments.library, pathlib.Path(folder), os.cpu_count() or 1)
         library = contenders.load(path)
         result = {
             "machine": machine.stamp(machine.cores()),
             "gpu": json.loads(json.dumps(dataclasses.asdict(gpu))),  # as it comes from a file
             "libraries": contenders.libraries(library),
+            "engine": origin,
             **switches,
             "plan": dataclasses.asdict(plan),
             "rows": [],
@@ -150,11 +162,15 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
         wanted = report.missing(wanted, result["rows"])
         for n, case in enumerate(wanted):
             say(f"{n + 1}/{len(wanted)} {case}")
+            others = report.without(result["rows"], case)
+            # What remains of a case that never ends.
+            result["rows"] = [*others, report.failed_row(case, "begun, not ended")]
+            _write(arguments.out, result)
             try:
                 row = measure(case, library, gpu, plan, switches)
             except RuntimeError as error:  # of PyTorch, CUDA or the engine
                 row = report.failed_row(case, _first_line(error))
-            result["rows"].append(row)
+            result["rows"] = [*others, row]
             try:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
@@ -173,8 +189,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     result = run(arguments, lambda line: print(line, file=sys.stderr, flush=True))
     print(report.text(result))
-    print(report.plot(result, arguments.out.with_suffix(".png")))
-    return 1 if "stopped" in result else 0
+    if importlib.util.find_spec("matplotlib") is None:
+        print("no plot: no matplotlib")
+    else:
+        print(report.plot(result, arguments.out.with_suffix(".png")))
+    all_measured = len(report.measured(result["rows"])) == len(result["rows"])
+    return 0 if all_measured and "stopped" not in result else 1
 
 
 if __name__ == "__main__":

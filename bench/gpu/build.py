@@ -26,6 +26,10 @@ def missing(cached: pathlib.Path | None) -> str | None:
     return None if torch.cuda.is_available() else "no CUDA in this PyTorch"
 
 
-def build(cached: pathlib.Path | None, folder: pathlib.Path, jobs: int) -> pathlib.Path:
-    """The library, which the checks use too. cached: as in gpu_library of tests/gpu/run.py."""
-    return checks.gpu_library(cached, folder, checks.find_nvcc(), jobs)[0]
+def build(
+    cached: pathlib.Path | None, folder: pathlib.Path, jobs: int
+) -> tuple[pathlib.Path, str | None]:
+    """The library, which the checks use too, and its origin if it is stored. cached: as in
+    gpu_library of tests/gpu/run.py."""
+    library, _ = checks.gpu_library(cached, folder, checks.find_nvcc(), jobs)
+    return library, checks.built_from(library) if cached else None

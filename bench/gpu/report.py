@@ -50,17 +50,24 @@ def _case(r: dict[str, Any]) -> Case:
 
 
 def rows_to_keep(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
-    """The measured rows of a result to which another one adds; `ValueError` where the two are not
-    of the same GPU, libraries and plan."""
+    """The rows of a result to which another one adds: none where our engine is not the same or not
+    known; `ValueError` where the two are not of the same GPU, libraries and plan."""
     for name in ("gpu", "libraries", "persistent", "pairs", "plan"):
         if before[name] != now[name]:
             raise ValueError(f"{name} was {before[name]}, now {now[name]}: measure all again")
-    return measured(before["rows"])
+    same = now["engine"] is not None and before.get("engine") == now["engine"]
+    return before["rows"] if same else []
 
 
 def missing(wanted: Sequence[Case], rows: Sequence[dict[str, Any]]) -> list[Case]:
-    have = {_case(r) for r in rows}
-    return [case for case in wanted if case not in have]
+    """The cases that are not measured; last those that have failed, which may again end it all."""
+    have = {_case(r) for r in measured(rows)}
+    tried = {_case(r) for r in rows}
+    return sorted((case for case in wanted if case not in have), key=lambda case: case in tried)
+
+
+def without(rows: Sequence[dict[str, Any]], case: Case) -> list[dict[str, Any]]:
+    return [r for r in rows if _case(r) != case]
 
 
 def failed_row(case: Case, error: str) -> dict[str, Any]:

@@ -186,14 +186,18 @@ def test_pages_have_a_section_of_a_result(tmp_path):
 
 def test_a_result_is_added_to():
     first = {"gpu": {}, "libraries": {}, "persistent": True, "pairs": True, "plan": {}}
-    rows = [_row(1.0, 2.5), report.failed_row(dataclasses.replace(CASE, units=64), "why")]
-    kept = report.rows_to_keep({**first, "rows": rows}, first)
-    assert kept == rows[:1], "what failed is tried again"
-    wanted = [CASE, dataclasses.replace(CASE, units=64)]
-    assert report.missing(wanted, kept) == wanted[1:]
+    now = {**first, "engine": "sources"}
+    bad, new = (dataclasses.replace(CASE, units=units) for units in (64, 128))
+    rows = [_row(1.0, 2.5), report.failed_row(bad, "why")]
+    assert report.rows_to_keep({**now, "rows": rows}, now) == rows
+    assert report.missing([bad, CASE, new], rows) == [new, bad], "what failed is tried last"
+    assert report.without(rows, bad) == rows[:1]
+    for engine in ("others", None):
+        assert report.rows_to_keep({**now, "rows": rows}, {**now, "engine": engine}) == []
+    assert report.rows_to_keep({**now, "engine": None, "rows": rows}, {**now, "engine": None}) == []
     for name in first:
         with pytest.raises(ValueError, match=name):
-            report.rows_to_keep({**first, "rows": rows}, {**first, name: "another"})
+            report.rows_to_keep({**now, "rows": rows}, {**now, name: "another"})
 
 
 def test_a_result_that_stopped_says_so():
@@ -215,7 +219,9 @@ def test_cases_are_written_one_by_one_and_resumed(tmp_path, monkeypatch):
         return json.loads(out.read_text())["rows"] if out.exists() else []
 
     def measure(case, *_):
-        assert len(rows()) >= len(tried) % 4, "a case is not written before the next one"
+        last = rows()[-1]
+        assert (last["units"], last["error"]) == (case.units, "begun, not ended")
+        assert all("begun" not in r.get("error", "") for r in rows()[:-1])
         tried.append(case.units)
         if case.units in failures:
             raise RuntimeError(failures[case.units])
@@ -227,7 +233,7 @@ def test_cases_are_written_one_by_one_and_resumed(tmp_path, monkeypatch):
 
     for module, name, stand_in in (
         (program, "this_gpu", lambda: GPU), (program, "measure", measure),
-        (build, "build", lambda *_: None), (contenders, "load", lambda _: None),
+        (build, "build", lambda *_: ("engine.so", "sources")), (contenders, "load", lambda _: None),
         (contenders, "libraries", lambda _: {"cudnn": 1}),
         (torch.cuda, "synchronize", synchronize), (torch.cuda, "empty_cache", lambda: None),
     ):  # fmt: skip
@@ -244,7 +250,7 @@ def test_cases_are_written_one_by_one_and_resumed(tmp_path, monkeypatch):
     broken, tried[:] = set(), []
     failures.clear()
     result = program.run(arguments, lambda _: None)
-    assert tried == [256, 2048] and "stopped" not in result
+    assert tried == [2048, 256] and "stopped" not in result
     assert sorted(r["units"] for r in report.measured(rows())) == [64, 256, 512, 1024, 2048]
 
 

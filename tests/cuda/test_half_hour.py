@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "gpu"))
 
 import half_hour
 import run
+import runner
 
 
 def _python(code: str) -> tuple[str, ...]:
@@ -31,15 +32,19 @@ def _outcomes(state) -> dict[str, str]:
     return {name: found["outcome"] for name, found in state.steps.items()}
 
 
-def test_a_stage_goes_on_after_failures_and_continues_where_it_stopped(tmp_path, capsys):
+def test_a_stage_goes_on_after_failures_and_continues_where_it_stopped(
+    tmp_path, capsys, monkeypatch
+):
     ran = tmp_path / "ran"
-    mark = f"open({str(ran)!r}, 'a').write('x'); "
+
+    def mark(name: str) -> str:
+        return f"open({str(ran)!r}, 'a').write('{name} '); "
 
     steps = [
-        half_hour.Step("good", 60, _python(mark + "print('fine')")),
-        half_hour.Step("bad", 60, _python(mark + "print('wrong'); raise SystemExit(1)")),
+        half_hour.Step("good", 60, _python(mark("good") + "print('fine')")),
+        half_hour.Step("bad", 60, _python(mark("bad") + "print('wrong'); raise SystemExit(1)")),
         half_hour.Step("killed", 60, _python("import os; os.kill(os.getpid(), 9)")),
-        half_hour.Step("slow", 0.5, _python(mark + "import time; time.sleep(60)")),
+        half_hour.Step("slow", 1, _python(mark("slow") + "import time; time.sleep(60)")),
         half_hour.Step("absent", 60, _python("print('not measured: no GPU'); raise SystemExit(1)")),
         half_hour.Step("nothing", 60, ("/no/such/program",)),
         half_hour.Step("shown", 60, _python("print('1.5 us')"), shown=True),
@@ -49,6 +54,7 @@ def test_a_stage_goes_on_after_failures_and_continues_where_it_stopped(tmp_path,
         "absent": "not run", "nothing": "failed", "shown": "passed",
     }  # fmt: skip
     out = tmp_path / "out"
+    monkeypatch.setattr(runner, "_SECONDS_TO_END", 0.1)
     state = half_hour.State(out, None)
     assert not half_hour.run_stage(steps, state, "origin", 60)
     assert _outcomes(state) == want
@@ -57,14 +63,42 @@ def test_a_stage_goes_on_after_failures_and_continues_where_it_stopped(tmp_path,
     assert "  | wrong\n" in said and "timed out: slow\n" in said
     assert "  | 1.5 us\n" in said and "fine" not in said
 
-    # What has ended is not run again, in this folder or with its results in another one.
-    count = len(ran.read_text())
+    # What has passed is not run again, in this folder or with its results in another one.
+    assert ran.read_text() == "good bad slow "
+    ran.unlink()
     again = half_hour.State(tmp_path / "elsewhere", out)
-    assert not half_hour.run_stage(steps, again, "origin", 60)
-    assert _outcomes(again) == want and len(ran.read_text()) == count + 1  # "slow"
+    new = half_hour.Step("new", 60, _python(mark("new") + "print('fine')"))
+    assert not half_hour.run_stage([*steps, new], again, "origin", 60)
+    assert _outcomes(again) == {**want, "new": "passed"}
+    assert ran.read_text() == "new bad slow ", "what was not reached comes first"
     # With another library all is.
+    ran.unlink()
     assert not half_hour.run_stage(steps[:2], again, "other", 60)
-    assert len(ran.read_text()) == count + 3
+    assert ran.read_text() == "good bad "
+
+
+def test_a_program_that_hangs_says_where(tmp_path):
+    code = "import time\ndef waits():\n    time.sleep(60)\nwaits()"
+    program = tmp_path / "hangs.py"
+    program.write_text(code)
+    outcome, output = half_hour.run_step(half_hour.Step("hangs", 0, half_hour.python(program)), 3)
+    assert outcome == "timed out" and "line 3 in waits" in output
+
+
+def test_a_stage_of_which_nothing_can_be_run_has_not_passed(tmp_path):
+    absent = half_hour.Step("absent", 60, _python("print('x\\nnot measured: no GPU'); exit(1)"))
+    state = half_hour.State(tmp_path, None)
+    assert not half_hour.run_stage([absent], state, "origin", 60)
+    assert _outcomes(state) == {"absent": "not run"}
+
+
+@pytest.mark.parametrize("check", ["time_barriers.py", *run.CHECKS])
+def test_a_check_needs_nothing_but_numpy(check):
+    """Where there is a GPU for half an hour there is neither pytest nor TensorFlow."""
+    code = "import sys, runpy; sys.modules.update(pytest=None, tensorflow=None, keras=None); "
+    code += f"sys.path.insert(0, {str(run.HERE)!r}); runpy.run_path({str(run.HERE / check)!r})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_stage_ends_in_time(tmp_path):
@@ -130,4 +164,4 @@ def test_a_state_is_read_back(tmp_path):
     state.set("step", outcome="passed", origin="a")
     assert json.loads((tmp_path / half_hour.STATE).read_text())["step"]["outcome"] == "passed"
     again = half_hour.State(tmp_path, None)
-    assert again.ended("step", "a") and not again.ended("step", "b")
+    assert again.outcome("step", "a") == "passed" and again.outcome("step", "b") is None

@@ -11,9 +11,10 @@ python tests/gpu/half_hour.py 3 --library .build/gpu/engine.so --out OUT --befor
 3: benchmarks of both directions, and of two layers with and without pairs; then the full one
 
 A call ends after --seconds (540), whatever fails or hangs. Each step's output goes to OUT/NAME.txt,
-the outcomes to OUT/state.json, which a second call of the same stage reads: it runs what has
-neither passed nor failed. --before: a folder with the results of an earlier call, which is not
-written to. --emulate FOLDER: in the emulation, which is built there, to try this program itself.
+the outcomes to OUT/state.json, which a second call of the same stage reads: it runs what has not
+passed, first of all what was not reached. --before: a folder with the results of an earlier call,
+which is not written to. --emulate FOLDER: in the emulation, which is built there, to try this
+program itself.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -33,9 +35,9 @@ import runner
 
 HERE, ROOT = run.HERE, run.ROOT
 STATE = "state.json"
+NOT_REACHED = "not reached"
 BENCH = ("bench_short", "bench_directions", "bench_pairs", "bench_in_turn", "bench")
 LEAST_SECONDS = 5  # less than that is left: a step is not started
-ENDED = ("passed", "failed", "not run")  # not run again
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,7 +137,8 @@ def outcome_of(code: int | None, output: str) -> str:
     if code is None:
         return "timed out"
     # What the benchmark says where it cannot run.
-    if code == check_program.NOT_RUN or output.startswith("not measured:"):
+    lines = output.splitlines()
+    if code == check_program.NOT_RUN or any(line.startswith("not measured:") for line in lines):
         return "not run"
     return "failed" if code else "passed"
 
@@ -163,25 +166,31 @@ class State:
         if self.path.exists():
             self.steps = json.loads(self.path.read_text())
 
-    def ended(self, name: str, origin: str) -> bool:
+    def outcome(self, name: str, origin: str) -> str | None:
+        """None: the step was not reached with this library."""
         found = self.steps.get(name, {})
-        return found.get("outcome") in ENDED and found.get("origin") == origin
+        reached = found.get("origin") == origin and found["outcome"] != NOT_REACHED
+        return found["outcome"] if reached else None
 
     def set(self, name: str, **found: object) -> None:
         self.steps[name] = found
-        self.path.write_text(json.dumps(self.steps, indent=1) + "\n")
+        new = self.path.with_suffix(".new")
+        new.write_text(json.dumps(self.steps, indent=1) + "\n")
+        os.replace(new, self.path)  # at no moment is there half of a file
 
 
 def run_stage(steps: Sequence[Step], state: State, origin: str, seconds: float) -> bool:
-    """Whether all steps of the stage have passed, now or before. origin: of the library; steps with
-    another one are run again."""
+    """Whether all steps of the stage that can be run have passed, now or before. origin: of the
+    library; steps with another one are run again."""
     end = time.monotonic() + seconds
-    for step in steps:
-        if state.ended(step.name, origin):
+    # A step that hangs must not keep the others from being reached, call after call.
+    for step in sorted(steps, key=lambda step: state.outcome(step.name, origin) is not None):
+        if state.outcome(step.name, origin) == "passed":
             continue
         left = end - time.monotonic()
         if left < LEAST_SECONDS:
-            state.set(step.name, outcome="not reached", origin=origin)
+            if state.outcome(step.name, origin) is None:
+                state.set(step.name, outcome=NOT_REACHED, origin=origin)
             continue
         start = time.monotonic()
         outcome, output = run_step(step, min(step.seconds, left))
@@ -196,7 +205,7 @@ def run_stage(steps: Sequence[Step], state: State, origin: str, seconds: float) 
     outcomes = {step.name: state.steps[step.name]["outcome"] for step in steps}
     for outcome in sorted(set(outcomes.values())):
         print(f"{outcome}: {', '.join(n for n, found in outcomes.items() if found == outcome)}")
-    return set(outcomes.values()) <= {"passed", "not run"}
+    return "passed" in outcomes.values() and set(outcomes.values()) <= {"passed", "not run"}
 
 
 def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -222,9 +231,10 @@ def arguments_of(argv: Sequence[str] | None) -> argparse.Namespace:
 def prepare(arguments: argparse.Namespace) -> str:
     """Sets the library, and returns its origin."""
     if arguments.emulate is None:
-        arguments.library = arguments.library.resolve()
-        built = arguments.library.with_name(arguments.library.name + ".built")
-        return built.read_text().partition("\n")[0]
+        if run.count_gpus() == 0:
+            sys.exit("no GPU")
+        arguments.library, _ = run.gpu_library(arguments.library, pathlib.Path(), None, 1)
+        return run.built_from(arguments.library)
     arguments.emulate.mkdir(parents=True, exist_ok=True)
     arguments.library = arguments.emulate.resolve() / "engine.so"
     cublas = arguments.library.with_name("libcublas.so.12")

@@ -155,6 +155,16 @@ def origin(compiler: list[str]) -> str:
     return found.hexdigest()
 
 
+def _report_of(library: pathlib.Path) -> pathlib.Path:
+    """The file beside a library with its origin and the report of ptxas."""
+    return library.with_name(library.name + ".built")
+
+
+def built_from(library: pathlib.Path) -> str:
+    """The origin of a library that gpu_library has stored."""
+    return _report_of(library).read_text().partition("\n")[0]
+
+
 def gpu_library(
     cached: pathlib.Path | None,
     folder: pathlib.Path,
@@ -174,7 +184,7 @@ def gpu_library(
         # Warnings of another compiler are printed, but do not prevent the checks.
         return library, build_gpu(nvcc, architectures, library, jobs, strict=False)
     cached = cached.resolve()
-    report = cached.with_name(cached.name + ".built")
+    report = _report_of(cached)
     now = origin(nvcc_command(nvcc or "nvcc", architectures, strict=False))
     before, _, ptxas = (report.read_text() if report.exists() else "").partition("\n")
     if cached.exists() and before == now:

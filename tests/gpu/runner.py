@@ -3,40 +3,61 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import os
 import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 
 import check_program
 
 HERE = pathlib.Path(__file__).resolve().parent
+# Until a program has ended that is told to, even one that a device holds.
+_SECONDS_TO_END = 5
 
 
 def call(command: list, timeout: float | None, *, captured: bool) -> tuple[int | None, str]:
-    """The exit code, None if the program ran out of time, and its output if captured."""
-    process = subprocess.Popen(
-        [str(part) for part in command],
-        text=True,
-        stdout=subprocess.PIPE if captured else None,
-        # NumPy's threads would compete with the other job, for GEMMs that are too small for them.
-        env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-        # At a time limit its child processes are killed too: a sanitizer's program holds the GPU.
-        process_group=None if timeout is None else 0,
-    )
-    try:
-        output, _ = process.communicate(timeout=timeout)
-        return process.returncode, output or ""
-    except BaseException as error:
-        if timeout is None:
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
-        if not isinstance(error, subprocess.TimeoutExpired):
-            raise
-        return None, process.communicate()[0] or ""
+    """The exit code, None if the program ran out of time, and its output and errors if captured.
+
+    It runs in the root of the project. A Python program that runs out of time says where it was.
+    """
+    # A file: the end of a pipe would have to be waited for, and a child process may hold it.
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            [str(part) for part in command],
+            cwd=HERE.parents[1],
+            stdout=said if captured else None,
+            stderr=subprocess.STDOUT if captured else None,
+            # NumPy's threads would compete with the other job, for GEMMs that are too small for
+            # them.
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"},
+            # At a time limit its child processes end too: a sanitizer's program holds the GPU.
+            process_group=None if timeout is None else 0,
+        )
+        try:
+            code = process.wait(timeout)
+        except BaseException as error:
+            _end(process, group=timeout is not None)
+            if not isinstance(error, subprocess.TimeoutExpired):
+                raise
+            code = None
+        said.seek(0)
+        return code, said.read().decode(errors="replace")
+
+
+def _end(process: subprocess.Popen, *, group: bool) -> None:
+    """Ends a program, first so that it can say where it is; group: with its child processes."""
+    for number in (signal.SIGABRT, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            if group:
+                os.killpg(process.pid, number)
+            else:
+                process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SECONDS_TO_END)
 
 
 class Runner:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import pytest
-
 MODES = ("eager", "graph", "jit")
-all_modes = pytest.mark.parametrize("mode", MODES)
 
 
 def in_mode(mode: str, function: Callable, **options) -> Callable:

@@ -113,7 +113,7 @@ def test_a_tensor_of_a_graph_is_no_tuple(tfb):
 
 
 @pytest.mark.parametrize("name", ["gru", "simple_rnn"])
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_a_tuple_is_no_state(tfb, name, mode):
     call = run_modes.in_mode(mode, lambda *states: sequence_call(tfb, name, initial_state=states))
     error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
@@ -423,7 +423,7 @@ def test_an_empty_batch_has_no_lengths(tfb):
 
 
 @all_functions
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_a_mask_is_of_bool_or_of_integers(tfb, name, mode):
     mask = tf.constant([[1, 0, 1], [1, 1, 0]])
     call = run_modes.in_mode(mode, lambda mask: sequence_call(tfb, name, mask=mask)[0])
@@ -453,7 +453,7 @@ def test_a_length_beyond_int64_is_given_as_it_is(tfb, name):
 
 
 @pytest.mark.parametrize("argument", ["zoneout_state", "zoneout"])
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_zoneout(tfb, argument, mode):
     """A rate, or draws of the sequence's size; in every mode a rate is a number of Python."""
 
