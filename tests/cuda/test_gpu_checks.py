@@ -39,6 +39,24 @@ def test_shims_compile_for_a_gpu(tmp_path, shim):
     assert (tmp_path / "shim.o").stat().st_size > 0
 
 
+@pytest.mark.parametrize("architectures", [(75,), (80,), (75, 80)])
+def test_a_library_for_old_gpus_alone_multiplies_no_tf32(tmp_path, architectures):
+    """A newer GPU would run the PTX of sm_75, in which the instruction is NaN."""
+    nvcc = run.find_nvcc()
+    if nvcc is None:
+        pytest.skip("not run: no nvcc")
+    source = tmp_path / "has.cu.cc"
+    has = "" if max(architectures) >= 80 else "!"
+    source.write_text(
+        '#include "cc/kernels/cuda/step/mma.cuh"\n'
+        f'static_assert({has}blockrnn::cuda::kHasTf32, "as compiled");\n'
+    )
+    command = run.nvcc_command(nvcc, architectures, strict=True)
+    command += ["-c", source, "-o", tmp_path / "has.o"]
+    done = run.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_no_gpu_is_said():
     """Without a GPU the harness reports it and succeeds; if a GPU is required, it fails."""
     command = [sys.executable, "-c", "import run; run.count_gpus = lambda: 0; run.main()"]

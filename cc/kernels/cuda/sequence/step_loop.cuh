@@ -15,6 +15,7 @@
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
+#include "cc/kernels/cuda/step/mma.cuh"
 #include "cc/kernels/cuda/step/persistent.cuh"
 #include "cc/kernels/cuda/step/persistent_launch.cuh"
 #include "cc/kernels/cuda/step/persistent_plan.h"
@@ -105,7 +106,7 @@ inline Error QueryDevice(PersistentDevice* device) {
     return error;
   }
   device->cooperative = cooperative != 0;
-  device->tf32 = major >= 8;
+  device->tf32 = kHasTf32 && major >= 8;
   device->multiprocessors = multiprocessors;
   device->shared_bytes = shared_bytes;
   return nullptr;

@@ -130,12 +130,24 @@ __device__ __forceinline__ float RoundToTf32(float v) {
   return out;
 }
 
+// Whether devices of sm_80 and later find the instruction of MmaTf32 in this
+// library. One for older devices alone has nothing for them but its PTX, which
+// does not have it.
+#ifdef __CUDA_ARCH_LIST__
+inline constexpr int kArchitectures[] = {__CUDA_ARCH_LIST__};  // ascending
+inline constexpr bool kHasTf32 =
+    kArchitectures[sizeof(kArchitectures) / sizeof(int) - 1] >= 800;
+#else
+inline constexpr bool kHasTf32 = true;  // the emulation
+#endif
+
 // c[16, 8] += a[16, 8] · b[8, 8], of rounded numbers: mma.m16n8k8 of the PTX
 // ISA. With g = lane / 4 and t = lane % 4 a lane holds
 //   a  rows g, g + 8 of depth t, then of depth t + 4
 //   b  column g, depths t and t + 4
 //   c  as in TensorMma
-// All lanes of a warp must call it together, on a device of sm_80 or later.
+// All lanes of a warp must call it together, on a device of sm_80 or later, and
+// where kHasTf32.
 __device__ __forceinline__ void MmaTf32(const float (&a)[4],
                                         const float (&b)[2], float (&c)[4]) {
 #ifdef BLOCKRNN_EMULATED_MMA_TF32
