@@ -101,7 +101,7 @@ def test_gradient_is_the_finite_difference(tfb, op, attrs):
 
 
 @pytest.mark.parametrize("op, attrs", ORACLE_CASES)
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_gradient_is_the_oracles_for_every_cotangent(tfb, op, attrs, mode, device):
     inputs = block_cells.random_inputs(op, DIMS, np.float64)
     cotangents = _cotangents(op, DIMS, np.float64)
@@ -134,7 +134,7 @@ def test_gradient_in_every_type(tfb, op, attrs, dtype, device):
 
 @pytest.mark.parametrize("op, attrs", CASES)
 @pytest.mark.parametrize("dims", block_cells.EMPTY_DIMS)
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_gradient_of_empty_dims(tfb, op, attrs, dims, mode):
     """An empty batch has weight gradients of zero, not of whatever was in memory."""
     inputs = block_cells.random_inputs(op, dims, np.float64)
@@ -226,7 +226,7 @@ def test_second_gradient_is_the_finite_difference_of_the_first(tfb, op, attrs):
 
 
 @pytest.mark.parametrize("op, attrs", CASES)
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_forward_mode_agrees_with_backward_mode(tfb, op, attrs, mode):
     """⟨cotangent, J·v⟩ = ⟨Jᵀ·cotangent, v⟩."""
     inputs = block_cells.random_inputs(op, DIMS, np.float64)

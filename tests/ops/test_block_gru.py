@@ -62,7 +62,7 @@ def test_numbers_under_xla(tfb, op, dtype):
 
 @all_ops
 @pytest.mark.parametrize("dtype", ["bfloat16", "float"])
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_numbers_of_empty_dims(tfb, op, dtype, mode):
     checks.check_empty(tfb.raw_ops, op, dtype, mode)
 
@@ -109,7 +109,7 @@ def test_gradient_is_the_finite_difference(tfb, valid):
     checks.check_finite_differences(tfb.raw_ops, GRU, {}, valid)
 
 
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_gradient_is_the_oracles_for_every_cotangent(tfb, mode):
     cases = [((4, 3, 2, 5), 4), ((4, 3, 2, 5), 2)]
     checks.check_gradients(tfb.raw_ops, GRU, {}, "double", mode, cases)
@@ -122,7 +122,7 @@ def test_gradient_in_every_type(tfb, dtype):
     checks.check_gradients(tfb.raw_ops, GRU, {}, dtype, "eager", cases, (everything, only_h))
 
 
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_gradient_of_empty_dims_and_of_no_steps(tfb, mode):
     """An empty batch has weight gradients of zero; T = 0 passes on what it was given."""
     cases = [(dims, None) for dims in run_modes.fewer(mode, sequence_ops.EMPTY_DIMS, slice(4))]
@@ -131,7 +131,7 @@ def test_gradient_of_empty_dims_and_of_no_steps(tfb, mode):
     checks.check_gradients(tfb.raw_ops, GRU, {}, "double", mode, cases, (everything, only_h))
 
 
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_cotangents_past_the_length_are_ignored(tfb, mode):
     checks.check_cotangents_past_the_length(tfb.raw_ops, GRU, {}, mode)
 

@@ -45,7 +45,7 @@ def test_numbers_under_xla(tfb, op, dtype):
 
 @all_ops
 @pytest.mark.parametrize("dtype", ["bfloat16", "float"])
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_numbers_of_empty_dims(tfb, op, dtype, mode):
     checks.check_empty(tfb.raw_ops, op, dtype, mode)
 
@@ -204,7 +204,7 @@ def test_gradient_is_the_finite_difference(tfb, op, attrs, valid):
 
 
 @pytest.mark.parametrize("op, attrs", CASES)
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_gradient_is_the_oracles_for_every_cotangent(tfb, op, attrs, mode):
     cases = [((4, 3, 2, 5), 4), ((4, 3, 2, 5), 2)]
     checks.check_gradients(tfb.raw_ops, op, attrs, "double", mode, cases)
@@ -219,7 +219,7 @@ def test_gradient_in_every_type(tfb, op, attrs, dtype):
 
 
 @pytest.mark.parametrize("op, attrs", CASES)
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_gradient_of_empty_dims_and_of_no_steps(tfb, op, attrs, mode):
     """An empty batch has weight gradients of zero; T = 0 passes on what it was given."""
     cases = [(dims, None) for dims in run_modes.fewer(mode, sequence_ops.EMPTY_DIMS, slice(4))]
@@ -229,7 +229,7 @@ def test_gradient_of_empty_dims_and_of_no_steps(tfb, op, attrs, mode):
 
 
 @pytest.mark.parametrize("op, attrs", CASES)
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_cotangents_past_the_length_are_ignored(tfb, op, attrs, mode):
     checks.check_cotangents_past_the_length(tfb.raw_ops, op, attrs, mode)
 

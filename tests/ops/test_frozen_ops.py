@@ -33,14 +33,14 @@ def call(tf, tfb):
     return run
 
 
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_frozen_weights_give_the_same_bits(call, mode):
     for _ in range(2):
         got = run_modes.in_mode(mode, call)()
         np.testing.assert_array_equal(got, call(frozen=""))
 
 
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_other_weights_are_refused(tf, call, mode):
     with pytest.raises(tf.errors.InvalidArgumentError, match="RNNSequence: w_h must have the fing"):
         run_modes.in_mode(mode, call)(w_h=tf.ones([UNITS, UNITS]))

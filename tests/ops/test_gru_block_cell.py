@@ -13,7 +13,7 @@ all_dtypes = pytest.mark.parametrize("dtype", block_cells.DTYPES)
 
 @all_ops
 @all_dtypes
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_numbers(tfb, op, dtype, mode, device):
     all_dims = run_modes.fewer(mode, block_cells.ODD_DIMS)
     cell_numbers.check_numbers(tfb.raw_ops, op, dtype, mode, device, all_dims)

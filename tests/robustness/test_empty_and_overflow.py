@@ -112,7 +112,7 @@ def test_empty_outputs_have_the_right_shape(tfb, op):
 
 
 @pytest.mark.parametrize("family", ["GRUBlockCell", "LSTMBlockCell"])
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_an_empty_batch_has_zero_weight_gradients(tfb, family, mode):
     """They were once whatever lay in memory, so memory is filled with something else first."""
     op = block_cells.OPS[family]

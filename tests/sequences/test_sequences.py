@@ -117,7 +117,7 @@ def test_every_type_and_odd_sizes(tfb, name, dtype):
 
 
 @all_functions
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 def test_gradient_of_many_elements(tfb, name, mode):
     """An eager tape hands over other zeros for what is not used, from ten thousand elements on."""
     dims = (20, 64, 3, 17)
@@ -375,7 +375,7 @@ def test_a_tape_does_not_change_the_outputs(tfb, name):
 
 
 @all_functions
-@run_modes.all_modes
+@pytest.mark.parametrize("mode", run_modes.MODES)
 @pytest.mark.parametrize("wrong", [[6, -1, 3, 0, 1], [7, 0, 0, 0, 0], [0, 0, 0, 0, 2**31 - 1]])
 def test_lengths_out_of_range_are_refused(tfb, name, mode, wrong):
     inputs = sequence_functions.random_inputs(FUNCTIONS[name], DIMS, np.float32)
