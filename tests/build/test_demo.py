@@ -37,7 +37,7 @@ def bits_of_frequencies(text):
 def short_run(demo, bits_of_frequencies, tmp_path_factory):
     """The command as a person gives it, with fewer steps; its process and its plot."""
     plot = tmp_path_factory.mktemp("demo") / "plot.png"
-    command = [str(ROOT / "examples" / "demo.py"), "--steps", "200", "--seconds", "60"]
+    command = [str(ROOT / "examples" / "demo.py"), "--steps", "200", "--seconds", "240"]
     command += ["--units", str(UNITS), "--goal", str(bits_of_frequencies), "--out", str(plot)]
     return run_python(command, timeout=300), plot
 
