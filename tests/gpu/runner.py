@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import check_program
 
 HERE = pathlib.Path(__file__).resolve().parent
-# Until a program has ended that is told to, even one that a device holds.
+# How long to wait for a process to exit after each signal.
 _SECONDS_TO_END = 5
 
 
