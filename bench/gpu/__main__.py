@@ -59,8 +59,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _clock_hz(properties: Any) -> float:
-    """The highest clock of the first GPU's multiprocessors. properties: PyTorch's, which older
-    versions do not have it in."""
+    """The highest clock of the first GPU's multiprocessors. properties: PyTorch's; older versions
+    have no clock in them."""
     if kilohertz := getattr(properties, "clock_rate", 0):
         return 1e3 * kilohertz
     command = [

@@ -152,6 +152,20 @@ def test_a_stage_in_child_processes(tmp_path, stage):
     assert done.returncode == 2 and "--library or --emulate" in done.stderr
 
 
+def test_a_library_of_other_sources_is_refused(tmp_path, monkeypatch):
+    arguments = _arguments(tmp_path)
+    monkeypatch.setattr(run, "architecture", lambda: 90)
+    built = tmp_path / "engine.so.built"
+    for gpus, origin, why in ((0, "any", "no GPU"), (1, "other", "not built from these sources")):
+        monkeypatch.setattr(run, "count_gpus", lambda gpus=gpus: gpus)
+        built.write_text(f"{origin}\nthe report of ptxas")
+        with pytest.raises(SystemExit, match=why):
+            half_hour.prepare(arguments)
+    now = run.origin(run.nvcc_command("nvcc", [90], strict=False))
+    built.write_text(f"{now}\nthe report of ptxas")
+    assert half_hour.prepare(arguments) == now
+
+
 def test_versions_are_printed_whatever_is_missing():
     command = half_hour.python(half_hour.HERE / "half_hour.py", "versions")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
