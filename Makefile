@@ -4,12 +4,14 @@
 # or in the environment, that Python and its TensorFlow are used as they are.
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-tf-keras test-matrix test-plain test-asan test-tsan test-aarch64 test-fuzz dev demo bench docs compile-commands lint \
+TIERS := test-xla test-types test-isa test-sanitizers test-tf-keras test-packages test-docs test-gpu-emulated
+.PHONY: help build test test-full $(TIERS) test-matrix test-fuzz dev demo bench docs compile-commands lint \
 	format wheel wheel-aarch64 test-wheel-aarch64 sdist doctor clean
 
 # The words of an origin: command line, environment, environment override.
 ifneq ($(and $(PYTHON),$(filter command environment,$(origin PYTHON))),)
 ENVIRONMENT :=
+DEVELOPMENT :=
 LEGACY_KERAS :=
 PEERS :=
 ifneq ($(filter environment,$(origin PYTHON)),)
@@ -18,12 +20,16 @@ endif
 else
 override PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/stamp
+DEVELOPMENT := .venv/stamp-dev
 LEGACY_KERAS := .venv/stamp-tf-keras
 PEERS := .venv/stamp-bench
 endif
 
 # A worker of pytest takes about half a gigabyte. Three keep two cores busy, since tests wait for their child processes.
 PYTEST_WORKERS ?= 3
+PYTEST = $(PYTHON) -m pytest -n $(PYTEST_WORKERS) --dist loadgroup
+# Of the engine's C++ tests in test-isa and test-sanitizers: short or full.
+LENGTH ?= short
 FUZZ_SECONDS ?= 600
 # What make dev compiles and runs: an instruction set or native, storage types, and gru, lstm, layer_norm, simple_rnn or
 # rnn_stack (all where it is empty).
@@ -35,20 +41,24 @@ ARGS ?=
 MATRIX := 2.19 2.20 2.21
 
 # TensorFlow's own notes about itself would hide what these verbs print.
-demo bench docs doctor: export TF_CPP_MIN_LOG_LEVEL := 2
+bench docs doctor: export TF_CPP_MIN_LOG_LEVEL := 2
 
 help:
-	@echo 'make build             the libraries, into tf_blockrnn/ (PYTHON=<python>: for the TensorFlow of that Python)'
-	@echo 'make test              the tests, the engine under sanitizers among them in short'
-	@echo 'make test-tf-keras     the tests on tf_keras (Keras 2), with TF_USE_LEGACY_KERAS=1; make test has them too'
+	@echo 'make build             the libraries for this machine, into tf_blockrnn/ (PYTHON=<python>: for that TensorFlow)'
+	@echo 'make demo              trains a character model on real text (ARGS=...)'
+	@echo 'make test              the tests that a change needs first'
+	@echo 'make test-full         all other tests; each of these is a part of it:'
+	@echo '  test-xla             in functions that XLA compiles'
+	@echo '  test-types           in all types and in larger grids'
+	@echo '  test-isa             by every instruction set of this machine, and AArch64 emulated (LENGTH=full)'
+	@echo '  test-sanitizers      the engine under AddressSanitizer and ThreadSanitizer (LENGTH=full)'
+	@echo '  test-tf-keras        on tf_keras (Keras 2), with TF_USE_LEGACY_KERAS=1'
+	@echo '  test-packages        the wheel, the source distribution, C and C++ programs, a new op'
+	@echo '  test-docs            pages, examples, the site, benchmarks and their reports'
+	@echo '  test-gpu-emulated    compiles the CUDA engine (needs nvcc) and runs its kernels on the CPU'
 	@echo 'make test-matrix       the Python tests on TensorFlow $(MATRIX), each in its own environment'
-	@echo 'make test-plain        the engine tests in full by every instruction set of this machine'
-	@echo 'make test-asan         the engine tests in full under AddressSanitizer and UndefinedBehaviorSanitizer'
-	@echo 'make test-tsan         the engine tests in full under ThreadSanitizer'
-	@echo 'make test-aarch64      the engine tests for AArch64, cross-compiled and emulated; make test has them in short'
 	@echo 'make test-fuzz         searches the engine for FUZZ_SECONDS with libFuzzer (clang)'
 	@echo 'make dev               the engine tests, compiled fast (ISA=native TYPES="f32 bf16" FAMILY=lstm)'
-	@echo 'make demo              trains a character model on real text (ARGS=...)'
 	@echo 'make bench             measures the ops against their peers (ARGS=...)'
 	@echo 'make docs              README, guides and API reference as one site with a search, into site/'
 	@echo 'make compile-commands  compile_commands.json, for clangd and other tools'
@@ -61,37 +71,73 @@ help:
 	@echo 'make doctor            what is installed and in use; checks an op against NumPy'
 	@echo 'make clean             removes what was built, not the environments'
 
-.venv/stamp: requirements.txt requirements-common.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
-	tools/make_venv.sh .venv requirements.txt requirements-dev.txt
+# What the build and the demo need.
+.venv/stamp: requirements.txt requirements-common.txt requirements-demo.txt tools/make_venv.sh
+	tools/make_venv.sh .venv requirements.txt requirements-demo.txt
+	touch $@
 
-.venv/stamp-bench: .venv/stamp requirements-bench.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --requirement=requirements-bench.txt
+.venv/stamp-dev: .venv/stamp requirements-dev.txt requirements-examples.txt
+	tools/make_venv.sh .venv requirements-dev.txt
+	touch $@
+
+.venv/stamp-bench: .venv/stamp-dev requirements-bench.txt
+	tools/make_venv.sh .venv requirements-bench.txt
 	touch $@
 
 # Without its dependencies: it asks for tensorflow, which tensorflow-cpu stands for.
-.venv/stamp-tf-keras: .venv/stamp requirements-tf-keras.txt
+.venv/stamp-tf-keras: .venv/stamp-dev requirements-tf-keras.txt
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		--requirement=requirements-tf-keras.txt
 	touch $@
 
-.venv-tf2.21/stamp: requirements.txt requirements-common.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
+.venv-tf2.21/stamp: requirements.txt requirements-common.txt requirements-demo.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
 	tools/make_venv.sh .venv-tf2.21 requirements.txt requirements-dev.txt
+	touch $@
 
-.venv-tf%/stamp: requirements-tf%.txt requirements-common.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
+.venv-tf%/stamp: requirements-tf%.txt requirements-common.txt requirements-demo.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
 	tools/make_venv.sh .venv-tf$* requirements-tf$*.txt requirements-dev.txt
+	touch $@
 
 build: $(ENVIRONMENT)
 	$(PYTHON) tools/build.py
 
-test: build test-tf-keras
-	$(PYTHON) -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
-	$(PYTHON) tools/cpp_tests.py asan
-	$(PYTHON) tools/cpp_tests.py tsan
-	$(PYTHON) tools/cpp_tests.py aarch64
+demo: build
+	PYTHONPATH=. $(PYTHON) examples/demo.py $(ARGS)
+
+# Tests in tiers (tests/tiers.py). The first is for every change, and its C++ tests have the build's objects.
+test: build $(DEVELOPMENT)
+	$(PYTEST) -m core
+	$(PYTHON) tools/cpp_tests.py release
+
+# One build serves all of them.
+test-full: export TF_BLOCKRNN_ISA ?= all
+test-full: export TF_BLOCKRNN_CUDA_ARCHITECTURES ?= 80
+test-full: $(TIERS)
+
+test-xla test-types test-docs: test-%: build $(DEVELOPMENT)
+	$(PYTEST) -m $*
+
+# These are about builds for other machines than this one.
+test-isa test-packages: export TF_BLOCKRNN_ISA ?= all
+test-isa: build $(DEVELOPMENT)
+	$(PYTEST) -m isa
+	$(PYTHON) tools/cpp_tests.py release --isa all --length $(LENGTH)
+	$(PYTHON) tools/cpp_tests.py aarch64 --length $(LENGTH)
+
+test-packages: build $(DEVELOPMENT)
+	$(PYTEST) -m packages
+
+test-sanitizers: $(DEVELOPMENT)
+	$(PYTHON) tools/cpp_tests.py asan --length $(LENGTH)
+	$(PYTHON) tools/cpp_tests.py tsan --length $(LENGTH)
+
+test-gpu-emulated: export TF_BLOCKRNN_CUDA_ARCHITECTURES ?= 80
+test-gpu-emulated: build $(DEVELOPMENT)
+	$(PYTEST) -m gpu
 
 # A process has one tf.keras, so these tests need one of their own.
 test-tf-keras: build $(LEGACY_KERAS)
-	TF_USE_LEGACY_KERAS=1 $(PYTHON) -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests/legacy_keras
+	TF_USE_LEGACY_KERAS=1 $(PYTEST) tests/legacy_keras
 
 test-matrix: $(MATRIX:%=test-tf%) test-tf-keras
 
@@ -100,62 +146,53 @@ test-matrix: $(MATRIX:%=test-tf%) test-tf-keras
 $(MATRIX:%=test-tf%): test-tf%: .venv-tf%/stamp
 	.venv-tf$*/bin/python tools/copy_tree.py .build/tf$*
 	.venv-tf$*/bin/python tools/build.py --output .build/tf$*/tf_blockrnn
-	cd .build/tf$* && $(CURDIR)/.venv-tf$*/bin/python -m pytest -n $(PYTEST_WORKERS) --dist worksteal tests
+	cd .build/tf$* && $(CURDIR)/.venv-tf$*/bin/python -m pytest -n $(PYTEST_WORKERS) --dist loadgroup \
+		-m "core or xla or types"
 
-test-plain: $(ENVIRONMENT)
-	$(PYTHON) tools/cpp_tests.py release --length full --isa all
-
-test-asan test-tsan: test-%: $(ENVIRONMENT)
-	$(PYTHON) tools/cpp_tests.py $* --length full
-
-test-aarch64: $(ENVIRONMENT)
-	$(PYTHON) tools/cpp_tests.py aarch64 --length full
-
-test-fuzz: $(ENVIRONMENT)
+test-fuzz: $(DEVELOPMENT)
 	$(PYTHON) tools/cpp_tests.py fuzz --seconds $(FUZZ_SECONDS)
 
 dev: $(ENVIRONMENT)
 	$(PYTHON) tools/cpp_tests.py dev --isa "$(ISA)" --types "$(TYPES)" --family "$(FAMILY)"
 
-demo: build
-	PYTHONPATH=. $(PYTHON) examples/demo.py $(ARGS)
-
 bench: build $(PEERS)
 	$(PYTHON) -m tf_blockrnn bench $(ARGS)
 
-docs: build
+docs: build $(DEVELOPMENT)
 	$(PYTHON) tools/docs.py
 
 compile-commands: $(ENVIRONMENT)
 	$(PYTHON) tools/compile_commands.py
 
-lint: $(ENVIRONMENT)
+lint: $(DEVELOPMENT)
 	PYTHON=$(PYTHON) tools/lint.sh check
 
-format: $(ENVIRONMENT)
+format: $(DEVELOPMENT)
 	PYTHON=$(PYTHON) tools/lint.sh format
 
 # Environments with a TensorFlow and what it needs, to build for it.
 .build/tensorflow-%/stamp: requirements-tf%.txt requirements-common.txt tools/make_venv.sh
 	tools/make_venv.sh .build/tensorflow-$* requirements-tf$*.txt
+	touch $@
 
 # Beside the libraries in tf_blockrnn/, those for the other versions of TensorFlow; with PYTHON=<python> none.
 OTHER_TENSORFLOWS := $(if $(ENVIRONMENT),$(filter-out 2.21,$(MATRIX)))
-# For others' GPUs, not for this machine's alone.
+# For others' processors and GPUs, not for this machine's alone.
+wheel: export TF_BLOCKRNN_ISA ?= all
 wheel: export TF_BLOCKRNN_CUDA_ARCHITECTURES ?= all
-wheel: build $(OTHER_TENSORFLOWS:%=.build/tensorflow-%/stamp)
+wheel: build $(DEVELOPMENT) $(OTHER_TENSORFLOWS:%=.build/tensorflow-%/stamp)
 	set -e; $(foreach version,$(OTHER_TENSORFLOWS),.build/tensorflow-$(version)/bin/python tools/build.py \
 		--for-tensorflow --output .build/wheel-tf$(version);) \
 	$(PYTHON) tools/wheel.py $(OTHER_TENSORFLOWS:%=.build/wheel-tf%)
 
 # Without CUDA. What is downloaded and built stays in .build/aarch64/.
-wheel-aarch64: $(ENVIRONMENT)
+wheel-aarch64: $(DEVELOPMENT)
 	$(PYTHON) tools/aarch64_wheel.py $(MATRIX)
 
 test-wheel-aarch64: build wheel-aarch64
 	$(PYTHON) tools/aarch64_python.py $(MATRIX)
 
-sdist: $(ENVIRONMENT)
+sdist: $(DEVELOPMENT)
 	$(PYTHON) -m build --sdist --no-isolation --outdir dist .
 
 doctor: build

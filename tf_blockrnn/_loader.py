@@ -202,6 +202,24 @@ def _text(function: str) -> str:
     return (call() or b"").decode()
 
 
+def _built_isas() -> list[str]:
+    prefix = "libblockrnn_cpu_"
+    return sorted(path.stem.removeprefix(prefix) for path in _FOLDER.glob(f"{prefix}*.so"))
+
+
+def _isa_note(used: str) -> str:
+    """Why `used` is not the best instruction set of this processor, or "" when it is."""
+    best = _text("blockrnn_cpu_isa_best")
+    if used in ("", best):
+        return ""
+    if os.environ.get("TF_BLOCKRNN_CPU_ISA"):
+        return "named by TF_BLOCKRNN_CPU_ISA"
+    return (
+        f"this build is for {', '.join(_built_isas())}, and the best for this processor would be "
+        f"{best}: build on this machine, or with TF_BLOCKRNN_ISA=all"
+    )
+
+
 def find_cublas() -> tuple[str, str]:
     """The cuBLAS that GPU kernels use, and else why there is none: (path, "") or ("", reason).
 
@@ -241,7 +259,11 @@ def build_info() -> dict[str, Any]:
       tensorflow_versions: all that the installed package has libraries for;
       compiler: what built it;
       cpu_isa: the instruction set in use, "" when no CPU engine can be opened;
+      cpu_isas_built: those that the build was for: by default the best one of the machine of the
+        build and the plain one, which every processor of its kind runs;
       cpu_isas_available: those that are built and that this processor runs, plainest first;
+      cpu_isas_supported: those that this processor runs, built or not;
+      cpu_isa_note: why the one in use is not the best one of this processor, "" when it is;
       cuda: a dict of version and architectures, both empty for a build without CUDA, and missing,
         which says why the ops have no kernels for GPUs here (a build without CUDA, or a driver that
         is too old for it) and is "" when they have;
@@ -263,13 +285,18 @@ def build_info() -> dict[str, Any]:
     info = _read_build_info()
     load_all()
     cuda = {**info["cuda"], "missing": missing_cuda()}
+    used, built = _text("blockrnn_cpu_isa"), _built_isas()
+    supported = _text("blockrnn_cpu_isas_supported").split(",")
     return {
         "version": VERSION,
         "tensorflow": _built_for(_tensorflow().__version__),
         "tensorflow_versions": info["tensorflow"],
         "compiler": info["compiler"],
-        "cpu_isa": _text("blockrnn_cpu_isa"),
-        "cpu_isas_available": [name for name in _text("blockrnn_cpu_isas").split(",") if name],
+        "cpu_isa": used,
+        "cpu_isas_built": built,
+        "cpu_isas_available": [name for name in supported if name in built],
+        "cpu_isas_supported": supported,
+        "cpu_isa_note": _isa_note(used),
         "cuda": cuda,
         "xla": missing_xla(),
         "gpu": _found_gpus(cuda),

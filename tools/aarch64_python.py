@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = aarch64_wheel.SCRATCH
 PYTHON = aarch64_wheel.PYTHON
 PROGRAM = ROOT / "tools" / "aarch64_program.py"
-# Has all instruction sets of the engine; its own tests (make test-aarch64) emulate others, too.
+# Has all instruction sets of the engine; its own tests (make test-isa) emulate others, too.
 CPU = "max"
 # Between engines, float32, of the largest number of a computation. Sums of up to 100 products are
 # rounded in another order, and gradients go through all steps.

@@ -4,6 +4,10 @@ python tools/build.py [--output FOLDER] [--for-tensorflow]
 python tools/build.py --aarch64 PACKAGE --output FOLDER [--for-tensorflow]
 python tools/build.py --clean
 
+The CPU engine is built for this machine: its best instruction set, and the plain one that every
+processor of its kind runs. TF_BLOCKRNN_ISA=all, or some of them, builds for others' machines; so
+does TF_BLOCKRNN_CUDA_ARCHITECTURES for GPUs (docs/environment.md).
+
 With --aarch64 the libraries are cross-compiled for AArch64 and the TensorFlow in PACKAGE, the
 folder `tensorflow` of an unpacked wheel for that processor (tools/aarch64_wheel.py unpacks one).
 """
@@ -22,6 +26,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+
+import bazel_progress
+import instruction_sets
 
 ROOT = Path(__file__).resolve().parent.parent
 SCRATCH = ROOT / ".build"
@@ -92,10 +99,12 @@ def run_bazel(*command: str, capture: bool = False, **environment: str):
     """Runs Bazel and returns the completed process.
 
     Builds for the TensorFlow of this Python, or for that in TENSORFLOW_PACKAGE, if it is given.
+    With `capture` its standard output is kept; without, what it does is shown in words.
     """
     package = environment.get("TENSORFLOW_PACKAGE", "")
-    return subprocess.run(
-        [find_bazel(), *command],
+    verb, *arguments = command
+    with subprocess.Popen(
+        [find_bazel(), verb, *([] if capture else bazel_progress.FLAGS), *arguments],
         cwd=ROOT,
         env={
             **os.environ,
@@ -104,10 +113,17 @@ def run_bazel(*command: str, capture: bool = False, **environment: str):
             "TENSORFLOW_STAMP": tensorflow_stamp(package),
             **environment,
         },
-        check=False,
         stdout=subprocess.PIPE if capture else None,
+        stderr=None if capture else subprocess.PIPE,
         text=True,
-    )
+        errors="replace",
+    ) as bazel:
+        if capture:
+            output, _ = bazel.communicate()
+        else:
+            output = None
+            bazel_progress.show(bazel.stderr)
+    return subprocess.CompletedProcess(bazel.args, bazel.returncode, output)
 
 
 # Kept over a change of TensorFlow, instruction set or sanitizer and back.
@@ -142,7 +158,7 @@ def build(output: Path, target: str = "libraries", aarch64: Path | None = None) 
     The target is `libraries` or, for what depends on TensorFlow alone, `libraries_for_tensorflow`;
     `aarch64` is a TensorFlow for AArch64 to cross-compile for.
     """
-    flags: list[str] = []
+    flags = [f"--//cc/kernels/cpu:built={','.join(instruction_sets.to_build())}"]
     environment: dict[str, str] = {}
     if aarch64:
         flags = ["--config=aarch64"]
@@ -192,8 +208,11 @@ def main() -> None:
         sys.exit(f"{aarch64} is no TensorFlow: it has no folder include.")
     if aarch64 and arguments.output.resolve() == ROOT / "tf_blockrnn":
         sys.exit("--aarch64 needs --output: tf_blockrnn/ has the libraries for this machine.")
-    whose = aarch64 or f"of {sys.executable}"
-    print(f"Building for the TensorFlow {whose}; the first build takes some minutes", flush=True)
+    print(f"Building for the TensorFlow {aarch64 or f'of {sys.executable}'}", flush=True)
+    if not aarch64:
+        sets = instruction_sets.to_build()
+        words = [f"{instruction_sets.known_as(name)} ({name})" for name in sets]
+        print(f"and for {' and '.join(words)}; the first build takes some minutes", flush=True)
     with lock():
         target = "libraries_for_tensorflow" if arguments.for_tensorflow else "libraries"
         info = build(arguments.output.resolve(), target, aarch64)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import build
 import cpp_tests
+import instruction_sets
 
 _TARGETS = "deps(//:libraries) + deps(tests(//tests/cpp:all))"
 
@@ -59,7 +60,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=build.ROOT / "compile_commands.json")
     output = parser.parse_args().output
     cpp_tests.require_googletest()
-    isa = cpp_tests.machine_isas()[0]
+    isa = instruction_sets.best()
     # Makes the sources that are included together, and the folders of headers.
     build.bazel_build("//cc/kernels:kernels_source")
     build.bazel_build("//cc/ops:ops_source")

@@ -21,43 +21,17 @@ import shutil
 import sys
 from pathlib import Path
 
+import aarch64_tests
 import build
+import instruction_sets
 
 GOOGLETEST_MISSING = (
     "GoogleTest's source is missing. Install libgtest-dev (Debian, Ubuntu: apt-get install "
     "libgtest-dev), or set GOOGLETEST_SOURCE to a checkout of GoogleTest."
 )
 
-# The processor's flags that an instruction set of the engine needs, best set first.
-_AARCH64_ISAS = {
-    "armv8.2-a-bf16": "asimd atomics asimddp i8mm bf16",
-    "armv8.2-a-dotprod": "asimd atomics asimddp",
-    "armv8-a": "asimd",
-}
-_X86_64_ISAS = {
-    "x86-64-v4-bf16": "avx512f avx512dq avx512cd avx512bw avx512vl avx512_vnni avx512_bf16",
-    "x86-64-v4-vnni": "avx512f avx512dq avx512cd avx512bw avx512vl avx512_vnni",
-    "x86-64-v4": "avx512f avx512dq avx512cd avx512bw avx512vl",
-    "x86-64-v3": "avx2 fma bmi2 f16c",
-    "x86-64-v2": "sse4_2 popcnt",
-}
 FAMILIES = ["gru", "lstm", "layer_norm", "simple_rnn", "rnn_stack"]
 TYPES = ["f16", "bf16", "f32", "f64"]
-
-
-def machine_isas() -> list[str]:
-    """The engine's instruction sets that this machine runs, best first."""
-    machine = platform.machine()
-    if machine in ("x86_64", "AMD64"):
-        known, key = _X86_64_ISAS, "flags"
-    elif machine == "aarch64":
-        known, key = _AARCH64_ISAS, "Features"
-    else:
-        return ["generic"]
-    cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    flags = set(next(x for x in cpuinfo.splitlines() if x.startswith(key)).split())
-    isas = [isa for isa, needed in known.items() if flags.issuperset(needed.split())]
-    return [*isas, "generic"]
 
 
 def require_googletest() -> None:
@@ -92,7 +66,14 @@ def engine_flags(isa: str, types: list[str]) -> list[str]:
 
 def test(arguments: argparse.Namespace) -> int:
     """Runs the tests for each instruction set; returns the worst exit status."""
-    isas = {"native": machine_isas()[:1], "all": machine_isas()}.get(arguments.isa)
+    supported = instruction_sets.supported()
+    # Of release the set that the build is for, whose objects are there; else the one with most code
+    # of its own.
+    native = instruction_sets.best() if arguments.mode == "release" else supported[-1]
+    isas = {
+        "native": [native],
+        "all": list(dict.fromkeys([*reversed(supported), "generic"])),
+    }.get(arguments.isa)
     flags = ["--config=full"] if arguments.length == "full" else []
     if arguments.mode in ("asan", "tsan") and arguments.length == "short":
         flags.append(f"--config={arguments.mode}-short")
@@ -122,7 +103,7 @@ def fuzz(seconds: int) -> int:
         *build.DISK_CACHE,
         "--config=fuzz",
         f"--repo_env=CC={compiler}",
-        *engine_flags(machine_isas()[0], []),
+        *engine_flags(instruction_sets.supported()[-1], []),
         "//tests/cpp:fuzzer",
     )
     if done.returncode:
@@ -163,8 +144,6 @@ def main() -> None:
         # Nothing to emulate.
         arguments.mode, arguments.isa = "release", "all"
     if arguments.mode == "aarch64":
-        import aarch64_tests  # noqa: PLC0415, it imports this module
-
         isas = [] if arguments.isa in ("native", "all") else [arguments.isa]
         sys.exit(aarch64_tests.test(arguments.length, isas, arguments.bazel))
     sys.exit(test(arguments))

@@ -1,5 +1,5 @@
 #!/bin/bash
-# tools/make_venv.sh FOLDER REQUIREMENTS...: a virtual environment with exactly these; a stamp says when it is whole.
+# tools/make_venv.sh FOLDER REQUIREMENTS...: installs these into a virtual environment, which it makes first.
 set -euo pipefail
 folder="$1"
 shift
@@ -28,7 +28,7 @@ if [[ ! -x "${folder}/bin/pip" ]]; then
   rm -rf "${folder}"
   "${found}" -m venv "${folder}"
 fi
-echo "Installing $* into ${folder}; this takes a minute or two"
+echo "Installing $* into ${folder}; this takes up to a minute or two"
 # Bars where somebody sees them.
 quiet=(--quiet)
 [[ ! -t 1 ]] || quiet=()
@@ -61,4 +61,3 @@ install() {
 install "${@/#/--requirement=}"
 # Packages that carry data, without what they need themselves; for environments that tests run in.
 [[ " $* " != *" requirements-dev.txt "* ]] || install --no-deps --requirement=requirements-examples.txt
-touch "${folder}/stamp"

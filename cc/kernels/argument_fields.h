@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <string_view>
 
 #include "cc/kernels/argument_members.h"
@@ -21,53 +22,53 @@ struct FieldNames {
   const char* unread = "";   // arguments of type T without a member
 };
 
-template <class Args, class T>
+// Args: the struct for elements of float, whose pointers are where those of
+// every other type are.
+template <class Args>
 class ArgumentFields {
  public:
   // Members without an argument in the row stay nullptr.
   constexpr ArgumentFields(const OpSpec& row, const FieldNames& names) {
-    constexpr Members kMembers;
-    for (const auto& member : kMembers.in()) {
-      const int index = Find(row.inputs, member.name, names.renamed);
+    constexpr ArgumentMembers<Args> kMembers;
+    for (const ArgumentMember& member : kMembers) {
+      const std::string_view list = member.written ? row.outputs : row.inputs;
+      const int index = Find(list, member.name, names.renamed);
       if (index < 0) continue;
-      const bool optional = Has(row.inputs, index, "]?");
-      inputs_[num_inputs_++] = {member.member, index, optional};
-    }
-    for (const auto& member : kMembers.out()) {
-      const int index = Find(row.outputs, member.name, names.renamed);
-      if (index < 0) continue;
-      outputs_[num_outputs_++] = {member.member, index,
-                                  Has(row.outputs, index, "[K*")};
+      const char* const optional = member.written ? "[K*" : "]?";
+      fields_[size_++] = {member.offset, index, member.written,
+                          Has(list, index, optional)};
     }
     std::string_view unread = names.unread;
     while (!unread.empty()) {
       const std::string_view name = NextPart(&unread, ' ');
       if (!HasInput(row, name) && !HasOutput(row, name)) NoSuchName(name);
     }
-    CheckAllFound(row.inputs, names.unread, inputs_, num_inputs_);
-    CheckAllFound(row.outputs, names.unread, outputs_, num_outputs_);
+    CheckAllFound(row.inputs, names.unread, false);
+    CheckAllFound(row.outputs, names.unread, true);
   }
 
-  void Fill(const OpCall& call, bool is_training, Args* args) const {
-    for (int i = 0; i < num_inputs_; ++i) {
-      const Field<const T>& input = inputs_[i];
-      if (input.may_lack && LeftOut(call, input.index)) continue;
-      args->*input.member = Input<T>(call, input.index);
-    }
-    for (int i = 0; i < num_outputs_; ++i) {
-      const Field<T>& output = outputs_[i];
-      if (output.may_lack && !is_training) continue;
-      args->*output.member = Output<T>(call, output.index);
+  // args: the struct for elements of any type.
+  template <class ArgsOfType>
+  void Fill(const OpCall& call, bool is_training, ArgsOfType* args) const {
+    static_assert(sizeof(ArgsOfType) == sizeof(Args));
+    for (int i = 0; i < size_; ++i) {
+      const Field& field = fields_[i];
+      if (field.may_lack &&
+          (field.written ? !is_training : LeftOut(call, field.index))) {
+        continue;
+      }
+      const void* const data =
+          field.written ? call.output(field.index) : call.input(field.index);
+      std::memcpy(reinterpret_cast<char*>(args) + field.offset, &data,
+                  sizeof(data));
     }
   }
 
  private:
-  using Members = ArgumentMembers<Args, T>;
-
-  template <class Element>
   struct Field {
-    Element* Args::*member = nullptr;
-    int index = 0;
+    std::size_t offset = 0;
+    int index = 0;  // of the input or output
+    bool written = false;
     // Stays nullptr for an input that is left out, and for an output saved for
     // backward that is empty without is_training.
     bool may_lack = false;
@@ -87,24 +88,22 @@ class ArgumentFields {
     return FindArgument(list, member);
   }
 
-  template <class Fields>
-  static constexpr void CheckAllFound(std::string_view list,
-                                      std::string_view unread,
-                                      const Fields& fields, int count) {
+  constexpr void CheckAllFound(std::string_view list, std::string_view unread,
+                               bool written) const {
     for (int index = 0; !list.empty(); ++index) {
       const std::string_view argument = NextPart(&list, ' ');
       const std::string_view name = ArgumentName(argument);
       bool found = argument[name.size()] == ':' ||  // of a type other than T
                    FindArgument(unread, name) >= 0;
-      for (int i = 0; i < count; ++i) found |= fields[i].index == index;
+      for (int i = 0; i < size_; ++i) {
+        found |= fields_[i].written == written && fields_[i].index == index;
+      }
       if (!found) NoSuchName(name);
     }
   }
 
-  std::array<Field<const T>, Members::kMax> inputs_ = {};
-  std::array<Field<T>, Members::kMax> outputs_ = {};
-  int num_inputs_ = 0;
-  int num_outputs_ = 0;
+  std::array<Field, ArgumentMembers<Args>::kMax> fields_ = {};
+  int size_ = 0;
 };
 
 }  // namespace blockrnn

@@ -5,6 +5,7 @@
 #ifndef BLOCKRNN_KERNELS_ARGUMENT_MEMBERS_H_
 #define BLOCKRNN_KERNELS_ARGUMENT_MEMBERS_H_
 
+#include <cstddef>
 #include <type_traits>
 
 #include "cc/core/engine_args.h"
@@ -32,60 +33,59 @@
 
 namespace blockrnn {
 
-// Of a struct with pointers to elements of type T: those that an engine reads,
-// and those that it writes.
-template <class Args, class T>
+struct ArgumentMember {
+  const char* name = nullptr;
+  std::size_t offset = 0;
+  bool written = false;  // by an engine, which reads the others
+};
+
+// The pointers to elements in a struct of the engines' arguments, which are at
+// the same places for elements of every type: Args is the struct for float, so
+// that one instantiation serves all of them.
+template <class Args>
 class ArgumentMembers {
  public:
-  static constexpr int kMax = 32;
-
-  template <class Element>
-  struct Member {
-    Element* Args::*member = nullptr;
-    const char* name = nullptr;
-  };
-  template <class Element>
-  struct List {
-    Member<Element> members[kMax] = {};
-    int size = 0;
-
-    constexpr const Member<Element>* begin() const { return members; }
-    constexpr const Member<Element>* end() const { return members + size; }
-  };
+  static constexpr int kMax = 64;
 
   constexpr ArgumentMembers() {
-#define BLOCKRNN_ADD(name)                                          \
-  Add(#name, [](auto tag) -> decltype(&decltype(tag)::type::name) { \
-    return &decltype(tag)::type::name;                              \
+// The structs have bases, and GCC and clang know the offsets there as well.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"
+#define BLOCKRNN_ADD(name)                                                     \
+  Add(#name, [](auto tag) -> Place<decltype(decltype(tag)::type::name)> {      \
+    return {offsetof(typename decltype(tag)::type, name)};                     \
   });
     BLOCKRNN_ARGUMENT_NAMES(BLOCKRNN_ADD)
 #undef BLOCKRNN_ADD
+#pragma GCC diagnostic pop
   }
 
-  constexpr const List<const T>& in() const { return in_; }
-  constexpr const List<T>& out() const { return out_; }
+  constexpr const ArgumentMember* begin() const { return members_; }
+  constexpr const ArgumentMember* end() const { return members_ + size_; }
 
  private:
   struct Tag {
     using type = Args;
   };
+  template <class Pointer>
+  struct Place {
+    std::size_t offset;
+  };
 
-  // find(tag): the pointer to the member, where there is one.
+  // find(tag): the place of the member, where there is one.
   template <class Find>
   constexpr void Add(const char* name, const Find& find) {
     if constexpr (std::is_invocable_v<Find, Tag>) AddTo(name, find(Tag()));
   }
-  template <class Base>
-  constexpr void AddTo(const char* name, const T* Base::*member) {
-    in_.members[in_.size++] = {member, name};
+  constexpr void AddTo(const char* name, Place<const float*> place) {
+    members_[size_++] = {name, place.offset, false};
   }
-  template <class Base>
-  constexpr void AddTo(const char* name, T* Base::*member) {
-    out_.members[out_.size++] = {member, name};
+  constexpr void AddTo(const char* name, Place<float*> place) {
+    members_[size_++] = {name, place.offset, true};
   }
 
-  List<const T> in_;
-  List<T> out_;
+  ArgumentMember members_[kMax] = {};
+  int size_ = 0;
 };
 
 }  // namespace blockrnn

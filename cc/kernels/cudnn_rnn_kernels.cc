@@ -85,8 +85,8 @@ class CudnnRnnOp : public CudnnRnnKernel {
 
  private:
   using Args = RnnStackForwardArgs<T>;
-  static constexpr ArgumentFields<Args, T> kFields{Row("CudnnRNN"),
-                                                   {"", "reserve_space"}};
+  static constexpr ArgumentFields<RnnStackForwardArgs<float>> kFields{
+      Row("CudnnRNN"), {"", "reserve_space"}};
 
   float dropout() const { return attrs().is_training ? attrs().dropout : 0; }
 
@@ -190,7 +190,7 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
 
   Device device_;
   const int reserve_space_;
-  const ArgumentFields<Args, T> fields_;
+  const ArgumentFields<RnnStackBackwardArgs<float>> fields_;
 };
 
 [[maybe_unused]] const bool cudnn_rnn_registered =

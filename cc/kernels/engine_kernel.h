@@ -44,6 +44,10 @@ struct OpMapping {
   void Complete(const OpCall&, const Bindings&, Args*) const {}
 };
 
+template <class Op>
+inline constexpr ArgumentFields<typename Op::Args> kFieldsOf{Op::kRow,
+                                                             Op::kNames};
+
 // Mapping<T> is a subclass of OpMapping.
 template <template <class T> class Mapping, class T, class Device>
 class EngineKernel : public ContractKernel {
@@ -84,7 +88,7 @@ class EngineKernel : public ContractKernel {
   using Op = Mapping<T>;
   using Args = typename Op::Args;
   static constexpr const OpSpec& kRow = Op::kRow;
-  static constexpr ArgumentFields<Args, T> kFields{kRow, Op::kNames};
+  static constexpr const auto& kFields = kFieldsOf<Mapping<float>>;
 
   enum class Kind {
     kCell,   // one step

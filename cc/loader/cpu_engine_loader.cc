@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,7 @@ struct Isa {
 
 // From the baseline to the best.
 std::vector<Isa> AllIsas() {
-  std::vector<Isa> isas = {{"generic", true}};
+  std::vector<Isa> isas;
 #if defined(__x86_64__)
   // These checks include the operating system's support. The other features of
   // a level came with the same processors.
@@ -63,6 +64,8 @@ std::vector<Isa> AllIsas() {
   isas.push_back({"armv8.2-a-dotprod", dotprod});
   isas.push_back(
       {"armv8.2-a-bf16", dotprod && (hwcap2 & kBFloat16) == kBFloat16});
+#else
+  isas.push_back({"generic", true});
 #endif
   return isas;
 }
@@ -75,12 +78,20 @@ bool Built(const Isa& isa) {
   return access(LibraryPath(isa.name).c_str(), R_OK) == 0;
 }
 
-std::vector<Isa> Usable(std::vector<Isa> isas) {
-  isas.erase(std::remove_if(
-                 isas.begin(), isas.end(),
-                 [](const Isa& isa) { return !isa.supported || !Built(isa); }),
-             isas.end());
+template <class Predicate>
+std::vector<Isa> Only(std::vector<Isa> isas, Predicate wanted) {
+  const auto end =
+      std::remove_if(isas.begin(), isas.end(), std::not_fn(wanted));
+  isas.erase(end, isas.end());
   return isas;
+}
+
+std::vector<Isa> Supported(const std::vector<Isa>& isas) {
+  return Only(isas, [](const Isa& isa) { return isa.supported; });
+}
+
+std::vector<Isa> Usable(const std::vector<Isa>& isas) {
+  return Only(Supported(isas), Built);
 }
 
 std::string Names(const std::vector<Isa>& isas) {
@@ -90,6 +101,13 @@ std::string Names(const std::vector<Isa>& isas) {
     names += isa.name;
   }
   return names;
+}
+
+// The fastest of some that this processor runs; `isas` is not empty.
+const char* Best(const std::vector<Isa>& isas) {
+  const auto best = std::find_if(isas.rbegin(), isas.rend(),
+                                 [](const Isa& isa) { return isa.preferred; });
+  return best == isas.rend() ? isas.back().name : best->name;
 }
 
 // Sets `isa`; returns what is wrong, or "".
@@ -102,10 +120,7 @@ std::string ChooseIsa(std::string* isa_name) {
       return "tf_blockrnn: no CPU engine that this processor runs lies in " +
              OwnFolder() + "; build the project again";
     }
-    const auto best =
-        std::find_if(usable.rbegin(), usable.rend(),
-                     [](const Isa& isa) { return isa.preferred; });
-    *isa_name = best == usable.rend() ? usable.back().name : best->name;
+    *isa_name = Best(usable);
     return "";
   }
   const std::string refused =
@@ -150,10 +165,16 @@ BLOCKRNN_EXPORT const char* blockrnn_cpu_isa() {
   return engine == nullptr ? nullptr : engine->isa;
 }
 
-BLOCKRNN_EXPORT const char* blockrnn_cpu_isas() {
-  static const auto* const names =
-      new std::string(blockrnn::Names(blockrnn::Usable(blockrnn::AllIsas())));
+// All that this processor runs, built or not, plainest first.
+BLOCKRNN_EXPORT const char* blockrnn_cpu_isas_supported() {
+  static const auto* const names = new std::string(
+      blockrnn::Names(blockrnn::Supported(blockrnn::AllIsas())));
   return names->c_str();
+}
+
+// The one that would be used if all were built.
+BLOCKRNN_EXPORT const char* blockrnn_cpu_isa_best() {
+  return blockrnn::Best(blockrnn::Supported(blockrnn::AllIsas()));
 }
 
 }  // extern "C"

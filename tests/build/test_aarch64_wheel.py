@@ -16,6 +16,8 @@ from helpers.children import ROOT, assert_ok, run_python
 
 from tools.pep517 import binutils
 
+pytestmark = pytest.mark.packages
+
 E_MACHINES = {"x86_64": 62, "aarch64": 183}
 COMPILER = "aarch64-linux-gnu-gcc"
 

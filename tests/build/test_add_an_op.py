@@ -16,6 +16,8 @@ import sys
 
 import pytest
 
+pytestmark = [pytest.mark.packages, pytest.mark.xdist_group("add an op")]
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What every kernel needs.
 SHARED = (

@@ -10,6 +10,8 @@ import pytest
 from helpers import site
 from helpers.children import run_code
 
+pytestmark = [pytest.mark.docs, pytest.mark.xdist_group("site")]
+
 # What Markdown and the highlighter make within an article; anything else was text that looked like
 # a tag.
 TAGS = set(

@@ -163,9 +163,12 @@ def test_build_info(tfb, tf):
     assert info["compiler"]
     assert info["xla"] == ""
     assert info["cpu_isa"] in info["cpu_isas_available"]
-    assert set(info["cpu_isas_available"]) <= {
+    assert info["cpu_isas_built"] == [
         path.stem.removeprefix("libblockrnn_cpu_") for path in ENGINES
-    }
+    ]
+    assert set(info["cpu_isas_available"]) == (
+        set(info["cpu_isas_built"]) & set(info["cpu_isas_supported"])
+    )
     # Either it was compiled for something or there is a reason.
     assert info["cuda"]["architectures"] or info["cuda"]["missing"]
     assert bool(info["cuda"]["architectures"]) == bool(info["cuda"]["version"])
@@ -188,7 +191,8 @@ def test_doctor_is_content(tfb):
     info = tfb.build_info()
     for fact in (info["version"], info["tensorflow"], info["compiler"], info["cpu_isa"]):
         assert fact in report
-    assert ", ".join(info["cpu_isas_available"]) in report
+    assert re.search(rf"^built for +{', '.join(info['cpu_isas_built'])}$", report, re.MULTILINE)
+    assert re.search(rf"^processor runs +{', '.join(info['cpu_isas_supported'])}$", report, re.M)
     assert (info["cuda"]["missing"] or ", ".join(info["cuda"]["architectures"])) in report
     assert re.search(r"^GRUBlockCell +ok", report, flags=re.MULTILINE)
 
@@ -290,6 +294,19 @@ def test_cache_of_the_build_forgets_what_is_not_used(tmp_path):
     build.drop_unused(tmp_path / "none")
 
 
+def show_gpus(monkeypatch, folder, gpus):
+    """A stand-in for nvidia-smi that lists these; none: it fails, as without a driver."""
+    tool = folder / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\n{'; '.join(f'echo {gpu}' for gpu in gpus) or 'exit 9'}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.fixture
+def no_gpus(monkeypatch, tmp_path):
+    show_gpus(monkeypatch, tmp_path, [])
+
+
 def cuda_facts():
     """What a build would be made for: the facts alone cost no compilation."""
     with build.lock():
@@ -297,21 +314,29 @@ def cuda_facts():
         return json.loads((made / "_build_info.json").read_text())["cuda"]
 
 
-def test_build_without_cuda_says_why(monkeypatch):
-    """Without nvcc the build itself is the test."""
-    monkeypatch.setenv("TF_BLOCKRNN_CUDA", "0")
-    assert cuda_facts() == {
-        "version": "",
-        "architectures": [],
-        "missing": "switched off by TF_BLOCKRNN_CUDA=0",
-    }
+# On a machine without a GPU, as nvidia-smi is then not there or fails.
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("variable", "value", "reason"),
+    [
+        ("TF_BLOCKRNN_CUDA", "0", "switched off by TF_BLOCKRNN_CUDA=0"),
+        (
+            "TF_BLOCKRNN_CUDA_ARCHITECTURES",
+            "",
+            "no GPU on the machine of the build, and TF_BLOCKRNN_CUDA_ARCHITECTURES named none",
+        ),
+    ],
+)
+def test_build_without_cuda_says_why(monkeypatch, no_gpus, variable, value, reason):
+    monkeypatch.setenv(variable, value)
+    assert cuda_facts() == {"version": "", "architectures": [], "missing": reason}
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not CUDA_ENGINES, reason="not run: no nvcc")
 @pytest.mark.parametrize(
     ("given", "gpus", "built"),
     [
-        ("", [], ["sm_80"]),
         ("", ["9.0", "8.9", "9.0"], ["sm_89", "sm_90"]),
         ("", ["5.2"], ["sm_80"]),
         ("80, 90", ["8.9"], ["sm_80", "sm_90"]),
@@ -320,10 +345,7 @@ def test_build_without_cuda_says_why(monkeypatch):
 )
 def test_build_is_for_the_gpus_of_the_machine(monkeypatch, tmp_path, given, gpus, built):
     """And for those of TF_BLOCKRNN_CUDA_ARCHITECTURES instead, which a wheel's build sets."""
-    tool = tmp_path / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n{'; '.join(f'echo {gpu}' for gpu in gpus) or 'exit 9'}\n")
-    tool.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    show_gpus(monkeypatch, tmp_path, gpus)
     monkeypatch.setenv("TF_BLOCKRNN_CUDA_ARCHITECTURES", given)
     facts = cuda_facts()["architectures"]
     # The oldest of "all" is one that this nvcc knows.
@@ -331,6 +353,7 @@ def test_build_is_for_the_gpus_of_the_machine(monkeypatch, tmp_path, given, gpus
     assert (facts[0] in ("sm_70", "sm_75")) == (given == "all")
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not CUDA_ENGINES, reason="not run: no nvcc")
 @pytest.mark.parametrize("given", ["hopper", "80,12"])
 def test_build_for_an_unknown_gpu_is_an_error(monkeypatch, capfd, given):
@@ -344,14 +367,15 @@ def test_build_for_an_unknown_gpu_is_an_error(monkeypatch, capfd, given):
     ("verb", "given", "seen"),
     [("build", None, "none"), ("wheel", None, "all"), ("wheel", "90", "90")],
 )
-def test_a_wheel_is_for_all_gpus(monkeypatch, tmp_path, verb, given, seen):
+@pytest.mark.parametrize("variable", ["TF_BLOCKRNN_CUDA_ARCHITECTURES", "TF_BLOCKRNN_ISA"])
+def test_a_wheel_is_for_all_machines(monkeypatch, tmp_path, variable, verb, given, seen):
     """A stand-in for Python prints what it would build for, for each of its calls."""
     python = tmp_path / "python"
-    python.write_text('#!/bin/sh\necho "${TF_BLOCKRNN_CUDA_ARCHITECTURES-none} $1"\n')
+    python.write_text(f'#!/bin/sh\necho "${{{variable}-none}} $1"\n')
     python.chmod(0o755)
-    monkeypatch.delenv("TF_BLOCKRNN_CUDA_ARCHITECTURES", raising=False)
+    monkeypatch.delenv(variable, raising=False)
     if given:
-        monkeypatch.setenv("TF_BLOCKRNN_CUDA_ARCHITECTURES", given)
+        monkeypatch.setenv(variable, given)
     command = ["make", "--silent", verb, f"PYTHON={python}"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     scripts = ["tools/build.py", *(["tools/wheel.py"] if verb == "wheel" else [])]

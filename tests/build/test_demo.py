@@ -12,6 +12,8 @@ import pytest
 from helpers import tolerances
 from helpers.children import ROOT, run_python
 
+pytestmark = [pytest.mark.docs, pytest.mark.xdist_group("demo")]
+
 UNITS = 64
 
 

@@ -9,6 +9,8 @@ import inspect
 import pytest
 from helpers import children
 
+pytestmark = pytest.mark.docs
+
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
 
 # Public modules and names without an example, each with the reason. A module covers its names.

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from helpers import tolerances
 from helpers.children import ROOT, assert_ok, run_python
+
+pytestmark = pytest.mark.docs
 
 
 def run(name: str, *arguments: str) -> str:

@@ -11,6 +11,8 @@ from helpers.children import assert_ok, run_python
 
 from tf_blockrnn import weights
 
+pytestmark = pytest.mark.packages
+
 
 def run_fresh(code: str, **extra: str) -> str:
     """The output of a program in a process that has imported nothing."""

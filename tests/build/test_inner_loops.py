@@ -6,6 +6,8 @@ import pytest
 
 from tools import inner_loops
 
+pytestmark = pytest.mark.isa
+
 
 def _listing(*, sums=24, depth=4, others=18, on_stack=False, name="full_tile"):
     """A function with one loop: so many sums, depth times as many multiply-adds, and others."""

@@ -12,6 +12,8 @@ import pytest
 from helpers.children import ROOT, assert_ok, run_python
 from helpers.markdown import commands, promised, python_blocks, run_block
 
+pytestmark = pytest.mark.docs
+
 TOP = ("README", "ARCHITECTURE", "CONTRIBUTING", "CHANGELOG", "SECURITY")
 PAGES = [f"{name}.md" for name in TOP] + sorted(
     str(page.relative_to(ROOT)) for page in (ROOT / "docs").rglob("*.md")

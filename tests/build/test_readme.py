@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from helpers import registered_kernels
 from helpers.children import ROOT
 from helpers.markdown import python_blocks
+
+pytestmark = pytest.mark.docs
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 

@@ -15,6 +15,8 @@ from helpers.children import ROOT, assert_ok, environment
 from helpers.markdown import promised, python_blocks, run_block
 from helpers.tolerances import ONNX
 
+pytestmark = [pytest.mark.docs, pytest.mark.xdist_group("serving")]
+
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 FLAGS = re.MULTILINE | re.DOTALL
 BLOCKS = re.findall(r"^ *```(\w+)\n(.*?)^ *```$", PAGE, flags=FLAGS)

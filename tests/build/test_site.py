@@ -13,6 +13,8 @@ import pytest
 from helpers import browser, site
 from helpers.children import ROOT
 
+pytestmark = [pytest.mark.docs, pytest.mark.xdist_group("site")]
+
 PHONE, DESK = 390, 1280
 # Waits until each image has loaded or failed, lazy ones too, and names those that failed.
 BROKEN_IMAGES = """

@@ -6,7 +6,10 @@ import os
 import subprocess
 import sys
 
+import pytest
 from helpers.children import ROOT
+
+pytestmark = pytest.mark.packages
 
 # tensorflow and keras have no types of their own, so what they give is Any.
 _PROGRAM = """

@@ -17,6 +17,8 @@ import zipfile
 import pytest
 from helpers.children import ROOT, assert_ok, run_python
 
+pytestmark = [pytest.mark.packages, pytest.mark.xdist_group("wheel")]
+
 PACKAGE = ROOT / "tf_blockrnn"
 FACTS = "_build_info.json"
 BACKEND = str(ROOT / "tools" / "pep517")

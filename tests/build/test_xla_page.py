@@ -6,6 +6,8 @@ import pytest
 from helpers.children import ROOT
 from helpers.markdown import promised, python_blocks, run_block
 
+pytestmark = pytest.mark.docs
+
 PAGE = (ROOT / "docs" / "xla.md").read_text(encoding="utf-8")
 BLOCKS = python_blocks(PAGE)
 

@@ -22,6 +22,8 @@ import check_program
 import check_ptxas
 import run
 
+pytestmark = pytest.mark.xdist_group("emulated")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 GPU = ROOT / "tests" / "gpu"
 REPORTS = ROOT / ".build" / "ptxas"  # tools/build.py leaves them there

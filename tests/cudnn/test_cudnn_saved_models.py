@@ -13,6 +13,8 @@ from helpers.cudnn_ops import Call
 from helpers.programs import cudnn_saved_model_child as maker
 from helpers.reference.stack import Network
 
+pytestmark = [pytest.mark.types, pytest.mark.xdist_group("saved models")]
+
 CALL = Call(
     Network("lstm", maker.LAYERS, 2, maker.INPUTS, maker.UNITS),
     maker.STEPS,

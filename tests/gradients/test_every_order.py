@@ -8,6 +8,8 @@ import tensorflow as tf
 from helpers import second_cases, second_op_cases
 from tensorflow.python.framework import ops
 
+pytestmark = pytest.mark.types
+
 NOT_DIFFERENTIABLE = {
     "CudnnRNNParamsSize",
     "CudnnRNNParamsToCanonical",

@@ -15,6 +15,8 @@ from helpers.second_op_cases import BOUND, DROPOUT, FAMILIES, PLAIN, UNCLIPPED, 
 
 from tf_blockrnn._ops import cudnn_rnn_stack
 
+pytestmark = pytest.mark.types
+
 families = pytest.mark.parametrize("case", FAMILIES)
 
 

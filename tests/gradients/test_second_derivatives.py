@@ -24,6 +24,8 @@ from helpers.second_cases import (
 )
 from tensorflow.python.eager import forwardprop
 
+pytestmark = pytest.mark.types
+
 all_cases = pytest.mark.parametrize("case", CASES)
 
 

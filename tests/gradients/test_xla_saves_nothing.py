@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.xla
+
 _T, _B, _I, _H = 5, 3, 4, 6
 
 

@@ -16,6 +16,8 @@ from helpers.weight_stacks import Stack, random_weights
 import tf_blockrnn
 from tf_blockrnn.inference import Session
 
+pytestmark = [pytest.mark.packages, pytest.mark.xdist_group("c")]
+
 _PACKAGE = pathlib.Path(tf_blockrnn.__file__).parent
 _EXAMPLE = ROOT / "examples" / "c_session"
 _FLAGS = ["-O1", "-Wall", "-Wextra", "-Wpedantic", "-Werror", f"-I{_PACKAGE / 'include'}"]

@@ -11,6 +11,8 @@ import pytest
 import tf_blockrnn
 from tf_blockrnn.inference import _library
 
+pytestmark = [pytest.mark.packages, pytest.mark.xdist_group("c")]
+
 _LSTM, _GRU_BEFORE, _GRU_AFTER, _TANH, _RELU, _NORM_LSTM, _NORM_GRU = range(7)
 _PLAIN = {_LSTM: 4, _GRU_BEFORE: 3, _GRU_AFTER: 3, _TANH: 1, _RELU: 1}
 _GATES = _PLAIN | {_NORM_LSTM: 4, _NORM_GRU: 3}

@@ -15,6 +15,8 @@ from helpers.children import ROOT, assert_ok, environment
 
 import tf_blockrnn
 
+pytestmark = [pytest.mark.packages, pytest.mark.xdist_group("serving")]
+
 PACKAGE = pathlib.Path(tf_blockrnn.__file__).parent
 REQUESTS, BATCH, STEPS, INPUTS = 12, 2, 9, 5
 

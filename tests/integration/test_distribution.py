@@ -16,6 +16,8 @@ from helpers import children, tolerances
 from helpers.compare import assert_close
 from helpers.programs import distribution_child as child
 
+pytestmark = pytest.mark.types
+
 PROGRAM = str(children.PROGRAMS / "distribution_child.py")
 TIMEOUT = 240  # seconds; a worker that lost the other would wait for ever
 # Each step of the optimizer reads the weights of the one before.

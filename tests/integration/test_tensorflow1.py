@@ -20,6 +20,8 @@ from helpers.wrapper_calls import (
     sequence_call,
 )
 
+pytestmark = [pytest.mark.types, pytest.mark.xdist_group("tensorflow1")]
+
 CASES = ("lstm all", "gru after", "gru before all", "rnn tanh all")
 
 

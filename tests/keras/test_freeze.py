@@ -20,6 +20,8 @@ import tf_blockrnn
 from tf_blockrnn import layers
 from tf_blockrnn._ops.frozen import frozen_bytes
 
+pytestmark = pytest.mark.types
+
 INPUT, UNITS = 7, 24
 LAYERS = {
     "LSTM": lambda **k: keras.layers.LSTM(UNITS, **k),

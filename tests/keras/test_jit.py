@@ -29,6 +29,8 @@ from helpers.layer_pairs import (
 from scenarios import classes_of, running
 from scenarios.running import ALL
 
+pytestmark = pytest.mark.xla
+
 LSTM, GRU, GRU_BEFORE, RNN = (OPS[kind] for kind in ("LSTM", "GRU", "GRU-before", "RNN-tanh"))
 
 # What the compiled step of training runs forward; each has its gradient besides.

@@ -12,6 +12,8 @@ from helpers.compare import assert_close
 import tf_blockrnn
 from tf_blockrnn import layers
 
+pytestmark = pytest.mark.types
+
 interpreter = pytest.importorskip(
     "ai_edge_litert.interpreter",
     reason="not run: ai-edge-litert, of requirements-dev.txt, is not installed",

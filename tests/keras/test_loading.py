@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from helpers.children import assert_ok, run_code, run_python
 
+pytestmark = pytest.mark.packages
+
 X = np.linspace(-1, 1, 2 * 4 * 3, dtype=np.float32).reshape(2, 4, 3)
 
 

@@ -10,6 +10,8 @@ import tensorflow as tf
 from helpers import onnx_export, tolerances
 from helpers.compare import assert_close
 
+pytestmark = pytest.mark.types
+
 BATCH, TIME, INPUT, UNITS = 3, 5, 4, 3
 BOUND = tolerances.ONNX
 KINDS = {

@@ -9,6 +9,8 @@ import tf2onnx
 from helpers import onnx_export, tolerances
 from helpers.compare import assert_close
 
+pytestmark = pytest.mark.types
+
 T, B, X, H = 5, 4, 3, 2  # X: inputs
 LENGTHS = np.array([5, 2, 0, 3], np.int32)
 MASK = np.array([[1, 1, 1, 1, 1], [0, 1, 0, 1, 0], [1, 1, 1, 0, 0], [0, 0, 1, 1, 1]], bool)

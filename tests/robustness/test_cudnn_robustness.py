@@ -120,6 +120,7 @@ def test_children_of_1_2_and_8_threads(tfb):
 
 
 # By position, plainest first, since what there is depends on the machine.
+@pytest.mark.isa
 @pytest.mark.parametrize("position", [0, 1, 2, 3])
 def test_numbers_of_each_instruction_set(tfb, position):
     available = tfb.build_info()["cpu_isas_available"]

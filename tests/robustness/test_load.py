@@ -7,6 +7,8 @@ import pytest
 import tensorflow as tf
 from helpers import block_cells, children, compare
 
+pytestmark = pytest.mark.types
+
 CHECKS = ("shared_functions", "while_loop", "data_map", "parallel_branches", "map_fn")
 
 

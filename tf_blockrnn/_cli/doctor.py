@@ -66,6 +66,13 @@ def _difference_from_numpy() -> float:
     return float(np.max(np.abs(computed - (u * h_prev + (1 - u) * c))))
 
 
+def _isa(info: dict) -> str:
+    """The instruction set in use, and why it is not the best one where it is not."""
+    if not info["cpu_isa"]:
+        return "none: no CPU engine can be opened"
+    return f"{info['cpu_isa']}{'; ' * bool(info['cpu_isa_note'])}{info['cpu_isa_note']}"
+
+
 def _gpu(details: dict, architectures: list[str]) -> str:
     """A GPU's name and architecture, and which of the built kernels run on it."""
     name = details.get("device_name", "unknown")
@@ -114,13 +121,13 @@ def main(arguments: list[str]) -> int:
         print("doctor takes no arguments", file=sys.stderr)
         return 2
     info = _loader.build_info()
-    isa = info["cpu_isa"]
     _show(
         [
             *_versions(info["tensorflow"]),
             ("compiler", info["compiler"]),
-            ("instruction set", isa or "none: no CPU engine can be opened"),
-            ("available", ", ".join(info["cpu_isas_available"])),
+            ("instruction set", _isa(info)),
+            ("built for", ", ".join(info["cpu_isas_built"])),
+            ("processor runs", ", ".join(info["cpu_isas_supported"])),
             ("XLA", f"cannot compile the ops: {info['xla']}" if info["xla"] else "ok"),
             *_cuda(info["cuda"], info["gpu"]),
         ]
@@ -134,4 +141,4 @@ def main(arguments: list[str]) -> int:
     is_right = difference < _TOLERANCE
     verdict = "ok" if is_right else "WRONG"
     _show([("GRUBlockCell", f"{verdict}: {difference:.1e} from NumPy")])
-    return 0 if is_right and isa else 1
+    return 0 if is_right and info["cpu_isa"] else 1

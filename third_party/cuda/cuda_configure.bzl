@@ -1,13 +1,13 @@
 """Finds nvcc (CUDA_HOME, PATH, /usr/local/cuda) and the architectures to build for; none is a CPU-only build.
 
 TF_BLOCKRNN_CUDA=0 switches the search off. TF_BLOCKRNN_CUDA_ARCHITECTURES is "all" or some of them ("80,90"); without
-it they are those of the machine's GPUs.
+it they are those of the machine's GPUs, and a machine without a GPU has a CPU-only build.
 """
 
 # For "all": Volta or, where nvcc no longer knows it, Turing; Ampere; Hopper. What is newer runs the PTX of Ampere.
 _ALL = [["70", "75"], ["80"], ["90"]]
 
-# Where there is no GPU to ask, or nvcc does not know it.
+# Where nvcc does not know the machine's GPU: newer ones run its PTX.
 _DEFAULT = [["80"]]
 
 _FACTS = """
@@ -38,7 +38,7 @@ def _given(repository_ctx):
     return repository_ctx.os.environ.get("TF_BLOCKRNN_CUDA_ARCHITECTURES", "").strip()
 
 def _wanted_architectures(repository_ctx):
-    """Lists of alternatives: the first that nvcc knows is taken of each."""
+    """Lists of alternatives: the first that nvcc knows is taken of each. None where nothing asks for a GPU."""
     given = _given(repository_ctx)
     if given == "all":
         return _ALL
@@ -50,7 +50,7 @@ def _wanted_architectures(repository_ctx):
     smi = repository_ctx.which("nvidia-smi")
     said = repository_ctx.execute([smi, "--query-gpu=compute_cap", "--format=csv,noheader"]) if smi else None
     if not said or said.return_code != 0:
-        return _DEFAULT
+        return []
     found = {line.strip().replace(".", ""): True for line in said.stdout.split("\n")}
     return [[name] for name in sorted(found) if name.isdigit()] or _DEFAULT
 
@@ -74,6 +74,9 @@ def _look(repository_ctx):
     none = struct(nvcc = "", version = "", architectures = [], library_directory = "")
     if repository_ctx.os.environ.get("TF_BLOCKRNN_CUDA") == "0":
         return none, "switched off by TF_BLOCKRNN_CUDA=0"
+    wanted = _wanted_architectures(repository_ctx)
+    if not wanted:
+        return none, "no GPU on the machine of the build, and TF_BLOCKRNN_CUDA_ARCHITECTURES named none"
     nvcc = _find_nvcc(repository_ctx)
     if not nvcc:
         return none, "no nvcc in CUDA_HOME, PATH or /usr/local/cuda"
@@ -86,7 +89,6 @@ def _look(repository_ctx):
     libraries = [lib for lib in libraries if repository_ctx.path(lib + "/libcudart_static.a").exists]
     if not libraries:
         return none, "%s knows no libcudart_static.a" % nvcc
-    wanted = _wanted_architectures(repository_ctx)
     architectures, problem = _compiles_for(repository_ctx, nvcc, wanted)
     if problem and _given(repository_ctx) not in ("", "all"):
         fail("%s does not compile for all of TF_BLOCKRNN_CUDA_ARCHITECTURES: %s" % (nvcc, problem))

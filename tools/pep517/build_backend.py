@@ -10,12 +10,15 @@ setuptools imports.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 from setuptools import build_meta
 from setuptools.build_meta import *  # noqa: F403
@@ -50,6 +53,21 @@ def find_tensorflow() -> tuple[str, dict[str, str]] | None:
     return None
 
 
+@contextlib.contextmanager
+def _shown() -> Iterator[TextIO | None]:
+    """Where somebody sees progress that lasts minutes: pip keeps the output to itself without -v.
+
+    The terminal that pip was started from, or the output where there is none.
+    """
+    try:
+        terminal = open("/dev/tty", "w")
+    except OSError:
+        yield None
+        return
+    with terminal:
+        yield terminal
+
+
 def _build_libraries() -> None:
     if not _sources_are_here():
         return
@@ -60,7 +78,10 @@ def _build_libraries() -> None:
         )
     python, environment = find_tensorflow() or (sys.executable, dict(os.environ))
     command = [python, str(ROOT / "tools" / "build.py")]
-    if subprocess.run(command, env=environment, check=False).returncode:
+    with _shown() as output:
+        # Errors go to pip, which shows its output if the build fails.
+        built = subprocess.run(command, env=environment, stdout=output, check=False)
+    if built.returncode:
         sys.exit("tf_blockrnn was not compiled; the reason is above (pip shows it with -v).")
 
 

@@ -53,11 +53,24 @@ string_list_setting = rule(implementation = _string_setting_impl, build_setting 
 def engine_settings(modes):
     """The flags mode, isa and types (all of them by default), and a config_setting for each value.
 
-    generic runs on any processor; tools/cpp_tests.py names a better one.
+    generic runs on any processor; tools/cpp_tests.py names a better one. `built` names the sets of which
+    there is to be a library (tools/build.py); those of other processors are left out.
     """
     string_setting(name = "mode", build_setting_default = "release")
     string_setting(name = "isa", build_setting_default = "generic")
     string_list_setting(name = "types", build_setting_default = _TYPES)
+    string_list_setting(name = "built", build_setting_default = [isa for isa in _ISAS if isa != "generic"])
+    for family, isas in [("x86_64", _X86_64_ISAS), ("aarch64", _AARCH64_ISAS)]:
+        for isa in isas:
+            native.config_setting(
+                name = "builds_" + isa,
+                constraint_values = ["@platforms//cpu:" + family],
+                flag_values = {":built": isa},
+            )
+    native.config_setting(
+        name = "builds_generic",
+        flag_values = {":built": "generic"},
+    )
     for setting, prefix, values in [("mode", "mode_", modes), ("isa", "isa_", _ISAS), ("types", "type_", _TYPES)]:
         for value in values:
             native.config_setting(
@@ -79,7 +92,7 @@ def _own_sources():
     })
 
 def cpu_engines(name, hdrs):
-    """objects_<isa> for tests, libblockrnn_cpu_<isa>.so, and under `name` the libraries of this processor family.
+    """objects_<isa> for tests, libblockrnn_cpu_<isa>.so, and under `name` the libraries of the sets that are built.
 
     Of a base, the objects that its sets have in common are compiled once.
     """
@@ -110,11 +123,13 @@ def cpu_engines(name, hdrs):
             linkshared = True,
             deps = [":exports.lds", ":objects_" + isa],
         )
+    libraries = []
+    for isa in _ISAS:
+        libraries += select({
+            ":builds_" + isa: ["libblockrnn_cpu_%s.so" % isa],
+            "//conditions:default": [],
+        })
     native.filegroup(
         name = name,
-        srcs = select({
-            "@platforms//cpu:x86_64": ["libblockrnn_cpu_%s.so" % isa for isa in _X86_64_ISAS],
-            "@platforms//cpu:aarch64": ["libblockrnn_cpu_%s.so" % isa for isa in _AARCH64_ISAS],
-            "//conditions:default": ["libblockrnn_cpu_generic.so"],
-        }),
+        srcs = libraries,
     )
