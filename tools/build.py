@@ -158,7 +158,11 @@ def build(output: Path, target: str = "libraries", aarch64: Path | None = None) 
     The target is `libraries` or, for what depends on TensorFlow alone, `libraries_for_tensorflow`;
     `aarch64` is a TensorFlow for AArch64 to cross-compile for.
     """
-    flags = [f"--//cc/kernels/cpu:built={','.join(instruction_sets.to_build())}"]
+    sets = instruction_sets.to_build()
+    flags = [
+        f"--//cc/kernels/cpu:built={','.join(sets)}",
+        f"--//cc/kernels/cpu:fallback={instruction_sets.fallback(sets)}",
+    ]
     environment: dict[str, str] = {}
     if aarch64:
         flags = ["--config=aarch64"]

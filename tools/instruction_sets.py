@@ -82,6 +82,12 @@ def best() -> str:
     return names[-1]
 
 
+def fallback(built: list[str]) -> str:
+    """The plain set, where a build has it only in case it moves to another machine; else ""."""
+    given = os.environ.get(VARIABLE, "").strip()
+    return built[0] if not given and len(built) > 1 else ""
+
+
 def to_build() -> list[str]:
     """What a build is for: the plain set, and the best one here or those of TF_BLOCKRNN_ISA."""
     names = [one.name for one in sets()]

@@ -13,7 +13,7 @@ SUBCOMMAND: # //cc/kernels/cpu:common_x86-64-v4 [action 'Compiling cc/kernels/cp
   exec env - \\
     PATH=/bin \\
   /usr/bin/gcc -O3 -c cc/kernels/cpu/engine_f16.cc -o engine_f16.o)
-SUBCOMMAND: # //cc/kernels/cpu:objects_x86-64-v4-bf16 [action 'Compiling cc/kernels/cpu/engine.cc', x]
+SUBCOMMAND: # //cc/kernels/cpu:objects_x86-64-v4 [action 'Compiling cc/kernels/cpu/engine.cc', x]
 (cd /execroot && \\
   /usr/bin/gcc -c cc/kernels/cpu/engine.cc)
 [11 / 29] Compiling cc/kernels/cpu/engine_f16.cc; 13s local ... (2 actions running)
@@ -34,7 +34,7 @@ def test_what_bazel_does_is_shown_in_words():
     shown = list(bazel_progress.in_words(_LOG.splitlines()))
     assert [line for is_progress, line in shown if is_progress] == [
         "[  3 of 29] CPU engine for AVX-512: float16",
-        "[  3 of 29] CPU engine for AVX-512 BF16: its table",
+        "[  3 of 29] CPU engine for AVX-512: its table",
         "[ 11 of 29] TensorFlow kernels: kernels",
         "[ 11 of 29] CUDA engine: gru sequence",
         "[ 11 of 29] linking libops.so",

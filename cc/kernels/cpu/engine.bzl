@@ -54,11 +54,13 @@ def engine_settings(modes):
     """The flags mode, isa and types (all of them by default), and a config_setting for each value.
 
     generic runs on any processor; tools/cpp_tests.py names a better one. `built` names the sets of which
-    there is to be a library (tools/build.py); those of other processors are left out.
+    there is to be a library (tools/build.py); those of other processors are left out. `fallback` is the one that
+    is there only in case the library moves to another machine: it is compiled fast.
     """
     string_setting(name = "mode", build_setting_default = "release")
     string_setting(name = "isa", build_setting_default = "generic")
     string_list_setting(name = "types", build_setting_default = _TYPES)
+    string_setting(name = "fallback", build_setting_default = "")
     string_list_setting(name = "built", build_setting_default = [isa for isa in _ISAS if isa != "generic"])
     for family, isas in [("x86_64", _X86_64_ISAS), ("aarch64", _AARCH64_ISAS)]:
         for isa in isas:
@@ -71,7 +73,13 @@ def engine_settings(modes):
         name = "builds_generic",
         flag_values = {":built": "generic"},
     )
-    for setting, prefix, values in [("mode", "mode_", modes), ("isa", "isa_", _ISAS), ("types", "type_", _TYPES)]:
+    settings = [
+        ("mode", "mode_", modes),
+        ("isa", "isa_", _ISAS),
+        ("fallback", "fallback_", _ISAS),
+        ("types", "type_", _TYPES),
+    ]
+    for setting, prefix, values in settings:
         for value in values:
             native.config_setting(
                 name = prefix + value,
@@ -97,18 +105,22 @@ def cpu_engines(name, hdrs):
     Of a base, the objects that its sets have in common are compiled once.
     """
     for isa, (copts, base) in _ISAS.items():
+        copts = ENGINE_COPTS + copts + select({
+            ":fallback_" + isa: ["-O1"],
+            "//conditions:default": [],
+        })
         if isa == base:
             native.cc_library(
                 name = "common_" + base,
                 srcs = _sources("f16") + _sources("f32") + _sources("f64") + hdrs,
-                copts = ENGINE_COPTS + copts,
+                copts = copts,
                 linkstatic = True,
                 deps = _DEPS,
             )
         native.cc_library(
             name = "objects_" + isa,
             srcs = _own_sources() + hdrs,
-            copts = ENGINE_COPTS + copts,
+            copts = copts,
             linkstatic = True,
             local_defines = ["BLOCKRNN_ISA=\\\"%s\\\"" % isa],
             deps = [":common_" + base] + _DEPS,
