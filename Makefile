@@ -35,7 +35,7 @@ ARGS ?=
 MATRIX := 2.19 2.20 2.21
 
 # TensorFlow's own notes about itself would hide what these verbs print.
-demo bench docs doctor: export TF_CPP_MIN_LOG_LEVEL := 2
+bench docs doctor: export TF_CPP_MIN_LOG_LEVEL := 2
 
 help:
 	@echo 'make build             the libraries, into tf_blockrnn/ (PYTHON=<python>: for the TensorFlow of that Python)'
