@@ -42,7 +42,7 @@ COMPARED_STEPS = (1 + ROUNDS) * STEPS_PER_ROUND
 # Bits per character by which a loss may differ from that with Keras' layer. Both models start from
 # the same weights, so that only rounding differs: by some 1e-7 in float32, which the steps amplify
 # to 1e-5 at most. TF32 on a GPU rounds to 5e-4, which becomes up to 6e-3. Two gates swapped or a
-# gradient that omits an input change a loss by 0.05 to 1.
+# gradient that omits an input change a loss by 0.05 to 1, with the default units.
 LOSS_BOUND = 0.02
 PRECISIONS = ("float32", "bfloat16", "int8")
 SAMPLE_LENGTH = 270  # characters
@@ -364,7 +364,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser("demo.py", description=description)
     add = parser.add_argument
     add("--out", type=_plot_path, default="demo.png", help=f"the plot; {NO_PLOT!r} for no plot")
-    add("--steps", type=_at_least(COMPARED_STEPS + 1), default=300, help="training steps per model")
+    steps = "training steps per model, which determine how long it takes (default: %(default)s)"
+    add("--steps", type=_at_least(COMPARED_STEPS + 1), default=300, help=steps)
     add("--units", type=_at_least(1), default=192, help="size of the recurrent layer")
     add("--seed", type=_at_least(0), default=1)
     add("--models", nargs="+", choices=KINDS, default=list(KINDS))
