@@ -17,7 +17,7 @@ import instruction_sets
 FLAGS = ["--subcommands", "--curses=no", "--color=no", "--show_progress_rate_limit=0.2"]
 
 _COUNTERS = re.compile(r"\[([\d,]+) / ([\d,]+)\] ")
-_COMMAND = re.compile(r"SUBCOMMAND: # (\S+) \[action '(\S+) ([^' ]+)'")
+_COMMAND = re.compile(r"SUBCOMMAND: # (\S+) \[action '(\w+) ([^']*)'")
 _NOT_FOR_USERS = re.compile(
     r"(Loading|Analyzing|INFO|DEBUG):| +currently loading|Starting local Bazel server"
     r"|Target //|  /\S+$|WARNING: info command"
@@ -47,7 +47,7 @@ def piece_of_work(label: str, action: str, path: str) -> str:
     stem = name.partition(".")[0]
     if action == "Linking":
         return f"linking {name}"
-    if action not in ("Compiling", "CudaCompile", "nvcc"):
+    if action not in ("Compiling", "CudaCompile"):
         return ""
     if label.startswith(("//cc/kernels/cpu:common_", "//cc/kernels/cpu:objects_")):
         return _engine(label, stem)

@@ -23,6 +23,8 @@ SUBCOMMAND: # //cc/kernels/cuda:o [action 'CudaCompile cc/kernels/cuda/gru_seque
 (cd /execroot)
 SUBCOMMAND: # //:build_info [action 'BuildInfo _build_info.json', x]
 (cd /execroot)
+SUBCOMMAND: # //cc/ops:checks_source [action 'Executing genrule //cc/ops:checks_source', x]
+(cd /execroot)
 SUBCOMMAND: # //:libops.so [action 'Linking libops.so', x]
 (cd /execroot)
 ERROR: /tree/cc/BUILD:3:1: Compiling cc/kernels/kernels_together.cc failed

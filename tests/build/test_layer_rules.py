@@ -83,9 +83,10 @@ SOURCES = sorted(
 )
 
 
-@pytest.mark.parametrize("path", SOURCES)
-def test_includes(path):
-    assert not forbidden_includes(path, (ROOT / path).read_text(encoding="utf-8"))
+def test_includes():
+    assert len(SOURCES) > 200
+    found = {path: forbidden_includes(path, (ROOT / path).read_text("utf-8")) for path in SOURCES}
+    assert not {path: names for path, names in found.items() if names}
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,8 @@ from helpers.fuse_checks import (
 )
 from helpers.fuse_models import BATCH, INPUTS, MODELS, STEPS, UNITS
 
+pytestmark = pytest.mark.types
+
 
 @pytest.fixture(autouse=True)
 def layers(tfb):

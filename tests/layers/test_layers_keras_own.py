@@ -14,6 +14,8 @@ import keras
 import pytest
 from helpers import children
 
+pytestmark = pytest.mark.types
+
 FILES = ("lstm_test.py", "gru_test.py", "simple_rnn_test.py", "bidirectional_test.py")
 
 # What Keras' tests skip by themselves here, and why. Nothing else may be skipped, nothing may fail.

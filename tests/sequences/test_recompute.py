@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+from itertools import product
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import block_cells, children, compare, run_modes, tolerances
-from helpers.second_cases import BOUND, CASES, Case
+from helpers.covering import in_turn, pairwise
+from helpers.second_cases import BOUND, Case
 from helpers.sequence_variants import VARIANTS, call, inputs_of
 
+# The engine's gradients are compared in tests/cpp/recompute_test.cc, each cell with many lengths of
+# spans. Here: that the attr, each type and each option reach it through functions and gradients.
 SAVING = [key for key, variant in VARIANTS.items() if variant.name != "simple_rnn"]
-all_saving = pytest.mark.parametrize("key", SAVING)
+# One variant of each op.
+KEYS = ("lstm", "gru-after", "gru-before", "layer-norm-gru", "layer-norm-lstm")
+# Their functions put the gates in order before they call the op.
+REORDERED = [key for key in SAVING if key.endswith("-urc")]
 
 # (T, B, I, H), each of more blocks of steps than one: of 480 rows, as the input is wide. With one
 # and two rows, some sequences have a last block of 16 rows or fewer, whose GEMMs stream their
@@ -72,74 +80,90 @@ def _row_options(dims, *names):
     return options
 
 
-@all_saving
-@pytest.mark.parametrize("dtype", block_cells.DTYPES)
+def _attrs(function, *arguments):
+    """The attr `recompute` of the ops of a function that have one."""
+    graph = tf.function(function, autograph=False).get_concrete_function(*arguments).graph
+    ops = graph.get_operations()
+    return [op.get_attr("recompute") for op in ops if "recompute" in op.node_def.attr]
+
+
+def test_functions_pass_it_on(tfb):
+    """Which no bits of the results would show."""
+    for key, (recompute, attr) in product(KEYS, [(False, 0), (True, -1), (7, 7)]):
+        options = {"time_major": True, "recompute": recompute}
+        function = functools.partial(call, tfb, VARIANTS[key], **options)
+        assert _attrs(function, _tensors(key, (3, 2, 3, 4), "float")) == [attr], key
+
+
+def _assert_same_bits_of_any_spans(tfb, key, tensors, options, spans, what):
+    want = _gradients(tfb, key, tensors, options, recompute=False)
+    assert np.any(want["w_h"].numpy())
+    for recompute in spans:
+        got = _gradients(tfb, key, tensors, options, recompute)
+        _assert_same_bits(got, want, f"{key} {what} recompute={recompute}")
+
+
 @pytest.mark.parametrize(
-    "given", ["", "dropout", "lengths backwards", "mask", "mask lengths backwards dropout"]
+    "key, dtype, given",
+    pairwise(
+        [key for key in SAVING if key not in REORDERED],
+        block_cells.DTYPES,
+        ["dropout", "lengths backwards", "mask", "mask lengths backwards dropout"],
+    ),
 )
 def test_the_gradients_have_the_same_bits(tfb, key, dtype, given):
     tensors = _tensors(key, MANY_ROWS, dtype, dropout="dropout" in given)
     options = _row_options(MANY_ROWS, *given.split())
-    want = _gradients(tfb, key, tensors, options, recompute=False)
-    assert np.any(want["w_h"].numpy())
     # Spans of one block, of two, and one for all; numbers that no block is a multiple of.
-    for recompute in (True, 1, 23, 1000):
-        got = _gradients(tfb, key, tensors, options, recompute)
-        _assert_same_bits(got, want, f"{key} {dtype} {given} recompute={recompute}")
+    spans = (True, 1, 23, 1000)
+    _assert_same_bits_of_any_spans(tfb, key, tensors, options, spans, f"{dtype} {given}")
 
 
-@all_saving
-@pytest.mark.parametrize("dtype", block_cells.DTYPES)
-@pytest.mark.parametrize("dims", FEW_ROWS, ids=str)
+@pytest.mark.parametrize("key, dtype, dims", pairwise(KEYS, block_cells.DTYPES, FEW_ROWS))
 def test_few_rows_have_the_same_bits(tfb, key, dtype, dims):
     tensors = _tensors(key, dims, dtype)
     for options in ({}, _row_options(dims, "lengths")):
-        want = _gradients(tfb, key, tensors, options, recompute=False)
-        for recompute in (True, 500):
-            got = _gradients(tfb, key, tensors, options, recompute)
-            _assert_same_bits(got, want, f"{key} {dtype} {dims} recompute={recompute}")
+        _assert_same_bits_of_any_spans(tfb, key, tensors, options, (True, 500), f"{dtype} {dims}")
 
 
-@all_saving
-@pytest.mark.parametrize("mode", ["graph", "jit"])
-def test_graphs_have_the_same_bits(tfb, key, mode):
-    tensors = _tensors(key, MANY_ROWS, "float", dropout=True)
-    options = _row_options(MANY_ROWS, "mask", "lengths")
+def _of_unknown_sizes(function, tensors):
+    unknown = {k: tf.TensorSpec([None] * v.shape.rank, v.dtype) for k, v in tensors.items()}
+    return tf.function(function, input_signature=[unknown], autograph=False)
+
+
+def _each_op_in(modes):
+    """Variants and modes: each op in each mode, each of its variants at least once."""
+    for key in KEYS:
+        variants = [variant for variant in SAVING if variant.startswith(key)]
+        for k in range(max(len(variants), len(modes))):
+            yield variants[k % len(variants)], modes[k % len(modes)]
+
+
+@pytest.mark.parametrize("key, mode", _each_op_in(["graph", "jit", "unknown sizes", "projected"]))
+def test_modes_have_the_same_bits(tfb, key, mode):
+    """In graphs, compiled by XLA, in graphs of unknown sizes, and with x · w_x as the input."""
+    dtype, projected = "bfloat16" if mode == "unknown sizes" else "float", mode == "projected"
+    compiled = mode in run_modes.MODES
+    tensors = _tensors(key, MANY_ROWS, dtype, dropout=compiled, projected=projected)
+    options = _row_options(MANY_ROWS, "mask", "lengths") if compiled else {}
     want = _gradients(tfb, key, tensors, options, recompute=False)
 
     def gradients(given):
         return _gradients(tfb, key, given, options, recompute=True)
 
-    got = run_modes.in_mode(mode, gradients, autograph=False)(tensors)
-    _assert_same_bits(got, want, f"{key} {mode}")
+    if compiled:
+        gradients = run_modes.in_mode(mode, gradients, autograph=False)
+    elif mode == "unknown sizes":
+        gradients = _of_unknown_sizes(gradients, tensors)
+    _assert_same_bits(gradients(tensors), want, f"{key} {mode}")
 
 
-@all_saving
-def test_a_graph_of_unknown_sizes_has_the_same_bits(tfb, key):
-    tensors = _tensors(key, MANY_ROWS, "bfloat16")
-    want = _gradients(tfb, key, tensors, {}, recompute=False)
-    unknown = {k: tf.TensorSpec([None] * v.shape.rank, v.dtype) for k, v in tensors.items()}
-
-    @tf.function(input_signature=[unknown], autograph=False)
-    def gradients(given):
-        return _gradients(tfb, key, given, {}, recompute=True)
-
-    _assert_same_bits(gradients(tensors), want, key)
-
-
-@all_saving
-def test_an_input_that_is_projected_has_the_same_bits(tfb, key):
-    tensors = _tensors(key, MANY_ROWS, "float", projected=True)
-    want = _gradients(tfb, key, tensors, {}, recompute=False)
-    _assert_same_bits(_gradients(tfb, key, tensors, {}, recompute=True), want, key)
-
-
-@all_saving
 @pytest.mark.parametrize("dims", [(0, 2, 3, 4), (3, 0, 3, 4), (3, 2, 0, 4), (1, 1, 1, 1)], ids=str)
-def test_empty_and_short_sequences(tfb, key, dims):
-    tensors = _tensors(key, dims, "float")
-    want = _gradients(tfb, key, tensors, {}, recompute=False)
-    _assert_same_bits(_gradients(tfb, key, tensors, {}, recompute=True), want, f"{key} {dims}")
+def test_empty_and_short_sequences(tfb, dims):
+    for key in SAVING:
+        tensors = _tensors(key, dims, "float")
+        want = _gradients(tfb, key, tensors, {}, recompute=False)
+        _assert_same_bits(_gradients(tfb, key, tensors, {}, recompute=True), want, f"{key} {dims}")
 
 
 CHILD = """
@@ -151,7 +175,7 @@ sys.path.insert(0, sys.argv[2])
 from helpers import compare
 import test_recompute as own
 digests = {}
-for key in own.SAVING:
+for key in own.KEYS:
     for dims in (own.MANY_ROWS, (300, 4, 140, 70)):
         for recompute in (False, True):
             tensors = own._tensors(key, dims, "float")
@@ -166,9 +190,7 @@ def test_threads_do_not_change_the_bits(tfb):
     del tfb
     found = []
     for threads in (1, 3):
-        result = children.run_python(
-            ["-c", CHILD, str(threads), str(children.TESTS / "sequences")], fresh=True
-        )
+        result = children.run_python(["-c", CHILD, str(threads), str(children.TESTS / "sequences")])
         out = children.assert_ok(result, f"the run with {threads} threads")
         found.append(json.loads(out.strip().splitlines()[-1]))
     assert found[0] == found[1]
@@ -177,8 +199,32 @@ def test_threads_do_not_change_the_bits(tfb):
     assert len(set(found[0].values())) == len(found[0]) / 2
 
 
-@pytest.mark.parametrize("case", [case for case, of in CASES.items() if of[0] != "simple_rnn"])
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+# Without options, and with each option of each op. A graph takes ten times as long; one function
+# registers the gradients of the cells with layer normalisation, another one those of the others.
+SECOND = {
+    "lstm": "eager",
+    "lstm mask dropout": "eager",
+    "lstm all": "eager",
+    "lstm products": "graph",
+    "lstm zoneout": "eager",
+    "lstm mean": "eager",
+    "layer norm lstm": "eager",
+    "layer norm lstm all": "eager",
+    "layer norm lstm products": "eager",
+    "layer norm gru all": "eager",
+    "layer norm gru products": "graph",
+    "gru after urc": "eager",
+    "gru after products": "eager",
+    "gru after zoneout": "eager",
+    "gru after mean": "eager",
+    "gru before all": "eager",
+    "gru before products": "graph",
+    "gru before zoneout": "eager",
+    "gru before mean": "eager",
+}
+
+
+@pytest.mark.parametrize("case, mode", SECOND.items())
 def test_second_derivatives_are_those_without(tfb, case, mode):
     want = Case(case).second(tfb, Case(case).tensors())
     call = Case(case, recompute=True)
@@ -233,28 +279,26 @@ def _op_arguments(key, steps=1000, batch=2, width=3, units=4):
     return given | {"gamma_c": of(units), "beta_c": of(units)}
 
 
-KEYS = ("lstm", "gru-after", "gru-before", "layer-norm-gru", "layer-norm-lstm")
-
-
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("recompute, spans", [(-1, 63), (10, 100), (16, 63), (1000, 1), (4000, 1)])
-def test_states_are_kept_and_gates_are_not(tfb, key, recompute, spans):
+def test_states_are_kept_and_gates_are_not(tfb):
     """-1 is half the square root of the steps, 15.8."""
-    states = 2 if key.endswith("lstm") else 1
-    result = _sequence_op(tfb, key)(**_op_arguments(key), recompute=recompute)._asdict()
-    assert result.pop("span_states").shape == [(spans - 1) * states * 2 * 4]
-    for name in ("h", "h_last", "cs_last"):
-        result.pop(name, None)
-    assert result and all(value.shape[:2] == [0, 2] for value in result.values())
+    cases = [(-1, 63), (10, 100), (16, 63), (1000, 1), (4000, 1)]
+    for key, (recompute, spans) in product(KEYS, cases):
+        states = 2 if key.endswith("lstm") else 1
+        result = _sequence_op(tfb, key)(**_op_arguments(key), recompute=recompute)._asdict()
+        size = (spans - 1) * states * 2 * 4
+        assert result.pop("span_states").shape == [size], f"{key} recompute={recompute}"
+        for name in ("h", "h_last", "cs_last"):
+            result.pop(name, None)
+        assert result and all(value.shape[:2] == [0, 2] for value in result.values()), key
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_nothing_is_kept_without_training(tfb, key):
-    given = _op_arguments(key)
-    result = _sequence_op(tfb, key)(**given, recompute=3, is_training=False)
-    plain = _sequence_op(tfb, key)(**given, is_training=False)
-    assert result.span_states.shape == [0]
-    assert compare.bits(result.h) == compare.bits(plain.h)
+def test_nothing_is_kept_without_training(tfb):
+    for key in KEYS:
+        given = _op_arguments(key)
+        result = _sequence_op(tfb, key)(**given, recompute=3, is_training=False)
+        plain = _sequence_op(tfb, key)(**given, is_training=False)
+        assert result.span_states.shape == [0], key
+        assert compare.bits(result.h) == compare.bits(plain.h), key
 
 
 def test_half_keeps_states_in_float32(tfb):
@@ -285,8 +329,9 @@ GRAD_OPS = {
 }
 
 
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("mode", run_modes.MODES)
+@pytest.mark.parametrize(
+    "key, mode", [*in_turn(KEYS, ["jit", "graph"]), *((key, "eager") for key in KEYS)]
+)
 def test_the_grad_ops_refuse_states_of_another_size(tfb, key, mode):
     given = _grad_arguments(key, tfb)
     op = getattr(tfb.raw_ops, GRAD_OPS[key])
@@ -308,8 +353,7 @@ def test_the_grad_ops_refuse_states_of_another_size(tfb, key, mode):
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn", "layer_norm_gru", "layer_norm_lstm"])
-@pytest.mark.parametrize("wrong", [0, -1, 2.5, None, "yes", 2**63])
-def test_functions_refuse_other_values(tfb, name, wrong):
+def test_functions_refuse_other_values(tfb, name):
     gates = {"gru": 3, "layer_norm_gru": 3, "simple_rnn": 1}.get(name, 4)
     weights = tf.ones([3, 2 * gates]), tf.ones([2, 2 * gates]), tf.ones([2 * gates])
     norms = {}
@@ -317,10 +361,11 @@ def test_functions_refuse_other_values(tfb, name, wrong):
         wide, narrow = (tf.ones([2 * gates]),) * 2, (tf.ones([2]),) * 2
         norms = {"kernel_norm": wide, "recurrent_norm": wide}
         norms |= {"state_norm": narrow} if name == "layer_norm_lstm" else {}
-    with pytest.raises(
-        ValueError, match=rf"^{name}: recompute must be a bool or a number of steps"
-    ):
-        getattr(tfb, name)(tf.ones([1, 4, 3]), *weights, recompute=wrong, **norms)
+    for wrong in (0, -1, 2.5, None, "yes", 2**63):
+        with pytest.raises(
+            ValueError, match=rf"^{name}: recompute must be a bool or a number of steps"
+        ):
+            getattr(tfb, name)(tf.ones([1, 4, 3]), *weights, recompute=wrong, **norms)
 
 
 def test_a_simple_rnn_takes_it(tfb):
@@ -363,8 +408,7 @@ def _layer_gradients(layer, x, mask):
     return tape.gradient(total, [x, *layer.trainable_variables])
 
 
-@pytest.mark.parametrize("key", LAYERS)
-@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("key, bidirectional", [*((key, True) for key in LAYERS), ("LSTM", False)])
 def test_layers_have_the_same_gradients(tfb, key, bidirectional):
     del tfb
     steps, batch, width = 60, 20, 140
@@ -377,21 +421,22 @@ def test_layers_have_the_same_gradients(tfb, key, bidirectional):
         if bidirectional:
             layer = keras.layers.Bidirectional(layer)
             assert layer.backward_layer.recompute == recompute
+        if key != "SimpleRNN":  # whose op has no such attr
+            assert set(_attrs(layer, x)) == {-1 if recompute else 0}
         found.append(_layer_gradients(layer, x, mask))
     for want, got in zip(*found, strict=True):
         assert compare.bits(got) == compare.bits(want)
 
 
-@pytest.mark.parametrize("key", LAYERS)
-@pytest.mark.parametrize("recompute", [True, 7, np.int64(7)])
-def test_layers_keep_it_in_their_config(tfb, key, recompute):
+def test_layers_keep_it_in_their_config(tfb):
     del tfb
-    layer = _layer(key, recompute=recompute)
-    config = json.loads(json.dumps(layer.get_config()))
-    assert type(layer).from_config(config).recompute == recompute
-    plain = _layer(key).get_config()
-    assert "recompute" not in plain and not _layer(key).recompute
-    assert config.keys() - plain.keys() == {"recompute"}
+    for key, recompute in product(LAYERS, [True, 7, np.int64(7)]):
+        layer = _layer(key, recompute=recompute)
+        config = json.loads(json.dumps(layer.get_config()))
+        assert type(layer).from_config(config).recompute == recompute, key
+        plain = _layer(key).get_config()
+        assert "recompute" not in plain and not _layer(key).recompute, key
+        assert config.keys() - plain.keys() == {"recompute"}, key
 
 
 def test_a_saved_model_keeps_it(tfb, tmp_path):
@@ -430,8 +475,9 @@ def compare_histories(histories, bound):
 
 
 @pytest.mark.parametrize("key", LAYERS)
-@pytest.mark.parametrize("wrong", [0, -3, 1.5, "True", None])
-def test_layers_refuse_other_values(tfb, key, wrong):
+def test_layers_refuse_other_values(tfb, key):
     del tfb
-    with pytest.raises(ValueError, match="recompute must be a bool or a number of steps above 0"):
-        _layer(key, recompute=wrong)
+    message = "recompute must be a bool or a number of steps above 0"
+    for wrong in (0, -3, 1.5, "True", None):
+        with pytest.raises(ValueError, match=message):
+            _layer(key, recompute=wrong)
