@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import email
+import fcntl
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import termios
 import zipfile
 
 import pytest
@@ -202,6 +205,35 @@ def test_the_backend_asks_for_bazel_in_one_line():
     assert refused.returncode == 1 and refused.stdout == ""
     (line,) = refused.stderr.splitlines()
     assert line.startswith("tf_blockrnn is compiled with Bazel, which is missing: install bazel")
+
+
+def test_progress_is_seen_where_pip_hides_the_output(tmp_path):
+    """It goes to the terminal, and errors to pip; without a terminal both go to pip."""
+    for name, script in (
+        ("bazel", "exit 0"),
+        ("python", '[ "$1" = -c ] || { echo "[1 of 2] CPU engine"; echo "an error" >&2; }'),
+    ):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    code = f"import sys; sys.path.insert(0, {BACKEND!r})\nimport build_backend as b\n"
+    terminal, other_end = pty.openpty()
+    for with_terminal in (True, False):
+        done = subprocess.run(
+            [sys.executable, "-c", f"{code}b._build_libraries()"],
+            env={
+                "PATH": f"{tmp_path}:{os.environ['PATH']}",
+                "PYTHON_BIN_PATH": f"{tmp_path}/python",
+            },
+            stdin=other_end if with_terminal else subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            start_new_session=True,
+            preexec_fn=(lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0)) if with_terminal else None,
+            check=False,
+        )
+        progress = "" if with_terminal else "[1 of 2] CPU engine\n"
+        assert (done.returncode, done.stdout, done.stderr) == (0, progress, "an error\n")
+    assert os.read(terminal, 100).decode().split() == "[1 of 2] CPU engine".split()
 
 
 def test_the_backend_finds_tensorflow(tmp_path):
