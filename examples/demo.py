@@ -35,7 +35,7 @@ EMBEDDING = 32
 PEAK_LEARNING_RATE = 8e-3
 WARMUP_STEPS = 60
 HELD_OUT = 0.1  # share of the text
-EVALUATIONS = 6  # per training
+EVALUATIONS = 5  # per training
 ROUNDS = 8  # of the comparison with Keras; another one before them traces the functions
 STEPS_PER_ROUND = 5
 COMPARED_STEPS = (1 + ROUNDS) * STEPS_PER_ROUND
@@ -300,7 +300,7 @@ def plot(outcomes: Sequence[Outcome], path: str) -> None:
     curves.grid(alpha=0.3)
     curves.legend()
     bars.set_title("tf_blockrnn (full) and Keras (pale)")
-    bars.set_ylabel("thousand characters per second in training")
+    bars.set_ylabel("thousand characters per second")
     bars.set_xticks(range(len(outcomes)), [outcome.name for outcome in outcomes])
     bars.margins(y=0.1)
     figure.savefig(path, dpi=150)
@@ -365,7 +365,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add = parser.add_argument
     add("--out", type=_plot_path, default="demo.png", help=f"the plot; {NO_PLOT!r} for no plot")
     steps = "training steps per model, which determine how long it takes (default: %(default)s)"
-    add("--steps", type=_at_least(COMPARED_STEPS + 1), default=300, help=steps)
+    add("--steps", type=_at_least(COMPARED_STEPS + 1), default=250, help=steps)
     add("--units", type=_at_least(1), default=192, help="size of the recurrent layer")
     add("--seed", type=_at_least(0), default=1)
     add("--models", nargs="+", choices=KINDS, default=list(KINDS))
