@@ -31,9 +31,12 @@ _DOUBLE_IS_CORE = "gradients"
 
 
 def _parameters(item: pytest.Item) -> set[str]:
-    """The parameters that are text or types, as text."""
-    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
-    return {value if isinstance(value, str) else getattr(value, "name", "") for value in given}
+    """The parameters that are text or types, as text, and the names of those that are True."""
+    given = item.callspec.params if hasattr(item, "callspec") else {}
+    switched_on = {name for name, value in given.items() if value is True}
+    return switched_on | {
+        value if isinstance(value, str) else getattr(value, "name", "") for value in given.values()
+    }
 
 
 def tier_of(item: pytest.Item) -> str:

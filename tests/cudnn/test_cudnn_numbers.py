@@ -56,6 +56,7 @@ def test_every_type(tfb, mode, dtype):
         _same_network_otherwise(tfb, call, found)
 
 
+@pytest.mark.xla
 @modes
 @dtypes
 def test_every_type_under_xla(tfb, mode, dtype):

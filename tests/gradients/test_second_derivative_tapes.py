@@ -20,6 +20,7 @@ def with_gates(tfb, monkeypatch):
     return runs
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
 def test_a_persistent_tape_around_a_function_takes_the_fused_gradient(tfb, with_gates, case):
     """It passes a cotangent for each output of the op, also for unused ones."""

@@ -141,6 +141,7 @@ def test_an_error_leaves_the_model_as_it_was(tfb):
 # ---- copies
 
 
+@pytest.mark.types
 @pytest.mark.parametrize(
     "name",
     ["sequential", "functional", "bidirectional", "time_distributed", "cells", "small"],

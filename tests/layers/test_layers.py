@@ -223,6 +223,7 @@ DROPOUTS = [
 ]
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("arguments", DROPOUTS, ids=str)
 @pytest.mark.parametrize("unroll", [True, False])
@@ -327,6 +328,7 @@ def bidirectional_stack(make, kind):
     return keras.Model(inputs, keras.layers.Dense(1)(y))
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("kind", KINDS)
 def test_stacked_bidirectional_model_trains_saves_and_exports(tf, kind, tmp_path):
     ours, peer = bidirectional_stack(make_ours, kind), bidirectional_stack(make_peer, kind)

@@ -36,6 +36,7 @@ def test_numbers_in_a_graph(tfb, op):
     checks.check_numbers(tfb.raw_ops, op, "float", "graph", sequence_ops.ODD_CASES[3:8])
 
 
+@pytest.mark.xla
 @all_ops
 @all_dtypes
 def test_numbers_under_xla(tfb, op, dtype):
