@@ -72,8 +72,10 @@ help:
 	@echo 'make clean             removes what was built, not the environments'
 
 # What the build and the demo need.
+# Bazel is installed meanwhile, where it is missing; what can't be installed is reported by the build.
 .venv/stamp: requirements.txt requirements-common.txt requirements-demo.txt tools/make_venv.sh
-	tools/make_venv.sh .venv requirements.txt requirements-demo.txt
+	python3 tools/build.py --install-bazel & \
+		tools/make_venv.sh .venv requirements.txt requirements-demo.txt && wait
 	touch $@
 
 .venv/stamp-dev: .venv/stamp requirements-dev.txt requirements-examples.txt

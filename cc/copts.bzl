@@ -9,7 +9,10 @@ _COMMON = [
     "-DEIGEN_MAX_ALIGN_BYTES=64",
 ]
 
-COPTS = _COMMON + ["-O3"]
+COPTS = _COMMON + ["-O2"]
+
+# What runs once for each op or each compiled program: registration, lowering.
+ONCE_COPTS = _COMMON + ["-O1"]
 
 # How the CPU engine and its C++ tests are built: //cc/kernels/cpu:mode. `release` is what is shipped, `dev` is what
 # compiles fastest, the others run under a sanitizer.

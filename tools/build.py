@@ -2,7 +2,7 @@
 
 python tools/build.py [--output FOLDER] [--for-tensorflow]
 python tools/build.py --aarch64 PACKAGE --output FOLDER [--for-tensorflow]
-python tools/build.py --clean
+python tools/build.py --clean | --install-bazel
 
 The CPU engine is built for this machine: its best instruction set, and the plain one that every
 processor of its kind runs. TF_BLOCKRNN_ISA=all, or some of them, builds for others' machines; so
@@ -199,7 +199,11 @@ def main() -> None:
         help="cross-compile for the TensorFlow for AArch64 in this folder",
     )
     parser.add_argument("--clean", action="store_true", help="remove Bazel's output tree instead")
+    parser.add_argument("--install-bazel", action="store_true", help="only find or install Bazel")
     arguments = parser.parse_args()
+    if arguments.install_bazel:
+        find_bazel()
+        return
     if arguments.clean:
         bazel = shutil.which("bazel") or shutil.which("bazelisk")
         if bazel:

@@ -38,6 +38,7 @@ def dropping_pair(kind, dropout, recurrent, **arguments):
     return pair(kind, dropout=dropout, recurrent_dropout=recurrent, seed=13, peer=peer, **arguments)
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("dropout", "recurrent"), RATES)
 def test_equal_seeds_give_equal_numbers(tf, kind, dropout, recurrent):

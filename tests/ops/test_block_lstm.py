@@ -219,6 +219,7 @@ def test_gradient_in_every_type(tfb, op, attrs, dtype):
     checks.check_gradients(tfb.raw_ops, op, attrs, dtype, "eager", cases, (everything, only_h))
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("op, attrs", CASES)
 @pytest.mark.parametrize("mode", run_modes.MODES)
 def test_gradient_of_empty_dims_and_of_no_steps(tfb, op, attrs, mode):

@@ -57,6 +57,7 @@ def _calls(cell):
     return list(seen.values())
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("cell", sequences.FUNCTIONS)
 def test_gradients_are_finite_differences(cell):
     for call in _calls(cell):

@@ -28,6 +28,7 @@ def _cotangents(run, seed=1):
     return [rng.normal(size=value.shape) for value in run.outputs().values()]
 
 
+@pytest.mark.types
 @modes
 @pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["all steps", "lengths"])
 @pytest.mark.parametrize("dropout", [False, True], ids=["all", "dropout"])

@@ -46,6 +46,7 @@ def _made(child, what, tmp_path):
     return total
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("ops", [cudnn_ops.FORWARD, cudnn_ops.BACKPROP], ids=["forward", "back"])
 def test_malformed_calls_are_refused(tfb, tmp_path, ops):
     """By both names: every argument, eagerly and in graphs of known and of unknown shapes.
@@ -62,6 +63,7 @@ def test_malformed_calls_are_refused(tfb, tmp_path, ops):
     assert total["refused"] > 0.8 * total["calls"], total
 
 
+@pytest.mark.types
 def test_malformed_calls_on_parameters_are_refused(tfb, tmp_path):
     del tfb
     ops = ",".join(cudnn_params_perturbation.OPS)
@@ -91,6 +93,7 @@ def _run_child(*arguments, **extra):
     return json.loads(out.strip().splitlines()[-1])
 
 
+@pytest.mark.types
 def test_children_of_1_2_and_8_threads(tfb):
     """The same bits and masks, many callers at once, calls that stop, and what may crash.
 
@@ -132,6 +135,7 @@ def test_numbers_of_each_instruction_set(tfb, position):
     assert _run_child(2, "numbers", TF_BLOCKRNN_CPU_ISA=isa)["numbers"] == isa
 
 
+@pytest.mark.types
 def test_too_little_memory_is_resource_exhausted(tfb):
     """Never other numbers and never an abort; outputs and scratch both run short."""
     del tfb
