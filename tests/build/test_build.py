@@ -98,6 +98,7 @@ def import_error(package_copy) -> str:
     return last_line
 
 
+@pytest.mark.packages
 def test_another_tensorflow_is_refused_before_loading(package_copy, tf):
     info = json.loads((package_copy / "_build_info.json").read_text())
     info["tensorflow"] = ["2.3.4", "2.4.1"]
@@ -110,6 +111,7 @@ def test_another_tensorflow_is_refused_before_loading(package_copy, tf):
     assert f"make build PYTHON={sys.executable}" in message
 
 
+@pytest.mark.packages
 def test_another_patch_version_is_taken(package_copy):
     info = json.loads((package_copy / "_build_info.json").read_text())
     minor = ".".join(info["tensorflow"][0].split(".")[:2])
@@ -120,6 +122,7 @@ def test_another_patch_version_is_taken(package_copy):
     assert assert_ok(result, "import").startswith(f"{minor}.99 {package_copy}")
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("missing", [OPS, "_build_info.json"])
 def test_missing_libraries_say_how_to_build_them(package_copy, missing):
     (package_copy / missing).unlink()
@@ -128,6 +131,7 @@ def test_missing_libraries_say_how_to_build_them(package_copy, missing):
     assert f"make build PYTHON={sys.executable}" in message
 
 
+@pytest.mark.packages
 @pytest.mark.parametrize("broken", [None, b"no library"], ids=["missing", "broken"])
 def test_the_ops_work_without_the_xla_library(package_copy, broken):
     library = package_copy / XLA
@@ -150,6 +154,7 @@ def test_the_ops_work_without_the_xla_library(package_copy, broken):
     assert "refused" in output
 
 
+@pytest.mark.packages
 def test_broken_library_says_how_to_build_it(package_copy):
     (package_copy / OPS).write_bytes(b"no library")
     assert f"make build PYTHON={sys.executable}" in import_error(package_copy)
@@ -204,6 +209,7 @@ def test_doctor_reports_an_engine_that_cannot_be_opened():
     assert re.search(r"^GRUBlockCell +FAILED.*x86-64-v0", result.stdout, flags=re.MULTILINE)
 
 
+@pytest.mark.packages
 def test_doctor_sees_wrong_numbers(package_copy):
     raw_ops = package_copy / "raw_ops.py"
     doctored = "\n_right = GRUBlockCell\n" + (
@@ -217,6 +223,7 @@ def test_doctor_sees_wrong_numbers(package_copy):
     assert re.search(r"^GRUBlockCell +WRONG", result.stdout, flags=re.MULTILINE)
 
 
+@pytest.mark.packages
 def test_tensorflows_cudnn_ops_keep_to_the_switch(tfb):
     """No kernel for any of them, and every one of ours."""
     code = (

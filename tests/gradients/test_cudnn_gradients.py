@@ -26,6 +26,7 @@ def _total(call, raw_ops, tensors, cotangents) -> float:
     return sum((call.laid_out(v.numpy()) * c).sum() for v, c in pairs)
 
 
+@pytest.mark.types
 @modes
 @pytest.mark.parametrize("lengths, time_major", [(None, True), ((3, 0, 2), False)], ids=str)
 def test_backprop_is_the_difference_of_forward(tfb, mode, lengths, time_major):

@@ -37,6 +37,7 @@ def test_a_persistent_tape_around_a_function_takes_the_fused_gradient(tfb, with_
     compare.assert_close(*found, BOUND)
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("case", ["lstm", "gru after", "gru before"])
 def test_a_persistent_tape_around_a_function_builds_no_second_derivative(tfb, monkeypatch, case):
     """Which would take long: a loop, its gradient, and the gradient of that."""
@@ -55,6 +56,7 @@ def test_a_persistent_tape_around_a_function_builds_no_second_derivative(tfb, mo
     assert tape.gradient(total, variables["w_h"]) is not None
 
 
+@pytest.mark.types
 def test_a_tape_around_another_takes_the_fused_gradient_first(tfb, with_gates):
     call = Case("lstm")
     tensors = call.tensors()

@@ -117,6 +117,7 @@ def test_enable_keras(tfb, name):
     assert not any(type(part).__module__.startswith("tf_blockrnn") for part in parts)
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("name", _names(FUSED))
 def test_fuse_model(tfb, name):
     scenario = ALL[name]

@@ -122,6 +122,7 @@ def test_weights_of_a_failed_sequence_are_not_used_again(tf, kind):
     assert_close(ours(x), peer(x), bound)
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("first_step_too", [True, False])
 def test_steps_in_a_tf_function_see_new_weights(tf, kind, first_step_too):

@@ -90,6 +90,7 @@ def test_the_whole_model_runs_without_a_loop(tf, models):
     assert not {"While", "StatelessWhile"} & set(types)
 
 
+@pytest.mark.types
 def test_each_loads_the_others_files(models, tmp_path):
     ours, peer, _ = models
     bound = tolerances.composed_bound("float32", 3 * REDUCTION)

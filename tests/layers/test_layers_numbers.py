@@ -100,6 +100,7 @@ def test_other_forms_of_arguments(tf, kind):
     assert_same([ours(integers)], [peer(integers.astype("float32"))])
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("backwards", [1, np.True_, 0])
 def test_numbers_are_truth_values(kind, backwards):
@@ -221,6 +222,7 @@ def test_empty_batches_and_sequences(tf, kind):
     assert not np.any(output) and not np.any(states)
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("arguments", [{}, {"zero_output_for_mask": True}, {"go_backwards": True}])
 def test_no_step_has_an_output(tf, kind, arguments):

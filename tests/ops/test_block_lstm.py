@@ -44,6 +44,7 @@ def test_numbers_under_xla(tfb, op, dtype):
     checks.check_numbers(tfb.raw_ops, op, dtype, "jit", cases)
 
 
+@pytest.mark.types
 @all_ops
 @pytest.mark.parametrize("dtype", ["bfloat16", "float"])
 @pytest.mark.parametrize("mode", run_modes.MODES)
@@ -230,6 +231,7 @@ def test_gradient_of_empty_dims_and_of_no_steps(tfb, op, attrs, mode):
     checks.check_gradients(tfb.raw_ops, op, attrs, "double", mode, cases, (everything, only_h))
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("op, attrs", CASES)
 @pytest.mark.parametrize("mode", run_modes.MODES)
 def test_cotangents_past_the_length_are_ignored(tfb, op, attrs, mode):

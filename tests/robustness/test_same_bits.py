@@ -58,6 +58,7 @@ print(len(seen))
 """
 
 
+@pytest.mark.types
 def test_the_callers_thread_rounds_as_the_pools_do(tfb):
     """TensorFlow's own threads flush subnormal numbers to zero; a session's caller does not."""
     del tfb
@@ -115,6 +116,7 @@ def _buffers(op, attrs, function, inputs):
     yield "eager variables", function(**variables, **attrs)
 
 
+@pytest.mark.types
 @cells
 @pytest.mark.parametrize("dtype", ["bfloat16", "float"])
 def test_buffers_do_not_change_the_bits(tfb, op, attrs, dtype):

@@ -257,6 +257,7 @@ def _buffers(function, tensors):
     yield "eager temporaries", function({k: v + zero for k, v in tensors.items()})
 
 
+@pytest.mark.types
 @cases
 @pytest.mark.parametrize("dtype", ["bfloat16", "float"])
 def test_buffers_do_not_change_the_bits(tfb, op, attrs, dtype):
@@ -272,6 +273,7 @@ def test_buffers_do_not_change_the_bits(tfb, op, attrs, dtype):
         assert _bits(outputs) == want, name
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("name", sequence_functions.FUNCTIONS)
 @pytest.mark.parametrize("dtype", ["bfloat16", "float"])
 def test_buffers_do_not_change_the_bits_of_functions(tfb, name, dtype):
@@ -357,6 +359,7 @@ def test_raw_op_names_everything_and_gives_a_namedtuple(tfb, op):
         assert (type(got).__name__, got._fields) == (type(stock).__name__, stock._fields)
 
 
+@pytest.mark.types
 def test_too_little_memory_is_resource_exhausted(tfb):
     """Never other numbers and never an abort; outputs and scratch both run short."""
     del tfb

@@ -224,6 +224,7 @@ SECOND = {
 }
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("case, mode", SECOND.items())
 def test_second_derivatives_are_those_without(tfb, case, mode):
     want = Case(case).second(tfb, Case(case).tensors())
@@ -408,6 +409,7 @@ def _layer_gradients(layer, x, mask):
     return tape.gradient(total, [x, *layer.trainable_variables])
 
 
+@pytest.mark.types
 @pytest.mark.parametrize("key, bidirectional", [*((key, True) for key in LAYERS), ("LSTM", False)])
 def test_layers_have_the_same_gradients(tfb, key, bidirectional):
     del tfb
