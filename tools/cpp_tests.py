@@ -67,15 +67,17 @@ def engine_flags(isa: str, types: list[str]) -> list[str]:
 def test(arguments: argparse.Namespace) -> int:
     """Runs the tests for each instruction set; returns the worst exit status."""
     supported = instruction_sets.supported()
+    full = arguments.length == "full"
     # Of release the set that the build is for, whose objects are there; else the one with most code
     # of its own.
     native = instruction_sets.best() if arguments.mode == "release" else supported[-1]
     isas = {
         "native": [native],
-        "all": list(dict.fromkeys([*reversed(supported), "generic"])),
+        # And in full as on processors that the engine has no set for.
+        "all": list(dict.fromkeys([*reversed(supported), *(["generic"] * full)])),
     }.get(arguments.isa)
-    flags = ["--config=full"] if arguments.length == "full" else []
-    if arguments.mode in ("asan", "tsan") and arguments.length == "short":
+    flags = ["--config=full"] if full else []
+    if arguments.mode in ("asan", "tsan") and not full:
         flags.append(f"--config={arguments.mode}-short")
     elif arguments.mode != "release":
         flags.append(f"--config={arguments.mode}")
