@@ -51,9 +51,9 @@ class ArgumentMembers {
 // The structs have bases, and GCC and clang know the offsets there as well.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
-#define BLOCKRNN_ADD(name)                                                     \
-  Add(#name, [](auto tag) -> Place<decltype(decltype(tag)::type::name)> {      \
-    return {offsetof(typename decltype(tag)::type, name)};                     \
+#define BLOCKRNN_ADD(name)                                                \
+  Add(#name, [](auto tag) -> Place<decltype(decltype(tag)::type::name)> { \
+    return {offsetof(typename decltype(tag)::type, name)};                \
   });
     BLOCKRNN_ARGUMENT_NAMES(BLOCKRNN_ADD)
 #undef BLOCKRNN_ADD

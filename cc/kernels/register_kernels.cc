@@ -15,8 +15,7 @@ class FactoryForTensorFlow final
     : public tensorflow::kernel_factory::OpKernelFactory {
  public:
   explicit FactoryForTensorFlow(KernelFactory factory) : factory_(factory) {}
-  tensorflow::OpKernel* Create(
-      tensorflow::OpKernelConstruction* ctx) override {
+  tensorflow::OpKernel* Create(tensorflow::OpKernelConstruction* ctx) override {
     return new TensorFlowKernel(ctx, factory_);
   }
 
