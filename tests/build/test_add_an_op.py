@@ -25,6 +25,7 @@ SHARED = (
     "cuda_host.cc",
     "kernel.cc",
     "kernel_util.cc",
+    "register_kernels.cc",
     "sequence_util.cc",
     "tensorflow_call.cc",
 )
