@@ -100,6 +100,7 @@ def test_without_its_best_set_the_plain_one_runs_and_the_doctor_says_why(tfb, tm
 # An engine in a folder with those of all sets, on processors of which it is known what they run;
 # TensorFlow is left out, whose wheels need AVX.
 _SESSION = """
+import ctypes
 import numpy as np
 from tf_blockrnn import inference, weights
 from tf_blockrnn.inference import _library
@@ -107,7 +108,9 @@ one = weights.DirectionWeights(np.ones([3, 5, 4], "f4"), np.ones([3, 4, 4], "f4"
 session = inference.Session(weights.RecurrentWeights("gru", [weights.LayerWeights(one)],
                                                      reset_after=True), threads=1)
 outputs, _ = session.run(np.full([2, 7, 5], 0.1, "f4"))
-print(_library.library().blockrnn_cpu_isa().decode(), outputs.sum())
+isa = _library.library().blockrnn_cpu_isa
+isa.restype = ctypes.c_char_p
+print(isa().decode(), outputs.sum())
 """
 
 
