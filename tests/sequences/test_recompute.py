@@ -139,7 +139,9 @@ def _each_op_in(modes):
             yield variants[k % len(variants)], modes[k % len(modes)]
 
 
-@pytest.mark.parametrize("key, mode", _each_op_in(["graph", "jit", "unknown sizes", "projected"]))
+@pytest.mark.parametrize(
+    "key, mode", list(_each_op_in(["graph", "jit", "unknown sizes", "projected"]))
+)
 def test_modes_have_the_same_bits(tfb, key, mode):
     """In graphs, compiled by XLA, in graphs of unknown sizes, and with x · w_x as the input."""
     dtype, projected = "bfloat16" if mode == "unknown sizes" else "float", mode == "projected"
