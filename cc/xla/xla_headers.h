@@ -15,6 +15,15 @@ class TmaDescriptor {};
 }  // namespace stream_executor::gpu
 #endif
 
+// These two take the compiler longer than all that follows, and are here for
+// pointers only.
+#define XLA_CLIENT_CLIENT_H_
+#define XLA_CLIENT_LOCAL_CLIENT_H_
+namespace xla {
+class Client;
+class LocalClient;
+}  // namespace xla
+
 #include "tensorflow/compiler/tf2xla/type_util.h"
 #include "tensorflow/compiler/tf2xla/xla_op_kernel.h"
 #include "tensorflow/compiler/tf2xla/xla_op_registry.h"

@@ -61,28 +61,34 @@ inline int NumWorkers(const Executor& executor, int64_t num_tasks) {
       std::clamp<int64_t>(num_tasks, 1, executor.num_threads()));
 }
 
-// Calls body(worker, task) once for every task in [0, num_tasks), on up to
-// `workers` threads at a time, and returns when all are done. No two calls
-// that run at the same time have the same worker.
-template <class Body>
-void ParallelFor(const Executor& executor, int workers, int64_t num_tasks,
-                 const Body& body) {
+// ParallelFor without the type of its body, so that it is compiled once.
+inline void RunTasks(const Executor& executor, int workers, int64_t num_tasks,
+                     ParallelSection::Task task, const void* body) {
   workers = std::min(workers, NumWorkers(executor, num_tasks));
   ParallelSection* section = nullptr;
   if (workers > 1 && executor.HasWorkers()) {
-    const auto call = [](const void* b, int worker, int64_t task) {
-      (*static_cast<const Body*>(b))(worker, task);
-    };
-    section = new (std::nothrow) ParallelSection(num_tasks, call, &body);
+    section = new (std::nothrow) ParallelSection(num_tasks, task, body);
   }
   if (section == nullptr) {
-    for (int64_t task = 0; task < num_tasks; ++task) body(0, task);
+    for (int64_t i = 0; i < num_tasks; ++i) task(body, 0, i);
     return;
   }
   executor.Schedule(section, workers - 1);
   section->Work();
   section->Join();
   section->Unref();
+}
+
+// Calls body(worker, task) once for every task in [0, num_tasks), on up to
+// `workers` threads at a time, and returns when all are done. No two calls
+// that run at the same time have the same worker.
+template <class Body>
+void ParallelFor(const Executor& executor, int workers, int64_t num_tasks,
+                 const Body& body) {
+  const auto call = [](const void* b, int worker, int64_t task) {
+    (*static_cast<const Body*>(b))(worker, task);
+  };
+  RunTasks(executor, workers, num_tasks, call, &body);
 }
 
 // Calls body(begin, end) for pieces of [0, rows), in parallel where there is
