@@ -20,3 +20,8 @@ def in_mode(mode: str, function: Callable, **options) -> Callable:
 def fewer(mode: str, cases: Sequence, kept: slice = slice(None, None, 4)) -> Sequence:
     """The cases of a mode: those in `kept` for XLA, which compiles a program for every shape."""
     return cases[kept] if mode == "jit" else cases
+
+
+def shared(dtype: str, cases: Sequence) -> Sequence:
+    """The cases of a type: half and bfloat16, which NumPy computes slowly, have one half each."""
+    return cases[("half", "bfloat16").index(dtype) :: 2] if dtype in ("half", "bfloat16") else cases

@@ -94,6 +94,15 @@ def _names(selection):
     return [name for names in selection.values() for name in names]
 
 
+def _with_tiers(selection):
+    """The first scenario of each reason is core, the others run in test-types."""
+    return [
+        pytest.param(name, marks=[pytest.mark.types] if place else [])
+        for names in selection.values()
+        for place, name in enumerate(names)
+    ]
+
+
 @pytest.mark.types  # the others compute the same layers, for a part of the scenarios
 @pytest.mark.parametrize("name", ALL)
 def test_our_layers(tfb, name):
@@ -101,7 +110,7 @@ def test_our_layers(tfb, name):
     running.assert_equal(running.ours(name), running.stock(name), ALL[name].tolerance)
 
 
-@pytest.mark.parametrize("name", _names(ENABLED))
+@pytest.mark.parametrize("name", _with_tiers(ENABLED))
 def test_enable_keras(tfb, name):
     """The numbers to the bit show that the ops ran: Keras' own differ in their last bits."""
     scenario = ALL[name]

@@ -7,7 +7,7 @@ import itertools
 import keras
 import numpy as np
 import pytest
-from helpers import tolerances
+from helpers import covering, tolerances
 from helpers.compare import assert_close
 from helpers.layer_pairs import (
     BATCH,
@@ -34,32 +34,28 @@ def _package(tfb):
     keras.utils.set_random_seed(7)
 
 
-# ---- masks, order and initial states, all with all
+# ---- masks, order and initial states
 
-SWITCHES = list(itertools.product([True, False], repeat=3))
+# Whether there is a mask, and whether outputs of masked steps are zero.
+MASKS = ((False, False), (True, False), (True, True))
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(
-    ("return_sequences", "go_backwards", "given"),
-    SWITCHES,
-    ids=[
-        f"{'all' if a else 'last'}-{'back' if b else 'forth'}-{'given' if c else 'zero'}"
-        for a, b, c in SWITCHES
-    ],
+    ("kind_and_mask", "return_sequences", "go_backwards", "given"),
+    covering.pairwise(itertools.product(KINDS, MASKS), [True, False], [True, False], [True, False]),
 )
-def test_masks_order_and_states_equal_keras(kind, return_sequences, go_backwards, given):
+def test_masks_order_and_states_equal_keras(kind_and_mask, return_sequences, go_backwards, given):
+    kind, (masked, zero) = kind_and_mask
     ours, peer = pair(
         kind,
         return_sequences=return_sequences,
         go_backwards=go_backwards,
         return_state=True,
+        zero_output_for_mask=zero,
     )
     states = initial_states(kind) if given else None
-    for mask, zero in ((None, False), (MASK, False), (MASK, True)):
-        ours.zero_output_for_mask = peer.zero_output_for_mask = zero
-        both = [values(layer, sequence(), states, mask=mask) for layer in (ours, peer)]
-        assert_same(*both, what=f"mask {mask is not None}, zero {zero}")
+    mask = MASK if masked else None
+    assert_same(*(values(layer, sequence(), states, mask=mask) for layer in (ours, peer)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

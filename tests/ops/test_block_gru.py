@@ -39,7 +39,8 @@ def test_signature_is_the_contracts(tf, tfb, op):
 @all_ops
 @all_dtypes
 def test_numbers(tfb, op, dtype):
-    checks.check_numbers(tfb.raw_ops, op, dtype, "eager", sequence_ops.ODD_CASES)
+    cases = run_modes.shared(dtype, sequence_ops.ODD_CASES)
+    checks.check_numbers(tfb.raw_ops, op, dtype, "eager", cases)
 
 
 @pytest.mark.parametrize("dims", [(2, 1, 1, 17), (4, 1, 17, 33), (4, 4, 5, 33)])

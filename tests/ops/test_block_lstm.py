@@ -28,7 +28,8 @@ CASES = [
 @all_ops
 @all_dtypes
 def test_numbers(tfb, op, dtype):
-    checks.check_numbers(tfb.raw_ops, op, dtype, "eager", sequence_ops.ODD_CASES)
+    cases = run_modes.shared(dtype, sequence_ops.ODD_CASES)
+    checks.check_numbers(tfb.raw_ops, op, dtype, "eager", cases)
 
 
 @all_ops

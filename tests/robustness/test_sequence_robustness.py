@@ -178,6 +178,7 @@ def _run_child(*arguments, **extra):
     return json.loads(out.strip().splitlines()[-1])
 
 
+@pytest.mark.types
 def test_threads_bits_load_and_cancellation(tfb):
     """Pools of 1, 2 and 8 threads: the same bits, many callers at once, and calls that stop.
 

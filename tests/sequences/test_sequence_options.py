@@ -10,7 +10,7 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, compare, run_modes, sequence_functions, tolerances
+from helpers import block_cells, compare, covering, run_modes, sequence_functions, tolerances
 from helpers.sequence_variants import (
     DIMS,
     VARIANTS,
@@ -21,8 +21,6 @@ from helpers.sequence_variants import (
 )
 
 all_variants = pytest.mark.parametrize("key", VARIANTS)
-dropping = pytest.mark.parametrize("dropout", [False, True], ids=["", "dropout"])
-projecting = pytest.mark.parametrize("projected", [False, True], ids=["", "projected"])
 
 
 def _stored(value, dtype):
@@ -202,26 +200,29 @@ def _check(tfb, variant, dims, dtype, pattern, *, dropout, projected, time_major
         )
 
 
-@all_variants
-@dropping
-@projecting
-def test_masks_lengths_layouts_and_directions(tfb, key, dropout, projected):
-    patterns = sequence_functions.patterns(DIMS)
-    kinds = ("none", "holes", "lengths", "lengths and holes", "nothing")
-    for kind, (time_major, backwards) in zip(
-        kinds, itertools.cycle(itertools.product([True, False], repeat=2)), strict=False
-    ):
-        _check(
-            tfb,
-            VARIANTS[key],
-            DIMS,
-            "double",
-            patterns[kind],
-            dropout=dropout,
-            projected=projected,
-            time_major=time_major,
-            backwards=backwards,
-        )
+@pytest.mark.parametrize(
+    ("key", "dropout", "projected", "kind", "layout"),
+    covering.pairwise(
+        VARIANTS,
+        [False, True],
+        [False, True],
+        ["none", "holes", "lengths", "lengths and holes", "nothing"],
+        itertools.product([True, False], repeat=2),
+    ),
+)
+def test_masks_lengths_layouts_and_directions(tfb, key, dropout, projected, kind, layout):
+    time_major, backwards = layout
+    _check(
+        tfb,
+        VARIANTS[key],
+        DIMS,
+        "double",
+        sequence_functions.patterns(DIMS)[kind],
+        dropout=dropout,
+        projected=projected,
+        time_major=time_major,
+        backwards=backwards,
+    )
 
 
 # (T, B, I, H), the pattern, and what the call is: one row, a few, rows for more than one tile, and

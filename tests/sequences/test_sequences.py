@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, compare, run_modes, sequence_functions, sequence_ops, tolerances
+from helpers import (
+    block_cells,
+    compare,
+    covering,
+    run_modes,
+    sequence_functions,
+    sequence_ops,
+    tolerances,
+)
 
 FUNCTIONS = sequence_functions.FUNCTIONS
 DIMS = (6, 5, 3, 4)
@@ -140,14 +148,19 @@ def test_gradient_of_many_elements(tfb, name, mode):
             compare.assert_close(got[key].numpy(), want, bound, key)
 
 
-@all_functions
-@layouts
-@directions
-def test_empty_dims(tfb, name, time_major, go_backwards):
-    for dims in sequence_ops.EMPTY_DIMS:
-        for kind in ("none", "holes", "lengths"):
-            pattern = sequence_functions.patterns(dims)[kind]
-            _check(tfb, name, dims, "double", pattern, _options(*pattern, time_major, go_backwards))
+@pytest.mark.parametrize(
+    ("name", "dims", "kind", "time_major", "go_backwards"),
+    covering.pairwise(
+        FUNCTIONS,
+        sequence_ops.EMPTY_DIMS,
+        ["none", "holes", "lengths"],
+        [False, True],
+        [False, True],
+    ),
+)
+def test_empty_dims(tfb, name, dims, kind, time_major, go_backwards):
+    pattern = sequence_functions.patterns(dims)[kind]
+    _check(tfb, name, dims, "double", pattern, _options(*pattern, time_major, go_backwards))
 
 
 @all_functions
