@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 MODES = ("eager", "graph", "jit")
+TRACED = ("graph", "jit")
 
 
 def in_mode(mode: str, function: Callable, **options) -> Callable:
@@ -17,9 +18,14 @@ def in_mode(mode: str, function: Callable, **options) -> Callable:
     return tf.function(function, jit_compile=True if mode == "jit" else None, **options)
 
 
-def fewer(mode: str, cases: Sequence, kept: slice = slice(None, None, 4)) -> Sequence:
-    """The cases of a mode: those in `kept` for XLA, which compiles a program for every shape."""
-    return cases[kept] if mode == "jit" else cases
+def fewer(
+    mode: str,
+    cases: Sequence,
+    kept: slice = slice(None, None, 4),
+    modes: Sequence[str] = ("jit",),
+) -> Sequence:
+    """The cases of a mode: in those of `modes`, which make a program for every shape, `kept`."""
+    return cases[kept] if mode in modes else cases
 
 
 def shared(dtype: str, cases: Sequence) -> Sequence:

@@ -277,7 +277,8 @@ def check_gradients(raw_ops, op, attrs, dtype, mode, cases, chosen=None) -> None
         cotangents = cotangents_of(op, dims, kind)
         backward = max(dims[1], 4 * dims[3], dims[2] + dims[3]) * max(dims[0], 1)
         bound = tolerances.composed_bound(dtype, backward)
-        for selection in run_modes.fewer(mode, chosen or selections(op), slice(-2, -1)):
+        selected = chosen or selections(op)
+        for selection in run_modes.fewer(mode, selected, slice(-2, -1), run_modes.TRACED):
             cut = choose(cotangents, selection)
             got = gradients(raw_ops, op, attrs, inputs, cut, mode)
             with np.errstate(all="raise"):
