@@ -40,12 +40,13 @@ def _package(tfb):
 MASKS = ((False, False), (True, False), (True, True))
 
 
-@pytest.mark.parametrize(
-    ("kind_and_mask", "return_sequences", "go_backwards", "given"),
-    covering.pairwise(itertools.product(KINDS, MASKS), [True, False], [True, False], [True, False]),
-)
-def test_masks_order_and_states_equal_keras(kind_and_mask, return_sequences, go_backwards, given):
-    kind, (masked, zero) = kind_and_mask
+# All of these with all, which choose what is returned (`_ops/keras_rules.py`).
+RULES = itertools.product(MASKS, [True, False], [True, False])
+
+
+@pytest.mark.parametrize(("kind", "rule", "given"), covering.pairwise(KINDS, RULES, [True, False]))
+def test_masks_order_and_states_equal_keras(kind, rule, given):
+    (masked, zero), return_sequences, go_backwards = rule
     ours, peer = pair(
         kind,
         return_sequences=return_sequences,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -149,16 +151,15 @@ def test_gradient_of_many_elements(tfb, name, mode):
 
 
 @pytest.mark.parametrize(
-    ("name", "dims", "kind", "time_major", "go_backwards"),
+    ("name", "dims", "options"),
     covering.pairwise(
         FUNCTIONS,
         sequence_ops.EMPTY_DIMS,
-        ["none", "holes", "lengths"],
-        [False, True],
-        [False, True],
+        itertools.product(["none", "holes", "lengths"], [False, True], [False, True]),
     ),
 )
-def test_empty_dims(tfb, name, dims, kind, time_major, go_backwards):
+def test_empty_dims(tfb, name, dims, options):
+    kind, time_major, go_backwards = options
     pattern = sequence_functions.patterns(dims)[kind]
     _check(tfb, name, dims, "double", pattern, _options(*pattern, time_major, go_backwards))
 
