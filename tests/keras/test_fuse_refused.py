@@ -261,7 +261,7 @@ def like_kerass():
         (lambda: Named(UNITS), ""),
         (bare, ""),
         # Keras 3.11 does not track it.
-        (extra_layer, "(layers instead of|functional.extra is)"),
+        (extra_layer, r"(layers instead of|functional\w*.extra is)"),
         (lambda: fuse_models.make("shared"), "layers instead of"),
         (changed_value, "times.factor is 5.0"),
         (two_of_one_name, "'curve'"),
