@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import compare, run_modes, second_op_cases, sequence_ops, tolerances
+from helpers import compare, covering, run_modes, second_op_cases, sequence_ops, tolerances
 from helpers.second_cases import weighted
 from helpers.second_op_cases import BOUND, DROPOUT, FAMILIES, PLAIN, UNCLIPPED, B, H, I, T, make
 
@@ -62,8 +62,7 @@ def test_it_is_the_finite_difference_of_the_first_gradient(tfb, case):
         compare.assert_close(along, want, tolerances.FINITE_DIFFERENCES, name)
 
 
-@pytest.mark.parametrize("case", PLAIN)
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize(("case", "mode"), covering.in_turn(PLAIN, ["eager", "graph"]))
 def test_it_is_tensorflows_of_the_same_recurrence(tfb, case, mode):
     call = make(case)
     want = _plain(call).second(tfb, call.tensors())
@@ -78,12 +77,11 @@ def test_a_program_of_xla_gives_the_same(tfb, case):
     _assert_same(got, call.second(tfb, call.tensors()))
 
 
-@pytest.mark.parametrize("case", DROPOUT)
-@pytest.mark.parametrize("mode", ["graph", "jit"])
+@pytest.mark.parametrize(
+    ("case", "mode"), [(case, "jit" if case == DROPOUT[1] else "graph") for case in DROPOUT]
+)
 def test_dropout_has_the_mask_of_the_first_derivative(tfb, case, mode):
     """Finite differences in one graph: there calls of the same seeds have the same masks."""
-    if mode == "jit" and case not in DROPOUT[:2]:
-        pytest.skip("not run: a program for each is much to compile")
     call, step = make(case), tolerances.FINITE_DIFFERENCE_STEP
     tensors = call.tensors()
     directions = {name: tf.constant(_along(value, 3)) for name, value in tensors.items()}
@@ -138,8 +136,7 @@ def test_second_derivatives_in_a_while_loop(tfb, case):
     _assert_same(got, {key: want[0][key] + want[1][key] for key in got})
 
 
-@families
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize(("case", "mode"), covering.in_turn(FAMILIES, ["eager", "graph"]))
 def test_forward_mode_agrees_with_backward_mode(tfb, case, mode):
     """⟨cotangents, J·v⟩ = ⟨Jᵀ·cotangents, v⟩, of the op itself."""
     call = make(case)
@@ -195,8 +192,7 @@ def test_both_products_of_a_hessian_with_a_vector_agree(tfb, case):
     _assert_same(forward, want)
 
 
-@families
-@pytest.mark.parametrize("use_pfor", [True, False])
+@pytest.mark.parametrize(("case", "use_pfor"), covering.in_turn(FAMILIES, [True, False]))
 def test_jacobians(tfb, case, use_pfor):
     """Of all outputs by the first input: the recurrence's in TensorFlow's ops."""
     call = make(case)

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import children, fuse_models
+from helpers import children, covering, fuse_models
 from helpers.compare import assert_close
 from helpers.fuse_checks import (
     BOUND,
@@ -261,9 +261,10 @@ def fit(model, epochs=2):
     return history.history["loss"]
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-@pytest.mark.parametrize("run_eagerly", [False, True])
-@pytest.mark.parametrize("copy", [False, True])
+@pytest.mark.parametrize(
+    ("optimizer", "run_eagerly", "copy"),
+    covering.pairwise(["adam", "sgd"], [False, True], [False, True]),
+)
 def test_fit_goes_on_as_if_nothing_had_happened(tfb, optimizer, run_eagerly, copy):
     model, peer = (trainer("bidirectional", optimizer, run_eagerly=run_eagerly) for _ in range(2))
     for change in (tfb.fuse_model, tfb.unfuse_model):
