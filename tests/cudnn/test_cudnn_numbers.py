@@ -218,6 +218,7 @@ def test_published_sums(tfb, mode, version):
             compare.assert_close(got, total, tolerances.GOLDEN, mode)
 
 
+@pytest.mark.types
 @modes
 def test_pytorch_agrees(tfb, mode):
     """Multi-layer, bidirectional, packed lengths, proj_size; outputs and all gradients."""

@@ -67,6 +67,7 @@ def test_backward_is_the_difference_of_forward(mode, lengths, dropout):
             compare.assert_close(got, want, tolerances.FINITE_DIFFERENCES, f"{net} {name}")
 
 
+@pytest.mark.types
 @modes
 def test_reference_is_pytorchs(mode):
     """Outputs and gradients, each in float64, with and without packed lengths."""
