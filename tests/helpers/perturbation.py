@@ -18,6 +18,7 @@ BASES = ((2, 3, 4), (1, 1, 1), (4, 6, 2))
 # Each mode refuses at another place: the op's kernel called directly; the shape function; the
 # kernel again, behind a graph that knows nothing; the lowering, as XLA compiles such a graph.
 MODES = ("eager", "static", "unknown", "jit")
+EAGER, GRAPHS = MODES[:1], MODES[1:]
 # The variable that limits a child to some of them.
 ONLY_MODES = "BLOCKRNN_TEST_MALFORMED_MODES"
 # XLA compiles a program for every call: it gets one call of so many.

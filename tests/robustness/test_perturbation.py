@@ -16,7 +16,7 @@ MAX_CRASHES = 5
 
 @pytest.mark.parametrize(
     "modes",
-    [["eager"], pytest.param(["static", "unknown", "jit"], marks=pytest.mark.types)],
+    [perturbation.EAGER, pytest.param(perturbation.GRAPHS, marks=pytest.mark.types)],
     ids=["eager", "in graphs"],
 )
 @pytest.mark.parametrize("name", block_cells.OPS)

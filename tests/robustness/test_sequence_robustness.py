@@ -35,7 +35,7 @@ cases = pytest.mark.parametrize(
 
 each_mode = pytest.mark.parametrize(
     "modes",
-    [["eager"], pytest.param(["static", "unknown", "jit"], marks=pytest.mark.types)],
+    [perturbation.EAGER, pytest.param(perturbation.GRAPHS, marks=pytest.mark.types)],
     ids=["eager", "in graphs"],
 )
 
@@ -77,8 +77,8 @@ def test_malformed_calls_are_refused(tfb, tmp_path, name, modes):
     del tfb
     total = _made(sequence_perturbation_child, name, tmp_path, modes)
     # The test itself: there were calls, and legal ones among them, which were computed.
-    assert total["calls"] >= (400 if modes == ["eager"] else 600), total
-    assert total["accepted"] >= (5 if modes == ["eager"] else 15), total
+    assert total["calls"] >= (400 if modes == perturbation.EAGER else 600), total
+    assert total["accepted"] >= (5 if modes == perturbation.EAGER else 15), total
     assert total["refused"] > 0.9 * total["calls"], total
 
 
@@ -88,8 +88,8 @@ def test_malformed_calls_with_masks_are_refused(tfb, tmp_path, what, modes):
     """The ops under tf_blockrnn.lstm and gru: what is optional, and lengths out of range, too."""
     del tfb
     total = _made(masked_perturbation_child, what, tmp_path, modes)
-    assert total["calls"] >= (1000 if modes == ["eager"] else 2000), total
-    assert total["accepted"] >= (30 if modes == ["eager"] else 70), total
+    assert total["calls"] >= (1000 if modes == perturbation.EAGER else 2000), total
+    assert total["accepted"] >= (30 if modes == perturbation.EAGER else 70), total
     assert total["refused"] > 0.9 * total["calls"], total
 
 
