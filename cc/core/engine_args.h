@@ -7,10 +7,11 @@
 
 #include <type_traits>
 
-#include "cc/core/cell_args.h"
-#include "cc/core/frozen_weights.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/layer_norm.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/core/rnn_stack_args.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/simple_rnn_cell.h"
 
 namespace Eigen {
 struct half;

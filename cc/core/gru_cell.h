@@ -1,12 +1,17 @@
-// Defines the equations of one GRU step, forward and backward, in both forms:
-// with the reset before the GEMM with the state, and after it. Value is one
+// Defines the GRU in both forms, with the reset before the GEMM with the state
+// and after it: the equations of one step, forward and backward, and the
+// arguments of its engine functions. In the equations Value is one
 // unit of one row: a float, a double or a SIMD vector. A bar marks a
 // pre-activation; d_v is the gradient of v.
 
 #ifndef BLOCKRNN_CORE_GRU_CELL_H_
 #define BLOCKRNN_CORE_GRU_CELL_H_
 
+#include <cstdint>
+
+#include "cc/core/gate_layout.h"
 #include "cc/core/portable.h"
+#include "cc/core/sequence_args.h"
 
 namespace blockrnn {
 
@@ -128,6 +133,136 @@ BLOCKRNN_HOST_DEVICE GruAfterStepGrad<Value> GruAfterBackward(
   out.d_r_bar = GruBackwardReset(state.d_c_bar, hc, step.r);
   out.d_h_prev = d_h * step.u;
   return out;
+}
+
+// GRUBlockCell.
+template <class T>
+struct GruCellForwardArgs {
+  CellDims dims;
+  const T* x = nullptr;       // [B, I]
+  const T* h_prev = nullptr;  // [B, H]
+  const T* w_ru = nullptr;    // [I+H, 2H], gates r, u
+  const T* w_c = nullptr;     // [I+H, H]
+  const T* b_ru = nullptr;    // [2H]
+  const T* b_c = nullptr;     // [H]
+  T* r = nullptr;             // [B, H]
+  T* u = nullptr;             // [B, H]
+  T* c = nullptr;             // [B, H]
+  T* h = nullptr;             // [B, H]
+};
+
+// GRUBlockCellGrad. x and the biases are not read by the equations.
+template <class T>
+struct GruCellBackwardArgs {
+  CellDims dims;
+  const T* h_prev = nullptr;   // [B, H]
+  const T* w_ru = nullptr;     // [I+H, 2H], gates r, u
+  const T* w_c = nullptr;      // [I+H, H]
+  const T* r = nullptr;        // [B, H]
+  const T* u = nullptr;        // [B, H]
+  const T* c = nullptr;        // [B, H]
+  const T* d_h = nullptr;      // [B, H]
+  T* d_x = nullptr;            // [B, I]
+  T* d_h_prev = nullptr;       // [B, H]
+  T* d_c_bar = nullptr;        // [B, H]
+  T* d_r_bar_u_bar = nullptr;  // [B, 2H], gates r, u
+};
+
+// A sequence with the reset before the GEMM.
+template <class T>
+struct GruWeights {
+  const T* w_ru_x = nullptr;  // [I, 2H], gates r, u
+  const T* w_ru_h = nullptr;  // [H, 2H], gates r, u
+  const T* w_c_x = nullptr;   // [I, H]
+  const T* w_c_h = nullptr;   // [H, H]
+  const T* b_ru = nullptr;    // [2H]
+  const T* b_c = nullptr;     // [H]
+};
+
+template <class Array>
+struct GruSavedArrays {
+  Array r = nullptr;  // [steps, batch, H]
+  Array u = nullptr;  // [steps, batch, H]
+  Array c = nullptr;  // [steps, batch, H]
+};
+
+template <class T>
+struct GruSequenceForwardArgs : SequenceForwardArgs<T>,
+                                GruWeights<T>,
+                                GruSavedArrays<T*> {};
+
+template <class T>
+struct GruSequenceBackwardArgs : SequenceBackwardArgs<T>,
+                                 GruWeights<T>,
+                                 GruSavedArrays<const T*> {
+  using Forward = GruSequenceForwardArgs<T>;
+  using Weights = GruWeights<T>;
+  T* w_ru_x_grad = nullptr;  // [I, 2H]; not without w_ru_x
+  T* w_ru_h_grad = nullptr;  // [H, 2H]
+  T* w_c_x_grad = nullptr;   // [I, H]; not without w_c_x
+  T* w_c_h_grad = nullptr;   // [H, H]
+  T* b_ru_grad = nullptr;    // [2H]
+  T* b_c_grad = nullptr;     // [H]
+};
+
+// A sequence with the reset after the GEMM, as Keras' default and cuDNN's. The
+// candidate's gate is the last in every layout.
+template <class T>
+struct GruAfterWeights {
+  GruAfterGateLayout layout = kGruRuc;
+  const T* w_x = nullptr;  // [I, 3H]
+  const T* w_h = nullptr;  // [H, 3H]
+  const T* b_x = nullptr;  // [3H]
+  const T* b_h = nullptr;  // [3H]
+};
+
+template <class Array>
+struct GruAfterSavedArrays : GruSavedArrays<Array> {
+  Array hc = nullptr;  // [steps, batch, H], h_prev · R_c + b_h,c
+};
+
+template <class T>
+struct GruAfterSequenceForwardArgs : SequenceForwardArgs<T>,
+                                     GruAfterWeights<T>,
+                                     GruAfterSavedArrays<T*> {};
+
+template <class T>
+struct GruAfterSequenceBackwardArgs : SequenceBackwardArgs<T>,
+                                      GruAfterWeights<T>,
+                                      GruAfterSavedArrays<const T*> {
+  using Forward = GruAfterSequenceForwardArgs<T>;
+  using Weights = GruAfterWeights<T>;
+  T* w_x_grad = nullptr;  // [I, 3H]; not without w_x
+  T* w_h_grad = nullptr;  // [H, 3H]
+  T* b_x_grad = nullptr;  // [3H]
+  T* b_h_grad = nullptr;  // [3H]
+};
+
+template <class T>
+using GruFreezeArgs = FreezeArgs<GruSequenceForwardArgs<T>>;
+
+template <class T>
+using GruAfterFreezeArgs = FreezeArgs<GruAfterSequenceForwardArgs<T>>;
+
+// f(output of the forward call, input of the backward call, width) for each
+// array [steps, batch, width] that a backward call with spans needs besides h.
+template <class T, class F>
+void ForEachSavedArray(GruSequenceForwardArgs<T>* forward,
+                       GruSequenceBackwardArgs<T>* backward, const F& f) {
+  const int64_t units = forward->shape.units;
+  f(&forward->r, &backward->r, units);
+  f(&forward->u, &backward->u, units);
+  f(&forward->c, &backward->c, units);
+}
+
+template <class T, class F>
+void ForEachSavedArray(GruAfterSequenceForwardArgs<T>* forward,
+                       GruAfterSequenceBackwardArgs<T>* backward, const F& f) {
+  const int64_t units = forward->shape.units;
+  f(&forward->r, &backward->r, units);
+  f(&forward->u, &backward->u, units);
+  f(&forward->c, &backward->c, units);
+  f(&forward->hc, &backward->hc, units);
 }
 
 }  // namespace blockrnn

@@ -1,7 +1,7 @@
-// Defines the equations of layer normalisation, and of an LSTM and a GRU with
-// it, forward and backward. Value is one element of one row: a float, a double
-// or a SIMD vector. What is summed over a row (mean, variance) is summed by the
-// engine.
+// Defines layer normalisation, and an LSTM and a GRU with it: the equations,
+// forward and backward, and the arguments of the engine functions. In the
+// equations Value is one element of one row: a float, a double or a SIMD
+// vector. What is summed over a row (mean, variance) is summed by the engine.
 //
 //   norm(s) = gamma ∘ s_hat + beta
 //   s_hat   = (s − mean(s)) · rstd      rstd = 1 / √(var(s) + epsilon)
@@ -14,9 +14,14 @@
 #ifndef BLOCKRNN_CORE_LAYER_NORM_H_
 #define BLOCKRNN_CORE_LAYER_NORM_H_
 
+#include <cstdint>
+
 #include "cc/core/activations.h"
+#include "cc/core/gate_layout.h"
+#include "cc/core/gru_cell.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/core/portable.h"
+#include "cc/core/sequence_args.h"
 
 namespace blockrnn {
 
@@ -99,6 +104,125 @@ BLOCKRNN_HOST_DEVICE LayerNormLstmGateGrad<Value> LayerNormLstmGateBackward(
 // GruAfterForward(r̄ + r̂, ū + û, c̄, hc, h_prev) and GruAfterBackward, of which
 // [d_r_bar d_u_bar d_c_bar] is the gradient behind norm_x, of b_x and of
 // beta_x, and [d_r_bar d_u_bar d_hc] that behind norm_h, of b_h and of beta_h.
+
+// A sequence of the LSTM. gamma and beta of the norms of x · w_x, of h · w_h
+// and of the cell state.
+template <class T>
+struct LayerNormLstmWeights {
+  LstmGateLayout layout = kLstmIfco;
+  double epsilon = 1e-3;  // added to the variances
+  // Whether h alone is made of the norm of the cell state; else the next step's
+  // cell state is, too.
+  bool norm_output_only = false;
+  const T* cs_prev = nullptr;  // [B, H], the state before the first step
+  const T* w_x = nullptr;      // [I, 4H]
+  const T* w_h = nullptr;      // [H, 4H]
+  const T* b = nullptr;        // [4H]
+  const T* gamma_x = nullptr;  // [4H]
+  const T* beta_x = nullptr;   // [4H]
+  const T* gamma_h = nullptr;  // [4H]
+  const T* beta_h = nullptr;   // [4H]
+  const T* gamma_c = nullptr;  // [H]
+  const T* beta_c = nullptr;   // [H]
+};
+
+// The norms of the two GEMMs of a step, of G gates; zeros at masked steps.
+template <class Array>
+struct NormsSavedArrays {
+  Array x_hat = nullptr;  // [steps, batch, G · H], x · w_x normalised
+  Array h_hat = nullptr;  // [steps, batch, G · H], h · w_h normalised
+  Array rstd = nullptr;  // [steps, batch, 2], 1 / √(variance + epsilon) of both
+};
+
+template <class Array>
+struct LayerNormLstmSavedArrays : NormsSavedArrays<Array> {
+  Array cs = nullptr;  // [steps, batch, H]
+};
+
+template <class T>
+struct LayerNormLstmForwardArgs : SequenceForwardArgs<T>,
+                                  LayerNormLstmWeights<T>,
+                                  LayerNormLstmSavedArrays<T*> {
+  T* cs_last = nullptr;  // [B, H], the state after the last step
+};
+
+template <class T>
+struct LayerNormLstmBackwardArgs : SequenceBackwardArgs<T>,
+                                   LayerNormLstmWeights<T>,
+                                   LayerNormLstmSavedArrays<const T*> {
+  using Forward = LayerNormLstmForwardArgs<T>;
+  using Weights = LayerNormLstmWeights<T>;
+  const T* cs_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
+  const T* cs_last_grad = nullptr;  // [B, H]; nullptr: zeros
+  T* cs_prev_grad = nullptr;        // [B, H]
+  T* w_x_grad = nullptr;            // [I, 4H]; not without w_x
+  T* w_h_grad = nullptr;            // [H, 4H]
+  T* b_grad = nullptr;              // [4H]
+  T* gamma_x_grad = nullptr;        // [4H]
+  T* beta_x_grad = nullptr;         // [4H]
+  T* gamma_h_grad = nullptr;        // [4H]
+  T* beta_h_grad = nullptr;         // [4H]
+  T* gamma_c_grad = nullptr;        // [H]
+  T* beta_c_grad = nullptr;         // [H]
+};
+
+// A sequence of the GRU. gamma and beta of the norms of x · w_x and of h · w_h.
+template <class T>
+struct LayerNormGruWeights : GruAfterWeights<T> {
+  double epsilon = 1e-3;       // added to the variances
+  const T* gamma_x = nullptr;  // [3H]
+  const T* beta_x = nullptr;   // [3H]
+  const T* gamma_h = nullptr;  // [3H]
+  const T* beta_h = nullptr;   // [3H]
+};
+
+template <class T>
+struct LayerNormGruForwardArgs : SequenceForwardArgs<T>,
+                                 LayerNormGruWeights<T>,
+                                 NormsSavedArrays<T*> {};
+
+template <class T>
+struct LayerNormGruBackwardArgs : SequenceBackwardArgs<T>,
+                                  LayerNormGruWeights<T>,
+                                  NormsSavedArrays<const T*> {
+  using Forward = LayerNormGruForwardArgs<T>;
+  using Weights = LayerNormGruWeights<T>;
+  T* w_x_grad = nullptr;      // [I, 3H]; not without w_x
+  T* w_h_grad = nullptr;      // [H, 3H]
+  T* b_x_grad = nullptr;      // [3H]
+  T* b_h_grad = nullptr;      // [3H]
+  T* gamma_x_grad = nullptr;  // [3H]
+  T* beta_x_grad = nullptr;   // [3H], equal to b_x_grad
+  T* gamma_h_grad = nullptr;  // [3H]
+  T* beta_h_grad = nullptr;   // [3H], equal to b_h_grad
+};
+
+template <class T>
+using LayerNormLstmFreezeArgs = FreezeArgs<LayerNormLstmForwardArgs<T>>;
+
+template <class T>
+using LayerNormGruFreezeArgs = FreezeArgs<LayerNormGruForwardArgs<T>>;
+
+// f(output of the forward call, input of the backward call, width) for each
+// array [steps, batch, width] that a backward call with spans needs besides h.
+template <class T, class F>
+void ForEachSavedArray(LayerNormLstmForwardArgs<T>* forward,
+                       LayerNormLstmBackwardArgs<T>* backward, const F& f) {
+  const int64_t units = forward->shape.units;
+  f(&forward->x_hat, &backward->x_hat, kLstmGates * units);
+  f(&forward->h_hat, &backward->h_hat, kLstmGates * units);
+  f(&forward->rstd, &backward->rstd, int64_t{2});
+  f(&forward->cs, &backward->cs, units);
+}
+
+template <class T, class F>
+void ForEachSavedArray(LayerNormGruForwardArgs<T>* forward,
+                       LayerNormGruBackwardArgs<T>* backward, const F& f) {
+  const int64_t units = forward->shape.units;
+  f(&forward->x_hat, &backward->x_hat, kGruAfterGates * units);
+  f(&forward->h_hat, &backward->h_hat, kGruAfterGates * units);
+  f(&forward->rstd, &backward->rstd, int64_t{2});
+}
 
 }  // namespace blockrnn
 

@@ -1,13 +1,18 @@
-// Defines the equations of one LSTM step, forward and backward. Value is one
-// unit of one row: a float, a double or a SIMD vector. A bar marks a
+// Defines the LSTM: the equations of one step, forward and backward, and the
+// arguments of its engine functions. In the equations Value is one unit of one
+// row: a float, a double or a SIMD vector. A bar marks a
 // pre-activation; dv is the gradient of v's pre-activation, cs_grad and h_grad
 // those of the outputs.
 
 #ifndef BLOCKRNN_CORE_LSTM_CELL_H_
 #define BLOCKRNN_CORE_LSTM_CELL_H_
 
+#include <cstdint>
+
 #include "cc/core/activations.h"
+#include "cc/core/gate_layout.h"
 #include "cc/core/portable.h"
+#include "cc/core/sequence_args.h"
 
 namespace blockrnn {
 
@@ -119,6 +124,131 @@ BLOCKRNN_HOST_DEVICE LstmStepGrad<Value> LstmBackward(
         out.cs_prev_grad + out.di * peephole.wci + out.df * peephole.wcf;
   }
   return out;
+}
+
+struct LstmOptions {
+  float forget_bias = 0.0f;
+  float cell_clip = 0.0f;  // no clip unless > 0
+  bool use_peephole = false;
+};
+
+// LSTMBlockCell.
+template <class T>
+struct LstmCellForwardArgs {
+  CellDims dims;
+  LstmOptions options;
+  const T* x = nullptr;        // [B, I]
+  const T* cs_prev = nullptr;  // [B, H]
+  const T* h_prev = nullptr;   // [B, H]
+  const T* w = nullptr;        // [I+H, 4H], gates i, ci, f, o
+  const T* wci = nullptr;      // [H]; read only with use_peephole
+  const T* wcf = nullptr;      // [H]; read only with use_peephole
+  const T* wco = nullptr;      // [H]; read only with use_peephole
+  const T* b = nullptr;        // [4H]
+  T* i = nullptr;              // [B, H]
+  T* cs = nullptr;             // [B, H]
+  T* f = nullptr;              // [B, H]
+  T* o = nullptr;              // [B, H]
+  T* ci = nullptr;             // [B, H]
+  T* co = nullptr;             // [B, H]
+  T* h = nullptr;              // [B, H]
+};
+
+// LSTMBlockCellGrad. x, h_prev, w and b are not read by the equations.
+// The peephole gradients are written only with use_peephole.
+template <class T>
+struct LstmCellBackwardArgs {
+  CellDims dims;
+  LstmOptions options;         // use_peephole alone is read
+  const T* cs_prev = nullptr;  // [B, H]
+  const T* wci = nullptr;      // [H]; read only with use_peephole
+  const T* wcf = nullptr;      // [H]; read only with use_peephole
+  const T* wco = nullptr;      // [H]; read only with use_peephole
+  const T* i = nullptr;        // [B, H]
+  const T* cs = nullptr;       // [B, H]
+  const T* f = nullptr;        // [B, H]
+  const T* o = nullptr;        // [B, H]
+  const T* ci = nullptr;       // [B, H]
+  const T* co = nullptr;       // [B, H]
+  const T* cs_grad = nullptr;  // [B, H]
+  const T* h_grad = nullptr;   // [B, H]
+  T* cs_prev_grad = nullptr;   // [B, H]
+  T* dicfo = nullptr;          // [B, 4H], gates i, ci, f, o
+  T* wci_grad = nullptr;       // [H]
+  T* wcf_grad = nullptr;       // [H]
+  T* wco_grad = nullptr;       // [H]
+};
+
+// A sequence: the equations above, step after step. With a projection,
+// h = w_p · (o ∘ tanh(cs)), and P is its size; without, P is H.
+template <class T>
+struct LstmWeights {
+  LstmGateLayout layout = kLstmIcfo;
+  LstmOptions options;
+  Zoneout zoneout_c;           // of cs, W = H; h is made of cs before it, and
+                               // co is not saved
+  const T* cs_prev = nullptr;  // [B, H], the state before the first step
+  const T* w_x = nullptr;      // [I, 4H]
+  const T* w_h = nullptr;      // [P, 4H]
+  int64_t proj = 0;            // P where there is a projection, else 0
+  const T* w_p = nullptr;      // [P, H]; read only with one
+  const T* wci = nullptr;      // [H]; read only with use_peephole
+  const T* wcf = nullptr;      // [H]; read only with use_peephole
+  const T* wco = nullptr;      // [H]; read only with use_peephole
+  const T* b = nullptr;        // [4H]
+  const T* b_h = nullptr;      // [4H], added to b; nullptr: zeros
+};
+
+// Array is T* in a forward call, const T* in a backward call.
+template <class Array>
+struct LstmSavedArrays {
+  Array i = nullptr;   // [steps, batch, H]
+  Array cs = nullptr;  // [steps, batch, H]
+  Array f = nullptr;   // [steps, batch, H]
+  Array o = nullptr;   // [steps, batch, H]
+  Array ci = nullptr;  // [steps, batch, H]
+  Array co = nullptr;  // [steps, batch, H]; backward, nullptr: tanh(cs)
+};
+
+template <class T>
+struct LstmSequenceForwardArgs : SequenceForwardArgs<T>,
+                                 LstmWeights<T>,
+                                 LstmSavedArrays<T*> {
+  T* cs_last = nullptr;  // [B, H], the state after the last step
+};
+
+template <class T>
+struct LstmSequenceBackwardArgs : SequenceBackwardArgs<T>,
+                                  LstmWeights<T>,
+                                  LstmSavedArrays<const T*> {
+  using Forward = LstmSequenceForwardArgs<T>;
+  using Weights = LstmWeights<T>;
+  const T* cs_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
+  const T* cs_last_grad = nullptr;  // [B, H]; nullptr: zeros
+  T* cs_prev_grad = nullptr;        // [B, H]
+  T* w_x_grad = nullptr;            // [I, 4H]; not without w_x
+  T* w_h_grad = nullptr;            // [P, 4H]
+  T* w_p_grad = nullptr;            // [P, H]; written only with a projection
+  T* wci_grad = nullptr;            // [H]; written only with use_peephole
+  T* wcf_grad = nullptr;            // [H]; written only with use_peephole
+  T* wco_grad = nullptr;            // [H]; written only with use_peephole
+  T* b_grad = nullptr;              // [4H]
+};
+
+template <class T>
+using LstmFreezeArgs = FreezeArgs<LstmSequenceForwardArgs<T>>;
+
+// f(output of the forward call, input of the backward call, width) for each
+// array [steps, batch, width] that a backward call with spans needs besides h.
+template <class T, class F>
+void ForEachSavedArray(LstmSequenceForwardArgs<T>* forward,
+                       LstmSequenceBackwardArgs<T>* backward, const F& f) {
+  const int64_t units = forward->shape.units;
+  f(&forward->i, &backward->i, units);
+  f(&forward->cs, &backward->cs, units);
+  f(&forward->f, &backward->f, units);
+  f(&forward->o, &backward->o, units);
+  f(&forward->ci, &backward->ci, units);
 }
 
 }  // namespace blockrnn

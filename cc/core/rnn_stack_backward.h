@@ -9,9 +9,11 @@
 #include <cstdint>
 
 #include "cc/core/gate_layout.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_plan.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/simple_rnn_cell.h"
 
 namespace blockrnn {
 

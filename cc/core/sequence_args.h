@@ -1,6 +1,7 @@
-// Defines the arguments of a whole sequence, as an engine takes them: dims,
-// typed pointers with their shapes, and the layout of rows and steps in memory.
-// T is the storage type: half and bfloat16 are computed in float32.
+// Defines what the arguments of all cells have in common, as an engine takes
+// them: dims, typed pointers with their shapes, and the layout of rows and
+// steps in memory. The rest is beside the equations of each cell. T is the
+// storage type: half and bfloat16 are computed in float32.
 //
 // A sequence array, written [steps, batch, …] below, is dense and either
 // time-major, [T, B, …], or batch-major, [B, T, …]; all of one call are alike.
@@ -26,18 +27,29 @@
 // the engine's own, in the compute type: span_states has room for
 // ceil(T / span_steps) - 1 times the states of all rows.
 //
+// A cell's forward and backward call share two structs: …Weights has what both
+// of them read, with the cell's options, and …SavedArrays the arrays that the
+// one writes and the other reads.
+//
+// All arrays are row-major; no output overlaps an input or another output.
 // An engine trusts these: whoever fills them has checked every size.
 
 #ifndef BLOCKRNN_CORE_SEQUENCE_ARGS_H_
 #define BLOCKRNN_CORE_SEQUENCE_ARGS_H_
 
 #include <cstdint>
+#include <limits>
 
-#include "cc/core/cell_args.h"
-#include "cc/core/gate_layout.h"
 #include "cc/core/portable.h"
 
 namespace blockrnn {
+
+// Of one step.
+struct CellDims {
+  int64_t batch = 0;  // B
+  int64_t input = 0;  // I
+  int64_t units = 0;  // H
+};
 
 struct SequenceShape {
   int64_t steps = 0;  // T
@@ -91,11 +103,16 @@ enum class Precision : int32_t {
                   // are quantised for each GEMM; sums in int32
 };
 
-// Weights and biases that the engine has packed (cc/core/frozen_weights.h).
+// Weights and biases that the engine has packed; see FreezeArgs.
 struct FrozenWeights {
   Precision precision = Precision::kStorage;
   const void* packed = nullptr;
 };
+
+// Inputs, units and outputs that a layer of int8 may have at most: int32 holds
+// any sum of so many products.
+inline constexpr int64_t kMostInt8Depth =
+    std::numeric_limits<int32_t>::max() / (127 * 127);
 
 // Zoneout of one state, of a width W. The derivative takes the draws as they
 // are.
@@ -123,7 +140,8 @@ struct SequenceInputs {
   Zoneout zoneout_h;                     // of h, W = P
 };
 
-// Outputs of all forward calls; each may be nullptr where it is not wanted.
+// All forward calls. Each output, those of a cell too, may be nullptr where it
+// is not wanted.
 template <class T>
 struct SequenceForwardArgs : SequenceInputs<T> {
   // Instead of weights and biases, which may be nullptr then, except that short
@@ -138,7 +156,8 @@ struct SequenceForwardArgs : SequenceInputs<T> {
   T* span_states = nullptr;  // see above; nullptr where they are not wanted
 };
 
-// The gradient of a forward call, whose outputs are taken unchanged.
+// The gradient of a forward call, whose outputs are taken unchanged. Its other
+// members named …_grad that are no inputs are all written.
 template <class T>
 struct SequenceBackwardArgs : SequenceInputs<T> {
   const T* h = nullptr;            // [steps, batch, P]
@@ -152,271 +171,33 @@ struct SequenceBackwardArgs : SequenceInputs<T> {
   T* h_prev_grad = nullptr;  // [B, P]
 };
 
-// BlockLSTM: cc/core/lstm_cell.h, step after step. With a projection,
-// h = w_p · (o ∘ tanh(cs)), and P is its size; without, P is H.
-template <class T>
-struct LstmSequenceForwardArgs : SequenceForwardArgs<T> {
-  LstmGateLayout layout = kLstmIcfo;
-  LstmOptions options;
-  Zoneout zoneout_c;           // of cs, W = H; h is made of cs before it
-  const T* cs_prev = nullptr;  // [B, H], the state before the first step
-  const T* w_x = nullptr;      // [I, 4H]
-  const T* w_h = nullptr;      // [P, 4H]
-  int64_t proj = 0;            // P where there is a projection, else 0
-  const T* w_p = nullptr;      // [P, H]; read only with one
-  const T* wci = nullptr;      // [H]; read only with use_peephole
-  const T* wcf = nullptr;      // [H]; read only with use_peephole
-  const T* wco = nullptr;      // [H]; read only with use_peephole
-  const T* b = nullptr;        // [4H]
-  const T* b_h = nullptr;      // [4H], added to b; nullptr: zeros
-  // Outputs; each may be nullptr where it is not wanted.
-  T* i = nullptr;        // [steps, batch, H]
-  T* cs = nullptr;       // [steps, batch, H]
-  T* f = nullptr;        // [steps, batch, H]
-  T* o = nullptr;        // [steps, batch, H]
-  T* ci = nullptr;       // [steps, batch, H]
-  T* co = nullptr;       // [steps, batch, H]
-  T* cs_last = nullptr;  // [B, H], the state after the last step
+// Packs weights once for any number of calls: inference with weights that no
+// longer change. The caller provides the memory and keeps it as long as calls
+// read it. What is in it depends on the engine, so it is never stored or sent
+// elsewhere.
+//
+// Packs the weights and biases of `layer`, whose shape has the input and the
+// units; nothing else of it is read. Precisions other than kStorage are for
+// float alone. Forward calls with the packed weights read neither weights nor
+// biases of their own, except peepholes and, for bfloat16 in short calls, all.
+template <class Forward>
+struct FreezeArgs {
+  Forward layer;
+  Precision precision = Precision::kStorage;
+  int64_t* bytes = nullptr;  // of the packed weights; written
+  void* packed = nullptr;    // [bytes], aligned to 64 bytes, is written;
+                             // nullptr: `bytes` is all that is asked for
 };
 
-// The gradient of it. i, cs, f, o, ci, h are the outputs of the forward call,
-// unchanged.
-template <class T>
-struct LstmSequenceBackwardArgs : SequenceBackwardArgs<T> {
-  LstmGateLayout layout = kLstmIcfo;
-  bool use_peephole = false;
-  LstmOptions options;              // read only with span_steps, but for the
-                                    // clip, which zoneout_c reads, too
-  Zoneout zoneout_c;                // of cs, W = H; no co then
-  const T* b = nullptr;             // [4H]; read only with span_steps
-  const T* cs_prev = nullptr;       // [B, H]
-  const T* w_x = nullptr;           // [I, 4H]
-  const T* w_h = nullptr;           // [P, 4H]
-  int64_t proj = 0;                 // P where there is a projection, else 0
-  const T* w_p = nullptr;           // [P, H]; read only with one
-  const T* wci = nullptr;           // [H]; read only with use_peephole
-  const T* wcf = nullptr;           // [H]; read only with use_peephole
-  const T* wco = nullptr;           // [H]; read only with use_peephole
-  const T* i = nullptr;             // [steps, batch, H]
-  const T* cs = nullptr;            // [steps, batch, H]
-  const T* f = nullptr;             // [steps, batch, H]
-  const T* o = nullptr;             // [steps, batch, H]
-  const T* ci = nullptr;            // [steps, batch, H]
-  const T* co = nullptr;            // [steps, batch, H]; nullptr: tanh(cs)
-  const T* cs_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
-  const T* cs_last_grad = nullptr;  // [B, H]; nullptr: zeros
-  T* cs_prev_grad = nullptr;        // [B, H]
-  T* w_x_grad = nullptr;            // [I, 4H]; not without w_x
-  T* w_h_grad = nullptr;            // [P, 4H]
-  T* w_p_grad = nullptr;            // [P, H]; written only with a projection
-  T* wci_grad = nullptr;            // [H]; written only with use_peephole
-  T* wcf_grad = nullptr;            // [H]; written only with use_peephole
-  T* wco_grad = nullptr;            // [H]; written only with use_peephole
-  T* b_grad = nullptr;              // [4H]
-};
-
-// An LSTM with layer normalisation: cc/core/layer_norm.h. gamma and beta of the
-// norms of x · w_x, of h · w_h and of the cell state.
-template <class T>
-struct LayerNormLstmForwardArgs : SequenceForwardArgs<T> {
-  LstmGateLayout layout = kLstmIfco;
-  double epsilon = 1e-3;  // added to the variances
-  // Whether h alone is made of the norm of the cell state; else the next step's
-  // cell state is, too.
-  bool norm_output_only = false;
-  const T* cs_prev = nullptr;  // [B, H], the state before the first step
-  const T* w_x = nullptr;      // [I, 4H]
-  const T* w_h = nullptr;      // [H, 4H]
-  const T* b = nullptr;        // [4H]
-  const T* gamma_x = nullptr;  // [4H]
-  const T* beta_x = nullptr;   // [4H]
-  const T* gamma_h = nullptr;  // [4H]
-  const T* beta_h = nullptr;   // [4H]
-  const T* gamma_c = nullptr;  // [H]
-  const T* beta_c = nullptr;   // [H]
-  // Outputs; each may be nullptr where it is not wanted. Those that are saved
-  // for backward alone, besides cs, are zeros at masked steps.
-  T* x_hat = nullptr;  // [steps, batch, 4H], x · w_x normalised
-  T* h_hat = nullptr;  // [steps, batch, 4H], h · w_h normalised
-  T* rstd = nullptr;   // [steps, batch, 2], 1 / √(variance + epsilon) of both
-  T* cs = nullptr;     // [steps, batch, H]
-  T* cs_last = nullptr;  // [B, H], the state after the last step
-};
-
-// The gradient of it. x_hat, h_hat, rstd, cs and h are the outputs of the
-// forward call, unchanged. The arrays whose name ends in _grad and that are no
-// inputs are written, all of them.
-template <class T>
-struct LayerNormLstmBackwardArgs : SequenceBackwardArgs<T> {
-  LstmGateLayout layout = kLstmIfco;
-  double epsilon = 1e-3;
-  bool norm_output_only = false;
-  const T* cs_prev = nullptr;       // [B, H]
-  const T* w_x = nullptr;           // [I, 4H]
-  const T* w_h = nullptr;           // [H, 4H]
-  const T* b = nullptr;             // [4H]
-  const T* gamma_x = nullptr;       // [4H]
-  const T* beta_x = nullptr;        // [4H]
-  const T* gamma_h = nullptr;       // [4H]
-  const T* beta_h = nullptr;        // [4H]
-  const T* gamma_c = nullptr;       // [H]
-  const T* beta_c = nullptr;        // [H]
-  const T* x_hat = nullptr;         // [steps, batch, 4H]
-  const T* h_hat = nullptr;         // [steps, batch, 4H]
-  const T* rstd = nullptr;          // [steps, batch, 2]
-  const T* cs = nullptr;            // [steps, batch, H]
-  const T* cs_grad = nullptr;       // [steps, batch, H]; nullptr: zeros
-  const T* cs_last_grad = nullptr;  // [B, H]; nullptr: zeros
-  T* cs_prev_grad = nullptr;        // [B, H]
-  T* w_x_grad = nullptr;            // [I, 4H]; not without w_x
-  T* w_h_grad = nullptr;            // [H, 4H]
-  T* b_grad = nullptr;              // [4H]
-  T* gamma_x_grad = nullptr;        // [4H]
-  T* beta_x_grad = nullptr;         // [4H]
-  T* gamma_h_grad = nullptr;        // [4H]
-  T* beta_h_grad = nullptr;         // [4H]
-  T* gamma_c_grad = nullptr;        // [H]
-  T* beta_c_grad = nullptr;         // [H]
-};
-
-// BlockGRU: cc/core/gru_cell.h, step after step.
-template <class T>
-struct GruSequenceForwardArgs : SequenceForwardArgs<T> {
-  const T* w_ru_x = nullptr;  // [I, 2H], gates r, u
-  const T* w_ru_h = nullptr;  // [H, 2H], gates r, u
-  const T* w_c_x = nullptr;   // [I, H]
-  const T* w_c_h = nullptr;   // [H, H]
-  const T* b_ru = nullptr;    // [2H]
-  const T* b_c = nullptr;     // [H]
-  // Outputs; each may be nullptr where it is not wanted.
-  T* r = nullptr;  // [steps, batch, H]
-  T* u = nullptr;  // [steps, batch, H]
-  T* c = nullptr;  // [steps, batch, H]
-};
-
-template <class T>
-struct GruSequenceBackwardArgs : SequenceBackwardArgs<T> {
-  const T* w_ru_x = nullptr;  // [I, 2H], gates r, u
-  const T* w_ru_h = nullptr;  // [H, 2H], gates r, u
-  const T* w_c_x = nullptr;   // [I, H]
-  const T* w_c_h = nullptr;   // [H, H]
-  const T* b_ru = nullptr;    // [2H]; read only with span_steps
-  const T* b_c = nullptr;     // [H]; read only with span_steps
-  const T* r = nullptr;       // [steps, batch, H]
-  const T* u = nullptr;       // [steps, batch, H]
-  const T* c = nullptr;       // [steps, batch, H]
-  T* w_ru_x_grad = nullptr;   // [I, 2H]
-  T* w_ru_h_grad = nullptr;   // [H, 2H]
-  T* w_c_x_grad = nullptr;    // [I, H]
-  T* w_c_h_grad = nullptr;    // [H, H]
-  T* b_ru_grad = nullptr;     // [2H]
-  T* b_c_grad = nullptr;      // [H]
-};
-
-// GRU with the reset after the GEMM, as Keras' default and cuDNN's. The
-// candidate's gate is the last in every layout.
-template <class T>
-struct GruAfterSequenceForwardArgs : SequenceForwardArgs<T> {
-  GruAfterGateLayout layout = kGruRuc;
-  const T* w_x = nullptr;  // [I, 3H]
-  const T* w_h = nullptr;  // [H, 3H]
-  const T* b_x = nullptr;  // [3H]
-  const T* b_h = nullptr;  // [3H]
-  // Outputs; each may be nullptr where it is not wanted.
-  T* r = nullptr;   // [steps, batch, H]
-  T* u = nullptr;   // [steps, batch, H]
-  T* c = nullptr;   // [steps, batch, H]
-  T* hc = nullptr;  // [steps, batch, H], h_prev · R_c + b_h,c
-};
-
-template <class T>
-struct GruAfterSequenceBackwardArgs : SequenceBackwardArgs<T> {
-  GruAfterGateLayout layout = kGruRuc;
-  const T* w_x = nullptr;  // [I, 3H]
-  const T* w_h = nullptr;  // [H, 3H]
-  const T* b_x = nullptr;  // [3H]; read only with span_steps
-  const T* b_h = nullptr;  // [3H]; read only with span_steps
-  const T* r = nullptr;    // [steps, batch, H]
-  const T* u = nullptr;    // [steps, batch, H]
-  const T* c = nullptr;    // [steps, batch, H]
-  const T* hc = nullptr;   // [steps, batch, H]
-  T* w_x_grad = nullptr;   // [I, 3H]; not without w_x
-  T* w_h_grad = nullptr;   // [H, 3H]
-  T* b_x_grad = nullptr;   // [3H]
-  T* b_h_grad = nullptr;   // [3H]
-};
-
-// A GRU, reset after the GEMM, with layer normalisation: cc/core/layer_norm.h.
-// gamma and beta of the norms of x · w_x and of h · w_h. The candidate's gate
-// is the last in every layout.
-template <class T>
-struct LayerNormGruForwardArgs : SequenceForwardArgs<T> {
-  GruAfterGateLayout layout = kGruRuc;
-  double epsilon = 1e-3;       // added to the variances
-  const T* w_x = nullptr;      // [I, 3H]
-  const T* w_h = nullptr;      // [H, 3H]
-  const T* b_x = nullptr;      // [3H]
-  const T* b_h = nullptr;      // [3H]
-  const T* gamma_x = nullptr;  // [3H]
-  const T* beta_x = nullptr;   // [3H]
-  const T* gamma_h = nullptr;  // [3H]
-  const T* beta_h = nullptr;   // [3H]
-  // Outputs; each may be nullptr where it is not wanted. All three are saved
-  // for backward alone, and zeros at masked steps.
-  T* x_hat = nullptr;  // [steps, batch, 3H], x · w_x normalised
-  T* h_hat = nullptr;  // [steps, batch, 3H], h · w_h normalised
-  T* rstd = nullptr;   // [steps, batch, 2], 1 / √(variance + epsilon) of both
-};
-
-// The gradient of it. x_hat, h_hat, rstd and h are the outputs of the forward
-// call, unchanged. The arrays whose name ends in _grad and that are no inputs
-// are written, all of them.
-template <class T>
-struct LayerNormGruBackwardArgs : SequenceBackwardArgs<T> {
-  GruAfterGateLayout layout = kGruRuc;
-  double epsilon = 1e-3;       // read only with span_steps
-  const T* w_x = nullptr;      // [I, 3H]
-  const T* w_h = nullptr;      // [H, 3H]
-  const T* b_x = nullptr;      // [3H]
-  const T* b_h = nullptr;      // [3H]
-  const T* gamma_x = nullptr;  // [3H]
-  const T* beta_x = nullptr;   // [3H]
-  const T* gamma_h = nullptr;  // [3H]
-  const T* beta_h = nullptr;   // [3H]
-  const T* x_hat = nullptr;    // [steps, batch, 3H]
-  const T* h_hat = nullptr;    // [steps, batch, 3H]
-  const T* rstd = nullptr;     // [steps, batch, 2]
-  T* w_x_grad = nullptr;       // [I, 3H]; not without w_x
-  T* w_h_grad = nullptr;       // [H, 3H]
-  T* b_x_grad = nullptr;       // [3H]
-  T* b_h_grad = nullptr;       // [3H]
-  T* gamma_x_grad = nullptr;   // [3H]
-  T* beta_x_grad = nullptr;    // [3H], equal to b_x_grad
-  T* gamma_h_grad = nullptr;   // [3H]
-  T* beta_h_grad = nullptr;    // [3H], equal to b_h_grad
-};
-
-// h = act(x · w_x + h_prev · w_h + b), act relu or tanh:
-// cc/core/simple_rnn_cell.h.
-template <class T>
-struct SimpleRnnForwardArgs : SequenceForwardArgs<T> {
-  bool relu = false;
-  const T* w_x = nullptr;  // [I, H]
-  const T* w_h = nullptr;  // [H, H]
-  const T* b = nullptr;    // [H]
-  const T* b_h = nullptr;  // [H], added to b; nullptr: zeros
-  // Outputs; each may be nullptr where it is not wanted.
-};
-
-template <class T>
-struct SimpleRnnBackwardArgs : SequenceBackwardArgs<T> {
-  bool relu = false;
-  const T* w_x = nullptr;  // [I, H]
-  const T* w_h = nullptr;  // [H, H]
-  T* w_x_grad = nullptr;   // [I, H]; not without w_x
-  T* w_h_grad = nullptr;   // [H, H]
-  T* b_grad = nullptr;     // [H]
-};
+// The forward call, without its outputs, that a backward call with spans runs
+// again.
+template <template <class> class Backward, class T>
+typename Backward<T>::Forward RecomputedForward(const Backward<T>& args) {
+  typename Backward<T>::Forward forward;
+  static_cast<SequenceInputs<T>&>(forward) = args;
+  static_cast<typename Backward<T>::Weights&>(forward) = args;
+  return forward;
+}
 
 }  // namespace blockrnn
 

@@ -1,5 +1,5 @@
-// Defines the equations of a simple recurrent cell (Elman 1990), forward and
-// backward.
+// Defines a simple recurrent cell (Elman 1990): its equations, forward and
+// backward, and the arguments of its engine functions.
 //
 //   h = act(x · w_x + h_prev · w_h + b)     act: tanh, or relu(v) = max(v, 0)
 
@@ -8,6 +8,7 @@
 
 #include "cc/core/activations.h"
 #include "cc/core/portable.h"
+#include "cc/core/sequence_args.h"
 
 namespace blockrnn {
 
@@ -30,6 +31,28 @@ BLOCKRNN_HOST_DEVICE Value SimpleRnnStepGrad(Value h, Value d_h) {
     return d_h * (Value(1) - h * h);
   }
 }
+
+template <class T>
+struct SimpleRnnWeights {
+  bool relu = false;
+  const T* w_x = nullptr;  // [I, H]
+  const T* w_h = nullptr;  // [H, H]
+  const T* b = nullptr;    // [H]
+  const T* b_h = nullptr;  // [H], added to b; nullptr: zeros
+};
+
+template <class T>
+struct SimpleRnnForwardArgs : SequenceForwardArgs<T>, SimpleRnnWeights<T> {};
+
+template <class T>
+struct SimpleRnnBackwardArgs : SequenceBackwardArgs<T>, SimpleRnnWeights<T> {
+  T* w_x_grad = nullptr;  // [I, H]; not without w_x
+  T* w_h_grad = nullptr;  // [H, H]
+  T* b_grad = nullptr;    // [H]
+};
+
+template <class T>
+using SimpleRnnFreezeArgs = FreezeArgs<SimpleRnnForwardArgs<T>>;
 
 }  // namespace blockrnn
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "cc/core/checked_int.h"
-#include "cc/core/frozen_weights.h"
+#include "cc/core/sequence_args.h"
 #include "cc/inference/blockrnn.h"
 #include "cc/inference/session.h"
 #include "cc/loader/cpu_engine_loader.h"

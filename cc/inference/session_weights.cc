@@ -3,8 +3,12 @@
 #include <algorithm>
 #include <new>
 
-#include "cc/core/frozen_weights.h"
 #include "cc/core/gate_layout.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/layer_norm.h"
+#include "cc/core/lstm_cell.h"
+#include "cc/core/sequence_args.h"
+#include "cc/core/simple_rnn_cell.h"
 #include "cc/inference/session.h"
 
 namespace blockrnn {

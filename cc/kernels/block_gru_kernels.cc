@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "cc/core/gate_layout.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/gru_cell.h"
 #include "cc/kernels/engine_kernel.h"
 
 namespace blockrnn {

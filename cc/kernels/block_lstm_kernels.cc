@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "cc/core/gate_layout.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/kernels/engine_kernel.h"
 #include "cc/kernels/lstm_attrs.h"
 
@@ -35,7 +35,7 @@ struct BlockLstmGradOf : LstmMapping {
 
   void Complete(const OpCall&, const Bindings& bound, Args* args) const {
     args->layout = kV2 ? kLstmIfco : kLstmIcfo;
-    args->use_peephole = options.use_peephole;
+    args->options = options;
     const int64_t of_x = bound['I'] * kLstmGates * bound['H'];
     args->w_h = args->w_x + of_x;
     args->w_h_grad = args->w_x_grad + of_x;

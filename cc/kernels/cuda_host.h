@@ -11,7 +11,6 @@
 #include "cc/core/engine_args.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
-#include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/kernel.h"
 #include "cc/kernels/op_call.h"

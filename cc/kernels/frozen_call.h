@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "cc/core/frozen_weights.h"
+#include "cc/core/sequence_args.h"
 #include "cc/kernels/frozen_layer.h"
 #include "cc/kernels/kernel.h"
 #include "cc/kernels/op_call.h"

@@ -1,6 +1,6 @@
 // Implements the kernels of GRUBlockCell and GRUBlockCellGrad.
 
-#include "cc/core/cell_args.h"
+#include "cc/core/gru_cell.h"
 #include "cc/kernels/engine_kernel.h"
 
 namespace blockrnn {

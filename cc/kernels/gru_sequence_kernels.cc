@@ -3,7 +3,7 @@
 #include <string>
 
 #include "cc/core/gate_layout.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/gru_cell.h"
 #include "cc/kernels/engine_kernel.h"
 
 namespace blockrnn {

@@ -3,7 +3,7 @@
 #include <string>
 
 #include "cc/core/gate_layout.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/layer_norm.h"
 #include "cc/kernels/engine_kernel.h"
 #include "cc/ops/contract_rules.h"
 

@@ -1,7 +1,7 @@
 // Implements the kernels of LayerNormLSTMSequence and its gradients.
 
 #include "cc/core/gate_layout.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/layer_norm.h"
 #include "cc/kernels/engine_kernel.h"
 #include "cc/ops/contract_rules.h"
 

@@ -3,7 +3,7 @@
 #ifndef BLOCKRNN_KERNELS_LSTM_ATTRS_H_
 #define BLOCKRNN_KERNELS_LSTM_ATTRS_H_
 
-#include "cc/core/cell_args.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/kernels/engine_kernel.h"
 
 namespace blockrnn {

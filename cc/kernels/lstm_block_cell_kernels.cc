@@ -1,6 +1,6 @@
 // Implements the kernels of LSTMBlockCell and LSTMBlockCellGrad.
 
-#include "cc/core/cell_args.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/kernels/engine_kernel.h"
 #include "cc/kernels/lstm_attrs.h"
 
@@ -25,7 +25,7 @@ struct LstmBlockCellGrad : LstmMapping {
   static constexpr FieldNames kNames = {"", "x h_prev w b"};
 
   void Complete(const OpCall&, const Bindings&, Args* args) const {
-    args->use_peephole = options.use_peephole;
+    args->options = options;
   }
 };
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 
 #include "cc/core/gate_layout.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/kernels/engine_kernel.h"
 #include "cc/kernels/lstm_attrs.h"
 
@@ -29,11 +29,13 @@ int64_t ProjectionSize(const OpCall& call, int w_p) {
 // w_p: the index of that input.
 template <class T>
 void CompleteGrad(const OpCall& call, const Bindings& bound, int w_p,
+                  const LstmOptions& options,
                   LstmSequenceBackwardArgs<T>* args) {
   args->layout = kLstmIfco;
-  args->use_peephole =
+  args->options = options;
+  args->options.use_peephole =
       SplitPeepholes(bound['H'], args->wci, &args->wcf, &args->wco);
-  if (args->use_peephole) {
+  if (args->options.use_peephole) {
     SplitPeepholes(bound['H'], args->wci_grad, &args->wcf_grad,
                    &args->wco_grad);
   }
@@ -69,8 +71,7 @@ struct LstmSequenceGrad : LstmMapping {
                                         ""};
 
   void Complete(const OpCall& call, const Bindings& bound, Args* args) const {
-    CompleteGrad(call, bound, kWP, args);
-    args->options = options;
+    CompleteGrad(call, bound, kWP, options, args);
   }
 };
 
@@ -83,8 +84,7 @@ struct LstmSequenceRecomputeGrad : LstmMapping {
   static constexpr FieldNames kNames = LstmSequenceGrad<T>::kNames;
 
   void Complete(const OpCall& call, const Bindings& bound, Args* args) const {
-    CompleteGrad(call, bound, kWP, args);
-    args->options = options;
+    CompleteGrad(call, bound, kWP, options, args);
   }
 };
 

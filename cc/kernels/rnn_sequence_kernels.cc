@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "cc/core/sequence_args.h"
+#include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/engine_kernel.h"
 
 namespace blockrnn {

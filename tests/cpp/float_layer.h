@@ -9,7 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "cc/core/gru_cell.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/core/sequence_args.h"
+#include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cpu/engine.h"
 #include "tests/cpp/frozen.h"
 #include "tests/cpp/op.h"

@@ -12,7 +12,11 @@
 #include <type_traits>
 #include <vector>
 
-#include "cc/core/frozen_weights.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/layer_norm.h"
+#include "cc/core/lstm_cell.h"
+#include "cc/core/sequence_args.h"
+#include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cpu/engine.h"
 #include "tests/cpp/guarded_block.h"
 #include "tests/cpp/heap.h"

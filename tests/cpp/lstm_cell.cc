@@ -199,7 +199,7 @@ struct Backward {
     Arguments<T> tensors(call);
     LstmCellBackwardArgs<T> args;
     args.dims = {call.dims.batch, call.dims.input, call.dims.units};
-    args.use_peephole = call.variant == 1;
+    args.options.use_peephole = call.variant == 1;
     args.cs_prev = tensors.In();
     args.wci = tensors.In();
     args.wcf = tensors.In();

@@ -212,7 +212,7 @@ struct Backward {
     args.zoneout_c = of_cs.Get();
     args.options.cell_clip = v.options.cell_clip;
     args.layout = v.layout;
-    args.use_peephole = v.options.use_peephole;
+    args.options.use_peephole = v.options.use_peephole;
     args.proj = v.projects ? v.Width(call.dims) : 0;
     args.x = tensors.In();
     args.cs_prev = tensors.In();

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <limits>
 
-#include "cc/core/cell_args.h"
 #include "cc/core/gate_layout.h"
+#include "cc/core/lstm_cell.h"
 #include "tests/cpp/sequence.h"
 
 namespace blockrnn::test {

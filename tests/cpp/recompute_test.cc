@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "cc/core/recomputed_forward.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/layer_norm.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "gtest/gtest.h"
@@ -93,12 +95,12 @@ class Recompute : public testing::TestWithParam<Layout> {
     args->h_last = New(shape_.batch * width);
   }
 
-  // The gradients of a call, with spans or without; `backward` has weights
-  // and cotangents.
+  // The gradients of a call, with spans or without; `backward` has cotangents.
   template <class Forward, class Backward>
   std::vector<Array> Gradients(Forward forward, Backward backward,
                                int64_t state, int64_t span_steps) {
     static_cast<SequenceInputs<float>&>(backward) = forward;
+    static_cast<typename Backward::Weights&>(backward) = forward;
     backward.h = forward.h;
     if (span_steps == 0) {
       ForEachSavedArray(&forward, &backward,
@@ -211,22 +213,11 @@ TEST_P(Recompute, LstmHasTheSameBits) {
     forward.wci = Input(kUnits);
     forward.wcf = Input(kUnits);
     forward.wco = Input(kUnits);
-    backward.use_peephole = true;
-    backward.proj = kProj;
-    backward.w_p = forward.w_p;
-    backward.wci = forward.wci;
-    backward.wcf = forward.wcf;
-    backward.wco = forward.wco;
     backward.w_p_grad = Output(kProj * kUnits);
     backward.wci_grad = Output(kUnits);
     backward.wcf_grad = Output(kUnits);
     backward.wco_grad = Output(kUnits);
   }
-  backward.options = forward.options;
-  backward.cs_prev = forward.cs_prev;
-  backward.w_x = forward.w_x;
-  backward.w_h = forward.w_h;
-  backward.b = forward.b;
   backward.h_grad = Input(rows_ * width);
   backward.cs_last_grad = Input(shape_.batch * kUnits);
   backward.x_grad = Output(rows_ * kInput);
@@ -248,12 +239,6 @@ TEST_P(Recompute, GruHasTheSameBits) {
   forward.b_ru = Input(2 * kUnits);
   forward.b_c = Input(kUnits);
   GruSequenceBackwardArgs<float> backward;
-  backward.w_ru_x = forward.w_ru_x;
-  backward.w_ru_h = forward.w_ru_h;
-  backward.w_c_x = forward.w_c_x;
-  backward.w_c_h = forward.w_c_h;
-  backward.b_ru = forward.b_ru;
-  backward.b_c = forward.b_c;
   backward.h_grad = Input(rows_ * kUnits);
   backward.x_grad = Output(rows_ * kInput);
   backward.h_prev_grad = Output(shape_.batch * kUnits);
@@ -274,10 +259,6 @@ TEST_P(Recompute, GruAfterHasTheSameBits) {
   forward.b_x = Input(3 * kUnits);
   forward.b_h = Input(3 * kUnits);
   GruAfterSequenceBackwardArgs<float> backward;
-  backward.w_x = forward.w_x;
-  backward.w_h = forward.w_h;
-  backward.b_x = forward.b_x;
-  backward.b_h = forward.b_h;
   backward.h_grad = Input(rows_ * kUnits);
   backward.x_grad = Output(rows_ * kInput);
   backward.h_prev_grad = Output(shape_.batch * kUnits);
@@ -304,17 +285,6 @@ TEST_P(Recompute, LayerNormLstmHasTheSameBits) {
   forward.gamma_c = Input(kUnits);
   forward.beta_c = Input(kUnits);
   LayerNormLstmBackwardArgs<float> backward;
-  backward.norm_output_only = forward.norm_output_only;
-  backward.cs_prev = forward.cs_prev;
-  backward.w_x = forward.w_x;
-  backward.w_h = forward.w_h;
-  backward.b = forward.b;
-  backward.gamma_x = forward.gamma_x;
-  backward.beta_x = forward.beta_x;
-  backward.gamma_h = forward.gamma_h;
-  backward.beta_h = forward.beta_h;
-  backward.gamma_c = forward.gamma_c;
-  backward.beta_c = forward.beta_c;
   backward.h_grad = Input(rows_ * kUnits);
   backward.cs_last_grad = Input(shape_.batch * kUnits);
   backward.x_grad = Output(rows_ * kInput);
@@ -344,14 +314,6 @@ TEST_P(Recompute, LayerNormGruHasTheSameBits) {
   forward.gamma_h = Input(3 * kUnits);
   forward.beta_h = Input(3 * kUnits);
   LayerNormGruBackwardArgs<float> backward;
-  backward.w_x = forward.w_x;
-  backward.w_h = forward.w_h;
-  backward.b_x = forward.b_x;
-  backward.b_h = forward.b_h;
-  backward.gamma_x = forward.gamma_x;
-  backward.beta_x = forward.beta_x;
-  backward.gamma_h = forward.gamma_h;
-  backward.beta_h = forward.beta_h;
   backward.h_grad = Input(rows_ * kUnits);
   backward.x_grad = Output(rows_ * kInput);
   backward.h_prev_grad = Output(shape_.batch * kUnits);

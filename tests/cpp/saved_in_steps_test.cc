@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "cc/core/gru_cell.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/core/row_order.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"

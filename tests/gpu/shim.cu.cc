@@ -8,7 +8,9 @@
 #include <cstdint>
 
 #include "cc/core/activations.h"
-#include "cc/core/cell_args.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/lstm_cell.h"
+#include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/cells/gru_block_cell.cuh"
 #include "cc/kernels/cuda/cells/lstm_block_cell.cuh"
 #include "cc/kernels/cuda/engine.h"
@@ -85,7 +87,7 @@ template <class T>
 LstmCellBackwardArgs<T> LstmBackwardArgs(Call call) {
   LstmCellBackwardArgs<T> a;
   a.dims = call.dims;
-  a.use_peephole = call.options.use_peephole;
+  a.options = call.options;
   call.Fill(&a.cs_prev, &a.wci, &a.wcf, &a.wco);
   call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.cs_grad, &a.h_grad);
   call.Fill(&a.cs_prev_grad, &a.dicfo, &a.wci_grad, &a.wcf_grad, &a.wco_grad);

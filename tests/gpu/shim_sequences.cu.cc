@@ -8,7 +8,11 @@
 
 #include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/layer_norm.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/core/sequence_args.h"
+#include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/cells/gru_after_sequence.cuh"
 #include "cc/kernels/cuda/cells/gru_sequence_forward.cuh"
@@ -148,7 +152,7 @@ Error LstmBackwardCall(Call call, const HostInterface& host) {
   a.zoneout_c.rate = call.plain.zoneout_rate_c;
   a.layout = call.plain.layout == 0 ? kLstmIcfo : kLstmIfco;
   a.options.cell_clip = static_cast<float>(call.plain.cell_clip);
-  a.use_peephole = call.plain.use_peephole != 0;
+  a.options.use_peephole = call.plain.use_peephole != 0;
   a.proj = call.plain.proj;
   call.Fill(&a.mask, &a.x, &a.cs_prev, &a.h_prev, &a.recurrent_dropout,
             &a.zoneout_h.kept, &a.zoneout_c.kept, &a.w_x, &a.w_h, &a.w_p,

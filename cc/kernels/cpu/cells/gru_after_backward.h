@@ -10,7 +10,6 @@
 
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
-#include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "cc/core/activations.h"
-#include "cc/core/cell_args.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
 #include "cc/kernels/cpu/engine.h"

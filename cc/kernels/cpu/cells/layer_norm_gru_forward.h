@@ -8,10 +8,9 @@
 #include <array>
 #include <cstdint>
 
-#include "cc/core/frozen_weights.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/layer_norm.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/normalized_sums.h"
 #include "cc/kernels/cpu/sequence/precision.h"

@@ -9,10 +9,9 @@
 #include <cstdint>
 
 #include "cc/core/activations.h"
-#include "cc/core/frozen_weights.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/layer_norm.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/normalized_sums.h"
 #include "cc/kernels/cpu/sequence/padding.h"

@@ -9,7 +9,6 @@
 
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
-#include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/cells/lstm_peepholes.h"
 #include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
@@ -67,7 +66,7 @@ class LstmBackwardCell {
         cs_grad_(
             context.scratch->template Array<C>(args.shape.batch * units_)) {
     Scratch* const scratch = context.scratch;
-    if (args.use_peephole) {
+    if (args.options.use_peephole) {
       peephole_grads_ = scratch->Array<C>(3 * args.shape.batch * units_);
     }
     if (projects_) {
@@ -81,7 +80,7 @@ class LstmBackwardCell {
   void Begin() const {
     BeginStateGrads(context_.executor, context_.rows, args_.cs_last_grad,
                     CsGrads(), cs_grad_);
-    if (args_.use_peephole) {
+    if (args_.options.use_peephole) {
       ZeroRow(3 * args_.shape.batch * units_, peephole_grads_);
     }
   }
@@ -140,7 +139,7 @@ class LstmBackwardCell {
       CopyRow(cs_grad_ + b * units_, units_,
               args_.cs_prev_grad + rows.StateRow(b) * units_);
     }
-    if (!args_.use_peephole) return;
+    if (!args_.options.use_peephole) return;
     T* const grads[3] = {args_.wci_grad, args_.wcf_grad, args_.wco_grad};
     for (int which = 0; which < 3; ++which) {
       SumRows(peephole_grads_ + which * rows.batch() * units_, rows.batch(),
@@ -195,7 +194,7 @@ class LstmBackwardCell {
 
   template <bool kZoneout, class DM>
   void GateGrads(int64_t step, const GateRun<C>& run, const DM& d_m) const {
-    WithFlag(args_.use_peephole, [&](auto peephole) {
+    WithFlag(args_.options.use_peephole, [&](auto peephole) {
       GateGrads<peephole(), kZoneout>(step, run, d_m);
     });
   }

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "cc/core/activations.h"
-#include "cc/core/cell_args.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cpu/cells/lstm_peepholes.h"
@@ -167,7 +166,7 @@ Status LstmCellBackwardWithPeepholes(const LstmCellBackwardArgs<T>& args,
 template <class T>
 Status LstmCellBackward(const LstmCellBackwardArgs<T>& args,
                         const Executor& executor) {
-  if (args.use_peephole) {
+  if (args.options.use_peephole) {
     return internal::LstmCellBackwardWithPeepholes(args, executor);
   }
   const int64_t units = args.dims.units;

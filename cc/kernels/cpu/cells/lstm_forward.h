@@ -8,10 +8,8 @@
 #include <cstdint>
 
 #include "cc/core/activations.h"
-#include "cc/core/frozen_weights.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
-#include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/cells/lstm_peepholes.h"
 #include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"

@@ -4,7 +4,9 @@
 #ifndef BLOCKRNN_KERNELS_CPU_CELLS_SEQUENCE_FUNCTIONS_H_
 #define BLOCKRNN_KERNELS_CPU_CELLS_SEQUENCE_FUNCTIONS_H_
 
-#include "cc/core/sequence_args.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/lstm_cell.h"
+#include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/threads/executor.h"
 

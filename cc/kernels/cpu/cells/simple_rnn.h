@@ -8,8 +8,6 @@
 #include <array>
 #include <cstdint>
 
-#include "cc/core/frozen_weights.h"
-#include "cc/core/sequence_args.h"
 #include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"

@@ -5,7 +5,6 @@
 
 #include <type_traits>
 
-#include "cc/core/frozen_weights.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"

@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cc/core/recomputed_forward.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"

@@ -8,13 +8,15 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cc/core/gru_cell.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/core/philox.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_backward.h"
 #include "cc/core/rnn_stack_forward.h"
 #include "cc/core/rnn_stack_plan.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/stack/directions.h"

@@ -6,7 +6,9 @@
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_DIRECTIONS_H_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_DIRECTIONS_H_
 
-#include "cc/core/sequence_args.h"
+#include "cc/core/gru_cell.h"
+#include "cc/core/lstm_cell.h"
+#include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cuda/engine.h"
 
 namespace blockrnn::cuda {

@@ -10,7 +10,6 @@
 #include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
-#include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/sequence/joint_calls.cuh"
 #include "cc/kernels/cuda/sequence/sequence_backward.cuh"

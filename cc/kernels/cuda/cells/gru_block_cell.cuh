@@ -6,7 +6,6 @@
 
 #include <cstdint>
 
-#include "cc/core/cell_args.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
 #include "cc/kernels/cuda/cells/block_cell_gemm.cuh"

@@ -13,7 +13,7 @@
 #include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
-#include "cc/core/sequence_args.h"
+#include "cc/core/layer_norm.h"
 #include "cc/kernels/cuda/cells/layer_norm.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"

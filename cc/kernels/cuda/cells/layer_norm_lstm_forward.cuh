@@ -10,7 +10,6 @@
 #include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/layer_norm.h"
-#include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/cells/layer_norm.cuh"
 #include "cc/kernels/cuda/cells/lstm_gates.cuh"
 #include "cc/kernels/cuda/engine.h"

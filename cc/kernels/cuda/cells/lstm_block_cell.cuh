@@ -7,7 +7,6 @@
 
 #include <cstdint>
 
-#include "cc/core/cell_args.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cuda/cells/block_cell_gemm.cuh"
@@ -114,7 +113,7 @@ Error LstmBackward(const LstmCellBackwardArgs<T>& args,
                    const HostInterface& host) {
   const int64_t rows = args.dims.batch;
   const int64_t units = args.dims.units;
-  if (!args.use_peephole) {
+  if (!args.options.use_peephole) {
     return RunPointwise(host, rows, units, LstmGradElement<T, false>{args});
   }
   const SumOutputs<T, 3> sums = {{args.wci_grad, args.wcf_grad, args.wco_grad}};

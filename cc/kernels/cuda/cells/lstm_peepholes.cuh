@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <limits>
 
-#include "cc/core/cell_args.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cuda/storage.cuh"
 

@@ -79,7 +79,7 @@ struct LstmSequenceGradCell {
         step == 0
             ? Load(args.cs_prev, common.rows.StateRow(b) * units + unit)
             : Load(args.cs, common.rows.SavedRow(step - 1, b) * units + unit);
-    in.peepholes = LoadPeepholes(args, unit, args.use_peephole);
+    in.peepholes = LoadPeepholes(args, unit, args.options.use_peephole);
     in.cs_grad = arrays.cs_grad[b * units + unit];
     if (args.cs_grad != nullptr) {
       in.cs_grad += Load(args.cs_grad, row.memory * units + unit);
@@ -110,9 +110,9 @@ struct LstmSequenceGradCell {
                     in.cs_grad;
       }
       if (args.co == nullptr) saved.co = Tanh(saved.cs);
-      out.grad = blockrnn::LstmBackward<true>(saved, in.cs_prev,
-                                              in.cs_grad - kept_grad, d_m[0],
-                                              in.peepholes, args.use_peephole);
+      out.grad = blockrnn::LstmBackward<true>(
+          saved, in.cs_prev, in.cs_grad - kept_grad, d_m[0], in.peepholes,
+          args.options.use_peephole);
       out.grad.cs_prev_grad += kept_grad;
       out.cs = saved.cs;
       out.m = saved.o * saved.co;
@@ -128,7 +128,7 @@ struct LstmSequenceGradCell {
                                        const Results& out) const {
     const int64_t units = arrays.args.shape.units;
     const int64_t state = b * units + unit;
-    if (arrays.args.use_peephole && !in.row.masked) {
+    if (arrays.args.options.use_peephole && !in.row.masked) {
       AddPeepholes(state, out.grad, in.cs_prev, out.cs);
     }
     arrays.cs_grad[state] = out.grad.cs_prev_grad;
@@ -278,7 +278,7 @@ class LstmSequenceBackwardCall {
         (error = SequencePasses<T>::LoadInitialStates(
              host_, sequence_.rows().order(), args_.cs_last_grad, shape_.units,
              arrays_.cs_grad)) ||
-        (error = PrepareProjection()) || !args_.use_peephole ||
+        (error = PrepareProjection()) || !args_.options.use_peephole ||
         (error = Allocate(host_, 3 * size, &arrays_.peepholes))) {
       return error;
     }
@@ -355,7 +355,7 @@ class LstmSequenceBackwardCall {
   }
 
   Error AddPeepholes() const {
-    if (!args_.use_peephole) return nullptr;
+    if (!args_.options.use_peephole) return nullptr;
     const SumOutputs<T, 3> sums = {
         {args_.wci_grad, args_.wcf_grad, args_.wco_grad}};
     return RunPointwiseWithSums(

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "cc/core/activations.h"
-#include "cc/core/sequence_args.h"
 #include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/sequence/joint_calls.cuh"

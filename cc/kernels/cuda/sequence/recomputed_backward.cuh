@@ -8,7 +8,6 @@
 
 #include <cstdint>
 
-#include "cc/core/recomputed_forward.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
