@@ -34,9 +34,9 @@ class ArgumentFields {
       const std::string_view list = member.written ? row.outputs : row.inputs;
       const int index = Find(list, member.name, names.renamed);
       if (index < 0) continue;
-      const char* const optional = member.written ? "[K*" : "]?";
       fields_[size_++] = {member.offset, index, member.written,
-                          Has(list, index, optional)};
+                          !member.written && Has(list, index, "]?"),
+                          Has(list, index, "[K*")};
     }
     std::string_view unread = names.unread;
     while (!unread.empty()) {
@@ -49,13 +49,13 @@ class ArgumentFields {
 
   // args: the struct for elements of any type.
   template <class ArgsOfType>
-  void Fill(const OpCall& call, bool is_training, ArgsOfType* args) const {
+  void Fill(const OpCall& call, bool saves_gates, ArgsOfType* args) const {
     static_assert(sizeof(ArgsOfType) == sizeof(Args));
     for (int i = 0; i < size_; ++i) {
       const Field& field = fields_[i];
-      if (field.may_lack &&
-          (field.written ? !is_training : LeftOut(call, field.index))) {
-        continue;
+      if ((field.optional && LeftOut(call, field.index)) ||
+          (field.saved && !saves_gates)) {
+        continue;  // stays nullptr
       }
       const void* const data =
           field.written ? call.output(field.index) : call.input(field.index);
@@ -69,9 +69,8 @@ class ArgumentFields {
     std::size_t offset = 0;
     int index = 0;  // of the input or output
     bool written = false;
-    // Stays nullptr for an input that is left out, and for an output saved for
-    // backward that is empty without is_training.
-    bool may_lack = false;
+    bool optional = false;  // an input that may be left out
+    bool saved = false;     // for backward; else empty
   };
 
   static constexpr bool Has(std::string_view list, int index,

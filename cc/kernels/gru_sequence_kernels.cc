@@ -22,12 +22,6 @@ struct GruSequenceGrad : OpMapping {
   static constexpr const OpSpec& kRow = Row("GRUSequenceGrad");
 };
 
-template <class T>
-struct GruSequenceRecomputeGrad : GruSequenceGrad<T> {
-  using GruSequenceGrad<T>::GruSequenceGrad;
-  static constexpr const OpSpec& kRow = Row("GRUSequenceRecomputeGrad");
-};
-
 // The attr of the ops with reset after.
 struct GateOrder : OpMapping {
   explicit GateOrder(KernelNode* node) {
@@ -58,17 +52,11 @@ struct GruAfterSequenceGrad : GateOrder {
   static constexpr const OpSpec& kRow = Row("GRUAfterSequenceGrad");
 };
 
-template <class T>
-struct GruAfterSequenceRecomputeGrad : GruAfterSequenceGrad<T> {
-  using GruAfterSequenceGrad<T>::GruAfterSequenceGrad;
-  static constexpr const OpSpec& kRow = Row("GRUAfterSequenceRecomputeGrad");
-};
-
 namespace {
 
-[[maybe_unused]] const bool gru_sequence_registered = RegisterEngineKernels<
-    GruSequence, GruSequenceGrad, GruSequenceRecomputeGrad, GruAfterSequence,
-    GruAfterSequenceGrad, GruAfterSequenceRecomputeGrad>();
+[[maybe_unused]] const bool gru_sequence_registered =
+    RegisterEngineKernels<GruSequence, GruSequenceGrad, GruAfterSequence,
+                          GruAfterSequenceGrad>();
 
 }  // namespace
 }  // namespace blockrnn

@@ -42,18 +42,10 @@ struct LayerNormGruSequenceGrad : LayerNormGruMapping {
   static constexpr const OpSpec& kRow = Row("LayerNormGRUSequenceGrad");
 };
 
-template <class T>
-struct LayerNormGruSequenceRecomputeGrad : LayerNormGruSequenceGrad<T> {
-  using LayerNormGruSequenceGrad<T>::LayerNormGruSequenceGrad;
-  static constexpr const OpSpec& kRow =
-      Row("LayerNormGRUSequenceRecomputeGrad");
-};
-
 namespace {
 
 [[maybe_unused]] const bool layer_norm_gru_registered =
-    RegisterEngineKernels<LayerNormGruSequence, LayerNormGruSequenceGrad,
-                          LayerNormGruSequenceRecomputeGrad>();
+    RegisterEngineKernels<LayerNormGruSequence, LayerNormGruSequenceGrad>();
 
 }  // namespace
 }  // namespace blockrnn

@@ -39,18 +39,10 @@ struct LayerNormLstmSequenceGrad : LayerNormLstmMapping {
   static constexpr const OpSpec& kRow = Row("LayerNormLSTMSequenceGrad");
 };
 
-template <class T>
-struct LayerNormLstmSequenceRecomputeGrad : LayerNormLstmSequenceGrad<T> {
-  using LayerNormLstmSequenceGrad<T>::LayerNormLstmSequenceGrad;
-  static constexpr const OpSpec& kRow =
-      Row("LayerNormLSTMSequenceRecomputeGrad");
-};
-
 namespace {
 
 [[maybe_unused]] const bool layer_norm_lstm_registered =
-    RegisterEngineKernels<LayerNormLstmSequence, LayerNormLstmSequenceGrad,
-                          LayerNormLstmSequenceRecomputeGrad>();
+    RegisterEngineKernels<LayerNormLstmSequence, LayerNormLstmSequenceGrad>();
 
 }  // namespace
 }  // namespace blockrnn

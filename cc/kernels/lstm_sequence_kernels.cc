@@ -75,24 +75,10 @@ struct LstmSequenceGrad : LstmMapping {
   }
 };
 
-template <class T>
-struct LstmSequenceRecomputeGrad : LstmMapping {
-  using LstmMapping::LstmMapping;
-  using Args = LstmSequenceBackwardArgs<T>;
-  static constexpr const OpSpec& kRow = Row("LSTMSequenceRecomputeGrad");
-  static constexpr int kWP = InputAt(kRow, "w_p");
-  static constexpr FieldNames kNames = LstmSequenceGrad<T>::kNames;
-
-  void Complete(const OpCall& call, const Bindings& bound, Args* args) const {
-    CompleteGrad(call, bound, kWP, options, args);
-  }
-};
-
 namespace {
 
 [[maybe_unused]] const bool lstm_sequence_registered =
-    RegisterEngineKernels<LstmSequence, LstmSequenceGrad,
-                          LstmSequenceRecomputeGrad>();
+    RegisterEngineKernels<LstmSequence, LstmSequenceGrad>();
 
 }  // namespace
 }  // namespace blockrnn

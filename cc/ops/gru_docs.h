@@ -86,7 +86,7 @@ This is the GRU of Cho et al. 2014 (arXiv:1406.1078).
      {"Computes the gradient of GRUSequence, given those of h and h_last.\n",
       "The equations are those of BlockGRUGrad, from the last step done to the "
       "first.\n",
-      kZoneoutGradDoc, kMaskedGradDoc}},
+      kZoneoutGradDoc, kRecomputeGradDoc, kMaskedGradDoc}},
     {"GRUAfterSequence",
      {"Computes a GRU over sequences, each row with its own length or mask.\n",
       R"doc(The reset gate is applied after the GEMM, as in cuDNN and in Keras with
@@ -117,17 +117,7 @@ the incoming gradient of the step plus h_prev_grad of the next step.
     x_grad = [d_r̄ d_ū d_c̄] · w_xᵀ
     h_prev_grad = [d_r̄ d_ū d_c̄∘r] · w_hᵀ + d_h ∘ u
 )doc",
-      kZoneoutGradDoc, kMaskedGradDoc}},
-    {"GRUSequenceRecomputeGrad",
-     {"Computes the gradient of GRUSequence with recompute, given those of h "
-      "and h_last.\n",
-      "The equations are those of GRUSequenceGrad.\n", kRecomputeGradDoc,
-      kMaskedGradDoc}},
-    {"GRUAfterSequenceRecomputeGrad",
-     {"Computes the gradient of GRUAfterSequence with recompute, given those "
-      "of h and h_last.\n",
-      "The equations are those of GRUAfterSequenceGrad.\n", kRecomputeGradDoc,
-      kMaskedGradDoc}},
+      kZoneoutGradDoc, kRecomputeGradDoc, kMaskedGradDoc}},
 };
 
 }  // namespace blockrnn

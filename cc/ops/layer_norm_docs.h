@@ -47,11 +47,6 @@ s_hat = (s − mean(s)) / √(var(s) + epsilon), and sums over steps and rows,
     s_grad = (g − mean(g) − s_hat · mean(g ∘ s_hat)) / √(var(s) + epsilon)
     g = gamma ∘ d
 )doc",
-      kMaskedGradDoc}},
-    {"LayerNormLSTMSequenceRecomputeGrad",
-     {"Computes the gradient of LayerNormLSTMSequence with recompute, given "
-      "those of h and the last states.\n",
-      "The equations are those of LayerNormLSTMSequenceGrad.\n",
       kRecomputeGradDoc, kMaskedGradDoc}},
     {"LayerNormGRUSequence",
      {"Computes a GRU with layer normalisation over sequences.\n",
@@ -90,11 +85,6 @@ s_hat = (s − mean(s)) / √(var(s) + epsilon), and sums over steps and rows,
     s_grad = (g − mean(g) − s_hat · mean(g ∘ s_hat)) / √(var(s) + epsilon)
     g = gamma ∘ d
 )doc",
-      kMaskedGradDoc}},
-    {"LayerNormGRUSequenceRecomputeGrad",
-     {"Computes the gradient of LayerNormGRUSequence with recompute, given "
-      "those of h and h_last.\n",
-      "The equations are those of LayerNormGRUSequenceGrad.\n",
       kRecomputeGradDoc, kMaskedGradDoc}},
 };
 

@@ -141,12 +141,7 @@ gradient of the projected state, h_grad in them is d_h · w_p, and w_p_grad is
 Σ d_hᵀ · (o ∘ tanh(cs)). The clip is straight-through: its derivative is taken
 as 1.
 )doc",
-      kZoneoutGradDoc, kMaskedGradDoc}},
-    {"LSTMSequenceRecomputeGrad",
-     {"Computes the gradient of LSTMSequence with recompute, given those of h "
-      "and the last states.\n",
-      "The equations are those of LSTMSequenceGrad.\n", kRecomputeGradDoc,
-      kMaskedGradDoc}},
+      kZoneoutGradDoc, kRecomputeGradDoc, kMaskedGradDoc}},
 };
 
 }  // namespace blockrnn

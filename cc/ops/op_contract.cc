@@ -252,6 +252,13 @@ std::string OrLeftOut(const ArgumentPattern& input) {
          input.left_out_if[1].text;
 }
 
+// The meaning of K, which is no size, where a message has it.
+std::string SavedMeaning(const std::string& message) {
+  return message.find(kSavedSymbol) == std::string::npos
+             ? ""
+             : " (K is 0 with recompute, else 1)";
+}
+
 std::string Given(const InputShapes& shapes, int input) {
   std::vector<std::string> dims;
   for (int d = 0; d < shapes.rank(input); ++d) {
@@ -355,10 +362,12 @@ absl::Status OpContract::Mismatch(const InputShapes& shapes, int input,
                                   int alternative,
                                   const Bindings& bound) const {
   const ShapePattern& shape = inputs_[input].shape(alternative);
+  const std::string expected = Symbolic(shape) + Numeric(shape, bound) +
+                               KnownFactors(shape, bound) +
+                               OrLeftOut(inputs_[input]);
   return absl::InvalidArgumentError(
-      op_ + ": " + inputs_[input].name + " must have shape " + Symbolic(shape) +
-      Numeric(shape, bound) + KnownFactors(shape, bound) +
-      OrLeftOut(inputs_[input]) + ", got " + Given(shapes, input));
+      op_ + ": " + inputs_[input].name + " must have shape " + expected +
+      SavedMeaning(expected) + ", got " + Given(shapes, input));
 }
 
 std::string OpContract::Overflow(const ArgumentPattern& argument,

@@ -15,7 +15,7 @@
 //             has any, and an output is a scalar
 //   name=x    the shape of the input x (in outputs)
 // A symbol is one upper case letter. It takes its value from the first dim that
-// has no other unknown; every other dim must agree.
+// has no other unknown; every other dim must agree. K is bound by attrs.
 
 #ifndef BLOCKRNN_OPS_OP_CONTRACT_H_
 #define BLOCKRNN_OPS_OP_CONTRACT_H_
@@ -32,6 +32,10 @@
 namespace blockrnn {
 
 inline constexpr int64_t kUnknown = -1;
+
+// K, a factor of the number of steps of what is saved for backward: 0 with
+// recompute and without is_training, else 1.
+inline constexpr char kSavedSymbol = 'K';
 
 // The values of a contract's symbols, by letter; kUnknown until bound.
 class Bindings {

@@ -180,7 +180,7 @@ const OpDoc& FindDoc(std::string_view op) {
 
 // The row of the op that this one is the gradient of, or nullptr.
 const OpSpec* ForwardOf(const OpSpec& row) {
-  for (const char* mark : {"RecomputeGrad", "Grad", "Backprop"}) {
+  for (const char* mark : {"Grad", "Backprop"}) {
     std::string name = row.name;
     const size_t at = name.find(mark);
     if (at == std::string::npos) continue;
@@ -239,6 +239,7 @@ std::string Dims(const ShapePattern& shape) {
 // ", `[T, B, I]`, or `[B, T, I]` without time_major; `[0]` for none".
 std::string ShapeText(const OpSpec& row, const OpContract& contract,
                       const ArgumentPattern& argument) {
+  const bool input = HasInput(row, argument.name);
   const ShapePattern& shape = argument.shape(0);
   if (shape.any) return "";
   if (shape.same_as >= 0) {
@@ -254,11 +255,16 @@ std::string ShapeText(const OpSpec& row, const OpContract& contract,
   }
   for (const DimPattern& dim : shape.dims) {
     if (dim.text == "K*T") {
-      absl::StrAppend(
-          &text, "; without is_training and with recompute it has no steps");
+      absl::StrAppend(&text, "; ", input ? "" : "without is_training and ",
+                      "with recompute it has no steps");
     }
   }
-  if (argument.optional) absl::StrAppend(&text, "; `[0]` for none");
+  if (argument.optional) {
+    const bool bias =
+        !argument.left_out_if.empty() && argument.left_out_if[0].text == "K";
+    absl::StrAppend(
+        &text, bias ? "; may be `[0]` without recompute" : "; `[0]` for none");
+  }
   return text;
 }
 

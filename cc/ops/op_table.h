@@ -55,25 +55,20 @@ namespace op_table {
 #define BLOCKRNN_NETWORK \
   "num_layers:int32@host[] num_units:int32@host[] input_size:int32@host[]"
 
-// K is a factor, 1 or 0, of the number of steps of what is saved for backward,
-// and N the size of the states that are saved with recompute instead
-// (cc/ops/span_states.h).
+// K is a factor of the number of steps of what is saved for backward: 0 with
+// recompute and without is_training, else 1. N is the size of the states that
+// are saved with recompute instead (cc/ops/span_states.h).
 inline constexpr char kLstmSequenceInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] b[4H] "
     "peepholes[3,H]? " BLOCKRNN_ROWS
     " w_p[P,H]?P=H recurrent_dropout[4,B,P]?" BLOCKRNN_ZONEOUT_STATES;
 inline constexpr char kLstmSequenceGradInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] "
-    "peepholes[3,H]? " BLOCKRNN_ROWS
-    " h[T,B,P|B,T,P] i[T,B,H|B,T,H] cs[T,B,H|B,T,H] f[T,B,H|B,T,H] "
-    "o[T,B,H|B,T,H] ci[T,B,H|B,T,H] h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? "
-    "cs_last_grad[B,H]? cs_grad[T,B,H|B,T,H]? w_p[P,H]?P=H "
-    "recurrent_dropout[4,B,P]?" BLOCKRNN_ZONEOUT_STATES;
-inline constexpr char kLstmSequenceRecomputeGradInputs[] =
-    "x[T,B,I|B,T,I] h_prev[B,P] cs_prev[B,H] w_x[I,4H]?I=4H w_h[P,4H] b[4H] "
-    "peepholes[3,H]? " BLOCKRNN_ROWS
-    " h[T,B,P|B,T,P] span_states[N] h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? "
-    "cs_last_grad[B,H]? w_p[P,H]?P=H "
+    "b[4H]?K=1 peepholes[3,H]? " BLOCKRNN_ROWS
+    " h[T,B,P|B,T,P] i[K*T,B,H|B,K*T,H] cs[K*T,B,H|B,K*T,H] "
+    "f[K*T,B,H|B,K*T,H] o[K*T,B,H|B,K*T,H] ci[K*T,B,H|B,K*T,H] span_states[N] "
+    "h_grad[T,B,P|B,T,P]? h_last_grad[B,P]? cs_last_grad[B,H]? "
+    "cs_grad[K*T,B,H|B,K*T,H]? w_p[P,H]?P=H "
     "recurrent_dropout[4,B,P]?" BLOCKRNN_ZONEOUT_STATES;
 #define BLOCKRNN_LAYER_NORM \
   "epsilon: float = 0.001;norm_output_only: bool = false;"
@@ -98,14 +93,9 @@ inline constexpr char kGruSequenceInputs[] =
     " recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H;
 inline constexpr char kGruSequenceGradInputs[] =
     "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
-    "w_c_x[I,H]?I=3H w_c_h[H,H] " BLOCKRNN_ROWS
-    " h[T,B,H|B,T,H] r[T,B,H|B,T,H] u[T,B,H|B,T,H] c[T,B,H|B,T,H] "
-    "h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
-    "recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H;
-inline constexpr char kGruSequenceRecomputeGradInputs[] =
-    "x[T,B,I|B,T,I] h_prev[B,H] w_ru_x[I,2H]?I=3H w_ru_h[H,2H] "
-    "w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H] b_c[H] " BLOCKRNN_ROWS
-    " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+    "w_c_x[I,H]?I=3H w_c_h[H,H] b_ru[2H]?K=1 b_c[H]?K=1 " BLOCKRNN_ROWS
+    " h[T,B,H|B,T,H] r[K*T,B,H|B,K*T,H] u[K*T,B,H|B,K*T,H] "
+    "c[K*T,B,H|B,K*T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
     "recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H;
 
 // The cuDNN family in TensorFlow's versions 1 and 2, and in version 3, which
@@ -220,22 +210,11 @@ inline constexpr OpSpec kOpTable[] = {
      "w_c_x_grad=w_c_x w_c_h_grad[H,H] b_ru_grad[2H] b_c_grad[H]",
      BLOCKRNN_ORDER
      BLOCKRNN_ZONEOUT
+     BLOCKRNN_RECOMPUTE
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
      &LeftOutTogether<IndexIn(op_table::kGruSequenceGradInputs, "w_ru_x"),
                       IndexIn(op_table::kGruSequenceGradInputs, "w_c_x")>},
-    {"GRUSequenceRecomputeGrad",
-     op_table::kGruSequenceRecomputeGradInputs,
-     "x_grad=x h_prev_grad[B,H] w_ru_x_grad=w_ru_x w_ru_h_grad[H,2H] "
-     "w_c_x_grad=w_c_x w_c_h_grad[H,H] b_ru_grad[2H] b_c_grad[H]",
-     BLOCKRNN_ORDER
-     BLOCKRNN_ZONEOUT
-     BLOCKRNN_RECOMPUTE
-     BLOCKRNN_SEQUENCE_TYPES,
-     "time_major",
-     &LeftOutTogether<
-         IndexIn(op_table::kGruSequenceRecomputeGradInputs, "w_ru_x"),
-         IndexIn(op_table::kGruSequenceRecomputeGradInputs, "w_c_x")>},
     {"GRUAfterSequence",
      "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] b_x[3H] b_h[3H] "
      BLOCKRNN_ROWS " recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H,
@@ -250,21 +229,11 @@ inline constexpr OpSpec kOpTable[] = {
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major"},
     {"GRUAfterSequenceGrad",
-     "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] " BLOCKRNN_ROWS
-     " h[T,B,H|B,T,H] r[T,B,H|B,T,H] u[T,B,H|B,T,H] c[T,B,H|B,T,H] "
-     "hc[T,B,H|B,T,H] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
-     "recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H,
-     "x_grad=x h_prev_grad[B,H] w_x_grad=w_x w_h_grad[H,3H] b_x_grad[3H] "
-     "b_h_grad[3H]",
-     "gate_order: {'ruc', 'urc'} = 'ruc';"
-     BLOCKRNN_ORDER
-     BLOCKRNN_ZONEOUT
-     BLOCKRNN_SEQUENCE_TYPES,
-     "time_major"},
-    {"GRUAfterSequenceRecomputeGrad",
-     "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] b_x[3H] b_h[3H] "
-     BLOCKRNN_ROWS
-     " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+     "x[T,B,I|B,T,I] h_prev[B,H] w_x[I,3H]?I=3H w_h[H,3H] "
+     "b_x[3H]?K=1 b_h[3H]?K=1 " BLOCKRNN_ROWS
+     " h[T,B,H|B,T,H] r[K*T,B,H|B,K*T,H] u[K*T,B,H|B,K*T,H] "
+     "c[K*T,B,H|B,K*T,H] hc[K*T,B,H|B,K*T,H] span_states[N] "
+     "h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
      "recurrent_dropout[3,B,H]?" BLOCKRNN_ZONEOUT_H,
      "x_grad=x h_prev_grad[B,H] w_x_grad=w_x w_h_grad[H,3H] b_x_grad[3H] "
      "b_h_grad[3H]",
@@ -293,16 +262,6 @@ inline constexpr OpSpec kOpTable[] = {
      op_table::kLstmSequenceGradInputs,
      "x_grad=x h_prev_grad[B,P] cs_prev_grad[B,H] w_x_grad=w_x "
      "w_h_grad[P,4H] b_grad[4H] peepholes_grad=peepholes w_p_grad=w_p",
-     "cell_clip: float = 0.0;"
-     BLOCKRNN_ORDER
-     BLOCKRNN_LSTM_ZONEOUT
-     BLOCKRNN_SEQUENCE_TYPES,
-     "time_major",
-     &ProjectionAt<IndexIn(op_table::kLstmSequenceGradInputs, "w_p")>},
-    {"LSTMSequenceRecomputeGrad",
-     op_table::kLstmSequenceRecomputeGradInputs,
-     "x_grad=x h_prev_grad[B,P] cs_prev_grad[B,H] w_x_grad=w_x "
-     "w_h_grad[P,4H] b_grad[4H] peepholes_grad=peepholes w_p_grad=w_p",
      "forget_bias: float = 0.0;"
      "cell_clip: float = 0.0;"
      BLOCKRNN_ORDER
@@ -310,7 +269,7 @@ inline constexpr OpSpec kOpTable[] = {
      BLOCKRNN_RECOMPUTE
      BLOCKRNN_SEQUENCE_TYPES,
      "time_major",
-     &ProjectionAt<IndexIn(op_table::kLstmSequenceRecomputeGradInputs, "w_p")>},
+     &ProjectionAt<IndexIn(op_table::kLstmSequenceGradInputs, "w_p")>},
     {"LayerNormLSTMSequence",
      BLOCKRNN_LAYER_NORM_LSTM_INPUTS " recurrent_dropout[4,B,H]?",
      "h[T,B,H|B,T,H] h_last[B,H] cs_last[B,H] x_hat[K*T,B,4H|B,K*T,4H] "
@@ -325,19 +284,11 @@ inline constexpr OpSpec kOpTable[] = {
      "time_major"},
     {"LayerNormLSTMSequenceGrad",
      BLOCKRNN_LAYER_NORM_LSTM_INPUTS
-     " h[T,B,H|B,T,H] x_hat[T,B,4H|B,T,4H] h_hat[T,B,4H|B,T,4H] "
-     "rstd[T,B,2|B,T,2] cs[T,B,H|B,T,H] h_grad[T,B,H|B,T,H]? "
-     "h_last_grad[B,H]? cs_last_grad[B,H]? cs_grad[T,B,H|B,T,H]? "
+     " h[T,B,H|B,T,H] x_hat[K*T,B,4H|B,K*T,4H] h_hat[K*T,B,4H|B,K*T,4H] "
+     "rstd[K*T,B,2|B,K*T,2] cs[K*T,B,H|B,K*T,H] span_states[N] "
+     "h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? cs_last_grad[B,H]? "
+     "cs_grad[K*T,B,H|B,K*T,H]? "
      "recurrent_dropout[4,B,H]?",
-     BLOCKRNN_LAYER_NORM_LSTM_GRADS,
-     BLOCKRNN_LAYER_NORM
-     BLOCKRNN_ORDER
-     BLOCKRNN_SEQUENCE_TYPES,
-     "time_major"},
-    {"LayerNormLSTMSequenceRecomputeGrad",
-     BLOCKRNN_LAYER_NORM_LSTM_INPUTS
-     " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
-     "cs_last_grad[B,H]? recurrent_dropout[4,B,H]?",
      BLOCKRNN_LAYER_NORM_LSTM_GRADS,
      BLOCKRNN_LAYER_NORM
      BLOCKRNN_ORDER
@@ -358,18 +309,9 @@ inline constexpr OpSpec kOpTable[] = {
      "time_major"},
     {"LayerNormGRUSequenceGrad",
      BLOCKRNN_LAYER_NORM_GRU_INPUTS
-     " h[T,B,H|B,T,H] x_hat[T,B,3H|B,T,3H] h_hat[T,B,3H|B,T,3H] "
-     "rstd[T,B,2|B,T,2] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
-     "recurrent_dropout[3,B,H]?",
-     BLOCKRNN_LAYER_NORM_GRU_GRADS,
-     "gate_order: {'ruc', 'urc'} = 'ruc';"
-     "epsilon: float = 0.001;"
-     BLOCKRNN_ORDER
-     BLOCKRNN_SEQUENCE_TYPES,
-     "time_major"},
-    {"LayerNormGRUSequenceRecomputeGrad",
-     BLOCKRNN_LAYER_NORM_GRU_INPUTS
-     " h[T,B,H|B,T,H] span_states[N] h_grad[T,B,H|B,T,H]? h_last_grad[B,H]? "
+     " h[T,B,H|B,T,H] x_hat[K*T,B,3H|B,K*T,3H] h_hat[K*T,B,3H|B,K*T,3H] "
+     "rstd[K*T,B,2|B,K*T,2] span_states[N] h_grad[T,B,H|B,T,H]? "
+     "h_last_grad[B,H]? "
      "recurrent_dropout[3,B,H]?",
      BLOCKRNN_LAYER_NORM_GRU_GRADS,
      "gate_order: {'ruc', 'urc'} = 'ruc';"

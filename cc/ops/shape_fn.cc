@@ -63,11 +63,10 @@ absl::Status GetAlternative(const OpContract& contract, InferenceContext* c,
 absl::Status InferShapes(const OpContract& contract, InferenceContext* c) {
   Bindings bound;
   const auto* const recompute = c->GetAttr("recompute");
-  int64_t spans = recompute == nullptr ? 0 : recompute->i();
-  if (const auto* is_training = c->GetAttr("is_training")) {
-    if (!is_training->b()) spans = 0;
-    bound[kSavedSymbol] = is_training->b() && spans == 0 ? 1 : 0;
-  }
+  const auto* const is_training = c->GetAttr("is_training");
+  const bool trains = is_training == nullptr || is_training->b();
+  const int64_t spans = recompute == nullptr || !trains ? 0 : recompute->i();
+  bound[kSavedSymbol] = trains && spans == 0 ? 1 : 0;
   if (const auto* epsilon = c->GetAttr("epsilon")) {
     TF_RETURN_IF_ERROR(CheckEpsilon(contract.op(), epsilon->f()));
   }

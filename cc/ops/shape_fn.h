@@ -9,10 +9,6 @@
 
 namespace blockrnn {
 
-// K, a factor of the number of steps of what is saved for backward, is 1 with
-// is_training unless there is recompute, and else 0.
-inline constexpr char kSavedSymbol = 'K';
-
 // Checks the inputs' static shapes as far as they are known, and infers the
 // outputs' from them.
 absl::Status InferShapes(const OpContract& contract,

@@ -66,8 +66,9 @@ length on x_grad is zeros.
 )doc";
 
 inline constexpr char kRecomputeGradDoc[] =
-    R"doc(What the forward op has not saved is computed again, span after span of steps:
-the gradient has the same bits. The attrs are those of the forward op.
+    R"doc(With recompute, that of the forward op, the gates that it has not saved are
+computed again from span_states, span after span of steps: the gradient has the
+same bits. span_states is empty without recompute.
 )doc";
 
 }  // namespace blockrnn

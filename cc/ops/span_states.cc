@@ -17,11 +17,6 @@ int64_t SpanSteps(int64_t recompute, int64_t steps) {
 absl::Status BindSpanStates(const OpContract& contract, int64_t recompute,
                             int64_t element_bytes, Bindings* bound) {
   const OpSpec& row = contract.row();
-  const bool given = HasInput(row, "span_states");
-  if (given && recompute == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        contract.op(), ": recompute must be -1 or above 0, got 0"));
-  }
   const bool has_cell_state = HasInput(row, "cs_prev");
   const int64_t steps = (*bound)['T'];
   const int64_t batch = (*bound)['B'];
@@ -50,7 +45,7 @@ absl::Status BindSpanStates(const OpContract& contract, int64_t recompute,
     }
   }
   int64_t& bound_size = (*bound)[kSpanStatesSymbol];
-  if (given && bound_size != kUnknown && bound_size != size) {
+  if (bound_size != kUnknown && bound_size != size) {
     return absl::InvalidArgumentError(
         absl::StrCat(contract.op(), ": span_states must have shape [N] = [",
                      size, "], got [", bound_size, "]"));

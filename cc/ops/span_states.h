@@ -20,8 +20,8 @@ inline constexpr char kSpanStatesSymbol = 'N';
 // the same memory then, for cells with four or five saved arrays.
 int64_t SpanSteps(int64_t recompute, int64_t steps);
 
-// Binds N where all that it depends on is known. Of an op that takes
-// span_states, checks their size, and that recompute is not 0.
+// Binds N where all that it depends on is known, 0 without recompute, or checks
+// the size of the span_states that an op takes.
 absl::Status BindSpanStates(const OpContract& contract, int64_t recompute,
                             int64_t element_bytes, Bindings* bound);
 

@@ -16,8 +16,7 @@ HOST_MEMORY = {
     **{
         f"{cell}Sequence{grad}": {"sequence_lengths"}
         for cell in ("LSTM", "GRU", "GRUAfter", "RNN", "LayerNormLSTM", "LayerNormGRU")
-        for grad in ("", "Grad", "RecomputeGrad")
-        if cell != "RNN" or grad != "RecomputeGrad"
+        for grad in ("", "Grad")
     },
     **{f"CudnnRNN{backprop}": set() for backprop in ("", "Backprop")},
     **{f"CudnnRNN{backprop}V2": {"host_reserved"} for backprop in ("", "Backprop")},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 from itertools import product
 
 import keras
@@ -236,14 +237,17 @@ def test_second_derivatives_are_those_without(tfb, case, mode):
         compare.assert_close(got[name], value, BOUND, name)
 
 
+OPS = {
+    "lstm": "LSTMSequence",
+    "layer-norm-gru": "LayerNormGRUSequence",
+    "layer-norm-lstm": "LayerNormLSTMSequence",
+    "gru-after": "GRUAfterSequence",
+    "gru-before": "GRUSequence",
+}
+
+
 def _sequence_op(tfb, key):
-    return {
-        "lstm": tfb.raw_ops.LSTMSequence,
-        "layer-norm-gru": tfb.raw_ops.LayerNormGRUSequence,
-        "layer-norm-lstm": tfb.raw_ops.LayerNormLSTMSequence,
-        "gru-after": tfb.raw_ops.GRUAfterSequence,
-        "gru-before": tfb.raw_ops.GRUSequence,
-    }[key]
+    return getattr(tfb.raw_ops, OPS[key])
 
 
 def _op_arguments(key, steps=1000, batch=2, width=3, units=4):
@@ -313,46 +317,81 @@ def test_half_keeps_states_in_float32(tfb):
     assert kept.shape == [99 * 2 * 2 * 2 * 4] and kept.dtype == tf.half
 
 
+# What the forward ops save without recompute, and the biases, which the gradient reads with it.
+SAVED = {
+    "lstm": ("i", "cs", "f", "o", "ci"),
+    "layer-norm-gru": ("x_hat", "h_hat", "rstd"),
+    "layer-norm-lstm": ("x_hat", "h_hat", "rstd", "cs"),
+    "gru-after": ("r", "u", "c", "hc"),
+    "gru-before": ("r", "u", "c"),
+}
+BIASES = {"lstm": ("b",), "gru-after": ("b_x", "b_h"), "gru-before": ("b_ru", "b_c")}
+
+
+def _grad_op(tfb, key):
+    return getattr(tfb.raw_ops, f"{OPS[key]}Grad")
+
+
 def _grad_arguments(key, tfb, recompute=10):
     given = _op_arguments(key)
     result = _sequence_op(tfb, key)(**given, recompute=recompute)
     none = tf.zeros([0])
     grads = {"h_grad": tf.ones_like(result.h), "h_last_grad": none}
     if key.endswith("lstm"):
-        grads["cs_last_grad"] = none
-    return {**given, "h": result.h, "span_states": result.span_states, **grads}
+        grads |= {"cs_last_grad": none, "cs_grad": none}
+    saved = {name: getattr(result, name) for name in (*SAVED[key], "h", "span_states")}
+    return {**given, **saved, **grads}
 
 
-GRAD_OPS = {
-    "lstm": "LSTMSequenceRecomputeGrad",
-    "layer-norm-gru": "LayerNormGRUSequenceRecomputeGrad",
-    "layer-norm-lstm": "LayerNormLSTMSequenceRecomputeGrad",
-    "gru-after": "GRUAfterSequenceRecomputeGrad",
-    "gru-before": "GRUSequenceRecomputeGrad",
-}
+def _assert_refused(op, given, changed, recompute, message, mode="eager"):
+    """A call that another one becomes by other values of some arguments."""
+    refused = (tf.errors.InvalidArgumentError, ValueError)
+    with pytest.raises(refused, match=message):
+        run_modes.in_mode(
+            mode, lambda c: op(**{**given, **c}, recompute=recompute)[0], autograph=False
+        )(changed)
 
 
 @pytest.mark.parametrize(
     "key, mode", [*in_turn(KEYS, ["jit", "graph"]), *((key, "eager") for key in KEYS)]
 )
 def test_the_grad_ops_refuse_states_of_another_size(tfb, key, mode):
-    given = _grad_arguments(key, tfb)
-    op = getattr(tfb.raw_ops, GRAD_OPS[key])
-    size = given["span_states"].shape[0]
-    refused = (tf.errors.InvalidArgumentError, ValueError)
-
-    def run(states, recompute):
-        return op(**{**given, "span_states": states}, recompute=recompute)[0]
-
-    for states, recompute, message in (
-        (given["span_states"][1:], 10, rf"span_states must have shape \[N\] = \[{size}\], got"),
-        (given["span_states"], 11, r"span_states must have shape \[N\]"),
-        (given["span_states"], 0, "recompute must be -1 or above 0, got 0"),
-        (given["span_states"], -2, "recompute"),
+    given, op = _grad_arguments(key, tfb), _grad_op(tfb, key)
+    states = given["span_states"]
+    for changed, recompute, message in (
+        (states[1:], 10, rf"span_states must have shape \[N\] = \[{states.shape[0]}\], got"),
+        (states, 11, r"span_states must have shape \[N\]"),
+        (states, -2, "recompute"),
     ):
-        with pytest.raises(refused, match=message):
-            run_modes.in_mode(mode, lambda s, r=recompute: run(s, r), autograph=False)(states)
-    assert np.all(np.isfinite(run(given["span_states"], 10)))
+        _assert_refused(op, given, {"span_states": changed}, recompute, message, mode)
+    assert np.all(np.isfinite(op(**given, recompute=10)[0]))
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_grad_ops_take_gates_or_states(tfb, key):
+    """And the biases with the states."""
+    op, name_of_op = _grad_op(tfb, key), f"{OPS[key]}Grad"
+    with_gates, with_states = _grad_arguments(key, tfb, 0), _grad_arguments(key, tfb)
+    for name in SAVED[key]:
+        for given, other, recompute in (
+            (with_gates, with_states, 0),
+            (with_states, with_gates, 10),
+        ):
+            want, got = list(given[name].shape), list(other[name].shape)
+            meaning = " (K is 0 with recompute, else 1)"
+            message = rf"{name_of_op}: {name} must have shape \[K\*T, .*\]"
+            message += re.escape(f" = {want}{meaning}, got {got}")
+            _assert_refused(op, given, {name: other[name]}, recompute, message)
+    states = with_states["span_states"]
+    message = f"{name_of_op}: span_states must have shape [N] = [0], got {list(states.shape)}"
+    _assert_refused(op, with_gates, {"span_states": states}, 0, re.escape(message))
+    for name in BIASES.get(key, ()):
+        none = {name: tf.zeros([0])}
+        message = rf"{name_of_op}: {name} must have shape .*, or \[0\] where K = 1 .*, got \[0\]"
+        _assert_refused(op, with_states, none, 10, message)
+        want, got = op(**with_gates), op(**{**with_gates, **none})
+        for value, other in zip(want, got, strict=True):
+            assert compare.bits(value) == compare.bits(other), name
 
 
 @pytest.mark.parametrize("name", ["lstm", "gru", "simple_rnn", "layer_norm_gru", "layer_norm_lstm"])

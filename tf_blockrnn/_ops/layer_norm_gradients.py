@@ -189,19 +189,16 @@ def _inputs(call: signatures.Backward, op: tf.Operation, cotangents: Sequence[An
 
 
 def register(cell: Cell) -> None:
-    """Registers the gradients of the forward op and of its two Grad ops."""
-    names = [f"BlockRNN>{cell.op}{end}" for end in ("", "Grad", "RecomputeGrad")]
-    call, again = (signatures.Backward(names[0], grad, "_grad") for grad in names[1:])
+    """Registers the gradients of the forward op and of its Grad op."""
+    forward, backward = f"BlockRNN>{cell.op}", f"BlockRNN>{cell.op}Grad"
+    call = signatures.Backward(forward, backward, "_grad")
     # Outputs whose cotangents the Grad op does not take.
     saved_at = [k for k in call.untaken if call.forward.outputs._fields[k] != "span_states"]
 
     def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         frozen.refuse_gradient(op)
         op = sequence_util.for_training(op)
-        if op.get_attr("recompute"):
-            given, attrs = _inputs(again, op, cotangents), again.attrs(op)
-            return again.gradients(signatures.call(again.name, given, attrs))
-        given = _inputs(call, op, cotangents)
+        given, attrs = _inputs(call, op, cotangents), call.attrs(op)
 
         def composed() -> list[tf.Tensor]:
             by_name = {
@@ -213,16 +210,19 @@ def register(cell: Cell) -> None:
             return _composed_gradients(cell, inputs, cell.attrs_of(op), by_name)
 
         grads = sequence_util.gradients(
-            [cotangents[k] for k in saved_at],
-            lambda: signatures.call(call.name, given, call.attrs(op)),
+            # With recompute nothing is saved that anything could depend on.
+            [] if attrs["recompute"] else [cotangents[k] for k in saved_at],
+            lambda: signatures.call(backward, given, attrs),
             composed,
         )
         return call.gradients(grads)
 
     def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-        """Of both Grad ops. What was saved depends on the other inputs: it has no gradient."""
+        """What was saved depends on the other inputs: it has no gradient."""
         inputs, attrs = call.forward.inputs, cell.attrs_of(op)
-        outputs = [*cell.states, *(f"{state}_last" for state in cell.states)]
+        # With recompute there is no cs.
+        states = ("h",) if op.get_attr("recompute") else cell.states
+        outputs = [*states, *(f"{state}_last" for state in cell.states)]
 
         def function(given: Any) -> list[tf.Tensor]:
             of_outputs = {name: getattr(given, f"{name}_grad", None) for name in outputs}
@@ -239,6 +239,5 @@ def register(cell: Cell) -> None:
                 op, [tf.convert_to_tensor(each) for each in cotangents], function, without=saved
             )
 
-    util.register_gradient(names[0])(first)
-    for grad in names[1:]:
-        util.register_gradient(grad)(second)
+    util.register_gradient(forward)(first)
+    util.register_gradient(backward)(second)

@@ -220,7 +220,7 @@ def _of_left_out(own: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor | None:
 
 
 def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
-    """Registers the gradients of an op over whole sequences and of its Grad ops.
+    """Registers the gradients of an op over whole sequences and of its Grad op.
 
     Args:
       name: of the forward op, without the namespace.
@@ -229,12 +229,9 @@ def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
     """
     forward, backward = f"BlockRNN>{name}", f"BlockRNN>{name}Grad"
     call = signatures.Backward(forward, backward, "_grad")
-    recompute = "recompute" in call.forward.attrs
-    if recompute:
-        again = signatures.Backward(forward, f"BlockRNN>{name}RecomputeGrad", "_grad")
     gates_at = [k for k in call.untaken if call.forward.outputs._fields[k] != "span_states"]
 
-    def inputs(call: signatures.Backward, op: tf.Operation, cotangents: Sequence) -> NamedTuple:
+    def inputs(op: tf.Operation, cotangents: Sequence) -> NamedTuple:
         taken = [
             None if k in call.untaken else sequence_util.or_none(cotangent)
             for k, cotangent in enumerate(cotangents)
@@ -248,12 +245,9 @@ def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
         frozen.refuse_gradient(op)
         if "is_training" in call.forward.attrs:
             op = sequence_util.for_training(op)
-        if recompute and op.get_attr("recompute"):
-            # There are no gates that anything could depend on.
-            given, attrs = inputs(again, op, cotangents), again.attrs(op)
-            return again.gradients(signatures.call(again.name, given, attrs))
-        gates = [cotangents[k] for k in gates_at]
-        given, attrs = inputs(call, op, cotangents), call.attrs(op)
+        given, attrs = inputs(op, cotangents), call.attrs(op)
+        # With recompute there are no gates that anything could depend on.
+        gates = [] if attrs.get("recompute") else [cotangents[k] for k in gates_at]
         grads = sequence_util.gradients(
             gates,
             lambda: fused(*given, **attrs),
@@ -263,26 +257,26 @@ def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
 
     @util.register_gradient(backward)
     def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        attrs = call.attrs(op)
+        if attrs.get("recompute"):
+            return second_of_recomputed(op, attrs | {"recompute": 0}, cotangents)
         with util.recorded_where_of_use():
-            return _second(grad_op, op, call.attrs(op), cotangents)
+            return _second(grad_op, op, attrs, cotangents)
 
-    if not recompute:
-        return
-
-    @util.register_gradient(again.name)
-    def second_of_recomputed(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-        names = set(again.backward.attrs) & set(call.forward.attrs) - {"recompute"}
-        forward_attrs = {name: op.get_attr(name) for name in names} | {"is_training": True}
+    def second_of_recomputed(
+        op: tf.Operation, attrs: Attrs, cotangents: Sequence[tf.Tensor]
+    ) -> list[tf.Tensor | None]:
+        forward_attrs = {name: attrs[name] for name in attrs if name in call.forward.attrs}
 
         def with_gates(given: NamedTuple) -> Any:
-            """The same by the other Grad op; what it takes depends on the forward op's inputs."""
+            """The same with the gates, which depend on the forward op's inputs."""
             of_forward = call.forward.inputs(
                 *(getattr(given, name) for name in call.forward.inputs._fields)
             )
-            saved = signatures.call(forward, of_forward, forward_attrs)
+            saved = signatures.call(forward, of_forward, {**forward_attrs, "is_training": True})
             none = tensors.none(given.x.dtype)
             taken = signatures.collect(call.backward.inputs, given, saved, cs_grad=none)
-            return fused(*taken, **call.attrs(op))
+            return fused(*taken, **attrs)
 
         return util.gradient_of_call(
             op, cotangents, with_gates, without={"recurrent_dropout", "h", "span_states"}

@@ -32,7 +32,7 @@ def calls(op: masked_ops.Op) -> Iterator[sequence_perturbation.Call]:
         legal = op.shapes(base)
         yield _call((), legal)
         # Each optional argument left out, and all of them.
-        optional = [name for name in legal if name in masked_ops.OPTIONAL]
+        optional = [name for name in legal if name in masked_ops.optional(op)]
         for names in (*([name] for name in optional), optional):
             yield _call((), {**legal, **{name: (0,) for name in names}})
         for valid in (0, base[0], base[0] + 1, *_WRONG_LENGTHS):
