@@ -245,7 +245,8 @@ template <class T>
 using GruAfterFreezeArgs = FreezeArgs<GruAfterSequenceForwardArgs<T>>;
 
 // f(output of the forward call, input of the backward call, width) for each
-// array [steps, batch, width] that a backward call with spans needs besides h.
+// array [steps, batch, width] that a backward call with segments needs besides
+// h.
 template <class T, class F>
 void ForEachSavedArray(GruSequenceForwardArgs<T>* forward,
                        GruSequenceBackwardArgs<T>* backward, const F& f) {

@@ -21,9 +21,10 @@
 // without draws, the share of the state before in the mean that takes their
 // place. Masked steps leave all of them.
 //
-// Spans: with span_steps > 0 a forward call saves its states before every span
-// of steps, each of which has at least so many, and a backward call computes
-// what it needs besides h from them again, span after span. What is saved is
+// Checkpoint segments: with span_steps > 0 a forward call saves its states
+// before every segment of steps, each of which has at least so many, and a
+// backward call computes what it needs besides h from them again, segment after
+// segment. What is saved is
 // the engine's own, in the compute type: span_states has room for
 // ceil(T / span_steps) - 1 times the states of all rows.
 //
@@ -189,8 +190,8 @@ struct FreezeArgs {
                              // nullptr: `bytes` is all that is asked for
 };
 
-// The forward call, without its outputs, that a backward call with spans runs
-// again.
+// The forward call, without its outputs, that a backward call with segments
+// runs again.
 template <template <class> class Backward, class T>
 typename Backward<T>::Forward RecomputedForward(const Backward<T>& args) {
   typename Backward<T>::Forward forward;

@@ -10,7 +10,6 @@
 
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/threads/executor.h"
-#include "cc/kernels/cpu/threads/scratch.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"
 

@@ -2,8 +2,6 @@
 // panels and rows, after the previous stages, whichever workers start and when;
 // and the loop ends soon after a cancellation.
 
-#include "cc/kernels/cpu/sequence/step_loop.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +15,7 @@
 
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 #include "cc/kernels/cpu/threads/executor.h"
-#include "cc/kernels/cpu/threads/scratch.h"
+#include "cc/kernels/cpu/threads/parallel_for.h"
 #include "tests/cpp/sequence.h"
 #include "tests/cpp/test_host.h"
 #include "tests/cpp/test_length.h"

@@ -14,7 +14,6 @@
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"
-#include "cc/kernels/cpu/sequence/with_flag.h"
 
 namespace blockrnn::cpu {
 

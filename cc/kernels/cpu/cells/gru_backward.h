@@ -15,7 +15,6 @@
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"
-#include "cc/kernels/cpu/sequence/with_flag.h"
 
 namespace blockrnn::cpu {
 

@@ -15,7 +15,6 @@
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/norm_gradients.h"
-#include "cc/kernels/cpu/sequence/padding.h"
 #include "cc/kernels/cpu/sequence/row_norm.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"

@@ -14,7 +14,6 @@
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/normalized_sums.h"
-#include "cc/kernels/cpu/sequence/padding.h"
 #include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_norm.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"

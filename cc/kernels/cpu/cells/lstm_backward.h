@@ -13,11 +13,9 @@
 #include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
-#include "cc/kernels/cpu/sequence/padding.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"
-#include "cc/kernels/cpu/sequence/with_flag.h"
-#include "cc/kernels/cpu/sequence/zoneout.h"
+#include "cc/kernels/cpu/sequence/state_dropout.h"
 
 namespace blockrnn::cpu {
 

@@ -15,11 +15,10 @@
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
-#include "cc/kernels/cpu/sequence/padding.h"
 #include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
-#include "cc/kernels/cpu/sequence/zoneout.h"
+#include "cc/kernels/cpu/sequence/state_dropout.h"
 
 namespace blockrnn::cpu {
 

@@ -20,8 +20,8 @@
 #include "cc/kernels/cpu/gemm/streamed_gemm.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
+#include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
-#include "cc/kernels/cpu/threads/scratch.h"
 #include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {

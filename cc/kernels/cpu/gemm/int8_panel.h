@@ -27,7 +27,6 @@
 #include <limits>
 #include <type_traits>
 
-#include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/panel_element.h"
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/gemm/tile.h"
@@ -47,7 +46,7 @@ inline constexpr bool kRowsAreUnsigned = true;
 inline constexpr bool kRowsAreUnsigned = false;
 #endif
 
-// Quads in depth that an instruction multiplies (int8_tile.h).
+// Quads in depth that an instruction multiplies (MatrixSums below).
 #if defined(__ARM_FEATURE_MATMUL_INT8)
 inline constexpr int kQuadsAtOnce = 2;
 #else
@@ -177,18 +176,97 @@ EIGEN_ALWAYS_INLINE Vec<float> MulAdd(const Vec<Int8Quad>& row,
 #endif
 }
 
-// Such a sum, without what the offset of unsigned rows added to it.
-EIGEN_ALWAYS_INLINE Vec<float> IntegerSum(const Vec<float>& bits,
-                                          const int32_t* offsets) {
-  using Bits = typename Eigen::internal::unpacket_traits<
-      Vec<float>::Packet>::integer_packet;
-  Bits sum = Eigen::internal::preinterpret<Bits>(bits.packet);
-  if constexpr (kRowsAreUnsigned) {
-    sum = Eigen::internal::psub(sum, Eigen::internal::ploadu<Bits>(offsets));
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+
+// The 2 × 2 sums of each two rows and each two columns of a tile. An
+// instruction multiplies eight values in depth of two rows with those of two
+// columns, which are twice the multiply-adds of a dot product by lane.
+template <int kGates, int kUsed, int kRows, int kVectors>
+class MatrixSums {
+ public:
+  // The next kBlocks times eight values of the rows.
+  template <int kBlocks>
+  EIGEN_ALWAYS_INLINE void Add(const RowPointers<Int8Quad, kRows>& a,
+                               int64_t quad, const Int8Quad* panel) {
+    constexpr int kWidth = kVectors * Vec<Int8Quad>::kSize;
+    static_assert(kBlocks == 1 || kBlocks == 2);
+    float64x2_t rows[kPairs][kBlocks];
+    BLOCKRNN_UNROLL
+    for (int i = 0; i < kPairs; ++i) {
+      const auto* const even =
+          reinterpret_cast<const double*>(a.row[2 * i] + quad);
+      // Without a second row, the first twice.
+      const int second = 2 * i + 1 < kRows ? 2 * i + 1 : 2 * i;
+      const auto* const odd =
+          reinterpret_cast<const double*>(a.row[second] + quad);
+      if constexpr (kBlocks == 2) {
+        const float64x2_t first_row = vld1q_f64(even);
+        const float64x2_t second_row = vld1q_f64(odd);
+        rows[i][0] = vzip1q_f64(first_row, second_row);
+        rows[i][1] = vzip2q_f64(first_row, second_row);
+      } else {
+        rows[i][0] = vcombine_f64(vld1_f64(even), vld1_f64(odd));
+      }
+    }
+    BLOCKRNN_UNROLL
+    for (int block = 0; block < kBlocks; ++block) {
+      BLOCKRNN_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        if (v % kGateVectors<kGates> >= kUsed) continue;
+        const Int8Quad* const from =
+            panel + block * 2 * kWidth + v * 2 * Vec<Int8Quad>::kSize;
+        auto low = Elements<Int8Quad>::Load(from);
+        auto high = Elements<Int8Quad>::Load(from + Vec<Int8Quad>::kSize);
+        asm("" : "+w"(low.packet), "+w"(high.packet));
+        BLOCKRNN_UNROLL
+        for (int i = 0; i < kPairs; ++i) {
+          Multiply(rows[i][block], low, &sum_[i][v][0]);
+        }
+        BLOCKRNN_UNROLL
+        for (int i = 0; i < kPairs; ++i) {
+          Multiply(rows[i][block], high, &sum_[i][v][1]);
+        }
+      }
+    }
   }
-  return Vec<float>(
-      Eigen::internal::pcast<Bits, typename Vec<float>::Packet>(sum));
-}
+
+  EIGEN_ALWAYS_INLINE void Clear() {
+    BLOCKRNN_UNROLL
+    for (auto& pair : sum_) {
+      BLOCKRNN_UNROLL
+      for (auto& v : pair) v[0] = v[1] = vdupq_n_f32(0);
+    }
+  }
+
+  // The sums, row by row.
+  EIGEN_ALWAYS_INLINE void CopyTo(Tile<float, kRows, kVectors>* tile) const {
+    BLOCKRNN_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      BLOCKRNN_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        const float64x2_t low = vreinterpretq_f64_f32(sum_[m / 2][v][0]);
+        const float64x2_t high = vreinterpretq_f64_f32(sum_[m / 2][v][1]);
+        tile->sum[m][v] = Vec<float>(vreinterpretq_f32_f64(
+            m % 2 == 0 ? vzip1q_f64(low, high) : vzip2q_f64(low, high)));
+      }
+    }
+  }
+
+ private:
+  static constexpr int kPairs = (kRows + 1) / 2;
+
+  static EIGEN_ALWAYS_INLINE void Multiply(const float64x2_t& rows,
+                                           const Vec<Int8Quad>& columns,
+                                           float32x4_t* sum) {
+    asm("smmla %0.4s, %1.16b, %2.16b"
+        : "+w"(*sum)
+        : "w"(rows), "w"(columns.packet));
+  }
+
+  float32x4_t sum_[kPairs][kVectors][2];  // bits of int32
+};
+
+#endif
 
 // A scale, and its reciprocal, by which values are multiplied before they are
 // rounded.
@@ -251,12 +329,6 @@ void PackInt8Column(const WeightView<T>& view, int64_t column, int64_t k,
 
 }  // namespace internal
 
-// Elements of a panel of such a depth, over its width.
-template <class P>
-int64_t PanelElements(int64_t k) {
-  return std::is_same_v<P, Int8Quad> ? NumQuads(k) + 2 : NumElements<P>(k);
-}
-
 // As PackPanels of panel.h; k is all of the depth.
 template <int kGates, class T>
 void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
@@ -274,13 +346,6 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
     }
   }
 }
-
-// Rows of int8, four values in an element, and their scales.
-struct QuantizedRows {
-  const Int8Quad* quads = nullptr;  // [rows, stride]
-  int64_t stride = 0;
-  const float* scales = nullptr;  // [rows]
-};
 
 // Quantises a row of k values; writes NumQuads(k) quads and its scale.
 inline void QuantizeRow(const float* row, int64_t k, Int8Quad* quads,

@@ -12,14 +12,13 @@
 #include <type_traits>
 
 #include "cc/kernels/cpu/gemm/int8_panel.h"
-#include "cc/kernels/cpu/gemm/int8_tile.h"
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/panel_memory.h"
 #include "cc/kernels/cpu/gemm/streamed_gemm.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
+#include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
-#include "cc/kernels/cpu/threads/scratch.h"
 #include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {
@@ -29,10 +28,66 @@ inline bool StreamsWeights(int64_t steps, int64_t rows) {
   return rows <= internal::kStreamTileRows && steps < Blocking::kStepsToPack;
 }
 
+// Rows of int8, four values in an element, and their scales.
+struct QuantizedRows {
+  const Int8Quad* quads = nullptr;  // [rows, stride]
+  int64_t stride = 0;
+  const float* scales = nullptr;  // [rows]
+};
+
 // The rows that weights in panels of elements P are multiplied with.
 template <class T, class P>
 using OperandRows = std::conditional_t<std::is_same_v<P, Int8Quad>,
                                        QuantizedRows, GateRows<ComputeType<T>>>;
+
+// What multiplies the weights: rows in memory or, for weights in int8,
+// quantised copies of them.
+//
+// Of storage type T, for weights in panels of elements P.
+template <class T, class P>
+class StepRows {
+ public:
+  // Up to `rows` rows of a depth, for some workers that each need all of them.
+  StepRows(Scratch*, int64_t /*workers*/, int64_t /*rows*/, int64_t /*depth*/) {
+  }
+
+  // What multiplies the weights; `rows` of it are needed by one worker.
+  const GateRows<ComputeType<T>>& operator()(const GateRows<ComputeType<T>>& a,
+                                             Range /*rows*/,
+                                             int /*worker*/) const {
+    return a;
+  }
+};
+
+template <class T>
+class StepRows<T, Int8Quad> {
+ public:
+  StepRows(Scratch* scratch, int64_t workers, int64_t rows, int64_t depth)
+      : rows_(rows),
+        depth_(depth),
+        stride_(NumQuads(depth)),
+        quads_(scratch->Array<Int8Quad>(workers * rows * stride_)),
+        scales_(scratch->Array<float>(workers * rows)) {}
+
+  // Every worker quantises the rows that it multiplies: less work than a
+  // barrier before the GEMM.
+  QuantizedRows operator()(const GateRows<float>& a, Range rows,
+                           int worker) const {
+    Int8Quad* const quads = quads_ + worker * rows_ * stride_;
+    float* const scales = scales_ + worker * rows_;
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      QuantizeRow(a.rows.Row(row), depth_, quads + row * stride_, scales + row);
+    }
+    return {quads, stride_, scales};
+  }
+
+ private:
+  const int64_t rows_;
+  const int64_t depth_;
+  const int64_t stride_;
+  Int8Quad* const quads_;
+  float* const scales_;
+};
 
 // How the GEMM with the weights of a step is summed: on from what begins the
 // sums, or from zero, and what begins the sums is added.
@@ -56,10 +111,18 @@ struct Packing {
   StepSums StateSums() const { return has_dropout ? StepSums::kOnwards : sums; }
 };
 
+// Elements of a panel of such a depth, over its width.
+template <class P>
+int64_t PanelElements(int64_t k) {
+  return std::is_same_v<P, Int8Quad> ? NumQuads(k) + 2 : NumElements<P>(k);
+}
+
 // Of storage type T, in panels of elements P.
-template <class T, int kGates, class Element = PanelElement<T>>
+template <class StorageType, int kGates,
+          class Element = PanelElement<StorageType>>
 class PackedWeights {
  public:
+  using T = StorageType;
   using P = Element;
   static constexpr int64_t kUnits = kPanelUnits<P, kGates>;
 
@@ -142,89 +205,7 @@ class PackedWeights {
   int64_t panels_;
 };
 
-// The place of the tile that MultiplyPacked computes, and how many vectors of
-// each gate it uses.
-template <int kVectors>
-struct TilePlace {
-  int64_t row;
-  int64_t panel;
-  static constexpr int kUsed = kVectors;
-};
-
-// For MultiplyPacked: sums start from zero.
-struct BeginAtZero {
-  template <class Tile, class Place>
-  EIGEN_ALWAYS_INLINE void operator()(Place, Tile* tile) const {
-    tile->Clear();
-  }
-};
-
 namespace internal {
-
-// GEMMs of a few rows with weights that are not packed: long runs of adjacent
-// units, of which the tiles then take their part.
-template <class T, int kGates, class P>
-class StreamedGemm {
- public:
-  using C = ComputeType<T>;
-  static constexpr int64_t kMostPanels = 32;  // at a time
-
-  StreamedGemm(const RowView<C>& a, const PackedWeights<T, kGates, P>& w,
-               Range panels, Range rows)
-      : a_(a.FromRow(rows.begin)),
-        w_(w),
-        panels_(panels),
-        rows_(rows),
-        here_{panels.begin, panels.begin} {}
-
-  // sums = what begin puts into a tile + its part of the GEMM.
-  template <class Begin>
-  EIGEN_DONT_INLINE void Tile(int64_t panel, int64_t row, int64_t size,
-                              const Begin& begin, C* sums) {
-    if (panel == here_.end) Multiply(panel);
-    const int64_t unit = (panel - here_.begin) * kUnits;
-    const int64_t used = std::min(kUnits, count_ - unit);
-    for (int64_t r = 0; r < size; ++r, sums += kPanelWidth<C, kGates>) {
-      cpu::Tile<C, 1, kPanelVectors<kGates>> tile;
-      begin(TilePlace<kGateVectors<kGates>>{row + r, panel}, &tile);
-      tile.Store(sums, kPanelWidth<C, kGates>);
-      const C* from =
-          panel_sums_ + (row + r - rows_.begin) * kGates * count_ + unit;
-      for (int gate = 0; gate < kGates; ++gate, from += count_) {
-        C* sum = sums + gate * kUnits;
-        ForEachVector<C>(used, [&](int64_t j, auto lanes) {
-          Store(sum + j, Load<C>(sum + j) + Load<C>(from + j, lanes));
-        });
-      }
-    }
-  }
-
- private:
-  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
-
-  // The sums of the panels from `first` on.
-  void Multiply(int64_t first) {
-    here_ = {first, std::min(first + kMostPanels, panels_.end)};
-    count_ = std::min(here_.end * kUnits, w_.units()) - first * kUnits;
-    const int64_t num_rows = rows_.end - rows_.begin;
-    const int64_t ld = kGates * count_;
-    std::fill(panel_sums_, panel_sums_ + num_rows * ld, C(0));
-    const GemmOperands<C, T> part = {a_, w_.depth(), w_.view()};
-    for (int gate = 0; gate < kGates; ++gate) {
-      StreamPart(part, num_rows, w_.GateOffset(gate) + first * kUnits, count_,
-                 panel_sums_ + gate * count_, ld);
-    }
-  }
-
-  const RowView<C> a_;
-  const PackedWeights<T, kGates, P>& w_;
-  const Range panels_;
-  const Range rows_;
-  Range here_;         // the panels whose sums there are
-  int64_t count_ = 0;  // their units
-  alignas(64) C panel_sums_[kStreamTileRows * kMostPanels *
-                            kPanelWidth<C, kGates>];  // [rows, gates, count]
-};
 
 // sums = what begin puts into a tile of `size` rows from `row` on + a · w. Not
 // inlined into every epilogue's code: there is one body per tile size.
@@ -245,6 +226,44 @@ EIGEN_DONT_INLINE void MultiplyTile(const GateRows<ComputeType<T>>& a,
                          w.Panel(panel), &tile, a.gate_stride);
                      tile.Store(sums, kPanelWidth<C, kGates>);
                    });
+}
+
+// The inner loop over a panel of int8: the one of panel.h or, where the
+// processor multiplies matrices of bytes (FEAT_I8MM), one by 2 × 2 sums.
+//
+// tile = a · panel, the bits of int32, for a depth of so many quads, a multiple
+// of kQuadsAtOnce.
+template <int kGates, int kUsed, int kRows, int kVectors>
+EIGEN_ALWAYS_INLINE void MultiplyQuads(const RowPointers<Int8Quad, kRows>& a,
+                                       int64_t quads, const Int8Quad* panel,
+                                       Tile<float, kRows, kVectors>* tile) {
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+  constexpr int kWidth = kVectors * Vec<Int8Quad>::kSize;
+  MatrixSums<kGates, kUsed, kRows, kVectors> sums;
+  sums.Clear();
+  int64_t quad = 0;
+  for (; quad + 4 <= quads; quad += 4) {
+    sums.template Add<2>(a, quad, panel + quad * kWidth);
+  }
+  if (quad < quads) sums.template Add<1>(a, quad, panel + quad * kWidth);
+  sums.CopyTo(tile);
+#else
+  tile->Clear();
+  MultiplyElements<kGates, kUsed, 1>(a, 0, quads, panel, tile);
+#endif
+}
+
+// The sums of int8, without what the offset of unsigned rows added to it.
+EIGEN_ALWAYS_INLINE Vec<float> IntegerSum(const Vec<float>& bits,
+                                          const int32_t* offsets) {
+  using Bits = typename Eigen::internal::unpacket_traits<
+      Vec<float>::Packet>::integer_packet;
+  Bits sum = Eigen::internal::preinterpret<Bits>(bits.packet);
+  if constexpr (kRowsAreUnsigned) {
+    sum = Eigen::internal::psub(sum, Eigen::internal::ploadu<Bits>(offsets));
+  }
+  return Vec<float>(
+      Eigen::internal::pcast<Bits, typename Vec<float>::Packet>(sum));
 }
 
 // The same for rows and weights of int8.
@@ -354,7 +373,8 @@ void MultiplyPacked(const OperandRows<T, P>& a,
     const int64_t most = streams ? internal::kStreamTileRows : rows.end;
     for (Range some = rows; some.begin < rows.end; some.begin = some.end) {
       some.end = std::min(some.begin + most, rows.end);
-      internal::StreamedGemm<T, kGates, P> streamed(a.rows, w, panels, some);
+      internal::StreamedGemm<C, kGates, PackedWeights<T, kGates, P>> streamed(
+          a.rows, w, panels, some);
       ForEachTile(panels, some, [&](int64_t panel, int64_t row, int64_t size) {
         if (streams) {
           streamed.Tile(panel, row, size, begin, sums);

@@ -17,48 +17,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
+#include <utility>
 
-#include "cc/kernels/cpu/gemm/multiply_by_lane.h"
 #include "cc/kernels/cpu/gemm/panel_element.h"
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
 
 namespace blockrnn::cpu {
-
-template <int kGates>
-inline constexpr int kPanelVectors = kGates == 3 ? 3 : 4;
-
-// Rows of a tile. The accumulators (kTileRows × panel vectors) must stay in
-// registers beside one vector of the panel and one broadcast value for each
-// row: 24 + 1 + 6 of 32 registers, 12 + 1 + 3 of 16. Where multiply-adds take a
-// lane of a row's vector (multiply_by_lane.h), two vectors of the panel are in
-// registers: 24 + 2 + 6.
-#if defined(__AVX512F__) || defined(__aarch64__)
-inline constexpr int kTileRows = 6;
-#else
-inline constexpr int kTileRows = 3;
-#endif
-
-template <class C, int kGates>
-inline constexpr int kPanelWidth = kPanelVectors<kGates>* Vec<C>::kSize;
-
-// Units of one gate in a panel.
-template <class C, int kGates>
-inline constexpr int kPanelUnits = kPanelWidth<C, kGates> / kGates;
-
-// Vectors of one gate in a panel.
-template <int kGates>
-inline constexpr int kGateVectors = kPanelVectors<kGates> / kGates;
-
-// The columns that the gates of a weight matrix begin at: one after the other.
-template <int kGates>
-struct GateOffsets {
-  explicit GateOffsets(int64_t units) {
-    for (int g = 0; g < kGates; ++g) at[g] = g * units;
-  }
-  int64_t at[kGates];
-};
 
 // out[p * ld_out + j] = element p of row(j) for j < lanes and 0 for the other
 // lanes of a vector; a row that is nullptr is zeros too. Square blocks are
@@ -152,44 +119,128 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
   }
 }
 
-template <class C, int kRows, int kVectors>
-struct Tile {
-  static constexpr int kNumRows = kRows;
-  static constexpr int kNumVectors = kVectors;
-  Vec<C> sum[kRows][kVectors];
+#if defined(__aarch64__)
 
-  void Clear() {
+// The inner loop of processors whose instruction takes one lane of a vector as
+// the factor of all lanes of another: a vector of adjacent values of a row
+// takes the place of as many broadcast values. So a tile of 6 rows by 4 vectors
+// has 18 loads for 96 multiply-adds.
+
+// A part of the GEMM of a tile: adjacent depths, of which `values` has a vector
+// of each row, with those vectors of the panel that one of kOperands operands
+// multiplies (MultiplyElements below), numbered depth by depth.
+template <int kGateVectors, int kUsed, int kOperands, int kOperand,
+          int kVectors>
+struct LaneVectors {
+  static constexpr int kEach = kVectors / kOperands;
+  static constexpr int Lane(int i) { return i / kEach; }
+  static constexpr int Vector(int i) { return kOperand * kEach + i % kEach; }
+  static constexpr bool Used(int i) { return Vector(i) % kGateVectors < kUsed; }
+
+  template <int kIndex, class P, int kRows, class Tile>
+  static EIGEN_ALWAYS_INLINE void Multiply(
+      const Vec<typename Elements<P>::Operand> (&values)[kRows],
+      const Vec<typename Elements<P>::Operand>& b, Tile* tile) {
     BLOCKRNN_UNROLL
-    for (auto& row : sum) {
-      BLOCKRNN_UNROLL
-      for (auto& v : row) v = Vec<C>(0);
+    for (int m = 0; m < kRows; ++m) {
+      auto& sum = tile->sum[m][Vector(kIndex)];
+      sum = MulAddLane<Lane(kIndex)>(values[m], b, sum);
     }
   }
-  // From or to rows of a whole panel's width, ld elements apart: of every
-  // kEach vectors the first kUsed. The others would only take registers.
-  template <int kEach = kVectors, int kUsed = kEach>
-  void Load(const C* from, int64_t ld) {
-    BLOCKRNN_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      BLOCKRNN_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
-        if (v % kEach >= kUsed) continue;
-        sum[r][v] = cpu::Load<C>(from + r * ld + v * Vec<C>::kSize);
-      }
-    }
+
+  // Vector kFirst and, with kTwo, the next: one instruction loads both.
+  template <int kFirst, bool kTwo, class P, int kRows, class Tile>
+  static EIGEN_ALWAYS_INLINE void MultiplyPair(
+      const Vec<typename Elements<P>::Operand> (&values)[kRows], const P* panel,
+      Tile* tile) {
+    constexpr int kSecond = kFirst + (kTwo ? 1 : 0);
+    constexpr bool kUsesFirst = Used(kFirst);
+    constexpr bool kUsesSecond = kTwo && Used(kSecond);
+    const auto load = [&](int i) {
+      return Elements<P>::Load(panel + (Lane(i) * kVectors + Vector(i)) *
+                                           Vec<P>::kSize);
+    };
+    Vec<typename Elements<P>::Operand> b[2];
+    if constexpr (kUsesFirst) b[0] = load(kFirst);
+    if constexpr (kUsesSecond) b[1] = load(kSecond);
+    if constexpr (kUsesFirst) KeepInRegister(&b[0]);
+    if constexpr (kUsesSecond) KeepInRegister(&b[1]);
+    if constexpr (kUsesFirst) Multiply<kFirst, P>(values, b[0], tile);
+    if constexpr (kUsesSecond) Multiply<kSecond, P>(values, b[1], tile);
   }
-  template <int kEach = kVectors, int kUsed = kEach>
-  void Store(C* to, int64_t ld) const {
-    BLOCKRNN_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      BLOCKRNN_UNROLL
-      for (int v = 0; v < kVectors; ++v) {
-        if (v % kEach >= kUsed) continue;
-        cpu::Store(to + r * ld + v * Vec<C>::kSize, sum[r][v]);
-      }
-    }
+
+  template <int kLanes, int... kPair, class P, int kRows, class Tile>
+  static EIGEN_ALWAYS_INLINE void MultiplyAll(
+      std::integer_sequence<int, kPair...>,
+      const Vec<typename Elements<P>::Operand> (&values)[kRows], const P* panel,
+      Tile* tile) {
+    (MultiplyPair<2 * kPair, (2 * kPair + 1 < kLanes * kEach)>(values, panel,
+                                                               tile),
+     ...);
   }
 };
+
+// The depths from p on, kLanes of them, for all operands.
+template <int kGateVectors, int kUsed, int kLanes, int... kOperand, class P,
+          int kRows, class Tile>
+EIGEN_ALWAYS_INLINE void MultiplyLanes(
+    std::integer_sequence<int, kOperand...>,
+    const RowPointers<typename Elements<P>::Operand, kRows>& a,
+    int64_t a_stride, int64_t p, const P* panel, Tile* tile) {
+  using Operand = typename Elements<P>::Operand;
+  const auto multiply = [&](auto operand) {
+    Vec<Operand> values[kRows];
+    BLOCKRNN_UNROLL
+    for (int m = 0; m < kRows; ++m) {
+      const Operand* const from = a.row[m] + (operand() * a_stride + p);
+      if constexpr (kLanes == Vec<P>::kSize) {
+        values[m] = Elements<Operand>::Load(from);
+      } else {
+        values[m] = Vec<Operand>(*from);
+      }
+    }
+    using Vectors = LaneVectors<kGateVectors, kUsed, sizeof...(kOperand),
+                                operand(), Tile::kNumVectors>;
+    constexpr int kPairs = (kLanes * Vectors::kEach + 1) / 2;
+    Vectors::template MultiplyAll<kLanes>(
+        std::make_integer_sequence<int, kPairs>(), values, panel, tile);
+  };
+  (multiply(std::integral_constant<int, kOperand>()), ...);
+}
+
+// MultiplyElements below.
+template <int kGateVectors, int kUsed, int kOperands, class P, int kRows,
+          class Tile>
+EIGEN_ALWAYS_INLINE void MultiplyByLane(
+    const RowPointers<typename Elements<P>::Operand, kRows>& a,
+    int64_t a_stride, int64_t elements, const P* panel, Tile* tile) {
+  constexpr int kLanes = Vec<P>::kSize;
+  constexpr int kStep = Tile::kNumVectors * kLanes;  // elements of a depth
+  constexpr std::make_integer_sequence<int, kOperands> kAll{};
+  int64_t p = 0;
+  // With fewer vectors the loop itself counts for more.
+  if constexpr (Tile::kNumVectors < 4) {
+    for (; p + 2 * kLanes <= elements; p += 2 * kLanes) {
+      MultiplyLanes<kGateVectors, kUsed, kLanes>(kAll, a, a_stride, p, panel,
+                                                 tile);
+      MultiplyLanes<kGateVectors, kUsed, kLanes>(kAll, a, a_stride, p + kLanes,
+                                                 panel + kLanes * kStep, tile);
+      panel += 2 * kLanes * kStep;
+    }
+  }
+  for (; p + kLanes <= elements; p += kLanes) {
+    MultiplyLanes<kGateVectors, kUsed, kLanes>(kAll, a, a_stride, p, panel,
+                                               tile);
+    panel += kLanes * kStep;
+  }
+  BLOCKRNN_ROLLED
+  for (; p < elements; ++p) {
+    MultiplyLanes<kGateVectors, kUsed, 1>(kAll, a, a_stride, p, panel, tile);
+    panel += kStep;
+  }
+}
+
+#endif
 
 // tile += a · panel for kRows rows of a, in the order of k, one multiply-add
 // for each element: the bits of a sum do not depend on the tile it is in. Only
@@ -270,14 +321,6 @@ EIGEN_ALWAYS_INLINE void MultiplyPanel(const RowPointers<C, kRows>& a,
       panel += NumElements<P>(depth) * kVectors * Vec<P>::kSize;
     }
   }
-}
-
-// The same for a tile's rows and its used vectors of each gate.
-template <int kGates, class F>
-EIGEN_ALWAYS_INLINE void WithTile(int64_t rows, int64_t used, const F& f) {
-  WithRows<kGateVectors<kGates>>(used, [&](auto vectors) {
-    WithRows<kTileRows>(rows, [&](auto tile_rows) { f(tile_rows, vectors); });
-  });
 }
 
 }  // namespace blockrnn::cpu

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "cc/kernels/cpu/range.h"
-#include "cc/kernels/cpu/threads/scratch.h"
+#include "cc/kernels/cpu/threads/executor.h"
 
 namespace blockrnn::cpu {
 

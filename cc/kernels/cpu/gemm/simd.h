@@ -74,6 +74,29 @@ EIGEN_ALWAYS_INLINE Vec<C> MulAdd(const Vec<C>& a, const Vec<C>& b,
   return Vec<C>(Eigen::internal::pmadd(a.packet, b.packet, c.packet));
 }
 
+#if defined(__aarch64__)
+
+// (Lane kLane of a) · b + c, in one instruction. Of the intrinsics GCC copies
+// sums from register to register.
+template <int kLane, class C>
+EIGEN_ALWAYS_INLINE Vec<C> MulAddLane(const Vec<C>& a, const Vec<C>& b,
+                                      const Vec<C>& c) {
+  static_assert(kLane < Vec<C>::kSize);
+  Vec<C> sum = c;
+  if constexpr (std::is_same_v<C, float>) {
+    asm("fmla %0.4s, %1.4s, %2.s[%3]"
+        : "+w"(sum.packet)
+        : "w"(b.packet), "w"(a.packet), "i"(kLane));
+  } else {
+    asm("fmla %0.2d, %1.2d, %2.d[%3]"
+        : "+w"(sum.packet)
+        : "w"(b.packet), "w"(a.packet), "i"(kLane));
+  }
+  return sum;
+}
+
+#endif
+
 // 1 / (1 + e⁻ˣ). The one of float takes fewer operations than Eigen's, and has
 // half its error: 3 units in the last place.
 //
@@ -327,6 +350,13 @@ EIGEN_ALWAYS_INLINE Vec<C> Load(const T* p) {
 template <class C, class T>
 EIGEN_ALWAYS_INLINE void Store(T* p, const Vec<C>& v) {
   Store(p, v, AllLanes());
+}
+
+// Stores to an output that may not be wanted.
+template <class C, class T, class Lanes>
+EIGEN_ALWAYS_INLINE void StoreIf(T* to, int64_t at, const Vec<C>& v,
+                                 Lanes lanes) {
+  if (to != nullptr) Store(to + at, v, lanes);
 }
 
 // The value that v has once it is stored as T.

@@ -4,13 +4,14 @@
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_STREAMED_GEMM_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_STREAMED_GEMM_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 #include <utility>
 
-#include "cc/kernels/cpu/gemm/multiply_by_lane.h"
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/gemm/tile.h"
+#include "cc/kernels/cpu/range.h"
 
 namespace blockrnn::cpu {
 
@@ -175,6 +176,70 @@ void StreamPart(const GemmOperands<C, W>& part, int64_t rows, int64_t column,
   for (; p + 3 <= part.k; p += 3) steps(std::integral_constant<int, 3>(), p);
   for (; p < part.k; ++p) steps(std::integral_constant<int, 1>(), p);
 }
+
+// GEMMs of a few rows with weights that are not packed: long runs of adjacent
+// units, of which the tiles then take their part. Weights: PackedWeights.
+template <class C, int kGates, class Weights>
+class StreamedGemm {
+ public:
+  static constexpr int64_t kMostPanels = 32;  // at a time
+
+  StreamedGemm(const RowView<C>& a, const Weights& w, Range panels, Range rows)
+      : a_(a.FromRow(rows.begin)),
+        w_(w),
+        panels_(panels),
+        rows_(rows),
+        here_{panels.begin, panels.begin} {}
+
+  // sums = what begin puts into a tile + its part of the GEMM.
+  template <class Begin>
+  EIGEN_DONT_INLINE void Tile(int64_t panel, int64_t row, int64_t size,
+                              const Begin& begin, C* sums) {
+    if (panel == here_.end) Multiply(panel);
+    const int64_t unit = (panel - here_.begin) * kUnits;
+    const int64_t used = std::min(kUnits, count_ - unit);
+    for (int64_t r = 0; r < size; ++r, sums += kPanelWidth<C, kGates>) {
+      cpu::Tile<C, 1, kPanelVectors<kGates>> tile;
+      begin(TilePlace<kGateVectors<kGates>>{row + r, panel}, &tile);
+      tile.Store(sums, kPanelWidth<C, kGates>);
+      const C* from =
+          panel_sums_ + (row + r - rows_.begin) * kGates * count_ + unit;
+      for (int gate = 0; gate < kGates; ++gate, from += count_) {
+        C* sum = sums + gate * kUnits;
+        ForEachVector<C>(used, [&](int64_t j, auto lanes) {
+          Store(sum + j, Load<C>(sum + j) + Load<C>(from + j, lanes));
+        });
+      }
+    }
+  }
+
+ private:
+  static constexpr int64_t kUnits = kPanelUnits<C, kGates>;
+
+  // The sums of the panels from `first` on.
+  void Multiply(int64_t first) {
+    here_ = {first, std::min(first + kMostPanels, panels_.end)};
+    count_ = std::min(here_.end * kUnits, w_.units()) - first * kUnits;
+    const int64_t num_rows = rows_.end - rows_.begin;
+    const int64_t ld = kGates * count_;
+    std::fill(panel_sums_, panel_sums_ + num_rows * ld, C(0));
+    const GemmOperands<C, typename Weights::T> part = {a_, w_.depth(),
+                                                       w_.view()};
+    for (int gate = 0; gate < kGates; ++gate) {
+      StreamPart(part, num_rows, w_.GateOffset(gate) + first * kUnits, count_,
+                 panel_sums_ + gate * count_, ld);
+    }
+  }
+
+  const RowView<C> a_;
+  const Weights& w_;
+  const Range panels_;
+  const Range rows_;
+  Range here_;         // the panels whose sums there are
+  int64_t count_ = 0;  // their units
+  alignas(64) C panel_sums_[kStreamTileRows * kMostPanels *
+                            kPanelWidth<C, kGates>];  // [rows, gates, count]
+};
 
 }  // namespace internal
 }  // namespace blockrnn::cpu

@@ -1,5 +1,5 @@
-// Defines views of the operands of GEMMs, and the tiles of results that their
-// epilogues get.
+// Defines views of the operands of GEMMs, the sizes of panels and tiles, and
+// the tiles of results that epilogues get.
 
 #ifndef BLOCKRNN_KERNELS_CPU_GEMM_TILE_H_
 #define BLOCKRNN_KERNELS_CPU_GEMM_TILE_H_
@@ -10,6 +10,40 @@
 #include "cc/kernels/cpu/gemm/simd.h"
 
 namespace blockrnn::cpu {
+
+template <int kGates>
+inline constexpr int kPanelVectors = kGates == 3 ? 3 : 4;
+
+// Rows of a tile. The accumulators (kTileRows × panel vectors) must stay in
+// registers beside one vector of the panel and one broadcast value for each
+// row: 24 + 1 + 6 of 32 registers, 12 + 1 + 3 of 16. Where multiply-adds take a
+// lane of a row's vector (panel.h), two vectors of the panel are in
+// registers: 24 + 2 + 6.
+#if defined(__AVX512F__) || defined(__aarch64__)
+inline constexpr int kTileRows = 6;
+#else
+inline constexpr int kTileRows = 3;
+#endif
+
+template <class C, int kGates>
+inline constexpr int kPanelWidth = kPanelVectors<kGates>* Vec<C>::kSize;
+
+// Units of one gate in a panel.
+template <class C, int kGates>
+inline constexpr int kPanelUnits = kPanelWidth<C, kGates> / kGates;
+
+// Vectors of one gate in a panel.
+template <int kGates>
+inline constexpr int kGateVectors = kPanelVectors<kGates> / kGates;
+
+// The columns that the gates of a weight matrix begin at: one after the other.
+template <int kGates>
+struct GateOffsets {
+  explicit GateOffsets(int64_t units) {
+    for (int g = 0; g < kGates; ++g) at[g] = g * units;
+  }
+  int64_t at[kGates];
+};
 
 // The weights of a GEMM in memory. Unit u of gate g is column
 // gate_offset[g] + u of w, or, transposed, that row of it.
@@ -94,6 +128,62 @@ struct RowPointers {
   const C* row[kRows];
 };
 
+template <class C, int kRows, int kVectors>
+struct Tile {
+  static constexpr int kNumRows = kRows;
+  static constexpr int kNumVectors = kVectors;
+  Vec<C> sum[kRows][kVectors];
+
+  void Clear() {
+    BLOCKRNN_UNROLL
+    for (auto& row : sum) {
+      BLOCKRNN_UNROLL
+      for (auto& v : row) v = Vec<C>(0);
+    }
+  }
+  // From or to rows of a whole panel's width, ld elements apart: of every
+  // kEach vectors the first kUsed. The others would only take registers.
+  template <int kEach = kVectors, int kUsed = kEach>
+  void Load(const C* from, int64_t ld) {
+    BLOCKRNN_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      BLOCKRNN_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        if (v % kEach >= kUsed) continue;
+        sum[r][v] = cpu::Load<C>(from + r * ld + v * Vec<C>::kSize);
+      }
+    }
+  }
+  template <int kEach = kVectors, int kUsed = kEach>
+  void Store(C* to, int64_t ld) const {
+    BLOCKRNN_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      BLOCKRNN_UNROLL
+      for (int v = 0; v < kVectors; ++v) {
+        if (v % kEach >= kUsed) continue;
+        cpu::Store(to + r * ld + v * Vec<C>::kSize, sum[r][v]);
+      }
+    }
+  }
+};
+
+// The place of the tile that MultiplyPacked computes, and how many vectors of
+// each gate it uses.
+template <int kVectors>
+struct TilePlace {
+  int64_t row;
+  int64_t panel;
+  static constexpr int kUsed = kVectors;
+};
+
+// For MultiplyPacked: sums start from zero.
+struct BeginAtZero {
+  template <class Tile, class Place>
+  EIGEN_ALWAYS_INLINE void operator()(Place, Tile* tile) const {
+    tile->Clear();
+  }
+};
+
 // Calls f(std::integral_constant<int, n>) for the n in [1, kMost] that `rows`
 // is, or for kMost.
 template <int kMost, class F>
@@ -105,6 +195,14 @@ EIGEN_ALWAYS_INLINE void WithRows(int64_t rows, const F& f) {
     }
   }
   f(std::integral_constant<int, kMost>());
+}
+
+// The same for a tile's rows and its used vectors of each gate.
+template <int kGates, class F>
+EIGEN_ALWAYS_INLINE void WithTile(int64_t rows, int64_t used, const F& f) {
+  WithRows<kGateVectors<kGates>>(used, [&](auto vectors) {
+    WithRows<kTileRows>(rows, [&](auto tile_rows) { f(tile_rows, vectors); });
+  });
 }
 
 namespace internal {
@@ -119,6 +217,7 @@ EIGEN_ALWAYS_INLINE RowPointers<C, kRows> RowsFrom(const RowView<C>& view,
 }
 
 }  // namespace internal
+
 }  // namespace blockrnn::cpu
 
 #endif  // BLOCKRNN_KERNELS_CPU_GEMM_TILE_H_

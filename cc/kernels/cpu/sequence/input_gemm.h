@@ -19,8 +19,7 @@
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
-#include "cc/kernels/cpu/sequence/step_loop.h"
-#include "cc/kernels/cpu/sequence/step_rows.h"
+#include "cc/kernels/cpu/threads/parallel_for.h"
 
 namespace blockrnn::cpu {
 

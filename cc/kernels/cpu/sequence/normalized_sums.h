@@ -11,11 +11,9 @@
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/gemm/panel_memory.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
-#include "cc/kernels/cpu/sequence/padding.h"
 #include "cc/kernels/cpu/sequence/row_norm.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
-#include "cc/kernels/cpu/sequence/step_rows.h"
 
 namespace blockrnn::cpu {
 

@@ -1,11 +1,11 @@
 // Implements the backward pass over a sequence whose forward pass has saved its
-// states before each span of steps alone (cc/core/sequence_args.h):
+// states before each segment of steps alone (cc/core/sequence_args.h):
 //
-//   for each span of steps, the last one first:
-//     the forward pass over the span  →  the gates, cell states
+//   for each segment of steps, the last one first:
+//     the forward pass over the segment  →  the gates, cell states
 //     the backward pass over it
 //
-// Both passes compute what they do without spans, so the gradients have the
+// Both passes compute what they do without segments, so the gradients have the
 // same bits. But the forward pass knows h, and multiplies it with the recurrent
 // weights for a whole block of steps at a time (SequenceForward::UsesKnownH).
 
@@ -20,9 +20,7 @@
 #include "cc/kernels/cpu/sequence/sequence_backward.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
-#include "cc/kernels/cpu/sequence/spans.h"
 #include "cc/kernels/cpu/threads/executor.h"
-#include "cc/kernels/cpu/threads/scratch.h"
 
 namespace blockrnn::cpu {
 
@@ -48,19 +46,19 @@ class RecomputedBackward {
     const SequenceRows rows(args_.shape, args_.mask, &scratch_,
                             BackwardCell::Shape(args_).width);
     if (!scratch_.ok()) return Status::kOutOfMemory;
-    const Spans spans(rows, args_.span_steps, &scratch_);
+    const Segments segments(rows, args_.span_steps, &scratch_);
     if (!scratch_.ok()) return Status::kOutOfMemory;
-    AllocateSaved(rows, spans);
+    AllocateSaved(rows, segments);
     if (!scratch_.ok()) return Status::kOutOfMemory;
 
     SequenceForward<ForwardCell> forward(forward_args_, executor_, args_.h);
     SequenceBackward<BackwardCell> backward(args_, executor_);
     Status status = backward.Begin();
-    for (int64_t n = 0; n < spans.count() && status == Status::kOk; ++n) {
-      const Span span = spans.FromBack(n);
-      backward.BeginSavedWith(FirstSaved(span));
+    for (int64_t n = 0; n < segments.count() && status == Status::kOk; ++n) {
+      const Segment segment = segments.FromBack(n);
+      backward.BeginSavedWith(FirstSaved(segment));
       status = forward.RunAgain(n);
-      if (status == Status::kOk) status = backward.RunSpan(span);
+      if (status == Status::kOk) status = backward.RunSegment(segment);
     }
     if (status == Status::kOk) backward.Finish();
     return status;
@@ -68,17 +66,17 @@ class RecomputedBackward {
 
  private:
   // A step reads the cell state that the previous one saved.
-  static int64_t FirstSaved(const Span& span) {
-    return std::max<int64_t>(span.first - 1, 0);
+  static int64_t FirstSaved(const Segment& segment) {
+    return std::max<int64_t>(segment.first - 1, 0);
   }
 
-  // One set of arrays, for the span that has most rows.
-  void AllocateSaved(const SequenceRows& rows, const Spans& spans) {
+  // One set of arrays, for the segment that has most rows.
+  void AllocateSaved(const SequenceRows& rows, const Segments& segments) {
     int64_t most = 0;
-    for (int64_t n = 0; n < spans.count(); ++n) {
-      const Span span = spans.FromBack(n);
-      most = std::max(
-          most, rows.RowsBefore(span.end) - rows.RowsBefore(FirstSaved(span)));
+    for (int64_t n = 0; n < segments.count(); ++n) {
+      const Segment segment = segments.FromBack(n);
+      most = std::max(most, rows.RowsBefore(segment.end) -
+                                rows.RowsBefore(FirstSaved(segment)));
     }
     ForEachSavedArray(&forward_args_, &args_,
                       [&](T** output, const T** input, int64_t width) {
@@ -93,7 +91,7 @@ class RecomputedBackward {
   Scratch scratch_;
 };
 
-// A backward call, with spans or without.
+// A backward call, with segments or without.
 template <class ForwardCell, class BackwardCell>
 Status BackwardOrRecomputed(const typename BackwardCell::Args& args,
                             const Executor& executor) {

@@ -1,5 +1,6 @@
 // Implements passes over rows that the cells share: conversion of 16-bit
-// operands, copies, sums and transposition.
+// operands, copies, sums and transposition, and the outputs and gradients of
+// padded steps.
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_ROW_PASSES_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_ROW_PASSES_H_
@@ -8,14 +9,28 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "cc/core/row_order.h"
 #include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
+#include "cc/kernels/cpu/sequence/sequence_rows.h"
+#include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
-#include "cc/kernels/cpu/threads/scratch.h"
 
 namespace blockrnn::cpu {
+
+// Calls f with a std::bool_constant. The branch is taken for each tile or run
+// of units: a loop over them is compiled for either value, and nothing around
+// it is.
+template <class F>
+EIGEN_ALWAYS_INLINE void WithFlag(bool flag, const F& f) {
+  if (flag) {
+    f(std::true_type());
+  } else {
+    f(std::false_type());
+  }
+}
 
 // p itself where T is the compute type, else a float32 copy of [rows, width].
 template <class T>
@@ -150,11 +165,94 @@ P* RowPointer(P* p, int64_t row, int64_t width) {
   return p == nullptr ? nullptr : p + row * width;
 }
 
-// Stores to an output that may not be wanted.
-template <class C, class T, class Lanes>
-EIGEN_ALWAYS_INLINE void StoreIf(T* to, int64_t at, const Vec<C>& v,
-                                 Lanes lanes) {
-  if (to != nullptr) Store(to + at, v, lanes);
+// Padding takes no step of the loop: its outputs are zeros or the carried
+// state, and its gradients of states are added at either end of the loop.
+
+// Zeros in an output at padded steps and past the rows' lengths; p may be
+// nullptr. p[steps, batch, ld], of which the first `width` of a row are this
+// one's.
+template <class T>
+void ZeroUnused(const Executor& executor, const SequenceRows& rows, T* p,
+                int64_t width, int64_t ld) {
+  if (!rows.HasUnused() || p == nullptr) return;
+  ParallelForEachRow(
+      executor, rows.batch(), rows.shape().steps * width, [&](int64_t b) {
+        rows.ForEachUnusedRow(
+            b, [&](int64_t row) { ZeroRow(width, p + row * ld); });
+      });
+}
+
+// The states that an output has at padded steps: in leading padding those of
+// first[B, width], in the caller's order, in trailing padding those of
+// last(b)[width]; p may be nullptr.
+template <class T, class Last>
+void CarryStatesOverPadding(const Executor& executor, const SequenceRows& rows,
+                            const T* first, const Last& last, T* p,
+                            int64_t width, int64_t ld) {
+  if (!rows.HasMaskedPadding() || p == nullptr) return;
+  const auto carry = [&](int64_t b, const StepInterval& steps,
+                         const auto* state) {
+    for (int64_t step = steps.begin; step < steps.end; ++step) {
+      CopyRow(state, width, p + rows.MemoryRow(step, b) * ld);
+    }
+  };
+  ParallelForEachRow(
+      executor, rows.batch(), rows.shape().steps * width, [&](int64_t b) {
+        carry(b, rows.LeadingPadding(b), first + rows.StateRow(b) * width);
+        carry(b, rows.TrailingPadding(b), last(b));
+      });
+}
+
+// The gradients of a state at all steps, [steps, batch, ld], of which the first
+// `width` of a row are this one's; data may be nullptr: zeros.
+template <class T>
+struct StateGrads {
+  const T* data = nullptr;
+  int64_t width = 0;
+  int64_t ld = 0;
+
+  // grad[width] += those of some steps of a row, the last one first.
+  template <class C>
+  void AddTo(C* grad, const SequenceRows& rows, int64_t b,
+             const StepInterval& steps) const {
+    if (data == nullptr) return;
+    for (int64_t step = steps.end - 1; step >= steps.begin; --step) {
+      AddRow(data + rows.MemoryRow(step, b) * ld, width, grad);
+    }
+  }
+};
+
+// grad[B, width], the gradients of the rows' final states: last_grad, or zeros
+// where that is nullptr, and what trailing padding passes on.
+template <class T, class C>
+void BeginStateGrads(const Executor& executor, const SequenceRows& rows,
+                     const T* last_grad, const StateGrads<T>& grads, C* grad) {
+  const int64_t width = grads.width;
+  const int64_t most_steps = rows.HasMaskedPadding() ? rows.shape().steps : 1;
+  ParallelForEachRow(
+      executor, rows.batch(), most_steps * width, [&](int64_t b) {
+        C* const to = grad + b * width;
+        if (last_grad != nullptr) {
+          CopyRow(last_grad + rows.StateRow(b) * width, width, to);
+        } else {
+          ZeroRow(width, to);
+        }
+        if (rows.HasMaskedPadding()) {
+          grads.AddTo(to, rows, b, rows.TrailingPadding(b));
+        }
+      });
+}
+
+// Adds to grad[B, width], the gradients of the rows' initial states, what
+// leading padding passes on.
+template <class T, class C>
+void FinishStateGrads(const Executor& executor, const SequenceRows& rows,
+                      const StateGrads<T>& grads, C* grad) {
+  if (!rows.HasMaskedPadding()) return;
+  ParallelForEachRow(
+      executor, rows.batch(), rows.shape().steps * grads.width, [&](int64_t b) {
+        grads.AddTo(grad + b * grads.width, rows, b, rows.LeadingPadding(b));
+      });
 }
 
 }  // namespace blockrnn::cpu

@@ -36,16 +36,13 @@
 #include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/range.h"
-#include "cc/kernels/cpu/sequence/padding.h"
-#include "cc/kernels/cpu/sequence/recurrent_dropout.h"
+#include "cc/kernels/cpu/sequence/input_gradients.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
-#include "cc/kernels/cpu/sequence/spans.h"
-#include "cc/kernels/cpu/sequence/step_loop.h"
+#include "cc/kernels/cpu/sequence/state_dropout.h"
 #include "cc/kernels/cpu/sequence/weight_gradients.h"
-#include "cc/kernels/cpu/sequence/zoneout.h"
 #include "cc/kernels/cpu/threads/executor.h"
-#include "cc/kernels/cpu/threads/scratch.h"
+#include "cc/kernels/cpu/threads/parallel_for.h"
 
 namespace blockrnn::cpu {
 
@@ -58,104 +55,6 @@ struct BackwardShape {
   const T* w_h = nullptr;  // [width, gates · H], or transposed
   T* w_h_grad = nullptr;
   T* b_h_grad = nullptr;  // [gates · H], the sums of dz
-};
-
-// The states before the steps of a block, times the factors of one gate at a
-// time: the left operand of the recurrent weights' gradient. Nothing without
-// factors.
-template <class T, int kGates>
-class DroppedStates {
- public:
-  using C = ComputeType<T>;
-
-  DroppedStates(const Executor& executor, Scratch* scratch,
-                const SequenceRows& rows, const BlockOperands<T>& operands,
-                const StateFactors<T>& factors)
-      : executor_(executor),
-        rows_(rows),
-        operands_(operands),
-        factors_(factors) {
-    if (!factors) return;
-    const int64_t width = factors.width();
-    dropped_ = scratch->Array<C>(rows.MaxRowsInBlock() * width);
-    dropped_t_ = scratch->Array<C>(operands.TransposedSize(width));
-  }
-
-  // The block's share of [grad; bias] = [state ∘ factors, 1]ᵀ · dz. dz is
-  // [rows, ld], its columns in the order of grad's.
-  Status AddGradients(const C* dz, int64_t units, C* grad, C* bias,
-                      GemmScratch<T>* gemm_scratch) const {
-    if (!factors_) return Status::kOk;
-    const int64_t width = factors_.width();
-    const int64_t ld = kGates * units;
-    for (int gate = 0; gate < kGates; ++gate) {
-      Drop(gate);
-      const int64_t column = gate * units;
-      C* const gate_bias = bias == nullptr ? nullptr : bias + column;
-      const Status status = RunGemms(
-          executor_, gemm_scratch,
-          SumOverRows<T>(operands_.summed(),
-                         {dropped_t_, width, WeightView<C>{dz + column, ld},
-                          units, grad + column, ld, gate_bias}));
-      if (status != Status::kOk) return status;
-    }
-    return Status::kOk;
-  }
-
- private:
-  void Drop(int gate) const {
-    const int64_t width = factors_.width();
-    const StepBlock& block = operands_.block().block();
-    ParallelForRows(executor_, block.steps,
-                    rows_.ActiveRows(block.first) * width,
-                    [&](int64_t begin, int64_t end) {
-                      for (int64_t step = block.first + begin;
-                           step < block.first + end; ++step) {
-                        const int64_t first = operands_.FirstRow(step);
-                        for (int64_t b = 0; b < rows_.ActiveRows(step); ++b) {
-                          if (operands_.IsMasked(first + b)) continue;
-                          factors_.Multiply(gate, b, 0, width,
-                                            operands_.PreviousState(step, b),
-                                            dropped_ + (first + b) * width);
-                        }
-                      }
-                    });
-    operands_.Transpose(
-        [&](int64_t m) {
-          return operands_.IsMasked(m) ? nullptr : dropped_ + m * width;
-        },
-        width, dropped_t_);
-  }
-
-  const Executor& executor_;
-  const SequenceRows& rows_;
-  const BlockOperands<T>& operands_;
-  const StateFactors<T>& factors_;
-  C* dropped_ = nullptr;    // [block rows, width], of one gate
-  C* dropped_t_ = nullptr;  // [width + 1, block rows], the last row ones
-};
-
-// A view of wᵀ, w being [depth, columns] or with weights_by_unit its transpose.
-template <class T>
-WeightView<T> TransposedWeights(const SequenceShape& shape, const T* w,
-                                int64_t depth, int64_t columns) {
-  return {w, shape.weights_by_unit ? depth : columns, !shape.weights_by_unit};
-}
-
-// What the driver provides to a cell.
-template <class T, int kGates>
-struct BackwardContext {
-  const Executor& executor;
-  Scratch* scratch;
-  const SequenceRows& rows;
-  const StateFactors<T>& factors;
-  const StateZoneout<ComputeType<T>>& zoneout;  // of h
-  const BlockOperands<T>& operands;
-  const BlockGradients<ComputeType<T>>& dz;  // [block rows, gates · H]
-  ComputeType<T>* d_h;   // [B, width], the gradient of the state before a
-                         // step but for what comes through w_h
-  int64_t ld_h;          // of h and h_grad
-  bool streams_weights;  // the loop is too short to pack them
 };
 
 template <class Cell>
@@ -196,12 +95,12 @@ class SequenceBackward {
 
   Status Run() {
     Status status = Begin();
-    if (status == Status::kOk) status = RunSpan({0, rows_.steps()});
+    if (status == Status::kOk) status = RunSegment({0, rows_.steps()});
     if (status == Status::kOk) Finish();
     return status;
   }
 
-  // The same in parts: Begin, some spans, the last one first, and Finish.
+  // The same in parts: Begin, some segments, the last one first, and Finish.
   Status Begin() {
     if (!scratch_.ok()) return Status::kOutOfMemory;
     BeginStateGrads(executor_, rows_, args_.h_last_grad, HGrads(), d_h_);
@@ -211,8 +110,8 @@ class SequenceBackward {
     return Status::kOk;
   }
 
-  Status RunSpan(const Span& span) {
-    for (int64_t end = span.end; end > span.first;) {
+  Status RunSegment(const Segment& segment) {
+    for (int64_t end = segment.end; end > segment.first;) {
       const StepBlock block = rows_.BlockBefore(end);
       dz_.Enter(block);
       operands_.Enter(block, args_.x);

@@ -6,8 +6,8 @@
 //     for each step:          [x · w_x + b] + h · w_h  →  the cell's epilogue
 //                             the cell's second GEMM, where it has one
 //
-// A call may save the states before each span of steps, from which the backward
-// pass runs a span again (recomputed_backward.h).
+// A call may save the states before each segment of steps, from which the
+// backward pass runs a segment again (recomputed_backward.h).
 //
 // A cell is a struct with
 //
@@ -48,199 +48,15 @@
 #include "cc/kernels/cpu/gemm/panel_memory.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
+#include "cc/kernels/cpu/sequence/hidden_state.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
-#include "cc/kernels/cpu/sequence/padding.h"
-#include "cc/kernels/cpu/sequence/recurrent_dropout.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
-#include "cc/kernels/cpu/sequence/spans.h"
-#include "cc/kernels/cpu/sequence/step_loop.h"
-#include "cc/kernels/cpu/sequence/zoneout.h"
+#include "cc/kernels/cpu/sequence/state_dropout.h"
 #include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
-#include "cc/kernels/cpu/threads/scratch.h"
 
 namespace blockrnn::cpu {
-
-// The sizes of a cell.
-struct ForwardShape {
-  int64_t width = 0;   // of h: P with a projection, else H
-  int stages = 1;      // GEMMs of a step, each with its epilogue
-  double columns = 0;  // of all recurrent matrices, times their depth over H
-  int64_t gates = 0;   // that have input weights
-};
-
-// Splits tiles of the rows of a block, which come in the order of rows for one
-// panel after the other, into tiles of the rows of a step.
-class StepCursor {
- public:
-  StepCursor(const SequenceRows& rows, const StepBlock& block)
-      : rows_(rows), block_(block), step_(block.first) {}
-
-  // f(tile) for each step(), the tile's rows being those of the step.
-  template <class C, class F>
-  EIGEN_ALWAYS_INLINE void ForEachStep(const GateTile<C>& tile, const F& f) {
-    GateTile<C> part = tile;
-    const int64_t before = rows_.RowsBefore(block_.first);
-    if (tile.first.row == 0) step_ = block_.first;
-    for (int64_t row = tile.first.row, end = row + tile.rows; row < end;) {
-      while (rows_.RowsBefore(step_ + 1) - before <= row) ++step_;
-      const int64_t last = std::min(end, rows_.RowsBefore(step_ + 1) - before);
-      part.rows = last - row;
-      part.first.row = row - (rows_.RowsBefore(step_) - before);
-      f(part);
-      part.first.gates += part.rows * tile.row_stride;
-      row = last;
-    }
-  }
-  int64_t step() const { return step_; }
-
- private:
-  const SequenceRows& rows_;
-  const StepBlock& block_;
-  int64_t step_;
-};
-
-// The state that a cell has besides h.
-template <class T>
-struct CellState {
-  ComputeType<T>* now = nullptr;  // [B, H]; nullptr: there is none
-  T* saved = nullptr;             // [steps, batch, H], after each step
-};
-
-// The state h of all rows, as steps read and write it.
-template <class T, int kGates>
-class HiddenState {
- public:
-  using C = ComputeType<T>;
-
-  // h: [steps, batch, ld], where the states go; or nullptr.
-  HiddenState(const SequenceRows& rows, const StateFactors<T>& factors,
-              const Zoneout& zoneout, bool in_place, T* h, Scratch* scratch)
-      : rows_(rows),
-        factors_(factors),
-        zoneout_(rows, zoneout, factors.width()),
-        width_(factors.width()),
-        ld_(rows.shape().h_width > 0 ? rows.shape().h_width : width_),
-        size_(rows.batch() * width_),
-        h_(h) {
-    state_[0] = scratch->Array<C>(size_);
-    // Other workers still read the previous state while this one is written.
-    state_[1] = in_place && !zoneout ? state_[0] : scratch->Array<C>(size_);
-    if (!factors) return;
-    for (C*& copies : dropped_) copies = scratch->Array<C>(kGates * size_);
-  }
-
-  void Begin(const T* h_prev) const {
-    for (int64_t b = 0; b < rows_.batch(); ++b) {
-      C* const state = state_[0] + b * width_;
-      CopyRow(h_prev + rows_.StateRow(b) * width_, width_, state);
-      Drop(0, b, 0, width_, state);
-    }
-  }
-
-  // Begins with a step, the state before which is state[rows, width].
-  void BeginWith(int64_t step, const void* state) const {
-    const int64_t rows = rows_.ActiveRows(step);
-    C* const to = state_[step % 2];
-    std::memcpy(to, state, rows * width_ * sizeof(C));
-    for (int64_t b = 0; b < rows; ++b) {
-      Drop(step, b, 0, width_, to + b * width_);
-    }
-  }
-
-  // Before a step and after it, [B, width].
-  const C* Previous(int64_t step) const { return state_[step % 2]; }
-  C* Next(int64_t step) const { return state_[(step + 1) % 2]; }
-  // The output's row of a step, [width]; or nullptr.
-  T* OutputRow(int64_t step, int64_t b) const {
-    return RowPointer(h_, rows_.MemoryRow(step, b), ld_);
-  }
-
-  // What the GEMM of a step multiplies: the state before it or, with recurrent
-  // dropout, a copy for each gate.
-  GateRows<C> Operand(int64_t step) const {
-    if (!factors_) return {{Previous(step), width_}};
-    return {{dropped_[step % 2], width_}, size_};
-  }
-
-  // To be called when a step has stored some units of Next(step) and of the
-  // output's row.
-  void Finish(int64_t step, const GateRun<C>& run) const {
-    if (zoneout_ && !rows_.IsMasked(step, run.row)) ZoneOut(step, run);
-    Drop(step + 1, run.row, run.unit, run.count,
-         Next(step) + run.row * width_ + run.unit);
-  }
-
-  // Carries some units over a masked step.
-  void Carry(int64_t step, const GateRun<C>& run) const {
-    const int64_t at = run.row * width_ + run.unit;
-    const C* const previous = Previous(step) + at;
-    CopyRow(previous, run.count, Next(step) + at);
-    T* const h = OutputRow(step, run.row);
-    if (h != nullptr) CopyRow(previous, run.count, h + run.unit);
-    Finish(step, run);
-  }
-
-  // Zeros and carried states where no step was; the rows' final states to
-  // h_last[B, width], which may be nullptr.
-  void ZeroUnusedOutput(const Executor& executor) const {
-    ZeroUnused(executor, rows_, h_, width_, ld_);
-  }
-  void End(const Executor& executor, const T* h_prev, T* h_last) const {
-    const auto last = [&](int64_t b) {
-      return state_[rows_.ActiveSteps(b) % 2] + b * width_;
-    };
-    CarryStatesOverPadding(executor, rows_, h_prev, last, h_, width_, ld_);
-    if (h_last == nullptr) return;
-    for (int64_t b = 0; b < rows_.batch(); ++b) {
-      CopyRow(last(b), width_, h_last + rows_.StateRow(b) * width_);
-    }
-  }
-
- private:
-  void ZoneOut(int64_t step, const GateRun<C>& run) const {
-    const int64_t at = run.row * width_ + run.unit;
-    C* const next = Next(step) + at;
-    T* const h = OutputRow(step, run.row);
-    zoneout_.Apply(zoneout_.Draws(step, run.row), run.unit, run.count,
-                   Previous(step) + at, next, next,
-                   h == nullptr ? nullptr : h + run.unit);
-  }
-
-  // Multiplies the state that `step` begins with by the factors.
-  void Drop(int64_t step, int64_t b, int64_t unit, int64_t count,
-            const C* state) const {
-    if (!factors_) return;
-    for (int gate = 0; gate < kGates; ++gate) {
-      C* copy = dropped_[step % 2] + gate * size_ + b * width_;
-      factors_.Multiply(gate, b, unit, count, state, copy + unit);
-    }
-  }
-
-  const SequenceRows& rows_;
-  const StateFactors<T>& factors_;
-  const StateZoneout<C> zoneout_;
-  const int64_t width_;
-  const int64_t ld_;
-  const int64_t size_;
-  T* const h_;
-  C* state_[2] = {};    // [B, width], of even and odd steps
-  C* dropped_[2] = {};  // [gates, B, width], of even and odd steps
-};
-
-// What the driver provides to a cell.
-template <class T, int kGates>
-struct ForwardContext {
-  const Executor& executor;
-  Scratch* scratch;
-  const SequenceRows& rows;
-  const StateFactors<T>& factors;
-  const HiddenState<T, kGates>& h;
-  PanelMemory* panels;  // the memory of packed weights
-  bool fuses_input;
-  Packing packing;
-};
 
 template <class Cell>
 class SequenceForward {
@@ -271,17 +87,17 @@ class SequenceForward {
                     : PanelMemory::Frozen(executor, args.frozen->packed)),
         cell_(args, {executor, &scratch_, rows_, factors_, h_, &panels_,
                      FusesInput(), HowToPack()}),
-        spans_(rows_, args.span_states == nullptr ? 0 : args.span_steps,
-               &scratch_) {}
+        segments_(rows_, args.span_states == nullptr ? 0 : args.span_steps,
+                  &scratch_) {}
 
   Status Run() {
     if (!scratch_.ok()) return Status::kOutOfMemory;
     Begin();
     ZeroUnusedOutputs();
-    for (int64_t n = spans_.count() - 1; n >= 0; --n) {
-      const Span span = spans_.FromBack(n);
-      if (span.first > 0) SaveStates(span.first, n);
-      const Status status = RunSpan(span);
+    for (int64_t n = segments_.count() - 1; n >= 0; --n) {
+      const Segment segment = segments_.FromBack(n);
+      if (segment.first > 0) SaveStates(segment.first, n);
+      const Status status = RunSegment(segment);
       if (status != Status::kOk) return status;
     }
     h_.End(executor_, args_.h_prev, args_.h_last);
@@ -290,20 +106,20 @@ class SequenceForward {
   }
 
   // Of a backward call: the arrays that are saved, in the order of steps, begin
-  // with the step before the span, and get its n-th one from the back.
+  // with the step before the segment, and get its n-th one from the back.
   Status RunAgain(int64_t n) {
     if (!scratch_.ok()) return Status::kOutOfMemory;
-    const Span span = spans_.FromBack(n);
-    rows_.BeginSavedWith(std::max<int64_t>(span.first - 1, 0));
-    if (span.first > 0) {
-      LoadStates(span.first, n);
+    const Segment segment = segments_.FromBack(n);
+    rows_.BeginSavedWith(std::max<int64_t>(segment.first - 1, 0));
+    if (segment.first > 0) {
+      LoadStates(segment.first, n);
     } else {
       Begin();
     }
     if constexpr (Cell::kOneGemm && std::is_same_v<T, C>) {
-      if (known_h_ != nullptr) return RunSpan<true>(span);
+      if (known_h_ != nullptr) return RunSegment<true>(segment);
     }
-    return RunSpan(span);
+    return RunSegment(segment);
   }
 
  private:
@@ -314,9 +130,9 @@ class SequenceForward {
 
   // kKnown: with known_h_.
   template <bool kKnown = false>
-  Status RunSpan(const Span& span) {
-    for (StepBlock block = spans_.BlockFrom(span.first, span); block.steps > 0;
-         block = spans_.BlockFrom(block.end(), span)) {
+  Status RunSegment(const Segment& segment) {
+    for (StepBlock block = segments_.BlockFrom(segment.first, segment);
+         block.steps > 0; block = segments_.BlockFrom(block.end(), segment)) {
       Status status = cell_.Enter(block);
       if (status != Status::kOk) return status;
       if constexpr (kKnown) {
@@ -383,34 +199,34 @@ class SequenceForward {
   }
 
   // The n-th states in span_states: h[B, width], then the cell's own [B, H].
-  char* SpanStates(int64_t n) const {
+  char* SegmentStates(int64_t n) const {
     const int64_t own = cell_.State().now == nullptr ? 0 : args_.shape.units;
     const int64_t values = rows_.batch() * (forward_shape_.width + own);
     return reinterpret_cast<char*>(args_.span_states) + n * values * sizeof(C);
   }
   // The second of them.
-  char* SpanCellStates(int64_t n) const {
-    return SpanStates(n) + rows_.batch() * forward_shape_.width * sizeof(C);
+  char* SegmentCellStates(int64_t n) const {
+    return SegmentStates(n) + rows_.batch() * forward_shape_.width * sizeof(C);
   }
 
   // Of the rows that the step has.
   void SaveStates(int64_t step, int64_t n) const {
     const int64_t rows = rows_.ActiveRows(step);
-    std::memcpy(SpanStates(n), h_.Previous(step),
+    std::memcpy(SegmentStates(n), h_.Previous(step),
                 rows * forward_shape_.width * sizeof(C));
     const CellState<T> own = cell_.State();
     if (own.now == nullptr) return;
-    std::memcpy(SpanCellStates(n), own.now,
+    std::memcpy(SegmentCellStates(n), own.now,
                 rows * args_.shape.units * sizeof(C));
   }
 
   void LoadStates(int64_t step, int64_t n) const {
-    h_.BeginWith(step, SpanStates(n));
+    h_.BeginWith(step, SegmentStates(n));
     const CellState<T> own = cell_.State();
     if (own.now == nullptr) return;
     const int64_t rows = rows_.ActiveRows(step);
     const int64_t units = args_.shape.units;
-    std::memcpy(own.now, SpanCellStates(n), rows * units * sizeof(C));
+    std::memcpy(own.now, SegmentCellStates(n), rows * units * sizeof(C));
     for (int64_t b = 0; b < rows; ++b) {
       CopyRow(own.now + b * units, units,
               own.saved + rows_.SavedRow(step - 1, b) * units);
@@ -485,7 +301,7 @@ class SequenceForward {
   const HiddenState<T, Cell::kGates> h_;
   PanelMemory panels_;
   Cell cell_;
-  const Spans spans_;
+  const Segments segments_;
 };
 
 }  // namespace blockrnn::cpu

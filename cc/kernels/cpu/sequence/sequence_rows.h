@@ -1,7 +1,7 @@
 // Defines how the rows of a batch are shared among threads and grouped into
-// blocks of steps. Their order, and which rows a step has, is that of
-// cc/core/row_order.h: `b` below is a row's place in it, and `step` counts from
-// a row's first active step.
+// blocks and segments of steps. Their order, and which rows a step has, is that
+// of cc/core/row_order.h: `b` below is a row's place in it, and `step` counts
+// from a row's first active step.
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_ROWS_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_ROWS_H_
@@ -13,7 +13,7 @@
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
-#include "cc/kernels/cpu/threads/scratch.h"
+#include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {
@@ -177,6 +177,86 @@ class BlockRows {
   const SequenceRows& rows_;
   StepBlock block_;
   int64_t* memory_rows_;  // of each row of the block
+};
+
+// A checkpoint segment of a call that saves states for backward
+// (cc/core/sequence_args.h): steps [first, end).
+struct Segment {
+  int64_t first = 0;
+  int64_t end = 0;
+};
+
+// Each segment is a whole number of the blocks that the backward pass walks,
+// from the last one on, so that the order of its sums does not depend on them.
+class Segments {
+ public:
+  // Segments of at least so many steps each, but for the first one, which has
+  // what is left; 0: one segment of all steps. Scratch::ok() reports whether
+  // there was memory.
+  Segments(const SequenceRows& rows, int64_t min_steps, Scratch* scratch)
+      : rows_(rows) {
+    if (min_steps <= 0) return;
+    const int64_t most = MostSegments(rows.steps(), min_steps);
+    int64_t* const firsts = scratch->Array<int64_t>(most);
+    if (firsts == nullptr) return;
+    firsts_ = firsts;
+    count_ = 0;
+    for (int64_t end = rows.steps(); end > 0;) {
+      const Segment segment = SegmentBefore(end, min_steps);
+      firsts[count_++] = segment.first;
+      end = segment.first;
+    }
+    FindLastBlock();
+  }
+
+  static int64_t MostSegments(int64_t steps, int64_t min_steps) {
+    return steps / min_steps + (steps % min_steps > 0 ? 1 : 0);
+  }
+
+  int64_t count() const { return count_; }
+  // Counted from the last one back.
+  Segment FromBack(int64_t n) const {
+    if (firsts_ == nullptr) return {0, rows_.steps()};
+    return {firsts_[n], n == 0 ? rows_.steps() : firsts_[n - 1]};
+  }
+
+  // The block of the forward pass that begins with a step of a segment; empty
+  // at its end. Where the pass over the whole sequence would have a last block
+  // of so few rows that its GEMMs have other bits, no block has steps of it
+  // together with earlier ones.
+  StepBlock BlockFrom(int64_t first, const Segment& segment) const {
+    if (firsts_ == nullptr) return rows_.BlockFrom(first);
+    const bool last = first >= last_block_.first;
+    const int64_t end =
+        last ? segment.end : std::min(segment.end, last_block_.first);
+    StepBlock block = rows_.BlockFrom(first, end);
+    block.rows_of_whole = last ? last_block_.rows : Blocking::kRowsPerBlock;
+    return block;
+  }
+
+ private:
+  Segment SegmentBefore(int64_t end, int64_t min_steps) const {
+    Segment segment = {end, end};
+    while (segment.first > 0 && segment.end - segment.first < min_steps) {
+      segment.first = rows_.BlockBefore(segment.first).first;
+    }
+    return segment;
+  }
+
+  void FindLastBlock() {
+    for (StepBlock block = rows_.BlockFrom(0); block.steps > 0;
+         block = rows_.BlockFrom(block.end())) {
+      last_block_ = block;
+    }
+    if (last_block_.rows > Blocking::kStreamRows) {
+      last_block_ = {rows_.steps(), 0, 0};
+    }
+  }
+
+  const SequenceRows& rows_;
+  const int64_t* firsts_ = nullptr;  // [count], from the last segment back
+  int64_t count_ = 1;
+  StepBlock last_block_;  // of the whole forward pass, if it has few rows
 };
 
 }  // namespace blockrnn::cpu

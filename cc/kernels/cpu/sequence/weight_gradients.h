@@ -17,7 +17,8 @@
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
-#include "cc/kernels/cpu/threads/scratch.h"
+#include "cc/kernels/cpu/sequence/state_dropout.h"
+#include "cc/kernels/cpu/threads/executor.h"
 
 namespace blockrnn::cpu {
 
@@ -234,6 +235,81 @@ class BlockOperands {
   C* h_t_;  // [P + 1, block rows], the last row ones; or nullptr
 };
 
+// The states before the steps of a block, times the factors of one gate at a
+// time: the left operand of the recurrent weights' gradient. Nothing without
+// factors.
+template <class T, int kGates>
+class DroppedStates {
+ public:
+  using C = ComputeType<T>;
+
+  DroppedStates(const Executor& executor, Scratch* scratch,
+                const SequenceRows& rows, const BlockOperands<T>& operands,
+                const StateFactors<T>& factors)
+      : executor_(executor),
+        rows_(rows),
+        operands_(operands),
+        factors_(factors) {
+    if (!factors) return;
+    const int64_t width = factors.width();
+    dropped_ = scratch->Array<C>(rows.MaxRowsInBlock() * width);
+    dropped_t_ = scratch->Array<C>(operands.TransposedSize(width));
+  }
+
+  // The block's share of [grad; bias] = [state ∘ factors, 1]ᵀ · dz. dz is
+  // [rows, ld], its columns in the order of grad's.
+  Status AddGradients(const C* dz, int64_t units, C* grad, C* bias,
+                      GemmScratch<T>* gemm_scratch) const {
+    if (!factors_) return Status::kOk;
+    const int64_t width = factors_.width();
+    const int64_t ld = kGates * units;
+    for (int gate = 0; gate < kGates; ++gate) {
+      Drop(gate);
+      const int64_t column = gate * units;
+      C* const gate_bias = bias == nullptr ? nullptr : bias + column;
+      const Status status = RunGemms(
+          executor_, gemm_scratch,
+          SumOverRows<T>(operands_.summed(),
+                         {dropped_t_, width, WeightView<C>{dz + column, ld},
+                          units, grad + column, ld, gate_bias}));
+      if (status != Status::kOk) return status;
+    }
+    return Status::kOk;
+  }
+
+ private:
+  void Drop(int gate) const {
+    const int64_t width = factors_.width();
+    const StepBlock& block = operands_.block().block();
+    ParallelForRows(executor_, block.steps,
+                    rows_.ActiveRows(block.first) * width,
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t step = block.first + begin;
+                           step < block.first + end; ++step) {
+                        const int64_t first = operands_.FirstRow(step);
+                        for (int64_t b = 0; b < rows_.ActiveRows(step); ++b) {
+                          if (operands_.IsMasked(first + b)) continue;
+                          factors_.Multiply(gate, b, 0, width,
+                                            operands_.PreviousState(step, b),
+                                            dropped_ + (first + b) * width);
+                        }
+                      }
+                    });
+    operands_.Transpose(
+        [&](int64_t m) {
+          return operands_.IsMasked(m) ? nullptr : dropped_ + m * width;
+        },
+        width, dropped_t_);
+  }
+
+  const Executor& executor_;
+  const SequenceRows& rows_;
+  const BlockOperands<T>& operands_;
+  const StateFactors<T>& factors_;
+  C* dropped_ = nullptr;    // [block rows, width], of one gate
+  C* dropped_t_ = nullptr;  // [width + 1, block rows], the last row ones
+};
+
 // Gradients of pre-activations, [rows of a block, width], and after them those
 // of the step that follows the block.
 template <class C>
@@ -273,85 +349,21 @@ class BlockGradients {
   StepBlock block_;
 };
 
-// Adjacent gates' gradients of pre-activations of a block, as the gradients of
-// x and of its weights read them.
-template <class T>
-struct InputGradPart {
-  using C = ComputeType<T>;
-
-  const C* dz = nullptr;  // [block rows, gates · H]
-  int64_t ld = 0;
-  int gates = 0;
-  WeightView<T> w_x_t;    // of depth gates · H; read only with input weights
-  C* w_x_grad = nullptr;  // [I, …], gates · H columns of it; or nullptr
-  int64_t ld_grad = 0;
-  C* b_grad = nullptr;  // [gates · H]; or nullptr
+// What the driver provides to a cell.
+template <class T, int kGates>
+struct BackwardContext {
+  const Executor& executor;
+  Scratch* scratch;
+  const SequenceRows& rows;
+  const StateFactors<T>& factors;
+  const StateZoneout<ComputeType<T>>& zoneout;  // of h
+  const BlockOperands<T>& operands;
+  const BlockGradients<ComputeType<T>>& dz;  // [block rows, gates · H]
+  ComputeType<T>* d_h;   // [B, width], the gradient of the state before a
+                         // step but for what comes through w_h
+  int64_t ld_h;          // of h and h_grad
+  bool streams_weights;  // the loop is too short to pack them
 };
-
-// x_grad without w_x, from the gates' gradients in the order of their layout:
-// concatenated with projected_input, their sum with skip_input.
-template <class T, std::size_t kParts>
-void StoreInputGrad(const Executor& executor, const SequenceShape& shape,
-                    const BlockRows& block,
-                    const std::array<InputGradPart<T>, kParts>& parts,
-                    T* x_grad) {
-  using C = ComputeType<T>;
-  if (shape.HasInputWeights()) return;
-  const int64_t units = shape.units;
-  int64_t gates = 0;
-  for (const InputGradPart<T>& part : parts) gates += part.gates;
-  const auto for_each_gate = [&](int64_t m, const auto& f) {
-    for (const InputGradPart<T>& part : parts) {
-      for (int gate = 0; gate < part.gates; ++gate) {
-        f(part.dz + m * part.ld + gate * units);
-      }
-    }
-  };
-  ParallelForEachRow(
-      executor, block.block().rows, units * gates, [&](int64_t m) {
-        T* out = x_grad + block.MemoryRow(m) * shape.input;
-        if (shape.projected_input) {
-          for_each_gate(m, [&](const C* gate) {
-            CopyRow(gate, units, out);
-            out += units;
-          });
-          return;
-        }
-        ForEachVector<C>(units, [&](int64_t j, auto lanes) {
-          Vec<C> sum(0);
-          for_each_gate(
-              m, [&](const C* gate) { sum = sum + Load<C>(gate + j, lanes); });
-          Store(out + j, sum, lanes);
-        });
-      });
-}
-
-// The GEMM of x_grad with w_x.
-template <class T, std::size_t kParts>
-auto InputGradGemm(const SequenceShape& shape, const BlockRows& block,
-                   const std::array<InputGradPart<T>, kParts>& parts,
-                   T* x_grad) {
-  using C = ComputeType<T>;
-  Gemm<T, 1> gemm;
-  gemm.num_parts = kParts;
-  if (shape.HasInputWeights()) {
-    gemm.rows = block.block().rows;
-    gemm.units = shape.input;
-    for (std::size_t n = 0; n < kParts; ++n) {
-      const InputGradPart<T>& part = parts[n];
-      gemm.parts[n] = {
-          {part.dz, part.ld}, part.gates * shape.units, part.w_x_t};
-    }
-  }
-  const auto store = [&block, x_grad,
-                      width = shape.input](const GateTile<C>& tile) {
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      CopyRow(run.gates, run.count,
-              x_grad + block.MemoryRow(run.row) * width + run.unit);
-    });
-  };
-  return GemmWithEpilogue{gemm, store};
-}
 
 }  // namespace blockrnn::cpu
 

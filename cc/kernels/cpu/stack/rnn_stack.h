@@ -21,7 +21,7 @@
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/stack/directions.h"
 #include "cc/kernels/cpu/stack/dropout.h"
-#include "cc/kernels/cpu/threads/scratch.h"
+#include "cc/kernels/cpu/threads/executor.h"
 
 namespace blockrnn::cpu {
 

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <new>
 
 #include "cc/core/scratch_pool.h"
@@ -21,8 +23,9 @@ class Executor {
   explicit Executor(const HostInterface& host)
       : host_(host), num_threads_(std::max(host.num_threads, 1)) {
     if (num_threads_ > 1 && host.schedule != nullptr) {
-      workers_ = new (std::nothrow)
+      own_workers_ = new (std::nothrow)
           WorkerPool(host.context, host.schedule, num_threads_ - 1);
+      workers_ = own_workers_;
     }
   }
   // Of the sequences that a call runs one after another: some of its threads,
@@ -35,7 +38,7 @@ class Executor {
         workers_(call.workers_),
         reuses_scratch_(true) {}
   ~Executor() {
-    if (workers_ != nullptr && !reuses_scratch_) workers_->Close();
+    if (own_workers_ != nullptr) own_workers_->Close();
   }
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
@@ -75,6 +78,7 @@ class Executor {
   const HostInterface& host_;
   const int num_threads_;
   const int concurrent_sequences_ = 1;
+  WorkerPool* own_workers_ = nullptr;
   WorkerPool* workers_ = nullptr;
   const bool reuses_scratch_ = false;
   mutable ScratchPool scratch_;  // of one thread: a sequence's own
@@ -100,6 +104,33 @@ class Cancellation {
  private:
   const Executor& executor_;
   std::atomic<bool> seen_{false};
+};
+
+// Scratch memory of one engine call, all of it from the host.
+class Scratch {
+ public:
+  explicit Scratch(const Executor& executor) : executor_(executor) {}
+
+  // count elements, aligned to 64 bytes; nullptr for 0 elements or when there
+  // is no memory, which ok() then reports.
+  template <class C>
+  C* Array(int64_t count) {
+    if (count == 0 || !ok_) return nullptr;
+    constexpr int64_t kMost =
+        std::numeric_limits<int64_t>::max() / static_cast<int64_t>(sizeof(C));
+    void* p = nullptr;
+    if (count > 0 && count <= kMost) {
+      p = executor_.Allocate(static_cast<std::size_t>(count) * sizeof(C));
+    }
+    ok_ = p != nullptr;
+    return static_cast<C*>(p);
+  }
+
+  bool ok() const { return ok_; }
+
+ private:
+  const Executor& executor_;
+  bool ok_ = true;
 };
 
 }  // namespace blockrnn::cpu

@@ -1,9 +1,15 @@
-// Implements zoneout: units of a state that a step leaves as they were before
-// it, by draws, or without them the mean of that (Krueger et al. 2016,
+// Implements what acts on a state between steps.
+//
+// Recurrent dropout: factors that multiply the state where it meets the
+// recurrent weights, and nowhere else. Each gate has its own, and they are the
+// same at all steps (Gal and Ghahramani 2016, arXiv:1512.05287).
+//
+// Zoneout: units of a state that a step leaves as they were before it, by
+// draws, or without them the mean of that (Krueger et al. 2016,
 // arXiv:1606.01305).
 
-#ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_ZONEOUT_H_
-#define BLOCKRNN_KERNELS_CPU_SEQUENCE_ZONEOUT_H_
+#ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_STATE_DROPOUT_H_
+#define BLOCKRNN_KERNELS_CPU_SEQUENCE_STATE_DROPOUT_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -11,10 +17,62 @@
 
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/gemm/simd.h"
-#include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
 
 namespace blockrnn::cpu {
+
+// The factors of a call, [gates, B, width], or none.
+template <class T>
+class StateFactors {
+ public:
+  using C = ComputeType<T>;
+
+  StateFactors(const SequenceRows& rows, const T* factors, int64_t width)
+      : rows_(rows), factors_(factors), width_(width) {}
+
+  explicit operator bool() const { return factors_ != nullptr; }
+
+  // to[j] = from[j] · factor[j] for some units of a gate and row.
+  template <class From>
+  void Multiply(int gate, int64_t b, int64_t unit, int64_t count,
+                const From* from, C* to) const {
+    const T* factors = Row(gate, b) + unit;
+    ForEachVector<C>(count, [&](int64_t j, auto lanes) {
+      Store(to + j, Load<C>(from + j, lanes) * Load<C>(factors + j, lanes),
+            lanes);
+    });
+  }
+  // to[j] += the same.
+  void MultiplyAdd(int gate, int64_t b, int64_t unit, int64_t count,
+                   const C* from, C* to) const {
+    const T* factors = Row(gate, b) + unit;
+    ForEachVector<C>(count, [&](int64_t j, auto lanes) {
+      Store(to + j,
+            MulAdd(Load<C>(from + j, lanes), Load<C>(factors + j, lanes),
+                   Load<C>(to + j, lanes)),
+            lanes);
+    });
+  }
+  // A vector of factors of a gate and row, from `unit` on; ones without
+  // factors.
+  template <class Lanes>
+  EIGEN_ALWAYS_INLINE Vec<C> Factors(int gate, int64_t b, int64_t unit,
+                                     Lanes lanes) const {
+    if (factors_ == nullptr) return Vec<C>(1);
+    return Load<C>(Row(gate, b) + unit, lanes);
+  }
+
+  int64_t width() const { return width_; }
+
+ private:
+  const T* Row(int gate, int64_t b) const {
+    return factors_ + (gate * rows_.batch() + rows_.BatchRow(b)) * width_;
+  }
+
+  const SequenceRows& rows_;
+  const T* factors_;
+  const int64_t width_;
+};
 
 // The zoneout of one state of a call, or none. Its steps are never masked ones.
 template <class C>
@@ -93,4 +151,4 @@ class StateZoneout {
 
 }  // namespace blockrnn::cpu
 
-#endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_ZONEOUT_H_
+#endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_STATE_DROPOUT_H_

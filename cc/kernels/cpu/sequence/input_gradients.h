@@ -1,79 +1,35 @@
-// Implements recurrent dropout: factors that multiply the state where it meets
-// the recurrent weights, and nowhere else. Each gate has its own, and they are
-// the same at all steps (Gal and Ghahramani 2016, arXiv:1512.05287). Without
-// factors the classes here are the plain state, its weights, and nothing to
-// add.
+// Implements the gradients of what a step reads: of the state before it, and of
+// x.
 
-#ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_RECURRENT_DROPOUT_H_
-#define BLOCKRNN_KERNELS_CPU_SEQUENCE_RECURRENT_DROPOUT_H_
+#ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_INPUT_GRADIENTS_H_
+#define BLOCKRNN_KERNELS_CPU_SEQUENCE_INPUT_GRADIENTS_H_
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 
-#include "cc/kernels/cpu/engine.h"
+#include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/gemm/panel.h"
-#include "cc/kernels/cpu/gemm/simd.h"
+#include "cc/kernels/cpu/gemm/tile.h"
+#include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_rows.h"
-#include "cc/kernels/cpu/threads/scratch.h"
+#include "cc/kernels/cpu/sequence/state_dropout.h"
+#include "cc/kernels/cpu/threads/executor.h"
+#include "cc/kernels/cpu/threads/parallel_for.h"
 
 namespace blockrnn::cpu {
 
-// The factors of a call, [gates, B, width], or none.
+// A view of wᵀ, w being [depth, columns] or with weights_by_unit its transpose.
 template <class T>
-class StateFactors {
- public:
-  using C = ComputeType<T>;
-
-  StateFactors(const SequenceRows& rows, const T* factors, int64_t width)
-      : rows_(rows), factors_(factors), width_(width) {}
-
-  explicit operator bool() const { return factors_ != nullptr; }
-
-  // to[j] = from[j] · factor[j] for some units of a gate and row.
-  template <class From>
-  void Multiply(int gate, int64_t b, int64_t unit, int64_t count,
-                const From* from, C* to) const {
-    const T* factors = Row(gate, b) + unit;
-    ForEachVector<C>(count, [&](int64_t j, auto lanes) {
-      Store(to + j, Load<C>(from + j, lanes) * Load<C>(factors + j, lanes),
-            lanes);
-    });
-  }
-  // to[j] += the same.
-  void MultiplyAdd(int gate, int64_t b, int64_t unit, int64_t count,
-                   const C* from, C* to) const {
-    const T* factors = Row(gate, b) + unit;
-    ForEachVector<C>(count, [&](int64_t j, auto lanes) {
-      Store(to + j,
-            MulAdd(Load<C>(from + j, lanes), Load<C>(factors + j, lanes),
-                   Load<C>(to + j, lanes)),
-            lanes);
-    });
-  }
-  // A vector of factors of a gate and row, from `unit` on; ones without
-  // factors.
-  template <class Lanes>
-  EIGEN_ALWAYS_INLINE Vec<C> Factors(int gate, int64_t b, int64_t unit,
-                                     Lanes lanes) const {
-    if (factors_ == nullptr) return Vec<C>(1);
-    return Load<C>(Row(gate, b) + unit, lanes);
-  }
-
-  int64_t width() const { return width_; }
-
- private:
-  const T* Row(int gate, int64_t b) const {
-    return factors_ + (gate * rows_.batch() + rows_.BatchRow(b)) * width_;
-  }
-
-  const SequenceRows& rows_;
-  const T* factors_;
-  const int64_t width_;
-};
+WeightView<T> TransposedWeights(const SequenceShape& shape, const T* w,
+                                int64_t depth, int64_t columns) {
+  return {w, shape.weights_by_unit ? depth : columns, !shape.weights_by_unit};
+}
 
 // w_hᵀ, through which the gradient of a state comes:
 //   Σ over gates of factors ∘ (d · w_hᵀ), d[rows, gates · H]
@@ -170,6 +126,86 @@ class StateGradWeights {
   std::optional<PackedWeights<T, 1>> gates_[kGates];
 };
 
+// Adjacent gates' gradients of pre-activations of a block, as the gradients of
+// x and of its weights read them.
+template <class T>
+struct InputGradPart {
+  using C = ComputeType<T>;
+
+  const C* dz = nullptr;  // [block rows, gates · H]
+  int64_t ld = 0;
+  int gates = 0;
+  WeightView<T> w_x_t;    // of depth gates · H; read only with input weights
+  C* w_x_grad = nullptr;  // [I, …], gates · H columns of it; or nullptr
+  int64_t ld_grad = 0;
+  C* b_grad = nullptr;  // [gates · H]; or nullptr
+};
+
+// x_grad without w_x, from the gates' gradients in the order of their layout:
+// concatenated with projected_input, their sum with skip_input.
+template <class T, std::size_t kParts>
+void StoreInputGrad(const Executor& executor, const SequenceShape& shape,
+                    const BlockRows& block,
+                    const std::array<InputGradPart<T>, kParts>& parts,
+                    T* x_grad) {
+  using C = ComputeType<T>;
+  if (shape.HasInputWeights()) return;
+  const int64_t units = shape.units;
+  int64_t gates = 0;
+  for (const InputGradPart<T>& part : parts) gates += part.gates;
+  const auto for_each_gate = [&](int64_t m, const auto& f) {
+    for (const InputGradPart<T>& part : parts) {
+      for (int gate = 0; gate < part.gates; ++gate) {
+        f(part.dz + m * part.ld + gate * units);
+      }
+    }
+  };
+  ParallelForEachRow(
+      executor, block.block().rows, units * gates, [&](int64_t m) {
+        T* out = x_grad + block.MemoryRow(m) * shape.input;
+        if (shape.projected_input) {
+          for_each_gate(m, [&](const C* gate) {
+            CopyRow(gate, units, out);
+            out += units;
+          });
+          return;
+        }
+        ForEachVector<C>(units, [&](int64_t j, auto lanes) {
+          Vec<C> sum(0);
+          for_each_gate(
+              m, [&](const C* gate) { sum = sum + Load<C>(gate + j, lanes); });
+          Store(out + j, sum, lanes);
+        });
+      });
+}
+
+// The GEMM of x_grad with w_x.
+template <class T, std::size_t kParts>
+auto InputGradGemm(const SequenceShape& shape, const BlockRows& block,
+                   const std::array<InputGradPart<T>, kParts>& parts,
+                   T* x_grad) {
+  using C = ComputeType<T>;
+  Gemm<T, 1> gemm;
+  gemm.num_parts = kParts;
+  if (shape.HasInputWeights()) {
+    gemm.rows = block.block().rows;
+    gemm.units = shape.input;
+    for (std::size_t n = 0; n < kParts; ++n) {
+      const InputGradPart<T>& part = parts[n];
+      gemm.parts[n] = {
+          {part.dz, part.ld}, part.gates * shape.units, part.w_x_t};
+    }
+  }
+  const auto store = [&block, x_grad,
+                      width = shape.input](const GateTile<C>& tile) {
+    tile.ForEachRow([&](const GateRun<C>& run) {
+      CopyRow(run.gates, run.count,
+              x_grad + block.MemoryRow(run.row) * width + run.unit);
+    });
+  };
+  return GemmWithEpilogue{gemm, store};
+}
+
 }  // namespace blockrnn::cpu
 
-#endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_RECURRENT_DROPOUT_H_
+#endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_INPUT_GRADIENTS_H_
