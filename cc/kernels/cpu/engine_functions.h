@@ -6,15 +6,12 @@
 #define BLOCKRNN_KERNELS_CPU_ENGINE_FUNCTIONS_H_
 
 #include "cc/core/activations.h"
-#include "cc/kernels/cpu/cells/gru_after_backward.h"
-#include "cc/kernels/cpu/cells/gru_after_forward.h"
+#include "cc/kernels/cpu/cells/gru_after.h"
 #include "cc/kernels/cpu/cells/gru_backward.h"
 #include "cc/kernels/cpu/cells/gru_block_cell.h"
 #include "cc/kernels/cpu/cells/gru_forward.h"
-#include "cc/kernels/cpu/cells/layer_norm_gru_backward.h"
-#include "cc/kernels/cpu/cells/layer_norm_gru_forward.h"
-#include "cc/kernels/cpu/cells/layer_norm_lstm_backward.h"
-#include "cc/kernels/cpu/cells/layer_norm_lstm_forward.h"
+#include "cc/kernels/cpu/cells/layer_norm_gru.h"
+#include "cc/kernels/cpu/cells/layer_norm_lstm.h"
 #include "cc/kernels/cpu/cells/lstm_backward.h"
 #include "cc/kernels/cpu/cells/lstm_block_cell.h"
 #include "cc/kernels/cpu/cells/lstm_forward.h"

@@ -24,6 +24,10 @@ struct Share {
   Range RangeOf(int64_t count) const {
     return {count * piece / pieces, count * (piece + 1) / pieces};
   }
+  Range PartOf(Range whole) const {
+    const Range part = RangeOf(whole.end - whole.begin);
+    return {whole.begin + part.begin, whole.begin + part.end};
+  }
 };
 
 }  // namespace blockrnn::cpu

@@ -23,7 +23,7 @@ namespace blockrnn::cpu {
 // Stage 1:  d_c_bar · w_c_hᵀ  →  d_hr  →  d_r_bar, and d_hr ∘ r + d_h ∘ u
 // and for a block:  [w_c_h_grad; b_c_grad] += [h ∘ r, 1]ᵀ · d_c_bar
 template <class StorageType>
-class GruBackwardCell {
+class GruBackwardCell : public BackwardCell<StorageType> {
  public:
   using T = StorageType;
   using Args = GruSequenceBackwardArgs<T>;
@@ -49,10 +49,9 @@ class GruBackwardCell {
         w_c_h_t_(PanelMemory(context.executor, context.scratch),
                  WeightView<T>{args.w_c_h, units_, true}, {0}, units_, units_,
                  SumsOfCall(context.streams_weights)),
-        w_ru_x_grad_(context.scratch, InputGrad(args.w_ru_x_grad),
-                     args.shape.input, kGruGates * units_),
-        w_c_x_grad_(context.scratch, InputGrad(args.w_c_x_grad),
-                    args.shape.input, units_),
+        w_ru_x_grad_(context.scratch, args.shape, args.w_ru_x_grad,
+                     kGruGates * units_),
+        w_c_x_grad_(context.scratch, args.shape, args.w_c_x_grad, units_),
         w_c_h_grad_(context.scratch, args.w_c_h_grad, units_, units_),
         b_c_grad_(context.scratch, args.b_c_grad, 1, units_),
         d_c_(BlockArray()),
@@ -60,8 +59,6 @@ class GruBackwardCell {
         h_r_t_(context.scratch->template Array<C>(
             context.operands.TransposedSize(units_))),
         d_h_(context.scratch->template Array<C>(args.shape.batch * units_)) {}
-
-  void Begin() const {}
 
   void StateGrad(int64_t step, const GateTile<C>& tile) const {
     WithFlag(static_cast<bool>(context_.zoneout),
@@ -76,19 +73,9 @@ class GruBackwardCell {
   }
 
   std::array<InputGradPart<T>, 2> InputParts() const {
-    const int64_t ld_ru = kGruGates * units_;
-    return {InputGradPart<T>{context_.dz.data(),
-                             ld_ru,
-                             kGruGates,
-                             {args_.w_ru_x, ld_ru, true},
-                             w_ru_x_grad_.sums(),
-                             ld_ru},
-            InputGradPart<T>{d_c_,
-                             units_,
-                             1,
-                             {args_.w_c_x, units_, true},
-                             w_c_x_grad_.sums(),
-                             units_}};
+    return {InputGradOf(args_.shape, args_.w_ru_x, context_.dz.data(),
+                        kGruGates, w_ru_x_grad_.sums()),
+            InputGradOf(args_.shape, args_.w_c_x, d_c_, 1, w_c_x_grad_.sums())};
   }
 
   RowSum<C> MoreWeights() const {
@@ -100,8 +87,6 @@ class GruBackwardCell {
     return {h_r_t_, units_,          {d_c_, units_}, units_, w_c_h_grad_.sums(),
             units_, b_c_grad_.sums()};
   }
-
-  void Finish() const {}
 
   template <class F>
   void ForEachWeightGrad(const F& f) const {
@@ -147,7 +132,6 @@ class GruBackwardCell {
       const uint8_t* const draws =
           kZoneout ? context_.zoneout.Draws(step, run.row) : nullptr;
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        // 1. Load the gradient of h, and what the forward pass saved.
         V d_h = Load<C>(run.gates + j, lanes) +
                 Load<C>(context_.d_h + at.state + j, lanes);
         if (args_.h_grad != nullptr) {
@@ -163,12 +147,10 @@ class GruBackwardCell {
         }
         const V h_prev = Load<C>(at.h_prev + j, lanes);
         const V r = Load<C>(args_.r + at.saved + j, lanes);
-        // 2. Equations.
         GruStateGrad<V> out =
             GruBackwardState(d_h, Load<C>(args_.u + at.saved + j, lanes),
                              Load<C>(args_.c + at.saved + j, lanes), h_prev);
         if (at.masked) out = {V(0), V(0)};
-        // 3. Store.
         Store(d_h_ + at.state + j, d_h, lanes);
         Store(d_c_ + at.block + j, out.d_c_bar, lanes);
         Store(at.dz + kGruRu.u * units_ + j, out.d_u_bar, lanes);
@@ -182,29 +164,23 @@ class GruBackwardCell {
     tile.ForEachRow([&](const GateRun<C>& run) {
       const Places at(*this, step, run);
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        // 1. Load d_hr, d_h and what the forward pass saved.
         const V d_hr =
             Load<C>(run.gates + j, lanes) * CandidateFactors(run, j, lanes);
         const V d_h = Load<C>(d_h_ + at.state + j, lanes);
         const V r = Load<C>(args_.r + at.saved + j, lanes);
         const V u = Load<C>(args_.u + at.saved + j, lanes);
-        // 2. Equations.
         const V d_r_bar =
             GruBackwardReset(d_hr, Load<C>(at.h_prev + j, lanes), r);
         const V d_kept = context_.zoneout
                              ? Load<C>(context_.d_h + at.state + j, lanes)
                              : V(0);
         const V d_h_prev = GruBackwardPrevious(d_kept, d_hr, r, d_h, u);
-        // 3. Store.
         Store(at.dz + kGruRu.r * units_ + j, at.masked ? V(0) : d_r_bar, lanes);
         Store(context_.d_h + at.state + j, at.masked ? d_h : d_h_prev, lanes);
       });
     });
   }
 
-  T* InputGrad(T* grad) const {
-    return args_.shape.HasInputWeights() ? grad : nullptr;
-  }
   C* BlockArray() const {
     return context_.scratch->template Array<C>(context_.rows.MaxRowsInBlock() *
                                                units_);

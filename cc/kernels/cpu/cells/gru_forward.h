@@ -32,16 +32,15 @@ struct GruPanels {
                args.shape.units, packing.StateSums()),
         w_c_h(memory, WeightView<T>{args.w_c_h, args.shape.units}, {0},
               args.shape.units, args.shape.units, packing.sums),
-        x_ru(memory, args.shape, InputOfGates(args), packing.packs_input),
-        x_c(memory, args.shape, InputOfCandidate(args), packing.packs_input) {}
-
-  static InputWeights<T, kGruGates> InputOfGates(const Args& args) {
-    return {args.w_ru_x, kGruGates * args.shape.units, false, args.b_ru};
-  }
-  static InputWeights<T, 1> InputOfCandidate(const Args& args) {
-    return {args.w_c_x, args.shape.units, false,
-            args.b_c,   nullptr,          kGruGates * args.shape.units};
-  }
+        x_ru(memory, args.shape,
+             {{args.w_ru_x, kGruGates * args.shape.units}, args.b_ru},
+             packing.packs_input),
+        x_c(memory, args.shape,
+            {{args.w_c_x, args.shape.units},
+             args.b_c,
+             nullptr,
+             kGruGates * args.shape.units},
+            packing.packs_input) {}
 
   PackedWeights<T, kGruGates, P> w_ru_h;
   PackedWeights<T, 1, P> w_c_h;
@@ -53,7 +52,7 @@ struct GruPanels {
 // Stage 1:  x · w_c_x + b_c + (h ∘ r) · w_c_h  →  c, h
 template <class StorageType, class Activations,
           class Element = PanelElement<StorageType>>
-class GruForwardCell {
+class GruForwardCell : public ForwardCell<StorageType> {
  public:
   using T = StorageType;
   using P = Element;
@@ -63,7 +62,6 @@ class GruForwardCell {
   using Context = ForwardContext<T, kGruGates>;
   static constexpr int kGates = kGruGates;
   static constexpr bool kInPlace = true;
-  static constexpr bool kOneGemm = false;
 
   static ForwardShape Shape(const Args& args) {
     return {args.shape.units, 2,
@@ -77,20 +75,14 @@ class GruForwardCell {
         units_(args.shape.units),
         gemm_scratch_(context.executor),
         packed_(args, context.panels, context.packing),
-        x_ru_(context.executor, context.scratch, context.rows,
-              GruPanels<T, P>::InputOfGates(args), packed_.x_ru,
-              context.fuses_input, context.panels->frozen(), units_),
-        x_c_(context.executor, context.scratch, context.rows,
-             GruPanels<T, P>::InputOfCandidate(args), packed_.x_c,
-             context.fuses_input, context.panels->frozen(), units_),
+        x_ru_(context, packed_.x_ru, context.fuses_input, units_),
+        x_c_(context, packed_.x_c, context.fuses_input, units_),
         u_(context.scratch->template Array<C>(args.shape.batch * units_)),
         h_r_(context.scratch->template Array<C>(args.shape.batch * units_)) {}
 
-  void Begin() const {}
-
-  Status Enter(const StepBlock& block) {
-    x_ru_.EnterRows(block, args_.x);
-    x_c_.EnterRows(block, args_.x);
+  Status BeginBlock(const StepBlock& block) {
+    x_ru_.SetRows(block, args_.x);
+    x_c_.SetRows(block, args_.x);
     Status status = x_ru_.MultiplyFrozen();
     if (status == Status::kOk) status = x_c_.MultiplyFrozen();
     if (status != Status::kOk) return status;
@@ -112,13 +104,9 @@ class GruForwardCell {
     }
   }
 
-  void Finish() const {}
-
   std::array<T*, 3> SavedForBackward() const {
     return {args_.r, args_.u, args_.c};
   }
-
-  CellState<T> State() const { return {}; }
 
  private:
   static constexpr int kCandidate = kGruGates;  // its dropout factors
@@ -130,15 +118,12 @@ class GruForwardCell {
       const int64_t saved = SavedAt(step, run);
       const C* const h = context_.h.Previous(step) + state;
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        // 1. Load the pre-activations.
         const auto bar = [&](int gate) {
           return Load<C>(run.gates + gate * run.gate_stride + j, lanes);
         };
-        // 2. Equations.
         GruGates<V> out = GruForwardGates<Activations>(
             bar(kGruRu.r), bar(kGruRu.u), Load<C>(h + j, lanes));
         if (masked) out = {V(0), V(0), V(0)};
-        // 3. Store.
         StoreIf(args_.r, saved + j, out.r, lanes);
         StoreIf(args_.u, saved + j, out.u, lanes);
         Store(u_ + state + j, out.u, lanes);
@@ -160,14 +145,11 @@ class GruForwardCell {
       const C* const previous = context_.h.Previous(step) + state;
       C* const h = context_.h.Next(step) + state;
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        // 1. Load the pre-activation, the update gate and the state.
         const V c_bar = Load<C>(run.gates + j, lanes);
         const V u = Load<C>(u_ + state + j, lanes);
         const V h_prev = Load<C>(previous + j, lanes);
-        // 2. Equations.
         GruState<V> out = GruForwardState<Activations>(c_bar, u, h_prev);
         if (masked) out = {V(0), h_prev};
-        // 3. Store.
         StoreIf(args_.c, saved + j, out.c, lanes);
         StoreIf(h_out, run.unit + j, out.h, lanes);
         Store(h + j, out.h, lanes);

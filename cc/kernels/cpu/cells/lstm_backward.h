@@ -24,7 +24,7 @@ namespace blockrnn::cpu {
 // then      d_m  →  dz = [di dci df do], in the layout's order
 // and for a block:  w_p_grad += d_hᵀ · m
 template <class StorageType>
-class LstmBackwardCell {
+class LstmBackwardCell : public BackwardCell<StorageType> {
  public:
   using T = StorageType;
   using Args = LstmSequenceBackwardArgs<T>;
@@ -53,10 +53,8 @@ class LstmBackwardCell {
         w_p_(PanelMemory(context.executor, context.scratch),
              WeightView<T>{args.w_p, units_}, {0}, args.proj,
              projects_ ? units_ : 0, SumsOfCall(context.streams_weights)),
-        w_x_grad_(context.scratch,
-                  args.shape.HasInputWeights() ? args.w_x_grad : nullptr,
-                  args.shape.input, kLstmGates * units_,
-                  args.shape.weights_by_unit),
+        w_x_grad_(context.scratch, args.shape, args.w_x_grad,
+                  kLstmGates * units_),
         w_p_grad_(context.scratch, projects_ ? args.w_p_grad : nullptr, width_,
                   units_),
         zoneout_(context.rows, args.zoneout_c, units_),
@@ -75,9 +73,11 @@ class LstmBackwardCell {
     }
   }
 
+  CellStateGrad<T> CellGrad() const {
+    return {cs_grad_, args_.cs_grad, args_.cs_last_grad, args_.cs_prev_grad};
+  }
+
   void Begin() const {
-    BeginStateGrads(context_.executor, context_.rows, args_.cs_last_grad,
-                    CsGrads(), cs_grad_);
     if (args_.options.use_peephole) {
       ZeroRow(3 * args_.shape.batch * units_, peephole_grads_);
     }
@@ -116,11 +116,8 @@ class LstmBackwardCell {
   }
 
   std::array<InputGradPart<T>, 1> InputParts() const {
-    const int64_t ldz = kLstmGates * units_;
-    return {InputGradPart<T>{
-        context_.dz.data(), ldz, kLstmGates,
-        TransposedWeights(args_.shape, args_.w_x, args_.shape.input, ldz),
-        w_x_grad_.sums(), ldz}};
+    return {InputGradOf(args_.shape, args_.w_x, context_.dz.data(), kLstmGates,
+                        w_x_grad_.sums())};
   }
 
   RowSum<C> MoreWeights() const {
@@ -131,17 +128,12 @@ class LstmBackwardCell {
   }
 
   void Finish() const {
-    const SequenceRows& rows = context_.rows;
-    FinishStateGrads(context_.executor, rows, CsGrads(), cs_grad_);
-    for (int64_t b = 0; b < rows.batch(); ++b) {
-      CopyRow(cs_grad_ + b * units_, units_,
-              args_.cs_prev_grad + rows.StateRow(b) * units_);
-    }
     if (!args_.options.use_peephole) return;
+    const int64_t batch = args_.shape.batch;
     T* const grads[3] = {args_.wci_grad, args_.wcf_grad, args_.wco_grad};
     for (int which = 0; which < 3; ++which) {
-      SumRows(peephole_grads_ + which * rows.batch() * units_, rows.batch(),
-              units_, grads[which]);
+      SumRows(peephole_grads_ + which * batch * units_, batch, units_,
+              grads[which]);
     }
   }
 
@@ -152,8 +144,6 @@ class LstmBackwardCell {
   }
 
  private:
-  StateGrads<T> CsGrads() const { return {args_.cs_grad, units_, units_}; }
-
   // d_h of a step's new state; a masked step passes it on to the previous one,
   // and zoneout its share.
   template <bool kZoneout, class Lanes>
@@ -215,7 +205,6 @@ class LstmBackwardCell {
     C* const dz =
         context_.dz.Step(step) + run.row * kLstmGates * units_ + run.unit;
     ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-      // 1. Load the gradients of the outputs, and what the forward pass saved.
       const V h_grad = d_m(j, lanes);
       V cs_grad = Load<C>(cs_grads + j, lanes);
       if (args_.cs_grad != nullptr) {
@@ -248,12 +237,10 @@ class LstmBackwardCell {
         }
       }
       saved.co = args_.co == nullptr ? Tanh(saved.cs) : saved_value(args_.co);
-      // 2. Equations.
       LstmStepGrad<V> out = LstmBackward<kPeephole>(
           saved, previous, cs_grad, h_grad,
           LoadPeepholes<kPeephole, C>(args_, run.unit + j, lanes));
       if constexpr (kZoneout) out.cs_prev_grad = out.cs_prev_grad + kept_grad;
-      // 3. Store.
       StoreGates(dz + j, out, lanes);
       Store(cs_grads + j, out.cs_prev_grad, lanes);
       StoreM(step, run, j, saved.o * saved.co, lanes);

@@ -24,37 +24,21 @@ namespace blockrnn::cpu {
 
 // The weights of an LSTM in panels of elements P.
 template <class T, class P>
-struct LstmPanels {
+struct LstmPanels : GatePanels<T, kLstmGates, false, P> {
   using Args = LstmSequenceForwardArgs<T>;
 
   LstmPanels(const Args& args, PanelMemory* memory, const Packing& packing)
-      : w_h(memory,
-            WeightView<T>{args.w_h, LeadingDim(args, Width(args)),
-                          args.shape.weights_by_unit},
-            GateOffsets<kLstmGates>(args.shape.units).at, Width(args),
-            args.shape.units, packing.StateSums()),
+      : GatePanels<T, kLstmGates, false, P>(args, args.b, args.b_h, Width(args),
+                                            memory, packing),
         w_p(memory, WeightView<T>{args.w_p, args.shape.units, true}, {0},
-            args.proj > 0 ? args.shape.units : 0, args.proj, packing.sums),
-        x(memory, args.shape, Input(args), packing.packs_input) {}
+            args.proj > 0 ? args.shape.units : 0, args.proj, packing.sums) {}
 
   // Of h.
   static int64_t Width(const Args& args) {
     return args.proj > 0 ? args.proj : args.shape.units;
   }
-  static InputWeights<T, kLstmGates> Input(const Args& args) {
-    return {args.w_x, LeadingDim(args, args.shape.input),
-            args.shape.weights_by_unit, args.b, args.b_h};
-  }
 
-  PackedWeights<T, kLstmGates, P> w_h;
   PackedWeights<T, 1, P> w_p;  // w_pᵀ
-  InputPanels<T, kLstmGates, false, P> x;
-
- private:
-  // From row to row of w_x or w_h.
-  static int64_t LeadingDim(const Args& args, int64_t depth) {
-    return args.shape.weights_by_unit ? depth : kLstmGates * args.shape.units;
-  }
 };
 
 // Stage 0:  x · w_x + b + h · w_h  →  the gates, cs, m = o ∘ tanh(cs), and then
@@ -62,7 +46,7 @@ struct LstmPanels {
 // Stage 1:  m · w_pᵀ  →  h         with a projection; else h is m
 template <class StorageType, class Activations,
           class Element = PanelElement<StorageType>>
-class LstmForwardCell {
+class LstmForwardCell : public ForwardCell<StorageType> {
  public:
   using T = StorageType;
   using P = Element;
@@ -71,7 +55,6 @@ class LstmForwardCell {
   using V = Vec<C>;
   using Context = ForwardContext<T, kLstmGates>;
   static constexpr int kGates = kLstmGates;
-  static constexpr bool kInPlace = false;
   static constexpr bool kOneGemm = true;
 
   static ForwardShape Shape(const Args& args) {
@@ -85,12 +68,9 @@ class LstmForwardCell {
         context_(context),
         units_(args.shape.units),
         packed_(args, context.panels, context.packing),
-        x_(context.executor, context.scratch, context.rows,
-           LstmPanels<T, P>::Input(args), packed_.x, context.fuses_input,
-           context.panels->frozen(), context.factors.width()),
+        x_(context, packed_.x, context.fuses_input, context.factors.width()),
         m_rows_(context.scratch, MostStepWorkers(context.executor),
                 args.shape.batch, packed_.w_p.depth()),
-        // In one copy, since a unit reads only its own.
         zoneout_(context.rows, args.zoneout_c, units_),
         cs_(context.scratch->template Array<C>(args.shape.batch * units_)),
         new_cs_(zoneout_ ? context.scratch->template Array<C>(args.shape.batch *
@@ -100,14 +80,9 @@ class LstmForwardCell {
                ? context.scratch->template Array<C>(args.shape.batch * units_)
                : nullptr) {}
 
-  void Begin() const {
-    for (int64_t b = 0; b < args_.shape.batch; ++b) {
-      CopyRow(args_.cs_prev + context_.rows.StateRow(b) * units_, units_,
-              cs_ + b * units_);
-    }
+  Status BeginBlock(const StepBlock& block) {
+    return x_.BeginBlock(block, args_.x);
   }
-
-  Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
 
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
@@ -133,25 +108,13 @@ class LstmForwardCell {
                 });
   }
 
-  void Finish() const {
-    const auto last = [&](int64_t b) { return cs_ + b * units_; };
-    // What is saved in steps has no padding: there is no mask then.
-    if (!args_.shape.saved_in_steps) {
-      CarryStatesOverPadding(context_.executor, context_.rows, args_.cs_prev,
-                             last, args_.cs, units_, units_);
-    }
-    if (args_.cs_last == nullptr) return;
-    for (int64_t b = 0; b < args_.shape.batch; ++b) {
-      CopyRow(last(b), units_,
-              args_.cs_last + context_.rows.StateRow(b) * units_);
-    }
-  }
-
   std::array<T*, 6> SavedForBackward() const {
     return {args_.i, args_.cs, args_.f, args_.o, args_.ci, args_.co};
   }
 
-  CellState<T> State() const { return {cs_, args_.cs}; }
+  CellState<T> State() const {
+    return {cs_, args_.cs_prev, args_.cs, args_.cs_last};
+  }
 
  private:
   void Cells(int64_t step, const GateTile<C>& tile) const {
@@ -178,7 +141,6 @@ class LstmForwardCell {
       const int64_t saved = SavedAt(step, run);
       T* const h = projects ? nullptr : context_.h.OutputRow(step, run.row);
       ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        // 1. Load the pre-activations and the previous cell state.
         const auto bar = [&](int gate) {
           return Load<C>(run.gates + gate * run.gate_stride + j, lanes);
         };
@@ -186,12 +148,10 @@ class LstmForwardCell {
             bar(args_.layout.i), bar(args_.layout.ci), bar(args_.layout.f),
             bar(args_.layout.o)};
         const V cs_prev = Load<C>(cs_ + state + j, lanes);
-        // 2. Equations.
         const LstmStep<V> out = LstmForward<Activations, kPeephole, kClip>(
             bars, cs_prev,
             LoadPeepholes<kPeephole, C>(args_, run.unit + j, lanes),
             forget_bias, cell_clip);
-        // 3. Store.
         StoreIf(args_.i, saved + j, out.i, lanes);
         StoreIf(args_.cs, saved + j, out.cs, lanes);
         StoreIf(args_.f, saved + j, out.f, lanes);

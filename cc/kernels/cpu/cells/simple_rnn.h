@@ -22,24 +22,12 @@ namespace blockrnn::cpu {
 
 // The weights of a simple RNN in panels of elements P.
 template <class T, class P>
-struct SimpleRnnPanels {
+struct SimpleRnnPanels : GatePanels<T, 1, false, P> {
   using Args = SimpleRnnForwardArgs<T>;
 
   SimpleRnnPanels(const Args& args, PanelMemory* memory, const Packing& packing)
-      : w_h(memory,
-            WeightView<T>{args.w_h, args.shape.units,
-                          args.shape.weights_by_unit},
-            {0}, args.shape.units, args.shape.units, packing.StateSums()),
-        x(memory, args.shape, Input(args), packing.packs_input) {}
-
-  static InputWeights<T, 1> Input(const Args& args) {
-    return {args.w_x,
-            args.shape.weights_by_unit ? args.shape.input : args.shape.units,
-            args.shape.weights_by_unit, args.b, args.b_h};
-  }
-
-  PackedWeights<T, 1, P> w_h;
-  InputPanels<T, 1, false, P> x;
+      : GatePanels<T, 1, false, P>(args, args.b, args.b_h, args.shape.units,
+                                   memory, packing) {}
 };
 
 // x · w_x + b + h · w_h  →  h
@@ -50,7 +38,7 @@ struct SimpleRnnPanels {
 // would have different gradients.
 template <class StorageType, class Activations, bool kRelu,
           class Element = PanelElement<StorageType>>
-class SimpleRnnForwardCell {
+class SimpleRnnForwardCell : public ForwardCell<StorageType> {
  public:
   using T = StorageType;
   using P = Element;
@@ -59,8 +47,6 @@ class SimpleRnnForwardCell {
   using V = Vec<C>;
   using Context = ForwardContext<T, 1>;
   static constexpr int kGates = 1;
-  static constexpr bool kInPlace = false;
-  static constexpr bool kOneGemm = false;
 
   static ForwardShape Shape(const Args& args) {
     return {args.shape.units, 1, static_cast<double>(args.shape.units), 1};
@@ -71,22 +57,17 @@ class SimpleRnnForwardCell {
         context_(context),
         units_(args.shape.units),
         packed_(args, context.panels, context.packing),
-        x_(context.executor, context.scratch, context.rows,
-           SimpleRnnPanels<T, P>::Input(args), packed_.x, context.fuses_input,
-           context.panels->frozen(), units_) {}
+        x_(context, packed_.x, context.fuses_input, units_) {}
 
-  void Begin() const {}
-  Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
+  Status BeginBlock(const StepBlock& block) {
+    return x_.BeginBlock(block, args_.x);
+  }
 
   void Step(int64_t step, int, Share share, Range rows) const {
     x_.Multiply(
         step, context_.h.Operand(step), packed_.w_h, share, rows,
         [&](const GateTile<C>& tile, const RowView<C>&) { Cells(step, tile); });
   }
-
-  void Finish() const {}
-  std::array<T*, 0> SavedForBackward() const { return {}; }
-  CellState<T> State() const { return {}; }
 
  private:
   void Cells(int64_t step, const GateTile<C>& tile) const {
@@ -116,7 +97,7 @@ class SimpleRnnForwardCell {
 
 // dz · w_hᵀ of the next step  →  d_h  →  dz
 template <class StorageType, bool kRelu>
-class SimpleRnnBackwardCell {
+class SimpleRnnBackwardCell : public BackwardCell<StorageType> {
  public:
   using T = StorageType;
   using Args = SimpleRnnBackwardArgs<T>;
@@ -138,11 +119,7 @@ class SimpleRnnBackwardCell {
       : args_(args),
         context_(context),
         units_(args.shape.units),
-        w_x_grad_(context.scratch,
-                  args.shape.HasInputWeights() ? args.w_x_grad : nullptr,
-                  args.shape.input, units_, args.shape.weights_by_unit) {}
-
-  void Begin() const {}
+        w_x_grad_(context.scratch, args.shape, args.w_x_grad, units_) {}
 
   void StateGrad(int64_t step, const GateTile<C>& tile) const {
     tile.ForEachRow([&](const GateRun<C>& run) {
@@ -165,17 +142,10 @@ class SimpleRnnBackwardCell {
     });
   }
 
-  void SecondStage(int64_t, Share, Range) const {}
-
   std::array<InputGradPart<T>, 1> InputParts() const {
-    return {InputGradPart<T>{
-        context_.dz.data(), units_, 1,
-        TransposedWeights(args_.shape, args_.w_x, args_.shape.input, units_),
-        w_x_grad_.sums(), units_}};
+    return {InputGradOf(args_.shape, args_.w_x, context_.dz.data(), 1,
+                        w_x_grad_.sums())};
   }
-  RowSum<C> MoreWeights() const { return {}; }
-
-  void Finish() const {}
 
   template <class F>
   void ForEachWeightGrad(const F& f) const {

@@ -57,6 +57,7 @@ struct WeightView {
   WeightView From(int64_t k) const {
     return {w + (transposed ? k : k * ldw), ldw, transposed};
   }
+  WeightView Transpose() const { return {w, ldw, !transposed}; }
 };
 
 // Rows of an operand, evenly spaced; with `index`, some of them.

@@ -6,6 +6,7 @@
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_HIDDEN_STATE_H_
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 
@@ -95,20 +96,17 @@ class HiddenState {
     Finish(step, run);
   }
 
-  // Zeros and carried states where no step was; the rows' final states to
-  // h_last[B, width], which may be nullptr.
+  // Zeros and carried states where no step was, and the rows' final states.
   void ZeroUnusedOutput(const Executor& executor) const {
     ZeroUnused(executor, rows_, h_, width_, ld_);
   }
   void End(const Executor& executor, const T* h_prev, T* h_last) const {
-    const auto last = [&](int64_t b) {
-      return state_[rows_.ActiveSteps(b) % 2] + b * width_;
-    };
-    CarryStatesOverPadding(executor, rows_, h_prev, last, h_, width_, ld_);
-    if (h_last == nullptr) return;
-    for (int64_t b = 0; b < rows_.batch(); ++b) {
-      CopyRow(last(b), width_, h_last + rows_.StateRow(b) * width_);
-    }
+    StoreFinalStates(
+        executor, rows_, {h_prev, h_last, width_},
+        [&](int64_t b) {
+          return state_[rows_.ActiveSteps(b) % 2] + b * width_;
+        },
+        h_, ld_);
   }
 
  private:
@@ -142,11 +140,42 @@ class HiddenState {
   C* dropped_[2] = {};  // [gates, B, width], of even and odd steps
 };
 
-// The state that a cell has besides h.
+// The state that a cell has besides h. There is one copy, since a unit of a
+// step reads only its own.
 template <class T>
 struct CellState {
   ComputeType<T>* now = nullptr;  // [B, H]; nullptr: there is none
+  const T* first = nullptr;       // [B, H], before the first step
   T* saved = nullptr;             // [steps, batch, H], after each step
+  T* last = nullptr;              // [B, H], after the last step
+
+  void Begin(const SequenceRows& rows) const {
+    const int64_t units = rows.shape().units;
+    for (int64_t b = 0; now != nullptr && b < rows.batch(); ++b) {
+      CopyRow(first + rows.StateRow(b) * units, units, now + b * units);
+    }
+  }
+
+  void Finish(const Executor& executor, const SequenceRows& rows) const {
+    if (now == nullptr) return;
+    const int64_t units = rows.shape().units;
+    // What is saved in steps has no padding: there is no mask then.
+    StoreFinalStates(
+        executor, rows, {first, last, units},
+        [&](int64_t b) { return now + b * units; },
+        rows.shape().saved_in_steps ? nullptr : saved, units);
+  }
+};
+
+// What the cells without more to do have in common (sequence_forward.h).
+template <class T>
+struct ForwardCell {
+  static constexpr bool kInPlace = false;
+  static constexpr bool kOneGemm = false;
+
+  void Finish() const {}
+  std::array<T*, 0> SavedForBackward() const { return {}; }
+  CellState<T> State() const { return {}; }
 };
 
 // The sizes of a cell.
@@ -165,8 +194,10 @@ struct ForwardContext {
   const SequenceRows& rows;
   const StateFactors<T>& factors;
   const HiddenState<T, kGates>& h;
-  PanelMemory* panels;  // the memory of packed weights
-  bool fuses_input;
+  PanelMemory* panels;      // the memory of packed weights
+  bool fuses_input;         // in this call
+  bool input_may_be_fused;  // on some number of threads: x · w_x has the bits
+                            // of packed weights
   Packing packing;
 };
 

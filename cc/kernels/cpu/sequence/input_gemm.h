@@ -28,47 +28,10 @@ namespace blockrnn::cpu {
 // and steps, begin a tile row by row, and each row would overwrite it.
 static_assert(Blocking::kRowsToFuseInputFewSteps > internal::kStreamTileRows);
 
-// Whether the input GEMM is fused on some number of threads.
-inline bool MayFuseInput(int64_t steps, int64_t rows) {
-  return rows >= (steps < Blocking::kStepsToPack
-                      ? Blocking::kRowsToFuseInputFewSteps
-                      : Blocking::kRowsToFuseInput);
-}
-
-// Whether to fuse it in this call, with panels of elements P.
-template <class P>
-bool FusesInput(const StepLoop& loop, const SequenceRows& sequence,
-                StepSplit split, const Executor& executor) {
-  // Of all steps: rows may end before the longest does.
-  const int64_t mean_rows =
-      sequence.TotalRows() / std::max<int64_t>(sequence.steps(), 1);
-  const int64_t workers =
-      split == StepSplit::kRows ? executor.num_threads() : 1;
-  const int64_t rows = mean_rows / workers;
-  if (!MayFuseInput(sequence.steps(), rows)) return false;
-  const int concurrent = executor.concurrent_sequences();
-  const double weights = loop.macs / loop.rows + loop.input_weights;
-  // Fused, each worker reads its share of them in every step.
-  const int sharing = split == StepSplit::kUnits ? executor.num_threads() : 1;
-  if (weights * kPackedBytes<P> / sharing > MachineTuning().near_cache &&
-      sequence.shape().input > Tuning::kInputPerRowToHoist * rows) {
-    return false;
-  }
-  if (rows >= (concurrent == 1 ? Tuning::kRowsThatHideMemory
-                               : Tuning::kRowsThatHideMemoryConcurrent)) {
-    return true;
-  }
-  return weights * kPackedBytes<P> * concurrent <=
-         std::min(Tuning::kBytesHiddenPerRow * rows,
-                  MachineTuning().FusedWeightBytes());
-}
-
 // The weights of the input, and the biases.
-template <class T, int kGates>
+template <class T>
 struct InputWeights {
-  const T* w = nullptr;    // [I, gates · H]
-  int64_t ldw = 0;         // from row to row of w
-  bool by_unit = false;    // w is transposed
+  WeightView<T> w;         // [I, gates · H]
   const T* b = nullptr;    // [gates · H]; nullptr: zeros
   const T* b_h = nullptr;  // [gates · H], the recurrent bias; nullptr: zeros
   int64_t column = 0;      // of the first gate, with projected_input
@@ -88,23 +51,24 @@ struct InputPanels {
 
   // packs_w_x: else it is used in place.
   InputPanels(PanelMemory* memory, const SequenceShape& shape,
-              const InputWeights<T, kGates>& weights, bool packs_w_x)
-      : w_x(memory, WeightView<T>{weights.w, weights.ldw, weights.by_unit},
-            GateOffsets<kGates>(shape.units).at,
+              const InputWeights<T>& input, bool packs_w_x)
+      : weights(input),
+        w_x(memory, input.w, GateOffsets<kGates>(shape.units).at,
             packs_w_x && shape.HasInputWeights() ? shape.input : 0,
             shape.units) {
     C* const packed = memory->Take<C>(w_x.panels() * kStartWidth);
     bias = packed;
-    if (packed != nullptr && !memory->frozen()) PackBias(weights, packed);
+    if (packed != nullptr && !memory->frozen()) PackBias(packed);
   }
 
   static bool Apart(int gate) { return kLastApart && gate == kGates - 1; }
 
+  const InputWeights<T> weights;
   PackedWeights<T, kGates, P> w_x;
   const C* bias;  // [panels, kStartWidth]
 
  private:
-  void PackBias(const InputWeights<T, kGates>& weights, C* packed) const {
+  void PackBias(C* packed) const {
     std::fill(packed, packed + w_x.panels() * kStartWidth, C(0));
     const int64_t units = w_x.units();
     for (int gate = 0; gate < kGates; ++gate) {
@@ -126,6 +90,30 @@ struct InputPanels {
   }
 };
 
+// The weights of a cell with one matrix for x and one for h.
+template <class T, int kGates, bool kLastApart, class P>
+struct GatePanels {
+  // args: of a forward call; width: of h.
+  template <class Args>
+  GatePanels(const Args& args, const T* b, const T* b_h, int64_t width,
+             PanelMemory* memory, const Packing& packing)
+      : w_h(memory, Gates(args.shape, args.w_h, width),
+            GateOffsets<kGates>(args.shape.units).at, width, args.shape.units,
+            packing.StateSums()),
+        x(memory, args.shape,
+          {Gates(args.shape, args.w_x, args.shape.input), b, b_h},
+          packing.packs_input) {}
+
+  PackedWeights<T, kGates, P> w_h;
+  InputPanels<T, kGates, kLastApart, P> x;
+
+ private:
+  static WeightView<T> Gates(const SequenceShape& shape, const T* w,
+                             int64_t depth) {
+    return WeightsOf(shape, w, depth, kGates * shape.units);
+  }
+};
+
 // With kLastApart the last gate's share is not added to its GEMM with the
 // state, which begins with b_h alone; the epilogue gets x · w_x + b beside it.
 template <class T, int kGates, bool kLastApart = false,
@@ -138,44 +126,47 @@ class InputGemm {
   static constexpr int64_t kWidth = Panels::kWidth;
   static constexpr int64_t kUnits = Panels::kUnits;
 
-  // `packed`: of the same weights, with w_x if `fused` (see above) or `frozen`;
-  // it must outlive this object. `depth`: of the GEMM with the state.
+  // `packed` must outlive this object, and have w_x if `fused` (see above) or
+  // frozen. Context: ForwardContext. `depth`: of the GEMM with the state.
   // Scratch::ok() reports whether there was memory.
-  InputGemm(const Executor& executor, Scratch* scratch,
-            const SequenceRows& rows, const InputWeights<T, kGates>& weights,
-            const Panels& packed, bool fused, bool frozen, int64_t depth)
-      : executor_(executor),
-        gemm_scratch_(executor),
-        shape_(rows.shape()),
+  template <class Context>
+  InputGemm(const Context& context, const Panels& packed, bool fused,
+            int64_t depth)
+      : executor_(context.executor),
+        gemm_scratch_(context.executor),
+        shape_(context.rows.shape()),
         input_(shape_.input),
         units_(shape_.units),
         panels_(CeilDiv(units_, kUnits)),
-        weights_(weights),
         packed_(packed),
         fused_(fused && shape_.HasInputWeights()),
-        may_fuse_(MayFuseInput(rows.steps(), shape_.batch)),
-        frozen_(frozen && shape_.HasInputWeights()),
-        block_(rows, scratch),
-        wide_x_(WideRowsScratch<T>(scratch, rows.MaxRowsInBlock(), input_)),
+        may_be_fused_(context.input_may_be_fused),
+        frozen_(context.panels->frozen() && shape_.HasInputWeights()),
+        block_(context.rows, context.scratch),
+        wide_x_(WideRowsScratch<T>(context.scratch,
+                                   context.rows.MaxRowsInBlock(), input_)),
         start_(fused_ ? nullptr
-                      : scratch->Array<C>(rows.MaxRowsInBlock() * panels_ *
-                                          kStartWidth)),
-        x_rows_(scratch, 1, rows.MaxRowsInBlock(), frozen_ ? input_ : 0),
-        state_rows_(scratch, MostStepWorkers(executor), shape_.batch, depth) {}
+                      : context.scratch->template Array<C>(
+                            context.rows.MaxRowsInBlock() * panels_ *
+                            kStartWidth)),
+        x_rows_(context.scratch, 1, context.rows.MaxRowsInBlock(),
+                frozen_ ? input_ : 0),
+        state_rows_(context.scratch, MostStepWorkers(executor_), shape_.batch,
+                    depth) {}
 
   // Prepares a block of steps.
-  Status Enter(const StepBlock& block, const T* x) {
-    EnterRows(block, x);
+  Status BeginBlock(const StepBlock& block, const T* x) {
+    SetRows(block, x);
     const Status status = MultiplyFrozen();
     if (status != Status::kOk) return status;
     return RunGemms(executor_, &gemm_scratch_, Hoisted());
   }
 
-  // The same in parts, for cells with more than one input GEMM: EnterRows, then
+  // The same in parts, for cells with more than one input GEMM: SetRows, then
   // MultiplyFrozen and RunGemms of Hoisted(), of which one does nothing, or
   // both where there is nothing to hoist.
-  void EnterRows(const StepBlock& block, const T* x) {
-    block_.Enter(block);
+  void SetRows(const StepBlock& block, const T* x) {
+    block_.Set(block);
     x_ = WideRows(executor_, block_.View(x, input_), block.rows, input_,
                   wide_x_);
     if (!shape_.HasInputWeights()) StartWithInput();
@@ -191,7 +182,7 @@ class InputGemm {
     std::copy(offsets.at, offsets.at + kGates, gemm.gate_offset);
     gemm.num_parts = 1;
     gemm.parts[0] = {x_, input_, packed_.w_x.view()};
-    gemm.bits_of_packed = may_fuse_;
+    gemm.bits_of_packed = may_be_fused_;
     gemm.bits_of_rows = block_.block().rows_of_whole;
     const auto store = [this](const GateTile<C>& tile) {
       tile.ForEachRow([&](const GateRun<C>& run) { StoreStart(run); });
@@ -242,7 +233,7 @@ class InputGemm {
 
   // Where it is hoisted: what a row of the block begins with, panel after
   // panel, [panels, kWidth]; and the first row of a step. To be read and
-  // changed between Enter and the next one.
+  // changed between BeginBlock and the next one.
   C* StartRow(int64_t row) const {
     static_assert(!kLastApart);
     return Start(row, 0);
@@ -321,15 +312,15 @@ class InputGemm {
   // operands to pairs of bfloat16 and that does not, and where that streams
   // transposed weights.
   bool MultipliesFrozen() const {
-    if (std::is_same_v<P, PanelElement<T>> && weights_.by_unit && !may_fuse_ &&
-        block_.block().rows <= Blocking::kStreamRows) {
+    if (std::is_same_v<P, PanelElement<T>> && packed_.weights.w.transposed &&
+        !may_be_fused_ && block_.block().rows <= Blocking::kStreamRows) {
       return false;
     }
     if constexpr (std::is_same_v<P, PanelElement<T>> &&
                   !std::is_same_v<typename Elements<P>::Operand, C>) {
       return frozen_ &&
-             (may_fuse_ || (block_.block().rows > Blocking::kStreamRows &&
-                            input_ > Blocking::kUnroundedDepth));
+             (may_be_fused_ || (block_.block().rows > Blocking::kStreamRows &&
+                                input_ > Blocking::kUnroundedDepth));
     }
     return frozen_;
   }
@@ -383,7 +374,7 @@ class InputGemm {
   void StartWithInput() {
     const int64_t rows = block_.block().rows;
     const int64_t stride = shape_.projected_input ? units_ : 0;
-    const int64_t column = shape_.projected_input ? weights_.column : 0;
+    const int64_t column = shape_.projected_input ? packed_.weights.column : 0;
     ParallelForRows(
         executor_, rows, kGates * units_, [&](int64_t begin, int64_t end) {
           for (int64_t m = begin; m < end; ++m) {
@@ -398,11 +389,10 @@ class InputGemm {
   const int64_t input_;
   const int64_t units_;
   const int64_t panels_;
-  const InputWeights<T, kGates> weights_;
   const Panels& packed_;
   const bool fused_;
-  const bool may_fuse_;  // on some number of threads
-  const bool frozen_;    // w_x is there, and packed
+  const bool may_be_fused_;  // on some number of threads
+  const bool frozen_;        // w_x is there, and packed
   BlockRows block_;
   C* wide_x_;
   C* start_;

@@ -24,13 +24,6 @@
 
 namespace blockrnn::cpu {
 
-// A view of wᵀ, w being [depth, columns] or with weights_by_unit its transpose.
-template <class T>
-WeightView<T> TransposedWeights(const SequenceShape& shape, const T* w,
-                                int64_t depth, int64_t columns) {
-  return {w, shape.weights_by_unit ? depth : columns, !shape.weights_by_unit};
-}
-
 // w_hᵀ, through which the gradient of a state comes:
 //   Σ over gates of factors ∘ (d · w_hᵀ), d[rows, gates · H]
 // without factors in one GEMM.
@@ -140,6 +133,17 @@ struct InputGradPart {
   int64_t ld_grad = 0;
   C* b_grad = nullptr;  // [gates · H]; or nullptr
 };
+
+// That of all gates of a cell with one w_x.
+template <class T>
+InputGradPart<T> InputGradOf(const SequenceShape& shape, const T* w_x,
+                             const ComputeType<T>* dz, int gates,
+                             ComputeType<T>* w_x_grad) {
+  const int64_t width = gates * shape.units;
+  return {dz,       width,
+          gates,    WeightsOf(shape, w_x, shape.input, width).Transpose(),
+          w_x_grad, width};
+}
 
 // x_grad without w_x, from the gates' gradients in the order of their layout:
 // concatenated with projected_input, their sum with skip_input.

@@ -10,17 +10,17 @@
 
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/gemm/panel_memory.h"
+#include "cc/kernels/cpu/sequence/hidden_state.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
 #include "cc/kernels/cpu/sequence/row_norm.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
-#include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {
 
 // The weights of a cell: matrices in panels of elements P, vectors of the gates
 // in the form of a row of sums (PanelRows).
 template <class StorageType, class CellArgs, int kNumGates, class Element>
-struct LayerNormPanels {
+struct LayerNormPanels : GatePanels<StorageType, kNumGates, false, Element> {
   using T = StorageType;
   using P = Element;
   using Args = CellArgs;
@@ -28,17 +28,14 @@ struct LayerNormPanels {
   using Rows = PanelRows<C, kNumGates>;
   static constexpr int kGates = kNumGates;
 
-  // offset(column): what is added to gamma_x ∘ x_hat.
+  // offset(column): what is added to gamma_x ∘ x_hat, since biases are added
+  // behind the norm.
   template <class Offset>
   LayerNormPanels(const Args& args, PanelMemory* memory, const Packing& packing,
                   const Offset& offset)
-      : rows(args.shape.units),
-        w_h(memory,
-            WeightView<T>{args.w_h, LeadingDim(args, args.shape.units),
-                          args.shape.weights_by_unit},
-            GateOffsets<kGates>(args.shape.units).at, args.shape.units,
-            args.shape.units, packing.StateSums()),
-        x(memory, args.shape, Input(args), packing.packs_input) {
+      : GatePanels<T, kGates, false, P>(args, nullptr, nullptr,
+                                        args.shape.units, memory, packing),
+        rows(args.shape.units) {
     C* const packed = memory->Take<C>(3 * rows.width());
     if (packed == nullptr) return;
     gamma_x = packed;
@@ -59,23 +56,10 @@ struct LayerNormPanels {
     }
   }
 
-  // The biases are added behind the norm.
-  static InputWeights<T, kGates> Input(const Args& args) {
-    return {args.w_x, LeadingDim(args, args.shape.input),
-            args.shape.weights_by_unit};
-  }
-
   const Rows rows;
-  PackedWeights<T, kGates, P> w_h;
-  InputPanels<T, kGates, false, P> x;
   const C* gamma_x = nullptr;  // [rows.width()]
   const C* gamma_h = nullptr;  // [rows.width()]
   const C* bias = nullptr;     // [rows.width()], the offset
-
- private:
-  static int64_t LeadingDim(const Args& args, int64_t depth) {
-    return args.shape.weights_by_unit ? depth : kGates * args.shape.units;
-  }
 };
 
 // Before the steps of a block:  x · w_x
@@ -114,14 +98,15 @@ class NormalizedSums {
         units_(args.shape.units),
         epsilon_(static_cast<C>(args.epsilon)),
         packed_(packed),
-        x_(context.executor, context.scratch, context.rows, Panels::Input(args),
-           packed.x, /*fused=*/false, context.panels->frozen(), units_),
+        x_(context, packed.x, /*fused=*/false, units_),
         state_rows_(context.scratch, MostStepWorkers(context.executor),
                     args.shape.batch, units_),
         sums_(context.scratch->template Array<C>(args.shape.batch *
                                                  packed.rows.width())) {}
 
-  Status Enter(const StepBlock& block) { return x_.Enter(block, args_.x); }
+  Status BeginBlock(const StepBlock& block) {
+    return x_.BeginBlock(block, args_.x);
+  }
 
   void Multiply(int64_t step, Share share, Range rows) const {
     MultiplyPacked(state_rows_(context_.h.Operand(step), rows, share.piece),

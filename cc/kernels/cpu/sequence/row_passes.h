@@ -182,25 +182,40 @@ void ZeroUnused(const Executor& executor, const SequenceRows& rows, T* p,
       });
 }
 
-// The states that an output has at padded steps: in leading padding those of
-// first[B, width], in the caller's order, in trailing padding those of
-// last(b)[width]; p may be nullptr.
-template <class T, class Last>
-void CarryStatesOverPadding(const Executor& executor, const SequenceRows& rows,
-                            const T* first, const Last& last, T* p,
-                            int64_t width, int64_t ld) {
-  if (!rows.HasMaskedPadding() || p == nullptr) return;
-  const auto carry = [&](int64_t b, const StepInterval& steps,
-                         const auto* state) {
-    for (int64_t step = steps.begin; step < steps.end; ++step) {
-      CopyRow(state, width, p + rows.MemoryRow(step, b) * ld);
-    }
-  };
-  ParallelForEachRow(
-      executor, rows.batch(), rows.shape().steps * width, [&](int64_t b) {
-        carry(b, rows.LeadingPadding(b), first + rows.StateRow(b) * width);
-        carry(b, rows.TrailingPadding(b), last(b));
-      });
+// A state of a call, [B, width] in the caller's order.
+template <class T>
+struct EndStates {
+  const T* first;  // before the first step
+  T* last;         // after the last step; or nullptr
+  int64_t width;
+};
+
+// The rows' final states final(b)[width] to states.last, and those that an
+// output p[steps, batch, ld] has at padded steps: in leading padding the first
+// state, in trailing padding the final one. p may be nullptr.
+template <class T, class Final>
+void StoreFinalStates(const Executor& executor, const SequenceRows& rows,
+                      const EndStates<T>& states, const Final& final, T* p,
+                      int64_t ld) {
+  const int64_t width = states.width;
+  if (rows.HasMaskedPadding() && p != nullptr) {
+    const auto carry = [&](int64_t b, const StepInterval& steps,
+                           const auto* state) {
+      for (int64_t step = steps.begin; step < steps.end; ++step) {
+        CopyRow(state, width, p + rows.MemoryRow(step, b) * ld);
+      }
+    };
+    ParallelForEachRow(executor, rows.batch(), rows.shape().steps * width,
+                       [&](int64_t b) {
+                         carry(b, rows.LeadingPadding(b),
+                               states.first + rows.StateRow(b) * width);
+                         carry(b, rows.TrailingPadding(b), final(b));
+                       });
+  }
+  if (states.last == nullptr) return;
+  for (int64_t b = 0; b < rows.batch(); ++b) {
+    CopyRow(final(b), width, states.last + rows.StateRow(b) * width);
+  }
 }
 
 // The gradients of a state at all steps, [steps, batch, ld], of which the first

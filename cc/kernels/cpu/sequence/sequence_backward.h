@@ -18,12 +18,13 @@
 //   static constexpr int kGates;  of dz
 //   static BackwardShape Shape(args);
 //   Cell(args, const BackwardContext<T, kGates>&);  takes scratch and weights
-//   void Begin();                                   its own last gradients
+//   CellStateGrad<T> CellGrad();                    of its own state, if any
+//   void Begin();                                   before the last step
 //   void StateGrad(step, tile);                     epilogue of dz · w_hᵀ
 //   void SecondStage(step, panels, rows);           where it has two stages
 //   std::array<InputGradPart<T>, n> InputParts();   dz as x and w_x see it
 //   RowSum<C> MoreWeights();                        one more sum over a block
-//   void Finish();                                  its own first gradients
+//   void Finish();                                  after the first step
 //   void ForEachWeightGrad(f);                      but for w_h's and its bias'
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_BACKWARD_H_
@@ -45,17 +46,6 @@
 #include "cc/kernels/cpu/threads/parallel_for.h"
 
 namespace blockrnn::cpu {
-
-// The sizes and recurrent weights of a cell.
-template <class T>
-struct BackwardShape {
-  int64_t width = 0;       // of h: P with a projection, else H
-  int stages = 1;          // GEMMs of a step, each with its epilogue
-  double columns = 0;      // of all recurrent matrices, at depth `width`
-  const T* w_h = nullptr;  // [width, gates · H], or transposed
-  T* w_h_grad = nullptr;
-  T* b_h_grad = nullptr;  // [gates · H], the sums of dz
-};
 
 template <class Cell>
 class SequenceBackward {
@@ -79,7 +69,7 @@ class SequenceBackward {
         factors_(rows_, args.recurrent_dropout, width_),
         zoneout_(rows_, args.zoneout_h, width_),
         w_h_t_(executor, &scratch_, rows_,
-               TransposedWeights(shape_, of_cell_.w_h, width_, ldz_),
+               WeightsOf(shape_, of_cell_.w_h, width_, ldz_).Transpose(),
                shape_.units, factors_),
         operands_(executor, &scratch_, shape_, rows_,
                   {args.h, ld_h_, args.h_prev, width_, !factors_}),
@@ -104,6 +94,7 @@ class SequenceBackward {
   Status Begin() {
     if (!scratch_.ok()) return Status::kOutOfMemory;
     BeginStateGrads(executor_, rows_, args_.h_last_grad, HGrads(), d_h_);
+    cell_.CellGrad().Begin(executor_, rows_);
     cell_.Begin();
     ZeroUnused(executor_, rows_, args_.x_grad, shape_.input, shape_.input);
     ForEachWeightGrad([&](const WeightGrad<T>& grad) { grad.Begin(rows_); });
@@ -113,8 +104,8 @@ class SequenceBackward {
   Status RunSegment(const Segment& segment) {
     for (int64_t end = segment.end; end > segment.first;) {
       const StepBlock block = rows_.BlockBefore(end);
-      dz_.Enter(block);
-      operands_.Enter(block, args_.x);
+      dz_.Set(block);
+      operands_.Set(block, args_.x);
       Status status = Steps(block);
       if (status == Status::kOk) status = Weights();
       if (status != Status::kOk) return status;
@@ -129,6 +120,7 @@ class SequenceBackward {
         executor_, dz_.data(), [&](const GateTile<C>& tile) {
           tile.ForEachRow([&](const GateRun<C>& run) { StoreHPrevGrad(run); });
         });
+    cell_.CellGrad().Finish(executor_, rows_);
     cell_.Finish();
     ForEachWeightGrad(
         [&](const WeightGrad<T>& grad) { grad.Finish(executor_); });

@@ -19,10 +19,9 @@
 //                                   Zoneout does, so h is then not in place
 //   static ForwardShape Shape(args);
 //   Cell(args, const ForwardContext<T, kGates>&);  takes scratch and weights
-//   void Begin();                                  its own first state
-//   Status Enter(block);                           x · w_x + b of a block
+//   Status BeginBlock(block);                      x · w_x + b of a block
 //   void Step(step, stage, share, rows);           a GEMM and its epilogue
-//   void Finish();                                 its own last state
+//   void Finish();                                 after the last step
 //   std::array<T*, n> SavedForBackward();          [steps, batch, H] each
 //   CellState<T> State();                          its own state, if any
 //
@@ -58,6 +57,41 @@
 
 namespace blockrnn::cpu {
 
+// Whether the input GEMM is fused on some number of threads.
+inline bool InputMayBeFused(int64_t steps, int64_t rows) {
+  return rows >= (steps < Blocking::kStepsToPack
+                      ? Blocking::kRowsToFuseInputFewSteps
+                      : Blocking::kRowsToFuseInput);
+}
+
+// Whether to fuse it on the threads of this call, with panels of elements P.
+template <class P>
+bool FusingInputPays(const StepLoop& loop, const SequenceRows& sequence,
+                     StepSplit split, const Executor& executor) {
+  // Of all steps: rows may end before the longest does.
+  const int64_t mean_rows =
+      sequence.TotalRows() / std::max<int64_t>(sequence.steps(), 1);
+  const int64_t workers =
+      split == StepSplit::kRows ? executor.num_threads() : 1;
+  const int64_t rows = mean_rows / workers;
+  if (!InputMayBeFused(sequence.steps(), rows)) return false;
+  const int concurrent = executor.concurrent_sequences();
+  const double weights = loop.macs / loop.rows + loop.input_weights;
+  // Fused, each worker reads its share of them in every step.
+  const int sharing = split == StepSplit::kUnits ? executor.num_threads() : 1;
+  if (weights * kPackedBytes<P> / sharing > MachineTuning().near_cache &&
+      sequence.shape().input > Tuning::kInputPerRowToHoist * rows) {
+    return false;
+  }
+  if (rows >= (concurrent == 1 ? Tuning::kRowsThatHideMemory
+                               : Tuning::kRowsThatHideMemoryConcurrent)) {
+    return true;
+  }
+  return weights * kPackedBytes<P> * concurrent <=
+         std::min(Tuning::kBytesHiddenPerRow * rows,
+                  MachineTuning().FusedWeightBytes());
+}
+
 template <class Cell>
 class SequenceForward {
  public:
@@ -85,8 +119,10 @@ class SequenceForward {
         panels_(args.frozen == nullptr
                     ? PanelMemory(executor, &scratch_)
                     : PanelMemory::Frozen(executor, args.frozen->packed)),
-        cell_(args, {executor, &scratch_, rows_, factors_, h_, &panels_,
-                     FusesInput(), HowToPack()}),
+        fuses_input_(FusesInput()),
+        cell_(args,
+              {executor, &scratch_, rows_, factors_, h_, &panels_, fuses_input_,
+               InputMayBeFused(rows_.steps(), args.shape.batch), HowToPack()}),
         segments_(rows_, args.span_states == nullptr ? 0 : args.span_steps,
                   &scratch_) {}
 
@@ -101,6 +137,7 @@ class SequenceForward {
       if (status != Status::kOk) return status;
     }
     h_.End(executor_, args_.h_prev, args_.h_last);
+    cell_.State().Finish(executor_, rows_);
     cell_.Finish();
     return Status::kOk;
   }
@@ -125,7 +162,7 @@ class SequenceForward {
  private:
   void Begin() {
     h_.Begin(args_.h_prev);
-    cell_.Begin();
+    cell_.State().Begin(rows_);
   }
 
   // kKnown: with known_h_.
@@ -133,7 +170,7 @@ class SequenceForward {
   Status RunSegment(const Segment& segment) {
     for (StepBlock block = segments_.BlockFrom(segment.first, segment);
          block.steps > 0; block = segments_.BlockFrom(block.end(), segment)) {
-      Status status = cell_.Enter(block);
+      Status status = cell_.BeginBlock(block);
       if (status != Status::kOk) return status;
       if constexpr (kKnown) {
         status = RunKnown(block);
@@ -268,15 +305,15 @@ class SequenceForward {
 
   Packing HowToPack() const {
     return {Sums(), static_cast<bool>(factors_),
-            args_.frozen != nullptr || FusesInput()};
+            args_.frozen != nullptr || fuses_input_};
   }
 
   bool FusesInput() const {
     if (known_h_ != nullptr) {
-      return MayFuseInput(rows_.steps(), args_.shape.batch);
+      return InputMayBeFused(rows_.steps(), args_.shape.batch);
     }
     return !std::is_same_v<P, Int8Quad> && Sums() == StepSums::kOnwards &&
-           cpu::FusesInput<P>(loop_, rows_, split_, executor_);
+           FusingInputPays<P>(loop_, rows_, split_, executor_);
   }
 
   void ZeroUnusedOutputs() {
@@ -300,6 +337,7 @@ class SequenceForward {
   C* const states_;         // [block rows, P], the states before their steps
   const HiddenState<T, Cell::kGates> h_;
   PanelMemory panels_;
+  const bool fuses_input_;
   Cell cell_;
   const Segments segments_;
 };

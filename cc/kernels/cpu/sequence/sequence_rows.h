@@ -30,6 +30,14 @@ struct StepBlock {
   int64_t end() const { return first + steps; }
 };
 
+// Weights of a sequence, w[depth, columns] or with weights_by_unit its
+// transpose.
+template <class T>
+WeightView<T> WeightsOf(const SequenceShape& shape, const T* w, int64_t depth,
+                        int64_t columns) {
+  return {w, shape.weights_by_unit ? depth : columns, shape.weights_by_unit};
+}
+
 class SequenceRows {
  public:
   // Scratch::ok() reports whether there was memory for it. `state_width` is
@@ -152,7 +160,7 @@ class BlockRows {
       : rows_(rows),
         memory_rows_(scratch->Array<int64_t>(rows.MaxRowsInBlock())) {}
 
-  void Enter(const StepBlock& block) {
+  void Set(const StepBlock& block) {
     block_ = block;
     int64_t* next = memory_rows_;
     for (int64_t step = block.first; step < block.end(); ++step) {

@@ -29,7 +29,6 @@ class WeightGrad {
  public:
   using C = ComputeType<T>;
 
-  WeightGrad() = default;
   // out: [rows, width], or its transpose with by_unit; nullptr: not wanted.
   // Scratch::ok() reports whether there was memory.
   WeightGrad(Scratch* scratch, T* out, int64_t rows, int64_t width,
@@ -41,6 +40,12 @@ class WeightGrad {
     }
     if (sums_ == nullptr) sums_ = scratch->Array<C>(rows * width);
   }
+
+  // Of w_x[I, width], where there is one.
+  WeightGrad(Scratch* scratch, const SequenceShape& shape, T* out,
+             int64_t width)
+      : WeightGrad(scratch, shape.HasInputWeights() ? out : nullptr,
+                   shape.input, width, shape.weights_by_unit) {}
 
   // [rows, width]
   C* sums() const { return sums_; }
@@ -169,8 +174,8 @@ class BlockOperands {
         h_t_(states.transposed ? scratch->Array<C>(TransposedSize(states.width))
                                : nullptr) {}
 
-  void Enter(const StepBlock& block, const T* x) {
-    block_.Enter(block);
+  void Set(const StepBlock& block, const T* x) {
+    block_.Set(block);
     PreviousRow* next = previous_;
     for (int64_t step = block.first; step < block.end(); ++step) {
       for (int64_t b = 0; b < rows_.ActiveRows(step); ++b) {
@@ -321,8 +326,8 @@ class BlockGradients {
         max_rows_(rows.MaxRowsInBlock()),
         data_(scratch->Array<C>((max_rows_ + rows.batch()) * width)) {}
 
-  void Enter(const StepBlock& block) {
-    // The first step of the block entered last, which follows this one.
+  void Set(const StepBlock& block) {
+    // The first step of the block set last, which follows this one.
     if (block.end() < rows_.steps()) {
       std::copy(data_, data_ + rows_.ActiveRows(block.end()) * width_,
                 data_ + max_rows_ * width_);
@@ -347,6 +352,56 @@ class BlockGradients {
   const int64_t max_rows_;
   C* data_;
   StepBlock block_;
+};
+
+// The sizes and recurrent weights of a cell.
+template <class T>
+struct BackwardShape {
+  int64_t width = 0;       // of h: P with a projection, else H
+  int stages = 1;          // GEMMs of a step, each with its epilogue
+  double columns = 0;      // of all recurrent matrices, at depth `width`
+  const T* w_h = nullptr;  // [width, gates · H], or transposed
+  T* w_h_grad = nullptr;
+  T* b_h_grad = nullptr;  // [gates · H], the sums of dz
+};
+
+// The gradient of the state that a cell has besides h.
+template <class T>
+struct CellStateGrad {
+  ComputeType<T>* now =
+      nullptr;               // [B, H], before a step; nullptr: there is none
+  const T* grads = nullptr;  // [steps, batch, H], of the output; or nullptr
+  const T* last_grad = nullptr;  // [B, H]; nullptr: zeros
+  T* first_grad = nullptr;       // [B, H], before the first step
+
+  void Begin(const Executor& executor, const SequenceRows& rows) const {
+    if (now == nullptr) return;
+    BeginStateGrads(executor, rows, last_grad, OfOutput(rows), now);
+  }
+
+  void Finish(const Executor& executor, const SequenceRows& rows) const {
+    if (now == nullptr) return;
+    const int64_t units = rows.shape().units;
+    FinishStateGrads(executor, rows, OfOutput(rows), now);
+    for (int64_t b = 0; b < rows.batch(); ++b) {
+      CopyRow(now + b * units, units, first_grad + rows.StateRow(b) * units);
+    }
+  }
+
+ private:
+  StateGrads<T> OfOutput(const SequenceRows& rows) const {
+    return {grads, rows.shape().units, rows.shape().units};
+  }
+};
+
+// What the cells without more to do have in common (sequence_backward.h).
+template <class T>
+struct BackwardCell {
+  void Begin() const {}
+  void SecondStage(int64_t, Share, Range) const {}
+  RowSum<ComputeType<T>> MoreWeights() const { return {}; }
+  void Finish() const {}
+  CellStateGrad<T> CellGrad() const { return {}; }
 };
 
 // What the driver provides to a cell.

@@ -1,20 +1,24 @@
-// Implements the forward pass of a GRU with layer normalisation over a sequence
-// on the CPU, as a cell of sequence_forward.h. The equations are in
-// cc/core/layer_norm.h.
+// Implements a GRU with layer normalisation over a sequence on the CPU, forward
+// and backward, as cells of sequence_forward.h and sequence_backward.h. The
+// equations are in cc/core/layer_norm.h.
 
-#ifndef BLOCKRNN_KERNELS_CPU_CELLS_LAYER_NORM_GRU_FORWARD_H_
-#define BLOCKRNN_KERNELS_CPU_CELLS_LAYER_NORM_GRU_FORWARD_H_
+#ifndef BLOCKRNN_KERNELS_CPU_CELLS_LAYER_NORM_GRU_H_
+#define BLOCKRNN_KERNELS_CPU_CELLS_LAYER_NORM_GRU_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
+#include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
 #include "cc/core/layer_norm.h"
 #include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/sequence/normalized_backward.h"
 #include "cc/kernels/cpu/sequence/normalized_sums.h"
 #include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
+#include "cc/kernels/cpu/sequence/sequence_backward.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {
@@ -80,7 +84,7 @@ struct LayerNormGruPanels
 // Stage 1:  the norms of both, the gates, h, a row at a time
 template <class StorageType, class Activations,
           class Element = PanelElement<StorageType>>
-class LayerNormGruForwardCell {
+class LayerNormGruForwardCell : public ForwardCell<StorageType> {
  public:
   using T = StorageType;
   using P = Element;
@@ -92,7 +96,6 @@ class LayerNormGruForwardCell {
   using Context = ForwardContext<T, kGruAfterGates>;
   static constexpr int kGates = kGruAfterGates;
   static constexpr bool kInPlace = true;
-  static constexpr bool kOneGemm = false;
 
   static ForwardShape Shape(const Args& args) {
     const int64_t units = args.shape.units;
@@ -106,16 +109,15 @@ class LayerNormGruForwardCell {
         packed_(args, context.panels, context.packing),
         sums_(args, context, packed_) {}
 
-  void Begin() const {}
-  Status Enter(const StepBlock& block) { return sums_.Enter(block); }
+  Status BeginBlock(const StepBlock& block) { return sums_.BeginBlock(block); }
 
   void Step(int64_t step, int stage, Share share, Range rows) const {
     if (stage == 0) {
       sums_.Multiply(step, share, rows);
       return;
     }
-    const Range own = share.RangeOf(rows.end - rows.begin);
-    for (int64_t b = rows.begin + own.begin; b < rows.begin + own.end; ++b) {
+    const Range own = share.PartOf(rows);
+    for (int64_t b = own.begin; b < own.end; ++b) {
       if (context_.rows.IsMasked(step, b)) {
         sums_.Masked(step, b);
         context_.h.Carry(step, {b, 0, units_});
@@ -128,11 +130,6 @@ class LayerNormGruForwardCell {
 
   void Finish() const { sums_.Finish(); }
 
-  // Of width H: there are none. NormalizedSums does what there is to do.
-  std::array<T*, 0> SavedForBackward() const { return {}; }
-
-  CellState<T> State() const { return {}; }
-
  private:
   EIGEN_DONT_INLINE void Gates(int64_t step, int64_t b,
                                const typename Sums::Row& row) const {
@@ -141,20 +138,18 @@ class LayerNormGruForwardCell {
     C* const next = context_.h.Next(step) + b * units_;
     T* const h = context_.h.OutputRow(step, b);
     packed_.rows.ForEach([&](int64_t unit, int64_t at, auto lanes) {
-      // 1. The norms, with the biases.
+      // The norms, with the biases.
       const auto of_x = [&](int gate) {
         return sums_.OfInput(row, gate, unit, at, lanes);
       };
       const auto of_h = [&](int gate, const V& more) {
         return sums_.OfState(row, gate, unit, at, more, lanes);
       };
-      // 2. Equations.
       const GruAfterStep<V> out = GruAfterForward<Activations>(
           of_h(layout.r, of_x(layout.r)), of_h(layout.u, of_x(layout.u)),
           of_x(layout.c),
           of_h(layout.c, Load<C>(packed_.bias_hc + unit, lanes)),
           Load<C>(previous + unit, lanes));
-      // 3. Store.
       StoreIf(h, unit, out.h, lanes);
       Store(next + unit, out.h, lanes);
     });
@@ -165,6 +160,117 @@ class LayerNormGruForwardCell {
   const int64_t units_;
   const Panels packed_;
   Sums sums_;
+};
+
+// The gradients of NormalizedBackward: those behind the norms have one for x
+// and one for h.
+template <class StorageType>
+class LayerNormGruBackwardCell : public BackwardCell<StorageType> {
+ public:
+  using T = StorageType;
+  using Args = LayerNormGruBackwardArgs<T>;
+  using C = ComputeType<T>;
+  using V = Vec<C>;
+  using Context = BackwardContext<T, kGruAfterGates>;
+  using Norms = NormalizedBackward<T, Args, kGruAfterGates>;
+  static constexpr int kGates = kGruAfterGates;
+
+  static BackwardShape<T> Shape(const Args& args) { return Norms::Shape(args); }
+
+  LayerNormGruBackwardCell(const Args& args, const Context& context)
+      : args_(args),
+        context_(context),
+        units_(args.shape.units),
+        norms_(args, context),
+        bias_hc_(norms_.Array(units_)),
+        hc_sums_(norms_.Array(args.shape.batch * units_)) {}
+
+  void Begin() const {
+    const LayerNormGruOffsets offsets(args_);
+    norms_.Begin([&](int64_t n) { return offsets.template OfInput<C>(n); });
+    for (int64_t unit = 0; unit < units_; ++unit) {
+      bias_hc_[unit] = offsets.template OfCandidate<C>(unit);
+    }
+    ZeroRow(args_.shape.batch * units_, hc_sums_);
+  }
+
+  void StateGrad(int64_t step, const GateTile<C>& tile) const {
+    norms_.StateGrad(step, tile);
+  }
+
+  void SecondStage(int64_t step, Share share, Range rows) const {
+    norms_.ForEachRow(step, share, rows, [&](const Row& row, bool masked) {
+      if (masked) return;
+      norms_.BeforeNorms(
+          row, row.d_sx,
+          GateGrads(row, context_.operands.PreviousState(step, row.b)));
+    });
+  }
+
+  std::array<InputGradPart<T>, 1> InputParts() const {
+    return norms_.InputParts();
+  }
+
+  void Finish() const {
+    const int64_t ru = (kGates - 1) * units_;
+    norms_.Finish();
+    std::copy_n(args_.beta_x_grad, kGates * units_, args_.b_x_grad);
+    // r and u have the same gradients for x and for h.
+    std::copy_n(args_.b_x_grad, ru, args_.b_h_grad);
+    SumRows(hc_sums_, args_.shape.batch, units_, args_.b_h_grad + ru);
+    std::copy_n(args_.b_h_grad, kGates * units_, args_.beta_h_grad);
+  }
+
+  template <class F>
+  void ForEachWeightGrad(const F& f) const {
+    norms_.ForEachWeightGrad(f);
+  }
+
+ private:
+  using Row = typename Norms::Row;
+  using RowSums = typename Norms::RowSums;
+
+  // The gradients behind the norms: of x to row.d_sx, of h to row.dz, and to
+  // row.d_h the share of h_prev's that does not come through h · w_h.
+  EIGEN_DONT_INLINE RowSums GateGrads(const Row& row, const T* h_prevs) const {
+    const GruAfterGateLayout& at = args_.layout;
+    RowSums sums;
+    ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
+      // The gates, once more.
+      const auto of_x = [&](int gate) {
+        return norms_.OfInput(row, gate * units_ + j, lanes);
+      };
+      const auto of_h = [&](int gate, const V& added) {
+        return norms_.OfState(row, gate * units_ + j, added, lanes);
+      };
+      const V h_prev = Load<C>(h_prevs + j, lanes);
+      const V hc = of_h(at.c, Load<C>(bias_hc_ + j, lanes));
+      const GruAfterStep<V> gates = GruAfterForward<StandardActivations>(
+          of_h(at.r, of_x(at.r)), of_h(at.u, of_x(at.u)), of_x(at.c), hc,
+          h_prev);
+      const GruAfterStepGrad<V> out =
+          GruAfterBackward(gates, hc, h_prev, Load<C>(row.d_h + j, lanes));
+      Store(row.d_h + j, out.d_h_prev, lanes);
+      const auto add = [&](int gate, const V& d_x, const V& d_h) {
+        const int64_t n = gate * units_ + j;
+        Store(row.d_sx + n, d_x, lanes);
+        Store(row.dz + n, d_h, lanes);
+        norms_.Add(row, n, d_x, d_h, lanes, &sums);
+      };
+      add(at.r, out.d_r_bar, out.d_r_bar);
+      add(at.u, out.d_u_bar, out.d_u_bar);
+      add(at.c, out.d_c_bar, out.d_hc);
+      AddTo(hc_sums_ + row.b * units_ + j, out.d_hc, lanes);
+    });
+    return sums;
+  }
+
+  const Args& args_;
+  const Context context_;
+  const int64_t units_;
+  const Norms norms_;
+  C* const bias_hc_;  // [H], the offsets of the candidate's h
+  C* const hc_sums_;  // [B, H], Σ d_hc: of the candidate's b_h
 };
 
 template <class T, class Activations>
@@ -182,4 +288,4 @@ Status FreezeLayerNormGru(const LayerNormGruFreezeArgs<T>& args,
 
 }  // namespace blockrnn::cpu
 
-#endif  // BLOCKRNN_KERNELS_CPU_CELLS_LAYER_NORM_GRU_FORWARD_H_
+#endif  // BLOCKRNN_KERNELS_CPU_CELLS_LAYER_NORM_GRU_H_

@@ -1,0 +1,429 @@
+// Implements an LSTM with layer normalisation over a sequence on the CPU,
+// forward and backward, as cells of sequence_forward.h and sequence_backward.h.
+// The equations are in cc/core/layer_norm.h.
+
+#ifndef BLOCKRNN_KERNELS_CPU_CELLS_LAYER_NORM_LSTM_H_
+#define BLOCKRNN_KERNELS_CPU_CELLS_LAYER_NORM_LSTM_H_
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "cc/core/activations.h"
+#include "cc/core/gate_layout.h"
+#include "cc/core/layer_norm.h"
+#include "cc/core/lstm_cell.h"
+#include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/sequence/normalized_backward.h"
+#include "cc/kernels/cpu/sequence/normalized_sums.h"
+#include "cc/kernels/cpu/sequence/precision.h"
+#include "cc/kernels/cpu/sequence/row_norm.h"
+#include "cc/kernels/cpu/sequence/row_passes.h"
+#include "cc/kernels/cpu/sequence/sequence_backward.h"
+#include "cc/kernels/cpu/sequence/sequence_forward.h"
+
+namespace blockrnn::cpu {
+
+// What is added to gamma_x ∘ x_hat.
+template <class C, class Args>
+C LayerNormLstmOffset(const Args& args, int64_t column) {
+  return (static_cast<C>(args.beta_x[column]) +
+          static_cast<C>(args.beta_h[column])) +
+         static_cast<C>(args.b[column]);
+}
+
+template <class T, class P>
+struct LayerNormLstmPanels
+    : LayerNormPanels<T, LayerNormLstmForwardArgs<T>, kLstmGates, P> {
+  using Args = LayerNormLstmForwardArgs<T>;
+  using C = ComputeType<T>;
+  using Base = LayerNormPanels<T, Args, kLstmGates, P>;
+
+  LayerNormLstmPanels(const Args& args, PanelMemory* memory,
+                      const Packing& packing)
+      : Base(args, memory, packing, [&](int64_t column) {
+          return LayerNormLstmOffset<C>(args, column);
+        }) {
+    const int64_t units = args.shape.units;
+    C* const of_state = memory->Take<C>(2 * units);
+    if (of_state == nullptr) return;
+    gamma_c = of_state;
+    beta_c = of_state + units;
+    if (memory->frozen()) return;
+    CopyRow(args.gamma_c, units, of_state);
+    CopyRow(args.beta_c, units, of_state + units);
+  }
+
+  const C* gamma_c = nullptr;  // [H]
+  const C* beta_c = nullptr;   // [H]
+};
+
+// Before the steps of a block:  x · w_x
+// Stage 0:  h · w_h, a tile at a time
+// Stage 1:  the norms of both, the gates, the norm of the cell state, a row at
+//           a time
+template <class StorageType, class Activations,
+          class Element = PanelElement<StorageType>>
+class LayerNormLstmForwardCell : public ForwardCell<StorageType> {
+ public:
+  using T = StorageType;
+  using P = Element;
+  using Args = LayerNormLstmForwardArgs<T>;
+  using C = ComputeType<T>;
+  using V = Vec<C>;
+  using Panels = LayerNormLstmPanels<T, P>;
+  using Sums = NormalizedSums<Panels>;
+  using Context = ForwardContext<T, kLstmGates>;
+  static constexpr int kGates = kLstmGates;
+  static constexpr bool kInPlace = true;
+
+  static ForwardShape Shape(const Args& args) {
+    const int64_t units = args.shape.units;
+    return {units, 2, static_cast<double>(kLstmGates * units), kLstmGates};
+  }
+
+  LayerNormLstmForwardCell(const Args& args, const Context& context)
+      : args_(args),
+        context_(context),
+        units_(args.shape.units),
+        epsilon_(static_cast<C>(args.epsilon)),
+        packed_(args, context.panels, context.packing),
+        sums_(args, context, packed_),
+        o_(context.scratch->template Array<C>(args.shape.batch * units_)),
+        c_(context.scratch->template Array<C>(args.shape.batch * units_)),
+        cs_(context.scratch->template Array<C>(args.shape.batch * units_)) {}
+
+  Status BeginBlock(const StepBlock& block) { return sums_.BeginBlock(block); }
+
+  void Step(int64_t step, int stage, Share share, Range rows) const {
+    if (stage == 0) {
+      sums_.Multiply(step, share, rows);
+      return;
+    }
+    const Range own = share.PartOf(rows);
+    for (int64_t b = own.begin; b < own.end; ++b) {
+      StepRow(step, b);
+    }
+  }
+
+  void Finish() const { sums_.Finish(); }
+
+  // Of width H; NormalizedSums does what there is to do for the others.
+  std::array<T*, 1> SavedForBackward() const { return {args_.cs}; }
+
+  CellState<T> State() const {
+    return {cs_, args_.cs_prev, args_.cs, args_.cs_last};
+  }
+
+ private:
+  void StepRow(int64_t step, int64_t b) const {
+    if (context_.rows.IsMasked(step, b)) {
+      Masked(step, b);
+      return;
+    }
+    const int64_t state = b * units_;
+    // 1. The norms; 2. the gates and the new cell state.
+    const V sum = Gates(sums_.Normalize(step, b), state);
+    // 3. Its norm, and the output.
+    Output(step, b, CentreRow(c_ + state, units_, sum, epsilon_));
+    context_.h.Finish(step, {b, 0, units_});
+  }
+
+  // Writes o and c, and c as the state where the output alone reads its norm.
+  // Returns the lanes' sums of c.
+  EIGEN_DONT_INLINE V Gates(const typename Sums::Row& row,
+                            int64_t state) const {
+    const LstmGateLayout& layout = args_.layout;
+    V sum(0);
+    packed_.rows.ForEach([&](int64_t unit, int64_t at, auto lanes) {
+      const auto bar = [&](int gate) {
+        return sums_.OfState(row, gate, unit, at,
+                             sums_.OfInput(row, gate, unit, at, lanes), lanes);
+      };
+      const LayerNormLstmGates<V> out = LayerNormLstmForward<Activations>(
+          LstmPreActivations<V>{bar(layout.i), bar(layout.ci), bar(layout.f),
+                                bar(layout.o)},
+          Load<C>(cs_ + state + unit, lanes));
+      Store(o_ + state + unit, out.o, lanes);
+      Store(c_ + state + unit, out.c, lanes);
+      if (args_.norm_output_only) Store(cs_ + state + unit, out.c, lanes);
+      sum = sum + ZeroOtherLanes(out.c, lanes);
+    });
+    return sum;
+  }
+
+  EIGEN_DONT_INLINE void Output(int64_t step, int64_t b, C rstd) const {
+    const int64_t state = b * units_;
+    const V rstd_v(rstd);
+    C* const next = context_.h.Next(step) + state;
+    T* const h = context_.h.OutputRow(step, b);
+    T* const cs = sums_.SavedRow(args_.cs, step, b, units_);
+    ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
+      const V normalized = MulAdd(Load<C>(c_ + state + j, lanes) * rstd_v,
+                                  Load<C>(packed_.gamma_c + j, lanes),
+                                  Load<C>(packed_.beta_c + j, lanes));
+      const V new_h =
+          Load<C>(o_ + state + j, lanes) * Activations::Candidate(normalized);
+      V new_cs = normalized;
+      if (args_.norm_output_only) {
+        new_cs = Load<C>(cs_ + state + j, lanes);
+      } else {
+        Store(cs_ + state + j, new_cs, lanes);
+      }
+      StoreIf(cs, j, new_cs, lanes);
+      StoreIf(h, j, new_h, lanes);
+      Store(next + j, new_h, lanes);
+    });
+  }
+
+  // A masked step has no gates, and carries the states.
+  void Masked(int64_t step, int64_t b) const {
+    sums_.Masked(step, b);
+    if (args_.cs != nullptr) {
+      CopyRow(cs_ + b * units_, units_,
+              sums_.SavedRow(args_.cs, step, b, units_));
+    }
+    context_.h.Carry(step, {b, 0, units_});
+  }
+
+  const Args& args_;
+  const Context context_;
+  const int64_t units_;
+  const C epsilon_;
+  const Panels packed_;
+  Sums sums_;
+  C* const o_;   // [B, H]
+  C* const c_;   // [B, H], before its norm, then its deviations
+  C* const cs_;  // [B, H]
+};
+
+// The gradients of NormalizedBackward: those behind the norms are the same for
+// x and for h.
+template <class StorageType>
+class LayerNormLstmBackwardCell : public BackwardCell<StorageType> {
+ public:
+  using T = StorageType;
+  using Args = LayerNormLstmBackwardArgs<T>;
+  using C = ComputeType<T>;
+  using V = Vec<C>;
+  using Context = BackwardContext<T, kLstmGates>;
+  using Norms = NormalizedBackward<T, Args, kLstmGates>;
+  static constexpr int kGates = kLstmGates;
+
+  static BackwardShape<T> Shape(const Args& args) { return Norms::Shape(args); }
+
+  LayerNormLstmBackwardCell(const Args& args, const Context& context)
+      : args_(args),
+        context_(context),
+        units_(args.shape.units),
+        epsilon_(static_cast<C>(args.epsilon)),
+        norms_(args, context),
+        gamma_c_(norms_.Array(units_)),
+        beta_c_(norms_.Array(units_)),
+        cs_grad_(Rows()),
+        c_hat_(Rows()),
+        c_grad_(Rows()),
+        gamma_c_sums_(Rows()),
+        beta_c_sums_(Rows()) {}
+
+  CellStateGrad<T> CellGrad() const {
+    return {cs_grad_, args_.cs_grad, args_.cs_last_grad, args_.cs_prev_grad};
+  }
+
+  void Begin() const {
+    norms_.Begin([&](int64_t n) { return LayerNormLstmOffset<C>(args_, n); });
+    CopyRow(args_.gamma_c, units_, gamma_c_);
+    CopyRow(args_.beta_c, units_, beta_c_);
+    for (C* sums : {gamma_c_sums_, beta_c_sums_}) {
+      ZeroRow(args_.shape.batch * units_, sums);
+    }
+  }
+
+  void StateGrad(int64_t step, const GateTile<C>& tile) const {
+    norms_.StateGrad(step, tile);
+  }
+
+  void SecondStage(int64_t step, Share share, Range rows) const {
+    norms_.ForEachRow(step, share, rows, [&](const Row& row, bool masked) {
+      StepRow(step, row, masked);
+    });
+  }
+
+  std::array<InputGradPart<T>, 1> InputParts() const {
+    return norms_.InputParts();
+  }
+
+  void Finish() const {
+    norms_.Finish();
+    std::copy_n(args_.beta_x_grad, kGates * units_, args_.b_grad);
+    std::copy_n(args_.beta_x_grad, kGates * units_, args_.beta_h_grad);
+    SumRows(gamma_c_sums_, args_.shape.batch, units_, args_.gamma_c_grad);
+    SumRows(beta_c_sums_, args_.shape.batch, units_, args_.beta_c_grad);
+  }
+
+  template <class F>
+  void ForEachWeightGrad(const F& f) const {
+    norms_.ForEachWeightGrad(f);
+  }
+
+ private:
+  using RowSums = typename Norms::RowSums;
+
+  // row.dz has the gates for a while.
+  using Row = typename Norms::Row;
+
+  // Where it has those of the cell state.
+  struct CellRow {
+    const T* prev;  // [H]
+    const T* grad;  // [H], or nullptr
+    int64_t at;     // in arrays [B, H]
+  };
+
+  C* Rows() const { return norms_.Array(args_.shape.batch * units_); }
+
+  void StepRow(int64_t step, const Row& row, bool masked) const {
+    const SequenceRows& rows = context_.rows;
+    const CellRow cs = {
+        step == 0 ? args_.cs_prev + rows.StateRow(row.b) * units_
+                  : args_.cs + rows.SavedRow(step - 1, row.b) * units_,
+        RowPointer(args_.cs_grad, rows.MemoryRow(step, row.b), units_),
+        row.b * units_};
+    if (masked) {
+      if (cs.grad != nullptr) AddRow(cs.grad, units_, cs_grad_ + cs.at);
+      return;
+    }
+    // 1. The gates and the cell state before its norm, once more.
+    const V sum = Gates(row, cs);
+    const C c_rstd = CentreRow(c_hat_ + cs.at, units_, sum, epsilon_);
+    // 2. The gradients of ō and of the cell state, behind its norm.
+    const GradMeans<C> of_c = OutputGrads(row, cs, c_rstd);
+    // 3. Those of the other gates.
+    const RowSums sums = GateGrads(row, cs, c_rstd, of_c);
+    // 4. Those before the norms.
+    norms_.BeforeNorms(row, row.dz, sums);
+  }
+
+  // Gates to row.dz, in their order, and c to c_hat_. Returns the lanes' sums
+  // of c.
+  EIGEN_DONT_INLINE V Gates(const Row& row, const CellRow& cs) const {
+    const LstmGateLayout& at = args_.layout;
+    V sum(0);
+    ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
+      const auto bar = [&](int gate) {
+        const int64_t n = gate * units_ + j;
+        return norms_.OfState(row, n, norms_.OfInput(row, n, lanes), lanes);
+      };
+      const auto out = LayerNormLstmForward<StandardActivations>(
+          LstmPreActivations<V>{bar(at.i), bar(at.ci), bar(at.f), bar(at.o)},
+          Load<C>(cs.prev + j, lanes));
+      Store(row.dz + at.i * units_ + j, out.i, lanes);
+      Store(row.dz + at.ci * units_ + j, out.ci, lanes);
+      Store(row.dz + at.f * units_ + j, out.f, lanes);
+      Store(row.dz + at.o * units_ + j, out.o, lanes);
+      Store(c_hat_ + cs.at + j, out.c, lanes);
+      sum = sum + ZeroOtherLanes(out.c, lanes);
+    });
+    return sum;
+  }
+
+  // From the deviations of c: c_hat_, gamma_c ∘ dn, and do in row.dz.
+  EIGEN_DONT_INLINE GradMeans<C> OutputGrads(const Row& row, const CellRow& cs,
+                                             C rstd) const {
+    const V rstd_v(rstd);
+    C* const o = row.dz + args_.layout.o * units_;
+    GradSums<C> sums;
+    ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
+      const int64_t state = cs.at + j;
+      const V gamma = Load<C>(gamma_c_ + j, lanes);
+      const V hat = Load<C>(c_hat_ + state, lanes) * rstd_v;
+      const V new_cs = MulAdd(hat, gamma, Load<C>(beta_c_ + j, lanes));
+      V cs_grad = Load<C>(cs_grad_ + state, lanes);
+      if (cs.grad != nullptr) {
+        cs_grad = cs_grad + Load<C>(cs.grad + j, lanes);
+      }
+      if (args_.norm_output_only) {
+        Store(cs_grad_ + state, cs_grad, lanes);
+        cs_grad = V(0);
+      }
+      const LayerNormLstmOutputGrad<V> out =
+          LayerNormLstmOutputBackward(Load<C>(o + j, lanes), Tanh(new_cs),
+                                      cs_grad, Load<C>(row.d_h + j, lanes));
+      const V g = gamma * out.dn;
+      // All of h_prev's gradient comes through h · w_h.
+      Store(row.d_h + j, V(0), lanes);
+      Store(o + j, out.d_o, lanes);
+      Store(c_hat_ + state, hat, lanes);
+      Store(c_grad_ + state, g, lanes);
+      AddTo(gamma_c_sums_ + state, out.dn * hat, lanes);
+      AddTo(beta_c_sums_ + state, out.dn, lanes);
+      sums.Add(g, hat);
+    });
+    return sums.Means(units_);
+  }
+
+  // The gates' gradients in row.dz, what they add to the gradients of gammas
+  // and biases, and the sums for the gradients of the norms.
+  EIGEN_DONT_INLINE RowSums GateGrads(const Row& row, const CellRow& cs,
+                                      C c_rstd,
+                                      const GradMeans<C>& of_c) const {
+    const LstmGateLayout& at = args_.layout;
+    const V rstd(c_rstd);
+    const V mean_g(of_c.g);
+    const V mean_g_hat(of_c.g_s_hat);
+    RowSums sums;
+    ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
+      const int64_t state = cs.at + j;
+      const auto gate = [&](int n) {
+        return Load<C>(row.dz + n * units_ + j, lanes);
+      };
+      V dc = LayerNormBackward(Load<C>(c_grad_ + state, lanes),
+                               Load<C>(c_hat_ + state, lanes), mean_g,
+                               mean_g_hat, rstd);
+      if (args_.norm_output_only) dc = dc + Load<C>(cs_grad_ + state, lanes);
+      const LayerNormLstmGateGrad<V> out = LayerNormLstmGateBackward(
+          gate(at.i), gate(at.f), gate(at.ci), Load<C>(cs.prev + j, lanes), dc);
+      Store(cs_grad_ + state, out.cs_prev_grad, lanes);
+      const auto add = [&](int which, const V& dz) {
+        const int64_t n = which * units_ + j;
+        Store(row.dz + n, dz, lanes);
+        norms_.Add(row, n, dz, dz, lanes, &sums);
+      };
+      const V d_o = gate(at.o);
+      add(at.i, out.di);
+      add(at.ci, out.dci);
+      add(at.f, out.df);
+      add(at.o, d_o);
+    });
+    return sums;
+  }
+
+  const Args& args_;
+  const Context context_;
+  const int64_t units_;
+  const C epsilon_;
+  const Norms norms_;
+  C* const gamma_c_;       // [H]
+  C* const beta_c_;        // [H]
+  C* const cs_grad_;       // [B, H], from the next step
+  C* const c_hat_;         // [B, H], c, its deviations, c_hat
+  C* const c_grad_;        // [B, H], gamma_c ∘ dn
+  C* const gamma_c_sums_;  // [B, H], Σ dn ∘ c_hat
+  C* const beta_c_sums_;   // [B, H], Σ dn
+};
+
+template <class T, class Activations>
+Status LayerNormLstmForward(const LayerNormLstmForwardArgs<T>& args,
+                            const Executor& executor) {
+  return ForwardInPrecision<LayerNormLstmForwardCell, T, Activations>(args,
+                                                                      executor);
+}
+
+template <class T>
+Status FreezeLayerNormLstm(const LayerNormLstmFreezeArgs<T>& args,
+                           const Executor& executor) {
+  return FreezeInPrecision<LayerNormLstmPanels, T>(args, executor);
+}
+
+}  // namespace blockrnn::cpu
+
+#endif  // BLOCKRNN_KERNELS_CPU_CELLS_LAYER_NORM_LSTM_H_
