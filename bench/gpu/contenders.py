@@ -11,7 +11,7 @@ import torch
 
 from bench.gpu.cases import Case
 
-# RnnMode of cc/core/rnn_geometry.h.
+# RnnMode of cc/core/param_layout.h.
 _MODES = {"lstm": 2, "gru": 3}
 _MODULES = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}
 

@@ -25,7 +25,7 @@
 #include <type_traits>
 
 #include "cc/core/checked_int.h"
-#include "cc/core/rnn_geometry.h"
+#include "cc/core/param_layout.h"
 
 namespace blockrnn {
 

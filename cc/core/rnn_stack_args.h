@@ -13,8 +13,8 @@
 
 #include <cstdint>
 
-#include "cc/core/philox.h"
-#include "cc/core/rnn_geometry.h"
+#include "cc/core/dropout.h"
+#include "cc/core/param_layout.h"
 
 namespace blockrnn {
 

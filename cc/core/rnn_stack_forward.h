@@ -27,10 +27,10 @@
 
 #include <cstdint>
 
+#include "cc/core/dropout.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
 #include "cc/core/lstm_cell.h"
-#include "cc/core/philox.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_plan.h"

@@ -10,7 +10,6 @@
 #include "cc/core/param_layout.h"
 #include "cc/core/portable.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_geometry.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/sequence_args.h"
 

@@ -150,7 +150,7 @@ struct SequenceForwardArgs : SequenceInputs<T> {
   const FrozenWeights* frozen = nullptr;
   // Each row has the bits that it has in a call of that row alone. Not promised
   // for bfloat16 and with weights_by_unit.
-  bool rows_apart = false;
+  bool batch_invariant = false;
   int64_t span_steps = 0;    // 0: no states are saved
   T* h = nullptr;            // [steps, batch, P]
   T* h_last = nullptr;       // [B, P], the state after the last step

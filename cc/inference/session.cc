@@ -265,7 +265,7 @@ cpu::Status Session::RunDirection(const SessionCall& call, const Layer& layer,
     args->x = x;
     args->h_prev = zeros != nullptr ? zeros : state(call.state, h_offset);
     args->frozen = &direction.frozen;
-    args->rows_apart = call.rows_apart;
+    args->batch_invariant = call.rows_apart;
     args->zoneout_h.rate = zoneout_h_;
     args->h = h + index * layer.outputs;
     args->h_last = state(call.new_state, h_offset);

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "cc/core/rnn_geometry.h"
+#include "cc/core/param_layout.h"
 #include "cc/kernels/kernel_util.h"
 #include "cc/kernels/sequence_util.h"
 #include "cc/ops/cudnn_rnn_attrs.h"

@@ -10,7 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "cc/core/rnn_geometry.h"
+#include "cc/core/param_layout.h"
 #include "cc/ops/op_contract.h"
 #include "tensorflow/core/framework/attr_value.pb.h"
 

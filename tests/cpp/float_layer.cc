@@ -107,10 +107,10 @@ void SetOutputs(LayerCall*, GruAfterSequenceForwardArgs<float>*) {}
 void SetOutputs(LayerCall*, SimpleRnnForwardArgs<float>*) {}
 
 template <class Args>
-void RunEngine(Args args, LayerCall* call, int threads, bool rows_apart) {
+void RunEngine(Args args, LayerCall* call, int threads, bool batch_invariant) {
   args.shape.steps = call->steps;
   args.shape.batch = call->batch;
-  args.rows_apart = rows_apart;
+  args.batch_invariant = batch_invariant;
   args.x = Pointer(call->x);
   args.h_prev = Pointer(call->h_prev);
   args.h = call->h.data();
@@ -204,7 +204,7 @@ FrozenFloatLayer::FrozenFloatLayer(const FloatLayer& layer, Precision precision,
 }
 
 void FrozenFloatLayer::Run(LayerCall* call, int threads,
-                           bool rows_apart) const {
+                           bool batch_invariant) const {
   FloatLayer no_weights = layer_;
   for (Matrix* m :
        {&no_weights.w_x, &no_weights.w_h, &no_weights.w_2, &no_weights.w_c}) {
@@ -215,7 +215,7 @@ void FrozenFloatLayer::Run(LayerCall* call, int threads,
   const auto run = [&](auto args, const auto& packed) {
     if (packed.empty()) return;
     args.frozen = &packed.back().frozen();
-    RunEngine(args, call, threads, rows_apart);
+    RunEngine(args, call, threads, batch_invariant);
     packed.back().Check();
   };
   WithArgs(no_weights, [&](const auto& args) {
@@ -234,9 +234,9 @@ void FrozenFloatLayer::Run(LayerCall* call, int threads,
 }
 
 void RunInPlace(const FloatLayer& layer, LayerCall* call, int threads,
-                bool rows_apart) {
+                bool batch_invariant) {
   WithArgs(layer, [&](const auto& args) {
-    RunEngine(args, call, threads, rows_apart);
+    RunEngine(args, call, threads, batch_invariant);
   });
 }
 

@@ -85,7 +85,8 @@ class FrozenFloatLayer {
                    int threads = 1, int filled = 0xFF);
 
   // Without the weights themselves. Throws if the call fails.
-  void Run(LayerCall* call, int threads = 1, bool rows_apart = false) const;
+  void Run(LayerCall* call, int threads = 1,
+           bool batch_invariant = false) const;
 
   // The packed weights.
   const std::vector<unsigned char>& bytes() const { return bytes_; }
@@ -102,7 +103,7 @@ class FrozenFloatLayer {
 
 // The same call with weights that are not frozen.
 void RunInPlace(const FloatLayer& layer, LayerCall* call, int threads = 1,
-                bool rows_apart = false);
+                bool batch_invariant = false);
 
 // What a call has computed that the oracle does not: empty if nothing. Every
 // step is compared by itself, from the state that the previous one has left.

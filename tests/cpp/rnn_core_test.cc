@@ -10,10 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "cc/core/dropout.h"
 #include "cc/core/param_layout.h"
-#include "cc/core/philox.h"
 #include "cc/core/reserve_space.h"
-#include "cc/core/rnn_geometry.h"
 #include "cc/core/rnn_stack_args.h"
 
 namespace blockrnn::test {

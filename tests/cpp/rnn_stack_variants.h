@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "cc/core/philox.h"
-#include "cc/core/rnn_geometry.h"
+#include "cc/core/dropout.h"
+#include "cc/core/param_layout.h"
 #include "tests/cpp/op.h"
 
 namespace blockrnn::test {

@@ -92,23 +92,25 @@ class StepRows<T, Int8Quad> {
 // How the GEMM with the weights of a step is summed: on from what begins the
 // sums, or from zero, and what begins the sums is added.
 enum class StepSums {
-  kOnwards,  // packed weights
-  kApart,    // the same with packed weights; transposed ones are streamed
-  kStreamed  // weights in place
+  kAccumulated,  // packed weights
+  kSeparate,     // the same with packed weights; transposed ones are streamed
+  kStreamed      // weights in place
 };
 
 // Of a call that packs its weights.
 inline StepSums SumsOfCall(bool streams_weights) {
-  return streams_weights ? StepSums::kStreamed : StepSums::kOnwards;
+  return streams_weights ? StepSums::kStreamed : StepSums::kAccumulated;
 }
 
 // How a cell packs its weights.
 struct Packing {
-  StepSums sums = StepSums::kOnwards;
+  StepSums sums = StepSums::kAccumulated;
   bool has_dropout = false;  // the state's GEMM has rows for each gate
   bool packs_input = true;   // else w_x is used in place
 
-  StepSums StateSums() const { return has_dropout ? StepSums::kOnwards : sums; }
+  StepSums StateSums() const {
+    return has_dropout ? StepSums::kAccumulated : sums;
+  }
 };
 
 // Elements of a panel of such a depth, over its width.
@@ -130,10 +132,11 @@ class PackedWeights {
   // of the memory unless they are frozen or streamed.
   PackedWeights(PanelMemory* memory, const WeightView<T>& view,
                 const int64_t (&gate_offset)[kGates], int64_t depth,
-                int64_t units, StepSums sums = StepSums::kOnwards)
+                int64_t units, StepSums sums = StepSums::kAccumulated)
       : view_(view),
-        sums_(view.transposed && sums == StepSums::kApart ? StepSums::kStreamed
-                                                          : sums),
+        sums_(view.transposed && sums == StepSums::kSeparate
+                  ? StepSums::kStreamed
+                  : sums),
         depth_(depth),
         units_(units),
         panels_(CeilDiv(units, kUnits)) {
@@ -160,7 +163,7 @@ class PackedWeights {
 
   PackedWeights(PanelMemory&& scratch, const WeightView<T>& view,
                 const int64_t (&gate_offset)[kGates], int64_t depth,
-                int64_t units, StepSums sums = StepSums::kOnwards)
+                int64_t units, StepSums sums = StepSums::kAccumulated)
       : PackedWeights(&scratch, view, gate_offset, depth, units, sums) {}
 
   int64_t depth() const { return depth_; }
@@ -378,7 +381,7 @@ void MultiplyPacked(const OperandRows<T, P>& a,
       ForEachTile(panels, some, [&](int64_t panel, int64_t row, int64_t size) {
         if (streams) {
           streamed.Tile(panel, row, size, begin, sums);
-        } else if (w.sums() == StepSums::kApart) {
+        } else if (w.sums() == StepSums::kSeparate) {
           internal::MultiplyTile<1>(a, w, panel, row, size, BeginAtZero(),
                                     sums);
           internal::AddBeginning<kGates>(panel, row, size, begin, sums);

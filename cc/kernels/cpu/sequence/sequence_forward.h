@@ -193,7 +193,7 @@ class SequenceForward {
   // the GEMM of all steps of a block has the bits of the steps' own.
   bool UsesKnownH() const {
     return Cell::kOneGemm && std::is_same_v<T, C> && !factors_ &&
-           Sums() == StepSums::kOnwards;
+           Sums() == StepSums::kAccumulated;
   }
 
   // A block of steps with one GEMM. A unit of a step needs nothing but its own
@@ -293,14 +293,15 @@ class SequenceForward {
   // Streamed or apart where the loop is too short to pack weights for it.
   StepSums Sums() const {
     if (!kStoragePrecision ||
-        !StreamsWeights(rows_.steps(), args_.rows_apart ? 1 : rows_.batch())) {
-      return StepSums::kOnwards;
+        !StreamsWeights(rows_.steps(),
+                        args_.batch_invariant ? 1 : rows_.batch())) {
+      return StepSums::kAccumulated;
     }
     // Frozen pairs of bfloat16 would round what is streamed as it is.
     constexpr bool kValues = std::is_same_v<typename Elements<P>::Operand, C>;
     const bool packed = (args_.frozen != nullptr && kValues) ||
                         !StreamsWeights(rows_.steps(), rows_.batch());
-    return packed ? StepSums::kApart : StepSums::kStreamed;
+    return packed ? StepSums::kSeparate : StepSums::kStreamed;
   }
 
   Packing HowToPack() const {
@@ -312,7 +313,7 @@ class SequenceForward {
     if (known_h_ != nullptr) {
       return InputMayBeFused(rows_.steps(), args_.shape.batch);
     }
-    return !std::is_same_v<P, Int8Quad> && Sums() == StepSums::kOnwards &&
+    return !std::is_same_v<P, Int8Quad> && Sums() == StepSums::kAccumulated &&
            FusingInputPays<P>(loop_, rows_, split_, executor_);
   }
 

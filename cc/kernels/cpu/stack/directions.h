@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cc/core/rnn_geometry.h"
+#include "cc/core/param_layout.h"
 #include "cc/core/rnn_stack_plan.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/panel_element.h"

@@ -8,7 +8,6 @@
 #include <cstdint>
 
 #include "cc/core/dropout.h"
-#include "cc/core/philox.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <cstring>
 
+#include "cc/core/dropout.h"
 #include "cc/core/gru_cell.h"
 #include "cc/core/lstm_cell.h"
-#include "cc/core/philox.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_backward.h"

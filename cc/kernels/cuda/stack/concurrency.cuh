@@ -11,7 +11,7 @@
 #include <cstdint>
 
 #include "cc/core/gate_layout.h"
-#include "cc/core/rnn_geometry.h"
+#include "cc/core/param_layout.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/sequence/step_loop.cuh"

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 #include "cc/core/dropout.h"
-#include "cc/core/philox.h"
 #include "cc/core/rnn_stack_plan.h"
 #include "cc/kernels/cuda/pointwise.cuh"
 #include "cc/kernels/cuda/storage.cuh"

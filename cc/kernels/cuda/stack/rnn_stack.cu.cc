@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cc/core/philox.h"
+#include "cc/core/dropout.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_backward.h"

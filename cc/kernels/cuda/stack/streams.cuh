@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cc/core/rnn_geometry.h"
+#include "cc/core/param_layout.h"
 #include "cc/core/rnn_stack_plan.h"
 #include "cc/core/scratch_pool.h"
 #include "cc/kernels/cuda/blas/blas.h"

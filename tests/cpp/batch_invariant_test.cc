@@ -33,7 +33,7 @@ LayerCall FirstRows(const FloatLayer& layer, const LayerCall& all,
   return first;
 }
 
-// For 1 to 20 rows. run(&call, threads, rows_apart).
+// For 1 to 20 rows. run(&call, threads, batch_invariant).
 template <class Run>
 void ExpectRowsAlone(const FloatLayer& layer, int64_t steps, const Run& run) {
   constexpr int64_t kRows = 20;
@@ -56,31 +56,32 @@ void ExpectRowsAlone(const FloatLayer& layer, int64_t steps, const Run& run) {
   }
 }
 
-class RowsApart : public ::testing::TestWithParam<Cell> {};
-INSTANTIATE_TEST_SUITE_P(Cells, RowsApart, ::testing::ValuesIn(kCells));
+class BatchInvariant : public ::testing::TestWithParam<Cell> {};
+INSTANTIATE_TEST_SUITE_P(Cells, BatchInvariant, ::testing::ValuesIn(kCells));
 
-TEST_P(RowsApart, Frozen) {
+TEST_P(BatchInvariant, Frozen) {
   for (const Precision precision : kPrecisions) {
     for (const int64_t units : {5, 37}) {
       const FloatLayer layer(GetParam(), 19, units);
       const FrozenFloatLayer frozen(layer, precision);
       for (const int64_t steps : {1, 5, 20}) {
         SCOPED_TRACE(static_cast<int>(precision));
-        ExpectRowsAlone(layer, steps,
-                        [&](LayerCall* call, int threads, bool rows_apart) {
-                          frozen.Run(call, threads, rows_apart);
-                        });
+        ExpectRowsAlone(
+            layer, steps,
+            [&](LayerCall* call, int threads, bool batch_invariant) {
+              frozen.Run(call, threads, batch_invariant);
+            });
       }
     }
   }
 }
 
-TEST_P(RowsApart, NotFrozen) {
+TEST_P(BatchInvariant, NotFrozen) {
   const FloatLayer layer(GetParam(), 19, 37);
   for (const int64_t steps : {1, 5, 20}) {
     ExpectRowsAlone(layer, steps,
-                    [&](LayerCall* call, int threads, bool rows_apart) {
-                      RunInPlace(layer, call, threads, rows_apart);
+                    [&](LayerCall* call, int threads, bool batch_invariant) {
+                      RunInPlace(layer, call, threads, batch_invariant);
                     });
   }
 }
