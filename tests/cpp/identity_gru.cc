@@ -2,9 +2,9 @@
 // Compiled for the instruction set of the engine under test.
 
 #include "cc/core/activations.h"
+#include "cc/kernels/cpu/cells/gru.h"
 #include "cc/kernels/cpu/cells/gru_after.h"
 #include "cc/kernels/cpu/cells/gru_block_cell.h"
-#include "cc/kernels/cpu/cells/gru_forward.h"
 #include "cc/kernels/cpu/threads/executor.h"
 #include "tests/cpp/identity.h"
 

@@ -6,10 +6,9 @@
 #define BLOCKRNN_KERNELS_CPU_ENGINE_FUNCTIONS_H_
 
 #include "cc/core/activations.h"
+#include "cc/kernels/cpu/cells/gru.h"
 #include "cc/kernels/cpu/cells/gru_after.h"
-#include "cc/kernels/cpu/cells/gru_backward.h"
 #include "cc/kernels/cpu/cells/gru_block_cell.h"
-#include "cc/kernels/cpu/cells/gru_forward.h"
 #include "cc/kernels/cpu/cells/layer_norm_gru.h"
 #include "cc/kernels/cpu/cells/layer_norm_lstm.h"
 #include "cc/kernels/cpu/cells/lstm_backward.h"
@@ -17,7 +16,7 @@
 #include "cc/kernels/cpu/cells/lstm_forward.h"
 #include "cc/kernels/cpu/cells/simple_rnn.h"
 #include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu/sequence/recomputed_backward.h"
+#include "cc/kernels/cpu/sequence/sequence_backward.h"
 #include "cc/kernels/cpu/stack/rnn_stack.h"
 #include "cc/kernels/cpu/threads/executor.h"
 

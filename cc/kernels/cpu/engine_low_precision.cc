@@ -3,8 +3,8 @@
 // have the engine of float in common.
 
 #include "cc/core/activations.h"
+#include "cc/kernels/cpu/cells/gru.h"
 #include "cc/kernels/cpu/cells/gru_after.h"
-#include "cc/kernels/cpu/cells/gru_forward.h"
 #include "cc/kernels/cpu/cells/layer_norm_gru.h"
 #include "cc/kernels/cpu/cells/layer_norm_lstm.h"
 #include "cc/kernels/cpu/cells/lstm_forward.h"

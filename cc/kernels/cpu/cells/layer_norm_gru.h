@@ -15,7 +15,7 @@
 #include "cc/core/layer_norm.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/normalized_backward.h"
-#include "cc/kernels/cpu/sequence/normalized_sums.h"
+#include "cc/kernels/cpu/sequence/normalized_forward.h"
 #include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"

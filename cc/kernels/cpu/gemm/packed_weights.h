@@ -13,7 +13,6 @@
 
 #include "cc/kernels/cpu/gemm/int8_panel.h"
 #include "cc/kernels/cpu/gemm/panel.h"
-#include "cc/kernels/cpu/gemm/panel_memory.h"
 #include "cc/kernels/cpu/gemm/streamed_gemm.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"

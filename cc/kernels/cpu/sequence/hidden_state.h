@@ -12,7 +12,7 @@
 
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
-#include "cc/kernels/cpu/gemm/panel_memory.h"
+#include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/simd.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"

@@ -8,8 +8,8 @@
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
+#include "cc/kernels/cpu/gemm/panel.h"
 #include "cc/kernels/cpu/gemm/panel_element.h"
-#include "cc/kernels/cpu/gemm/panel_memory.h"
 #include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {

@@ -270,6 +270,35 @@ void FinishStateGrads(const Executor& executor, const SequenceRows& rows,
       });
 }
 
+// The gradient of the state that a cell has besides h.
+template <class T>
+struct CellStateGrad {
+  ComputeType<T>* now =
+      nullptr;               // [B, H], before a step; nullptr: there is none
+  const T* grads = nullptr;  // [steps, batch, H], of the output; or nullptr
+  const T* last_grad = nullptr;  // [B, H]; nullptr: zeros
+  T* first_grad = nullptr;       // [B, H], before the first step
+
+  void Begin(const Executor& executor, const SequenceRows& rows) const {
+    if (now == nullptr) return;
+    BeginStateGrads(executor, rows, last_grad, OfOutput(rows), now);
+  }
+
+  void Finish(const Executor& executor, const SequenceRows& rows) const {
+    if (now == nullptr) return;
+    const int64_t units = rows.shape().units;
+    FinishStateGrads(executor, rows, OfOutput(rows), now);
+    for (int64_t b = 0; b < rows.batch(); ++b) {
+      CopyRow(now + b * units, units, first_grad + rows.StateRow(b) * units);
+    }
+  }
+
+ private:
+  StateGrads<T> OfOutput(const SequenceRows& rows) const {
+    return {grads, rows.shape().units, rows.shape().units};
+  }
+};
+
 }  // namespace blockrnn::cpu
 
 #endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_ROW_PASSES_H_

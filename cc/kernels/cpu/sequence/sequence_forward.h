@@ -7,7 +7,7 @@
 //                             the cell's second GEMM, where it has one
 //
 // A call may save the states before each segment of steps, from which the
-// backward pass runs a segment again (recomputed_backward.h).
+// backward pass runs a segment again (RecomputedBackward).
 //
 // A cell is a struct with
 //
@@ -44,7 +44,6 @@
 #include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
 #include "cc/kernels/cpu/gemm/panel.h"
-#include "cc/kernels/cpu/gemm/panel_memory.h"
 #include "cc/kernels/cpu/gemm/tile.h"
 #include "cc/kernels/cpu/range.h"
 #include "cc/kernels/cpu/sequence/hidden_state.h"
