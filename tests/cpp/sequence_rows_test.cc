@@ -34,8 +34,8 @@ Met Meet(const SequenceRows& rows, const Dims& d) {
       ++met.taking_part[rows.MemoryRow(step, b)];
     }
   }
-  for (int64_t b = 0; b < d.batch && rows.HasUnused(); ++b) {
-    rows.ForEachUnusedRow(b, [&](int64_t row) { ++met.unused[row]; });
+  for (int64_t b = 0; b < d.batch && rows.HasPadding(); ++b) {
+    rows.ForEachPaddingRow(b, [&](int64_t row) { ++met.unused[row]; });
   }
   return met;
 }

@@ -58,6 +58,7 @@ class GruForwardCell : public ForwardCell<StorageType> {
   using T = StorageType;
   using P = Element;
   using Args = GruSequenceForwardArgs<T>;
+  using Panels = GruPanels<T, P>;
   using C = ComputeType<T>;
   using V = Vec<C>;
   using Context = ForwardContext<T, kGruGates>;
@@ -167,7 +168,7 @@ class GruForwardCell : public ForwardCell<StorageType> {
   const Context context_;
   const int64_t units_;
   GemmScratch<T> gemm_scratch_;
-  const GruPanels<T, P> packed_;
+  const Panels packed_;
   InputGemm<T, kGruGates, false, P> x_ru_;
   InputGemm<T, 1, false, P> x_c_;
   C* const u_;    // [B, H]

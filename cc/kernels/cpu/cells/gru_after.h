@@ -41,6 +41,7 @@ class GruAfterForwardCell : public ForwardCell<StorageType> {
   using T = StorageType;
   using P = Element;
   using Args = GruAfterSequenceForwardArgs<T>;
+  using Panels = GruAfterPanels<T, P>;
   using C = ComputeType<T>;
   using V = Vec<C>;
   using Context = ForwardContext<T, kGruAfterGates>;
@@ -125,7 +126,7 @@ class GruAfterForwardCell : public ForwardCell<StorageType> {
   const Args& args_;
   const Context context_;
   const int64_t units_;
-  const GruAfterPanels<T, P> packed_;
+  const Panels packed_;
   InputGemm<T, kGruAfterGates, true, P> x_;
 };
 

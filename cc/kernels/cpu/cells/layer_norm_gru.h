@@ -79,60 +79,32 @@ struct LayerNormGruPanels
   const C* bias_hc;  // [H], the candidate's beta_h + b_h
 };
 
-// Before the steps of a block:  x · w_x
-// Stage 0:  h · w_h, a tile at a time
-// Stage 1:  the norms of both, the gates, h, a row at a time
+// The gates and h from the norms of NormalizedForward.
 template <class StorageType, class Activations,
           class Element = PanelElement<StorageType>>
-class LayerNormGruForwardCell : public ForwardCell<StorageType> {
+class LayerNormGruForwardCell
+    : public NormalizedForward<LayerNormGruPanels<StorageType, Element>> {
  public:
   using T = StorageType;
-  using P = Element;
-  using Args = LayerNormGruForwardArgs<T>;
   using C = ComputeType<T>;
   using V = Vec<C>;
-  using Panels = LayerNormGruPanels<T, P>;
-  using Sums = NormalizedSums<Panels>;
-  using Context = ForwardContext<T, kGruAfterGates>;
-  static constexpr int kGates = kGruAfterGates;
-  static constexpr bool kInPlace = true;
-
-  static ForwardShape Shape(const Args& args) {
-    const int64_t units = args.shape.units;
-    return {units, 2, static_cast<double>(kGates * units), kGates};
-  }
-
-  LayerNormGruForwardCell(const Args& args, const Context& context)
-      : args_(args),
-        context_(context),
-        units_(args.shape.units),
-        packed_(args, context.panels, context.packing),
-        sums_(args, context, packed_) {}
-
-  Status BeginBlock(const StepBlock& block) { return sums_.BeginBlock(block); }
+  using Norms = NormalizedForward<LayerNormGruPanels<T, Element>>;
+  using Norms::Norms;
 
   void Step(int64_t step, int stage, Share share, Range rows) const {
-    if (stage == 0) {
-      sums_.Multiply(step, share, rows);
-      return;
-    }
-    const Range own = share.PartOf(rows);
-    for (int64_t b = own.begin; b < own.end; ++b) {
-      if (context_.rows.IsMasked(step, b)) {
-        sums_.Masked(step, b);
-        context_.h.Carry(step, {b, 0, units_});
-      } else {
-        Gates(step, b, sums_.Normalize(step, b));
-        context_.h.Finish(step, {b, 0, units_});
-      }
-    }
+    Norms::Step(step, stage, share, rows, [&](int64_t b, const Row* row) {
+      if (row != nullptr) Gates(step, b, *row);
+    });
   }
 
-  void Finish() const { sums_.Finish(); }
-
  private:
-  EIGEN_DONT_INLINE void Gates(int64_t step, int64_t b,
-                               const typename Sums::Row& row) const {
+  using Norms::args_;
+  using Norms::context_;
+  using Norms::packed_;
+  using Norms::units_;
+  using Row = typename Norms::Row;
+
+  EIGEN_DONT_INLINE void Gates(int64_t step, int64_t b, const Row& row) const {
     const GruAfterGateLayout& layout = args_.layout;
     const C* const previous = context_.h.Previous(step) + b * units_;
     C* const next = context_.h.Next(step) + b * units_;
@@ -140,10 +112,10 @@ class LayerNormGruForwardCell : public ForwardCell<StorageType> {
     packed_.rows.ForEach([&](int64_t unit, int64_t at, auto lanes) {
       // The norms, with the biases.
       const auto of_x = [&](int gate) {
-        return sums_.OfInput(row, gate, unit, at, lanes);
+        return this->OfInput(row, gate, unit, at, lanes);
       };
       const auto of_h = [&](int gate, const V& more) {
-        return sums_.OfState(row, gate, unit, at, more, lanes);
+        return this->OfState(row, gate, unit, at, more, lanes);
       };
       const GruAfterStep<V> out = GruAfterForward<Activations>(
           of_h(layout.r, of_x(layout.r)), of_h(layout.u, of_x(layout.u)),
@@ -154,79 +126,59 @@ class LayerNormGruForwardCell : public ForwardCell<StorageType> {
       Store(next + unit, out.h, lanes);
     });
   }
-
-  const Args& args_;
-  const Context context_;
-  const int64_t units_;
-  const Panels packed_;
-  Sums sums_;
 };
 
 // The gradients of NormalizedBackward: those behind the norms have one for x
 // and one for h.
 template <class StorageType>
-class LayerNormGruBackwardCell : public BackwardCell<StorageType> {
+class LayerNormGruBackwardCell
+    : public NormalizedBackward<
+          StorageType, LayerNormGruBackwardArgs<StorageType>, kGruAfterGates> {
  public:
   using T = StorageType;
   using Args = LayerNormGruBackwardArgs<T>;
   using C = ComputeType<T>;
   using V = Vec<C>;
-  using Context = BackwardContext<T, kGruAfterGates>;
   using Norms = NormalizedBackward<T, Args, kGruAfterGates>;
-  static constexpr int kGates = kGruAfterGates;
 
-  static BackwardShape<T> Shape(const Args& args) { return Norms::Shape(args); }
-
-  LayerNormGruBackwardCell(const Args& args, const Context& context)
-      : args_(args),
-        context_(context),
-        units_(args.shape.units),
-        norms_(args, context),
-        bias_hc_(norms_.Array(units_)),
-        hc_sums_(norms_.Array(args.shape.batch * units_)) {}
+  LayerNormGruBackwardCell(const Args& args,
+                           const typename Norms::Context& context)
+      : Norms(args, context),
+        bias_hc_(Norms::Array(units_)),
+        hc_sums_(Norms::Array(args.shape.batch * units_)) {}
 
   void Begin() const {
     const LayerNormGruOffsets offsets(args_);
-    norms_.Begin([&](int64_t n) { return offsets.template OfInput<C>(n); });
+    Norms::Begin([&](int64_t n) { return offsets.template OfInput<C>(n); });
     for (int64_t unit = 0; unit < units_; ++unit) {
       bias_hc_[unit] = offsets.template OfCandidate<C>(unit);
     }
     ZeroRow(args_.shape.batch * units_, hc_sums_);
   }
 
-  void StateGrad(int64_t step, const GateTile<C>& tile) const {
-    norms_.StateGrad(step, tile);
-  }
-
   void SecondStage(int64_t step, Share share, Range rows) const {
-    norms_.ForEachRow(step, share, rows, [&](const Row& row, bool masked) {
+    Norms::ForEachRow(step, share, rows, [&](const Row& row, bool masked) {
       if (masked) return;
-      norms_.BeforeNorms(
-          row, row.d_sx,
-          GateGrads(row, context_.operands.PreviousState(step, row.b)));
+      const T* const h_prev = context_.operands.PreviousState(step, row.b);
+      Norms::BeforeNorms(row, row.d_sx, GateGrads(row, h_prev));
     });
   }
 
-  std::array<InputGradPart<T>, 1> InputParts() const {
-    return norms_.InputParts();
-  }
-
   void Finish() const {
-    const int64_t ru = (kGates - 1) * units_;
-    norms_.Finish();
-    std::copy_n(args_.beta_x_grad, kGates * units_, args_.b_x_grad);
+    const int64_t width = kGruAfterGates * units_;
+    const int64_t ru = width - units_;
+    Norms::Finish();
+    std::copy_n(args_.beta_x_grad, width, args_.b_x_grad);
     // r and u have the same gradients for x and for h.
     std::copy_n(args_.b_x_grad, ru, args_.b_h_grad);
     SumRows(hc_sums_, args_.shape.batch, units_, args_.b_h_grad + ru);
-    std::copy_n(args_.b_h_grad, kGates * units_, args_.beta_h_grad);
-  }
-
-  template <class F>
-  void ForEachWeightGrad(const F& f) const {
-    norms_.ForEachWeightGrad(f);
+    std::copy_n(args_.b_h_grad, width, args_.beta_h_grad);
   }
 
  private:
+  using Norms::args_;
+  using Norms::context_;
+  using Norms::units_;
   using Row = typename Norms::Row;
   using RowSums = typename Norms::RowSums;
 
@@ -238,10 +190,10 @@ class LayerNormGruBackwardCell : public BackwardCell<StorageType> {
     ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
       // The gates, once more.
       const auto of_x = [&](int gate) {
-        return norms_.OfInput(row, gate * units_ + j, lanes);
+        return this->OfInput(row, gate * units_ + j, lanes);
       };
       const auto of_h = [&](int gate, const V& added) {
-        return norms_.OfState(row, gate * units_ + j, added, lanes);
+        return this->OfState(row, gate * units_ + j, added, lanes);
       };
       const V h_prev = Load<C>(h_prevs + j, lanes);
       const V hc = of_h(at.c, Load<C>(bias_hc_ + j, lanes));
@@ -255,7 +207,7 @@ class LayerNormGruBackwardCell : public BackwardCell<StorageType> {
         const int64_t n = gate * units_ + j;
         Store(row.d_sx + n, d_x, lanes);
         Store(row.dz + n, d_h, lanes);
-        norms_.Add(row, n, d_x, d_h, lanes, &sums);
+        this->Add(row, n, d_x, d_h, lanes, &sums);
       };
       add(at.r, out.d_r_bar, out.d_r_bar);
       add(at.u, out.d_u_bar, out.d_u_bar);
@@ -265,10 +217,6 @@ class LayerNormGruBackwardCell : public BackwardCell<StorageType> {
     return sums;
   }
 
-  const Args& args_;
-  const Context context_;
-  const int64_t units_;
-  const Norms norms_;
   C* const bias_hc_;  // [H], the offsets of the candidate's h
   C* const hc_sums_;  // [B, H], Σ d_hc: of the candidate's b_h
 };

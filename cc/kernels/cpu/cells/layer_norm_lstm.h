@@ -57,57 +57,40 @@ struct LayerNormLstmPanels
   const C* beta_c = nullptr;   // [H]
 };
 
-// Before the steps of a block:  x · w_x
-// Stage 0:  h · w_h, a tile at a time
-// Stage 1:  the norms of both, the gates, the norm of the cell state, a row at
-//           a time
+// The gates, the norm of the cell state, and h from the norms of
+// NormalizedForward.
 template <class StorageType, class Activations,
           class Element = PanelElement<StorageType>>
-class LayerNormLstmForwardCell : public ForwardCell<StorageType> {
+class LayerNormLstmForwardCell
+    : public NormalizedForward<LayerNormLstmPanels<StorageType, Element>> {
  public:
   using T = StorageType;
-  using P = Element;
   using Args = LayerNormLstmForwardArgs<T>;
   using C = ComputeType<T>;
   using V = Vec<C>;
-  using Panels = LayerNormLstmPanels<T, P>;
-  using Sums = NormalizedSums<Panels>;
-  using Context = ForwardContext<T, kLstmGates>;
-  static constexpr int kGates = kLstmGates;
-  static constexpr bool kInPlace = true;
+  using Norms = NormalizedForward<LayerNormLstmPanels<T, Element>>;
 
-  static ForwardShape Shape(const Args& args) {
-    const int64_t units = args.shape.units;
-    return {units, 2, static_cast<double>(kLstmGates * units), kLstmGates};
-  }
-
-  LayerNormLstmForwardCell(const Args& args, const Context& context)
-      : args_(args),
-        context_(context),
-        units_(args.shape.units),
-        epsilon_(static_cast<C>(args.epsilon)),
-        packed_(args, context.panels, context.packing),
-        sums_(args, context, packed_),
+  LayerNormLstmForwardCell(const Args& args,
+                           const typename Norms::Context& context)
+      : Norms(args, context),
         o_(context.scratch->template Array<C>(args.shape.batch * units_)),
         c_(context.scratch->template Array<C>(args.shape.batch * units_)),
         cs_(context.scratch->template Array<C>(args.shape.batch * units_)) {}
 
-  Status BeginBlock(const StepBlock& block) { return sums_.BeginBlock(block); }
-
   void Step(int64_t step, int stage, Share share, Range rows) const {
-    if (stage == 0) {
-      sums_.Multiply(step, share, rows);
-      return;
-    }
-    const Range own = share.PartOf(rows);
-    for (int64_t b = own.begin; b < own.end; ++b) {
-      StepRow(step, b);
-    }
+    Norms::Step(step, stage, share, rows, [&](int64_t b, const Row* row) {
+      const int64_t state = b * units_;
+      T* const cs = this->SavedRow(args_.cs, step, b, units_);
+      if (row == nullptr) {
+        if (cs != nullptr) CopyRow(cs_ + state, units_, cs);
+        return;
+      }
+      const V sum = Gates(*row, state);
+      Output(step, b, cs, CentreRow(c_ + state, units_, sum, epsilon_));
+    });
   }
 
-  void Finish() const { sums_.Finish(); }
-
-  // Of width H; NormalizedSums does what there is to do for the others.
+  // Of width H; NormalizedForward does what there is to do for the others.
   std::array<T*, 1> SavedForBackward() const { return {args_.cs}; }
 
   CellState<T> State() const {
@@ -115,29 +98,22 @@ class LayerNormLstmForwardCell : public ForwardCell<StorageType> {
   }
 
  private:
-  void StepRow(int64_t step, int64_t b) const {
-    if (context_.rows.IsMasked(step, b)) {
-      Masked(step, b);
-      return;
-    }
-    const int64_t state = b * units_;
-    // 1. The norms; 2. the gates and the new cell state.
-    const V sum = Gates(sums_.Normalize(step, b), state);
-    // 3. Its norm, and the output.
-    Output(step, b, CentreRow(c_ + state, units_, sum, epsilon_));
-    context_.h.Finish(step, {b, 0, units_});
-  }
+  using Norms::args_;
+  using Norms::context_;
+  using Norms::epsilon_;
+  using Norms::packed_;
+  using Norms::units_;
+  using Row = typename Norms::Row;
 
   // Writes o and c, and c as the state where the output alone reads its norm.
   // Returns the lanes' sums of c.
-  EIGEN_DONT_INLINE V Gates(const typename Sums::Row& row,
-                            int64_t state) const {
+  EIGEN_DONT_INLINE V Gates(const Row& row, int64_t state) const {
     const LstmGateLayout& layout = args_.layout;
     V sum(0);
     packed_.rows.ForEach([&](int64_t unit, int64_t at, auto lanes) {
       const auto bar = [&](int gate) {
-        return sums_.OfState(row, gate, unit, at,
-                             sums_.OfInput(row, gate, unit, at, lanes), lanes);
+        return this->OfState(row, gate, unit, at,
+                             this->OfInput(row, gate, unit, at, lanes), lanes);
       };
       const LayerNormLstmGates<V> out = LayerNormLstmForward<Activations>(
           LstmPreActivations<V>{bar(layout.i), bar(layout.ci), bar(layout.f),
@@ -151,12 +127,13 @@ class LayerNormLstmForwardCell : public ForwardCell<StorageType> {
     return sum;
   }
 
-  EIGEN_DONT_INLINE void Output(int64_t step, int64_t b, C rstd) const {
+  // saved: where cs goes as well, or nullptr.
+  EIGEN_DONT_INLINE void Output(int64_t step, int64_t b, T* saved,
+                                C rstd) const {
     const int64_t state = b * units_;
     const V rstd_v(rstd);
     C* const next = context_.h.Next(step) + state;
     T* const h = context_.h.OutputRow(step, b);
-    T* const cs = sums_.SavedRow(args_.cs, step, b, units_);
     ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
       const V normalized = MulAdd(Load<C>(c_ + state + j, lanes) * rstd_v,
                                   Load<C>(packed_.gamma_c + j, lanes),
@@ -169,28 +146,12 @@ class LayerNormLstmForwardCell : public ForwardCell<StorageType> {
       } else {
         Store(cs_ + state + j, new_cs, lanes);
       }
-      StoreIf(cs, j, new_cs, lanes);
+      StoreIf(saved, j, new_cs, lanes);
       StoreIf(h, j, new_h, lanes);
       Store(next + j, new_h, lanes);
     });
   }
 
-  // A masked step has no gates, and carries the states.
-  void Masked(int64_t step, int64_t b) const {
-    sums_.Masked(step, b);
-    if (args_.cs != nullptr) {
-      CopyRow(cs_ + b * units_, units_,
-              sums_.SavedRow(args_.cs, step, b, units_));
-    }
-    context_.h.Carry(step, {b, 0, units_});
-  }
-
-  const Args& args_;
-  const Context context_;
-  const int64_t units_;
-  const C epsilon_;
-  const Panels packed_;
-  Sums sums_;
   C* const o_;   // [B, H]
   C* const c_;   // [B, H], before its norm, then its deviations
   C* const cs_;  // [B, H]
@@ -199,26 +160,22 @@ class LayerNormLstmForwardCell : public ForwardCell<StorageType> {
 // The gradients of NormalizedBackward: those behind the norms are the same for
 // x and for h.
 template <class StorageType>
-class LayerNormLstmBackwardCell : public BackwardCell<StorageType> {
+class LayerNormLstmBackwardCell
+    : public NormalizedBackward<
+          StorageType, LayerNormLstmBackwardArgs<StorageType>, kLstmGates> {
  public:
   using T = StorageType;
   using Args = LayerNormLstmBackwardArgs<T>;
   using C = ComputeType<T>;
   using V = Vec<C>;
-  using Context = BackwardContext<T, kLstmGates>;
   using Norms = NormalizedBackward<T, Args, kLstmGates>;
-  static constexpr int kGates = kLstmGates;
 
-  static BackwardShape<T> Shape(const Args& args) { return Norms::Shape(args); }
-
-  LayerNormLstmBackwardCell(const Args& args, const Context& context)
-      : args_(args),
-        context_(context),
-        units_(args.shape.units),
+  LayerNormLstmBackwardCell(const Args& args,
+                            const typename Norms::Context& context)
+      : Norms(args, context),
         epsilon_(static_cast<C>(args.epsilon)),
-        norms_(args, context),
-        gamma_c_(norms_.Array(units_)),
-        beta_c_(norms_.Array(units_)),
+        gamma_c_(Norms::Array(units_)),
+        beta_c_(Norms::Array(units_)),
         cs_grad_(Rows()),
         c_hat_(Rows()),
         c_grad_(Rows()),
@@ -230,7 +187,7 @@ class LayerNormLstmBackwardCell : public BackwardCell<StorageType> {
   }
 
   void Begin() const {
-    norms_.Begin([&](int64_t n) { return LayerNormLstmOffset<C>(args_, n); });
+    Norms::Begin([&](int64_t n) { return LayerNormLstmOffset<C>(args_, n); });
     CopyRow(args_.gamma_c, units_, gamma_c_);
     CopyRow(args_.beta_c, units_, beta_c_);
     for (C* sums : {gamma_c_sums_, beta_c_sums_}) {
@@ -238,47 +195,36 @@ class LayerNormLstmBackwardCell : public BackwardCell<StorageType> {
     }
   }
 
-  void StateGrad(int64_t step, const GateTile<C>& tile) const {
-    norms_.StateGrad(step, tile);
-  }
-
   void SecondStage(int64_t step, Share share, Range rows) const {
-    norms_.ForEachRow(step, share, rows, [&](const Row& row, bool masked) {
+    Norms::ForEachRow(step, share, rows, [&](const Row& row, bool masked) {
       StepRow(step, row, masked);
     });
   }
 
-  std::array<InputGradPart<T>, 1> InputParts() const {
-    return norms_.InputParts();
-  }
-
   void Finish() const {
-    norms_.Finish();
-    std::copy_n(args_.beta_x_grad, kGates * units_, args_.b_grad);
-    std::copy_n(args_.beta_x_grad, kGates * units_, args_.beta_h_grad);
+    const int64_t width = kLstmGates * units_;
+    Norms::Finish();
+    std::copy_n(args_.beta_x_grad, width, args_.b_grad);
+    std::copy_n(args_.beta_x_grad, width, args_.beta_h_grad);
     SumRows(gamma_c_sums_, args_.shape.batch, units_, args_.gamma_c_grad);
     SumRows(beta_c_sums_, args_.shape.batch, units_, args_.beta_c_grad);
   }
 
-  template <class F>
-  void ForEachWeightGrad(const F& f) const {
-    norms_.ForEachWeightGrad(f);
-  }
-
  private:
+  using Norms::args_;
+  using Norms::context_;
+  using Norms::units_;
+  using Row = typename Norms::Row;  // dz has the gates for a while
   using RowSums = typename Norms::RowSums;
 
-  // row.dz has the gates for a while.
-  using Row = typename Norms::Row;
-
-  // Where it has those of the cell state.
+  // Where a row has the numbers of its cell state.
   struct CellRow {
     const T* prev;  // [H]
     const T* grad;  // [H], or nullptr
     int64_t at;     // in arrays [B, H]
   };
 
-  C* Rows() const { return norms_.Array(args_.shape.batch * units_); }
+  C* Rows() const { return Norms::Array(args_.shape.batch * units_); }
 
   void StepRow(int64_t step, const Row& row, bool masked) const {
     const SequenceRows& rows = context_.rows;
@@ -299,7 +245,7 @@ class LayerNormLstmBackwardCell : public BackwardCell<StorageType> {
     // 3. Those of the other gates.
     const RowSums sums = GateGrads(row, cs, c_rstd, of_c);
     // 4. Those before the norms.
-    norms_.BeforeNorms(row, row.dz, sums);
+    Norms::BeforeNorms(row, row.dz, sums);
   }
 
   // Gates to row.dz, in their order, and c to c_hat_. Returns the lanes' sums
@@ -310,7 +256,7 @@ class LayerNormLstmBackwardCell : public BackwardCell<StorageType> {
     ForEachVector<C>(units_, [&](int64_t j, auto lanes) {
       const auto bar = [&](int gate) {
         const int64_t n = gate * units_ + j;
-        return norms_.OfState(row, n, norms_.OfInput(row, n, lanes), lanes);
+        return this->OfState(row, n, this->OfInput(row, n, lanes), lanes);
       };
       const auto out = LayerNormLstmForward<StandardActivations>(
           LstmPreActivations<V>{bar(at.i), bar(at.ci), bar(at.f), bar(at.o)},
@@ -385,7 +331,7 @@ class LayerNormLstmBackwardCell : public BackwardCell<StorageType> {
       const auto add = [&](int which, const V& dz) {
         const int64_t n = which * units_ + j;
         Store(row.dz + n, dz, lanes);
-        norms_.Add(row, n, dz, dz, lanes, &sums);
+        this->Add(row, n, dz, dz, lanes, &sums);
       };
       const V d_o = gate(at.o);
       add(at.i, out.di);
@@ -396,11 +342,7 @@ class LayerNormLstmBackwardCell : public BackwardCell<StorageType> {
     return sums;
   }
 
-  const Args& args_;
-  const Context context_;
-  const int64_t units_;
   const C epsilon_;
-  const Norms norms_;
   C* const gamma_c_;       // [H]
   C* const beta_c_;        // [H]
   C* const cs_grad_;       // [B, H], from the next step

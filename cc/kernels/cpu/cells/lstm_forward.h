@@ -51,6 +51,7 @@ class LstmForwardCell : public ForwardCell<StorageType> {
   using T = StorageType;
   using P = Element;
   using Args = LstmSequenceForwardArgs<T>;
+  using Panels = LstmPanels<T, P>;
   using C = ComputeType<T>;
   using V = Vec<C>;
   using Context = ForwardContext<T, kLstmGates>;
@@ -58,7 +59,7 @@ class LstmForwardCell : public ForwardCell<StorageType> {
   static constexpr bool kOneGemm = true;
 
   static ForwardShape Shape(const Args& args) {
-    const int64_t width = LstmPanels<T, P>::Width(args);
+    const int64_t width = Panels::Width(args);
     return {width, args.proj > 0 ? 2 : 1,
             static_cast<double>(kLstmGates * width + args.proj), kLstmGates};
   }
@@ -209,7 +210,7 @@ class LstmForwardCell : public ForwardCell<StorageType> {
   const Args& args_;
   const Context context_;
   const int64_t units_;
-  const LstmPanels<T, P> packed_;
+  const Panels packed_;
   InputGemm<T, kLstmGates, false, P> x_;
   const StepRows<T, P> m_rows_;
   const StateZoneout<C> zoneout_;  // of cs

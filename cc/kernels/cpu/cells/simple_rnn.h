@@ -43,6 +43,7 @@ class SimpleRnnForwardCell : public ForwardCell<StorageType> {
   using T = StorageType;
   using P = Element;
   using Args = SimpleRnnForwardArgs<T>;
+  using Panels = SimpleRnnPanels<T, P>;
   using C = ComputeType<T>;
   using V = Vec<C>;
   using Context = ForwardContext<T, 1>;
@@ -91,7 +92,7 @@ class SimpleRnnForwardCell : public ForwardCell<StorageType> {
   const Args& args_;
   const Context context_;
   const int64_t units_;
-  const SimpleRnnPanels<T, P> packed_;
+  const Panels packed_;
   InputGemm<T, 1, false, P> x_;
 };
 

@@ -79,31 +79,16 @@ EIGEN_ALWAYS_INLINE void AddTo(C* sum, const Vec<C>& v, Lanes lanes) {
 // Stage 1:  d_h  →  the gradients behind the norms, which are the cell's, and
 //           from them those before the norms, of h · w_h (dz) and of x · w_x, a
 //           row at a time
-template <class StorageType, class CellArgs, int kGates>
-class NormalizedBackward {
+// The base of a cell.
+template <class StorageType, class CellArgs, int kNumGates>
+class NormalizedBackward : public BackwardCell<StorageType> {
  public:
   using T = StorageType;
   using Args = CellArgs;
   using C = ComputeType<T>;
   using V = Vec<C>;
+  static constexpr int kGates = kNumGates;
   using Context = BackwardContext<T, kGates>;
-
-  // Where a row of a step has its numbers.
-  struct Row {
-    const T* x_hat;  // [G · H]
-    const T* h_hat;  // [G · H]
-    const T* rstd;   // [2], of x and of h
-    C* d_h;          // [H]
-    C* dz;           // [G · H], of h · w_h: behind the norm, then before it
-    C* d_sx;         // [G · H], of x · w_x
-    int64_t b;
-  };
-
-  // Sums over a row, for the gradients before both norms.
-  struct RowSums {
-    GradSums<C> x;
-    GradSums<C> h;
-  };
 
   static BackwardShape<T> Shape(const Args& args) {
     const int64_t units = args.shape.units;
@@ -125,17 +110,6 @@ class NormalizedBackward {
         gamma_x_sums_(Array(args.shape.batch * width_)),
         gamma_h_sums_(Array(args.shape.batch * width_)) {}
 
-  // offset(column): what the forward pass adds to gamma_x ∘ x_hat.
-  template <class Offset>
-  void Begin(const Offset& offset) const {
-    for (C* sums : {sums_, gamma_x_sums_, gamma_h_sums_}) {
-      ZeroRow(args_.shape.batch * width_, sums);
-    }
-    CopyRow(args_.gamma_x, width_, gamma_x_);
-    CopyRow(args_.gamma_h, width_, gamma_h_);
-    for (int64_t n = 0; n < width_; ++n) bias_[n] = offset(n);
-  }
-
   // Adds a tile of dz · w_hᵀ and h_grad to the gradient of the state, of which
   // a masked step is to change nothing.
   void StateGrad(int64_t step, const GateTile<C>& tile) const {
@@ -149,6 +123,45 @@ class NormalizedBackward {
         Store(d_h + j, sum + Load<C>(d_h + j, lanes), lanes);
       });
     });
+  }
+
+  std::array<InputGradPart<T>, 1> InputParts() const {
+    return {
+        InputGradOf(args_.shape, args_.w_x, d_sx_, kGates, w_x_grad_.sums())};
+  }
+
+  template <class F>
+  void ForEachWeightGrad(const F& f) const {
+    f(w_x_grad_);
+  }
+
+ protected:
+  // Where a row of a step has its numbers.
+  struct Row {
+    const T* x_hat;  // [G · H]
+    const T* h_hat;  // [G · H]
+    const T* rstd;   // [2], of x and of h
+    C* d_h;          // [H]
+    C* dz;           // [G · H], of h · w_h: behind the norm, then before it
+    C* d_sx;         // [G · H], of x · w_x
+    int64_t b;
+  };
+
+  // Sums over a row, for the gradients before both norms.
+  struct RowSums {
+    GradSums<C> x;
+    GradSums<C> h;
+  };
+
+  // offset(column): what the forward pass adds to gamma_x ∘ x_hat.
+  template <class Offset>
+  void Begin(const Offset& offset) const {
+    for (C* sums : {sums_, gamma_x_sums_, gamma_h_sums_}) {
+      ZeroRow(args_.shape.batch * width_, sums);
+    }
+    CopyRow(args_.gamma_x, width_, gamma_x_);
+    CopyRow(args_.gamma_h, width_, gamma_h_);
+    for (int64_t n = 0; n < width_; ++n) bias_[n] = offset(n);
   }
 
   // f(row, whether it is masked) for a share of the rows of a step. The
@@ -211,11 +224,6 @@ class NormalizedBackward {
                    sums.h.Means(width_), width_, row.dz);
   }
 
-  std::array<InputGradPart<T>, 1> InputParts() const {
-    return {
-        InputGradOf(args_.shape, args_.w_x, d_sx_, kGates, w_x_grad_.sums())};
-  }
-
   // The gradients of the gammas, and of beta_x.
   void Finish() const {
     const int64_t batch = args_.shape.batch;
@@ -224,19 +232,15 @@ class NormalizedBackward {
     SumRows(gamma_h_sums_, batch, width_, args_.gamma_h_grad);
   }
 
-  template <class F>
-  void ForEachWeightGrad(const F& f) const {
-    f(w_x_grad_);
-  }
-
   C* Array(int64_t count) const {
     return context_.scratch->template Array<C>(count);
   }
 
- private:
   const Args& args_;
   const Context context_;
   const int64_t units_;
+
+ private:
   const int64_t width_;           // G · H
   const WeightGrad<T> w_x_grad_;  // [I, G · H]
   C* const gamma_x_;              // [G · H]

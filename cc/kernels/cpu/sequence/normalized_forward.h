@@ -197,12 +197,14 @@ struct LayerNormPanels : GatePanels<StorageType, kNumGates, false, Element> {
 
 // Before the steps of a block:  x · w_x
 // Stage 0:  h · w_h, a tile at a time
-// Stage 1:  the deviations of both from the mean of a row, and their reciprocal
-//           standard deviations; the rest is the cell's
-// Panels is a LayerNormPanels, and so are `args` its Args.
-template <class Panels>
-class NormalizedSums {
+// Stage 1:  a row at a time, the deviations of both from the mean of the row,
+// and
+//           their reciprocal standard deviations; the rest is the cell's
+// The base of a cell whose weights are CellPanels, a LayerNormPanels.
+template <class CellPanels>
+class NormalizedForward : public ForwardCell<typename CellPanels::T> {
  public:
+  using Panels = CellPanels;
   using T = typename Panels::T;
   using P = typename Panels::P;
   using Args = typename Panels::Args;
@@ -210,8 +212,42 @@ class NormalizedSums {
   using V = Vec<C>;
   using Rows = typename Panels::Rows;
   static constexpr int kGates = Panels::kGates;
+  static constexpr bool kInPlace = true;
   using Context = ForwardContext<T, kGates>;
 
+  static ForwardShape Shape(const Args& args) {
+    const int64_t units = args.shape.units;
+    return {units, 2, static_cast<double>(kGates * units), kGates};
+  }
+
+  NormalizedForward(const Args& args, const Context& context)
+      : args_(args),
+        context_(context),
+        units_(args.shape.units),
+        packed_(args, context.panels, context.packing),
+        epsilon_(static_cast<C>(args.epsilon)),
+        x_(context, packed_.x, /*fused=*/false, units_),
+        state_rows_(context.scratch, MostStepWorkers(context.executor),
+                    args.shape.batch, units_),
+        sums_(context.scratch->template Array<C>(args.shape.batch *
+                                                 packed_.rows.width())) {}
+
+  Status BeginBlock(const StepBlock& block) {
+    return x_.BeginBlock(block, args_.x);
+  }
+
+  // Where no step was.
+  void Finish() const {
+    // What is saved in steps has no padding: there is no mask then.
+    if (args_.shape.saved_in_steps) return;
+    const SequenceRows& rows = context_.rows;
+    const int64_t width = kGates * units_;
+    ZeroUnused(context_.executor, rows, args_.x_hat, width, width);
+    ZeroUnused(context_.executor, rows, args_.h_hat, width, width);
+    ZeroUnused(context_.executor, rows, args_.rstd, 2, 2);
+  }
+
+ protected:
   // The numbers of a row of a step.
   struct Row {
     // x · w_x and h · w_h less their means, in panels; their reciprocal
@@ -224,43 +260,30 @@ class NormalizedSums {
     T* h_hat;
   };
 
-  // `packed` must outlive this object.
-  NormalizedSums(const Args& args, const Context& context, const Panels& packed)
-      : args_(args),
-        context_(context),
-        units_(args.shape.units),
-        epsilon_(static_cast<C>(args.epsilon)),
-        packed_(packed),
-        x_(context, packed.x, /*fused=*/false, units_),
-        state_rows_(context.scratch, MostStepWorkers(context.executor),
-                    args.shape.batch, units_),
-        sums_(context.scratch->template Array<C>(args.shape.batch *
-                                                 packed.rows.width())) {}
-
-  Status BeginBlock(const StepBlock& block) {
-    return x_.BeginBlock(block, args_.x);
-  }
-
-  void Multiply(int64_t step, Share share, Range rows) const {
-    MultiplyPacked(state_rows_(context_.h.Operand(step), rows, share.piece),
-                   packed_.w_h, share.RangeOf(packed_.w_h.panels()), rows,
-                   BeginAtZero(),
-                   [&](const GateTile<C>& tile) { StoreSums(tile); });
-  }
-
-  // Of a row that is not masked.
-  Row Normalize(int64_t step, int64_t b) const {
-    C* const x = x_.StartRow(x_.FirstRow(step) + b);
-    C* const h = SumsRow(b);
-    const C x_rstd = packed_.rows.Centre(x, epsilon_);
-    const C h_rstd = packed_.rows.Centre(h, epsilon_);
-    if (T* const saved = SavedRow(args_.rstd, step, b, 2)) {
-      saved[0] = static_cast<T>(x_rstd);
-      saved[1] = static_cast<T>(h_rstd);
+  // A step; cells(row of the batch, its numbers or nullptr where it is masked)
+  // does the rest.
+  template <class Cells>
+  void Step(int64_t step, int stage, Share share, Range rows,
+            const Cells& cells) const {
+    if (stage == 0) {
+      MultiplyPacked(state_rows_(context_.h.Operand(step), rows, share.piece),
+                     packed_.w_h, share.RangeOf(packed_.w_h.panels()), rows,
+                     BeginAtZero(),
+                     [&](const GateTile<C>& tile) { StoreSums(tile); });
+      return;
     }
-    const int64_t width = kGates * units_;
-    return {x, x_rstd, SavedRow(args_.x_hat, step, b, width),
-            h, h_rstd, SavedRow(args_.h_hat, step, b, width)};
+    const Range own = share.PartOf(rows);
+    for (int64_t b = own.begin; b < own.end; ++b) {
+      if (context_.rows.IsMasked(step, b)) {
+        Masked(step, b);
+        cells(b, nullptr);
+        context_.h.Carry(step, {b, 0, units_});
+      } else {
+        const Row row = Normalize(step, b);
+        cells(b, &row);
+        context_.h.Finish(step, {b, 0, units_});
+      }
+    }
   }
 
   // gamma_x ∘ x_hat + bias of a gate, and gamma_h ∘ h_hat + `more`, at a place
@@ -283,6 +306,36 @@ class NormalizedSums {
     return MulAdd(hat, Load<C>(packed_.gamma_h + n, lanes), more);
   }
 
+  // nullptr where the array is not wanted.
+  T* SavedRow(T* p, int64_t step, int64_t b, int64_t width) const {
+    return RowPointer(p, context_.rows.SavedRow(step, b), width);
+  }
+
+  const Args& args_;
+  const Context context_;
+  const int64_t units_;
+  const Panels packed_;
+  const C epsilon_;
+
+ private:
+  static constexpr int64_t kUnits = Rows::kUnits;
+  static constexpr int64_t kWidth = Rows::kWidth;
+
+  // Of a row that is not masked.
+  Row Normalize(int64_t step, int64_t b) const {
+    C* const x = x_.StartRow(x_.FirstRow(step) + b);
+    C* const h = SumsRow(b);
+    const C x_rstd = packed_.rows.Centre(x, epsilon_);
+    const C h_rstd = packed_.rows.Centre(h, epsilon_);
+    if (T* const saved = SavedRow(args_.rstd, step, b, 2)) {
+      saved[0] = static_cast<T>(x_rstd);
+      saved[1] = static_cast<T>(h_rstd);
+    }
+    const int64_t width = kGates * units_;
+    return {x, x_rstd, SavedRow(args_.x_hat, step, b, width),
+            h, h_rstd, SavedRow(args_.h_hat, step, b, width)};
+  }
+
   // A masked step has no sums.
   void Masked(int64_t step, int64_t b) const {
     const int64_t width = kGates * units_;
@@ -291,26 +344,6 @@ class NormalizedSums {
     }
     if (args_.rstd != nullptr) ZeroRow(2, SavedRow(args_.rstd, step, b, 2));
   }
-
-  // Where no step was.
-  void Finish() const {
-    // What is saved in steps has no padding: there is no mask then.
-    if (args_.shape.saved_in_steps) return;
-    const SequenceRows& rows = context_.rows;
-    const int64_t width = kGates * units_;
-    ZeroUnused(context_.executor, rows, args_.x_hat, width, width);
-    ZeroUnused(context_.executor, rows, args_.h_hat, width, width);
-    ZeroUnused(context_.executor, rows, args_.rstd, 2, 2);
-  }
-
-  // nullptr where the array is not wanted.
-  T* SavedRow(T* p, int64_t step, int64_t b, int64_t width) const {
-    return RowPointer(p, context_.rows.SavedRow(step, b), width);
-  }
-
- private:
-  static constexpr int64_t kUnits = Rows::kUnits;
-  static constexpr int64_t kWidth = Rows::kWidth;
 
   void StoreSums(const GateTile<C>& tile) const {
     tile.ForEachRow([&](const GateRun<C>& run) {
@@ -324,11 +357,6 @@ class NormalizedSums {
 
   C* SumsRow(int64_t b) const { return sums_ + b * packed_.rows.width(); }
 
-  const Args& args_;
-  const Context context_;
-  const int64_t units_;
-  const C epsilon_;
-  const Panels& packed_;
   InputGemm<T, kGates, false, P> x_;
   const StepRows<T, P> state_rows_;
   C* const sums_;  // [B, panels, gates, units of a panel], h · w_h, then its

@@ -174,10 +174,10 @@ P* RowPointer(P* p, int64_t row, int64_t width) {
 template <class T>
 void ZeroUnused(const Executor& executor, const SequenceRows& rows, T* p,
                 int64_t width, int64_t ld) {
-  if (!rows.HasUnused() || p == nullptr) return;
+  if (!rows.HasPadding() || p == nullptr) return;
   ParallelForEachRow(
       executor, rows.batch(), rows.shape().steps * width, [&](int64_t b) {
-        rows.ForEachUnusedRow(
+        rows.ForEachPaddingRow(
             b, [&](int64_t row) { ZeroRow(width, p + row * ld); });
       });
 }

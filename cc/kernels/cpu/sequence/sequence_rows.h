@@ -38,7 +38,7 @@ WeightView<T> WeightsOf(const SequenceShape& shape, const T* w, int64_t depth,
   return {w, shape.weights_by_unit ? depth : columns, shape.weights_by_unit};
 }
 
-class SequenceRows {
+class SequenceRows : private RowOrder {
  public:
   // Scratch::ok() reports whether there was memory for it. `state_width` is
   // that of h, where it may be wider than there are units.
@@ -48,47 +48,41 @@ class SequenceRows {
         widest_(std::max({shape.units, shape.input, state_width, int64_t{1}})) {
     const int64_t numbers = RowOrderStorage(shape, mask);
     int64_t* const storage = scratch->Array<int64_t>(numbers);
-    if (scratch->ok()) order_ = MakeRowOrder(shape, mask, storage);
+    if (scratch->ok()) {
+      static_cast<RowOrder&>(*this) = MakeRowOrder(shape, mask, storage);
+    }
   }
+
+  using RowOrder::ActiveRows;
+  using RowOrder::ActiveSteps;
+  using RowOrder::BatchRow;
+  using RowOrder::HasPadding;
+  using RowOrder::IsMasked;
+  using RowOrder::LeadingPadding;
+  using RowOrder::MemoryRow;
+  using RowOrder::RowsBefore;
+  using RowOrder::StateRow;
+  using RowOrder::TotalRows;
 
   const SequenceShape& shape() const { return shape_; }
   int64_t batch() const { return shape_.batch; }
   // Active steps of the longest row.
-  int64_t steps() const { return order_.longest_steps; }
-  int64_t ActiveRows(int64_t step) const { return order_.ActiveRows(step); }
-  int64_t RowsBefore(int64_t step) const { return order_.RowsBefore(step); }
-  int64_t TotalRows() const { return order_.TotalRows(); }
-  int64_t BatchRow(int64_t b) const { return order_.BatchRow(b); }
-  int64_t ActiveSteps(int64_t b) const { return order_.ActiveSteps(b); }
-  int64_t MemoryRow(int64_t step, int64_t b) const {
-    return order_.MemoryRow(step, b);
-  }
+  int64_t steps() const { return longest_steps; }
   int64_t SavedRow(int64_t step, int64_t b) const {
-    return order_.SavedRow(step, b) - first_saved_;
+    return RowOrder::SavedRow(step, b) - first_saved_;
   }
   // Of shapes with saved_in_steps: arrays of saved rows begin with a step.
   void BeginSavedWith(int64_t step) { first_saved_ = RowsBefore(step); }
-  int64_t StateRow(int64_t b) const { return order_.StateRow(b); }
-  bool IsMasked(int64_t step, int64_t b) const {
-    return order_.IsMasked(step, b);
-  }
 
-  // Whether some rows have padding, or end before the sequence does.
-  bool HasUnused() const { return order_.HasPadding(); }
   // Whether there may be masked padding: only then are there states to carry.
-  bool HasMaskedPadding() const {
-    return order_.HasPadding() && order_.mask != nullptr;
-  }
-  StepInterval LeadingPadding(int64_t b) const {
-    return order_.LeadingPadding(b);
-  }
+  bool HasMaskedPadding() const { return HasPadding() && mask != nullptr; }
   StepInterval TrailingPadding(int64_t b) const {
-    return order_.TrailingPadding(shape_, b);
+    return RowOrder::TrailingPadding(shape_, b);
   }
   // f(memory row) for a row's padding, and for what is past its length.
   template <class F>
-  void ForEachUnusedRow(int64_t b, const F& f) const {
-    order_.ForEachPaddingRow(shape_, b, f);
+  void ForEachPaddingRow(int64_t b, const F& f) const {
+    RowOrder::ForEachPaddingRow(shape_, b, f);
   }
 
   // Those of some rows that a step has.
@@ -99,7 +93,7 @@ class SequenceRows {
 
   // A share of the rows, by what there is to do.
   Range RowsOfShare(Share share) const {
-    if (!order_.HasPadding()) return share.RangeOf(shape_.batch);
+    if (!HasPadding()) return share.RangeOf(shape_.batch);
     const Range steps = share.RangeOf(TotalRows());
     return {RowAfter(steps.begin), RowAfter(steps.end)};
   }
@@ -149,7 +143,6 @@ class SequenceRows {
 
   const SequenceShape& shape_;
   const int64_t widest_;
-  RowOrder order_;
   int64_t first_saved_ = 0;  // the row with which arrays of saved rows begin
 };
 
