@@ -29,9 +29,8 @@ struct GruPanels {
 
   GruPanels(const Args& args, PanelMemory* memory, const Packing& packing)
       : w_ru_h(memory, WeightView<T>{args.w_ru_h, kGruGates * args.shape.units},
-               GateOffsets<kGruGates>(args.shape.units).at, args.shape.units,
-               args.shape.units, packing.StateSums()),
-        w_c_h(memory, WeightView<T>{args.w_c_h, args.shape.units}, {0},
+               args.shape.units, args.shape.units, packing.StateSums()),
+        w_c_h(memory, WeightView<T>{args.w_c_h, args.shape.units},
               args.shape.units, args.shape.units, packing.sums),
         x_ru(memory, args.shape,
              {{args.w_ru_x, kGruGates * args.shape.units}, args.b_ru},
@@ -204,7 +203,7 @@ class GruBackwardCell : public BackwardCell<StorageType> {
         context_(context),
         units_(args.shape.units),
         w_c_h_t_(PanelMemory(context.executor, context.scratch),
-                 WeightView<T>{args.w_c_h, units_, true}, {0}, units_, units_,
+                 WeightView<T>{args.w_c_h, units_, true}, units_, units_,
                  SumsOfCall(context.streams_weights)),
         w_ru_x_grad_(context.scratch, args.shape, args.w_ru_x_grad,
                      kGruGates * units_),

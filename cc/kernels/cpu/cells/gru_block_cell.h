@@ -39,30 +39,26 @@ Status GruCellForward(const GruCellForwardArgs<T>& args,
   Gemm<T, kGruGates> gates;
   gates.rows = rows;
   gates.units = units;
-  const GateOffsets<kGruGates> offsets(units);
-  std::copy(offsets.at, offsets.at + kGruGates, gates.gate_offset);
   gates.num_parts = 2;
   const int64_t ld_ru = kGruGates * units;
   gates.parts[0] = {{x, input}, input, {args.w_ru, ld_ru}};
   gates.parts[1] = {{h_prev, units}, units, {args.w_ru + input * ld_ru, ld_ru}};
-  const auto gates_epilogue = [&](const GateTile<C>& tile) {
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      const int64_t at = run.row * units + run.unit;
-      const T* b_r = args.b_ru + kGruRu.r * units + run.unit;
-      const T* b_u = args.b_ru + kGruRu.u * units + run.unit;
-      const C* r_sum = run.gates + kGruRu.r * run.gate_stride;
-      const C* u_sum = run.gates + kGruRu.u * run.gate_stride;
-      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        const V r_bar = Load<C>(r_sum + j, lanes) + Load<C>(b_r + j, lanes);
-        const V u_bar = Load<C>(u_sum + j, lanes) + Load<C>(b_u + j, lanes);
-        const GruGates<V> out = GruForwardGates<Activations>(
-            r_bar, u_bar, Load<C>(h_prev + at + j, lanes));
-        Store(args.r + at + j, out.r, lanes);
-        StoreBoth(args.u + at + j, u + at + j, out.u, lanes);
-        Store(h_prev_r + at + j, out.h_prev_r, lanes);
-      });
+  const auto gates_epilogue = RowByRow([&](const GateRun<C>& run) {
+    const int64_t at = run.row * units + run.unit;
+    const T* b_r = args.b_ru + kGruRu.r * units + run.unit;
+    const T* b_u = args.b_ru + kGruRu.u * units + run.unit;
+    const C* r_sum = run.gates + kGruRu.r * run.gate_stride;
+    const C* u_sum = run.gates + kGruRu.u * run.gate_stride;
+    ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+      const V r_bar = Load<C>(r_sum + j, lanes) + Load<C>(b_r + j, lanes);
+      const V u_bar = Load<C>(u_sum + j, lanes) + Load<C>(b_u + j, lanes);
+      const GruGates<V> out = GruForwardGates<Activations>(
+          r_bar, u_bar, Load<C>(h_prev + at + j, lanes));
+      Store(args.r + at + j, out.r, lanes);
+      StoreBoth(args.u + at + j, u + at + j, out.u, lanes);
+      Store(h_prev_r + at + j, out.h_prev_r, lanes);
     });
-  };
+  });
   GemmScratch<T> gemm_scratch(executor);
   Status status = RunGemms(executor, &gemm_scratch,
                            GemmWithEpilogue{gates, gates_epilogue});
@@ -75,19 +71,17 @@ Status GruCellForward(const GruCellForwardArgs<T>& args,
   candidate.parts[0] = {{x, input}, input, {args.w_c, units}};
   candidate.parts[1] = {
       {h_prev_r, units}, units, {args.w_c + input * units, units}};
-  const auto candidate_epilogue = [&](const GateTile<C>& tile) {
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      const int64_t at = run.row * units + run.unit;
-      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        const V c_bar = Load<C>(run.gates + j, lanes) +
-                        Load<C>(args.b_c + run.unit + j, lanes);
-        const GruState<V> out = GruForwardState<Activations>(
-            c_bar, Load<C>(u + at + j, lanes), Load<C>(h_prev + at + j, lanes));
-        Store(args.c + at + j, out.c, lanes);
-        Store(args.h + at + j, out.h, lanes);
-      });
+  const auto candidate_epilogue = RowByRow([&](const GateRun<C>& run) {
+    const int64_t at = run.row * units + run.unit;
+    ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+      const V c_bar = Load<C>(run.gates + j, lanes) +
+                      Load<C>(args.b_c + run.unit + j, lanes);
+      const GruState<V> out = GruForwardState<Activations>(
+          c_bar, Load<C>(u + at + j, lanes), Load<C>(h_prev + at + j, lanes));
+      Store(args.c + at + j, out.c, lanes);
+      Store(args.h + at + j, out.h, lanes);
     });
-  };
+  });
   return RunGemms(executor, &gemm_scratch,
                   GemmWithEpilogue{candidate, candidate_epilogue});
 }
@@ -139,21 +133,19 @@ Status GruCellBackward(const GruCellBackwardArgs<T>& args,
   reset.units = units;
   reset.num_parts = 1;
   reset.parts[0] = {{d_c_bar, units}, units, w_c_h};
-  const auto reset_epilogue = [&](const GateTile<C>& tile) {
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      const int64_t at = run.row * units + run.unit;
-      const int64_t at_r = run.row * ld_ru + kGruRu.r * units + run.unit;
-      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        const V d_hr_sum = Load<C>(run.gates + j, lanes);
-        const V d_r_bar =
-            GruBackwardReset(d_hr_sum, Load<C>(args.h_prev + at + j, lanes),
-                             Load<C>(args.r + at + j, lanes));
-        StoreBoth(args.d_r_bar_u_bar + at_r + j, d_ru_bar + at_r + j, d_r_bar,
-                  lanes);
-        Store(d_hr + at + j, d_hr_sum, lanes);
-      });
+  const auto reset_epilogue = RowByRow([&](const GateRun<C>& run) {
+    const int64_t at = run.row * units + run.unit;
+    const int64_t at_r = run.row * ld_ru + kGruRu.r * units + run.unit;
+    ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+      const V d_hr_sum = Load<C>(run.gates + j, lanes);
+      const V d_r_bar =
+          GruBackwardReset(d_hr_sum, Load<C>(args.h_prev + at + j, lanes),
+                           Load<C>(args.r + at + j, lanes));
+      StoreBoth(args.d_r_bar_u_bar + at_r + j, d_ru_bar + at_r + j, d_r_bar,
+                lanes);
+      Store(d_hr + at + j, d_hr_sum, lanes);
     });
-  };
+  });
   GemmScratch<T> gemm_scratch(executor);
   Status status = RunGemms(executor, &gemm_scratch,
                            GemmWithEpilogue{reset, reset_epilogue});
@@ -165,31 +157,27 @@ Status GruCellBackward(const GruCellBackwardArgs<T>& args,
   to_x.num_parts = 2;
   to_x.parts[0] = {{d_c_bar, units}, units, w_c_x};
   to_x.parts[1] = {{d_ru_bar, ld_ru}, ld_ru, w_ru_x};
-  const auto x_epilogue = [&](const GateTile<C>& tile) {
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      T* d_x = args.d_x + run.row * input + run.unit;
-      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        Store(d_x + j, Load<C>(run.gates + j, lanes), lanes);
-      });
+  const auto x_epilogue = RowByRow([&](const GateRun<C>& run) {
+    T* d_x = args.d_x + run.row * input + run.unit;
+    ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+      Store(d_x + j, Load<C>(run.gates + j, lanes), lanes);
     });
-  };
+  });
   Gemm<T, 1> to_h;
   to_h.rows = rows;
   to_h.units = units;
   to_h.num_parts = 1;
   to_h.parts[0] = {{d_ru_bar, ld_ru}, ld_ru, w_ru_h};
-  const auto h_epilogue = [&](const GateTile<C>& tile) {
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      const int64_t at = run.row * units + run.unit;
-      ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
-        const V d_h_prev = GruBackwardPrevious(
-            Load<C>(run.gates + j, lanes), Load<C>(d_hr + at + j, lanes),
-            Load<C>(args.r + at + j, lanes), Load<C>(args.d_h + at + j, lanes),
-            Load<C>(args.u + at + j, lanes));
-        Store(args.d_h_prev + at + j, d_h_prev, lanes);
-      });
+  const auto h_epilogue = RowByRow([&](const GateRun<C>& run) {
+    const int64_t at = run.row * units + run.unit;
+    ForEachVector<C>(run.count, [&](int64_t j, auto lanes) {
+      const V d_h_prev = GruBackwardPrevious(
+          Load<C>(run.gates + j, lanes), Load<C>(d_hr + at + j, lanes),
+          Load<C>(args.r + at + j, lanes), Load<C>(args.d_h + at + j, lanes),
+          Load<C>(args.u + at + j, lanes));
+      Store(args.d_h_prev + at + j, d_h_prev, lanes);
     });
-  };
+  });
   return RunGemms(executor, &gemm_scratch, GemmWithEpilogue{to_x, x_epilogue},
                   GemmWithEpilogue{to_h, h_epilogue});
 }

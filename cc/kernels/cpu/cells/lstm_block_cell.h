@@ -36,8 +36,6 @@ Status LstmCellForward(const LstmCellForwardArgs<T>& args,
   Gemm<T, kLstmGates> gates;
   gates.rows = rows;
   gates.units = units;
-  const GateOffsets<kLstmGates> offsets(units);
-  std::copy(offsets.at, offsets.at + kLstmGates, gates.gate_offset);
   gates.num_parts = 2;
   const int64_t ldw = kLstmGates * units;
   gates.parts[0] = {{x, input}, input, {args.w, ldw}};

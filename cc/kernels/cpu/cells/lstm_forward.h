@@ -30,7 +30,7 @@ struct LstmPanels : GatePanels<T, kLstmGates, false, P> {
   LstmPanels(const Args& args, PanelMemory* memory, const Packing& packing)
       : GatePanels<T, kLstmGates, false, P>(args, args.b, args.b_h, Width(args),
                                             memory, packing),
-        w_p(memory, WeightView<T>{args.w_p, args.shape.units, true}, {0},
+        w_p(memory, WeightView<T>{args.w_p, args.shape.units, true},
             args.proj > 0 ? args.shape.units : 0, args.proj, packing.sums) {}
 
   // Of h.

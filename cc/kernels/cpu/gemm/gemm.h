@@ -35,13 +35,12 @@ inline int WorkersWorth(const Executor& executor, double macs,
                                              executor.num_threads()));
 }
 
-// out[m, g, u] = Σ_parts Σ_k a[m, k] · w[k, gate_offset[g] + u]
+// out[m, g, u] = Σ_parts Σ_k a[m, k] · w[k, g · units + u]
 // in a call whose storage type is T; the weights are stored as W.
 template <class T, int kGates, class W = T>
 struct Gemm {
   int64_t rows = 0;
   int64_t units = 0;  // of one gate
-  int64_t gate_offset[kGates] = {};
   int num_parts = 0;
   GemmOperands<ComputeType<T>, W> parts[2];
   // Sums have the bits of a GEMM with PackedWeights, with few rows as well.
@@ -151,20 +150,15 @@ void StreamTask(const Gemm<T, kGates, W>& gemm, int64_t unit, int64_t count,
   using C = ComputeType<T>;
   const int64_t ld_sums = kGates * count;
   std::fill(sums, sums + gemm.rows * ld_sums, C(0));
-  // Adjacent gates are one run: fewer partial vectors.
-  bool one_run = count == gemm.units;
-  for (int gate = 1; gate < kGates; ++gate) {
-    one_run &=
-        gemm.gate_offset[gate] == gemm.gate_offset[gate - 1] + gemm.units;
-  }
+  // All units of all gates are one run: fewer partial vectors.
+  const bool one_run = count == gemm.units;
   for (int s = 0; s < gemm.num_parts; ++s) {
     if (one_run) {
-      StreamPart(gemm.parts[s], gemm.rows, gemm.gate_offset[0], ld_sums, sums,
-                 ld_sums);
+      StreamPart(gemm.parts[s], gemm.rows, 0, ld_sums, sums, ld_sums);
       continue;
     }
     for (int gate = 0; gate < kGates; ++gate) {
-      StreamPart(gemm.parts[s], gemm.rows, gemm.gate_offset[gate] + unit, count,
+      StreamPart(gemm.parts[s], gemm.rows, gate * gemm.units + unit, count,
                  sums + gate * count, ld_sums);
     }
   }
@@ -227,8 +221,8 @@ void PanelTask(const Gemm<T, kGates, W>& gemm,
     const auto& part = gemm.parts[s];
     for (int64_t p = 0; p < part.k; p += kPackedDepth) {
       const int64_t k = std::min(kPackedDepth, part.k - p);
-      PackPanels(part.weights.From(p), gemm.gate_offset, k, block.unit,
-                 block.units, block.kStride, block.packed);
+      PackPanels<kGates>(part.weights.From(p), gemm.units, k, block.unit,
+                         block.units, block.kStride, block.packed);
       MultiplyBlock(block, part.a.From(p), k);
     }
   }

@@ -331,8 +331,8 @@ void PackInt8Column(const WeightView<T>& view, int64_t column, int64_t k,
 
 // As PackPanels of panel.h; k is all of the depth.
 template <int kGates, class T>
-void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
-                int64_t k, int64_t unit, int64_t units, int64_t panel_stride,
+void PackPanels(const WeightView<T>& view, int64_t gate_units, int64_t k,
+                int64_t unit, int64_t units, int64_t panel_stride,
                 Int8Quad* panels) {
   constexpr int kUnits = kPanelUnits<Int8Quad, kGates>;
   constexpr int kWidth = kPanelWidth<Int8Quad, kGates>;
@@ -340,7 +340,7 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
               CeilDiv(units, kUnits) * panel_stride * sizeof(Int8Quad));
   for (int gate = 0; gate < kGates; ++gate) {
     for (int64_t j = 0; j < units; ++j) {
-      internal::PackInt8Column<kWidth>(view, gate_offset[gate] + unit + j, k,
+      internal::PackInt8Column<kWidth>(view, gate * gate_units + unit + j, k,
                                        gate * kUnits + j % kUnits,
                                        panels + j / kUnits * panel_stride);
     }

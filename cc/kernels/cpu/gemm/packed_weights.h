@@ -129,8 +129,7 @@ class PackedWeights {
 
   // Weights of the given depth and units, packed in parallel into the next part
   // of the memory unless they are frozen or streamed.
-  PackedWeights(PanelMemory* memory, const WeightView<T>& view,
-                const int64_t (&gate_offset)[kGates], int64_t depth,
+  PackedWeights(PanelMemory* memory, const WeightView<T>& view, int64_t depth,
                 int64_t units, StepSums sums = StepSums::kAccumulated)
       : view_(view),
         sums_(view.transposed && sums == StepSums::kSeparate
@@ -139,7 +138,6 @@ class PackedWeights {
         depth_(depth),
         units_(units),
         panels_(CeilDiv(units, kUnits)) {
-    std::copy(gate_offset, gate_offset + kGates, gate_offset_);
     if (sums_ == StepSums::kStreamed && !memory->outlives_call()) return;
     if (kCopiesTransposed && view.transposed && memory->outlives_call()) {
       CopyTransposed(memory);
@@ -155,15 +153,15 @@ class PackedWeights {
         NumWorkers(executor, std::min<int64_t>(tasks, 1 + elements / 64e3));
     ParallelFor(executor, workers, tasks, [&](int, int64_t task) {
       const int64_t unit = task * kGroup;
-      PackPanels(view, gate_offset, depth, unit, std::min(kGroup, units - unit),
-                 Stride(), packed + unit / kUnits * Stride());
+      PackPanels<kGates>(view, units, depth, unit,
+                         std::min(kGroup, units - unit), Stride(),
+                         packed + unit / kUnits * Stride());
     });
   }
 
-  PackedWeights(PanelMemory&& scratch, const WeightView<T>& view,
-                const int64_t (&gate_offset)[kGates], int64_t depth,
+  PackedWeights(PanelMemory&& scratch, const WeightView<T>& view, int64_t depth,
                 int64_t units, StepSums sums = StepSums::kAccumulated)
-      : PackedWeights(&scratch, view, gate_offset, depth, units, sums) {}
+      : PackedWeights(&scratch, view, depth, units, sums) {}
 
   int64_t depth() const { return depth_; }
   int64_t units() const { return units_; }
@@ -173,7 +171,6 @@ class PackedWeights {
   StepSums sums() const { return sums_; }
   // The weights in place, of which nothing is packed if they are streamed.
   const WeightView<T>& view() const { return view_; }
-  int64_t GateOffset(int gate) const { return gate_offset_[gate]; }
 
  private:
   // Transposed weights are streamed as dot products, whose bits panels do not
@@ -200,7 +197,6 @@ class PackedWeights {
 
   const P* packed_ = nullptr;
   WeightView<T> view_;
-  int64_t gate_offset_[kGates];
   const StepSums sums_;
   int64_t depth_;
   int64_t units_;

@@ -71,12 +71,12 @@ int64_t PanelOffset(int gate, int64_t unit, int64_t panel_stride) {
 // docs/notes/gemm.md.
 inline constexpr int64_t kPackAhead = 8;
 
-// Packs depth k of `units` neighbouring units for each gate into panels that
-// start panel_stride elements apart. Lanes past the last unit become zero.
-template <class P, int kGates, class T>
-void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
-                int64_t k, int64_t unit, int64_t units, int64_t panel_stride,
-                P* panels) {
+// Packs depth k of `units` neighbouring units of the gate_units of each gate
+// into panels that start panel_stride elements apart. Lanes past the last unit
+// become zero.
+template <int kGates, class P, class T>
+void PackPanels(const WeightView<T>& view, int64_t gate_units, int64_t k,
+                int64_t unit, int64_t units, int64_t panel_stride, P* panels) {
   using Operand = typename Elements<P>::Operand;
   constexpr int kSize = Vec<P>::kSize;
   constexpr int kUnits = kPanelUnits<P, kGates>;
@@ -84,7 +84,7 @@ void PackPanels(const WeightView<T>& view, const int64_t (&gate_offset)[kGates],
   constexpr int kDepth = Elements<P>::kDepth;
   const int64_t elements = NumElements<P>(k);
   for (int gate = 0; gate < kGates; ++gate) {
-    const int64_t column = gate_offset[gate] + unit;
+    const int64_t column = gate * gate_units + unit;
     const auto out = [&](int64_t j) {
       return panels + PanelOffset<P, kGates>(gate, j, panel_stride);
     };

@@ -226,7 +226,7 @@ class StreamedGemm {
     const GemmOperands<C, typename Weights::T> part = {a_, w_.depth(),
                                                        w_.view()};
     for (int gate = 0; gate < kGates; ++gate) {
-      StreamPart(part, num_rows, w_.GateOffset(gate) + first * kUnits, count_,
+      StreamPart(part, num_rows, gate * w_.units() + first * kUnits, count_,
                  panel_sums_ + gate * count_, ld);
     }
   }

@@ -36,17 +36,8 @@ inline constexpr int kPanelUnits = kPanelWidth<C, kGates> / kGates;
 template <int kGates>
 inline constexpr int kGateVectors = kPanelVectors<kGates> / kGates;
 
-// The columns that the gates of a weight matrix begin at: one after the other.
-template <int kGates>
-struct GateOffsets {
-  explicit GateOffsets(int64_t units) {
-    for (int g = 0; g < kGates; ++g) at[g] = g * units;
-  }
-  int64_t at[kGates];
-};
-
-// The weights of a GEMM in memory. Unit u of gate g is column
-// gate_offset[g] + u of w, or, transposed, that row of it.
+// The weights of a GEMM in memory. Unit u of gate g is column g · units + u of
+// w, or, transposed, that row of it.
 template <class T>
 struct WeightView {
   const T* w = nullptr;
@@ -123,6 +114,12 @@ struct GateTile {
     }
   }
 };
+
+// An epilogue that takes the rows of a tile one by one: f(GateRun).
+template <class F>
+auto RowByRow(const F& f) {
+  return [f](const auto& tile) { tile.ForEachRow(f); };
+}
 
 template <class C, int kRows>
 struct RowPointers {

@@ -53,7 +53,7 @@ struct InputPanels {
   InputPanels(PanelMemory* memory, const SequenceShape& shape,
               const InputWeights<T>& input, bool packs_w_x)
       : weights(input),
-        w_x(memory, input.w, GateOffsets<kGates>(shape.units).at,
+        w_x(memory, input.w,
             packs_w_x && shape.HasInputWeights() ? shape.input : 0,
             shape.units) {
     C* const packed = memory->Take<C>(w_x.panels() * kStartWidth);
@@ -97,8 +97,7 @@ struct GatePanels {
   template <class Args>
   GatePanels(const Args& args, const T* b, const T* b_h, int64_t width,
              PanelMemory* memory, const Packing& packing)
-      : w_h(memory, Gates(args.shape, args.w_h, width),
-            GateOffsets<kGates>(args.shape.units).at, width, args.shape.units,
+      : w_h(memory, Gates(args.shape, args.w_h, width), width, args.shape.units,
             packing.StateSums()),
         x(memory, args.shape,
           {Gates(args.shape, args.w_x, args.shape.input), b, b_h},
@@ -178,15 +177,12 @@ class InputGemm {
         !fused_ && shape_.HasInputWeights() && !MultipliesFrozen();
     gemm.rows = hoisted ? block_.block().rows : 0;
     gemm.units = units_;
-    const GateOffsets<kGates> offsets(units_);
-    std::copy(offsets.at, offsets.at + kGates, gemm.gate_offset);
     gemm.num_parts = 1;
     gemm.parts[0] = {x_, input_, packed_.w_x.view()};
     gemm.bits_of_packed = may_be_fused_;
     gemm.bits_of_rows = block_.block().rows_of_whole;
-    const auto store = [this](const GateTile<C>& tile) {
-      tile.ForEachRow([&](const GateRun<C>& run) { StoreStart(run); });
-    };
+    const auto store =
+        RowByRow([this](const GateRun<C>& run) { StoreStart(run); });
     return GemmWithEpilogue{gemm, store};
   }
 
@@ -213,9 +209,8 @@ class InputGemm {
     const int64_t panel_pieces = std::min(pieces, panels_);
     const int64_t row_pieces =
         std::clamp<int64_t>(pieces / panel_pieces, 1, CeilDiv(rows, kTileRows));
-    const auto store = [this](const GateTile<C>& tile) {
-      tile.ForEachRow([&](const GateRun<C>& run) { StoreStart(run); });
-    };
+    const auto store =
+        RowByRow([this](const GateRun<C>& run) { StoreStart(run); });
     Cancellation cancellation(executor_);
     ParallelFor(
         executor_, workers, panel_pieces * row_pieces, [&](int, int64_t task) {

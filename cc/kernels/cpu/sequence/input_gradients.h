@@ -39,14 +39,14 @@ class StateGradWeights {
       : rows_(rows), factors_(factors), units_(units) {
     const int64_t width = factors.width();
     if (!factors) {
-      gates_[0].emplace(PanelMemory(executor, scratch), w_t, kAtZero,
-                        kGates * units, width,
+      gates_[0].emplace(PanelMemory(executor, scratch), w_t, kGates * units,
+                        width,
                         SumsOfCall(StreamsWeights(rows.steps(), rows.batch())));
       return;
     }
     for (int gate = 0; gate < kGates; ++gate) {
       gates_[gate].emplace(PanelMemory(executor, scratch),
-                           w_t.From(gate * units), kAtZero, units, width);
+                           w_t.From(gate * units), units, width);
     }
   }
 
@@ -88,7 +88,6 @@ class StateGradWeights {
   }
 
  private:
-  static constexpr int64_t kAtZero[1] = {0};
   static constexpr int64_t kUnits = kPanelUnits<C, 1>;
 
   template <class Epilogue>
@@ -200,13 +199,11 @@ auto InputGradGemm(const SequenceShape& shape, const BlockRows& block,
           {part.dz, part.ld}, part.gates * shape.units, part.w_x_t};
     }
   }
-  const auto store = [&block, x_grad,
-                      width = shape.input](const GateTile<C>& tile) {
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      CopyRow(run.gates, run.count,
-              x_grad + block.MemoryRow(run.row) * width + run.unit);
-    });
-  };
+  const auto store =
+      RowByRow([&block, x_grad, width = shape.input](const GateRun<C>& run) {
+        CopyRow(run.gates, run.count,
+                x_grad + block.MemoryRow(run.row) * width + run.unit);
+      });
   return GemmWithEpilogue{gemm, store};
 }
 

@@ -120,9 +120,8 @@ class SequenceBackward {
   void Finish() {
     FinishStateGrads(executor_, rows_, HGrads(), d_h_);
     w_h_t_.MultiplyFirstStep(
-        executor_, dz_.data(), [&](const GateTile<C>& tile) {
-          tile.ForEachRow([&](const GateRun<C>& run) { StoreHPrevGrad(run); });
-        });
+        executor_, dz_.data(),
+        RowByRow([&](const GateRun<C>& run) { StoreHPrevGrad(run); }));
     cell_.CellGrad().Finish(executor_, rows_);
     cell_.Finish();
     ForEachWeightGrad(

@@ -128,17 +128,16 @@ auto SumOverRows(const SummedRows& rows, const RowSum<C>& sum) {
     gemm.parts[0] = {
         {sum.left_t + first * stride, stride}, rows.count, sum.right};
   }
-  const auto store = [sum, first, add = rows.add](const GateTile<C>& tile) {
-    tile.ForEachRow([&](const GateRun<C>& run) {
-      const int64_t row = first + run.row;
-      C* to = row < sum.left ? sum.grad + row * sum.ld_grad : sum.bias;
-      if (add) {
-        AddRow(run.gates, run.count, to + run.unit);
-      } else {
-        CopyRow(run.gates, run.count, to + run.unit);
-      }
-    });
-  };
+  const auto store =
+      RowByRow([sum, first, add = rows.add](const GateRun<C>& run) {
+        const int64_t row = first + run.row;
+        C* to = row < sum.left ? sum.grad + row * sum.ld_grad : sum.bias;
+        if (add) {
+          AddRow(run.gates, run.count, to + run.unit);
+        } else {
+          CopyRow(run.gates, run.count, to + run.unit);
+        }
+      });
   return GemmWithEpilogue{gemm, store};
 }
 
