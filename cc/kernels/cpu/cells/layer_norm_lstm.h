@@ -182,8 +182,10 @@ class LayerNormLstmBackwardCell
         gamma_c_sums_(Rows()),
         beta_c_sums_(Rows()) {}
 
-  CellStateGrad<T> CellGrad() const {
-    return {cs_grad_, args_.cs_grad, args_.cs_last_grad, args_.cs_prev_grad};
+  StateGradient<T> CellGrad() const {
+    return {cs_grad_,           units_,
+            args_.cs_grad,      units_,
+            args_.cs_last_grad, args_.cs_prev_grad};
   }
 
   void Begin() const {

@@ -73,8 +73,10 @@ class LstmBackwardCell : public BackwardCell<StorageType> {
     }
   }
 
-  CellStateGrad<T> CellGrad() const {
-    return {cs_grad_, args_.cs_grad, args_.cs_last_grad, args_.cs_prev_grad};
+  StateGradient<T> CellGrad() const {
+    return {cs_grad_,           units_,
+            args_.cs_grad,      units_,
+            args_.cs_last_grad, args_.cs_prev_grad};
   }
 
   void Begin() const {

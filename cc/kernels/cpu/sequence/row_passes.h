@@ -218,84 +218,57 @@ void StoreFinalStates(const Executor& executor, const SequenceRows& rows,
   }
 }
 
-// The gradients of a state at all steps, [steps, batch, ld], of which the first
-// `width` of a row are this one's; data may be nullptr: zeros.
+// The gradient of a state that steps pass on, [B, width].
 template <class T>
-struct StateGrads {
-  const T* data = nullptr;
+struct StateGradient {
+  using C = ComputeType<T>;
+
+  C* now = nullptr;  // before the step done last; nullptr: no such state
   int64_t width = 0;
-  int64_t ld = 0;
+  const T* grads = nullptr;  // [steps, batch, ld], of the output at all steps;
+  int64_t ld = 0;            // nullptr: zeros
+  const T* last = nullptr;   // [B, width], of the final state; nullptr: zeros
+  T* first = nullptr;        // [B, width], where Finish stores it; or nullptr
 
-  // grad[width] += those of some steps of a row, the last one first.
-  template <class C>
-  void AddTo(C* grad, const SequenceRows& rows, int64_t b,
-             const StepInterval& steps) const {
-    if (data == nullptr) return;
-    for (int64_t step = steps.end - 1; step >= steps.begin; --step) {
-      AddRow(data + rows.MemoryRow(step, b) * ld, width, grad);
-    }
-  }
-};
-
-// grad[B, width], the gradients of the rows' final states: last_grad, or zeros
-// where that is nullptr, and what trailing padding passes on.
-template <class T, class C>
-void BeginStateGrads(const Executor& executor, const SequenceRows& rows,
-                     const T* last_grad, const StateGrads<T>& grads, C* grad) {
-  const int64_t width = grads.width;
-  const int64_t most_steps = rows.HasMaskedPadding() ? rows.shape().steps : 1;
-  ParallelForEachRow(
-      executor, rows.batch(), most_steps * width, [&](int64_t b) {
-        C* const to = grad + b * width;
-        if (last_grad != nullptr) {
-          CopyRow(last_grad + rows.StateRow(b) * width, width, to);
-        } else {
-          ZeroRow(width, to);
-        }
-        if (rows.HasMaskedPadding()) {
-          grads.AddTo(to, rows, b, rows.TrailingPadding(b));
-        }
-      });
-}
-
-// Adds to grad[B, width], the gradients of the rows' initial states, what
-// leading padding passes on.
-template <class T, class C>
-void FinishStateGrads(const Executor& executor, const SequenceRows& rows,
-                      const StateGrads<T>& grads, C* grad) {
-  if (!rows.HasMaskedPadding()) return;
-  ParallelForEachRow(
-      executor, rows.batch(), rows.shape().steps * grads.width, [&](int64_t b) {
-        grads.AddTo(grad + b * grads.width, rows, b, rows.LeadingPadding(b));
-      });
-}
-
-// The gradient of the state that a cell has besides h.
-template <class T>
-struct CellStateGrad {
-  ComputeType<T>* now =
-      nullptr;               // [B, H], before a step; nullptr: there is none
-  const T* grads = nullptr;  // [steps, batch, H], of the output; or nullptr
-  const T* last_grad = nullptr;  // [B, H]; nullptr: zeros
-  T* first_grad = nullptr;       // [B, H], before the first step
-
+  // That of the final states, with what trailing padding passes on.
   void Begin(const Executor& executor, const SequenceRows& rows) const {
     if (now == nullptr) return;
-    BeginStateGrads(executor, rows, last_grad, OfOutput(rows), now);
+    const int64_t most_steps = rows.HasMaskedPadding() ? rows.shape().steps : 1;
+    ParallelForEachRow(executor, rows.batch(), most_steps * width,
+                       [&](int64_t b) {
+                         C* const to = now + b * width;
+                         if (last != nullptr) {
+                           CopyRow(last + rows.StateRow(b) * width, width, to);
+                         } else {
+                           ZeroRow(width, to);
+                         }
+                         if (rows.HasMaskedPadding()) {
+                           AddPadding(rows, b, rows.TrailingPadding(b));
+                         }
+                       });
   }
 
+  // That of the initial states, with what leading padding passes on.
   void Finish(const Executor& executor, const SequenceRows& rows) const {
     if (now == nullptr) return;
-    const int64_t units = rows.shape().units;
-    FinishStateGrads(executor, rows, OfOutput(rows), now);
-    for (int64_t b = 0; b < rows.batch(); ++b) {
-      CopyRow(now + b * units, units, first_grad + rows.StateRow(b) * units);
+    if (rows.HasMaskedPadding()) {
+      ParallelForEachRow(
+          executor, rows.batch(), rows.shape().steps * width,
+          [&](int64_t b) { AddPadding(rows, b, rows.LeadingPadding(b)); });
+    }
+    for (int64_t b = 0; first != nullptr && b < rows.batch(); ++b) {
+      CopyRow(now + b * width, width, first + rows.StateRow(b) * width);
     }
   }
 
  private:
-  StateGrads<T> OfOutput(const SequenceRows& rows) const {
-    return {grads, rows.shape().units, rows.shape().units};
+  // The last step first.
+  void AddPadding(const SequenceRows& rows, int64_t b,
+                  const StepInterval& steps) const {
+    for (int64_t step = steps.end - 1; grads != nullptr && step >= steps.begin;
+         --step) {
+      AddRow(grads + rows.MemoryRow(step, b) * ld, width, now + b * width);
+    }
   }
 };
 

@@ -18,7 +18,7 @@
 //   static constexpr int kGates;  of dz
 //   static BackwardShape Shape(args);
 //   Cell(args, const BackwardContext<T, kGates>&);  takes scratch and weights
-//   CellStateGrad<T> CellGrad();                    of its own state, if any
+//   StateGradient<T> CellGrad();                    of its own state, if any
 //   void Begin();                                   before the last step
 //   void StateGrad(step, tile);                     epilogue of dz · w_hᵀ
 //   void SecondStage(step, panels, rows);           where it has two stages
@@ -96,7 +96,7 @@ class SequenceBackward {
   // The same in parts: Begin, some segments, the last one first, and Finish.
   Status Begin() {
     if (!scratch_.ok()) return Status::kOutOfMemory;
-    BeginStateGrads(executor_, rows_, args_.h_last_grad, HGrads(), d_h_);
+    HGrad().Begin(executor_, rows_);
     cell_.CellGrad().Begin(executor_, rows_);
     cell_.Begin();
     ZeroUnused(executor_, rows_, args_.x_grad, shape_.input, shape_.input);
@@ -118,7 +118,7 @@ class SequenceBackward {
   }
 
   void Finish() {
-    FinishStateGrads(executor_, rows_, HGrads(), d_h_);
+    HGrad().Finish(executor_, rows_);
     w_h_t_.MultiplyFirstStep(
         executor_, dz_.data(),
         RowByRow([&](const GateRun<C>& run) { StoreHPrevGrad(run); }));
@@ -132,7 +132,9 @@ class SequenceBackward {
   void BeginSavedWith(int64_t step) { rows_.BeginSavedWith(step); }
 
  private:
-  StateGrads<T> HGrads() const { return {args_.h_grad, width_, ld_h_}; }
+  StateGradient<T> HGrad() const {
+    return {d_h_, width_, args_.h_grad, ld_h_, args_.h_last_grad};
+  }
 
   template <class F>
   void ForEachWeightGrad(const F& f) const {

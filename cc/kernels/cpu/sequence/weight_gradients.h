@@ -371,7 +371,7 @@ struct BackwardCell {
   void SecondStage(int64_t, Share, Range) const {}
   RowSum<ComputeType<T>> MoreWeights() const { return {}; }
   void Finish() const {}
-  CellStateGrad<T> CellGrad() const { return {}; }
+  StateGradient<T> CellGrad() const { return {}; }
 };
 
 // What the driver provides to a cell.
