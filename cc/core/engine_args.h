@@ -7,6 +7,7 @@
 
 #include <type_traits>
 
+#include "cc/core/frozen_stack_args.h"
 #include "cc/core/gru_cell.h"
 #include "cc/core/layer_norm.h"
 #include "cc/core/lstm_cell.h"
@@ -23,17 +24,6 @@ namespace blockrnn {
 template <template <class T> class... Args>
 struct ArgsList {};
 
-// The functions of every engine.
-using EngineArgs =
-    ArgsList<GruCellForwardArgs, GruCellBackwardArgs, LstmCellForwardArgs,
-             LstmCellBackwardArgs, GruSequenceForwardArgs,
-             GruSequenceBackwardArgs, GruAfterSequenceForwardArgs,
-             GruAfterSequenceBackwardArgs, LstmSequenceForwardArgs,
-             LstmSequenceBackwardArgs, SimpleRnnForwardArgs,
-             SimpleRnnBackwardArgs, RnnStackForwardArgs, RnnStackBackwardArgs,
-             LayerNormLstmForwardArgs, LayerNormLstmBackwardArgs,
-             LayerNormGruForwardArgs, LayerNormGruBackwardArgs>;
-
 template <class First, class Second>
 struct JoinedLists;
 template <template <class> class... First, template <class> class... Second>
@@ -41,12 +31,43 @@ struct JoinedLists<ArgsList<First...>, ArgsList<Second...>> {
   using List = ArgsList<First..., Second...>;
 };
 
-// The CPU engine freezes weights as well.
+// Args<F<T>> for each F of a list.
+template <template <class> class Args, class List>
+struct EachIn;
+template <template <class> class Args, template <class> class... F>
+struct EachIn<Args, ArgsList<F...>> {
+  template <template <class> class Of>
+  struct Each {
+    template <class T>
+    using ArgsOf = Args<Of<T>>;
+  };
+  using List = ArgsList<Each<F>::template ArgsOf...>;
+};
+
+// The forward passes over a sequence, of all cells.
+using SequenceForwards =
+    ArgsList<GruSequenceForwardArgs, GruAfterSequenceForwardArgs,
+             LstmSequenceForwardArgs, SimpleRnnForwardArgs,
+             LayerNormGruForwardArgs, LayerNormLstmForwardArgs>;
+
+// The functions of every engine.
+using EngineArgs =
+    JoinedLists<SequenceForwards,
+                ArgsList<GruSequenceBackwardArgs, GruAfterSequenceBackwardArgs,
+                         LstmSequenceBackwardArgs, SimpleRnnBackwardArgs,
+                         LayerNormGruBackwardArgs, LayerNormLstmBackwardArgs,
+                         GruCellForwardArgs, GruCellBackwardArgs,
+                         LstmCellForwardArgs, LstmCellBackwardArgs,
+                         RnnStackForwardArgs, RnnStackBackwardArgs>>::List;
+
+// What freezes weights, of which the CPU engine alone has functions.
+using FreezeList = EachIn<FreezeArgs, SequenceForwards>::List;
 using CpuEngineArgs =
-    JoinedLists<EngineArgs,
-                ArgsList<LstmFreezeArgs, GruFreezeArgs, GruAfterFreezeArgs,
-                         SimpleRnnFreezeArgs, LayerNormLstmFreezeArgs,
-                         LayerNormGruFreezeArgs>>::List;
+    JoinedLists<JoinedLists<EngineArgs, FreezeList>::List,
+                EachIn<FrozenStackArgs, SequenceForwards>::List>::List;
+
+// The functions that are another's for each precision of frozen weights.
+using FrozenSequenceArgs = JoinedLists<SequenceForwards, FreezeList>::List;
 
 // The functions of a list for storage type T. Function<Args> has a member
 // `run`, a pointer to the function that takes Args.

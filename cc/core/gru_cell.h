@@ -238,12 +238,6 @@ struct GruAfterSequenceBackwardArgs : SequenceBackwardArgs<T>,
   T* b_h_grad = nullptr;  // [3H]
 };
 
-template <class T>
-using GruFreezeArgs = FreezeArgs<GruSequenceForwardArgs<T>>;
-
-template <class T>
-using GruAfterFreezeArgs = FreezeArgs<GruAfterSequenceForwardArgs<T>>;
-
 // f(output of the forward call, input of the backward call, width) for each
 // array [steps, batch, width] that a backward call with segments needs besides
 // h.

@@ -197,12 +197,6 @@ struct LayerNormGruBackwardArgs : SequenceBackwardArgs<T>,
   T* beta_h_grad = nullptr;   // [3H], equal to b_h_grad
 };
 
-template <class T>
-using LayerNormLstmFreezeArgs = FreezeArgs<LayerNormLstmForwardArgs<T>>;
-
-template <class T>
-using LayerNormGruFreezeArgs = FreezeArgs<LayerNormGruForwardArgs<T>>;
-
 // f(output of the forward call, input of the backward call, width) for each
 // array [steps, batch, width] that a backward call with segments needs besides
 // h.

@@ -235,9 +235,6 @@ struct LstmSequenceBackwardArgs : SequenceBackwardArgs<T>,
   T* b_grad = nullptr;              // [4H]
 };
 
-template <class T>
-using LstmFreezeArgs = FreezeArgs<LstmSequenceForwardArgs<T>>;
-
 // f(output of the forward call, input of the backward call, width) for each
 // array [steps, batch, width] that a backward call with segments needs besides
 // h.

@@ -51,9 +51,6 @@ struct SimpleRnnBackwardArgs : SequenceBackwardArgs<T>, SimpleRnnWeights<T> {
   T* b_grad = nullptr;    // [H]
 };
 
-template <class T>
-using SimpleRnnFreezeArgs = FreezeArgs<SimpleRnnForwardArgs<T>>;
-
 }  // namespace blockrnn
 
 #endif  // BLOCKRNN_CORE_SIMPLE_RNN_CELL_H_

@@ -42,6 +42,10 @@ blockrnn_status Guarded(const Body& body) {
 
 std::string Number(int64_t value) { return std::to_string(value); }
 
+bool HasNorms(blockrnn_cell cell) {
+  return cell == BLOCKRNN_LAYER_NORM_LSTM || cell == BLOCKRNN_LAYER_NORM_GRU;
+}
+
 SessionStatus CheckNorms(const blockrnn_model& model,
                          const blockrnn_layer& layer,
                          const blockrnn_direction& direction,
@@ -244,9 +248,8 @@ BLOCKRNN_EXPORT blockrnn_status blockrnn_session_create(
     if (loaded.engine == nullptr) {
       return {BLOCKRNN_NO_ENGINE, loaded.problem};
     }
-    auto made =
-        std::make_unique<Session>(loaded.engine, *model, precision, threads);
-    status = made->Init(*model);
+    auto made = std::make_unique<Session>(loaded.engine, threads);
+    status = made->Init(*model, precision);
     if (status.ok()) {
       *session = reinterpret_cast<blockrnn_session*>(made.release());
     }

@@ -14,190 +14,236 @@
 namespace blockrnn {
 namespace {
 
-// Aligned to 64 bytes; throws std::bad_alloc.
-template <class T>
-AlignedArray<T> NewArray(int64_t count) {
-  constexpr std::size_t kAlignment = 64;
-  const auto bytes = static_cast<std::size_t>(count) * sizeof(T);
-  void* const memory = std::aligned_alloc(
-      kAlignment, (bytes + kAlignment) / kAlignment * kAlignment);
-  if (memory == nullptr) throw std::bad_alloc();
-  return AlignedArray<T>(static_cast<T*>(memory));
+static_assert(static_cast<int>(Precision::kStorage) == BLOCKRNN_FLOAT32 &&
+              static_cast<int>(Precision::kBFloat16) == BLOCKRNN_BFLOAT16 &&
+              static_cast<int>(Precision::kInt8) == BLOCKRNN_INT8);
+
+int NumGates(blockrnn_cell cell) {
+  switch (cell) {
+    case BLOCKRNN_LSTM:
+    case BLOCKRNN_LAYER_NORM_LSTM:
+      return kLstmGates;
+    case BLOCKRNN_RNN_TANH:
+    case BLOCKRNN_RNN_RELU:
+      return 1;
+    default:
+      return kGruAfterGates;
+  }
 }
 
-// Gates [first, first + count) of weights [G, rows, H] as the engine has them,
-// [rows, count · H].
-AlignedArray<float> GatesSideBySide(const float* weights, int first, int count,
-                                    int64_t rows, int64_t units) {
-  AlignedArray<float> out = NewArray<float>(rows * count * units);
-  for (int gate = 0; gate < count; ++gate) {
-    const float* from = weights + (first + gate) * rows * units;
-    for (int64_t k = 0; k < rows; ++k) {
-      std::copy_n(from + k * units, units,
-                  out.get() + (k * count + gate) * units);
+// One direction of a layer, from the C interface to the arguments of its cell.
+class DirectionReader {
+ public:
+  DirectionReader(const blockrnn_model& model, const blockrnn_layer& layer,
+                  const blockrnn_direction& weights)
+      : model_(model),
+        weights_(weights),
+        inputs_(layer.inputs),
+        units_(layer.units),
+        outputs_(layer.outputs),
+        gates_(NumGates(model.cell)) {}
+
+  // Sets what the calls need besides the packed weights, which `arrays` keep.
+  template <class Args>
+  void ReadOptions(Arrays* arrays, Args* args) const {
+    args->shape.input = inputs_;
+    args->shape.units = units_;
+    args->zoneout_h.rate = model_.zoneout_state;
+    ReadCell(arrays, args);
+  }
+
+  // Sets what is packed, of which `arrays` keep what is not the caller's.
+  void ReadWeights(Arrays* arrays, LstmSequenceForwardArgs<float>* args) const {
+    ReadMatrices(arrays, args);
+    args->b = Sum(weights_.b_x, weights_.b_h, arrays);
+    args->w_p = weights_.w_p;
+  }
+  void ReadWeights(Arrays* arrays, GruSequenceForwardArgs<float>* args) const {
+    args->w_ru_x = GatesSideBySide(weights_.w_x, 2, inputs_, arrays);
+    args->w_ru_h = GatesSideBySide(weights_.w_h, 2, units_, arrays);
+    args->w_c_x = weights_.w_x + 2 * inputs_ * units_;
+    args->w_c_h = weights_.w_h + 2 * units_ * units_;
+    args->b_ru = Sum(weights_.b_x, weights_.b_h, arrays);
+    args->b_c = args->b_ru + 2 * units_;
+  }
+  void ReadWeights(Arrays* arrays,
+                   GruAfterSequenceForwardArgs<float>* args) const {
+    ReadMatrices(arrays, args);
+    args->b_x = Sum(weights_.b_x, nullptr, arrays);
+    args->b_h = Sum(weights_.b_h, nullptr, arrays);
+  }
+  void ReadWeights(Arrays* arrays, SimpleRnnForwardArgs<float>* args) const {
+    ReadMatrices(arrays, args);
+    args->b = Sum(weights_.b_x, weights_.b_h, arrays);
+  }
+  void ReadWeights(Arrays* arrays,
+                   LayerNormLstmForwardArgs<float>* args) const {
+    ReadMatrices(arrays, args);
+    ReadNorms(args);
+    args->b = Sum(weights_.b_x, weights_.b_h, arrays);
+    args->gamma_c = weights_.norm_c;
+    args->beta_c = weights_.norm_c + units_;
+  }
+  void ReadWeights(Arrays* arrays, LayerNormGruForwardArgs<float>* args) const {
+    ReadMatrices(arrays, args);
+    ReadNorms(args);
+    args->b_x = Sum(weights_.b_x, nullptr, arrays);
+    args->b_h = Sum(weights_.b_h, nullptr, arrays);
+  }
+
+ private:
+  void ReadCell(Arrays* arrays, LstmSequenceForwardArgs<float>* args) const {
+    args->layout = kLstmIfco;
+    args->options.cell_clip = model_.cell_clip;
+    args->zoneout_c.rate = model_.zoneout;
+    args->proj = weights_.w_p == nullptr ? 0 : outputs_;
+    args->options.use_peephole = weights_.peepholes != nullptr;
+    if (weights_.peepholes == nullptr) return;
+    float* const peepholes = arrays->New<float>(3 * units_);
+    std::copy_n(weights_.peepholes, 3 * units_, peepholes);
+    args->wci = peepholes;
+    args->wcf = peepholes + units_;
+    args->wco = peepholes + 2 * units_;
+  }
+  void ReadCell(Arrays*, GruSequenceForwardArgs<float>*) const {}
+  void ReadCell(Arrays*, GruAfterSequenceForwardArgs<float>* args) const {
+    args->layout = kGruRuc;
+  }
+  void ReadCell(Arrays*, SimpleRnnForwardArgs<float>* args) const {
+    args->relu = model_.cell == BLOCKRNN_RNN_RELU;
+  }
+  void ReadCell(Arrays*, LayerNormLstmForwardArgs<float>* args) const {
+    args->layout = kLstmIfco;
+    args->epsilon = model_.epsilon;
+    args->norm_output_only = model_.norm_output_only != 0;
+  }
+  void ReadCell(Arrays*, LayerNormGruForwardArgs<float>* args) const {
+    args->layout = kGruRuc;
+    args->epsilon = model_.epsilon;
+  }
+
+  template <class Args>
+  void ReadMatrices(Arrays* arrays, Args* args) const {
+    args->w_x = GatesSideBySide(weights_.w_x, gates_, inputs_, arrays);
+    args->w_h = GatesSideBySide(weights_.w_h, gates_, outputs_, arrays);
+  }
+  template <class Args>
+  void ReadNorms(Args* args) const {
+    args->gamma_x = weights_.norm_x;
+    args->beta_x = weights_.norm_x + gates_ * units_;
+    args->gamma_h = weights_.norm_h;
+    args->beta_h = weights_.norm_h + gates_ * units_;
+  }
+
+  // The first gates of weights [G, rows, H] as the engine has them,
+  // [rows, gates · H].
+  const float* GatesSideBySide(const float* weights, int64_t gates,
+                               int64_t rows, Arrays* arrays) const {
+    float* const out = arrays->New<float>(rows * gates * units_);
+    for (int64_t gate = 0; gate < gates; ++gate) {
+      for (int64_t k = 0; k < rows; ++k) {
+        std::copy_n(weights + (gate * rows + k) * units_, units_,
+                    out + (k * gates + gate) * units_);
+      }
     }
+    return out;
   }
-  return out;
-}
 
-// b_x + b_h, zeros for NULL; [G, H].
-AlignedArray<float> SumOfBiases(const float* b_x, const float* b_h,
-                                int64_t count) {
-  AlignedArray<float> out = NewArray<float>(count);
-  for (int64_t j = 0; j < count; ++j) {
-    const float x = b_x == nullptr ? 0.0f : b_x[j];
-    // Without the other bias this one unchanged, a negative zero too.
-    out[j] = b_x == nullptr   ? (b_h == nullptr ? 0.0f : b_h[j])
-             : b_h == nullptr ? x
-                              : x + b_h[j];
+  // b_x + b_h, zeros for NULL; [G, H].
+  const float* Sum(const float* b_x, const float* b_h, Arrays* arrays) const {
+    float* const out = arrays->New<float>(gates_ * units_);
+    for (int64_t j = 0; j < gates_ * units_; ++j) {
+      // Without the other bias one is unchanged, a negative zero too.
+      out[j] = b_x == nullptr   ? (b_h == nullptr ? 0.0f : b_h[j])
+               : b_h == nullptr ? b_x[j]
+                                : b_x[j] + b_h[j];
+    }
+    return out;
   }
-  return out;
-}
+
+  const blockrnn_model& model_;
+  const blockrnn_direction& weights_;
+  const int64_t inputs_;
+  const int64_t units_;
+  const int64_t outputs_;
+  const int64_t gates_;
+};
 
 }  // namespace
 
-template <class FreezeArgs>
-SessionStatus Session::Pack(FreezeArgs* args, Direction* direction) {
-  const std::unique_ptr<Workspace> workspace = TakeWorkspace();
+void* Arrays::NewBytes(std::size_t bytes) {
+  constexpr std::size_t kAlignment = 64;
+  std::unique_ptr<void, Free> memory(std::aligned_alloc(
+      kAlignment, (bytes + kAlignment) / kAlignment * kAlignment));
+  if (memory == nullptr) throw std::bad_alloc();
+  arrays_.push_back(std::move(memory));
+  return arrays_.back().get();
+}
+
+template <class Forward>
+SessionStatus Session::Pack(FreezeArgs<Forward>* args, FrozenWeights* weights) {
+  Workspace workspace;
   cpu::HostInterface host;
-  host.context = workspace.get();
+  host.context = &workspace;
   host.allocate = &Allocate;
   int64_t bytes = 0;
-  args->precision = precision_;
   args->bytes = &bytes;
-  cpu::Status status = engine_->f32.Run(*args, host);
-  if (status != cpu::Status::kOk) return OutOfMemory();
-  direction->packed = NewArray<char>(bytes);
-  args->packed = direction->packed.get();
-  status = engine_->f32.Run(*args, host);
-  if (status != cpu::Status::kOk) return OutOfMemory();
-  direction->frozen = {precision_, direction->packed.get()};
+  if (engine_->f32.Run(*args, host) != cpu::Status::kOk) return OutOfMemory();
+  args->packed = arrays_.New<char>(bytes);
+  if (engine_->f32.Run(*args, host) != cpu::Status::kOk) return OutOfMemory();
+  *weights = {args->precision, args->packed};
   weight_bytes_ += bytes;
   return {};
 }
 
-SessionStatus Session::Freeze(const blockrnn_direction& weights,
-                              const Layer& layer, Direction* direction) {
-  if (cell_ == BLOCKRNN_LSTM) return FreezeLstm(weights, layer, direction);
-  if (cell_ == BLOCKRNN_LAYER_NORM_LSTM) {
-    return FreezeLayerNormLstm(weights, layer, direction);
+template <class Forward>
+SessionStatus Session::InitLayers(const blockrnn_model& model,
+                                  Precision precision) {
+  auto& layers = layers_.emplace<LayersOf<Forward>>(model.num_layers);
+  for (int64_t n = 0; n < model.num_layers; ++n) {
+    const blockrnn_layer& from = model.layers[n];
+    StackLayer<Forward>& layer = layers[n];
+    layer.directions = from.backward == nullptr ? 1 : 2;
+    layer.gates = NumGates(model.cell);
+    layer.outputs = from.outputs;
+    for (int64_t d = 0; d < layer.directions; ++d) {
+      const DirectionReader reader(model, from,
+                                   d == 0 ? *from.forward : *from.backward);
+      reader.ReadOptions(&arrays_, &layer.options[d]);
+      Arrays until_packed;
+      FreezeArgs<Forward> freeze;
+      freeze.layer = layer.options[d];
+      freeze.precision = precision;
+      reader.ReadWeights(&until_packed, &freeze.layer);
+      const SessionStatus status = Pack(&freeze, &layer.weights[d]);
+      if (!status.ok()) return status;
+    }
+    has_step_ &= layer.directions == 1;
+    outputs_ = layer.directions * from.outputs;
+    state_size_ += layer.directions *
+                   (from.outputs + (kHasCellState<Forward> ? from.units : 0));
   }
-  if (cell_ == BLOCKRNN_LAYER_NORM_GRU) {
-    return FreezeLayerNormGru(weights, layer, direction);
-  }
-  const int gates = NumGates(cell_);
-  const int64_t units = layer.units;
-  SequenceShape shape;
-  shape.input = layer.inputs;
-  shape.units = units;
-  if (cell_ == BLOCKRNN_GRU_RESET_BEFORE) {
-    const auto w_ru_x = GatesSideBySide(weights.w_x, 0, 2, shape.input, units);
-    const auto w_ru_h = GatesSideBySide(weights.w_h, 0, 2, units, units);
-    const auto b = SumOfBiases(weights.b_x, weights.b_h, gates * units);
-    GruFreezeArgs<float> args;
-    args.layer.shape = shape;
-    args.layer.w_ru_x = w_ru_x.get();
-    args.layer.w_ru_h = w_ru_h.get();
-    args.layer.w_c_x = weights.w_x + 2 * shape.input * units;
-    args.layer.w_c_h = weights.w_h + 2 * units * units;
-    args.layer.b_ru = b.get();
-    args.layer.b_c = b.get() + 2 * units;
-    return Pack(&args, direction);
-  }
-  const auto w_x = GatesSideBySide(weights.w_x, 0, gates, shape.input, units);
-  const auto w_h = GatesSideBySide(weights.w_h, 0, gates, layer.outputs, units);
-  if (cell_ == BLOCKRNN_GRU_RESET_AFTER) {
-    const auto b_x = SumOfBiases(weights.b_x, nullptr, gates * units);
-    const auto b_h = SumOfBiases(weights.b_h, nullptr, gates * units);
-    GruAfterFreezeArgs<float> args;
-    args.layer.shape = shape;
-    args.layer.layout = kGruRuc;
-    args.layer.w_x = w_x.get();
-    args.layer.w_h = w_h.get();
-    args.layer.b_x = b_x.get();
-    args.layer.b_h = b_h.get();
-    return Pack(&args, direction);
-  }
-  const auto b = SumOfBiases(weights.b_x, weights.b_h, gates * units);
-  SimpleRnnFreezeArgs<float> args;
-  args.layer.shape = shape;
-  args.layer.w_x = w_x.get();
-  args.layer.w_h = w_h.get();
-  args.layer.b = b.get();
-  return Pack(&args, direction);
+  inputs_ = model.layers[0].inputs;
+  return {};
 }
 
-SessionStatus Session::FreezeLstm(const blockrnn_direction& weights,
-                                  const Layer& layer, Direction* direction) {
-  const int64_t units = layer.units;
-  const auto w_x =
-      GatesSideBySide(weights.w_x, 0, kLstmGates, layer.inputs, units);
-  const auto w_h =
-      GatesSideBySide(weights.w_h, 0, kLstmGates, layer.outputs, units);
-  const auto b = SumOfBiases(weights.b_x, weights.b_h, kLstmGates * units);
-  if (weights.peepholes != nullptr) {
-    direction->peepholes = NewArray<float>(3 * units);
-    std::copy_n(weights.peepholes, 3 * units, direction->peepholes.get());
+SessionStatus Session::Init(const blockrnn_model& model,
+                            blockrnn_precision precision) {
+  const auto to = static_cast<Precision>(precision);
+  switch (model.cell) {
+    case BLOCKRNN_LSTM:
+      return InitLayers<LstmSequenceForwardArgs<float>>(model, to);
+    case BLOCKRNN_GRU_RESET_BEFORE:
+      return InitLayers<GruSequenceForwardArgs<float>>(model, to);
+    case BLOCKRNN_GRU_RESET_AFTER:
+      return InitLayers<GruAfterSequenceForwardArgs<float>>(model, to);
+    case BLOCKRNN_LAYER_NORM_LSTM:
+      return InitLayers<LayerNormLstmForwardArgs<float>>(model, to);
+    case BLOCKRNN_LAYER_NORM_GRU:
+      return InitLayers<LayerNormGruForwardArgs<float>>(model, to);
+    default:
+      return InitLayers<SimpleRnnForwardArgs<float>>(model, to);
   }
-  direction->projection = weights.w_p == nullptr ? 0 : layer.outputs;
-  LstmFreezeArgs<float> args;
-  args.layer.shape.input = layer.inputs;
-  args.layer.shape.units = units;
-  args.layer.layout = kLstmIfco;
-  args.layer.w_x = w_x.get();
-  args.layer.w_h = w_h.get();
-  args.layer.proj = direction->projection;
-  args.layer.w_p = weights.w_p;
-  args.layer.b = b.get();
-  return Pack(&args, direction);
-}
-
-SessionStatus Session::FreezeLayerNormLstm(const blockrnn_direction& weights,
-                                           const Layer& layer,
-                                           Direction* direction) {
-  const int64_t units = layer.units;
-  const auto w_x =
-      GatesSideBySide(weights.w_x, 0, kLstmGates, layer.inputs, units);
-  const auto w_h = GatesSideBySide(weights.w_h, 0, kLstmGates, units, units);
-  const auto b = SumOfBiases(weights.b_x, weights.b_h, kLstmGates * units);
-  LayerNormLstmFreezeArgs<float> args;
-  args.layer.shape.input = layer.inputs;
-  args.layer.shape.units = units;
-  args.layer.layout = kLstmIfco;
-  args.layer.w_x = w_x.get();
-  args.layer.w_h = w_h.get();
-  args.layer.b = b.get();
-  args.layer.gamma_x = weights.norm_x;
-  args.layer.beta_x = weights.norm_x + kLstmGates * units;
-  args.layer.gamma_h = weights.norm_h;
-  args.layer.beta_h = weights.norm_h + kLstmGates * units;
-  args.layer.gamma_c = weights.norm_c;
-  args.layer.beta_c = weights.norm_c + units;
-  return Pack(&args, direction);
-}
-
-SessionStatus Session::FreezeLayerNormGru(const blockrnn_direction& weights,
-                                          const Layer& layer,
-                                          Direction* direction) {
-  constexpr int kGates = kGruAfterGates;
-  const int64_t units = layer.units;
-  const auto w_x = GatesSideBySide(weights.w_x, 0, kGates, layer.inputs, units);
-  const auto w_h = GatesSideBySide(weights.w_h, 0, kGates, units, units);
-  const auto b_x = SumOfBiases(weights.b_x, nullptr, kGates * units);
-  const auto b_h = SumOfBiases(weights.b_h, nullptr, kGates * units);
-  LayerNormGruFreezeArgs<float> args;
-  args.layer.shape.input = layer.inputs;
-  args.layer.shape.units = units;
-  args.layer.layout = kGruRuc;
-  args.layer.w_x = w_x.get();
-  args.layer.w_h = w_h.get();
-  args.layer.b_x = b_x.get();
-  args.layer.b_h = b_h.get();
-  args.layer.gamma_x = weights.norm_x;
-  args.layer.beta_x = weights.norm_x + kGates * units;
-  args.layer.gamma_h = weights.norm_h;
-  args.layer.beta_h = weights.norm_h + kGates * units;
-  return Pack(&args, direction);
 }
 
 }  // namespace blockrnn

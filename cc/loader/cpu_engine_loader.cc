@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "cc/loader/own_folder.h"
+#include "cc/loader/open_engine.h"
 
 namespace blockrnn {
 namespace {

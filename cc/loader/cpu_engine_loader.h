@@ -19,15 +19,4 @@ const OpenedEngine<cpu::Engine>& CpuEngine();
 
 }  // namespace blockrnn
 
-extern "C" {
-
-// The instruction set in use, or nullptr when no engine can be opened.
-const char* blockrnn_cpu_isa();
-
-// The instruction sets that are built and that this processor supports, best
-// last, separated by commas.
-const char* blockrnn_cpu_isas();
-
-}  // extern "C"
-
 #endif  // BLOCKRNN_LOADER_CPU_ENGINE_LOADER_H_

@@ -9,7 +9,7 @@
 #include <system_error>
 #include <vector>
 
-#include "cc/loader/own_folder.h"
+#include "cc/loader/open_engine.h"
 
 namespace blockrnn {
 namespace {

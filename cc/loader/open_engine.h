@@ -1,4 +1,4 @@
-// Defines how the library of an engine is opened.
+// Defines how the library of an engine is found and opened.
 
 #ifndef BLOCKRNN_LOADER_OPEN_ENGINE_H_
 #define BLOCKRNN_LOADER_OPEN_ENGINE_H_
@@ -8,6 +8,10 @@
 #include <string>
 
 namespace blockrnn {
+
+// Where the library lies that this code is linked into; the engines lie beside
+// it.
+std::string OwnFolder();
 
 template <class Engine>
 struct OpenedEngine {

@@ -51,7 +51,7 @@ INCLUDE_RULES = {
         INTRINSICS,
         EIGEN,
         r"cc/core/.*",
-        r"cc/kernels/cpu/(engine|tuning)\.h",
+        r"cc/kernels/cpu/engine\.h",
         r"cc/loader/.*",
         r"cc/inference/.*",
     ],

@@ -54,7 +54,7 @@ template <class T>
 using EngineFunctions = FunctionTable<EngineFunction, T, CpuEngineArgs>;
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 13;
+inline constexpr int kEngineVersion = 14;
 
 struct Engine {
   int version;

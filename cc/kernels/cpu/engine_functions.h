@@ -1,11 +1,14 @@
-// Defines the table of the engine's functions for one storage type. Each type
-// is instantiated in a source file of its own, so that they compile in
-// parallel.
+// Defines the functions of the engine: which cell computes what, and the table
+// of them for one storage type. Each type is instantiated in a source file of
+// its own, so that they compile in parallel.
 
 #ifndef BLOCKRNN_KERNELS_CPU_ENGINE_FUNCTIONS_H_
 #define BLOCKRNN_KERNELS_CPU_ENGINE_FUNCTIONS_H_
 
+#include <type_traits>
+
 #include "cc/core/activations.h"
+#include "cc/core/engine_args.h"
 #include "cc/kernels/cpu/cells/gru.h"
 #include "cc/kernels/cpu/cells/gru_after.h"
 #include "cc/kernels/cpu/cells/gru_block_cell.h"
@@ -16,55 +19,120 @@
 #include "cc/kernels/cpu/cells/lstm_forward.h"
 #include "cc/kernels/cpu/cells/simple_rnn.h"
 #include "cc/kernels/cpu/engine.h"
+#include "cc/kernels/cpu/gemm/panel.h"
+#include "cc/kernels/cpu/gemm/panel_element.h"
 #include "cc/kernels/cpu/sequence/sequence_backward.h"
+#include "cc/kernels/cpu/sequence/sequence_forward.h"
+#include "cc/kernels/cpu/stack/frozen_stack.h"
 #include "cc/kernels/cpu/stack/rnn_stack.h"
 #include "cc/kernels/cpu/threads/executor.h"
 
 namespace blockrnn::cpu {
 
-// An engine function as its caller sees it.
-template <auto kFunction, class Args>
-Status WithExecutor(const Args& args, const HostInterface& host) {
+// The functions for frozen weights of float in another precision than its own:
+// engine_low_precision.cc.
+template <class Args>
+struct LowPrecisionFunction {
+  Status (*run)(const Args& args, const Executor& executor);
+};
+using LowPrecisionFunctions =
+    FunctionTable<LowPrecisionFunction, float, FrozenSequenceArgs>;
+extern const LowPrecisionFunctions kLowPrecisionFunctions;
+
+// What a cell computes over sequences. P: the elements of its panels.
+// kRecomputes: whether its backward pass may run the forward pass again.
+template <class T, class Activations, class P,
+          template <class, class, class> class ForwardCell,
+          template <class> class BackwardCell, bool kRecomputes = true>
+struct CellFunctions {
+  using Forward = ForwardCell<T, Activations, P>;
+  using ForwardArgs = typename Forward::Args;
+  using Backward = BackwardCell<T>;
+  using BackwardArgs = typename Backward::Args;
+
+  // Not inlined: the table and both kinds of stacks share one copy.
+  EIGEN_DONT_INLINE static Status Run(const ForwardArgs& args,
+                                      const Executor& executor) {
+    if constexpr (kHasLowPrecision) {
+      if (args.frozen != nullptr &&
+          args.frozen->precision != Precision::kStorage) {
+        return kLowPrecisionFunctions.Run(args, executor);
+      }
+    }
+    return SequenceForward<Forward>(args, executor).Run();
+  }
+
+  EIGEN_DONT_INLINE static Status Run(const BackwardArgs& args,
+                                      const Executor& executor) {
+    if constexpr (kRecomputes) {
+      if (args.span_steps > 0) {
+        return RecomputedBackward<Forward, Backward>(args, executor).Run();
+      }
+    }
+    return SequenceBackward<Backward>(args, executor).Run();
+  }
+
+  static Status Run(const FreezeArgs<ForwardArgs>& args,
+                    const Executor& executor) {
+    if constexpr (kHasLowPrecision) {
+      if (args.precision != Precision::kStorage) {
+        return kLowPrecisionFunctions.Run(args, executor);
+      }
+    }
+    PanelMemory memory(executor, args.packed);
+    const typename Forward::Panels packed(args.layer, &memory, Packing());
+    *args.bytes = memory.bytes();
+    return Status::kOk;
+  }
+
+  static Status Run(const FrozenStackArgs<ForwardArgs>& args,
+                    const Executor& executor) {
+    return FrozenStack<ForwardArgs, CellFunctions>(args, executor).Run();
+  }
+
+ private:
+  // Only float has other precisions.
+  static constexpr bool kHasLowPrecision =
+      std::is_same_v<T, float> && std::is_same_v<P, PanelElement<float>>;
+};
+
+// Functions that differ in the struct of their arguments.
+template <class... Functions>
+struct Overloads : Functions... {
+  using Functions::Run...;
+};
+
+// The sequences of all cells.
+template <class T, class A, class P = PanelElement<T>>
+using SequenceFunctions = Overloads<
+    CellFunctions<T, A, P, GruForwardCell, GruBackwardCell>,
+    CellFunctions<T, A, P, GruAfterForwardCell, GruAfterBackwardCell>,
+    CellFunctions<T, A, P, LstmForwardCell, LstmBackwardCell>,
+    CellFunctions<T, A, P, SimpleRnnForwardCell, SimpleRnnBackwardCell, false>,
+    CellFunctions<T, A, P, LayerNormGruForwardCell, LayerNormGruBackwardCell>,
+    CellFunctions<T, A, P, LayerNormLstmForwardCell,
+                  LayerNormLstmBackwardCell>>;
+
+template <class T, class A = StandardActivations>
+using Functions =
+    Overloads<SequenceFunctions<T, A>, GruBlockCell<T, A>, LstmBlockCell<T, A>,
+              RnnStack<T, SequenceFunctions<T, A>>>;
+
+// A function as the engine's caller sees it.
+template <class T, class Args>
+Status RunFunction(const Args& args, const HostInterface& host) {
   const Executor executor(host);
-  return kFunction(args, executor);
+  return Functions<T>::Run(args, executor);
+}
+
+template <class T, template <class> class... Args>
+EngineFunctions<T> TableOf(ArgsList<Args...>) {
+  return {{&RunFunction<T, Args<T>>}...};
 }
 
 template <class T>
 EngineFunctions<T> MakeEngineFunctions() {
-  return {
-      {&WithExecutor<&GruCellForward<T, StandardActivations>>},
-      {&WithExecutor<&GruCellBackward<T>>},
-      {&WithExecutor<&LstmCellForward<T, StandardActivations>>},
-      {&WithExecutor<&LstmCellBackward<T>>},
-      {&WithExecutor<&GruSequenceForward<T, StandardActivations>>},
-      {&WithExecutor<&BackwardOrRecomputed<
-          GruForwardCell<T, StandardActivations>, GruBackwardCell<T>>>},
-      {&WithExecutor<&GruAfterSequenceForward<T, StandardActivations>>},
-      {&WithExecutor<
-          &BackwardOrRecomputed<GruAfterForwardCell<T, StandardActivations>,
-                                GruAfterBackwardCell<T>>>},
-      {&WithExecutor<&LstmSequenceForward<T, StandardActivations>>},
-      {&WithExecutor<&BackwardOrRecomputed<
-          LstmForwardCell<T, StandardActivations>, LstmBackwardCell<T>>>},
-      {&WithExecutor<&SimpleRnnForward<T, StandardActivations>>},
-      {&WithExecutor<&SimpleRnnBackward<T>>},
-      {&WithExecutor<&RnnStackForward<T, StandardActivations>>},
-      {&WithExecutor<&RnnStackBackward<T>>},
-      {&WithExecutor<&LayerNormLstmForward<T, StandardActivations>>},
-      {&WithExecutor<&BackwardOrRecomputed<
-          LayerNormLstmForwardCell<T, StandardActivations>,
-          LayerNormLstmBackwardCell<T>>>},
-      {&WithExecutor<&LayerNormGruForward<T, StandardActivations>>},
-      {&WithExecutor<
-          &BackwardOrRecomputed<LayerNormGruForwardCell<T, StandardActivations>,
-                                LayerNormGruBackwardCell<T>>>},
-      {&WithExecutor<&FreezeLstm<T>>},
-      {&WithExecutor<&FreezeGru<T>>},
-      {&WithExecutor<&FreezeGruAfter<T>>},
-      {&WithExecutor<&FreezeSimpleRnn<T>>},
-      {&WithExecutor<&FreezeLayerNormLstm<T>>},
-      {&WithExecutor<&FreezeLayerNormGru<T>>},
-  };
+  return TableOf<T>(CpuEngineArgs());
 }
 
 extern template EngineFunctions<Eigen::half> MakeEngineFunctions();

@@ -10,15 +10,14 @@
 
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
-#include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/gemm.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
+#include "cc/kernels/cpu/sequence/hidden_state.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
-#include "cc/kernels/cpu/sequence/precision.h"
+#include "cc/kernels/cpu/sequence/input_gradients.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
-#include "cc/kernels/cpu/sequence/sequence_backward.h"
-#include "cc/kernels/cpu/sequence/sequence_forward.h"
+#include "cc/kernels/cpu/sequence/weight_gradients.h"
 
 namespace blockrnn::cpu {
 
@@ -360,23 +359,6 @@ class GruBackwardCell : public BackwardCell<StorageType> {
   C* const h_r_t_;  // [H + 1, block rows], the last row ones
   C* const d_h_;    // [B, H]
 };
-
-template <class T, class Activations>
-Status GruSequenceForward(const GruSequenceForwardArgs<T>& args,
-                          const Executor& executor) {
-  return ForwardInPrecision<GruForwardCell, T, Activations>(args, executor);
-}
-
-template <class T>
-Status FreezeGru(const GruFreezeArgs<T>& args, const Executor& executor) {
-  return FreezeInPrecision<GruPanels, T>(args, executor);
-}
-
-template <class T>
-Status GruSequenceBackward(const GruSequenceBackwardArgs<T>& args,
-                           const Executor& executor) {
-  return SequenceBackward<GruBackwardCell<T>>(args, executor).Run();
-}
 
 }  // namespace blockrnn::cpu
 

@@ -10,14 +10,13 @@
 
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
-#include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
+#include "cc/kernels/cpu/sequence/hidden_state.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
-#include "cc/kernels/cpu/sequence/precision.h"
+#include "cc/kernels/cpu/sequence/input_gradients.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
-#include "cc/kernels/cpu/sequence/sequence_backward.h"
-#include "cc/kernels/cpu/sequence/sequence_forward.h"
+#include "cc/kernels/cpu/sequence/weight_gradients.h"
 
 namespace blockrnn::cpu {
 
@@ -246,25 +245,6 @@ class GruAfterBackwardCell : public BackwardCell<StorageType> {
   const WeightGrad<T> b_x_grad_;  // [3H]
   C* const d_c_;                  // [block rows, H]
 };
-
-template <class T, class Activations>
-Status GruAfterSequenceForward(const GruAfterSequenceForwardArgs<T>& args,
-                               const Executor& executor) {
-  return ForwardInPrecision<GruAfterForwardCell, T, Activations>(args,
-                                                                 executor);
-}
-
-template <class T>
-Status FreezeGruAfter(const GruAfterFreezeArgs<T>& args,
-                      const Executor& executor) {
-  return FreezeInPrecision<GruAfterPanels, T>(args, executor);
-}
-
-template <class T>
-Status GruAfterSequenceBackward(const GruAfterSequenceBackwardArgs<T>& args,
-                                const Executor& executor) {
-  return SequenceBackward<GruAfterBackwardCell<T>>(args, executor).Run();
-}
 
 }  // namespace blockrnn::cpu
 

@@ -16,12 +16,21 @@
 
 namespace blockrnn::cpu {
 
+// One step, forward and backward.
+template <class T, class Activations>
+struct GruBlockCell {
+  static Status Run(const GruCellForwardArgs<T>& args,
+                    const Executor& executor);
+  static Status Run(const GruCellBackwardArgs<T>& args,
+                    const Executor& executor);
+};
+
 // Two GEMMs, each with its gates as the epilogue:
 //   [x, h_prev]     · w_ru  →  r, u, h_prev ∘ r
 //   [x, h_prev ∘ r] · w_c   →  c, h
 template <class T, class Activations>
-Status GruCellForward(const GruCellForwardArgs<T>& args,
-                      const Executor& executor) {
+Status GruBlockCell<T, Activations>::Run(const GruCellForwardArgs<T>& args,
+                                         const Executor& executor) {
   using C = ComputeType<T>;
   using V = Vec<C>;
   const int64_t rows = args.dims.batch;
@@ -91,9 +100,9 @@ Status GruCellForward(const GruCellForwardArgs<T>& args,
 //   d_c_bar · w_cᵀ, h columns    →  d_hr  →  d_r_bar, and d_hr ∘ r + d_h ∘ u
 //   d_c_bar · w_cᵀ + [d_r_bar d_u_bar] · w_ruᵀ, x columns  →  d_x
 //   [d_r_bar d_u_bar] · w_ruᵀ, h columns                   →  d_h_prev
-template <class T>
-Status GruCellBackward(const GruCellBackwardArgs<T>& args,
-                       const Executor& executor) {
+template <class T, class Activations>
+Status GruBlockCell<T, Activations>::Run(const GruCellBackwardArgs<T>& args,
+                                         const Executor& executor) {
   using C = ComputeType<T>;
   using V = Vec<C>;
   const int64_t rows = args.dims.batch;

@@ -16,10 +16,7 @@
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/normalized_backward.h"
 #include "cc/kernels/cpu/sequence/normalized_forward.h"
-#include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
-#include "cc/kernels/cpu/sequence/sequence_backward.h"
-#include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {
 
@@ -220,19 +217,6 @@ class LayerNormGruBackwardCell
   C* const bias_hc_;  // [H], the offsets of the candidate's h
   C* const hc_sums_;  // [B, H], Σ d_hc: of the candidate's b_h
 };
-
-template <class T, class Activations>
-Status LayerNormGruForward(const LayerNormGruForwardArgs<T>& args,
-                           const Executor& executor) {
-  return ForwardInPrecision<LayerNormGruForwardCell, T, Activations>(args,
-                                                                     executor);
-}
-
-template <class T>
-Status FreezeLayerNormGru(const LayerNormGruFreezeArgs<T>& args,
-                          const Executor& executor) {
-  return FreezeInPrecision<LayerNormGruPanels, T>(args, executor);
-}
 
 }  // namespace blockrnn::cpu
 

@@ -16,10 +16,7 @@
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/normalized_backward.h"
 #include "cc/kernels/cpu/sequence/normalized_forward.h"
-#include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
-#include "cc/kernels/cpu/sequence/sequence_backward.h"
-#include "cc/kernels/cpu/sequence/sequence_forward.h"
 
 namespace blockrnn::cpu {
 
@@ -353,19 +350,6 @@ class LayerNormLstmBackwardCell
   C* const gamma_c_sums_;  // [B, H], Σ dn ∘ c_hat
   C* const beta_c_sums_;   // [B, H], Σ dn
 };
-
-template <class T, class Activations>
-Status LayerNormLstmForward(const LayerNormLstmForwardArgs<T>& args,
-                            const Executor& executor) {
-  return ForwardInPrecision<LayerNormLstmForwardCell, T, Activations>(args,
-                                                                      executor);
-}
-
-template <class T>
-Status FreezeLayerNormLstm(const LayerNormLstmFreezeArgs<T>& args,
-                           const Executor& executor) {
-  return FreezeInPrecision<LayerNormLstmPanels, T>(args, executor);
-}
 
 }  // namespace blockrnn::cpu
 

@@ -10,12 +10,12 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cpu/cells/lstm_peepholes.h"
-#include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
+#include "cc/kernels/cpu/sequence/input_gradients.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
-#include "cc/kernels/cpu/sequence/sequence_backward.h"
 #include "cc/kernels/cpu/sequence/state_dropout.h"
+#include "cc/kernels/cpu/sequence/weight_gradients.h"
 
 namespace blockrnn::cpu {
 
@@ -304,12 +304,6 @@ class LstmBackwardCell : public BackwardCell<StorageType> {
   C* d_h_t_ = nullptr;  // [P + 1, block rows], the last row ones, with one
   C* m_ = nullptr;      // [block rows, H], o ∘ tanh(cs), with one
 };
-
-template <class T>
-Status LstmSequenceBackward(const LstmSequenceBackwardArgs<T>& args,
-                            const Executor& executor) {
-  return SequenceBackward<LstmBackwardCell<T>>(args, executor).Run();
-}
 
 }  // namespace blockrnn::cpu
 

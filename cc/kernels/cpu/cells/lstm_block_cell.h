@@ -17,10 +17,19 @@
 
 namespace blockrnn::cpu {
 
+// One step, forward and backward.
+template <class T, class Activations>
+struct LstmBlockCell {
+  static Status Run(const LstmCellForwardArgs<T>& args,
+                    const Executor& executor);
+  static Status Run(const LstmCellBackwardArgs<T>& args,
+                    const Executor& executor);
+};
+
 // [x, h_prev] · w with everything else as its epilogue.
 template <class T, class Activations>
-Status LstmCellForward(const LstmCellForwardArgs<T>& args,
-                       const Executor& executor) {
+Status LstmBlockCell<T, Activations>::Run(const LstmCellForwardArgs<T>& args,
+                                          const Executor& executor) {
   using C = ComputeType<T>;
   using V = Vec<C>;
   const int64_t rows = args.dims.batch;
@@ -161,9 +170,9 @@ Status LstmCellBackwardWithPeepholes(const LstmCellBackwardArgs<T>& args,
 }  // namespace internal
 
 // Pointwise: the GEMMs with wᵀ are left to the caller of the op.
-template <class T>
-Status LstmCellBackward(const LstmCellBackwardArgs<T>& args,
-                        const Executor& executor) {
+template <class T, class Activations>
+Status LstmBlockCell<T, Activations>::Run(const LstmCellBackwardArgs<T>& args,
+                                          const Executor& executor) {
   if (args.options.use_peephole) {
     return internal::LstmCellBackwardWithPeepholes(args, executor);
   }

@@ -11,13 +11,11 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cpu/cells/lstm_peepholes.h"
-#include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
+#include "cc/kernels/cpu/sequence/hidden_state.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
-#include "cc/kernels/cpu/sequence/precision.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
-#include "cc/kernels/cpu/sequence/sequence_forward.h"
 #include "cc/kernels/cpu/sequence/state_dropout.h"
 
 namespace blockrnn::cpu {
@@ -218,17 +216,6 @@ class LstmForwardCell : public ForwardCell<StorageType> {
   C* const new_cs_;  // [B, H], before its zoneout; cs_ without one
   C* const m_;       // [B, H], what is projected; nullptr without a projection
 };
-
-template <class T, class Activations>
-Status LstmSequenceForward(const LstmSequenceForwardArgs<T>& args,
-                           const Executor& executor) {
-  return ForwardInPrecision<LstmForwardCell, T, Activations>(args, executor);
-}
-
-template <class T>
-Status FreezeLstm(const LstmFreezeArgs<T>& args, const Executor& executor) {
-  return FreezeInPrecision<LstmPanels, T>(args, executor);
-}
 
 }  // namespace blockrnn::cpu
 

@@ -9,14 +9,13 @@
 #include <cstdint>
 
 #include "cc/core/simple_rnn_cell.h"
-#include "cc/kernels/cpu/cells/sequence_functions.h"
 #include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/gemm/packed_weights.h"
+#include "cc/kernels/cpu/sequence/hidden_state.h"
 #include "cc/kernels/cpu/sequence/input_gemm.h"
-#include "cc/kernels/cpu/sequence/precision.h"
+#include "cc/kernels/cpu/sequence/input_gradients.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"
-#include "cc/kernels/cpu/sequence/sequence_backward.h"
-#include "cc/kernels/cpu/sequence/sequence_forward.h"
+#include "cc/kernels/cpu/sequence/weight_gradients.h"
 
 namespace blockrnn::cpu {
 
@@ -36,7 +35,7 @@ struct SimpleRnnPanels : GatePanels<T, 1, false, P> {
 // reads. With 16-bit types a state that is not rounded would be a little more
 // exact, but relu's slope jumps at 0: states that engines round differently
 // would have different gradients.
-template <class StorageType, class Activations, bool kRelu,
+template <class StorageType, class Activations,
           class Element = PanelElement<StorageType>>
 class SimpleRnnForwardCell : public ForwardCell<StorageType> {
  public:
@@ -65,12 +64,15 @@ class SimpleRnnForwardCell : public ForwardCell<StorageType> {
   }
 
   void Step(int64_t step, int, Share share, Range rows) const {
-    x_.Multiply(
-        step, context_.h.Operand(step), packed_.w_h, share, rows,
-        [&](const GateTile<C>& tile, const RowView<C>&) { Cells(step, tile); });
+    x_.Multiply(step, context_.h.Operand(step), packed_.w_h, share, rows,
+                [&](const GateTile<C>& tile, const RowView<C>&) {
+                  WithFlag(args_.relu,
+                           [&](auto relu) { Cells<relu()>(step, tile); });
+                });
   }
 
  private:
+  template <bool kRelu>
   void Cells(int64_t step, const GateTile<C>& tile) const {
     tile.ForEachRow([&](const GateRun<C>& run) {
       if (context_.rows.IsMasked(step, run.row)) {
@@ -97,7 +99,7 @@ class SimpleRnnForwardCell : public ForwardCell<StorageType> {
 };
 
 // dz · w_hᵀ of the next step  →  d_h  →  dz
-template <class StorageType, bool kRelu>
+template <class StorageType>
 class SimpleRnnBackwardCell : public BackwardCell<StorageType> {
  public:
   using T = StorageType;
@@ -123,6 +125,22 @@ class SimpleRnnBackwardCell : public BackwardCell<StorageType> {
         w_x_grad_(context.scratch, args.shape, args.w_x_grad, units_) {}
 
   void StateGrad(int64_t step, const GateTile<C>& tile) const {
+    WithFlag(args_.relu, [&](auto relu) { StateGrad<relu()>(step, tile); });
+  }
+
+  std::array<InputGradPart<T>, 1> InputParts() const {
+    return {InputGradOf(args_.shape, args_.w_x, context_.dz.data(), 1,
+                        w_x_grad_.sums())};
+  }
+
+  template <class F>
+  void ForEachWeightGrad(const F& f) const {
+    f(w_x_grad_);
+  }
+
+ private:
+  template <bool kRelu>
+  void StateGrad(int64_t step, const GateTile<C>& tile) const {
     tile.ForEachRow([&](const GateRun<C>& run) {
       const bool masked = context_.rows.IsMasked(step, run.row);
       const int64_t at =
@@ -143,53 +161,11 @@ class SimpleRnnBackwardCell : public BackwardCell<StorageType> {
     });
   }
 
-  std::array<InputGradPart<T>, 1> InputParts() const {
-    return {InputGradOf(args_.shape, args_.w_x, context_.dz.data(), 1,
-                        w_x_grad_.sums())};
-  }
-
-  template <class F>
-  void ForEachWeightGrad(const F& f) const {
-    f(w_x_grad_);
-  }
-
- private:
   const Args& args_;
   const Context context_;
   const int64_t units_;
   const WeightGrad<T> w_x_grad_;  // [I, H]
 };
-
-template <class T, class Activations, class P>
-using TanhForwardCell = SimpleRnnForwardCell<T, Activations, false, P>;
-template <class T, class Activations, class P>
-using ReluForwardCell = SimpleRnnForwardCell<T, Activations, true, P>;
-
-template <class T, class Activations>
-Status SimpleRnnForward(const SimpleRnnForwardArgs<T>& args,
-                        const Executor& executor) {
-  if (args.relu) {
-    return ForwardInPrecision<ReluForwardCell, T, Activations>(args, executor);
-  }
-  return ForwardInPrecision<TanhForwardCell, T, Activations>(args, executor);
-}
-
-template <class T>
-Status FreezeSimpleRnn(const SimpleRnnFreezeArgs<T>& args,
-                       const Executor& executor) {
-  return FreezeInPrecision<SimpleRnnPanels, T>(args, executor);
-}
-
-template <class T>
-Status SimpleRnnBackward(const SimpleRnnBackwardArgs<T>& args,
-                         const Executor& executor) {
-  if (args.relu) {
-    using Cell = SimpleRnnBackwardCell<T, true>;
-    return SequenceBackward<Cell>(args, executor).Run();
-  }
-  using Cell = SimpleRnnBackwardCell<T, false>;
-  return SequenceBackward<Cell>(args, executor).Run();
-}
 
 }  // namespace blockrnn::cpu
 

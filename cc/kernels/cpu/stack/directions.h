@@ -6,58 +6,38 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cc/core/param_layout.h"
-#include "cc/core/rnn_stack_plan.h"
 #include "cc/kernels/cpu/engine.h"
-#include "cc/kernels/cpu/gemm/panel_element.h"
 #include "cc/kernels/cpu/threads/executor.h"
 #include "cc/kernels/cpu/threads/parallel_for.h"
-#include "cc/kernels/cpu/tuning.h"
 
 namespace blockrnn::cpu {
 
-// Whether the two directions of a layer run concurrently, each with half of the
-// threads, rather than one after the other with all of them.
-template <class T>
-bool RunsConcurrently(const RnnGeometry& geometry, int64_t batch,
-                      int num_threads) {
-  if (geometry.directions != 2 || num_threads < 2) return false;
-  const double weights =
-      static_cast<double>(geometry.gates()) * geometry.units * geometry.proj;
-  return DirectionsFitConcurrently(batch,
-                                   weights * kPackedBytes<PanelElement<T>>);
-}
-
-// The directions of a layer. concurrent: only with two of them, and threads for
-// both.
+// Runs the directions of layers, one layer after another.
 class Directions {
  public:
-  Directions(const Executor& call, int64_t directions, bool concurrent)
+  explicit Directions(const Executor& call)
       : call_(call),
-        directions_(directions),
-        concurrent_(concurrent),
-        executors_{
-            {call,
-             concurrent ? (call.num_threads() + 1) / 2 : call.num_threads(),
-             concurrent ? 2 : 1},
-            {call, std::max(call.num_threads() / 2, 1), 2}} {}
+        all_threads_(call, call.num_threads(), 1),
+        halves_{{call, (call.num_threads() + 1) / 2, 2},
+                {call, std::max(call.num_threads() / 2, 1), 2}} {}
 
-  // body(layer direction, executor) → Status for each direction of `layer`.
+  // body(direction, executor) → Status for each direction. concurrent: two
+  // directions, if there are threads for both, run at the same time, each with
+  // half of them, rather than one after the other with all.
   template <class Body>
-  Status Run(int64_t layer, const Body& body) {
+  Status Run(int64_t directions, bool concurrent, const Body& body) {
     Status status[2] = {Status::kOk, Status::kOk};
-    const auto run = [&](int64_t direction) {
-      Executor& executor = executors_[concurrent_ ? direction : 0];
-      status[direction] = body(
-          LayerDirection{layer, direction, layer * directions_ + direction},
-          executor);
-      executor.RecycleScratch();
+    const auto run = [&](int64_t direction, Executor* executor) {
+      status[direction] = body(direction, *executor);
+      executor->RecycleScratch();
     };
-    if (concurrent_) {
-      ParallelFor(call_, 2, 2, [&](int, int64_t direction) { run(direction); });
+    if (concurrent && directions == 2 && call_.num_threads() > 1) {
+      ParallelFor(call_, 2, 2, [&](int, int64_t direction) {
+        run(direction, &halves_[direction]);
+      });
     } else {
-      for (int64_t direction = 0; direction < directions_; ++direction) {
-        run(direction);
+      for (int64_t direction = 0; direction < directions; ++direction) {
+        run(direction, &all_threads_);
         if (status[direction] != Status::kOk) return status[direction];
       }
     }
@@ -66,9 +46,8 @@ class Directions {
 
  private:
   const Executor& call_;
-  const int64_t directions_;
-  const bool concurrent_;
-  Executor executors_[2];
+  Executor all_threads_;
+  Executor halves_[2];
 };
 
 }  // namespace blockrnn::cpu

@@ -1,4 +1,4 @@
-#include "cc/loader/own_folder.h"
+#include "cc/loader/open_engine.h"
 
 #include <dlfcn.h>
 

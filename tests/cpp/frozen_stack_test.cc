@@ -1,0 +1,217 @@
+// Tests stacks of frozen layers: they have the bits of their sequences, which
+// are run one after another.
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cc/core/frozen_stack_args.h"
+#include "tests/cpp/frozen.h"
+#include "tests/cpp/op.h"
+#include "tests/cpp/random.h"
+#include "tests/cpp/test_host.h"
+
+namespace blockrnn::test {
+namespace {
+
+struct LayerSizes {
+  int64_t input;
+  int64_t units;
+  int64_t directions;
+};
+// With enough work for both directions to run at the same time.
+constexpr LayerSizes kLayers[] = {{9, 40, 2}, {80, 41, 1}, {41, 40, 2}};
+constexpr int64_t kBatch = 3;
+constexpr int64_t kSteps = 30;
+constexpr int64_t kLengths[kBatch] = {30, 0, 17};
+
+std::vector<float> Numbers(int64_t count, Random* random) {
+  std::vector<float> numbers(static_cast<std::size_t>(count));
+  for (float& x : numbers) x = static_cast<float>(0.3 * random->Signed());
+  return numbers;
+}
+
+struct Result {
+  cpu::Status status = cpu::Status::kOk;
+  std::vector<float> y;
+  std::vector<float> state;
+  std::string problems;
+  int allocations = 0;
+  int closures = 0;
+};
+
+template <class Forward>
+class Stack {
+ public:
+  Stack() {
+    for (const LayerSizes& sizes : kLayers) {
+      StackLayer<Forward>& layer = layers_.emplace_back();
+      layer.directions = sizes.directions;
+      layer.gates = kGates;
+      layer.outputs = sizes.units;
+      for (int64_t d = 0; d < sizes.directions; ++d) {
+        layer.options[d].shape.input = sizes.input;
+        layer.options[d].shape.units = sizes.units;
+        sequences_.push_back(layer.options[d]);
+        SetWeights(&sequences_.back());
+        TestHost host({});
+        packed_.push_back(std::make_unique<PackedLayer<Forward>>(
+            sequences_.back(), Precision::kStorage, host.host()));
+        layer.weights[d] = packed_.back()->frozen();
+        state_size_ += sizes.units * (kHasCellState<Forward> ? 2 : 1);
+      }
+    }
+    x_ = Numbers(kBatch * kSteps * kLayers[0].input, &random_);
+    state_ = Numbers(kBatch * state_size_, &random_);
+  }
+
+  // in_place: the new state takes the place of the one before.
+  Result Run(const HostOptions& options, bool with_state,
+             bool in_place = false) const {
+    Result result = Empty();
+    if (in_place) result.state = state_;
+    FrozenStackArgs<Forward> args;
+    args.layers = layers_.data();
+    args.num_layers = static_cast<int64_t>(layers_.size());
+    args.batch = kBatch;
+    args.steps = kSteps;
+    args.lengths = kLengths;
+    args.x = x_.data();
+    if (with_state) args.state = in_place ? result.state.data() : state_.data();
+    args.new_state = result.state.data();
+    args.y = result.y.data();
+    TestHost host(options);
+    result.status = blockrnn_cpu_engine()->f32.Run(args, host.host());
+    host.FreeScratch();
+    host.FinishClosures();
+    result.problems = host.Problems();
+    result.allocations = host.allocations();
+    result.closures = host.closures();
+    return result;
+  }
+
+  Result RunSequences(bool with_state) const {
+    Result result = Empty();
+    const std::vector<float> before =
+        with_state ? state_ : std::vector<float>(state_.size());
+    std::vector<float> x = x_;
+    int64_t state = 0;
+    std::size_t sequence = 0;
+    for (const LayerSizes& sizes : kLayers) {
+      const int64_t width = sizes.directions * sizes.units;
+      std::vector<float> h(kBatch * kSteps * width);
+      for (int64_t d = 0; d < sizes.directions; ++d) {
+        Forward args = sequences_[sequence++];
+        args.shape.batch = kBatch;
+        args.shape.steps = kSteps;
+        args.shape.time_major = false;
+        args.shape.backwards = d == 1;
+        args.shape.lengths = kLengths;
+        args.shape.h_width = width;
+        args.x = x.data();
+        args.h = h.data() + d * sizes.units;
+        args.h_prev = before.data() + state;
+        args.h_last = result.state.data() + state;
+        state += kBatch * sizes.units;
+        if constexpr (kHasCellState<Forward>) {
+          args.cs_prev = before.data() + state;
+          args.cs_last = result.state.data() + state;
+          state += kBatch * sizes.units;
+        }
+        TestHost host({});
+        result.status = blockrnn_cpu_engine()->f32.Run(args, host.host());
+        host.FreeScratch();
+        host.FinishClosures();
+      }
+      x = h;
+    }
+    result.y = x;
+    return result;
+  }
+
+ private:
+  static constexpr int64_t kGates = kHasCellState<Forward> ? 4 : 3;
+
+  Result Empty() const {
+    Result result;
+    result.y.assign(kBatch * kSteps * 2 * kLayers[2].units, -7);
+    result.state.assign(state_.size(), -7);
+    return result;
+  }
+
+  void SetWeights(Forward* args) {
+    const auto next = [&](int64_t count) {
+      arrays_.push_back(Numbers(count, &random_));
+      return arrays_.back().data();
+    };
+    const int64_t columns = kGates * args->shape.units;
+    args->w_x = next(args->shape.input * columns);
+    args->w_h = next(args->shape.units * columns);
+    if constexpr (kHasCellState<Forward>) {
+      args->b = next(columns);
+    } else {
+      args->b_x = next(columns);
+      args->b_h = next(columns);
+    }
+  }
+
+  Random random_{5};
+  std::vector<std::vector<float>> arrays_;
+  std::vector<Forward> sequences_;  // with weights that are not frozen
+  std::vector<std::unique_ptr<PackedLayer<Forward>>> packed_;
+  std::vector<StackLayer<Forward>> layers_;
+  int64_t state_size_ = 0;
+  std::vector<float> x_;
+  std::vector<float> state_;
+};
+
+template <class Forward>
+class FrozenStacks : public ::testing::Test {};
+using Cells = ::testing::Types<LstmSequenceForwardArgs<float>,
+                               GruAfterSequenceForwardArgs<float>>;
+TYPED_TEST_SUITE(FrozenStacks, Cells);
+
+TYPED_TEST(FrozenStacks, SameBits) {
+  const Stack<TypeParam> stack;
+  int closures = 0;
+  for (const bool with_state : {false, true}) {
+    const Result want = stack.RunSequences(with_state);
+    for (const int threads : {1, 2, 5}) {
+      for (const Pool pool : kPools) {
+        HostOptions options;
+        options.num_threads = threads;
+        options.pool = pool;
+        const bool in_place = with_state && threads > 1;
+        const Result got = stack.Run(options, with_state, in_place);
+        EXPECT_EQ(got.status, cpu::Status::kOk);
+        EXPECT_EQ(got.problems, "");
+        EXPECT_TRUE(got.y == want.y) << threads << " threads";
+        EXPECT_TRUE(got.state == want.state) << threads << " threads";
+        closures += got.closures;
+      }
+    }
+  }
+  EXPECT_GT(closures, 0);
+}
+
+// Each allocation of a call fails once.
+TYPED_TEST(FrozenStacks, OutOfMemory) {
+  const Stack<TypeParam> stack;
+  HostOptions options;
+  options.num_threads = 2;
+  options.pool = Pool::kNever;
+  const int allocations = stack.Run(options, false).allocations;
+  EXPECT_GT(allocations, 3);
+  for (int n = 0; n < allocations; ++n) {
+    options.fail_allocation = n;
+    const Result result = stack.Run(options, false);
+    EXPECT_EQ(result.status, cpu::Status::kOutOfMemory) << n;
+    EXPECT_EQ(result.problems, "");
+  }
+}
+
+}  // namespace
+}  // namespace blockrnn::test
