@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
 #include "cc/kernels/cpu/engine.h"

@@ -13,7 +13,6 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/layer_norm.h"
 #include "cc/core/lstm_cell.h"
-#include "cc/kernels/cpu/engine.h"
 #include "cc/kernels/cpu/sequence/normalized_backward.h"
 #include "cc/kernels/cpu/sequence/normalized_forward.h"
 #include "cc/kernels/cpu/sequence/row_passes.h"

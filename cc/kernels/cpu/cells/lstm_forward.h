@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdint>
 
-#include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cpu/cells/lstm_peepholes.h"

@@ -7,7 +7,6 @@
 
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cpu/gemm/simd.h"
-#include "cc/kernels/cpu/sequence/row_passes.h"
 
 namespace blockrnn::cpu {
 

@@ -4,27 +4,26 @@
 // (cc/kernels/cpu/cells).
 //
 //   for each block of steps, the last one first:
-//     for each step:  dz · w_hᵀ of the next step  →  d_h  →  the cell's
-//     epilogue
+//     for each step:  dz · w_hᵀ of the next step  →  the cell's epilogue
 //                     the cell's second GEMM, where it has one
 //     x_grad = dz · w_xᵀ    w_x_grad += xᵀ · dz
 //     [w_h_grad; b_grad] += [h before the step, 1]ᵀ · dz
 //
 // dz are the gradients of the pre-activations that h · w_h is a part of.
 //
-// A cell is a struct with
+// A cell derives from BackwardCell, which has defaults for what is marked (*):
 //
 //   using T, Args;                storage type; arguments of the call
 //   static constexpr int kGates;  of dz
-//   static BackwardShape Shape(args);
+//   static BackwardShape<T> Shape(args);
 //   Cell(args, const BackwardContext<T, kGates>&);  takes scratch and weights
-//   StateGradient<T> CellGrad();                    of its own state, if any
-//   void Begin();                                   before the last step
+//   StateGradient<T> CellGrad();              (*)   of its own state, if any
+//   void Begin();                             (*)   before the last step
 //   void StateGrad(step, tile);                     epilogue of dz · w_hᵀ
-//   void SecondStage(step, panels, rows);           where it has two stages
+//   void SecondStage(step, share, rows);      (*)   where it has two stages
 //   std::array<InputGradPart<T>, n> InputParts();   dz as x and w_x see it
-//   RowSum<C> MoreWeights();                        one more sum over a block
-//   void Finish();                                  after the first step
+//   RowSum<C> MoreWeights();                  (*)   one more sum over a block
+//   void Finish();                            (*)   after the first step
 //   void ForEachWeightGrad(f);                      but for w_h's and its bias'
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_BACKWARD_H_

@@ -9,28 +9,26 @@
 // A call may save the states before each segment of steps, from which the
 // backward pass runs a segment again (RecomputedBackward).
 //
-// A cell is a struct with
+// A cell derives from ForwardCell, which has defaults for what is marked (*):
 //
-//   using T, P, Args;               storage type; elements of packed weights;
-//                                   arguments of the call
-//   static constexpr int kGates;    of the GEMM h · w_h
-//   static constexpr bool kInPlace; whether a step's last stage may overwrite
-//                                   h: no later GEMM of the step reads it.
-//                                   Zoneout does, so h is then not in place
+//   using T, P, Args, Panels;  storage type; elements of packed weights;
+//                              arguments of the call; its packed weights
+//   static constexpr int kGates;                   of the GEMM h · w_h
 //   static ForwardShape Shape(args);
 //   Cell(args, const ForwardContext<T, kGates>&);  takes scratch and weights
 //   Status BeginBlock(block);                      x · w_x + b of a block
 //   void Step(step, stage, share, rows);           a GEMM and its epilogue
-//   void Finish();                                 after the last step
-//   std::array<T*, n> SavedForBackward();          [steps, batch, H] each
-//   CellState<T> State();                          its own state, if any
+//   void Finish();                          (*)    after the last step
+//   std::array<T*, n> SavedForBackward();   (*)    [steps, batch, H] each
+//   CellState<T> State();                   (*)    its own state, if any
 //
-// and, to run again where h is known:
-//
-//   static constexpr bool kOneGemm;     whether what is saved for backward
-//   needs
-//                                       no GEMM of a step but h · w_h
-//   void Block(block, states, share);   where it does not: all steps of a block
+//   static constexpr bool kInPlace;  (*)  whether a step's last stage may
+//     overwrite h: no later GEMM of the step reads it. Zoneout does, so h is
+//     then not in place
+//   static constexpr bool kOneGemm;  (*)  whether what is saved for backward
+//     needs no GEMM of a step but h · w_h: where h is known, all steps of a
+//     block run again in one
+//   void Block(block, states, share);     of these cells: that GEMM
 
 #ifndef BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
 #define BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_FORWARD_H_
