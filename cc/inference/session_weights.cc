@@ -34,101 +34,102 @@ int NumGates(blockrnn_cell cell) {
 // One direction of a layer, from the C interface to the arguments of its cell.
 class DirectionReader {
  public:
+  // What calls read besides the packed weights goes to `kept`; what is packed
+  // lives as long as the reader.
   DirectionReader(const blockrnn_model& model, const blockrnn_layer& layer,
-                  const blockrnn_direction& weights)
-      : model_(model),
+                  const blockrnn_direction& weights, Arrays* kept)
+      : kept_(*kept),
+        model_(model),
         weights_(weights),
         inputs_(layer.inputs),
         units_(layer.units),
         outputs_(layer.outputs),
         gates_(NumGates(model.cell)) {}
 
-  // Sets what the calls need besides the packed weights, which `arrays` keep.
+  // Sets what calls need besides the packed weights.
   template <class Args>
-  void ReadOptions(Arrays* arrays, Args* args) const {
+  void ReadOptions(Args* args) {
     args->shape.input = inputs_;
     args->shape.units = units_;
     args->zoneout_h.rate = model_.zoneout_state;
-    ReadCell(arrays, args);
+    ReadCell(args);
   }
 
-  // Sets what is packed, of which `arrays` keep what is not the caller's.
-  void ReadWeights(Arrays* arrays, LstmSequenceForwardArgs<float>* args) const {
-    ReadMatrices(arrays, args);
-    args->b = Sum(weights_.b_x, weights_.b_h, arrays);
+  // Sets what is packed.
+  void ReadWeights(LstmSequenceForwardArgs<float>* args) {
+    ReadMatrices(args);
+    args->b = Sum(weights_.b_x, weights_.b_h);
     args->w_p = weights_.w_p;
   }
-  void ReadWeights(Arrays* arrays, GruSequenceForwardArgs<float>* args) const {
-    args->w_ru_x = GatesSideBySide(weights_.w_x, 2, inputs_, arrays);
-    args->w_ru_h = GatesSideBySide(weights_.w_h, 2, units_, arrays);
+  void ReadWeights(GruSequenceForwardArgs<float>* args) {
+    args->w_ru_x = GatesSideBySide(weights_.w_x, 2, inputs_);
+    args->w_ru_h = GatesSideBySide(weights_.w_h, 2, units_);
     args->w_c_x = weights_.w_x + 2 * inputs_ * units_;
     args->w_c_h = weights_.w_h + 2 * units_ * units_;
-    args->b_ru = Sum(weights_.b_x, weights_.b_h, arrays);
+    args->b_ru = Sum(weights_.b_x, weights_.b_h);
     args->b_c = args->b_ru + 2 * units_;
   }
-  void ReadWeights(Arrays* arrays,
-                   GruAfterSequenceForwardArgs<float>* args) const {
-    ReadMatrices(arrays, args);
-    args->b_x = Sum(weights_.b_x, nullptr, arrays);
-    args->b_h = Sum(weights_.b_h, nullptr, arrays);
+  void ReadWeights(GruAfterSequenceForwardArgs<float>* args) {
+    ReadMatrices(args);
+    args->b_x = Sum(weights_.b_x, nullptr);
+    args->b_h = Sum(weights_.b_h, nullptr);
   }
-  void ReadWeights(Arrays* arrays, SimpleRnnForwardArgs<float>* args) const {
-    ReadMatrices(arrays, args);
-    args->b = Sum(weights_.b_x, weights_.b_h, arrays);
+  void ReadWeights(SimpleRnnForwardArgs<float>* args) {
+    ReadMatrices(args);
+    args->b = Sum(weights_.b_x, weights_.b_h);
   }
-  void ReadWeights(Arrays* arrays,
-                   LayerNormLstmForwardArgs<float>* args) const {
-    ReadMatrices(arrays, args);
+  void ReadWeights(LayerNormLstmForwardArgs<float>* args) {
+    ReadMatrices(args);
     ReadNorms(args);
-    args->b = Sum(weights_.b_x, weights_.b_h, arrays);
+    args->b = Sum(weights_.b_x, weights_.b_h);
     args->gamma_c = weights_.norm_c;
     args->beta_c = weights_.norm_c + units_;
   }
-  void ReadWeights(Arrays* arrays, LayerNormGruForwardArgs<float>* args) const {
-    ReadMatrices(arrays, args);
+  void ReadWeights(LayerNormGruForwardArgs<float>* args) {
+    ReadMatrices(args);
     ReadNorms(args);
-    args->b_x = Sum(weights_.b_x, nullptr, arrays);
-    args->b_h = Sum(weights_.b_h, nullptr, arrays);
+    args->b_x = Sum(weights_.b_x, nullptr);
+    args->b_h = Sum(weights_.b_h, nullptr);
   }
 
  private:
-  void ReadCell(Arrays* arrays, LstmSequenceForwardArgs<float>* args) const {
+  void ReadCell(LstmSequenceForwardArgs<float>* args) {
     args->layout = kLstmIfco;
     args->options.cell_clip = model_.cell_clip;
     args->zoneout_c.rate = model_.zoneout;
     args->proj = weights_.w_p == nullptr ? 0 : outputs_;
     args->options.use_peephole = weights_.peepholes != nullptr;
     if (weights_.peepholes == nullptr) return;
-    float* const peepholes = arrays->New<float>(3 * units_);
+    float* const peepholes = kept_.New<float>(3 * units_);
     std::copy_n(weights_.peepholes, 3 * units_, peepholes);
     args->wci = peepholes;
     args->wcf = peepholes + units_;
     args->wco = peepholes + 2 * units_;
   }
-  void ReadCell(Arrays*, GruSequenceForwardArgs<float>*) const {}
-  void ReadCell(Arrays*, GruAfterSequenceForwardArgs<float>* args) const {
+  void ReadCell(GruSequenceForwardArgs<float>*) {}
+  void ReadCell(GruAfterSequenceForwardArgs<float>* args) {
     args->layout = kGruRuc;
   }
-  void ReadCell(Arrays*, SimpleRnnForwardArgs<float>* args) const {
+  void ReadCell(SimpleRnnForwardArgs<float>* args) {
     args->relu = model_.cell == BLOCKRNN_RNN_RELU;
   }
-  void ReadCell(Arrays*, LayerNormLstmForwardArgs<float>* args) const {
+  void ReadCell(LayerNormLstmForwardArgs<float>* args) {
     args->layout = kLstmIfco;
     args->epsilon = model_.epsilon;
     args->norm_output_only = model_.norm_output_only != 0;
   }
-  void ReadCell(Arrays*, LayerNormGruForwardArgs<float>* args) const {
+  void ReadCell(LayerNormGruForwardArgs<float>* args) {
     args->layout = kGruRuc;
     args->epsilon = model_.epsilon;
   }
 
   template <class Args>
-  void ReadMatrices(Arrays* arrays, Args* args) const {
-    args->w_x = GatesSideBySide(weights_.w_x, gates_, inputs_, arrays);
-    args->w_h = GatesSideBySide(weights_.w_h, gates_, outputs_, arrays);
+  void ReadMatrices(Args* args) {
+    args->w_x = GatesSideBySide(weights_.w_x, gates_, inputs_);
+    args->w_h = GatesSideBySide(weights_.w_h, gates_, outputs_);
   }
   template <class Args>
-  void ReadNorms(Args* args) const {
+  void ReadNorms(Args* args) {
     args->gamma_x = weights_.norm_x;
     args->beta_x = weights_.norm_x + gates_ * units_;
     args->gamma_h = weights_.norm_h;
@@ -138,8 +139,8 @@ class DirectionReader {
   // The first gates of weights [G, rows, H] as the engine has them,
   // [rows, gates · H].
   const float* GatesSideBySide(const float* weights, int64_t gates,
-                               int64_t rows, Arrays* arrays) const {
-    float* const out = arrays->New<float>(rows * gates * units_);
+                               int64_t rows) {
+    float* const out = until_packed_.New<float>(rows * gates * units_);
     for (int64_t gate = 0; gate < gates; ++gate) {
       for (int64_t k = 0; k < rows; ++k) {
         std::copy_n(weights + (gate * rows + k) * units_, units_,
@@ -150,8 +151,8 @@ class DirectionReader {
   }
 
   // b_x + b_h, zeros for NULL; [G, H].
-  const float* Sum(const float* b_x, const float* b_h, Arrays* arrays) const {
-    float* const out = arrays->New<float>(gates_ * units_);
+  const float* Sum(const float* b_x, const float* b_h) {
+    float* const out = until_packed_.New<float>(gates_ * units_);
     for (int64_t j = 0; j < gates_ * units_; ++j) {
       // Without the other bias one is unchanged, a negative zero too.
       out[j] = b_x == nullptr   ? (b_h == nullptr ? 0.0f : b_h[j])
@@ -161,6 +162,8 @@ class DirectionReader {
     return out;
   }
 
+  Arrays& kept_;
+  Arrays until_packed_;
   const blockrnn_model& model_;
   const blockrnn_direction& weights_;
   const int64_t inputs_;
@@ -207,14 +210,13 @@ SessionStatus Session::InitLayers(const blockrnn_model& model,
     layer.gates = NumGates(model.cell);
     layer.outputs = from.outputs;
     for (int64_t d = 0; d < layer.directions; ++d) {
-      const DirectionReader reader(model, from,
-                                   d == 0 ? *from.forward : *from.backward);
-      reader.ReadOptions(&arrays_, &layer.options[d]);
-      Arrays until_packed;
+      DirectionReader reader(model, from,
+                             d == 0 ? *from.forward : *from.backward, &arrays_);
+      reader.ReadOptions(&layer.options[d]);
       FreezeArgs<Forward> freeze;
       freeze.layer = layer.options[d];
       freeze.precision = precision;
-      reader.ReadWeights(&until_packed, &freeze.layer);
+      reader.ReadWeights(&freeze.layer);
       const SessionStatus status = Pack(&freeze, &layer.weights[d]);
       if (!status.ok()) return status;
     }

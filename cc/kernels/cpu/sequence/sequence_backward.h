@@ -311,16 +311,6 @@ class RecomputedBackward {
   Scratch scratch_;
 };
 
-// A backward call, with segments or without.
-template <class ForwardCell, class BackwardCell>
-Status BackwardOrRecomputed(const typename BackwardCell::Args& args,
-                            const Executor& executor) {
-  if (args.span_steps > 0) {
-    return RecomputedBackward<ForwardCell, BackwardCell>(args, executor).Run();
-  }
-  return SequenceBackward<BackwardCell>(args, executor).Run();
-}
-
 }  // namespace blockrnn::cpu
 
 #endif  // BLOCKRNN_KERNELS_CPU_SEQUENCE_SEQUENCE_BACKWARD_H_

@@ -26,9 +26,23 @@ class Directions {
   // half of them, rather than one after the other with all.
   template <class Body>
   Status Run(int64_t directions, bool concurrent, const Body& body) {
+    const auto call = [](const void* b, int64_t direction,
+                         const Executor& executor) {
+      return (*static_cast<const Body*>(b))(direction, executor);
+    };
+    return RunCalls(directions, concurrent, call, &body);
+  }
+
+ private:
+  using Call = Status (*)(const void* body, int64_t direction,
+                          const Executor& executor);
+
+  // Run without the type of its body, so that it is compiled once.
+  Status RunCalls(int64_t directions, bool concurrent, Call call,
+                  const void* body) {
     Status status[2] = {Status::kOk, Status::kOk};
     const auto run = [&](int64_t direction, Executor* executor) {
-      status[direction] = body(direction, *executor);
+      status[direction] = call(body, direction, *executor);
       executor->RecycleScratch();
     };
     if (concurrent && directions == 2 && call_.num_threads() > 1) {
@@ -44,7 +58,6 @@ class Directions {
     return status[0] != Status::kOk ? status[0] : status[1];
   }
 
- private:
   const Executor& call_;
   Executor all_threads_;
   Executor halves_[2];
