@@ -261,7 +261,7 @@ OPTIONAL = {
     "cs_grad",
 }
 # What only recompute reads.
-_UNREAD = {
+UNREAD = {
     "LSTMSequenceGrad": {"b"},
     "GRUSequenceGrad": {"b_ru", "b_c"},
     "GRUAfterSequenceGrad": {"b_x", "b_h"},
@@ -270,7 +270,7 @@ _UNREAD = {
 
 def optional(op: Op) -> set[str]:
     """The inputs of an op that a call may leave out."""
-    return {name for name in op.inputs if name in OPTIONAL | _UNREAD.get(op.name, set())}
+    return {name for name in op.inputs if name in OPTIONAL | UNREAD.get(op.name, set())}
 
 
 @dataclasses.dataclass(frozen=True)
