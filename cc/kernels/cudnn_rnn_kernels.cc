@@ -9,11 +9,11 @@
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/kernels/argument_fields.h"
-#include "cc/kernels/cpu_host.h"
-#include "cc/kernels/cudnn_rnn_util.h"
-#include "cc/kernels/kernel_util.h"
-#include "cc/kernels/register_kernels.h"
+#include "cc/kernels/devices.h"
+#include "cc/kernels/kernel.h"
+#include "cc/kernels/sequence_util.h"
 #include "cc/ops/cudnn_rnn_contract.h"
+#include "cc/ops/op_contract.h"
 #include "cc/ops/op_table.h"
 #include "tensorflow/core/platform/errors.h"
 #include "tensorflow/core/util/determinism.h"
@@ -21,6 +21,75 @@
 
 namespace blockrnn {
 namespace {
+
+// The same in all versions of both ops.
+constexpr int kParams = InputAt(Row("CudnnRNN"), "params");
+static_assert(kParams == InputAt(Row("CudnnRNNBackpropV3"), "params"));
+
+// The node fails if they are invalid.
+CudnnRnnAttrs CudnnRnnAttrsOf(KernelNode* node) {
+  CudnnRnnAttrs attrs;
+  const auto find = [node](const char* name) { return node->FindAttr(name); };
+  node->Check(ReadCudnnRnnAttrs(node->op(), find, &attrs));
+  return attrs;
+}
+
+// The sizes of a call, which its check determines.
+struct CudnnRnnSizesOfCall {
+  Bindings bound;
+  RnnGeometry geometry;
+  int64_t steps = 0;   // T
+  int64_t batch = 0;   // B
+  RowLengths lengths;  // of version 3
+};
+
+// A kernel of one version of CudnnRNN or CudnnRNNBackprop, under our name or
+// TensorFlow's.
+class CudnnRnnKernel : public ContractKernel {
+ protected:
+  explicit CudnnRnnKernel(KernelNode* node)
+      : CudnnRnnKernel(node, CudnnRnnAttrsOf(node)) {}
+
+  const CudnnRnnAttrs& attrs() const { return attrs_; }
+
+  // Checks every input but the content of reserve_space.
+  absl::Status Check(const OpCall& call, CudnnRnnSizesOfCall* of_call) const {
+    of_call->bound = CudnnRnnBindings(attrs_);
+    TF_RETURN_IF_ERROR(CheckInputs(call, &of_call->bound));
+    CudnnRnnSizes sizes;
+    TF_RETURN_IF_ERROR(
+        CheckCudnnRnnSizes(op(), attrs_, of_call->bound, &sizes));
+    of_call->geometry = CudnnRnnGeometry(attrs_, sizes);
+    of_call->steps = of_call->bound['T'];
+    of_call->batch = of_call->bound['B'];
+    TF_RETURN_IF_ERROR(
+        CheckParams(op(), of_call->geometry, InputElements(call, kParams)));
+    if (sequence_lengths_ < 0) return absl::OkStatus();
+    return of_call->lengths.Make(op(), call, sequence_lengths_,
+                                 tensorflow::DT_INT32, of_call->steps);
+  }
+
+  // Sets the arguments, other than pointers to inputs, that forward and
+  // backward share. They live no longer than the call.
+  template <class Args>
+  void Begin(const CudnnRnnSizesOfCall& sizes, Args* args) const {
+    args->geometry = sizes.geometry;
+    args->steps = sizes.steps;
+    args->batch = sizes.batch;
+    args->time_major = attrs_.time_major;
+    args->lengths = sizes.lengths.data();
+  }
+
+ private:
+  CudnnRnnKernel(KernelNode* node, const CudnnRnnAttrs& attrs)
+      : ContractKernel(node, CudnnRnnContract(node->op(), attrs)),
+        attrs_(attrs),
+        sequence_lengths_(
+            FindArgument(Row(node->op()).inputs, "sequence_lengths")) {}
+
+  CudnnRnnAttrs attrs_;
+  int sequence_lengths_ = -1;  // the index of that input, if there is one
+};
 
 // The bytes that a forward call saves for backward.
 absl::Status ReserveBytes(const std::string& op,
@@ -69,7 +138,7 @@ class CudnnRnnOp : public CudnnRnnKernel {
     Args args;
     Begin(sizes, &args);
     // These have the same indices in all versions.
-    kFields.Fill(*call, true, &args);
+    kFields.template Fill<T>(*call, sizes.bound, true, &args);
     if (!attrs().lstm()) {
       args.input_c = nullptr;
       args.output_c = nullptr;
@@ -144,7 +213,7 @@ class CudnnRnnBackpropOp : public CudnnRnnKernel {
     args.dropout = attrs().dropout;
     TF_RETURN_IF_ERROR(CheckReserve(*call, sizes, args));
     TF_RETURN_IF_ERROR(AllocateOutputs(call, sizes.bound, Wanted::kAll));
-    fields_.Fill(*call, true, &args);
+    fields_.template Fill<T>(*call, sizes.bound, true, &args);
     args.reserve = Input<T>(*call, reserve_space_);
     if (!attrs().lstm()) {
       args.input_c = nullptr;

@@ -9,11 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "cc/core/param_layout.h"
-#include "cc/kernels/cudnn_rnn_util.h"
-#include "cc/kernels/kernel_util.h"
-#include "cc/kernels/register_kernels.h"
-#include "cc/ops/cudnn_rnn_attrs.h"
-#include "cc/ops/cudnn_rnn_params.h"
+#include "cc/kernels/devices.h"
+#include "cc/kernels/kernel.h"
+#include "cc/ops/cudnn_rnn_contract.h"
 #include "cc/ops/op_contract.h"
 #include "cc/ops/op_table.h"
 #include "tensorflow/core/framework/types.h"
@@ -25,8 +23,10 @@ namespace {
 // A kernel whose first inputs are the sizes of a network.
 class NetworkKernel : public ContractKernel {
  protected:
-  explicit NetworkKernel(KernelNode* node)
-      : ContractKernel(node), attrs_(CudnnRnnAttrsOf(node)) {}
+  explicit NetworkKernel(KernelNode* node) : ContractKernel(node) {
+    const auto find = [node](const char* name) { return node->FindAttr(name); };
+    node->Check(ReadCudnnRnnAttrs(node->op(), find, &attrs_));
+  }
 
   // The network and the number of elements of its params.
   absl::Status GetNetwork(const OpCall& call, RnnGeometry* geometry,

@@ -1,16 +1,7 @@
 // Implements the kernel of an op that is one call of an engine: the checks and
 // their order, the allocations, and the cases in which the engine is not
-// called. What differs between ops follows from their rows of the op table; an
-// op defines only the mapping of its arguments onto the engine's:
-//
-//   template <class T>
-//   struct Example : OpMapping {
-//     using Args = …;                                  // the engine's
-//     static constexpr const OpSpec& kRow = Row("Example");
-//     static constexpr FieldNames kNames = {…};        // names that differ
-//     explicit Example(KernelNode* node);              // reads attrs, if any
-//     void Complete(…) const;                          // sets the rest, if any
-//   };
+// called. What differs between ops follows from their rows of the op table and
+// from the members of the engine's argument struct, which have the same names.
 
 #ifndef BLOCKRNN_KERNELS_ENGINE_KERNEL_H_
 #define BLOCKRNN_KERNELS_ENGINE_KERNEL_H_
@@ -20,141 +11,147 @@
 
 #include "absl/status/status.h"
 #include "cc/kernels/argument_fields.h"
+#include "cc/kernels/devices.h"
 #include "cc/kernels/frozen_call.h"
-#include "cc/kernels/kernel_util.h"
-#include "cc/kernels/register_kernels.h"
+#include "cc/kernels/kernel.h"
 #include "cc/kernels/sequence_util.h"
+#include "cc/ops/contract_rules.h"
 #include "cc/ops/op_contract.h"
 #include "cc/ops/op_table.h"
-#include "cc/ops/shape_fn.h"
-#include "cc/ops/span_states.h"
 #include "tensorflow/core/platform/errors.h"
 
 namespace blockrnn {
 
-struct OpMapping {
-  static constexpr FieldNames kNames = {};
+// The index of the row of an op, for template arguments.
+constexpr int RowAt(std::string_view op) {
+  return static_cast<int>(&Row(op) - kOpTable);
+}
 
-  OpMapping() = default;
-  explicit OpMapping(KernelNode*) {}
+// How an op is mapped onto a function of the engines.
+struct Mapping {
+  FieldNames names;
+  LstmGateLayout lstm_gates = kLstmIfco;
+};
+inline constexpr Mapping kSameNames;
 
-  // Sets members other than pointers to inputs or outputs, and pointers into
-  // those.
-  template <class Args>
-  void Complete(const OpCall&, const Bindings&, Args*) const {}
+// What follows from the row of an op.
+template <int kRowAt>
+struct OpTraits {
+  static constexpr const OpSpec& kRow = kOpTable[kRowAt];
+
+  // The indices of inputs and outputs, -1 for one that the op lacks.
+  static constexpr int Input(std::string_view name) {
+    return FindArgument(kRow.inputs, name);
+  }
+  static constexpr int Output(std::string_view name) {
+    return FindArgument(kRow.outputs, name);
+  }
+  static constexpr int kSeqLenMax = Input("seq_len_max");
+  static constexpr int kLengths = Input("sequence_lengths");
+  static constexpr int kMask = Input("mask");
+  static constexpr int kZoneoutH = Input("zoneout_h");
+  static constexpr int kZoneoutC = Input("zoneout_c");
+  static constexpr int kPeepholes = Input("peepholes");
+  static constexpr int kWP = Input("w_p");
+  // Left out where the input is x · w_x.
+  static constexpr int kWX = Input("w_x") >= 0 ? Input("w_x") : Input("w_ru_x");
+  static constexpr int kXGrad = Output("x_grad");
+  static constexpr int kWciGrad = Output("wci_grad");
+  static constexpr int kSpanStates = Output("span_states");
+
+  static constexpr bool kFirstSteps = kSeqLenMax >= 0;  // of all rows
+  static constexpr bool kRows = kLengths >= 0;  // with masks and lengths
+  static constexpr bool kCell = !kFirstSteps && !kRows;  // one step
+  static constexpr bool kBackward = kXGrad >= 0;
+  static constexpr bool kFreezes = kRows && !kBackward;
+  static constexpr bool kRecomputes = HasAttr(kRow, "recompute");
+  // Engines accept nullptr for unused outputs of the forward pass over a
+  // sequence.
+  static constexpr Wanted kWanted =
+      kCell || kBackward ? Wanted::kAll : Wanted::kUsed;
+
+  static constexpr bool kLstmOptions =
+      HasAttr(kRow, "cell_clip") || HasAttr(kRow, "use_peephole");
+  static constexpr bool kGateOrder = HasAttr(kRow, "gate_order");
+  static constexpr bool kActivation = HasAttr(kRow, "activation");
+  static constexpr bool kEpsilon = HasAttr(kRow, "epsilon");
+  static constexpr bool kNormOutputOnly = HasAttr(kRow, "norm_output_only");
 };
 
-template <class Op>
-inline constexpr ArgumentFields<typename Op::Args> kFieldsOf{Op::kRow,
-                                                             Op::kNames};
+// ArgsOf: the engine's arguments, which identify its function.
+template <int kRowAt, template <class T> class ArgsOf, const Mapping& kMapping>
+struct EngineOp : OpTraits<kRowAt> {
+  template <class T>
+  using Args = ArgsOf<T>;
+  static constexpr ArgumentFields<Args<float>> kFields{kOpTable[kRowAt],
+                                                       kMapping.names};
+  static constexpr const LstmGateLayout& kLstmGates = kMapping.lstm_gates;
+};
 
-// Mapping<T> is a subclass of OpMapping.
-template <template <class T> class Mapping, class T, class Device>
+// Op: an EngineOp.
+template <class Op, class T, class Device>
 class EngineKernel : public ContractKernel {
  public:
   explicit EngineKernel(KernelNode* node)
-      : ContractKernel(node), device_(node), mapping_(node) {
-    if constexpr (kKind == Kind::kRows) options_ = GetSequenceOptions(node);
-    if constexpr (kFreezes) frozen_.Construct(node, kRow);
+      : ContractKernel(node), device_(node), attrs_(GetCellAttrs(node)) {
+    if constexpr (Op::kRows) options_ = GetSequenceOptions(node);
+    if constexpr (Op::kFreezes) frozen_.Construct(node, Op::kRow);
   }
 
   absl::Status Run(OpCall* call) final {
     Bindings bound;
     bound[kSavedSymbol] = options_.SavesGates() ? 1 : 0;
     TF_RETURN_IF_ERROR(CheckInputs(*call, &bound));
-    if constexpr (kHasSpans) {
+    if constexpr (Op::kRecomputes) {
       TF_RETURN_IF_ERROR(
           BindSpanStates(contract(), options_.recompute, sizeof(T), &bound));
     }
     Args args;
     RowLengths lengths;
-    TF_RETURN_IF_ERROR(Begin(*call, bound, &lengths, &args));
-    TF_RETURN_IF_ERROR(AllocateOutputs(call, bound, kWanted));
+    TF_RETURN_IF_ERROR(SetShape(*call, bound, &lengths, &args));
+    TF_RETURN_IF_ERROR(AllocateOutputs(call, bound, Op::kWanted));
     // If the states have no elements, every output is empty or zero, but the
     // engine's time would grow with the steps. P is bound by a projection.
     if (bound['B'] == 0 || (bound['H'] == 0 && bound['P'] <= 0)) {
       return ZeroOutputs(call, device_, 0, call->num_outputs());
     }
     TF_RETURN_IF_ERROR(ZeroUnwritten(call, bound, args));
-    kFields.Fill(*call, options_.SavesGates(), &args);
-    mapping_.Complete(*call, bound, &args);
-    if constexpr (kFreezes) {
+    Op::kFields.template Fill<T>(*call, bound, options_.SavesGates(), &args);
+    SetOptions(*call, bound, &args);
+    if constexpr (Op::kFreezes) {
       if (frozen_.used()) return frozen_.Run(call, device_, &args);
     }
     return device_.Run(call, args);
   }
 
  private:
-  using Op = Mapping<T>;
-  using Args = typename Op::Args;
-  static constexpr const OpSpec& kRow = Op::kRow;
-  static constexpr const auto& kFields = kFieldsOf<Mapping<float>>;
+  using Args = typename Op::template Args<T>;
 
-  enum class Kind {
-    kCell,   // one step
-    kSteps,  // the first seq_len_max steps
-    kRows,   // rows with masks and lengths of their own
-  };
-  static constexpr Kind kKind = HasInput(kRow, "seq_len_max") ? Kind::kSteps
-                                : HasInput(kRow, "sequence_lengths")
-                                    ? Kind::kRows
-                                    : Kind::kCell;
-  static constexpr bool kBackward = HasOutput(kRow, "x_grad");
-  // Engines accept nullptr for unused outputs of the forward pass over a
-  // sequence.
-  static constexpr Wanted kWanted =
-      kKind == Kind::kCell || kBackward ? Wanted::kAll : Wanted::kUsed;
-
-  static constexpr bool kFreezes = kKind == Kind::kRows && !kBackward;
-  static constexpr bool kHasSpans =
-      HasInput(kRow, "span_states") || HasOutput(kRow, "span_states");
-
-  // Checks the values of the inputs and sets the sizes.
-  absl::Status Begin(const OpCall& call, const Bindings& bound,
-                     RowLengths* lengths, Args* args) const {
-    if constexpr (kKind == Kind::kCell) {
+  // Checks the values of the inputs and sets the sizes, and which steps of
+  // which rows are done.
+  absl::Status SetShape(const OpCall& call, const Bindings& bound,
+                        RowLengths* lengths, Args* args) const {
+    if constexpr (Op::kCell) {
       args->dims = {bound['B'], bound['I'], bound['H']};
-    } else if constexpr (kKind == Kind::kSteps) {
-      constexpr int kSeqLenMax = InputAt(kRow, "seq_len_max");
-      return GetFirstSteps(op(), call, kSeqLenMax, bound, &args->shape);
+    } else if constexpr (Op::kFirstSteps) {
+      return GetFirstSteps(op(), call, Op::kSeqLenMax, bound, &args->shape);
     } else {
       args->shape = SequenceShapeOf(bound, options_);
-      constexpr int kLengths = InputAt(kRow, "sequence_lengths");
-      TF_RETURN_IF_ERROR(lengths->Make(op(), call, kLengths, options_.lengths,
-                                       args->shape.steps));
+      TF_RETURN_IF_ERROR(lengths->Make(op(), call, Op::kLengths,
+                                       options_.lengths, args->shape.steps));
       args->shape.lengths = lengths->data();
-      // Whether the input is x · w_x.
-      constexpr int kWX = HasInput(kRow, "w_x") ? InputAt(kRow, "w_x")
-                                                : InputAt(kRow, "w_ru_x");
-      args->shape.projected_input = call.rank(kWX) == 1;
-      constexpr int kMask = InputAt(kRow, "mask");
-      args->mask = LeftOut(call, kMask) ? nullptr : Input<uint8_t>(call, kMask);
-      if constexpr (HasInput(kRow, "zoneout_h")) {
-        constexpr int kZoneoutH = InputAt(kRow, "zoneout_h");
-        args->zoneout_h = ZoneoutOf(call, kZoneoutH, options_.zoneout_rate_h);
-      }
-      if constexpr (HasInput(kRow, "zoneout_c")) {
-        constexpr int kZoneoutC = InputAt(kRow, "zoneout_c");
-        args->zoneout_c = ZoneoutOf(call, kZoneoutC, options_.zoneout_rate_c);
-      }
-      if constexpr (kHasSpans) {
-        args->span_steps = SpanSteps(options_.recompute, args->shape.steps);
-      }
+      args->shape.projected_input = call.rank(Op::kWX) == 1;
+      args->mask = InputOrNull<uint8_t>(call, Op::kMask);
     }
     return absl::OkStatus();
-  }
-
-  // draws: the index of that input.
-  static Zoneout ZoneoutOf(const OpCall& call, int draws, float rate) {
-    return {LeftOut(call, draws) ? nullptr : Input<uint8_t>(call, draws), rate};
   }
 
   // Fills the outputs, or parts of them, that the engine does not write.
   absl::Status ZeroUnwritten(OpCall* call, const Bindings& bound,
                              const Args& args) const {
-    if constexpr (kKind == Kind::kSteps) {
-      constexpr int kFirst = kBackward ? OutputAt(kRow, "x_grad") : 0;
-      const int end = kBackward ? kFirst + 1 : call->num_outputs();
+    if constexpr (Op::kFirstSteps) {
+      constexpr int kFirst = Op::kBackward ? Op::kXGrad : 0;
+      const int end = Op::kBackward ? kFirst + 1 : call->num_outputs();
       // The steps behind the first seq_len_max.
       for (int i = kFirst; i < end && args.shape.steps < bound['T']; ++i) {
         if (call->output(i) == nullptr) continue;
@@ -163,38 +160,70 @@ class EngineKernel : public ContractKernel {
             ZeroOutput(call, device_, i, step * args.shape.steps));
       }
     }
-    if constexpr (HasOutput(kRow, "span_states")) {
+    if constexpr (Op::kSpanStates >= 0) {
       // There may be fewer spans than there is room for.
-      constexpr int kSpanStates = OutputAt(kRow, "span_states");
-      TF_RETURN_IF_ERROR(ZeroOutput(call, device_, kSpanStates));
+      TF_RETURN_IF_ERROR(ZeroOutput(call, device_, Op::kSpanStates));
     }
-    if constexpr (HasOutput(kRow, "wci_grad")) {
-      constexpr int kWci = OutputAt(kRow, "wci_grad");
-      static_assert(OutputAt(kRow, "wco_grad") == kWci + 2);
+    if constexpr (Op::kWciGrad >= 0) {
+      static_assert(Op::Output("wco_grad") == Op::kWciGrad + 2);
       // Without use_peephole; their length need not be H then.
-      if (alternative() == 1) return ZeroOutputs(call, device_, kWci, kWci + 3);
+      if (alternative() == 1) {
+        return ZeroOutputs(call, device_, Op::kWciGrad, Op::kWciGrad + 3);
+      }
     }
     return absl::OkStatus();
   }
 
+  // Sets what follows from attrs, and from which inputs are left out.
+  void SetOptions(const OpCall& call, const Bindings& bound, Args* args) const {
+    if constexpr (Op::kLstmOptions) args->options = attrs_.lstm;
+    if constexpr (Op::kLstmOptions && !Op::kCell) {
+      args->layout = Op::kLstmGates;
+    }
+    if constexpr (Op::kPeepholes >= 0) {
+      args->options.use_peephole = args->wci != nullptr;
+    }
+    // To an engine, 0 means no projection.
+    if constexpr (Op::kWP >= 0) {
+      args->proj = LeftOut(call, Op::kWP) ? 0 : bound['P'];
+    }
+    if constexpr (Op::kGateOrder) args->layout = attrs_.gate_order;
+    if constexpr (Op::kActivation) args->relu = attrs_.relu;
+    if constexpr (Op::kEpsilon) args->epsilon = attrs_.epsilon;
+    if constexpr (Op::kNormOutputOnly) {
+      args->norm_output_only = attrs_.norm_output_only;
+    }
+    if constexpr (Op::kZoneoutH >= 0) {
+      args->zoneout_h = {InputOrNull<uint8_t>(call, Op::kZoneoutH),
+                         options_.zoneout_rate_h};
+    }
+    if constexpr (Op::kZoneoutC >= 0) {
+      args->zoneout_c = {InputOrNull<uint8_t>(call, Op::kZoneoutC),
+                         options_.zoneout_rate_c};
+    }
+    if constexpr (Op::kRecomputes) {
+      args->span_steps = SpanSteps(options_.recompute, args->shape.steps);
+    }
+  }
+
   Device device_;
-  Op mapping_;
+  CellAttrs attrs_;
   SequenceOptions options_;
   FrozenCall<T, Device> frozen_;  // of ops with the attr
 };
 
-template <template <class T> class Mapping>
+template <class Op>
 struct EngineKernelOf {
   template <class T, class Device>
-  using Kernel = EngineKernel<Mapping, T, Device>;
+  using Kernel = EngineKernel<Op, T, Device>;
 };
 
-// Registers the kernels of ops, each given by its mapping.
-template <template <class T> class... Mappings>
-bool RegisterEngineKernels() {
-  return (RegisterKernels<EngineKernelOf<Mappings>::template Kernel>(
-              Mappings<float>::kRow) &&
-          ...);
+// Registers the kernels of the op at an index of the table.
+template <int kRowAt, template <class T> class ArgsOf,
+          const Mapping& kMapping = kSameNames>
+bool RegisterEngineKernel() {
+  using Op = EngineOp<kRowAt, ArgsOf, kMapping>;
+  return RegisterKernels<EngineKernelOf<Op>::template Kernel>(Op::kRow);
 }
 
 }  // namespace blockrnn

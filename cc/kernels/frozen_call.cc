@@ -58,13 +58,14 @@ FrozenAttrs GetFrozenAttrs(KernelNode* node, const OpSpec& row,
   node->GetAttrIfAny("precision", &precision);
   if (precision == "bfloat16") attrs.precision = Precision::kBFloat16;
   if (precision == "int8") attrs.precision = Precision::kInt8;
-  std::string_view list = row.inputs;
-  for (int index = 0; !list.empty(); ++index) {
-    const std::string_view argument = NextPart(&list, ' ');
-    const std::string name(ArgumentName(argument));
-    if (name == "recurrent_dropout") attrs.dropout = index;
-    if (!IsWeights(argument)) continue;
-    attrs.weights.push_back({index, name, element_bytes, ""});
+  attrs.dropout = IndexIn(row.inputs, "recurrent_dropout");
+  int index = 0;
+  for (std::string_view argument : row.inputs) {
+    if (IsWeights(argument)) {
+      const std::string name(ArgumentName(argument));
+      attrs.weights.push_back({index, name, element_bytes, ""});
+    }
+    ++index;
   }
   const absl::Status status = CheckFrozenAttrs(attrs, node);
   node->Check(status);

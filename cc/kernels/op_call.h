@@ -1,6 +1,6 @@
 // Declares what a kernel sees of one call of its op: the inputs, the outputs,
 // and the threads, memory and stream that it may use. TensorFlow's executor
-// provides them (cc/kernels/tensorflow_call.h), or a program that XLA compiled
+// provides them (cc/kernels/tensorflow_call.cc), or a program that XLA compiled
 // (cc/xla/ffi_call.h).
 
 #ifndef BLOCKRNN_KERNELS_OP_CALL_H_
@@ -66,6 +66,12 @@ inline bool LeftOut(const OpCall& call, int index) {
 template <class T>
 const T* Input(const OpCall& call, int index) {
   return static_cast<const T*>(call.input(index));
+}
+
+// nullptr where an optional input is left out.
+template <class T>
+const T* InputOrNull(const OpCall& call, int index) {
+  return LeftOut(call, index) ? nullptr : Input<T>(call, index);
 }
 
 template <class T>

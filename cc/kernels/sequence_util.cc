@@ -3,6 +3,8 @@
 #include <new>
 #include <string>
 
+#include "cc/ops/contract_rules.h"
+
 namespace blockrnn {
 namespace {
 
@@ -23,6 +25,25 @@ void GetZoneoutRate(KernelNode* node, const char* attr, float* rate) {
 }
 
 }  // namespace
+
+CellAttrs GetCellAttrs(KernelNode* node) {
+  CellAttrs attrs;
+  std::string gate_order;
+  std::string activation;
+  node->GetAttrIfAny("forget_bias", &attrs.lstm.forget_bias);
+  node->GetAttrIfAny("cell_clip", &attrs.lstm.cell_clip);
+  node->GetAttrIfAny("use_peephole", &attrs.lstm.use_peephole);
+  node->GetAttrIfAny("gate_order", &gate_order);
+  node->GetAttrIfAny("activation", &activation);
+  node->GetAttrIfAny("norm_output_only", &attrs.norm_output_only);
+  if (gate_order == "urc") attrs.gate_order = kGruUrc;
+  attrs.relu = activation == "relu";
+  if (node->FindAttr("epsilon") != nullptr) {
+    node->GetAttr("epsilon", &attrs.epsilon);
+    node->Check(CheckEpsilon(node->op(), attrs.epsilon));
+  }
+  return attrs;
+}
 
 absl::Status GetFirstSteps(const std::string& op, const OpCall& call, int index,
                            const Bindings& bound, SequenceShape* shape) {

@@ -1,4 +1,4 @@
-// Declares what the kernels of whole sequences share: their attrs and the
+// Declares what the kernels of cells and sequences share: their attrs and the
 // checks of seq_len_max and sequence_lengths.
 
 #ifndef BLOCKRNN_KERNELS_SEQUENCE_UTIL_H_
@@ -9,6 +9,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "cc/core/gate_layout.h"
+#include "cc/core/lstm_cell.h"
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/kernel.h"
 #include "cc/kernels/op_call.h"
@@ -16,6 +18,17 @@
 #include "tensorflow/core/framework/types.h"
 
 namespace blockrnn {
+
+// The options of cells; an op has those of its attrs.
+struct CellAttrs {
+  LstmOptions lstm;  // forget_bias, cell_clip, use_peephole
+  GruAfterGateLayout gate_order = kGruRuc;
+  bool relu = false;  // activation
+  float epsilon = 0;
+  bool norm_output_only = false;
+};
+
+CellAttrs GetCellAttrs(KernelNode* node);
 
 // The first seq_len_max steps of a time-major sequence. index: of that input.
 absl::Status GetFirstSteps(const std::string& op, const OpCall& call, int index,

@@ -1,9 +1,10 @@
-// Declares the rules and shape functions that rows of the op table refer to in
-// addition to their contract.
+// Declares the rules and shape functions of the rows of the op table, and the
+// size of span_states.
 
 #ifndef BLOCKRNN_OPS_CONTRACT_RULES_H_
 #define BLOCKRNN_OPS_CONTRACT_RULES_H_
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -11,30 +12,47 @@
 
 namespace blockrnn {
 
-// To an engine, P > 0 means a projection. w_p: the index of that input.
+// To an engine, P > 0 means a projection.
 absl::Status CheckProjection(const OpContract& contract,
-                             const InputShapes& shapes, const Bindings& bound,
-                             int w_p);
+                             const InputShapes& shapes, const Bindings& bound);
 
-template <int kWP>
-absl::Status ProjectionAt(const OpContract& contract, const InputShapes& shapes,
-                          const Bindings& bound) {
-  return CheckProjection(contract, shapes, bound, kWP);
-}
-
-// The two matrices of the input are left out both or not at all.
-absl::Status CheckLeftOutTogether(const OpContract& contract,
-                                  const InputShapes& shapes, int first,
-                                  int second);
-
-template <int kFirst, int kSecond>
-absl::Status LeftOutTogether(const OpContract& contract,
-                             const InputShapes& shapes, const Bindings&) {
-  return CheckLeftOutTogether(contract, shapes, kFirst, kSecond);
-}
+// The two matrices of a GRU's input are left out both or not at all.
+absl::Status CheckGruInputWeights(const OpContract& contract,
+                                  const InputShapes& shapes,
+                                  const Bindings& bound);
 
 // Of ops with layer normalisation: a finite number above 0.
 absl::Status CheckEpsilon(const std::string& op, float epsilon);
+
+// The symbol of the size of span_states, the states that an op saves for
+// backward with the attr recompute: those before each span of steps but the
+// first.
+inline constexpr char kSpanStatesSymbol = 'N';
+
+// The least number of steps of a span by the attr: as many as it says, or half
+// the square root of the number of steps where it is -1. What is saved for a
+// span while it is computed again and what is saved before all spans take about
+// the same memory then, for cells with four or five saved arrays.
+int64_t SpanSteps(int64_t recompute, int64_t steps);
+
+// Binds N where all that it depends on is known, 0 without recompute, or checks
+// the size of the span_states that an op takes.
+absl::Status BindSpanStates(const OpContract& contract, int64_t recompute,
+                            int64_t element_bytes, Bindings* bound);
+
+// The shape function of rows that name none. Checks the inputs' static shapes
+// as far as they are known, and infers the outputs' from them.
+absl::Status InferShapes(const OpContract& contract,
+                         tensorflow::shape_inference::InferenceContext* c);
+
+// The two halves of it, for ops that check more than their contract. bound:
+// symbols that follow from attrs.
+absl::Status CheckStaticShapes(const OpContract& contract,
+                               tensorflow::shape_inference::InferenceContext* c,
+                               Bindings* bound);
+absl::Status InferOutputs(const OpContract& contract,
+                          tensorflow::shape_inference::InferenceContext* c,
+                          const Bindings& bound);
 
 // Of CudnnRNN and CudnnRNNBackprop in all versions.
 absl::Status CudnnRnnShapes(const OpContract& contract,

@@ -4,7 +4,6 @@
 #define BLOCKRNN_OPS_CUDNN_RNN_DOCS_H_
 
 #include "cc/ops/op_docs.h"
-#include "cc/ops/shared_docs.h"
 
 namespace blockrnn {
 
@@ -69,43 +68,28 @@ input_c_backprop is zeros.
 )doc";
 
 inline constexpr char kCanonicalDoc[] =
-    R"doc(For each layer and direction, weights has the gates' W, then their R, then the
-projection; biases has the gates' bW, then their bR. PyTorch's weight_ih_l0 is the
-W of layer 0 below one another, weight_hh_l0 the R, and bias_ih_l0 the bW.
+    R"doc(For each layer and direction, weights has the gates' W, then their R, 8 in all for
+lstm, 6 for gru and 2 for rnn_relu and rnn_tanh, then the projection, if there is
+one; biases has as many, the gates' bW, then their bR. PyTorch's weight_ih_l0 is
+the W of layer 0 below one another, weight_hh_l0 the R, and bias_ih_l0 the bW.
 dropout, seed and seed2 are not used.
 )doc";
 
-inline constexpr char kToCanonicalDoc[] =
-    "Splits the params of a CudnnRNN into matrices and biases.\n";
-inline constexpr char kFromCanonicalDoc[] =
-    "Joins matrices and biases to the params of a CudnnRNN.\n";
-
 inline constexpr OpDoc kCudnnRnnDocs[] = {
-    {"CudnnRNN", {kStackDoc, kParamsDoc, kReserveDoc, kTypesAndSizesDoc}},
-    {"CudnnRNNV2", {kStackDoc, kParamsDoc, kReserveDoc, kTypesAndSizesDoc}},
-    {"CudnnRNNV3",
-     {kStackDoc, kLengthsDoc, kParamsDoc, kReserveDoc, kTypesAndSizesDoc}},
-    {"CudnnRNNBackprop",
-     {"Computes the gradient of CudnnRNN, given those of its outputs.\n",
-      kStackGradDoc}},
-    {"CudnnRNNBackpropV2",
-     {"Computes the gradient of CudnnRNNV2, given those of its outputs.\n",
-      kStackGradDoc}},
-    {"CudnnRNNBackpropV3",
-     {"Computes the gradient of CudnnRNNV3, given those of its outputs.\n",
-      kStackGradDoc}},
+    {"CudnnRNN", {kStackDoc, kParamsDoc, kReserveDoc}},
+    {"CudnnRNNV3", {kStackDoc, kLengthsDoc, kParamsDoc, kReserveDoc}},
+    {"CudnnRNNBackprop", {kStackGradDoc}},
     {"CudnnRNNParamsSize",
      {"Computes params_size, the number of elements of a CudnnRNN's params.\n",
       kParamsDoc,
       "The number does not depend on T. dropout, seed and seed2 are not "
       "used.\n"}},
-    {"CudnnRNNParamsToCanonical", {kToCanonicalDoc, kParamsDoc, kCanonicalDoc}},
-    {"CudnnRNNParamsToCanonicalV2",
-     {kToCanonicalDoc, kParamsDoc, kCanonicalDoc}},
+    {"CudnnRNNParamsToCanonical",
+     {"Splits the params of a CudnnRNN into matrices and biases.\n", kParamsDoc,
+      kCanonicalDoc}},
     {"CudnnRNNCanonicalToParams",
-     {kFromCanonicalDoc, kParamsDoc, kCanonicalDoc}},
-    {"CudnnRNNCanonicalToParamsV2",
-     {kFromCanonicalDoc, kParamsDoc, kCanonicalDoc}},
+     {"Joins matrices and biases to the params of a CudnnRNN.\n", kParamsDoc,
+      kCanonicalDoc}},
 };
 
 }  // namespace blockrnn

@@ -5,12 +5,9 @@
 
 #include "cc/core/param_layout.h"
 #include "cc/ops/contract_rules.h"
-#include "cc/ops/cudnn_rnn_attrs.h"
 #include "cc/ops/cudnn_rnn_contract.h"
-#include "cc/ops/cudnn_rnn_params.h"
 #include "cc/ops/op_contract.h"
 #include "cc/ops/op_table.h"
-#include "cc/ops/shape_fn.h"
 #include "tensorflow/core/framework/shape_inference.h"
 #include "tensorflow/core/framework/tensor.h"
 #include "tensorflow/core/platform/errors.h"
@@ -27,14 +24,12 @@ constexpr int kParams = InputAt(Row("CudnnRNN"), "params");
 static_assert(kParams == InputAt(Row("CudnnRNNV3"), "params"));
 
 absl::Status CheckStaticParams(const std::string& op,
-                               const CudnnRnnAttrs& attrs,
-                               const CudnnRnnSizes& sizes,
-                               InferenceContext* c) {
-  const ShapeHandle params = c->input(kParams);
-  if (!sizes.known() || !c->RankKnown(params)) return absl::OkStatus();
+                               const RnnGeometry& geometry,
+                               const ShapeHandle& params, InferenceContext* c) {
+  if (!c->RankKnown(params)) return absl::OkStatus();
   const DimensionHandle given = c->Dim(params, 0);
   if (!c->ValueKnown(given)) return absl::OkStatus();
-  return CheckParams(op, CudnnRnnGeometry(attrs, sizes), c->Value(given));
+  return CheckParams(op, geometry, c->Value(given));
 }
 
 // Leaves `value` unknown unless the input is a constant.
@@ -101,7 +96,10 @@ absl::Status CudnnRnnShapes(const OpContract& any, InferenceContext* c) {
   TF_RETURN_IF_ERROR(CheckStaticShapes(contract, c, &bound));
   CudnnRnnSizes sizes;
   TF_RETURN_IF_ERROR(CheckCudnnRnnSizes(op, attrs, bound, &sizes));
-  TF_RETURN_IF_ERROR(CheckStaticParams(op, attrs, sizes, c));
+  if (sizes.known()) {
+    TF_RETURN_IF_ERROR(CheckStaticParams(op, CudnnRnnGeometry(attrs, sizes),
+                                         c->input(kParams), c));
+  }
   return InferOutputs(contract, c, bound);
 }
 
@@ -121,11 +119,8 @@ absl::Status ToCanonicalShapes(const OpContract& contract,
   if (network.known) {
     TF_RETURN_IF_ERROR(
         CheckCanonicalCounts(contract.op(), network.geometry, counts));
-    const ShapeHandle params = c->input(kNetworkInputs);
-    if (c->RankKnown(params) && c->ValueKnown(c->Dim(params, 0))) {
-      TF_RETURN_IF_ERROR(CheckParams(contract.op(), network.geometry,
-                                     c->Value(c->Dim(params, 0))));
-    }
+    TF_RETURN_IF_ERROR(CheckStaticParams(contract.op(), network.geometry,
+                                         c->input(kNetworkInputs), c));
   }
   const ParamLayout layout(network.geometry);
   const ShapeHandle matrix = c->UnknownShapeOfRank(2);

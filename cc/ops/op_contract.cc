@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "cc/ops/op_table.h"
 
 namespace blockrnn {
@@ -23,15 +25,11 @@ namespace {
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 bool IsSymbol(char c) { return c >= 'A' && c <= 'Z'; }
 
-std::vector<std::string> Split(const std::string& text, char separator) {
-  std::vector<std::string> parts(1);
-  for (char c : text) {
-    if (c == separator) {
-      parts.emplace_back();
-    } else {
-      parts.back() += c;
-    }
-  }
+std::vector<std::string> Split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  do {
+    parts.emplace_back(NextPart(&text, separator));
+  } while (!text.empty());
   return parts;
 }
 
@@ -75,12 +73,11 @@ ShapePattern ParseShape(const std::string& text) {
   return shape;
 }
 
-int IndexOf(const std::vector<ArgumentPattern>& inputs,
-            const std::string& name) {
+int IndexOf(const std::vector<ArgumentPattern>& inputs, std::string_view name) {
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (inputs[i].name == name) return static_cast<int>(i);
   }
-  Malformed(name, "no input of this name");
+  Malformed(std::string(name), "no input of this name");
 }
 
 // `[dims]` with its marks, or `=x`.
@@ -113,11 +110,11 @@ void ParseShapes(const std::string& text,
 // inputs: those that `name=x` in a list of outputs may refer to; nullptr in a
 // list of inputs.
 std::vector<ArgumentPattern> ParseArguments(
-    std::string_view list, Variant variant,
+    const ArgumentList& list, Variant variant,
     const std::vector<ArgumentPattern>* inputs) {
   std::vector<ArgumentPattern> arguments;
-  while (!list.empty()) {
-    const std::string part(NextPart(&list, ' '));
+  for (std::string_view spec : list) {
+    const std::string part(spec);
     ArgumentPattern argument;
     argument.name = ArgumentName(part);
     const size_t shapes = part.find_first_of("[=");
@@ -194,12 +191,7 @@ Match MatchDim(const DimPattern& dim, int64_t given, Bindings* bound) {
 // ----------------------------------------------------------------- messages
 
 std::string Join(const std::vector<std::string>& dims) {
-  std::string text = "[";
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (i > 0) text += ", ";
-    text += dims[i];
-  }
-  return text + "]";
+  return absl::StrCat("[", absl::StrJoin(dims, ", "), "]");
 }
 
 std::string Symbolic(const ShapePattern& shape) {
@@ -276,9 +268,13 @@ OpContract::OpContract(const OpSpec& row, Variant variant)
       outputs_(ParseArguments(row.outputs, variant, &inputs_)) {
   for (const ArgumentPattern& input : inputs_) {
     if (input.alternatives.size() > 1 && row.alternative_attr == nullptr) {
-      Malformed(row.inputs, "alternatives without an attr to pick one");
+      Malformed(op_, "alternatives without an attr to pick one");
     }
   }
+}
+
+int OpContract::InputAt(std::string_view name) const {
+  return IndexOf(inputs_, name);
 }
 
 absl::Status OpContract::Check(const InputShapes& shapes, int alternative,

@@ -1,6 +1,6 @@
 // Defines the shape contract of an op, which is read from its row of the op
-// table. The shape function (cc/ops/shape_fn.h) and the kernel's check
-// (cc/kernels/kernel_util.h) both come from it, so they refuse the same calls
+// table. The shape function (cc/ops/contract_rules.h) and the kernel's check
+// (cc/kernels/kernel.h) both come from it, so they refuse the same calls
 // with the same messages.
 //
 // A row lists arguments, `name:type[dims]` (cc/ops/op_spec.h), with these
@@ -101,6 +101,8 @@ class OpContract {
   const std::string& op() const { return op_; }  // without the namespace
   const std::vector<ArgumentPattern>& inputs() const { return inputs_; }
   const std::vector<ArgumentPattern>& outputs() const { return outputs_; }
+  // The index of an input that must be there.
+  int InputAt(std::string_view name) const;
 
   // Binds the symbols to the shapes of the inputs, as far as those are known,
   // or reports which input is wrong, its required shape and its shape. Symbols

@@ -1,11 +1,12 @@
 // Declares the docs of the ops. For each op only the summary and the equations
-// are written; the lines on its arguments and attrs are generated from its row
-// and from fragments that all ops share.
+// are written; what is said of its arguments and attrs is generated from its
+// row and from texts that all ops share. A missing doc is a compile error.
 
 #ifndef BLOCKRNN_OPS_OP_DOCS_H_
 #define BLOCKRNN_OPS_OP_DOCS_H_
 
 #include <string>
+#include <string_view>
 
 #include "cc/ops/op_contract.h"
 
@@ -14,21 +15,20 @@ namespace blockrnn {
 // The doc of an argument or attr. The shape of an argument comes between `what`
 // and `more`.
 struct ArgumentDoc {
-  const char* name;
-  const char* what;
-  const char* more = "";
+  std::string_view name;
+  std::string_view what;
+  std::string_view more = "";
 };
 
 struct OpDoc {
-  const char* op;
-  // The first begins with a summary of one line. TensorFlow takes a line that
-  // begins with `word:` for the doc of an argument, so none does.
-  const char* paragraphs[7];
-  // The docs that differ from the shared fragments.
-  ArgumentDoc own[4] = {};
+  std::string_view op;
+  // The first begins with a summary of one line, which gradients do not need.
+  // TensorFlow takes a line that begins with `word:` for the doc of an
+  // argument, so none does.
+  std::string_view paragraphs[5];
 };
 
-// The text for TensorFlow's Doc(). Aborts if an argument or attr has no doc.
+// The text for TensorFlow's Doc().
 std::string DocOf(const OpContract& contract);
 
 }  // namespace blockrnn

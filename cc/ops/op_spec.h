@@ -7,11 +7,13 @@
 //             left out for T
 //   @host     after the type: in host memory, whatever the kernel's device
 //   [dims]    the shape, in the notation of cc/ops/op_contract.h
-// Attrs are TensorFlow's specs, separated by semicolons.
+// Attrs are TensorFlow's specs, separated by semicolons. A list is written in
+// one or more strings, so that rows share groups of arguments by name.
 
 #ifndef BLOCKRNN_OPS_OP_SPEC_H_
 #define BLOCKRNN_OPS_OP_SPEC_H_
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -38,6 +40,60 @@ using ShapeFn =
     absl::Status (*)(const OpContract& contract,
                      tensorflow::shape_inference::InferenceContext* c);
 
+// The text up to the first separator; `rest` then begins after it.
+constexpr std::string_view NextPart(std::string_view* rest, char separator) {
+  const size_t end = rest->find(separator);
+  const std::string_view part = rest->substr(0, end);
+  rest->remove_prefix(end == std::string_view::npos ? rest->size() : end + 1);
+  return part;
+}
+
+// The parts of one or more strings that are not empty.
+template <char kSeparator>
+class SpecList {
+ public:
+  class Iterator {
+   public:
+    constexpr Iterator(const std::string_view* group,
+                       const std::string_view* end)
+        : group_(group), end_(end), rest_(group == end ? "" : *group) {}
+    constexpr std::string_view operator*() const {
+      return rest_.substr(0, rest_.find(kSeparator));
+    }
+    constexpr Iterator& operator++() {
+      NextPart(&rest_, kSeparator);
+      if (rest_.empty() && ++group_ != end_) rest_ = *group_;
+      return *this;
+    }
+    constexpr bool operator!=(const Iterator& other) const {
+      return group_ != other.group_;
+    }
+
+   private:
+    const std::string_view* group_;
+    const std::string_view* end_;
+    std::string_view rest_;  // of the group
+  };
+
+  template <class... Groups>
+  constexpr SpecList(const Groups&... groups)
+      : groups_{std::string_view(groups)...}, size_(sizeof...(Groups)) {}
+
+  constexpr Iterator begin() const {
+    return Iterator(groups_.data(), groups_.data() + size_);
+  }
+  constexpr Iterator end() const {
+    return Iterator(groups_.data() + size_, groups_.data() + size_);
+  }
+
+ private:
+  std::array<std::string_view, 12> groups_;
+  size_t size_;
+};
+
+using ArgumentList = SpecList<' '>;
+using AttrList = SpecList<';'>;
+
 enum OpFlags : unsigned {
   kStateful = 1,
   // TensorFlow has an op of this name without a CPU kernel: ours is registered
@@ -47,9 +103,9 @@ enum OpFlags : unsigned {
 
 struct OpSpec {
   const char* name;  // without our namespace
-  const char* inputs;
-  const char* outputs;
-  const char* attrs;
+  ArgumentList inputs;
+  ArgumentList outputs;
+  AttrList attrs;
   // The bool attr that selects among alternative shapes; nullptr if there are
   // none.
   const char* alternative_attr = nullptr;
@@ -67,24 +123,22 @@ inline bool ExtendsTensorFlow() {
   return set == nullptr || std::string(set) != "0";
 }
 
-// ------------------------------------------------------- reading a row's text
-
-// The text up to the first separator; `rest` then begins after it.
-constexpr std::string_view NextPart(std::string_view* rest, char separator) {
-  const size_t end = rest->find(separator);
-  const std::string_view part = rest->substr(0, end);
-  rest->remove_prefix(end == std::string_view::npos ? rest->size() : end + 1);
-  return part;
-}
+// ------------------------------------------------------------ reading a row
 
 constexpr std::string_view ArgumentName(std::string_view argument) {
   return argument.substr(0, argument.find_first_of(":@[="));
 }
 
+constexpr bool IsOnHost(std::string_view argument) {
+  return argument.find("@host") != std::string_view::npos;
+}
+
 // The index of an argument in a row's list, or -1.
-constexpr int FindArgument(std::string_view list, std::string_view name) {
-  for (int index = 0; !list.empty(); ++index) {
-    if (ArgumentName(NextPart(&list, ' ')) == name) return index;
+constexpr int FindArgument(const ArgumentList& list, std::string_view name) {
+  int index = 0;
+  for (std::string_view argument : list) {
+    if (ArgumentName(argument) == name) return index;
+    ++index;
   }
   return -1;
 }
@@ -97,6 +151,13 @@ constexpr bool HasOutput(const OpSpec& row, std::string_view name) {
   return FindArgument(row.outputs, name) >= 0;
 }
 
+constexpr bool HasAttr(const OpSpec& row, std::string_view name) {
+  for (std::string_view attr : row.attrs) {
+    if (NextPart(&attr, ':') == name) return true;
+  }
+  return false;
+}
+
 // Calling it in a constant expression is a compile error.
 [[noreturn]] inline void NoSuchName(std::string_view name) {
   std::fprintf(stderr, "tf_blockrnn's op table has no \"%.*s\" here\n",
@@ -105,7 +166,7 @@ constexpr bool HasOutput(const OpSpec& row, std::string_view name) {
 }
 
 // The index of an argument that must be in the list.
-constexpr int IndexIn(std::string_view list, std::string_view name) {
+constexpr int IndexIn(const ArgumentList& list, std::string_view name) {
   const int index = FindArgument(list, name);
   if (index < 0) NoSuchName(name);
   return index;
@@ -117,12 +178,6 @@ constexpr int InputAt(const OpSpec& row, std::string_view name) {
 
 constexpr int OutputAt(const OpSpec& row, std::string_view name) {
   return IndexIn(row.outputs, name);
-}
-
-// The text of the argument at an index.
-constexpr std::string_view ArgumentText(std::string_view list, int index) {
-  for (; index > 0; --index) NextPart(&list, ' ');
-  return NextPart(&list, ' ');
 }
 
 }  // namespace blockrnn

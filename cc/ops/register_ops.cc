@@ -4,10 +4,10 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "cc/ops/contract_rules.h"
 #include "cc/ops/op_contract.h"
 #include "cc/ops/op_docs.h"
 #include "cc/ops/op_table.h"
-#include "cc/ops/shape_fn.h"
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/shape_inference.h"
 
@@ -31,15 +31,9 @@ void RegisterOp(const OpSpec& row) {
   const OpContract& contract = *FindContract(row.name);
   const std::string name = absl::StrCat(kNamespace, row.name);
   tensorflow::register_op::OpDefBuilderWrapper op(name.c_str());
-  for (std::string_view list = row.inputs; !list.empty();) {
-    op.Input(TensorFlowSpec(NextPart(&list, ' ')));
-  }
-  for (std::string_view list = row.outputs; !list.empty();) {
-    op.Output(TensorFlowSpec(NextPart(&list, ' ')));
-  }
-  for (std::string_view list = row.attrs; !list.empty();) {
-    op.Attr(std::string(NextPart(&list, ';')));
-  }
+  for (std::string_view input : row.inputs) op.Input(TensorFlowSpec(input));
+  for (std::string_view output : row.outputs) op.Output(TensorFlowSpec(output));
+  for (std::string_view attr : row.attrs) op.Attr(std::string(attr));
   if ((row.flags & kStateful) != 0) op.SetIsStateful();
   const ShapeFn shape_fn =
       row.shape_fn == nullptr ? &InferShapes : row.shape_fn;

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "cc/kernels/cuda_host.h"
+#include "cc/kernels/devices.h"
 #include "cc/kernels/kernel.h"
 #include "cc/ops/op_table.h"
 #include "cc/xla/ffi_call.h"
@@ -125,11 +125,10 @@ absl::Status GetNode(const XLA_FFI_Attrs& attrs, tensorflow::NodeDef* node) {
 // argument behind one is in host memory.
 std::vector<int> HostInputs(const OpSpec& row) {
   std::vector<int> inputs;
-  std::string_view list = row.inputs;
-  for (int index = 0; !list.empty(); ++index) {
-    const std::string_view argument = NextPart(&list, ' ');
-    if (argument.find("@host") == std::string_view::npos) continue;
-    inputs.push_back(index);
+  int index = 0;
+  for (std::string_view argument : row.inputs) {
+    if (IsOnHost(argument)) inputs.push_back(index);
+    ++index;
   }
   return inputs;
 }

@@ -12,11 +12,10 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "cc/loader/cuda_engine_loader.h"
+#include "cc/ops/contract_rules.h"
 #include "cc/ops/cudnn_rnn_contract.h"
-#include "cc/ops/cudnn_rnn_params.h"
 #include "cc/ops/op_contract.h"
 #include "cc/ops/op_table.h"
-#include "cc/ops/shape_fn.h"
 #include "cc/xla/ffi_handlers.h"
 #include "cc/xla/xla_headers.h"
 #include "tensorflow/core/framework/kernel_def_builder.h"
@@ -123,10 +122,14 @@ class KernelCallOp : public tensorflow::XlaOpKernel {
   }
 
   absl::Status GetInputs(XlaOpKernelContext* ctx, StaticInputs* inputs) const {
-    std::string_view list = row_->inputs;
+    auto next = row_->inputs.begin();
     std::string_view argument;
     for (int i = 0; i < ctx->num_inputs(); ++i) {
-      if (!list.empty()) argument = NextPart(&list, ' ');
+      // Lists, which have several inputs, are the last arguments.
+      if (next != row_->inputs.end()) {
+        argument = *next;
+        ++next;
+      }
       TF_ASSIGN_OR_RETURN(const xla::Shape shape, ctx->InputXlaShape(i));
       if (shape.is_dynamic()) {
         return absl::UnimplementedError(absl::StrCat(
@@ -242,8 +245,7 @@ void RegisterLowering(const OpSpec& row, const std::string& op,
   };
   auto builder = tensorflow::XlaOpRegistrationBuilder::Name(op);
   builder.Device(device);
-  for (std::string_view list = row.inputs; !list.empty();) {
-    const std::string_view argument = NextPart(&list, ' ');
+  for (std::string_view argument : row.inputs) {
     if (IsConstant(argument)) {
       builder.CompileTimeConstantInput(ArgumentName(argument));
     }

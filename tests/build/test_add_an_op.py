@@ -20,15 +20,7 @@ pytestmark = [pytest.mark.packages, pytest.mark.xdist_group("add an op")]
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What every kernel needs.
-SHARED = (
-    "cpu_host.cc",
-    "cuda_host.cc",
-    "kernel.cc",
-    "kernel_util.cc",
-    "register_kernels.cc",
-    "sequence_util.cc",
-    "tensorflow_call.cc",
-)
+SHARED = ("devices.cc", "kernel.cc", "sequence_util.cc", "tensorflow_call.cc")
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +67,7 @@ def copy(blocks, tmp_path_factory):
         (copied / "tf_blockrnn" / engine.name).symlink_to(engine)
     for name, array in (
         ("cc/ops/op_table.h", "kOpTable"),
-        ("cc/ops/simple_rnn_docs.h", "kSimpleRnnDocs"),
+        ("cc/ops/cell_docs.h", "kCellDocs"),
     ):
         source = copied / name
         before, start, after = source.read_text(encoding="utf-8").partition(f" {array}[] = {{\n")
@@ -129,8 +121,8 @@ def test_the_worked_example_builds_and_computes(blocks, copy, flags):
 
 @pytest.mark.parametrize(
     "right, wrong",
-    [('"w_x=w"', '"w_x=weights"'), ('"w_x=w"', '"w_y=w"'), ('Row("Block', 'Row("Bloc')],
-    ids=["renamed to what the row lacks", "an input without a member", "no such row"],
+    [("w_x=w ", "w_x=weights "), ("w_x=w ", "w_y=w "), ('RowAt("Block', 'RowAt("Bloc')],
+    ids=["renamed to what the row lacks", "no such member", "no such row"],
 )
 def test_a_wrong_name_does_not_compile(blocks, copy, flags, right, wrong):
     text = blocks["cc/kernels/block_simple_rnn_kernels.cc"]
@@ -139,3 +131,15 @@ def test_a_wrong_name_does_not_compile(blocks, copy, flags, right, wrong):
     refused = _compile(copy, flags, ["cc/kernels/wrong.cc"], "-fsyntax-only")
     assert refused.returncode != 0
     assert "NoSuchName" in refused.stderr
+
+
+def test_an_undocumented_argument_does_not_compile(copy, flags):
+    docs = copy / "cc/ops/argument_docs.h"
+    text = docs.read_text(encoding="utf-8")
+    assert '{"peepholes",' in text
+    docs.write_text(text.replace('{"peepholes",', '{"peephole",'), encoding="utf-8")
+    refused = _compile(copy, flags, ["cc/ops/op_docs.cc"], "-fsyntax-only")
+    docs.write_text(text, encoding="utf-8")
+    assert refused.returncode != 0
+    assert "this argument or attr has no doc" in refused.stderr
+    assert "'p', 'e', 'e', 'p', 'h', 'o', 'l', 'e', 's'" in refused.stderr

@@ -96,15 +96,15 @@ def test_includes():
         ("cc/core/a.h", '"cc/kernels/cpu/engine.h"'),
         ("cc/kernels/cpu/a.cc", '"tensorflow/core/framework/tensor.h"'),
         ("cc/kernels/cpu/a.cc", '"absl/status/status.h"'),
-        ("cc/kernels/cpu/a.cc", '"cc/kernels/kernel_util.h"'),
+        ("cc/kernels/cpu/a.cc", '"cc/kernels/kernel.h"'),
         ("cc/kernels/cuda/a.cu.cc", "<tsl/platform/errors.h>"),
         ("cc/kernels/cuda/a.cu.cc", '"cc/kernels/cpu/gemm/simd.h"'),
         ("cc/kernels/a.cc", '"cc/kernels/cpu/gemm/simd.h"'),
-        ("cc/ops/a.cc", '"cc/kernels/kernel_util.h"'),
+        ("cc/ops/a.cc", '"cc/kernels/kernel.h"'),
         ("cc/kernels/a.cc", '"cc/xla/ffi_call.h"'),
         ("cc/loader/a.cc", '"absl/status/status.h"'),
         ("cc/inference/a.cc", '"tensorflow/core/framework/tensor.h"'),
-        ("cc/inference/a.cc", '"cc/kernels/kernel_util.h"'),
+        ("cc/inference/a.cc", '"cc/kernels/kernel.h"'),
     ],
 )
 def test_include_rules_see_a_wrong_arrow(path, include):

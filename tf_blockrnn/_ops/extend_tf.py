@@ -1,6 +1,6 @@
 """The gradients that this package adds to TensorFlow's own ops; none is replaced.
 
-Kernels for TensorFlow's CudnnRNN ops on CPUs come with the library (cc/kernels/register_kernels.h).
+Kernels for TensorFlow's CudnnRNN ops on CPUs come with the library (cc/kernels/tensorflow_call.cc).
 """
 
 from __future__ import annotations
