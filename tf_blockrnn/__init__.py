@@ -17,8 +17,8 @@ import sys as _sys
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from tf_blockrnn import _integrations, _loader
-from tf_blockrnn._loader import build_info
+from tf_blockrnn import _import_hook, _integrations, _loader, _registration
+from tf_blockrnn._build_info import build_info
 from tf_blockrnn._types import GRUOutputs, LSTMOutputs, LSTMState
 from tf_blockrnn._version import VERSION as __version__
 
@@ -100,7 +100,13 @@ def _lazy(name: str) -> _Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _WITHOUT_TENSORFLOW:
-        _loader.load_all()
+        try:
+            _registration.load_all()
+        except ImportError as error:
+            # hasattr is False then. An import of the name, which drops this text, looks for a
+            # module in its place, and gets the first error.
+            _import_hook.refused[f"{__name__}.{name}"] = error
+            raise AttributeError(f"{__name__}.{name}: {error}") from error
     module = _importlib.import_module(f"tf_blockrnn.{_LAZY[name]}")
     value = module if name == _LAZY[name] else getattr(module, name)
     globals()[name] = value  # so that this function is called once for each name
@@ -116,5 +122,5 @@ _loader.extends_tensorflow()  # refuses a wrong value at once
 # library is loaded at once only if TensorFlow is imported already; else as soon as anybody imports
 # it, or on the first use of a name that needs it.
 if _sys.modules.get("tensorflow") is not None:
-    _loader.load_all()
+    _registration.load_all()
 _integrations.register()

@@ -31,9 +31,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.saved_model import save_context
 
-from tf_blockrnn import _loader
+from tf_blockrnn import _loader, _tf_private
 from tf_blockrnn._ops import keras_rules, sequences, tensors, xla
 from tf_blockrnn._ops.simple_rnn import simple_rnn
 
@@ -149,7 +148,7 @@ def _op_computes(layer: Any, kind: _Kind) -> bool:
 
 def _op_may_be_here() -> bool:
     """Whether the graph that is being built, if one is, may have the ops in it."""
-    return tf.executing_eagerly() or not (save_context.in_save_context() or xla.why_not_here())
+    return tf.executing_eagerly() or not (_tf_private.writes_saved_model() or xla.why_not_here())
 
 
 def _call_op(

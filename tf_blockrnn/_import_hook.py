@@ -1,8 +1,7 @@
 """Runs a callback once another module has been imported, without importing it.
 
-The finder at the front of `sys.meta_path` finds nothing itself. It wraps the loader that another
-finder returns for a watched module; the wrapper puts the loader back before the module runs, so
-that `importlib.resources`, `inspect` and `pickle` only ever see the original.
+A finder at the front of `sys.meta_path`, which finds nothing itself, lets the loader that another
+finder returns for a watched module call back after the module has run.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from typing import Any
 Callback = Callable[[ModuleType], None]
 
 _callbacks: dict[str, list[Callback]] = {}
+# What an import raises, by the name of a module.
+refused: dict[str, ImportError] = {}
 _lock = threading.Lock()
 
 
@@ -66,42 +67,32 @@ def _call(callback: Callback, module: ModuleType) -> None:
         )
 
 
-class _Loader(importlib.abc.Loader):
-    """A module's own loader, followed by the callbacks."""
+def _watch(loader: Any) -> None:
+    """Lets a loader call back after it has run a watched module. Most are of one module alone."""
+    execute = loader.exec_module
 
-    def __init__(self, loader: Any):
-        self._loader = loader
-
-    def __getattr__(self, name: str) -> Any:
-        # Of a spec that was only looked at: get_code, is_package, get_resource_reader.
-        if name == "_loader":
-            raise AttributeError(name)
-        return getattr(self._loader, name)
-
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        module.__spec__.loader = module.__loader__ = self._loader
-        self._loader.exec_module(module)
+    def exec_module(module: ModuleType) -> None:
+        execute(module)
         for callback in tuple(_callbacks.get(module.__name__, ())):
             _call(callback, module)
+
+    loader.exec_module = exec_module
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        if fullname in refused:
+            raise refused[fullname]
         if fullname not in _callbacks:
             return None
         for finder in tuple(sys.meta_path):
-            find_spec = None if finder is self else getattr(finder, "find_spec", None)
-            spec = find_spec(fullname, path, target) if find_spec else None
-            if spec is None:
-                continue
-            if hasattr(spec.loader, "exec_module"):
-                spec.loader = _Loader(spec.loader)
-            return spec
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:  # as that of a folder without __init__.py may be
+                    _watch(spec.loader)
+                return spec
         return None
 
 

@@ -14,7 +14,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from tf_blockrnn import _import_hook, _loader
+from tf_blockrnn import _import_hook, _registration
 
 _PACKAGE = "tf_blockrnn"
 # The classes that are registered as serializable, all in tf_blockrnn.layers.
@@ -61,4 +61,4 @@ def register() -> None:
     _import_hook.when_imported("tf2onnx.tfonnx", _register_handlers)
     # Last: a thread that is importing Keras imports TensorFlow, and must not wait for this module
     # while it is waited for above.
-    _import_hook.when_imported("tensorflow", _loader.when_tensorflow_is_imported)
+    _import_hook.when_imported("tensorflow", _registration.when_tensorflow_is_imported)

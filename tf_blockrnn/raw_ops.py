@@ -26,22 +26,23 @@ import inspect
 from collections.abc import Callable
 from types import ModuleType
 
-from tf_blockrnn import _loader
+from tf_blockrnn import _loader, _registration
+
+_registration.load_all()  # whose error explains what is wrong
+
+# ruff: noqa: E402
+from tf_blockrnn import _tf_private
 
 # What the generated code calls the namespace `BlockRNN>`.
 _PREFIX = "BlockRNN_"
 
 
 def _name_result(library: ModuleType, name: str) -> None:
-    """Lets an op's result be called like TensorFlow's, GRUBlockCell and not BlockRNN_GRUBlockCell.
-
-    The generated function looks its result's type up on every call, so this costs a call nothing.
-    """
-    key = f"_{_PREFIX}{name}Output"
-    generated = getattr(library, key, None)
-    if generated is not None:  # an op of one output gives a plain tensor
-        result = collections.namedtuple(name, generated._fields, module=__name__)
-        setattr(library, key, result)
+    """Names the type of an op's result as TensorFlow does, GRUBlockCell, not BlockRNN_GRUBlockCell."""
+    key = _tf_private.result_type(library, _PREFIX + name)
+    if key is not None:
+        fields = getattr(library, key)._fields
+        setattr(library, key, collections.namedtuple(name, fields, module=__name__))
 
 
 def _show_keywords(function: Callable) -> None:
@@ -67,7 +68,6 @@ def _raw_ops(library: ModuleType) -> dict[str, Callable]:
     return found
 
 
-_loader.load_all()
 _found = _raw_ops(_loader.load())
 globals().update(_found)
 __all__ = list(_found)

@@ -84,7 +84,7 @@ def test_the_command_needs_the_libraries_only_for_what_uses_them(hollow_copy):
     assert reason(result).startswith("convert: ImportError: tf_blockrnn cannot import TensorFlow: ")
 
 
-USE = "import tf_blockrnn; tf_blockrnn.lstm"
+USE = "from tf_blockrnn import lstm"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 from helpers.children import ROOT
@@ -165,3 +166,80 @@ def test_weights_and_inference_import_no_framework():
 def test_import_rules_see_a_wrong_arrow(line, is_wrong):
     names = imported_with_the_module(line)
     assert any(NEED_TENSORFLOW.fullmatch(name) for name in names) == is_wrong
+
+
+# Import circles.
+
+
+def modules_of(folder: Path, package: str = "") -> dict[str, str]:
+    """The texts of the modules in a folder by their full names, a package by its own."""
+    found = {}
+    for path in folder.rglob("*.py"):
+        parts = path.relative_to(folder).with_suffix("").parts
+        name = ".".join((package, *parts)).strip(".").removesuffix(".__init__")
+        found[name] = path.read_text(encoding="utf-8")
+    return found
+
+
+def imported(text: str, modules: set[str]) -> set[str]:
+    """Those of the modules that one imports anywhere, in its functions and for type checkers, too.
+
+    `from package import module` is an import of the module alone: Python imports the package of a
+    module before it, whoever asks for it.
+    """
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                full = f"{node.module}.{alias.name}"
+                names.add(full if full in modules else node.module)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            names |= {value.value for value in node.args if isinstance(value, ast.Constant)}
+    return names & modules
+
+
+def circles(texts: dict[str, str]) -> list[list[str]]:
+    """The groups of modules each of which imports, directly or not, all others of its group."""
+    edges = {name: imported(text, set(texts)) for name, text in texts.items()}
+    reached = {}
+    for start in edges:
+        found, nodes = set(), list(edges[start])
+        while nodes:
+            node = nodes.pop()
+            if node not in found:
+                found.add(node)
+                nodes += edges[node]
+        reached[start] = found
+    groups = {
+        tuple(sorted(other for other in found if name in reached[other]))
+        for name, found in reached.items()
+        if name in found
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+@pytest.mark.parametrize("folder,package", [(PACKAGE, "tf_blockrnn"), (ROOT / "tools", "")])
+def test_no_module_imports_itself_by_way_of_others(folder, package):
+    texts = modules_of(folder, package)
+    assert len(texts) > 10
+    assert not circles(texts)
+
+
+def test_circles_are_seen():
+    texts = {
+        "a": "from a import b",
+        "a.b": "def f():\n    import a.c",
+        "a.c": "if TYPE_CHECKING:\n    from a.d import D",
+        "a.d": "importlib.import_module('a.b')",
+        "a.e": "from a import f\nfrom a.d import D",
+        "a.f": "",
+    }
+    assert circles(texts) == [["a.b", "a.c", "a.d"]]
+    assert circles({"a": "import a.b", "a.b": "from a import name"}) == [["a", "a.b"]]
+
+
+def test_private_parts_of_tensorflow_are_used_in_one_place():
+    using = {name for name, text in modules_of(PACKAGE).items() if "tensorflow.python" in text}
+    assert using == {"_tf_private"}

@@ -131,7 +131,7 @@ def test_what_is_found_of_a_gpu(tf, tfb, monkeypatch):
         monkeypatch.setattr(tfb._loader, "find_cublas", lambda: cublas)
         cuda = {"version": "12.4", "architectures": ["sm_90"], "missing": missing}
         facts = {"tensorflow": [tf.__version__], "compiler": "", "cuda": cuda}
-        monkeypatch.setattr(tfb._loader, "_read_build_info", lambda: facts)
+        monkeypatch.setattr(tfb._loader, "read_build_info", lambda: facts)
         monkeypatch.setattr(tfb._loader, "missing_cuda", lambda: missing)
         gpu = tfb.build_info()["gpu"]
         return gpu, dict(doctor._cuda(cuda, gpu))

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tf_blockrnn import _loader
+from tf_blockrnn import _build_info, _registration
 from tf_blockrnn._version import VERSION
 
-_loader.load_all()  # whose error explains what is wrong
+_registration.load_all()  # whose error explains what is wrong
 
 # ruff: noqa: E402
 import tensorflow as tf
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> int:
     if arguments:
         print("doctor takes no arguments", file=sys.stderr)
         return 2
-    info = _loader.build_info()
+    info = _build_info.build_info()
     _show(
         [
             *_versions(info["tensorflow"]),

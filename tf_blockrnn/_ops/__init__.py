@@ -1,9 +1,7 @@
 """The public functions of the ops, their gradients, and what these share.
 
 Importing it, or any module in it, loads the op library and registers all gradients. Outside of this
-folder `_loader.load_all()` does so, which imports TensorFlow first: a thread that is importing
-TensorFlow waits for this module (see `_loader.when_tensorflow_is_imported`), and must not find it
-waiting for TensorFlow.
+folder `_registration.load_all()` does so, which imports TensorFlow first.
 """
 
 from tf_blockrnn import _loader

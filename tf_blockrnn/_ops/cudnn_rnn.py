@@ -25,9 +25,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import tensorflow as tf
-from tensorflow.python.framework import auto_control_deps
 
-from tf_blockrnn import _loader
+from tf_blockrnn import _loader, _tf_private
 from tf_blockrnn._ops import cudnn_rnn_stack, signatures
 from tf_blockrnn._ops import gradient_util as util
 
@@ -59,22 +58,9 @@ def backprop_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tenso
     )
 
 
-def _run_in_any_order(ops: frozenset[str]) -> None:
-    """Keeps a tf.function from running the ops one after another, and from running unused ones.
-
-    They have to be stateful, as TensorFlow's are, since two calls draw two masks of dropout. A
-    tf.function therefore orders them among all stateful ops, except those in a list of TensorFlow
-    that has its own CudnnRNN ops and no public access. Where a version of TensorFlow has no such
-    list, the results are the same and the ops only run in sequence.
-    """
-    exempt = getattr(auto_control_deps, _EXEMPT, None)
-    if isinstance(exempt, frozenset):
-        setattr(auto_control_deps, _EXEMPT, exempt | ops)
-
-
-_EXEMPT = "SKIPPED_ORDER_INSENSITIVE_STATEFUL_OPS"
 VERSIONS = ("", "V2", "V3")
-_run_in_any_order(
+# They have to be stateful, as TensorFlow's are, since two calls draw two masks of dropout.
+_tf_private.run_in_any_order(
     frozenset(f"BlockRNN>CudnnRNN{name}{v}" for name in ("", "Backprop") for v in VERSIONS)
 )
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context, record
 
+from tf_blockrnn import _tf_private
 from tf_blockrnn._ops import signatures, tensors
 
 
@@ -41,10 +41,7 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
         return False
     if tf.is_symbolic_tensor(cotangent):
         return _made_as_zeros(cotangent)
-    # An eager tape takes its zeros from a cache, one tensor per shape, type and device.
-    current = context.context()
-    key = (tuple(cotangent.shape.as_list()), cotangent.dtype, current.device_name)
-    if current.zeros_cache().get(key) is cotangent:
+    if _tf_private.cached_zeros(cotangent) is cotangent:
         return True
     # That cache keeps no large tensors. To read one is little beside the pass that it may save, and
     # most that are not zeros show it at once.
@@ -108,7 +105,7 @@ def _made_of(tensor: tf.Tensor) -> Any:
 
 def needed(op: tf.Operation, name: str) -> bool:
     """Whether anyone asks for the gradient of this input; a graph prunes what nobody asks for."""
-    skipped = getattr(op, "skip_input_indices", None)
+    skipped = _tf_private.skipped_inputs(op)
     return not skipped or signatures.of(op.type).inputs._fields.index(name) not in skipped
 
 
@@ -160,17 +157,9 @@ def recorded_where_of_use() -> contextlib.AbstractContextManager:
     each loop and branch in it would get functions for its own first and second gradients as well,
     which takes half a minute for one layer.
     """
-    return record.stop_recording() if in_gradient_of_function() else contextlib.nullcontext()
-
-
-def in_gradient_of_function() -> bool:
-    """Whether the graph that is built is in the function that is the gradient of a tf.function."""
-    graph = tf.compat.v1.get_default_graph()
-    while graph is not None:
-        if getattr(graph, "name", "").startswith("__backward_"):
-            return True
-        graph = getattr(graph, "outer_graph", None)
-    return False
+    if _tf_private.in_gradient_of_function():
+        return _tf_private.stop_recording()
+    return contextlib.nullcontext()
 
 
 def gradient_of(

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context, record
 
+from tf_blockrnn import _tf_private
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops import signatures, tensors, xla
 
@@ -31,7 +31,7 @@ def is_training() -> bool:
     eager mode, a call that no tape sees saves nothing. A gradient that is asked for later, of a
     function that was traced without a tape, computes it again (`for_training`).
     """
-    return record.could_possibly_record() or not (tf.executing_eagerly() or xla.is_compiling())
+    return _tf_private.may_be_recorded() or not (tf.executing_eagerly() or xla.is_compiling())
 
 
 def inputs(
@@ -80,7 +80,7 @@ def zeros_to_read(batch: int | tf.Tensor, units: int | tf.Tensor, dtype: tf.DTyp
     """Zeros for an op to read and not to be handed on: eagerly another call may read the same."""
     if not tf.executing_eagerly() or batch * units > _MOST_KEPT:
         return tf.zeros([batch, units], dtype)
-    return _kept_zeros(batch, units, dtype, context.context().device_name)
+    return _kept_zeros(batch, units, dtype, _tf_private.eager_device())
 
 
 def or_left_out(argument: str, given: tf.Tensor | None, rank: int, dtype: tf.DType) -> tf.Tensor:
@@ -273,7 +273,7 @@ def gradients(
     """
     if all(util.known_zero(gate) or util.eager_zeros(gate) for gate in gates):
         return list(fused())
-    if tf.executing_eagerly() or not util.in_gradient_of_function():
+    if tf.executing_eagerly() or not _tf_private.in_gradient_of_function():
         return list(composed())
     # Only the values tell: a persistent tape around a tf.function, or a tape around another, hands
     # over a cotangent for each output, and most are zeros.

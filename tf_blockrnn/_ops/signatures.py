@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-from tensorflow.python.framework import op_def_registry
 
-from tf_blockrnn import _loader
+from tf_blockrnn import _loader, _tf_private
 
 
 class Signature(NamedTuple):
@@ -24,7 +23,7 @@ class Signature(NamedTuple):
 @functools.cache
 def of(op: str) -> Signature:
     """The signature of an op by its full name."""
-    found = op_def_registry.get(op)
+    found = _tf_private.op_def(op)
     inputs, outputs = (
         collections.namedtuple(kind, [argument.name for argument in arguments])
         for kind, arguments in (("Inputs", found.input_arg), ("Outputs", found.output_arg))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 
 import tensorflow as tf
-from tensorflow.python.eager import context
+
+from tf_blockrnn import _tf_private
 
 
 def refusal(message: str) -> Exception:
@@ -64,4 +65,4 @@ def none(dtype: tf.DType) -> tf.Tensor:
     """The tensor that an op takes for an omitted input."""
     if not tf.executing_eagerly():
         return tf.zeros([0], dtype)
-    return _none_eager(dtype, context.context().device_name)
+    return _none_eager(dtype, _tf_private.eager_device())

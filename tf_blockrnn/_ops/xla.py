@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import tensorflow as tf
-from tensorflow.python.ops import control_flow_util
 
-from tf_blockrnn import _loader
+from tf_blockrnn import _loader, _tf_private
 
 
 def is_compiling() -> bool:
     """Whether the graph that is being built, or one around it, is compiled by XLA."""
-    if tf.executing_eagerly():
-        return False
-    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+    return not tf.executing_eagerly() and _tf_private.in_xla_graph()
 
 
 def why_not_here() -> str | None:

@@ -10,9 +10,9 @@ Example:
   ((None, 1), True)
 """
 
-from tf_blockrnn import _loader
+from tf_blockrnn import _registration
 
-_loader.load_all()  # before Keras imports TensorFlow, for an error that explains
+_registration.load_all()  # before Keras imports TensorFlow, for an error that explains
 
 # ruff: noqa: E402
 from tf_blockrnn.layers.gru import GRU

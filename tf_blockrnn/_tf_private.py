@@ -1,0 +1,104 @@
+"""All that the package uses of TensorFlow beyond its public interface, each in one function.
+
+A release of TensorFlow may change any of it. `tests/integration/test_tf_private.py` has a test for
+each function, which says what breaks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.python.eager import context, record
+from tensorflow.python.framework import auto_control_deps, op_def_registry
+from tensorflow.python.ops import control_flow_util
+from tensorflow.python.saved_model import save_context
+
+
+def eager_device() -> str | None:
+    """The device of the innermost `tf.device` in eager mode."""
+    return context.context().device_name
+
+
+def cached_zeros(like: tf.Tensor) -> tf.Tensor | None:
+    """The zeros that an eager tape hands over for an unused output like this one.
+
+    They come from a cache of small tensors, one per shape, type and device; None where it has none.
+    """
+    key = (tuple(like.shape.as_list()), like.dtype, eager_device())
+    return context.context().zeros_cache().get(key)
+
+
+def may_be_recorded() -> bool:
+    """Whether a tape or an accumulator of this thread may record what is called now."""
+    return record.could_possibly_record()
+
+
+def stop_recording() -> contextlib.AbstractContextManager:
+    """Keeps all tapes from recording."""
+    return record.stop_recording()
+
+
+def skipped_inputs(op: tf.Operation) -> tuple[int, ...]:
+    """The inputs whose gradients an eager tape does not ask its gradient function for."""
+    return getattr(op, "skip_input_indices", None) or ()
+
+
+def in_gradient_of_function() -> bool:
+    """Whether the graph that is built is in the function that is the gradient of a tf.function."""
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        if getattr(graph, "name", "").startswith("__backward_"):
+            return True
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def in_xla_graph() -> bool:
+    """Whether the graph that is built, or one around it, is compiled by XLA."""
+    return control_flow_util.GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph())
+
+
+def writes_saved_model() -> bool:
+    """Whether this thread is writing a SavedModel, which traces functions anew."""
+    return save_context.in_save_context()
+
+
+def op_def(name: str) -> Any:
+    """The definition of a registered op, by its full name."""
+    return op_def_registry.get(name)
+
+
+def run_in_any_order(ops: frozenset[str]) -> None:
+    """Keeps a tf.function from running stateful ops in sequence, and from running unused ones.
+
+    TensorFlow has such a list of its own stateful ops, and no public access to it. Where a version
+    has none, the results are the same and the ops only run in sequence.
+    """
+    exempt = getattr(auto_control_deps, _EXEMPT, None)
+    if isinstance(exempt, frozenset):
+        setattr(auto_control_deps, _EXEMPT, exempt | ops)
+
+
+_EXEMPT = "SKIPPED_ORDER_INSENSITIVE_STATEFUL_OPS"
+
+
+def hide_from_autograph(function: Callable) -> None:
+    """Keeps AutoGraph from warning that it cannot read a generated function's source.
+
+    This is the mark that tf.autograph.experimental.do_not_convert leaves, without its wrapper,
+    which would cost every call a microsecond.
+    """
+    function.autograph_info__ = {}
+
+
+def result_type(library: ModuleType, op: str) -> str | None:
+    """The name of the namedtuple type of an op's result in a module of generated functions.
+
+    The functions look it up on every call. None for an op of one output, which gives a tensor.
+    """
+    name = f"_{op}Output"
+    return name if hasattr(library, name) else None
