@@ -38,7 +38,7 @@ _PREFIX = "BlockRNN_"
 
 
 def _name_result(library: ModuleType, name: str) -> None:
-    """Names the type of an op's result as TensorFlow does, GRUBlockCell, not BlockRNN_GRUBlockCell."""
+    """Names the type of an op's result as TensorFlow does, without its namespace."""
     key = _tf_private.result_type(library, _PREFIX + name)
     if key is not None:
         fields = getattr(library, key)._fields
