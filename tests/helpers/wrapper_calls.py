@@ -48,6 +48,11 @@ def refused(message):
     return pytest.raises(tf.errors.InvalidArgumentError, match=re.escape(message))
 
 
+def wrong_type(message):
+    """A TypeError, eagerly as in graphs."""
+    return pytest.raises(TypeError, match=re.escape(message))
+
+
 def state_name(name):
     return "state_prev" if name in CELLS else "initial_state"
 

@@ -18,6 +18,7 @@ from helpers.wrapper_calls import (
     refused,
     some,
     state_name,
+    wrong_type,
 )
 
 
@@ -38,7 +39,7 @@ with_tuples = pytest.mark.parametrize("name", ["block_lstm", "block_lstm_v2", "l
 def test_a_length_is_an_integer(tfb, name):
     x = some(T, B, IN)
     for wrong, kind in ((2.7, "float32"), (True, "bool"), (np.float64(2), "float64")):
-        with refused(f"{name}: seq_len_max must be of an integer type, got {kind}"):
+        with wrong_type(f"{name}: seq_len_max must be of an integer type, got {kind}"):
             _block(tfb, name, x, seq_len_max=wrong)
     want = _block(tfb, name, x, seq_len_max=2)
     for length in (np.int16(2), tf.constant(2, tf.uint8), tf.Variable(2)):
@@ -55,7 +56,7 @@ def test_whatever_x_is_given_as(tfb, name):
         graph = tf.function(_block_of(tfb, name, given))
         np.testing.assert_array_equal(graph(), want)
     for scalar in (1.0, some()):
-        with refused(f"{name}: x must have 3 dims, [T, B, I], got shape []"):
+        with refused(f"{name}: x must have "):
             _block(tfb, name, scalar)
 
 
@@ -65,10 +66,10 @@ def test_none_is_no_tensor_of_a_block(tfb, name):
         is_tuple = argument == state_name(name) and "lstm" in name
         if not is_tuple and argument != "initial_state":
             message = f"{name}: {argument} must be a tensor, got None"
-            with refused(message):
+            with wrong_type(message):
                 block_call(tfb, name, **{argument: None})
             graph = tf.function(lambda argument=argument: block_call(tfb, name, **{argument: None}))
-            with pytest.raises(ValueError, match=message):
+            with wrong_type(message):
                 graph()
 
 
@@ -80,27 +81,27 @@ def test_tuples_of_a_block(tfb, name, argument, parts, count):
     sizes = (B, H) if argument == "state" else (H,)
     argument = state_name(name) if argument == "state" else argument
     for wrong in (0, 1, count + 1):
-        with refused(f"{name}: {argument} must be ({parts}), got {wrong} of them"):
+        with wrong_type(f"{name}: {argument} must be ({parts}), got {wrong} of them"):
             block_call(tfb, name, **{argument: [some(*sizes)] * wrong})
-    with refused(f"{name}: {argument} must be ({parts}), got a value of type float"):
+    with wrong_type(f"{name}: {argument} must be ({parts}), got a value of type float"):
         block_call(tfb, name, **{argument: 0.0})
-    with refused(f"{name}: {argument}[0] must be a tensor, got None"):
+    with wrong_type(f"{name}: {argument}[0] must be a tensor, got None"):
         block_call(tfb, name, **{argument: (None,) * count})
     if argument == "state_prev":
-        with refused(f"{name}: {argument} must be ({parts}), got None"):
+        with wrong_type(f"{name}: {argument} must be ({parts}), got None"):
             block_call(tfb, name, **{argument: None})
 
 
 @cells_too
 def test_tensors_that_do_not_fit_a_block(tfb, name):
     x = block_arguments(name)["x"]
-    with refused(f"{name}: x must be a dense tensor, got a RaggedTensor; pass its to_tensor()"):
+    with wrong_type(f"{name}: x must be a dense tensor, got a RaggedTensor; pass its to_tensor()"):
         block_call(tfb, name, x=tf.RaggedTensor.from_tensor(x))
     weights, bias = ("w_c", "b_c") if "gru" in name else ("w", "b")
-    with refused(f"{name}: {weights} must be a dense tensor, got a SparseTensor"):
+    with wrong_type(f"{name}: {weights} must be a dense tensor, got a SparseTensor"):
         block_call(tfb, name, **{weights: tf.sparse.from_dense(some(IN + H, H))})
     first = "w_ru" if "gru" in name else "w"
-    with refused(f"{name}: {bias} must be of type float32, as {first} is, got float64"):
+    with wrong_type(f"{name}: {bias} must be of type float32, as {first} is, got float64"):
         block_call(tfb, name, **{bias: tf.zeros([H], tf.float64)})
 
 
@@ -126,14 +127,14 @@ def test_weights_of_a_block_without_peepholes_take_the_type_of_x(tfb, name):
 
 @cells_too
 def test_a_wrong_shape_is_put_on_its_argument(tfb, name):
-    weights, bias = ("w_c", "b_c") if "gru" in name else ("w", "b")
+    weights, bias = ("w_ru", "b_c") if "gru" in name else ("w", "b")
     form, size = ("H", H) if "gru" in name else ("4H", 4 * H)
-    with refused(f"{name}: {bias} must have shape [{form}] = [{size}], got shape [3]"):
+    with refused(f"{name}: {bias} must have shape [{form}] = [{size}], got [3]"):
         block_call(tfb, name, **{bias: some(3)})
     x = block_arguments(name)["x"]
-    with refused(f"{name}: x must have shape [") as error:
+    with refused(f"{name}: {weights} must have shape [I+H, ") as error:
         block_call(tfb, name, x=tf.concat([x, x], axis=-1))
-    assert f", {IN}], got shape [" in str(error.value), weights
+    assert f", {2 * IN}], {'b_c' if weights == 'x' else weights} [" in str(error.value)
 
 
 @with_tuples

@@ -38,12 +38,11 @@ def test_malformed_options_are_refused(tfb):
         for shape in ((2 * gates, b, h), (gates, b + 1, h)):
             wrong = zeros(shape, np.float32)
             _refused(tfb, key, "recurrent_dropout must have shape", dropout=wrong)
-    # The function names x in its message; the op, in a graph of unknown shapes, names w_x.
-    _refused(tfb, "lstm", r"x must have shape \[T, B, 4H\]|w_x must .* where I = 4H", w_x=None)
+    _refused(tfb, "lstm", "w_x must .* where I = 4H", w_x=None)
     for key in ("gru-after", "gru-before"):
-        match = r"x must have shape \[T, B, 3H\]|w_(ru_)?x must .* where I = 3H"
+        match = "x must have 3 parts|w_(ru_)?x must .* where I = 3H"
         _refused(tfb, key, match, w_x=None)
-    _refused(tfb, "rnn-tanh", r"x must have shape \[T, B, H\]|w_x must .* where I = H", w_x=None)
+    _refused(tfb, "rnn-tanh", "w_x must .* where I = H", w_x=None)
     _refused(tfb, "lstm-projection", "w_p must .* where P = H", w_p=None)
     _refused(tfb, "lstm-projection", "w_p must have shape", w_p=zeros((PROJ, h + 1), np.float32))
 
@@ -70,14 +69,14 @@ def test_messages_name_the_argument_that_is_wrong(tfb):
     refused("lstm: w_h must have 2 dims", tfb.lstm, x, zeros([4, 8]), zeros([8]), b)
     refused("lstm: x must have 3 dims", tfb.lstm, x[0], zeros([4, 8]), zeros([2, 8]), b)
     w_h, b, before = zeros([2, 6]), zeros([6]), {"reset_after": False}
-    refused("gru: w_x must .*got shape", tfb.gru, x, zeros([4, 7]), w_h, b, **before)
-    refused("gru: w_h must .*got shape", tfb.gru, x, zeros([4, 6]), zeros([2, 7]), b, **before)
-    refused("gru: b_x must .*got shape", tfb.gru, x, zeros([4, 6]), w_h, zeros([7]), **before)
+    refused("gru: .*w_x must .*got", tfb.gru, x, zeros([4, 7]), w_h, b, **before)
+    refused("gru: .*w_h must .*got", tfb.gru, x, zeros([4, 6]), zeros([2, 7]), b, **before)
+    refused("gru: .*b_x must .*got", tfb.gru, x, zeros([4, 6]), w_h, zeros([7]), **before)
     keras = {**before, "gate_order": "urc"}
-    refused("gru: x must .*got shape", tfb.gru, x, None, w_h, b, **keras)
+    refused("gru: x must .*got", tfb.gru, x, None, w_h, b, **keras)
     factors = zeros([4, 2, 2])
     refused(
-        "gru: recurrent_dropout must .*got shape",
+        "gru: recurrent_dropout must .*got",
         tfb.gru,
         x,
         zeros([4, 6]),

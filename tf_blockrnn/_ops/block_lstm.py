@@ -16,21 +16,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import arguments, sequence_util, signatures, tensors
+from tf_blockrnn._ops import arguments, sequence_cells, sequence_util, signatures
 from tf_blockrnn._ops import gradient_util as util
-from tf_blockrnn._ops.lstm_block_cell import PEEPHOLES, STATE, peepholes_or_none
+from tf_blockrnn._ops import second_derivatives as composed
+from tf_blockrnn._ops.lstm_block_cell import peepholes_or_none
 from tf_blockrnn._types import LSTMOutputs
 
 _ops = _loader.load()
-
-
-_SHAPES = {
-    "w": "I+H 4H",
-    "b": "4H",
-    "x": "T B I",
-    "initial_state?": STATE,
-    "peepholes?": PEEPHOLES,
-}
 
 
 def _initial_state(
@@ -39,12 +31,12 @@ def _initial_state(
     """(h, cs) before the first step."""
     if given is not None:
         return given
-    units = sequence_util.dim(f"{function}: w", w, 1, 2) // 4
+    units = sequence_util.units(f"{function}: w", w, 4)
     zeros = sequence_util.zero_state(function, x, True, units)
     return zeros, zeros
 
 
-@arguments.checked(_SHAPES, floats=("forget_bias",))
+@arguments.checked
 def block_lstm(
     x: tf.Tensor,
     w: tf.Tensor,
@@ -63,25 +55,20 @@ def block_lstm(
     a clip of 3: `raw_ops.BlockLSTM` has its defaults.
 
     Args:
-      x: input, [T, B, I]; half, bfloat16, float32 or float64, as all others.
+      {block_x}
       w: weights, [I+H, 4H]; the rows of x first, then those of h; columns i, ci, f, o.
       b: biases, [4H], in the order of w.
-      initial_state: LSTMState or a tuple (h, cs): output and cell state before the first step, each
-        [B, H]; zeros when None.
-      peepholes: (wci, wcf, wco), each [H]; None for a cell without.
-      seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
+      {block_state}
+      {length}
       forget_bias: added to the forget gate's pre-activation.
-      cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
-        ignores the clip.
-      name: of the op in a graph.
+      {cell_clip}
+      {name}
 
     Returns:
-      LSTMOutputs(i, cs, f, o, ci, co, h), each [T, B, H]: input gate, cell state, forget gate,
-      output gate, cell input, tanh of the cell state, output.
+      {block_lstm_outputs: [T, B, H]}
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, forget_bias is None (ValueError
-        while a graph is built), or seq_len_max is not in 0..T or not an integer.
+      {wrong: , or seq_len_max is not in 0..T}
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -115,7 +102,7 @@ def block_lstm(
     )
 
 
-@arguments.checked(_SHAPES)
+@arguments.checked
 def block_lstm_v2(
     x: tf.Tensor,
     w: tf.Tensor,
@@ -132,24 +119,19 @@ def block_lstm_v2(
     The state is (h, cs), as in `lstm`; `raw_ops.BlockLSTMV2` has the other order.
 
     Args:
-      x: input, [T, B, I]; half, bfloat16, float32 or float64, as all others.
+      {block_x}
       w: weights, [I+H, 4H]; the rows of x first, then those of h; columns i, f, ci, o.
       b: biases, [4H], in the order of w; add a forget bias to these, if there is to be one.
-      initial_state: LSTMState or a tuple (h, cs): output and cell state before the first step, each
-        [B, H]; zeros when None.
-      peepholes: (wci, wcf, wco), each [H]; None for a cell without.
-      seq_len_max: how many steps count, 0..T; all when None. The outputs are zeros from there on.
-      cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
-        ignores the clip.
-      name: of the op in a graph.
+      {block_state}
+      {length}
+      {cell_clip}
+      {name}
 
     Returns:
-      LSTMOutputs(i, cs, f, o, ci, co, h), each [T, B, H]: input gate, cell state, forget gate,
-      output gate, cell input, tanh of the cell state, output.
+      {block_lstm_outputs: [T, B, H]}
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit (ValueError while a graph is
-        built), or seq_len_max is not in 0..T or not an integer.
+      {wrong: , or seq_len_max is not in 0..T}
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -179,163 +161,70 @@ def block_lstm_v2(
     )
 
 
-class _Direct(NamedTuple):
-    """What the cotangents of i, ci, f and o put on the pre-activations of their own step.
-
-    They are known for all steps from the start. What they reach beyond their step they reach
-    through h and cs of the step before, so there they join the cotangents of h and cs, and the
-    fused op carries them on. Only their own step's share of the gradients is left to add.
-    """
-
-    d_i: tf.Tensor
-    d_ci: tf.Tensor
-    d_f: tf.Tensor
-    d_o: tf.Tensor
-
-
-def _direct(outputs: NamedTuple, cotangents: NamedTuple, valid: tf.Tensor) -> _Direct | None:
-    """σ' = σ(1 − σ), tanh' = 1 − tanh²; None when there is nothing but zeros."""
-    slopes = {
-        "i": lambda gate: gate * (1 - gate),
-        "ci": lambda gate: 1 - gate * gate,
-        "f": lambda gate: gate * (1 - gate),
-        "o": lambda gate: gate * (1 - gate),
-    }
-    if all(util.known_zero(getattr(cotangents, gate)) for gate in slopes):
-        return None
-    zeros = tf.zeros_like(util.wide(outputs.h))
-    found = []
-    for gate, slope in slopes.items():
-        cotangent = getattr(cotangents, gate)
-        if util.known_zero(cotangent):
-            found.append(zeros)
-        else:
-            d_bar = util.wide(tf.convert_to_tensor(cotangent))
-            d_bar *= slope(util.wide(getattr(outputs, gate)))
-            found.append(tf.where(valid, d_bar, zeros))
-    return _Direct(*found)
-
-
-def _in_order(direct: _Direct, v2: bool) -> tf.Tensor:
-    """[T, B, 4H], in the order of the op's weights."""
-    d_i, d_ci, d_f, d_o = direct
-    return tf.concat([d_i, d_f, d_ci, d_o] if v2 else [d_i, d_ci, d_f, d_o], axis=2)
-
-
-class _Reach(NamedTuple):
-    """What the direct gradients put on the states: of their step, and of the step before."""
-
-    cs: tf.Tensor | None
-    cs_before: tf.Tensor | None
-    h_before: tf.Tensor
-
-
-def _reach(direct: _Direct, inputs: NamedTuple, v2: bool, use_peephole: bool) -> _Reach:
-    w_h = util.wide(inputs.w)[util.width(inputs.x) :]
-    h_before = tf.linalg.matmul(_in_order(direct, v2), w_h, transpose_b=True)
-    if not use_peephole:
-        return _Reach(None, None, h_before)
-    wci, wcf, wco = (util.wide(w) for w in (inputs.wci, inputs.wcf, inputs.wco))
-    return _Reach(direct.d_o * wco, direct.d_i * wci + direct.d_f * wcf, h_before)
-
-
-def _add_direct(
-    back: NamedTuple,
-    inputs: NamedTuple,
-    outputs: NamedTuple,
-    direct: _Direct,
-    *,
-    v2: bool,
-    use_peephole: bool,
-) -> NamedTuple:
-    """Adds what the direct gradients contribute at their own steps to all but the states."""
-    d_bar = _in_order(direct, v2)
-    x, w = util.counted(inputs.seq_len_max, inputs.x), util.wide(inputs.w)
-    h_before = util.before(inputs.h_prev, outputs.h)
-    w_x = w[: util.width(inputs.x)]
-    terms = {
-        "x_grad": tf.linalg.matmul(d_bar, w_x, transpose_b=True),
-        "w_grad": tf.concat(
-            [util.sum_of_products(x, d_bar), util.sum_of_products(util.wide(h_before), d_bar)],
-            axis=0,
-        ),
-        "b_grad": tf.reduce_sum(d_bar, axis=[0, 1]),
-    }
-    if use_peephole:
-        cs_before = util.wide(util.before(inputs.cs_prev, outputs.cs))
-        terms["wci_grad"] = tf.reduce_sum(direct.d_i * cs_before, axis=[0, 1])
-        terms["wcf_grad"] = tf.reduce_sum(direct.d_f * cs_before, axis=[0, 1])
-        terms["wco_grad"] = tf.reduce_sum(direct.d_o * util.wide(outputs.cs), axis=[0, 1])
-    return back._replace(
-        **{name: util.add(getattr(back, name), term) for name, term in terms.items()}
-    )
-
-
 def _gates_of_v2(columns: tf.Tensor) -> tf.Tensor:
     """The last axis from the order i, ci, f, o to i, f, ci, o, or the other way."""
     i, second, third, o = tf.split(columns, 4, axis=-1)
     return tf.concat([i, third, second, o], axis=-1)
 
 
-def _as_sequence(given: NamedTuple, grads: Any, *, v2: bool, use_peephole: bool) -> NamedTuple:
-    """A call of the Grad op as one of LSTMSequenceGrad, which has a gradient.
+_SEQUENCE = composed.GradOp(_ops.block_rnn_lstm_sequence_grad, sequence_cells.LSTM, gates=4)
+_ATTRS = {
+    "cell_clip": 0.0,
+    "time_major": True,
+    "go_backwards": False,
+    "zoneout_rate_h": 0.0,
+    "zoneout_rate_c": 0.0,
+}
+
+
+class _Form(NamedTuple):
+    """How a call of one of the two Grad ops is one of LSTMSequenceGrad.
 
     co is tanh(cs) there, and not an input: what reaches it reaches cs.
-
-    Args:
-      given: the inputs.
-      grads: the namedtuple type of the outputs.
-      v2: whether the gates are in the order of BlockLSTMV2.
-      use_peephole: the attr.
     """
-    in_order = (lambda columns: columns) if v2 else _gates_of_v2
-    no_grad = tensors.none(given.x.dtype)
-    width = util.width(given.x)
-    w = in_order(given.w)
-    peepholes = (given.wci, given.wcf, given.wco)
-    back = _ops.block_rnn_lstm_sequence_grad(
-        x=given.x,
-        h_prev=given.h_prev,
-        cs_prev=given.cs_prev,
-        w_x=w[:width],
-        w_h=w[width:],
-        b=no_grad,
-        peepholes=tf.stack(peepholes) if use_peephole else no_grad,
-        mask=tensors.none(tf.bool),
-        sequence_lengths=tf.fill([tf.shape(given.x)[1]], given.seq_len_max),
-        h=given.h,
-        i=given.i,
-        cs=given.cs,
-        f=given.f,
-        o=given.o,
-        ci=given.ci,
-        span_states=no_grad,
-        h_grad=given.h_grad,
-        h_last_grad=no_grad,
-        cs_last_grad=no_grad,
-        cs_grad=given.cs_grad,
-        w_p=no_grad,
-        recurrent_dropout=no_grad,
-        zoneout_h=tensors.none(tf.bool),
-        zoneout_c=tensors.none(tf.bool),
-        time_major=True,
-        go_backwards=False,
-    )
-    wci_grad, wcf_grad, wco_grad = (
-        tf.unstack(back.peepholes_grad, 3)
-        if use_peephole
-        else [tf.zeros_like(weights) for weights in peepholes]
-    )
-    return grads(
-        x_grad=back.x_grad,
-        cs_prev_grad=back.cs_prev_grad,
-        h_prev_grad=back.h_prev_grad,
-        w_grad=in_order(tf.concat([back.w_x_grad, back.w_h_grad], axis=0)),
-        wci_grad=wci_grad,
-        wcf_grad=wcf_grad,
-        wco_grad=wco_grad,
-        b_grad=in_order(back.b_grad),
-    )
+
+    outputs: Any  # the namedtuple type of the Grad op's outputs
+    v2: bool  # whether the gates are in the order of BlockLSTMV2
+    use_peephole: bool
+
+    def _in_order(self, columns: tf.Tensor) -> tf.Tensor:
+        return columns if self.v2 else _gates_of_v2(columns)
+
+    def inputs(self, given: NamedTuple) -> NamedTuple:
+        """Those of LSTMSequenceGrad, from those of the Grad op."""
+        w_x, w_h = util.split_rows(self._in_order(given.w), given.x, given.h_prev)
+        optional = {name: util.of_rank(getattr(given, name), 3) for name in ("h_grad", "cs_grad")}
+        if self.use_peephole:
+            peepholes = tf.stack((given.wci, given.wcf, given.wco))
+            optional["peepholes"] = util.of_rank(peepholes, 2)
+        shared = ("x", "h_prev", "cs_prev", "h", "i", "cs", "f", "o", "ci")
+        return signatures.inputs_for(
+            "BlockRNN>LSTMSequenceGrad",
+            **{name: getattr(given, name) for name in shared},
+            w_x=w_x,
+            w_h=w_h,
+            sequence_lengths=tf.fill([tf.shape(given.x)[1]], given.seq_len_max),
+            **optional,
+        )
+
+    def gradients(self, given: NamedTuple, back: NamedTuple) -> NamedTuple:
+        """The outputs of the Grad op, from its inputs and the outputs of LSTMSequenceGrad."""
+        peepholes = (given.wci, given.wcf, given.wco)
+        wci_grad, wcf_grad, wco_grad = (
+            tf.unstack(back.peepholes_grad, 3)
+            if self.use_peephole
+            else [tf.zeros_like(weights) for weights in peepholes]
+        )
+        return self.outputs(
+            x_grad=back.x_grad,
+            cs_prev_grad=back.cs_prev_grad,
+            h_prev_grad=back.h_prev_grad,
+            w_grad=self._in_order(tf.concat([back.w_x_grad, back.w_h_grad], axis=0)),
+            wci_grad=wci_grad,
+            wcf_grad=wcf_grad,
+            wco_grad=wco_grad,
+            b_grad=self._in_order(back.b_grad),
+        )
 
 
 def _register(forward: str, run: Callable[..., NamedTuple], v2: bool) -> None:
@@ -343,49 +232,31 @@ def _register(forward: str, run: Callable[..., NamedTuple], v2: bool) -> None:
     grad_op = forward.replace("LSTM", "LSTMGrad")
     backward = signatures.Backward(forward, grad_op, "_grad")
 
+    def form(op: tf.Operation) -> _Form:
+        return _Form(backward.backward.outputs, v2, op.get_attr("use_peephole"))
+
     @util.register_gradient(forward)
     def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-        inputs, outputs = signatures.inputs_of(op), signatures.outputs_of(op)
-        own = signatures.outputs_of(op, cotangents)
-        use_peephole = op.get_attr("use_peephole")
-        valid = util.steps_before(inputs.seq_len_max, outputs.h)
-        direct = _direct(outputs, own, valid)
+        outputs, own = signatures.outputs_of(op), signatures.outputs_of(op, cotangents)
         cs_grad, h_grad = tf.convert_to_tensor(own.cs), tf.convert_to_tensor(own.h)
         if not util.known_zero(own.co):
             co = util.wide(outputs.co)
             through_co = (1 - co * co) * util.wide(tf.convert_to_tensor(own.co))
             cs_grad = util.add(cs_grad, through_co)
         given = backward.inputs(op, cotangents)._replace(cs_grad=cs_grad, h_grad=h_grad)
-        if direct is None:
-            return backward.gradients(run(*given, use_peephole=use_peephole))
-        # Wide, so that what is added is not rounded in between.
-        given = given._make(util.wide(t) if t.dtype.is_floating else t for t in given)
-        reach = _reach(direct, inputs, v2, use_peephole)
-        h_first, h_rest = util.split_first(reach.h_before)
-        given = given._replace(h_grad=given.h_grad + h_rest)
-        cs_first = None
-        if use_peephole:
-            cs_first, cs_rest = util.split_first(reach.cs_before)
-            given = given._replace(cs_grad=given.cs_grad + reach.cs + cs_rest)
-        back = run(*given, use_peephole=use_peephole)
-        back = _add_direct(back, inputs, outputs, direct, v2=v2, use_peephole=use_peephole)
-        back = back._replace(
-            cs_prev_grad=util.add(back.cs_prev_grad, cs_first),
-            h_prev_grad=util.add(back.h_prev_grad, h_first),
-        )
-        return backward.gradients([tf.cast(gradient, op.inputs[1].dtype) for gradient in back])
+        gates = (own.i, own.f, own.o, own.ci)
+        if all(util.known_zero(gate) for gate in gates):
+            return backward.gradients(run(*given, use_peephole=op.get_attr("use_peephole")))
+        back = composed.with_gates(_SEQUENCE, form(op).inputs(given), _ATTRS, gates)
+        return backward.gradients(form(op).gradients(given, back))
 
     @util.register_gradient(grad_op)
     def second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-        use_peephole = op.get_attr("use_peephole")
-        return util.gradient_of_call(
-            op,
-            cotangents,
-            lambda given: _as_sequence(
-                given, backward.backward.outputs, v2=v2, use_peephole=use_peephole
-            ),
-            without={"b", "co"},
-        )
+        def function(given: NamedTuple) -> NamedTuple:
+            back = _SEQUENCE.fused(**form(op).inputs(given)._asdict(), **_ATTRS)
+            return form(op).gradients(given, back)
+
+        return util.gradient_of_call(op, cotangents, function, without={"b", "co"})
 
 
 _register("BlockRNN>BlockLSTM", _ops.block_rnn_block_lstm_grad, v2=False)

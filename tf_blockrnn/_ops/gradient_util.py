@@ -217,21 +217,20 @@ def gradient_of_call(
 # Of whole sequences.
 
 
-def steps_before(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-    """[T, 1, 1]: whether a step counts."""
-    count = tf.range(tf.shape(steps, out_type=tf.int64)[0])
-    return (count < seq_len_max)[:, tf.newaxis, tf.newaxis]
-
-
-def counted(seq_len_max: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-    """The steps that count; zeros for the others, as even 0 times a NaN in them is a NaN."""
-    in_wide = wide(steps)
-    return tf.where(steps_before(seq_len_max, steps), in_wide, tf.zeros_like(in_wide))
-
-
 def width(sequence: tf.Tensor) -> int | tf.Tensor:
     """The last dim; a number where it is known, so that slices have static shapes."""
     return tensors.dim(sequence, 2, 3)
+
+
+def split_rows(w: tf.Tensor, x: tf.Tensor, h_prev: tf.Tensor) -> list[tf.Tensor]:
+    """The rows of [w_x, w_h] by which x, a sequence, and a state are multiplied."""
+    parts = tf.split(w, [width(x), columns(h_prev)], axis=0, num=2)
+    return [of_rank(part, 2) for part in parts]
+
+
+def of_rank(tensor: tf.Tensor, rank: int) -> tf.Tensor:
+    """For an input that may be left out, and is not: the graph may not know that."""
+    return tensor if tensor.shape.rank == rank else tf.ensure_shape(tensor, [None] * rank)
 
 
 def last_two(sequence: tf.Tensor) -> tf.Tensor:
@@ -239,17 +238,6 @@ def last_two(sequence: tf.Tensor) -> tf.Tensor:
     # Not -1 for the rows: of a sequence without columns they could not be told.
     shape = tf.shape(sequence, out_type=tf.int64)
     return tf.reshape(sequence, [shape[0] * shape[1], shape[2]])
-
-
-def before(first: tf.Tensor, steps: tf.Tensor) -> tf.Tensor:
-    """The state before each step, given the one before the first and those after each."""
-    return tf.concat([first[tf.newaxis], steps], axis=0)[: tf.shape(steps)[0]]
-
-
-def split_first(on_before: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """From gradients of the states before the steps: that of the first, those after each step."""
-    rest = tf.concat([on_before[1:], tf.zeros_like(on_before[:1])], axis=0)
-    return tf.reduce_sum(on_before[:1], axis=0), rest  # a sum, as there may be no step
 
 
 def sum_of_products(rows: tf.Tensor, d_bar: tf.Tensor) -> tf.Tensor:

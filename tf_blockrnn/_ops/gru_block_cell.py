@@ -24,16 +24,7 @@ _ops = _loader.load()
 _GRAD = "BlockRNN>GRUBlockCellGrad"
 
 
-@arguments.checked(
-    {
-        "w_ru": "I+H 2H",
-        "w_c": "I+H H",
-        "b_ru": "2H",
-        "b_c": "H",
-        "x": "B I",
-        "state_prev": "B H",
-    }
-)
+@arguments.checked
 def gru_block_cell(
     x: tf.Tensor,
     w_ru: tf.Tensor,
@@ -48,19 +39,15 @@ def gru_block_cell(
 
     Args:
       x: input, [B, I]; half, bfloat16, float32 or float64, as all others.
-      w_ru: weights of the gates r, u, [I+H, 2H]; the rows of x first, then those of the state.
-      w_c: weights of the candidate, [I+H, H].
-      b_ru: biases of the gates r, u, [2H].
-      b_c: bias of the candidate, [H].
+      {block_gru_weights}
       state_prev: state before the step, [B, H].
-      name: of the op in a graph.
+      {name}
 
     Returns:
       GRUOutputs(r, u, c, h), each [B, H]: reset gate, update gate, candidate, new state.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit (ValueError while a graph is
-        built).
+      {wrong}
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn

@@ -29,23 +29,7 @@ from tf_blockrnn._types import LSTMState
 _ops = _loader.load()
 
 
-@arguments.checked(
-    {
-        "w_h": "H 4H",
-        "w_x?": "I 4H",
-        "b": "4H",
-        "kernel_norm": {"gamma": "4H", "beta": "4H"},
-        "recurrent_norm": {"gamma": "4H", "beta": "4H"},
-        "state_norm": {"gamma": "H", "beta": "H"},
-        "x": "B T I",
-        "initial_state?": {"h": "B H", "cs": "B H"},
-        "recurrent_dropout?": "4 B H",
-        "sequence_lengths?": "B",
-        "mask?": "B T",
-    },
-    flags=("time_major", "go_backwards", "norm_output_only"),
-    floats=("epsilon",),
-)
+@arguments.checked
 def layer_norm_lstm(
     x: tf.Tensor,
     w_x: tf.Tensor | None,
@@ -74,30 +58,20 @@ def layer_norm_lstm(
     the paper.
 
     Args:
-      x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
-        weights and states. Of all these, numbers and NumPy arrays take the type of the tensors.
+      {x}
       w_x: weights of the input, [I, 4H]; columns i, f, ci, o, as Keras'. None: x is x · w_x
         already, of width 4H.
       w_h: weights of the state, [H, 4H], in the order of w_x.
       b: biases, [4H], in the order of w_x, added behind the norms.
-      kernel_norm: (gamma, beta) of the norm of x · w_x, each [4H].
-      recurrent_norm: (gamma, beta) of the norm of h · w_h, each [4H].
+      {norms: 4}
       state_norm: (gamma, beta) of the norm of the cell state, each [H].
       epsilon: added to the variances, a float32 number above 0.
       norm_output_only: whether the output alone reads the norm of the cell state.
       initial_state: (h, cs), each [B, H]; zeros when None.
-      recurrent_dropout: [4, B, H], for each gate in the order of w_x the factors by which the state
-        before a step is multiplied in its product with w_h, the same at all steps. There is no
-        gradient for them.
-      sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
-        and the state stays that of the last step within it.
-      mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
-        False the step is skipped: the state stays as it is, and the output repeats it.
-      time_major: whether the first dim of x, mask and the outputs is T.
-      go_backwards: whether the last step is done first: with sequence_lengths, the last within
-        them. Each output stands where its input does.
-      recompute: as of `lstm`.
-      name: of the op in a graph.
+      {dropout: 4 | H}
+      {steps}
+      {recompute}
+      {name}
 
     Returns:
       (outputs, LSTMState(h, cs)): the outputs of all steps, [B, T, H], or [T, B, H] with
@@ -105,10 +79,8 @@ def layer_norm_lstm(
       norm_output_only.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, a flag or epsilon is None,
-        epsilon is not above 0, or a length is not in 0..T (ValueError for what shows while a graph
-        is built).
-      ValueError: recompute is neither a bool nor a number above 0.
+      {wrong: , epsilon is not above 0, or a length is not in 0..T}
+      ValueError: recompute is a number that is not above 0.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -160,23 +132,7 @@ def layer_norm_lstm(
     return result.h, LSTMState(result.h_last, result.cs_last)
 
 
-@arguments.checked(
-    {
-        "w_h": "H 3H",
-        "w_x?": "I 3H",
-        "b_x": "3H",
-        "b_h?": "3H",
-        "kernel_norm": {"gamma": "3H", "beta": "3H"},
-        "recurrent_norm": {"gamma": "3H", "beta": "3H"},
-        "x": "B T I",
-        "initial_state?": "B H",
-        "recurrent_dropout?": "3 B H",
-        "sequence_lengths?": "B",
-        "mask?": "B T",
-    },
-    flags=("time_major", "go_backwards"),
-    floats=("epsilon",),
-)
+@arguments.checked
 def layer_norm_gru(
     x: tf.Tensor,
     w_x: tf.Tensor | None,
@@ -203,41 +159,27 @@ def layer_norm_gru(
     h · w_h are normalised, each over all gates of a row, before the biases are added.
 
     Args:
-      x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
-        weights and states. Of all these, numbers and NumPy arrays take the type of the tensors.
+      {x}
       w_x: weights of the input, [I, 3H]; columns r, u, c (reset, update, candidate). None: x is
         x · w_x already, of width 3H.
       w_h: weights of the state, [H, 3H], in the order of w_x.
       b_x: biases behind the norm of x · w_x, [3H], in the order of w_x.
       b_h: biases behind the norm of h · w_h, [3H], in the order of w_x; zeros when None.
-      kernel_norm: (gamma, beta) of the norm of x · w_x, each [3H].
-      recurrent_norm: (gamma, beta) of the norm of h · w_h, each [3H].
+      {norms: 3}
       epsilon: added to the variances, a float32 number above 0.
       initial_state: [B, H]; zeros when None.
       gate_order: "ruc", or "urc" for weights in Keras' order.
-      recurrent_dropout: [3, B, H], for each gate in the order of w_x the factors by which the state
-        before a step is multiplied in its product with w_h, the same at all steps. There is no
-        gradient for them.
-      sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
-        and the state stays that of the last step within it.
-      mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
-        False the step is skipped: the state stays as it is, and the output repeats it.
-      time_major: whether the first dim of x, mask and the outputs is T.
-      go_backwards: whether the last step is done first: with sequence_lengths, the last within
-        them. Each output stands where its input does.
-      recompute: as of `gru`.
-      name: of the op in a graph.
+      {dropout: 3 | H}
+      {steps}
+      {recompute}
+      {name}
 
     Returns:
-      (outputs, state): the outputs of all steps, [B, T, H], or [T, B, H] with time_major, and the
-      state after the last step done, [B, H].
+      {outputs}
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, time_major, go_backwards or
-        epsilon is None, epsilon is not above 0, or a length is not in 0..T (ValueError for what
-        shows while a graph is built).
-      ValueError: gate_order is none of the two, or recompute is neither a bool nor a number above
-        0.
+      {wrong: , epsilon is not above 0, or a length is not in 0..T}
+      ValueError: gate_order is none of the two, or recompute is a number that is not above 0.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn

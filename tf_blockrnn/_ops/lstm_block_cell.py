@@ -29,10 +29,6 @@ _ops = _loader.load()
 _GRAD = "BlockRNN>LSTMBlockCellGrad"
 
 
-STATE = {"h": "B H", "cs": "B H"}
-PEEPHOLES = {"wci": "H", "wcf": "H", "wco": "H"}
-
-
 def peepholes_or_none(
     peepholes: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None, dtype: tf.DType
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -40,16 +36,7 @@ def peepholes_or_none(
     return (tensors.none(dtype),) * 3 if peepholes is None else peepholes
 
 
-@arguments.checked(
-    {
-        "w": "I+H 4H",
-        "b": "4H",
-        "x": "B I",
-        "state_prev": STATE,
-        "peepholes?": PEEPHOLES,
-    },
-    floats=("forget_bias",),
-)
+@arguments.checked
 def lstm_block_cell(
     x: tf.Tensor,
     w: tf.Tensor,
@@ -73,9 +60,8 @@ def lstm_block_cell(
       state_prev: LSTMState or a tuple (h, cs): output and cell state before the step, each [B, H].
       peepholes: (wci, wcf, wco), each [H]; None for a cell without.
       forget_bias: added to the forget gate's pre-activation.
-      cell_clip: bound of the cell state; None, or what is not above 0, is none. The gradient
-        ignores the clip.
-      name: of the op in a graph.
+      {cell_clip}
+      {name}
 
     Returns:
       LSTMOutputs(i, cs, f, o, ci, co, h), each [B, H]: input gate, new cell state, forget gate,
@@ -83,8 +69,7 @@ def lstm_block_cell(
       LSTMState(h, cs).
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, or forget_bias is None
-        (ValueError while a graph is built).
+      {wrong}
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn

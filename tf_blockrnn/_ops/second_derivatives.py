@@ -86,8 +86,8 @@ def _as_it_was(own: NamedTuple, name: str, gradient: tf.Tensor) -> tf.Tensor:
     return walks.as_it_was(getattr(own, name.removesuffix("_grad")), gradient)
 
 
-class _Op(NamedTuple):
-    """A Grad op."""
+class GradOp(NamedTuple):
+    """A Grad op over whole sequences."""
 
     fused: Callable[..., Any]
     kind: type[Cell]
@@ -103,10 +103,15 @@ def _bars(
     return bars._make(cell.walk.done(bar) for bar in bars), before
 
 
-def _with_gates(
-    op: _Op, own: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]
-) -> list[tf.Tensor]:
-    """The outputs of a Grad op, given cotangents of the gates as well; None for zeros."""
+def with_gates(op: GradOp, own: NamedTuple, attrs: Attrs, gates: Sequence[tf.Tensor | None]) -> Any:
+    """The outputs of a Grad op, given cotangents of the gates as well; None for zeros.
+
+    Args:
+      op: the Grad op.
+      own: its inputs.
+      attrs: its attrs.
+      gates: of those outputs of the forward op of which it takes no cotangents, in their order.
+    """
     cell = _cell(op.kind, own, attrs)
     walk, given, names = cell.walk, cell.given, op.kind.STATES
     gates = [
@@ -125,16 +130,14 @@ def _with_gates(
     back = op.fused(**given._replace(**joined)._asdict(), **attrs)
     own_steps = cell.gradients(zeros, bars)
     own_steps |= {f"{name}_prev_grad": first for name, (first, _) in zip(names, onto, strict=True)}
-    return walks.rounded(
-        [
-            _as_it_was(own, name, gradient + own_steps[name])
-            for name, gradient in back._asdict().items()
-        ],
-        own.x.dtype,
-    )
+    found = [
+        _as_it_was(own, name, gradient + own_steps[name])
+        for name, gradient in back._asdict().items()
+    ]
+    return back._make(walks.rounded(found, own.x.dtype))
 
 
-def _solved(cell: Cell, op: _Op, attrs: Attrs) -> Sequences:
+def _solved(cell: Cell, op: GradOp, attrs: Attrs) -> Sequences:
     """The gradients of the states after each step that a Grad op computes on its way."""
     given = cell.given
     steps, rows = (tensors.dim(given.x, axis, 3) for axis in (0, 1))
@@ -147,7 +150,7 @@ def _solved(cell: Cell, op: _Op, attrs: Attrs) -> Sequences:
 
 
 def _second(
-    op: _Op, call: tf.Operation, attrs: Attrs, cotangents: Sequence[tf.Tensor]
+    op: GradOp, call: tf.Operation, attrs: Attrs, cotangents: Sequence[tf.Tensor]
 ) -> list[tf.Tensor | None]:
     """The gradient of a call of a Grad op."""
     own, outputs = signatures.inputs_of(call), signatures.outputs_of(call, cotangents)
@@ -238,7 +241,7 @@ def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
         ]
         return call.inputs(op, taken)
 
-    grad_op = _Op(fused, kind, len(gates_at))
+    grad_op = GradOp(fused, kind, len(gates_at))
 
     @util.register_gradient(forward)
     def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
@@ -251,7 +254,7 @@ def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
         grads = sequence_util.gradients(
             gates,
             lambda: fused(*given, **attrs),
-            lambda: _with_gates(grad_op, given, attrs, gates),
+            lambda: with_gates(grad_op, given, attrs, gates),
         )
         return call.gradients(grads)
 

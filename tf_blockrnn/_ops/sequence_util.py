@@ -71,6 +71,35 @@ def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tens
     return tensors.dim(tensor, axis, rank)
 
 
+def units(argument: str, weights: tf.Tensor, gates: int) -> int | tf.Tensor:
+    """The units of a cell, of whose gates a matrix has the columns.
+
+    Raises:
+      tf.errors.InvalidArgumentError: it is no matrix, or has other columns.
+    """
+    columns = dim(argument, weights, 1, 2)
+    if isinstance(columns, int) and columns % gates:
+        raise _no_gates(argument, weights, gates)
+    return columns // gates
+
+
+def split(argument: str, array: tf.Tensor, gates: int, axis: int = -1) -> list[tf.Tensor]:
+    """The parts of an argument for each gate.
+
+    Raises:
+      tf.errors.InvalidArgumentError: it is not of so many parts.
+    """
+    rank = array.shape.rank
+    if rank == 0 or (rank is not None and (tensors.known_dim(array, axis) or 0) % gates):
+        raise _no_gates(argument, array, gates)
+    return tf.split(array, gates, axis)
+
+
+def _no_gates(argument: str, array: tf.Tensor, gates: int) -> Exception:
+    shape = list(array.shape)
+    return tensors.refusal(f"{argument} must have {gates} parts, one for each gate, got {shape}")
+
+
 def zero_state(op: str, x: tf.Tensor, time_major: bool, units: int | tf.Tensor) -> tf.Tensor:
     """Zeros for each row of x and each unit."""
     return zeros_to_read(dim(f"{op}: x", x, 1 if time_major else 0, 3), units, x.dtype)
@@ -105,13 +134,16 @@ def recompute_attr(owner: str, recompute: bool | int) -> int:
     """The attr `recompute` of an op: 0 for False, -1 for True, or the number of steps.
 
     Raises:
-      ValueError: it is neither a bool nor a number above 0.
+      TypeError: it is neither a bool nor an integer.
+      ValueError: it is an integer that is not above 0.
     """
     if isinstance(recompute, (bool, np.bool_)):
         return -1 if recompute else 0
-    if isinstance(recompute, numbers.Integral) and 0 < recompute <= tf.int64.max:
+    is_number = isinstance(recompute, numbers.Integral)
+    if is_number and 0 < recompute <= tf.int64.max:
         return int(recompute)
-    raise ValueError(
+    error = ValueError if is_number else TypeError
+    raise error(
         f"{owner}: recompute must be a bool or a number of steps above 0, got {recompute!r}"
     )
 
@@ -128,7 +160,8 @@ def zoneout(argument: str, given: float | tf.Tensor | None) -> Zoneout:
 
     Raises:
       ValueError: the rate is not in 0..1.
-      tf.errors.InvalidArgumentError: the draws are of another type than bool, or of another rank.
+      TypeError: the draws are of another type than bool.
+      tf.errors.InvalidArgumentError: the draws are of another rank.
     """
     if given is None:
         return Zoneout(tensors.none(tf.bool), 0.0)
@@ -136,9 +169,7 @@ def zoneout(argument: str, given: float | tf.Tensor | None) -> Zoneout:
         return Zoneout(tensors.none(tf.bool), zoneout_rate(argument, given))
     kept = tensors.as_tensor(given)
     if kept.dtype != tf.bool:
-        raise tensors.refusal(
-            f"{argument} must be a rate or draws of type bool, got {kept.dtype.name}"
-        )
+        raise TypeError(f"{argument} must be a rate or draws of type bool, got {kept.dtype.name}")
     return Zoneout(or_left_out(argument, kept, 3, tf.bool), 0.0)
 
 
@@ -176,8 +207,8 @@ def steps(
     """What a function is given, as an op takes it.
 
     Raises:
-      tf.errors.InvalidArgumentError: mask is neither bool nor of integers, or sequence_lengths are
-        no integers, or there are none for a batch that has rows.
+      TypeError: mask is neither bool nor of integers, or sequence_lengths are no integers.
+      tf.errors.InvalidArgumentError: there are no lengths for a batch that has rows.
     """
     return Steps(_mask(op, mask), _lengths(op, x, 1 if time_major else 0, sequence_lengths))
 
@@ -186,7 +217,7 @@ def _mask(op: str, mask: tf.Tensor | None) -> tf.Tensor:
     if mask is not None:
         mask = tensors.as_tensor(mask)
         if not (mask.dtype.is_bool or mask.dtype.is_integer):
-            raise tensors.refusal(
+            raise TypeError(
                 f"{op}: mask must be of bool or of an integer type, got {mask.dtype.name}"
             )
         if not mask.dtype.is_bool:
@@ -227,7 +258,7 @@ def sequence_length(
     """The number of steps of x, [T, B, width], that count: all of them when None is said.
 
     Raises:
-      tf.errors.InvalidArgumentError: seq_len_max is no integer.
+      TypeError: seq_len_max is no integer.
     """
     if seq_len_max is not None:
         return tf.cast(tensors.integers(f"{function}: seq_len_max", seq_len_max), tf.int64)

@@ -18,6 +18,8 @@ et al. 2016, arXiv:1606.01305 (zoneout).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import tensorflow as tf
 
 from tf_blockrnn import _loader
@@ -30,24 +32,7 @@ _ops = _loader.load()
 _LSTM_GATES, _GRU_GATES = 4, 3
 
 
-@arguments.checked(
-    {
-        "w_h": "P 4H",
-        "w_x?": "I 4H",
-        "w_p?": "P H",
-        "b": "4H",
-        "x": "B T I",
-        "initial_state?": {"h": "B P", "cs": "B H"},
-        "peepholes?": {"wci": "H", "wcf": "H", "wco": "H"},
-        "recurrent_dropout?": "4 B P",
-        "zoneout_state?": "B T P",
-        "zoneout?": "B T H",
-        "sequence_lengths?": "B",
-        "mask?": "B T",
-    },
-    flags=("time_major", "go_backwards"),
-    floats=("forget_bias",),
-)
+@arguments.checked
 def lstm(
     x: tf.Tensor,
     w_x: tf.Tensor | None,
@@ -72,8 +57,7 @@ def lstm(
     """Computes an LSTM over whole sequences (arXiv:1409.2329), differentiable in all inputs.
 
     Args:
-      x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
-        weights and states. Of all these, numbers and NumPy arrays take the type of the tensors.
+      {x}
       w_x: weights of the input, [I, 4H]; columns i, f, ci, o, as Keras' and cuDNN's. None: x is
         x · w_x already, of width 4H.
       w_h: weights of the state, [P, 4H], in the order of w_x; P is H unless there is a projection.
@@ -81,43 +65,23 @@ def lstm(
       initial_state: (h, cs), [B, P] and [B, H]; zeros when None.
       peepholes: (wci, wcf, wco), weights from the cell state to the gates i, f, o, each [H].
       w_p: weights of the projection, [P, H].
-      recurrent_dropout: [4, B, P], for each gate in the order of w_x the factors by which the state
-        before a step is multiplied in its product with w_h, the same at all steps: 0, or 1 over the
-        share that is kept. There is no gradient for them.
-      zoneout_state: zoneout of h (Krueger et al. 2016, arXiv:1606.01305): bool draws, [B, T, P], or
-        [T, B, P] with time_major, True where a step leaves h as it was before; or for inference
-        the rate of such draws, 0..1, with which h is the mean over them,
-        rate · h' + (1 − rate) · h. Skipped steps leave h as it is anyway.
+      {dropout: 4 | P}
+      {zoneout: P}
       zoneout: zoneout of the cell state, [B, T, H], or a rate. h is made of the new cell state,
         before its zoneout.
-      sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
-        and the state stays that of the last step within it.
-      mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
-        False the step is skipped: the state stays as it is, and the output repeats it. On a CPU
-        padding, at either end of a row, takes no time; steps skipped between take theirs.
-      time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
-      go_backwards: whether the last step is done first: with sequence_lengths, the last within
-        them. Each output stands where its input does.
-      recompute: for long sequences: True trains in a fraction of the memory. What the gradient
-        needs of each step, the gates, is then not kept but computed again in the backward pass,
-        span after span, from states that are kept: the same gradients to the bit, for about a third
-        more time. A number is the least number of steps of a span; True is half the square root of
-        T.
+      {steps}
+      {recompute}
       forget_bias: added to the forget gate's pre-activation; a float32 number, whatever x is.
-      cell_clip: bound of the cell state, a float32 number too; None, or what is not above 0, is
-        none. The gradient ignores the clip.
-      name: of the op in a graph.
+      {cell_clip}
+      {name}
 
     Returns:
       (outputs, LSTMState(h, cs)): the outputs of all steps, [B, T, P], or [T, B, P] with
       time_major, and the state after the last step done.
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, time_major, go_backwards or
-        forget_bias is None, or a length is not in 0..T (ValueError for what shows while a graph is
-        built).
-      ValueError: recompute is neither a bool nor a number above 0, or a rate of zoneout is not in
-        0..1.
+      {wrong: , or a length is not in 0..T}
+      ValueError: recompute is a number that is not above 0, or a rate of zoneout is not in 0..1.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -132,8 +96,8 @@ def lstm(
     if initial_state is not None:
         h_prev, cs_prev = initial_state
     else:
-        state, columns = (util.dim("lstm: w_h", w_h, axis, 2) for axis in (0, 1))
-        cell_state = columns // _LSTM_GATES
+        state = util.dim("lstm: w_h", w_h, 0, 2)
+        cell_state = util.units("lstm: w_h", w_h, _LSTM_GATES)
         h_prev = cs_prev = util.zero_state("lstm", x, time_major, state)
         if (type(state), type(cell_state)) != (int, int) or state != cell_state:
             cs_prev = util.zero_state("lstm", x, time_major, cell_state)
@@ -177,14 +141,28 @@ def _stacked(peepholes: tuple[tf.Tensor, ...] | None, dtype: tf.DType) -> tf.Ten
         return tensors.none(dtype)
     wci, wcf, wco = peepholes
     # As tensors: tf.stack takes no Keras variables.
-    return tf.stack([tensors.as_tensor(weights, dtype) for weights in (wci, wcf, wco)])
+    return _of_one_shape(
+        tf.stack,
+        "lstm: peepholes must be 3 tensors of one shape, [H]",
+        [tensors.as_tensor(weights, dtype) for weights in (wci, wcf, wco)],
+    )
 
 
-def _in_order(array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
+def _of_one_shape(
+    join: Callable[[Sequence[tf.Tensor]], tf.Tensor], wanted: str, parts: Sequence[tf.Tensor]
+) -> tf.Tensor:
+    try:
+        return join(parts)
+    except (tf.errors.InvalidArgumentError, ValueError) as error:
+        shapes = ", ".join(str(part.shape) for part in parts)
+        raise tensors.refusal(f"{wanted}, got shapes {shapes}") from error
+
+
+def _in_order(name: str, array: tf.Tensor, axis: int, gate_order: str) -> tf.Tensor:
     """An argument of gru with its gates in the order r, u, c."""
     if gate_order == "ruc":
         return array
-    u, r, c = tf.split(array, _GRU_GATES, axis)
+    u, r, c = util.split(f"gru: {name}", array, _GRU_GATES, axis)
     return tf.concat([r, u, c], axis)
 
 
@@ -193,16 +171,16 @@ def _reset_before(
 ) -> dict[str, tf.Tensor]:
     """What the op takes whose reset gate acts before the product, in its order of the gates."""
 
-    def gates(array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        first, second, c = tf.split(array, _GRU_GATES, axis=-1)
+    def gates(name: str, array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        first, second, c = util.split(f"gru: {name}", array, _GRU_GATES)
         return tf.concat([first, second] if gate_order == "ruc" else [second, first], axis=-1), c
 
     if w_x is None:
-        x = _in_order(x, -1, gate_order)
+        x = _in_order("x", x, -1, gate_order)
         w_ru_x = w_c_x = tensors.none(x.dtype)
     else:
-        w_ru_x, w_c_x = gates(util.or_left_out("gru: w_x", w_x, 2, x.dtype))
-    (w_ru_h, w_c_h), (b_ru, b_c) = gates(w_h), gates(b)
+        w_ru_x, w_c_x = gates("w_x", util.or_left_out("gru: w_x", w_x, 2, x.dtype))
+    (w_ru_h, w_c_h), (b_ru, b_c) = gates("w_h", w_h), gates("b_x", b)
     return {
         "x": x,
         "w_ru_x": w_ru_x,
@@ -217,25 +195,14 @@ def _reset_before(
 def _sum(b_x: tf.Tensor, b_h: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
     """The biases of a GRU whose reset gate acts before the product, where they stand together."""
     b_x = util.in_dtype(b_x, dtype)
+    if b_h is None:
+        return b_x
     # Not tf.add: it would take shapes that differ.
-    return b_x if b_h is None else tf.add_n([b_x, util.in_dtype(b_h, dtype)])
+    biases = [tensors.as_tensor(b_x), tensors.as_tensor(util.in_dtype(b_h, dtype))]
+    return _of_one_shape(tf.add_n, "gru: b_x and b_h must be of one shape, [3H]", biases)
 
 
-@arguments.checked(
-    {
-        "w_h": "H 3H",
-        "w_x?": "I 3H",
-        "b_x": "3H",
-        "b_h?": "3H",
-        "x": "B T I",
-        "initial_state?": "B H",
-        "recurrent_dropout?": "3 B H",
-        "zoneout_state?": "B T H",
-        "sequence_lengths?": "B",
-        "mask?": "B T",
-    },
-    flags=("reset_after", "time_major", "go_backwards"),
-)
+@arguments.checked
 def gru(
     x: tf.Tensor,
     w_x: tf.Tensor | None,
@@ -258,8 +225,7 @@ def gru(
     """Computes a GRU over whole sequences (arXiv:1406.1078), differentiable in all inputs.
 
     Args:
-      x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
-        weights and states. Of all these, numbers and NumPy arrays take the type of the tensors.
+      {x}
       w_x: weights of the input, [I, 3H]; columns r, u, c (reset, update, candidate). None: x is
         x · w_x already, of width 3H.
       w_h: weights of the state, [H, 3H], in the order of w_x.
@@ -269,38 +235,19 @@ def gru(
       reset_after: whether the reset gate acts after the product with w_h (cuDNN, PyTorch, Keras'
         default) or before it (GRUBlockCell). Before it costs a copy of the weights for each call.
       gate_order: "ruc", or "urc" for weights in Keras' order.
-      recurrent_dropout: [3, B, H], for each gate in the order of w_x the factors by which the state
-        before a step is multiplied in its product with w_h, the same at all steps: 0, or 1 over the
-        share that is kept. There is no gradient for them.
-      zoneout_state: zoneout of h (Krueger et al. 2016, arXiv:1606.01305): bool draws, [B, T, H], or
-        [T, B, H] with time_major, True where a step leaves h as it was before; or for inference
-        the rate of such draws, 0..1, with which h is the mean over them,
-        rate · h' + (1 − rate) · h. Skipped steps leave h as it is anyway.
-      sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
-        and the state stays that of the last step within it.
-      mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
-        False the step is skipped: the state stays as it is, and the output repeats it. On a CPU
-        padding, at either end of a row, takes no time; steps skipped between take theirs.
-      time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
-      go_backwards: whether the last step is done first: with sequence_lengths, the last within
-        them. Each output stands where its input does.
-      recompute: for long sequences: True trains in a fraction of the memory. What the gradient
-        needs of each step, the gates, is then not kept but computed again in the backward pass,
-        span after span, from states that are kept: the same gradients to the bit, for about a third
-        more time. A number is the least number of steps of a span; True is half the square root of
-        T.
-      name: of the op in a graph.
+      {dropout: 3 | H}
+      {zoneout: H}
+      {steps}
+      {recompute}
+      {name}
 
     Returns:
-      (outputs, state): the outputs of all steps, [B, T, H], or [T, B, H] with time_major, and the
-      state after the last step done, [B, H].
+      {outputs}
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, reset_after, time_major or
-        go_backwards is None, or a length is not in 0..T (ValueError for what shows while a graph is
-        built).
-      ValueError: gate_order is none of the two, recompute is neither a bool nor a number above 0,
-        or a rate of zoneout is not in 0..1.
+      {wrong: , or a length is not in 0..T}
+      ValueError: gate_order is none of the two, recompute is a number that is not above 0, or a
+        rate of zoneout is not in 0..1.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn
@@ -340,7 +287,7 @@ def gru(
         result = frozen.call(_ops.block_rnn_gru_after_sequence, "GRUAfterSequence", **shared)
     else:
         if recurrent_dropout is not None:
-            shared["recurrent_dropout"] = _in_order(dropout, 0, gate_order)
+            shared["recurrent_dropout"] = _in_order("recurrent_dropout", dropout, 0, gate_order)
         shared |= _reset_before(x, w_x, w_h, _sum(b_x, b_h, x.dtype), gate_order)
         result = frozen.call(_ops.block_rnn_gru_sequence, "GRUSequence", **shared)
     return result.h, result.h_last

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tf_blockrnn import _loader, _tf_private
+from tf_blockrnn._ops import tensors
 
 
 class Signature(NamedTuple):
@@ -36,9 +37,24 @@ def inputs_of(op: tf.Operation) -> Any:
     return of(op.type).inputs._make(op.inputs)
 
 
-def outputs_of(op: tf.Operation, tensors: Sequence[Any] | None = None) -> Any:
+def outputs_of(op: tf.Operation, values: Sequence[Any] | None = None) -> Any:
     """The outputs of an operation, or what belongs to each of them, as a namedtuple."""
-    return of(op.type).outputs._make(op.outputs if tensors is None else tensors)
+    return of(op.type).outputs._make(op.outputs if values is None else values)
+
+
+def inputs_for(op: str, **given: tf.Tensor) -> Any:
+    """The inputs of a call of an op by its full name; those that are not given are left out."""
+    arguments = _tf_private.op_def(op).input_arg
+    types = {a.type_attr: given[a.name].dtype for a in arguments if a.name in given}
+
+    def left_out(argument: Any) -> tf.Tensor:
+        dtype = types[argument.type_attr] if argument.type_attr else tf.as_dtype(argument.type)
+        return tensors.none(dtype)
+
+    return of(op).inputs._make(
+        given[argument.name] if argument.name in given else left_out(argument)
+        for argument in arguments
+    )
 
 
 def call(op: str, inputs: Any, attrs: Mapping[str, Any]) -> Any:

@@ -19,19 +19,7 @@ from tf_blockrnn._ops import sequence_util as util
 _ops = _loader.load()
 
 
-@arguments.checked(
-    {
-        "w_h": "H H",
-        "w_x?": "I H",
-        "b": "H",
-        "x": "B T I",
-        "initial_state?": "B H",
-        "recurrent_dropout?": "1 B H",
-        "sequence_lengths?": "B",
-        "mask?": "B T",
-    },
-    flags=("time_major", "go_backwards"),
-)
+@arguments.checked
 def simple_rnn(
     x: tf.Tensor,
     w_x: tf.Tensor | None,
@@ -51,37 +39,24 @@ def simple_rnn(
     """Computes a simple RNN over whole sequences, differentiable in all inputs (Elman 1990).
 
     Args:
-      x: input, [B, T, I], or [T, B, I] with time_major; half, bfloat16, float32 or float64, as
-        weights and states. Of all these, numbers and NumPy arrays take the type of the tensors.
+      {x}
       w_x: weights of the input, [I, H]. None: x is x · w_x already, of width H.
       w_h: weights of the state, [H, H].
       b: biases, [H].
       activation: "tanh" or "relu".
       initial_state: [B, H]; zeros when None.
-      recurrent_dropout: [1, B, H], the factors by which the state before a step is multiplied in
-        its product with w_h, the same at all steps: 0, or 1 over the share that is kept
-        (arXiv:1512.05287). There is no gradient for them.
-      sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are zeros,
-        and the state stays that of the last step within it.
-      mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
-        False the step is skipped: the state stays as it is, and the output repeats it. On a CPU
-        padding, at either end of a row, takes no time; steps skipped between take theirs.
-      time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
-      go_backwards: whether the last step is done first: with sequence_lengths, the last within
-        them. Each output stands where its input does.
+      {dropout: 1 | H}
+      {steps}
       recompute: as for lstm and gru. It changes nothing: the gradient of a simple RNN needs the
         outputs alone, and nothing else is kept.
-      name: of the op in a graph.
+      {name}
 
     Returns:
-      (outputs, state): the outputs of all steps, [B, T, H], or [T, B, H] with time_major, and the
-      state after the last step done, [B, H].
+      {outputs}
 
     Raises:
-      tf.errors.InvalidArgumentError: a shape or type does not fit, time_major or go_backwards
-        is None, or a length is not in 0..T (ValueError for what shows while a graph is built).
-      ValueError: activation is none of the two, or recompute is neither a bool nor a number above
-        0.
+      {wrong: , or a length is not in 0..T}
+      ValueError: activation is none of the two, or recompute is a number that is not above 0.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn

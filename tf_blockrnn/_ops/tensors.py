@@ -27,11 +27,11 @@ def integers(argument: str, value: int | tf.Tensor) -> tf.Tensor:
     """An argument that must be of integers.
 
     Raises:
-      tf.errors.InvalidArgumentError: it is not (ValueError while a graph is built).
+      TypeError: it is not.
     """
     tensor = as_tensor(value)
     if not tensor.dtype.is_integer:
-        raise refusal(f"{argument} must be of an integer type, got {tensor.dtype.name}")
+        raise TypeError(f"{argument} must be of an integer type, got {tensor.dtype.name}")
     return tensor
 
 
