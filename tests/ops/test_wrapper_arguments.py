@@ -274,7 +274,7 @@ def test_what_is_no_number_is_named(tfb, name, value):
     biases = {"b_ru": tf.ones([10]), "b_c": tf.ones([5])}
     for argument in ("x", *cell):
         given = {"x": tf.ones([2, 4]), **cell, **biases, argument: value}
-        with wrong_type(f"gru_block_cell: {argument} must be a tensor of type float32, got a value"):
+        with wrong_type(f"gru_block_cell: {argument} must be a tensor of type float32, got a val"):
             tfb.gru_block_cell(**given)
 
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_blockrnn._ops import frozen, sequence_util, signatures, tensors
 from tf_blockrnn._ops import gradient_util as util
+from tf_blockrnn._ops import second_derivatives, signatures, tensors
 from tf_blockrnn._ops import sequence_walk as walks
 
 _ATTRS = ("epsilon", "time_major", "go_backwards")
@@ -180,43 +180,20 @@ def _composed_gradients(
     ]
 
 
-def _inputs(call: signatures.Backward, op: tf.Operation, cotangents: Sequence[Any]) -> Any:
-    taken = [
-        None if k in call.untaken else sequence_util.or_none(cotangent)
-        for k, cotangent in enumerate(cotangents)
-    ]
-    return call.inputs(op, taken)
-
-
 def register(cell: Cell) -> None:
     """Registers the gradients of the forward op and of its Grad op."""
     forward, backward = f"BlockRNN>{cell.op}", f"BlockRNN>{cell.op}Grad"
     call = signatures.Backward(forward, backward, "_grad")
-    # Outputs whose cotangents the Grad op does not take.
-    saved_at = [k for k in call.untaken if call.forward.outputs._fields[k] != "span_states"]
 
-    def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-        frozen.refuse_gradient(op)
-        op = sequence_util.for_training(op)
-        given, attrs = _inputs(call, op, cotangents), call.attrs(op)
+    def composed(op: tf.Operation, cotangents: Sequence[Any], *_: Any) -> list[tf.Tensor]:
+        by_name = {
+            name: tf.convert_to_tensor(cotangent)
+            for name, cotangent in signatures.outputs_of(op, cotangents)._asdict().items()
+            if name != "span_states" and not util.known_zero(cotangent)
+        }
+        return _composed_gradients(cell, signatures.inputs_of(op), cell.attrs_of(op), by_name)
 
-        def composed() -> list[tf.Tensor]:
-            by_name = {
-                name: tf.convert_to_tensor(cotangent)
-                for name, cotangent in signatures.outputs_of(op, cotangents)._asdict().items()
-                if name != "span_states" and not util.known_zero(cotangent)
-            }
-            inputs = signatures.inputs_of(op)
-            return _composed_gradients(cell, inputs, cell.attrs_of(op), by_name)
-
-        grads = sequence_util.gradients(
-            # With recompute nothing is saved that anything could depend on.
-            [] if attrs["recompute"] else [cotangents[k] for k in saved_at],
-            lambda: signatures.call(backward, given, attrs),
-            composed,
-        )
-        return call.gradients(grads)
-
+    @util.register_gradient(backward)
     def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         """What was saved depends on the other inputs: it has no gradient."""
         inputs, attrs = call.forward.inputs, cell.attrs_of(op)
@@ -239,5 +216,4 @@ def register(cell: Cell) -> None:
                 op, [tf.convert_to_tensor(each) for each in cotangents], function, without=saved
             )
 
-    util.register_gradient(forward)(first)
-    util.register_gradient(backward)(second)
+    second_derivatives.register_first(call, composed)

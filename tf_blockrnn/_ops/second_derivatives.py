@@ -222,6 +222,43 @@ def _of_left_out(own: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor | None:
     return tf.cast(walks.as_it_was(own, gradient), own.dtype)
 
 
+def register_first(
+    call: signatures.Backward, composed: Callable[..., Sequence[tf.Tensor]]
+) -> list[int]:
+    """Registers the gradient of an op over whole sequences: the Grad op, or that with cotangents.
+
+    Args:
+      call: of the Grad op.
+      composed: `composed(op, cotangents, given, attrs)` makes the outputs of the Grad op in
+        TensorFlow's ops, from the forward op, the cotangents of all its outputs, and what the Grad
+        op takes.
+
+    Returns:
+      The outputs of the forward op whose cotangents the Grad op does not take.
+    """
+    gates_at = [k for k in call.untaken if call.forward.outputs._fields[k] != "span_states"]
+
+    @util.register_gradient(call.op)
+    def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
+        frozen.refuse_gradient(op)
+        if "is_training" in call.forward.attrs:
+            op = sequence_util.for_training(op)
+        taken = [
+            None if k in call.untaken else sequence_util.or_none(cotangent)
+            for k, cotangent in enumerate(cotangents)
+        ]
+        given, attrs = call.inputs(op, taken), call.attrs(op)
+        grads = sequence_util.gradients(
+            # With recompute there are no gates that anything could depend on.
+            [] if attrs.get("recompute") else [cotangents[k] for k in gates_at],
+            lambda: signatures.call(call.name, given, attrs),
+            lambda: composed(op, cotangents, given, attrs),
+        )
+        return call.gradients(grads)
+
+    return gates_at
+
+
 def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
     """Registers the gradients of an op over whole sequences and of its Grad op.
 
@@ -232,31 +269,13 @@ def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
     """
     forward, backward = f"BlockRNN>{name}", f"BlockRNN>{name}Grad"
     call = signatures.Backward(forward, backward, "_grad")
-    gates_at = [k for k in call.untaken if call.forward.outputs._fields[k] != "span_states"]
-
-    def inputs(op: tf.Operation, cotangents: Sequence) -> NamedTuple:
-        taken = [
-            None if k in call.untaken else sequence_util.or_none(cotangent)
-            for k, cotangent in enumerate(cotangents)
-        ]
-        return call.inputs(op, taken)
-
+    gates_at = register_first(
+        call,
+        lambda _, cotangents, given, attrs: with_gates(
+            grad_op, given, attrs, [cotangents[k] for k in gates_at]
+        ),
+    )
     grad_op = GradOp(fused, kind, len(gates_at))
-
-    @util.register_gradient(forward)
-    def first(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
-        frozen.refuse_gradient(op)
-        if "is_training" in call.forward.attrs:
-            op = sequence_util.for_training(op)
-        given, attrs = inputs(op, cotangents), call.attrs(op)
-        # With recompute there are no gates that anything could depend on.
-        gates = [] if attrs.get("recompute") else [cotangents[k] for k in gates_at]
-        grads = sequence_util.gradients(
-            gates,
-            lambda: fused(*given, **attrs),
-            lambda: with_gates(grad_op, given, attrs, gates),
-        )
-        return call.gradients(grads)
 
     @util.register_gradient(backward)
     def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
@@ -271,7 +290,7 @@ def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
     ) -> list[tf.Tensor | None]:
         forward_attrs = {name: attrs[name] for name in attrs if name in call.forward.attrs}
 
-        def with_gates(given: NamedTuple) -> Any:
+        def function(given: NamedTuple) -> Any:
             """The same with the gates, which depend on the forward op's inputs."""
             of_forward = call.forward.inputs(
                 *(getattr(given, name) for name in call.forward.inputs._fields)
@@ -282,5 +301,5 @@ def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
             return fused(*taken, **attrs)
 
         return util.gradient_of_call(
-            op, cotangents, with_gates, without={"recurrent_dropout", "h", "span_states"}
+            op, cotangents, function, without={"recurrent_dropout", "h", "span_states"}
         )

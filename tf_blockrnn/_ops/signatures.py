@@ -86,7 +86,7 @@ class Backward:
 
     def __init__(self, forward: str, backward: str, suffix: str) -> None:
         """The two ops' full names; the suffix of gradients."""
-        self.name = backward
+        self.op, self.name = forward, backward
         self.forward, self.backward = of(forward), of(backward)
         cotangents = [name + suffix for name in self.forward.outputs._fields]
         names = (self.forward.inputs._fields, self.forward.outputs._fields, cotangents)
