@@ -238,12 +238,10 @@ def _register(forward: str, run: Callable[..., NamedTuple], v2: bool) -> None:
     @util.register_gradient(forward)
     def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         outputs, own = signatures.outputs_of(op), signatures.outputs_of(op, cotangents)
-        cs_grad, h_grad = tf.convert_to_tensor(own.cs), tf.convert_to_tensor(own.h)
-        if not util.known_zero(own.co):
-            co = util.wide(outputs.co)
-            through_co = (1 - co * co) * util.wide(tf.convert_to_tensor(own.co))
-            cs_grad = util.add(cs_grad, through_co)
-        given = backward.inputs(op, cotangents)._replace(cs_grad=cs_grad, h_grad=h_grad)
+        given = backward.inputs(op, cotangents)._replace(
+            cs_grad=util.with_tanh(own.cs, outputs.co, own.co),
+            h_grad=tf.convert_to_tensor(own.h),
+        )
         gates = (own.i, own.f, own.o, own.ci)
         if all(util.known_zero(gate) for gate in gates):
             return backward.gradients(run(*given, use_peephole=op.get_attr("use_peephole")))

@@ -140,12 +140,23 @@ def input_gradients(
     return tf.split(product, [columns(a), columns(b)], axis=1)
 
 
-def add(tensor: tf.Tensor, *terms: tf.Tensor | None) -> tf.Tensor:
-    """Adds what is there, in the type that it is computed in, and rounds once."""
-    terms = [term for term in terms if term is not None]
-    if not terms:
-        return tensor
-    return tf.cast(wide(tensor) + tf.add_n(terms), tensor.dtype)
+def plus(term: tf.Tensor, cotangent: tf.Tensor | None) -> tf.Tensor:
+    """The sum; None is a cotangent of zeros."""
+    return term if cotangent is None else term + cotangent
+
+
+def wide_or_none(cotangent: tf.Tensor) -> tf.Tensor | None:
+    """A cotangent in the type that it is computed in; None if it is known to be zeros."""
+    return None if known_zero(cotangent) else wide(tf.convert_to_tensor(cotangent))
+
+
+def with_tanh(cs_grad: tf.Tensor, co: tf.Tensor, co_grad: tf.Tensor) -> tf.Tensor:
+    """The cotangent of a cell state, and what reaches it by co, its tanh."""
+    cs_grad, co_grad = tf.convert_to_tensor(cs_grad), wide_or_none(co_grad)
+    if co_grad is None:
+        return cs_grad
+    co = wide(co)
+    return tf.cast(wide(cs_grad) + (1 - co * co) * co_grad, cs_grad.dtype)
 
 
 def recorded_where_of_use() -> contextlib.AbstractContextManager:

@@ -71,10 +71,6 @@ class _Backward(NamedTuple):
     d_r_bar_u_bar: tf.Tensor
 
 
-def _plus(term: tf.Tensor, cotangent: tf.Tensor | None) -> tf.Tensor:
-    return term if cotangent is None else term + cotangent
-
-
 def _backward(
     given: NamedTuple,
     d_r: tf.Tensor | None = None,
@@ -93,14 +89,11 @@ def _backward(
     dtype = given.h_prev.dtype
     h_prev, w_ru, w_c = (util.wide(tensor) for tensor in (given.h_prev, given.w_ru, given.w_c))
     r, u, c = (util.wide(tensor) for tensor in (given.r, given.u, given.c))
-    d_h, d_r, d_u, d_c = (
-        None if cotangent is None else util.wide(tf.convert_to_tensor(cotangent))
-        for cotangent in (given.d_h, d_r, d_u, d_c)
-    )
-    d_c_bar = _plus(d_h * (1 - u), d_c) * (1 - c * c)
-    d_u_bar = _plus(d_h * (h_prev - c), d_u) * u * (1 - u)
+    d_h = util.wide(given.d_h)
+    d_c_bar = util.plus(d_h * (1 - u), d_c) * (1 - c * c)
+    d_u_bar = util.plus(d_h * (h_prev - c), d_u) * u * (1 - u)
     d_x2, d_hr = util.input_gradients(d_c_bar, w_c, given.x, h_prev)
-    d_r_bar = _plus(d_hr * h_prev, d_r) * r * (1 - r)
+    d_r_bar = util.plus(d_hr * h_prev, d_r) * r * (1 - r)
     d_r_bar_u_bar = tf.concat([d_r_bar, d_u_bar], axis=1)
     d_x1, d_h1 = util.input_gradients(d_r_bar_u_bar, w_ru, given.x, h_prev)
     outputs = (d_x1 + d_x2, d_h1 + d_hr * r + d_h * u, d_c_bar, d_r_bar_u_bar)
@@ -118,7 +111,7 @@ def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]
     given = signatures.collect(
         signatures.of(_GRAD).inputs, inputs, outputs, d_h=tf.convert_to_tensor(own.h)
     )
-    gates = [None if util.known_zero(gate) else gate for gate in (own.r, own.u, own.c)]
+    gates = [util.wide_or_none(gate) for gate in (own.r, own.u, own.c)]
     if all(gate is None for gate in gates):
         back = _ops.block_rnn_gru_block_cell_grad(*given)
     else:

@@ -110,20 +110,35 @@ class _Backward(NamedTuple):
     wco_grad: tf.Tensor
 
 
-def _backward(given: NamedTuple, use_peephole: bool) -> _Backward:
-    """LSTMBlockCellGrad in TensorFlow's ops, for its inputs: as in cc/core/lstm_cell.h."""
+class _Gates(NamedTuple):
+    """The cotangents of the gates; None for zeros."""
+
+    i: tf.Tensor | None = None
+    ci: tf.Tensor | None = None
+    f: tf.Tensor | None = None
+    o: tf.Tensor | None = None
+
+
+_NONE = _Gates()
+
+
+def _backward(given: NamedTuple, use_peephole: bool, gates: _Gates = _NONE) -> _Backward:
+    """LSTMBlockCellGrad in TensorFlow's ops, for its inputs and any cotangents of the gates.
+
+    As in cc/core/lstm_cell.h.
+    """
     dtype = given.cs_prev.dtype
     given = given._make(util.wide(tensor) for tensor in given)
     cs_prev, cs_grad, h_grad = given.cs_prev, given.cs_grad, given.h_grad
     wci, wcf, wco = given.wci, given.wcf, given.wco
     i, cs, f, o, ci, co = given.i, given.cs, given.f, given.o, given.ci, given.co
-    d_o = o * (1 - o) * h_grad * co
+    d_o = o * (1 - o) * util.plus(h_grad * co, gates.o)
     dcs = (1 - co * co) * h_grad * o + cs_grad
     if use_peephole:
         dcs += d_o * wco
-    dci = (1 - ci * ci) * dcs * i
-    df = f * (1 - f) * dcs * cs_prev
-    di = i * (1 - i) * dcs * ci
+    dci = (1 - ci * ci) * util.plus(dcs * i, gates.ci)
+    df = f * (1 - f) * util.plus(dcs * cs_prev, gates.f)
+    di = i * (1 - i) * util.plus(dcs * ci, gates.i)
     cs_prev_grad = dcs * f
     if use_peephole:
         cs_prev_grad += di * wci + df * wcf
@@ -132,85 +147,6 @@ def _backward(given: NamedTuple, use_peephole: bool) -> _Backward:
         peepholes = [tf.zeros_like(weights) for weights in (wci, wcf, wco)]
     dicfo = tf.concat([di, dci, df, d_o], axis=1)
     return _Backward(*(tf.cast(tensor, dtype) for tensor in (cs_prev_grad, dicfo, *peepholes)))
-
-
-class _GateGradients(NamedTuple):
-    """The part of dicfo that comes from the cotangents of i, ci, f and o; None for zeros."""
-
-    di: tf.Tensor | None
-    dci: tf.Tensor | None
-    df: tf.Tensor | None
-    d_o: tf.Tensor | None
-
-
-def _gate_gradients(
-    step: NamedTuple, i: tf.Tensor, ci: tf.Tensor, f: tf.Tensor, o: tf.Tensor
-) -> _GateGradients:
-    """Takes the gates' cotangents to their pre-activations: σ' = σ(1 − σ), tanh' = 1 − tanh²."""
-
-    def through(cotangent: tf.Tensor, slope: tf.Tensor) -> tf.Tensor:
-        return util.wide(tf.convert_to_tensor(cotangent)) * slope
-
-    def logistic(cotangent: tf.Tensor, gate: tf.Tensor) -> tf.Tensor | None:
-        if util.known_zero(cotangent):
-            return None
-        gate = util.wide(gate)
-        return through(cotangent, gate * (1 - gate))
-
-    def tanh(cotangent: tf.Tensor, gate: tf.Tensor) -> tf.Tensor | None:
-        if util.known_zero(cotangent):
-            return None
-        gate = util.wide(gate)
-        return through(cotangent, 1 - gate * gate)
-
-    return _GateGradients(
-        logistic(i, step.i), tanh(ci, step.ci), logistic(f, step.f), logistic(o, step.o)
-    )
-
-
-def _add_gates(
-    back: _Backward, step: NamedTuple, gates: _GateGradients, use_peephole: bool
-) -> _Backward:
-    """Completes the fused gradient by what the gates' own cotangents add; it is linear in them."""
-    zeros = tf.zeros_like(util.wide(step.cs_prev))
-    dicfo = tf.concat([zeros if gate is None else gate for gate in gates], axis=1)
-    back = back._replace(dicfo=util.add(back.dicfo, dicfo))
-    if not use_peephole:
-        return back
-
-    def times(gate: tf.Tensor | None, factor: tf.Tensor) -> tf.Tensor | None:
-        return None if gate is None else gate * util.wide(factor)
-
-    def summed(gate: tf.Tensor | None, factor: tf.Tensor) -> tf.Tensor | None:
-        return None if gate is None else tf.reduce_sum(times(gate, factor), axis=0)
-
-    return back._replace(
-        cs_prev_grad=util.add(
-            back.cs_prev_grad, times(gates.di, step.wci), times(gates.df, step.wcf)
-        ),
-        wci_grad=util.add(back.wci_grad, summed(gates.di, step.cs_prev)),
-        wcf_grad=util.add(back.wcf_grad, summed(gates.df, step.cs_prev)),
-        wco_grad=util.add(back.wco_grad, summed(gates.d_o, step.cs)),
-    )
-
-
-def _cell_gradient(
-    step: NamedTuple,
-    gates: _GateGradients,
-    co_grad: tf.Tensor,
-    use_peephole: bool,
-) -> tf.Tensor:
-    """What reaches the cell state not through h: its cotangent, co's, and o's by the peephole.
-
-    dcs = … + cs_grad + (1−co²) ∘ co_grad [+ do ∘ wco]
-    """
-    through_co = through_o = None
-    if not util.known_zero(co_grad):
-        co = util.wide(step.co)
-        through_co = (1 - co * co) * util.wide(tf.convert_to_tensor(co_grad))
-    if use_peephole and gates.d_o is not None:
-        through_o = gates.d_o * util.wide(step.wco)
-    return util.add(tf.convert_to_tensor(step.cs_grad), through_co, through_o)
 
 
 def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
@@ -226,14 +162,14 @@ def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]
         signatures.of(_GRAD).inputs,
         inputs,
         outputs,
-        cs_grad=own.cs,
+        cs_grad=util.with_tanh(own.cs, outputs.co, own.co),
         h_grad=tf.convert_to_tensor(own.h),
     )
-    gates = _gate_gradients(step, i=own.i, ci=own.ci, f=own.f, o=own.o)
-    step = step._replace(cs_grad=_cell_gradient(step, gates, own.co, use_peephole))
-    back = _ops.block_rnn_lstm_block_cell_grad(*step, use_peephole=use_peephole)
+    gates = _Gates(*(util.wide_or_none(gate) for gate in (own.i, own.ci, own.f, own.o)))
     if any(gate is not None for gate in gates):
-        back = _add_gates(back, step, gates, use_peephole)
+        back = _backward(step, use_peephole, gates)
+    else:
+        back = _ops.block_rnn_lstm_block_cell_grad(*step, use_peephole=use_peephole)
     grads = {
         "cs_prev": back.cs_prev_grad,
         "wci": back.wci_grad,

@@ -7,8 +7,9 @@ passed through, as if it were not there.
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -21,7 +22,7 @@ Sequences = Sequence[tf.Tensor]  # [T, B, …] or [B, T, …], in the order in w
 Gates = Sequence[tf.Tensor | None]  # cotangents of saved gates; None for zeros
 
 
-class Cell(Protocol):
+class Cell(abc.ABC):
     """A call of a Grad op, in the type that it is computed in, all steps at once.
 
     STATES: of which there are gradients; h is a cotangent's name without `_grad`.
@@ -29,35 +30,52 @@ class Cell(Protocol):
     GATES: the number of factors of recurrent dropout.
     """
 
-    STATES: tuple[str, ...]
-    PRODUCTS: tuple[str, ...]
+    STATES: tuple[str, ...] = ("h",)
+    PRODUCTS: tuple[str, ...] = ("w_x",)
     GATES: int
-    given: Any
-    walk: walks.Walk
 
-    def __init__(self, given: NamedTuple, attrs: Attrs) -> None: ...
+    def __init__(self, given: Any, attrs: Attrs) -> None:
+        """From the inputs and the attrs of the Grad op."""
+        self.given = given
+        order = walks.Order(*(attrs[name] for name in walks.Order._fields))
+        self.walk = walks.Walk(order, given.h, given.mask, given.sequence_lengths)
+        self._h_before = self.walk.before(given.h_prev, given.h)
 
+    def _weights_of(self, w_h: tf.Tensor) -> walks.Weights:
+        return walks.weights_of(w_h, self.given.recurrent_dropout, self.walk.axis)
+
+    def _cotangents(self, state: str) -> tuple[tf.Tensor, tf.Tensor]:
+        """Those of a state after each step as output, and of the last one."""
+        given = self.given
+        first = getattr(given, f"{state}_prev")
+        return (
+            self.walk.cotangent(getattr(given, f"{state}_grad"), getattr(given, state)),
+            walks.optional(getattr(given, f"{state}_last_grad"), lambda: tf.zeros_like(first)),
+        )
+
+    @abc.abstractmethod
     def bars(self, states: Sequences, gates: Gates) -> Any:
         """B: gradients of the pre-activations, from those of the states after each step."""
 
+    @abc.abstractmethod
     def before(self, states: Sequences, bars: Any) -> Sequences:
         """S: those of the states before each step."""
 
+    @abc.abstractmethod
     def solve(self, bar: tf.Tensor) -> Sequences:
         """Those of the states after each step; bar are those of the products, G·H wide."""
 
+    @abc.abstractmethod
     def gradients(self, states: Sequences, bars: Any) -> dict[str, tf.Tensor]:
         """The op's outputs by name, but for those of the first states."""
 
+    @abc.abstractmethod
     def coefficients(self) -> Sequences:
         """What `push` takes of each step."""
 
+    @abc.abstractmethod
     def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
         """The transpose of S ∘ B of one step: tangents of the states after it."""
-
-
-def _plus(term: tf.Tensor, cotangent: tf.Tensor | None) -> tf.Tensor:
-    return term if cotangent is None else term + cotangent
 
 
 class _LSTMBars(NamedTuple):
@@ -70,31 +88,27 @@ class _LSTMBars(NamedTuple):
     cs: tf.Tensor
 
 
-class LSTM:
+class LSTM(Cell):
     """LSTMSequenceGrad; the gates are i, cs, f, o and ci of which cs has a cotangent of its own.
 
     d_ō = (d_m ∘ co + d_o) ∘ o(1−o), and so on; m is o ∘ co, and h is m, or m · w_pᵀ.
     """
 
     STATES = ("h", "cs")
-    PRODUCTS = ("w_x",)
     GATES = 4
 
-    def __init__(self, given: NamedTuple, attrs: Attrs) -> None:
-        """As in the protocol."""
-        self.given = given
-        self.walk = walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
-        self._weights = walks.weights_of(given.w_h, given.recurrent_dropout, walk.axis)
+    def __init__(self, given: Any, attrs: Attrs) -> None:
+        super().__init__(given, attrs)
+        self._weights = self._weights_of(given.w_h)
         self._w_p = None if given.w_p.shape.rank == 1 else given.w_p
         self._has_peepholes = given.peepholes.shape.rank != 1
         self._peepholes = tf.unstack(given.peepholes, 3) if self._has_peepholes else [0.0] * 3
-        self._h_before = walk.before(given.h_prev, given.h)
-        self._cs_before = walk.before(given.cs_prev, given.cs)
+        self._cs_before = self.walk.before(given.cs_prev, given.cs)
         self._i, self._cs, self._f, self._o, self._ci = (
-            walk.read(t) for t in (given.i, given.cs, given.f, given.o, given.ci)
+            self.walk.read(t) for t in (given.i, given.cs, given.f, given.o, given.ci)
         )
-        self._kept_h = kept_of(walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
-        self._kept_cs = kept_of(walk, given.zoneout_c, attrs["zoneout_rate_c"], given.cs)
+        self._kept_h = kept_of(self.walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
+        self._kept_cs = kept_of(self.walk, given.zoneout_c, attrs["zoneout_rate_c"], given.cs)
         if self._kept_cs.share is not None:
             self._cs = self._before_zoneout(attrs["cell_clip"])
         self._co = tf.tanh(self._cs)
@@ -113,23 +127,21 @@ class LSTM:
         return direct + o_bar * self._peepholes[2] if self._has_peepholes else direct
 
     def bars(self, states: Sequences, gates: Gates) -> _LSTMBars:
-        """As in the protocol."""
         i, f, o, ci = self._i, self._f, self._o, self._ci
         d_h, d_cs = states
         d_i, d_f, d_o, d_ci = gates
         d_m = self._onto_m(self._kept_h.of_new(d_h))
-        o_bar = _plus(d_m * self._co, d_o) * o * (1 - o)
+        o_bar = util.plus(d_m * self._co, d_o) * o * (1 - o)
         d_cs = self._kept_cs.of_new(d_cs) + self._direct(d_m, o_bar)
         return _LSTMBars(
-            i=_plus(d_cs * ci, d_i) * i * (1 - i),
-            f=_plus(d_cs * self._cs_before, d_f) * f * (1 - f),
-            ci=_plus(d_cs * i, d_ci) * (1 - ci * ci),
+            i=util.plus(d_cs * ci, d_i) * i * (1 - i),
+            f=util.plus(d_cs * self._cs_before, d_f) * f * (1 - f),
+            ci=util.plus(d_cs * i, d_ci) * (1 - ci * ci),
             o=o_bar,
             cs=d_cs,
         )
 
     def before(self, states: Sequences, bars: _LSTMBars) -> Sequences:
-        """As in the protocol."""
         d_h, d_cs = states
         return (
             self._kept_h.plus(self._weights.onto_state(bars[:4]), d_h),
@@ -142,9 +154,8 @@ class LSTM:
         return onto + bars.i * wci + bars.f * wcf if self._has_peepholes else onto
 
     def solve(self, bar: tf.Tensor) -> Sequences:
-        """As in the protocol."""
         bars = _LSTMBars(*tf.split(bar, 4, axis=2), cs=bar)
-        (own_h, last_h), (own_cs, last_cs) = (_cotangents(self, name) for name in self.STATES)
+        (own_h, last_h), (own_cs, last_cs) = (self._cotangents(name) for name in self.STATES)
         onto_h = self._weights.onto_state(bars[:4])
         d_h = walks.solve_back(self.walk, self._kept_h.factor(None), onto_h, own_h, last_h)
         d_m = self._onto_m(self._kept_h.of_new(d_h))
@@ -153,7 +164,6 @@ class LSTM:
         return d_h, walks.solve_back(self.walk, of_cs, rest, own_cs, last_cs)
 
     def gradients(self, states: Sequences, bars: _LSTMBars) -> dict[str, tf.Tensor]:
-        """As in the protocol."""
         given = self.given
         bar = tf.concat(bars[:4], axis=2)
         x_grad, w_x_grad = walks.input_gradients(self.walk, given.x, given.w_x, bar)
@@ -189,7 +199,6 @@ class LSTM:
         return tf.concat([of_i, of_f, of_ci, of_o], axis=2), of_cs, of_m, *kept
 
     def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
-        """As in the protocol."""
         h, cs = before
         of_bars, of_cs, of_m, *kept = coefficients
         i, f, ci, o = tf.split(of_bars * self._weights.of_state(h, 4), 4, axis=1)
@@ -210,46 +219,40 @@ class _GRUBars(NamedTuple):
     state: tf.Tensor  # the gradient of r ∘ h', or of hc
 
 
-class GRU:
+class GRU(Cell):
     """GRUSequenceGrad, whose reset gate acts before the product; the gates are r, u and c.
 
     d_rh = (d_c̄ · w_c_hᵀ), d_r̄ = (d_rh ∘ h' + d_r) ∘ r(1−r)
     """
 
-    STATES = ("h",)
     PRODUCTS = ("w_ru_x", "w_c_x")
     GATES = 3
 
-    def __init__(self, given: NamedTuple, attrs: Attrs) -> None:
-        """As in the protocol."""
-        self.given = given
-        self.walk = walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
-        of_ru = walks.weights_of(given.w_ru_h, given.recurrent_dropout, walk.axis)
+    def __init__(self, given: Any, attrs: Attrs) -> None:
+        super().__init__(given, attrs)
+        of_ru = self._weights_of(given.w_ru_h)
         of_c = of_ru._replace(w_h=given.w_c_h)
         if of_ru.dropout is not None:
             dropout = of_ru.dropout
             of_ru, of_c = of_ru._replace(dropout=dropout[:2]), of_c._replace(dropout=dropout[2:])
         self._of_ru, self._of_c = of_ru, of_c
-        self._h_before = walk.before(given.h_prev, given.h)
-        self._r, self._u, self._c = (walk.read(gate) for gate in (given.r, given.u, given.c))
-        self._kept_h = kept_of(walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
+        self._r, self._u, self._c = (self.walk.read(gate) for gate in (given.r, given.u, given.c))
+        self._kept_h = kept_of(self.walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
 
     def bars(self, states: Sequences, gates: Gates) -> _GRUBars:
-        """As in the protocol."""
         r, u, c = self._r, self._u, self._c
         (d_h,), (d_r, d_u, d_c) = states, gates
         d_h = self._kept_h.of_new(d_h)
-        c_bar = _plus(d_h * (1 - u), d_c) * (1 - c * c)
+        c_bar = util.plus(d_h * (1 - u), d_c) * (1 - c * c)
         d_rh = self._of_c.onto_state([c_bar])
         return _GRUBars(
-            r=_plus(d_rh * self._h_before, d_r) * r * (1 - r),
-            u=_plus(d_h * (self._h_before - c), d_u) * u * (1 - u),
+            r=util.plus(d_rh * self._h_before, d_r) * r * (1 - r),
+            u=util.plus(d_h * (self._h_before - c), d_u) * u * (1 - u),
             c=c_bar,
             state=d_rh,
         )
 
     def before(self, states: Sequences, bars: _GRUBars) -> Sequences:
-        """As in the protocol."""
         (d_h,) = states
         return (self._kept_h.plus(self._rest(bars) + self._kept_h.of_new(d_h) * self._u, d_h),)
 
@@ -257,14 +260,12 @@ class GRU:
         return self._of_ru.onto_state(bars[:2]) + bars.state * self._r
 
     def solve(self, bar: tf.Tensor) -> Sequences:
-        """As in the protocol."""
         r, u, c = tf.split(bar, 3, axis=2)
         rest = self._rest(_GRUBars(r, u, c, self._of_c.onto_state([c])))
         of_h = self._kept_h.factor(self._u)
-        return (walks.solve_back(self.walk, of_h, rest, *_cotangents(self, "h")),)
+        return (walks.solve_back(self.walk, of_h, rest, *self._cotangents("h")),)
 
     def gradients(self, states: Sequences, bars: _GRUBars) -> dict[str, tf.Tensor]:
-        """As in the protocol."""
         del states
         given, walk, ru_bar = self.given, self.walk, tf.concat(bars[:2], axis=2)
         if given.w_ru_x.shape.rank == 1:
@@ -292,46 +293,39 @@ class GRU:
         return of_r, of_u, (1 - u) * (1 - c * c), r, u, *self._kept_h.coefficients()
 
     def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
-        """As in the protocol."""
         (h,), (of_r, of_u, of_c, r, u, *kept) = before, coefficients
         r_bar, u_bar = tf.split(self._of_ru.of_state(h, 2), 2, axis=1)
         c_bar = self._of_c.of_state(h * r + r_bar * of_r, 1)
         return (self._kept_h.pushed(kept, h, tf.add_n([h * u, u_bar * of_u, c_bar * of_c])),)
 
 
-class GRUAfter:
+class GRUAfter(Cell):
     """GRUAfterSequenceGrad, whose reset gate acts after the product; the gates are r, u, c, hc.
 
     d_hc = d_c̄ ∘ r + own, d_r̄ = (d_c̄ ∘ hc + d_r) ∘ r(1−r)
     """
 
-    STATES = ("h",)
-    PRODUCTS = ("w_x",)
     GATES = 3
 
-    def __init__(self, given: NamedTuple, attrs: Attrs) -> None:
-        """As in the protocol."""
-        self.given = given
-        self.walk = walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
+    def __init__(self, given: Any, attrs: Attrs) -> None:
+        super().__init__(given, attrs)
         self._reset_first = tf.compat.as_str(attrs["gate_order"]) == "ruc"  # some ops give bytes
-        self._weights = walks.weights_of(given.w_h, given.recurrent_dropout, walk.axis)
-        self._h_before = walk.before(given.h_prev, given.h)
+        self._weights = self._weights_of(given.w_h)
         self._r, self._u, self._c, self._hc = (
-            walk.read(gate) for gate in (given.r, given.u, given.c, given.hc)
+            self.walk.read(gate) for gate in (given.r, given.u, given.c, given.hc)
         )
-        self._kept_h = kept_of(walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
+        self._kept_h = kept_of(self.walk, given.zoneout_h, attrs["zoneout_rate_h"], given.h)
 
     def bars(self, states: Sequences, gates: Gates) -> _GRUBars:
-        """As in the protocol."""
         r, u, c = self._r, self._u, self._c
         (d_h,), (d_r, d_u, d_c, d_hc) = states, gates
         d_h = self._kept_h.of_new(d_h)
-        c_bar = _plus(d_h * (1 - u), d_c) * (1 - c * c)
+        c_bar = util.plus(d_h * (1 - u), d_c) * (1 - c * c)
         return _GRUBars(
-            r=_plus(c_bar * self._hc, d_r) * r * (1 - r),
-            u=_plus(d_h * (self._h_before - c), d_u) * u * (1 - u),
+            r=util.plus(c_bar * self._hc, d_r) * r * (1 - r),
+            u=util.plus(d_h * (self._h_before - c), d_u) * u * (1 - u),
             c=c_bar,
-            state=_plus(c_bar * r, d_hc),
+            state=util.plus(c_bar * r, d_hc),
         )
 
     def _in_order(self, r: tf.Tensor, u: tf.Tensor, candidate: tf.Tensor) -> list[tf.Tensor]:
@@ -341,19 +335,16 @@ class GRUAfter:
         return self._weights.onto_state(self._in_order(bars.r, bars.u, bars.state))
 
     def before(self, states: Sequences, bars: _GRUBars) -> Sequences:
-        """As in the protocol."""
         (d_h,) = states
         return (self._kept_h.plus(self._rest(bars) + self._kept_h.of_new(d_h) * self._u, d_h),)
 
     def solve(self, bar: tf.Tensor) -> Sequences:
-        """As in the protocol."""
         first, second, c = tf.split(bar, 3, axis=2)
         rest = self._rest(_GRUBars(*self._in_order(first, second, c), c * self._r))
         of_h = self._kept_h.factor(self._u)
-        return (walks.solve_back(self.walk, of_h, rest, *_cotangents(self, "h")),)
+        return (walks.solve_back(self.walk, of_h, rest, *self._cotangents("h")),)
 
     def gradients(self, states: Sequences, bars: _GRUBars) -> dict[str, tf.Tensor]:
-        """As in the protocol."""
         del states
         of_x = tf.concat(self._in_order(*bars[:3]), axis=2)
         of_h = self._in_order(bars.r, bars.u, bars.state)
@@ -375,7 +366,6 @@ class GRUAfter:
         return of_bars, u, *self._kept_h.coefficients()
 
     def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
-        """As in the protocol."""
         (h,), (of_bars, u, *kept) = before, coefficients
         bars = tf.split(of_bars * self._weights.of_state(h, 3), 3, axis=1)
         return (self._kept_h.pushed(kept, h, tf.add_n([h * u, *bars])),)
@@ -385,40 +375,31 @@ class _RNNBars(NamedTuple):
     h: tf.Tensor
 
 
-class RNN:
+class RNN(Cell):
     """RNNSequenceGrad: d_h̄ = d_h ∘ (1 − h∘h), or d_h where h > 0; no gates."""
 
-    STATES = ("h",)
-    PRODUCTS = ("w_x",)
     GATES = 1
 
-    def __init__(self, given: NamedTuple, attrs: Attrs) -> None:
-        """As in the protocol."""
-        self.given = given
-        self.walk = walk = walks.Walk(_order(attrs), given.h, given.mask, given.sequence_lengths)
-        self._weights = walks.weights_of(given.w_h, given.recurrent_dropout, walk.axis)
-        h = walk.read(given.h)
+    def __init__(self, given: Any, attrs: Attrs) -> None:
+        super().__init__(given, attrs)
+        self._weights = self._weights_of(given.w_h)
+        h = self.walk.read(given.h)
         relu = tf.compat.as_str(attrs["activation"]) == "relu"
         self._slope = tf.cast(h > 0, h.dtype) if relu else 1 - h * h
-        self._h_before = walk.before(given.h_prev, given.h)
 
     def bars(self, states: Sequences, gates: Gates) -> _RNNBars:
-        """As in the protocol."""
         del gates
         return _RNNBars(states[0] * self._slope)
 
     def before(self, states: Sequences, bars: _RNNBars) -> Sequences:
-        """As in the protocol."""
         del states
         return (self._weights.onto_state(bars),)
 
     def solve(self, bar: tf.Tensor) -> Sequences:
-        """As in the protocol."""
         rest = self._weights.onto_state([bar])
-        return (walks.solve_back(self.walk, None, rest, *_cotangents(self, "h")),)
+        return (walks.solve_back(self.walk, None, rest, *self._cotangents("h")),)
 
     def gradients(self, states: Sequences, bars: _RNNBars) -> dict[str, tf.Tensor]:
-        """As in the protocol."""
         del states
         x_grad, w_x_grad = walks.input_gradients(self.walk, self.given.x, self.given.w_x, bars.h)
         return {
@@ -429,24 +410,7 @@ class RNN:
         }
 
     def coefficients(self) -> Sequences:
-        """As in the protocol."""
         return (self._slope,)
 
     def push(self, before: Sequences, coefficients: Sequences) -> Sequences:
-        """As in the protocol."""
         return (self._weights.of_state(before[0], 1) * coefficients[0],)
-
-
-def _order(attrs: Attrs) -> walks.Order:
-    """The layout of steps in the sequences of an op."""
-    return walks.Order(*(attrs[name] for name in walks.Order._fields))
-
-
-def _cotangents(cell: Cell, state: str) -> tuple[tf.Tensor, tf.Tensor]:
-    """Those of a state after each step as output, and of the last one."""
-    given = cell.given
-    first = getattr(given, f"{state}_prev")
-    return (
-        cell.walk.cotangent(getattr(given, f"{state}_grad"), getattr(given, state)),
-        walks.optional(getattr(given, f"{state}_last_grad"), lambda: tf.zeros_like(first)),
-    )
