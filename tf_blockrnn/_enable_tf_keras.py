@@ -317,7 +317,7 @@ def _drop(
         input_masks, state_masks = input_masks and input_masks[:1], None
     option = {}
     if state_masks is not None and _acts(cell.recurrent_dropout, kind):
-        option["recurrent_dropout"] = tf.stack(state_masks)
+        option["recurrent_dropout_factors"] = tf.stack(state_masks)
     if input_masks is None or not _acts(cell.dropout, kind):
         return x, w_x, option
     dropped = [x * tf.expand_dims(mask, time_axis) for mask in input_masks]

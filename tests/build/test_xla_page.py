@@ -41,11 +41,11 @@ def test_a_shape_that_is_not_right_is_an_error_of_tracing_and_a_length_one_of_th
 
     @tf.function(jit_compile=True)
     def call(x, lengths):
-        return tfb.gru(x, w_x, w_h, tf.zeros([9]), sequence_lengths=lengths)[0]
+        return tfb.gru(x, w_x, w_h, tf.zeros([9]), lengths=lengths)[0]
 
     x = tf.ones([2, 5, 4])
     with pytest.raises((tf.errors.InvalidArgumentError, ValueError), match="w_x"):
         call.get_concrete_function(tf.ones([2, 5, 7]), tf.constant([5, 5]))
     concrete = call.get_concrete_function(x, tf.constant([5, 5]))
-    with pytest.raises(tf.errors.InvalidArgumentError, match="sequence_lengths"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="lengths"):
         concrete(x, tf.constant([5, 6]))

@@ -121,9 +121,9 @@ def test_the_clip_is_passed_through(tfb, drawn):
     zoneout = [tf.zeros([B, T, H], tf.bool)] * 2
     if drawn:
         zoneout = [tf.constant(random_array((B, T, H), [seed]) > 0.2) for seed in (5, 6)]
-        call.options |= {"zoneout_state": zoneout[0], "zoneout": zoneout[1]}
+        call.options |= {"zoneout_h": zoneout[0], "zoneout_c": zoneout[1]}
     got = call.second(tfb, tensors)
-    factors = call.options["recurrent_dropout"]
+    factors = call.options["recurrent_dropout_factors"]
     cells = _straight_through_lstm(tensors, clip, factors, zoneout)[2]
     assert 0 < np.mean(np.abs(cells) == clip) < 1
     call.call = lambda tfb, given: _straight_through_lstm(given, clip, factors, zoneout)
@@ -248,7 +248,7 @@ def test_forward_mode_agrees_with_backward_mode(tfb, case):
 
 
 PLAIN = {"lstm": "lstm", "gru": "gru after", "simple_rnn": "rnn tanh"}
-LEFT_OUT = ("mask", "sequence_lengths", "recurrent_dropout")
+LEFT_OUT = ("mask", "lengths", "recurrent_dropout_factors")
 
 
 @pytest.mark.parametrize("case", ["lstm all", "gru after products", "gru before products"])
@@ -305,8 +305,10 @@ def test_half_is_computed_in_float32(tfb, case):
     exact = Case(case)
     exact.inputs = {k: v.astype(np.float64) for k, v in call.inputs.items()}
     exact.cotangents = {k: v.astype(np.float64) for k, v in call.cotangents.items()}
-    if "recurrent_dropout" in call.options:
-        exact.options["recurrent_dropout"] = tf.cast(call.options["recurrent_dropout"], tf.float64)
+    if "recurrent_dropout_factors" in call.options:
+        exact.options["recurrent_dropout_factors"] = tf.cast(
+            call.options["recurrent_dropout_factors"], tf.float64
+        )
     bound = tolerances.second_bound(dtype, T * (I + H))
     for name, want in exact.second(tfb, exact.tensors()).items():
         assert got[name].dtype == dtype, name

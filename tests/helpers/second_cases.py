@@ -148,12 +148,12 @@ class Case(Differentiable):
         }
         if "dropout" in given:
             factors = np.random.default_rng(99).random((gates, batch, state)) > 0.3
-            self.options["recurrent_dropout"] = tf.constant((factors / 0.7).astype(dtype))
-        for name, size in (("zoneout_state", state), ("zoneout", H)):
+            self.options["recurrent_dropout_factors"] = tf.constant((factors / 0.7).astype(dtype))
+        for name, size in (("zoneout_h", state), ("zoneout_c", H)):
             if "mean" in given:
-                self.options[name] = 0.25 if name == "zoneout" else 0.375
+                self.options[name] = 0.25 if name == "zoneout_c" else 0.375
             elif "zoneout" in given:
-                draws = np.random.default_rng([len(name)]).random((*two, size)) < 0.4
+                draws = np.random.default_rng([name == "zoneout_c"]).random((*two, size)) < 0.4
                 self.options[name] = tf.constant(draws)
             if self.name != "lstm":
                 break  # there is no cell state
@@ -162,7 +162,7 @@ class Case(Differentiable):
             self.options["mask"] = tf.constant(mask if major else mask.T)
         if "lengths" in given:
             lengths = np.minimum(LENGTHS[:batch], steps)
-            self.options["sequence_lengths"] = tf.constant(
+            self.options["lengths"] = tf.constant(
                 lengths, tf.int64 if "int64" in given else tf.int32
             )
 

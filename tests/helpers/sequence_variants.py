@@ -92,7 +92,7 @@ def inputs_of(variant, dims, dtype, *, dropout, projected, seed=0):
 
 
 # Powers of two, so that the mean of float32 numbers has the same terms in every type.
-RATES = {"zoneout_state": 0.25, "zoneout": 0.125}
+RATES = {"zoneout_h": 0.25, "zoneout_c": 0.125}
 
 
 def zoneout_of(variant, values, time_major=True):
@@ -128,7 +128,7 @@ def call(tfb, variant, tensors, **options):
     outputs, state = getattr(tfb, variant.name)(
         x,
         initial_state=h if cs is None else (h, cs),
-        recurrent_dropout=dropout,
+        recurrent_dropout_factors=dropout,
         **values,
         **variant.options,
         **options,

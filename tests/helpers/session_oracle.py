@@ -61,14 +61,14 @@ def _direction(weights, one, x, lengths, state, backwards):
     b_x, b_h = (columns(zeros if bias is None else bias) for bias in (one.b_x, one.b_h))
     arguments: dict[str, Any] = {"go_backwards": backwards}
     if lengths is not None:
-        arguments["sequence_lengths"] = np.asarray(lengths, np.int64)
+        arguments["lengths"] = np.asarray(lengths, np.int64)
     if state is not None:
         arguments["initial_state"] = state
     matrices = x, columns(one.w_x), columns(one.w_h)
     if weights.zoneout_state:
-        arguments["zoneout_state"] = weights.zoneout_state
+        arguments["zoneout_h"] = weights.zoneout_state
     if weights.zoneout:
-        arguments["zoneout"] = weights.zoneout
+        arguments["zoneout_c"] = weights.zoneout
     if weights.cell == "layer_norm_lstm":
         norms = zip(
             ("kernel", "recurrent", "state"), (one.norm_x, one.norm_h, one.norm_c), strict=True

@@ -131,7 +131,7 @@ def _columns(array):
 def _by_op(cell, arrays, x, lengths=None, output_only=False):
     """The outputs of the op with the same weights."""
     flat = {name: _columns(arrays[name]) for name in ("w_x", "w_h", "b_x", "b_h")}
-    lengths = {} if lengths is None else {"sequence_lengths": lengths}
+    lengths = {} if lengths is None else {"lengths": lengths}
     if cell == _LSTM:
         peepholes = tuple(arrays["peepholes"]) if "peepholes" in arrays else None
         weights = (flat["w_x"], flat["w_h"], flat["b_x"] + flat["b_h"])

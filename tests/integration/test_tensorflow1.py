@@ -67,7 +67,7 @@ def test_in_a_session_with_sizes_that_show_when_it_runs(tfb, session, name):
     given = sequence_arguments(name)
     with tf.GradientTape() as tape:
         tape.watch(given["w_h"])
-        outputs = getattr(tfb, name)(**given, sequence_lengths=tf.constant([3, 1]))[0]
+        outputs = getattr(tfb, name)(**given, lengths=tf.constant([3, 1]))[0]
         total = tf.reduce_sum(outputs**2)
     bound = tolerances.composed_bound("float", T * (IN + H))
     compare.assert_close(session[name], outputs, bound)

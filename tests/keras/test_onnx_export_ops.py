@@ -52,7 +52,7 @@ def test_lengths_and_weights_that_are_inputs(tfb, function, time_major, backward
             w_h,
             b,
             initial_state=initial if states == 2 else initial[0],
-            sequence_lengths=lengths,
+            lengths=lengths,
             mask=mask if masked else None,
             time_major=time_major,
             go_backwards=backwards,
@@ -256,7 +256,7 @@ def test_dropout_is_refused(tfb):
 
     def call(x):
         w_x, w_h, b = normal(X, 3 * H), normal(H, 3 * H), normal(3 * H)
-        return tfb.gru(x, w_x, w_h, b, recurrent_dropout=dropout)[0]
+        return tfb.gru(x, w_x, w_h, b, recurrent_dropout_factors=dropout)[0]
 
     assert "for inference" in refusal(call, [B, T, X])
 
@@ -268,7 +268,7 @@ def test_zoneout_is_refused(tfb, name, zoneout):
 
     def call(x):
         w_x, w_h, b = normal(X, width), normal(H, width), normal(width)
-        return getattr(tfb, name)(x, w_x, w_h, b, zoneout_state=zoneout)[0]
+        return getattr(tfb, name)(x, w_x, w_h, b, zoneout_h=zoneout)[0]
 
     assert "it has zoneout" in refusal(call, [B, T, X])
 

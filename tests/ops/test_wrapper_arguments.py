@@ -35,7 +35,12 @@ WRONG_SHAPES = [
     ("lstm", "b", [15], "b must have shape [4H] = [16], got [15]"),
     ("lstm", "x", [2, 5], "x must have 3 dims, got shape [2, 5]"),
     ("lstm", "w_p", [3, 4], "w_p must have shape [P, H] = [4, 4], or None where P = H, got [3, 4]"),
-    ("lstm", "recurrent_dropout", [2, 4], "recurrent_dropout must have 3 dims, got shape [2, 4]"),
+    (
+        "lstm",
+        "recurrent_dropout_factors",
+        [2, 4],
+        "recurrent_dropout_factors must have 3 dims, got shape [2, 4]",
+    ),
     ("gru", "w_x", [5, 11], "w_x must have shape [I, 3H] = [5, 12], or None where I = 3H, got [5,"),
     ("gru", "w_h", [4, 11], "w_h must have shape [H, 3H] = [4, 12], got [4, 11]"),
     ("gru", "b_x", [9], "b_x must have shape [3H] = [12], got [9]"),
@@ -215,11 +220,9 @@ def test_with_arrays_alone_the_weights_say_the_type(tfb):
 
 def test_tensors_that_are_not_dense(tfb):
     ragged = tf.RaggedTensor.from_tensor(some(B, T, IN), lengths=[3, 1])
-    with wrong_type("x must be a dense tensor, got a RaggedTensor; pass its to_tensor(), with seq"):
+    with wrong_type("x must be a dense tensor, got a RaggedTensor; pass its to_tensor(), with len"):
         sequence_call(tfb, "gru", x=ragged)
-    outputs, _ = sequence_call(
-        tfb, "gru", x=ragged.to_tensor(), sequence_lengths=ragged.row_lengths()
-    )
+    outputs, _ = sequence_call(tfb, "gru", x=ragged.to_tensor(), lengths=ragged.row_lengths())
     assert outputs.shape == (B, T, H)
     with wrong_type("gru: w_x must be a dense tensor, got a SparseTensor"):
         sequence_call(tfb, "gru", w_x=tf.sparse.from_dense(some(IN, 3 * H)))
@@ -241,8 +244,8 @@ def test_none_is_no_tensor(tfb, name):
                 graph()
     with wrong_type(f"{name}: w_h must be a tensor, got None"):
         sequence_call(tfb, name, w_x=None, w_h=None)
-    optional = {"lstm": ("zoneout_state", "zoneout"), "gru": ("zoneout_state",)}.get(name, ())
-    for argument in ("mask", "sequence_lengths", "recurrent_dropout", *optional):
+    optional = {"lstm": ("zoneout_h", "zoneout_c"), "gru": ("zoneout_h",)}.get(name, ())
+    for argument in ("mask", "lengths", "recurrent_dropout_factors", *optional):
         with wrong_type(f"{name}: {argument} must be a tensor, got a value of type list"):
             sequence_call(tfb, name, **{argument: [None, None]})
 
@@ -356,7 +359,7 @@ def _all_arguments(name, dtype=tf.float32):
     arguments = {
         **sequence_arguments(name),
         "initial_state": some(B, H),
-        "recurrent_dropout": some(GATES[name], B, H),
+        "recurrent_dropout_factors": some(GATES[name], B, H),
     }
     if name == "lstm":
         arguments["initial_state"] = (some(B, H), some(B, H))
@@ -370,7 +373,7 @@ def _all_arguments(name, dtype=tf.float32):
 def test_every_argument_may_be_a_variable_of_keras(tfb, name, options):
     arguments = _all_arguments(name) | {
         "mask": tf.ones([B, T], tf.int32),
-        "sequence_lengths": tf.constant([3, 1]),
+        "lengths": tf.constant([3, 1]),
     }
     want, _ = sequence_call(tfb, name, **arguments, **options)
     alone = [{**arguments, key: as_keras(value)} for key, value in arguments.items()]
@@ -415,8 +418,8 @@ def test_biases_do_not_broadcast(tfb, reset_after, shapes):
     [
         ("w_x", tf.float32),
         ("mask", tf.bool),
-        ("recurrent_dropout", tf.float32),
-        ("sequence_lengths", tf.int64),
+        ("recurrent_dropout_factors", tf.float32),
+        ("lengths", tf.int64),
     ],
 )
 def test_an_empty_argument_is_not_left_out(tfb, name, argument, dtype):
@@ -435,22 +438,20 @@ def test_an_empty_argument_is_not_left_out(tfb, name, argument, dtype):
 def test_lengths_whose_number_shows_at_run_time(tfb, shape):
     signature = [tf.TensorSpec([None, T, IN]), tf.TensorSpec(shape, tf.int32)]
     function = tf.function(
-        lambda x, lengths: sequence_call(tfb, "lstm", x=x, sequence_lengths=lengths)[0],
+        lambda x, lengths: sequence_call(tfb, "lstm", x=x, lengths=lengths)[0],
         input_signature=signature,
     )
     x, lengths = some(B, T, IN), tf.constant([3, 1])
-    want, _ = sequence_call(tfb, "lstm", x=x, sequence_lengths=lengths)
+    want, _ = sequence_call(tfb, "lstm", x=x, lengths=lengths)
     np.testing.assert_array_equal(function(x, lengths), want)
     assert function(x[:0], lengths[:0]).shape == (0, T, H)
     for wrong in (lengths[:0], lengths[:1]):
-        with refused("lstm: sequence_lengths must have shape [B]; B and the size given are"):
+        with refused("lstm: lengths must have shape [B]; B and the size given are"):
             function(x, wrong)
 
 
 def test_an_empty_batch_has_no_lengths(tfb):
-    outputs, _ = sequence_call(
-        tfb, "gru", x=some(0, T, IN), sequence_lengths=tf.zeros([0], tf.int32)
-    )
+    outputs, _ = sequence_call(tfb, "gru", x=some(0, T, IN), lengths=tf.zeros([0], tf.int32))
     assert outputs.shape == (0, T, H)
 
 
@@ -475,15 +476,15 @@ def test_a_length_beyond_int64_is_given_as_it_is(tfb, name):
         np.array([length, 1], np.uint64),
         tf.constant([length, 1], tf.uint64),
     ):
-        argument = "sequence_lengths" if name in GATES else "seq_len_max"
+        argument = "lengths" if name in GATES else "seq_len_max"
         with refused(f"{name}: {argument} must be in 0..T, got {length}"):
             if name in GATES:
-                sequence_call(tfb, name, sequence_lengths=given)
+                sequence_call(tfb, name, lengths=given)
             else:
                 block_call(tfb, name, seq_len_max=given[0])
 
 
-@pytest.mark.parametrize("argument", ["zoneout_state", "zoneout"])
+@pytest.mark.parametrize("argument", ["zoneout_h", "zoneout_c"])
 @pytest.mark.parametrize("mode", run_modes.MODES)
 def test_zoneout(tfb, argument, mode):
     """A rate, or draws of the sequence's size; in every mode a rate is a number of Python."""
@@ -498,7 +499,7 @@ def test_zoneout(tfb, argument, mode):
         message = f"lstm: {argument} must be a rate in 0..1, got {rate}"
         with pytest.raises(ValueError, match=re.escape(message)):
             call(rate)
-    dims = "[B, T, P]" if argument == "zoneout_state" else "[B, T, H]"
+    dims = "[B, T, P]" if argument == "zoneout_h" else "[B, T, H]"
     error = tf.errors.InvalidArgumentError if mode == "eager" else ValueError
     for given, message in (
         (tf.zeros([B, H], tf.bool), "must have 3 dims"),

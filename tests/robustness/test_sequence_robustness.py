@@ -288,7 +288,7 @@ def test_buffers_do_not_change_the_bits_of_functions(tfb, name, dtype):
     function, dims = sequence_functions.FUNCTIONS[name], (4, 9, 17, 32)
     inputs = sequence_functions.random_inputs(function, dims, block_cells.numpy_type(dtype))
     mask, lengths = sequence_functions.patterns(dims)["lengths and holes"]
-    options = {"mask": tf.constant(mask), "sequence_lengths": tf.constant(lengths)}
+    options = {"mask": tf.constant(mask), "lengths": tf.constant(lengths)}
 
     def compute(values):
         with tf.GradientTape() as tape:

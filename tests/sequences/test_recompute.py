@@ -70,7 +70,7 @@ def _row_options(dims, *names):
     if "lengths" in names:
         lengths = rng.integers(0, steps + 1, batch)
         lengths[-1] = steps if batch > 1 else steps - 3
-        options["sequence_lengths"] = tf.constant(lengths, tf.int32)
+        options["lengths"] = tf.constant(lengths, tf.int32)
     if "mask" in names:
         mask = rng.random((steps, batch)) < 0.8
         mask[: steps // 5, ::3] = False

@@ -130,8 +130,8 @@ def _oracle(variant, values, keep, within, backwards):
     zoneout = zoneout_of(variant, values) if variant.zoneout else {}
     for t in list(range(len(keep)))[:: -1 if backwards else 1]:
         new_h, new_cs = _step(variant, dtype, values, parts, t, h, cs)
-        new_h = _zoned_out(zoneout.get("zoneout_state"), t, h, new_h)
-        new_cs = _zoned_out(zoneout.get("zoneout"), t, cs, new_cs)
+        new_h = _zoned_out(zoneout.get("zoneout_h"), t, h, new_h)
+        new_cs = _zoned_out(zoneout.get("zoneout_c"), t, cs, new_cs)
         # Not a multiplication by the mask, which would propagate a NaN.
         h, cs = tf.where(keep[t], new_h, h), tf.where(keep[t], new_cs, cs)
         outputs[t] = tf.where(within[t], h, tf.zeros_like(h))
@@ -167,7 +167,7 @@ def _check(tfb, variant, dims, dtype, pattern, *, dropout, projected, time_major
     if mask is not None:
         options["mask"] = mask if time_major else mask.T
     if lengths is not None:
-        options["sequence_lengths"] = lengths
+        options["lengths"] = lengths
 
     def ours(tensors):
         outputs = call(

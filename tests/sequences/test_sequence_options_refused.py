@@ -37,7 +37,7 @@ def test_malformed_options_are_refused(tfb):
         # Twice the gates: what has to be split into them first, by TensorFlow, can be.
         for shape in ((2 * gates, b, h), (gates, b + 1, h)):
             wrong = zeros(shape, np.float32)
-            _refused(tfb, key, "recurrent_dropout must have shape", dropout=wrong)
+            _refused(tfb, key, "recurrent_dropout(_factors)? must have shape", dropout=wrong)
     _refused(tfb, "lstm", "w_x must .* where I = 4H", w_x=None)
     for key in ("gru-after", "gru-before"):
         match = "x must have 3 parts|w_(ru_)?x must .* where I = 3H"
@@ -76,13 +76,13 @@ def test_messages_name_the_argument_that_is_wrong(tfb):
     refused("gru: x must .*got", tfb.gru, x, None, w_h, b, **keras)
     factors = zeros([4, 2, 2])
     refused(
-        "gru: recurrent_dropout must .*got",
+        "gru: recurrent_dropout_factors must .*got",
         tfb.gru,
         x,
         zeros([4, 6]),
         w_h,
         b,
-        recurrent_dropout=factors,
+        recurrent_dropout_factors=factors,
         **keras,
     )
 
@@ -185,7 +185,7 @@ def test_a_projection_of_no_units(tfb, lengths):
             tf.zeros([0]),
             w_p=w_p,
             initial_state=(h_first, tf.zeros([batch, 0])),
-            sequence_lengths=lengths,
+            lengths=lengths,
         )
         weighted = tf.reduce_sum(state.h * [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     kept = np.array([[1.0], [0.0 if steps else 1.0]])

@@ -101,7 +101,7 @@ def test_case_of_onnx(tfb, weights, name):
 
     batch_first = attributes.get("layout", 0) == 1
     places = dict(enumerate(node.input))
-    steps = {"time_major": not batch_first, "sequence_lengths": values.get(places.get(4))}
+    steps = {"time_major": not batch_first, "lengths": values.get(places.get(4))}
     states = [values[places[n]] for n in (5, 6) if places.get(n) in values]
     states = [state.swapaxes(0, 1) if batch_first else state for state in states]
     backwards = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]

@@ -124,7 +124,7 @@ def test_one_program_for_masks_and_lengths_of_every_pattern(tfb, name, time_majo
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             outputs = sequence_functions.call(
-                tfb, function, tensors, mask=mask, sequence_lengths=lengths,
+                tfb, function, tensors, mask=mask, lengths=lengths,
                 time_major=time_major, go_backwards=not time_major,
             )  # fmt: skip
         return outputs, list(tape.gradient(outputs, tensors).values())

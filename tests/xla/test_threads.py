@@ -41,7 +41,7 @@ def _sequence(tfb, name):
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             outputs = sequence_functions.call(
-                tfb, function, tensors, time_major=True, sequence_lengths=lengths
+                tfb, function, tensors, time_major=True, lengths=lengths
             )
         return outputs, tape.gradient(outputs, tensors)
 
@@ -88,7 +88,7 @@ def test_an_error_does_not_disturb_other_calls(tfb):
     def work(k):
         for number in range(ROUNDS):
             if (k + number) % 2:
-                with pytest.raises(tf.errors.InvalidArgumentError, match="sequence_lengths.* must"):
+                with pytest.raises(tf.errors.InvalidArgumentError, match="lengths.* must"):
                     compiled(arguments[k][0], wrong)
             elif _bits(compiled(*arguments[k])) != want[k]:
                 return False

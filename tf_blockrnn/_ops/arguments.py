@@ -35,8 +35,8 @@ _ERRORS = (
     NotImplementedError,
 )
 _DTYPES = {tf.half: "half", **{t: t.name for t in (tf.bfloat16, tf.float32, tf.float64)}}
-_LENGTHS = ("sequence_lengths", "seq_len_max")
-_WITH_OWN_DTYPE = ("mask", "zoneout_state", "zoneout", *_LENGTHS)
+_LENGTHS = ("lengths", "seq_len_max")
+_WITH_OWN_DTYPE = ("mask", "zoneout_h", "zoneout_c", *_LENGTHS)
 # The tensors of each tuple, and the inputs of the ops that these are.
 _TUPLES = {
     "initial_state": {"h": "h_prev", "cs": "cs_prev"},
@@ -54,8 +54,8 @@ _INPUTS = {
     "w_c_h": "columns c of w_h",
     "b_ru": "columns r, u of b_x",
     "b_c": "columns c of b_x",
-    "zoneout_h": "zoneout_state",
-    "zoneout_c": "zoneout",
+    "sequence_lengths": "lengths",
+    "recurrent_dropout": "recurrent_dropout_factors",
 }
 # The error of an op: its name, an argument and the rest. TensorFlow puts nodes around it.
 _OF_OP = re.compile(r"(\w+): (\w+)(.*)", re.DOTALL)

@@ -15,25 +15,26 @@ _FRAGMENTS = {
         x: input, [T, B, I]; half, bfloat16, float32 or float64, as all others.
     """,
     "dropout": """
-        recurrent_dropout: [{0}, B, {1}], for each gate in the order of w_x the factors by which the
-          state before a step is multiplied in its product with w_h, the same at all steps: 0, or 1
-          over the share that is kept (arXiv:1512.05287). There is no gradient for them.
+        recurrent_dropout_factors: [{0}, B, {1}], for each gate in the order of w_x the factors by
+          which the state before a step is multiplied in its product with w_h, the same at all
+          steps: 0, or 1 over the share that is kept (arXiv:1512.05287). There is no gradient for
+          them.
     """,
     "zoneout": """
-        zoneout_state: zoneout of h (Krueger et al. 2016, arXiv:1606.01305): bool draws,
+        zoneout_h: zoneout of h (Krueger et al. 2016, arXiv:1606.01305): bool draws,
           [B, T, {0}], or [T, B, {0}] with time_major, True where a step leaves h as it was before;
           or for inference the rate of such draws, 0..1, with which h is the mean over them,
           rate · h' + (1 − rate) · h. Skipped steps leave h as it is anyway.
     """,
     "steps": """
-        sequence_lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are
+        lengths: length of each row, int32 or int64 [B], in 0..T. Outputs past it are
           zeros, and the state stays that of the last step within it.
         mask: bool, or integers, of which 0 is False, [B, T], or [T, B] with time_major. Where it is
           False the step is skipped: the state stays as it is, and the output repeats it. On a CPU
           padding, at either end of a row, takes no time; steps skipped between take theirs.
         time_major: whether the first dim of x, mask and the outputs is T; it saves nothing.
-        go_backwards: whether the last step is done first: with sequence_lengths, the last within
-          them. Each output stands where its input does.
+        go_backwards: whether the last step is done first: with lengths, the last within them. Each
+          output stands where its input does.
     """,
     "recompute": """
         recompute: for long sequences: True trains in a fraction of the memory. What the gradient

@@ -23,7 +23,8 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import arguments, frozen, layer_norm_gradients, sequence_util
+from tf_blockrnn._ops import arguments, frozen, layer_norm_gradients
+from tf_blockrnn._ops import sequence_util as util
 from tf_blockrnn._types import LSTMState
 
 _ops = _loader.load()
@@ -42,8 +43,8 @@ def layer_norm_lstm(
     epsilon: float = 1e-3,
     norm_output_only: bool = False,
     initial_state: tuple[tf.Tensor, tf.Tensor] | None = None,
-    recurrent_dropout: tf.Tensor | None = None,
-    sequence_lengths: tf.Tensor | None = None,
+    recurrent_dropout_factors: tf.Tensor | None = None,
+    lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
@@ -92,22 +93,30 @@ def layer_norm_lstm(
       ([2, 3, 2], [2, 2])
     """
     norms = (kernel_norm, recurrent_norm, state_norm)
-    others = (w_x, b, *(each for norm in norms for each in norm), initial_state, recurrent_dropout)
-    x, w_h = sequence_util.inputs(x, w_h, *others)
+    others = (w_x, b, *(each for norm in norms for each in norm), initial_state)
+    x, w_h = util.inputs(x, w_h, *others, recurrent_dropout_factors)
     if initial_state is not None:
         h_prev, cs_prev = initial_state
     else:
-        units = sequence_util.dim("layer_norm_lstm: w_h", w_h, 0, 2)
-        h_prev = cs_prev = sequence_util.zero_state("layer_norm_lstm", x, time_major, units)
-    steps = sequence_util.steps("layer_norm_lstm", x, time_major, mask, sequence_lengths)
+        units = util.dim("layer_norm_lstm: w_h", w_h, 0, 2)
+        h_prev = cs_prev = util.zero_state("layer_norm_lstm", x, time_major, units)
     (gamma_x, beta_x), (gamma_h, beta_h), (gamma_c, beta_c) = norms
     result = frozen.call(
         _ops.block_rnn_layer_norm_lstm_sequence,
         "LayerNormLSTMSequence",
-        x=x,
+        **util.shared(
+            "layer_norm_lstm",
+            x,
+            mask=mask,
+            lengths=lengths,
+            recurrent_dropout_factors=recurrent_dropout_factors,
+            time_major=time_major,
+            go_backwards=go_backwards,
+        ),
+        **util.saving("layer_norm_lstm", recompute),
         h_prev=h_prev,
         cs_prev=cs_prev,
-        w_x=sequence_util.or_left_out("layer_norm_lstm: w_x", w_x, 2, x.dtype),
+        w_x=util.or_left_out("layer_norm_lstm: w_x", w_x, 2, x.dtype),
         w_h=w_h,
         b=b,
         gamma_x=gamma_x,
@@ -116,17 +125,8 @@ def layer_norm_lstm(
         beta_h=beta_h,
         gamma_c=gamma_c,
         beta_c=beta_c,
-        mask=steps.mask,
-        sequence_lengths=steps.sequence_lengths,
-        recurrent_dropout=sequence_util.or_left_out(
-            "layer_norm_lstm: recurrent_dropout", recurrent_dropout, 3, x.dtype
-        ),
         epsilon=epsilon,
         norm_output_only=norm_output_only,
-        time_major=time_major,
-        go_backwards=go_backwards,
-        is_training=sequence_util.is_training(),
-        recompute=sequence_util.recompute_attr("layer_norm_lstm", recompute),
         name=name,
     )
     return result.h, LSTMState(result.h_last, result.cs_last)
@@ -145,8 +145,8 @@ def layer_norm_gru(
     epsilon: float = 1e-3,
     initial_state: tf.Tensor | None = None,
     gate_order: str = "ruc",
-    recurrent_dropout: tf.Tensor | None = None,
-    sequence_lengths: tf.Tensor | None = None,
+    recurrent_dropout_factors: tf.Tensor | None = None,
+    lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
@@ -192,21 +192,29 @@ def layer_norm_gru(
     """
     if not isinstance(gate_order, str) or gate_order not in ("ruc", "urc"):
         raise ValueError(f'layer_norm_gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
-    others = (w_x, b_x, b_h, *kernel_norm, *recurrent_norm, initial_state, recurrent_dropout)
-    x, w_h = sequence_util.inputs(x, w_h, *others)
+    others = (w_x, b_x, b_h, *kernel_norm, *recurrent_norm, initial_state)
+    x, w_h = util.inputs(x, w_h, *others, recurrent_dropout_factors)
     if initial_state is None:
-        units = sequence_util.dim("layer_norm_gru: w_h", w_h, 0, 2)
-        initial_state = sequence_util.zero_state("layer_norm_gru", x, time_major, units)
-    steps = sequence_util.steps("layer_norm_gru", x, time_major, mask, sequence_lengths)
+        units = util.dim("layer_norm_gru: w_h", w_h, 0, 2)
+        initial_state = util.zero_state("layer_norm_gru", x, time_major, units)
     if b_h is None:
-        b_h = tf.zeros_like(sequence_util.in_dtype(b_x, x.dtype))
+        b_h = tf.zeros_like(util.in_dtype(b_x, x.dtype))
     (gamma_x, beta_x), (gamma_h, beta_h) = kernel_norm, recurrent_norm
     result = frozen.call(
         _ops.block_rnn_layer_norm_gru_sequence,
         "LayerNormGRUSequence",
-        x=x,
+        **util.shared(
+            "layer_norm_gru",
+            x,
+            mask=mask,
+            lengths=lengths,
+            recurrent_dropout_factors=recurrent_dropout_factors,
+            time_major=time_major,
+            go_backwards=go_backwards,
+        ),
+        **util.saving("layer_norm_gru", recompute),
         h_prev=initial_state,
-        w_x=sequence_util.or_left_out("layer_norm_gru: w_x", w_x, 2, x.dtype),
+        w_x=util.or_left_out("layer_norm_gru: w_x", w_x, 2, x.dtype),
         w_h=w_h,
         b_x=b_x,
         b_h=b_h,
@@ -214,17 +222,8 @@ def layer_norm_gru(
         beta_x=beta_x,
         gamma_h=gamma_h,
         beta_h=beta_h,
-        mask=steps.mask,
-        sequence_lengths=steps.sequence_lengths,
-        recurrent_dropout=sequence_util.or_left_out(
-            "layer_norm_gru: recurrent_dropout", recurrent_dropout, 3, x.dtype
-        ),
         gate_order=gate_order,
         epsilon=epsilon,
-        time_major=time_major,
-        go_backwards=go_backwards,
-        is_training=sequence_util.is_training(),
-        recompute=sequence_util.recompute_attr("layer_norm_gru", recompute),
         name=name,
     )
     return result.h, result.h_last

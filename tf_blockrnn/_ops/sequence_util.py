@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -130,6 +130,11 @@ def or_left_out(argument: str, given: tf.Tensor | None, rank: int, dtype: tf.DTy
     return given
 
 
+def saving(name: str, recompute: bool | int) -> dict[str, Any]:
+    """The attrs of an op that say what is saved for the gradient; raises as `recompute_attr`."""
+    return {"is_training": is_training(), "recompute": recompute_attr(name, recompute)}
+
+
 def recompute_attr(owner: str, recompute: bool | int) -> int:
     """The attr `recompute` of an op: 0 for False, -1 for True, or the number of steps.
 
@@ -182,35 +187,43 @@ def zoneout_rate(argument: str, given: float) -> float:
     """A rate of zoneout.
 
     Raises:
-      ValueError: it is not a number in 0..1.
+      TypeError: it is not a number.
+      ValueError: it is not in 0..1.
     """
     # Not `given < 0 or given > 1`, so that a NaN is refused too.
     if not is_rate(given) or not 0 <= given <= 1:
-        raise ValueError(f"{argument} must be a rate in 0..1, got {given!r}")
+        error = ValueError if is_rate(given) else TypeError
+        raise error(f"{argument} must be a rate in 0..1, got {given!r}")
     return float(given)
 
 
-class Steps(NamedTuple):
-    """Which steps count, as the ops take it."""
-
-    mask: tf.Tensor
-    sequence_lengths: tf.Tensor
-
-
-def steps(
-    op: str,
+def shared(
+    name: str,
     x: tf.Tensor,
-    time_major: bool,
+    *,
     mask: tf.Tensor | None,
-    sequence_lengths: tf.Tensor | None,
-) -> Steps:
-    """What a function is given, as an op takes it.
+    lengths: tf.Tensor | None,
+    recurrent_dropout_factors: tf.Tensor | None,
+    time_major: bool,
+    go_backwards: bool,
+) -> dict[str, Any]:
+    """The inputs and attrs of an op that all functions over sequences have, by the op's names.
 
     Raises:
-      TypeError: mask is neither bool nor of integers, or sequence_lengths are no integers.
-      tf.errors.InvalidArgumentError: there are no lengths for a batch that has rows.
+      TypeError: mask is neither bool nor of integers, or lengths are no integers.
+      tf.errors.InvalidArgumentError: there are no lengths for a batch that has rows, or an argument
+        is of another rank.
     """
-    return Steps(_mask(op, mask), _lengths(op, x, 1 if time_major else 0, sequence_lengths))
+    return {
+        "x": x,
+        "mask": _mask(name, mask),
+        "sequence_lengths": _lengths(name, x, 1 if time_major else 0, lengths),
+        "recurrent_dropout": or_left_out(
+            f"{name}: recurrent_dropout_factors", recurrent_dropout_factors, 3, x.dtype
+        ),
+        "time_major": time_major,
+        "go_backwards": go_backwards,
+    }
 
 
 def _mask(op: str, mask: tf.Tensor | None) -> tf.Tensor:
@@ -225,12 +238,10 @@ def _mask(op: str, mask: tf.Tensor | None) -> tf.Tensor:
     return or_left_out(f"{op}: mask", mask, 2, tf.bool)
 
 
-def _lengths(
-    op: str, x: tf.Tensor, batch_axis: int, sequence_lengths: tf.Tensor | None
-) -> tf.Tensor:
-    if sequence_lengths is None:
+def _lengths(op: str, x: tf.Tensor, batch_axis: int, lengths: tf.Tensor | None) -> tf.Tensor:
+    if lengths is None:
         return tensors.none(tf.int32)
-    lengths = tensors.integers(f"{op}: sequence_lengths", sequence_lengths)
+    lengths = tensors.integers(f"{op}: lengths", lengths)
     if lengths.shape.rank in (None, 1) and not lengths.shape.num_elements():
         lengths = _none_left_out(op, lengths, dim(f"{op}: x", x, batch_axis, 3))
     return lengths if lengths.dtype in (tf.int32, tf.int64) else tf.cast(lengths, tf.int64)
@@ -238,7 +249,7 @@ def _lengths(
 
 def _none_left_out(op: str, lengths: tf.Tensor, batch: int | tf.Tensor) -> tf.Tensor:
     """Lengths, of which there may be none: to the op that would be lengths left out."""
-    wanted = f"{op}: sequence_lengths must have shape [B]"
+    wanted = f"{op}: lengths must have shape [B]"
     if lengths.shape.num_elements() == 0 and isinstance(batch, int):
         if batch > 0:
             raise tensors.refusal(f"{wanted} = [{batch}], got shape [0]")

@@ -42,10 +42,10 @@ def lstm(
     initial_state: tuple[tf.Tensor, tf.Tensor] | None = None,
     peepholes: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None = None,
     w_p: tf.Tensor | None = None,
-    recurrent_dropout: tf.Tensor | None = None,
-    zoneout_state: float | tf.Tensor | None = None,
-    zoneout: float | tf.Tensor | None = None,
-    sequence_lengths: tf.Tensor | None = None,
+    recurrent_dropout_factors: tf.Tensor | None = None,
+    zoneout_h: float | tf.Tensor | None = None,
+    zoneout_c: float | tf.Tensor | None = None,
+    lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
@@ -67,7 +67,7 @@ def lstm(
       w_p: weights of the projection, [P, H].
       {dropout: 4 | P}
       {zoneout: P}
-      zoneout: zoneout of the cell state, [B, T, H], or a rate. h is made of the new cell state,
+      zoneout_c: zoneout of the cell state, [B, T, H], or a rate. h is made of the new cell state,
         before its zoneout.
       {steps}
       {recompute}
@@ -87,11 +87,11 @@ def lstm(
       >>> import tensorflow as tf, tf_blockrnn
       >>> outputs, state = tf_blockrnn.lstm(
       ...     tf.ones([2, 3, 4]), tf.fill([4, 8], 0.1), tf.fill([2, 8], 0.1), tf.zeros([8]),
-      ...     sequence_lengths=[3, 1])
+      ...     lengths=[3, 1])
       >>> print(" ".join(f"{step:.4f}" for step in outputs[1, :, 0]), f"{state.h[1, 0]:.4f}")
       0.1339 0.0000 0.0000 0.1339
     """
-    others = (w_x, b, w_p, initial_state, peepholes, recurrent_dropout)
+    others = (w_x, b, w_p, initial_state, peepholes, recurrent_dropout_factors)
     x, w_h = util.inputs(x, w_h, *others)
     if initial_state is not None:
         h_prev, cs_prev = initial_state
@@ -101,35 +101,33 @@ def lstm(
         h_prev = cs_prev = util.zero_state("lstm", x, time_major, state)
         if (type(state), type(cell_state)) != (int, int) or state != cell_state:
             cs_prev = util.zero_state("lstm", x, time_major, cell_state)
-    steps = util.steps("lstm", x, time_major, mask, sequence_lengths)
-    zoneout_h = util.zoneout("lstm: zoneout_state", zoneout_state)
-    zoneout_c = util.zoneout("lstm: zoneout", zoneout)
+    h, c = util.zoneout("lstm: zoneout_h", zoneout_h), util.zoneout("lstm: zoneout_c", zoneout_c)
     result = frozen.call(
         _ops.block_rnn_lstm_sequence,
         "LSTMSequence",
-        x=x,
+        **util.shared(
+            "lstm",
+            x,
+            mask=mask,
+            lengths=lengths,
+            recurrent_dropout_factors=recurrent_dropout_factors,
+            time_major=time_major,
+            go_backwards=go_backwards,
+        ),
+        **util.saving("lstm", recompute),
         h_prev=h_prev,
         cs_prev=cs_prev,
         w_x=util.or_left_out("lstm: w_x", w_x, 2, x.dtype),
         w_h=w_h,
         b=b,
         peepholes=_stacked(peepholes, x.dtype),
-        mask=steps.mask,
-        sequence_lengths=steps.sequence_lengths,
         w_p=util.or_left_out("lstm: w_p", w_p, 2, x.dtype),
-        recurrent_dropout=util.or_left_out(
-            "lstm: recurrent_dropout", recurrent_dropout, 3, x.dtype
-        ),
-        zoneout_h=zoneout_h.kept,
-        zoneout_c=zoneout_c.kept,
-        zoneout_rate_h=zoneout_h.rate,
-        zoneout_rate_c=zoneout_c.rate,
+        zoneout_h=h.kept,
+        zoneout_c=c.kept,
+        zoneout_rate_h=h.rate,
+        zoneout_rate_c=c.rate,
         forget_bias=forget_bias,
         cell_clip=0.0 if cell_clip is None else cell_clip,
-        time_major=time_major,
-        go_backwards=go_backwards,
-        is_training=util.is_training(),
-        recompute=util.recompute_attr("lstm", recompute),
         name=name,
     )
     return result.h, LSTMState(result.h_last, result.cs_last)
@@ -213,9 +211,9 @@ def gru(
     initial_state: tf.Tensor | None = None,
     reset_after: bool = True,
     gate_order: str = "ruc",
-    recurrent_dropout: tf.Tensor | None = None,
-    zoneout_state: float | tf.Tensor | None = None,
-    sequence_lengths: tf.Tensor | None = None,
+    recurrent_dropout_factors: tf.Tensor | None = None,
+    zoneout_h: float | tf.Tensor | None = None,
+    lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
@@ -253,43 +251,42 @@ def gru(
       >>> import tensorflow as tf, tf_blockrnn
       >>> outputs, state = tf_blockrnn.gru(
       ...     tf.ones([2, 3, 4]), tf.fill([4, 6], 0.1), tf.fill([2, 6], 0.1), tf.zeros([6]),
-      ...     sequence_lengths=[3, 1])
+      ...     lengths=[3, 1])
       >>> print(" ".join(f"{step:.4f}" for step in outputs[1, :, 0]), f"{state[1, 0]:.4f}")
       0.1525 0.0000 0.0000 0.1525
     """
     if not isinstance(gate_order, str) or gate_order not in ("ruc", "urc"):
         raise ValueError(f'gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
-    x, w_h = util.inputs(x, w_h, w_x, b_x, b_h, initial_state, recurrent_dropout)
+    others = (w_x, b_x, b_h, initial_state, recurrent_dropout_factors)
+    x, w_h = util.inputs(x, w_h, *others)
     h_prev = initial_state
     if h_prev is None:
         h_prev = util.zero_state("gru", x, time_major, util.dim("gru: w_h", w_h, 0, 2))
-    steps = util.steps("gru", x, time_major, mask, sequence_lengths)
-    dropout = util.or_left_out("gru: recurrent_dropout", recurrent_dropout, 3, x.dtype)
-    zoneout = util.zoneout("gru: zoneout_state", zoneout_state)
-    shared = {
-        "x": x,
-        "h_prev": h_prev,
-        "mask": steps.mask,
-        "sequence_lengths": steps.sequence_lengths,
-        "recurrent_dropout": dropout,
-        "zoneout_h": zoneout.kept,
-        "zoneout_rate_h": zoneout.rate,
-        "time_major": time_major,
-        "go_backwards": go_backwards,
-        "is_training": util.is_training(),
-        "recompute": util.recompute_attr("gru", recompute),
-        "name": name,
-    }
+    h = util.zoneout("gru: zoneout_h", zoneout_h)
+    given = util.shared(
+        "gru",
+        x,
+        mask=mask,
+        lengths=lengths,
+        recurrent_dropout_factors=recurrent_dropout_factors,
+        time_major=time_major,
+        go_backwards=go_backwards,
+    )
+    given |= {"h_prev": h_prev, "zoneout_h": h.kept, "zoneout_rate_h": h.rate, "name": name}
+    given |= util.saving("gru", recompute)
     if reset_after:
         w_x = util.or_left_out("gru: w_x", w_x, 2, x.dtype)
         b_h = tf.zeros_like(util.in_dtype(b_x, x.dtype)) if b_h is None else b_h
-        shared |= {"w_x": w_x, "w_h": w_h, "b_x": b_x, "b_h": b_h, "gate_order": gate_order}
-        result = frozen.call(_ops.block_rnn_gru_after_sequence, "GRUAfterSequence", **shared)
+        given |= {"w_x": w_x, "w_h": w_h, "b_x": b_x, "b_h": b_h, "gate_order": gate_order}
+        result = frozen.call(_ops.block_rnn_gru_after_sequence, "GRUAfterSequence", **given)
     else:
-        if recurrent_dropout is not None:
-            shared["recurrent_dropout"] = _in_order("recurrent_dropout", dropout, 0, gate_order)
-        shared |= _reset_before(x, w_x, w_h, _sum(b_x, b_h, x.dtype), gate_order)
-        result = frozen.call(_ops.block_rnn_gru_sequence, "GRUSequence", **shared)
+        if recurrent_dropout_factors is not None:
+            factors = given["recurrent_dropout"]
+            given["recurrent_dropout"] = _in_order(
+                "recurrent_dropout_factors", factors, 0, gate_order
+            )
+        given |= _reset_before(x, w_x, w_h, _sum(b_x, b_h, x.dtype), gate_order)
+        result = frozen.call(_ops.block_rnn_gru_sequence, "GRUSequence", **given)
     return result.h, result.h_last
 
 

@@ -28,8 +28,8 @@ def simple_rnn(
     *,
     activation: str = "tanh",
     initial_state: tf.Tensor | None = None,
-    recurrent_dropout: tf.Tensor | None = None,
-    sequence_lengths: tf.Tensor | None = None,
+    recurrent_dropout_factors: tf.Tensor | None = None,
+    lengths: tf.Tensor | None = None,
     mask: tf.Tensor | None = None,
     time_major: bool = False,
     go_backwards: bool = False,
@@ -62,34 +62,35 @@ def simple_rnn(
       >>> import tensorflow as tf, tf_blockrnn
       >>> outputs, state = tf_blockrnn.simple_rnn(
       ...     tf.ones([2, 3, 4]), tf.fill([4, 2], 0.1), tf.fill([2, 2], 0.1), tf.zeros([2]),
-      ...     sequence_lengths=[3, 1])
+      ...     lengths=[3, 1])
       >>> print(" ".join(f"{step:.4f}" for step in outputs[1, :, 0]), f"{state[1, 0]:.4f}")
       0.3799 0.0000 0.0000 0.3799
     """
     if not isinstance(activation, str) or activation not in ("tanh", "relu"):
         raise ValueError(f'simple_rnn: activation must be "tanh" or "relu", got {activation!r}')
     util.recompute_attr("simple_rnn", recompute)
-    x, w_h = util.inputs(x, w_h, w_x, b, initial_state, recurrent_dropout)
+    x, w_h = util.inputs(x, w_h, w_x, b, initial_state, recurrent_dropout_factors)
     h_prev = initial_state
     if h_prev is None:
         units = util.dim("simple_rnn: w_h", w_h, 0, 2)
         h_prev = util.zero_state("simple_rnn", x, time_major, units)
-    steps = util.steps("simple_rnn", x, time_major, mask, sequence_lengths)
-    dropout = util.or_left_out("simple_rnn: recurrent_dropout", recurrent_dropout, 3, x.dtype)
     result = frozen.call(
         _ops.block_rnn_rnn_sequence,
         "RNNSequence",
-        x=x,
+        **util.shared(
+            "simple_rnn",
+            x,
+            mask=mask,
+            lengths=lengths,
+            recurrent_dropout_factors=recurrent_dropout_factors,
+            time_major=time_major,
+            go_backwards=go_backwards,
+        ),
         h_prev=h_prev,
         w_x=util.or_left_out("simple_rnn: w_x", w_x, 2, x.dtype),
         w_h=w_h,
         b=b,
-        mask=steps.mask,
-        sequence_lengths=steps.sequence_lengths,
-        recurrent_dropout=dropout,
         activation=activation,
-        time_major=time_major,
-        go_backwards=go_backwards,
         name=name,
     )
     return result.h, result.h_last

@@ -217,7 +217,7 @@ def call(
     dropped = _dropout.apply(cell, sequences, states[0], training, spec.drops_at_one)
     options = {"mask": mask, "go_backwards": bool(layer.go_backwards)}
     if dropped.state_factors is not None:
-        options["recurrent_dropout"] = dropped.state_factors
+        options["recurrent_dropout_factors"] = dropped.state_factors
     options |= _zoneout.options(cell, training, [tensors.dim(sequences, k, 3) for k in (0, 1)])
     if getattr(layer, "recompute", False):  # not of Keras' layers
         options["recompute"] = layer.recompute

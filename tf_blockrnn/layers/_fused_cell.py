@@ -83,7 +83,7 @@ class FusedCell:
         x_masks, h_masks = self._masks(x, h_prev, training)
         options = {}
         if h_masks is not None:
-            options["recurrent_dropout"] = tf.stack(_as_list(h_masks))
+            options["recurrent_dropout_factors"] = tf.stack(_as_list(h_masks))
         if isinstance(x_masks, list):  # one for each gate, of implementation 1
             columns = tf.split(w_x, len(x_masks), axis=1)
             gates = [tf.matmul(x * m, w) for m, w in zip(x_masks, columns, strict=True)]

@@ -38,11 +38,12 @@ def options(cell: Any, training: Any, steps: list[Any]) -> dict[str, Any]:
       training: whether to draw.
       steps: the first two dims of the draws.
     """
-    rates = config(cell)
-    if not training:
-        return rates
     widths = {"zoneout_state": cell.output_size, "zoneout": cell.units}
-    return {name: _draws(cell, name, [*steps, widths[name]]) for name in rates}
+    names = {"zoneout_state": "zoneout_h", "zoneout": "zoneout_c"}
+    return {
+        names[name]: _draws(cell, name, [*steps, widths[name]]) if training else rate
+        for name, rate in config(cell).items()
+    }
 
 
 def _draws(cell: Any, name: str, shape: list[Any]) -> Any:

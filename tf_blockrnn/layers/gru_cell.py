@@ -136,8 +136,8 @@ class GRUCell(FusedCell, ExtendedGRUCell):
         w_ru_h, w_c_h, b_ru, b_c, w_ru_x, w_c_x = self._packed(with_kernel=w_x is not None)
         if w_x is None:
             x = _in_order_ruc(x, axis=2)
-        dropout = options.get("recurrent_dropout")
-        zoneout = sequence_util.zoneout("GRUCell: zoneout_state", options.get("zoneout_state"))
+        dropout = options.get("recurrent_dropout_factors")
+        zoneout = sequence_util.zoneout("GRUCell: zoneout_state", options.get("zoneout_h"))
         step = raw_ops.GRUSequence(
             x=x,
             h_prev=states[0],

@@ -145,9 +145,7 @@ def _trained(function, gates: int, biases: int, **options) -> Callable:
     def run():
         with tf.GradientTape() as tape:
             tape.watch([x, *weights])
-            h, _ = function(
-                x, *weights, initial_state=state, sequence_lengths=lengths, mask=mask, **options
-            )
+            h, _ = function(x, *weights, initial_state=state, lengths=lengths, mask=mask, **options)
         return [h, *tape.gradient(h, [x, *weights])]
 
     return run

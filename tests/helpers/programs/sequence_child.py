@@ -82,7 +82,7 @@ def _with_gradients(called, arguments, mode="graph"):
     )
 
     def compute(tensors, mask, lengths):
-        options = {"time_major": True, "mask": mask, "sequence_lengths": lengths}
+        options = {"time_major": True, "mask": mask, "lengths": lengths}
         with tf.GradientTape() as tape:
             tape.watch(tensors)
             outputs = sequence_functions.call(tf_blockrnn, called, tensors, **options)

@@ -66,7 +66,7 @@ def session() -> dict[str, np.ndarray]:
             if k.startswith(("w_", "b"))
         }
         lengths = tf.constant([3, 1])
-        outputs = getattr(tfb, name)(**{"x": x, **weights}, sequence_lengths=lengths)[0]
+        outputs = getattr(tfb, name)(**{"x": x, **weights}, lengths=lengths)[0]
         gradient = tf.gradients(tf.reduce_sum(outputs**2), weights["w_h"])[0]
         try:
             getattr(tfb, name)(**{"x": x, **weights, "w_x": tf.ones([6, 6])})
