@@ -27,7 +27,6 @@ import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import inference, layers
-from tf_blockrnn._cli.progress import Progress
 
 BATCH = 32
 WINDOW = 64  # characters; the length of truncated backpropagation
@@ -233,6 +232,19 @@ def compare(
     outcome.difference = float(np.max(np.abs(np.subtract(losses[ours], losses[peer]))))
 
 
+class Progress:
+    """Prints a line for each tenth of the work."""
+
+    def __init__(self, label: str):
+        self._label, self._tenths = label, -1
+
+    def show(self, share: float, note: str) -> None:
+        """Given the share of the work that is done, 0..1."""
+        if int(share * 10) > self._tenths:
+            self._tenths = int(share * 10)
+            print(f"{self._label} {share:4.0%}  {note}", flush=True)
+
+
 def run_kind(name: str, text: Text, settings: argparse.Namespace, progress: Progress) -> Outcome:
     """Compares, trains and samples one kind of model."""
 
@@ -269,7 +281,6 @@ def run_kind(name: str, text: Text, settings: argparse.Namespace, progress: Prog
         predict, prompt = ours.predict_in_session("float32"), text.held_out[:200]
         outcome.sample = text.decode(generate(predict, prompt, SAMPLE_LENGTH, settings.seed))
     show(settings.steps, f"{outcome.bits:.2f} bits/char held out")
-    progress.done()
     return outcome
 
 

@@ -32,7 +32,6 @@ import sys
 import zipfile
 from collections.abc import Sequence
 
-from tf_blockrnn._cli.progress import Progress
 from tf_blockrnn.weights import RecurrentWeights, _files
 from tf_blockrnn.weights._file_options import FileContents, ReadOptions, UsageError
 from tf_blockrnn.weights._targets import TARGETS, Job, Written, arrays_of
@@ -126,21 +125,10 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-class _Bar:
-    """A progress bar if stderr is a terminal."""
-
-    def __init__(self):
-        self._progress = None
-        if sys.stderr.isatty():
-            self._progress = Progress("convert", sys.stderr)
-
-    def show(self, share: float, note: str) -> None:
-        if self._progress:
-            self._progress.show(share, note)
-
-    def done(self) -> None:
-        if self._progress:
-            self._progress.done()
+def _say(what: str) -> None:
+    """Says on a terminal what is being done: the import of a framework takes seconds."""
+    if sys.stderr.isatty():
+        print(what, file=sys.stderr, flush=True)
 
 
 def _check_target(options: argparse.Namespace) -> None:
@@ -215,15 +203,10 @@ def _convert(options: argparse.Namespace) -> None:
         cell_clip=options.cell_clip,
         reset=options.reset,
     )
-    bar = _Bar()
-    try:
-        bar.show(0.1, f"reading {options.source}")
-        contents = _files.read(options.source, read_options)
-        bar.show(0.5, f"writing {options.target}")
-        written = _write(contents, options)
-        bar.show(1.0, "done")
-    finally:
-        bar.done()
+    _say(f"reading {options.source}")
+    contents = _files.read(options.source, read_options)
+    _say(f"writing {options.target}")
+    written = _write(contents, options)
     print(f"{options.source}: {', '.join(contents.layers)}: {_description(contents.weights)}")
     print(_summary(contents.weights, written))
     for line in (*contents.notes, *written.lines):
