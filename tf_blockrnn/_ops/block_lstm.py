@@ -25,15 +25,27 @@ from tf_blockrnn._types import LSTMOutputs
 _ops = _loader.load()
 
 
-def _initial_state(
-    function: str, x: tf.Tensor, w: tf.Tensor, given: tuple[tf.Tensor, tf.Tensor] | None
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """(h, cs) before the first step."""
-    if given is not None:
-        return given
-    units = sequence_util.units(f"{function}: w", w, 4)
-    zeros = sequence_util.zero_state(function, x, True, units)
-    return zeros, zeros
+def _inputs(
+    function: str,
+    x: tf.Tensor,
+    w: tf.Tensor,
+    b: tf.Tensor,
+    initial_state: tuple[tf.Tensor, tf.Tensor] | None,
+    peepholes: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None,
+    seq_len_max: int | tf.Tensor | None,
+) -> dict[str, Any]:
+    """What the ops take, by their names."""
+    x, w = sequence_util.inputs(x, w, b, initial_state, peepholes)
+    if initial_state is None:
+        units = sequence_util.units(f"{function}: w", w, 4)
+        initial_state = (sequence_util.zero_state(function, x, True, units),) * 2
+    h_prev, cs_prev = initial_state
+    wci, wcf, wco = peepholes_or_none(peepholes, x.dtype)
+    steps = sequence_util.sequence_length(function, x, seq_len_max)
+    return {
+        **{"seq_len_max": steps, "x": x, "w": w, "b": b, "h_prev": h_prev, "cs_prev": cs_prev},
+        **{"wci": wci, "wcf": wcf, "wco": wco, "use_peephole": peepholes is not None},
+    }
 
 
 @arguments.checked
@@ -80,23 +92,11 @@ def block_lstm(
       >>> print(f"{steps.h[0, 0, 0]:.6f} {steps.h[1, 0, 0]:.6f} {steps.h[2, 0, 0]:.6f}")
       0.448484 0.709648 0.000000
     """
-    x, w = sequence_util.inputs(x, w, b, initial_state, peepholes)
-    h_prev, cs_prev = _initial_state("block_lstm", x, w, initial_state)
-    wci, wcf, wco = peepholes_or_none(peepholes, x.dtype)
     return LSTMOutputs._make(
         _ops.block_rnn_block_lstm(
-            seq_len_max=sequence_util.sequence_length("block_lstm", x, seq_len_max),
-            x=x,
-            cs_prev=cs_prev,
-            h_prev=h_prev,
-            w=w,
-            wci=wci,
-            wcf=wcf,
-            wco=wco,
-            b=b,
+            **_inputs("block_lstm", x, w, b, initial_state, peepholes, seq_len_max),
             forget_bias=forget_bias,
             cell_clip=0.0 if cell_clip is None else cell_clip,
-            use_peephole=peepholes is not None,
             name=name,
         )
     )
@@ -140,22 +140,10 @@ def block_lstm_v2(
       >>> steps.h.shape
       TensorShape([3, 1, 2])
     """
-    x, w = sequence_util.inputs(x, w, b, initial_state, peepholes)
-    h_prev, cs_prev = _initial_state("block_lstm_v2", x, w, initial_state)
-    wci, wcf, wco = peepholes_or_none(peepholes, x.dtype)
     return LSTMOutputs._make(
         _ops.block_rnn_block_lstmv2(
-            seq_len_max=sequence_util.sequence_length("block_lstm_v2", x, seq_len_max),
-            x=x,
-            cs_prev=cs_prev,
-            h_prev=h_prev,
-            w=w,
-            wci=wci,
-            wcf=wcf,
-            wco=wco,
-            b=b,
+            **_inputs("block_lstm_v2", x, w, b, initial_state, peepholes, seq_len_max),
             cell_clip=0.0 if cell_clip is None else cell_clip,
-            use_peephole=peepholes is not None,
             name=name,
         )
     )
@@ -193,10 +181,7 @@ class _Form(NamedTuple):
     def inputs(self, given: NamedTuple) -> NamedTuple:
         """Those of LSTMSequenceGrad, from those of the Grad op."""
         w_x, w_h = util.split_rows(self._in_order(given.w), given.x, given.h_prev)
-        optional = {name: util.of_rank(getattr(given, name), 3) for name in ("h_grad", "cs_grad")}
-        if self.use_peephole:
-            peepholes = tf.stack((given.wci, given.wcf, given.wco))
-            optional["peepholes"] = util.of_rank(peepholes, 2)
+        peepholes = (given.wci, given.wcf, given.wco)
         shared = ("x", "h_prev", "cs_prev", "h", "i", "cs", "f", "o", "ci")
         return signatures.inputs_for(
             "BlockRNN>LSTMSequenceGrad",
@@ -204,7 +189,9 @@ class _Form(NamedTuple):
             w_x=w_x,
             w_h=w_h,
             sequence_lengths=tf.fill([tf.shape(given.x)[1]], given.seq_len_max),
-            **optional,
+            peepholes=util.of_rank(tf.stack(peepholes), 2) if self.use_peephole else None,
+            h_grad=util.of_rank(given.h_grad, 3),
+            cs_grad=util.of_rank(given.cs_grad, 3),
         )
 
     def gradients(self, given: NamedTuple, back: NamedTuple) -> NamedTuple:

@@ -13,11 +13,9 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tf_blockrnn import _loader
 from tf_blockrnn._ops import gradient_util as util
-from tf_blockrnn._ops import tensors
+from tf_blockrnn._ops import signatures, tensors
 
-_ops = _loader.load()
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 # The arrays of each layer direction in a reserve space, and what it begins with.
 _SAVED = {"lstm": 5, "gru": 4, "rnn_tanh": 0, "rnn_relu": 0}
@@ -187,44 +185,26 @@ def _run(
     backwards: bool,
 ) -> _Result:
     """One direction of one layer."""
-    none = tensors.none(x.dtype)
-    h_prev, cs_prev = states
-    shared = {
+    given = {
         "x": tf.concat([x] * stack.gates, axis=2) if params.w_x is None else x,
-        "h_prev": h_prev,
-        "w_x": none if params.w_x is None else params.w_x,
+        "h_prev": states[0],
+        "w_x": params.w_x,
         "w_h": params.w_h,
-        "mask": tensors.none(tf.bool),
         "sequence_lengths": lengths,
-        "recurrent_dropout": none,
-        "time_major": stack.time_major,
-        "go_backwards": backwards,
     }
+    attrs = {"time_major": stack.time_major, "go_backwards": backwards}
     if stack.mode == "lstm":
-        made = _ops.block_rnn_lstm_sequence(
-            **shared,
-            cs_prev=cs_prev,
-            b=params.b_x + params.b_h,
-            peepholes=none,
-            w_p=none if params.w_p is None else params.w_p,
-            zoneout_h=tensors.none(tf.bool),
-            zoneout_c=tensors.none(tf.bool),
-            is_training=True,
-        )
-        return _Result(made.h, made.h_last, made.cs_last)
-    if stack.mode == "gru":
-        made = _ops.block_rnn_gru_after_sequence(
-            **shared,
-            b_x=params.b_x,
-            b_h=params.b_h,
-            zoneout_h=tensors.none(tf.bool),
-            is_training=True,
-        )
+        op = "BlockRNN>LSTMSequence"
+        given |= {"cs_prev": states[1], "b": params.b_x + params.b_h, "w_p": params.w_p}
+    elif stack.mode == "gru":
+        op = "BlockRNN>GRUAfterSequence"
+        given |= {"b_x": params.b_x, "b_h": params.b_h}
     else:
-        made = _ops.block_rnn_rnn_sequence(
-            **shared, b=params.b_x + params.b_h, activation=stack.mode.removeprefix("rnn_")
-        )
-    return _Result(made.h, made.h_last, None)
+        op = "BlockRNN>RNNSequence"
+        given |= {"b": params.b_x + params.b_h}
+        attrs["activation"] = stack.mode.removeprefix("rnn_")
+    made = signatures.call(op, signatures.inputs_for(op, **given), attrs)
+    return _Result(made.h, made.h_last, made.cs_last if stack.mode == "lstm" else None)
 
 
 def _forward(

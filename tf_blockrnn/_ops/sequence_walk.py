@@ -286,10 +286,6 @@ def optional(given: tf.Tensor, otherwise: Callable[[], tf.Tensor]) -> tf.Tensor:
     return otherwise() if given.shape.rank == 1 else util.wide(given)
 
 
-def zeros(state: tf.Tensor) -> Callable[[], tf.Tensor]:
-    return lambda: tf.zeros_like(util.wide(state))
-
-
 class Weights(NamedTuple):
     """Weights from a state to gates, [P, G·H], and the factors of the state before each gate.
 

@@ -42,9 +42,10 @@ def outputs_of(op: tf.Operation, values: Sequence[Any] | None = None) -> Any:
     return of(op.type).outputs._make(op.outputs if values is None else values)
 
 
-def inputs_for(op: str, **given: tf.Tensor) -> Any:
+def inputs_for(op: str, **given: tf.Tensor | None) -> Any:
     """The inputs of a call of an op by its full name; those that are not given are left out."""
     arguments = _tf_private.op_def(op).input_arg
+    given = {name: tensor for name, tensor in given.items() if tensor is not None}
     types = {a.type_attr: given[a.name].dtype for a in arguments if a.name in given}
 
     def left_out(argument: Any) -> tf.Tensor:
