@@ -57,7 +57,7 @@ _INPUTS = {
     "sequence_lengths": "lengths",
     "recurrent_dropout": "recurrent_dropout_factors",
 }
-# The beginning of an op's error, with its name and an argument, and what TensorFlow adds at the end.
+# How an op's error begins, with its name and an argument, and what TensorFlow adds to it.
 _OF_OP = re.compile(r"(\w+): (\w+)")
 _NODES = re.compile(r" for '\{\{node | \[Op:|\n")
 
@@ -234,12 +234,9 @@ def _refused_by_op(call: Mapping[str, Any], given: Mapping[str, Any], message: s
     if found is None:
         return None
     name, rest = found[2], _NODES.split(message[found.end() :])[0].replace("or [0]", "or None")
-    parts = (
-        f"{a}[{list(p.values()).index(name)}]" for a, p in _TUPLES.items() if name in p.values()
-    )
-    for part in parts:
-        argument = part.partition("[")[0]
-        if argument in call:
+    for argument, parts in _TUPLES.items():
+        if argument in call and name in parts.values():
+            part = f"{argument}[{list(parts.values()).index(name)}]"
             return f"{part if part in given else argument}{rest}"
     name = name if name in call else _INPUTS.get(name, name)
     return name + (rest.replace("got [0]", "got None") if call.get(name, 0) is None else rest)
