@@ -222,9 +222,8 @@ def test_rates_are_refused(kind, rate):
     name = kind.split("-")[0]
     for cls in (getattr(layers, name), getattr(layers, f"{name}Cell")):
         for argument in _rates(kind):
-            with pytest.raises(
-                ValueError, match=f"{argument} must be a rate in 0..1, got {rate!r}"
-            ):
+            error = ValueError if isinstance(rate, float) else TypeError
+            with pytest.raises(error, match=f"{argument} must be a rate in 0..1, got {rate!r}"):
                 cls(3, **{argument: rate})
 
 
