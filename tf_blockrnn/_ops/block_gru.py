@@ -75,7 +75,7 @@ def block_gru(
     )
 
 
-_SEQUENCE = composed.GradOp(_ops.block_rnn_gru_sequence_grad, sequence_cells.GRU, gates=3)
+_SEQUENCE = composed.GradOp("BlockRNN>GRUSequenceGrad", sequence_cells.GRU, gates=3)
 _ATTRS = {"time_major": True, "go_backwards": False, "zoneout_rate_h": 0.0}
 _backward = signatures.Backward("BlockRNN>BlockGRU", "BlockRNN>BlockGRUGrad", "_grad")
 
@@ -85,7 +85,7 @@ def _sequence_inputs(given: NamedTuple) -> NamedTuple:
     w_ru_x, w_ru_h = util.split_rows(given.w_ru, given.x, given.h_prev)
     w_c_x, w_c_h = util.split_rows(given.w_c, given.x, given.h_prev)
     return signatures.inputs_for(
-        "BlockRNN>GRUSequenceGrad",
+        _SEQUENCE.name,
         **{name: getattr(given, name) for name in ("x", "h_prev", "h", "r", "u", "c")},
         h_grad=util.of_rank(given.h_grad, 3),
         w_ru_x=w_ru_x,
@@ -124,6 +124,6 @@ def _second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor
     return util.gradient_of_call(
         op,
         cotangents,
-        lambda given: _gradients(_SEQUENCE.fused(**_sequence_inputs(given)._asdict(), **_ATTRS)),
+        lambda given: _gradients(signatures.call(_SEQUENCE.name, _sequence_inputs(given), _ATTRS)),
         without={"b_ru", "b_c"},
     )

@@ -155,7 +155,7 @@ def _gates_of_v2(columns: tf.Tensor) -> tf.Tensor:
     return tf.concat([i, third, second, o], axis=-1)
 
 
-_SEQUENCE = composed.GradOp(_ops.block_rnn_lstm_sequence_grad, sequence_cells.LSTM, gates=4)
+_SEQUENCE = composed.GradOp("BlockRNN>LSTMSequenceGrad", sequence_cells.LSTM, gates=4)
 _ATTRS = {
     "cell_clip": 0.0,
     "time_major": True,
@@ -184,7 +184,7 @@ class _Form(NamedTuple):
         peepholes = (given.wci, given.wcf, given.wco)
         shared = ("x", "h_prev", "cs_prev", "h", "i", "cs", "f", "o", "ci")
         return signatures.inputs_for(
-            "BlockRNN>LSTMSequenceGrad",
+            _SEQUENCE.name,
             **{name: getattr(given, name) for name in shared},
             w_x=w_x,
             w_h=w_h,
@@ -238,7 +238,7 @@ def _register(forward: str, run: Callable[..., NamedTuple], v2: bool) -> None:
     @util.register_gradient(grad_op)
     def second_gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         def function(given: NamedTuple) -> NamedTuple:
-            back = _SEQUENCE.fused(**form(op).inputs(given)._asdict(), **_ATTRS)
+            back = signatures.call(_SEQUENCE.name, form(op).inputs(given), _ATTRS)
             return form(op).gradients(given, back)
 
         return util.gradient_of_call(op, cotangents, function, without={"b", "co"})

@@ -89,8 +89,8 @@ def _as_it_was(own: NamedTuple, name: str, gradient: tf.Tensor) -> tf.Tensor:
 class GradOp(NamedTuple):
     """A Grad op over whole sequences."""
 
-    fused: Callable[..., Any]
-    kind: type[Cell]
+    name: str  # in full
+    kind: type[Cell]  # the same in TensorFlow's ops
     gates: int  # of which the op does not take the cotangents
 
 
@@ -127,7 +127,7 @@ def with_gates(op: GradOp, own: NamedTuple, attrs: Attrs, gates: Sequence[tf.Ten
         f"{name}_grad": walk.in_order(cotangent + after)
         for name, cotangent, (_, after) in zip(names, cotangents, onto, strict=True)
     }
-    back = op.fused(**given._replace(**joined)._asdict(), **attrs)
+    back = signatures.call(op.name, given._replace(**joined), attrs)
     own_steps = cell.gradients(zeros, bars)
     own_steps |= {f"{name}_prev_grad": first for name, (first, _) in zip(names, onto, strict=True)}
     found = [
@@ -145,7 +145,7 @@ def _solved(cell: Cell, op: GradOp, attrs: Attrs) -> Sequences:
     replaced = dict.fromkeys(cell.PRODUCTS, tensors.none(given.x.dtype))
     # Of x it reads the shape alone.
     replaced["x"] = tf.zeros([steps, rows, cell.GATES * units], given.x.dtype)
-    back = op.fused(**given._replace(**replaced)._asdict(), **attrs)
+    back = signatures.call(op.name, given._replace(**replaced), attrs)
     return cell.solve(cell.walk.in_order(back.x_grad))
 
 
@@ -259,13 +259,12 @@ def register_first(
     return gates_at
 
 
-def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
+def register(name: str, kind: type[Cell]) -> None:
     """Registers the gradients of an op over whole sequences and of its Grad op.
 
     Args:
       name: of the forward op, without the namespace.
-      fused: the Grad op.
-      kind: the same in TensorFlow's ops.
+      kind: the Grad op in TensorFlow's ops.
     """
     forward, backward = f"BlockRNN>{name}", f"BlockRNN>{name}Grad"
     call = signatures.Backward(forward, backward, "_grad")
@@ -275,7 +274,7 @@ def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
             grad_op, given, attrs, [cotangents[k] for k in gates_at]
         ),
     )
-    grad_op = GradOp(fused, kind, len(gates_at))
+    grad_op = GradOp(backward, kind, len(gates_at))
 
     @util.register_gradient(backward)
     def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
@@ -298,7 +297,7 @@ def register(name: str, fused: Callable[..., Any], kind: type[Cell]) -> None:
             saved = signatures.call(forward, of_forward, {**forward_attrs, "is_training": True})
             none = tensors.none(given.x.dtype)
             taken = signatures.collect(call.backward.inputs, given, saved, cs_grad=none)
-            return fused(*taken, **attrs)
+            return signatures.call(backward, taken, attrs)
 
         return util.gradient_of_call(
             op, cotangents, function, without={"recurrent_dropout", "h", "span_states"}

@@ -290,8 +290,6 @@ def gru(
     return result.h, result.h_last
 
 
-composed.register("LSTMSequence", _ops.block_rnn_lstm_sequence_grad, sequence_cells.LSTM)
-composed.register("GRUSequence", _ops.block_rnn_gru_sequence_grad, sequence_cells.GRU)
-composed.register(
-    "GRUAfterSequence", _ops.block_rnn_gru_after_sequence_grad, sequence_cells.GRUAfter
-)
+composed.register("LSTMSequence", sequence_cells.LSTM)
+composed.register("GRUSequence", sequence_cells.GRU)
+composed.register("GRUAfterSequence", sequence_cells.GRUAfter)

@@ -96,4 +96,4 @@ def simple_rnn(
     return result.h, result.h_last
 
 
-composed.register("RNNSequence", _ops.block_rnn_rnn_sequence_grad, sequence_cells.RNN)
+composed.register("RNNSequence", sequence_cells.RNN)
