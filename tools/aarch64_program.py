@@ -65,7 +65,7 @@ def session() -> tuple[np.ndarray, np.ndarray]:
     opened = inference.Session(lstm, threads=1)
     x = numbers(BATCH, STEPS, INPUTS)
     y, state = opened.step(x[:, 0])
-    second, _ = opened.step(x[:, 1], state)
+    second, _ = opened.step(x[:, 1], state=state)
     return y, second, opened.run(x)[0]
 
 

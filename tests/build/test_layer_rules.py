@@ -113,7 +113,7 @@ def test_include_rules_see_a_wrong_arrow(path, include):
 
 
 # The modules of `weights/` that take objects of Keras. The others import them where they have one.
-KERAS_OBJECTS = {"_keras_2_layers", "_keras_graph", "_keras_layers"}
+KERAS_OBJECTS = {"_keras_graph", "_keras_layers"}
 NEED_TENSORFLOW = re.compile(
     r"(tensorflow|keras|tf_keras|tf_blockrnn\.(_ops|layers|raw_ops|_fuse|_enable_(tf_)?keras))(\..*)?"
     rf"|tf_blockrnn\.weights\.({'|'.join(KERAS_OBJECTS)})"

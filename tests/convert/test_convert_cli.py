@@ -198,7 +198,7 @@ def test_reverse_in_onnx_is_go_backwards_in_keras(convert, npz):
 
 def test_backwards_layers_are_no_stack(convert, npz, weights):
     described = make(npz, Stack("gru", layers=2, dtype="float32"))
-    from tf_blockrnn.weights.onnx_model import to_onnx_model
+    from tf_blockrnn.weights.onnx import to_onnx_model
 
     onnx.save(to_onnx_model(described, reverse=True), "reverse.onnx")
     line = "reverse.onnx out.keras --to keras --layer gru_0,gru_1"

@@ -67,7 +67,7 @@ FAILURES = {
     "other.npz out.npz --to npz": "no weights of tf_blockrnn: the array 'format' is missing",
     "before.npz out.npy --to cudnn": "before.npz: cuDNN's gru resets after the GEMM",
     "before.npz out.pt --to torch": "before.npz: PyTorch's gru resets after the GEMM",
-    "clip.npz out.onnx --to onnx": "cell_clip = 2: ONNX's clip bounds",
+    "clip.npz out.onnx --to onnx": "ONNX has no cell_clip, here it is 2; its clip bounds",
     "torn.onnx out.npz --to npz": "torn.onnx: .*gone.bin",
     "empty.keras out.npz --to npz": "empty.keras: .* not an intact Keras model: .*config.json",
     "empty.pt out.npz --to npz": "empty.pt: the file is not a state dict, .*: EOFError",
@@ -214,6 +214,13 @@ def test_a_missing_package_is_named(convert, npz, monkeypatch):
         ),
         ({"layers.0.sideways.w_x": np.ones([3, 3, 4])}, "unknown name, 'layers.0.sideways.w_x'"),
         ({"cell": np.array("lstm")}, "reset_after is for gru"),
+        ({"cell": np.array(3)}, "the file's cell must be one str, got an array of int64"),
+        ({"dtype": np.array("int8")}, "the file's dtype must be one of float16, .*, got 'int8'"),
+        ({"reset_after": np.array("no")}, "the file's reset_after must be one bool"),
+        (
+            {"layers.0.forward.w_h": np.ones([3, 4, 4])},
+            "w_h must be of the type float32, got float64",
+        ),
     ],
 )
 def test_npz_files_that_are_not_whole_are_refused(npz, tmp_path, change, words):

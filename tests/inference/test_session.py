@@ -38,7 +38,9 @@ def test_bits_of_the_ops(name, threads):
         _assert_same(session.run(x), by_ops(weights, x))
         lengths = np.random.default_rng(batch).integers(0, steps + 1, batch)
         state = random_state(session, batch)
-        _assert_same(session.run(x, lengths, state), by_ops(weights, x, lengths, state))
+        _assert_same(
+            session.run(x, lengths=lengths, state=state), by_ops(weights, x, lengths, state)
+        )
 
 
 @pytest.mark.parametrize("threads", [2, 3, 4])
@@ -55,7 +57,7 @@ def test_directions_at_the_same_time_have_the_bits_of_the_ops(cell, threads):
         for call in calls:
             call.start()
         for _ in range(5):
-            _assert_same(session.run(x, lengths, state), want)
+            _assert_same(session.run(x, lengths=lengths, state=state), want)
         for call in calls:
             call.join()
 
@@ -70,7 +72,7 @@ def test_steps_that_follow_closely_have_the_bits_of_one_thread(cell):
     for session in (alone, shared):
         state, some = None, []
         for frame in frames:
-            y, state = session.step(frame, state)
+            y, state = session.step(frame, state=state)
             some.append(y)
         results.append((np.stack(some), state))
     _assert_same(*results)
@@ -83,7 +85,7 @@ def test_step_has_the_bits_of_a_call_of_one_step(name):
     x = _x(3, session.input_size)
     for state in (None, random_state(session, 3)):
         outputs, after = by_ops(weights, x[:, None], state=state)
-        _assert_same(session.step(x, state), (outputs[:, 0], after))
+        _assert_same(session.step(x, state=state), (outputs[:, 0], after))
 
 
 @pytest.mark.parametrize("name", ONE_DIRECTION)
@@ -99,7 +101,7 @@ def test_steps_equal_a_run(name):
     whole, last = session.run(x)
     state, steps = None, []
     for t in range(x.shape[1]):
-        y, state = session.step(x[:, t], state)
+        y, state = session.step(x[:, t], state=state)
         steps.append(y)
     np.testing.assert_allclose(np.stack(steps, 1), whole, rtol=0, atol=2e-6)
     for one, other in zip(leaves(state), leaves(last), strict=True):
@@ -152,9 +154,9 @@ def test_h_and_cs_that_are_swapped_are_not_taken_for_the_state_they_come_from():
     session = Session(random_weights(STACKS["lstm"]))
     x, state = _x(1, session.input_size), random_state(session, 1)
     swapped = LSTMState(state.cs, state.h)
-    wanted = session.step(x, LSTMState(state.cs.copy(), state.h.copy()))
-    _assert_same(session.step(x, swapped), wanted)
-    assert not np.array_equal(session.step(x, state)[0], wanted[0])
+    wanted = session.step(x, state=LSTMState(state.cs.copy(), state.h.copy()))
+    _assert_same(session.step(x, state=swapped), wanted)
+    assert not np.array_equal(session.step(x, state=state)[0], wanted[0])
 
 
 def test_inputs_of_any_type_and_strides():
@@ -183,25 +185,28 @@ def test_inputs_of_any_type_and_strides():
 def test_lengths_of_any_integer_type(dtype):
     session = Session(random_weights(STACKS["lstm"]))
     x, lengths = _x(3, 6, session.input_size), [6, 0, 2]
-    wanted = session.run(x, lengths)
-    _assert_same(session.run(x, np.array(lengths, dtype)), wanted)
-    _assert_same(session.run(x, np.repeat(np.array(lengths, dtype), 2)[::2]), wanted)
-    _assert_same(session.run(x, tuple(lengths)), wanted)
+    wanted = session.run(x, lengths=lengths)
+    _assert_same(session.run(x, lengths=np.array(lengths, dtype)), wanted)
+    _assert_same(session.run(x, lengths=np.repeat(np.array(lengths, dtype), 2)[::2]), wanted)
+    _assert_same(session.run(x, lengths=tuple(lengths)), wanted)
 
 
 def test_read_only_inputs_are_taken_and_none_is_written():
     session = Session(random_weights(STACKS["layers"]))
     x, state = _x(2, 9, session.input_size), random_state(session, 2)
     lengths = np.array([9, 4])
-    wanted, wanted_step = session.run(x, lengths, state), session.step(x[:, 0].copy(), state)
+    wanted, wanted_step = (
+        session.run(x, lengths=lengths, state=state),
+        session.step(x[:, 0].copy(), state=state),
+    )
     arrays = [x, lengths, *leaves(state)]
     before = [array.copy() for array in arrays]
     for array in arrays:
         array.flags.writeable = False
-    _assert_same(session.run(x, lengths, state), wanted)
+    _assert_same(session.run(x, lengths=lengths, state=state), wanted)
     frame = x[:, 0].copy()
     frame.flags.writeable = False
-    _assert_same(session.step(frame, state), wanted_step)
+    _assert_same(session.step(frame, state=state), wanted_step)
     for array, copy in zip(arrays, before, strict=True):
         np.testing.assert_array_equal(array, copy)
 
@@ -226,11 +231,11 @@ def test_arrays_that_are_returned_are_the_callers():
 def test_empty_batches_and_no_steps(name):
     weights = random_weights(STACKS[name])
     session = Session(weights)
-    outputs, state = session.run(np.zeros((0, 5, session.input_size)), [])
+    outputs, state = session.run(np.zeros((0, 5, session.input_size)), lengths=[])
     assert outputs.shape == (0, 5, session.output_size)
     assert all(len(leaf) == 0 for leaf in leaves(state))
     before = random_state(session, 2)
-    outputs, after = session.run(np.zeros((2, 0, session.input_size)), [0, 0], before)
+    outputs, after = session.run(np.zeros((2, 0, session.input_size)), lengths=[0, 0], state=before)
     assert outputs.shape == (2, 0, session.output_size)
     for one, other in zip(leaves(before), leaves(after), strict=True):
         np.testing.assert_array_equal(one, other)

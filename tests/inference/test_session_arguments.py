@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pickle
 
 import numpy as np
@@ -26,29 +27,30 @@ def _x(*shape, seed=1):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def _refused(message, call, *arguments, **more):
-    with pytest.raises(ValueError) as error:
+def _refused(message, call, *arguments, kind=ValueError, **more):
+    with pytest.raises(kind) as error:
         call(*arguments, **more)
     assert message in str(error.value), str(error.value)
+
+
+_wrong_type = functools.partial(_refused, kind=TypeError)
 
 
 def test_malformed_sessions(tmp_path):
     weights = random_weights(LSTM)
     for precision in ("float16", "FLOAT32", None, 8, b"int8", ["int8"]):
-        _refused(f'"int8", got {precision!r}', Session, weights, precision)
+        refused = _refused if isinstance(precision, str) else _wrong_type
+        refused(f"int8, got {precision!r}", Session, weights, precision)
     for threads in (0, -1, 1025, 1.0, "2", None, True):
-        _refused(
-            f"Session: threads must be an integer in 1..1024, got {threads!r}",
-            Session,
-            weights,
-            threads=threads,
-        )
+        refused = _refused if type(threads) is int else _wrong_type
+        message = f"Session: threads must be an integer in 1..1024, got {threads!r}"
+        refused(message, Session, weights, threads=threads)
     deep = w.DirectionWeights(np.ones((1, 133145, 1)), np.ones((1, 1, 1)))
     message = "layer 0: inputs, units and outputs must be at most 133144 in int8"
     deep = w.RecurrentWeights("rnn_relu", [w.LayerWeights(deep)])
     _refused(f"Session: {message}, whose sums are int32, got 133145", Session, deep, "int8")
     for source in (None, 3, [], [weights], {}, weights.layers[0], np.ones(3)):
-        _refused("Session: source must be a weights.RecurrentWeights", Session, source)
+        _wrong_type("Session: source must be a weights.RecurrentWeights", Session, source)
     _refused("there is no such file", Session, tmp_path / "none.npz")
     (tmp_path / "text.npz").write_text("no weights")
     _refused("Session: source", Session, tmp_path / "text.npz")
@@ -72,9 +74,9 @@ def test_malformed_inputs(lstm, method):
         np.zeros(good, "M8[s]"),
         None,
         "x",
-        [[1.0, 2.0], [3.0]],
     ):
-        _refused(real, call, bad)
+        _wrong_type(real, call, bad)
+    _refused(real, call, [[1.0, 2.0], [3.0]])
     symbols = "[B, T, I] = [B, T, 5]" if method == "run" else "[B, I] = [B, 5]"
     for shape in ((5,), (), (2, *middle, 4), (2, *middle, 1, 5), (0,)):
         _refused(f"{where} must have the shape {symbols}, got {list(shape)}", call, np.ones(shape))
@@ -83,31 +85,35 @@ def test_malformed_inputs(lstm, method):
 def test_malformed_states(lstm):
     x = _x(2, 5)
     h, cs = np.zeros((2, 8)), np.zeros((2, 8))
-    for state in (h, (h,), (h, cs, h), {"h": h, "cs": cs}, 3, np.zeros((2, 2, 8))):
-        _refused("Session.step: state must be a pair (h, cs), got", lstm.step, x, state)
-    _refused(
-        "state.cs must have the shape [B, width] = [2, 8], got [1, 8]", lstm.step, x, (h, cs[:1])
-    )
-    _refused("state.h must have the shape [B, width] = [2, 8], got [8]", lstm.step, x, (h[0], cs))
-    _refused("state.h must be an array of a real", lstm.step, x, (h.astype(complex), cs))
-    _refused("state.cs must be an array of a real", lstm.step, x, (h, None))
+    for state in (h, {"h": h, "cs": cs}, 3, np.zeros((2, 2, 8))):
+        _wrong_type("Session.step: state must be a pair (h, cs), got", lstm.step, x, state=state)
+    for state in ((h,), (h, cs, h)):
+        _refused("Session.step: state must be a pair (h, cs), got", lstm.step, x, state=state)
+    shape = "must have the shape [B, width] = [2, 8], got"
+    _refused(f"state.cs {shape} [1, 8]", lstm.step, x, state=(h, cs[:1]))
+    _refused(f"state.h {shape} [8]", lstm.step, x, state=(h[0], cs))
+    real = "must be an array of a real"
+    _wrong_type(f"state.h {real}", lstm.step, x, state=(h.astype(complex), cs))
+    _wrong_type(f"state.cs {real}", lstm.step, x, state=(h, None))
     stack = Session(random_weights(Stack("gru", layers=2, directions=2, inputs=5, units=8)))
     x, good = _x(2, 3, 5), stack.zero_state(2)
     _refused("state must be a list or tuple of 2 layers' states", stack.run, x, state=good[:1])
-    _refused("state[1] must be a pair (forward, backward)", stack.run, x, state=[good[0], h])
+    _wrong_type("state[1] must be a pair (forward, backward)", stack.run, x, state=[good[0], h])
     bad = [good[0], (good[1][0], h[:, :7])]
     _refused("Session.run: state[1][1] must have the shape", stack.run, x, state=bad)
 
 
 def test_malformed_lengths(lstm):
     x, where = _x(2, 3, 5), "Session.run: lengths"
-    _refused(f"{where}[1] must be in 0..3, got 4", lstm.run, x, [3, 4])
-    _refused(f"{where}[0] must be in 0..3, got -1", lstm.run, x, np.array([-1, 0], np.int8))
-    _refused(f"{where}[0] must be in 0..3", lstm.run, x, np.array([2**64 - 1, 0], np.uint64))
-    _refused(f"{where} must have the shape [B] = [2], got [3]", lstm.run, x, [1, 2, 3])
-    _refused(f"{where} must have the shape [B] = [2], got []", lstm.run, x, 3)
+    _refused(f"{where}[1] must be in 0..3, got 4", lstm.run, x, lengths=[3, 4])
+    _refused(f"{where}[0] must be in 0..3, got -1", lstm.run, x, lengths=np.array([-1, 0], np.int8))
+    _refused(
+        f"{where}[0] must be in 0..3", lstm.run, x, lengths=np.array([2**64 - 1, 0], np.uint64)
+    )
+    _refused(f"{where} must have the shape [B] = [2], got [3]", lstm.run, x, lengths=[1, 2, 3])
+    _refused(f"{where} must have the shape [B] = [2], got []", lstm.run, x, lengths=3)
     for bad in ([1.0, 2.0], [True, False], ["1", "2"], [None, 1]):
-        _refused(f"{where} must be integers", lstm.run, x, bad)
+        _wrong_type(f"{where} must be integers", lstm.run, x, lengths=bad)
 
 
 def test_a_session_of_two_directions_has_no_step():
@@ -117,8 +123,9 @@ def test_a_session_of_two_directions_has_no_step():
 
 
 def test_zero_state_and_copies(lstm):
-    for batch in (-1, 1.5, None, True):
-        _refused("Session.zero_state: batch must be an integer", lstm.zero_state, batch)
+    _refused("Session.zero_state: batch must be an integer", lstm.zero_state, -1)
+    for batch in (1.5, None, True):
+        _wrong_type("Session.zero_state: batch must be an integer", lstm.zero_state, batch)
     for copied in (copy.copy, copy.deepcopy, pickle.dumps):
         with pytest.raises(TypeError, match="cannot be pickled or copied"):
             copied(lstm)
@@ -169,9 +176,9 @@ def test_a_new_state_that_shares_memory_with_another_part_of_the_old_one():
     session = Session(random_weights(Stack("gru", layers=2, inputs=5, units=8)))
     memory = np.random.default_rng(3).uniform(-0.3, 0.3, (3, 2, 8)).astype(np.float32)
     x, state = _x(2, 5), [memory[0], memory[1]]
-    wanted_y, wanted = session.step(x, [part.copy() for part in state])
+    wanted_y, wanted = session.step(x, state=[part.copy() for part in state])
     target = [memory[1], memory[2]]
-    y, after = session.step(x, state, out=(np.empty((2, 8), np.float32), target))
+    y, after = session.step(x, state=state, out=(np.empty((2, 8), np.float32), target))
     np.testing.assert_array_equal(y, wanted_y)
     np.testing.assert_array_equal(after, wanted)
 
@@ -180,13 +187,9 @@ def test_malformed_out(lstm):
     x, y = _x(2, 5), np.empty((2, 8), np.float32)
     where = "Session.step: out"
     for bad in (np.empty((2, 8)), np.empty((2, 8), ">f4"), [[0.0] * 8] * 2, "y", 1):
-        _refused(where, lstm.step, x, out=bad)
-    _refused(
-        f"{where} must be a NumPy array of float32, got one of float64",
-        lstm.step,
-        x,
-        out=np.empty((2, 8)),
-    )
+        _wrong_type(where, lstm.step, x, out=bad)
+    message = f"{where} must be a NumPy array of float32, got one of float64"
+    _wrong_type(message, lstm.step, x, out=np.empty((2, 8)))
     for shape in ((2, 7), (1, 8), (16,), (2, 8, 1)):
         _refused(
             f"{where} must have the shape [B, P] = [2, 8], got {list(shape)}",
@@ -201,7 +204,7 @@ def test_malformed_out(lstm):
     _refused("Session.step: out must be an array or a pair", lstm.step, x, out=(y,))
     state = lstm.zero_state(2)
     _refused("out[1].cs must have the shape", lstm.step, x, out=(y, (state.h, state.cs[:1])))
-    _refused("out[1] must be a pair (h, cs)", lstm.step, x, out=(y, state.h))
+    _wrong_type("out[1] must be a pair (h, cs)", lstm.step, x, out=(y, state.h))
     run = np.empty((2, 3, 7), np.float32)
     _refused(
         "Session.run: out must have the shape [B, T, D · P] = [2, 3, 8]",
@@ -217,21 +220,21 @@ def test_out_may_not_share_memory_with_inputs():
     before, y = x.copy(), np.empty((2, 8), np.float32)
     share = "must not share memory with"
     _refused(f"Session.step: out {share} x_t", session.step, x, out=x)
-    _refused(f"Session.step: out {share} state", session.step, x, state, state.cs)
+    _refused(f"Session.step: out {share} state", session.step, x, state=state, out=state.cs)
     wide = np.zeros((2, 16), np.float32)
     _refused(f"{share} x_t", session.step, wide[:, ::2], out=wide.reshape(-1)[:16].reshape(2, 8))
     apart = (np.zeros((2, 8), np.float32), np.zeros((2, 8), np.float32))
-    _refused(f"{share} state", session.step, x, apart, apart[1])
-    _refused(f"out[1].h {share} x_t", session.step, x, None, (y, (x, state.cs)))
-    _refused(f"out[1].cs {share} Session.step: out[0]", session.step, x, None, (y, (state.h, y)))
+    _refused(f"{share} state", session.step, x, state=apart, out=apart[1])
+    _refused(f"out[1].h {share} x_t", session.step, x, out=(y, (x, state.cs)))
+    _refused(f"out[1].cs {share} Session.step: out[0]", session.step, x, out=(y, (state.h, y)))
     _refused(
-        f"out[1].cs {share} Session.step: out[1].h", session.step, x, None, (y, (state.h, state.h))
+        f"out[1].cs {share} Session.step: out[1].h", session.step, x, out=(y, (state.h, state.h))
     )
     np.testing.assert_array_equal(x, before)
     # Beside one another is no overlap, and one array in two rows of another is none either.
     memory = np.zeros((4, 2, 8), np.float32)
     memory[0] = x
-    got, _ = session.step(memory[0], (memory[2], memory[3]), memory[1])
+    got, _ = session.step(memory[0], state=(memory[2], memory[3]), out=memory[1])
     np.testing.assert_array_equal(got, session.step(x)[0])
 
 
@@ -271,7 +274,7 @@ def test_sources(tmp_path):
     single[1][...] = 0  # the caller's
     model.save(tmp_path / "model.keras")
     _refused("several recurrent layers", Session, tmp_path / "model.keras")
-    with pytest.raises(ValueError, match="Session: source"):
+    with pytest.raises(TypeError, match="Session: source"):
         Session(keras.layers.Dense(3))
 
 

@@ -116,7 +116,7 @@ def _assert_oracle(weights, precision, x, lengths, state):
     """Each layer of a stack, from what the session has as the outputs of the layer below."""
     whole = Session(weights, precision)
     gemm = Gemm(precision, rounds_rows="bf16" in _isa())
-    before, run = _layer_states(weights, state), whole.run(x, lengths, state)
+    before, run = _layer_states(weights, state), whole.run(x, lengths=lengths, state=state)
     after = _layer_states(weights, run[1])
     below = x
     for number, layer in enumerate(weights.layers):
@@ -124,7 +124,7 @@ def _assert_oracle(weights, precision, x, lengths, state):
         start = state
         if weights.num_layers > 1:
             start = state[: number + 1] if number else state[0]
-        outputs, _ = Session(part, precision).run(x, lengths, start)
+        outputs, _ = Session(part, precision).run(x, lengths=lengths, state=start)
         if number + 1 == weights.num_layers:
             np.testing.assert_array_equal(outputs, run[0])
         width = layer.forward.output_size
@@ -156,7 +156,9 @@ def test_oracle(name, precision):
         _assert_oracle(weights, precision, x, lengths, random_state(session, batch))
         every = np.full(batch, steps)
         _assert_oracle(weights, precision, x, every, session.zero_state(batch))
-        _assert_same_bits(session.run(x), session.run(x, every, session.zero_state(batch)))
+        _assert_same_bits(
+            session.run(x), session.run(x, lengths=every, state=session.zero_state(batch))
+        )
 
 
 @pytest.mark.parametrize("name, precision", in_turn(LARGE, LOW))
@@ -185,7 +187,7 @@ def test_steps_have_the_bits_of_a_run(name, precision):
         whole = session.run(x, state=state)
         outputs = []
         for t in range(steps):
-            y, state = session.step(x[:, t], state)
+            y, state = session.step(x[:, t], state=state)
             outputs.append(y)
         _assert_same_bits((np.stack(outputs, 1), state), whole)
 
@@ -197,11 +199,13 @@ def test_bits_on_any_number_of_threads(name, precision):
     for batch, steps in ((1, 40), (3, 5), (20, 14)):
         x, lengths = _x(batch, steps, one.input_size), _lengths(batch, steps)
         state = random_state(one, batch)
-        want = one.run(x, lengths, state)
+        want = one.run(x, lengths=lengths, state=state)
         for session in (two, three):
-            _assert_same_bits(session.run(x, lengths, state), want)
+            _assert_same_bits(session.run(x, lengths=lengths, state=state), want)
             if _has_steps(name):
-                _assert_same_bits(session.step(x[:, 0], state), one.step(x[:, 0], state))
+                _assert_same_bits(
+                    session.step(x[:, 0], state=state), one.step(x[:, 0], state=state)
+                )
 
 
 @pytest.mark.parametrize("name, precision", in_turn([*CELLS, *LARGE, "both_layers"], LOW))
@@ -210,16 +214,16 @@ def test_bits_of_a_row_alone(name, precision):
     for batch, steps in ((2, 1), (9, 5), (20, 14)):
         x, lengths = _x(batch, steps, session.input_size), _lengths(batch, steps)
         state = random_state(session, batch)
-        together = session.run(x, lengths, state)
+        together = session.run(x, lengths=lengths, state=state)
         for b in range(batch):
             rows = slice(b, b + 1)
-            alone = session.run(x[rows], lengths[rows], _rows(state, rows))
+            alone = session.run(x[rows], lengths=lengths[rows], state=_rows(state, rows))
             _assert_same_bits(alone, (together[0][rows], _rows(together[1], rows)), f"row {b}")
         if _has_steps(name):
-            y, after = session.step(x[:, 0], state)
+            y, after = session.step(x[:, 0], state=state)
             for b in range(batch):
                 rows = slice(b, b + 1)
-                alone = session.step(x[rows, 0], _rows(state, rows))
+                alone = session.step(x[rows, 0], state=_rows(state, rows))
                 _assert_same_bits(alone, (y[rows], _rows(after, rows)), f"row {b}")
 
 

@@ -28,8 +28,8 @@ def _streams(name="lstm", capacity=12, **options):
     return Streams(Session(random_weights(STACKS[name]), **options), capacity)
 
 
-def _refused(message, call, *arguments):
-    with pytest.raises(ValueError) as error:
+def _refused(message, call, *arguments, kind=ValueError):
+    with pytest.raises(kind) as error:
         call(*arguments)
     assert message in str(error.value), str(error.value)
 
@@ -53,7 +53,7 @@ def test_bits_of_each_stream_alone(name, precision):
         y = streams.step(ids, frames)
         assert y.shape == (len(ids), session.output_size)
         for row, stream in enumerate(ids.tolist()):
-            want, alone[stream] = session.step(frames[row : row + 1], alone[stream])
+            want, alone[stream] = session.step(frames[row : row + 1], state=alone[stream])
             np.testing.assert_array_equal(y[row], want[0])
     for stream, want in alone.items():
         state = streams.state(stream)
@@ -77,7 +77,7 @@ def test_a_new_stream_begins_with_zeros_or_the_given_state():
     streams.leave(second)
     third = streams.join(state)
     after = streams.step([third], x)
-    np.testing.assert_array_equal(after, streams.session.step(x, state)[0])
+    np.testing.assert_array_equal(after, streams.session.step(x, state=state)[0])
     streams.set_state(third, state.tolist())
     np.testing.assert_array_equal(streams.step([third], x), after)
     streams.set_state(third)
@@ -113,21 +113,22 @@ def test_malformed_arguments_change_nothing():
         ([a, gone], f"{left}, got {gone}"),
         ([a, 99], f"{left}, got 99"),
         ([-1, a], f"{left}, got -1"),
-        ([0.0, 1.0], "ids must be integers"),
-        ([True, False], "ids must be integers"),
-        (None, "ids must be integers"),
         ([[a, b]], "ids must have the shape [n]"),
         (a, "ids must have the shape [n]"),
         ([a], "Streams.step: frames must have the shape [n, I] = [1, 5], got [2, 5]"),
     ):
         _refused(message, streams.step, ids, x)
+    for ids in ([0.0, 1.0], [True, False], None):
+        _refused("ids must be integers", streams.step, ids, x, kind=TypeError)
     _refused("frames must have the shape", streams.step, [a, b], x[:, :4])
-    _refused("frames must be an array of a real", streams.step, [a, b], x.astype(complex))
+    real = "frames must be an array of a real"
+    _refused(real, streams.step, [a, b], x.astype(complex), kind=TypeError)
     for call in (streams.leave, streams.state, streams.set_state):
         _refused(f"stream must be one that has joined and not left, got {gone}", call, gone)
-        _refused("stream must be an integer", call, None)
+        _refused("stream must be an integer", call, None, kind=TypeError)
     state = streams.state(a)
-    _refused("Streams.set_state: state must be a pair (h, cs)", streams.set_state, a, state.h)
+    pair = "Streams.set_state: state must be a pair (h, cs)"
+    _refused(pair, streams.set_state, a, state.h, kind=TypeError)
     _refused(
         "Streams.join: state.h must have the shape", streams.join, (np.zeros((2, 19)), state.cs)
     )
@@ -135,9 +136,12 @@ def test_malformed_arguments_change_nothing():
     after = [leaf for stream in (a, b) for leaf in leaves(streams.state(stream))]
     for one, other in zip(before, after, strict=True):
         np.testing.assert_array_equal(one, other)
-    _refused("Streams: session must be an inference.Session, got int", Streams, 3, 4)
+    session = "Streams: session must be an inference.Session, got int"
+    _refused(session, Streams, 3, 4, kind=TypeError)
     for capacity in (0, -1, 2.0, None, True):
-        _refused("Streams: capacity must be an integer", Streams, streams.session, capacity)
+        kind = ValueError if type(capacity) is int else TypeError
+        message = "Streams: capacity must be an integer"
+        _refused(message, Streams, streams.session, capacity, kind=kind)
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(streams)
 
@@ -153,7 +157,7 @@ def test_many_threads_have_streams():
                 stream, state = streams.join(), None
                 for _ in range(10):
                     x = rng.standard_normal((1, 5)).astype(np.float32)
-                    want, state = streams.session.step(x, state)
+                    want, state = streams.session.step(x, state=state)
                     np.testing.assert_array_equal(streams.step([stream], x), want)
                 streams.leave(stream)
         except BaseException as error:

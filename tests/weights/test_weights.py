@@ -66,10 +66,10 @@ def test_each_shape_and_type_is_checked_by_name(weights, name):
         named = r"w_h|b_x|w_p|w_x must have" if name == "w_x" else f"^({name}|w_h) must have"
         with pytest.raises(ValueError, match=named):
             weights.DirectionWeights(**{**given, name: wrong})
-    with pytest.raises(ValueError, match=f"^{name} must be of the type float16, .*, got int64"):
+    with pytest.raises(TypeError, match=f"^{name} must be of the type float16, .*, got int64"):
         weights.DirectionWeights(**{**given, name: given[name].astype(np.int64)})
     named = "of w_x's type float32" if name == "w_x" else f"^{name} must be of w_x's type float64"
-    with pytest.raises(ValueError, match=named):
+    with pytest.raises(TypeError, match=named):
         weights.DirectionWeights(**{**given, name: given[name].astype(np.float32)})
 
 
@@ -84,7 +84,7 @@ def test_errors_give_both_shapes(weights):
 
 def test_types_that_no_framework_has_are_refused(weights):
     given = {name: array.astype(np.longdouble) for name, array in arrays().items()}
-    with pytest.raises(ValueError, match="w_x must be of the type .*, got (longdouble|float128)"):
+    with pytest.raises(TypeError, match="w_x must be of the type .*, got (longdouble|float128)"):
         weights.DirectionWeights(**given)
 
 
@@ -112,10 +112,13 @@ def test_directions_must_be_alike(weights):
         (weights.DirectionWeights(**arrays(inputs=6)), "I of forward, which is 5, got 6"),
         (weights.DirectionWeights(**arrays(units=2)), "H of forward, which is 4, got 2"),
         (weights.DirectionWeights(**arrays(gates=1)), "number of gates of forward"),
-        (one.astype(np.float32), "type of forward, which is float64, got float32"),
     ):
         with pytest.raises(ValueError, match=f"backward must have the {named}"):
             weights.LayerWeights(one, other)
+    with pytest.raises(TypeError, match="the type of forward, which is float64, got float32"):
+        weights.LayerWeights(one, one.astype(np.float32))
+    with pytest.raises(TypeError, match="backward must be a DirectionWeights, got ndarray"):
+        weights.LayerWeights(one, one.w_x)
 
 
 def test_a_stack_must_fit_its_cell(weights):
@@ -130,10 +133,10 @@ def test_a_stack_must_fit_its_cell(weights):
         (("elman", [gru]), "cell must be one of lstm, gru, .*, layer_norm_gru, got 'elman'"),
         (("gru", [], True), "layers must not be empty"),
         (("gru", [gru]), "a gru needs reset_after"),
-        (("lstm", [lstm], True), "reset_after is for gru, lstm has no reset gate"),
+        (("lstm", [lstm], True), "reset_after is for gru, not for lstm"),
         (("lstm", [gru]), "layer 0, forward: w_x must have 4 gates for lstm, got 3"),
-        (("gru", [peep], True), "layer 0, forward: peepholes are for lstm, not for gru"),
-        (("gru", [projected], True), "layer 0, forward: a projection w_p is for lstm"),
+        (("gru", [peep], True), "layer 0, forward: peepholes is for lstm, not for gru"),
+        (("gru", [projected], True), "layer 0, forward: w_p is for lstm, not for gru"),
         (("gru", [gru], True, 1.0), "cell_clip is for lstm"),
         (("lstm", [lstm], None, -1.0), "cell_clip must be 0 for none or above 0, got -1"),
         (("lstm", [lstm], None, float("nan")), "cell_clip must be 0 for none or above 0, got nan"),
@@ -141,9 +144,18 @@ def test_a_stack_must_fit_its_cell(weights):
         (("lstm", [lstm], None, 0.0, 0.0, float("nan")), "zoneout must be a rate in 0..1, got nan"),
         (("gru", [gru], True, 0.0, 0.1, 0.1), "zoneout is for lstm, not for gru"),
         (("gru", [gru, gru], True), "layer 1: I must be the width of layer 0's output, 4, got 5"),
-        (("gru", [gru, fitting], True), "layer 1, forward: all layers must be of the first one's"),
     ):
         with pytest.raises(ValueError, match=named):
+            weights.RecurrentWeights(*arguments)
+    for arguments, named in (
+        ((None, [gru]), "cell must be one of lstm, gru, .*, got None"),
+        (("gru", [gru, fitting], True), "layer 1, forward: all layers must be of the first one's"),
+        (("gru", [gru.forward], True), "layers must be of LayerWeights, got DirectionWeights"),
+        (("gru", [gru], "before"), "reset_after must be True or False, got 'before'"),
+        (("lstm", [lstm], None, "3"), "cell_clip must be 0 for none or above 0, got '3'"),
+        (("lstm", [lstm], None, None), "cell_clip must be 0 for none or above 0, got None"),
+    ):
+        with pytest.raises(TypeError, match=named):
             weights.RecurrentWeights(*arguments)
     assert weights.RecurrentWeights("gru", [weights.LayerWeights(single)], 1).reset_after is True
 
@@ -194,7 +206,7 @@ def test_empty_sizes_are_sizes(weights):
 
 
 def test_reorder(weights):
-    from tf_blockrnn.weights.layer import reorder
+    from tf_blockrnn.weights._formats import reorder
 
     del weights
     got = reorder(np.arange(8).reshape(4, 2), "icfo", "ifco")

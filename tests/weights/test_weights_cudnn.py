@@ -162,8 +162,8 @@ def test_what_cudnn_cannot_hold(weights):
     half = weights.RecurrentWeights("lstm", [*identity[0].layers, *identity[1].layers])
     for described, named in (
         (random(Stack("gru", reset_after=False)), "cuDNN's gru resets after.*reset before it"),
-        (random(Stack("lstm", peepholes=True)), "cuDNN's lstm has no peepholes, layer 0, forward"),
-        (random(Stack("lstm", cell_clip=2.0)), "cuDNN's lstm has no cell_clip, here it is 2"),
+        (random(Stack("lstm", peepholes=True)), "cuDNN has no peepholes, layer 0, forward"),
+        (random(Stack("lstm", cell_clip=2.0)), "cuDNN has no cell_clip, here it is 2"),
         (random(Stack("lstm", zoneout=0.5)), "cuDNN has no zoneout, here it is 0.5"),
         (random(Stack("lstm", proj=5)), "num_proj is above 0 and at most num_units.*5, 4"),
         (other_size, "one size for all layers: .*H, P = 4, 4, layer 1, forward has 5, 5"),

@@ -161,7 +161,7 @@ def test_our_lstm_has_more(weights, stack):
         ) == (described)
         return
     with pytest.raises(
-        weights.UnsupportedError, match="do not record the cell_clip, here 0.25; to"
+        weights.UnsupportedError, match="an array of a layer has no cell_clip, here it is 0.25; to"
     ):
         weights.to_keras(described, package="tf_blockrnn")
 

@@ -69,7 +69,7 @@ def test_norms_are_part_of_equality_and_are_checked(name):
         assert one != weights.DirectionWeights(**{**given, name: other})
     with pytest.raises(ValueError, match=rf"^{name} must have the shape \[2, .*H\] = "):
         weights.DirectionWeights(**{**given, name: given[name][:1]})
-    with pytest.raises(ValueError, match=f"^{name} must be of w_x's type float64, got float32"):
+    with pytest.raises(TypeError, match=f"^{name} must be of w_x's type float64, got float32"):
         weights.DirectionWeights(**{**given, name: given[name].astype(np.float32)})
 
 
@@ -89,9 +89,24 @@ def test_norms_and_their_arguments_must_fit_the_cell():
         ("layer_norm_lstm", plain, lstm, "layer 0, forward: layer_norm_lstm needs norm_x"),
         ("layer_norm_lstm", {**arrays(), "norm_h": None}, lstm, "layer_norm_lstm needs norm_h"),
         ("layer_norm_lstm", {**arrays(), "norm_c": None}, lstm, "layer_norm_lstm needs norm_c"),
-        ("layer_norm_gru", gru, {"epsilon": 1}, "layer_norm_gru has no norm_c"),
-        ("lstm", arrays(), {}, "layer 0, forward: lstm has no norm_x"),
-        ("lstm", {**plain, "norm_c": np.ones([2, 3])}, {}, "lstm has no norm_c"),
+        (
+            "layer_norm_gru",
+            gru,
+            {"epsilon": 1},
+            "layer 0, forward: norm_c is for layer_norm_lstm, not for layer_norm_gru",
+        ),
+        (
+            "lstm",
+            arrays(),
+            {},
+            "layer 0, forward: norm_x is for layer_norm_lstm and layer_norm_gru, not for",
+        ),
+        (
+            "lstm",
+            {**plain, "norm_c": np.ones([2, 3])},
+            {},
+            "norm_c is for layer_norm_lstm, not for lstm",
+        ),
         ("lstm", plain, {"epsilon": 1e-3}, "epsilon is for layer_norm_lstm and layer_norm_gru"),
         ("lstm", plain, {"norm_output_only": False}, "norm_output_only is for layer_norm_lstm"),
         ("layer_norm_gru", without_c, {"epsilon": 1, "norm_output_only": True}, "norm_output_only"),
@@ -108,7 +123,7 @@ def test_norms_and_their_arguments_must_fit_the_cell():
             "layer_norm_lstm",
             arrays(peepholes=np.ones([3, 3])),
             lstm,
-            "peepholes are for lstm, not for layer_norm_lstm",
+            "peepholes is for lstm, not for layer_norm_lstm",
         ),
     ):
         with pytest.raises(ValueError, match=named):
@@ -202,7 +217,7 @@ def test_formats_without_norms_refuse_them(cell):
     with pytest.raises(weights.UnsupportedError, match=r'LayerNorm.* \(package="tf_blockrnn"\)'):
         weights.to_keras_layers(described)
     for name in ("LSTMCell", "GRUCell", "CudnnLSTM", "CudnnGRU", "BasicRNNCell"):
-        with pytest.raises(weights.UnsupportedError, match=f"TensorFlow 1 cannot represent {cell}"):
+        with pytest.raises(weights.UnsupportedError, match=f"^{name} cannot represent {cell}"):
             weights.to_tf1(described, cell=name)
 
 

@@ -240,8 +240,8 @@ def test_addons_sum_two_biases():
 
 def test_what_addons_refuse():
     for stack, named in (
-        (Stack("lstm"), "these weights are of lstm"),
-        (Stack("layer_norm_gru"), "these weights are of layer_norm_gru"),
+        (Stack("lstm"), "TensorFlow Addons cannot represent lstm"),
+        (Stack("layer_norm_gru"), "Addons cannot represent layer_norm_gru"),
         (LSTMS[1], "norm_output_only=True"),
     ):
         with pytest.raises(weights.UnsupportedError, match=named):
@@ -399,7 +399,7 @@ def test_what_haste_cannot_have():
             "haste's epsilon is 1e-05, these weights have 0.0",
         ),
         (dataclasses.replace(gru, epsilon=1.1e-5), "these weights have 1.1e-05"),
-        (weight_stacks.random_weights(Stack("lstm")), "these weights are of lstm"),
+        (weight_stacks.random_weights(Stack("lstm")), "haste cannot represent lstm"),
     ):
         with pytest.raises(weights.UnsupportedError, match=named):
             weights.to_haste(described)

@@ -52,11 +52,8 @@ def module(tfb):
 
 
 @pytest.fixture(scope="module")
-def to_onnx_model(tfb):
-    del tfb
-    from tf_blockrnn.weights import onnx_model
-
-    return onnx_model.to_onnx_model
+def to_onnx_model(module):
+    return module.to_onnx_model
 
 
 def run_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
@@ -265,18 +262,23 @@ def test_activations_must_be_those_of_both_directions(weights):
     "what, array, words",
     [
         ("W", np.zeros([1, 15, 3], "f4"), r"W must have the shape .* = \[1, 16, 3\], got"),
-        ("W", np.zeros([16, 3], "f4"), r"W must have three dims, got \[16, 3\]"),
+        ("W", np.zeros([16, 3], "f4"), r"W must have the shape \[D, G·H, I\], got \[16, 3\]"),
         ("R", np.zeros([1, 20, 5], "f4"), "R must have hidden_size = 4 columns, got 5"),
         ("R", np.zeros([2, 16, 4], "f4"), r"R must have the shape .* = \[1, 16, 4\]"),
         ("B", np.zeros([1, 16], "f4"), r"B must have the shape .* = \[1, 32\]"),
         ("P", np.zeros([1, 16], "f4"), r"P must have the shape .* = \[1, 12\]"),
-        ("P", np.zeros([1, 12], "f8"), "peepholes must be of w_x's type float32, got float64"),
     ],
 )
 def test_shapes_that_do_not_fit_are_refused(weights, what, array, words):
     node, arrays = random_node("LSTM", 1)
     with pytest.raises(ValueError, match=words):
         weights.from_onnx(node, {**arrays, what: array})
+
+
+def test_arrays_of_several_types_are_refused(weights):
+    node, arrays = random_node("LSTM", 1)
+    with pytest.raises(TypeError, match="peepholes must be of w_x's type float32, got float64"):
+        weights.from_onnx(node, {**arrays, "P": np.zeros([1, 12], "f8")})
 
 
 def test_other_sources_are_refused(weights, module):
@@ -359,8 +361,8 @@ def test_names_that_repeat_are_told_apart(weights):
 @pytest.mark.parametrize(
     "stack, words",
     [
-        (Stack("lstm", proj=2), "layer 0, forward: ONNX's LSTM has no projection"),
-        (Stack("lstm", cell_clip=2.0), "cell_clip = 2"),
+        (Stack("lstm", proj=2), "ONNX has no projection, layer 0, forward has"),
+        (Stack("lstm", cell_clip=2.0), "ONNX has no cell_clip, here it is 2"),
         (Stack("gru", zoneout_state=0.5), "ONNX has no zoneout_state, here it is 0.5"),
     ],
     ids=["projection", "clip", "zoneout"],

@@ -22,7 +22,7 @@ def weights(tfb):
 def check(tfb):
     """Checks the named nodes of a model, in that order."""
     del tfb
-    from tf_blockrnn.weights._onnx_graph import check_stack
+    from tf_blockrnn.weights._file_onnx import check_stack
     from tf_blockrnn.weights._onnx_nodes import named_nodes
 
     def run(model, *names):

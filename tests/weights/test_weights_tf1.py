@@ -293,13 +293,13 @@ def test_what_is_no_checkpoint_of_tensorflow_1_is_refused(tf, weights, tmp_path)
 
 PLAIN = ("b_x",)
 REFUSED = {
-    "cell": (Stack("gru"), "LSTMCell", "LSTMCell has the cell lstm, the weights are of gru"),
-    "reset after": (Stack("gru"), "GRUBlockCell", "GRUBlockCell resets before the GEMM"),
+    "cell": (Stack("gru"), "LSTMCell", "LSTMCell cannot represent gru: it has lstm"),
+    "reset after": (Stack("gru"), "GRUBlockCell", "GRUBlockCell's gru resets before the GEMM"),
     "reset before": (Stack("gru", reset_after=False), "CudnnGRU", "CudnnGRU's gru resets after"),
     "clip": (Stack("lstm", cell_clip=2.0), "BasicLSTMCell", "BasicLSTMCell has no cell_clip"),
     "zoneout": (Stack("lstm", zoneout=0.5), "LSTMCell", "LSTMCell has no zoneout, here it is 0.5"),
     "peepholes": (Stack("lstm", peepholes=True), "BasicLSTMCell", "has no peepholes, layer 0"),
-    "cudnn peepholes": (Stack("lstm", peepholes=True), "CudnnLSTM", "CudnnLSTM's lstm has no pee"),
+    "cudnn peepholes": (Stack("lstm", peepholes=True), "CudnnLSTM", "CudnnLSTM has no pee"),
     "projection": (Stack("lstm", proj=2), "LSTMBlockCell", "has no projection, layer 0, forward"),
     "fused": (Stack("lstm", layers=2), "LSTMBlockFusedCell", "is one layer of one direction"),
 }

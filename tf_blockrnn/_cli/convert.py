@@ -33,8 +33,7 @@ import zipfile
 from collections.abc import Sequence
 
 from tf_blockrnn.weights import RecurrentWeights, _files
-from tf_blockrnn.weights._file_options import FileContents, ReadOptions, UsageError
-from tf_blockrnn.weights._targets import TARGETS, Job, Written, arrays_of
+from tf_blockrnn.weights._file_format import FileContents, Job, ReadOptions, UsageError, Written
 
 _DESCRIPTION = """Converts the weights of recurrent layers between frameworks.
 
@@ -90,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("source", metavar="IN", help="the file to read")
     parser.add_argument("target", metavar="OUT", help="the file to write")
-    parser.add_argument("--to", required=True, choices=TARGETS, help="the format of OUT")
+    parser.add_argument("--to", required=True, choices=_files.TARGETS, help="the format of OUT")
     parser.add_argument("--layer", metavar="NAME[,NAME...]", help="which layers of IN")
     parser.add_argument(
         "--cell",
@@ -132,11 +131,10 @@ def _say(what: str) -> None:
 
 
 def _check_target(options: argparse.Namespace) -> None:
-    suffixes = TARGETS[options.to].suffixes
-    if pathlib.Path(options.target).suffix not in suffixes:
+    endings = _files.TARGETS[options.to].endings
+    if pathlib.Path(options.target).suffix not in endings:
         raise UsageError(
-            f"OUT must end in {' or '.join(suffixes)} with --to {options.to}, "
-            f"got {options.target!r}"
+            f"OUT must end in {' or '.join(endings)} with --to {options.to}, got {options.target!r}"
         )
     folder = os.path.dirname(os.path.abspath(options.target))
     if not os.path.isdir(folder):
@@ -152,9 +150,9 @@ def _write(contents: FileContents, options: argparse.Namespace) -> Written:
     """Writes a temporary file beside OUT, and renames it to OUT when it is complete."""
     final = pathlib.Path(options.target)
     partial = final.with_name(f".{final.stem}.{os.getpid()}{final.suffix}")
-    job = Job(contents.weights, contents.reverse, str(partial), options.package)
+    job = Job(contents.weights, str(partial), contents.reverse, options.package)
     try:
-        written = TARGETS[options.to].write(job)
+        written = _files.write(options.to, job)
         os.replace(partial, final)
     finally:
         partial.unlink(missing_ok=True)
@@ -183,9 +181,9 @@ def _summary(weights: RecurrentWeights, written: Written) -> str:
     """A table: each array, its shape and its location in OUT."""
     rows = [("array", "shape", "location")]
     for number, direction_name, one in weights.named_directions():
-        for name, array in arrays_of(one).items():
+        for name, array in one.arrays.items():
             shape = f"[{', '.join(map(str, array.shape))}]"
-            place = written.places[number, direction_name, name]
+            place = written.place(number, direction_name, name, one)
             rows.append((f"layer {number} {direction_name} {name}", shape, place))
     widths = [max(len(row[column]) for row in rows) for column in range(2)]
     return "\n".join(

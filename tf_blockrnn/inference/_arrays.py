@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tf_blockrnn.weights._checks import check_shape
+
 FLOAT32 = np.dtype(np.float32)
 _ndarray = np.ndarray
 _object_at = ctypes.c_char.from_buffer
@@ -35,7 +37,8 @@ def dense(where: str, value: Any) -> tuple[np.ndarray, int]:
       value: an array of a real floating or integer type, or what NumPy makes one of.
 
     Raises:
-      ValueError: it is of another type.
+      TypeError: it is of another type.
+      ValueError: NumPy makes no array of it.
     """
     if type(value) is _ndarray and value.dtype is FLOAT32 and value.flags.c_contiguous:
         try:
@@ -52,35 +55,39 @@ def numbers(where: str, value: Any, kinds: str, expected: str) -> np.ndarray:
     """An array of a type of these kinds.
 
     Raises:
-      ValueError: it is of another type, or no array.
+      TypeError: it is of another type.
+      ValueError: NumPy makes no array of it, such as lists of different lengths.
     """
     try:
         array = np.asarray(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(
-            f"{where} must be {expected}, got {type(value).__name__}: {error}"
-        ) from None
+        kind = ValueError if isinstance(error, ValueError) else TypeError
+        raise kind(f"{where} must be {expected}, got {type(value).__name__}: {error}") from None
     # NumPy takes an empty list for one of floats.
     if array.dtype.kind in kinds or (not array.size and isinstance(value, (list, tuple))):
         return array
     if "f" in kinds and array.dtype.name == "bfloat16":
         return array
-    raise ValueError(f"{where} must be {expected}, got the type {array.dtype}")
+    raise TypeError(f"{where} must be {expected}, got the type {array.dtype}")
 
 
 def whole_number(where: str, value: Any, least: int, most: int | None = None) -> int:
     """An integer argument.
 
     Raises:
-      ValueError: it is another type, a bool too, or out of the range.
+      TypeError: it is of another type, a bool too.
+      ValueError: it is out of the range.
     """
     bounds = f"an integer of at least {least}" if most is None else f"an integer in {least}..{most}"
+    expected = f"{where} must be {bounds}, got {value!r}"
     try:
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or number < least or (most is not None and number > most):
-        raise ValueError(f"{where} must be {bounds}, got {value!r}")
+    if number is None:
+        raise TypeError(expected)
+    if number < least or (most is not None and number > most):
+        raise ValueError(expected)
     return number
 
 
@@ -91,25 +98,12 @@ def _converted(where: str, value: Any) -> np.ndarray:
         return np.array(array, FLOAT32, order="C")
 
 
-def check_shape(where: str, array: np.ndarray, symbols: str, shape: Sequence[int | None]) -> None:
-    """Raises ValueError unless the array has the shape, in which None is any size."""
-    given = array.shape
-    if len(given) == len(shape) and all(
-        want is None or want == have for want, have in zip(shape, given, strict=True)
-    ):
-        return
-    names = symbols.strip("[]").split(", ")
-    sizes = ", ".join(
-        name if want is None else str(want) for name, want in zip(names, shape, strict=True)
-    )
-    raise ValueError(f"{where} must have the shape {symbols} = [{sizes}], got {list(given)}")
-
-
 def writable(where: str, value: Any, symbols: str, shape: Sequence[int]) -> tuple[np.ndarray, int]:
     """An array that results are written to, and its address.
 
     Raises:
-      ValueError: it is not a dense, aligned and writable array of float32 of this shape.
+      TypeError: it is not an array of float32.
+      ValueError: it is not dense, aligned and writable, or of another shape.
     """
     if type(value) is _ndarray and value.dtype is FLOAT32 and value.shape == shape:
         try:
@@ -120,7 +114,7 @@ def writable(where: str, value: Any, symbols: str, shape: Sequence[int]) -> tupl
             pass
     if type(value) is not _ndarray or value.dtype != FLOAT32:
         given = f"one of {value.dtype}" if isinstance(value, _ndarray) else type(value).__name__
-        raise ValueError(f"{where} must be a NumPy array of float32, got {given}")
+        raise TypeError(f"{where} must be a NumPy array of float32, got {given}")
     check_shape(where, value, symbols, shape)
     flags = value.flags
     if not (flags.c_contiguous and flags.aligned and flags.writeable):

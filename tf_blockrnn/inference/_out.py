@@ -24,7 +24,7 @@ class Out:
       batch: B.
 
     Raises:
-      ValueError: it is no array and no pair.
+      ValueError: it is a sequence, but no pair.
     """
 
     def __init__(self, where: str, out: Any, layout: StateLayout, batch: int):
@@ -57,6 +57,7 @@ class Out:
         """The address and the parts of the new state.
 
         Raises:
+          TypeError: an array is of another type.
           ValueError: an array is malformed, or shares memory with another one.
         """
         size = self._batch * self._layout.size * FLOAT32.itemsize

@@ -20,7 +20,8 @@ def weights_of(source: Any) -> RecurrentWeights:
     """The weights of a source, in float32.
 
     Raises:
-      ValueError: it is no source, or what it holds cannot be read.
+      TypeError: it is no source.
+      ValueError: what it holds cannot be read.
     """
     if isinstance(source, RecurrentWeights):
         found = source
@@ -32,7 +33,8 @@ def weights_of(source: Any) -> RecurrentWeights:
 
 
 def _of_file(path: str) -> RecurrentWeights:
-    from tf_blockrnn.weights._files import ReadOptions, read
+    from tf_blockrnn.weights._file_format import ReadOptions
+    from tf_blockrnn.weights._files import read
 
     try:
         contents = read(path, ReadOptions())
@@ -56,16 +58,15 @@ def _of_layers(source: Any) -> RecurrentWeights:
     # A layer's class has been imported with Keras.
     keras = sys.modules.get("keras")
     layers = source if isinstance(source, (list, tuple)) else [source]
-    if not layers or keras is None:
-        raise ValueError(f"{_EXPECTED}, got {_described(source)}")
-    if not all(isinstance(layer, keras.layers.Layer) for layer in layers):
-        raise ValueError(f"{_EXPECTED}, got {_described(source)}")
+    of_keras = keras is not None and all(isinstance(one, keras.layers.Layer) for one in layers)
+    if not layers or not of_keras:
+        raise TypeError(f"{_EXPECTED}, got {_described(source)}")
     from tf_blockrnn.weights.keras import from_keras
 
     try:
         return from_keras(source)
     except TypeError as error:
-        raise ValueError(f"{_EXPECTED}: {error}") from error
+        raise TypeError(f"{_EXPECTED}: {error}") from error
 
 
 def _described(source: Any) -> str:

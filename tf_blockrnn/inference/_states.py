@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tf_blockrnn._types import LSTMState
-from tf_blockrnn.inference._arrays import FLOAT32, address, check_shape, dense
+from tf_blockrnn.inference._arrays import FLOAT32, address, dense
+from tf_blockrnn.weights._checks import check_shape
 from tf_blockrnn.weights.layer import RecurrentWeights
 
 _empty = np.empty
@@ -59,11 +60,11 @@ def _structure(level: _Level | None, parts: Iterator[np.ndarray]) -> Any:
 
 
 def _collect(where: str, level: _Level, state: Any, found: list[Any]) -> None:
-    if not isinstance(state, (tuple, list)) or len(state) != len(level.names):
-        given = type(state).__name__
-        if isinstance(state, (tuple, list)):
-            given += f" of length {len(state)}"
-        raise ValueError(f"{where} must be {level.described}, got {given}")
+    expected = f"{where} must be {level.described}, got {type(state).__name__}"
+    if not isinstance(state, (tuple, list)):
+        raise TypeError(expected)
+    if len(state) != len(level.names):
+        raise ValueError(f"{expected} of length {len(state)}")
     for name, below, item in zip(level.names, level.item, state, strict=True):
         if below is None:
             found.append(item)
@@ -135,7 +136,8 @@ class StateLayout:
         """What a structure has in place of its arrays, which are not checked.
 
         Raises:
-          ValueError: it is another structure.
+          TypeError: it is another structure.
+          ValueError: a level has another length.
         """
         if self._level is None:
             return (state,)
@@ -149,7 +151,8 @@ class StateLayout:
         """A state as one array.
 
         Raises:
-          ValueError: the structure, a type or a shape is wrong.
+          TypeError: the structure or a type is wrong.
+          ValueError: a length or a shape is wrong.
         """
         given = self.parts(where, state)
         arrays = []

@@ -10,17 +10,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tf_blockrnn.inference import _library
-from tf_blockrnn.inference._arrays import (
-    FLOAT32,
-    address,
-    check_shape,
-    dense,
-    numbers,
-    whole_number,
-)
+from tf_blockrnn.inference._arrays import FLOAT32, address, dense, numbers, whole_number
 from tf_blockrnn.inference._out import Out
 from tf_blockrnn.inference._sources import weights_of
 from tf_blockrnn.inference._states import StateLayout
+from tf_blockrnn.weights._checks import check_shape, one_of
 from tf_blockrnn.weights.layer import RecurrentWeights
 
 _MOST_THREADS = 1024
@@ -56,7 +50,8 @@ class Session:
         others.
 
     Raises:
-      ValueError: an argument is malformed, or the source cannot be read.
+      TypeError: an argument is of another type.
+      ValueError: an argument has a wrong value, or the source cannot be read.
       UnsupportedError: as the converters raise it for the source.
       MemoryError: there is no memory for the packed weights.
       RuntimeError: no engine runs on this processor.
@@ -70,7 +65,7 @@ class Session:
       >>> x = np.ones([1, 2, 3], np.float32)
       >>> outputs, state = session.run(x)
       >>> y, state = session.step(x[:, 0])
-      >>> y, state = session.step(x[:, 1], state)
+      >>> y, state = session.step(x[:, 1], state=state)
       >>> bool(np.allclose(y, outputs[:, 1])), state.cs.shape
       (True, (1, 2))
     """
@@ -81,9 +76,7 @@ class Session:
         precision: str = "float32",
         threads: int = 1,
     ):
-        if not isinstance(precision, str) or precision not in _library.PRECISIONS:
-            names = ", ".join(f'"{name}"' for name in _library.PRECISIONS)
-            raise ValueError(f"Session: precision must be one of {names}, got {precision!r}")
+        one_of("Session: precision", precision, _library.PRECISIONS)
         threads = whole_number("Session: threads", threads, 1, _MOST_THREADS)
         weights = weights_of(source)
         self._precision, self._threads = precision, threads
@@ -156,7 +149,8 @@ class Session:
           New arrays, in the structure of the session's states.
 
         Raises:
-          ValueError: batch is not an integer of at least 0.
+          TypeError: batch is no integer.
+          ValueError: batch is below 0.
         """
         batch = whole_number("Session.zero_state: batch", batch, 0)
         _, parts = self._layout.new_parts(batch)
@@ -167,6 +161,7 @@ class Session:
     def run(
         self,
         x: np.ndarray,
+        *,
         lengths: Sequence[int] | np.ndarray | None = None,
         state: Any = None,
         out: Any = None,
@@ -188,7 +183,8 @@ class Session:
           step of each row.
 
         Raises:
-          ValueError: an argument is malformed.
+          TypeError: an argument is of another type.
+          ValueError: an argument has another shape or a wrong value.
           MemoryError: there is no memory for the call.
         """
         x_given = x
@@ -218,7 +214,9 @@ class Session:
             _library.check("Session.run", code)
         return y, self._layout.structure(parts) if out is None else target.finish(parts)
 
-    def step(self, x_t: np.ndarray, state: Any = None, out: Any = None) -> tuple[np.ndarray, Any]:
+    def step(
+        self, x_t: np.ndarray, *, state: Any = None, out: Any = None
+    ) -> tuple[np.ndarray, Any]:
         """Computes one step; only for layers of one direction.
 
         Args:
@@ -233,7 +231,8 @@ class Session:
           (y, state): the output of the step, [B, P], and the state after it.
 
         Raises:
-          ValueError: an argument is malformed, or a layer has two directions.
+          TypeError: an argument is of another type.
+          ValueError: an argument has another shape, or a layer has two directions.
           MemoryError: there is no memory for the call.
         """
         if not self._has_step:

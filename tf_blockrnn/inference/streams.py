@@ -9,15 +9,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from tf_blockrnn.inference import _library
-from tf_blockrnn.inference._arrays import (
-    FLOAT32,
-    address,
-    check_shape,
-    dense,
-    numbers,
-    whole_number,
-)
+from tf_blockrnn.inference._arrays import FLOAT32, address, dense, numbers, whole_number
 from tf_blockrnn.inference.session import Session
+from tf_blockrnn.weights._checks import check_shape
 
 
 class Streams:
@@ -34,7 +28,8 @@ class Streams:
       capacity: the number of streams that there can be at a time, at least 1.
 
     Raises:
-      ValueError: an argument is malformed, or the session has a layer of two directions.
+      TypeError: an argument is of another type.
+      ValueError: capacity is below 1, or the session has a layer of two directions.
 
     Example:
       >>> import numpy as np
@@ -54,7 +49,7 @@ class Streams:
 
     def __init__(self, session: Session, capacity: int):
         if not isinstance(session, Session):
-            raise ValueError(
+            raise TypeError(
                 f"Streams: session must be an inference.Session, got {type(session).__name__}"
             )
         if not session._has_step:
@@ -106,7 +101,8 @@ class Streams:
           The stream's id. The id of a stream that has left is not used again.
 
         Raises:
-          ValueError: there are `capacity` streams already, or state is malformed.
+          TypeError: state is of another type.
+          ValueError: there are `capacity` streams already, or state has another shape.
         """
         parts = None if state is None else self._row("Streams.join: state", state)
         with self._lock:
@@ -128,6 +124,7 @@ class Streams:
           stream: its id.
 
         Raises:
+          TypeError: stream is no integer.
           ValueError: there is no such stream, or it has left.
         """
         with self._lock:
@@ -145,6 +142,7 @@ class Streams:
           A state of one row, in the structure of the session's states.
 
         Raises:
+          TypeError: stream is no integer.
           ValueError: there is no such stream, or it has left.
         """
         with self._lock:
@@ -159,7 +157,8 @@ class Streams:
           state: of one row, in the structure of the session's states; None: zeros.
 
         Raises:
-          ValueError: there is no such stream, it has left, or state is malformed.
+          TypeError: an argument is of another type.
+          ValueError: there is no such stream, it has left, or state has another shape.
         """
         parts = None if state is None else self._row("Streams.set_state: state", state)
         with self._lock:
@@ -176,8 +175,9 @@ class Streams:
           Their outputs, [n, P], in the order of ids.
 
         Raises:
-          ValueError: an id is given twice, is of no stream or of one that has left, or frames is
-            malformed. No stream has made a step then.
+          TypeError: an argument is of another type. No stream has made a step then.
+          ValueError: an id is given twice, is of no stream or of one that has left, or frames has
+            another shape. No stream has made a step then.
           MemoryError: there is no memory for the call, and no stream has made a step.
         """
         session, layout = self._session, self._layout

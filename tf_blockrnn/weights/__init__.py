@@ -56,7 +56,7 @@ _MODULES = {
     "to_keras_layers": "keras",
     "to_npz": "npz",
     "to_onnx": "onnx",
-    "to_onnx_model": "onnx_model",
+    "to_onnx_model": "onnx",
     "to_tf1": "tf1",
     "to_torch": "torch",
 }

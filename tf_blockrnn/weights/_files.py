@@ -1,7 +1,7 @@
-"""Readers of weights from the files of each framework, for the command line.
+"""The kinds of files, for the command line and sessions: what recognizes, reads and writes them.
 
-Each reader finds the recurrent layers in a file by name and returns the selected ones: one layer,
-or several, which become a stack.
+A reader finds the recurrent layers in a file by name and returns the selected ones: one layer, or
+several, which become a stack.
 """
 
 from __future__ import annotations
@@ -9,243 +9,131 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-import pickle
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
+import zipfile
+from collections.abc import Callable
+from typing import NamedTuple
 
-from tf_blockrnn.weights._damage import first_line
-from tf_blockrnn.weights._file_kinds import kind_of
-from tf_blockrnn.weights._file_options import (
-    FileContents,
-    ReadOptions,
-    UsageError,
-    assumed_order,
-    refuse_unused,
-    select,
-    stacked,
+from tf_blockrnn.weights._file_format import FileContents, Job, ReadOptions, UsageError, Written
+from tf_blockrnn.weights._file_keras import (
+    has_model,
+    read_h5,
+    read_h5_model,
+    read_keras,
+    write_keras,
 )
-from tf_blockrnn.weights._keras_files import MODEL_OPTIONS, read_h5, read_keras
-from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
+from tf_blockrnn.weights._file_numpy import read_npz, write_cudnn, write_npz
+from tf_blockrnn.weights._file_onnx import is_onnx, read_onnx, write_onnx
+from tf_blockrnn.weights._file_tf1 import read_tf1
+from tf_blockrnn.weights._file_torch import read_torch, write_torch
+from tf_blockrnn.weights.layer import UnsupportedError
 
-# ---- PyTorch
-
-
-def _state_dict(path: str) -> dict[str, Any]:
-    import torch
-
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # errors of pickle, torch and zipfile
-        # Those of pickle contain PyTorch's advice how to let the file run code.
-        cause = "" if isinstance(error, pickle.UnpicklingError) else f": {first_line(error)}"
-        raise ValueError(
-            "the file is not a state dict, torch.save(module.state_dict(), ...), that PyTorch can "
-            f"load without running code{cause}"
-        ) from None
-    for key in ("state_dict", "model_state_dict", "model"):
-        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
-            found = found[key]
-    if not isinstance(found, Mapping):
-        raise ValueError(f"the file has no state dict, but an object of {type(found).__name__}")
-    return dict(found)
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+# A TensorFlow checkpoint is a table of LevelDB, which ends with this number.
+_TABLE = bytes.fromhex("57fb808b247547db")
+# The beginning of files that PyTorch wrote before 1.6: the pickle of a number.
+_OLD_TORCH = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
-def _is_of_haste(state: Mapping[str, Any], prefix: str) -> bool:
-    """Whether haste's layer with layer normalisation has its weights below the prefix."""
-    return all(f"{prefix}{name}" in state for name in ("kernel", "recurrent_kernel", "gamma"))
-
-
-def _read_haste(state: Mapping[str, Any], prefix: str, options: ReadOptions) -> RecurrentWeights:
-    from tf_blockrnn.weights.haste import NAMES, from_haste
-
-    # The state dict of a model also has the keys of its other parts.
-    weights = from_haste(
-        {name: state[f"{prefix}{name}"] for name in NAMES if f"{prefix}{name}" in state}
-    )
-    if options.cell not in (None, weights.cell):
-        raise UsageError(f"--cell is {options.cell}, the weights are of haste's {weights.cell}")
-    return weights
-
-
-def _read_torch(path: str, options: ReadOptions) -> FileContents:
-    from tf_blockrnn.weights.torch import from_torch
-
-    state = _state_dict(path)
-    own = re.compile(
-        r"(.*?)((weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(_l\d+(_reverse)?)?|gamma)"
-    )
-    prefixes = {
-        key: match[1]
-        for key in state
-        if (match := own.fullmatch(key)) and (match[3] or _is_of_haste(state, match[1]))
-    }
-    found = {prefix.rstrip("."): prefix for prefix in prefixes.values()}
-    chosen = select(found, options.layers)
-    parts, notes = [], []
-    for name, prefix in chosen.items():
-        if _is_of_haste(state, prefix):
-            parts.append(_read_haste(state, prefix, options))
-            notes.append(f"assumed: {name or 'the module'} is of haste_pytorch, by its names")
-            continue
-        arrays = state
-        if not prefix:  # the state dict of a model also has the keys of its other parts
-            arrays = {key: state[key] for key, above in prefixes.items() if not above}
-            if others := [key for key in state if key not in arrays]:
-                notes.append(f"not converted from the state dict: {', '.join(others)}")
-        try:
-            parts.append(from_torch(arrays, cell=options.cell, prefix=prefix))
-        except ValueError as error:
-            if "cell must be given" in str(error):
-                raise UsageError(f"{name}: specify its cell with --cell: {error}") from None
-            raise
-    if not all(_is_of_haste(state, prefix) for prefix in chosen.values()):
-        notes.append(
-            "assumed: modules of PyTorch's own classes, whose weights are all that a state dict has"
-        )
-    notes += assumed_order(chosen)
-    return FileContents(stacked(parts), tuple(chosen), notes=tuple(notes))
-
-
-# ---- ONNX, TensorFlow 1, our own
-
-
-def _read_onnx(path: str, options: ReadOptions) -> FileContents:
-    import onnx
-    from google.protobuf.message import DecodeError
-
-    from tf_blockrnn.weights._onnx_graph import check_stack
-    from tf_blockrnn.weights._onnx_nodes import named_nodes, read_node
-    from tf_blockrnn.weights.onnx import from_onnx
-
-    try:
-        model = onnx.load(path)
-    except DecodeError as error:
-        raise ValueError(f"the file is not an ONNX model: {error}") from None
-    chosen = select(named_nodes(model), options.layers, "node")
-    check_stack(model, list(chosen.values()))
-    nodes = {name: read_node(found) for name, found in chosen.items()}
-    reverse = {node.direction == "reverse" for node in nodes.values()}
-    if len(reverse) > 1:
-        raise UnsupportedError("the nodes of a stack must all be reverse or all forward")
-    parts = [from_onnx(node, reverse=True) for node in nodes.values()]
-    notes = [
-        f"{name}: {state} is computed by the graph or is its input, and is not converted"
-        for name, node in nodes.items()
-        for state, value in node.states.items()
-        if value is None
-    ]
-    return FileContents(stacked(parts), tuple(nodes), reverse.pop(), tuple(notes))
-
-
-def _read_tf1(path: str, options: ReadOptions) -> FileContents:
-    from tf_blockrnn.weights._tf1_checkpoint import CELLS
-    from tf_blockrnn.weights.tf1 import from_tf1, list_tf1
-
-    if options.layers:
-        raise UsageError("a TensorFlow 1 checkpoint has scopes: use --scope, not --layer")
-    cell, scope = options.cell, options.scope or ""
-    if cell is None:
-        held = list_tf1(path)
-        below = [c for c in held if f"{c.scope}/".startswith(f"{scope}/".lstrip("/"))]
-        listed = "; ".join(f"{c.scope}: {' or '.join(c.cells)}" for c in below or held)
-        raise UsageError(
-            "specify with --cell whose variables to read: "
-            + (f"it holds {listed}" if held else "the checkpoint has no cell of a known name")
-        )
-    weights = from_tf1(
-        path,
-        cell=cell,
-        scope=scope,
-        forget_bias=options.forget_bias,
-        cell_clip=options.cell_clip or 0.0,
-    )
-    return FileContents(weights, (scope or cell,), notes=_assumptions_of_tf1(CELLS[cell], options))
-
-
-def _assumptions_of_tf1(cell: Any, options: ReadOptions) -> tuple[str, ...]:
-    """What a checkpoint does not record, and what is taken for it."""
-    notes = []
-    if cell.cell == "lstm":
-        given = options.forget_bias
-        notes.append(
-            f"assumed: forget_bias={cell.forget_bias:g}, TensorFlow's default (--forget-bias)"
-            if given is None
-            else f"given: forget_bias={given:g}"
-        )
-    if cell.cell_clip and not options.cell_clip:
-        notes.append(
-            "assumed: no cell_clip (--cell-clip); the LSTM block cells of early releases clip at 3"
-        )
-    elif cell.cell_clip:
-        notes.append(f"given: cell_clip={options.cell_clip:g}")
-    if cell.cell == "lstm" and cell.projection:
-        notes.append("assumed: no proj_clip, which would bound the projection")
-    notes.append(
-        f"assumed: the default activation, {'relu' if cell.cell == 'rnn_relu' else 'tanh'}; no "
-        "wrapper that changes inputs or outputs; the directions and the order of the layers as "
-        "the scopes name them"
-    )
-    return tuple(notes)
-
-
-def _read_npz(path: str, options: ReadOptions) -> FileContents:
-    from tf_blockrnn.weights.npz import from_npz
-
-    return FileContents(from_npz(path), (pathlib.Path(path).stem,))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Kind:
-    """A kind of file: its reader and the options that apply to it."""
+class _Source(NamedTuple):
+    """A kind of file to read: its reader, the fields of ReadOptions that apply, and its endings."""
 
     name: str
     read: Callable[[str, ReadOptions], FileContents]
-    options: frozenset[str]
+    options: tuple[str, ...]
+    endings: tuple[str, ...] = ()
 
 
-_KINDS = {
-    "keras": _Kind("a Keras model", read_keras, MODEL_OPTIONS),
-    "h5": _Kind("a Keras HDF5 file", read_h5, frozenset({"layers", "cell", "cell_clip", "reset"})),
-    "torch": _Kind("a PyTorch state dict", _read_torch, frozenset({"layers", "cell"})),
-    "onnx": _Kind("an ONNX model", _read_onnx, frozenset({"layers"})),
-    "npz": _Kind("weights of tf_blockrnn", _read_npz, frozenset()),
-    "tf1": _Kind(
-        "a TensorFlow 1 checkpoint",
-        _read_tf1,
-        frozenset({"layers", "cell", "scope", "forget_bias", "cell_clip"}),
+_TF1_OPTIONS = ("layers", "cell", "scope", "forget_bias", "cell_clip")
+_SOURCES = {
+    "keras": _Source("a Keras model", read_keras, ("layers",), (".keras",)),
+    "h5_model": _Source("a Keras model", read_h5_model, ("layers",)),
+    "h5": _Source(
+        "a Keras HDF5 file", read_h5, ("layers", "cell", "cell_clip", "reset"), (".h5", ".hdf5")
     ),
-}
-# Decides only if the content is of no known format, so that the reader reports what is wrong.
-_BY_ENDING = {
-    ".keras": "keras",
-    ".h5": "h5",
-    ".hdf5": "h5",
-    ".pt": "torch",
-    ".pth": "torch",
-    ".onnx": "onnx",
-    ".npz": "npz",
+    "torch": _Source("a PyTorch state dict", read_torch, ("layers", "cell"), (".pt", ".pth")),
+    "onnx": _Source("an ONNX model", read_onnx, ("layers",), (".onnx",)),
+    "npz": _Source("weights of tf_blockrnn", read_npz, (), (".npz",)),
+    "tf1": _Source("a TensorFlow 1 checkpoint", read_tf1, _TF1_OPTIONS),
 }
 
 
-def _kind_of(path: str) -> tuple[str, _Kind]:
-    """The path, and the kind of the file."""
+class Target(NamedTuple):
+    """A kind of file to write: its name, its writer and its endings."""
+
+    name: str
+    write: Callable[[Job], Written]
+    endings: tuple[str, ...]
+    records_reverse: bool = False
+
+
+TARGETS = {
+    "keras": Target("a Keras model", write_keras, (".keras",), records_reverse=True),
+    "torch": Target("a PyTorch state dict", write_torch, (".pt", ".pth")),
+    "onnx": Target("an ONNX model", write_onnx, (".onnx",), records_reverse=True),
+    "cudnn": Target("cuDNN", write_cudnn, (".npy",)),
+    "npz": Target("an .npz file", write_npz, (".npz",)),
+}
+
+
+def _of_zip(path: str) -> str | None:
+    try:
+        with zipfile.ZipFile(path) as file:
+            names = file.namelist()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError):
+        return None
+    if "config.json" in names:
+        return "keras"
+    if any(name.rpartition("/")[2] == "data.pkl" for name in names):
+        return "torch"
+    return "npz" if names and all(name.endswith(".npy") for name in names) else None
+
+
+def _by_content(path: str) -> str | None:
+    """The key in _SOURCES of a file, whatever its name; None if its content is none of them."""
+    size = os.path.getsize(path)
+    with open(path, "rb") as file:
+        start = file.read(len(_OLD_TORCH))
+        if start.startswith(b"PK"):
+            return _of_zip(path)
+        if start == _OLD_TORCH:
+            return "torch"
+        # HDF5 allows a block of the user's before its signature, of 512 bytes or a multiple.
+        place = 0
+        while place < min(size, 1 << 20):
+            file.seek(place)
+            if file.read(len(_HDF5)) == _HDF5:
+                return "h5_model" if has_model(path) else "h5"
+            place = max(512, 2 * place)
+        file.seek(max(0, size - len(_TABLE)))
+        if file.read() == _TABLE:
+            return "tf1"
+    return "onnx" if is_onnx(path) else None
+
+
+def _by_ending(path: str) -> str | None:
+    """As _by_content, for content of no known kind, so that a reader reports what is wrong."""
+    ending = pathlib.Path(path).suffix
+    return next((key for key, kind in _SOURCES.items() if ending in kind.endings), None)
+
+
+def _recognized(path: str) -> tuple[str, _Source]:
+    """The path, of a checkpoint without its ending, and the kind of the file."""
     if re.search(r"\.(index|data-\d+-of-\d+)$", path):
         path = path.rpartition(".")[0]
     if os.path.exists(f"{path}.index"):
-        return path, _KINDS["tf1"]
+        return path, _SOURCES["tf1"]
     if not os.path.exists(path):
         raise UsageError(f"{path}: there is no such file")
     if os.path.isdir(path):
         if os.path.exists(os.path.join(path, "checkpoint")):
-            return path, _KINDS["tf1"]
+            return path, _SOURCES["tf1"]
         raise UsageError(f"{path}: it is a folder without a TensorFlow 1 checkpoint")
-    kind = kind_of(path) or _BY_ENDING.get(pathlib.Path(path).suffix)
-    if kind is None:
-        raise UsageError(
-            f"{path}: its content is none of {', '.join(kind.name for kind in _KINDS.values())}"
-        )
-    return path, _KINDS[kind]
+    key = _by_content(path) or _by_ending(path)
+    if key is None:
+        names = dict.fromkeys(source.name for source in _SOURCES.values())
+        raise UsageError(f"{path}: its content is none of {', '.join(names)}")
+    return path, _SOURCES[key]
 
 
 def read(path: str, options: ReadOptions) -> FileContents:
@@ -254,8 +142,32 @@ def read(path: str, options: ReadOptions) -> FileContents:
     Raises:
       UsageError: there is no such file, or an option does not apply to it.
       UnsupportedError: RecurrentWeights cannot represent the layers.
-      Any error that the framework raises for a corrupt file.
+      ValueError: the file is corrupt, or what it holds is malformed.
+      Any other error that the framework raises for a corrupt file.
     """
-    path, kind = _kind_of(path)
-    refuse_unused(options, kind.name, kind.options)
-    return kind.read(path, options)
+    path, source = _recognized(path)
+    for field in dataclasses.fields(options):
+        given = getattr(options, field.name) not in (None, ())
+        if given and field.name not in source.options:
+            option = field.name.replace("_", "-").replace("layers", "layer")
+            raise UsageError(f"--{option} does not apply to {source.name}")
+    try:
+        return source.read(path, options)
+    except TypeError as error:  # of an array in the file, say
+        raise ValueError(str(error)) from error
+
+
+def write(to: str, job: Job) -> Written:
+    """Writes a file of a kind in TARGETS.
+
+    Raises:
+      UnsupportedError: it cannot represent the weights.
+      OSError: it cannot be written.
+    """
+    target = TARGETS[to]
+    if job.reverse and not target.records_reverse:
+        raise UnsupportedError(
+            f"{target.name} does not record that layers of one direction go from the last step to "
+            "the first"
+        )
+    return target.write(job)

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._damage import intact
+from tf_blockrnn.weights._checks import intact
 from tf_blockrnn.weights.layer import UnsupportedError
 
 # What h5py raises for a corrupt file in addition to OSError and ValueError.

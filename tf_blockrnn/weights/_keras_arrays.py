@@ -23,16 +23,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights.layer import (
-    GATES,
-    NORM_CELLS,
-    DirectionWeights,
-    RecurrentWeights,
-    reorder,
-)
+from tf_blockrnn.weights._cells import CELLS_WITH, GATES
+from tf_blockrnn.weights._formats import KERAS
+from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 
-# Keras' gate orders, with the gate names of RecurrentWeights.
-_ORDERS = {**GATES, "gru": ("u", "r", "c"), "layer_norm_gru": ("u", "r", "c")}
+# The variables of a cell, or its sublayers with gamma and beta, by the fields of DirectionWeights.
+NAMES = {
+    "w_x": ("kernel",),
+    "w_h": ("recurrent_kernel",),
+    "peepholes": ("wci", "wcf", "wco"),
+    "w_p": ("w_p",),
+}
+NORMS = {"norm_x": "kernel_norm", "norm_h": "recurrent_norm", "norm_c": "state_norm"}
 
 
 class Arrays(NamedTuple):
@@ -40,9 +42,7 @@ class Arrays(NamedTuple):
 
     kernel: np.ndarray  # [I, G · H]
     recurrent_kernel: np.ndarray  # [P, G · H]
-    bias: np.ndarray | None = (
-        None  # [G · H]; or [2, G · H], of the input GEMM and the recurrent one
-    )
+    bias: np.ndarray | None = None  # [G · H]; or [2, G · H], of the input GEMM and the other
     peepholes: np.ndarray | None = None  # [3, H]
     w_p: np.ndarray | None = None  # [P, H]
     cudnn: bool = False  # whether the arrays were those of a CuDNNLSTM or CuDNNGRU
@@ -62,10 +62,10 @@ class Form(NamedTuple):
     epsilon: float | None = None
     norm_output_only: bool | None = None
 
-    @property
-    def norms(self) -> int:
-        """The number of norms."""
-        return {"layer_norm_lstm": 3, "layer_norm_gru": 2}.get(self.cell, 0)
+
+def norms_of(cell: str) -> list[str]:
+    """The norms that a cell has, as fields of DirectionWeights."""
+    return [name for name in NORMS if cell in CELLS_WITH[name]]
 
 
 def has_two_biases(cell: str, reset_after: bool | None) -> bool:
@@ -78,46 +78,38 @@ def _check_columns(matrix: np.ndarray, gates: int, name: str) -> None:
         raise ValueError(f"{name} must have the shape [n, {gates} * H], got {list(matrix.shape)}")
 
 
-def _split(matrix: np.ndarray, form: Form, name: str) -> np.ndarray:
+def _split(matrix: np.ndarray, cell: str, name: str) -> np.ndarray:
     """[n, G · H] as [G, n, H], in the order of RecurrentWeights."""
-    order = _ORDERS[form.cell]
-    _check_columns(matrix, len(order), name)
-    rows, columns = matrix.shape
-    by_gate = matrix.reshape(rows, len(order), columns // len(order)).transpose(1, 0, 2)
-    return reorder(by_gate, order, GATES[form.cell])
+    _check_columns(matrix, len(GATES[cell]), name)
+    return KERAS.split(cell, matrix)
 
 
 def to_direction(arrays: Arrays, form: Form) -> DirectionWeights:
     """The DirectionWeights of arrays in Keras' form."""
-    biases: list[np.ndarray | None] = [None, None]
+    biases: Sequence[np.ndarray] = ()
     if arrays.bias is not None:
         rows = 2 if has_two_biases(form.cell, form.reset_after) or arrays.cudnn else 1
-        bias = arrays.bias.reshape(1, -1) if arrays.bias.ndim == 1 else arrays.bias
+        bias = np.atleast_2d(arrays.bias)
         if len(bias) != rows or (arrays.cudnn and form.reset_after is False):
             of = form.cell if form.cell != "gru" else f"gru with reset_after={form.reset_after}"
             raise ValueError(
                 f"bias of {of} must have the shape {'[2, 3 * H]' if rows == 2 else '[G * H]'}, "
                 f"got {list(arrays.bias.shape)}{' of a CuDNNGRU' if arrays.cudnn else ''}"
             )
-        split = _split(bias, form, "bias")
-        biases[:rows] = [split[:, row] for row in range(rows)]
+        biases = _split(bias, form.cell, "bias").swapaxes(0, 1)
+    norms = {}
+    for name in norms_of(form.cell):
+        norm = getattr(arrays, name)
+        wide = norm is not None and name != "norm_c"
+        norms[name] = _split(norm, form.cell, NORMS[name]).swapaxes(0, 1) if wide else norm
     return DirectionWeights(
-        _split(arrays.kernel, form, "kernel"),
-        _split(arrays.recurrent_kernel, form, "recurrent_kernel"),
+        _split(arrays.kernel, form.cell, "kernel"),
+        _split(arrays.recurrent_kernel, form.cell, "recurrent_kernel"),
         *biases,
         peepholes=arrays.peepholes,
         w_p=arrays.w_p,
-        norm_x=None if arrays.norm_x is None else _split_norm(arrays.norm_x, form, "kernel_norm"),
-        norm_h=(
-            None if arrays.norm_h is None else _split_norm(arrays.norm_h, form, "recurrent_norm")
-        ),
-        norm_c=arrays.norm_c,
+        **norms,
     )
-
-
-def _split_norm(norm: np.ndarray, form: Form, name: str) -> np.ndarray:
-    """[2, G · H] as [2, G, H], in the order of RecurrentWeights."""
-    return _split(norm, form, name).transpose(1, 0, 2)
 
 
 def _from_cudnn_layout(
@@ -131,42 +123,35 @@ def _from_cudnn_layout(
     return Arrays(np.hstack(blocks), np.hstack(recurrent), both, cudnn=True)
 
 
-def _with_norms(given: Sequence[np.ndarray], gates: int, norms: int) -> Arrays:
-    """The weights of a layer with this number of norms."""
+def _with_norms(given: Sequence[np.ndarray], gates: int, names: Sequence[str]) -> Arrays:
+    """The weights of a layer with these norms."""
     units = given[0].shape[1] // gates
-    wide = [(gates * units,)] * 4 + [(units,)] * 2
-    own, rest = given[: -2 * norms], given[-2 * norms :]
-    if len(own) not in (2, 3) or [array.shape for array in rest] != wide[: 2 * norms]:
-        names = ("kernel_norm", "recurrent_norm", "state_norm")[:norms]
+    count = 2 * len(names)
+    wanted = ([(gates * units,)] * 4 + [(units,)] * 2)[:count]
+    own, rest = given[:-count], given[-count:]
+    if len(own) not in (2, 3) or [array.shape for array in rest] != wanted:
         raise ValueError(
             "expected [kernel, recurrent_kernel], then optionally bias, then gamma and beta of "
-            f"{', '.join(names)}; got arrays of shapes {[list(array.shape) for array in given]}"
+            f"{', '.join(NORMS[name] for name in names)}; got arrays of shapes "
+            f"{[list(array.shape) for array in given]}"
         )
-    pairs = [np.stack(rest[2 * n : 2 * n + 2]) for n in range(norms)]
-    names = ("norm_x", "norm_h", "norm_c")[:norms]
-    return Arrays(*own, **dict(zip(names, pairs, strict=True)))
+    pairs = {name: np.stack(rest[2 * n : 2 * n + 2]) for n, name in enumerate(names)}
+    return Arrays(*own, **pairs)
 
 
-def parse(arrays: Sequence[np.ndarray], gates: int, norms: int = 0) -> Arrays:
+def parse(arrays: Sequence[np.ndarray], cell: str) -> Arrays:
     """The arrays of get_weights() of one direction, identified by position and shape.
 
     Those of a CuDNNLSTM or CuDNNGRU are identified by their bias. Of a layer with norms the last
     arrays are gamma and beta of each.
-
-    Example:
-      >>> import numpy as np
-      >>> from tf_blockrnn.weights._keras_arrays import parse
-      >>> arrays = parse([np.ones([5, 8]), np.ones([2, 8]), np.ones([8])], gates=4)
-      >>> arrays.bias.shape, arrays.peepholes
-      ((8,), None)
     """
-    given = [np.asarray(array) for array in arrays]
+    given, gates = [np.asarray(array) for array in arrays], len(GATES[cell])
     shapes = [list(array.shape) for array in given]
     if len(given) < 2:
         raise ValueError(f"expected [kernel, recurrent_kernel, ...], got arrays of shapes {shapes}")
     _check_columns(given[0], gates, "kernel")
     units = given[0].shape[1] // gates
-    if norms:
+    if norms := norms_of(cell):
         return _with_norms(given, gates, norms)
     rest = given[2:]
     if gates > 1 and [array.shape for array in rest] == [(2 * gates * units,)]:
@@ -189,31 +174,17 @@ def parse(arrays: Sequence[np.ndarray], gates: int, norms: int = 0) -> Arrays:
     return Arrays(given[0], given[1], bias, peepholes, w_p)
 
 
-def _join(by_gate: np.ndarray, cell: str) -> np.ndarray:
-    """[G, ..., H] as [..., G · H], in Keras' order."""
-    return np.concatenate(list(reorder(by_gate, GATES[cell], _ORDERS[cell])), axis=-1)
-
-
-def _bias_of(one: DirectionWeights, weights: RecurrentWeights) -> list[np.ndarray]:
-    if not one.has_bias:
-        return []
-    if not has_two_biases(weights.cell, weights.reset_after):
-        return [_join(one.bias, weights.cell)]
-    zeros = np.zeros([one.gates, one.units], one.dtype)
-    return [
-        np.stack(
-            [_join(zeros if bias is None else bias, weights.cell) for bias in (one.b_x, one.b_h)]
-        )
-    ]
-
-
 def to_arrays(one: DirectionWeights, weights: RecurrentWeights) -> list[np.ndarray]:
     """The arrays of get_weights() of a Keras layer with this direction of the weights."""
-    arrays = [_join(one.w_x, weights.cell), _join(one.w_h, weights.cell)]
-    arrays += _bias_of(one, weights)
+    cell = weights.cell
+    arrays = [KERAS.join(cell, array) for array in (one.w_x, one.w_h)]
+    if one.has_bias and has_two_biases(cell, weights.reset_after):
+        arrays.append(np.stack([KERAS.join(cell, bias) for bias in one.biases]))
+    elif one.has_bias:
+        arrays.append(KERAS.join(cell, one.bias))
     arrays += [] if one.peepholes is None else [row.copy() for row in one.peepholes]
     arrays += [] if one.w_p is None else [one.w_p.copy()]
-    if weights.cell in NORM_CELLS:
-        arrays += [_join(row, weights.cell) for norm in (one.norm_x, one.norm_h) for row in norm]
-        arrays += [] if one.norm_c is None else [row.copy() for row in one.norm_c]
+    for name in norms_of(cell):
+        rows = getattr(one, name)
+        arrays += [row.copy() if name == "norm_c" else KERAS.join(cell, row) for row in rows]
     return arrays

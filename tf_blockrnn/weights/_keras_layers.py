@@ -1,7 +1,12 @@
-"""Inspection of Keras' recurrent layers and ours: their cells, the form and arrays of each cell."""
+"""Inspection of Keras' recurrent layers and ours: their cells, the form and arrays of each cell.
+
+For the CuDNNLSTM and CuDNNGRU of Keras 2 models there are layers with their weights, so that Keras
+can load such a model. They compute nothing.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -13,10 +18,98 @@ from tf_blockrnn.layers import _zoneout
 from tf_blockrnn.layers._extended_gru_cell import ExtendedGRUCell
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
 from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
-from tf_blockrnn.weights._keras_2_layers import CuDNNGRU, CuDNNGRUCell, CuDNNLSTM, CuDNNLSTMCell
-from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse, to_direction
+from tf_blockrnn.weights._keras_arrays import (
+    NAMES,
+    NORMS,
+    Arrays,
+    Form,
+    norms_of,
+    parse,
+    to_direction,
+)
 from tf_blockrnn.weights._overrides import check_overrides
-from tf_blockrnn.weights.layer import GATES, LayerWeights, RecurrentWeights, UnsupportedError
+from tf_blockrnn.weights.layer import LayerWeights, RecurrentWeights, UnsupportedError
+
+# ---- the CuDNNLSTM and CuDNNGRU of Keras 2, which Keras 3 does not have
+
+
+class _CuDNNCell:
+    """Has the biases of both GEMMs in one array, [2 · G · H]."""
+
+    def add_weight(self, *args: Any, **kwargs: Any) -> keras.Variable:
+        if kwargs.get("name") == "bias":
+            columns = self.recurrent_kernel.shape[-1]
+            kwargs |= {"shape": (2 * columns,), "initializer": "zeros"}
+        return super().add_weight(*args, **kwargs)
+
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("this layer is only for reading its weights")
+
+
+class CuDNNLSTMCell(_CuDNNCell, keras.layers.LSTMCell):
+    """The weights of a CuDNNLSTM."""
+
+
+class CuDNNGRUCell(_CuDNNCell, keras.layers.GRUCell):
+    """The weights of a CuDNNGRU."""
+
+
+def _refuse_time_major(time_major: bool) -> None:
+    if time_major:
+        raise UnsupportedError("layers with time_major=True are not supported")
+
+
+class CuDNNLSTM(keras.layers.LSTM):
+    """A layer with the weights of a CuDNNLSTM."""
+
+    def __init__(self, units: int, *, time_major: bool = False, **kwargs: Any):
+        _refuse_time_major(time_major)
+        super().__init__(units, **kwargs)
+        self.cell.__class__ = CuDNNLSTMCell
+
+
+class CuDNNGRU(keras.layers.GRU):
+    """A layer with the weights of a CuDNNGRU."""
+
+    def __init__(self, units: int, *, time_major: bool = False, **kwargs: Any):
+        _refuse_time_major(time_major)
+        super().__init__(units, **kwargs)
+        self.cell.__class__ = CuDNNGRUCell
+
+
+CUSTOM_OBJECTS = {"CuDNNLSTM": CuDNNLSTM, "CuDNNGRU": CuDNNGRU}
+
+
+def for_keras_3(model_config: str) -> str:
+    """The config of a model in an HDF5 file, in JSON, as Keras 3 can read it.
+
+    These classes become custom ones: Keras looks for its own only among its modules. The shape of
+    the first layer's input, which Keras 3 takes to be without the batch, and the list of layers
+    that was the config of a Sequential until Keras 2.2.2, get the form of Keras 3. A GRU without
+    `reset_after`, of an early release, resets before the GEMM, unlike the default of Keras 3.
+
+    Example:
+      >>> from tf_blockrnn.weights._keras_layers import for_keras_3
+      >>> for_keras_3('{"class_name": "CuDNNGRU", "module": "keras.layers", "config": {}}')
+      '{"class_name": "CuDNNGRU", "module": null, "config": {}, "registered_name": "CuDNNGRU"}'
+    """
+
+    def changed(found: dict[str, Any]) -> dict[str, Any]:
+        name, config = found.get("class_name"), found.get("config")
+        if name in CUSTOM_OBJECTS and "module" in found:
+            found |= {"module": None, "registered_name": name}
+        if name == "GRU" and isinstance(config, dict):
+            config.setdefault("reset_after", False)
+        if name == "Sequential" and isinstance(config, list):
+            found["config"] = {"name": "sequential", "layers": config}
+        if name != "InputLayer" and isinstance(config, dict) and "batch_input_shape" in config:
+            config["input_shape"] = config.pop("batch_input_shape")[1:]
+        return found
+
+    return json.dumps(json.loads(model_config, object_hook=changed))
+
+
+# ---- inspection
 
 _CELLS = (
     *(CuDNNGRUCell, CuDNNLSTMCell),
@@ -95,16 +188,13 @@ def arrays_of(cell: keras.layers.Layer) -> Arrays:
 
     if isinstance(cell, (CuDNNGRUCell, CuDNNLSTMCell)):
         names = ("kernel", "recurrent_kernel", "bias")
-        return parse([array(name) for name in names], len(GATES[form_of(cell).cell]))
+        return parse([array(name) for name in names], form_of(cell).cell)
     norms = {}
-    if form_of(cell).norms:
-        sublayers = {"norm_x": "kernel_norm", "norm_h": "recurrent_norm", "norm_c": "state_norm"}
-        norms = {
-            name: _norm_of(getattr(cell, sublayer))
-            for name, sublayer in sublayers.items()
-            if hasattr(cell, sublayer)
-        }
-    peepholes = tuple(array(name) for name in ("wci", "wcf", "wco"))
+    for name in norms_of(form_of(cell).cell):
+        norm = getattr(cell, NORMS[name])
+        parts = [keras.ops.convert_to_numpy(part.value) for part in (norm.gamma, norm.beta)]
+        norms[name] = np.stack(parts)
+    peepholes = tuple(map(array, NAMES["peepholes"]))
     return Arrays(
         array("kernel"),
         array("recurrent_kernel"),
@@ -113,11 +203,6 @@ def arrays_of(cell: keras.layers.Layer) -> Arrays:
         array("w_p"),
         **norms,
     )
-
-
-def _norm_of(norm: keras.layers.LayerNormalization) -> np.ndarray:
-    """gamma and beta, stacked."""
-    return np.stack([keras.ops.convert_to_numpy(each.value) for each in (norm.gamma, norm.beta)])
 
 
 class Cells(NamedTuple):

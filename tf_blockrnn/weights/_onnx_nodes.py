@@ -1,4 +1,4 @@
-"""The recurrent nodes of an ONNX model, with their weights and attributes."""
+"""The recurrent nodes of an ONNX model: their weights and attributes, and what they compute."""
 
 from __future__ import annotations
 
@@ -8,15 +8,39 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._onnx_checks import ORDER
+from tf_blockrnn.weights._checks import check_shape, one_of
 from tf_blockrnn.weights.layer import UnsupportedError
 
 if TYPE_CHECKING:
     import onnx
 
+# The number of gates of each op.
+GATES_OF = {"LSTM": 4, "GRU": 3, "RNN": 1}
 # The positions of the weights among a node's inputs.
 INPUTS = {"W": 1, "R": 2, "B": 3, "P": 7}
 _STATES = {"initial_h": 5, "initial_c": 6}
+
+# The activations of our cells, those of the gates first.
+_ACTIVATIONS = {
+    ("LSTM", ("sigmoid", "tanh", "tanh")): "lstm",
+    ("GRU", ("sigmoid", "tanh")): "gru",
+    ("RNN", ("tanh",)): "rnn_tanh",
+    ("RNN", ("relu",)): "rnn_relu",
+}
+_DEFAULT_ACTIVATIONS = {op_type: names for op_type, names in reversed(_ACTIVATIONS)}
+
+_KNOWN_ATTRIBUTES = {
+    "activation_alpha",  # sigmoid, tanh and relu have no parameters
+    "activation_beta",
+    "activations",
+    "clip",
+    "direction",
+    "hidden_size",
+    "input_forget",
+    "layout",
+    "linear_before_reset",
+    "output_sequence",  # of the first version of the ops: which outputs to return
+}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -99,7 +123,7 @@ def _nodes(graph: onnx.GraphProto, outer: Mapping[str, Any]) -> Iterator[NamedNo
     """The recurrent nodes, also in bodies of If, Loop and Scan."""
     visible = {**outer, **constants(graph)}
     for node in graph.node:
-        if node.op_type in ORDER and node.domain in ("", "ai.onnx"):
+        if node.op_type in GATES_OF and node.domain in ("", "ai.onnx"):
             yield NamedNode(node.name, node, graph, visible)
         for attribute in node.attribute:
             for body in [attribute.g] if attribute.HasField("g") else attribute.graphs:
@@ -139,3 +163,74 @@ def read_node(found: NamedNode) -> OnnxLayer:
         for what, value in values(_STATES).items()
     }
     return OnnxLayer(node.op_type, arrays, attributes_of(node), states, found.name)
+
+
+# ---- what a node computes
+
+
+def cell_of(layer: OnnxLayer, name: str) -> str:
+    """The cell that a node computes; refuses nodes that none of our cells computes."""
+    one_of(f"{name}: op_type", layer.op_type, GATES_OF)
+    attributes = layer.attributes
+    unknown = sorted(set(attributes) - _KNOWN_ATTRIBUTES)
+    if unknown:
+        raise UnsupportedError(f"{name}: unknown attributes {', '.join(unknown)}")
+    if attributes.get("clip"):
+        raise UnsupportedError(
+            f"{name}: clip = {attributes['clip']:g} bounds the pre-activations; the "
+            "cells here have no such bound (cell_clip bounds the cell state)"
+        )
+    if attributes.get("input_forget"):
+        raise UnsupportedError(f"{name}: input_forget couples two gates, which no cell here does")
+    default = _DEFAULT_ACTIVATIONS[layer.op_type]
+    given = [str(a).lower() for a in attributes.get("activations", [])] or list(default)
+    cells = {
+        _ACTIVATIONS.get((layer.op_type, tuple(given[n : n + len(default)])))
+        for n in range(0, len(given), len(default))
+    }
+    if len(cells) != 1 or None in cells:
+        possible = " or ".join(
+            ", ".join(names).title() for op_type, names in _ACTIVATIONS if op_type == layer.op_type
+        )
+        raise UnsupportedError(
+            f"{name}: activations must be {possible} in each direction, got "
+            f"{', '.join(map(str, attributes['activations']))}"
+        )
+    return cells.pop()
+
+
+def refuse_learned_states(layer: OnnxLayer, name: str) -> None:
+    """Refuses initial states that are parameters; exporters write zeros if there are none."""
+    for what, value in layer.states.items():
+        if value is not None and np.any(value):
+            raise UnsupportedError(
+                f"{name}: {what} is not zero: RecurrentWeights cannot represent a learned initial "
+                "state"
+            )
+
+
+def sizes_of(layer: OnnxLayer, name: str) -> tuple[int, int]:
+    """(D, H) of a node, after checking that the shapes of its arrays are consistent."""
+    for what, symbols in (("W", "[D, G·H, I]"), ("R", "[D, G·H, H]")):
+        if what not in layer.arrays:
+            raise ValueError(f"{name}: {what} is missing")
+        check_shape(f"{name}: {what}", layer.arrays[what], symbols, (None, None, None))
+    one_of(f"{name}: direction", layer.direction, ("forward", "reverse", "bidirectional"))
+    directions = 2 if layer.direction == "bidirectional" else 1
+    gates = GATES_OF[layer.op_type]
+    inputs, units = layer.arrays["W"].shape[2], layer.arrays["R"].shape[2]
+    if layer.attributes.get("hidden_size", units) != units:
+        raise ValueError(
+            f"{name}: R must have hidden_size = {layer.attributes['hidden_size']} columns, "
+            f"got {units}"
+        )
+    expected = {
+        "W": ("[D, G·H, I]", (directions, gates * units, inputs)),
+        "R": ("[D, G·H, H]", (directions, gates * units, units)),
+        "B": ("[D, 2·G·H]", (directions, 2 * gates * units)),
+        "P": ("[D, 3·H]", (directions, 3 * units)),
+    }
+    for what, array in layer.arrays.items():
+        one_of(f"{name}: the name of an array", what, expected)
+        check_shape(f"{name}: {what}", array, *expected[what])
+    return directions, units

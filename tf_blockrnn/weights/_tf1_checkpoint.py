@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights.layer import GATES, UnsupportedError
+from tf_blockrnn.weights._cells import GATES
+from tf_blockrnn.weights.layer import UnsupportedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,29 +25,25 @@ class Cell:
     form: str  # the form of the variables: a key of MARKS
     scope: str  # the default name of its scope
     forget_bias: float = 0.0
-    peepholes: bool = False
-    projection: bool = False
-    cell_clip: bool = False
+    has: tuple[str, ...] = ()  # of peepholes, projection and cell_clip
     cudnn: bool = False
 
 
+_BLOCK_CELL_HAS = ("peepholes", "cell_clip")
 CELLS = {
     "BasicRNNCell": Cell("rnn_tanh", "joined", "basic_rnn_cell"),
     "GRUCell": Cell("gru", "gru", "gru_cell"),
     "GRUBlockCell": Cell("gru", "gru_block", "gru_cell"),
     "GRUBlockCellV2": Cell("gru", "gru", "gru_cell"),
-    "BasicLSTMCell": Cell("lstm", "joined", "basic_lstm_cell", forget_bias=1.0),
-    "LSTMCell": Cell("lstm", "joined", "lstm_cell", 1.0, True, True, True),
-    "LSTMBlockCell": Cell("lstm", "joined", "lstm_cell", 1.0, True, False, True),
-    "LSTMBlockFusedCell": Cell("lstm", "joined", "lstm_fused_cell", 1.0, True, False, True),
+    "BasicLSTMCell": Cell("lstm", "joined", "basic_lstm_cell", 1.0),
+    "LSTMCell": Cell("lstm", "joined", "lstm_cell", 1.0, ("projection", *_BLOCK_CELL_HAS)),
+    "LSTMBlockCell": Cell("lstm", "joined", "lstm_cell", 1.0, _BLOCK_CELL_HAS),
+    "LSTMBlockFusedCell": Cell("lstm", "joined", "lstm_fused_cell", 1.0, _BLOCK_CELL_HAS),
     "CudnnLSTM": Cell("lstm", "joined", "cudnn_compatible_lstm_cell", cudnn=True),
     "CudnnGRU": Cell("gru", "gru_cudnn", "cudnn_compatible_gru_cell", cudnn=True),
     "CudnnRNNTanh": Cell("rnn_tanh", "joined", "basic_rnn_cell", cudnn=True),
     "CudnnRNNRelu": Cell("rnn_relu", "joined", "basic_rnn_cell", cudnn=True),
 }
-
-# The gate orders of the kernels, with the gate names of RecurrentWeights.
-ORDERS = {**GATES, "lstm": ("i", "c", "f", "o")}
 
 # The variables that each form must have; the first one identifies a scope.
 INPUT, HIDDEN = "candidate/input_projection/", "candidate/hidden_projection/"
@@ -161,7 +158,9 @@ def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> Sizes | None:
         return None
     if _unknown(checkpoint, scope, cell):
         return None
-    if (peephole and not cell.peepholes) or (projection in checkpoint and not cell.projection):
+    if peephole and "peepholes" not in cell.has:
+        return None
+    if projection in checkpoint and "projection" not in cell.has:
         return None
     shapes = [checkpoint.shape(mark) for mark in marks]
     if any(len(shape) not in (1, 2) for shape in shapes):
@@ -199,24 +198,12 @@ def _place(scope: str) -> _Place:
 
 
 def is_named(scope: str, cell: Cell) -> bool:
-    """Whether the scope has TensorFlow's name for such a cell, possibly with a number.
-
-    Example:
-      >>> from tf_blockrnn.weights import _tf1_checkpoint as tf1
-      >>> tf1.is_named("rnn/lstm_cell_1", tf1.CELLS["LSTMCell"])
-      True
-    """
+    """Whether the scope has TensorFlow's name for such a cell, possibly with a number."""
     return bool(re.fullmatch(cell.scope + r"(_\d+)?", scope.rpartition("/")[2]))
 
 
 def other_cell_of(scope: str, cell: Cell) -> str | None:
-    """The name of another kind of cell that the scope has; None if it has none.
-
-    Example:
-      >>> from tf_blockrnn.weights import _tf1_checkpoint as tf1
-      >>> tf1.other_cell_of("rnn/nas_cell_1", tf1.CELLS["LSTMCell"])
-      'nas_cell'
-    """
+    """The name of another kind of cell that the scope has; None if it has none."""
     name = re.sub(r"_\d+$", "", scope.rpartition("/")[2])
     known = _OTHER_CELLS | {one.scope for one in CELLS.values()}
     return name if name in known and name != cell.scope else None

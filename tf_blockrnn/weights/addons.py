@@ -18,10 +18,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tf_blockrnn.weights._formats import ADDONS
 from tf_blockrnn.weights.keras import from_keras, to_keras
 from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
-
-_CELL = "layer_norm_lstm"
 
 
 def from_addons(
@@ -58,7 +57,7 @@ def from_addons(
         raise TypeError(f"from_addons: source must be a list of arrays, got {source!r}")
     return from_keras(
         source,
-        cell=_CELL,
+        cell="layer_norm_lstm",
         bidirectional=bidirectional,
         epsilon=epsilon,
         norm_output_only=False,
@@ -90,11 +89,7 @@ def to_addons(weights: RecurrentWeights) -> list[list[np.ndarray]]:
       >>> all(map(np.array_equal, arrays, again))
       True
     """
-    if weights.cell != _CELL:
-        raise UnsupportedError(
-            f"TensorFlow Addons has an LSTM with layer normalisation, {_CELL}; these weights are "
-            f"of {weights.cell}"
-        )
+    ADDONS.require(weights)
     if weights.norm_output_only:
         raise UnsupportedError(
             "TensorFlow Addons' LayerNormLSTMCell passes the normalised cell state on to the next "

@@ -15,29 +15,22 @@ from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights._stack import require_plain_stack
+from tf_blockrnn.weights._cells import GATES, PLAIN_CELLS
+from tf_blockrnn.weights._checks import one_of
+from tf_blockrnn.weights._formats import CUDNN
 from tf_blockrnn.weights.layer import (
-    GATES,
-    PLAIN_CELLS,
     DirectionWeights,
     LayerWeights,
     RecurrentWeights,
     UnsupportedError,
 )
 
-_MODES = PLAIN_CELLS  # the ops have the same names
 _DIRECTIONS = {"unidirectional": 1, "bidirectional": 2}
 _INPUT_MODES = ("linear_input", "skip_input", "auto_select")
 _FORMS = ("flat", "canonical")
 
 # All weights and all biases of a network, gate by gate.
 Canonical = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]
-
-
-def _one_of(name: str, value: str, known: Sequence[str]) -> str:
-    if value not in known:
-        raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
-    return value
 
 
 class _Network:
@@ -53,9 +46,9 @@ class _Network:
         input_mode: str,
         num_proj: int,
     ):
-        self.gates = len(GATES[_one_of("rnn_mode", rnn_mode, _MODES)])
-        self.directions = _DIRECTIONS[_one_of("direction", direction, tuple(_DIRECTIONS))]
-        _one_of("input_mode", input_mode, _INPUT_MODES)
+        self.gates = len(GATES[one_of("rnn_mode", rnn_mode, PLAIN_CELLS)])
+        self.directions = _DIRECTIONS[one_of("direction", direction, _DIRECTIONS)]
+        one_of("input_mode", input_mode, _INPUT_MODES)
         self.skip = input_mode == "skip_input" or (
             input_mode == "auto_select" and input_size == num_units
         )
@@ -185,8 +178,8 @@ def from_cudnn(
     return RecurrentWeights(rnn_mode, layers, reset_after=True if rnn_mode == "gru" else None)
 
 
-def _refuse_what_cudnn_lacks(weights: RecurrentWeights) -> None:
-    require_plain_stack(weights, "cuDNN")
+def _require(weights: RecurrentWeights) -> None:
+    CUDNN.require(weights)
     first = weights.layers[0].forward
     if first.w_p is not None and not 0 < first.output_size <= first.units:
         raise UnsupportedError(
@@ -205,10 +198,6 @@ def _input_matrices(number: int, name: str, one: DirectionWeights, skip: bool) -
             f"identity matrices; w_x of layer {number}, {name} is not the identity"
         )
     return np.zeros([one.gates, one.units, 0], one.dtype)
-
-
-def _or_zeros(bias: np.ndarray | None, one: DirectionWeights) -> np.ndarray:
-    return np.zeros([one.gates, one.units], one.dtype) if bias is None else bias
 
 
 def to_cudnn(
@@ -242,8 +231,8 @@ def to_cudnn(
       >>> weights.to_cudnn(rnn).tolist()
       [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
-    _one_of("form", form, _FORMS)
-    _refuse_what_cudnn_lacks(weights)
+    one_of("form", form, _FORMS)
+    _require(weights)
     first = weights.layers[0].forward
     network = _Network(
         weights.cell,
@@ -264,7 +253,7 @@ def to_cudnn(
         matrices += list(_input_matrices(number, name, one, network.skip))
         matrices += list(one.w_h.transpose(0, 2, 1))
         matrices += [] if one.w_p is None else [one.w_p]
-        biases += [*_or_zeros(one.b_x, one), *_or_zeros(one.b_h, one)]
+        biases += [row for bias in one.biases for row in bias]
     if form == "flat":
         return network.join(matrices, biases)
     return [np.array(w, order="C") for w in matrices], [np.array(b) for b in biases]

@@ -19,25 +19,22 @@ of the bias. Source: the documentation and the reference cells of https://github
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights._torch_tensors import to_array
+from tf_blockrnn.weights._cells import GATES
+from tf_blockrnn.weights._checks import check_shape, one_of, to_array
+from tf_blockrnn.weights._formats import HASTE
 from tf_blockrnn.weights.layer import (
-    GATES,
-    NORM_CELLS,
     DirectionWeights,
     LayerWeights,
     RecurrentWeights,
     UnsupportedError,
-    reorder,
 )
 
 _EPSILON = 1e-5
-# haste's gate orders, with the gate names of RecurrentWeights.
-_ORDERS = {"layer_norm_lstm": ("i", "c", "f", "o"), "layer_norm_gru": ("u", "r", "c")}
 NAMES = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "gamma", "gamma_h", "beta_h")
 _FORMS = ("torch", "tf")
 
@@ -64,26 +61,7 @@ def _named(source: Any, prefix: str) -> dict[str, np.ndarray]:
     if missing := [name for name in ("kernel", "bias", "gamma") if name not in below]:
         under = f" under the prefix {prefix!r}" if prefix else ""
         raise ValueError(f"from_haste: there is no {missing[0]}{under}")
-    return {
-        name: to_array(value) if hasattr(value, "detach") else np.asarray(value)
-        for name, value in below.items()
-    }
-
-
-def _check(name: str, array: np.ndarray, symbols: str, shape: Sequence[int | None]) -> None:
-    fits = array.ndim == len(shape) and all(
-        want is None or want == have for want, have in zip(shape, array.shape, strict=True)
-    )
-    if not fits:
-        raise ValueError(
-            f"from_haste: {name} must have the shape {symbols}, got {list(array.shape)}"
-        )
-
-
-def _by_gate(array: np.ndarray, cell: str) -> np.ndarray:
-    """[..., G · H] as [G, ..., H], in the order of RecurrentWeights."""
-    order = _ORDERS[cell]
-    return reorder(np.stack(np.split(array, len(order), axis=-1)), order, GATES[cell])
+    return {name: to_array(value) for name, value in below.items()}
 
 
 def _of_one(source: Any, prefix: str) -> tuple[str, DirectionWeights]:
@@ -102,9 +80,9 @@ def _of_one(source: Any, prefix: str) -> tuple[str, DirectionWeights]:
     for name in ("gamma_h", "beta_h") if lstm else ():
         if name not in arrays:
             raise ValueError(f"from_haste: there is no {name}")
-        _check(name, arrays[name], f"[H] = [{units}]", (units,))
+        check_shape(f"from_haste: {name}", arrays[name], "[H]", (units,))
     kernel = arrays["kernel"]
-    _check("kernel", kernel, f"[n, {gates}H] = [n, {columns}]", (None, columns))
+    check_shape("from_haste: kernel", kernel, f"[n, {gates}H]", (None, columns))
     recurrent = arrays.get("recurrent_kernel")
     if recurrent is None:
         if len(kernel) < units:
@@ -113,16 +91,15 @@ def _of_one(source: Any, prefix: str) -> tuple[str, DirectionWeights]:
                 f"{gates}H], where H is {units}, got {list(kernel.shape)}"
             )
         kernel, recurrent = kernel[: len(kernel) - units], kernel[len(kernel) - units :]
-    _check("recurrent_kernel", recurrent, f"[H, {gates}H] = [{units}, {columns}]", (units, columns))
-    biases = _biases(arrays, cell, columns)
-    norm_x, norm_h = (np.stack([row, np.zeros_like(row)]) for row in gamma)
+    check_shape("from_haste: recurrent_kernel", recurrent, f"[H, {gates}H]", (units, columns))
+    norms = np.stack([gamma, np.zeros_like(gamma)], axis=1)
+    norm_x, norm_h = (HASTE.split(cell, norm).swapaxes(0, 1) for norm in norms)
     return cell, DirectionWeights(
-        w_x=_by_gate(kernel, cell),
-        w_h=_by_gate(recurrent, cell),
-        b_x=_by_gate(biases[0], cell),
-        b_h=_by_gate(biases[1], cell) if len(biases) == 2 else None,
-        norm_x=_by_gate(norm_x, cell).transpose(1, 0, 2),
-        norm_h=_by_gate(norm_h, cell).transpose(1, 0, 2),
+        HASTE.split(cell, kernel),
+        HASTE.split(cell, recurrent),
+        *(HASTE.split(cell, bias) for bias in _biases(arrays, cell, columns)),
+        norm_x=norm_x,
+        norm_h=norm_h,
         norm_c=np.stack([arrays["gamma_h"], arrays["beta_h"]]) if lstm else None,
     )
 
@@ -133,13 +110,14 @@ def _biases(arrays: dict[str, np.ndarray], cell: str, columns: int) -> list[np.n
     if cell == "layer_norm_lstm":
         if recurrent is not None:
             raise UnsupportedError("from_haste: haste's LayerNormLSTM has no recurrent_bias")
-        _check("bias", bias, f"[4H] = [{columns}]", (columns,))
+        check_shape("from_haste: bias", bias, "[4H]", (columns,))
         return [bias]
     if recurrent is None:
-        _check("bias without a recurrent_bias", bias, f"[6H] = [{2 * columns}]", (2 * columns,))
+        where = "from_haste: bias without a recurrent_bias"
+        check_shape(where, bias, "[6H]", (2 * columns,))
         return np.split(bias, 2)
     for name in ("bias", "recurrent_bias"):
-        _check(name, arrays[name], f"[3H] = [{columns}]", (columns,))
+        check_shape(f"from_haste: {name}", arrays[name], "[3H]", (columns,))
     return [bias, recurrent]
 
 
@@ -188,14 +166,8 @@ def from_haste(
 # ---- to haste
 
 
-def _refuse(weights: RecurrentWeights, form: str) -> None:
-    if form not in _FORMS:
-        raise ValueError(f"to_haste: form must be one of {', '.join(_FORMS)}, got {form!r}")
-    if weights.cell not in NORM_CELLS:
-        raise UnsupportedError(
-            f"to_haste writes the layers with layer normalisation, {' and '.join(NORM_CELLS)}; "
-            f"these weights are of {weights.cell}"
-        )
+def _require(weights: RecurrentWeights) -> None:
+    HASTE.require(weights)
     # The engines and haste compute with it in float32.
     if np.float32(weights.epsilon) != np.float32(_EPSILON):
         raise UnsupportedError(
@@ -234,11 +206,6 @@ def _exact_sum(where: str, parts: Mapping[str, np.ndarray | None]) -> np.ndarray
     return total
 
 
-def _columns(by_gate: np.ndarray, cell: str) -> np.ndarray:
-    """[G, ..., H] as [..., G · H], in haste's order."""
-    return np.concatenate(list(reorder(by_gate, GATES[cell], _ORDERS[cell])), axis=-1)
-
-
 def _arrays_of(one: DirectionWeights, cell: str, form: str, where: str) -> dict[str, np.ndarray]:
     if cell == "layer_norm_lstm":
         terms = [{"b_x": one.b_x, "b_h": one.b_h}]
@@ -248,13 +215,13 @@ def _arrays_of(one: DirectionWeights, cell: str, form: str, where: str) -> dict[
             {"b_x": one.b_x, "beta of norm_x": one.norm_x[1]},
             {"b_h": one.b_h, "beta of norm_h": one.norm_h[1]},
         ]
-    biases = [_columns(_exact_sum(where, parts), cell) for parts in terms]
-    kernels = [_columns(one.w_x, cell), _columns(one.w_h, cell)]
+    biases = [HASTE.join(cell, _exact_sum(where, parts)) for parts in terms]
+    kernels = [HASTE.join(cell, array) for array in (one.w_x, one.w_h)]
     if form == "tf":
         kernels, biases = [np.concatenate(kernels)], [np.concatenate(biases)]
     arrays = dict(zip(("kernel", "recurrent_kernel"), kernels, strict=False))
     arrays |= zip(("bias", "recurrent_bias"), biases, strict=False)
-    arrays["gamma"] = np.stack([_columns(norm[0], cell) for norm in (one.norm_x, one.norm_h)])
+    arrays["gamma"] = np.stack([HASTE.join(cell, norm[0]) for norm in (one.norm_x, one.norm_h)])
     if one.norm_c is not None:
         arrays |= {"gamma_h": one.norm_c[0].copy(), "beta_h": one.norm_c[1].copy()}
     return arrays
@@ -297,7 +264,8 @@ def to_haste(
       >>> {name: array.shape for name, array in arrays.items()}
       {'kernel': (7, 6), 'bias': (12,), 'gamma': (2, 6)}
     """
-    _refuse(weights, form)
+    one_of("to_haste: form", form, _FORMS)
+    _require(weights)
     return [
         tuple(
             _arrays_of(one, weights.cell, form, f"layer {number}, {name}")

@@ -19,15 +19,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_blockrnn.weights._keras_arrays import Arrays, Form, parse, to_arrays, to_direction
-from tf_blockrnn.weights._stack import refuse_norms
-from tf_blockrnn.weights.layer import (
-    GATES,
-    DirectionWeights,
-    LayerWeights,
-    RecurrentWeights,
-    UnsupportedError,
+from tf_blockrnn.weights._cells import GATES
+from tf_blockrnn.weights._checks import one_of
+from tf_blockrnn.weights._formats import KERAS, OUR_ARRAYS, OUR_LAYERS
+from tf_blockrnn.weights._keras_arrays import (
+    Arrays,
+    Form,
+    norms_of,
+    parse,
+    to_arrays,
+    to_direction,
 )
+from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 if TYPE_CHECKING:
     import keras
@@ -40,7 +43,9 @@ _LAYERS = {
     "layer_norm_lstm": "LayerNormLSTM",
     "layer_norm_gru": "LayerNormGRU",
 }
-_PACKAGES = ("keras", "tf_blockrnn")
+# The layers of each package, and what set_weights of such a layer takes.
+_LAYERS_OF = {"keras": KERAS, "tf_blockrnn": OUR_LAYERS}
+_ARRAYS_OF = {"keras": KERAS, "tf_blockrnn": OUR_ARRAYS}
 # The arguments of layers that weights define.
 _DEFINED = {
     *("units", "use_bias", "reset_after", "activation", "recurrent_activation"),
@@ -57,7 +62,7 @@ _EPSILON = 1e-3
 def _from_arrays(
     layers: Sequence[Sequence[np.ndarray]], form: Form, bidirectional: bool
 ) -> RecurrentWeights:
-    gates, described = len(GATES[form.cell]), []
+    described = []
     for arrays in layers:
         parts = [arrays]
         if bidirectional:
@@ -66,7 +71,7 @@ def _from_arrays(
                     f"two directions must have an even number of arrays, got {len(arrays)}"
                 )
             parts = [arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]]
-        both = [parse(part, gates, form.norms) for part in parts]
+        both = [parse(part, form.cell) for part in parts]
         form = _with_reset(form, both)
         described.append(LayerWeights(*(to_direction(one, form) for one in both)))
     return RecurrentWeights(layers=described, **form._asdict())
@@ -84,9 +89,7 @@ def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
 
 def _with_norms(form: Form) -> Form:
     """The form, with the defaults of layers with layer normalisation for what is not given."""
-    if not form.norms:
-        return form
-    if form.epsilon is None:
+    if norms_of(form.cell) and form.epsilon is None:
         form = form._replace(epsilon=_EPSILON)
     if form.cell == "layer_norm_lstm" and form.norm_output_only is None:
         form = form._replace(norm_output_only=False)
@@ -184,35 +187,15 @@ def from_keras(
             names = ", ".join(name for name, is_given in given.items() if is_given)
             raise ValueError(f"{names} must not be given with layers, which define it")
         return _from_layers(source)
-    if cell not in GATES:
-        raise ValueError(f"for arrays, cell must be one of {', '.join(GATES)}, got {cell!r}")
+    if cell is None:
+        raise ValueError(f"for arrays, cell must be one of {', '.join(GATES)}, got None")
+    one_of("for arrays, cell", cell, GATES)
     nested = isinstance(source[0], (list, tuple))
     form = Form(cell, reset_after, cell_clip, epsilon=epsilon, norm_output_only=norm_output_only)
     return _from_arrays(source if nested else [source], _with_norms(form), bidirectional)
 
 
 # ---- to Keras
-
-
-def _check_package(weights: RecurrentWeights, package: str) -> None:
-    if package not in _PACKAGES:
-        raise ValueError(f"package must be one of {', '.join(_PACKAGES)}, got {package!r}")
-    if package == "tf_blockrnn":
-        return
-    own = f'tf_blockrnn.layers.{_LAYERS[weights.cell]} is one (package="tf_blockrnn")'
-    refuse_norms(weights, "Keras", own)
-    remedy = 'tf_blockrnn.layers.LSTM has (package="tf_blockrnn")'
-    if weights.cell_clip:
-        raise UnsupportedError(
-            f"Keras' LSTM has no cell_clip, here it is {weights.cell_clip}; {remedy}"
-        )
-    weights.require_no_zoneout("Keras")
-    for number, name, one in weights.named_directions():
-        for what, there in (("peepholes", one.peepholes), ("projection", one.w_p)):
-            if there is not None:
-                raise UnsupportedError(
-                    f"Keras' LSTM has no {what}, layer {number}, {name} has; {remedy}"
-                )
 
 
 def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[np.ndarray]]:
@@ -250,13 +233,7 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
       >>> layer.build((None, None, 5))
       >>> layer.set_weights(weights.to_keras(gru)[0])
     """
-    _check_package(weights, package)
-    if weights.cell_clip:
-        raise UnsupportedError(
-            f"the arrays of layers do not record the cell_clip, here {weights.cell_clip:g}; "
-            "to_keras_layers returns layers, which do"
-        )
-    weights.require_no_zoneout("an array of a layer")
+    _ARRAYS_OF[one_of("package", package, _ARRAYS_OF)].require(weights)
     return _to_arrays(weights)
 
 
@@ -337,7 +314,7 @@ def to_keras_layers(
     """
     import keras
 
-    _check_package(weights, package)
+    _LAYERS_OF[one_of("package", package, _LAYERS_OF)].require(weights)
     if defined := sorted(_DEFINED.intersection(arguments)):
         raise ValueError(f"{', '.join(defined)} must not be given: the weights define it")
     arguments = {"dtype": weights.dtype.name, **arguments}

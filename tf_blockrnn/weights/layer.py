@@ -30,27 +30,14 @@ mean at inference, z ∘ s' + (1 − z) ∘ s with the rate z; an lstm's h is ma
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-# The gate orders of all arrays in this package's descriptions of weights.
-GATES = {
-    "lstm": ("i", "f", "c", "o"),
-    "gru": ("r", "u", "c"),
-    "rnn_tanh": ("h",),
-    "rnn_relu": ("h",),
-    "layer_norm_lstm": ("i", "f", "c", "o"),
-    "layer_norm_gru": ("r", "u", "c"),
-}
-# The cells with layer normalisation, which few frameworks have, and the others.
-NORM_CELLS = ("layer_norm_lstm", "layer_norm_gru")
-PLAIN_CELLS = tuple(cell for cell in GATES if cell not in NORM_CELLS)
+from tf_blockrnn.weights._cells import CELLS_WITH, GATES, OPTIONS, check_option, require_cell
+from tf_blockrnn.weights._checks import check_shape, converted, frozen, one_of, same_bits
 
 _DIRECTIONS = ("forward", "backward")
-# The types that the ops and the frameworks have.
-_TYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 class UnsupportedError(ValueError):
@@ -67,47 +54,6 @@ class UnsupportedError(ValueError):
       ...     print(str(error).partition(";")[0])
       PyTorch's gru resets after the GEMM with w_h (reset_after=True)
     """
-
-
-def _frozen_array(name: str, value: np.ndarray) -> np.ndarray:
-    array = np.array(value, order="C", copy=True)
-    if array.dtype.name not in _TYPES:
-        raise ValueError(f"{name} must be of the type {', '.join(_TYPES)}, got {array.dtype.name}")
-    # Files of NumPy and HDF5 may have the other byte order.
-    array = array.astype(array.dtype.newbyteorder("="), copy=False)
-    array.flags.writeable = False
-    return array
-
-
-def _converted(name: str, array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """The array in another type; refuses finite values that become infinite there."""
-    with np.errstate(over="ignore"):
-        result = array.astype(dtype)
-    lost = np.isfinite(array) & ~np.isfinite(result)
-    if lost.any():
-        raise ValueError(
-            f"{name} has values out of {np.dtype(dtype).name}'s range, such as {array[lost][0]:g}"
-        )
-    return result
-
-
-def is_exact_in(dtype: np.dtype, target: np.dtype) -> bool:
-    """Whether a type represents all values of another one.
-
-    Example:
-      >>> import numpy as np
-      >>> from tf_blockrnn.weights import layer
-      >>> layer.is_exact_in(np.float16, np.float32), layer.is_exact_in(np.float64, np.float32)
-      (True, False)
-    """
-    return bool(np.can_cast(dtype, target, "safe"))
-
-
-def _same_bits(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    if one is None or other is None:
-        return one is other
-    same_kind = one.dtype == other.dtype and one.shape == other.shape
-    return same_kind and one.tobytes() == other.tobytes()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -130,8 +76,9 @@ class DirectionWeights:
       norm_c: gamma and beta of the norm of the cell state, [2, H], or None.
 
     Raises:
-      ValueError: a shape or type does not match the others, or the type is none of float16,
-        bfloat16, float32 and float64.
+      ValueError: a shape does not match the others.
+      TypeError: an array is missing, its type is none of float16, bfloat16, float32 and float64,
+        or not that of w_x.
 
     Example:
       >>> import numpy as np
@@ -152,51 +99,43 @@ class DirectionWeights:
     norm_c: np.ndarray | None = None
 
     def __post_init__(self):
-        for name, value in self._fields():
-            if value is not None:
-                object.__setattr__(self, name, _frozen_array(name, value))
         if self.w_x is None or self.w_h is None:
-            raise ValueError("w_x and w_h must be arrays, got None")
-        if self.w_x.ndim != 3:
-            raise ValueError(f"w_x must have the shape [G, I, H], got {list(self.w_x.shape)}")
+            raise TypeError("w_x and w_h must be arrays, got None")
+        for name, value in self.arrays.items():
+            object.__setattr__(self, name, frozen(name, value))
         self._check_shapes()
-        self._check_types()
+        for name, array in self.arrays.items():
+            if array.dtype != self.w_x.dtype:
+                raise TypeError(
+                    f"{name} must be of w_x's type {self.w_x.dtype.name}, got {array.dtype.name}"
+                )
 
-    def _fields(self) -> Iterator[tuple[str, np.ndarray | None]]:
-        for field in dataclasses.fields(self):
-            yield field.name, getattr(self, field.name)
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays that are not None, by name."""
+        found = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: array for name, array in found.items() if array is not None}
 
     def _check_shapes(self) -> None:
+        check_shape("w_x", self.w_x, "[G, I, H]", (None, None, None))
         gates, _, units = self.w_x.shape
+        beside = f" beside w_x [G, I, H] = {list(self.w_x.shape)}"
         width = units
         if self.w_p is not None:
-            if self.w_p.ndim != 2:
-                raise ValueError(f"w_p must have the shape [P, H], got {list(self.w_p.shape)}")
-            width = self.w_p.shape[0]
+            check_shape("w_p", self.w_p, "[P, H]", (None, units), beside)
+            width = len(self.w_p)
         expected = {
             "w_h": ("[G, P, H]", (gates, width, units)),
             "b_x": ("[G, H]", (gates, units)),
             "b_h": ("[G, H]", (gates, units)),
             "peepholes": ("[3, H]", (3, units)),
-            "w_p": ("[P, H]", (width, units)),
             "norm_x": ("[2, G, H]", (2, gates, units)),
             "norm_h": ("[2, G, H]", (2, gates, units)),
             "norm_c": ("[2, H]", (2, units)),
         }
         for name, (symbols, shape) in expected.items():
-            array = getattr(self, name)
-            if array is not None and array.shape != shape:
-                raise ValueError(
-                    f"{name} must have the shape {symbols} = {list(shape)} beside w_x "
-                    f"[G, I, H] = {list(self.w_x.shape)}, got {list(array.shape)}"
-                )
-
-    def _check_types(self) -> None:
-        for name, array in self._fields():
-            if array is not None and array.dtype != self.w_x.dtype:
-                raise ValueError(
-                    f"{name} must be of w_x's type {self.w_x.dtype.name}, got {array.dtype.name}"
-                )
+            if (array := getattr(self, name)) is not None:
+                check_shape(name, array, symbols, shape, beside)
 
     @property
     def gates(self) -> int:
@@ -235,6 +174,12 @@ class DirectionWeights:
             return self.b_h if self.b_x is None else self.b_x
         return self.b_x + self.b_h
 
+    @property
+    def biases(self) -> tuple[np.ndarray, np.ndarray]:
+        """b_x and b_h, [G, H]; zeros for one that does not exist."""
+        zeros = np.zeros([self.gates, self.units], self.dtype)
+        return tuple(zeros if bias is None else bias for bias in (self.b_x, self.b_h))
+
     def astype(self, dtype: np.dtype) -> DirectionWeights:
         """The same weights in another type, rounded if it is narrower.
 
@@ -242,16 +187,16 @@ class DirectionWeights:
           ValueError: a finite value is out of the type's range.
         """
         return DirectionWeights(
-            *(
-                None if array is None else _converted(name, array, dtype)
-                for name, array in self._fields()
-            )
+            **{name: converted(name, array, dtype) for name, array in self.arrays.items()}
         )
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, DirectionWeights):
             return NotImplemented
-        return all(_same_bits(array, getattr(other, name)) for name, array in self._fields())
+        mine, theirs = self.arrays, other.arrays
+        return mine.keys() == theirs.keys() and all(
+            same_bits(array, theirs[name]) for name, array in mine.items()
+        )
 
     __hash__ = None
 
@@ -266,7 +211,8 @@ class LayerWeights:
         concatenation of the forward output and the backward one.
 
     Raises:
-      ValueError: the two directions differ in a size or in their type.
+      ValueError: the two directions differ in a size.
+      TypeError: a direction is no DirectionWeights, or they differ in their type.
 
     Example:
       >>> import numpy as np
@@ -281,15 +227,19 @@ class LayerWeights:
     backward: DirectionWeights | None = None
 
     def __post_init__(self):
+        for name, one in zip(_DIRECTIONS, self, strict=False):
+            if not isinstance(one, DirectionWeights):
+                raise TypeError(f"{name} must be a DirectionWeights, got {type(one).__name__}")
         if self.backward is None:
             return
         for name, one, other in zip(
-            ("I", "H", "P", "number of gates", "type"),
-            *((d.input_size, d.units, d.output_size, d.gates, d.dtype.name) for d in self),
+            ("type", "I", "H", "P", "number of gates"),
+            *((d.dtype.name, d.input_size, d.units, d.output_size, d.gates) for d in self),
             strict=True,
         ):
             if one != other:
-                raise ValueError(
+                error = TypeError if name == "type" else ValueError
+                raise error(
                     f"backward must have the {name} of forward, which is {one}, got {other}"
                 )
 
@@ -332,6 +282,7 @@ class RecurrentWeights:
 
     Raises:
       ValueError: an argument or an array does not match the cell, or a layer the one below it.
+      TypeError: an argument is of another type, or the layers are of several.
 
     Example:
       >>> import numpy as np
@@ -353,95 +304,17 @@ class RecurrentWeights:
 
     def __post_init__(self):
         object.__setattr__(self, "layers", tuple(self.layers))
-        if self.cell not in GATES:
-            raise ValueError(f"cell must be one of {', '.join(GATES)}, got {self.cell!r}")
-        if self.cell == "gru" and self.reset_after is None:
-            raise ValueError("a gru needs reset_after, True or False")
-        if self.cell != "gru" and self.reset_after is not None:
-            raise ValueError(f"reset_after is for gru, {self.cell} has no reset gate")
-        if self.reset_after is not None:
-            object.__setattr__(self, "reset_after", bool(self.reset_after))
-        clip = float(self.cell_clip)
-        # Not `clip < 0`, so that a NaN is refused too.
-        if not clip >= 0:
-            raise ValueError(f"cell_clip must be 0 for none or above 0, got {clip}")
-        if clip and self.cell != "lstm":
-            raise ValueError(f"cell_clip is for lstm, {self.cell} has no cell state")
-        object.__setattr__(self, "cell_clip", clip)
-        self._check_zoneout()
-        self._check_norm_arguments()
-        self._check_layers()
-
-    def _check_zoneout(self) -> None:
-        for name, cells in (("zoneout_state", ("lstm", "gru")), ("zoneout", ("lstm",))):
-            rate = float(getattr(self, name))
-            if not 0 <= rate <= 1:
-                raise ValueError(f"{name} must be a rate in 0..1, got {rate}")
-            if rate and self.cell not in cells:
-                raise ValueError(f"{name} is for {' and '.join(cells)}, not for {self.cell}")
-            object.__setattr__(self, name, rate)
-
-    def require_no_zoneout(self, target: str) -> None:
-        """Refuses weights with zoneout.
-
-        Args:
-          target: what has none, to begin the message with.
-
-        Raises:
-          UnsupportedError: a rate is above 0.
-
-        Example:
-          >>> import numpy as np
-          >>> from tf_blockrnn import weights
-          >>> one = weights.DirectionWeights(np.ones([4, 5, 3]), np.ones([4, 3, 3]))
-          >>> layers = [weights.LayerWeights(one)]
-          >>> weights.RecurrentWeights("lstm", layers, zoneout=0.1).require_no_zoneout("PyTorch")
-          Traceback (most recent call last):
-          ...
-          tf_blockrnn.weights.layer.UnsupportedError: PyTorch has no zoneout, here it is 0.1
-        """
-        for name in ("zoneout_state", "zoneout"):
-            if rate := getattr(self, name):
-                raise UnsupportedError(f"{target} has no {name}, here it is {rate:g}")
-
-    def _check_norm_arguments(self) -> None:
-        if self.cell not in NORM_CELLS and self.epsilon is not None:
-            raise ValueError(f"epsilon is for {' and '.join(NORM_CELLS)}, {self.cell} has no norms")
-        if self.cell in NORM_CELLS:
-            if self.epsilon is None:
-                raise ValueError(f"a {self.cell} needs epsilon, a number above 0")
-            object.__setattr__(self, "epsilon", float(self.epsilon))
-            if not 0 < self.epsilon < math.inf:  # a NaN neither
-                raise ValueError(f"epsilon must be a finite number above 0, got {self.epsilon}")
-        if self.cell != "layer_norm_lstm" and self.norm_output_only is not None:
-            raise ValueError(
-                f"norm_output_only is for layer_norm_lstm, {self.cell} has no norm of a cell state"
-            )
-        if self.cell == "layer_norm_lstm":
-            if self.norm_output_only is None:
-                raise ValueError("a layer_norm_lstm needs norm_output_only, True or False")
-            object.__setattr__(self, "norm_output_only", bool(self.norm_output_only))
-
-    def _check_layers(self) -> None:
+        one_of("cell", self.cell, GATES)
+        for name in OPTIONS:
+            value = check_option(name, getattr(self, name), self.cell)
+            object.__setattr__(self, name, value)
         if not self.layers:
             raise ValueError("layers must not be empty")
+        for layer in self.layers:
+            if not isinstance(layer, LayerWeights):
+                raise TypeError(f"layers must be of LayerWeights, got {type(layer).__name__}")
         for number, direction_name, direction in self.named_directions():
-            where = f"layer {number}, {direction_name}"
-            if direction.gates != len(self.gates):
-                raise ValueError(
-                    f"{where}: w_x must have {len(self.gates)} gates for {self.cell}, "
-                    f"got {direction.gates}"
-                )
-            if self.cell != "lstm" and direction.peepholes is not None:
-                raise ValueError(f"{where}: peepholes are for lstm, not for {self.cell}")
-            if self.cell != "lstm" and direction.w_p is not None:
-                raise ValueError(f"{where}: a projection w_p is for lstm, not for {self.cell}")
-            self._check_norms(where, direction)
-            if direction.dtype != self.dtype:
-                raise ValueError(
-                    f"{where}: all layers must be of the first one's type {self.dtype.name}, "
-                    f"got {direction.dtype.name}"
-                )
+            self._check_direction(f"layer {number}, {direction_name}", direction)
         for number in range(1, len(self.layers)):
             below, here = self.layers[number - 1].output_size, self.layers[number].forward
             if here.input_size != below:
@@ -450,16 +323,22 @@ class RecurrentWeights:
                     f"got {here.input_size}"
                 )
 
-    def _check_norms(self, where: str, direction: DirectionWeights) -> None:
-        needed = {
-            "norm_x": self.cell in NORM_CELLS,
-            "norm_h": self.cell in NORM_CELLS,
-            "norm_c": self.cell == "layer_norm_lstm",
-        }
-        for name, is_needed in needed.items():
-            if is_needed != (getattr(direction, name) is not None):
-                verb = "needs" if is_needed else "has no"
-                raise ValueError(f"{where}: {self.cell} {verb} {name}")
+    def _check_direction(self, where: str, direction: DirectionWeights) -> None:
+        if direction.gates != len(self.gates):
+            raise ValueError(
+                f"{where}: w_x must have {len(self.gates)} gates for {self.cell}, "
+                f"got {direction.gates}"
+            )
+        for name, cells in CELLS_WITH.items():
+            if getattr(direction, name) is not None:
+                require_cell(f"{where}: {name}", cells, self.cell)
+            elif name.startswith("norm") and self.cell in cells:
+                raise ValueError(f"{where}: {self.cell} needs {name}")
+        if direction.dtype != self.dtype:
+            raise TypeError(
+                f"{where}: all layers must be of the first one's type {self.dtype.name}, "
+                f"got {direction.dtype.name}"
+            )
 
     def named_directions(self) -> Iterator[tuple[int, str, DirectionWeights]]:
         """Each (number of the layer, "forward" or "backward", its weights), from the input up."""
@@ -515,28 +394,3 @@ class RecurrentWeights:
         return dataclasses.replace(self, layers=layers)
 
     __hash__ = None
-
-
-def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np.ndarray:
-    """Reorders the blocks along the first axis from one gate order to another.
-
-    Args:
-      array: [G, ...], its blocks in the gate order `order`.
-      order: the names of the gates in `array`.
-      gates: the same names, in the order of the result.
-
-    Returns:
-      A new array, [G, ...].
-
-    Raises:
-      ValueError: `gates` is not a permutation of `order`, or has another length than the array.
-
-    Example:
-      >>> import numpy as np
-      >>> from tf_blockrnn.weights import layer
-      >>> layer.reorder(np.array([[1.0], [2.0], [3.0]]), "urc", "ruc").ravel().tolist()
-      [2.0, 1.0, 3.0]
-    """
-    if sorted(order) != sorted(gates) or len(array) != len(order):
-        raise ValueError(f"cannot reorder {len(array)} gates {list(order)} to {list(gates)}")
-    return np.stack([array[list(order).index(gate)] for gate in gates])

@@ -26,24 +26,21 @@ import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
-from tf_blockrnn.weights._bfloat16 import bfloat16
-from tf_blockrnn.weights._damage import intact
-from tf_blockrnn.weights.layer import (
-    NORM_CELLS,
-    DirectionWeights,
-    LayerWeights,
-    RecurrentWeights,
-)
+from tf_blockrnn.weights._cells import NORM_CELLS, OPTIONS
+from tf_blockrnn.weights._checks import TYPES, bfloat16, intact, one_of
+from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 _FORMAT = "tf_blockrnn.weights"
 _VERSIONS = (1, 2)
 _ARRAYS = tuple(field.name for field in dataclasses.fields(DirectionWeights))
-_NUMBERS = ("cell_clip", "zoneout_state", "zoneout")
 _NAME = re.compile(rf"layers\.(\d+)\.(forward|backward)\.({'|'.join(_ARRAYS)})")
+
+# The kinds of NumPy's types of the header's values.
+_KINDS = {str: "U", int: "iu", bool: "b", float: "f"}
 
 # What NumPy raises for a corrupt file in addition to OSError and ValueError: RuntimeError for zip
 # features that Python does not support, TokenError for the header of an array.
@@ -79,16 +76,12 @@ def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> No
         "cell": np.array(weights.cell),
         "dtype": np.array(weights.dtype.name),
     }
-    for name in ("reset_after", "epsilon", "norm_output_only"):
-        if getattr(weights, name) is not None:
-            arrays[name] = np.array(getattr(weights, name))
-    for name in _NUMBERS:
-        if getattr(weights, name):
+    for name, option in OPTIONS.items():
+        if getattr(weights, name) != option.default:
             arrays[name] = np.array(getattr(weights, name))
     for number, direction_name, direction in weights.named_directions():
-        for name in _ARRAYS:
-            if getattr(direction, name) is not None:
-                arrays[f"layers.{number}.{direction_name}.{name}"] = getattr(direction, name)
+        for name, array in direction.arrays.items():
+            arrays[f"layers.{number}.{direction_name}.{name}"] = array
     np.savez(file, **arrays)
 
 
@@ -118,14 +111,15 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
       ValueError: the file has no weights of tf_blockrnn: the array 'format' is missing
     """
     arrays = _arrays(file)
-    _check_header(arrays)
-    dtype = _dtype(str(arrays["dtype"]))
+    cell, dtype = _header(arrays)
     directions: dict[tuple[int, str], dict[str, np.ndarray]] = {}
     for key, array in arrays.items():
         if match := _NAME.fullmatch(key):
             number, direction_name, name = match.groups()
-            # NumPy reads bfloat16 as bytes without a type.
-            array = array.view(dtype) if array.dtype.kind == "V" else array
+            if dtype.name == "bfloat16" and array.dtype == "V2":
+                array = array.view(dtype)  # NumPy reads it as bytes without a type
+            if array.dtype.name != dtype.name:
+                raise ValueError(f"{key} must be of the type {dtype.name}, got {array.dtype.name}")
             directions.setdefault((int(number), direction_name), {})[name] = array
         elif key.startswith("layers."):
             raise ValueError(f"the file has an array of an unknown name, {key!r}")
@@ -140,13 +134,12 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
         )
         for n in range(count)
     ]
-    for key, array in arrays.items():
-        if _NAME.fullmatch(key) and array.dtype.kind != "V" and array.dtype.name != dtype.name:
-            raise ValueError(f"{key} must be of the type {dtype.name}, got {array.dtype.name}")
-    kinds = {"reset_after": bool, "epsilon": float, "norm_output_only": bool}
-    kinds |= dict.fromkeys(_NUMBERS, float)
-    options = {name: kind(arrays[name]) for name, kind in kinds.items() if name in arrays}
-    return RecurrentWeights(str(arrays["cell"]), layers, **options)
+    options = {
+        name: _value(arrays, name, option.kind)
+        for name, option in OPTIONS.items()
+        if name in arrays
+    }
+    return RecurrentWeights(cell, layers, **options)
 
 
 def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
@@ -158,31 +151,39 @@ def _arrays(file: str | os.PathLike | IO[bytes]) -> dict[str, np.ndarray]:
         with found:
             arrays = dict(found)
     for name, array in arrays.items():
-        if not isinstance(
-            array, np.ndarray
-        ):  # NumPy returns a member without array header as bytes
+        if not isinstance(array, np.ndarray):  # a member without a header is bytes
             raise ValueError(f"the file is incomplete: {name} is not an array")
     return arrays
 
 
-def _check_header(arrays: dict[str, np.ndarray]) -> None:
-    for name in ("format", "version", "cell", "dtype"):
+def _value(arrays: dict[str, np.ndarray], name: str, kind: type) -> Any:
+    array = arrays[name]
+    if array.shape or array.dtype.kind not in _KINDS[kind]:
+        raise ValueError(
+            f"the file's {name} must be one {kind.__name__}, got an array of {array.dtype} of the "
+            f"shape {list(array.shape)}"
+        )
+    return kind(array)
+
+
+def _header(arrays: dict[str, np.ndarray]) -> tuple[str, np.dtype]:
+    """The cell, and the type of the arrays."""
+    found = {}
+    for name, kind in (("format", str), ("version", int), ("cell", str), ("dtype", str)):
         if name not in arrays:
             raise ValueError(
                 f"the file has no weights of tf_blockrnn: the array {name!r} is missing"
             )
-    if str(arrays["format"]) != _FORMAT:
-        raise ValueError(f"the file's format must be {_FORMAT!r}, got {str(arrays['format'])!r}")
-    if int(arrays["version"]) not in _VERSIONS:
+        found[name] = _value(arrays, name, kind)
+    if found["format"] != _FORMAT:
+        raise ValueError(f"the file's format must be {_FORMAT!r}, got {found['format']!r}")
+    if found["version"] not in _VERSIONS:
         raise ValueError(
             f"the file's version must be {' or '.join(map(str, _VERSIONS))}, got "
-            f"{arrays['version']}: "
-            "it was written by another release of tf_blockrnn"
+            f"{found['version']}: it was written by another release of tf_blockrnn"
         )
-
-
-def _dtype(name: str) -> np.dtype:
-    return bfloat16() if name == "bfloat16" else np.dtype(name)
+    dtype = one_of("the file's dtype", found["dtype"], TYPES)
+    return found["cell"], bfloat16() if dtype == "bfloat16" else np.dtype(dtype)
 
 
 def _direction(arrays: dict[str, np.ndarray], where: str) -> DirectionWeights:

@@ -20,22 +20,33 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tf_blockrnn.weights._onnx_checks import ORDER, cell_of, refuse_learned_states, sizes_of
-from tf_blockrnn.weights._onnx_nodes import NamedNode, OnnxLayer, named_nodes, read_node
-from tf_blockrnn.weights._stack import refuse_norms
+from tf_blockrnn.weights._formats import ONNX, reorder
+from tf_blockrnn.weights._onnx_nodes import (
+    GATES_OF,
+    INPUTS,
+    NamedNode,
+    OnnxLayer,
+    cell_of,
+    named_nodes,
+    read_node,
+    refuse_learned_states,
+    sizes_of,
+)
 from tf_blockrnn.weights.layer import (
-    GATES,
     DirectionWeights,
     LayerWeights,
     RecurrentWeights,
     UnsupportedError,
-    reorder,
 )
 
 if TYPE_CHECKING:
     import onnx
 
 _OP_TYPES = {"lstm": "LSTM", "gru": "GRU", "rnn_tanh": "RNN", "rnn_relu": "RNN"}
+
+# `layout` came with version 14 of the ops, bfloat16 with 22.
+_OPSET = 14
+_OPSET_BFLOAT16 = 22
 
 # The gates of the peepholes, in ONNX's order and in that of RecurrentWeights.
 _PEEPHOLES, _ROWS = "iof", "ifo"
@@ -58,11 +69,9 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
     Example:
       >>> import numpy as np
       >>> from tf_blockrnn import weights
-      >>> from tf_blockrnn.weights.onnx import onnx_layers
-      >>> from tf_blockrnn.weights.onnx_model import to_onnx_model
       >>> one = weights.DirectionWeights(np.ones([4, 5, 3]), np.ones([4, 3, 3]))
       >>> lstm = weights.RecurrentWeights("lstm", [weights.LayerWeights(one)])
-      >>> layers = onnx_layers(to_onnx_model(lstm))
+      >>> layers = weights.onnx_layers(weights.to_onnx_model(lstm))
       >>> {name: layer.arrays["W"].shape for name, layer in layers.items()}
       {'lstm_0': (1, 12, 5)}
     """
@@ -79,21 +88,16 @@ def _from_layer(layer: OnnxLayer, reverse: bool) -> RecurrentWeights:
             f"{name} goes from the last step to the first, which its weights do not record: "
             "reverse=True reads only the weights"
         )
-    directions, units = sizes_of(layer, name)
-    order = ORDER[layer.op_type]
-
-    def gates(array: np.ndarray) -> np.ndarray:
-        return reorder(array.reshape(len(order), units, *array.shape[1:]), order, GATES[cell])
+    directions, _ = sizes_of(layer, name)
 
     def direction(number: int) -> DirectionWeights:
         parts = {what: array[number] for what, array in layer.arrays.items()}
-        b_x, b_h = np.split(parts["B"], 2) if "B" in parts else (None, None)
+        biases = np.split(parts["B"], 2) if "B" in parts else ()
         peepholes = np.split(parts["P"], 3) if "P" in parts else None
         return DirectionWeights(
-            w_x=gates(parts["W"]).transpose(0, 2, 1),
-            w_h=gates(parts["R"]).transpose(0, 2, 1),
-            b_x=None if b_x is None else gates(b_x),
-            b_h=None if b_h is None else gates(b_h),
+            ONNX.split(cell, parts["W"]),
+            ONNX.split(cell, parts["R"]),
+            *(ONNX.split(cell, bias) for bias in biases),
             peepholes=None if peepholes is None else reorder(peepholes, _PEEPHOLES, _ROWS),
         )
 
@@ -129,7 +133,7 @@ def from_onnx(
         that the graph computes, an initial state that is not zero (one that the graph computes or
         takes as an input is not read), or the direction "reverse" without `reverse`.
       ValueError: a shape does not match, or the package onnx does not support a type.
-      TypeError: source has another type, or initializers are given with a model.
+      TypeError: source or an array has another type, or initializers are given with a model.
 
     Example:
       >>> import numpy as np
@@ -152,7 +156,7 @@ def from_onnx(
         return {name: _from_layer(one, reverse) for name, one in onnx_layers(source).items()}
     if kind != "NodeProto":
         raise TypeError(f"from_onnx: expected a ModelProto, NodeProto or OnnxLayer, got {kind}")
-    if source.op_type not in ORDER:
+    if source.op_type not in GATES_OF:
         raise UnsupportedError(f"from_onnx: expected LSTM, GRU or RNN, got {source.op_type}")
     if not isinstance(initializers, Mapping):
         initializers = {tensor.name: tensor for tensor in initializers or ()}
@@ -160,39 +164,18 @@ def from_onnx(
     return _from_layer(read_node(found), reverse)
 
 
-def _refuse(weights: RecurrentWeights, reverse: bool, layout: int) -> None:
+def _require(weights: RecurrentWeights, reverse: bool, layout: int) -> None:
     if layout not in (0, 1):
         raise ValueError(f"to_onnx: layout must be 0 or 1, got {layout!r}")
-    refuse_norms(weights, "ONNX")
-    if weights.cell_clip:
-        raise UnsupportedError(
-            f"to_onnx: cell_clip = {weights.cell_clip:g}: ONNX's clip bounds the pre-activations, "
-            "not the cell state"
-        )
-    weights.require_no_zoneout("to_onnx: ONNX")
-    for number, name, direction in weights.named_directions():
-        if direction.w_p is not None:
-            raise UnsupportedError(
-                f"to_onnx: layer {number}, {name}: ONNX's LSTM has no projection"
-            )
+    ONNX.require(weights)
     if reverse and weights.directions != 1:
         raise ValueError("to_onnx: reverse is for layers of one direction")
 
 
-def _gates_to_rows(array: np.ndarray, cell: str) -> np.ndarray:
-    """[G, I, H] as [G·H, I], or [G, H] as [G·H], with the gates in ONNX's order."""
-    ordered = reorder(array, GATES[cell], ORDER[_OP_TYPES[cell]])
-    if ordered.ndim == 2:
-        return ordered.reshape(-1)
-    return ordered.transpose(0, 2, 1).reshape(-1, array.shape[1])
-
-
 def _biases(layer: LayerWeights, cell: str) -> np.ndarray | None:
-    if all(d.b_x is None and d.b_h is None for d in layer):
+    if not any(d.has_bias for d in layer):
         return None
-    zeros = np.zeros([layer.forward.gates, layer.forward.units], layer.forward.dtype)
-    pairs = [[zeros if b is None else b for b in (d.b_x, d.b_h)] for d in layer]
-    return np.stack([np.concatenate([_gates_to_rows(b, cell) for b in pair]) for pair in pairs])
+    return np.stack([np.concatenate([ONNX.join(cell, b) for b in d.biases]) for d in layer])
 
 
 def _peepholes(layer: LayerWeights) -> np.ndarray | None:
@@ -208,8 +191,8 @@ def _to_layer(
 ) -> OnnxLayer:
     cell = weights.cell
     arrays = {
-        "W": np.stack([_gates_to_rows(d.w_x, cell) for d in layer]),
-        "R": np.stack([_gates_to_rows(d.w_h, cell) for d in layer]),
+        "W": np.stack([ONNX.join(cell, d.w_x) for d in layer]),
+        "R": np.stack([ONNX.join(cell, d.w_h) for d in layer]),
         "B": _biases(layer, cell),
         "P": _peepholes(layer),
     }
@@ -257,5 +240,109 @@ def to_onnx(
       >>> node.op_type, node.arrays["W"].shape, node.attributes["hidden_size"]
       ('LSTM', (1, 12, 5), 3)
     """
-    _refuse(weights, reverse, layout)
+    _require(weights, reverse, layout)
     return tuple(_to_layer(layer, weights, reverse, layout) for layer in weights.layers)
+
+
+class _Graph:
+    """The nodes of the layers, each of which takes the output of the previous one."""
+
+    def __init__(self, cell: str, layers: tuple[OnnxLayer, ...], layout: int):
+        self.nodes: list[onnx.NodeProto] = []
+        self.arrays: dict[str, np.ndarray] = {}
+        self.states: dict[str, list[int | str]] = {}
+        self._layout = layout
+        value = "X"
+        for number, layer in enumerate(layers):
+            top = number + 1 == len(layers)
+            value = self._add(f"{cell}_{number}", number, layer, value, top)
+
+    def _add(self, name: str, number: int, layer: OnnxLayer, value: str, top: bool) -> str:
+        """Adds a layer with the input `value`; returns the name of its outputs."""
+        directions, width = layer.arrays["W"].shape[0], layer.attributes["hidden_size"]
+        states = [f"Y_h_{number}"] + [f"Y_c_{number}"] * (layer.op_type == "LSTM")
+        shape = ["B", directions, width] if self._layout else [directions, "B", width]
+        self.states |= {state: shape for state in states}
+        self.arrays |= {f"{name}.{what}": array for what, array in layer.arrays.items()}
+        inputs = [value, *[""] * max(INPUTS[what] for what in layer.arrays)]
+        for what in layer.arrays:
+            inputs[INPUTS[what]] = f"{name}.{what}"
+        raw, result = f"{name}.Y", "Y" if top else f"{name}.outputs"
+        self._node(layer.op_type, inputs, [raw, *states], name=name, **layer.attributes)
+        if not self._layout:  # [T, D, B, H]; with layout 1 it is [B, T, D, H] already
+            self._node("Transpose", [raw], [f"{name}.Y_batch"], perm=[0, 2, 1, 3])
+            raw = f"{name}.Y_batch"
+        # Reshape keeps a dim where the shape says 0.
+        self.arrays[f"{name}.shape"] = np.array([0, 0, directions * width], np.int64)
+        self._node("Reshape", [raw, f"{name}.shape"], [result])
+        return result
+
+    def _node(self, op_type: str, inputs: list[str], outputs: list[str], **attributes) -> None:
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(op_type, inputs, outputs, **attributes))
+
+
+def to_onnx_model(
+    weights: RecurrentWeights, *, reverse: bool = False, layout: int = 0, opset: int | None = None
+) -> onnx.ModelProto:
+    """Returns an ONNX model of these layers, one node each, checked by ONNX's checker.
+
+    Its input is "X", [T, B, I], or [B, T, I] with layout 1. Its outputs are "Y", all steps of the
+    last layer, [T, B, D·H] or [B, T, D·H], and for each layer n the last states "Y_h_n" and, for an
+    LSTM, "Y_c_n", [D, B, H] or [B, D, H]. The initial states are zero.
+
+    Args:
+      weights: the layers.
+      reverse: whether the layers, each of one direction, go from the last step to the first.
+      layout: 0 or 1. ONNX Runtime's CPU kernels support only 0.
+      opset: version of ONNX's operators; when None 14, or 22 for bfloat16.
+
+    Returns:
+      An onnx.ModelProto. Its nodes are named like "lstm_0", its weights like "lstm_0.W".
+
+    Raises:
+      UnsupportedError: the weights have a projection, a cell_clip or layer normalisation.
+      ValueError: reverse with a layer of two directions, or another layout.
+      ImportError: the package onnx is missing.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([3, 5, 4]), np.ones([3, 4, 4]))
+      >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
+      >>> [node.op_type for node in weights.to_onnx_model(gru).graph.node]
+      ['GRU', 'Transpose', 'Reshape']
+    """
+    import onnx
+    from onnx import helper, numpy_helper
+
+    layers = to_onnx(weights, reverse=reverse, layout=layout)
+    parts = _Graph(weights.cell, layers, layout)
+    element = helper.np_dtype_to_tensor_dtype(weights.dtype)
+    steps = ["B", "T"] if layout else ["T", "B"]
+    graph = helper.make_graph(
+        parts.nodes,
+        "tf_blockrnn",
+        inputs=[helper.make_tensor_value_info("X", element, [*steps, weights.input_size])],
+        outputs=[
+            helper.make_tensor_value_info("Y", element, [*steps, weights.layers[-1].output_size]),
+            *(
+                helper.make_tensor_value_info(name, element, shape)
+                for name, shape in parts.states.items()
+            ),
+        ],
+        initializer=[numpy_helper.from_array(a, name) for name, a in parts.arrays.items()],
+    )
+    if opset is None:
+        opset = _OPSET_BFLOAT16 if weights.dtype.name == "bfloat16" else _OPSET
+    imports = [helper.make_opsetid("", opset)]
+    model = helper.make_model(
+        graph,
+        producer_name="tf_blockrnn",
+        opset_imports=imports,
+        # The oldest version of the format with this opset, which most programs can read.
+        ir_version=helper.find_min_ir_version_for(imports),
+    )
+    onnx.checker.check_model(model, full_check=True)
+    return model

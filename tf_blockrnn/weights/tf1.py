@@ -32,20 +32,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tf_blockrnn.weights import _tf1_checkpoint as tf1
+from tf_blockrnn.weights._cells import GATES
+from tf_blockrnn.weights._checks import one_of
+from tf_blockrnn.weights._formats import Format
 from tf_blockrnn.weights._tf1_checkpoint import Cell, Checkpoint, Sizes
-from tf_blockrnn.weights._tf1_variables import (
-    gru_variables,
-    joined_variables,
-    refuse,
-    scope_of,
-)
 from tf_blockrnn.weights.layer import (
-    GATES,
     DirectionWeights,
     LayerWeights,
     RecurrentWeights,
-    reorder,
+    UnsupportedError,
 )
+
+_LAYOUT = Format("TensorFlow 1", orders={"lstm": "icfo"})
 
 
 class TF1Cell(NamedTuple):
@@ -108,22 +106,19 @@ def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
     return tuple(listed)
 
 
-def _gates(matrix: np.ndarray, order: tuple[str, ...], gates: tuple[str, ...]) -> np.ndarray:
-    """[n, G·H] as [G, n, H], or [G·H] as [G, H], in the order of `gates`."""
-    return reorder(np.split(matrix, len(order), axis=-1), order, gates)
+# ---- from TensorFlow 1
 
 
 def _read_joined(
     checkpoint: Checkpoint, scope: str, cell: Cell, sizes: Sizes, forget_bias: float
 ) -> DirectionWeights:
-    order, gates = tf1.ORDERS[cell.cell], GATES[cell.cell]
-    kernel = _gates(checkpoint.read(tf1.join(scope, "kernel")), order, gates)
+    kernel = _LAYOUT.split(cell.cell, checkpoint.read(tf1.join(scope, "kernel")))
     b_x, b_h = (checkpoint.read_if_there(tf1.join(scope, f"bias_cudnn_{n}")) for n in (0, 1))
     if b_x is None or b_h is None:
         b_x, b_h = checkpoint.read(tf1.join(scope, "bias")), None
-    b_x = _gates(b_x, order, gates)
+    b_x = _LAYOUT.split(cell.cell, b_x)
     if cell.cell == "lstm":
-        b_x[gates.index("f")] += forget_bias
+        b_x[GATES["lstm"].index("f")] += forget_bias
     projection = checkpoint.read_if_there(tf1.join(scope, tf1.PROJECTION))
     rows = [checkpoint.read_if_there(tf1.join(scope, leaf)) for leaf in tf1.PEEPHOLES]
     missing = [leaf for leaf, row in zip(tf1.PEEPHOLES, rows, strict=True) if row is None]
@@ -133,7 +128,7 @@ def _read_joined(
         w_x=kernel[:, : sizes.inputs],
         w_h=kernel[:, sizes.inputs :],
         b_x=b_x,
-        b_h=None if b_h is None else _gates(b_h, order, gates),
+        b_h=None if b_h is None else _LAYOUT.split(cell.cell, b_h),
         peepholes=None if missing else np.stack(rows),
         w_p=None if projection is None else projection.T,
     )
@@ -175,14 +170,8 @@ def _read_gru_cudnn(checkpoint: Checkpoint, scope: str, sizes: Sizes) -> Directi
     )
 
 
-def _one_of(name: str) -> Cell:
-    if name not in tf1.CELLS:
-        raise ValueError(f"cell must be one of {', '.join(tf1.CELLS)}, got {name!r}")
-    return tf1.CELLS[name]
-
-
 def _forget_bias_of(name: str, given: float | None) -> float:
-    cell = _one_of(name)
+    cell = tf1.CELLS[one_of("cell", name, tf1.CELLS)]
     if given is not None and cell.cell != "lstm":
         raise ValueError(f"forget_bias is for LSTM cells, {name} has no forget gate")
     return cell.forget_bias if given is None else float(given)
@@ -259,9 +248,9 @@ def from_tf1(
       >>> lstm.layers[0].forward.b_x[1].tolist()
       [1.0, 1.0, 1.0]
     """
-    known = _one_of(cell)
     added = _forget_bias_of(cell, forget_bias)
-    if cell_clip and not known.cell_clip:
+    known = tf1.CELLS[cell]
+    if cell_clip and "cell_clip" not in known.has:
         raise ValueError(f"cell_clip is for LSTMCell and the LSTM block cells, not for {cell}")
     read = Checkpoint(checkpoint)
     scope = scope.strip("/")
@@ -282,6 +271,77 @@ def from_tf1(
     layers = [LayerWeights(*map(direction, layer)) for layer in stack]
     reset_after = known.form == "gru_cudnn" if known.cell == "gru" else None
     return RecurrentWeights(known.cell, layers, reset_after, cell_clip)
+
+
+# ---- to TensorFlow 1
+
+
+def _require(weights: RecurrentWeights, name: str, cell: Cell) -> None:
+    """Refuses weights that such cells cannot have."""
+    uniform = "sizes" if cell.cudnn else "directions"
+    Format(name, (cell.cell,), has=cell.has, reset_after=cell.cudnn, uniform=uniform).require(
+        weights
+    )
+    if name == "LSTMBlockFusedCell" and (weights.num_layers, weights.directions) != (1, 1):
+        raise UnsupportedError(
+            f"{name} is one layer of one direction, here are {weights.num_layers} of "
+            f"{weights.directions}"
+        )
+
+
+def _scope_of(weights: RecurrentWeights, name: str, number: int, direction_name: str) -> str:
+    """The scope in which TensorFlow's own functions create a cell of such a network."""
+    cell = tf1.CELLS[name]
+    if name == "LSTMBlockFusedCell":
+        return cell.scope
+    several = weights.num_layers > 1 or cell.cudnn  # cuDNN layers number a single layer too
+    if weights.directions == 1:
+        return f"rnn/multi_rnn_cell/cell_{number}/{cell.scope}" if several else f"rnn/{cell.scope}"
+    both = f"bidirectional_rnn/{'fw' if direction_name == 'forward' else 'bw'}/{cell.scope}"
+    return f"stack_bidirectional_rnn/cell_{number}/{both}" if several else both
+
+
+def _joined_variables(direction: DirectionWeights, cell: Cell, forget_bias: float) -> dict:
+    """The arrays, by their names below the scope, of a cell with one kernel."""
+    kernel, bias = _rows(direction), _bias(direction)
+    if cell.cell == "lstm":
+        bias[GATES["lstm"].index("f")] -= forget_bias
+    arrays = {"kernel": _LAYOUT.join(cell.cell, kernel), "bias": _LAYOUT.join(cell.cell, bias)}
+    if direction.peepholes is not None:
+        arrays |= zip(tf1.PEEPHOLES, direction.peepholes, strict=True)
+    arrays[tf1.PROJECTION] = None if direction.w_p is None else direction.w_p.T
+    return arrays
+
+
+def _rows(direction: DirectionWeights) -> np.ndarray:
+    """The rows of the input, then those of the state, [G, I+P, H]."""
+    return np.concatenate([direction.w_x, direction.w_h], axis=1)
+
+
+def _bias(direction: DirectionWeights) -> np.ndarray:
+    """The sum of the biases, [G, H]; writable."""
+    if direction.bias is None:
+        return np.zeros([direction.gates, direction.units], direction.dtype)
+    return np.array(direction.bias)
+
+
+def _gru_variables(direction: DirectionWeights, cell: Cell, swapped: bool) -> dict:
+    """The same for a GRU, which has variables for the gates and for the candidate."""
+    kernel, bias = _rows(direction), _bias(direction)
+    w_ru, b_ru = np.concatenate(list(kernel[:2]), axis=-1), bias[:2].reshape(-1)
+    if cell.form == "gru_block":
+        w_ru, w_c = (kernel[2], w_ru) if swapped else (w_ru, kernel[2])
+        return {"w_ru": w_ru, "b_ru": b_ru, "w_c": w_c, "b_c": bias[2]}
+    arrays = {"gates/kernel": w_ru, "gates/bias": b_ru}
+    if cell.form == "gru":
+        return arrays | {"candidate/kernel": kernel[2], "candidate/bias": bias[2]}
+    b_x, b_h = direction.biases
+    return arrays | {
+        f"{tf1.INPUT}kernel": direction.w_x[2],
+        f"{tf1.INPUT}bias": b_x[2],
+        f"{tf1.HIDDEN}kernel": direction.w_h[2],
+        f"{tf1.HIDDEN}bias": b_h[2],
+    }
 
 
 def to_tf1(
@@ -324,18 +384,18 @@ def to_tf1(
       {'rnn/gru_cell/w_ru': (9, 8), 'rnn/gru_cell/b_ru': (8,), 'rnn/gru_cell/w_c': (9, 4),
        'rnn/gru_cell/b_c': (4,)}
     """
-    known = _one_of(cell)
     added = _forget_bias_of(cell, forget_bias)
+    known = tf1.CELLS[cell]
     if swapped_names and known.form != "gru_block":
         raise ValueError(f"swapped_names is for GRUBlockCell, not for {cell}")
-    refuse(weights, cell, known)
+    _require(weights, cell, known)
     variables = {}
     for number, direction_name, direction in weights.named_directions():
-        own = tf1.join(scope.strip("/"), scope_of(weights, cell, number, direction_name))
+        own = tf1.join(scope.strip("/"), _scope_of(weights, cell, number, direction_name))
         if known.form == "joined":
-            arrays = joined_variables(direction, known, added)
+            arrays = _joined_variables(direction, known, added)
         else:
-            arrays = gru_variables(direction, known, swapped_names)
+            arrays = _gru_variables(direction, known, swapped_names)
         variables |= {
             tf1.join(own, leaf): np.array(array, order="C")
             for leaf, array in arrays.items()

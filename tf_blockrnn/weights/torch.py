@@ -13,20 +13,27 @@ from typing import Any
 
 import numpy as np
 
+from tf_blockrnn.weights._cells import GATES, PLAIN_CELLS
+from tf_blockrnn.weights._checks import one_of, to_array, to_tensor
+from tf_blockrnn.weights._formats import TORCH
 from tf_blockrnn.weights._overrides import check_overrides
-from tf_blockrnn.weights._stack import require_plain_stack
-from tf_blockrnn.weights._torch_tensors import to_array, to_tensor
 from tf_blockrnn.weights.layer import (
-    GATES,
-    PLAIN_CELLS,
     DirectionWeights,
     LayerWeights,
     RecurrentWeights,
     UnsupportedError,
-    is_exact_in,
 )
 
-_NAME = re.compile(r"(weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(?:_l(\d+)(_reverse)?)?")
+# The arrays of a direction by their fields in DirectionWeights, in PyTorch's order.
+NAMES = {
+    "w_x": "weight_ih",
+    "w_h": "weight_hh",
+    "b_x": "bias_ih",
+    "b_h": "bias_hh",
+    "w_p": "weight_hr",
+}
+
+_NAME = re.compile(rf"({'|'.join(NAMES.values())})(?:_l(\d+)(_reverse)?)?")
 _CELL_OF_GATES = {4: "lstm", 3: "gru"}
 
 # The arrays of one layer direction, by their names without number and suffix.
@@ -86,7 +93,7 @@ def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool
     return found
 
 
-def _key(kind: str, layer: int, backward: bool) -> str:
+def key_of(kind: str, layer: int, backward: bool) -> str:
     return f"{kind}_l{layer}" + ("_reverse" if backward else "")
 
 
@@ -94,46 +101,40 @@ def _rows(parts: _Parts, where: tuple[int, bool]) -> tuple[int, int]:
     """(G, H) of a direction's arrays."""
     for kind in ("weight_ih", "weight_hh"):
         if kind not in parts:
-            raise ValueError(f"the state dict has no {_key(kind, *where)}")
+            raise ValueError(f"the state dict has no {key_of(kind, *where)}")
         if parts[kind].ndim != 2:
             raise ValueError(
-                f"{_key(kind, *where)} must be a matrix, got the shape {list(parts[kind].shape)}"
+                f"{key_of(kind, *where)} must be a matrix, got the shape {list(parts[kind].shape)}"
             )
     units = parts["weight_hr" if "weight_hr" in parts else "weight_hh"].shape[-1]
     rows = parts["weight_ih"].shape[0]
     if units == 0 or rows % units:
         raise ValueError(
-            f"{_key('weight_ih', *where)} must have a multiple of {units} rows, the number of "
+            f"{key_of('weight_ih', *where)} must have a multiple of {units} rows, the number of "
             f"units, got {rows}"
         )
     return rows // units, units
 
 
-def _direction(parts: _Parts, where: tuple[int, bool], gates: int) -> DirectionWeights:
+def _direction(parts: _Parts, where: tuple[int, bool], cell: str) -> DirectionWeights:
+    gates = len(GATES[cell])
     found, units = _rows(parts, where)
     if found != gates:
         raise ValueError(
-            f"{_key('weight_ih', *where)} must have {gates} gates of {units} rows, got {found}"
+            f"{key_of('weight_ih', *where)} must have {gates} gates of {units} rows, got {found}"
         )
-
-    def by_gate(kind: str) -> np.ndarray | None:
+    arrays = {}
+    for field, kind in NAMES.items():
         array = parts.get(kind)
-        if array is None:
-            return None
-        if array.shape[0] != gates * units:
-            raise ValueError(
-                f"{_key(kind, *where)} must have {gates} gates of {units} rows, "
-                f"got the shape {list(array.shape)}"
-            )
-        return array.reshape(gates, units, *array.shape[1:])
-
-    return DirectionWeights(
-        w_x=by_gate("weight_ih").transpose(0, 2, 1),
-        w_h=by_gate("weight_hh").transpose(0, 2, 1),
-        b_x=by_gate("bias_ih"),
-        b_h=by_gate("bias_hh"),
-        w_p=parts.get("weight_hr"),
-    )
+        if array is not None and kind != "weight_hr":
+            if array.shape[:1] != (gates * units,):
+                raise ValueError(
+                    f"{key_of(kind, *where)} must have {gates} gates of {units} rows, "
+                    f"got the shape {list(array.shape)}"
+                )
+            array = TORCH.split(cell, array)
+        arrays[field] = array
+    return DirectionWeights(**arrays)
 
 
 def _cell_of_arrays(parts: _Parts, cell: str | None) -> str:
@@ -145,9 +146,7 @@ def _cell_of_arrays(parts: _Parts, cell: str | None) -> str:
                 f"cell must be given for weights of {gates} gate(s): 'rnn_tanh' or 'rnn_relu' "
                 "for one; 4 are an lstm, 3 a gru"
             )
-    if cell not in PLAIN_CELLS:
-        raise ValueError(f"cell must be one of {', '.join(PLAIN_CELLS)}, got {cell!r}")
-    return cell
+    return one_of("cell", cell, PLAIN_CELLS)
 
 
 def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> RecurrentWeights:
@@ -172,7 +171,8 @@ def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> Rec
       UnsupportedError: the state dict has names under the prefix that do not belong to a recurrent
         layer, or the module is of a subclass that overrides the computation.
       ValueError: a weight is missing, or its shape does not match the others or the cell.
-      TypeError: `source` is neither a state dict nor one of these modules.
+      TypeError: `source` is neither a state dict nor one of these modules, or a type is not
+        supported.
 
     Example:
       >>> import numpy as np
@@ -191,22 +191,22 @@ def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> Rec
         state, cell = source.state_dict(), own
     found = _by_direction(state, prefix)
     if (0, False) not in found:
-        raise ValueError(f"the state dict has no {_key('weight_ih', 0, False)}")
+        raise ValueError(f"the state dict has no {key_of('weight_ih', 0, False)}")
     cell = _cell_of_arrays(found[0, False], cell)
     numbers = 1 + max(number for number, _ in found)
     both = any(backward for _, backward in found)
     layers = []
     for number in range(numbers):
         of_layer = [
-            _direction(found.get(where, {}), where, len(GATES[cell]))
+            _direction(found.get(where, {}), where, cell)
             for where in ((number, False), (number, True))[: 1 + both]
         ]
         layers.append(LayerWeights(*of_layer))
     return RecurrentWeights(cell, layers, reset_after=True if cell == "gru" else None)
 
 
-def _refuse_what_torch_lacks(weights: RecurrentWeights) -> None:
-    require_plain_stack(weights, "PyTorch")
+def _require(weights: RecurrentWeights) -> None:
+    TORCH.require(weights)
     first = weights.layers[0].forward
     if first.w_p is not None and not 0 < first.output_size < first.units:
         raise UnsupportedError(
@@ -215,19 +215,15 @@ def _refuse_what_torch_lacks(weights: RecurrentWeights) -> None:
         )
 
 
-def _state_of(one: DirectionWeights, biased: bool) -> _Parts:
+def _state_of(one: DirectionWeights, cell: str, biased: bool) -> _Parts:
     """The arrays of a direction, new and writable."""
-    rows = one.gates * one.units
-    parts = {
-        "weight_ih": one.w_x.transpose(0, 2, 1).reshape(rows, one.input_size),
-        "weight_hh": one.w_h.transpose(0, 2, 1).reshape(rows, one.output_size),
-    }
+    arrays = {"w_x": one.w_x, "w_h": one.w_h}
     if biased:
-        for kind, bias in (("bias_ih", one.b_x), ("bias_hh", one.b_h)):
-            parts[kind] = np.zeros(rows, one.dtype) if bias is None else bias.reshape(rows)
+        arrays |= zip(("b_x", "b_h"), one.biases, strict=True)
+    parts = {NAMES[field]: TORCH.join(cell, array) for field, array in arrays.items()}
     if one.w_p is not None:
-        parts["weight_hr"] = one.w_p
-    return {kind: np.array(array, order="C") for kind, array in parts.items()}
+        parts["weight_hr"] = one.w_p.copy()
+    return parts
 
 
 def to_torch(
@@ -274,14 +270,14 @@ def to_torch(
       >>> state["weight_ih_l0"].shape, state["bias_hh_l0"].tolist()
       ((2, 3), [0.0, 0.0])
     """
-    _refuse_what_torch_lacks(weights)
+    _require(weights)
     weights = weights if dtype is None else weights.astype(dtype)
     biased = any(one.has_bias for _, _, one in weights.named_directions())
     biased = biased or getattr(module, "bias", False)
     state = {
-        _key(kind, number, name == "backward"): array
+        key_of(kind, number, name == "backward"): array
         for number, name, one in weights.named_directions()
-        for kind, array in _state_of(one, biased).items()
+        for kind, array in _state_of(one, weights.cell, biased).items()
     }
     if module is not None:
         state = _load(state, weights.cell, module)
@@ -295,7 +291,7 @@ def _check_types(state: dict[str, np.ndarray], module: Any) -> None:
     given = next(iter(state.values())).dtype
     for name, parameter in module.named_parameters():
         held = to_array(torch.empty(0, dtype=parameter.dtype)).dtype
-        if not is_exact_in(given, held):
+        if not np.can_cast(given, held, "safe"):
             raise UnsupportedError(
                 f"the module's {name} is of the type {held.name}, which does not represent all "
                 f"values of {given.name}, the weights' type: dtype={held.name!r} rounds them"

@@ -1,4 +1,4 @@
-"""Checks that recurrent nodes of an ONNX model feed one another, as the layers of a stack do.
+"""ONNX models as files: nodes that feed one another, as the layers of a stack do.
 
 Exporters move the outputs [T, D, B, H] of a node to the inputs [T, B, D·H] of the next one by
 Transpose, Reshape, Squeeze and the like. Whether such nodes in between change anything is tested
@@ -14,9 +14,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_blockrnn.weights._onnx_checks import sizes_of
-from tf_blockrnn.weights._onnx_nodes import NamedNode, attributes_of, read_node, to_array
-from tf_blockrnn.weights.layer import UnsupportedError
+from tf_blockrnn.weights._file_format import (
+    FileContents,
+    Job,
+    ReadOptions,
+    Written,
+    select,
+    stacked,
+)
+from tf_blockrnn.weights._onnx_nodes import (
+    NamedNode,
+    attributes_of,
+    named_nodes,
+    read_node,
+    sizes_of,
+    to_array,
+)
+from tf_blockrnn.weights.layer import DirectionWeights, UnsupportedError
+from tf_blockrnn.weights.onnx import from_onnx, to_onnx_model
 
 if TYPE_CHECKING:
     import onnx
@@ -172,3 +187,65 @@ def check_stack(model: onnx.ModelProto, nodes: Sequence[NamedNode]) -> None:
     inferred = _inferred_dims(model) if len(nodes) > 1 else {}
     for below, above in itertools.pairwise(nodes):
         _check_pair(model, inferred, below, above)
+
+
+# ---- files
+
+
+def is_onnx(path: str) -> bool:
+    """Whether a file is a model by its content; false where the package onnx is missing."""
+    try:
+        import onnx
+    except ModuleNotFoundError:
+        return False
+    from google.protobuf.message import DecodeError
+
+    try:
+        return onnx.load(path, format="protobuf", load_external_data=False).HasField("graph")
+    except DecodeError:
+        return False
+
+
+def read_onnx(path: str, options: ReadOptions) -> FileContents:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        model = onnx.load(path, format="protobuf")
+    except DecodeError as error:
+        raise ValueError(f"the file is not an ONNX model: {error}") from None
+    chosen = select(named_nodes(model), options.layers, "node")
+    check_stack(model, list(chosen.values()))
+    nodes = {name: read_node(found) for name, found in chosen.items()}
+    reverse = {node.direction == "reverse" for node in nodes.values()}
+    if len(reverse) > 1:
+        raise UnsupportedError("the nodes of a stack must all be reverse or all forward")
+    parts = [from_onnx(node, reverse=True) for node in nodes.values()]
+    notes = [
+        f"{name}: {state} is computed by the graph or is its input, and is not converted"
+        for name, node in nodes.items()
+        for state, value in node.states.items()
+        if value is None
+    ]
+    return FileContents(stacked(parts), tuple(nodes), reverse.pop(), tuple(notes))
+
+
+def write_onnx(job: Job) -> Written:
+    """Writes a model with one node for each layer, for inputs [T, B, I]."""
+    import onnx
+
+    onnx.save(to_onnx_model(job.weights, reverse=job.reverse), job.path)
+
+    def place(number: int, direction_name: str, array: str, one: DirectionWeights) -> str:
+        half = one.gates * one.units
+        node, direction = f"{job.weights.cell}_{number}", int(direction_name == "backward")
+        within = {
+            "w_x": f"W[{direction}]",
+            "w_h": f"R[{direction}]",
+            "b_x": f"B[{direction}, :{half}]",
+            "b_h": f"B[{direction}, {half}:]",
+            "peepholes": f"P[{direction}]",
+        }
+        return f"{node}.{within[array]}"
+
+    return Written(place)

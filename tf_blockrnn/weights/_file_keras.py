@@ -1,4 +1,4 @@
-"""Readers of Keras' files for the command line: .keras, and HDF5 models or weights."""
+"""Keras' files: .keras, and HDF5 models or weights."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights._damage import intact
-from tf_blockrnn.weights._file_options import (
+from tf_blockrnn.weights._checks import intact
+from tf_blockrnn.weights._file_format import (
     FileContents,
+    Job,
     ReadOptions,
     UsageError,
+    Written,
     assumed_order,
-    refuse_unused,
     select,
     stacked,
 )
 from tf_blockrnn.weights._h5 import DAMAGE, H5Layer, layers_of, units_of
-from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
-
-# The fields of ReadOptions that apply to a complete model.
-MODEL_OPTIONS = frozenset({"layers"})
+from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, has_two_biases
+from tf_blockrnn.weights.keras import from_keras, to_keras_layers
+from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights, UnsupportedError
 
 
 def _recurrent_layers(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -51,7 +51,7 @@ def _with_ending(path: str, ending: str) -> Iterator[str]:
     """
     before = after = ""
     if ending == ".h5":
-        from tf_blockrnn.weights._keras_2_layers import for_keras_3
+        from tf_blockrnn.weights._keras_layers import for_keras_3
 
         before = _model_config(path)
         after = for_keras_3(before)
@@ -84,9 +84,12 @@ def read_keras(path: str, options: ReadOptions, ending: str = ".keras") -> FileC
     import keras
 
     from tf_blockrnn import layers  # registers ours
-    from tf_blockrnn.weights._keras_2_layers import CUSTOM_OBJECTS
     from tf_blockrnn.weights._keras_graph import check_stack, has_initial_state
-    from tf_blockrnn.weights._keras_layers import check_computes_as_known, from_layers
+    from tf_blockrnn.weights._keras_layers import (
+        CUSTOM_OBJECTS,
+        check_computes_as_known,
+        from_layers,
+    )
 
     del layers
     # Keras does not check the types in a config: hence the AttributeError.
@@ -130,15 +133,22 @@ def read_keras(path: str, options: ReadOptions, ending: str = ".keras") -> FileC
     return FileContents(from_layers(sources), tuple(chosen), any(backwards), tuple(notes))
 
 
+def has_model(path: str) -> bool:
+    """Whether an HDF5 file is a complete model, and not weights alone."""
+    import h5py
+
+    with h5py.File(path, "r") as file, intact("HDF5 file", *DAMAGE):
+        return "model_config" in file.attrs
+
+
+def read_h5_model(path: str, options: ReadOptions) -> FileContents:
+    return read_keras(path, options, ending=".h5")
+
+
 def read_h5(path: str, options: ReadOptions) -> FileContents:
     import h5py
 
     with h5py.File(path, "r") as file:
-        with intact("HDF5 file", *DAMAGE):
-            has_model = "model_config" in file.attrs
-        if has_model:
-            refuse_unused(options, "a Keras model", MODEL_OPTIONS)
-            return read_keras(path, options, ending=".h5")
         chosen = select(layers_of(file), options.layers)
     parts = [_from_h5(layer, options, name) for name, layer in chosen.items()]
     notes = (
@@ -152,8 +162,6 @@ def read_h5(path: str, options: ReadOptions) -> FileContents:
 
 
 def _from_h5(layer: H5Layer, options: ReadOptions, name: str) -> RecurrentWeights:
-    from tf_blockrnn.weights.keras import from_keras
-
     arrays = layer.parts()
     cell = _cell_of_gates(layer.cells[0].arrays, options.cell, name)
     if options.reset and cell != "gru":
@@ -180,3 +188,36 @@ def _cell_of_gates(arrays: list[np.ndarray], given: str | None, name: str) -> st
     if given is None and gates not in (3, 4):
         raise UsageError(f"{name} has {gates} gate(s): specify its cell with --cell")
     return given or {3: "gru", 4: "lstm"}[gates]
+
+
+def write_keras(job: Job) -> Written:
+    """Writes a Sequential model of the layers, each of which returns its outputs of all steps."""
+    import keras
+
+    weights = job.weights
+    if job.reverse and weights.num_layers > 1:
+        # Such a layer returns its outputs in the order of processing.
+        raise UnsupportedError("Keras cannot stack layers that go from the last step to the first")
+    backwards = {"go_backwards": True} if job.reverse else {}
+    layers = to_keras_layers(weights, package=job.package, return_sequences=True, **backwards)
+    inputs = keras.Input((None, weights.input_size), dtype=weights.dtype.name)
+    keras.Sequential([inputs, *layers]).save(job.path)
+
+    def place(number: int, direction_name: str, array: str, one: DirectionWeights) -> str:
+        layer = layers[number]
+        name = layer.name
+        if weights.layers[number].directions == 2:
+            name += f"/{getattr(layer, f'{direction_name}_layer').name}"
+        if array in NORMS:
+            return ", ".join(f"{name}/{NORMS[array]}/{part}" for part in ("gamma", "beta"))
+        if array in NAMES:
+            return ", ".join(f"{name}/{variable}" for variable in NAMES[array])
+        if has_two_biases(weights.cell, weights.reset_after):
+            return f"{name}/bias[{int(array == 'b_h')}]"
+        both = one.b_x is not None and one.b_h is not None
+        return f"{name}/bias" + (", summed" if both else "")
+
+    lines = ()
+    if job.reverse:
+        lines = ("go_backwards: the outputs are in the order of processing, last step first",)
+    return Written(place, lines)

@@ -1,0 +1,85 @@
+"""The cells as tables: their gates, and the options and arrays that only some of them have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+# The gate orders of all arrays in this package's descriptions of weights.
+GATES = {
+    "lstm": ("i", "f", "c", "o"),
+    "gru": ("r", "u", "c"),
+    "rnn_tanh": ("h",),
+    "rnn_relu": ("h",),
+    "layer_norm_lstm": ("i", "f", "c", "o"),
+    "layer_norm_gru": ("r", "u", "c"),
+}
+# The cells with layer normalisation, which few frameworks have, and the others.
+NORM_CELLS = ("layer_norm_lstm", "layer_norm_gru")
+PLAIN_CELLS = tuple(cell for cell in GATES if cell not in NORM_CELLS)
+
+# The cells that have an array which others do not have. Those with norms need all of them.
+CELLS_WITH = {
+    "peepholes": ("lstm",),
+    "w_p": ("lstm",),
+    "norm_x": NORM_CELLS,
+    "norm_h": NORM_CELLS,
+    "norm_c": ("layer_norm_lstm",),
+}
+
+
+class Option(NamedTuple):
+    """An argument of RecurrentWeights that only some cells have; without a default they need it."""
+
+    cells: tuple[str, ...]
+    default: float | None
+    kind: type
+    expected: str
+    is_valid: Callable[[Any], bool] = lambda value: True
+
+
+def _is_rate(value: float) -> bool:
+    return 0 <= value <= 1
+
+
+# Comparisons with a NaN are false, so it is refused.
+OPTIONS = {
+    "reset_after": Option(("gru",), None, bool, "True or False"),
+    "cell_clip": Option(("lstm",), 0.0, float, "0 for none or above 0", lambda clip: clip >= 0),
+    "zoneout_state": Option(("lstm", "gru"), 0.0, float, "a rate in 0..1", _is_rate),
+    "zoneout": Option(("lstm",), 0.0, float, "a rate in 0..1", _is_rate),
+    "epsilon": Option(
+        NORM_CELLS, None, float, "a finite number above 0", lambda value: 0 < value < math.inf
+    ),
+    "norm_output_only": Option(("layer_norm_lstm",), None, bool, "True or False"),
+}
+
+
+def require_cell(name: str, cells: tuple[str, ...], cell: str) -> None:
+    """Raises ValueError for an option or array of other cells."""
+    if cell not in cells:
+        raise ValueError(f"{name} is for {' and '.join(cells)}, not for {cell}")
+
+
+def check_option(name: str, value: Any, cell: str) -> Any:
+    """The value of an option, of its type.
+
+    Raises:
+      ValueError: it is out of its range, missing, or for other cells.
+      TypeError: it is of another type.
+    """
+    cells, default, kind, expected, is_valid = OPTIONS[name]
+    if value is None and default is None:
+        if cell in cells:
+            raise ValueError(f"a {cell} needs {name}, {expected}")
+        return None
+    # bool() and float() accept a string too, which is a mistake.
+    if value is None or not hasattr(value, f"__{kind.__name__}__"):
+        raise TypeError(f"{name} must be {expected}, got {value!r}")
+    value = kind(value)
+    if not is_valid(value):
+        raise ValueError(f"{name} must be {expected}, got {value}")
+    if value != default:
+        require_cell(name, cells, cell)
+    return value

@@ -1,0 +1,127 @@
+"""What the readers and writers of files share: options, results, and the selection of layers.
+
+A reader is a function from a path and ReadOptions to FileContents, a writer one from a Job to
+Written. They are listed in _files.py.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights, UnsupportedError
+
+_T = TypeVar("_T")
+
+
+class UsageError(ValueError):
+    """The options contradict each other, or are not sufficient."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ReadOptions:
+    """The options for the reader of a file.
+
+    Args:
+      layers: names of layers; empty if the file has only one.
+      cell: the framework's name of the cell, if the file does not record it.
+      scope, forget_bias: for a TensorFlow 1 checkpoint.
+      cell_clip: for a TensorFlow 1 checkpoint or Keras' HDF5 weights.
+      reset: for Keras' HDF5 weights of a gru without biases: "before" or "after" the GEMM.
+    """
+
+    layers: tuple[str, ...] = ()
+    cell: str | None = None
+    scope: str | None = None
+    forget_bias: float | None = None
+    cell_clip: float | None = None
+    reset: str | None = None
+
+
+class FileContents(NamedTuple):
+    """The contents of a file.
+
+    Args:
+      weights: those of the selected layers.
+      layers: their names in the file.
+      reverse: whether they are layers of one direction from the last step to the first.
+      notes: properties of the layers, in the file or missing there, that are not part of weights.
+    """
+
+    weights: RecurrentWeights
+    layers: tuple[str, ...]
+    reverse: bool = False
+    notes: tuple[str, ...] = ()
+
+
+class Job(NamedTuple):
+    """What to write, with `reverse` as in FileContents, and the package of Keras layers."""
+
+    weights: RecurrentWeights
+    path: str
+    reverse: bool = False
+    package: str = "keras"
+
+
+class Written(NamedTuple):
+    """What was written.
+
+    Args:
+      place: the location in the file of an array, from the number of its layer, "forward" or
+        "backward", its name and its direction's weights.
+      lines: further lines of the summary.
+    """
+
+    place: Callable[[int, str, str, DirectionWeights], str]
+    lines: tuple[str, ...] = ()
+
+
+def stacked(parts: Sequence[RecurrentWeights]) -> RecurrentWeights:
+    """Joins stacks, from the input up, into one."""
+    kinds = [_kind(part) for part in parts]
+    for kind in kinds:
+        if kind != kinds[0]:
+            raise UnsupportedError(
+                f"the layers of a stack must be of one kind, got {kinds[0]} and {kind}"
+            )
+    return dataclasses.replace(parts[0], layers=[layer for part in parts for layer in part.layers])
+
+
+def _kind(weights: RecurrentWeights) -> str:
+    """The cell and its options, without those that have their defaults."""
+    options = {
+        field.name: getattr(weights, field.name)
+        for field in dataclasses.fields(weights)
+        if field.name not in ("cell", "layers") and getattr(weights, field.name) != field.default
+    }
+    return ", ".join([weights.cell, *(f"{name}={value}" for name, value in options.items())])
+
+
+def assumed_order(chosen: Mapping[str, object]) -> tuple[str, ...]:
+    """A note for files that do not record how layers are connected."""
+    if len(chosen) < 2:
+        return ()
+    return (
+        f"assumed: {', '.join(chosen)} feed one another in this order, and nothing is between them",
+    )
+
+
+def select(found: Mapping[str, _T], wanted: Sequence[str], what: str = "layer") -> dict[str, _T]:
+    """The selected layers, in that order; the only layer if none is selected."""
+    if not found:
+        raise UsageError(f"the file has no recurrent {what}")
+    names = ", ".join(name or '""' for name in found)
+    if not wanted:
+        if len(found) > 1:
+            raise UsageError(
+                f"the file has several recurrent {what}s: {names}. Select with --layer; several, "
+                "separated by commas, become a stack"
+            )
+        return dict(found)
+    for name in wanted:
+        if name not in found:
+            raise UsageError(f"the file has no recurrent {what} {name!r}; it has {names}")
+        if list(wanted).count(name) > 1:
+            raise UsageError(f"--layer has {name!r} more than once")
+    return {name: found[name] for name in wanted}

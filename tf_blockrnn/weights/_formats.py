@@ -1,0 +1,177 @@
+"""What distinguishes the formats of weights: a table of gate orders, layouts and missing features.
+
+Each converter reads its row of the table. `split` and `join` convert between the array of all gates
+of a framework and the array by gate of RecurrentWeights, and `require` refuses weights that the
+framework cannot represent.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tf_blockrnn.weights._cells import GATES, NORM_CELLS, PLAIN_CELLS
+from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """How a framework stores weights, and which of them it has.
+
+    Args:
+      name: of the framework, for errors.
+      cells: those that it has.
+      orders: its gate orders by cell, with the gate names of RecurrentWeights; a cell that is not
+        listed has the order there.
+      rows: whether its matrices are those of W·x, [G · H, n], with the gates below one another,
+        and not those of x·W, [n, G · H].
+      has: those of "cell_clip", "zoneout", "peepholes" and "projection" that it has.
+      reset_after: of a gru; None if it has both forms.
+      uniform: "directions" if the layers of a stack all have one or all have two; "sizes" if they
+        also have one size.
+      hints: what to say about a feature that it lacks, by its name; "norms" is layer normalisation.
+    """
+
+    name: str
+    cells: Sequence[str] = PLAIN_CELLS
+    orders: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rows: bool = False
+    has: Sequence[str] = ()
+    reset_after: bool | None = None
+    uniform: str = ""
+    hints: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def split(self, cell: str, array: np.ndarray) -> np.ndarray:
+        """[G, n, H] or [G, H] of an array of all gates, whose shape has been checked."""
+        order = self.orders.get(cell, GATES[cell])
+        if self.rows:
+            units = array.shape[0] // len(order)
+            by_gate = array.reshape(len(order), units, *array.shape[1:]).swapaxes(1, -1)
+        else:
+            units = array.shape[-1] // len(order)
+            by_gate = np.moveaxis(array.reshape(*array.shape[:-1], len(order), units), -2, 0)
+        return reorder(by_gate, order, GATES[cell])
+
+    def join(self, cell: str, by_gate: np.ndarray) -> np.ndarray:
+        """The new array of all gates of [G, n, H] or [G, H]."""
+        by_gate = reorder(by_gate, GATES[cell], self.orders.get(cell, GATES[cell]))
+        if self.rows:
+            by_gate = np.ascontiguousarray(by_gate.swapaxes(1, -1))
+            return by_gate.reshape(by_gate.shape[0] * by_gate.shape[1], *by_gate.shape[2:])
+        return np.concatenate(list(by_gate), axis=-1)
+
+    def require(self, weights: RecurrentWeights) -> None:
+        """Refuses weights with a feature that the framework lacks.
+
+        Raises:
+          UnsupportedError: with the feature, and where it is.
+          TypeError: they are no RecurrentWeights.
+        """
+        if not isinstance(weights, RecurrentWeights):
+            raise TypeError(f"weights must be RecurrentWeights, got {type(weights).__name__}")
+        if weights.cell not in self.cells:
+            its = " and ".join(self.cells)
+            if weights.cell in NORM_CELLS and not set(NORM_CELLS).intersection(self.cells):
+                its = f"no recurrent layers with layer normalisation{self._hint('norms')}"
+            raise UnsupportedError(f"{self.name} cannot represent {weights.cell}: it has {its}")
+        if self.reset_after is not None and weights.reset_after is (not self.reset_after):
+            own, other = ("after", "before") if self.reset_after else ("before", "after")
+            raise UnsupportedError(
+                f"{self.name}'s gru resets {own} the GEMM with w_h (reset_after="
+                f"{self.reset_after}); these weights reset {other} it, which computes another "
+                "candidate from the same numbers"
+            )
+        for option in ("cell_clip", "zoneout_state", "zoneout"):
+            value = getattr(weights, option)
+            if value and option.partition("_state")[0] not in self.has:
+                raise UnsupportedError(
+                    f"{self.name} has no {option}, here it is {value:g}{self._hint(option)}"
+                )
+        if self.uniform and weights.directions is None:
+            raise UnsupportedError(
+                f"{self.name} has all layers in one direction or all in both, here they are mixed"
+            )
+        self._require_directions(weights)
+
+    def _require_directions(self, weights: RecurrentWeights) -> None:
+        first = weights.layers[0].forward
+        for number, direction_name, one in weights.named_directions():
+            where = f"layer {number}, {direction_name}"
+            for what, array in (("peepholes", one.peepholes), ("projection", one.w_p)):
+                if array is not None and what not in self.has:
+                    raise UnsupportedError(
+                        f"{self.name} has no {what}, {where} has{self._hint(what)}"
+                    )
+            if self.uniform != "sizes":
+                continue
+            if (one.units, one.output_size) != (first.units, first.output_size):
+                raise UnsupportedError(
+                    f"{self.name} has one size for all layers: layer 0 has H, P = {first.units}, "
+                    f"{first.output_size}, {where} has {one.units}, {one.output_size}"
+                )
+            if (one.w_p is None) != (first.w_p is None):
+                raise UnsupportedError(
+                    f"{self.name} has a projection in all layers or in none, layer 0 and {where} "
+                    "differ"
+                )
+
+    def _hint(self, feature: str) -> str:
+        return f"; {self.hints[feature]}" if feature in self.hints else ""
+
+
+def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np.ndarray:
+    """A new array with the blocks along the first axis in another gate order.
+
+    Raises:
+      ValueError: `gates` is not a permutation of `order`, or has another length than the array.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn.weights._formats import reorder
+      >>> reorder(np.array([[1.0], [2.0], [3.0]]), "urc", "ruc").ravel().tolist()
+      [2.0, 1.0, 3.0]
+    """
+    if sorted(order) != sorted(gates) or len(array) != len(order):
+        raise ValueError(f"cannot reorder {len(array)} gates {list(order)} to {list(gates)}")
+    return np.stack([array[list(order).index(gate)] for gate in gates])
+
+
+# Keras calls a gru's gates z, r, h.
+_KERAS_ORDERS = {"gru": "urc", "layer_norm_gru": "urc"}
+_OURS = 'tf_blockrnn.layers.LSTM has (package="tf_blockrnn")'
+_NORMED = 'tf_blockrnn.layers.LayerNormLSTM and LayerNormGRU have (package="tf_blockrnn")'
+KERAS = Format(
+    "Keras",
+    orders=_KERAS_ORDERS,
+    hints={"norms": _NORMED, "cell_clip": _OURS, "peepholes": _OURS, "projection": _OURS},
+)
+OUR_LAYERS = Format(
+    "tf_blockrnn.layers",
+    tuple(GATES),
+    orders=_KERAS_ORDERS,
+    has=("cell_clip", "zoneout", "peepholes", "projection"),
+)
+# What set_weights of our layers takes.
+_LAYERS_HAVE = "to_keras_layers returns layers, which have"
+OUR_ARRAYS = Format(
+    "an array of a layer",
+    tuple(GATES),
+    orders=_KERAS_ORDERS,
+    has=("peepholes", "projection"),
+    hints=dict.fromkeys(("cell_clip", "zoneout_state", "zoneout"), _LAYERS_HAVE),
+)
+# PyTorch calls the gates i, f, g, o and r, z, n.
+TORCH = Format("PyTorch", rows=True, has=("projection",), reset_after=True, uniform="sizes")
+CUDNN = Format("cuDNN", rows=True, has=("projection",), reset_after=True, uniform="sizes")
+# haste calls them i, g, f, o and z, r, h.
+HASTE = Format("haste", NORM_CELLS, orders={"layer_norm_lstm": "icfo", "layer_norm_gru": "urc"})
+ADDONS = Format("TensorFlow Addons", ("layer_norm_lstm",))
+ONNX = Format(
+    "ONNX",
+    orders={"lstm": "iofc", "gru": "urc"},
+    rows=True,
+    has=("peepholes",),
+    hints={"cell_clip": "its clip bounds the pre-activations, not the cell state"},
+)
