@@ -108,7 +108,7 @@ def test_a_stack_for_each_direction_is_refused(weights, tmp_path):
     path = str(tmp_path / "model")
     network = tf1_graphs.Network("GRUCell", tf1_graphs.stack_per_direction)
     outputs, _ = tf1_graphs.run(network, path)
-    with pytest.raises(weights.UnsupportedError, match="a stack for each direction"):
+    with pytest.raises(weights.UnsupportedError, match="each direction is a stack of its own"):
         weights.from_tf1(path, cell="GRUCell")
     stack = Stack("gru", 2, inputs=tf1_graphs.INPUTS)
     x = weight_stacks.inputs(stack)

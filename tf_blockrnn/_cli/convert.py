@@ -56,13 +56,7 @@ Example:
 """
 
 # The errors that the frameworks raise for a corrupt file or a file of another kind.
-_FAILURES = (
-    OSError,
-    ValueError,
-    TypeError,
-    EOFError,
-    zipfile.BadZipFile,
-)
+_FAILURES = (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile)
 
 
 def _failures() -> tuple[type[Exception], ...]:

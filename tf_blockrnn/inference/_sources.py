@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
+from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights.layer import RecurrentWeights
 
 _EXPECTED = (
     "Session: source must be a weights.RecurrentWeights, a Keras layer or a list of them, or the "

@@ -27,39 +27,22 @@ Example:
 import importlib as _importlib
 from typing import Any as _Any
 
-from tf_blockrnn.weights.layer import (
-    GATES,
-    DirectionWeights,
-    LayerWeights,
-    RecurrentWeights,
-    UnsupportedError,
-)
+from tf_blockrnn.weights._cells import GATES
+from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 # A module is imported on the first use of one of its functions: Keras takes seconds.
 _MODULES = {
-    "OnnxLayer": "onnx",
-    "TF1Cell": "tf1",
-    "from_addons": "addons",
-    "from_cudnn": "cudnn",
-    "from_haste": "haste",
-    "from_keras": "keras",
-    "from_npz": "npz",
-    "from_onnx": "onnx",
-    "from_tf1": "tf1",
-    "from_torch": "torch",
-    "list_tf1": "tf1",
-    "onnx_layers": "onnx",
-    "to_addons": "addons",
-    "to_cudnn": "cudnn",
-    "to_haste": "haste",
-    "to_keras": "keras",
-    "to_keras_layers": "keras",
-    "to_npz": "npz",
-    "to_onnx": "onnx",
-    "to_onnx_model": "onnx",
-    "to_tf1": "tf1",
-    "to_torch": "torch",
+    "addons": ("from_addons", "to_addons"),
+    "cudnn": ("from_cudnn", "to_cudnn"),
+    "haste": ("from_haste", "to_haste"),
+    "keras": ("from_keras", "to_keras", "to_keras_layers"),
+    "npz": ("from_npz", "to_npz"),
+    "onnx": ("OnnxLayer", "from_onnx", "onnx_layers", "to_onnx", "to_onnx_model"),
+    "tf1": ("TF1Cell", "from_tf1", "list_tf1", "to_tf1"),
+    "torch": ("from_torch", "to_torch"),
 }
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "GATES",
@@ -67,13 +50,13 @@ __all__ = [
     "LayerWeights",
     "RecurrentWeights",
     "UnsupportedError",
-    *_MODULES,
+    *_MODULE_OF,
 ]
 
 
 def __getattr__(name: str) -> _Any:
-    if name in _MODULES:
-        module = _importlib.import_module(f"tf_blockrnn.weights.{_MODULES[name]}")
+    if name in _MODULE_OF:
+        module = _importlib.import_module(f"tf_blockrnn.weights.{_MODULE_OF[name]}")
         return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -7,6 +7,7 @@ value: whatever a format's reader raises for a corrupt file becomes a ValueError
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,6 +18,24 @@ TYPES = ("float16", "bfloat16", "float32", "float64")
 
 
 # ---- errors
+
+
+class UnsupportedError(ValueError):
+    """The target of a conversion, or RecurrentWeights, cannot represent the source.
+
+    Example:
+      >>> import numpy as np
+      >>> from tf_blockrnn import weights
+      >>> one = weights.DirectionWeights(np.ones([3, 5, 4]), np.ones([3, 4, 4]))
+      >>> gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=False)
+      >>> try:
+      ...     weights.to_torch(gru)
+      ... except weights.UnsupportedError as error:
+      ...     print(str(error).partition(";")[0])
+      PyTorch's gru resets after the GEMM with w_h (reset_after=True)
+    """
+
+    __module__ = "tf_blockrnn.weights"  # where it is public
 
 
 def one_of(name: str, value: Any, known: Iterable[str]) -> str:
@@ -33,11 +52,7 @@ def one_of(name: str, value: Any, known: Iterable[str]) -> str:
 
 
 def check_shape(
-    name: str,
-    array: np.ndarray,
-    symbols: str,
-    shape: Sequence[int | None],
-    beside: str = "",
+    name: str, array: np.ndarray, symbols: str, shape: Sequence[int | None], beside: str = ""
 ) -> None:
     """Refuses an array of another shape.
 
@@ -84,6 +99,55 @@ def intact(what: str, *raised: type[Exception]) -> Iterator[None]:
         yield
     except raised as error:
         raise ValueError(f"the file is not an intact {what}: {first_line(error)}") from error
+
+
+def stack_per_direction(where: str) -> UnsupportedError:
+    """The error for a layer whose directions are stacks."""
+    return UnsupportedError(
+        f"{where}: each direction is a stack of its own, and their outputs are merged only at the "
+        "end; a stack here merges the directions of each layer"
+    )
+
+
+# ---- subclasses
+
+# What a subclass may override: how an object is constructed, described, built and saved. None of it
+# is used when the object computes, or the weights and attributes that it sets are read later.
+_ALLOWED = {
+    *("__init__", "__new__", "__init_subclass__", "__repr__", "__setattr__", "__getattr__"),
+    *("__getstate__", "__setstate__", "__reduce__", "__hash__", "__eq__", "__dir__"),
+    # Keras
+    *("build", "build_from_config", "add_weight", "get_config", "from_config", "get_build_config"),
+    *("save_own_variables", "load_own_variables", "count_params", "compute_output_shape"),
+    *("compute_output_spec", "summary"),
+    # PyTorch
+    *("reset_parameters", "flatten_parameters", "extra_repr", "state_dict", "load_state_dict"),
+}
+
+
+def check_overrides(one: Any, base: type, name: str) -> None:
+    """Refuses an object whose class, or which itself, overrides what its base class computes with.
+
+    Args:
+      one: an object of `base` or of a subclass.
+      base: a class whose computation is known.
+      name: of the object, for the error.
+
+    Raises:
+      UnsupportedError: with the name that is overridden.
+    """
+    mro = type(one).__mro__
+    own = {name for kind in mro[: mro.index(base)] for name in vars(kind)}
+    own |= {name for name in vars(one) if name in ("call", "forward", "inner_loop")}
+    for method in sorted(own - _ALLOWED):
+        theirs = inspect.getattr_static(base, method, None)
+        is_code = callable(theirs) or isinstance(theirs, (property, staticmethod, classmethod))
+        mine = vars(one).get(method) or inspect.getattr_static(type(one), method)
+        if is_code and mine is not theirs and not inspect.isclass(theirs):
+            raise UnsupportedError(
+                f"{name}: {type(one).__name__} overrides {method}, so its weights may have "
+                f"another meaning than those of {base.__name__}; its arrays alone can be read"
+            )
 
 
 # ---- arrays

@@ -10,7 +10,8 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights, UnsupportedError
+from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 
 _T = TypeVar("_T")
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import intact
+from tf_blockrnn.weights._checks import UnsupportedError, intact
 from tf_blockrnn.weights._file_format import (
     FileContents,
     Job,
@@ -27,7 +27,7 @@ from tf_blockrnn.weights._file_format import (
 from tf_blockrnn.weights._h5 import DAMAGE, H5Layer, layers_of, units_of
 from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, has_two_biases
 from tf_blockrnn.weights.keras import from_keras, to_keras_layers
-from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights, UnsupportedError
+from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 
 
 def _recurrent_layers(layer: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -6,9 +6,10 @@ import pathlib
 
 import numpy as np
 
+from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._file_format import FileContents, Job, ReadOptions, Written
+from tf_blockrnn.weights._formats import cudnn_network
 from tf_blockrnn.weights.cudnn import to_cudnn
-from tf_blockrnn.weights.layer import UnsupportedError
 from tf_blockrnn.weights.npz import from_npz, to_npz
 
 
@@ -41,15 +42,6 @@ def write_cudnn(job: Job) -> Written:
                 end = position + sizes.get(name, 0)
                 places[number, direction_name, name] = f"params[{position}:{end}]"
                 position = end
-    first = weights.layers[0].forward
-    arguments = {
-        "rnn_mode": weights.cell,
-        "num_units": first.units,
-        "input_size": first.input_size,
-        "num_layers": weights.num_layers,
-        "direction": "bidirectional" if weights.directions == 2 else "unidirectional",
-        "num_proj": 0 if first.w_p is None else first.output_size,
-    }
-    shown = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+    shown = ", ".join(f"{name}={value!r}" for name, value in cudnn_network(weights).items())
     lines = (f"params: {params.size} of {params.dtype.name}", f"geometry: {shown}")
     return Written(lambda number, name, array, one: places[number, name, array], lines)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._file_format import (
     FileContents,
     Job,
@@ -30,7 +31,7 @@ from tf_blockrnn.weights._onnx_nodes import (
     sizes_of,
     to_array,
 )
-from tf_blockrnn.weights.layer import DirectionWeights, UnsupportedError
+from tf_blockrnn.weights.layer import DirectionWeights
 from tf_blockrnn.weights.onnx import from_onnx, to_onnx_model
 
 if TYPE_CHECKING:

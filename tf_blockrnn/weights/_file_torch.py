@@ -21,7 +21,7 @@ from tf_blockrnn.weights._file_format import (
 from tf_blockrnn.weights.haste import NAMES as HASTE_NAMES
 from tf_blockrnn.weights.haste import from_haste
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
-from tf_blockrnn.weights.torch import NAMES, from_torch, key_of, to_torch
+from tf_blockrnn.weights.torch import NAMES, from_torch, to_torch
 
 
 def _state_dict(path: str) -> dict[str, Any]:
@@ -61,9 +61,7 @@ def _read_haste(state: Mapping[str, Any], prefix: str, options: ReadOptions) -> 
 
 def read_torch(path: str, options: ReadOptions) -> FileContents:
     state = _state_dict(path)
-    own = re.compile(
-        r"(.*?)((weight_ih|weight_hh|weight_hr|bias_ih|bias_hh)(_l\d+(_reverse)?)?|gamma)"
-    )
+    own = re.compile(rf"(.*?)(({'|'.join(NAMES.values())})(_l\d+(_reverse)?)?|gamma)")
     prefixes = {
         key: match[1]
         for key in state
@@ -104,6 +102,7 @@ def write_torch(job: Job) -> Written:
 
     def place(number: int, direction_name: str, array: str, one: DirectionWeights) -> str:
         del one
-        return key_of(NAMES[array], number, direction_name == "backward")
+        backward = "_reverse" if direction_name == "backward" else ""
+        return f"{NAMES[array]}_l{number}{backward}"
 
     return Written(place)

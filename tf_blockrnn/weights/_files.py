@@ -14,6 +14,7 @@ import zipfile
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._file_format import FileContents, Job, ReadOptions, UsageError, Written
 from tf_blockrnn.weights._file_keras import (
     has_model,
@@ -26,7 +27,6 @@ from tf_blockrnn.weights._file_numpy import read_npz, write_cudnn, write_npz
 from tf_blockrnn.weights._file_onnx import is_onnx, read_onnx, write_onnx
 from tf_blockrnn.weights._file_tf1 import read_tf1
 from tf_blockrnn.weights._file_torch import read_torch, write_torch
-from tf_blockrnn.weights.layer import UnsupportedError
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 # A TensorFlow checkpoint is a table of LevelDB, which ends with this number.

@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tf_blockrnn.weights._cells import GATES, NORM_CELLS, PLAIN_CELLS
-from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
+from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights.layer import RecurrentWeights
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Format:
       reset_after: of a gru; None if it has both forms.
       uniform: "directions" if the layers of a stack all have one or all have two; "sizes" if they
         also have one size.
+      most_outputs: what a projection's P may be above H, with "sizes".
       hints: what to say about a feature that it lacks, by its name; "norms" is layer normalisation.
     """
 
@@ -41,6 +43,7 @@ class Format:
     has: Sequence[str] = ()
     reset_after: bool | None = None
     uniform: str = ""
+    most_outputs: int = 0
     hints: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def split(self, cell: str, array: np.ndarray) -> np.ndarray:
@@ -116,6 +119,12 @@ class Format:
                     f"{self.name} has a projection in all layers or in none, layer 0 and {where} "
                     "differ"
                 )
+        width, most = first.output_size, first.units + self.most_outputs
+        if self.uniform == "sizes" and first.w_p is not None and not 0 < width <= most:
+            raise UnsupportedError(
+                f"{self.name} has projections with P in 1..{most} for H = {first.units}, here P, "
+                f"H = {width}, {first.units}"
+            )
 
     def _hint(self, feature: str) -> str:
         return f"; {self.hints[feature]}" if feature in self.hints else ""
@@ -126,12 +135,6 @@ def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np
 
     Raises:
       ValueError: `gates` is not a permutation of `order`, or has another length than the array.
-
-    Example:
-      >>> import numpy as np
-      >>> from tf_blockrnn.weights._formats import reorder
-      >>> reorder(np.array([[1.0], [2.0], [3.0]]), "urc", "ruc").ravel().tolist()
-      [2.0, 1.0, 3.0]
     """
     if sorted(order) != sorted(gates) or len(array) != len(order):
         raise ValueError(f"cannot reorder {len(array)} gates {list(order)} to {list(gates)}")
@@ -163,7 +166,9 @@ OUR_ARRAYS = Format(
     hints=dict.fromkeys(("cell_clip", "zoneout_state", "zoneout"), _LAYERS_HAVE),
 )
 # PyTorch calls the gates i, f, g, o and r, z, n.
-TORCH = Format("PyTorch", rows=True, has=("projection",), reset_after=True, uniform="sizes")
+TORCH = Format(
+    "PyTorch", rows=True, has=("projection",), reset_after=True, uniform="sizes", most_outputs=-1
+)
 CUDNN = Format("cuDNN", rows=True, has=("projection",), reset_after=True, uniform="sizes")
 # haste calls them i, g, f, o and z, r, h.
 HASTE = Format("haste", NORM_CELLS, orders={"layer_norm_lstm": "icfo", "layer_norm_gru": "urc"})
@@ -175,3 +180,21 @@ ONNX = Format(
     has=("peepholes",),
     hints={"cell_clip": "its clip bounds the pre-activations, not the cell state"},
 )
+
+
+def cudnn_network(weights: RecurrentWeights) -> dict[str, str | int]:
+    """The arguments of from_cudnn for params of these weights.
+
+    Raises:
+      UnsupportedError: cuDNN has no such network.
+    """
+    CUDNN.require(weights)
+    first = weights.layers[0].forward
+    return {
+        "rnn_mode": weights.cell,
+        "num_units": first.units,
+        "input_size": first.input_size,
+        "num_layers": weights.num_layers,
+        "direction": "unidirectional" if weights.directions == 1 else "bidirectional",
+        "num_proj": 0 if first.w_p is None else first.output_size,
+    }

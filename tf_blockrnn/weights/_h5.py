@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import intact
-from tf_blockrnn.weights.layer import UnsupportedError
+from tf_blockrnn.weights._checks import UnsupportedError, intact, stack_per_direction
 
 # What h5py raises for a corrupt file in addition to OSError and ValueError.
 DAMAGE = (KeyError, RuntimeError)
@@ -93,10 +92,7 @@ class H5Layer:
         if self.backward is None:
             return [cell.arrays for cell in self._in_order()]
         if len(cells) > 2:
-            raise UnsupportedError(
-                f"{self.path}: each direction is a stack of its own, and their outputs are merged "
-                "only at the end; a stack here merges the directions of each layer"
-            )
+            raise stack_per_direction(self.path)
         return [[array for cell in cells for array in cell.arrays]]
 
     def _in_order(self) -> list[_Cell]:
@@ -119,13 +115,6 @@ class H5Layer:
 def units_of(arrays: list[np.ndarray]) -> int:
     """H: the rows of the recurrent kernel, or the columns of the projection [P, H], which is the
     last array if there is one.
-
-    Example:
-      >>> import numpy as np
-      >>> from tf_blockrnn.weights._h5 import units_of
-      >>> kernel, recurrent, projection = np.ones([5, 16]), np.ones([2, 16]), np.ones([2, 4])
-      >>> units_of([kernel, recurrent, projection])
-      4
     """
     last, recurrent = arrays[-1], arrays[1]
     # The two biases of a gru are a matrix too, but have the columns of all gates.

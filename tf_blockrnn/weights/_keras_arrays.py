@@ -1,13 +1,9 @@
 """Keras' layout of a recurrent layer's weights, as NumPy arrays.
 
-Matrices are those of x·W with the columns of all gates concatenated, `kernel` [I, G · H] and
-`recurrent_kernel` [P, G · H], where P is H except in our LSTM with a projection. The gate order is
-i, f, c, o (lstm) and u, r, c (gru; Keras calls them z, r, h). There is one `bias` [G · H], but two,
-[2, 3H], in a gru with `reset_after`. Our LSTM can have peepholes and a projection after these.
-
-Our LayerNormLSTM and LayerNormGRU have after these, in the gate order of the matrices, gamma and
-beta [G · H] of the norm of the input GEMM, both of that of the recurrent GEMM, and, in an LSTM,
-gamma and beta [H] of that of the cell state. Such a GRU has two biases.
+keras.py describes it. P is H except in our LSTM with a projection. Our LayerNormLSTM and
+LayerNormGRU have, after the arrays of an LSTM and of a GRU with two biases, gamma and beta [G · H]
+of the norm of the input GEMM, both of that of the recurrent GEMM, and, in an LSTM, gamma and beta
+[H] of that of the cell state.
 
 The CuDNNLSTM and CuDNNGRU of Keras 2 have the same shapes except for the `bias` [2 · G · H], the
 biases of the input GEMM and then those of the recurrent one, and the same gate orders; but each

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tf_blockrnn.weights.layer import UnsupportedError
+from tf_blockrnn.weights._checks import UnsupportedError
 
 _UNCHANGED = (
     *(keras.layers.AlphaDropout, keras.layers.Dropout, keras.layers.GaussianDropout),
@@ -158,18 +158,6 @@ def check_stack(layers: Sequence[keras.layers.Layer], model: keras.Model | None 
 
     Raises:
       UnsupportedError: with what is between two layers.
-
-    Example:
-      >>> import keras
-      >>> from tf_blockrnn.weights._keras_graph import check_stack
-      >>> encoder, decoder = (keras.layers.GRU(4, name=name) for name in ("encoder", "decoder"))
-      >>> middle = keras.layers.RepeatVector(5, name="repeat")
-      >>> model = keras.Sequential([keras.Input((5, 3)), encoder, middle, decoder])
-      >>> check_stack([encoder, decoder])
-      Traceback (most recent call last):
-      ...
-      tf_blockrnn.weights.layer.UnsupportedError: decoder does not take the outputs of encoder: \
-between them is repeat (RepeatVector). ...
     """
     graph = _Graph(model)
     for below, above in itertools.pairwise(layers):
@@ -189,14 +177,5 @@ between them is repeat (RepeatVector). ...
 
 
 def has_initial_state(layer: keras.layers.Layer) -> bool:
-    """Whether a call of the layer in its model has an initial state.
-
-    Example:
-      >>> import keras
-      >>> from tf_blockrnn.weights._keras_graph import has_initial_state
-      >>> x, state, layer = keras.Input((5, 3)), keras.Input((4,)), keras.layers.GRU(4)
-      >>> output = layer(x, initial_state=[state])
-      >>> has_initial_state(layer)
-      True
-    """
+    """Whether a call of the layer in its model has an initial state."""
     return any(len(node.input_tensors) > 1 for node in _nodes(layer))

@@ -18,6 +18,7 @@ from tf_blockrnn.layers import _zoneout
 from tf_blockrnn.layers._extended_gru_cell import ExtendedGRUCell
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
 from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
+from tf_blockrnn.weights._checks import UnsupportedError, check_overrides, stack_per_direction
 from tf_blockrnn.weights._keras_arrays import (
     NAMES,
     NORMS,
@@ -27,8 +28,7 @@ from tf_blockrnn.weights._keras_arrays import (
     parse,
     to_direction,
 )
-from tf_blockrnn.weights._overrides import check_overrides
-from tf_blockrnn.weights.layer import LayerWeights, RecurrentWeights, UnsupportedError
+from tf_blockrnn.weights.layer import LayerWeights, RecurrentWeights
 
 # ---- the CuDNNLSTM and CuDNNGRU of Keras 2, which Keras 3 does not have
 
@@ -87,11 +87,6 @@ def for_keras_3(model_config: str) -> str:
     the first layer's input, which Keras 3 takes to be without the batch, and the list of layers
     that was the config of a Sequential until Keras 2.2.2, get the form of Keras 3. A GRU without
     `reset_after`, of an early release, resets before the GEMM, unlike the default of Keras 3.
-
-    Example:
-      >>> from tf_blockrnn.weights._keras_layers import for_keras_3
-      >>> for_keras_3('{"class_name": "CuDNNGRU", "module": "keras.layers", "config": {}}')
-      '{"class_name": "CuDNNGRU", "module": null, "config": {}, "registered_name": "CuDNNGRU"}'
     """
 
     def changed(found: dict[str, Any]) -> dict[str, Any]:
@@ -145,15 +140,7 @@ def check_computes_as_known(layer: keras.layers.Layer) -> None:
 
 
 def form_of(cell: keras.layers.Layer) -> Form:
-    """The form of a cell; refuses activations that RecurrentWeights cannot represent.
-
-    Example:
-      >>> import keras
-      >>> from tf_blockrnn.weights._keras_layers import form_of
-      >>> form_of(keras.layers.GRUCell(4))
-      Form(cell='gru', reset_after=True, cell_clip=0.0, zoneout_state=0.0, zoneout=0.0,
-           epsilon=None, norm_output_only=None)
-    """
+    """The form of a cell; refuses activations that RecurrentWeights cannot represent."""
     if isinstance(cell, keras.layers.SimpleRNNCell):
         if cell.activation in RELU:
             return Form("rnn_relu")
@@ -163,9 +150,7 @@ def form_of(cell: keras.layers.Layer) -> Form:
     _read_activation(cell, "recurrent_activation", SIGMOID)
     if isinstance(cell, our_layers.LayerNormLSTMCell):
         return Form(
-            "layer_norm_lstm",
-            epsilon=cell.norm_epsilon,
-            norm_output_only=cell.norm_output_only,
+            "layer_norm_lstm", epsilon=cell.norm_epsilon, norm_output_only=cell.norm_output_only
         )
     if isinstance(cell, our_layers.LayerNormGRUCell):
         return Form("layer_norm_gru", epsilon=cell.norm_epsilon)
@@ -224,10 +209,7 @@ def cells_of(layer: keras.layers.Layer) -> Cells:
             _cells_of_rnn(one) for one in (layer.forward_layer, layer.backward_layer)
         )
         if len(forward) > 1 or len(backward) > 1:
-            raise UnsupportedError(
-                f"{layer.name}: each direction is a stack of its own, and their outputs are merged "
-                "only at the end; a stack here merges the directions of each layer"
-            )
+            raise stack_per_direction(layer.name)
         return Cells(forward, backward[0], layer.merge_mode == "concat")
     if isinstance(layer, keras.layers.RNN):
         if layer.go_backwards:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._checks import check_shape, one_of
-from tf_blockrnn.weights.layer import UnsupportedError
+from tf_blockrnn.weights._checks import UnsupportedError, check_shape, one_of
 
 if TYPE_CHECKING:
     import onnx

@@ -13,16 +13,63 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tf_blockrnn.weights._cells import GATES
-from tf_blockrnn.weights.layer import UnsupportedError
+from tf_blockrnn.weights._checks import UnsupportedError, stack_per_direction
+
+
+class Variable(NamedTuple):
+    """A variable of a cell: the matrices or the bias in it, and the gates of its columns.
+
+    Args:
+      name: below the scope of the cell.
+      fields: of DirectionWeights, one below the other, or "bias" for b_x + b_h.
+      gates: by the names of RecurrentWeights.
+      early: what the names of the two biases begin with that the Cudnn layers of early releases
+        save in addition.
+    """
+
+    name: str
+    fields: tuple[str, ...]
+    gates: str
+    early: str = ""
+
+
+_BOTH = ("w_x", "w_h")
+_INPUT, _HIDDEN = "candidate/input_projection/", "candidate/hidden_projection/"
+# The variables of each form of cells; the first one identifies a scope.
+FORMS = {
+    "rnn": (Variable("kernel", _BOTH, "h"), Variable("bias", ("bias",), "h", "bias_cudnn_")),
+    "lstm": (Variable("kernel", _BOTH, "icfo"), Variable("bias", ("bias",), "icfo", "bias_cudnn_")),
+    "gru": (
+        Variable("gates/kernel", _BOTH, "ru"),
+        Variable("gates/bias", ("bias",), "ru"),
+        Variable("candidate/kernel", _BOTH, "c"),
+        Variable("candidate/bias", ("bias",), "c"),
+    ),
+    "gru_block": (
+        Variable("w_ru", _BOTH, "ru"),
+        Variable("b_ru", ("bias",), "ru"),
+        Variable("w_c", _BOTH, "c"),
+        Variable("b_c", ("bias",), "c"),
+    ),
+    "gru_cudnn": (
+        Variable("gates/kernel", _BOTH, "ru"),
+        Variable("gates/bias", ("bias",), "ru", "bias_cudnn "),
+        Variable(f"{_INPUT}kernel", ("w_x",), "c"),
+        Variable(f"{_INPUT}bias", ("b_x",), "c"),
+        Variable(f"{_HIDDEN}kernel", ("w_h",), "c"),
+        Variable(f"{_HIDDEN}bias", ("b_h",), "c"),
+    ),
+}
+PEEPHOLES = ("w_i_diag", "w_f_diag", "w_o_diag")
+PROJECTION = "projection/kernel"
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """The names of a cell's variables, and the features of the cell."""
+    """The variables of a cell, and its features."""
 
     cell: str  # the cell of RecurrentWeights
-    form: str  # the form of the variables: a key of MARKS
+    form: str  # a key of FORMS
     scope: str  # the default name of its scope
     forget_bias: float = 0.0
     has: tuple[str, ...] = ()  # of peepholes, projection and cell_clip
@@ -31,39 +78,19 @@ class Cell:
 
 _BLOCK_CELL_HAS = ("peepholes", "cell_clip")
 CELLS = {
-    "BasicRNNCell": Cell("rnn_tanh", "joined", "basic_rnn_cell"),
+    "BasicRNNCell": Cell("rnn_tanh", "rnn", "basic_rnn_cell"),
     "GRUCell": Cell("gru", "gru", "gru_cell"),
     "GRUBlockCell": Cell("gru", "gru_block", "gru_cell"),
     "GRUBlockCellV2": Cell("gru", "gru", "gru_cell"),
-    "BasicLSTMCell": Cell("lstm", "joined", "basic_lstm_cell", 1.0),
-    "LSTMCell": Cell("lstm", "joined", "lstm_cell", 1.0, ("projection", *_BLOCK_CELL_HAS)),
-    "LSTMBlockCell": Cell("lstm", "joined", "lstm_cell", 1.0, _BLOCK_CELL_HAS),
-    "LSTMBlockFusedCell": Cell("lstm", "joined", "lstm_fused_cell", 1.0, _BLOCK_CELL_HAS),
-    "CudnnLSTM": Cell("lstm", "joined", "cudnn_compatible_lstm_cell", cudnn=True),
+    "BasicLSTMCell": Cell("lstm", "lstm", "basic_lstm_cell", 1.0),
+    "LSTMCell": Cell("lstm", "lstm", "lstm_cell", 1.0, ("projection", *_BLOCK_CELL_HAS)),
+    "LSTMBlockCell": Cell("lstm", "lstm", "lstm_cell", 1.0, _BLOCK_CELL_HAS),
+    "LSTMBlockFusedCell": Cell("lstm", "lstm", "lstm_fused_cell", 1.0, _BLOCK_CELL_HAS),
+    "CudnnLSTM": Cell("lstm", "lstm", "cudnn_compatible_lstm_cell", cudnn=True),
     "CudnnGRU": Cell("gru", "gru_cudnn", "cudnn_compatible_gru_cell", cudnn=True),
-    "CudnnRNNTanh": Cell("rnn_tanh", "joined", "basic_rnn_cell", cudnn=True),
-    "CudnnRNNRelu": Cell("rnn_relu", "joined", "basic_rnn_cell", cudnn=True),
+    "CudnnRNNTanh": Cell("rnn_tanh", "rnn", "basic_rnn_cell", cudnn=True),
+    "CudnnRNNRelu": Cell("rnn_relu", "rnn", "basic_rnn_cell", cudnn=True),
 }
-
-# The variables that each form must have; the first one identifies a scope.
-INPUT, HIDDEN = "candidate/input_projection/", "candidate/hidden_projection/"
-MARKS = {
-    "joined": ("kernel", "bias"),
-    "gru": ("candidate/kernel", "gates/kernel", "gates/bias", "candidate/bias"),
-    "gru_block": ("w_c", "w_ru", "b_ru", "b_c"),
-    "gru_cudnn": (
-        f"{INPUT}kernel",
-        f"{HIDDEN}kernel",
-        "gates/kernel",
-        "gates/bias",
-        f"{INPUT}bias",
-        f"{HIDDEN}bias",
-    ),
-}
-PEEPHOLES = ("w_i_diag", "w_f_diag", "w_o_diag")
-PROJECTION = "projection/kernel"
-# The biases that the Cudnn layers of early releases save in addition.
-_CUDNN_BIASES = ("bias_cudnn_0", "bias_cudnn_1", "bias_cudnn 0", "bias_cudnn 1")
 
 # Other cells of tf.contrib, some of which have variables of the same names and fitting shapes.
 _OTHER_CELLS = {
@@ -128,22 +155,26 @@ class Sizes(NamedTuple):
     units: int  # H
 
 
-def _shapes_of(form: str, gates: int, sizes: Sizes) -> list[tuple[int, ...]]:
-    """The shapes of the variables in MARKS."""
-    inputs, width, units = sizes
-    gates_of_gru = [(inputs + units, 2 * units), (2 * units,)]
-    if form == "joined":
-        return [(inputs + width, gates * units), (gates * units,)]
-    if form == "gru_cudnn":
-        return [(inputs, units), (units, units), *gates_of_gru, (units,), (units,)]
-    return [(inputs + units, units), *gates_of_gru, (units,)]
+def variables_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> dict[Variable, str] | None:
+    """The variables in this scope by their names in the checkpoint; None if one is missing."""
+    found = {variable: join(scope, variable.name) for variable in FORMS[cell.form]}
+    if any(name not in checkpoint for name in found.values()):
+        return None
+    if cell.form == "gru_block":
+        gates, _, candidate, _ = found
+        wide, narrow = (checkpoint.shape(found[variable]) for variable in (gates, candidate))
+        if wide[-1:] < narrow[-1:]:  # the two have each other's name
+            found |= {gates: found[candidate], candidate: found[gates]}
+    return found
 
 
-def _unknown(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
+def _others(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
     """The variables in a scope that such a cell does not have, except those of optimizers."""
-    known = [*MARKS[cell.form], *PEEPHOLES, PROJECTION, *_CUDNN_BIASES]
     if not scope:  # the scope of all variables of the model
         return []
+    known = [PROJECTION, *PEEPHOLES]
+    for variable in FORMS[cell.form]:
+        known += [variable.name, *(f"bias_cudnn{mark}{n}" for mark in "_ " for n in (0, 1))]
     below = [name.removeprefix(f"{scope}/") for name in checkpoint if name.startswith(f"{scope}/")]
     # An optimizer and a moving average save variables below those of the cell.
     return [own for own in below if not any(own == k or own.startswith(f"{k}/") for k in known)]
@@ -151,29 +182,27 @@ def _unknown(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
 
 def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> Sizes | None:
     """The sizes given by the shapes of the variables in this scope; None if another cell's."""
-    marks = [join(scope, mark) for mark in MARKS[cell.form]]
+    variables = variables_of(checkpoint, scope, cell)
+    if variables is None or _others(checkpoint, scope, cell):
+        return None
     projection = join(scope, PROJECTION)
-    peephole = any(join(scope, name) in checkpoint for name in PEEPHOLES)
-    if any(mark not in checkpoint for mark in marks):
+    if "peepholes" not in cell.has and any(join(scope, name) in checkpoint for name in PEEPHOLES):
         return None
-    if _unknown(checkpoint, scope, cell):
+    if "projection" not in cell.has and projection in checkpoint:
         return None
-    if peephole and "peepholes" not in cell.has:
+    shapes = {variable: checkpoint.shape(name) for variable, name in variables.items()}
+    if any(len(shape) not in (1, 2) for shape in shapes.values()):
         return None
-    if projection in checkpoint and "projection" not in cell.has:
-        return None
-    shapes = [checkpoint.shape(mark) for mark in marks]
-    if any(len(shape) not in (1, 2) for shape in shapes):
-        return None
-    if cell.form == "gru_block":  # in either order
-        shapes[:2] = sorted(shapes[:2], key=lambda shape: shape[-1])
-    # The bias of all gates, or of the candidate, comes last.
-    gates = len(GATES[cell.cell]) if cell.form == "joined" else 1
-    units = shapes[-1][0] // gates
+    first, *_, last = shapes  # a kernel of x and h, and a bias
+    units = shapes[last][0] // len(last.gates)
     width = checkpoint.shape(projection)[-1] if projection in checkpoint else units
-    inputs = shapes[0][0] - (0 if cell.form == "gru_cudnn" else width)
-    sizes = Sizes(inputs, width, units)
-    return sizes if inputs > 0 and shapes == _shapes_of(cell.form, gates, sizes) else None
+    rows = {"w_x": shapes[first][0] - width, "w_h": width}
+    for variable, shape in shapes.items():
+        columns, is_bias = len(variable.gates) * units, variable.fields[0] not in rows
+        height = sum(rows.get(field, 0) for field in variable.fields)
+        if shape != ((columns,) if is_bias else (height, columns)):
+            return None
+    return Sizes(rows["w_x"], width, units) if rows["w_x"] > 0 else None
 
 
 class _Place(NamedTuple):
@@ -197,16 +226,9 @@ def _place(scope: str) -> _Place:
     return _Place("/".join(parts), layer, backward, outside)
 
 
-def is_named(scope: str, cell: Cell) -> bool:
-    """Whether the scope has TensorFlow's name for such a cell, possibly with a number."""
-    return bool(re.fullmatch(cell.scope + r"(_\d+)?", scope.rpartition("/")[2]))
-
-
-def other_cell_of(scope: str, cell: Cell) -> str | None:
-    """The name of another kind of cell that the scope has; None if it has none."""
-    name = re.sub(r"_\d+$", "", scope.rpartition("/")[2])
-    known = _OTHER_CELLS | {one.scope for one in CELLS.values()}
-    return name if name in known and name != cell.scope else None
+def _name(scope: str) -> str:
+    """The name that a scope has, without a number behind it."""
+    return re.sub(r"_\d+$", "", scope.rpartition("/")[2])
 
 
 def fitting(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
@@ -215,13 +237,13 @@ def fitting(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
     The variables alone do not identify a cell: a dense layer has a kernel and a bias too, and the
     kernel of a cell with three gates may have the shape of an LSTM's.
     """
-    mark = "/" + MARKS[cell.form][0]
+    mark = f"/{FORMS[cell.form][0].name}"
     below = [name.removesuffix(mark) for name in sorted(checkpoint) if name.endswith(mark)]
     return [
         own
         for own in below
         if own.startswith(f"{scope}/" if scope else "")
-        and is_named(own, cell)
+        and _name(own) == cell.scope
         and sizes_of(checkpoint, own, cell)
     ]
 
@@ -233,9 +255,10 @@ def candidates(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
       UnsupportedError: this one has the name of another kind of cell.
     """
     if sizes_of(checkpoint, scope, cell):
-        if other := other_cell_of(scope, cell):
+        name = _name(scope)
+        if name != cell.scope and name in _OTHER_CELLS | {one.scope for one in CELLS.values()}:
             raise UnsupportedError(
-                f"the scope {scope!r} has the name of another kind of cell, {other}"
+                f"the scope {scope!r} has the name of another kind of cell, {name}"
             )
         return [scope]
     return fitting(checkpoint, scope, cell)
@@ -253,10 +276,8 @@ def layers_of(scopes: list[str], name: str) -> list[list[str]]:
     numbers = 1 + max(layer for layer, _ in found)
     both = {backward for _, backward in found} == {False, True}
     if both and numbers > 1 and any(place.stack_per_direction for place in places.values()):
-        raise UnsupportedError(
-            f"{groups[0]} has a stack for each direction, and their outputs are merged only at the "
-            "end; a stack here merges the directions of each layer. Give the scope of one direction"
-        )
+        error = stack_per_direction(groups[0])
+        raise UnsupportedError(f"{error}. Give the scope of one direction")
     directions = sorted({backward for _, backward in found})
     layers = [[(n, backward) for backward in directions] for n in range(numbers)]
     missing = [where for layer in layers for where in layer if where not in found]

@@ -18,9 +18,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._formats import ADDONS
 from tf_blockrnn.weights.keras import from_keras, to_keras
-from tf_blockrnn.weights.layer import RecurrentWeights, UnsupportedError
+from tf_blockrnn.weights.layer import RecurrentWeights
 
 
 def from_addons(
@@ -38,12 +39,11 @@ def from_addons(
       bidirectional: whether each list has the forward arrays, then the backward ones.
 
     Returns:
-      The weights, of the cell "layer_norm_lstm" with norm_output_only=False. The bias is b_x, and
-      b_h is None.
+      The weights, with norm_output_only=False. The bias is b_x, and b_h is None.
 
     Raises:
       ValueError: the number of arrays or a shape does not match, or epsilon is not above 0.
-      TypeError: `source` is no list.
+      TypeError: `source` is no list, or the arrays have several types.
 
     Example:
       >>> import numpy as np
@@ -74,8 +74,7 @@ def to_addons(weights: RecurrentWeights) -> list[list[np.ndarray]]:
       weights: of the cell "layer_norm_lstm", with norm_output_only=False.
 
     Returns:
-      For each layer its arrays; with two directions the forward ones come first, then the backward
-      ones, as in `Bidirectional`.
+      For each layer its arrays; with two directions the forward ones come first.
 
     Raises:
       UnsupportedError: the weights are of another cell, or have norm_output_only=True.

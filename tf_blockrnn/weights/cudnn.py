@@ -10,59 +10,44 @@ Source: the help of `tf_blockrnn.raw_ops.CudnnRNNParamsToCanonicalV2`, and cuDNN
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tf_blockrnn.weights._cells import GATES, PLAIN_CELLS
-from tf_blockrnn.weights._checks import one_of
-from tf_blockrnn.weights._formats import CUDNN
-from tf_blockrnn.weights.layer import (
-    DirectionWeights,
-    LayerWeights,
-    RecurrentWeights,
-    UnsupportedError,
-)
+from tf_blockrnn.weights._checks import UnsupportedError, one_of
+from tf_blockrnn.weights._formats import cudnn_network
+from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 _DIRECTIONS = {"unidirectional": 1, "bidirectional": 2}
 _INPUT_MODES = ("linear_input", "skip_input", "auto_select")
-_FORMS = ("flat", "canonical")
 
 # All weights and all biases of a network, gate by gate.
 Canonical = tuple[Sequence[np.ndarray], Sequence[np.ndarray]]
 
 
-class _Network:
-    """The sizes of a network as the ops take them, and the ops that split and join its params."""
+class _Network(NamedTuple):
+    """The arguments of the ops that split and join a network's params."""
 
-    def __init__(
-        self,
-        rnn_mode: str,
-        num_layers: int,
-        num_units: int,
-        input_size: int,
-        direction: str,
-        input_mode: str,
-        num_proj: int,
-    ):
-        self.gates = len(GATES[one_of("rnn_mode", rnn_mode, PLAIN_CELLS)])
-        self.directions = _DIRECTIONS[one_of("direction", direction, _DIRECTIONS)]
-        one_of("input_mode", input_mode, _INPUT_MODES)
-        self.skip = input_mode == "skip_input" or (
-            input_mode == "auto_select" and input_size == num_units
-        )
-        self.projected = num_proj > 0
-        self.layers, self.units = num_layers, num_units
-        self._arguments = {
-            "num_layers": num_layers,
-            "num_units": num_units,
-            "input_size": input_size,
-            "rnn_mode": rnn_mode,
-            "input_mode": input_mode,
-            "direction": direction,
-            "num_proj": num_proj,
-        }
+    rnn_mode: str
+    num_units: int
+    input_size: int
+    num_layers: int
+    direction: str
+    num_proj: int
+    input_mode: str = "linear_input"
+
+    def check_names(self) -> None:
+        one_of("rnn_mode", self.rnn_mode, PLAIN_CELLS)
+        one_of("direction", self.direction, _DIRECTIONS)
+        one_of("input_mode", self.input_mode, _INPUT_MODES)
+
+    @property
+    def skips_input(self) -> bool:
+        automatic = self.input_mode == "auto_select" and self.input_size == self.num_units
+        return self.input_mode == "skip_input" or automatic
 
     def _call(self, op: str, **arguments: Any) -> Any:
         """The op's result; its errors refer to the caller's arguments."""
@@ -73,19 +58,19 @@ class _Network:
         try:
             # Computed eagerly even while a graph is being built.
             with tf.init_scope(), tf.device("/CPU:0"):
-                return getattr(raw_ops, op)(**self._arguments, **arguments)
+                return getattr(raw_ops, op)(**self._asdict(), **arguments)
         except tf.errors.InvalidArgumentError as error:
             raise ValueError(error.message) from None
 
     def split(self, params: np.ndarray) -> Canonical:
         """The canonical weights and biases of flat params."""
-        per_direction = 2 * self.gates
-        directions = self.layers * self.directions
+        biases = 2 * len(GATES[self.rnn_mode])
+        directions = self.num_layers * _DIRECTIONS[self.direction]
         result = self._call(
             "CudnnRNNParamsToCanonicalV2",
             params=params,
-            num_params_weights=directions * (per_direction + self.projected),
-            num_params_biases=directions * per_direction,
+            num_params_weights=directions * (biases + (self.num_proj > 0)),
+            num_params_biases=directions * biases,
         )
         return [w.numpy() for w in result.weights], [b.numpy() for b in result.biases]
 
@@ -99,18 +84,15 @@ class _Network:
 def _direction(
     network: _Network, matrices: Iterator[np.ndarray], biases: Iterator[np.ndarray], lowest: bool
 ) -> DirectionWeights:
-    def gates(arrays: Iterator[np.ndarray]) -> list[np.ndarray]:
-        return [next(arrays) for _ in range(network.gates)]
-
-    w_x, w_h = gates(matrices), gates(matrices)
-    if lowest and network.skip:
-        w_x = [np.eye(network.units, dtype=w_h[0].dtype)] * network.gates
+    gates = len(GATES[network.rnn_mode])
+    w_x, w_h = (list(itertools.islice(matrices, gates)) for _ in range(2))
+    if lowest and network.skips_input:
+        w_x = [np.eye(network.num_units, dtype=w_h[0].dtype)] * gates
     return DirectionWeights(
-        w_x=np.stack([w.T for w in w_x]),
-        w_h=np.stack([w.T for w in w_h]),
-        b_x=np.stack(gates(biases)),
-        b_h=np.stack(gates(biases)),
-        w_p=next(matrices) if network.projected else None,
+        np.stack([w.T for w in w_x]),
+        np.stack([w.T for w in w_h]),
+        *(np.stack(list(itertools.islice(biases, gates))) for _ in range(2)),
+        w_p=next(matrices) if network.num_proj > 0 else None,
     )
 
 
@@ -134,9 +116,7 @@ def from_cudnn(
       params: the flat params, [n], or the canonical (weights, biases) as
         `CudnnRNNParamsToCanonicalV2` returns them; half, bfloat16, float32 or float64.
       rnn_mode: "lstm", "gru", "rnn_tanh" or "rnn_relu".
-      num_units: H.
-      input_size: I.
-      num_layers: L.
+      num_units, input_size, num_layers: H, I and L.
       direction: "unidirectional" or "bidirectional".
       input_mode: "linear_input", "skip_input" or "auto_select".
       num_proj: P of a projected LSTM, or 0.
@@ -145,8 +125,7 @@ def from_cudnn(
       The weights, with both biases.
 
     Raises:
-      ValueError: the number of elements, weights or biases in params does not match the sizes, or a
-        weight has another shape; the ops do not support a size or name.
+      ValueError: params do not match the sizes, or the ops do not support a size or name.
 
     Example:
       >>> import numpy as np
@@ -159,7 +138,8 @@ def from_cudnn(
       >>> np.array_equal(weights.to_cudnn(gru), params)
       True
     """
-    network = _Network(rnn_mode, num_layers, num_units, input_size, direction, input_mode, num_proj)
+    network = _Network(rnn_mode, num_units, input_size, num_layers, direction, num_proj, input_mode)
+    network.check_names()
     if isinstance(params, (tuple, list)):
         if len(params) != 2:
             raise ValueError(
@@ -168,24 +148,16 @@ def from_cudnn(
         # The join checks each number and shape.
         params = network.join(*([np.asarray(array) for array in part] for part in params))
     matrices, biases = (iter(arrays) for arrays in network.split(np.asarray(params)))
-    layers = []
-    for number in range(num_layers):
-        of_layer = [
-            _direction(network, matrices, biases, lowest=number == 0)
-            for _ in range(network.directions)
-        ]
-        layers.append(LayerWeights(*of_layer))
-    return RecurrentWeights(rnn_mode, layers, reset_after=True if rnn_mode == "gru" else None)
-
-
-def _require(weights: RecurrentWeights) -> None:
-    CUDNN.require(weights)
-    first = weights.layers[0].forward
-    if first.w_p is not None and not 0 < first.output_size <= first.units:
-        raise UnsupportedError(
-            "cuDNN's num_proj is above 0 and at most num_units, here P, H = "
-            f"{first.output_size}, {first.units}"
+    layers = [
+        LayerWeights(
+            *(
+                _direction(network, matrices, biases, lowest=number == 0)
+                for _ in range(_DIRECTIONS[direction])
+            )
         )
+        for number in range(num_layers)
+    ]
+    return RecurrentWeights(rnn_mode, layers, reset_after=True if rnn_mode == "gru" else None)
 
 
 def _input_matrices(number: int, name: str, one: DirectionWeights, skip: bool) -> np.ndarray:
@@ -219,9 +191,8 @@ def to_cudnn(
       `CudnnRNNCanonicalToParamsV2`, matrices [H, width] (the projection [P, H]) and biases [H].
 
     Raises:
-      UnsupportedError: cuDNN cannot represent the norms, reset form, peepholes, clip or sizes.
-      ValueError: `input_mode` or `form` has another value, or input_mode is "skip_input" and I is
-        not H.
+      UnsupportedError: cuDNN cannot represent the weights.
+      ValueError: an argument has another value, or input_mode is "skip_input" and I is not H.
 
     Example:
       >>> import numpy as np
@@ -231,26 +202,18 @@ def to_cudnn(
       >>> weights.to_cudnn(rnn).tolist()
       [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
     """
-    one_of("form", form, _FORMS)
-    _require(weights)
-    first = weights.layers[0].forward
-    network = _Network(
-        weights.cell,
-        weights.num_layers,
-        first.units,
-        first.input_size,
-        "unidirectional" if weights.directions == 1 else "bidirectional",
-        input_mode,
-        0 if first.w_p is None else first.output_size,
-    )
-    if network.skip and first.input_size != first.units:
+    one_of("form", form, ("flat", "canonical"))
+    network = _Network(**cudnn_network(weights), input_mode=input_mode)
+    network.check_names()
+    if network.skips_input and network.input_size != network.num_units:
         raise ValueError(
-            f"input_mode skip_input needs I = H, here I is {first.input_size} and H {first.units}"
+            f"input_mode skip_input needs I = H, here I is {network.input_size} and H "
+            f"{network.num_units}"
         )
     matrices: list[np.ndarray] = []
     biases: list[np.ndarray] = []
     for number, name, one in weights.named_directions():
-        matrices += list(_input_matrices(number, name, one, network.skip))
+        matrices += list(_input_matrices(number, name, one, network.skips_input))
         matrices += list(one.w_h.transpose(0, 2, 1))
         matrices += [] if one.w_p is None else [one.w_p]
         biases += [row for bias in one.biases for row in bias]

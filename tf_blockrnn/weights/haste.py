@@ -25,14 +25,9 @@ from typing import Any
 import numpy as np
 
 from tf_blockrnn.weights._cells import GATES
-from tf_blockrnn.weights._checks import check_shape, one_of, to_array
+from tf_blockrnn.weights._checks import UnsupportedError, check_shape, one_of, to_array
 from tf_blockrnn.weights._formats import HASTE
-from tf_blockrnn.weights.layer import (
-    DirectionWeights,
-    LayerWeights,
-    RecurrentWeights,
-    UnsupportedError,
-)
+from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 _EPSILON = 1e-5
 NAMES = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "gamma", "gamma_h", "beta_h")
@@ -128,18 +123,18 @@ def from_haste(
 
     Args:
       forward: names to arrays or PyTorch tensors: a state dict of haste_pytorch, or the variables
-        of haste_tf, with or without ":0". Which of the two it is follows from the shapes.
+        of haste_tf, with or without ":0".
       backward: those of the backward direction, or None.
       prefix: of the names in both; names without it are ignored.
 
     Returns:
-      The weights of one layer, with epsilon 1e-5; of an LSTM with norm_output_only=True. haste's
-      norms of the GEMMs have no beta: it is zero.
+      The weights of one layer, with epsilon 1e-5; of an LSTM with norm_output_only=True. The betas
+      of norm_x and norm_h, which haste does not have, are zeros.
 
     Raises:
       UnsupportedError: there are names under the prefix that these layers do not have.
       ValueError: a name is missing, a shape does not match, or the directions differ.
-      TypeError: an argument is no mapping.
+      TypeError: an argument is no mapping, or the arrays have several types.
 
     Example:
       >>> import numpy as np
@@ -232,37 +227,29 @@ def to_haste(
 ) -> list[tuple[dict[str, np.ndarray], ...]]:
     """Writes weights as the arrays of haste's LayerNormLSTM or LayerNormGRU, without rounding.
 
-    haste has no betas of the norms of the two GEMMs. Betas that are not zero are added to the
-    biases, which computes the same, where no element of the sum has to be rounded. An LSTM of haste
-    has one bias, to which b_x and b_h are added under the same condition. A missing bias becomes
-    zeros.
+    haste has no betas of the norms of the two GEMMs, and one bias in an LSTM. Betas that are not
+    zero are added to the biases, and b_h to b_x, where no element of the sum has to be rounded. A
+    missing bias becomes zeros.
 
     Args:
       weights: of the cell "layer_norm_lstm" with norm_output_only=True, or of "layer_norm_gru";
         epsilon must be 1e-5, haste's.
-      form: "torch" for the names and shapes of haste_pytorch, "tf" for the joined variables of
-        haste_tf.
+      form: "torch" for haste_pytorch, "tf" for the joined variables of haste_tf.
 
     Returns:
-      For each layer a tuple of one dict, or of the forward one and the backward one: names to new
-      arrays. `from_haste(*layer)` reads it back.
+      For each layer a tuple of one dict for each direction, which `from_haste(*layer)` reads.
 
     Raises:
-      UnsupportedError: the cell, epsilon or norm_output_only is another, or a sum of biases and
-        betas would be rounded.
+      UnsupportedError: haste cannot represent the weights, or a sum would be rounded.
       ValueError: `form` has another value.
 
     Example:
       >>> import numpy as np
       >>> from tf_blockrnn import weights
-      >>> norm = np.stack([np.ones([3, 2]), np.zeros([3, 2])])
-      >>> one = weights.DirectionWeights(
-      ...     np.ones([3, 5, 2]), np.ones([3, 2, 2]), norm_x=norm, norm_h=norm)
-      >>> layers = [weights.LayerWeights(one)]
-      >>> gru = weights.RecurrentWeights("layer_norm_gru", layers, epsilon=1e-5)
-      >>> [(arrays,)] = weights.to_haste(gru, form="tf")
-      >>> {name: array.shape for name, array in arrays.items()}
-      {'kernel': (7, 6), 'bias': (12,), 'gamma': (2, 6)}
+      >>> arrays = {"kernel": np.ones([7, 6]), "bias": np.ones(12), "gamma": np.ones([2, 6])}
+      >>> gru = weights.from_haste(arrays)
+      >>> [list(arrays) for arrays in weights.to_haste(gru)[0]]
+      [['kernel', 'recurrent_kernel', 'bias', 'recurrent_bias', 'gamma']]
     """
     one_of("to_haste: form", form, _FORMS)
     _require(weights)

@@ -3,11 +3,8 @@
 Keras' matrices are those of x·W with the columns of all gates concatenated, `kernel` [I, G · H] and
 `recurrent_kernel` [H, G · H]. The gate order is i, f, c, o (lstm) and u, r, c (gru; Keras calls
 them z, r, h). There is one `bias` [G · H], but two, [2, 3H], in a gru with `reset_after`. Source:
-the weights and equations of `keras.layers.GRUCell`, `LSTMCell` and `SimpleRNNCell`.
-
-The LSTM of `tf_blockrnn.layers` can also have peepholes, a projection and a clip, and like its GRU
-zoneout, of which the weights have the rates. Its LayerNormLSTM and LayerNormGRU have gamma and beta
-of each norm after the arrays of an LSTM and of a GRU with `reset_after`.
+the weights and equations of `keras.layers.GRUCell`, `LSTMCell` and `SimpleRNNCell`. The layers of
+`tf_blockrnn.layers` can have more: peepholes, a projection, a clip, zoneout and norms.
 """
 
 from __future__ import annotations
@@ -19,17 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_blockrnn.weights._cells import GATES
+from tf_blockrnn.weights._cells import GATES, OPTIONS
 from tf_blockrnn.weights._checks import one_of
 from tf_blockrnn.weights._formats import KERAS, OUR_ARRAYS, OUR_LAYERS
-from tf_blockrnn.weights._keras_arrays import (
-    Arrays,
-    Form,
-    norms_of,
-    parse,
-    to_arrays,
-    to_direction,
-)
+from tf_blockrnn.weights._keras_arrays import Arrays, Form, norms_of, parse, to_arrays, to_direction
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 if TYPE_CHECKING:
@@ -46,11 +36,18 @@ _LAYERS = {
 # The layers of each package, and what set_weights of such a layer takes.
 _LAYERS_OF = {"keras": KERAS, "tf_blockrnn": OUR_LAYERS}
 _ARRAYS_OF = {"keras": KERAS, "tf_blockrnn": OUR_ARRAYS}
-# The arguments of layers that weights define.
+# The arguments of layers for the options of RecurrentWeights, and all that weights define.
+_ARGUMENTS = {
+    "reset_after": "reset_after",
+    "cell_clip": "cell_clip",
+    "zoneout_state": "zoneout_state",
+    "zoneout": "zoneout",
+    "epsilon": "norm_epsilon",
+    "norm_output_only": "norm_output_only",
+}
 _DEFINED = {
-    *("units", "use_bias", "reset_after", "activation", "recurrent_activation"),
-    *("use_peephole", "peepholes", "cell_clip", "projection", "zoneout_state", "zoneout"),
-    *("norm_epsilon", "norm_output_only"),
+    *("units", "use_bias", "activation", "recurrent_activation", "use_peephole", "peepholes"),
+    *("projection", *_ARGUMENTS.values()),
 }
 # Of LayerNormLSTM and LayerNormGRU, and of TensorFlow Addons' cell.
 _EPSILON = 1e-3
@@ -127,37 +124,31 @@ def from_keras(
 
     Only weights are read: not dropout, or `return_sequences` and `merge_mode` of the top layer. A
     list of layers must be a stack in their model too, if they are in one: between two of them only
-    layers that return their input at inference, such as Dropout, are allowed. A subclass may add
-    to the constructor, to the config and to how weights are created and saved; one that overrides
-    anything else is refused.
+    layers that return their input at inference, such as Dropout, are allowed. A subclass that
+    overrides the computation is refused.
 
     Args:
       source: a GRU, LSTM or SimpleRNN layer, our LayerNormLSTM or LayerNormGRU, their cell, `RNN`
         or `StackedRNNCells` of such cells, or `Bidirectional` of such a layer; a list of these is a
-        stack. Or the arrays of `get_weights()` of one layer, or a list of such lists, described by
-        the other arguments; also those of a CuDNNLSTM or CuDNNGRU of Keras 2.
-      cell: only for arrays, and required there: "lstm", "gru", "rnn_tanh", "rnn_relu",
-        "layer_norm_lstm" or "layer_norm_gru".
-      reset_after: only for a gru's arrays; None derives it from the shape of the bias.
-      cell_clip: only for an lstm's arrays; 0 for no clip.
-      bidirectional: only for arrays: whether each list has the forward arrays, then the backward
-        ones.
-      epsilon: only for arrays of a layer with layer normalisation; None is 1e-3, our layers'
-        default.
-      norm_output_only: only for a layer_norm_lstm's arrays; None is False, our layer's default.
+        stack. Or the arrays of `get_weights()` of one layer, or a list of such lists, also of the
+        CuDNNLSTM and CuDNNGRU of Keras 2. The other arguments are for arrays alone.
+      cell: required for arrays: a name as in `RecurrentWeights`.
+      reset_after: of a gru; None derives it from the shape of the bias.
+      cell_clip: of an lstm; 0 for no clip.
+      bidirectional: whether each list has the forward arrays, then the backward ones.
+      epsilon: of layers with layer normalisation; None is 1e-3, our layers' default.
+      norm_output_only: of a layer_norm_lstm; None is False, our layer's default.
 
     Returns:
       The weights; the single bias of an lstm, a simple RNN or a gru that resets before the GEMM
       is b_x, and b_h is None. CuDNN layers have both.
 
     Raises:
-      UnsupportedError: another activation than tanh and sigmoid (or relu in a SimpleRNN), a
-        subclass that overrides the computation, layers of different kinds or that are not a stack
-        in their model, go_backwards outside of Bidirectional, or below another layer a merge mode
-        that is not "concat" or `return_sequences=False`.
-      ValueError: a layer has no weights yet; the shapes of arrays do not match; an argument is
-        missing, or was given together with layers.
-      TypeError: `source` has another type.
+      UnsupportedError: another activation than tanh and sigmoid (or relu in a SimpleRNN), layers
+        of different kinds or that are no stack, or go_backwards outside of Bidirectional.
+      ValueError: a layer has no weights yet, shapes do not match, or an argument is missing or
+        given together with layers.
+      TypeError: `source`, a name or an array has another type.
 
     Example:
       >>> import keras
@@ -202,26 +193,23 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
     """Writes weights as the arrays that `set_weights` of Keras' layers takes.
 
     Where Keras has one bias (lstm, simple RNN, gru without reset_after) it is the sum b_x + b_h,
-    rounded to the weights' type; if only one of them exists, it is copied. A gru with
-    reset_after, or a layer_norm_gru, has both, with zeros for a missing one. Without any bias the
-    arrays are those of `use_bias=False`. The layer must have the same `reset_after`, activation,
-    `norm_epsilon` and `norm_output_only`, which are not among the arrays, and the same type:
-    `set_weights` rounds without a word. `to_keras_layers` returns such layers.
+    rounded to the weights' type; if only one of them exists, it is copied. Where it has two, a
+    missing one is zeros. The layer must have the same `use_bias`, `reset_after`, activation,
+    `norm_epsilon`, `norm_output_only` and type, which are not among the arrays. `to_keras_layers`
+    returns such layers.
 
     Args:
       weights: any number of layers.
-      package: the package of the layers: "keras"; or "tf_blockrnn", whose LSTM can have
-        peepholes and a projection, and which has layers with layer normalisation.
+      package: of the layers, "keras" or "tf_blockrnn".
 
     Returns:
       For each layer a list: kernel [I, G · H], recurrent kernel [P, G · H], bias [G · H] or
       [2, 3H], then wci, wcf, wco [H] and the projection [P, H], or gamma and beta of each norm,
-      [G · H] or [H], if they exist. With two directions the forward arrays come first, then the
-      backward ones, as in `Bidirectional`.
+      [G · H] or [H], if they exist. With two directions the forward arrays come first.
 
     Raises:
-      UnsupportedError: a cell_clip or zoneout; peepholes, a projection or norms, for Keras' own
-        layers.
+      UnsupportedError: the layers of the package have not all of this, or the arrays do not
+        record it: a cell_clip or zoneout.
       ValueError: `package` has another value.
 
     Example:
@@ -248,24 +236,17 @@ def _new_layer(
 ) -> keras.layers.Layer:
     import keras
 
-    special: dict[str, Any] = {}
-    if weights.cell == "gru":
-        special["reset_after"] = weights.reset_after
+    special: dict[str, Any] = {
+        argument: getattr(weights, option)
+        for option, argument in _ARGUMENTS.items()
+        if getattr(weights, option) != OPTIONS[option].default
+    }
     if weights.cell == "rnn_relu":
         special["activation"] = "relu"
     if one.peepholes is not None:
         special["use_peephole"] = True
-    if weights.cell_clip:
-        special["cell_clip"] = weights.cell_clip
-    for name in ("zoneout_state", "zoneout"):
-        if getattr(weights, name):
-            special[name] = getattr(weights, name)
     if one.w_p is not None:
         special["projection"] = one.output_size
-    if weights.epsilon is not None:
-        special["norm_epsilon"] = weights.epsilon
-    if weights.norm_output_only:
-        special["norm_output_only"] = True
     if keras.dtype_policies.get(arguments["dtype"]).variable_dtype in ("float16", "bfloat16"):
         # TensorFlow cannot compute the default, an orthogonal matrix, in 16 bits.
         special["recurrent_initializer"] = "glorot_uniform"
@@ -286,7 +267,7 @@ def to_keras_layers(
 
     Args:
       weights: any number of layers.
-      package: the package of the layers: "keras" or "tf_blockrnn".
+      package: of the layers, "keras" or "tf_blockrnn".
       return_sequences: of the top layer; the layers below it always return sequences.
       merge_mode: of the top layer, if it has two directions; below it is "concat".
       batch_size: B of the inputs, an int, required with `stateful=True`; None for any.
@@ -299,9 +280,8 @@ def to_keras_layers(
 
     Raises:
       UnsupportedError: peepholes, a projection, a clip, zoneout or norms, for Keras' own layers.
-      ValueError: `package` has another value, an argument is defined by the weights, a value is
-        out of the range of `dtype`, or Keras refuses an argument, as it does `stateful=True`
-        without a `batch_size`.
+      ValueError: `package` has another value, an argument is defined by the weights, or a value is
+        out of the range of `dtype`.
 
     Example:
       >>> import keras, numpy as np

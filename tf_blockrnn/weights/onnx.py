@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._formats import ONNX, reorder
 from tf_blockrnn.weights._onnx_nodes import (
     GATES_OF,
@@ -32,12 +33,7 @@ from tf_blockrnn.weights._onnx_nodes import (
     refuse_learned_states,
     sizes_of,
 )
-from tf_blockrnn.weights.layer import (
-    DirectionWeights,
-    LayerWeights,
-    RecurrentWeights,
-    UnsupportedError,
-)
+from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 if TYPE_CHECKING:
     import onnx
@@ -59,8 +55,8 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
       model: an onnx.ModelProto.
 
     Returns:
-      The LSTM, GRU and RNN nodes by name, in the order of the graph. A node without a name is
-      called "lstm_0" and so on, by its position among them.
+      The nodes by name, in the order of the graph. One without a name is called "lstm_0" and so on,
+      by its position among them.
 
     Raises:
       UnsupportedError: the weights of a node are computed by the graph.
@@ -117,8 +113,7 @@ def from_onnx(
     """Reads the weights of ONNX's recurrent nodes.
 
     Args:
-      source: a model, of which all recurrent nodes are read; or one node (LSTM, GRU, RNN); or an
-        OnnxLayer.
+      source: a model, of which all recurrent nodes are read; or one node; or an OnnxLayer.
       initializers: only with a node: the values of its inputs by name, arrays or TensorProtos; or
         TensorProtos, which have names.
       reverse: whether to read nodes of the direction "reverse" too. They are layers of one
@@ -129,9 +124,8 @@ def from_onnx(
       A node is one layer.
 
     Raises:
-      UnsupportedError: activations other than those of the cells here, clip, input_forget, weights
-        that the graph computes, an initial state that is not zero (one that the graph computes or
-        takes as an input is not read), or the direction "reverse" without `reverse`.
+      UnsupportedError: other activations, clip, input_forget, weights that the graph computes, a
+        constant initial state that is not zero, or the direction "reverse" without `reverse`.
       ValueError: a shape does not match, or the package onnx does not support a type.
       TypeError: source or an array has another type, or initializers are given with a model.
 
@@ -224,11 +218,10 @@ def to_onnx(
       layout: 0 for nodes that take [T, B, I], 1 for [B, T, I].
 
     Returns:
-      One OnnxLayer for each layer: its op_type, its arrays "W" [D, G·H, I], "R" [D, G·H, H], and,
-      if needed, "B" [D, 2·G·H] and "P" [D, 3·H]; and its attributes.
+      One OnnxLayer for each layer.
 
     Raises:
-      UnsupportedError: the weights have a projection, a cell_clip or layer normalisation.
+      UnsupportedError: ONNX cannot represent the weights.
       ValueError: reverse with a layer of two directions, or another layout.
 
     Example:
@@ -302,8 +295,7 @@ def to_onnx_model(
       An onnx.ModelProto. Its nodes are named like "lstm_0", its weights like "lstm_0.W".
 
     Raises:
-      UnsupportedError: the weights have a projection, a cell_clip or layer normalisation.
-      ValueError: reverse with a layer of two directions, or another layout.
+      UnsupportedError, ValueError: as `to_onnx`.
       ImportError: the package onnx is missing.
 
     Example:

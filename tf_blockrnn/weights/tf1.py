@@ -3,19 +3,15 @@
 A cell multiplies [x, h'] by one matrix: the rows of the input come first, then those of the state.
 Below the scope of a cell a checkpoint has
 
-    BasicRNNCell, CudnnRNNTanh, CudnnRNNRelu
-        kernel [I+H, H], bias [H]
-    BasicLSTMCell, LSTMCell, LSTMBlockCell, LSTMBlockFusedCell, CudnnLSTM; gates i, c, f, o
-        kernel [I+P, 4H], bias [4H]; with peepholes w_i_diag, w_f_diag, w_o_diag [H]; with a
-        projection projection/kernel [H, P]
-    GRUCell, GRUBlockCellV2; gates r, u; reset before the GEMM
-        gates/kernel [I+H, 2H], gates/bias [2H], candidate/kernel [I+H, H], candidate/bias [H]
-    GRUBlockCell, the same cell
-        w_ru [I+H, 2H], b_ru [2H], w_c [I+H, H], b_c [H]; releases in the middle of TensorFlow 1
-        have the names of the two matrices swapped, and only the shapes tell them apart
-    CudnnGRU; gates r, u; reset after the GEMM
-        gates/kernel [I+H, 2H], gates/bias [2H], and below candidate/input_projection and
-        candidate/hidden_projection a kernel [I, H] or [H, H] and a bias [H]
+    kernel [I+P, G·H], bias [G·H]      of RNN and LSTM cells, gates i, c, f, o; with peepholes
+                                       w_i_diag, w_f_diag, w_o_diag [H]; with a projection
+                                       projection/kernel [H, P]
+    gates/kernel [I+H, 2H], gates/bias [2H], candidate/kernel [I+H, H], candidate/bias [H]
+                                       of GRUCell and GRUBlockCellV2, gates r, u
+    w_ru, b_ru, w_c, b_c               the same of GRUBlockCell; some releases swap the names of the
+                                       matrices, and only the shapes tell them apart
+    gates/kernel, gates/bias, and kernel, bias below candidate/input_projection and
+    candidate/hidden_projection        of CudnnGRU, which resets after the GEMM
 
 The first releases use the names weights and biases for kernel and bias. The forget bias, by default
 1, and the clip are arguments of the cell that no checkpoint has. The Cudnn layers save the
@@ -33,17 +29,10 @@ import numpy as np
 
 from tf_blockrnn.weights import _tf1_checkpoint as tf1
 from tf_blockrnn.weights._cells import GATES
-from tf_blockrnn.weights._checks import one_of
+from tf_blockrnn.weights._checks import UnsupportedError, one_of
 from tf_blockrnn.weights._formats import Format
-from tf_blockrnn.weights._tf1_checkpoint import Cell, Checkpoint, Sizes
-from tf_blockrnn.weights.layer import (
-    DirectionWeights,
-    LayerWeights,
-    RecurrentWeights,
-    UnsupportedError,
-)
-
-_LAYOUT = Format("TensorFlow 1", orders={"lstm": "icfo"})
+from tf_blockrnn.weights._tf1_checkpoint import Cell, Checkpoint
+from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 
 class TF1Cell(NamedTuple):
@@ -84,14 +73,12 @@ def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
 
     Example:
       >>> import os, tempfile, tensorflow as tf
-      >>> from tf_blockrnn.weights.tf1 import list_tf1
+      >>> from tf_blockrnn import weights
       >>> path = os.path.join(tempfile.mkdtemp(), "model")
-      >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-      ...     for name, shape in {"kernel": [5, 12], "bias": [12]}.items():
-      ...         _ = tf.compat.v1.get_variable(f"rnn/basic_lstm_cell/{name}", shape)
-      ...     _ = session.run(tf.compat.v1.global_variables_initializer())
-      ...     _ = tf.compat.v1.train.Saver().save(session, path)
-      >>> list_tf1(path)
+      >>> names = ["rnn/basic_lstm_cell/kernel", "rnn/basic_lstm_cell/bias"]
+      >>> tf.raw_ops.SaveV2(prefix=path, tensor_names=names, shape_and_slices=["", ""],
+      ...                   tensors=[tf.zeros([5, 12]), tf.zeros([12])])
+      >>> weights.list_tf1(path)
       (TF1Cell(scope='rnn/basic_lstm_cell', cells=('BasicLSTMCell',), input_size=2, units=3),)
     """
     read = Checkpoint(checkpoint)
@@ -109,64 +96,45 @@ def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
 # ---- from TensorFlow 1
 
 
-def _read_joined(
-    checkpoint: Checkpoint, scope: str, cell: Cell, sizes: Sizes, forget_bias: float
-) -> DirectionWeights:
-    kernel = _LAYOUT.split(cell.cell, checkpoint.read(tf1.join(scope, "kernel")))
-    b_x, b_h = (checkpoint.read_if_there(tf1.join(scope, f"bias_cudnn_{n}")) for n in (0, 1))
-    if b_x is None or b_h is None:
-        b_x, b_h = checkpoint.read(tf1.join(scope, "bias")), None
-    b_x = _LAYOUT.split(cell.cell, b_x)
+def _read(checkpoint: Checkpoint, scope: str, cell: Cell, forget_bias: float) -> DirectionWeights:
+    inputs = tf1.sizes_of(checkpoint, scope, cell).inputs
+    parts: dict[tuple[str, str], np.ndarray] = {}
+
+    def add(fields: tuple[str, ...], gates: str, array: np.ndarray) -> None:
+        for gate, columns in zip(gates, np.split(array, len(gates), axis=-1), strict=True):
+            rows = np.split(columns, [inputs]) if len(fields) == 2 else [columns]
+            parts.update(((field, gate), row) for field, row in zip(fields, rows, strict=True))
+
+    def by_gate(field: str) -> np.ndarray | None:
+        found = [parts.get((field, gate)) for gate in GATES[cell.cell]]
+        given = next((part for part in found if part is not None), None)
+        if given is None:
+            return None
+        return np.stack([np.zeros_like(given) if part is None else part for part in found])
+
+    for variable, name in tf1.variables_of(checkpoint, scope, cell).items():
+        fields, gates = variable.fields, variable.gates
+        both = [tf1.join(scope, f"{variable.early}{n}") for n in (0, 1)]
+        if variable.early and all(one in checkpoint for one in both):
+            for field, one in zip(("b_x", "b_h"), both, strict=True):
+                add((field,), gates, checkpoint.read(one))
+        else:
+            add(("b_x",) if fields == ("bias",) else fields, gates, checkpoint.read(name))
+    b_x = by_gate("b_x")
     if cell.cell == "lstm":
         b_x[GATES["lstm"].index("f")] += forget_bias
-    projection = checkpoint.read_if_there(tf1.join(scope, tf1.PROJECTION))
-    rows = [checkpoint.read_if_there(tf1.join(scope, leaf)) for leaf in tf1.PEEPHOLES]
-    missing = [leaf for leaf, row in zip(tf1.PEEPHOLES, rows, strict=True) if row is None]
+    rows = {leaf: checkpoint.read_if_there(tf1.join(scope, leaf)) for leaf in tf1.PEEPHOLES}
+    missing = [leaf for leaf, row in rows.items() if row is None]
     if 0 < len(missing) < len(rows):
         raise ValueError(f"{scope} has peepholes, but no {' and '.join(missing)}")
+    projection = checkpoint.read_if_there(tf1.join(scope, tf1.PROJECTION))
     return DirectionWeights(
-        w_x=kernel[:, : sizes.inputs],
-        w_h=kernel[:, sizes.inputs :],
-        b_x=b_x,
-        b_h=None if b_h is None else _LAYOUT.split(cell.cell, b_h),
-        peepholes=None if missing else np.stack(rows),
+        by_gate("w_x"),
+        by_gate("w_h"),
+        b_x,
+        by_gate("b_h"),
+        peepholes=None if missing else np.stack(list(rows.values())),
         w_p=None if projection is None else projection.T,
-    )
-
-
-def _read_gru(checkpoint: Checkpoint, scope: str, cell: Cell, sizes: Sizes) -> DirectionWeights:
-    kernels, biases = ("candidate/kernel", "gates/kernel"), ("gates/bias", "candidate/bias")
-    if cell.form == "gru_block":
-        kernels, biases = ("w_c", "w_ru"), ("b_ru", "b_c")
-    # Only the widths tell the two matrices of a GRUBlockCell apart.
-    w_c, w_ru = sorted(
-        (checkpoint.read(tf1.join(scope, name)) for name in kernels), key=lambda w: w.shape[1]
-    )
-    b_ru, b_c = (checkpoint.read(tf1.join(scope, name)) for name in biases)
-    kernel = np.stack([*np.split(w_ru, 2, axis=1), w_c])
-    return DirectionWeights(
-        w_x=kernel[:, : sizes.inputs],
-        w_h=kernel[:, sizes.inputs :],
-        b_x=np.stack([*np.split(b_ru, 2), b_c]),
-    )
-
-
-def _read_gru_cudnn(checkpoint: Checkpoint, scope: str, sizes: Sizes) -> DirectionWeights:
-    kernel = checkpoint.read(tf1.join(scope, "gates/kernel"))
-    both = checkpoint.read(tf1.join(scope, "gates/bias"))
-    # Early releases have a space in these two names.
-    ru_x, ru_h = (checkpoint.read_if_there(tf1.join(scope, f"bias_cudnn {n}")) for n in (0, 1))
-    if ru_x is None or ru_h is None:
-        ru_x, ru_h = both, np.zeros_like(both)
-
-    def with_candidate(gates: np.ndarray, candidate: str) -> np.ndarray:
-        return np.stack([*np.split(gates, 2, axis=-1), checkpoint.read(tf1.join(scope, candidate))])
-
-    return DirectionWeights(
-        w_x=with_candidate(kernel[: sizes.inputs], f"{tf1.INPUT}kernel"),
-        w_h=with_candidate(kernel[sizes.inputs :], f"{tf1.HIDDEN}kernel"),
-        b_x=with_candidate(ru_x, f"{tf1.INPUT}bias"),
-        b_h=with_candidate(ru_h, f"{tf1.HIDDEN}bias"),
     )
 
 
@@ -206,8 +174,7 @@ def from_tf1(
     """Reads the weights of TensorFlow 1's cells from a checkpoint.
 
     Layers are found by the names of MultiRNNCell (cell_0, cell_1), directions by those of the
-    bidirectional functions (fw, bw). The matrices and the peepholes are exact, bit for bit; adding
-    the forget bias may round.
+    bidirectional functions (fw, bw). The numbers are exact, but adding the forget bias may round.
 
     Args:
       checkpoint: its path, without ".index", or the result of `tf.train.load_checkpoint`.
@@ -215,20 +182,19 @@ def from_tf1(
         "LSTMCell", "LSTMBlockCell", "LSTMBlockFusedCell", "CudnnLSTM", "CudnnGRU", "CudnnRNNTanh"
         or "CudnnRNNRelu". The CudnnCompatible cells save the same variables as the Cudnn layers.
       scope: that of a cell, such as "rnn/lstm_cell", or one above it that has one network of such
-        cells below it. Cells below a scope are found by TensorFlow's names for them; one with a
-        custom name needs its complete scope. A scope that contains other variables, or has the
-        name of another kind of cell, is refused.
-      forget_bias: the argument of the LSTM cells; None is TensorFlow's default, 1, and 0 for
-        CudnnLSTM. It is added to the bias.
-      cell_clip: the argument of the cells, 0 for none; only for LSTMCell and the LSTM block cells.
-        The block cells of early releases always clipped at 3.
+        cells below it. A cell with a custom name needs its complete scope. A scope that contains
+        other variables, or has the name of another kind of cell, is refused.
+      forget_bias: of LSTM cells; None is TensorFlow's default, 1, and 0 for CudnnLSTM. It is added
+        to the bias.
+      cell_clip: of LSTMCell and the LSTM block cells, 0 for none. The block cells of early releases
+        always clipped at 3.
 
     Returns:
       The weights. b_h is None except for CudnnGRU, and for CudnnLSTM if both biases were saved.
 
     Raises:
-      ValueError: there is no such cell, or more than one network of them; cell has another value;
-        an argument is not for this cell.
+      ValueError: there is no such cell, or more than one network of them, or an argument has
+        another value or is not for this cell.
       UnsupportedError: each direction is a stack of its own, or the scope has the name of another
         kind of cell.
       TypeError: checkpoint is neither a path nor a reader.
@@ -238,12 +204,9 @@ def from_tf1(
       >>> import os, tempfile, tensorflow as tf
       >>> from tf_blockrnn import weights
       >>> path = os.path.join(tempfile.mkdtemp(), "model")
-      >>> with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-      ...     for name, shape in {"kernel": [5, 12], "bias": [12]}.items():
-      ...         _ = tf.compat.v1.get_variable(
-      ...             f"rnn/basic_lstm_cell/{name}", shape, initializer=tf.zeros_initializer())
-      ...     _ = session.run(tf.compat.v1.global_variables_initializer())
-      ...     _ = tf.compat.v1.train.Saver().save(session, path)
+      >>> names = ["rnn/basic_lstm_cell/kernel", "rnn/basic_lstm_cell/bias"]
+      >>> tf.raw_ops.SaveV2(prefix=path, tensor_names=names, shape_and_slices=["", ""],
+      ...                   tensors=[tf.zeros([5, 12]), tf.zeros([12])])
       >>> lstm = weights.from_tf1(path, cell="BasicLSTMCell")
       >>> lstm.layers[0].forward.b_x[1].tolist()
       [1.0, 1.0, 1.0]
@@ -260,15 +223,7 @@ def from_tf1(
     # The scope of a cell itself selects that cell, whatever its position in a network.
     stack = [scopes] if scopes == [scope] else tf1.layers_of(scopes, cell)
 
-    def direction(own: str) -> DirectionWeights:
-        sizes = tf1.sizes_of(read, own, known)
-        if known.form == "joined":
-            return _read_joined(read, own, known, sizes, added)
-        if known.form == "gru_cudnn":
-            return _read_gru_cudnn(read, own, sizes)
-        return _read_gru(read, own, known, sizes)
-
-    layers = [LayerWeights(*map(direction, layer)) for layer in stack]
+    layers = [LayerWeights(*(_read(read, own, known, added) for own in layer)) for layer in stack]
     reset_after = known.form == "gru_cudnn" if known.cell == "gru" else None
     return RecurrentWeights(known.cell, layers, reset_after, cell_clip)
 
@@ -301,47 +256,28 @@ def _scope_of(weights: RecurrentWeights, name: str, number: int, direction_name:
     return f"stack_bidirectional_rnn/cell_{number}/{both}" if several else both
 
 
-def _joined_variables(direction: DirectionWeights, cell: Cell, forget_bias: float) -> dict:
-    """The arrays, by their names below the scope, of a cell with one kernel."""
-    kernel, bias = _rows(direction), _bias(direction)
+def _variables(direction: DirectionWeights, cell: Cell, forget_bias: float) -> dict:
+    """The arrays of a cell by their names below its scope."""
+    gates = GATES[cell.cell]
+    bias = np.zeros([len(gates), direction.units], direction.dtype)
+    if direction.bias is not None:
+        bias[...] = direction.bias
     if cell.cell == "lstm":
-        bias[GATES["lstm"].index("f")] -= forget_bias
-    arrays = {"kernel": _LAYOUT.join(cell.cell, kernel), "bias": _LAYOUT.join(cell.cell, bias)}
-    if direction.peepholes is not None:
-        arrays |= zip(tf1.PEEPHOLES, direction.peepholes, strict=True)
-    arrays[tf1.PROJECTION] = None if direction.w_p is None else direction.w_p.T
-    return arrays
-
-
-def _rows(direction: DirectionWeights) -> np.ndarray:
-    """The rows of the input, then those of the state, [G, I+P, H]."""
-    return np.concatenate([direction.w_x, direction.w_h], axis=1)
-
-
-def _bias(direction: DirectionWeights) -> np.ndarray:
-    """The sum of the biases, [G, H]; writable."""
-    if direction.bias is None:
-        return np.zeros([direction.gates, direction.units], direction.dtype)
-    return np.array(direction.bias)
-
-
-def _gru_variables(direction: DirectionWeights, cell: Cell, swapped: bool) -> dict:
-    """The same for a GRU, which has variables for the gates and for the candidate."""
-    kernel, bias = _rows(direction), _bias(direction)
-    w_ru, b_ru = np.concatenate(list(kernel[:2]), axis=-1), bias[:2].reshape(-1)
-    if cell.form == "gru_block":
-        w_ru, w_c = (kernel[2], w_ru) if swapped else (w_ru, kernel[2])
-        return {"w_ru": w_ru, "b_ru": b_ru, "w_c": w_c, "b_c": bias[2]}
-    arrays = {"gates/kernel": w_ru, "gates/bias": b_ru}
-    if cell.form == "gru":
-        return arrays | {"candidate/kernel": kernel[2], "candidate/bias": bias[2]}
+        bias[gates.index("f")] -= forget_bias
     b_x, b_h = direction.biases
-    return arrays | {
-        f"{tf1.INPUT}kernel": direction.w_x[2],
-        f"{tf1.INPUT}bias": b_x[2],
-        f"{tf1.HIDDEN}kernel": direction.w_h[2],
-        f"{tf1.HIDDEN}bias": b_h[2],
-    }
+    fields = {"w_x": direction.w_x, "w_h": direction.w_h, "bias": bias, "b_x": b_x, "b_h": b_h}
+    arrays = {}
+    for variable in tf1.FORMS[cell.form]:
+        columns = [
+            np.concatenate([fields[field][gates.index(gate)] for field in variable.fields])
+            for gate in variable.gates
+        ]
+        arrays[variable.name] = np.concatenate(columns, axis=-1)
+    if direction.peepholes is not None:
+        arrays |= zip(tf1.PEEPHOLES, direction.peepholes.copy(), strict=True)
+    if direction.w_p is not None:
+        arrays[tf1.PROJECTION] = np.array(direction.w_p.T, order="C")
+    return arrays
 
 
 def to_tf1(
@@ -358,15 +294,12 @@ def to_tf1(
 
     Args:
       weights: the layers.
-      cell: a value of `cell` for `from_tf1`. It determines the names of the variables below their
-        scopes.
+      cell: a value of `cell` for `from_tf1`.
       scope: the prefix of the names. It is followed by the scopes of dynamic_rnn, MultiRNNCell and
         (stack_)bidirectional_rnn, such as "rnn/multi_rnn_cell/cell_0/lstm_cell".
-      forget_bias: the argument that the LSTM cells will have; None is TensorFlow's default, 1, and
-        0 for CudnnLSTM. It is subtracted from the bias. The cells also need the cell_clip of the
-        weights as an argument.
-      swapped_names: for GRUBlockCell: whether to swap the names of its matrices, as some releases
-        do.
+      forget_bias: as in `from_tf1`; it is subtracted from the bias. The cells also need the
+        cell_clip of the weights as an argument.
+      swapped_names: whether to swap the names of a GRUBlockCell's matrices, as some releases do.
 
     Returns:
       The arrays by the names of the variables.
@@ -392,13 +325,8 @@ def to_tf1(
     variables = {}
     for number, direction_name, direction in weights.named_directions():
         own = tf1.join(scope.strip("/"), _scope_of(weights, cell, number, direction_name))
-        if known.form == "joined":
-            arrays = _joined_variables(direction, known, added)
-        else:
-            arrays = _gru_variables(direction, known, swapped_names)
-        variables |= {
-            tf1.join(own, leaf): np.array(array, order="C")
-            for leaf, array in arrays.items()
-            if array is not None
-        }
+        arrays = _variables(direction, known, added)
+        if swapped_names:
+            arrays |= {"w_ru": arrays["w_c"], "w_c": arrays["w_ru"]}
+        variables |= {tf1.join(own, leaf): array for leaf, array in arrays.items()}
     return variables

@@ -14,15 +14,16 @@ from typing import Any
 import numpy as np
 
 from tf_blockrnn.weights._cells import GATES, PLAIN_CELLS
-from tf_blockrnn.weights._checks import one_of, to_array, to_tensor
-from tf_blockrnn.weights._formats import TORCH
-from tf_blockrnn.weights._overrides import check_overrides
-from tf_blockrnn.weights.layer import (
-    DirectionWeights,
-    LayerWeights,
-    RecurrentWeights,
+from tf_blockrnn.weights._checks import (
     UnsupportedError,
+    check_overrides,
+    check_shape,
+    one_of,
+    to_array,
+    to_tensor,
 )
+from tf_blockrnn.weights._formats import TORCH
+from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 # The arrays of a direction by their fields in DirectionWeights, in PyTorch's order.
 NAMES = {
@@ -93,57 +94,42 @@ def _by_direction(state: Mapping[str, Any], prefix: str) -> dict[tuple[int, bool
     return found
 
 
-def key_of(kind: str, layer: int, backward: bool) -> str:
+def _key(kind: str, layer: int, backward: bool) -> str:
     return f"{kind}_l{layer}" + ("_reverse" if backward else "")
 
 
-def _rows(parts: _Parts, where: tuple[int, bool]) -> tuple[int, int]:
-    """(G, H) of a direction's arrays."""
+def _units(parts: _Parts, where: tuple[int, bool]) -> int:
+    """H, after checking that there are the matrices of a direction."""
     for kind in ("weight_ih", "weight_hh"):
         if kind not in parts:
-            raise ValueError(f"the state dict has no {key_of(kind, *where)}")
-        if parts[kind].ndim != 2:
-            raise ValueError(
-                f"{key_of(kind, *where)} must be a matrix, got the shape {list(parts[kind].shape)}"
-            )
-    units = parts["weight_hr" if "weight_hr" in parts else "weight_hh"].shape[-1]
-    rows = parts["weight_ih"].shape[0]
-    if units == 0 or rows % units:
-        raise ValueError(
-            f"{key_of('weight_ih', *where)} must have a multiple of {units} rows, the number of "
-            f"units, got {rows}"
-        )
-    return rows // units, units
+            raise ValueError(f"the state dict has no {_key(kind, *where)}")
+    for kind in ("weight_ih", "weight_hh", "weight_hr"):
+        if kind in parts:
+            symbols = "[P, H]" if kind == "weight_hr" else "[G·H, n]"
+            check_shape(_key(kind, *where), parts[kind], symbols, (None, None))
+    return parts["weight_hr" if "weight_hr" in parts else "weight_hh"].shape[1]
 
 
 def _direction(parts: _Parts, where: tuple[int, bool], cell: str) -> DirectionWeights:
-    gates = len(GATES[cell])
-    found, units = _rows(parts, where)
-    if found != gates:
-        raise ValueError(
-            f"{key_of('weight_ih', *where)} must have {gates} gates of {units} rows, got {found}"
-        )
-    arrays = {}
-    for field, kind in NAMES.items():
-        array = parts.get(kind)
-        if array is not None and kind != "weight_hr":
-            if array.shape[:1] != (gates * units,):
-                raise ValueError(
-                    f"{key_of(kind, *where)} must have {gates} gates of {units} rows, "
-                    f"got the shape {list(array.shape)}"
-                )
-            array = TORCH.split(cell, array)
-        arrays[field] = array
+    rows = len(GATES[cell]) * _units(parts, where)
+    arrays = {field: parts[kind] for field, kind in NAMES.items() if kind in parts}
+    for field in arrays:
+        if field == "w_p":
+            continue
+        symbols, shape = ("[G·H]", (rows,)) if field[0] == "b" else ("[G·H, n]", (rows, None))
+        check_shape(_key(NAMES[field], *where), arrays[field], symbols, shape)
+        arrays[field] = TORCH.split(cell, arrays[field])
     return DirectionWeights(**arrays)
 
 
 def _cell_of_arrays(parts: _Parts, cell: str | None) -> str:
-    gates, _ = _rows(parts, (0, False))
+    units = _units(parts, (0, False))
+    gates = len(parts["weight_ih"]) / units if units else 0
     if cell is None:
         cell = _CELL_OF_GATES.get(gates)
         if cell is None:
             raise ValueError(
-                f"cell must be given for weights of {gates} gate(s): 'rnn_tanh' or 'rnn_relu' "
+                f"cell must be given for weights of {gates:g} gate(s): 'rnn_tanh' or 'rnn_relu' "
                 "for one; 4 are an lstm, 3 a gru"
             )
     return one_of("cell", cell, PLAIN_CELLS)
@@ -152,10 +138,8 @@ def _cell_of_arrays(parts: _Parts, cell: str | None) -> str:
 def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> RecurrentWeights:
     """Reads the weights of a PyTorch module or state dict, bit for bit.
 
-    Only weights are read, not dropout, `batch_first` and the like. A subclass may add to the
-    constructor, to the description and to how weights are created and saved; one that overrides
-    anything else may compute something else with its weights, and is refused. Its `state_dict()`
-    can be read.
+    Only weights are read, not dropout, `batch_first` and the like. A subclass that overrides the
+    computation is refused; its `state_dict()` can be read.
 
     Args:
       source: a torch.nn.LSTM, GRU or RNN, one of their cells, or a state dict: names to tensors or
@@ -168,8 +152,8 @@ def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> Rec
       The weights; both biases, or neither with `bias=False`.
 
     Raises:
-      UnsupportedError: the state dict has names under the prefix that do not belong to a recurrent
-        layer, or the module is of a subclass that overrides the computation.
+      UnsupportedError: the state dict has other names under the prefix, or the module is of a
+        subclass that overrides the computation.
       ValueError: a weight is missing, or its shape does not match the others or the cell.
       TypeError: `source` is neither a state dict nor one of these modules, or a type is not
         supported.
@@ -191,7 +175,7 @@ def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> Rec
         state, cell = source.state_dict(), own
     found = _by_direction(state, prefix)
     if (0, False) not in found:
-        raise ValueError(f"the state dict has no {key_of('weight_ih', 0, False)}")
+        raise ValueError(f"the state dict has no {_key('weight_ih', 0, False)}")
     cell = _cell_of_arrays(found[0, False], cell)
     numbers = 1 + max(number for number, _ in found)
     both = any(backward for _, backward in found)
@@ -203,16 +187,6 @@ def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> Rec
         ]
         layers.append(LayerWeights(*of_layer))
     return RecurrentWeights(cell, layers, reset_after=True if cell == "gru" else None)
-
-
-def _require(weights: RecurrentWeights) -> None:
-    TORCH.require(weights)
-    first = weights.layers[0].forward
-    if first.w_p is not None and not 0 < first.output_size < first.units:
-        raise UnsupportedError(
-            "PyTorch's proj_size is above 0 and below hidden_size, here P, H = "
-            f"{first.output_size}, {first.units}"
-        )
 
 
 def _state_of(one: DirectionWeights, cell: str, biased: bool) -> _Parts:
@@ -235,9 +209,8 @@ def to_torch(
 ) -> dict[str, np.ndarray]:
     """Writes weights as a PyTorch state dict of NumPy arrays.
 
-    Nothing is added, and nothing is rounded unless `dtype` requests it. PyTorch has both biases or
-    none: if only one exists, as in Keras' LSTM, the other one becomes zeros, and is read back as
-    zeros.
+    Nothing is rounded unless `dtype` requests it. PyTorch has both biases or none: if only one
+    exists, as in Keras' LSTM, the other one becomes zeros.
 
     Args:
       weights: all layers of one size, and all in one direction or all in both.
@@ -253,9 +226,8 @@ def to_torch(
       `load_state_dict`: `{name: torch.from_numpy(array) for name, array in ...}`.
 
     Raises:
-      UnsupportedError: PyTorch cannot represent the norms, reset form, peepholes, clip or sizes;
-        or the module's type does not represent all values of the weights' type, and no `dtype`
-        allows to round them; or the module overrides the computation, as in `from_torch`.
+      UnsupportedError: PyTorch cannot represent the weights; the module's type would round them,
+        and no `dtype` allows it; or the module overrides the computation.
       ValueError: the module has another cell, or a value is out of the range of `dtype`.
       RuntimeError: the module has other sizes (raised by PyTorch).
 
@@ -270,12 +242,12 @@ def to_torch(
       >>> state["weight_ih_l0"].shape, state["bias_hh_l0"].tolist()
       ((2, 3), [0.0, 0.0])
     """
-    _require(weights)
+    TORCH.require(weights)
     weights = weights if dtype is None else weights.astype(dtype)
     biased = any(one.has_bias for _, _, one in weights.named_directions())
     biased = biased or getattr(module, "bias", False)
     state = {
-        key_of(kind, number, name == "backward"): array
+        _key(kind, number, name == "backward"): array
         for number, name, one in weights.named_directions()
         for kind, array in _state_of(one, weights.cell, biased).items()
     }
