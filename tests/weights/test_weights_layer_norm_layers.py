@@ -427,7 +427,7 @@ def test_malformed_arrays_of_haste():
         (lstm | {"recurrent_kernel": np.ones([5, 16])}, r"recurrent_kernel must have the shape"),
         (lstm | {"bias": np.ones(12)}, r"bias must have the shape \[4H\] = \[16\], got \[12\]"),
         (gru | {"recurrent_bias": np.ones(9)}, r"recurrent_bias must have the shape \[3H\]"),
-        (without(gru, "recurrent_bias"), r"bias without a recurrent_bias must have the shape \[6H"),
+        (without(gru, "recurrent_bias"), r"from_haste: bias must have the shape \[6H"),
     ):
         with pytest.raises(ValueError, match=named):
             weights.from_haste(source)

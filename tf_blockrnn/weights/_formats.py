@@ -28,7 +28,7 @@ class Format:
         listed has the order there.
       rows: whether its matrices are those of W·x, [G · H, n], with the gates below one another,
         and not those of x·W, [n, G · H].
-      has: those of "cell_clip", "zoneout", "peepholes" and "projection" that it has.
+      has: those of cell_clip, zoneout_state, zoneout, peepholes and projection that it has.
       reset_after: of a gru; None if it has both forms.
       uniform: "directions" if the layers of a stack all have one or all have two; "sizes" if they
         also have one size.
@@ -79,7 +79,7 @@ class Format:
             if weights.cell in NORM_CELLS and not set(NORM_CELLS).intersection(self.cells):
                 its = f"no recurrent layers with layer normalisation{self._hint('norms')}"
             raise UnsupportedError(f"{self.name} cannot represent {weights.cell}: it has {its}")
-        if self.reset_after is not None and weights.reset_after is (not self.reset_after):
+        if self.reset_after is not None and weights.reset_after not in (None, self.reset_after):
             own, other = ("after", "before") if self.reset_after else ("before", "after")
             raise UnsupportedError(
                 f"{self.name}'s gru resets {own} the GEMM with w_h (reset_after="
@@ -88,7 +88,7 @@ class Format:
             )
         for option in ("cell_clip", "zoneout_state", "zoneout"):
             value = getattr(weights, option)
-            if value and option.partition("_state")[0] not in self.has:
+            if value and option not in self.has:
                 raise UnsupportedError(
                     f"{self.name} has no {option}, here it is {value:g}{self._hint(option)}"
                 )
@@ -154,7 +154,7 @@ OUR_LAYERS = Format(
     "tf_blockrnn.layers",
     tuple(GATES),
     orders=_KERAS_ORDERS,
-    has=("cell_clip", "zoneout", "peepholes", "projection"),
+    has=("cell_clip", "zoneout_state", "zoneout", "peepholes", "projection"),
 )
 # What set_weights of our layers takes.
 _LAYERS_HAVE = "to_keras_layers returns layers, which have"

@@ -151,7 +151,6 @@ def join(scope: str, name: str) -> str:
 
 class Sizes(NamedTuple):
     inputs: int  # I
-    outputs: int  # P
     units: int  # H
 
 
@@ -195,14 +194,16 @@ def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> Sizes | None:
         return None
     first, *_, last = shapes  # a kernel of x and h, and a bias
     units = shapes[last][0] // len(last.gates)
-    width = checkpoint.shape(projection)[-1] if projection in checkpoint else units
+    width = units
+    if projection in checkpoint:
+        width = (0, *checkpoint.shape(projection))[-1]
     rows = {"w_x": shapes[first][0] - width, "w_h": width}
     for variable, shape in shapes.items():
         columns, is_bias = len(variable.gates) * units, variable.fields[0] not in rows
         height = sum(rows.get(field, 0) for field in variable.fields)
         if shape != ((columns,) if is_bias else (height, columns)):
             return None
-    return Sizes(rows["w_x"], width, units) if rows["w_x"] > 0 else None
+    return Sizes(rows["w_x"], units) if rows["w_x"] > 0 else None
 
 
 class _Place(NamedTuple):
@@ -279,11 +280,10 @@ def layers_of(scopes: list[str], name: str) -> list[list[str]]:
         error = stack_per_direction(groups[0])
         raise UnsupportedError(f"{error}. Give the scope of one direction")
     directions = sorted({backward for _, backward in found})
-    layers = [[(n, backward) for backward in directions] for n in range(numbers)]
-    missing = [where for layer in layers for where in layer if where not in found]
-    if missing:
-        n, backward = missing[0]
+    wanted = ((n, backward) for n in range(numbers) for backward in directions)
+    if missing := next((where for where in wanted if where not in found), None):
+        n, backward = missing
         raise ValueError(
             f"{groups[0]} has no {name} in layer {n}, {'backward' if backward else 'forward'}"
         )
-    return [[found[where] for where in layer] for layer in layers]
+    return [[found[n, backward] for backward in directions] for n in range(numbers)]

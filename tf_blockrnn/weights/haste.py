@@ -72,48 +72,41 @@ def _of_one(source: Any, prefix: str) -> tuple[str, DirectionWeights]:
             f"{list(gamma.shape)}"
         )
     columns, units = gamma.shape[1], gamma.shape[1] // gates
-    for name in ("gamma_h", "beta_h") if lstm else ():
-        if name not in arrays:
+    if lstm and "recurrent_bias" in arrays:
+        raise UnsupportedError("from_haste: haste's LayerNormLSTM has no recurrent_bias")
+    both_biases = not lstm and "recurrent_bias" not in arrays
+    shapes = {
+        "kernel": (f"[n, {gates}H]", (None, columns)),
+        "recurrent_kernel": (f"[H, {gates}H]", (units, columns)),
+        "bias": ("[6H]", (2 * columns,)) if both_biases else (f"[{gates}H]", (columns,)),
+        "recurrent_bias": ("[3H]", (columns,)),
+    }
+    if lstm:
+        shapes |= {"gamma_h": ("[H]", (units,)), "beta_h": ("[H]", (units,))}
+    for name, (symbols, shape) in shapes.items():
+        if name in arrays:
+            check_shape(f"from_haste: {name}", arrays[name], symbols, shape)
+        elif not name.startswith("recurrent"):
             raise ValueError(f"from_haste: there is no {name}")
-        check_shape(f"from_haste: {name}", arrays[name], "[H]", (units,))
-    kernel = arrays["kernel"]
-    check_shape("from_haste: kernel", kernel, f"[n, {gates}H]", (None, columns))
-    recurrent = arrays.get("recurrent_kernel")
-    if recurrent is None:
-        if len(kernel) < units:
+    kernels = [arrays["kernel"], arrays.get("recurrent_kernel")]
+    if kernels[1] is None:
+        if len(kernels[0]) < units:
             raise ValueError(
                 "from_haste: kernel without a recurrent_kernel must have the shape [I + H, "
-                f"{gates}H], where H is {units}, got {list(kernel.shape)}"
+                f"{gates}H], where H is {units}, got {list(kernels[0].shape)}"
             )
-        kernel, recurrent = kernel[: len(kernel) - units], kernel[len(kernel) - units :]
-    check_shape("from_haste: recurrent_kernel", recurrent, f"[H, {gates}H]", (units, columns))
+        kernels = np.split(kernels[0], [len(kernels[0]) - units])
+    biases = [arrays["bias"]] if lstm else [arrays["bias"], arrays.get("recurrent_bias")]
+    if both_biases:
+        biases = np.split(arrays["bias"], 2)
     norms = np.stack([gamma, np.zeros_like(gamma)], axis=1)
     norm_x, norm_h = (HASTE.split(cell, norm).swapaxes(0, 1) for norm in norms)
     return cell, DirectionWeights(
-        HASTE.split(cell, kernel),
-        HASTE.split(cell, recurrent),
-        *(HASTE.split(cell, bias) for bias in _biases(arrays, cell, columns)),
+        *(HASTE.split(cell, array) for array in (*kernels, *biases)),
         norm_x=norm_x,
         norm_h=norm_h,
         norm_c=np.stack([arrays["gamma_h"], arrays["beta_h"]]) if lstm else None,
     )
-
-
-def _biases(arrays: dict[str, np.ndarray], cell: str, columns: int) -> list[np.ndarray]:
-    """One of an LSTM; two of a GRU."""
-    bias, recurrent = arrays["bias"], arrays.get("recurrent_bias")
-    if cell == "layer_norm_lstm":
-        if recurrent is not None:
-            raise UnsupportedError("from_haste: haste's LayerNormLSTM has no recurrent_bias")
-        check_shape("from_haste: bias", bias, "[4H]", (columns,))
-        return [bias]
-    if recurrent is None:
-        where = "from_haste: bias without a recurrent_bias"
-        check_shape(where, bias, "[6H]", (2 * columns,))
-        return np.split(bias, 2)
-    for name in ("bias", "recurrent_bias"):
-        check_shape(f"from_haste: {name}", arrays[name], "[3H]", (columns,))
-    return [bias, recurrent]
 
 
 def from_haste(
