@@ -190,7 +190,7 @@ def test_our_layers_have_zoneout(weights, stack):
         *layers,
         *weights.to_keras_layers(weight_stacks.random_weights(other), package="tf_blockrnn"),
     ]
-    with pytest.raises(weights.UnsupportedError, match="all cells must be of one kind"):
+    with pytest.raises(weights.UnsupportedError, match="must be of one kind, got"):
         weights.from_keras(pair)
 
 
@@ -325,8 +325,8 @@ def test_what_a_description_cannot_hold(weights):
         (built["back"], "has go_backwards, which is not a weight"),
         (reversed_pair, "its forward layer has go_backwards"),
         ([built["sum"], built["before"]], "merge_mode must be 'concat', got 'sum'"),
-        ([built["all"], built["before"]], "all cells must be of one kind"),
-        ([built["all"], built["lstm"]], "all cells must be of one kind"),
+        ([built["all"], built["before"]], "must be of one kind, got"),
+        ([built["all"], built["lstm"]], "must be of one kind, got"),
         ([built["gru"], built["before"]], "returns only its last step .return_sequences=False."),
         (built["two"], "each direction is a stack of its own"),
     ):

@@ -104,7 +104,7 @@ def test_a_stack_has_one_epsilon_and_one_form():
         made = [layers.LayerNormLSTM(3, return_sequences=True, **own) for own in ({}, options)]
         for layer in made:
             layer.build((None, None, 3))
-        with pytest.raises(weights.UnsupportedError, match="all cells must be of one kind"):
+        with pytest.raises(weights.UnsupportedError, match="must be of one kind, got"):
             weights.from_keras(made)
 
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from tf_blockrnn.weights._checks import UnsupportedError
+from tf_blockrnn.weights._formats import first_of_one_kind
 from tf_blockrnn.weights.layer import DirectionWeights, RecurrentWeights
 
 _T = TypeVar("_T")
@@ -80,23 +80,8 @@ class Written(NamedTuple):
 
 def stacked(parts: Sequence[RecurrentWeights]) -> RecurrentWeights:
     """Joins stacks, from the input up, into one."""
-    kinds = [_kind(part) for part in parts]
-    for kind in kinds:
-        if kind != kinds[0]:
-            raise UnsupportedError(
-                f"the layers of a stack must be of one kind, got {kinds[0]} and {kind}"
-            )
-    return dataclasses.replace(parts[0], layers=[layer for part in parts for layer in part.layers])
-
-
-def _kind(weights: RecurrentWeights) -> str:
-    """The cell and its options, without those that have their defaults."""
-    options = {
-        field.name: getattr(weights, field.name)
-        for field in dataclasses.fields(weights)
-        if field.name not in ("cell", "layers") and getattr(weights, field.name) != field.default
-    }
-    return ", ".join([weights.cell, *(f"{name}={value}" for name, value in options.items())])
+    layers = [layer for part in parts for layer in part.layers]
+    return dataclasses.replace(first_of_one_kind(parts), layers=layers)
 
 
 def assumed_order(chosen: Mapping[str, object]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tf_blockrnn.weights._cells import GATES, NORM_CELLS, PLAIN_CELLS
+from tf_blockrnn.weights._cells import GATES, NORM_CELLS, OPTIONS, PLAIN_CELLS
 from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights.layer import RecurrentWeights
 
@@ -139,6 +139,24 @@ def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np
     if sorted(order) != sorted(gates) or len(array) != len(order):
         raise ValueError(f"cannot reorder {len(array)} gates {list(order)} to {list(gates)}")
     return np.stack([array[list(order).index(gate)] for gate in gates])
+
+
+def first_of_one_kind(parts: Sequence[RecurrentWeights]) -> RecurrentWeights:
+    """The first one; refuses parts of a stack that differ in the cell or in an option."""
+    kinds = []
+    for part in parts:
+        options = {
+            name: getattr(part, name)
+            for name, option in OPTIONS.items()
+            if getattr(part, name) != option.default
+        }
+        kinds.append(", ".join([part.cell, *(f"{name}={options[name]}" for name in options)]))
+    for kind in kinds:
+        if kind != kinds[0]:
+            raise UnsupportedError(
+                f"the layers of a stack must be of one kind, got {kinds[0]} and {kind}"
+            )
+    return parts[0]
 
 
 # Keras calls a gru's gates z, r, h.

@@ -47,18 +47,6 @@ class Arrays(NamedTuple):
     norm_c: np.ndarray | None = None  # [2, H]
 
 
-class Form(NamedTuple):
-    """The properties of a cell that its arrays do not have."""
-
-    cell: str
-    reset_after: bool | None = None
-    cell_clip: float = 0.0
-    zoneout_state: float = 0.0
-    zoneout: float = 0.0
-    epsilon: float | None = None
-    norm_output_only: bool | None = None
-
-
 def norms_of(cell: str) -> list[str]:
     """The norms that a cell has, as fields of DirectionWeights."""
     return [name for name in NORMS if cell in CELLS_WITH[name]]
@@ -80,27 +68,27 @@ def _split(matrix: np.ndarray, cell: str, name: str) -> np.ndarray:
     return KERAS.split(cell, matrix)
 
 
-def to_direction(arrays: Arrays, form: Form) -> DirectionWeights:
+def to_direction(arrays: Arrays, cell: str, reset_after: bool | None) -> DirectionWeights:
     """The DirectionWeights of arrays in Keras' form."""
     biases: Sequence[np.ndarray] = ()
     if arrays.bias is not None:
-        rows = 2 if has_two_biases(form.cell, form.reset_after) or arrays.cudnn else 1
+        rows = 2 if has_two_biases(cell, reset_after) or arrays.cudnn else 1
         bias = np.atleast_2d(arrays.bias)
-        if len(bias) != rows or (arrays.cudnn and form.reset_after is False):
-            of = form.cell if form.cell != "gru" else f"gru with reset_after={form.reset_after}"
+        if len(bias) != rows or (arrays.cudnn and reset_after is False):
+            of = cell if cell != "gru" else f"gru with reset_after={reset_after}"
             raise ValueError(
                 f"bias of {of} must have the shape {'[2, 3 * H]' if rows == 2 else '[G * H]'}, "
                 f"got {list(arrays.bias.shape)}{' of a CuDNNGRU' if arrays.cudnn else ''}"
             )
-        biases = _split(bias, form.cell, "bias").swapaxes(0, 1)
+        biases = _split(bias, cell, "bias").swapaxes(0, 1)
     norms = {}
-    for name in norms_of(form.cell):
+    for name in norms_of(cell):
         norm = getattr(arrays, name)
         wide = norm is not None and name != "norm_c"
-        norms[name] = _split(norm, form.cell, NORMS[name]).swapaxes(0, 1) if wide else norm
+        norms[name] = _split(norm, cell, NORMS[name]).swapaxes(0, 1) if wide else norm
     return DirectionWeights(
-        _split(arrays.kernel, form.cell, "kernel"),
-        _split(arrays.recurrent_kernel, form.cell, "recurrent_kernel"),
+        _split(arrays.kernel, cell, "kernel"),
+        _split(arrays.recurrent_kernel, cell, "recurrent_kernel"),
         *biases,
         peepholes=arrays.peepholes,
         w_p=arrays.w_p,

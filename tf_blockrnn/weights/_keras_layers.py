@@ -6,6 +6,7 @@ can load such a model. They compute nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -19,15 +20,8 @@ from tf_blockrnn.layers._extended_gru_cell import ExtendedGRUCell
 from tf_blockrnn.layers._extended_lstm_cell import ExtendedLSTMCell
 from tf_blockrnn.layers._fusing import RELU, SIGMOID, TANH
 from tf_blockrnn.weights._checks import UnsupportedError, check_overrides, stack_per_direction
-from tf_blockrnn.weights._keras_arrays import (
-    NAMES,
-    NORMS,
-    Arrays,
-    Form,
-    norms_of,
-    parse,
-    to_direction,
-)
+from tf_blockrnn.weights._formats import first_of_one_kind
+from tf_blockrnn.weights._keras_arrays import NAMES, NORMS, Arrays, norms_of, parse, to_direction
 from tf_blockrnn.weights.layer import LayerWeights, RecurrentWeights
 
 # ---- the CuDNNLSTM and CuDNNGRU of Keras 2, which Keras 3 does not have
@@ -139,28 +133,27 @@ def check_computes_as_known(layer: keras.layers.Layer) -> None:
         check_overrides(layer, base, layer.name)
 
 
-def form_of(cell: keras.layers.Layer) -> Form:
-    """The form of a cell; refuses activations that RecurrentWeights cannot represent."""
+def _kind_of(cell: keras.layers.Layer) -> tuple[str, dict[str, Any]]:
+    """The cell and its options in RecurrentWeights; refuses activations that those have not."""
     if isinstance(cell, keras.layers.SimpleRNNCell):
         if cell.activation in RELU:
-            return Form("rnn_relu")
+            return "rnn_relu", {}
         _read_activation(cell, "activation", TANH)
-        return Form("rnn_tanh")
+        return "rnn_tanh", {}
     _read_activation(cell, "activation", TANH)
     _read_activation(cell, "recurrent_activation", SIGMOID)
     if isinstance(cell, our_layers.LayerNormLSTMCell):
-        return Form(
-            "layer_norm_lstm", epsilon=cell.norm_epsilon, norm_output_only=cell.norm_output_only
-        )
+        form = {"norm_output_only": cell.norm_output_only}
+        return "layer_norm_lstm", {"epsilon": cell.norm_epsilon, **form}
     if isinstance(cell, our_layers.LayerNormGRUCell):
-        return Form("layer_norm_gru", epsilon=cell.norm_epsilon)
+        return "layer_norm_gru", {"epsilon": cell.norm_epsilon}
     if isinstance(cell, keras.layers.GRUCell):
-        return Form("gru", cell.reset_after, **_zoneout.config(cell))
+        return "gru", {"reset_after": cell.reset_after, **_zoneout.config(cell)}
     clip = getattr(cell, "cell_clip", None) or 0.0
-    return Form("lstm", cell_clip=clip, **_zoneout.config(cell))
+    return "lstm", {"cell_clip": clip, **_zoneout.config(cell)}
 
 
-def arrays_of(cell: keras.layers.Layer) -> Arrays:
+def _arrays_of(cell: keras.layers.Layer, kind: str) -> Arrays:
     """The weights of a built cell."""
     if not cell.built:
         raise ValueError(f"{cell.name} has no weights yet: build it, or call it once")
@@ -172,10 +165,9 @@ def arrays_of(cell: keras.layers.Layer) -> Arrays:
         return None if variable is None else keras.ops.convert_to_numpy(variable.value)
 
     if isinstance(cell, (CuDNNGRUCell, CuDNNLSTMCell)):
-        names = ("kernel", "recurrent_kernel", "bias")
-        return parse([array(name) for name in names], form_of(cell).cell)
+        return parse([array(name) for name in ("kernel", "recurrent_kernel", "bias")], kind)
     norms = {}
-    for name in norms_of(form_of(cell).cell):
+    for name in norms_of(kind):
         norm = getattr(cell, NORMS[name])
         parts = [keras.ops.convert_to_numpy(part.value) for part in (norm.gamma, norm.beta)]
         norms[name] = np.stack(parts)
@@ -188,6 +180,13 @@ def arrays_of(cell: keras.layers.Layer) -> Arrays:
         array("w_p"),
         **norms,
     )
+
+
+def _weights_of(cell: keras.layers.Layer) -> RecurrentWeights:
+    """The weights of a built cell, as a layer of one direction."""
+    kind, options = _kind_of(cell)
+    direction = to_direction(_arrays_of(cell, kind), kind, options.get("reset_after"))
+    return RecurrentWeights(kind, [LayerWeights(direction)], **options)
 
 
 class Cells(NamedTuple):
@@ -245,8 +244,7 @@ def _flat(cell: Any) -> list[keras.layers.Layer]:
 
 def from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
     """The weights of layers that are known to be a stack."""
-    layers: list[LayerWeights] = []
-    forms: list[Form] = []
+    parts, layers = [], []
     for number, source in enumerate(sources):
         cells = cells_of(source)
         if not cells.concatenates and number + 1 < len(sources):
@@ -256,10 +254,7 @@ def from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
             )
         for cell in cells.forward:
             both = [cell] if cells.backward is None else [cell, cells.backward]
-            forms += [form_of(one) for one in both]
-            layers.append(LayerWeights(*(to_direction(arrays_of(c), form_of(c)) for c in both)))
-    for form in forms:
-        if form != forms[0]:
-            raise UnsupportedError(f"all cells must be of one kind, got {forms[0]} and {form}")
-    first = forms[0]
-    return RecurrentWeights(layers=layers, **first._asdict())
+            found = [_weights_of(one) for one in both]
+            layers.append(LayerWeights(*(one.layers[0].forward for one in found)))
+            parts += found
+    return dataclasses.replace(first_of_one_kind(parts), layers=layers)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tf_blockrnn.weights._cells import GATES, OPTIONS
+from tf_blockrnn.weights._cells import GATES, NORM_CELLS, OPTIONS
 from tf_blockrnn.weights._checks import one_of
 from tf_blockrnn.weights._formats import KERAS, OUR_ARRAYS, OUR_LAYERS
-from tf_blockrnn.weights._keras_arrays import Arrays, Form, norms_of, parse, to_arrays, to_direction
+from tf_blockrnn.weights._keras_arrays import Arrays, parse, to_arrays, to_direction
 from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentWeights
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ _EPSILON = 1e-3
 
 
 def _from_arrays(
-    layers: Sequence[Sequence[np.ndarray]], form: Form, bidirectional: bool
+    layers: Sequence[Sequence[np.ndarray]], cell: str, bidirectional: bool, options: dict[str, Any]
 ) -> RecurrentWeights:
     described = []
     for arrays in layers:
@@ -68,29 +68,21 @@ def _from_arrays(
                     f"two directions must have an even number of arrays, got {len(arrays)}"
                 )
             parts = [arrays[: len(arrays) // 2], arrays[len(arrays) // 2 :]]
-        both = [parse(part, form.cell) for part in parts]
-        form = _with_reset(form, both)
-        described.append(LayerWeights(*(to_direction(one, form) for one in both)))
-    return RecurrentWeights(layers=described, **form._asdict())
+        both = [parse(part, cell) for part in parts]
+        if cell == "gru" and options["reset_after"] is None:
+            options["reset_after"] = _resets_after(both)
+        described.append(
+            LayerWeights(*(to_direction(one, cell, options["reset_after"]) for one in both))
+        )
+    return RecurrentWeights(cell, described, **options)
 
 
-def _with_reset(form: Form, directions: Sequence[Arrays]) -> Form:
-    """The form, with a gru's reset_after derived from the shape of the biases if not given."""
-    if form.cell != "gru" or form.reset_after is not None:
-        return form
+def _resets_after(directions: Sequence[Arrays]) -> bool:
+    """Whether a gru does, by the shape of its biases."""
     biases = [one.bias for one in directions if one.bias is not None]
     if not biases:
         raise ValueError("reset_after must be given for a gru without biases")
-    return form._replace(reset_after=biases[0].ndim == 2)  # of a CuDNNGRU too
-
-
-def _with_norms(form: Form) -> Form:
-    """The form, with the defaults of layers with layer normalisation for what is not given."""
-    if norms_of(form.cell) and form.epsilon is None:
-        form = form._replace(epsilon=_EPSILON)
-    if form.cell == "layer_norm_lstm" and form.norm_output_only is None:
-        form = form._replace(norm_output_only=False)
-    return form
+    return biases[0].ndim == 2  # of a CuDNNGRU too
 
 
 def _is_layer(source: Any) -> bool:
@@ -181,9 +173,18 @@ def from_keras(
     if cell is None:
         raise ValueError(f"for arrays, cell must be one of {', '.join(GATES)}, got None")
     one_of("for arrays, cell", cell, GATES)
+    if epsilon is None and cell in NORM_CELLS:
+        epsilon = _EPSILON
+    if norm_output_only is None and cell == "layer_norm_lstm":
+        norm_output_only = False
+    options = {
+        "reset_after": reset_after,
+        "cell_clip": cell_clip,
+        "epsilon": epsilon,
+        "norm_output_only": norm_output_only,
+    }
     nested = isinstance(source[0], (list, tuple))
-    form = Form(cell, reset_after, cell_clip, epsilon=epsilon, norm_output_only=norm_output_only)
-    return _from_arrays(source if nested else [source], _with_norms(form), bidirectional)
+    return _from_arrays(source if nested else [source], cell, bidirectional, options)
 
 
 # ---- to Keras
