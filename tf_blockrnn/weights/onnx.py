@@ -237,43 +237,32 @@ def to_onnx(
     return tuple(_to_layer(layer, weights, reverse, layout) for layer in weights.layers)
 
 
-class _Graph:
-    """The nodes of the layers, each of which takes the output of the previous one."""
+def _parts(
+    cell: str, layers: tuple[OnnxLayer, ...], layout: int
+) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray], dict[str, list[int | str]]]:
+    """The nodes, each layer's behind the previous one's, their arrays, and the states' shapes."""
+    from onnx.helper import make_node
 
-    def __init__(self, cell: str, layers: tuple[OnnxLayer, ...], layout: int):
-        self.nodes: list[onnx.NodeProto] = []
-        self.arrays: dict[str, np.ndarray] = {}
-        self.states: dict[str, list[int | str]] = {}
-        self._layout = layout
-        value = "X"
-        for number, layer in enumerate(layers):
-            top = number + 1 == len(layers)
-            value = self._add(f"{cell}_{number}", number, layer, value, top)
-
-    def _add(self, name: str, number: int, layer: OnnxLayer, value: str, top: bool) -> str:
-        """Adds a layer with the input `value`; returns the name of its outputs."""
+    nodes, arrays, states, value = [], {}, {}, "X"
+    for number, layer in enumerate(layers):
+        name = f"{cell}_{number}"
         directions, width = layer.arrays["W"].shape[0], layer.attributes["hidden_size"]
-        states = [f"Y_h_{number}"] + [f"Y_c_{number}"] * (layer.op_type == "LSTM")
-        shape = ["B", directions, width] if self._layout else [directions, "B", width]
-        self.states |= {state: shape for state in states}
-        self.arrays |= {f"{name}.{what}": array for what, array in layer.arrays.items()}
+        last = [f"Y_h_{number}"] + [f"Y_c_{number}"] * (layer.op_type == "LSTM")
+        shape = ["B", directions, width] if layout else [directions, "B", width]
+        states |= dict.fromkeys(last, shape)
         inputs = [value, *[""] * max(INPUTS[what] for what in layer.arrays)]
-        for what in layer.arrays:
+        for what, array in layer.arrays.items():
             inputs[INPUTS[what]] = f"{name}.{what}"
-        raw, result = f"{name}.Y", "Y" if top else f"{name}.outputs"
-        self._node(layer.op_type, inputs, [raw, *states], name=name, **layer.attributes)
-        if not self._layout:  # [T, D, B, H]; with layout 1 it is [B, T, D, H] already
-            self._node("Transpose", [raw], [f"{name}.Y_batch"], perm=[0, 2, 1, 3])
+            arrays[f"{name}.{what}"] = array
+        raw, value = f"{name}.Y", "Y" if layer is layers[-1] else f"{name}.outputs"
+        nodes.append(make_node(layer.op_type, inputs, [raw, *last], name, **layer.attributes))
+        if not layout:  # [T, D, B, H]; with layout 1 it is [B, T, D, H] already
+            nodes.append(make_node("Transpose", [raw], [f"{name}.Y_batch"], perm=[0, 2, 1, 3]))
             raw = f"{name}.Y_batch"
         # Reshape keeps a dim where the shape says 0.
-        self.arrays[f"{name}.shape"] = np.array([0, 0, directions * width], np.int64)
-        self._node("Reshape", [raw, f"{name}.shape"], [result])
-        return result
-
-    def _node(self, op_type: str, inputs: list[str], outputs: list[str], **attributes) -> None:
-        from onnx import helper
-
-        self.nodes.append(helper.make_node(op_type, inputs, outputs, **attributes))
+        arrays[f"{name}.shape"] = np.array([0, 0, directions * width], np.int64)
+        nodes.append(make_node("Reshape", [raw, f"{name}.shape"], [value]))
+    return nodes, arrays, states
 
 
 def to_onnx_model(
@@ -310,21 +299,21 @@ def to_onnx_model(
     from onnx import helper, numpy_helper
 
     layers = to_onnx(weights, reverse=reverse, layout=layout)
-    parts = _Graph(weights.cell, layers, layout)
+    nodes, arrays, states = _parts(weights.cell, layers, layout)
     element = helper.np_dtype_to_tensor_dtype(weights.dtype)
     steps = ["B", "T"] if layout else ["T", "B"]
     graph = helper.make_graph(
-        parts.nodes,
+        nodes,
         "tf_blockrnn",
         inputs=[helper.make_tensor_value_info("X", element, [*steps, weights.input_size])],
         outputs=[
             helper.make_tensor_value_info("Y", element, [*steps, weights.layers[-1].output_size]),
             *(
                 helper.make_tensor_value_info(name, element, shape)
-                for name, shape in parts.states.items()
+                for name, shape in states.items()
             ),
         ],
-        initializer=[numpy_helper.from_array(a, name) for name, a in parts.arrays.items()],
+        initializer=[numpy_helper.from_array(a, name) for name, a in arrays.items()],
     )
     if opset is None:
         opset = _OPSET_BFLOAT16 if weights.dtype.name == "bfloat16" else _OPSET
