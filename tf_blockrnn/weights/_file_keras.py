@@ -49,26 +49,26 @@ def _with_ending(path: str, ending: str) -> Iterator[str]:
 
     A copy of an HDF5 model of Keras 2 has a config that Keras 3 can read.
     """
-    before = after = ""
+    config = None
     if ending == ".h5":
         from tf_blockrnn.weights._keras_layers import for_keras_3
 
-        before = _model_config(path)
-        after = for_keras_3(before)
-    changed = bool(before) and json.loads(before) != json.loads(after)
-    if path.endswith(ending) and not changed:
+        found = _model_config(path)
+        if json.loads(found) != json.loads(for_keras_3(found)):
+            config = for_keras_3(found)
+    if path.endswith(ending) and config is None:
         yield path
         return
     with tempfile.TemporaryDirectory() as folder:
         named = os.path.join(folder, f"model{ending}")
-        if changed:
+        if config is None:
+            os.symlink(os.path.abspath(path), named)
+        else:
             import h5py
 
             shutil.copyfile(path, named)
             with h5py.File(named, "r+") as file:
-                file.attrs["model_config"] = after
-        else:
-            os.symlink(os.path.abspath(path), named)
+                file.attrs["model_config"] = config
         yield named
 
 

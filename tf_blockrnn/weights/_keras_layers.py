@@ -48,27 +48,26 @@ class CuDNNGRUCell(_CuDNNCell, keras.layers.GRUCell):
     """The weights of a CuDNNGRU."""
 
 
-def _refuse_time_major(time_major: bool) -> None:
-    if time_major:
-        raise UnsupportedError("layers with time_major=True are not supported")
+class _CuDNNLayer:
+    _cell_class: type[_CuDNNCell]
+
+    def __init__(self, units: int, *, time_major: bool = False, **kwargs: Any):
+        if time_major:
+            raise UnsupportedError("layers with time_major=True are not supported")
+        super().__init__(units, **kwargs)
+        self.cell.__class__ = self._cell_class
 
 
-class CuDNNLSTM(keras.layers.LSTM):
+class CuDNNLSTM(_CuDNNLayer, keras.layers.LSTM):
     """A layer with the weights of a CuDNNLSTM."""
 
-    def __init__(self, units: int, *, time_major: bool = False, **kwargs: Any):
-        _refuse_time_major(time_major)
-        super().__init__(units, **kwargs)
-        self.cell.__class__ = CuDNNLSTMCell
+    _cell_class = CuDNNLSTMCell
 
 
-class CuDNNGRU(keras.layers.GRU):
+class CuDNNGRU(_CuDNNLayer, keras.layers.GRU):
     """A layer with the weights of a CuDNNGRU."""
 
-    def __init__(self, units: int, *, time_major: bool = False, **kwargs: Any):
-        _refuse_time_major(time_major)
-        super().__init__(units, **kwargs)
-        self.cell.__class__ = CuDNNGRUCell
+    _cell_class = CuDNNGRUCell
 
 
 CUSTOM_OBJECTS = {"CuDNNLSTM": CuDNNLSTM, "CuDNNGRU": CuDNNGRU}

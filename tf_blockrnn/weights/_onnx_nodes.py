@@ -28,17 +28,11 @@ _ACTIVATIONS = {
 }
 _DEFAULT_ACTIVATIONS = {op_type: names for op_type, names in reversed(_ACTIVATIONS)}
 
+# Sigmoid, tanh and relu have no alpha and beta. output_sequence is of the first version of the ops:
+# which outputs to return.
 _KNOWN_ATTRIBUTES = {
-    "activation_alpha",  # sigmoid, tanh and relu have no parameters
-    "activation_beta",
-    "activations",
-    "clip",
-    "direction",
-    "hidden_size",
-    "input_forget",
-    "layout",
-    "linear_before_reset",
-    "output_sequence",  # of the first version of the ops: which outputs to return
+    *("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size"),
+    *("input_forget", "layout", "linear_before_reset", "output_sequence"),
 }
 
 

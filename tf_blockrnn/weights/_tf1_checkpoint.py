@@ -33,27 +33,23 @@ class Variable(NamedTuple):
     early: str = ""
 
 
-_BOTH = ("w_x", "w_h")
+def _pair(kernel: str, bias: str, gates: str, early: str = "") -> tuple[Variable, Variable]:
+    """The kernel of x and h, and the bias, of some gates."""
+    return Variable(kernel, ("w_x", "w_h"), gates), Variable(bias, ("bias",), gates, early)
+
+
 _INPUT, _HIDDEN = "candidate/input_projection/", "candidate/hidden_projection/"
 # The variables of each form of cells; the first one identifies a scope.
 FORMS = {
-    "rnn": (Variable("kernel", _BOTH, "h"), Variable("bias", ("bias",), "h", "bias_cudnn_")),
-    "lstm": (Variable("kernel", _BOTH, "icfo"), Variable("bias", ("bias",), "icfo", "bias_cudnn_")),
+    "rnn": _pair("kernel", "bias", "h", "bias_cudnn_"),
+    "lstm": _pair("kernel", "bias", "icfo", "bias_cudnn_"),
     "gru": (
-        Variable("gates/kernel", _BOTH, "ru"),
-        Variable("gates/bias", ("bias",), "ru"),
-        Variable("candidate/kernel", _BOTH, "c"),
-        Variable("candidate/bias", ("bias",), "c"),
+        *_pair("gates/kernel", "gates/bias", "ru"),
+        *_pair("candidate/kernel", "candidate/bias", "c"),
     ),
-    "gru_block": (
-        Variable("w_ru", _BOTH, "ru"),
-        Variable("b_ru", ("bias",), "ru"),
-        Variable("w_c", _BOTH, "c"),
-        Variable("b_c", ("bias",), "c"),
-    ),
+    "gru_block": (*_pair("w_ru", "b_ru", "ru"), *_pair("w_c", "b_c", "c")),
     "gru_cudnn": (
-        Variable("gates/kernel", _BOTH, "ru"),
-        Variable("gates/bias", ("bias",), "ru", "bias_cudnn "),
+        *_pair("gates/kernel", "gates/bias", "ru", "bias_cudnn "),
         Variable(f"{_INPUT}kernel", ("w_x",), "c"),
         Variable(f"{_INPUT}bias", ("b_x",), "c"),
         Variable(f"{_HIDDEN}kernel", ("w_h",), "c"),
@@ -167,22 +163,21 @@ def variables_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> dict[Variabl
     return found
 
 
-def _others(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
-    """The variables in a scope that such a cell does not have, except those of optimizers."""
+def _has_others(checkpoint: Checkpoint, scope: str, cell: Cell) -> bool:
+    """Whether a scope has variables that such a cell does not have, except those of optimizers."""
     if not scope:  # the scope of all variables of the model
-        return []
-    known = [PROJECTION, *PEEPHOLES]
-    for variable in FORMS[cell.form]:
-        known += [variable.name, *(f"bias_cudnn{mark}{n}" for mark in "_ " for n in (0, 1))]
+        return False
+    known = [PROJECTION, *PEEPHOLES, *(variable.name for variable in FORMS[cell.form])]
+    known += [f"bias_cudnn{mark}{n}" for mark in "_ " for n in (0, 1)]
     below = [name.removeprefix(f"{scope}/") for name in checkpoint if name.startswith(f"{scope}/")]
     # An optimizer and a moving average save variables below those of the cell.
-    return [own for own in below if not any(own == k or own.startswith(f"{k}/") for k in known)]
+    return any(not any(own == k or own.startswith(f"{k}/") for k in known) for own in below)
 
 
 def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> Sizes | None:
     """The sizes given by the shapes of the variables in this scope; None if another cell's."""
     variables = variables_of(checkpoint, scope, cell)
-    if variables is None or _others(checkpoint, scope, cell):
+    if variables is None or _has_others(checkpoint, scope, cell):
         return None
     projection = join(scope, PROJECTION)
     if "peepholes" not in cell.has and any(join(scope, name) in checkpoint for name in PEEPHOLES):
