@@ -1,15 +1,8 @@
 """Weights of TensorFlow Addons' LayerNormLSTMCell, as the arrays of `get_weights()`.
 
-For a cell, or a layer of one, these are, with I inputs and H units,
-
-    kernel [I, 4H], recurrent_kernel [H, 4H], bias [4H] (not with use_bias=False),
-    gamma, beta [4H] of kernel_norm, gamma, beta [4H] of recurrent_norm,
-    gamma, beta [H] of state_norm
-
-Gates are in the order i, f, c, o, that of `RecurrentWeights` and of Keras. The bias is added behind
-both norms, and the normalised cell state is the one that the next step gets. This is also the
-layout of `tf_blockrnn.layers.LayerNormLSTM`. Source: the equations and arguments in the
-documentation of `tfa.rnn.LayerNormLSTMCell`.
+They are those of `tf_blockrnn.layers.LayerNormLSTM`; docs/weights.md has a table. The bias is added
+behind both norms, and the normalised cell state is the one that the next step gets. Source: the
+equations and arguments in the documentation of `tfa.rnn.LayerNormLSTMCell`.
 """
 
 from __future__ import annotations
@@ -33,8 +26,8 @@ def from_addons(
     """Reads the weights of TensorFlow Addons' LayerNormLSTMCell, bit for bit.
 
     Args:
-      source: the arrays of `get_weights()` of a cell, or of `RNN` of one, or of `Bidirectional` of
-        that; or a list of such lists, which is a stack.
+      source: the arrays of a cell, of `RNN` of one, or of `Bidirectional` of that; or a list of
+        such lists, which is a stack.
       epsilon: the cell's `norm_epsilon`, which is not among the arrays.
       bidirectional: whether each list has the forward arrays, then the backward ones.
 

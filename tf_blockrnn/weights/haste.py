@@ -1,20 +1,11 @@
 """Weights of haste's LayerNormLSTM and LayerNormGRU, of haste_tf and haste_pytorch, by name.
 
-The matrices are those of x·W with the columns of all gates concatenated. For G gates, I inputs and
-H units:
-
-    kernel            [I, G · H]; in haste_tf the variable has the rows of recurrent_kernel below
-                      them, [I + H, G · H]
-    recurrent_kernel  [H, G · H]; not in haste_tf
-    bias              [G · H]; for a GRU in haste_tf recurrent_bias follows in the same variable,
-                      [6H]
-    recurrent_bias    [3H]; of a GRU in haste_pytorch
-    gamma             [2, G · H], of the norms of x·W and of h·R, which have no beta
-    gamma_h, beta_h   [H], of the norm of an LSTM's cell state, which the output alone reads
-
-The gate order is i, g, f, o in an LSTM, here i, c, f, o, and z, r, h in a GRU, here u, r, c; it
-resets after the GEMM. Biases are added behind the norms. epsilon is 1e-5. The forget bias is part
-of the bias. Source: the documentation and the reference cells of https://github.com/lmnt-com/haste.
+docs/weights.md has a table of the arrays. The matrices are those of x·W with the columns of all
+gates concatenated. The gate order is i, g, f, o in an LSTM, here i, c, f, o, and z, r, h in a GRU,
+here u, r, c; it resets after the GEMM. haste_tf has both matrices, and both biases of a GRU, in one
+variable. The forget bias is part of the bias. `gamma` has no beta; that of the cell state,
+`gamma_h` and `beta_h`, acts on what the output alone reads. epsilon is 1e-5. Source: the
+documentation and the reference cells of https://github.com/lmnt-com/haste.
 """
 
 from __future__ import annotations

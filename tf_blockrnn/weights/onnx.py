@@ -132,9 +132,8 @@ def from_onnx(
     Example:
       >>> import numpy as np
       >>> from tf_blockrnn import weights
-      >>> from tf_blockrnn.weights import OnnxLayer
-      >>> node = OnnxLayer("GRU", {"W": np.ones([1, 9, 5]), "R": np.ones([1, 9, 3])},
-      ...                  {"linear_before_reset": 1})
+      >>> arrays = {"W": np.ones([1, 9, 5]), "R": np.ones([1, 9, 3])}
+      >>> node = weights.OnnxLayer("GRU", arrays, {"linear_before_reset": 1})
       >>> gru = weights.from_onnx(node)
       >>> gru.cell, gru.reset_after, gru.input_size
       ('gru', True, 5)
