@@ -62,6 +62,7 @@ FAILURES = {
     "broken.pt out.npz --to npz": "broken.pt: the file is not a state dict",
     "broken.onnx out.npz --to npz": "broken.onnx: the file is not an ONNX model",
     "list.pt out.npz --to npz": "list.pt: the file has no state dict, but an object of list",
+    "ints.pt out.npz --to npz": "ints.pt: w_x must be of the type float16, .*, got int64",
     "code.pt out.npz --to npz": "code.pt: the file is not a state dict, .* without running code\\n",
     "array.npz out.npz --to npz": "expected an .npz file, got an array of the shape",
     "other.npz out.npz --to npz": "no weights of tf_blockrnn: the array 'format' is missing",
@@ -107,6 +108,8 @@ def files(convert, npz):
     keras.Sequential([keras.Input([3]), gone(2)]).save("unknown.keras")
     torch.save(torch.nn.Linear(3, 2).state_dict(), "dense.pt")
     torch.save([1, 2], "list.pt")
+    ints = {name: torch.ones([12, 4], dtype=int) for name in ("weight_ih_l0", "weight_hh_l0")}
+    torch.save(ints, "ints.pt")
     pathlib.Path("code.pt").write_bytes(pickle.dumps(Code()))
     for name in ("pt", "onnx", "npz", "keras", "h5"):
         pathlib.Path(f"broken.{name}").write_bytes(b"\x08this is no such file")
@@ -200,6 +203,8 @@ def test_a_missing_package_is_named(convert, npz, monkeypatch):
     make(npz, GRU)
     monkeypatch.setitem(sys.modules, "onnx", None)
     refused(convert, "in.npz out.onnx --to onnx", 1, "needs the package onnx: it is missing")
+    pathlib.Path("in.onnx").write_bytes(b"whatever it is")
+    refused(convert, "in.onnx out.npz --to npz", 1, "needs the package onnx: it is missing")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,8 @@ def test_malformed_sessions(tmp_path):
     for source in (None, 3, [], [weights], {}, weights.layers[0], np.ones(3)):
         _wrong_type("Session: source must be a weights.RecurrentWeights", Session, source)
     _refused("there is no such file", Session, tmp_path / "none.npz")
+    np.savez(tmp_path / "other.npz", format=np.array(3))
+    _refused("Session: source: the file's format must be one str", Session, tmp_path / "other.npz")
     (tmp_path / "text.npz").write_text("no weights")
     _refused("Session: source", Session, tmp_path / "text.npz")
     huge = weights.layers[0].forward.astype(np.float64)
@@ -114,6 +116,14 @@ def test_malformed_lengths(lstm):
     _refused(f"{where} must have the shape [B] = [2], got []", lstm.run, x, lengths=3)
     for bad in ([1.0, 2.0], [True, False], ["1", "2"], [None, 1]):
         _wrong_type(f"{where} must be integers", lstm.run, x, lengths=bad)
+
+
+def test_lengths_state_and_out_are_keywords(lstm):
+    x = _x(2, 3, 5)
+    with pytest.raises(TypeError, match="positional"):
+        lstm.run(x, [3, 3])
+    with pytest.raises(TypeError, match="positional"):
+        lstm.step(x[:, 0], lstm.zero_state(2))
 
 
 def test_a_session_of_two_directions_has_no_step():
