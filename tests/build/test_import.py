@@ -62,13 +62,13 @@ for kind in ("float64", ml_dtypes.bfloat16):
     assert weights.from_onnx(weights.to_onnx_model(given)) == {"gru_0": given}
 
 session = inference.Session(gru)
-outputs, state = session.run(np.ones([2, 7, 5]), [7, 3])
+outputs, state = session.run(np.ones([2, 7, 5]), lengths=[7, 3])
 assert outputs.shape == (2, 7, 4) and state.shape == (2, 4) and outputs[0].all()
 streams = inference.Streams(session, 2)
 assert streams.step([streams.join()], np.ones([1, 5])).shape == (1, 4)
 try:
     inference.Session(object())
-except ValueError as error:
+except TypeError as error:
     assert "source must be a weights.RecurrentWeights" in str(error)
 else:
     raise AssertionError("an object that is no source")
