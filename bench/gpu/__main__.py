@@ -43,7 +43,6 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--rounds", type=int, default=5, help="turns of each contender")
     add("--seconds", type=float, default=0.15, help="per contender and case")
     add("--step-by-step", action="store_true", help="ours without its persistent kernels")
-    add("--in-turn", action="store_true", help="our layers one after the other, not in pairs")
     add(
         "--library",
         type=pathlib.Path,
@@ -137,7 +136,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
 
     gpu = this_gpu()
     plan = timing.Plan(rounds=arguments.rounds, seconds=arguments.seconds)
-    switches = {"persistent": not arguments.step_by_step, "pairs": not arguments.in_turn}
+    switches = {"persistent": not arguments.step_by_step}
     with tempfile.TemporaryDirectory() as folder:
         say("building the engine, unless --library has it")
         path, origin = build.build(arguments.library, pathlib.Path(folder), os.cpu_count() or 1)

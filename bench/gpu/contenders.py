@@ -23,7 +23,7 @@ class _Plain(ctypes.Structure):
         (name, ctypes.c_int64)
         for name in (
             *("dtype", "mode", "layers", "directions", "input", "units", "steps", "batch"),
-            *("allow_tf32", "persistent", "pairs"),
+            *("allow_tf32", "persistent"),
         )
     )
 
@@ -93,9 +93,7 @@ class Cudnn:
 class Ours:
     """The engine, on the stream that is PyTorch's at the moment."""
 
-    def __init__(
-        self, problem: Problem, library: ctypes.CDLL, *, persistent: bool = True, pairs: bool = True
-    ):
+    def __init__(self, problem: Problem, library: ctypes.CDLL, *, persistent: bool = True):
         case = problem.case
         self.problem, self.library = problem, library
         library.blockrnn_bench_open.restype = ctypes.c_void_p
@@ -103,7 +101,7 @@ class Ours:
         library.blockrnn_bench_persistent_kernels.restype = ctypes.c_int64
         plain = _Plain(
             int(case.dtype != "bfloat16"), _MODES[case.cell], case.layers, case.directions,
-            case.units, case.units, case.steps, case.batch, case.dtype == "tf32", persistent, pairs,
+            case.units, case.units, case.steps, case.batch, case.dtype == "tf32", persistent,
         )  # fmt: skip
         sizes = ctypes.c_int64(), ctypes.c_int64()
         library.blockrnn_bench_sizes(ctypes.byref(plain), *map(ctypes.byref, sizes))

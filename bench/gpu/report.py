@@ -52,7 +52,7 @@ def _case(r: dict[str, Any]) -> Case:
 def rows_to_keep(before: dict[str, Any], now: dict[str, Any]) -> list[dict[str, Any]]:
     """The rows of a result to which another one adds: none where our engine is not the same or not
     known; `ValueError` where the two are not of the same GPU, libraries and plan."""
-    for name in ("gpu", "libraries", "persistent", "pairs", "plan"):
+    for name in ("gpu", "libraries", "persistent", "plan"):
         if before[name] != now[name]:
             raise ValueError(f"{name} was {before[name]}, now {now[name]}: measure all again")
     same = now["engine"] is not None and before.get("engine") == now["engine"]

@@ -19,7 +19,7 @@
 struct PlainBench {
   int64_t dtype;  // bfloat16, float
   int64_t mode, layers, directions, input, units, steps, batch;
-  int64_t allow_tf32, persistent, pairs;
+  int64_t allow_tf32, persistent;
 };
 
 namespace blockrnn::cuda {
@@ -124,14 +124,13 @@ Error RunBench(bool backward, Bench* bench, void* stream,
   const PlainBench& plain = bench->plain;
   Arena& arena = backward ? bench->backward : bench->forward;
   arena.Begin();
-  CublasCall cublas(plain.allow_tf32 != 0);
+  const CublasCall cublas(plain.allow_tf32 != 0);
   HostInterface host;
   host.context = &arena;
   host.stream = stream;
   host.allocate = &Arena::Allocate;
   host.allow_tf32 = plain.allow_tf32 != 0;
   host.persistent = plain.persistent != 0;
-  if (plain.pairs == 0) host.overlap_steps = 0;
   host.persistent_kernels = &bench->persistent_kernels;
   host.blas = cublas.blas();
   const auto run = backward ? plain.dtype == 0 ? &Backward<Eigen::bfloat16>

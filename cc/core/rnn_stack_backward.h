@@ -21,7 +21,6 @@ template <class T, class Engine>
 class RnnStackBackward {
  public:
   using Status = typename Engine::Status;
-  using Context = typename Engine::Context;
 
   RnnStackBackward(const RnnStackBackwardArgs<T>& args, Engine* engine)
       : args_(args),
@@ -39,7 +38,11 @@ class RnnStackBackward {
       h_ = layer + 1 == g.layers ? args_.output : Below(layer + 1);
       x_ = layer == 0 ? args_.input : drops_ ? dropped_ : Below(layer);
       x_grad_[0] = layer == 0 ? args_.input_backprop : between_[layer % 2];
+      status = Drop(layer);
+      if (Engine::Failed(status)) return status;
       status = RunLayer(layer);
+      if (Engine::Failed(status)) return status;
+      status = FinishBiases(layer);
       if (Engine::Failed(status)) return status;
       if (g.directions == 2) {
         status = engine_.AddGradients(x_grad_[1], plan_.InputElements(layer),
@@ -83,54 +86,46 @@ class RnnStackBackward {
     return plan_.template Mask<const uint8_t>(args_.reserve, layer - 1);
   }
 
-  // For some steps, before a layer's backward: masks the gradient that the
-  // layer above gave, and makes the layer's own input again by its mask.
-  Status Drop(int64_t layer, const StepSpan& steps,
-              const Context& context) const {
+  // Before a layer's backward: masks the gradient that the layer above gave,
+  // and makes the layer's own input again by its mask.
+  Status Drop(int64_t layer) const {
     if (!drops_) return Status{};
-    const ElementSpan span = plan_.Elements(steps);
     Status status{};
     if (layer + 1 < args_.geometry.layers) {
-      status = engine_.ApplyMask(MaskBelow(layer + 1), args_.dropout, span,
-                                 above_, above_, context);
+      status = engine_.ApplyMask(MaskBelow(layer + 1), args_.dropout,
+                                 plan_.elements(), above_, above_);
     }
     if (Engine::Failed(status) || layer == 0) return status;
-    return engine_.ApplyMask(MaskBelow(layer), args_.dropout, span,
-                             Below(layer), dropped_, context);
+    return engine_.ApplyMask(MaskBelow(layer), args_.dropout, plan_.elements(),
+                             Below(layer), dropped_);
   }
 
   Status RunLayer(int64_t layer) {
     using Direction = LayerDirection;
     switch (args_.geometry.mode) {
       case RnnMode::kLstm:
-        return RunLayer(layer, [&](const Direction& d) { return LstmArgs(d); });
+        return engine_.RunLayer(
+            layer, [&](const Direction& d) { return LstmArgs(d); });
       case RnnMode::kGru:
-        return RunLayer(layer, [&](const Direction& d) { return GruArgs(d); });
+        return engine_.RunLayer(layer,
+                                [&](const Direction& d) { return GruArgs(d); });
       default:
-        return RunLayer(layer, [&](const Direction& d) { return RnnArgs(d); });
+        return engine_.RunLayer(layer,
+                                [&](const Direction& d) { return RnnArgs(d); });
     }
-  }
-  template <class ArgsOf>
-  Status RunLayer(int64_t layer, const ArgsOf& args_of) {
-    return engine_.RunLayer(
-        layer,
-        [&](const StepSpan& steps, const Context& context) {
-          return Drop(layer, steps, context);
-        },
-        args_of,
-        [&](const LayerDirection& dir, const Context& context) {
-          return FinishBiases(dir, context);
-        });
   }
 
   // bW and bR are only ever added, so one's gradient is the other's; a GRU has
   // its own for each.
-  Status FinishBiases(const LayerDirection& dir, const Context& context) const {
-    if (args_.geometry.mode == RnnMode::kGru) return Status{};
-    const LayerDirectionParams<T> grads = Grads(dir);
-    return engine_.Copy(grads.b_x,
-                        args_.geometry.gates() * args_.geometry.units,
-                        grads.b_h, context);
+  Status FinishBiases(int64_t layer) const {
+    const RnnGeometry& g = args_.geometry;
+    Status status{};
+    if (g.mode == RnnMode::kGru) return status;
+    for (int64_t n = 0; n < g.directions && !Engine::Failed(status); ++n) {
+      const LayerDirectionParams<T> grads = Grads(MakeDirection(g, layer, n));
+      status = engine_.Copy(grads.b_x, g.gates() * g.units, grads.b_h);
+    }
+    return status;
   }
 
   LayerDirectionParams<T> Grads(const LayerDirection& dir) const {

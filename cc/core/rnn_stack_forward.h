@@ -5,22 +5,19 @@
 //
 // An engine provides the parts of a stack, as a class Engine:
 //
-//   using Status, Context;               of the engine's functions
+//   using Status;                        of the engine's functions
 //   static bool Failed(Status);
 //   static constexpr ReserveDevice kReserveDevice;
 //   Status Allocate(elements, T** array);                scratch
-//   Status RunLayer(layer, take, args_of, after);
+//   Status RunLayer(layer, args_of);
 //       Runs for each direction `dir` of the layer, possibly concurrently, the
-//       sequence with the arguments args_of(dir), then after(dir, context) →
-//       Status; and before them take(steps, context) → Status for all steps or,
-//       overlapped with the previous layer, for each block of steps when that
-//       layer has finished it.
+//       sequence with the arguments args_of(dir).
 //   Status DrawMask(philox, rate, elements, mask);
-//   Status ApplyMask(mask, rate, span, from, to, context);  may be in place
+//   Status ApplyMask(mask, rate, elements, from, to);    may be in place
 //   Status FinishReserve(layout, header, reserve);       forward only
 //   Status FillZero(elements, array);                    the rest backward only
 //   Status AddGradients(other, elements, grad);          grad += other
-//   Status Copy(from, elements, to, context);
+//   Status Copy(from, elements, to);
 
 #ifndef BLOCKRNN_CORE_RNN_STACK_FORWARD_H_
 #define BLOCKRNN_CORE_RNN_STACK_FORWARD_H_
@@ -42,7 +39,6 @@ template <class T, class Engine>
 class RnnStackForward {
  public:
   using Status = typename Engine::Status;
-  using Context = typename Engine::Context;
 
   RnnStackForward(const RnnStackForwardArgs<T>& args, Engine* engine)
       : args_(args),
@@ -57,6 +53,8 @@ class RnnStackForward {
     const bool empty = args_.batch == 0 || args_.geometry.units == 0;
     for (int64_t layer = 0; layer < layers && !empty; ++layer) {
       Status status = FindOutput(layer);
+      if (Engine::Failed(status)) return status;
+      status = Drop(layer);
       if (Engine::Failed(status)) return status;
       status = RunLayer(layer);
       if (Engine::Failed(status)) return status;
@@ -104,13 +102,12 @@ class RnnStackForward {
                             args_.dropout, elements, Mask(layer));
   }
 
-  // Some steps of what a layer takes in. What the layer below put out stays: it
-  // is the state that its own backward reads.
-  Status Drop(int64_t layer, const StepSpan& steps,
-              const Context& context) const {
+  // Masks the input of a layer. The output of the layer below is not changed:
+  // it is the state that its own backward reads.
+  Status Drop(int64_t layer) const {
     if (!drops_ || layer == 0) return Status{};
-    return engine_.ApplyMask(Mask(layer - 1), args_.dropout,
-                             plan_.Elements(steps), below_, dropped_, context);
+    return engine_.ApplyMask(Mask(layer - 1), args_.dropout, plan_.elements(),
+                             below_, dropped_);
   }
 
   // Last, so that a forward that did not end leaves no header.
@@ -125,22 +122,15 @@ class RnnStackForward {
     using Direction = LayerDirection;
     switch (args_.geometry.mode) {
       case RnnMode::kLstm:
-        return RunLayer(layer, [&](const Direction& d) { return LstmArgs(d); });
+        return engine_.RunLayer(
+            layer, [&](const Direction& d) { return LstmArgs(d); });
       case RnnMode::kGru:
-        return RunLayer(layer, [&](const Direction& d) { return GruArgs(d); });
+        return engine_.RunLayer(layer,
+                                [&](const Direction& d) { return GruArgs(d); });
       default:
-        return RunLayer(layer, [&](const Direction& d) { return RnnArgs(d); });
+        return engine_.RunLayer(layer,
+                                [&](const Direction& d) { return RnnArgs(d); });
     }
-  }
-  template <class ArgsOf>
-  Status RunLayer(int64_t layer, const ArgsOf& args_of) {
-    return engine_.RunLayer(
-        layer,
-        [&](const StepSpan& steps, const Context& context) {
-          return Drop(layer, steps, context);
-        },
-        args_of,
-        [](const LayerDirection&, const Context&) { return Status{}; });
   }
 
   // The fields that the arguments of all cells have.

@@ -8,7 +8,6 @@
 #include <type_traits>
 
 #include "cc/core/param_layout.h"
-#include "cc/core/portable.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/sequence_args.h"
@@ -54,26 +53,10 @@ struct LayerDirection {
   int64_t index = 0;  // of all layer directions
 };
 
-// Steps [first, first + steps).
-struct StepSpan {
-  int64_t first = 0;
-  int64_t steps = 0;
-};
-
-// What an array has of some steps: `rows` pieces of `count` elements, `stride`
-// from one to the next.
-struct ElementSpan {
-  int64_t first = 0;
-  int64_t count = 0;
-  int64_t rows = 1;
-  int64_t stride = 0;
-
-  int64_t elements() const { return rows * count; }
-  // The offset of the n-th of them.
-  BLOCKRNN_HOST_DEVICE int64_t OffsetOf(int64_t n) const {
-    return rows == 1 ? first + n : first + n / count * stride + n % count;
-  }
-};
+inline LayerDirection MakeDirection(const RnnGeometry& geometry, int64_t layer,
+                                    int64_t direction) {
+  return {layer, direction, layer * geometry.directions + direction};
+}
 
 template <class T>
 class RnnStackPlan {
@@ -96,14 +79,6 @@ class RnnStackPlan {
 
   // Of what goes from layer to layer, [steps, batch, D·P].
   int64_t elements() const { return steps_ * batch_ * geometry_.OutputWidth(); }
-  // Some steps of it.
-  ElementSpan Elements(const StepSpan& span) const {
-    const int64_t width = geometry_.OutputWidth();
-    if (time_major_ || span.steps == steps_) {
-      return {span.first * batch_ * width, span.steps * batch_ * width};
-    }
-    return {span.first * width, span.steps * width, batch_, steps_ * width};
-  }
   // Of what a layer takes in.
   int64_t InputElements(int64_t layer) const {
     return steps_ * batch_ * geometry_.InputWidth(layer);

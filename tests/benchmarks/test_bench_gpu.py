@@ -185,7 +185,7 @@ def test_pages_have_a_section_of_a_result(tmp_path):
 
 
 def test_a_result_is_added_to():
-    first = {"gpu": {}, "libraries": {}, "persistent": True, "pairs": True, "plan": {}}
+    first = {"gpu": {}, "libraries": {}, "persistent": True, "plan": {}}
     now = {**first, "engine": "sources"}
     bad, new = (dataclasses.replace(CASE, units=units) for units in (64, 128))
     rows = [_row(1.0, 2.5), report.failed_row(bad, "why")]

@@ -82,17 +82,14 @@ def test_kernels_in_the_emulation(emulation, check):
 
 
 def test_barriers_are_timed(emulation):
-    """On all of the emulated device, on half of it, and on both halves at once."""
+    """On all of the emulated device, and on half of it."""
     library, _ = emulation
     command = [sys.executable, GPU / "time_barriers.py", "--library", library, "--barriers", "20"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    found, _, said = done.stdout.rpartition("two cooperative kernels")
-    times = json.loads(found)
-    assert " run " in said
+    times = json.loads(done.stdout)
     assert (times["multiprocessors"], times["barriers"]) == (4, 20)
     assert all(times[name] > 0 for name in ("barrier_us", "barrier_of_half_us"))
-    assert times["two_halves_over_one"] > 0
 
 
 def test_kernels_on_the_gpu():

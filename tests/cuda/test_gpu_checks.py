@@ -330,7 +330,8 @@ def test_the_origin_of_a_library_is_its_sources_and_options(tmp_path, monkeypatc
         return done.stdout
 
     seen = [origin()]
-    for number, name in enumerate(("cc/core/a.h", "tests/gpu/b.cuh", "bench/gpu/c.cu.cc")):
+    sources = ("cc/core/a.h", "cc/core/a.bzl", "tests/gpu/b.cuh", "bench/gpu/c.cu.cc")
+    for number, name in enumerate(sources):
         (tmp_path / name).write_text("0")
         seen.append(origin())
         (tmp_path / name).write_text(f"{number + 1}")

@@ -75,22 +75,22 @@ def whole_sequences(calls) -> int:
 
 
 def stacks(stack: Stack) -> int:
-    """Directions in one grid and layers in pairs; work runs as late as possible."""
+    """Directions in one grid and layers in sequence; work runs late."""
     library, count = stack.engine.library, 0
-    library.emulation_vary_streams(1)
+    library.emulation_run_late(1)
     cases = itertools.product(cudnn_calls.MODES, ((2, 2, 2), (3, 1, 8)), (False, True))
     for mode, (layers, directions, steps), blas in cases:
         net = Network(mode, layers, directions, 3, 4)
         call = Call(net, steps, 2, (steps, 1), dropout=0.5)
         arrays, cotangents = exact(call.random("double"), "half"), cotangents_of(call, "half")
-        options = Options(blas=blas, overlap_steps=4)
+        options = Options(blas=blas)
         found = stack.forward(call, "half", arrays, options)
         for run in (
             functools.partial(stack.forward, call, "half", arrays, options),
             functools.partial(stack.backward, call, "half", arrays, found, cotangents, options),
         ):
             count += each_fails(library, run)
-    library.emulation_vary_streams(0)
+    library.emulation_run_late(0)
     return count
 
 

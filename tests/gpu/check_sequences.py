@@ -143,7 +143,7 @@ def variants(cell: str) -> list[sequences.Call]:
 
 
 def with_modes(calls):
-    """Each call in one of four modes: with a BLAS or the engine's own GEMMs, persistent or not.
+    """Each call in one of four modes: with cuBLAS or the checks' own BLAS, persistent or not.
 
     So over a few calls all of them meet all of both.
     """

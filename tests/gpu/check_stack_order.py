@@ -1,14 +1,12 @@
 """Checks in what order the work of stacks runs, in a library that run.py has built.
 
-Layers in pairs and directions in one grid; the same bits on every run and, in the emulation, under
-every order of work that the engine's streams leave open; their scratch, and their shares of the
-device.
+Directions in one grid; the same bits on every run and, in the emulation, under every order of
+threads and blocks; the scratch of layers, and the shares of the device.
 """
 
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import functools
 import itertools
 import pathlib
@@ -18,36 +16,11 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1]))
 
 import check_program
 import device_engine
-from check_stack import compare_stack, masks_of
+from check_stack import compare_stack
 from device_stack import DEFAULT, Options, Stack, cotangents_of, exact
 from helpers import compare, cudnn_calls
 from helpers.cudnn_calls import Call
 from helpers.reference.stack import Network
-
-
-def layers_in_pairs(stack: Stack) -> int:
-    """The second layer of a pair some steps behind the first, in every layout."""
-    count = 0
-    cases = itertools.product(cudnn_calls.MODES, (2, 3, 4), (None, (13, 0, 7)), (0.0, 0.5))
-    for mode, layers, lengths, rate in cases:
-        proj = 3 if mode == "lstm" and lengths else 0
-        net = Network(mode, layers, 1, 4, 6, proj)
-        call = Call(net, 13, 3, lengths, time_major=count % 3 > 0, dropout=rate)
-        dtype = ("float", "half", "bfloat16", "double")[count % 4]
-        # Three blocks of a layer, or one for each step; then there are more of them than events.
-        options = Options(blas=count % 2 == 0, overlap_steps=4)
-        if count % 5 == 0:
-            call = dataclasses.replace(call, steps=20, lengths=lengths and (20, 0, 7))
-            options = dataclasses.replace(options, block_bytes=1)
-        before = stack.engine.persistent_kernels()
-        masks = masks_of(call, dtype, options) if rate > 0 else None
-        compare_stack(stack, call, dtype, options, seed=count, masks=masks)
-        ran = stack.engine.persistent_kernels() - before
-        blocks, alone = (20, 20) if call.steps == 20 else (3, 1)
-        want = 2 * (layers // 2 * 2 * blocks + layers % 2 * alone)
-        assert ran == want, f"{call} {options}: {ran} persistent kernels, must be {want}"
-        count += 1
-    return count
 
 
 def _bits_of(stack: Stack, call: Call, dtype: str, options=DEFAULT) -> bytes:
@@ -57,19 +30,18 @@ def _bits_of(stack: Stack, call: Call, dtype: str, options=DEFAULT) -> bytes:
     return b"".join(compare.bits(v) for v in (*found.values(), *gradients.values()))
 
 
-def same_bits(stack: Stack, vary=None, vary_streams=None) -> int:
-    """Repeats; and in the emulation other orders of threads, of blocks and of streams."""
+def same_bits(stack: Stack, vary=None, run_late=None) -> int:
+    """Repeats; and in the emulation work that runs late, and other orders of threads and blocks."""
     variants = [lambda: None] * 3
     if vary:
-        variants = [lambda o=order: vary_streams(o) for order in range(8)]
-        variants += [lambda: vary(1, 3)]
+        variants = [lambda: None, lambda: run_late(1), lambda: vary(1, 3)]
     count = 0
     cases = (
         (3, 2, 3, 0.5, DEFAULT),
         (3, 2, 3, 0.0, Options(blas=True)),
         (3, 1, 3, 0.5, DEFAULT),
-        (4, 1, 9, 0.5, Options(overlap_steps=4)),
-        (5, 1, 9, 0.0, Options(blas=True, overlap_steps=4)),
+        (4, 1, 9, 0.5, DEFAULT),
+        (5, 1, 9, 0.0, Options(blas=True)),
     )
     for mode in cudnn_calls.MODES:
         for layers, directions, steps, rate, options in cases:
@@ -81,7 +53,7 @@ def same_bits(stack: Stack, vary=None, vary_streams=None) -> int:
                 seen.add(_bits_of(stack, call, "float", options))
             if vary:
                 vary(0, 2**31 - 1)
-                vary_streams(0)
+                run_late(0)
             assert len(seen) == 1, f"{call}: bits differ"
             count += 1
     return count
@@ -99,14 +71,14 @@ def _failures(run) -> int:
     raise AssertionError("more allocations than it can need")
 
 
-def failed_allocations(stack: Stack, vary_streams=None) -> int:
+def failed_allocations(stack: Stack, run_late=None) -> int:
     """Each allocation that fails is reported; without one that fails the call succeeds.
 
-    In the emulation work runs as late as it may: none is left over that uses the call's memory.
+    In the emulation work runs late: none is left over that uses the call's memory.
     """
     count = 0
-    if vary_streams:
-        vary_streams(1)
+    if run_late:
+        run_late(1)
     for mode, (layers, directions, steps) in itertools.product(
         ("rnn_tanh", "lstm", "gru"), ((2, 2, 2), (2, 1, 8))
     ):
@@ -117,17 +89,16 @@ def failed_allocations(stack: Stack, vary_streams=None) -> int:
         forward = functools.partial(stack.forward, call, "half", arrays)
         backward = functools.partial(stack.backward, call, "half", arrays, found, cotangents)
         for run in (forward, backward):
-            count += _failures(lambda n, run=run: run(Options(overlap_steps=4, scratch_calls=n)))
-    if vary_streams:
-        vary_streams(0)
+            count += _failures(lambda n, run=run: run(Options(scratch_calls=n)))
+    if run_late:
+        run_late(0)
     return count
 
 
 def memory_of_layers(stack: Stack) -> int:
     """Ten layers take no more scratch than four: what one had, the next one gets."""
     count = 0
-    plans = ((1, 0), (1, 4), (2, 0))  # directions, overlap
-    for mode, (directions, overlap) in itertools.product(("rnn_tanh", "lstm", "gru"), plans):
+    for mode, directions in itertools.product(("rnn_tanh", "lstm", "gru"), (1, 2)):
         needed = []
         for layers in (4, 10):
             # What needs most arrays: rounded states, an order of rows, two GEMMs in a step.
@@ -139,13 +110,8 @@ def memory_of_layers(stack: Stack) -> int:
                 functools.partial(stack.forward, call, "half", arrays),
                 functools.partial(stack.backward, call, "half", arrays, found, cotangents),
             ):
-                options = Options(overlap_steps=overlap)
-                needed.append(
-                    _failures(
-                        lambda n, run=run, o=options: run(dataclasses.replace(o, scratch_calls=n))
-                    )
-                )
-        what = f"{mode} {directions} {overlap}: {needed} allocations for 4 and 10 layers"
+                needed.append(_failures(lambda n, run=run: run(Options(scratch_calls=n))))
+        what = f"{mode} {directions}: {needed} allocations for 4 and 10 layers"
         assert needed[:2] == needed[2:], what
         count += 1
     return count
@@ -216,21 +182,16 @@ def joint_or_sequential(stack: Stack) -> int:
 
 
 def shares_of_the_device(stack: Stack) -> int:
-    """In the emulation: layers in pairs have half of the multiprocessors each.
-
-    More, and the blocks of one persistent kernel might wait for room that the other's hold. Two
-    directions in one grid have all of them.
-    """
+    """In the emulation: a layer, and both directions in one grid, have all multiprocessors."""
     library, multiprocessors = stack.engine.library, 8
     library.emulation_device(multiprocessors, ctypes.c_size_t(64 * 1024))
     for mode in cudnn_calls.MODES:
-        for directions, overlap, at_once in ((1, 0, 1), (2, 0, 1), (1, 4, 2)):
+        for directions in (1, 2):
             call = Call(Network(mode, 2, directions, 4, 64), 9, 3)
             library.emulation_largest_grid()
-            compare_stack(stack, call, "float", Options(overlap_steps=overlap))
+            compare_stack(stack, call, "float")
             blocks = library.emulation_largest_grid()
-            most = multiprocessors // at_once
-            assert most // 2 < blocks <= most, f"{mode}: {blocks} blocks, {at_once} at once"
+            assert multiprocessors // 2 < blocks <= multiprocessors, f"{mode}: {blocks} blocks"
     # Steps for which half of the device is too small: the directions run sequentially.
     call = Call(Network("lstm", 1, 2, 4, 128), 9, 3)
     library.emulation_largest_grid()
@@ -241,16 +202,15 @@ def shares_of_the_device(stack: Stack) -> int:
     assert multiprocessors // 2 < blocks <= multiprocessors, f"{blocks} blocks for one direction"
     assert ran == 4, f"{ran} persistent kernels for two directions, forward and backward"
     library.emulation_device(4, ctypes.c_size_t(64 * 1024))
-    return 3 * len(cudnn_calls.MODES) + 1
+    return 2 * len(cudnn_calls.MODES) + 1
 
 
 def long_grids(stack: Stack) -> int:
-    """On a GPU: large layers, both directions or in pairs, that are persistent for long."""
+    """On a GPU: large layers, of one direction or both, that are persistent for long."""
     count = 0
-    # For each layer one grid of both directions; of three layers two are a pair, with three blocks
-    # of steps each.
+    # For each layer one grid, forward and backward.
     for mode, (layers, directions, kernels) in itertools.product(
-        cudnn_calls.MODES, ((2, 2, 4), (3, 1, 14))
+        cudnn_calls.MODES, ((2, 2, 4), (3, 1, 6))
     ):
         call = Call(Network(mode, layers, directions, 40, 512), 50, 4, (50, 17, 31, 50))
         before = stack.engine.persistent_kernels()
@@ -270,11 +230,10 @@ def main() -> None:
     stack.engine.load_cublas(arguments.cublas, arguments.small)
     library, emulated = stack.engine.library, arguments.emulated
     stack.engine.sanitized = arguments.small and not emulated
-    vary = (library.emulation_vary, library.emulation_vary_streams) if emulated else (None, None)
+    vary = (library.emulation_vary, library.emulation_run_late) if emulated else (None, None)
     checks = {"same bits of stacks": lambda: same_bits(stack, *vary)}
     checks["directions in one grid"] = lambda: joint_directions(stack)
     if not arguments.small:
-        checks["layers in pairs"] = lambda: layers_in_pairs(stack)
         checks["failed allocations of stacks"] = lambda: failed_allocations(stack, vary[1])
         checks["memory of layers"] = lambda: memory_of_layers(stack)
     if emulated:

@@ -27,7 +27,7 @@ class _Plain(ctypes.Structure):
         *((name, ctypes.c_int64) for name in ("steps", "batch", "time_major")),
         ("philox", ctypes.c_int64 * 6),
         *((name, ctypes.c_int64) for name in ("with_blas", "allow_tf32", "block_bytes")),
-        *((name, ctypes.c_int64) for name in ("overlap_steps", "scratch_calls")),
+        ("scratch_calls", ctypes.c_int64),
         ("dropout", ctypes.c_double),
     )
 
@@ -39,7 +39,6 @@ class Options:
     blas: bool = False
     allow_tf32: bool = False
     block_bytes: int = 0
-    overlap_steps: int = -1
     scratch_calls: int = 10**6
     philox: tuple[int, ...] = (1, 2, 3, 4, 5, 6)
 
@@ -98,8 +97,7 @@ class Stack:
             net.layers, net.directions, net.inputs, net.units, net.width, bool(net.num_proj),
             net.skip, call.steps, call.batch, call.time_major,
             (ctypes.c_int64 * 6)(*options.philox), options.blas and self.engine.may_use_blas,
-            options.allow_tf32, options.block_bytes, options.overlap_steps, options.scratch_calls,
-            call.dropout,
+            options.allow_tf32, options.block_bytes, options.scratch_calls, call.dropout,
         )  # fmt: skip
 
     def _call(self, backward, plain, lengths, host, left_out, outputs):

@@ -8,7 +8,7 @@ python tests/gpu/half_hour.py 3 --library .build/gpu/engine.so --out OUT --befor
 1: versions, barriers, the persistent kernels of one direction and of both, tensor cores, a short
    benchmark
 2: all other checks, memcheck of all, racecheck and synccheck of the persistent kernels
-3: benchmarks of both directions, and of two layers with and without pairs; then the full one
+3: a benchmark of both directions, then the full one
 
 A call ends after --seconds (540), whatever fails or hangs. Each step's output goes to OUT/NAME.txt,
 the outcomes to OUT/state.json, which a second call of the same stage reads: it runs what has not
@@ -36,7 +36,7 @@ import runner
 HERE, ROOT = run.HERE, run.ROOT
 STATE = "state.json"
 NOT_REACHED = "not reached"
-BENCH = ("bench_short", "bench_directions", "bench_pairs", "bench_in_turn", "bench")
+BENCH = ("bench_short", "bench_directions", "bench")
 LEAST_SECONDS = 5  # less than that is left: a step is not started
 
 
@@ -101,12 +101,9 @@ def second(arguments: argparse.Namespace) -> list[Step]:
 
 def third(arguments: argparse.Namespace) -> list[Step]:
     lstm = ("--cells", "lstm", "--steps", 500, "--batches", 1, 32, "--units", 256, 512)
-    lstm += ("--rounds", 3)
-    directions, layers = (*lstm, "--directions", 2), (*lstm, "--layers", 2)
+    lstm += ("--rounds", 3, "--directions", 2)
     return [
-        Step("bench_directions", 90, bench("bench_directions", arguments, *directions)),
-        Step("bench_pairs", 90, bench("bench_pairs", arguments, *layers)),
-        Step("bench_in_turn", 90, bench("bench_in_turn", arguments, *layers, "--in-turn")),
+        Step("bench_directions", 90, bench("bench_directions", arguments, *lstm)),
         Step("bench", 400, bench("bench", arguments)),
     ]
 

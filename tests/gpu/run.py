@@ -48,6 +48,7 @@ CHECKS = (
     *("check_persistent.py", "check_tensor.py", "check_stack.py", "check_stack_order.py"),
     *("check_failures.py", "check_cudnn.py"),
 )
+INSTANCES = "cc/kernels/cuda/instances.bzl"
 ARCHITECTURES = (80, 90)
 PTX = 80  # that all are made from
 # These do nothing on the device with --small, which a sanitizer reports as an error.
@@ -66,8 +67,15 @@ SANITIZERS = {
 SANITIZED_OPTIONS = {"initcheck": ("--unfilled",)}
 
 
-def engine_sources() -> list[pathlib.Path]:
-    return sorted((ROOT / "cc/kernels/cuda").rglob("*.cu.cc"))
+def engine_sources(folder: pathlib.Path) -> list[pathlib.Path]:
+    """The engine's sources; those that its build writes, in `folder`."""
+    rules: dict = {}
+    exec((ROOT / INSTANCES).read_text(), rules)
+    written = []
+    for name, text in rules["instance_sources"]().items():
+        written.append(folder / name)
+        written[-1].write_text(text)
+    return [*written, *sorted((ROOT / "cc/kernels/cuda").rglob("*.cu.cc"))]
 
 
 def run(command: list, **options) -> subprocess.CompletedProcess:
@@ -116,7 +124,8 @@ def build_emulation(library: pathlib.Path, cublas: pathlib.Path, jobs: int) -> N
     # The shims' kernels only see a few small integers; all others run the emulation's functions.
     levels = {**dict.fromkeys(SHIMS, "-Og"), **dict.fromkeys(EMULATION, "-O2")}
     # What takes longest to compile first, so that the jobs end together.
-    build(compiler, [*reversed(SHIMS), *engine_sources(), *EMULATION], library, jobs, levels)
+    sources = [*reversed(SHIMS), *engine_sources(library.parent), *EMULATION]
+    build(compiler, sources, library, jobs, levels)
     linked = [*compiler, "-O2", "-shared", f"-Wl,-soname,{cublas.name}"]
     compile_all([[*linked, HERE / "emulation/cublas.cc", "-o", cublas]], 1)
 
@@ -136,11 +145,12 @@ def build_gpu(
 ) -> str:
     """Returns the report of ptxas for the engine's kernels, without the shims' unused copies."""
     compiler = nvcc_command(nvcc, architectures, strict=strict)
-    outputs = build(compiler, [*engine_sources(), *GPU_SHIMS], library, jobs)
+    sources = engine_sources(library.parent)
+    outputs = build(compiler, [*sources, *GPU_SHIMS], library, jobs)
     for line in "".join(outputs.values()).splitlines():
         if "warning" in line:
             print(line)
-    return "".join(outputs[source] for source in engine_sources())
+    return "".join(outputs[source] for source in sources)
 
 
 def origin(compiler: list[str]) -> str:
@@ -149,7 +159,7 @@ def origin(compiler: list[str]) -> str:
     found = hashlib.sha256(repr(compiler[1:]).replace(str(ROOT), "").encode())
     for folder in ("cc", "tests/gpu", "bench/gpu"):
         for source in sorted((ROOT / folder).rglob("*")):
-            if source.suffix in (".h", ".cuh", ".cc"):
+            if source.suffix in (".h", ".cuh", ".cc", ".bzl"):
                 text = source.read_bytes()
                 found.update(f"{source.relative_to(ROOT)} {len(text)} ".encode() + text)
     return found.hexdigest()

@@ -1,7 +1,6 @@
-// Defines the C functions that measure what the engine's plans assume about
-// grid barriers: how long one takes, and whether two cooperative kernels, each
-// on half of the device, run concurrently on two streams. Times are the host's,
-// over so many barriers that launches do not count.
+// Defines the C function that measures what the engine's plans assume about
+// grid barriers: how long one takes. Times are the host's, over so many
+// barriers that launches do not count.
 
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
@@ -40,14 +39,12 @@ cudaError_t LaunchMeet(int blocks, int64_t barriers, cudaStream_t stream) {
   return cudaLaunchKernelEx(&config, MeetKernel, barriers);
 }
 
-// Microseconds until `grids` kernels are done, each on a stream of its own.
-cudaError_t Time(int grids, int blocks, int64_t barriers,
-                 const cudaStream_t* streams, double* microseconds) {
+// Microseconds until the kernel is done.
+cudaError_t Time(int blocks, int64_t barriers, cudaStream_t stream,
+                 double* microseconds) {
   cudaError_t code = cudaDeviceSynchronize();
   const auto start = std::chrono::steady_clock::now();
-  for (int n = 0; n < grids && code == cudaSuccess; ++n) {
-    code = LaunchMeet(blocks, barriers, streams[n]);
-  }
+  if (code == cudaSuccess) code = LaunchMeet(blocks, barriers, stream);
   if (code == cudaSuccess) code = cudaDeviceSynchronize();
   const std::chrono::duration<double, std::micro> passed =
       std::chrono::steady_clock::now() - start;
@@ -58,22 +55,17 @@ cudaError_t Time(int grids, int blocks, int64_t barriers,
 }  // namespace
 }  // namespace blockrnn::cuda
 
-// The times of `grids` kernels (1 or 2) of `blocks` blocks that meet `barriers`
-// times, after one that warms up. Null for success, else the error.
-EXPORT const char* blockrnn_time_barriers(int grids, int blocks,
-                                          int64_t barriers,
+// The time of a kernel of `blocks` blocks that meet `barriers` times, after one
+// that warms up. Null for success, else the error.
+EXPORT const char* blockrnn_time_barriers(int blocks, int64_t barriers,
                                           double* microseconds) {
   using blockrnn::cuda::Time;
-  static cudaStream_t streams[2] = {};
+  static cudaStream_t stream = nullptr;
   cudaError_t code = cudaSuccess;
-  for (cudaStream_t& stream : streams) {
-    if (stream == nullptr && code == cudaSuccess) {
-      code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
-    }
+  if (stream == nullptr) {
+    code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   }
-  if (code == cudaSuccess) code = Time(grids, blocks, 1, streams, microseconds);
-  if (code == cudaSuccess) {
-    code = Time(grids, blocks, barriers, streams, microseconds);
-  }
+  if (code == cudaSuccess) code = Time(blocks, 1, stream, microseconds);
+  if (code == cudaSuccess) code = Time(blocks, barriers, stream, microseconds);
   return blockrnn::cuda::ToError(code);
 }

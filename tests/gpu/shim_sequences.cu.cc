@@ -20,7 +20,8 @@
 #include "cc/kernels/cuda/cells/simple_rnn_sequence.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/sequence/joint_calls.cuh"
+#include "cc/kernels/cuda/sequence/calls.cuh"
+#include "tests/gpu/plain_blas.cuh"
 #include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -107,7 +108,8 @@ Error RnnForwardCall(Call call, const HostInterface& host) {
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
             &a.b, &a.b_h, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    return RunCalls<SimpleRnnForwardCall<T, IdentityActivations>>(host, a);
+    return SequenceFunction<SimpleRnnForwardCall<T, IdentityActivations>>::Run(
+        a, host);
   }
   return Run(a, host);
 }
@@ -120,7 +122,7 @@ Error RnnBackwardCall(Call call, const HostInterface& host) {
   call.Fill(&a.mask, &a.x, &a.h_prev, &a.recurrent_dropout, &a.w_x, &a.w_h,
             &a.h, &a.h_grad, &a.h_last_grad, &a.x_grad, &a.h_prev_grad,
             &a.w_x_grad, &a.w_h_grad, &a.b_grad);
-  return Run(a, host);
+  return RunAny(a, host);
 }
 
 template <class T>
@@ -139,7 +141,8 @@ Error LstmForwardCall(Call call, const HostInterface& host) {
             &a.wci, &a.wcf, &a.wco, &a.b, &a.b_h);
   call.Fill(&a.i, &a.cs, &a.f, &a.o, &a.ci, &a.co, &a.h, &a.cs_last, &a.h_last);
   if (call.plain.identity != 0) {
-    return RunCalls<LstmSequenceForwardCall<T, IdentityActivations>>(host, a);
+    return SequenceFunction<
+        LstmSequenceForwardCall<T, IdentityActivations>>::Run(a, host);
   }
   return Run(a, host);
 }
@@ -167,7 +170,7 @@ Error LstmBackwardCall(Call call, const HostInterface& host) {
   call.Fill(&a.x_grad, &a.cs_prev_grad, &a.h_prev_grad, &a.w_x_grad,
             &a.w_h_grad, &a.w_p_grad, &a.wci_grad, &a.wcf_grad, &a.wco_grad,
             &a.b_grad);
-  return Run(a, host);
+  return RunAny(a, host);
 }
 
 template <class T>
@@ -179,7 +182,8 @@ Error GruForwardCall(Call call, const HostInterface& host) {
             &a.w_ru_x, &a.w_ru_h, &a.w_c_x, &a.w_c_h, &a.b_ru, &a.b_c);
   call.Fill(&a.r, &a.u, &a.c, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    return RunCalls<GruSequenceForwardCall<T, IdentityActivations>>(host, a);
+    return SequenceFunction<
+        GruSequenceForwardCall<T, IdentityActivations>>::Run(a, host);
   }
   return Run(a, host);
 }
@@ -196,7 +200,7 @@ Error GruBackwardCall(Call call, const HostInterface& host) {
   if (a.span_steps > 0) call.Fill(&a.b_ru, &a.b_c);
   call.Fill(&a.x_grad, &a.h_prev_grad, &a.w_ru_x_grad, &a.w_ru_h_grad,
             &a.w_c_x_grad, &a.w_c_h_grad, &a.b_ru_grad, &a.b_c_grad);
-  return Run(a, host);
+  return RunAny(a, host);
 }
 
 template <class T>
@@ -209,8 +213,8 @@ Error GruAfterForwardCall(Call call, const HostInterface& host) {
             &a.w_x, &a.w_h, &a.b_x, &a.b_h);
   call.Fill(&a.r, &a.u, &a.c, &a.hc, &a.h, &a.h_last);
   if (call.plain.identity != 0) {
-    return RunCalls<GruAfterSequenceForwardCall<T, IdentityActivations>>(host,
-                                                                         a);
+    return SequenceFunction<
+        GruAfterSequenceForwardCall<T, IdentityActivations>>::Run(a, host);
   }
   return Run(a, host);
 }
@@ -228,7 +232,7 @@ Error GruAfterBackwardCall(Call call, const HostInterface& host) {
   if (a.span_steps > 0) call.Fill(&a.b_x, &a.b_h);
   call.Fill(&a.x_grad, &a.h_prev_grad, &a.w_x_grad, &a.w_h_grad, &a.b_x_grad,
             &a.b_h_grad);
-  return Run(a, host);
+  return RunAny(a, host);
 }
 
 template <class T>
@@ -264,7 +268,7 @@ Error LayerNormLstmBackwardCall(Call call, const HostInterface& host) {
             &a.w_h_grad, &a.b_grad);
   call.Fill(&a.gamma_x_grad, &a.beta_x_grad, &a.gamma_h_grad, &a.beta_h_grad,
             &a.gamma_c_grad, &a.beta_c_grad);
-  return Run(a, host);
+  return RunAny(a, host);
 }
 
 template <class T>
@@ -294,7 +298,7 @@ Error LayerNormGruBackwardCall(Call call, const HostInterface& host) {
   call.Fill(&a.x_grad, &a.h_prev_grad, &a.w_x_grad, &a.w_h_grad, &a.b_x_grad,
             &a.b_h_grad);
   call.Fill(&a.gamma_x_grad, &a.beta_x_grad, &a.gamma_h_grad, &a.beta_h_grad);
-  return Run(a, host);
+  return RunAny(a, host);
 }
 
 template <class T>
@@ -374,7 +378,7 @@ EXPORT blockrnn::cuda::Error blockrnn_sequence(const PlainSequence* plain,
   }
   host.blas_step_work = plain->blas_step_work;
   const CublasCall cublas(false);
-  if (plain->with_blas != 0) host.blas = cublas.blas();
+  host.blas = plain->with_blas != 0 ? cublas.blas() : &kPlainBlas;
   // The previous copies and fills ran on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   const Error error = RunTyped({*plain, pointers, lengths}, host);

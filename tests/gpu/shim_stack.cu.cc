@@ -13,6 +13,7 @@
 #include "cc/kernels/cuda/blas/cublas.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "tests/gpu/plain_blas.cuh"
 #include "tests/gpu/scratch.cuh"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
@@ -25,7 +26,6 @@ struct PlainStack {
   int64_t philox[6];  // key, counter
   int64_t with_blas, allow_tf32;
   int64_t block_bytes;    // 0: the engine's own
-  int64_t overlap_steps;  // -1: the engine's own
   int64_t scratch_calls;  // allocations that succeed
   double dropout;
 };
@@ -151,16 +151,15 @@ EXPORT Error blockrnn_stack(int backward, const PlainStack* plain,
   scratch.alignment = 256;
   scratch.calls_left = plain->scratch_calls;
   if (Error error = TheStream(&scratch.stream)) return error;
-  CublasCall cublas(plain->allow_tf32 != 0);
+  const CublasCall cublas(plain->allow_tf32 != 0);
   HostInterface host;
   host.context = &scratch;
   host.stream = scratch.stream;
   host.allocate = &Scratch::Allocate;
   host.persistent_kernels = &persistent_kernels;
   host.allow_tf32 = plain->allow_tf32 != 0;
-  if (plain->with_blas != 0) host.blas = cublas.blas();
+  host.blas = plain->with_blas != 0 ? cublas.blas() : &kPlainBlas;
   if (plain->block_bytes > 0) host.block_bytes = plain->block_bytes;
-  if (plain->overlap_steps >= 0) host.overlap_steps = plain->overlap_steps;
   // The previous copies ran on the default stream.
   if (Error error = ToError(cudaDeviceSynchronize())) return error;
   const Error error = RunTyped(backward != 0, *plain, lengths, pointers, host);

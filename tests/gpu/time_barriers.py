@@ -21,24 +21,21 @@ class Barriers:
         self._time = self.library.blockrnn_time_barriers
         self._time.restype = ctypes.c_char_p
 
-    def microseconds(self, grids: int, blocks: int) -> float:
-        """Until `grids` kernels of `blocks` blocks are done."""
+    def microseconds(self, blocks: int) -> float:
+        """Of a barrier of `blocks` blocks."""
         found = ctypes.c_double()
-        error = self._time(grids, blocks, ctypes.c_int64(self.barriers), ctypes.byref(found))
+        error = self._time(blocks, ctypes.c_int64(self.barriers), ctypes.byref(found))
         if error is not None:
-            sys.exit(f"{grids} kernels of {blocks} blocks: {error.decode()}")
-        return found.value
+            sys.exit(f"a kernel of {blocks} blocks: {error.decode()}")
+        return found.value / self.barriers
 
     def measure(self) -> dict[str, float]:
         whole = self.library.blockrnn_multiprocessors()
-        half = whole // 2
-        alone, both = self.microseconds(1, half), self.microseconds(2, half)
         return {
             "multiprocessors": whole,
             "barriers": self.barriers,
-            "barrier_us": self.microseconds(1, whole) / self.barriers,
-            "barrier_of_half_us": alone / self.barriers,
-            "two_halves_over_one": both / alone,
+            "barrier_us": self.microseconds(whole),
+            "barrier_of_half_us": self.microseconds(whole // 2),
         }
 
 
@@ -48,10 +45,7 @@ def main() -> None:
     parser.add_argument("--barriers", type=int, default=20_000)
     arguments = parser.parse_args()
     times = Barriers(arguments.library.resolve(), arguments.barriers).measure()
-    ratio = times["two_halves_over_one"]
-    said = "run concurrently" if ratio < 1.5 else "run ONE AFTER THE OTHER"
     print(json.dumps(times, indent=1))
-    print(f"two cooperative kernels of half a device each {said}: {ratio:.2f}")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 load("@local_cuda//:facts.bzl", "CUDA_ARCHITECTURES", "CUDA_LIBRARY_DIRECTORY", "CUDA_NVCC", "CUDA_VERSION")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
+load(":instances.bzl", "instance_sources")
 
 # The kernels use no feature newer than Ampere's, so newer architectures are compiled from its PTX: half of nvcc's time
 # is spent before ptxas generates the machine code of each architecture.
@@ -35,7 +36,11 @@ def _cuda_objects_impl(ctx):
         includes += ["-isystem", directory]
     objects = []
     reports = []
-    for source in ctx.files.srcs:
+    instances = []
+    for name, text in instance_sources().items():
+        instances.append(ctx.actions.declare_file(name))
+        ctx.actions.write(instances[-1], text)
+    for source in instances + ctx.files.srcs:
         stem = source.basename[:-len(".cu.cc")]
         object = ctx.actions.declare_file(stem + ".cu.o")
         report = ctx.actions.declare_file(stem + ".ptxas.txt")

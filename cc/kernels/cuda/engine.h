@@ -17,23 +17,7 @@ namespace blockrnn::cuda {
 // nullptr for success, else a static message.
 using Error = const char*;
 
-struct Blas;  // cc/kernels/cuda/blas/blas.h
-
-struct HostInterface;
-
-// Follows a call over a whole sequence, one block of steps after the other.
-// Callbacks may be nullptr.
-struct BlockObserver {
-  using Callback = Error (*)(void* context, std::int64_t first,
-                             std::int64_t steps, const HostInterface& host);
-
-  void* context = nullptr;
-  // Before work is queued that reads these steps.
-  Callback before_block = nullptr;
-  // After all work is queued that computes these steps.
-  Callback after_block = nullptr;
-  std::int64_t max_steps = 0;  // of a block
-};
+struct Blas;  // cc/kernels/cuda/blas/blas.cuh
 
 // The stream, memory and libraries that an engine call uses.
 struct HostInterface {
@@ -46,12 +30,10 @@ struct HostInterface {
   // Whether persistent kernels may be used, whose blocks must all be resident
   // at once (cooperative launches).
   bool persistent = true;
-  // Calls that run concurrently, each on its own stream or in the launches that
-  // it shares with another one. Each has only its share of the multiprocessors
-  // for such kernels, so that they never wait for each other's to end.
+  // Calls that share each such kernel: each has only its share of the
+  // multiprocessors.
   int concurrent_calls = 1;
-  // Large GEMMs; nullptr: the engine's own kernel. The functions of the table
-  // set it themselves, to cuBLAS where there is one.
+  // Large GEMMs. The functions of the table set it themselves, to cuBLAS.
   const Blas* blas = nullptr;
   // The inputs of float32 GEMMs may be rounded to TF32's 10 bits of mantissa:
   // in the persistent kernels and, of the table's functions, by cuBLAS.
@@ -62,56 +44,30 @@ struct HostInterface {
   // Multiply-adds from which on the GEMM of a step is left to the BLAS, where
   // its launches cost less than it gains. An estimate, not measured yet.
   std::int64_t blas_step_work = 80'000'000;
-  // Layers of a stack run concurrently in blocks of at least that many steps;
-  // 0: sequentially. An estimate, not measured yet.
-  std::int64_t overlap_steps = 16;
-  const BlockObserver* observer = nullptr;
   // If not nullptr, counts the persistent kernels that were launched.
   std::int64_t* persistent_kernels = nullptr;
 };
 
 // The engine's functions within its library, each identified by the struct of
-// its arguments (cc/core/engine_args.h). T is float, double, Eigen::half or
-// Eigen::bfloat16; all pointers are to device memory, except for the lengths of
-// rows, which are in host memory and need not outlive the call.
-template <class T>
-Error Run(const GruCellForwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const GruCellBackwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const LstmCellForwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const LstmCellBackwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const LstmSequenceForwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const LstmSequenceBackwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const GruSequenceForwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const GruSequenceBackwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const GruAfterSequenceForwardArgs<T>& args,
-          const HostInterface& host);
-template <class T>
-Error Run(const GruAfterSequenceBackwardArgs<T>& args,
-          const HostInterface& host);
-template <class T>
-Error Run(const SimpleRnnForwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const SimpleRnnBackwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const LayerNormLstmForwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const LayerNormLstmBackwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const LayerNormGruForwardArgs<T>& args, const HostInterface& host);
-template <class T>
-Error Run(const LayerNormGruBackwardArgs<T>& args, const HostInterface& host);
+// its arguments (cc/core/engine_args.h). The element type is float, double,
+// Eigen::half or Eigen::bfloat16; all pointers are to device memory, except for
+// the lengths of rows, which are in host memory and need not outlive the call.
+// A backward call has what forward saved; one with spans goes through RunAny
+// (cc/kernels/cuda/sequence/calls.cuh).
+template <class Args>
+Error Run(const Args& args, const HostInterface& host);
 template <class T>
 Error Run(const RnnStackForwardArgs<T>& args, const HostInterface& host);
 template <class T>
 Error Run(const RnnStackBackwardArgs<T>& args, const HostInterface& host);
+
+// Runs both directions of a layer of a stack in common launches for their
+// steps, each on half of the device that `host` has, if that is large enough;
+// else sets *ran to false and queues nothing. Both have the same shape, but for
+// the direction, and the same lengths.
+template <class Args>
+Error RunDirections(const Args& first, const Args& second,
+                    const HostInterface& host, bool* ran);
 
 // Sets `bytes` bytes of device memory to zero.
 Error FillZero(void* device, std::size_t bytes, const HostInterface& host);
@@ -144,7 +100,7 @@ template <class T>
 using EngineFunctions = FunctionTable<EngineFunction, T, EngineArgs>;
 
 // Raised with every change to this file or to the argument structs.
-inline constexpr int kEngineVersion = 2;
+inline constexpr int kEngineVersion = 3;
 
 struct Engine {
   int version;

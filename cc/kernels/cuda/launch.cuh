@@ -55,6 +55,11 @@ struct Tiles {
   }
 };
 
+// What Run (engine.h) calls: a specialization beside each cell, which has
+// Run(args, host) and, for the sequences of stacks, RunDirections.
+template <class Args>
+struct FunctionOf;
+
 inline Error ToError(cudaError_t code) {
   if (code == cudaSuccess) return nullptr;
   // Clears the error that CUDA also keeps for cudaGetLastError: it is reported

@@ -31,6 +31,25 @@ Error RunPointwise(const HostInterface& host, int64_t rows, int64_t units,
   return Launch(PointwiseKernel<Element>, tiles.count(), host, tiles, element);
 }
 
+// Calls element(j) for all j < count, in rows of a warp.
+template <class Element>
+struct ForEachElement {
+  int64_t count;
+  Element element;
+
+  __device__ void operator()(int64_t row, int64_t lane) const {
+    const int64_t j = row * kLanes + lane;
+    if (j < count) element(j);
+  }
+};
+
+template <class Element>
+Error RunForEach(const HostInterface& host, int64_t count,
+                 const Element& element) {
+  return RunPointwise(host, (count + kLanes - 1) / kLanes, kLanes,
+                      ForEachElement<Element>{count, element});
+}
+
 // Rows that one block adds up. Each of its warps takes every kWarps-th one.
 inline constexpr int kSliceRows = 32;
 
@@ -80,11 +99,13 @@ struct SumOutputs {
   T* sum[kSums];  // [units] each; nullptr: not wanted
 };
 
-// Σ over slices[num_slices, kSums, units]; zeros where there are none.
+// Σ over slices[num_slices, kSums, units], zeros where there are none; added to
+// the outputs if `accumulate`.
 template <int kSums, class T>
 __global__ void __launch_bounds__(kThreads)
     AddSlicesKernel(Tiles<1> tiles, int64_t num_slices,
-                    const ComputeType<T>* slices, SumOutputs<T, kSums> out) {
+                    const ComputeType<T>* slices, SumOutputs<T, kSums> out,
+                    bool accumulate) {
   using C = ComputeType<T>;
   for (int64_t tile = blockIdx.x; tile < tiles.count(); tile += gridDim.x) {
     const int64_t unit = tiles.first_unit(tile) + Lane();
@@ -100,7 +121,8 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int s = 0; s < kSums; ++s) {
       const C sum = SumOverWarps(sums[s]);
-      if (Warp() == 0 && unit < tiles.units) StoreIf(out.sum[s], unit, sum);
+      if (Warp() != 0 || unit >= tiles.units || out.sum[s] == nullptr) continue;
+      Store(out.sum[s], unit, accumulate ? Load(out.sum[s], unit) + sum : sum);
     }
   }
 }
@@ -123,7 +145,7 @@ Error RunPointwiseWithSums(const HostInterface& host, int64_t rows,
   }
   const Tiles<1> sums = {1, units};
   return Launch(AddSlicesKernel<kSums, T>, sums.count(), host, sums,
-                tiles.down(), slices, out);
+                tiles.down(), slices, out, /*accumulate=*/false);
 }
 
 }  // namespace blockrnn::cuda

@@ -66,9 +66,6 @@ enum cudaMemcpyKind {
 struct EmulatedStream;
 using cudaStream_t = EmulatedStream*;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
-struct EmulatedEvent;
-using cudaEvent_t = EmulatedEvent*;
-inline constexpr unsigned cudaEventDisableTiming = 2;
 
 enum cudaLaunchAttributeID { cudaLaunchAttributeCooperative = 2 };
 union cudaLaunchAttributeValue {
@@ -117,11 +114,6 @@ cudaError_t cudaMemset2DAsync(void* device, std::size_t pitch, int value,
                               cudaStream_t stream);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
-cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
-                                unsigned flags);
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
-cudaError_t cudaEventDestroy(cudaEvent_t event);
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 
 namespace emulation {
 
@@ -160,8 +152,8 @@ void* DynamicShared();
 cudaError_t Launch(const cudaLaunchConfig_t& config, const void* kernel,
                    std::function<void()> thread);
 
-// Runs `work` when the stream reaches it: at once, unless the checks request
-// another order (streams.cc).
+// Runs `work` on a stream: at once, unless the checks request that it runs late
+// (streams.cc).
 cudaError_t Enqueue(cudaStream_t stream, std::function<cudaError_t()> work);
 
 // Whether the calling function is the one that is to fail (device.cc).

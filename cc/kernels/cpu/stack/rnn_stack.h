@@ -28,7 +28,6 @@ template <class T, class Functions>
 class RnnStackEngine {
  public:
   using Status = cpu::Status;
-  using Context = Executor;
   static constexpr ReserveDevice kReserveDevice = ReserveDevice::kCpu;
   static bool Failed(Status status) { return status != Status::kOk; }
 
@@ -37,7 +36,6 @@ class RnnStackEngine {
   RnnStackEngine(const Executor& executor, const Args& args)
       : executor_(executor),
         scratch_(executor),
-        all_steps_{0, args.steps},
         num_directions_(args.geometry.directions),
         concurrent_(DirectionsFitConcurrently(
             args.batch, static_cast<double>(args.geometry.gates()) *
@@ -50,19 +48,15 @@ class RnnStackEngine {
     return scratch_.ok() ? Status::kOk : Status::kOutOfMemory;
   }
 
-  template <class Take, class ArgsOf, class After>
-  Status RunLayer(int64_t layer, const Take& take, const ArgsOf& args_of,
-                  const After& after) {
-    const Status status = take(all_steps_, executor_);
-    if (Failed(status)) return status;
-    return directions_.Run(
-        num_directions_, concurrent_,
-        [&](int64_t direction, const Executor& executor) {
-          const LayerDirection dir = {layer, direction,
-                                      layer * num_directions_ + direction};
-          const Status ran = Functions::Run(args_of(dir), executor);
-          return Failed(ran) ? ran : after(dir, executor);
-        });
+  template <class ArgsOf>
+  Status RunLayer(int64_t layer, const ArgsOf& args_of) {
+    return directions_.Run(num_directions_, concurrent_,
+                           [&](int64_t direction, const Executor& executor) {
+                             const LayerDirection dir = {
+                                 layer, direction,
+                                 layer * num_directions_ + direction};
+                             return Functions::Run(args_of(dir), executor);
+                           });
   }
 
   Status DrawMask(const PhiloxState& philox, float rate, int64_t elements,
@@ -71,10 +65,9 @@ class RnnStackEngine {
     return Status::kOk;
   }
 
-  // span: as RunLayer takes all steps at once, a whole array.
-  Status ApplyMask(const uint8_t* mask, float rate, const ElementSpan& span,
-                   const T* from, T* to, const Executor& executor) const {
-    cpu::ApplyMask(executor, mask, rate, span.elements(), from, to);
+  Status ApplyMask(const uint8_t* mask, float rate, int64_t elements,
+                   const T* from, T* to) const {
+    cpu::ApplyMask(executor_, mask, rate, elements, from, to);
     return Status::kOk;
   }
 
@@ -94,7 +87,7 @@ class RnnStackEngine {
     cpu::AddGradients(executor_, other, elements, grad);
     return Status::kOk;
   }
-  Status Copy(const T* from, int64_t elements, T* to, const Executor&) const {
+  Status Copy(const T* from, int64_t elements, T* to) const {
     std::copy_n(from, elements, to);
     return Status::kOk;
   }
@@ -102,7 +95,6 @@ class RnnStackEngine {
  private:
   const Executor& executor_;
   Scratch scratch_;
-  const StepSpan all_steps_;
   const int64_t num_directions_;
   const bool concurrent_;
   Directions directions_;

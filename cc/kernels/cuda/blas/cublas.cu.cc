@@ -6,7 +6,6 @@
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -15,7 +14,6 @@
 #include <string>
 #include <utility>
 
-#include "cc/kernels/cuda/blas/cublas_api.h"
 #include "cc/kernels/cuda/launch.cuh"
 
 namespace blockrnn::cuda {
@@ -29,11 +27,14 @@ struct Library {
   const char* problem = nullptr;  // nullptr: all is well
 };
 
+// Sets `function`, or the problem.
 template <class Function>
-void Find(void* opened, const char* name, const char* problem,
-          Function* function, Library* library) {
+void Find(void* opened, const char* name, Function* function,
+          Library* library) {
   *function = reinterpret_cast<Function>(dlsym(opened, name));
-  if (*function == nullptr) library->problem = problem;
+  if (*function == nullptr) {
+    library->problem = "libcublas lacks a function of CUDA 12's";
+  }
 }
 
 Library OpenLibrary() {
@@ -50,18 +51,16 @@ Library OpenLibrary() {
     return library;
   }
   Api& api = library.api;
-#define BLOCKRNN_FIND(name) \
-  Find(opened, #name, "cuBLAS has no " #name, &api.name, &library)
-  BLOCKRNN_FIND(cublasCreate_v2);
-  BLOCKRNN_FIND(cublasDestroy_v2);
-  BLOCKRNN_FIND(cublasSetStream_v2);
-  BLOCKRNN_FIND(cublasSetWorkspace_v2);
-  BLOCKRNN_FIND(cublasSetPointerMode_v2);
-  BLOCKRNN_FIND(cublasSetAtomicsMode);
-  BLOCKRNN_FIND(cublasSetMathMode);
-  BLOCKRNN_FIND(cublasGemmEx_64);
-  BLOCKRNN_FIND(cublasGetStatusString);
-#undef BLOCKRNN_FIND
+  Find(opened, "cublasCreate_v2", &api.cublasCreate_v2, &library);
+  Find(opened, "cublasDestroy_v2", &api.cublasDestroy_v2, &library);
+  Find(opened, "cublasSetStream_v2", &api.cublasSetStream_v2, &library);
+  Find(opened, "cublasSetWorkspace_v2", &api.cublasSetWorkspace_v2, &library);
+  Find(opened, "cublasSetPointerMode_v2", &api.cublasSetPointerMode_v2,
+       &library);
+  Find(opened, "cublasSetAtomicsMode", &api.cublasSetAtomicsMode, &library);
+  Find(opened, "cublasSetMathMode", &api.cublasSetMathMode, &library);
+  Find(opened, "cublasGemmEx_64", &api.cublasGemmEx_64, &library);
+  Find(opened, "cublasGetStatusString", &api.cublasGetStatusString, &library);
   Dl_info where;
   if (library.problem == nullptr &&
       dladdr(reinterpret_cast<void*>(api.cublasCreate_v2), &where) != 0) {
@@ -80,16 +79,14 @@ Library OpenLibrary() {
 // The library is never closed: TensorFlow's threads may still compute while the
 // process ends.
 const Library* FindLibrary(const char** problem = nullptr) {
-  static std::atomic<const Library*> found{nullptr};
-  if (const Library* library = found.load()) return library;
   static std::mutex* const mutex = new std::mutex;
+  static const Library* found = nullptr;
   const std::lock_guard<std::mutex> lock(*mutex);
-  if (const Library* library = found.load()) return library;
+  if (found != nullptr) return found;
   Library library = OpenLibrary();
   if (problem != nullptr) *problem = library.problem;
-  if (library.problem != nullptr) return nullptr;
-  found.store(new Library(std::move(library)));
-  return found.load();
+  if (library.problem == nullptr) found = new Library(std::move(library));
+  return found;
 }
 
 // The status of a call of cuBLAS, so the library has been found.
@@ -161,10 +158,6 @@ int DataType(BlasType type) {
   return -1;
 }
 
-std::size_t ElementBytes(BlasType type) {
-  return type == BlasType::kDouble ? 8 : type == BlasType::kFloat ? 4 : 2;
-}
-
 int GemmCompute(BlasType type, bool allow_tf32) {
   if (type == BlasType::kDouble) return cublas::kCompute64;
   return type == BlasType::kFloat && allow_tf32 ? cublas::kCompute32FastTf32
@@ -172,26 +165,24 @@ int GemmCompute(BlasType type, bool allow_tf32) {
 }
 
 // The engine leaves the stride of a single row unspecified; cuBLAS checks it.
-int64_t LeadingDimension(const BlasMatrix& matrix, int64_t rows,
+int64_t LeadingDimension(const BlasMatrix<void>& matrix, int64_t rows,
                          int64_t columns) {
   const int64_t rows_in_memory = matrix.transposed ? columns : rows;
   const int64_t width = matrix.transposed ? rows : columns;
   return rows_in_memory == 1 ? width : matrix.stride;
 }
 
-int64_t LeadingDimensionOfC(const BlasGemm& p) {
-  return p.rows == 1 ? p.columns : p.c_stride;
-}
-
-int Transposition(const BlasMatrix& matrix) {
+int Transposition(const BlasMatrix<void>& matrix) {
   return matrix.transposed ? cublas::kTranspose : cublas::kNoTranspose;
 }
 
 // C = 0, for GEMMs with a depth of 0.
 Error Clear(const BlasGemm& p, const HostInterface& host) {
-  const std::size_t size = ElementBytes(p.c_type);
-  return ToError(cudaMemset2DAsync(p.c, LeadingDimensionOfC(p) * size, 0,
-                                   p.columns * size, p.rows,
+  const std::size_t size =
+      p.type == BlasType::kDouble ? sizeof(double) : sizeof(float);
+  const int64_t stride = LeadingDimension({p.c, p.c_stride}, p.rows, p.columns);
+  return ToError(cudaMemset2DAsync(p.c, stride * size, 0, p.columns * size,
+                                   p.rows,
                                    static_cast<cudaStream_t>(host.stream)));
 }
 
@@ -203,13 +194,15 @@ int Multiply(const Api& api, cublas::Handle handle, const BlasGemm& p,
   const void* const alpha = wide ? static_cast<const void*>(&one64) : &one32;
   const void* const beta = wide ? static_cast<const void*>(&add64) : &add32;
   const int type = DataType(p.type);
+  const int c_type = wide ? cublas::kReal64 : cublas::kReal32;
   const int64_t stride_a = LeadingDimension(p.a, p.rows, p.depth);
   const int64_t stride_b = LeadingDimension(p.b, p.depth, p.columns);
-  return api.cublasGemmEx_64(handle, Transposition(p.b), Transposition(p.a),
-                             p.columns, p.rows, p.depth, alpha, p.b.data, type,
-                             stride_b, p.a.data, type, stride_a, beta, p.c,
-                             DataType(p.c_type), LeadingDimensionOfC(p),
-                             compute, cublas::kDefaultAlgorithm);
+  const int64_t stride_c =
+      LeadingDimension({p.c, p.c_stride}, p.rows, p.columns);
+  return api.cublasGemmEx_64(
+      handle, Transposition(p.b), Transposition(p.a), p.columns, p.rows,
+      p.depth, alpha, p.b.data, type, stride_b, p.a.data, type, stride_a, beta,
+      p.c, c_type, stride_c, compute, cublas::kDefaultAlgorithm);
 }
 
 }  // namespace
@@ -222,60 +215,36 @@ CublasFound FindCublas() {
   return found;
 }
 
-CublasCall::CublasCall(bool allow_tf32) : allow_tf32_(allow_tf32) {
-  blas_.context = this;
-  blas_.gemm = &CublasCall::RunGemm;
-}
-
-const Blas* CublasCall::blas() const {
-  return FindLibrary() != nullptr ? &blas_ : nullptr;
-}
-
-Error CublasCall::WorkspaceFor(const HostInterface& host, std::size_t bytes,
-                               void** memory) {
-  for (const Workspace& workspace : workspaces_) {
-    if (workspace.stream == host.stream) {
-      *memory = workspace.memory;
-      return nullptr;
-    }
-  }
-  *memory = host.allocate(host.context, bytes);
-  if (*memory == nullptr) return kOutOfMemory;
-  workspaces_.push_back({host.stream, *memory});
-  return nullptr;
-}
-
 Error CublasCall::RunGemm(void* context, const BlasGemm& gemm,
                           const HostInterface& host) {
-  if (gemm.rows == 0 || gemm.columns == 0) {
-    return nullptr;
-  }
+  if (gemm.rows == 0 || gemm.columns == 0) return nullptr;
   if (gemm.depth == 0) {
     return gemm.accumulate ? nullptr : Clear(gemm, host);
   }
+  const char* problem = nullptr;
+  const Library* const library = FindLibrary(&problem);
+  if (library == nullptr) return problem;
+  const Api& api = library->api;
   auto* const self = static_cast<CublasCall*>(context);
   int device = 0;
   if (Error error = ToError(cudaGetDevice(&device))) return error;
   std::size_t bytes = 0;
   if (Error error = WorkspaceBytes(device, &bytes)) return error;
-  void* workspace = nullptr;
-  if (Error error = self->WorkspaceFor(host, bytes, &workspace)) return error;
+  if (self->workspace_ == nullptr) {
+    self->workspace_ = host.allocate(host.context, bytes);
+    if (self->workspace_ == nullptr) return kOutOfMemory;
+  }
 
-  // The library has been found, or blas() would not have returned this
-  // function.
-  const Api& api = FindLibrary()->api;
   StreamHandle& shared = HandleFor(device, host.stream);
   const std::lock_guard<std::mutex> lock(shared.mutex);
   if (shared.handle == nullptr) {
     if (Error error = Create(api, &shared.handle)) return error;
   }
   // In this order: setting the stream resets the workspace.
-  if (Error error = Check(api.cublasSetStream_v2(shared.handle, host.stream))) {
-    return error;
-  }
-  if (Error error =
-          Check(api.cublasSetWorkspace_v2(shared.handle, workspace, bytes))) {
-    return error;
+  for (const int status :
+       {api.cublasSetStream_v2(shared.handle, host.stream),
+        api.cublasSetWorkspace_v2(shared.handle, self->workspace_, bytes)}) {
+    if (Error error = Check(status)) return error;
   }
   return Check(Multiply(api, shared.handle, gemm,
                         GemmCompute(gemm.type, self->allow_tf32_)));

@@ -11,7 +11,7 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
 #include "cc/kernels/cuda/engine.h"
-#include "cc/kernels/cuda/sequence/joint_calls.cuh"
+#include "cc/kernels/cuda/sequence/calls.cuh"
 #include "cc/kernels/cuda/sequence/sequence_backward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_forward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
@@ -91,9 +91,8 @@ struct GruAfterSequenceCell {
 template <class T>
 struct GruAfterSequenceGradCell {
   using C = ComputeType<T>;
-  BackwardStep<T> common;  // dz: on the side of h
+  BackwardStep<T> common;
   GruAfterSequenceBackwardArgs<T> args;
-  T* dz_x;  // [block rows, 3H], on the side of x
 
   struct Operands {
     StepRow row;
@@ -144,7 +143,7 @@ struct GruAfterSequenceGradCell {
     const auto store = [&](int gate, C from_h, C from_x) {
       const int64_t column = gate * units + unit;
       common.StoreBlockDz(in.row, column, from_h);
-      Store(dz_x, common.BlockRow(in.row) * common.columns + column, from_x);
+      common.StoreBlockDzX(in.row, column, from_x);
     };
     store(args.layout.r, out.d_r_bar, out.d_r_bar);
     store(args.layout.u, out.d_u_bar, out.d_u_bar);
@@ -153,106 +152,98 @@ struct GruAfterSequenceGradCell {
 };
 
 template <class T, class Activations = StandardActivations>
-class GruAfterSequenceForwardCall {
+class GruAfterSequenceForwardCall
+    : public SequenceForward<T, GruAfterSequenceForwardArgs<T>,
+                             kGruAfterGates> {
+  using Base =
+      SequenceForward<T, GruAfterSequenceForwardArgs<T>, kGruAfterGates>;
+  using Base::args_;
+
  public:
   GruAfterSequenceForwardCall(const GruAfterSequenceForwardArgs<T>& args,
                               const HostInterface& host)
-      : args_(args),
-        sequence_(args, host,
-                  {{args.w_x, args.b_x, args.b_h, kGruAfterGates},
-                   args.w_h,
-                   args.shape.units}) {}
-
-  auto& sequence() { return sequence_; }
+      : Base(args, host,
+             {{args.w_x, args.b_x, args.b_h, kGruAfterGates},
+              args.w_h,
+              args.shape.units}) {}
 
   Error Prepare() {
-    if (Error error = sequence_.Prepare()) return error;
-    return sequence_.ZeroSaved({args_.r, args_.u, args_.c, args_.hc});
+    if (Error error = Base::Prepare()) return error;
+    return this->ZeroSaved({args_.r, args_.u, args_.c, args_.hc});
   }
 
   template <class... Others>
   Error RunBlock(const StepBlock& block, const Others&... others) const {
-    return sequence_.RunSteps(
-        block, MakeByDirection(CellWork(), others.CellWork()...));
+    return this->RunSteps(block,
+                          MakeByDirection(CellWork(), others.CellWork()...));
   }
-
-  Error Finish() const { return sequence_.Finish(); }
 
  private:
   auto CellWork() const {
-    return sequence_.StateWork(
-        GruAfterSequenceCell<T, Activations>{sequence_.step(), args_});
+    return this->StateWork(
+        GruAfterSequenceCell<T, Activations>{this->step(), args_});
   }
-
-  const GruAfterSequenceForwardArgs<T>& args_;
-  SequenceForward<T, GruAfterSequenceForwardArgs<T>, kGruAfterGates> sequence_;
 };
 
 // For each block of steps, the last one first: its steps, then
 //   x_grad = dz_x · w_xᵀ    w_x_grad += xᵀ · dz_x        b_x_grad += Σ dz_x
 //   w_h_grad += h of the previous stepᵀ · dz_h           b_h_grad += Σ dz_h
 template <class T>
-class GruAfterSequenceBackwardCall {
+class GruAfterSequenceBackwardCall
+    : public SequenceBackward<T, GruAfterSequenceBackwardArgs<T>,
+                              kGruAfterGates> {
+  using Base =
+      SequenceBackward<T, GruAfterSequenceBackwardArgs<T>, kGruAfterGates>;
+  using Base::args_;
+  using Base::host_;
+
  public:
   GruAfterSequenceBackwardCall(const GruAfterSequenceBackwardArgs<T>& args,
                                const HostInterface& host)
-      : args_(args),
-        host_(host),
-        columns_(kGruAfterGates * args.shape.units),
-        sequence_(args, host,
-                  {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad,
-                   args.b_x_grad, args.shape.units, /*more_gates=*/0,
-                   /*own_columns=*/columns_}) {}
-
-  auto& sequence() { return sequence_; }
+      : Base(args, host,
+             {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad, args.b_x_grad,
+              args.shape.units, /*more_gates=*/0, /*own_columns=*/0,
+              /*by_rows=*/false, /*sides_differ=*/true}),
+        columns_(kGruAfterGates * args.shape.units) {}
 
   Error Prepare() {
-    Error error = nullptr;
-    if ((error = sequence_.Prepare()) ||
-        (error = dz_x_.Prepare(host_, sequence_.rows(), columns_))) {
-      return error;
-    }
-    return b_h_grad_.Prepare(host_, sequence_.rows(), args_.b_h_grad, columns_);
+    if (Error error = Base::Prepare()) return error;
+    return b_h_grad_.Prepare(host_, this->rows(), args_.b_h_grad, columns_);
   }
 
   template <class... Others>
-  Error RunBlock(const StepBlock& block, Others&... others) {
-    if (Error error = sequence_.RunSteps(
-            block, MakeByDirection(CellWork(), others.CellWork()...))) {
-      return error;
-    }
-    return ForEachCall([&](auto& call) { return call.AddGradients(block); },
-                       *this, others...);
+  Error RunBlock(const StepBlock& block, const Others&... others) const {
+    return this->RunSteps(block,
+                          MakeByDirection(CellWork(), others.CellWork()...));
+  }
+
+  Error EndBlock(const StepBlock& block) {
+    if (Error error = Base::EndBlock(block)) return error;
+    return b_h_grad_.Add(host_, block, ColumnsOf(this->dz(), 0, columns_));
   }
 
   Error Finish() const {
     Error error = nullptr;
-    if ((error = sequence_.RunBeforeFirst(Cell())) ||
-        (error = sequence_.Finish())) {
+    if ((error = this->RunBeforeFirst(Cell())) || (error = Base::Finish())) {
       return error;
     }
     return b_h_grad_.Finish(host_);
   }
 
  private:
-  GruAfterSequenceGradCell<T> Cell() const {
-    return {sequence_.step(), args_, dz_x_.data};
-  }
-  auto CellWork() const { return sequence_.StateWork(Cell()); }
+  GruAfterSequenceGradCell<T> Cell() const { return {this->step(), args_}; }
+  auto CellWork() const { return this->StateWork(Cell()); }
 
-  Error AddGradients(const StepBlock& block) {
-    if (Error error = sequence_.AddGradients(block, dz_x_)) return error;
-    return b_h_grad_.Add(host_, block, ColumnsOf(sequence_.dz(), 0, columns_));
-  }
-
-  const GruAfterSequenceBackwardArgs<T>& args_;
-  const HostInterface& host_;
   const int64_t columns_;  // 3H
-  SequenceBackward<T, GruAfterSequenceBackwardArgs<T>, kGruAfterGates>
-      sequence_;
-  BlockArray<T> dz_x_;  // [block rows, 3H]
   BiasGrad<T> b_h_grad_;
 };
+
+template <class T>
+struct FunctionOf<GruAfterSequenceForwardArgs<T>>
+    : SequenceFunction<GruAfterSequenceForwardCall<T>> {};
+template <class T>
+struct FunctionOf<GruAfterSequenceBackwardArgs<T>>
+    : SequenceFunction<GruAfterSequenceBackwardCall<T>> {};
 
 }  // namespace blockrnn::cuda
 

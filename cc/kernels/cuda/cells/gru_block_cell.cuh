@@ -6,6 +6,7 @@
 
 #include <cstdint>
 
+#include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/gru_cell.h"
 #include "cc/kernels/cuda/cells/block_cell_gemm.cuh"
@@ -60,29 +61,24 @@ Error GruForward(const GruCellForwardArgs<T>& args, const HostInterface& host) {
   const int64_t gates = kGruGates * units;
   C* u = nullptr;
   C* h_prev_r = nullptr;
-  if (Error error = ComputedInPlace(host, args.u, rows * units, &u)) {
+  const GateGemm<T, T, T, kGruGates, false> to_gates = {
+      rows,
+      units,
+      {args.x, input, args.w_ru, gates, input},
+      {args.h_prev, units, Offset(args.w_ru, input * gates), gates, units}};
+  Error error = nullptr;
+  if ((error = ComputedInPlace(host, args.u, rows * units, &u)) ||
+      (error = Allocate(host, rows * units, &h_prev_r)) ||
+      (error =
+           RunGateGemm(host, to_gates,
+                       GruGatesEpilogue<T, Activations>{args, u, h_prev_r}))) {
     return error;
   }
-  if (Error error = Allocate(host, rows * units, &h_prev_r)) return error;
-
-  GateGemm<T, T, T, kGruGates, false> to_gates;
-  to_gates.rows = rows;
-  to_gates.units = units;
-  to_gates.first = {args.x, input, args.w_ru, gates, input};
-  to_gates.second = {args.h_prev, units, Offset(args.w_ru, input * gates),
-                     gates, units};
-  if (Error error =
-          RunGateGemm(host, to_gates,
-                      GruGatesEpilogue<T, Activations>{args, u, h_prev_r})) {
-    return error;
-  }
-
-  GateGemm<T, C, T, 1, false> to_state;
-  to_state.rows = rows;
-  to_state.units = units;
-  to_state.first = {args.x, input, args.w_c, units, input};
-  to_state.second = {h_prev_r, units, Offset(args.w_c, input * units), units,
-                     units};
+  const GateGemm<T, C, T, 1, false> to_state = {
+      rows,
+      units,
+      {args.x, input, args.w_c, units, input},
+      {h_prev_r, units, Offset(args.w_c, input * units), units, units}};
   return RunGateGemm(host, to_state, GruStateEpilogue<T, Activations>{args, u});
 }
 
@@ -165,18 +161,14 @@ Error GruBackward(const GruCellBackwardArgs<T>& args,
   const auto [rows, input, units] = args.dims;
   const int64_t gates = kGruGates * units;
   GruBackwardScratch<T> scratch;
-  if (Error error =
-          ComputedInPlace(host, args.d_c_bar, rows * units, &scratch.d_c_bar)) {
-    return error;
-  }
-  if (Error error = ComputedInPlace(host, args.d_r_bar_u_bar, rows * gates,
-                                    &scratch.d_ru_bar)) {
-    return error;
-  }
-  if (Error error = Allocate(host, rows * units, &scratch.d_hr)) return error;
-
-  if (Error error = RunPointwise(host, rows, units,
-                                 GruStateGradElement<T>{args, scratch})) {
+  Error error = nullptr;
+  if ((error = ComputedInPlace(host, args.d_c_bar, rows * units,
+                               &scratch.d_c_bar)) ||
+      (error = ComputedInPlace(host, args.d_r_bar_u_bar, rows * gates,
+                               &scratch.d_ru_bar)) ||
+      (error = Allocate(host, rows * units, &scratch.d_hr)) ||
+      (error = RunPointwise(host, rows, units,
+                            GruStateGradElement<T>{args, scratch}))) {
     return error;
   }
 
@@ -184,28 +176,37 @@ Error GruBackward(const GruCellBackwardArgs<T>& args,
   const auto run = [&](const BackwardGemm& gemm, GruGradGemm which) {
     return RunGateGemm(host, gemm, GruGradEpilogue<T>{args, scratch, which});
   };
-  BackwardGemm to_reset;
-  to_reset.rows = rows;
-  to_reset.units = units;
-  to_reset.first = {scratch.d_c_bar, units, Offset(args.w_c, input * units),
-                    units, units};
-  if (Error error = run(to_reset, GruGradGemm::kReset)) return error;
+  const BackwardGemm to_reset = {
+      rows,
+      units,
+      {scratch.d_c_bar, units, Offset(args.w_c, input * units), units, units},
+      {}};
+  if ((error = run(to_reset, GruGradGemm::kReset))) return error;
 
   // Without units both parts are empty, and d_x becomes zeros.
-  BackwardGemm to_x;
-  to_x.rows = rows;
-  to_x.units = input;
-  to_x.first = {scratch.d_c_bar, units, args.w_c, units, units};
-  to_x.second = {scratch.d_ru_bar, gates, args.w_ru, gates, gates};
-  if (Error error = run(to_x, GruGradGemm::kInput)) return error;
+  const BackwardGemm to_x = {
+      rows,
+      input,
+      {scratch.d_c_bar, units, args.w_c, units, units},
+      {scratch.d_ru_bar, gates, args.w_ru, gates, gates}};
+  if ((error = run(to_x, GruGradGemm::kInput))) return error;
 
-  BackwardGemm to_h;
-  to_h.rows = rows;
-  to_h.units = units;
-  to_h.first = {scratch.d_ru_bar, gates, Offset(args.w_ru, input * gates),
-                gates, gates};
+  const BackwardGemm to_h = {
+      rows,
+      units,
+      {scratch.d_ru_bar, gates, Offset(args.w_ru, input * gates), gates, gates},
+      {}};
   return run(to_h, GruGradGemm::kPrevious);
 }
+
+template <class T>
+struct FunctionOf<GruCellForwardArgs<T>> {
+  static constexpr auto Run = &GruForward<T, StandardActivations>;
+};
+template <class T>
+struct FunctionOf<GruCellBackwardArgs<T>> {
+  static constexpr auto Run = &GruBackward<T>;
+};
 
 }  // namespace blockrnn::cuda
 

@@ -13,6 +13,7 @@
 #include "cc/kernels/cuda/cells/gru_sequence_forward.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/calls.cuh"
 #include "cc/kernels/cuda/sequence/sequence_backward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
@@ -138,33 +139,38 @@ struct GruSequenceGradReset {
 //   x_grad = [d_r_bar d_u_bar] · w_ru_xᵀ + d_c_bar · w_c_xᵀ
 //   and the gradients of the weights, which are sums over rows.
 template <class T>
-class GruSequenceBackwardCall {
+class GruSequenceBackwardCall
+    : public SequenceBackward<T, GruSequenceBackwardArgs<T>, kGruGates> {
+  using Base = SequenceBackward<T, GruSequenceBackwardArgs<T>, kGruGates>;
+  using Base::args_;
+  using Base::host_;
+  using Base::shape_;
+
  public:
   GruSequenceBackwardCall(const GruSequenceBackwardArgs<T>& args,
                           const HostInterface& host)
-      : args_(args),
-        host_(host),
-        shape_(args.shape),
-        units_(args.shape.units),
-        sequence_(args, host,
-                  {args.w_ru_x, args.w_ru_h, args.w_ru_x_grad, args.w_ru_h_grad,
-                   args.b_ru_grad, units_, /*more_gates=*/1,
-                   /*own_columns=*/units_}) {}
+      : Base(args, host,
+             {args.w_ru_x, args.w_ru_h, args.w_ru_x_grad, args.w_ru_h_grad,
+              args.b_ru_grad, args.shape.units, /*more_gates=*/1,
+              /*own_columns=*/args.shape.units}),
+        units_(args.shape.units) {}
 
-  auto& sequence() { return sequence_; }
+  Error Plan() {
+    w_c_h_t_.SetShape({units_, units_, shape_.batch});
+    return Base::Plan(w_c_h_t_);
+  }
 
   Error Prepare() {
     const int64_t size = shape_.batch * units_;
-    w_c_h_t_.SetShape({units_, units_, shape_.batch});
     Error error = nullptr;
-    if ((error = sequence_.Prepare(w_c_h_t_)) ||
+    if ((error = Base::Prepare()) ||
         (error = w_c_h_t_.Prepare(host_, {args_.w_c_h, units_, 0, 1})) ||
-        (error = h_r_.Prepare(host_, sequence_.rows(), units_)) ||
+        (error = h_r_.Prepare(host_, this->rows(), units_)) ||
         (error = AllocateStored(host_, size, &arrays_.d_c)) ||
         (error = Allocate(host_, size, &arrays_.d_h)) ||
         (error =
-             w_c_x_grad_.Prepare(host_, shape_, sequence_.rows(),
-                                 args_.w_c_x_grad, args_.b_c_grad, units_))) {
+             w_c_x_grad_.Prepare(host_, shape_, this->rows(), args_.w_c_x_grad,
+                                 args_.b_c_grad, units_))) {
       return error;
     }
     arrays_.args = args_;
@@ -173,56 +179,51 @@ class GruSequenceBackwardCall {
     return w_c_h_grad_.Prepare(host_, args_.w_c_h_grad, units_ * units_);
   }
 
-  Error RunBlock(const StepBlock& block) {
+  Error RunBlock(const StepBlock& block) const {
+    return this->RunSteps(block, MakeByDirection(this->StateWork(State())),
+                          MakeByDirection(Work(w_c_h_t_, Reset(), true)));
+  }
+
+  // With what the candidate adds to the gradients of x and of its weights.
+  Error EndBlock(const StepBlock& block) {
+    const GateColumns<T> candidate =
+        ColumnsOf(this->dz(), kGruGates * units_, units_);
+    const WeightSum<T> h_r = {block.rows, h_r_.data, units_, candidate,
+                              0,          units_,    false};
     Error error = nullptr;
-    if ((error = sequence_.RunSteps(
-             block, MakeByDirection(sequence_.StateWork(State())),
-             MakeByDirection(Work(w_c_h_t_, Reset(), true)))) ||
-        (error = sequence_.AddGradients(block, sequence_.dz()))) {
+    if ((error = Base::EndBlock(block)) ||
+        (error = this->x_grad().Add(host_, block, candidate, args_.w_c_x,
+                                    units_, false, true)) ||
+        (error = w_c_x_grad_.Add(host_, block, this->x(), candidate))) {
       return error;
     }
-    return AddCandidate(block);
+    return AddWeights(host_, h_r, w_c_h_grad_);
   }
 
   Error Finish() const {
     Error error = nullptr;
-    if ((error = sequence_.RunBeforeFirst(State())) ||
-        (error = sequence_.Finish()) || (error = w_c_x_grad_.Finish(host_))) {
+    if ((error = this->RunBeforeFirst(State())) || (error = Base::Finish()) ||
+        (error = w_c_x_grad_.Finish(host_))) {
       return error;
     }
     return w_c_h_grad_.Finish(host_);
   }
 
  private:
-  GruSequenceGradState<T> State() const { return {sequence_.step(), arrays_}; }
-  GruSequenceGradReset<T> Reset() const { return {sequence_.step(), arrays_}; }
+  GruSequenceGradState<T> State() const { return {this->step(), arrays_}; }
+  GruSequenceGradReset<T> Reset() const { return {this->step(), arrays_}; }
 
-  // What the candidate adds to the gradients of x and of its weights.
-  Error AddCandidate(const StepBlock& block) {
-    const GateColumns<T> candidate =
-        ColumnsOf(sequence_.dz(), kGruGates * units_, units_);
-    Error error = nullptr;
-    if ((error = sequence_.x_grad().Add(host_, block, candidate, args_.w_c_x,
-                                        units_, false, true)) ||
-        (error = w_c_x_grad_.Add(host_, block, sequence_.x(), candidate))) {
-      return error;
-    }
-    const WeightSum<T> h_r = {block.rows, h_r_.data, units_, candidate,
-                              0,          units_,    false};
-    return AddWeights(host_, h_r, w_c_h_grad_);
-  }
-
-  const GruSequenceBackwardArgs<T>& args_;
-  const HostInterface& host_;
-  const SequenceShape& shape_;
   const int64_t units_;
-  SequenceBackward<T, GruSequenceBackwardArgs<T>, kGruGates> sequence_;
   StepMatrix<T, kSlices, true> w_c_h_t_;
   BlockArray<T> h_r_;  // [block rows, H]
   GruSequenceGradArrays<T> arrays_ = {};
   InputWeightsGrad<T> w_c_x_grad_;
   WeightGrad<T> w_c_h_grad_;
 };
+
+template <class T>
+struct FunctionOf<GruSequenceBackwardArgs<T>>
+    : SequenceFunction<GruSequenceBackwardCall<T>> {};
 
 }  // namespace blockrnn::cuda
 

@@ -13,6 +13,7 @@
 #include "cc/core/sequence_args.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/calls.cuh"
 #include "cc/kernels/cuda/sequence/input_gemm.cuh"
 #include "cc/kernels/cuda/sequence/sequence_forward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
@@ -22,9 +23,8 @@
 
 namespace blockrnn::cuda {
 
-// The gates of dropout factors and of gradients: r, u, then the candidate.
+// The candidate, behind r and u: among dropout factors and gradients.
 inline constexpr int kGruCandidate = kGruGates;
-inline constexpr int kGruAllGates = kGruGates + 1;
 
 // The candidate's dropout factor; 1 without dropout.
 template <class Args>
@@ -127,31 +127,36 @@ struct GruSequenceCandidate {
 
 // The state is updated in place: the first stage of a step has read it.
 template <class T, class Activations = StandardActivations>
-class GruSequenceForwardCall {
+class GruSequenceForwardCall
+    : public SequenceForward<T, GruSequenceForwardArgs<T>, kGruGates> {
+  using Base = SequenceForward<T, GruSequenceForwardArgs<T>, kGruGates>;
+  using Base::args_;
+  using Base::host_;
+  using Base::shape_;
+
  public:
   GruSequenceForwardCall(const GruSequenceForwardArgs<T>& args,
                          const HostInterface& host)
-      : args_(args),
-        host_(host),
-        shape_(args.shape),
-        sequence_(args, host,
-                  {{args.w_ru_x, args.b_ru, nullptr, kGruGates},
-                   args.w_ru_h,
-                   args.shape.units,
-                   /*more_gates=*/1,
-                   /*in_place=*/true}) {}
+      : Base(args, host,
+             {{args.w_ru_x, args.b_ru, nullptr, kGruGates},
+              args.w_ru_h,
+              args.shape.units,
+              /*more_gates=*/1,
+              /*in_place=*/true}) {}
 
-  auto& sequence() { return sequence_; }
+  Error Plan() {
+    w_c_h_.SetShape({shape_.units, shape_.units, shape_.batch});
+    return Base::Plan(w_c_h_);
+  }
 
   Error Prepare() {
     const int64_t units = shape_.units;
     const int64_t batch = shape_.batch;
-    w_c_h_.SetShape({units, units, batch});
     Error error = nullptr;
-    if ((error = sequence_.Prepare(w_c_h_)) ||
+    if ((error = Base::Prepare()) ||
         (error = w_c_h_.Prepare(host_, {args_.w_c_h, 1, 0, units})) ||
         (error = c_.Prepare(
-             host_, shape_, sequence_.rows(), args_.x,
+             host_, shape_, this->rows(), args_.x,
              {args_.w_c_x, args_.b_c, nullptr, 1, kGruGates * units})) ||
         (error = Allocate(host_, batch * units, &arrays_.u)) ||
         (error = AllocateStored(host_, batch * units, &arrays_.h_r))) {
@@ -159,31 +164,28 @@ class GruSequenceForwardCall {
     }
     arrays_.args = args_;
     w_c_h_.gemm().state = {arrays_.h_r, arrays_.h_r};
-    return sequence_.ZeroSaved({args_.r, args_.u, args_.c});
+    return this->ZeroSaved({args_.r, args_.u, args_.c});
   }
 
   Error RunBlock(const StepBlock& block) {
-    if (Error error = c_.RunBlock(host_, block, sequence_.x())) return error;
+    if (Error error = c_.RunBlock(host_, block, this->x())) return error;
     arrays_.input_c = c_.input();
-    const ForwardStep<T> step = sequence_.step();
+    const ForwardStep<T> step = this->step();
     const GruSequenceGates<T, Activations> gates = {step, arrays_};
     const GruSequenceCandidate<T, Activations> candidate = {step, arrays_};
-    return sequence_.RunSteps(block,
-                              MakeByDirection(sequence_.StateWork(gates)),
-                              MakeByDirection(Work(w_c_h_, candidate, true)));
+    return this->RunSteps(block, MakeByDirection(this->StateWork(gates)),
+                          MakeByDirection(Work(w_c_h_, candidate, true)));
   }
 
-  Error Finish() const { return sequence_.Finish(); }
-
  private:
-  const GruSequenceForwardArgs<T>& args_;
-  const HostInterface& host_;
-  const SequenceShape& shape_;
-  SequenceForward<T, GruSequenceForwardArgs<T>, kGruGates> sequence_;
   InputGemm<T> c_;
   StepMatrix<T, kSlices, true> w_c_h_;
   GruSequenceArrays<T> arrays_ = {};
 };
+
+template <class T>
+struct FunctionOf<GruSequenceForwardArgs<T>>
+    : SequenceFunction<GruSequenceForwardCall<T>> {};
 
 }  // namespace blockrnn::cuda
 

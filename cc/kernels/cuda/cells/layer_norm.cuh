@@ -1,8 +1,6 @@
-// Implements what the cells with layer normalisation share on the GPU: the norm
-// of a row; forward both GEMMs, the pass that normalises x · w_x of a block of
-// steps, and what is saved of both norms; backward the gradient of the state,
-// the way from the gradients behind the norms to those before them, and sums
-// for the gradients of gammas, betas and biases. The equations are in
+// Implements what the forward calls of cells with layer normalisation share on
+// the GPU: the norm of a row, both GEMMs, the pass that normalises x · w_x of a
+// block of steps, and what is saved of both norms. The equations are in
 // cc/core/layer_norm.h.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_LAYER_NORM_CUH_
@@ -10,16 +8,12 @@
 
 #include <cuda_runtime.h>
 
-#include <cstddef>
 #include <cstdint>
 
-#include "cc/core/layer_norm.h"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/pointwise.cuh"
 #include "cc/kernels/cuda/sequence/input_gemm.cuh"
 #include "cc/kernels/cuda/sequence/row_steps.cuh"
-#include "cc/kernels/cuda/sequence/sequence_backward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_forward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/storage.cuh"
@@ -116,7 +110,9 @@ struct InputNormPass {
 
   // Nothing is written to the rows of masked steps, which no step reads; what
   // is saved of them is zeros.
-  __device__ void operator()(const StepRow& row) const {
+  __device__ void operator()(const RowOrder& order,
+                             const BlockPlace& place) const {
+    const StepRow row = FindStepRow(order, place.step, place.b);
     const int64_t units = input.units;
     const int64_t saved = row.saved * kGates * units;
     RowNorm<C> norm = {C(0), C(0)};
@@ -136,56 +132,58 @@ struct InputNormPass {
         const C hat = norm(numbers[gate]);
         StoreIf(x_hat, saved + column, hat);
         if (row.masked) continue;
-        out[(row.packed - input.first) * kGates * units + column] =
-            vectors.Apply(hat, column);
+        out[place.row * kGates * units + column] = vectors.Apply(hat, column);
       }
     });
   }
 };
 
-// The forward call of a cell with these norms: the operations of
-// SequenceForward with a pass over whole rows in each step. Args has x_hat,
-// h_hat and rstd.
+// The base of a forward call of a cell with these norms: SequenceForward with a
+// pass over whole rows in each step. Args has x_hat, h_hat and rstd.
 template <class T, class Args, int kGates>
-class NormalizedForward {
- public:
+class NormalizedForward : public SequenceForward<T, Args, kGates> {
+  using Base = SequenceForward<T, Args, kGates>;
   using C = ComputeType<T>;
 
+ public:
   NormalizedForward(const Args& args, const HostInterface& host)
-      : args_(args), host_(host), sequence_(args, host, Cell(args)) {}
+      : Base(args, host, Cell(args)) {}
 
   Error Prepare() {
-    const int64_t width = kGates * args_.shape.units;
+    const int64_t width = kGates * shape_.units;
     Error error = nullptr;
-    if ((error = sequence_.Prepare()) ||
-        (error = Allocate(host_, args_.shape.batch * width, &sums_)) ||
-        (error = sequence_.ZeroSaved({args_.x_hat, args_.h_hat}, width)) ||
-        (error = sequence_.ZeroSaved({args_.rstd}, 2))) {
+    if ((error = Base::Prepare()) ||
+        (error = Allocate(host_, shape_.batch * width, &sums_)) ||
+        (error = this->ZeroSaved({args_.x_hat, args_.h_hat}, width)) ||
+        (error = this->ZeroSaved({args_.rstd}, 2))) {
       return error;
     }
-    x_norm_ = sequence_.input_sums();
-    if (args_.shape.HasInputWeights()) return nullptr;
-    return Allocate(host_, sequence_.rows().MaxRowsInBlock() * width, &x_norm_);
+    x_norm_ = this->input_sums();
+    if (shape_.HasInputWeights()) return nullptr;
+    return Allocate(host_, this->rows().MaxRowsInBlock() * width, &x_norm_);
   }
+
+ protected:
+  using Base::args_;
+  using Base::host_;
+  using Base::shape_;
 
   // of_x: the vectors behind norm_x. row_pass(step, n): the pass over the rows
   // of step n.
   template <class RowPass>
-  Error RunBlock(const StepBlock& block, const NormVectors<T>& of_x,
-                 const RowPass& row_pass) const {
-    const ForwardStep<T> step = sequence_.step();
+  Error RunNormalized(const StepBlock& block, const NormVectors<T>& of_x,
+                      const RowPass& row_pass) const {
+    const ForwardStep<T> step = this->step();
     const InputNormPass<T, kGates> normalize = {
         step.input, of_x,        static_cast<C>(args_.epsilon),
         x_norm_,    args_.x_hat, args_.rstd};
     if (Error error = RunBlockRows(host_, step.rows, block, normalize)) {
       return error;
     }
-    return sequence_.RunRowSteps(block, sums_,
-                                 [&](int64_t n) { return row_pass(step, n); });
+    return this->RunRowSteps(block, sums_,
+                             [&](int64_t n) { return row_pass(step, n); });
   }
 
-  SequenceForward<T, Args, kGates>& sequence() { return sequence_; }
-  const SequenceForward<T, Args, kGates>& sequence() const { return sequence_; }
   C* x_norm() const { return x_norm_; }
   C* sums() const { return sums_; }
 
@@ -204,160 +202,9 @@ class NormalizedForward {
     return cell;
   }
 
-  const Args& args_;
-  const HostInterface& host_;
-  SequenceForward<T, Args, kGates> sequence_;
   C* x_norm_ = nullptr;  // [block rows, gates · H], norm_x(x · w_x) + biases
   C* sums_ = nullptr;    // [B, gates · H], h · w_h
 };
-
-// dz · w_hᵀ of the next step  →  d_h; as step -1, the gradient of the initial
-// state. A masked step passes d_h on to the previous one.
-template <class T>
-struct LayerNormStateGrad {
-  using C = ComputeType<T>;
-  BackwardStep<T> common;
-  C* d_h;  // [B, H]
-
-  struct Operands {
-    StepRow row;
-    typename BackwardStep<T>::HGrads h_grads;
-  };
-
-  __device__ __forceinline__ Operands Read(int64_t step, int64_t b,
-                                           int64_t unit) const {
-    Operands in = {};
-    common.ReadRow(step, b, unit, &in.row, &in.h_grads);
-    return in;
-  }
-
-  __device__ void operator()(int64_t step, int64_t b, int64_t unit,
-                             const C (&sums)[1], const Operands& in) const {
-    C of_h = C(0);
-    if (!common.GradOfH(step, b, unit, sums[0], in.h_grads, &of_h)) return;
-    const int64_t state = b * common.width + unit;
-    common.d_h_direct[state] = in.row.masked ? of_h : C(0);
-    d_h[state] = of_h;
-  }
-};
-
-// What backward reads of the norms of x · w_x and of h · w_h of a row.
-template <class T>
-struct SavedNorms {
-  using C = ComputeType<T>;
-
-  const T* gamma_x;  // [gates · H], as all others
-  const T* gamma_h;
-  const T* x_hat;
-  const T* h_hat;
-  C x_rstd;
-  C h_rstd;
-
-  // Args has gamma_x, gamma_h, x_hat, h_hat and rstd; width: gates · H.
-  template <class Args>
-  static __device__ __forceinline__ SavedNorms Of(const Args& args,
-                                                  const StepRow& row,
-                                                  int64_t width) {
-    return {args.gamma_x,
-            args.gamma_h,
-            Offset(args.x_hat, row.saved * width),
-            Offset(args.h_hat, row.saved * width),
-            Load(args.rstd, 2 * row.saved),
-            Load(args.rstd, 2 * row.saved + 1)};
-  }
-
-  // Adds to the sums of g and g ∘ s_hat of both norms. d_x, d_h: the gradients
-  // behind the norms.
-  __device__ __forceinline__ void Add(int64_t column, C d_x, C d_h,
-                                      C (&sums)[4]) const {
-    const C of_x = Load(gamma_x, column) * d_x;
-    const C of_h = Load(gamma_h, column) * d_h;
-    sums[0] += of_x;
-    sums[1] += of_x * Load(x_hat, column);
-    sums[2] += of_h;
-    sums[3] += of_h * Load(h_hat, column);
-  }
-
-  // The gradients before the norms; means: those over the row of what Add
-  // has summed.
-  __device__ __forceinline__ C OfX(int64_t column, C d_x,
-                                   const C (&means)[4]) const {
-    return LayerNormBackward(Load(gamma_x, column) * d_x, Load(x_hat, column),
-                             means[0], means[1], x_rstd);
-  }
-  __device__ __forceinline__ C OfH(int64_t column, C d_h,
-                                   const C (&means)[4]) const {
-    return LayerNormBackward(Load(gamma_h, column) * d_h, Load(h_hat, column),
-                             means[2], means[3], h_rstd);
-  }
-};
-
-// The means of a row of `width` numbers, given each thread's sums.
-template <class C, int kCount>
-__device__ __forceinline__ void MeansOverBlock(int64_t width,
-                                               C (&sums)[kCount]) {
-  SumOverBlock(sums);
-#pragma unroll
-  for (int n = 0; n < kCount; ++n) sums[n] /= static_cast<C>(width);
-}
-
-// arrays[kCount, B, width]  →  the sums over the batch
-template <int kCount, class C>
-struct BatchSums {
-  const C* arrays;
-  int64_t batch;
-  int64_t width;
-
-  __device__ void operator()(int64_t row, int64_t column,
-                             C (&sums)[kCount]) const {
-#pragma unroll
-    for (int n = 0; n < kCount; ++n) {
-      sums[n] += arrays[(n * batch + row) * width + column];
-    }
-  }
-};
-
-// Sums over the steps for the gradients of kCount vectors, with one sum for
-// each row of the batch, which only one thread updates; in the end they are
-// added in an order that depends on the size of the batch alone.
-template <class T, int kCount>
-class VectorGrads {
- public:
-  using C = ComputeType<T>;
-
-  Error Prepare(const HostInterface& host, int64_t batch, int64_t width) {
-    batch_ = batch;
-    width_ = width;
-    const int64_t size = kCount * batch * width;
-    if (Error error = Allocate(host, size, &arrays_)) return error;
-    return FillZero(arrays_, static_cast<std::size_t>(size) * sizeof(C), host);
-  }
-
-  // Of the n-th vector, [B, width].
-  C* array(int n) const { return arrays_ + n * batch_ * width_; }
-
-  Error Finish(const HostInterface& host,
-               const SumOutputs<T, kCount>& out) const {
-    return RunPointwiseWithSums(host, batch_, width_,
-                                BatchSums<kCount, C>{arrays_, batch_, width_},
-                                out);
-  }
-
- private:
-  C* arrays_ = nullptr;
-  int64_t batch_ = 0;
-  int64_t width_ = 0;
-};
-
-// Copies a gradient that two vectors share, if both are wanted.
-template <class T>
-Error CopyGrad(const HostInterface& host, const T* from, int64_t count, T* to) {
-  if (from == nullptr || to == nullptr || from == to) return nullptr;
-  return Copy(
-      from,
-      static_cast<std::size_t>(count) * sizeof(typename StorageOf<T>::Type), to,
-      host);
-}
 
 }  // namespace blockrnn::cuda
 

@@ -15,10 +15,11 @@
 #include "cc/core/gru_cell.h"
 #include "cc/core/layer_norm.h"
 #include "cc/kernels/cuda/cells/layer_norm.cuh"
+#include "cc/kernels/cuda/cells/layer_norm_backward.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/calls.cuh"
 #include "cc/kernels/cuda/sequence/row_steps.cuh"
-#include "cc/kernels/cuda/sequence/sequence_backward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_forward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
@@ -97,38 +98,27 @@ struct LayerNormGruRow {
 };
 
 template <class T, class Activations = StandardActivations>
-class LayerNormGruForwardCall {
+class LayerNormGruForwardCall
+    : public NormalizedForward<T, LayerNormGruForwardArgs<T>, kGruAfterGates> {
+  using Base = NormalizedForward<T, LayerNormGruForwardArgs<T>, kGruAfterGates>;
+
  public:
-  LayerNormGruForwardCall(const LayerNormGruForwardArgs<T>& args,
-                          const HostInterface& host)
-      : args_(args), norms_(args, host) {}
-
-  auto& sequence() { return norms_.sequence(); }
-
-  Error Prepare() { return norms_.Prepare(); }
+  using Base::Base;
 
   Error RunBlock(const StepBlock& block) const {
-    return norms_.RunBlock(block, GruVectorsOfX(args_),
-                           [&](const ForwardStep<T>& step, int64_t n) {
-                             return LayerNormGruRow<T, Activations>{
-                                 step, args_, norms_.x_norm(), norms_.sums(),
-                                 n};
-                           });
+    return this->RunNormalized(block, GruVectorsOfX(this->args_),
+                               [&](const ForwardStep<T>& step, int64_t n) {
+                                 return LayerNormGruRow<T, Activations>{
+                                     step, this->args_, this->x_norm(),
+                                     this->sums(), n};
+                               });
   }
-
-  Error Finish() const { return norms_.sequence().Finish(); }
-
- private:
-  const LayerNormGruForwardArgs<T>& args_;
-  NormalizedForward<T, LayerNormGruForwardArgs<T>, kGruAfterGates> norms_;
 };
 
 template <class T>
 struct LayerNormGruGradArrays {
   using C = ComputeType<T>;
   LayerNormGruBackwardArgs<T> args;
-  T* dz_x;       // [block rows, 3H], gradient of x · w_x
-  C* d_h;        // [B, H], of the step
   C* d_x_gates;  // [B, 3H], gradients behind norm_x
   C* d_h_gates;  // [B, 3H], gradients behind norm_h
   // Σ over the steps, [B, 3H] each.
@@ -138,43 +128,29 @@ struct LayerNormGruGradArrays {
   C* h_gamma;  // of gamma_h
 };
 
-// d_h of a row  →  the gradients of the gates, and from them those before the
-// norms, of h · w_h (dz) and of x · w_x (dz_x)
+// d_h of a row  →  the gradients of the gates, which are computed once more,
+// and from them those before the norms
 template <class T>
 struct LayerNormGruGradRow {
   using C = ComputeType<T>;
-  BackwardStep<T> common;
+  NormalizedGradStep<T, kGruAfterGates> norms;
   LayerNormGruGradArrays<T> arrays;
   int64_t step;
 
   __device__ void operator()(int64_t b) const {
-    const StepRow row = FindStepRow(common.rows, step, b);
-    const int64_t units = arrays.args.shape.units;
-    const int64_t width = kGruAfterGates * units;
+    const StepRow row = FindStepRow(norms.common.rows, step, b);
     if (row.masked) {
-      ForEachUnit(units, [&](int64_t unit) {
-#pragma unroll
-        for (int gate = 0; gate < kGruAfterGates; ++gate) {
-          StoreDz(row, b, gate * units + unit, C(0), C(0));
-        }
-      });
+      norms.StoreZeros(row, step, b);
       return;
     }
-    // 1. The gates once more, and their gradients.
-    const SavedNorms<T> saved = SavedNorms<T>::Of(arrays.args, row, width);
+    const SavedNorms<T> saved =
+        SavedNorms<T>::Of(arrays.args, row, norms.width());
     C means[4] = {};
-    ForEachUnit(units, [&](int64_t unit) { Gates(b, unit, saved, means); });
-    MeansOverBlock(width, means);
-    // 2. The gradients before the norms.
-    ForEachUnit(units, [&](int64_t unit) {
-#pragma unroll
-      for (int gate = 0; gate < kGruAfterGates; ++gate) {
-        const int64_t column = gate * units + unit;
-        const int64_t at = b * width + column;
-        StoreDz(row, b, column, saved.OfH(column, arrays.d_h_gates[at], means),
-                saved.OfX(column, arrays.d_x_gates[at], means));
-      }
-    });
+    ForEachUnit(arrays.args.shape.units,
+                [&](int64_t unit) { Gates(b, unit, saved, means); });
+    MeansOverBlock(norms.width(), means);
+    norms.StoreBeforeNorms(row, step, b, saved, arrays.d_x_gates,
+                           arrays.d_h_gates, means);
   }
 
  private:
@@ -194,11 +170,11 @@ struct LayerNormGruGradRow {
       of_x[gate] = x_vectors.Apply(Load(saved.x_hat, column), column);
       of_h[gate] = h_vectors.Apply(Load(saved.h_hat, column), column);
     }
-    const C h_prev = common.PreviousH(step, b, unit);
+    const C h_prev = norms.common.PreviousH(step, b, unit);
     const GruAfterStepGrad<C> out = GruAfterBackward(
         NormalizedGruStep<StandardActivations>(args.layout, of_x, of_h, h_prev),
-        of_h[2], h_prev, arrays.d_h[b * units + unit]);
-    common.d_h_direct[b * units + unit] = out.d_h_prev;
+        of_h[2], h_prev, norms.d_h[b * units + unit]);
+    norms.common.d_h_direct[b * units + unit] = out.d_h_prev;
     const auto add = [&](int gate, C d_x, C d_h) {
       const int64_t column = gate * units + unit;
       const int64_t at = b * kGruAfterGates * units + column;
@@ -214,49 +190,32 @@ struct LayerNormGruGradRow {
     add(args.layout.u, out.d_u_bar, out.d_u_bar);
     add(args.layout.c, out.d_c_bar, out.d_hc);
   }
-
-  __device__ __forceinline__ void StoreDz(const StepRow& row, int64_t b,
-                                          int64_t column, C from_h,
-                                          C from_x) const {
-    common.StoreDz(row, step, b, column, from_h);
-    Store(arrays.dz_x, common.BlockRow(row) * common.columns + column, from_x);
-  }
 };
 
-// For each block of steps, the last one first: its steps, then
-//   x_grad = dz_x · w_xᵀ    w_x_grad += xᵀ · dz_x
-//   w_h_grad += h of the previous stepᵀ · dz
-// In the end the sums of gammas, betas and biases.
 template <class T>
-class LayerNormGruBackwardCall {
- public:
-  using C = ComputeType<T>;
+class LayerNormGruBackwardCall
+    : public NormalizedBackward<T, LayerNormGruBackwardArgs<T>,
+                                kGruAfterGates> {
+  using Base =
+      NormalizedBackward<T, LayerNormGruBackwardArgs<T>, kGruAfterGates>;
+  using Base::args_;
+  using Base::host_;
 
+ public:
   LayerNormGruBackwardCall(const LayerNormGruBackwardArgs<T>& args,
                            const HostInterface& host)
-      : args_(args),
-        host_(host),
-        columns_(kGruAfterGates * args.shape.units),
-        sequence_(args, host,
-                  {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad,
-                   /*b_grad=*/nullptr, args.shape.units, /*more_gates=*/0,
-                   /*own_columns=*/columns_, /*by_rows=*/true}) {}
-
-  auto& sequence() { return sequence_; }
+      : Base(args, host), columns_(kGruAfterGates * args.shape.units) {}
 
   Error Prepare() {
     const int64_t batch = args_.shape.batch;
     Error error = nullptr;
-    if ((error = sequence_.Prepare()) ||
-        (error = dz_x_.Prepare(host_, sequence_.rows(), columns_)) ||
-        (error = Allocate(host_, batch * args_.shape.units, &arrays_.d_h)) ||
+    if ((error = Base::Prepare()) ||
         (error = Allocate(host_, batch * columns_, &arrays_.d_x_gates)) ||
         (error = Allocate(host_, batch * columns_, &arrays_.d_h_gates)) ||
         (error = vectors_.Prepare(host_, batch, columns_))) {
       return error;
     }
     arrays_.args = args_;
-    arrays_.dz_x = dz_x_.data;
     arrays_.x_bias = vectors_.array(0);
     arrays_.h_bias = vectors_.array(1);
     arrays_.x_gamma = vectors_.array(2);
@@ -264,39 +223,21 @@ class LayerNormGruBackwardCall {
     return nullptr;
   }
 
-  Error RunBlock(const StepBlock& block) {
-    const BackwardStep<T> step = sequence_.step();
-    const auto pass_of = [&](int64_t n) {
+  Error RunBlock(const StepBlock& block) const {
+    return this->RunNormalized(block, [&](const auto& step, int64_t n) {
       return LayerNormGruGradRow<T>{step, arrays_, n};
-    };
-    if (Error error = sequence_.RunRowSteps(block, StateGrad(), pass_of)) {
-      return error;
-    }
-    return sequence_.AddGradients(block, dz_x_);
-  }
-
-  Error Finish() const {
-    Error error = nullptr;
-    if ((error = sequence_.RunBeforeFirst(StateGrad())) ||
-        (error = sequence_.Finish())) {
-      return error;
-    }
-    return FinishVectors();
-  }
-
- private:
-  LayerNormStateGrad<T> StateGrad() const {
-    return {sequence_.step(), arrays_.d_h};
+    });
   }
 
   // b_x and beta_x have the same gradient, and so have b_h and beta_h.
-  Error FinishVectors() const {
+  Error Finish() const {
     T* const of_x =
         args_.b_x_grad != nullptr ? args_.b_x_grad : args_.beta_x_grad;
     T* const of_h =
         args_.b_h_grad != nullptr ? args_.b_h_grad : args_.beta_h_grad;
     Error error = nullptr;
-    if ((error = vectors_.Finish(
+    if ((error = Base::Finish()) ||
+        (error = vectors_.Finish(
              host_, {{of_x, of_h, args_.gamma_x_grad, args_.gamma_h_grad}})) ||
         (error = CopyGrad(host_, of_x, columns_, args_.beta_x_grad))) {
       return error;
@@ -304,14 +245,18 @@ class LayerNormGruBackwardCall {
     return CopyGrad(host_, of_h, columns_, args_.beta_h_grad);
   }
 
-  const LayerNormGruBackwardArgs<T>& args_;
-  const HostInterface& host_;
+ private:
   const int64_t columns_;  // 3H
-  SequenceBackward<T, LayerNormGruBackwardArgs<T>, kGruAfterGates> sequence_;
-  BlockArray<T> dz_x_;  // [block rows, 3H]
   VectorGrads<T, 4> vectors_;
   LayerNormGruGradArrays<T> arrays_ = {};
 };
+
+template <class T>
+struct FunctionOf<LayerNormGruForwardArgs<T>>
+    : SequenceFunction<LayerNormGruForwardCall<T>> {};
+template <class T>
+struct FunctionOf<LayerNormGruBackwardArgs<T>>
+    : SequenceFunction<LayerNormGruBackwardCall<T>> {};
 
 }  // namespace blockrnn::cuda
 

@@ -11,12 +11,12 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/layer_norm.h"
 #include "cc/kernels/cuda/cells/layer_norm.cuh"
-#include "cc/kernels/cuda/cells/lstm_gates.cuh"
+#include "cc/kernels/cuda/cells/lstm_common.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/sequence/calls.cuh"
 #include "cc/kernels/cuda/sequence/row_steps.cuh"
 #include "cc/kernels/cuda/sequence/sequence_forward.cuh"
-#include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -50,12 +50,10 @@ struct LayerNormLstmRow {
       Carry(row, b);
       return;
     }
-    // 1. The norm of h · w_h.
     const C* const sums = arrays.sums + kLstmGates * state;
     const C epsilon = static_cast<C>(args.epsilon);
     const RowNorm<C> norm_h = NormOfStateSums<kLstmGates>(units, epsilon, sums);
     if (threadIdx.x == 0) StoreIf(args.rstd, 2 * row.saved + 1, norm_h.rstd);
-    // 2. The gates and the new cell state.
     const C* const x =
         arrays.x_norm + (row.packed - common.input.first) * kLstmGates * units;
     ForEachUnit(units, [&](int64_t unit) {
@@ -73,7 +71,6 @@ struct LayerNormLstmRow {
       arrays.o[state + unit] = out.o;
       arrays.c[state + unit] = out.c;
     });
-    // 3. Its norm, and the output.
     const RowNorm<C> norm_c =
         NormOfRow<1>(units, epsilon, [&](int64_t unit, C(&numbers)[1]) {
           numbers[0] = arrays.c[state + unit];
@@ -110,58 +107,55 @@ struct LayerNormLstmRow {
 };
 
 template <class T, class Activations = StandardActivations>
-class LayerNormLstmForwardCall {
+class LayerNormLstmForwardCall
+    : public NormalizedForward<T, LayerNormLstmForwardArgs<T>, kLstmGates> {
+  using Base = NormalizedForward<T, LayerNormLstmForwardArgs<T>, kLstmGates>;
+  using Base::args_;
+  using Base::host_;
+  using Base::shape_;
+
  public:
-  using C = ComputeType<T>;
-
-  LayerNormLstmForwardCall(const LayerNormLstmForwardArgs<T>& args,
-                           const HostInterface& host)
-      : args_(args), host_(host), norms_(args, host) {}
-
-  auto& sequence() { return norms_.sequence(); }
+  using Base::Base;
 
   Error Prepare() {
-    const int64_t units = args_.shape.units;
-    const int64_t size = args_.shape.batch * units;
+    const int64_t size = shape_.batch * shape_.units;
     Error error = nullptr;
-    if ((error = norms_.Prepare()) ||
+    if ((error = Base::Prepare()) ||
         (error = Allocate(host_, size, &arrays_.o)) ||
         (error = Allocate(host_, size, &arrays_.c)) ||
         (error = Allocate(host_, size, &arrays_.cs)) ||
-        (error = SequencePasses<T>::LoadInitialStates(
-             host_, order(), args_.cs_prev, units, arrays_.cs))) {
+        (error = this->passes().LoadInitialStates(args_.cs_prev, shape_.units,
+                                                  arrays_.cs))) {
       return error;
     }
     arrays_.args = args_;
-    arrays_.x_norm = norms_.x_norm();
-    arrays_.sums = norms_.sums();
-    return norms_.sequence().ZeroSaved({args_.cs});
+    arrays_.x_norm = this->x_norm();
+    arrays_.sums = this->sums();
+    return this->ZeroSaved({args_.cs});
   }
 
   Error RunBlock(const StepBlock& block) const {
     const NormVectors<T> of_x = {args_.gamma_x,
                                  {args_.beta_x, args_.beta_h, args_.b}};
-    return norms_.RunBlock(
+    return this->RunNormalized(
         block, of_x, [&](const ForwardStep<T>& step, int64_t n) {
           return LayerNormLstmRow<T, Activations>{step, arrays_, n};
         });
   }
 
   Error Finish() const {
-    if (Error error = norms_.sequence().Finish()) return error;
-    return SequencePasses<T>::StoreFinalStates(host_, order(), arrays_.cs,
-                                               arrays_.cs, args_.shape.units,
-                                               args_.cs_last);
+    if (Error error = Base::Finish()) return error;
+    return this->passes().StoreFinalStates(arrays_.cs, arrays_.cs, shape_.units,
+                                           args_.cs_last);
   }
 
  private:
-  const RowOrder& order() const { return norms_.sequence().rows().order(); }
-
-  const LayerNormLstmForwardArgs<T>& args_;
-  const HostInterface& host_;
-  NormalizedForward<T, LayerNormLstmForwardArgs<T>, kLstmGates> norms_;
   LayerNormLstmArrays<T> arrays_ = {};
 };
+
+template <class T>
+struct FunctionOf<LayerNormLstmForwardArgs<T>>
+    : SequenceFunction<LayerNormLstmForwardCall<T>> {};
 
 }  // namespace blockrnn::cuda
 

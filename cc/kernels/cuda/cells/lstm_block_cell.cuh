@@ -7,10 +7,11 @@
 
 #include <cstdint>
 
+#include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/kernels/cuda/cells/block_cell_gemm.cuh"
-#include "cc/kernels/cuda/cells/lstm_peepholes.cuh"
+#include "cc/kernels/cuda/cells/lstm_common.cuh"
 #include "cc/kernels/cuda/pointwise.cuh"
 
 namespace blockrnn::cuda {
@@ -120,6 +121,15 @@ Error LstmBackward(const LstmCellBackwardArgs<T>& args,
   return RunPointwiseWithSums(host, rows, units, LstmGradElement<T, true>{args},
                               sums);
 }
+
+template <class T>
+struct FunctionOf<LstmCellForwardArgs<T>> {
+  static constexpr auto Run = &LstmForward<T, StandardActivations>;
+};
+template <class T>
+struct FunctionOf<LstmCellBackwardArgs<T>> {
+  static constexpr auto Run = &LstmBackward<T>;
+};
 
 }  // namespace blockrnn::cuda
 

@@ -5,24 +5,20 @@
 #ifndef BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_BACKWARD_CUH_
 #define BLOCKRNN_KERNELS_CUDA_CELLS_LSTM_SEQUENCE_BACKWARD_CUH_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "cc/core/activations.h"
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cuda/cells/lstm_peepholes.cuh"
+#include "cc/kernels/cuda/cells/lstm_common.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/pointwise.cuh"
-#include "cc/kernels/cuda/sequence/joint_calls.cuh"
+#include "cc/kernels/cuda/sequence/calls.cuh"
 #include "cc/kernels/cuda/sequence/sequence_backward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_gradients.cuh"
-#include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/sequence/step_loop.cuh"
-#include "cc/kernels/cuda/sequence/zoneout.cuh"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -75,15 +71,9 @@ struct LstmSequenceGradCell {
     in.saved.ci = Load(args.ci, at);
     in.saved.co = args.co == nullptr ? C(0) : Load(args.co, at);
     in.saved.h = C(0);  // the equations do not read it
-    in.cs_prev =
-        step == 0
-            ? Load(args.cs_prev, common.rows.StateRow(b) * units + unit)
-            : Load(args.cs, common.rows.SavedRow(step - 1, b) * units + unit);
+    in.cs_prev = PreviousCs(args, common.rows, step, b, unit);
     in.peepholes = LoadPeepholes(args, unit, args.options.use_peephole);
-    in.cs_grad = arrays.cs_grad[b * units + unit];
-    if (args.cs_grad != nullptr) {
-      in.cs_grad += Load(args.cs_grad, row.memory * units + unit);
-    }
+    in.cs_grad = CsGrad(args, row, unit, arrays.cs_grad[b * units + unit]);
     return in;
   }
 
@@ -231,106 +221,99 @@ struct LstmSequenceGradOutput {
   }
 };
 
-// peepholes[3, B, H]  →  the sums over the batch
-template <class C>
-struct PeepholeSums {
-  const C* peepholes;
-  int64_t batch;
-  int64_t units;
-
-  __device__ void operator()(int64_t row, int64_t unit, C (&sums)[3]) const {
-#pragma unroll
-    for (int which = 0; which < 3; ++which) {
-      sums[which] += peepholes[(which * batch + row) * units + unit];
-    }
-  }
-};
-
 // For each block of steps, the last one first: its steps, then
 //   x_grad = dZ · w_xᵀ    w_x_grad += xᵀ · dZ    w_p_grad += d_hᵀ · m
 //   w_h_grad += h of the previous stepᵀ · dZ     b_grad += Σ dZ
 template <class T>
-class LstmSequenceBackwardCall {
- public:
-  using C = ComputeType<T>;
+class LstmSequenceBackwardCall
+    : public SequenceBackward<T, LstmSequenceBackwardArgs<T>, kLstmGates> {
+  using Base = SequenceBackward<T, LstmSequenceBackwardArgs<T>, kLstmGates>;
+  using Base::args_;
+  using Base::host_;
+  using Base::shape_;
 
+ public:
   LstmSequenceBackwardCall(const LstmSequenceBackwardArgs<T>& args,
                            const HostInterface& host)
-      : args_(args),
-        host_(host),
-        shape_(args.shape),
-        width_(args.proj > 0 ? args.proj : args.shape.units),
-        sequence_(args, host,
-                  {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad,
-                   args.b_grad, width_, /*more_gates=*/0,
-                   /*own_columns=*/width_ + args.shape.units}) {}
+      : Base(args, host,
+             {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad, args.b_grad,
+              Width(args), /*more_gates=*/0,
+              /*own_columns=*/Width(args) + args.shape.units}) {}
 
-  auto& sequence() { return sequence_; }
+  Error Plan() {
+    w_p_.SetShape({shape_.units, args_.proj, shape_.batch});
+    return projects() ? Base::Plan(w_p_) : Base::Plan();
+  }
 
   Error Prepare() {
-    const int64_t size = shape_.batch * shape_.units;
     arrays_.args = args_;
     arrays_.projects = projects();
-    w_p_.SetShape({shape_.units, args_.proj, shape_.batch});
     Error error = nullptr;
-    if ((error = projects() ? sequence_.Prepare(w_p_) : sequence_.Prepare()) ||
-        (error = Allocate(host_, size, &arrays_.cs_grad)) ||
-        (error = SequencePasses<T>::LoadInitialStates(
-             host_, sequence_.rows().order(), args_.cs_last_grad, shape_.units,
-             arrays_.cs_grad)) ||
-        (error = PrepareProjection()) || !args_.options.use_peephole ||
-        (error = Allocate(host_, 3 * size, &arrays_.peepholes))) {
+    if ((error = Base::Prepare()) ||
+        (error =
+             Allocate(host_, shape_.batch * shape_.units, &arrays_.cs_grad)) ||
+        (error = this->passes().LoadInitialStates(
+             args_.cs_last_grad, shape_.units, arrays_.cs_grad)) ||
+        (error = PrepareProjection()) || !args_.options.use_peephole) {
       return error;
     }
-    return FillZero(arrays_.peepholes,
-                    static_cast<std::size_t>(3 * size) * sizeof(C), host_);
+    error = peepholes_.Prepare(host_, shape_.batch, shape_.units);
+    arrays_.peepholes = peepholes_.array(0);
+    return error;
   }
 
   template <class... Others>
-  Error RunBlock(const StepBlock& block, Others&... others) {
-    if (Error error = RunSteps(block, others...)) return error;
-    return ForEachCall([&](auto& call) { return call.AddGradients(block); },
-                       *this, others...);
+  Error RunBlock(const StepBlock& block, const Others&... others) const {
+    const auto outputs = MakeByDirection(OutputWork(), others.OutputWork()...);
+    if (!projects()) return this->RunSteps(block, outputs);
+    return this->RunSteps(block, outputs,
+                          MakeByDirection(CellWork(), others.CellWork()...));
+  }
+
+  Error EndBlock(const StepBlock& block) {
+    const Error error = Base::EndBlock(block);
+    if (error != nullptr || !projects()) return error;
+    const int64_t units = shape_.units;
+    const WeightSum<T> d_h = {
+        block.rows, d_h_.data, args_.proj, ColumnsOf(m_, 0, units),
+        0,          units,     false};
+    return AddWeights(host_, d_h, w_p_grad_);
   }
 
   Error Finish() const {
     Error error = nullptr;
-    if ((error = sequence_.RunBeforeFirst(Output())) ||
-        (error = sequence_.Finish()) || (error = w_p_grad_.Finish(host_)) ||
-        (error = SequencePasses<T>::StoreFinalStates(
-             host_, sequence_.rows().order(), arrays_.cs_grad, arrays_.cs_grad,
-             shape_.units, args_.cs_prev_grad))) {
+    if ((error = this->RunBeforeFirst(Output())) || (error = Base::Finish()) ||
+        (error = w_p_grad_.Finish(host_)) ||
+        (error = this->passes().StoreFinalStates(arrays_.cs_grad,
+                                                 arrays_.cs_grad, shape_.units,
+                                                 args_.cs_prev_grad))) {
       return error;
     }
-    return AddPeepholes();
+    if (!args_.options.use_peephole) return nullptr;
+    return peepholes_.Finish(
+        host_, {{args_.wci_grad, args_.wcf_grad, args_.wco_grad}});
   }
 
  private:
+  // P
+  static int64_t Width(const LstmSequenceBackwardArgs<T>& args) {
+    return args.proj > 0 ? args.proj : args.shape.units;
+  }
   bool projects() const { return args_.proj > 0; }
 
-  LstmSequenceGradOutput<T> Output() const {
-    return {sequence_.step(), arrays_};
-  }
-  auto OutputWork() const { return sequence_.StateWork(Output()); }
+  LstmSequenceGradOutput<T> Output() const { return {this->step(), arrays_}; }
+  auto OutputWork() const { return this->StateWork(Output()); }
   // With a projection.
   auto CellWork() const {
-    return Work(w_p_, LstmSequenceGradCell<T>{sequence_.step(), arrays_}, true);
-  }
-
-  template <class... Others>
-  Error RunSteps(const StepBlock& block, const Others&... others) const {
-    const auto outputs = MakeByDirection(OutputWork(), others.OutputWork()...);
-    if (!projects()) return sequence_.RunSteps(block, outputs);
-    return sequence_.RunSteps(
-        block, outputs, MakeByDirection(CellWork(), others.CellWork()...));
+    return Work(w_p_, LstmSequenceGradCell<T>{this->step(), arrays_}, true);
   }
 
   Error PrepareProjection() {
     if (!projects()) return nullptr;
     const int64_t units = shape_.units;
     Error error = nullptr;
-    if ((error = d_h_.Prepare(host_, sequence_.rows(), args_.proj)) ||
-        (error = m_.Prepare(host_, sequence_.rows(), units)) ||
+    if ((error = d_h_.Prepare(host_, this->rows(), args_.proj)) ||
+        (error = m_.Prepare(host_, this->rows(), units)) ||
         (error = AllocateStored(host_, shape_.batch * args_.proj,
                                 &arrays_.step_d_h)) ||
         (error = w_p_.Prepare(host_, {args_.w_p, 1, 0, units})) ||
@@ -344,36 +327,17 @@ class LstmSequenceBackwardCall {
     return nullptr;
   }
 
-  Error AddGradients(const StepBlock& block) {
-    const Error error = sequence_.AddGradients(block, sequence_.dz());
-    if (error != nullptr || !projects()) return error;
-    const int64_t units = shape_.units;
-    const WeightSum<T> d_h = {
-        block.rows, d_h_.data, width_, ColumnsOf(m_, 0, units),
-        0,          units,     false};
-    return AddWeights(host_, d_h, w_p_grad_);
-  }
-
-  Error AddPeepholes() const {
-    if (!args_.options.use_peephole) return nullptr;
-    const SumOutputs<T, 3> sums = {
-        {args_.wci_grad, args_.wcf_grad, args_.wco_grad}};
-    return RunPointwiseWithSums(
-        host_, shape_.batch, shape_.units,
-        PeepholeSums<C>{arrays_.peepholes, shape_.batch, shape_.units}, sums);
-  }
-
-  const LstmSequenceBackwardArgs<T>& args_;
-  const HostInterface& host_;
-  const SequenceShape& shape_;
-  const int64_t width_;  // P
-  SequenceBackward<T, LstmSequenceBackwardArgs<T>, kLstmGates> sequence_;
   StepMatrix<T, kSlices, true> w_p_;
   BlockArray<T> d_h_;  // [block rows, P], with a projection
   BlockArray<T> m_;    // [block rows, H], with one
   LstmSequenceGradArrays<T> arrays_ = {};
   WeightGrad<T> w_p_grad_;
+  VectorGrads<T, 3> peepholes_;  // with peepholes
 };
+
+template <class T>
+struct FunctionOf<LstmSequenceBackwardArgs<T>>
+    : SequenceFunction<LstmSequenceBackwardCall<T>> {};
 
 }  // namespace blockrnn::cuda
 

@@ -11,16 +11,13 @@
 #include "cc/core/gate_layout.h"
 #include "cc/core/lstm_cell.h"
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cuda/cells/lstm_gates.cuh"
-#include "cc/kernels/cuda/cells/lstm_peepholes.cuh"
+#include "cc/kernels/cuda/cells/lstm_common.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/sequence/joint_calls.cuh"
+#include "cc/kernels/cuda/sequence/calls.cuh"
 #include "cc/kernels/cuda/sequence/sequence_forward.cuh"
-#include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/sequence/step_loop.cuh"
-#include "cc/kernels/cuda/sequence/zoneout.cuh"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -144,54 +141,55 @@ struct LstmSequenceProjection {
 };
 
 template <class T, class Activations = StandardActivations>
-class LstmSequenceForwardCall {
- public:
-  using C = ComputeType<T>;
+class LstmSequenceForwardCall
+    : public SequenceForward<T, LstmSequenceForwardArgs<T>, kLstmGates> {
+  using Base = SequenceForward<T, LstmSequenceForwardArgs<T>, kLstmGates>;
+  using Base::args_;
+  using Base::host_;
+  using Base::shape_;
 
+ public:
   LstmSequenceForwardCall(const LstmSequenceForwardArgs<T>& args,
                           const HostInterface& host)
-      : args_(args),
-        host_(host),
-        shape_(args.shape),
-        sequence_(args, host,
-                  {{args.w_x, args.b, args.b_h, kLstmGates},
-                   args.w_h,
-                   args.proj > 0 ? args.proj : args.shape.units}) {}
+      : Base(args, host,
+             {{args.w_x, args.b, args.b_h, kLstmGates},
+              args.w_h,
+              args.proj > 0 ? args.proj : args.shape.units}) {}
 
-  auto& sequence() { return sequence_; }
+  Error Plan() {
+    w_p_.SetShape({args_.proj, shape_.units, shape_.batch});
+    return projects() ? Base::Plan(w_p_) : Base::Plan();
+  }
 
   Error Prepare() {
     const int64_t units = shape_.units;
     arrays_.args = args_;
-    arrays_.cell_clip = CellClip<C>(args_.options);
-    w_p_.SetShape({args_.proj, units, shape_.batch});
+    arrays_.cell_clip = CellClip<ComputeType<T>>(args_.options);
     Error error = nullptr;
-    if ((error = projects() ? sequence_.Prepare(w_p_) : sequence_.Prepare()) ||
+    if ((error = Base::Prepare()) ||
         (error = Allocate(host_, shape_.batch * units, &arrays_.cs)) ||
-        (error = SequencePasses<T>::LoadInitialStates(
-             host_, sequence_.rows().order(), args_.cs_prev, units,
-             arrays_.cs)) ||
+        (error = this->passes().LoadInitialStates(args_.cs_prev, units,
+                                                  arrays_.cs)) ||
         (error = PrepareProjection())) {
       return error;
     }
-    return sequence_.ZeroSaved(
+    return this->ZeroSaved(
         {args_.i, args_.cs, args_.f, args_.o, args_.ci, args_.co});
   }
 
   template <class... Others>
   Error RunBlock(const StepBlock& block, const Others&... others) const {
     const auto cells = MakeByDirection(CellWork(), others.CellWork()...);
-    if (!projects()) return sequence_.RunSteps(block, cells);
-    return sequence_.RunSteps(
+    if (!projects()) return this->RunSteps(block, cells);
+    return this->RunSteps(
         block, cells,
         MakeByDirection(ProjectionWork(), others.ProjectionWork()...));
   }
 
   Error Finish() const {
-    if (Error error = sequence_.Finish()) return error;
-    return SequencePasses<T>::StoreFinalStates(host_, sequence_.rows().order(),
-                                               arrays_.cs, arrays_.cs,
-                                               shape_.units, args_.cs_last);
+    if (Error error = Base::Finish()) return error;
+    return this->passes().StoreFinalStates(arrays_.cs, arrays_.cs, shape_.units,
+                                           args_.cs_last);
   }
 
  private:
@@ -208,20 +206,20 @@ class LstmSequenceForwardCall {
   }
 
   auto CellWork() const {
-    return sequence_.StateWork(
-        LstmSequenceCell<T, Activations>{sequence_.step(), arrays_});
+    return this->StateWork(
+        LstmSequenceCell<T, Activations>{this->step(), arrays_});
   }
   auto ProjectionWork() const {
-    return Work(w_p_, LstmSequenceProjection<T>{sequence_.step()}, true);
+    return Work(w_p_, LstmSequenceProjection<T>{this->step()}, true);
   }
 
-  const LstmSequenceForwardArgs<T>& args_;
-  const HostInterface& host_;
-  const SequenceShape& shape_;
-  SequenceForward<T, LstmSequenceForwardArgs<T>, kLstmGates> sequence_;
   StepMatrix<T, kSlices, true> w_p_;
   LstmSequenceArrays<T> arrays_ = {};
 };
+
+template <class T>
+struct FunctionOf<LstmSequenceForwardArgs<T>>
+    : SequenceFunction<LstmSequenceForwardCall<T>> {};
 
 }  // namespace blockrnn::cuda
 

@@ -10,7 +10,7 @@
 #include "cc/core/activations.h"
 #include "cc/core/simple_rnn_cell.h"
 #include "cc/kernels/cuda/engine.h"
-#include "cc/kernels/cuda/sequence/joint_calls.cuh"
+#include "cc/kernels/cuda/sequence/calls.cuh"
 #include "cc/kernels/cuda/sequence/sequence_backward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_forward.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
@@ -95,79 +95,66 @@ struct SimpleRnnGradCell {
 };
 
 template <class T, class Activations = StandardActivations>
-class SimpleRnnForwardCall {
+class SimpleRnnForwardCall
+    : public SequenceForward<T, SimpleRnnForwardArgs<T>, 1> {
+  using Base = SequenceForward<T, SimpleRnnForwardArgs<T>, 1>;
+
  public:
   SimpleRnnForwardCall(const SimpleRnnForwardArgs<T>& args,
                        const HostInterface& host)
-      : relu_(args.relu),
-        sequence_(
-            args, host,
-            {{args.w_x, args.b, args.b_h, 1}, args.w_h, args.shape.units}) {}
-
-  auto& sequence() { return sequence_; }
-
-  Error Prepare() { return sequence_.Prepare(); }
+      : Base(args, host,
+             {{args.w_x, args.b, args.b_h, 1}, args.w_h, args.shape.units}) {}
 
   template <class... Others>
   Error RunBlock(const StepBlock& block, const Others&... others) const {
-    return sequence_.RunSteps(
-        block, MakeByDirection(CellWork(), others.CellWork()...));
+    return this->RunSteps(block,
+                          MakeByDirection(CellWork(), others.CellWork()...));
   }
-
-  Error Finish() const { return sequence_.Finish(); }
 
  private:
   auto CellWork() const {
-    return sequence_.StateWork(
-        SimpleRnnCell<T, Activations>{sequence_.step(), relu_});
+    return this->StateWork(
+        SimpleRnnCell<T, Activations>{this->step(), this->args_.relu});
   }
-
-  const bool relu_;
-  SequenceForward<T, SimpleRnnForwardArgs<T>, 1> sequence_;
 };
 
 // For each block of steps, the last one first: its steps, then
 //   x_grad = d_h_bar · w_xᵀ    w_x_grad += xᵀ · d_h_bar
 //   w_h_grad += h of the previous stepᵀ · d_h_bar    b_grad += Σ d_h_bar
 template <class T>
-class SimpleRnnBackwardCall {
+class SimpleRnnBackwardCall
+    : public SequenceBackward<T, SimpleRnnBackwardArgs<T>, 1> {
+  using Base = SequenceBackward<T, SimpleRnnBackwardArgs<T>, 1>;
+
  public:
   SimpleRnnBackwardCall(const SimpleRnnBackwardArgs<T>& args,
                         const HostInterface& host)
-      : relu_(args.relu),
-        sequence_(args, host,
-                  {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad,
-                   args.b_grad, args.shape.units}) {}
-
-  auto& sequence() { return sequence_; }
-
-  Error Prepare() { return sequence_.Prepare(); }
+      : Base(args, host,
+             {args.w_x, args.w_h, args.w_x_grad, args.w_h_grad, args.b_grad,
+              args.shape.units}) {}
 
   template <class... Others>
-  Error RunBlock(const StepBlock& block, Others&... others) {
-    if (Error error = sequence_.RunSteps(
-            block, MakeByDirection(CellWork(), others.CellWork()...))) {
-      return error;
-    }
-    return ForEachCall(
-        [&](auto& call) {
-          return call.sequence_.AddGradients(block, call.sequence_.dz());
-        },
-        *this, others...);
+  Error RunBlock(const StepBlock& block, const Others&... others) const {
+    return this->RunSteps(block,
+                          MakeByDirection(CellWork(), others.CellWork()...));
   }
 
   Error Finish() const {
-    if (Error error = sequence_.RunBeforeFirst(Cell())) return error;
-    return sequence_.Finish();
+    if (Error error = this->RunBeforeFirst(Cell())) return error;
+    return Base::Finish();
   }
 
  private:
-  SimpleRnnGradCell<T> Cell() const { return {sequence_.step(), relu_}; }
-  auto CellWork() const { return sequence_.StateWork(Cell()); }
-
-  const bool relu_;
-  SequenceBackward<T, SimpleRnnBackwardArgs<T>, 1> sequence_;
+  SimpleRnnGradCell<T> Cell() const { return {this->step(), this->args_.relu}; }
+  auto CellWork() const { return this->StateWork(Cell()); }
 };
+
+template <class T>
+struct FunctionOf<SimpleRnnForwardArgs<T>>
+    : SequenceFunction<SimpleRnnForwardCall<T>> {};
+template <class T>
+struct FunctionOf<SimpleRnnBackwardArgs<T>>
+    : SequenceFunction<SimpleRnnBackwardCall<T>> {};
 
 }  // namespace blockrnn::cuda
 

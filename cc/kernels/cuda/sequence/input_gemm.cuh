@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cuda/blas/large_gemm.cuh"
+#include "cc/kernels/cuda/blas/blas.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
@@ -87,8 +87,8 @@ class BlockInput {
     }
     block_x_ = gathered_;
     if (gathered_ == nullptr) return nullptr;
-    return SequencePasses<T>::GatherInput(host, rows_->order(), block, x_,
-                                          input_, gathered_);
+    return SequencePasses<T>{host, rows_->order()}.GatherInput(
+        block, x_, input_, gathered_);
   }
 
   // [block rows, I]
@@ -145,10 +145,9 @@ class InputGemm {
     }
     gemm_.columns = input_.width;
     gemm_.depth = shape.input;
-    gemm_.a_stride = shape.input;
-    gemm_.b = weights.w;
-    gemm_.b_stride = shape.weights_by_unit ? shape.input : input_.width;
-    gemm_.b_transposed = shape.weights_by_unit;
+    gemm_.a.stride = shape.input;
+    gemm_.b = {weights.w, shape.weights_by_unit ? shape.input : input_.width,
+               shape.weights_by_unit};
     gemm_.c_stride = input_.width;
     return Allocate(host, rows.MaxRowsInBlock() * input_.width, &gemm_.c);
   }
@@ -160,7 +159,7 @@ class InputGemm {
     if (!multiplies_) return nullptr;
     input_.gemms = gemm_.c;
     gemm_.rows = block.rows;
-    gemm_.a = x;
+    gemm_.a.data = x;
     return RunLargeGemm(host, gemm_);
   }
 

@@ -71,28 +71,12 @@ Error RunWholeRows(const HostInterface& host, int64_t rows, const Pass& pass) {
   return Launch(WholeRowsKernel<Pass>, rows, host, rows, pass);
 }
 
-// Calls pass(row) for each row of a block's steps.
-template <class Pass>
-struct BlockRowsPass {
-  RowOrder order;
-  int64_t first = 0;   // step
-  int64_t widest = 0;  // rows of that step, which has the most
-  Pass pass;
-
-  // n: among all pairs of steps and rows, including those that a step lacks.
-  __device__ void operator()(int64_t n) const {
-    const int64_t step = first + n / widest;
-    const int64_t b = n % widest;
-    if (b < order.ActiveRows(step)) pass(FindStepRow(order, step, b));
-  }
-};
-
+// Calls pass(order, place) for each row of a block's steps.
 template <class Pass>
 Error RunBlockRows(const HostInterface& host, const RowOrder& order,
                    const StepBlock& block, const Pass& pass) {
-  return RunWholeRows(
-      host, block.steps * block.widest,
-      BlockRowsPass<Pass>{order, block.first, block.widest, pass});
+  return RunWholeRows(host, block.steps * block.widest,
+                      BlockPass<Pass>{order, block.first, block.widest, pass});
 }
 
 // Runs the steps of a block: multiply(range), which queues a step's GEMM and

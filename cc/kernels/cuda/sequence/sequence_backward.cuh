@@ -17,8 +17,6 @@
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/sequence/step_loop.cuh"
-#include "cc/kernels/cuda/sequence/zoneout.cuh"
-#include "cc/kernels/cuda/step/step_gemm.cuh"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -42,7 +40,8 @@ struct BackwardStep {
                             // without for what comes through w_h
   DoubleBuffer<T> step_dz;  // [B, step_columns], of the gates of w_h
   int64_t step_columns = 0;
-  T* dz = nullptr;  // [block rows, columns], these gates first
+  T* dz = nullptr;    // [block rows, columns], these gates first
+  T* dz_x = nullptr;  // the same on the side of x, where the sides differ
   int64_t columns = 0;
   Zoneout zoneout;  // of h
 
@@ -110,6 +109,10 @@ struct BackwardStep {
                                                int64_t column, C value) const {
     Store(dz, BlockRow(row) * columns + column, value);
   }
+  __device__ __forceinline__ void StoreBlockDzX(const StepRow& row,
+                                                int64_t column, C value) const {
+    Store(dz_x, BlockRow(row) * columns + column, value);
+  }
 };
 
 // What a cell passes to SequenceBackward.
@@ -125,13 +128,17 @@ struct BackwardCell {
   int64_t more_gates = 0;   // that dz has behind these
   int64_t own_columns = 0;  // of the cell's own arrays of block rows
   bool by_rows = false;     // steps are run by RunRowSteps
+  bool sides_differ =
+      false;  // dz on the side of x is not that on the side of h
 };
 
-// The operations of a call in their order, to which a cell adds its own:
-//   Prepare         rows and x; how steps are run; weights; the last state's
-//                   gradient
-//   BeginBlock      for each block, the last one first; then the cell's work,
-//   EndBlock        which calls RunSteps and AddGradients
+// The base of a backward call (calls.cuh): its operations in their order,
+// to which a cell adds its own.
+//   Plan            the order of the rows, and how steps are run
+//   Prepare         rows and x; weights; the last state's gradient
+//   BeginBlock      for each block, the last one first; then the cell's
+//                   RunBlock, which calls RunSteps
+//   EndBlock        the gradients of x and of the weights
 //   RunBeforeFirst  the gradient of the initial state
 //   Finish          what was summed over the blocks
 // kGates: of the recurrent GEMM.
@@ -147,14 +154,18 @@ class SequenceBackward {
   // others: the matrices of a step's other GEMMs, in their order, which must be
   // prepared after this.
   template <class... Matrices>
-  Error Prepare(Matrices&... others) {
+  Error Plan(Matrices&... others) {
     w_h_t_.SetShape({cell_.width, gate_columns(), shape_.batch,
                      args_.recurrent_dropout != nullptr});
+    const Error error = rows_.SetOrder(shape_, args_.mask);
+    if (error != nullptr || cell_.by_rows) return error;
+    return loop_.Plan(host_, rows_.steps(), w_h_t_, others...);
+  }
+  bool persistent() const { return loop_.persistent(); }
+
+  Error Prepare() {
     Error error = nullptr;
     if ((error = PrepareRows()) ||
-        (error = cell_.by_rows
-                     ? nullptr
-                     : loop_.Plan(host_, rows_.steps(), w_h_t_, others...)) ||
         (error = w_h_t_.Prepare(host_, TransposedWeights())) ||
         (error = PrepareState()) ||
         (error = w_x_grad_.Prepare(host_, shape_, rows_, cell_.w_x_grad,
@@ -172,12 +183,34 @@ class SequenceBackward {
   // From here on the block's step() is known.
   Error BeginBlock(const StepBlock& block) {
     step_.first = rows_.RowsBefore(block.first);
-    return BeforeBlock(host_, block);
-  }
-  Error EndBlock(const StepBlock& block) const {
-    return AfterBlock(host_, block);
+    return nullptr;
   }
 
+  // Adds a block's part to the gradients of x, w_x, w_h and the bias. Gates
+  // without a part in w_h are left to the cell; the last one of them finishes
+  // the gradient of x.
+  Error EndBlock(const StepBlock& block) {
+    const BlockArray<T>& dz_x = cell_.sides_differ ? dz_x_ : dz_;
+    const GateColumns<T> gates = ColumnsOf(dz_x, 0, gate_columns());
+    Error error = nullptr;
+    if ((error = x_.LoadBlock(host_, block)) ||
+        (error =
+             passes().StoreGates(block, shape_, dz_x.data,
+                                 kGates + cell_.more_gates, args_.x_grad)) ||
+        (error = w_x_grad_.Add(host_, block, x_.data(), gates)) ||
+        (error = x_grad_.Add(host_, block, gates, cell_.w_x, gates.width, true,
+                             cell_.more_gates == 0))) {
+      return error;
+    }
+    return state_grad_.Add(host_, block, dz_, 0, kGates, w_h_grad_);
+  }
+
+  Error Finish() const {
+    if (Error error = w_x_grad_.Finish(host_)) return error;
+    return w_h_grad_.Finish(host_);
+  }
+
+ protected:
   // The recurrent GEMM of a step, whose sums of the next step's dz · w_hᵀ go to
   // the epilogue (step_panel.cuh).
   template <class Epilogue>
@@ -205,25 +238,6 @@ class SequenceBackward {
                                        pass_of);
   }
 
-  // Adds a block's part to the gradients of x, w_x, w_h and the bias. dz_x: the
-  // gates' gradients on the side of x; dz() if they equal those on the side of
-  // h. Gates without a part in w_h are left to the cell; the last one of them
-  // finishes the gradient of x.
-  Error AddGradients(const StepBlock& block, const BlockArray<T>& dz_x) {
-    const GateColumns<T> gates = ColumnsOf(dz_x, 0, gate_columns());
-    Error error = nullptr;
-    if ((error = x_.LoadBlock(host_, block)) ||
-        (error = SequencePasses<T>::StoreGates(
-             host_, rows_.order(), block, shape_, dz_x.data,
-             kGates + cell_.more_gates, args_.x_grad)) ||
-        (error = w_x_grad_.Add(host_, block, x_.data(), gates)) ||
-        (error = x_grad_.Add(host_, block, gates, cell_.w_x, gates.width, true,
-                             cell_.more_gates == 0))) {
-      return error;
-    }
-    return state_grad_.Add(host_, block, dz_, 0, kGates, w_h_grad_);
-  }
-
   // Runs step -1, with the epilogue of the steps.
   template <class Epilogue>
   Error RunBeforeFirst(const Epilogue& epilogue) const {
@@ -231,20 +245,20 @@ class SequenceBackward {
                       epilogue);
   }
 
-  Error Finish() const {
-    if (Error error = w_x_grad_.Finish(host_)) return error;
-    return w_h_grad_.Finish(host_);
-  }
-
   // For the epilogues of a block.
   const BackwardStep<T>& step() const { return step_; }
   const SequenceRows& rows() const { return rows_; }
+  SequencePasses<T> passes() const { return {host_, rows_.order()}; }
   // The gradients of the gates' pre-activations on the side of h, [block rows,
   // all gates · H].
   const BlockArray<T>& dz() const { return dz_; }
   // The block's rows of x, and the sum of the gradient of x.
   const T* x() const { return x_.data(); }
   const InputGrad<T>& x_grad() const { return x_grad_; }
+
+  const Args& args_;
+  const HostInterface& host_;
+  const SequenceShape& shape_;
 
  private:
   int64_t ld_h() const {
@@ -257,20 +271,22 @@ class SequenceBackward {
   }
 
   Error PrepareRows() {
-    const int64_t columns =
-        all_columns() + cell_.width + shape_.input + cell_.own_columns;
+    const int64_t columns = (cell_.sides_differ ? 2 : 1) * all_columns() +
+                            cell_.width + shape_.input + cell_.own_columns;
     const int64_t row_bytes = InputGrad<T>::RowBytes(shape_) +
                               static_cast<int64_t>(sizeof(C)) * columns;
     const States<T> states = {args_.h, ld_h(), args_.h_prev, cell_.width};
     Error error = nullptr;
-    if ((error = rows_.Prepare(host_, shape_, args_.mask, row_bytes)) ||
+    if ((error = rows_.Prepare(host_, row_bytes)) ||
         (error = x_.Prepare(host_, shape_, rows_, args_.x, true)) ||
         (error = x_grad_.Prepare(host_, shape_, rows_, args_.x_grad)) ||
         (error = state_grad_.Prepare(host_, shape_, rows_, states,
                                      args_.recurrent_dropout))) {
       return error;
     }
-    return dz_.Prepare(host_, rows_, all_columns());
+    error = dz_.Prepare(host_, rows_, all_columns());
+    if (error != nullptr || !cell_.sides_differ) return error;
+    return dz_x_.Prepare(host_, rows_, all_columns());
   }
 
   Error PrepareState() {
@@ -283,6 +299,7 @@ class SequenceBackward {
     step_.ld_h = ld_h();
     step_.step_columns = gate_columns();
     step_.dz = dz_.data;
+    step_.dz_x = dz_x_.data;
     step_.columns = all_columns();
     step_.zoneout = args_.zoneout_h;
     const int64_t size = shape_.batch * cell_.width;
@@ -299,8 +316,8 @@ class SequenceBackward {
     gemm.sum_factors = args_.recurrent_dropout;
     // Slices of a single gate share its factors.
     if (kGates > 1) gemm.factors_stride = size;
-    return SequencePasses<T>::LoadInitialStates(
-        host_, step_.rows, args_.h_last_grad, cell_.width, step_.d_h_direct);
+    return passes().LoadInitialStates(args_.h_last_grad, cell_.width,
+                                      step_.d_h_direct);
   }
 
   StepWeights<T> TransposedWeights() const {
@@ -308,15 +325,13 @@ class SequenceBackward {
     return {cell_.w_h, gate_columns(), 0, 1};
   }
 
-  const Args& args_;
-  const HostInterface& host_;
-  const SequenceShape& shape_;
   const BackwardCell<T> cell_;
   SequenceRows rows_;
   BlockInput<T> x_;
   InputGrad<T> x_grad_;
   StateWeightsGrad<T> state_grad_;
   BlockArray<T> dz_;
+  BlockArray<T> dz_x_;
   BackwardMatrix<T, kGates> w_h_t_;
   StepLoop loop_;
   BackwardStep<T> step_;

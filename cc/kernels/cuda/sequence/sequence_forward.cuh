@@ -17,8 +17,6 @@
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/sequence/step_loop.cuh"
-#include "cc/kernels/cuda/sequence/zoneout.cuh"
-#include "cc/kernels/cuda/step/step_gemm.cuh"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
@@ -96,10 +94,12 @@ struct ForwardCell {
   int64_t own_columns = 0;  // of the cell's own arrays of block rows
 };
 
-// The operations of a call in their order, to which a cell adds its own:
-//   Prepare     rows and x; how steps are run; weights; the initial state
-//   BeginBlock  for each block x · w_x + b; then the cell's work, which calls
-//   EndBlock    RunSteps
+// The base of a forward call (calls.cuh): its operations in their order,
+// to which a cell adds its own.
+//   Plan        the order of the rows, and how steps are run
+//   Prepare     rows and x; weights; the initial state
+//   BeginBlock  for each block x · w_x + b; then the cell's RunBlock, which
+//               calls RunSteps
 //   Finish      the final state
 // kGates: of the recurrent GEMM.
 template <class T, class Args, int kGates>
@@ -114,33 +114,22 @@ class SequenceForward {
   // others: the matrices of a step's other GEMMs, in their order, which must be
   // prepared after this.
   template <class... Matrices>
-  Error Prepare(Matrices&... others) {
+  Error Plan(Matrices&... others) {
     w_h_.SetShape({shape_.units, cell_.width, shape_.batch,
                    args_.recurrent_dropout != nullptr});
+    const Error error = rows_.SetOrder(shape_, args_.mask);
+    if (error != nullptr || cell_.by_rows) return error;
+    return loop_.Plan(host_, rows_.steps(), w_h_, others...);
+  }
+  bool persistent() const { return loop_.persistent(); }
+
+  Error Prepare() {
     Error error = nullptr;
     if ((error = PrepareInput()) ||
-        (error = cell_.by_rows
-                     ? nullptr
-                     : loop_.Plan(host_, rows_.steps(), w_h_, others...)) ||
         (error = w_h_.Prepare(host_, RecurrentWeights()))) {
       return error;
     }
     return PrepareState();
-  }
-
-  // Zeroes what is saved for backward past the rows' lengths.
-  Error ZeroSaved(std::initializer_list<T*> saved) const {
-    return ZeroSaved(saved, shape_.units);
-  }
-  Error ZeroSaved(std::initializer_list<T*> saved, int64_t width) const {
-    if (shape_.saved_in_steps) return nullptr;
-    for (T* out : saved) {
-      if (Error error = SequencePasses<T>::ZeroPadding(host_, order(), out,
-                                                       width, width)) {
-        return error;
-      }
-    }
-    return nullptr;
   }
 
   StepBlock FirstBlock() const { return rows_.BlockFrom(0); }
@@ -149,19 +138,26 @@ class SequenceForward {
   }
   // From here on the block's step() is known.
   Error BeginBlock(const StepBlock& block) {
-    Error error = nullptr;
-    if ((error = BeforeBlock(host_, block)) ||
-        (error = x_.LoadBlock(host_, block))) {
-      return error;
-    }
+    if (Error error = x_.LoadBlock(host_, block)) return error;
     return gemm_.RunBlock(host_, block, x_.data());
   }
-  Error EndBlock(const StepBlock& block) const {
-    return AfterBlock(host_, block);
-  }
+  Error EndBlock(const StepBlock&) { return nullptr; }
   Error Finish() const {
-    return SequencePasses<T>::StoreFinalStates(
-        host_, order(), state_.even, state_.odd, cell_.width, args_.h_last);
+    return passes().StoreFinalStates(state_.even, state_.odd, cell_.width,
+                                     args_.h_last);
+  }
+
+ protected:
+  // Zeroes what is saved for backward past the rows' lengths.
+  Error ZeroSaved(std::initializer_list<T*> saved) const {
+    return ZeroSaved(saved, shape_.units);
+  }
+  Error ZeroSaved(std::initializer_list<T*> saved, int64_t width) const {
+    if (shape_.saved_in_steps) return nullptr;
+    for (T* out : saved) {
+      if (Error error = passes().ZeroPadding(out, width, width)) return error;
+    }
+    return nullptr;
   }
 
   // The recurrent GEMM of a step, whose sums of h · w_h go to the epilogue
@@ -192,17 +188,21 @@ class SequenceForward {
 
   // For the epilogues of a block.
   ForwardStep<T> step() const {
-    return {order(), gemm_.input(), state_, multiplied_,
-            args_.h, cell_.width,   ld_h(), args_.zoneout_h};
+    return {rows_.order(), gemm_.input(), state_, multiplied_,
+            args_.h,       cell_.width,   ld_h(), args_.zoneout_h};
   }
   const SequenceRows& rows() const { return rows_; }
+  SequencePasses<T> passes() const { return {host_, rows_.order()}; }
   // The block's rows of x.
   const T* x() const { return x_.data(); }
   // x · w_x of the block's rows, [block rows, gates · H]; nullptr: no w_x.
   C* input_sums() const { return gemm_.sums(); }
 
+  const Args& args_;
+  const HostInterface& host_;
+  const SequenceShape& shape_;
+
  private:
-  const RowOrder& order() const { return rows_.order(); }
   int64_t ld_h() const {
     return shape_.h_width > 0 ? shape_.h_width : cell_.width;
   }
@@ -212,7 +212,7 @@ class SequenceForward {
         InputGemm<T>::RowBytes(shape_, kGates + cell_.more_gates) +
         cell_.own_columns * static_cast<int64_t>(sizeof(C));
     Error error = nullptr;
-    if ((error = rows_.Prepare(host_, shape_, args_.mask, row_bytes)) ||
+    if ((error = rows_.Prepare(host_, row_bytes)) ||
         (error = x_.Prepare(host_, shape_, rows_, args_.x, false))) {
       return error;
     }
@@ -231,17 +231,15 @@ class SequenceForward {
     }
     StepGemm<T>& gemm = w_h_.gemm();
     gemm.state = multiplied_;
-    gemm.order = order().batch_rows;
+    gemm.order = rows_.order().batch_rows;
     gemm.state_factors = args_.recurrent_dropout;
     // Slices of a single gate share its factors.
     if (kGates > 1) gemm.factors_stride = size;
-    if ((error = SequencePasses<T>::LoadInitialStates(
-             host_, order(), args_.h_prev, cell_.width, state_.even,
-             multiplied_.even))) {
+    if ((error = passes().LoadInitialStates(args_.h_prev, cell_.width,
+                                            state_.even, multiplied_.even))) {
       return error;
     }
-    return SequencePasses<T>::ZeroPadding(host_, order(), args_.h, cell_.width,
-                                          ld_h());
+    return passes().ZeroPadding(args_.h, cell_.width, ld_h());
   }
 
   Error AllocateState(int64_t size, T** multiplied, C** state) const {
@@ -259,9 +257,6 @@ class SequenceForward {
     return {cell_.w_h, 1, slices ? 0 : units, kGates * units};
   }
 
-  const Args& args_;
-  const HostInterface& host_;
-  const SequenceShape& shape_;
   const ForwardCell<T> cell_;
   SequenceRows rows_;
   BlockInput<T> x_;

@@ -14,9 +14,10 @@
 #include <type_traits>
 
 #include "cc/core/sequence_args.h"
-#include "cc/kernels/cuda/blas/large_gemm.cuh"
+#include "cc/kernels/cuda/blas/blas.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/pointwise.cuh"
 #include "cc/kernels/cuda/sequence/input_gemm.cuh"
 #include "cc/kernels/cuda/sequence/sequence_passes.cuh"
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
@@ -41,7 +42,7 @@ class WeightGrad {
   }
   Error Finish(const HostInterface& host) const {
     if (std::is_same_v<T, C> || sums_ == nullptr) return nullptr;
-    return SequencePasses<T>::RoundTo(host, sums_, count_, out_);
+    return RowSums<T>::RoundTo(host, sums_, count_, out_);
   }
 
   // nullptr if nothing is to be computed.
@@ -97,29 +98,18 @@ template <class T>
 Error AddWeights(const HostInterface& host, const WeightSum<T>& sum,
                  const WeightGrad<T>& grad) {
   if (grad.sums() == nullptr) return nullptr;
+  const BlasMatrix<T> left = {sum.left, sum.left_width};
+  const BlasMatrix<T> gates = {sum.gates.data, sum.gates.stride};
   LargeGemm<T> gemm;
+  gemm.rows = sum.by_unit ? sum.gates.width : sum.left_width;
+  gemm.columns = sum.by_unit ? sum.left_width : sum.gates.width;
   gemm.depth = sum.rows;
+  gemm.a = sum.by_unit ? gates : left;
+  gemm.a.transposed = true;
+  gemm.b = sum.by_unit ? left : gates;
+  gemm.c = grad.sums() + sum.first * (sum.by_unit ? sum.left_width : 1);
+  gemm.c_stride = sum.by_unit ? sum.left_width : sum.all;
   gemm.accumulate = true;
-  gemm.a_transposed = true;
-  if (sum.by_unit) {
-    gemm.rows = sum.gates.width;
-    gemm.columns = sum.left_width;
-    gemm.a = sum.gates.data;
-    gemm.a_stride = sum.gates.stride;
-    gemm.b = sum.left;
-    gemm.b_stride = sum.left_width;
-    gemm.c = grad.sums() + sum.first * sum.left_width;
-    gemm.c_stride = sum.left_width;
-  } else {
-    gemm.rows = sum.left_width;
-    gemm.columns = sum.gates.width;
-    gemm.a = sum.left;
-    gemm.a_stride = sum.left_width;
-    gemm.b = sum.gates.data;
-    gemm.b_stride = sum.gates.stride;
-    gemm.c = grad.sums() + sum.first;
-    gemm.c_stride = sum.all;
-  }
   return RunLargeGemm(host, gemm);
 }
 
@@ -133,16 +123,15 @@ class BiasGrad {
                 int64_t width) {
     if (Error error = grad_.Prepare(host, out, width)) return error;
     if (grad_.sums() == nullptr) return nullptr;
-    const int64_t slices = SequencePasses<T>::Slices(rows.MaxRowsInBlock());
+    const int64_t slices = RowSums<T>::Slices(rows.MaxRowsInBlock());
     return Allocate(host, slices * width, &slices_);
   }
   // += Σ gates over a block's rows.
   Error Add(const HostInterface& host, const StepBlock& block,
             const GateColumns<T>& gates) const {
     if (grad_.sums() == nullptr) return nullptr;
-    return SequencePasses<T>::AddRows(host, gates.data, gates.stride,
-                                      block.rows, gates.width, slices_,
-                                      grad_.sums());
+    return RowSums<T>::Add(host, gates.data, gates.stride, block.rows,
+                           gates.width, slices_, grad_.sums());
   }
   Error Finish(const HostInterface& host) const { return grad_.Finish(host); }
 
@@ -204,8 +193,8 @@ class InputGrad {
     shape_ = &shape;
     rows_ = &rows;
     x_grad_ = x_grad;
-    if (Error error = SequencePasses<T>::ZeroPadding(
-            host, rows.order(), x_grad, shape.input, shape.input)) {
+    if (Error error = SequencePasses<T>{host, rows.order()}.ZeroPadding(
+            x_grad, shape.input, shape.input)) {
       return error;
     }
     in_place_ = std::is_same_v<T, C> && rows.IsPacked();
@@ -225,18 +214,16 @@ class InputGrad {
     gemm.rows = block.rows;
     gemm.columns = input;
     gemm.depth = gates.width;
-    gemm.a = gates.data;
-    gemm.a_stride = gates.stride;
-    gemm.b = w;
-    gemm.b_stride = shape_->weights_by_unit ? input : all;
-    gemm.b_transposed = !shape_->weights_by_unit;
+    gemm.a = {gates.data, gates.stride};
+    gemm.b = {w, shape_->weights_by_unit ? input : all,
+              !shape_->weights_by_unit};
     gemm.c = Sums(block);
     gemm.c_stride = input;
     gemm.accumulate = !first;
     if (Error error = RunLargeGemm(host, gemm)) return error;
     if (in_place_ || !last) return nullptr;
-    return SequencePasses<T>::ScatterRows(host, rows_->order(), block, sums_,
-                                          input, x_grad_);
+    return SequencePasses<T>{host, rows_->order()}.ScatterRows(block, sums_,
+                                                               input, x_grad_);
   }
 
  private:
@@ -286,8 +273,8 @@ class StateWeightsGrad {
           factors_ == nullptr
               ? nullptr
               : Offset(factors_, part * rows_->batch() * states_.width);
-      if (Error error = SequencePasses<T>::GatherStates(
-              host, rows_->order(), block, states_, factors, gathered_.data)) {
+      if (Error error = SequencePasses<T>{host, rows_->order()}.GatherStates(
+              block, states_, factors, gathered_.data)) {
         return error;
       }
       WeightSum<T> sum;
@@ -309,6 +296,54 @@ class StateWeightsGrad {
   States<T> states_;
   const T* factors_ = nullptr;
   BlockArray<T> gathered_;
+};
+
+// arrays[kCount, B, width]  →  the sums over the batch
+template <int kCount, class C>
+struct BatchSums {
+  const C* arrays;
+  int64_t batch;
+  int64_t width;
+
+  __device__ void operator()(int64_t row, int64_t column,
+                             C (&sums)[kCount]) const {
+#pragma unroll
+    for (int n = 0; n < kCount; ++n) {
+      sums[n] += arrays[(n * batch + row) * width + column];
+    }
+  }
+};
+
+// Sums over the steps for the gradients of kCount vectors, with one sum for
+// each row of the batch, which only one thread updates; in the end they are
+// added in an order that depends on the size of the batch alone.
+template <class T, int kCount>
+class VectorGrads {
+ public:
+  using C = ComputeType<T>;
+
+  Error Prepare(const HostInterface& host, int64_t batch, int64_t width) {
+    batch_ = batch;
+    width_ = width;
+    const int64_t size = kCount * batch * width;
+    if (Error error = Allocate(host, size, &arrays_)) return error;
+    return FillZero(arrays_, static_cast<std::size_t>(size) * sizeof(C), host);
+  }
+
+  // Of the n-th vector, [B, width].
+  C* array(int n) const { return arrays_ + n * batch_ * width_; }
+
+  Error Finish(const HostInterface& host,
+               const SumOutputs<T, kCount>& out) const {
+    return RunPointwiseWithSums(host, batch_, width_,
+                                BatchSums<kCount, C>{arrays_, batch_, width_},
+                                out);
+  }
+
+ private:
+  C* arrays_ = nullptr;
+  int64_t batch_ = 0;
+  int64_t width_ = 0;
 };
 
 }  // namespace blockrnn::cuda

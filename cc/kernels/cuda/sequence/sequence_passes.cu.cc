@@ -34,42 +34,12 @@ Error RunRows(const HostInterface& host, int64_t rows, const Pass& pass) {
                 pass);
 }
 
-// All pairs of a block's steps and rows, including those that a step lacks.
-struct BlockPairs {
-  RowOrder order;
-  int64_t first = 0;   // step
-  int64_t widest = 0;  // rows of that step, which has the most
-
-  struct Pair {
-    int64_t step;
-    int64_t b;
-    int64_t row;  // of the block; -1: the step lacks it
-  };
-  __device__ Pair PairAt(int64_t n) const {
-    const int64_t step = first + n / widest;
-    const int64_t b = n % widest;
-    const int64_t row = order.RowsBefore(step) - order.RowsBefore(first) + b;
-    return {step, b, b < order.ActiveRows(step) ? row : -1};
-  }
-};
-
-// Calls pass(pair) for each pair, by a warp.
+// Calls pass(order, place) for each place in a block of steps, by a warp.
 template <class Pass>
-struct PairPass {
-  BlockPairs pairs;
-  Pass pass;
-
-  __device__ void operator()(int64_t n) const {
-    const BlockPairs::Pair pair = pairs.PairAt(n);
-    if (pair.row >= 0) pass(pairs.order, pair);
-  }
-};
-
-template <class Pass>
-Error RunPairs(const HostInterface& host, const RowOrder& order,
-               const StepBlock& block, const Pass& pass) {
+Error RunPlaces(const HostInterface& host, const RowOrder& order,
+                const StepBlock& block, const Pass& pass) {
   return RunRows(host, block.steps * block.widest,
-                 PairPass<Pass>{{order, block.first, block.widest}, pass});
+                 BlockPass<Pass>{order, block.first, block.widest, pass});
 }
 
 template <class T>
@@ -80,11 +50,11 @@ struct GatherInputPass {
   T* out;
 
   __device__ void operator()(const RowOrder& order,
-                             const BlockPairs::Pair& pair) const {
-    const bool masked = order.IsMasked(pair.step, pair.b);
-    const int64_t from = order.MemoryRow(pair.step, pair.b) * width;
+                             const BlockPlace& place) const {
+    const bool masked = order.IsMasked(place.step, place.b);
+    const int64_t from = order.MemoryRow(place.step, place.b) * width;
     for (int64_t j = Lane(); j < width; j += kLanes) {
-      Store(out, pair.row * width + j, masked ? C(0) : Load(x, from + j));
+      Store(out, place.row * width + j, masked ? C(0) : Load(x, from + j));
     }
   }
 };
@@ -97,19 +67,19 @@ struct GatherStatesPass {
   T* out;
 
   __device__ void operator()(const RowOrder& order,
-                             const BlockPairs::Pair& pair) const {
+                             const BlockPlace& place) const {
     const int64_t width = states.width;
-    const bool masked = order.IsMasked(pair.step, pair.b);
-    const bool first = pair.step == 0;
+    const bool masked = order.IsMasked(place.step, place.b);
+    const bool first = place.step == 0;
     const T* from = first ? states.first : states.h;
-    const int64_t at = first
-                           ? order.StateRow(pair.b) * width
-                           : order.MemoryRow(pair.step - 1, pair.b) * states.ld;
-    const int64_t factors_at = order.BatchRow(pair.b) * width;
+    const int64_t at =
+        first ? order.StateRow(place.b) * width
+              : order.MemoryRow(place.step - 1, place.b) * states.ld;
+    const int64_t factors_at = order.BatchRow(place.b) * width;
     for (int64_t j = Lane(); j < width; j += kLanes) {
       C value = masked ? C(0) : Load(from, at + j);
       if (factors != nullptr && !masked) value *= Load(factors, factors_at + j);
-      Store(out, pair.row * width + j, value);
+      Store(out, place.row * width + j, value);
     }
   }
 };
@@ -121,10 +91,10 @@ struct ScatterPass {
   T* out;
 
   __device__ void operator()(const RowOrder& order,
-                             const BlockPairs::Pair& pair) const {
-    const int64_t to = order.MemoryRow(pair.step, pair.b) * width;
+                             const BlockPlace& place) const {
+    const int64_t to = order.MemoryRow(place.step, place.b) * width;
     for (int64_t j = Lane(); j < width; j += kLanes) {
-      Store(out, to + j, rows[pair.row * width + j]);
+      Store(out, to + j, rows[place.row * width + j]);
     }
   }
 };
@@ -139,11 +109,11 @@ struct StoreGatesPass {
   T* x_grad;
 
   __device__ void operator()(const RowOrder& order,
-                             const BlockPairs::Pair& pair) const {
+                             const BlockPlace& place) const {
     const int64_t width = count * units;
     const int64_t to =
-        order.MemoryRow(pair.step, pair.b) * (sum ? units : width);
-    const int64_t from = pair.row * width;
+        order.MemoryRow(place.step, place.b) * (sum ? units : width);
+    const int64_t from = place.row * width;
     for (int64_t j = Lane(); j < (sum ? units : width); j += kLanes) {
       C value = Load(gates, from + j);
       for (int64_t gate = 1; sum && gate < count; ++gate) {
@@ -221,146 +191,101 @@ struct RowElement {
   }
 };
 
-// sums[units] += Σ slices[num_slices, units]
-template <class C>
-__global__ void __launch_bounds__(kThreads)
-    AccumulateSlicesKernel(Tiles<1> tiles, int64_t num_slices, const C* slices,
-                           C* sums) {
-  for (int64_t tile = blockIdx.x; tile < tiles.count(); tile += gridDim.x) {
-    const int64_t unit = tiles.first_unit(tile) + Lane();
-    C sum = C(0);
-    if (unit < tiles.units) {
-      for (int64_t slice = Warp(); slice < num_slices; slice += kWarps) {
-        sum += slices[slice * tiles.units + unit];
-      }
-    }
-    const C total = SumOverWarps(sum);
-    if (Warp() == 0 && unit < tiles.units) sums[unit] += total;
-  }
-}
-
 template <class T>
 struct RoundElement {
   const ComputeType<T>* sums;
-  int64_t width;
   T* out;
 
-  __device__ void operator()(int64_t row, int64_t unit) const {
-    Store(out, row * width + unit, sums[row * width + unit]);
-  }
+  __device__ void operator()(int64_t n) const { Store(out, n, sums[n]); }
 };
 
 }  // namespace
 
 template <class T>
-Error SequencePasses<T>::GatherInput(const HostInterface& host,
-                                     const RowOrder& order,
-                                     const StepBlock& block, const T* x,
-                                     int64_t width, T* out) {
-  return RunPairs(host, order, block, GatherInputPass<T>{x, width, out});
+Error SequencePasses<T>::GatherInput(const StepBlock& block, const T* x,
+                                     int64_t width, T* out) const {
+  return RunPlaces(host, order, block, GatherInputPass<T>{x, width, out});
 }
 
 template <class T>
-Error SequencePasses<T>::GatherStates(const HostInterface& host,
-                                      const RowOrder& order,
-                                      const StepBlock& block,
+Error SequencePasses<T>::GatherStates(const StepBlock& block,
                                       const States<T>& states, const T* factors,
-                                      T* out) {
-  return RunPairs(host, order, block,
-                  GatherStatesPass<T>{states, factors, out});
+                                      T* out) const {
+  return RunPlaces(host, order, block,
+                   GatherStatesPass<T>{states, factors, out});
 }
 
 template <class T>
-Error SequencePasses<T>::ScatterRows(const HostInterface& host,
-                                     const RowOrder& order,
-                                     const StepBlock& block,
-                                     const ComputeType<T>* rows, int64_t width,
-                                     T* out) {
+Error SequencePasses<T>::ScatterRows(const StepBlock& block, const C* rows,
+                                     int64_t width, T* out) const {
   if (out == nullptr) return nullptr;
-  return RunPairs(host, order, block, ScatterPass<T>{rows, width, out});
+  return RunPlaces(host, order, block, ScatterPass<T>{rows, width, out});
 }
 
 template <class T>
-Error SequencePasses<T>::StoreGates(const HostInterface& host,
-                                    const RowOrder& order,
-                                    const StepBlock& block,
+Error SequencePasses<T>::StoreGates(const StepBlock& block,
                                     const SequenceShape& shape, const T* gates,
-                                    int64_t count, T* x_grad) {
+                                    int64_t count, T* x_grad) const {
   if (shape.HasInputWeights() || x_grad == nullptr) return nullptr;
-  return RunPairs(host, order, block,
-                  StoreGatesPass<T>{gates, count, shape.units,
-                                    !shape.projected_input, x_grad});
+  return RunPlaces(host, order, block,
+                   StoreGatesPass<T>{gates, count, shape.units,
+                                     !shape.projected_input, x_grad});
 }
 
 template <class T>
-Error SequencePasses<T>::ZeroPadding(const HostInterface& host,
-                                     const RowOrder& order, T* out,
-                                     int64_t width, int64_t ld) {
+Error SequencePasses<T>::ZeroPadding(T* out, int64_t width, int64_t ld) const {
   if (!order.HasPadding() || out == nullptr) return nullptr;
   return RunRows(host, order.steps * order.batch,
                  ZeroPaddingPass<T>{order, out, width, ld});
 }
 
 template <class T>
-Error SequencePasses<T>::LoadInitialStates(const HostInterface& host,
-                                           const RowOrder& order, const T* from,
-                                           int64_t width, ComputeType<T>* to,
-                                           T* stored) {
+Error SequencePasses<T>::LoadInitialStates(const T* from, int64_t width, C* to,
+                                           T* stored) const {
   return RunRows(host, order.batch,
                  InitialStatesPass<T>{order, from, width, to, stored});
 }
 
 template <class T>
-Error SequencePasses<T>::StoreFinalStates(const HostInterface& host,
-                                          const RowOrder& order,
-                                          const ComputeType<T>* even,
-                                          const ComputeType<T>* odd,
-                                          int64_t width, T* to) {
+Error SequencePasses<T>::StoreFinalStates(const C* even, const C* odd,
+                                          int64_t width, T* to) const {
   if (to == nullptr) return nullptr;
   return RunRows(host, order.batch,
                  FinalStatesPass<T>{order, even, odd, width, to});
 }
 
 template <class T>
-int64_t SequencePasses<T>::Slices(int64_t count) {
+int64_t RowSums<T>::Slices(int64_t count) {
   return Tiles<kSliceRows>{count, 1}.down();
 }
 
 template <class T>
-Error SequencePasses<T>::AddRows(const HostInterface& host, const T* rows,
-                                 int64_t ld, int64_t count, int64_t width,
-                                 ComputeType<T>* slices, ComputeType<T>* sums) {
-  using C = ComputeType<T>;
+Error RowSums<T>::Add(const HostInterface& host, const T* rows, int64_t ld,
+                      int64_t count, int64_t width, C* slices, C* sums) {
   const Tiles<kSliceRows> tiles = {count, width};
   if (Error error = Launch(SumSlicesKernel<1, C, RowElement<T>>, tiles.count(),
                            host, tiles, RowElement<T>{rows, ld}, slices)) {
     return error;
   }
   const Tiles<1> all = {1, width};
-  return Launch(AccumulateSlicesKernel<C>, all.count(), host, all, tiles.down(),
-                slices, sums);
+  return Launch(AddSlicesKernel<1, C>, all.count(), host, all, tiles.down(),
+                slices, SumOutputs<C, 1>{{sums}}, /*accumulate=*/true);
 }
 
 template <class T>
-Error SequencePasses<T>::RoundTo(const HostInterface& host,
-                                 const ComputeType<T>* sums, int64_t count,
-                                 T* out) {
+Error RowSums<T>::RoundTo(const HostInterface& host, const C* sums,
+                          int64_t count, T* out) {
   if (out == nullptr) return nullptr;
-  // Rows that keep the kernel's warps busy; the last one separately.
-  constexpr int64_t kWidth = 1024;
-  const int64_t rows = count / kWidth;
-  if (Error error = RunPointwise(host, rows, kWidth,
-                                 RoundElement<T>{sums, kWidth, out})) {
-    return error;
-  }
-  const int64_t done = rows * kWidth;
-  return RunPointwise(host, 1, count - done,
-                      RoundElement<T>{sums + done, kWidth, Offset(out, done)});
+  return RunForEach(host, count, RoundElement<T>{sums, out});
 }
 
 template struct SequencePasses<Eigen::half>;
 template struct SequencePasses<Eigen::bfloat16>;
 template struct SequencePasses<float>;
 template struct SequencePasses<double>;
+template struct RowSums<Eigen::half>;
+template struct RowSums<Eigen::bfloat16>;
+template struct RowSums<float>;
+template struct RowSums<double>;
 
 }  // namespace blockrnn::cuda

@@ -1,7 +1,6 @@
 // Declares the passes over a sequence that need no equation: gathering rows in
 // the order of steps and scattering them back, initial and final states, sums
-// over rows, and zeros past the rows' lengths. An output that is nullptr is not
-// computed.
+// over rows, and zeros past the rows' lengths.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_SEQUENCE_SEQUENCE_PASSES_CUH_
 #define BLOCKRNN_KERNELS_CUDA_SEQUENCE_SEQUENCE_PASSES_CUH_
@@ -24,60 +23,60 @@ struct States {
   int64_t width = 0;
 };
 
+// The passes of one call. An output that is nullptr is not computed.
 template <class T>
 struct SequencePasses {
+  using C = ComputeType<T>;
+
+  const HostInterface& host;
+  const RowOrder& order;
+
   // out[block rows, width] = the rows of x[steps, batch, width], zeros where a
   // step is masked.
-  static Error GatherInput(const HostInterface& host, const RowOrder& order,
-                           const StepBlock& block, const T* x, int64_t width,
-                           T* out);
+  Error GatherInput(const StepBlock& block, const T* x, int64_t width,
+                    T* out) const;
 
   // out[block rows, width] = the previous states of the steps, times factors[B,
   // width] if not nullptr; zeros where a step is masked.
-  static Error GatherStates(const HostInterface& host, const RowOrder& order,
-                            const StepBlock& block, const States<T>& states,
-                            const T* factors, T* out);
+  Error GatherStates(const StepBlock& block, const States<T>& states,
+                     const T* factors, T* out) const;
 
   // The block's rows of out[steps, batch, width] = rows[block rows, width].
-  static Error ScatterRows(const HostInterface& host, const RowOrder& order,
-                           const StepBlock& block, const ComputeType<T>* rows,
-                           int64_t width, T* out);
+  Error ScatterRows(const StepBlock& block, const C* rows, int64_t width,
+                    T* out) const;
 
   // x_grad without w_x, from gates[block rows, count · units]: a copy with
   // projected_input, the sums over the gates with skip_input.
-  static Error StoreGates(const HostInterface& host, const RowOrder& order,
-                          const StepBlock& block, const SequenceShape& shape,
-                          const T* gates, int64_t count, T* x_grad);
+  Error StoreGates(const StepBlock& block, const SequenceShape& shape,
+                   const T* gates, int64_t count, T* x_grad) const;
 
   // Zeroes the first `width` elements of the rows of out[steps, batch, ld] past
   // each row's length.
-  static Error ZeroPadding(const HostInterface& host, const RowOrder& order,
-                           T* out, int64_t width, int64_t ld);
+  Error ZeroPadding(T* out, int64_t width, int64_t ld) const;
 
   // to[B, width] and stored[B, width] = the rows' states in `from`, or zeros if
   // that is nullptr.
-  static Error LoadInitialStates(const HostInterface& host,
-                                 const RowOrder& order, const T* from,
-                                 int64_t width, ComputeType<T>* to,
-                                 T* stored = nullptr);
+  Error LoadInitialStates(const T* from, int64_t width, C* to,
+                          T* stored = nullptr) const;
 
   // The states of `to` = the rows' final states: from[length % 2][B, width].
-  static Error StoreFinalStates(const HostInterface& host,
-                                const RowOrder& order,
-                                const ComputeType<T>* even,
-                                const ComputeType<T>* odd, int64_t width,
-                                T* to);
+  Error StoreFinalStates(const C* even, const C* odd, int64_t width,
+                         T* to) const;
+};
 
-  // sums[width] += Σ rows[count, ld] in an order that depends on the count
-  // alone; slices[Slices(count), width] is scratch.
+// Sums of rows in an order that depends on their number alone.
+template <class T>
+struct RowSums {
+  using C = ComputeType<T>;
+
+  // sums[width] += Σ rows[count, ld]; slices[Slices(count), width] is scratch.
   static int64_t Slices(int64_t count);
-  static Error AddRows(const HostInterface& host, const T* rows, int64_t ld,
-                       int64_t count, int64_t width, ComputeType<T>* slices,
-                       ComputeType<T>* sums);
+  static Error Add(const HostInterface& host, const T* rows, int64_t ld,
+                   int64_t count, int64_t width, C* slices, C* sums);
 
   // out[count] = sums[count], rounded.
-  static Error RoundTo(const HostInterface& host, const ComputeType<T>* sums,
-                       int64_t count, T* out);
+  static Error RoundTo(const HostInterface& host, const C* sums, int64_t count,
+                       T* out);
 };
 
 }  // namespace blockrnn::cuda

@@ -50,13 +50,7 @@ Error CopyToDevice(const HostInterface& host, const int64_t* numbers,
 
 }  // namespace
 
-Error SequenceRows::Prepare(const HostInterface& host,
-                            const SequenceShape& shape, const uint8_t* mask,
-                            int64_t row_bytes) {
-  max_block_rows_ =
-      static_cast<int64_t>(host.block_bytes) / std::max<int64_t>(row_bytes, 1);
-  max_steps_ =
-      host.observer == nullptr ? shape.steps : host.observer->max_steps;
+Error SequenceRows::SetOrder(const SequenceShape& shape, const uint8_t* mask) {
   const int64_t size = RowOrderStorage(shape, nullptr);
   if (size > 0) {
     storage_.reset(new (std::nothrow) int64_t[size]);
@@ -64,6 +58,12 @@ Error SequenceRows::Prepare(const HostInterface& host,
   }
   host_order_ = MakeRowOrder(shape, nullptr, storage_.get());
   host_order_.mask = mask;
+  return nullptr;
+}
+
+Error SequenceRows::Prepare(const HostInterface& host, int64_t row_bytes) {
+  max_block_rows_ =
+      static_cast<int64_t>(host.block_bytes) / std::max<int64_t>(row_bytes, 1);
   device_order_ = host_order_;
   if (!host_order_.HasPadding()) return nullptr;
   const int64_t count = host_order_.NumDeviceNumbers();

@@ -1,6 +1,6 @@
 // Defines how the CUDA engine walks through the rows of a sequence
-// (cc/core/row_order.h): what a kernel reads of a step's row, and the blocks of
-// steps that the host queues.
+// (cc/core/row_order.h): what a kernel reads of a step's row, the state after
+// it with zoneout, and the blocks of steps that the host queues.
 //
 // Rows are trimmed to their lengths, which the host knows. A mask is in device
 // memory and is not trimmed: a masked step, padding or not, only carries the
@@ -48,6 +48,25 @@ __device__ __forceinline__ StepRow FindStepRow(const RowOrder& order,
   return row;
 }
 
+// The share of the state before a step in the one after it, at an element of
+// [steps, batch, width]: 1 or 0 with draws, 0 without zoneout.
+template <class C>
+__device__ __forceinline__ C KeptShare(const Zoneout& zoneout, int64_t at) {
+  if (zoneout.kept != nullptr) return C(zoneout.kept[at] != 0 ? 1 : 0);
+  return static_cast<C>(zoneout.rate);
+}
+
+// The state after a step that is not masked. before(): the one before it.
+template <class C, class Before>
+__device__ __forceinline__ C AfterZoneout(const Zoneout& zoneout, int64_t at,
+                                          const Before& before, C value) {
+  // A choice, since what is not kept may be infinite.
+  if (zoneout.kept != nullptr) return zoneout.kept[at] != 0 ? before() : value;
+  if (zoneout.rate == 0) return value;
+  const C share = KeptShare<C>(zoneout, at);
+  return share * before() + (C(1) - share) * value;
+}
+
 // Steps [first, first + steps), with all their rows.
 struct StepBlock {
   int64_t first = 0;
@@ -58,12 +77,38 @@ struct StepBlock {
   int64_t end() const { return first + steps; }
 };
 
+// A row of a step of a block.
+struct BlockPlace {
+  int64_t step;
+  int64_t b;
+  int64_t row;  // among those of the block
+};
+
+// Calls pass(order, place) for all of a block, given n among all pairs of steps
+// and rows, including those that a step lacks.
+template <class Pass>
+struct BlockPass {
+  RowOrder order;
+  int64_t first;   // step
+  int64_t widest;  // rows of that step, which has the most
+  Pass pass;
+
+  __device__ void operator()(int64_t n) const {
+    const int64_t step = first + n / widest;
+    const int64_t b = n % widest;
+    if (b >= order.ActiveRows(step)) return;
+    const int64_t row = order.RowsBefore(step) - order.RowsBefore(first) + b;
+    pass(order, BlockPlace{step, b, row});
+  }
+};
+
 // The order of a call's rows, on the host and on the device.
 class SequenceRows {
  public:
-  // mask: in device memory. row_bytes: scratch for a row of a block of steps.
-  Error Prepare(const HostInterface& host, const SequenceShape& shape,
-                const uint8_t* mask, int64_t row_bytes);
+  // Must be called first, and only needs the host. mask: in device memory.
+  Error SetOrder(const SequenceShape& shape, const uint8_t* mask);
+  // row_bytes: scratch for a row of a block of steps.
+  Error Prepare(const HostInterface& host, int64_t row_bytes);
 
   // For kernels.
   const RowOrder& order() const { return device_order_; }
@@ -87,8 +132,7 @@ class SequenceRows {
   }
 
   int64_t MaxRowsInBlock() const {
-    return std::min({TotalRows(), max_steps_ * batch(),
-                     std::max(max_block_rows_, batch())});
+    return std::min(TotalRows(), std::max(max_block_rows_, batch()));
   }
   // The block that begins with a step; empty past the last one.
   StepBlock BlockFrom(int64_t first) const {
@@ -113,31 +157,14 @@ class SequenceRows {
 
  private:
   bool Fits(const StepBlock& block, int64_t step) const {
-    return block.steps == 0 ||
-           (block.steps < max_steps_ &&
-            block.rows + ActiveRows(step) <= max_block_rows_);
+    return block.steps == 0 || block.rows + ActiveRows(step) <= max_block_rows_;
   }
 
   RowOrder device_order_;
   RowOrder host_order_;
   int64_t max_block_rows_ = 0;  // of a block of several steps
-  int64_t max_steps_ = 0;       // of a block
   std::unique_ptr<int64_t[]> storage_;
 };
-
-// Reports a block of steps to the observer of the call, if there is one.
-inline Error BeforeBlock(const HostInterface& host, const StepBlock& block) {
-  const BlockObserver* const observer = host.observer;
-  if (observer == nullptr || observer->before_block == nullptr) return nullptr;
-  return observer->before_block(observer->context, block.first, block.steps,
-                                host);
-}
-inline Error AfterBlock(const HostInterface& host, const StepBlock& block) {
-  const BlockObserver* const observer = host.observer;
-  if (observer == nullptr || observer->after_block == nullptr) return nullptr;
-  return observer->after_block(observer->context, block.first, block.steps,
-                               host);
-}
 
 }  // namespace blockrnn::cuda
 

@@ -9,6 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -17,7 +20,6 @@
 #include "cc/kernels/cuda/sequence/sequence_rows.cuh"
 #include "cc/kernels/cuda/step/mma.cuh"
 #include "cc/kernels/cuda/step/persistent.cuh"
-#include "cc/kernels/cuda/step/persistent_launch.cuh"
 #include "cc/kernels/cuda/step/persistent_plan.h"
 #include "cc/kernels/cuda/step/step_matrix.cuh"
 #include "cc/kernels/cuda/step/step_panel.cuh"
@@ -65,7 +67,7 @@ StepWork<T, kGates, kSliced, Epilogue> Work(
   return {matrix, epilogue, reads_this_step};
 }
 
-// A GEMM of a step in each of the calls that run together (joint_calls.cuh).
+// A GEMM of a step in each of the calls that run together (calls.cuh).
 template <class FirstWork, class... Others>
 ByDirection<FirstWork, 1 + sizeof...(Others)> MakeByDirection(
     const FirstWork& first, const Others&... others) {
@@ -93,16 +95,15 @@ inline Error QueryDevice(PersistentDevice* device) {
   int multiprocessors = 0;
   int shared_bytes = 0;
   int major = 0;
+  const auto query = [&](cudaDeviceAttr attribute, int* value) {
+    return ToError(cudaDeviceGetAttribute(value, attribute, current));
+  };
   Error error = nullptr;
   if ((error = ToError(cudaGetDevice(&current))) ||
-      (error = ToError(cudaDeviceGetAttribute(
-           &cooperative, cudaDevAttrCooperativeLaunch, current))) ||
-      (error = ToError(cudaDeviceGetAttribute(
-           &multiprocessors, cudaDevAttrMultiProcessorCount, current))) ||
-      (error = ToError(cudaDeviceGetAttribute(
-           &shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, current))) ||
-      (error = ToError(cudaDeviceGetAttribute(
-           &major, cudaDevAttrComputeCapabilityMajor, current)))) {
+      (error = query(cudaDevAttrCooperativeLaunch, &cooperative)) ||
+      (error = query(cudaDevAttrMultiProcessorCount, &multiprocessors)) ||
+      (error = query(cudaDevAttrMaxSharedMemoryPerBlockOptin, &shared_bytes)) ||
+      (error = query(cudaDevAttrComputeCapabilityMajor, &major))) {
     return error;
   }
   device->cooperative = cooperative != 0;
@@ -112,11 +113,39 @@ inline Error QueryDevice(PersistentDevice* device) {
   return nullptr;
 }
 
-// A type by its name, which need not be complete.
-template <class Named>
-struct TypeName {
-  using Type = Named;
-};
+// Lets a block of the kernel have that much dynamic shared memory on the
+// current device. The limit of a kernel is only ever raised, so that threads
+// whose calls need different amounts do not take it from each other.
+inline cudaError_t AllowSharedMemory(const void* kernel, int64_t bytes) {
+  constexpr int64_t kDefaultLimit = 48 * 1024;  // of every kernel
+  if (bytes <= kDefaultLimit) return cudaSuccess;
+  // Never destroyed: calls may run until the process ends.
+  static auto* const mutex = new std::mutex;
+  static auto* const limits =
+      new std::map<std::pair<int, const void*>, int64_t>;
+  int device = 0;
+  const cudaError_t found = cudaGetDevice(&device);
+  if (found != cudaSuccess) return found;
+  const std::lock_guard<std::mutex> lock(*mutex);
+  int64_t& limit = (*limits)[{device, kernel}];
+  if (bytes <= limit) return cudaSuccess;
+  const cudaError_t code =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(bytes));
+  if (code == cudaSuccess) limit = bytes;
+  return code;
+}
+
+// Whether a launch that failed with this error was refused for lack of room, so
+// that nothing was queued and the steps can run one by one: too many blocks for
+// the multiprocessors of this process (MPS, MIG), or more registers or shared
+// memory than the device or a tool beside the program leaves.
+inline bool IsRefused(cudaError_t code) {
+  return code == cudaErrorInvalidValue ||
+         code == cudaErrorInvalidConfiguration ||
+         code == cudaErrorLaunchOutOfResources ||
+         code == cudaErrorCooperativeLaunchTooLarge;
+}
 
 class StepLoop {
  public:
@@ -158,9 +187,8 @@ class StepLoop {
             const StepBlock& block, bool backwards,
             const ByDirection<Works, kDirections>&... works) const {
     if (persistent()) {
-      constexpr std::index_sequence_for<Works...> kStages;
       const BlockSteps steps = {rows.order(), block, backwards};
-      const cudaError_t code = RunPersistent(kStages, host, steps, works...);
+      const cudaError_t code = RunPersistent(host, steps, works...);
       if (!IsRefused(code)) {
         if (code == cudaSuccess && host.persistent_kernels != nullptr) {
           ++*host.persistent_kernels;
@@ -212,51 +240,49 @@ class StepLoop {
 
   template <class E, class OneWork>
   typename OneWork::template OnDevice<E> ForDevice(const OneWork& work,
-                                                   std::size_t stage) const {
+                                                   int stage) const {
     return {work.matrix.template ResidentGemm<E>(), work.epilogue,
             work.reads_this_step, plan_.stages[stage]};
   }
 
   // The GEMMs of one direction.
-  template <class E, std::size_t... kStages, class... Works>
+  template <class E, class... Works>
   PersistentWorks<typename Works::template OnDevice<E>...> AllForDevice(
-      std::index_sequence<kStages...>, const Works&... works) const {
-    return {ForDevice<E>(works, kStages)...};
+      const Works&... works) const {
+    int stage = 0;
+    return {ForDevice<E>(works, stage++)...};
   }
 
-  template <class Stages, int kDirections, class... Works>
+  template <int kDirections, class... Works>
   cudaError_t RunPersistent(
-      Stages stages, const HostInterface& host, const BlockSteps& steps,
+      const HostInterface& host, const BlockSteps& steps,
       const ByDirection<Works, kDirections>&... works) const {
     static_assert(sizeof...(Works) <= kMaxPersistentStages);
-    using T = std::common_type_t<TypeName<typename Works::Element>...>;
-    using Element = typename T::Type;
+    using Elements = std::tuple<typename Works::Element...>;
+    using Element = std::tuple_element_t<0, Elements>;  // that of all of them
     constexpr int kMany =
         kTensorCores<Element> ? kTensorPersistentRows : kManyPersistentRows;
     if constexpr (std::is_same_v<Element, float>) {
       if (as_tf32_) {
-        return RunRows<kTensorPersistentRows, Tf32>(stages, host, steps,
-                                                    works...);
+        return RunRows<kTensorPersistentRows, Tf32>(host, steps, works...);
       }
     }
     if constexpr (sizeof...(Works) == 1 && !kTensorCores<Element>) {
       if (plan_.rows == kFewPersistentRows) {
-        return RunRows<kFewPersistentRows, Element>(stages, host, steps,
-                                                    works...);
+        return RunRows<kFewPersistentRows, Element>(host, steps, works...);
       }
     }
-    return RunRows<kMany, Element>(stages, host, steps, works...);
+    return RunRows<kMany, Element>(host, steps, works...);
   }
 
-  template <int kRows, class E, class Stages, int kDirections, class... Works>
-  cudaError_t RunRows(Stages stages, const HostInterface& host,
-                      const BlockSteps& steps,
+  template <int kRows, class E, int kDirections, class... Works>
+  cudaError_t RunRows(const HostInterface& host, const BlockSteps& steps,
                       const ByDirection<Works, kDirections>&... works) const {
     using OfDirection =
         PersistentWorks<typename Works::template OnDevice<E>...>;
     ByDirection<OfDirection, kDirections> on_device;
     for (int n = 0; n < kDirections; ++n) {
-      on_device.of[n] = AllForDevice<E>(stages, works.of[n]...);
+      on_device.of[n] = AllForDevice<E>(works.of[n]...);
     }
     return LaunchCooperative(
         PersistentKernel<kRows, kDirections, BlockSteps, OfDirection>, host,

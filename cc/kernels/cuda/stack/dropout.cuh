@@ -7,30 +7,10 @@
 #include <cstdint>
 
 #include "cc/core/dropout.h"
-#include "cc/core/rnn_stack_plan.h"
 #include "cc/kernels/cuda/pointwise.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {
-
-// Calls element(j) for all j < count, in rows of a warp.
-template <class Element>
-struct ForEachElement {
-  int64_t count;
-  Element element;
-
-  __device__ void operator()(int64_t row, int64_t lane) const {
-    const int64_t j = row * kLanes + lane;
-    if (j < count) element(j);
-  }
-};
-
-template <class Element>
-Error RunForEach(const HostInterface& host, int64_t count,
-                 const Element& element) {
-  return RunPointwise(host, (count + kLanes - 1) / kLanes, kLanes,
-                      ForEachElement<Element>{count, element});
-}
 
 // Draws a byte of the mask: eight elements, four from each counter, the first
 // in the lowest bit; zeros past the last one.
@@ -64,19 +44,17 @@ inline Error DrawMask(const HostInterface& host, const PhiloxState& philox,
                     MaskByte{philox, DropoutRule(rate), elements, mask});
 }
 
-// to[j] = from[j] · scale where the mask keeps it, else 0 whatever from[j] is,
-// for the elements of a span. May run in place.
+// to[j] = from[j] · scale where the mask keeps it, else 0 whatever from[j] is.
+// May run in place.
 template <class T>
 struct MaskedElement {
-  ElementSpan span;
   const uint8_t* mask;
   ComputeType<T> scale;
   const T* from;
   T* to;
 
-  __device__ void operator()(int64_t n) const {
+  __device__ void operator()(int64_t j) const {
     using C = ComputeType<T>;
-    const int64_t j = span.OffsetOf(n);
     const bool keeps = ((mask[j / 8] >> (j % 8)) & 1) != 0;
     Store(to, j, keeps ? Load(from, j) * scale : C(0));
   }
@@ -84,10 +62,9 @@ struct MaskedElement {
 
 template <class T>
 Error ApplyMask(const HostInterface& host, const uint8_t* mask, float rate,
-                const ElementSpan& span, const T* from, T* to) {
+                int64_t elements, const T* from, T* to) {
   const ComputeType<T> scale = DropoutScale<ComputeType<T>>(rate);
-  return RunForEach(host, span.elements(),
-                    MaskedElement<T>{span, mask, scale, from, to});
+  return RunForEach(host, elements, MaskedElement<T>{mask, scale, from, to});
 }
 
 // grad[j] += other[j]: the sum of the two directions' gradients of the same

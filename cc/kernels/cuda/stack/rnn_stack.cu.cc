@@ -5,39 +5,72 @@
 #include <cstdint>
 
 #include "cc/core/dropout.h"
+#include "cc/core/param_layout.h"
 #include "cc/core/reserve_space.h"
 #include "cc/core/rnn_stack_args.h"
 #include "cc/core/rnn_stack_backward.h"
 #include "cc/core/rnn_stack_forward.h"
 #include "cc/core/rnn_stack_plan.h"
-#include "cc/kernels/cuda/cells/directions.h"
+#include "cc/core/scratch_pool.h"
+#include "cc/kernels/cuda/blas/blas.cuh"
 #include "cc/kernels/cuda/engine.h"
-#include "cc/kernels/cuda/instantiate.h"
 #include "cc/kernels/cuda/launch.cuh"
-#include "cc/kernels/cuda/stack/concurrency.cuh"
 #include "cc/kernels/cuda/stack/dropout.cuh"
 #include "cc/kernels/cuda/stack/reserve_header.cuh"
-#include "cc/kernels/cuda/stack/streams.cuh"
 
 namespace blockrnn::cuda {
 namespace {
 
 constexpr ReserveDevice kDevice = ReserveDevice::kCuda;
 
+// The HostInterface of a stack's layers, which run one after the other on the
+// caller's stream and reuse each other's scratch.
+class LayerHost {
+ public:
+  explicit LayerHost(const HostInterface& caller)
+      : caller_(caller), blas_{this, &RunGemm}, host_(caller) {
+    host_.context = this;
+    host_.allocate = &Allocate;
+    host_.blas = &blas_;
+  }
+  LayerHost(const LayerHost&) = delete;
+  LayerHost& operator=(const LayerHost&) = delete;
+
+  const HostInterface& host() const { return host_; }
+
+  // Releases the scratch of the calls that are queued to those that follow.
+  void Recycle() { scratch_.Recycle(); }
+
+ private:
+  static void* Allocate(void* context, std::size_t bytes) {
+    auto* const self = static_cast<LayerHost*>(context);
+    if (void* const data = self->scratch_.Take(bytes)) return data;
+    void* const data = self->caller_.allocate(self->caller_.context, bytes);
+    if (data != nullptr) self->scratch_.Add(data, bytes);
+    return data;
+  }
+  // The scratch of the BLAS lives from layer to layer, and is the caller's.
+  static Error RunGemm(void* context, const BlasGemm& gemm,
+                       const HostInterface&) {
+    const HostInterface& caller = static_cast<LayerHost*>(context)->caller_;
+    return caller.blas->gemm(caller.blas->context, gemm, caller);
+  }
+
+  const HostInterface& caller_;
+  ScratchPool scratch_;
+  const Blas blas_;
+  HostInterface host_;
+};
+
 template <class T>
 class RnnStackEngine {
  public:
   using Status = Error;
-  using Context = cuda::HostInterface;
   static constexpr ReserveDevice kReserveDevice = kDevice;
   static bool Failed(Error error) { return error != nullptr; }
 
-  // args: of a stack, forward or backward; concurrency: from ChooseConcurrency.
-  template <class Args>
-  RnnStackEngine(const HostInterface& host, const Args& args,
-                 const StackConcurrency& concurrency)
-      : host_(host),
-        streams_(host, args.geometry, {0, args.steps}, concurrency) {}
+  RnnStackEngine(const HostInterface& host, const RnnGeometry& geometry)
+      : host_(host), geometry_(geometry), layers_(host) {}
 
   Error Allocate(int64_t elements, T** array) const {
     std::byte* bytes = nullptr;
@@ -47,25 +80,28 @@ class RnnStackEngine {
     return error;
   }
 
-  template <class Take, class ArgsOf, class After>
-  Error RunLayer(int64_t layer, const Take& take, const ArgsOf& args_of,
-                 const After& after) {
-    return streams_.Run(
-        layer, take, [&](const HostInterface& host, const auto&... directions) {
-          Error error = RunSequences(host, args_of(directions)...);
-          static_cast<void>(error != nullptr ||
-                            ((error = after(directions, host)) || ...));
-          return error;
-        });
+  template <class ArgsOf>
+  Error RunLayer(int64_t layer, const ArgsOf& args_of) {
+    const HostInterface& host = layers_.host();
+    const LayerDirection forward = MakeDirection(geometry_, layer, 0);
+    if (geometry_.directions == 1) return RunOne(args_of(forward));
+    const LayerDirection backward = MakeDirection(geometry_, layer, 1);
+    bool joint = false;
+    const Error error =
+        RunDirections(args_of(forward), args_of(backward), host, &joint);
+    layers_.Recycle();
+    if (error != nullptr || joint) return error;
+    if (Error first = RunOne(args_of(forward))) return first;
+    return RunOne(args_of(backward));
   }
 
   Error DrawMask(const PhiloxState& philox, float rate, int64_t elements,
                  uint8_t* mask) const {
     return cuda::DrawMask(host_, philox, rate, elements, mask);
   }
-  Error ApplyMask(const uint8_t* mask, float rate, const ElementSpan& span,
-                  const T* from, T* to, const HostInterface& host) const {
-    return cuda::ApplyMask(host, mask, rate, span, from, to);
+  Error ApplyMask(const uint8_t* mask, float rate, int64_t elements,
+                  const T* from, T* to) const {
+    return cuda::ApplyMask(host_, mask, rate, elements, from, to);
   }
   Error FinishReserve(const ReserveLayout& layout, const ReserveHeader& header,
                       void* reserve) const {
@@ -77,24 +113,21 @@ class RnnStackEngine {
   Error AddGradients(const T* other, int64_t elements, T* grad) const {
     return cuda::AddGradients(host_, other, elements, grad);
   }
-  Error Copy(const T* from, int64_t elements, T* to,
-             const HostInterface& host) const {
-    return cuda::Copy(from, elements * kElementBytes<T>, to, host);
+  Error Copy(const T* from, int64_t elements, T* to) const {
+    return cuda::Copy(from, elements * kElementBytes<T>, to, host_);
   }
 
  private:
   template <class Args>
-  static Error RunSequences(const HostInterface& host, const Args& args) {
-    return cuda::Run(args, host);
-  }
-  template <class Args>
-  static Error RunSequences(const HostInterface& host, const Args& first,
-                            const Args& second) {
-    return RunDirections(first, second, host);
+  Error RunOne(const Args& args) {
+    const Error error = cuda::Run(args, layers_.host());
+    layers_.Recycle();
+    return error;
   }
 
   const HostInterface& host_;
-  LayerStreams streams_;
+  const RnnGeometry& geometry_;
+  LayerHost layers_;
 };
 
 template <class T>
@@ -113,17 +146,13 @@ BackwardOutputs<T> BackwardOutputsOf(const RnnStackBackwardArgs<T>& args) {
 
 template <class T>
 Error Run(const RnnStackForwardArgs<T>& args, const HostInterface& host) {
-  StackConcurrency concurrency;
-  if (Error error = ChooseConcurrency(host, args, &concurrency)) return error;
-  RnnStackEngine<T> engine(host, args, concurrency);
+  RnnStackEngine<T> engine(host, args.geometry);
   return RnnStackForward<T, RnnStackEngine<T>>(args, &engine).Run();
 }
 
 template <class T>
 Error Run(const RnnStackBackwardArgs<T>& args, const HostInterface& host) {
-  StackConcurrency concurrency;
-  if (Error error = ChooseConcurrency(host, args, &concurrency)) return error;
-  RnnStackEngine<T> engine(host, args, concurrency);
+  RnnStackEngine<T> engine(host, args.geometry);
   if (Error error =
           RnnStackBackward<T, RnnStackEngine<T>>(args, &engine).Run()) {
     return error;
@@ -133,7 +162,17 @@ Error Run(const RnnStackBackwardArgs<T>& args, const HostInterface& host) {
                        BackwardOutputsOf(args));
 }
 
-BLOCKRNN_INSTANTIATE_RUN(RnnStackForwardArgs)
-BLOCKRNN_INSTANTIATE_RUN(RnnStackBackwardArgs)
+template Error Run(const RnnStackForwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const RnnStackForwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const RnnStackForwardArgs<float>&, const HostInterface&);
+template Error Run(const RnnStackForwardArgs<double>&, const HostInterface&);
+template Error Run(const RnnStackBackwardArgs<Eigen::half>&,
+                   const HostInterface&);
+template Error Run(const RnnStackBackwardArgs<Eigen::bfloat16>&,
+                   const HostInterface&);
+template Error Run(const RnnStackBackwardArgs<float>&, const HostInterface&);
+template Error Run(const RnnStackBackwardArgs<double>&, const HostInterface&);
 
 }  // namespace blockrnn::cuda

@@ -18,7 +18,6 @@
 #define BLOCKRNN_KERNELS_CUDA_STEP_PERSISTENT_CUH_
 
 #include <cooperative_groups.h>
-#include <cuda_pipeline.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -27,9 +26,9 @@
 #include <utility>
 
 #include "cc/kernels/cuda/launch.cuh"
+#include "cc/kernels/cuda/step/persistent_block.cuh"
 #include "cc/kernels/cuda/step/persistent_plan.h"
 #include "cc/kernels/cuda/step/step_core.cuh"
-#include "cc/kernels/cuda/step/step_gemm.cuh"
 #include "cc/kernels/cuda/step/step_panel.cuh"
 #include "cc/kernels/cuda/step/step_state.cuh"
 #include "cc/kernels/cuda/step/step_tensor.cuh"
@@ -42,22 +41,6 @@
 #endif
 
 namespace blockrnn::cuda {
-
-// A GEMM of a step with its epilogue.
-template <class T, int kGatesOfUnit, bool kSlicedSums, class StepEpilogue>
-struct PersistentWork {
-  using Element = T;
-  using Epilogue = StepEpilogue;
-  static constexpr int kGates = kGatesOfUnit;
-  static constexpr bool kSliced = kSlicedSums;
-
-  StepGemm<T> gemm;
-  Epilogue epilogue;
-  // The GEMM reads a state that this step computed, of all its rows, and not
-  // the state of another step.
-  bool reads_this_step = false;
-  PersistentStage stage;
-};
 
 // The GEMMs of a step, in their order.
 template <class First, class... Second>
@@ -76,206 +59,6 @@ struct PersistentWorks<First, Second> {
 template <class T, int kDirections>
 struct ByDirection {
   T of[kDirections];
-};
-
-// The parts of a plan (PersistentPlan) that all GEMMs have in common.
-struct PersistentGrid {
-  int64_t steps;
-  int64_t blocks;  // of a direction
-  int64_t sums_at;
-  int64_t states_at;
-  int64_t next_state;
-};
-
-// The parts of a block's shared memory, as in PersistentPlan.
-struct PersistentShared {
-  unsigned char* memory;
-  int64_t sums_at;
-  int64_t states_at;
-  int64_t next_state;
-
-  __device__ __forceinline__ bool two_states() const { return next_state > 0; }
-  // Whether the sums overwrite the state.
-  __device__ __forceinline__ bool sums_overlap() const {
-    return sums_at == states_at;
-  }
-};
-
-// The panels and tiles of a GEMM that belong to a block: every panel_groups-th
-// and every row_groups-th one. The first ones are computed once, before the
-// steps.
-template <class Work>
-class PersistentShare {
- public:
-  using T = typename Work::Element;
-  static constexpr int kUnits = PanelUnits<T>(Work::kGates, Work::kSliced);
-
-  // block: among those of the direction.
-  __device__ __forceinline__ PersistentShare(const Work& work, unsigned block)
-      : work_(work) {
-    const auto groups = static_cast<unsigned>(work.stage.panel_groups);
-    first_panel_ = block % groups;
-    first_tile_ = block / groups;
-    // A block beyond the last group has none.
-    if (first_tile_ >= work.stage.row_groups) {
-      first_panel_ = work.gemm.weights.units;
-    }
-  }
-
-  // One of them.
-  struct Tile {
-    int64_t panel;
-    int64_t tile;
-    int64_t held;  // the index of the panel among those of the block
-  };
-
-  __device__ __forceinline__ Tile First() const {
-    return {first_panel_, first_tile_, 0};
-  }
-  template <int kRows>
-  __device__ __forceinline__ bool Has(const Tile& at, int64_t rows) const {
-    return at.panel * kUnits < work_.gemm.weights.units &&
-           at.tile * kRows < rows;
-  }
-  // The next tile of the panel or, after the last one, of the next panel.
-  template <int kRows>
-  __device__ __forceinline__ void Advance(int64_t rows, Tile* at) const {
-    at->tile += work_.stage.row_groups;
-    if (at->tile * kRows < rows) return;
-    at->tile = first_tile_;
-    at->panel += work_.stage.panel_groups;
-    ++at->held;
-  }
-
-  __device__ __forceinline__ const Work& work() const { return work_; }
-
- private:
-  const Work& work_;
-  int64_t first_panel_;
-  int64_t first_tile_;
-};
-
-template <class T>
-using PackedFour = Four<typename StorageOf<T>::Type>;
-
-// From slice to slice of a piece of `chunks` chunks on CUDA cores, padded so
-// that lanes of different slices hit different banks.
-template <int kRows>
-__device__ __forceinline__ int SliceStride(int chunks) {
-  return kRows * chunks + 1;
-}
-
-// Of one chunk of a panel, and of one panel.
-template <class T>
-inline constexpr int kChunkFours = kPanelColumns*(kChunk<T> / kFour);
-template <class T>
-__device__ __forceinline__ int64_t PanelFours(const PackedWeights<T>& weights) {
-  return weights.chunks() * kChunkFours<T>;
-}
-
-template <class Work>
-__device__ __forceinline__ PackedFour<typename Work::Element>* ResidentWeights(
-    const Work& work, const PersistentShared& shared) {
-  return reinterpret_cast<PackedFour<typename Work::Element>*>(
-      shared.memory + work.stage.weights_at);
-}
-
-// Loads the block's panels into shared memory.
-template <class Work>
-__device__ __forceinline__ void LoadResidentWeights(
-    const PersistentShare<Work>& share, const PersistentShared& shared) {
-  using T = typename Work::Element;
-  const PackedWeights<T>& weights = share.work().gemm.weights;
-  const int64_t size = PanelFours(weights);
-  const auto* from = reinterpret_cast<const PackedFour<T>*>(weights.packed);
-  PackedFour<T>* to = ResidentWeights(share.work(), shared);
-  constexpr int kUnits = PersistentShare<Work>::kUnits;
-  for (int64_t panel = share.First().panel; panel * kUnits < weights.units;
-       panel += share.work().stage.panel_groups) {
-    for (int64_t i = threadIdx.x; i < size; i += kThreads) {
-      to[i] = from[panel * size + i];
-    }
-    to += size;
-  }
-}
-
-// Loads the states of a block's tiles of a step, piece by piece, in the order
-// in which they are multiplied; ahead of that by one piece where there is room
-// for two.
-template <int kRows, class Work>
-class PieceLoader {
- public:
-  using T = typename Work::Element;
-  using Share = PersistentShare<Work>;
-
-  __device__ __forceinline__ PieceLoader(const Share& share,
-                                         const StepRange& range,
-                                         const PersistentShared& shared)
-      : share_(share), range_(range), shared_(shared), tile_(share.First()) {
-    Start();
-    if (shared.two_states()) Start();
-  }
-
-  // Starts loading the next piece, if there is one. The previous one at its
-  // place must have been multiplied by all threads.
-  __device__ __forceinline__ void Start() {
-    const Work& work = share_.work();
-    if (share_.template Has<kRows>(tile_, range_.rows)) {
-      const int64_t chunks = work.gemm.weights.chunks();
-      const int64_t at_once = work.stage.chunks_per_load;
-      const auto count = static_cast<int>(std::min(at_once, chunks - first_));
-      Load(count);
-      first_ += at_once;
-      if (first_ >= chunks) {
-        first_ = 0;
-        share_.template Advance<kRows>(range_.rows, &tile_);
-      }
-      if (shared_.two_states()) loads_second_ = !loads_second_;
-    }
-    __pipeline_commit();  // a group for each call, so that Wait can count
-  }
-  // Returns the next piece that is multiplied, once this thread's part of it is
-  // there.
-  __device__ __forceinline__ const unsigned char* Wait() {
-    const unsigned char* const piece = Place(reads_second_);
-    if (shared_.two_states()) {
-      reads_second_ = !reads_second_;
-      __pipeline_wait_prior(1);
-    } else {
-      __pipeline_wait_prior(0);
-    }
-    return piece;
-  }
-
- private:
-  __device__ __forceinline__ unsigned char* Place(bool second) const {
-    return shared_.memory + shared_.states_at +
-           (second ? shared_.next_state : 0);
-  }
-  __device__ __forceinline__ void Load(int count) const {
-    constexpr int kSlices = Work::kSliced ? Work::kGates : 1;
-    const Work& work = share_.work();
-    const int64_t row0 = tile_.tile * kRows;
-    unsigned char* const to = Place(loads_second_);
-    if constexpr (kTensorCores<T>) {
-      LoadStateForTensorCores<kRows, kSlices, false>(
-          work.gemm, range_, row0, first_, count,
-          reinterpret_cast<HeldFour<T>*>(to));
-    } else {
-      LoadState<kRows, false>(
-          work.gemm, range_, kSlices,
-          {row0, first_, count, count, SliceStride<kRows>(count)},
-          reinterpret_cast<StateFour<T>*>(to));
-    }
-  }
-
-  const Share& share_;
-  const StepRange& range_;
-  const PersistentShared& shared_;
-  typename Share::Tile tile_;  // of the next piece to load
-  int64_t first_ = 0;          // its first chunk
-  bool loads_second_ = false;
-  bool reads_second_ = false;
 };
 
 // A lane's sums of a tile, on CUDA cores or on tensor cores.
@@ -348,7 +131,7 @@ __device__ __forceinline__ void RunPersistentStage(
   typename Share::Tile tile = share.First();
   bool more = share.template Has<kRows>(tile, range.rows);
   auto* const sums =
-      reinterpret_cast<ComputeType<T>*>(shared.memory + shared.sums_at);
+      reinterpret_cast<ComputeType<T>*>(shared.memory + shared.grid.sums_at);
   PieceLoader<kRows, Work> loader(share, range, shared);
   do {
     const bool any = more;
@@ -413,16 +196,17 @@ __device__ __forceinline__ void ReadFirstOperands(
       TileElements<kRows, Share::kUnits>{tile.panel, tile.tile * kRows});
 }
 
-// Runs steps ranges(0) … ranges(count - 1), of one GEMM each. block: among
-// those of the direction.
+// Runs the steps ranges(0), ranges(1) …, of one GEMM each. block: among those
+// of the direction.
 template <int kRows, class Ranges, class Work>
 __device__ __forceinline__ void RunPersistentSteps(
-    const Ranges& ranges, int64_t count, const PersistentShared& shared,
+    const Ranges& ranges, const PersistentShared& shared,
     const PersistentWorks<Work>& works, unsigned block) {
   const PersistentShare<Work> share(works.first, block);
   // The barriers before the first GEMM also cover these weights.
   LoadResidentWeights(share, shared);
   FirstOperands<Work> operands;
+  const int64_t count = shared.grid.steps;
   StepRange range = ranges(0);
   for (int64_t n = 0; n < count; ++n) {
     StepRange next = {};
@@ -439,12 +223,13 @@ __device__ __forceinline__ void RunPersistentSteps(
 // the other GEMM may write them.
 template <int kRows, class Ranges, class First, class Second>
 __device__ __forceinline__ void RunPersistentSteps(
-    const Ranges& ranges, int64_t count, const PersistentShared& shared,
+    const Ranges& ranges, const PersistentShared& shared,
     const PersistentWorks<First, Second>& works, unsigned block) {
   const PersistentShare<First> first(works.first, block);
   const PersistentShare<Second> second(works.second, block);
   LoadResidentWeights(first, shared);
   LoadResidentWeights(second, shared);
+  const int64_t count = shared.grid.steps;
   StepRange range = ranges(0);
   for (int64_t n = 0; n < count; ++n) {
     StepRange next = {};
@@ -467,10 +252,9 @@ __global__ void __launch_bounds__(kThreads, 1) PersistentKernel(
   BLOCKRNN_DYNAMIC_SHARED(memory);
   const auto blocks = static_cast<unsigned>(grid.blocks);
   const unsigned direction = kDirections == 1 ? 0 : blockIdx.x / blocks;
-  RunPersistentSteps<kRows>(
-      ranges, grid.steps,
-      PersistentShared{memory, grid.sums_at, grid.states_at, grid.next_state},
-      works.of[direction], blockIdx.x - direction * blocks);
+  RunPersistentSteps<kRows>(ranges, PersistentShared{memory, grid},
+                            works.of[direction],
+                            blockIdx.x - direction * blocks);
 }
 
 }  // namespace blockrnn::cuda

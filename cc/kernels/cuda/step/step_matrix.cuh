@@ -1,6 +1,7 @@
 // Defines a matrix of weights that every step multiplies with a state: how it
-// is packed once for all steps, and the choice of who multiplies it, the kernel
-// of step_gemm.cuh for few or for many rows, or a BLAS.
+// is packed once for all steps, and the choice of what multiplies it, a kernel
+// for few or for many rows (step_core.cuh and step_tensor.cuh multiply a tile),
+// or a BLAS.
 
 #ifndef BLOCKRNN_KERNELS_CUDA_STEP_STEP_MATRIX_CUH_
 #define BLOCKRNN_KERNELS_CUDA_STEP_STEP_MATRIX_CUH_
@@ -8,12 +9,13 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "cc/kernels/cuda/blas/large_gemm.cuh"
+#include "cc/kernels/cuda/blas/blas.cuh"
 #include "cc/kernels/cuda/engine.h"
 #include "cc/kernels/cuda/launch.cuh"
 #include "cc/kernels/cuda/pointwise.cuh"
-#include "cc/kernels/cuda/step/step_gemm.cuh"
+#include "cc/kernels/cuda/step/step_core.cuh"
 #include "cc/kernels/cuda/step/step_panel.cuh"
+#include "cc/kernels/cuda/step/step_tensor.cuh"
 #include "cc/kernels/cuda/storage.cuh"
 
 namespace blockrnn::cuda {
@@ -38,6 +40,43 @@ struct StepWeights {
 template <class T>
 Error Pack(const HostInterface& host, const StepWeights<T>& from,
            PackedWeights<T>* weights);
+
+// The GEMM of one step, with an epilogue (step_panel.cuh) that gets the
+// finished sums of a unit's gates. A block computes kRows rows of a panel. Its
+// warps split the depth, so that even a few rows keep the memory system busy;
+// their sums are added at the end, in the warps' order. An element's sums do
+// not depend on the number of rows or on the grid.
+//
+// kStates: the number of states that a block may have to hold, one or one for
+// each gate.
+template <int kRows, int kGates, int kStates, bool kSliced, class T,
+          class Epilogue>
+__global__ void __launch_bounds__(kThreads, 1)
+    StepKernel(StepGemm<T> gemm, StepRange range, Epilogue epilogue) {
+  using Tile =
+      std::conditional_t<kTensorCores<T>, TensorTile<kRows, kGates, kStates, T>,
+                         CoreTile<kRows, kGates, kStates, T>>;
+  struct alignas(16) Memory {
+    unsigned char value[Tile::kBytes];
+  };
+  __shared__ Memory memory;
+  constexpr int kUnits = PanelUnits<T>(kGates, (kStates > 1));
+  const int64_t panels = (gemm.weights.units + kUnits - 1) / kUnits;
+  const int64_t tiles = (range.rows + kRows - 1) / kRows * panels;
+  for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+    const int64_t panel = tile % panels;
+    const int64_t row0 = tile / panels * kRows;
+    const TileElements<kRows, kUnits> elements = {panel, row0};
+    typename Epilogue::Operands operands = {};
+    Tile::Sum(gemm, range, panel, row0, memory.value, [&] {
+      operands = ReadOperands(gemm, epilogue, range, elements);
+    });
+    FinishTile<kGates, kSliced>(
+        gemm, epilogue, range, elements, operands,
+        reinterpret_cast<const ComputeType<T>*>(memory.value));
+    __syncthreads();  // the sums have been read
+  }
+}
 
 // Runs the epilogue of a step (step_panel.cuh) on the sums that a BLAS left in
 // gemms[rows, kSums · units]; zeros past the rows that it multiplied.
@@ -90,17 +129,16 @@ class BlasStep {
  public:
   using C = ComputeType<T>;
 
-  explicit operator bool() const { return gemm_.b != nullptr; }
+  explicit operator bool() const { return gemm_.b.data != nullptr; }
 
   Error Prepare(const HostInterface& host, const StepWeights<T>& from,
                 int64_t units, int64_t depth, int64_t rows) {
     // All strides of `from` but one are implied by it: a matrix.
     gemm_.columns = kSums * units;
     gemm_.depth = depth;
-    gemm_.a_stride = depth;
-    gemm_.b = from.w;
-    gemm_.b_transposed = from.depth_stride == 1;
-    gemm_.b_stride = gemm_.b_transposed ? from.unit_stride : from.depth_stride;
+    const bool by_unit = from.depth_stride == 1;
+    gemm_.a.stride = depth;
+    gemm_.b = {from.w, by_unit ? from.unit_stride : from.depth_stride, by_unit};
     gemm_.c_stride = gemm_.columns;
     units_ = units;
     return Allocate(host, rows * gemm_.columns, &gemm_.c);
@@ -120,7 +158,7 @@ class BlasStep {
                 const StepRange& range, C* sums) const {
     LargeGemm<T> gemm = gemm_;
     gemm.rows = range.state_rows;
-    gemm.a = state.Buffer(range.state);
+    gemm.a.data = state.Buffer(range.state);
     gemm.c = sums;
     return RunLargeGemm(host, gemm);
   }
@@ -173,8 +211,7 @@ class StepMatrix {
 
   Error Prepare(const HostInterface& host, const StepWeights<T>& from) {
     const auto [units, depth, rows, state_per_gate] = shape_;
-    if (!resident_ && !state_per_gate && host.blas != nullptr &&
-        rows > kFewStepRows<T> &&
+    if (!resident_ && !state_per_gate && rows > kFewStepRows<T> &&
         rows * kSums * units * depth >= host.blas_step_work) {
       return by_blas_.Prepare(host, from, units, depth, rows);
     }
