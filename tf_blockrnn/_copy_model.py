@@ -1,22 +1,26 @@
 """Copies of Keras models, with their state, compiled configuration and optimizer.
 
-Sequential and functional models are cloned by `keras.models.clone_model`, nested ones too; every
-other layer and model is created again from its config. The state is copied last, when everything is
-built. A copy is compared with the original: one that would not be equal is an error.
+Keras serializes a model and makes another one of it; the state of each layer is copied afterwards.
+The copy is compared with the original, layer by layer: one that would not be equal is an error.
 """
 
 from __future__ import annotations
 
+import tempfile
 import types
 from typing import Any
 
 import keras
-from keras.src.models.functional import Functional
 
-from tf_blockrnn._copy_state import copy_state
+from tf_blockrnn import _keras_private
 
-_GATED = (keras.layers.GRU, keras.layers.LSTM, keras.layers.GRUCell, keras.layers.LSTMCell)
 _KNOWN_PACKAGES = ("keras", "tf_blockrnn", "builtins")
+# Attributes of Keras' layers and cells that a config need not have; the constructor of a cell sets
+# dropout_mask_count by its implementation.
+_NOT_IN_CONFIGS = (
+    *("implementation", "dropout_mask_count", "use_cudnn", "supports_jit"),
+    *("autocast", "lora_alpha"),
+)
 # Functions that Keras itself stores on layers and models.
 _MADE_BY_KERAS = ("build", "quantize", "train_function", "test_function", "predict_function")
 _PLAIN_VALUES = (bool, int, float, str, type(None))
@@ -40,70 +44,34 @@ def copy_model(
     """
     try:
         with keras.saving.custom_object_scope(_custom_objects(model)):
-            copy = _Cloner().clone(model)
-            if model.built and not copy.built:
-                copy.build_from_config(model.get_build_config())
-                copy.built = True  # build_from_config does not set it for a model.
-            pairs = _pairs(model, copy)
+            config = keras.saving.serialize_keras_object(model)
+            made = keras.saving.deserialize_keras_object(config, safe_mode=False)
+            pairs = _pairs(model, made)
             for pair in pairs:
-                copy_state(*pair)
-            _check_equal(model, copy, pairs)
-            _copy_compiled(model, copy)
+                _copy_attributes(*pair)
+            _copy_state(pairs)
+            _check_equal(pairs)
+            _copy_compiled(model, made)
     except Exception as error:  # what users' constructors raise too
         raise ValueError(
             f"{function}: model {model.name!r} cannot be copied: {error} {hint}"
         ) from error
-    return copy
-
-
-class _Cloner:
-    """Creates layers again, each once."""
-
-    def __init__(self):
-        self._copies: dict[int, Any] = {}  # by the id of the original, which preserves sharing
-
-    def clone(self, original: Any) -> Any:
-        """The copy of a layer, a model or an operation of a functional model; not always built."""
-        if id(original) not in self._copies:
-            self._copies[id(original)] = self._made(original)
-        return self._copies[id(original)]
-
-    def _made(self, original: Any) -> Any:
-        if isinstance(original, (keras.Sequential, Functional)):
-            inputs = None
-            if isinstance(original, Functional):
-                # Inputs created by clone_model would have other names.
-                inputs = keras.tree.map_structure(
-                    lambda tensor: self.clone(tensor._keras_history.operation).output,
-                    original.input,
-                )
-            copy = keras.models.clone_model(original, inputs, clone_function=self.clone)
-            if type(copy) is type(original):
-                return copy
-        config = original.get_config()
-        if isinstance(original, _GATED):
-            # Arguments that Keras omits from the config.
-            cell = getattr(original, "cell", original)
-            for name, owner in (("implementation", cell), ("use_cudnn", original)):
-                if name in vars(owner):  # else it is no argument
-                    config[name] = getattr(owner, name)
-        return type(original).from_config(config)
+    return made
 
 
 def _custom_objects(model: keras.Model) -> dict[str, Any]:
     """The model's own classes and functions, under the names by which Keras looks for them."""
-    compiled = getattr(getattr(model, "_compile_config", None), "config", None)
-    found: dict[str, Any] = {}
-    objects = [type(layer) for layer in model._flatten_layers()]
-    for layer in model._flatten_layers():
-        for name, value in vars(layer).items():
-            if not name.startswith("_"):
-                objects += [part for part in _flat(value) if isinstance(part, types.FunctionType)]
-    for value in _flat(compiled):
+    objects: list[Any] = []
+    for layer in _keras_private.flat_layers(model):
+        objects.append(type(layer))
+        public = {name: value for name, value in vars(layer).items() if not name.startswith("_")}
+        objects += [part for part in _flat(public) if isinstance(part, types.FunctionType)]
+    for value in _flat(_keras_private.compiled_with(model)):
         if isinstance(value, types.FunctionType):
             objects.append(value)
         elif hasattr(type(value), "get_config"):
             objects.append(type(value))
+    found: dict[str, Any] = {}
     for named in objects:
         if (named.__module__ or "").split(".")[0] in _KNOWN_PACKAGES:
             continue
@@ -122,48 +90,94 @@ def _flat(value: Any) -> list[Any]:
     return [part for each in value for part in _flat(each)]
 
 
-def _pairs(model: keras.Model, copy: keras.Model) -> list[tuple[keras.Layer, keras.Layer]]:
+def _pairs(model: keras.Model, made: keras.Model) -> list[tuple[keras.Layer, keras.Layer]]:
     """Each layer and its copy, which gets the layer's class.
 
     A constructor creates Keras' layers, or those of this package, also where they were exchanged
     for the others in the original.
     """
-    mine, its = model._flatten_layers(), copy._flatten_layers()
+    mine, its = _keras_private.flat_layers(model), _keras_private.flat_layers(made)
     if len(mine) != len(its):
         raise ValueError(f"created again, it has {len(its)} layers instead of {len(mine)}.")
-    for layer, made in zip(mine, its, strict=True):
-        kinds = type(layer), type(made)
+    for layer, copied in zip(mine, its, strict=True):
+        kinds = type(layer), type(copied)
         if any(cls.__module__.startswith("tf_blockrnn.layers") for cls in kinds) and (
             issubclass(kinds[0], kinds[1]) or issubclass(kinds[1], kinds[0])
         ):
-            object.__setattr__(made, "__class__", kinds[0])
-        if type(layer) is not type(made):
+            object.__setattr__(copied, "__class__", kinds[0])
+        if type(layer) is not type(copied):
             raise ValueError(f"created again, layer {layer.name!r} is of {kinds[1].__name__}.")
-        if made.name != layer.name:
-            made.name = layer.name  # that Keras made up, in the constructor of another layer
     return list(zip(mine, its, strict=True))
 
 
-def _check_equal(
-    model: keras.Model, copy: keras.Model, pairs: list[tuple[keras.Layer, keras.Layer]]
-) -> None:
-    """Checks what no config needs to contain: variables, functions and plain values.
+def _copy_attributes(layer: keras.Layer, copied: keras.Layer) -> None:
+    """Copies what may be set on every layer and is not in its config."""
+    if copied.name != layer.name:
+        copied.name = layer.name  # that Keras made up, in the constructor of another layer
+    for name in ("trainable", "supports_masking", "dtype_policy"):
+        if getattr(copied, name) != getattr(layer, name):
+            setattr(copied, name, getattr(layer, name))  # of `trainable`, the parts come later
+    for name in _NOT_IN_CONFIGS:
+        if name in vars(layer):
+            setattr(copied, name, vars(layer)[name])
+
+
+def _copy_state(pairs: list[tuple[keras.Layer, keras.Layer]]) -> None:
+    """Copies variables, those that Keras does not save too, and assets such as vocabularies.
+
+    Raises:
+      ValueError: a layer and its copy have other variables.
+    """
+    copied_already: set[int] = set()
+    for layer, copied in reversed(pairs):  # the parts first, so that an error names them
+        mine, its = _variables(layer), _variables(copied)
+        if list(map(_described, mine)) != list(map(_described, its)):
+            raise ValueError(
+                f"layer {layer.name!r} has the variables {list(map(_described, mine))}, and "
+                f"{list(map(_described, its))} when created again from its config."
+            )
+        own: dict[str, Any] = {}
+        layer.save_own_variables(own)
+        if own:
+            copied.load_own_variables(own)
+        if hasattr(layer, "save_assets"):
+            with tempfile.TemporaryDirectory() as folder:
+                layer.save_assets(folder)
+                copied.load_assets(folder)
+        for value, variable in zip(mine, its, strict=True):
+            if id(value) not in copied_already:
+                copied_already.add(id(value))
+                variable.assign(value)
+                variable.trainable = value.trainable
+
+
+def _variables(layer: keras.Layer) -> list[keras.Variable]:
+    """The variables of a layer and its parts, those of each name in the order of the layers.
+
+    quantize() creates them in another order than a constructor.
+    """
+    states = keras.tree.flatten(layer.states) if isinstance(layer, keras.layers.RNN) else []
+    held = [*layer.variables, *(state for state in states if state is not None)]
+    return sorted(held, key=lambda variable: variable.name)
+
+
+def _described(variable: keras.Variable) -> tuple[Any, ...]:
+    parts = (variable.regularizer, variable.constraint)
+    return variable.name, tuple(variable.shape), variable.dtype, *map(type, parts)
+
+
+def _check_equal(pairs: list[tuple[keras.Layer, keras.Layer]]) -> None:
+    """Checks what no config needs to contain: functions, layers and plain values.
 
     Raises:
       ValueError: something differs.
     """
-    for original, made in pairs:
-        mine, its = (_described(layer) for layer in (original, made))
-        if mine != its:
-            raise ValueError(
-                f"layer {original.name!r} has the weights {mine}, and {its} when created again "
-                "from its config."
-            )
-        custom = type(original).__module__.split(".")[0] not in _KNOWN_PACKAGES
-        for name, value in vars(original).items():
-            other = vars(made).get(name)
+    for layer, copied in pairs:
+        custom = type(layer).__module__.split(".")[0] not in _KNOWN_PACKAGES
+        for name, value in vars(layer).items():
             if name.startswith("_") or name in _MADE_BY_KERAS:
                 continue
+            other = vars(copied).get(name)
             is_function = isinstance(value, types.FunctionType)
             plain = custom and isinstance(value, _PLAIN_VALUES)
             # Plain values are compared by repr, because a NaN is not equal to itself.
@@ -171,35 +185,29 @@ def _check_equal(
             lost = isinstance(value, keras.Layer) and other is None
             if differs or lost:
                 raise ValueError(
-                    f"{original.name}.{name} is {value!r}, in the copy {other!r}; the config does "
+                    f"{layer.name}.{name} is {value!r}, in the copy {other!r}; the config does "
                     "not contain it."
                 )
-    if len(model.weights) != len(copy.weights):
-        raise ValueError(
-            f"it has {len(model.weights)} weights, and {len(copy.weights)} when created again."
-        )
 
 
-def _described(layer: keras.Layer) -> list[str]:
-    return [
-        f"{weight.name} {tuple(weight.shape)}{' trainable' * weight.trainable}"
-        for weight in layer.weights
-    ]
+def _copy_compiled(model: keras.Model, made: keras.Model) -> None:
+    """Compiles the copy and copies the state of the optimizer.
 
-
-def _copy_compiled(model: keras.Model, copy: keras.Model) -> None:
+    Raises:
+      ValueError: the class compiles in its own way; the optimizer has other variables.
+    """
     if not model.compiled:
         return
-    # Repeated after clone_model: the trainable variables are known only now.
-    copy.compile_from_config(model.get_compile_config())
-    if not copy.compiled:
+    # Again: the trainable variables are known only now.
+    made.compile_from_config(model.get_compile_config())
+    if not made.compiled:
         raise ValueError("its own compile() needs get_compile_config and compile_from_config.")
     if model.optimizer is None or not model.optimizer.built:
         return
-    if not copy.optimizer.built:
-        copy.optimizer.build(copy.trainable_variables)
-    mine, its = model.optimizer.variables, copy.optimizer.variables
+    if not made.optimizer.built:
+        made.optimizer.build(made.trainable_variables)
+    mine, its = model.optimizer.variables, made.optimizer.variables
     if [tuple(v.shape) for v in mine] != [tuple(v.shape) for v in its]:
         raise ValueError("its optimizer has variables for other weights than the copy has.")
-    for variable, variable_copy in zip(mine, its, strict=True):
-        variable_copy.assign(variable)
+    for value, variable in zip(mine, its, strict=True):
+        variable.assign(value)

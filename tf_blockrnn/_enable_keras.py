@@ -8,6 +8,7 @@ nothing of it is stored in a layer.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import inspect
@@ -25,26 +26,7 @@ _ABSENT = object()
 _CALL = ("self", "sequences", "initial_state", "mask", "training")
 
 
-class _Before:
-    """What `enable_keras` returns: as a context manager it restores the state before the call."""
-
-    def __init__(self, keras3: bool, legacy: bool):
-        self._keras3 = keras3
-        self._legacy = legacy
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *error: Any) -> None:
-        with _lock:
-            if not self._keras3:
-                _disable_keras3()
-            legacy = _legacy_switch()
-            if legacy is not None and not self._legacy:
-                legacy.disable()
-
-
-def enable_keras() -> _Before:
+def enable_keras() -> contextlib.AbstractContextManager:
     """Runs plain Keras layers on the fused ops, in the whole process, until `disable_keras`.
 
     From now on `keras.layers.GRU`, `LSTM` and `SimpleRNN`, existing and new, in models of any
@@ -82,11 +64,22 @@ def enable_keras() -> _Before:
     """
     with _lock:
         legacy = _legacy_switch()
-        before = _Before(bool(_replaced), legacy is not None and legacy.enabled())
+        before = contextlib.ExitStack()
+        before.callback(_restore, bool(_replaced), legacy is not None and legacy.enabled())
         _enable_keras3(required=legacy is None)
         if legacy is not None:
             legacy.enable()
         return before
+
+
+def _restore(keras3: bool, tf_keras: bool) -> None:
+    """Switches off what was off."""
+    with _lock:
+        if not keras3:
+            _disable_keras3()
+        legacy = _legacy_switch()
+        if legacy is not None and not tf_keras:
+            legacy.disable()
 
 
 def disable_keras() -> None:
@@ -147,8 +140,10 @@ def _enable_keras3(required: bool) -> None:
             f"The Keras backend is {keras.backend.backend()}, and the fused ops are TensorFlow's: "
             "set KERAS_BACKEND=tensorflow before keras is imported."
         )
+    from tf_blockrnn import _keras_private
     from tf_blockrnn.layers import _fused_call, gru, lstm, simple_rnn
 
+    _keras_private.warn_if_untested(stacklevel=3)
     specs = [module.SPEC for module in (gru, lstm, simple_rnn)]
     for spec in specs:
         if tuple(inspect.signature(spec.keras_class.call).parameters) != _CALL:
@@ -158,7 +153,7 @@ def _enable_keras3(required: bool) -> None:
             )
     for spec in specs:
         _replace(spec.keras_class, "call", _fused_or_keras(spec, spec.keras_class.call))
-        jit = _fused_call.supports_jit(
+        jit = _keras_private.supports_jit(
             lambda layer, spec=spec: _fused_call.why_not_fused(layer, spec) is None
         )
         _replace(spec.keras_class, "supports_jit", jit)
@@ -180,24 +175,16 @@ def _disable_keras3() -> None:
 
 def _fused_or_keras(spec: Any, keras_call: Callable) -> Callable:
     """The `call` of a Keras layer's class: on the op where it supports the layer."""
-    from tf_blockrnn._ops import xla
-    from tf_blockrnn.layers import _fused_call, _fusing
+    from tf_blockrnn.layers import _fused_call
     from tf_blockrnn.layers._fused_layer import FusedLayer
 
     @functools.wraps(keras_call)
     def call(self, sequences, initial_state=None, mask=None, training=False):
-        # A fused layer has come here because it does not use the op.
-        on_keras = isinstance(self, FusedLayer) or _fused_call.is_without_ops()
-        reason = None
-        if not on_keras:
-            _fused_call.check_dense(self, sequences)
-            reason = _fused_call.why_not_fused(self, spec) or xla.why_not_here()
-            if reason:
-                _fusing.warn_once_of_keras(self, reason, stacklevel=2)
-        if on_keras or reason or _fused_call.keras_raises(self, sequences):
-            return keras_call(
-                self, sequences, initial_state=initial_state, mask=mask, training=training
-            )
-        return _fused_call.call(self, spec, sequences, initial_state, mask, training)
+        options = {"initial_state": initial_state, "mask": mask, "training": training}
+        plain = functools.partial(keras_call, self)
+        if isinstance(self, FusedLayer):  # which has come here because it does not use the op
+            return plain(sequences, **options)
+        reason = _fused_call.why_not_fused(self, spec)
+        return _fused_call.fused_or_keras(self, spec, reason, plain, sequences, **options)
 
     return call

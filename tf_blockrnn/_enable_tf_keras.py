@@ -25,18 +25,19 @@ and eager calls run on the op.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import tensorflow as tf
 
-from tf_blockrnn import _loader, _tf_private
-from tf_blockrnn._ops import keras_rules, sequences, tensors, xla
-from tf_blockrnn._ops.simple_rnn import simple_rnn
-
-_DTYPES = ("float16", "bfloat16", "float32", "float64")
+from tf_blockrnn import _keras_private, _tf_private
+from tf_blockrnn._ops import keras_rules, tensors, xla
+from tf_blockrnn.layers import _fused_call, _fusing, gru, lstm, simple_rnn
+from tf_blockrnn.layers._dropout import Dropped, dropped
+from tf_blockrnn.layers._fused_call import LayerSpec
 
 _lock = threading.Lock()
 _on = False
@@ -48,9 +49,9 @@ def enable() -> None:
     """Runs tf_keras' recurrent layers on the fused ops; does nothing if they do already."""
     global _on
     with _lock:
-        for layer, kind in _kinds().items():
+        for layer, spec in _specs().items():
             if layer not in _installed:
-                _installed[layer] = _fused_call(vars(layer)["call"], kind)
+                _installed[layer] = _fused_or_keras(vars(layer)["call"], spec)
                 layer.call = _installed[layer]
         _on = True
 
@@ -72,58 +73,35 @@ def enabled() -> bool:
     return _on
 
 
-class _Kind(NamedTuple):
-    """A family of layers and the op that computes it."""
-
-    gates: int
-    cells: tuple[type, ...]
-    # For each argument that is an activation, the functions that the op computes.
-    activations: dict[str, tuple[Callable, ...]]
-    # (layer, x, w_x, states, **options) -> outputs [B, T, H] and the last states
-    run_op: Callable[..., tuple[tf.Tensor, list[tf.Tensor]]]
-
-
 @functools.cache
-def _activations() -> dict[str, tuple[Callable, ...]]:
-    """The functions that the ops compute, by name."""
+def _specs() -> dict[type, LayerSpec]:
+    """The classes of layers that have a `call` of their own, and what computes them."""
     from tf_keras import activations
 
-    return {
-        "tanh": (activations.tanh, tf.tanh),
-        "sigmoid": (activations.sigmoid, tf.sigmoid),
-        "relu": (activations.relu, tf.nn.relu),
-    }
+    def computed(functions: Sequence[Callable]) -> tuple[Callable, ...]:
+        names = dict.fromkeys(function.__name__ for function in functions)
+        return (*functions, *(getattr(activations, name) for name in names))
+
+    found = {}
+    for spec in (gru.SPEC, lstm.SPEC, simple_rnn.SPEC):
+        known = {argument: computed(each) for argument, each in spec.activations.items()}
+        layers, cells = _keras_private.tf_keras_layers()[spec.keras_class.__name__]
+        for layer in layers:
+            found[layer] = dataclasses.replace(
+                spec, keras_class=layer, cells=cells, own_cell=None, activations=known
+            )
+    return found
 
 
-@functools.cache
-def _kinds() -> dict[type, _Kind]:
-    """The classes of layers that have a `call` of their own."""
-    from tf_keras.src.layers.rnn import gru, gru_v1, lstm, lstm_v1, simple_rnn
-
-    known = _activations()
-    gated = {"activation": known["tanh"], "recurrent_activation": known["sigmoid"]}
-    plain = {"activation": known["tanh"] + known["relu"]}
-    gru_kind = _Kind(3, (gru.GRUCell, gru_v1.GRUCell), gated, _run_gru)
-    lstm_kind = _Kind(4, (lstm.LSTMCell, lstm_v1.LSTMCell), gated, _run_lstm)
-    simple = _Kind(1, (simple_rnn.SimpleRNNCell,), plain, _run_simple_rnn)
-    return {
-        gru.GRU: gru_kind,
-        gru_v1.GRU: gru_kind,
-        lstm.LSTM: lstm_kind,
-        lstm_v1.LSTM: lstm_kind,
-        simple_rnn.SimpleRNN: simple,
-    }
-
-
-def _fused_call(plain: Callable, kind: _Kind) -> Callable:
+def _fused_or_keras(plain: Callable, spec: LayerSpec) -> Callable:
     """A `call` that runs the op where it can, and otherwise the plain one."""
 
     # Its parameters are spelled out because Keras inspects them and ignores __wrapped__. With the
     # module of the plain one, which `wraps` copies, AutoGraph leaves it as it is.
     @functools.wraps(plain)
     def call(self, inputs, mask=None, training=None, initial_state=None):
-        if _on and _op_computes(self, kind) and _op_may_be_here():
-            outputs = _call_op(self, kind, inputs, mask, training, initial_state)
+        if _on and _op_computes(self, spec) and _op_may_be_here():
+            outputs = _call_op(self, spec, inputs, mask, training, initial_state)
             if outputs is not None:
                 return outputs
         return plain(self, inputs, mask=mask, training=training, initial_state=initial_state)
@@ -131,18 +109,15 @@ def _fused_call(plain: Callable, kind: _Kind) -> Callable:
     return call
 
 
-def _op_computes(layer: Any, kind: _Kind) -> bool:
+def _op_computes(layer: Any, spec: LayerSpec) -> bool:
     cell = layer.cell
     return (
-        type(cell) in kind.cells
+        type(cell) in spec.cells
         and "call" not in vars(cell)
         and cell.built
-        and cell.compute_dtype in _DTYPES
-        and all(getattr(cell, name) in known for name, known in kind.activations.items())
-        and not layer._num_constants
-        # Keras' tests ask which device ran the layer.
-        and not getattr(layer, "_return_runtime", getattr(layer, "return_runtime", False))
-        and not (_loader.missing_cuda() and tf.config.get_visible_devices("GPU"))
+        and _fused_call.why_no_op(cell, spec) is None
+        and not _keras_private.has_constants(layer)
+        and not _keras_private.returns_runtime(layer)
     )
 
 
@@ -152,13 +127,13 @@ def _op_may_be_here() -> bool:
 
 
 def _call_op(
-    layer: Any, kind: _Kind, inputs: Any, mask: Any, training: Any, initial_state: Any
+    layer: Any, spec: LayerSpec, inputs: Any, mask: Any, training: Any, initial_state: Any
 ) -> Any:
     """What the layer's `call` returns, or None if the op does not compute these arguments."""
     x = inputs[0] if isinstance(inputs, list) else inputs
     if not isinstance(x, tf.Tensor) or x.shape.rank != 3:
         return None
-    x, states, _ = layer._process_inputs(inputs, initial_state, None)
+    x, states = _keras_private.inputs_and_states(layer, inputs, initial_state)
     states = [tf.convert_to_tensor(state) for state in states]
     mask = None if mask is None else tf.nest.flatten(mask)[0]
     if mask is not None:
@@ -167,17 +142,14 @@ def _call_op(
     if not _fit(layer, x, states, mask) or _draws_at_each_step(layer, training):
         return None
 
-    x, w_x, dropout = _drop(layer, kind, x, states[0], training)
-    outputs, last_states = kind.run_op(
-        layer.cell,
-        x,
-        w_x,
-        states,
+    dropped = _drop(layer, spec, x, states[0], training)
+    options = _fused_call.op_options(
+        dropped.state_factors,
         mask=mask,
         time_major=layer.time_major,
         go_backwards=bool(layer.go_backwards),
-        **dropout,
     )
+    outputs, last_states = spec.run_op(layer.cell, dropped.x, dropped.w_x, states, options)
     if layer.stateful:
         layer.add_update(
             [
@@ -222,57 +194,6 @@ def _time_and_batch_axes(layer: Any) -> tuple[int, int]:
     return (0, 1) if layer.time_major else (1, 0)
 
 
-# ---- the ops, with the weights of Keras' cells
-
-
-def _weight(cell: Any, name: str) -> tf.Tensor:
-    tensor = tf.convert_to_tensor(getattr(cell, name))
-    return tf.cast(tensor, cell.compute_dtype)
-
-
-def _bias_or_zeros(cell: Any, gates: int) -> tf.Tensor:
-    if cell.use_bias:
-        return _weight(cell, "bias")
-    return tf.zeros([gates * cell.units], cell.compute_dtype)
-
-
-def _run_lstm(cell, x, w_x, states, **options):
-    w_h, b = _weight(cell, "recurrent_kernel"), _bias_or_zeros(cell, 4)
-    outputs, state = sequences.lstm(x, w_x, w_h, b, initial_state=tuple(states), **options)
-    return outputs, list(state)
-
-
-def _run_gru(cell, x, w_x, states, **options):
-    b_x, b_h = _bias_or_zeros(cell, 3), None
-    if cell.reset_after and cell.use_bias:
-        b_x, b_h = tf.raw_ops.Unpack(value=b_x, num=2)
-    outputs, state = sequences.gru(
-        x,
-        w_x,
-        _weight(cell, "recurrent_kernel"),
-        b_x,
-        b_h,
-        initial_state=states[0],
-        reset_after=cell.reset_after,
-        gate_order="urc",
-        **options,
-    )
-    return outputs, [state]
-
-
-def _run_simple_rnn(cell, x, w_x, states, **options):
-    outputs, state = simple_rnn(
-        x,
-        w_x,
-        _weight(cell, "recurrent_kernel"),
-        _bias_or_zeros(cell, 1),
-        activation="relu" if cell.activation in _activations()["relu"] else "tanh",
-        initial_state=states[0],
-        **options,
-    )
-    return outputs, [state]
-
-
 # ---- dropout
 
 
@@ -285,49 +206,38 @@ def _draws_at_each_step(layer: Any, training: Any) -> bool:
     if tf.executing_eagerly() or layer.unroll or _is_inference(training):
         return False
     drops = layer.cell.dropout or layer.cell.recurrent_dropout
-    return bool(drops) and not getattr(layer, "_could_use_gpu_kernel", False)
+    return bool(drops) and not _keras_private.could_use_cudnn(layer)
 
 
-def _drop(
-    layer: Any, kind: _Kind, x: tf.Tensor, h: tf.Tensor, training: Any
-) -> tuple[tf.Tensor, tf.Tensor | None, dict[str, tf.Tensor]]:
-    """x and w_x for the op after the dropout of inputs, and the option for that of states."""
+def _drop(layer: Any, spec: LayerSpec, x: tf.Tensor, h: tf.Tensor, training: Any) -> Dropped:
+    """What the op reads after the dropouts."""
     cell = layer.cell
-    w_x = _weight(cell, "kernel")
-    if getattr(layer, "_could_use_gpu_kernel", False):
-        # Where cuDNN could run a layer, Keras drops with one mask of the layer for all gates, in
-        # which each step has its own.
+    w_x = _fusing.weight_in_dtype(cell.kernel, cell.compute_dtype)
+    if _keras_private.could_use_cudnn(layer):
+        # Keras then drops with one mask of the layer for all gates, in which each step has its own.
         layer.reset_dropout_mask()
-        masks = layer.get_dropout_mask_for_cell(x, training, count=kind.gates)
-        return x if masks is None else x * masks[0], w_x, {}
+        masks = layer.get_dropout_mask_for_cell(x, training, count=spec.gates)
+        return dropped(x, w_x, masks and masks[:1], None)
 
-    layer._maybe_reset_cell_dropout_mask(cell)
+    _keras_private.reset_cell_dropout_masks(layer)
     if _is_inference(training):
-        return x, w_x, {}
+        return Dropped(x, w_x, None)
     # Otherwise with masks of the cell, the same at all steps.
     time_axis, _ = _time_and_batch_axes(layer)
     step = tf.gather(x, 0, axis=time_axis)
-    input_masks = cell.get_dropout_mask_for_cell(step, training, count=kind.gates)
-    state_masks = cell.get_recurrent_dropout_mask_for_cell(h, training, count=kind.gates)
-    if kind.gates == 1:
+    input_masks = cell.get_dropout_mask_for_cell(step, training, count=spec.gates)
+    state_masks = cell.get_recurrent_dropout_mask_for_cell(h, training, count=spec.gates)
+    if spec.gates == 1:
         input_masks = None if input_masks is None else [input_masks]
         state_masks = None if state_masks is None else [state_masks]
     elif cell.implementation != 1:
         # These implementations have one mask for all gates, and none for states.
         input_masks, state_masks = input_masks and input_masks[:1], None
-    option = {}
-    if state_masks is not None and _acts(cell.recurrent_dropout, kind):
-        option["recurrent_dropout_factors"] = tf.stack(state_masks)
-    if input_masks is None or not _acts(cell.dropout, kind):
-        return x, w_x, option
-    dropped = [x * tf.expand_dims(mask, time_axis) for mask in input_masks]
-    if len(dropped) == 1:
-        return dropped[0], w_x, option
-    columns = tf.split(w_x, len(dropped), axis=1)
-    gates = [tf.tensordot(each, w, axes=1) for each, w in zip(dropped, columns, strict=True)]
-    return tf.concat(gates, axis=-1), None, option
-
-
-def _acts(rate: float, kind: _Kind) -> bool:
-    """Whether the cell applies the masks that it draws; those of GRU and LSTM don't at 1."""
-    return kind.gates == 1 or rate < 1.0
+    # Most cells do not apply the masks that they draw at a rate of 1.
+    if input_masks is not None and (spec.drops_at_one or cell.dropout < 1.0):
+        input_masks = [tf.expand_dims(mask, time_axis) for mask in input_masks]
+    else:
+        input_masks = None
+    if not (spec.drops_at_one or cell.recurrent_dropout < 1.0):
+        state_masks = None
+    return dropped(x, w_x, input_masks, state_masks)

@@ -53,7 +53,7 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
       The frozen copy, of the type of the model.
 
     Raises:
-      TypeError: model is not a Keras model, or one of tf_keras.
+      TypeError: model is not a Keras model, or one of tf_keras; precision is not a string.
       ValueError: model is not built or cannot be copied; precision is none of the three, or not
         float32 for a layer that computes in another type, or int8 for one of more than 133,144
         inputs or units. Later, in training and for a gradient.
@@ -98,7 +98,8 @@ def _check(model: Any, precision: str) -> None:
     _fuse.check("freeze", model)
     if not isinstance(precision, str) or precision not in _PRECISIONS:
         names = ", ".join(f'"{name}"' for name in _PRECISIONS)
-        raise ValueError(f"freeze: precision must be one of {names}, got {precision!r}")
+        error = ValueError if isinstance(precision, str) else TypeError
+        raise error(f"freeze: precision must be one of {names}, got {precision!r}")
     unbuilt = [layer.name for layer in _fuse.recurrent(_fuse.parts_of(model)) if not layer.built]
     if unbuilt:
         raise ValueError(

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple
 
 import keras
 
-from tf_blockrnn import layers
+from tf_blockrnn import _keras_private, layers
 from tf_blockrnn._copy_model import copy_model
-from tf_blockrnn.layers import _zoneout
-from tf_blockrnn.layers._extended_lstm_cell import extra_config
+from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._fused_cell import FusedCell
 from tf_blockrnn.layers._fused_layer import FusedLayer
 
@@ -183,7 +182,7 @@ def check(function: str, model: Any) -> None:
 def parts_of(model: keras.Model) -> list[keras.Layer]:
     """The model and all layers that it reaches, also those that Keras does not track."""
     found, seen = [], set()
-    queue = [model, *model._flatten_layers()]
+    queue: list[Any] = _keras_private.flat_layers(model)
     for value in queue:  # which grows, and keeps what it holds alive, so that ids are unique
         if id(value) in seen:
             continue
@@ -254,8 +253,7 @@ def _changes_back(parts: list[keras.Layer]) -> list[_Change]:
             )
         if plain is None:
             continue
-        is_lstm = isinstance(layer, (layers.LSTM, layers.LSTMCell))
-        extras = extra_config(layer) if is_lstm else _zoneout.config(layer)
+        extras = _fusing.own_config(layer)
         if extras:
             raise ValueError(
                 f"unfuse_model: layer {layer.name!r} has {', '.join(extras)}, which "
@@ -273,12 +271,15 @@ def apply(changes: list[_Change], parts: list[keras.Layer]) -> None:
     if not changes:
         return
     models = [part for part in parts if isinstance(part, keras.Model)]
-    with contextlib.ExitStack() as undo:
+    with contextlib.ExitStack() as undo:  # in the reverse order
+        for model in models:
+            if model.compiled and model.jit_compile:
+                undo.callback(setattr, model, "jit_compile", True)
         for layer, cls in changes:
             undo.callback(_set_class, layer, type(layer))
             _set_class(layer, cls)
         for model in models:
-            for name in ("_jit_compile", *(f"{kind}_function" for kind in _FUNCTIONS)):
+            for name in (f"{kind}_function" for kind in _FUNCTIONS):
                 if name in vars(model):
                     undo.callback(setattr, model, name, vars(model)[name])
             _stop_xla_if_refused(model)
@@ -299,7 +300,8 @@ def _stop_xla_if_refused(model: keras.Model) -> None:
     """
     if not (model.compiled and model.jit_compile):
         return
-    refused = [layer.name for layer in model._flatten_layers() if not layer.supports_jit]
+    parts = _keras_private.flat_layers(model)
+    refused = [layer.name for layer in parts if not layer.supports_jit]
     if refused:
         model.jit_compile = False
         warnings.warn(

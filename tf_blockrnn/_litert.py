@@ -15,9 +15,8 @@ from typing import Any
 
 import keras
 import tensorflow as tf
-from keras.src.models.functional import Functional
 
-from tf_blockrnn import _fuse
+from tf_blockrnn import _fuse, _keras_private
 from tf_blockrnn.layers import _fused_call
 
 _SERVE, _RESET = "serving_default", "reset_states"
@@ -49,8 +48,8 @@ def to_litert(model: keras.Model, batch_size: int = 1, input_signature: Any = No
       The LiteRT model, which a `.tflite` file holds as it is.
 
     Raises:
-      TypeError: model is not a Keras model, or one of tf_keras.
-      ValueError: model is not built; batch_size is not a positive integer; a subclassed model
+      TypeError: model is not a Keras model, or one of tf_keras; batch_size is not an integer.
+      ValueError: model is not built; batch_size is not above 0; a subclassed model
         without input_signature; a recurrent layer that computes in another type than float32, or
         is frozen to bfloat16 or int8, whose numbers LiteRT would not give.
       RuntimeError: Keras' backend is not TensorFlow.
@@ -80,8 +79,10 @@ def to_litert(model: keras.Model, batch_size: int = 1, input_signature: Any = No
 
 def _check(model: Any, batch_size: Any) -> None:
     _fuse.check("to_litert", model)
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ValueError(f"to_litert: batch_size must be a positive integer, got {batch_size!r}")
+    is_integer = isinstance(batch_size, int) and not isinstance(batch_size, bool)
+    if not is_integer or batch_size < 1:
+        error = ValueError if is_integer else TypeError
+        raise error(f"to_litert: batch_size must be a positive integer, got {batch_size!r}")
     parts = _fuse.parts_of(model)
     unbuilt = [layer.name for layer in [model, *_fuse.recurrent(parts)] if not layer.built]
     if unbuilt:
@@ -110,7 +111,7 @@ def _specs(model: keras.Model, batch_size: int, given: Any) -> Any:
     if given is None:
         if isinstance(model, keras.Sequential):
             given = model.inputs[0]
-        elif isinstance(model, Functional):
+        elif _keras_private.is_functional(model):
             given = model.input
         else:
             raise ValueError(

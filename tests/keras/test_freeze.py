@@ -322,8 +322,8 @@ def test_layers_that_cannot_be_frozen_are_reported():
 
 def test_malformed_arguments():
     model = _model(LAYERS["LSTM"])
-    for precision in ("float16", None, 8):
-        with pytest.raises(ValueError, match="freeze: precision must be one of .* got"):
+    for precision, error in (("float16", ValueError), (None, TypeError), (8, TypeError)):
+        with pytest.raises(error, match="freeze: precision must be one of .* got"):
             tf_blockrnn.freeze(model, precision=precision)
     with pytest.raises(TypeError, match="freeze: model must be a keras.Model, got int"):
         tf_blockrnn.freeze(3)

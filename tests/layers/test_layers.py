@@ -426,7 +426,7 @@ def test_keras_maths_leaves_out_no_peepholes_and_no_clip(extra, other):
 
 
 @pytest.mark.parametrize(
-    "module", ["gru_cell", "lstm_cell", "simple_rnn_cell", "_fused_cell", "_extended_lstm_cell"]
+    "module", ["gru_cell", "lstm", "simple_rnn", "_fused_cell", "_extended_lstm_cell"]
 )
 def test_examples_run(module):
     import importlib

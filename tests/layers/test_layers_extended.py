@@ -153,18 +153,19 @@ def test_a_plain_layer_says_nothing_of_them():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("arguments", "error", "message"),
     [
-        ({"cell_clip": 0.0}, "cell_clip must be a number above 0"),
-        ({"cell_clip": float("nan")}, "cell_clip must be a number above 0"),
-        ({"projection": 0}, "projection must be an integer above 0"),
-        ({"projection": 2.5}, "projection must be an integer above 0"),
-        ({"projection": "4"}, "projection must be an integer above 0"),
-        ({"use_peephole": True, "use_cudnn": True}, "use_cudnn=True"),
+        ({"cell_clip": 0.0}, ValueError, "cell_clip must be a number above 0"),
+        ({"cell_clip": float("nan")}, ValueError, "cell_clip must be a number above 0"),
+        ({"cell_clip": "1"}, TypeError, "cell_clip must be a number above 0"),
+        ({"projection": 0}, ValueError, "projection must be an integer above 0"),
+        ({"projection": 2.5}, TypeError, "projection must be an integer above 0"),
+        ({"projection": "4"}, TypeError, "projection must be an integer above 0"),
+        ({"use_peephole": True, "use_cudnn": True}, ValueError, "use_cudnn=True"),
     ],
 )
-def test_refuses_what_makes_no_sense(arguments, message):
-    with pytest.raises(ValueError, match=message):
+def test_refuses_what_makes_no_sense(arguments, error, message):
+    with pytest.raises(error, match=message):
         make(**arguments)
 
 

@@ -75,9 +75,9 @@ def test_shows_the_signature_of_keras(name):
     if "LSTM" in name:
         extras |= {"use_peephole": False, "cell_clip": None, "projection": None}
     if "RNN" not in name:
-        extras["zoneout_state"] = 0.0
+        extras["zoneout_h"] = 0.0
     if "LSTM" in name:
-        extras["zoneout"] = 0.0
+        extras["zoneout_c"] = 0.0
     by_keyword = inspect.Parameter.KEYWORD_ONLY
     own = [(n, by_keyword, default) for n, default in extras.items()]
     if not name.endswith("Cell"):

@@ -217,6 +217,14 @@ def test_the_weights_are_named_and_initialised(kind):
 
 
 @all_kinds
+def test_an_epsilon_that_is_no_number_is_refused(kind):
+    from tf_blockrnn import layers
+
+    with pytest.raises(TypeError, match="norm_epsilon must be a number, got '1e-3'"):
+        getattr(layers, kind)(UNITS, norm_epsilon="1e-3")
+
+
+@all_kinds
 @pytest.mark.parametrize("wrong", [0, 0.0, -1e-3, float("nan"), float("inf")])
 def test_an_epsilon_that_is_not_above_0_is_refused(kind, wrong):
     from tf_blockrnn import layers

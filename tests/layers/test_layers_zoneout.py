@@ -22,7 +22,7 @@ def _package(tfb):
 
 
 def _rates(kind):
-    return {"zoneout_state": RATE, **({"zoneout": 0.35} if kind == "LSTM" else {})}
+    return {"zoneout_h": RATE, **({"zoneout_c": 0.35} if kind == "LSTM" else {})}
 
 
 def _made(kind, units=3, inputs=2, **arguments):
@@ -77,7 +77,7 @@ def test_every_step_has_draws_of_its_own(kind):
 @all_kinds
 def test_a_rate_of_one_keeps_all(kind):
     names = {name: 1 for name in _rates(kind)}
-    layer = _made(kind, zoneout_state=1, **({"zoneout": 1.0} if kind == "LSTM" else {}))
+    layer = _made(kind, zoneout_h=1, **({"zoneout_c": 1.0} if kind == "LSTM" else {}))
     assert {name: getattr(layer, name) for name in names} == names
     for training in (True, False):
         assert not np.any(np.asarray(layer(sequence(), training=training)))
@@ -123,7 +123,7 @@ def test_the_mean_is_that_of_keras_operations(tf, kind, mode):
         want = layer(x, mask=MASK)
     got = run(x, mask=tf.constant(MASK))
     assert_close(got, want, tolerances.parity_bound("float", REDUCTION))
-    plain = _made(kind, zoneout_state=0.0, **({"zoneout": 0.0} if kind == "LSTM" else {}))
+    plain = _made(kind, zoneout_h=0.0, **({"zoneout_c": 0.0} if kind == "LSTM" else {}))
     plain.set_weights(layer.get_weights())
     assert np.abs(np.asarray(plain(x, mask=MASK)) - np.asarray(want)).max() > 1e-3
 
@@ -180,7 +180,7 @@ def test_configs_keep_the_rates_and_nothing_else(kind):
     for one in (both.forward_layer, both.backward_layer):
         assert {name: getattr(one, name) for name in _rates(kind)} == _rates(kind)
     without = make_ours(kind)
-    assert not {"zoneout_state", "zoneout"} & without.get_config().keys()
+    assert not {"zoneout_h", "zoneout_c"} & without.get_config().keys()
     getattr(keras.layers, type(layer).__name__).from_config(without.get_config())
     cell = getattr(layers, f"{type(layer).__name__}Cell")(3, **_rates(kind))
     again = type(cell).from_config(cell.get_config())
@@ -193,7 +193,7 @@ def test_a_saved_model_of_keras_keeps_it(kind, tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     assert bits(again(sequence())) == bits(model(sequence()))
-    assert again.layers[0].forward_layer.zoneout_state == RATE
+    assert again.layers[0].forward_layer.zoneout_h == RATE
 
 
 @all_kinds
@@ -208,7 +208,7 @@ def test_one_step_of_training_on_tensors_of_every_type(tf):
     for dtype in ("float16", "bfloat16", "float32", "float64"):
         # TensorFlow has no orthogonal matrices of bfloat16, Keras' default.
         initializer = {"recurrent_initializer": "glorot_uniform"}
-        layer = make_ours("LSTM", zoneout_state=0.5, zoneout=0.5, dtype=dtype, **initializer)
+        layer = make_ours("LSTM", zoneout_h=0.5, zoneout_c=0.5, dtype=dtype, **initializer)
         outputs = layer(tf.cast(sequence(), dtype), training=True)
         assert outputs.dtype == dtype
         assert np.isfinite(np.asarray(tf.cast(outputs, tf.float32))).all()
@@ -230,13 +230,13 @@ def test_rates_are_refused(kind, rate):
 @all_kinds
 def test_cudnn_is_refused(kind):
     with pytest.raises(ValueError, match="use_cudnn=True was given together with .*zoneout"):
-        make_ours(kind, zoneout_state=0.1, use_cudnn=True)
+        make_ours(kind, zoneout_h=0.1, use_cudnn=True)
 
 
 @all_kinds
 def test_the_way_to_keras_is_refused(tfb, tf, kind):
     layer = _made(kind)
     model = keras.Sequential([keras.Input((None, 2)), layer])
-    with pytest.raises(ValueError, match="has zoneout_state.*, which keras.layers"):
+    with pytest.raises(ValueError, match="has zoneout_h.*, which keras.layers"):
         tfb.unfuse_model(model)
     assert layer.fused and OPS[kind] in op_types(tf.function(layer), tf.constant(sequence()))

@@ -17,14 +17,10 @@ _registration.load_all()  # before Keras imports TensorFlow, for an error that e
 # ruff: noqa: E402
 from tf_blockrnn.layers.gru import GRU
 from tf_blockrnn.layers.gru_cell import GRUCell
-from tf_blockrnn.layers.layer_norm_gru import LayerNormGRU
-from tf_blockrnn.layers.layer_norm_gru_cell import LayerNormGRUCell
-from tf_blockrnn.layers.layer_norm_lstm import LayerNormLSTM
-from tf_blockrnn.layers.layer_norm_lstm_cell import LayerNormLSTMCell
-from tf_blockrnn.layers.lstm import LSTM
-from tf_blockrnn.layers.lstm_cell import LSTMCell
-from tf_blockrnn.layers.simple_rnn import SimpleRNN
-from tf_blockrnn.layers.simple_rnn_cell import SimpleRNNCell
+from tf_blockrnn.layers.layer_norm_gru import LayerNormGRU, LayerNormGRUCell
+from tf_blockrnn.layers.layer_norm_lstm import LayerNormLSTM, LayerNormLSTMCell
+from tf_blockrnn.layers.lstm import LSTM, LSTMCell
+from tf_blockrnn.layers.simple_rnn import SimpleRNN, SimpleRNNCell
 
 __all__ = [
     "GRU",

@@ -5,6 +5,7 @@ numbers. Keras stores them on the cell, where another thread would find them; he
 the call.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
@@ -65,19 +66,35 @@ def apply(
             (rates[1], [tensors.dim(state, axis, 2) for axis in (0, 1)]),
         )
     )
-    factors = None
-    if state_masks is not None:
-        factors = tf.stack(state_masks)
-        if tensors.known_dim(state, 0) == 1 and batch != 1:
-            factors = tf.broadcast_to(factors, [len(state_masks), batch, state.shape[1]])
+    if state_masks is not None and tensors.known_dim(state, 0) == 1 and batch != 1:
+        state_masks = [tf.broadcast_to(mask, [batch, state.shape[1]]) for mask in state_masks]
+    if input_masks is not None:
+        input_masks = [mask[:, tf.newaxis] for mask in input_masks]
+    return dropped(x, w_x, input_masks, state_masks)
+
+
+def dropped(
+    x: tf.Tensor,
+    w_x: tf.Tensor,
+    input_masks: Sequence[tf.Tensor] | None,
+    state_masks: Sequence[tf.Tensor] | None,
+) -> Dropped:
+    """What an op reads after dropouts with these masks.
+
+    Args:
+      x: the inputs, [..., I].
+      w_x: the kernel, [I, G·H].
+      input_masks: one for all gates or one for each, of shapes that broadcast to x.
+      state_masks: one for each gate, [B, H].
+    """
+    factors = None if state_masks is None else tf.stack(state_masks)
     if input_masks is None:
         return Dropped(x, w_x, factors)
     if len(input_masks) == 1:
-        return Dropped(x * input_masks[0][:, tf.newaxis], w_x, factors)
+        return Dropped(x * input_masks[0], w_x, factors)
     columns = tf.split(w_x, len(input_masks), axis=1)
     gates = [
-        tf.tensordot(x * mask[:, tf.newaxis], w, axes=1)
-        for mask, w in zip(input_masks, columns, strict=True)
+        tf.tensordot(x * mask, w, axes=1) for mask, w in zip(input_masks, columns, strict=True)
     ]
     return Dropped(tf.concat(gates, axis=-1), None, factors)
 

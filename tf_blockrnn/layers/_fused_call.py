@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import keras
-import numpy as np
 import tensorflow as tf
 
 from tf_blockrnn import _loader
-from tf_blockrnn._ops import frozen, keras_rules, sequence_util, tensors
+from tf_blockrnn._ops import frozen, keras_rules, sequence_util, tensors, xla
 from tf_blockrnn.layers import _dropout, _fusing, _zoneout
 
 _without_ops = contextvars.ContextVar("tf_blockrnn_without_ops", default=False)
@@ -44,20 +43,24 @@ class LayerSpec:
 
     keras_class: Keras' layer.
     cells: the cells whose equations the op computes, Keras' own first.
-    activations: for each argument that is an activation, the functions that the op computes.
     gates: G, the number of gates.
     run_op: takes the cell, x [B, T, I] (or x · w_x if w_x is None), w_x, the initial states and the
       options of `tf_blockrnn.lstm`, `gru` and `simple_rnn`; returns the outputs [B, T, H] and the
       last states.
+    own_cell: the one of the cells that takes arguments that Keras' lacks.
+    activations: for each argument that is an activation, the functions that the op computes.
     drops_at_one: whether the cell drops everything at a dropout of 1; the others drop nothing.
     inner_loop: Keras' own method, to recognize a subclass that replaces it.
     """
 
     keras_class: type
     cells: tuple[type, ...]
-    activations: Mapping[str, Sequence[Callable]]
     gates: int
     run_op: Callable[..., tuple[tf.Tensor, list[tf.Tensor]]]
+    own_cell: type | None = None
+    activations: Mapping[str, Sequence[Callable]] = dataclasses.field(
+        default_factory=lambda: _fusing.GATED
+    )
     drops_at_one: bool = False
     inner_loop: Callable | None = dataclasses.field(init=False)
 
@@ -81,45 +84,28 @@ def why_not_fused(layer: Any, spec: LayerSpec) -> str | None:
 
 def why_no_step(cell: Any, spec: LayerSpec) -> str | None:
     """The reason why no op computes a step of a Keras cell with these attributes, or None."""
-    reason = _fusing.general_reason(cell.compute_dtype)
-    reason = reason or _fusing.activation_reason(cell, spec.activations)
-    if reason:
-        return reason
+    if keras.backend.backend() != "tensorflow":
+        return f"the Keras backend is {keras.backend.backend()}, the op is TensorFlow's"
     if cell.recurrent_dropout and _dropout.mask_count(cell) != spec.gates:
         return (
             f"Keras {keras.__version__} has one recurrent_dropout mask for all gates, the op one "
             "for each"
         )
+    return why_no_op(cell, spec)
+
+
+def why_no_op(cell: Any, spec: LayerSpec) -> str | None:
+    """The reason why no op computes a step of a cell, of Keras 3 or tf_keras, or None."""
+    if cell.compute_dtype not in _fusing.DTYPES:
+        return f"compute dtype {cell.compute_dtype} is none of {', '.join(_fusing.DTYPES)}"
+    reason = _fusing.activation_reason(cell, spec.activations)
+    if reason:
+        return reason
     if tf.config.get_visible_devices("GPU"):
         missing = _loader.missing_cuda()
         if missing:
             return f"TensorFlow sees a GPU, and the ops have no kernels for it ({missing})"
     return None
-
-
-def supports_jit(is_fused: Callable[[Any], bool]) -> property:
-    """A property over the attribute of Keras' layers that Keras asks before it uses XLA.
-
-    While a layer is fused, it is true wherever XLA can compile the ops. Keras sets it to false on a
-    layer that cuDNN could run, which is then ignored: on a GPU nobody else's false can be told
-    from it. What was set remains in the layer's `__dict__`, where Keras finds it without this
-    property.
-    """
-
-    def get(layer: Any) -> Any:
-        if "supports_jit" not in vars(layer):
-            raise AttributeError("supports_jit")  # its constructor has not come so far
-        value = vars(layer)["supports_jit"]
-        if not is_fused(layer):
-            return value
-        by_cudnn = bool(getattr(layer, "use_cudnn", False) and tf.config.get_visible_devices("GPU"))
-        # Keras' setattr reads an attribute first, and does not set what `is` there already.
-        return np.bool_((value or by_cudnn) and not _loader.missing_xla())
-
-    def put(layer: Any, value: bool) -> None:
-        vars(layer)["supports_jit"] = value
-
-    return property(get, put)
 
 
 def keras_raises(layer: Any, sequences: Any) -> bool:
@@ -187,6 +173,32 @@ def _check_features(layer: Any, sequences: tf.Tensor) -> None:
         )
 
 
+def fused_or_keras(
+    layer: Any,
+    spec: LayerSpec,
+    reason: str | None,
+    keras_call: Callable,
+    sequences: Any,
+    **options: Any,
+) -> Any:
+    """The `call` of a Keras layer: by the op where it supports the layer.
+
+    Args:
+      reason: why the op does not support the layer, or None.
+      keras_call: the `call` on Keras' own operations.
+      options: initial_state, mask and training.
+    """
+    check_dense(layer, sequences)
+    if is_without_ops():
+        return keras_call(sequences, **options)
+    reason = reason or xla.why_not_here()
+    if reason:
+        _fusing.warn_once(layer, reason, stacklevel=3)
+    if reason or keras_raises(layer, sequences):
+        return keras_call(sequences, **options)
+    return call(layer, spec, sequences, **options)
+
+
 def call(
     layer: Any,
     spec: LayerSpec,
@@ -215,10 +227,13 @@ def call(
     states, zero_states = _initial_states(layer, spec, sequences, initial_state)
     mask = _as_bool(mask, sequences)
     dropped = _dropout.apply(cell, sequences, states[0], training, spec.drops_at_one)
-    options = {"mask": mask, "go_backwards": bool(layer.go_backwards)}
-    if dropped.state_factors is not None:
-        options["recurrent_dropout_factors"] = dropped.state_factors
-    options |= _zoneout.options(cell, training, [tensors.dim(sequences, k, 3) for k in (0, 1)])
+    steps = [tensors.dim(sequences, axis, 3) for axis in (0, 1)]
+    options = op_options(
+        dropped.state_factors,
+        _zoneout.draws_or_rates(cell, training, steps),
+        mask=mask,
+        go_backwards=bool(layer.go_backwards),
+    )
     if getattr(layer, "recompute", False):  # not of Keras' layers
         options["recompute"] = layer.recompute
     states = [_for_each_row(state, sequences) for state in states]
@@ -237,6 +252,21 @@ def call(
     if not layer.return_state:
         return output
     return output, *(_fusing.in_dtype(state, layer.compute_dtype) for state in states)
+
+
+def op_options(
+    state_factors: tf.Tensor | None, zoneout: Mapping[str, Any] | None = None, **options: Any
+) -> dict[str, Any]:
+    """The options of `tf_blockrnn.lstm`, `gru` and `simple_rnn`, for a `run_op`.
+
+    Args:
+      state_factors: of the recurrent dropout, [G, B, H].
+      zoneout: the draws or rates of `zoneout_h` and `zoneout_c` that are in use.
+      options: others, by their names.
+    """
+    if state_factors is not None:
+        options["recurrent_dropout_factors"] = state_factors
+    return {**options, **(zoneout or {})}
 
 
 def bias_or_zeros(cell: Any, gates: int) -> tf.Tensor:

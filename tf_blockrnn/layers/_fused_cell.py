@@ -9,8 +9,9 @@ from typing import Any
 
 import tensorflow as tf
 
+from tf_blockrnn import _keras_private
 from tf_blockrnn._ops import tensors, xla
-from tf_blockrnn.layers import _fused_call, _fusing, _zoneout
+from tf_blockrnn.layers import _dropout, _fused_call, _fusing, _zoneout
 
 
 class FusedCell:
@@ -28,12 +29,6 @@ class FusedCell:
     # That of the layer with the same equations.
     _SPEC: _fused_call.LayerSpec
 
-    def _warn_if_not_fused(self) -> None:
-        """To be called at the end of a cell's constructor."""
-        reason = self.why_not_fused
-        if reason:
-            _fusing.warn_once(self, "cell", reason, stacklevel=3)
-
     @property
     def fused(self) -> bool:
         """Whether this cell runs on the fused op."""
@@ -44,7 +39,7 @@ class FusedCell:
         """The reason why this cell uses Keras' own operations, or None if it runs on the op."""
         return _fused_call.why_no_step(self, self._SPEC)
 
-    supports_jit = _fused_call.supports_jit(lambda cell: cell.fused)
+    supports_jit = _keras_private.supports_jit(lambda cell: cell.fused)
 
     def call(self, inputs, states, training=False):
         if _fused_call.is_without_ops() or not self.fused or xla.why_not_here():
@@ -53,42 +48,26 @@ class FusedCell:
         if inputs.shape.rank not in (None, 2):  # some cells accept it, the others have an error
             return super().call(inputs, states, training=training)
         nested = isinstance(states, (list, tuple))
-        states = [self._op_tensor(state) for state in (states if nested else [states])]
+        states = [tensors.as_tensor(state) for state in (states if nested else [states])]
+        states = [_fusing.in_dtype(state, self.compute_dtype) for state in states]
         x = _fusing.in_dtype(inputs, self.compute_dtype)
-        x, w_x, options = self._drop(x, states[0], training)
-        options |= _zoneout.options(self, training, [1, tensors.dim(x, 0, 2)])
-        x = tf.expand_dims(x, 0)  # [1, B, I]: one step
-        _, states = self._run_op(x, w_x, states, {"time_major": True, **options})
+        dropped = self._drop(x, states[0], training)
+        zoneout = _zoneout.draws_or_rates(self, training, [1, tensors.dim(x, 0, 2)])
+        options = _fused_call.op_options(dropped.state_factors, zoneout, time_major=True)
+        x = tf.expand_dims(dropped.x, 0)  # [1, B, I]: one step
+        _, states = self._run_op(x, dropped.w_x, states, options)
         return states[0], states if nested else states[0]
 
-    def _run_op(
-        self,
-        x: tf.Tensor,
-        w_x: tf.Tensor | None,
-        states: list[tf.Tensor],
-        options: dict[str, Any],
-    ) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    def _run_op(self, x, w_x, states, options):
         """Runs the op over x, [1, B, I], or x · w_x if w_x is None; see `LayerSpec.run_op`."""
         return self._SPEC.run_op(self, x, w_x, states, options)
 
-    def _op_tensor(self, given: Any) -> tf.Tensor:
-        """A state as a tensor in the compute dtype."""
-        return _fusing.in_dtype(tensors.as_tensor(given), self.compute_dtype)
-
-    def _drop(
-        self, x: tf.Tensor, h_prev: tf.Tensor, training: Any
-    ) -> tuple[tf.Tensor, tf.Tensor | None, dict[str, tf.Tensor]]:
-        """x and w_x for the op after the dropout of inputs, and the option for that of states."""
+    def _drop(self, x: tf.Tensor, h_prev: tf.Tensor, training: Any) -> _dropout.Dropped:
+        """What the op reads after the dropouts; x is [B, I]."""
         w_x = _fusing.weight_in_dtype(self.kernel, self.compute_dtype)
-        x_masks, h_masks = self._masks(x, h_prev, training)
-        options = {}
-        if h_masks is not None:
-            options["recurrent_dropout_factors"] = tf.stack(_as_list(h_masks))
-        if isinstance(x_masks, list):  # one for each gate, of implementation 1
-            columns = tf.split(w_x, len(x_masks), axis=1)
-            gates = [tf.matmul(x * m, w) for m, w in zip(x_masks, columns, strict=True)]
-            return tf.concat(gates, axis=1), None, options
-        return x if x_masks is None else x * x_masks, w_x, options
+        # There is one mask of the inputs, or with implementation 1 one for each gate.
+        x_masks, h_masks = (_as_list(masks) for masks in self._masks(x, h_prev, training))
+        return _dropout.dropped(x, w_x, x_masks, h_masks)
 
     def _masks(self, x: tf.Tensor, h_prev: tf.Tensor, training: Any) -> tuple[Any, Any]:
         """Keras' masks of the inputs and of the state, each None where no dropout acts.
@@ -102,5 +81,5 @@ class FusedCell:
         )
 
 
-def _as_list(masks: Any) -> list[tf.Tensor]:
-    return list(masks) if isinstance(masks, (list, tuple)) else [masks]
+def _as_list(masks: Any) -> list[tf.Tensor] | None:
+    return masks if masks is None or isinstance(masks, list) else [masks]

@@ -9,27 +9,37 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tf_blockrnn import _keras_private
+
 TANH = (keras.activations.tanh, keras.ops.tanh, tf.math.tanh)
 SIGMOID = (keras.activations.sigmoid, keras.ops.sigmoid, tf.math.sigmoid)
 RELU = (keras.activations.relu, keras.ops.relu, tf.nn.relu)
-# The types of a constructor's arguments, as Keras accepts them: an object, a name or a config.
-Activation = str | dict | Callable | None
+# What the ops with gates compute, for each argument that is an activation.
+GATED = {"activation": TANH, "recurrent_activation": SIGMOID}
+# As Keras accepts it: an object, a name or a config.
 Initializer = str | dict | Callable | None
-Regularizer = str | dict | Callable | None
-Constraint = str | dict | Callable | None
 
 DTYPES = ("float16", "bfloat16", "float32", "float64")
+
+# The arguments of cells that Keras' cells lack, and their values where they are not in use.
+_OWN_ARGUMENTS = {
+    "use_peephole": False,
+    "cell_clip": None,
+    "projection": None,
+    "zoneout_h": 0.0,
+    "zoneout_c": 0.0,
+}
 
 _warned: set[tuple[str, str]] = set()
 
 
-def general_reason(compute_dtype: str) -> str | None:
-    """The reason why no op supports this backend or type, or None."""
-    if keras.backend.backend() != "tensorflow":
-        return f"the Keras backend is {keras.backend.backend()}, the op is TensorFlow's"
-    if compute_dtype not in DTYPES:
-        return f"compute dtype {compute_dtype} is none of {', '.join(DTYPES)}"
-    return None
+def own_config(owner: Any) -> dict[str, Any]:
+    """The arguments in use, of a layer or cell of any class, that Keras' lacks.
+
+    A config has them only when they are in use, so that Keras accepts that of a plain layer.
+    """
+    found = {name: getattr(owner, name, unused) for name, unused in _OWN_ARGUMENTS.items()}
+    return {name: value for name, value in found.items() if value != _OWN_ARGUMENTS[name]}
 
 
 def activation_reason(owner: Any, known: Mapping[str, Sequence[Callable]]) -> str | None:
@@ -76,30 +86,22 @@ def refuse_legacy_tensors(owner: Any, arguments: Sequence[Any]) -> None:
     """
     for argument in arguments:
         for value in argument if isinstance(argument, (list, tuple)) else (argument,):
-            kind = type(value)
-            if kind.__name__ == "KerasTensor" and kind.__module__.startswith("tf_keras."):
+            if _keras_private.is_tf_keras_tensor(value):
                 raise _legacy_error(owner)
 
 
-def warn_once(owner: Any, kind: str, reason: str, stacklevel: int) -> None:
-    """Warns that the owner, a "cell" or "layer", does not use the op; once for each reason."""
-    name = type(owner).__name__
-    _warn_once(
-        f"tf_blockrnn.layers.{name}",
-        reason,
-        f"(This warning is given once; `{kind}.why_not_fused` has the reason.)",
-        stacklevel + 1,
-    )
+def warn_once(owner: Any, reason: str, stacklevel: int) -> None:
+    """Warns that a layer or cell runs on Keras' own operations; once for each reason.
 
-
-def warn_once_of_keras(layer: Any, reason: str, stacklevel: int) -> None:
-    """Warns that a layer of plain Keras does not use the op although `enable_keras` is on; once."""
-    name = f"{type(layer).__module__.split('.')[0]}'s {type(layer).__name__}"
-    text = "(tf_blockrnn.enable_keras() is on. This warning is given once.)"
-    _warn_once(name, reason, text, stacklevel + 1)
-
-
-def _warn_once(name: str, reason: str, remark: str, stacklevel: int) -> None:
+    It is one of this package, or a layer of plain Keras while `enable_keras` is on.
+    """
+    name, kind = type(owner).__name__, "layer" if isinstance(owner, keras.layers.RNN) else "cell"
+    if hasattr(type(owner), "why_not_fused"):
+        name = f"tf_blockrnn.layers.{name}"
+        remark = f"(This warning is given once; `{kind}.why_not_fused` has the reason.)"
+    else:
+        name = f"{type(owner).__module__.split('.')[0]}'s {name}"
+        remark = "(tf_blockrnn.enable_keras() is on. This warning is given once.)"
     if (name, reason) in _warned:
         return
     _warned.add((name, reason))
@@ -114,12 +116,6 @@ def in_dtype(tensor: Any, dtype: str) -> Any:
 
     Raises:
       ValueError: it is complex; tf.cast would drop the imaginary part.
-
-    Example:
-      >>> import tensorflow as tf
-      >>> from tf_blockrnn.layers import _fusing
-      >>> _fusing.in_dtype(tf.ones([2], tf.float64), "float32").dtype.name
-      'float32'
     """
     if tensor.dtype.name == dtype:
         return tensor

@@ -1,6 +1,7 @@
 """What the layers with layer normalisation share, and what their cells do."""
 
 import math
+import numbers
 from typing import Any
 
 import keras
@@ -10,30 +11,30 @@ from keras import ops
 from tf_blockrnn.layers import _fusing
 from tf_blockrnn.layers._extended_lstm_cell import gate_gemms
 
-ARGUMENTS = ("norm_gamma_initializer", "norm_beta_initializer", "norm_epsilon")
-
-
-def checked_epsilon(epsilon: float) -> float:
-    """Of a constructor.
-
-    Raises:
-      ValueError: it is not a finite number above 0.
-    """
-    if not 0 < epsilon < math.inf:  # nor a NaN
-        raise ValueError(f"norm_epsilon must be a finite number above 0, got {epsilon!r}.")
-    return float(epsilon)
-
 
 class NormalizedCell:
     """Mixin over a Keras cell that has norms, each with a gamma and a beta."""
 
-    def _init_norms(
-        self, names: tuple[str, ...], gamma: _fusing.Initializer, beta: _fusing.Initializer
-    ) -> None:
-        """Makes the layers that are the norms; `norm_epsilon` is set before."""
-        self.norm_gamma_initializer = keras.initializers.get(gamma)
-        self.norm_beta_initializer = keras.initializers.get(beta)
-        for name in names:
+    _GATES: int
+    _NORMS: tuple[str, ...]
+
+    def __init__(
+        self,
+        *args: Any,
+        norm_gamma_initializer: _fusing.Initializer = "ones",
+        norm_beta_initializer: _fusing.Initializer = "zeros",
+        norm_epsilon: float = 1e-3,
+        **kwargs: Any,
+    ):
+        if isinstance(norm_epsilon, bool) or not isinstance(norm_epsilon, numbers.Real):
+            raise TypeError(f"norm_epsilon must be a number, got {norm_epsilon!r}.")
+        if not 0 < norm_epsilon < math.inf:  # nor a NaN
+            raise ValueError(f"norm_epsilon must be a finite number above 0, got {norm_epsilon!r}.")
+        super().__init__(*args, **kwargs)
+        self.norm_epsilon = float(norm_epsilon)
+        self.norm_gamma_initializer = keras.initializers.get(norm_gamma_initializer)
+        self.norm_beta_initializer = keras.initializers.get(norm_beta_initializer)
+        for name in self._NORMS:
             norm = keras.layers.LayerNormalization(
                 epsilon=self.norm_epsilon,
                 # Of their own: an initializer may not be used twice.
@@ -44,15 +45,24 @@ class NormalizedCell:
             )
             setattr(self, name, norm)
 
-    def _normalized_sums(self, inputs: Any, h_prev: Any, gates: int, training: bool) -> tuple:
+    def build(self, input_shape):
+        super().build(input_shape)
+        for name in self._NORMS:
+            width = self.units if name == "state_norm" else self._GATES * self.units
+            getattr(self, name).build((None, width))
+
+    def get_config(self):
+        return {**super().get_config(), **self.norm_config()}
+
+    def _normalized_sums(self, inputs: Any, h_prev: Any, training: bool) -> tuple:
         """kernel_norm(x W) and recurrent_norm(h_prev R), with the dropouts of training."""
         inputs_mask = recurrent_mask = None
         if training and 0.0 < self.dropout < 1.0:
             inputs_mask = self.get_dropout_mask(inputs)
         if training and 0.0 < self.recurrent_dropout < 1.0:
             recurrent_mask = self.get_recurrent_dropout_mask(h_prev)
-        of_x = gate_gemms(inputs, self.kernel, inputs_mask, gates)
-        of_h = gate_gemms(h_prev, self.recurrent_kernel, recurrent_mask, gates)
+        of_x = gate_gemms(inputs, self.kernel, inputs_mask, self._GATES)
+        of_h = gate_gemms(h_prev, self.recurrent_kernel, recurrent_mask, self._GATES)
         return (
             self.kernel_norm(ops.concatenate(of_x, axis=1)),
             self.recurrent_norm(ops.concatenate(of_h, axis=1)),
@@ -82,14 +92,23 @@ def weights_of(cell: NormalizedCell, norm: str) -> tuple[tf.Tensor, tf.Tensor]:
 class NormalizedLayer:
     """Mixin over a fused layer whose cell has norms."""
 
-    # Keras' cuDNN path would leave the norms out.
-    @property
-    def use_cudnn(self) -> bool:
-        return False
-
-    @use_cudnn.setter
-    def use_cudnn(self, value: bool | str) -> None:
-        """keras.layers.Bidirectional copies one direction's value to the other."""
+    def __init__(
+        self,
+        *args: Any,
+        norm_gamma_initializer: _fusing.Initializer = "ones",
+        norm_beta_initializer: _fusing.Initializer = "zeros",
+        norm_epsilon: float = 1e-3,
+        recompute: bool | int = False,
+        **kwargs: Any,
+    ):
+        own = {
+            "norm_gamma_initializer": norm_gamma_initializer,
+            "norm_beta_initializer": norm_beta_initializer,
+            "norm_epsilon": norm_epsilon,
+        }
+        if "norm_output_only" in kwargs:  # of an LSTM
+            own["norm_output_only"] = kwargs.pop("norm_output_only")
+        self._construct(args, kwargs, own, recompute)
 
     def get_config(self):
         config = {**super().get_config(), **self.cell.norm_config()}

@@ -1,8 +1,8 @@
 """Zoneout of recurrent layers and cells (Krueger et al. 2016, https://arxiv.org/abs/1606.01305).
 
 In training, units of a state keep what they were before a step, drawn anew for every step, row and
-unit; otherwise the state is the mean over the draws. A cell has the rates as `zoneout_state`, of
-the output h, and an LSTM's also as `zoneout`, of the cell state.
+unit; otherwise the state is the mean over the draws. A cell has the rates as `zoneout_h`, of the
+output h, and an LSTM's also as `zoneout_c`, of the cell state.
 """
 
 from typing import Any
@@ -11,39 +11,44 @@ import keras
 from keras import ops
 
 from tf_blockrnn._ops import sequence_util
-
-_NAMES = ("zoneout_state", "zoneout")
+from tf_blockrnn.layers import _fusing
 
 
 def rate(owner: Any, argument: str, given: float) -> float:
     """An argument of a constructor.
 
     Raises:
-      ValueError: it is not a number in 0..1.
+      TypeError: it is not a number.
+      ValueError: it is not in 0..1.
     """
     return sequence_util.zoneout_rate(f"{type(owner).__name__}: {argument}", given)
 
 
-def config(owner: Any) -> dict[str, float]:
-    """The rates of a layer or cell that are in use."""
-    found = {name: getattr(owner, name, 0.0) for name in _NAMES}
-    return {name: value for name, value in found.items() if value}
+def in_use(owner: Any, **given: float) -> dict[str, float]:
+    """Those of a constructor's rates that are not 0; raises as `rate` does."""
+    checked = {name: rate(owner, name, value) for name, value in given.items()}
+    return {name: value for name, value in checked.items() if value}
 
 
-def options(cell: Any, training: Any, steps: list[Any]) -> dict[str, Any]:
-    """The options of `tf_blockrnn.lstm` and `gru`: draws in training, else rates.
+def rates(cell: Any) -> dict[str, float]:
+    """The rates in use of a layer or cell of any class."""
+    found = _fusing.own_config(cell)
+    return {name: found[name] for name in ("zoneout_h", "zoneout_c") if name in found}
+
+
+def draws_or_rates(cell: Any, training: Any, steps: list[Any]) -> dict[str, Any]:
+    """What the op takes for each rate in use: draws in training, else the rate.
 
     Args:
       cell: a cell, of any class.
       training: whether to draw.
       steps: the first two dims of the draws.
     """
-    widths = {"zoneout_state": cell.output_size, "zoneout": cell.units}
-    names = {"zoneout_state": "zoneout_h", "zoneout": "zoneout_c"}
-    return {
-        names[name]: _draws(cell, name, [*steps, widths[name]]) if training else rate
-        for name, rate in config(cell).items()
-    }
+    found = rates(cell)
+    if not training:
+        return found
+    widths = {"zoneout_h": cell.output_size, "zoneout_c": cell.units}
+    return {name: _draws(cell, name, [*steps, widths[name]]) for name in found}
 
 
 def _draws(cell: Any, name: str, shape: list[Any]) -> Any:

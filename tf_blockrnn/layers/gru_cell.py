@@ -2,7 +2,6 @@
 
 import contextlib
 import weakref
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -12,46 +11,28 @@ from tf_blockrnn._ops import sequence_util, tensors
 from tf_blockrnn.layers import _fused_call, _fusing
 from tf_blockrnn.layers._extended_gru_cell import ExtendedGRUCell
 from tf_blockrnn.layers._fused_cell import FusedCell
+from tf_blockrnn.layers._like_keras import like_keras
 from tf_blockrnn.layers.gru import SPEC
 
 
-@keras.saving.register_keras_serializable(package="tf_blockrnn")
+@like_keras(keras.layers.GRUCell)
 class GRUCell(FusedCell, ExtendedGRUCell):
     """A `keras.layers.GRUCell` that computes a step in one fused op.
 
-    Constructor arguments, defaults, weights (names, shapes, order) and config are those of
-    `keras.layers.GRUCell`, so weights and configs are interchangeable. A step is, with z, r, h for
-    Keras' gates and `reset_after=True`,
+    {cell_of_keras}
+    {gru}
 
-        z = sigmoid(x W_z + b_z + h_prev R_z + d_z)
-        r = sigmoid(x W_r + b_r + h_prev R_r + d_r)
-        c = tanh(x W_h + b_h + r * (h_prev R_h + d_h))
-        h = z * h_prev + (1 - z) * c
-
-    (Cho et al. 2014, https://arxiv.org/abs/1406.1078v1), and with `reset_after=False`
-    `c = tanh(x W_h + b_h + (r * h_prev) R_h)` and no d (version 3 of the paper).
-
-    `dropout` and `recurrent_dropout` are supported by the op too. Activations other than tanh and
-    sigmoid, or a GPU where this build has no CUDA are not: the cell then falls back to Keras' own
-    operations and warns once; `cell.fused` and `cell.why_not_fused` report it.
+    {cell_support}
 
     Args:
       units: H, the size of the state and the output.
-      activation ... seed, **kwargs: as for `keras.layers.GRUCell`.
-      zoneout_state: rate of zoneout of h (Krueger et al. 2016, https://arxiv.org/abs/1606.01305),
-        0..1: in training the probability with which, drawn anew for every step, row and unit, h
-        stays as it was before a step; otherwise h is the mean, rate * h_prev + (1 - rate) * h.
+      *args, **kwargs: as for `keras.layers.{keras}`.
+      {zoneout_h}
 
-    Call arguments:
-      inputs: `[batch, features]`.
-      states: `[batch, units]`, or a list of this one tensor.
-      training: whether the dropouts are applied, and zoneout is drawn.
-
-    Returns:
-      The output h, `[batch, units]`, and the new state, in a list if `states` is one. Both
-      have the cell's compute dtype: float16, bfloat16, float32 or float64.
+    {cell_call}
 
     Raises:
+      TypeError: an argument of a wrong type.
       ValueError: an argument that Keras' cell refuses; a rate of zoneout that is not in 0..1.
 
     Example:
@@ -70,53 +51,6 @@ class GRUCell(FusedCell, ExtendedGRUCell):
     _SPEC = SPEC
     # The graph in which keras.layers.RNN is building its loop, while it does.
     _loop_graph: weakref.ref | None = None
-
-    def __init__(
-        self,
-        units: int,
-        activation: _fusing.Activation = "tanh",
-        recurrent_activation: _fusing.Activation = "sigmoid",
-        use_bias: bool = True,
-        kernel_initializer: _fusing.Initializer = "glorot_uniform",
-        recurrent_initializer: _fusing.Initializer = "orthogonal",
-        bias_initializer: _fusing.Initializer = "zeros",
-        kernel_regularizer: _fusing.Regularizer = None,
-        recurrent_regularizer: _fusing.Regularizer = None,
-        bias_regularizer: _fusing.Regularizer = None,
-        kernel_constraint: _fusing.Constraint = None,
-        recurrent_constraint: _fusing.Constraint = None,
-        bias_constraint: _fusing.Constraint = None,
-        dropout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        reset_after: bool = True,
-        seed: int | None = None,
-        *,
-        zoneout_state: float = 0.0,
-        **kwargs: Any,
-    ):
-        _fusing.refuse_legacy_keras(self)
-        super().__init__(
-            units,
-            activation=activation,
-            recurrent_activation=recurrent_activation,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            dropout=dropout,
-            recurrent_dropout=recurrent_dropout,
-            reset_after=reset_after,
-            seed=seed,
-            zoneout_state=zoneout_state,
-            **kwargs,
-        )
-        self._warn_if_not_fused()
 
     def get_dropout_mask(self, step_input):
         # keras.layers.RNN calls this before its loop, whether there is dropout or not.
@@ -137,7 +71,7 @@ class GRUCell(FusedCell, ExtendedGRUCell):
         if w_x is None:
             x = _in_order_ruc(x, axis=2)
         dropout = options.get("recurrent_dropout_factors")
-        zoneout = sequence_util.zoneout("GRUCell: zoneout_state", options.get("zoneout_h"))
+        zoneout = sequence_util.zoneout("GRUCell: zoneout_h", options.get("zoneout_h"))
         step = raw_ops.GRUSequence(
             x=x,
             h_prev=states[0],

@@ -1,25 +1,71 @@
-"""A Keras GRU layer with layer normalisation, on the op LayerNormGRUSequence."""
+"""A Keras GRU layer with layer normalisation, on the op LayerNormGRUSequence, and its cell."""
 
 from typing import Any
 
 import keras
 import tensorflow as tf
+from keras import ops
 
 from tf_blockrnn._ops import layer_norm
 from tf_blockrnn.layers import _fused_call, _fusing, _layer_norm
 from tf_blockrnn.layers._fused_layer import FusedLayer
-from tf_blockrnn.layers.layer_norm_gru_cell import LayerNormGRUCell
+from tf_blockrnn.layers._like_keras import like_keras
 
 _GATES = 3
 
 
-def _run_op(
-    cell: Any,
-    x: tf.Tensor,
-    w_x: tf.Tensor | None,
-    states: list[tf.Tensor],
-    options: dict[str, Any],
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
+@like_keras(keras.layers.GRUCell)
+class LayerNormGRUCell(_layer_norm.NormalizedCell, keras.layers.GRUCell):
+    """Keras' GRU cell with layer normalisation (arXiv:1607.06450), for `keras.layers.RNN`.
+
+    {layer_norm_gru}
+
+    Each norm is over all gates of a row. The weights after Keras' own are gamma and beta of
+    `kernel_norm` and `recurrent_norm`, each `[3 * units]`. The layer with this cell in one op is
+    `tf_blockrnn.layers.LayerNormGRU`.
+
+    Args:
+      units: H, the size of the state and the output.
+      *args, **kwargs: as for `keras.layers.{keras}`; `reset_after` may only be True.
+      {norm_arguments}
+
+    {cell_call}
+
+    Raises:
+      ValueError: an argument that Keras' cell refuses, `reset_after=False`, or a `norm_epsilon`
+        that is not above 0.
+
+    Example:
+      >>> import keras, numpy as np
+      >>> import tf_blockrnn
+      >>> layer = keras.layers.RNN(tf_blockrnn.layers.LayerNormGRUCell(4))
+      >>> tuple(layer(np.ones([1, 5, 3], "float32")).shape)
+      (1, 4)
+    """
+
+    _GATES = _GATES
+    _NORMS = ("kernel_norm", "recurrent_norm")
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        if not self.reset_after:
+            raise ValueError(f"{type(self).__name__}: reset_after must be True, got False.")
+
+    def call(self, inputs, states, training=False):
+        in_list = isinstance(states, (list, tuple))
+        h_prev = states[0] if in_list else states
+        of_x, of_h = self._normalized_sums(inputs, h_prev, training)
+        if self.bias is not None:
+            of_x, of_h = of_x + self.bias[0], of_h + self.bias[1]
+        x_z, x_r, x_h = ops.split(of_x, self._GATES, axis=1)
+        h_z, h_r, h_h = ops.split(of_h, self._GATES, axis=1)
+        z = self.recurrent_activation(x_z + h_z)
+        r = self.recurrent_activation(x_r + h_r)
+        h = z * h_prev + (1 - z) * self.activation(x_h + r * h_h)
+        return h, [h] if in_list else h
+
+
+def _run_op(cell, x, w_x, states, options):
     b_x, b_h = _fused_call.bias_or_zeros(cell, _GATES), None
     if cell.bias is not None:
         b_x, b_h = tf.raw_ops.Unpack(value=b_x, num=2)
@@ -42,20 +88,17 @@ def _run_op(
 SPEC = _fused_call.LayerSpec(
     keras_class=keras.layers.GRU,
     cells=(LayerNormGRUCell,),
-    activations={"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGMOID},
     gates=_GATES,
     run_op=_run_op,
+    own_cell=LayerNormGRUCell,
 )
 
 
-@keras.saving.register_keras_serializable(package="tf_blockrnn")
+@like_keras(keras.layers.GRU, without=("reset_after", "use_cudnn"))
 class LayerNormGRU(_layer_norm.NormalizedLayer, FusedLayer, keras.layers.GRU):
     """A GRU layer with layer normalisation in one fused op, `BlockRNN>LayerNormGRUSequence`.
 
-        [x_z x_r x_h] = kernel_norm(x W) + b
-        [h_z h_r h_h] = recurrent_norm(h_prev R) + d
-        z = sigmoid(x_z + h_z)      r = sigmoid(x_r + h_r)
-        h = z * h_prev + (1 - z) * tanh(x_h + r * h_h)
+    {layer_norm_gru}
 
     (Ba, Kiros, Hinton 2016, https://arxiv.org/abs/1607.06450, in the form of Haste's `LayerNormGRU`
     with betas.) Each norm is over all gates of a row. The weights are Keras' three, then gamma and
@@ -65,23 +108,14 @@ class LayerNormGRU(_layer_norm.NormalizedLayer, FusedLayer, keras.layers.GRU):
 
     Args:
       units: H, the size of the state and of the output.
-      *args, **kwargs: as for `keras.layers.GRU`.
-      norm_gamma_initializer, norm_beta_initializer: of the norms' weights.
-      norm_epsilon: added to the variances, above 0.
-      recompute: as of `tf_blockrnn.layers.GRU`.
+      *args, **kwargs: as for `keras.layers.{keras}`.
+      {norm_arguments}
+      {recompute}
 
-    Call arguments:
-      sequences: `[batch, steps, features]`.
-      initial_state: `[batch, units]`, or a list of this one tensor; zeros when None.
-      mask: `[batch, steps]`, False where a step is skipped; None skips no step.
-      training: whether the dropouts are applied.
-
-    Returns:
-      The output after the last step, `[batch, units]`, or with `return_sequences` the outputs of
-      all steps, `[batch, steps, units]`; with `return_state` a tuple of this and the last state,
-      `[batch, units]`. All have the layer's compute dtype: float16, bfloat16, float32 or float64.
+    {layer_call}
 
     Raises:
+      TypeError: an argument of a wrong type.
       ValueError: an argument that Keras' layer refuses, a `norm_epsilon` or number for `recompute`
         that is not above 0.
 
@@ -97,77 +131,6 @@ class LayerNormGRU(_layer_norm.NormalizedLayer, FusedLayer, keras.layers.GRU):
     """
 
     _SPEC = SPEC
-
-    def __init__(
-        self,
-        units: int,
-        activation: _fusing.Activation = "tanh",
-        recurrent_activation: _fusing.Activation = "sigmoid",
-        use_bias: bool = True,
-        kernel_initializer: _fusing.Initializer = "glorot_uniform",
-        recurrent_initializer: _fusing.Initializer = "orthogonal",
-        bias_initializer: _fusing.Initializer = "zeros",
-        kernel_regularizer: _fusing.Regularizer = None,
-        recurrent_regularizer: _fusing.Regularizer = None,
-        bias_regularizer: _fusing.Regularizer = None,
-        activity_regularizer: _fusing.Regularizer = None,
-        kernel_constraint: _fusing.Constraint = None,
-        recurrent_constraint: _fusing.Constraint = None,
-        bias_constraint: _fusing.Constraint = None,
-        dropout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        seed: int | None = None,
-        return_sequences: bool = False,
-        return_state: bool = False,
-        go_backwards: bool = False,
-        stateful: bool = False,
-        unroll: bool = False,
-        *,
-        norm_gamma_initializer: _fusing.Initializer = "ones",
-        norm_beta_initializer: _fusing.Initializer = "zeros",
-        norm_epsilon: float = 1e-3,
-        recompute: bool | int = False,
-        **kwargs: Any,
-    ):
-        _fusing.refuse_legacy_keras(self)
-        cell = LayerNormGRUCell(
-            units,
-            activation=activation,
-            recurrent_activation=recurrent_activation,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            dropout=dropout,
-            recurrent_dropout=recurrent_dropout,
-            seed=seed,
-            norm_gamma_initializer=norm_gamma_initializer,
-            norm_beta_initializer=norm_beta_initializer,
-            norm_epsilon=norm_epsilon,
-            dtype=kwargs.get("dtype"),
-            trainable=kwargs.get("trainable", True),
-            name="gru_cell",
-            implementation=kwargs.pop("implementation", 2),
-        )
-        # Past the constructor of keras.layers.GRU, which creates Keras' cell.
-        super(keras.layers.GRU, self).__init__(
-            cell,
-            activity_regularizer=activity_regularizer,
-            return_sequences=return_sequences,
-            return_state=return_state,
-            go_backwards=go_backwards,
-            stateful=stateful,
-            unroll=unroll,
-            **kwargs,
-        )
-        self.input_spec = keras.InputSpec(ndim=3)
-        self._finish_init(recompute)
 
     def get_config(self):
         config = super().get_config()

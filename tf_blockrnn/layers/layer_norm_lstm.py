@@ -1,25 +1,75 @@
-"""A Keras LSTM layer with layer normalisation, on the op LayerNormLSTMSequence."""
+"""A Keras LSTM layer with layer normalisation, on the op LayerNormLSTMSequence, and its cell."""
 
 from typing import Any
 
 import keras
-import tensorflow as tf
+from keras import ops
 
 from tf_blockrnn._ops import layer_norm
 from tf_blockrnn.layers import _fused_call, _fusing, _layer_norm
 from tf_blockrnn.layers._fused_layer import FusedLayer
-from tf_blockrnn.layers.layer_norm_lstm_cell import LayerNormLSTMCell
+from tf_blockrnn.layers._like_keras import like_keras
 
 _GATES = 4
 
 
-def _run_op(
-    cell: Any,
-    x: tf.Tensor,
-    w_x: tf.Tensor | None,
-    states: list[tf.Tensor],
-    options: dict[str, Any],
-) -> tuple[tf.Tensor, list[tf.Tensor]]:
+@like_keras(keras.layers.LSTMCell)
+class LayerNormLSTMCell(_layer_norm.NormalizedCell, keras.layers.LSTMCell):
+    """Keras' LSTM cell with layer normalisation (arXiv:1607.06450), for `keras.layers.RNN`.
+
+    {layer_norm_lstm}
+
+    The two norms of z are over all gates of a row. c, the state that the next step gets, is the
+    normalised one; with `norm_output_only` it is the one before its norm. The weights after Keras'
+    own are gamma and beta of `kernel_norm`, `recurrent_norm`, each `[4 * units]`, and `state_norm`,
+    `[units]`, as those of TensorFlow Addons' cell of this name. The layer with this cell in one op
+    is `tf_blockrnn.layers.LayerNormLSTM`.
+
+    Args:
+      units: H, the size of the states and the output.
+      *args, **kwargs: as for `keras.layers.{keras}`.
+      {norm_arguments}
+      {norm_output_only}
+
+    {lstm_cell_call}
+
+    Raises:
+      TypeError: an argument of a wrong type.
+      ValueError: an argument that Keras' cell refuses, or a `norm_epsilon` that is not above 0.
+
+    Example:
+      >>> import keras, numpy as np
+      >>> from tf_blockrnn.layers import LayerNormLSTMCell
+      >>> layer = keras.layers.RNN(LayerNormLSTMCell(4))
+      >>> tuple(layer(np.ones([1, 5, 3], "float32")).shape)
+      (1, 4)
+    """
+
+    _GATES = _GATES
+    _NORMS = ("kernel_norm", "recurrent_norm", "state_norm")
+
+    def __init__(self, *args: Any, norm_output_only: bool = False, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.norm_output_only = bool(norm_output_only)
+
+    def call(self, inputs, states, training=False):
+        h_prev, c_prev = states
+        of_x, of_h = self._normalized_sums(inputs, h_prev, training)
+        z = of_x + of_h
+        if self.bias is not None:
+            z = z + self.bias
+        z_i, z_f, z_c, z_o = ops.split(z, self._GATES, axis=1)
+        c = self.recurrent_activation(z_f) * c_prev
+        c = c + self.recurrent_activation(z_i) * self.activation(z_c)
+        normalized = self.state_norm(c)
+        h = self.recurrent_activation(z_o) * self.activation(normalized)
+        return h, [h, c if self.norm_output_only else normalized]
+
+    def norm_config(self) -> dict[str, Any]:
+        return {**super().norm_config(), "norm_output_only": self.norm_output_only}
+
+
+def _run_op(cell, x, w_x, states, options):
     outputs, state = layer_norm.layer_norm_lstm(
         x,
         w_x,
@@ -39,19 +89,17 @@ def _run_op(
 SPEC = _fused_call.LayerSpec(
     keras_class=keras.layers.LSTM,
     cells=(LayerNormLSTMCell,),
-    activations={"activation": _fusing.TANH, "recurrent_activation": _fusing.SIGMOID},
     gates=_GATES,
     run_op=_run_op,
+    own_cell=LayerNormLSTMCell,
 )
 
 
-@keras.saving.register_keras_serializable(package="tf_blockrnn")
+@like_keras(keras.layers.LSTM, without=("use_cudnn",))
 class LayerNormLSTM(_layer_norm.NormalizedLayer, FusedLayer, keras.layers.LSTM):
     """An LSTM layer with layer normalisation in one fused op, `BlockRNN>LayerNormLSTMSequence`.
 
-        z = kernel_norm(x W) + recurrent_norm(h_prev R) + b
-        c = state_norm(sigmoid(z_f) * c_prev + sigmoid(z_i) * tanh(z_c))
-        h = sigmoid(z_o) * tanh(c)
+    {layer_norm_lstm}
 
     (Ba, Kiros, Hinton 2016, https://arxiv.org/abs/1607.06450, in the form of TensorFlow Addons'
     `LayerNormLSTMCell`, whose weights it loads: `layer.set_weights(addons_layer.get_weights())`.)
@@ -61,25 +109,15 @@ class LayerNormLSTM(_layer_norm.NormalizedLayer, FusedLayer, keras.layers.LSTM):
 
     Args:
       units: H, the size of the states and of the output.
-      *args, **kwargs: as for `keras.layers.LSTM`.
-      norm_gamma_initializer, norm_beta_initializer: of the norms' weights.
-      norm_epsilon: added to the variances, above 0.
-      norm_output_only: False: the next step reads the normalised c, as above. True: it reads c as
-        it is before its norm, which the output alone reads, as in the paper.
-      recompute: as of `tf_blockrnn.layers.LSTM`.
+      *args, **kwargs: as for `keras.layers.{keras}`.
+      {norm_arguments}
+      {norm_output_only}
+      {recompute}
 
-    Call arguments:
-      sequences: `[batch, steps, features]`.
-      initial_state: a list of h and c, each `[batch, units]`; zeros when None.
-      mask: `[batch, steps]`, False where a step is skipped; None skips no step.
-      training: whether the dropouts are applied.
-
-    Returns:
-      The output after the last step, `[batch, units]`, or with `return_sequences` the outputs of
-      all steps, `[batch, steps, units]`; with `return_state` a tuple of this and the last states h
-      and c. All have the layer's compute dtype: float16, bfloat16, float32 or float64.
+    {lstm_layer_call}
 
     Raises:
+      TypeError: an argument of a wrong type.
       ValueError: an argument that Keras' layer refuses, a `norm_epsilon` or number for `recompute`
         that is not above 0.
 
@@ -96,77 +134,5 @@ class LayerNormLSTM(_layer_norm.NormalizedLayer, FusedLayer, keras.layers.LSTM):
 
     _SPEC = SPEC
 
-    def __init__(
-        self,
-        units: int,
-        activation: _fusing.Activation = "tanh",
-        recurrent_activation: _fusing.Activation = "sigmoid",
-        use_bias: bool = True,
-        kernel_initializer: _fusing.Initializer = "glorot_uniform",
-        recurrent_initializer: _fusing.Initializer = "orthogonal",
-        bias_initializer: _fusing.Initializer = "zeros",
-        unit_forget_bias: bool = True,
-        kernel_regularizer: _fusing.Regularizer = None,
-        recurrent_regularizer: _fusing.Regularizer = None,
-        bias_regularizer: _fusing.Regularizer = None,
-        activity_regularizer: _fusing.Regularizer = None,
-        kernel_constraint: _fusing.Constraint = None,
-        recurrent_constraint: _fusing.Constraint = None,
-        bias_constraint: _fusing.Constraint = None,
-        dropout: float = 0.0,
-        recurrent_dropout: float = 0.0,
-        seed: int | None = None,
-        return_sequences: bool = False,
-        return_state: bool = False,
-        go_backwards: bool = False,
-        stateful: bool = False,
-        unroll: bool = False,
-        *,
-        norm_gamma_initializer: _fusing.Initializer = "ones",
-        norm_beta_initializer: _fusing.Initializer = "zeros",
-        norm_epsilon: float = 1e-3,
-        norm_output_only: bool = False,
-        recompute: bool | int = False,
-        **kwargs: Any,
-    ):
-        _fusing.refuse_legacy_keras(self)
-        cell = LayerNormLSTMCell(
-            units,
-            activation=activation,
-            recurrent_activation=recurrent_activation,
-            use_bias=use_bias,
-            kernel_initializer=kernel_initializer,
-            recurrent_initializer=recurrent_initializer,
-            bias_initializer=bias_initializer,
-            unit_forget_bias=unit_forget_bias,
-            kernel_regularizer=kernel_regularizer,
-            recurrent_regularizer=recurrent_regularizer,
-            bias_regularizer=bias_regularizer,
-            kernel_constraint=kernel_constraint,
-            recurrent_constraint=recurrent_constraint,
-            bias_constraint=bias_constraint,
-            dropout=dropout,
-            recurrent_dropout=recurrent_dropout,
-            seed=seed,
-            norm_gamma_initializer=norm_gamma_initializer,
-            norm_beta_initializer=norm_beta_initializer,
-            norm_epsilon=norm_epsilon,
-            norm_output_only=norm_output_only,
-            dtype=kwargs.get("dtype"),
-            trainable=kwargs.get("trainable", True),
-            name="lstm_cell",
-            implementation=kwargs.pop("implementation", 2),
-        )
-        # Past the constructor of keras.layers.LSTM, which creates Keras' cell.
-        super(keras.layers.LSTM, self).__init__(
-            cell,
-            activity_regularizer=activity_regularizer,
-            return_sequences=return_sequences,
-            return_state=return_state,
-            go_backwards=go_backwards,
-            stateful=stateful,
-            unroll=unroll,
-            **kwargs,
-        )
-        self.input_spec = keras.InputSpec(ndim=3)
-        self._finish_init(recompute)
+    def __init__(self, *args: Any, norm_output_only: bool = False, **kwargs: Any):
+        super().__init__(*args, norm_output_only=norm_output_only, **kwargs)
