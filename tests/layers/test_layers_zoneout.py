@@ -92,7 +92,7 @@ def test_the_draws_are_those_of_the_seed(tfb, tf, kind):
     generator, draws = keras.random.SeedGenerator(13), {}
     for name, rate in _rates(kind).items():
         drawn = keras.random.uniform([*x.shape[:2], 3], dtype="float32", seed=generator)
-        draws[{"zoneout_state": "zoneout_h", "zoneout": "zoneout_c"}[name]] = drawn < rate
+        draws[name] = drawn < rate
     kernel, recurrent, bias = (tf.constant(weight) for weight in layer.get_weights())
     options = {"mask": tf.constant(MASK), **draws}
     if kind == "LSTM":
