@@ -17,7 +17,7 @@ class LSTMState(NamedTuple):
       >>> import tensorflow as tf, tf_blockrnn
       >>> state = tf_blockrnn.LSTMState(h=tf.zeros([1, 2]), cs=tf.ones([1, 2]))
       >>> step = tf_blockrnn.lstm_block_cell(
-      ...     tf.ones([1, 3]), w=tf.zeros([5, 8]), b=tf.zeros([8]), state_prev=state)
+      ...     tf.ones([1, 3]), w=tf.zeros([5, 8]), b=tf.zeros([8]), state=state)
       >>> print(f"{step.cs[0, 0]:.2f}")
       0.50
     """

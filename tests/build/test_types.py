@@ -20,7 +20,7 @@ from tf_blockrnn import LSTMState, layers, raw_ops, weights
 x, w, b = tf.ones([2, 5, 3]), tf.ones([3, 16]), tf.zeros([16])
 outputs, state = tf_blockrnn.lstm(x, w, w, b, initial_state=LSTMState(h=x, cs=x), cell_clip=3.0)
 reveal_type(state)
-reveal_type(tf_blockrnn.lstm_block_cell(x, w, b, state_prev=(state.h, state.cs)))
+reveal_type(tf_blockrnn.lstm_block_cell(x, w, b, state=(state.h, state.cs)))
 reveal_type(tf_blockrnn.block_gru(x, w, w, b, b, seq_len_max=2))
 tf_blockrnn.gru(x, w, w, b, reset_after=False)
 tf_blockrnn.simple_rnn(x, w, w, b, activation="relu")
@@ -30,7 +30,7 @@ weights.from_npz("weights.npz")
 _WRONG = {
     "tf_blockrnn.lstm(1, 2, 3, 4, forget_biass=1.0)": 'Unexpected keyword argument "forget_biass"',
     "tf_blockrnn.lstm(x, w, w, b, go_backwards='no')": "go_backwards",
-    "tf_blockrnn.lstm_block_cell(x, w, b)": 'Missing named argument "state_prev"',
+    "tf_blockrnn.lstm_block_cell(x, w, b)": 'Missing named argument "state"',
     "state.c": '"LSTMState" has no attribute "c"',
     "tf_blockrnn.block_gru(x, w, w, b, b).cs": '"GRUOutputs" has no attribute "cs"',
     "layers.GRUUU": "GRUUU",

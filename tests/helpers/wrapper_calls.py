@@ -54,7 +54,7 @@ def wrong_type(message):
 
 
 def state_name(name):
-    return "state_prev" if name in CELLS else "initial_state"
+    return "state" if name in CELLS else "initial_state"
 
 
 def block_arguments(name):

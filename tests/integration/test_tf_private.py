@@ -81,7 +81,7 @@ def test_skipped_inputs(tfb, monkeypatch):
         tape.watch(x)
         y = tfb.gru_block_cell(
             x, tf.zeros([3, 2]), tf.zeros([3, 1]), tf.zeros([2]), tf.zeros([1]),
-            state_prev=tf.zeros([1, 1]))  # fmt: skip
+            state=tf.zeros([1, 1]))  # fmt: skip
     tape.gradient(y.h, x)
     assert found and all(set(skipped) == {1, 2, 3, 4, 5} for skipped in found)
 

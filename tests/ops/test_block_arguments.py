@@ -87,7 +87,7 @@ def test_tuples_of_a_block(tfb, name, argument, parts, count):
         block_call(tfb, name, **{argument: 0.0})
     with wrong_type(f"{name}: {argument}[0] must be a tensor, got None"):
         block_call(tfb, name, **{argument: (None,) * count})
-    if argument == "state_prev":
+    if argument == "state":
         with wrong_type(f"{name}: {argument} must be ({parts}), got None"):
             block_call(tfb, name, **{argument: None})
 

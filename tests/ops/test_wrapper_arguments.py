@@ -273,7 +273,7 @@ def test_what_is_no_string_is_no_choice(tfb, value):
 def test_what_is_no_number_is_named(tfb, name, value):
     with wrong_type(f"{name}: w_h must be"):
         sequence_call(tfb, name, w_h=value)
-    cell = {"state_prev": tf.ones([2, 5]), "w_ru": tf.ones([9, 10]), "w_c": tf.ones([9, 5])}
+    cell = {"state": tf.ones([2, 5]), "w_ru": tf.ones([9, 10]), "w_c": tf.ones([9, 5])}
     biases = {"b_ru": tf.ones([10]), "b_c": tf.ones([5])}
     for argument in ("x", *cell):
         given = {"x": tf.ones([2, 4]), **cell, **biases, argument: value}

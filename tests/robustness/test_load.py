@@ -145,9 +145,9 @@ def step(x, h):
             x=x, cs_prev=h, h_prev=new, w=tf.ones([7, 16]), wci=tf.ones([4]), wcf=tf.ones([4]),
             wco=tf.ones([4]), b=tf.ones([16])).h
         new = tf_blockrnn.gru_block_cell(
-            x, tf.ones([7, 8]), tf.ones([7, 4]), tf.ones([8]), tf.ones([4]), state_prev=new).h
+            x, tf.ones([7, 8]), tf.ones([7, 4]), tf.ones([8]), tf.ones([4]), state=new).h
         new = tf_blockrnn.lstm_block_cell(
-            x, tf.ones([7, 16]), tf.ones([16]), state_prev=(new, h)).h
+            x, tf.ones([7, 16]), tf.ones([16]), state=(new, h)).h
     return tape.gradient(new, [x, h])
 step(x, h)
 """
@@ -183,7 +183,7 @@ def check(package):
         print(*[np.frombuffer(each, np.float32).sum() for each in taped(cell)()])
     x, w, b = tf.ones([2, 3, 4]), tf.fill([7, 12], 0.1), tf.zeros([12])
     twice = [
-        lambda w: package.lstm_block_cell(x[0], w, b, state_prev=(x[0, :, :3], x[0, :, :3])).h,
+        lambda w: package.lstm_block_cell(x[0], w, b, state=(x[0, :, :3], x[0, :, :3])).h,
         lambda w: package.lstm(x, w[:4], w[4:], b)[0],
         lambda w: package.gru(x, w[:4, :9], w[4:, :9], b[:9])[0],
         lambda w: package.simple_rnn(x, w[:4, :3], w[4:, :3], b[:3])[0],

@@ -40,7 +40,7 @@ _WITH_OWN_DTYPE = ("mask", "zoneout_h", "zoneout_c", *_LENGTHS)
 # The tensors of each tuple, and the inputs of the ops that these are.
 _TUPLES = {
     "initial_state": {"h": "h_prev", "cs": "cs_prev"},
-    "state_prev": {"h": "h_prev", "cs": "cs_prev"},
+    "state": {"h": "h_prev", "cs": "cs_prev"},
     "peepholes": {"wci": "wci", "wcf": "wcf", "wco": "wco"},
     "kernel_norm": {"gamma": "gamma_x", "beta": "beta_x"},
     "recurrent_norm": {"gamma": "gamma_h", "beta": "beta_h"},

@@ -32,7 +32,7 @@ def gru_block_cell(
     b_ru: tf.Tensor,
     b_c: tf.Tensor,
     *,
-    state_prev: tf.Tensor,
+    state: tf.Tensor,
     name: str | None = None,
 ) -> GRUOutputs:
     """Computes one step of a GRU (Cho et al. 2014, arXiv:1406.1078), differentiable in all inputs.
@@ -40,7 +40,7 @@ def gru_block_cell(
     Args:
       x: input, [B, I]; half, bfloat16, float32 or float64, as all others.
       {block_gru_weights}
-      state_prev: state before the step, [B, H].
+      state: state before the step, [B, H].
       {name}
 
     Returns:
@@ -53,13 +53,13 @@ def gru_block_cell(
       >>> import tensorflow as tf, tf_blockrnn
       >>> step = tf_blockrnn.gru_block_cell(
       ...     tf.ones([1, 2]), w_ru=tf.fill([4, 4], 0.5), w_c=tf.fill([4, 2], 0.5),
-      ...     b_ru=tf.ones([4]), b_c=tf.zeros([2]), state_prev=tf.fill([1, 2], 0.1))
+      ...     b_ru=tf.ones([4]), b_c=tf.zeros([2]), state=tf.fill([1, 2], 0.1))
       >>> print(f"{step.h[0, 0]:.6f}")
       0.175991
     """
     return GRUOutputs._make(
         _ops.block_rnn_gru_block_cell(
-            x=x, h_prev=state_prev, w_ru=w_ru, w_c=w_c, b_ru=b_ru, b_c=b_c, name=name
+            x=x, h_prev=state, w_ru=w_ru, w_c=w_c, b_ru=b_ru, b_c=b_c, name=name
         )
     )
 

@@ -42,7 +42,7 @@ def lstm_block_cell(
     w: tf.Tensor,
     b: tf.Tensor,
     *,
-    state_prev: tuple[tf.Tensor, tf.Tensor],
+    state: tuple[tf.Tensor, tf.Tensor],
     peepholes: tuple[tf.Tensor, tf.Tensor, tf.Tensor] | None = None,
     forget_bias: float = 0.0,
     cell_clip: float | None = None,
@@ -57,7 +57,7 @@ def lstm_block_cell(
       x: input, [B, I]; half, bfloat16, float32 or float64, as all others.
       w: weights, [I+H, 4H]; the rows of x first, then those of h; columns i, ci, f, o.
       b: biases, [4H], in the order of w.
-      state_prev: LSTMState or a tuple (h, cs): output and cell state before the step, each [B, H].
+      state: LSTMState or a tuple (h, cs): output and cell state before the step, each [B, H].
       peepholes: (wci, wcf, wco), each [H]; None for a cell without.
       forget_bias: added to the forget gate's pre-activation.
       {cell_clip}
@@ -76,11 +76,11 @@ def lstm_block_cell(
       >>> tenth = tf.fill([1, 2], 0.1)
       >>> step = tf_blockrnn.lstm_block_cell(
       ...     tf.ones([1, 2]), w=tf.fill([4, 8], 0.5), b=tf.zeros([8]),
-      ...     state_prev=tf_blockrnn.LSTMState(h=tenth, cs=tenth), forget_bias=1.0)
+      ...     state=tf_blockrnn.LSTMState(h=tenth, cs=tenth), forget_bias=1.0)
       >>> print(f"{step.cs[0, 0]:.6f} {step.h[0, 0]:.6f}")
       0.689673 0.448484
     """
-    h_prev, cs_prev = state_prev
+    h_prev, cs_prev = state
     typed = x if isinstance(x, (tf.Tensor, tf.Variable)) else w
     dtype = tf.as_dtype(getattr(typed, "dtype", tf.float32))
     wci, wcf, wco = peepholes_or_none(peepholes, dtype)
