@@ -159,13 +159,14 @@ def test_the_state_is_h_and_cs(tfb, name):
 
 @with_tuples
 def test_calls_in_the_order_of_tensorflow_are_refused(tfb, name):
-    """The state was (cs, h) and came after x, or by the name of state."""
+    """The state was (cs, h) and came after x; a step takes `state`, a sequence `initial_state`."""
     given = block_arguments(name)
     state = given.pop(state_name(name))
     with pytest.raises(TypeError, match="positional"):
         getattr(tfb, name)(given["x"], state, given["w"], given["b"])
+    other = "initial_state" if name in CELLS else "state"
     with pytest.raises(TypeError, match="state"):
-        getattr(tfb, name)(**given, state=state)
+        getattr(tfb, name)(**given, **{other: state})
 
 
 @all_block_functions
