@@ -17,7 +17,7 @@ import sys as _sys
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from tf_blockrnn import _import_hook, _integrations, _loader, _registration
+from tf_blockrnn import _integrations, _loader, _registration
 from tf_blockrnn._build_info import build_info
 from tf_blockrnn._types import GRUOutputs, LSTMOutputs, LSTMState
 from tf_blockrnn._version import VERSION as __version__
@@ -105,7 +105,7 @@ def _lazy(name: str) -> _Any:
         except ImportError as error:
             # hasattr is False then. An import of the name, which drops this text, looks for a
             # module in its place, and gets the first error.
-            _import_hook.refused[f"{__name__}.{name}"] = error
+            _integrations.refused[f"{__name__}.{name}"] = error
             raise AttributeError(f"{__name__}.{name}: {error}") from error
     module = _importlib.import_module(f"tf_blockrnn.{_LAZY[name]}")
     value = module if name == _LAZY[name] else getattr(module, name)

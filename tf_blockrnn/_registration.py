@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import threading
-from types import ModuleType
 
 from tf_blockrnn import _loader
 
-
-class _Thread(threading.local):
-    loads = False  # whether this thread is in `load_all`, which raises what goes wrong
-
-
-_thread = _Thread()
+# `loads` is whether this thread is in `load_all`, which raises what goes wrong.
+_thread = threading.local()
 
 
 def load_all() -> None:
@@ -21,17 +16,17 @@ def load_all() -> None:
     Raises:
       ImportError: as `_loader.load`.
     """
-    outer, _thread.loads = _thread.loads, True
+    _thread.loads = True
     try:
         # First: a thread that is importing TensorFlow waits for `_ops`, and must not find it
         # waiting for TensorFlow.
         _loader.tensorflow()
     finally:
-        _thread.loads = outer
+        _thread.loads = False
     import tf_blockrnn._ops  # noqa: F401
 
 
-def when_tensorflow_is_imported(_: ModuleType) -> None:
+def when_tensorflow_is_imported(_: object) -> None:
     """Does what `load_all` does, at the end of the first import of TensorFlow by anybody.
 
     An error here becomes a warning, unless `load_all` has started the import and raises it.
@@ -41,5 +36,5 @@ def when_tensorflow_is_imported(_: ModuleType) -> None:
         # not complete, while importlib.import_module would raise.
         import tf_blockrnn._ops  # noqa: F401
     except Exception:
-        if not _thread.loads:
+        if not getattr(_thread, "loads", False):
             raise

@@ -269,7 +269,7 @@ def test_hook(tfb, package, name):
 import importlib, importlib.util, os, sys
 os.chdir({str(package)!r})
 sys.path.insert(0, {str(package)!r})
-from tf_blockrnn._import_hook import when_imported
+from tf_blockrnn._integrations import when_imported
 calls = []
 note = calls.append
 """
