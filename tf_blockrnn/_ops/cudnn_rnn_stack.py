@@ -95,33 +95,27 @@ def _stack_of(given: NamedTuple, attrs: Mapping[str, Any]) -> _Stack:
 
 def _unpacked(stack: _Stack, params: tf.Tensor) -> list[_Params]:
     """The params of each layer direction, in their order."""
-    rows, proj = stack.gates * stack.units, stack.proj
-    shapes, biases = [], []
-    for number in range(stack.layers * stack.directions):
-        first = number < stack.directions
-        width = stack.inputs if first else stack.directions * proj
-        shapes.append([rows, 0 if first and stack.skip_input else width])
+    rows, proj, count = stack.gates * stack.units, stack.proj, stack.layers * stack.directions
+    skips = [stack.skip_input and number < stack.directions for number in range(count)]
+    shapes = []
+    for number in range(count):
+        width = stack.inputs if number < stack.directions else stack.directions * proj
+        shapes.append([rows, 0 if skips[number] else width])
         shapes.append([rows, proj])
         shapes.append([proj if stack.projected else 0, stack.units])
-        biases += [[1, rows], [1, rows]]
-    parts = tf.split(params, [a * b for a, b in (*shapes, *biases)], num=len(shapes) + len(biases))
-    matrices = [tf.reshape(part, shape) for part, shape in zip(parts, shapes, strict=False)]
-    biases = parts[len(shapes) :]
+    sizes = [a * b for a, b in shapes] + [rows] * (2 * count)
+    parts = iter(tf.split(params, sizes, num=len(sizes)))
+    matrices = [tf.reshape(next(parts), shape) for shape in shapes]
     return [
         _Params(
-            w_x=None if stack.skip_input and number < stack.directions else tf.transpose(w_x),
-            w_h=tf.transpose(w_h),
-            w_p=w_p if stack.projected else None,
-            b_x=b_x,
-            b_h=b_h,
+            w_x=None if skips[number] else tf.transpose(matrices[3 * number]),
+            w_h=tf.transpose(matrices[3 * number + 1]),
+            w_p=matrices[3 * number + 2] if stack.projected else None,
+            b_x=next(parts),
+            b_h=next(parts),
         )
-        for number, (w_x, w_h, w_p, b_x, b_h) in enumerate(
-            zip(
-                matrices[0::3], matrices[1::3], matrices[2::3], biases[0::2], biases[1::2],
-                strict=True,
-            )
-        )
-    ]  # fmt: skip
+        for number in range(count)
+    ]
 
 
 def _masks(stack: _Stack, given: NamedTuple) -> list[tf.Tensor]:

@@ -68,6 +68,11 @@ _FRAGMENTS = {
         b_ru: biases of the gates r, u, [2H].
         b_c: bias of the candidate, [H].
     """,
+    "gru_weights": """
+        w_x: weights of the input, [I, 3H]; columns r, u, c (reset, update, candidate). None: x is
+          x · w_x already, of width 3H.
+        w_h: weights of the state, [H, 3H], in the order of w_x.
+    """,
     "outputs": """
         (outputs, state): the outputs of all steps, [B, T, H], or [T, B, H] with time_major, and the
         state after the last step done, [B, H].

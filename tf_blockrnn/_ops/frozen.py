@@ -90,15 +90,7 @@ def _fingerprints(name: str, arguments: dict[str, Any]) -> str:
 
 
 def fingerprint(array: Any) -> str:
-    """The fingerprint of an array's bytes, as hex digits.
-
-    Example:
-      >>> import numpy as np
-      >>> from tf_blockrnn._ops import frozen
-      >>> one, other = np.ones(3), np.zeros(3)
-      >>> len(frozen.fingerprint(one)), frozen.fingerprint(one) == frozen.fingerprint(other)
-      (32, False)
-    """
+    """The fingerprint of an array's bytes, as hex digits."""
     values = np.ascontiguousarray(array)
     text = ctypes.create_string_buffer(_DIGITS + 1)
     data = ctypes.c_void_p(values.ctypes.data)

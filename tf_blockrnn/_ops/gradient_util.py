@@ -40,7 +40,8 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
     if isinstance(cotangent, tf.IndexedSlices):
         return False
     if tf.is_symbolic_tensor(cotangent):
-        return _made_as_zeros(cotangent)
+        value = _made_of(cotangent)
+        return value is not None and not np.any(value)
     if _tf_private.cached_zeros(cotangent) is cotangent:
         return True
     # That cache keeps no large tensors. To read one is little beside the pass that it may save, and
@@ -77,11 +78,6 @@ _CACHED_ELEMENTS = 1000
 def any_nonzero(values: tf.Tensor) -> tf.Tensor:
     """A bool: whether any of the values is other than zero, a NaN say."""
     return tf.reduce_any(tf.not_equal(values, tf.zeros([], values.dtype)))
-
-
-def _made_as_zeros(tensor: tf.Tensor) -> bool:
-    value = _made_of(tensor)
-    return value is not None and not np.any(value)
 
 
 def made_nonzero(tensor: tf.Tensor) -> bool:

@@ -64,19 +64,12 @@ def gru_block_cell(
     )
 
 
-class _Backward(NamedTuple):
-    d_x: tf.Tensor
-    d_h_prev: tf.Tensor
-    d_c_bar: tf.Tensor
-    d_r_bar_u_bar: tf.Tensor
-
-
 def _backward(
     given: NamedTuple,
     d_r: tf.Tensor | None = None,
     d_u: tf.Tensor | None = None,
     d_c: tf.Tensor | None = None,
-) -> _Backward:
+) -> NamedTuple:
     """GRUBlockCellGrad in TensorFlow's ops, for its inputs and any cotangents: None for zeros.
 
     d_c_bar = (d_h ∘ (1 − u) + d_c) ∘ (1 − c∘c)
@@ -97,7 +90,7 @@ def _backward(
     d_r_bar_u_bar = tf.concat([d_r_bar, d_u_bar], axis=1)
     d_x1, d_h1 = util.input_gradients(d_r_bar_u_bar, w_ru, given.x, h_prev)
     outputs = (d_x1 + d_x2, d_h1 + d_hr * r + d_h * u, d_c_bar, d_r_bar_u_bar)
-    return _Backward(*(tf.cast(tensor, dtype) for tensor in outputs))
+    return signatures.of(_GRAD).outputs._make(tf.cast(tensor, dtype) for tensor in outputs)
 
 
 def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:

@@ -34,15 +34,6 @@ def last_output(
       zero_state: whether the initial state is known to be zero.
       steps: T.
       axis: of the steps in the mask.
-
-    Example:
-      >>> import types
-      >>> import tensorflow as tf
-      >>> from tf_blockrnn._ops import keras_rules
-      >>> layer = types.SimpleNamespace(go_backwards=False, zero_output_for_mask=True)
-      >>> mask = tf.constant([[True, False], [True, True]])
-      >>> keras_rules.last_output(layer, tf.ones([2, 1]), mask, True, steps=2).numpy().tolist()
-      [[0.0], [1.0]]
     """
     if mask is not None and layer.zero_output_for_mask:
         last = slice(None, 1) if layer.go_backwards else slice(-1, None)  # there may be no step

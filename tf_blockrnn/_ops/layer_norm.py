@@ -95,24 +95,15 @@ def layer_norm_lstm(
     norms = (kernel_norm, recurrent_norm, state_norm)
     others = (w_x, b, *(each for norm in norms for each in norm), initial_state)
     x, w_h = util.inputs(x, w_h, *others, recurrent_dropout_factors)
-    if initial_state is not None:
-        h_prev, cs_prev = initial_state
-    else:
-        units = util.dim("layer_norm_lstm: w_h", w_h, 0, 2)
-        h_prev = cs_prev = util.zero_state("layer_norm_lstm", x, time_major, units)
+    if initial_state is None:
+        initial_state = (util.first_state("layer_norm_lstm", None, x, w_h, time_major),) * 2
+    h_prev, cs_prev = initial_state
     (gamma_x, beta_x), (gamma_h, beta_h), (gamma_c, beta_c) = norms
+    steps = util.Steps(lengths, mask, time_major, go_backwards)
     result = frozen.call(
         _ops.block_rnn_layer_norm_lstm_sequence,
         "LayerNormLSTMSequence",
-        **util.shared(
-            "layer_norm_lstm",
-            x,
-            mask=mask,
-            lengths=lengths,
-            recurrent_dropout_factors=recurrent_dropout_factors,
-            time_major=time_major,
-            go_backwards=go_backwards,
-        ),
+        **util.shared("layer_norm_lstm", x, recurrent_dropout_factors, steps),
         **util.saving("layer_norm_lstm", recompute),
         h_prev=h_prev,
         cs_prev=cs_prev,
@@ -160,9 +151,7 @@ def layer_norm_gru(
 
     Args:
       {x}
-      w_x: weights of the input, [I, 3H]; columns r, u, c (reset, update, candidate). None: x is
-        x · w_x already, of width 3H.
-      w_h: weights of the state, [H, 3H], in the order of w_x.
+      {gru_weights}
       b_x: biases behind the norm of x · w_x, [3H], in the order of w_x.
       b_h: biases behind the norm of h · w_h, [3H], in the order of w_x; zeros when None.
       {norms: 3}
@@ -194,26 +183,16 @@ def layer_norm_gru(
         raise ValueError(f'layer_norm_gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
     others = (w_x, b_x, b_h, *kernel_norm, *recurrent_norm, initial_state)
     x, w_h = util.inputs(x, w_h, *others, recurrent_dropout_factors)
-    if initial_state is None:
-        units = util.dim("layer_norm_gru: w_h", w_h, 0, 2)
-        initial_state = util.zero_state("layer_norm_gru", x, time_major, units)
     if b_h is None:
         b_h = tf.zeros_like(util.in_dtype(b_x, x.dtype))
     (gamma_x, beta_x), (gamma_h, beta_h) = kernel_norm, recurrent_norm
+    steps = util.Steps(lengths, mask, time_major, go_backwards)
     result = frozen.call(
         _ops.block_rnn_layer_norm_gru_sequence,
         "LayerNormGRUSequence",
-        **util.shared(
-            "layer_norm_gru",
-            x,
-            mask=mask,
-            lengths=lengths,
-            recurrent_dropout_factors=recurrent_dropout_factors,
-            time_major=time_major,
-            go_backwards=go_backwards,
-        ),
+        **util.shared("layer_norm_gru", x, recurrent_dropout_factors, steps),
         **util.saving("layer_norm_gru", recompute),
-        h_prev=initial_state,
+        h_prev=util.first_state("layer_norm_gru", initial_state, x, w_h, time_major),
         w_x=util.or_left_out("layer_norm_gru: w_x", w_x, 2, x.dtype),
         w_h=w_h,
         b_x=b_x,

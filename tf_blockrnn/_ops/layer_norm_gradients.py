@@ -15,7 +15,9 @@ import tensorflow as tf
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops import second_derivatives, signatures, tensors
 from tf_blockrnn._ops import sequence_walk as walks
+from tf_blockrnn._ops.sequence_cells import Attrs
 
+_States = Sequence[tf.Tensor]
 _ATTRS = ("epsilon", "time_major", "go_backwards")
 
 
@@ -45,24 +47,20 @@ class Cell:
     states: tuple[str, ...]
     weights: tuple[str, ...]
     offset: Callable[[Any], tf.Tensor]
-    step: Callable[..., tuple[tf.Tensor, ...]]
+    step: Callable[..., _States]
     attrs: tuple[str, ...]
 
     @property
     def differentiated(self) -> tuple[str, ...]:
         return ("x", *(f"{state}_prev" for state in self.states), "w_x", "w_h", *self.weights)
 
-    def attrs_of(self, op: tf.Operation) -> dict[str, Any]:
+    def attrs_of(self, op: tf.Operation) -> Attrs:
         return {name: op.get_attr(name) for name in self.attrs}
 
 
 def _lstm_step(
-    z_x: tf.Tensor,
-    h_hat: tf.Tensor,
-    states: tuple[tf.Tensor, ...],
-    given: Any,
-    attrs: dict[str, Any],
-) -> tuple[tf.Tensor, ...]:
+    z_x: tf.Tensor, h_hat: tf.Tensor, states: _States, given: Any, attrs: Attrs
+) -> _States:
     i, f, ci, o = tf.split(z_x + h_hat * given.gamma_h, 4, axis=1)
     c = tf.sigmoid(f) * states[1] + tf.sigmoid(i) * tf.tanh(ci)
     normalized = _normalized(c, attrs["epsilon"]).hat * given.gamma_c + given.beta_c
@@ -70,12 +68,8 @@ def _lstm_step(
 
 
 def _gru_step(
-    z_x: tf.Tensor,
-    h_hat: tf.Tensor,
-    states: tuple[tf.Tensor, ...],
-    given: Any,
-    attrs: dict[str, Any],
-) -> tuple[tf.Tensor, ...]:
+    z_x: tf.Tensor, h_hat: tf.Tensor, states: _States, given: Any, attrs: Attrs
+) -> _States:
     of_x = tf.split(z_x, 3, axis=1)
     of_h = tf.split(h_hat * given.gamma_h + (given.beta_h + given.b_h), 3, axis=1)
     r, u = (tf.sigmoid(of_x[k] + of_h[k]) for k in (0, 1))
@@ -105,26 +99,17 @@ GRU = Cell(
 )
 
 
-def _composed(cell: Cell, given: Any, attrs: dict[str, Any]) -> dict[str, tf.Tensor]:
+def _composed(cell: Cell, given: Any, attrs: Attrs) -> dict[str, tf.Tensor]:
     """The outputs of the forward op by name, but for span_states, from its inputs."""
     dtype, epsilon = given.x.dtype, attrs["epsilon"]
     order = walks.Order(attrs["time_major"], attrs["go_backwards"])
     walk = walks.Walk(order, given.x, given.mask, given.sequence_lengths)
-    given = given._replace(
-        **{
-            name: util.wide(tensor)
-            for name, tensor in given._asdict().items()
-            if tensor.dtype.is_floating
-        }
-    )
+    given = given._make(util.wide(t) if t.dtype.is_floating else t for t in given)
 
-    def time_major(sequence: tf.Tensor) -> tf.Tensor:
-        return sequence if walk.axis == 0 else tf.transpose(sequence, [1, 0, 2])
-
-    x = time_major(walk.read(given.x))
+    x = walk.time_major(walk.read(given.x))
     of_x = _normalized(x if given.w_x.shape.rank == 1 else walks.times(x, given.w_x), epsilon)
     z_x = of_x.hat * given.gamma_x + cell.offset(given)
-    valid = tf.broadcast_to(time_major(walk.valid), tf.shape(z_x[..., :1]))
+    valid = tf.broadcast_to(walk.time_major(walk.valid), tf.shape(z_x[..., :1]))
     dropout = None if given.recurrent_dropout.shape.rank == 1 else given.recurrent_dropout
     weights = walks.Weights(given.w_h, dropout, walk.axis)
     count = len(cell.states)
@@ -147,7 +132,7 @@ def _composed(cell: Cell, given: Any, attrs: dict[str, Any]) -> dict[str, tf.Ten
         last = tuple(state[-1] for state in states)
 
     def in_memory(sequence: tf.Tensor, where: tf.Tensor) -> tf.Tensor:
-        sequence = time_major(sequence)
+        sequence = walk.time_major(sequence)
         return walk.in_order(tf.where(where, sequence, tf.zeros_like(sequence)))
 
     outputs = {
@@ -161,7 +146,7 @@ def _composed(cell: Cell, given: Any, attrs: dict[str, Any]) -> dict[str, tf.Ten
 
 
 def _composed_gradients(
-    cell: Cell, given: Any, attrs: dict[str, Any], cotangents: dict[str, tf.Tensor]
+    cell: Cell, given: Any, attrs: Attrs, cotangents: dict[str, tf.Tensor]
 ) -> list[tf.Tensor]:
     """The outputs of a Grad op, from the forward op's inputs and cotangents of its outputs."""
     inputs = [getattr(given, name) for name in cell.differentiated]
@@ -196,7 +181,7 @@ def register(cell: Cell) -> None:
     @util.register_gradient(backward)
     def second(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
         """What was saved depends on the other inputs: it has no gradient."""
-        inputs, attrs = call.forward.inputs, cell.attrs_of(op)
+        attrs = cell.attrs_of(op)
         # With recompute there is no cs.
         states = ("h",) if op.get_attr("recompute") else cell.states
         outputs = [*states, *(f"{state}_last" for state in cell.states)]
@@ -205,7 +190,7 @@ def register(cell: Cell) -> None:
             of_outputs = {name: getattr(given, f"{name}_grad", None) for name in outputs}
             return _composed_gradients(
                 cell,
-                inputs(*(getattr(given, name) for name in inputs._fields)),
+                signatures.collect(call.forward.inputs, given),
                 attrs,
                 {k: t for k, t in of_outputs.items() if t is not None and t.shape.rank != 1},
             )

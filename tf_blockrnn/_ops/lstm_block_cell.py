@@ -16,6 +16,7 @@ Zaremba et al. 2014, arXiv:1409.2329.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -102,43 +103,26 @@ def lstm_block_cell(
     )
 
 
-class _Backward(NamedTuple):
-    cs_prev_grad: tf.Tensor
-    dicfo: tf.Tensor
-    wci_grad: tf.Tensor
-    wcf_grad: tf.Tensor
-    wco_grad: tf.Tensor
-
-
-class _Gates(NamedTuple):
-    """The cotangents of the gates; None for zeros."""
-
-    i: tf.Tensor | None = None
-    ci: tf.Tensor | None = None
-    f: tf.Tensor | None = None
-    o: tf.Tensor | None = None
-
-
-_NONE = _Gates()
-
-
-def _backward(given: NamedTuple, use_peephole: bool, gates: _Gates = _NONE) -> _Backward:
+def _backward(
+    given: NamedTuple, use_peephole: bool, gates: Sequence[tf.Tensor | None] = (None,) * 4
+) -> NamedTuple:
     """LSTMBlockCellGrad in TensorFlow's ops, for its inputs and any cotangents of the gates.
 
-    As in cc/core/lstm_cell.h.
+    These are of i, ci, f and o, None for zeros. As in cc/core/lstm_cell.h.
     """
+    of_i, of_ci, of_f, of_o = gates
     dtype = given.cs_prev.dtype
     given = given._make(util.wide(tensor) for tensor in given)
     cs_prev, cs_grad, h_grad = given.cs_prev, given.cs_grad, given.h_grad
     wci, wcf, wco = given.wci, given.wcf, given.wco
     i, cs, f, o, ci, co = given.i, given.cs, given.f, given.o, given.ci, given.co
-    d_o = o * (1 - o) * util.plus(h_grad * co, gates.o)
+    d_o = o * (1 - o) * util.plus(h_grad * co, of_o)
     dcs = (1 - co * co) * h_grad * o + cs_grad
     if use_peephole:
         dcs += d_o * wco
-    dci = (1 - ci * ci) * util.plus(dcs * i, gates.ci)
-    df = f * (1 - f) * util.plus(dcs * cs_prev, gates.f)
-    di = i * (1 - i) * util.plus(dcs * ci, gates.i)
+    dci = (1 - ci * ci) * util.plus(dcs * i, of_ci)
+    df = f * (1 - f) * util.plus(dcs * cs_prev, of_f)
+    di = i * (1 - i) * util.plus(dcs * ci, of_i)
     cs_prev_grad = dcs * f
     if use_peephole:
         cs_prev_grad += di * wci + df * wcf
@@ -146,7 +130,8 @@ def _backward(given: NamedTuple, use_peephole: bool, gates: _Gates = _NONE) -> _
     else:
         peepholes = [tf.zeros_like(weights) for weights in (wci, wcf, wco)]
     dicfo = tf.concat([di, dci, df, d_o], axis=1)
-    return _Backward(*(tf.cast(tensor, dtype) for tensor in (cs_prev_grad, dicfo, *peepholes)))
+    outputs = (cs_prev_grad, dicfo, *peepholes)
+    return signatures.of(_GRAD).outputs._make(tf.cast(tensor, dtype) for tensor in outputs)
 
 
 def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]:
@@ -165,7 +150,7 @@ def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]
         cs_grad=util.with_tanh(own.cs, outputs.co, own.co),
         h_grad=tf.convert_to_tensor(own.h),
     )
-    gates = _Gates(*(util.wide_or_none(gate) for gate in (own.i, own.ci, own.f, own.o)))
+    gates = [util.wide_or_none(gate) for gate in (own.i, own.ci, own.f, own.o)]
     if any(gate is not None for gate in gates):
         back = _backward(step, use_peephole, gates)
     else:

@@ -134,7 +134,7 @@ def with_gates(op: GradOp, own: NamedTuple, attrs: Attrs, gates: Sequence[tf.Ten
         _as_it_was(own, name, gradient + own_steps[name])
         for name, gradient in back._asdict().items()
     ]
-    return back._make(walks.rounded(found, own.x.dtype))
+    return back._make(tf.cast(gradient, own.x.dtype) for gradient in found)
 
 
 def _solved(cell: Cell, op: GradOp, attrs: Attrs) -> Sequences:
@@ -186,33 +186,19 @@ def _second(
         bars, before = _bars(cell, after, no_gates)
         return [*before, *outputs_of(given, cell, after, bars)]
 
-    of_states = {
-        **{
-            f"{n}_grad": _cotangents_grad(cell, t)
-            for n, t in zip(states, pushed.after, strict=True)
-        },
-        **{f"{n}_last_grad": t for n, t in zip(states, pushed.last, strict=True)},
-    }
+    of_states = {}
+    for name, every, last in zip(states, pushed.after, pushed.last, strict=True):
+        every = cell.walk.in_order(cell.walk.of_rows(every))
+        of_states |= {f"{name}_grad": every, f"{name}_last_grad": last}
     found = util.gradient_of_call(
         call,
         [*pushed.before, *others.values()],
         step,
         without={"recurrent_dropout", *of_states},
     )
-    found = own._make(found)
-    return list(
-        found._replace(
-            **{
-                name: _of_left_out(getattr(own, name), gradient)
-                for name, gradient in of_states.items()
-            }
-        )
-    )
-
-
-def _cotangents_grad(cell: Cell, tangent: tf.Tensor) -> tf.Tensor:
-    """Of a state's cotangents as outputs, from the tangents of the state."""
-    return cell.walk.in_order(cell.walk.of_rows(tangent))
+    for name, gradient in of_states.items():
+        found[own._fields.index(name)] = _of_left_out(getattr(own, name), gradient)
+    return found
 
 
 def _of_left_out(own: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor | None:
@@ -291,9 +277,7 @@ def register(name: str, kind: type[Cell]) -> None:
 
         def function(given: NamedTuple) -> Any:
             """The same with the gates, which depend on the forward op's inputs."""
-            of_forward = call.forward.inputs(
-                *(getattr(given, name) for name in call.forward.inputs._fields)
-            )
+            of_forward = signatures.collect(call.forward.inputs, given)
             saved = signatures.call(forward, of_forward, {**forward_attrs, "is_training": True})
             none = tensors.none(given.x.dtype)
             taken = signatures.collect(call.backward.inputs, given, saved, cs_grad=none)

@@ -1,4 +1,8 @@
-"""What the functions over whole sequences and their gradients share."""
+"""What the functions over whole sequences and their gradients share.
+
+Those that take an argument of a call, and its name for the error, refuse a wrong one: with
+TypeError for its type, ValueError for a number, and tf.errors.InvalidArgumentError for its shape.
+"""
 
 from __future__ import annotations
 
@@ -61,22 +65,14 @@ def _other_rank(argument: str, shape: tf.TensorShape, rank: int) -> Exception:
 
 
 def dim(argument: str, tensor: tf.Tensor, axis: int, rank: int) -> int | tf.Tensor:
-    """A dim of an argument of that rank, as a number where it is known.
-
-    Raises:
-      tf.errors.InvalidArgumentError: it is of another rank.
-    """
+    """A dim of an argument of that rank, as a number where it is known."""
     if tensor.shape.rank not in (None, rank):
         raise _other_rank(argument, tensor.shape, rank)
     return tensors.dim(tensor, axis, rank)
 
 
 def units(argument: str, weights: tf.Tensor, gates: int) -> int | tf.Tensor:
-    """The units of a cell, of whose gates a matrix has the columns.
-
-    Raises:
-      tf.errors.InvalidArgumentError: it is no matrix, or has other columns.
-    """
+    """The units of a cell, of whose gates a matrix has the columns."""
     columns = dim(argument, weights, 1, 2)
     if isinstance(columns, int) and columns % gates:
         raise _no_gates(argument, weights, gates)
@@ -84,11 +80,7 @@ def units(argument: str, weights: tf.Tensor, gates: int) -> int | tf.Tensor:
 
 
 def split(argument: str, array: tf.Tensor, gates: int, axis: int = -1) -> list[tf.Tensor]:
-    """The parts of an argument for each gate.
-
-    Raises:
-      tf.errors.InvalidArgumentError: it is not of so many parts.
-    """
+    """The parts of an argument for each gate."""
     rank = array.shape.rank
     if rank == 0 or (rank is not None and (tensors.known_dim(array, axis) or 0) % gates):
         raise _no_gates(argument, array, gates)
@@ -105,6 +97,15 @@ def zero_state(op: str, x: tf.Tensor, time_major: bool, units: int | tf.Tensor) 
     return zeros_to_read(dim(f"{op}: x", x, 1 if time_major else 0, 3), units, x.dtype)
 
 
+def first_state(
+    op: str, given: tf.Tensor | None, x: tf.Tensor, w_h: tf.Tensor, time_major: bool
+) -> tf.Tensor:
+    """The initial state of a cell whose only state has the rows of w_h; zeros when None."""
+    if given is not None:
+        return given
+    return zero_state(op, x, time_major, dim(f"{op}: w_h", w_h, 0, 2))
+
+
 def zeros_to_read(batch: int | tf.Tensor, units: int | tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Zeros for an op to read and not to be handed on: eagerly another call may read the same."""
     if not tf.executing_eagerly() or batch * units > _MOST_KEPT:
@@ -113,11 +114,7 @@ def zeros_to_read(batch: int | tf.Tensor, units: int | tf.Tensor, dtype: tf.DTyp
 
 
 def or_left_out(argument: str, given: tf.Tensor | None, rank: int, dtype: tf.DType) -> tf.Tensor:
-    """An input that may be None, for which an op takes `[0]`. A caller may not give that.
-
-    Raises:
-      tf.errors.InvalidArgumentError: it is of another rank.
-    """
+    """An input that may be None, for which an op takes `[0]`. A caller may not give that."""
     if given is None:
         return tensors.none(dtype)
     given = in_dtype(given, dtype)
@@ -136,12 +133,7 @@ def saving(name: str, recompute: bool | int) -> dict[str, Any]:
 
 
 def recompute_attr(owner: str, recompute: bool | int) -> int:
-    """The attr `recompute` of an op: 0 for False, -1 for True, or the number of steps.
-
-    Raises:
-      TypeError: it is neither a bool nor an integer.
-      ValueError: it is an integer that is not above 0.
-    """
+    """The attr `recompute` of an op: 0 for False, -1 for True, or the number of steps."""
     if isinstance(recompute, (bool, np.bool_)):
         return -1 if recompute else 0
     is_number = isinstance(recompute, numbers.Integral)
@@ -161,13 +153,7 @@ class Zoneout(NamedTuple):
 
 
 def zoneout(argument: str, given: float | tf.Tensor | None) -> Zoneout:
-    """An argument that is a rate, draws, or None for no zoneout.
-
-    Raises:
-      ValueError: the rate is not in 0..1.
-      TypeError: the draws are of another type than bool.
-      tf.errors.InvalidArgumentError: the draws are of another rank.
-    """
+    """An argument that is a rate, draws, or None for no zoneout."""
     if given is None:
         return Zoneout(tensors.none(tf.bool), 0.0)
     if is_rate(given):
@@ -184,12 +170,7 @@ def is_rate(given: object) -> bool:
 
 
 def zoneout_rate(argument: str, given: float) -> float:
-    """A rate of zoneout.
-
-    Raises:
-      TypeError: it is not a number.
-      ValueError: it is not in 0..1.
-    """
+    """A rate of zoneout."""
     # Not `given < 0 or given > 1`, so that a NaN is refused too.
     if not is_rate(given) or not 0 <= given <= 1:
         error = ValueError if is_rate(given) else TypeError
@@ -197,32 +178,28 @@ def zoneout_rate(argument: str, given: float) -> float:
     return float(given)
 
 
-def shared(
-    name: str,
-    x: tf.Tensor,
-    *,
-    mask: tf.Tensor | None,
-    lengths: tf.Tensor | None,
-    recurrent_dropout_factors: tf.Tensor | None,
-    time_major: bool,
-    go_backwards: bool,
-) -> dict[str, Any]:
-    """The inputs and attrs of an op that all functions over sequences have, by the op's names.
+class Steps(NamedTuple):
+    """The arguments that say how the steps of a sequence stand, and which are done."""
 
-    Raises:
-      TypeError: mask is neither bool nor of integers, or lengths are no integers.
-      tf.errors.InvalidArgumentError: there are no lengths for a batch that has rows, or an argument
-        is of another rank.
-    """
+    lengths: tf.Tensor | None
+    mask: tf.Tensor | None
+    time_major: bool
+    go_backwards: bool
+
+
+def shared(
+    name: str, x: tf.Tensor, recurrent_dropout_factors: tf.Tensor | None, steps: Steps
+) -> dict[str, Any]:
+    """The inputs and attrs of an op that all functions over sequences have, by the op's names."""
     return {
         "x": x,
-        "mask": _mask(name, mask),
-        "sequence_lengths": _lengths(name, x, 1 if time_major else 0, lengths),
+        "mask": _mask(name, steps.mask),
+        "sequence_lengths": _lengths(name, x, 1 if steps.time_major else 0, steps.lengths),
         "recurrent_dropout": or_left_out(
             f"{name}: recurrent_dropout_factors", recurrent_dropout_factors, 3, x.dtype
         ),
-        "time_major": time_major,
-        "go_backwards": go_backwards,
+        "time_major": steps.time_major,
+        "go_backwards": steps.go_backwards,
     }
 
 
@@ -266,11 +243,7 @@ def _none_left_out(op: str, lengths: tf.Tensor, batch: int | tf.Tensor) -> tf.Te
 def sequence_length(
     function: str, x: tf.Tensor, seq_len_max: int | tf.Tensor | None
 ) -> tf.Tensor | int:
-    """The number of steps of x, [T, B, width], that count: all of them when None is said.
-
-    Raises:
-      TypeError: seq_len_max is no integer.
-    """
+    """The number of steps of x, [T, B, width], that count: all of them when None is said."""
     if seq_len_max is not None:
         return tf.cast(tensors.integers(f"{function}: seq_len_max", seq_len_max), tf.int64)
     if x.shape.rank == 0:

@@ -55,6 +55,10 @@ class Walk:
         """From how a sequence stands to how it is done, or the other way."""
         return tf.reverse(sequence, [self.axis]) if self._backwards else sequence
 
+    def time_major(self, sequence: tf.Tensor) -> tf.Tensor:
+        """From [B, T, …] to [T, B, …], or back."""
+        return sequence if self.axis == 0 else tf.transpose(sequence, [1, 0, 2])
+
     def done(self, sequence: tf.Tensor) -> tf.Tensor:
         """Zeros for skipped steps: what stands there may be NaN, and 0 times that is NaN."""
         if self.complete:
@@ -238,18 +242,13 @@ def push(
         after = [tf.zeros_like(each) for each in added]
     else:
         # One sequence, so that a step of the loop reads once.
-        after = run(_time_major(walk, tf.concat(given, axis=2)), *first)
-        after = [_time_major(walk, each) for each in after]
+        after = run(walk.time_major(tf.concat(given, axis=2)), *first)
+        after = [walk.time_major(each) for each in after]
     return Pushed(
         before=tuple(walk.later(each, start) for start, each in zip(first, after, strict=True)),
         after=tuple(after),
         last=tuple(_last(walk, start, each) for start, each in zip(first, after, strict=True)),
     )
-
-
-def _time_major(walk: Walk, sequence: tf.Tensor) -> tf.Tensor:
-    """From [B, T, …] to [T, B, …], or back."""
-    return sequence if walk.axis == 0 else tf.transpose(sequence, [1, 0, 2])
 
 
 def _last(walk: Walk, first: tf.Tensor, states: tf.Tensor) -> tf.Tensor:
@@ -360,7 +359,3 @@ def input_gradients(
 
 def summed(sequence: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(sequence, axis=[0, 1])
-
-
-def rounded(gradients: Sequence[tf.Tensor], dtype: tf.DType) -> list[tf.Tensor]:
-    return [tf.cast(gradient, dtype) for gradient in gradients]

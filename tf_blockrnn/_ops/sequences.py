@@ -102,18 +102,11 @@ def lstm(
         if (type(state), type(cell_state)) != (int, int) or state != cell_state:
             cs_prev = util.zero_state("lstm", x, time_major, cell_state)
     h, c = util.zoneout("lstm: zoneout_h", zoneout_h), util.zoneout("lstm: zoneout_c", zoneout_c)
+    steps = util.Steps(lengths, mask, time_major, go_backwards)
     result = frozen.call(
         _ops.block_rnn_lstm_sequence,
         "LSTMSequence",
-        **util.shared(
-            "lstm",
-            x,
-            mask=mask,
-            lengths=lengths,
-            recurrent_dropout_factors=recurrent_dropout_factors,
-            time_major=time_major,
-            go_backwards=go_backwards,
-        ),
+        **util.shared("lstm", x, recurrent_dropout_factors, steps),
         **util.saving("lstm", recompute),
         h_prev=h_prev,
         cs_prev=cs_prev,
@@ -224,9 +217,7 @@ def gru(
 
     Args:
       {x}
-      w_x: weights of the input, [I, 3H]; columns r, u, c (reset, update, candidate). None: x is
-        x · w_x already, of width 3H.
-      w_h: weights of the state, [H, 3H], in the order of w_x.
+      {gru_weights}
       b_x: biases beside the input's product, [3H], in the order of w_x.
       b_h: biases beside the state's product, [3H], in the order of w_x; zeros when None.
       initial_state: [B, H]; zeros when None.
@@ -259,19 +250,10 @@ def gru(
         raise ValueError(f'gru: gate_order must be "ruc" or "urc", got {gate_order!r}')
     others = (w_x, b_x, b_h, initial_state, recurrent_dropout_factors)
     x, w_h = util.inputs(x, w_h, *others)
-    h_prev = initial_state
-    if h_prev is None:
-        h_prev = util.zero_state("gru", x, time_major, util.dim("gru: w_h", w_h, 0, 2))
+    h_prev = util.first_state("gru", initial_state, x, w_h, time_major)
     h = util.zoneout("gru: zoneout_h", zoneout_h)
-    given = util.shared(
-        "gru",
-        x,
-        mask=mask,
-        lengths=lengths,
-        recurrent_dropout_factors=recurrent_dropout_factors,
-        time_major=time_major,
-        go_backwards=go_backwards,
-    )
+    steps = util.Steps(lengths, mask, time_major, go_backwards)
+    given = util.shared("gru", x, recurrent_dropout_factors, steps)
     given |= {"h_prev": h_prev, "zoneout_h": h.kept, "zoneout_rate_h": h.rate, "name": name}
     given |= util.saving("gru", recompute)
     if reset_after:

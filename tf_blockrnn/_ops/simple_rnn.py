@@ -70,23 +70,12 @@ def simple_rnn(
         raise ValueError(f'simple_rnn: activation must be "tanh" or "relu", got {activation!r}')
     util.recompute_attr("simple_rnn", recompute)
     x, w_h = util.inputs(x, w_h, w_x, b, initial_state, recurrent_dropout_factors)
-    h_prev = initial_state
-    if h_prev is None:
-        units = util.dim("simple_rnn: w_h", w_h, 0, 2)
-        h_prev = util.zero_state("simple_rnn", x, time_major, units)
+    steps = util.Steps(lengths, mask, time_major, go_backwards)
     result = frozen.call(
         _ops.block_rnn_rnn_sequence,
         "RNNSequence",
-        **util.shared(
-            "simple_rnn",
-            x,
-            mask=mask,
-            lengths=lengths,
-            recurrent_dropout_factors=recurrent_dropout_factors,
-            time_major=time_major,
-            go_backwards=go_backwards,
-        ),
-        h_prev=h_prev,
+        **util.shared("simple_rnn", x, recurrent_dropout_factors, steps),
+        h_prev=util.first_state("simple_rnn", initial_state, x, w_h, time_major),
         w_x=util.or_left_out("simple_rnn: w_x", w_x, 2, x.dtype),
         w_h=w_h,
         b=b,

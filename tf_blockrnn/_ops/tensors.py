@@ -39,12 +39,6 @@ def known_dim(tensor: tf.Tensor, axis: int) -> int | None:
     """A dim of a tensor of known rank, or None if it is not known.
 
     It is an int also under `tf.compat.v1.disable_v2_tensorshape`, where dims are objects.
-
-    Example:
-      >>> import tensorflow as tf
-      >>> from tf_blockrnn._ops import tensors
-      >>> tensors.known_dim(tf.zeros([2, 3]), 1)
-      3
     """
     return tf.compat.dimension_value(tensor.shape[axis])
 
