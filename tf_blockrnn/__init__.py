@@ -22,8 +22,8 @@ from tf_blockrnn._build_info import build_info
 from tf_blockrnn._types import GRUOutputs, LSTMOutputs, LSTMState
 from tf_blockrnn._version import VERSION as __version__
 
-# The names that are imported on their first use, with their modules. Each is also below, for type
-# checkers, and in `__all__`.
+# The functions that are imported on their first use, with their modules. Each is also below, as are
+# the modules that are, for type checkers, and in `__all__`.
 _LAZY = {
     "block_gru": "_ops.block_gru",
     "block_lstm": "_ops.block_lstm",
@@ -34,18 +34,14 @@ _LAZY = {
     "fuse_model": "_fuse",
     "gru": "_ops.sequences",
     "gru_block_cell": "_ops.gru_block_cell",
-    "inference": "inference",
     "keras_enabled": "_enable_keras",
     "layer_norm_gru": "_ops.layer_norm",
     "layer_norm_lstm": "_ops.layer_norm",
-    "layers": "layers",
     "lstm": "_ops.sequences",
     "lstm_block_cell": "_ops.lstm_block_cell",
-    "raw_ops": "raw_ops",
     "simple_rnn": "_ops.simple_rnn",
     "to_litert": "_litert",
     "unfuse_model": "_fuse",
-    "weights": "weights",
 }
 _WITHOUT_TENSORFLOW = {"inference", "weights"}
 if TYPE_CHECKING:
@@ -97,7 +93,7 @@ def __dir__() -> list[str]:
 
 
 def _lazy(name: str) -> _Any:
-    if name not in _LAZY:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name not in _WITHOUT_TENSORFLOW:
         try:
@@ -107,8 +103,8 @@ def _lazy(name: str) -> _Any:
             # module in its place, and gets the first error.
             _integrations.refused[f"{__name__}.{name}"] = error
             raise AttributeError(f"{__name__}.{name}: {error}") from error
-    module = _importlib.import_module(f"tf_blockrnn.{_LAZY[name]}")
-    value = module if name == _LAZY[name] else getattr(module, name)
+    module = _importlib.import_module(f"tf_blockrnn.{_LAZY.get(name, name)}")
+    value = getattr(module, name) if name in _LAZY else module
     globals()[name] = value  # so that this function is called once for each name
     return value
 
