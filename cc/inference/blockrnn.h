@@ -96,9 +96,9 @@ typedef struct blockrnn_model {
   blockrnn_cell cell;
   int64_t num_layers; /* at least 1 */
   const blockrnn_layer* layers;
-  float cell_clip;     /* of the lstm's cell state; 0: none */
-  float zoneout_state; /* rate of zoneout of h, 0..1; not of rnn */
-  float zoneout;       /* rate of zoneout of the lstm's cell state, 0..1 */
+  float cell_clip; /* of the lstm's cell state; 0: none */
+  float zoneout_h; /* rate of zoneout of h, 0..1; not of rnn */
+  float zoneout_c; /* rate of zoneout of the lstm's cell state, 0..1 */
   /* Both are read for the cells with layer normalisation alone. */
   float epsilon;        /* added to the variances; above 0 */
   int norm_output_only; /* lstm: not 0: the output alone reads norm_c */

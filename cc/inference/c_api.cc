@@ -115,17 +115,17 @@ SessionStatus CheckModel(const blockrnn_model* model,
   if (model->cell_clip > 0 && model->cell != BLOCKRNN_LSTM) {
     return InvalidArgument("cell_clip is for lstm alone");
   }
-  for (const float rate : {model->zoneout_state, model->zoneout}) {
+  for (const float rate : {model->zoneout_h, model->zoneout_c}) {
     if (!(rate >= 0 && rate <= 1)) {
-      return InvalidArgument("zoneout_state and zoneout must be in 0..1, got " +
+      return InvalidArgument("zoneout_h and zoneout_c must be in 0..1, got " +
                              std::to_string(rate));
     }
   }
-  if (model->zoneout_state > 0 && model->cell >= BLOCKRNN_RNN_TANH) {
-    return InvalidArgument("zoneout_state is for lstm and gru alone");
+  if (model->zoneout_h > 0 && model->cell >= BLOCKRNN_RNN_TANH) {
+    return InvalidArgument("zoneout_h is for lstm and gru alone");
   }
-  if (model->zoneout > 0 && model->cell != BLOCKRNN_LSTM) {
-    return InvalidArgument("zoneout is for lstm alone");
+  if (model->zoneout_c > 0 && model->cell != BLOCKRNN_LSTM) {
+    return InvalidArgument("zoneout_c is for lstm alone");
   }
   if (HasNorms(model->cell) &&
       !(model->epsilon > 0 && std::isfinite(model->epsilon))) {

@@ -51,7 +51,7 @@ class DirectionReader {
   void ReadOptions(Args* args) {
     args->shape.input = inputs_;
     args->shape.units = units_;
-    args->zoneout_h.rate = model_.zoneout_state;
+    args->zoneout_h.rate = model_.zoneout_h;
     ReadCell(args);
   }
 
@@ -96,7 +96,7 @@ class DirectionReader {
   void ReadCell(LstmSequenceForwardArgs<float>* args) {
     args->layout = kLstmIfco;
     args->options.cell_clip = model_.cell_clip;
-    args->zoneout_c.rate = model_.zoneout;
+    args->zoneout_c.rate = model_.zoneout_c;
     args->proj = weights_.w_p == nullptr ? 0 : outputs_;
     args->options.use_peephole = weights_.peepholes != nullptr;
     if (weights_.peepholes == nullptr) return;

@@ -77,8 +77,8 @@ static blockrnn_model ReadModel(const char* path, int64_t* outputs) {
   model.cell = (blockrnn_cell)ReadNumber(file, BLOCKRNN_LAYER_NORM_GRU);
   model.num_layers = ReadNumber(file, 1000);
   Read(file, &model.cell_clip, sizeof model.cell_clip, 1);
-  Read(file, &model.zoneout_state, sizeof model.zoneout_state, 1);
-  Read(file, &model.zoneout, sizeof model.zoneout, 1);
+  Read(file, &model.zoneout_h, sizeof model.zoneout_h, 1);
+  Read(file, &model.zoneout_c, sizeof model.zoneout_c, 1);
   Read(file, &model.epsilon, sizeof model.epsilon, 1);
   model.norm_output_only = (int)ReadNumber(file, 1);
   blockrnn_layer* const layers =

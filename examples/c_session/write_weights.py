@@ -4,7 +4,7 @@ SOURCE is an .npz file of tf_blockrnn, which `python -m tf_blockrnn convert` mak
 frameworks. WEIGHTS has numbers of this machine's byte order:
 
     int64    cell (a blockrnn_cell), layers
-    float32  cell_clip, zoneout_state, zoneout, epsilon (0 without layer normalisation)
+    float32  cell_clip, zoneout_h, zoneout_c, epsilon (0 without layer normalisation)
     int64    norm_output_only, 0 or 1
     for each layer:
     int64    inputs, units, outputs, directions
@@ -40,7 +40,7 @@ def write(given: weights.RecurrentWeights, file: BinaryIO) -> None:
     given = given.astype(np.dtype(np.float32))
     numbers = [_CELLS[given.cell, given.reset_after], given.num_layers]
     file.write(np.array(numbers, np.int64).tobytes())
-    options = [given.cell_clip, given.zoneout_state, given.zoneout, given.epsilon or 0]
+    options = [given.cell_clip, given.zoneout_h, given.zoneout_c, given.epsilon or 0]
     file.write(np.array(options, np.float32).tobytes())
     file.write(np.int64(bool(given.norm_output_only)).tobytes())
     for layer in given.layers:

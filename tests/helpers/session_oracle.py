@@ -33,11 +33,11 @@ STACKS = {
         "lstm", layers=2, inputs=5, units=18, proj=7, peepholes=True, cell_clip=0.5, dtype=F32
     ),
     "zoneout": Stack(
-        "lstm", inputs=5, units=18, proj=7, zoneout_state=0.25, zoneout=0.125, dtype=F32
+        "lstm", inputs=5, units=18, proj=7, zoneout_h=0.25, zoneout_c=0.125, dtype=F32
     ),
-    "gru_zoneout": Stack("gru", directions=2, inputs=5, units=12, zoneout_state=0.25, dtype=F32),
+    "gru_zoneout": Stack("gru", directions=2, inputs=5, units=12, zoneout_h=0.25, dtype=F32),
     "gru_before_zoneout": Stack(
-        "gru", layers=2, inputs=5, units=20, reset_after=False, zoneout_state=0.25, dtype=F32
+        "gru", layers=2, inputs=5, units=20, reset_after=False, zoneout_h=0.25, dtype=F32
     ),
     "relu_both_layers": Stack("rnn_relu", layers=2, directions=2, inputs=4, units=6, dtype=F32),
     "norm_lstm": Stack("layer_norm_lstm", inputs=9, units=33, dtype=F32),
@@ -65,10 +65,10 @@ def _direction(weights, one, x, lengths, state, backwards):
     if state is not None:
         arguments["initial_state"] = state
     matrices = x, columns(one.w_x), columns(one.w_h)
-    if weights.zoneout_state:
-        arguments["zoneout_h"] = weights.zoneout_state
-    if weights.zoneout:
-        arguments["zoneout_c"] = weights.zoneout
+    if weights.zoneout_h:
+        arguments["zoneout_h"] = weights.zoneout_h
+    if weights.zoneout_c:
+        arguments["zoneout_c"] = weights.zoneout_c
     if weights.cell == "layer_norm_lstm":
         norms = zip(
             ("kernel", "recurrent", "state"), (one.norm_x, one.norm_h, one.norm_c), strict=True

@@ -38,8 +38,8 @@ class Stack:
     reset_after: bool = True
     peepholes: bool = False
     cell_clip: float = 0.0
-    zoneout_state: float = 0.0
-    zoneout: float = 0.0
+    zoneout_h: float = 0.0
+    zoneout_c: float = 0.0
     dtype: Any = "float64"
     epsilon: float = 0.125  # of the cells with layer normalisation: large enough to be seen
     norm_output_only: bool = False  # of the LSTM with layer normalisation
@@ -88,8 +88,8 @@ def random_weights(stack: Stack, seed: int = 0):
         layers,
         reset_after=stack.reset_after if stack.cell == "gru" else None,
         cell_clip=stack.cell_clip,
-        zoneout_state=stack.zoneout_state,
-        zoneout=stack.zoneout,
+        zoneout_h=stack.zoneout_h,
+        zoneout_c=stack.zoneout_c,
         epsilon=stack.epsilon if norms else None,
         norm_output_only=stack.norm_output_only if stack.cell == "layer_norm_lstm" else None,
     )
@@ -154,7 +154,7 @@ def _step_with_norms(weights, one, x, h, c, gemm: Gemm):
 def step(weights, one, x: np.ndarray, h: np.ndarray, c: np.ndarray, gemm: Gemm = np.matmul):
     """(h, c) after a step of x, [B, I], from h, [B, P], and c, [B, H]."""
     new_h, new_c = _new_states(weights, one, x, h, c, gemm)
-    of_h, of_c = weights.zoneout_state, weights.zoneout
+    of_h, of_c = weights.zoneout_h, weights.zoneout_c
     return of_h * h + (1 - of_h) * new_h, of_c * c + (1 - of_c) * new_c
 
 

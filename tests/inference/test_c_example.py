@@ -49,7 +49,7 @@ def _run(program, *arguments):
     "stack",
     [
         Stack("lstm", layers=2, inputs=5, units=9, proj=4, peepholes=True, cell_clip=0.5),
-        Stack("gru", directions=2, inputs=5, units=9, reset_after=False, zoneout_state=0.25),
+        Stack("gru", directions=2, inputs=5, units=9, reset_after=False, zoneout_h=0.25),
         Stack("rnn_relu", inputs=5, units=9, biases=("b_h",)),
         Stack("layer_norm_lstm", directions=2, inputs=5, units=9, norm_output_only=True),
         Stack("layer_norm_gru", layers=2, inputs=5, units=9),

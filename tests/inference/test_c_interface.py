@@ -317,10 +317,10 @@ def test_malformed_sessions(library):
         ("threads must be in 1..1024, got 0", {"threads": 0}),
         ("cell_clip must be 0 or above", {"cell_clip": float("nan")}),
         ("cell_clip is for lstm", {"cell": _RELU, "cell_clip": 1.0}),
-        ("zoneout_state and zoneout must be in 0..1", {"zoneout_state": float("nan")}),
-        ("zoneout_state and zoneout must be in 0..1, got 1.5", {"zoneout": 1.5}),
-        ("zoneout_state is for lstm and gru alone", {"cell": _RELU, "zoneout_state": 0.5}),
-        ("zoneout is for lstm alone", {"cell": _GRU_AFTER, "zoneout": 0.5}),
+        ("zoneout_h and zoneout_c must be in 0..1", {"zoneout_h": float("nan")}),
+        ("zoneout_h and zoneout_c must be in 0..1, got 1.5", {"zoneout_c": 1.5}),
+        ("zoneout_h is for lstm and gru alone", {"cell": _RELU, "zoneout_h": 0.5}),
+        ("zoneout_c is for lstm alone", {"cell": _GRU_AFTER, "zoneout_c": 0.5}),
         (
             "peepholes are for lstm",
             {"cell": _GRU_AFTER, "layers": [[good | {"peepholes": good["b_x"]}]]},
@@ -330,8 +330,8 @@ def test_malformed_sessions(library):
             ("epsilon must be above 0, and finite", {"cell": _NORM_LSTM, "epsilon": epsilon})
             for epsilon in (0.0, -1.0, float("nan"), float("inf"))
         ),
-        ("zoneout_state is for lstm and gru alone", {"cell": _NORM_LSTM, "zoneout_state": 0.5}),
-        ("zoneout is for lstm alone", {"cell": _NORM_LSTM, "zoneout": 0.5}),
+        ("zoneout_h is for lstm and gru alone", {"cell": _NORM_LSTM, "zoneout_h": 0.5}),
+        ("zoneout_c is for lstm alone", {"cell": _NORM_LSTM, "zoneout_c": 0.5}),
         *(
             (
                 f"layer 0: forward, {name} must not be NULL",

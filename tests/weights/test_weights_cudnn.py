@@ -164,7 +164,7 @@ def test_what_cudnn_cannot_hold(weights):
         (random(Stack("gru", reset_after=False)), "cuDNN's gru resets after.*reset before it"),
         (random(Stack("lstm", peepholes=True)), "cuDNN has no peepholes, layer 0, forward"),
         (random(Stack("lstm", cell_clip=2.0)), "cuDNN has no cell_clip, here it is 2"),
-        (random(Stack("lstm", zoneout=0.5)), "cuDNN has no zoneout, here it is 0.5"),
+        (random(Stack("lstm", zoneout_c=0.5)), "cuDNN has no zoneout_c, here it is 0.5"),
         (random(Stack("lstm", proj=5)), "projections with P in 1..4 for H = 4, here P, H = 5, 4"),
         (other_size, "one size for all layers: .*H, P = 4, 4, layer 1, forward has 5, 5"),
         (mixed, "all layers in one direction or all in both"),

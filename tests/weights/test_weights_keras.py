@@ -169,9 +169,9 @@ def test_our_lstm_has_more(weights, stack):
 @pytest.mark.parametrize(
     "stack",
     [
-        Stack("lstm", biases=ONE, zoneout_state=0.25, zoneout=0.125),
-        Stack("gru", directions=2, zoneout_state=0.25),
-        Stack("gru", biases=ONE, reset_after=False, zoneout_state=0.25),
+        Stack("lstm", biases=ONE, zoneout_h=0.25, zoneout_c=0.125),
+        Stack("gru", directions=2, zoneout_h=0.25),
+        Stack("gru", biases=ONE, reset_after=False, zoneout_h=0.25),
     ],
     ids=str,
 )
@@ -183,9 +183,9 @@ def test_our_layers_have_zoneout(weights, stack):
     assert_close(run_layers(layers, x), want, weight_stacks.bound(stack), stack)
     assert weights.from_keras(layers) == described
     for package, what in (("keras", "Keras"), ("tf_blockrnn", "an array of a layer")):
-        with pytest.raises(weights.UnsupportedError, match=f"{what} has no zoneout_state, here"):
+        with pytest.raises(weights.UnsupportedError, match=f"{what} has no zoneout_h, here"):
             weights.to_keras(described, package=package)
-    other = dataclasses.replace(stack, zoneout_state=0.5)
+    other = dataclasses.replace(stack, zoneout_h=0.5)
     pair = [
         *layers,
         *weights.to_keras_layers(weight_stacks.random_weights(other), package="tf_blockrnn"),

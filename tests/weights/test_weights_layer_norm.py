@@ -169,8 +169,8 @@ def test_npz_has_a_version_that_older_readers_refuse_where_they_would_drop_somet
     for stack, version in (
         (Stack("lstm", peepholes=True, cell_clip=1.0), 1),
         (Stack("gru"), 1),
-        (Stack("lstm", zoneout=0.25), 2),
-        (Stack("gru", zoneout_state=0.25), 2),
+        (Stack("lstm", zoneout_c=0.25), 2),
+        (Stack("gru", zoneout_h=0.25), 2),
         (GRU, 2),
     ):
         described = weight_stacks.random_weights(stack)
@@ -180,6 +180,12 @@ def test_npz_has_a_version_that_older_readers_refuse_where_they_would_drop_somet
     assert found["version"] == 2
     with pytest.raises(ValueError, match="version must be 1 or 2, got 3: it was written by"):
         reread({**found, "version": np.array(3)})
+
+
+def test_npz_with_an_unknown_option():
+    found = held(weight_stacks.random_weights(Stack("lstm")))
+    with pytest.raises(ValueError, match="an array of an unknown name, 'zoneout'"):
+        reread({**found, "zoneout": np.array(0.5)})
 
 
 @pytest.mark.parametrize(

@@ -363,7 +363,7 @@ def test_names_that_repeat_are_told_apart(weights):
     [
         (Stack("lstm", proj=2), "ONNX has no projection, layer 0, forward has"),
         (Stack("lstm", cell_clip=2.0), "ONNX has no cell_clip, here it is 2"),
-        (Stack("gru", zoneout_state=0.5), "ONNX has no zoneout_state, here it is 0.5"),
+        (Stack("gru", zoneout_h=0.5), "ONNX has no zoneout_h, here it is 0.5"),
     ],
     ids=["projection", "clip", "zoneout"],
 )

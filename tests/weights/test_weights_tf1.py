@@ -297,7 +297,11 @@ REFUSED = {
     "reset after": (Stack("gru"), "GRUBlockCell", "GRUBlockCell's gru resets before the GEMM"),
     "reset before": (Stack("gru", reset_after=False), "CudnnGRU", "CudnnGRU's gru resets after"),
     "clip": (Stack("lstm", cell_clip=2.0), "BasicLSTMCell", "BasicLSTMCell has no cell_clip"),
-    "zoneout": (Stack("lstm", zoneout=0.5), "LSTMCell", "LSTMCell has no zoneout, here it is 0.5"),
+    "zoneout": (
+        Stack("lstm", zoneout_c=0.5),
+        "LSTMCell",
+        "LSTMCell has no zoneout_c, here it is 0.5",
+    ),
     "peepholes": (Stack("lstm", peepholes=True), "BasicLSTMCell", "has no peepholes, layer 0"),
     "cudnn peepholes": (Stack("lstm", peepholes=True), "CudnnLSTM", "CudnnLSTM has no pee"),
     "projection": (Stack("lstm", proj=2), "LSTMBlockCell", "has no projection, layer 0, forward"),

@@ -191,7 +191,7 @@ def test_what_pytorch_cannot_hold(weights):
         (weight_stacks.random_weights(Stack("lstm", peepholes=True)), "no peepholes, layer 0, for"),
         (weight_stacks.random_weights(Stack("lstm", cell_clip=2.0)), "no cell_clip, here it is 2"),
         (
-            weight_stacks.random_weights(Stack("gru", zoneout_state=0.5)),
+            weight_stacks.random_weights(Stack("gru", zoneout_h=0.5)),
             "PyTorch has no zoneout_st",
         ),
         (

@@ -163,7 +163,7 @@ def _description(weights: RecurrentWeights) -> str:
     sizes = f"I = {weights.input_size}, H = {first.units}"
     sizes += f", P = {first.output_size}" if first.w_p is not None else ""
     clip = f", clip {weights.cell_clip:g}" if weights.cell_clip else ""
-    rates = {"h": weights.zoneout_state, "cs": weights.zoneout}
+    rates = {"h": weights.zoneout_h, "cs": weights.zoneout_c}
     clip += "".join(f", zoneout of {state} {rate:g}" for state, rate in rates.items() if rate)
     norms = "" if weights.epsilon is None else f", epsilon {weights.epsilon:g}"
     norms += ", norm of the output only" if weights.norm_output_only else ""

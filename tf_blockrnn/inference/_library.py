@@ -46,8 +46,8 @@ class _Model(ctypes.Structure):
         ("num_layers", ctypes.c_int64),
         ("layers", ctypes.POINTER(_Layer)),
         ("cell_clip", ctypes.c_float),
-        ("zoneout_state", ctypes.c_float),
-        ("zoneout", ctypes.c_float),
+        ("zoneout_h", ctypes.c_float),
+        ("zoneout_c", ctypes.c_float),
         ("epsilon", ctypes.c_float),
         ("norm_output_only", ctypes.c_int),
     ]
@@ -126,7 +126,7 @@ def create(weights: RecurrentWeights, precision: str, threads: int) -> tuple[int
         )
     )
     cell = _CELLS[weights.cell, weights.reset_after]
-    numbers = weights.cell_clip, weights.zoneout_state, weights.zoneout, weights.epsilon or 0.0
+    numbers = weights.cell_clip, weights.zoneout_h, weights.zoneout_c, weights.epsilon or 0.0
     output_only = bool(weights.norm_output_only)
     model = _Model(cell, weights.num_layers, layers, *numbers, output_only)
     handle = ctypes.c_void_p()

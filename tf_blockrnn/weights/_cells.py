@@ -47,8 +47,8 @@ def _is_rate(value: float) -> bool:
 OPTIONS = {
     "reset_after": Option(("gru",), None, bool, "True or False"),
     "cell_clip": Option(("lstm",), 0.0, float, "0 for none or above 0", lambda clip: clip >= 0),
-    "zoneout_state": Option(("lstm", "gru"), 0.0, float, "a rate in 0..1", _is_rate),
-    "zoneout": Option(("lstm",), 0.0, float, "a rate in 0..1", _is_rate),
+    "zoneout_h": Option(("lstm", "gru"), 0.0, float, "a rate in 0..1", _is_rate),
+    "zoneout_c": Option(("lstm",), 0.0, float, "a rate in 0..1", _is_rate),
     "epsilon": Option(
         NORM_CELLS, None, float, "a finite number above 0", lambda value: 0 < value < math.inf
     ),

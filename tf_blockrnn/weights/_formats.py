@@ -28,7 +28,7 @@ class Format:
         listed has the order there.
       rows: whether its matrices are those of W·x, [G · H, n], with the gates below one another,
         and not those of x·W, [n, G · H].
-      has: those of cell_clip, zoneout_state, zoneout, peepholes and projection that it has.
+      has: those of cell_clip, zoneout_h, zoneout_c, peepholes and projection that it has.
       reset_after: of a gru; None if it has both forms.
       uniform: "directions" if the layers of a stack all have one or all have two; "sizes" if they
         also have one size.
@@ -86,7 +86,7 @@ class Format:
                 f"{self.reset_after}); these weights reset {other} it, which computes another "
                 "candidate from the same numbers"
             )
-        for option in ("cell_clip", "zoneout_state", "zoneout"):
+        for option in ("cell_clip", "zoneout_h", "zoneout_c"):
             value = getattr(weights, option)
             if value and option not in self.has:
                 raise UnsupportedError(
@@ -172,7 +172,7 @@ OUR_LAYERS = Format(
     "tf_blockrnn.layers",
     tuple(GATES),
     orders=_KERAS_ORDERS,
-    has=("cell_clip", "zoneout_state", "zoneout", "peepholes", "projection"),
+    has=("cell_clip", "zoneout_h", "zoneout_c", "peepholes", "projection"),
 )
 # What set_weights of our layers takes.
 _LAYERS_HAVE = "to_keras_layers returns layers, which have"
@@ -181,7 +181,7 @@ OUR_ARRAYS = Format(
     tuple(GATES),
     orders=_KERAS_ORDERS,
     has=("peepholes", "projection"),
-    hints=dict.fromkeys(("cell_clip", "zoneout_state", "zoneout"), _LAYERS_HAVE),
+    hints=dict.fromkeys(("cell_clip", "zoneout_h", "zoneout_c"), _LAYERS_HAVE),
 )
 # PyTorch calls the gates i, f, g, o and r, z, n.
 TORCH = Format(

@@ -147,14 +147,9 @@ def _kind_of(cell: keras.layers.Layer) -> tuple[str, dict[str, Any]]:
     if isinstance(cell, our_layers.LayerNormGRUCell):
         return "layer_norm_gru", {"epsilon": cell.norm_epsilon}
     if isinstance(cell, keras.layers.GRUCell):
-        return "gru", {"reset_after": cell.reset_after, **_zoneout_of(cell)}
+        return "gru", {"reset_after": cell.reset_after, **_zoneout.rates(cell)}
     clip = getattr(cell, "cell_clip", None) or 0.0
-    return "lstm", {"cell_clip": clip, **_zoneout_of(cell)}
-
-
-def _zoneout_of(cell: keras.layers.Layer) -> dict[str, float]:
-    names = {"zoneout_h": "zoneout_state", "zoneout_c": "zoneout"}
-    return {names[name]: rate for name, rate in _zoneout.rates(cell).items()}
+    return "lstm", {"cell_clip": clip, **_zoneout.rates(cell)}
 
 
 def _arrays_of(cell: keras.layers.Layer, kind: str) -> Arrays:

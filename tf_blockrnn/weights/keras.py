@@ -40,8 +40,8 @@ _ARRAYS_OF = {"keras": KERAS, "tf_blockrnn": OUR_ARRAYS}
 _ARGUMENTS = {
     "reset_after": "reset_after",
     "cell_clip": "cell_clip",
-    "zoneout_state": "zoneout_h",
-    "zoneout": "zoneout_c",
+    "zoneout_h": "zoneout_h",
+    "zoneout_c": "zoneout_c",
     "epsilon": "norm_epsilon",
     "norm_output_only": "norm_output_only",
 }

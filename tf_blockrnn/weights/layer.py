@@ -257,8 +257,8 @@ class RecurrentWeights:
       reset_after: only for gru, and required there: whether the reset gate acts after the GEMM
         with w_h.
       cell_clip: only for lstm: bound of the cell state; 0 for none.
-      zoneout_state: not for rnn_tanh and rnn_relu: rate of zoneout of h in all layers, 0..1.
-      zoneout: only for lstm: rate of zoneout of the cell state in all layers, 0..1.
+      zoneout_h: not for rnn_tanh and rnn_relu: rate of zoneout of h in all layers, 0..1.
+      zoneout_c: only for lstm: rate of zoneout of the cell state in all layers, 0..1.
       epsilon: only for the cells with layer normalisation, and required there: what is added to
         the variances, above 0.
       norm_output_only: only for layer_norm_lstm, and required there: whether the output alone reads
@@ -281,8 +281,8 @@ class RecurrentWeights:
     layers: Sequence[LayerWeights]
     reset_after: bool | None = None
     cell_clip: float = 0.0
-    zoneout_state: float = 0.0
-    zoneout: float = 0.0
+    zoneout_h: float = 0.0
+    zoneout_c: float = 0.0
     epsilon: float | None = None
     norm_output_only: bool | None = None
 

@@ -10,11 +10,13 @@ An .npz file with these arrays:
     dtype                    the name of the arrays' type; NumPy does not store bfloat16's
     reset_after              bool; only for a gru
     cell_clip                float64; only with a clip
-    zoneout_state, zoneout   float64; only with zoneout
+    zoneout_h, zoneout_c     float64; only with zoneout
     epsilon                  float64; only with layer normalisation
     norm_output_only         bool; only for a layer_norm_lstm
     layers.0.forward.w_x     each array of each layer direction, under its name in
     layers.0.backward.b_h    DirectionWeights; arrays that are None are left out
+
+A reader refuses arrays of other names: they may be options that change what the cell computes.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ _VERSIONS = (1, 2)
 _ARRAYS = tuple(field.name for field in dataclasses.fields(DirectionWeights))
 _NAME = re.compile(rf"layers\.(\d+)\.(forward|backward)\.({'|'.join(_ARRAYS)})")
 
-# The kinds of NumPy's types of the header's values.
+# The types of the values that every file has.
+_HEADER = {"format": str, "version": int, "cell": str, "dtype": str}
+# The kinds of NumPy's types of single values.
 _KINDS = {str: "U", int: "iu", bool: "b", float: "f"}
 
 # What NumPy raises for a corrupt file in addition to OSError and ValueError: RuntimeError for zip
@@ -67,7 +71,7 @@ def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> No
       >>> weights.from_npz(io.BytesIO(file.getvalue())) == gru
       True
     """
-    later = weights.cell in NORM_CELLS or weights.zoneout_state or weights.zoneout
+    later = weights.cell in NORM_CELLS or weights.zoneout_h or weights.zoneout_c
     arrays = {
         "format": np.array(_FORMAT),
         "version": np.array(2 if later else 1),
@@ -116,7 +120,7 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
             if array.dtype.name != dtype.name:
                 raise ValueError(f"{key} must be of the type {dtype.name}, got {array.dtype.name}")
             directions.setdefault((int(number), direction_name), {})[name] = array
-        elif key.startswith("layers."):
+        elif key not in _HEADER and key not in OPTIONS:
             raise ValueError(f"the file has an array of an unknown name, {key!r}")
     count = 1 + max((number for number, _ in directions), default=-1)
     layers = [
@@ -164,7 +168,7 @@ def _value(arrays: dict[str, np.ndarray], name: str, kind: type) -> Any:
 def _header(arrays: dict[str, np.ndarray]) -> tuple[str, np.dtype]:
     """The cell, and the type of the arrays."""
     found = {}
-    for name, kind in (("format", str), ("version", int), ("cell", str), ("dtype", str)):
+    for name, kind in _HEADER.items():
         if name not in arrays:
             raise ValueError(
                 f"the file has no weights of tf_blockrnn: the array {name!r} is missing"
