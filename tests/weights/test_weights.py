@@ -141,8 +141,11 @@ def test_a_stack_must_fit_its_cell(weights):
         (("lstm", [lstm], None, -1.0), "cell_clip must be 0 for none or above 0, got -1"),
         (("lstm", [lstm], None, float("nan")), "cell_clip must be 0 for none or above 0, got nan"),
         (("lstm", [lstm], None, 0.0, 1.5), "zoneout_h must be a rate in 0..1, got 1.5"),
-        (("lstm", [lstm], None, 0.0, 0.0, float("nan")), "zoneout must be a rate in 0..1, got nan"),
-        (("gru", [gru], True, 0.0, 0.1, 0.1), "zoneout is for lstm, not for gru"),
+        (
+            ("lstm", [lstm], None, 0.0, 0.0, float("nan")),
+            "zoneout_c must be a rate in 0..1, got nan",
+        ),
+        (("gru", [gru], True, 0.0, 0.1, 0.1), "zoneout_c is for lstm, not for gru"),
         (("gru", [gru, gru], True), "layer 1: I must be the width of layer 0's output, 4, got 5"),
     ):
         with pytest.raises(ValueError, match=named):

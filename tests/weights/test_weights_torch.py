@@ -192,7 +192,7 @@ def test_what_pytorch_cannot_hold(weights):
         (weight_stacks.random_weights(Stack("lstm", cell_clip=2.0)), "no cell_clip, here it is 2"),
         (
             weight_stacks.random_weights(Stack("gru", zoneout_h=0.5)),
-            "PyTorch has no zoneout_st",
+            "PyTorch has no zoneout_h, here it is 0.5",
         ),
         (
             weight_stacks.random_weights(Stack("lstm", proj=4)),
