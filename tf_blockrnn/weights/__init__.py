@@ -13,7 +13,10 @@ gate order. For each framework there is a function that reads weights and one th
     from_npz, to_npz                         an .npz file of NumPy, without any framework
 
 A conversion is exact, bit for bit, where the target can represent the weights. Otherwise it raises
-`UnsupportedError`. Where a target stores only a sum (of two biases), the docstring says so.
+`UnsupportedError`, as for anything in a source that `RecurrentWeights` cannot represent. Where a
+target stores only a sum (of two biases), the docstring says so. All functions raise ValueError for
+a wrong value, shape or content of a file, TypeError for a wrong type and OSError for a file that
+cannot be read or written; their docstrings list further errors and reasons.
 
 Example:
   >>> import numpy as np

@@ -57,18 +57,13 @@ OPTIONS = {
 
 
 def require_cell(name: str, cells: tuple[str, ...], cell: str) -> None:
-    """Raises ValueError for an option or array of other cells."""
+    """Refuses an option or array of other cells."""
     if cell not in cells:
         raise ValueError(f"{name} is for {' and '.join(cells)}, not for {cell}")
 
 
 def check_option(name: str, value: Any, cell: str) -> Any:
-    """The value of an option, of its type.
-
-    Raises:
-      ValueError: it is out of its range, missing, or for other cells.
-      TypeError: it is of another type.
-    """
+    """The value of an option, of its type; refuses one out of its range, or for other cells."""
     cells, default, kind, expected, is_valid = OPTIONS[name]
     if value is None and default is None:
         if cell in cells:

@@ -39,12 +39,7 @@ class UnsupportedError(ValueError):
 
 
 def one_of(name: str, value: Any, known: Iterable[str]) -> str:
-    """The value, which must be one of these strings.
-
-    Raises:
-      ValueError: it is another string.
-      TypeError: it is no string.
-    """
+    """The value, which must be one of these strings."""
     if isinstance(value, str) and value in known:
         return value
     error = ValueError if isinstance(value, str) else TypeError
@@ -56,15 +51,8 @@ def check_shape(
 ) -> None:
     """Refuses an array of another shape.
 
-    Args:
-      name: of the array, for the error.
-      array: to be checked.
-      symbols: the shape as a formula, such as "[B, 4H]".
-      shape: the sizes; None is any.
-      beside: what they follow from, for the error.
-
-    Raises:
-      ValueError: a size differs.
+    The sizes may be None for any. The error has the name, the shape as a formula in `symbols`, such
+    as "[B, 4H]", and in `beside` what the sizes follow from.
     """
     given = array.shape
     if len(given) == len(shape) and all(
@@ -126,15 +114,9 @@ _ALLOWED = {
 
 
 def check_overrides(one: Any, base: type, name: str) -> None:
-    """Refuses an object whose class, or which itself, overrides what its base class computes with.
+    """Refuses an object of a known class `base` that itself, or whose class, computes differently.
 
-    Args:
-      one: an object of `base` or of a subclass.
-      base: a class whose computation is known.
-      name: of the object, for the error.
-
-    Raises:
-      UnsupportedError: with the name that is overridden.
+    The error has the name of the object and that of what is overridden.
     """
     mro = type(one).__mro__
     own = {name for kind in mro[: mro.index(base)] for name in vars(kind)}
@@ -182,11 +164,7 @@ def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
 
 
 def bfloat16() -> np.dtype:
-    """The type of bfloat16 arrays, as TensorFlow and ONNX have it too.
-
-    Raises:
-      ModuleNotFoundError: ml_dtypes is not installed.
-    """
+    """The type of bfloat16 arrays, as TensorFlow and ONNX have it too."""
     try:
         import ml_dtypes
     except ModuleNotFoundError as error:

@@ -141,10 +141,6 @@ def has_model(path: str) -> bool:
         return "model_config" in file.attrs
 
 
-def read_h5_model(path: str, options: ReadOptions) -> FileContents:
-    return read_keras(path, options, ending=".h5")
-
-
 def read_h5(path: str, options: ReadOptions) -> FileContents:
     import h5py
 

@@ -7,6 +7,7 @@ several, which become a stack.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
 import pathlib
 import re
@@ -16,13 +17,7 @@ from typing import NamedTuple
 
 from tf_blockrnn.weights._checks import UnsupportedError
 from tf_blockrnn.weights._file_format import FileContents, Job, ReadOptions, UsageError, Written
-from tf_blockrnn.weights._file_keras import (
-    has_model,
-    read_h5,
-    read_h5_model,
-    read_keras,
-    write_keras,
-)
+from tf_blockrnn.weights._file_keras import has_model, read_h5, read_keras, write_keras
 from tf_blockrnn.weights._file_numpy import read_npz, write_cudnn, write_npz
 from tf_blockrnn.weights._file_onnx import is_onnx, read_onnx, write_onnx
 from tf_blockrnn.weights._file_tf1 import read_tf1
@@ -47,7 +42,7 @@ class _Source(NamedTuple):
 _TF1_OPTIONS = ("layers", "cell", "scope", "forget_bias", "cell_clip")
 _SOURCES = {
     "keras": _Source("a Keras model", read_keras, ("layers",), (".keras",)),
-    "h5_model": _Source("a Keras model", read_h5_model, ("layers",)),
+    "h5_model": _Source("a Keras model", functools.partial(read_keras, ending=".h5"), ("layers",)),
     "h5": _Source(
         "a Keras HDF5 file", read_h5, ("layers", "cell", "cell_clip", "reset"), (".h5", ".hdf5")
     ),
@@ -141,8 +136,6 @@ def read(path: str, options: ReadOptions) -> FileContents:
 
     Raises:
       UsageError: there is no such file, or an option does not apply to it.
-      UnsupportedError: RecurrentWeights cannot represent the layers.
-      ValueError: the file is corrupt, or what it holds is malformed.
       Any other error that the framework raises for a corrupt file.
     """
     path, source = _recognized(path)
@@ -158,12 +151,7 @@ def read(path: str, options: ReadOptions) -> FileContents:
 
 
 def write(to: str, job: Job) -> Written:
-    """Writes a file of a kind in TARGETS.
-
-    Raises:
-      UnsupportedError: it cannot represent the weights.
-      OSError: it cannot be written.
-    """
+    """Writes a file of a kind in TARGETS."""
     target = TARGETS[to]
     if job.reverse and not target.records_reverse:
         raise UnsupportedError(

@@ -66,12 +66,7 @@ class Format:
         return np.concatenate(list(by_gate), axis=-1)
 
     def require(self, weights: RecurrentWeights) -> None:
-        """Refuses weights with a feature that the framework lacks.
-
-        Raises:
-          UnsupportedError: with the feature, and where it is.
-          TypeError: they are no RecurrentWeights.
-        """
+        """Refuses weights with a feature that the framework lacks, and says where it is."""
         if not isinstance(weights, RecurrentWeights):
             raise TypeError(f"weights must be RecurrentWeights, got {type(weights).__name__}")
         if weights.cell not in self.cells:
@@ -131,11 +126,7 @@ class Format:
 
 
 def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np.ndarray:
-    """A new array with the blocks along the first axis in another gate order.
-
-    Raises:
-      ValueError: `gates` is not a permutation of `order`, or has another length than the array.
-    """
+    """A new array with the blocks along the first axis in another gate order."""
     if sorted(order) != sorted(gates) or len(array) != len(order):
         raise ValueError(f"cannot reorder {len(array)} gates {list(order)} to {list(gates)}")
     return np.stack([array[list(order).index(gate)] for gate in gates])
@@ -201,11 +192,7 @@ ONNX = Format(
 
 
 def cudnn_network(weights: RecurrentWeights) -> dict[str, str | int]:
-    """The arguments of from_cudnn for params of these weights.
-
-    Raises:
-      UnsupportedError: cuDNN has no such network.
-    """
+    """The arguments of from_cudnn for params of these weights, refused if cuDNN lacks a feature."""
     CUDNN.require(weights)
     first = weights.layers[0].forward
     return {

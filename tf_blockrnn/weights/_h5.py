@@ -75,11 +75,7 @@ class H5Layer:
     backward: list[_Cell] | None = None
 
     def parts(self) -> list[list[np.ndarray]]:
-        """The arrays of each layer of the stack; with two directions the forward ones come first.
-
-        Raises:
-          UnsupportedError: a cell or the order of the cells is not supported.
-        """
+        """The arrays of each layer of the stack; of two directions the forward ones first."""
         cells = [*self.cells, *(self.backward or ())]
         for cell in cells:
             if not cell.is_recurrent or cell.others:
@@ -214,12 +210,7 @@ def _short(path: str) -> str:
 
 
 def layers_of(file: Any) -> dict[str, H5Layer]:
-    """The recurrent layers of an open h5py.File by name, or by path if a name is not unique.
-
-    Raises:
-      ValueError: the file is corrupt.
-      OSError: the file is corrupt.
-    """
+    """The recurrent layers of an open h5py.File by name, or by path if a name is not unique."""
     groups = _groups(file)
     found = _stacks(groups)
     for path, layer in list(found.items()):

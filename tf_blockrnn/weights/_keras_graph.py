@@ -28,19 +28,16 @@ _UNCHANGED = (
 )
 
 
+# The (model, node) of each call of a model whose layers are being traced, from the outermost one.
+_Calls = tuple[tuple[Any, Any], ...]
+
+
 class _Source(NamedTuple):
     """The call that computes a layer's input; None for an input of the whole model."""
 
     operation: Any
     node: Any = None
     output: int = 0  # which of the call's outputs
-
-
-class _Call(NamedTuple):
-    """A call of a model whose layers are being traced."""
-
-    model: Any
-    node: Any
 
 
 def _returns_its_input(layer: Any, node: Any) -> bool:
@@ -78,7 +75,7 @@ class _Graph:
         for node in _nodes(layer):
             yield from self._trace(_input(node), ())
 
-    def _trace(self, tensor: Any, calls: tuple[_Call, ...]) -> Iterator[_Source]:
+    def _trace(self, tensor: Any, calls: _Calls) -> Iterator[_Source]:
         history = getattr(tensor, "_keras_history", None)
         if history is None or history.operation is None:
             yield _Source(None)
@@ -89,26 +86,22 @@ class _Graph:
             yield from self._above(tensor, calls)
         elif isinstance(operation, keras.Model) and getattr(operation, "outputs", None):
             inner = operation.outputs[history.tensor_index]
-            yield from self._trace(inner, (*calls, _Call(operation, node)))
+            yield from self._trace(inner, (*calls, (operation, node)))
         elif _returns_its_input(operation, node):
             yield from self._trace(_input(node), calls)
         else:
             yield _Source(operation, node, history.tensor_index)
 
-    def _above(self, tensor: Any, calls: tuple[_Call, ...]) -> Iterator[_Source]:
+    def _above(self, tensor: Any, calls: _Calls) -> Iterator[_Source]:
         """Goes on from an input of a model to what the model is called with."""
-
-        def position(model: Any) -> int | None:
-            inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])
-            return next((n for n, one in enumerate(inputs) if one is tensor), None)
-
         found = False
-        known = calls[-1:] or [_Call(m, node) for m in self._models for node in _nodes(m)]
-        for call in known:
-            if (number := position(call.model)) is not None:
-                found = True
-                given = keras.tree.flatten(call.node.arguments.args[:1])
-                yield from self._trace(given[number], calls[:-1])
+        for model, node in calls[-1:] or [(m, node) for m in self._models for node in _nodes(m)]:
+            inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])
+            for number, one in enumerate(inputs):
+                if one is tensor:
+                    found = True
+                    given = keras.tree.flatten(node.arguments.args[:1])
+                    yield from self._trace(given[number], calls[:-1])
         if not found:
             yield _Source(None)
 
@@ -150,14 +143,9 @@ def _check_source(source: _Source, below: Any, above: Any) -> None:
 
 
 def check_stack(layers: Sequence[keras.layers.Layer], model: keras.Model | None = None) -> None:
-    """Refuses layers that are not a stack, from the input up, in the graph of their model.
+    """Refuses recurrent layers that are no stack, from the input up, in the graph of their model.
 
-    Args:
-      layers: recurrent layers.
-      model: the model that has them, if it is known; then layers without a graph are refused.
-
-    Raises:
-      UnsupportedError: with what is between two layers.
+    If the model is given, layers without a graph are refused too.
     """
     graph = _Graph(model)
     for below, above in itertools.pairwise(layers):

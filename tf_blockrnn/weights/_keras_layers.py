@@ -9,10 +9,9 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
-import numpy as np
 
 from tf_blockrnn import layers as our_layers
 from tf_blockrnn.layers import _zoneout
@@ -157,28 +156,16 @@ def _arrays_of(cell: keras.layers.Layer, kind: str) -> Arrays:
     if not cell.built:
         raise ValueError(f"{cell.name} has no weights yet: build it, or call it once")
 
-    def array(name: str) -> np.ndarray | None:
-        variable = getattr(cell, name, None)
-        if variable is not None and not isinstance(variable, keras.Variable):
+    names = ("kernel", "recurrent_kernel", "bias", *NAMES["peepholes"], *NAMES["w_p"])
+    variables = {name: getattr(cell, name, None) for name in names}
+    for norm in norms_of(kind):
+        sublayer = getattr(cell, NORMS[norm])
+        variables |= {f"{norm}.gamma": sublayer.gamma, f"{norm}.beta": sublayer.beta}
+    variables = {name: one for name, one in variables.items() if one is not None}
+    for name, variable in variables.items():
+        if not isinstance(variable, keras.Variable):
             raise UnsupportedError(f"{cell.name}: {name} is computed, it is not a variable")
-        return None if variable is None else keras.ops.convert_to_numpy(variable.value)
-
-    if isinstance(cell, (CuDNNGRUCell, CuDNNLSTMCell)):
-        return parse([array(name) for name in ("kernel", "recurrent_kernel", "bias")], kind)
-    norms = {}
-    for name in norms_of(kind):
-        norm = getattr(cell, NORMS[name])
-        parts = [keras.ops.convert_to_numpy(part.value) for part in (norm.gamma, norm.beta)]
-        norms[name] = np.stack(parts)
-    peepholes = tuple(map(array, NAMES["peepholes"]))
-    return Arrays(
-        array("kernel"),
-        array("recurrent_kernel"),
-        array("bias"),
-        None if peepholes[0] is None else np.stack(peepholes),
-        array("w_p"),
-        **norms,
-    )
+    return parse([keras.ops.convert_to_numpy(one.value) for one in variables.values()], kind)
 
 
 def _weights_of(cell: keras.layers.Layer) -> RecurrentWeights:
@@ -188,17 +175,11 @@ def _weights_of(cell: keras.layers.Layer) -> RecurrentWeights:
     return RecurrentWeights(kind, [LayerWeights(direction)], **options)
 
 
-class Cells(NamedTuple):
-    """The cells of a Keras layer: several of a stack, or a forward and a backward one."""
+def _cells_of(layer: keras.layers.Layer) -> list[list[keras.layers.Layer]]:
+    """The cells of each layer of a stack, forward, then backward if there are two directions.
 
-    forward: list[keras.layers.Layer]
-    backward: keras.layers.Layer | None = None
-    # Whether the output is the forward output concatenated with the backward one.
-    concatenates: bool = True
-
-
-def cells_of(layer: keras.layers.Layer) -> Cells:
-    """The cells of a layer; refuses properties that RecurrentWeights cannot represent."""
+    Refuses properties that RecurrentWeights cannot represent.
+    """
     check_computes_as_known(layer)
     if isinstance(layer, keras.layers.Bidirectional):
         if layer.forward_layer.go_backwards:
@@ -208,15 +189,15 @@ def cells_of(layer: keras.layers.Layer) -> Cells:
         )
         if len(forward) > 1 or len(backward) > 1:
             raise stack_per_direction(layer.name)
-        return Cells(forward, backward[0], layer.merge_mode == "concat")
+        return [[*forward, *backward]]
     if isinstance(layer, keras.layers.RNN):
         if layer.go_backwards:
             raise UnsupportedError(
                 f"{layer.name} has go_backwards, which is not a weight and would be lost; "
                 "pass its cell, or its get_weights(), to read only the weights"
             )
-        return Cells(_cells_of_rnn(layer))
-    return Cells(_flat(layer))
+        layer = layer.cell
+    return [[cell] for cell in _flat(layer)]
 
 
 def _cells_of_rnn(layer: keras.layers.Layer) -> list[keras.layers.Layer]:
@@ -245,15 +226,14 @@ def from_layers(sources: Sequence[keras.layers.Layer]) -> RecurrentWeights:
     """The weights of layers that are known to be a stack."""
     parts, layers = [], []
     for number, source in enumerate(sources):
-        cells = cells_of(source)
-        if not cells.concatenates and number + 1 < len(sources):
+        stack = _cells_of(source)
+        mode = getattr(source, "merge_mode", "concat")
+        if mode != "concat" and number + 1 < len(sources):
             raise UnsupportedError(
-                f"{source.name}: below another layer its merge_mode must be 'concat', "
-                f"got {source.merge_mode!r}"
+                f"{source.name}: below another layer its merge_mode must be 'concat', got {mode!r}"
             )
-        for cell in cells.forward:
-            both = [cell] if cells.backward is None else [cell, cells.backward]
-            found = [_weights_of(one) for one in both]
+        for cells in stack:
+            found = [_weights_of(cell) for cell in cells]
             layers.append(LayerWeights(*(one.layers[0].forward for one in found)))
             parts += found
     return dataclasses.replace(first_of_one_kind(parts), layers=layers)

@@ -247,8 +247,7 @@ def fitting(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
 def candidates(checkpoint: Checkpoint, scope: str, cell: Cell) -> list[str]:
     """The scopes to read such cells from: this one, or those below it.
 
-    Raises:
-      UnsupportedError: this one has the name of another kind of cell.
+    Refuses this one if it has the name of another kind of cell.
     """
     if sizes_of(checkpoint, scope, cell):
         name = _name(scope)

@@ -34,10 +34,6 @@ def from_addons(
     Returns:
       The weights, with norm_output_only=False. The bias is b_x, and b_h is None.
 
-    Raises:
-      ValueError: the number of arrays or a shape does not match, or epsilon is not above 0.
-      TypeError: `source` is no list, or the arrays have several types.
-
     Example:
       >>> import numpy as np
       >>> from tf_blockrnn import weights
@@ -68,9 +64,6 @@ def to_addons(weights: RecurrentWeights) -> list[list[np.ndarray]]:
 
     Returns:
       For each layer its arrays; with two directions the forward ones come first.
-
-    Raises:
-      UnsupportedError: the weights are of another cell, or have norm_output_only=True.
 
     Example:
       >>> import numpy as np

@@ -124,9 +124,6 @@ def from_cudnn(
     Returns:
       The weights, with both biases.
 
-    Raises:
-      ValueError: params do not match the sizes, or the ops do not support a size or name.
-
     Example:
       >>> import numpy as np
       >>> from tf_blockrnn import weights
@@ -182,17 +179,13 @@ def to_cudnn(
 
     Args:
       weights: all layers of one size, and all in one direction or all in both.
-      input_mode: "linear_input"; or "skip_input" ("auto_select" where I is H), which needs input
-        matrices in the lowest layer that are the identity.
+      input_mode: "linear_input"; or "skip_input" ("auto_select" where I is H), which needs I = H,
+        and input matrices in the lowest layer that are the identity.
       form: "flat" or "canonical".
 
     Returns:
       The flat params, [n]; or (weights, biases), lists in the order of
       `CudnnRNNCanonicalToParamsV2`, matrices [H, width] (the projection [P, H]) and biases [H].
-
-    Raises:
-      UnsupportedError: cuDNN cannot represent the weights.
-      ValueError: an argument has another value, or input_mode is "skip_input" and I is not H.
 
     Example:
       >>> import numpy as np

@@ -22,7 +22,6 @@ from tf_blockrnn.weights.layer import DirectionWeights, LayerWeights, RecurrentW
 
 _EPSILON = 1e-5
 NAMES = ("kernel", "recurrent_kernel", "bias", "recurrent_bias", "gamma", "gamma_h", "beta_h")
-_FORMS = ("torch", "tf")
 
 
 # ---- from haste
@@ -117,8 +116,6 @@ def from_haste(
 
     Raises:
       UnsupportedError: there are names under the prefix that these layers do not have.
-      ValueError: a name is missing, a shape does not match, or the directions differ.
-      TypeError: an argument is no mapping, or the arrays have several types.
 
     Example:
       >>> import numpy as np
@@ -160,11 +157,7 @@ def _require(weights: RecurrentWeights) -> None:
 
 
 def _exact_sum(where: str, parts: Mapping[str, np.ndarray | None]) -> np.ndarray | None:
-    """The sum of the arrays; None if all are None.
-
-    Raises:
-      UnsupportedError: it would have to be rounded.
-    """
+    """The sum of the arrays, refused where it would be rounded; None if all are None."""
     given = {name: array for name, array in parts.items() if array is not None}
     terms = [array for array in given.values() if np.any(array != 0)]
     if not terms:
@@ -225,7 +218,6 @@ def to_haste(
 
     Raises:
       UnsupportedError: haste cannot represent the weights, or a sum would be rounded.
-      ValueError: `form` has another value.
 
     Example:
       >>> import numpy as np
@@ -235,7 +227,7 @@ def to_haste(
       >>> [list(arrays) for arrays in weights.to_haste(gru)[0]]
       [['kernel', 'recurrent_kernel', 'bias', 'recurrent_bias', 'gamma']]
     """
-    one_of("to_haste: form", form, _FORMS)
+    one_of("to_haste: form", form, ("torch", "tf"))
     _require(weights)
     return [
         tuple(

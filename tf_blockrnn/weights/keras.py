@@ -37,14 +37,7 @@ _LAYERS = {
 _LAYERS_OF = {"keras": KERAS, "tf_blockrnn": OUR_LAYERS}
 _ARRAYS_OF = {"keras": KERAS, "tf_blockrnn": OUR_ARRAYS}
 # The arguments of layers for the options of RecurrentWeights, and all that weights define.
-_ARGUMENTS = {
-    "reset_after": "reset_after",
-    "cell_clip": "cell_clip",
-    "zoneout_h": "zoneout_h",
-    "zoneout_c": "zoneout_c",
-    "epsilon": "norm_epsilon",
-    "norm_output_only": "norm_output_only",
-}
+_ARGUMENTS = {name: name for name in OPTIONS} | {"epsilon": "norm_epsilon"}
 _DEFINED = {
     *("units", "use_bias", "activation", "recurrent_activation", "use_peephole", "peepholes"),
     *("projection", *_ARGUMENTS.values()),
@@ -138,9 +131,7 @@ def from_keras(
     Raises:
       UnsupportedError: another activation than tanh and sigmoid (or relu in a SimpleRNN), layers
         of different kinds or that are no stack, or go_backwards outside of Bidirectional.
-      ValueError: a layer has no weights yet, shapes do not match, or an argument is missing or
-        given together with layers.
-      TypeError: `source`, a name or an array has another type.
+      ValueError: a layer has no weights yet, or an argument is missing or given with layers.
 
     Example:
       >>> import keras
@@ -157,32 +148,25 @@ def from_keras(
         source = [source]
     if not isinstance(source, (list, tuple)) or not source:
         raise TypeError(f"expected a layer or a list that is not empty, got {source!r}")
-    if all(map(_is_layer, source)):
-        given = {
-            "cell": cell is not None,
-            "reset_after": reset_after is not None,
-            "cell_clip": bool(cell_clip),
-            "bidirectional": bidirectional,
-            "epsilon": epsilon is not None,
-            "norm_output_only": norm_output_only is not None,
-        }
-        if any(given.values()):
-            names = ", ".join(name for name, is_given in given.items() if is_given)
-            raise ValueError(f"{names} must not be given with layers, which define it")
-        return _from_layers(source)
-    if cell is None:
-        raise ValueError(f"for arrays, cell must be one of {', '.join(GATES)}, got None")
-    one_of("for arrays, cell", cell, GATES)
-    if epsilon is None and cell in NORM_CELLS:
-        epsilon = _EPSILON
-    if norm_output_only is None and cell == "layer_norm_lstm":
-        norm_output_only = False
     options = {
         "reset_after": reset_after,
         "cell_clip": cell_clip,
         "epsilon": epsilon,
         "norm_output_only": norm_output_only,
     }
+    if all(map(_is_layer, source)):
+        given = {"cell": cell, "bidirectional": bidirectional or None, **options}
+        given["cell_clip"] = cell_clip or None
+        if names := ", ".join(name for name, value in given.items() if value is not None):
+            raise ValueError(f"{names} must not be given with layers, which define it")
+        return _from_layers(source)
+    if cell is None:
+        raise ValueError(f"for arrays, cell must be one of {', '.join(GATES)}, got None")
+    one_of("for arrays, cell", cell, GATES)
+    if epsilon is None and cell in NORM_CELLS:
+        options["epsilon"] = _EPSILON
+    if norm_output_only is None and cell == "layer_norm_lstm":
+        options["norm_output_only"] = False
     nested = isinstance(source[0], (list, tuple))
     return _from_arrays(source if nested else [source], cell, bidirectional, options)
 
@@ -211,7 +195,6 @@ def to_keras(weights: RecurrentWeights, *, package: str = "keras") -> list[list[
     Raises:
       UnsupportedError: the layers of the package have not all of this, or the arrays do not
         record it: a cell_clip or zoneout.
-      ValueError: `package` has another value.
 
     Example:
       >>> import keras, numpy as np
@@ -281,8 +264,7 @@ def to_keras_layers(
 
     Raises:
       UnsupportedError: peepholes, a projection, a clip, zoneout or norms, for Keras' own layers.
-      ValueError: `package` has another value, an argument is defined by the weights, or a value is
-        out of the range of `dtype`.
+      ValueError: an argument is defined by the weights, or a value is out of the range of `dtype`.
 
     Example:
       >>> import keras, numpy as np

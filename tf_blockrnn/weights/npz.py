@@ -58,9 +58,6 @@ def to_npz(weights: RecurrentWeights, file: str | os.PathLike | IO[bytes]) -> No
       weights: any weights.
       file: its path, or a file open for writing. ".npz" is appended to a path without it.
 
-    Raises:
-      OSError: the file cannot be written.
-
     Example:
       >>> import io, numpy as np
       >>> from tf_blockrnn import weights
@@ -97,8 +94,6 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
       The weights, bit for bit.
 
     Raises:
-      ValueError: the file was not written by `to_npz`, or is corrupt or incomplete.
-      OSError: the file cannot be read.
       ModuleNotFoundError: the weights are of bfloat16, and ml_dtypes is not installed.
 
     Example:
@@ -111,7 +106,7 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
     """
     arrays = _arrays(file)
     cell, dtype = _header(arrays)
-    directions: dict[tuple[int, str], dict[str, np.ndarray]] = {}
+    found: dict[int, dict[str, dict[str, np.ndarray]]] = {}
     for key, array in arrays.items():
         if match := _NAME.fullmatch(key):
             number, direction_name, name = match.groups()
@@ -119,20 +114,15 @@ def from_npz(file: str | os.PathLike | IO[bytes]) -> RecurrentWeights:
                 array = array.view(dtype)  # NumPy reads it as bytes without a type
             if array.dtype.name != dtype.name:
                 raise ValueError(f"{key} must be of the type {dtype.name}, got {array.dtype.name}")
-            directions.setdefault((int(number), direction_name), {})[name] = array
+            layer = found.setdefault(int(number), {})
+            layer.setdefault(direction_name, {})[name] = array
         elif key not in _HEADER and key not in OPTIONS:
             raise ValueError(f"the file has an array of an unknown name, {key!r}")
-    count = 1 + max((number for number, _ in directions), default=-1)
-    layers = [
-        LayerWeights(
-            *(
-                _direction(directions.get((n, name), {}), f"layers.{n}.{name}")
-                for name in ("forward", "backward")
-                if name == "forward" or (n, name) in directions
-            )
-        )
-        for n in range(count)
-    ]
+    layers = []
+    for n in range(1 + max(found, default=-1)):
+        both = {"forward": {}, **found.get(n, {})}
+        made = {name: _direction(parts, f"layers.{n}.{name}") for name, parts in both.items()}
+        layers.append(LayerWeights(**made))
     options = {
         name: _value(arrays, name, option.kind)
         for name, option in OPTIONS.items()

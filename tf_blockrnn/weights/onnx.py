@@ -60,7 +60,6 @@ def onnx_layers(model: onnx.ModelProto) -> dict[str, OnnxLayer]:
 
     Raises:
       UnsupportedError: the weights of a node are computed by the graph.
-      ValueError: they have a type that the package onnx does not support.
 
     Example:
       >>> import numpy as np
@@ -126,8 +125,6 @@ def from_onnx(
     Raises:
       UnsupportedError: other activations, clip, input_forget, weights that the graph computes, a
         constant initial state that is not zero, or the direction "reverse" without `reverse`.
-      ValueError: a shape does not match, or the package onnx does not support a type.
-      TypeError: source or an array has another type, or initializers are given with a model.
 
     Example:
       >>> import numpy as np
@@ -155,14 +152,6 @@ def from_onnx(
         initializers = {tensor.name: tensor for tensor in initializers or ()}
     found = NamedNode(source.name or source.op_type, source, None, initializers)
     return _from_layer(read_node(found), reverse)
-
-
-def _require(weights: RecurrentWeights, reverse: bool, layout: int) -> None:
-    if layout not in (0, 1):
-        raise ValueError(f"to_onnx: layout must be 0 or 1, got {layout!r}")
-    ONNX.require(weights)
-    if reverse and weights.directions != 1:
-        raise ValueError("to_onnx: reverse is for layers of one direction")
 
 
 def _biases(layer: LayerWeights, cell: str) -> np.ndarray | None:
@@ -219,10 +208,6 @@ def to_onnx(
     Returns:
       One OnnxLayer for each layer.
 
-    Raises:
-      UnsupportedError: ONNX cannot represent the weights.
-      ValueError: reverse with a layer of two directions, or another layout.
-
     Example:
       >>> import numpy as np
       >>> from tf_blockrnn import weights
@@ -232,7 +217,11 @@ def to_onnx(
       >>> node.op_type, node.arrays["W"].shape, node.attributes["hidden_size"]
       ('LSTM', (1, 12, 5), 3)
     """
-    _require(weights, reverse, layout)
+    if layout not in (0, 1):
+        raise ValueError(f"to_onnx: layout must be 0 or 1, got {layout!r}")
+    ONNX.require(weights)
+    if reverse and weights.directions != 1:
+        raise ValueError("to_onnx: reverse is for layers of one direction")
     return tuple(_to_layer(layer, weights, reverse, layout) for layer in weights.layers)
 
 
@@ -274,16 +263,13 @@ def to_onnx_model(
     LSTM, "Y_c_n", [D, B, H] or [B, D, H]. The initial states are zero.
 
     Args:
-      weights: the layers.
-      reverse: whether the layers, each of one direction, go from the last step to the first.
-      layout: 0 or 1. ONNX Runtime's CPU kernels support only 0.
+      weights, reverse, layout: as for `to_onnx`. ONNX Runtime's CPU kernels support only layout 0.
       opset: version of ONNX's operators; when None 14, or 22 for bfloat16.
 
     Returns:
       An onnx.ModelProto. Its nodes are named like "lstm_0", its weights like "lstm_0.W".
 
     Raises:
-      UnsupportedError, ValueError: as `to_onnx`.
       ImportError: the package onnx is missing.
 
     Example:

@@ -68,7 +68,6 @@ def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
       of a cell; with more than one of `cells` if several cells save the same variables.
 
     Raises:
-      TypeError: checkpoint is neither.
       tf.errors.NotFoundError or ValueError: there is no such checkpoint (raised by TensorFlow).
 
     Example:
@@ -193,11 +192,9 @@ def from_tf1(
       The weights. b_h is None except for CudnnGRU, and for CudnnLSTM if both biases were saved.
 
     Raises:
-      ValueError: there is no such cell, or more than one network of them, or an argument has
-        another value or is not for this cell.
+      ValueError: there is no such cell, or more than one network of them.
       UnsupportedError: each direction is a stack of its own, or the scope has the name of another
         kind of cell.
-      TypeError: checkpoint is neither a path nor a reader.
       tf.errors.NotFoundError: there is no such checkpoint (raised by TensorFlow).
 
     Example:
@@ -303,10 +300,6 @@ def to_tf1(
 
     Returns:
       The arrays by the names of the variables.
-
-    Raises:
-      UnsupportedError: these cells are of another kind, or lack a feature of the weights.
-      ValueError: cell has another value, or an argument is not for it.
 
     Example:
       >>> import numpy as np

@@ -154,9 +154,6 @@ def from_torch(source: Any, *, cell: str | None = None, prefix: str = "") -> Rec
     Raises:
       UnsupportedError: the state dict has other names under the prefix, or the module is of a
         subclass that overrides the computation.
-      ValueError: a weight is missing, or its shape does not match the others or the cell.
-      TypeError: `source` is neither a state dict nor one of these modules, or a type is not
-        supported.
 
     Example:
       >>> import numpy as np
