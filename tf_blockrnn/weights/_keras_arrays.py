@@ -34,17 +34,11 @@ NORMS = {"norm_x": "kernel_norm", "norm_h": "recurrent_norm", "norm_c": "state_n
 
 
 class Arrays(NamedTuple):
-    """The weights of one direction in Keras' form."""
+    """The fields of DirectionWeights without the biases, which are in Keras' form."""
 
-    kernel: np.ndarray  # [I, G · H]
-    recurrent_kernel: np.ndarray  # [P, G · H]
+    fields: dict[str, np.ndarray]
     bias: np.ndarray | None = None  # [G · H]; or [2, G · H], of the input GEMM and the other
-    peepholes: np.ndarray | None = None  # [3, H]
-    w_p: np.ndarray | None = None  # [P, H]
     cudnn: bool = False  # whether the arrays were those of a CuDNNLSTM or CuDNNGRU
-    norm_x: np.ndarray | None = None  # [2, G · H], gamma and beta
-    norm_h: np.ndarray | None = None  # [2, G · H]
-    norm_c: np.ndarray | None = None  # [2, H]
 
 
 def norms_of(cell: str) -> list[str]:
@@ -81,46 +75,36 @@ def to_direction(arrays: Arrays, cell: str, reset_after: bool | None) -> Directi
                 f"got {list(arrays.bias.shape)}{' of a CuDNNGRU' if arrays.cudnn else ''}"
             )
         biases = _split(bias, cell, "bias").swapaxes(0, 1)
-    norms = {}
-    for name in norms_of(cell):
-        norm = getattr(arrays, name)
-        wide = norm is not None and name != "norm_c"
-        norms[name] = _split(norm, cell, NORMS[name]).swapaxes(0, 1) if wide else norm
-    return DirectionWeights(
-        _split(arrays.kernel, cell, "kernel"),
-        _split(arrays.recurrent_kernel, cell, "recurrent_kernel"),
-        *biases,
-        peepholes=arrays.peepholes,
-        w_p=arrays.w_p,
-        **norms,
-    )
+    return DirectionWeights(**arrays.fields, **dict(zip(("b_x", "b_h"), biases, strict=False)))
 
 
 def _from_cudnn_layout(
     kernel: np.ndarray, recurrent_kernel: np.ndarray, bias: np.ndarray, gates: int
-) -> Arrays:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The weights of a CuDNNLSTM or CuDNNGRU in the layout of an LSTM or GRU."""
     units = len(recurrent_kernel)
     blocks = [block.reshape(units, len(kernel)).T for block in np.split(kernel, gates, axis=1)]
     recurrent = [block.T for block in np.split(recurrent_kernel, gates, axis=1)]
-    both = bias.reshape(2, -1)
-    return Arrays(np.hstack(blocks), np.hstack(recurrent), both, cudnn=True)
+    return np.hstack(blocks), np.hstack(recurrent), bias.reshape(2, -1)
 
 
-def _with_norms(given: Sequence[np.ndarray], gates: int, names: Sequence[str]) -> Arrays:
-    """The weights of a layer with these norms."""
-    units = given[0].shape[1] // gates
-    count = 2 * len(names)
-    wanted = ([(gates * units,)] * 4 + [(units,)] * 2)[:count]
-    own, rest = given[:-count], given[-count:]
-    if len(own) not in (2, 3) or [array.shape for array in rest] != wanted:
+def _take_norms(rest: list[np.ndarray], cell: str, units: int) -> dict[str, np.ndarray]:
+    """Removes gamma and beta of each norm from the end, behind a bias or nothing."""
+    names, gates = norms_of(cell), len(GATES[cell])
+    wanted = ([(gates * units,)] * 4 + [(units,)] * 2)[: 2 * len(names)]
+    shapes = [array.shape for array in rest]
+    if shapes[-len(wanted) :] != wanted or len(rest) > len(wanted) + 1:
         raise ValueError(
             "expected [kernel, recurrent_kernel], then optionally bias, then gamma and beta of "
-            f"{', '.join(NORMS[name] for name in names)}; got arrays of shapes "
-            f"{[list(array.shape) for array in given]}"
+            f"{', '.join(NORMS[name] for name in names)}; behind the kernels are arrays of shapes "
+            f"{list(map(list, shapes))}"
         )
-    pairs = {name: np.stack(rest[2 * n : 2 * n + 2]) for n, name in enumerate(names)}
-    return Arrays(*own, **pairs)
+    pairs = [rest.pop() for _ in wanted][::-1]
+    norms = {name: np.stack(pairs[2 * n : 2 * n + 2]) for n, name in enumerate(names)}
+    return {
+        name: norm if name == "norm_c" else _split(norm, cell, NORMS[name]).swapaxes(0, 1)
+        for name, norm in norms.items()
+    }
 
 
 def parse(arrays: Sequence[np.ndarray], cell: str) -> Arrays:
@@ -134,28 +118,30 @@ def parse(arrays: Sequence[np.ndarray], cell: str) -> Arrays:
     if len(given) < 2:
         raise ValueError(f"expected [kernel, recurrent_kernel, ...], got arrays of shapes {shapes}")
     _check_columns(given[0], gates, "kernel")
-    units = given[0].shape[1] // gates
-    if norms := norms_of(cell):
-        return _with_norms(given, gates, norms)
-    rest = given[2:]
-    if gates > 1 and [array.shape for array in rest] == [(2 * gates * units,)]:
-        if given[1].shape != (units, gates * units):
+    columns, units = given[0].shape[1], given[0].shape[1] // gates
+    kernel, recurrent, *rest = given
+    fields = _take_norms(rest, cell, units) if norms_of(cell) else {}
+    cudnn = not fields and gates > 1 and [array.shape for array in rest] == [(2 * columns,)]
+    if cudnn:
+        if recurrent.shape != (units, columns):
             raise ValueError(
-                f"recurrent_kernel must have the shape {[units, gates * units]} beside kernel "
+                f"recurrent_kernel must have the shape {[units, columns]} beside kernel "
                 f"{shapes[0]} and bias {shapes[2]}, got {shapes[1]}"
             )
-        return _from_cudnn_layout(*given, gates)
-    bias = rest.pop(0) if rest and rest[0].shape[-1:] == (gates * units,) else None
-    peepholes = None
+        kernel, recurrent, *rest = _from_cudnn_layout(*given, gates)
+    bias = rest.pop(0) if rest and (fields or rest[0].shape[-1:] == (columns,)) else None
     if len(rest) >= 3 and all(array.shape == (units,) for array in rest[:3]):
-        peepholes, rest = np.stack(rest[:3]), rest[3:]
-    w_p = rest.pop(0) if rest and rest[0].ndim == 2 else None
+        fields["peepholes"], rest = np.stack(rest[:3]), rest[3:]
+    if rest and rest[0].ndim == 2:
+        fields["w_p"] = rest.pop(0)
     if rest:
         raise ValueError(
             "expected [kernel, recurrent_kernel], then optionally bias, wci, wcf, wco and "
             f"the projection w_p; got arrays of shapes {shapes}"
         )
-    return Arrays(given[0], given[1], bias, peepholes, w_p)
+    fields["w_x"] = _split(kernel, cell, "kernel")
+    fields["w_h"] = _split(recurrent, cell, "recurrent_kernel")
+    return Arrays(fields, bias, cudnn)
 
 
 def to_arrays(one: DirectionWeights, weights: RecurrentWeights) -> list[np.ndarray]:

@@ -137,14 +137,11 @@ def named_nodes(model: onnx.ModelProto) -> dict[str, NamedNode]:
 def read_node(found: NamedNode) -> OnnxLayer:
     """The weights and attributes of a node; refuses weights that are not constants."""
     node, initializers = found.node, found.constants
-
-    def values(places: dict[str, int]) -> dict[str, str]:
-        """The names of the values at these positions, if there are any."""
-        inputs = dict(enumerate(node.input))
-        return {what: inputs[place] for what, place in places.items() if inputs.get(place)}
-
+    inputs = dict(enumerate(node.input))  # a missing one may be "", too
     arrays = {}
-    for what, value in values(INPUTS).items():
+    for what, place in INPUTS.items():
+        if not (value := inputs.get(place)):
+            continue
         if value not in initializers:
             raise UnsupportedError(
                 f"{found.name}: {what}, the value {value!r}, is neither an initializer nor a "
@@ -153,7 +150,8 @@ def read_node(found: NamedNode) -> OnnxLayer:
         arrays[what] = to_array(initializers[value])
     states = {
         what: to_array(initializers[value]) if value in initializers else None
-        for what, value in values(_STATES).items()
+        for what, place in _STATES.items()
+        if (value := inputs.get(place))
     }
     return OnnxLayer(node.op_type, arrays, attributes_of(node), states, found.name)
 

@@ -154,20 +154,6 @@ def from_onnx(
     return _from_layer(read_node(found), reverse)
 
 
-def _biases(layer: LayerWeights, cell: str) -> np.ndarray | None:
-    if not any(d.has_bias for d in layer):
-        return None
-    return np.stack([np.concatenate([ONNX.join(cell, b) for b in d.biases]) for d in layer])
-
-
-def _peepholes(layer: LayerWeights) -> np.ndarray | None:
-    if all(d.peepholes is None for d in layer):
-        return None
-    zeros = np.zeros([3, layer.forward.units], layer.forward.dtype)
-    rows = [zeros if d.peepholes is None else d.peepholes for d in layer]
-    return np.stack([reorder(one, _ROWS, _PEEPHOLES).reshape(-1) for one in rows])
-
-
 def _to_layer(
     layer: LayerWeights, weights: RecurrentWeights, reverse: bool, layout: int
 ) -> OnnxLayer:
@@ -175,9 +161,14 @@ def _to_layer(
     arrays = {
         "W": np.stack([ONNX.join(cell, d.w_x) for d in layer]),
         "R": np.stack([ONNX.join(cell, d.w_h) for d in layer]),
-        "B": _biases(layer, cell),
-        "P": _peepholes(layer),
     }
+    if any(d.has_bias for d in layer):
+        both = [[ONNX.join(cell, bias) for bias in d.biases] for d in layer]
+        arrays["B"] = np.stack([np.concatenate(biases) for biases in both])
+    if any(d.peepholes is not None for d in layer):
+        zeros = np.zeros([3, layer.forward.units], layer.forward.dtype)
+        rows = [zeros if d.peepholes is None else d.peepholes for d in layer]
+        arrays["P"] = np.stack([reorder(one, _ROWS, _PEEPHOLES).reshape(-1) for one in rows])
     single_direction = "reverse" if reverse else "forward"
     attributes = {
         "hidden_size": layer.forward.units,
@@ -188,7 +179,6 @@ def _to_layer(
         attributes["linear_before_reset"] = int(weights.reset_after)
     if cell == "rnn_relu":
         attributes["activations"] = ["Relu"] * layer.directions
-    arrays = {name: array for name, array in arrays.items() if array is not None}
     return OnnxLayer(_OP_TYPES[cell], arrays, attributes)
 
 
