@@ -134,20 +134,18 @@ def reorder(array: np.ndarray, order: Sequence[str], gates: Sequence[str]) -> np
 
 def first_of_one_kind(parts: Sequence[RecurrentWeights]) -> RecurrentWeights:
     """The first one; refuses parts of a stack that differ in the cell or in an option."""
-    kinds = []
-    for part in parts:
-        options = {
-            name: getattr(part, name)
-            for name, option in OPTIONS.items()
-            if getattr(part, name) != option.default
-        }
-        kinds.append(", ".join([part.cell, *(f"{name}={options[name]}" for name in options)]))
-    for kind in kinds:
-        if kind != kinds[0]:
-            raise UnsupportedError(
-                f"the layers of a stack must be of one kind, got {kinds[0]} and {kind}"
-            )
+    kinds = [", ".join([part.cell, *_options(part)]) for part in parts]
+    if other := next((kind for kind in kinds if kind != kinds[0]), None):
+        raise UnsupportedError(
+            f"the layers of a stack must be of one kind, got {kinds[0]} and {other}"
+        )
     return parts[0]
+
+
+def _options(weights: RecurrentWeights) -> list[str]:
+    """Those that are not the default, as text."""
+    given = {name: getattr(weights, name) for name in OPTIONS}
+    return [f"{name}={value}" for name, value in given.items() if value != OPTIONS[name].default]
 
 
 # Keras calls a gru's gates z, r, h.

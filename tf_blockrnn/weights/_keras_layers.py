@@ -7,6 +7,7 @@ can load such a model. They compute nothing.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -26,47 +27,30 @@ from tf_blockrnn.weights.layer import LayerWeights, RecurrentWeights
 # ---- the CuDNNLSTM and CuDNNGRU of Keras 2, which Keras 3 does not have
 
 
-class _CuDNNCell:
-    """Has the biases of both GEMMs in one array, [2 · G · H]."""
-
-    def add_weight(self, *args: Any, **kwargs: Any) -> keras.Variable:
-        if kwargs.get("name") == "bias":
-            columns = self.recurrent_kernel.shape[-1]
-            kwargs |= {"shape": (2 * columns,), "initializer": "zeros"}
-        return super().add_weight(*args, **kwargs)
-
-    def call(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError("this layer is only for reading its weights")
-
-
-class CuDNNLSTMCell(_CuDNNCell, keras.layers.LSTMCell):
-    """The weights of a CuDNNLSTM."""
-
-
-class CuDNNGRUCell(_CuDNNCell, keras.layers.GRUCell):
-    """The weights of a CuDNNGRU."""
-
-
 class _CuDNNLayer:
-    _cell_class: type[_CuDNNCell]
-
     def __init__(self, units: int, *, time_major: bool = False, **kwargs: Any):
         if time_major:
             raise UnsupportedError("layers with time_major=True are not supported")
         super().__init__(units, **kwargs)
-        self.cell.__class__ = self._cell_class
+        self.cell.add_weight = functools.partial(_add_weight, self.cell)
+
+    def inner_loop(self, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("this layer is only for reading its weights")
+
+
+def _add_weight(cell: keras.layers.Layer, *args: Any, **kwargs: Any) -> keras.Variable:
+    """Of the biases of both GEMMs makes one array, [2 · G · H]."""
+    if kwargs.get("name") == "bias":
+        kwargs |= {"shape": (2 * cell.recurrent_kernel.shape[-1],), "initializer": "zeros"}
+    return type(cell).add_weight(cell, *args, **kwargs)
 
 
 class CuDNNLSTM(_CuDNNLayer, keras.layers.LSTM):
     """A layer with the weights of a CuDNNLSTM."""
 
-    _cell_class = CuDNNLSTMCell
-
 
 class CuDNNGRU(_CuDNNLayer, keras.layers.GRU):
     """A layer with the weights of a CuDNNGRU."""
-
-    _cell_class = CuDNNGRUCell
 
 
 CUSTOM_OBJECTS = {"CuDNNLSTM": CuDNNLSTM, "CuDNNGRU": CuDNNGRU}
@@ -99,7 +83,6 @@ def for_keras_3(model_config: str) -> str:
 # ---- inspection
 
 _CELLS = (
-    *(CuDNNGRUCell, CuDNNLSTMCell),
     *(our_layers.GRUCell, our_layers.LSTMCell, ExtendedGRUCell, ExtendedLSTMCell),
     *(our_layers.LayerNormGRUCell, our_layers.LayerNormLSTMCell),
     *(keras.layers.GRUCell, keras.layers.LSTMCell, keras.layers.SimpleRNNCell),

@@ -138,16 +138,11 @@ class Checkpoint:
 def _later_name(name: str) -> str:
     scope, _, leaf = name.rpartition("/")
     leaf = {"weights": "kernel", "biases": "bias"}.get(leaf, leaf)
-    return f"{scope}/{leaf}" if scope else leaf
+    return join(scope, leaf)
 
 
 def join(scope: str, name: str) -> str:
     return f"{scope}/{name}" if scope else name
-
-
-class Sizes(NamedTuple):
-    inputs: int  # I
-    units: int  # H
 
 
 def variables_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> dict[Variable, str] | None:
@@ -174,8 +169,8 @@ def _has_others(checkpoint: Checkpoint, scope: str, cell: Cell) -> bool:
     return any(not any(own == k or own.startswith(f"{k}/") for k in known) for own in below)
 
 
-def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> Sizes | None:
-    """The sizes given by the shapes of the variables in this scope; None if another cell's."""
+def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> tuple[int, int] | None:
+    """(I, H) given by the shapes of the variables in this scope; None if another cell's."""
     variables = variables_of(checkpoint, scope, cell)
     if variables is None or _has_others(checkpoint, scope, cell):
         return None
@@ -198,7 +193,7 @@ def sizes_of(checkpoint: Checkpoint, scope: str, cell: Cell) -> Sizes | None:
         height = sum(rows.get(field, 0) for field in variable.fields)
         if shape != ((columns,) if is_bias else (height, columns)):
             return None
-    return Sizes(rows["w_x"], units) if rows["w_x"] > 0 else None
+    return (rows["w_x"], units) if rows["w_x"] > 0 else None
 
 
 class _Place(NamedTuple):

@@ -85,18 +85,17 @@ def list_tf1(checkpoint: Any) -> tuple[TF1Cell, ...]:
     for name, cell in tf1.CELLS.items():
         for scope in tf1.fitting(read, "", cell):
             found.setdefault(scope, []).append(name)
-    listed = []
-    for scope, names in sorted(found.items()):
-        sizes = tf1.sizes_of(read, scope, tf1.CELLS[names[0]])
-        listed.append(TF1Cell(scope, tuple(names), sizes.inputs, sizes.units))
-    return tuple(listed)
+    return tuple(
+        TF1Cell(scope, tuple(names), *tf1.sizes_of(read, scope, tf1.CELLS[names[0]]))
+        for scope, names in sorted(found.items())
+    )
 
 
 # ---- from TensorFlow 1
 
 
 def _read(checkpoint: Checkpoint, scope: str, cell: Cell, forget_bias: float) -> DirectionWeights:
-    inputs = tf1.sizes_of(checkpoint, scope, cell).inputs
+    inputs, _ = tf1.sizes_of(checkpoint, scope, cell)
     parts: dict[tuple[str, str], np.ndarray] = {}
 
     def add(fields: tuple[str, ...], gates: str, array: np.ndarray) -> None:
