@@ -143,7 +143,7 @@ class ArgumentFields {
       const T* const begin =
           static_cast<const T*>(data) + field.start.In(bound);
       std::memcpy(reinterpret_cast<char*>(args) + field.offset, &begin,
-                  sizeof(begin));
+                  sizeof(void*));
     }
   }
 

@@ -1,5 +1,6 @@
 #include "cc/ops/op_docs.h"
 
+#include <iterator>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -88,27 +89,36 @@ constexpr bool IsType(std::string_view attr) {
   return attr == "T" || attr == "S";
 }
 
-// The first argument or attr in the table that has no doc, or "".
-constexpr std::string_view Undocumented() {
-  for (const OpSpec& row : kOpTable) {
-    FindDoc(row.name);
-    const OpSpec* const forward = ForwardOf(row);
-    for (const ArgumentList* list : {&row.inputs, &row.outputs}) {
-      for (std::string_view argument : *list) {
-        const std::string_view name = ArgumentName(argument);
-        if (TextOf(forward, name).before.empty()) return name;
-      }
+// The first argument or attr of a row that has no doc, or "".
+constexpr std::string_view UndocumentedIn(const OpSpec& row) {
+  FindDoc(row.name);
+  const OpSpec* const forward = ForwardOf(row);
+  for (const ArgumentList* list : {&row.inputs, &row.outputs}) {
+    for (std::string_view argument : *list) {
+      const std::string_view name = ArgumentName(argument);
+      if (TextOf(forward, name).before.empty()) return name;
     }
-    for (std::string_view attr : row.attrs) {
-      const std::string_view name = NextPart(&attr, ':');
-      if (!IsType(name) && TextOf(forward, name).before.empty()) {
-        return name;
-      }
-    }
+  }
+  for (std::string_view attr : row.attrs) {
+    const std::string_view name = NextPart(&attr, ':');
+    if (!IsType(name) && TextOf(forward, name).before.empty()) return name;
   }
   return "";
 }
-constexpr std::string_view kUndocumented = Undocumented();
+
+// A constant for each row: compilers limit the steps of one evaluation.
+template <size_t kRow>
+constexpr std::string_view kUndocumentedIn = UndocumentedIn(kOpTable[kRow]);
+
+template <size_t... kRows>
+constexpr std::string_view FirstUndocumented(std::index_sequence<kRows...>) {
+  for (std::string_view name : {kUndocumentedIn<kRows>...}) {
+    if (!name.empty()) return name;
+  }
+  return "";
+}
+constexpr std::string_view kUndocumented =
+    FirstUndocumented(std::make_index_sequence<std::size(kOpTable)>());
 
 // A compile error that names it.
 template <char... kName>

@@ -76,7 +76,7 @@ class SpecList {
   };
 
   template <class... Groups>
-  constexpr SpecList(const Groups&... groups)
+  constexpr SpecList(const Groups&... groups)  // NOLINT: braces in a row
       : groups_{std::string_view(groups)...}, size_(sizeof...(Groups)) {}
 
   constexpr Iterator begin() const {
