@@ -180,7 +180,6 @@ def test_a_layer_that_does_not_run_on_the_op_is_no_contender_of_ours(servers, mo
     from tf_blockrnn.layers import LSTM
 
     monkeypatch.setattr(LSTM, "why_not_fused", "a reason")
-    monkeypatch.setattr(LSTM, "_finish_init", lambda self, recompute: None)
     request = {"do": "prepare", "case": dataclasses.asdict(_layer_case("plain"))}
     with pytest.raises(RuntimeError, match="does not run on the op: a reason"):
         servers["ours_layer"].answer(request)
