@@ -228,9 +228,7 @@ def _wrong_type(given: Mapping[str, Any]) -> str | None:
 
 def _refused_by_op(call: Mapping[str, Any], given: Mapping[str, Any], message: str) -> str | None:
     """What an op of this package has refused, by the function's names; None if none has."""
-    found = next(
-        (m for m in _OF_OP.finditer(message) if _tf_private.op_def(f"BlockRNN>{m[1]}")), None
-    )
+    found = next(filter(_names_argument, _OF_OP.finditer(message)), None)
     if found is None:
         return None
     name, rest = found[2], _NODES.split(message[found.end() :])[0].replace("or [0]", "or None")
@@ -240,6 +238,11 @@ def _refused_by_op(call: Mapping[str, Any], given: Mapping[str, Any], message: s
             return f"{part if part in given else argument}{rest}"
     name = name if name in call else _INPUTS.get(name, name)
     return name + (rest.replace("got [0]", "got None") if call.get(name, 0) is None else rest)
+
+
+def _names_argument(found: re.Match[str]) -> bool:
+    op = _tf_private.op_def(f"BlockRNN>{found[1]}")
+    return op is not None and any(found[2] == own.name for own in (*op.input_arg, *op.attr))
 
 
 def _shapes(given: Mapping[str, Any]) -> str:
