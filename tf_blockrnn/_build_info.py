@@ -30,7 +30,7 @@ def _isa_note(used: str) -> str:
 
 
 def _driver() -> str:
-    """The newest CUDA that the driver runs, "12.8" say, and "" where there is none."""
+    """The newest CUDA that the driver supports, such as "12.8"; "" without a driver."""
     version = ctypes.c_int(0)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
@@ -38,7 +38,7 @@ def _driver() -> str:
 
 
 def _found_gpus(cuda: dict[str, Any]) -> dict[str, Any]:
-    """What of a GPU's is on this machine; `cuda` is that of the build."""
+    """What this machine has for GPUs; `cuda` is that of the build."""
     import tensorflow as tf
 
     devices = [
@@ -50,7 +50,7 @@ def _found_gpus(cuda: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_info() -> dict[str, Any]:
-    """Says what this build is and what it uses here; imports TensorFlow.
+    """Reports what this build contains and what is in use on this machine; imports TensorFlow.
 
     Returns:
       A dict with
@@ -59,19 +59,19 @@ def build_info() -> dict[str, Any]:
       tensorflow_versions: all that the installed package has libraries for;
       compiler: what built it;
       cpu_isa: the instruction set in use, "" when no CPU engine can be opened;
-      cpu_isas_built: those that the build was for: by default the best one of the machine of the
-        build and the plain one, which every processor of its kind runs;
-      cpu_isas_available: those that are built and that this processor runs, plainest first;
+      cpu_isas_built: those that were built: by default the best one of the machine of the build
+        and the baseline, which every processor of its architecture runs;
+      cpu_isas_available: those that were built and that this processor runs, the baseline first;
       cpu_isas_supported: those that this processor runs, built or not;
       cpu_isa_note: why the one in use is not the best one of this processor, "" when it is;
       cuda: a dict of version and architectures, both empty for a build without CUDA, and missing,
-        which says why the ops have no kernels for GPUs here (a build without CUDA, or a driver that
-        is too old for it) and is "" when they have;
-      xla: why XLA cannot compile the ops here, "" when it can;
-      gpu: a dict of devices, a list of what TensorFlow knows of each GPU that it sees (device_name
-        and compute_capability); driver, the newest CUDA that the driver runs, as text, "" without
-        a driver; cublas, the path of the cuBLAS that the ops use, and cublas_problem, why there is
-        none, both "" without a GPU or without CUDA in this build.
+        the reason why the ops have no GPU kernels here (a build without CUDA, or a driver that is
+        too old for it), "" when they have;
+      xla: the reason why XLA cannot compile the ops here, "" when it can;
+      gpu: a dict of devices, a list of TensorFlow's details of each GPU that it sees (device_name
+        and compute_capability); driver, the newest CUDA that the driver supports, as text, ""
+        without a driver; cublas, the path of the cuBLAS that the ops use, and cublas_problem, why
+        there is none, both "" without a GPU or without CUDA in this build.
 
     Raises:
       ImportError: TensorFlow cannot be imported, nothing is built, or it was built for another

@@ -1,7 +1,7 @@
 """Copies of Keras models, with their state, compiled configuration and optimizer.
 
-Keras serializes a model and makes another one of it; the state of each layer is copied afterwards.
-The copy is compared with the original, layer by layer: one that would not be equal is an error.
+Keras serializes and recreates a model; then the state of each layer is copied. The copy is compared
+with the original, layer by layer, and a difference is an error.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def copy_model(
 
 
 def _custom_objects(model: keras.Model) -> dict[str, Any]:
-    """The model's own classes and functions, under the names by which Keras looks for them."""
+    """The model's own classes and functions, under the names by which Keras finds them."""
     objects: list[Any] = []
     for layer in _keras_private.flat_layers(model):
         objects.append(type(layer))

@@ -29,21 +29,21 @@ _CALL = ("self", "sequences", "initial_state", "mask", "training")
 def enable_keras() -> contextlib.AbstractContextManager:
     """Runs plain Keras layers on the fused ops, in the whole process, until `disable_keras`.
 
-    From now on `keras.layers.GRU`, `LSTM` and `SimpleRNN`, existing and new, in models of any
-    origin, in `Bidirectional` and in subclasses, compute a sequence in the op that the layer of the
-    same name in `tf_blockrnn.layers` uses, under the same conditions, with the same results and
-    random dropout masks as before. A configuration that the op does not support and a subclass
-    with its own `inner_loop` or cell run on Keras' own operations, with one warning for each
-    reason. Models, weights and saved files are plain Keras ones: they load without this package.
+    From now on `keras.layers.GRU`, `LSTM` and `SimpleRNN`, existing and new, in all models, in
+    `Bidirectional` and in subclasses, compute a sequence by the op of the layer of the same name in
+    `tf_blockrnn.layers`, under the same conditions, with the same results and dropout masks as
+    before. A configuration that the op does not support and a subclass with its own `inner_loop` or
+    cell fall back to Keras' own operations, with one warning for each reason. Models, weights and
+    saved files are plain Keras ones: they load without this package.
 
     `tf_keras` (Keras 2) is included if it is imported, before or later, or TF_USE_LEGACY_KERAS is
     set.
 
-    A second call changes nothing, and one `disable_keras` ends all. The switch may be called from
-    any thread and acts on all of them. A graph that was traced before, such as that of a
-    `tf.function` or of a model's `fit` and `predict`, keeps what it was traced with: switch before
-    the first call, or compile the model again. XLA compiles the ops too: a model with
-    `jit_compile=True` runs on them.
+    A second call changes nothing, and one `disable_keras` is enough. The switch may be called from
+    any thread and applies to all of them. A graph that is already traced, such as that of a
+    `tf.function` or of a model's `fit` and `predict`, does not change: switch before the first
+    call, or compile the model again. XLA compiles the ops too: a model with `jit_compile=True` runs
+    on them.
 
     Returns:
       A context manager; at its exit the state before this call is restored.
@@ -85,7 +85,7 @@ def _restore(keras3: bool, tf_keras: bool) -> None:
 def disable_keras() -> None:
     """Lets plain Keras layers run on Keras' own operations again; see `enable_keras`.
 
-    Graphs that were traced meanwhile keep the ops, and a model compiled meanwhile its
+    Graphs that were traced in between keep the ops, and a model compiled in between keeps its
     `jit_compile`.
 
     Example:

@@ -24,24 +24,24 @@ _CELL = "it is a cell, whose op packs no weights"
 def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
     """Copies a Keras model for inference, with recurrent weights that are packed once.
 
-    An op packs its weights into the order in which it reads them, at every call. The layers of a
-    frozen model promise that their weights stay as they are: they are packed in the first call,
-    once for each process and layer, whatever the number of functions and threads, and the packed
-    form is freed with the model. All other layers are as in the model.
+    An op packs its weights, that is, copies them into the order in which it reads them, at every
+    call. The weights of a frozen model's layers do not change: they are packed in the first call,
+    once for each process and layer, shared by all functions and threads, and the packed copy is
+    freed with the model. All other layers are as in the model.
 
-    With precision "float32" the predictions have the bits of the model's, in whatever type a layer
-    computes. With "bfloat16" and "int8" the weights of the layers have fewer bits, and calls read
-    a half and a quarter of the memory.
+    With precision "float32" predictions are bitwise those of the fused model, for any type of its
+    layers. "bfloat16" and "int8" store the weights of the layers in half and a quarter of the
+    memory.
 
     Layers of this package and Keras' own `LSTM`, `GRU` and `SimpleRNN` are frozen, as `fuse_model`
-    fuses them. Other recurrent layers stay as they are: those that `fuse_model` does not fuse,
-    and cells. A warning names them and the reasons.
+    fuses them. Cells and layers that `fuse_model` does not fuse are not frozen; a warning names
+    them and the reasons.
 
-    A frozen model predicts, in eager mode, in functions and under XLA, and `export` writes a
-    SavedModel that loads on any machine: nothing packed is stored. It cannot be trained, and
-    gradients through it are errors, those of its inputs too: take the model for these, and
-    `tf.stop_gradient` of the frozen model's outputs to train another on them. `save`, `copy` and
-    `pickle` make a model that is not frozen: freeze it again.
+    A frozen model predicts in eager mode, in functions and under XLA. `export` writes a SavedModel
+    that loads on any machine, because the weights are stored unpacked. A frozen model cannot be
+    trained, and any gradient through it, including that of its inputs, is an error: use the
+    original model, or `tf.stop_gradient` of the frozen model's outputs to train another model on
+    them. `save`, `copy` and `pickle` give a model that is not frozen: freeze it again.
 
     Args:
       model: a built Keras model, whose layers can be created again from their configs. It is not
@@ -56,7 +56,7 @@ def freeze(model: keras.Model, precision: str = "float32") -> keras.Model:
       TypeError: model is not a Keras model, or one of tf_keras; precision is not a string.
       ValueError: model is not built or cannot be copied; precision is none of the three, or not
         float32 for a layer that computes in another type, or int8 for one of more than 133,144
-        inputs or units. Later, in training and for a gradient.
+        inputs or units. The frozen model raises it in training and for a gradient.
       RuntimeError: Keras' backend is not TensorFlow.
       tf.errors.InvalidArgumentError: in a later call, the weights of a frozen layer have changed.
 

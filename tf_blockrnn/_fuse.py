@@ -42,24 +42,24 @@ class _Change(NamedTuple):
 
 
 def fuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
-    """Lets the recurrent layers of a model run on the fused ops, in place.
+    """Puts the recurrent layers of a model on the fused ops, in place.
 
     Every `keras.layers.GRU`, `LSTM` and `SimpleRNN`, and every `GRUCell`, `LSTMCell` and
-    `SimpleRNNCell` of a `keras.layers.RNN` or of other code, becomes its namesake in
+    `SimpleRNNCell` of a `keras.layers.RNN` or of other code, becomes the class of the same name in
     `tf_blockrnn.layers`. It remains the same object, with the same name, weights and state: the
     optimizer, the compiled configuration, `trainable`, shared layers and every reference to the
-    layer stay as they are. This holds for all kinds of models, also for subclassed ones without
-    `get_config`, and for nested models, wrappers and layers in lists, tuples, dicts and sets.
+    layer do not change. This holds for all kinds of models, including subclassed ones without
+    `get_config`, nested models, wrappers and layers in lists, tuples, dicts and sets.
     Fusing a fused model again changes nothing.
 
     Two kinds of layers are not fused: a layer that the ops do not support (another activation, a
     visible GPU where the build has no CUDA), and a custom subclass of Keras' layers, whose changes
     would be lost. A warning names them and the reasons.
 
-    The functions that Keras has made for `fit`, `evaluate` and `predict` of this model and of the
-    models in it are made anew. A `tf.function` of your own, an exported model, and a model that
-    contains this one keep the operations with which they were traced; the results are the same. A
-    model that was compiled with `jit_compile=True` still is.
+    Keras' functions for `fit`, `evaluate` and `predict` of this model and of the models in it are
+    traced again. Your own `tf.function`, an exported model, and a model that contains this one keep
+    the operations with which they were traced; the results are the same. A model that was compiled
+    with `jit_compile=True` remains so.
 
     A saved fused model loads with the layers of this package, which must then be imported; use
     `unfuse_model` first to save one for Keras alone. A subclassed model whose constructor creates
@@ -67,16 +67,16 @@ def fuse_model(model: keras.Model, copy: bool = False) -> keras.Model:
 
     Args:
       model: any Keras model, built or not, compiled or not.
-      copy: whether to leave the model as it is and return a fused copy. The copy is a clone with
+      copy: whether to return a fused copy and leave the model unchanged. The copy is a clone with
         equal names, weights and states, compiled configuration, and state of the optimizer; its
-        metrics start anew. A subclassed model is created again from its `get_config`.
+        metrics are reset. A subclassed model is recreated from its `get_config`.
 
     Returns:
       The model, or with `copy=True` a new one.
 
     Raises:
-      TypeError: model is not a Keras model, or one of tf_keras (`tf_blockrnn.enable_keras` serves
-        these).
+      TypeError: model is not a Keras model, or one of tf_keras (use `tf_blockrnn.enable_keras`
+        for those).
       ValueError: with `copy=True`, the model cannot be cloned, or the clone would not be equal.
         Fuse such a model in place.
       RuntimeError: Keras' backend is not TensorFlow.

@@ -1,6 +1,6 @@
-"""What this package uses of Keras and tf_keras that is not their public interface.
+"""The names of Keras and tf_keras that this package uses and that are not public.
 
-Each name is in a function here that says what it is for, and has a test of its own
+Each is in a function here that states its purpose, and has its own test
 (tests/keras/test_keras_private.py, tests/legacy_keras/test_tf_keras_private.py), so that a new
 version that lacks it is found at once. tf_keras itself is the last version of Keras 2.
 """
@@ -64,9 +64,9 @@ def supports_jit(is_fused: Callable[[Any], bool]) -> property:
     """A property over the attribute of Keras' layers that Keras asks before it uses XLA.
 
     While a layer is fused, it is true wherever XLA can compile the ops. Keras sets it to false on a
-    layer that cuDNN could run, which is then ignored: on a GPU nobody else's false can be told
-    from it. What was set remains in the layer's `__dict__`, where Keras finds it without this
-    property.
+    layer that cuDNN could run, which is then ignored: on a GPU it cannot be distinguished from a
+    false of the user's. The value remains in the layer's `__dict__`, where Keras finds it without
+    this property.
     """
 
     def get(layer: Any) -> Any:
@@ -109,7 +109,7 @@ def is_tf_keras_tensor(value: Any) -> bool:
 
 
 def has_constants(layer: Any) -> bool:
-    """Whether the cell of a tf_keras layer gets constants beside the inputs and states."""
+    """Whether the cell of a tf_keras layer gets constants in addition to inputs and states."""
     return bool(layer._num_constants)
 
 

@@ -1,4 +1,4 @@
-"""Finds the libraries that the build left beside this file, checks them and loads them, once."""
+"""Finds the libraries that the build put next to this file, checks them and loads them, once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """All that the package uses of TensorFlow beyond its public interface, each in one function.
 
 A release of TensorFlow may change any of it. `tests/integration/test_tf_private.py` has a test for
-each function, which says what breaks.
+each function, which names what breaks.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def _name_result(library: ModuleType, name: str) -> None:
 
 
 def _show_keywords(function: Callable) -> None:
-    """Makes help() and inspect say what the function does: it takes keyword arguments only."""
+    """Makes help() and inspect show that the function takes keyword arguments only."""
     signature = inspect.signature(function)
     function.__signature__ = signature.replace(
         parameters=[

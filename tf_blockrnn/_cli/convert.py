@@ -141,7 +141,7 @@ def _check_target(options: argparse.Namespace) -> None:
 
 
 def _write(contents: FileContents, options: argparse.Namespace) -> Written:
-    """Writes a temporary file beside OUT, and renames it to OUT when it is complete."""
+    """Writes a temporary file next to OUT, and renames it to OUT when it is complete."""
     final = pathlib.Path(options.target)
     partial = final.with_name(f".{final.stem}.{os.getpid()}{final.suffix}")
     job = Job(contents.weights, str(partial), contents.reverse, options.package)

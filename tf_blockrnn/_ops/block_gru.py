@@ -1,7 +1,7 @@
 """The block GRU: a GRU over a whole sequence in one op, and its gradient.
 
-T steps, B rows, I inputs, H units; the equations are those of `tf_blockrnn.gru_block_cell`, step
-after step: the reset gate acts before the product.
+T steps, B rows, I inputs, H units; the equations are those of `tf_blockrnn.gru_block_cell`, at
+each step: the reset gate acts before the GEMM.
 
 Source: Cho et al. 2014, arXiv:1406.1078.
 """

@@ -1,7 +1,7 @@
 """The block LSTM: an LSTM over a whole sequence in one op, and its gradient.
 
-T steps, B rows, I inputs, H units; the equations are those of `tf_blockrnn.lstm_block_cell`, step
-after step. `block_lstm` has TensorFlow's first order of the gates and a forget bias;
+T steps, B rows, I inputs, H units; the equations are those of `tf_blockrnn.lstm_block_cell`, at
+each step. `block_lstm` has TensorFlow's first order of the gates and a forget bias;
 `block_lstm_v2` has the order of Keras and cuDNN, and no forget bias.
 
 Sources: Hochreiter and Schmidhuber 1997; Gers and Schmidhuber 2000 (peepholes); the form is that of

@@ -119,7 +119,7 @@ def _unpacked(stack: _Stack, params: tf.Tensor) -> list[_Params]:
 
 
 def _masks(stack: _Stack, given: NamedTuple) -> list[tf.Tensor]:
-    """The factors of dropout behind each layer but the last, like `output`, from reserve_space.
+    """The factors of dropout after each layer but the last, like `output`, from reserve_space.
 
     A bit for each element of what the layer puts out, the lowest bit of a byte first.
     """

@@ -29,11 +29,11 @@ def register_gradient(op: str) -> Callable[[Callable], Callable]:
 
 
 def known_zero(cotangent: tf.Tensor | None) -> bool:
-    """Whether a cotangent is one of those zeros that TensorFlow hands over for an unused output.
+    """Whether a cotangent is one of the zeros that TensorFlow passes for an unused output.
 
-    Knowing saves work and changes no result: where this says False the zeros are added up like any
-    other numbers. It looks at where the tensor comes from, which costs a microsecond and waits for
-    no device; only of large eager tensors does it look at the values.
+    This only saves work: zeros that are not recognized are added like any other numbers. The check
+    inspects the origin of the tensor, which takes a microsecond and waits for no device; it reads
+    values only of large eager tensors.
     """
     if cotangent is None:
         return True
@@ -44,8 +44,8 @@ def known_zero(cotangent: tf.Tensor | None) -> bool:
         return value is not None and not np.any(value)
     if _tf_private.cached_zeros(cotangent) is cotangent:
         return True
-    # That cache keeps no large tensors. To read one is little beside the pass that it may save, and
-    # most that are not zeros show it at once.
+    # The cache has no large tensors. Reading one costs little compared to the pass that it may
+    # save, and most tensors that are not zero are recognized at once.
     return cotangent.shape.num_elements() > _CACHED_ELEMENTS and _has_zero_bits(cotangent)
 
 
@@ -76,7 +76,7 @@ _CACHED_ELEMENTS = 1000
 
 
 def any_nonzero(values: tf.Tensor) -> tf.Tensor:
-    """A bool: whether any of the values is other than zero, a NaN say."""
+    """A bool: whether any of the values is not zero (a NaN is not)."""
     return tf.reduce_any(tf.not_equal(values, tf.zeros([], values.dtype)))
 
 
@@ -119,7 +119,7 @@ def wide(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def weight_gradient(inputs: Sequence[tf.Tensor], d_bar: tf.Tensor) -> tf.Tensor:
-    """[a, b]ᵀ · d_bar: the gradient of w in [a, b] · w, given that of the product."""
+    """[a, b]ᵀ · d_bar: the gradient of w in [a, b] · w, given that of the result."""
     return tf.raw_ops.MatMul(a=tf.concat(inputs, axis=1), b=d_bar, transpose_a=True)
 
 
@@ -242,7 +242,7 @@ def of_rank(tensor: tf.Tensor, rank: int) -> tf.Tensor:
 
 def last_two(sequence: tf.Tensor) -> tf.Tensor:
     """The sequence as a matrix, a row for each step and row of the batch."""
-    # Not -1 for the rows: of a sequence without columns they could not be told.
+    # Not -1 for the rows, which cannot be inferred if there are no columns.
     shape = tf.shape(sequence, out_type=tf.int64)
     return tf.reshape(sequence, [shape[0] * shape[1], shape[2]])
 

@@ -1,4 +1,4 @@
-"""The GRU block cell: one step of a GRU whose reset gate acts before the product, and its gradient.
+"""The GRU block cell: one step of a GRU whose reset gate acts before the GEMM, and its gradient.
 
 B rows, I inputs, H units; `∘` elementwise, σ the logistic function, a bar for a pre-activation:
 
@@ -38,7 +38,7 @@ def gru_block_cell(
     """Computes one step of a GRU (Cho et al. 2014, arXiv:1406.1078), differentiable in all inputs.
 
     Args:
-      x: input, [B, I]; half, bfloat16, float32 or float64, as all others.
+      x: input, [B, I]; half, bfloat16, float32 or float64, as all other tensors.
       {block_gru_weights}
       state: state before the step, [B, H].
       {name}
@@ -108,7 +108,7 @@ def gradient(op: tf.Operation, *cotangents: tf.Tensor) -> list[tf.Tensor | None]
     if all(gate is None for gate in gates):
         back = _ops.block_rnn_gru_block_cell_grad(*given)
     else:
-        # The cotangents of the gates meet the products, so the fused op, which knows only d_h,
+        # The cotangents of the gates reach the GEMMs, so the fused op, which knows only d_h,
         # would have to run and then everything once more for the rest. This runs once.
         back = _backward(given, *gates)
     found = {"x": back.d_x, "h_prev": back.d_h_prev}

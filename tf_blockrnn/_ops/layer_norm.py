@@ -15,7 +15,7 @@ TensorFlow Addons' LayerNormLSTMCell. The GRU:
     r, u = σ(x̂ + ĥ)                   c = tanh(x̂ + r ∘ ĥ)
     h = u ∘ h' + (1 − u) ∘ c
 
-Source: the same, in the form of Haste's LayerNormGRU, with betas.
+Source: the same, in the form of haste's LayerNormGRU, with betas.
 """
 
 from __future__ import annotations
@@ -54,20 +54,19 @@ def layer_norm_lstm(
     """Computes an LSTM with layer normalisation (arXiv:1607.06450), differentiable in all inputs.
 
     A step is that of LayerNormLSTMCell in TensorFlow Addons: x · w_x and h · w_h are normalised
-    over all gates of a row, and so is the new cell state, before the output and the next step read
-    it. With norm_output_only the next step reads the cell state as it was before its norm, as in
-    the paper.
+    over all gates of a row, and so is the new cell state, which the output and the next step use.
+    With norm_output_only the next step uses the cell state before its norm, as in the paper.
 
     Args:
       {x}
-      w_x: weights of the input, [I, 4H]; columns i, f, ci, o, as Keras'. None: x is x · w_x
-        already, of width 4H.
+      w_x: weights of the input, [I, 4H]; columns i, f, ci, o, as Keras'. None: x is already
+        x · w_x, of width 4H.
       w_h: weights of the state, [H, 4H], in the order of w_x.
-      b: biases, [4H], in the order of w_x, added behind the norms.
+      b: biases, [4H], in the order of w_x, added after the norms.
       {norms: 4}
       state_norm: (gamma, beta) of the norm of the cell state, each [H].
       epsilon: added to the variances, a float32 number above 0.
-      norm_output_only: whether the output alone reads the norm of the cell state.
+      norm_output_only: whether only the output uses the norm of the cell state.
       initial_state: (h, cs), each [B, H]; zeros when None.
       {dropout: 4 | H}
       {steps}
@@ -76,8 +75,7 @@ def layer_norm_lstm(
 
     Returns:
       (outputs, LSTMState(h, cs)): the outputs of all steps, [B, T, H], or [T, B, H] with
-      time_major, and the state after the last step done; cs is the normalised one unless
-      norm_output_only.
+      time_major, and the state after the last step; cs is normalised unless norm_output_only.
 
     Raises:
       {wrong: , epsilon is not above 0, or a length is not in 0..T}
@@ -146,14 +144,14 @@ def layer_norm_gru(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Computes a GRU with layer normalisation (arXiv:1607.06450), differentiable in all inputs.
 
-    A step is that of a GRU whose reset gate acts after the product with w_h, but x · w_x and
+    A step is that of a GRU whose reset gate acts after the GEMM with w_h, but x · w_x and
     h · w_h are normalised, each over all gates of a row, before the biases are added.
 
     Args:
       {x}
       {gru_weights}
-      b_x: biases behind the norm of x · w_x, [3H], in the order of w_x.
-      b_h: biases behind the norm of h · w_h, [3H], in the order of w_x; zeros when None.
+      b_x: biases added after the norm of x · w_x, [3H], in the order of w_x.
+      b_h: biases added after the norm of h · w_h, [3H], in the order of w_x; zeros when None.
       {norms: 3}
       epsilon: added to the variances, a float32 number above 0.
       initial_state: [B, H]; zeros when None.
@@ -168,7 +166,7 @@ def layer_norm_gru(
 
     Raises:
       {wrong: , epsilon is not above 0, or a length is not in 0..T}
-      ValueError: gate_order is none of the two, or recompute is a number that is not above 0.
+      ValueError: gate_order is neither of the two, or recompute is a number that is not above 0.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn

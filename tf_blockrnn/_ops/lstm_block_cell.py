@@ -1,7 +1,7 @@
 """The LSTM block cell: one step of an LSTM with optional peepholes and clip, and its gradient.
 
 B rows, I inputs, H units; `∘` elementwise, σ the logistic function, a bar for a pre-activation;
-what stands in brackets after a + only with peepholes:
+terms in brackets only with peepholes:
 
     [ī c̄ f̄ ō] = [x, h_prev] · w + b
     i  = σ(ī [+ cs_prev ∘ wci])        ci = tanh(c̄)
@@ -55,7 +55,7 @@ def lstm_block_cell(
     a clip of 3: `raw_ops.LSTMBlockCell` has its defaults.
 
     Args:
-      x: input, [B, I]; half, bfloat16, float32 or float64, as all others.
+      x: input, [B, I]; half, bfloat16, float32 or float64, as all other tensors.
       w: weights, [I+H, 4H]; the rows of x first, then those of h; columns i, ci, f, o.
       b: biases, [4H], in the order of w.
       state: LSTMState or a tuple (h, cs): output and cell state before the step, each [B, H].

@@ -1,8 +1,7 @@
 """The gradients of the Grad ops over whole sequences, and of the gates that they read.
 
-They serve second derivatives: gradient penalties, Hessians, forward mode. d_ is the gradient of
-what follows, a bar marks a pre-activation, and the bound of an LSTM's cell state is passed through,
-as if it were not there.
+They serve second derivatives: gradient penalties, Hessians, forward mode. d_ marks a gradient,
+a bar a pre-activation, and gradients pass the bound of an LSTM's cell state unchanged.
 
 **A Grad op** takes the gradients s of the states from step to step, last step first:
 
@@ -11,17 +10,17 @@ as if it were not there.
 B and S are linear in s, with coefficients that the saved tensors give; the op's outputs are GEMMs
 and sums of the bars. Its own gradient has three parts:
 
-1. s, from the bars that the fused op gives (it does so where x is the product itself): GEMMs of all
-   steps at once, and an element-wise recurrence.
+1. s, from the bars, which the fused op returns if x is already x · w_x: GEMMs of all steps at once,
+   and an element-wise recurrence.
 2. The gradients of s, first step first: a recurrence with the same weights, transposed. They are
    the tangents of the states, if the gradients of the Grad op's outputs are those of its inputs.
-3. The gradients of everything else, given the first two: TensorFlow's of B, S and the outputs, of
-   all steps at once.
+3. The gradients of everything else, given the first two: TensorFlow differentiates B, S and the
+   outputs, for all steps at once.
 
-**The saved tensors** are inputs of a Grad op like any other, so they have gradients, too, which go
-on through the forward op as cotangents of its outputs. What the cotangents of the gates put on the
-bars of their own step is known from the start; what they reach beyond it they reach through the
-states before it, so there they join the cotangents of the states, and the fused op carries them on.
+**The saved tensors** are inputs of a Grad op like any other, so they have gradients, too, which are
+cotangents of the outputs of the forward op. The contribution of the cotangents of gates to the bars
+of their own step is known from the start; to earlier steps they contribute through the state before
+their step, so there they are added to the cotangents of the states, which the fused op propagates.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from tf_blockrnn._ops.sequence_cells import Attrs, Cell, Sequences
 def _all_given(given: NamedTuple, gates: int) -> NamedTuple:
     """The inputs of a Grad op with `walks.as_given` for each that may be left out.
 
-    w_x is left out where x is the product itself: then it is the identity, of one gate or more.
+    w_x is left out where x is already x · w_x: then it is the identity, of one gate or more.
     """
     h_prev, x = given.h_prev, given.x
 

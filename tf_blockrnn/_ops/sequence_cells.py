@@ -25,8 +25,8 @@ Gates = Sequence[tf.Tensor | None]  # cotangents of saved gates; None for zeros
 class Cell(abc.ABC):
     """A call of a Grad op, in the type that it is computed in, all steps at once.
 
-    STATES: of which there are gradients; h is a cotangent's name without `_grad`.
-    PRODUCTS: the weights of the input, left out where x is the product itself.
+    STATES: the states, which have gradients; h is the name of a cotangent without `_grad`.
+    PRODUCTS: the weights of the input GEMMs, left out where x is already their result.
     GATES: the number of factors of recurrent dropout.
     """
 
@@ -63,7 +63,7 @@ class Cell(abc.ABC):
 
     @abc.abstractmethod
     def solve(self, bar: tf.Tensor) -> Sequences:
-        """Those of the states after each step; bar are those of the products, G·H wide."""
+        """Those of the states after each step, from those of the GEMMs' results, G·H wide."""
 
     @abc.abstractmethod
     def gradients(self, states: Sequences, bars: Any) -> dict[str, tf.Tensor]:
@@ -220,7 +220,7 @@ class _GRUBars(NamedTuple):
 
 
 class GRU(Cell):
-    """GRUSequenceGrad, whose reset gate acts before the product; the gates are r, u and c.
+    """GRUSequenceGrad, whose reset gate acts before the GEMM; the gates are r, u and c.
 
     d_rh = (d_c̄ · w_c_hᵀ), d_r̄ = (d_rh ∘ h' + d_r) ∘ r(1−r)
     """
@@ -300,7 +300,7 @@ class GRU(Cell):
 
 
 class GRUAfter(Cell):
-    """GRUAfterSequenceGrad, whose reset gate acts after the product; the gates are r, u, c, hc.
+    """GRUAfterSequenceGrad, whose reset gate acts after the GEMM; the gates are r, u, c, hc.
 
     d_hc = d_c̄ ∘ r + own, d_r̄ = (d_c̄ ∘ hc + d_r) ∘ r(1−r)
     """

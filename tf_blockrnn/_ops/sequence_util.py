@@ -1,7 +1,7 @@
-"""What the functions over whole sequences and their gradients share.
+"""Arguments of the functions over whole sequences, and helpers of their gradients.
 
-Those that take an argument of a call, and its name for the error, refuse a wrong one: with
-TypeError for its type, ValueError for a number, and tf.errors.InvalidArgumentError for its shape.
+Functions that take an argument of a call and its name check it: a wrong type is a TypeError, a
+wrong number a ValueError, and a wrong shape a tf.errors.InvalidArgumentError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tf_blockrnn import _tf_private
 from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops import signatures, tensors, xla
 
-# Elements of zeros that are kept, at most. To make so few takes longer than a small op.
+# The maximum number of elements of cached zeros, whose creation takes longer than a small op.
 _MOST_KEPT = 10_000
 
 
@@ -31,9 +31,9 @@ def _kept_zeros(batch: int, units: int, dtype: tf.DType, device: str | None) -> 
 def is_training() -> bool:
     """Whether to save what a gradient needs.
 
-    A graph drops by itself what nobody uses. A program that XLA compiles does not: there, as in
-    eager mode, a call that no tape sees saves nothing. A gradient that is asked for later, of a
-    function that was traced without a tape, computes it again (`for_training`).
+    A graph prunes unused outputs. A program that XLA compiles does not: there, as in eager mode, a
+    call without a tape saves nothing. If the gradient of a function that was traced without a tape
+    is requested later, it repeats the forward pass (`for_training`).
     """
     return _tf_private.may_be_recorded() or not (tf.executing_eagerly() or xla.is_compiling())
 
@@ -128,7 +128,7 @@ def or_left_out(argument: str, given: tf.Tensor | None, rank: int, dtype: tf.DTy
 
 
 def saving(name: str, recompute: bool | int) -> dict[str, Any]:
-    """The attrs of an op that say what is saved for the gradient; raises as `recompute_attr`."""
+    """The attrs of an op for what is saved for the gradient; raises as `recompute_attr`."""
     return {"is_training": is_training(), "recompute": recompute_attr(name, recompute)}
 
 
@@ -179,7 +179,7 @@ def zoneout_rate(argument: str, given: float) -> float:
 
 
 class Steps(NamedTuple):
-    """The arguments that say how the steps of a sequence stand, and which are done."""
+    """The arguments that determine the order of the steps, and which of them are computed."""
 
     lengths: tf.Tensor | None
     mask: tf.Tensor | None
@@ -243,7 +243,7 @@ def _none_left_out(op: str, lengths: tf.Tensor, batch: int | tf.Tensor) -> tf.Te
 def sequence_length(
     function: str, x: tf.Tensor, seq_len_max: int | tf.Tensor | None
 ) -> tf.Tensor | int:
-    """The number of steps of x, [T, B, width], that count: all of them when None is said."""
+    """The number of steps of x, [T, B, width], to compute; all if seq_len_max is None."""
     if seq_len_max is not None:
         return tf.cast(tensors.integers(f"{function}: seq_len_max", seq_len_max), tf.int64)
     if x.shape.rank == 0:
@@ -253,7 +253,7 @@ def sequence_length(
 
 
 def or_none(cotangent: tf.Tensor) -> tf.Tensor:
-    """A cotangent, or what stands for one that is zeros."""
+    """A cotangent, or the placeholder for one that is zero."""
     if util.known_zero(cotangent):
         return tensors.none(cotangent.dtype)
     return tf.convert_to_tensor(cotangent)

@@ -15,7 +15,7 @@ from tf_blockrnn._ops import tensors
 
 
 class Order(NamedTuple):
-    """How steps stand in sequences."""
+    """The order of steps in sequences."""
 
     time_major: bool
     go_backwards: bool
@@ -52,7 +52,7 @@ class Walk:
             self.valid &= self.in_order(mask[..., tf.newaxis])
 
     def in_order(self, sequence: tf.Tensor) -> tf.Tensor:
-        """From how a sequence stands to how it is done, or the other way."""
+        """From the order in memory to the order of processing, or back."""
         return tf.reverse(sequence, [self.axis]) if self._backwards else sequence
 
     def time_major(self, sequence: tf.Tensor) -> tf.Tensor:
@@ -60,7 +60,7 @@ class Walk:
         return sequence if self.axis == 0 else tf.transpose(sequence, [1, 0, 2])
 
     def done(self, sequence: tf.Tensor) -> tf.Tensor:
-        """Zeros for skipped steps: what stands there may be NaN, and 0 times that is NaN."""
+        """Zeros for skipped steps, whose values may be NaN, and 0 times NaN is NaN."""
         if self.complete:
             return sequence
         return tf.where(self.valid, sequence, tf.zeros_like(sequence))
@@ -270,7 +270,7 @@ def as_given(tensor: tf.Tensor, rank: int, neutral: Callable[[], tf.Tensor]) -> 
 
 
 def as_it_was(tensor: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """The gradient of what `as_given` stands for: zeros, [0], where the tensor is left out."""
+    """The gradient of the input of `as_given`: zeros, [0], where the tensor is left out."""
     if tensor.shape.rank is not None:
         return gradient
     return tf.cond(_is_left_out(tensor), lambda: tf.zeros_like(tensor), lambda: gradient)
@@ -281,7 +281,7 @@ def _is_left_out(tensor: tf.Tensor) -> tf.Tensor:
 
 
 def optional(given: tf.Tensor, otherwise: Callable[[], tf.Tensor]) -> tf.Tensor:
-    """An input of an op in the type computed in; [0] stands for one that is left out."""
+    """An input of an op in the type of the computation; [0] if it is left out."""
     return otherwise() if given.shape.rank == 1 else util.wide(given)
 
 
@@ -351,7 +351,7 @@ def input_gradients(
     walk: Walk, x: tf.Tensor, w_x: tf.Tensor, bar: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """Those of x and w_x; bar are the gradients of the pre-activations, [T, B, G·H]."""
-    if w_x.shape.rank == 1:  # x is the product itself
+    if w_x.shape.rank == 1:  # x is already x · w_x
         return walk.in_order(bar), tf.zeros_like(w_x)
     x_grad = times(bar, util.wide(w_x), transpose=True)
     return walk.in_order(x_grad), util.sum_of_products(walk.read(x), bar)

@@ -1,4 +1,4 @@
-"""LSTM and GRU over whole sequences, each row with a length or a mask of its own.
+"""LSTM and GRU over whole sequences, each row with its own length or mask.
 
 T steps, B rows, I inputs, H units; `∘` elementwise, σ the logistic function; h' and cs' are those
 of the step before.
@@ -6,12 +6,12 @@ of the step before.
     lstm:  i, f, o = σ(x · w_x + h' · w_h + b)    ci = tanh(x · w_x + h' · w_h + b)
            cs = f ∘ cs' + i ∘ ci                  h = o ∘ tanh(cs), or of it · w_pᵀ
     gru:   r, u = σ(x · w_x + b_x + h' · w_h + b_h)
-           c = tanh(x · w_x + b_x + r ∘ (h' · w_h + b_h))    reset after the product, or
+           c = tanh(x · w_x + b_x + r ∘ (h' · w_h + b_h))    reset after the GEMM, or
            c = tanh(x · w_x + b_x + (r ∘ h') · w_h + b_h)    before it
            h = u ∘ h' + (1 − u) ∘ c
 
 Sources: Hochreiter and Schmidhuber 1997; Gers and Schmidhuber 2000 (peepholes); Cho et al. 2014,
-arXiv:1406.1078 (GRU; version 1 resets after the product, version 3 before it); Sak et al. 2014,
+arXiv:1406.1078 (GRU; version 1 resets after the GEMM, version 3 before it); Sak et al. 2014,
 arXiv:1402.1128 (projection); Gal and Ghahramani 2016, arXiv:1512.05287 (recurrent dropout); Krueger
 et al. 2016, arXiv:1606.01305 (zoneout).
 """
@@ -59,7 +59,7 @@ def lstm(
     Args:
       {x}
       w_x: weights of the input, [I, 4H]; columns i, f, ci, o, as Keras' and cuDNN's. None: x is
-        x · w_x already, of width 4H.
+        already x · w_x, of width 4H.
       w_h: weights of the state, [P, 4H], in the order of w_x; P is H unless there is a projection.
       b: biases, [4H], in the order of w_x.
       initial_state: (h, cs), [B, P] and [B, H]; zeros when None.
@@ -67,17 +67,17 @@ def lstm(
       w_p: weights of the projection, [P, H].
       {dropout: 4 | P}
       {zoneout: P}
-      zoneout_c: zoneout of the cell state, [B, T, H], or a rate. h is made of the new cell state,
-        before its zoneout.
+      zoneout_c: zoneout of the cell state, [B, T, H], or a rate. h is computed from the new cell
+        state before its zoneout.
       {steps}
       {recompute}
-      forget_bias: added to the forget gate's pre-activation; a float32 number, whatever x is.
+      forget_bias: added to the forget gate's pre-activation; a float32 number for any type of x.
       {cell_clip}
       {name}
 
     Returns:
       (outputs, LSTMState(h, cs)): the outputs of all steps, [B, T, P], or [T, B, P] with
-      time_major, and the state after the last step done.
+      time_major, and the state after the last step.
 
     Raises:
       {wrong: , or a length is not in 0..T}
@@ -160,7 +160,7 @@ def _in_order(name: str, array: tf.Tensor, axis: int, gate_order: str) -> tf.Ten
 def _reset_before(
     x: tf.Tensor, w_x: tf.Tensor | None, w_h: tf.Tensor, b: tf.Tensor, gate_order: str
 ) -> dict[str, tf.Tensor]:
-    """What the op takes whose reset gate acts before the product, in its order of the gates."""
+    """The inputs of the op with reset before the GEMM, in its order of the gates."""
 
     def gates(name: str, array: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         first, second, c = util.split(f"gru: {name}", array, _GRU_GATES)
@@ -184,7 +184,7 @@ def _reset_before(
 
 
 def _sum(b_x: tf.Tensor, b_h: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
-    """The biases of a GRU whose reset gate acts before the product, where they stand together."""
+    """The biases of a GRU with reset before the GEMM, where only their sum matters."""
     b_x = util.in_dtype(b_x, dtype)
     if b_h is None:
         return b_x
@@ -218,11 +218,11 @@ def gru(
     Args:
       {x}
       {gru_weights}
-      b_x: biases beside the input's product, [3H], in the order of w_x.
-      b_h: biases beside the state's product, [3H], in the order of w_x; zeros when None.
+      b_x: biases of the input GEMM, [3H], in the order of w_x.
+      b_h: biases of the recurrent GEMM, [3H], in the order of w_x; zeros when None.
       initial_state: [B, H]; zeros when None.
-      reset_after: whether the reset gate acts after the product with w_h (cuDNN, PyTorch, Keras'
-        default) or before it (GRUBlockCell). Before it costs a copy of the weights for each call.
+      reset_after: whether the reset gate acts after the GEMM with w_h (cuDNN, PyTorch, Keras'
+        default) or before it (GRUBlockCell), which copies the weights in each call.
       gate_order: "ruc", or "urc" for weights in Keras' order.
       {dropout: 3 | H}
       {zoneout: H}
@@ -235,7 +235,7 @@ def gru(
 
     Raises:
       {wrong: , or a length is not in 0..T}
-      ValueError: gate_order is none of the two, recompute is a number that is not above 0, or a
+      ValueError: gate_order is neither of the two, recompute is a number that is not above 0, or a
         rate of zoneout is not in 0..1.
 
     Example:

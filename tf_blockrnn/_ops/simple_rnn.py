@@ -1,4 +1,4 @@
-"""A simple RNN over whole sequences, each row with a length or a mask of its own.
+"""A simple RNN over whole sequences, each row with its own length or mask.
 
 T steps, B rows, I inputs, H units; h' is the state before the step:
 
@@ -40,15 +40,15 @@ def simple_rnn(
 
     Args:
       {x}
-      w_x: weights of the input, [I, H]. None: x is x · w_x already, of width H.
+      w_x: weights of the input, [I, H]. None: x is already x · w_x, of width H.
       w_h: weights of the state, [H, H].
       b: biases, [H].
       activation: "tanh" or "relu".
       initial_state: [B, H]; zeros when None.
       {dropout: 1 | H}
       {steps}
-      recompute: as for lstm and gru. It changes nothing: the gradient of a simple RNN needs the
-        outputs alone, and nothing else is kept.
+      recompute: accepted as in lstm and gru, but without effect: the gradient of a simple RNN
+        needs only the outputs, so nothing else is saved.
       {name}
 
     Returns:
@@ -56,7 +56,7 @@ def simple_rnn(
 
     Raises:
       {wrong: , or a length is not in 0..T}
-      ValueError: activation is none of the two, or recompute is a number that is not above 0.
+      ValueError: activation is neither of the two, or recompute is a number that is not above 0.
 
     Example:
       >>> import tensorflow as tf, tf_blockrnn

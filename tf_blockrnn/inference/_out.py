@@ -14,7 +14,7 @@ from tf_blockrnn.inference._states import Dense, StateLayout
 class Out:
     """What `out` names: the outputs, or a pair of them and the new state.
 
-    The new state is written in place if its arrays lie one after another in memory, as those that a
+    The new state is written in place if its arrays are contiguous in memory, as those that a
     session returned do; else it is copied there.
 
     Args:

@@ -22,38 +22,38 @@ _empty = np.empty
 
 
 class Session:
-    """Recurrent layers for inference, whose weights are packed once and no longer change.
+    """Recurrent layers for inference, with fixed weights that are packed once.
 
     B rows, T steps, I inputs, D directions of the last layer, P outputs of each (H units without a
     projection). A session computes what `tf_blockrnn.lstm`, `gru`, `simple_rnn`, `layer_norm_lstm`
-    and `layer_norm_gru` do, with the same bits in float32, without TensorFlow and without what its
-    calls cost.
+    and `layer_norm_gru` do, with the same bits in float32, without TensorFlow and the overhead of
+    its calls.
 
-    Many threads may call one session at the same time. Calls release Python's interpreter lock.
-    Inputs are never written to, and arrays that are returned belong to the caller.
+    Several threads may call one session concurrently. Calls release the GIL. Inputs are never
+    written to, and the caller owns the returned arrays.
 
-    A state is for one layer of one direction an array h [B, H] (gru, simple RNN), or
-    `LSTMState(h, cs)` of arrays [B, P] and [B, H]; for a layer of two directions a pair (forward,
-    backward) of these; for several layers a list of them, from the input up. A state that is passed
-    in may be of tuples, lists and arrays of any real type. A backward direction begins with the
-    last step, and ends with the first one.
+    The state of a layer of one direction is an array h [B, H] (gru, simple RNN), or
+    `LSTMState(h, cs)` of arrays [B, P] and [B, H]; that of a layer of two directions is a pair
+    (forward, backward) of these; that of several layers is a list of them, from the input up. A
+    state that is passed in may consist of tuples, lists and arrays of any real type. A backward
+    direction begins with the last step, and ends with the first one.
 
     Args:
       source: `weights.RecurrentWeights`; a built Keras layer or a list of them, as
         `weights.from_keras` takes them; or the path of a file that `python -m tf_blockrnn convert`
         reads without options, such as an .npz file of `weights.to_npz`. The weights are copied.
-        Those of other types are computed in float32, to which float64 is rounded. A source of two
-        directions has their outputs concatenated, whatever its `merge_mode`.
+        Weights of other types are converted to float32, which rounds float64. The outputs of two
+        directions are concatenated, whatever the source's `merge_mode`.
       precision: "float32"; "bfloat16" or "int8" store the weights in fewer bits, int8 up to 133,144
         inputs and units.
-      threads: that a call may use, its own included, at least 1. The session has a pool of the
-        others.
+      threads: number of threads that a call may use, including the calling one, at least 1. The
+        session has a pool for the others.
 
     Raises:
-      TypeError: an argument is of another type.
+      TypeError: an argument has the wrong type.
       ValueError: an argument has a wrong value, or the source cannot be read.
-      UnsupportedError: as the converters raise it for the source.
-      MemoryError: there is no memory for the packed weights.
+      UnsupportedError: the converters cannot read the source.
+      MemoryError: there is not enough memory for the packed weights.
       RuntimeError: no engine runs on this processor.
 
     Example:
@@ -171,21 +171,21 @@ class Session:
         Args:
           x: input, [B, T, I], of any real floating or integer type and with any strides; computed
             in float32.
-          lengths: the length of each row, integers [B] in 0..T. Outputs past it are zeros, and the
-            state is that at the row's length. None: all are T.
-          state: before the first step, in the structure that is described above; None: zeros.
+          lengths: the length of each row, integers [B] in 0..T. Later outputs are zeros, and the
+            state is that of the row's last step. None: all are T.
+          state: the state before the first step, in the structure of the class; None: zeros.
           out: a C-contiguous array of float32, [B, T, D · P], to which the outputs are written; or
-            a pair of it and a state of such arrays, to which the new state is written. That one may
-            be `state`; else arrays that are written must not overlap others. None: new arrays.
+            a pair of it and a state of such arrays, to which the new state is written. That state
+            may be `state`; otherwise written arrays must not overlap others. None: new arrays.
 
         Returns:
           (outputs, state): the outputs of all steps, [B, T, D · P], and the state after the last
           step of each row.
 
         Raises:
-          TypeError: an argument is of another type.
-          ValueError: an argument has another shape or a wrong value.
-          MemoryError: there is no memory for the call.
+          TypeError: an argument has the wrong type.
+          ValueError: an argument has the wrong shape or value.
+          MemoryError: there is not enough memory for the call.
         """
         x_given = x
         x, x_at = dense("Session.run: x", x)
@@ -222,18 +222,18 @@ class Session:
         Args:
           x_t: input, [B, I], of any real floating or integer type and with any strides; computed in
             float32.
-          state: before the step, in the structure that is described above; None: zeros.
+          state: the state before the step, in the structure of the class; None: zeros.
           out: a C-contiguous array of float32, [B, P], to which the output is written; or a pair of
-            it and a state of such arrays, to which the new state is written. That one may be
-            `state`; else arrays that are written must not overlap others. None: new arrays.
+            it and a state of such arrays, to which the new state is written. That state may be
+            `state`; otherwise written arrays must not overlap others. None: new arrays.
 
         Returns:
           (y, state): the output of the step, [B, P], and the state after it.
 
         Raises:
-          TypeError: an argument is of another type.
-          ValueError: an argument has another shape, or a layer has two directions.
-          MemoryError: there is no memory for the call.
+          TypeError: an argument has the wrong type.
+          ValueError: an argument has the wrong shape, or a layer has two directions.
+          MemoryError: there is not enough memory for the call.
         """
         if not self._has_step:
             raise ValueError(

@@ -15,20 +15,20 @@ from tf_blockrnn.weights._checks import check_shape
 
 
 class Streams:
-    """Independent streams, each with a state of its own, that share the steps of a session.
+    """Independent streams, each with its own state, whose steps a session computes in batches.
 
-    A speech or sensor service has many streams, of which some have a frame at any moment. A step
-    takes the frames of those and computes them as one batch. The numbers of a stream do not depend
-    on the others: they have the bits of `session.step` with that stream alone.
+    A speech or sensor service has many streams, some of which have a new frame at any moment. A
+    step computes these frames as one batch. The results of a stream do not depend on the others:
+    they are bitwise those of `session.step` with that stream alone.
 
-    Many threads may use it at the same time; its calls are done one after another.
+    Several threads may use it concurrently; its calls run one at a time.
 
     Args:
-      session: whose layers have one direction. It may have other callers.
-      capacity: the number of streams that there can be at a time, at least 1.
+      session: a session whose layers have one direction. It may have other callers.
+      capacity: the maximum number of streams, at least 1.
 
     Raises:
-      TypeError: an argument is of another type.
+      TypeError: an argument has the wrong type.
       ValueError: capacity is below 1, or the session has a layer of two directions.
 
     Example:
@@ -73,12 +73,12 @@ class Streams:
 
     @property
     def capacity(self) -> int:
-        """The number of streams that there can be at a time."""
+        """The maximum number of streams."""
         return self._capacity
 
     @property
     def ids(self) -> tuple[int, ...]:
-        """The streams that there are, in the order in which they joined."""
+        """The ids of the streams, in the order in which they joined."""
         with self._lock:
             return tuple(self._slot_of)
 
@@ -98,11 +98,11 @@ class Streams:
           state: its state before its first step, of one row; None: zeros.
 
         Returns:
-          The stream's id. The id of a stream that has left is not used again.
+          The stream's id. Ids are never reused.
 
         Raises:
-          TypeError: state is of another type.
-          ValueError: there are `capacity` streams already, or state has another shape.
+          TypeError: state has the wrong type.
+          ValueError: there are `capacity` streams already, or state has the wrong shape.
         """
         parts = None if state is None else self._row("Streams.join: state", state)
         with self._lock:
@@ -133,7 +133,7 @@ class Streams:
             self._free.append(slot)
 
     def state(self, stream: int) -> Any:
-        """Gives a copy of a stream's state.
+        """Returns a copy of a stream's state.
 
         Args:
           stream: its id.

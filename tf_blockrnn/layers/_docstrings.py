@@ -39,8 +39,8 @@ Constructor arguments, defaults, weights (names, shapes, order) and config are t
 https://www.jmlr.org/papers/volume3/gers02a/gers02a.pdf; the projection is that of Sak, Senior,
 Beaufays 2014, https://arxiv.org/abs/1402.1128). As in Keras, the forget bias of 1 is part of
 the bias (`unit_forget_bias`). With peepholes there are three more weights `wci`, `wcf`, `wco`, each
-`[units]`, after Keras' own; they are initially zero. The clip is straight-through: its derivative
-counts as 1. With a projection there is one more weight `w_p`, `[projection, units]`, and h has the
+`[units]`, after Keras' own; they are initially zero. The derivative of the clip is taken
+as 1. With a projection there is one more weight `w_p`, `[projection, units]`, and h has the
 width `projection`.""",
     "simple_rnn": """\
     h = activation(x W + h_prev R + b)
@@ -73,27 +73,28 @@ cell_clip: bound of the cell state, above 0, a float32 number; None for no bound
 projection: size of the projected output; None for no projection.""",
     "zoneout_h": """\
 zoneout_h: rate of zoneout of h (Krueger et al. 2016, https://arxiv.org/abs/1606.01305),
-  0..1: in training the probability with which, drawn anew for every step, row and unit, h
-  stays as it was before a step; otherwise h is the mean, rate * h_prev + (1 - rate) * h.""",
+  0..1: in training the probability that a unit of h keeps its previous value, drawn for every
+  step, row and unit; at inference h is the mean, rate * h_prev + (1 - rate) * h.""",
     "zoneout_c": """\
-zoneout_c: the same of the cell state; h is made of the new cell state, before its zoneout.""",
+zoneout_c: the same for the cell state; h is computed from the new cell state before its
+  zoneout.""",
     "norm_arguments": """\
-norm_gamma_initializer, norm_beta_initializer: of the norms' weights.
+norm_gamma_initializer, norm_beta_initializer: initializers of the norms' weights.
 norm_epsilon: added to the variances, above 0.""",
     "norm_output_only": """\
-norm_output_only: False: the next step reads the normalised c, as above. True: it reads c as it is
-  before its norm, which the output alone reads, as in the paper.""",
+norm_output_only: False: the next step uses the normalised c, as above. True: only the output uses
+  it, and the next step uses c before its norm, as in the paper.""",
     "recompute": """\
-recompute: for long sequences: whether training computes the gates of all steps again in the
-  backward pass instead of keeping them, in a fraction of the memory; or the least number of
-  steps that are computed again together. See `tf_blockrnn.lstm`.""",
+recompute: for long sequences: whether training recomputes the gates of all steps in the backward
+  pass instead of saving them, in a fraction of the memory; or the minimum number of steps that
+  are recomputed together. See `tf_blockrnn.lstm`.""",
     # Arguments of calls, and results.
     "layer_call": """\
 Call arguments:
   sequences: `[batch, steps, features]`.
   initial_state: `[batch, units]`, or a list of this one tensor; zeros when None.
   mask: `[batch, steps]`, False where a step is skipped; None skips no step.
-  training: whether to apply the dropouts and to draw zoneout, where there are any.
+  training: whether to apply dropout and to draw zoneout, if the cell has them.
 
 Returns:
   The output after the last step, `[batch, units]`, or with `return_sequences` the outputs of
@@ -105,7 +106,7 @@ Call arguments:
   initial_state: a list of h, `[batch, {output}]`, and c, `[batch, units]`; zeros
     when None.
   mask: `[batch, steps]`, False where a step is skipped; None skips no step.
-  training: whether to apply the dropouts and to draw zoneout, where there are any.
+  training: whether to apply dropout and to draw zoneout, if the cell has them.
 
 Returns:
   The output after the last step, `[batch, {output}]`, or with `return_sequences`
@@ -116,7 +117,7 @@ Returns:
 Call arguments:
   inputs: `[batch, features]`.
   states: `[batch, units]`, or a list of this one tensor.
-  training: whether to apply the dropouts and to draw zoneout, where there are any.
+  training: whether to apply dropout and to draw zoneout, if the cell has them.
 
 Returns:
   The output h, `[batch, units]`, and the new state, in a list if `states` is one. Both
@@ -125,7 +126,7 @@ Returns:
 Call arguments:
   inputs: `[batch, features]`.
   states: h, `[batch, {output}]`, and c, `[batch, units]`.
-  training: whether to apply the dropouts and to draw zoneout, where there are any.
+  training: whether to apply dropout and to draw zoneout, if the cell has them.
 
 Returns:
   The output h, `[batch, {output}]`, and the new states `[h, c]`, in the cell's compute dtype:
@@ -140,7 +141,8 @@ def filled(docstring: str, **words: str) -> str:
       >>> from tf_blockrnn.layers import _docstrings
       >>> print(_docstrings.filled("Args:\\n  {zoneout_c}"))
       Args:
-        zoneout_c: the same of the cell state; h is made of the new cell state, before its zoneout.
+        zoneout_c: the same for the cell state; h is computed from the new cell state before its
+          zoneout.
     """
 
     def part(found: re.Match[str]) -> str:

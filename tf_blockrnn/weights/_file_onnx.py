@@ -180,7 +180,7 @@ def _check_pair(
 
 
 def check_stack(model: onnx.ModelProto, nodes: Sequence[NamedNode]) -> None:
-    """Refuses nodes that are not a stack, from the input up, and says what is between them."""
+    """Refuses nodes that are not a stack, from the input up, and reports what is between them."""
     inferred = _inferred_dims(model) if len(nodes) > 1 else {}
     for below, above in itertools.pairwise(nodes):
         _check_pair(model, inferred, below, above)

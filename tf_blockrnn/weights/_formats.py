@@ -33,7 +33,7 @@ class Format:
       uniform: "directions" if the layers of a stack all have one or all have two; "sizes" if they
         also have one size.
       most_outputs: what a projection's P may be above H, with "sizes".
-      hints: what to say about a feature that it lacks, by its name; "norms" is layer normalisation.
+      hints: the message for a feature that it lacks, by its name; "norms" is layer normalisation.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Format:
         return np.concatenate(list(by_gate), axis=-1)
 
     def require(self, weights: RecurrentWeights) -> None:
-        """Refuses weights with a feature that the framework lacks, and says where it is."""
+        """Refuses weights with a feature that the framework lacks, and reports where it is."""
         if not isinstance(weights, RecurrentWeights):
             raise TypeError(f"weights must be RecurrentWeights, got {type(weights).__name__}")
         if weights.cell not in self.cells:

@@ -89,7 +89,7 @@ def _from_cudnn_layout(
 
 
 def _take_norms(rest: list[np.ndarray], cell: str, units: int) -> dict[str, np.ndarray]:
-    """Removes gamma and beta of each norm from the end, behind a bias or nothing."""
+    """Removes gamma and beta of each norm from the end, after a bias or nothing."""
     names, gates = norms_of(cell), len(GATES[cell])
     wanted = ([(gates * units,)] * 4 + [(units,)] * 2)[: 2 * len(names)]
     shapes = [array.shape for array in rest]

@@ -59,7 +59,7 @@ CUSTOM_OBJECTS = {"CuDNNLSTM": CuDNNLSTM, "CuDNNGRU": CuDNNGRU}
 def for_keras_3(model_config: str) -> str:
     """The config of a model in an HDF5 file, in JSON, as Keras 3 can read it.
 
-    These classes become custom ones: Keras looks for its own only among its modules. The shape of
+    These classes become custom ones: Keras finds its own only in its modules. The shape of
     the first layer's input, which Keras 3 takes to be without the batch, and the list of layers
     that was the config of a Sequential until Keras 2.2.2, get the form of Keras 3. A GRU without
     `reset_after`, of an early release, resets before the GEMM, unlike the default of Keras 3.

@@ -218,7 +218,7 @@ def _place(scope: str) -> _Place:
 
 
 def _name(scope: str) -> str:
-    """The name that a scope has, without a number behind it."""
+    """The name of a scope, without the number at its end."""
     return re.sub(r"_\d+$", "", scope.rpartition("/")[2])
 
 

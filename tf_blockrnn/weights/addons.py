@@ -1,7 +1,7 @@
 """Weights of TensorFlow Addons' LayerNormLSTMCell, as the arrays of `get_weights()`.
 
 They are those of `tf_blockrnn.layers.LayerNormLSTM`; docs/weights.md has a table. The bias is added
-behind both norms, and the normalised cell state is the one that the next step gets. Source: the
+after both norms, and the next step uses the normalised cell state. Source: the
 equations and arguments in the documentation of `tfa.rnn.LayerNormLSTMCell`.
 """
 

@@ -218,7 +218,7 @@ def to_onnx(
 def _parts(
     cell: str, layers: tuple[OnnxLayer, ...], layout: int
 ) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray], dict[str, list[int | str]]]:
-    """The nodes, each layer's behind the previous one's, their arrays, and the states' shapes."""
+    """The nodes, layer after layer, their arrays, and the states' shapes."""
     from onnx.helper import make_node
 
     nodes, arrays, states, value = [], {}, {}, "X"
@@ -237,7 +237,7 @@ def _parts(
         if not layout:  # [T, D, B, H]; with layout 1 it is [B, T, D, H] already
             nodes.append(make_node("Transpose", [raw], [f"{name}.Y_batch"], perm=[0, 2, 1, 3]))
             raw = f"{name}.Y_batch"
-        # Reshape keeps a dim where the shape says 0.
+        # Reshape keeps a dim where the shape has a 0.
         arrays[f"{name}.shape"] = np.array([0, 0, directions * width], np.int64)
         nodes.append(make_node("Reshape", [raw, f"{name}.shape"], [value]))
     return nodes, arrays, states
