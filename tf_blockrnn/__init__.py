@@ -115,8 +115,8 @@ if not TYPE_CHECKING:  # to a type checker it would mean that every name is ther
 
 _loader.extends_tensorflow()  # refuses a wrong value at once
 # TensorFlow and Keras take seconds to import, and weights are converted without them. So the op
-# library is loaded at once only if TensorFlow is imported already; else as soon as anybody imports
-# it, or on the first use of a name that needs it.
+# library is loaded at once only if TensorFlow is imported already; otherwise when it is
+# imported, or on the first use of a name that needs it.
 if _sys.modules.get("tensorflow") is not None:
     _registration.load_all()
 _integrations.register()

@@ -194,7 +194,7 @@ def _copy_compiled(model: keras.Model, made: keras.Model) -> None:
     """Compiles the copy and copies the state of the optimizer.
 
     Raises:
-      ValueError: the class compiles in its own way; the optimizer has other variables.
+      ValueError: the class overrides how it compiles; the optimizer has other variables.
     """
     if not model.compiled:
         return

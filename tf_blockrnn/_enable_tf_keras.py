@@ -13,7 +13,7 @@ own. Keras' `call` runs instead wherever the op does not compute the same:
   mask to the outputs in the wrong order;
 - a graph that XLA compiles (`jit_compile=True`), where the library for XLA cannot be loaded;
 - a graph that is traced while a SavedModel is written, so that the file has no op of ours.
-  TensorFlow then traces functions anew, those that were traced before too.
+  TensorFlow then traces all functions again.
 
 The masks of dropout are drawn by the layer or its cell, in Keras' order, so equal seeds give equal
 numbers. Keras has one case that the op, whose masks are the same at all steps, does not compute: in
@@ -75,7 +75,7 @@ def enabled() -> bool:
 
 @functools.cache
 def _specs() -> dict[type, LayerSpec]:
-    """The classes of layers that have a `call` of their own, and what computes them."""
+    """The classes of layers with their own `call`, and the specs that compute them."""
     from tf_keras import activations
 
     def computed(functions: Sequence[Callable]) -> tuple[Callable, ...]:

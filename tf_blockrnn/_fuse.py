@@ -180,10 +180,10 @@ def check(function: str, model: Any) -> None:
 
 
 def parts_of(model: keras.Model) -> list[keras.Layer]:
-    """The model and all layers that it reaches, also those that Keras does not track."""
+    """The model and all layers reachable from it, including those that Keras does not track."""
     found, seen = [], set()
     queue: list[Any] = _keras_private.flat_layers(model)
-    for value in queue:  # which grows, and keeps what it holds alive, so that ids are unique
+    for value in queue:  # grows; it keeps its values alive, so their ids are unique
         if id(value) in seen:
             continue
         seen.add(id(value))
@@ -312,7 +312,7 @@ def _stop_xla_if_refused(model: keras.Model) -> None:
 
 
 def _renew_functions(model: keras.Model) -> None:
-    """Lets Keras make the functions anew that have traced the former layers.
+    """Makes Keras recreate the functions that have traced the previous layers.
 
     They are replaced, not removed: another thread may be within `predict`.
     """

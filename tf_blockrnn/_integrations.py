@@ -1,7 +1,7 @@
 """Makes this package known to TensorFlow, Keras, tf_keras and tf2onnx when those are imported.
 
-Importing them takes seconds, and a program may need none of them, so this package imports them for
-nobody. Once TensorFlow is imported, graphs and SavedModels find the ops and their gradients.
+Importing them takes seconds, and a program may need none of them, so this package does not import
+them. Once TensorFlow is imported, graphs and SavedModels find the ops and their gradients.
 
 A finder at the front of `sys.meta_path`, which finds nothing itself, lets the loader that another
 finder returns for one of them call back after the module has run.

@@ -55,7 +55,7 @@ def is_functional(model: Any) -> bool:
 def compiled_with(model: Any) -> dict[str, Any]:
     """The arguments of the model's `compile`, as they were given: `get_compile_config` has configs.
 
-    Empty for a model that is not compiled, or whose class compiles in its own way.
+    Empty for a model that is not compiled, or whose class overrides how it compiles.
     """
     return getattr(getattr(model, "_compile_config", None), "config", None) or {}
 
@@ -89,7 +89,7 @@ def supports_jit(is_fused: Callable[[Any], bool]) -> property:
 
 
 def tf_keras_layers() -> dict[str, tuple[tuple[type, ...], tuple[type, ...]]]:
-    """For each of our layers' names, tf_keras' classes with a `call` of their own, and their cells.
+    """For each of our layers' names, tf_keras' classes with their own `call`, and their cells.
 
     The layers of version 1 are those of `tf.compat.v1.keras.layers`, in graphs of TensorFlow 1.
     """
@@ -128,7 +128,7 @@ def inputs_and_states(layer: Any, inputs: Any, initial_state: Any) -> tuple[Any,
 
 
 def could_use_cudnn(layer: Any) -> bool:
-    """Whether cuDNN could run a tf_keras layer, which then has another way to drop inputs."""
+    """Whether cuDNN could run a tf_keras layer, which then drops inputs differently."""
     return bool(getattr(layer, "_could_use_gpu_kernel", False))
 
 

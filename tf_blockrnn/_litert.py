@@ -25,33 +25,33 @@ _SERVE, _RESET = "serving_default", "reset_states"
 def to_litert(model: keras.Model, batch_size: int = 1, input_signature: Any = None) -> bytes:
     """Converts a Keras model, on the fused ops or not, to a LiteRT (TensorFlow Lite) model.
 
-    The result needs LiteRT's own operations alone, neither this package nor TensorFlow. It computes
-    the model's call with `training=False` in float32 to the rounding of float32: LiteRT sums in
+    The result contains only LiteRT's own operations, and needs neither this package nor TensorFlow.
+    It computes the model's call with `training=False`, up to float32 rounding: LiteRT sums in
     another order. Recurrent layers become loops over Keras' cells, with any mask, in both
     directions, and with the peepholes, clips and projections of this package's layers.
 
     The model has the signature "serving_default", with the names of the model's inputs, and the
-    outputs `output_0`, `output_1` and so on in their order, or the keys of a dict. The number of
-    rows is fixed; other dimensions that the model leaves open stay open, and the interpreter
-    resizes them.
+    outputs `output_0`, `output_1` and so on in their order, or the keys of a dict. The batch
+    size is fixed; other dimensions that are unknown in the model remain so, and the interpreter can
+    resize them.
 
-    A stateful model keeps its states from one call of the LiteRT model to the next. It begins with
-    the states that the model has now; a second signature, "reset_states", sets them to zeros.
+    The LiteRT model of a stateful model keeps its states from call to call. They start as those
+    of the model; a second signature, "reset_states", sets them to zeros.
 
     Args:
       model: a built Keras model. It is not changed.
-      batch_size: the number of rows, where the model leaves it open.
-      input_signature: what the model is called with, as `tf.TensorSpec`s in the structure of its
-        argument; None for that of a Sequential or functional model. A subclassed model needs it.
+      batch_size: the batch size, if that of the model is unknown.
+      input_signature: the input of the model, as `tf.TensorSpec`s in the structure of its argument;
+        None for that of a Sequential or functional model. A subclassed model needs it.
 
     Returns:
-      The LiteRT model, which a `.tflite` file holds as it is.
+      The LiteRT model: the content of a `.tflite` file.
 
     Raises:
       TypeError: model is not a Keras model, or one of tf_keras; batch_size is not an integer.
       ValueError: model is not built; batch_size is not above 0; a subclassed model
         without input_signature; a recurrent layer that computes in another type than float32, or
-        is frozen to bfloat16 or int8, whose numbers LiteRT would not give.
+        is frozen in bfloat16 or int8, whose results LiteRT would not reproduce.
       RuntimeError: Keras' backend is not TensorFlow.
 
       TensorFlow's converter raises its ConverterError for other operations that LiteRT lacks.

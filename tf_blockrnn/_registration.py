@@ -27,7 +27,7 @@ def load_all() -> None:
 
 
 def when_tensorflow_is_imported(_: object) -> None:
-    """Does what `load_all` does, at the end of the first import of TensorFlow by anybody.
+    """Does the same as `load_all`, at the end of the first import of TensorFlow.
 
     An error here becomes a warning, unless `load_all` has started the import and raises it.
     """

@@ -63,7 +63,7 @@ def in_xla_graph() -> bool:
 
 
 def writes_saved_model() -> bool:
-    """Whether this thread is writing a SavedModel, which traces functions anew."""
+    """Whether this thread is writing a SavedModel, which traces functions again."""
     return save_context.in_save_context()
 
 
@@ -75,8 +75,8 @@ def op_def(name: str) -> Any:
 def run_in_any_order(ops: frozenset[str]) -> None:
     """Keeps a tf.function from running stateful ops in sequence, and from running unused ones.
 
-    TensorFlow has such a list of its own stateful ops, and no public access to it. Where a version
-    has none, the results are the same and the ops only run in sequence.
+    TensorFlow has such a list of its own stateful ops, without public access. In a version without
+    it, results are the same, and the ops run in sequence.
     """
     exempt = getattr(auto_control_deps, _EXEMPT, None)
     if isinstance(exempt, frozenset):

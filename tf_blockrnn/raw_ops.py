@@ -1,11 +1,11 @@
 """Every op of this package under its TensorFlow name, with keyword arguments only, as `tf.raw_ops`.
 
-`tf_blockrnn.raw_ops.GRUBlockCell(x=..., h_prev=..., ...)` takes what `tf.raw_ops.GRUBlockCell`
-takes and gives a namedtuple of the same name and fields, for more types (half, bfloat16, float32,
-float64). In a graph the op is called `BlockRNN>GRUBlockCell`.
+`tf_blockrnn.raw_ops.GRUBlockCell(x=..., h_prev=..., ...)` takes the arguments of
+`tf.raw_ops.GRUBlockCell` and returns a namedtuple of the same name and fields, for more types
+(half, bfloat16, float32, float64). In a graph the op is called `BlockRNN>GRUBlockCell`.
 
-A call whose shapes do not fit raises `tf.errors.InvalidArgumentError` (`ValueError` while a
-`tf.function` is traced) that names the op, the argument, what it must be and what it was.
+A call whose shapes do not match raises `tf.errors.InvalidArgumentError` (`ValueError` while a
+`tf.function` is traced) that names the op, the argument, the expected and the given shape.
 
 Example:
   >>> import tensorflow as tf, tf_blockrnn

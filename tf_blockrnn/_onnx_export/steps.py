@@ -3,8 +3,8 @@
 ONNX has the lengths, `sequence_lens`: outputs past them are zeros, and a reversed node starts at
 the last step within them, as in our ops. It has no mask. Here the unmasked steps of each row are
 moved to the front, in order; the node runs over them with their number as the length; then its
-outputs are moved back to where the steps came from. A masked step repeats the output of the step
-done before it. The numbers are those of the mask, whatever its form.
+outputs are moved back to the positions of the steps. A masked step repeats the output of the
+previous step. This works for any mask.
 """
 
 from __future__ import annotations

@@ -74,9 +74,9 @@ class _Tensor(NamedTuple):
 def checked(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Makes the errors of a function name its own arguments, and completes its docstring.
 
-    By the annotations of its parameters: tensors and tuples of them are what the op's error may be
-    about; of an option of type bool integers are accepted as Python does; and None is refused for
-    an option of type bool or float, for which an op would use its own default.
+    The annotations of the parameters determine the rules: an error of the op may concern tensors
+    and tuples of them; an option of type bool accepts integers, as Python does; and None is refused
+    for an option of type bool or float, for which an op would use its own default.
     """
     function.__doc__ = docstrings.completed(function.__doc__)
     name, signature = function.__name__, inspect.signature(function)

@@ -1,8 +1,8 @@
-"""The stack of the cuDNN RNN ops, made of sequence ops, which have gradients of every order.
+"""The stack of the cuDNN RNN ops, composed of sequence ops, which have gradients of every order.
 
-It serves the second derivatives of CudnnRNN, CudnnRNNV2 and CudnnRNNV3: the Backprop op is there
-the gradient of this stack, as a function of the forward op's inputs. The forward pass is computed
-again; of what the op has saved only the masks of dropout are read. The layouts of params and of the
+It is for second derivatives of CudnnRNN, CudnnRNNV2 and CudnnRNNV3, for which the Backprop op is
+expressed as the gradient of this stack, a function of the forward op's inputs. The forward pass is
+repeated; of the op's residuals only the masks of dropout are read. The layouts of params and of the
 reserve space are those of cc/core/param_layout.h and cc/core/reserve_space.h.
 """
 
@@ -17,7 +17,7 @@ from tf_blockrnn._ops import gradient_util as util
 from tf_blockrnn._ops import signatures, tensors
 
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-# The arrays of each layer direction in a reserve space, and what it begins with.
+# The number of arrays of each layer direction in a reserve space, and its header.
 _SAVED = {"lstm": 5, "gru": 4, "rnn_tanh": 0, "rnn_relu": 0}
 _MARK, _HEADER_BYTES, _ALIGNMENT = b"BLKrnnv1", 128, 64
 
@@ -26,7 +26,7 @@ SAVED = frozenset({"output", "output_h", "output_c", "reserve_space", "host_rese
 
 
 class _Stack(NamedTuple):
-    """What a call is made of. Widths are numbers where the graph knows them."""
+    """The stack of a call. Widths are numbers where they are static."""
 
     mode: str
     layers: int
@@ -45,7 +45,7 @@ class _Stack(NamedTuple):
 
 
 class _Params(NamedTuple):
-    """Those of a layer direction, as the sequence ops take them; None for what it has not."""
+    """Those of a layer direction, as the sequence ops take them; None for those that it lacks."""
 
     w_x: tf.Tensor | None
     w_h: tf.Tensor
@@ -121,7 +121,7 @@ def _unpacked(stack: _Stack, params: tf.Tensor) -> list[_Params]:
 def _masks(stack: _Stack, given: NamedTuple) -> list[tf.Tensor]:
     """The factors of dropout after each layer but the last, like `output`, from reserve_space.
 
-    A bit for each element of what the layer puts out, the lowest bit of a byte first.
+    A bit for each element of the layer's output, the lowest bit of a byte first.
     """
     size = given.reserve_space.dtype.size
     reserve = tf.reshape(tf.bitcast(given.reserve_space, tf.uint8), [-1])
@@ -235,8 +235,8 @@ def backprop(given: NamedTuple, attrs: Mapping[str, Any]) -> list[tf.Tensor]:
     """The outputs of a Backprop op: gradients of input, input_h, input_c and params.
 
     Args:
-      given: the op's inputs. Those in SAVED are what the forward op makes of the others, so they
-        have no gradients of their own here.
+      given: the op's inputs. Those in SAVED are computed by the forward op from the others, so they
+        have no separate gradients here.
       attrs: the op's.
 
     Raises:

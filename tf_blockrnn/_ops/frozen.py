@@ -99,7 +99,7 @@ def fingerprint(array: Any) -> str:
 
 
 def frozen_bytes() -> int:
-    """The size of all packed weights that this process keeps."""
+    """The size of all packed weights of this process."""
     count = _loader.ops_library().blockrnn_frozen_bytes
     count.restype = ctypes.c_int64
     return count()

@@ -100,7 +100,7 @@ def _made_of(tensor: tf.Tensor) -> Any:
 
 
 def needed(op: tf.Operation, name: str) -> bool:
-    """Whether anyone asks for the gradient of this input; a graph prunes what nobody asks for."""
+    """Whether the gradient of this input is requested; a graph prunes it if it is not."""
     skipped = _tf_private.skipped_inputs(op)
     return not skipped or signatures.of(op.type).inputs._fields.index(name) not in skipped
 

@@ -137,7 +137,7 @@ def with_gates(op: GradOp, own: NamedTuple, attrs: Attrs, gates: Sequence[tf.Ten
 
 
 def _solved(cell: Cell, op: GradOp, attrs: Attrs) -> Sequences:
-    """The gradients of the states after each step that a Grad op computes on its way."""
+    """The gradients of the states after each step, intermediate results of a Grad op."""
     given = cell.given
     steps, rows = (tensors.dim(given.x, axis, 3) for axis in (0, 1))
     units = tensors.dim(given.cs_prev if "cs" in cell.STATES else given.h_prev, 1, 2)
@@ -214,9 +214,9 @@ def register_first(
 
     Args:
       call: of the Grad op.
-      composed: `composed(op, cotangents, given, attrs)` makes the outputs of the Grad op in
-        TensorFlow's ops, from the forward op, the cotangents of all its outputs, and what the Grad
-        op takes.
+      composed: `composed(op, cotangents, given, attrs)` computes the outputs of the Grad op by
+        TensorFlow's ops, from the forward op, the cotangents of all its outputs, and the inputs of
+        the Grad op.
 
     Returns:
       The outputs of the forward op whose cotangents the Grad op does not take.

@@ -89,7 +89,7 @@ class _LSTMBars(NamedTuple):
 
 
 class LSTM(Cell):
-    """LSTMSequenceGrad; the gates are i, cs, f, o and ci of which cs has a cotangent of its own.
+    """LSTMSequenceGrad; the gates are i, cs, f, o and ci, of which cs is also a state.
 
     d_ō = (d_m ∘ co + d_o) ∘ o(1−o), and so on; m is o ∘ co, and h is m, or m · w_pᵀ.
     """
@@ -186,7 +186,7 @@ class LSTM(Cell):
     def coefficients(self) -> Sequences:
         """Of the bars in the weights' order, of d_cs before and after the step, and of d_m.
 
-        Then the shares that zoneout keeps, if any.
+        Then the shares of the previous states by zoneout, if any.
         """
         i, f, o, ci = self._i, self._f, self._o, self._ci
         of_i, of_f = ci * i * (1 - i), self._cs_before * f * (1 - f)
@@ -287,7 +287,7 @@ class GRU(Cell):
         }
 
     def coefficients(self) -> Sequences:
-        """Of r̄ and ū in that order, of c̄, and of what passes r and u by; what zoneout keeps."""
+        """Factors for r̄ and ū in that order, c̄, the paths around r and u, and zoneout."""
         r, u, c = self._r, self._u, self._c
         of_r, of_u = self._h_before * r * (1 - r), (self._h_before - c) * u * (1 - u)
         return of_r, of_u, (1 - u) * (1 - c * c), r, u, *self._kept_h.coefficients()
@@ -358,7 +358,7 @@ class GRUAfter(Cell):
         }
 
     def coefficients(self) -> Sequences:
-        """Of the bars in the weights' order, and of what passes u by; what zoneout keeps."""
+        """Factors for the bars in the weights' order, the path around u, and zoneout."""
         r, u, c = self._r, self._u, self._c
         of_c = (1 - u) * (1 - c * c)
         of_r, of_u = of_c * self._hc * r * (1 - r), (self._h_before - c) * u * (1 - u)

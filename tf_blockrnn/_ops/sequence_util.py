@@ -29,7 +29,7 @@ def _kept_zeros(batch: int, units: int, dtype: tf.DType, device: str | None) -> 
 
 
 def is_training() -> bool:
-    """Whether to save what a gradient needs.
+    """Whether to save residuals for a gradient.
 
     A graph prunes unused outputs. A program that XLA compiles does not: there, as in eager mode, a
     call without a tape saves nothing. If the gradient of a function that was traced without a tape
@@ -260,10 +260,10 @@ def or_none(cotangent: tf.Tensor) -> tf.Tensor:
 
 
 def for_training(op: tf.Operation) -> tf.Operation:
-    """A call of a forward op that has saved what a gradient needs: this one, or the same again.
+    """A call of a forward op that has saved residuals: this one, or the same repeated.
 
     Raises:
-      ValueError: it has not, and nothing but the caller's is_training=False is the reason.
+      ValueError: it has not, because the caller passed is_training=False.
     """
     if op.get_attr("is_training"):
         return op

@@ -1,6 +1,6 @@
-"""The steps of a sequence in TensorFlow's own ops: in which order, which are done, recurrences.
+"""The steps of a sequence in TensorFlow's own ops: their order, which are skipped, recurrences.
 
-What `second_derivatives.py` is made of.
+The building blocks of `second_derivatives.py`.
 """
 
 from __future__ import annotations

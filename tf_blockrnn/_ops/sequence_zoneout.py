@@ -1,4 +1,4 @@
-"""Zoneout in TensorFlow's own ops: what `sequence_cells.py` has of it."""
+"""Zoneout in TensorFlow's own ops, for `sequence_cells.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Sequences = Sequence[tf.Tensor]
 
 
 class Kept(NamedTuple):
-    """Zoneout of a state: the share of what it was before a step in what it is after it, or None.
+    """Zoneout of a state: the share of the previous state in the state after a step, or None.
 
     1 or 0 for draws, the rate for the mean.
     """
@@ -22,11 +22,11 @@ class Kept(NamedTuple):
     share: tf.Tensor | None
 
     def of_new(self, value: tf.Tensor) -> tf.Tensor:
-        """What the new state has of its gradient, or puts of itself into the state after it."""
+        """The new state's part of the gradient, or its contribution to the state after it."""
         return value if self.share is None else (1 - self.share) * value
 
     def plus(self, onto: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-        """The same of the state before the step, added to what else there is."""
+        """The same of the state before the step, added to `onto`."""
         return onto if self.share is None else onto + self.share * value
 
     def factor(self, factor: tf.Tensor | None) -> tf.Tensor | None:

@@ -21,8 +21,8 @@ def weights_of(source: Any) -> RecurrentWeights:
     """The weights of a source, in float32.
 
     Raises:
-      TypeError: it is no source.
-      ValueError: what it holds cannot be read.
+      TypeError: it is not a source.
+      ValueError: its content cannot be read.
     """
     if isinstance(source, RecurrentWeights):
         found = source

@@ -1,8 +1,8 @@
 """The states of a session: structures of arrays, and the one array that the C interface takes.
 
 The parts of a state are its arrays [B, width]: for each layer, for each of its directions h, and
-for an LSTM cs. The C interface takes them one after another in one array. The parts that a session
-returns are views of such an array, so what goes back in as it came out is copied nowhere.
+for an LSTM cs. The C interface takes them contiguously in one array. The parts that a session
+returns are views of such an array, so a state that is passed back in unchanged is not copied.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class Dense(NamedTuple):
 
     Args:
       at: its address.
-      memory: what keeps it there.
-      copied: the arrays that were given and are not read themselves, but a copy.
+      memory: the object that keeps it alive.
+      copied: the given arrays that are read from a copy.
     """
 
     at: int

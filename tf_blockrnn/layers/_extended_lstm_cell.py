@@ -27,8 +27,8 @@ class ExtendedLSTMCell(keras.layers.LSTMCell):
 
     The weights after Keras' own are `wci`, `wcf`, `wco`, each `[units]` and initially zero, and
     `w_p`, `[projection, units]`. With a projection the state h has its width, and the recurrent
-    kernel has as many rows. The clip is straight-through: its derivative counts as 1. Zoneout of
-    the cell state comes after h is made of it, that of h after the projection.
+    kernel has as many rows. The derivative of the clip is taken as 1. h is computed from the
+    cell state before its zoneout, and zoneout of h is applied after the projection.
 
     Example:
       >>> import keras, numpy as np

@@ -152,7 +152,7 @@ def weights_fingerprint(layer: Any, spec: LayerSpec) -> str:
     cell = layer.cell
     w_x = _fusing.weight_in_dtype(cell.kernel, cell.compute_dtype)
     sizes = layer.state_size if isinstance(layer.state_size, (list, tuple)) else [layer.state_size]
-    # The op takes the weights in a form of its own: those of a call are used.
+    # The op takes the weights in its own layout: those of a call are used.
     with tf.init_scope():
         x = tf.zeros([1, 1, cell.kernel.shape[0]], cell.compute_dtype)
         states = [tf.zeros([1, size], cell.compute_dtype) for size in sizes]
@@ -282,7 +282,7 @@ def bias_or_zeros(cell: Any, gates: int) -> tf.Tensor:
 def _initial_states(
     layer: Any, spec: LayerSpec, sequences: tf.Tensor, given: Any
 ) -> tuple[list[tf.Tensor], bool]:
-    """The initial states [B, H], or [1, H]; and whether they are zeros that nobody else sees."""
+    """The initial states [B, H], or [1, H]; and whether they are zeros of this call."""
     if given is None and layer.stateful:
         given = layer.states
     if given is None:

@@ -1,8 +1,8 @@
 """Zoneout of recurrent layers and cells (Krueger et al. 2016, https://arxiv.org/abs/1606.01305).
 
-In training, units of a state keep what they were before a step, drawn anew for every step, row and
-unit; otherwise the state is the mean over the draws. A cell has the rates as `zoneout_h`, of the
-output h, and an LSTM's also as `zoneout_c`, of the cell state.
+In training, randomly drawn units of a state keep their previous value, drawn for every step, row
+and unit; at inference the state is the mean over the draws. A cell has the rates as `zoneout_h`, of
+the output h, and an LSTM's also as `zoneout_c`, of the cell state.
 """
 
 from typing import Any
@@ -52,7 +52,7 @@ def draws_or_rates(cell: Any, training: Any, steps: list[Any]) -> dict[str, Any]
 
 
 def _draws(cell: Any, name: str, shape: list[Any]) -> Any:
-    # In float32 whatever the cell computes in: half a step of float16 would move the rate.
+    # In float32 for all types of cells: the spacing of float16 numbers would shift the rate.
     values = keras.random.uniform(shape, dtype="float32", seed=cell.seed_generator)
     return values < getattr(cell, name)
 

@@ -52,7 +52,7 @@ def check_shape(
     """Refuses an array of another shape.
 
     The sizes may be None for any. The error has the name, the shape as a formula in `symbols`, such
-    as "[B, 4H]", and in `beside` what the sizes follow from.
+    as "[B, 4H]", and in `beside` the origin of the sizes.
     """
     given = array.shape
     if len(given) == len(shape) and all(

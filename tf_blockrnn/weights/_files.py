@@ -85,7 +85,7 @@ def _of_zip(path: str) -> str | None:
 
 
 def _by_content(path: str) -> str | None:
-    """The key in _SOURCES of a file, whatever its name; None if its content is none of them."""
+    """The key in _SOURCES of a file by its content; None if it is none of them."""
     size = os.path.getsize(path)
     with open(path, "rb") as file:
         start = file.read(len(_OLD_TORCH))
@@ -146,7 +146,7 @@ def read(path: str, options: ReadOptions) -> FileContents:
             raise UsageError(f"--{option} does not apply to {source.name}")
     try:
         return source.read(path, options)
-    except TypeError as error:  # of an array in the file, say
+    except TypeError as error:  # for example, of an array in the file
         raise ValueError(str(error)) from error
 
 

@@ -26,13 +26,13 @@ class Format:
       cells: those that it has.
       orders: its gate orders by cell, with the gate names of RecurrentWeights; a cell that is not
         listed has the order there.
-      rows: whether its matrices are those of W·x, [G · H, n], with the gates below one another,
+      rows: whether its matrices are those of W·x, [G · H, n], with the gates as blocks of rows,
         and not those of x·W, [n, G · H].
-      has: those of cell_clip, zoneout_h, zoneout_c, peepholes and projection that it has.
+      has: the features that it has, of cell_clip, zoneout_h, zoneout_c, peepholes and projection.
       reset_after: of a gru; None if it has both forms.
       uniform: "directions" if the layers of a stack all have one or all have two; "sizes" if they
         also have one size.
-      most_outputs: what a projection's P may be above H, with "sizes".
+      most_outputs: how much a projection's P may exceed H, with "sizes".
       hints: the message for a feature that it lacks, by its name; "norms" is layer normalisation.
     """
 

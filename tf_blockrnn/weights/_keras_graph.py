@@ -93,7 +93,7 @@ class _Graph:
             yield _Source(operation, node, history.tensor_index)
 
     def _above(self, tensor: Any, calls: _Calls) -> Iterator[_Source]:
-        """Goes on from an input of a model to what the model is called with."""
+        """Continues from an input of a model to the argument of the model's call."""
         found = False
         for model, node in calls[-1:] or [(m, node) for m in self._models for node in _nodes(m)]:
             inputs = keras.tree.flatten(getattr(model, "inputs", None) or [])
@@ -111,7 +111,7 @@ def _described(operation: Any) -> str:
 
 
 def _way(source: _Source, below: Any) -> list[str] | None:
-    """The calls from a layer to a source, from the source down; None if there is no way."""
+    """The calls from a layer to a source, from the source down; None if there is no path."""
     seen, queue = {id(source.node)}, [(source.node, [_described(source.operation)])]
     while queue:
         node, way = queue.pop(0)

@@ -23,8 +23,8 @@ class Variable(NamedTuple):
       name: below the scope of the cell.
       fields: of DirectionWeights, one below the other, or "bias" for b_x + b_h.
       gates: by the names of RecurrentWeights.
-      early: what the names of the two biases begin with that the Cudnn layers of early releases
-        save in addition.
+      early: the prefix of the names of the two biases that the Cudnn layers of early releases save
+        in addition.
     """
 
     name: str

@@ -4,7 +4,7 @@ docs/weights.md has a table of the arrays. The matrices are those of x·W with t
 gates concatenated. The gate order is i, g, f, o in an LSTM, here i, c, f, o, and z, r, h in a GRU,
 here u, r, c; it resets after the GEMM. haste_tf has both matrices, and both biases of a GRU, in one
 variable. The forget bias is part of the bias. `gamma` has no beta; that of the cell state,
-`gamma_h` and `beta_h`, acts on what the output alone reads. epsilon is 1e-5. Source: the
+`gamma_h` and `beta_h`, acts only on the output. epsilon is 1e-5. Source: the
 documentation and the reference cells of https://github.com/lmnt-com/haste.
 """
 

@@ -79,7 +79,7 @@ def _resets_after(directions: Sequence[Arrays]) -> bool:
 
 
 def _is_layer(source: Any) -> bool:
-    """Whether it is one of Keras; where nobody has imported Keras, nothing is."""
+    """Whether it is a Keras layer; False if Keras is not imported."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(source, keras.layers.Layer)
 

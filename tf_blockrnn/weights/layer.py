@@ -24,7 +24,7 @@ With x·W (rows of a matrix are its inputs), `∘` elementwise and h', cs' of th
                of a row: of all gates' elements in norm_x and norm_h, of all units in norm_c
 
 A forget bias that a framework adds in the cell is part of b_x here. Zoneout of a state s is its
-mean at inference, z ∘ s' + (1 − z) ∘ s with the rate z; an lstm's h is made of the cs before that.
+mean at inference, z ∘ s' + (1 − z) ∘ s with the rate z; an lstm's h is made from cs before that.
 """
 
 from __future__ import annotations

@@ -216,7 +216,7 @@ def from_tf1(
     scopes = tf1.candidates(read, scope, known)
     if not scopes:
         raise _not_found_error(read, scope, cell)
-    # The scope of a cell itself selects that cell, whatever its position in a network.
+    # The scope of a cell itself selects that cell, at any position in a network.
     stack = [scopes] if scopes == [scope] else tf1.layers_of(scopes, cell)
 
     layers = [LayerWeights(*(_read(read, own, known, added) for own in layer)) for layer in stack]
