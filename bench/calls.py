@@ -10,29 +10,29 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import data, machine, timing
-from bench.peers import ours, tensorflow_base
-from bench.progress import Progress
-from bench.provenance import measured
-from bench.shapes import Case
-from bench.tables import dims, markdown_table, number, text_table
+import numpy as np
 
-CELLS = ("lstm", "gru")
+from bench import data, results, timing
+from bench.peers import keras_layers, ours, tensorflow_base
+from bench.shapes import Case
+
 OP = "op in a graph"
 _MORE_OPS = 10
 _ONE, _MANY = "graph of one", "graph of many"
-_EMPTY = "empty function"
-# The columns of a table.
-_COLUMNS = (OP, "eager, tensors", "eager", "concrete function", "tf.function", _EMPTY)
 
 
-def _call_modes(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], object]]:
-    """The contenders of a row."""
+def _ways(tf: Any, case: Case) -> dict[str, Callable[[], object]]:
+    """The contenders of a case."""
+    import tf_blockrnn
+    from tf_blockrnn import layers
+
     arrays = data.make(case)
-    x = tf.constant(arrays.x)
+    x, batch_major = tf.constant(arrays.x), tf.constant(arrays.x.swapaxes(0, 1))
     tensors = [tf.constant(value) for value in ours.function_weights(case.cell, arrays)]
     weights = [tf.Variable(value) for value in tensors]
-    function = getattr(library, case.cell)
+    function = getattr(tf_blockrnn, case.cell)
+    layer = {"lstm": layers.LSTM, "gru": layers.GRU}[case.cell](case.units, return_sequences=True)
+    keras_layers.set_weights(layer, case, arrays)
 
     def chain(x: Any, ops: int, given: Sequence[Any] = weights) -> list[Any]:
         state, outputs = None, []
@@ -41,80 +41,34 @@ def _call_modes(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], obj
             outputs.append(h)  # all are returned, since outputs that are not used are not written
         return outputs
 
+    np.testing.assert_allclose(
+        layer(batch_major), chain(x, 1)[0].numpy().swapaxes(0, 1), rtol=1e-4, atol=1e-5
+    )
+
     def graph(ops: int) -> Callable[[], object]:
         return tf.function(lambda: chain(x, ops)).get_concrete_function()
 
-    compiled = tf.function(lambda x: chain(x, 1))
+    compiled, compiled_layer = tf.function(lambda x: chain(x, 1)), tf.function(layer)
     concrete = compiled.get_concrete_function(x)
     return {
         "eager, tensors": lambda: chain(x, 1, tensors),
         "eager": lambda: chain(x, 1),
+        "eager, layer": lambda: layer(batch_major),
         "concrete function": lambda: concrete(x),
         "tf.function": lambda: compiled(x),
-        _EMPTY: tensorflow_base.empty(tf),
+        "tf.function, layer": lambda: compiled_layer(batch_major),
+        "empty function": tensorflow_base.empty(tf),
         _ONE: graph(1),
         _MANY: graph(1 + _MORE_OPS),
     }
 
 
-def _row(samples: dict[str, list[list[float]]], case: Case) -> dict[str, Any]:
-    modes = {name: timing.summary(rounds) for name, rounds in samples.items()}
-    one, many = (modes.pop(name)["median_ms"] for name in (_ONE, _MANY))
-    modes[OP] = {"median_ms": (many - one) / _MORE_OPS}
-    return {"cell": case.cell, "shape": list(case.shape), "ways": modes}
-
-
-def run(
-    shapes: Sequence[tuple[int, int, int, int]], plan: timing.Plan, threads: int
-) -> dict[str, Any]:
-    """Measures inference at all `shapes`; returns the result as it is stored in the JSON."""
-    machine.warn_if_busy()
-    stamp = machine.stamp(threads)
-    tf = tensorflow_base.start(threads)
-    import tf_blockrnn
-
-    cases = [Case(cell, "infer", *shape) for cell in CELLS for shape in shapes]
-    bar, rows, interrupted = Progress(len(cases)), [], False
-    try:
-        for case in cases:
-            bar.start(f"{case.cell} {case.shape}")
-            modes = _call_modes(tf, tf_blockrnn, case)
-            runners = {name: timing.in_process(mode) for name, mode in modes.items()}
-            rows.append(_row(timing.alternate(runners, plan, bar.note), case))
-            bar.done(", ".join(f"{name} {text}" for name, text in _times(rows[-1]).items()))
-    except KeyboardInterrupt:
-        if not rows:
-            raise
-        interrupted = True  # keep minutes of measurements
-    stamp["load_at_end"] = machine.load()
-    return {
-        "schema": 1,
-        "bench": "calls",
-        "machine": stamp,
-        "plan": {"rounds": plan.rounds, "seconds": plan.seconds},
-        "interrupted": interrupted,
-        "rows": rows,
-    }
-
-
-def _times(row: dict[str, Any]) -> dict[str, str]:
-    """The median µs of each column."""
-    return {name: number(1e3 * row["ways"][name]["median_ms"]) for name in _COLUMNS}
-
-
-def _table(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    head = ["B, T, I, H", *(f"{name}, µs" for name in _COLUMNS)]
-    return head, [
-        [f"{row['cell'].upper()} {dims(row['shape'])}", *_times(row).values()]
-        for row in result["rows"]
-    ]
-
-
-def text(result: dict[str, Any]) -> str:
-    """The result as text."""
-    return text_table(*_table(result))
-
-
-def markdown(result: dict[str, Any]) -> str:
-    """The same for a page."""
-    return "\n\n".join([markdown_table(*_table(result)), measured(result)])
+def measure(
+    tf: Any, case: Case, plan: timing.Plan, note: Callable[[str], None]
+) -> list[results.Row]:
+    """The rows of one case."""
+    runners = {name: timing.in_process(way) for name, way in _ways(tf, case).items()}
+    rows = {row["contender"]: row for row in results.measured(case.fields(), runners, plan, note)}
+    one, many = (rows.pop(name)["median"] for name in (_ONE, _MANY))
+    op = {**case.fields(), "contender": OP, "unit": "ms", "median": (many - one) / _MORE_OPS}
+    return [op, *rows.values()]

@@ -13,18 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from bench import data, machine, timing
+from bench import data, results, timing
 from bench.peers import ours, tensorflow_base
-from bench.progress import Progress
 from bench.shapes import Case
-from bench.tables import dims, number
 
-CELLS = ("lstm", "gru")
-EAGER = "eager"
-FUNCTION, FUNCTION_XLA = "tf.function", "tf.function, XLA"
-CONCRETE, CONCRETE_XLA = "concrete function", "concrete function, XLA"
-EMPTY, EMPTY_XLA = "empty function", "empty function, XLA"
-CALLS = (EAGER, FUNCTION, CONCRETE, FUNCTION_XLA, CONCRETE_XLA, EMPTY, EMPTY_XLA)
+_EAGER = "eager"
 OURS, OURS_XLA, KERAS, KERAS_XLA = "ours", "ours, XLA", "Keras", "Keras, XLA"
 MODELS = (OURS, OURS_XLA, KERAS, KERAS_XLA)
 _CHARACTERS = 100  # that the model reads and predicts
@@ -37,12 +30,14 @@ _SAME_LOSS = 1e-3
 _SAME_RESULT = {"rtol": 1e-4, "atol": 1e-5}
 
 
-def _call_ways(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], Any]]:
-    """The contenders of a row of calls; each returns a list of tensors."""
+def _call_ways(tf: Any, case: Case) -> dict[str, Callable[[], Any]]:
+    """The ways of calling; each returns a list of tensors."""
+    import tf_blockrnn
+
     arrays = data.make(case)
     x, cotangent = tf.constant(arrays.x), tf.constant(arrays.cotangent)
     weights = [tf.Variable(value) for value in ours.function_weights(case.cell, arrays)]
-    function = getattr(library, case.cell)
+    function = getattr(tf_blockrnn, case.cell)
 
     def infer(x: Any) -> list[Any]:
         return [function(x, *weights, time_major=True)[0]]
@@ -58,33 +53,20 @@ def _call_ways(tf: Any, library: Any, case: Case) -> dict[str, Callable[[], Any]
     plain, xla = (tf.function(call, jit_compile=jit) for jit in (False, True))
     concrete, concrete_xla = (f.get_concrete_function(x) for f in (plain, xla))
     return {
-        EAGER: lambda: call(x),
-        FUNCTION: lambda: plain(x),
-        CONCRETE: lambda: concrete(x),
-        FUNCTION_XLA: lambda: xla(x),
-        CONCRETE_XLA: lambda: concrete_xla(x),
+        _EAGER: lambda: call(x),
+        "tf.function": lambda: plain(x),
+        "concrete function": lambda: concrete(x),
+        "tf.function, XLA": lambda: xla(x),
+        "concrete function, XLA": lambda: concrete_xla(x),
     }
 
 
 def _compare_results(ways: dict[str, Callable[[], Any]]) -> None:
     """Raises where a way of calling computes something else."""
-    reference = [tensor.numpy() for tensor in ways[EAGER]()]
+    reference = [tensor.numpy() for tensor in ways[_EAGER]()]
     for name, call in ways.items():
         for wanted, found in zip(reference, call(), strict=True):
             np.testing.assert_allclose(found, wanted, err_msg=name, **_SAME_RESULT)
-
-
-def _call_row(tf: Any, library: Any, case: Case, plan: timing.Plan, bar: Progress) -> dict:
-    ways = _call_ways(tf, library, case)
-    _compare_results(ways)
-    ways[EMPTY] = tensorflow_base.empty(tf)
-    ways[EMPTY_XLA] = tensorflow_base.empty(tf, jit_compile=True)
-    runners = {name: timing.in_process(call) for name, call in ways.items()}
-    samples = timing.alternate(runners, plan, bar.note)
-    return {
-        "part": "calls", "cell": case.cell, "kind": case.kind, "shape": list(case.shape),
-        "ways": {name: timing.summary(rounds) for name, rounds in samples.items()},
-    }  # fmt: skip
 
 
 class _Model:
@@ -133,14 +115,14 @@ class _Model:
         )
 
 
-def _models(case: Case, bar: Progress) -> dict[str, _Model]:
+def _models(case: Case, note: Callable[[str], None]) -> dict[str, _Model]:
     import keras
 
     from tf_blockrnn import layers
 
     models, losses = {}, {}
     for name in MODELS:
-        bar.note(f"tracing {name}")
+        note(f"tracing {name}")
         whose = layers if name in (OURS, OURS_XLA) else keras.layers
         models[name] = _Model(whose, case, jit_compile=name in (OURS_XLA, KERAS_XLA))
         losses[name] = models[name].first_loss()
@@ -150,57 +132,17 @@ def _models(case: Case, bar: Progress) -> dict[str, _Model]:
     return models
 
 
-def _model_row(case: Case, plan: timing.Plan, bar: Progress) -> dict[str, Any]:
-    runners = {name: model.fit for name, model in _models(case, bar).items()}
-    samples = timing.alternate(runners, plan, bar.note)
-    return {
-        "part": "fit", "cell": case.cell, "kind": "train", "shape": list(case.shape),
-        "ways": {name: timing.summary(rounds) for name, rounds in samples.items()},
-    }  # fmt: skip
-
-
-def ratio(row: dict[str, Any], over: str, under: str) -> float:
-    """The median of one contender of a row over another's."""
-    return row["ways"][over]["median_ms"] / row["ways"][under]["median_ms"]
-
-
-def _line(row: dict[str, Any]) -> str:
-    """A finished row for the progress display."""
-    return ", ".join(f"{n} {number(1e3 * way['median_ms'])}" for n, way in row["ways"].items())
-
-
-def run(
-    calls: Sequence[Case], models: Sequence[Case], plan: timing.Plan, threads: int
-) -> dict[str, Any]:
-    """Measures all calls and models; returns the result as it is stored in the JSON."""
-    machine.warn_if_busy()
-    stamp = machine.stamp(threads)
-    tf = tensorflow_base.start(threads)
-    import tf_blockrnn
-
-    missing = tf_blockrnn.build_info()["xla"]
-    if missing:
-        raise SystemExit(f"XLA cannot compile the ops here: {missing}")
-    bar, rows, interrupted = Progress(len(calls) + len(models)), [], False
-    try:
-        for part, cases in (("calls", calls), ("fit", models)):
-            for case in cases:
-                bar.start(f"{part} {case.cell} {case.kind} {dims(case.shape)}")
-                if part == "calls":
-                    rows.append(_call_row(tf, tf_blockrnn, case, plan, bar))
-                else:
-                    rows.append(_model_row(case, plan, bar))
-                bar.done(_line(rows[-1]) + " us")
-    except KeyboardInterrupt:
-        if not rows:
-            raise
-        interrupted = True  # keep minutes of measurements
-    stamp["load_at_end"] = machine.load()
-    return {
-        "schema": 1,
-        "bench": "jit",
-        "machine": stamp,
-        "plan": {"rounds": plan.rounds, "seconds": plan.seconds},
-        "interrupted": interrupted,
-        "rows": rows,
-    }
+def measure(
+    tf: Any, case: Case, plan: timing.Plan, note: Callable[[str], None]
+) -> list[results.Row]:
+    """The rows of one case: of calls, or of steps of `fit`."""
+    runners: dict[str, timing.Runner]
+    if case.group == "fit":
+        runners = {name: model.fit for name, model in _models(case, note).items()}
+    else:
+        ways = _call_ways(tf, case)
+        _compare_results(ways)
+        ways["empty function"] = tensorflow_base.empty(tf)
+        ways["empty function, XLA"] = tensorflow_base.empty(tf, jit_compile=True)
+        runners = {name: timing.in_process(call) for name, call in ways.items()}
+    return results.measured(case.fields(), runners, plan, note)

@@ -17,6 +17,8 @@ _FLAGS = (
     "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16",
     "asimd", "asimdhp", "sve", "sve2", "bf16", "i8mm",
 )  # fmt: skip
+# The highest load of a machine without other work.
+QUIET_LOAD = 0.5
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "torch", "onnxruntime", "onnx")
 
 
@@ -115,5 +117,12 @@ def stamp(threads: int) -> dict[str, object]:
 def warn_if_busy() -> None:
     """Prints a note when the machine has other work: such numbers should not be published."""
     now = load()
-    if now > 0.5:
+    if now > QUIET_LOAD:
         print(f"note: the machine is busy (load {now}); the times below are noisy", file=sys.stderr)
+
+
+def wait_until_quiet(seconds: float = 300) -> None:
+    """Waits for the load to fall, such as that of a previous bench, but no longer than that."""
+    end = time.monotonic() + seconds
+    while load() > QUIET_LOAD and time.monotonic() < end:
+        time.sleep(5)

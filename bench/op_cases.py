@@ -11,7 +11,6 @@ remaining cost of the call only moves the ratio towards 1.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -37,14 +36,6 @@ def calls_per_chain(op: str, shape: Shape) -> int:
     """The number of calls in one measured tf.function."""
     work = flops(op, shape)
     return _MAX_CALLS if not work else max(_MIN_CALLS, min(_MAX_CALLS, int(_CHAIN_FLOPS / work)))
-
-
-@dataclasses.dataclass(frozen=True)
-class Chain:
-    """A tf.function of `calls` consecutive ops; calling it returns the outputs of the last one."""
-
-    function: Callable[[], Any]
-    calls: int
 
 
 def make_inputs(op: str, shape: Shape) -> dict[str, Any]:
@@ -102,8 +93,11 @@ _RECURRENT_ARGS = {
 }
 
 
-def make_chain(op: str, raw_ops: Any, args: dict[str, Any], calls: int) -> Chain:
-    """The chain of `op` taken from `raw_ops` (tf.raw_ops or tf_blockrnn.raw_ops)."""
+def make_chain(op: str, raw_ops: Any, args: dict[str, Any], calls: int) -> Callable[[], Any]:
+    """A tf.function of `calls` consecutive ops of `raw_ops` (tf.raw_ops or tf_blockrnn.raw_ops).
+
+    It returns the outputs of the last one, on which both contenders are compared.
+    """
     import tensorflow as tf
 
     function = getattr(raw_ops, op)
@@ -115,18 +109,6 @@ def make_chain(op: str, raw_ops: Any, args: dict[str, Any], calls: int) -> Chain
         for _ in range(calls):
             out = function(**(args | state))
             state = {name: getattr(out, field) for name, field in recurrent_args.items()}
-        # All outputs of the last op, on which both contenders are compared.
         return tuple(out)
 
-    return Chain(chain.get_concrete_function(), calls)
-
-
-def call_cost_ms(repeats: int = 2000) -> float:
-    """Milliseconds that calling a tf.function takes when it does almost nothing."""
-    import tensorflow as tf
-
-    from bench import timing
-    from bench.peers import tensorflow_base
-
-    times = timing.timed_calls(tensorflow_base.empty(tf), repeats, 50)
-    return timing.summary([times])["median_ms"]
+    return chain.get_concrete_function()

@@ -17,10 +17,6 @@ class Progress:
         self._start = time.monotonic()
         self._live = sys.stderr.isatty()
 
-    def announce(self, text: str) -> None:
-        """Shows an activity that takes time and is not a case."""
-        print(text, file=sys.stderr, flush=True)
-
     def start(self, label: str) -> None:
         """Begins a new case."""
         self._count += 1

@@ -1,4 +1,4 @@
-"""Whole sequences: this project against other implementations of LSTM and GRU on a CPU.
+"""Benches whose contenders are processes: this project against other implementations on a CPU.
 
 Every peer runs in a process of its own (thread pools and allocators must not interact); all get the
 same numbers and are timed alternately. The float32 GEMM peak of the machine, measured in the same
@@ -7,26 +7,25 @@ run, is the limit that all are compared with.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
-import statistics
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-from bench import machine, timing
+from bench import results, timing
 from bench.peers import PEERS, is_ours
 from bench.process import PeerAbsent, PeerError, PeerProcess
-from bench.progress import Progress
 from bench.shapes import Case
+
+# Sweeps show how the cost grows. Keras is left out: tracing its graphs takes seconds per shape.
+_SWEEP_PEERS = ("ours", "ours_block", "tf_raw", "torch", "onnxruntime")
 
 # The tolerance between peers of one form, relative to the norm: sums over hundreds of steps, and in
 # bfloat16 states and gradients that some libraries round at every step.
 _AGREE = {"float32": 1e-3, "bfloat16": 0.05, "int8": 0.05}
 _PEAK_SIZES = (1024, 2048)
 _PEAK_CALLS = 5
-_EMPTY_CALLS = 200  # for each row
 
 Checks = dict[str, dict[str, float]]
 
@@ -67,15 +66,6 @@ def measure_peak(pool: Pool, names: Iterable[str]) -> dict[str, Any]:
     return best
 
 
-def measure_call(pool: Pool, names: Iterable[str]) -> list[float]:
-    """The median ms of calling an empty tf.function, in a process of one of our contenders."""
-    for name in filter(is_ours, names):
-        with contextlib.suppress(PeerAbsent, PeerError):
-            times = pool.get(name).ask(do="empty", calls=_EMPTY_CALLS)["times"]
-            return [1e3 * statistics.median(times)]
-    return []
-
-
 def form(name: str, cell: str) -> tuple[str, str]:
     """The function that a peer computes: there are two GRUs, one LSTM, and each precision."""
     entry = PEERS[name]
@@ -112,17 +102,17 @@ def disagreement(checks: Checks, dtype: str = "float32") -> dict[str, str]:
     }
 
 
-def _prepare(pool: Pool, case: Case, names: Sequence[str], bar: Progress) -> dict[str, Any]:
-    """Prepares all peers; returns each one's entry: {"check"}, {"absent"} or {"error"}."""
+def _prepare(
+    pool: Pool, case: Case, names: Sequence[str], note: Callable[[str], None]
+) -> dict[str, Any]:
+    """Prepares all peers; returns each one's entry: {"check"} or {"missing"}, the reason."""
     entries: dict[str, Any] = {}
     for name in names:
-        bar.note(f"preparing {name}")
+        note(f"preparing {name}")
         try:
             entries[name] = pool.get(name).ask(do="prepare", case=dataclasses.asdict(case))
-        except PeerAbsent as reason:
-            entries[name] = {"absent": str(reason)}
-        except PeerError as error:
-            entries[name] = {"error": str(error)}
+        except (PeerAbsent, PeerError) as reason:
+            entries[name] = {"missing": str(reason)}
     for which in {form(name, case.cell) for name in names}:
         checks = {
             name: entry["check"]
@@ -132,118 +122,57 @@ def _prepare(pool: Pool, case: Case, names: Sequence[str], bar: Progress) -> dic
         _, precision = which
         agree = case.dtype if precision == "float32" else precision
         for name, text in disagreement(checks, agree).items():
-            entries[name] = {"error": text}  # the time of another function does not count
+            entries[name] = {"missing": text}  # the time of another function does not count
     return entries
 
 
-def medians(row: dict[str, Any]) -> dict[str, float]:
-    """The median ms of each contender that has one."""
-    return {name: e["median_ms"] for name, e in row["peers"].items() if "median_ms" in e}
-
-
-def compare(row: dict[str, Any]) -> None:
-    """Adds to a row its fastest peer and our ratios to it; above 1 we are faster."""
-    times = medians(row)
-    others = {n: ms for n, ms in times.items() if not is_ours(n)}
-    row["fastest"] = min(others, key=others.get) if others else None
-    row["ratios"] = {
-        n: others[row["fastest"]] / ms for n, ms in times.items() if is_ours(n) and others
-    }
-
-
 def _measure(
-    pool: Pool, case: Case, names: Sequence[str], plan: timing.Plan, bar: Progress
-) -> dict[str, Any]:
-    """One row of the result."""
-    entries = _prepare(pool, case, names, bar)
+    pool: Pool,
+    case: Case,
+    names: Sequence[str],
+    plan: timing.Plan,
+    note: Callable[[str], None],
+) -> list[results.Row]:
+    """The rows of one case."""
+    entries = _prepare(pool, case, names, note)
     runners = {name: pool.get(name).runner() for name, e in entries.items() if "check" in e}
     try:
-        samples = timing.alternate(runners, plan, bar.note)
+        rows = results.measured(case.fields(), runners, plan, note)
     except PeerError as error:
-        samples = {}
+        rows = []
         for name in runners:
-            entries[name] = {"error": f"the case was aborted: {error}"}
-    for name, rounds in samples.items():
-        entries[name] |= timing.summary(rounds)
-        entries[name]["gflops"] = 1e-6 * case.flops() / entries[name]["median_ms"]
-    row: dict[str, Any] = {
-        "cell": case.cell,
-        "kind": case.kind,
-        "shape": list(case.shape),
-        "lengths": case.lengths,
-        "dtype": case.dtype,
-        "flops": case.flops(),
-        "peers": entries,
-    }
-    if case.as_layer:
-        row["variant"] = case.variant
-    compare(row)
-    return row
-
-
-def _line(row: dict[str, Any]) -> str:
-    """A finished row for the progress display."""
-    parts = []
-    for name, entry in row["peers"].items():
-        if "median_ms" in entry:
-            parts.append(f"{name} {entry['median_ms']:.4g}")
-        elif "error" in entry:
-            parts.append(f"{name} FAILED ({entry['error'][:60]})")
-    return "  ".join(parts) + " ms"
+            entries[name] = {"missing": f"the case was aborted: {error}"}
+    timed = {row["contender"] for row in rows}
+    rows += [{**case.fields(), "contender": name} for name in entries if name not in timed]
+    return [row | entries[row["contender"]] for row in rows]
 
 
 def run(
-    cases: Sequence[tuple[str, Case]],
+    bench: str,
+    cases: Sequence[Case],
     peers: Sequence[str],
-    sweep_peers: Sequence[str],
     plan: timing.Plan,
     threads: int,
     log: TextIO | None = None,
-    bench: str = "sequences",
 ) -> dict[str, Any]:
-    """Measures all `cases` (each with the name of the set it belongs to) for all `peers`.
+    """Measures all `cases` for all `peers`; returns the result as it is stored in the JSON.
 
-    A sweep runs only the peers that are also in `sweep_peers`. Returns the result as it is stored
-    in the JSON, under the name `bench`. The output of the peers is written to `log`.
+    The output of the peers is written to `log`.
     """
-    machine.warn_if_busy()
-    stamp = machine.stamp(threads)
-    bar = Progress(len(cases))
-    rows: list[dict[str, Any]] = []
-    calls: list[float] = []
-    interrupted = False
     with tempfile.TemporaryFile("w") as scratch:
         pool = Pool(threads, log or scratch)
+
+        def measure(case: Case, note: Callable[[str], None]) -> list[results.Row]:
+            sweep = case.group.startswith("sweep")
+            names = [p for p in peers if PEERS[p].does(case) and (not sweep or p in _SWEEP_PEERS)]
+            return _measure(pool, case, names, plan, note)
+
         try:
-            bar.announce("starting the peers, measuring the GEMM peak")
-            peaks = [measure_peak(pool, peers)]
-            for group, case in cases:
-                what = case.variant or ("" if case.lengths == "full" else case.lengths)
-                bar.start(f"{group} {case.cell} {case.kind} {case.shape} {what}".rstrip())
-                some = [p for p in peers if p in sweep_peers or not group.startswith("sweep")]
-                names = [p for p in some if PEERS[p].does(case)]
-                rows.append({"set": group} | _measure(pool, case, names, plan, bar))
-                # Measured for each row: the call of a process that was idle before is faster.
-                calls += measure_call(pool, peers)
-                bar.done(_line(rows[-1]))
-            peaks.append(measure_peak(pool, peers))
-        except KeyboardInterrupt:
-            if not rows:
-                raise
-            interrupted = True  # keep minutes of measurements
+            result = results.new(bench, threads, plan)
+            result["peaks"] = [measure_peak(pool, peers)]  # at the start and at the end
+            results.collect(result, cases, measure)
+            if not result["interrupted"]:
+                result["peaks"].append(measure_peak(pool, peers))
         finally:
             pool.close()
-    stamp["load_at_end"] = machine.load()
-    return {
-        "schema": 1,
-        "bench": bench,
-        "machine": stamp,
-        "plan": {"rounds": plan.rounds, "seconds": plan.seconds},
-        # Measured before and after; the higher one counts, as the limit of the machine.
-        "peaks": peaks,
-        "empty_call_ms": statistics.median(calls) if calls else None,
-        "peak_gflops": max(peak["gflops"] for peak in peaks),
-        "peer_notes": {name: PEERS[name].note for name in peers},
-        "interrupted": interrupted,
-        "rows": rows,
-    }
+    return result

@@ -1,8 +1,10 @@
-"""The measured shapes, as data, and the amount of work in each."""
+"""What each bench measures, as data, and the amount of work in each case."""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,6 @@ CELL_SHAPES: tuple[tuple[int, int, int], ...] = (
     (128, 512, 512),
     (256, 1024, 1024),
 )
-CELL_SHAPES_QUICK: tuple[tuple[int, int, int], ...] = ((1, 64, 64), (3, 17, 9))
 
 # (B, T, I, H): batch, steps, input size, units.
 GRID: tuple[tuple[int, int, int, int], ...] = (
@@ -57,7 +58,8 @@ SWEEPS: dict[str, tuple[int, ...]] = {
     "H": (16, 32, 64, 128, 256, 512, 1024),
 }
 
-SEQUENCE_SHAPES_QUICK: tuple[tuple[int, int, int, int], ...] = ((1, 5, 8, 8), (3, 4, 7, 9))
+# To test the bench itself.
+QUICK: tuple[tuple[int, int, int, int], ...] = ((1, 5, 8, 8), (3, 4, 7, 9))
 
 # Shapes where the call may cost as much as the work.
 CALL_SHAPES: tuple[tuple[int, int, int, int], ...] = (
@@ -73,11 +75,9 @@ CALL_SHAPES: tuple[tuple[int, int, int, int], ...] = (
 
 # Shapes of inference with weights that no longer change: single steps, short sequences of one row,
 # and all shapes of `sequences`.
-INFERENCE_UNITS: tuple[int, ...] = (32, 64, 128, 256, 512, 1024)
-INFERENCE_STEPS = 50
 INFERENCE: tuple[tuple[int, int, int, int], ...] = tuple(
     dict.fromkeys([
-        *((1, steps, units, units) for steps in (1, INFERENCE_STEPS) for units in INFERENCE_UNITS),
+        *((1, steps, n, n) for steps in (1, 50) for n in (32, 64, 128, 256, 512, 1024)),
         *GRID,
         *HARD,
         (4, 30, 256, 256),
@@ -85,12 +85,7 @@ INFERENCE: tuple[tuple[int, int, int, int], ...] = tuple(
     ])
 )  # fmt: skip
 # Of a frozen Keras model and the same one not frozen, where reading the weights dominates.
-FROZEN_MODELS: tuple[tuple[int, int, int, int], ...] = (
-    (1, 1, 512, 512),
-    (1, 50, 512, 512),
-    (1, 1, 1024, 1024),
-    (1, 50, 1024, 1024),
-)
+FROZEN_MODELS = tuple((1, steps, n, n) for n in (512, 1024) for steps in (1, 50))
 
 # Shapes of calls with and without XLA: short ones, where the call costs as much as the work, and
 # one with more work.
@@ -120,7 +115,6 @@ MEMORY_SHAPES: tuple[tuple[int, int, int, int], ...] = (
 
 # A long sequence, whose gates take most of the memory of training.
 LONG = (4, 8000, 64, 128)
-LONG_QUICK = (2, 700, 96, 8)
 
 # Shapes of bfloat16, bound by the GEMM or by reading the weights.
 BFLOAT16: tuple[tuple[int, int, int, int], ...] = (
@@ -130,13 +124,6 @@ BFLOAT16: tuple[tuple[int, int, int, int], ...] = (
     (64, 100, 256, 256),
     (128, 30, 1024, 1024),
 )
-
-# The variants of a layer: fields of a Case, and the kinds that each applies to.
-LAYER_VARIANTS: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
-    "plain": ({}, ("infer", "train")),
-    "masked": ({"lengths": "random"}, ("infer", "train")),
-    "recurrent_dropout": ({"recurrent_dropout": 0.3}, ("train",)),
-}
 
 GATES = {"lstm": 4, "gru": 3, "rnn": 1}
 
@@ -165,6 +152,19 @@ class Case:
     as_layer: bool = False  # called as a layer of a model, where `lengths` is a mask
     recurrent_dropout: float = 0.0  # the rate, for layers only
     recompute: bool | int = False  # in training, the argument of our functions
+    group: str = "grid"  # the part of the bench that it belongs to
+
+    def __str__(self) -> str:
+        words = (self.group, self.cell, self.kind, str(self.shape), self.variant, self.dtype)
+        more = () if self.lengths == "full" else (self.lengths,)
+        return " ".join(filter(None, (*words, *more)))
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a row of a result."""
+        return {
+            "set": self.group, "cell": self.cell, "kind": self.kind, "shape": list(self.shape),
+            "lengths": self.lengths, "dtype": self.dtype, "flops": self.flops(),
+        } | ({"variant": self.variant} if self.as_layer else {})  # fmt: skip
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -218,11 +218,86 @@ class Case:
 
 def sweep_shapes(dim: str) -> list[tuple[int, int, int, int]]:
     """The (B, T, I, H) of the sweep over `dim`, one of "T", "B", "H"."""
-    out = []
-    for value in SWEEPS[dim]:
-        dims = dict(SWEEP_BASE, **{dim: value})
-        out.append((dims["B"], dims["T"], dims["I"], dims["H"]))
-    return out
+    return [tuple((SWEEP_BASE | {dim: value}).values()) for value in SWEEPS[dim]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Cases of a bench: each cell, kind, shape and variant, which is fields of a Case."""
+
+    group: str
+    shapes: Sequence[tuple[int, ...]]
+    cells: tuple[str, ...] = ("lstm", "gru")
+    kinds: tuple[str, ...] = ("infer", "train")
+    variants: tuple[dict[str, Any], ...] = ({},)
+    more_shapes: bool = False  # differs from another block only in its shapes
+
+    def cases(self, shapes: Sequence[tuple[int, ...]] = ()) -> Iterator[Case]:
+        """All cases; of `shapes` instead of the block's own, if there are any."""
+        if shapes and self.more_shapes:
+            return
+        for cell, kind, variant, shape in itertools.product(
+            self.cells, self.kinds, self.variants, shapes or self.shapes
+        ):
+            yield Case(cell, kind, *shape, **variant, group=self.group)
+
+
+_ALL = ("lstm", "gru", "rnn")
+_INFER, _TRAIN, _SERVE = ("infer",), ("train",), ("serve",)
+BENCHES: dict[str, tuple[Block, ...]] = {
+    "sequences": (
+        Block("grid", GRID),
+        Block("hard", HARD, more_shapes=True),
+        *(Block(f"sweep-{dim}", sweep_shapes(dim), more_shapes=True) for dim in SWEEPS),
+    ),
+    "stacks": (
+        Block("grid", GRID, _ALL, variants=tuple(
+            {"layers": 2, "directions": 2, "lengths": lengths} for lengths in LENGTHS
+        )),
+    ),
+    "bfloat16": (Block("grid", BFLOAT16, variants=({"dtype": "bfloat16"}, {})),),
+    "layers": (
+        Block("grid", GRID, variants=({"as_layer": True},)),
+        Block("grid", GRID, variants=({"as_layer": True, "lengths": "random"},)),
+        Block("grid", GRID, kinds=_TRAIN, variants=(
+            {"as_layer": True, "recurrent_dropout": 0.3},
+        )),
+    ),
+    "inference": (
+        Block("sessions", INFERENCE, kinds=_SERVE),
+        Block("models", FROZEN_MODELS, kinds=_SERVE, variants=({"as_layer": True},)),
+    ),
+    "calls": (Block("calls", CALL_SHAPES, kinds=_INFER),),
+    "jit": (
+        Block("calls", JIT_CALL_SHAPES, kinds=_INFER),
+        Block("calls", JIT_TRAIN_SHAPES, kinds=_TRAIN),
+        Block("fit", JIT_MODEL_SHAPES, kinds=_TRAIN),
+    ),
+    "memory": (Block("memory", MEMORY_SHAPES, ("lstm",), _TRAIN),),
+    "recompute": (Block("recompute", (LONG,), kinds=_TRAIN),),
+    "derivatives": (Block("derivatives", ((16, 50, 32, 64),), _ALL, _TRAIN),),
+    "layer_norm": (Block("layer_norm", ((32, 50, 64, 128),), kinds=_TRAIN),),
+}  # fmt: skip
+
+
+def cases(
+    bench: str, only: Collection[str] = (), shapes: Sequence[tuple[int, ...]] = ()
+) -> list[Case]:
+    """The cases of a bench, of its own shapes or of `shapes`.
+
+    only: words; where some are cells, only these cells, and likewise for kinds, groups ("sweep" is
+    all sweeps) and variants. ValueError for a word that is none of these.
+    """
+    every = [case for block in BENCHES[bench] for case in block.cases(shapes)]
+    words = set(only)
+    for sort in ("cell", "kind", "group", "variant"):
+        values = {getattr(case, sort).partition("-")[0] for case in every}
+        if wanted := values & words:
+            every = [c for c in every if getattr(c, sort).partition("-")[0] in wanted]
+        words -= values
+    if words:
+        raise ValueError(f"{bench} has no {', '.join(sorted(words))}")
+    return every
 
 
 def parse(text: str, rank: int) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 # A pause before each round of a contender: the idle threads of the previous one spin for a while,
 # and would take processor time from it.
@@ -101,35 +101,24 @@ def alternate(
     return samples
 
 
-def summary(rounds: Sequence[Sequence[float]], per: int = 1) -> dict[str, object]:
-    """Median, minimum and quartiles in ms over all calls of all rounds, each divided by `per`."""
+def summary(rounds: Sequence[Sequence[float]], per: int = 1) -> dict[str, Any]:
+    """Median, minimum and quartiles in ms over all calls of all rounds, each divided by `per`.
+
+    And the median of each round: how much they differ shows the noise of the run.
+    """
     flat = sorted(1e3 * t / per for times in rounds for t in times)
     quartiles = statistics.quantiles(flat, n=4, method="inclusive") if len(flat) > 1 else flat * 3
     return {
-        "median_ms": statistics.median(flat),
-        "min_ms": flat[0],
-        "p25_ms": quartiles[0],
-        "p75_ms": quartiles[2],
+        "unit": "ms",
+        "median": statistics.median(flat),
+        "min": flat[0],
+        "p25": quartiles[0],
+        "p75": quartiles[2],
         "calls": len(flat),
-        "turn_medians_ms": [1e3 * statistics.median(times) / per for times in rounds],
-    }
-
-
-def ratio_summary(ratios: Sequence[float], wanted: float = 1.0) -> dict[str, float]:
-    """Mean and lowest of a contender's ratios, and how many are below the wanted one."""
-    return {
-        "geometric_mean": geometric_mean(ratios),
-        "lowest": min(ratios),
-        "slower": sum(ratio < wanted for ratio in ratios),
-        "shapes": len(ratios),
+        "rounds": [1e3 * statistics.median(times) / per for times in rounds],
     }
 
 
 def geometric_mean(values: Sequence[float]) -> float:
     """The mean for ratios: 2 and 1/2 give 1. NaN if there are no values."""
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
-
-
-def arithmetic_mean(values: Sequence[float]) -> float:
-    """The arithmetic mean. NaN if there are no values."""
-    return sum(values) / len(values) if values else math.nan

@@ -23,7 +23,7 @@ _GUIDES = (
     "keras", "functions", "weights", "gru_variants", "inference", "freeze", "low_precision",
     "serving", "xla", "cudnn",
 )  # fmt: skip
-_PERFORMANCE = ("performance", "benchmarks", "speed")
+_PERFORMANCE = ("performance", "benchmarks")
 _REFERENCE = ("ops", "differences", "limits", "environment", "glossary")
 _PROJECT = ("CHANGELOG", "CONTRIBUTING", "ARCHITECTURE", "SECURITY")
 # What is shown as a page of code, by its ending.

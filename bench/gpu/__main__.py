@@ -20,10 +20,8 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import machine, timing
-from bench.gpu import build, cases, report
-
-_RESULTS = pathlib.Path(__file__).resolve().parents[1] / "results"
+from bench import machine, questions, results, tables, timing
+from bench.gpu import build, cases, rows
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -32,9 +30,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add = parser.add_argument
-    add("--cells", nargs="+", choices=tuple(cases.CELLS), default=tuple(cases.CELLS))
+    add("--cells", nargs="+", choices=cases.CELLS, default=cases.CELLS)
     add("--kinds", nargs="+", choices=cases.KINDS, default=cases.KINDS)
-    add("--dtypes", nargs="+", choices=tuple(cases.DTYPES), default=tuple(cases.DTYPES))
+    add("--dtypes", nargs="+", choices=cases.DTYPES, default=cases.DTYPES)
     add("--batches", nargs="+", type=int, default=cases.BATCHES)
     add("--steps", nargs="+", type=int, default=cases.STEPS)
     add("--units", nargs="+", type=int, default=cases.UNITS)
@@ -48,7 +46,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         type=pathlib.Path,
         help="kept, and reused until the sources change; may be that of tests/gpu/run.py",
     )
-    add("--out", type=pathlib.Path, default=_RESULTS / "gpu.json")
+    add("--out", type=pathlib.Path, default=results.FOLDER / "gpu.json")
     add(
         "--resume",
         action="store_true",
@@ -62,14 +60,10 @@ def _clock_hz(properties: Any) -> float:
     have no clock in them."""
     if kilohertz := getattr(properties, "clock_rate", 0):
         return 1e3 * kilohertz
-    command = [
-        "nvidia-smi",
-        "--query-gpu=clocks.max.sm",
-        "--format=csv,noheader,nounits",
-        "-i",
-        "0",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    asked = ("--query-gpu=clocks.max.sm", "--format=csv,noheader,nounits", "-i", "0")
+    done = subprocess.run(
+        ("nvidia-smi", *asked), capture_output=True, text=True, check=True, timeout=30
+    )
     return 1e6 * float(done.stdout.split()[0])
 
 
@@ -78,16 +72,18 @@ def this_gpu() -> cases.Gpu:
 
     properties = torch.cuda.get_device_properties(0)
     capability = torch.cuda.get_device_capability(0)
-    shared = getattr(properties, "shared_memory_per_multiprocessor", 228 * 1024)
     return cases.Gpu(
-        properties.name, capability, properties.multi_processor_count, _clock_hz(properties), shared
+        properties.name, capability, properties.multi_processor_count, _clock_hz(properties)
     )
 
 
 def measure(
     case: cases.Case, library: Any, gpu: cases.Gpu, plan: timing.Plan, switches: dict[str, bool]
-) -> dict[str, Any]:
-    """A row; or why there is none, such as results that disagree. switches: of contenders.Ours."""
+) -> list[rows.Row]:
+    """The rows of a case; or why there are none, such as results that disagree.
+
+    switches: of contenders.Ours.
+    """
     import torch
 
     from bench.gpu import contenders
@@ -103,7 +99,7 @@ def measure(
             error = contenders.disagreement(ours.run(), found)
             theirs.joins = False
             if not error <= contenders.MOST_DISAGREEMENT[case.dtype]:
-                return report.failed_row(case, f"the two disagree by {error:.2g}")
+                return rows.failed(case, f"the two disagree by {error:.2g}")
             stream.synchronize()
             kernels = ours.persistent_kernels()
             runners = {
@@ -111,16 +107,9 @@ def measure(
                 for name, contender in (("ours", ours), ("cudnn", theirs))
             }
             samples = timing.alternate(runners, plan)
-            return report.row(case, gpu, samples, kernels, cudnn_ran=cudnn_ran)
+            return rows.measured(case, samples, kernels, cudnn_ran=cudnn_ran)
         finally:
             ours.close()
-
-
-def _write(path: pathlib.Path, result: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_suffix(".new")
-    new.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-    os.replace(new, path)  # at no moment is there half of a file
 
 
 def _first_line(error: RuntimeError) -> str:
@@ -141,43 +130,42 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
         say("building the engine, unless --library has it")
         path, origin = build.build(arguments.library, pathlib.Path(folder), os.cpu_count() or 1)
         library = contenders.load(path)
-        result = {
-            "machine": machine.stamp(machine.cores()),
+        result = results.new("gpu", machine.cores(), plan) | {
             "gpu": json.loads(json.dumps(dataclasses.asdict(gpu))),  # as it comes from a file
             "libraries": contenders.libraries(library),
             "engine": origin,
             **switches,
-            "plan": dataclasses.asdict(plan),
-            "rows": [],
         }
         if arguments.resume and arguments.out.exists():
-            result["rows"] = report.rows_to_keep(json.loads(arguments.out.read_text()), result)
+            result["rows"] = rows.to_keep(results.read(arguments.out), result)
         wanted = list(
             cases.all_cases(
                 arguments.cells, arguments.kinds, arguments.dtypes, arguments.batches,
                 arguments.steps, arguments.units, arguments.layers, arguments.directions,
             )
         )  # fmt: skip
-        wanted = report.missing(wanted, result["rows"])
+        wanted = rows.without_number(wanted, result["rows"])
         for n, case in enumerate(wanted):
             say(f"{n + 1}/{len(wanted)} {case}")
-            others = report.without(result["rows"], case)
+            others = rows.without(result["rows"], case)
             # What remains of a case that never ends.
-            result["rows"] = [*others, report.failed_row(case, "begun, not ended")]
-            _write(arguments.out, result)
+            result["rows"] = [*others, *rows.failed(case, "begun, not ended")]
+            results.write(result, arguments.out)
             try:
-                row = measure(case, library, gpu, plan, switches)
+                measured = measure(case, library, gpu, plan, switches)
             except RuntimeError as error:  # of PyTorch, CUDA or the engine
-                row = report.failed_row(case, _first_line(error))
-            result["rows"] = [*others, row]
+                measured = rows.failed(case, _first_line(error))
+            result["rows"] = [*others, *measured]
             try:
                 torch.cuda.synchronize()
                 torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
             except RuntimeError as error:  # an access that is not allowed, after which none is
                 result["stopped"] = _first_line(error)
-            _write(arguments.out, result)
+            results.write(result, arguments.out)
             if "stopped" in result:
                 break
+    result["machine"]["load_at_end"] = machine.load()
+    results.write(result, arguments.out)
     return result
 
 
@@ -187,12 +175,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"not measured: {missing}")
         return 1
     result = run(arguments, lambda line: print(line, file=sys.stderr, flush=True))
-    print(report.text(result))
+    (question,) = questions.of("gpu")
+    print(tables.text(question, result))
+    if "stopped" in result:
+        print(f"STOPPED, cases are missing: {result['stopped']}")
     if importlib.util.find_spec("matplotlib") is None:
         print("no plot: no matplotlib")
     else:
-        print(report.plot(result, arguments.out.with_suffix(".png")))
-    all_measured = len(report.measured(result["rows"])) == len(result["rows"])
+        from bench import plot
+
+        print(plot.question(question, result, arguments.out.with_suffix(".png")))
+    all_measured = not any("missing" in row for row in result["rows"])
     return 0 if all_measured and "stopped" not in result else 1
 
 

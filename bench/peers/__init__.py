@@ -23,7 +23,6 @@ class Entry:
     kinds: tuple[str, ...] = ("infer", "train")
     gru_form: str = "after"  # the reset gate acts "before" or "after" the recurrent GEMM
     default: bool = True  # runs unless other peers are selected
-    note: str = ""
     single: bool = True  # one layer, one direction, rows of one length
     stacks: bool = False  # any number of both, and lengths
     dtypes: tuple[str, ...] = ("float32",)
@@ -46,83 +45,49 @@ class Entry:
 
 
 PEERS: dict[str, Entry] = {
-    "ours": Entry("ours", "function", dtypes=_TYPES, note="tf_blockrnn.lstm, tf_blockrnn.gru"),
-    "ours_cudnn": Entry(
-        "ours", "cudnn", cells=_CELLS, single=False, stacks=True, note="BlockRNN>CudnnRNNV3",
-    ),
-    "ours_v4": Entry(
+    "ours": Entry("ours", "function", dtypes=_TYPES),
+    "ours_cudnn": Entry("ours", "cudnn", cells=_CELLS, single=False, stacks=True),
+    "ours_v4": Entry(  # without the instructions for bfloat16
         "ours", "function", dtypes=("bfloat16",),
         environment=(("TF_BLOCKRNN_CPU_ISA", "x86-64-v4"),),
-        note="the same as ours without the instructions for bfloat16",
     ),
     "ours_layer": Entry(
-        "keras_layers", "after,ours", single=False, as_layer=True, recurrent_dropout=True,
-        note="tf_blockrnn.layers in tf.function",
+        "keras_layers", "after,ours", single=False, as_layer=True, recurrent_dropout=True
     ),
-    "ours_block": Entry("ours", "block", gru_form="before", note="BlockLSTMV2, BlockGRU"),
-    "tf_raw": Entry("stock_tf", "", cells=("lstm",), note="tf.raw_ops.BlockLSTMV2 and its Grad"),
-    "keras": Entry(
-        "keras_layers", "after", as_layer=True, recurrent_dropout=True,
-        note="keras.layers in tf.function",
-    ),
-    "keras_xla": Entry(
-        "keras_layers", "after,xla", as_layer=True, recurrent_dropout=True,
-        note="the same with jit_compile=True",
-    ),
+    "ours_block": Entry("ours", "block", gru_form="before"),
+    "tf_raw": Entry("stock_tf", "", cells=("lstm",)),
+    "keras": Entry("keras_layers", "after", as_layer=True, recurrent_dropout=True),
+    "keras_xla": Entry("keras_layers", "after,xla", as_layer=True, recurrent_dropout=True),
     "keras_before": Entry(
-        "keras_layers", "before", cells=("gru",), gru_form="before", default=False,
-        note="keras.layers.GRU(reset_after=False)",
+        "keras_layers", "before", cells=("gru",), gru_form="before", default=False
     ),
     "keras_xla_before": Entry(
-        "keras_layers", "before,xla", cells=("gru",), gru_form="before", default=False,
-        note="the same with jit_compile=True",
+        "keras_layers", "before,xla", cells=("gru",), gru_form="before", default=False
     ),
     "torch": Entry(
-        "torch_rnn", "", cells=_CELLS, stacks=True, dtypes=_TYPES, as_layer=True,
-        note="torch.nn.LSTM, GRU and RNN",
+        "torch_rnn", "", cells=_CELLS, stacks=True, dtypes=_TYPES, as_layer=True
     ),
-    "onnxruntime": Entry(
-        "onnx_rnn", "after", cells=_CELLS, kinds=("infer",), stacks=True,
-        note="LSTM, GRU and RNN nodes",
-    ),
+    "onnxruntime": Entry("onnx_rnn", "after", cells=_CELLS, kinds=("infer",), stacks=True),
     "onnxruntime_before": Entry(
-        "onnx_rnn", "before", cells=("gru",), kinds=("infer",), gru_form="before",
-        note="GRU with linear_before_reset=0",
+        "onnx_rnn", "before", cells=("gru",), kinds=("infer",), gru_form="before"
     ),
     # Whole Python calls with weights that no longer change.
-    "ours_session": Entry("session", "float32", kinds=("serve",), note="inference.Session"),
-    "ours_session_bfloat16": Entry(
-        "session", "bfloat16", kinds=("serve",), precision="bfloat16",
-        note='the same with precision="bfloat16"',
-    ),
-    "ours_session_int8": Entry(
-        "session", "int8", kinds=("serve",), precision="int8",
-        note='the same with precision="int8"',
-    ),
-    "onnxruntime_call": Entry(
-        "onnx_rnn", "after,call", kinds=("serve",), note="InferenceSession.run"
-    ),
-    "onnxruntime_one": Entry(
-        "onnx_rnn", "after,call,one", kinds=("serve",), note="the same on one thread"
-    ),
-    "torch_call": Entry(
-        "torch_rnn", "call", kinds=("serve",), note="torch.nn.LSTM and GRU, of arrays"
-    ),
+    "ours_session": Entry("session", "float32", kinds=("serve",)),
+    "ours_session_bfloat16": Entry("session", "bfloat16", kinds=("serve",), precision="bfloat16"),
+    "ours_session_int8": Entry("session", "int8", kinds=("serve",), precision="int8"),
+    "onnxruntime_call": Entry("onnx_rnn", "after,call", kinds=("serve",)),
+    "onnxruntime_one": Entry("onnx_rnn", "after,call,one", kinds=("serve",)),  # one thread
+    "torch_call": Entry("torch_rnn", "call", kinds=("serve",)),
     "onnxruntime_int8": Entry(
-        "onnx_rnn", "after,call,int8", cells=("lstm",), kinds=("serve",), precision="int8",
-        note="DynamicQuantizeLSTM, of onnxruntime.quantization",
+        "onnx_rnn", "after,call,int8", cells=("lstm",), kinds=("serve",), precision="int8"
     ),
-    "torch_int8": Entry(
-        "torch_rnn", "call,int8", kinds=("serve",), precision="int8",
-        note="torch.ao.quantization.quantize_dynamic",
-    ),
+    "torch_int8": Entry("torch_rnn", "call,int8", kinds=("serve",), precision="int8"),
+    # Keras models, compiled by XLA.
     "ours_model": Entry(
-        "keras_models", "after,ours", kinds=("serve",), single=False, as_layer=True,
-        note="a Keras model with a layer of tf_blockrnn, compiled by XLA",
+        "keras_models", "after,ours", kinds=("serve",), single=False, as_layer=True
     ),
     "ours_frozen": Entry(
-        "keras_models", "after,ours,frozen", kinds=("serve",), single=False, as_layer=True,
-        note="the same after tf_blockrnn.freeze",
+        "keras_models", "after,ours,frozen", kinds=("serve",), single=False, as_layer=True
     ),
 }  # fmt: skip
 

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import numpy as np
 
-from bench import data, timing
+from bench import data
 from bench.peers import base, tensorflow_base
 from bench.shapes import GATES, Case
 
 _LSTM = (0, 1, 2, 3)  # Keras: i, f, c, o
 _GRU = (1, 0, 2)  # Keras: z (update), r (reset), h
+
+
+def set_weights(layer: Any, case: Case, arrays: data.Arrays) -> None:
+    """Builds a layer, Keras' own or ours, with the weights of a case."""
+    order = _LSTM if case.cell == "lstm" else _GRU
+    layer.build((case.batch, case.steps, case.inputs))
+    bias = data.bias(arrays.b, order)
+    if case.cell == "gru" and layer.reset_after:
+        bias = np.stack([bias, np.zeros_like(bias)])  # input bias, recurrent bias
+    layer.set_weights(
+        [data.gates_beside(arrays.w, order), data.gates_beside(arrays.r, order), bias]
+    )
 
 
 class Peer:
@@ -42,20 +53,13 @@ class Peer:
         if case.recurrent_dropout:
             options |= {"recurrent_dropout": case.recurrent_dropout, "seed": 7}
         if case.cell == "lstm":
-            layer, order = self._layers.LSTM(case.units, **options), _LSTM
+            layer = self._layers.LSTM(case.units, **options)
         else:
             layer = self._layers.GRU(case.units, reset_after=self._reset_after, **options)
-            order = _GRU
         if self._ours and not layer.fused:
             # Otherwise Keras' own operations would be measured under our name.
             raise RuntimeError(f"the layer does not run on the op: {layer.why_not_fused}")
-        layer.build((case.batch, case.steps, case.inputs))
-        bias = data.bias(arrays.b, order)
-        if case.cell == "gru" and self._reset_after:
-            bias = np.stack([bias, np.zeros_like(bias)])  # input bias, recurrent bias
-        layer.set_weights(
-            [data.gates_beside(arrays.w, order), data.gates_beside(arrays.r, order), bias]
-        )
+        set_weights(layer, case, arrays)
         return layer
 
     def _mask(self, case: Case) -> dict[str, Any]:
@@ -107,41 +111,3 @@ class Peer:
             yield
         if draws != GATES[case.cell]:
             raise RuntimeError(f"{draws} dropouts were drawn, not one for each gate")
-
-    def empty(self) -> Callable[[], object]:
-        return tensorflow_base.empty(self._tf)
-
-    def call_cost(self, case: Case, arrays: data.Arrays, plan: timing.Plan) -> dict[str, float]:
-        """Microseconds of a call of our layer, of the op on the same weights, and the difference.
-
-        Each is measured in a tf.function and eagerly, alternately. Both return all outputs.
-        """
-        if not self._ours:
-            raise base.Absent("has no op to compare its layers with")
-        tf, layer, ours = self._tf, self._layer(case, arrays), self._ours
-        w_x, w_h, bias = (weight.value for weight in layer.weights)
-        x = tf.constant(arrays.x.swapaxes(0, 1))
-        if case.cell == "gru":  # code that calls the op has two separate biases
-            b_x, b_h = (tf.Variable(part) for part in tf.unstack(bias))
-
-        def op(x: Any) -> Any:
-            if case.cell == "lstm":
-                return ours.lstm(x, w_x, w_h, bias)[0]
-            return ours.gru(x, w_x, w_h, b_x, b_h, gate_order="urc")[0]
-
-        out = {}
-        for mode, wrap in (("function", tf.function), ("eager", lambda function: function)):
-            calls = {"layer": wrap(lambda x: layer(x)), "op": wrap(op)}
-            np.testing.assert_allclose(calls["layer"](x), calls["op"](x), rtol=1e-5, atol=1e-6)
-            runners = {
-                name: timing.in_process(lambda call=call: call(x)) for name, call in calls.items()
-            }
-            rounds = {
-                name: [1e6 * statistics.median(turn) for turn in some]
-                for name, some in timing.alternate(runners, plan).items()
-            }
-            out |= {f"{mode}_{name}_us": statistics.median(some) for name, some in rounds.items()}
-            # The difference of consecutive rounds, which a drift of the clock hardly affects.
-            pairs = zip(rounds["layer"], rounds["op"], strict=True)
-            out[f"{mode}_above_us"] = statistics.median(a - b for a, b in pairs)
-        return out

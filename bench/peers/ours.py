@@ -93,9 +93,6 @@ class Peer:
             forward=forward,
         )
 
-    def empty(self) -> Callable[[], object]:
-        return tensorflow_base.empty(self._tf)
-
     def gemm(self, size: int) -> Callable[[], object]:
         """TensorFlow's GEMM, which on some processors is twice as fast as other libraries'."""
         return tensorflow_base.gemm(self._tf, size)

@@ -5,8 +5,6 @@ Requests come on stdin, answers go to stdout: one JSON object per line, each ans
     {"do": "prepare", "case": fields of a Case}               -> {"check": {...}} or {"absent": why}
     {"do": "run", "calls": n, "warm": m}                      -> {"times": [seconds, ...]}
     {"do": "gemm", "size": n, "calls": m}                     -> {"times": [...]} or {"absent": why}
-    {"do": "empty", "calls": m}                               -> {"times": [...]} or {"absent": why}
-    {"do": "call_cost", "case": ..., "plan": fields of a Plan} -> {"function_above_us": ..., ...}
     end of input                                              -> the process ends
 
 Every failure is {"error": text}. A library that prints to stdout does not disturb the protocol:
@@ -84,17 +82,6 @@ class Server:
         if not hasattr(self._peer, "gemm"):
             return {"absent": "has no GEMM to measure"}
         return {"times": timing.timed_calls(self._peer.gemm(size), calls, 2)}
-
-    def _call_cost(self, case: dict[str, Any], plan: dict[str, Any]) -> dict[str, Any]:
-        if not hasattr(self._peer, "call_cost"):
-            return {"absent": "has no layer on an op to measure"}
-        made = Case(**case)
-        return self._peer.call_cost(made, data.make(made), timing.Plan(**plan))
-
-    def _empty(self, calls: int) -> dict[str, Any]:
-        if not hasattr(self._peer, "empty"):
-            return {"absent": "has no empty call to measure"}
-        return {"times": timing.timed_calls(self._peer.empty(), calls, calls // 4)}
 
 
 def _guarded(function: Any, *args: Any) -> Any:

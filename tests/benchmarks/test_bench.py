@@ -6,45 +6,73 @@ import dataclasses
 import json
 import pathlib
 
+import keras
+import numpy as np
 import pytest
 from helpers.children import ROOT, assert_ok, run_python
 
-from bench import calls, data, op_cases, sequences, shapes, timing
+from bench import calls, data, jit, op_cases, questions, results, sequences, shapes, steps, timing
 from bench import run as command
-from bench.peers import PEERS, base, tensorflow_base, worker
+from bench.peers import PEERS, tensorflow_base, worker
 
 PNG = b"\x89PNG\r\n\x1a\n"
+_QUICK = ("--quick", "--only", "lstm", "--shapes", "3x4x7x9")
+# Benches that measure in their own process: all in one here, which imports TensorFlow once.
+_IN_PROCESS = {
+    "cells": ("--quick",),
+    **dict.fromkeys(("calls", "jit", "memory", "recompute", "derivatives", "layer_norm"), _QUICK),
+}
 
 
 @pytest.fixture(scope="module")
-def quick_cells(tmp_path_factory) -> tuple[pathlib.Path, str]:
-    """The folder and the output of one quick run of the cells bench, in a process of its own."""
+def quick(tmp_path_factory) -> tuple[pathlib.Path, str]:
+    """The folder and the output of quick runs, in a process of their own.
+
+    Of its own, because the bench sets the number of threads, which a started TensorFlow refuses.
+    """
     folder = tmp_path_factory.mktemp("bench")
-    # Of its own, because the bench sets the number of threads, which a started TensorFlow refuses.
-    arguments = ["-m", "bench", "cells", "--quick", "--out", str(folder)]
-    return folder, assert_ok(run_python(arguments, timeout=120, cwd=ROOT), "bench")
+    commands = [[bench, *more, "--out", str(folder)] for bench, more in _IN_PROCESS.items()]
+    code = f"from bench.run import main\nfor command in {commands}: main(command)"
+    return folder, assert_ok(run_python(["-c", code], timeout=300, cwd=ROOT), "bench")
 
 
-def test_quick_run_writes_json(quick_cells):
-    result = json.loads((quick_cells[0] / "cells.json").read_text())
-    rows = {(row["op"], tuple(row["shape"])): row for row in result["rows"]}
-    assert set(rows) == {(op, s) for op in op_cases.OPS for s in shapes.CELL_SHAPES_QUICK}
-    for row in rows.values():
-        for who in ("ours", "tf"):
-            assert 0 < row[who]["min_ms"] <= row[who]["median_ms"]
-            assert row[who]["p25_ms"] <= row[who]["median_ms"] <= row[who]["p75_ms"]
-        assert row["ratio"] == row["tf"]["median_ms"] / row["ours"]["median_ms"]
-    assert set(result["summary"]) == set(op_cases.OPS)
+@pytest.mark.parametrize("bench", _IN_PROCESS)
+def test_a_quick_run_answers_its_questions(quick, bench):
+    folder, printed = quick
+    result = results.read(folder / f"{bench}.json")
     assert result["machine"]["cpu"] and result["machine"]["versions"]["python"]
-    assert not result["null"]
+    assert not any("missing" in row for row in result["rows"])
+    for row in result["rows"]:
+        if row["contender"] != calls.OP and row["unit"] == "ms":
+            assert 0 < row["min"] <= row["p25"] <= row["median"] <= row["p75"]
+    have = {row["contender"] for row in result["rows"]}
+    for question in questions.of(bench):
+        wanted = {name for column in question.columns for name in column.contenders}
+        assert have >= {name for name in wanted if not name.startswith("recompute=")}
+        assert question.asks in printed
+        png = folder / f"{question.key}.png"
+        assert png.read_bytes().startswith(PNG) if question.plotted else not png.exists()
 
 
-def test_quick_run_draws_and_prints(quick_cells):
-    folder, text = quick_cells
-    assert (folder / "cells.png").read_bytes().startswith(PNG)
-    for op in op_cases.OPS:
-        assert f"{op}: mean ratio" in text
-    assert str(folder / "cells.json") in text
+def test_ops_and_both_measurements_of_recompute_are_complete(quick):
+    rows = results.read(quick[0] / "cells.json")["rows"]
+    wanted = {(op, shape) for op in op_cases.OPS for shape in ((1, 8, 8), (3, 7, 9))}
+    assert {(row["op"], tuple(row["shape"])) for row in rows} == wanted
+    rows = results.read(quick[0] / "recompute.json")["rows"]
+    found = {(row["contender"], row["unit"]) for row in rows}
+    assert found == {(f"recompute={b}", unit) for b in (False, True) for unit in ("bytes", "ms")}
+
+
+def test_all_peers_of_inference_compute_the_same_and_are_timed(tmp_path):
+    """Each in a process of its own, for sessions and for models."""
+    arguments = ["-m", "bench", "inference", "--quick", "--shapes", "3x4x7x9"]
+    assert_ok(run_python([*arguments, "--out", str(tmp_path)], timeout=300, cwd=ROOT), "bench")
+    result = json.loads((tmp_path / "inference.json").read_text())
+    assert len(result["peaks"]) == 2 and result["machine"]["load_at_end"] >= 0
+    for case in shapes.cases("inference", shapes=[(3, 4, 7, 9)]):
+        rows = [row for row in result["rows"] if case.fields().items() <= row.items()]
+        assert {row["contender"] for row in rows} == {n for n, e in PEERS.items() if e.does(case)}
+        assert all(row["median"] > 0 for row in rows), rows
 
 
 def test_alternates_and_deals_the_time_out():
@@ -71,57 +99,40 @@ def test_alternates_and_deals_the_time_out():
 
 def test_summary_is_of_all_calls():
     out = timing.summary([[0.001, 0.003], [0.002, 0.1]], per=1)
-    assert out["median_ms"] == pytest.approx(2.5)
-    assert out["min_ms"] == pytest.approx(1.0)
-    assert out["calls"] == 4
-    assert timing.summary([[0.008]], per=4)["median_ms"] == pytest.approx(2.0)
+    assert out["median"] == pytest.approx(2.5)
+    assert out["min"] == pytest.approx(1.0)
+    assert out["calls"] == 4 and out["rounds"] == pytest.approx([2.0, 51.0])
+    assert timing.summary([[0.008]], per=4)["median"] == pytest.approx(2.0)
 
 
-def test_flops_count_the_products():
-    case = shapes.Case("lstm", "infer", batch=2, steps=3, inputs=5, units=7)
-    assert case.flops() == 2 * 3 * 2 * (4 * 7) * (5 + 7)
+def test_flops_count_the_products_of_what_the_rows_have():
     assert shapes.Case("gru", "train", 2, 3, 5, 7).flops() == 3 * 2 * 3 * 2 * (3 * 7) * (5 + 7)
-
-
-def test_flops_of_a_stack_count_what_its_rows_have():
-    stack = shapes.Case(
-        "rnn", "infer", 2, 4, inputs=5, units=7, layers=2, directions=2, lengths="spread"
-    )
+    stack = shapes.Case("rnn", "infer", 2, 4, 5, 7, layers=2, directions=2, lengths="spread")
     assert stack.row_lengths() == [1, 3]
     assert stack.flops() == 2 * (1 + 3) * 2 * 7 * ((5 + 7) + (14 + 7))
     half = dataclasses.replace(stack, lengths="half")
     assert half.row_lengths() == [2, 2] and half.flops() == stack.flops()
-    assert dataclasses.replace(stack, lengths="full").flops() == 2 * stack.flops()
 
 
-def test_who_runs_what():
-    def who(*case: object, **more: object) -> set[str]:
-        case = shapes.Case(*case, 2, 3, 5, 7, **more)
-        return {name for name in PEERS if PEERS[name].default and PEERS[name].does(case)}
-
-    assert "ours" in who("lstm", "train") and "ours_cudnn" not in who("lstm", "train")
-    stacks = {"layers": 2, "directions": 2}
-    assert who("rnn", "train", **stacks) == {"ours_cudnn", "torch"}
-    assert who("gru", "infer", **stacks) == {"ours_cudnn", "torch", "onnxruntime"}
-    assert who("lstm", "infer", dtype="bfloat16") == {"ours", "ours_v4", "torch"}
+def _who(case: shapes.Case) -> set[str]:
+    return {name for name in PEERS if PEERS[name].default and PEERS[name].does(case)}
 
 
 def _layer_case(variant: str, cell: str = "lstm", kind: str = "train") -> shapes.Case:
-    fields, kinds = shapes.LAYER_VARIANTS[variant]
-    assert kind in kinds
-    return shapes.Case(cell, kind, 3, 4, 5, 6, as_layer=True, **fields)
+    (case,) = shapes.cases("layers", (variant, cell, kind), [(3, 4, 5, 6)])
+    return case
 
 
-def test_who_runs_what_as_a_layer():
-    def who(variant: str) -> set[str]:
-        case = _layer_case(variant)
-        assert case.variant == variant
-        return {name for name in PEERS if PEERS[name].default and PEERS[name].does(case)}
-
-    for variant in ("plain", "masked"):
-        assert who(variant) == {"ours_layer", "keras", "keras_xla", "torch"}
-    assert who("recurrent_dropout") == {"ours_layer", "keras", "keras_xla"}
-    assert not PEERS["ours_layer"].does(shapes.Case("lstm", "train", 3, 4, 5, 6))
+def test_who_runs_what():
+    case = shapes.Case("gru", "infer", 2, 3, 5, 7)
+    assert "ours" in _who(case) and "ours_cudnn" not in _who(case)
+    stack = dataclasses.replace(case, layers=2, directions=2)
+    assert _who(stack) == {"ours_cudnn", "torch", "onnxruntime"}
+    assert _who(dataclasses.replace(stack, kind="train")) == {"ours_cudnn", "torch"}
+    assert _who(dataclasses.replace(case, dtype="bfloat16")) == {"ours", "ours_v4", "torch"}
+    everyone = {"ours_layer", "keras", "keras_xla", "torch"}
+    assert _who(_layer_case("plain")) == _who(_layer_case("masked")) == everyone
+    assert _who(_layer_case("recurrent_dropout")) == everyone - {"torch"}
 
 
 def test_a_masked_batch_has_rows_of_all_lengths_in_random_order():
@@ -129,7 +140,6 @@ def test_a_masked_batch_has_rows_of_all_lengths_in_random_order():
     lengths = case.row_lengths()
     spread = dataclasses.replace(case, lengths="spread").row_lengths()
     assert sorted(lengths) == spread and lengths != spread
-    assert sum(lengths) / len(lengths) == pytest.approx(case.steps / 2)
     assert case.row_lengths() == lengths  # every peer has the same
     assert case.valid().sum(axis=0).tolist() == lengths and case.valid()[0].all()
     cotangent = data.make(case).cotangent
@@ -185,19 +195,6 @@ def test_a_layer_that_does_not_run_on_the_op_is_no_contender_of_ours(servers, mo
         servers["ours_layer"].answer(request)
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
-def test_the_cost_of_a_call_is_what_the_layer_takes_above_the_op(servers, cell):
-    case = dataclasses.asdict(_layer_case("plain", cell, "infer"))
-    request = {"do": "call_cost", "case": case, "plan": {"rounds": 1, "seconds": 0.01}}
-    cost = servers["ours_layer"].answer(dict(request))
-    for mode in ("function", "eager"):
-        above = cost[f"{mode}_layer_us"] - cost[f"{mode}_op_us"]
-        assert cost[f"{mode}_above_us"] == pytest.approx(above)
-        assert cost[f"{mode}_layer_us"] > 0
-    with pytest.raises(base.Absent):
-        servers["keras"].answer(dict(request))
-
-
 def test_a_peer_that_computes_something_else_is_found():
     right = {"h_norm": 10.0, "loss": 2.0, "x_grad_norm": 5.0}
     checks = {"a": right, "b": dict(right, loss=2.0001), "c": dict(right, x_grad_norm=4.0)}
@@ -215,31 +212,89 @@ def test_the_two_grus_are_told_apart():
     assert sequences.form("ours", "lstm") == sequences.form("torch", "lstm")
 
 
-def test_an_op_in_a_graph_is_what_each_more_adds(tmp_path):
-    arguments = ["-m", "bench", "calls", "--quick", "--out", str(tmp_path)]
-    printed = assert_ok(run_python(arguments, timeout=120, cwd=ROOT), "bench")
-    result = json.loads((tmp_path / "calls.json").read_text())
-    rows = [(row["cell"], tuple(row["shape"])) for row in result["rows"]]
-    assert rows == [(cell, s) for cell in calls.CELLS for s in shapes.SEQUENCE_SHAPES_QUICK]
-    for row in result["rows"]:
-        assert "graph of one" not in row["ways"]
-        assert all(way["median_ms"] > 0 for name, way in row["ways"].items() if name != calls.OP)
-        assert f"{row['cell'].upper()} {', '.join(map(str, row['shape']))}" in printed
-    result["rows"][0]["ways"][calls.OP] = {"median_ms": 0.0123}
-    assert "| LSTM 1, 5, 8, 8 | 12.3 | " in calls.markdown(result)
+def test_an_op_in_a_graph_is_what_each_more_adds(monkeypatch):
+    medians = {"eager": 5.0, "graph of one": 3.0, "graph of many": 13.0}
+    rows = [{"contender": name, "median": ms} for name, ms in medians.items()]
+    monkeypatch.setattr(calls, "_ways", lambda *_: {})
+    monkeypatch.setattr(results, "measured", lambda *_: rows)
+    case = shapes.Case("lstm", "infer", 1, 2, 3, 4)
+    found = calls.measure(None, case, timing.Plan(), print)
+    assert {row["contender"]: row["median"] for row in found} == {calls.OP: 1.0, "eager": 5.0}
+
+
+def test_a_way_of_calling_that_computes_something_else_is_refused(tf):
+    ways = {name: lambda: [tf.ones([2])] for name in ("eager", "concrete function")}
+    jit._compare_results(ways)
+    ways["tf.function"] = lambda: [tf.constant([1.0, 1.1])]
+    with pytest.raises(AssertionError, match=r"tf\.function"):
+        jit._compare_results(ways)
+
+
+def test_a_training_step_that_computes_something_else_is_refused(tf, monkeypatch):
+    (case,) = shapes.cases("derivatives", ["rnn"], [(2, 3, 4, 5)])
+    made = steps._layers(case)
+    other = keras.layers.SimpleRNN(5, return_sequences=True, activation="relu")
+    monkeypatch.setattr(steps, "_layers", lambda _: {**made, "keras": other})
+    with pytest.raises(RuntimeError, match="ours has the loss"):
+        steps.measure(tf, case, timing.Plan(), lambda _: None)
+
+
+def test_a_model_that_keras_does_not_compile_is_refused():
+    class NoXla(keras.layers.LSTM):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            self.supports_jit = False
+
+    layers = type("layers", (), {"LSTM": NoXla})
+    case = shapes.Case("lstm", "train", 1, 2, 3, 4)
+    with (
+        pytest.warns(UserWarning, match="jit_compile"),
+        pytest.raises(RuntimeError, match="does not compile with jit_compile=True"),
+    ):
+        jit._Model(layers, case, jit_compile=True)
+
+
+def test_steps_of_fit_are_timed_without_its_start():
+    case = shapes.Case("gru", "train", 2, 3, 4, 5)
+    model = jit._Model(keras.layers, case, jit_compile=False)
+    assert np.isfinite(model.first_loss())
+    times = model.fit(3, 2)
+    assert len(times) == 3 and min(times) > 0
+
+
+def test_an_interrupted_run_keeps_its_rows():
+    def measure(case, note):
+        if case == 2:
+            raise KeyboardInterrupt
+        return [{"contender": str(case), "unit": "ms", "median": 1.0}]
+
+    result = results.collect(results.new("cells", 1, timing.Plan()), [0, 1, 2, 3], measure)
+    assert result["interrupted"] and [row["contender"] for row in result["rows"]] == ["0", "1"]
+    with pytest.raises(KeyboardInterrupt):
+        results.collect(results.new("cells", 1, timing.Plan()), [2], measure)
 
 
 def test_a_run_that_left_something_out_does_not_replace_a_whole_one():
     def folder(*options: str, interrupted: bool = False) -> pathlib.Path:
-        return command._folder(
-            command._arguments(["cells", *options]), {"interrupted": interrupted}
-        )
+        arguments = command._arguments(["layers", *options])
+        return command._folder(arguments, {"interrupted": interrupted})
 
-    for option in ("--quick", "--null", "--shapes=1x2x3"):
+    assert folder() == results.FOLDER
+    for option in ("--quick", "--only=masked", "--shapes=1x2x3x4", "--peers=keras"):
         assert folder(option) != folder()
-    some = command._arguments(["layers", "--variants", "masked"])
-    assert command._folder(some, {}) != folder()
     assert folder(interrupted=True) != folder()
+
+
+def test_cases_are_selected_by_words():
+    sweeps = [c for c in shapes.cases("sequences") if c.group.startswith("sweep")]
+    some = shapes.cases("sequences", ["sweep", "lstm", "infer"])
+    assert some == [c for c in sweeps if (c.cell, c.kind) == ("lstm", "infer")]
+    assert len(shapes.cases("sequences", ["lstm"], [(1, 2, 3, 4)])) == 2  # no shape twice
+    for bench, wrong in (("stacks", "masked"), ("layers", "nonsense")):
+        with pytest.raises(ValueError, match=f"{bench} has no {wrong}"):
+            shapes.cases(bench, [wrong])
+    with pytest.raises(SystemExit, match="cells has no lstm"):
+        command.main(["cells", "--only", "lstm"])
 
 
 def test_shapes_are_read_from_text():

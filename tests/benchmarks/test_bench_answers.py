@@ -1,0 +1,212 @@
+"""What is told of a result: ratios, means, whether the machine was quiet, pages and plots."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import pytest
+from helpers.children import ROOT
+
+from bench import pages, plot, provenance, questions, results, shapes, tables
+
+PNG = b"\x89PNG\r\n\x1a\n"
+STORED = pages.read(results.FOLDER)
+SEQUENCES, LAYERS, STACKS, BFLOAT16, RECOMPUTE, MEMORY = (
+    questions.BY_KEY[key]
+    for key in ("sequences", "layers", "stacks", "bfloat16", "recompute", "memory")
+)
+
+
+def _row(contender: str, median: float, **fields: object) -> results.Row:
+    """A measurement of 1 GFLOP in quiet rounds."""
+    row = shapes.Case("lstm", "infer", 64, 10, 256, 256).fields() | {"flops": 10**9}
+    numbers = {"unit": "ms", "median": median, "rounds": [median] * 3}
+    return {**row, "contender": contender, **numbers, **fields}
+
+
+def _result(*rows: results.Row, bench: str = "sequences") -> dict:
+    """A result of a machine that was quiet, with a GEMM peak of 200 GFLOP/s."""
+    machine = {
+        "cpu": "cpu", "cpu_family_model_stepping": ["1", "2", "3"], "cores": 2, "threads": 2,
+        "flags": ["avx2"], "versions": {"tensorflow": "2", "torch": "3", "keras": "4"},
+        "time": "2000-01-01T00:00:00Z", "load_at_start": 0.5, "load_at_end": 2.5,
+    }  # fmt: skip
+    peaks = [{"gflops": 200.0}, {"gflops": 191.0}]
+    return {"bench": bench, "machine": machine, "peaks": peaks, "rows": list(rows)}
+
+
+def _cells(question: questions.Question, result: dict) -> list[dict[str, str]]:
+    """The Markdown table, by the heads of its columns."""
+    head, _, *rows = (line.split(" | ") for line in tables.markdown(question, result).splitlines())
+    return [dict(zip(head, row, strict=True)) for row in rows]
+
+
+def test_a_ratio_is_of_the_fastest_other_over_ours_and_bold_where_we_are_slower():
+    rows = [_row("ours", 10.0), _row("keras", 40.0), _row("keras_xla", 15.0), _row("torch", 8.0)]
+    (found,) = _cells(SEQUENCES, _result(*rows, _row("ours", 1.0, set="sweep-T")))
+    assert found["| B, T, I, H"] == "| LSTM inference 64, 10, 256, 256"
+    assert found["ours, ms"] == "10.0" and found["Keras / ours"] == "1.50"
+    assert found["PyTorch / ours"] == "**0.80**"
+    assert found["ours of peak |"] == "50% |"  # 100 of 200 GFLOP/s
+    assert "<< 0.80" in tables.text(SEQUENCES, _result(*rows))
+    text = tables.text(SEQUENCES, _result(*rows[:3], {**rows[3], "missing": "why not"}))
+    assert "PyTorch" not in text and "No number for torch: why not." in text
+
+
+def test_equal_is_no_loss_and_a_share_of_the_peak_is_rounded_down():
+    (found,) = _cells(SEQUENCES, _result(_row("ours", 5.58), _row("torch", 5.58)))
+    assert found["PyTorch / ours"] == "1.00" and found["ours of peak |"] == "89% |"
+
+
+def test_only_ratios_to_others_are_marked_as_lost():
+    cell = {"set": "recompute", "kind": "train"}
+    rows = [_row("recompute=False", 4.0, **cell), _row("recompute=True", 2.0, **cell)]
+    (found,) = _cells(RECOMPUTE, _result(*rows, bench="recompute"))
+    assert found["True |"] == "0.50 |"
+    more = [_row("ours", 2**21, unit="bytes"), _row("tf_raw", 2**20, unit="bytes")]
+    (found,) = _cells(MEMORY, _result(*more, bench="memory"))
+    assert found["ours, MiB"] == "2.00" and found["TensorFlow / ours |"] == "**0.50** |"
+
+
+def test_variants_and_types_are_compared_with_their_own():
+    rows = [
+        _row(name, ms * more, variant=variant)
+        for variant, more in (("plain", 1), ("masked", 2))
+        for name, ms in (("ours_layer", 4.0), ("keras", 4.0 * more))
+    ]
+    (found,) = _cells(LAYERS, _result(*rows))
+    assert found["plain: Keras / ours"] == "1.00" and found["masked: Keras / ours |"] == "2.00 |"
+    low = [_row("ours", 2.0, dtype="bfloat16"), _row("torch", 1.0, dtype="bfloat16")]
+    (found,) = _cells(BFLOAT16, _result(*low, _row("ours", 3.0), _row("torch", 9.0)))
+    assert found["inference: ours, ms"] == "2.00" and found["inference: float32 / ours"] == "1.50"
+    assert found["inference: PyTorch / ours |"] == "**0.50** |"
+
+
+def test_a_mean_is_geometric_and_over_all_shapes_or_none():
+    large = {"shape": [1, 1, 1, 1]}
+    rows = [_row("ours", 1.0), _row("torch", 8.0), _row("ours", 1.0, **large)]
+    assert tables.means(SEQUENCES, _result(*rows)) == {}
+    rows.append(_row("torch", 0.5, **large))
+    (means,) = tables.means(SEQUENCES, _result(*rows)).values()
+    assert list(means.values()) == [(pytest.approx(2.0), 0.5)]
+    page = tables.means_markdown(SEQUENCES, _result(*rows), over=("ours",))
+    assert "| LSTM inference | 2.00 (**0.50**) |" in page
+
+
+def _changed(part: str = "", key: object = "", value: object = None) -> dict:
+    """A quiet result with one thing changed."""
+    result = _result(_row("ours", 8.0))
+    parts = {
+        "": {},
+        "machine": result["machine"],
+        "peaks": result["peaks"],
+        "row": result["rows"][0],
+    }
+    parts[part][key] = value
+    return result
+
+
+def test_a_quiet_machine_is_not_remarked_on():
+    assert provenance.noise(_changed()).quiet and "not" not in provenance.measured(_changed())
+    assert provenance.noise(_changed("row", "rounds", [8.0] * 7 + [16.0])).quiet
+    int8 = _result(_row("ours_session_int8", 4.0), _row("ours", 4.0, dtype="bfloat16"))
+    assert provenance.noise(int8).quiet  # the peak is of float32
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("machine", "load_at_start", 0.51), "quiet in this run: its load was 0.51 at the start"),
+        (("machine", "load_at_end", 2.51), "its load was 2.51 at the end (2 cores)"),
+        (("peaks", 1, {"gflops": 189.0}), "200 GFLOP/s at the start and 189 at the end"),
+        (("row", "rounds", [8.0, 8.2, 8.4, 8.6, 9.0, 9.2]), "of a contender typically differed by"),
+        (("row", "median", 4.0), "1 float32 time at up to 125% of the GEMM peak"),
+        (("machine", "load_at_start", None), "known to have been quiet: no load at the start"),
+        (("machine", "load_at_end", float("nan")), "known to have been quiet: no load at the end"),
+        (("row", "rounds", [8.0, 8.0]), "known to have been quiet: no spread between rounds"),
+    ],
+)
+def test_a_machine_that_was_not_quiet_is_told_on_page_and_plot(change, told):
+    result = _changed(*change)
+    assert not provenance.noise(result).quiet
+    assert told in provenance.measured(result)
+    assert told in " ".join(plot.caption(result, "").split())
+
+
+def test_the_commit_and_the_libraries_that_took_part_are_told():
+    result = _result(_row("ours", 1.0), _row("torch_call", 2.0))
+    result["machine"]["commit"] = "abc123-dirty"
+    told = provenance.measured(result)
+    assert "commit abc123 with uncommitted changes on cpu" in told
+    assert "TensorFlow 2, PyTorch 3; 2000-01-01." in told
+
+
+def test_the_chart_is_never_of_a_machine_that_was_not_quiet(tmp_path):
+    some = {name: copy.deepcopy(result) for name, result in STORED.items()}
+    assert pages.bars(some)["LSTM vs. ONNX Runtime"] == pytest.approx((1.30, 0.78), abs=0.01)
+    page = "<!-- bench:begin speed --><!-- bench:end speed -->"
+    assert pages.CHART in pages.rewritten(page, some)
+    made = plot.chart({"a": (2.0, 0.5)}, some["inference"], tmp_path / "a.png")
+    assert made.read_bytes().startswith(PNG)
+    some["inference"]["machine"]["load_at_start"] = 3.0
+    assert pages.bars(some) == {} and pages.CHART not in pages.rewritten(page, some)
+    with pytest.raises(ValueError, match=r"no chart of inference: .* its load was 3 at the start"):
+        plot.chart({"a": (2.0, 0.5)}, some["inference"], tmp_path / "b.png")
+
+
+def test_pages_are_what_the_results_give():
+    for page in pages.PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert pages.rewritten(text, STORED) == text, f"`python -m bench pages` writes {page} anew"
+
+
+def test_a_section_that_nothing_answers_is_refused():
+    page = "<!-- bench:begin {} -->\n<!-- bench:end {} -->"
+    for name in ("nonsense", "gpu"):
+        with pytest.raises(ValueError, match=f"no question {name} with a result"):
+            pages.rewritten(page.format(name, name), STORED)
+    with pytest.raises(ValueError, match="no section"):
+        pages.rewritten(page.format("cells", "layers"), STORED)
+
+
+def test_every_result_on_a_page_says_whether_it_was_quiet():
+    page = (ROOT / "docs/benchmarks.md").read_text(encoding="utf-8")
+    for section in re.split(r"^## ", page, flags=re.MULTILINE)[1:]:
+        name = section.splitlines()[0]
+        (question,) = (q for q in questions.QUESTIONS if q.name == name)
+        result = STORED[question.result]
+        assert ("The machine " in section) == (not provenance.noise(result).quiet), name
+    assert not provenance.noise(STORED["recompute"]).quiet
+    assert "its load was 6.39 at the start" in provenance.measured(STORED["recompute"])
+
+
+def test_the_pages_and_plots_are_written_anew(tmp_path, monkeypatch):
+    """Plots of at most four panels, and only those of the pages."""
+    panels = {}
+
+    def save(figure, path, dpi=110):
+        panels[path.name] = sum(axis.get_visible() for axis in figure.axes)
+        plot.plt.close(figure)
+        return path
+
+    monkeypatch.setattr(plot, "_save", save)
+    (tmp_path / "docs").mkdir()
+    for page in pages.PAGES:
+        (tmp_path / page).write_text((ROOT / page).read_text(encoding="utf-8"), encoding="utf-8")
+    old = tmp_path / "bench/results/old.png"
+    old.parent.mkdir(parents=True)
+    old.touch()
+    pages.write(tmp_path, results.FOLDER)
+    assert not old.exists()
+    assert set(panels) == {path.name for path in results.FOLDER.glob("*.png")}
+    assert all(1 <= number <= 4 for number in panels.values()), panels
+    shown = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages.PAGES)
+    assert all(f"bench/results/{name})" in shown for name in panels)
+
+
+def test_a_plot_without_numbers_is_none(tmp_path):
+    missing = {**_row("ours", 1.0), "missing": "why"}
+    assert plot.question(SEQUENCES, _result(missing), tmp_path / "a.png") is None
+    stack = _result(_row("ours_cudnn", 1.0), _row("torch", 2.0))
+    assert plot.question(STACKS, stack, tmp_path / "b.png").read_bytes().startswith(PNG)
