@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import data, results, timing
+from bench import data, tidy, timing
 from bench.peers import keras_layers, ours, tensorflow_base
 from bench.shapes import Case
 
@@ -63,12 +63,10 @@ def _ways(tf: Any, case: Case) -> dict[str, Callable[[], object]]:
     }
 
 
-def measure(
-    tf: Any, case: Case, plan: timing.Plan, note: Callable[[str], None]
-) -> list[results.Row]:
+def measure(tf: Any, case: Case, plan: timing.Plan, note: Callable[[str], None]) -> list[tidy.Row]:
     """The rows of one case."""
     runners = {name: timing.in_process(way) for name, way in _ways(tf, case).items()}
-    rows = {row["contender"]: row for row in results.measured(case.fields(), runners, plan, note)}
+    rows = {row["contender"]: row for row in tidy.measured(case.fields(), runners, plan, note)}
     one, many = (rows.pop(name)["median"] for name in (_ONE, _MANY))
     op = {**case.fields(), "contender": OP, "unit": "ms", "median": (many - one) / _MORE_OPS}
     return [op, *rows.values()]

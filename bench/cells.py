@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import op_cases, results, timing
+from bench import op_cases, tidy, timing
 
 # Both contenders must compute the same thing, or the comparison is meaningless. The bound is loose:
 # a chain of 32 float32 cells, summed in another order.
@@ -34,7 +34,7 @@ def measure(
     shape: op_cases.Shape,
     plan: timing.Plan,
     note: Callable[[str], None],
-) -> list[results.Row]:
+) -> list[tidy.Row]:
     """The rows of one op and shape. contenders: the raw ops of ours and of TensorFlow."""
     calls = op_cases.calls_per_chain(op, shape)
     args = op_cases.make_inputs(op, shape)
@@ -47,7 +47,7 @@ def measure(
         "flops": op_cases.flops(op, shape), "difference": difference,
     }  # fmt: skip
     runners = {name: timing.in_process(chain) for name, chain in chains.items()}
-    return results.measured(case, runners, plan, note, per=calls)
+    return tidy.measured(case, runners, plan, note, per=calls)
 
 
 def run(
@@ -57,5 +57,5 @@ def run(
     import tf_blockrnn
 
     contenders = {"ours": tf_blockrnn.raw_ops, "tf": tf.raw_ops}
-    result = results.new("cells", threads, plan)
-    return results.collect(result, cases, lambda case, note: measure(contenders, *case, plan, note))
+    result = tidy.new("cells", threads, plan)
+    return tidy.collect(result, cases, lambda case, note: measure(contenders, *case, plan, note))

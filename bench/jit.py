@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import data, results, timing
+from bench import data, tidy, timing
 from bench.peers import ours, tensorflow_base
 from bench.shapes import Case
 
@@ -132,9 +132,7 @@ def _models(case: Case, note: Callable[[str], None]) -> dict[str, _Model]:
     return models
 
 
-def measure(
-    tf: Any, case: Case, plan: timing.Plan, note: Callable[[str], None]
-) -> list[results.Row]:
+def measure(tf: Any, case: Case, plan: timing.Plan, note: Callable[[str], None]) -> list[tidy.Row]:
     """The rows of one case: of calls, or of steps of `fit`."""
     runners: dict[str, timing.Runner]
     if case.group == "fit":
@@ -145,4 +143,4 @@ def measure(
         ways["empty function"] = tensorflow_base.empty(tf)
         ways["empty function, XLA"] = tensorflow_base.empty(tf, jit_compile=True)
         runners = {name: timing.in_process(call) for name, call in ways.items()}
-    return results.measured(case.fields(), runners, plan, note)
+    return tidy.measured(case.fields(), runners, plan, note)

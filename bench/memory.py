@@ -18,7 +18,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from bench import data, machine, results, timing
+from bench import data, machine, tidy, timing
 from bench.peers import PEERS, base, ours
 from bench.process import environment, root
 from bench.shapes import Case
@@ -77,7 +77,7 @@ def measure(name: str, case: Case, threads: int) -> dict[str, Any]:
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
-def measure_peers(case: Case, threads: int, note: Callable[[str], None]) -> list[results.Row]:
+def measure_peers(case: Case, threads: int, note: Callable[[str], None]) -> list[tidy.Row]:
     """The rows of one case of the bench of memory."""
     rows = []
     for name in ("ours", "ours_block", "tf_raw"):
@@ -88,7 +88,7 @@ def measure_peers(case: Case, threads: int, note: Callable[[str], None]) -> list
 
 def measure_recompute(
     case: Case, threads: int, plan: timing.Plan, note: Callable[[str], None]
-) -> list[results.Row]:
+) -> list[tidy.Row]:
     """The rows of one case of the bench of `recompute`, the steps of a span: memory and time."""
     rows, runners = [], {}
     peer = ours.Peer(PEERS["ours"].option, threads)
@@ -99,7 +99,7 @@ def measure_recompute(
         note(f"memory, {name}")
         rows.append({**case.fields(), "contender": name, **measure("ours", some, threads)})
         runners[name] = timing.in_process(peer.prepare(some, data.make(some)).call)
-    return rows + results.measured(case.fields(), runners, plan, note)
+    return rows + tidy.measured(case.fields(), runners, plan, note)
 
 
 if __name__ == "__main__":

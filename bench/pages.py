@@ -9,7 +9,7 @@ import pathlib
 import re
 from typing import Any
 
-from bench import provenance, results, tables
+from bench import provenance, tables, tidy
 from bench.questions import BY_KEY, QUESTIONS, Question
 
 _PLOTS = "bench/results"
@@ -24,7 +24,7 @@ Results = dict[str, dict[str, Any]]
 
 def read(folder: pathlib.Path) -> Results:
     """All results of a folder, by bench."""
-    return {path.stem: results.read(path) for path in sorted(folder.glob("*.json"))}
+    return {path.stem: tidy.read(path) for path in sorted(folder.glob("*.json"))}
 
 
 def plot_name(question: Question) -> str:

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import machine, op_cases, pages, questions, results, shapes, tables, timing
+from bench import machine, op_cases, pages, questions, shapes, tables, tidy, timing
 from bench.peers import PEERS
 
 _QUICK = timing.Plan(rounds=2, seconds=0.02)
@@ -55,7 +55,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     show.add_argument("file", type=pathlib.Path, help="a JSON file that the bench wrote")
     page = verbs.add_parser("pages", help="write the generated parts of README.md and docs/")
     page.add_argument("--root", type=pathlib.Path, default=pathlib.Path(), help="of the pages")
-    page.add_argument("--results", type=pathlib.Path, default=results.FOLDER)
+    page.add_argument("--results", type=pathlib.Path, default=tidy.FOLDER)
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or (argv[0].startswith("-") and argv[0] not in ("-h", "--help")):
         argv = ["all", *argv]
@@ -78,7 +78,7 @@ def _folder(args: argparse.Namespace, result: dict[str, Any]) -> pathlib.Path:
     """The folder of the result: a partial run must not replace a complete one."""
     names = ("quick", "only", "shapes", "peers")
     partial = result["interrupted"] or any(getattr(args, name, None) for name in names)
-    return args.out or (results.FOLDER / "partial" if partial else results.FOLDER)
+    return args.out or (tidy.FOLDER / "partial" if partial else tidy.FOLDER)
 
 
 def _show(result: dict[str, Any], folder: pathlib.Path) -> None:
@@ -126,7 +126,7 @@ def _in_process(args: argparse.Namespace, bench: str, cases: Sequence[Any]) -> A
     tf = tensorflow_base.start(threads)
     if bench == "cells":
         return cells.run(cases, tf, plan, threads)
-    measure: Callable[..., list[results.Row]] = {
+    measure: Callable[..., list[tidy.Row]] = {
         "calls": lambda case, note: calls.measure(tf, case, plan, note),
         "jit": lambda case, note: jit.measure(tf, case, plan, note),
         "derivatives": lambda case, note: steps.measure(tf, case, plan, note),
@@ -134,7 +134,7 @@ def _in_process(args: argparse.Namespace, bench: str, cases: Sequence[Any]) -> A
         "memory": lambda case, note: memory.measure_peers(case, threads, note),
         "recompute": lambda case, note: memory.measure_recompute(case, threads, plan, note),
     }[bench]
-    return results.collect(results.new(bench, threads, plan), cases, measure)
+    return tidy.collect(tidy.new(bench, threads, plan), cases, measure)
 
 
 def _run(args: argparse.Namespace, bench: str) -> None:
@@ -145,7 +145,7 @@ def _run(args: argparse.Namespace, bench: str) -> None:
     run = _processes if bench in _PEER_BENCHES else _in_process
     result = run(args, bench, cases)
     folder = _folder(args, result)
-    results.write(result, folder / f"{bench}.json")
+    tidy.write(result, folder / f"{bench}.json")
     _show(result, folder)
     print(f"written: {folder / bench}.json")
 
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # `timeout` and Ctrl-C end a run the same way: with the results so far.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     if args.verb == "show":
-        _show(results.read(args.file), args.file.parent)
+        _show(tidy.read(args.file), args.file.parent)
     elif args.verb == "pages":
         for path in pages.write(args.root, args.results):
             print(path)

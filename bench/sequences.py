@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TextIO
 
-from bench import results, timing
+from bench import tidy, timing
 from bench.peers import PEERS, is_ours
 from bench.process import PeerAbsent, PeerError, PeerProcess
 from bench.shapes import Case
@@ -132,12 +132,12 @@ def _measure(
     names: Sequence[str],
     plan: timing.Plan,
     note: Callable[[str], None],
-) -> list[results.Row]:
+) -> list[tidy.Row]:
     """The rows of one case."""
     entries = _prepare(pool, case, names, note)
     runners = {name: pool.get(name).runner() for name, e in entries.items() if "check" in e}
     try:
-        rows = results.measured(case.fields(), runners, plan, note)
+        rows = tidy.measured(case.fields(), runners, plan, note)
     except PeerError as error:
         rows = []
         for name in runners:
@@ -162,15 +162,15 @@ def run(
     with tempfile.TemporaryFile("w") as scratch:
         pool = Pool(threads, log or scratch)
 
-        def measure(case: Case, note: Callable[[str], None]) -> list[results.Row]:
+        def measure(case: Case, note: Callable[[str], None]) -> list[tidy.Row]:
             sweep = case.group.startswith("sweep")
             names = [p for p in peers if PEERS[p].does(case) and (not sweep or p in _SWEEP_PEERS)]
             return _measure(pool, case, names, plan, note)
 
         try:
-            result = results.new(bench, threads, plan)
+            result = tidy.new(bench, threads, plan)
             result["peaks"] = [measure_peak(pool, peers)]  # at the start and at the end
-            results.collect(result, cases, measure)
+            tidy.collect(result, cases, measure)
             if not result["interrupted"]:
                 result["peaks"].append(measure_peak(pool, peers))
         finally:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench import results, timing
+from bench import tidy, timing
 from bench.shapes import Case
 
 _CLASSES = {"lstm": "LSTM", "gru": "GRU", "rnn": "SimpleRNN"}
@@ -57,9 +57,7 @@ def _step(tf: Any, layer: Any, penalty: bool) -> Callable[[Any], list[Any]]:
     return step
 
 
-def measure(
-    tf: Any, case: Case, plan: timing.Plan, note: Callable[[str], None]
-) -> list[results.Row]:
+def measure(tf: Any, case: Case, plan: timing.Plan, note: Callable[[str], None]) -> list[tidy.Row]:
     """The rows of one case."""
     shape = (case.batch, case.steps, case.inputs)
     x = tf.constant(np.random.default_rng(0).normal(size=shape), tf.float32)
@@ -77,4 +75,4 @@ def measure(
         losses[name] = float(step(x)[0])
     if not abs(losses["ours"] - losses["keras"]) <= _SAME_LOSS * abs(losses["keras"]):
         raise RuntimeError(f"ours has the loss {losses['ours']}, Keras {losses['keras']}")
-    return [*results.measured(case.fields(), runners, plan, note), *first]
+    return [*tidy.measured(case.fields(), runners, plan, note), *first]

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import machine, questions, results, tables, timing
+from bench import machine, questions, tables, tidy, timing
 from bench.gpu import build, cases, rows
 
 
@@ -46,7 +46,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         type=pathlib.Path,
         help="kept, and reused until the sources change; may be that of tests/gpu/run.py",
     )
-    add("--out", type=pathlib.Path, default=results.FOLDER / "gpu.json")
+    add("--out", type=pathlib.Path, default=tidy.FOLDER / "gpu.json")
     add(
         "--resume",
         action="store_true",
@@ -130,14 +130,14 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
         say("building the engine, unless --library has it")
         path, origin = build.build(arguments.library, pathlib.Path(folder), os.cpu_count() or 1)
         library = contenders.load(path)
-        result = results.new("gpu", machine.cores(), plan) | {
+        result = tidy.new("gpu", machine.cores(), plan) | {
             "gpu": json.loads(json.dumps(dataclasses.asdict(gpu))),  # as it comes from a file
             "libraries": contenders.libraries(library),
             "engine": origin,
             **switches,
         }
         if arguments.resume and arguments.out.exists():
-            result["rows"] = rows.to_keep(results.read(arguments.out), result)
+            result["rows"] = rows.to_keep(tidy.read(arguments.out), result)
         wanted = list(
             cases.all_cases(
                 arguments.cells, arguments.kinds, arguments.dtypes, arguments.batches,
@@ -150,7 +150,7 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
             others = rows.without(result["rows"], case)
             # What remains of a case that never ends.
             result["rows"] = [*others, *rows.failed(case, "begun, not ended")]
-            results.write(result, arguments.out)
+            tidy.write(result, arguments.out)
             try:
                 measured = measure(case, library, gpu, plan, switches)
             except RuntimeError as error:  # of PyTorch, CUDA or the engine
@@ -161,11 +161,11 @@ def run(arguments: argparse.Namespace, say: Callable[[str], None]) -> dict[str, 
                 torch.cuda.empty_cache()  # the engine takes its memory beside PyTorch's
             except RuntimeError as error:  # an access that is not allowed, after which none is
                 result["stopped"] = _first_line(error)
-            results.write(result, arguments.out)
+            tidy.write(result, arguments.out)
             if "stopped" in result:
                 break
     result["machine"]["load_at_end"] = machine.load()
-    results.write(result, arguments.out)
+    tidy.write(result, arguments.out)
     return result
 
 

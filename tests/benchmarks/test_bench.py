@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from helpers.children import ROOT, assert_ok, run_python
 
-from bench import calls, data, jit, op_cases, questions, results, sequences, shapes, steps, timing
+from bench import calls, data, jit, op_cases, questions, sequences, shapes, steps, tidy, timing
 from bench import run as command
 from bench.peers import PEERS, tensorflow_base, worker
 
@@ -39,7 +39,7 @@ def quick(tmp_path_factory) -> tuple[pathlib.Path, str]:
 @pytest.mark.parametrize("bench", _IN_PROCESS)
 def test_a_quick_run_answers_its_questions(quick, bench):
     folder, printed = quick
-    result = results.read(folder / f"{bench}.json")
+    result = tidy.read(folder / f"{bench}.json")
     assert result["machine"]["cpu"] and result["machine"]["versions"]["python"]
     assert not any("missing" in row for row in result["rows"])
     for row in result["rows"]:
@@ -55,10 +55,10 @@ def test_a_quick_run_answers_its_questions(quick, bench):
 
 
 def test_ops_and_both_measurements_of_recompute_are_complete(quick):
-    rows = results.read(quick[0] / "cells.json")["rows"]
+    rows = tidy.read(quick[0] / "cells.json")["rows"]
     wanted = {(op, shape) for op in op_cases.OPS for shape in ((1, 8, 8), (3, 7, 9))}
     assert {(row["op"], tuple(row["shape"])) for row in rows} == wanted
-    rows = results.read(quick[0] / "recompute.json")["rows"]
+    rows = tidy.read(quick[0] / "recompute.json")["rows"]
     found = {(row["contender"], row["unit"]) for row in rows}
     assert found == {(f"recompute={b}", unit) for b in (False, True) for unit in ("bytes", "ms")}
 
@@ -216,7 +216,7 @@ def test_an_op_in_a_graph_is_what_each_more_adds(monkeypatch):
     medians = {"eager": 5.0, "graph of one": 3.0, "graph of many": 13.0}
     rows = [{"contender": name, "median": ms} for name, ms in medians.items()]
     monkeypatch.setattr(calls, "_ways", lambda *_: {})
-    monkeypatch.setattr(results, "measured", lambda *_: rows)
+    monkeypatch.setattr(tidy, "measured", lambda *_: rows)
     case = shapes.Case("lstm", "infer", 1, 2, 3, 4)
     found = calls.measure(None, case, timing.Plan(), print)
     assert {row["contender"]: row["median"] for row in found} == {calls.OP: 1.0, "eager": 5.0}
@@ -268,10 +268,10 @@ def test_an_interrupted_run_keeps_its_rows():
             raise KeyboardInterrupt
         return [{"contender": str(case), "unit": "ms", "median": 1.0}]
 
-    result = results.collect(results.new("cells", 1, timing.Plan()), [0, 1, 2, 3], measure)
+    result = tidy.collect(tidy.new("cells", 1, timing.Plan()), [0, 1, 2, 3], measure)
     assert result["interrupted"] and [row["contender"] for row in result["rows"]] == ["0", "1"]
     with pytest.raises(KeyboardInterrupt):
-        results.collect(results.new("cells", 1, timing.Plan()), [2], measure)
+        tidy.collect(tidy.new("cells", 1, timing.Plan()), [2], measure)
 
 
 def test_a_run_that_left_something_out_does_not_replace_a_whole_one():
@@ -279,7 +279,7 @@ def test_a_run_that_left_something_out_does_not_replace_a_whole_one():
         arguments = command._arguments(["layers", *options])
         return command._folder(arguments, {"interrupted": interrupted})
 
-    assert folder() == results.FOLDER
+    assert folder() == tidy.FOLDER
     for option in ("--quick", "--only=masked", "--shapes=1x2x3x4", "--peers=keras"):
         assert folder(option) != folder()
     assert folder(interrupted=True) != folder()

@@ -8,24 +8,24 @@ import re
 import pytest
 from helpers.children import ROOT
 
-from bench import pages, plot, provenance, questions, results, shapes, tables
+from bench import pages, plot, provenance, questions, shapes, tables, tidy
 
 PNG = b"\x89PNG\r\n\x1a\n"
-STORED = pages.read(results.FOLDER)
+STORED = pages.read(tidy.FOLDER)
 SEQUENCES, LAYERS, STACKS, BFLOAT16, RECOMPUTE, MEMORY = (
     questions.BY_KEY[key]
     for key in ("sequences", "layers", "stacks", "bfloat16", "recompute", "memory")
 )
 
 
-def _row(contender: str, median: float, **fields: object) -> results.Row:
+def _row(contender: str, median: float, **fields: object) -> tidy.Row:
     """A measurement of 1 GFLOP in quiet rounds."""
     row = shapes.Case("lstm", "infer", 64, 10, 256, 256).fields() | {"flops": 10**9}
     numbers = {"unit": "ms", "median": median, "rounds": [median] * 3}
     return {**row, "contender": contender, **numbers, **fields}
 
 
-def _result(*rows: results.Row, bench: str = "sequences") -> dict:
+def _result(*rows: tidy.Row, bench: str = "sequences") -> dict:
     """A result of a machine that was quiet, with a GEMM peak of 200 GFLOP/s."""
     machine = {
         "cpu": "cpu", "cpu_family_model_stepping": ["1", "2", "3"], "cores": 2, "threads": 2,
@@ -197,9 +197,9 @@ def test_the_pages_and_plots_are_written_anew(tmp_path, monkeypatch):
     old = tmp_path / "bench/results/old.png"
     old.parent.mkdir(parents=True)
     old.touch()
-    pages.write(tmp_path, results.FOLDER)
+    pages.write(tmp_path, tidy.FOLDER)
     assert not old.exists()
-    assert set(panels) == {path.name for path in results.FOLDER.glob("*.png")}
+    assert set(panels) == {path.name for path in tidy.FOLDER.glob("*.png")}
     assert all(1 <= number <= 4 for number in panels.values()), panels
     shown = "".join((ROOT / page).read_text(encoding="utf-8") for page in pages.PAGES)
     assert all(f"bench/results/{name})" in shown for name in panels)

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 from helpers.children import ROOT, run_python
 
-from bench import provenance, questions, results, tables
+from bench import provenance, questions, tables, tidy
 from bench.gpu import cases, rows
 
 CASE = cases.Case("lstm", "infer", "float", 8, 50, 1024)
@@ -107,7 +107,7 @@ def test_cases_are_written_one_by_one_and_resumed(tmp_path, monkeypatch):
     tried, failures, broken = [], {256: "no memory\nand so on"}, {1024}
 
     def missing() -> dict[int, str]:
-        some = [row for row in results.read(out)["rows"] if "missing" in row]
+        some = [row for row in tidy.read(out)["rows"] if "missing" in row]
         return {row["shape"][2]: row["missing"] for row in some}
 
     def measure(case, *_):
@@ -133,7 +133,7 @@ def test_cases_are_written_one_by_one_and_resumed(tmp_path, monkeypatch):
 
     result = program.run(arguments, lambda _: None)
     assert tried == [64, 256, 512, 1024] and missing() == {256: "no memory"}
-    assert result == results.read(out) and result["stopped"] == "illegal address"
+    assert result == tidy.read(out) and result["stopped"] == "illegal address"
     assert "on a GPU; cudnn 1; " in provenance.measured(result)
 
     broken.clear(), failures.clear(), tried.clear()
