@@ -36,23 +36,19 @@ def test_what_ran_as_pytorchs_own_kernels_is_not_told_as_cudnn():
 
 
 def test_params_of_several_layers_are_in_the_order_of_cudnn():
-    """As cc/core/param_layout.h has them: the matrices of all layers, then their biases."""
     pytest.importorskip("torch")
     from bench.gpu import contenders
 
-    problem = contenders.Problem(dataclasses.replace(CASE, units=3, layers=2), "cpu")
+    case = dataclasses.replace(CASE, units=3, layers=2, directions=2)
+    problem = contenders.Problem(case, "cpu")
     names = {id(value): name for name, value in problem.module.named_parameters()}
-    assert [names[id(weight)] for weight in problem.weights()] == [
-        "weight_ih_l0", "weight_hh_l0", "weight_ih_l1", "weight_hh_l1",
-        "bias_ih_l0", "bias_hh_l0", "bias_ih_l1", "bias_hh_l1",
-    ]  # fmt: skip
-    assert problem.params().shape == (2 * (2 * 12 * 3 + 2 * 12),)
-    both = contenders.Problem(dataclasses.replace(CASE, units=3, layers=2, directions=2), "cpu")
-    names = {id(value): name for name, value in both.module.named_parameters()}
-    assert [names[id(weight)] for weight in both.weights()[2:6]] == [
-        "weight_ih_l0_reverse", "weight_hh_l0_reverse", "weight_ih_l1", "weight_hh_l1",
-    ]  # fmt: skip
-    assert both.h.shape == (4, 8, 3) and both.output_grad.shape == (50, 8, 6)
+    ends = [
+        f"{side}_l{n}{way}" for n in (0, 1) for way in ("", "_reverse") for side in ("ih", "hh")
+    ]
+    wanted = [f"{kind}_{end}" for kind in ("weight", "bias") for end in ends]
+    assert [names[id(weight)] for weight in problem.weights()] == wanted
+    assert problem.params().numel() == sum(weight.numel() for weight in problem.weights())
+    assert problem.h.shape == (4, 8, 3) and problem.output_grad.shape == (50, 8, 6)
 
 
 def test_whether_cudnn_ran_is_seen_by_its_operations():
