@@ -124,5 +124,7 @@ def warn_if_busy() -> None:
 def wait_until_quiet(seconds: float = 300) -> None:
     """Waits for the load to fall, such as that of a previous bench, but no longer than that."""
     end = time.monotonic() + seconds
+    if load() > QUIET_LOAD:
+        print(f"waiting for the load to fall, {seconds:g} s at most", file=sys.stderr)
     while load() > QUIET_LOAD and time.monotonic() < end:
         time.sleep(5)

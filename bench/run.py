@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bench import machine, op_cases, pages, questions, shapes, tables, tidy, timing
+from bench import machine, op_cases, pages, provenance, questions, shapes, tables, tidy, timing
 from bench.peers import PEERS
 
 _QUICK = timing.Plan(rounds=2, seconds=0.02)
@@ -82,7 +82,7 @@ def _folder(args: argparse.Namespace, result: dict[str, Any]) -> pathlib.Path:
 
 
 def _show(result: dict[str, Any], folder: pathlib.Path) -> None:
-    """Prints the tables and draws the plots."""
+    """Prints the tables and whether the machine was quiet, and draws the plots."""
     from bench import plot
 
     for question in questions.of(result["bench"]):
@@ -90,6 +90,7 @@ def _show(result: dict[str, Any], folder: pathlib.Path) -> None:
             print(tables.text(question, result), end="\n\n")
             if question.plotted:
                 print(plot.question(question, result, folder / pages.plot_name(question)))
+    print(provenance.measured(result))
 
 
 def _cases(args: argparse.Namespace, bench: str) -> list[Any]:
