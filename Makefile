@@ -1,11 +1,11 @@
 # The face of the build; Bazel (WORKSPACE, BUILD) is its one definition.
 #
-# Without PYTHON everything runs in .venv, made here with the pinned requirements. With PYTHON=<python>, as an argument
+# Without PYTHON everything runs in .venv, made here with the locked requirements. With PYTHON=<python>, as an argument
 # or in the environment, that Python and its TensorFlow are used as they are.
 
 .DEFAULT_GOAL := help
 TIERS := test-xla test-types test-isa test-sanitizers test-tf-keras test-packages test-docs test-gpu-emulated
-.PHONY: help build test test-full $(TIERS) test-matrix test-fuzz dev demo bench docs compile-commands lint \
+.PHONY: help build test test-full $(TIERS) test-matrix test-fuzz dev demo bench docs lock compile-commands lint \
 	format wheel wheel-aarch64 test-wheel-aarch64 sdist doctor clean
 
 # The words of an origin: command line, environment, environment override.
@@ -13,7 +13,6 @@ ifneq ($(and $(PYTHON),$(filter command environment,$(origin PYTHON))),)
 ENVIRONMENT :=
 DEVELOPMENT :=
 LEGACY_KERAS :=
-PEERS :=
 ifneq ($(filter environment,$(origin PYTHON)),)
 $(info PYTHON=$(PYTHON), from the environment)
 endif
@@ -22,7 +21,6 @@ override PYTHON := .venv/bin/python
 ENVIRONMENT := .venv/stamp
 DEVELOPMENT := .venv/stamp-dev
 LEGACY_KERAS := .venv/stamp-tf-keras
-PEERS := .venv/stamp-bench
 endif
 
 # A worker of pytest takes about half a gigabyte. Three keep two cores busy, since tests wait for their child processes.
@@ -36,12 +34,14 @@ FUZZ_SECONDS ?= 600
 ISA ?= native
 TYPES ?= f32
 FAMILY ?=
-# What make passes on to demo and bench.
+# What make passes on to demo, bench and lock.
 ARGS ?=
 MATRIX := 2.19 2.20 2.21
 
 # TensorFlow's own notes about itself would hide what these verbs print.
 bench docs doctor: export TF_CPP_MIN_LOG_LEVEL := 2
+# Of the theme's authors, about a later MkDocs.
+docs: export NO_MKDOCS_2_WARNING := 1
 
 help:
 	@echo 'make build             the libraries for this machine, into tf_blockrnn/ (PYTHON=<python>: for that TensorFlow)'
@@ -61,6 +61,7 @@ help:
 	@echo 'make dev               the engine tests, compiled fast (ISA=native TYPES="f32 bf16" FAMILY=lstm)'
 	@echo 'make bench             measures the ops against their peers (ARGS=...)'
 	@echo 'make docs              README, guides and API reference as one site with a search, into site/'
+	@echo 'make lock              requirements/*.txt from requirements/*.in (ARGS=--upgrade)'
 	@echo 'make compile-commands  compile_commands.json, for clangd and other tools'
 	@echo 'make lint              clang-format, clang-tidy and ruff, changing nothing'
 	@echo 'make format            formats the sources'
@@ -73,31 +74,23 @@ help:
 
 # What the build and the demo need.
 # Bazel is installed meanwhile, where it is missing; what can't be installed is reported by the build.
-.venv/stamp: requirements.txt requirements-common.txt requirements-demo.txt tools/make_venv.sh
-	python3 tools/build.py --install-bazel & \
-		tools/make_venv.sh .venv requirements.txt requirements-demo.txt && wait
+.venv/stamp: requirements/tf2.21.in requirements/tf2.21.txt requirements/demo.in tools/make_venv.sh
+	python3 tools/build.py --install-bazel & tools/make_venv.sh .venv 2.21 tf2.21 demo && wait
 	touch $@
 
-.venv/stamp-dev: .venv/stamp requirements-dev.txt requirements-examples.txt
-	tools/make_venv.sh .venv requirements-dev.txt
+.venv/stamp-dev: .venv/stamp requirements/dev.in requirements/examples.txt
+	tools/make_venv.sh .venv 2.21 dev
+	$(WITHOUT_DEPENDENCIES) --requirement=requirements/examples.txt
 	touch $@
 
-.venv/stamp-bench: .venv/stamp-dev requirements-bench.txt
-	tools/make_venv.sh .venv requirements-bench.txt
+.venv/stamp-tf-keras: .venv/stamp-dev requirements/tf-keras.txt
+	$(WITHOUT_DEPENDENCIES) --requirement=requirements/tf-keras.txt
 	touch $@
 
-# Without its dependencies: it asks for tensorflow, which tensorflow-cpu stands for.
-.venv/stamp-tf-keras: .venv/stamp-dev requirements-tf-keras.txt
-	.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		--requirement=requirements-tf-keras.txt
-	touch $@
+WITHOUT_DEPENDENCIES := .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-.venv-tf2.21/stamp: requirements.txt requirements-common.txt requirements-demo.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
-	tools/make_venv.sh .venv-tf2.21 requirements.txt requirements-dev.txt
-	touch $@
-
-.venv-tf%/stamp: requirements-tf%.txt requirements-common.txt requirements-demo.txt requirements-dev.txt requirements-examples.txt tools/make_venv.sh
-	tools/make_venv.sh .venv-tf$* requirements-tf$*.txt requirements-dev.txt
+.venv-tf%/stamp: requirements/tf%.in requirements/tf%.txt requirements/dev.in tools/make_venv.sh
+	tools/make_venv.sh .venv-tf$* $* tf$* dev
 	touch $@
 
 build: $(ENVIRONMENT)
@@ -157,11 +150,21 @@ test-fuzz: $(DEVELOPMENT)
 dev: $(ENVIRONMENT)
 	$(PYTHON) tools/cpp_tests.py dev --isa "$(ISA)" --types "$(TYPES)" --family "$(FAMILY)"
 
-bench: build $(PEERS)
-	$(PYTHON) -m tf_blockrnn bench $(ARGS)
+bench: build $(DEVELOPMENT)
+	$(PYTHON) -m bench $(ARGS)
 
 docs: build $(DEVELOPMENT)
-	$(PYTHON) tools/docs.py
+	$(PYTHON) -m mkdocs --quiet build
+	@echo 'site/index.html; the search needs a server: $(PYTHON) -m http.server --directory site'
+
+# The versions stay what they are in the files, unless ARGS says otherwise. uv takes indexes from UV_INDEX.
+LOCK := $(PYTHON) -m uv pip compile --quiet --no-annotate --custom-compile-command 'make lock' \
+	--python-version 3.11 --python-platform x86_64-manylinux_2_36
+lock: $(DEVELOPMENT)
+	set -e; for version in $(MATRIX); do $(LOCK) $(ARGS) requirements/tf$$version.in requirements/demo.in \
+		requirements/dev.in --output-file requirements/tf$$version.txt; done; \
+	for name in examples tf-keras; do \
+		$(LOCK) $(ARGS) --no-deps requirements/$$name.in --output-file requirements/$$name.txt; done
 
 compile-commands: $(ENVIRONMENT)
 	$(PYTHON) tools/compile_commands.py
@@ -173,8 +176,8 @@ format: $(DEVELOPMENT)
 	PYTHON=$(PYTHON) tools/lint.sh format
 
 # Environments with a TensorFlow and what it needs, to build for it.
-.build/tensorflow-%/stamp: requirements-tf%.txt requirements-common.txt tools/make_venv.sh
-	tools/make_venv.sh .build/tensorflow-$* requirements-tf$*.txt
+.build/tensorflow-%/stamp: requirements/tf%.in requirements/tf%.txt tools/make_venv.sh
+	tools/make_venv.sh .build/tensorflow-$* $* tf$*
 	touch $@
 
 # Beside the libraries in tf_blockrnn/, those for the other versions of TensorFlow; with PYTHON=<python> none.

@@ -1,6 +1,6 @@
 """Classifies nine speakers by two vowels that they say: masked sequences of different lengths.
 
-    python -m pip install --no-deps --requirement=requirements-examples.txt
+    python -m pip install --no-deps --requirement=requirements/examples.txt
     python examples/vowels.py
     PYTHONPATH=. python examples/vowels.py  # in a checkout, without a wheel
 
@@ -43,7 +43,7 @@ def data_folder() -> pathlib.Path:
     except importlib.metadata.PackageNotFoundError:
         raise SystemExit(
             "The data are part of aeon, which is not installed. Run\n  python -m pip install "
-            "--no-deps --requirement=requirements-examples.txt\nor specify a folder with --data."
+            "--no-deps --requirement=requirements/examples.txt\nor specify a folder with --data."
         ) from None
     return pathlib.Path(aeon.locate_file("aeon/datasets/data/JapaneseVowels"))
 

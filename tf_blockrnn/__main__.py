@@ -1,4 +1,4 @@
-"""python -m tf_blockrnn doctor | convert | bench.
+"""python -m tf_blockrnn doctor | convert.
 
 Where the op library cannot be loaded, a verb that needs it prints the reason in one line. Where
 the package cannot be imported, Python does, and does not come here (see `_loader.import_error`).
@@ -10,13 +10,11 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 _USAGE = """usage: python -m tf_blockrnn <verb> [arguments]
 
   doctor   reports the installed versions and engines; checks an op against NumPy
-  convert  converts weights of recurrent layers between the files of frameworks
-  bench    measures the ops against TensorFlow's own; in a checkout only"""
+  convert  converts weights of recurrent layers between the files of frameworks"""
 
 _VERBS = {"doctor": "tf_blockrnn._cli.doctor", "convert": "tf_blockrnn._cli.convert"}
 
@@ -24,8 +22,6 @@ _VERBS = {"doctor": "tf_blockrnn._cli.doctor", "convert": "tf_blockrnn._cli.conv
 def main(arguments: Sequence[str]) -> int:
     """Runs a verb and returns the exit status."""
     verb, *rest = arguments or [""]
-    if verb == "bench":
-        return _bench(rest)
     if verb not in _VERBS:
         asked_for_help = verb in ("-h", "--help")
         print(_USAGE, file=sys.stdout if asked_for_help else sys.stderr)
@@ -37,15 +33,6 @@ def main(arguments: Sequence[str]) -> int:
             raise
         print(f"{verb}: {type(error).__name__}: {error}", file=sys.stderr)
         return 1
-
-
-def _bench(arguments: Sequence[str]) -> int:
-    checkout = Path(__file__).resolve().parent.parent
-    if not (checkout / "bench" / "run.py").exists():
-        print("bench is part of a checkout of tf_blockrnn, not of the installed package.")
-        return 2
-    sys.path.insert(0, str(checkout))
-    return importlib.import_module("bench.run").main(arguments) or 0
 
 
 if __name__ == "__main__":

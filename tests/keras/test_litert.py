@@ -16,7 +16,7 @@ pytestmark = pytest.mark.types
 
 interpreter = pytest.importorskip(
     "ai_edge_litert.interpreter",
-    reason="not run: ai-edge-litert, of requirements-dev.txt, is not installed",
+    reason="not run: ai-edge-litert, of requirements/dev.in, is not installed",
 )
 
 BATCH, TIME, INPUT, UNITS = 3, 6, 4, 5

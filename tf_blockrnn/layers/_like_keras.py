@@ -58,6 +58,8 @@ def like_keras(keras_class: type, without: tuple[str, ...] = ()) -> Callable[[_C
                 _fusing.warn_once(self, reason, stacklevel=2)
 
         del constructor.__wrapped__
+        constructor.__module__ = cls.__module__
+        constructor.__qualname__ = f"{cls.__qualname__}.__init__"
         constructor.__signature__ = inspect.Signature(
             sorted([*theirs, *own.values()], key=lambda parameter: parameter.kind)
         )

@@ -65,17 +65,16 @@ class GRU(FusedLayer, keras.layers.GRU):
         0; a rate of zoneout that is not in 0..1; `use_cudnn=True` together with zoneout.
 
     Example:
-
-    >>> import numpy as np
-    >>> import tf_blockrnn
-    >>> layer = tf_blockrnn.layers.GRU(4, return_sequences=True)
-    >>> outputs = layer(np.ones((2, 5, 3), "float32"), mask=np.array([[1, 1, 1, 0, 0], [1] * 5]))
-    >>> tuple(outputs.shape)
-    (2, 5, 4)
-    >>> layer.fused
-    True
-    >>> tf_blockrnn.layers.GRU(4, activation="relu", name="other").why_not_fused
-    'activation is relu, the op has tanh'
+      >>> import numpy as np
+      >>> import tf_blockrnn
+      >>> layer = tf_blockrnn.layers.GRU(4, return_sequences=True)
+      >>> outputs = layer(np.ones((2, 5, 3), "float32"), mask=np.array([[1, 1, 1, 0, 0], [1] * 5]))
+      >>> tuple(outputs.shape)
+      (2, 5, 4)
+      >>> layer.fused
+      True
+      >>> tf_blockrnn.layers.GRU(4, activation="relu", name="other").why_not_fused
+      'activation is relu, the op has tanh'
     """
 
     _SPEC = SPEC

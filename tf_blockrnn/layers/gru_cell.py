@@ -36,16 +36,15 @@ class GRUCell(FusedCell, ExtendedGRUCell):
       ValueError: an argument that Keras' cell refuses; a rate of zoneout that is not in 0..1.
 
     Example:
-
-    >>> import numpy as np
-    >>> import keras
-    >>> import tf_blockrnn
-    >>> cell = tf_blockrnn.layers.GRUCell(4)
-    >>> layer = keras.layers.RNN(cell, return_sequences=True)
-    >>> tuple(layer(np.ones((2, 5, 3), "float32")).shape)
-    (2, 5, 4)
-    >>> cell.fused
-    True
+      >>> import numpy as np
+      >>> import keras
+      >>> import tf_blockrnn
+      >>> cell = tf_blockrnn.layers.GRUCell(4)
+      >>> layer = keras.layers.RNN(cell, return_sequences=True)
+      >>> tuple(layer(np.ones((2, 5, 3), "float32")).shape)
+      (2, 5, 4)
+      >>> cell.fused
+      True
     """
 
     _SPEC = SPEC

@@ -122,14 +122,13 @@ class LayerNormLSTM(_layer_norm.NormalizedLayer, FusedLayer, keras.layers.LSTM):
         that is not above 0.
 
     Example:
-
-    >>> import numpy as np
-    >>> import tf_blockrnn
-    >>> layer = tf_blockrnn.layers.LayerNormLSTM(4)
-    >>> tuple(layer(np.ones((2, 5, 3), "float32")).shape)
-    (2, 4)
-    >>> [weight.path.split("/")[-2] for weight in layer.weights[3:]]
-    ['kernel_norm', 'kernel_norm', 'recurrent_norm', 'recurrent_norm', 'state_norm', 'state_norm']
+      >>> import numpy as np
+      >>> import tf_blockrnn
+      >>> layer = tf_blockrnn.layers.LayerNormLSTM(4)
+      >>> tuple(layer(np.ones((2, 5, 3), "float32")).shape)
+      (2, 4)
+      >>> [weight.path.split("/")[-2] for weight in layer.weights[3:]]
+      ['kernel_norm', 'kernel_norm', 'recurrent_norm', 'recurrent_norm', 'state_norm', 'state_norm']
     """
 
     _SPEC = SPEC

@@ -69,17 +69,16 @@ class LSTM(FusedLayer, keras.layers.LSTM):
         together with an argument that Keras' layer lacks.
 
     Example:
-
-    >>> import numpy as np
-    >>> import tf_blockrnn
-    >>> layer = tf_blockrnn.layers.LSTM(4, use_peephole=True, recurrent_dropout=0.2)
-    >>> outputs = layer(np.ones((2, 5, 3), "float32"), mask=np.array([[1, 1, 1, 0, 0], [1] * 5]))
-    >>> tuple(outputs.shape)
-    (2, 4)
-    >>> layer.fused
-    True
-    >>> [weight.name for weight in layer.weights]
-    ['kernel', 'recurrent_kernel', 'bias', 'wci', 'wcf', 'wco']
+      >>> import numpy as np
+      >>> import tf_blockrnn
+      >>> layer = tf_blockrnn.layers.LSTM(4, use_peephole=True, recurrent_dropout=0.2)
+      >>> outputs = layer(np.ones((2, 5, 3), "float32"), mask=np.array([[1, 1, 1, 0, 0], [1] * 5]))
+      >>> tuple(outputs.shape)
+      (2, 4)
+      >>> layer.fused
+      True
+      >>> [weight.name for weight in layer.weights]
+      ['kernel', 'recurrent_kernel', 'bias', 'wci', 'wcf', 'wco']
     """
 
     _SPEC = SPEC
@@ -134,16 +133,15 @@ class LSTMCell(FusedCell, ExtendedLSTMCell):
         above 0; a rate of zoneout that is not in 0..1.
 
     Example:
-
-    >>> import numpy as np
-    >>> import keras
-    >>> import tf_blockrnn
-    >>> cell = tf_blockrnn.layers.LSTMCell(4, use_peephole=True)
-    >>> layer = keras.layers.RNN(cell)
-    >>> tuple(layer(np.ones((2, 5, 3), "float32")).shape)
-    (2, 4)
-    >>> [weight.name for weight in cell.weights]
-    ['kernel', 'recurrent_kernel', 'bias', 'wci', 'wcf', 'wco']
+      >>> import numpy as np
+      >>> import keras
+      >>> import tf_blockrnn
+      >>> cell = tf_blockrnn.layers.LSTMCell(4, use_peephole=True)
+      >>> layer = keras.layers.RNN(cell)
+      >>> tuple(layer(np.ones((2, 5, 3), "float32")).shape)
+      (2, 4)
+      >>> [weight.name for weight in cell.weights]
+      ['kernel', 'recurrent_kernel', 'bias', 'wci', 'wcf', 'wco']
     """
 
     _SPEC = SPEC

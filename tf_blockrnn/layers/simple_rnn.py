@@ -63,15 +63,14 @@ class SimpleRNN(FusedLayer, keras.layers.SimpleRNN):
         0.
 
     Example:
-
-    >>> import numpy as np
-    >>> import tf_blockrnn
-    >>> layer = tf_blockrnn.layers.SimpleRNN(4, activation="relu", return_state=True)
-    >>> output, state = layer(np.ones((2, 5, 3), "float32"))
-    >>> tuple(output.shape), bool((output == state).numpy().all())
-    ((2, 4), True)
-    >>> layer.fused
-    True
+      >>> import numpy as np
+      >>> import tf_blockrnn
+      >>> layer = tf_blockrnn.layers.SimpleRNN(4, activation="relu", return_state=True)
+      >>> output, state = layer(np.ones((2, 5, 3), "float32"))
+      >>> tuple(output.shape), bool((output == state).numpy().all())
+      ((2, 4), True)
+      >>> layer.fused
+      True
     """
 
     _SPEC = SPEC
@@ -102,16 +101,15 @@ class SimpleRNNCell(FusedCell, keras.layers.SimpleRNNCell):
       ValueError: an argument that Keras' cell refuses.
 
     Example:
-
-    >>> import numpy as np
-    >>> import keras
-    >>> import tf_blockrnn
-    >>> cell = tf_blockrnn.layers.SimpleRNNCell(4, activation="relu")
-    >>> layer = keras.layers.RNN(cell, return_sequences=True)
-    >>> tuple(layer(np.ones((2, 5, 3), "float32")).shape)
-    (2, 5, 4)
-    >>> cell.fused
-    True
+      >>> import numpy as np
+      >>> import keras
+      >>> import tf_blockrnn
+      >>> cell = tf_blockrnn.layers.SimpleRNNCell(4, activation="relu")
+      >>> layer = keras.layers.RNN(cell, return_sequences=True)
+      >>> tuple(layer(np.ones((2, 5, 3), "float32")).shape)
+      (2, 5, 4)
+      >>> cell.fused
+      True
     """
 
     _SPEC = SPEC
