@@ -6,7 +6,7 @@
 .DEFAULT_GOAL := help
 TIERS := test-xla test-types test-isa test-sanitizers test-tf-keras test-packages test-docs test-gpu-emulated
 .PHONY: help build test test-full $(TIERS) test-matrix test-fuzz dev demo bench docs lock compile-commands lint \
-	format wheel wheel-aarch64 test-wheel-aarch64 sdist doctor clean
+	format wheel wheel-aarch64 sdist doctor clean
 
 # The words of an origin: command line, environment, environment override.
 ifneq ($(and $(PYTHON),$(filter command environment,$(origin PYTHON))),)
@@ -67,7 +67,6 @@ help:
 	@echo 'make format            formats the sources'
 	@echo 'make wheel             a wheel for TensorFlow $(MATRIX), into dist/ (PYTHON=<python>: for that of the Python)'
 	@echo 'make wheel-aarch64     the wheel for AArch64, cross-compiled, for TensorFlow $(MATRIX), into dist/'
-	@echo 'make test-wheel-aarch64  tries that wheel in an emulator, with each of these TensorFlows'
 	@echo 'make sdist             the source distribution, into dist/'
 	@echo 'make doctor            what is installed and in use; checks an op against NumPy'
 	@echo 'make clean             removes what was built, not the environments'
@@ -193,9 +192,6 @@ wheel: build $(DEVELOPMENT) $(OTHER_TENSORFLOWS:%=.build/tensorflow-%/stamp)
 # Without CUDA. What is downloaded and built stays in .build/aarch64/.
 wheel-aarch64: $(DEVELOPMENT)
 	$(PYTHON) tools/aarch64_wheel.py $(MATRIX)
-
-test-wheel-aarch64: build wheel-aarch64
-	$(PYTHON) tools/aarch64_python.py $(MATRIX)
 
 sdist: $(DEVELOPMENT)
 	$(PYTHON) -m build --sdist --no-isolation --outdir dist .

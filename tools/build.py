@@ -1,15 +1,11 @@
 """Builds the libraries for the TensorFlow of this Python, and puts them into tf_blockrnn/.
 
 python tools/build.py [--output FOLDER] [--for-tensorflow]
-python tools/build.py --aarch64 PACKAGE --output FOLDER [--for-tensorflow]
 python tools/build.py --clean | --install-bazel
 
 The CPU engine is built for this machine: its best instruction set, and the plain one that every
 processor of its kind runs. TF_BLOCKRNN_ISA=all, or some of them, builds for others' machines; so
 does TF_BLOCKRNN_CUDA_ARCHITECTURES for GPUs (docs/environment.md).
-
-With --aarch64 the libraries are cross-compiled for AArch64 and the TensorFlow in PACKAGE, the
-folder `tensorflow` of an unpacked wheel for that processor (tools/aarch64_wheel.py unpacks one).
 """
 
 from __future__ import annotations
@@ -156,7 +152,7 @@ def build(output: Path, target: str = "libraries", aarch64: Path | None = None) 
     """Copies what Bazel makes into `output` and returns the build's facts.
 
     The target is `libraries` or, for what depends on TensorFlow alone, `libraries_for_tensorflow`;
-    `aarch64` is a TensorFlow for AArch64 to cross-compile for.
+    `aarch64` is a TensorFlow to cross-compile for, the folder of an unpacked wheel for AArch64.
     """
     sets = instruction_sets.to_build()
     flags = [
@@ -192,12 +188,6 @@ def main() -> None:
         action="store_true",
         help="only the libraries that belong to one version of TensorFlow",
     )
-    parser.add_argument(
-        "--aarch64",
-        type=Path,
-        metavar="PACKAGE",
-        help="cross-compile for the TensorFlow for AArch64 in this folder",
-    )
     parser.add_argument("--clean", action="store_true", help="remove Bazel's output tree instead")
     parser.add_argument("--install-bazel", action="store_true", help="only find or install Bazel")
     arguments = parser.parse_args()
@@ -211,19 +201,13 @@ def main() -> None:
         return
     if not shutil.which(os.environ.get("CC") or "gcc"):
         sys.exit("No C++ compiler: install g++ (Debian, Ubuntu: apt-get install g++).")
-    aarch64 = arguments.aarch64.resolve() if arguments.aarch64 else None
-    if aarch64 and not (aarch64 / "include").is_dir():
-        sys.exit(f"{aarch64} is no TensorFlow: it has no folder include.")
-    if aarch64 and arguments.output.resolve() == ROOT / "tf_blockrnn":
-        sys.exit("--aarch64 needs --output: tf_blockrnn/ has the libraries for this machine.")
-    print(f"Building for the TensorFlow {aarch64 or f'of {sys.executable}'}", flush=True)
-    if not aarch64:
-        sets = instruction_sets.to_build()
-        words = [f"{instruction_sets.known_as(name)} ({name})" for name in sets]
-        print(f"and for {' and '.join(words)}; the first build takes some minutes", flush=True)
+    sets = instruction_sets.to_build()
+    words = [f"{instruction_sets.known_as(name)} ({name})" for name in sets]
+    print(f"Building for the TensorFlow of {sys.executable}", flush=True)
+    print(f"and for {' and '.join(words)}; the first build takes some minutes", flush=True)
     with lock():
         target = "libraries_for_tensorflow" if arguments.for_tensorflow else "libraries"
-        info = build(arguments.output.resolve(), target, aarch64)
+        info = build(arguments.output.resolve(), target)
         drop_unused(CACHE)
     cuda = info["cuda"]
     built_for = f"CUDA {cuda['version']} ({', '.join(cuda['architectures'])})"

@@ -1,82 +1,146 @@
-"""Every public name of the package has an example in its docstring, which runs as shown."""
+"""The documentation: examples in pages and docstrings run, and what the pages name exists."""
 
 from __future__ import annotations
 
 import doctest
 import importlib
+import importlib.util
 import inspect
+import re
+import subprocess
 
 import pytest
-from helpers import children
+from helpers import registered_kernels
+from helpers.children import ROOT, assert_ok, run_python
+from helpers.markdown import promised, python_blocks, run_block
 
 pytestmark = pytest.mark.docs
 
-FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-
-# Public modules and names without an example, each with the reason. A module covers its names.
-WITHOUT: dict[str, str] = {}
-
-
-def _modules():
-    """By their files: the package's folder also holds libraries that are no Python modules."""
-    files = (children.ROOT / "tf_blockrnn").rglob("*.py")
-    names = {".".join(f.relative_to(children.ROOT).with_suffix("").parts) for f in files}
-    # Importing a program runs it.
-    return sorted({n.removesuffix(".__init__") for n in names if not n.endswith(".__main__")})
+TEXTS = {
+    page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8")
+    for pattern in ("*.md", "docs/**/*.md")
+    for page in sorted(ROOT.glob(pattern))
+}
+# Pages whose examples need more than a folder to run in: test_add_an_op.py, test_serving_page.py.
+WITH_A_TEST = {"CONTRIBUTING.md", "docs/serving.md"}
+EXAMPLES = [page for page in TEXTS if "```python" in TEXTS[page] and page not in WITH_A_TEST]
 
 
-MODULES = _modules()
-PUBLIC = [name for name in MODULES if "._" not in name]
+@pytest.mark.parametrize("page", EXAMPLES)
+def test_examples_run_and_print_what_they_say(tfb, tmp_path, monkeypatch, page):
+    """In their order, in one folder: a later one loads the model that an earlier one saved."""
+    del tfb
+    monkeypatch.chdir(tmp_path)
+    blocks = python_blocks(TEXTS[page])
+    assert TEXTS[page].count("```python") == len(blocks)
+    for number, code in enumerate(blocks, 1):
+        assert run_block(code, f"<example {number} of {page}>") == promised(code)
+
+
+# ---- docstrings
+
+# By their files: the package's folder also holds libraries that are no Python modules. Importing a
+# program runs it.
+MODULES = sorted(
+    ".".join(file.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for file in (ROOT / "tf_blockrnn").rglob("*.py")
+    if file.name != "__main__.py"
+)
+PUBLIC = [f"tf_blockrnn{name}" for name in ("", ".inference", ".layers", ".raw_ops", ".weights")]
 
 
 @pytest.mark.parametrize("name", MODULES)
-def test_examples(tfb, name):
-    """They run; a public module has one, unless it is listed with a reason."""
+def test_examples_of_docstrings(tfb, name):
+    del tfb
+    flags = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
+    outcome = doctest.testmod(importlib.import_module(name), optionflags=flags)
+    assert outcome.failed == 0, f"{outcome.failed} of {outcome.attempted} examples in {name} fail"
+    assert outcome.attempted or name not in PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_have_examples(tfb, name):
+    """In their own docstring or in that of a method."""
     del tfb
     module = importlib.import_module(name)
-    outcome = doctest.testmod(module, optionflags=FLAGS)
-    assert outcome.failed == 0, f"{outcome.failed} of {outcome.attempted} examples in {name} fail"
-    if name in PUBLIC:
-        assert (outcome.attempted > 0) != (name in WITHOUT), f"{outcome.attempted} in {name}"
+    for public in module.__all__:
+        value = getattr(module, public)
+        # TensorFlow generates the raw ops; their module says how they are called.
+        if name != "tf_blockrnn.raw_ops" and (inspect.isfunction(value) or inspect.isclass(value)):
+            own = [value, *(vars(value).values() if inspect.isclass(value) else ())]
+            assert any(">>>" in (getattr(one, "__doc__", None) or "") for one in own), public
 
 
-def _own_names(module) -> dict[str, object]:
-    """The public functions and classes that a module defines."""
-    return {
-        name: value
-        for name, value in vars(module).items()
-        if not name.startswith("_")
-        and (inspect.isfunction(value) or inspect.isclass(value))
-        and value.__module__ == module.__name__
+# ---- the site
+
+
+def test_the_site_has_every_public_name(tfb, tmp_path):
+    """It is built with warnings as errors: of links to nowhere, pages outside of the navigation."""
+    del tfb
+    command = ["-m", "mkdocs", "--quiet", "build", "--site-dir", str(tmp_path)]
+    assert_ok(run_python(command, cwd=ROOT), "mkdocs")
+    for name in PUBLIC:
+        module = importlib.import_module(name)
+        page = tmp_path / "api" / f"{name.partition('.')[2] or 'index'}.html"
+        text = page.read_text(encoding="utf-8")
+        submodules = {public.rpartition(".")[2] for public in PUBLIC}
+        missing = {public for public in module.__all__ if f'id="{name}.{public}"' not in text}
+        assert missing <= submodules, name
+        # Nothing comes from the network.
+        assert not re.search(r'(<link[^>]*href|src)="(https?:)?//', text)
+
+
+# ---- what pages name
+
+
+def test_op_table_is_complete_and_right(tf, tfb):
+    """The ops, their types, devices and gradients, against TensorFlow's registries."""
+    from tensorflow.python.framework import op_def_registry, ops
+
+    rows = {name: row for row in _table("ops") for name in re.findall(r"`(\w+)`", row[0])}
+    assert sorted(rows) == sorted(tfb.raw_ops.__all__)
+    built = {"CPU", "GPU"} if tfb.build_info()["cuda"]["architectures"] else {"CPU"}
+    for name, (_, types, devices, gradient) in rows.items():
+        found = {kernel.device_type for kernel in registered_kernels.of(f"BlockRNN>{name}")}
+        assert found == built.intersection(devices.split(", ")), name
+        (attr,) = [a for a in op_def_registry.get(f"BlockRNN>{name}").attr if a.name == "T"]
+        registered = [tf.as_dtype(t).name for t in attr.allowed_values.list.type]
+        assert registered == types.replace("half", "float16").split(", ")
+        try:
+            ops._gradient_registry.lookup(f"BlockRNN>{name}")
+            assert gradient != "none", name
+        except LookupError:
+            assert gradient == "none", name
+
+
+def _table(page: str) -> list[list[str]]:
+    """The cells of the first table of a page, without its head."""
+    rows = re.search(r"(?:^\|.*\n)+", TEXTS[f"docs/{page}.md"], flags=re.MULTILINE).group()
+    return [[cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()[2:]]
+
+
+def test_environment_variables_are_all_there():
+    """Ours, read from the sources of the package and of the build."""
+    used = {
+        name
+        for folder in ("cc", "tf_blockrnn", "third_party", "tools")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".cc", ".h", ".py", ".bzl", ".sh")
+        for name in re.findall(r"TF_BLOCKRNN_[A-Z]+(?:_[A-Z]+)*", path.read_text(encoding="utf-8"))
     }
+    documented = {row[0].strip("`") for row in _table("environment")}
+    assert used == {name for name in documented if name.startswith("TF_BLOCKRNN_")} != set()
 
 
-def _has_example(value) -> bool:
-    """In its own docstring, or in that of a method."""
-    own = [value, *(vars(value).values() if inspect.isclass(value) else ())]
-    return any(">>>" in (getattr(one, "__doc__", None) or "") for one in own)
-
-
-@pytest.mark.parametrize("name", [name for name in PUBLIC if name not in WITHOUT])
-def test_public_names_have_examples(tfb, name):
-    del tfb
-    found = _own_names(importlib.import_module(name))
-    # TensorFlow generates the raw ops from their definitions; the module says how they are called.
-    if name != "tf_blockrnn.raw_ops":
-        missing = {f"{name}.{key}" for key, value in found.items() if not _has_example(value)}
-        listed = {one for one in WITHOUT if one.rpartition(".")[0] == name} - set(MODULES)
-        assert missing == listed, "examples are missing, or are listed as missing and are not"
-
-
-def test_every_name_of_a_package_is_of_a_public_module_or_has_an_example(tfb):
-    """What is re-exported must be covered where it is defined."""
-    del tfb
-    names = ("tf_blockrnn", *(f"tf_blockrnn.{name}" for name in ("inference", "layers", "weights")))
-    for package in names:
-        module = importlib.import_module(package)
-        for name in module.__all__:
-            value = getattr(module, name)
-            if inspect.isfunction(value) or inspect.isclass(value):
-                home = value.__module__
-                covered = home in PUBLIC or _has_example(value) or f"{home}.{name}" in WITHOUT
-                assert covered, f"{package}.{name} of {home}"
+@pytest.mark.parametrize("page", TEXTS)
+def test_named_verbs_modules_and_files_exist(page):
+    """`make verb`, `python -m module`, and `path/to/file` where the path is of this checkout."""
+    listed = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    verbs = re.findall(r"^(?:make | {2})(\S+)  ", listed, flags=re.MULTILINE)
+    named = re.findall(r"(?:`|^)make\s+([a-z][\w-]*)", TEXTS[page], flags=re.MULTILINE)
+    assert set(named) <= set(verbs)
+    for module in re.findall(r"python3? -m ((?:bench|tf_blockrnn)[.\w]*)", TEXTS[page]):
+        assert importlib.util.find_spec(module), module
+    folders = "|".join(f.name for f in ROOT.iterdir() if f.is_dir() and f.name[0] != ".")
+    for path in re.findall(rf"(?:`|python3? )((?:{folders})/[\w./-]+)[`\s]", TEXTS[page]):
+        assert (ROOT / path).exists(), path

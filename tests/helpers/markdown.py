@@ -49,12 +49,3 @@ def _run(
     with contextlib.redirect_stdout(printed):
         exec(compile(code, name, "exec"), names)
     return printed.getvalue().splitlines(), names
-
-
-def commands(page: str, *, fences: bool = True) -> list[str]:
-    """The lines of ```sh fences, unless they are left out, and the commands in code font."""
-    fenced = re.findall(r"^```sh\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
-    lines = [line.strip() for block in fenced for line in block.splitlines() if line.strip()]
-    prose = re.sub(r"^```.*?^```$", "", page, flags=re.MULTILINE | re.DOTALL)
-    spans = re.findall(r"`((?:make|python3?|pytest|pip)\s[^`]*)`", prose)
-    return lines * fences + [" ".join(span.split()) for span in spans]
