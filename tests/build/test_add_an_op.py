@@ -6,19 +6,17 @@ engine is the one that is built.
 
 from __future__ import annotations
 
-import json
 import os
-import pathlib
 import re
 import shutil
 import subprocess
-import sys
 
 import pytest
+from helpers.children import ROOT, assert_ok, run_python
+from helpers.markdown import promised, python_blocks
 
 pytestmark = [pytest.mark.packages, pytest.mark.xdist_group("add an op")]
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What every kernel needs.
 SHARED = ("devices.cc", "kernel.cc", "sequence_util.cc", "tensorflow_call.cc")
 
@@ -31,28 +29,17 @@ def blocks():
     found = dict(
         re.findall(r"```cpp\n// (cc/\S+?)(?:,[^\n]*)?\n(.*?)```", section, flags=re.DOTALL)
     )
-    (found["python"],) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
+    (found["python"],) = python_blocks(section)
     return found
 
 
 @pytest.fixture(scope="module")
-def flags():
+def flags(tf):
     """How the running TensorFlow wants to be compiled and linked with."""
-    code = "import json, tensorflow as tf; s = tf.sysconfig; print(json.dumps([s.{}(), s.{}()]))"
-    code = code.format("get_compile_flags", "get_link_flags")
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    compile_flags, link_flags = json.loads(run.stdout.splitlines()[-1])
     # Its headers are none of ours to warn of.
-    compile_flags = [re.sub("^-I", "-isystem", flag) for flag in compile_flags]
-    return [
-        *compile_flags,
-        "-std=c++17",
-        "-O0",
-        "-DNDEBUG",
-        "-fPIC",
-        "-Wall",
-        "-Werror",
-    ], link_flags
+    compile_flags = [re.sub("^-I", "-isystem", flag) for flag in tf.sysconfig.get_compile_flags()]
+    ours = "-std=c++17 -O0 -DNDEBUG -fPIC -Wall -Werror".split()
+    return [*compile_flags, *ours], tf.sysconfig.get_link_flags()
 
 
 @pytest.fixture(scope="module")
@@ -98,25 +85,20 @@ def test_the_worked_example_builds_and_computes(blocks, copy, flags):
     library = f"tf_blockrnn/{name}"
     built = _compile(copy, flags, sources, "-shared", "-o", library, "-ldl")
     assert built.returncode == 0, built.stderr
-    environment = {**os.environ, "PYTHONPATH": str(copy)}
-    code = blocks["python"] + "print('from', tf_blockrnn.__file__)\n"
-    code += "print(tf_blockrnn.raw_ops.BlockSimpleRNN.__doc__)\n"
-    code += (
+    code = blocks["python"] + (
+        "print('from', tf_blockrnn.__file__)\n"
+        "print(tf_blockrnn.raw_ops.BlockSimpleRNN.__doc__)\n"
         "try:\n  tf_blockrnn.raw_ops.BlockSimpleRNN(seq_len_max=1, x=tf.ones([2, 1, 3]),"
         " h_prev=tf.ones([1, 2]), w=tf.ones([4, 2]), b=tf.zeros([2]))\n"
         "except tf.errors.InvalidArgumentError as error:\n  print(error.message)\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], cwd=copy, env=environment, capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
-    expected = re.search(r"print\(.*# (.*)\n", blocks["python"]).group(1)
-    assert run.stdout.splitlines()[0] == expected
-    assert f"from {copy}" in run.stdout
+    shown = assert_ok(run_python(["-c", code], cwd=copy, PYTHONPATH=str(copy)), "the example")
+    assert shown.splitlines()[:1] == promised(blocks["python"])
+    assert f"from {copy}" in shown
     # Docs and the contract come from the row.
-    assert "seq_len_max: A `Tensor` of type `int64`." in run.stdout
-    assert "The input, `[T, B, I]`." in run.stdout
-    assert "BlockSimpleRNN: w must have shape [I+H, H] = [5, 2], got [4, 2]" in run.stdout
+    assert "seq_len_max: A `Tensor` of type `int64`." in shown
+    assert "The input, `[T, B, I]`." in shown
+    assert "BlockSimpleRNN: w must have shape [I+H, H] = [5, 2], got [4, 2]" in shown
 
 
 @pytest.mark.parametrize(

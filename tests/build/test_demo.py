@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
-import os
 import re
-import subprocess
 import sys
 import types
 
@@ -68,17 +66,6 @@ def test_it_learns_more_than_frequencies(demo, short_run, bits_of_frequencies):
         assert difference < bound * np.log2(demo.COMPARED_STEPS)
 
 
-def test_results_come_before_samples(demo, short_run):
-    printed, plot = short_run
-    progress = [f"{number} of 4  {name}" for number, name in enumerate(demo.KINDS, 1)]
-    parts = [*progress, "\nmodel ", f"\nPlot: {plot}\n", "\nprecision "]
-    parts += [f"\n{name} writes:\n" for name in demo.KINDS]
-    places = [printed.find(part) for part in parts]
-    assert -1 not in places and places == sorted(places)
-    for sample in re.split(r"\n\S+(?: cell)? writes:\n", printed)[1:]:
-        assert len(sample.splitlines()) in (2, 3)
-
-
 def test_sessions_of_low_precision_lose_little(demo, short_run):
     printed, _ = short_run
     sessions = printed.partition("in inference sessions:\n\n")[2]
@@ -96,38 +83,6 @@ def test_sessions_of_low_precision_lose_little(demo, short_run):
 def test_it_draws_the_plot(short_run):
     content = short_run[1].read_bytes()
     assert content.startswith(b"\x89PNG") and len(content) > 10_000
-
-
-@pytest.fixture
-def busy_core():
-    """A core on which another process runs all the time."""
-    core = min(os.sched_getaffinity(0))
-    program = (
-        f"import os; os.sched_setaffinity(0, [{core}])\nwhile os.getppid() == {os.getpid()}: 0"
-    )
-    with subprocess.Popen([sys.executable, "-c", program]) as process:
-        yield core
-        assert process.poll() is None
-        process.kill()
-
-
-def test_half_a_core_is_enough(busy_core):
-    """It takes longer there, and ends like anywhere else."""
-    # Without the variable that make, or the helper, sets for it.
-    program = (
-        f"import os, sys; os.sched_setaffinity(0, [{busy_core}])\n"
-        "del os.environ['TF_CPP_MIN_LOG_LEVEL']\n"
-        "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
-    )
-    command = ["-c", program, PROGRAM, "--steps", "50", "--units", "16", "--out", "none"]
-    models = ["GRU cell", "LSTM"]
-    # The time limit only ends a demo that hangs.
-    done = run_python([*command, "--models", *models], timeout=3600, fresh=True)
-    rows = table(assert_ok(done, "the demo on half a core"))
-    assert list(rows) == models
-    assert all(len(row) == 5 and np.isfinite(row).all() for row in rows.values())
-    for note in ("cpu_feature_guard", "oneDNN"):
-        assert note not in done.stderr
 
 
 def test_the_number_of_steps_does_not_depend_on_the_clock(demo, text, monkeypatch):
@@ -150,11 +105,6 @@ def test_nothing_held_out_is_seen_in_training(text):
     assert not seen & {" ".join(p.split()) for p in held_out.split("\n\n")[1:]}
 
 
-def test_text_depends_on_the_seed_alone(demo, text):
-    np.testing.assert_array_equal(demo.Text(1).train, text.train)
-    assert not np.array_equal(demo.Text(2).train, text.train)
-
-
 def test_windows_go_on_from_row_to_row(demo):
     ids = np.arange(demo.BATCH * 500 + 1, dtype=np.int32)
     found = list(demo.windows(ids))
@@ -170,40 +120,22 @@ def test_windows_go_on_from_row_to_row(demo):
 def test_a_wrong_result_is_reported(demo, monkeypatch, capsys):
     import keras
 
-    class SwappedGates(keras.layers.LSTMCell):
-        """Has the input gate where its weights have the forget gate, and the reverse."""
-
-        def call(self, inputs, states, training=False):
-            h, c = states
-            gates = inputs @ self.kernel + h @ self.recurrent_kernel + self.bias
-            f, i, g, o = keras.ops.split(gates, 4, axis=-1)
-            c = keras.ops.sigmoid(f) * c + keras.ops.sigmoid(i) * keras.ops.tanh(g)
-            h = keras.ops.sigmoid(o) * keras.ops.tanh(c)
-            return h, [h, c]
-
-    def kind(cell):
-        """A kind of model with this cell on our side, and with Keras' LSTM cell on its own."""
-        return lambda library, units: keras.layers.RNN(
-            (cell if library is demo.layers else keras.layers.LSTMCell)(units), **demo.SEQUENCES
+    def kind(activation):
+        """A kind of model whose layer on our side has another activation than Keras'."""
+        return lambda library, units: keras.layers.LSTM(
+            units, activation=activation if library is demo.layers else "tanh", **demo.SEQUENCES
         )
 
-    def diverging(units):
-        return keras.layers.LSTMCell(units, activation=lambda x: x * np.nan)
-
-    kinds = {
-        "correct": kind(demo.layers.LSTMCell),
-        "swapped": kind(SwappedGates),
-        "diverged": kind(diverging),
-    }
+    kinds = {"softsign": kind("softsign"), "diverged": kind(lambda x: x * np.nan)}
     monkeypatch.setattr(demo, "KINDS", kinds)
     assert demo.main(["--steps", "50", "--units", "16", "--out", "none"]) == 1
     out, err = capsys.readouterr()
     wrong = re.findall(r"^Wrong results of (\w+): .* by up to (\S+) bits .* (\S+)\.$", err, re.M)
-    assert [name for name, *_ in wrong] == ["swapped", "diverged"]
-    (_, swapped, bound), (_, diverged, _) = wrong
-    assert float(swapped) > float(bound) == demo.LOSS_BOUND
+    assert [name for name, *_ in wrong] == ["softsign", "diverged"]
+    (_, different, bound), (_, diverged, _) = wrong
+    assert float(different) > float(bound) == demo.LOSS_BOUND
     assert diverged == "nan"
-    assert "correct writes:" in out and "swapped writes:" not in out
+    assert "softsign writes:" not in out
 
 
 def test_a_loss_that_is_not_finite_is_wrong(demo):
@@ -215,12 +147,8 @@ def test_a_loss_that_is_not_finite_is_wrong(demo):
     "argument, value, said",
     [
         ("--steps", "45", "must be at least 46, got 45"),
-        ("--units", "-3", "must be at least 1, got -3"),
-        ("--seed", "-1", "must be at least 0, got -1"),
-        ("--units", "many", "invalid integer value: 'many'"),
         ("--out", "/nowhere/plot.png", "no such folder: /nowhere"),
         ("--out", ".", "is a folder: ."),
-        ("--out", "plot", "must end in one of ."),
         ("--out", "plot.xyz", "must end in one of ."),
     ],
 )
@@ -230,22 +158,9 @@ def test_an_argument_that_does_not_fit_is_told_at_once(demo, capsys, argument, v
     assert f"argument {argument}: {said}" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", ["none", "plot.png", "plot.PDF"])
-def test_plots_that_fit_are_taken(demo, path):
-    assert demo._plot_path(path) == path
-
-
 def test_without_matplotlib_it_says_what_to_do(demo, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     with pytest.raises(SystemExit, match="2"):
         demo.main([])
     assert "pip install matplotlib" in capsys.readouterr().err
     assert demo._plot_path("none") == "none"
-
-
-def test_progress(demo, capsys):
-    progress = demo.Progress("label")
-    for step in range(101):
-        progress.show(step / 100, f"step {step}")
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 11 and lines[-1] == "label 100%  step 100"

@@ -1,17 +1,50 @@
-"""`python -m tf_blockrnn` where the ops cannot be loaded: one line that gives the reason."""
+"""`python -m tf_blockrnn`: what the doctor finds; the reason where the ops cannot be loaded."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from helpers.children import ROOT, environment
+from helpers.children import ROOT, assert_ok, environment, run_python
 
 from tf_blockrnn import weights
+
+
+def test_doctor_is_content(tfb):
+    report = assert_ok(run_python(["-m", "tf_blockrnn", "doctor"]), "doctor")
+    info = tfb.build_info()
+    for fact in (info["version"], info["tensorflow"], info["compiler"], info["cpu_isa"]):
+        assert fact in report
+    assert re.search(rf"^built for +{', '.join(info['cpu_isas_built'])}$", report, re.MULTILINE)
+    assert re.search(rf"^processor runs +{', '.join(info['cpu_isas_supported'])}$", report, re.M)
+    assert (info["cuda"]["missing"] or ", ".join(info["cuda"]["architectures"])) in report
+    assert re.search(r"^GRUBlockCell +ok", report, flags=re.MULTILINE)
+
+
+def test_doctor_reports_an_engine_that_cannot_be_opened():
+    result = run_python(["-m", "tf_blockrnn", "doctor"], TF_BLOCKRNN_CPU_ISA="x86-64-v0")
+    assert result.returncode == 1
+    assert "no CPU engine can be opened" in result.stdout
+    assert re.search(r"^GRUBlockCell +FAILED.*x86-64-v0", result.stdout, flags=re.MULTILINE)
+
+
+def test_doctor_sees_wrong_numbers():
+    code = (
+        "import sys; from tf_blockrnn import __main__, raw_ops; right = raw_ops.GRUBlockCell\n"
+        "def wrong(**arguments):\n"
+        "    result = right(**arguments)\n"
+        "    return result._replace(h=result.h + 0.001)\n"
+        "raw_ops.GRUBlockCell = wrong\n"
+        "sys.exit(__main__.main(['doctor']))\n"
+    )
+    result = run_python(["-c", code])
+    assert result.returncode == 1
+    assert re.search(r"^GRUBlockCell +WRONG", result.stdout, flags=re.MULTILINE)
 
 
 @pytest.fixture
@@ -73,6 +106,8 @@ def test_the_command_needs_the_libraries_only_for_what_uses_them(hollow_copy):
     broken = "raise TypeError('broken')\n"
     result = run_beside(hollow_copy, broken, "-m", "tf_blockrnn", "-h")
     assert result.returncode == 0 and "convert" in result.stdout
+    result = run_beside(hollow_copy, broken, "-m", "tf_blockrnn", "frobnicate")
+    assert result.returncode == 2 and "convert" in result.stderr
     one = weights.DirectionWeights(np.ones([3, 5, 4], "f4"), np.ones([3, 4, 4], "f4"))
     gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], reset_after=True)
     weights.to_npz(gru, hollow_copy.parent / "gru.npz")
@@ -84,15 +119,11 @@ def test_the_command_needs_the_libraries_only_for_what_uses_them(hollow_copy):
     assert reason(result).startswith("convert: ImportError: tf_blockrnn cannot import TensorFlow: ")
 
 
-USE = "from tf_blockrnn import lstm"
-
-
 @pytest.mark.parametrize(
     "tensorflow, code",
     [
         ("__version__ = '2.99.0'\n", "import tensorflow, tf_blockrnn"),
-        ("__version__ = '2.99.0'\n", USE),
-        ("raise TypeError('broken')\n", USE),
+        ("raise TypeError('broken')\n", "from tf_blockrnn import lstm"),
     ],
 )
 def test_an_import_fails_for_everyone(hollow_copy, tensorflow, code):

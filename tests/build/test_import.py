@@ -33,7 +33,7 @@ sys.meta_path.insert(0, Blocked())
 
 # No framework is needed for arrays, nor TensorFlow for another framework.
 WITHOUT = """
-import io, sys
+import importlib, io, pathlib, sys
 import numpy as np
 import tf_blockrnn, tf_blockrnn.inference, tf_blockrnn.weights
 from tf_blockrnn import LSTMState, inference, weights
@@ -72,13 +72,16 @@ except TypeError as error:
     assert "source must be a weights.RecurrentWeights" in str(error)
 else:
     raise AssertionError("an object that is no source")
+# All modules of both, but those that take objects of Keras.
+for folder in (inference, weights):
+    for file in pathlib.Path(folder.__file__).parent.glob("*.py"):
+        if file.stem not in ("__init__", "_keras_graph", "_keras_layers"):
+            importlib.import_module(f"{folder.__name__}.{file.stem}")
 found = {name.split(".")[0] for name in sys.modules} & {"tensorflow", "keras", "tf_keras"}
 assert not found, found
 """
 
 REFUSALS = """
-import importlib
-
 def refused(use, kind=ImportError, start=""):
     try:
         use()
@@ -164,13 +167,10 @@ assert tf_blockrnn.raw_ops.LSTMSequence and tf_blockrnn.build_info()["cpu_isa"]
     [
         "import tf_blockrnn, tensorflow",
         "import tensorflow, tf_blockrnn",
-        "import tf_blockrnn; tf_blockrnn.gru",
         "import tf_blockrnn; tf_blockrnn.build_info()",
         "import tf_blockrnn.raw_ops",
         "import tf_blockrnn.layers",
-        "from tf_blockrnn import layers",
         "from tf_blockrnn._ops.sequences import lstm",
-        "import tf_blockrnn._ops.cudnn_rnn",
         "import tf_blockrnn._fuse",
         "import tf_blockrnn.weights._keras_layers",
     ],
@@ -182,12 +182,17 @@ def test_what_loads_the_ops(first):
 
 @pytest.mark.parametrize("switch, registered", [("0", False), ("1", True), ("", True)])
 def test_the_switch_holds_where_tensorflow_is_imported_later(switch, registered):
+    """TensorFlow's cuDNN ops have a kernel of ours or none, and every one of ours has its own."""
     code = f"""
     import tf_blockrnn
     import tensorflow
     from tensorflow.python.framework import kernels, ops
-    found = kernels.get_registered_kernels_for_op("CudnnRNN").kernel
-    assert any(kernel.device_type == "CPU" for kernel in found) == {registered}
+    def on_cpu(op):
+        found = kernels.get_registered_kernels_for_op(op).kernel
+        return any(kernel.device_type == "CPU" for kernel in found)
+    names = [name for name in tf_blockrnn.raw_ops.__all__ if name.startswith("Cudnn")]
+    assert [on_cpu(name) for name in names] == [{registered}] * 11
+    assert all(on_cpu("BlockRNN>" + name) for name in names)
     try:
         ops.gradient_registry.lookup("LSTMBlockCell")
         assert {registered}
@@ -197,11 +202,14 @@ def test_the_switch_holds_where_tensorflow_is_imported_later(switch, registered)
     run_fresh(code, TF_BLOCKRNN_EXTEND_TF=switch)
 
 
-def test_a_wrong_switch_is_refused_at_once_without_tensorflow():
+@pytest.mark.parametrize("switch", ["off", "00", " 0", "2"])
+def test_a_wrong_switch_is_refused_at_once_without_tensorflow(switch):
+    """Python refuses it before the library is loaded, to which all but 0 is on."""
     code = "import sys\ntry: import tf_blockrnn\nfinally: print('tensorflow' in sys.modules)"
-    result = run_python(["-c", code], fresh=True, TF_BLOCKRNN_EXTEND_TF="off")
+    result = run_python(["-c", code], fresh=True, TF_BLOCKRNN_EXTEND_TF=switch)
     assert result.returncode == 1 and result.stdout == "False\n"
-    assert "ImportError: TF_BLOCKRNN_EXTEND_TF must be 0 or 1, or not set" in result.stderr
+    message = f"ImportError: TF_BLOCKRNN_EXTEND_TF must be 0 or 1, or not set; it is {switch!r}"
+    assert message in result.stderr
 
 
 def test_a_failure_leaves_the_import_of_tensorflow_alone(tmp_path):
@@ -290,15 +298,10 @@ def call_an_op():
 @pytest.mark.parametrize(
     "program",
     [
-        # The first use of names.
+        # First uses, and imports of TensorFlow, which must not end before the ops are loaded.
         """
         import tf_blockrnn
-        run(*map(use, ["lstm", "gru", "raw_ops", "block_lstm", "layers", "fuse_model"]))
-        """,
-        # Uses, and imports of TensorFlow, which must not end before the ops are loaded.
-        """
-        import tf_blockrnn
-        run(use("lstm"), call_an_op, call_an_op, use("raw_ops"), load("tf_blockrnn.layers"))
+        run(use("lstm"), call_an_op, call_an_op, *map(use, ["raw_ops", "layers", "fuse_model"]))
         """,
         # A use while another thread is importing TensorFlow.
         """
@@ -320,7 +323,7 @@ def call_an_op():
         run(load("tensorflow"), load("tf_blockrnn"), use("lstm"), use("layers"))
         """,
     ],
-    ids=["uses", "uses and imports", "late uses", "late imports", "imports"],
+    ids=["uses and imports", "late uses", "late imports", "imports"],
 )
 def test_threads(program):
     run_fresh(THREADS + textwrap.dedent(program) + WORKS)

@@ -8,42 +8,21 @@ import shutil
 import subprocess
 import sys
 import types
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 from helpers.children import ROOT, assert_ok, environment
-from helpers.markdown import promised, python_blocks, run_block
+from helpers.markdown import promised, run_block
 from helpers.tolerances import ONNX
 
-pytestmark = [pytest.mark.docs, pytest.mark.xdist_group("serving")]
+pytestmark = pytest.mark.docs
 
 PAGE = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
 FLAGS = re.MULTILINE | re.DOTALL
 BLOCKS = re.findall(r"^ *```(\w+)\n(.*?)^ *```$", PAGE, flags=FLAGS)
 # Each says so on the line before it.
-NOT_RUN = re.findall(
-    r"Not run here:\n\n *```\w+\n(.*?)^ *```$", PAGE, flags=re.MULTILINE | re.DOTALL
-)
-
-
-def test_all_code_is_run_or_marked():
-    assert PAGE.count("```") == 2 * len(BLOCKS)
-    run = [code for kind, code in BLOCKS if kind in ("python", "sh") and code not in NOT_RUN]
-    assert len(python_blocks(PAGE)) == 5
-    assert len(run) + len(NOT_RUN) == len(BLOCKS)
-    assert PAGE.count("Not run here") == len(NOT_RUN) == 3
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    """As a checkout, with a command `python` in bin/ that is this one."""
-    made = tmp_path_factory.mktemp("serving_page")
-    shutil.copytree(ROOT / "examples" / "cpp_serving", made / "examples" / "cpp_serving")
-    (made / "bin").mkdir()
-    command = made / "bin" / "python"
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    command.chmod(0o755)
-    return made
+NOT_RUN = re.findall(r"Not run here:\n\n *```\w+\n(.*?)^ *```$", PAGE, flags=FLAGS)
 
 
 def run_commands(commands: str, folder) -> str:
@@ -58,33 +37,32 @@ def run_commands(commands: str, folder) -> str:
     return assert_ok(done, commands)
 
 
-def triton_stub() -> types.ModuleType:
-    """What the page's model uses of Triton's module."""
-    stub = types.ModuleType("triton_python_backend_utils")
+class Tensor(NamedTuple):
+    """Triton's, as far as the page uses it."""
 
-    class Tensor:
-        def __init__(self, name, value):
-            self.name, self.value = name, value
+    name: str
+    value: np.ndarray
 
-        def as_numpy(self):
-            return self.value
-
-    class Response:
-        def __init__(self, tensors):
-            self.tensors = tensors
-
-    stub.Tensor, stub.InferenceResponse = Tensor, Response
-    stub.get_input_tensor_by_name = lambda request, name: request[name]
-    return stub
+    def as_numpy(self) -> np.ndarray:
+        return self.value
 
 
-def test_everything_in_order(tfb, folder, monkeypatch):
+def test_everything_in_order(tfb, tmp_path, monkeypatch):
     """Later examples use the names and the files of earlier ones."""
     del tfb
     pytest.importorskip("ai_edge_litert", reason="not run: ai-edge-litert is not installed")
-    monkeypatch.chdir(folder)
-    stub = triton_stub()
-    monkeypatch.setitem(sys.modules, stub.__name__, stub)
+    assert PAGE.count("```") == 2 * len(BLOCKS) and PAGE.count("Not run here") == len(NOT_RUN)
+    # As a checkout, with a command `python` in bin/ that is this one.
+    shutil.copytree(ROOT / "examples" / "cpp_serving", tmp_path / "examples" / "cpp_serving")
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "python"
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    command.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    triton = types.ModuleType("triton_python_backend_utils")
+    triton.Tensor, triton.InferenceResponse = Tensor, list
+    triton.get_input_tensor_by_name = lambda request, name: request[name]
+    monkeypatch.setitem(sys.modules, triton.__name__, triton)
     names, shown = {"__name__": "serving"}, []
     for number, (kind, code) in enumerate(BLOCKS):
         if code in NOT_RUN:
@@ -93,9 +71,9 @@ def test_everything_in_order(tfb, folder, monkeypatch):
             lines = run_block(code, f"<block {number} of serving.md>", names)
             assert lines == promised(code)
         else:
-            shown.append(run_commands(code, folder))
+            shown.append(run_commands(code, tmp_path))
     assert ["per second" in each for each in shown] == [True, True, True, False]
-    assert_triton_serves(names, folder)
+    assert_triton_serves(names, tmp_path)
 
 
 def assert_triton_serves(names: dict, folder) -> None:
@@ -103,10 +81,8 @@ def assert_triton_serves(names: dict, folder) -> None:
     model = names["TritonPythonModel"]()
     model.initialize({"model_repository": str(folder / "models" / "rnn"), "model_version": "1"})
     x = np.random.default_rng(1).normal(size=(2, 3, 5, 40)).astype(np.float32)
-    tensor = sys.modules["triton_python_backend_utils"].Tensor
-    responses = model.execute([{"x": tensor("x", each)} for each in x])
+    responses = model.execute([{"x": Tensor("x", each)} for each in x])
     assert len(responses) == 2
-    for each, response in zip(x, responses, strict=True):
-        (made,) = response.tensors
-        assert made.name == "outputs"
-        assert np.abs(made.value[:, -1] - names["model"](each)).max() < ONNX
+    for each, ((name, made),) in zip(x, responses, strict=True):
+        assert name == "outputs"
+        assert np.abs(made[:, -1] - names["model"](each)).max() < ONNX

@@ -20,7 +20,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 _AS_THEY_ARE = ("*.md", "docs/**/*.md", "bench/results/*.png")
 # Shown as pages of code, which the search leaves out.
-_SOURCES = ("LICENSE", "examples/**/*.*", "tf_blockrnn/weights/layer.py")
+_SOURCES = ("LICENSE", "examples/**/*.py", "examples/**/*.[ch]*", "tf_blockrnn/weights/layer.py")
 _LANGUAGES = {"": "text", ".cc": "cpp", ".h": "c"}
 # Folders that links lead to: each gets a page that lists its pages.
 _FOLDERS = {"docs/adr": "Decisions", "docs/notes": "Measurements", "examples": "Examples"}
@@ -53,7 +53,7 @@ def on_files(files: Files, config: MkDocsConfig) -> None:
         for path in ROOT.glob(pattern):
             texts[path.relative_to(ROOT).as_posix()] = path.read_bytes()
     for pattern in _SOURCES:
-        for path in filter(Path.is_file, ROOT.glob(pattern)):
+        for path in ROOT.glob(pattern):
             texts[f"{path.relative_to(ROOT).as_posix()}.md"] = _source_page(path)
     for folder, title in _FOLDERS.items():
         names = sorted(name.removeprefix(f"{folder}/") for name in texts if name.startswith(folder))
@@ -72,7 +72,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Leads links to sources and folders to their pages."""
     here = page.file.src_uri
     if here.startswith(_BEHIND):
-        page.meta["search"] = {"boost": 0.001}
+        # A word in a title weighs a thousand times one in a text.
+        page.meta["search"] = {"boost": 1e-9}
 
     def with_page(found: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(here), found[1]))
