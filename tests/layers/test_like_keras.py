@@ -7,10 +7,8 @@ import inspect
 import keras
 import numpy as np
 import pytest
+from helpers.layer_pairs import INPUT, KINDS, TIME, UNITS, make_ours, make_peer
 
-pytestmark = pytest.mark.usefixtures("tfb")
-
-UNITS = 4
 BASES = ("GRU", "LSTM", "SimpleRNN")
 # For each class the arguments of Keras' that it does not have.
 WITHOUT = {
@@ -21,6 +19,46 @@ WITHOUT = {
     "LayerNormLSTMCell": set(),
 }
 all_classes = pytest.mark.parametrize("name", WITHOUT)
+_NORMS = {
+    "norm_gamma_initializer": "ones",
+    "norm_beta_initializer": "zeros",
+    "norm_epsilon": 1e-3,
+}
+# The arguments that Keras has not, in their order, and their defaults; those of the layers too.
+OWN = {
+    "GRU": {"zoneout_h": 0.0},
+    "LSTM": {
+        "use_peephole": False,
+        "cell_clip": None,
+        "projection": None,
+        "zoneout_h": 0.0,
+        "zoneout_c": 0.0,
+    },
+    "SimpleRNN": {},
+    "LayerNormGRU": _NORMS,
+    "LayerNormLSTM": {"norm_output_only": False, **_NORMS},
+}
+# Other values of these arguments.
+IN_USE = {
+    "zoneout_h": 0.25,
+    "zoneout_c": 0.5,
+    "use_peephole": True,
+    "cell_clip": 2.5,
+    "projection": 2,
+    "norm_output_only": True,
+    "norm_gamma_initializer": "zeros",
+    "norm_beta_initializer": "ones",
+    "norm_epsilon": 0.5,
+    "recompute": 3,
+}
+# What such an argument refuses, and in which words; the next line's are of another type.
+_NAN, _INFINITY = float("nan"), float("inf")
+REFUSED = {
+    "zoneout": ("must be a rate in 0..1, got", (-0.1, 1.5, _NAN), ("0.1", None, True)),
+    "cell_clip": ("must be a number above 0, or None; got", (0.0, -1.0, _NAN), ("1",)),
+    "projection": ("must be an integer above 0, or None; got", (0,), (2.5, "4")),
+    "norm_epsilon": ("must be a .*number", (0, 0.0, -1e-3, _NAN, _INFINITY), ("1e-3",)),
+}
 
 
 def keras_class(name: str) -> type:
@@ -31,6 +69,11 @@ def our_class(name: str) -> type:
     from tf_blockrnn import layers
 
     return getattr(layers, name)
+
+
+def own_arguments(name: str) -> dict:
+    recompute = {} if name.endswith("Cell") else {"recompute": False}
+    return OWN[name.removesuffix("Cell")] | recompute
 
 
 def parameters(cls: type) -> list[inspect.Parameter]:
@@ -44,12 +87,15 @@ def test_shows_the_arguments_of_keras_then_its_own(name):
     ours = parameters(our_class(name))
     assert ours[: len(theirs)] == theirs and ours[-1] == rest
     own = ours[len(theirs) : -1]
-    assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in own)
-    assert ("recompute" in [p.name for p in own]) == (not name.endswith("Cell"))
+    assert all(p.kind is p.KEYWORD_ONLY for p in own)
+    assert {p.name: p.default for p in own} == own_arguments(name)
     # As Keras reads them, which makes a config of the arguments.
     spec = inspect.getfullargspec(our_class(name).__init__)
     assert spec.args == ["self", *(p.name for p in theirs)] and spec.varargs is None
     assert spec.varkw == rest.name and spec.kwonlyargs == [p.name for p in own]
+    if not name.endswith("Cell"):
+        call = inspect.signature(keras_class(name).call).parameters
+        assert list(inspect.signature(our_class(name).call).parameters) == list(call)
 
 
 @all_classes
@@ -60,17 +106,50 @@ def test_by_position_and_by_name(name):
         for p in parameters(cls)
         if p.default is not p.empty and p.kind is p.POSITIONAL_OR_KEYWORD
     }
-    configs = [
-        made.get_config()
-        for made in (
-            cls(UNITS, name="one"),
-            cls(units=UNITS, **defaults, name="one"),
-            cls(UNITS, *defaults.values(), name="one"),
-        )
-    ]
-    assert configs[0] == configs[1] == configs[2]
+    more = {"name": "one"} | ({} if name.endswith("Cell") else {"zero_output_for_mask": True})
+    by_name = cls(units=UNITS, **defaults, **more).get_config()
+    assert by_name == cls(UNITS, **more).get_config()
+    assert by_name == cls(UNITS, *defaults.values(), **more).get_config()
+    if "Norm" not in name:
+        assert by_name == keras_class(name)(UNITS, **defaults, **more).get_config()
     made = cls(UNITS, "tanh", dropout=0.25)
     assert made.dropout == 0.25 and made.units == UNITS
+
+
+@pytest.mark.parametrize("cell", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_and_config_are_those_of_keras(kind, cell):
+    shape = (None, INPUT) if cell else (None, TIME, INPUT)
+    for options in ({}, {"use_bias": False}):
+        both = []
+        for make in (make_ours, make_peer):
+            keras.utils.set_random_seed(3)
+            both.append(make(kind, cell=cell, name="one", **options))
+            both[-1].build(shape)
+        ours, peer = both
+        assert ours.fused and ours.get_config() == peer.get_config()
+        for one, other in ((ours, peer), (peer, ours)):
+            again = type(one).from_config(other.get_config())
+            assert again.get_config() == other.get_config()
+        for mine, its in zip(ours.weights, peer.weights, strict=True):
+            assert (mine.path, mine.dtype) == (its.path, its.dtype)
+            np.testing.assert_array_equal(mine, its)
+        if not cell:
+            assert ours.compute_output_shape(shape) == peer.compute_output_shape(shape)
+
+
+@all_classes
+def test_keras_saves_and_loads_it(name):
+    own = {argument: IN_USE[argument] for argument in own_arguments(name)}
+    options = {"dropout": 0.25, "kernel_regularizer": keras.regularizers.L2(0.1), "seed": 3}
+    made = our_class(name)(UNITS, **own, **options, name="one")
+    config = made.get_config()
+    assert own.keys() <= config.keys()
+    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(made))
+    assert type(again) is type(made) and again.get_config() == config
+    if own.keys() - {"recompute"} and "Norm" not in name:
+        with pytest.raises((TypeError, ValueError), match=next(iter(own))):
+            keras_class(name).from_config(config)
 
 
 @all_classes
@@ -88,6 +167,24 @@ def test_wrong_arguments(name, extra):
     for argument in WITHOUT[name]:
         with pytest.raises(TypeError, match=f"{name} has no argument '{argument}'"):
             cls(UNITS, **{argument: True})
+
+
+@all_classes
+def test_values_that_are_refused(name):
+    for argument in own_arguments(name):
+        words, values, types = REFUSED.get(
+            argument.removesuffix("_h").removesuffix("_c"), ("",) * 3
+        )
+        for error, wrong in ((ValueError, values), (TypeError, types)):
+            for value in wrong:
+                with pytest.raises(error, match=f"{argument} {words}.*{value!r}"):
+                    our_class(name)(UNITS, **{argument: value})
+
+
+@pytest.mark.parametrize("argument", ["use_peephole", "zoneout_h"])
+def test_cudnn_has_none_of_its_own(argument):
+    with pytest.raises(ValueError, match=f"use_cudnn=True was given together with .*{argument}"):
+        our_class("LSTM")(UNITS, **{argument: IN_USE[argument]}, use_cudnn=True)
 
 
 @pytest.mark.parametrize("name", BASES)
@@ -134,13 +231,6 @@ def test_another_version_of_keras(name):
 
 
 @all_classes
-def test_keras_saves_and_loads_it(name):
-    made = our_class(name)(UNITS, dropout=0.25, name="one")
-    again = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(made))
-    assert type(again) is type(made) and again.get_config() == made.get_config()
-
-
-@all_classes
 def test_subclasses_with_a_constructor_of_their_own(name):
     class Mine(our_class(name)):
         def __init__(self, units, scale=2.0, **kwargs):
@@ -155,11 +245,8 @@ def test_subclasses_with_a_constructor_of_their_own(name):
 
 
 @all_classes
-def test_docstrings_are_whole(name):
+def test_docstrings_have_every_argument(name):
     text = our_class(name).__doc__
     assert "{" not in text
-    for section in ("Args:", "Call arguments:", "Returns:", "Raises:", "Example:"):
-        assert f"\n{section}\n" in text, section
-    own = [p.name for p in parameters(our_class(name)) if p.kind is p.KEYWORD_ONLY]
-    for argument in own:
+    for argument in own_arguments(name):
         assert f"{argument}:" in text or f"{argument}, " in text, argument

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from helpers import covering
 from helpers.legacy_keras import (
     INPUT,
     KINDS,
@@ -39,17 +40,17 @@ OPTIONS = {
 }
 
 
+CALLS = ("plain", "masked", "masked-states")
 # Version 1's layers differ in their `call`, which hands all on to that of the base.
+VERSION_1 = [kind for kind in KINDS if "-v1" in kind]
+VERSION_2 = [kind for kind in KINDS if "-v1" not in kind]
 CASES = [
-    (kind, option)
-    for kind in KINDS
-    for option in OPTIONS
-    if "-v1" not in kind or option in ("plain", "zero-output")
+    *covering.pairwise(VERSION_2, OPTIONS, CALLS),
+    *covering.pairwise(VERSION_1, ["plain", "zero-output"], CALLS),
 ]
 
 
-@pytest.mark.parametrize("call", ["plain", "masked", "masked-states"])
-@pytest.mark.parametrize(("kind", "option"), CASES)
+@pytest.mark.parametrize(("kind", "option", "call"), CASES)
 def test_layer_numbers(kind, option, call):
     x, mask = sequence(), None if call == "plain" else tf.constant(MASK)
     if OPTIONS[option].get("time_major"):
@@ -62,8 +63,12 @@ def test_layer_numbers(kind, option, call):
         assert fused_ops(lambda x: layer(x, mask=mask, initial_state=states), x) == {KINDS[kind][2]}
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64", "mixed_bfloat16"])
-@pytest.mark.parametrize("kind", KINDS)
+DTYPES = ["float16", "bfloat16", "float64", "mixed_bfloat16"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [*covering.in_turn(KINDS, DTYPES), *covering.in_turn(KINDS, DTYPES, first=2)]
+)
 def test_dtypes(kind, dtype):
     x = sequence("float32" if dtype.startswith("mixed") else dtype)
     layer = make(kind, x, dtype=tf_keras.mixed_precision.Policy(dtype), return_state=True)
@@ -72,9 +77,13 @@ def test_dtypes(kind, dtype):
         assert fused_ops(layer, x) == {KINDS[kind][2]}
 
 
-@pytest.mark.parametrize("mask", [MASK[..., np.newaxis], MASK.astype(np.int32)], ids=["3d", "int"])
-def test_forms_of_masks(mask):
-    layer = make("LSTM", sequence(), return_sequences=True)
+@pytest.mark.parametrize(
+    ("mask", "unroll"),
+    [(MASK[..., np.newaxis], False), (MASK.astype(np.int32), False), (MASK[:1], True)],
+    ids=["3d", "int", "one for all rows"],
+)
+def test_forms_of_masks(mask, unroll):
+    layer = make("LSTM", sequence(), return_sequences=True, unroll=unroll)
     assert_same(*both(lambda: values(layer, sequence(), mask=tf.constant(mask))))
     with fused():
         assert fused_ops(lambda x: layer(x, mask=tf.constant(mask)), sequence())
@@ -90,16 +99,18 @@ DROPOUTS = {
 }
 
 
-@pytest.mark.parametrize("training", [True, False, None])
-@pytest.mark.parametrize("option", DROPOUTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "option", "training"), covering.pairwise(KINDS, DROPOUTS, [True, False, None])
+)
 def test_dropout_draws_as_keras_does(kind, option, training):
     layer = make(kind, sequence(), **DROPOUTS[option])
     assert_same(*both(lambda: values(layer, sequence(), training=training)))
 
 
-@pytest.mark.parametrize("option", DROPOUTS)
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if "-v1" not in kind])
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [*covering.in_turn(DROPOUTS, VERSION_2), *covering.in_turn(DROPOUTS, VERSION_2, first=2)],
+)
 def test_dropout_in_a_graph(kind, option):
     layer = make(kind, sequence(), **DROPOUTS[option])
     at_each_step = not (layer.unroll or getattr(layer, "_could_use_gpu_kernel", False))
@@ -175,11 +186,6 @@ def test_ragged_inputs():
     for options in ({}, {"return_sequences": True}):
         layer = make("LSTM", sequence(), **options)
         assert_same(*both(lambda layer=layer: tf.nest.flatten(layer(rows), True)))
-
-
-def test_one_mask_for_all_rows():
-    layer = make("GRU", sequence(), unroll=True, return_sequences=True)
-    assert_same(*both(lambda: values(layer, sequence(), mask=tf.constant(MASK[:1]))))
 
 
 def test_errors_are_keras_own():

@@ -39,14 +39,10 @@ def _sequential():
     )
 
 
-def _small(dropout=0.2):
+def _small():
     return tf.keras.Sequential(
-        [layers.Embedding(5, 4, mask_zero=True), layers.LSTM(5, dropout=dropout), layers.Dense(1)]
+        [layers.Embedding(5, 4, mask_zero=True), layers.LSTM(5), layers.Dense(1)]
     )
-
-
-def _no_dropout():
-    return _small(dropout=0.0)
 
 
 def _encoder_decoder():
@@ -57,22 +53,13 @@ def _encoder_decoder():
     return tf.keras.Model(words, layers.Dense(1)(layers.SimpleRNN(5)([decoded, states[0]])))
 
 
-def _bidirectional():
-    return tf.keras.Sequential(
-        [
-            layers.Embedding(5, 4, mask_zero=True),
-            layers.Bidirectional(layers.GRU(4), merge_mode="sum"),
-            layers.Dense(1),
-        ]
-    )
-
-
 def _time_distributed():
     return tf.keras.Sequential(
         [
             layers.Embedding(5, 4),
             layers.Reshape([2, 3, 4]),
             layers.TimeDistributed(layers.SimpleRNN(4)),
+            layers.Bidirectional(layers.GRU(4, return_sequences=True), merge_mode="sum"),
             layers.GRU(3, reset_after=False),
             layers.Dense(1),
         ]
@@ -96,7 +83,6 @@ class _Net(tf.keras.Model):
 MODELS = {
     "sequential": _sequential,
     "encoder-decoder": _encoder_decoder,
-    "bidirectional": _bidirectional,
     "time-distributed": _time_distributed,
     "subclassed": _Net,
 }
@@ -118,21 +104,19 @@ def _train(make_model, on: bool, **compiled):
         disable()
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_training(name):
-    _, theirs = _train(MODELS[name], on=False)
-    _, mine = _train(MODELS[name], on=True)
+def _assert_near(mine, theirs):
     for a, b in zip(mine, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_models_have_the_ops(name):
-    model = MODELS[name]()
-    model(WORDS)
+def test_training(name):
+    _, theirs = _train(MODELS[name], on=False)
+    model, mine = _train(MODELS[name], on=True)
+    _assert_near(mine, theirs)
+    assert not fused_ops(lambda x: model(x, training=True), tf.constant(WORDS))
     with fused():
         assert fused_ops(lambda x: model(x, training=True), tf.constant(WORDS))
-    assert not fused_ops(lambda x: model(x, training=True), tf.constant(WORDS))
 
 
 @pytest.mark.parametrize("missing", [False, True])
@@ -140,12 +124,11 @@ def test_jit_compile(monkeypatch, tmp_path, missing):
     """With the ops, or on Keras' operations where the library for XLA could not be loaded."""
     if missing:
         monkeypatch.setattr(_loader, "missing_xla", lambda: "there is no library")
-    # Without XLA as the reference; dropout, of which XLA draws other numbers, is left out.
-    _, theirs = _train(_no_dropout, on=False)
-    model, mine = _train(_no_dropout, on=True, jit_compile=True)
+    # Without XLA as the reference.
+    _, theirs = _train(_small, on=False)
+    model, mine = _train(_small, on=True, jit_compile=True)
     assert model.jit_compile
-    for a, b in zip(mine, theirs, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5 * np.abs(b).max())
+    _assert_near(mine, theirs)
     compiled = tf.function(tf.function(lambda x: model(x)), jit_compile=True)
     with fused():
         assert fused_ops(lambda x: model(x), tf.constant(WORDS))
@@ -254,28 +237,29 @@ def test_threads():
     assert not fused_ops(layer, sequence())
 
 
-def test_tf_keras_is_imported_only_on_demand():
-    code = (
-        "import sys, tf_blockrnn, tf_blockrnn._enable_tf_keras as t\n"
-        "assert not t.enabled() and 'tf_keras' not in sys.modules\n"
-        "t.disable()\nassert 'tf_keras' not in sys.modules\n"
-        "t.enable()\nassert t.enabled() and 'tf_keras' in sys.modules"
-    )
+ON_DEMAND = """
+import sys, tf_blockrnn, tf_blockrnn._enable_tf_keras as t
+assert not t.enabled() and 'tf_keras' not in sys.modules
+t.disable()
+assert 'tf_keras' not in sys.modules
+t.enable()
+assert t.enabled() and 'tf_keras' in sys.modules
+"""
+LATER = """
+import sys, tf_blockrnn
+with tf_blockrnn.enable_keras():
+    assert 'tf_keras' not in sys.modules
+    import tf_keras
+    assert hasattr(tf_keras.layers.LSTM.call, '__wrapped__')
+assert not hasattr(tf_keras.layers.LSTM.call, '__wrapped__')
+import tf_blockrnn._enable_tf_keras as t
+assert not t.enabled()
+"""
+
+
+@pytest.mark.parametrize("code", [ON_DEMAND, LATER], ids=["on demand", "later"])
+def test_tf_keras_is_imported_only_on_demand_and_switched_later(code):
     # TensorFlow itself imports tf_keras where TF_USE_LEGACY_KERAS is 1.
-    child = children.run_python(["-c", code], fresh=True, TF_USE_LEGACY_KERAS="0")
-    children.assert_ok(child, "the import")
-
-
-def test_tf_keras_imported_later_is_switched_too():
-    code = (
-        "import sys, tf_blockrnn\n"
-        "with tf_blockrnn.enable_keras():\n"
-        "    assert 'tf_keras' not in sys.modules\n"
-        "    import tf_keras\n"
-        "    assert hasattr(tf_keras.layers.LSTM.call, '__wrapped__')\n"
-        "assert not hasattr(tf_keras.layers.LSTM.call, '__wrapped__')\n"
-        "import tf_blockrnn._enable_tf_keras as t\nassert not t.enabled()"
-    )
     child = children.run_python(["-c", code], fresh=True, TF_USE_LEGACY_KERAS="0")
     children.assert_ok(child, "the import")
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import keras
 import pytest
-from helpers import tolerances
-from helpers.cell_pairs import BATCH, KINDS, OPS, REDUCTION, layer_pair, sequence
-from helpers.compare import assert_close
-
-pytestmark = pytest.mark.usefixtures("tfb")
+from helpers import covering
+from helpers.layer_pairs import BATCH, KINDS, OPS, assert_same, cell_pair, sequence
 
 
 def nodes_by_function(function, x):
@@ -22,7 +19,7 @@ def nodes_by_function(function, x):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_op_for_each_step(tf, kind):
-    ours, _ = layer_pair(kind, return_sequences=True)
+    ours, _ = cell_pair(kind, return_sequences=True)
     functions = nodes_by_function(tf.function(ours), tf.constant(sequence()))
     bodies = {name: ops for name, ops in functions.items() if name and OPS[kind] in ops}
     assert len(bodies) == 1
@@ -65,23 +62,24 @@ class Doubling(keras.layers.Layer):
         return states[0]
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("graph", [False, True])
-@pytest.mark.parametrize(("loop", "protocol"), [(False, False), (False, True), (True, False)])
-def test_weights_assigned_between_two_steps(tf, kind, graph, loop, protocol):
-    ours, peer = layer_pair(kind)
+@pytest.mark.parametrize(
+    ("kind", "graph", "how"),
+    covering.pairwise(KINDS, [False, True], [(False, False), (False, True), (True, False)]),
+)
+def test_weights_assigned_between_two_steps(tf, kind, graph, how):
+    ours, peer = cell_pair(kind)
     x = tf.constant(sequence()[:, 0])
     got = []
     for layer in (ours, peer):
-        outer = Doubling(layer.cell, loop, protocol)
-        got.append((tf.function(outer) if graph else outer)(x))
-    assert_close(*got, tolerances.composed_bound("float32", 8 * REDUCTION))
+        outer = Doubling(layer.cell, *how)
+        got.append([(tf.function(outer) if graph else outer)(x)])
+    assert_same(*got, steps=8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_loop_of_a_layer_in_a_loop_of_the_user(tf, kind):
     """Weights that are assigned between two calls of keras.layers.RNN, in one graph."""
-    ours, peer = layer_pair(kind)
+    ours, peer = cell_pair(kind)
     x = tf.constant(sequence())
 
     def run(layer):
@@ -93,13 +91,12 @@ def test_loop_of_a_layer_in_a_loop_of_the_user(tf, kind):
 
         return tf.while_loop(lambda n, _: n < 3, body, [0, tf.zeros_like(layer(x))])[1]
 
-    bound = tolerances.composed_bound("float32", 8 * REDUCTION)
-    assert_close(tf.function(run)(ours), tf.function(run)(peer), bound)
+    assert_same(*([tf.function(run)(layer)] for layer in (ours, peer)), steps=8)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_weights_of_a_failed_sequence_are_not_used_again(tf, kind):
-    ours, peer = layer_pair(kind)
+    ours, peer = cell_pair(kind)
 
     class Fails(type(ours.cell)):
         steps = 0
@@ -117,16 +114,14 @@ def test_weights_of_a_failed_sequence_are_not_used_again(tf, kind):
     for layer in (ours, peer):
         layer.set_weights([2 * w for w in layer.get_weights()])
     states = ours.get_initial_state(BATCH)
-    bound = tolerances.composed_bound("float32", REDUCTION)
-    assert_close(ours.cell(x[:, 0], states)[0], peer.cell(x[:, 0], states)[0], bound)
-    assert_close(ours(x), peer(x), bound)
+    assert_same(*([layer.cell(x[:, 0], states)[0], layer(x)] for layer in (ours, peer)))
 
 
 @pytest.mark.types
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("first_step_too", [True, False])
 def test_steps_in_a_tf_function_see_new_weights(tf, kind, first_step_too):
-    ours, peer = layer_pair(kind)
+    ours, peer = cell_pair(kind)
 
     class Compiled(type(ours.cell)):
         def call(self, inputs, states, training=False):
@@ -139,9 +134,8 @@ def test_steps_in_a_tf_function_see_new_weights(tf, kind, first_step_too):
     cell.compiled = tf.function(cell.call)
     cell.__class__ = Compiled
     x = tf.constant(sequence())
-    bound = tolerances.composed_bound("float32", REDUCTION)
     for scale in (1.0, 2.0):
         for layer in (ours, peer):
             layer.set_weights([scale * w for w in layer.get_weights()])
         cell.steps = 0
-        assert_close(ours(x), peer(x), bound)
+        assert_same([ours(x)], [peer(x)])
