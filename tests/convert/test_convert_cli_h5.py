@@ -6,32 +6,13 @@ import h5py
 import keras
 import numpy as np
 import pytest
-from helpers import convert_command, tolerances
-from helpers.compare import assert_close
 from helpers.convert_command import converted, refused
 
-
-@pytest.fixture(scope="module")
-def weights(tfb):
-    return tfb.weights
+from tf_blockrnn import weights
+from tf_blockrnn.weights import npz
 
 
-@pytest.fixture(scope="module")
-def npz(tfb):
-    del tfb
-    from tf_blockrnn.weights import npz as module
-
-    return module
-
-
-@pytest.fixture
-def convert(tfb, tmp_path, monkeypatch, capsys):
-    del tfb
-    monkeypatch.chdir(tmp_path)
-    return convert_command.runner(capsys)
-
-
-def test_h5_of_keras_3(convert, npz, weights):
+def test_h5_of_keras_3(convert):
     layers = [
         keras.layers.Bidirectional(keras.layers.LSTM(2, return_sequences=True), name="both"),
         keras.layers.GRU(3, return_sequences=True, name="grus"),
@@ -58,7 +39,7 @@ def test_h5_of_keras_3(convert, npz, weights):
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_h5_weights_of_our_lstm(tfb, convert, npz, weights, bias):
+def test_h5_weights_of_our_lstm(tfb, convert, bias):
     layer = tfb.layers.LSTM(4, use_peephole=True, projection=2, use_bias=bias)
     model = keras.Sequential([keras.Input((None, 3)), layer])
     model.save_weights("ours.weights.h5")
@@ -66,7 +47,7 @@ def test_h5_weights_of_our_lstm(tfb, convert, npz, weights, bias):
     assert npz.from_npz("out.npz") == weights.from_keras(layer)
 
 
-def test_what_h5_weights_do_not_say(tfb, convert, npz, weights):
+def test_what_h5_weights_do_not_say(tfb, convert):
     """The clip, and how a gru without biases resets, are options."""
     clipped = tfb.layers.LSTM(4, cell_clip=0.25)
     keras.Sequential([keras.Input((None, 3)), clipped]).save_weights("clip.weights.h5")
@@ -93,7 +74,7 @@ def test_what_h5_weights_do_not_say(tfb, convert, npz, weights):
     refused(convert, f"{line} --reset after", 2, "--reset does not apply to a Keras model")
 
 
-def test_h5_weights_of_keras_2(convert, npz, weights):
+def test_h5_weights_of_keras_2(convert):
     layer = keras.layers.Bidirectional(keras.layers.GRU(2, reset_after=False))
     layer.build((None, None, 3))
     arrays = layer.get_weights()
@@ -119,22 +100,13 @@ def saved(model: keras.Model, path: str = "in.weights.h5") -> keras.Model:
 
 
 @pytest.mark.parametrize("cells", [2, 11])  # 11: not in the order of the alphabet
-def test_cells_of_one_layer_are_a_stack_in_order(convert, npz, weights, cells):
+def test_cells_of_one_layer_are_a_stack_in_order(convert, cells):
     units = [4 + n % 2 for n in range(cells)]
     stack = [keras.layers.LSTMCell(n, dropout=0.1) for n in units]
     model = saved(keras.Sequential([keras.layers.RNN(stack, return_sequences=True)]))
-    model(np.ones([2, 5, 4], "f4"), training=True)
     output = converted(convert, "in.weights.h5 out.npz --to npz")
     assert f"rnn: lstm, {cells} layers, one direction" in output
     assert npz.from_npz("out.npz") == weights.from_keras(model.layers[0])
-    if cells > 2:
-        return
-    converted(convert, "in.weights.h5 out.keras --to keras")
-    x = np.random.default_rng(1).standard_normal([2, 5, 4]).astype("f4")
-    want = keras.ops.convert_to_numpy(model(x))
-    got = keras.ops.convert_to_numpy(keras.models.load_model("out.keras")(x))
-    bound = tolerances.stack_bound("float32", 4 + 5, cells)
-    assert_close(got, want, bound, "the model's output")
 
 
 class Named(keras.Model):
@@ -160,12 +132,11 @@ class Named(keras.Model):
         ("forward_layer", "backward_layer"),
     ],
 )
-@pytest.mark.parametrize("nested", [False, True])
-def test_layers_with_misleading_names_stay_apart(convert, npz, weights, names, nested):
+def test_layers_with_misleading_names_stay_apart(convert, names):
     layers = {name: keras.layers.LSTM(4, return_sequences=True) for name in names}
     inner = Named(**layers)
-    saved(Named(inner=inner) if nested else inner)
-    above = "inner/" if nested else ""
+    saved(Named(inner=inner))
+    above = "inner/"
     line = "in.weights.h5 out.npz --to npz"
     found = ", ".join(sorted(above + name for name in names))
     refused(convert, line, 2, f"several recurrent layers: {found}[.]")
@@ -173,7 +144,7 @@ def test_layers_with_misleading_names_stay_apart(convert, npz, weights, names, n
     assert npz.from_npz("out.npz") == weights.from_keras(list(layers.values()))
 
 
-def test_layers_of_one_short_name_are_told_apart_by_their_paths(convert, npz, weights):
+def test_layers_of_one_short_name_are_told_apart_by_their_paths(convert):
     model = saved(keras.Sequential([keras.layers.LSTM(4)]))
     with h5py.File("in.weights.h5", "a") as file:
         file.copy("layers/lstm", "lstm")
@@ -227,10 +198,6 @@ class Normed(keras.layers.LSTMCell):
         super().build(shape)
         self.norm = keras.layers.LayerNormalization()
         self.norm.build((None, self.units))
-
-    def call(self, x, states, training=False):
-        output, states = super().call(x, states, training)
-        return self.norm(output), states
 
 
 @pytest.mark.parametrize(

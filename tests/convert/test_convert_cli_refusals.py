@@ -9,30 +9,17 @@ import sys
 import zipfile
 
 import keras
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
 import torch
-from helpers import convert_command
 from helpers.convert_command import converted, make, refused
 from helpers.weight_stacks import Stack
 
+from tf_blockrnn.weights import npz
+
 GRU = Stack("gru", dtype="float32")
-
-
-@pytest.fixture(scope="module")
-def npz(tfb):
-    del tfb
-    from tf_blockrnn.weights import npz as module
-
-    return module
-
-
-@pytest.fixture
-def convert(tfb, tmp_path, monkeypatch, capsys):
-    del tfb
-    monkeypatch.chdir(tmp_path)
-    return convert_command.runner(capsys)
 
 
 USAGE = {
@@ -66,9 +53,8 @@ FAILURES = {
     "code.pt out.npz --to npz": "code.pt: the file is not a state dict, .* without running code\\n",
     "array.npz out.npz --to npz": "expected an .npz file, got an array of the shape",
     "other.npz out.npz --to npz": "no weights of tf_blockrnn: the array 'format' is missing",
-    "before.npz out.npy --to cudnn": "before.npz: cuDNN's gru resets after the GEMM",
     "before.npz out.pt --to torch": "before.npz: PyTorch's gru resets after the GEMM",
-    "clip.npz out.onnx --to onnx": "ONNX has no cell_clip, here it is 2; its clip bounds",
+    "bfloat16.npz out.npy --to cudnn": "an .npy file cannot store bfloat16",
     "torn.onnx out.npz --to npz": "torn.onnx: .*gone.bin",
     "empty.keras out.npz --to npz": "empty.keras: .* not an intact Keras model: .*config.json",
     "empty.pt out.npz --to npz": "empty.pt: the file is not a state dict, .*: EOFError",
@@ -84,11 +70,11 @@ class Code:
 
 
 @pytest.fixture
-def files(convert, npz):
+def files(convert):
     """One file of each kind that is refused, where `convert` runs."""
-    make(npz, GRU)
-    make(npz, dataclasses.replace(GRU, reset_after=False), "before.npz")
-    make(npz, Stack("lstm", cell_clip=2.0), "clip.npz")
+    make(GRU)
+    make(dataclasses.replace(GRU, reset_after=False), "before.npz")
+    make(dataclasses.replace(GRU, dtype=ml_dtypes.bfloat16), "bfloat16.npz")
     converted(convert, "in.npz one.onnx --to onnx")
     # A model whose data, in a file beside it, is gone.
     onnx.save(
@@ -158,8 +144,8 @@ def damage(path: str | pathlib.Path, mark: bytes, offset: int, value: int) -> No
         ("in.h5", b"batch_shape", 0, ord("m"), "InputLayer.* You must pass a `shape` argument"),
     ],
 )
-def test_files_that_are_damaged_are_refused(convert, npz, path, mark, offset, value, words):
-    make(npz, GRU)
+def test_files_that_are_damaged_are_refused(convert, path, mark, offset, value, words):
+    make(GRU)
     converted(convert, "in.npz in.onnx --to onnx")
     both = keras.layers.Bidirectional(keras.layers.GRU(4))
     model = keras.Sequential([keras.Input((None, 3)), both])
@@ -169,15 +155,15 @@ def test_files_that_are_damaged_are_refused(convert, npz, path, mark, offset, va
     refused(convert, f"{path} out.npz --to npz", 1, f"convert: {path}: .*{words}")
 
 
-def test_a_failure_leaves_the_old_file(convert, npz):
-    make(npz, dataclasses.replace(GRU, reset_after=False))
+def test_a_failure_leaves_the_old_file(convert):
+    make(dataclasses.replace(GRU, reset_after=False))
     pathlib.Path("out.pt").write_text("as it was")
     refused(convert, "in.npz out.pt --to torch", 1, "resets after")
     assert pathlib.Path("out.pt").read_text() == "as it was"
 
 
-def test_a_model_that_onnx_refuses_is_not_written(convert, npz, monkeypatch):
-    make(npz, GRU)
+def test_a_model_that_onnx_refuses_is_not_written(convert, monkeypatch):
+    make(GRU)
 
     def check_model(*arguments, **options):
         raise onnx.checker.ValidationError("no such model")
@@ -199,8 +185,8 @@ def test_a_subclass_that_goes_backwards_is_refused(convert):
     refused(convert, line, 1, "Negative overrides call")
 
 
-def test_a_missing_package_is_named(convert, npz, monkeypatch):
-    make(npz, GRU)
+def test_a_missing_package_is_named(convert, monkeypatch):
+    make(GRU)
     monkeypatch.setitem(sys.modules, "onnx", None)
     refused(convert, "in.npz out.onnx --to onnx", 1, "needs the package onnx: it is missing")
     pathlib.Path("in.onnx").write_bytes(b"whatever it is")
@@ -228,9 +214,9 @@ def test_a_missing_package_is_named(convert, npz, monkeypatch):
         ),
     ],
 )
-def test_npz_files_that_are_not_whole_are_refused(npz, tmp_path, change, words):
+def test_npz_files_that_are_not_whole_are_refused(tmp_path, change, words):
     path = tmp_path / "in.npz"
-    make(npz, GRU, path)
+    make(GRU, path)
     arrays = {**np.load(path), **change}
     np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
     with pytest.raises(ValueError, match=words):
@@ -249,20 +235,20 @@ def test_npz_files_that_are_not_whole_are_refused(npz, tmp_path, change, words):
         (b", 40, 200), }", 12, ord(" "), "EOF in multi-line"),
     ],
 )
-def test_npz_files_that_are_damaged_are_refused(npz, tmp_path, mark, offset, value, words):
+def test_npz_files_that_are_damaged_are_refused(tmp_path, mark, offset, value, words):
     path = tmp_path / "in.npz"
-    make(npz, dataclasses.replace(GRU, inputs=40, units=200), path)
+    make(dataclasses.replace(GRU, inputs=40, units=200), path)
     damage(path, mark, offset, value)
     with pytest.raises(ValueError, match=f"the file is not an intact .npz file: .*{words}"):
         npz.from_npz(path)
 
 
-def test_npz_files_of_anything_else_are_refused(npz, tmp_path):
+def test_npz_files_of_anything_else_are_refused(tmp_path):
     path = tmp_path / "in.npz"
     path.touch()
     with pytest.raises(ValueError, match="not an intact .npz file: No data left"):
         npz.from_npz(path)
-    make(npz, GRU, path)
+    make(GRU, path)
     with zipfile.ZipFile(path, "a") as file:
         file.writestr("layers.0.forward.peepholes.npy", b"\xff")
     with pytest.raises(ValueError, match="incomplete: layers.0.forward.peepholes is not an array"):

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from helpers import weight_stacks
 from helpers.weight_stacks import Stack
+from tf_blockrnn.weights import npz
 
 Run = Callable[[str], tuple[int, str, str]]
 
@@ -49,7 +50,8 @@ def refused(convert: Run, line: str, status: int, words: str) -> None:
     assert sorted(pathlib.Path().iterdir()) == before
 
 
-def make(npz, stack: Stack, path: str = "in.npz"):
+def make(stack: Stack, path: str = "in.npz"):
+    """Weights, which it writes to a file."""
     described = weight_stacks.random_weights(stack)
     npz.to_npz(described, path)
     return described

@@ -80,3 +80,19 @@ def _kernels(named, units):
     if "recurrent_kernel" in named:
         return named["kernel"], named["recurrent_kernel"]
     return named["kernel"][:-units], named["kernel"][-units:]
+
+
+def haste_arrays(cell, form="torch", seed=0, dtype="float64"):
+    """The arrays of a layer as haste creates them, with random numbers."""
+    gates = 4 if cell == "layer_norm_lstm" else 3
+    biases = {"bias": (4 * gates,)}
+    if cell == "layer_norm_gru":
+        biases = {"bias": (12,), "recurrent_bias": (12,)} if form == "torch" else {"bias": (24,)}
+    kernels = {"kernel": (3, 4 * gates), "recurrent_kernel": (4, 4 * gates)}
+    if form == "tf":
+        kernels = {"kernel": (7, 4 * gates)}
+    shapes = kernels | biases | {"gamma": (2, 4 * gates)}
+    if cell == "layer_norm_lstm":
+        shapes |= {"gamma_h": (4,), "beta_h": (4,)}
+    rng = np.random.default_rng(seed)
+    return {name: rng.uniform(-0.7, 0.7, shape).astype(dtype) for name, shape in shapes.items()}

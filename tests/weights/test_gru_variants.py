@@ -1,4 +1,4 @@
-"""The claims of docs/gru_variants.md hold in the frameworks."""
+"""The claims of docs/gru_variants.md hold; build/test_docs.py runs its examples."""
 
 from __future__ import annotations
 
@@ -10,27 +10,19 @@ from helpers.compare import assert_close
 from helpers.markdown import promised, python_blocks
 from helpers.weight_stacks import Stack
 
-PAGE = (children.ROOT / "docs" / "gru_variants.md").read_text(encoding="utf-8")
-BLOCKS = python_blocks(PAGE)
-
-
-@pytest.fixture(scope="module")
-def weights(tfb):
-    del tfb
-    from tf_blockrnn import weights
-
-    return weights
+from tf_blockrnn import weights
 
 
 def test_the_four_agree_and_the_forms_differ():
     """The page's point, in its own numbers: six equal states, then two that are not."""
-    same, different = promised(BLOCKS[0]), promised(BLOCKS[1])
+    page = (children.ROOT / "docs" / "gru_variants.md").read_text(encoding="utf-8")
+    same, different, *_ = map(promised, python_blocks(page))
     assert len(same) == 6 and len(set(same)) == 1
     after, before = different[:2]
     assert different[2:4] == [after, after] and before != after
 
 
-def test_chung_s_update_gate_is_the_other_one_negated(weights):
+def test_chung_s_update_gate_is_the_other_one_negated():
     stack = Stack("gru", reset_after=False, biases=("b_x",))
     described = weight_stacks.random_weights(stack)
     one = described.layers[0].forward
@@ -47,7 +39,7 @@ def test_chung_s_update_gate_is_the_other_one_negated(weights):
 
 
 @pytest.mark.parametrize("reset_after", [True, False])
-def test_when_two_biases_are_one(weights, reset_after):
+def test_when_two_biases_are_one(reset_after):
     """Those of r and z always; those of c only with reset before."""
     stack = Stack("gru", reset_after=reset_after)
     one = weight_stacks.random_weights(stack).layers[0].forward

@@ -7,13 +7,7 @@ import pytest
 from helpers import children, weight_stacks
 from helpers.weight_stacks import Stack
 
-
-@pytest.fixture(scope="module")
-def weights(tfb):
-    del tfb
-    from tf_blockrnn import weights
-
-    return weights
+from tf_blockrnn import weights
 
 
 def arrays(gates=3, inputs=5, units=4, proj=0):
@@ -31,7 +25,7 @@ def lstm_arrays(**sizes):
     return {**arrays(gates=4, **sizes), "peepholes": np.ones([3, 4])}
 
 
-def test_sizes_and_gates(weights):
+def test_sizes_and_gates():
     one = weights.DirectionWeights(**lstm_arrays(proj=2))
     layer = weights.LayerWeights(one, one)
     above = weights.DirectionWeights(**lstm_arrays(inputs=4, proj=2))
@@ -47,7 +41,7 @@ def test_sizes_and_gates(weights):
     ]
 
 
-def test_bias_is_the_sum_or_the_only_one(weights):
+def test_bias_is_the_sum_or_the_only_one():
     given = arrays()
     only = {name: given[name] for name in ("w_x", "w_h")}
     assert np.array_equal(weights.DirectionWeights(**given).bias, 2 * given["b_x"])
@@ -59,7 +53,7 @@ def test_bias_is_the_sum_or_the_only_one(weights):
 
 
 @pytest.mark.parametrize("name", list(lstm_arrays(proj=2)))
-def test_each_shape_and_type_is_checked_by_name(weights, name):
+def test_each_shape_and_type_is_checked_by_name(name):
     given = lstm_arrays(proj=2)
     for wrong in (given[name][..., :-1], given[name][None]):
         # w_x sets the sizes: what does not fit it then is another array.
@@ -73,7 +67,7 @@ def test_each_shape_and_type_is_checked_by_name(weights, name):
         weights.DirectionWeights(**{**given, name: given[name].astype(np.float32)})
 
 
-def test_errors_give_both_shapes(weights):
+def test_errors_give_both_shapes():
     given = {**arrays(), "b_h": np.ones([3, 7])}
     with pytest.raises(ValueError) as error:
         weights.DirectionWeights(**given)
@@ -82,13 +76,13 @@ def test_errors_give_both_shapes(weights):
     )
 
 
-def test_types_that_no_framework_has_are_refused(weights):
+def test_types_that_no_framework_has_are_refused():
     given = {name: array.astype(np.longdouble) for name, array in arrays().items()}
     with pytest.raises(TypeError, match="w_x must be of the type .*, got (longdouble|float128)"):
         weights.DirectionWeights(**given)
 
 
-def test_byte_order_is_the_machine_s(weights):
+def test_byte_order_is_the_machine_s():
     given = arrays()
     swapped = {name: array.astype(">f8") for name, array in given.items()}
     one = weights.DirectionWeights(**swapped)
@@ -96,7 +90,7 @@ def test_byte_order_is_the_machine_s(weights):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_cast_does_not_make_infinities(weights, dtype):
+def test_a_cast_does_not_make_infinities(dtype):
     large = 1e6 if dtype == "float16" else 1e300
     one = weights.DirectionWeights(**{**arrays(), "b_h": np.full([3, 4], -large)})
     gru = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], True)
@@ -106,7 +100,7 @@ def test_a_cast_does_not_make_infinities(weights, dtype):
     assert np.all(np.isinf(infinite.astype(dtype).b_h))
 
 
-def test_directions_must_be_alike(weights):
+def test_directions_must_be_alike():
     one = weights.DirectionWeights(**arrays())
     for other, named in (
         (weights.DirectionWeights(**arrays(inputs=6)), "I of forward, which is 5, got 6"),
@@ -121,7 +115,7 @@ def test_directions_must_be_alike(weights):
         weights.LayerWeights(one, one.w_x)
 
 
-def test_a_stack_must_fit_its_cell(weights):
+def test_a_stack_must_fit_its_cell():
     gru = weights.LayerWeights(weights.DirectionWeights(**arrays()))
     lstm = weights.LayerWeights(weights.DirectionWeights(**arrays(gates=4)))
     peep = arrays(gates=3) | {"peepholes": np.ones([3, 4])}
@@ -163,7 +157,7 @@ def test_a_stack_must_fit_its_cell(weights):
     assert weights.RecurrentWeights("gru", [weights.LayerWeights(single)], 1).reset_after is True
 
 
-def test_nothing_can_be_changed(weights):
+def test_nothing_can_be_changed():
     given = arrays()
     one = weights.DirectionWeights(**given)
     given["w_x"][:] = 7
@@ -178,7 +172,7 @@ def test_nothing_can_be_changed(weights):
     assert isinstance(stack.layers, tuple)
 
 
-def test_equal_is_bit_for_bit(weights):
+def test_equal_is_bit_for_bit():
     stack = Stack("lstm", layers=2, directions=2, peepholes=True, proj=2)
     one, same = (weight_stacks.random_weights(stack) for _ in range(2))
     assert one == same and not one != same
@@ -198,20 +192,19 @@ def test_equal_is_bit_for_bit(weights):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_types(tf, weights, dtype):
+def test_types(tf, dtype):
     stack = weight_stacks.random_weights(Stack("gru")).astype(tf.as_dtype(dtype).as_numpy_dtype)
     assert stack.dtype.name == dtype == stack.layers[0].forward.b_h.dtype.name
 
 
-def test_empty_sizes_are_sizes(weights):
+def test_empty_sizes_are_sizes():
     one = weights.DirectionWeights(**arrays(inputs=0, units=0))
     assert (one.input_size, one.units) == (0, 0)
 
 
-def test_reorder(weights):
+def test_reorder():
     from tf_blockrnn.weights._formats import reorder
 
-    del weights
     got = reorder(np.arange(8).reshape(4, 2), "icfo", "ifco")
     assert got[:, 0].tolist() == [0, 4, 2, 6]
     for order, gates in (("icfo", "ifcx"), ("ifc", "ifc")):
@@ -232,7 +225,7 @@ def test_importing_loads_no_framework():
     children.assert_ok(children.run_code(code), "importing tf_blockrnn.weights")
 
 
-def test_names(weights):
+def test_names():
     for name in weights.__all__:
         assert getattr(weights, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'from_nowhere'"):

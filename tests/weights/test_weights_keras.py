@@ -2,67 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
-from helpers import weight_stacks
+from helpers import covering, weight_stacks
 from helpers.compare import assert_close, bits
+from helpers.weight_formats import run_keras
 from helpers.weight_stacks import Stack
 
+from tf_blockrnn import weights
+
 ONE, NONE = ("b_x",), ()
-# Every form that Keras' own layers have: what reads back as it was written.
-STACKS = [
-    stack
-    for cell, reset_after in (
-        ("gru", True),
-        ("gru", False),
-        ("lstm", True),
-        ("rnn_tanh", True),
-        ("rnn_relu", True),
-    )  # fmt: skip
-    for stack in (
-        Stack(cell, reset_after=reset_after, biases=NONE),
-        Stack(
-            cell,
-            layers=2,
-            directions=2,
-            reset_after=reset_after,
-            biases=("b_x", "b_h") if cell == "gru" and reset_after else ONE,
-        ),
-    )
-]
-EXTENDED = [
-    Stack("lstm", biases=ONE, peepholes=True),
-    Stack("lstm", biases=NONE, proj=2),
-    # The clip is an attribute of an op, a float32: 0.25 is the same number there.
-    Stack("lstm", biases=ONE, peepholes=True, proj=2, cell_clip=0.25),
-    Stack("lstm", layers=2, directions=2, biases=ONE, peepholes=True, proj=3),
-]
-stacks = pytest.mark.parametrize("stack", STACKS, ids=str)
-
-
-@pytest.fixture(scope="module")
-def weights(tfb):
-    del tfb
-    from tf_blockrnn import weights
-
-    return weights
-
-
-@pytest.fixture(autouse=True)
-def _float32():
-    """Whatever another test left as Keras' default."""
-    keras.config.set_dtype_policy("float32")
-
-
-def run_layers(layers, x: np.ndarray) -> np.ndarray:
-    """The output of all steps, time-major as that of weight_stacks.run."""
-    value = np.swapaxes(x, 0, 1)
-    for layer in layers:
-        value = layer(value)
-    return np.swapaxes(keras.ops.convert_to_numpy(value), 0, 1)
 
 
 def random_layer(kind, *arguments, inputs=3, **options):
@@ -78,51 +28,22 @@ def assert_same_arrays(got, want):
     assert [bits(array) for array in got] == [bits(array) for array in want]
 
 
-@stacks
-def test_writes_what_keras_computes_with(weights, stack):
-    described = weight_stacks.random_weights(stack)
-    layers = weights.to_keras_layers(described, return_sequences=True)
-    x = weight_stacks.inputs(stack)
-    got = run_layers(layers, x)
-    assert_close(got, weight_stacks.run(described, x).output, weight_stacks.bound(stack), stack)
-    assert weights.from_keras(layers) == described
-    for layer, arrays in zip(layers, weights.to_keras(described), strict=True):
-        assert type(layer).__module__.startswith("keras.")
-        assert_same_arrays(layer.get_weights(), arrays)
-
-
-@pytest.mark.parametrize("use_bias", [True, False])
 @pytest.mark.parametrize("bidirectional", [True, False])
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("GRU", {"reset_after": True}),
-        ("GRU", {"reset_after": False}),
-        ("LSTM", {}),
-        ("SimpleRNN", {"activation": "relu"}),
-    ],
-)
-def test_reads_what_keras_computes_with(weights, kind, options, bidirectional, use_bias):
-    options = {**options, "use_bias": use_bias, "return_sequences": True, "dtype": "float64"}
-    make = getattr(keras.layers, kind)
+@pytest.mark.parametrize("reset_after", [True, False])
+def test_arrays_tell_what_their_shapes_do(reset_after, bidirectional):
+    layer = keras.layers.GRU(4, reset_after=reset_after, return_sequences=True, dtype="float64")
     if bidirectional:
-        layer = random_layer(keras.layers.Bidirectional, make(4, **options))
+        layer = random_layer(keras.layers.Bidirectional, layer)
     else:
-        layer = random_layer(make, 4, **{k: v for k, v in options.items() if k != "dtype"})
-    read = weights.from_keras(layer)
-    stack = Stack(read.cell, directions=read.directions)
-    x = weight_stacks.inputs(stack)
-    want = weight_stacks.run(read, x).output
-    assert_close(run_layers([layer], x), want, weight_stacks.bound(stack), kind)
-    assert_same_arrays(weights.to_keras(read)[0], layer.get_weights())
-    said = {"cell": read.cell, "bidirectional": bidirectional, "reset_after": read.reset_after}
-    assert weights.from_keras(layer.get_weights(), **said) == read
-    assert weights.from_keras([layer.get_weights()], **said) == read
-    if use_bias:
-        assert weights.from_keras(layer.get_weights(), **{**said, "reset_after": None}) == read
+        layer = random_layer(keras.layers.GRU, 4, reset_after=reset_after)
+    read, arrays = weights.from_keras(layer), layer.get_weights()
+    said = {"cell": "gru", "bidirectional": bidirectional}
+    assert read.reset_after is reset_after
+    for given in (arrays, [arrays]):
+        assert weights.from_keras(given, **said) == read
 
 
-def test_cells_and_stacks_of_them(weights):
+def test_cells_and_stacks_of_them():
     layer = random_layer(keras.layers.GRU, 4)
     read = weights.from_keras(layer)
     assert weights.from_keras(layer.cell) == read
@@ -142,100 +63,7 @@ def test_cells_and_stacks_of_them(weights):
     assert_same_arrays(arrays, stack.get_weights())
 
 
-@pytest.mark.parametrize("stack", EXTENDED, ids=str)
-def test_our_lstm_has_more(weights, stack):
-    described = weight_stacks.random_weights(stack)
-    layers = weights.to_keras_layers(described, package="tf_blockrnn", return_sequences=True)
-    x = weight_stacks.inputs(stack)
-    want = weight_stacks.run(described, x).output
-    assert_close(run_layers(layers, x), want, weight_stacks.bound(stack), stack)
-    assert weights.from_keras(layers) == described
-    arrays = [layer.get_weights() for layer in layers]
-    options = {"cell": "lstm", "cell_clip": stack.cell_clip, "bidirectional": stack.directions == 2}
-    assert weights.from_keras(arrays, **options) == described
-    with pytest.raises(weights.UnsupportedError, match='LSTM has .package="tf_blockrnn".'):
-        weights.to_keras(described)
-    if not stack.cell_clip:
-        assert weights.from_keras(
-            weights.to_keras(described, package="tf_blockrnn"), **options
-        ) == (described)
-        return
-    with pytest.raises(
-        weights.UnsupportedError, match="an array of a layer has no cell_clip, here it is 0.25; to"
-    ):
-        weights.to_keras(described, package="tf_blockrnn")
-
-
-@pytest.mark.parametrize(
-    "stack",
-    [
-        Stack("lstm", biases=ONE, zoneout_h=0.25, zoneout_c=0.125),
-        Stack("gru", directions=2, zoneout_h=0.25),
-        Stack("gru", biases=ONE, reset_after=False, zoneout_h=0.25),
-    ],
-    ids=str,
-)
-def test_our_layers_have_zoneout(weights, stack):
-    described = weight_stacks.random_weights(stack)
-    layers = weights.to_keras_layers(described, package="tf_blockrnn", return_sequences=True)
-    x = weight_stacks.inputs(stack)
-    want = weight_stacks.run(described, x).output
-    assert_close(run_layers(layers, x), want, weight_stacks.bound(stack), stack)
-    assert weights.from_keras(layers) == described
-    for package, what in (("keras", "Keras"), ("tf_blockrnn", "an array of a layer")):
-        with pytest.raises(weights.UnsupportedError, match=f"{what} has no zoneout_h, here"):
-            weights.to_keras(described, package=package)
-    other = dataclasses.replace(stack, zoneout_h=0.5)
-    pair = [
-        *layers,
-        *weights.to_keras_layers(weight_stacks.random_weights(other), package="tf_blockrnn"),
-    ]
-    with pytest.raises(weights.UnsupportedError, match="must be of one kind, got"):
-        weights.from_keras(pair)
-
-
-def test_our_layers_and_keras_take_each_other_s(weights):
-    described = weight_stacks.random_weights(STACKS[1])
-    ours = weights.to_keras_layers(described, package="tf_blockrnn")
-    assert [type(one.forward_layer).__module__.split(".")[0] for one in ours] == ["tf_blockrnn"] * 2
-    assert weights.from_keras(ours) == described
-    assert weights.from_keras(weights.to_keras_layers(described)) == described
-
-
-@pytest.mark.parametrize("cell", weight_stacks.CELLS)
-def test_two_biases_are_summed_where_keras_has_one(weights, cell):
-    stack = Stack(cell, reset_after=False)
-    described = weight_stacks.random_weights(stack)
-    one = described.layers[0].forward
-    read = weights.from_keras(weights.to_keras(described)[0], cell=cell)
-    assert read.layers[0].forward.b_h is None
-    assert bits(read.layers[0].forward.b_x) == bits(one.b_x + one.b_h)
-    x = weight_stacks.inputs(stack)
-    got = run_layers(weights.to_keras_layers(described, return_sequences=True), x)
-    assert_close(got, weight_stacks.run(described, x).output, weight_stacks.bound(stack), cell)
-
-
-@pytest.mark.parametrize("biases", [("b_x",), ("b_h",)])
-def test_a_gru_s_missing_bias_becomes_zeros(weights, biases):
-    described = weight_stacks.random_weights(Stack("gru", biases=biases))
-    bias = weights.to_keras(described)[0][2]
-    assert bias.shape == (2, 12) and np.any(bias[0]) == (biases == ("b_x",))
-    assert np.any(bias[1]) == (biases == ("b_h",))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_types_keep_their_bits(tf, weights, dtype):
-    kind = tf.as_dtype(dtype).as_numpy_dtype
-    described = weight_stacks.random_weights(Stack("gru", directions=2, dtype=kind))
-    layers = weights.to_keras_layers(described)
-    assert layers[0].compute_dtype == dtype
-    assert weights.from_keras(layers) == described
-    mixed = weights.to_keras_layers(described.astype(np.float32), dtype="mixed_bfloat16")
-    assert mixed[0].forward_layer.compute_dtype == "bfloat16"
-    assert weights.from_keras(mixed) == described.astype(np.float32)
-
-
-def test_layers_are_what_was_asked_for(weights, tmp_path):
+def test_layers_are_what_was_asked_for(tmp_path):
     described = weight_stacks.random_weights(Stack("lstm", layers=2, directions=2, biases=ONE))
     layers = weights.to_keras_layers(described, merge_mode="sum", dropout=0.25)
     assert [one.forward_layer.return_sequences for one in layers] == [True, False]
@@ -252,9 +80,10 @@ def test_layers_are_what_was_asked_for(weights, tmp_path):
     assert weights.from_keras(loaded.layers) == described
 
 
-@pytest.mark.parametrize("package", ["keras", "tf_blockrnn"])
-@pytest.mark.parametrize("cell", weight_stacks.CELLS)
-def test_stateful_layers_go_on_where_they_were(weights, cell, package):
+@pytest.mark.parametrize(
+    ("cell", "package"), covering.in_turn(weight_stacks.CELLS, ["keras", "tf_blockrnn"])
+)
+def test_stateful_layers_go_on_where_they_were(cell, package):
     """Two calls, each with half of the steps, compute what one does with all of them."""
     stack = Stack(cell, layers=2)
     described = weight_stacks.random_weights(stack)
@@ -263,19 +92,19 @@ def test_stateful_layers_go_on_where_they_were(weights, cell, package):
         weights.to_keras_layers(described, **options)
     layers = weights.to_keras_layers(described, batch_size=weight_stacks.BATCH, **options)
     x = weight_stacks.inputs(stack)
-    got = np.concatenate([run_layers(layers, half) for half in np.split(x, 2)])
+    got = np.concatenate([run_keras(layers, half) for half in np.split(x, 2)])
     assert_close(got, weight_stacks.run(described, x).output, weight_stacks.bound(stack), stack)
 
 
-def test_stateful_layers_of_two_directions(weights):
+def test_stateful_layers_of_two_directions():
     """In a second call with the same steps each direction goes on after its own last one."""
     stack = Stack("gru", directions=2)
     described = weight_stacks.random_weights(stack)
     options = {"return_sequences": True, "stateful": True, "batch_size": weight_stacks.BATCH}
     layers = weights.to_keras_layers(described, **options)
     x = weight_stacks.inputs(stack)
-    run_layers(layers, x)
-    forward, backward = np.split(run_layers(layers, x), 2, axis=-1)
+    run_keras(layers, x)
+    forward, backward = np.split(run_keras(layers, x), 2, axis=-1)
     want = weight_stacks.run(described, np.concatenate([x, x])).output
     want_forward, want_backward = np.split(want, 2, axis=-1)
     bound = weight_stacks.bound(stack)
@@ -283,7 +112,7 @@ def test_stateful_layers_of_two_directions(weights):
     assert_close(backward, want_backward[: len(x)], bound, "backward")
 
 
-def test_one_direction_alone_may_have_a_bias(weights):
+def test_one_direction_alone_may_have_a_bias():
     """As RecurrentWeights may say, and Keras may hold."""
     biased = weight_stacks.random_weights(Stack("lstm", biases=ONE)).layers[0].forward
     plain = weight_stacks.random_weights(Stack("lstm", biases=NONE)).layers[0].forward
@@ -292,10 +121,10 @@ def test_one_direction_alone_may_have_a_bias(weights):
     assert weights.from_keras(layers) == described
     x = weight_stacks.inputs(Stack("lstm"))
     want = weight_stacks.run(described, x).output
-    assert_close(run_layers(layers, x), want, weight_stacks.bound(Stack("lstm", directions=2)))
+    assert_close(run_keras(layers, x), want, weight_stacks.bound(Stack("lstm", directions=2)))
 
 
-def test_what_a_description_cannot_hold(weights):
+def test_what_a_description_cannot_hold():
     built = {
         "gelu": random_layer(keras.layers.GRU, 4, activation="gelu"),
         "hard": random_layer(keras.layers.LSTM, 4, recurrent_activation="hard_sigmoid"),
@@ -338,42 +167,14 @@ def test_what_a_description_cannot_hold(weights):
     )
 
 
-@keras.saving.register_keras_serializable("tests")
-class Doubling(keras.layers.LSTM):
-    def call(self, sequences, initial_state=None, mask=None, training=False):
-        return 2 * super().call(sequences, initial_state, mask, training)
+def overriding(base: type, method: str) -> type:
+    """A subclass with a method of its own, whatever that does."""
 
+    def own(self, *arguments, **options):
+        return getattr(base, method)(self, *arguments, **options)
 
-class OtherCell(keras.layers.LSTMCell):
-    def call(self, inputs, states, training=False):
-        output, states = super().call(inputs, states, training)
-        return -output, states
-
-
-class OtherStack(keras.layers.StackedRNNCells):
-    def call(self, inputs, states, training=False, **options):
-        output, states = super().call(inputs, states, training=training, **options)
-        return inputs + output, states
-
-
-class OtherLoop(keras.layers.GRU):
-    def inner_loop(self, sequences, initial_state, mask, training=False):
-        return super().inner_loop(-sequences, initial_state, mask, training)
-
-
-class OtherDirections(keras.layers.Bidirectional):
-    def call(self, *arguments, **options):
-        return -super().call(*arguments, **options)
-
-
-class OtherStart(keras.layers.GRU):
-    def get_initial_state(self, batch_size):
-        return [1 + state for state in super().get_initial_state(batch_size)]
-
-
-class OtherMask(keras.layers.LSTM):
-    def compute_mask(self, _, mask):
-        return None
+    made = type(f"Other{base.__name__}", (base,), {method: own})
+    return keras.saving.register_keras_serializable("tests")(made)
 
 
 def patched(layer):
@@ -382,25 +183,33 @@ def patched(layer):
     return layer
 
 
+K = keras.layers
+OtherCell, OtherLSTM = overriding(K.LSTMCell, "call"), overriding(K.LSTM, "call")
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Doubling(4), "Doubling overrides call"),
-        (lambda: keras.layers.RNN(OtherCell(4)), "OtherCell overrides call"),
-        (lambda: keras.layers.RNN([OtherCell(4)]), "OtherCell overrides call"),
+        (lambda: OtherLSTM(4), "OtherLSTM overrides call"),
+        (lambda: K.RNN(OtherCell(4)), "OtherLSTMCell overrides call"),
+        (lambda: K.RNN([OtherCell(4)]), "OtherLSTMCell overrides call"),
         (
-            lambda: keras.layers.RNN(OtherStack([keras.layers.LSTMCell(4)])),
-            "OtherStack overrides call",
+            lambda: K.RNN(overriding(K.StackedRNNCells, "call")([K.LSTMCell(4)])),
+            "OtherStackedRNNCells overrides call",
         ),
-        (lambda: OtherLoop(4), "OtherLoop overrides inner_loop"),
-        (lambda: OtherStart(4), "OtherStart overrides get_initial_state"),
-        (lambda: OtherMask(4), "OtherMask overrides compute_mask"),
-        (lambda: patched(keras.layers.GRU(4)), "GRU overrides call"),
-        (lambda: OtherDirections(keras.layers.GRU(4)), "OtherDirections overrides call"),
-        (lambda: keras.layers.Bidirectional(Doubling(4)), "Doubling overrides call"),
+        *(
+            (lambda method=method: overriding(K.GRU, method)(4), f"OtherGRU overrides {method}")
+            for method in ("inner_loop", "get_initial_state", "compute_mask")
+        ),
+        (lambda: patched(K.GRU(4)), "GRU overrides call"),
+        (
+            lambda: overriding(K.Bidirectional, "call")(K.GRU(4)),
+            "OtherBidirectional overrides call",
+        ),
+        (lambda: K.Bidirectional(OtherLSTM(4)), "OtherLSTM overrides call"),
     ],
 )
-def test_subclasses_that_compute_something_else(weights, make, words):
+def test_subclasses_that_compute_something_else(make, words):
     layer = make()
     layer.build((None, 5, 4))
     with pytest.raises(weights.UnsupportedError, match=f"{words}, so its weights may have"):
@@ -412,7 +221,7 @@ def test_subclasses_that_compute_something_else(weights, make, words):
 
 
 @pytest.mark.parametrize("package", ["keras", "tf_blockrnn"])
-def test_subclasses_that_compute_the_same(tfb, weights, package):
+def test_subclasses_that_compute_the_same(tfb, package):
     """What a user adds, a default say, does not change what the weights mean."""
     module = keras.layers if package == "keras" else tfb.layers
     for name in ("GRU", "LSTM", "SimpleRNN"):
@@ -423,7 +232,7 @@ def test_subclasses_that_compute_the_same(tfb, weights, package):
         assert weights.from_keras(mine) == weights.from_keras(plain)
 
 
-def test_what_is_no_source(weights):
+def test_what_is_no_source():
     arrays = weights.to_keras(weight_stacks.random_weights(Stack("gru")))[0]
     plain = weights.to_keras(weight_stacks.random_weights(Stack("gru", biases=NONE)))[0]
     for source, arguments, error, named in (
@@ -466,15 +275,8 @@ class _Cell(keras.layers.Layer):
         return inputs, states
 
 
-def test_to_pytorch_and_back(weights):
-    """Two biases, both directions, three layers: nothing is lost on the way."""
-    described = weight_stacks.random_weights(Stack("gru", layers=3, directions=2))
-    layers = weights.to_keras_layers(weights.from_torch(weights.to_torch(described)))
-    assert weights.from_keras(layers) == described
-
-
 @pytest.mark.parametrize("gates, cell", [(4, "lstm"), (3, "gru")])
-def test_arrays_of_cudnn_layers(weights, gates, cell):
+def test_arrays_of_cudnn_layers(gates, cell):
     """From first principles: what cuDNN computes with each block as its matrix, and two biases."""
     inputs, units, rng = 3, 4, np.random.default_rng(8)
     kernel = rng.uniform(-1, 1, [inputs, gates * units])
@@ -500,11 +302,13 @@ def test_arrays_of_cudnn_layers(weights, gates, cell):
             weights.from_keras([kernel, recurrent, bias], cell=cell, reset_after=False)
 
 
-def test_layers_do_not_round_without_a_dtype(weights):
+def test_layers_do_not_round_without_a_dtype():
     described = weight_stacks.random_weights(Stack("gru"))
     assert weights.to_keras_layers(described)[0].get_weights()[0].dtype == np.float64
-    single = weights.to_keras_layers(described, dtype="float32")
-    assert weights.from_keras(single) == described.astype(np.float32)
+    for dtype, compute in (("float32", "float32"), ("mixed_bfloat16", "bfloat16")):
+        single = weights.to_keras_layers(described, dtype=dtype)
+        assert single[0].compute_dtype == compute
+        assert weights.from_keras(single) == described.astype(np.float32)
     one = weights.DirectionWeights(np.full([3, 3, 4], 1e6), np.ones([3, 4, 4]))
     large = weights.RecurrentWeights("gru", [weights.LayerWeights(one)], True)
     with pytest.raises(ValueError, match="w_x has values out of float16's range"):
@@ -512,7 +316,7 @@ def test_layers_do_not_round_without_a_dtype(weights):
 
 
 @pytest.mark.parametrize("argument", ["reset_after", "activation", "units", "cell_clip"])
-def test_layers_take_no_argument_that_the_weights_define(weights, argument):
+def test_layers_take_no_argument_that_the_weights_define(argument):
     described = weight_stacks.random_weights(Stack("gru", biases=NONE))
     with pytest.raises(ValueError, match=f"{argument} must not be given: the weights define it"):
         weights.to_keras_layers(described, **{argument: None})

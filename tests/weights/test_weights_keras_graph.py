@@ -9,15 +9,9 @@ from helpers import weight_stacks
 from helpers.compare import assert_close
 from helpers.weight_stacks import Stack
 
+from tf_blockrnn import weights
+
 K = keras.layers
-
-
-@pytest.fixture(scope="module")
-def weights(tfb):
-    del tfb
-    from tf_blockrnn import weights
-
-    return weights
 
 
 def gru(name: str, **options):
@@ -50,7 +44,7 @@ def two(model: keras.Model) -> list:
         lambda: [keras.Sequential([K.Dropout(0.5)])],
     ],
 )
-def test_layers_that_return_their_input_may_be_between(weights, between):
+def test_layers_that_return_their_input_may_be_between(between):
     model = chain(*between())
     stack = weights.from_keras(two(model))
     x = weight_stacks.inputs(Stack("gru", inputs=4)).astype("f4")
@@ -79,7 +73,7 @@ def test_layers_that_return_their_input_may_be_between(weights, between):
         ),
     ],
 )
-def test_layers_that_change_values_between(weights, between, words):
+def test_layers_that_change_values_between(between, words):
     model = chain(*between())
     with pytest.raises(
         weights.UnsupportedError, match=f"above does not take .* of below: .*{words}"
@@ -92,7 +86,7 @@ def test_layers_that_change_values_between(weights, between, words):
     assert cells == arrays and cells.num_layers == 2
 
 
-def test_an_autoencoder_is_no_stack(weights):
+def test_an_autoencoder_is_no_stack():
     encoder, decoder = K.LSTM(4, name="encoder"), K.LSTM(4, name="decoder")
     repeat = K.RepeatVector(5, name="repeat")
     keras.Sequential([keras.Input((5, 4)), encoder, repeat, decoder])
@@ -100,13 +94,13 @@ def test_an_autoencoder_is_no_stack(weights):
         weights.from_keras([encoder, decoder])
 
 
-def test_an_order_that_is_not_the_model_s(weights):
+def test_an_order_that_is_not_the_model_s():
     model = chain()
     with pytest.raises(weights.UnsupportedError, match="below does not .*: it takes an input of"):
         weights.from_keras(two(model)[::-1])
 
 
-def test_parallel_branches(weights):
+def test_parallel_branches():
     x = keras.Input((5, 4))
     left, right, top = gru("left"), gru("right"), gru("top")
     both = K.Add(name="add")([left(x), right(x)])
@@ -117,7 +111,7 @@ def test_parallel_branches(weights):
         weights.from_keras([left, top])
 
 
-def test_noise_that_stays_at_inference(weights):
+def test_noise_that_stays_at_inference():
     x = keras.Input((5, 4))
     below, above = gru("below"), gru("above")
     above(K.Dropout(0.5, name="always")(below(x), training=True))
@@ -125,7 +119,7 @@ def test_noise_that_stays_at_inference(weights):
         weights.from_keras([below, above])
 
 
-def test_the_last_state_is_not_the_outputs(weights):
+def test_the_last_state_is_not_the_outputs():
     x = keras.Input((5, 4))
     below, above = gru("below", return_state=True), gru("above")
     _, state = below(x)
@@ -138,7 +132,7 @@ def test_the_last_state_is_not_the_outputs(weights):
     assert weights.from_keras([below, other]).num_layers == 2
 
 
-def test_a_decoder_that_starts_with_the_encoder_s_state(weights):
+def test_a_decoder_that_starts_with_the_encoder_s_state():
     x, y = keras.Input((5, 4)), keras.Input((5, 4))
     encoder, decoder = gru("encoder", return_state=True), gru("decoder")
     _, state = encoder(x)
@@ -148,7 +142,7 @@ def test_a_decoder_that_starts_with_the_encoder_s_state(weights):
         weights.from_keras([encoder, decoder])
 
 
-def test_layers_of_models_in_models(weights):
+def test_layers_of_models_in_models():
     x = keras.Input((5, 4))
     below, above = gru("below"), gru("above")
     inner = keras.Sequential([keras.Input((5, 4)), below, K.Dropout(0.1)])
@@ -156,7 +150,7 @@ def test_layers_of_models_in_models(weights):
     assert weights.from_keras([below, above]).num_layers == 2
 
 
-def test_a_shared_layer_must_be_above_in_each_call(weights):
+def test_a_shared_layer_must_be_above_in_each_call():
     x, y = keras.Input((5, 4)), keras.Input((5, 4))
     below, above = gru("below"), gru("above")
     above(below(x)), above(below(y))
@@ -166,7 +160,7 @@ def test_a_shared_layer_must_be_above_in_each_call(weights):
         weights.from_keras([below, above])
 
 
-def test_layers_without_a_graph_are_the_caller_s(weights):
+def test_layers_without_a_graph_are_the_caller_s():
     layers = [gru("below"), gru("above")]
     for layer in layers:
         layer.build((None, 5, 4))

@@ -8,7 +8,6 @@ import io
 import numpy as np
 import pytest
 from helpers import weight_stacks
-from helpers.convert_command import converted, make, refused, runner
 from helpers.weight_stacks import NORM_CELLS, Stack
 
 from tf_blockrnn import weights
@@ -17,12 +16,6 @@ from tf_blockrnn.weights import npz
 LSTM = Stack("layer_norm_lstm", layers=2, directions=2, norm_output_only=True)
 GRU = Stack("layer_norm_gru", layers=2, directions=2)
 STACKS = pytest.mark.parametrize("stack", [LSTM, GRU], ids=str)
-
-
-@pytest.fixture
-def convert(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return runner(capsys)
 
 
 def arrays(gates=4, **more):
@@ -136,20 +129,6 @@ def test_norms_and_their_arguments_must_fit_the_cell():
 # ---- .npz
 
 
-@STACKS
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_npz_keeps_all_bits(stack, dtype):
-    import ml_dtypes
-
-    kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-    described = weight_stacks.random_weights(dataclasses.replace(stack, dtype=kind))
-    file = io.BytesIO()
-    npz.to_npz(described, file)
-    file.seek(0)
-    read = npz.from_npz(file)
-    assert read == described and read.dtype.name == dtype
-
-
 def held(described):
     file = io.BytesIO()
     npz.to_npz(described, file)
@@ -207,51 +186,9 @@ def test_npz_without_a_part_of_the_norms(name, named):
 
 
 @pytest.mark.parametrize("cell", NORM_CELLS)
-def test_formats_without_norms_refuse_them(cell):
-    described = weight_stacks.random_weights(Stack(cell))
-    writers = {
-        "cuDNN": weights.to_cudnn,
-        "PyTorch": weights.to_torch,
-        "ONNX": weights.to_onnx,
-        "ONNX ": weights.to_onnx_model,
-        "Keras": weights.to_keras,
-    }
-    for name, write in writers.items():
-        message = f"^{name.strip()} cannot represent {cell}: it has no recurrent layers with layer"
-        with pytest.raises(weights.UnsupportedError, match=message):
-            write(described)
-    with pytest.raises(weights.UnsupportedError, match=r'LayerNorm.* \(package="tf_blockrnn"\)'):
-        weights.to_keras_layers(described)
-    for name in ("LSTMCell", "GRUCell", "CudnnLSTM", "CudnnGRU", "BasicRNNCell"):
-        with pytest.raises(weights.UnsupportedError, match=f"^{name} cannot represent {cell}"):
-            weights.to_tf1(described, cell=name)
-
-
-@pytest.mark.parametrize("cell", NORM_CELLS)
 def test_formats_without_norms_read_none(cell):
     state = {"weight_ih_l0": np.ones([12, 2]), "weight_hh_l0": np.ones([12, 3])}
     with pytest.raises(ValueError, match=f"cell must be one of lstm, .*rnn_relu, got '{cell}'"):
         weights.from_torch(state, cell=cell)
     with pytest.raises(ValueError, match=f"rnn_mode must be one of .*rnn_relu, got '{cell}'"):
         weights.from_cudnn(np.ones(8, "f4"), rnn_mode=cell, num_units=1, input_size=1)
-
-
-# ---- the command
-
-
-@STACKS
-def test_the_command_names_the_cell(convert, stack):
-    make(npz, stack)
-    for target, name in (
-        ("torch out.pt", "PyTorch"),
-        ("onnx out.onnx", "ONNX"),
-        ("cudnn out.npy", "cuDNN"),
-        ("keras out.keras", "Keras"),
-    ):
-        kind, path = target.split()
-        refused(convert, f"in.npz {path} --to {kind}", 1, f"{name} cannot represent {stack.cell}")
-    shown = converted(convert, "in.npz out.npz --to npz")
-    assert npz.from_npz("out.npz") == npz.from_npz("in.npz")
-    assert f"{stack.cell}, 2 layers, both directions, I = 3, H = 4, epsilon 0.125" in shown
-    assert ("norm of the output only" in shown) == (stack is LSTM)
-    assert "layers.1.backward.norm_x" in shown

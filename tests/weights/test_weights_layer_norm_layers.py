@@ -9,35 +9,14 @@ import numpy as np
 import pytest
 from helpers import norm_cells, weight_stacks
 from helpers.compare import assert_close, bits
-from helpers.convert_command import converted, refused, runner
+from helpers.weight_formats import run_keras
 from helpers.weight_stacks import Stack
 
 from tf_blockrnn import layers, weights
-from tf_blockrnn.weights import npz
 
-ONE = ("b_x",)
-LSTM = Stack("layer_norm_lstm", biases=ONE)
+LSTM = Stack("layer_norm_lstm", biases=("b_x",))
 GRU = Stack("layer_norm_gru")
-GRUS = [GRU, Stack("layer_norm_gru", biases=()), Stack("layer_norm_gru", layers=2, directions=2)]
-LSTMS = [
-    LSTM,
-    Stack("layer_norm_lstm", biases=(), norm_output_only=True),
-    Stack("layer_norm_lstm", layers=2, directions=2, biases=ONE, norm_output_only=True),
-]
 HASTE = norm_cells.HASTE_EPSILON
-
-
-@pytest.fixture
-def convert(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return runner(capsys)
-
-
-def run_layers(made, x):
-    value = np.swapaxes(x, 0, 1)
-    for layer in made:
-        value = layer(value)
-    return np.swapaxes(keras.ops.convert_to_numpy(value), 0, 1)
 
 
 def assert_same_arrays(got, want):
@@ -45,28 +24,6 @@ def assert_same_arrays(got, want):
 
 
 # ---- our layers
-
-
-@pytest.mark.parametrize("stack", [*LSTMS, *GRUS], ids=str)
-def test_our_layers(stack):
-    described = weight_stacks.random_weights(stack)
-    options = {"package": "tf_blockrnn", "return_sequences": True}
-    made = weights.to_keras_layers(described, **options)
-    x = weight_stacks.inputs(stack)
-    want = weight_stacks.run(described, x).output
-    assert_close(run_layers(made, x), want, weight_stacks.bound(stack), stack)
-    assert weights.from_keras(made) == described
-    arrays = weights.to_keras(described, package="tf_blockrnn")
-    for layer, own in zip(made, arrays, strict=True):
-        assert_same_arrays(layer.get_weights(), own)
-    read = weights.from_keras(
-        arrays,
-        cell=stack.cell,
-        bidirectional=stack.directions == 2,
-        epsilon=stack.epsilon,
-        norm_output_only=described.norm_output_only,
-    )
-    assert read == described
 
 
 @pytest.mark.parametrize(
@@ -146,53 +103,6 @@ def test_a_subclass_that_computes_something_else_is_refused():
         weights.from_keras(cell)
 
 
-# ---- files
-
-
-@pytest.mark.parametrize("stack", [LSTMS[2], GRUS[2]], ids=["lstm", "gru"])
-def test_keras_files(convert, stack):
-    described = weight_stacks.random_weights(stack).astype(np.float32)
-    npz.to_npz(described, "in.npz")
-    shown = converted(convert, "in.npz out.keras --to keras --package tf_blockrnn")
-    assert "/recurrent_norm/gamma, " in shown
-    names = [layer.name for layer in keras.models.load_model("out.keras").layers]
-    shown = converted(convert, f"out.keras again.npz --to npz --layer {','.join(names)}")
-    assert f"{stack.cell}, 2 layers, both directions" in shown
-    assert npz.from_npz("again.npz") == described
-    refused(
-        convert, f"out.keras out.pt --to torch --layer {names[0]}", 1, f"PyTorch .* {stack.cell}"
-    )
-
-
-def test_hdf5_weights_whose_norms_have_no_names_are_refused(convert):
-    """A file of weights alone has no classes, and its norms are not to be left out."""
-    model = keras.Sequential([keras.Input((None, 3)), layers.LayerNormLSTM(4)])
-    model.save_weights("in.weights.h5")
-    refused(convert, "in.weights.h5 out.npz --to npz", 1, "and also has kernel_norm/vars/0")
-
-
-@pytest.mark.parametrize("cell", ["layer_norm_lstm", "layer_norm_gru"])
-def test_state_dicts_of_haste(convert, cell):
-    torch = pytest.importorskip("torch")
-    arrays = haste_arrays(cell, dtype="float32")
-    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    own = torch.nn.LSTM(3, 4).state_dict()
-    torch.save(tensors, "alone.pt")
-    torch.save(tensors | {"head.weight": torch.ones(3)}, "model.pt")
-    named = {f"rnn.{name}": tensor for name, tensor in tensors.items()}
-    torch.save(named | {f"other.{name}": tensor for name, tensor in own.items()}, "both.pt")
-    want = weights.from_haste(arrays)
-    for line in ("alone.pt", "model.pt", f"alone.pt --cell {cell}", "both.pt --layer rnn"):
-        shown = converted(convert, f"{line} out.npz --to npz")
-        assert npz.from_npz("out.npz") == want, line
-        assert "is of haste_pytorch, by its names" in shown
-    assert "PyTorch's own classes" in converted(convert, "both.pt o.npz --to npz --layer other")
-    refused(convert, "both.pt no.npz --to npz", 2, "several recurrent layers: rnn, other")
-    refused(convert, "alone.pt no.npz --to npz --cell lstm", 2, f"--cell is lstm.*haste's {cell}")
-    torch.save(named | {"rnn.bias": torch.ones(5)}, "bad.pt")
-    refused(convert, "bad.pt no.npz --to npz", 1, "from_haste: bias")
-
-
 # ---- TensorFlow Addons
 
 
@@ -213,7 +123,7 @@ def test_addons(bias):
     bound = weight_stacks.bound(LSTM)
     assert_close(weight_stacks.run(read, x).output, want, bound, "the description")
     made = weights.to_keras_layers(read, package="tf_blockrnn", return_sequences=True)
-    assert_close(run_layers(made, x), want, bound, "our layer")
+    assert_close(run_keras(made, x), want, bound, "our layer")
     assert_same_arrays(made[0].get_weights(), arrays)
     # The columns of a gate are not those of another one.
     other = [np.roll(arrays[0], 4, axis=1), *arrays[1:]]
@@ -239,13 +149,6 @@ def test_addons_sum_two_biases():
 
 
 def test_what_addons_refuse():
-    for stack, named in (
-        (Stack("lstm"), "TensorFlow Addons cannot represent lstm"),
-        (Stack("layer_norm_gru"), "Addons cannot represent layer_norm_gru"),
-        (LSTMS[1], "norm_output_only=True"),
-    ):
-        with pytest.raises(weights.UnsupportedError, match=named):
-            weights.to_addons(weight_stacks.random_weights(stack))
     for source in (None, [], {"kernel": 1}):
         with pytest.raises(TypeError, match="from_addons: source must be a list of arrays"):
             weights.from_addons(source)
@@ -254,22 +157,6 @@ def test_what_addons_refuse():
 
 
 # ---- haste
-
-
-def haste_arrays(cell, form="torch", seed=0, dtype="float64"):
-    """The arrays of a layer as haste creates them, with random numbers."""
-    gates = 4 if cell == "layer_norm_lstm" else 3
-    biases = {"bias": (4 * gates,)}
-    if cell == "layer_norm_gru":
-        biases = {"bias": (12,), "recurrent_bias": (12,)} if form == "torch" else {"bias": (24,)}
-    kernels = {"kernel": (3, 4 * gates), "recurrent_kernel": (4, 4 * gates)}
-    if form == "tf":
-        kernels = {"kernel": (7, 4 * gates)}
-    shapes = kernels | biases | {"gamma": (2, 4 * gates)}
-    if cell == "layer_norm_lstm":
-        shapes |= {"gamma_h": (4,), "beta_h": (4,)}
-    rng = np.random.default_rng(seed)
-    return {name: rng.uniform(-0.7, 0.7, shape).astype(dtype) for name, shape in shapes.items()}
 
 
 def assert_same_names_and_arrays(got, want):
@@ -285,7 +172,7 @@ forms = pytest.mark.parametrize("form", ["torch", "tf"])
 @cells
 @forms
 def test_haste(cell, form):
-    arrays = haste_arrays(cell, form)
+    arrays = norm_cells.haste_arrays(cell, form)
     read = weights.from_haste(arrays)
     assert (read.cell, read.epsilon) == (cell, 1e-5)
     assert read.norm_output_only is (True if cell == "layer_norm_lstm" else None)
@@ -300,7 +187,7 @@ def test_haste(cell, form):
 
 @cells
 def test_our_layers_compute_what_haste_s_do(cell):
-    arrays = haste_arrays(cell, "tf")
+    arrays = norm_cells.haste_arrays(cell, "tf")
     x = weight_stacks.inputs(Stack(cell))
     made = weights.to_keras_layers(
         weights.from_haste(arrays), package="tf_blockrnn", return_sequences=True
@@ -308,7 +195,7 @@ def test_our_layers_compute_what_haste_s_do(cell):
     assert made[0].cell.norm_epsilon == 1e-5
     # An attr of an op is a float32.
     want = COMPUTED[cell](arrays, x, epsilon=float(np.float32(1e-5)))
-    assert_close(run_layers(made, x), want, weight_stacks.bound(Stack(cell)), "our layer")
+    assert_close(run_keras(made, x), want, weight_stacks.bound(Stack(cell)), "our layer")
 
 
 @cells
@@ -317,7 +204,7 @@ def test_haste_keeps_bits(cell, dtype):
     import ml_dtypes
 
     kind = ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype
-    arrays = haste_arrays(cell, dtype=kind)
+    arrays = norm_cells.haste_arrays(cell, dtype=kind)
     arrays["bias"][:2] = -0.0
     read = weights.from_haste(arrays)
     assert read.dtype.name == dtype
@@ -327,7 +214,10 @@ def test_haste_keeps_bits(cell, dtype):
 @cells
 def test_haste_directions_prefixes_and_tensors(cell):
     torch = pytest.importorskip("torch")
-    forward, backward = haste_arrays(cell, "tf"), haste_arrays(cell, "tf", seed=1)
+    forward, backward = (
+        norm_cells.haste_arrays(cell, "tf"),
+        norm_cells.haste_arrays(cell, "tf", seed=1),
+    )
     read = weights.from_haste(forward, backward)
     assert read.directions == 2
     assert weights.from_haste(*weights.to_haste(read)[0]) == read
@@ -335,9 +225,11 @@ def test_haste_directions_prefixes_and_tensors(cell):
     assert weights.from_haste(named, prefix="model/fw/") == weights.from_haste(forward)
     state = {
         f"rnn.{name}": torch.nn.Parameter(torch.from_numpy(array))
-        for name, array in haste_arrays(cell).items()
+        for name, array in norm_cells.haste_arrays(cell).items()
     }
-    assert weights.from_haste(state, prefix="rnn.") == weights.from_haste(haste_arrays(cell))
+    assert weights.from_haste(state, prefix="rnn.") == weights.from_haste(
+        norm_cells.haste_arrays(cell)
+    )
 
 
 def with_direction(described, **changes):
@@ -378,7 +270,7 @@ def test_betas_and_biases_are_added_where_the_sum_is_exact(cell):
 
 
 def test_an_lstm_of_haste_has_one_bias():
-    described = weights.from_haste(haste_arrays("layer_norm_lstm"))
+    described = weights.from_haste(norm_cells.haste_arrays("layer_norm_lstm"))
     third = np.full((4, 4), 1 / 3)
     with pytest.raises(weights.UnsupportedError, match="in place of b_x, b_h, beta of norm_x"):
         weights.to_haste(with_direction(described, b_h=third))
@@ -387,8 +279,8 @@ def test_an_lstm_of_haste_has_one_bias():
 
 
 def test_what_haste_cannot_have():
-    lstm = weights.from_haste(haste_arrays("layer_norm_lstm"))
-    gru = weights.from_haste(haste_arrays("layer_norm_gru"))
+    lstm = weights.from_haste(norm_cells.haste_arrays("layer_norm_lstm"))
+    gru = weights.from_haste(norm_cells.haste_arrays("layer_norm_gru"))
     for described, named in (
         (
             dataclasses.replace(lstm, norm_output_only=False),
@@ -399,7 +291,6 @@ def test_what_haste_cannot_have():
             "haste's epsilon is 1e-05, these weights have 0.0",
         ),
         (dataclasses.replace(gru, epsilon=1.1e-5), "these weights have 1.1e-05"),
-        (weight_stacks.random_weights(Stack("lstm")), "haste cannot represent lstm"),
     ):
         with pytest.raises(weights.UnsupportedError, match=named):
             weights.to_haste(described)
@@ -415,7 +306,10 @@ def without(arrays, *names):
 
 
 def test_malformed_arrays_of_haste():
-    lstm, gru = haste_arrays("layer_norm_lstm"), haste_arrays("layer_norm_gru")
+    lstm, gru = (
+        norm_cells.haste_arrays("layer_norm_lstm"),
+        norm_cells.haste_arrays("layer_norm_gru"),
+    )
     for source, named in (
         *((without(lstm, name), f"there is no {name}$") for name in lstm if name[0] != "r"),
         (without(lstm, "recurrent_kernel", "kernel") | {"kernel": np.ones([3, 16])}, "I . H, 4H"),

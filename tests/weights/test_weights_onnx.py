@@ -3,98 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import sys
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from helpers import tolerances, weight_stacks
+from helpers import onnx_export, tolerances, weight_stacks
 from helpers.compare import assert_close
+from helpers.weight_formats import assert_computes, run_onnx
 from helpers.weight_stacks import Stack
 from onnx import helper, numpy_helper
 
-NO_BIAS: tuple[str, ...] = ()
-STACKS = [
-    stack
-    for cell in weight_stacks.CELLS
-    for stack in (
-        Stack(cell, dtype="float32"),
-        Stack(cell, biases=NO_BIAS, dtype="float32"),
-        Stack(cell, layers=2, directions=2, dtype="float32"),
-    )
-] + [
-    Stack("gru", layers=2, reset_after=False, dtype="float32"),
-    Stack("lstm", directions=2, peepholes=True, dtype="float32"),
-    Stack("lstm", peepholes=True, biases=NO_BIAS, dtype="float32"),
-]
-stacks = pytest.mark.parametrize("stack", STACKS, ids=str)
-
-# ONNX's names for the gates of each op, in its order, and ours.
-GATES = {"LSTM": ("iofc", "ifco"), "GRU": ("zrh", "rzh"), "RNN": ("h", "h")}
-
-
-@pytest.fixture(scope="module")
-def weights(tfb):
-    del tfb
-    from tf_blockrnn import weights
-
-    return weights
-
-
-@pytest.fixture(scope="module")
-def module(tfb):
-    del tfb
-    from tf_blockrnn.weights import onnx as module
-
-    return module
-
-
-@pytest.fixture(scope="module")
-def to_onnx_model(module):
-    return module.to_onnx_model
-
-
-def run_onnxruntime(model: onnx.ModelProto, x: np.ndarray) -> dict[str, np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(None, {"X": x}), strict=True))
-
-
-def assert_computes(outputs: dict[str, np.ndarray], stack: Stack, want) -> None:
-    """That the outputs of a model of `to_onnx_model` are those of the reference."""
-    bound = tolerances.stack_bound("float", stack.reduction_length, stack.layers)
-    assert_close(outputs["Y"], want.output, bound, "Y")
-    rows = stack.directions
-    for layer, (name, states) in itertools.product(
-        range(stack.layers), [("Y_h", want.h), ("Y_c", want.c)]
-    ):
-        if name == "Y_h" or stack.cell == "lstm":
-            part = states[layer * rows : (layer + 1) * rows]
-            assert_close(outputs[f"{name}_{layer}"], part, bound, f"{name} of layer {layer}")
-
-
-@stacks
-def test_to_model_computes_the_same(to_onnx_model, stack):
-    described = weight_stacks.random_weights(stack)
-    x = weight_stacks.inputs(stack).astype(np.float32)
-    outputs = run_onnxruntime(to_onnx_model(described), x)
-    assert_computes(outputs, stack, weight_stacks.run(described, x))
+from tf_blockrnn import weights
+from tf_blockrnn.weights import onnx as formats
 
 
 @pytest.mark.parametrize("cell", weight_stacks.CELLS)
-def test_reverse_model_computes_the_same_backwards(to_onnx_model, cell):
+def test_reverse_model_computes_the_same_backwards(cell):
     stack = Stack(cell, layers=2, dtype="float32")
     described = weight_stacks.random_weights(stack)
     x = weight_stacks.inputs(stack).astype(np.float32)
-    outputs = run_onnxruntime(to_onnx_model(described, reverse=True), x)
+    got = run_onnx(weights.to_onnx_model(described, reverse=True), x, stack)
     want = weight_stacks.run(described, x[::-1])
-    assert_computes(outputs, stack, want._replace(output=want.output[::-1]))
+    assert_computes(got, want._replace(output=want.output[::-1]), stack)
 
 
 def in_layout_0(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -128,45 +59,18 @@ def in_layout_0(model: onnx.ModelProto) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("cell", ["lstm", "gru", "rnn_tanh"])
 @pytest.mark.parametrize("directions", [1, 2])
-def test_layout_1_computes_the_same_batch_first(to_onnx_model, cell, directions):
+def test_layout_1_computes_the_same_batch_first(cell, directions):
     stack = Stack(cell, layers=2, directions=directions, dtype="float32")
     described = weight_stacks.random_weights(stack)
     x = weight_stacks.inputs(stack).astype(np.float32)
-    model = in_layout_0(to_onnx_model(described, layout=1))
-    outputs = run_onnxruntime(model, x.swapaxes(0, 1))
-    outputs = {name: value.swapaxes(0, 1) for name, value in outputs.items()}
-    assert_computes(outputs, stack, weight_stacks.run(described, x))
-
-
-@stacks
-def test_round_trip_keeps_every_bit(weights, module, to_onnx_model, stack):
-    described = weight_stacks.random_weights(stack)
-    model = onnx.load_from_string(to_onnx_model(described).SerializeToString())
-    for got in (
-        list(weights.from_onnx(model).values()),
-        [weights.from_onnx(layer) for layer in weights.to_onnx(described)],
-    ):
-        assert [one.layers[0] for one in got] == list(described.layers)
-        assert {(one.cell, one.reset_after) for one in got} == {
-            (described.cell, described.reset_after)
-        }
-    assert list(module.onnx_layers(model)) == [f"{stack.cell}_{n}" for n in range(stack.layers)]
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
-def test_types(tf, weights, to_onnx_model, dtype):
-    dtype = tf.bfloat16.as_numpy_dtype if dtype == "bfloat16" else dtype
-    described = weight_stacks.random_weights(Stack("gru", dtype=dtype))
-    model = to_onnx_model(described)
-    (got,) = weights.from_onnx(model).values()
-    assert got == described
-    assert got.dtype == described.dtype
-    assert model.opset_import[0].version == (22 if got.dtype.name == "bfloat16" else 14)
+    model = in_layout_0(weights.to_onnx_model(described, layout=1))
+    got = run_onnx(model, x, stack, batch_first=True)
+    assert_computes(got, weight_stacks.run(described, x), stack)
 
 
 def random_node(op_type: str, directions: int, biases: bool = True, **attributes):
     """A node of random weights, made by ONNX's own means, and its weights by name."""
-    rng, gates = np.random.default_rng(5), len(GATES[op_type][0])
+    rng, gates = np.random.default_rng(5), {"LSTM": 4, "GRU": 3, "RNN": 1}[op_type]
     shapes = {"W": (gates * 4, 3), "R": (gates * 4, 4)}
     if biases:
         shapes["B"] = (2 * gates * 4,)
@@ -215,14 +119,14 @@ def model_of(node: onnx.NodeProto, arrays: dict[str, np.ndarray], **graph) -> on
         ("RNN", {}),
     ],
 )
-def test_from_node_computes_the_same(weights, op_type, attributes, directions):
+def test_from_node_computes_the_same(op_type, attributes, directions):
     if "activations" in attributes:
         attributes = {**attributes, "activations": attributes["activations"] * directions}
     node, arrays = random_node(op_type, directions, **attributes)
     described = weights.from_onnx(node, arrays)
     stack = Stack(described.cell, directions=directions)
     x = weight_stacks.inputs(stack).astype(np.float32)
-    y = run_onnxruntime(model_of(node, arrays), x)["Y"]  # [T, D, B, H]
+    (y,) = onnx_export.run(model_of(node, arrays), [x])  # [T, D, B, H]
     got = y.swapaxes(1, 2).reshape(*y.shape[:1], y.shape[2], -1)
     want = weight_stacks.run(described, x).output
     assert_close(got, want, tolerances.stack_bound("float", stack.reduction_length, 1), "Y")
@@ -240,7 +144,7 @@ UNSUPPORTED = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_cannot_be_read_is_refused(weights, name):
+def test_what_cannot_be_read_is_refused(name):
     op_type, attributes, words = UNSUPPORTED[name]
     node, arrays = random_node(op_type, 1)
     for key in attributes:
@@ -252,7 +156,7 @@ def test_what_cannot_be_read_is_refused(weights, name):
     assert "node" in str(raised.value)
 
 
-def test_activations_must_be_those_of_both_directions(weights):
+def test_activations_must_be_those_of_both_directions():
     node, arrays = random_node("RNN", 2, activations=["Tanh", "Relu"])
     with pytest.raises(weights.UnsupportedError, match="in each direction, got Tanh, Relu"):
         weights.from_onnx(node, arrays)
@@ -269,19 +173,19 @@ def test_activations_must_be_those_of_both_directions(weights):
         ("P", np.zeros([1, 16], "f4"), r"P must have the shape .* = \[1, 12\]"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(weights, what, array, words):
+def test_shapes_that_do_not_fit_are_refused(what, array, words):
     node, arrays = random_node("LSTM", 1)
     with pytest.raises(ValueError, match=words):
         weights.from_onnx(node, {**arrays, what: array})
 
 
-def test_arrays_of_several_types_are_refused(weights):
+def test_arrays_of_several_types_are_refused():
     node, arrays = random_node("LSTM", 1)
     with pytest.raises(TypeError, match="peepholes must be of w_x's type float32, got float64"):
         weights.from_onnx(node, {**arrays, "P": np.zeros([1, 12], "f8")})
 
 
-def test_other_sources_are_refused(weights, module):
+def test_other_sources_are_refused():
     node, arrays = random_node("GRU", 1)
     with pytest.raises(TypeError, match="ModelProto, NodeProto or OnnxLayer, got dict"):
         weights.from_onnx(arrays)
@@ -290,13 +194,13 @@ def test_other_sources_are_refused(weights, module):
     with pytest.raises(weights.UnsupportedError, match="expected LSTM, GRU or RNN, got Relu"):
         weights.from_onnx(helper.make_node("Relu", ["X"], ["Y"]))
     with pytest.raises(ValueError, match="GRU: R is missing"):
-        weights.from_onnx(module.OnnxLayer("GRU", {"W": arrays["W"]}, {}))
-    sideways = module.OnnxLayer("GRU", arrays, {"direction": "sideways"})
+        weights.from_onnx(formats.OnnxLayer("GRU", {"W": arrays["W"]}, {}))
+    sideways = formats.OnnxLayer("GRU", arrays, {"direction": "sideways"})
     with pytest.raises(ValueError, match="direction must be .* got 'sideways'"):
         weights.from_onnx(sideways)
 
 
-def test_initializers_may_be_tensors(weights):
+def test_initializers_may_be_tensors():
     node, arrays = random_node("GRU", 1)
     tensors = [numpy_helper.from_array(a, name) for name, a in arrays.items()]
     want = weights.from_onnx(node, arrays)
@@ -304,7 +208,7 @@ def test_initializers_may_be_tensors(weights):
     assert weights.from_onnx(node, {tensor.name: tensor for tensor in tensors}) == want
 
 
-def test_weights_may_be_constants_but_not_computed(weights):
+def test_weights_may_be_constants_but_not_computed():
     node, arrays = random_node("GRU", 1)
     want = weights.from_onnx(node, arrays)
     tensors = {name: numpy_helper.from_array(a, name) for name, a in arrays.items()}
@@ -321,7 +225,7 @@ def test_weights_may_be_constants_but_not_computed(weights):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("place, what", [(5, "initial_h"), (6, "initial_c")])
-def test_initial_states_must_not_be_learned(tf, weights, module, place, what, dtype):
+def test_initial_states_must_not_be_learned(tf, place, what, dtype):
     node, arrays = random_node("LSTM", 1)
     kind = tf.as_dtype(dtype).as_numpy_dtype
     arrays = {name: array.astype(kind) for name, array in arrays.items()}
@@ -337,10 +241,10 @@ def test_initial_states_must_not_be_learned(tf, weights, module, place, what, dt
             weights.from_onnx(*source)
     # One that the graph is given is no parameter.
     assert weights.from_onnx(node, arrays) == want
-    assert module.onnx_layers(model_of(node, arrays))["node"].states == {what: None}
+    assert formats.onnx_layers(model_of(node, arrays))["node"].states == {what: None}
 
 
-def test_nodes_are_found_in_control_flow_and_without_names(weights):
+def test_nodes_are_found_in_control_flow_and_without_names():
     node, arrays = random_node("GRU", 1)
     node.name = ""
     bodies = [
@@ -353,28 +257,20 @@ def test_nodes_are_found_in_control_flow_and_without_names(weights):
     assert found == {"gru_0": want, "gru_1": want, "gru_2": want}
 
 
-def test_names_that_repeat_are_told_apart(weights):
+def test_names_that_repeat_are_told_apart():
     node, arrays = random_node("GRU", 1)
     assert list(weights.from_onnx(model_of(node, arrays, nodes=[node, node]))) == ["node", "node_1"]
 
 
-@pytest.mark.parametrize(
-    "stack, words",
-    [
-        (Stack("lstm", proj=2), "ONNX has no projection, layer 0, forward has"),
-        (Stack("lstm", cell_clip=2.0), "ONNX has no cell_clip, here it is 2"),
-        (Stack("gru", zoneout_h=0.5), "ONNX has no zoneout_h, here it is 0.5"),
-    ],
-    ids=["projection", "clip", "zoneout"],
-)
-def test_what_onnx_cannot_hold_is_refused(weights, to_onnx_model, stack, words):
-    described = weight_stacks.random_weights(stack)
-    for write in (weights.to_onnx, to_onnx_model):
-        with pytest.raises(weights.UnsupportedError, match=words):
-            write(described)
+def test_the_opset_has_the_type(tf):
+    for dtype, opset in (("float32", 14), ("bfloat16", 22)):
+        described = weight_stacks.random_weights(
+            Stack("gru", dtype=tf.as_dtype(dtype).as_numpy_dtype)
+        )
+        assert weights.to_onnx_model(described).opset_import[0].version == opset
 
 
-def test_wrong_arguments_are_refused(weights):
+def test_wrong_arguments_are_refused():
     both = weight_stacks.random_weights(Stack("gru", directions=2))
     with pytest.raises(ValueError, match="reverse is for layers of one direction"):
         weights.to_onnx(both, reverse=True)
@@ -382,7 +278,7 @@ def test_wrong_arguments_are_refused(weights):
         weights.to_onnx(both, layout=2)
 
 
-def test_a_bias_or_peephole_that_is_missing_becomes_zeros(weights):
+def test_a_bias_or_peephole_that_is_missing_becomes_zeros():
     one = weight_stacks.random_weights(Stack("lstm", biases=("b_x",), peepholes=True))
     forward = one.layers[0].forward
     plain = dataclasses.replace(forward, peepholes=None)
@@ -394,7 +290,7 @@ def test_a_bias_or_peephole_that_is_missing_becomes_zeros(weights):
     assert np.array_equal(back.backward.b_x, plain.b_x)
 
 
-def test_arrays_need_no_onnx(weights, monkeypatch):
+def test_arrays_need_no_onnx(monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     described = weight_stacks.random_weights(Stack("gru"))
     (node,) = weights.to_onnx(described)

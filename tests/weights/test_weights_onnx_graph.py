@@ -9,30 +9,18 @@ from helpers import weight_stacks
 from helpers.weight_stacks import Stack
 from onnx import helper, numpy_helper
 
-
-@pytest.fixture(scope="module")
-def weights(tfb):
-    del tfb
-    from tf_blockrnn import weights
-
-    return weights
+from tf_blockrnn import weights
+from tf_blockrnn.weights._file_onnx import check_stack
+from tf_blockrnn.weights._onnx_nodes import named_nodes
 
 
-@pytest.fixture(scope="module")
-def check(tfb):
-    """Checks the named nodes of a model, in that order."""
-    del tfb
-    from tf_blockrnn.weights._file_onnx import check_stack
-    from tf_blockrnn.weights._onnx_nodes import named_nodes
-
-    def run(model, *names):
-        nodes = named_nodes(model)
-        check_stack(model, [nodes[name] for name in names])
-
-    return run
+def check(model: onnx.ModelProto, *names: str) -> None:
+    """Checks the named nodes, in that order."""
+    nodes = named_nodes(model)
+    check_stack(model, [nodes[name] for name in names])
 
 
-def model_of(weights, layout=0, layers=2, **options) -> onnx.ModelProto:
+def model_of(layout=0, layers=2, **options) -> onnx.ModelProto:
     stack = Stack("lstm", layers=layers, dtype="float32", **options)
     return weights.to_onnx_model(weight_stacks.random_weights(stack), layout=layout)
 
@@ -58,8 +46,8 @@ def make(op_type: str, *inputs: str, **attributes):
 
 @pytest.mark.parametrize("layout", [0, 1])
 @pytest.mark.parametrize("directions", [1, 2])
-def test_our_own_models_are_stacks(weights, check, layout, directions):
-    model = model_of(weights, layout, layers=3, directions=directions)
+def test_our_own_models_are_stacks(layout, directions):
+    model = model_of(layout, layers=3, directions=directions)
     check(model, "lstm_0", "lstm_1", "lstm_2")
     with pytest.raises(
         weights.UnsupportedError, match=r"lstm_0 unchanged: the node lstm_1 \(LSTM\) is betw"
@@ -71,7 +59,7 @@ def test_our_own_models_are_stacks(weights, check, layout, directions):
         check(model, "lstm_1", "lstm_0")
 
 
-def test_moves_that_return_to_the_layout_may_be_between(weights, check):
+def test_moves_that_return_to_the_layout_may_be_between():
     ends = [
         helper.make_node("Transpose", ["before"], ["a"], perm=[1, 0, 2]),
         helper.make_node("Dropout", ["a"], ["b"]),
@@ -85,7 +73,7 @@ def test_moves_that_return_to_the_layout_may_be_between(weights, check):
         helper.make_node("Concat", ["g0", "g1"], ["h"], axis=2),
         helper.make_node("Transpose", ["h"], ["after"], perm=[1, 0, 2]),
     ]
-    check(between(model_of(weights), *ends, axis=np.array([3])), "lstm_0", "lstm_1")
+    check(between(model_of(), *ends, axis=np.array([3])), "lstm_0", "lstm_1")
 
 
 @pytest.mark.parametrize(
@@ -118,16 +106,16 @@ def test_moves_that_return_to_the_layout_may_be_between(weights, check):
         (make("Cast", to=onnx.TensorProto.FLOAT16), {}, r"middle \(Cast\) .* changes the type"),
     ],
 )
-def test_nodes_that_change_something_between(weights, check, node, arrays, words):
+def test_nodes_that_change_something_between(node, arrays, words):
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
-    model = between(model_of(weights), copy, **arrays)
+    model = between(model_of(), copy, **arrays)
     with pytest.raises(weights.UnsupportedError, match=f"lstm_1 does not take .* lstm_0 .*{words}"):
         check(model, "lstm_0", "lstm_1")
 
 
-def test_parallel_and_unconnected_nodes(weights, check):
-    model = model_of(weights, inputs=4)
+def test_parallel_and_unconnected_nodes():
+    model = model_of(inputs=4)
     upper = [node for node in model.graph.node if node.op_type == "LSTM"][1]
     upper.input[0] = "X"
     words = "the value 'X', an input of the graph, arrives"
@@ -136,14 +124,14 @@ def test_parallel_and_unconnected_nodes(weights, check):
             check(model, *names)
 
 
-def test_the_last_state_is_not_the_outputs(weights, check):
+def test_the_last_state_is_not_the_outputs():
     node = make("Identity", "Y_h_0")
     with pytest.raises(weights.UnsupportedError, match="its last state 'Y_h_0' arrives"):
-        check(between(model_of(weights), node), "lstm_0", "lstm_1")
+        check(between(model_of(), node), "lstm_0", "lstm_1")
 
 
-def test_sizes_that_the_graph_fixes(weights, check):
-    model = model_of(weights)
+def test_sizes_that_the_graph_fixes():
+    model = model_of()
     for dim, size in zip(model.graph.input[0].type.tensor_type.shape.dim, (7, 5, 3), strict=True):
         dim.dim_value = size
     shape = np.array([7, 5, 4])

@@ -11,21 +11,8 @@ from helpers.compare import assert_close, bits
 from helpers.tf1_graphs import NETWORKS
 from helpers.weight_stacks import Stack
 
-
-@pytest.fixture(scope="module")
-def weights(tfb):
-    del tfb
-    from tf_blockrnn import weights
-
-    return weights
-
-
-@pytest.fixture(scope="module")
-def list_tf1(tfb):
-    del tfb
-    from tf_blockrnn.weights import tf1
-
-    return tf1.list_tf1
+from tf_blockrnn import weights
+from tf_blockrnn.weights.tf1 import list_tf1
 
 
 class Reader:
@@ -59,7 +46,7 @@ def assert_same_variables(got: dict[str, np.ndarray], want: dict[str, np.ndarray
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_network(weights, name, tmp_path):
+def test_network(name, tmp_path):
     """Read, it computes the same; written, it is the same checkpoint, for TensorFlow too."""
     network, path = NETWORKS[name], str(tmp_path / "model")
     outputs, variables = tf1_graphs.run(network, path)
@@ -82,7 +69,7 @@ def test_network(weights, name, tmp_path):
     assert bits(again) == bits(outputs)
 
 
-def test_every_cell_is_tested(weights):
+def test_every_cell_is_tested():
     with pytest.raises(ValueError, match="cell must be one of") as raised:
         weights.from_tf1(Reader({}), cell="NASCell")
     named = str(raised.value).removeprefix("cell must be one of ").partition(", got")[0]
@@ -92,7 +79,7 @@ def test_every_cell_is_tested(weights):
 
 
 @pytest.mark.parametrize("cell, kind", [("CudnnRNNTanh", "rnn_tanh"), ("CudnnRNNRelu", "rnn_relu")])
-def test_cudnn_rnn(weights, cell, kind):
+def test_cudnn_rnn(cell, kind):
     described = weight_stacks.random_weights(
         Stack(kind, layers=2, directions=2, biases=("b_x",), dtype="float32")
     )
@@ -104,7 +91,7 @@ def test_cudnn_rnn(weights, cell, kind):
     assert weights.from_tf1(Reader(variables), cell=cell) == described
 
 
-def test_a_stack_for_each_direction_is_refused(weights, tmp_path):
+def test_a_stack_for_each_direction_is_refused(tmp_path):
     path = str(tmp_path / "model")
     network = tf1_graphs.Network("GRUCell", tf1_graphs.stack_per_direction)
     outputs, _ = tf1_graphs.run(network, path)
@@ -119,7 +106,7 @@ def test_a_stack_for_each_direction_is_refused(weights, tmp_path):
         assert_close(half, want, bound, scope)
 
 
-def test_what_else_a_checkpoint_holds_is_left_alone(weights, list_tf1):
+def test_what_else_a_checkpoint_holds_is_left_alone():
     variables = {
         **lstm_variables("model/rnn/basic_lstm_cell"),
         "model/rnn/basic_lstm_cell/kernel/Adam": numbers(7, 16),
@@ -136,7 +123,7 @@ def test_what_else_a_checkpoint_holds_is_left_alone(weights, list_tf1):
     assert found == (("model/rnn/basic_lstm_cell", ("BasicLSTMCell",), 3, 4),)
 
 
-def test_gates_and_candidate_of_a_gru_are_no_cells(weights, list_tf1):
+def test_gates_and_candidate_of_a_gru_are_no_cells():
     described = weight_stacks.random_weights(Stack("gru", 2, reset_after=False, biases=("b_x",)))
     variables = weights.to_tf1(described, cell="GRUCell")
     scopes = [f"rnn/multi_rnn_cell/cell_{n}/gru_cell" for n in range(2)]
@@ -146,7 +133,7 @@ def test_gates_and_candidate_of_a_gru_are_no_cells(weights, list_tf1):
             weights.from_tf1(Reader(variables), cell=cell)
 
 
-def test_list_tells_which_cells_fit(list_tf1):
+def test_list_tells_which_cells_fit():
     peepholes = {f"b/lstm_cell/w_{gate}_diag": numbers(4) for gate in "ifo"}
     variables = {
         **lstm_variables("a/cell_0/mine"),
@@ -163,7 +150,7 @@ def test_list_tells_which_cells_fit(list_tf1):
     )
 
 
-def test_scope_chooses_among_networks(weights):
+def test_scope_chooses_among_networks():
     variables = {
         **lstm_variables("encoder/rnn/lstm_cell"),
         **lstm_variables("decoder/lstm_cell", 5),
@@ -173,7 +160,7 @@ def test_scope_chooses_among_networks(weights):
     assert weights.from_tf1(Reader(variables), cell="LSTMCell", scope="decoder").input_size == 5
 
 
-def test_a_cell_of_its_own_name_needs_its_scope(weights):
+def test_a_cell_of_its_own_name_needs_its_scope():
     variables = lstm_variables("rnn/mine")
     with pytest.raises(ValueError, match="it holds rnn/mine/bias, rnn/mine/kernel. A cell with"):
         weights.from_tf1(Reader(variables), cell="LSTMCell")
@@ -188,7 +175,7 @@ COUPLED = "coupled_input_forget_gate_lstm_cell"
 
 @pytest.mark.parametrize("cell", ["LSTMCell", "BasicLSTMCell", "LSTMBlockCell", "CudnnLSTM"])
 @pytest.mark.parametrize("where", ["rnn", "rnn/multi_rnn_cell/cell_0", "bidirectional_rnn/fw"])
-def test_a_cell_of_three_gates_is_no_lstm(weights, list_tf1, cell, where):
+def test_a_cell_of_three_gates_is_no_lstm(cell, where):
     """Its kernel, [3 + 4, 3 * 4], has the shape of that of an LSTM with I = 4, H = 3."""
     scope = f"{where}/{COUPLED}"
     variables = {f"{scope}/kernel": numbers(7, 12), f"{scope}/bias": numbers(12)}
@@ -201,7 +188,7 @@ def test_a_cell_of_three_gates_is_no_lstm(weights, list_tf1, cell, where):
 
 
 @pytest.mark.parametrize("where", ["rnn/multi_rnn_cell/cell_0", "bidirectional_rnn/fw"])
-def test_cells_of_a_network_need_their_names_too(weights, where):
+def test_cells_of_a_network_need_their_names_too(where):
     variables = lstm_variables(f"{where}/mine")
     with pytest.raises(ValueError, match="A cell with a custom name needs its complete scope"):
         weights.from_tf1(Reader(variables), cell="LSTMCell")
@@ -209,7 +196,7 @@ def test_cells_of_a_network_need_their_names_too(weights, where):
     assert found.layers[0].forward.units == 4
 
 
-def test_a_scope_with_other_variables_is_no_cell(weights, list_tf1):
+def test_a_scope_with_other_variables_is_no_cell():
     """Of a norm within the cell, say; the variables of an optimizer are no others."""
     variables = lstm_variables("rnn/lstm_cell")
     slots = {f"rnn/lstm_cell/{name}/Adam_1": value for name, value in [("kernel", numbers(7, 16))]}
@@ -222,20 +209,20 @@ def test_a_scope_with_other_variables_is_no_cell(weights, list_tf1):
             weights.from_tf1(Reader(variables | norm), cell="LSTMCell", scope=scope)
 
 
-def test_the_cell_must_be_the_one_that_the_scope_names(weights):
+def test_the_cell_must_be_the_one_that_the_scope_names():
     """A CudnnLSTM has no forget bias, an LSTMCell has 1."""
     scope = "rnn/cudnn_compatible_lstm_cell"
     with pytest.raises(weights.UnsupportedError, match="of another kind of cell, cudnn_compatible"):
         weights.from_tf1(Reader(lstm_variables(scope)), cell="LSTMCell", scope=scope)
 
 
-def test_some_peepholes_are_an_error(weights):
+def test_some_peepholes_are_an_error():
     variables = lstm_variables("rnn/lstm_cell") | {"rnn/lstm_cell/w_i_diag": numbers(4)}
     with pytest.raises(ValueError, match="has peepholes, but no w_f_diag and w_o_diag"):
         weights.from_tf1(Reader(variables), cell="LSTMCell")
 
 
-def test_names_of_the_first_releases(weights):
+def test_names_of_the_first_releases():
     variables = lstm_variables("rnn/basic_lstm_cell")
     old = {
         name.replace("kernel", "weights").replace("bias", "biases"): value
@@ -246,7 +233,7 @@ def test_names_of_the_first_releases(weights):
 
 
 @pytest.mark.parametrize("cell", ["CudnnLSTM", "CudnnGRU"])
-def test_both_biases_of_early_cudnn_checkpoints(weights, cell):
+def test_both_biases_of_early_cudnn_checkpoints(cell):
     kind = cell.removeprefix("Cudnn").lower()
     described = weight_stacks.random_weights(Stack(kind, layers=2, dtype="float32"))
     variables = weights.to_tf1(described, cell=cell)
@@ -261,7 +248,7 @@ def test_both_biases_of_early_cudnn_checkpoints(weights, cell):
     assert weights.from_tf1(Reader(variables), cell=cell) == described
 
 
-def test_a_missing_layer_is_an_error(weights):
+def test_a_missing_layer_is_an_error():
     scopes = ("rnn/multi_rnn_cell/cell_0/lstm_cell", "rnn/multi_rnn_cell/cell_2/lstm_cell")
     variables = lstm_variables(scopes[0]) | lstm_variables(scopes[1], 4)
     with pytest.raises(ValueError, match="no LSTMCell in layer 1, forward"):
@@ -276,12 +263,12 @@ def test_a_missing_layer_is_an_error(weights):
         ("LSTMCell", {"scope": "decoder"}, "no LSTMCell below the scope 'decoder'; it holds rnn"),
     ],
 )
-def test_wrong_arguments_are_refused(weights, cell, arguments, words):
+def test_wrong_arguments_are_refused(cell, arguments, words):
     with pytest.raises(ValueError, match=words):
         weights.from_tf1(Reader(lstm_variables("rnn/lstm_cell")), cell=cell, **arguments)
 
 
-def test_what_is_no_checkpoint_of_tensorflow_1_is_refused(tf, weights, tmp_path):
+def test_what_is_no_checkpoint_of_tensorflow_1_is_refused(tf, tmp_path):
     with pytest.raises(TypeError, match="expected the path of a checkpoint .* got dict"):
         weights.from_tf1({}, cell="LSTMCell")
     with pytest.raises(tf.errors.NotFoundError):
@@ -291,32 +278,7 @@ def test_what_is_no_checkpoint_of_tensorflow_1_is_refused(tf, weights, tmp_path)
         weights.from_tf1(path, cell="LSTMCell")
 
 
-PLAIN = ("b_x",)
-REFUSED = {
-    "cell": (Stack("gru"), "LSTMCell", "LSTMCell cannot represent gru: it has lstm"),
-    "reset after": (Stack("gru"), "GRUBlockCell", "GRUBlockCell's gru resets before the GEMM"),
-    "reset before": (Stack("gru", reset_after=False), "CudnnGRU", "CudnnGRU's gru resets after"),
-    "clip": (Stack("lstm", cell_clip=2.0), "BasicLSTMCell", "BasicLSTMCell has no cell_clip"),
-    "zoneout": (
-        Stack("lstm", zoneout_c=0.5),
-        "LSTMCell",
-        "LSTMCell has no zoneout_c, here it is 0.5",
-    ),
-    "peepholes": (Stack("lstm", peepholes=True), "BasicLSTMCell", "has no peepholes, layer 0"),
-    "cudnn peepholes": (Stack("lstm", peepholes=True), "CudnnLSTM", "CudnnLSTM has no pee"),
-    "projection": (Stack("lstm", proj=2), "LSTMBlockCell", "has no projection, layer 0, forward"),
-    "fused": (Stack("lstm", layers=2), "LSTMBlockFusedCell", "is one layer of one direction"),
-}
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_a_cell_cannot_hold_is_refused(weights, name):
-    stack, cell, words = REFUSED[name]
-    with pytest.raises(weights.UnsupportedError, match=words):
-        weights.to_tf1(weight_stacks.random_weights(stack), cell=cell)
-
-
-def test_mixed_directions_and_wrong_options_are_refused(weights):
+def test_mixed_directions_and_wrong_options_are_refused():
     one = weight_stacks.random_weights(Stack("lstm", layers=2, directions=2))
     first = dataclasses.replace(one.layers[1], backward=None)
     mixed = dataclasses.replace(one, layers=[one.layers[0], first])
@@ -326,7 +288,7 @@ def test_mixed_directions_and_wrong_options_are_refused(weights):
         weights.to_tf1(one, cell="LSTMCell", swapped_names=True)
 
 
-def test_two_biases_become_their_sum(weights):
+def test_two_biases_become_their_sum():
     described = weight_stacks.random_weights(Stack("lstm", dtype="float32"))
     one = described.layers[0].forward
     variables = weights.to_tf1(described, cell="LSTMCell", forget_bias=0.0)

@@ -9,33 +9,15 @@ from helpers import weight_stacks
 from helpers.compare import assert_close, bits
 from helpers.weight_stacks import Stack
 
+from tf_blockrnn import weights
+
 KINDS = {
     "lstm": (torch.nn.LSTM, torch.nn.LSTMCell, {}),
     "gru": (torch.nn.GRU, torch.nn.GRUCell, {}),
     "rnn_tanh": (torch.nn.RNN, torch.nn.RNNCell, {"nonlinearity": "tanh"}),
     "rnn_relu": (torch.nn.RNN, torch.nn.RNNCell, {"nonlinearity": "relu"}),
 }
-NO_BIAS: tuple[str, ...] = ()
-STACKS = [
-    stack
-    for cell in weight_stacks.CELLS
-    for stack in (
-        Stack(cell),
-        Stack(cell, biases=NO_BIAS),
-        Stack(cell, layers=3, directions=2),
-        *([Stack(cell, layers=2, directions=2, proj=2)] if cell == "lstm" else []),
-    )
-]
-stacks = pytest.mark.parametrize("stack", STACKS, ids=str)
 cells = pytest.mark.parametrize("cell", weight_stacks.CELLS)
-
-
-@pytest.fixture(scope="module")
-def weights(tfb):
-    del tfb
-    from tf_blockrnn import weights
-
-    return weights
 
 
 def make_module(stack: Stack, dtype=torch.float64) -> torch.nn.Module:
@@ -54,14 +36,6 @@ def make_module(stack: Stack, dtype=torch.float64) -> torch.nn.Module:
     )
 
 
-def run_module(module: torch.nn.Module, x: np.ndarray) -> list[np.ndarray]:
-    """Output, h and, of an LSTM, c."""
-    with torch.no_grad():
-        output, last = module(torch.from_numpy(x))
-    last = last if isinstance(last, tuple) else (last,)
-    return [value.numpy() for value in (output, *last)]
-
-
 def same_state(one, other) -> bool:
     as_bits = [{name: bits(array) for name, array in state.items()} for state in (one, other)]
     return list(one) == list(other) and as_bits[0] == as_bits[1]
@@ -71,44 +45,8 @@ def numpy_state(module: torch.nn.Module) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
-@stacks
-def test_reads_what_pytorch_computes_with(weights, stack):
-    module = make_module(stack)
-    read = weights.from_torch(module)
-    assert read.cell == stack.cell
-    assert (read.num_layers, read.directions) == (stack.layers, stack.directions)
-    want = run_module(module, weight_stacks.inputs(stack))
-    got = weight_stacks.run(read, weight_stacks.inputs(stack))
-    for name, one, other in zip(("output", "h", "c"), got, want, strict=False):
-        assert_close(one, other, weight_stacks.bound(stack), name)
-
-
-@stacks
-def test_there_and_back_is_the_same(weights, stack):
-    module = make_module(stack)
-    state = numpy_state(module)
-    assert same_state(weights.to_torch(weights.from_torch(module)), state)
-    described = weight_stacks.random_weights(stack)
-    written = weights.to_torch(described)
-    cell = stack.cell if stack.cell.startswith("rnn") else None
-    assert weights.from_torch(written, cell=cell) == described
-    assert {name: array.shape for name, array in written.items()} == {
-        name: array.shape for name, array in state.items()
-    }
-
-
-@stacks
-def test_writes_what_pytorch_computes_with(weights, stack):
-    described, module = weight_stacks.random_weights(stack), make_module(stack)
-    weights.to_torch(described, module)
-    want = weight_stacks.run(described, weight_stacks.inputs(stack))
-    got = run_module(module, weight_stacks.inputs(stack))
-    for name, one, other in zip(("output", "h", "c"), got, want, strict=False):
-        assert_close(one, other, weight_stacks.bound(stack), name)
-
-
 @cells
-def test_cells(weights, cell):
+def test_cells(cell):
     """One step of a cell, and its names without numbers."""
     _, kind, options = KINDS[cell]
     module = kind(3, 4, dtype=torch.float64, **options)
@@ -124,7 +62,7 @@ def test_cells(weights, cell):
     assert same_state(written, numpy_state(module)) and same_state(written, numpy_state(other))
 
 
-def test_prefix(weights):
+def test_prefix():
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()
@@ -144,7 +82,7 @@ def test_prefix(weights):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
-def test_types_keep_their_bits(weights, dtype):
+def test_types_keep_their_bits(dtype):
     stack = Stack("lstm", layers=2, directions=2)
     module = make_module(stack, getattr(torch, dtype))
     read = weights.from_torch(module)
@@ -156,20 +94,7 @@ def test_types_keep_their_bits(weights, dtype):
         assert torch.equal(other.state_dict()[name], tensor), name
 
 
-def test_a_missing_bias_becomes_zeros(weights):
-    """As where Keras' one bias comes to PyTorch's two; PyTorch then computes with the one."""
-    stack = Stack("lstm", biases=("b_x",))
-    described = weight_stacks.random_weights(stack)
-    state = weights.to_torch(described)
-    assert not state["bias_hh_l0"].any() and state["bias_ih_l0"].any()
-    none = weight_stacks.random_weights(Stack("gru", biases=NO_BIAS))
-    assert "bias_ih_l0" not in weights.to_torch(none)
-    module = make_module(Stack("gru"))
-    weights.to_torch(none, module)
-    assert not module.bias_ih_l0.detach().numpy().any()
-
-
-def test_arrays_are_the_caller_s(weights):
+def test_arrays_are_the_caller_s():
     described = weight_stacks.random_weights(Stack("lstm", proj=2))
     for name, array in weights.to_torch(described).items():
         assert array.flags.writeable and array.flags.c_contiguous, name
@@ -177,46 +102,7 @@ def test_arrays_are_the_caller_s(weights):
     assert described == weight_stacks.random_weights(Stack("lstm", proj=2))
 
 
-def test_what_pytorch_cannot_hold(weights):
-    below = weight_stacks.random_weights(Stack("gru"))
-    other_size = weights.RecurrentWeights(
-        "gru",
-        [*below.layers, *weight_stacks.random_weights(Stack("gru", inputs=4, units=5)).layers],
-        True,
-    )
-    both = weight_stacks.random_weights(Stack("gru", directions=2, inputs=4))
-    mixed = weights.RecurrentWeights("gru", [*below.layers, *both.layers], True)
-    for described, named in (
-        (weight_stacks.random_weights(Stack("gru", reset_after=False)), "reset before it"),
-        (weight_stacks.random_weights(Stack("lstm", peepholes=True)), "no peepholes, layer 0, for"),
-        (weight_stacks.random_weights(Stack("lstm", cell_clip=2.0)), "no cell_clip, here it is 2"),
-        (
-            weight_stacks.random_weights(Stack("gru", zoneout_h=0.5)),
-            "PyTorch has no zoneout_h, here it is 0.5",
-        ),
-        (
-            weight_stacks.random_weights(Stack("lstm", proj=4)),
-            "PyTorch has projections with P in 1..3 for H = 4, here P, H = 4, 4",
-        ),
-        (other_size, "one size for all layers: .*H, P = 4, 4, layer 1, forward has 5, 5"),
-        (mixed, "all layers in one direction or all in both"),
-        (
-            _half_projected(weights),
-            "has a projection in all layers or in none, layer 0 and layer 1",
-        ),
-    ):
-        with pytest.raises(weights.UnsupportedError, match=named):
-            weights.to_torch(described)
-
-
-def _half_projected(weights):
-    """The identity as a projection, in the lower layer only."""
-    below = weight_stacks.random_weights(Stack("lstm", proj=4))
-    above = weight_stacks.random_weights(Stack("lstm", inputs=4))
-    return weights.RecurrentWeights("lstm", [*below.layers, *above.layers])
-
-
-def test_what_is_no_state_of_a_recurrent_layer(weights):
+def test_what_is_no_state_of_a_recurrent_layer():
     state = weights.to_torch(weight_stacks.random_weights(Stack("gru", layers=2, directions=2)))
     short = {**state, "weight_hh_l1": state["weight_hh_l1"][:-1]}
     shape = r"must have the shape \[G·H, n\]"
@@ -255,7 +141,7 @@ def test_what_is_no_state_of_a_recurrent_layer(weights):
         weights.from_torch(plain)
 
 
-def test_modules_of_another_kind(weights):
+def test_modules_of_another_kind():
     described = weight_stacks.random_weights(Stack("rnn_tanh"))
     with pytest.raises(ValueError, match="weights are of rnn_tanh, the module's cell is rnn_relu"):
         weights.to_torch(described, make_module(Stack("rnn_relu")))
@@ -268,7 +154,7 @@ def test_modules_of_another_kind(weights):
             weights.from_torch(wrong)
 
 
-def test_loading_does_not_round(weights):
+def test_loading_does_not_round():
     """What load_state_dict does without a word needs a dtype; a wider type holds all values."""
     described = weight_stacks.random_weights(Stack("lstm"))
     single = make_module(Stack("lstm"), torch.float32)
@@ -286,7 +172,7 @@ def test_loading_does_not_round(weights):
     assert weights.from_torch(wide) == narrow.astype(np.float64)
 
 
-def test_loading_does_not_overflow(weights):
+def test_loading_does_not_overflow():
     one = weights.DirectionWeights(np.full([1, 3, 4], 1e6, "f4"), np.ones([1, 4, 4], "f4"))
     described = weights.RecurrentWeights("rnn_tanh", [weights.LayerWeights(one)])
     half = make_module(Stack("rnn_tanh"), torch.float16)
@@ -325,7 +211,7 @@ class Renamed(torch.nn.LSTM):
         return self(x)[1][0]
 
 
-def test_subclasses_that_compute_something_else(weights):
+def test_subclasses_that_compute_something_else():
     described = weight_stacks.random_weights(Stack("lstm", dtype="float32"))
     for module, words in (
         (Negated(3, 4), "Negated overrides forward"),
