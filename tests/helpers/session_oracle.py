@@ -5,9 +5,11 @@ And with which weights and states sessions are tested.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 import tf_blockrnn
 from helpers.weight_stacks import Stack
@@ -141,3 +143,27 @@ def random_state(session, batch: int, seed: int = 2):
     for leaf in leaves(state):
         leaf[...] = rng.uniform(-0.3, 0.3, leaf.shape)
     return state
+
+
+def normal(*shape: int, seed: int = 1) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def assert_same_state(got, want, what: str = "") -> None:
+    """Bit for bit, in whatever structure."""
+    for one, other in zip(leaves(got), leaves(want), strict=True):
+        np.testing.assert_array_equal(one, other, what)
+
+
+def assert_same(got, want, what: str = "") -> None:
+    """Outputs and states are the same bits, in the same structure."""
+    np.testing.assert_array_equal(got[0], want[0], what)
+    assert types(got[1]) == types(want[1]), what
+    assert_same_state(got[1], want[1], what)
+
+
+def refused(message: str, call: Callable, *arguments, kind: type = ValueError, **more) -> None:
+    """That a call fails with these words."""
+    with pytest.raises(kind) as error:
+        call(*arguments, **more)
+    assert message in str(error.value), str(error.value)

@@ -188,22 +188,18 @@ def lstm_block(
     return build
 
 
-def lstm_fused(peepholes: bool) -> Callable:
+def lstm_fused(x: tf.Tensor) -> tf.Tensor:
     """LSTMBlockFusedCell."""
-
-    def build(x: tf.Tensor) -> tf.Tensor:
-        return tf.raw_ops.BlockLSTM(
-            seq_len_max=tf.constant(x.shape[0], tf.int64),
-            x=x,
-            cs_prev=_zeros(x),
-            h_prev=_zeros(x),
-            **_lstm_variables("lstm_fused_cell", x, peepholes),
-            forget_bias=1.0,
-            cell_clip=-1.0,
-            use_peephole=peepholes,
-        ).h
-
-    return build
+    return tf.raw_ops.BlockLSTM(
+        seq_len_max=tf.constant(x.shape[0], tf.int64),
+        x=x,
+        cs_prev=_zeros(x),
+        h_prev=_zeros(x),
+        **_lstm_variables("lstm_fused_cell", x, peepholes=True),
+        forget_bias=1.0,
+        cell_clip=-1.0,
+        use_peephole=True,
+    ).h
 
 
 def cudnn_lstm(number: int) -> Callable:
@@ -267,26 +263,22 @@ NETWORKS = {
         "GRUBlockCell", gru_block("rnn/gru_cell", ("w_c", "b_ru", "w_ru", "b_c")), "float32"
     ),
     "GRUBlockCellV2": Network("GRUBlockCellV2", gru_block("rnn/gru_cell", _V2_NAMES), "float32"),
-    "BasicLSTMCell": Network("BasicLSTMCell", one_layer("BasicLSTMCell")),
     "BasicLSTMCell, forget bias": Network(
         "BasicLSTMCell", one_layer("BasicLSTMCell", forget_bias=0.25), forget_bias=0.25
     ),
     "BasicLSTMCell, layers both ways": Network("BasicLSTMCell", bidirectional("BasicLSTMCell", 2)),
-    "LSTMCell": Network("LSTMCell", one_layer("LSTMCell")),
     "LSTMCell, all": Network(
         "LSTMCell",
         layers("LSTMCell", 2, use_peepholes=True, num_proj=2, cell_clip=0.3),
         cell_clip=0.3,
     ),
-    "LSTMBlockCell": Network("LSTMBlockCell", lstm_block(), "float32"),
     "LSTMBlockCell, all": Network(
         "LSTMBlockCell",
         lstm_block(peepholes=True, cell_clip=0.3),
         "float32",
         cell_clip=0.3,
     ),
-    "LSTMBlockFusedCell": Network("LSTMBlockFusedCell", lstm_fused(False), "float32"),
-    "LSTMBlockFusedCell, peepholes": Network("LSTMBlockFusedCell", lstm_fused(True), "float32"),
+    "LSTMBlockFusedCell, peepholes": Network("LSTMBlockFusedCell", lstm_fused, "float32"),
     "CudnnLSTM": Network("CudnnLSTM", cudnn_lstm(2), "float32"),
     "CudnnGRU": Network("CudnnGRU", cudnn_gru_both_ways(2)),
 }

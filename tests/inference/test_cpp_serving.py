@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers.children import ROOT, assert_ok, environment
+from helpers.covering import in_turn
 
 import tf_blockrnn
 
@@ -78,7 +79,7 @@ MODELS = {
 }
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module")
 def exported(request, tmp_path_factory):
     """A SavedModel, and what Python's call of it returns for each request, one array for each."""
     folder = str(tmp_path_factory.mktemp("exported") / "model")
@@ -102,7 +103,11 @@ def requests(folder) -> list:
     return ["--model", folder, "--requests", REQUESTS, "--batch", BATCH, "--steps", STEPS]
 
 
-@pytest.mark.parametrize("threads, callers", [(1, 1), (2, 3), (0, 2)])
+@pytest.mark.parametrize(
+    "exported, threads, callers",
+    [(name, *run) for name, run in in_turn(MODELS, [(1, 1), (2, 3), (0, 2)])],
+    indirect=["exported"],
+)
 def test_bits_of_python(program, exported, tmp_path, threads, callers):
     """Each request's own outputs, however many callers there are."""
     folder, wanted = exported

@@ -13,8 +13,15 @@ from helpers.children import assert_ok, run_python
 from helpers.compare import assert_close
 from helpers.covering import in_turn
 from helpers.low_precision_oracle import PAGE, Gemm, direction
-from helpers.markdown import promised, python_blocks, run_block
-from helpers.session_oracle import F32, ONE_DIRECTION, STACKS, leaves, random_state
+from helpers.markdown import promised, python_blocks
+from helpers.session_oracle import (
+    F32,
+    ONE_DIRECTION,
+    STACKS,
+    assert_same,
+    normal,
+    random_state,
+)
 from helpers.weight_stacks import WITH_CELL_STATE, Stack, random_weights
 
 from tf_blockrnn import weights as w
@@ -29,7 +36,6 @@ OTHERS = [name for name in STACKS if name not in CELLS]
 TWO_DIRECTIONS = [name for name in STACKS if name not in ONE_DIRECTION]
 # Whose rows must not depend on one that is not finite.
 FINITE = ("lstm", "gru_after", "gru_before", "tanh", "proj", "norm_lstm", "norm_gru")
-BLOCKS = python_blocks(PAGE.read_text(encoding="utf-8"))
 # Enough work for several threads, with units and rows that they do not share evenly.
 LARGE = {
     "large_lstm": Stack("lstm", inputs=70, units=150, dtype=F32),
@@ -39,10 +45,6 @@ LARGE = {
     "large_norm_gru": Stack("layer_norm_gru", layers=2, inputs=70, units=150, dtype=F32),
     "large_proj": Stack("lstm", directions=2, inputs=70, units=150, proj=90, dtype=F32),
 }
-
-
-def _x(*shape, seed=1):
-    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
 def _weights(name):
@@ -80,16 +82,6 @@ def _isa():
     library = _library.library()
     library.blockrnn_cpu_isa.restype = ctypes.c_char_p
     return library.blockrnn_cpu_isa().decode()
-
-
-def _all_arrays(result):
-    outputs, state = result
-    return [outputs, *leaves(state)]
-
-
-def _assert_same_bits(got, want, what=""):
-    for one, other in zip(_all_arrays(got), _all_arrays(want), strict=True):
-        np.testing.assert_array_equal(one, other, what)
 
 
 def _rows(state, rows):
@@ -151,21 +143,19 @@ def _assert_oracle(weights, precision, x, lengths, state):
 def test_oracle(name, precision):
     weights = random_weights(STACKS[name])
     session = Session(weights, precision)
-    for batch, steps in ((1, 1), (3, 5), (20, 14)):
-        x, lengths = _x(batch, steps, session.input_size), _lengths(batch, steps)
+    for batch, steps in ((1, 1), (20, 14)):
+        x, lengths = normal(batch, steps, session.input_size), _lengths(batch, steps)
         _assert_oracle(weights, precision, x, lengths, random_state(session, batch))
         every = np.full(batch, steps)
         _assert_oracle(weights, precision, x, every, session.zero_state(batch))
-        _assert_same_bits(
-            session.run(x), session.run(x, lengths=every, state=session.zero_state(batch))
-        )
+        assert_same(session.run(x), session.run(x, lengths=every, state=session.zero_state(batch)))
 
 
 @pytest.mark.parametrize("name, precision", in_turn(LARGE, LOW))
 def test_oracle_of_large_layers(name, precision):
     weights = _weights(name)
     session = Session(weights, precision)
-    x = _x(5, 6, session.input_size)
+    x = normal(5, 6, session.input_size)
     _assert_oracle(weights, precision, x, _lengths(5, 6), random_state(session, 5))
 
 
@@ -173,7 +163,7 @@ def test_oracle_of_large_layers(name, precision):
 def test_near_float32(name, precision):
     """Of a model's usual weights; and not the same, so that they are in this precision."""
     weights = _quarter(_weights(name))
-    x = _x(3, 20, weights.input_size)
+    x = normal(3, 20, weights.input_size)
     (got, _), (want, _) = Session(weights, precision).run(x), Session(weights).run(x)
     error = np.abs(got - want).max()
     assert 0 < error <= tolerances.LOW_PRECISION_OUTPUTS[precision] * max(1, np.abs(want).max())
@@ -183,13 +173,13 @@ def test_near_float32(name, precision):
 def test_steps_have_the_bits_of_a_run(name, precision):
     session = Session(random_weights(STACKS[name]), precision)
     for batch, steps in ((1, 20), (3, 15), (20, 30)):
-        x, state = _x(batch, steps, session.input_size), random_state(session, batch)
+        x, state = normal(batch, steps, session.input_size), random_state(session, batch)
         whole = session.run(x, state=state)
         outputs = []
         for t in range(steps):
             y, state = session.step(x[:, t], state=state)
             outputs.append(y)
-        _assert_same_bits((np.stack(outputs, 1), state), whole)
+        assert_same((np.stack(outputs, 1), state), whole)
 
 
 @pytest.mark.parametrize("name, precision", in_turn([*TWO_DIRECTIONS, *LARGE], LOW, first=1))
@@ -197,41 +187,38 @@ def test_bits_on_any_number_of_threads(name, precision):
     weights = _weights(name)
     one, two, three = (Session(weights, precision, threads) for threads in (1, 2, 3))
     for batch, steps in ((1, 40), (3, 5), (20, 14)):
-        x, lengths = _x(batch, steps, one.input_size), _lengths(batch, steps)
+        x, lengths = normal(batch, steps, one.input_size), _lengths(batch, steps)
         state = random_state(one, batch)
         want = one.run(x, lengths=lengths, state=state)
         for session in (two, three):
-            _assert_same_bits(session.run(x, lengths=lengths, state=state), want)
+            assert_same(session.run(x, lengths=lengths, state=state), want)
             if _has_steps(name):
-                _assert_same_bits(
-                    session.step(x[:, 0], state=state), one.step(x[:, 0], state=state)
-                )
+                assert_same(session.step(x[:, 0], state=state), one.step(x[:, 0], state=state))
 
 
 @pytest.mark.parametrize("name, precision", in_turn([*CELLS, *LARGE, "both_layers"], LOW))
 def test_bits_of_a_row_alone(name, precision):
     session = Session(_weights(name), precision)
     for batch, steps in ((2, 1), (9, 5), (20, 14)):
-        x, lengths = _x(batch, steps, session.input_size), _lengths(batch, steps)
+        x, lengths = normal(batch, steps, session.input_size), _lengths(batch, steps)
         state = random_state(session, batch)
         together = session.run(x, lengths=lengths, state=state)
         for b in range(batch):
             rows = slice(b, b + 1)
             alone = session.run(x[rows], lengths=lengths[rows], state=_rows(state, rows))
-            _assert_same_bits(alone, (together[0][rows], _rows(together[1], rows)), f"row {b}")
+            assert_same(alone, (together[0][rows], _rows(together[1], rows)), f"row {b}")
         if _has_steps(name):
             y, after = session.step(x[:, 0], state=state)
             for b in range(batch):
                 rows = slice(b, b + 1)
                 alone = session.step(x[rows, 0], state=_rows(state, rows))
-                _assert_same_bits(alone, (y[rows], _rows(after, rows)), f"row {b}")
+                assert_same(alone, (y[rows], _rows(after, rows)), f"row {b}")
 
 
-@pytest.mark.parametrize("precision", LOW)
-@pytest.mark.parametrize("name", FINITE)
+@pytest.mark.parametrize("name, precision", in_turn(FINITE, LOW))
 def test_a_row_that_is_not_finite_leaves_the_others_alone(name, precision):
     session = Session(random_weights(STACKS[name]), precision)
-    x = _x(8, 6, session.input_size)
+    x = normal(8, 6, session.input_size)
     want, _ = session.run(x)
     others = np.arange(8) != 3
     for special in (np.nan, np.inf, -np.inf):
@@ -245,24 +232,26 @@ def test_a_row_that_is_not_finite_leaves_the_others_alone(name, precision):
             assert not np.array_equal(got[3, 2:], want[3, 2:])
 
 
-@pytest.mark.parametrize(
-    "kind", ["LSTM", "GRU", "GRU reset before", "LayerNormLSTM", "LayerNormGRU"]
-)
+FROZEN = {
+    "LSTM": ("LSTM", {}),
+    "GRU": ("GRU", {}),
+    "GRU reset before": ("GRU", {"reset_after": False}),
+    "RNN": ("SimpleRNN", {}),
+    "LayerNormLSTM": ("LayerNormLSTM", {}),
+    "LayerNormGRU": ("LayerNormGRU", {}),
+}
+
+
+@pytest.mark.parametrize("kind", FROZEN)
 @pytest.mark.parametrize("precision", LOW)
 def test_bits_of_a_frozen_model(tfb, kind, precision):
     import keras
 
     keras.utils.set_random_seed(0)
-    options = {"return_sequences": True, "return_state": False}
-    layer = {
-        "LSTM": lambda: keras.layers.LSTM(24, **options),
-        "GRU": lambda: keras.layers.GRU(24, **options),
-        "GRU reset before": lambda: keras.layers.GRU(24, reset_after=False, **options),
-        "LayerNormLSTM": lambda: tfb.layers.LayerNormLSTM(24, **options),
-        "LayerNormGRU": lambda: tfb.layers.LayerNormGRU(24, **options),
-    }[kind]()
+    name, options = FROZEN[kind]
+    layer = getattr(tfb.layers, name)(24, return_sequences=True, **options)
     model = keras.Sequential([keras.Input((None, 7)), layer])
-    x = _x(9, 20, 7)
+    x = normal(9, 20, 7)
     got, _ = Session(layer, precision).run(x)
     np.testing.assert_array_equal(got, tfb.freeze(model, precision)(x).numpy())
 
@@ -284,17 +273,8 @@ def test_memory():
     assert half <= 0.52 * full and quarter <= 0.28 * full
 
 
-def test_there_are_examples():
-    assert len(BLOCKS) == PAGE.read_text(encoding="utf-8").count("```python") == 2
-
-
-@pytest.mark.parametrize("number", range(len(BLOCKS)))
-def test_examples_print_what_they_say(number):
-    lines = run_block(BLOCKS[number], f"<example {number + 1} of low_precision.md>")
-    assert lines == promised(BLOCKS[number])
-
-
 def test_the_oracle_of_the_page_holds_on_every_instruction_set(tfb):
+    oracle = python_blocks(PAGE.read_text(encoding="utf-8"))[0]
     for isa in tfb.build_info()["cpu_isas_available"]:
-        result = run_python(["-c", BLOCKS[0]], fresh=True, TF_BLOCKRNN_CPU_ISA=isa)
-        assert assert_ok(result, isa).splitlines() == promised(BLOCKS[0]), isa
+        result = run_python(["-c", oracle], fresh=True, TF_BLOCKRNN_CPU_ISA=isa)
+        assert assert_ok(result, isa).splitlines() == promised(oracle), isa

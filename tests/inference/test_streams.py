@@ -7,7 +7,8 @@ import threading
 
 import numpy as np
 import pytest
-from helpers.session_oracle import leaves, types
+from helpers.covering import in_turn
+from helpers.session_oracle import assert_same_state, refused, types
 from helpers.weight_stacks import Stack, random_weights
 
 from tf_blockrnn.inference import Session, Streams
@@ -28,14 +29,7 @@ def _streams(name="lstm", capacity=12, **options):
     return Streams(Session(random_weights(STACKS[name]), **options), capacity)
 
 
-def _refused(message, call, *arguments, kind=ValueError):
-    with pytest.raises(kind) as error:
-        call(*arguments)
-    assert message in str(error.value), str(error.value)
-
-
-@pytest.mark.parametrize("precision", ["float32", "bfloat16", "int8"])
-@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("name, precision", in_turn(STACKS, ["float32", "bfloat16", "int8"]))
 def test_bits_of_each_stream_alone(name, precision):
     streams = _streams(name, precision=precision)
     session, rng = streams.session, np.random.default_rng(0)
@@ -58,8 +52,7 @@ def test_bits_of_each_stream_alone(name, precision):
     for stream, want in alone.items():
         state = streams.state(stream)
         assert types(state) == types(want)
-        for one, other in zip(leaves(state), leaves(want), strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert_same_state(state, want)
 
 
 def test_a_new_stream_begins_with_zeros_or_the_given_state():
@@ -102,11 +95,11 @@ def test_ids_and_frames_of_any_type():
 def test_malformed_arguments_change_nothing():
     streams = _streams(capacity=3)
     a, b, gone = (streams.join() for _ in range(3))
-    _refused("Streams.join: capacity must be above the number of streams, got 3", streams.join)
+    refused("Streams.join: capacity must be above the number of streams, got 3", streams.join)
     streams.leave(gone)
     x = np.ones((2, 5), np.float32)
     streams.step([a, b], x)
-    before = [leaf for stream in (a, b) for leaf in leaves(streams.state(stream))]
+    before = [streams.state(stream) for stream in (a, b)]
     left = "must be of streams that have joined and not left"
     for ids, message in (
         ([a, a], f"Streams.step: ids must differ, got {a} more than once"),
@@ -117,31 +110,29 @@ def test_malformed_arguments_change_nothing():
         (a, "ids must have the shape [n]"),
         ([a], "Streams.step: frames must have the shape [n, I] = [1, 5], got [2, 5]"),
     ):
-        _refused(message, streams.step, ids, x)
+        refused(message, streams.step, ids, x)
     for ids in ([0.0, 1.0], [True, False], None):
-        _refused("ids must be integers", streams.step, ids, x, kind=TypeError)
-    _refused("frames must have the shape", streams.step, [a, b], x[:, :4])
+        refused("ids must be integers", streams.step, ids, x, kind=TypeError)
+    refused("frames must have the shape", streams.step, [a, b], x[:, :4])
     real = "frames must be an array of a real"
-    _refused(real, streams.step, [a, b], x.astype(complex), kind=TypeError)
+    refused(real, streams.step, [a, b], x.astype(complex), kind=TypeError)
     for call in (streams.leave, streams.state, streams.set_state):
-        _refused(f"stream must be one that has joined and not left, got {gone}", call, gone)
-        _refused("stream must be an integer", call, None, kind=TypeError)
+        refused(f"stream must be one that has joined and not left, got {gone}", call, gone)
+        refused("stream must be an integer", call, None, kind=TypeError)
     state = streams.state(a)
     pair = "Streams.set_state: state must be a pair (h, cs)"
-    _refused(pair, streams.set_state, a, state.h, kind=TypeError)
-    _refused(
+    refused(pair, streams.set_state, a, state.h, kind=TypeError)
+    refused(
         "Streams.join: state.h must have the shape", streams.join, (np.zeros((2, 19)), state.cs)
     )
     assert streams.ids == (a, b)
-    after = [leaf for stream in (a, b) for leaf in leaves(streams.state(stream))]
-    for one, other in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other)
+    assert_same_state([streams.state(stream) for stream in (a, b)], before)
     session = "Streams: session must be an inference.Session, got int"
-    _refused(session, Streams, 3, 4, kind=TypeError)
+    refused(session, Streams, 3, 4, kind=TypeError)
     for capacity in (0, -1, 2.0, None, True):
         kind = ValueError if type(capacity) is int else TypeError
         message = "Streams: capacity must be an integer"
-        _refused(message, Streams, streams.session, capacity, kind=kind)
+        refused(message, Streams, streams.session, capacity, kind=kind)
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(streams)
 
