@@ -12,6 +12,12 @@ def _input(*shape):
     return keras.Input(shape or (None, INPUTS))
 
 
+def called(model):
+    """The model, which a call has built."""
+    model(np.zeros((BATCH, STEPS, INPUTS), "float32"))
+    return model
+
+
 def sequential():
     return keras.Sequential(
         [
@@ -26,9 +32,7 @@ def sequential():
 
 
 def sequential_without_input():
-    model = keras.Sequential([keras.layers.SimpleRNN(UNITS), keras.layers.Dense(2)])
-    model(np.zeros((BATCH, STEPS, INPUTS), "float32"))
-    return model
+    return called(keras.Sequential([keras.layers.SimpleRNN(UNITS), keras.layers.Dense(2)]))
 
 
 def functional():
@@ -132,9 +136,18 @@ class Small(keras.Model):
 
 
 def small():
-    model = Small(UNITS)
-    model(np.zeros((BATCH, STEPS, INPUTS), "float32"))
-    return model
+    return called(Small(UNITS))
+
+
+class Bare(keras.Model):
+    """As most people write a model: no arguments, no get_config."""
+
+    def __init__(self):
+        super().__init__()
+        self.r = keras.layers.GRU(UNITS)
+
+    def call(self, x):
+        return self.r(x)
 
 
 class Tower(keras.Model):
@@ -164,82 +177,7 @@ class Tower(keras.Model):
 
 
 def subclassed():
-    model = Tower(UNITS)
-    model(np.zeros((BATCH, STEPS, INPUTS), "float32"))
-    return model
-
-
-SCALE = 2.0
-
-
-def bent(x):
-    """An activation that Keras has not."""
-    return keras.ops.sin(x) * SCALE
-
-
-def relu(x):
-    """Not what Keras knows by this name."""
-    return SCALE * x
-
-
-def _scaled(factor):
-    def bent(x):
-        return factor * x
-
-    return bent
-
-
-def _ones(shape, dtype=None):
-    return keras.ops.ones(shape, dtype)
-
-
-class Pair(keras.layers.Layer):
-    """Two functions in its config, one more that its constructor makes and that calls it back."""
-
-    def __init__(self, functions, **kwargs):
-        super().__init__(**kwargs)
-        self.functions = [keras.activations.get(function) for function in functions]
-        self.own = lambda x: self.scale * x
-        self.recurrent = keras.layers.LSTM(UNITS)
-
-    def build(self, shape):
-        self.scale = self.add_weight(shape=(), name="scale")
-        self.recurrent.build(shape)
-
-    def call(self, x):
-        first, second = self.functions
-        return self.own(first(self.recurrent(x)) + keras.ops.tanh(second(x[:, 0, :1])))
-
-    def get_config(self):
-        functions = [keras.activations.serialize(function) for function in self.functions]
-        return {**super().get_config(), "functions": functions}
-
-
-def lambdas():
-    """Functions of this module: activations, and lambdas beside and within wrappers."""
-    x = _input()
-    y = keras.layers.Lambda(lambda x: SCALE * x)(keras.layers.GRU(UNITS)(x))
-    y = keras.layers.Dense(UNITS, activation=bent)(y)
-    y = keras.layers.TimeDistributed(keras.layers.Dense(UNITS, activation=lambda x: bent(x)))(
-        keras.ops.expand_dims(y, 1)
-    )
-    y = Pair([lambda x: SCALE * x, lambda x: bent(x)])(y)
-    part = keras.Sequential([_input(), keras.layers.LSTM(UNITS)])
-    part.add(keras.layers.Lambda(lambda x: x + SCALE, output_shape=lambda shape: shape))
-    z = keras.layers.TimeDistributed(part)(keras.ops.expand_dims(x, 1))
-    return keras.Model(x, [y, z])
-
-
-def functions():
-    """Functions that only the objects themselves tell apart, and from Keras'."""
-    dense, x = keras.layers.Dense, _input()
-    y = dense(INPUTS, activation=_scaled(2.0))(x)
-    y = dense(INPUTS, activation="relu", kernel_initializer=_ones)(y)
-    y = keras.layers.Bidirectional(keras.layers.GRU(UNITS, return_sequences=True))(y)
-    y = keras.layers.TimeDistributed(dense(UNITS, activation=_scaled(0.5)))(y)
-    y = dense(UNITS, activation=relu)(y)
-    y = dense(UNITS, activation=_scaled(10.0))(y)
-    return keras.Model(x, Pair([_scaled(-3.0), bent])(y))
+    return called(Tower(UNITS))
 
 
 def text():
@@ -263,8 +201,6 @@ MODELS = {
         cells,
         small,
         subclassed,
-        lambdas,
-        functions,
         text,
     )
 }

@@ -57,17 +57,24 @@ def run_cudnn(params: np.ndarray, x: np.ndarray, net: Network) -> list[np.ndarra
     return [result.output.numpy(), result.output_h.numpy(), result.output_c.numpy()]
 
 
-MODULES = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}
+def torch_options(cell: str) -> dict[str, str]:
+    """What tells the kinds of PyTorch's RNN and RNNCell apart."""
+    return {"nonlinearity": cell.removeprefix("rnn_")} if cell.startswith("rnn") else {}
 
 
-def run_torch(state: dict[str, np.ndarray], x: np.ndarray, stack: Stack) -> list[np.ndarray]:
+def torch_module(stack: Stack, dtype: torch.dtype = torch.float64) -> torch.nn.Module:
+    """With PyTorch's own random weights."""
     options: dict[str, Any] = {"bidirectional": stack.directions == 2, "bias": bool(stack.biases)}
     if stack.proj:
         options["proj_size"] = stack.proj
-    if stack.cell.startswith("rnn"):
-        options["nonlinearity"] = stack.cell.removeprefix("rnn_")
-    kind = MODULES.get(stack.cell, torch.nn.RNN)
-    module = kind(stack.inputs, stack.units, stack.layers, dtype=torch.float64, **options)
+    kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(stack.cell, torch.nn.RNN)
+    options |= torch_options(stack.cell)
+    torch.manual_seed(3)
+    return kind(stack.inputs, stack.units, stack.layers, dtype=dtype, **options)
+
+
+def run_torch(state: dict[str, np.ndarray], x: np.ndarray, stack: Stack) -> list[np.ndarray]:
+    module = torch_module(stack)
     module.load_state_dict({name: torch.from_numpy(array) for name, array in state.items()})
     with torch.no_grad():
         output, last = module(torch.from_numpy(x))

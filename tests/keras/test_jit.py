@@ -36,20 +36,16 @@ LSTM, GRU, GRU_BEFORE, RNN = (OPS[kind] for kind in ("LSTM", "GRU", "GRU-before"
 # What the compiled step of training runs forward; each has its gradient besides.
 CUSTOM_CALLS = {
     "words, both directions": [LSTM, LSTM],
-    "zeros, backwards": [LSTM],
     "mixed stack": [RNN, GRU, LSTM],
     "GRU of the first paper": [GRU_BEFORE],
-    "states returned": [LSTM, GRU],
     "states given, masked": [GRU],
     "stateful, both directions": [GRU, GRU],
     "mixed float16": [LSTM, GRU],
     "words, RNN of a cell": [LSTM],
-    "RNN of a GRUCell of the first paper": [GRU_BEFORE],
     "dropout, a mask per gate": [LSTM],
 }
 # XLA draws other random numbers than TensorFlow's kernels from the same seed.
 RANDOM = "dropout, a mask per gate"
-SWITCHED = ("words, both directions", "states returned", RANDOM)
 
 
 def _custom_calls(name: str, model: keras.Model) -> list[str]:
@@ -84,14 +80,13 @@ def test_our_layers(tfb, name):
     _check_compiled(name, running.make(ALL[name], classes_of(tfb.layers)))
 
 
-@pytest.mark.parametrize("name", SWITCHED)
-def test_fuse_model(tfb, name):
-    model = running.make(ALL[name], classes_of(keras.layers))
-    _check_compiled(name, tfb.fuse_model(model))
+def test_fuse_model(tfb):
+    model = running.make(ALL[RANDOM], classes_of(keras.layers))
+    _check_compiled(RANDOM, tfb.fuse_model(model))
 
 
-@pytest.mark.parametrize("name", SWITCHED)
-def test_enable_keras(tfb, name):
+def test_enable_keras(tfb):
+    name = "words, both directions"
     with tfb.enable_keras():
         _check_compiled(name, running.make(ALL[name], classes_of(keras.layers)))
 
@@ -120,19 +115,10 @@ at = sys.argv[1]
 x = tf.constant(np.load(at + "/x.npy"))
 model = keras.saving.load_model(at + "/model.keras")
 assert model.jit_compile is True
-exported, saved, compiled = (
-    tf.saved_model.load(at + "/" + folder) for folder in ("exported", "saved", "compiled")
-)
+compiled = tf.saved_model.load(at + "/compiled")
 (function,) = compiled.call.concrete_functions
 assert function.function_def.attr["_XlaMustCompile"].b
-found = {
-    "loaded": model.predict_on_batch(x),
-    "exported": exported.serve(x),
-    "saved": saved.signatures["serving_default"](x)["output_0"],
-    "compiled": compiled.call(x),
-}
-loss = model.train_on_batch(x, np.ones([len(x), 1]))
-np.savez(at + "/found.npz", loss=loss, **found)
+np.savez(at + "/found.npz", loaded=model.predict_on_batch(x), compiled=compiled.call(x))
 """
 
 
@@ -141,23 +127,17 @@ def test_a_compiled_model_loads_in_a_new_process(tf, tfb, tmp_path):
     model = _small(tfb.layers.LSTM(UNITS, return_sequences=True))
     model.add(tfb.layers.GRU(1))
     model.compile("sgd", "mse", jit_compile=True)
-    y = np.ones([BATCH, 1])
-    model.train_on_batch(x, y)
     module = tf.Module()
     module.model = model
     module.call = tf.function(lambda x: model(x), jit_compile=True)
     want = module.call(tf.constant(x))
     np.save(tmp_path / "x.npy", x)
     model.save(tmp_path / "model.keras")
-    model.export(tmp_path / "exported", verbose=False)
-    tf.saved_model.save(model, tmp_path / "saved")
     tf.saved_model.save(module, tmp_path / "compiled")
     run = children.run_python(["-c", LOADS, str(tmp_path)], timeout=120)
     children.assert_ok(run, "loading a compiled model")
-    model.reset_metrics()  # else Keras 3.11 gives the mean over both batches
     with np.load(tmp_path / "found.npz") as found:
-        assert float(found["loss"]) == model.train_on_batch(x, y)
-        for name in ("loaded", "exported", "saved", "compiled"):
+        for name in ("loaded", "compiled"):
             np.testing.assert_array_equal(found[name], want, err_msg=name)
 
 

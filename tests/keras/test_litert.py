@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import tolerances
+from helpers import covering, tolerances
 from helpers.compare import assert_close
 
 import tf_blockrnn
@@ -71,30 +71,17 @@ def assert_converts(model: keras.Model, *inputs: np.ndarray, want=None, **option
 
 
 @kinds
-@pytest.mark.parametrize("backwards", [False, True])
-def test_layer(kind, backwards):
-    layer = LAYERS[kind](return_sequences=True, return_state=True, go_backwards=backwards)
-    i = keras.Input((TIME, INPUT))
-    model = randomise(keras.Model(i, layer(i)))
-    assert layer.fused
-    assert_converts(model, sequence())
-    assert layer.fused and getattr(layer, "use_cudnn", "auto") in ("auto", False)
-
-
-@kinds
-def test_bidirectional_with_a_mask(kind):
+def test_layers_with_a_mask(kind):
+    """Both directions, all outputs; rows with padding at either end, and without a step."""
     x = sequence()
     x[0, 3:], x[1, :2] = 0, 0
-    x[2] = 0  # not one step
-    model = keras.Sequential(
-        [
-            keras.Input((TIME, INPUT)),
-            keras.layers.Masking(),
-            keras.layers.Bidirectional(LAYERS[kind](return_sequences=True)),
-            LAYERS[kind](),
-        ]
-    )
-    assert_converts(randomise(model), x)
+    x[2] = 0
+    i = keras.Input((TIME, INPUT))
+    y = keras.layers.Bidirectional(LAYERS[kind](return_sequences=True))(keras.layers.Masking()(i))
+    last = LAYERS[kind](return_sequences=True, return_state=True, go_backwards=True)
+    model = randomise(keras.Model(i, last(y)))
+    assert_converts(model, x)
+    assert last.fused and getattr(last, "use_cudnn", "auto") in ("auto", False)
 
 
 def test_the_mask_is_an_input():
@@ -130,8 +117,7 @@ def test_open_time():
         assert_close(litert.get_tensor(made["index"]), model(x).numpy(), BOUND)
 
 
-@kinds
-@pytest.mark.parametrize("first", ["states", "zeros"])
+@pytest.mark.parametrize(("kind", "first"), covering.in_turn(LAYERS, ["states", "zeros"]))
 def test_stateful(kind, first):
     """States of batch 1 go from call to call, from those of the model or from zeros."""
     layer = LAYERS[kind](stateful=True, return_sequences=True)
@@ -146,19 +132,11 @@ def test_stateful(kind, first):
     for _ in range(3):
         want = model(x).numpy()
         assert_close(call(litert, x)["output_0"], want, BOUND)
-    assert_far(want, zeros_first(layer, model, x))
-    call(litert, signature="reset_states")
-    assert_close(call(litert, x)["output_0"], zeros_first(layer, model, x), BOUND)
-
-
-def zeros_first(layer: keras.Layer, model: keras.Model, x: np.ndarray) -> np.ndarray:
     layer.reset_states()
-    return model(x).numpy()
-
-
-def assert_far(got: np.ndarray, want: np.ndarray) -> None:
-    """So that a test of states can fail."""
-    assert np.abs(got - want).max() > 100 * BOUND
+    from_zeros = model(x).numpy()
+    assert np.abs(want - from_zeros).max() > 100 * BOUND, "the states change nothing"
+    call(litert, signature="reset_states")
+    assert_close(call(litert, x)["output_0"], from_zeros, BOUND)
 
 
 def test_a_call_that_assigns_a_variable():
@@ -208,46 +186,36 @@ def test_cells_and_a_subclassed_model():
 
 def test_keras_own_layers_while_enabled():
     model = keras.Sequential([keras.Input((TIME, INPUT)), keras.layers.LSTM(UNITS)])
-    tf_blockrnn.enable_keras()
-    try:
+    with tf_blockrnn.enable_keras():
         assert_converts(randomise(model), sequence())
-    finally:
-        tf_blockrnn.disable_keras()
 
 
-def test_frozen_in_float32():
-    model = keras.Sequential([keras.Input((TIME, INPUT)), keras.layers.LSTM(UNITS)])
-    assert_converts(tf_blockrnn.freeze(randomise(model)), sequence())
-
-
-@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
-def test_frozen_with_fewer_bits_is_refused(precision):
+@pytest.mark.parametrize("precision", ["float32", "int8", "bfloat16"])
+def test_frozen_models(precision):
     model = keras.Sequential([keras.Input((TIME, INPUT)), keras.layers.LSTM(UNITS, name="one")])
-    frozen = tf_blockrnn.freeze(model, precision)
+    frozen = tf_blockrnn.freeze(randomise(model), precision)
+    if precision == "float32":
+        assert_converts(frozen, sequence())
+        return
     message = f'\'one\' must be of precision "float32", it is frozen to "{precision}"'
     with pytest.raises(ValueError, match=message):
         tf_blockrnn.to_litert(frozen)
 
 
-def test_other_types_are_refused():
-    model = keras.Sequential([keras.Input((4, 3)), layers.LSTM(2, dtype="float16", name="one")])
-    with pytest.raises(ValueError, match="'one' must compute in float32.* it computes in float16"):
-        tf_blockrnn.to_litert(model)
-
-
-@pytest.mark.parametrize("batch_size", [0, -1, 2.0, True, None, "1"])
-def test_batch_size_is_refused(batch_size):
+def test_what_is_refused():
     model = keras.Sequential([keras.Input((4, 3)), layers.LSTM(2)])
-    error = ValueError if type(batch_size) is int else TypeError
-    with pytest.raises(error, match="batch_size must be a positive integer, got"):
-        tf_blockrnn.to_litert(model, batch_size=batch_size)
-
-
-def test_what_is_no_built_model_is_refused():
-    with pytest.raises(ValueError, match="model must be built, but sequential"):
-        tf_blockrnn.to_litert(keras.Sequential([layers.LSTM(2)]))
-    with pytest.raises(TypeError, match="model must be a keras.Model, got LSTM"):
-        tf_blockrnn.to_litert(layers.LSTM(2))
+    for error, values in ((ValueError, (0, -1)), (TypeError, (2.0, True, None, "1"))):
+        for value in values:
+            with pytest.raises(error, match="batch_size must be a positive integer, got"):
+                tf_blockrnn.to_litert(model, batch_size=value)
+    half = keras.Sequential([keras.Input((4, 3)), layers.LSTM(2, dtype="float16", name="one")])
+    for error, given, words in (
+        (ValueError, half, "'one' must compute in float32.* it computes in float16"),
+        (ValueError, keras.Sequential([layers.LSTM(2)]), "model must be built, but sequential"),
+        (TypeError, layers.LSTM(2), "model must be a keras.Model, got LSTM"),
+    ):
+        with pytest.raises(error, match=words):
+            tf_blockrnn.to_litert(given)
 
 
 def test_no_cudnn_is_traced(monkeypatch):
@@ -256,7 +224,7 @@ def test_no_cudnn_is_traced(monkeypatch):
     called = []
     from keras.src.layers.rnn import lstm
 
-    monkeypatch.setattr(lstm.backend, "lstm", lambda *a, **k: called.append(1), raising=True)
+    monkeypatch.setattr(lstm.backend, "lstm", lambda *a, **k: called.append(1))
     tf_blockrnn.to_litert(model)
     assert not called
     assert model.layers[0].use_cudnn == "auto"

@@ -8,6 +8,7 @@ import textwrap
 import keras
 import numpy as np
 import pytest
+from helpers import covering
 from helpers.children import assert_ok, run_code, run_python
 
 pytestmark = pytest.mark.packages
@@ -52,6 +53,12 @@ np.testing.assert_allclose(np.asarray(y), want, rtol=1e-6, atol=1e-6)
     assert_ok(run_python(["-c", code], fresh=fresh), "the program")
 
 
+LOADS = {
+    "keras": "y = keras.models.load_model('{folder}/model.keras')(x)",
+    "h5": "y = keras.models.load_model('{folder}/model.h5', compile=False)(x)",
+    "pickle": "import pickle; y = pickle.load(open('{folder}/model.pickle', 'rb'))(x)",
+    "layer": "y = keras.layers.TFSMLayer('{folder}/exported', call_endpoint='serve')(x)",
+}
 ORDERS = [
     "import tf_blockrnn; import keras",
     "import keras; import tf_blockrnn",
@@ -61,60 +68,32 @@ ORDERS = [
 ]
 
 
-@pytest.mark.parametrize("imports", ORDERS)
-@pytest.mark.parametrize("name", ["model.keras", "model.h5"])
-def test_saved_model_file(saved, imports, name):
-    assert_computes(
-        saved, f"{imports}\ny = keras.models.load_model('{{folder}}/{name}', compile=False)(x)"
-    )
+_FORMS = list(LOADS)
 
 
-@pytest.mark.parametrize("imports", ["import tf_blockrnn", *ORDERS])
-def test_pickle(saved, imports):
-    assert_computes(
-        saved,
-        f"{imports}; import pickle\ny = pickle.load(open('{{folder}}/model.pickle', 'rb'))(x)",
-    )
+@pytest.mark.parametrize(
+    ("imports", "form"),
+    [*covering.in_turn(ORDERS, _FORMS), *covering.in_turn(ORDERS, _FORMS, first=2)],
+)
+def test_files_load_after_imports_in_any_order(saved, imports, form):
+    assert_computes(saved, f"{imports}\n{LOADS[form]}")
 
 
 @pytest.mark.parametrize(
     "program",
     [
-        "import keras\ny = keras.models.load_model('{folder}/model.keras')(x)",
-        "import tensorflow as tf\nm = tf.saved_model.load('{folder}/exported')\ny = m.serve(x)",
-        "import pickle\ny = pickle.load(open('{folder}/model.pickle', 'rb'))(x)",
+        f"import keras\n{LOADS['keras']}",
+        LOADS["pickle"],
+        # It needs the ops alone, and so none of the layers.
+        "import tensorflow as tf\nm = tf.saved_model.load('{folder}/exported')\ny = m.serve(x)\n"
+        "assert 'tf_blockrnn.layers' not in sys.modules",
     ],
-    ids=["keras", "tensorflow", "pickle"],
+    ids=["keras", "pickle", "tensorflow"],
 )
 def test_the_package_is_imported_before_tensorflow(saved, program):
     """And none of its names is used."""
     start = "import sys, tf_blockrnn\nassert 'tensorflow' not in sys.modules\n"
     assert_computes(saved, start + program, fresh=True)
-
-
-def test_saved_model_by_tensorflow(saved):
-    """It needs the ops alone, and so none of the layers."""
-    assert_computes(
-        saved,
-        """
-        import sys
-        import tensorflow as tf
-        import tf_blockrnn
-        loaded = tf.saved_model.load("{folder}/exported")
-        y = loaded.serve(x)
-        assert "tf_blockrnn.layers" not in sys.modules
-        """,
-    )
-
-
-def test_saved_model_as_a_layer(saved):
-    assert_computes(
-        saved,
-        """
-        import tf_blockrnn, keras
-        y = keras.layers.TFSMLayer("{folder}/exported", call_endpoint="serve")(x)
-        """,
-    )
 
 
 def test_threads(saved):

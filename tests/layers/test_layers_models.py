@@ -103,30 +103,6 @@ def test_a_saved_model_loads_in_a_fresh_process(models, tmp_path):
         assert_close(np.load(tmp_path / f"{name}.npy"), want, bound, name)
 
 
-def test_tensorflow_lite_takes_what_unfuse_model_gives(tf, tfb):
-    """Its converter supports no ops but its own, as docs/limits.md says."""
-    model = keras.Sequential(
-        [
-            keras.Input((TIME, INPUT), batch_size=1),
-            make_ours("LSTM", 5, return_sequences=True),
-            make_ours("GRU", 4),
-        ]
-    )
-    randomise(model)
-    x = sequence(1)
-    convert = tf.lite.TFLiteConverter.from_keras_model
-    with pytest.raises(Exception, match="neither a custom op nor a flex op"):
-        convert(model).convert()
-    plain = tfb.unfuse_model(model, copy=True)
-    interpreter = tf.lite.Interpreter(model_content=convert(plain).convert())
-    interpreter.allocate_tensors()
-    interpreter.set_tensor(interpreter.get_input_details()[0]["index"], x)
-    interpreter.invoke()
-    (output,) = interpreter.get_output_details()
-    bound = tolerances.composed_bound("float32", 2 * REDUCTION)
-    assert_close(interpreter.get_tensor(output["index"]), model(x), bound)
-
-
 def test_clones_and_copies(models):
     ours = models[0]
     clone = keras.models.clone_model(ours)

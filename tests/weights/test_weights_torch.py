@@ -7,33 +7,10 @@ import pytest
 import torch
 from helpers import weight_stacks
 from helpers.compare import assert_close, bits
+from helpers.weight_formats import torch_module, torch_options
 from helpers.weight_stacks import Stack
 
 from tf_blockrnn import weights
-
-KINDS = {
-    "lstm": (torch.nn.LSTM, torch.nn.LSTMCell, {}),
-    "gru": (torch.nn.GRU, torch.nn.GRUCell, {}),
-    "rnn_tanh": (torch.nn.RNN, torch.nn.RNNCell, {"nonlinearity": "tanh"}),
-    "rnn_relu": (torch.nn.RNN, torch.nn.RNNCell, {"nonlinearity": "relu"}),
-}
-cells = pytest.mark.parametrize("cell", weight_stacks.CELLS)
-
-
-def make_module(stack: Stack, dtype=torch.float64) -> torch.nn.Module:
-    kind, _, options = KINDS[stack.cell]
-    if stack.proj:
-        options = {**options, "proj_size": stack.proj}
-    torch.manual_seed(3)
-    return kind(
-        stack.inputs,
-        stack.units,
-        stack.layers,
-        bidirectional=stack.directions == 2,
-        bias=bool(stack.biases),
-        dtype=dtype,
-        **options,
-    )
 
 
 def same_state(one, other) -> bool:
@@ -45,10 +22,11 @@ def numpy_state(module: torch.nn.Module) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in module.state_dict().items()}
 
 
-@cells
+@pytest.mark.parametrize("cell", weight_stacks.CELLS)
 def test_cells(cell):
     """One step of a cell, and its names without numbers."""
-    _, kind, options = KINDS[cell]
+    kind = {"lstm": torch.nn.LSTMCell, "gru": torch.nn.GRUCell}.get(cell, torch.nn.RNNCell)
+    options = torch_options(cell)
     module = kind(3, 4, dtype=torch.float64, **options)
     read = weights.from_torch(module)
     x = weight_stacks.inputs(Stack(cell))[:1]
@@ -84,10 +62,10 @@ def test_prefix():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
 def test_types_keep_their_bits(dtype):
     stack = Stack("lstm", layers=2, directions=2)
-    module = make_module(stack, getattr(torch, dtype))
+    module = torch_module(stack, getattr(torch, dtype))
     read = weights.from_torch(module)
     assert read.dtype.name == dtype
-    other = make_module(stack, getattr(torch, dtype))
+    other = torch_module(stack, getattr(torch, dtype))
     torch.nn.init.zeros_(other.weight_ih_l0)
     weights.to_torch(read, other)
     for name, tensor in module.state_dict().items():
@@ -144,11 +122,11 @@ def test_what_is_no_state_of_a_recurrent_layer():
 def test_modules_of_another_kind():
     described = weight_stacks.random_weights(Stack("rnn_tanh"))
     with pytest.raises(ValueError, match="weights are of rnn_tanh, the module's cell is rnn_relu"):
-        weights.to_torch(described, make_module(Stack("rnn_relu")))
+        weights.to_torch(described, torch_module(Stack("rnn_relu")))
     with pytest.raises(RuntimeError, match="size mismatch"):
-        weights.to_torch(described, make_module(Stack("rnn_tanh", units=5)))
+        weights.to_torch(described, torch_module(Stack("rnn_tanh", units=5)))
     with pytest.raises(ValueError, match="cell is 'gru', but the module's is 'lstm'"):
-        weights.from_torch(make_module(Stack("lstm")), cell="gru")
+        weights.from_torch(torch_module(Stack("lstm")), cell="gru")
     for wrong in (torch.nn.Linear(2, 2), "a path"):
         with pytest.raises(TypeError, match="expected a state dict or one of torch.nn's"):
             weights.from_torch(wrong)
@@ -157,7 +135,7 @@ def test_modules_of_another_kind():
 def test_loading_does_not_round():
     """What load_state_dict does without a word needs a dtype; a wider type holds all values."""
     described = weight_stacks.random_weights(Stack("lstm"))
-    single = make_module(Stack("lstm"), torch.float32)
+    single = torch_module(Stack("lstm"), torch.float32)
     before = numpy_state(single)
     words = "weight_ih_l0 is of the type float32, .* all values of float64.*dtype='float32'"
     with pytest.raises(weights.UnsupportedError, match=words):
@@ -167,7 +145,7 @@ def test_loading_does_not_round():
     assert same_state(numpy_state(single), state)
     assert weights.from_torch(single) == described.astype(np.float32)
     narrow = described.astype(np.float32)
-    wide = make_module(Stack("lstm"))
+    wide = torch_module(Stack("lstm"))
     weights.to_torch(narrow, wide)
     assert weights.from_torch(wide) == narrow.astype(np.float64)
 
@@ -175,7 +153,7 @@ def test_loading_does_not_round():
 def test_loading_does_not_overflow():
     one = weights.DirectionWeights(np.full([1, 3, 4], 1e6, "f4"), np.ones([1, 4, 4], "f4"))
     described = weights.RecurrentWeights("rnn_tanh", [weights.LayerWeights(one)])
-    half = make_module(Stack("rnn_tanh"), torch.float16)
+    half = torch_module(Stack("rnn_tanh"), torch.float16)
     with pytest.raises(weights.UnsupportedError, match="which does not represent all values"):
         weights.to_torch(described, half)
     with pytest.raises(ValueError, match="w_x has values out of float16's range, such as 1e.06"):
@@ -198,14 +176,6 @@ class Renamed(torch.nn.LSTM):
 
     def __init__(self, inputs):
         super().__init__(inputs, 4)
-        self.note = "a constructor of its own"
-
-    def reset_parameters(self):
-        for parameter in self.parameters():
-            torch.nn.init.uniform_(parameter)
-
-    def extra_repr(self):
-        return self.note
 
     def embed(self, x):
         return self(x)[1][0]

@@ -42,9 +42,6 @@ def _mask_as_an_input(r: SimpleNamespace) -> keras.Model:
 _BOTH = {"return_sequences": True, "zero_output_for_mask": True}
 
 SCENARIOS = [
-    Scenario("words, LSTM", _after_embedding(lambda r: [r.LSTM(UNITS)]), words),
-    Scenario("words, GRU", _after_embedding(lambda r: [r.GRU(UNITS)]), words),
-    Scenario("words, SimpleRNN", _after_embedding(lambda r: [r.SimpleRNN(UNITS)]), words),
     Scenario(
         "words, a stack",
         _after_embedding(lambda r: [r.LSTM(UNITS, return_sequences=True), r.GRU(UNITS)]),
@@ -72,11 +69,8 @@ SCENARIOS = [
         _after_embedding(lambda r: [r.GRU(UNITS, recurrent_dropout=0.3, seed=2)]),
         words,
     ),
-    Scenario("padded series", _after_masking("LSTM", return_sequences=True), padded),
     Scenario("zeros where masked", _after_masking("GRU", **_BOTH), padded),
     Scenario("zeros, backwards", _after_masking("LSTM", go_backwards=True, **_BOTH), padded),
-    Scenario("last output, backwards", _after_masking("GRU", go_backwards=True), padded),
     Scenario("a mask as an input", _mask_as_an_input, lambda: [series(), words() > 0]),
-    Scenario("nothing masked", _after_masking("LSTM"), series),
     Scenario("everything masked", _after_masking("GRU"), lambda: np.zeros_like(series())),
 ]

@@ -9,15 +9,10 @@ import keras
 from . import BATCH, FEATURES, STEPS, UNITS, WORDS, Scenario, series, words
 
 
-def _merged(mode: str | None):
-    def build(r):
-        inputs = keras.Input((None, FEATURES))
-        y = keras.layers.Bidirectional(r.LSTM(UNITS, return_sequences=True), merge_mode=mode)(
-            inputs
-        )
-        return keras.Model(inputs, y)
-
-    return build
+def _directions_apart(r: SimpleNamespace) -> keras.Model:
+    layer = keras.layers.Bidirectional(r.LSTM(UNITS, return_sequences=True), merge_mode=None)
+    inputs = keras.Input((None, FEATURES))
+    return keras.Model(inputs, layer(inputs))
 
 
 def _different_directions(r: SimpleNamespace) -> keras.Model:
@@ -41,74 +36,12 @@ def _sentences_of_words(r: SimpleNamespace) -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(2)(r.GRU(UNITS)(y)))
 
 
-def _siamese(r: SimpleNamespace) -> keras.Model:
-    left, right = keras.Input((None, FEATURES)), keras.Input((None, FEATURES))
-    shared = r.LSTM(UNITS)
-    return keras.Model([left, right], keras.layers.Dot(1)([shared(left), shared(right)]))
-
-
-def _two_outputs(r: SimpleNamespace) -> keras.Model:
-    inputs = keras.Input((None, FEATURES))
-    y = r.GRU(UNITS, return_sequences=True)(inputs)
-    return keras.Model(inputs, {"tags": keras.layers.Dense(2)(y), "class": r.LSTM(3)(y)})
-
-
-def _nested(r: SimpleNamespace) -> keras.Model:
-    inner_input = keras.Input((None, FEATURES))
-    inner = keras.Model(inner_input, r.LSTM(UNITS, return_sequences=True)(inner_input))
-    middle = keras.Sequential([inner, r.GRU(UNITS)])
-    inputs = keras.Input((STEPS, FEATURES))
-    return keras.Model(inputs, keras.layers.Dense(1)(middle(inputs)))
-
-
-def _autoencoder(r: SimpleNamespace) -> keras.Model:
-    return keras.Sequential(
-        [
-            keras.Input((STEPS, FEATURES)),
-            r.LSTM(UNITS),
-            keras.layers.RepeatVector(STEPS),
-            r.LSTM(UNITS, return_sequences=True),
-            keras.layers.TimeDistributed(keras.layers.Dense(FEATURES)),
-        ]
-    )
-
-
-def _speech(r: SimpleNamespace) -> keras.Model:
-    """Convolution, batch normalisation, a stack in both directions."""
-    inputs = keras.Input((8, FEATURES))
-    y = keras.layers.Conv1D(4, 3, padding="same", activation="relu")(inputs)
-    y = keras.layers.BatchNormalization()(y)
-    for _ in range(2):
-        y = keras.layers.Bidirectional(r.GRU(UNITS, return_sequences=True))(y)
-    return keras.Model(inputs, keras.layers.Dense(WORDS, activation="softmax")(y))
-
-
-def _residual(r: SimpleNamespace) -> keras.Model:
-    inputs = keras.Input((None, UNITS))
-    y = r.LSTM(UNITS, return_sequences=True)(keras.layers.LayerNormalization()(inputs))
-    y = keras.layers.Add()([inputs, y])
-    return keras.Model(inputs, keras.layers.GlobalMaxPooling1D()(y))
-
-
 def _attention(r: SimpleNamespace) -> keras.Model:
     inputs = keras.Input((None,), dtype="int32")
     y = keras.layers.Embedding(WORDS, UNITS, mask_zero=True)(inputs)
     y = keras.layers.Bidirectional(r.LSTM(UNITS, return_sequences=True))(y)
     y = keras.layers.MultiHeadAttention(2, 4)(y, y)
     return keras.Model(inputs, keras.layers.GlobalAveragePooling1D()(y))
-
-
-class Constructed(keras.Model):
-    """Layers made in the constructor, which takes arguments that no config holds."""
-
-    def __init__(self, r, units):
-        super().__init__()
-        self.first = r.LSTM(units, return_sequences=True)
-        self.last = r.GRU(units)
-        self.head = keras.layers.Dense(2)
-
-    def call(self, inputs, training=False):
-        return self.head(self.last(self.first(inputs, training=training)))
 
 
 class Plain(keras.Model):
@@ -197,33 +130,15 @@ class Decoder(keras.Model):
         return keras.ops.stack(outputs, axis=1)
 
 
-def _with_a_function(r: SimpleNamespace) -> keras.Model:
-    inputs = keras.Input((STEPS, FEATURES))
-    y = keras.layers.Lambda(lambda x: x * 2)(r.GRU(UNITS, return_sequences=True)(inputs))
-    return keras.Model(inputs, keras.ops.mean(y, axis=1))
-
-
 SCENARIOS = [
-    *(
-        Scenario(f"both directions, {mode}", _merged(mode), series)
-        for mode in ("sum", "mul", "ave")
-    ),
-    Scenario("both directions, apart", _merged(None), series),
+    Scenario("both directions, apart", _directions_apart, series),
     Scenario("two kinds of layers", _different_directions, series),
     Scenario("cells in both directions", _cells_in_both_directions, series),
     Scenario("sentences of words", _sentences_of_words, lambda: series(BATCH, 3, STEPS, FEATURES)),
-    Scenario("siamese", _siamese, lambda: [series(), series()[::-1]]),
-    Scenario("two outputs", _two_outputs, series),
-    Scenario("nested models", _nested, series),
-    Scenario("autoencoder", _autoencoder, series),
-    Scenario("speech", _speech, lambda: series(BATCH, 8, FEATURES)),
-    Scenario("residual", _residual, lambda: series(BATCH, STEPS, UNITS)),
     Scenario("attention", _attention, words),
-    Scenario("subclass with arguments", lambda r: Constructed(r, UNITS), series),
     Scenario("plain subclass", _plain, series),
     Scenario("layers in containers", InContainers, series),
     Scenario("layers made in build", BuiltLate, series),
     Scenario("custom layer", _custom_layer, series),
     Scenario("decoder of a cell", Decoder, series),
-    Scenario("with a function", _with_a_function, series),
 ]

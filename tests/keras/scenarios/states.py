@@ -82,9 +82,7 @@ SCENARIOS = [
     Scenario("translation, LSTM", _translation("LSTM"), lambda: [words(), words()[:, ::-1]]),
     Scenario("translation, GRU", _translation("GRU"), lambda: [words(), words()[:, ::-1]]),
     Scenario("states of both directions", _both_directions, series),
-    Scenario("stateful LSTM", _kept("LSTM"), series),
     Scenario("stateful GRU", _kept("GRU", return_sequences=True), series),
-    Scenario("stateful SimpleRNN", _kept("SimpleRNN", unroll=True), series),
     Scenario("stateful, both directions", _kept_in_both_directions, series),
     Scenario("state of a cell", _state_of_a_cell, lambda: [series(), series(BATCH, UNITS)]),
 ]
