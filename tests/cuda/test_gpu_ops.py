@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from helpers import compare, cudnn_ops, masked_ops, sequence_ops, tolerances
+from helpers import compare, cudnn_ops, op_table, sequence_ops, tolerances
 from helpers.children import ROOT, run_python
 from helpers.cudnn_ops import Call
 from helpers.reference.stack import Network
@@ -122,18 +122,19 @@ def test_block_ops_agree_with_the_cpu(gpu, tf, tfb, dtype):
         _assert_close(got, want, bound, f"{op.name} {attrs} {dtype}")
 
 
-@pytest.mark.parametrize("key", masked_ops.OPS)
+@pytest.mark.parametrize("key", op_table.SEQUENCES)
 def test_sequence_ops_agree_with_the_cpu(gpu, tf, tfb, key):
     """With every input given: mask, lengths, peepholes, projection, dropout."""
-    op, dims = masked_ops.OPS[key], (5, 4, 3, 6)
+    op, attrs = op_table.SEQUENCES[key]
+    shapes = op.shapes(op_table.sizes_of(5, 4, 3, 6), attrs)
     rng = np.random.default_rng(7)
-    inputs = {k: rng.uniform(-0.9, 0.9, shape) for k, shape in op.shapes(dims).items()}
+    inputs = {k: rng.uniform(-0.9, 0.9, shape) for k, shape in shapes.items()}
     for name in inputs.keys() & {"mask", "zoneout_h", "zoneout_c"}:
         inputs[name] = inputs[name] > -0.5
     inputs["sequence_lengths"] = np.array([5, 0, 2, 4], np.int32)
     function = getattr(tfb.raw_ops, op.name)
     got, want = _on_both(
-        tf, lambda: function(**{k: tf.constant(v) for k, v in inputs.items()}, **op.attrs)
+        tf, lambda: function(**{k: tf.constant(v) for k, v in inputs.items()}, **attrs)
     )
     _assert_close(got, want, 2 * tolerances.bound("double", 5 * 24, True), key)
 

@@ -1,7 +1,7 @@
-"""What the tests know of the four block-cell ops: arguments, dims, attributes, random inputs.
+"""What the tests know of the block ops: dims, attributes, random inputs, oracles.
 
-Written from the op contracts, not from the code under test. The dims are expressions over B
-(batch), I (input size), H (units) and P (length of a peephole: H with use_peephole, free without).
+The signatures are those of the op table. dims are (B, I, H) of a cell, (T, B, I, H) of a sequence;
+in expressions over them P is the length of a peephole: H with use_peephole, any without.
 """
 
 from __future__ import annotations
@@ -12,76 +12,67 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from helpers import run_modes
+from helpers import op_table, run_modes
 from helpers.reference import block_ops
 
-_BH = ("B", "H")
 
-
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Op:
-    """One op: name, dims of every argument and output by name, attrs, its oracle."""
+    """One op, its oracle, and the attributes that a numeric test walks through."""
 
     name: str
-    inputs: Mapping[str, tuple[str, ...]]
-    outputs: Mapping[str, tuple[str, ...]]
     oracle: Callable
-    # Every combination of attributes that a numeric test walks through.
     attr_cases: tuple[Mapping[str, object], ...] = ({},)
-    backward: bool = False
+
+    @functools.cached_property
+    def inputs(self) -> dict[str, tuple[str, ...]]:
+        return _dims_of(op_table.OPS[self.name].inputs)
+
+    @functools.cached_property
+    def outputs(self) -> dict[str, tuple[str, ...]]:
+        outputs = op_table.OPS[self.name].outputs
+        return _dims_of(
+            {k: op_table.OPS[self.name].inputs.get(v.same_as, v) for k, v in outputs.items()}
+        )
+
+    @property
+    def sizes(self) -> str:
+        return "TBIH" if "seq_len_max" in self.inputs else "BIH"
+
+    @property
+    def backward(self) -> bool:
+        return "Grad" in self.name
+
+    @property
+    def stock(self) -> bool:
+        """Whether TensorFlow has the op, too."""
+        return not self.name.startswith("BlockGRU")
 
     def shapes(self, dims: Sequence[int]) -> dict:
-        """Legal shape of every argument for dims = (B, I, H)."""
+        """Legal shape of every argument."""
         return {name: evaluate(expr, dims) for name, expr in self.inputs.items()}
 
     def output_shapes(self, dims: Sequence[int]) -> dict:
         return {name: evaluate(expr, dims) for name, expr in self.outputs.items()}
 
 
+def _dims_of(arguments: Mapping[str, op_table.Argument]) -> dict[str, tuple[str, ...]]:
+    peephole = (("H",), ("?",))
+    return {k: ("P",) if v.alternatives == peephole else v.dims for k, v in arguments.items()}
+
+
 @functools.cache
 def evaluate(expressions: tuple[str, ...], dims: Sequence[int]) -> tuple[int, ...]:
-    b, i, h = dims
-    values = {"B": b, "I": i, "H": h, "P": h, "I+H": i + h, "2H": 2 * h, "4H": 4 * h}
-    return tuple(values[e] for e in expressions)
+    sizes = dict(zip("TBIH"[-len(dims) :], dims, strict=True))
+    return op_table.shape(expressions, sizes | {"P": sizes["H"]})
 
 
-_GRU_INPUTS = {
-    "x": ("B", "I"),
-    "h_prev": _BH,
-    "w_ru": ("I+H", "2H"),
-    "w_c": ("I+H", "H"),
-    "b_ru": ("2H",),
-    "b_c": ("H",),
-}
-_LSTM_INPUTS = {
-    "x": ("B", "I"),
-    "cs_prev": _BH,
-    "h_prev": _BH,
-    "w": ("I+H", "4H"),
-    "wci": ("P",),
-    "wcf": ("P",),
-    "wco": ("P",),
-    "b": ("4H",),
-}
-_PEEPHOLE_CASES = ({"use_peephole": False}, {"use_peephole": True})
+PEEPHOLE_CASES = ({"use_peephole": False}, {"use_peephole": True})
 
-GRU = Op(
-    "GRUBlockCell",
-    _GRU_INPUTS,
-    {"r": _BH, "u": _BH, "c": _BH, "h": _BH},
-    block_ops.gru_block_cell,
-)
-GRU_GRAD = Op(
-    "GRUBlockCellGrad",
-    {**_GRU_INPUTS, "r": _BH, "u": _BH, "c": _BH, "d_h": _BH},
-    {"d_x": ("B", "I"), "d_h_prev": _BH, "d_c_bar": _BH, "d_r_bar_u_bar": ("B", "2H")},
-    block_ops.gru_block_cell_grad,
-    backward=True,
-)
+GRU = Op("GRUBlockCell", block_ops.gru_block_cell)
+GRU_GRAD = Op("GRUBlockCellGrad", block_ops.gru_block_cell_grad)
 LSTM = Op(
     "LSTMBlockCell",
-    _LSTM_INPUTS,
-    {name: _BH for name in ("i", "cs", "f", "o", "ci", "co", "h")},
     block_ops.lstm_block_cell,
     (
         {},  # the defaults: forget_bias 1, cell_clip 3, no peephole
@@ -90,23 +81,7 @@ LSTM = Op(
         {"use_peephole": False, "forget_bias": -1.5, "cell_clip": -1.0},
     ),
 )
-LSTM_GRAD = Op(
-    "LSTMBlockCellGrad",
-    {
-        **_LSTM_INPUTS,
-        **{name: _BH for name in ("i", "cs", "f", "o", "ci", "co", "cs_grad", "h_grad")},
-    },
-    {
-        "cs_prev_grad": _BH,
-        "dicfo": ("B", "4H"),
-        "wci_grad": ("P",),
-        "wcf_grad": ("P",),
-        "wco_grad": ("P",),
-    },
-    block_ops.lstm_block_cell_grad,
-    _PEEPHOLE_CASES,
-    backward=True,
-)
+LSTM_GRAD = Op("LSTMBlockCellGrad", block_ops.lstm_block_cell_grad, PEEPHOLE_CASES)
 
 OPS = {op.name: op for op in (GRU, GRU_GRAD, LSTM, LSTM_GRAD)}
 DTYPES = ("half", "bfloat16", "float", "double")
@@ -154,23 +129,33 @@ _SIGMOIDS = {"r", "u", "i", "f", "o"}
 _TANHS = {"c", "ci", "co"}
 
 
-def random_inputs(op: Op, dims: Sequence[int], dtype, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random arguments of `op`, in the NumPy type `dtype`, of legal shapes."""
-    return {k: v.astype(dtype) for k, v in _random_numbers(op.name, tuple(dims), seed).items()}
+def random_inputs(
+    op: Op, dims: Sequence[int], dtype, seed: int = 0, valid: int | None = None
+) -> dict[str, np.ndarray]:
+    """Random arguments of `op`, in the NumPy type `dtype`, of legal shapes.
+
+    seq_len_max, where there is one, is `valid`, or T.
+    """
+    inputs = {k: v.astype(dtype) for k, v in _random_numbers(op, tuple(dims), seed).items()}
+    if "seq_len_max" in op.inputs:
+        inputs = {"seq_len_max": np.int64(dims[0] if valid is None else valid)} | inputs
+    return inputs
 
 
 @functools.lru_cache(maxsize=256)  # each attribute case and each type asks for the same
-def _random_numbers(op_name: str, dims: tuple[int, ...], seed: int) -> dict[str, np.ndarray]:
+def _random_numbers(op: Op, dims: tuple[int, ...], seed: int) -> dict[str, np.ndarray]:
     """Every argument has its own stream, so adding one changes no other."""
     inputs = {}
-    for position, (name, shape) in enumerate(OPS[op_name].shapes(dims).items()):
+    for position, (name, shape) in enumerate(op.shapes(dims).items()):
         rng = np.random.default_rng([seed, position, *dims])
+        if name == "seq_len_max":
+            continue
         if name in _SIGMOIDS:
             value = rng.uniform(0.02, 0.98, shape)
         elif name in _TANHS:
             value = rng.uniform(-0.95, 0.95, shape)
         elif len(shape) == 2 and name.startswith("w"):
-            # Keeps the pre-activations near 1, whatever the size.
+            # Keeps the pre-activations near 1, whatever the size, and gradients from exploding.
             value = rng.normal(size=shape) / np.sqrt(max(shape[0], 1))
         else:
             value = rng.normal(size=shape)
@@ -212,35 +197,23 @@ def special_arguments(op: Op) -> list[tuple[str, float]]:
     return [(name, value) for name in op.inputs for value in (np.nan, np.inf, -np.inf)]
 
 
-def is_legal(op: Op, shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, object]) -> bool:
-    """Whether the contract accepts arguments of these shapes.
-
-    x gives B and I, h_prev gives H; all else follows. A peephole that is not used is any vector.
-    """
-    if len(shapes["x"]) != 2 or len(shapes["h_prev"]) != 2:
-        return False
-    dims = (*shapes["x"], shapes["h_prev"][1])
-    for name, expressions in op.inputs.items():
-        if expressions == ("P",) and not attrs.get("use_peephole", False):
-            if len(shapes[name]) != 1:
-                return False
-        elif tuple(shapes[name]) != evaluate(expressions, dims):
-            return False
-    return True
+def op_cases(ops: Mapping[str, Op] = OPS):
+    """(op, attrs) for all ops and all their attribute cases."""
+    return [(op, attrs) for op in ops.values() for attrs in op.attr_cases]
 
 
-def op_cases():
-    """(op, attrs) for all four ops and all their attribute cases."""
-    return [(op, attrs) for op in OPS.values() for attrs in op.attr_cases]
+def tensors_of(inputs: Mapping) -> dict:
+    import tensorflow as tf
+
+    # convert_to_tensor finds its way to the same, which takes twice as long.
+    return {k: v if tf.is_tensor(v) else tf.constant(v) for k, v in inputs.items()}
 
 
 def caller(raw_ops, op: Op, attrs: Mapping[str, object], mode: str = "eager") -> Callable:
     """A function of the arguments by name: the op in one of run_modes.MODES."""
-    import tensorflow as tf
-
     function = getattr(raw_ops, op.name)
     run = run_modes.in_mode(mode, lambda arguments: function(**arguments, **attrs))
-    return lambda inputs: run({k: tf.convert_to_tensor(v) for k, v in inputs.items()})
+    return lambda inputs: run(tensors_of(inputs))
 
 
 def call(raw_ops, op: Op, inputs: Mapping, attrs: Mapping[str, object], mode: str = "eager"):

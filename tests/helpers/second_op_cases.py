@@ -21,15 +21,12 @@ class BlockCase(Differentiable):
     def __init__(self, op, attrs=None, valid=None, only_h=False, dims=DIMS, dtype=np.float64):
         self.op, self.attrs, self.dims = op, attrs or {}, dims
         self.valid = dims[0] if valid is None else valid
-        self.sequence = isinstance(op, sequence_ops.Op)
+        self.sequence = "seq_len_max" in op.inputs
         self.outputs = ["h"] if only_h else list(op.outputs)
-        if self.sequence:
-            self.inputs = sequence_ops.random_inputs(op, dims, dtype)
-            del self.inputs["seq_len_max"]
-            shapes = op.output_shapes(dims)
-        else:
-            self.inputs = block_cells.random_inputs(op, dims[1:], dtype)
-            shapes = {name: (dims[1], dims[3]) for name in op.outputs}
+        dims = dims if self.sequence else dims[1:]
+        self.inputs = block_cells.random_inputs(op, dims, dtype)
+        self.inputs.pop("seq_len_max", None)
+        shapes = op.output_shapes(dims)
         self.cotangents = {
             f"cotangent {name}": _random(shapes[name], seed).astype(dtype)
             for seed, name in enumerate(self.outputs)
@@ -155,6 +152,8 @@ for _net, _options in _DROPOUT.values():
 UNCLIPPED = tuple(_BLOCK) + tuple(_CUDNN)
 DROPOUT = tuple(_DROPOUT)
 PLAIN = UNCLIPPED + tuple(_CLIPPED)
+# One of each implementation: a cell, a walk over steps, a stack of walks.
+IMPLEMENTATIONS = ("LSTM cell peepholes", "BlockLSTMV2", "rnn_tanh V1")
 # One of each gradient op, and of each cell.
 FAMILIES = (
     "LSTM cell peepholes", "GRU cell", "BlockLSTM peepholes", "BlockLSTMV2", "BlockGRU", "lstm V1",

@@ -1,8 +1,6 @@
-"""BlockGRU and BlockGRUGrad: signature, numbers, lengths, gradients."""
+"""BlockGRU and BlockGRUGrad: numbers, lengths, gradients."""
 
 from __future__ import annotations
-
-import inspect
 
 import pytest
 from helpers import block_cells, compare, run_modes, sequence_ops
@@ -11,29 +9,6 @@ from helpers import sequence_checks as checks
 all_ops = pytest.mark.parametrize("op", sequence_ops.GRU_OPS, ids=lambda op: op.name)
 all_dtypes = pytest.mark.parametrize("dtype", block_cells.DTYPES)
 GRU = sequence_ops.GRU
-
-
-@all_ops
-def test_signature_is_the_contracts(tf, tfb, op):
-    """TensorFlow has no such op to compare with, so this compares with the contract's text."""
-    from tensorflow.python.framework import op_def_registry
-
-    op_def = op_def_registry.get(f"BlockRNN>{op.name}")
-    assert [a.name for a in op_def.input_arg] == list(op.inputs)
-    assert [a.name for a in op_def.output_arg] == list(op.outputs)
-    for argument in (*op_def.input_arg, *op_def.output_arg):
-        if argument.name == "seq_len_max":
-            assert argument.type == tf.int64.as_datatype_enum
-        else:
-            assert argument.type_attr == "T"
-    (attr,) = op_def.attr
-    assert (attr.name, attr.type) == ("T", "type")
-    assert set(attr.allowed_values.list.type) == {
-        tf.as_dtype(d).as_datatype_enum for d in block_cells.DTYPES
-    }
-    assert not op_def.is_stateful
-    parameters = inspect.signature(getattr(tfb.raw_ops, op.name)).parameters
-    assert list(parameters) == [*op.inputs, "name"]
 
 
 @all_ops

@@ -93,14 +93,3 @@ def test_oracle_agrees_with_tensorflows_own_op(tf, op, attrs, dims):
     bound = tolerances.bound("float", block_cells.reduction_length(dims, op, attrs), op.backward)
     for name in op.outputs:
         compare.assert_close(getattr(got, name), want[name], bound, f"{op.name} {name}")
-
-
-def test_legality_oracle():
-    op = block_cells.LSTM
-    shapes = op.shapes((2, 3, 4))
-    assert block_cells.is_legal(op, shapes, {"use_peephole": True})
-    assert not block_cells.is_legal(op, {**shapes, "wci": (5,)}, {"use_peephole": True})
-    assert block_cells.is_legal(op, {**shapes, "wci": (5,)}, {"use_peephole": False})
-    assert not block_cells.is_legal(op, {**shapes, "wci": ()}, {"use_peephole": False})
-    assert not block_cells.is_legal(op, {**shapes, "b": (15,)}, {})
-    assert not block_cells.is_legal(op, {**shapes, "x": (2, 3, 1)}, {})

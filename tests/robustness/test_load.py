@@ -28,17 +28,6 @@ def test_calls_at_once(tfb, intra, inter):
     ]
 
 
-def test_too_little_memory_is_resource_exhausted(tfb):
-    """Never other numbers and never an abort; outputs and scratch both run short."""
-    del tfb
-    outcomes = children.with_little_memory("cells")
-    assert len(outcomes) == 7
-    for call, counts in outcomes.items():
-        assert counts.get("no output", 0) >= 3, (call, counts)
-    for call in ("GRUBlockCell half", "GRUBlockCellGrad bfloat16", "GRUBlockCell float"):
-        assert outcomes[call].get("no scratch", 0) >= 1, (call, outcomes[call])
-
-
 @pytest.mark.parametrize("op, attrs", block_cells.op_cases())
 def test_unknown_batch(tfb, op, attrs):
     """One graph for all batches: known I and H, a batch that comes with the data."""

@@ -1,34 +1,208 @@
-"""Same inputs, same build: the same bits, whatever the buffers, the threads and the run."""
+"""Same inputs, same build: the same bits, whatever the buffers, the mode and the run."""
 
 from __future__ import annotations
-
-import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, children, compare, run_modes
-
-cells = pytest.mark.parametrize(
-    "op, attrs",
-    [pytest.param(o, a, id=f"{o.name}-{n}") for n, (o, a) in enumerate(block_cells.op_cases())],
+from helpers import (
+    block_cells,
+    children,
+    compare,
+    covering,
+    cudnn_ops,
+    run_modes,
+    sequence_functions,
+    sequence_ops,
 )
-DIMS = (33, 17, 64)
+from helpers.cudnn_ops import Call
+from helpers.reference.stack import Network
+
+OPS = block_cells.OPS | sequence_ops.OPS
+CASES = [
+    pytest.param(op, attrs, id=f"{op.name}-{number}")
+    for number, (op, attrs) in enumerate(block_cells.op_cases(OPS))
+]
+cases = pytest.mark.parametrize("op, attrs", CASES)
+cudnn_modes = pytest.mark.parametrize("mode", cudnn_ops.MODES)
 
 
-def test_threads_do_not_change_the_bits(tfb):
-    """1, 2 and 8 threads, each pool in a process of its own; every process also runs twice."""
-    del tfb
-    digests = {}
-    for threads in (1, 2, 8):
-        result = children.run_python([str(children.PROGRAMS / "same_bits_child.py"), str(threads)])
-        out = children.assert_ok(result, f"the run with {threads} threads")
-        digests[threads] = json.loads(out.strip().splitlines()[-1])
-    assert len(digests[1]) == len(block_cells.op_cases()) * len(block_cells.DTYPES) * 7
-    assert len(set(digests[1].values())) == len(digests[1]), "digests that cannot tell calls apart"
-    for threads in (2, 8):
-        differing = [k for k, v in digests[1].items() if digests[threads][k] != v]
-        assert not differing, f"1 and {threads} threads differ: {differing[:10]}"
+def _dims(op):
+    """For work on all units and rows, in part of a vector and of a tile."""
+    return (4, 9, 17, 32) if len(op.sizes) == 4 else (33, 17, 64)
+
+
+def _bits(outputs):
+    return [compare.bits(value) for value in outputs]
+
+
+def _assert_same_of_any_buffers(function, tensors, fixed=()):
+    """The outputs for the same numbers in every kind of buffer that TensorFlow has.
+
+    Nothing is written to the arguments; those in `fixed` are always given as they are.
+    """
+    want, before = _bits(function(tensors)), {k: compare.bits(v) for k, v in tensors.items()}
+    whole = {k: tensors[k] for k in fixed}
+    parts = {k: v for k, v in tensors.items() if k not in fixed}
+    zero = tf.zeros([], next(v.dtype for v in parts.values() if v.dtype.is_floating))
+    variables = {k: tf.Variable(v) for k, v in parts.items()}
+
+    # The named arguments are results of another op and read by nothing else: such a buffer may be
+    # given on to an output. The addend comes from outside, so it cannot be folded away.
+    def temporaries(*names):
+        @tf.function
+        def compute(values, addend):
+            return function({**whole, **values, **{k: values[k] + addend for k in names}})
+
+        return compute(parts, zero)
+
+    # Parts of a larger buffer, which need not be aligned as a whole tensor is.
+    @tf.function
+    def slices(values):
+        doubled = {k: tf.concat([v[:1], v], axis=0) for k, v in values.items()}
+        return function({**whole, **{k: v[1:] for k, v in doubled.items()}})
+
+    found = {
+        "arguments": tf.function(function)(tensors),
+        "constants": tf.function(lambda: function(tensors))(),
+        "variables": tf.function(lambda: function({**whole, **variables}))(),
+        "eager variables": function({**whole, **variables}),
+        "eager temporaries": function({**whole, **{k: v + zero for k, v in parts.items()}}),
+        "temporaries": temporaries(*parts),
+        "slices": slices(parts),
+        **{f"{name} a temporary": temporaries(name) for name in parts},
+    }
+    for kind, outputs in found.items():
+        assert _bits(outputs) == want, kind
+    assert {k: compare.bits(v) for k, v in tensors.items()} == before, "an argument was written"
+
+
+@pytest.mark.types
+@pytest.mark.parametrize(
+    ("case", "dtype"), covering.in_turn(block_cells.op_cases(OPS), ["bfloat16", "float"])
+)
+def test_buffers_do_not_change_the_bits(tfb, case, dtype):
+    op, attrs = case
+    inputs = block_cells.random_inputs(op, _dims(op), block_cells.numpy_type(dtype), valid=3)
+    tensors = block_cells.tensors_of(inputs)
+    _assert_same_of_any_buffers(
+        lambda values: getattr(tfb.raw_ops, op.name)(**values, **attrs),
+        tensors,
+        tensors.keys() & {"seq_len_max"},
+    )
+
+
+@pytest.mark.types
+@pytest.mark.parametrize(
+    ("name", "dtype"), covering.in_turn(sequence_functions.FUNCTIONS, ["bfloat16", "float"])
+)
+def test_buffers_do_not_change_the_bits_of_functions(tfb, name, dtype):
+    """The ops under tf_blockrnn.lstm and gru with a mask and lengths, and their Grad ops."""
+    function, dims = sequence_functions.FUNCTIONS[name], (4, 9, 17, 32)
+    inputs = sequence_functions.random_inputs(function, dims, block_cells.numpy_type(dtype))
+    mask, lengths = sequence_functions.patterns(dims)["lengths and holes"]
+    options = {"mask": tf.constant(mask), "lengths": tf.constant(lengths)}
+
+    def compute(values):
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            outputs = sequence_functions.call(tfb, function, values, time_major=True, **options)
+        return [*outputs, *tape.gradient(outputs, values).values()]
+
+    _assert_same_of_any_buffers(compute, {k: tf.constant(v) for k, v in inputs.items()})
+
+
+@cudnn_modes
+def test_buffers_do_not_change_the_bits_of_stacks(tfb, mode):
+    call = Call(Network(mode, 2, 2, 17, 33), 4, 9, (4, 0, 3, 1, 4, 2, 4, 4, 1))
+    tensors, cotangents = call.tensors(call.random("float")), call.cotangents("float")
+    lengths = ("sequence_lengths",)
+    _assert_same_of_any_buffers(lambda t: call.forward(tfb.raw_ops, t), tensors, lengths)
+    outputs = call.forward(tfb.raw_ops, tensors)
+    keys = [k for k in cudnn_ops.OUTPUTS if k != "output_c" or mode == "lstm"]
+
+    def backward(values):
+        given = {k: v for k, v in values.items() if k in tensors}
+        replaced = outputs._replace(**{k: values[k] for k in keys})
+        return call.backward(tfb.raw_ops, given, replaced, cotangents)
+
+    everything = {**tensors, **{k: getattr(outputs, k) for k in keys}}
+    _assert_same_of_any_buffers(backward, everything, lengths)
+
+
+@cases
+def test_inputs_are_not_written(tfb, op, attrs):
+    """A buffer that was handed on to an output would show in the arguments, too."""
+    inputs = block_cells.random_inputs(op, _dims(op), np.float32, valid=3)
+    tensors = block_cells.tensors_of(inputs)
+    getattr(tfb.raw_ops, op.name)(**tensors, **attrs)
+    for name, value in inputs.items():
+        assert compare.bits(tensors[name]) == compare.bits(value), name
+
+
+@pytest.mark.parametrize("name", ["GRUBlockCellGrad", "BlockLSTMGrad", "BlockGRUGrad"])
+def test_one_tensor_as_many_arguments(tfb, name):
+    """The same tensor may be every residual and all incoming gradients at once."""
+    op, dims = OPS[name], (4, 5, 8, 8)
+    inputs = block_cells.random_inputs(op, dims[-len(op.sizes) :], np.float32)
+    one = inputs["u" if "u" in inputs else "h"]
+    same = [k for k, v in inputs.items() if np.shape(v) == one.shape and k != "x"]
+    apart = inputs | {k: one.copy() for k in same}
+    together = block_cells.tensors_of(inputs) | dict.fromkeys(same, tf.constant(one))
+    want = _bits(block_cells.call(tfb.raw_ops, op, apart, op.attr_cases[-1]))
+    for mode in run_modes.MODES:
+        got = block_cells.call(tfb.raw_ops, op, together, op.attr_cases[-1], mode)
+        assert _bits(got) == want, mode
+
+
+@cudnn_modes
+def test_one_tensor_as_many_arguments_of_a_stack(tfb, mode):
+    """The same tensor may be both states and all their gradients, and the output its own."""
+    call = Call(Network(mode, 1, 1, 5, 5), 3, 4)
+    tensors = call.tensors(call.random("float"))
+    shared = tensors["input_h"]
+    tensors["input_c"] = shared
+    outputs = call.forward(tfb.raw_ops, tensors)
+    copies = {k: tf.identity(v) for k, v in tensors.items()}
+    assert _bits(call.forward(tfb.raw_ops, copies)) == _bits(outputs)
+    cotangents = [outputs.output.numpy(), shared.numpy(), outputs.output_c.numpy()]
+    apart = call.backward(tfb.raw_ops, copies, outputs, cotangents)
+    together = getattr(tfb.raw_ops, cudnn_ops.BACKPROP[3])(
+        **tensors, **outputs._asdict(), **call.attrs(), output_backprop=outputs.output,
+        output_h_backprop=shared, output_c_backprop=outputs.output_c,
+    )  # fmt: skip
+    assert _bits(together) == _bits(apart)
+
+
+@pytest.mark.parametrize("op, attrs", block_cells.op_cases())
+def test_all_modes_and_repeated_runs_agree(tfb, op, attrs):
+    for dims in ((1, 1, 1), (7, 17, 15), (64, 65, 130)):
+        inputs = block_cells.random_inputs(op, dims, np.float32)
+        want = _bits(block_cells.call(tfb.raw_ops, op, inputs, attrs))
+        calls = [block_cells.caller(tfb.raw_ops, op, attrs, mode) for mode in run_modes.MODES]
+        for _ in range(3):
+            for call in calls:
+                assert _bits(call(inputs)) == want
+
+
+@pytest.mark.parametrize("op", [block_cells.GRU, block_cells.LSTM], ids=lambda op: op.name)
+def test_gradients_have_the_same_bits(tfb, op):
+    """The backward pass of the state, whatever the buffers.
+
+    Only the state's: the other cotangents go through TensorFlow's own element-wise ops, which
+    its graph optimiser rearranges.
+    """
+    attrs = {"use_peephole": True} if op is block_cells.LSTM else {}
+
+    def gradients(values):
+        values = {k: tf.convert_to_tensor(v) for k, v in values.items()}
+        with tf.GradientTape() as tape:
+            tape.watch(values)
+            outputs = getattr(tfb.raw_ops, op.name)(**values, **attrs)
+        return list(tape.gradient(outputs.h, values).values())
+
+    inputs = block_cells.random_inputs(op, _dims(op), np.float32)
+    _assert_same_of_any_buffers(gradients, block_cells.tensors_of(inputs))
 
 
 ON_THE_CALLERS_THREAD = """
@@ -64,131 +238,3 @@ def test_the_callers_thread_rounds_as_the_pools_do(tfb):
     del tfb
     result = children.run_python(["-c", ON_THE_CALLERS_THREAD], fresh=True)
     assert children.assert_ok(result, "the sessions").split()[-1] == "1"
-
-
-def _bits(outputs):
-    return [compare.bits(value) for value in outputs]
-
-
-def _buffers(op, attrs, function, inputs):
-    """(name, outputs) for the same numbers in every kind of buffer that TensorFlow has."""
-    tensors = {k: tf.constant(v) for k, v in inputs.items()}
-    zero = tf.zeros([], tensors["x"].dtype)
-    variables = {k: tf.Variable(v) for k, v in inputs.items()}
-
-    @tf.function
-    def arguments(values):
-        return function(**values, **attrs)
-
-    @tf.function
-    def constants():
-        return function(**{k: tf.constant(v) for k, v in inputs.items()}, **attrs)
-
-    @tf.function
-    def from_variables():
-        return function(**variables, **attrs)
-
-    # Every argument is the result of another op and read by nothing else: such a buffer may be
-    # given on to an output. The addend comes from outside, so it cannot be folded away.
-    @tf.function
-    def temporaries(values, addend):
-        return function(**{k: v + addend for k, v in values.items()}, **attrs)
-
-    # Slices of one larger buffer, which need not be aligned as a whole tensor is.
-    @tf.function
-    def slices(values):
-        doubled = {k: tf.concat([v[:1], v], axis=0) for k, v in values.items()}
-        return function(**{k: v[1:] for k, v in doubled.items()}, **attrs)
-
-    yield "arguments", arguments(tensors)
-    yield "constants", constants()
-    yield "variables", from_variables()
-    yield "temporaries", temporaries(tensors, zero)
-    for name in op.inputs:
-
-        @tf.function
-        def one_temporary(values, addend, name=name):
-            return function(**{**values, name: values[name] + addend}, **attrs)
-
-        yield f"{name} a temporary", one_temporary(tensors, zero)
-    yield "slices", slices(tensors)
-    yield "eager temporaries", function(**{k: v + zero for k, v in tensors.items()}, **attrs)
-    yield "eager variables", function(**variables, **attrs)
-
-
-@pytest.mark.types
-@cells
-@pytest.mark.parametrize("dtype", ["bfloat16", "float"])
-def test_buffers_do_not_change_the_bits(tfb, op, attrs, dtype):
-    function = getattr(tfb.raw_ops, op.name)
-    inputs = block_cells.random_inputs(op, DIMS, block_cells.numpy_type(dtype))
-    want = _bits(block_cells.call(tfb.raw_ops, op, inputs, attrs))
-    for name, outputs in _buffers(op, attrs, function, inputs):
-        assert _bits(outputs) == want, name
-
-
-@cells
-def test_inputs_are_not_written(tfb, op, attrs):
-    """A forwarded buffer would show in the arguments too."""
-    inputs = block_cells.random_inputs(op, DIMS, np.float32)
-    tensors = {k: tf.constant(v) for k, v in inputs.items()}
-    getattr(tfb.raw_ops, op.name)(**tensors, **attrs)
-    for name, value in inputs.items():
-        assert compare.bits(tensors[name]) == compare.bits(value), name
-
-
-def test_one_tensor_as_many_arguments(tfb):
-    """The same tensor may be h_prev, r, u, c and d_h at once."""
-    op = block_cells.GRU_GRAD
-    inputs = block_cells.random_inputs(op, (9, 8, 8), np.float32)
-    apart = {k: np.copy(inputs["u"]) if v.shape == (9, 8) else v for k, v in inputs.items()}
-    shared = tf.constant(inputs["u"])
-    together = {k: shared if v.shape == (9, 8) else v for k, v in inputs.items()}
-    want = _bits(block_cells.call(tfb.raw_ops, op, apart, {}))
-    assert _bits(block_cells.call(tfb.raw_ops, op, together, {})) == want
-    for mode in ("graph", "jit"):
-        assert _bits(block_cells.call(tfb.raw_ops, op, together, {}, mode)) == want
-
-
-@cells
-def test_all_modes_and_repeated_runs_agree(tfb, op, attrs):
-    for dims in ((1, 1, 1), (7, 17, 15), (64, 65, 130)):
-        inputs = block_cells.random_inputs(op, dims, np.float32)
-        want = _bits(block_cells.call(tfb.raw_ops, op, inputs, attrs))
-        calls = [block_cells.caller(tfb.raw_ops, op, attrs, mode) for mode in run_modes.MODES]
-        for _ in range(3):
-            for call in calls:
-                assert _bits(call(inputs)) == want
-
-
-@pytest.mark.parametrize("family", ["GRUBlockCell", "LSTMBlockCell"])
-def test_gradients_have_the_same_bits(tfb, family):
-    """The backward pass of the state, from temporaries and from variables, twice each.
-
-    Only the state's: the other cotangents go through TensorFlow's own element-wise ops, which
-    its graph optimiser rearranges.
-    """
-    op = block_cells.OPS[family]
-    inputs = block_cells.random_inputs(op, DIMS, np.float32)
-    attrs = {"use_peephole": True} if family == "LSTMBlockCell" else {}
-    variables = {k: tf.Variable(v) for k, v in inputs.items()}
-
-    def gradients(values):
-        with tf.GradientTape() as tape:
-            tape.watch(values)
-            outputs = getattr(tfb.raw_ops, family)(**values, **attrs)
-        return tape.gradient(outputs.h, values)
-
-    @tf.function
-    def temporaries(values, addend):
-        return gradients({k: v + addend for k, v in values.items()})
-
-    @tf.function
-    def from_variables():
-        return gradients({k: v.read_value() for k, v in variables.items()})
-
-    tensors = {k: tf.constant(v) for k, v in inputs.items()}
-    want = {k: compare.bits(v) for k, v in gradients(tensors).items()}
-    for _ in range(2):
-        for got in (temporaries(tensors, tf.zeros([])), from_variables()):
-            assert {k: compare.bits(v) for k, v in got.items()} == want

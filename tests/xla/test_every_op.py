@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import block_cells, compare, masked_ops, run_modes, sequence_functions
+from helpers import block_cells, compare, op_table, run_modes, sequence_functions
+from helpers.op_table import SEQUENCES
 from helpers.second_cases import BOUND, CASES, Case
 
 # (T, B, I, H): few rows, each dim 0 in turn, one of each.
@@ -25,12 +26,12 @@ def _number(name, shape, dtype):
     return rng.uniform(-0.9, 0.9, shape).astype(dtype)
 
 
-def _arguments(op, dims, dtype, left_out=()):
+def _arguments(key, dims, dtype, left_out=()):
     """Tensors of a call; what is in left_out has shape [0]."""
-    tensors = {}
+    (op, attrs), tensors = SEQUENCES[key], {}
     if dims[3] == 0:
         left_out = (*left_out, "w_p")  # which is legal with columns only
-    for name, shape in op.shapes(dims).items():
+    for name, shape in op.shapes(op_table.sizes_of(*dims), attrs).items():
         shape = (0,) if name in left_out else shape
         if name in ("mask", "zoneout_h", "zoneout_c"):
             tensors[name] = tf.constant(np.random.default_rng(3).random(shape) < 0.7)
@@ -55,15 +56,15 @@ def _assert_same_bits(function, tensors, attrs, what):
 
 def _optional(op):
     """But h_grad, without which all gradients may be zero."""
-    left_out = masked_ops.optional(op) - {"h_grad"}
+    left_out = op.optional() - {"h_grad"}
     return tuple(name for name in op.inputs if name in left_out)
 
 
-@pytest.mark.parametrize("key", masked_ops.OPS)
+@pytest.mark.parametrize("key", SEQUENCES)
 @pytest.mark.parametrize("dtype", block_cells.DTYPES)
 def test_sequence_ops(tfb, key, dtype):
     """All optional inputs and none, both directions; each dim 0, in one type or another."""
-    op, kind = masked_ops.OPS[key], block_cells.numpy_type(dtype)
+    (op, layout), kind = SEQUENCES[key], block_cells.numpy_type(dtype)
     function = getattr(tfb.raw_ops, op.name)
     place = block_cells.DTYPES.index(dtype)
     changed = {"go_backwards": True, **ATTRS.get(op.name, {})}
@@ -73,21 +74,21 @@ def test_sequence_ops(tfb, key, dtype):
     if op.name in ("LSTMSequence", "GRUSequence", "GRUAfterSequence"):
         calls.append((DIMS[0], (), {"is_training": False}))
     for dims, left_out, others in calls:
-        tensors = _arguments(op, dims, kind, left_out)
-        attrs = {**op.attrs, **others}
+        tensors = _arguments(key, dims, kind, left_out)
+        attrs = {**layout, **others}
         what = f"{key} {dtype} {dims} without {left_out}"
         outputs = _assert_same_bits(function, tensors, attrs, what)
         assert dims != DIMS[0] or any(np.any(v.numpy()) for v in outputs), what
 
 
-@pytest.mark.parametrize("key", masked_ops.OPS)
+@pytest.mark.parametrize("key", SEQUENCES)
 def test_one_optional_input_at_a_time(tfb, key):
-    op = masked_ops.OPS[key]
+    op, attrs = SEQUENCES[key]
     function, optional = getattr(tfb.raw_ops, op.name), _optional(op)
     for given in optional:
         left_out = [name for name in optional if name != given]
-        tensors = _arguments(op, DIMS[0], np.float32, left_out)
-        _assert_same_bits(function, tensors, op.attrs, f"{key} with {given} alone")
+        tensors = _arguments(key, DIMS[0], np.float32, left_out)
+        _assert_same_bits(function, tensors, attrs, f"{key} with {given} alone")
 
 
 @pytest.mark.parametrize("case", CASES)

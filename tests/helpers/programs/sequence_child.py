@@ -38,6 +38,7 @@ DIMS = (
 )
 COMPILED = DIMS[5]  # of the functions XLA compiles this alone
 CALLERS = 16
+OPS = block_cells.OPS | sequence_ops.OPS
 
 
 def digest(tensors) -> str:
@@ -50,18 +51,18 @@ def digest(tensors) -> str:
 def bits(raw_ops) -> dict[str, str]:
     """A digest of every op's outputs; twice, and both must agree."""
     found = {}
-    for number, (op, attrs) in enumerate(sequence_ops.op_cases()):
+    for number, (op, attrs) in enumerate(block_cells.op_cases(OPS)):
         for place, dtype in enumerate(block_cells.DTYPES):
             for dims in DIMS:
-                inputs = sequence_ops.random_inputs(
-                    op, dims, block_cells.numpy_type(dtype), valid=max(dims[0] - 1, 1)
-                )
+                of_op, valid = dims[-len(op.sizes) :], max(dims[0] - 1, 1)
+                kind = block_cells.numpy_type(dtype)
+                inputs = block_cells.random_inputs(op, of_op, kind, valid=valid)
                 key = f"{op.name} {dtype} {dims} {dict(attrs)}"
-                found[key] = digest(sequence_ops.call(raw_ops, op, inputs, attrs))
+                found[key] = digest(block_cells.call(raw_ops, op, inputs, attrs))
                 # XLA compiles a program for every shape: one for each op and type.
                 compiled = dims == DIMS[(number + place) % len(DIMS)]
                 mode = "jit" if compiled else "eager"
-                if found[key] != digest(sequence_ops.call(raw_ops, op, inputs, attrs, mode)):
+                if found[key] != digest(block_cells.call(raw_ops, op, inputs, attrs, mode)):
                     sys.exit(f"two runs differ: {key} {mode}")
     return found
 
