@@ -34,8 +34,6 @@ AGAIN = (
     "tests/sequences/test_sequences.py::test_each_cotangent_alone",
     "tests/sequences/test_sequences.py::test_masked_steps_are_not_read",
     "tests/sequences/test_sequences.py::test_lengths_out_of_range_are_refused",
-    "tests/sequences/test_sequence_options.py::test_masks_lengths_layouts_and_directions",
-    "tests/sequences/test_sequence_options.py::test_every_type_and_size",
     "tests/cudnn/test_cudnn_numbers.py::test_every_type",
     "tests/cudnn/test_cudnn_numbers.py::test_empty_dims",
     "tests/cudnn/test_cudnn_numbers.py::test_numbers_do_not_depend_on_what_memory_held",

@@ -251,16 +251,20 @@ PLAIN = {"lstm": "lstm", "gru": "gru after", "simple_rnn": "rnn tanh"}
 LEFT_OUT = ("mask", "lengths", "recurrent_dropout_factors")
 
 
-@pytest.mark.parametrize("case", ["lstm all", "gru after products", "gru before products"])
+@pytest.mark.parametrize("case", ["lstm all", "gru before products"])
 def test_forward_mode_where_ranks_are_unknown(tfb, case, monkeypatch):
-    """As they are in gradients that TensorFlow traces for more than some 30 shapes of an op."""
+    """As they are in gradients that TensorFlow traces for more than some 30 shapes of an op.
+
+    Each trace is called with other arguments left out, or with fewer steps, too.
+    """
     monkeypatch.setattr(forwardprop, "_TRACE_COUNT_LIMIT", 0)
-    full = Case(case)
-    attrs = {name: value for name, value in full.options.items() if name not in LEFT_OUT}
-    plain = Case(PLAIN[full.name], **attrs)
-    for name in LEFT_OUT:
-        plain.options.pop(name, None)
-    for call in (full, plain, Case(case, steps=2)):
+    full, other = Case(case), Case(case, steps=2)
+    if case == "lstm all":
+        attrs = {name: value for name, value in full.options.items() if name not in LEFT_OUT}
+        other = Case(PLAIN[full.name], **attrs)
+        for name in LEFT_OUT:
+            other.options.pop(name, None)
+    for call in (full, other):
         tensors = call.tensors()
         pulled = call.second(tfb, tensors)
         tangents = {k: _along(gradient, 9) for k, gradient in pulled.items()}

@@ -141,7 +141,7 @@ _CUDNN = {
     "rnn_relu skip": (Network("rnn_relu", 1, 2, 3, 3, 0, True), {"auto_select": True}),
 }
 _DROPOUT = {
-    "lstm dropout": (Network("lstm", 3, 2, 3, 4, 3), {"time_major": False}),
+    "lstm dropout": (Network("lstm", 2, 2, 3, 4, 3), {"time_major": False}),
     "lstm V1 dropout": (Network("lstm", 2, 1, 3, 5), {"version": 1}),
     "gru V2 dropout": (Network("gru", 2, 2, 3, 3), {"version": 2}),
     "rnn_tanh dropout": (Network("rnn_tanh", 3, 1, 3, 5), {}),

@@ -1,4 +1,4 @@
-"""tf_blockrnn.lstm and gru as the tests see them: weights, oracle and masks of every pattern.
+"""tf_blockrnn.lstm, gru, … as the tests see them: weights, calls, oracle, masks of every pattern.
 
 Written from the functions' documentation. Sequences are [T, B, …] here, whatever a call is given.
 """
@@ -9,90 +9,132 @@ import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
+import tensorflow as tf
 
+from helpers import block_cells, compare, tolerances
 from helpers.reference import sequence
+
+DIMS = (6, 5, 3, 4)
+PROJ = 3
+_IFCO, _RUC, _URC = ("i", "f", "ci", "o"), ("r", "u", "c"), ("u", "r", "c")
+_PEEPHOLES = ("wci", "wcf", "wco")
+_NORMS = {"kernel_norm": "x", "recurrent_norm": "h", "state_norm": "c"}
+# Powers of two, so that the mean of float32 numbers has the same terms in every type.
+_RATES = {"zoneout_h": 0.25, "zoneout_c": 0.125}
 
 
 @dataclasses.dataclass(frozen=True)
 class Function:
-    """One way to call lstm or gru: the shape of each weight, the options, the reference's cell."""
+    """One way to call a function: its gates in the order of the weights, and its options."""
 
     name: str
-    weights: Mapping[str, tuple[str, ...]]
-    options: Mapping[str, object]
-    states: int
-    cell: str
     gates: tuple[str, ...]
+    options: Mapping[str, object] = dataclasses.field(default_factory=dict)
+    projects: bool = False
+    peepholes: bool = False
+    zoneout: str = ""  # "draws", or "mean"
+
+    @property
+    def has_cs(self) -> bool:
+        return self.name.endswith("lstm")
+
+    @property
+    def cell(self) -> str:
+        """What the reference calls it."""
+        if self.name == "gru" and self.options.get("reset_after", True):
+            return "gru_after"
+        return {"simple_rnn": "rnn"}.get(self.name, self.name)
+
+    def shapes(self, dims, projected: bool = False) -> dict[str, tuple[int, ...]]:
+        """Of x, the states and the weights; dims = (T, B, I, H); projected: x is x · w_x."""
+        t, b, i, h = dims
+        width, gates = PROJ if self.projects else h, len(self.gates)
+        shapes = {"x": (t, b, gates * h if projected else i), "h": (b, width)}
+        shapes |= {"cs": (b, h)} if self.has_cs else {}
+        shapes |= {} if projected else {"w_x": (i, gates * h)}
+        shapes["w_h"] = (width, gates * h)
+        biases = ("b_x", "b_h") if self.name.endswith("gru") else ("b",)
+        shapes |= dict.fromkeys(biases, (gates * h,))
+        shapes |= {"w_p": (width, h)} if self.projects else {}
+        shapes |= dict.fromkeys(_PEEPHOLES, (h,)) if self.peepholes else {}
+        if self.name.startswith("layer_norm"):
+            norms = [f"{kind}_{of}" for of in "xh" for kind in ("gamma", "beta")]
+            shapes |= dict.fromkeys(norms, (gates * h,))
+            shapes |= {"gamma_c": (h,), "beta_c": (h,)} if self.has_cs else {}
+        return shapes
 
 
-_LSTM = {"w_x": ("I", "4H"), "w_h": ("H", "4H"), "b": ("4H",)}
-_PEEPHOLES = {"wci": ("H",), "wcf": ("H",), "wco": ("H",)}
-_GRU = {"w_x": ("I", "3H"), "w_h": ("H", "3H"), "b_x": ("3H",), "b_h": ("3H",)}
-_CLIP = {"forget_bias": 0.5, "cell_clip": 1.25}
-_BEFORE = {"reset_after": False}
-_LAYER_NORM = {
-    **_LSTM,
-    **{f"{kind}_{of}": ("4H",) for of in "xh" for kind in ("gamma", "beta")},
-    **{"gamma_c": ("H",), "beta_c": ("H",)},
-}
-_LAYER_NORM_GRU = {
-    **_GRU,
-    **{f"{kind}_{of}": ("3H",) for of in "xh" for kind in ("gamma", "beta")},
-}
-_EPSILON = {"epsilon": 0.125}
-_OUTPUT_ONLY = {**_EPSILON, "norm_output_only": True}
-_IFCO, _RUC, _URC = ("i", "f", "ci", "o"), ("r", "u", "c"), ("u", "r", "c")
-FUNCTIONS = {
-    "lstm": Function("lstm", _LSTM, _CLIP, 2, "lstm", _IFCO),
-    "lstm-peephole": Function("lstm", {**_LSTM, **_PEEPHOLES}, _CLIP, 2, "lstm", _IFCO),
-    "layer-norm-lstm": Function(
-        "layer_norm_lstm", _LAYER_NORM, _EPSILON, 2, "layer_norm_lstm", _IFCO
-    ),
+_CLIP, _BEFORE = {"forget_bias": 0.5, "cell_clip": 1.25}, {"reset_after": False}
+_URC_ORDER, _EPSILON = {"gate_order": "urc"}, {"epsilon": 0.125}
+# The plain ones, and those with more.
+PLAIN = {
+    "lstm": Function("lstm", _IFCO, _CLIP),
+    "lstm-peephole": Function("lstm", _IFCO, _CLIP, peepholes=True),
+    "layer-norm-lstm": Function("layer_norm_lstm", _IFCO, _EPSILON),
     "layer-norm-lstm-output": Function(
-        "layer_norm_lstm", _LAYER_NORM, _OUTPUT_ONLY, 2, "layer_norm_lstm", _IFCO
+        "layer_norm_lstm", _IFCO, {**_EPSILON, "norm_output_only": True}
     ),
-    "layer-norm-gru": Function(
-        "layer_norm_gru", _LAYER_NORM_GRU, _EPSILON, 1, "layer_norm_gru", _RUC
-    ),
-    "layer-norm-gru-urc": Function(
-        *("layer_norm_gru", _LAYER_NORM_GRU, {**_EPSILON, "gate_order": "urc"}),
-        *(1, "layer_norm_gru", _URC),
-    ),
-    "gru-after": Function("gru", _GRU, {}, 1, "gru_after", _RUC),
-    "gru-after-urc": Function("gru", _GRU, {"gate_order": "urc"}, 1, "gru_after", _URC),
-    "gru-before": Function("gru", _GRU, _BEFORE, 1, "gru", _RUC),
-    "gru-before-urc": Function("gru", _GRU, {**_BEFORE, "gate_order": "urc"}, 1, "gru", _URC),
+    "layer-norm-gru": Function("layer_norm_gru", _RUC, _EPSILON),
+    "layer-norm-gru-urc": Function("layer_norm_gru", _URC, {**_EPSILON, **_URC_ORDER}),
+    "gru-after": Function("gru", _RUC),
+    "gru-after-urc": Function("gru", _URC, _URC_ORDER),
+    "gru-before": Function("gru", _RUC, _BEFORE),
+    "gru-before-urc": Function("gru", _URC, {**_BEFORE, **_URC_ORDER}),
+}
+FUNCTIONS = PLAIN | {
+    "lstm-projection": Function("lstm", _IFCO, projects=True),
+    "lstm-zoneout": Function("lstm", _IFCO, peepholes=True, zoneout="draws"),
+    "lstm-zoneout-clip": Function("lstm", _IFCO, {"cell_clip": 0.375}, zoneout="draws"),
+    "lstm-zoneout-mean": Function("lstm", _IFCO, projects=True, zoneout="mean"),
+    "gru-after-zoneout": Function("gru", _RUC, zoneout="draws"),
+    "gru-after-zoneout-mean": Function("gru", _RUC, zoneout="mean"),
+    "gru-before-zoneout": Function("gru", _RUC, _BEFORE, zoneout="draws"),
+    "gru-before-zoneout-mean": Function("gru", _RUC, _BEFORE, zoneout="mean"),
+    "rnn-tanh": Function("simple_rnn", ("h",)),
+    "rnn-relu": Function("simple_rnn", ("h",), {"activation": "relu"}),
 }
 
 
-def random_inputs(function: Function, dims, dtype, seed: int = 0) -> dict[str, np.ndarray]:
-    """x [T, B, I], h and (for an LSTM) cs [B, H], and the weights; dims = (T, B, I, H)."""
-    t, b, i, h = dims
-    values = {"I": i, "H": h, "3H": 3 * h, "4H": 4 * h}
-    shapes = {"x": (t, b, i), "h": (b, h)}
-    if function.states == 2:
-        shapes["cs"] = (b, h)
-    shapes |= {k: tuple(values[e] for e in v) for k, v in function.weights.items()}
+def random_inputs(
+    function: Function, dims, dtype, seed: int = 0, *, dropout=False, projected=False
+) -> dict[str, np.ndarray]:
+    """All arrays of a call by name, [T, B, …]; "dropout" is one of them where it is asked for."""
     inputs = {}
-    for position, (name, shape) in enumerate(shapes.items()):
-        rng = np.random.default_rng([seed, position, *dims])
-        value = rng.normal(size=shape)
-        if name in ("w_x", "w_h"):
+    for position, (name, shape) in enumerate(function.shapes(dims, projected).items()):
+        value = np.random.default_rng([seed, position, *dims]).normal(size=shape)
+        if name.startswith("w_"):
             value /= np.sqrt(max(shape[0], 1))
-        elif name.startswith("gamma"):
-            value = 1 + value / 4
-        inputs[name] = value.astype(dtype)
+        inputs[name] = (1 + value / 4 if name.startswith("gamma") else value).astype(dtype)
+    if dropout:
+        # A power of two rounds nothing, so that relu's kink is where the oracle has it.
+        drawn = np.random.default_rng(seed).random((len(function.gates), *inputs["h"].shape)) < 0.5
+        inputs["dropout"] = np.where(drawn, 2.0, 0.0).astype(dtype)
     return inputs
 
 
 def norms_of(values: dict) -> dict:
     """The norms as the functions take them, of gammas and betas that are taken out of `values`."""
-    names = {"kernel_norm": "x", "recurrent_norm": "h", "state_norm": "c"}
     return {
         name: (values.pop(f"gamma_{of}"), values.pop(f"beta_{of}"))
-        for name, of in names.items()
+        for name, of in _NORMS.items()
         if f"gamma_{of}" in values
     }
+
+
+def _zoneout_of(function: Function, values: Mapping, time_major: bool = True) -> dict:
+    """What a call has of zoneout: draws that depend on its sizes alone, or rates."""
+    names = list(_RATES)[: 1 + function.has_cs]
+    if function.zoneout == "mean":
+        return {name: _RATES[name] for name in names}
+    steps, batch = tf.unstack(tf.shape(values["x"])[:2], 2)[:: 1 if time_major else -1]
+    width = tf.shape(values["w_h"])[0]
+    widths = (width, tf.shape(values["w_p"])[1] if "w_p" in values else width)
+    found = {}
+    for name, salt, width in zip(names, (7, 40), widths, strict=False):
+        count = tf.range(steps * batch * width)
+        drawn = tf.reshape((count * 71 + salt + count // 13 * 29) % 97 < 39, [steps, batch, width])
+        found[name] = drawn if time_major else tf.transpose(drawn, [1, 0, 2])
+    return found
 
 
 def call(module, function: Function, inputs: Mapping, *, with_state=True, **options):
@@ -101,51 +143,146 @@ def call(module, function: Function, inputs: Mapping, *, with_state=True, **opti
     x, mask and outputs are in the layout that options say.
     """
     values = dict(inputs)
+    if function.zoneout:
+        options |= _zoneout_of(function, values, options.get("time_major", False))
     x, h, cs = values.pop("x"), values.pop("h"), values.pop("cs", None)
-    if "wci" in values:
-        options["peepholes"] = tuple(values.pop(k) for k in ("wci", "wcf", "wco"))
+    if function.peepholes:
+        options["peepholes"] = tuple(values.pop(k) for k in _PEEPHOLES)
     if with_state:
         options["initial_state"] = h if cs is None else (h, cs)
+    options["recurrent_dropout_factors"] = values.pop("dropout", None)
     options = {**function.options, **norms_of(values), **options}
+    values.setdefault("w_x", None)
     outputs, state = getattr(module, function.name)(x, **values, **options)
-    return (outputs, *state) if function.states == 2 else (outputs, state)
+    return (outputs, *state) if function.has_cs else (outputs, state)
+
+
+def differentiated_sum(module, function: Function, tensors: Mapping):
+    """Outputs of a time-major call, and the gradients of their sum by name."""
+    with tf.GradientTape() as tape:
+        tape.watch(tensors)
+        outputs = call(module, function, tensors, time_major=True)
+        total = tf.add_n([tf.reduce_sum(o) for o in outputs])
+    gradients = tape.gradient(total, tensors)
+    assert gradients.pop("dropout", None) is None
+    return outputs, gradients
 
 
 class Oracle:
     """What a call with these arguments must give; arrays [T, B, …], float64."""
 
     def __init__(self, function, inputs, mask=None, lengths=None, go_backwards=False):
-        names = {"h": "h_prev", "cs": "cs_prev"}
-        self._function = function
+        names = {"h": "h_prev", "cs": "cs_prev", "dropout": "recurrent_dropout"}
+        self._function, kind = function, inputs["x"].dtype
         self._values = {names.get(k, k): v for k, v in inputs.items()}
+        numbers = ("forget_bias", "cell_clip", "epsilon", "norm_output_only")
+        options = {k: v for k, v in function.options.items() if k in numbers}
         if mask is not None:
             self._values["mask"] = mask
-        numbers = {k: v for k, v in function.options.items() if k in {*_CLIP, *_OUTPUT_ONLY}}
+        if function.zoneout == "draws":
+            self._values |= {k: v.numpy() for k, v in _zoneout_of(function, inputs).items()}
+        elif function.zoneout:
+            options["zoneout_rates"] = tuple(_RATES.values())
         self._options = sequence.Options(
             function.gates,
             backwards=go_backwards,
             lengths=None if lengths is None else tuple(lengths),
-            **numbers,
+            projected_input="w_x" not in inputs,
+            relu=function.options.get("activation") == "relu",
+            stored=lambda h: h.astype(kind).astype(np.float64),
+            **options,
         )
         self._outputs = sequence.forward(function.cell, self._values, self._options)
 
     def _names(self):
-        return ("h", "h_last", "cs_last")[: 1 + self._function.states]
+        return ("h", "h_last", "cs_last")[: 2 + self._function.has_cs]
 
     def outputs(self):
         """(outputs, last h[, last cs])."""
         return tuple(self._outputs[name] for name in self._names())
 
-    def gradients(self, cotangents) -> dict[str, np.ndarray]:
-        """By the names of the inputs; cotangents of what outputs() gives, None for zeros."""
+    def gradients(self, cotangents, saved=None) -> dict[str, np.ndarray]:
+        """By the names of the inputs; cotangents of what outputs() gives, None for zeros.
+
+        saved: the outputs of the call, if another rounding of them may be past the kink of relu.
+        """
         given = zip(self._names(), cotangents, strict=True)
         values = self._values | self._outputs
+        if saved is not None and self._options.relu:
+            values["h_unrounded"] = saved
         values |= {f"{name}_grad": c for name, c in given if c is not None}
         found = sequence.backward(self._function.cell, values, self._options)
         if self._function.cell == "gru":
             found["b_h"] = found["b_x"]
         names = {"h_prev": "h", "cs_prev": "cs"}
         return {names.get(k, k): v for k, v in found.items()}
+
+
+def laid_out(array, time_major: bool):
+    """From time-major to the layout of a call, or back."""
+    if time_major or array is None:
+        return array
+    return np.swapaxes(np.asarray(array), 0, 1)
+
+
+def options_of(mask, lengths, time_major, go_backwards=False, lengths_type=np.int32) -> dict:
+    options = {"time_major": time_major, "go_backwards": go_backwards}
+    if mask is not None:
+        options["mask"] = tf.constant(laid_out(mask, time_major))
+    if lengths is not None:
+        options["lengths"] = tf.constant(np.asarray(lengths).astype(lengths_type))
+    return options
+
+
+def run(module, function: Function, inputs: Mapping, options: Mapping, cotangents=None):
+    """Outputs [T, B, …] first, and the gradients by name when there are cotangents."""
+    time_major = options["time_major"]
+    tensors = {k: tf.constant(v) for k, v in inputs.items()}
+    tensors["x"] = tf.constant(laid_out(inputs["x"], time_major))
+    if cotangents is None:
+        outputs, gradients = call(module, function, tensors, **options), {}
+    else:
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            outputs = call(module, function, tensors, **options)
+            used = [k for k, c in enumerate(cotangents) if c is not None]
+        given = [tf.constant(laid_out(cotangents[k], time_major or k > 0)) for k in used]
+        found = tape.gradient([outputs[k] for k in used], tensors, output_gradients=given)
+        assert found.pop("dropout", None) is None
+        gradients = {k: np.asarray(v) for k, v in found.items()}
+        gradients["x"] = laid_out(gradients["x"], time_major)
+    values = [np.asarray(o) for o in outputs]
+    return [laid_out(values[0], time_major), *values[1:]], gradients
+
+
+def cotangents_of(outputs, dtype, seed: int = 7) -> list[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return [rng.normal(size=np.shape(o)).astype(dtype) for o in outputs]
+
+
+def check(
+    module, function, dims, dtype, pattern, time_major, go_backwards=False, *,
+    lengths_type=np.int32, **more,
+) -> None:  # fmt: skip
+    """Outputs and gradients of one call against the oracle; more: dropout and projected."""
+    kind = block_cells.numpy_type(dtype)
+    inputs = random_inputs(function, dims, kind, **more)
+    options = options_of(*pattern, time_major, go_backwards, lengths_type)
+    oracle = Oracle(function, inputs, *pattern, go_backwards)
+    want = oracle.outputs()
+    cotangents = cotangents_of(want, kind)
+    got, gradients = run(module, function, inputs, options, cotangents)
+    what = f"{function} {dims} {dtype} {time_major} {go_backwards} {more}"
+    t, b, i, h = dims
+    bound = tolerances.bound(dtype, max(t, 1) * (i + h))
+    for value, expected, part in zip(got, want, ("outputs", "h", "cs"), strict=False):
+        assert value.dtype == kind, what
+        compare.assert_close(value, expected, bound, f"{part} of {what}")
+    bound = tolerances.composed_bound(dtype, max(t, 1) * max(i + h, 4 * h, b))
+    expected = oracle.gradients(cotangents, got[0])
+    assert gradients.keys() == expected.keys() & inputs.keys(), what
+    for key, value in gradients.items():
+        compare.assert_close(value, expected[key], bound, f"gradient of {key}, {what}")
 
 
 def patterns(dims, seed: int = 0) -> dict[str, tuple]:

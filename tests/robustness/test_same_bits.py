@@ -94,11 +94,11 @@ def test_buffers_do_not_change_the_bits(tfb, case, dtype):
 
 @pytest.mark.types
 @pytest.mark.parametrize(
-    ("name", "dtype"), covering.in_turn(sequence_functions.FUNCTIONS, ["bfloat16", "float"])
+    ("name", "dtype"), covering.in_turn(sequence_functions.PLAIN, ["bfloat16", "float"])
 )
 def test_buffers_do_not_change_the_bits_of_functions(tfb, name, dtype):
     """The ops under tf_blockrnn.lstm and gru with a mask and lengths, and their Grad ops."""
-    function, dims = sequence_functions.FUNCTIONS[name], (4, 9, 17, 32)
+    function, dims = sequence_functions.PLAIN[name], (4, 9, 17, 32)
     inputs = sequence_functions.random_inputs(function, dims, block_cells.numpy_type(dtype))
     mask, lengths = sequence_functions.patterns(dims)["lengths and holes"]
     options = {"mask": tf.constant(mask), "lengths": tf.constant(lengths)}

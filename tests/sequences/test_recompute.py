@@ -15,11 +15,11 @@ import tensorflow as tf
 from helpers import block_cells, children, compare, run_modes, tolerances
 from helpers.covering import in_turn, pairwise
 from helpers.second_cases import BOUND, Case
-from helpers.sequence_variants import VARIANTS, call, inputs_of
+from helpers.sequence_functions import FUNCTIONS, call, random_inputs
 
 # The engine's gradients are compared in tests/cpp/recompute_test.cc, each cell with many lengths of
 # spans. Here: that the attr, each type and each option reach it through functions and gradients.
-SAVING = [key for key, variant in VARIANTS.items() if variant.name != "simple_rnn"]
+SAVING = [key for key, variant in FUNCTIONS.items() if variant.name != "simple_rnn"]
 # One variant of each op.
 KEYS = ("lstm", "gru-after", "gru-before", "layer-norm-gru", "layer-norm-lstm")
 # Their functions put the gates in order before they call the op.
@@ -34,7 +34,7 @@ FEW_ROWS = ((965, 1, 140, 3), (1100, 1, 140, 5), (485, 2, 140, 3), (1100, 2, 150
 
 def _gradients(tfb, key, tensors, options, recompute):
     """Outputs and the gradients of all inputs, with cotangents that differ everywhere."""
-    variant = VARIANTS[key]
+    variant = FUNCTIONS[key]
     watched = {k: v for k, v in tensors.items() if k != "dropout"}
     with tf.GradientTape() as tape:
         tape.watch(watched)
@@ -58,7 +58,7 @@ def _assert_same_bits(got, want, what):
 
 def _tensors(key, dims, dtype, *, dropout=False, projected=False):
     kind = block_cells.numpy_type(dtype)
-    values = inputs_of(VARIANTS[key], dims, kind, dropout=dropout, projected=projected)
+    values = random_inputs(FUNCTIONS[key], dims, kind, dropout=dropout, projected=projected)
     return {name: tf.constant(value) for name, value in values.items()}
 
 
@@ -92,7 +92,7 @@ def test_functions_pass_it_on(tfb):
     """Which no bits of the results would show."""
     for key, (recompute, attr) in product(KEYS, [(False, 0), (True, -1), (7, 7)]):
         options = {"time_major": True, "recompute": recompute}
-        function = functools.partial(call, tfb, VARIANTS[key], **options)
+        function = functools.partial(call, tfb, FUNCTIONS[key], **options)
         assert _attrs(function, _tensors(key, (3, 2, 3, 4), "float")) == [attr], key
 
 

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from helpers import compare
-from helpers.sequence_variants import DIMS, PROJ, VARIANTS, call, inputs_of
+from helpers.sequence_functions import DIMS, FUNCTIONS, PROJ, call, random_inputs
 
 
 def _refused(tfb, key, match, *, dims=DIMS, projected=False, **changes):
     """The same error eagerly and in a graph, of unknown shapes and of known ones."""
-    variant = VARIANTS[key]
-    inputs = inputs_of(variant, dims, np.float32, dropout=True, projected=projected)
+    variant = FUNCTIONS[key]
+    inputs = random_inputs(variant, dims, np.float32, dropout=True, projected=projected)
     inputs |= changes
     tensors = {k: v if v is None else tf.constant(v) for k, v in inputs.items()}
     given = {k: v for k, v in tensors.items() if v is not None}
@@ -32,8 +32,8 @@ def _refused(tfb, key, match, *, dims=DIMS, projected=False, **changes):
 def test_malformed_options_are_refused(tfb):
     t, b, i, h = DIMS
     zeros = np.zeros
-    for key in VARIANTS:
-        gates = len(VARIANTS[key].gates)
+    for key in FUNCTIONS:
+        gates = len(FUNCTIONS[key].gates)
         # Twice the gates: what has to be split into them first, by TensorFlow, can be.
         for shape in ((2 * gates, b, h), (gates, b + 1, h)):
             wrong = zeros(shape, np.float32)
@@ -157,14 +157,14 @@ def test_an_unknown_activation_is_refused(tfb):
 def test_what_is_left_out_is_zero(tfb):
     """The initial state, of which the cell state is wider with a projection."""
     for key in ("lstm-projection", "rnn-tanh"):
-        variant = VARIANTS[key]
-        inputs = inputs_of(variant, DIMS, np.float32, dropout=False, projected=False)
+        variant = FUNCTIONS[key]
+        inputs = random_inputs(variant, DIMS, np.float32, dropout=False, projected=False)
         for name in {"h", "cs"} & set(inputs):
             inputs[name] = np.zeros_like(inputs[name])
         want = call(tfb, variant, inputs, time_major=True)
         weights = {k: v for k, v in inputs.items() if k not in ("x", "h", "cs")}
         outputs, state = getattr(tfb, variant.name)(inputs["x"], **weights, time_major=True)
-        got = [outputs, *state] if variant.cell_state else [outputs, state]
+        got = [outputs, *state] if variant.has_cs else [outputs, state]
         for mine, expected in zip(got, want, strict=True):
             assert compare.bits(mine) == compare.bits(expected)
 

@@ -1,4 +1,8 @@
-"""tf_blockrnn.lstm and gru: lengths, masks, layouts, directions, states, gradients."""
+"""The sequence functions: lengths, masks, layouts, directions, options, states, gradients.
+
+lstm, gru, simple_rnn and those with layer normalisation; with recurrent dropout, zoneout,
+projections and inputs that are projected already.
+"""
 
 from __future__ import annotations
 
@@ -7,132 +11,83 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
-from helpers import (
-    block_cells,
-    compare,
-    covering,
-    run_modes,
-    sequence_functions,
-    sequence_ops,
-    tolerances,
+from helpers import compare, covering, run_modes, sequence_functions, sequence_ops, tolerances
+from helpers.block_cells import DTYPES
+from helpers.sequence_functions import (
+    DIMS,
+    FUNCTIONS,
+    PLAIN,
+    check,
+    cotangents_of,
+    laid_out,
+    options_of,
+    random_inputs,
+    run,
 )
 
-FUNCTIONS = sequence_functions.FUNCTIONS
-DIMS = (6, 5, 3, 4)
+plain_functions = pytest.mark.parametrize("name", PLAIN)
 all_functions = pytest.mark.parametrize("name", FUNCTIONS)
-all_dtypes = pytest.mark.parametrize("dtype", block_cells.DTYPES)
 layouts = pytest.mark.parametrize("time_major", [True, False], ids=["TB", "BT"])
 directions = pytest.mark.parametrize("go_backwards", [False, True], ids=["forwards", "backwards"])
+ORDERS = list(itertools.product([True, False], repeat=2))  # time_major, go_backwards
 
 
-def _laid_out(array, time_major):
-    return array if time_major or array is None else np.swapaxes(np.asarray(array), 0, 1)
+@pytest.mark.parametrize(
+    ("name", "kind", "dims", "order", "dropout", "projected"),
+    covering.pairwise(
+        FUNCTIONS,
+        sequence_functions.patterns(DIMS),
+        [DIMS, (1, *DIMS[1:])],
+        ORDERS,
+        [False, True],
+        [False, True],
+    ),
+)
+def test_masks_and_lengths_of_every_pattern(tfb, name, kind, dims, order, dropout, projected):
+    pattern = sequence_functions.patterns(dims)[kind]
+    how = {"dropout": dropout, "projected": projected, "lengths_type": np.int64}
+    check(tfb, FUNCTIONS[name], dims, "double", pattern, *order, **how)
 
 
-def _options(mask, lengths, time_major, go_backwards, lengths_type=np.int32):
-    options = {"time_major": time_major, "go_backwards": go_backwards}
-    if mask is not None:
-        options["mask"] = tf.constant(_laid_out(mask, time_major))
-    if lengths is not None:
-        options["lengths"] = tf.constant(lengths.astype(lengths_type))
-    return options
-
-
-def _run(tfb, name, inputs, options, cotangents=None):
-    """Outputs [T, B, …] first, and the gradients by name when there are cotangents."""
-    function, time_major = FUNCTIONS[name], options["time_major"]
-    tensors = {k: tf.constant(v) for k, v in inputs.items()}
-    tensors["x"] = tf.constant(_laid_out(inputs["x"], time_major))
-    if cotangents is None:
-        outputs = sequence_functions.call(tfb, function, tensors, **options)
-        gradients = {}
-    else:
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            outputs = sequence_functions.call(tfb, function, tensors, **options)
-            used = [k for k, c in enumerate(cotangents) if c is not None]
-        given = [
-            tf.constant(_laid_out(c, time_major or c.ndim < 3)) for c in cotangents if c is not None
-        ]
-        gradients = tape.gradient([outputs[k] for k in used], tensors, output_gradients=given)
-        gradients = {k: np.asarray(v) for k, v in gradients.items()}
-        gradients["x"] = _laid_out(gradients["x"], time_major)
-    values = [np.asarray(o) for o in outputs]
-    return [_laid_out(values[0], time_major), *values[1:]], gradients
-
-
-def _cotangents(outputs, dtype, seed=7):
-    rng = np.random.default_rng(seed)
-    return [rng.normal(size=np.shape(o)).astype(dtype) for o in outputs]
-
-
-def _check(tfb, name, dims, dtype, pattern, options, seed=0):
-    """Outputs and gradients of one call against the oracle."""
-    mask, lengths = pattern
-    kind = block_cells.numpy_type(dtype)
-    inputs = sequence_functions.random_inputs(FUNCTIONS[name], dims, kind, seed)
-    oracle = sequence_functions.Oracle(
-        FUNCTIONS[name], inputs, mask, lengths, options["go_backwards"]
-    )
-    want = oracle.outputs()
-    cotangents = _cotangents(want, kind)
-    got, gradients = _run(tfb, name, inputs, options, cotangents)
-    order = {k: options[k] for k in ("time_major", "go_backwards")}
-    what = f"{name} {dims} {dtype} {order}"
-    t, b, i, h = dims
-    bound = tolerances.bound(dtype, max(t, 1) * (i + h))
-    for value, expected, part in zip(got, want, ("outputs", "h", "cs"), strict=False):
-        assert value.dtype == kind, what
-        compare.assert_close(value, expected, bound, f"{part} of {what}")
-    bound = tolerances.composed_bound(dtype, max(t, 1) * max(i + h, 4 * h, b))
-    for key, expected in oracle.gradients(cotangents).items():
-        if key not in gradients:
-            assert key in ("wci", "wcf", "wco") and "peephole" not in name
-            continue
-        compare.assert_close(gradients[key], expected, bound, f"gradient of {key}, {what}")
-
-
-@all_functions
-@layouts
-@directions
-def test_masks_and_lengths_of_every_pattern(tfb, name, time_major, go_backwards):
-    for kind, pattern in sequence_functions.patterns(DIMS).items():
-        options = _options(*pattern, time_major, go_backwards, np.int64)
-        try:
-            _check(tfb, name, DIMS, "double", pattern, options)
-        except AssertionError as error:
-            raise AssertionError(f"{kind}: {error}") from error
-
-
-# (T, B, I, H), time_major, go_backwards: few rows and many, few units and many, in every layout.
-ODD_CALLS = (
-    ((4, 3, 5, 7), False, False),
-    ((7, 2, 8, 8), True, True),
-    ((3, 5, 7, 9), False, True),
-    ((6, 7, 17, 15), True, False),
-    ((3, 16, 16, 16), False, True),
-    ((5, 9, 15, 33), True, True),
-    ((4, 17, 33, 31), False, False),
-    ((2, 65, 70, 63), True, True),
+# (T, B, I, H): one row and a few, rows for more than one tile, few units and more than a panel.
+ODD_DIMS = (
+    (1, 1, 3, 7),
+    (3, 2, 5, 33),
+    (7, 2, 8, 8),
+    (3, 5, 7, 9),
+    (6, 7, 17, 15),
+    (3, 16, 16, 16),
+    (4, 20, 17, 40),
+    (4, 17, 33, 31),
+    (2, 65, 70, 63),
+    (2, 130, 3, 66),
 )
 
 
-@all_functions
-@all_dtypes
-def test_every_type_and_odd_sizes(tfb, name, dtype):
-    for dims, time_major, go_backwards in ODD_CALLS:
-        pattern = sequence_functions.patterns(dims)["lengths and holes"]
-        options = _options(*pattern, time_major, go_backwards)
-        _check(tfb, name, dims, dtype, pattern, options)
+@pytest.mark.parametrize(
+    ("name", "dtype", "dims", "order", "kind", "more"),
+    covering.pairwise(
+        FUNCTIONS,
+        DTYPES,
+        ODD_DIMS,
+        ORDERS,
+        ["none", "lengths and holes"],
+        ["", "dropout", "dropout projected"],
+    ),
+)
+def test_every_type_and_odd_sizes(tfb, name, dtype, dims, order, kind, more):
+    pattern = sequence_functions.patterns(dims)[kind]
+    how = {"dropout": "dropout" in more, "projected": "projected" in more}
+    check(tfb, FUNCTIONS[name], dims, dtype, pattern, *order, **how)
 
 
-@all_functions
+@plain_functions
 @pytest.mark.parametrize("mode", run_modes.MODES)
 def test_gradient_of_many_elements(tfb, name, mode):
     """An eager tape hands over other zeros for what is not used, from ten thousand elements on."""
     dims = (20, 64, 3, 17)
-    function = FUNCTIONS[name]
-    inputs = sequence_functions.random_inputs(function, dims, np.float32)
+    function = PLAIN[name]
+    inputs = random_inputs(function, dims, np.float32)
 
     def compute(tensors):
         with tf.GradientTape() as tape:
@@ -143,7 +98,7 @@ def test_gradient_of_many_elements(tfb, name, mode):
     compute = run_modes.in_mode(mode, compute)
     got = compute({k: tf.constant(v) for k, v in inputs.items()})
     oracle = sequence_functions.Oracle(function, inputs)
-    ones = [np.ones((20, 64, 17)), *[None] * function.states]
+    ones = [np.ones((20, 64, 17)), *[None] * (1 + function.has_cs)]
     bound = tolerances.composed_bound("float", dims[0] * dims[1])
     for key, want in oracle.gradients(ones).items():
         if key in got:
@@ -151,41 +106,27 @@ def test_gradient_of_many_elements(tfb, name, mode):
 
 
 @pytest.mark.parametrize(
-    ("name", "dims", "options"),
-    covering.pairwise(
-        FUNCTIONS,
-        sequence_ops.EMPTY_DIMS,
-        itertools.product(["none", "holes", "lengths"], [False, True], [False, True]),
-    ),
+    ("name", "dims", "kind", "order"),
+    covering.pairwise(FUNCTIONS, sequence_ops.EMPTY_DIMS, ["none", "holes", "lengths"], ORDERS),
 )
-def test_empty_dims(tfb, name, dims, options):
-    kind, time_major, go_backwards = options
+def test_empty_dims(tfb, name, dims, kind, order):
     pattern = sequence_functions.patterns(dims)[kind]
-    _check(tfb, name, dims, "double", pattern, _options(*pattern, time_major, go_backwards))
+    check(tfb, FUNCTIONS[name], dims, "double", pattern, *order)
 
 
-@all_functions
-@layouts
-def test_one_step(tfb, name, time_major):
-    dims = (1, 5, 3, 4)
-    for pattern in sequence_functions.patterns(dims).values():
-        _check(tfb, name, dims, "double", pattern, _options(*pattern, time_major, False))
-
-
-@all_functions
-@directions
+@pytest.mark.parametrize(("name", "go_backwards"), covering.in_turn(FUNCTIONS, [False, True]))
 def test_gradient_is_the_finite_difference(tfb, name, go_backwards):
     """Of the public function itself, through lengths and a mask with holes, float64."""
     dims, function = (4, 3, 2, 3), FUNCTIONS[name]
     mask = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 1], [1, 1, 1]], bool)
-    options = _options(mask, np.array([4, 3, 2]), False, go_backwards)
+    options = options_of(mask, np.array([4, 3, 2]), False, go_backwards)
     if "cell_clip" in function.options:
         # A clip is straight-through, so differences tell nothing where it acts.
         options["cell_clip"] = 0.0
-    inputs = sequence_functions.random_inputs(function, dims, np.float64)
-    outputs, _ = _run(tfb, name, inputs, options)
-    cotangents = _cotangents(outputs, np.float64)
-    _, gradients = _run(tfb, name, inputs, options, cotangents)
+    inputs = random_inputs(function, dims, np.float64)
+    outputs, _ = run(tfb, function, inputs, options)
+    cotangents = cotangents_of(outputs, np.float64)
+    _, gradients = run(tfb, function, inputs, options, cotangents)
     step = tolerances.FINITE_DIFFERENCE_STEP
     for key, value in inputs.items():
         want = np.zeros_like(value)
@@ -194,25 +135,25 @@ def test_gradient_is_the_finite_difference(tfb, name, go_backwards):
             for sign in (1, -1):
                 moved = {**inputs, key: value.copy()}
                 moved[key][index] += sign * step
-                got, _ = _run(tfb, name, moved, options)
+                got, _ = run(tfb, function, moved, options)
                 totals.append(sum((c * o).sum() for c, o in zip(cotangents, got, strict=True)))
             want[index] = (totals[0] - totals[1]) / (2 * step)
         assert np.any(want), key
         compare.assert_close(gradients[key], want, tolerances.FINITE_DIFFERENCES, key)
 
 
-@all_functions
+@plain_functions
 def test_each_cotangent_alone(tfb, name):
     """Of the outputs, of the last h and of the last cs; what is not used counts as zero."""
-    function, time_major = FUNCTIONS[name], True
+    function, time_major = PLAIN[name], True
     pattern = sequence_functions.patterns(DIMS)["lengths and holes"]
-    inputs = sequence_functions.random_inputs(function, DIMS, np.float64)
+    inputs = random_inputs(function, DIMS, np.float64)
     oracle = sequence_functions.Oracle(function, inputs, *pattern)
-    cotangents = _cotangents(oracle.outputs(), np.float64)
+    cotangents = cotangents_of(oracle.outputs(), np.float64)
     bound = tolerances.composed_bound("double", DIMS[0] * 4 * DIMS[3])
     for used in range(len(cotangents)):
         alone = [c if k == used else None for k, c in enumerate(cotangents)]
-        _, got = _run(tfb, name, inputs, _options(*pattern, time_major, False), alone)
+        _, got = run(tfb, PLAIN[name], inputs, options_of(*pattern, time_major, False), alone)
         for key, want in oracle.gradients(alone).items():
             if key in got:
                 assert np.any(want), key
@@ -238,17 +179,19 @@ SKIPPING = ("holes", "lengths", "rows without a step", "lengths and holes", "not
 
 def _clean_and_spoiled(tfb, name, kind, time_major):
     """Outputs and gradients of both; and which steps are unmasked."""
-    inputs = sequence_functions.random_inputs(FUNCTIONS[name], DIMS, np.float32)
+    inputs = random_inputs(PLAIN[name], DIMS, np.float32)
     spoiled, pattern, keep = _spoiled(inputs, kind)
-    options = _options(*pattern, time_major, False)
-    cotangents = _cotangents(_run(tfb, name, inputs, options)[0], np.float32)
-    clean, spoiled = (_run(tfb, name, given, options, cotangents) for given in (inputs, spoiled))
+    options = options_of(*pattern, time_major, False)
+    cotangents = cotangents_of(run(tfb, PLAIN[name], inputs, options)[0], np.float32)
+    clean, spoiled = (
+        run(tfb, PLAIN[name], given, options, cotangents) for given in (inputs, spoiled)
+    )
     return clean, spoiled, keep
 
 
-@all_functions
-@layouts
-@pytest.mark.parametrize("kind", SKIPPING)
+@pytest.mark.parametrize(
+    ("name", "time_major", "kind"), covering.pairwise(PLAIN, [True, False], SKIPPING)
+)
 def test_masked_steps_are_not_read(tfb, name, time_major, kind):
     """NaN in x at masked steps, as padding may hold, changes no bit; its own gradient is zero."""
     (want, want_gradients), (got, gradients), keep = _clean_and_spoiled(tfb, name, kind, time_major)
@@ -258,25 +201,25 @@ def test_masked_steps_are_not_read(tfb, name, time_major, kind):
         assert compare.bits(gradients[key]) == compare.bits(want_gradients[key]), key
 
 
-@all_functions
+@plain_functions
 def test_layouts_and_directions_agree(tfb, name):
     """Batch-major is time-major with dims exchanged; backwards is forwards over the reverse."""
     mask, lengths = sequence_functions.patterns(DIMS)["lengths and holes"]
-    inputs = sequence_functions.random_inputs(FUNCTIONS[name], DIMS, np.float32)
-    want, _ = _run(tfb, name, inputs, _options(mask, lengths, True, False))
-    got, _ = _run(tfb, name, inputs, _options(mask, lengths, False, False))
+    inputs = random_inputs(PLAIN[name], DIMS, np.float32)
+    want, _ = run(tfb, PLAIN[name], inputs, options_of(mask, lengths, True, False))
+    got, _ = run(tfb, PLAIN[name], inputs, options_of(mask, lengths, False, False))
     assert _bits(got) == _bits(want)
 
-    want, _ = _run(tfb, name, inputs, _options(mask, None, True, True))
+    want, _ = run(tfb, PLAIN[name], inputs, options_of(mask, None, True, True))
     reverse = {**inputs, "x": inputs["x"][::-1]}
-    got, _ = _run(tfb, name, reverse, _options(mask[::-1], None, True, False))
+    got, _ = run(tfb, PLAIN[name], reverse, options_of(mask[::-1], None, True, False))
     assert _bits([got[0][::-1], *got[1:]]) == _bits(want)
 
 
-@all_functions
+@plain_functions
 def test_what_is_left_out_is_zero(tfb, name):
-    function = FUNCTIONS[name]
-    inputs = sequence_functions.random_inputs(function, DIMS, np.float32)
+    function = PLAIN[name]
+    inputs = random_inputs(function, DIMS, np.float32)
     for key in {"h", "cs", "b_h"} & set(inputs):
         inputs[key] = np.zeros_like(inputs[key])
     want = sequence_functions.call(tfb, function, inputs, time_major=True)
@@ -304,100 +247,59 @@ def test_zeros_are_kept_where_they_are_few_and_eager(tfb):
     assert in_graph(tf.ones([3])).shape == [3, 5]
 
 
-@all_functions
+@plain_functions
 def test_defaults_are_batch_major_and_forwards(tfb, name):
-    function = FUNCTIONS[name]
-    inputs = sequence_functions.random_inputs(function, DIMS, np.float32)
-    want, _ = _run(tfb, name, inputs, _options(None, None, False, False))
+    function = PLAIN[name]
+    inputs = random_inputs(function, DIMS, np.float32)
+    want, _ = run(tfb, PLAIN[name], inputs, options_of(None, None, False, False))
     inputs["x"] = np.swapaxes(inputs["x"], 0, 1)
     got = [np.asarray(v) for v in sequence_functions.call(tfb, function, inputs)]
     assert _bits([np.swapaxes(got[0], 0, 1), *got[1:]]) == _bits(want)
 
 
-@all_functions
+@plain_functions
 def test_lengths_that_are_no_integers_are_refused(tfb, name):
-    inputs = sequence_functions.random_inputs(FUNCTIONS[name], DIMS, np.float32)
+    inputs = random_inputs(PLAIN[name], DIMS, np.float32)
     for lengths in ([1.0] * DIMS[1], np.full(DIMS[1], 2.5, np.float64)):
         options = {"time_major": True, "lengths": lengths}
         with pytest.raises(TypeError, match="lengths.*float"):
-            _run(tfb, name, inputs, options)
+            run(tfb, PLAIN[name], inputs, options)
 
 
-@all_functions
+@plain_functions
 def test_lengths_may_be_of_either_integer_type_or_a_list(tfb, name):
-    inputs = sequence_functions.random_inputs(FUNCTIONS[name], DIMS, np.float32)
+    inputs = random_inputs(PLAIN[name], DIMS, np.float32)
     lengths = np.array([6, 0, 3, 1, 5])
     found = []
     for given in (lengths.astype(np.int32), lengths.astype(np.int64), lengths.tolist()):
         options = {"time_major": True, "lengths": given}
-        found.append(_bits(sequence_functions.call(tfb, FUNCTIONS[name], inputs, **options)))
+        found.append(_bits(sequence_functions.call(tfb, PLAIN[name], inputs, **options)))
     assert found[0] == found[1] == found[2]
 
 
-@all_functions
-@layouts
-def test_graph_of_unknown_shapes(tfb, name, time_major):
-    """One graph for all sizes, masks and lengths, with gradients: the bits are those of eager."""
-    function = FUNCTIONS[name]
-    unknown = {
-        k: tf.TensorSpec(None, tf.float32)
-        for k in sequence_functions.random_inputs(function, DIMS, np.float32)
-    }
-
-    @tf.function(
-        input_signature=[unknown, tf.TensorSpec(None, tf.bool), tf.TensorSpec(None, tf.int32)]
-    )
-    def graph(tensors, mask, lengths):
-        with tf.GradientTape() as tape:
-            tape.watch(tensors)
-            outputs = sequence_functions.call(
-                tfb, function, tensors, mask=mask, lengths=lengths, time_major=time_major
-            )
-            total = tf.add_n([tf.reduce_sum(o) for o in outputs])
-        return outputs, tape.gradient(total, tensors)
-
-    for dims in (DIMS, (1, 1, 4, 2), (3, 0, 2, 2), (0, 2, 2, 3)):
-        mask, lengths = sequence_functions.patterns(dims)["lengths and holes"]
-        inputs = sequence_functions.random_inputs(function, dims, np.float32)
-        laid_out = {**inputs, "x": _laid_out(inputs["x"], time_major)}
-        outputs, gradients = graph(
-            {k: tf.constant(v) for k, v in laid_out.items()},
-            tf.constant(_laid_out(mask, time_major)),
-            tf.constant(lengths.astype(np.int32)),
-        )
-        ones = [np.ones(o.shape, np.float32) for o in outputs]
-        ones[0] = _laid_out(ones[0], time_major)
-        options = _options(mask, lengths, time_major, False)
-        want, want_gradients = _run(tfb, name, inputs, options, ones)
-        got = [o.numpy() for o in outputs]
-        assert _bits([_laid_out(got[0], time_major), *got[1:]]) == _bits(want), dims
-        for key, value in want_gradients.items():
-            value = _laid_out(value, time_major) if key == "x" else value
-            assert compare.bits(gradients[key]) == compare.bits(value), (dims, key)
-
-
-@all_functions
+@plain_functions
 def test_a_tape_does_not_change_the_outputs(tfb, name):
     """Without one nothing is saved for backward."""
     for dims in (DIMS, (7, 17, 15, 33)):
         pattern = sequence_functions.patterns(dims)["lengths and holes"]
-        inputs = sequence_functions.random_inputs(FUNCTIONS[name], dims, np.float32)
-        options = _options(*pattern, True, False)
-        without, _ = _run(tfb, name, inputs, options)
-        cotangents = _cotangents(without, np.float32)
-        assert _bits(_run(tfb, name, inputs, options, cotangents)[0]) == _bits(without)
+        inputs = random_inputs(PLAIN[name], dims, np.float32)
+        options = options_of(*pattern, True, False)
+        without, _ = run(tfb, PLAIN[name], inputs, options)
+        cotangents = cotangents_of(without, np.float32)
+        assert _bits(run(tfb, PLAIN[name], inputs, options, cotangents)[0]) == _bits(without)
 
 
-@all_functions
-@pytest.mark.parametrize("mode", run_modes.MODES)
-@pytest.mark.parametrize("wrong", [[6, -1, 3, 0, 1], [7, 0, 0, 0, 0], [0, 0, 0, 0, 2**31 - 1]])
+WRONG_LENGTHS = ([6, -1, 3, 0, 1], [7, 0, 0, 0, 0], [0, 0, 0, 0, 2**31 - 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "wrong"), covering.pairwise(PLAIN, run_modes.MODES, WRONG_LENGTHS)
+)
 def test_lengths_out_of_range_are_refused(tfb, name, mode, wrong):
-    inputs = sequence_functions.random_inputs(FUNCTIONS[name], DIMS, np.float32)
+    inputs = random_inputs(PLAIN[name], DIMS, np.float32)
 
     def run(lengths):
-        return sequence_functions.call(
-            tfb, FUNCTIONS[name], inputs, time_major=True, lengths=lengths
-        )
+        return sequence_functions.call(tfb, PLAIN[name], inputs, time_major=True, lengths=lengths)
 
     run = run_modes.in_mode(mode, run)
     for kind in (tf.int32, tf.int64):
@@ -407,11 +309,76 @@ def test_lengths_out_of_range_are_refused(tfb, name, mode, wrong):
 
 
 def test_an_unknown_gate_order_is_refused(tfb):
-    inputs = sequence_functions.random_inputs(FUNCTIONS["gru-after"], DIMS, np.float32)
+    inputs = random_inputs(FUNCTIONS["gru-after"], DIMS, np.float32)
     with pytest.raises(ValueError, match="gate_order.*rcu"):
         sequence_functions.call(
             tfb, FUNCTIONS["gru-after"], inputs, gate_order="rcu", time_major=True
         )
+
+
+@all_functions
+def test_factors_of_one_change_nothing_but_the_order_of_sums(tfb, name):
+    function, dims = FUNCTIONS[name], (5, 9, 4, 21)
+    inputs = random_inputs(function, dims, np.float32, dropout=True)
+    ones = {**inputs, "dropout": np.ones_like(inputs.pop("dropout"))}
+    options = options_of(None, None, True)
+    cotangents = cotangents_of(run(tfb, function, inputs, options)[0], np.float32)
+    want, want_gradients = run(tfb, function, inputs, options, cotangents)
+    got, gradients = run(tfb, function, ones, options, cotangents)
+    bound = tolerances.parity_bound("float", dims[0] * (dims[2] + dims[3]), backward=True)
+    for mine, other in zip(got, want, strict=True):
+        compare.assert_close(mine, other, bound)
+    for key, value in want_gradients.items():
+        compare.assert_close(gradients[key], value, bound, key)
+
+
+@all_functions
+def test_dropped_units_do_not_reach_the_next_step(tfb, name):
+    """With every factor 0 each step is independent, as after a state of zeros."""
+    function, options = FUNCTIONS[name], options_of(None, None, True)
+    inputs = random_inputs(function, DIMS, np.float64, dropout=True)
+    inputs["dropout"] = np.zeros_like(inputs["dropout"])
+    outputs, _ = run(tfb, function, inputs, options)
+    _, gradients = run(tfb, function, inputs, options, cotangents_of(outputs, np.float64))
+    assert not np.any(gradients["w_h"])
+    kept = function.name.endswith("gru") or bool(function.zoneout)
+    assert np.any(gradients["h"]) == kept
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "time_major"), covering.pairwise(FUNCTIONS, ["graph", "jit"], [True, False])
+)
+def test_graph_of_unknown_shapes(tfb, name, mode, time_major):
+    """One graph for all sizes, masks and lengths, with gradients: the bits are those of eager."""
+    function = FUNCTIONS[name]
+
+    def compute(tensors, mask, lengths):
+        with tf.GradientTape() as tape:
+            tape.watch(tensors)
+            options = {"mask": mask, "lengths": lengths, "time_major": time_major}
+            outputs = sequence_functions.call(tfb, function, tensors, **options)
+            total = tf.add_n([tf.reduce_sum(o) for o in outputs])
+        gradients = tape.gradient(total, tensors)
+        assert gradients.pop("dropout") is None
+        return outputs, gradients
+
+    unknown = {k: tf.TensorSpec(None, tf.float32) for k in (*function.shapes(DIMS), "dropout")}
+    signature = [unknown, tf.TensorSpec(None, tf.bool), tf.TensorSpec(None, tf.int32)]
+    graph = run_modes.in_mode(mode, compute, input_signature=signature, autograph=False)
+    sizes = (DIMS, (1, 1, 4, 4), (3, 0, 2, 4), (0, 2, 2, 4))
+    for dims in run_modes.fewer(mode, sizes, slice(None, None, 2)):
+        mask, lengths = sequence_functions.patterns(dims)["lengths and holes"]
+        inputs = random_inputs(function, dims, np.float32, dropout=True)
+        inputs["x"] = laid_out(inputs["x"], time_major)
+        tensors = {k: tf.constant(v) for k, v in inputs.items()}
+        arguments = (
+            tensors,
+            tf.constant(laid_out(mask, time_major)),
+            tf.constant(lengths.astype(np.int32)),
+        )
+        pairs = (tf.nest.flatten(found(*arguments)) for found in (graph, compute))
+        for mine, eager in zip(*pairs, strict=True):
+            assert compare.bits(mine) == compare.bits(eager), dims
 
 
 @pytest.mark.parametrize("reset_after", [False, True])

@@ -43,7 +43,7 @@ def test_seq_len_max_out_of_range(tfb, op, valid):
 @pytest.mark.parametrize("kind", [tf.int32, tf.int64])
 def test_lengths_out_of_range(tfb, name, kind):
     """Refused as it runs: the same program takes other lengths before and after."""
-    function = sequence_functions.FUNCTIONS[name]
+    function = sequence_functions.PLAIN[name]
     inputs = sequence_functions.random_inputs(function, DIMS, np.float32)
 
     def run(lengths):
@@ -137,7 +137,7 @@ def test_shapes_that_are_known_when_it_is_compiled(tfb, argument, known):
 
 
 def test_sizes_that_depend_on_data(tfb):
-    function = sequence_functions.FUNCTIONS["gru-after"]
+    function = sequence_functions.PLAIN["gru-after"]
     inputs = sequence_functions.random_inputs(function, DIMS, np.float32)
 
     def run(keep):

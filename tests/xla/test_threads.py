@@ -35,7 +35,7 @@ def _run_together(work):
 
 def _sequence(tfb, name):
     """A compiled function with gradients, a plain one, and the arguments of each caller."""
-    function = sequence_functions.FUNCTIONS[name]
+    function = sequence_functions.PLAIN[name]
 
     def compute(tensors, lengths):
         with tf.GradientTape() as tape:

@@ -69,7 +69,7 @@ def bits(raw_ops) -> dict[str, str]:
 
 def _masked(name, dims, dtype):
     """Inputs, mask and lengths of a call of lstm or gru."""
-    function = sequence_functions.FUNCTIONS[name]
+    function = sequence_functions.PLAIN[name]
     inputs = sequence_functions.random_inputs(function, dims, block_cells.numpy_type(dtype))
     return function, inputs, *sequence_functions.patterns(dims)["lengths and holes"]
 
@@ -97,7 +97,7 @@ def function_bits(raw_ops) -> dict[str, str]:
     """A digest of lstm's and gru's outputs and gradients, with a mask and lengths."""
     del raw_ops
     found = {}
-    for name in sequence_functions.FUNCTIONS:
+    for name in sequence_functions.PLAIN:
         for dtype in ("bfloat16", "float"):
             compute = None
             for dims in DIMS[1:]:
@@ -118,16 +118,15 @@ def option_bits(raw_ops) -> dict[str, str]:
     """The same with recurrent dropout, projections and the simple RNN."""
     del raw_ops
     import tf_blockrnn
-    from helpers import sequence_variants
 
     found = {}
-    for name, variant in sequence_variants.VARIANTS.items():
+    for name, variant in sequence_functions.FUNCTIONS.items():
         for dtype in ("bfloat16", "float"):
             for dims in DIMS[2:]:
-                inputs = sequence_variants.inputs_of(
-                    variant, dims, block_cells.numpy_type(dtype), dropout=True, projected=False
+                inputs = sequence_functions.random_inputs(
+                    variant, dims, block_cells.numpy_type(dtype), dropout=True
                 )
-                outputs, gradients = sequence_variants.differentiated_sum(
+                outputs, gradients = sequence_functions.differentiated_sum(
                     tf_blockrnn, variant, {k: tf.constant(v) for k, v in inputs.items()}
                 )
                 values = [*outputs, *gradients.values()]
@@ -140,7 +139,7 @@ def numbers(raw_ops) -> int:
     for op in sequence_ops.OPS.values():
         for dtype in block_cells.DTYPES:
             sequence_checks.check_numbers(raw_ops, op, dtype, "eager", sequence_ops.ODD_CASES[4:11])
-    for name in sequence_functions.FUNCTIONS:
+    for name in sequence_functions.PLAIN:
         for dtype in block_cells.DTYPES:
             compute = None
             for dims in ((7, 17, 15, 33), (4, 1, 30, 70)):
